@@ -1,0 +1,74 @@
+//! The atomics facade: the one door through which the core writes shared memory.
+//!
+//! | build | what stands behind the names |
+//! | --- | --- |
+//! | plain | `core::sync::atomic` |
+//! | `--cfg loom` | loom's model of the C11 memory model |
+//! | `--cfg shuttle` | shuttle's scheduler (sequentially consistent) |
+//! | `--cfg record` | the CPU's atomics, and every write noted by cache line ([`crate::record`]) |
+//!
+//! [`Local`] is for a word that one CPU alone writes (counters, caches, list
+//! heads): relaxed accesses, no read-modify-write. Others may read it and get
+//! some recent value. Loom and shuttle do not schedule on it, which keeps
+//! models of the real code small.
+
+#[cfg(not(any(loom, shuttle, record)))]
+pub use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
+
+#[cfg(loom)]
+pub use loom::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
+
+#[cfg(shuttle)]
+pub use shuttle::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
+
+#[cfg(record)]
+pub use crate::record::{AtomicPtr, AtomicU32, AtomicU64};
+#[cfg(record)]
+pub use core::sync::atomic::fence;
+
+pub use core::sync::atomic::Ordering;
+
+/// A word written by one CPU only.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct Local(core::sync::atomic::AtomicU64);
+
+impl Local {
+    /// A word that holds `value`.
+    pub const fn new(value: u64) -> Self {
+        Self(core::sync::atomic::AtomicU64::new(value))
+    }
+
+    /// The value, exact for its writer and recent for others.
+    #[inline]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Sets the value; for the owning CPU alone.
+    #[inline]
+    pub fn set(&self, value: u64) {
+        #[cfg(record)]
+        crate::record::write(core::ptr::from_ref(self).cast());
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// Adds to the value; for the owning CPU alone.
+    #[inline]
+    pub fn add(&self, more: u64) {
+        self.set(self.get().wrapping_add(more));
+    }
+}
+
+/// Marks work that is shared by a batch of operations; nothing but a call
+/// unless lines are recorded.
+#[cfg(record)]
+pub use crate::record::amortised;
+
+/// Marks work that is shared by a batch of operations; nothing but a call
+/// unless lines are recorded.
+#[cfg(not(record))]
+#[inline(always)]
+pub fn amortised<T>(work: impl FnOnce() -> T) -> T {
+    work()
+}

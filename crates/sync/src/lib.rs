@@ -1,0 +1,48 @@
+//! What every other crate of Faultless synchronises with.
+//!
+//! * [`atomic`]: the one door to shared memory. The same source runs on the
+//!   CPU's atomics, under loom, under shuttle, and with every written cache
+//!   line recorded.
+//! * [`fence_after_rmw`]: the full barrier of the claim-and-validate protocol.
+//! * [`State`]: a word that only moves forward.
+//! * [`SpinLock`] and [`RwLock`]: short exclusion, and a downgradable
+//!   reader-writer lock that parks through the machine.
+//! * [`reclaim`]: quiescent-state reclamation. Lock-free readers may look at a
+//!   retired object until they leave their section.
+//!
+//! Nothing here allocates and nothing here knows a machine: a machine says how
+//! it waits through [`Wait`], and which CPU is which through [`Cpu`].
+#![cfg_attr(not(any(loom, shuttle, record)), no_std)]
+
+pub mod atomic;
+mod cpu;
+mod fence;
+#[cfg(record)]
+pub mod record;
+pub mod reclaim;
+mod rwlock;
+mod spin;
+mod state;
+mod wait;
+
+pub use cpu::{Cpu, CpuSet, MAX_CPUS};
+pub use fence::fence_after_rmw;
+pub use rwlock::{ReadGuard, RwLock, WriteGuard};
+pub use spin::{SpinGuard, SpinLock};
+pub use state::{Phase, State};
+pub use wait::{Backoff, Wait};
+
+/// A value on cache lines of its own.
+///
+/// 128 bytes, because CPUs that prefetch lines in pairs make two neighbours
+/// share as if they were one.
+#[repr(align(128))]
+#[derive(Debug, Default)]
+pub struct Padded<T>(pub T);
+
+impl<T> core::ops::Deref for Padded<T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}

@@ -1,0 +1,248 @@
+//! Quiescent-state reclamation: when may a retired object be used again?
+//!
+//! A lock-free reader works inside a *section*; outside it the CPU is
+//! quiescent and holds no pointer to anything that can be retired. What a
+//! writer has unlinked is *retired* under the epoch of that moment and is
+//! released two epochs later. The epoch moves on when every online CPU is
+//! either quiescent or has entered its section in the present epoch.
+//!
+//! Why two: a reader that can still see an object unlinked in epoch `e` has
+//! entered in `e` or before. The step to `e + 1` may happen under its eyes (it
+//! has the present epoch), the step to `e + 2` cannot.
+//!
+//! Who writes which line: a reader writes its own [`Participant`] only, and
+//! reads the epoch, which moves once per batch of retired objects. A retiring
+//! CPU writes its own participant and the retired objects' link words.
+//!
+//! Nobody waits here. `retire` defers, [`Domain::expedite`] releases early what
+//! can be released when memory is short.
+
+use crate::atomic::{AtomicU64, Ordering, fence};
+use crate::{Cpu, CpuSet, SpinLock, Wait, fence_after_rmw};
+
+/// Retirements of one CPU between two attempts to move the epoch.
+const BATCH: u32 = 32;
+
+/// Who owns retired objects: how they are chained and how they are given back.
+///
+/// An object is named by a word that is not 0.
+pub trait Owner {
+    /// The link word of a retired object.
+    fn next(&self, object: u64) -> u64;
+    /// Sets the link word of a retired object. Readers may still look at the
+    /// rest of it, never at this word.
+    fn set_next(&self, object: u64, next: u64);
+    /// Takes an object back: no reader can reach it any more.
+    fn release(&self, cpu: Cpu, object: u64);
+}
+
+/// One CPU's part in a [`Domain`].
+#[derive(Default)]
+#[repr(align(128))]
+pub struct Participant {
+    /// 0 outside a section, else the epoch at entry. Written by its CPU only.
+    section: AtomicU64,
+    deferred: crate::Padded<SpinLock<Deferred>>,
+}
+
+/// What a CPU has retired: three chains, one per epoch that still matters.
+#[derive(Default)]
+struct Deferred {
+    chains: [Chain; 3],
+    since_attempt: u32,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Chain {
+    epoch: u64,
+    head: u64,
+    length: u64,
+}
+
+impl Default for SpinLock<Deferred> {
+    fn default() -> Self {
+        SpinLock::new(Deferred::default())
+    }
+}
+
+impl Participant {
+    /// A CPU that has retired nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+}
+
+/// The epoch, and who takes part.
+#[derive(Debug)]
+pub struct Domain {
+    epoch: AtomicU64,
+    online: CpuSet,
+}
+
+impl Default for Domain {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// A read section: until it is dropped, nothing retired after its entry is released.
+#[must_use]
+pub struct Section<'a> {
+    participant: &'a Participant,
+}
+
+impl Drop for Section<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        // Release: pairs with the acquire in `try_advance`; what the section
+        // read is read before anybody takes it back.
+        self.participant.section.store(0, Ordering::Release);
+    }
+}
+
+impl Domain {
+    /// A domain without CPUs.
+    pub fn new() -> Self {
+        Self { epoch: AtomicU64::new(3), online: CpuSet::new() }
+    }
+
+    /// Lets a CPU take part. Before its first section.
+    pub fn online(&self, cpu: Cpu) {
+        self.online.insert(cpu);
+    }
+
+    /// A CPU that enters no section until it is online again. What it has
+    /// retired stays with its participant and is drained by others.
+    pub fn offline(&self, cpu: Cpu) {
+        self.online.remove(cpu);
+    }
+
+    /// Enters a section. Sections of one CPU do not nest.
+    #[inline]
+    pub fn enter<'a>(&self, participant: &'a Participant) -> Section<'a> {
+        debug_assert_eq!(participant.section.load(Ordering::Relaxed), 0, "sections do not nest");
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        // The full fence after this write pairs with the one in `retire`: either
+        // this reader sees the object unlinked, or the object's epoch is not
+        // older than the section.
+        participant.section.swap(epoch, Ordering::AcqRel);
+        fence_after_rmw();
+        Section { participant }
+    }
+
+    /// Retires an object that has been unlinked. It is released once no section
+    /// that could have found it is left.
+    pub fn retire<O: Owner, W: Wait>(
+        &self,
+        cpu: Cpu,
+        participants: &[Participant],
+        object: u64,
+        owner: &O,
+        machine: &W,
+    ) {
+        // Pairs with the fence in `enter`: the unlinking is before it.
+        fence(Ordering::SeqCst);
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        let mut deferred = participants[cpu.index()].deferred.lock(machine);
+        let old = deferred.push(epoch, object, owner);
+        deferred.since_attempt += 1;
+        let attempt = deferred.since_attempt >= BATCH;
+        if attempt {
+            deferred.since_attempt = 0;
+        }
+        drop(deferred);
+        release_all(cpu, old, owner);
+        if attempt {
+            self.try_advance(participants);
+            self.drain(cpu, cpu, participants, owner, machine);
+        }
+    }
+
+    /// Moves the epoch as far as readers allow and releases what every CPU has
+    /// deferred. For when memory is short, and at the end.
+    pub fn expedite<O: Owner, W: Wait>(
+        &self,
+        cpu: Cpu,
+        participants: &[Participant],
+        owner: &O,
+        machine: &W,
+    ) {
+        self.try_advance(participants);
+        self.try_advance(participants);
+        for other in 0..participants.len() {
+            self.drain(cpu, Cpu(other as u32), participants, owner, machine);
+        }
+    }
+
+    /// How many objects wait for their grace period.
+    pub fn deferred<W: Wait>(&self, participants: &[Participant], machine: &W) -> u64 {
+        participants
+            .iter()
+            .map(|p| p.deferred.lock(machine).chains.iter().map(|c| c.length).sum::<u64>())
+            .sum()
+    }
+
+    /// Moves the epoch on if no reader is left from an earlier one.
+    fn try_advance(&self, participants: &[Participant]) -> bool {
+        let epoch = self.epoch.load(Ordering::Relaxed);
+        // Pairs with the fence in `enter`.
+        fence(Ordering::SeqCst);
+        for cpu in self.online.iter() {
+            // Acquire: pairs with the release at the end of a section.
+            let section = participants[cpu.index()].section.load(Ordering::Acquire);
+            if section != 0 && section != epoch {
+                return false;
+            }
+        }
+        self.epoch.compare_exchange(epoch, epoch + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Releases what `of` has deferred for long enough.
+    fn drain<O: Owner, W: Wait>(
+        &self,
+        cpu: Cpu,
+        of: Cpu,
+        participants: &[Participant],
+        owner: &O,
+        machine: &W,
+    ) {
+        // Acquire: pairs with the release in `try_advance`, which came after
+        // every reader's last access.
+        let epoch = self.epoch.load(Ordering::Acquire);
+        let mut deferred = participants[of.index()].deferred.lock(machine);
+        let mut heads = [0; 3];
+        for (chain, head) in deferred.chains.iter_mut().zip(&mut heads) {
+            if chain.head != 0 && chain.epoch + 2 <= epoch {
+                *head = core::mem::take(chain).head;
+            }
+        }
+        drop(deferred);
+        for head in heads {
+            release_all(cpu, head, owner);
+        }
+    }
+}
+
+impl Deferred {
+    /// Adds an object; returns a chain that is old enough to be released.
+    fn push<O: Owner>(&mut self, epoch: u64, object: u64, owner: &O) -> u64 {
+        let chain = &mut self.chains[(epoch % 3) as usize];
+        let mut old = 0;
+        if chain.epoch != epoch {
+            // The same place three epochs ago: released long since, or ripe now.
+            old = core::mem::replace(chain, Chain { epoch, ..Chain::default() }).head;
+        }
+        owner.set_next(object, chain.head);
+        chain.head = object;
+        chain.length += 1;
+        old
+    }
+}
+
+fn release_all<O: Owner>(cpu: Cpu, mut head: u64, owner: &O) {
+    while head != 0 {
+        let next = owner.next(head);
+        owner.release(cpu, head);
+        head = next;
+    }
+}

@@ -1,0 +1,211 @@
+//! The reader-writer lock of the mapping operations: fair enough, downgradable,
+//! parking through the machine.
+//!
+//! One word: bit 31 a writer holds it, bit 30 a writer waits, bit 29 somebody
+//! is parked, the rest counts readers. A waiting writer keeps new readers out,
+//! so that it is not starved. Everybody parks on the same word; who releases
+//! the last hold wakes all of them. That is simple, and right for a lock whose
+//! holders are rare: under the speculative policy no fault ever comes here.
+//!
+//! Written lines: the word, by every acquisition. That line, shared by all CPUs
+//! that fault, is what the `classic` policy costs.
+
+use core::marker::PhantomData;
+
+use crate::atomic::{AtomicU32, Ordering};
+use crate::wait::{Backoff, Wait};
+
+const WRITER: u32 = 1 << 31;
+const WRITER_WAITS: u32 = 1 << 30;
+const PARKED: u32 = 1 << 29;
+const READERS: u32 = PARKED - 1;
+
+/// Turns of spinning before a waiter parks.
+const SPIN: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
+
+/// A downgradable reader-writer lock over `()`; what it protects is said where it is used.
+#[derive(Debug)]
+pub struct RwLock {
+    word: AtomicU32,
+}
+
+impl Default for RwLock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl RwLock {
+    /// An unlocked lock.
+    pub fn new() -> Self {
+        Self { word: AtomicU32::new(0) }
+    }
+
+    /// Takes the lock for reading.
+    pub fn read<'a, W: Wait + ?Sized>(&'a self, machine: &'a W) -> ReadGuard<'a, W> {
+        let mut backoff = Backoff::new();
+        loop {
+            if let Some(guard) = self.try_read(machine) {
+                return guard;
+            }
+            self.wait(machine, &mut backoff, WRITER | WRITER_WAITS, 0);
+        }
+    }
+
+    /// Takes the lock for reading if no writer has it or waits for it.
+    pub fn try_read<'a, W: Wait + ?Sized>(&'a self, machine: &'a W) -> Option<ReadGuard<'a, W>> {
+        let mut word = self.word.load(Ordering::Relaxed);
+        while word & (WRITER | WRITER_WAITS) == 0 {
+            // Acquire: pairs with the release of the last writer.
+            match self.word.compare_exchange_weak(
+                word,
+                word + 1,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Some(ReadGuard { lock: self, machine, _not_send: PhantomData }),
+                Err(now) => word = now,
+            }
+        }
+        None
+    }
+
+    /// Takes the lock for writing.
+    pub fn write<'a, W: Wait + ?Sized>(&'a self, machine: &'a W) -> WriteGuard<'a, W> {
+        let mut backoff = Backoff::new();
+        loop {
+            let word = self.word.load(Ordering::Relaxed);
+            if word & (WRITER | READERS) == 0 {
+                // Acquire: pairs with the releases of readers and of the last writer.
+                // The waiting bit goes: other waiting writers set it again.
+                let taken = (word & PARKED) | WRITER;
+                if self
+                    .word
+                    .compare_exchange_weak(word, taken, Ordering::Acquire, Ordering::Relaxed)
+                    .is_ok()
+                {
+                    return WriteGuard { lock: self, machine, _not_send: PhantomData };
+                }
+                continue;
+            }
+            self.wait(machine, &mut backoff, WRITER | READERS, WRITER_WAITS);
+        }
+    }
+
+    /// Waits a turn while any bit of `while_any` is set, announcing `announce`.
+    fn wait<W: Wait + ?Sized>(
+        &self,
+        machine: &W,
+        backoff: &mut Backoff,
+        while_any: u32,
+        announce: u32,
+    ) {
+        if backoff.turns() < SPIN {
+            if announce != 0 {
+                self.announce(while_any, announce);
+            }
+            backoff.turn(machine);
+            return;
+        }
+        if let Some(word) = self.announce(while_any, announce | PARKED) {
+            machine.park(&self.word, word);
+        }
+    }
+
+    /// Sets `bits` if the lock still has to be waited for; the word to park on.
+    fn announce(&self, while_any: u32, bits: u32) -> Option<u32> {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            if word & while_any == 0 {
+                return None;
+            }
+            if word & bits == bits {
+                return Some(word);
+            }
+            match self.word.compare_exchange_weak(
+                word,
+                word | bits,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Some(word | bits),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Gives up one hold; wakes the parked if the lock became free.
+    fn release<W: Wait + ?Sized>(&self, machine: &W, hold: u32) {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            let mut left = word - hold;
+            let free = left & (WRITER | READERS) == 0;
+            if free {
+                // Whoever still wants it announces itself again.
+                left &= !(PARKED | WRITER_WAITS);
+            }
+            // Release: pairs with the acquire of the next holder.
+            match self.word.compare_exchange_weak(word, left, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) => {
+                    if free && word & PARKED != 0 {
+                        machine.wake(&self.word, u32::MAX);
+                    }
+                    return;
+                }
+                Err(now) => word = now,
+            }
+        }
+    }
+}
+
+/// A hold for reading.
+pub struct ReadGuard<'a, W: Wait + ?Sized> {
+    lock: &'a RwLock,
+    machine: &'a W,
+    _not_send: PhantomData<*const ()>,
+}
+
+impl<W: Wait + ?Sized> Drop for ReadGuard<'_, W> {
+    fn drop(&mut self) {
+        self.lock.release(self.machine, 1);
+    }
+}
+
+/// A hold for writing.
+pub struct WriteGuard<'a, W: Wait + ?Sized> {
+    lock: &'a RwLock,
+    machine: &'a W,
+    _not_send: PhantomData<*const ()>,
+}
+
+impl<'a, W: Wait + ?Sized> WriteGuard<'a, W> {
+    /// Turns the exclusive hold into a shared one, with no moment in between
+    /// in which another writer could come in. Parked readers are let in.
+    pub fn downgrade(self) -> ReadGuard<'a, W> {
+        let (lock, machine) = (self.lock, self.machine);
+        core::mem::forget(self);
+        let mut word = lock.word.load(Ordering::Relaxed);
+        loop {
+            // A writer that waits keeps its announcement: it must still get its turn.
+            let left = ((word & !WRITER) | 1) & !PARKED;
+            // Release: what the writer did is seen by the readers that come in now.
+            match lock.word.compare_exchange_weak(word, left, Ordering::Release, Ordering::Relaxed)
+            {
+                Ok(_) => {
+                    if word & PARKED != 0 {
+                        machine.wake(&lock.word, u32::MAX);
+                    }
+                    return ReadGuard { lock, machine, _not_send: PhantomData };
+                }
+                Err(now) => word = now,
+            }
+        }
+    }
+}
+
+impl<W: Wait + ?Sized> Drop for WriteGuard<'_, W> {
+    fn drop(&mut self) {
+        self.lock.release(self.machine, WRITER);
+    }
+}

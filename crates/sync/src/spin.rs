@@ -1,0 +1,81 @@
+//! A spin lock for sections of a few hundred instructions that never wait.
+//!
+//! Its word is the only line it writes. The holder must not park, must not
+//! touch user memory, and must not hold a claim that others wait for.
+
+use core::cell::UnsafeCell;
+use core::ops::{Deref, DerefMut};
+
+use crate::atomic::{AtomicU32, Ordering};
+use crate::wait::{Backoff, Wait};
+
+/// A value that one CPU at a time may use.
+pub struct SpinLock<T> {
+    word: AtomicU32,
+    value: UnsafeCell<T>,
+}
+
+// SAFETY: the lock hands out the value to one holder at a time.
+unsafe impl<T: Send> Sync for SpinLock<T> {}
+// SAFETY: the value moves with the lock.
+unsafe impl<T: Send> Send for SpinLock<T> {}
+
+impl<T> SpinLock<T> {
+    /// An unlocked value.
+    pub fn new(value: T) -> Self {
+        Self { word: AtomicU32::new(0), value: UnsafeCell::new(value) }
+    }
+
+    /// Takes the lock.
+    pub fn lock<W: Wait + ?Sized>(&self, machine: &W) -> SpinGuard<'_, T> {
+        let mut backoff = Backoff::new();
+        loop {
+            if let Some(guard) = self.try_lock() {
+                return guard;
+            }
+            while self.word.load(Ordering::Relaxed) != 0 {
+                backoff.turn(machine);
+            }
+        }
+    }
+
+    /// Takes the lock if it is free.
+    pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
+        // Acquire: pairs with the release in the guard's drop.
+        self.word
+            .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
+            .ok()
+            .map(|_| SpinGuard { lock: self })
+    }
+
+    /// The value, for its sole owner.
+    pub fn get_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+}
+
+/// The right to use the value of a [`SpinLock`].
+pub struct SpinGuard<'a, T> {
+    lock: &'a SpinLock<T>,
+}
+
+impl<T> Deref for SpinGuard<'_, T> {
+    type Target = T;
+    fn deref(&self) -> &T {
+        // SAFETY: a guard exists only while its holder has the lock.
+        unsafe { &*self.lock.value.get() }
+    }
+}
+
+impl<T> DerefMut for SpinGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above, and the guard is borrowed exclusively.
+        unsafe { &mut *self.lock.value.get() }
+    }
+}
+
+impl<T> Drop for SpinGuard<'_, T> {
+    fn drop(&mut self) {
+        self.lock.word.store(0, Ordering::Release);
+    }
+}

@@ -1,0 +1,56 @@
+//! How a CPU waits: the machine's part of every lock and every claim.
+
+use crate::atomic::AtomicU32;
+
+/// What a machine provides so that its CPUs can wait for each other.
+///
+/// Every wait of the core goes through here, and every implementation answers
+/// TLB shootdowns while it waits; otherwise two CPUs that wait for each other's
+/// acknowledgement stand still for ever.
+pub trait Wait {
+    /// One turn of a wait that should be short. `turn` counts from 0: spin at
+    /// first, let others run later.
+    fn relax(&self, turn: u32);
+
+    /// Sleeps while `*word == expected`; may return at any time without reason.
+    fn park(&self, word: &AtomicU32, expected: u32);
+
+    /// Wakes up to `count` CPUs or threads that are parked on `word`.
+    fn wake(&self, word: &AtomicU32, count: u32);
+}
+
+impl<W: Wait + ?Sized> Wait for &W {
+    fn relax(&self, turn: u32) {
+        (**self).relax(turn);
+    }
+    fn park(&self, word: &AtomicU32, expected: u32) {
+        (**self).park(word, expected);
+    }
+    fn wake(&self, word: &AtomicU32, count: u32) {
+        (**self).wake(word, count);
+    }
+}
+
+/// Counts the turns of one wait.
+#[derive(Debug, Default)]
+pub struct Backoff {
+    turn: u32,
+}
+
+impl Backoff {
+    /// A wait that begins.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Waits one turn.
+    pub fn turn<W: Wait + ?Sized>(&mut self, machine: &W) {
+        machine.relax(self.turn);
+        self.turn = self.turn.saturating_add(1);
+    }
+
+    /// How many turns it has been.
+    pub fn turns(&self) -> u32 {
+        self.turn
+    }
+}

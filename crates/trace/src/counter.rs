@@ -1,0 +1,120 @@
+//! Counters: one copy per CPU, written by that CPU alone.
+//!
+//! A fault counts once, however often it is tried again. Under the speculative
+//! policy `faults = spf + (the fallback reasons)`; `spf_vma_access` is an event
+//! beside them, because an access that is not allowed is answered with a signal
+//! and without the lock.
+
+use faultless_sync::atomic::Local;
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// What is counted.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(usize)]
+        pub enum Counter {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl Counter {
+            /// Every counter, in the order in which they are shown.
+            pub const ALL: &'static [Counter] = &[$(Counter::$variant,)*];
+
+            /// The name under which users know it.
+            pub const fn name(self) -> &'static str {
+                match self {
+                    $(Counter::$variant => $name,)*
+                }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Page faults, each counted once: by a program, by the kernel on a
+    /// program's memory, or by POPULATE.
+    Faults = "faults",
+    /// Faults resolved, or answered with a signal, without any lock on the mapping.
+    Spf = "spf",
+    /// Fell back: the entry stayed claimed by another fault.
+    SpfPteLock = "pagefault:spf_pte_lock",
+    /// Fell back: the mapping was changing, or changed before validation.
+    SpfVmaChanged = "pagefault:spf_vma_changed",
+    /// Fell back: the reverse map was not ready. Never, by design.
+    SpfVmaNoanon = "pagefault:spf_vma_noanon",
+    /// Fell back: this kind of mapping cannot be resolved speculatively.
+    SpfVmaNotsup = "pagefault:spf_vma_notsup",
+    /// The access is not allowed; answered with a signal, not a fallback.
+    SpfVmaAccess = "pagefault:spf_vma_access",
+    /// Fell back: the table was unlinked, or became or stopped being a huge entry.
+    SpfPmdChanged = "pagefault:spf_pmd_changed",
+    /// Speculative tries that were withdrawn and tried again.
+    SpfRetry = "spf_retry",
+    /// Faults resolved under the lock of their mapping (policy `vma-lock`).
+    VmaLockSuccess = "vma_lock_success",
+    /// Faults that did not get the lock of their mapping and took the mmap lock.
+    VmaLockAbort = "vma_lock_abort",
+    /// Faults that waited for I/O.
+    MajorFaults = "pgmajfault",
+    /// Read faults that mapped the shared zero page.
+    ZeroPageMaps = "zero_page_maps",
+    /// Pages copied because they were written while shared.
+    Copies = "pgcopy",
+    /// Write faults that reused the page in place.
+    Reuses = "pgreuse",
+    /// Flush operations that had to reach other CPUs.
+    TlbRemoteFlush = "nr_tlb_remote_flush",
+    /// Flush requests received from other CPUs.
+    TlbRemoteFlushReceived = "nr_tlb_remote_flush_received",
+    /// Flushes of this CPU's whole TLB.
+    TlbLocalFlushAll = "nr_tlb_local_flush_all",
+    /// Flushes of single pages from this CPU's TLB.
+    TlbLocalFlushOne = "nr_tlb_local_flush_one",
+    /// Page tables allocated.
+    TableAlloc = "pgtable_alloc",
+    /// Page tables freed.
+    TableFree = "pgtable_free",
+    /// Mappings made by `mmap`, `brk` and stack growth.
+    Mmap = "mmap",
+    /// Unmap operations.
+    Munmap = "munmap",
+    /// Protection changes.
+    Mprotect = "mprotect",
+}
+
+const COUNT: usize = Counter::ALL.len();
+
+/// One CPU's counters.
+#[derive(Debug)]
+#[repr(align(128))]
+pub struct Counters([Local; COUNT]);
+
+impl Default for Counters {
+    fn default() -> Self {
+        Self([const { Local::new(0) }; COUNT])
+    }
+}
+
+impl Counters {
+    /// Counters at 0.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Counts one; on the CPU whose counters these are.
+    #[inline]
+    pub fn count(&self, counter: Counter) {
+        self.0[counter as usize].add(1);
+    }
+
+    /// Counts several; on the CPU whose counters these are.
+    #[inline]
+    pub fn add(&self, counter: Counter, more: u64) {
+        self.0[counter as usize].add(more);
+    }
+
+    /// This CPU's share of a counter.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.0[counter as usize].get()
+    }
+}
