@@ -1,0 +1,56 @@
+//! Builds, each of which does nothing when nothing has changed.
+
+mod kernel;
+mod workloads;
+
+use std::path::Path;
+use std::process::Command;
+
+use crate::layout::Layout;
+use crate::progress;
+use crate::refusal::Refusal;
+pub use kernel::kernel;
+pub use workloads::workloads;
+
+/// Builds the command `faultless`.
+pub fn command(layout: &Layout) -> Result<(), Refusal> {
+    let mut cargo = cargo(layout, "build");
+    cargo
+        .args(["--release", "--package", "faultless-cli", "--target-dir"])
+        .arg(layout.at("target"));
+    run("building the command", &mut cargo)
+}
+
+/// Builds the command once more, with every write to memory recorded.
+pub fn recorder(layout: &Layout) -> Result<(), Refusal> {
+    let mut cargo = cargo(layout, "build");
+    cargo.args(["--release", "--package", "faultless-cli", "--target-dir"]);
+    cargo
+        .arg(layout.at("target/record"))
+        .env("RUSTFLAGS", "--cfg record");
+    run("building the command with recording", &mut cargo)
+}
+
+/// Cargo in the root of the checkout, whatever the current folder is.
+pub fn cargo(layout: &Layout, subcommand: &str) -> Command {
+    let mut cargo = Command::new("cargo");
+    cargo
+        .arg(subcommand)
+        .arg("--quiet")
+        .current_dir(&layout.root);
+    cargo
+}
+
+/// Runs a build tool; what it has to say goes to stderr.
+fn run(what: &str, command: &mut Command) -> Result<(), Refusal> {
+    match progress::run(what, command) {
+        Ok(status) if status.success() => Ok(()),
+        Ok(_) => Err(Refusal::new(format!("{what} failed"))),
+        Err(error) => {
+            let tool = Path::new(command.get_program()).display();
+            Err(Refusal::new(format!(
+                "{what} failed: {tool} cannot be run: {error}"
+            )))
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Provides what a command line of `faultless` needs, then becomes `faultless`.
+//!
+//! The command knows its arguments, this tool knows how to install and build. So the command is
+//! built first, which takes nothing but cargo, and asked (`FAULTLESS_PLAN=1`): it checks the
+//! whole command line and answers one line `needs: NAME…`. Anything else it says is its final
+//! word: help, a list, or a refusal.
+
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode, Stdio};
+
+use crate::layout::Layout;
+use crate::refusal::{self, Refusal};
+use crate::setup::Need;
+use crate::{build, setup};
+
+/// The prefix of the answer to `FAULTLESS_PLAN=1`.
+const ANSWER: &str = "needs:";
+
+/// Builds and installs what `arguments` need and becomes the command.
+pub fn to_the_command(layout: &Layout, arguments: &[OsString]) -> Result<ExitCode, Refusal> {
+    build::command(layout)?;
+    let plan = Command::new(layout.command())
+        .args(arguments)
+        .env("FAULTLESS_PLAN", "1")
+        .stderr(Stdio::inherit())
+        .output()
+        .map_err(|error| Refusal::new(format!("cannot start the command: {error}")))?;
+    let answer = String::from_utf8_lossy(&plan.stdout);
+    let Some(needs) = answer
+        .lines()
+        .next()
+        .and_then(|line| line.strip_prefix(ANSWER))
+    else {
+        // Nothing is lost if nobody reads it.
+        let _ = std::io::stdout().write_all(&plan.stdout);
+        let status = plan.status.code().and_then(|code| u8::try_from(code).ok());
+        return Ok(ExitCode::from(status.unwrap_or(refusal::STATUS)));
+    };
+
+    let mut command = Command::new(layout.command());
+    command.args(arguments);
+    let mut without_kernel = false;
+    for word in needs.split_whitespace() {
+        // `kernel?`: wanted, but the command has an answer to its absence.
+        let (name, optional) = match word.strip_suffix('?') {
+            Some(name) => (name, true),
+            None => (word, false),
+        };
+        if optional && without_kernel {
+            continue;
+        }
+        match provide(layout, name) {
+            Ok(()) => {}
+            Err(refusal) if optional => {
+                without_kernel = true;
+                command.env("FAULTLESS_NO_KERNEL", refusal.to_string());
+            }
+            Err(refusal) => return Err(refusal),
+        }
+    }
+    let error = command.exec();
+    Err(Refusal::new(format!("cannot start the command: {error}")))
+}
+
+/// Installs and builds one thing that the command asks for.
+fn provide(layout: &Layout, name: &str) -> Result<(), Refusal> {
+    match name {
+        "qemu" => setup::provide(layout, &[Need::Qemu]),
+        "kernel" => {
+            setup::provide(layout, &[Need::BareMetal])?;
+            build::kernel(layout)
+        }
+        "workloads" => {
+            setup::provide(layout, &[Need::Musl])?;
+            build::workloads(layout)
+        }
+        "recorder" => build::recorder(layout),
+        other => Err(Refusal::new(format!(
+            "the command needs '{other}', which ./x does not know"
+        ))),
+    }
+}

@@ -1,0 +1,52 @@
+//! `./x help`: what there is, without building anything.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use crate::layout::Layout;
+use crate::refusal::Refusal;
+use crate::{hand_over, setup, test};
+
+const TEXT: &str = "\
+Faultless: page faults that wait for nobody.
+
+Usage: ./x COMMAND [OPTIONS]
+
+Commands:
+  run     Run a program on Faultless page tables; without one, the demonstration
+  bench   Measure; ./x bench --list names the figures
+  test    Run the tests
+  setup   Install and build everything that the other commands need
+  help    Show this text, or that of a command: ./x help run
+
+Each command installs and builds what it needs, and no more. Where everything is there already,
+it asks for neither network nor root.
+
+Exit status: that of the program (128+n for signal n); 125 when ./x itself fails or refuses.
+
+Environment:
+  FAULTLESS_TOOLCHAIN=rustup|debian  build the kernel with rustup's x86_64-unknown-none target, or
+                                     with Debian's compiler and rust-web-src; default: what is there
+  FAULTLESS_NO_QEMU=1                behave as if QEMU could not be had
+
+Examples:
+  ./x run
+  ./x run --policy classic --cpus 4 -- ebizzy -mTRp -S 5
+  ./x test --list
+";
+
+/// Prints the text of one command, or of `./x` itself.
+pub fn command(layout: &Layout, arguments: &[OsString]) -> Result<ExitCode, Refusal> {
+    let help = [OsString::from("--help")];
+    match arguments.first().and_then(|name| name.to_str()) {
+        Some("test") => test::command(layout, &help),
+        Some("setup") => setup::command(layout, &help),
+        Some(name @ ("run" | "bench")) => {
+            hand_over::to_the_command(layout, &[name.into(), "--help".into()])
+        }
+        _ => {
+            print!("{TEXT}");
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}

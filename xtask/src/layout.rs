@@ -1,0 +1,60 @@
+//! Where things are in a checkout. Everything built lies in `target/`, `kernel/target/` and
+//! `.faultless/`, all of them ignored by git.
+
+use std::path::{Path, PathBuf};
+
+/// The folders of one checkout.
+pub struct Layout {
+    /// The root of the checkout.
+    pub root: PathBuf,
+}
+
+impl Layout {
+    /// The checkout that this tool was built from.
+    pub fn find() -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .expect("xtask/ lies in the root");
+        Layout {
+            root: root.to_path_buf(),
+        }
+    }
+
+    /// A path below the root.
+    pub fn at(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+
+    /// The folder of what is neither cargo's nor the user's: kernel image, C programs, logs.
+    pub fn state(&self) -> PathBuf {
+        self.at(".faultless")
+    }
+
+    /// The log of a long-running piece of work; its folder is created.
+    pub fn log(&self, name: &str) -> PathBuf {
+        let folder = self.state().join("log");
+        // An unwritable folder shows when the log itself is opened.
+        let _ = std::fs::create_dir_all(&folder);
+        folder.join(format!("{name}.log"))
+    }
+
+    /// The kernel image that `faultless run` boots.
+    pub fn kernel(&self) -> PathBuf {
+        self.state().join("kernel")
+    }
+
+    /// The folder of the packaged workloads, built for the kernel.
+    pub fn programs(&self) -> PathBuf {
+        self.state().join("bin")
+    }
+
+    /// The sources of the packaged workloads.
+    pub fn program_sources(&self) -> PathBuf {
+        self.at("workloads/c")
+    }
+
+    /// The command.
+    pub fn command(&self) -> PathBuf {
+        self.at("target/release/faultless")
+    }
+}

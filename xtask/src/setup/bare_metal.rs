@@ -1,0 +1,142 @@
+//! Which toolchain builds the kernel: rustup's, when it has the bare-metal target, or Debian's,
+//! which builds `core` and `alloc` from the packaged source.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::find;
+use crate::layout::Layout;
+use crate::refusal::Refusal;
+
+/// The kernel's target.
+pub const TARGET: &str = "x86_64-unknown-none";
+
+/// Debian's cargo; named by its path, because rustup's comes first in PATH.
+const DEBIAN_CARGO: &str = "/usr/bin/cargo";
+const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
+
+/// A toolchain for the kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BareMetal {
+    /// The toolchain in use, with a ready-made `core` for the target.
+    Rustup,
+    /// Debian's compiler, which builds `core` itself.
+    Debian,
+}
+
+impl BareMetal {
+    /// The toolchain that the environment asks for, or the one that needs the least set-up.
+    pub fn choose() -> Result<Self, Refusal> {
+        match std::env::var("FAULTLESS_TOOLCHAIN").as_deref() {
+            Ok("rustup") if !rustup_has_the_target() => Err(Refusal::new(format!(
+                "FAULTLESS_TOOLCHAIN=rustup, but the target is missing: run 'rustup target add {TARGET}'"
+            ))),
+            Ok("rustup") => Ok(BareMetal::Rustup),
+            Ok("debian") => Ok(BareMetal::Debian),
+            Ok(other) if !other.is_empty() => Err(Refusal::new(format!(
+                "FAULTLESS_TOOLCHAIN is '{other}': it has to be 'rustup' or 'debian'"
+            ))),
+            _ if rustup_has_the_target() => Ok(BareMetal::Rustup),
+            _ => Ok(BareMetal::Debian),
+        }
+    }
+
+    /// The Debian packages that it lacks.
+    pub fn missing(self) -> Vec<&'static str> {
+        if self == BareMetal::Rustup {
+            return Vec::new();
+        }
+        let mut packages = Vec::new();
+        // The three are of one version only when they are installed together.
+        if !Path::new(DEBIAN_CARGO).exists() || !is_new_enough(DEBIAN_RUSTC) || !has_source() {
+            packages.extend(["rustc-web", "cargo-web", "rust-web-src"]);
+        }
+        if !find::program("ld.lld") {
+            packages.push("lld");
+        }
+        packages
+    }
+
+    /// A cargo that runs `subcommand` for the kernel, in its folder, and the folder it builds in.
+    pub fn cargo(self, layout: &Layout, subcommand: &str) -> (Command, PathBuf) {
+        let folder = layout.at("kernel");
+        match self {
+            BareMetal::Rustup => {
+                let mut cargo = Command::new("cargo");
+                cargo.arg(subcommand).current_dir(&folder);
+                cargo
+                    .args(["--target", TARGET, "--target-dir"])
+                    .arg(folder.join("target"));
+                (cargo, folder.join("target"))
+            }
+            BareMetal::Debian => {
+                let target = folder.join("target/debian");
+                let mut cargo = Command::new(DEBIAN_CARGO);
+                cargo
+                    .arg(subcommand)
+                    .current_dir(&folder)
+                    .env("RUSTC", DEBIAN_RUSTC);
+                // A toolchain that rustup chose would be passed on to the compiler by name.
+                cargo
+                    .env_remove("RUSTUP_TOOLCHAIN")
+                    .env("RUSTC_BOOTSTRAP", "1");
+                cargo.arg("-Zbuild-std=core,alloc");
+                cargo.args(["--config", "target.x86_64-unknown-none.linker='ld.lld'"]);
+                cargo.args(["--config", DEBIAN_FLAGS]);
+                cargo
+                    .args(["--target", TARGET, "--target-dir"])
+                    .arg(&target);
+                (cargo, target)
+            }
+        }
+    }
+}
+
+/// Joined to the flags of the kernel's own configuration.
+const DEBIAN_FLAGS: &str = "target.x86_64-unknown-none.rustflags=\
+     ['-Clinker-flavor=ld.lld', '-Crelocation-model=static']";
+
+fn rustup_has_the_target() -> bool {
+    let output = Command::new("rustc")
+        .args(["--print", "target-libdir", "--target", TARGET])
+        .output();
+    let Ok(output) = output else { return false };
+    let folder = String::from_utf8_lossy(&output.stdout);
+    output.status.success() && Path::new(folder.trim()).is_dir()
+}
+
+/// Debian 12 also has a package `rustc`, of 1.63, in the same place.
+fn is_new_enough(rustc: &str) -> bool {
+    let Ok(output) = Command::new(rustc).arg("--version").output() else {
+        return false;
+    };
+    minor_version(&String::from_utf8_lossy(&output.stdout)).is_some_and(|minor| minor >= 95)
+}
+
+/// The 95 of `rustc 1.95.0 (…)`.
+fn minor_version(line: &str) -> Option<u32> {
+    line.strip_prefix("rustc 1.")?
+        .split('.')
+        .next()?
+        .parse()
+        .ok()
+}
+
+fn has_source() -> bool {
+    Path::new("/usr/lib/rustlib/src/rust/library/core/Cargo.toml").exists()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::minor_version;
+
+    #[test]
+    fn reads_the_version_of_a_compiler() {
+        assert_eq!(
+            minor_version("rustc 1.95.0 (59807616e 2026-04-14)"),
+            Some(95)
+        );
+        assert_eq!(minor_version("rustc 1.63.0"), Some(63));
+        assert_eq!(minor_version("something else"), None);
+    }
+}

@@ -1,0 +1,107 @@
+//! Set-up: what a bare Debian 12 with rustup lacks, installed only when it is missing and needed.
+//!
+//! Each need knows whether it is met, which packages meet it, and what to tell a user whose
+//! machine cannot install them.
+
+mod apt;
+pub mod bare_metal;
+mod find;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use crate::build;
+use crate::layout::Layout;
+use crate::refusal::Refusal;
+use bare_metal::BareMetal;
+
+const TEXT: &str = "\
+Install and build everything that the other commands need.
+
+Usage: ./x setup
+
+Installs by apt-get, and only what is missing: qemu-system-x86; musl-tools; and, unless rustup has
+the target x86_64-unknown-none, Debian's rustc-web, cargo-web, rust-web-src and lld. Then builds
+the command, the kernel and the packaged workloads.
+
+Example:
+  ./x setup
+";
+
+/// Something that has to be on the machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// The emulator that boots the kernel.
+    Qemu,
+    /// The C compiler for static programs.
+    Musl,
+    /// A Rust toolchain that builds for no operating system.
+    BareMetal,
+    /// `cargo fmt` and `cargo clippy`.
+    Lints,
+}
+
+/// `./x setup`.
+pub fn command(layout: &Layout, arguments: &[OsString]) -> Result<ExitCode, Refusal> {
+    match arguments.first().and_then(|argument| argument.to_str()) {
+        Some("--help" | "-h") => {
+            print!("{TEXT}");
+            return Ok(ExitCode::SUCCESS);
+        }
+        Some(other) => return Err(Refusal::new(format!("setup takes no argument '{other}'"))),
+        None => {}
+    }
+    provide(layout, &[Need::Qemu, Need::Musl, Need::BareMetal])?;
+    build::command(layout)?;
+    build::kernel(layout)?;
+    build::workloads(layout)?;
+    eprintln!("x: everything is installed and built");
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sees to it that every one of `needs` is met.
+pub fn provide(layout: &Layout, needs: &[Need]) -> Result<(), Refusal> {
+    let mut missing = Vec::new();
+    for need in needs {
+        missing.extend(need.missing()?);
+    }
+    apt::install(layout, &missing)
+}
+
+impl Need {
+    /// The packages that meet this need; none when it is met already.
+    fn missing(self) -> Result<Vec<&'static str>, Refusal> {
+        match self {
+            Need::Qemu if pretend_no_qemu() => {
+                Err(Refusal::new("QEMU cannot be had: FAULTLESS_NO_QEMU is set"))
+            }
+            Need::Qemu => Ok(package(
+                find::program("qemu-system-x86_64"),
+                "qemu-system-x86",
+            )),
+            Need::Musl => Ok(package(find::program("musl-gcc"), "musl-tools")),
+            Need::BareMetal => Ok(BareMetal::choose()?.missing()),
+            Need::Lints => lints(),
+        }
+    }
+}
+
+fn package(present: bool, name: &'static str) -> Vec<&'static str> {
+    if present { Vec::new() } else { vec![name] }
+}
+
+/// Whether the user asks to behave as on a machine without QEMU.
+fn pretend_no_qemu() -> bool {
+    std::env::var_os("FAULTLESS_NO_QEMU").is_some_and(|value| !value.is_empty() && value != "0")
+}
+
+/// rustfmt and clippy are parts of rustup's default profile; no package adds them to a toolchain.
+fn lints() -> Result<Vec<&'static str>, Refusal> {
+    for (tool, component) in [("cargo-fmt", "rustfmt"), ("cargo-clippy", "clippy")] {
+        if !find::program(tool) {
+            let line = format!("{component} is missing: run 'rustup component add {component}'");
+            return Err(Refusal::new(line));
+        }
+    }
+    Ok(Vec::new())
+}

@@ -1,0 +1,98 @@
+//! Runs one step and counts its tests.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use super::count::Count;
+use super::steps::{Run, Step};
+use crate::layout::Layout;
+use crate::refusal::Refusal;
+use crate::setup::bare_metal::BareMetal;
+use crate::{build, progress, setup};
+
+/// How much of the output of a failed step is shown; all of it is in the log.
+const SHOWN_LINES: usize = 200;
+
+/// Sets up what `step` needs, runs it to its end, and shows its output if it failed.
+pub fn step(layout: &Layout, step: &Step, full: bool) -> Count {
+    match attempt(layout, step, full) {
+        Ok(count) => count,
+        Err(refusal) => {
+            eprintln!("x: {}: {refusal}", step.name);
+            Count {
+                passed: 0,
+                failed: 1,
+            }
+        }
+    }
+}
+
+fn attempt(layout: &Layout, step: &Step, full: bool) -> Result<Count, Refusal> {
+    setup::provide(layout, step.needs)?;
+    let mut command = prepare(layout, &step.run)?;
+    if full {
+        command.env("FAULTLESS_FULL", "1");
+    }
+    let log = layout.log(&format!("test-{}", step.name));
+    let status = progress::run_logged(step.name, &mut command, &log)
+        .map_err(|error| Refusal::new(format!("cannot be run: {error}")))?;
+    let bytes = fs::read(&log).map_err(|error| Refusal::new(format!("lost its log: {error}")))?;
+    let output = String::from_utf8_lossy(&bytes);
+    if !status.success() {
+        show(&output, &log);
+    }
+    Ok(Count::of(&output, status.success()))
+}
+
+/// The command of a step, with everything built that it uses but does not build itself.
+fn prepare(layout: &Layout, run: &Run) -> Result<Command, Refusal> {
+    match run {
+        Run::Workspace(arguments) => Ok(cargo(layout, arguments)),
+        Run::WithCfg(name, arguments) => {
+            let mut command = cargo(layout, arguments);
+            command.env("RUSTFLAGS", format!("--cfg {name}"));
+            command.env("CARGO_TARGET_DIR", layout.at("target").join(name));
+            Ok(command)
+        }
+        Run::KernelClippy => Ok(clippy_for_the_kernel(layout)),
+        Run::Booted(arguments) => {
+            build::kernel(layout)?;
+            build::workloads(layout)?;
+            Ok(cargo(layout, arguments))
+        }
+    }
+}
+
+fn cargo(layout: &Layout, arguments: &[&str]) -> Command {
+    let mut cargo = Command::new("cargo");
+    cargo.args(arguments).current_dir(&layout.root);
+    cargo
+}
+
+/// Clippy comes with rustup only. Where that has no bare-metal target, the kernel, which is the
+/// same code for any x86-64 target, is checked as if for the host.
+fn clippy_for_the_kernel(layout: &Layout) -> Command {
+    let mut command = match BareMetal::choose() {
+        Ok(BareMetal::Rustup) => BareMetal::Rustup.cargo(layout, "clippy").0,
+        _ => {
+            let mut cargo = Command::new("cargo");
+            cargo.current_dir(layout.at("kernel"));
+            cargo.args(["clippy", "--target=x86_64-unknown-linux-gnu"]);
+            cargo
+        }
+    };
+    command.args(["--", "-Dwarnings"]);
+    command
+}
+
+fn show(output: &str, log: &Path) {
+    let lines: Vec<_> = output.lines().collect();
+    let left_out = lines.len().saturating_sub(SHOWN_LINES);
+    if left_out > 0 {
+        eprintln!("x: {left_out} lines left out, all are in {}", log.display());
+    }
+    for line in &lines[left_out..] {
+        eprintln!("{line}");
+    }
+}

@@ -1,0 +1,122 @@
+//! The steps of `./x test`, quick refusals first. To add a check, add a row.
+
+use crate::setup::Need;
+
+/// One check, or a group of checks that share a build.
+pub struct Step {
+    /// What selects it on the command line.
+    pub name: &'static str,
+    /// What it checks.
+    pub about: &'static str,
+    /// What has to be on the machine for it.
+    pub needs: &'static [Need],
+    /// What is run. The tests that it reports are counted; if it reports none, it is one.
+    pub run: Run,
+}
+
+/// How a step is run.
+pub enum Run {
+    /// Cargo in the workspace.
+    Workspace(&'static [&'static str]),
+    /// Cargo in the workspace with `--cfg NAME`, in a target folder of its own.
+    WithCfg(&'static str, &'static [&'static str]),
+    /// Clippy in the kernel.
+    KernelClippy,
+    /// Cargo in the workspace, once the kernel and the packaged workloads are built.
+    Booted(&'static [&'static str]),
+}
+
+/// Every step there is.
+pub const STEPS: &[Step] = &[
+    Step {
+        name: "fmt",
+        about: "the workspace is formatted",
+        needs: &[Need::Lints],
+        run: Run::Workspace(&["fmt", "--all", "--check"]),
+    },
+    Step {
+        name: "fmt-kernel",
+        about: "the kernel is formatted",
+        needs: &[Need::Lints],
+        run: Run::Workspace(&["fmt", "--manifest-path=kernel/Cargo.toml", "--check"]),
+    },
+    Step {
+        name: "clippy",
+        about: "no warning in the workspace",
+        needs: &[Need::Lints],
+        run: Run::Workspace(&["clippy", "--workspace", "--all-targets", "--", "-Dwarnings"]),
+    },
+    Step {
+        name: "clippy-kernel",
+        about: "no warning in the kernel",
+        needs: &[Need::Lints],
+        run: Run::KernelClippy,
+    },
+    Step {
+        name: "workspace",
+        about: "unit, property, differential, stress and command tests, and the example port",
+        needs: &[],
+        run: Run::Workspace(&["test", "--workspace", "--no-fail-fast"]),
+    },
+    Step {
+        name: "loom",
+        about: "models of the protocols, every interleaving, and their broken variants",
+        needs: &[],
+        run: Run::WithCfg(
+            "loom",
+            &[
+                "test",
+                "--release",
+                "--no-fail-fast",
+                "--package=faultless-sync",
+                "--package=faultless-paging",
+                "--package=faultless-mm",
+                "--test=loom*",
+            ],
+        ),
+    },
+    Step {
+        name: "shuttle",
+        about: "whole operations against each other, in random interleavings",
+        needs: &[],
+        run: Run::WithCfg(
+            "shuttle",
+            &[
+                "test",
+                "--release",
+                "--no-fail-fast",
+                "--package=faultless-mm",
+                "--test=shuttle*",
+            ],
+        ),
+    },
+    Step {
+        name: "record",
+        about: "which cache lines a fault writes",
+        needs: &[],
+        run: Run::WithCfg(
+            "record",
+            &[
+                "test",
+                "--release",
+                "--no-fail-fast",
+                "--workspace",
+                "--test=record*",
+            ],
+        ),
+    },
+    Step {
+        name: "boot",
+        about: "the kernel with 1, 2 and 4 CPUs: every workload under every policy, bad programs",
+        needs: &[Need::Qemu, Need::Musl, Need::BareMetal],
+        run: Run::Booted(&[
+            "test",
+            "--no-fail-fast",
+            "--package=faultless-cli",
+            "--test=boot*",
+            "--",
+            "--ignored",
+            "--test-threads=1",
+        ]),
+    },
+];
