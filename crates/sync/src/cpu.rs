@@ -58,7 +58,11 @@ impl CpuSet {
     /// Whether the set has no member but, perhaps, `cpu`.
     pub fn is_only(&self, cpu: Cpu) -> bool {
         self.0.iter().enumerate().all(|(i, word)| {
-            let own = if i == cpu.index() / 64 { 1 << (cpu.0 % 64) } else { 0 };
+            let own = if i == cpu.index() / 64 {
+                1 << (cpu.0 % 64)
+            } else {
+                0
+            };
             word.load(Ordering::Relaxed) & !own == 0
         })
     }

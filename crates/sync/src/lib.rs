@@ -17,9 +17,9 @@
 pub mod atomic;
 mod cpu;
 mod fence;
+pub mod reclaim;
 #[cfg(record)]
 pub mod record;
-pub mod reclaim;
 mod rwlock;
 mod spin;
 mod state;

@@ -103,7 +103,10 @@ impl Drop for Section<'_> {
 impl Domain {
     /// A domain without CPUs.
     pub fn new() -> Self {
-        Self { epoch: AtomicU64::new(3), online: CpuSet::new() }
+        Self {
+            epoch: AtomicU64::new(3),
+            online: CpuSet::new(),
+        }
     }
 
     /// Lets a CPU take part. Before its first section.
@@ -120,7 +123,11 @@ impl Domain {
     /// Enters a section. Sections of one CPU do not nest.
     #[inline]
     pub fn enter<'a>(&self, participant: &'a Participant) -> Section<'a> {
-        debug_assert_eq!(participant.section.load(Ordering::Relaxed), 0, "sections do not nest");
+        debug_assert_eq!(
+            participant.section.load(Ordering::Relaxed),
+            0,
+            "sections do not nest"
+        );
         let epoch = self.epoch.load(Ordering::Relaxed);
         // The full fence after this write pairs with the one in `retire`: either
         // this reader sees the object unlinked, or the object's epoch is not
@@ -178,7 +185,14 @@ impl Domain {
     pub fn deferred<W: Wait>(&self, participants: &[Participant], machine: &W) -> u64 {
         participants
             .iter()
-            .map(|p| p.deferred.lock(machine).chains.iter().map(|c| c.length).sum::<u64>())
+            .map(|p| {
+                p.deferred
+                    .lock(machine)
+                    .chains
+                    .iter()
+                    .map(|c| c.length)
+                    .sum::<u64>()
+            })
             .sum()
     }
 
@@ -194,7 +208,9 @@ impl Domain {
                 return false;
             }
         }
-        self.epoch.compare_exchange(epoch, epoch + 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        self.epoch
+            .compare_exchange(epoch, epoch + 1, Ordering::AcqRel, Ordering::Relaxed)
+            .is_ok()
     }
 
     /// Releases what `of` has deferred for long enough.
@@ -230,7 +246,14 @@ impl Deferred {
         let mut old = 0;
         if chain.epoch != epoch {
             // The same place three epochs ago: released long since, or ripe now.
-            old = core::mem::replace(chain, Chain { epoch, ..Chain::default() }).head;
+            old = core::mem::replace(
+                chain,
+                Chain {
+                    epoch,
+                    ..Chain::default()
+                },
+            )
+            .head;
         }
         owner.set_next(object, chain.head);
         chain.head = object;

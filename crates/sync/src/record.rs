@@ -49,7 +49,12 @@ pub fn write(address: *const ()) {
 
 /// The lines that `work` writes on this thread, by line number.
 pub fn lines(work: impl FnOnce()) -> BTreeMap<usize, Writes> {
-    RECORDER.with_borrow_mut(|r| *r = Recorder { on: true, ..Recorder::default() });
+    RECORDER.with_borrow_mut(|r| {
+        *r = Recorder {
+            on: true,
+            ..Recorder::default()
+        }
+    });
     work();
     RECORDER.with_borrow_mut(|r| core::mem::take(r).lines)
 }

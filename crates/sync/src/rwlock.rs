@@ -38,7 +38,9 @@ impl Default for RwLock {
 impl RwLock {
     /// An unlocked lock.
     pub fn new() -> Self {
-        Self { word: AtomicU32::new(0) }
+        Self {
+            word: AtomicU32::new(0),
+        }
     }
 
     /// Takes the lock for reading.
@@ -63,7 +65,13 @@ impl RwLock {
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {
-                Ok(_) => return Some(ReadGuard { lock: self, machine, _not_send: PhantomData }),
+                Ok(_) => {
+                    return Some(ReadGuard {
+                        lock: self,
+                        machine,
+                        _not_send: PhantomData,
+                    });
+                }
                 Err(now) => word = now,
             }
         }
@@ -84,7 +92,11 @@ impl RwLock {
                     .compare_exchange_weak(word, taken, Ordering::Acquire, Ordering::Relaxed)
                     .is_ok()
                 {
-                    return WriteGuard { lock: self, machine, _not_send: PhantomData };
+                    return WriteGuard {
+                        lock: self,
+                        machine,
+                        _not_send: PhantomData,
+                    };
                 }
                 continue;
             }
@@ -145,7 +157,9 @@ impl RwLock {
                 left &= !(PARKED | WRITER_WAITS);
             }
             // Release: pairs with the acquire of the next holder.
-            match self.word.compare_exchange_weak(word, left, Ordering::Release, Ordering::Relaxed)
+            match self
+                .word
+                .compare_exchange_weak(word, left, Ordering::Release, Ordering::Relaxed)
             {
                 Ok(_) => {
                     if free && word & PARKED != 0 {
@@ -190,13 +204,19 @@ impl<'a, W: Wait + ?Sized> WriteGuard<'a, W> {
             // A writer that waits keeps its announcement: it must still get its turn.
             let left = ((word & !WRITER) | 1) & !PARKED;
             // Release: what the writer did is seen by the readers that come in now.
-            match lock.word.compare_exchange_weak(word, left, Ordering::Release, Ordering::Relaxed)
+            match lock
+                .word
+                .compare_exchange_weak(word, left, Ordering::Release, Ordering::Relaxed)
             {
                 Ok(_) => {
                     if word & PARKED != 0 {
                         machine.wake(&lock.word, u32::MAX);
                     }
-                    return ReadGuard { lock, machine, _not_send: PhantomData };
+                    return ReadGuard {
+                        lock,
+                        machine,
+                        _not_send: PhantomData,
+                    };
                 }
                 Err(now) => word = now,
             }

@@ -23,7 +23,10 @@ unsafe impl<T: Send> Send for SpinLock<T> {}
 impl<T> SpinLock<T> {
     /// An unlocked value.
     pub fn new(value: T) -> Self {
-        Self { word: AtomicU32::new(0), value: UnsafeCell::new(value) }
+        Self {
+            word: AtomicU32::new(0),
+            value: UnsafeCell::new(value),
+        }
     }
 
     /// Takes the lock.

@@ -94,7 +94,11 @@ pub struct Ring {
 impl Ring {
     /// A ring over `words`, off.
     pub const fn new(words: &'static [Local]) -> Self {
-        Self { words, on: Local::new(0), next: Local::new(0) }
+        Self {
+            words,
+            on: Local::new(0),
+            next: Local::new(0),
+        }
     }
 
     /// Turns the ring on or off.
@@ -121,7 +125,9 @@ impl Ring {
         let capacity = self.words.len() / WORDS;
         let at = self.next.get() as usize % capacity * WORDS;
         for (word, value) in
-            self.words[at..].iter().zip([event.time, event.kind as u64, event.address, event.value])
+            self.words[at..]
+                .iter()
+                .zip([event.time, event.kind as u64, event.address, event.value])
         {
             word.set(value);
         }

@@ -1,0 +1,151 @@
+//! What is known about a frame, on a cache line of its own.
+//!
+//! Who writes it: while the frame is free, the allocator under its lock; while
+//! it is used, its user: a fault before it publishes the frame, whoever takes
+//! its entry away afterwards. The shared zero page's descriptor is never
+//! written after start-up.
+
+use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// What a frame is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Flags(pub u32);
+
+impl Flags {
+    /// Nothing yet.
+    pub const NONE: Flags = Flags(0);
+    /// In the allocator's free lists.
+    pub const FREE: Flags = Flags(1);
+    /// A page of anonymous memory.
+    pub const ANONYMOUS: Flags = Flags(2);
+    /// Anonymous, and no other address space can have it: a write never copies.
+    pub const EXCLUSIVE: Flags = Flags(4);
+    /// A page table.
+    pub const TABLE: Flags = Flags(8);
+    /// Split into small objects.
+    pub const SLAB: Flags = Flags(16);
+
+    /// Both.
+    pub const fn and(self, other: Flags) -> Flags {
+        Flags(self.0 | other.0)
+    }
+
+    /// Whether all of `other` are set.
+    pub const fn has(self, other: Flags) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+/// A frame's descriptor.
+#[derive(Debug)]
+#[repr(align(64))]
+pub struct Descriptor {
+    /// Entries that map the frame.
+    map_count: AtomicU32,
+    flags: AtomicU32,
+    /// The address space of an anonymous page, by id.
+    owner: AtomicU64,
+    /// Where in the owner the page is: the reverse map of an unshared page.
+    index: AtomicU64,
+    /// The next frame of a chain or free list, plus 1; 0 ends it.
+    next: AtomicU64,
+    /// The previous frame of a free list, plus 1.
+    previous: AtomicU64,
+    /// The order of a free block.
+    order: AtomicU32,
+}
+
+impl Default for Descriptor {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Descriptor {
+    /// A frame that the allocator does not have yet.
+    pub fn new() -> Self {
+        Self {
+            map_count: AtomicU32::new(0),
+            flags: AtomicU32::new(0),
+            owner: AtomicU64::new(0),
+            index: AtomicU64::new(0),
+            next: AtomicU64::new(0),
+            previous: AtomicU64::new(0),
+            order: AtomicU32::new(0),
+        }
+    }
+
+    /// Makes the frame an exclusive anonymous page, mapped once (rule R7:
+    /// before the entry is published; the publishing store orders it).
+    #[inline]
+    pub fn set_anonymous(&self, owner: u64, index: u64) {
+        self.owner.store(owner, Ordering::Relaxed);
+        self.index.store(index, Ordering::Relaxed);
+        self.flags
+            .store(Flags::ANONYMOUS.and(Flags::EXCLUSIVE).0, Ordering::Relaxed);
+        self.map_count.store(1, Ordering::Relaxed);
+    }
+
+    /// Takes one mapping away from an anonymous page; whether it was the last,
+    /// so that the frame is the caller's to free after its flush.
+    #[inline]
+    pub fn unmap(&self) -> bool {
+        if self.flags().has(Flags::EXCLUSIVE) {
+            // One mapping, and it is the caller's.
+            self.map_count.store(0, Ordering::Relaxed);
+            return true;
+        }
+        self.map_count.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+
+    /// How many entries map the frame.
+    pub fn map_count(&self) -> u32 {
+        self.map_count.load(Ordering::Relaxed)
+    }
+
+    /// What the frame is used for.
+    pub fn flags(&self) -> Flags {
+        Flags(self.flags.load(Ordering::Relaxed))
+    }
+
+    /// Says what the frame is used for.
+    pub fn set_flags(&self, flags: Flags) {
+        self.flags.store(flags.0, Ordering::Relaxed);
+    }
+
+    /// The owner and index of an anonymous page.
+    pub fn owner(&self) -> (u64, u64) {
+        (
+            self.owner.load(Ordering::Relaxed),
+            self.index.load(Ordering::Relaxed),
+        )
+    }
+
+    /// The link of a chain: a word of the chain's owner.
+    #[inline]
+    pub fn link(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
+    }
+
+    /// Sets the link of a chain.
+    #[inline]
+    pub fn set_link(&self, link: u64) {
+        self.next.store(link, Ordering::Relaxed);
+    }
+
+    pub(crate) fn previous(&self) -> u64 {
+        self.previous.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_previous(&self, link: u64) {
+        self.previous.store(link, Ordering::Relaxed);
+    }
+
+    pub(crate) fn order(&self) -> u32 {
+        self.order.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_order(&self, order: u32) {
+        self.order.store(order, Ordering::Relaxed);
+    }
+}

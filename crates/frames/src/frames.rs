@@ -1,0 +1,234 @@
+//! The default frame source: a buddy allocator behind per-CPU caches.
+
+use faultless_paging::{Frame, PhysicalMemory};
+use faultless_sync::atomic::amortised;
+use faultless_sync::{Cpu, SpinLock, Wait};
+
+use crate::buddy::{Buddy, MAX_ORDER, Range};
+use crate::cache::{BATCH, CAPACITY, FrameCache};
+use crate::descriptor::Descriptor;
+use crate::source::{FrameSource, NoMemory};
+
+/// Physical memory to allocate from.
+///
+/// `P` is the machine: it turns frames into pointers and knows how to wait.
+pub struct Frames<P> {
+    machine: P,
+    base: u64,
+    descriptors: &'static [Descriptor],
+    caches: &'static [FrameCache],
+    buddy: SpinLock<Buddy>,
+    zero: Frame,
+    pool: bool,
+}
+
+/// Where the frames are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// In the free lists.
+    pub free: u64,
+    /// In CPUs' caches.
+    pub cached: u64,
+    /// In CPUs' caches, filled with zeroes.
+    pub zeroed: u64,
+}
+
+impl Census {
+    /// Frames that can be allocated.
+    pub fn available(&self) -> u64 {
+        self.free + self.cached + self.zeroed
+    }
+}
+
+impl<P: PhysicalMemory + Wait> Frames<P> {
+    /// Frames `base..base + descriptors.len()`, of which `usable` are free;
+    /// one of them becomes the shared zero page. A cache for each CPU.
+    ///
+    /// # Errors
+    /// [`NoMemory`] when `usable` holds no frame.
+    pub fn new(
+        machine: P,
+        base: Frame,
+        descriptors: &'static [Descriptor],
+        caches: &'static [FrameCache],
+        usable: impl Iterator<Item = core::ops::Range<u64>>,
+    ) -> Result<Self, NoMemory> {
+        let range = Range {
+            base: base.0,
+            descriptors,
+        };
+        let mut buddy = Buddy::new();
+        for part in usable {
+            donate(&mut buddy, range, part);
+        }
+        let zero = buddy.allocate(range, 0).ok_or(NoMemory)?;
+        machine.zero(zero);
+        Ok(Self {
+            machine,
+            base: base.0,
+            descriptors,
+            caches,
+            buddy: SpinLock::new(buddy),
+            zero,
+            pool: true,
+        })
+    }
+
+    /// Turns the zeroed pool off: every zeroed frame is zeroed when it is asked for.
+    pub fn without_pool(mut self) -> Self {
+        self.pool = false;
+        self
+    }
+
+    fn range(&self) -> Range<'static> {
+        Range {
+            base: self.base,
+            descriptors: self.descriptors,
+        }
+    }
+
+    /// A block of `2^order` frames, aligned to its size.
+    ///
+    /// # Errors
+    /// [`NoMemory`] when no such block is free.
+    pub fn allocate_block(&self, order: u32) -> Result<Frame, NoMemory> {
+        if order > MAX_ORDER {
+            return Err(NoMemory);
+        }
+        self.buddy
+            .lock(&self.machine)
+            .allocate(self.range(), order)
+            .ok_or(NoMemory)
+    }
+
+    /// Gives back what [`Frames::allocate_block`] gave.
+    pub fn free_block(&self, frame: Frame, order: u32) {
+        self.buddy
+            .lock(&self.machine)
+            .release(self.range(), frame, order);
+    }
+
+    /// Zeroes one frame for later, for a CPU that has nothing to do. Whether it did.
+    pub fn fill_zeroed(&self, cpu: Cpu) -> bool {
+        let cache = &self.caches[cpu.index()];
+        if !self.pool || cache.zeroed.len() == CAPACITY {
+            return false;
+        }
+        // Not the last ones: somebody may want them for something else.
+        if self.buddy.lock(&self.machine).free() < 4 * CAPACITY as u64 {
+            return false;
+        }
+        let Ok(frame) = self.allocate(cpu) else {
+            return false;
+        };
+        self.machine.zero(frame);
+        cache.zeroed.push(frame);
+        true
+    }
+
+    #[cold]
+    fn refill(&self, cache: &FrameCache) -> Option<Frame> {
+        amortised(|| {
+            let mut buddy = self.buddy.lock(&self.machine);
+            for _ in 0..BATCH {
+                let Some(frame) = buddy.allocate(self.range(), 0) else {
+                    break;
+                };
+                cache.any.push(frame);
+            }
+        });
+        // The zeroed ones are the last reserve.
+        cache.any.pop().or_else(|| cache.zeroed.pop())
+    }
+
+    #[cold]
+    fn spill(&self, cache: &FrameCache) {
+        amortised(|| {
+            let mut buddy = self.buddy.lock(&self.machine);
+            for _ in 0..BATCH {
+                let Some(frame) = cache.any.pop() else { break };
+                buddy.release(self.range(), frame, 0);
+            }
+        });
+    }
+
+    /// Where the frames are now.
+    pub fn census(&self) -> Census {
+        let free = self.buddy.lock(&self.machine).free();
+        let sum = |f: fn(&FrameCache) -> usize| self.caches.iter().map(f).sum::<usize>() as u64;
+        Census {
+            free,
+            cached: sum(|c| c.any.len()),
+            zeroed: sum(|c| c.zeroed.len()),
+        }
+    }
+
+    /// Calls `visit` with every frame that can be allocated; while nothing else runs.
+    pub fn for_each_available(&self, visit: &mut dyn FnMut(Frame)) {
+        self.buddy
+            .lock(&self.machine)
+            .for_each(self.range(), &mut |first, order| {
+                (first.0..first.0 + (1 << order)).for_each(|f| visit(Frame(f)));
+            });
+        for cache in self.caches {
+            cache
+                .any
+                .iter()
+                .chain(cache.zeroed.iter())
+                .for_each(&mut *visit);
+        }
+    }
+}
+
+/// Frees every frame of `part`, in blocks as large as alignment allows.
+fn donate(buddy: &mut Buddy, range: Range<'static>, part: core::ops::Range<u64>) {
+    let mut at = part.start.max(range.base);
+    let end = part.end.min(range.base + range.descriptors.len() as u64);
+    while at < end {
+        let order = at.trailing_zeros().min((end - at).ilog2()).min(MAX_ORDER);
+        buddy.release(range, Frame(at), order);
+        at += 1 << order;
+    }
+}
+
+impl<P: PhysicalMemory + Wait> FrameSource for Frames<P> {
+    #[inline]
+    fn allocate(&self, cpu: Cpu) -> Result<Frame, NoMemory> {
+        let cache = &self.caches[cpu.index()];
+        match cache.any.pop() {
+            Some(frame) => Ok(frame),
+            None => self.refill(cache).ok_or(NoMemory),
+        }
+    }
+
+    #[inline]
+    fn allocate_zeroed(&self, cpu: Cpu) -> Result<Frame, NoMemory> {
+        let cache = &self.caches[cpu.index()];
+        if let Some(frame) = cache.zeroed.pop() {
+            return Ok(frame);
+        }
+        let frame = self.allocate(cpu)?;
+        self.machine.zero(frame);
+        Ok(frame)
+    }
+
+    #[inline]
+    fn free(&self, cpu: Cpu, frame: Frame) {
+        debug_assert!(frame != self.zero);
+        let cache = &self.caches[cpu.index()];
+        if cache.any.len() == CAPACITY {
+            self.spill(cache);
+        }
+        cache.any.push(frame);
+    }
+
+    #[inline]
+    fn descriptor(&self, frame: Frame) -> &Descriptor {
+        &self.descriptors[(frame.0 - self.base) as usize]
+    }
+
+    #[inline]
+    fn zero_frame(&self) -> Frame {
+        self.zero
+    }
+}

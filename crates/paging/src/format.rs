@@ -1,0 +1,229 @@
+//! What the bits of a page-table entry mean, as data.
+//!
+//! A format is a constant of type [`Format`]; the code that uses it is written
+//! once and folds to the same instructions as if it had been written for one
+//! machine. A new architecture adds a constant, no code.
+//!
+//! Software's share of an entry:
+//!
+//! | present | `claim` | `hidden` | meaning |
+//! | --- | --- | --- | --- |
+//! | 0 | 0 | 0 | empty; the whole word is 0 |
+//! | 1 | 0 | 0 | a page or a table |
+//! | 1 | 1 | 0 | claimed, still readable by hardware |
+//! | 0 | 1 | 0 | claimed by the CPU named in it; may remember the frame it replaced |
+//! | 0 | 0 | 1 | a page that no access may reach (`PROT_NONE`), with its frame |
+
+use crate::address::{Frame, PAGE_SIZE};
+use faultless_sync::Cpu;
+
+/// A property that some machines express by a set bit and some by a clear one.
+#[derive(Clone, Copy, Debug)]
+pub struct Flag {
+    /// Bits that are set when the property holds.
+    pub yes: u64,
+    /// Bits that are set when it does not.
+    pub no: u64,
+}
+
+impl Flag {
+    const fn bits(self, holds: bool) -> u64 {
+        if holds { self.yes } else { self.no }
+    }
+
+    const fn mask(self) -> u64 {
+        self.yes | self.no
+    }
+
+    const fn holds(self, value: u64) -> bool {
+        value & self.mask() == self.yes
+    }
+}
+
+/// The bits of one machine's entries.
+#[derive(Clone, Copy, Debug)]
+pub struct Format {
+    /// The hardware uses the entry.
+    pub present: u64,
+    /// Bits of every present leaf (user page, memory type, …).
+    pub leaf: u64,
+    /// Bits of every table entry; accessed is preset, so that hardware never writes it.
+    pub table: u64,
+    /// Stores are allowed.
+    pub write: Flag,
+    /// Instruction fetches are allowed.
+    pub execute: Flag,
+    /// Set by hardware when the entry is used.
+    pub accessed: u64,
+    /// Set by hardware when the page is written.
+    pub dirty: u64,
+    /// The frame's physical address.
+    pub address: u64,
+    /// Software: claimed.
+    pub claim: u64,
+    /// Software, not present: a page without any access.
+    pub hidden: u64,
+    /// Where a claim that is not present keeps the claimer's CPU number (8 bits).
+    pub claimer_shift: u32,
+}
+
+/// Chooses a [`Format`] at compile time.
+pub trait EntryFormat: Send + Sync + 'static {
+    /// The bits.
+    const FORMAT: Format;
+}
+
+/// x86-64, four levels, 4 KiB leaves (AMD64 Architecture Programmer's Manual, volume 2, 5.3).
+#[derive(Clone, Copy, Debug)]
+pub struct X86_64;
+
+impl EntryFormat for X86_64 {
+    const FORMAT: Format = Format {
+        present: 1 << 0,
+        leaf: (1 << 0) | (1 << 2),
+        table: (1 << 0) | (1 << 1) | (1 << 2) | (1 << 5),
+        write: Flag { yes: 1 << 1, no: 0 },
+        execute: Flag {
+            yes: 0,
+            no: 1 << 63,
+        },
+        accessed: 1 << 5,
+        dirty: 1 << 6,
+        address: 0x000f_ffff_ffff_f000,
+        claim: 1 << 9,
+        hidden: 1 << 10,
+        claimer_shift: 1,
+    };
+}
+
+/// What an access does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Access {
+    /// A load.
+    Read,
+    /// A store, or a read-modify-write.
+    Write,
+    /// An instruction fetch.
+    Execute,
+}
+
+/// What accesses are allowed. Every combination is legal; a machine that cannot
+/// express one grants what Linux grants there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
+pub struct Protection {
+    /// Loads.
+    pub read: bool,
+    /// Stores.
+    pub write: bool,
+    /// Instruction fetches.
+    pub execute: bool,
+}
+
+impl Protection {
+    /// Whether an access is allowed. On x86-64 every present page can be read,
+    /// so that writing or executing includes reading, as in Linux there.
+    pub fn allows(self, access: Access) -> bool {
+        match access {
+            Access::Read => self.read || self.write || self.execute,
+            Access::Write => self.write,
+            Access::Execute => self.execute,
+        }
+    }
+
+    /// Whether nothing is allowed.
+    pub fn is_none(self) -> bool {
+        !(self.read || self.write || self.execute)
+    }
+}
+
+impl Format {
+    /// An entry that maps `frame`, accessed preset, dirty if `dirty`.
+    #[inline]
+    pub const fn leaf(&self, frame: Frame, write: bool, execute: bool, dirty: bool) -> u64 {
+        (frame.0 * PAGE_SIZE)
+            | self.leaf
+            | self.accessed
+            | self.write.bits(write)
+            | self.execute.bits(execute)
+            | if dirty { self.dirty } else { 0 }
+    }
+
+    /// An entry that leads to the table in `frame`.
+    #[inline]
+    pub const fn table(&self, frame: Frame) -> u64 {
+        (frame.0 * PAGE_SIZE) | self.table
+    }
+
+    /// The frame of an entry that has one.
+    #[inline]
+    pub const fn frame(&self, value: u64) -> Frame {
+        Frame((value & self.address) / PAGE_SIZE)
+    }
+
+    /// Whether hardware uses the entry.
+    #[inline]
+    pub const fn is_present(&self, value: u64) -> bool {
+        value & self.present != 0
+    }
+
+    /// Whether the entry is claimed.
+    #[inline]
+    pub const fn is_claimed(&self, value: u64) -> bool {
+        value & self.claim != 0
+    }
+
+    /// Whether the entry holds a page that no access may reach.
+    #[inline]
+    pub const fn is_hidden(&self, value: u64) -> bool {
+        value & (self.present | self.claim | self.hidden) == self.hidden
+    }
+
+    /// Whether a present entry lets stores through.
+    #[inline]
+    pub const fn is_writable(&self, value: u64) -> bool {
+        self.write.holds(value)
+    }
+
+    /// Whether a present entry lets instruction fetches through.
+    #[inline]
+    pub const fn is_executable(&self, value: u64) -> bool {
+        self.execute.holds(value)
+    }
+
+    /// Whether hardware lets an access through this entry.
+    #[inline]
+    pub const fn permits(&self, value: u64, access: Access) -> bool {
+        self.is_present(value)
+            && match access {
+                Access::Read => true,
+                Access::Write => self.is_writable(value),
+                Access::Execute => self.is_executable(value),
+            }
+    }
+
+    /// The claim of `cpu` that replaces `old`, remembering its frame.
+    #[inline]
+    pub const fn claim_of(&self, old: u64, cpu: Cpu) -> u64 {
+        (old & self.address) | self.claim | ((cpu.0 as u64) << self.claimer_shift)
+    }
+
+    /// A page's entry under another protection: hidden if nothing is allowed,
+    /// else present. `write` says whether stores are let through at once.
+    #[inline]
+    pub fn with_protection(&self, value: u64, protection: Protection, write: bool) -> u64 {
+        let kept = value & (self.address | self.accessed | self.dirty);
+        if protection.is_none() {
+            kept | self.hidden
+        } else {
+            kept | self.leaf
+                | self.write.bits(write && protection.write)
+                | self.execute.bits(protection.execute)
+        }
+    }
+
+    /// Bits that hardware may set in a present entry at any moment.
+    #[inline]
+    pub const fn hardware(&self) -> u64 {
+        self.accessed | self.dirty
+    }
+}

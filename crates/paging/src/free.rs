@@ -1,0 +1,136 @@
+//! Freeing empty tables, with live neighbours in them and no lock over the span (rule R5).
+//!
+//! For each candidate: claim its entry in the parent (still usable by
+//! hardware), fence, look through the table. If anything is there, restore.
+//! Otherwise take the entry from hardware, the claim now remembering the
+//! table's frame. After the caller's flush of walk caches, [`unlink`] clears
+//! the claims and hands the tables over, to be retired: walkers may still look
+//! at them until their sections end.
+//!
+//! A fault that claims an entry in the table validates the parent's link after
+//! its own fence. Either it sees the parent claimed and withdraws, or its claim
+//! is seen by the look through the table. Loom model (b) checks this code.
+
+use faultless_sync::{Backoff, Cpu, Wait};
+
+use crate::address::{Frame, PAGE_SIZE, Pages};
+use crate::entry::Entry;
+use crate::format::EntryFormat;
+use crate::memory::PhysicalMemory;
+use crate::table::{LEVELS, Table, span};
+use crate::tlb::Gather;
+
+/// Calls `visit` on every entry at `level` (1 or more) that spans pages of
+/// `pages` and whose own table exists.
+///
+/// # Safety
+/// As for [`crate::walk()`].
+pub unsafe fn entries_at<F: EntryFormat, M: PhysicalMemory + Wait>(
+    machine: &M,
+    root: Frame,
+    pages: Pages,
+    level: usize,
+    visit: &mut impl FnMut(&Entry, u64),
+) {
+    let mut page = pages.start & !(span(level) - 1);
+    'next: while page < pages.end {
+        let mut frame = root;
+        let mut at = LEVELS - 1;
+        let mut backoff = Backoff::new();
+        loop {
+            // SAFETY: found linked after the caller's section began.
+            let table = unsafe { Table::at(machine, frame) };
+            let entry = table.entry(page, at);
+            if at == level {
+                visit(entry, page);
+                page += span(level);
+                continue 'next;
+            }
+            let value = entry.load();
+            if value == 0 {
+                // Nothing below; go on behind this entry's span.
+                page = (page & !(span(at) - 1)) + span(at);
+                continue 'next;
+            }
+            if F::FORMAT.is_claimed(value) {
+                // A table comes or goes: rule R1 says to wait for it.
+                backoff.turn(machine);
+                continue;
+            }
+            frame = F::FORMAT.frame(value);
+            at -= 1;
+        }
+    }
+}
+
+/// Claims the tables at `level - 1` under entries at `level` that are empty.
+/// Returns how many; their walk-cache entries are in `gather`.
+///
+/// `vacant` says whether a span of pages holds no mapping: a cheap filter that
+/// may be wrong, the look through the table is what counts.
+///
+/// # Safety
+/// As for [`crate::walk()`]. Interrupts are off until [`unlink`].
+pub unsafe fn detach<F: EntryFormat, M: PhysicalMemory + Wait>(
+    machine: &M,
+    root: Frame,
+    pages: Pages,
+    level: usize,
+    cpu: Cpu,
+    gather: &mut Gather,
+    vacant: &impl Fn(Pages) -> bool,
+) -> usize {
+    let mut detached = 0;
+    let mut visit = |entry: &Entry, page: u64| {
+        let value = entry.load();
+        if value == 0 || F::FORMAT.is_claimed(value) {
+            // Empty, or somebody else is freeing it.
+            return;
+        }
+        if !vacant(Pages::new(page, page + span(level))) {
+            return;
+        }
+        let Ok(claim) = entry.claim_present::<F>(value) else {
+            return;
+        };
+        // SAFETY: linked until now, and the claim keeps it linked.
+        let table = unsafe { Table::at(machine, F::FORMAT.frame(value)) };
+        if table.entries().iter().any(|e| e.load_relaxed() != 0) {
+            return;
+        }
+        claim.hide(cpu).keep();
+        gather.add_table(page * PAGE_SIZE, span(level) * PAGE_SIZE);
+        detached += 1;
+    };
+    // SAFETY: passed on to the caller.
+    unsafe { entries_at::<F, M>(machine, root, pages, level, &mut visit) };
+    detached
+}
+
+/// Clears the claims that [`detach`] left at `level`, after the flush, and
+/// hands each table over.
+///
+/// # Safety
+/// As for [`crate::walk()`]; `cpu` called `detach` for the same pages, nobody
+/// else detaches in that span under this CPU's number, and walk caches are flushed.
+pub unsafe fn unlink<F: EntryFormat, M: PhysicalMemory + Wait>(
+    machine: &M,
+    root: Frame,
+    pages: Pages,
+    level: usize,
+    cpu: Cpu,
+    give: &mut impl FnMut(Frame),
+) {
+    let mut visit = |entry: &Entry, _page: u64| {
+        let value = entry.load();
+        if value != 0 && !F::FORMAT.is_present(value) && value == F::FORMAT.claim_of(value, cpu) {
+            let table = F::FORMAT.frame(value);
+            if table != Frame(0) {
+                entry.set(0);
+                give(table);
+            }
+        }
+    };
+    // SAFETY: passed on to the caller.
+    unsafe { entries_at::<F, M>(machine, root, pages, level, &mut visit) };
+}

@@ -1,0 +1,31 @@
+//! Page tables that nobody locks.
+//!
+//! * [`format`](mod@format): what the bits of an entry mean, as data.
+//! * [`entry`]: one entry and the protocol on it: claim, then publish or withdraw.
+//! * [`walk`](mod@walk): finding an entry without a lock.
+//! * [`free`]: giving back empty tables while neighbours live in them (rule R5).
+//! * [`tlb`]: what a machine does so that old translations are gone, and the
+//!   gather that asks for it once per operation.
+//!
+//! Who writes which line: an entry is written by whoever has claimed it, by the
+//! hardware (accessed and dirty bits), and by a writer that has made its range
+//! unreachable for new claims. Nothing else in a table is ever written: there
+//! is no count of present entries and no lock in a table's descriptor.
+#![cfg_attr(not(any(loom, shuttle, record)), no_std)]
+
+pub mod address;
+pub mod entry;
+pub mod format;
+pub mod free;
+pub mod memory;
+pub mod table;
+pub mod tlb;
+pub mod walk;
+
+pub use address::{Frame, PAGE_SIZE, Page, Pages};
+pub use entry::{Claim, Entry, PresentClaim, Value};
+pub use format::{Access, EntryFormat, Format, Protection, X86_64};
+pub use memory::PhysicalMemory;
+pub use table::{ENTRIES, LEVELS, Table};
+pub use tlb::{Flush, Gather, SpaceId, Tlb};
+pub use walk::{Link, Walk, walk};

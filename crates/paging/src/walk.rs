@@ -1,0 +1,91 @@
+//! Finding the entry of a page without a lock.
+//!
+//! Loads are acquire, so that a table is seen initialised by whoever finds it.
+//! A table that is unlinked meanwhile stays a table until the walker's section
+//! ends; that it was unlinked shows in its [`Link`], which is validated after
+//! the claim. The walk writes nothing.
+
+use crate::address::{Frame, Page};
+use crate::entry::{Entry, Value};
+use crate::format::EntryFormat;
+use crate::memory::PhysicalMemory;
+use crate::table::{LEVELS, Table};
+
+/// That a table hangs in its parent: what a claim in the table is validated against.
+#[derive(Clone, Copy)]
+pub struct Link<'s> {
+    parent: Option<(&'s Entry, Value)>,
+}
+
+impl Link<'_> {
+    /// Whether the parent entry still links the table. After a full fence that
+    /// follows the claim; partner: the fence after the claim of the parent in
+    /// [`crate::free`].
+    #[inline]
+    pub fn is_valid(&self) -> bool {
+        match self.parent {
+            Some((entry, value)) => entry.load_relaxed() == value,
+            None => true,
+        }
+    }
+}
+
+/// Where a walk ended.
+pub enum Walk<'s> {
+    /// At the entry of the page.
+    Leaf {
+        /// The entry.
+        entry: &'s Entry,
+        /// What it held.
+        value: Value,
+        /// Its table's link.
+        link: Link<'s>,
+    },
+    /// At an empty entry above the page: a table is missing.
+    Missing {
+        /// The level of the empty entry, 1 or more.
+        level: usize,
+        /// The empty entry.
+        entry: &'s Entry,
+        /// Its table's link.
+        link: Link<'s>,
+    },
+    /// At an entry above the page that is claimed: a table comes or goes.
+    Busy,
+}
+
+/// Walks from `root` to the entry of `page`.
+///
+/// # Safety
+/// `root` is a root table, and tables that hang in it when the walk begins are
+/// not reused during `'s`: the caller is in a read section, or excludes freeing.
+#[inline]
+pub unsafe fn walk<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
+    memory: &P,
+    root: Frame,
+    page: Page,
+) -> Walk<'s> {
+    let mut frame = root;
+    let mut link = Link { parent: None };
+    let mut level = LEVELS - 1;
+    loop {
+        // SAFETY: the frame was found linked as a table after the section began.
+        let table = unsafe { Table::at(memory, frame) };
+        let entry = table.entry(page.0, level);
+        let value = entry.load();
+        if level == 0 {
+            return Walk::Leaf { entry, value, link };
+        }
+        if value == 0 {
+            return Walk::Missing { level, entry, link };
+        }
+        if F::FORMAT.is_claimed(value) {
+            return Walk::Busy;
+        }
+        frame = F::FORMAT.frame(value);
+        link = Link {
+            parent: Some((entry, value)),
+        };
+        level -= 1;
+    }
+}
