@@ -1,0 +1,33 @@
+//! The command line, as data. What it means is checked in `command/`.
+
+mod bench;
+mod run;
+
+use clap::{Parser, Subcommand};
+
+pub use bench::BenchArguments;
+pub use run::RunArguments;
+
+const EXAMPLES: &str = "\
+Examples:
+  ./x run
+  ./x run --policy classic --cpus 4 -- ebizzy -mTRp -S 5
+  ./x bench --list";
+
+/// Run programs on Faultless page tables, and measure what their page faults cost.
+#[derive(Debug, Parser)]
+#[command(name = "faultless", bin_name = "./x", version, after_help = EXAMPLES)]
+pub struct Arguments {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a program; without one, the demonstration.
+    Run(RunArguments),
+    /// Measure.
+    Bench(BenchArguments),
+}

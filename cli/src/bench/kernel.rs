@@ -1,0 +1,71 @@
+//! Figures of the kernel in QEMU.
+//!
+//! Under `-icount` with shift 0 every guest instruction takes 1 ns of the guest's clock, exactly
+//! and repeatably. So a program that prints how much it does in a second of its own clock says
+//! how many instructions it needs: 10⁹ divided by that.
+
+use anyhow::{Context as _, Result, bail};
+
+use super::Samples;
+use crate::machine::{Accel, End, MachineKind, Outcome, Policy, Request};
+use crate::show::Sink;
+use crate::size::Size;
+
+const INSTRUCTIONS_PER_SECOND: f64 = 1e9;
+
+/// Instructions per fault: page_fault1 touches pages and unmaps them, nothing else.
+pub fn instructions_per_fault() -> Result<Samples> {
+    instructions_per_figure(&["page_fault1", "-s", "3"])
+}
+
+/// Instructions per record of ebizzy as it was published.
+pub fn instructions_per_record() -> Result<Samples> {
+    instructions_per_figure(&["ebizzy", "-mTRp", "-t", "2", "-S", "3"])
+}
+
+/// Speculative share with 2 CPUs.
+pub fn share_speculative_2_cpus() -> Result<Samples> {
+    share_speculative(2)
+}
+
+/// Speculative share with 4 CPUs.
+pub fn share_speculative_4_cpus() -> Result<Samples> {
+    share_speculative(4)
+}
+
+/// One sample: the clock counts instructions, so another run gives the same.
+fn instructions_per_figure(program: &[&str]) -> Result<Samples> {
+    let outcome = run(program, 1, true)?;
+    let figure = outcome.figure.context("the program printed no figure")?;
+    Samples::new(vec![INSTRUCTIONS_PER_SECOND / figure.value])
+}
+
+fn share_speculative(cpus: u32) -> Result<Samples> {
+    let sample = || {
+        let outcome = run(&["ebizzy", "-mTRp", "-t", "8", "-S", "2"], cpus, false)?;
+        outcome
+            .counters
+            .share_speculative()
+            .context("the program took no faults")
+    };
+    Samples::new((0..5).map(|_| sample()).collect::<Result<_>>()?)
+}
+
+fn run(program: &[&str], cpus: u32, count_instructions: bool) -> Result<Outcome> {
+    let request = Request {
+        program: program.iter().map(Into::into).collect(),
+        policy: Policy::Speculative,
+        cpus,
+        memory: Size::mebi(1024),
+        accel: Accel::Tcg,
+        timeout: None,
+        count_instructions,
+        stdout: Sink::Nowhere,
+    };
+    let outcome = MachineKind::Kernel.machine().run(&request)?;
+    match &outcome.end {
+        End::Exited(0) => Ok(outcome),
+        End::Failed(why) => bail!("{}: {why}", program[0]),
+        other => bail!("{} ended badly: {other:?}", program[0]),
+    }
+}

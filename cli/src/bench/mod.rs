@@ -1,0 +1,64 @@
+//! Benches: named figures, each a list of samples.
+//!
+//! The table in `registry` says what there is; a bench is a function that takes samples. Ratios
+//! are taken pair by pair in one run, because machines are shared and noisy.
+
+mod kernel;
+mod record;
+mod registry;
+mod soft;
+mod stats;
+
+use anyhow::Result;
+use serde::Serialize;
+
+pub use registry::{BENCHES, find};
+pub use stats::Samples;
+
+/// Which direction is good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// Less is better.
+    Lower,
+    /// More is better.
+    Higher,
+}
+
+/// What a bench runs on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// The soft machine, or the memory core alone.
+    Soft,
+    /// The kernel, in QEMU.
+    Kernel,
+    /// A build of this command that records which lines are written.
+    Record,
+}
+
+/// One figure that can be taken.
+pub struct Bench {
+    /// Its name on the command line and in files.
+    pub name: &'static str,
+    /// What it is counted in.
+    pub unit: &'static str,
+    /// Which direction is good.
+    pub better: Better,
+    /// What it runs on.
+    pub group: Group,
+    /// What it says, in one line.
+    pub about: &'static str,
+    /// Takes the samples, at least one.
+    pub take: fn() -> Result<Samples>,
+}
+
+impl Group {
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Group::Soft => "soft",
+            Group::Kernel => "kernel",
+            Group::Record => "record",
+        }
+    }
+}

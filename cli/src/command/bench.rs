@@ -1,0 +1,143 @@
+//! `faultless bench`.
+
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result, bail};
+use comfy_table::{Table, presets};
+
+use super::progress::Progress;
+use crate::args::BenchArguments;
+use crate::bench::{BENCHES, Bench, Better, Group, find};
+use crate::interrupt;
+use crate::plan::{self, Need, Urgency};
+use crate::report::{BenchFile, BenchResult, Destination};
+use crate::show::Sink;
+
+/// Takes figures. One that cannot be taken is an error, but not before the others are taken.
+pub fn command(arguments: &BenchArguments) -> Result<ExitCode> {
+    if arguments.list {
+        return Ok(list());
+    }
+    let benches = choose(&arguments.names)?;
+    if let Some(json) = &arguments.json {
+        json.check()?;
+    }
+    if let Some(answer) = plan::answer(&needs(&benches), Urgency::Required) {
+        return Ok(answer);
+    }
+    interrupt::install()?;
+    let mut results = Vec::new();
+    let mut failed = Vec::new();
+    for bench in benches {
+        if interrupt::is_requested() {
+            break;
+        }
+        match take(bench) {
+            Ok(result) => results.push(result),
+            // What an interrupted run says is no failure of the figure.
+            Err(_) if interrupt::is_requested() => break,
+            Err(error) => {
+                eprintln!("faultless: {error:#}");
+                failed.push(bench.name);
+            }
+        }
+    }
+    report(arguments.json.as_ref(), results)?;
+    if interrupt::is_requested() {
+        eprintln!("faultless: interrupted");
+        return Ok(ExitCode::from(interrupt::STATUS));
+    }
+    if !failed.is_empty() {
+        bail!(
+            "{} of the figures could not be taken: {}",
+            failed.len(),
+            failed.join(", ")
+        );
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn choose(names: &[String]) -> Result<Vec<&'static Bench>> {
+    if names.is_empty() {
+        return Ok(BENCHES.iter().collect());
+    }
+    let named = |name: &String| {
+        find(name)
+            .with_context(|| format!("there is no figure '{name}': ./x bench --list names them"))
+    };
+    names.iter().map(named).collect()
+}
+
+fn needs(benches: &[&Bench]) -> Vec<Need> {
+    let has = |group| benches.iter().any(|bench| bench.group == group);
+    let mut needs = Vec::new();
+    if has(Group::Kernel) {
+        needs.extend([Need::Qemu, Need::Kernel, Need::Workloads]);
+    }
+    if has(Group::Record) && cfg!(not(record)) {
+        needs.push(Need::Recorder);
+    }
+    needs
+}
+
+fn take(bench: &Bench) -> Result<BenchResult> {
+    let _progress = Progress::start(format!("{}: {}", bench.name, bench.about));
+    let samples = (bench.take)().with_context(|| bench.name)?;
+    Ok(BenchResult {
+        name: bench.name,
+        value: samples.median(),
+        unit: bench.unit,
+        better: bench.better,
+        low: samples.percentile(10.0),
+        high: samples.percentile(90.0),
+        samples,
+    })
+}
+
+fn report(json: Option<&Destination>, results: Vec<BenchResult>) -> Result<()> {
+    if json != Some(&Destination::Stdout) {
+        // Nothing is lost if nobody reads it.
+        let _ = Sink::Stdout.write(format!("{}\n", table(&results)).as_bytes());
+    }
+    json.map_or(Ok(()), |json| json.write(&BenchFile::new(results)))
+}
+
+fn table(results: &[BenchResult]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    table.set_header(["figure", "median", "10 % – 90 %", "unit", "better"]);
+    for result in results {
+        table.add_row([
+            result.name.to_owned(),
+            short(result.value),
+            format!("{} – {}", short(result.low), short(result.high)),
+            result.unit.to_owned(),
+            if result.better == Better::Lower {
+                "lower"
+            } else {
+                "higher"
+            }
+            .to_owned(),
+        ]);
+    }
+    table
+}
+
+/// Four digits, which is more than any of these figures is worth.
+fn short(value: f64) -> String {
+    match value.abs() {
+        1000.0.. => format!("{value:.0}"),
+        10.0.. => format!("{value:.1}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+fn list() -> ExitCode {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    for bench in BENCHES {
+        table.add_row([bench.name, bench.group.name(), bench.unit, bench.about]);
+    }
+    println!("{}", table.trim_fmt());
+    ExitCode::SUCCESS
+}

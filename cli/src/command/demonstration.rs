@@ -1,0 +1,192 @@
+//! `faultless run` without a program: ebizzy under the three fault policies, in one table.
+//!
+//! Without QEMU it runs on the soft machine, which needs nothing but this command.
+
+use std::env;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use faultless_trace::Counter;
+
+use super::progress::Progress;
+use crate::args::RunArguments;
+use crate::counters::FALLBACKS;
+use crate::interrupt;
+use crate::machine::kernel::qemu;
+use crate::machine::{Accel, End, MachineKind, Outcome, Policy, Request};
+use crate::plan::{self, Urgency};
+use crate::report::{Destination, Run, RunFile};
+use crate::show::Sink;
+
+/// The published workload: threads that map, touch and unmap, for three seconds.
+const PROGRAM: [&str; 6] = ["ebizzy", "-mTRp", "-t", "8", "-S", "3"];
+
+/// Runs the demonstration.
+pub fn command(arguments: &RunArguments) -> Result<ExitCode> {
+    let policies = arguments
+        .policy
+        .map_or(Policy::ALL.to_vec(), |policy| vec![policy]);
+    let wanted = arguments.machine.unwrap_or(MachineKind::Kernel);
+    let needs = wanted.machine().check(&request(arguments, policies[0]))?;
+    let urgency = if arguments.machine.is_none() {
+        Urgency::Wanted
+    } else {
+        Urgency::Required
+    };
+    if let Some(answer) = plan::answer(&needs, urgency) {
+        return Ok(answer);
+    }
+    let kind = match why_not_the_kernel() {
+        Some(why) if arguments.machine.is_none() => {
+            eprintln!("faultless: {why}; the demonstration runs on the soft machine instead");
+            MachineKind::Soft
+        }
+        _ => wanted,
+    };
+    interrupt::install()?;
+    let mut results = Vec::new();
+    for policy in policies {
+        let request = request(arguments, policy);
+        let outcome = {
+            let _progress = Progress::start(format!(
+                "{} under {} on the {} machine, {} CPUs",
+                PROGRAM.join(" "),
+                policy.name(),
+                kind.name(),
+                request.cpus
+            ));
+            kind.machine().run(&request)?
+        };
+        let finished = outcome.end == End::Exited(0);
+        results.push((request, outcome));
+        if !finished {
+            break;
+        }
+    }
+    report(arguments, kind, &results)
+}
+
+fn request(arguments: &RunArguments, policy: Policy) -> Request {
+    Request {
+        program: PROGRAM.iter().map(Into::into).collect(),
+        policy,
+        cpus: arguments.cpus,
+        memory: arguments.memory,
+        accel: arguments.accel.unwrap_or(Accel::Tcg),
+        timeout: arguments.timeout,
+        count_instructions: false,
+        stdout: Sink::Nowhere,
+    }
+}
+
+/// The reason why the kernel cannot be booted here, if there is one.
+fn why_not_the_kernel() -> Option<String> {
+    if let Ok(why) = env::var("FAULTLESS_NO_KERNEL") {
+        return Some(why);
+    }
+    qemu::check().err().map(|error| error.to_string())
+}
+
+/// Shows and writes the runs that there are; the last one says whether all went well.
+fn report(
+    arguments: &RunArguments,
+    kind: MachineKind,
+    results: &[(Request, Outcome)],
+) -> Result<ExitCode> {
+    let text = format!("{}\n", table(results));
+    let to_stdout = arguments.json == Some(Destination::Stdout);
+    let sink = if to_stdout {
+        Sink::Stderr
+    } else {
+        Sink::Stdout
+    };
+    // Nothing is lost if nobody reads it.
+    let _ = sink.write(text.as_bytes());
+    if let Some(json) = &arguments.json {
+        let run = |(request, outcome): &(Request, Outcome)| Run::new(kind, request, outcome);
+        json.write(&RunFile::new(results.iter().map(run).collect()))?;
+    }
+    let Some((request, last)) = results.last() else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    let policy = request.policy.name();
+    match &last.end {
+        End::Exited(0) => Ok(ExitCode::SUCCESS),
+        End::Interrupted => {
+            eprintln!("faultless: interrupted");
+            Ok(ExitCode::from(interrupt::STATUS))
+        }
+        End::TimedOut => bail!("ebizzy under {policy} was stopped, as --timeout says"),
+        End::Exited(status) => bail!("ebizzy under {policy} ended with status {status}"),
+        End::Signalled(signal) => bail!("ebizzy under {policy} was killed by signal {signal}"),
+        End::Failed(why) => bail!("ebizzy under {policy}: {why}"),
+    }
+}
+
+/// A column for each policy.
+fn table(results: &[(Request, Outcome)]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+    let policies = results
+        .iter()
+        .map(|(request, _)| request.policy.name().to_owned());
+    table.set_header(row(PROGRAM.join(" "), policies.collect()));
+    let mut line = |label: &str, value: &dyn Fn(&Outcome) -> String| {
+        let values = results.iter().map(|(_, outcome)| value(outcome)).collect();
+        table.add_row(row(label.to_owned(), values));
+    };
+    let count = |counter: Counter| move |outcome: &Outcome| grouped(outcome.counters.get(counter));
+    line("records/s", &|outcome| {
+        outcome
+            .figure
+            .as_ref()
+            .map_or("–".to_owned(), |figure| grouped(figure.value as u64))
+    });
+    line("faults", &count(Counter::Faults));
+    line("spf", &count(Counter::Spf));
+    line("share speculative", &|outcome| {
+        let share = outcome.counters.share_speculative();
+        share.map_or("–".to_owned(), |share| format!("{:.3} %", share * 100.0))
+    });
+    for reason in FALLBACKS {
+        let name = reason.name().trim_start_matches("pagefault:");
+        line(&format!("fallbacks: {name}"), &count(reason));
+    }
+    line("remote flushes", &count(Counter::TlbRemoteFlush));
+    table
+}
+
+fn row(label: String, values: Vec<String>) -> Vec<Cell> {
+    let right = |value| Cell::new(value).set_alignment(CellAlignment::Right);
+    [Cell::new(label)]
+        .into_iter()
+        .chain(values.into_iter().map(right))
+        .collect()
+}
+
+/// 1234567 as 1,234,567.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::grouped;
+
+    #[test]
+    fn groups_digits_by_three() {
+        assert_eq!(grouped(7), "7");
+        assert_eq!(grouped(123), "123");
+        assert_eq!(grouped(1234), "1,234");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+    }
+}

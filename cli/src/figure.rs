@@ -1,0 +1,108 @@
+//! The figure that a program prints: found in its output as it goes by.
+//!
+//! Known lines: `N records/s` (ebizzy) and `average:N` (page_fault1). The last one counts.
+
+use serde::Serialize;
+
+/// Longer lines are no figures; their rest is ignored.
+const LONGEST: usize = 256;
+
+/// One figure of a program.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Figure {
+    /// What it is: `records/s` or `average`.
+    pub name: &'static str,
+    /// How much.
+    pub value: f64,
+}
+
+/// Reads output piece by piece.
+#[derive(Debug, Default)]
+pub struct FigureFinder {
+    line: Vec<u8>,
+    found: Option<Figure>,
+}
+
+impl FigureFinder {
+    /// Reads the next piece of output.
+    pub fn feed(&mut self, piece: &[u8]) {
+        for &byte in piece {
+            if byte == b'\n' {
+                self.end_of_line();
+            } else if self.line.len() < LONGEST {
+                self.line.push(byte);
+            }
+        }
+    }
+
+    /// The figure, once all output has been read.
+    pub fn finish(mut self) -> Option<Figure> {
+        self.end_of_line();
+        self.found
+    }
+
+    fn end_of_line(&mut self) {
+        if let Some(figure) = std::str::from_utf8(&self.line).ok().and_then(parse) {
+            self.found = Some(figure);
+        }
+        self.line.clear();
+    }
+}
+
+fn parse(line: &str) -> Option<Figure> {
+    let line = line.trim();
+    if let Some(number) = line.strip_suffix(" records/s") {
+        return Some(Figure {
+            name: "records/s",
+            value: number.parse().ok()?,
+        });
+    }
+    let number = line.strip_prefix("average:")?;
+    Some(Figure {
+        name: "average",
+        value: number.trim().parse().ok()?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Figure, FigureFinder};
+
+    fn find(pieces: &[&str]) -> Option<Figure> {
+        let mut finder = FigureFinder::default();
+        pieces
+            .iter()
+            .for_each(|piece| finder.feed(piece.as_bytes()));
+        finder.finish()
+    }
+
+    #[test]
+    fn finds_a_line_that_comes_in_pieces() {
+        let figure = find(&["ebizzy 0.3\n123", "45 reco", "rds/s\nreal 2.00 s\n"]).unwrap();
+        assert_eq!(
+            figure,
+            Figure {
+                name: "records/s",
+                value: 12345.0
+            }
+        );
+    }
+
+    #[test]
+    fn finds_a_last_line_without_an_end() {
+        let figure = find(&["min:1 max:2 total:3\naverage:77"]).unwrap();
+        assert_eq!(
+            figure,
+            Figure {
+                name: "average",
+                value: 77.0
+            }
+        );
+    }
+
+    #[test]
+    fn finds_nothing_in_other_output() {
+        assert_eq!(find(&["many records/s\naverage:\n"]), None);
+        assert_eq!(find(&["x".repeat(10_000).as_str()]), None);
+    }
+}

@@ -1,0 +1,194 @@
+//! The emulator: its command line, and waiting for it.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::OpenOptions;
+use std::io::Read as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+
+use crate::interrupt;
+use crate::machine::{Accel, Request};
+
+/// The emulator's program.
+const PROGRAM: &str = "qemu-system-x86_64";
+/// How often its end is looked for.
+const POLL: Duration = Duration::from_millis(5);
+
+/// The ports on which the guest writes, with what it writes there.
+pub struct Ports<'a> {
+    /// The program's stdout.
+    pub stdout: &'a Path,
+    /// The program's stderr, and messages of the kernel.
+    pub stderr: &'a Path,
+    /// What the command has to know; see `control`.
+    pub control: &'a Path,
+}
+
+/// Why QEMU ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stop {
+    /// By itself.
+    Itself,
+    /// Its time was over.
+    TimedOut,
+    /// The user wanted it.
+    Interrupted,
+}
+
+/// A running machine.
+pub struct Qemu {
+    child: Child,
+    messages: JoinHandle<String>,
+}
+
+/// Whether QEMU is there to be used, with the reason if not.
+pub fn check() -> Result<()> {
+    if env::var_os("FAULTLESS_NO_QEMU").is_some_and(|value| !value.is_empty() && value != "0") {
+        bail!("QEMU cannot be had: FAULTLESS_NO_QEMU is set");
+    }
+    if !is_in_path(PROGRAM) {
+        bail!("QEMU is missing: ./x setup installs it, or install Debian's qemu-system-x86");
+    }
+    Ok(())
+}
+
+/// Refuses an accelerator that this host does not have.
+pub fn check_accel(accel: Accel) -> Result<()> {
+    if accel == Accel::Kvm {
+        let device = OpenOptions::new().read(true).write(true).open("/dev/kvm");
+        device.context("--accel kvm: cannot open /dev/kvm")?;
+    }
+    Ok(())
+}
+
+impl Qemu {
+    /// Starts a machine for `request`.
+    pub fn start(
+        request: &Request,
+        kernel: &Path,
+        initramfs: &Path,
+        ports: &Ports<'_>,
+    ) -> Result<Self> {
+        let mut command = command();
+        command.args(machine(request));
+        command
+            .arg("-kernel")
+            .arg(kernel)
+            .arg("-initrd")
+            .arg(initramfs);
+        let debug_ports = [
+            ("0xe9", ports.stdout),
+            ("0xea", ports.stderr),
+            ("0xeb", ports.control),
+        ];
+        for (port, socket) in debug_ports {
+            let name = format!("port{port}");
+            command.arg("-chardev").arg(chardev(&name, socket));
+            command
+                .arg("-device")
+                .arg(format!("isa-debugcon,iobase={port},chardev={name}"));
+        }
+        command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        // Ctrl-C is for this command, which then stops the machine in good order.
+        command.process_group(0);
+        let mut child = command
+            .spawn()
+            .with_context(|| format!("cannot start {PROGRAM}"))?;
+        let stderr = child.stderr.take().context("QEMU has no stderr")?;
+        Ok(Qemu {
+            child,
+            messages: gather(stderr),
+        })
+    }
+
+    /// Waits until it ends, or ends it; gives what QEMU itself said.
+    pub fn wait(mut self, timeout: Option<Duration>) -> Result<(Stop, String)> {
+        let start = Instant::now();
+        let stop = loop {
+            if self
+                .child
+                .try_wait()
+                .context("cannot wait for QEMU")?
+                .is_some()
+            {
+                break Stop::Itself;
+            }
+            if interrupt::is_requested() {
+                break Stop::Interrupted;
+            }
+            if timeout.is_some_and(|limit| start.elapsed() >= limit) {
+                break Stop::TimedOut;
+            }
+            thread::sleep(POLL);
+        };
+        if stop != Stop::Itself {
+            // It may have ended since.
+            let _ = self.child.kill();
+            self.child.wait().context("cannot wait for QEMU")?;
+        }
+        Ok((stop, self.messages.join().unwrap_or_default()))
+    }
+}
+
+/// The emulator's command, which ends with this one even if this one is killed.
+fn command() -> Command {
+    if !is_in_path("setpriv") {
+        return Command::new(PROGRAM);
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--", PROGRAM]);
+    command
+}
+
+fn is_in_path(program: &str) -> bool {
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path).any(|folder| folder.join(program).is_file())
+}
+
+/// The machine, without what is on its ports.
+fn machine(request: &Request) -> Vec<String> {
+    let mut arguments = Vec::new();
+    let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
+    option("-machine", "q35".to_owned());
+    match (request.accel, request.count_instructions) {
+        (Accel::Kvm, _) => option("-accel", "kvm".to_owned()),
+        // One instruction takes 1 ns of the guest's clock; an idle guest's clock jumps ahead.
+        (Accel::Tcg, true) => {
+            option("-accel", "tcg,thread=single".to_owned());
+            option("-icount", "shift=0,sleep=off".to_owned());
+        }
+        (Accel::Tcg, false) => option("-accel", "tcg,thread=multi".to_owned()),
+    }
+    option("-cpu", "max".to_owned());
+    option("-smp", request.cpus.to_string());
+    option("-m", format!("{}k", request.memory.0 >> 10));
+    option("-display", "none".to_owned());
+    arguments.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(str::to_owned));
+    arguments
+}
+
+/// A character device that connects to a socket; QEMU wants commas doubled.
+fn chardev(name: &str, socket: &Path) -> OsString {
+    let path = socket.to_string_lossy().replace(',', ",,");
+    format!("socket,id={name},path={path}").into()
+}
+
+/// Collects what QEMU has to say.
+fn gather(mut stderr: std::process::ChildStderr) -> JoinHandle<String> {
+    thread::spawn(move || {
+        let mut text = Vec::new();
+        // What was read until an error is all there is.
+        let _ = stderr.read_to_end(&mut text);
+        String::from_utf8_lossy(&text).trim().to_owned()
+    })
+}

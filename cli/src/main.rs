@@ -1,0 +1,43 @@
+//! The command `faultless`: runs programs on Faultless page tables and measures them.
+//!
+//! A command checks its whole input before it starts anything (`command/`), hands a request to a
+//! machine (`machine/`), and reports (`report/`). `docs/json.md` describes the files it writes.
+//!
+//! It is normally started by `./x`, which first asks it what a command line needs; see `plan`.
+
+#![forbid(unsafe_code)]
+
+mod args;
+mod bench;
+mod command;
+mod counters;
+mod elf_check;
+mod figure;
+mod interrupt;
+mod machine;
+mod paths;
+mod plan;
+mod program;
+mod refusal;
+mod report;
+mod show;
+mod size;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use args::{Arguments, Command};
+
+fn main() -> ExitCode {
+    let result = match Arguments::try_parse() {
+        Ok(Arguments {
+            command: Command::Run(run),
+        }) => command::run::command(&run),
+        Ok(Arguments {
+            command: Command::Bench(bench),
+        }) => command::bench::command(&bench),
+        Err(error) => return refusal::of_arguments(&error),
+    };
+    result.unwrap_or_else(|error| refusal::say(&error))
+}

@@ -1,0 +1,65 @@
+//! Where the pieces of a checkout are: what `./x` builds, and the sources it builds it from.
+//!
+//! Each place can be given by the environment, for tests and for images built elsewhere.
+
+use std::env;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// The root of the checkout that this command was built from.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("cli/ lies in the root")
+}
+
+/// The kernel image (`FAULTLESS_KERNEL`).
+pub fn kernel() -> PathBuf {
+    from_environment("FAULTLESS_KERNEL", ".faultless/kernel")
+}
+
+/// The folder of the packaged workloads, built for the kernel (`FAULTLESS_PROGRAMS`).
+pub fn programs() -> PathBuf {
+    from_environment("FAULTLESS_PROGRAMS", ".faultless/bin")
+}
+
+/// This command built so that it records its writes to memory (`FAULTLESS_RECORDER`).
+pub fn recorder() -> PathBuf {
+    from_environment("FAULTLESS_RECORDER", "target/record/release/faultless")
+}
+
+fn from_environment(variable: &str, default: &str) -> PathBuf {
+    env::var_os(variable).map_or_else(|| root().join(default), PathBuf::from)
+}
+
+/// The names of the packaged workloads, built or not, in order.
+pub fn packaged() -> Vec<String> {
+    let Ok(folder) = fs::read_dir(root().join("workloads/c")) else {
+        return Vec::new();
+    };
+    let mut names: Vec<_> = folder
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.extension() == Some(OsStr::new("c")))
+        .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+        .collect();
+    names.sort();
+    names
+}
+
+/// The commit of the checkout, or "unknown".
+pub fn commit() -> String {
+    let output = Command::new("git")
+        .args(["rev-parse", "HEAD"])
+        .current_dir(root())
+        .stderr(Stdio::null())
+        .output();
+    match output {
+        Ok(output) if output.status.success() => {
+            String::from_utf8_lossy(&output.stdout).trim().to_owned()
+        }
+        _ => "unknown".to_owned(),
+    }
+}

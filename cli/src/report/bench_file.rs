@@ -1,0 +1,48 @@
+//! The file of `bench --json`.
+
+use serde::Serialize;
+
+use super::SCHEMA;
+use super::host::Host;
+use crate::bench::{Better, Samples};
+use crate::paths;
+
+/// The whole file.
+#[derive(Debug, Serialize)]
+pub struct BenchFile {
+    schema: u32,
+    host: Host,
+    commit: String,
+    results: Vec<BenchResult>,
+}
+
+/// One figure.
+#[derive(Clone, Debug, Serialize)]
+pub struct BenchResult {
+    /// Its name.
+    pub name: &'static str,
+    /// The median of its samples.
+    pub value: f64,
+    /// What it is counted in.
+    pub unit: &'static str,
+    /// Whether more or less of it is better.
+    pub better: Better,
+    /// The 10th percentile of the samples.
+    pub low: f64,
+    /// Their 90th percentile.
+    pub high: f64,
+    /// All of them, in the order in which they were taken.
+    pub samples: Samples,
+}
+
+impl BenchFile {
+    /// A file of these figures, taken on this host.
+    pub fn new(results: Vec<BenchResult>) -> Self {
+        BenchFile {
+            schema: SCHEMA,
+            host: Host::this(),
+            commit: paths::commit(),
+            results,
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! The files that the command writes. `docs/json.md` is their specification.
+
+mod bench_file;
+mod destination;
+mod host;
+mod run_file;
+
+pub use bench_file::{BenchFile, BenchResult};
+pub use destination::Destination;
+pub use run_file::{Run, RunFile};
+
+/// The version of both files: a number that grows when a reader of the old one could go wrong.
+pub const SCHEMA: u32 = 1;
