@@ -1,5 +1,6 @@
 //! `faultless run`.
 
+use std::ffi::OsStr;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
@@ -21,6 +22,16 @@ pub fn command(arguments: &RunArguments) -> Result<ExitCode> {
     if arguments.machine == Some(MachineKind::Soft) && arguments.accel.is_some() {
         bail!("--accel is for the kernel: the soft machine runs on host threads");
     }
+    if let Some(word) = arguments
+        .program
+        .first()
+        .filter(|word| begins_with_dash(word))
+    {
+        bail!(
+            "unexpected argument '{}': ./x run --help lists the options",
+            word.display()
+        );
+    }
     if arguments.program.is_empty() {
         return demonstration::command(arguments);
     }
@@ -33,7 +44,9 @@ pub fn command(arguments: &RunArguments) -> Result<ExitCode> {
     }
     interrupt::install()?;
     let outcome = machine.run(&request)?;
-    summarise(&request, &outcome);
+    if !matches!(outcome.end, End::Failed(_)) {
+        summarise(&request, &outcome);
+    }
     if arguments.list_unknown {
         list_unknown(&outcome);
     }
@@ -41,6 +54,11 @@ pub fn command(arguments: &RunArguments) -> Result<ExitCode> {
         json.write(&RunFile::new(vec![Run::new(kind, &request, &outcome)]))?;
     }
     Ok(pass_on(&outcome.end, arguments))
+}
+
+/// A mistyped option is no program; one that begins so can be named by `./-program`.
+fn begins_with_dash(word: &OsStr) -> bool {
+    word.as_encoded_bytes().starts_with(b"-")
 }
 
 fn request(arguments: &RunArguments) -> Request {

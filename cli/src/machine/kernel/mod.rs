@@ -75,10 +75,12 @@ impl Machine for Kernel {
         })?;
         let gather = |all: &mut Vec<u8>, piece: &[u8]| all.extend_from_slice(piece);
         let control = Channel::open(folder.path().join("control"), Vec::new(), gather)?;
+        let monitor = folder.path().join("monitor");
         let ports = Ports {
             stdout: stdout.path(),
             stderr: stderr.path(),
             control: control.path(),
+            monitor: &monitor,
         };
 
         let start = Instant::now();

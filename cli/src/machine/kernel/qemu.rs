@@ -3,9 +3,10 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs::OpenOptions;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -20,6 +21,9 @@ const PROGRAM: &str = "qemu-system-x86_64";
 /// How often its end is looked for.
 const POLL: Duration = Duration::from_millis(5);
 
+/// How long a stopped machine may take to say what it counted.
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// The ports on which the guest writes, with what it writes there.
 pub struct Ports<'a> {
     /// The program's stdout.
@@ -28,6 +32,8 @@ pub struct Ports<'a> {
     pub stderr: &'a Path,
     /// What the command has to know; see `control`.
     pub control: &'a Path,
+    /// Where QEMU takes commands.
+    pub monitor: &'a Path,
 }
 
 /// Why QEMU ended.
@@ -44,6 +50,7 @@ pub enum Stop {
 /// A running machine.
 pub struct Qemu {
     child: Child,
+    monitor: PathBuf,
     messages: JoinHandle<String>,
 }
 
@@ -94,6 +101,12 @@ impl Qemu {
                 .arg("-device")
                 .arg(format!("isa-debugcon,iobase={port},chardev={name}"));
         }
+        command.arg("-chardev").arg({
+            let mut monitor = chardev("monitor", ports.monitor);
+            monitor.push(",server=on,wait=off");
+            monitor
+        });
+        command.args(["-mon", "chardev=monitor,mode=readline"]);
         command.args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"]);
         command
             .stdin(Stdio::null())
@@ -107,6 +120,7 @@ impl Qemu {
         let stderr = child.stderr.take().context("QEMU has no stderr")?;
         Ok(Qemu {
             child,
+            monitor: ports.monitor.to_path_buf(),
             messages: gather(stderr),
         })
     }
@@ -132,11 +146,28 @@ impl Qemu {
             thread::sleep(POLL);
         };
         if stop != Stop::Itself {
+            self.ask_for_a_report();
             // It may have ended since.
             let _ = self.child.kill();
             self.child.wait().context("cannot wait for QEMU")?;
         }
         Ok((stop, self.messages.join().unwrap_or_default()))
+    }
+
+    /// Gives the kernel a moment to report what it counted: it does so on an NMI, and turns the
+    /// machine off. A machine that does not is stopped without.
+    fn ask_for_a_report(&mut self) {
+        let asked = UnixStream::connect(&self.monitor)
+            .and_then(|mut monitor| monitor.write_all(b"nmi\n").map(|()| monitor));
+        // Kept open until the end: QEMU may drop the input of a connection that is closed.
+        let Ok(_monitor) = asked else { return };
+        let asked = Instant::now();
+        while asked.elapsed() < PATIENCE {
+            match self.child.try_wait() {
+                Ok(None) => thread::sleep(POLL),
+                _ => return,
+            }
+        }
     }
 }
 

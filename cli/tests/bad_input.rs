@@ -1,0 +1,209 @@
+//! What the command refuses: in one clear line, with status 125, before anything starts.
+
+mod common;
+
+use std::fs;
+use std::path::PathBuf;
+
+use common::{assert_refused, faultless, run, stderr, stdout};
+
+/// A folder with one file.
+fn file(content: &[u8]) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("program");
+    fs::write(&path, content).unwrap();
+    (folder, path)
+}
+
+#[test]
+fn options() {
+    for (arguments, part) in [
+        (
+            &["run", "--policy", "fast", "--", "ebizzy"][..],
+            "classic, vma-lock, speculative",
+        ),
+        (&["run", "--machine", "toaster"], "kernel, soft"),
+        (&["run", "--accel", "magic", "--", "ebizzy"], "tcg, kvm"),
+        (&["run", "--cpus", "0", "--", "ebizzy"], "1 to 4"),
+        (&["run", "--cpus", "5", "--", "ebizzy"], "1 to 4"),
+        (&["run", "--cpus", "many", "--", "ebizzy"], "--cpus"),
+        (
+            &["run", "--cpus", "65", "--machine", "soft", "--", "ebizzy"],
+            "1 to 64",
+        ),
+        (&["run", "--cpus", "0"], "1 to 4"),
+        (&["run", "--memory", "lots", "--", "ebizzy"], "not a size"),
+        (&["run", "--memory", "1K", "--", "ebizzy"], "64M"),
+        (&["run", "--memory", "9999G", "--", "ebizzy"], "64M"),
+        (
+            &["run", "--memory", "99999999999999999999", "--", "ebizzy"],
+            "too large",
+        ),
+        (&["run", "--timeout", "0", "--", "ebizzy"], "more than 0"),
+        (&["run", "--timeout", "nan", "--", "ebizzy"], "--timeout"),
+        (
+            &["run", "--timeout", "soon", "--", "ebizzy"],
+            "not a number",
+        ),
+        (&["run", "--polcy", "classic"], "--polcy"),
+        (
+            &["run", "--machine", "soft", "--accel", "kvm", "--", "ebizzy"],
+            "--accel",
+        ),
+        (&["walk"], "walk"),
+        (&["bench", "no_such_figure"], "no figure 'no_such_figure'"),
+        (&["bench", "--jsn", "x"], "--jsn"),
+    ] {
+        assert_refused(arguments, part);
+    }
+}
+
+#[test]
+fn no_command() {
+    assert_refused(&[], "run, bench");
+}
+
+#[test]
+fn files_that_cannot_be_read_or_written() {
+    assert_refused(&["run", "--", "./no/such/file"], "No such file");
+    assert_refused(&["run", "--", "no-such-workload"], "ebizzy");
+    assert_refused(&["run", "--", "/"], "not a file");
+    assert_refused(&["run", "--", ""], "no file");
+    assert_refused(
+        &["run", "--json", "/no/such/folder/x.json", "--", "ebizzy"],
+        "cannot write",
+    );
+    assert_refused(&["run", "--json", "/", "--", "ebizzy"], "cannot write");
+    assert_refused(&["run", "--json", "", "--", "ebizzy"], "empty");
+    assert_refused(
+        &["bench", "--json", "/no/such/folder/x.json"],
+        "cannot write",
+    );
+}
+
+#[test]
+fn programs_that_are_none() {
+    for (content, part) in [
+        (&b""[..], "not an ELF file"),
+        (b"#!/bin/sh\necho hello\n", "not an ELF file"),
+        (b"\x7fELF", "truncated"),
+        (
+            b"\x7fELF\x01\x01\x01\0\0\0\0\0\0\0\0\0\x02\0\x03\0",
+            "truncated",
+        ),
+    ] {
+        let (_folder, path) = file(content);
+        assert_refused(&["run", "--", path.to_str().unwrap()], part);
+    }
+}
+
+#[test]
+fn programs_of_another_kind() {
+    let own = fs::read(env!("CARGO_BIN_EXE_faultless")).unwrap();
+    let (_folder, path) = file(&own);
+    let path = path.to_str().unwrap();
+    assert_refused(&["run", "--", path], "-static");
+    let mut other = own.clone();
+    other[18] = 183;
+    fs::write(path, &other).unwrap();
+    assert_refused(&["run", "--", path], "AArch64");
+    let mut narrow = own.clone();
+    narrow[4] = 1;
+    fs::write(path, &narrow).unwrap();
+    assert_refused(&["run", "--", path], "64-bit");
+    fs::write(path, &own[..100]).unwrap();
+    assert_refused(&["run", "--", path], "truncated");
+}
+
+#[test]
+fn a_program_larger_than_memory() {
+    let (_folder, path) = file(b"\x7fELF");
+    fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(1 << 30)
+        .unwrap();
+    assert_refused(
+        &["run", "--memory", "64M", "--", path.to_str().unwrap()],
+        "larger than",
+    );
+}
+
+#[test]
+fn a_machine_that_is_not_there() {
+    let path = if cfg!(target_os = "linux") {
+        "/bin/true"
+    } else {
+        return;
+    };
+    let output = faultless(&["run", "--", path])
+        .env("PATH", "/nowhere")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    let output = faultless(&["run", "--", "ebizzy"])
+        .env("FAULTLESS_NO_QEMU", "1")
+        .output()
+        .unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(stderr(&output).contains("QEMU"), "{}", stderr(&output));
+}
+
+#[test]
+fn a_refusal_leaves_no_file_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let json = folder.path().join("run.json");
+    let arguments = [
+        "run",
+        "--json",
+        json.to_str().unwrap(),
+        "--cpus",
+        "9",
+        "--",
+        "ebizzy",
+    ];
+    assert_eq!(run(&arguments).status.code(), Some(125));
+    assert!(!json.exists());
+}
+
+#[test]
+fn help_is_no_refusal() {
+    for arguments in [
+        &["--help"][..],
+        &["run", "--help"],
+        &["bench", "--help"],
+        &["help", "run"],
+    ] {
+        let output = run(arguments);
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert!(stdout(&output).contains("Examples:"), "{arguments:?}");
+        assert_eq!(stderr(&output), "");
+    }
+}
+
+#[test]
+fn x_learns_what_is_needed_before_anything_is_installed() {
+    let needs = |arguments: &[&str]| {
+        stdout(
+            &faultless(arguments)
+                .env("FAULTLESS_PLAN", "1")
+                .output()
+                .unwrap(),
+        )
+    };
+    assert_eq!(
+        needs(&["run", "--", "ebizzy"]),
+        "needs: qemu kernel workloads\n"
+    );
+    assert_eq!(needs(&["run"]), "needs: qemu? kernel? workloads?\n");
+    assert_eq!(
+        needs(&["run", "--machine", "soft", "--", "ebizzy"]),
+        "needs:\n"
+    );
+    assert_eq!(needs(&["bench", "find_100k_ns"]), "needs:\n");
+    assert_eq!(
+        needs(&["bench", "shared_lines_per_fault"]),
+        "needs: recorder\n"
+    );
+}
