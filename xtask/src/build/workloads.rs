@@ -1,7 +1,7 @@
 //! The packaged workloads: C programs, built static with musl.
 //!
 //! One program for each `workloads/c/NAME.c`. A program is built again when it is older than any
-//! source or header there, or than this tool, which holds the compiler's flags.
+//! file there, or than this tool, which holds the compiler's flags.
 
 use std::fs;
 use std::io;
@@ -25,7 +25,8 @@ const FLAGS: &[&str] = &[
 /// Builds every packaged workload that is out of date.
 pub fn workloads(layout: &Layout) -> Result<(), Refusal> {
     let refuse = |error: io::Error| Refusal::new(format!("cannot build the workloads: {error}"));
-    let sources = sources(&layout.program_sources()).map_err(refuse)?;
+    let folder = layout.program_sources();
+    let sources = files_in(&folder).map_err(refuse)?;
     let tool = std::env::current_exe().map_err(refuse)?;
     let newest = sources
         .iter()
@@ -33,10 +34,7 @@ pub fn workloads(layout: &Layout) -> Result<(), Refusal> {
         .filter_map(|file| changed(file))
         .max();
     fs::create_dir_all(layout.programs()).map_err(refuse)?;
-    for source in sources
-        .iter()
-        .filter(|file| file.extension().is_some_and(|e| e == "c"))
-    {
+    for source in sources.iter().filter(|file| is_program(file, &folder)) {
         let name = source.file_stem().unwrap_or_default();
         let program = layout.programs().join(name);
         if changed(&program).is_some_and(|time| Some(time) >= newest) {
@@ -51,15 +49,19 @@ pub fn workloads(layout: &Layout) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The C files and headers of `folder`, in order.
-fn sources(folder: &Path) -> io::Result<Vec<PathBuf>> {
+/// Every C file of the folder itself is a program; those in its folders are parts of one.
+fn is_program(file: &Path, folder: &Path) -> bool {
+    file.parent() == Some(folder) && file.extension().is_some_and(|extension| extension == "c")
+}
+
+/// All files below `folder`, in order.
+fn files_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in fs::read_dir(folder)? {
         let path = entry?.path();
-        if path
-            .extension()
-            .is_some_and(|extension| extension == "c" || extension == "h")
-        {
+        if path.is_dir() {
+            files.extend(files_in(&path)?);
+        } else {
             files.push(path);
         }
     }
