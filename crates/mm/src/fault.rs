@@ -1,0 +1,377 @@
+//! The fault engine. There is one; this file reads from top to bottom like the
+//! ten steps of ARCHITECTURE.md.
+//!
+//! Policies differ in how the mapping is found and held (`Hold`), and in nothing
+//! else. A try ends in an outcome or is *withdrawn* with a reason; a speculative
+//! fault whose tries were all withdrawn goes on under the mmap lock, where only
+//! its own page and its tables can still be in motion.
+//!
+//! Written lines, away from allocator batches: the CPU's own lines, the frame,
+//! its descriptor, and the line of the entry. See [`crate::prepare`] for what is
+//! got ready before anything is claimed.
+
+use faultless_frames::FrameSource;
+use faultless_paging::{Access, Claim, Entry, Flush, Link, Page, Walk, walk};
+use faultless_sync::Backoff;
+use faultless_trace::{Counter, Event, Kind};
+
+use crate::hold::{Hold, Mode};
+use crate::machine::Machine;
+use crate::prepare::Prepared;
+use crate::space::AddressSpace;
+
+/// How a fault ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The access can be tried again.
+    Resolved,
+    /// The access is an error: SIGSEGV with this code.
+    Segv(SegvCode),
+    /// There is no frame for the page.
+    OutOfMemory,
+}
+
+/// The `si_code` of a SIGSEGV.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum SegvCode {
+    /// No mapping there.
+    MapErr = 1,
+    /// The mapping does not allow the access.
+    AccErr = 2,
+}
+
+/// Why a try was given up. Each but the last is a fallback reason, and a counter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Withdrawn {
+    /// The entry is claimed by another fault.
+    EntryClaimed,
+    /// The mapping is changing, or changed before validation.
+    MappingChanged,
+    /// The table was unlinked, or is being freed.
+    TableChanged,
+    /// A frame was needed and there was none.
+    NoMemory,
+}
+
+/// Tries before a fault falls back to the mmap lock.
+const TRIES: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 128 };
+
+impl<M: Machine> AddressSpace<M> {
+    /// Resolves a fault at a byte address, or says what is wrong with the access.
+    ///
+    /// Called by a trap handler, by the kernel's own accesses to user memory,
+    /// and by POPULATE. Not from interrupt context, and with no lock held.
+    pub fn fault(&self, address: u64, access: Access) -> Outcome {
+        let tracing = self.memory.this_cpu().ring().is_on();
+        let start = if tracing { self.machine().now() } else { 0 };
+        let outcome = self.resolve(address, access);
+        if tracing {
+            let time = self.machine().now();
+            self.memory.this_cpu().ring().emit(|| Event {
+                time,
+                kind: Kind::Fault,
+                address,
+                value: time - start,
+            });
+        }
+        outcome
+    }
+
+    fn resolve(&self, address: u64, access: Access) -> Outcome {
+        if address >= self.layout.end {
+            self.memory.count(Counter::Faults);
+            return self.refuse(Mode::of(self.policy()), SegvCode::MapErr);
+        }
+        let page = Page::containing(address);
+        let mut prepared = Prepared::new(self.memory);
+        let mut backoff = Backoff::new();
+        let mut mode = Mode::of(self.policy());
+        let mut lock = mode.lock(self);
+        self.memory.count(Counter::Faults);
+        loop {
+            let why = match self.attempt(page, access, mode, &mut prepared) {
+                Ok(outcome) => return outcome,
+                Err(why) => why,
+            };
+            if why == Withdrawn::NoMemory && !prepared.find_memory() {
+                // Resolved without the lock all the same: waiting for it finds no frame.
+                return self.done(mode, Outcome::OutOfMemory);
+            }
+            if lock.is_none() && backoff.turns() >= TRIES {
+                self.fall_back(mode, why, address);
+                mode = Mode::Locked;
+                lock = mode.lock(self);
+                continue;
+            }
+            self.memory.count(Counter::SpfRetry);
+            backoff.turn(self.machine());
+        }
+    }
+
+    /// One try: the life of a fault.
+    fn attempt(
+        &self,
+        page: Page,
+        access: Access,
+        mode: Mode,
+        prepared: &mut Prepared<M>,
+    ) -> Result<Outcome, Withdrawn> {
+        // 1. Enter a read section: what is found below stays what it is until the end.
+        let section = self.memory.enter();
+
+        // 2. Find the mapping, and hold it as the policy does.
+        let Some(hold) = Hold::find(self, page, mode, &section)? else {
+            drop(section);
+            return self.not_mapped(page, access, mode);
+        };
+
+        // 3. Decide. What a live mapping does not allow is an error, now.
+        if !hold.mapping().protection().allows(access) {
+            return Ok(self.refuse(mode, SegvCode::AccErr));
+        }
+
+        // 4. Walk; install missing tables by the same protocol as pages.
+        let (entry, value, link) = loop {
+            // SAFETY: inside the section; the root lives as long as the space.
+            match unsafe { walk::<M::Format, M>(self.machine(), self.root, page) } {
+                Walk::Leaf { entry, value, link } => break (entry, value, link),
+                Walk::Missing { entry, link, .. } => {
+                    self.install_table(entry, link, &hold, prepared)?;
+                }
+                Walk::Busy => return Err(Withdrawn::TableChanged),
+            }
+        };
+
+        // 5. to 9. Prepare, claim, validate, complete, publish: by what is there now.
+        let format = Self::FORMAT;
+        if value == 0 {
+            if access == Access::Write {
+                self.map_fresh_page(page, entry, &hold, link, prepared)?;
+            } else {
+                self.map_zero_page(entry, &hold, link)?;
+            }
+        } else if format.is_claimed(value) {
+            return Err(Withdrawn::EntryClaimed);
+        } else if format.permits(value, access) {
+            // Somebody else was faster, or the TLB was behind.
+        } else if access != Access::Write || !format.is_present(value) {
+            // The mapping allows what the entry does not: seen in the middle of a change.
+            return Err(Withdrawn::MappingChanged);
+        } else if self.is_zero_page(format.frame(value)) {
+            self.replace_zero_page(page, entry, value, &hold, link, prepared)?;
+        } else {
+            self.reuse_page(entry, value, &hold, link)?;
+        }
+
+        // 10. Afterwards, on lines of this CPU alone.
+        Ok(self.done(mode, Outcome::Resolved))
+    }
+
+    /// Write to an empty entry: a fresh page, zeroed.
+    #[inline]
+    fn map_fresh_page(
+        &self,
+        page: Page,
+        entry: &Entry,
+        hold: &Hold<'_>,
+        link: Link<'_>,
+        prepared: &mut Prepared<M>,
+    ) -> Result<(), Withdrawn> {
+        let frame = prepared.page()?;
+        // Owner, flags and map count precede publication (rule R7); nobody
+        // reaches the frame before that, so they may precede the claim.
+        self.machine()
+            .frames()
+            .descriptor(frame)
+            .set_anonymous(self.id, page.0);
+        let interrupts = self.machine().interrupts_off();
+        let result = self.claim(entry, 0, hold, link).map(|claim| {
+            prepared.page_used();
+            let protection = hold.mapping().protection();
+            claim.publish(Self::FORMAT.leaf(frame, true, protection.execute, true));
+        });
+        self.machine().interrupts_restore(interrupts);
+        result
+    }
+
+    /// Read of an empty entry: the shared zero page, read-only.
+    fn map_zero_page(
+        &self,
+        entry: &Entry,
+        hold: &Hold<'_>,
+        link: Link<'_>,
+    ) -> Result<(), Withdrawn> {
+        let zero = self.machine().frames().zero_frame();
+        let interrupts = self.machine().interrupts_off();
+        let result = self.claim(entry, 0, hold, link).map(|claim| {
+            let protection = hold.mapping().protection();
+            claim.publish(Self::FORMAT.leaf(zero, false, protection.execute, false));
+        });
+        self.machine().interrupts_restore(interrupts);
+        if result.is_ok() {
+            self.memory.count(Counter::ZeroPageMaps);
+        }
+        result
+    }
+
+    /// Write to the zero page: a fresh page in its place. What other CPUs have
+    /// cached must go before the new page can be written (rule R3).
+    fn replace_zero_page(
+        &self,
+        page: Page,
+        entry: &Entry,
+        value: u64,
+        hold: &Hold<'_>,
+        link: Link<'_>,
+        prepared: &mut Prepared<M>,
+    ) -> Result<(), Withdrawn> {
+        let frame = prepared.page()?;
+        self.machine()
+            .frames()
+            .descriptor(frame)
+            .set_anonymous(self.id, page.0);
+        let interrupts = self.machine().interrupts_off();
+        let result = self.claim(entry, value, hold, link).map(|claim| {
+            prepared.page_used();
+            self.machine()
+                .flush(&self.cpus, self.id(), Flush::page(page.address()));
+            let protection = hold.mapping().protection();
+            claim.publish(Self::FORMAT.leaf(frame, true, protection.execute, true));
+        });
+        self.machine().interrupts_restore(interrupts);
+        result
+    }
+
+    /// Write to a page that is this space's alone but mapped read-only: let it
+    /// be written. No copy and no flush; another CPU's old translation faults.
+    fn reuse_page(
+        &self,
+        entry: &Entry,
+        value: u64,
+        hold: &Hold<'_>,
+        link: Link<'_>,
+    ) -> Result<(), Withdrawn> {
+        let format = Self::FORMAT;
+        let interrupts = self.machine().interrupts_off();
+        let result = match entry.claim_present::<M::Format>(value) {
+            Err(_) => Err(Withdrawn::EntryClaimed),
+            Ok(claim) => validate(hold, link).map(|()| {
+                claim.publish(|v| {
+                    format.with_protection(v, hold.mapping().protection(), true) | format.dirty
+                });
+            }),
+        };
+        self.machine().interrupts_restore(interrupts);
+        if result.is_ok() {
+            self.memory.count(Counter::Reuses);
+        }
+        result
+    }
+
+    /// Puts a table under an empty entry above the page.
+    fn install_table(
+        &self,
+        entry: &Entry,
+        link: Link<'_>,
+        hold: &Hold<'_>,
+        prepared: &mut Prepared<M>,
+    ) -> Result<(), Withdrawn> {
+        let table = prepared.table()?;
+        let interrupts = self.machine().interrupts_off();
+        let result = match self.claim(entry, 0, hold, link) {
+            Ok(claim) => {
+                prepared.page_used();
+                claim.publish(Self::FORMAT.table(table));
+                self.memory.count(Counter::TableAlloc);
+                Ok(())
+            }
+            // Somebody else is putting one there: the next look finds it.
+            Err(Withdrawn::EntryClaimed) => Err(Withdrawn::TableChanged),
+            Err(why) => Err(why),
+        };
+        self.machine().interrupts_restore(interrupts);
+        result
+    }
+
+    /// Step 6: claim the entry from the value the decision was based on. Step 7:
+    /// validate the rest of it. The claim is a full barrier; its partner is the
+    /// fence of rule R1 in whoever changes a mapping ([`crate::range`]) or a
+    /// table's link ([`faultless_paging::free`]).
+    #[inline]
+    fn claim<'e>(
+        &self,
+        entry: &'e Entry,
+        value: u64,
+        hold: &Hold<'_>,
+        link: Link<'_>,
+    ) -> Result<Claim<'e, M::Format>, Withdrawn> {
+        match entry.claim::<M::Format>(value, self.machine().cpu()) {
+            // A claim that is dropped is withdrawn.
+            Ok(claim) => validate(hold, link).map(|()| claim),
+            Err(_) => Err(Withdrawn::EntryClaimed),
+        }
+    }
+
+    /// No mapping at `page`: perhaps one above grows down to it, else an error.
+    fn not_mapped(&self, page: Page, access: Access, mode: Mode) -> Result<Outcome, Withdrawn> {
+        match self.grow_down(page)? {
+            // Found now: the next try maps the page.
+            Some(protection) if protection.allows(access) => Err(Withdrawn::MappingChanged),
+            Some(_) => Ok(self.refuse(mode, SegvCode::AccErr)),
+            None => Ok(self.refuse(mode, SegvCode::MapErr)),
+        }
+    }
+
+    fn refuse(&self, mode: Mode, code: SegvCode) -> Outcome {
+        self.memory.count(Counter::SpfVmaAccess);
+        self.done(mode, Outcome::Segv(code))
+    }
+
+    #[inline]
+    fn done(&self, mode: Mode, outcome: Outcome) -> Outcome {
+        match mode {
+            #[cfg(feature = "speculative")]
+            Mode::Speculative => self.memory.count(Counter::Spf),
+            Mode::VmaLock => self.memory.count(Counter::VmaLockSuccess),
+            Mode::Locked => {}
+        }
+        outcome
+    }
+
+    #[cold]
+    fn fall_back(&self, mode: Mode, why: Withdrawn, address: u64) {
+        let (counter, kind) = match why {
+            Withdrawn::EntryClaimed => (Counter::SpfPteLock, Kind::SpfPteLock),
+            Withdrawn::TableChanged => (Counter::SpfPmdChanged, Kind::SpfPmdChanged),
+            Withdrawn::MappingChanged | Withdrawn::NoMemory => {
+                (Counter::SpfVmaChanged, Kind::SpfVmaChanged)
+            }
+        };
+        let cpu = self.memory.this_cpu();
+        match mode {
+            Mode::VmaLock => cpu.counters().count(Counter::VmaLockAbort),
+            _ => cpu.counters().count(counter),
+        }
+        let time = || self.machine().now();
+        cpu.ring().emit(|| Event {
+            time: time(),
+            kind,
+            address,
+            value: 0,
+        });
+    }
+}
+
+/// Step 7: what the decision was based on, beside the entry: the mapping is the same
+/// and not changing, and the table still hangs where it was found.
+#[inline]
+fn validate(hold: &Hold<'_>, link: Link<'_>) -> Result<(), Withdrawn> {
+    if !hold.is_valid() {
+        return Err(Withdrawn::MappingChanged);
+    }
+    if !link.is_valid() {
+        return Err(Withdrawn::TableChanged);
+    }
+    Ok(())
+}

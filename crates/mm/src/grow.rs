@@ -1,0 +1,89 @@
+//! Stack growth: a fault below a mapping that grows down extends it.
+//!
+//! Taken without the mmap lock, under every policy: it fills empty slots
+//! under the tree's edit lock, which is held for stores alone. Slots whose
+//! former pages are still being zapped are not empty, so that growth never
+//! meets a zap. The guard gap is looked at under the same lock under which
+//! every other mapping is made, so that it holds.
+
+use faultless_paging::{PAGE_SIZE, Page, Pages, Protection};
+use faultless_trace::Counter;
+
+use crate::fault::Withdrawn;
+use crate::machine::Machine;
+use crate::space::AddressSpace;
+use crate::tree::{Content, GUARD_GAP};
+
+impl<M: Machine> AddressSpace<M> {
+    /// Extends the mapping above `page` down to it, if it is one that grows and
+    /// may. What the page's mapping allows now; `None`: there is no mapping.
+    pub(crate) fn grow_down(&self, page: Page) -> Result<Option<Protection>, Withdrawn> {
+        let _section = self.memory.enter();
+        // A look without the lock: most such faults are plain errors.
+        if !self.may_grow_to(page)? {
+            return Ok(None);
+        }
+        let mut edit = self.tree.edit(self.memory);
+        if !self.may_grow_to(page)? {
+            return Ok(None);
+        }
+        let Some(run) = self.tree.next(page.0) else {
+            return Ok(None);
+        };
+        // SAFETY: the edit lock keeps it.
+        let Content::Live(mapping) = (unsafe { run.word.content() }) else {
+            return Err(Withdrawn::MappingChanged);
+        };
+        let grown = Pages::new(page.0, run.pages.start);
+        let limit = self.layout.stack_limit / PAGE_SIZE;
+        if run.pages.end - page.0 > limit || page.address() < self.layout.lowest {
+            return Ok(None);
+        }
+        if !self.gap_is_free(Pages::new(page.0.saturating_sub(GUARD_GAP), page.0)) {
+            return Ok(None);
+        }
+        if edit.cut(grown).is_err() {
+            // Linux, too, gives SIGSEGV when a stack cannot grow.
+            return Ok(None);
+        }
+        mapping.add_pages(grown.len());
+        edit.fill(grown, run.word);
+        self.memory.count(Counter::Mmap);
+        Ok(Some(mapping.protection()))
+    }
+
+    /// Whether the next mapping above `page` is one that grows down. Withdraws
+    /// when that cannot be said now.
+    fn may_grow_to(&self, page: Page) -> Result<bool, Withdrawn> {
+        let mut at = page.0;
+        while let Some(run) = self.tree.next(at) {
+            // SAFETY: inside the caller's section.
+            match unsafe { run.word.content() } {
+                // Old pages between here and a stack must be gone before it grows over them.
+                Content::Zapping if run.pages.start > page.0 => at = run.pages.end,
+                Content::Live(m) | Content::Changing(m) => {
+                    if run.pages.start == page.0 || (m.grows_down() && at > page.0) {
+                        return Err(Withdrawn::MappingChanged);
+                    }
+                    return Ok(m.grows_down());
+                }
+                _ => return Ok(false),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Whether nothing accessible is mapped in a guard gap (Linux ignores
+    /// mappings without any access there).
+    fn gap_is_free(&self, gap: Pages) -> bool {
+        self.tree.runs(gap).all(|run| {
+            // SAFETY: the edit lock keeps it.
+            match unsafe { run.word.content() } {
+                Content::Live(m) | Content::Changing(m) => {
+                    m.protection().is_none() || m.grows_down()
+                }
+                _ => true,
+            }
+        })
+    }
+}

@@ -1,0 +1,100 @@
+//! How a fault finds and holds its mapping: the one place where policies differ.
+//!
+//! Whatever is held, validation asks the same question: does the slot still
+//! hold the word that was found? Under a lock the answer can only be "no" where
+//! a slot was cut into smaller ones or a stack grew, which a new try sees.
+
+use faultless_paging::Page;
+use faultless_sync::ReadGuard;
+use faultless_sync::reclaim::Section;
+
+use crate::fault::Withdrawn;
+use crate::machine::Machine;
+use crate::mapping::{Mapping, VmaRead};
+use crate::policy::Policy;
+use crate::space::AddressSpace;
+use crate::tree::{Content, Found};
+
+/// How mappings are held during a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    /// Not at all.
+    #[cfg(feature = "speculative")]
+    Speculative,
+    /// By a read lock of the mapping.
+    VmaLock,
+    /// By the mmap lock, for reading.
+    Locked,
+}
+
+impl Mode {
+    /// How faults of a policy begin.
+    #[inline]
+    pub(crate) fn of(policy: Policy) -> Self {
+        match policy {
+            Policy::Classic => Mode::Locked,
+            Policy::VmaLock => Mode::VmaLock,
+            #[cfg(feature = "speculative")]
+            Policy::Speculative => Mode::Speculative,
+        }
+    }
+
+    /// The lock that the mode takes before it looks for anything.
+    #[inline]
+    pub(crate) fn lock<M: Machine>(self, space: &AddressSpace<M>) -> Option<ReadGuard<'_, M>> {
+        match self {
+            Mode::Locked => Some(space.lock.read(space.machine())),
+            _ => None,
+        }
+    }
+}
+
+/// A mapping, found and held.
+pub(crate) struct Hold<'s> {
+    mapping: &'s Mapping,
+    found: Found<'s>,
+    _read: Option<VmaRead<'s>>,
+}
+
+impl<'s> Hold<'s> {
+    /// Finds the mapping of `page`. `None`: there is none.
+    #[inline]
+    pub(crate) fn find<M: Machine>(
+        space: &'s AddressSpace<M>,
+        page: Page,
+        mode: Mode,
+        _section: &'s Section<'_>,
+    ) -> Result<Option<Self>, Withdrawn> {
+        let found = space.tree.find(page.0);
+        // SAFETY: found inside the section, which outlives the hold.
+        let mapping = match unsafe { found.word.content() } {
+            Content::Live(mapping) => mapping,
+            Content::Changing(_) => return Err(Withdrawn::MappingChanged),
+            _ => return Ok(None),
+        };
+        let read = match mode {
+            Mode::VmaLock => match mapping.try_read(&space.write_hold) {
+                // Locked readers come after the writer: the word must be looked at again.
+                Some(read) if found.is_valid() => Some(read),
+                _ => return Err(Withdrawn::MappingChanged),
+            },
+            _ => None,
+        };
+        Ok(Some(Self {
+            mapping,
+            found,
+            _read: read,
+        }))
+    }
+
+    #[inline]
+    pub(crate) fn mapping(&self) -> &Mapping {
+        self.mapping
+    }
+
+    /// Whether the page's word is what it was; after a full fence.
+    #[inline]
+    pub(crate) fn is_valid(&self) -> bool {
+        self.found.is_valid()
+    }
+}

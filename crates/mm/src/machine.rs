@@ -1,0 +1,50 @@
+//! What a port provides: the machine under an address space.
+//!
+//! The family is small. [`PhysicalMemory`] turns a frame into a pointer,
+//! [`Tlb`] gets rid of old translations, [`Wait`] lets a CPU spin, park and be
+//! woken; [`Machine`] adds the rest. The porting guide is on the crate's front
+//! page; `examples/port` is one in less than 300 lines.
+
+use faultless_frames::FrameSource;
+use faultless_paging::{EntryFormat, Frame, PhysicalMemory, Tlb};
+use faultless_sync::{Cpu, Wait};
+
+/// A machine that runs address spaces.
+pub trait Machine: PhysicalMemory + Tlb + Wait + Send + Sync + Sized + 'static {
+    /// The bits of its page-table entries.
+    type Format: EntryFormat;
+
+    /// Where frames come from.
+    type Frames: FrameSource;
+
+    /// The source of frames.
+    fn frames(&self) -> &Self::Frames;
+
+    /// The CPU that asks. It does not change during a call into the core,
+    /// except while that call parks.
+    fn cpu(&self) -> Cpu;
+
+    /// Turns interrupts off; whether they were on. Claims are held with
+    /// interrupts off. A machine that never interrupts the core does nothing.
+    fn interrupts_off(&self) -> bool {
+        false
+    }
+
+    /// Puts interrupts back as [`Machine::interrupts_off`] found them.
+    fn interrupts_restore(&self, _were_on: bool) {}
+
+    /// Nanoseconds since some moment, for events.
+    fn now(&self) -> u64 {
+        0
+    }
+
+    /// A new root table, zeroed: a kernel copies its own half into it.
+    fn init_root(&self, _root: Frame) {}
+
+    /// Asked before every allocation, of a frame or of a small object; `false`
+    /// makes it fail. For tests that inject failure everywhere.
+    #[inline]
+    fn may_allocate(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,146 @@
+//! A mapping: what is true of all pages whose slots point to it.
+//!
+//! Immutable but for two things on a second cache line. `pages` counts the
+//! pages that point here; writers alone touch it, under the edit lock, and the
+//! mapping is retired when it falls to 0. The *VMA lock* belongs to the policy
+//! `vma-lock` alone: every fault under it writes that line, twice, which is
+//! exactly what that policy costs.
+
+use faultless_paging::Protection;
+use faultless_sync::atomic::{AtomicU32, Local, Ordering, fence};
+use faultless_sync::{Backoff, Wait};
+
+/// Attributes beside the protection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Flags {
+    /// Grows towards lower addresses when touched there (`MAP_GROWSDOWN`).
+    pub grows_down: bool,
+    /// Not counted against overcommit (`MAP_NORESERVE`).
+    pub no_reserve: bool,
+}
+
+/// What is true of a page's mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// Which accesses are allowed.
+    pub protection: Protection,
+    /// The rest.
+    pub flags: Flags,
+}
+
+/// A mapping of anonymous private memory.
+#[repr(C, align(64))]
+pub struct Mapping {
+    attributes: Attributes,
+    /// Never used twice.
+    id: u64,
+    writers: WriterLine,
+}
+
+/// What is written after a mapping was made.
+#[repr(C, align(64))]
+struct WriterLine {
+    pages: Local,
+    /// The link of reclamation.
+    link: Local,
+    /// Faults that hold the mapping (policy `vma-lock`).
+    readers: AtomicU32,
+    /// The number of the write hold under which the mapping is locked: it is
+    /// locked while that is the address space's present one.
+    write_hold: AtomicU32,
+}
+
+impl Mapping {
+    pub(crate) fn new(attributes: Attributes, id: u64) -> Self {
+        Self {
+            attributes,
+            id,
+            writers: WriterLine {
+                pages: Local::new(0),
+                link: Local::new(0),
+                readers: AtomicU32::new(0),
+                write_hold: AtomicU32::new(0),
+            },
+        }
+    }
+
+    /// Its attributes.
+    #[inline]
+    pub fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// Which accesses are allowed.
+    #[inline]
+    pub fn protection(&self) -> Protection {
+        self.attributes.protection
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Whether it grows towards lower addresses.
+    pub fn grows_down(&self) -> bool {
+        self.attributes.flags.grows_down
+    }
+
+    /// Pages that point here.
+    pub fn pages(&self) -> u64 {
+        self.writers.pages.get()
+    }
+
+    pub(crate) fn add_pages(&self, more: u64) {
+        self.writers.pages.add(more);
+    }
+
+    /// Takes pages away; whether none is left.
+    pub(crate) fn remove_pages(&self, fewer: u64) -> bool {
+        let left = self.writers.pages.get() - fewer;
+        self.writers.pages.set(left);
+        left == 0
+    }
+
+    pub(crate) fn link(&self) -> &Local {
+        &self.writers.link
+    }
+
+    /// Holds the mapping for a fault, unless a writer has it under `hold`, the
+    /// address space's present write hold (policy `vma-lock`).
+    pub(crate) fn try_read(&self, hold: &AtomicU32) -> Option<VmaRead<'_>> {
+        self.writers.readers.fetch_add(1, Ordering::Acquire);
+        faultless_sync::fence_after_rmw();
+        let read = VmaRead(self);
+        // The barrier's partner is the fence in `lock_out_readers`: either this
+        // reader sees the lock, or the writer sees this reader.
+        if self.writers.write_hold.load(Ordering::Relaxed) == hold.load(Ordering::Relaxed) {
+            return None;
+        }
+        Some(read)
+    }
+
+    /// Locks the mapping until the write hold `hold` ends, and waits for faults
+    /// that hold it (policy `vma-lock`).
+    pub(crate) fn lock_out_readers<W: Wait>(&self, hold: u32, machine: &W) {
+        if self.writers.write_hold.load(Ordering::Relaxed) == hold {
+            return;
+        }
+        self.writers.write_hold.store(hold, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let mut backoff = Backoff::new();
+        // Acquire: pairs with the release when a fault lets go.
+        while self.writers.readers.load(Ordering::Acquire) != 0 {
+            backoff.turn(machine);
+        }
+    }
+}
+
+/// A fault's hold on a mapping.
+pub(crate) struct VmaRead<'s>(&'s Mapping);
+
+impl Drop for VmaRead<'_> {
+    fn drop(&mut self) {
+        self.0.writers.readers.fetch_sub(1, Ordering::Release);
+    }
+}

@@ -1,0 +1,298 @@
+//! What all address spaces of a machine share: the machine, slabs for nodes and
+//! mappings, reclamation, and each CPU's counters.
+//!
+//! Nothing here is written by a fault except the CPU's own part.
+
+use core::ptr::NonNull;
+
+use faultless_frames::{FrameSource, Magazine, NoMemory, Slab};
+use faultless_paging::Frame;
+use faultless_sync::Cpu;
+use faultless_sync::atomic::{AtomicU64, Ordering, amortised};
+use faultless_sync::reclaim::{Domain, Owner, Participant, Section};
+use faultless_trace::{Counter, Counters, Ring};
+
+use crate::machine::Machine;
+use crate::mapping::{Attributes, Mapping};
+use crate::tree::Node;
+
+/// One CPU's part of the memory core. A port makes one for each CPU.
+#[derive(Default)]
+#[repr(align(128))]
+pub struct PerCpu {
+    counters: Counters,
+    ring: Ring,
+    nodes: Magazine,
+    mappings: Magazine,
+}
+
+impl PerCpu {
+    /// A CPU that has done nothing, without a ring for events.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A CPU whose events go to `ring`.
+    pub fn with_ring(ring: Ring) -> Self {
+        Self {
+            ring,
+            ..Self::default()
+        }
+    }
+
+    /// The CPU's counters.
+    #[inline]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The CPU's events.
+    #[inline]
+    pub fn ring(&self) -> &Ring {
+        &self.ring
+    }
+}
+
+/// The memory core of a machine.
+pub struct Memory<M: Machine> {
+    machine: M,
+    cpus: &'static [PerCpu],
+    participants: &'static [Participant],
+    domain: Domain,
+    nodes: Slab,
+    mappings: Slab,
+    next_id: AtomicU64,
+}
+
+/// Something unlinked that readers may still look at.
+pub(crate) enum Retired {
+    Node(NonNull<Node>),
+    Mapping(NonNull<Mapping>),
+    Table(Frame),
+}
+
+const NODE: u64 = 0;
+const MAPPING: u64 = 1;
+const TABLE: u64 = 2;
+
+impl<M: Machine> Memory<M> {
+    /// The memory core of `machine`, for as many CPUs as there are entries in
+    /// `cpus` and `participants`. A CPU must be [`Memory::online`] before it
+    /// calls anything else.
+    pub fn new(machine: M, cpus: &'static [PerCpu], participants: &'static [Participant]) -> Self {
+        Self {
+            machine,
+            cpus,
+            participants,
+            domain: Domain::new(),
+            nodes: Slab::new(size_of::<Node>()),
+            mappings: Slab::new(size_of::<Mapping>()),
+            next_id: AtomicU64::new(1),
+        }
+    }
+
+    /// The machine.
+    #[inline]
+    pub fn machine(&self) -> &M {
+        &self.machine
+    }
+
+    /// Lets the calling CPU take part in reclamation.
+    pub fn online(&self, cpu: Cpu) {
+        self.domain.online(cpu);
+    }
+
+    /// A CPU that will not call into the core until it is online again.
+    pub fn offline(&self, cpu: Cpu) {
+        self.domain.offline(cpu);
+    }
+
+    /// This CPU's part.
+    #[inline]
+    pub fn this_cpu(&self) -> &PerCpu {
+        &self.cpus[self.machine.cpu().index()]
+    }
+
+    /// Every CPU's part.
+    pub fn cpus(&self) -> &'static [PerCpu] {
+        self.cpus
+    }
+
+    /// Counts one on this CPU.
+    #[inline]
+    pub fn count(&self, counter: Counter) {
+        self.this_cpu().counters.count(counter);
+    }
+
+    /// A counter, added up over all CPUs.
+    pub fn total(&self, counter: Counter) -> u64 {
+        self.cpus.iter().map(|cpu| cpu.counters.get(counter)).sum()
+    }
+
+    /// Begins a read section on this CPU. Sections do not nest, and nothing
+    /// parks inside one.
+    #[inline]
+    pub(crate) fn enter(&self) -> Section<'_> {
+        self.domain
+            .enter(&self.participants[self.machine.cpu().index()])
+    }
+
+    pub(crate) fn new_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn may_allocate(&self) -> Result<(), NoMemory> {
+        if self.machine.may_allocate() {
+            Ok(())
+        } else {
+            Err(NoMemory)
+        }
+    }
+
+    #[inline]
+    pub(crate) fn allocate_frame(&self) -> Result<Frame, NoMemory> {
+        self.may_allocate()?;
+        self.machine.frames().allocate_zeroed(self.machine.cpu())
+    }
+
+    pub(crate) fn allocate_node(&self) -> Result<NonNull<u8>, NoMemory> {
+        self.may_allocate()?;
+        let cpu = self.machine.cpu();
+        let magazine = &self.cpus[cpu.index()].nodes;
+        self.nodes
+            .allocate(cpu, magazine, self.machine.frames(), &self.machine)
+    }
+
+    pub(crate) fn allocate_mapping(
+        &self,
+        attributes: Attributes,
+    ) -> Result<NonNull<Mapping>, NoMemory> {
+        self.may_allocate()?;
+        let cpu = self.machine.cpu();
+        let magazine = &self.cpus[cpu.index()].mappings;
+        let place = self
+            .mappings
+            .allocate(cpu, magazine, self.machine.frames(), &self.machine)?
+            .cast::<Mapping>();
+        // SAFETY: fresh memory of a mapping's size and alignment.
+        unsafe { place.write(Mapping::new(attributes, self.new_id())) };
+        Ok(place)
+    }
+
+    /// Gives back a node that nobody looks at.
+    pub(crate) fn free_node(&self, node: NonNull<Node>) {
+        let cpu = self.machine.cpu();
+        let magazine = &self.cpus[cpu.index()].nodes;
+        // SAFETY: it came from this slab, and the caller has the last pointer.
+        unsafe {
+            self.nodes.free(
+                cpu,
+                magazine,
+                node.cast(),
+                self.machine.frames(),
+                &self.machine,
+            );
+        }
+    }
+
+    /// Gives back a mapping that nobody looks at.
+    pub(crate) fn free_mapping(&self, mapping: NonNull<Mapping>) {
+        let cpu = self.machine.cpu();
+        let magazine = &self.cpus[cpu.index()].mappings;
+        // SAFETY: it came from this slab, and the caller has the last pointer.
+        unsafe {
+            self.mappings.free(
+                cpu,
+                magazine,
+                mapping.cast(),
+                self.machine.frames(),
+                &self.machine,
+            );
+        }
+    }
+
+    /// Gives something back once no reader can look at it any more.
+    pub(crate) fn retire(&self, what: Retired) {
+        let object = match what {
+            Retired::Node(node) => node.as_ptr().expose_provenance() as u64 | NODE,
+            Retired::Mapping(mapping) => mapping.as_ptr().expose_provenance() as u64 | MAPPING,
+            Retired::Table(frame) => (frame.0 << 2) | TABLE,
+        };
+        let cpu = self.machine.cpu();
+        amortised(|| {
+            self.domain
+                .retire(cpu, self.participants, object, self, &self.machine)
+        });
+    }
+
+    /// Gives back whatever readers allow, because memory is short or because
+    /// somebody counts. Outside any section.
+    pub fn expedite(&self) {
+        self.domain
+            .expedite(self.machine.cpu(), self.participants, self, &self.machine);
+    }
+
+    /// Objects that wait for readers.
+    pub fn deferred(&self) -> u64 {
+        self.domain.deferred(self.participants, &self.machine)
+    }
+
+    /// Frames that hold nodes and mappings.
+    pub fn slab_frames(&self) -> u64 {
+        self.nodes.frames() + self.mappings.frames()
+    }
+
+    /// Returns every CPU's cached objects to the slabs; when no CPU is in the
+    /// core but the caller.
+    pub fn drain(&self) {
+        let cpu = self.machine.cpu();
+        for part in self.cpus {
+            self.nodes
+                .drain(cpu, &part.nodes, self.machine.frames(), &self.machine);
+            self.mappings
+                .drain(cpu, &part.mappings, self.machine.frames(), &self.machine);
+        }
+    }
+}
+
+fn pointer<T>(object: u64) -> NonNull<T> {
+    let address = (object & !3) as usize;
+    NonNull::new(core::ptr::with_exposed_provenance_mut(address)).unwrap_or(NonNull::dangling())
+}
+
+impl<M: Machine> Owner for Memory<M> {
+    fn next(&self, object: u64) -> u64 {
+        match object & 3 {
+            // SAFETY: a retired object stays what it is until it is released.
+            NODE => unsafe { pointer::<Node>(object).as_ref() }.link.get(),
+            // SAFETY: as above.
+            MAPPING => unsafe { pointer::<Mapping>(object).as_ref() }.link().get(),
+            _ => self.machine.frames().descriptor(Frame(object >> 2)).link(),
+        }
+    }
+
+    fn set_next(&self, object: u64, next: u64) {
+        match object & 3 {
+            // SAFETY: as above; readers never look at the link.
+            NODE => unsafe { pointer::<Node>(object).as_ref() }.link.set(next),
+            // SAFETY: as above.
+            MAPPING => unsafe { pointer::<Mapping>(object).as_ref() }
+                .link()
+                .set(next),
+            _ => self
+                .machine
+                .frames()
+                .descriptor(Frame(object >> 2))
+                .set_link(next),
+        }
+    }
+
+    fn release(&self, cpu: Cpu, object: u64) {
+        match object & 3 {
+            NODE => self.free_node(pointer(object)),
+            MAPPING => self.free_mapping(pointer(object)),
+            _ => self.machine.frames().free(cpu, Frame(object >> 2)),
+        }
+    }
+}

@@ -1,0 +1,72 @@
+//! `brk`: the heap's end.
+//!
+//! As the raw system call: whatever cannot be done leaves the end where it is
+//! and returns it.
+
+use faultless_paging::{PAGE_SIZE, Pages, Protection};
+use faultless_sync::atomic::Ordering;
+
+use crate::machine::Machine;
+use crate::mapping::{Attributes, Flags};
+use crate::space::AddressSpace;
+
+/// Attributes of the heap: readable, writable.
+const HEAP: Attributes = Attributes {
+    protection: Protection {
+        read: true,
+        write: true,
+        execute: false,
+    },
+    flags: Flags {
+        grows_down: false,
+        no_reserve: false,
+    },
+};
+
+impl<M: Machine> AddressSpace<M> {
+    /// Where the heap begins, empty. For `exec`.
+    pub fn set_brk(&self, start: u64) {
+        self.brk[0].store(start, Ordering::Relaxed);
+        self.brk[1].store(start, Ordering::Relaxed);
+    }
+
+    /// Where the heap begins and ends.
+    pub fn heap(&self) -> (u64, u64) {
+        (
+            self.brk[0].load(Ordering::Relaxed),
+            self.brk[1].load(Ordering::Relaxed),
+        )
+    }
+
+    /// Moves the heap's end to `new` if that can be done. The end now.
+    pub fn brk(&self, new: u64) -> u64 {
+        let lock = self.lock_range(Pages::of_bytes(0..self.layout.end));
+        let (start, end) = self.heap();
+        if new < start || new > self.layout.end - PAGE_SIZE {
+            return end;
+        }
+        let old_page = end.next_multiple_of(PAGE_SIZE);
+        let new_page = new.next_multiple_of(PAGE_SIZE);
+        if new_page > old_page {
+            let more = Pages::of_bytes(old_page..new_page);
+            // Room for a stack's guard gap is kept, as everywhere.
+            let mut edit = lock.edit();
+            let kept = Pages::new(more.start, more.end + 1);
+            if more.len() > self.layout.commit_pages
+                || !edit.is_free(kept)
+                || self.map_free(&mut edit, more, HEAP).is_err()
+            {
+                return end;
+            }
+        }
+        self.brk[1].store(new, Ordering::Relaxed);
+        drop(lock);
+        if new_page < old_page && self.unmap(Pages::of_bytes(new_page..old_page)).is_err() {
+            // The pages stay mapped; the end stays with them.
+            let _lock = self.lock_range(Pages::of_bytes(new_page..old_page));
+            self.brk[1].store(end, Ordering::Relaxed);
+            return end;
+        }
+        new
+    }
+}

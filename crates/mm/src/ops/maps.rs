@@ -1,0 +1,69 @@
+//! What `/proc/PID/maps` shows: mappings in order, neighbours with equal
+//! attributes as one.
+
+use faultless_paging::{PAGE_SIZE, Protection};
+
+use crate::machine::Machine;
+use crate::mapping::Attributes;
+use crate::space::AddressSpace;
+
+/// One line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MapsEntry {
+    /// The first address.
+    pub start: u64,
+    /// The address after the last.
+    pub end: u64,
+    /// What the mapping allows.
+    pub protection: Protection,
+    /// Whether it grows down.
+    pub grows_down: bool,
+}
+
+impl<M: Machine> AddressSpace<M> {
+    /// The first line that ends behind `address`. Stops nobody, so that lines
+    /// read one after the other may be from different moments, as in Linux.
+    pub fn maps_after(&self, address: u64) -> Option<MapsEntry> {
+        let _section = self.memory.enter();
+        let mut line: Option<(MapsEntry, Attributes)> = None;
+        let mut at = address.div_ceil(PAGE_SIZE);
+        while let Some(run) = self.tree.next(at) {
+            // SAFETY: read in this section.
+            let attributes = unsafe { run.word.mapping() }.map(|m| *m.attributes());
+            let (start, end) = (run.pages.start * PAGE_SIZE, run.pages.end * PAGE_SIZE);
+            match (&mut line, attributes) {
+                (None, None) => {}
+                (None, Some(attributes)) => {
+                    let protection = attributes.protection;
+                    let grows_down = attributes.flags.grows_down;
+                    line = Some((
+                        MapsEntry {
+                            start,
+                            end,
+                            protection,
+                            grows_down,
+                        },
+                        attributes,
+                    ));
+                }
+                (Some((line, like)), Some(attributes))
+                    if line.end == start && *like == attributes =>
+                {
+                    line.end = end;
+                }
+                _ => break,
+            }
+            at = run.pages.end;
+        }
+        line.map(|(line, _)| line)
+    }
+
+    /// Calls `show` with every line.
+    pub fn maps(&self, show: &mut dyn FnMut(MapsEntry)) {
+        let mut at = 0;
+        while let Some(line) = self.maps_after(at) {
+            at = line.end;
+            show(line);
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! `mmap`, for anonymous private memory.
+//!
+//! A hint is taken if the pages are free; else the highest hole below
+//! `mmap_base` that is large enough. `MAP_FIXED` over existing mappings shows
+//! the new mapping as changing until the old pages are gone (rule R11): faults
+//! there wait, and do not die.
+//!
+//! A neighbour with equal attributes lends its mapping, which is how mappings
+//! merge.
+
+use core::ptr::NonNull;
+
+use faultless_paging::{Access, PAGE_SIZE, Page, Pages};
+use faultless_trace::{Counter, Event, Kind};
+
+use super::{PROT_EXEC, PROT_READ, PROT_WRITE, protection};
+use crate::errno::Errno;
+use crate::machine::Machine;
+use crate::mapping::{Attributes, Flags, Mapping};
+use crate::range::RangeLock;
+use crate::space::AddressSpace;
+use crate::tree::{Content, Edit, Word};
+
+/// `MAP_*` flags that are looked at.
+#[allow(missing_docs)]
+pub mod flags {
+    pub const TYPE: u32 = 0x0f;
+    pub const SHARED: u32 = 0x01;
+    pub const PRIVATE: u32 = 0x02;
+    pub const SHARED_VALIDATE: u32 = 0x03;
+    pub const FIXED: u32 = 0x10;
+    pub const ANONYMOUS: u32 = 0x20;
+    pub const GROWSDOWN: u32 = 0x100;
+    pub const LOCKED: u32 = 0x2000;
+    pub const NORESERVE: u32 = 0x4000;
+    pub const POPULATE: u32 = 0x8000;
+    pub const NONBLOCK: u32 = 0x1_0000;
+    pub const HUGETLB: u32 = 0x4_0000;
+    pub const FIXED_NOREPLACE: u32 = 0x10_0000;
+}
+
+impl<M: Machine> AddressSpace<M> {
+    /// Maps `length` bytes at `address`, or near it, or anywhere. The address.
+    ///
+    /// # Errors
+    /// As Linux's `mmap`: `EINVAL`, `ENOMEM`, `EEXIST`, `EPERM` below
+    /// [`crate::Layout::lowest`]; `ENODEV` for what is not anonymous and private.
+    pub fn mmap(&self, address: u64, length: u64, prot: u32, flags: u32) -> Result<u64, Errno> {
+        let result = self.map(address, length, prot, flags);
+        if let Ok(start) = result {
+            let ring = self.memory.this_cpu().ring();
+            let time = || self.machine().now();
+            ring.emit(|| Event {
+                time: time(),
+                kind: Kind::Map,
+                address: start,
+                value: length,
+            });
+        }
+        result
+    }
+
+    fn map(&self, address: u64, length: u64, prot: u32, map_flags: u32) -> Result<u64, Errno> {
+        if length == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let length = match length.checked_next_multiple_of(PAGE_SIZE) {
+            Some(length) if length <= self.layout.end => length,
+            _ => return Err(Errno::ENOMEM),
+        };
+        let fixed = map_flags & (flags::FIXED | flags::FIXED_NOREPLACE) != 0;
+        self.check_flags(address, length, map_flags, fixed)?;
+        let attributes = Attributes {
+            protection: protection(prot),
+            flags: Flags {
+                grows_down: map_flags & flags::GROWSDOWN != 0,
+                no_reserve: map_flags & flags::NORESERVE != 0,
+            },
+        };
+        let reserve = prot & PROT_WRITE != 0 && !attributes.flags.no_reserve;
+        if reserve && length / PAGE_SIZE > self.layout.commit_pages {
+            return Err(Errno::ENOMEM);
+        }
+
+        let start = {
+            let lock = self.lock_range(Pages::of_bytes(0..self.layout.end));
+            if fixed {
+                let pages = Pages::of_bytes(address..address + length);
+                self.map_at(
+                    &lock,
+                    pages,
+                    attributes,
+                    map_flags & flags::FIXED_NOREPLACE != 0,
+                )?;
+                address
+            } else {
+                self.map_anywhere(&lock, address, length, attributes)?
+            }
+        };
+        self.memory.count(Counter::Mmap);
+
+        let populate = map_flags & (flags::POPULATE | flags::NONBLOCK) == flags::POPULATE;
+        if populate || map_flags & flags::LOCKED != 0 {
+            self.populate_new(Pages::of_bytes(start..start + length), prot);
+        }
+        Ok(start)
+    }
+
+    fn check_flags(
+        &self,
+        address: u64,
+        length: u64,
+        map_flags: u32,
+        fixed: bool,
+    ) -> Result<(), Errno> {
+        if fixed {
+            if address > self.layout.end - length {
+                return Err(Errno::ENOMEM);
+            }
+            if !address.is_multiple_of(PAGE_SIZE) {
+                return Err(Errno::EINVAL);
+            }
+            if address < self.layout.lowest {
+                return Err(Errno::EPERM);
+            }
+        }
+        match map_flags & flags::TYPE {
+            flags::PRIVATE if map_flags & flags::ANONYMOUS == 0 => Err(Errno::ENODEV),
+            flags::PRIVATE if map_flags & flags::HUGETLB != 0 => Err(Errno::ENOMEM),
+            flags::PRIVATE => Ok(()),
+            flags::SHARED | flags::SHARED_VALIDATE if map_flags & flags::GROWSDOWN == 0 => {
+                Err(Errno::ENODEV)
+            }
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    /// Maps where there is room, at the hint if possible.
+    fn map_anywhere(
+        &self,
+        lock: &RangeLock<'_, M>,
+        hint: u64,
+        length: u64,
+        attributes: Attributes,
+    ) -> Result<u64, Errno> {
+        let count = length / PAGE_SIZE;
+        let layout = &self.layout;
+        let (low, end) = (layout.lowest.div_ceil(PAGE_SIZE), layout.end / PAGE_SIZE);
+        let base = layout.mmap_base.min(layout.end) / PAGE_SIZE;
+        let mut edit = lock.edit();
+        // Linux rounds a hint up to a page, and too low a hint up to the lowest address.
+        let hint = match hint {
+            0 => None,
+            hint => hint
+                .checked_next_multiple_of(PAGE_SIZE)
+                .map(|h| (h / PAGE_SIZE).max(low)),
+        };
+        let at_hint = hint
+            .map(|start| Pages::new(start, start.saturating_add(count)))
+            .filter(|pages| pages.end <= end && edit.is_free(*pages));
+        let pages = match at_hint {
+            Some(pages) => pages,
+            None => {
+                let start = edit
+                    .highest_hole(count, low, base)
+                    .or_else(|| edit.highest_hole(count, low, end))
+                    .ok_or(Errno::ENOMEM)?;
+                Pages::new(start, start + count)
+            }
+        };
+        self.map_free(&mut edit, pages, attributes)?;
+        Ok(pages.start * PAGE_SIZE)
+    }
+
+    /// Maps `pages`, in place of whatever is mapped there.
+    fn map_at(
+        &self,
+        lock: &RangeLock<'_, M>,
+        pages: Pages,
+        attributes: Attributes,
+        no_replace: bool,
+    ) -> Result<(), Errno> {
+        let mut edit = lock.edit();
+        if self.tree.is_vacant(pages) {
+            return self.map_free(&mut edit, pages, attributes);
+        }
+        if no_replace {
+            return Err(Errno::EEXIST);
+        }
+        drop(edit);
+        lock.lock_out_readers(pages);
+        let mut edit = lock.cut(pages)?;
+        let word = self.word_for(pages, attributes)?;
+        self.assign(&mut edit, pages, word.changing());
+        drop(edit);
+        lock.settle();
+        self.zap(pages, false);
+        lock.edit().fill(pages, word);
+        Ok(())
+    }
+
+    /// Maps `pages`, which are free, under the edit under which that was seen.
+    pub(crate) fn map_free(
+        &self,
+        edit: &mut Edit<'_, M>,
+        pages: Pages,
+        attributes: Attributes,
+    ) -> Result<(), Errno> {
+        edit.cut(pages)?;
+        let word = self.word_for(pages, attributes)?;
+        self.assign(edit, pages, word);
+        Ok(())
+    }
+
+    /// A live mapping with these attributes for `pages`: a neighbour's, or a new one.
+    pub(crate) fn word_for(&self, pages: Pages, attributes: Attributes) -> Result<Word, Errno> {
+        if let Some(word) = self.mergeable(pages, attributes) {
+            return Ok(word);
+        }
+        let mapping: NonNull<Mapping> = self.memory.allocate_mapping(attributes)?;
+        // SAFETY: just made; the caller puts it into the tree.
+        Ok(Word::live(unsafe { mapping.as_ref() }))
+    }
+
+    /// A live neighbour of `pages` with equal attributes. Mappings that grow
+    /// down have bounds that matter, and are not shared.
+    fn mergeable(&self, pages: Pages, attributes: Attributes) -> Option<Word> {
+        if attributes.flags.grows_down {
+            return None;
+        }
+        let before = pages.start.checked_sub(1);
+        before.into_iter().chain([pages.end]).find_map(|page| {
+            if page >= crate::tree::PAGES {
+                return None;
+            }
+            let word = self.tree.find(page).word;
+            // SAFETY: the caller has the write hold, so nothing is retired under it.
+            match unsafe { word.content() } {
+                Content::Live(neighbour) if *neighbour.attributes() == attributes => Some(word),
+                _ => None,
+            }
+        })
+    }
+
+    /// `MAP_POPULATE`: faults in what can be, and ignores what cannot.
+    fn populate_new(&self, pages: Pages, prot: u32) {
+        let access = match prot {
+            p if p & PROT_WRITE != 0 => Access::Write,
+            p if p & (PROT_READ | PROT_EXEC) != 0 => Access::Read,
+            _ => return,
+        };
+        for page in pages.start..pages.end {
+            if self.fault(Page(page).address(), access) != crate::Outcome::Resolved {
+                return;
+            }
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! What a program can ask of its memory: one operation, one file.
+//!
+//! Arguments and errors are Linux's, by number. An operation checks, prepares
+//! what can fail, and then does what cannot.
+
+mod brk;
+mod exit;
+pub mod madvise;
+mod maps;
+pub mod mmap;
+mod mprotect;
+mod munmap;
+
+pub use madvise::advice;
+pub use maps::MapsEntry;
+pub use mmap::flags;
+
+use faultless_paging::Protection;
+
+/// `PROT_READ`.
+pub const PROT_READ: u32 = 1;
+/// `PROT_WRITE`.
+pub const PROT_WRITE: u32 = 2;
+/// `PROT_EXEC`.
+pub const PROT_EXEC: u32 = 4;
+
+/// The protection that `PROT_*` bits ask for; others are not looked at.
+pub(crate) fn protection(prot: u32) -> Protection {
+    Protection {
+        read: prot & PROT_READ != 0,
+        write: prot & PROT_WRITE != 0,
+        execute: prot & PROT_EXEC != 0,
+    }
+}

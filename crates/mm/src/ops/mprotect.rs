@@ -1,0 +1,173 @@
+//! `mprotect`: mapping by mapping, as Linux does, so that an error in the middle
+//! leaves what came before it changed.
+//!
+//! For each: cut, mark changing, change the entries, flush if anything was
+//! lowered, publish the successor. Pages that are the program's alone become
+//! writable at once; the zero page stays read-only and is replaced on write.
+
+use faultless_paging::{Gather, PAGE_SIZE, Pages, Protection};
+use faultless_sync::Backoff;
+use faultless_trace::{Counter, Event, Kind};
+
+use super::protection;
+use crate::errno::Errno;
+use crate::machine::Machine;
+use crate::mapping::Attributes;
+use crate::range::RangeLock;
+use crate::space::AddressSpace;
+use crate::tree::Run;
+
+const PROT_SEM: u32 = 8;
+const PROT_GROWSDOWN: u32 = 0x0100_0000;
+const PROT_GROWSUP: u32 = 0x0200_0000;
+
+impl<M: Machine> AddressSpace<M> {
+    /// Changes which accesses the pages of a byte range allow.
+    ///
+    /// # Errors
+    /// `EINVAL` for an address that is not aligned or unknown bits; `ENOMEM`
+    /// for a range that wraps or has holes, or when memory is short.
+    pub fn mprotect(&self, address: u64, length: u64, prot: u32) -> Result<(), Errno> {
+        let grows = prot & (PROT_GROWSDOWN | PROT_GROWSUP);
+        let prot = prot & !(PROT_GROWSDOWN | PROT_GROWSUP);
+        if grows == PROT_GROWSDOWN | PROT_GROWSUP || !address.is_multiple_of(PAGE_SIZE) {
+            return Err(Errno::EINVAL);
+        }
+        if length == 0 {
+            return Ok(());
+        }
+        // Linux lets the length wrap to 0 and then calls the range wrong.
+        let length = length
+            .checked_next_multiple_of(PAGE_SIZE)
+            .ok_or(Errno::ENOMEM)?;
+        let end = address.checked_add(length).ok_or(Errno::ENOMEM)?;
+        if prot & !(super::PROT_READ | super::PROT_WRITE | super::PROT_EXEC | PROT_SEM) != 0 {
+            return Err(Errno::EINVAL);
+        }
+        if address >= self.layout.end {
+            return Err(Errno::ENOMEM);
+        }
+        let mut pages = Pages::of_bytes(address..end);
+        let lock = self.lock_range(pages);
+        if grows == PROT_GROWSUP {
+            return Err(Errno::EINVAL);
+        }
+        if grows == PROT_GROWSDOWN {
+            pages = self.extend_to_growing(pages)?;
+        }
+        let result = self.protect(&lock, pages, protection(prot));
+        drop(lock);
+        self.memory.count(Counter::Mprotect);
+        let ring = self.memory.this_cpu().ring();
+        let time = || self.machine().now();
+        ring.emit(|| Event {
+            time: time(),
+            kind: Kind::Protect,
+            address,
+            value: length,
+        });
+        result
+    }
+
+    /// `PROT_GROWSDOWN`: the range begins where the mapping that grows down does.
+    fn extend_to_growing(&self, pages: Pages) -> Result<Pages, Errno> {
+        let run = self
+            .tree
+            .next(pages.start)
+            .filter(|run| run.pages.start < pages.end);
+        let run = run.ok_or(Errno::ENOMEM)?;
+        // SAFETY: the caller has the write hold.
+        match unsafe { run.word.mapping() } {
+            Some(mapping) if mapping.grows_down() => {
+                let _section = self.memory.enter();
+                let mut start = run.pages.start;
+                while start > 0 && self.tree.find(start - 1).word == run.word {
+                    start -= 1;
+                }
+                Ok(Pages::new(start, pages.end))
+            }
+            _ => Err(Errno::EINVAL),
+        }
+    }
+
+    fn protect(&self, lock: &RangeLock<'_, M>, pages: Pages, to: Protection) -> Result<(), Errno> {
+        let mut at = pages.start;
+        while at < pages.end {
+            let run = self.run_after(at).filter(|run| run.pages.start == at);
+            let run = run.ok_or(Errno::ENOMEM)?;
+            let part = Run {
+                pages: run.pages.and(pages),
+                ..run
+            };
+            self.protect_run(lock, part, to)?;
+            at = part.pages.end;
+        }
+        Ok(())
+    }
+
+    fn protect_run(&self, lock: &RangeLock<'_, M>, run: Run, to: Protection) -> Result<(), Errno> {
+        // SAFETY: the write hold keeps mappings from being retired.
+        let Some(mapping) = (unsafe { run.word.mapping() }) else {
+            return Err(Errno::ENOMEM);
+        };
+        let from = mapping.attributes();
+        if from.protection == to {
+            return Ok(());
+        }
+        let reserve = to.write && !from.protection.write && !from.flags.no_reserve;
+        if reserve && run.pages.len() > self.layout.commit_pages {
+            return Err(Errno::ENOMEM);
+        }
+        lock.lock_out_readers(run.pages);
+        let mut edit = lock.cut(run.pages)?;
+        let successor = self.word_for(
+            run.pages,
+            Attributes {
+                protection: to,
+                ..*from
+            },
+        )?;
+        self.mark_changing(&mut edit, run.pages);
+        drop(edit);
+        lock.settle();
+        self.protect_entries(run.pages, to);
+        self.assign(&mut lock.edit(), run.pages, successor);
+        Ok(())
+    }
+
+    /// Changes the entries of `pages`, whose mapping is changing, and flushes
+    /// if a TLB could hold more than they now allow.
+    fn protect_entries(&self, pages: Pages, to: Protection) {
+        let format = Self::FORMAT;
+        let mut gather = Gather::new();
+        let section = self.memory.enter();
+        self.for_each_entry(pages, &mut |entry, page| {
+            let mut backoff = Backoff::new();
+            loop {
+                let value = entry.load();
+                if value == 0 {
+                    return;
+                }
+                if format.is_claimed(value) {
+                    // A fault that came too early: it sees the change, or has published.
+                    backoff.turn(self.machine());
+                    continue;
+                }
+                let own = !self.is_zero_page(format.frame(value));
+                let new = format.with_protection(value, to, own);
+                if entry.replace(value, new).is_ok() {
+                    let lowered = format.is_present(value)
+                        && (!format.is_present(new)
+                            || (format.is_writable(value) && !format.is_writable(new))
+                            || (format.is_executable(value) && !format.is_executable(new)));
+                    if lowered {
+                        gather.add(page * PAGE_SIZE, PAGE_SIZE);
+                    }
+                    return;
+                }
+            }
+        });
+        gather.flush(self.machine(), &self.cpus, self.id());
+        drop(section);
+    }
+}

@@ -1,0 +1,60 @@
+//! `munmap`, in two phases.
+//!
+//! With the write hold: cut, and let the slots say *zapping*. From then on no
+//! fault finds a mapping there. With the zap hold: take the pages away, flush
+//! once, free the tables, and let the slots be empty, so that something new may
+//! be mapped.
+
+use faultless_paging::Pages;
+use faultless_trace::{Counter, Event, Kind};
+
+use crate::errno::Errno;
+use crate::machine::Machine;
+use crate::space::AddressSpace;
+use crate::tree::Word;
+
+impl<M: Machine> AddressSpace<M> {
+    /// Unmaps the pages of a byte range; holes in it do not matter.
+    ///
+    /// # Errors
+    /// `EINVAL` for a range that is not aligned, empty, or not user memory;
+    /// `ENOMEM` when a mapping could not be split, and nothing is unmapped.
+    pub fn munmap(&self, address: u64, length: u64) -> Result<(), Errno> {
+        let end = self.check_range(address, length)?;
+        if length == 0 {
+            return Err(Errno::EINVAL);
+        }
+        self.unmap(Pages::of_bytes(address..end))?;
+        let ring = self.memory.this_cpu().ring();
+        let time = || self.machine().now();
+        ring.emit(|| Event {
+            time: time(),
+            kind: Kind::Unmap,
+            address,
+            value: length,
+        });
+        Ok(())
+    }
+
+    pub(crate) fn unmap(&self, pages: Pages) -> Result<(), Errno> {
+        let lock = self.lock_range(pages);
+        if self
+            .run_after(pages.start)
+            .is_none_or(|run| run.pages.start >= pages.end)
+        {
+            return Ok(());
+        }
+        lock.lock_out_readers(pages);
+        let mut edit = lock.cut(pages)?;
+        self.assign(&mut edit, pages, Word::ZAPPING);
+        drop(edit);
+        lock.settle();
+        self.memory.count(Counter::Munmap);
+        let zap_lock = lock.downgrade();
+
+        self.zap(pages, true);
+        self.tree.edit(self.memory).fill(pages, Word::EMPTY);
+        drop(zap_lock);
+        Ok(())
+    }
+}

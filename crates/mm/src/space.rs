@@ -1,0 +1,173 @@
+//! An address space: a mapping tree, page tables, and the locks of its writers.
+//!
+//! | field | who writes it | when |
+//! | --- | --- | --- |
+//! | `tree` | writers, under its edit lock | a mapping changes |
+//! | page tables under `root` | faults and writers, by the entry protocol | always |
+//! | `lock` | writers; faults under `classic`, or that fell back | see [`crate::range`] |
+//! | `write_hold` | writers under `vma-lock` | a write hold ends |
+//! | `cpus` | a CPU that takes up or leaves the space | a context switch |
+//!
+//! A speculative fault writes none of them but the one entry.
+
+use faultless_frames::{FrameSource, NoMemory};
+use faultless_paging::{EntryFormat, Format, Frame, PAGE_SIZE, SpaceId, Table};
+use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use faultless_sync::{CpuSet, RwLock};
+
+use crate::errno::Errno;
+use crate::machine::Machine;
+use crate::memory::Memory;
+use crate::policy::Policy;
+use crate::tree::{PAGES, Tree};
+
+/// Where things are in an address space, and its limits. Byte addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// The lowest address that a program may map (Linux: `vm.mmap_min_addr`).
+    pub lowest: u64,
+    /// The address after the last that a program may map (Linux: `TASK_SIZE`).
+    pub end: u64,
+    /// Addresses are chosen below this one, highest first.
+    pub mmap_base: u64,
+    /// Bytes that a mapping which grows down may reach (`RLIMIT_STACK`).
+    pub stack_limit: u64,
+    /// Pages that one mapping may have without `MAP_NORESERVE`: the machine's
+    /// memory, as Linux's heuristic overcommit has it.
+    pub commit_pages: u64,
+}
+
+impl Layout {
+    /// As Linux lays out an x86-64 process without randomisation and with an
+    /// 8 MiB stack limit.
+    pub const LINUX_X86_64: Layout = Layout {
+        lowest: 0x1_0000,
+        end: 0x7fff_ffff_f000,
+        mmap_base: 0x7fff_f7ff_f000,
+        stack_limit: 8 << 20,
+        commit_pages: u64::MAX,
+    };
+}
+
+/// An address space.
+pub struct AddressSpace<M: Machine> {
+    pub(crate) memory: &'static Memory<M>,
+    pub(crate) tree: Tree,
+    pub(crate) root: Frame,
+    pub(crate) id: u64,
+    pub(crate) lock: RwLock,
+    /// See [`crate::mapping::Mapping`]: the number of the present write hold.
+    pub(crate) write_hold: AtomicU32,
+    pub(crate) cpus: CpuSet,
+    pub(crate) layout: Layout,
+    policy: AtomicU32,
+    /// Start and end of the heap. Written under the range lock.
+    pub(crate) brk: [AtomicU64; 2],
+}
+
+impl<M: Machine> AddressSpace<M> {
+    pub(crate) const FORMAT: Format = M::Format::FORMAT;
+
+    /// An empty address space.
+    ///
+    /// # Errors
+    /// [`NoMemory`] when there is no frame for its root.
+    pub fn new(
+        memory: &'static Memory<M>,
+        policy: Policy,
+        layout: Layout,
+    ) -> Result<Self, NoMemory> {
+        let layout = Layout {
+            end: layout.end.min(PAGES * PAGE_SIZE),
+            ..layout
+        };
+        let tree = Tree::new(memory, layout.mmap_base.min(layout.end) / PAGE_SIZE)?;
+        let root = match memory.allocate_frame() {
+            Ok(root) => root,
+            Err(none) => {
+                tree.destroy(memory);
+                return Err(none);
+            }
+        };
+        // SAFETY: a fresh zeroed frame.
+        unsafe { Table::prepare(memory.machine(), root) };
+        memory.machine().init_root(root);
+        Ok(Self {
+            memory,
+            tree,
+            root,
+            id: memory.new_id(),
+            lock: RwLock::new(),
+            write_hold: AtomicU32::new(1),
+            cpus: CpuSet::new(),
+            layout,
+            policy: AtomicU32::new(policy as u32),
+            brk: [AtomicU64::new(0), AtomicU64::new(0)],
+        })
+    }
+
+    /// Names the space to the machine's TLBs; holds the root table.
+    pub fn id(&self) -> SpaceId {
+        SpaceId {
+            root: self.root,
+            id: self.id,
+        }
+    }
+
+    /// The CPUs that run this space. A CPU inserts itself before it loads the
+    /// root and removes itself after it has dropped all translations.
+    pub fn cpus(&self) -> &CpuSet {
+        &self.cpus
+    }
+
+    /// Where things are.
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    /// The policy of faults.
+    #[inline]
+    pub fn policy(&self) -> Policy {
+        match self.policy.load(Ordering::Relaxed) {
+            0 => Policy::Classic,
+            1 => Policy::VmaLock,
+            #[cfg(feature = "speculative")]
+            _ => Policy::Speculative,
+            #[cfg(not(feature = "speculative"))]
+            _ => Policy::VmaLock,
+        }
+    }
+
+    /// Changes the policy of faults from now on. Safe at any moment: writers
+    /// run the same protocol under every policy.
+    pub fn set_policy(&self, policy: Policy) {
+        self.policy.store(policy as u32, Ordering::Relaxed);
+    }
+
+    /// The memory core the space belongs to.
+    pub fn memory(&self) -> &'static Memory<M> {
+        self.memory
+    }
+
+    #[inline]
+    pub(crate) fn machine(&self) -> &'static M {
+        self.memory.machine()
+    }
+
+    /// Whether a frame is the shared zero page.
+    #[inline]
+    pub(crate) fn is_zero_page(&self, frame: Frame) -> bool {
+        frame == self.machine().frames().zero_frame()
+    }
+
+    /// The pages of a byte range, checked as `munmap` checks it.
+    pub(crate) fn check_range(&self, address: u64, length: u64) -> Result<u64, Errno> {
+        if !address.is_multiple_of(PAGE_SIZE)
+            || length > self.layout.end
+            || address > self.layout.end - length
+        {
+            return Err(Errno::EINVAL);
+        }
+        Ok(address + length.next_multiple_of(PAGE_SIZE))
+    }
+}

@@ -1,0 +1,154 @@
+//! Changing the tree, under the edit lock.
+//!
+//! A change has two parts. *Cut* makes the range's ends fall between slots; it
+//! allocates and can fail, and changes no page's mapping. *Fill* then writes the
+//! range's slots; it cannot fail. Each slot changes by one store, so that a
+//! reader sees the old or the new word of a page and never a third.
+//!
+//! When a slot takes the place of a child, the child's slots are then marked
+//! gone: a fault that still holds one of them must not find its old word
+//! there when it validates.
+
+use core::ptr::NonNull;
+
+use faultless_frames::NoMemory;
+use faultless_paging::Pages;
+
+use super::node::{LEVELS, Node, SLOTS, index, span};
+use super::word::{Content, Word};
+use super::{Edit, Tree};
+use crate::machine::Machine;
+use crate::memory::{Memory, Retired};
+
+impl<M: Machine> Edit<'_, M> {
+    /// Makes both ends of `pages` fall between slots.
+    ///
+    /// # Errors
+    /// [`NoMemory`]; no page's mapping has changed.
+    pub fn cut(&self, pages: Pages) -> Result<(), NoMemory> {
+        self.cut_at(pages.start)?;
+        self.cut_at(pages.end)
+    }
+
+    fn cut_at(&self, page: u64) -> Result<(), NoMemory> {
+        if page >= span(LEVELS) {
+            return Ok(());
+        }
+        let mut node = self.tree.root();
+        for level in (1..LEVELS).rev() {
+            if page.is_multiple_of(span(level)) {
+                return Ok(());
+            }
+            let number = index(page, level);
+            let word = node.at(number).load();
+            // SAFETY: the edit lock keeps what the tree holds from being retired.
+            node = match unsafe { word.content() } {
+                Content::Child(child) => child,
+                _ => {
+                    let place = self.memory.allocate_node()?;
+                    // SAFETY: fresh memory of a node's size.
+                    let child = unsafe { Node::create(place, word) };
+                    node.put(number, Word::child(child));
+                    // SAFETY: just made, and in the tree.
+                    unsafe { child.as_ref() }
+                }
+            };
+        }
+        Ok(())
+    }
+
+    /// Sets the word of all `pages`, whose ends were cut.
+    pub fn fill(&mut self, pages: Pages, word: Word) {
+        if !pages.is_empty() {
+            fill(self.memory, self.tree.root(), LEVELS - 1, 0, pages, word);
+            if word.is_empty() {
+                let hole = self.hole_around(pages);
+                self.holes.opened(hole);
+            }
+        }
+    }
+
+    /// The pages from the mapping before `pages` to the one behind.
+    fn hole_around(&self, pages: Pages) -> Pages {
+        let start = self
+            .tree
+            .last_before(pages.start)
+            .map_or(0, |run| run.pages.end);
+        let end = self
+            .tree
+            .next(pages.end)
+            .map_or(super::PAGES, |run| run.pages.start);
+        Pages::new(start, end)
+    }
+}
+
+/// Fills the part of `pages` that `node` covers. The node is at `level` and
+/// begins at page `base`.
+fn fill<M: Machine>(
+    memory: &Memory<M>,
+    node: &Node,
+    level: usize,
+    base: u64,
+    pages: Pages,
+    word: Word,
+) {
+    let first = (pages.start.max(base) - base) / span(level);
+    let last = (pages.end.min(base + span(level + 1)) - 1 - base) / span(level);
+    for number in first as usize..=last as usize {
+        let start = base + number as u64 * span(level);
+        let old = node.at(number).load();
+        let covered = pages.start <= start && start + span(level) <= pages.end;
+        if covered {
+            node.put(number, word);
+            if old.is_child() {
+                bury_subtree(memory, old);
+            }
+            continue;
+        }
+        // SAFETY: the edit lock is held. Cut at both ends, so a slot covered in part has a child.
+        if let Content::Child(child) = unsafe { old.content() } {
+            fill(memory, child, level - 1, start, pages, word);
+            if child.occupied() == 0 {
+                // An empty child: its slots stay empty, which is true of them for ever.
+                node.put(number, Word::EMPTY);
+                memory.retire(Retired::Node(NonNull::from(child)));
+            }
+        }
+    }
+}
+
+/// Marks the slots of a replaced child gone, and retires it with all below it.
+fn bury_subtree<M: Machine>(memory: &Memory<M>, word: Word) {
+    // SAFETY: the edit lock is held, and the child was in the tree until now.
+    if let Content::Child(node) = unsafe { word.content() } {
+        for number in 0..SLOTS {
+            let below = node.at(number).load();
+            if below.is_child() {
+                bury_subtree(memory, below);
+            }
+        }
+        node.bury();
+        memory.retire(Retired::Node(NonNull::from(node)));
+    }
+}
+
+/// Gives back a node and all below it, at once.
+pub(super) fn free_subtree<M: Machine>(memory: &Memory<M>, node: NonNull<Node>) {
+    for number in 0..SLOTS {
+        // SAFETY: the caller alone uses the tree.
+        let word = unsafe { node.as_ref() }.at(number).load();
+        // SAFETY: as above.
+        if let Content::Child(child) = unsafe { word.content() } {
+            free_subtree(memory, NonNull::from(child));
+        }
+    }
+    memory.free_node(node);
+}
+
+impl Tree {
+    /// Whether every slot of `pages` is empty.
+    pub fn is_vacant(&self, pages: Pages) -> bool {
+        self.next(pages.start)
+            .is_none_or(|run| run.pages.start >= pages.end)
+    }
+}

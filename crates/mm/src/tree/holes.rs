@@ -1,0 +1,98 @@
+//! Choosing addresses: the highest hole that is large enough, as Linux does.
+//!
+//! Walking down from the top finds it, but with many mappings that walk is
+//! long. So the tree remembers, for each power of two, an address above which
+//! no hole of that many pages exists, and starts below it. Filling a hole keeps
+//! such a note true; opening one raises the notes it makes false. The answer is
+//! always the one that the full walk would give.
+
+use faultless_paging::Pages;
+
+use super::Edit;
+use super::word::Content;
+use crate::machine::Machine;
+
+/// Pages that stay free below a mapping that grows down (Linux: `stack_guard_gap`).
+pub const GUARD_GAP: u64 = if cfg!(any(loom, shuttle)) { 1 } else { 256 };
+
+const CLASSES: usize = 40;
+
+/// Between `tops[c]` and the ceiling there is no hole of `2^c` pages.
+pub struct Holes {
+    ceiling: u64,
+    tops: [u64; CLASSES],
+}
+
+impl Holes {
+    /// Notes for searches from `ceiling` downwards; others do without.
+    pub fn new(ceiling: u64) -> Self {
+        Self {
+            ceiling,
+            tops: [ceiling; CLASSES],
+        }
+    }
+
+    /// A hole is now at `hole`.
+    pub fn opened(&mut self, hole: Pages) {
+        let end = hole.end.min(self.ceiling);
+        let classes = (hole.len().max(1).ilog2() as usize + 1).min(CLASSES);
+        for top in &mut self.tops[..classes] {
+            *top = (*top).max(end);
+        }
+    }
+
+    /// Above `top` there is no hole of `pages` pages.
+    fn none_above(&mut self, top: u64, pages: u64) {
+        let class = pages.next_power_of_two().ilog2() as usize;
+        for note in self.tops[class.min(CLASSES)..].iter_mut() {
+            *note = (*note).min(top);
+        }
+    }
+}
+
+impl<M: Machine> Edit<'_, M> {
+    /// The highest `pages` free pages between `low` and `high`, by their first page.
+    pub fn highest_hole(&mut self, pages: u64, low: u64, high: u64) -> Option<u64> {
+        let from_ceiling = high == self.holes.ceiling;
+        let start = if from_ceiling {
+            self.holes.tops[pages.ilog2() as usize]
+        } else {
+            high
+        };
+        let mut top = self.guarded(start);
+        loop {
+            let below = self.tree.last_before(top);
+            let floor = below.map_or(low, |run| run.pages.end.max(low));
+            if top >= floor && top - floor >= pages {
+                if from_ceiling {
+                    self.holes.none_above(top, pages);
+                }
+                return Some(top - pages);
+            }
+            let run = below.filter(|run| run.pages.start > low)?;
+            top = self.guarded(run.pages.start);
+            if top < low + pages {
+                return None;
+            }
+        }
+    }
+
+    /// Whether `pages` are free, and leave their upper neighbour room to grow.
+    pub fn is_free(&self, pages: Pages) -> bool {
+        self.tree.is_vacant(pages) && self.guarded(pages.end) >= pages.end
+    }
+
+    /// `page`, or less if a mapping that grows down begins within its guard gap above.
+    fn guarded(&self, page: u64) -> u64 {
+        if let Some(run) = self.tree.next(page) {
+            // SAFETY: the edit lock is held.
+            if let Content::Live(m) | Content::Changing(m) = unsafe { run.word.content() }
+                && m.grows_down()
+                && run.pages.start < page + GUARD_GAP
+            {
+                return run.pages.start.saturating_sub(GUARD_GAP).min(page);
+            }
+        }
+        page
+    }
+}

@@ -1,0 +1,142 @@
+//! The mapping tree: which mapping a page belongs to, found without a lock.
+//!
+//! A radix tree over page numbers. A slot covers an aligned power of 64 pages
+//! and holds a mapping, or a child node that covers the same pages in more
+//! detail. A mapping object has no bounds: it is the *attributes* of the pages
+//! whose slots point to it. That makes the common changes cheap and removes
+//! their races: unmapping a part splits nothing, mapping next to an equal
+//! neighbour merges by using the neighbour's object, and the word in the slot is
+//! at once the way to the mapping and the state that a fault validates
+//! (`docs/decisions/0002-state-in-slots.md`).
+//!
+//! Readers are lock-free, inside a read section: [`Tree::find`] is at most six
+//! loads. Writers hold the edit lock for the stores alone, never while they
+//! wait, flush or zap; what they replaced is retired.
+//!
+//! * `word`, `node`: what a slot holds, and arrays of slots.
+//! * `edit`: cutting slots at a boundary (can fail, changes no meaning) and
+//!   filling a range (cannot fail).
+//! * `scan`: walking over what is mapped, for writers and for `/proc/PID/maps`.
+//! * `holes`: choosing addresses, highest first, as Linux does.
+
+mod edit;
+mod holes;
+mod node;
+mod scan;
+mod word;
+
+use core::ptr::NonNull;
+
+use faultless_frames::NoMemory;
+use faultless_sync::{SpinGuard, SpinLock};
+
+use crate::machine::Machine;
+use crate::memory::Memory;
+pub use holes::GUARD_GAP;
+use holes::Holes;
+pub use node::{LEVELS, Node, Slot, span};
+pub use scan::Run;
+pub use word::{Content, Word};
+
+/// Pages that the tree can cover.
+pub const PAGES: u64 = span(LEVELS);
+
+/// The mappings of one address space.
+pub struct Tree {
+    root: NonNull<Node>,
+    edit: SpinLock<Holes>,
+}
+
+// SAFETY: nodes are shared through atomics and reclaimed through sections.
+unsafe impl Send for Tree {}
+// SAFETY: as above; editing needs the lock.
+unsafe impl Sync for Tree {}
+
+/// Where a page's word was found.
+#[derive(Clone, Copy)]
+pub struct Found<'s> {
+    /// The slot, to be validated again.
+    pub slot: &'s Slot,
+    /// What it held.
+    pub word: Word,
+}
+
+impl Found<'_> {
+    /// Whether the slot still holds what was found; after a full fence.
+    #[inline]
+    pub fn is_valid(&self) -> bool {
+        self.slot.holds(self.word)
+    }
+}
+
+/// The right to change the tree.
+pub struct Edit<'a, M: Machine> {
+    tree: &'a Tree,
+    memory: &'a Memory<M>,
+    holes: SpinGuard<'a, Holes>,
+}
+
+impl Tree {
+    /// An empty tree. Addresses are mostly chosen below page `ceiling`.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new<M: Machine>(memory: &Memory<M>, ceiling: u64) -> Result<Self, NoMemory> {
+        let place = memory.allocate_node()?;
+        // SAFETY: fresh memory of a node's size.
+        let root = unsafe { Node::create(place, Word::EMPTY) };
+        Ok(Self {
+            root,
+            edit: SpinLock::new(Holes::new(ceiling)),
+        })
+    }
+
+    fn root(&self) -> &Node {
+        // SAFETY: the root lives as long as the tree.
+        unsafe { self.root.as_ref() }
+    }
+
+    /// The slot of `page` and its word. Inside the read section `'s`, or under
+    /// the edit lock: a range lock alone does not keep nodes, because stacks
+    /// grow beside it.
+    ///
+    /// The answer was true at some moment during the call: a node that has left
+    /// the tree says so in all its slots, after its successor is in place.
+    #[inline]
+    pub fn find<'s>(&'s self, page: u64) -> Found<'s> {
+        'root: loop {
+            let mut node = self.root();
+            let mut level = LEVELS - 1;
+            loop {
+                let slot = node.slot(page, level);
+                let word = slot.load();
+                if !word.is_child() {
+                    if word == Word::GONE {
+                        continue 'root;
+                    }
+                    return Found { slot, word };
+                }
+                // SAFETY: read in this section.
+                let Content::Child(child) = (unsafe { word.content::<'s>() }) else {
+                    continue 'root;
+                };
+                node = child;
+                level -= 1;
+            }
+        }
+    }
+
+    /// Takes the edit lock: for a few stores, and for nothing that waits.
+    pub fn edit<'a, M: Machine>(&'a self, memory: &'a Memory<M>) -> Edit<'a, M> {
+        Edit {
+            tree: self,
+            memory,
+            holes: self.edit.lock(memory.machine()),
+        }
+    }
+
+    /// Gives back all nodes; nobody can look at the tree any more.
+    pub fn destroy<M: Machine>(self, memory: &Memory<M>) {
+        edit::free_subtree(memory, self.root);
+    }
+}

@@ -1,0 +1,134 @@
+//! A node of the mapping tree: an array of slots, and what writers know about it.
+//!
+//! Faults read slots. Writers, under the tree's edit lock, write slots and the
+//! line behind them. In models a node is small.
+
+use core::ptr::NonNull;
+
+use faultless_sync::atomic::{AtomicPtr, Local, Ordering};
+
+use super::word::Word;
+
+/// Page-number bits that one node decodes.
+pub const BITS: u32 = if cfg!(loom) {
+    1
+} else if cfg!(shuttle) {
+    3
+} else {
+    6
+};
+
+/// Slots of a node.
+pub const SLOTS: usize = 1 << BITS;
+
+/// Levels of nodes; a slot at level 0 covers one page.
+pub const LEVELS: usize = if cfg!(any(loom, shuttle)) { 2 } else { 6 };
+
+/// Pages that one slot at `level` covers.
+#[inline]
+pub const fn span(level: usize) -> u64 {
+    1 << (BITS as usize * level)
+}
+
+/// Which slot of a node at `level` covers `page`.
+#[inline]
+pub fn index(page: u64, level: usize) -> usize {
+    (page >> (BITS as usize * level)) as usize % SLOTS
+}
+
+/// A slot.
+#[repr(transparent)]
+#[derive(Debug)]
+pub struct Slot(AtomicPtr<()>);
+
+impl Slot {
+    /// Acquire: pairs with [`Slot::store`]; what the word points to is seen initialised.
+    #[inline]
+    pub fn load(&self) -> Word {
+        Word::from_raw(self.0.load(Ordering::Acquire))
+    }
+
+    /// For validation, after the caller's own full fence (the claim's). Partner:
+    /// the fence in [`crate::range::RangeLock::settle`], after the writer's stores.
+    #[inline]
+    pub fn holds(&self, word: Word) -> bool {
+        self.0.load(Ordering::Relaxed) == word.raw()
+    }
+
+    pub(super) fn store(&self, word: Word) {
+        self.0.store(word.raw(), Ordering::Release);
+    }
+}
+
+/// A node.
+#[repr(C, align(64))]
+pub struct Node {
+    slots: [Slot; SLOTS],
+    /// A bit for each slot that is not empty. Written under the edit lock.
+    occupied: Local,
+    /// Reclamation's link.
+    pub(crate) link: Local,
+}
+
+impl Node {
+    /// Makes a node in `place`, every slot holding `word`.
+    ///
+    /// # Safety
+    /// `place` is memory for a node that the caller alone uses.
+    pub(super) unsafe fn create(place: NonNull<u8>, word: Word) -> NonNull<Node> {
+        let node = place.cast::<Node>();
+        let occupied = if word.is_empty() { 0 } else { ALL };
+        // SAFETY: by the caller's promise.
+        unsafe {
+            node.write(Node {
+                slots: core::array::from_fn(|_| Slot(AtomicPtr::new(word.raw()))),
+                occupied: Local::new(occupied),
+                link: Local::new(0),
+            });
+        }
+        node
+    }
+
+    /// The slot that covers `page`, this node being at `level`.
+    #[inline]
+    pub fn slot(&self, page: u64, level: usize) -> &Slot {
+        &self.slots[index(page, level)]
+    }
+
+    /// The slot with this number.
+    pub fn at(&self, number: usize) -> &Slot {
+        &self.slots[number]
+    }
+
+    /// Writes a slot and its bit, under the edit lock.
+    pub(super) fn put(&self, number: usize, word: Word) {
+        self.slots[number].store(word);
+        let bit = 1 << number;
+        let occupied = self.occupied.get();
+        let now = if word.is_empty() {
+            occupied & !bit
+        } else {
+            occupied | bit
+        };
+        if now != occupied {
+            self.occupied.set(now);
+        }
+    }
+
+    /// The bits of slots that are not empty.
+    pub fn occupied(&self) -> u64 {
+        self.occupied.get()
+    }
+
+    /// Tells everybody who still looks at this node that it has left the tree.
+    pub(super) fn bury(&self) {
+        self.slots.iter().for_each(|slot| slot.store(Word::GONE));
+    }
+}
+
+/// [`Node::occupied`] of a node without empty slots.
+pub const ALL: u64 = if SLOTS == 64 {
+    u64::MAX
+} else {
+    (1 << SLOTS) - 1
+};

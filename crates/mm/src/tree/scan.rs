@@ -1,0 +1,155 @@
+//! Walking over what is mapped.
+//!
+//! Exact under the range lock. Without it, inside a read section, every run was
+//! true at the moment it was read; runs read at different moments may not fit
+//! together. A node's bits of occupied slots are a writer's note: a reader that
+//! sees them late misses only what is being mapped right now.
+
+use faultless_paging::Pages;
+
+use super::node::{ALL, LEVELS, Node, SLOTS, index, span};
+use super::word::{Content, Word};
+use super::{PAGES, Tree};
+
+/// Neighbouring pages with the same word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The pages.
+    pub pages: Pages,
+    /// Their word: never empty.
+    pub word: Word,
+}
+
+impl Tree {
+    /// The first run that ends behind `page`; it begins at `page` or later.
+    pub fn next(&self, page: u64) -> Option<Run> {
+        let mut run = self.next_slot(page)?;
+        // Neighbouring slots with the same word belong to the run.
+        while let Some(more) = self.next_slot(run.pages.end) {
+            if more.word != run.word || more.pages.start != run.pages.end {
+                break;
+            }
+            run.pages.end = more.pages.end;
+        }
+        Some(run)
+    }
+
+    /// The runs that touch `pages`, cut to them.
+    pub fn runs(&self, pages: Pages) -> impl Iterator<Item = Run> + '_ {
+        let mut at = pages.start;
+        core::iter::from_fn(move || {
+            let run = self.next(at).filter(|run| run.pages.start < pages.end)?;
+            at = run.pages.end;
+            Some(Run {
+                pages: run.pages.and(pages),
+                ..run
+            })
+        })
+    }
+
+    /// The first slot that is not empty and ends behind `page`, cut to `page`.
+    fn next_slot(&self, page: u64) -> Option<Run> {
+        let mut page = page;
+        'root: while page < PAGES {
+            let mut node = self.root();
+            let mut level = LEVELS - 1;
+            loop {
+                let number = index(page, level);
+                let word = node.at(number).load();
+                // SAFETY: inside a section or under the lock, by the module's contract.
+                match unsafe { word.content() } {
+                    Content::Child(child) => {
+                        node = child;
+                        level -= 1;
+                    }
+                    Content::Gone => continue 'root,
+                    Content::Empty => {
+                        page = next_occupied(node, level, page);
+                        continue 'root;
+                    }
+                    _ => {
+                        let start = page & !(span(level) - 1);
+                        return Some(Run {
+                            pages: Pages::new(page, start + span(level)),
+                            word,
+                        });
+                    }
+                }
+            }
+        }
+        None
+    }
+
+    /// The last pages before `page` that are not empty: a stretch that ends
+    /// where a hole begins, or at `page`, and begins no later than its node.
+    /// `word` is that of its last page.
+    pub fn last_before(&self, page: u64) -> Option<Run> {
+        let mut end = page;
+        'root: while end > 0 {
+            let mut node = self.root();
+            let mut level = LEVELS - 1;
+            loop {
+                let last = end - 1;
+                let number = index(last, level);
+                let word = node.at(number).load();
+                // SAFETY: inside a section or under the lock, by the module's contract.
+                match unsafe { word.content() } {
+                    Content::Child(child) => {
+                        node = child;
+                        level -= 1;
+                    }
+                    Content::Gone => continue 'root,
+                    Content::Empty => {
+                        end = previous_occupied(node, level, last);
+                        continue 'root;
+                    }
+                    _ => return Some(stretch(node, level, end, word)),
+                }
+            }
+        }
+        None
+    }
+}
+
+/// The first page of the next occupied slot behind `page`, or the end of the node.
+fn next_occupied(node: &Node, level: usize, page: u64) -> u64 {
+    let number = index(page, level);
+    let base = page & !(span(level + 1) - 1);
+    let later = node.occupied() & !((2u64 << number).wrapping_sub(1));
+    match later {
+        0 => base + span(level + 1),
+        bits => base + u64::from(bits.trailing_zeros()) * span(level),
+    }
+}
+
+/// The end of the previous occupied slot before `page`, or the start of the node.
+fn previous_occupied(node: &Node, level: usize, page: u64) -> u64 {
+    let number = index(page, level);
+    let base = page & !(span(level + 1) - 1);
+    let earlier = node.occupied() & ((1u64 << number) - 1);
+    match earlier {
+        0 => base,
+        bits => base + u64::from(64 - bits.leading_zeros()) * span(level),
+    }
+}
+
+/// The occupied slots of `node` up to `end`, as far down as they are
+/// neighbours. Slots that hold a child may have holes, and end the stretch.
+fn stretch(node: &Node, level: usize, end: u64, word: Word) -> Run {
+    let base = (end - 1) & !(span(level + 1) - 1);
+    let number = index(end - 1, level);
+    let free = !node.occupied() & ALL & ((1u64 << number) - 1);
+    let mut first = (64 - free.leading_zeros()) as usize;
+    if level > 0
+        && let Some(child) = (first..number)
+            .rev()
+            .find(|&n| node.at(n).load().is_child())
+    {
+        first = child + 1;
+    }
+    debug_assert!(number < SLOTS);
+    Run {
+        pages: Pages::new(base + first as u64 * span(level), end),
+        word,
+    }
+}

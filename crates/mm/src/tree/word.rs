@@ -1,0 +1,112 @@
+//! What a slot of the tree holds, as one tagged pointer.
+//!
+//! The word is also the state that faults validate. For the page it covers it
+//! goes from a mapping (*live*) through the same mapping marked *changing* to
+//! whatever comes next; a fault that found it live publishes nothing unless it
+//! finds the very same word after its claim.
+
+use super::node::Node;
+use crate::mapping::Mapping;
+
+const CHILD: usize = 1;
+const CHANGING: usize = 2;
+const NOTE: usize = 4;
+const TAGS: usize = 7;
+
+/// A slot's content.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Word(*mut ());
+
+/// A slot's content, told apart.
+pub enum Content<'s> {
+    /// No mapping.
+    Empty,
+    /// No mapping any more, but its pages are still being taken away: nothing
+    /// new may be mapped here yet.
+    Zapping,
+    /// The node this slot was in is no longer part of the tree: look again from the root.
+    Gone,
+    /// A mapping.
+    Live(&'s Mapping),
+    /// A mapping at which a writer is at work, here.
+    Changing(&'s Mapping),
+    /// A node with a slot for each part of this slot's span.
+    Child(&'s Node),
+}
+
+impl Word {
+    /// No mapping.
+    pub const EMPTY: Word = Word(core::ptr::null_mut());
+    /// See [`Content::Zapping`].
+    pub const ZAPPING: Word = Word(core::ptr::without_provenance_mut(NOTE));
+    /// See [`Content::Gone`].
+    pub const GONE: Word = Word(core::ptr::without_provenance_mut(NOTE | CHANGING));
+
+    pub(super) fn from_raw(raw: *mut ()) -> Self {
+        Self(raw)
+    }
+
+    pub(super) fn raw(self) -> *mut () {
+        self.0
+    }
+
+    /// A live mapping.
+    pub fn live(mapping: &Mapping) -> Self {
+        Self(core::ptr::from_ref(mapping).cast_mut().cast())
+    }
+
+    /// The same mapping, with a writer at work.
+    pub fn changing(self) -> Self {
+        Self(self.0.map_addr(|a| a | CHANGING))
+    }
+
+    pub(super) fn child(node: core::ptr::NonNull<Node>) -> Self {
+        Self(node.as_ptr().cast::<()>().map_addr(|a| a | CHILD))
+    }
+
+    /// Whether there is no mapping and nothing else.
+    pub fn is_empty(self) -> bool {
+        self == Self::EMPTY
+    }
+
+    pub(super) fn is_child(self) -> bool {
+        self.0.addr() & CHILD != 0
+    }
+
+    fn pointer<T>(self) -> *const T {
+        self.0.map_addr(|a| a & !TAGS).cast_const().cast()
+    }
+
+    /// Tells the content apart.
+    ///
+    /// # Safety
+    /// The word was read from the tree in the read section `'s`, or by a
+    /// writer that keeps its content from being retired.
+    #[inline]
+    pub unsafe fn content<'s>(self) -> Content<'s> {
+        match self.0.addr() & TAGS {
+            // SAFETY: an untagged word that is not null points to a mapping, which
+            // is retired only after its last slot was overwritten.
+            0 if !self.0.is_null() => unsafe { Content::Live(&*self.pointer()) },
+            0 => Content::Empty,
+            // SAFETY: likewise.
+            CHANGING => unsafe { Content::Changing(&*self.pointer()) },
+            // SAFETY: a node is retired only after its parent's slot was overwritten.
+            CHILD => unsafe { Content::Child(&*self.pointer()) },
+            NOTE => Content::Zapping,
+            _ => Content::Gone,
+        }
+    }
+
+    /// The mapping, live or changing.
+    ///
+    /// # Safety
+    /// As for [`Word::content`].
+    pub unsafe fn mapping<'s>(self) -> Option<&'s Mapping> {
+        // SAFETY: passed on to the caller.
+        match unsafe { self.content() } {
+            Content::Live(mapping) | Content::Changing(mapping) => Some(mapping),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,225 @@
+//! Taking pages away.
+//!
+//! Two ways. [`AddressSpace::zap`] serves ranges that admit no new claims (their
+//! slots are empty, zapping or changing): entries are taken by compare-and-swap,
+//! claims of faults that came too early are waited for (rule R1), one flush
+//! follows, then frames are freed. [`AddressSpace::discard`] serves ranges that
+//! stay mapped (DONTNEED): entries are claimed, flushed, and only then
+//! released as empty (rule R2), so that no mapping has to change.
+//!
+//! Written lines: the entries, the frames' descriptors, and per-CPU caches.
+
+use faultless_frames::FrameSource;
+use faultless_paging::{ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Pages, Table, free};
+use faultless_sync::Backoff;
+use faultless_trace::Counter;
+
+use crate::machine::Machine;
+use crate::memory::Retired;
+use crate::space::AddressSpace;
+
+/// Pages discarded under one flush: claims held together stall faults on them.
+const DISCARD_BATCH: u64 = 16 * ENTRIES as u64;
+
+/// Frames taken out of entries, to be freed after the flush. Chained by their
+/// descriptors, so that any number fits.
+#[derive(Default)]
+struct Chain {
+    /// The first frame plus 1; 0 for none.
+    head: u64,
+}
+
+impl Chain {
+    fn push<S: FrameSource>(&mut self, source: &S, frame: Frame) {
+        source.descriptor(frame).set_link(self.head);
+        self.head = frame.0 + 1;
+    }
+
+    fn free_all<M: Machine>(self, machine: &M) {
+        let mut next = self.head;
+        let cpu = machine.cpu();
+        while next != 0 {
+            let frame = Frame(next - 1);
+            next = machine.frames().descriptor(frame).link();
+            machine.frames().free(cpu, frame);
+        }
+    }
+}
+
+impl<M: Machine> AddressSpace<M> {
+    /// Takes away all pages of `pages` and flushes them; frees tables that are
+    /// now empty. The range admits no new claims. When it returns, no CPU can
+    /// use the old pages.
+    pub(crate) fn zap(&self, pages: Pages, free_tables: bool) {
+        let mut gather = Gather::new();
+        let mut chain = Chain::default();
+        let section = self.memory.enter();
+        self.for_each_entry(pages, &mut |entry, page| {
+            let mut backoff = Backoff::new();
+            loop {
+                let value = entry.load();
+                if value == 0 {
+                    return;
+                }
+                if Self::FORMAT.is_claimed(value) {
+                    backoff.turn(self.machine());
+                } else if entry.replace(value, 0).is_ok() {
+                    self.take(value, page, &mut gather, &mut chain);
+                    return;
+                }
+            }
+        });
+        if free_tables {
+            self.free_tables(pages, &mut gather);
+        }
+        gather.flush(self.machine(), &self.cpus, self.id());
+        drop(section);
+        chain.free_all(self.machine());
+    }
+
+    /// Discards all pages of `pages`, which stay mapped.
+    pub(crate) fn discard(&self, pages: Pages) {
+        let mut at = pages.start;
+        while at < pages.end {
+            at = self.discard_batch(Pages::new(at, pages.end.min(at + DISCARD_BATCH)));
+        }
+    }
+
+    /// Discards pages from the start of `pages`; the page to go on from.
+    fn discard_batch(&self, pages: Pages) -> u64 {
+        let mut gather = Gather::new();
+        let mut chain = Chain::default();
+        let cpu = self.machine().cpu();
+        let interrupts = self.machine().interrupts_off();
+        let section = self.memory.enter();
+        let mut claimed = 0u64;
+        let mut stop = pages.end;
+        self.for_each_entry(pages, &mut |entry, page| {
+            if page >= stop {
+                return;
+            }
+            let mut backoff = Backoff::new();
+            loop {
+                let value = entry.load();
+                if value == 0 {
+                    return;
+                }
+                if Self::FORMAT.is_claimed(value) {
+                    if claimed > 0 {
+                        // Never wait for a claim while holding some (rule R9).
+                        stop = page;
+                        return;
+                    }
+                    backoff.turn(self.machine());
+                } else if let Ok(claim) = entry.claim::<M::Format>(value, cpu) {
+                    claim.keep();
+                    claimed += 1;
+                    self.take(value, page, &mut gather, &mut chain);
+                    return;
+                }
+            }
+        });
+        gather.flush(self.machine(), &self.cpus, self.id());
+        if claimed > 0 {
+            self.for_each_entry(Pages::new(pages.start, stop), &mut |entry, _| {
+                let value = entry.load();
+                if value != 0 && value == Self::FORMAT.claim_of(value, cpu) {
+                    entry.set(0);
+                }
+            });
+        }
+        drop(section);
+        self.machine().interrupts_restore(interrupts);
+        chain.free_all(self.machine());
+        stop
+    }
+
+    /// What has to follow when `value` is taken out of an entry.
+    fn take(&self, value: u64, page: u64, gather: &mut Gather, chain: &mut Chain) {
+        let frame = Self::FORMAT.frame(value);
+        if Self::FORMAT.is_present(value) {
+            gather.add(page * PAGE_SIZE, PAGE_SIZE);
+        }
+        let source = self.machine().frames();
+        if !self.is_zero_page(frame) && source.descriptor(frame).unmap() {
+            chain.push(source, frame);
+        }
+    }
+
+    /// Frees tables of `pages` that are empty, bottom up (rule R5). The tables of
+    /// the lowest level share the flush of `gather`.
+    fn free_tables(&self, pages: Pages, gather: &mut Gather) {
+        let vacant = |span: Pages| {
+            // Its own slots are not empty but zapping: look beside them.
+            self.tree.is_vacant(Pages::new(span.start, pages.start))
+                && self
+                    .tree
+                    .is_vacant(Pages::new(pages.end.max(span.start), span.end))
+        };
+        let cpu = self.machine().cpu();
+        for level in 1..faultless_paging::LEVELS {
+            let interrupts = self.machine().interrupts_off();
+            // SAFETY: inside the caller's section; tables are retired, not freed.
+            let detached = unsafe {
+                free::detach::<M::Format, M>(
+                    self.machine(),
+                    self.root,
+                    pages,
+                    level,
+                    cpu,
+                    gather,
+                    &vacant,
+                )
+            };
+            if detached > 0 {
+                gather.flush(self.machine(), &self.cpus, self.id());
+                // SAFETY: this CPU detached them, and walk caches are flushed.
+                unsafe {
+                    free::unlink::<M::Format, M>(
+                        self.machine(),
+                        self.root,
+                        pages,
+                        level,
+                        cpu,
+                        &mut |table| {
+                            self.memory.count(Counter::TableFree);
+                            self.memory.retire(Retired::Table(table));
+                        },
+                    );
+                }
+            }
+            self.machine().interrupts_restore(interrupts);
+            if detached == 0 {
+                break;
+            }
+        }
+    }
+
+    /// Calls `visit` with every entry of `pages` whose table exists. Inside a section.
+    pub(crate) fn for_each_entry(&self, pages: Pages, visit: &mut impl FnMut(&Entry, u64)) {
+        let mut table_of = |parent: &Entry, base: u64| {
+            let mut backoff = Backoff::new();
+            let value = loop {
+                let value = parent.load();
+                if !Self::FORMAT.is_claimed(value) {
+                    break value;
+                }
+                // A table comes or goes: wait (rule R1).
+                backoff.turn(self.machine());
+            };
+            if value == 0 {
+                return;
+            }
+            // SAFETY: found linked inside the caller's section.
+            let table = unsafe { Table::at(self.machine(), Self::FORMAT.frame(value)) };
+            let part = pages.and(Pages::new(base, base + ENTRIES as u64));
+            for page in part.start..part.end {
+                visit(table.entry(page, 0), page);
+            }
+        };
+        // SAFETY: inside the caller's section.
+        unsafe {
+            free::entries_at::<M::Format, M>(self.machine(), self.root, pages, 1, &mut table_of);
+        }
+    }
+}
