@@ -4,7 +4,10 @@
 
 mod common;
 
-use common::{PUBLISHED, assert_faults_add_up, assert_run_shape, run, stderr, stdout};
+use common::{
+    PUBLISHED, assert_faults_add_up, assert_refused, assert_run_shape, faultless, run, stderr,
+    stdout,
+};
 use serde_json::Value;
 
 /// A short workload on the soft machine.
@@ -73,6 +76,26 @@ fn the_demonstration_writes_three_runs() {
         .collect();
     assert_eq!(policies, ["classic", "vma-lock", "speculative"]);
     runs.iter().for_each(assert_run_shape);
+}
+
+#[test]
+fn without_qemu_the_demonstration_runs_on_the_soft_machine() {
+    let mut command = faultless(&["run", "--policy", "speculative", "--json", "-"]);
+    let output = command.env("FAULTLESS_NO_QEMU", "1").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("QEMU"), "{}", stderr(&output));
+    let file: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(file["runs"][0]["machine"], "soft");
+}
+
+#[test]
+fn an_elf_file_is_no_workload_of_the_soft_machine() {
+    let path = env!("CARGO_BIN_EXE_faultless");
+    assert_refused(&["run", "--machine", "soft", "--", path], "ELF");
+    assert_refused(
+        &["run", "--machine", "soft", "--", "no-such-workload"],
+        "ebizzy",
+    );
 }
 
 #[test]

@@ -60,35 +60,31 @@ impl BareMetal {
     /// A cargo that runs `subcommand` for the kernel, in its folder, and the folder it builds in.
     pub fn cargo(self, layout: &Layout, subcommand: &str) -> (Command, PathBuf) {
         let folder = layout.at("kernel");
-        match self {
-            BareMetal::Rustup => {
-                let mut cargo = Command::new("cargo");
-                cargo.arg(subcommand).current_dir(&folder);
-                cargo
-                    .args(["--target", TARGET, "--target-dir"])
-                    .arg(folder.join("target"));
-                (cargo, folder.join("target"))
-            }
-            BareMetal::Debian => {
-                let target = folder.join("target/debian");
-                let mut cargo = Command::new(DEBIAN_CARGO);
-                cargo
-                    .arg(subcommand)
-                    .current_dir(&folder)
-                    .env("RUSTC", DEBIAN_RUSTC);
-                // A toolchain that rustup chose would be passed on to the compiler by name.
-                cargo
-                    .env_remove("RUSTUP_TOOLCHAIN")
-                    .env("RUSTC_BOOTSTRAP", "1");
-                cargo.arg("-Zbuild-std=core,alloc");
-                cargo.args(["--config", "target.x86_64-unknown-none.linker='ld.lld'"]);
-                cargo.args(["--config", DEBIAN_FLAGS]);
-                cargo
-                    .args(["--target", TARGET, "--target-dir"])
-                    .arg(&target);
-                (cargo, target)
-            }
+        let (program, target) = match self {
+            BareMetal::Rustup => ("cargo", folder.join("target")),
+            BareMetal::Debian => (DEBIAN_CARGO, folder.join("target/debian")),
+        };
+        let mut cargo = Command::new(program);
+        cargo.arg(subcommand).current_dir(&folder);
+        cargo
+            .args(["--target", TARGET, "--target-dir"])
+            .arg(&target);
+        // They would replace the flags of the kernel's own configuration.
+        cargo
+            .env_remove("RUSTFLAGS")
+            .env_remove("CARGO_ENCODED_RUSTFLAGS");
+        if self == BareMetal::Debian {
+            // The name of rustup's toolchain means nothing to this compiler.
+            cargo
+                .env_remove("RUSTUP_TOOLCHAIN")
+                .env("RUSTC", DEBIAN_RUSTC);
+            cargo
+                .env("RUSTC_BOOTSTRAP", "1")
+                .arg("-Zbuild-std=core,alloc");
+            cargo.args(["--config", "target.x86_64-unknown-none.linker='ld.lld'"]);
+            cargo.args(["--config", DEBIAN_FLAGS]);
         }
+        (cargo, target)
     }
 }
 
