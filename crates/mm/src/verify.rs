@@ -11,7 +11,7 @@
 use core::fmt;
 
 use faultless_frames::{Flags, FrameSource};
-use faultless_paging::{EntryFormat, Frame, LEVELS, PAGE_SIZE, Table, table};
+use faultless_paging::{EntryFormat, Frame, LEVELS, PAGE_SIZE, Page, Table, table};
 
 use crate::machine::Machine;
 use crate::mapping::Mapping;
@@ -65,6 +65,17 @@ impl<M: Machine> AddressSpace<M> {
         self.verify_tree(&mut census)?;
         self.verify_table(self.root, LEVELS - 1, 0, &mut census)?;
         Ok(census)
+    }
+
+    /// Whether a writer is at work on a page's mapping, so that TLBs may hold
+    /// what its entry no longer gives (rule R2).
+    pub fn is_in_motion(&self, page: Page) -> bool {
+        let _section = self.memory.enter();
+        // SAFETY: read in this section.
+        !matches!(
+            unsafe { self.tree.find(page.0).word.content() },
+            Content::Live(_)
+        )
     }
 
     fn verify_tree(&self, census: &mut Census) -> Result<(), Violation> {

@@ -1,0 +1,61 @@
+//! Physical memory: a piece of the host's address space, frame after frame.
+
+use std::ptr::NonNull;
+
+use faultless_paging::{Frame, PAGE_SIZE, PhysicalMemory};
+use faultless_sync::Wait;
+use faultless_sync::atomic::AtomicU32;
+
+use crate::host;
+
+/// The first frame's number: 0 is no frame.
+pub const FIRST: u64 = 1;
+
+/// The arena, as a handle.
+#[derive(Clone, Copy)]
+pub struct Arena {
+    base: NonNull<u8>,
+}
+
+// SAFETY: the arena is plain memory; who may use which frame is the core's affair.
+unsafe impl Send for Arena {}
+// SAFETY: as above.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    /// Room for `frames` frames.
+    pub fn new(frames: u64) -> std::io::Result<Self> {
+        Ok(Self {
+            base: host::reserve((frames * PAGE_SIZE) as usize)?,
+        })
+    }
+}
+
+impl PhysicalMemory for Arena {
+    #[inline]
+    fn pointer(&self, frame: Frame) -> NonNull<u8> {
+        // SAFETY: frames come from the allocator, which stays inside the arena.
+        unsafe { self.base.add(((frame.0 - FIRST) * PAGE_SIZE) as usize) }
+    }
+}
+
+impl Wait for Arena {
+    #[inline]
+    fn relax(&self, turn: u32) {
+        // CPUs that wait here are outside their access sections, so that nobody
+        // waits for them: shootdowns are answered by not looking.
+        if turn < 64 {
+            std::hint::spin_loop();
+        } else {
+            std::thread::yield_now();
+        }
+    }
+
+    fn park(&self, word: &AtomicU32, expected: u32) {
+        host::futex_wait(std::ptr::from_ref(word).cast(), expected);
+    }
+
+    fn wake(&self, word: &AtomicU32, count: u32) {
+        host::futex_wake(std::ptr::from_ref(word).cast(), count);
+    }
+}

@@ -1,0 +1,272 @@
+//! A running CPU, as a program sees it: loads, stores, and traps.
+
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use faultless_mm::{Outcome, SegvCode};
+use faultless_paging::{Access, EntryFormat, PAGE_SIZE, Page, PhysicalMemory, Walk, X86_64, walk};
+use faultless_sync::Cpu;
+
+use crate::machine::{Soft, SoftMemory, SoftSpace, set_this_cpu};
+use crate::tlb::Translation;
+
+/// Why an access did not happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trap {
+    /// SIGSEGV.
+    Segv {
+        /// `si_code`.
+        code: SegvCode,
+        /// `si_addr`.
+        address: u64,
+    },
+    /// No memory for the page: Linux would kill the program.
+    OutOfMemory,
+}
+
+/// A soft CPU that runs an address space, on the calling thread.
+pub struct SoftCpu<'a> {
+    memory: &'static SoftMemory,
+    space: &'a SoftSpace,
+    cpu: Cpu,
+}
+
+impl<'a> SoftCpu<'a> {
+    /// Runs `program` on CPU `cpu` in `space`, on the calling thread. A CPU runs
+    /// one program at a time.
+    pub fn run<R>(space: &'a SoftSpace, cpu: u32, program: impl FnOnce(&SoftCpu<'a>) -> R) -> R {
+        let memory = space.memory();
+        let this = SoftCpu {
+            memory,
+            space,
+            cpu: Cpu(cpu),
+        };
+        set_this_cpu(Some(this.cpu));
+        memory.online(this.cpu);
+        space.cpus().insert(this.cpu);
+        let state = memory.machine().state(this.cpu);
+        state.space.set(space.id().id);
+        let result = program(&this);
+        state.tlb.0.flush_all();
+        state.space.set(0);
+        space.cpus().remove(this.cpu);
+        memory.offline(this.cpu);
+        set_this_cpu(None);
+        result
+    }
+
+    /// Lets the calling thread call into the core as CPU `cpu`, without a space.
+    pub fn attend<R>(memory: &'static SoftMemory, cpu: u32, work: impl FnOnce() -> R) -> R {
+        set_this_cpu(Some(Cpu(cpu)));
+        memory.online(Cpu(cpu));
+        let result = work();
+        memory.offline(Cpu(cpu));
+        set_this_cpu(None);
+        result
+    }
+
+    /// The address space.
+    pub fn space(&self) -> &'a SoftSpace {
+        self.space
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.cpu.0
+    }
+
+    fn machine(&self) -> &'static Soft {
+        self.memory.machine()
+    }
+
+    /// Loads a word. The address is a multiple of 8.
+    ///
+    /// # Errors
+    /// The trap that the load takes.
+    #[inline]
+    pub fn load(&self, address: u64) -> Result<u64, Trap> {
+        self.word(address, Access::Read, |word| word.load(Ordering::Relaxed))
+    }
+
+    /// Stores a word. The address is a multiple of 8.
+    ///
+    /// # Errors
+    /// The trap that the store takes.
+    #[inline]
+    pub fn store(&self, address: u64, value: u64) -> Result<(), Trap> {
+        self.word(address, Access::Write, |word| {
+            word.store(value, Ordering::Relaxed)
+        })
+    }
+
+    /// An atomic addition; the value before. x86-64 faults on it as on a store.
+    ///
+    /// # Errors
+    /// The trap that it takes.
+    pub fn fetch_add(&self, address: u64, value: u64) -> Result<u64, Trap> {
+        self.word(address, Access::Write, |word| {
+            word.fetch_add(value, Ordering::SeqCst)
+        })
+    }
+
+    #[inline]
+    fn word<R>(
+        &self,
+        address: u64,
+        access: Access,
+        act: impl FnOnce(&AtomicU64) -> R,
+    ) -> Result<R, Trap> {
+        debug_assert_eq!(address % 8, 0, "unaligned");
+        self.access(address, access, |host| {
+            // SAFETY: inside a frame of the arena, aligned; programs access it atomically.
+            act(unsafe { &*host.cast::<AtomicU64>() })
+        })
+    }
+
+    /// Loads 4 bytes. The address is a multiple of 4.
+    ///
+    /// # Errors
+    /// The trap that the load takes.
+    pub fn load_u32(&self, address: u64) -> Result<u32, Trap> {
+        self.access(address, Access::Read, |host| {
+            // SAFETY: as in `word`.
+            unsafe { &*host.cast::<AtomicU32>() }.load(Ordering::Relaxed)
+        })
+    }
+
+    /// Loads a byte.
+    ///
+    /// # Errors
+    /// The trap that the load takes.
+    pub fn load_u8(&self, address: u64) -> Result<u8, Trap> {
+        self.access(address, Access::Read, |host| {
+            // SAFETY: as in `word`.
+            unsafe { &*host.cast::<AtomicU8>() }.load(Ordering::Relaxed)
+        })
+    }
+
+    /// Stores a byte.
+    ///
+    /// # Errors
+    /// The trap that the store takes.
+    pub fn store_u8(&self, address: u64, value: u8) -> Result<(), Trap> {
+        self.access(address, Access::Write, |host| {
+            // SAFETY: as in `word`.
+            unsafe { &*host.cast::<AtomicU8>() }.store(value, Ordering::Relaxed);
+        })
+    }
+
+    /// Fetches an instruction, as far as the memory system is concerned.
+    ///
+    /// # Errors
+    /// The trap that the fetch takes.
+    pub fn execute(&self, address: u64) -> Result<(), Trap> {
+        self.access(address, Access::Execute, |_| {})
+    }
+
+    /// One access: translate, fault until that works, then `act` on the host's
+    /// memory, all in one access section.
+    #[inline]
+    fn access<R>(
+        &self,
+        address: u64,
+        access: Access,
+        act: impl FnOnce(*mut u8) -> R,
+    ) -> Result<R, Trap> {
+        let state = self.machine().state(self.cpu);
+        let page = Page::containing(address);
+        loop {
+            if state.target.begin(self.machine().is_asymmetric()) {
+                self.machine().answer(self.cpu);
+            }
+            if let Some(translation) = self.translate(page, access) {
+                let offset = (address % PAGE_SIZE) as usize;
+                // SAFETY: the offset is inside the frame.
+                let result = act(unsafe { translation.host.as_ptr().add(offset) });
+                state.target.end();
+                return Ok(result);
+            }
+            state.target.end();
+            match self.space.fault(address, access) {
+                Outcome::Resolved => {}
+                Outcome::Segv(code) => return Err(Trap::Segv { code, address }),
+                Outcome::OutOfMemory => return Err(Trap::OutOfMemory),
+            }
+        }
+    }
+
+    #[inline]
+    fn translate(&self, page: Page, access: Access) -> Option<Translation> {
+        let tlb = &self.machine().state(self.cpu).tlb.0;
+        match tlb.find(page.0) {
+            Some(hit) if hit.permits(access) => {
+                if self.machine().options().check {
+                    self.check_hit(&hit);
+                }
+                Some(hit)
+            }
+            _ => self.walk(page, access),
+        }
+    }
+
+    /// What the hardware does on a miss: walk the tables, set accessed and
+    /// dirty bits, remember the translation.
+    fn walk(&self, page: Page, access: Access) -> Option<Translation> {
+        let format = X86_64::FORMAT;
+        if page.address() >= self.space.layout().end {
+            return None;
+        }
+        loop {
+            // SAFETY: a table is freed only after a flush, which waits for this
+            // access section.
+            let walked =
+                unsafe { walk::<X86_64, Soft>(self.machine(), self.space.id().root, page) };
+            let Walk::Leaf { entry, value, .. } = walked else {
+                return None;
+            };
+            if !format.permits(value, access) {
+                return None;
+            }
+            let dirty = if access == Access::Write {
+                format.dirty
+            } else {
+                0
+            };
+            let bits = format.accessed | dirty;
+            if value & bits != bits && entry.touch(value, bits).is_err() {
+                continue;
+            }
+            let translation = Translation {
+                page: page.0,
+                host: self.machine().pointer(format.frame(value)),
+                write: format.is_writable(value) && (value | dirty) & format.dirty != 0,
+                execute: format.is_executable(value),
+            };
+            self.machine().state(self.cpu).tlb.0.insert(translation);
+            return Some(translation);
+        }
+    }
+
+    /// Invariant 5: what the TLB gives, the tables give, unless the entry is in
+    /// the hands of somebody who has yet to flush.
+    #[cold]
+    fn check_hit(&self, hit: &Translation) {
+        let format = X86_64::FORMAT;
+        // SAFETY: as in `walk`.
+        let walked =
+            unsafe { walk::<X86_64, Soft>(self.machine(), self.space.id().root, Page(hit.page)) };
+        let Walk::Leaf { value, .. } = walked else {
+            return;
+        };
+        if format.is_claimed(value) || self.space.is_in_motion(Page(hit.page)) {
+            return;
+        }
+        assert!(
+            format.is_present(value)
+                && self.machine().pointer(format.frame(value)) == hit.host
+                && (!hit.write || format.is_writable(value)),
+            "CPU {} uses a translation of page {:#x} that its entry {value:#x} does not give",
+            self.cpu.0,
+            hit.page,
+        );
+    }
+}

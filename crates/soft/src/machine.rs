@@ -1,0 +1,305 @@
+//! The soft machine as the memory core sees it.
+
+use std::cell::Cell;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Instant;
+
+use faultless_frames::{Descriptor, FrameCache, Frames};
+use faultless_mm::{AddressSpace, Layout, Machine, Memory, Participant, PerCpu, Policy};
+use faultless_paging::{Flush, Frame, PAGE_SIZE, PhysicalMemory, SpaceId, X86_64};
+use faultless_sync::atomic::{AtomicU32, Local};
+use faultless_sync::{Cpu, CpuSet, MAX_CPUS, Wait};
+use faultless_trace::{Counter, Ring};
+
+use crate::arena::{Arena, FIRST};
+use crate::host;
+use crate::shootdown::{Target, publish};
+use crate::tlb::{Flushed, Tlb};
+
+/// How large a soft machine is, and what it checks.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// CPUs.
+    pub cpus: usize,
+    /// Bytes of physical memory.
+    pub memory: u64,
+    /// Check every TLB hit against the tables.
+    pub check: bool,
+    /// Keep a pool of zeroed frames.
+    pub zeroed_pool: bool,
+    /// Events that each CPU's ring holds; 0 for none.
+    pub events: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            cpus: 2,
+            memory: 256 << 20,
+            check: false,
+            zeroed_pool: true,
+            events: 0,
+        }
+    }
+}
+
+/// The memory core of a soft machine.
+pub type SoftMemory = Memory<Soft>;
+
+/// An address space of a soft machine.
+pub type SoftSpace = AddressSpace<Soft>;
+
+/// One CPU, as the machine keeps it.
+pub(crate) struct CpuState {
+    pub(crate) target: Target,
+    pub(crate) tlb: OwnTlb,
+    /// The id of the space it runs.
+    pub(crate) space: Local,
+}
+
+/// A TLB, touched by its CPU's thread alone.
+pub(crate) struct OwnTlb(pub(crate) Tlb);
+
+// SAFETY: `Soft` gives a CPU's TLB only to the thread that runs that CPU.
+unsafe impl Sync for OwnTlb {}
+// SAFETY: as above.
+unsafe impl Send for OwnTlb {}
+
+/// The soft machine.
+pub struct Soft {
+    arena: Arena,
+    frames: Frames<Arena>,
+    cpus: Vec<CpuState>,
+    options: Options,
+    asymmetric: bool,
+    started: Instant,
+    /// Allocations until one fails; negative: none fails.
+    fail_in: AtomicI64,
+    memory: std::sync::OnceLock<&'static [PerCpu]>,
+}
+
+thread_local! {
+    static THIS_CPU: Cell<u32> = const { Cell::new(u32::MAX) };
+}
+
+/// Makes the calling thread a CPU, or nothing again.
+pub(crate) fn set_this_cpu(cpu: Option<Cpu>) {
+    THIS_CPU.set(cpu.map_or(u32::MAX, |cpu| cpu.0));
+}
+
+fn leak<T>(count: usize, make: impl FnMut() -> T) -> &'static [T] {
+    let mut make = make;
+    Vec::leak((0..count).map(|_| make()).collect())
+}
+
+impl Soft {
+    /// A machine and its memory core. They live as long as the process.
+    ///
+    /// # Errors
+    /// When the host has no address space left, or the options make no machine.
+    pub fn start(options: Options) -> std::io::Result<&'static SoftMemory> {
+        let frames = options.memory / PAGE_SIZE;
+        if options.cpus == 0 || options.cpus > MAX_CPUS || frames < 16 {
+            return Err(std::io::Error::other(format!(
+                "a soft machine has 1 to {MAX_CPUS} CPUs and at least 64 KiB of memory"
+            )));
+        }
+        let arena = Arena::new(frames)?;
+        let descriptors = leak(frames as usize, Descriptor::new);
+        let caches = leak(options.cpus, FrameCache::new);
+        let source = Frames::new(
+            arena,
+            Frame(FIRST),
+            descriptors,
+            caches,
+            std::iter::once(FIRST..FIRST + frames),
+        )
+        .map_err(std::io::Error::other)?;
+        let source = if options.zeroed_pool {
+            source
+        } else {
+            source.without_pool()
+        };
+        let cpus = (0..options.cpus)
+            .map(|_| CpuState {
+                target: Target::new(),
+                tlb: OwnTlb(Tlb::new()),
+                space: Local::new(0),
+            })
+            .collect();
+        let (count, events) = (options.cpus, options.events);
+        let machine = Soft {
+            arena,
+            frames: source,
+            cpus,
+            options,
+            asymmetric: host::has_membarrier(),
+            started: Instant::now(),
+            fail_in: AtomicI64::new(-1),
+            memory: std::sync::OnceLock::new(),
+        };
+        let per_cpu = leak(count, || {
+            PerCpu::with_ring(Ring::new(leak(events * 4, || Local::new(0))))
+        });
+        let participants = leak(count, Participant::new);
+        let memory: &'static SoftMemory =
+            Box::leak(Box::new(Memory::new(machine, per_cpu, participants)));
+        // The machine counts its flushes where the core counts everything.
+        let _ = memory.machine().memory.set(memory.cpus());
+        Ok(memory)
+    }
+
+    /// An address space laid out as Linux lays out a process.
+    ///
+    /// # Errors
+    /// When memory is short.
+    pub fn space(
+        memory: &'static SoftMemory,
+        policy: Policy,
+    ) -> Result<SoftSpace, faultless_frames::NoMemory> {
+        let commit_pages = memory.machine().options.memory / PAGE_SIZE;
+        AddressSpace::new(
+            memory,
+            policy,
+            Layout {
+                commit_pages,
+                ..Layout::LINUX_X86_64
+            },
+        )
+    }
+
+    /// The options it was started with.
+    pub fn options(&self) -> &Options {
+        &self.options
+    }
+
+    /// The frame allocator.
+    pub fn allocator(&self) -> &Frames<Arena> {
+        &self.frames
+    }
+
+    /// Lets `allocations` more allocations succeed, then one fail, and the rest
+    /// succeed again. `None`: none fails.
+    pub fn fail_in(&self, allocations: Option<u32>) {
+        self.fail_in
+            .store(allocations.map_or(-1, i64::from), Ordering::Relaxed);
+    }
+
+    /// Whether the failure asked for by [`Soft::fail_in`] has happened.
+    pub fn has_failed(&self) -> bool {
+        self.fail_in.load(Ordering::Relaxed) < 0
+    }
+
+    pub(crate) fn state(&self, cpu: Cpu) -> &CpuState {
+        &self.cpus[cpu.index()]
+    }
+
+    pub(crate) fn is_asymmetric(&self) -> bool {
+        self.asymmetric
+    }
+
+    fn count(&self, cpu: Cpu, counter: Counter, times: u64) {
+        if let Some(cpus) = self.memory.get() {
+            cpus[cpu.index()].counters().add(counter, times);
+        }
+    }
+
+    fn count_flushed(&self, cpu: Cpu, flushed: Flushed) {
+        match flushed {
+            Flushed::All => self.count(cpu, Counter::TlbLocalFlushAll, 1),
+            Flushed::Pages(pages) => self.count(cpu, Counter::TlbLocalFlushOne, pages),
+        }
+    }
+
+    /// Answers what others have asked this CPU to flush.
+    #[cold]
+    pub(crate) fn answer(&self, cpu: Cpu) {
+        let state = self.state(cpu);
+        let tlb = &state.tlb.0;
+        state.target.answer(|mailbox| {
+            self.count(cpu, Counter::TlbRemoteFlushReceived, mailbox.received);
+            if mailbox.everything {
+                tlb.flush_all();
+                self.count_flushed(cpu, Flushed::All);
+            } else {
+                for (space, flush) in &mailbox.requests {
+                    if *space == state.space.get() {
+                        self.count_flushed(cpu, tlb.flush(*flush));
+                    }
+                }
+            }
+        });
+    }
+}
+
+impl PhysicalMemory for Soft {
+    #[inline]
+    fn pointer(&self, frame: Frame) -> NonNull<u8> {
+        self.arena.pointer(frame)
+    }
+}
+
+impl Wait for Soft {
+    #[inline]
+    fn relax(&self, turn: u32) {
+        self.arena.relax(turn);
+    }
+    fn park(&self, word: &AtomicU32, expected: u32) {
+        self.arena.park(word, expected);
+    }
+    fn wake(&self, word: &AtomicU32, count: u32) {
+        self.arena.wake(word, count);
+    }
+}
+
+impl faultless_paging::Tlb for Soft {
+    fn flush(&self, cpus: &CpuSet, space: SpaceId, flush: Flush) {
+        let me = self.cpu();
+        // The entries were changed before: whoever joins the set from now on sees them new.
+        std::sync::atomic::fence(Ordering::SeqCst);
+        if cpus.contains(me) && self.state(me).space.get() == space.id {
+            self.count_flushed(me, self.state(me).tlb.0.flush(flush));
+        }
+        if cpus.is_only(me) {
+            return;
+        }
+        self.count(me, Counter::TlbRemoteFlush, 1);
+        for cpu in cpus.iter().filter(|&cpu| cpu != me) {
+            self.state(cpu).target.request(space, flush);
+        }
+        publish(self.asymmetric);
+        for cpu in cpus.iter().filter(|&cpu| cpu != me) {
+            self.state(cpu).target.wait();
+        }
+    }
+}
+
+impl Machine for Soft {
+    type Format = X86_64;
+    type Frames = Frames<Arena>;
+
+    #[inline]
+    fn frames(&self) -> &Frames<Arena> {
+        &self.frames
+    }
+
+    #[inline]
+    fn cpu(&self) -> Cpu {
+        let cpu = THIS_CPU.get();
+        debug_assert_ne!(cpu, u32::MAX, "this thread runs no CPU");
+        Cpu(cpu)
+    }
+
+    fn now(&self) -> u64 {
+        self.started.elapsed().as_nanos() as u64
+    }
+
+    #[inline]
+    fn may_allocate(&self) -> bool {
+        if self.fail_in.load(Ordering::Relaxed) < 0 {
+            return true;
+        }
+        self.fail_in.fetch_sub(1, Ordering::Relaxed) != 0
+    }
+}

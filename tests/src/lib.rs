@@ -1,0 +1,71 @@
+//! Helpers shared by the tests that cross crates.
+
+use faultless_mm::{Machine, Policy};
+use faultless_soft::{Options, Soft, SoftCpu, SoftMemory, SoftSpace};
+
+/// Whether the long variants were asked for (`./x test --full`).
+pub fn full() -> bool {
+    std::env::var_os("FAULTLESS_FULL").is_some_and(|v| v != "0")
+}
+
+/// `quick` rounds, or `long` ones under `--full`.
+pub fn rounds(quick: u64, long: u64) -> u64 {
+    if full() { long } else { quick }
+}
+
+/// A machine that checks itself.
+pub fn machine(cpus: usize, megabytes: u64) -> &'static SoftMemory {
+    let options = Options {
+        cpus,
+        memory: megabytes << 20,
+        check: true,
+        ..Options::default()
+    };
+    Soft::start(options).unwrap_or_else(|e| panic!("no soft machine: {e}"))
+}
+
+/// A machine with one address space.
+pub fn space(cpus: usize, megabytes: u64, policy: Policy) -> (&'static SoftMemory, SoftSpace) {
+    let memory = machine(cpus, megabytes);
+    let space = SoftCpu::attend(memory, 0, || Soft::space(memory, policy))
+        .unwrap_or_else(|e| panic!("no address space: {e}"));
+    (memory, space)
+}
+
+/// Frames that the machine has now, free or cached, with nothing deferred. While
+/// no CPU runs.
+pub fn available(memory: &'static SoftMemory) -> u64 {
+    SoftCpu::attend(memory, 0, || {
+        for _ in 0..4 {
+            memory.expedite();
+        }
+        memory.drain();
+    });
+    assert_eq!(memory.deferred(), 0, "deferred without readers");
+    memory.machine().allocator().census().available()
+}
+
+/// Runs `program(cpu)` on every CPU of the machine at once.
+pub fn on_every_cpu(space: &SoftSpace, program: impl Fn(&SoftCpu<'_>) + Sync) {
+    let cpus = space.memory().machine().options().cpus;
+    std::thread::scope(|scope| {
+        for cpu in 0..cpus as u32 {
+            let program = &program;
+            scope.spawn(move || SoftCpu::run(space, cpu, program));
+        }
+    });
+}
+
+/// Checks the invariants and that `space`, once destroyed, leaves every frame
+/// it has taken since `before` was counted.
+pub fn verify_and_destroy(space: SoftSpace, before: u64) {
+    let memory = space.memory();
+    SoftCpu::attend(memory, 0, || {
+        space
+            .verify()
+            .unwrap_or_else(|violation| panic!("{violation}"));
+        space.destroy();
+    });
+    assert_eq!(available(memory), before, "frames were lost or found");
+    let _ = memory.machine().frames();
+}
