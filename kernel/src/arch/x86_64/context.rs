@@ -1,0 +1,71 @@
+//! Switching from one kernel stack to another.
+//!
+//! A context is a stack pointer: everything else is on that stack. The caller has saved what is
+//! the thread's and not the stack's (FPU state, FS base).
+
+use core::arch::naked_asm;
+
+use super::{entry, msr};
+
+/// Saves this stack's pointer to `*save` and goes on where `to` was saved.
+///
+/// # Safety
+/// `to` was saved by this function or made by [`prepare`], and no other CPU uses that stack.
+#[unsafe(naked)]
+pub unsafe extern "C" fn switch(save: *mut u64, to: u64) {
+    naked_asm!(
+        "push rbp",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "mov [rdi], rsp",
+        "mov rsp, rsi",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "pop rbp",
+        "ret",
+    )
+}
+
+/// Makes a context that begins in `sched::thread_begin` with its user frame at `top`.
+///
+/// # Safety
+/// `top` is the end of an unused kernel stack, below a trap frame.
+pub unsafe fn prepare(top: u64) -> u64 {
+    let rsp = top - 7 * 8;
+    // SAFETY: The stack is ours and larger than this.
+    unsafe {
+        let words = rsp as *mut u64;
+        words.write_bytes(0, 7);
+        words.add(6).write(entry::thread_begin as *const () as u64);
+    }
+    rsp
+}
+
+/// Goes to another stack for ever.
+///
+/// # Safety
+/// `top` is the end of an unused kernel stack, 16-byte aligned; nothing on this one is needed.
+pub unsafe fn leave_for(top: u64, function: extern "C" fn() -> !) -> ! {
+    // SAFETY: The caller's promise; a zero return address ends what debuggers walk.
+    unsafe {
+        core::arch::asm!("mov rsp, {}", "xor ebp, ebp", "push 0", "jmp {}",
+            in(reg) top, in(reg) function, options(noreturn));
+    }
+}
+
+/// Sets the thread pointer of user mode.
+pub fn set_user_bases(fs: u64, gs: u64) {
+    msr::write(msr::FS_BASE, fs);
+    msr::write(msr::KERNEL_GS_BASE, gs);
+}
+
+/// Sets the thread pointer of user mode.
+pub fn set_user_fs(fs: u64) {
+    msr::write(msr::FS_BASE, fs);
+}

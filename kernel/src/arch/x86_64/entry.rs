@@ -1,0 +1,258 @@
+//! Every way into the kernel and back, in assembly.
+//!
+//! Invariants: interrupts are off from the first instruction in here until the return to user mode
+//! (or, for the idle loop, until its own `sti`); GS is swapped exactly on the user boundary; the
+//! direction flag is clear and user accesses are forbidden (`clac`) before Rust runs. User frames
+//! always begin at the top of the thread's stack, so a thread's saved registers are found there.
+//!
+//! The page-fault and system-call paths save nine registers and return without looking further
+//! unless their handler says so; everything else saves all and leaves through `leave_full`.
+
+use core::arch::global_asm;
+
+use super::percpu::{KERNEL_STACK, USER_STACK};
+use super::{gdt, trap};
+
+/// `clac`, or `nop`s on a CPU without SMAP: `features::enable_smap` patches the listed sites.
+macro_rules! clac {
+    () => {
+        ".pushsection .smap_sites, \"a\", @progbits\n.quad 661f, 0\n.popsection\n661: .byte 0x0f, 0x1f, 0x00\n"
+    };
+}
+/// `stac`, likewise.
+macro_rules! stac {
+    () => {
+        ".pushsection .smap_sites, \"a\", @progbits\n.quad 661f, 1\n.popsection\n661: .byte 0x0f, 0x1f, 0x00\n"
+    };
+}
+pub(super) use {clac, stac};
+
+macro_rules! save_fast {
+    () => {
+        "push rax\npush rcx\npush rdx\npush rsi\npush rdi\npush r8\npush r9\npush r10\npush r11\n"
+    };
+}
+macro_rules! restore_fast {
+    () => {
+        "pop r11\npop r10\npop r9\npop r8\npop rdi\npop rsi\npop rdx\npop rcx\npop rax\n"
+    };
+}
+macro_rules! save_rest {
+    () => {
+        "push rbx\npush rbp\npush r12\npush r13\npush r14\npush r15\n"
+    };
+}
+macro_rules! restore_rest {
+    () => {
+        "pop r15\npop r14\npop r13\npop r12\npop rbp\npop rbx\n"
+    };
+}
+
+global_asm!(
+    ".text",
+    // Page faults.
+    ".global page_fault_entry",
+    ".balign 64",
+    "page_fault_entry:",
+    "push 14",
+    save_fast!(),
+    "cld",
+    clac!(),
+    "mov rdi, cr2",
+    "mov rsi, [rsp + 80]",
+    "test byte ptr [rsp + 96], 3",
+    "jz 2f",
+    "swapgs",
+    "call {user_page_fault}",
+    "test eax, eax",
+    "jnz 1f",
+    restore_fast!(),
+    "add rsp, 16",
+    "swapgs",
+    "iretq",
+    "1:",
+    save_rest!(),
+    "mov rdi, rsp",
+    "mov esi, eax",
+    "call {user_page_fault_slow}",
+    "jmp leave_full",
+    // In kernel mode: an access to user memory, or a bug.
+    "2:",
+    "mov rdx, rsp",
+    "call {kernel_page_fault}",
+    "test eax, eax",
+    "jnz 3f",
+    restore_fast!(),
+    "add rsp, 16",
+    "iretq",
+    "3:",
+    save_rest!(),
+    "mov rdi, rsp",
+    "call {trap_from_kernel}",
+    "ud2",
+    // System calls.
+    ".global syscall_entry",
+    ".balign 64",
+    "syscall_entry:",
+    "swapgs",
+    "mov gs:[{user_stack}], rsp",
+    "mov rsp, gs:[{kernel_stack}]",
+    "push {user_data}",
+    "push qword ptr gs:[{user_stack}]",
+    "push r11",
+    "push {user_code}",
+    "push rcx",
+    "push rax",
+    "push 0x100",
+    save_fast!(),
+    "mov rdi, rsp",
+    "call {syscall}",
+    "mov [rsp + 64], rax",
+    "test edx, edx",
+    "jnz 1f",
+    restore_fast!(),
+    "mov rcx, [rsp + 16]",
+    "mov r11, [rsp + 32]",
+    "mov rsp, [rsp + 40]",
+    "swapgs",
+    "sysretq",
+    "1:",
+    save_rest!(),
+    "mov rdi, rsp",
+    "mov esi, edx",
+    "call {syscall_slow}",
+    // The way back to user mode with all registers from the frame.
+    ".global leave_full",
+    "leave_full:",
+    restore_rest!(),
+    restore_fast!(),
+    "add rsp, 16",
+    "swapgs",
+    "iretq",
+    // A new thread's first instructions: the switch returned here.
+    ".global thread_begin",
+    "thread_begin:",
+    "call {thread_begin_rust}",
+    "jmp leave_full",
+    // All other exceptions and interrupts.
+    "trap_common:",
+    save_fast!(),
+    save_rest!(),
+    "cld",
+    clac!(),
+    "mov rdi, rsp",
+    "test byte ptr [rsp + 144], 3",
+    "jz 1f",
+    "swapgs",
+    "call {trap_from_user}",
+    "jmp leave_full",
+    "1:",
+    "call {trap_from_kernel}",
+    restore_rest!(),
+    restore_fast!(),
+    "add rsp, 16",
+    "iretq",
+    // A shootdown: answered with no look at the thread.
+    ".global flush_entry",
+    "flush_entry:",
+    "push 0",
+    "push 0",
+    save_fast!(),
+    "cld",
+    clac!(),
+    "test byte ptr [rsp + 96], 3",
+    "jz 1f",
+    "swapgs",
+    "call {flush_interrupt}",
+    restore_fast!(),
+    "add rsp, 16",
+    "swapgs",
+    "iretq",
+    "1:",
+    "call {flush_interrupt}",
+    restore_fast!(),
+    "add rsp, 16",
+    "iretq",
+    // The last thing that a CPU hears from one that panics.
+    ".global nmi_entry",
+    "nmi_entry:",
+    "hlt",
+    "jmp nmi_entry",
+    // A debug exception can hit the first instruction of syscall_entry (after `mov ss`), with the
+    // user's GS and stack: hence a stack of its own, and from kernel mode it is ignored.
+    ".global debug_entry",
+    "debug_entry:",
+    "test byte ptr [rsp + 8], 3",
+    "jz 1f",
+    "swapgs",
+    "push rax",
+    "mov rax, rsp",
+    "mov rsp, gs:[{kernel_stack}]",
+    "push qword ptr [rax + 40]",
+    "push qword ptr [rax + 32]",
+    "push qword ptr [rax + 24]",
+    "push qword ptr [rax + 16]",
+    "push qword ptr [rax + 8]",
+    "push 0",
+    "push 1",
+    "mov rax, [rax]",
+    "swapgs",
+    "jmp trap_common",
+    "1:",
+    "iretq",
+    // One stub for each vector, 16 bytes apart; some exceptions push an error code themselves.
+    ".global trap_stubs",
+    ".balign 16",
+    "trap_stubs:",
+    ".set vector, 0",
+    ".rept 256",
+    ".balign 16",
+    ".if (vector == 8) || (vector >= 10 && vector <= 14) || (vector == 17) || (vector == 21) || (vector == 29) || (vector == 30)",
+    ".else",
+    "push 0",
+    ".endif",
+    "push vector",
+    "jmp trap_common",
+    ".set vector, vector + 1",
+    ".endr",
+    user_page_fault = sym trap::user_page_fault,
+    user_page_fault_slow = sym trap::user_page_fault_slow,
+    kernel_page_fault = sym trap::kernel_page_fault,
+    trap_from_user = sym trap::trap_from_user,
+    trap_from_kernel = sym trap::trap_from_kernel,
+    flush_interrupt = sym super::tlb::flush_interrupt,
+    syscall = sym crate::syscall::syscall,
+    syscall_slow = sym crate::syscall::syscall_slow,
+    thread_begin_rust = sym crate::sched::thread_begin,
+    user_stack = const USER_STACK,
+    kernel_stack = const KERNEL_STACK,
+    user_data = const gdt::USER_DATA as u32,
+    user_code = const gdt::USER_CODE as u32,
+);
+
+unsafe extern "C" {
+    pub fn page_fault_entry();
+    pub fn syscall_entry();
+    pub fn flush_entry();
+    pub fn nmi_entry();
+    pub fn debug_entry();
+    pub fn thread_begin();
+    static trap_stubs: u8;
+}
+
+/// The address of a vector's stub.
+pub fn stub(vector: u8) -> u64 {
+    &raw const trap_stubs as u64 + 16 * u64::from(vector)
+}
+
+/// Points SYSCALL to its entry on this CPU.
+pub fn enable_syscall() {
+    use super::msr;
+    msr::write(
+        msr::STAR,
+        u64::from(gdt::KERNEL_CODE) << 32 | u64::from(gdt::USER_DATA - 8) << 48,
+    );
+    msr::write(msr::LSTAR, syscall_entry as *const () as u64);
+    // Trap, interrupt, direction, I/O privilege, nested task, resume, alignment check, id.
+    msr::write(msr::FMASK, 0x25_7700 | 1 << 14);
+}

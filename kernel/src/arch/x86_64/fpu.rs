@@ -1,0 +1,204 @@
+//! The state of the floating-point and vector units.
+//!
+//! The kernel is compiled without them, so the registers always hold the state of the thread that
+//! runs (or ran last) here. It is saved and restored when a CPU changes threads, and for signals;
+//! never on a fault or a system call.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::features::{Features, features};
+
+/// Room for x87, SSE, AVX and AVX-512 in XSAVE's standard format.
+pub const AREA_SIZE: usize = 2752;
+const HEADER: usize = 512;
+const MXCSR: usize = 24;
+const SOFTWARE: usize = 464;
+const MAGIC_1: u32 = 0x4650_5853;
+/// Ends the state in a signal frame.
+pub const MAGIC_2: u32 = 0x4650_5845;
+
+/// The state components in use (XCR0); 0 without XSAVE.
+static COMPONENTS: AtomicU64 = AtomicU64::new(0);
+/// How many bytes they take.
+static SIZE: AtomicU32 = AtomicU32::new(512);
+
+/// Saved state.
+#[repr(C, align(64))]
+#[derive(Clone)]
+pub struct Area(pub [u8; AREA_SIZE]);
+
+impl Area {
+    /// The state in which a program begins.
+    pub const fn initial() -> Self {
+        let mut bytes = [0; AREA_SIZE];
+        bytes[0] = 0x7f; // x87 control word 0x37f
+        bytes[1] = 0x03;
+        bytes[MXCSR] = 0x80; // 0x1f80
+        bytes[MXCSR + 1] = 0x1f;
+        Self(bytes)
+    }
+}
+
+/// Bytes of state in use.
+pub fn size() -> usize {
+    SIZE.load(Ordering::Relaxed) as usize
+}
+
+/// Chooses the components (boot CPU) and turns them on (every CPU).
+pub fn enable(boot: bool) {
+    if !features().contains(Features::XSAVE) {
+        return;
+    }
+    if boot {
+        let cpuid = raw_cpuid::CpuId::new();
+        let offered = cpuid.get_extended_state_info().map_or(3, |_| {
+            let leaf = raw_cpuid::cpuid!(0xd, 0);
+            u64::from(leaf.eax) | u64::from(leaf.edx) << 32
+        });
+        let mut components = 0b11 | offered & 0b100;
+        if offered & 0xe4 == 0xe4 {
+            components |= 0xe0;
+        }
+        set_components(components);
+        let mut size = raw_cpuid::cpuid!(0xd, 0).ebx;
+        if size as usize > AREA_SIZE {
+            components &= 0b111;
+            set_components(components);
+            size = raw_cpuid::cpuid!(0xd, 0).ebx;
+        }
+        COMPONENTS.store(components, Ordering::Relaxed);
+        SIZE.store(size, Ordering::Relaxed);
+    } else {
+        set_components(COMPONENTS.load(Ordering::Relaxed));
+    }
+}
+
+fn set_components(components: u64) {
+    // SAFETY: The CPU offers each of them, and CR4.OSXSAVE is set.
+    unsafe {
+        core::arch::asm!("xsetbv", in("ecx") 0, in("eax") components as u32,
+            in("edx") (components >> 32) as u32, options(nostack, preserves_flags));
+    }
+}
+
+/// Saves the registers.
+pub fn save(area: &mut Area) {
+    let at = area.0.as_mut_ptr();
+    // SAFETY: The area is aligned and large enough for the components chosen.
+    unsafe {
+        if COMPONENTS.load(Ordering::Relaxed) != 0 {
+            core::arch::asm!("xsave64 [{}]", in(reg) at, in("eax") u32::MAX, in("edx") u32::MAX,
+                options(nostack, preserves_flags));
+        } else {
+            core::arch::asm!("fxsave64 [{}]", in(reg) at, options(nostack, preserves_flags));
+        }
+    }
+}
+
+/// Loads the registers from state that the CPU saved or [`check`] accepted.
+pub fn restore(area: &Area) {
+    let at = area.0.as_ptr();
+    // SAFETY: As above; the content is valid, so that loading it does not fault.
+    unsafe {
+        if COMPONENTS.load(Ordering::Relaxed) != 0 {
+            core::arch::asm!("xrstor64 [{}]", in(reg) at, in("eax") u32::MAX, in("edx") u32::MAX,
+                options(nostack, preserves_flags, readonly));
+        } else {
+            core::arch::asm!("fxrstor64 [{}]", in(reg) at,
+                options(nostack, preserves_flags, readonly));
+        }
+    }
+}
+
+fn word(area: &Area, at: usize) -> u32 {
+    u32::from_le_bytes([area.0[at], area.0[at + 1], area.0[at + 2], area.0[at + 3]])
+}
+
+fn long(area: &Area, at: usize) -> u64 {
+    u64::from(word(area, at)) | u64::from(word(area, at + 4)) << 32
+}
+
+/// Writes what Linux says about the state into the bytes it leaves to software.
+pub fn describe_for_signal(area: &mut Area) {
+    area.0[SOFTWARE..HEADER].fill(0);
+    if COMPONENTS.load(Ordering::Relaxed) == 0 {
+        return;
+    }
+    let size = size() as u32;
+    let mut put = |at: usize, bytes: &[u8]| area.0[at..at + bytes.len()].copy_from_slice(bytes);
+    put(SOFTWARE, &MAGIC_1.to_le_bytes());
+    put(SOFTWARE + 4, &(size + 4).to_le_bytes());
+    put(
+        SOFTWARE + 8,
+        &COMPONENTS.load(Ordering::Relaxed).to_le_bytes(),
+    );
+    put(SOFTWARE + 16, &size.to_le_bytes());
+}
+
+/// Whether the state, as it comes back from a signal handler, has the extended part.
+pub fn is_extended(area: &Area) -> bool {
+    COMPONENTS.load(Ordering::Relaxed) != 0
+        && word(area, SOFTWARE) == MAGIC_1
+        && word(area, SOFTWARE + 16) as usize == size()
+}
+
+/// Makes state from a program loadable: false if it asks for what does not exist.
+pub fn check(area: &mut Area, extended: bool) -> bool {
+    let components = COMPONENTS.load(Ordering::Relaxed);
+    // Without a mask of its own the CPU has the original set.
+    let mask = match word(area, MXCSR + 4) {
+        0 => 0xffbf,
+        _ => 0xffff,
+    };
+    if word(area, MXCSR) & !mask != 0 {
+        return false;
+    }
+    if components == 0 {
+        return true;
+    }
+    if !extended {
+        area.0[HEADER..].fill(0);
+        area.0[HEADER] = 0b11;
+        return true;
+    }
+    long(area, HEADER) & !components == 0
+        && area.0[HEADER + 8..HEADER + 64]
+            .iter()
+            .all(|&byte| byte == 0)
+}
+
+/// The si_code of an x87 or SSE exception, from the registers.
+pub fn error_code(vector_unit: bool) -> i32 {
+    use linux_raw_sys::general as linux;
+    let raised = if vector_unit {
+        let mut mxcsr = 0u32;
+        // SAFETY: Stores four bytes to a local.
+        unsafe {
+            core::arch::asm!("stmxcsr [{}]", in(reg) &raw mut mxcsr,
+                options(nostack, preserves_flags));
+        }
+        !(mxcsr >> 7) & mxcsr
+    } else {
+        let (mut control, status): (u16, u16) = (0, {
+            let status: u16;
+            // SAFETY: Reads the status word without waiting.
+            unsafe { core::arch::asm!("fnstsw ax", out("ax") status, options(nomem, nostack)) };
+            status
+        });
+        // SAFETY: Stores two bytes to a local.
+        unsafe {
+            core::arch::asm!("fnstcw [{}]", in(reg) &raw mut control,
+                options(nostack, preserves_flags));
+        }
+        u32::from(!control & status)
+    };
+    let code = match raised {
+        raised if raised & 0x01 != 0 => linux::FPE_FLTINV,
+        raised if raised & 0x04 != 0 => linux::FPE_FLTDIV,
+        raised if raised & 0x08 != 0 => linux::FPE_FLTOVF,
+        raised if raised & 0x12 != 0 => linux::FPE_FLTUND,
+        raised if raised & 0x20 != 0 => linux::FPE_FLTRES,
+        _ => 0,
+    };
+    code as i32
+}

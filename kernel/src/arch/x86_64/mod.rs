@@ -1,0 +1,54 @@
+//! x86-64.
+//!
+//! Reading order: `boot` (first instructions), `paging` (who may touch what), `entry` and `trap`
+//! (the way in and out), `context` (switching threads), `tlb` (shootdowns). The names that the rest
+//! of the kernel uses are those re-exported here.
+
+pub mod acpi;
+pub mod apic;
+pub mod boot;
+pub mod context;
+pub mod debugcon;
+pub mod entry;
+pub mod features;
+pub mod fpu;
+pub mod frame;
+pub mod gdt;
+pub mod idt;
+pub mod msr;
+pub mod paging;
+pub mod percpu;
+pub mod power;
+pub mod random;
+pub mod signal_frame;
+pub mod smp;
+pub mod start_info;
+pub mod time;
+pub mod tlb;
+pub mod trap;
+pub mod uaccess;
+
+pub use frame::TrapFrame;
+pub use tlb::relax;
+
+/// Waits for an interrupt with interrupts on, then turns them off again.
+pub fn wait_for_interrupt() {
+    // SAFETY: `sti` takes effect after the next instruction, so no interrupt is missed between the
+    // caller's last look and `hlt`. The caller holds no lock.
+    unsafe { core::arch::asm!("sti", "hlt", "cli", options(nostack)) };
+}
+
+/// Fills a page with zeroes.
+#[inline]
+pub fn zero_page(page: core::ptr::NonNull<u8>) {
+    // SAFETY: The caller owns the page; `rep stosq` writes its 512 words and nothing else.
+    unsafe {
+        core::arch::asm!("rep stosq", inout("rdi") page.as_ptr() => _, inout("rcx") 512 => _,
+            in("rax") 0, options(nostack, preserves_flags));
+    }
+}
+
+/// What AT_HWCAP says: the CPU's basic feature word.
+pub fn hardware_capabilities() -> u32 {
+    raw_cpuid::cpuid!(1).edx
+}

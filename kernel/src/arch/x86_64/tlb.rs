@@ -1,0 +1,205 @@
+//! Flushing translations, here and on other CPUs.
+//!
+//! Each CPU has a mailbox: ranges under a short lock, and two counters. Whoever wants a flush puts
+//! its range in, takes the next number of `requested`, interrupts the CPU if the box was empty, and
+//! waits until `done` reaches that number. The owner empties the box in its interrupt or in any
+//! wait loop (`poll`), flushes, and only then advances `done`: so nobody waits for a CPU that waits
+//! with interrupts off, and two CPUs that flush each other both proceed.
+//!
+//! A CPU flushes before it uses a root (loading CR3), and is in the space's CPU set before that,
+//! so a CPU missing from the set holds nothing of the space (R2 of the design).
+
+use core::sync::atomic::{AtomicU64, Ordering, fence};
+
+use faultless_paging::{Flush, SpaceId};
+use faultless_sync::CpuSet;
+use faultless_trace::Counter;
+
+use super::{apic, idt, paging, percpu};
+use crate::memory;
+
+/// Beyond so many pages everything is flushed: reloading CR3 is cheaper (Linux's limit).
+const MAX_SINGLE: u64 = 33;
+/// Ranges that a mailbox holds; more become a flush of everything.
+const CAPACITY: usize = 8;
+
+struct Ranges {
+    length: usize,
+    everything: bool,
+    ranges: [(u64, u64); CAPACITY],
+}
+
+/// What other CPUs want flushed here.
+pub struct Mailbox {
+    requested: AtomicU64,
+    done: AtomicU64,
+    ranges: NoPoll,
+}
+
+/// The mailbox's lock does not poll while it waits: it is taken by `poll` itself, is held for a
+/// few instructions, and by nobody who waits for anything.
+struct NoPoll {
+    locked: core::sync::atomic::AtomicBool,
+    value: core::cell::UnsafeCell<Ranges>,
+}
+
+// SAFETY: `with` lets one CPU at a time reach the value.
+unsafe impl Sync for NoPoll {}
+
+impl NoPoll {
+    fn with<R>(&self, f: impl FnOnce(&mut Ranges) -> R) -> R {
+        while self.locked.swap(true, Ordering::Acquire) {
+            core::hint::spin_loop();
+        }
+        // SAFETY: The lock is held, and `f` cannot reach it again.
+        let result = f(unsafe { &mut *self.value.get() });
+        self.locked.store(false, Ordering::Release);
+        result
+    }
+}
+
+impl Mailbox {
+    pub const fn new() -> Self {
+        Self {
+            requested: AtomicU64::new(0),
+            done: AtomicU64::new(0),
+            ranges: NoPoll {
+                locked: core::sync::atomic::AtomicBool::new(false),
+                value: core::cell::UnsafeCell::new(Ranges {
+                    length: 0,
+                    everything: false,
+                    ranges: [(0, 0); CAPACITY],
+                }),
+            },
+        }
+    }
+
+    /// Puts a range in; the number to wait for, and whether the owner must be interrupted.
+    fn request(&self, start: u64, end: u64) -> (u64, bool) {
+        self.ranges.with(|ranges| {
+            let was_empty = ranges.length == 0 && !ranges.everything;
+            if end == u64::MAX || ranges.length == CAPACITY {
+                ranges.everything = true;
+            } else {
+                ranges.ranges[ranges.length] = (start, end);
+                ranges.length += 1;
+            }
+            (
+                self.requested.fetch_add(1, Ordering::Relaxed) + 1,
+                was_empty,
+            )
+        })
+    }
+
+    /// Takes everything out: the number reached, and the ranges (none: everything).
+    fn take(&self, out: &mut [(u64, u64); CAPACITY]) -> (u64, Option<usize>) {
+        self.ranges.with(|ranges| {
+            let length = (!ranges.everything).then_some(ranges.length);
+            *out = ranges.ranges;
+            ranges.length = 0;
+            ranges.everything = false;
+            (self.requested.load(Ordering::Relaxed), length)
+        })
+    }
+}
+
+/// Answers what other CPUs asked of this one.
+#[inline]
+pub fn poll() {
+    let mailbox = &percpu::this().mailbox;
+    if mailbox.requested.load(Ordering::Relaxed) != mailbox.done.load(Ordering::Relaxed) {
+        answer(mailbox);
+    }
+}
+
+#[cold]
+fn answer(mailbox: &Mailbox) {
+    let mut ranges = [(0, 0); CAPACITY];
+    let (number, length) = mailbox.take(&mut ranges);
+    let count = |counter| memory::count(counter, 1);
+    count(Counter::TlbRemoteFlushReceived);
+    match length {
+        None => flush_everything(),
+        Some(length) => {
+            let pages: u64 = ranges[..length]
+                .iter()
+                .map(|(start, end)| (end - start) / 4096)
+                .sum();
+            if pages > MAX_SINGLE {
+                flush_everything();
+            } else {
+                ranges[..length]
+                    .iter()
+                    .for_each(|&(start, end)| flush_pages(start, end));
+            }
+        }
+    }
+    mailbox.done.store(number, Ordering::Release);
+}
+
+fn flush_everything() {
+    paging::load_root(paging::current_root());
+}
+
+fn flush_pages(start: u64, end: u64) {
+    let mut at = start;
+    while at < end {
+        // SAFETY: Dropping a translation is always allowed.
+        unsafe { core::arch::asm!("invlpg [{}]", in(reg) at, options(nostack, preserves_flags)) };
+        at += 4096;
+    }
+}
+
+/// The interrupt that says that the mailbox holds something.
+pub extern "C" fn flush_interrupt() {
+    apic::end_of_interrupt();
+    poll();
+}
+
+/// Flushes a range of a space on the CPUs of a set; see `faultless_paging::Tlb`.
+pub fn flush(cpus: &CpuSet, _space: SpaceId, flush: Flush) {
+    // The entries were changed before this; the sets that CPUs join are read after.
+    fence(Ordering::SeqCst);
+    let everything = flush.end == u64::MAX || (flush.end - flush.start) / 4096 > MAX_SINGLE;
+    let (start, end) = if everything {
+        (0, u64::MAX)
+    } else {
+        (flush.start, flush.end)
+    };
+    let this = percpu::cpu_number();
+    let mut waits = [0u64; percpu::MAX_CPUS];
+    let mut remote = false;
+    for cpu in cpus.iter().map(|cpu| cpu.0).filter(|&cpu| cpu != this) {
+        let (number, interrupt) = percpu::of(cpu).mailbox.request(start, end);
+        waits[cpu as usize] = number;
+        remote = true;
+        if interrupt {
+            apic::interrupt(cpu, idt::FLUSH);
+        }
+    }
+    if cpus.contains(faultless_sync::Cpu(this)) {
+        if everything {
+            memory::count(Counter::TlbLocalFlushAll, 1);
+            flush_everything();
+        } else {
+            memory::count(Counter::TlbLocalFlushOne, (end - start) / 4096);
+            flush_pages(start, end);
+        }
+    }
+    if remote {
+        memory::count(Counter::TlbRemoteFlush, 1);
+        for (cpu, &number) in waits.iter().enumerate().take(percpu::count() as usize) {
+            while percpu::of(cpu as u32).mailbox.done.load(Ordering::Acquire) < number {
+                poll();
+                core::hint::spin_loop();
+            }
+        }
+    }
+}
+
+/// One turn of any wait loop.
+#[inline]
+pub fn relax() {
+    poll();
+    core::hint::spin_loop();
+}

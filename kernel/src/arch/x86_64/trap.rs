@@ -1,0 +1,226 @@
+//! What the entry code calls: exceptions and interrupts.
+//!
+//! Page faults come first because they are the hot path: straight into the engine, and back.
+
+use linux_raw_sys::general as linux;
+
+use super::frame::{FastFrame, TrapFrame};
+use super::{apic, idt, percpu, uaccess};
+use crate::memory::{Access, Outcome, SegvCode, USER_END};
+use crate::process;
+use crate::signal::force::{self, Fault};
+
+const ERROR_PRESENT: u64 = 1;
+const ERROR_WRITE: u64 = 2;
+const ERROR_USER: u64 = 4;
+const ERROR_RESERVED: u64 = 8;
+const ERROR_FETCH: u64 = 16;
+
+/// What a page fault asks of its slow way out.
+const RESOLVED: u32 = 0;
+const MAP_ERROR: u32 = 1;
+const ACCESS_ERROR: u32 = 2;
+const NO_MEMORY: u32 = 3;
+
+#[inline]
+fn access_of(error: u64) -> Access {
+    if error & ERROR_WRITE != 0 {
+        Access::Write
+    } else if error & ERROR_FETCH != 0 {
+        Access::Execute
+    } else {
+        Access::Read
+    }
+}
+
+#[inline]
+fn resolve(address: u64, error: u64) -> u32 {
+    if address >= USER_END {
+        return MAP_ERROR;
+    }
+    match process::space().fault(address, access_of(error)) {
+        Outcome::Resolved => RESOLVED,
+        Outcome::Segv(SegvCode::MapErr) => MAP_ERROR,
+        Outcome::Segv(SegvCode::AccErr) => ACCESS_ERROR,
+        Outcome::OutOfMemory => NO_MEMORY,
+    }
+}
+
+/// A page fault in user mode. 0: resolved, the program goes on.
+pub extern "C" fn user_page_fault(address: u64, error: u64) -> u32 {
+    let outcome = resolve(address, error);
+    if outcome != RESOLVED
+        && let Some(thread) = percpu::current()
+    {
+        thread.fault_address.set(address);
+    }
+    outcome
+}
+
+/// A page fault in user mode that was not resolved: a signal, or the end.
+pub extern "C" fn user_page_fault_slow(frame: &mut TrapFrame, outcome: u32) {
+    let thread = crate::sched::current();
+    let address = thread.fault_address.get();
+    let mut error = frame.fast.error;
+    if address >= USER_END {
+        // As Linux does, so that a program cannot probe what the kernel has mapped.
+        error |= ERROR_PRESENT;
+    }
+    if error & ERROR_RESERVED != 0 {
+        panic!("reserved bits in the page tables at {address:#x}");
+    }
+    if outcome == NO_MEMORY {
+        process::kill_out_of_memory();
+    } else {
+        let code = if outcome == MAP_ERROR {
+            linux::SEGV_MAPERR
+        } else {
+            linux::SEGV_ACCERR
+        };
+        force::fault(
+            thread,
+            Fault {
+                signal: linux::SIGSEGV,
+                code: code as i32,
+                address,
+                trap: 14,
+                error,
+            },
+        );
+    }
+    crate::sched::leave(frame);
+}
+
+/// A page fault in kernel mode. 0: go on, at the place that the frame now says.
+pub extern "C" fn kernel_page_fault(address: u64, error: u64, frame: &mut FastFrame) -> u32 {
+    let Some(fixup) = uaccess::fixup(frame.rip) else {
+        return 1;
+    };
+    let cpu = percpu::this();
+    let no_fault = cpu.no_fault.load(core::sync::atomic::Ordering::Relaxed);
+    if error & ERROR_USER != 0 {
+        return 1;
+    }
+    if no_fault {
+        frame.rip = fixup;
+        return 0;
+    }
+    match resolve(address, error) {
+        RESOLVED => {}
+        NO_MEMORY => {
+            process::kill_out_of_memory();
+            frame.rip = fixup;
+        }
+        _ => frame.rip = fixup,
+    }
+    0
+}
+
+/// Everything else in user mode.
+pub extern "C" fn trap_from_user(frame: &mut TrapFrame) {
+    let vector = frame.fast.vector;
+    if vector < 32 {
+        exception(frame);
+    } else {
+        interrupt(vector as u8);
+    }
+    crate::sched::leave(frame);
+}
+
+fn exception(frame: &mut TrapFrame) {
+    let thread = crate::sched::current();
+    let here = frame.fast.rip;
+    let kernel = linux::SI_KERNEL as i32;
+    let (signal, code, address) = match frame.fast.vector {
+        0 => (linux::SIGFPE, linux::FPE_INTDIV as i32, here),
+        1 => (linux::SIGTRAP, linux::TRAP_TRACE as i32, here),
+        3 => (linux::SIGTRAP, kernel, 0),
+        6 => (linux::SIGILL, linux::ILL_ILLOPN as i32, here),
+        11 | 12 => (linux::SIGBUS, kernel, 0),
+        16 | 19 => (
+            linux::SIGFPE,
+            super::fpu::error_code(frame.fast.vector == 19),
+            here,
+        ),
+        17 => (linux::SIGBUS, linux::BUS_ADRALN as i32, 0),
+        _ => (linux::SIGSEGV, kernel, 0),
+    };
+    if frame.fast.vector == 1 {
+        // Single steps go on only as long as the program asks for them.
+        // SAFETY: Clears the status of the debug exception just taken.
+        unsafe { core::arch::asm!("mov dr6, {}", in(reg) 0xffff_0ff0_u64) };
+    }
+    let (trap, error) = (frame.fast.vector, frame.fast.error);
+    force::fault(
+        thread,
+        Fault {
+            signal,
+            code,
+            address,
+            trap,
+            error,
+        },
+    );
+}
+
+fn interrupt(vector: u8) {
+    match vector {
+        idt::TIMER => {
+            apic::end_of_interrupt();
+            crate::sched::timer::interrupt();
+        }
+        idt::RESCHEDULE => {
+            apic::end_of_interrupt();
+            crate::sched::reschedule_interrupt();
+        }
+        // The old interrupt controllers are masked; what they might still have pending, and the
+        // spurious vector, want no acknowledgement.
+        _ => {}
+    }
+}
+
+/// Everything else in kernel mode: interrupts in the idle loop, or a bug.
+pub extern "C" fn trap_from_kernel(frame: &mut TrapFrame) {
+    let vector = frame.fast.vector;
+    if vector >= 32 {
+        interrupt(vector as u8);
+        return;
+    }
+    if let Some(fixup) = (vector == 13)
+        .then(|| uaccess::fixup(frame.fast.rip))
+        .flatten()
+    {
+        // A non-canonical address in a user access that the range check let through.
+        frame.fast.rip = fixup;
+        return;
+    }
+    let cr2 = x86_64::registers::control::Cr2::read_raw();
+    let f = frame.fast;
+    panic!(
+        "exception {vector} in the kernel, error {:#x}, address {cr2:#x}\n  \
+         rip {:016x} rsp {:016x} flags {:08x}\n  \
+         rax {:016x} rbx {:016x} rcx {:016x} rdx {:016x}\n  \
+         rsi {:016x} rdi {:016x} rbp {:016x} r8  {:016x}\n  \
+         r9  {:016x} r10 {:016x} r11 {:016x} r12 {:016x}\n  \
+         r13 {:016x} r14 {:016x} r15 {:016x}",
+        f.error,
+        f.rip,
+        f.rsp,
+        f.rflags,
+        f.rax,
+        frame.rbx,
+        f.rcx,
+        f.rdx,
+        f.rsi,
+        f.rdi,
+        frame.rbp,
+        f.r8,
+        f.r9,
+        f.r10,
+        f.r11,
+        frame.r12,
+        frame.r13,
+        frame.r14,
+        frame.r15,
+    );
+}

@@ -1,0 +1,34 @@
+//! Error numbers, as Linux numbers them. A system call returns them negated.
+
+use linux_raw_sys::errno;
+
+pub use faultless_mm::Errno;
+
+macro_rules! numbers {
+    ($($name:ident)*) => {
+        $(#[doc = concat!("`", stringify!($name), "`.")]
+        pub const $name: Errno = Errno(errno::$name as i32);)*
+    };
+}
+
+numbers! {
+    EPERM ENOENT ESRCH EINTR EIO E2BIG ENOEXEC EBADF EAGAIN ENOMEM EACCES EFAULT EEXIST ENOTDIR
+    EISDIR EINVAL EMFILE ENOTTY EROFS ESPIPE ERANGE ENOSYS ENAMETOOLONG ETIMEDOUT
+}
+
+/// Never seen by a program: the call begins anew unless a handler without SA_RESTART runs.
+pub const RESTART: Errno = Errno(512);
+/// Never seen by a program: the call begins anew unless a handler runs.
+pub const RESTART_IF_NO_HANDLER: Errno = Errno(514);
+
+/// What a system call returns.
+pub type Answer = Result<u64, Errno>;
+
+/// The register value of an answer.
+#[inline]
+pub fn to_register(answer: Answer) -> u64 {
+    match answer {
+        Ok(value) => value,
+        Err(Errno(number)) => -i64::from(number) as u64,
+    }
+}

@@ -1,0 +1,86 @@
+//! Starting the program: its address space, its image, its stack, its first thread.
+
+pub mod elf;
+pub mod run_file;
+pub mod stack;
+
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::String;
+
+use crate::arch::TrapFrame;
+use crate::files::initramfs;
+use crate::memory::{self, Layout};
+use crate::report::{self, refuse};
+use crate::sched::thread::Thread;
+use crate::sync::Once;
+use crate::{process, sched};
+use run_file::RunFile;
+
+/// The stack's limit.
+pub const STACK_LIMIT: u64 = Layout::LINUX_X86_64.stack_limit;
+
+/// What is run.
+pub struct Program {
+    pub run: RunFile,
+    pub path: String,
+    pub image: &'static [u8],
+}
+
+static PROGRAM: Once<Program> = Once::new();
+
+/// The program that runs.
+pub fn program() -> &'static Program {
+    PROGRAM.get()
+}
+
+/// Starts the program; refuses with a line if it cannot be.
+pub fn begin(run: RunFile) {
+    let path = match run.program.contains('/') {
+        true => String::from(run.program),
+        false => format!("/bin/{}", run.program),
+    };
+    let Some(image) = initramfs::find(path.trim_start_matches('/')) else {
+        refuse(format_args!("{path}: not in the initramfs"));
+    };
+    match memory::new_space(run.policy, Layout::LINUX_X86_64) {
+        Ok(space) => process::set_space(Box::leak(Box::new(space))),
+        Err(_) => refuse(format_args!("out of memory: no room for an address space")),
+    }
+    crate::files::descriptors::open_standard();
+    PROGRAM.set(Program { run, path, image });
+    match Thread::new(process::new_id(), true, load, &TrapFrame::default()) {
+        Ok(thread) => {
+            let _ = process::add(thread);
+            sched::enqueue(thread);
+        }
+        Err(_) => refuse(format_args!("out of memory: no room for the first thread")),
+    }
+}
+
+/// The first thread's first act, in its own address space, because loading faults pages in.
+fn load(thread: &'static Thread) {
+    let program = program();
+    let path = &program.path;
+    let name = program
+        .path
+        .rsplit('/')
+        .next()
+        .unwrap_or_default()
+        .as_bytes();
+    let mut short = [0; 16];
+    let length = name.len().min(15);
+    short[..length].copy_from_slice(&name[..length]);
+    thread.name.set(short);
+    let loaded = match elf::load(program.image) {
+        Ok(loaded) => loaded,
+        Err(error) => refuse(format_args!("{path}: {error}")),
+    };
+    let sp = match stack::set_up(program, &loaded) {
+        Ok(sp) => sp,
+        Err(error) => refuse(format_args!("{path}: {error}")),
+    };
+    // SAFETY: The thread runs, so its frame is its own.
+    unsafe { *thread.frame() = TrapFrame::entry(loaded.entry, sp) };
+    report::program_begins();
+}

@@ -1,0 +1,78 @@
+//! What to run: the file `/.faultless/run` of the initramfs (format: `kernel/README.md`).
+
+use alloc::vec::Vec;
+use core::str;
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use crate::files::initramfs;
+use crate::memory::Policy;
+
+/// The command's wishes.
+pub struct RunFile {
+    /// The program, a file of `/bin` or a path.
+    pub program: &'static str,
+    pub arguments: Vec<&'static [u8]>,
+    pub environment: Vec<&'static [u8]>,
+    pub policy: Policy,
+    /// How many CPUs there must be.
+    pub cpus: Option<u32>,
+}
+
+/// Unknown system calls are printed as they happen.
+pub static LIST_UNKNOWN: AtomicBool = AtomicBool::new(false);
+
+impl RunFile {
+    /// Reads it.
+    ///
+    /// # Errors
+    /// A line that says what is wrong.
+    pub fn read() -> Result<Self, &'static str> {
+        let text = initramfs::find(".faultless/run")
+            .ok_or("the initramfs has no /.faultless/run (use -initrd; see kernel/README.md)")?;
+        let mut run = Self {
+            program: "",
+            arguments: Vec::new(),
+            environment: Vec::new(),
+            policy: Policy::Speculative,
+            cpus: None,
+        };
+        for field in text
+            .split(|&byte| byte == 0)
+            .filter(|field| !field.is_empty())
+        {
+            let equals = field.iter().position(|&byte| byte == b'=');
+            let equals = equals.ok_or("a field of /.faultless/run has no `=`")?;
+            let (key, value) = (&field[..equals], &field[equals + 1..]);
+            match key {
+                b"exec" => {
+                    run.program = str::from_utf8(value).map_err(|_| "`exec=` is not UTF-8")?;
+                }
+                b"argv" => run.arguments.push(value),
+                b"env" => run.environment.push(value),
+                b"policy" => {
+                    run.policy = match value {
+                        b"classic" => Policy::Classic,
+                        b"vma-lock" => Policy::VmaLock,
+                        b"speculative" => Policy::Speculative,
+                        _ => return Err("`policy=` is none of classic, vma-lock, speculative"),
+                    };
+                }
+                b"cpus" => {
+                    let number = str::from_utf8(value)
+                        .ok()
+                        .and_then(|value| value.parse().ok());
+                    run.cpus = Some(number.ok_or("`cpus=` is not a number")?);
+                }
+                b"list-unknown" => LIST_UNKNOWN.store(value == b"1", Ordering::Relaxed),
+                _ => return Err("unknown field in /.faultless/run"),
+            }
+        }
+        if run.program.is_empty() {
+            return Err("/.faultless/run names no program (`exec=`)");
+        }
+        if run.arguments.is_empty() {
+            run.arguments.push(run.program.as_bytes());
+        }
+        Ok(run)
+    }
+}

@@ -1,0 +1,124 @@
+//! The first stack: arguments, environment and auxiliary vector, as Linux lays them out.
+
+use alloc::vec::Vec;
+
+use linux_raw_sys::auxvec;
+use linux_raw_sys::general as linux;
+
+use super::Program;
+use super::elf::{Error, Loaded};
+use crate::arch::{self, fpu, random, uaccess};
+use crate::memory::USER_END;
+use crate::process;
+
+/// What is mapped at once; the rest grows. As much as Linux maps.
+const FIRST_SIZE: u64 = 33 * 4096;
+
+/// Writes downwards from the stack's end.
+struct Writer {
+    sp: u64,
+}
+
+impl Writer {
+    fn bytes(&mut self, bytes: &[u8]) -> Result<u64, Error> {
+        self.sp -= bytes.len() as u64;
+        uaccess::write_bytes(self.sp, bytes).map_err(|_| Error::NoMemory)?;
+        Ok(self.sp)
+    }
+
+    fn string(&mut self, text: &[u8]) -> Result<u64, Error> {
+        self.bytes(&[0])?;
+        self.bytes(text)
+    }
+
+    fn strings(&mut self, texts: &[&[u8]]) -> Result<Vec<u64>, Error> {
+        let mut places = Vec::new();
+        places
+            .try_reserve(texts.len())
+            .map_err(|_| Error::NoMemory)?;
+        for text in texts.iter().rev() {
+            places.push(self.string(text)?);
+        }
+        places.reverse();
+        Ok(places)
+    }
+}
+
+/// Maps and fills the stack; the first stack pointer.
+///
+/// # Errors
+/// No memory, or arguments larger than the stack.
+pub fn set_up(program: &Program, loaded: &Loaded) -> Result<u64, Error> {
+    let texts = || program.run.arguments.iter().chain(&program.run.environment);
+    let size: usize = texts().map(|text| text.len() + 9).sum();
+    if size as u64 > super::STACK_LIMIT / 4 {
+        return Err(Error::Format(
+            "the arguments and the environment are too large",
+        ));
+    }
+    let flags = linux::MAP_PRIVATE | linux::MAP_ANONYMOUS | linux::MAP_FIXED | linux::MAP_GROWSDOWN;
+    let first_size = FIRST_SIZE + (size as u64).next_multiple_of(4096);
+    process::space()
+        .mmap(
+            USER_END - first_size,
+            first_size,
+            linux::PROT_READ | linux::PROT_WRITE,
+            flags,
+        )
+        .map_err(|_| Error::NoMemory)?;
+
+    let mut writer = Writer { sp: USER_END };
+    writer.bytes(&[0; 8])?;
+    let path = writer.string(program.path.as_bytes())?;
+    let environment = writer.strings(&program.run.environment)?;
+    let arguments = writer.strings(&program.run.arguments)?;
+    writer.sp &= !15;
+    let platform = writer.string(b"x86_64")?;
+    let mut seed = [0; 16];
+    seed[..8].copy_from_slice(&random::next().to_le_bytes());
+    seed[8..].copy_from_slice(&random::next().to_le_bytes());
+    let seed = writer.bytes(&seed)?;
+
+    // The frame that a handler needs at least: Linux's own figure, plus the extended state.
+    let signal_stack = 1024 + fpu::size() as u64;
+    let vector = [
+        (auxvec::AT_HWCAP, u64::from(arch::hardware_capabilities())),
+        (auxvec::AT_PAGESZ, 4096),
+        (auxvec::AT_CLKTCK, 100),
+        (auxvec::AT_PHDR, loaded.headers),
+        (auxvec::AT_PHENT, 56),
+        (auxvec::AT_PHNUM, loaded.header_count),
+        (auxvec::AT_BASE, 0),
+        (auxvec::AT_FLAGS, 0),
+        (auxvec::AT_ENTRY, loaded.entry),
+        (auxvec::AT_UID, 0),
+        (auxvec::AT_EUID, 0),
+        (auxvec::AT_GID, 0),
+        (auxvec::AT_EGID, 0),
+        (auxvec::AT_SECURE, 0),
+        (auxvec::AT_RANDOM, seed),
+        (auxvec::AT_HWCAP2, 0),
+        (auxvec::AT_EXECFN, path),
+        (auxvec::AT_PLATFORM, platform),
+        (auxvec::AT_MINSIGSTKSZ, signal_stack),
+        (auxvec::AT_NULL, 0),
+    ];
+    let mut words = Vec::new();
+    let count = 1 + arguments.len() + 1 + environment.len() + 1 + 2 * vector.len();
+    words.try_reserve(count).map_err(|_| Error::NoMemory)?;
+    words.push(arguments.len() as u64);
+    words.extend(arguments);
+    words.push(0);
+    words.extend(environment);
+    words.push(0);
+    words.extend(
+        vector
+            .into_iter()
+            .flat_map(|(kind, value)| [u64::from(kind), value]),
+    );
+    let sp = (writer.sp - 8 * count as u64) & !15;
+    for (at, word) in (0..).zip(&words) {
+        uaccess::write(sp + 8 * at, word).map_err(|_| Error::NoMemory)?;
+    }
+    Ok(sp)
+}

@@ -1,0 +1,145 @@
+//! Futexes: user mode's way to sleep on a word.
+//!
+//! There is one process and all its memory is private, so a futex is its address. The word is read
+//! under the bucket's lock, where faulting is not allowed: if it is not there, the lock is dropped,
+//! the page faulted in, and the whole begins again.
+
+use linux_raw_sys::general as linux;
+
+use crate::arch::{time, uaccess};
+use crate::errno::{
+    Answer, EAGAIN, EFAULT, EINVAL, ENOSYS, ETIMEDOUT, Errno, RESTART, RESTART_IF_NO_HANDLER,
+};
+use crate::memory::USER_END;
+use crate::sched::wait::{self, Interruptible, Woken};
+use crate::syscall::time::read_timespec;
+
+/// Compares under the lock; `None`: the page has to be faulted in first.
+fn matches(address: u64, expected: u32) -> Option<bool> {
+    uaccess::read_word_no_fault(address)
+        .ok()
+        .map(|word| word == expected)
+}
+
+fn check_address(address: u64) -> Result<(), Errno> {
+    if address % 4 != 0 {
+        return Err(EINVAL);
+    }
+    if address >= USER_END {
+        Err(EFAULT)
+    } else {
+        Ok(())
+    }
+}
+
+/// Marks that the page must be faulted in; no program can make a word's check return it.
+const NOT_THERE: Errno = Errno(-1);
+
+fn sleep(address: u64, expected: u32, deadline: Option<u64>, bits: u32) -> Answer {
+    loop {
+        let result = wait::sleep(address, bits, deadline, Interruptible::Yes, || {
+            matches(address, expected).ok_or(NOT_THERE)
+        });
+        return match result {
+            Err(NOT_THERE) => {
+                uaccess::read::<u32>(address)?;
+                continue;
+            }
+            Err(error) => Err(error),
+            Ok(None) => Err(EAGAIN),
+            Ok(Some(Woken::ByWaker)) => Ok(0),
+            Ok(Some(Woken::ByTime)) => Err(ETIMEDOUT),
+            // A relative timeout would begin anew if the call were restarted.
+            Ok(Some(Woken::BySignal)) if deadline.is_some() => Err(RESTART_IF_NO_HANDLER),
+            Ok(Some(Woken::BySignal)) => Err(RESTART),
+        };
+    }
+}
+
+/// Wakes threads; how many.
+pub fn wake(address: u64, count: u32, bits: u32) -> u32 {
+    wait::wake_address(address, count, bits)
+}
+
+fn requeue(from: u64, to: u64, wake: u32, most: u32, expected: Option<u32>) -> Answer {
+    check_address(to)?;
+    if wake as i32 | most as i32 != 0 && ((wake as i32) < 0 || (most as i32) < 0) {
+        return Err(EINVAL);
+    }
+    loop {
+        let result = wait::requeue(from, to, wake, most, || match expected {
+            None => Ok(()),
+            Some(expected) => match matches(from, expected) {
+                None => Err(NOT_THERE),
+                Some(true) => Ok(()),
+                Some(false) => Err(EAGAIN),
+            },
+        });
+        return match result {
+            Err(NOT_THERE) => {
+                uaccess::read::<u32>(from)?;
+                continue;
+            }
+            Err(error) => Err(error),
+            // With a comparison all are counted, without one those woken and moved too.
+            Ok((woken, moved)) => Ok(u64::from(woken + moved)),
+        };
+    }
+}
+
+/// When a wait ends, on the monotonic clock.
+fn deadline(timeout: u64, absolute: bool, real: bool) -> Result<Option<u64>, Errno> {
+    if timeout == 0 {
+        return Ok(None);
+    }
+    let time = read_timespec(timeout)?;
+    let offset = if real {
+        time::real_now() - time::now()
+    } else {
+        0
+    };
+    Ok(Some(match absolute {
+        true => time.saturating_sub(offset),
+        false => time::now().saturating_add(time),
+    }))
+}
+
+/// `futex(2)`.
+///
+/// # Errors
+/// As documented there; `ENOSYS` for priority inheritance.
+pub fn futex(
+    address: u64,
+    operation: u64,
+    value: u64,
+    timeout: u64,
+    second: u64,
+    third: u64,
+) -> Answer {
+    let operation = operation as u32;
+    let real = operation & linux::FUTEX_CLOCK_REALTIME != 0;
+    let command = operation & !(linux::FUTEX_PRIVATE_FLAG | linux::FUTEX_CLOCK_REALTIME);
+    let value = value as u32;
+    check_address(address)?;
+    match command {
+        linux::FUTEX_WAIT => sleep(address, value, deadline(timeout, false, false)?, u32::MAX),
+        linux::FUTEX_WAIT_BITSET => {
+            if third as u32 == 0 {
+                return Err(EINVAL);
+            }
+            sleep(address, value, deadline(timeout, true, real)?, third as u32)
+        }
+        linux::FUTEX_WAKE => Ok(u64::from(wake(address, value.max(1), u32::MAX))),
+        linux::FUTEX_WAKE_BITSET => {
+            if third as u32 == 0 {
+                return Err(EINVAL);
+            }
+            Ok(u64::from(wake(address, value.max(1), third as u32)))
+        }
+        linux::FUTEX_REQUEUE => requeue(address, second, value, timeout as u32, None),
+        linux::FUTEX_CMP_REQUEUE => {
+            requeue(address, second, value, timeout as u32, Some(third as u32))
+        }
+        _ => Err(ENOSYS),
+    }
+}

@@ -1,0 +1,35 @@
+//! The Faultless kernel: as much of an operating system as it takes to run one unmodified, static
+//! Linux program on the Faultless memory core, on several CPUs.
+//!
+//! Principles:
+//! - Kernel code runs with interrupts off and is never preempted; it sleeps only where it says so.
+//!   Every wait loop answers TLB shootdowns (`arch::relax`).
+//! - A fault and a system call save nine registers and take no lock on the way to their handler.
+//! - Nothing a program does may panic the kernel; whatever a program can make large is allocated
+//!   fallibly.
+//! - All that knows the architecture is in `arch`; all that knows the memory core is in `memory`.
+//!
+//! Reading order: `start` (what happens at boot), `arch::entry` and `arch::trap` (the ways in),
+//! `sched`, `syscall`, `exec`.
+
+#![no_std]
+#![no_main]
+
+extern crate alloc;
+
+mod arch;
+mod console;
+mod errno;
+mod exec;
+mod files;
+mod futex;
+mod heap;
+mod memory;
+mod panic;
+mod process;
+mod report;
+mod sched;
+mod signal;
+mod start;
+mod sync;
+mod syscall;

@@ -1,0 +1,188 @@
+//! The kernel as the memory core's machine: the traits that the core asks a port for.
+//!
+//! The machine is the zero-sized [`Kernel`], because there is one; its state is in statics, set at
+//! boot. The core runs with interrupts off like all kernel code, so `interrupts_off` has nothing to
+//! do, and `cpu` is true until the caller parks.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use faultless_frames::{Descriptor, FrameCache, FrameSource, Frames, NoMemory};
+use faultless_mm::{Machine, Memory};
+use faultless_paging::{Flush, Frame, PhysicalMemory, SpaceId, Tlb, X86_64};
+use faultless_sync::atomic::AtomicU32;
+use faultless_sync::{Cpu, CpuSet, Wait};
+
+use super::boot_frames::BootFrames;
+use crate::arch::start_info::StartInfo;
+use crate::arch::{self, paging, percpu, time, tlb};
+use crate::sched::wait::{self, Interruptible};
+use crate::sync::Once;
+
+/// The machine.
+#[derive(Clone, Copy)]
+pub struct Kernel;
+
+static FRAMES: Once<Frames<Kernel>> = Once::new();
+static MEMORY: Once<Memory<Kernel>> = Once::new();
+/// Bytes of memory that programs can have.
+static SIZE: AtomicU64 = AtomicU64::new(0);
+
+impl PhysicalMemory for Kernel {
+    #[inline]
+    fn pointer(&self, frame: Frame) -> NonNull<u8> {
+        // SAFETY: The direct map is not at address 0.
+        unsafe { NonNull::new_unchecked(paging::physical_to_virtual(frame.0 << 12)) }
+    }
+
+    #[inline]
+    fn zero(&self, frame: Frame) {
+        arch::zero_page(self.pointer(frame));
+    }
+}
+
+impl Wait for Kernel {
+    #[inline]
+    fn relax(&self, _turn: u32) {
+        // Never lets another thread run: whoever holds what is waited for runs on another CPU,
+        // because kernel code is not preempted and does not park while it holds a claim or a lock.
+        arch::relax();
+    }
+
+    fn park(&self, word: &AtomicU32, expected: u32) {
+        if percpu::current().is_none_or(|thread| thread.id == 0) {
+            return arch::relax();
+        }
+        let key = core::ptr::from_ref(word) as u64;
+        let _ = wait::sleep(key, u32::MAX, None, Interruptible::No, || {
+            Ok(word.load(Ordering::SeqCst) == expected)
+        });
+    }
+
+    fn wake(&self, word: &AtomicU32, count: u32) {
+        wait::wake_address(core::ptr::from_ref(word) as u64, count, u32::MAX);
+    }
+}
+
+impl Tlb for Kernel {
+    fn flush(&self, cpus: &CpuSet, space: SpaceId, flush: Flush) {
+        tlb::flush(cpus, space, flush);
+    }
+}
+
+impl Machine for Kernel {
+    type Format = X86_64;
+    type Frames = Frames<Kernel>;
+
+    #[inline]
+    fn frames(&self) -> &Self::Frames {
+        FRAMES.get()
+    }
+
+    #[inline]
+    fn cpu(&self) -> Cpu {
+        Cpu(percpu::cpu_number())
+    }
+
+    fn now(&self) -> u64 {
+        time::now()
+    }
+
+    fn init_root(&self, root: Frame) {
+        // SAFETY: The core hands over a new table before anybody uses it.
+        unsafe { paging::copy_upper_half(self.pointer(root).as_ptr().cast()) };
+    }
+}
+
+/// Gives the core all memory that is left.
+pub fn set_up(info: &StartInfo, mut boot: BootFrames, cpus: usize) {
+    let _ = info;
+    let top = boot
+        .remaining()
+        .iter()
+        .map(|range| range.1)
+        .max()
+        .unwrap_or(0)
+        >> 12;
+    let base = boot
+        .remaining()
+        .iter()
+        .map(|range| range.0)
+        .min()
+        .unwrap_or(0)
+        >> 12;
+    let count = (top - base) as usize;
+    let at = boot.allocate((count * size_of::<Descriptor>()).div_ceil(4096) as u64);
+    let descriptors = paging::physical_to_virtual(at).cast::<Descriptor>();
+    // SAFETY: The memory was just allocated for this, and page alignment suffices.
+    let descriptors = unsafe {
+        (0..count).for_each(|number| descriptors.add(number).write(Descriptor::new()));
+        core::slice::from_raw_parts(descriptors, count)
+    };
+    let caches = leak((0..cpus).map(|_| FrameCache::new()).collect());
+    let usable = boot
+        .remaining()
+        .iter()
+        .map(|(start, end)| start >> 12..end >> 12);
+    SIZE.store(boot.free_bytes(), Ordering::Relaxed);
+    let frames = Frames::new(Kernel, Frame(base), descriptors, caches, usable);
+    FRAMES.set(frames.unwrap_or_else(|_| panic!("too little memory to boot")));
+    let parts = leak((0..cpus).map(|_| faultless_mm::PerCpu::new()).collect());
+    let participants = leak(
+        (0..cpus)
+            .map(|_| faultless_sync::reclaim::Participant::new())
+            .collect(),
+    );
+    MEMORY.set(Memory::new(Kernel, parts, participants));
+}
+
+fn leak<T>(values: Vec<T>) -> &'static [T] {
+    Box::leak(values.into_boxed_slice())
+}
+
+/// The core.
+#[inline]
+pub fn memory() -> &'static Memory<Kernel> {
+    MEMORY.get()
+}
+
+/// The core, if it is set up.
+pub fn try_memory() -> Option<&'static Memory<Kernel>> {
+    MEMORY.try_get()
+}
+
+/// This CPU takes part from now on.
+pub fn cpu_online(cpu: u32) {
+    memory().online(Cpu(cpu));
+}
+
+/// Zeroes a frame for later; whether there was room for it.
+pub fn fill_zeroed() -> bool {
+    FRAMES.get().fill_zeroed(Kernel.cpu())
+}
+
+/// A zeroed frame for the kernel itself: its physical address.
+///
+/// # Errors
+/// When there is none.
+pub fn allocate_zeroed() -> Result<u64, NoMemory> {
+    FRAMES
+        .get()
+        .allocate_zeroed(Kernel.cpu())
+        .map(|frame| frame.0 << 12)
+}
+
+/// Gives back what [`allocate_zeroed`] gave.
+pub fn free(physical: u64) {
+    FRAMES.get().free(Kernel.cpu(), Frame(physical >> 12));
+}
+
+/// Bytes of memory: all that programs can have, and what is free of it.
+pub fn sizes() -> (u64, u64) {
+    (
+        SIZE.load(Ordering::Relaxed),
+        FRAMES.get().census().available() * 4096,
+    )
+}

@@ -1,0 +1,56 @@
+//! The boundary to the memory core: what the rest of the kernel says about memory, it says here.
+
+pub mod boot_frames;
+pub mod machine;
+pub mod stacks;
+
+pub use faultless_mm::{Layout, MapsEntry, Outcome, Policy, SegvCode};
+pub use faultless_paging::Access;
+pub use faultless_sync::Cpu;
+pub use faultless_trace::Counter;
+use machine::{Kernel, memory};
+
+/// An address space of this kernel.
+pub type Space = faultless_mm::AddressSpace<Kernel>;
+
+/// The end of user memory.
+pub const USER_END: u64 = 0x7fff_ffff_f000;
+
+/// Counts on this CPU.
+pub fn count(counter: Counter, more: u64) {
+    memory().this_cpu().counters().add(counter, more);
+}
+
+/// All counters with their totals; none before the core is set up.
+pub fn for_each_counter(f: &mut dyn FnMut(&'static str, u64)) {
+    for &counter in Counter::ALL {
+        f(
+            counter.name(),
+            machine::try_memory().map_or(0, |memory| memory.total(counter)),
+        );
+    }
+}
+
+/// A counter's total.
+pub fn total(counter: Counter) -> u64 {
+    memory().total(counter)
+}
+
+/// The physical address of a space's root table.
+#[inline]
+pub fn root_of(space: &Space) -> u64 {
+    space.id().root.0 << 12
+}
+
+/// A new address space.
+///
+/// # Errors
+/// `ENOMEM`.
+pub fn new_space(policy: Policy, layout: Layout) -> Result<Space, crate::errno::Errno> {
+    Ok(Space::new(memory(), policy, layout)?)
+}
+
+/// Gives back all memory of a space that no CPU uses.
+pub fn destroy(space: Space) {
+    space.destroy();
+}

@@ -1,0 +1,78 @@
+//! What a CPU does when it has no thread: it zeroes a few frames, then halts with interrupts on.
+//!
+//! An idle CPU uses the kernel's own root and is in no address space's CPU set: nobody has to
+//! interrupt it for a shootdown.
+
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use super::thread::Thread;
+use super::{queue, schedule, timer};
+use crate::arch::percpu::{self, MAX_CPUS};
+use crate::arch::{self, TrapFrame, gdt};
+use crate::memory::{self, stacks};
+
+/// Looks at threads that wait elsewhere before giving up on them.
+const MAX_LOOKS: u32 = 64;
+/// Frames zeroed before looking for threads again.
+const ZERO_AT_ONCE: u32 = 4;
+
+static THREADS: [AtomicPtr<Thread>; MAX_CPUS] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_CPUS];
+
+/// Makes the idle thread of a CPU; at boot.
+///
+/// # Panics
+/// When there is no memory even for this.
+pub fn prepare(cpu: u32) {
+    let thread = Thread::new(0, false, |_| {}, &TrapFrame::default());
+    let thread = thread.expect("memory for an idle thread");
+    thread.cpu.store(cpu, Ordering::Relaxed);
+    THREADS[cpu as usize].store(thread.as_mut_ptr(), Ordering::Release);
+}
+
+/// The idle thread of a CPU.
+///
+/// # Panics
+/// Before it was prepared.
+pub fn of(cpu: u32) -> &'static Thread {
+    // SAFETY: Threads are never unmapped.
+    unsafe { THREADS[cpu as usize].load(Ordering::Acquire).as_ref() }.expect("prepared at boot")
+}
+
+/// Where every CPU ends up after boot, on its idle thread's stack.
+pub fn begin() -> ! {
+    let cpu = percpu::cpu_number();
+    let thread = of(cpu);
+    thread.on_cpu.store(true, Ordering::Relaxed);
+    percpu::this()
+        .current
+        .store(thread.as_mut_ptr(), Ordering::Relaxed);
+    percpu::this()
+        .kernel_stack
+        .store(stacks::top(thread), Ordering::Relaxed);
+    gdt::set_kernel_stack(cpu, stacks::top(thread));
+    memory::machine::cpu_online(cpu);
+    let mut looks = 0;
+    loop {
+        schedule();
+        queue::set_idle(cpu, true);
+        let mut zeroed = 0;
+        while !anything_to_run() && zeroed < ZERO_AT_ONCE && memory::machine::fill_zeroed() {
+            arch::relax();
+            zeroed += 1;
+        }
+        looks = if anything_to_run() { looks + 1 } else { 0 };
+        // What waits elsewhere for long may not run here.
+        if queue::length(cpu) == 0 && (looks > MAX_LOOKS || looks == 0) && zeroed == 0 {
+            timer::program();
+            // Whoever queues a thread here from now on also interrupts this CPU, which ends the
+            // halt, for interrupts have been off since the look at the queues.
+            arch::wait_for_interrupt();
+        }
+        queue::set_idle(cpu, false);
+    }
+}
+
+fn anything_to_run() -> bool {
+    (0..percpu::count()).any(|cpu| queue::length(cpu) != 0)
+}

@@ -1,0 +1,193 @@
+//! Scheduling: which thread runs where.
+//!
+//! A thread gives up its CPU only in `schedule`: when it sleeps, ends, or returns to user mode with
+//! its slice over. Kernel code between two calls of it is never preempted.
+//!
+//! Sleeping without losing a wake-up: the sleeper puts itself on a list and sets its state to
+//! `SLEEPING` under that list's lock, then calls `schedule`; the waker, under the same lock, calls
+//! `wake`, whose compare-and-swap back to `RUNNABLE` decides who queues the thread.
+
+pub mod idle;
+pub mod queue;
+pub mod thread;
+pub mod timer;
+pub mod wait;
+
+use core::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::arch::percpu::{self, MAX_CPUS};
+use crate::arch::{TrapFrame, apic, context, fpu, gdt, idt};
+use crate::memory::stacks;
+use crate::{process, signal};
+use thread::{DEAD, RUNNABLE, SLEEPING, Thread, Work};
+
+/// How long a thread runs while others wait.
+const SLICE: u64 = 4_000_000;
+
+/// The thread that each CPU has just left, until the switch is complete.
+static LEFT: [AtomicPtr<Thread>; MAX_CPUS] =
+    [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_CPUS];
+
+/// The thread that runs on this CPU.
+///
+/// # Panics
+/// Before threads run.
+#[inline]
+pub fn current() -> &'static Thread {
+    percpu::current().expect("threads run")
+}
+
+/// Makes a sleeping thread runnable. Nothing happens if it does not sleep.
+pub fn wake(thread: &'static Thread) {
+    if thread
+        .state
+        .compare_exchange(SLEEPING, RUNNABLE, Ordering::AcqRel, Ordering::Relaxed)
+        .is_ok()
+    {
+        enqueue(thread);
+    }
+}
+
+/// Queues a runnable thread where it should run, and tells that CPU.
+pub fn enqueue(thread: &'static Thread) {
+    let cpu = place(thread);
+    queue::push(cpu, thread);
+    if cpu != percpu::cpu_number() {
+        apic::interrupt(cpu, idt::RESCHEDULE);
+    } else {
+        timer::program();
+    }
+}
+
+fn place(thread: &Thread) -> u32 {
+    let last = thread.cpu.load(Ordering::Relaxed);
+    if thread.on_cpu.load(Ordering::Acquire) {
+        return last;
+    }
+    let present = u64::MAX >> (64 - percpu::count());
+    let allowed = thread.affinity.load(Ordering::Relaxed) & present;
+    let idle = queue::idle() & allowed;
+    if idle & 1 << last != 0 || (idle == 0 && allowed & 1 << last != 0) {
+        last
+    } else if idle != 0 {
+        idle.trailing_zeros()
+    } else {
+        allowed.trailing_zeros() % percpu::count()
+    }
+}
+
+/// Makes the CPU that runs a thread look at the thread's work.
+pub fn kick(thread: &Thread) {
+    let cpu = thread.cpu.load(Ordering::Relaxed);
+    if cpu != percpu::cpu_number() {
+        apic::interrupt(cpu, idt::RESCHEDULE);
+    }
+}
+
+/// Gives the thread something to do before user mode, and gets it there.
+pub fn interrupt(thread: &'static Thread, work: Work) {
+    thread.add_work(work);
+    wake(thread);
+    kick(thread);
+}
+
+/// A CPU was told that its queue, or its thread's work, has changed.
+pub fn reschedule_interrupt() {
+    timer::program();
+}
+
+/// The current thread sleeps, unless it was woken since it set its state.
+pub fn schedule() {
+    let this = percpu::cpu_number();
+    let old = current();
+    if old.state.load(Ordering::Relaxed) == RUNNABLE && old.id != 0 {
+        if old.affinity.load(Ordering::Relaxed) & 1 << this != 0 {
+            // It goes on later. In this CPU's queue: its stack is in use here.
+            queue::push(this, old);
+        } else {
+            old.migrating.set(true);
+        }
+    }
+    let new = queue::next(this, percpu::count()).unwrap_or_else(|| idle::of(this));
+    if core::ptr::eq(old, new) {
+        timer::program();
+        return;
+    }
+    new.on_cpu.store(true, Ordering::Relaxed);
+    let cpu = percpu::this();
+    cpu.current.store(new.as_mut_ptr(), Ordering::Relaxed);
+    let top = stacks::top(new);
+    cpu.kernel_stack.store(top, Ordering::Relaxed);
+    gdt::set_kernel_stack(this, top);
+    // SAFETY: The registers hold the old thread's state, and its record is this CPU's until the
+    // switch is complete; the new thread was marked as ours by `queue::next`.
+    unsafe {
+        if old.is_user {
+            fpu::save(&mut *old.fpu.get());
+        }
+        if new.is_user {
+            process::enter_space(this, cpu);
+            context::set_user_bases(new.fs_base.get(), new.gs_base.get());
+            fpu::restore(&*new.fpu.get());
+        } else {
+            process::leave_space(this, cpu);
+        }
+        LEFT[this as usize].store(old.as_mut_ptr(), Ordering::Relaxed);
+        context::switch(old.context.get(), *new.context.get());
+    }
+    switched();
+}
+
+/// On the new thread's stack: the old one's is free.
+fn switched() {
+    let this = percpu::cpu_number() as usize;
+    let old = LEFT[this].load(Ordering::Relaxed);
+    // SAFETY: Set just before the switch; threads are never unmapped.
+    if let Some(old) = unsafe { old.as_ref() } {
+        let dead = old.state.load(Ordering::Relaxed) == DEAD;
+        let migrate = old.migrating.replace(false);
+        // Release: whoever may run it now sees its whole stack and context.
+        old.on_cpu.store(false, Ordering::Release);
+        if dead {
+            stacks::free(old);
+        } else if migrate {
+            enqueue(old);
+        }
+    }
+    timer::begin_slice();
+    timer::program();
+}
+
+/// A new thread's first call.
+pub extern "C" fn thread_begin() {
+    switched();
+    let thread = current();
+    if let Some(entry) = thread.take_entry() {
+        entry(thread);
+    }
+    // SAFETY: The thread runs, so its frame is its own.
+    leave(unsafe { &mut *thread.frame() });
+}
+
+/// The way back to user mode: does what has to be done first.
+pub fn leave(frame: &mut TrapFrame) {
+    let thread = current();
+    while thread.has_work() {
+        let work = thread.work();
+        if work.contains(Work::EXIT) {
+            process::exit_thread(thread);
+        }
+        if work.contains(Work::SIGNAL) {
+            signal::deliver::deliver(thread, frame);
+        }
+        if work.contains(Work::RESCHEDULE) {
+            thread.remove_work(Work::RESCHEDULE);
+            schedule();
+        }
+    }
+}
+
+/// Lets others run.
+pub fn yield_now() {
+    schedule();
+}

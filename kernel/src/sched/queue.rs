@@ -1,0 +1,118 @@
+//! Run queues: one per CPU, first in first out, each under its own lock.
+//!
+//! A thread whose stack is still in use (`on_cpu`) is only ever queued on the CPU that uses it and
+//! is not stolen; so nobody ever waits for a stack.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::thread::Thread;
+use crate::arch::percpu::MAX_CPUS;
+use crate::sync::SpinLock;
+
+struct List {
+    first: *mut Thread,
+    last: *mut Thread,
+}
+
+// SAFETY: Threads are static; the links are used under the lock only.
+unsafe impl Send for List {}
+
+struct Queue {
+    list: SpinLock<List>,
+    length: AtomicU32,
+}
+
+static QUEUES: [Queue; MAX_CPUS] = [const {
+    Queue {
+        list: SpinLock::new(List {
+            first: core::ptr::null_mut(),
+            last: core::ptr::null_mut(),
+        }),
+        length: AtomicU32::new(0),
+    }
+}; MAX_CPUS];
+
+/// CPUs that have nothing to run, a bit each.
+static IDLE: AtomicU64 = AtomicU64::new(0);
+
+/// Says whether a CPU has nothing to run.
+pub fn set_idle(cpu: u32, idle: bool) {
+    if idle {
+        IDLE.fetch_or(1 << cpu, Ordering::SeqCst);
+    } else {
+        IDLE.fetch_and(!(1 << cpu), Ordering::SeqCst);
+    }
+}
+
+/// The CPUs that have nothing to run.
+pub fn idle() -> u64 {
+    IDLE.load(Ordering::Relaxed)
+}
+
+/// How many threads wait in a CPU's queue.
+pub fn length(cpu: u32) -> u32 {
+    QUEUES[cpu as usize].length.load(Ordering::Relaxed)
+}
+
+/// Puts a thread at the end of a CPU's queue.
+pub fn push(cpu: u32, thread: &'static Thread) {
+    thread.cpu.store(cpu, Ordering::Relaxed);
+    let queue = &QUEUES[cpu as usize];
+    let mut list = queue.list.lock();
+    thread.next.store(core::ptr::null_mut(), Ordering::Relaxed);
+    if list.last.is_null() {
+        list.first = thread.as_mut_ptr();
+    } else {
+        // SAFETY: Queued threads are alive, and the lock is held.
+        unsafe {
+            (*list.last)
+                .next
+                .store(thread.as_mut_ptr(), Ordering::Relaxed)
+        };
+    }
+    list.last = thread.as_mut_ptr();
+    queue.length.fetch_add(1, Ordering::SeqCst);
+}
+
+/// Takes the first thread of `from`'s queue that `cpu` may run, and marks its stack as in use.
+fn take(from: u32, cpu: u32) -> Option<&'static Thread> {
+    let queue = &QUEUES[from as usize];
+    if queue.length.load(Ordering::SeqCst) == 0 {
+        return None;
+    }
+    let mut list = queue.list.lock();
+    let (mut previous, mut at) = (core::ptr::null_mut::<Thread>(), list.first);
+    // SAFETY: Queued threads are alive, and the lock is held.
+    while let Some(thread) = unsafe { at.as_ref() } {
+        let next = thread.next.load(Ordering::Relaxed);
+        let stolen = from != cpu;
+        // Acquire: pairs with the release in `sched::switched`; the stack is complete.
+        let usable = !(stolen && thread.on_cpu.load(Ordering::Acquire))
+            && thread.affinity.load(Ordering::Relaxed) & 1 << cpu != 0;
+        if usable {
+            match unsafe_ref(previous) {
+                None => list.first = next,
+                Some(previous) => previous.next.store(next, Ordering::Relaxed),
+            }
+            if list.last == at {
+                list.last = previous;
+            }
+            queue.length.fetch_sub(1, Ordering::Relaxed);
+            thread.on_cpu.store(true, Ordering::Relaxed);
+            thread.cpu.store(cpu, Ordering::Relaxed);
+            return Some(thread);
+        }
+        (previous, at) = (at, next);
+    }
+    None
+}
+
+fn unsafe_ref(thread: *mut Thread) -> Option<&'static Thread> {
+    // SAFETY: Threads are never unmapped.
+    unsafe { thread.as_ref() }
+}
+
+/// The next thread for a CPU: its own first, else one that waits elsewhere.
+pub fn next(cpu: u32, cpus: u32) -> Option<&'static Thread> {
+    take(cpu, cpu).or_else(|| (1..cpus).find_map(|other| take((cpu + other) % cpus, cpu)))
+}

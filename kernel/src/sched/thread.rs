@@ -1,0 +1,173 @@
+//! A thread, as the kernel keeps it: above its kernel stack, in a slot of `memory::stacks`.
+//!
+//! Who writes what: fields in `Cell`s belong to the CPU that runs the thread (or that switches it
+//! out); the run-queue link is written under the queue's lock, the wait link under the bucket's
+//! lock; the rest are atomics with the rule beside them.
+
+use core::cell::{Cell, UnsafeCell};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use bitflags::bitflags;
+
+use super::timer::Timer;
+use crate::arch::frame::FRAME_SIZE;
+use crate::arch::{TrapFrame, context, fpu};
+use crate::errno::Errno;
+use crate::memory::stacks;
+use crate::sched::wait::Waiter;
+use crate::signal::pending::ThreadSignals;
+use crate::sync::SpinLock;
+
+bitflags! {
+    /// What a thread has to do before it returns to user mode.
+    #[derive(Clone, Copy, PartialEq, Eq)]
+    pub struct Work: u32 {
+        /// Let another thread run.
+        const RESCHEDULE = 1 << 0;
+        /// A signal may be deliverable.
+        const SIGNAL = 1 << 1;
+        /// The process ends.
+        const EXIT = 1 << 2;
+    }
+}
+
+/// Runs, or waits in a run queue.
+pub const RUNNABLE: u32 = 0;
+/// Sleeps; whoever changes this to runnable puts it into a run queue.
+pub const SLEEPING: u32 = 1;
+/// Never runs again.
+pub const DEAD: u32 = 2;
+
+/// A thread.
+#[repr(C)]
+pub struct Thread {
+    work: AtomicU32,
+    /// `RUNNABLE`, `SLEEPING` or `DEAD`.
+    pub state: AtomicU32,
+    /// A CPU uses this thread's stack; cleared by that CPU once it uses another one.
+    pub on_cpu: AtomicBool,
+    /// The CPU that runs it, ran it last, or has it in its queue.
+    pub cpu: AtomicU32,
+    /// CPUs it may run on.
+    pub affinity: AtomicU64,
+    /// The number that user mode knows it by; 0 for idle threads.
+    pub id: u32,
+    /// Runs user code, in the process's address space.
+    pub is_user: bool,
+    /// May not stay on its CPU: queued elsewhere once its stack is free.
+    pub migrating: Cell<bool>,
+    /// Where its stack was left.
+    pub context: UnsafeCell<u64>,
+    /// The next in the run queue.
+    pub next: AtomicPtr<Thread>,
+    /// What it waits for.
+    pub waiter: Waiter,
+    /// When it wants to be woken.
+    pub timer: Timer,
+    pub signals: SpinLock<ThreadSignals>,
+    /// The address of the page fault that was not resolved.
+    pub fault_address: Cell<u64>,
+    pub fs_base: Cell<u64>,
+    pub gs_base: Cell<u64>,
+    /// Cleared, and its futex woken, when the thread ends; 0 for none.
+    pub clear_child_tid: Cell<u64>,
+    /// The head of its robust futexes; 0 for none.
+    pub robust_list: Cell<u64>,
+    pub name: Cell<[u8; 16]>,
+    /// What runs before user mode.
+    entry: Cell<Option<fn(&'static Thread)>>,
+    pub fpu: UnsafeCell<fpu::Area>,
+}
+
+// SAFETY: The module's rule: cells are the running CPU's, and a thread runs on one CPU at a time,
+// handed over through a run queue's lock and `on_cpu`.
+unsafe impl Sync for Thread {}
+
+impl Thread {
+    /// A new thread that runs `entry` and then, if that returns, user mode from `frame`.
+    ///
+    /// # Errors
+    /// As `stacks::allocate`.
+    pub fn new(
+        id: u32,
+        is_user: bool,
+        entry: fn(&'static Thread),
+        frame: &TrapFrame,
+    ) -> Result<&'static Thread, Errno> {
+        let slot = stacks::allocate()?;
+        // SAFETY: The slot is ours, mapped, page-aligned and large enough; nothing but stale
+        // pointers of waiters leads to it, and those look at `state` only after they have seen
+        // the thread in a queue. Its stack is unused.
+        let thread = unsafe {
+            slot.write(Thread {
+                work: AtomicU32::new(0),
+                state: AtomicU32::new(RUNNABLE),
+                on_cpu: AtomicBool::new(false),
+                cpu: AtomicU32::new(crate::arch::percpu::cpu_number()),
+                affinity: AtomicU64::new(u64::MAX),
+                id,
+                is_user,
+                migrating: Cell::new(false),
+                context: UnsafeCell::new(0),
+                next: AtomicPtr::new(core::ptr::null_mut()),
+                waiter: Waiter::new(),
+                timer: Timer::new(),
+                signals: SpinLock::new(ThreadSignals::new()),
+                fault_address: Cell::new(0),
+                fs_base: Cell::new(0),
+                gs_base: Cell::new(0),
+                clear_child_tid: Cell::new(0),
+                robust_list: Cell::new(0),
+                name: Cell::new([0; 16]),
+                entry: Cell::new(Some(entry)),
+                fpu: UnsafeCell::new(fpu::Area::initial()),
+            });
+            let thread: &'static Thread = &*slot;
+            *thread.frame() = *frame;
+            *thread.context.get() = context::prepare(thread.frame() as u64);
+            thread
+        };
+        Ok(thread)
+    }
+
+    /// Where the thread's user registers are saved when it is in the kernel.
+    pub fn frame(&self) -> *mut TrapFrame {
+        (stacks::top(self) - FRAME_SIZE as u64) as *mut TrapFrame
+    }
+
+    /// What a new thread runs first.
+    pub fn take_entry(&self) -> Option<fn(&'static Thread)> {
+        self.entry.take()
+    }
+
+    /// Whether anything has to be done before user mode.
+    #[inline]
+    pub fn has_work(&self) -> bool {
+        self.work.load(Ordering::Relaxed) != 0
+    }
+
+    /// All that has to be done.
+    pub fn work(&self) -> Work {
+        Work::from_bits_truncate(self.work.load(Ordering::Acquire))
+    }
+
+    /// Adds something to do. The thread's CPU may have to be interrupted (`sched::kick`).
+    pub fn add_work(&self, work: Work) {
+        self.work.fetch_or(work.bits(), Ordering::AcqRel);
+    }
+
+    /// Something is done, or about to be.
+    pub fn remove_work(&self, work: Work) {
+        self.work.fetch_and(!work.bits(), Ordering::AcqRel);
+    }
+
+    /// Whether a sleep must end although what it waits for has not happened.
+    pub fn is_interrupted(&self) -> bool {
+        self.work().intersects(Work::SIGNAL | Work::EXIT)
+    }
+
+    /// A pointer for queues.
+    pub fn as_mut_ptr(&self) -> *mut Thread {
+        core::ptr::from_ref(self).cast_mut()
+    }
+}

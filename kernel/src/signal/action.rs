@@ -1,0 +1,62 @@
+//! What each signal does: one table for the process.
+
+use linux_raw_sys::general as linux;
+
+use super::{COUNT, Set, bit};
+use crate::sync::SpinLock;
+
+/// The kernel's `struct sigaction`, x86-64.
+#[derive(Clone, Copy, Debug)]
+pub struct Action {
+    pub handler: u64,
+    pub flags: u64,
+    pub restorer: u64,
+    pub mask: Set,
+}
+
+/// No handler: what the signal does by default.
+pub const DEFAULT: u64 = 0;
+/// The signal does nothing.
+pub const IGNORE: u64 = 1;
+
+const NOTHING: Action = Action {
+    handler: DEFAULT,
+    flags: 0,
+    restorer: 0,
+    mask: 0,
+};
+
+static ACTIONS: SpinLock<[Action; COUNT as usize]> = SpinLock::new([NOTHING; COUNT as usize]);
+
+/// What a signal does now.
+pub fn get(signal: u32) -> Action {
+    ACTIONS.lock()[signal as usize - 1]
+}
+
+/// Changes what a signal does.
+pub fn set(signal: u32, mut action: Action) {
+    action.mask &= !super::UNBLOCKABLE;
+    ACTIONS.lock()[signal as usize - 1] = action;
+}
+
+impl Action {
+    /// Whether it has this flag.
+    pub fn has(&self, flag: u32) -> bool {
+        self.flags & u64::from(flag) != 0
+    }
+
+    /// What its handler has blocked beside what was blocked before.
+    pub fn blocks(&self, signal: u32) -> Set {
+        self.mask
+            | if self.has(linux::SA_NODEFER) {
+                0
+            } else {
+                bit(signal)
+            }
+    }
+
+    /// Whether the signal can be dropped at once.
+    pub fn ignores(&self, signal: u32) -> bool {
+        self.handler == IGNORE || self.handler == DEFAULT && super::is_ignored_by_default(signal)
+    }
+}

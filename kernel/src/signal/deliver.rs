@@ -1,0 +1,98 @@
+//! Running handlers: on the way to user mode, every signal that waits and is not blocked gets a
+//! frame on the user stack, and the frame's handler runs next.
+
+use linux_raw_sys::general as linux;
+
+use super::pending::Info;
+use super::{action, send};
+use crate::arch::frame::{VECTOR_NONE, VECTOR_SYSCALL};
+use crate::arch::{TrapFrame, signal_frame};
+use crate::errno::{EINTR, Errno, RESTART, RESTART_IF_NO_HANDLER, to_register};
+use crate::process;
+use crate::sched::thread::{Thread, Work};
+
+fn take(thread: &Thread) -> Option<Info> {
+    let mut signals = thread.signals.lock();
+    let wanted = !signals.blocked;
+    signals
+        .pending
+        .take(wanted)
+        .or_else(|| send::SHARED.lock().take(wanted))
+}
+
+/// Delivers all signals that can be delivered.
+pub fn deliver(thread: &'static Thread, frame: &mut TrapFrame) {
+    thread.remove_work(Work::SIGNAL);
+    while let Some(info) = take(thread) {
+        let signal = info.signal;
+        let action = action::get(signal);
+        if action.ignores(signal) {
+            continue;
+        }
+        if action.handler == action::DEFAULT {
+            return process::kill(signal);
+        }
+        finish_call(frame, Some(action.has(linux::SA_RESTART)));
+        if action.has(linux::SA_RESETHAND) {
+            action::set(
+                signal,
+                action::Action {
+                    handler: action::DEFAULT,
+                    ..action
+                },
+            );
+        }
+        let mut signals = thread.signals.lock();
+        let mask = signals.saved.take().unwrap_or(signals.blocked);
+        let (stack, trap) = (signals.stack, signals.trap);
+        if stack.flags & linux::SS_AUTODISARM != 0 {
+            signals.stack = super::pending::AlternateStack::NONE;
+        }
+        signals.blocked |= action.blocks(signal);
+        drop(signals);
+        if signal_frame::push(thread, frame, &info, &action, mask, stack, trap).is_err() {
+            // No room for the frame: nothing but death is left.
+            return process::kill(linux::SIGSEGV);
+        }
+    }
+    finish_call(frame, None);
+    let mut signals = thread.signals.lock();
+    if let Some(mask) = signals.saved.take() {
+        signals.blocked = mask;
+    }
+}
+
+/// Settles a system call that a signal interrupted: it begins anew or fails with `EINTR`.
+/// `handler`: one runs, and whether it asks for restarts.
+fn finish_call(frame: &mut TrapFrame, handler: Option<bool>) {
+    if frame.fast.vector != VECTOR_SYSCALL {
+        return;
+    }
+    let is = |errno: Errno| frame.fast.rax == to_register(Err(errno));
+    let (always, without_handler) = (is(RESTART), is(RESTART_IF_NO_HANDLER));
+    if !always && !without_handler {
+        return;
+    }
+    if handler.is_none() || always && handler == Some(true) {
+        frame.fast.rax = frame.fast.error;
+        // Back onto the `syscall` instruction.
+        frame.fast.rip -= 2;
+    } else {
+        frame.fast.rax = to_register(Err(EINTR));
+    }
+    frame.fast.vector = VECTOR_NONE;
+}
+
+/// Whether a signal of this set waits for the thread.
+pub fn waits(thread: &Thread, set: super::Set) -> bool {
+    (thread.signals.lock().pending.set() | send::SHARED.lock().set()) & set != 0
+}
+
+/// Takes a waiting signal out of a set, for `rt_sigtimedwait`.
+pub fn take_from(thread: &Thread, set: super::Set) -> Option<Info> {
+    let mut signals = thread.signals.lock();
+    signals
+        .pending
+        .take(set)
+        .or_else(|| send::SHARED.lock().take(set))
+}

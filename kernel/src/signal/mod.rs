@@ -1,0 +1,50 @@
+//! Signals, as Linux delivers them to one process.
+//!
+//! `action` says what a signal does, `pending` holds those that wait, `force` raises the ones that
+//! the CPU causes, `send` those that programs send, `deliver` runs handlers on the way to user mode.
+//! How a handler's frame looks on the user stack is the architecture's (`arch::signal_frame`).
+
+pub mod action;
+pub mod deliver;
+pub mod force;
+pub mod pending;
+pub mod send;
+
+use linux_raw_sys::general as linux;
+
+/// A set of signals, signal `n` being bit `n - 1`.
+pub type Set = u64;
+
+/// How many signals there are.
+pub const COUNT: u32 = 64;
+
+/// A signal's bit.
+pub const fn bit(signal: u32) -> Set {
+    1 << (signal - 1)
+}
+
+/// What no thread can block.
+pub const UNBLOCKABLE: Set = bit(linux::SIGKILL) | bit(linux::SIGSTOP);
+
+/// What the CPU raises: delivered before others, as Linux does.
+pub const SYNCHRONOUS: Set = bit(linux::SIGSEGV)
+    | bit(linux::SIGBUS)
+    | bit(linux::SIGILL)
+    | bit(linux::SIGTRAP)
+    | bit(linux::SIGFPE)
+    | bit(linux::SIGSYS);
+
+/// Whether a signal without a handler does nothing. Stopping is among it: nobody could continue
+/// the process.
+pub fn is_ignored_by_default(signal: u32) -> bool {
+    matches!(
+        signal,
+        linux::SIGCHLD
+            | linux::SIGCONT
+            | linux::SIGURG
+            | linux::SIGWINCH
+            | linux::SIGTSTP
+            | linux::SIGTTIN
+            | linux::SIGTTOU
+    )
+}

@@ -1,0 +1,118 @@
+//! Signals that wait, and a thread's signal state.
+
+use super::{COUNT, SYNCHRONOUS, Set, bit};
+
+/// What a handler learns about its signal: the fields of `siginfo_t` in use.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Info {
+    pub signal: u32,
+    pub code: i32,
+    /// `si_addr`, or `si_pid` and `si_uid`.
+    pub fields: u64,
+    /// `si_value`.
+    pub value: u64,
+}
+
+/// Signals that wait: one of each kind.
+pub struct Pending {
+    set: Set,
+    infos: [Info; COUNT as usize],
+}
+
+impl Pending {
+    pub const fn new() -> Self {
+        Self {
+            set: 0,
+            infos: [Info {
+                signal: 0,
+                code: 0,
+                fields: 0,
+                value: 0,
+            }; COUNT as usize],
+        }
+    }
+
+    /// Adds a signal, unless one of its kind waits already.
+    pub fn add(&mut self, info: Info) {
+        if self.set & bit(info.signal) == 0 {
+            self.set |= bit(info.signal);
+            self.infos[info.signal as usize - 1] = info;
+        }
+    }
+
+    /// Which wait.
+    pub fn set(&self) -> Set {
+        self.set
+    }
+
+    /// Takes the next one out of `wanted`: those of the CPU first, then by number.
+    pub fn take(&mut self, wanted: Set) -> Option<Info> {
+        let ready = self.set & wanted;
+        let first = if ready & SYNCHRONOUS != 0 {
+            ready & SYNCHRONOUS
+        } else {
+            ready
+        };
+        if first == 0 {
+            return None;
+        }
+        let number = first.trailing_zeros();
+        self.set &= !(1 << number);
+        Some(self.infos[number as usize])
+    }
+}
+
+/// The stack that handlers may run on.
+#[derive(Clone, Copy, Debug)]
+pub struct AlternateStack {
+    pub start: u64,
+    pub size: u64,
+    pub flags: u32,
+}
+
+impl AlternateStack {
+    pub const NONE: Self = Self {
+        start: 0,
+        size: 0,
+        flags: linux_raw_sys::general::SS_DISABLE,
+    };
+
+    /// Whether a stack pointer lies on it.
+    pub fn contains(&self, sp: u64) -> bool {
+        self.size != 0 && sp > self.start && sp - self.start <= self.size
+    }
+}
+
+/// The trap that a handler finds in its context.
+#[derive(Clone, Copy, Default)]
+pub struct Trap {
+    pub number: u64,
+    pub error: u64,
+    pub address: u64,
+}
+
+/// A thread's signal state.
+pub struct ThreadSignals {
+    pub blocked: Set,
+    /// What to block again once a temporary mask (`rt_sigsuspend`) has served.
+    pub saved: Option<Set>,
+    pub pending: Pending,
+    pub stack: AlternateStack,
+    pub trap: Trap,
+}
+
+impl ThreadSignals {
+    pub const fn new() -> Self {
+        Self {
+            blocked: 0,
+            saved: None,
+            pending: Pending::new(),
+            stack: AlternateStack::NONE,
+            trap: Trap {
+                number: 0,
+                error: 0,
+                address: 0,
+            },
+        }
+    }
+}

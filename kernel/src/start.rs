@@ -1,0 +1,89 @@
+//! What happens at boot, in order.
+
+use core::sync::atomic::Ordering;
+
+use crate::arch::features::{self, Features};
+use crate::arch::start_info::StartInfo;
+use crate::arch::{acpi, apic, context, gdt, idt, paging, percpu, smp, time};
+use crate::exec::run_file::RunFile;
+use crate::memory::boot_frames::BootFrames;
+use crate::memory::stacks;
+use crate::report::refuse;
+use crate::{console, exec, files, heap, memory, sched};
+
+/// Where the boot code calls; still on the boot stack and the boot tables.
+pub extern "C" fn kernel_start(start_info: u32) -> ! {
+    console::begin();
+    percpu::install(0, 0);
+    let info = StartInfo::read(start_info).unwrap_or_else(|error| refuse(format_args!("{error}")));
+    let features = features::detect();
+    let mut frames = BootFrames::new(&info);
+    // SAFETY: This is the only CPU, and it still runs on the boot tables.
+    unsafe { features::patch_smap() };
+    gdt::prepare(0, &mut frames);
+    idt::fill();
+    smp::set_up_this_cpu(0, true);
+    paging::build(
+        &info,
+        &mut frames,
+        features.contains(Features::NO_EXECUTE),
+        features.contains(Features::GIGABYTE_PAGES),
+    );
+    let heap_size = (frames.free_bytes() / 32).clamp(1 << 20, 32 << 20) & !4095;
+    let heap_start = frames.allocate(heap_size / 4096);
+    // SAFETY: Just allocated for this.
+    unsafe { heap::claim(paging::physical_to_virtual(heap_start), heap_size as usize) };
+    apic::find(&mut frames);
+    apic::enable();
+    percpu::of(0).apic_id.store(apic::id(), Ordering::Relaxed);
+    time::calibrate();
+
+    let apic_ids =
+        acpi::apic_ids(info.rsdp).unwrap_or_else(|error| refuse(format_args!("{error}")));
+    for number in 1..apic_ids.len() {
+        gdt::prepare(number as u32, &mut frames);
+    }
+    memory::machine::set_up(&info, frames, apic_ids.len());
+
+    if let Some((start, size)) = info.module {
+        // SAFETY: The module's memory was never given out, and nobody writes it.
+        files::initramfs::set(unsafe { paging::physical_slice(start, size as usize) });
+    }
+    sched::idle::prepare(0);
+    start_others(&apic_ids);
+    // The rest runs on a stack with a guard page, as every thread does.
+    let idle = sched::idle::of(0);
+    // SAFETY: The idle thread's stack is new, and the boot stack is not needed any more.
+    unsafe { context::leave_for(stacks::top(idle), run) }
+}
+
+fn start_others(apic_ids: &[u32]) {
+    let own = apic::id();
+    let mut number = 1;
+    for &apic_id in apic_ids.iter().filter(|&&id| id != own) {
+        sched::idle::prepare(number);
+        percpu::set_count(number + 1);
+        if !smp::start(number, apic_id, stacks::top(sched::idle::of(number))) {
+            percpu::set_count(number);
+            refuse(format_args!("CPU {number} did not start"));
+        }
+        number += 1;
+    }
+}
+
+extern "C" fn run() -> ! {
+    let run = match RunFile::read() {
+        Ok(run) => run,
+        Err(error) => refuse(format_args!("{error}")),
+    };
+    if let Some(cpus) = run.cpus
+        && cpus != percpu::count()
+    {
+        refuse(format_args!(
+            "{} CPUs run, {cpus} were asked for",
+            percpu::count()
+        ));
+    }
+    exec::begin(run);
+    sched::idle::begin()
+}

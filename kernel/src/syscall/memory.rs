@@ -1,0 +1,43 @@
+//! Memory: the calls go straight to the address space.
+
+use linux_raw_sys::general as linux;
+
+use crate::errno::{Answer, EBADF, EINVAL, Errno};
+use crate::process::space;
+
+pub fn mmap(
+    address: u64,
+    length: u64,
+    protection: u64,
+    flags: u64,
+    fd: u64,
+    offset: u64,
+) -> Answer {
+    if offset % 4096 != 0 {
+        return Err(EINVAL);
+    }
+    if flags as u32 & linux::MAP_ANONYMOUS == 0 {
+        // Files cannot be mapped yet.
+        crate::files::descriptors::get(fd as u32 as u64).map_err(|_| EBADF)?;
+        return Err(Errno::ENODEV);
+    }
+    space().mmap(address, length, protection as u32, flags as u32)
+}
+
+pub fn munmap(address: u64, length: u64) -> Answer {
+    space().munmap(address, length).map(|()| 0)
+}
+
+pub fn mprotect(address: u64, length: u64, protection: u64) -> Answer {
+    space()
+        .mprotect(address, length, protection as u32)
+        .map(|()| 0)
+}
+
+pub fn madvise(address: u64, length: u64, advice: u64) -> Answer {
+    space().madvise(address, length, advice as i32).map(|()| 0)
+}
+
+pub fn brk(address: u64) -> Answer {
+    Ok(space().brk(address))
+}

@@ -1,0 +1,172 @@
+//! System calls: from a number to the function that does it.
+//!
+//! One file per family. A call gets its arguments as the registers hold them and returns an
+//! [`Answer`]; it may sleep, and it never panics whatever the arguments are. Three calls need all
+//! registers of the caller (`clone`, `rt_sigreturn`) and take the slow way, `syscall_slow`.
+
+pub mod file;
+pub mod identity;
+pub mod memory;
+pub mod poll;
+pub mod resource;
+pub mod signal;
+pub mod thread;
+pub mod time;
+pub mod unknown;
+
+use linux_raw_sys::general as nr;
+
+use crate::arch::TrapFrame;
+use crate::arch::frame::FastFrame;
+use crate::errno::{Answer, ENOSYS, to_register};
+use crate::{futex, process, sched};
+
+/// What the entry code gets back: in `rax` and `rdx`.
+#[repr(C)]
+pub struct Returned {
+    value: u64,
+    /// Not 0: save all registers and call [`syscall_slow`] with it.
+    way: u64,
+}
+
+const FAST: u64 = 0;
+/// There is work to do before user mode.
+const WORK: u64 = 1;
+const CLONE: u64 = 2;
+const SIGNAL_RETURN: u64 = 3;
+
+/// A system call.
+pub extern "C" fn syscall(frame: &mut FastFrame) -> Returned {
+    let number = frame.error as u32;
+    match number {
+        nr::__NR_clone => {
+            return Returned {
+                value: frame.rax,
+                way: CLONE,
+            };
+        }
+        nr::__NR_rt_sigreturn => {
+            return Returned {
+                value: frame.rax,
+                way: SIGNAL_RETURN,
+            };
+        }
+        _ => {}
+    }
+    let arguments = [
+        frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9,
+    ];
+    let value = to_register(call(number, arguments));
+    let way = if sched::current().has_work() {
+        WORK
+    } else {
+        FAST
+    };
+    Returned { value, way }
+}
+
+/// The way back of a system call that needs all registers.
+pub extern "C" fn syscall_slow(frame: &mut TrapFrame, way: u64) {
+    match way {
+        CLONE => frame.fast.rax = to_register(thread::clone(frame)),
+        SIGNAL_RETURN => signal::rt_sigreturn(frame),
+        _ => {}
+    }
+    sched::leave(frame);
+}
+
+#[allow(clippy::too_many_lines, reason = "a table")]
+fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
+    match number {
+        nr::__NR_mmap => memory::mmap(a, b, c, d, e, f),
+        nr::__NR_munmap => memory::munmap(a, b),
+        nr::__NR_mprotect => memory::mprotect(a, b, c),
+        nr::__NR_madvise => memory::madvise(a, b, c),
+        nr::__NR_brk => memory::brk(a),
+        nr::__NR_futex => futex::futex(a, b, c, d, e, f),
+
+        nr::__NR_read => file::read(a, b, c),
+        nr::__NR_write => file::write(a, b, c),
+        nr::__NR_pread64 => file::pread(a, b, c, d),
+        nr::__NR_readv => file::readv(a, b, c),
+        nr::__NR_writev => file::writev(a, b, c),
+        nr::__NR_open => file::open(a, b),
+        nr::__NR_openat => file::openat(a, b, c),
+        nr::__NR_close => file::close(a),
+        nr::__NR_lseek => file::lseek(a, b, c),
+        nr::__NR_fstat => file::fstat(a, b),
+        nr::__NR_stat | nr::__NR_lstat => file::stat(a, b),
+        nr::__NR_newfstatat => file::newfstatat(a, b, c, d),
+        nr::__NR_access => file::access(a),
+        nr::__NR_readlink => file::readlink(a, b, c),
+        nr::__NR_readlinkat => file::readlink(b, c, d),
+        nr::__NR_getcwd => file::getcwd(a, b),
+        nr::__NR_ioctl => file::ioctl(a),
+        nr::__NR_fcntl => file::fcntl(a, b, c),
+        nr::__NR_dup => file::dup(a),
+        nr::__NR_dup2 | nr::__NR_dup3 => file::dup2(a, b),
+        nr::__NR_poll => poll::poll(a, b, c),
+        nr::__NR_ppoll => poll::ppoll(a, b, c),
+        nr::__NR_getrandom => file::getrandom(a, b, c),
+
+        nr::__NR_rt_sigaction => signal::rt_sigaction(a, b, c, d),
+        nr::__NR_rt_sigprocmask => signal::rt_sigprocmask(a, b, c, d),
+        nr::__NR_rt_sigpending => signal::rt_sigpending(a, b),
+        nr::__NR_rt_sigsuspend => signal::rt_sigsuspend(a, b),
+        nr::__NR_rt_sigtimedwait => signal::rt_sigtimedwait(a, b, c, d),
+        nr::__NR_pause => signal::pause(),
+        nr::__NR_sigaltstack => signal::sigaltstack(a, b),
+        nr::__NR_kill => signal::kill(a, b),
+        nr::__NR_tkill => signal::tkill(a, b),
+        nr::__NR_tgkill => signal::tgkill(a, b, c),
+
+        nr::__NR_exit => process::exit_alone(a as i32),
+        nr::__NR_exit_group => {
+            process::exit(a as i32);
+            process::exit_thread(sched::current())
+        }
+        nr::__NR_set_tid_address => thread::set_tid_address(a),
+        nr::__NR_set_robust_list => thread::set_robust_list(a, b),
+        nr::__NR_gettid => Ok(u64::from(sched::current().id)),
+        nr::__NR_arch_prctl => thread::arch_prctl(a, b),
+        nr::__NR_prctl => thread::prctl(a, b),
+        nr::__NR_sched_yield => {
+            sched::yield_now();
+            Ok(0)
+        }
+        nr::__NR_sched_getaffinity => thread::sched_getaffinity(a, b, c),
+        nr::__NR_sched_setaffinity => thread::sched_setaffinity(a, b, c),
+        nr::__NR_getcpu => thread::getcpu(a, b),
+
+        nr::__NR_nanosleep => time::nanosleep(a, b),
+        nr::__NR_clock_nanosleep => time::clock_nanosleep(a, b, c, d),
+        nr::__NR_clock_gettime => time::clock_gettime(a, b),
+        nr::__NR_clock_getres => time::clock_getres(a, b),
+        nr::__NR_gettimeofday => time::gettimeofday(a, b),
+        nr::__NR_time => time::time(a),
+        nr::__NR_times => time::times(a),
+
+        nr::__NR_getpid | nr::__NR_getpgrp | nr::__NR_getsid | nr::__NR_getpgid => {
+            Ok(u64::from(process::ID))
+        }
+        nr::__NR_getppid => Ok(1),
+        nr::__NR_getuid | nr::__NR_geteuid | nr::__NR_getgid | nr::__NR_getegid => Ok(0),
+        nr::__NR_uname => identity::uname(a),
+        nr::__NR_sysinfo => identity::sysinfo(a),
+        nr::__NR_prlimit64 => resource::prlimit64(a, b, c, d),
+        nr::__NR_getrlimit => resource::getrlimit(a, b),
+        nr::__NR_setrlimit => resource::setrlimit(a, b),
+        nr::__NR_getrusage => resource::getrusage(a, b),
+
+        // Known, and refused: a program goes on without them.
+        nr::__NR_clone3
+        | nr::__NR_rseq
+        | nr::__NR_membarrier
+        | nr::__NR_fork
+        | nr::__NR_vfork
+        | nr::__NR_execve
+        | nr::__NR_mremap
+        | nr::__NR_mincore => Err(ENOSYS),
+        number => unknown::remember(number),
+    }
+}

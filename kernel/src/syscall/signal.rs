@@ -1,0 +1,251 @@
+//! Signals: the calls.
+
+use linux_raw_sys::general as linux;
+
+use super::time;
+use crate::arch::{TrapFrame, signal_frame, uaccess};
+use crate::errno::{
+    Answer, EAGAIN, EINVAL, ENOMEM, EPERM, ESRCH, Errno, RESTART_IF_NO_HANDLER, to_register,
+};
+use crate::process;
+use crate::sched::{self};
+use crate::signal::action::{self, Action};
+use crate::signal::force::{self, Fault};
+use crate::signal::pending::AlternateStack;
+use crate::signal::{COUNT, Set, UNBLOCKABLE, bit, deliver, send};
+
+/// Linux's smallest stack for handlers.
+const MINSIGSTKSZ: u64 = 2048;
+
+fn check_size(size: u64) -> Result<(), Errno> {
+    if size == 8 { Ok(()) } else { Err(EINVAL) }
+}
+
+pub fn rt_sigaction(signal: u64, new: u64, old: u64, size: u64) -> Answer {
+    check_size(size)?;
+    let signal = signal as u32;
+    if signal == 0 || signal > COUNT {
+        return Err(EINVAL);
+    }
+    let new: Option<[u64; 4]> = if new != 0 {
+        Some(uaccess::read(new)?)
+    } else {
+        None
+    };
+    if new.is_some() && bit(signal) & UNBLOCKABLE != 0 {
+        return Err(EINVAL);
+    }
+    let before = action::get(signal);
+    if let Some([handler, flags, restorer, mask]) = new {
+        action::set(
+            signal,
+            Action {
+                handler,
+                flags,
+                restorer,
+                mask,
+            },
+        );
+    }
+    if old != 0 {
+        uaccess::write(
+            old,
+            &[before.handler, before.flags, before.restorer, before.mask],
+        )?;
+    }
+    Ok(0)
+}
+
+pub fn rt_sigprocmask(how: u64, new: u64, old: u64, size: u64) -> Answer {
+    check_size(size)?;
+    let thread = sched::current();
+    let set: Option<u64> = if new != 0 {
+        Some(uaccess::read(new)?)
+    } else {
+        None
+    };
+    let before = thread.signals.lock().blocked;
+    if let Some(set) = set {
+        let blocked = match how as u32 {
+            linux::SIG_BLOCK => before | set,
+            linux::SIG_UNBLOCK => before & !set,
+            linux::SIG_SETMASK => set,
+            _ => return Err(EINVAL),
+        };
+        thread.signals.lock().blocked = blocked & !UNBLOCKABLE;
+        send::recheck(thread);
+    }
+    if old != 0 {
+        uaccess::write(old, &before)?;
+    }
+    Ok(0)
+}
+
+pub fn rt_sigpending(to: u64, size: u64) -> Answer {
+    check_size(size)?;
+    let thread = sched::current();
+    let set = {
+        let signals = thread.signals.lock();
+        (signals.pending.set() | send::SHARED.lock().set()) & signals.blocked
+    };
+    uaccess::write(to, &set)?;
+    Ok(0)
+}
+
+/// Waits with a mask that holds until a handler has begun.
+fn suspend(mask: Option<Set>) -> Answer {
+    let thread = sched::current();
+    if let Some(mask) = mask {
+        let mut signals = thread.signals.lock();
+        signals.saved = Some(signals.blocked);
+        signals.blocked = mask & !UNBLOCKABLE;
+        drop(signals);
+        send::recheck(thread);
+    }
+    time::sleep_for(None)?;
+    Err(RESTART_IF_NO_HANDLER)
+}
+
+pub fn rt_sigsuspend(mask: u64, size: u64) -> Answer {
+    check_size(size)?;
+    suspend(Some(uaccess::read(mask)?))
+}
+
+pub fn pause() -> Answer {
+    suspend(None)
+}
+
+pub fn rt_sigtimedwait(set: u64, info: u64, timeout: u64, size: u64) -> Answer {
+    check_size(size)?;
+    let set: Set = uaccess::read(set)?;
+    let set = set & !UNBLOCKABLE;
+    let wait = if timeout == 0 {
+        None
+    } else {
+        Some(time::read_timespec(timeout)?)
+    };
+    let thread = sched::current();
+    let take = || deliver::take_from(thread, set);
+    let mut found = take();
+    if found.is_none() && wait != Some(0) {
+        // For the wait alone the signals count as not blocked, so that they end it.
+        let before = {
+            let mut signals = thread.signals.lock();
+            let before = signals.blocked;
+            signals.blocked = before & !set;
+            before
+        };
+        send::recheck(thread);
+        let slept = time::sleep_for(wait);
+        thread.signals.lock().blocked = before;
+        found = take();
+        if found.is_none() {
+            slept?;
+        }
+    }
+    let found = found.ok_or(EAGAIN)?;
+    if info != 0 {
+        let mut words = [0u64; 16];
+        words[0] = u64::from(found.signal);
+        words[1] = u64::from(found.code as u32);
+        words[2] = found.fields;
+        uaccess::write(info, &words)?;
+    }
+    Ok(u64::from(found.signal))
+}
+
+pub fn sigaltstack(new: u64, old: u64) -> Answer {
+    let thread = sched::current();
+    // SAFETY: The thread runs, so its frame is its own.
+    let sp = unsafe { (*thread.frame()).fast.rsp };
+    let before = thread.signals.lock().stack;
+    let on_stack = before.contains(sp);
+    let wanted: Option<[u64; 3]> = if new != 0 {
+        Some(uaccess::read(new)?)
+    } else {
+        None
+    };
+    if let Some([start, flags, size]) = wanted {
+        if on_stack {
+            return Err(EPERM);
+        }
+        let flags = flags as u32;
+        let mode = flags & !linux::SS_AUTODISARM;
+        if mode != 0 && mode != linux::SS_DISABLE && mode != linux::SS_ONSTACK {
+            return Err(EINVAL);
+        }
+        let stack = if mode == linux::SS_DISABLE {
+            AlternateStack::NONE
+        } else if size < MINSIGSTKSZ {
+            return Err(ENOMEM);
+        } else {
+            AlternateStack {
+                start,
+                size,
+                flags: flags & linux::SS_AUTODISARM,
+            }
+        };
+        thread.signals.lock().stack = stack;
+    }
+    if old != 0 {
+        let flags = match on_stack {
+            true => before.flags | linux::SS_ONSTACK,
+            false => before.flags,
+        };
+        uaccess::write(old, &[before.start, u64::from(flags), before.size])?;
+    }
+    Ok(0)
+}
+
+pub fn kill(id: u64, signal: u64) -> Answer {
+    match id as i32 {
+        0 | -1 => send::to_process(signal as u32),
+        id if id.unsigned_abs() == process::ID => send::to_process(signal as u32),
+        _ => Err(ESRCH),
+    }
+}
+
+pub fn tkill(thread: u64, signal: u64) -> Answer {
+    if thread as i32 <= 0 {
+        return Err(EINVAL);
+    }
+    send::to_thread(thread as u32, signal as u32)
+}
+
+pub fn tgkill(group: u64, thread: u64, signal: u64) -> Answer {
+    if group as i32 <= 0 {
+        return Err(EINVAL);
+    }
+    if group as u32 != process::ID {
+        return Err(ESRCH);
+    }
+    tkill(thread, signal)
+}
+
+/// Goes back to where a handler interrupted.
+pub fn rt_sigreturn(frame: &mut TrapFrame) {
+    let thread = sched::current();
+    match signal_frame::pop(thread, frame) {
+        Ok((mask, stack)) => {
+            let mut signals = thread.signals.lock();
+            signals.blocked = mask & !UNBLOCKABLE;
+            signals.stack = stack;
+            drop(signals);
+            send::recheck(thread);
+        }
+        Err(error) => {
+            frame.fast.rax = to_register(Err(error));
+            let (signal, code) = (linux::SIGSEGV, linux::SI_KERNEL as i32);
+            force::fault(
+                thread,
+                Fault {
+                    signal,
+                    code,
+                    address: 0,
+                    trap: 0,
+                    error: 0,
+                },
+            );
+        }
+    }
+}

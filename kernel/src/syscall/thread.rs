@@ -1,0 +1,224 @@
+//! Threads: how `pthread_create` makes them, and what is theirs alone.
+
+use linux_raw_sys::general as linux;
+use linux_raw_sys::prctl;
+
+use crate::arch::frame::VECTOR_NONE;
+use crate::arch::{TrapFrame, context, fpu, percpu, uaccess};
+use crate::errno::{Answer, EINVAL, ENOSYS, EPERM, ESRCH, Errno};
+use crate::futex;
+use crate::memory::USER_END;
+use crate::process;
+use crate::sched;
+use crate::sched::thread::Thread;
+
+/// What a new thread of the same process shares.
+const SHARED: u32 = linux::CLONE_VM
+    | linux::CLONE_FS
+    | linux::CLONE_FILES
+    | linux::CLONE_SIGHAND
+    | linux::CLONE_THREAD;
+
+const ARCH_SET_GS: u32 = 0x1001;
+const ARCH_SET_FS: u32 = 0x1002;
+const ARCH_GET_FS: u32 = 0x1003;
+const ARCH_GET_GS: u32 = 0x1004;
+
+/// `clone`, for threads only: a second process is not to be had yet.
+pub fn clone(frame: &TrapFrame) -> Answer {
+    let f = &frame.fast;
+    let (flags, stack, parent_id, child_id, tls) = (f.rdi as u32, f.rsi, f.rdx, f.r10, f.r8);
+    if flags & SHARED != SHARED {
+        return Err(ENOSYS);
+    }
+    if flags & linux::CLONE_SETTLS != 0 && tls >= USER_END {
+        return Err(EPERM);
+    }
+    let parent = sched::current();
+    let id = process::new_id();
+    let mut child_frame = *frame;
+    child_frame.fast.rax = 0;
+    child_frame.fast.vector = VECTOR_NONE;
+    if stack != 0 {
+        child_frame.fast.rsp = stack;
+    }
+    let child = Thread::new(id, true, begin, &child_frame)?;
+    let settls = flags & linux::CLONE_SETTLS != 0;
+    child
+        .fs_base
+        .set(if settls { tls } else { parent.fs_base.get() });
+    child.gs_base.set(parent.gs_base.get());
+    child.name.set(parent.name.get());
+    child.affinity.store(
+        parent.affinity.load(core::sync::atomic::Ordering::Relaxed),
+        core::sync::atomic::Ordering::Relaxed,
+    );
+    child.signals.lock().blocked = parent.signals.lock().blocked;
+    // SAFETY: The registers hold the parent's state; the child does not run yet.
+    unsafe { fpu::save(&mut *child.fpu.get()) };
+    if flags & linux::CLONE_CHILD_CLEARTID != 0 {
+        child.clear_child_tid.set(child_id);
+    }
+    if flags & linux::CLONE_PARENT_SETTID != 0 {
+        let _ = uaccess::write(parent_id, &id);
+    }
+    if flags & linux::CLONE_CHILD_SETTID != 0 {
+        let _ = uaccess::write(child_id, &id);
+    }
+    if let Err(error) = process::add(child) {
+        crate::memory::stacks::free(child);
+        return Err(error);
+    }
+    sched::enqueue(child);
+    Ok(u64::from(id))
+}
+
+fn begin(_: &'static Thread) {}
+
+pub fn set_tid_address(address: u64) -> Answer {
+    let thread = sched::current();
+    thread.clear_child_tid.set(address);
+    Ok(u64::from(thread.id))
+}
+
+pub fn set_robust_list(head: u64, length: u64) -> Answer {
+    if length != 24 {
+        return Err(EINVAL);
+    }
+    sched::current().robust_list.set(head);
+    Ok(0)
+}
+
+/// Marks the robust futexes that a thread holds as left behind by a dead owner.
+pub fn release_robust_list(thread: &Thread) {
+    let head = thread.robust_list.get();
+    if head == 0 {
+        return;
+    }
+    let Ok([first, offset, pending]) = uaccess::read::<[u64; 3]>(head) else {
+        return;
+    };
+    let mut at = first;
+    // As on Linux: a list of a length that no honest program has ends here.
+    for _ in 0..2048 {
+        if at & !1 == head {
+            break;
+        }
+        let Ok(next) = uaccess::read::<u64>(at & !1) else {
+            return;
+        };
+        if at != pending {
+            leave_behind(thread, (at & !1).wrapping_add(offset));
+        }
+        at = next;
+    }
+    if pending != 0 {
+        leave_behind(thread, (pending & !1).wrapping_add(offset));
+    }
+}
+
+fn leave_behind(thread: &Thread, word: u64) {
+    let Ok(mut value) = uaccess::read::<u32>(word) else {
+        return;
+    };
+    while value & linux::FUTEX_TID_MASK == thread.id {
+        let new = value & linux::FUTEX_WAITERS | linux::FUTEX_OWNER_DIED;
+        match uaccess::compare_exchange_word(word, value, new) {
+            Ok(found) if found == value => {
+                if value & linux::FUTEX_WAITERS != 0 {
+                    futex::wake(word, 1, u32::MAX);
+                }
+                return;
+            }
+            Ok(found) => value = found,
+            Err(_) => return,
+        }
+    }
+}
+
+pub fn arch_prctl(operation: u64, address: u64) -> Answer {
+    let thread = sched::current();
+    match operation as u32 {
+        ARCH_SET_FS | ARCH_SET_GS if address >= USER_END => Err(EPERM),
+        ARCH_SET_FS => {
+            thread.fs_base.set(address);
+            context::set_user_bases(address, thread.gs_base.get());
+            Ok(0)
+        }
+        ARCH_SET_GS => {
+            thread.gs_base.set(address);
+            context::set_user_bases(thread.fs_base.get(), address);
+            Ok(0)
+        }
+        ARCH_GET_FS => uaccess::write(address, &thread.fs_base.get()).map(|()| 0),
+        ARCH_GET_GS => uaccess::write(address, &thread.gs_base.get()).map(|()| 0),
+        _ => Err(EINVAL),
+    }
+}
+
+pub fn prctl(operation: u64, argument: u64) -> Answer {
+    let thread = sched::current();
+    match operation as u32 {
+        prctl::PR_SET_NAME => {
+            let mut name = [0; 16];
+            for byte in 0..15 {
+                name[byte] = uaccess::read(argument + byte as u64)?;
+                if name[byte] == 0 {
+                    break;
+                }
+            }
+            thread.name.set(name);
+            Ok(0)
+        }
+        prctl::PR_GET_NAME => uaccess::write_bytes(argument, &thread.name.get()).map(|()| 0),
+        _ => Err(EINVAL),
+    }
+}
+
+fn with_thread<R>(id: u64, f: impl FnOnce(&'static Thread) -> R) -> Result<R, Errno> {
+    match id as u32 {
+        0 => Ok(f(sched::current())),
+        id => process::with_thread(id, f).ok_or(ESRCH),
+    }
+}
+
+pub fn sched_getaffinity(id: u64, size: u64, to: u64) -> Answer {
+    if size < 8 || size % 8 != 0 {
+        return Err(EINVAL);
+    }
+    let present = u64::MAX >> (64 - percpu::count());
+    let mask = with_thread(id, |thread| {
+        thread.affinity.load(core::sync::atomic::Ordering::Relaxed)
+    })?;
+    uaccess::write(to, &(mask & present))?;
+    Ok(8)
+}
+
+pub fn sched_setaffinity(id: u64, size: u64, from: u64) -> Answer {
+    let mut bytes = [0; 8];
+    let length = (size as usize).min(8);
+    uaccess::read_bytes(from, &mut bytes[..length])?;
+    let present = u64::MAX >> (64 - percpu::count());
+    let mask = u64::from_le_bytes(bytes) & present;
+    if mask == 0 {
+        return Err(EINVAL);
+    }
+    with_thread(id, |thread| {
+        thread
+            .affinity
+            .store(mask, core::sync::atomic::Ordering::Relaxed);
+        thread.add_work(sched::thread::Work::RESCHEDULE);
+        sched::kick(thread);
+    })?;
+    Ok(0)
+}
+
+pub fn getcpu(cpu: u64, node: u64) -> Answer {
+    if cpu != 0 {
+        uaccess::write(cpu, &percpu::cpu_number())?;
+    }
+    if node != 0 {
+        uaccess::write(node, &0u32)?;
+    }
+    Ok(0)
+}
