@@ -22,6 +22,7 @@ mod refusal;
 mod report;
 mod show;
 mod size;
+mod table;
 
 use std::process::ExitCode;
 

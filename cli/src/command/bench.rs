@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use comfy_table::{Table, presets};
+use comfy_table::{Cell, Table, presets};
 
 use super::progress::Progress;
 use crate::args::BenchArguments;
@@ -12,6 +12,7 @@ use crate::interrupt;
 use crate::plan::{self, Need, Urgency};
 use crate::report::{BenchFile, BenchResult, Destination};
 use crate::show::Sink;
+use crate::table;
 
 /// Takes figures. One that cannot be taken is an error, but not before the others are taken.
 pub fn command(arguments: &BenchArguments) -> Result<ExitCode> {
@@ -97,27 +98,26 @@ fn take(bench: &Bench) -> Result<BenchResult> {
 fn report(json: Option<&Destination>, results: Vec<BenchResult>) -> Result<()> {
     if json != Some(&Destination::Stdout) {
         // Nothing is lost if nobody reads it.
-        let _ = Sink::Stdout.write(format!("{}\n", table(&results)).as_bytes());
+        let _ = Sink::Stdout.write(format!("{}\n", overview(&results)).as_bytes());
     }
     json.map_or(Ok(()), |json| json.write(&BenchFile::new(results)))
 }
 
-fn table(results: &[BenchResult]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
-    table.set_header(["figure", "median", "10 % – 90 %", "unit", "better"]);
+fn overview(results: &[BenchResult]) -> Table {
+    let header = ["figure", "median", "10 %", "90 %", "unit", "better"];
+    let mut table = table::new(header.into_iter().map(Cell::new).collect());
     for result in results {
         table.add_row([
-            result.name.to_owned(),
-            short(result.value),
-            format!("{} – {}", short(result.low), short(result.high)),
-            result.unit.to_owned(),
-            if result.better == Better::Lower {
+            Cell::new(result.name),
+            table::number(short(result.value)),
+            table::number(short(result.low)),
+            table::number(short(result.high)),
+            Cell::new(result.unit),
+            Cell::new(if result.better == Better::Lower {
                 "lower"
             } else {
                 "higher"
-            }
-            .to_owned(),
+            }),
         ]);
     }
     table

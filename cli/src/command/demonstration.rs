@@ -6,7 +6,7 @@ use std::env;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use comfy_table::{Cell, CellAlignment, Table, presets};
+use comfy_table::{Cell, Table};
 use faultless_trace::Counter;
 
 use super::progress::Progress;
@@ -18,6 +18,7 @@ use crate::machine::{Accel, End, MachineKind, Outcome, Policy, Request};
 use crate::plan::{self, Urgency};
 use crate::report::{Destination, Run, RunFile};
 use crate::show::Sink;
+use crate::table::{self, grouped};
 
 /// The published workload: threads that map, touch and unmap, for three seconds.
 const PROGRAM: [&str; 6] = ["ebizzy", "-mTRp", "-t", "8", "-S", "3"];
@@ -94,7 +95,7 @@ fn report(
     kind: MachineKind,
     results: &[(Request, Outcome)],
 ) -> Result<ExitCode> {
-    let text = format!("{}\n", table(results));
+    let text = format!("{}\n", comparison(results));
     let to_stdout = arguments.json == Some(Destination::Stdout);
     let sink = if to_stdout {
         Sink::Stderr
@@ -125,23 +126,19 @@ fn report(
 }
 
 /// A column for each policy.
-fn table(results: &[(Request, Outcome)]) -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
+fn comparison(results: &[(Request, Outcome)]) -> Table {
     let policies = results
         .iter()
         .map(|(request, _)| request.policy.name().to_owned());
-    table.set_header(row(PROGRAM.join(" "), policies.collect()));
+    let mut table = table::new(row(PROGRAM.join(" "), policies.collect()));
     let mut line = |label: &str, value: &dyn Fn(&Outcome) -> String| {
         let values = results.iter().map(|(_, outcome)| value(outcome)).collect();
         table.add_row(row(label.to_owned(), values));
     };
     let count = |counter: Counter| move |outcome: &Outcome| grouped(outcome.counters.get(counter));
     line("records/s", &|outcome| {
-        outcome
-            .figure
-            .as_ref()
-            .map_or("–".to_owned(), |figure| grouped(figure.value as u64))
+        let figure = outcome.figure.as_ref();
+        figure.map_or("–".to_owned(), |figure| grouped(figure.value as u64))
     });
     line("faults", &count(Counter::Faults));
     line("spf", &count(Counter::Spf));
@@ -158,35 +155,8 @@ fn table(results: &[(Request, Outcome)]) -> Table {
 }
 
 fn row(label: String, values: Vec<String>) -> Vec<Cell> {
-    let right = |value| Cell::new(value).set_alignment(CellAlignment::Right);
     [Cell::new(label)]
         .into_iter()
-        .chain(values.into_iter().map(right))
+        .chain(values.into_iter().map(table::number))
         .collect()
-}
-
-/// 1234567 as 1,234,567.
-fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::grouped;
-
-    #[test]
-    fn groups_digits_by_three() {
-        assert_eq!(grouped(7), "7");
-        assert_eq!(grouped(123), "123");
-        assert_eq!(grouped(1234), "1,234");
-        assert_eq!(grouped(1_234_567), "1,234,567");
-    }
 }

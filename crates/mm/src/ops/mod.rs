@@ -5,6 +5,7 @@
 
 mod brk;
 mod exit;
+mod inspect;
 pub mod madvise;
 mod maps;
 pub mod mmap;

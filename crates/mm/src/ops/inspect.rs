@@ -1,0 +1,45 @@
+//! Looking at an address space without changing it.
+
+use faultless_paging::{Frame, Page, Walk, walk};
+
+use crate::machine::Machine;
+use crate::mapping::Attributes;
+use crate::space::AddressSpace;
+use crate::tree::Content;
+
+impl<M: Machine> AddressSpace<M> {
+    /// What is true of the mapping at an address, if there is one: the lookup
+    /// that every fault begins with.
+    #[inline]
+    pub fn lookup(&self, address: u64) -> Option<Attributes> {
+        if address >= self.layout.end {
+            return None;
+        }
+        let _section = self.memory.enter();
+        let word = self.tree.find(Page::containing(address).0).word;
+        // SAFETY: found in this section.
+        match unsafe { word.content() } {
+            Content::Live(mapping) | Content::Changing(mapping) => Some(*mapping.attributes()),
+            _ => None,
+        }
+    }
+
+    /// The frame of the page at an address, if one is present and not claimed.
+    pub fn translate(&self, address: u64) -> Option<Frame> {
+        if address >= self.layout.end {
+            return None;
+        }
+        let _section = self.memory.enter();
+        // SAFETY: inside the section.
+        let walked =
+            unsafe { walk::<M::Format, M>(self.machine(), self.root, Page::containing(address)) };
+        match walked {
+            Walk::Leaf { value, .. }
+                if Self::FORMAT.is_present(value) && !Self::FORMAT.is_claimed(value) =>
+            {
+                Some(Self::FORMAT.frame(value))
+            }
+            _ => None,
+        }
+    }
+}
