@@ -4,11 +4,13 @@
 //! zero the very same frames in the same order, cold: there are more of them
 //! than caches hold. The difference, per fault, is what the engine adds.
 
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use faultless_mm::{Access, Machine, Outcome, PhysicalMemory, Policy};
+use faultless_mm::{Access, Outcome, PhysicalMemory, Policy};
 use faultless_soft::{SoftCpu, SoftSpace};
+use rustix::time::{ClockId, clock_gettime};
 
 use super::{ANONYMOUS, BASE, PAGE, READ_WRITE, machine, map, shuffled, space};
 use crate::bench::Samples;
@@ -53,56 +55,70 @@ fn compare(
     Samples::new(samples[1..].to_vec())
 }
 
-/// Faults, then the limit on the same frames; the difference in ns per fault.
+/// Pages that one side does before it is the other side's turn.
+const CHUNK: usize = 1024;
+/// Chunks by which the limit follows the faults, so that the frames it zeroes
+/// are as cold as they were for the fault.
+const LAG: usize = 24;
+
+/// Faults and the limit on the same frames, in turns; the difference in ns per fault.
 fn pair(space: &SoftSpace, addresses: &[u64], prepare: impl Fn() -> Result<()>) -> Result<f64> {
     let last = addresses.iter().max().context("nothing to measure")? + PAGE;
     prepare()?;
-    // Tables are there already: the figure is about pages. One page keeps each.
-    for table in (BASE..last).step_by(512 * PAGE as usize) {
-        let first = addresses
-            .iter()
-            .find(|&&a| a / (512 * PAGE) == table / (512 * PAGE));
-        if let Some(&address) = first {
-            ensure!(
-                space.fault(address, Access::Read) == Outcome::Resolved,
-                "a fault failed"
-            );
-        }
-    }
-    space
-        .madvise(BASE, last - BASE, faultless_mm::advice::DONTNEED)
-        .ok();
-
-    let start = Instant::now();
-    let mut failed = 0;
-    for &address in addresses {
-        failed += u64::from(space.fault(address, Access::Write) != Outcome::Resolved);
-    }
-    let faults = start.elapsed();
-    ensure!(failed == 0, "{failed} faults failed");
-
-    let frames: Vec<_> = addresses
-        .iter()
-        .filter_map(|&a| space.translate(a))
-        .collect();
-    ensure!(frames.len() == addresses.len(), "pages went away");
-    let entries: Vec<std::sync::atomic::AtomicU64> = (BASE..last)
+    install_tables(space, addresses)?;
+    let entries: Vec<AtomicU64> = (BASE..last)
         .step_by(PAGE as usize)
-        .map(|_| std::sync::atomic::AtomicU64::new(1))
+        .map(AtomicU64::new)
         .collect();
     let machine = space.memory().machine();
-    ensure!(
-        !machine.frames().census().available().eq(&0),
-        "no memory is left"
-    );
-    let start = Instant::now();
-    for (&frame, &address) in frames.iter().zip(addresses) {
-        machine.zero(frame);
-        entries[((address - BASE) / PAGE) as usize]
-            .store(frame.0 * PAGE, std::sync::atomic::Ordering::Release);
+
+    let chunks: Vec<&[u64]> = addresses.chunks(CHUNK).collect();
+    let (mut faults, mut limit) = (Duration::ZERO, Duration::ZERO);
+    let mut failed = 0;
+    for turn in 0..chunks.len() + LAG {
+        if let Some(chunk) = chunks.get(turn) {
+            let start = cpu_time();
+            for &address in *chunk {
+                failed += u64::from(space.fault(address, Access::Write) != Outcome::Resolved);
+            }
+            faults += cpu_time() - start;
+        }
+        if let Some(chunk) = turn.checked_sub(LAG).and_then(|behind| chunks.get(behind)) {
+            let frames: Vec<_> = chunk.iter().filter_map(|&a| space.translate(a)).collect();
+            let start = cpu_time();
+            for (&frame, &address) in frames.iter().zip(*chunk) {
+                machine.zero(frame);
+                let entry = &entries[((address - BASE) / PAGE) as usize];
+                entry.store(frame.0 * PAGE, Ordering::Release);
+            }
+            limit += cpu_time() - start;
+            failed += (chunk.len() - frames.len()) as u64;
+        }
     }
-    let limit = start.elapsed();
+    ensure!(failed == 0, "{failed} faults failed");
     std::hint::black_box(&entries);
     space.munmap(BASE, last - BASE).context("cannot unmap")?;
     Ok((faults.as_nanos() as f64 - limit.as_nanos() as f64) / addresses.len() as f64)
+}
+
+/// Puts the tables in place: the figure is about pages.
+fn install_tables(space: &SoftSpace, addresses: &[u64]) -> Result<()> {
+    let table = |address: u64| address / (512 * PAGE);
+    let mut sorted = addresses.to_vec();
+    sorted.sort_unstable();
+    sorted.dedup_by_key(|address| table(*address));
+    for address in sorted {
+        ensure!(
+            space.fault(address, Access::Read) == Outcome::Resolved,
+            "a fault failed"
+        );
+        space.madvise(address, PAGE, faultless_mm::advice::DONTNEED)?;
+    }
+    Ok(())
+}
+
+/// The time this thread has run: what others do on the machine does not count.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
