@@ -6,7 +6,7 @@ use faultless_mm::{Outcome, SegvCode};
 use faultless_paging::{Access, EntryFormat, PAGE_SIZE, Page, PhysicalMemory, Walk, X86_64, walk};
 use faultless_sync::Cpu;
 
-use crate::machine::{Soft, SoftMemory, SoftSpace, set_this_cpu};
+use crate::machine::{CpuState, Soft, SoftMemory, SoftSpace, set_this_cpu};
 use crate::tlb::Translation;
 
 /// Why an access did not happen.
@@ -25,32 +25,23 @@ pub enum Trap {
 
 /// A soft CPU that runs an address space, on the calling thread.
 pub struct SoftCpu<'a> {
-    memory: &'static SoftMemory,
-    space: &'a SoftSpace,
-    cpu: Cpu,
+    pub(crate) memory: &'static SoftMemory,
+    pub(crate) space: &'a SoftSpace,
+    pub(crate) cpu: Cpu,
 }
 
 impl<'a> SoftCpu<'a> {
     /// Runs `program` on CPU `cpu` in `space`, on the calling thread. A CPU runs
     /// one program at a time.
     pub fn run<R>(space: &'a SoftSpace, cpu: u32, program: impl FnOnce(&SoftCpu<'a>) -> R) -> R {
-        let memory = space.memory();
         let this = SoftCpu {
-            memory,
+            memory: space.memory(),
             space,
             cpu: Cpu(cpu),
         };
-        set_this_cpu(Some(this.cpu));
-        memory.online(this.cpu);
-        space.cpus().insert(this.cpu);
-        let state = memory.machine().state(this.cpu);
-        state.space.set(space.id().id);
+        this.join();
         let result = program(&this);
-        state.tlb.0.flush_all();
-        state.space.set(0);
-        space.cpus().remove(this.cpu);
-        memory.offline(this.cpu);
-        set_this_cpu(None);
+        this.leave();
         result
     }
 
@@ -76,6 +67,10 @@ impl<'a> SoftCpu<'a> {
 
     fn machine(&self) -> &'static Soft {
         self.memory.machine()
+    }
+
+    pub(crate) fn state(&self) -> &'static CpuState {
+        self.machine().state(self.cpu)
     }
 
     /// Loads a word. The address is a multiple of 8.
@@ -166,7 +161,7 @@ impl<'a> SoftCpu<'a> {
     /// One access: translate, fault until that works, then `act` on the host's
     /// memory, all in one access section.
     #[inline]
-    fn access<R>(
+    pub(crate) fn access<R>(
         &self,
         address: u64,
         access: Access,

@@ -7,7 +7,8 @@
 //!
 //! * `arena`: physical memory, a piece of the host's.
 //! * [`Soft`]: the machine as the core sees it.
-//! * [`SoftCpu`]: a running CPU as a program sees it.
+//! * [`SoftCpu`]: a running CPU as a program sees it; `bytes`: its accesses in bulk;
+//!   `pause`: leaving it to another thread.
 //! * `tlb`: what a CPU remembers of translations.
 //! * `shootdown`: how others make it forget.
 //!
@@ -15,9 +16,11 @@
 //! (invariant 5): a translation that the tables no longer give is a bug.
 
 mod arena;
+mod bytes;
 mod cpu;
 mod host;
 mod machine;
+mod pause;
 mod shootdown;
 mod tlb;
 
