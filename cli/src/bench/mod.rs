@@ -4,6 +4,8 @@
 //! are taken pair by pair in one run, because machines are shared and noisy.
 
 mod kernel;
+#[cfg(record)]
+mod lines;
 mod record;
 mod registry;
 mod soft;

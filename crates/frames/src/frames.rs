@@ -180,19 +180,6 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
     }
 }
 
-/// Asks for a cache line in a state in which it can be written.
-#[inline(always)]
-fn prefetch_for_write(descriptor: &Descriptor) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch changes nothing and cannot fault.
-    unsafe {
-        use core::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_ET0>(core::ptr::from_ref(descriptor).cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = descriptor;
-}
-
 /// Frees every frame of `part`, in blocks as large as alignment allows.
 fn donate(buddy: &mut Buddy, range: Range<'static>, part: core::ops::Range<u64>) {
     let mut at = part.start.max(range.base);
@@ -221,8 +208,6 @@ impl<P: PhysicalMemory + Wait> FrameSource for Frames<P> {
             return Ok(frame);
         }
         let frame = self.allocate(cpu)?;
-        // Its user writes the descriptor next: let the line come while we zero.
-        prefetch_for_write(self.descriptor(frame));
         self.machine.zero(frame);
         Ok(frame)
     }

@@ -70,7 +70,7 @@ pub fn amortised<T>(work: impl FnOnce() -> T) -> T {
 macro_rules! recorded {
     ($name:ident, $real:ident, $value:ty) => {
         /// The atomic of the same name, with its writes recorded.
-        #[derive(Debug)]
+        #[derive(Debug, Default)]
         #[repr(transparent)]
         pub struct $name(real::$real);
 

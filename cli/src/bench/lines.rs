@@ -1,0 +1,112 @@
+//! Which cache lines two faults both write (recording builds only).
+//!
+//! Two CPUs fault on pages of one fresh mapping, the first fault of each and of
+//! the mapping included. Every write of the core goes through the atomics
+//! facade, which notes the line; a page's content is the fault's own frame.
+//! Work done once per batch (refilling a CPU's frames) is marked where it stands
+//! and counted apart. Tables are in place: a table serves 512 pages.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, ensure};
+use faultless_mm::{Access, Outcome, PAGE_SIZE, Policy, flags};
+use faultless_soft::{Options, Soft, SoftCpu, SoftSpace};
+use faultless_sync::record::{self, Writes};
+
+use super::Samples;
+
+const BASE: u64 = 0x10_0000_0000;
+const PAGES: u64 = 512;
+/// Faults that each CPU takes, and how far apart its pages are.
+const FAULTS: u64 = 192;
+/// Entries that share a line with a page's own.
+const NEIGHBOURS: u64 = 8;
+
+/// The lines that one fault wrote.
+struct Fault {
+    page: u64,
+    lines: BTreeMap<usize, Writes>,
+}
+
+/// For every pair of faults on different CPUs more than 8 pages apart, the lines
+/// both wrote: the worst pair, directly; or the mean for batched work.
+pub fn take(amortised: bool) -> Result<Samples> {
+    let options = Options {
+        cpus: 2,
+        memory: 64 << 20,
+        ..Options::default()
+    };
+    let memory = Soft::start(options)?;
+    let space = SoftCpu::attend(memory, 0, || Soft::space(memory, Policy::default()))?;
+    SoftCpu::run(&space, 0, |_| -> Result<()> {
+        // The tables come with other mappings at the ends of their span.
+        let flags = flags::PRIVATE | flags::ANONYMOUS | flags::FIXED;
+        space.mmap(BASE, PAGES * PAGE_SIZE, 3, flags)?;
+        ensure!(
+            space.fault(BASE, Access::Write) == Outcome::Resolved,
+            "a fault failed"
+        );
+        // A new mapping in its place: the faults below are its first.
+        space.mmap(BASE, PAGES * PAGE_SIZE, 3, flags)?;
+        Ok(())
+    })?;
+    // One after the other, so that what a fault writes does not depend on luck.
+    let first = SoftCpu::run(&space, 0, |_| faults(&space, 0))?;
+    let second = std::thread::scope(|scope| {
+        scope
+            .spawn(|| SoftCpu::run(&space, 1, |_| faults(&space, PAGES / 2 + NEIGHBOURS)))
+            .join()
+            .map_err(|_| anyhow::anyhow!("a thread of the bench died"))?
+    })?;
+    let mut worst = 0;
+    let (mut shared, mut pairs) = (0, 0);
+    for a in &first {
+        for b in second
+            .iter()
+            .filter(|b| a.page.abs_diff(b.page) > NEIGHBOURS)
+        {
+            let (direct, batched) = common(a, b);
+            worst = worst.max(direct);
+            shared += batched;
+            pairs += 1;
+        }
+    }
+    ensure!(pairs > 0, "no pair of faults was far enough apart");
+    Samples::new(vec![if amortised {
+        shared as f64 / pairs as f64
+    } else {
+        worst as f64
+    }])
+}
+
+/// Lines that both wrote: both as part of every fault, or at least one of them
+/// as part of a batch.
+fn common(a: &Fault, b: &Fault) -> (usize, usize) {
+    let both = a
+        .lines
+        .iter()
+        .filter_map(|(line, writes)| Some((writes, b.lines.get(line)?)));
+    both.fold((0, 0), |(direct, batched), (a, b)| {
+        if a.direct > 0 && b.direct > 0 {
+            (direct + 1, batched)
+        } else {
+            (direct, batched + 1)
+        }
+    })
+}
+
+fn faults(space: &SoftSpace, from: u64) -> Result<Vec<Fault>> {
+    (from..from + FAULTS)
+        .map(|page| {
+            let mut outcome = Outcome::OutOfMemory;
+            let address = BASE + page * PAGE_SIZE;
+            let lines = record::lines(|| outcome = space.fault(address, Access::Write));
+            ensure!(outcome == Outcome::Resolved, "a fault failed");
+            ensure!(
+                !lines.is_empty(),
+                "a fault wrote nothing: the recorder is off"
+            );
+            Ok(Fault { page, lines })
+        })
+        .collect()
+}
