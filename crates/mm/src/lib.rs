@@ -1,6 +1,61 @@
 //! Address spaces in which page faults wait for nobody.
 //!
-//! (The porting guide follows here.)
+//! A virtual-memory subsystem for kernels, hypervisors and emulators: mappings,
+//! page tables, faults and the `mmap` family with Linux's semantics, without
+//! `alloc`, every allocation fallible. Under the default policy a fault takes no
+//! lock and writes no cache line that a fault elsewhere writes.
+//!
+//! * [`AddressSpace`] is what a process has. [`AddressSpace::fault`] is called by
+//!   a trap handler; [`AddressSpace::mmap`] and the others by system calls.
+//! * [`Memory`] is what all address spaces of a machine share.
+//! * [`Machine`] is what a port provides.
+//! * [`Policy`] says how a fault finds and holds its mapping.
+//!
+//! `ARCHITECTURE.md` at the root of the repository is the map: the life of a
+//! fault, who may write which line, the lock order.
+//!
+//! # Porting guide
+//!
+//! A port is one type that implements four small traits. `examples/port` is a
+//! complete one in less than 300 lines; copy it and change it.
+//!
+//! 1. **[`PhysicalMemory`]**: a frame's number becomes a pointer that stays the
+//!    same. A kernel adds the start of its direct map.
+//! 2. **[`FrameSource`]**: `allocate`, `allocate_zeroed`, `free`, a
+//!    [`Descriptor`] for each frame, and a zero page. Use [`Frames`] (a buddy
+//!    allocator with per-CPU caches), or bring your own; no frame is number 0
+//!    except, if you like, the zero page.
+//! 3. **[`Wait`]**: `relax` is a turn of a short wait, `park` and `wake` are a
+//!    futex. *`relax` must answer TLB shootdowns*: two CPUs that wait for each
+//!    other's acknowledgement must not stand still.
+//! 4. **[`Tlb`]**: `flush` returns when no CPU of the set uses an old
+//!    translation of the range. The core has changed the entries before it
+//!    calls. It calls with interrupts off, and may hold claims, so that other
+//!    CPUs may be waiting in `relax` meanwhile.
+//! 5. **[`Machine`]**: which CPU this is, interrupts off and on, the time.
+//!    During a call into the core the calling thread must stay on its CPU,
+//!    except inside `park`.
+//!
+//! Then:
+//!
+//! * Make a [`PerCpu`] and a [`Participant`] for each CPU and one [`Memory`].
+//!   Each CPU calls [`Memory::online`] once before it calls anything else.
+//! * Before a CPU loads an address space's root ([`SpaceId::root`]), it inserts
+//!   itself into [`AddressSpace::cpus`]; after it has dropped all translations
+//!   it removes itself. Flushes go to the CPUs in that set.
+//! * The trap handler calls [`AddressSpace::fault`] with the address and the
+//!   [`Access`], with no lock held, and acts on the [`Outcome`]: return from
+//!   the trap, deliver SIGSEGV with the [`SegvCode`], or find a victim.
+//!   Accesses from interrupt context must not come here.
+//! * The kernel's own accesses to user memory fault the same way. Make none
+//!   with a lock of the core held: there is no way to hold one.
+//! * [`AddressSpace::destroy`] when no CPU runs the space any more.
+//! * In tests, call [`AddressSpace::verify`] after any step.
+//!
+//! # Features
+//!
+//! `speculative` (default) has the policy of that name. Without it, the code
+//! that finds and holds mappings under a lock is all there is.
 #![cfg_attr(not(any(loom, shuttle, record)), no_std)]
 
 mod errno;
@@ -33,6 +88,7 @@ pub use faultless_frames::{Descriptor, FrameCache, FrameSource, Frames, NoMemory
 pub use faultless_paging::{
     Access, EntryFormat, Flush, Frame, PAGE_SIZE, PhysicalMemory, Protection, SpaceId, Tlb, X86_64,
 };
+pub use faultless_sync::atomic::AtomicU32;
 pub use faultless_sync::reclaim::Participant;
 pub use faultless_sync::{Cpu, CpuSet, MAX_CPUS, Wait};
 pub use faultless_trace::{Counter, Counters, Event, Kind, Ring};

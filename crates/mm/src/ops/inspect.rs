@@ -24,8 +24,15 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// The frame of the page at an address, if one is present and not claimed.
+    /// The frame of the page at an address, if one is present.
     pub fn translate(&self, address: u64) -> Option<Frame> {
+        self.entry(address).map(|value| Self::FORMAT.frame(value))
+    }
+
+    /// The entry of the page at an address, if one is present and not claimed:
+    /// what hardware finds when it walks the tables. Takes no fault and sets
+    /// no bit.
+    pub fn entry(&self, address: u64) -> Option<u64> {
         if address >= self.layout.end {
             return None;
         }
@@ -37,7 +44,7 @@ impl<M: Machine> AddressSpace<M> {
             Walk::Leaf { value, .. }
                 if Self::FORMAT.is_present(value) && !Self::FORMAT.is_claimed(value) =>
             {
-                Some(Self::FORMAT.frame(value))
+                Some(value)
             }
             _ => None,
         }
