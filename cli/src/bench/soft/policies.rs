@@ -33,7 +33,7 @@ pub fn speculative_vs_classic_1t() -> Result<Samples> {
         (0..31)
             .map(|n| {
                 // Take turns in going first.
-                let (classic, speculative) = if n % 2 == 0 {
+                let (classic, speculative) = if n.is_multiple_of(2) {
                     let classic = time(Policy::Classic)?;
                     (classic, time(Policy::default())?)
                 } else {
@@ -75,7 +75,7 @@ fn one_mapping_vs_two_spaces(policy: Policy) -> Result<Samples> {
     let sample = |n: usize| -> Result<f64> {
         let one = || together([&shared, &shared]);
         let two = || together([&apart[0], &apart[1]]);
-        let (one, two) = if n % 2 == 0 {
+        let (one, two) = if n.is_multiple_of(2) {
             let one = one()?;
             (one, two()?)
         } else {
