@@ -30,7 +30,7 @@ pub fn speculative_vs_classic_1t() -> Result<Samples> {
             Ok(start.elapsed())
         };
         time(Policy::Classic)?;
-        (0..31)
+        (0..31u32)
             .map(|n| {
                 // Take turns in going first.
                 let (classic, speculative) = if n.is_multiple_of(2) {
