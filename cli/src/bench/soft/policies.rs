@@ -33,7 +33,7 @@ pub fn speculative_vs_classic_1t() -> Result<Samples> {
         (0..31u32)
             .map(|n| {
                 // Take turns in going first.
-                let (classic, speculative) = if n.is_multiple_of(2) {
+                let (classic, speculative) = if n % 2 == 0 {
                     let classic = time(Policy::Classic)?;
                     (classic, time(Policy::default())?)
                 } else {
