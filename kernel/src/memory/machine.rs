@@ -45,10 +45,10 @@ impl PhysicalMemory for Kernel {
 
 impl Wait for Kernel {
     #[inline]
-    fn relax(&self, _turn: u32) {
+    fn relax(&self, turn: u32) {
         // Never lets another thread run: whoever holds what is waited for runs on another CPU,
         // because kernel code is not preempted and does not park while it holds a claim or a lock.
-        arch::relax();
+        tlb::relax_for(turn);
     }
 
     fn park(&self, word: &AtomicU32, expected: u32) {

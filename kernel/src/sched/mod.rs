@@ -51,11 +51,24 @@ pub fn wake(thread: &'static Thread) {
 /// Queues a runnable thread where it should run, and tells that CPU.
 pub fn enqueue(thread: &'static Thread) {
     let cpu = place(thread);
-    queue::push(cpu, thread);
-    if cpu != percpu::cpu_number() {
-        apic::interrupt(cpu, idt::RESCHEDULE);
-    } else {
+    let before = queue::push(cpu, thread);
+    if cpu == percpu::cpu_number() {
         timer::program();
+    } else if before == 0 && !queue::is_looking(cpu) {
+        // Idle: it has to wake up. Busy: its thread's slice begins to count.
+        apic::interrupt(cpu, idt::RESCHEDULE);
+    }
+}
+
+/// More threads wait here than can run: wakes an idle CPU, which takes one.
+fn share() {
+    let idle = queue::idle();
+    if idle != 0 {
+        let cpu = idle.trailing_zeros();
+        queue::set_idle(cpu, false);
+        if !queue::is_looking(cpu) {
+            apic::interrupt(cpu, idt::RESCHEDULE);
+        }
     }
 }
 
@@ -156,6 +169,9 @@ fn switched() {
     }
     timer::begin_slice();
     timer::program();
+    if queue::length(this as u32) != 0 {
+        share();
+    }
 }
 
 /// A new thread's first call.

@@ -34,6 +34,8 @@ static QUEUES: [Queue; MAX_CPUS] = [const {
 
 /// CPUs that have nothing to run, a bit each.
 static IDLE: AtomicU64 = AtomicU64::new(0);
+/// Those of them that look at their queues all the time: no interrupt is needed.
+static LOOKING: AtomicU64 = AtomicU64::new(0);
 
 /// Says whether a CPU has nothing to run.
 pub fn set_idle(cpu: u32, idle: bool) {
@@ -49,13 +51,29 @@ pub fn idle() -> u64 {
     IDLE.load(Ordering::Relaxed)
 }
 
+/// Says whether an idle CPU looks at its queue without being told.
+pub fn set_looking(cpu: u32, looking: bool) {
+    if looking {
+        LOOKING.fetch_or(1 << cpu, Ordering::SeqCst);
+    } else {
+        // SeqCst pairs with `push`, whose caller then reads `is_looking`: either it sees that the
+        // CPU stopped looking, or the CPU's next look sees the thread.
+        LOOKING.fetch_and(!(1 << cpu), Ordering::SeqCst);
+    }
+}
+
+/// Whether an idle CPU looks at its queue without being told.
+pub fn is_looking(cpu: u32) -> bool {
+    LOOKING.load(Ordering::SeqCst) & 1 << cpu != 0
+}
+
 /// How many threads wait in a CPU's queue.
 pub fn length(cpu: u32) -> u32 {
     QUEUES[cpu as usize].length.load(Ordering::Relaxed)
 }
 
-/// Puts a thread at the end of a CPU's queue.
-pub fn push(cpu: u32, thread: &'static Thread) {
+/// Puts a thread at the end of a CPU's queue; how many were there before.
+pub fn push(cpu: u32, thread: &'static Thread) -> u32 {
     thread.cpu.store(cpu, Ordering::Relaxed);
     let queue = &QUEUES[cpu as usize];
     let mut list = queue.list.lock();
@@ -71,7 +89,7 @@ pub fn push(cpu: u32, thread: &'static Thread) {
         };
     }
     list.last = thread.as_mut_ptr();
-    queue.length.fetch_add(1, Ordering::SeqCst);
+    queue.length.fetch_add(1, Ordering::SeqCst)
 }
 
 /// Takes the first thread of `from`'s queue that `cpu` may run, and marks its stack as in use.
@@ -90,7 +108,8 @@ fn take(from: u32, cpu: u32) -> Option<&'static Thread> {
         let usable = !(stolen && thread.on_cpu.load(Ordering::Acquire))
             && thread.affinity.load(Ordering::Relaxed) & 1 << cpu != 0;
         if usable {
-            match unsafe_ref(previous) {
+            // SAFETY: As above.
+            match unsafe { previous.as_ref() } {
                 None => list.first = next,
                 Some(previous) => previous.next.store(next, Ordering::Relaxed),
             }
@@ -105,11 +124,6 @@ fn take(from: u32, cpu: u32) -> Option<&'static Thread> {
         (previous, at) = (at, next);
     }
     None
-}
-
-fn unsafe_ref(thread: *mut Thread) -> Option<&'static Thread> {
-    // SAFETY: Threads are never unmapped.
-    unsafe { thread.as_ref() }
 }
 
 /// The next thread for a CPU: its own first, else one that waits elsewhere.

@@ -10,7 +10,7 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use super::thread::{Thread, Work};
 use super::{SLICE, queue, wake};
 use crate::arch::percpu::{self, MAX_CPUS};
-use crate::arch::time;
+use crate::arch::{self, time};
 use crate::sync::SpinLock;
 
 /// A thread's part in a list of sleepers; written under the list's lock.
@@ -153,6 +153,22 @@ pub fn begin_slice() {
         .store(0, Ordering::Relaxed);
 }
 
+/// How long a nap lasts.
+const NAP: u64 = 30_000;
+
+/// Halts for a moment in the middle of a long wait. Interrupts are on meanwhile; their handlers
+/// take this module's locks and the queues', which the caller must not hold.
+#[cold]
+pub fn nap() {
+    let timer = &TIMERS[percpu::cpu_number() as usize];
+    let end = time::now() + NAP;
+    if end < timer.programmed.load(Ordering::Relaxed) {
+        timer.programmed.store(end, Ordering::Relaxed);
+        time::set_deadline(end);
+    }
+    arch::wait_for_interrupt();
+}
+
 /// Sets this CPU's timer for what is next.
 pub fn program() {
     let this = percpu::cpu_number();
@@ -167,7 +183,10 @@ pub fn program() {
         }
         deadline = deadline.min(end);
     }
-    if timer.programmed.swap(deadline, Ordering::Relaxed) != deadline {
-        time::set_deadline((deadline != u64::MAX).then_some(deadline));
+    // An interrupt that comes too early is cheaper than setting the device at every switch: it
+    // finds nothing due and sets the device again.
+    if deadline < timer.programmed.load(Ordering::Relaxed) {
+        timer.programmed.store(deadline, Ordering::Relaxed);
+        time::set_deadline(deadline);
     }
 }

@@ -48,11 +48,8 @@ pub fn ticks_per_second() -> u64 {
     ((1_000_000_000u128 << 32) / u128::from(SCALE.load(Ordering::Relaxed).max(1))) as u64
 }
 
-/// Asks for the timer interrupt at this time; `None` for none.
-pub fn set_deadline(deadline: Option<u64>) {
-    let Some(deadline) = deadline else {
-        return apic::set_timer(0);
-    };
+/// Asks for the timer interrupt at this time.
+pub fn set_deadline(deadline: u64) {
     let wait = deadline.saturating_sub(now());
     let scale = u128::from(TIMER_SCALE.load(Ordering::Relaxed));
     let count = (u128::from(wait) * scale) >> 32;

@@ -188,12 +188,29 @@ pub fn flush(cpus: &CpuSet, _space: SpaceId, flush: Flush) {
     }
     if remote {
         memory::count(Counter::TlbRemoteFlush, 1);
+        let mut turn = 0u32;
         for (cpu, &number) in waits.iter().enumerate().take(percpu::count() as usize) {
             while percpu::of(cpu as u32).mailbox.done.load(Ordering::Acquire) < number {
-                poll();
-                core::hint::spin_loop();
+                turn = turn.saturating_add(1);
+                relax_for(turn);
             }
         }
+    }
+}
+
+/// Turns of spinning before a waiter lets go of its CPU for a moment.
+const SPIN: u32 = 256;
+
+/// One turn of a wait by the memory core, which holds none of the kernel's own locks.
+///
+/// Under an emulator the CPU waited for may not be running at all, and spinning keeps it from
+/// running: a long wait naps instead.
+#[inline]
+pub fn relax_for(turn: u32) {
+    relax();
+    if turn > SPIN {
+        crate::sched::timer::nap();
+        poll();
     }
 }
 

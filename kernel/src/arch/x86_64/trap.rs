@@ -69,6 +69,12 @@ pub extern "C" fn user_page_fault_slow(frame: &mut TrapFrame, outcome: u32) {
     if error & ERROR_RESERVED != 0 {
         panic!("reserved bits in the page tables at {address:#x}");
     }
+    if outcome == ACCESS_ERROR && error & (ERROR_FETCH | ERROR_PRESENT) == ERROR_FETCH {
+        // Linux reads the page in first and finds out at the second fault, which its handler sees.
+        if resolve(address, error & !ERROR_FETCH) == RESOLVED {
+            error |= ERROR_PRESENT;
+        }
+    }
     if outcome == NO_MEMORY {
         process::kill_out_of_memory();
     } else {
