@@ -1,0 +1,78 @@
+//! What is asked for, what came of it, and why nothing could.
+
+use std::fmt;
+use std::io;
+
+use faultless_mm::Policy;
+
+/// The machine that a workload runs on.
+#[derive(Clone, Copy)]
+pub struct Options<'a> {
+    /// CPUs, from 1.
+    pub cpus: usize,
+    /// Bytes of physical memory.
+    pub memory: u64,
+    /// The fault policy of the process.
+    pub policy: Policy,
+    /// Check every TLB hit, the verifier's invariants at the end, and that no frame is lost.
+    pub check: bool,
+    /// Asked every few milliseconds; `true` ends the workload.
+    pub stop: &'a dyn Fn() -> bool,
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Self {
+            cpus: 2,
+            memory: 1 << 30,
+            policy: Policy::default(),
+            check: false,
+            stop: &|| false,
+        }
+    }
+}
+
+/// How a workload ended, and what was counted until then.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// Its exit status, unless a signal or [`Options::stop`] ended it.
+    pub exit: Option<i32>,
+    /// The signal that ended it.
+    pub signal: Option<i32>,
+    /// How long it ran.
+    pub seconds: f64,
+    /// Every counter of [`faultless_trace::Counter::ALL`], in that order, by name.
+    pub counters: Vec<(&'static str, u64)>,
+}
+
+/// Why a workload was never started, or what the checks found.
+#[derive(Debug)]
+pub enum Error {
+    /// There is no workload of that name.
+    UnknownName(String),
+    /// The host cannot give such a machine.
+    Machine(io::Error),
+    /// The machine's memory does not even hold an address space.
+    NoMemory,
+    /// With [`Options::check`]: something that must always be true is not.
+    Violation(String),
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::UnknownName(name) => {
+                let names = crate::NAMES.join(", ");
+                write!(
+                    f,
+                    "there is no workload {name} on the soft machine (there are: {names})"
+                )
+            }
+            Error::Machine(error) => write!(f, "cannot make such a soft machine: {error}"),
+            Error::NoMemory => f.write_str("the soft machine's memory holds no address space"),
+            Error::Violation(what) => write!(f, "an invariant is broken: {what}"),
+        }
+    }
+}
+
+impl std::error::Error for Error {}

@@ -1,0 +1,106 @@
+//! One workload, from the machine's start to the report.
+
+use std::io::{self, Write};
+use std::thread;
+use std::time::Instant;
+
+use faultless_soft::{Soft, SoftCpu, SoftMemory};
+use faultless_trace::Counter;
+
+use crate::report::{Error, Options, Report};
+use crate::system::{End, Process, console};
+
+/// Runs a workload with arguments on a machine of its own. What it prints goes to `stdout` and
+/// `stderr` while it runs; output that nobody takes is no reason to stop it.
+///
+/// # Errors
+/// When it cannot be started, or [`Options::check`] found something.
+pub fn run(
+    name: &str,
+    arguments: &[String],
+    options: &Options<'_>,
+    stdout: &mut dyn Write,
+    stderr: &mut dyn Write,
+) -> Result<Report, Error> {
+    let workload = crate::WORKLOADS
+        .iter()
+        .find(|workload| workload.name == name);
+    let workload = workload.ok_or_else(|| Error::UnknownName(name.to_owned()))?;
+    let memory = start_machine(options).map_err(Error::Machine)?;
+    let before = options.check.then(|| available(memory));
+    let space = SoftCpu::attend(memory, 0, || Soft::space(memory, options.policy));
+    let space = space.map_err(|_| Error::NoMemory)?;
+
+    let (sender, receiver) = console::channel();
+    let process = Process::new(workload.name, space, options.cpus, sender);
+    let started = Instant::now();
+    thread::scope(|scope| {
+        let main = || process.run_main(|thread| (workload.main)(thread, arguments));
+        let spawned = thread::Builder::new().spawn_scoped(scope, main);
+        spawned.map_err(Error::Machine)?;
+        console::serve(&receiver, &process, options.stop, stdout, stderr);
+        Ok(())
+    })?;
+
+    let total = |&counter: &Counter| (counter.name(), memory.total(counter));
+    let counters = Counter::ALL.iter().map(total).collect();
+    let (end, space) = process.into_parts();
+    let verified = SoftCpu::attend(memory, 0, || {
+        let verified = if options.check {
+            space.verify().map(|_| ())
+        } else {
+            Ok(())
+        };
+        space.destroy();
+        verified
+    });
+    verified.map_err(|violation| Error::Violation(violation.to_string()))?;
+    if let Some(before) = before {
+        check_frames(before, available(memory))?;
+    }
+    let (end, at) = end.unwrap_or((End::Stopped, Instant::now()));
+    Ok(Report {
+        exit: if let End::Exit(status) = end {
+            Some(status)
+        } else {
+            None
+        },
+        signal: if let End::Signal(signal) = end {
+            Some(signal)
+        } else {
+            None
+        },
+        seconds: at.duration_since(started).as_secs_f64(),
+        counters,
+    })
+}
+
+fn start_machine(options: &Options<'_>) -> io::Result<&'static SoftMemory> {
+    Soft::start(faultless_soft::Options {
+        cpus: options.cpus,
+        memory: options.memory,
+        check: options.check,
+        ..faultless_soft::Options::default()
+    })
+}
+
+/// Frames that can be allocated, with nothing deferred; while no CPU runs.
+fn available(memory: &'static SoftMemory) -> u64 {
+    SoftCpu::attend(memory, 0, || {
+        // Each moves the epoch by one; what was retired last needs the most.
+        for _ in 0..4 {
+            memory.expedite();
+        }
+        memory.drain();
+        memory.machine().allocator().census().available()
+    })
+}
+
+fn check_frames(before: u64, after: u64) -> Result<(), Error> {
+    if before == after {
+        return Ok(());
+    }
+    Err(Error::Violation(format!(
+        "{before} frames were available at the start, {after} at the end"
+    )))
+}

@@ -1,0 +1,168 @@
+//! One program: its address space, its CPUs' slots, and how it ends.
+//!
+//! A process ends once, for the first reason given. From then on the next access, call or wait of
+//! each of its threads returns [`Stop`], so that all of them return from their bodies.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::time::Instant;
+
+use faultless_soft::{SoftCpu, SoftSpace};
+use faultless_trace::Counter;
+
+use super::bell::Bell;
+use super::console::Message;
+use super::image;
+use super::slot::{Seat, Slot};
+use super::thread::{Stop, Thread};
+
+const SIGKILL: i32 = 9;
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// With this status.
+    Exit(i32),
+    /// By this signal.
+    Signal(i32),
+    /// Because the caller wanted it, or by a panic of ours.
+    Stopped,
+}
+
+/// One program.
+pub struct Process {
+    name: &'static str,
+    space: SoftSpace,
+    slots: Vec<Slot>,
+    /// Where threads sleep and wait for each other.
+    pub(super) bell: Bell,
+    console: SyncSender<Message>,
+    end: OnceLock<(End, Instant)>,
+    over: AtomicBool,
+}
+
+impl Process {
+    /// A process on a machine with `cpus` CPUs, which runs nothing yet.
+    pub fn new(
+        name: &'static str,
+        space: SoftSpace,
+        cpus: usize,
+        console: SyncSender<Message>,
+    ) -> Self {
+        Self {
+            name,
+            space,
+            slots: (0..cpus).map(|_| Slot::new()).collect(),
+            bell: Bell::default(),
+            console,
+            end: OnceLock::new(),
+            over: AtomicBool::new(false),
+        }
+    }
+
+    /// The program's name.
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// The machine's CPUs.
+    pub fn cpus(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Page faults taken so far.
+    pub fn faults(&self) -> u64 {
+        self.space.memory().total(Counter::Faults)
+    }
+
+    /// Runs the main thread on the calling host thread: maps the program's image, runs `main`,
+    /// and ends the process with the status it returns.
+    pub fn run_main(&self, main: impl FnOnce(&Thread<'_>) -> Result<i32, Stop>) {
+        let _farewell = Farewell(self);
+        self.run_thread(0, |thread| {
+            if thread.call(image::map)?.is_err() {
+                return Err(self.out_of_memory());
+            }
+            let status = main(thread)?;
+            Err(self.end(End::Exit(status)))
+        });
+    }
+
+    /// Runs a thread on the calling host thread.
+    pub(super) fn run_thread(
+        &self,
+        number: usize,
+        body: impl FnOnce(&Thread<'_>) -> Result<(), Stop>,
+    ) {
+        let cpu = number % self.slots.len();
+        let _care = Care(self);
+        let seat = Seat::take(&self.slots[cpu]);
+        SoftCpu::run(&self.space, cpu as u32, |cpu| {
+            // A stop has been said where it was caused.
+            let _ = body(&Thread::new(self, cpu, &seat));
+        });
+    }
+
+    /// Ends the process, unless it has ended before.
+    pub fn end(&self, end: End) -> Stop {
+        let _ = self.end.set((end, Instant::now()));
+        // SeqCst: a thread takes its slot's attention away before it looks here.
+        self.over.store(true, Ordering::SeqCst);
+        self.slots.iter().for_each(Slot::call);
+        self.bell.ring();
+        Stop(())
+    }
+
+    /// Whether it has ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// There is no frame for a page.
+    pub(super) fn out_of_memory(&self) -> Stop {
+        if self.end.get().is_none() {
+            let name = self.name;
+            self.complain(format!(
+                "{name}: killed: the machine's memory is exhausted\n"
+            ));
+        }
+        self.end(End::Signal(SIGKILL))
+    }
+
+    /// Text for stdout.
+    pub fn print(&self, text: String) {
+        // Without a reader there is nobody to tell.
+        let _ = self.console.send(Message::Out(text));
+    }
+
+    /// Text for stderr.
+    pub fn complain(&self, text: String) {
+        let _ = self.console.send(Message::Err(text));
+    }
+
+    /// How it ended, and the address space; when no thread runs.
+    pub fn into_parts(self) -> (Option<(End, Instant)>, SoftSpace) {
+        (self.end.into_inner(), self.space)
+    }
+}
+
+/// Ends the process if its thread panics, so that nobody waits for it.
+struct Care<'p>(&'p Process);
+
+impl Drop for Care<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.end(End::Stopped);
+        }
+    }
+}
+
+/// Says that nothing more will come.
+struct Farewell<'p>(&'p Process);
+
+impl Drop for Farewell<'_> {
+    fn drop(&mut self) {
+        let _ = self.0.console.send(Message::Ended);
+    }
+}
