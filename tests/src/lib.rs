@@ -1,5 +1,12 @@
 //! Helpers shared by the tests that cross crates.
 
+pub mod host;
+pub mod inject;
+pub mod operations;
+pub mod random;
+pub mod script;
+pub mod soft;
+
 use faultless_mm::{Machine, Policy};
 use faultless_soft::{Options, Soft, SoftCpu, SoftMemory, SoftSpace};
 

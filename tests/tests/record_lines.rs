@@ -23,7 +23,11 @@ fn lines(space: &faultless_soft::SoftSpace, page: u64, access: Access) -> BTreeS
     let written = record::lines(|| outcome = space.fault(BASE + page * PAGE, access));
     assert_eq!(outcome, Outcome::Resolved);
     assert!(!written.is_empty(), "the recorder is off");
-    written.into_iter().filter(|(_, w)| w.direct > 0).map(|(line, _)| line).collect()
+    written
+        .into_iter()
+        .filter(|(_, w)| w.direct > 0)
+        .map(|(line, _)| line)
+        .collect()
 }
 
 /// Lines that a fault on CPU 0 and one on CPU 1 both write, `distance` pages apart.
@@ -37,7 +41,9 @@ fn shared(policy: Policy, distance: u64, access: Access) -> usize {
     });
     let first = SoftCpu::run(&space, 0, |_| lines(&space, 16, access));
     let second = std::thread::scope(|scope| {
-        scope.spawn(|| SoftCpu::run(&space, 1, |_| lines(&space, 16 + distance, access))).join()
+        scope
+            .spawn(|| SoftCpu::run(&space, 1, |_| lines(&space, 16 + distance, access)))
+            .join()
     });
     first.intersection(&second.unwrap()).count()
 }
@@ -46,7 +52,11 @@ fn shared(policy: Policy, distance: u64, access: Access) -> usize {
 fn speculative_faults_share_no_line() {
     for access in [Access::Read, Access::Write] {
         for distance in [8, 9, 64, 400] {
-            assert_eq!(shared(Policy::Speculative, distance, access), 0, "{distance} {access:?}");
+            assert_eq!(
+                shared(Policy::Speculative, distance, access),
+                0,
+                "{distance} {access:?}"
+            );
         }
     }
 }

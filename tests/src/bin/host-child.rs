@@ -1,0 +1,227 @@
+//! Runs scripts of memory operations on the host's kernel, from standard input.
+//!
+//! `host-child WINDOW [sealed]`. Allocates from a static array alone, so that
+//! nothing but the scripts maps memory.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::UnsafeCell;
+use std::io::{BufRead, Write};
+use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
+
+use faultless_tests::script::{Memory, Op, PAGE, Signal, Window, run};
+
+const HEAP: usize = 64 << 20;
+
+/// Hands out a static array; what a script took is taken back when it ends.
+struct Bump {
+    heap: UnsafeCell<[u8; HEAP]>,
+    used: AtomicUsize,
+}
+
+// SAFETY: the program has one thread.
+unsafe impl Sync for Bump {}
+
+#[global_allocator]
+static HEAP_OF_OURS: Bump = Bump {
+    heap: UnsafeCell::new([0; HEAP]),
+    used: AtomicUsize::new(0),
+};
+
+// SAFETY: pieces do not overlap, are aligned, and lie in the array.
+unsafe impl GlobalAlloc for Bump {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        let base = self.heap.get() as usize;
+        let used = self.used.load(Ordering::Relaxed);
+        let start = (base + used).next_multiple_of(layout.align()) - base;
+        if start + layout.size() > HEAP {
+            return std::ptr::null_mut();
+        }
+        self.used.store(start + layout.size(), Ordering::Relaxed);
+        // SAFETY: inside the array.
+        unsafe { self.heap.get().cast::<u8>().add(start) }
+    }
+
+    unsafe fn dealloc(&self, _: *mut u8, _: Layout) {}
+}
+
+static TRAPPED: AtomicI32 = AtomicI32::new(0);
+static TRAPPED_AT: AtomicU64 = AtomicU64::new(0);
+
+/// Bytes of `mov rax, [rdi]` and `mov [rdi], rax`.
+const PROBES: [[u8; 3]; 2] = [[0x48, 0x8b, 0x07], [0x48, 0x89, 0x07]];
+
+/// Notes the signal and goes on behind the probe that took it.
+extern "C" fn on_signal(number: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+    // SAFETY: the kernel passes a valid siginfo and ucontext; the instruction
+    // pointer points to code.
+    unsafe {
+        let context = &mut *context.cast::<libc::ucontext_t>();
+        let ip = &mut context.uc_mcontext.gregs[libc::REG_RIP as usize];
+        let code = std::slice::from_raw_parts(*ip as usize as *const u8, 3);
+        if !PROBES.iter().any(|probe| code == probe) {
+            libc::_exit(3);
+        }
+        *ip += 3;
+        let code = if number == libc::SIGSEGV {
+            (*info).si_code
+        } else {
+            1000 + number
+        };
+        TRAPPED.store(code, Ordering::Relaxed);
+        TRAPPED_AT.store((*info).si_addr() as u64, Ordering::Relaxed);
+    }
+}
+
+/// Executes one of the two probes; the value loaded.
+fn probe(address: u64, store: Option<u64>) -> Result<u64, Signal> {
+    TRAPPED.store(0, Ordering::Relaxed);
+    let mut value = store.unwrap_or(0);
+    // SAFETY: a script's window holds nothing of the program's; a fault is
+    // skipped by the handler.
+    unsafe {
+        match store {
+            None => std::arch::asm!(
+                "mov rax, [rdi]", in("rdi") address, inout("rax") value, options(nostack)
+            ),
+            Some(_) => std::arch::asm!(
+                "mov [rdi], rax", in("rdi") address, in("rax") value, options(nostack)
+            ),
+        }
+    }
+    match TRAPPED.load(Ordering::Relaxed) {
+        0 => Ok(value),
+        code => Err((code, TRAPPED_AT.load(Ordering::Relaxed))),
+    }
+}
+
+struct OnHost {
+    brk: u64,
+}
+
+fn call(number: i64, a: u64, b: u64, c: u64, flags: u64) -> Result<u64, i32> {
+    // SAFETY: scripts stay in their window, which holds nothing of the program's.
+    let result = unsafe { libc::syscall(number, a, b, c, flags, -1i64, 0) };
+    if result == -1 {
+        Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
+    } else {
+        Ok(result as u64)
+    }
+}
+
+impl Memory for OnHost {
+    fn mmap(&mut self, address: u64, length: u64, prot: u32, flags: u32) -> Result<u64, i32> {
+        call(libc::SYS_mmap, address, length, prot.into(), flags.into())
+    }
+    fn munmap(&mut self, address: u64, length: u64) -> Result<(), i32> {
+        call(libc::SYS_munmap, address, length, 0, 0).map(drop)
+    }
+    fn mprotect(&mut self, address: u64, length: u64, prot: u32) -> Result<(), i32> {
+        call(libc::SYS_mprotect, address, length, prot.into(), 0).map(drop)
+    }
+    fn madvise(&mut self, address: u64, length: u64, advice: i32) -> Result<(), i32> {
+        call(libc::SYS_madvise, address, length, advice as u64, 0).map(drop)
+    }
+    fn brk(&mut self, address: u64) -> u64 {
+        call(libc::SYS_brk, address, 0, 0, 0).unwrap_or(0)
+    }
+    fn load(&mut self, address: u64) -> Result<u64, Signal> {
+        probe(address, None)
+    }
+    fn store(&mut self, address: u64, value: u64) -> Result<(), Signal> {
+        probe(address, Some(value)).map(drop)
+    }
+    fn maps(&mut self, show: &mut dyn FnMut(u64, u64, u32)) {
+        let text = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        for line in text.lines() {
+            let mut words = line.split_whitespace();
+            let (Some(range), Some(prot)) = (words.next(), words.next()) else {
+                continue;
+            };
+            let Some((start, end)) = range.split_once('-') else {
+                continue;
+            };
+            let bit = |letter, bit| if prot.contains(letter) { bit } else { 0 };
+            let number = |text| u64::from_str_radix(text, 16).unwrap_or(0);
+            show(
+                number(start),
+                number(end),
+                bit('r', 1) | bit('w', 2) | bit('x', 4),
+            );
+        }
+    }
+}
+
+/// Maps everything below the stack but the window.
+fn seal(on: &mut OnHost, window: &Window) {
+    let mut used = vec![(window.start, window.end)];
+    on.maps(&mut |start, end, _| used.push((start, end)));
+    used.sort_unstable();
+    // The main thread's stack is on top, with room to grow.
+    let stack = std::ptr::from_ref(&used) as u64 - (16 << 20);
+    let mut at = 1 << 16;
+    for (start, end) in used {
+        let start = start.min(stack);
+        if start > at {
+            let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+            let _ = on.mmap(
+                at,
+                start - at,
+                0,
+                (flags | libc::MAP_FIXED_NOREPLACE) as u32,
+            );
+        }
+        at = at.max(end);
+    }
+}
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let window = arguments.next().and_then(|text| Window::parse(&text));
+    let Some(window) = window else {
+        std::process::exit(2);
+    };
+    // SAFETY: a handler that touches only statics and its context; a prctl
+    // about this process.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = on_signal as *const () as usize;
+        action.sa_flags = libc::SA_SIGINFO;
+        libc::sigaction(libc::SIGSEGV, &action, std::ptr::null_mut());
+        libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut());
+        libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0);
+    }
+    let mut on = OnHost { brk: 0 };
+    on.brk = on.brk(0);
+    if arguments.next().is_some() {
+        seal(&mut on, &window);
+    }
+    // SAFETY: plain numbers from the C library.
+    let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) } as u64;
+    let mut out = std::io::stdout().lock();
+    let _ = writeln!(out, "{:x} {pages:x}", on.brk);
+    let mut input = std::io::stdin().lock();
+    let mut script = Vec::with_capacity(1024);
+    let mut line = String::with_capacity(1024);
+    let mut start = None;
+    while input.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+        // From here on nothing that is allocated outlives its script.
+        let start = *start.get_or_insert_with(|| HEAP_OF_OURS.used.load(Ordering::Relaxed));
+        let op = Op::parse(&line);
+        line.clear();
+        if let Some(op) = op {
+            script.push(op);
+            continue;
+        }
+        let _ = on.munmap(window.start, window.end - window.start);
+        let first = on.brk;
+        on.brk(first);
+        run(&mut on, &window, &script, &mut |line| {
+            let _ = writeln!(out, "{line}");
+        });
+        let _ = writeln!(out, "end");
+        let _ = out.flush();
+        script.clear();
+        HEAP_OF_OURS.used.store(start, Ordering::Relaxed);
+    }
+    const { assert!(PAGE == 4096) };
+}

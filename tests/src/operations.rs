@@ -1,0 +1,266 @@
+//! Random operations for scripts, edge cases included.
+
+use faultless_mm::{Layout, advice, flags};
+use proptest::prelude::*;
+
+use crate::script::{Op, PAGE, WORDS, Window};
+
+/// An address at which slots of every level of the tree, and tables, begin.
+const CENTRE: u64 = 1 << 36;
+const NEAR: u64 = 330;
+
+/// Pages around the centre are compared one by one, mappings far beyond.
+pub const OPEN: Window = Window {
+    start: CENTRE - (8 << 30),
+    end: CENTRE + (8 << 30),
+    first: CENTRE - NEAR * PAGE,
+    last: CENTRE + NEAR * PAGE,
+};
+
+/// The only place where anything can be mapped.
+pub const SEALED: Window = Window {
+    start: CENTRE - NEAR * PAGE,
+    end: CENTRE + NEAR * PAGE,
+    first: CENTRE - NEAR * PAGE,
+    last: CENTRE + NEAR * PAGE,
+};
+
+/// A page of the window, near its middle more often than not.
+fn page() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        4 => NEAR - 8..NEAR + 8,
+        2 => NEAR - 70..NEAR + 70,
+        2 => 0..2 * NEAR,
+    ]
+    .prop_map(|page| CENTRE - NEAR * PAGE + page * PAGE)
+}
+
+/// Mostly a page's address.
+fn address() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        30 => page(),
+        1 => (page(), 1..PAGE).prop_map(|(page, offset)| page + offset),
+    ]
+}
+
+fn length() -> impl Strategy<Value = u64> {
+    prop_oneof![
+        20 => (1..8u64).prop_map(|pages| pages * PAGE),
+        8 => (1..200u64).prop_map(|pages| pages * PAGE),
+        2 => 1..9 * PAGE,
+        1 => Just(0),
+    ]
+}
+
+/// Lengths and addresses that leave the window, or every address space.
+fn odd() -> impl Strategy<Value = u64> {
+    let task = Layout::LINUX_X86_64.end;
+    prop_oneof![
+        Just(0),
+        Just(1),
+        Just(1 << 30),
+        Just(task),
+        Just(task + 1),
+        Just(task - CENTRE + (NEAR + 1) * PAGE),
+        Just(task - PAGE),
+        Just(u64::MAX),
+        Just(u64::MAX - PAGE + 1),
+        Just(u64::MAX - CENTRE),
+        Just(u64::MAX - CENTRE + 1),
+        Just(1 << 47),
+        Just(1 << 63),
+    ]
+}
+
+fn prot() -> impl Strategy<Value = u32> {
+    let execute_only = std::fs::read_to_string("/proc/cpuinfo").is_ok_and(|t| t.contains(" ospke"));
+    prop_oneof![
+        12 => Just(3),
+        4 => Just(1),
+        2 => Just(0),
+        1 => Just(2),
+        1 => Just(if execute_only { 5 } else { 4 }),
+        1 => Just(5),
+        1 => Just(7),
+    ]
+}
+
+fn map_flags() -> impl Strategy<Value = u32> {
+    let place = prop_oneof![
+        3 => Just(0),
+        4 => Just(flags::FIXED),
+        1 => Just(flags::FIXED_NOREPLACE),
+        1 => Just(flags::FIXED | flags::FIXED_NOREPLACE),
+    ];
+    let kind = prop_oneof![
+        20 => Just(0),
+        3 => Just(flags::NORESERVE),
+        3 => Just(flags::POPULATE),
+        1 => Just(flags::POPULATE | flags::NONBLOCK),
+        5 => Just(flags::GROWSDOWN),
+        1 => Just(flags::GROWSDOWN | flags::POPULATE),
+    ];
+    let which = prop_oneof![40 => Just(flags::PRIVATE), 1 => Just(0)];
+    (place, kind, which).prop_map(|(place, kind, which)| place | kind | which | flags::ANONYMOUS)
+}
+
+fn protect_bits() -> impl Strategy<Value = u32> {
+    prop_oneof![
+        20 => prot(),
+        2 => prot().prop_map(|p| p | 0x0100_0000),
+        1 => prot().prop_map(|p| p | 0x0200_0000),
+        1 => prot().prop_map(|p| p | 0x0300_0000),
+        1 => prot().prop_map(|p| p | 0x10),
+        1 => prot().prop_map(|p| p | 8),
+    ]
+}
+
+fn what() -> impl Strategy<Value = i32> {
+    prop_oneof![
+        5 => Just(advice::DONTNEED),
+        2 => Just(advice::POPULATE_READ),
+        2 => Just(advice::POPULATE_WRITE),
+        1 => 0..4i32,
+        1 => Just(-1),
+        1 => Just(1000),
+    ]
+}
+
+/// One operation inside the window.
+pub fn near() -> impl Strategy<Value = Op> {
+    let word = || (page(), 0..WORDS.len()).prop_map(|(page, word)| page + WORDS[word]);
+    prop_oneof![
+        6 => (address(), length(), prot(), map_flags()).prop_map(
+            |(address, length, prot, flags)| Op::Mmap { address, length, prot, flags }),
+        3 => (address(), length()).prop_map(|(address, length)| Op::Munmap { address, length }),
+        3 => (address(), length(), protect_bits()).prop_map(
+            |(address, length, prot)| Op::Mprotect { address, length, prot }),
+        3 => (address(), length(), what()).prop_map(
+            |(address, length, advice)| Op::Madvise { address, length, advice }),
+        4 => word().prop_map(|address| Op::Load { address }),
+        8 => (word(), 1..u64::MAX).prop_map(|(address, value)| Op::Store { address, value }),
+    ]
+}
+
+/// One operation with arguments from beyond.
+pub fn far() -> impl Strategy<Value = Op> {
+    let no_populate = map_flags().prop_map(|f| f & !flags::POPULATE | flags::FIXED_NOREPLACE);
+    prop_oneof![
+        (page(), odd(), prot(), no_populate).prop_map(|(address, length, prot, flags)| Op::Mmap {
+            address,
+            length,
+            prot,
+            flags
+        }),
+        (
+            page(),
+            (1..2048u64).prop_map(|mib| mib << 20),
+            prot(),
+            Just(0x4032)
+        )
+            .prop_map(|(address, length, prot, flags)| Op::Mmap {
+                address,
+                length,
+                prot,
+                flags
+            }),
+        // Only inside: a length that reached other mappings would break the child.
+        (
+            page(),
+            prop_oneof![Just(0), Just(1u64 << 30), Just(u64::MAX), Just(1 << 47)]
+        )
+            .prop_map(|(address, length)| Op::Munmap { address, length }),
+        (
+            page(),
+            prop_oneof![
+                Just(0),
+                Just(1u64 << 30),
+                Just(u64::MAX),
+                Just(u64::MAX - CENTRE)
+            ],
+            prot()
+        )
+            .prop_map(|(address, length, prot)| Op::Mprotect {
+                address,
+                length,
+                prot
+            }),
+        (
+            page(),
+            prop_oneof![
+                Just(0),
+                Just(1u64 << 30),
+                Just(u64::MAX),
+                Just(u64::MAX - CENTRE)
+            ]
+        )
+            .prop_map(|(address, length)| Op::Madvise {
+                address,
+                length,
+                advice: 0
+            }),
+        (
+            page(),
+            prop_oneof![Just(0), Just(1u64 << 30), Just(u64::MAX)]
+        )
+            .prop_map(|(address, length)| Op::Madvise {
+                address,
+                length,
+                advice: 4
+            }),
+    ]
+}
+
+/// Keeps operations inside the sealed window; some ask for any address.
+pub fn sealed() -> impl Strategy<Value = Op> {
+    (near(), 0..3u32).prop_map(|(op, choice)| {
+        let clip = |address: u64, length: u64| length.min(SEALED.end - (address & !(PAGE - 1)));
+        match op {
+            Op::Mmap {
+                length,
+                prot,
+                flags,
+                ..
+            } if choice > 0 => Op::Mmap {
+                address: 0,
+                length,
+                prot,
+                flags: flags & !(flags::FIXED | flags::FIXED_NOREPLACE),
+            },
+            Op::Mmap {
+                address,
+                length,
+                prot,
+                flags,
+            } => Op::Mmap {
+                address,
+                length: clip(address, length),
+                prot,
+                flags,
+            },
+            Op::Munmap { address, length } => Op::Munmap {
+                address,
+                length: clip(address, length),
+            },
+            Op::Mprotect {
+                address,
+                length,
+                prot,
+            } => Op::Mprotect {
+                address,
+                length: clip(address, length),
+                prot,
+            },
+            Op::Madvise {
+                address,
+                length,
+                advice,
+            } => Op::Madvise {
+                address,
+                length: clip(address, length),
+                advice,
+            },
+            op => op,
+        }
+    })
+}

@@ -1,0 +1,260 @@
+//! Scripts of memory operations, for whoever can carry them out.
+//!
+//! The same script runs on the host's kernel (in a child process) and on the
+//! soft machine; each step gives a line of text, and the lines are compared.
+
+use std::fmt;
+
+/// Bytes of a page.
+pub const PAGE: u64 = 4096;
+
+/// One step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub enum Op {
+    Mmap {
+        address: u64,
+        length: u64,
+        prot: u32,
+        flags: u32,
+    },
+    Munmap {
+        address: u64,
+        length: u64,
+    },
+    Mprotect {
+        address: u64,
+        length: u64,
+        prot: u32,
+    },
+    Madvise {
+        address: u64,
+        length: u64,
+        advice: i32,
+    },
+    Brk {
+        address: u64,
+    },
+    Load {
+        address: u64,
+    },
+    Store {
+        address: u64,
+        value: u64,
+    },
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Op::Mmap {
+                address,
+                length,
+                prot,
+                flags,
+            } => write!(f, "mmap {address:x} {length:x} {prot:x} {flags:x}"),
+            Op::Munmap { address, length } => write!(f, "munmap {address:x} {length:x}"),
+            Op::Mprotect {
+                address,
+                length,
+                prot,
+            } => write!(f, "mprotect {address:x} {length:x} {prot:x}"),
+            Op::Madvise {
+                address,
+                length,
+                advice,
+            } => write!(f, "madvise {address:x} {length:x} {advice:x}"),
+            Op::Brk { address } => write!(f, "brk {address:x}"),
+            Op::Load { address } => write!(f, "load {address:x}"),
+            Op::Store { address, value } => write!(f, "store {address:x} {value:x}"),
+        }
+    }
+}
+
+impl Op {
+    /// Reads what `Display` wrote.
+    pub fn parse(line: &str) -> Option<Op> {
+        let mut words = line.split_whitespace();
+        let name = words.next()?;
+        let mut numbers = [0; 4];
+        for (number, word) in numbers.iter_mut().zip(words) {
+            *number = u64::from_str_radix(word, 16).ok()?;
+        }
+        let [address, length, third, fourth] = numbers;
+        Some(match name {
+            "mmap" => Op::Mmap {
+                address,
+                length,
+                prot: third as u32,
+                flags: fourth as u32,
+            },
+            "munmap" => Op::Munmap { address, length },
+            "mprotect" => Op::Mprotect {
+                address,
+                length,
+                prot: third as u32,
+            },
+            "madvise" => Op::Madvise {
+                address,
+                length,
+                advice: third as i32,
+            },
+            "brk" => Op::Brk { address },
+            "load" => Op::Load { address },
+            "store" => Op::Store {
+                address,
+                value: length,
+            },
+            _ => return None,
+        })
+    }
+}
+
+/// How an access ended that did not succeed: `si_code` and `si_addr`.
+pub type Signal = (i32, u64);
+
+/// Memory that scripts run on. Errors are Linux's error numbers.
+#[allow(missing_docs, clippy::missing_errors_doc)]
+pub trait Memory {
+    fn mmap(&mut self, address: u64, length: u64, prot: u32, flags: u32) -> Result<u64, i32>;
+    fn munmap(&mut self, address: u64, length: u64) -> Result<(), i32>;
+    fn mprotect(&mut self, address: u64, length: u64, prot: u32) -> Result<(), i32>;
+    fn madvise(&mut self, address: u64, length: u64, advice: i32) -> Result<(), i32>;
+    fn brk(&mut self, address: u64) -> u64;
+    fn load(&mut self, address: u64) -> Result<u64, Signal>;
+    fn store(&mut self, address: u64, value: u64) -> Result<(), Signal>;
+    /// Every mapping: start, end, protection.
+    fn maps(&mut self, show: &mut dyn FnMut(u64, u64, u32));
+}
+
+/// Which addresses a script is about.
+#[derive(Clone, Copy, Debug)]
+pub struct Window {
+    /// Its mappings are compared here.
+    pub start: u64,
+    /// The end of that.
+    pub end: u64,
+    /// Every page's content is compared here.
+    pub first: u64,
+    /// The end of that.
+    pub last: u64,
+}
+
+impl Window {
+    /// Reads what `Display` wrote.
+    pub fn parse(line: &str) -> Option<Window> {
+        let mut numbers = line
+            .split_whitespace()
+            .filter_map(|word| u64::from_str_radix(word, 16).ok());
+        Some(Window {
+            start: numbers.next()?,
+            end: numbers.next()?,
+            first: numbers.next()?,
+            last: numbers.next()?,
+        })
+    }
+}
+
+impl fmt::Display for Window {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Window {
+            start,
+            end,
+            first,
+            last,
+        } = self;
+        write!(f, "{start:x} {end:x} {first:x} {last:x}")
+    }
+}
+
+/// Words of each page that stores write and that are compared.
+pub const WORDS: [u64; 3] = [0, 64, PAGE - 8];
+
+/// Runs a script and gives each step's line to `answer`; afterwards the mappings,
+/// each page's words, and the mappings once more (loads may have grown stacks).
+pub fn run(on: &mut impl Memory, window: &Window, script: &[Op], answer: &mut dyn FnMut(String)) {
+    for op in script {
+        answer(step(on, window, op));
+    }
+    answer(maps(on, window));
+    let mut page = window.first;
+    while page < window.last {
+        let words = WORDS.map(|word| match on.load(page + word) {
+            Ok(value) => format!("{value:x}"),
+            Err((code, address)) => format!("!{code}@{address:x}"),
+        });
+        if words.iter().any(|word| word != "0") {
+            answer(format!("{page:x}: {}", words.join(" ")));
+        }
+        page += PAGE;
+    }
+    answer(maps(on, window));
+}
+
+fn step(on: &mut impl Memory, window: &Window, op: &Op) -> String {
+    match *op {
+        Op::Mmap {
+            address,
+            length,
+            prot,
+            flags,
+        } => match on.mmap(address, length, prot, flags) {
+            Ok(at) if (window.start..window.end).contains(&at) => format!("{at:x}"),
+            // Where that is depends on what else the process has.
+            Ok(at) => {
+                let undone = on.munmap(at, length);
+                format!("elsewhere {undone:?}")
+            }
+            Err(errno) => format!("errno {errno}"),
+        },
+        Op::Munmap { address, length } => done(on.munmap(address, length)),
+        Op::Mprotect {
+            address,
+            length,
+            prot,
+        } => done(on.mprotect(address, length, prot)),
+        Op::Madvise {
+            address,
+            length,
+            advice,
+        } => done(on.madvise(address, length, advice)),
+        Op::Brk { address } => format!("{:x}", on.brk(address)),
+        Op::Load { address } => match on.load(address) {
+            Ok(value) => format!("{value:x}"),
+            Err(signal) => trap(signal),
+        },
+        Op::Store { address, value } => match on.store(address, value) {
+            Ok(()) => "stored".into(),
+            Err(signal) => trap(signal),
+        },
+    }
+}
+
+fn done(result: Result<(), i32>) -> String {
+    match result {
+        Ok(()) => "ok".into(),
+        Err(errno) => format!("errno {errno}"),
+    }
+}
+
+fn trap((code, address): Signal) -> String {
+    format!("signal {code} at {address:x}")
+}
+
+/// The mappings in the window, cut to it. Neighbours with equal protection are
+/// joined, because Linux keeps apart what has different reverse maps.
+fn maps(on: &mut impl Memory, window: &Window) -> String {
+    let mut lines: Vec<(u64, u64, u32)> = Vec::new();
+    on.maps(&mut |start, end, prot| {
+        let (start, end) = (start.max(window.start), end.min(window.end));
+        if start >= end {
+            return;
+        }
+        match lines.last_mut() {
+            Some(last) if last.1 == start && last.2 == prot => last.1 = end,
+            _ => lines.push((start, end, prot)),
+        }
+    });
+    let lines = lines.iter().map(|(s, e, p)| format!(" {s:x}-{e:x}={p}"));
+    format!("maps{}", lines.collect::<String>())
+}

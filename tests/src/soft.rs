@@ -1,0 +1,87 @@
+//! The soft machine as memory that scripts run on.
+
+use faultless_mm::{AddressSpace, Errno, Layout, Policy};
+use faultless_soft::{SoftCpu, SoftMemory, Trap};
+
+use crate::script::{Memory, Op, Signal, Window, run};
+
+struct OnSoft<'a, 's>(&'a SoftCpu<'s>);
+
+fn number(errno: Errno) -> i32 {
+    errno.0
+}
+
+fn signal(trap: Trap) -> Signal {
+    match trap {
+        Trap::Segv { code, address } => (code as i32, address),
+        Trap::OutOfMemory => (-1, 0),
+    }
+}
+
+impl Memory for OnSoft<'_, '_> {
+    fn mmap(&mut self, address: u64, length: u64, prot: u32, flags: u32) -> Result<u64, i32> {
+        let space = self.0.space();
+        space.mmap(address, length, prot, flags).map_err(number)
+    }
+    fn munmap(&mut self, address: u64, length: u64) -> Result<(), i32> {
+        self.0.space().munmap(address, length).map_err(number)
+    }
+    fn mprotect(&mut self, address: u64, length: u64, prot: u32) -> Result<(), i32> {
+        let space = self.0.space();
+        space.mprotect(address, length, prot).map_err(number)
+    }
+    fn madvise(&mut self, address: u64, length: u64, advice: i32) -> Result<(), i32> {
+        let space = self.0.space();
+        space.madvise(address, length, advice).map_err(number)
+    }
+    fn brk(&mut self, address: u64) -> u64 {
+        self.0.space().brk(address)
+    }
+    fn load(&mut self, address: u64) -> Result<u64, Signal> {
+        self.0.load(address).map_err(signal)
+    }
+    fn store(&mut self, address: u64, value: u64) -> Result<(), Signal> {
+        self.0.store(address, value).map_err(signal)
+    }
+    fn maps(&mut self, show: &mut dyn FnMut(u64, u64, u32)) {
+        self.0.space().maps(&mut |line| {
+            let p = line.protection;
+            let prot = u32::from(p.read) | u32::from(p.write) << 1 | u32::from(p.execute) << 2;
+            show(line.start, line.end, prot);
+        });
+    }
+}
+
+/// Runs a script in a new address space on CPU 0; verifies it and gives every
+/// frame back. The lines, and what was wrong.
+pub fn run_soft(
+    memory: &'static SoftMemory,
+    policy: Policy,
+    layout: Layout,
+    brk: u64,
+    window: &Window,
+    script: &[Op],
+) -> (Vec<String>, Result<(), String>) {
+    let before = crate::available(memory);
+    let space = SoftCpu::attend(memory, 0, || AddressSpace::new(memory, policy, layout))
+        .unwrap_or_else(|e| panic!("no address space: {e}"));
+    space.set_brk(brk);
+    let mut lines = Vec::new();
+    SoftCpu::run(&space, 0, |cpu| {
+        run(&mut OnSoft(cpu), window, script, &mut |line| {
+            lines.push(line)
+        });
+    });
+    let sound = SoftCpu::attend(memory, 0, || {
+        let verdict = space.verify().map(drop).map_err(|v| v.to_string());
+        space.destroy();
+        verdict
+    });
+    let after = crate::available(memory);
+    let kept = if after == before {
+        Ok(())
+    } else {
+        Err(format!("{before} frames before, {after} after"))
+    };
+    (lines, sound.and(kept))
+}

@@ -1,0 +1,275 @@
+//! One allocation fails, wherever there is one: the operation either fails as a
+//! whole or succeeds, nothing is lost, and it works when repeated.
+
+use faultless_mm::{Errno, Layout, Policy, advice, flags};
+use faultless_soft::{Soft, SoftCpu, Trap};
+use faultless_tests::inject::{Failing, inject};
+use faultless_tests::{available, machine};
+
+const PAGE: u64 = 4096;
+const RW: u32 = 3;
+const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS;
+/// Far from everything, so that tables and nodes of every level are missing.
+const AT: u64 = 1 << 36;
+const HEAP: u64 = 1 << 32;
+
+fn map(cpu: &SoftCpu<'_>, pages: u64, prot: u32, more: u32) {
+    let at = cpu
+        .space()
+        .mmap(AT, pages * PAGE, prot, ANON | flags::FIXED | more);
+    assert_eq!(at, Ok(AT));
+}
+
+fn touch(cpu: &SoftCpu<'_>, pages: u64) {
+    for page in 0..pages {
+        assert_eq!(cpu.store(AT + page * PAGE, page + 1), Ok(()));
+    }
+}
+
+fn expect(cpu: &SoftCpu<'_>, page: u64, value: u64) {
+    assert_eq!(cpu.load(AT + page * PAGE), Ok(value), "page {page}");
+}
+
+fn is_gone(cpu: &SoftCpu<'_>, page: u64) {
+    assert!(
+        matches!(cpu.load(AT + page * PAGE), Err(Trap::Segv { .. })),
+        "page {page}"
+    );
+}
+
+#[test]
+fn mapping_free_pages() {
+    inject(
+        "mmap",
+        Failing::Whole,
+        |_| {},
+        |cpu| cpu.space().mmap(AT, 70 * PAGE, RW, ANON),
+        |cpu| expect(cpu, 69, 0),
+    );
+    inject(
+        "mmap anywhere",
+        Failing::Whole,
+        |cpu| map(cpu, 3, RW, 0),
+        |cpu| cpu.space().mmap(0, 70 * PAGE, RW, ANON),
+        |_| {},
+    );
+}
+
+#[test]
+fn mapping_over() {
+    inject(
+        "mmap FIXED",
+        Failing::Whole,
+        |cpu| {
+            map(cpu, 200, RW, 0);
+            touch(cpu, 200);
+        },
+        |cpu| {
+            cpu.space()
+                .mmap(AT + 3 * PAGE, 77 * PAGE, 1, ANON | flags::FIXED)
+        },
+        |cpu| {
+            expect(cpu, 2, 3);
+            expect(cpu, 3, 0);
+            expect(cpu, 79, 0);
+            expect(cpu, 80, 81);
+        },
+    );
+}
+
+#[test]
+fn mapping_and_populating() {
+    inject(
+        "mmap POPULATE",
+        Failing::Whole,
+        |_| {},
+        |cpu| cpu.space().mmap(AT, 70 * PAGE, RW, ANON | flags::POPULATE),
+        |cpu| expect(cpu, 69, 0),
+    );
+}
+
+#[test]
+fn unmapping_the_middle() {
+    inject(
+        "munmap",
+        Failing::Whole,
+        |cpu| {
+            map(cpu, 200, RW, 0);
+            touch(cpu, 200);
+        },
+        |cpu| cpu.space().munmap(AT + 3 * PAGE, 77 * PAGE),
+        |cpu| {
+            expect(cpu, 2, 3);
+            is_gone(cpu, 3);
+            is_gone(cpu, 79);
+            expect(cpu, 80, 81);
+        },
+    );
+}
+
+#[test]
+fn protecting_the_middle() {
+    inject(
+        "mprotect",
+        Failing::Whole,
+        |cpu| {
+            map(cpu, 200, RW, 0);
+            touch(cpu, 200);
+        },
+        |cpu| cpu.space().mprotect(AT + 3 * PAGE, 77 * PAGE, 1),
+        |cpu| {
+            assert_eq!(cpu.store(AT + 2 * PAGE, 3), Ok(()));
+            assert!(cpu.store(AT + 3 * PAGE, 1).is_err());
+            expect(cpu, 3, 4);
+        },
+    );
+    inject(
+        "mprotect of several",
+        Failing::Part,
+        |cpu| {
+            map(cpu, 200, RW, 0);
+            assert_eq!(cpu.space().mprotect(AT + 10 * PAGE, 10 * PAGE, 1), Ok(()));
+        },
+        |cpu| cpu.space().mprotect(AT + 3 * PAGE, 77 * PAGE, 5),
+        |cpu| assert_eq!(cpu.execute(AT + 40 * PAGE), Ok(())),
+    );
+}
+
+#[test]
+fn moving_the_heap() {
+    let moved = |cpu: &SoftCpu<'_>, to: u64| match cpu.space().brk(to) {
+        end if end == to => Ok(end),
+        end => Err(end),
+    };
+    inject(
+        "brk up",
+        Failing::Whole,
+        |cpu| cpu.space().set_brk(HEAP),
+        |cpu| moved(cpu, HEAP + 70 * PAGE + 5),
+        |cpu| assert_eq!(cpu.store(HEAP + 70 * PAGE, 1), Ok(())),
+    );
+    inject(
+        "brk down",
+        Failing::Whole,
+        |cpu| {
+            cpu.space().set_brk(HEAP);
+            assert_eq!(cpu.space().brk(HEAP + 4099 * PAGE), HEAP + 4099 * PAGE);
+            assert_eq!(cpu.store(HEAP + 4096 * PAGE, 1), Ok(()));
+        },
+        |cpu| moved(cpu, HEAP + 70 * PAGE + 5),
+        |cpu| assert!(cpu.load(HEAP + 71 * PAGE).is_err()),
+    );
+}
+
+#[test]
+fn populating() {
+    for what in [advice::POPULATE_READ, advice::POPULATE_WRITE] {
+        inject(
+            "madvise POPULATE",
+            Failing::Whole,
+            |cpu| map(cpu, 70, RW, 0),
+            |cpu| cpu.space().madvise(AT, 70 * PAGE, what),
+            |cpu| expect(cpu, 69, 0),
+        );
+    }
+}
+
+#[test]
+fn discarding() {
+    inject(
+        "madvise DONTNEED",
+        Failing::Whole,
+        |cpu| {
+            map(cpu, 70, RW, 0);
+            touch(cpu, 70);
+        },
+        |cpu| cpu.space().madvise(AT + PAGE, 60 * PAGE, advice::DONTNEED),
+        |cpu| expect(cpu, 1, 0),
+    );
+}
+
+#[test]
+fn faulting() {
+    inject(
+        "read",
+        Failing::Whole,
+        |cpu| map(cpu, 9, RW, 0),
+        |cpu| cpu.load(AT),
+        |_| {},
+    );
+    inject(
+        "write",
+        Failing::Whole,
+        |cpu| map(cpu, 9, RW, 0),
+        |cpu| cpu.store(AT, 7),
+        |cpu| expect(cpu, 0, 7),
+    );
+    inject(
+        "write after read",
+        Failing::Whole,
+        |cpu| {
+            map(cpu, 9, RW, 0);
+            expect(cpu, 0, 0);
+        },
+        |cpu| cpu.store(AT, 7),
+        |cpu| expect(cpu, 0, 7),
+    );
+    inject(
+        "stack growth",
+        Failing::Whole,
+        |cpu| map(cpu, 9, RW, flags::GROWSDOWN),
+        |cpu| cpu.store(AT - 100 * PAGE, 7),
+        |cpu| assert_eq!(cpu.load(AT - 100 * PAGE), Ok(7)),
+    );
+}
+
+#[test]
+fn making_an_address_space() {
+    let memory = machine(1, 64);
+    let before = available(memory);
+    for allocation in 0.. {
+        SoftCpu::attend(memory, 0, || {
+            memory.machine().fail_in(Some(allocation));
+            let result = Soft::space(memory, Policy::default());
+            memory.machine().fail_in(None);
+            if let Ok(space) = result {
+                space.destroy();
+            }
+        });
+        assert_eq!(available(memory), before, "allocation {allocation}");
+        if allocation > 8 {
+            break;
+        }
+    }
+}
+
+#[test]
+fn really_exhausted() {
+    let memory = machine(1, 1);
+    let before = available(memory);
+    let space = SoftCpu::attend(memory, 0, || {
+        let layout = Layout {
+            commit_pages: u64::MAX,
+            ..Layout::LINUX_X86_64
+        };
+        faultless_mm::AddressSpace::new(memory, Policy::default(), layout)
+    })
+    .unwrap();
+    SoftCpu::run(&space, 0, |cpu| {
+        map(cpu, 1000, RW, 0);
+        let stored = (0..1000)
+            .take_while(|page| cpu.store(AT + page * PAGE, 1).is_ok())
+            .count();
+        assert!((100..256).contains(&stored), "{stored} pages of 256 frames");
+        assert_eq!(cpu.store(AT + 999 * PAGE, 1), Err(Trap::OutOfMemory));
+        let errno = cpu.space().madvise(AT, 1000 * PAGE, advice::POPULATE_WRITE);
+        assert_eq!(errno, Err(Errno::ENOMEM));
+        // Taking away needs memory for a cut at most.
+        assert_eq!(cpu.space().munmap(AT, 1000 * PAGE), Ok(()));
+        map(cpu, 100, RW, 0);
+        touch(cpu, 100);
+        cpu.space().verify().unwrap();
+    });
+    SoftCpu::attend(memory, 0, || space.destroy());
+    assert_eq!(available(memory), before);
+}
