@@ -1,14 +1,24 @@
 //! The soft machine: host threads with software TLBs, and built-in workloads.
 
-use anyhow::{Result, bail};
+use std::cell::Cell;
+use std::io::{self, Write};
+use std::path::Path;
+use std::time::Instant;
 
-use super::{Machine, Outcome, Request};
+use anyhow::{Context as _, Result, bail};
+use faultless_workloads::{NAMES, Options, Report};
+
+use super::{End, Machine, Outcome, Request};
+use crate::counters::Counters;
+use crate::figure::FigureFinder;
+use crate::interrupt;
 use crate::plan::Need;
+use crate::show::Sink;
 use crate::size::Size;
 
 /// The least and the most memory that it is made with.
 const MEMORY: (Size, Size) = (Size::mebi(16), Size::mebi(64 << 10));
-/// The most CPUs that the memory core is built for.
+/// The most CPUs that it is offered with; threads of the host stand for them.
 const MOST_CPUS: u32 = 64;
 
 /// The machine.
@@ -17,10 +27,113 @@ pub struct Soft;
 impl Machine for Soft {
     fn check(&self, request: &Request) -> Result<Vec<Need>> {
         super::check_size(request, MOST_CPUS, MEMORY)?;
-        bail!("the soft machine is not there yet")
+        words(request)?;
+        Ok(Vec::new())
     }
 
-    fn run(&self, _request: &Request) -> Result<Outcome> {
-        bail!("the soft machine is not there yet")
+    fn run(&self, request: &Request) -> Result<Outcome> {
+        let words = words(request)?;
+        let start = Instant::now();
+        // The first reason to stop counts.
+        let stopped = Cell::new(None);
+        let stop = || {
+            let late = request.timeout.is_some_and(|limit| start.elapsed() > limit);
+            if stopped.get().is_none() && interrupt::is_requested() {
+                stopped.set(Some(Stopped::Interrupted));
+            } else if stopped.get().is_none() && late {
+                stopped.set(Some(Stopped::TimedOut));
+            }
+            stopped.get().is_some()
+        };
+        let options = Options {
+            cpus: request.cpus as usize,
+            memory: request.memory.0,
+            policy: request.policy.name().parse().map_err(anyhow::Error::msg)?,
+            check: false,
+            stop: &stop,
+        };
+        let mut stdout = Output::new(request.stdout);
+        let mut stderr = Output::new(Sink::Stderr);
+        let arguments = &words[1..];
+        let report =
+            faultless_workloads::run(&words[0], arguments, &options, &mut stdout, &mut stderr)?;
+        Ok(outcome(&report, stopped.get(), stdout.figure))
+    }
+}
+
+/// Why the command stopped a workload.
+#[derive(Clone, Copy)]
+enum Stopped {
+    TimedOut,
+    Interrupted,
+}
+
+/// The workload and its arguments.
+fn words(request: &Request) -> Result<Vec<String>> {
+    let word = |word: &std::ffi::OsString| {
+        let text = word.to_str().map(str::to_owned);
+        text.with_context(|| format!("{} is not UTF-8", word.display()))
+    };
+    let words = request
+        .program
+        .iter()
+        .map(word)
+        .collect::<Result<Vec<_>>>()?;
+    let name = words.first().context("no program")?;
+    if NAMES.contains(&name.as_str()) {
+        return Ok(words);
+    }
+    let names = NAMES.join(", ");
+    if name.contains('/') || Path::new(name).exists() {
+        bail!("the soft machine runs no ELF files such as {name}, only its workloads: {names}");
+    }
+    bail!("there is no workload {name} on the soft machine (there are: {names})");
+}
+
+fn outcome(report: &Report, stopped: Option<Stopped>, figure: FigureFinder) -> Outcome {
+    let mut counters = Counters::default();
+    for &(name, value) in &report.counters {
+        counters.set(name, value);
+    }
+    let end = match (report.exit, report.signal, stopped) {
+        (Some(status), ..) => End::Exited(u8::try_from(status & 0xff).unwrap_or_default()),
+        (None, Some(signal), _) => End::Signalled(u8::try_from(signal & 0x7f).unwrap_or_default()),
+        (None, None, Some(Stopped::TimedOut)) => End::TimedOut,
+        (None, None, Some(Stopped::Interrupted)) => End::Interrupted,
+        (None, None, None) => End::Failed("the workload stopped without a reason".to_owned()),
+    };
+    Outcome {
+        end,
+        seconds: report.seconds,
+        counters,
+        figure: figure.finish(),
+        unknown_syscalls: Vec::new(),
+    }
+}
+
+/// Passes output on, and looks for the figure in it.
+struct Output {
+    sink: Sink,
+    figure: FigureFinder,
+}
+
+impl Output {
+    fn new(sink: Sink) -> Self {
+        Self {
+            sink,
+            figure: FigureFinder::default(),
+        }
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        self.figure.feed(piece);
+        self.sink.write(piece)?;
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
