@@ -120,7 +120,7 @@ fn what() -> impl Strategy<Value = i32> {
         5 => Just(advice::DONTNEED),
         2 => Just(advice::POPULATE_READ),
         2 => Just(advice::POPULATE_WRITE),
-        1 => 0..4i32,
+        1 => prop_oneof![Just(advice::NORMAL), Just(advice::WILLNEED)],
         1 => Just(-1),
         1 => Just(1000),
     ]
