@@ -53,6 +53,10 @@ fn prepare(layout: &Layout, run: &Run) -> Result<Command, Refusal> {
             let mut command = cargo(layout, arguments);
             command.env("RUSTFLAGS", format!("--cfg {name}"));
             command.env("CARGO_TARGET_DIR", layout.at("target").join(name));
+            // Models run for minutes, and are built often: optimised, but not as a whole.
+            command.env("CARGO_PROFILE_RELEASE_LTO", "off");
+            command.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
+            command.env("CARGO_PROFILE_RELEASE_DEBUG", "0");
             Ok(command)
         }
         Run::KernelClippy => Ok(clippy_for_the_kernel(layout)),
