@@ -22,7 +22,7 @@ fn matches(address: u64, expected: u32) -> Option<bool> {
 }
 
 fn check_address(address: u64) -> Result<(), Errno> {
-    if address % 4 != 0 {
+    if !address.is_multiple_of(4) {
         return Err(EINVAL);
     }
     if address >= USER_END {
@@ -47,11 +47,11 @@ fn sleep(address: u64, expected: u32, deadline: Option<u64>, bits: u32) -> Answe
             }
             Err(error) => Err(error),
             Ok(None) => Err(EAGAIN),
-            Ok(Some(Woken::ByWaker)) => Ok(0),
-            Ok(Some(Woken::ByTime)) => Err(ETIMEDOUT),
+            Ok(Some(Woken::Waker)) => Ok(0),
+            Ok(Some(Woken::Time)) => Err(ETIMEDOUT),
             // A relative timeout would begin anew if the call were restarted.
-            Ok(Some(Woken::BySignal)) if deadline.is_some() => Err(RESTART_IF_NO_HANDLER),
-            Ok(Some(Woken::BySignal)) => Err(RESTART),
+            Ok(Some(Woken::Signal)) if deadline.is_some() => Err(RESTART_IF_NO_HANDLER),
+            Ok(Some(Woken::Signal)) => Err(RESTART),
         };
     }
 }

@@ -59,15 +59,14 @@ pub extern "C" fn kernel_start(start_info: u32) -> ! {
 
 fn start_others(apic_ids: &[u32]) {
     let own = apic::id();
-    let mut number = 1;
-    for &apic_id in apic_ids.iter().filter(|&&id| id != own) {
+    let others = apic_ids.iter().filter(|&&id| id != own);
+    for (number, &apic_id) in (1..).zip(others) {
         sched::idle::prepare(number);
         percpu::set_count(number + 1);
         if !smp::start(number, apic_id, stacks::top(sched::idle::of(number))) {
             percpu::set_count(number);
             refuse(format_args!("CPU {number} did not start"));
         }
-        number += 1;
     }
 }
 

@@ -22,8 +22,21 @@ const PIE_BASE: u64 = 0x5555_5555_4000;
 /// Linux's `mmap_min_addr`.
 const LOWEST: u64 = 0x1_0000;
 
+/// Pages that hold a part of the program's file.
+#[derive(Clone, Copy)]
+pub struct Part {
+    pub start: u64,
+    pub end: u64,
+    pub offset: u64,
+}
+
+/// All parts, in order.
+pub type Parts = ArrayVec<Part, 64>;
+
 /// A loaded program.
 pub struct Loaded {
+    /// What came from the file.
+    pub parts: Parts,
     pub entry: u64,
     /// Where its program headers are in memory.
     pub headers: u64,
@@ -187,7 +200,16 @@ pub fn load(image: &'static [u8]) -> Result<Loaded, Error> {
         .map_or(0, |segment| {
             base + segment.p_vaddr + file.ehdr.e_phoff - segment.p_offset
         });
+    let parts = segments
+        .iter()
+        .filter(|segment| segment.p_filesz != 0)
+        .map(|segment| Part {
+            start: (base + segment.p_vaddr) & !(PAGE - 1),
+            end: (base + segment.p_vaddr + segment.p_filesz).next_multiple_of(PAGE),
+            offset: segment.p_offset & !(PAGE - 1),
+        });
     Ok(Loaded {
+        parts: parts.collect(),
         entry: base + file.ehdr.e_entry,
         headers,
         header_count: u64::from(file.ehdr.e_phnum),

@@ -29,6 +29,13 @@ pub struct Program {
 
 static PROGRAM: Once<Program> = Once::new();
 
+static PARTS: Once<elf::Parts> = Once::new();
+
+/// Where the program's file is in memory; nowhere before it is loaded.
+pub fn parts() -> &'static [elf::Part] {
+    PARTS.try_get().map_or(&[], |parts| parts)
+}
+
 /// The program that runs.
 pub fn program() -> &'static Program {
     PROGRAM.get()
@@ -80,6 +87,7 @@ fn load(thread: &'static Thread) {
         Ok(sp) => sp,
         Err(error) => refuse(format_args!("{path}: {error}")),
     };
+    PARTS.set(loaded.parts);
     // SAFETY: The thread runs, so its frame is its own.
     unsafe { *thread.frame() = TrapFrame::entry(loaded.entry, sp) };
     report::program_begins();

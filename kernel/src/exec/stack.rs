@@ -11,8 +11,8 @@ use crate::arch::{self, fpu, random, uaccess};
 use crate::memory::USER_END;
 use crate::process;
 
-/// What is mapped at once; the rest grows. As much as Linux maps.
-const FIRST_SIZE: u64 = 33 * 4096;
+/// What is mapped below the arguments at once; the rest grows. As much as Linux maps.
+const FIRST_SIZE: u64 = 32 * 4096;
 
 /// Writes downwards from the stack's end.
 struct Writer {
@@ -57,7 +57,7 @@ pub fn set_up(program: &Program, loaded: &Loaded) -> Result<u64, Error> {
         ));
     }
     let flags = linux::MAP_PRIVATE | linux::MAP_ANONYMOUS | linux::MAP_FIXED | linux::MAP_GROWSDOWN;
-    let first_size = FIRST_SIZE + (size as u64).next_multiple_of(4096);
+    let first_size = FIRST_SIZE + (size as u64 + 1).next_multiple_of(4096);
     process::space()
         .mmap(
             USER_END - first_size,

@@ -5,9 +5,6 @@ pub mod descriptors;
 pub mod initramfs;
 pub mod proc;
 
-use alloc::sync::Arc;
-use alloc::vec::Vec;
-
 use crate::arch::{random, uaccess};
 use crate::errno::{EACCES, EBADF, ENOENT, Errno};
 use crate::{console, exec};
@@ -24,8 +21,8 @@ pub enum Kind {
     Random,
     /// A file of the initramfs.
     File(&'static [u8]),
-    /// A text made when it was opened.
-    Text(Arc<Vec<u8>>),
+    /// A text of `/proc`, made anew at every read, as on Linux.
+    Text(proc::Text),
 }
 
 /// Opens a path.
@@ -41,8 +38,8 @@ pub fn open(path: &str, write: bool) -> Result<Kind, Errno> {
         "/dev/stderr" => Kind::Console(console::ERROR),
         "/dev/stdin" => Kind::Input,
         "/proc/self/exe" => Kind::File(exec::program().image),
-        path => match proc::text(path) {
-            Some(text) => Kind::Text(Arc::new(text?)),
+        path => match proc::find(path) {
+            Some(text) => Kind::Text(text),
             None => Kind::File(initramfs::find(path.trim_start_matches('/')).ok_or(ENOENT)?),
         },
     };
@@ -53,11 +50,11 @@ pub fn open(path: &str, write: bool) -> Result<Kind, Errno> {
 }
 
 impl Kind {
-    /// Its content, if it has any that has a length.
-    pub fn content(&self) -> Option<&[u8]> {
+    /// How long its content is, if positions in it mean anything.
+    pub fn length(&self) -> Option<usize> {
         match self {
-            Self::File(content) => Some(content),
-            Self::Text(text) => Some(text),
+            Self::File(content) => Some(content.len()),
+            Self::Text(_) => Some(0),
             _ => None,
         }
     }
@@ -76,13 +73,8 @@ impl Kind {
                     bytes.copy_from_slice(&random::next().to_le_bytes()[..bytes.len()]);
                 }
             }),
-            Self::File(_) | Self::Text(_) => {
-                let content = self.content().unwrap_or_default();
-                let rest = content.get(position as usize..).unwrap_or_default();
-                let length = rest.len().min(length as usize);
-                uaccess::write_bytes(to, &rest[..length])?;
-                Ok(length as u64)
-            }
+            Self::File(content) => copy_from(content, position, to, length),
+            Self::Text(text) => copy_from(&text.make()?, position, to, length),
         }
     }
 
@@ -110,6 +102,14 @@ impl Kind {
             _ => Err(EBADF),
         }
     }
+}
+
+/// Copies what lies behind a position to user memory; how much.
+fn copy_from(content: &[u8], position: u64, to: u64, length: u64) -> Result<u64, Errno> {
+    let rest = content.get(position as usize..).unwrap_or_default();
+    let length = rest.len().min(length as usize);
+    uaccess::write_bytes(to, &rest[..length])?;
+    Ok(length as u64)
 }
 
 /// Fills user memory piece by piece.

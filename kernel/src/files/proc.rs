@@ -3,15 +3,42 @@
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
 
+use arrayvec::ArrayString;
+
 use crate::arch::percpu;
 use crate::errno::{ENOMEM, Errno};
+use crate::exec;
 use crate::memory::{self, Counter, MapsEntry, USER_END, machine};
 use crate::process;
 
-/// A text that grows fallibly.
-struct Text(Vec<u8>);
+/// One of the texts.
+#[derive(Clone, Copy)]
+pub enum Text {
+    Maps,
+    VmStat,
+    MemInfo,
+    CpuInfo,
+}
 
-impl Write for Text {
+/// The text at a path, if there is one.
+pub fn find(path: &str) -> Option<Text> {
+    let path = path.strip_prefix("/proc/")?;
+    let own = path
+        .strip_prefix("self/")
+        .or_else(|| path.strip_prefix("100/"));
+    match own.unwrap_or(path) {
+        "maps" if own.is_some() => Some(Text::Maps),
+        "vmstat" => Some(Text::VmStat),
+        "meminfo" => Some(Text::MemInfo),
+        "cpuinfo" => Some(Text::CpuInfo),
+        _ => None,
+    }
+}
+
+/// A text that grows fallibly.
+struct Buffer(Vec<u8>);
+
+impl Write for Buffer {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         self.0.try_reserve(text.len()).map_err(|_| fmt::Error)?;
         self.0.extend_from_slice(text.as_bytes());
@@ -19,73 +46,86 @@ impl Write for Text {
     }
 }
 
-/// The text at a path, if there is one.
-pub fn text(path: &str) -> Option<Result<Vec<u8>, Errno>> {
-    let path = path.strip_prefix("/proc/")?;
-    let mut text = Text(Vec::new());
-    let own = path
-        .strip_prefix("self/")
-        .or_else(|| path.strip_prefix("100/"));
-    let written = match own.unwrap_or(path) {
-        "maps" if own.is_some() => maps(&mut text),
-        "vmstat" => vmstat(&mut text),
-        "meminfo" => meminfo(&mut text),
-        "cpuinfo" => cpuinfo(&mut text),
-        _ => return None,
-    };
-    Some(written.map(|()| text.0).map_err(|_| ENOMEM))
+impl Text {
+    /// What it says now.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn make(self) -> Result<Vec<u8>, Errno> {
+        let mut buffer = Buffer(Vec::new());
+        let made = match self {
+            Self::Maps => maps(&mut buffer),
+            Self::VmStat => vmstat(&mut buffer),
+            Self::MemInfo => meminfo(&mut buffer),
+            Self::CpuInfo => cpuinfo(&mut buffer),
+        };
+        made.map(|()| buffer.0).map_err(|_| ENOMEM)
+    }
 }
 
-fn maps(text: &mut Text) -> fmt::Result {
-    let (heap_start, heap_end) = process::space().heap();
+/// The address space merges neighbours with equal attributes. Linux keeps what came from the
+/// program's file, its zeroed rest and the heap apart, so lines are cut there.
+fn maps(text: &mut Buffer) -> fmt::Result {
     let mut result = Ok(());
-    process::space().maps(&mut |entry: MapsEntry| {
-        let flag = |set: bool, letter: char| if set { letter } else { '-' };
-        let mut line = Line::default();
-        let _ = write!(
-            line,
-            "{:08x}-{:08x} {}{}{}p 00000000 00:00 0 ",
-            entry.start,
-            entry.end,
-            flag(entry.protection.read, 'r'),
-            flag(entry.protection.write, 'w'),
-            flag(entry.protection.execute, 'x'),
-        );
-        let name = if entry.end == USER_END {
-            "[stack]"
-        } else if entry.start < heap_end && heap_start < entry.end && heap_start != heap_end {
-            "[heap]"
-        } else {
-            ""
-        };
-        let used = line.0.len();
-        // Linux pads to column 73 before a name.
-        let written = match name {
-            "" => writeln!(text, "{}", line.0),
-            name => writeln!(
-                text,
-                "{}{:width$}{name}",
-                line.0,
-                "",
-                width = 73 - used.min(73)
-            ),
-        };
-        result = result.and(written);
+    process::space().maps(&mut |mut entry: MapsEntry| {
+        let end = entry.end;
+        while entry.start < end {
+            entry.end = end.min(next_cut(entry.start));
+            result = result.and(line(text, &entry));
+            entry.start = entry.end;
+        }
     });
     result
 }
 
-/// A line's beginning: long enough for two addresses.
-#[derive(Default)]
-struct Line(arrayvec::ArrayString<96>);
+/// The next place behind an address where a line is cut.
+fn next_cut(address: u64) -> u64 {
+    let parts = exec::parts().iter().flat_map(|part| [part.start, part.end]);
+    let heap = process::space().heap().0;
+    parts
+        .chain([heap])
+        .filter(|&cut| cut > address)
+        .min()
+        .unwrap_or(u64::MAX)
+}
 
-impl Write for Line {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.0.try_push_str(text).map_err(|_| fmt::Error)
+fn line(text: &mut Buffer, entry: &MapsEntry) -> fmt::Result {
+    let (heap_start, heap_end) = process::space().heap();
+    let part = exec::parts()
+        .iter()
+        .find(|part| part.start <= entry.start && entry.start < part.end);
+    let (offset, name) = match part {
+        Some(part) => (
+            part.offset + entry.start - part.start,
+            exec::program().path.as_str(),
+        ),
+        None if entry.end == USER_END => (0, "[stack]"),
+        None if heap_start <= entry.start && entry.start < heap_end => (0, "[heap]"),
+        None => (0, ""),
+    };
+    let flag = |set: bool, letter: char| if set { letter } else { '-' };
+    // Long enough for two addresses and the rest.
+    let mut line = ArrayString::<96>::new();
+    write!(
+        line,
+        "{:08x}-{:08x} {}{}{}p {offset:08x} 00:{:02x} {} ",
+        entry.start,
+        entry.end,
+        flag(entry.protection.read, 'r'),
+        flag(entry.protection.write, 'w'),
+        flag(entry.protection.execute, 'x'),
+        // The initramfs: a device of its own with one file that matters.
+        u8::from(part.is_some()),
+        u8::from(part.is_some()),
+    )?;
+    match name {
+        "" => writeln!(text, "{line}"),
+        // Linux pads to column 73 before a name.
+        name => writeln!(text, "{line:73}{name}"),
     }
 }
 
-fn vmstat(text: &mut Text) -> fmt::Result {
+fn vmstat(text: &mut Buffer) -> fmt::Result {
     let (_, free) = machine::sizes();
     writeln!(text, "nr_free_pages {}", free / 4096)?;
     for (name, counter) in [
@@ -106,14 +146,14 @@ fn vmstat(text: &mut Text) -> fmt::Result {
     Ok(())
 }
 
-fn meminfo(text: &mut Text) -> fmt::Result {
+fn meminfo(text: &mut Buffer) -> fmt::Result {
     let (total, free) = machine::sizes();
     writeln!(text, "MemTotal:       {:8} kB", total >> 10)?;
     writeln!(text, "MemFree:        {:8} kB", free >> 10)?;
     writeln!(text, "MemAvailable:   {:8} kB", free >> 10)
 }
 
-fn cpuinfo(text: &mut Text) -> fmt::Result {
+fn cpuinfo(text: &mut Buffer) -> fmt::Result {
     for cpu in 0..percpu::count() {
         writeln!(text, "processor\t: {cpu}\n")?;
     }

@@ -61,9 +61,9 @@ pub enum Interruptible {
 /// How a sleep ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Woken {
-    ByWaker,
-    ByTime,
-    BySignal,
+    Waker,
+    Time,
+    Signal,
 }
 
 fn bucket_of(key: u64) -> usize {
@@ -180,11 +180,11 @@ pub fn sleep(
         timer::disarm(thread);
     }
     Ok(Some(if !remove(thread) {
-        Woken::ByWaker
+        Woken::Waker
     } else if timed_out {
-        Woken::ByTime
+        Woken::Time
     } else {
-        Woken::BySignal
+        Woken::Signal
     }))
 }
 

@@ -83,11 +83,6 @@ fn finish_call(frame: &mut TrapFrame, handler: Option<bool>) {
     frame.fast.vector = VECTOR_NONE;
 }
 
-/// Whether a signal of this set waits for the thread.
-pub fn waits(thread: &Thread, set: super::Set) -> bool {
-    (thread.signals.lock().pending.set() | send::SHARED.lock().set()) & set != 0
-}
-
 /// Takes a waiting signal out of a set, for `rt_sigtimedwait`.
 pub fn take_from(thread: &Thread, set: super::Set) -> Option<Info> {
     let mut signals = thread.signals.lock();

@@ -107,11 +107,11 @@ pub fn close(fd: u64) -> Answer {
 
 pub fn lseek(fd: u64, offset: u64, whence: u64) -> Answer {
     let open = descriptors::get(fd)?;
-    let content = open.kind.content().ok_or(ESPIPE)?;
+    let size = open.kind.length().ok_or(ESPIPE)?;
     let base = match whence as u32 {
         linux::SEEK_SET => 0,
         linux::SEEK_CUR => open.position,
-        linux::SEEK_END => content.len() as u64,
+        linux::SEEK_END => size as u64,
         _ => return Err(EINVAL),
     };
     let position = (base as i64)

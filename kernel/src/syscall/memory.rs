@@ -13,7 +13,7 @@ pub fn mmap(
     fd: u64,
     offset: u64,
 ) -> Answer {
-    if offset % 4096 != 0 {
+    if !offset.is_multiple_of(4096) {
         return Err(EINVAL);
     }
     if flags as u32 & linux::MAP_ANONYMOUS == 0 {

@@ -161,9 +161,9 @@ pub fn prctl(operation: u64, argument: u64) -> Answer {
     match operation as u32 {
         prctl::PR_SET_NAME => {
             let mut name = [0; 16];
-            for byte in 0..15 {
-                name[byte] = uaccess::read(argument + byte as u64)?;
-                if name[byte] == 0 {
+            for (at, byte) in (0..).zip(&mut name[..15]) {
+                *byte = uaccess::read(argument.wrapping_add(at))?;
+                if *byte == 0 {
                     break;
                 }
             }
@@ -183,7 +183,7 @@ fn with_thread<R>(id: u64, f: impl FnOnce(&'static Thread) -> R) -> Result<R, Er
 }
 
 pub fn sched_getaffinity(id: u64, size: u64, to: u64) -> Answer {
-    if size < 8 || size % 8 != 0 {
+    if size < 8 || !size.is_multiple_of(8) {
         return Err(EINVAL);
     }
     let present = u64::MAX >> (64 - percpu::count());

@@ -95,8 +95,8 @@ fn sleep_until(deadline: Option<u64>) -> Result<bool, Errno> {
             return Ok(true);
         }
         match wait::sleep(key, u32::MAX, deadline, Interruptible::Yes, || Ok(true))? {
-            Some(Woken::BySignal) if sched::current().is_interrupted() => return Ok(false),
-            Some(Woken::ByTime) => return Ok(true),
+            Some(Woken::Signal) if sched::current().is_interrupted() => return Ok(false),
+            Some(Woken::Time) => return Ok(true),
             _ => {}
         }
     }

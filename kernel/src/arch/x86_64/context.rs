@@ -64,8 +64,3 @@ pub fn set_user_bases(fs: u64, gs: u64) {
     msr::write(msr::FS_BASE, fs);
     msr::write(msr::KERNEL_GS_BASE, gs);
 }
-
-/// Sets the thread pointer of user mode.
-pub fn set_user_fs(fs: u64) {
-    msr::write(msr::FS_BASE, fs);
-}

@@ -67,6 +67,10 @@ pub fn enable(boot: bool) {
             size = raw_cpuid::cpuid!(0xd, 0).ebx;
         }
         COMPONENTS.store(components, Ordering::Relaxed);
+        // AVX-512 would lose the upper half of the register that zeroing saves.
+        if components == 0b111 {
+            super::zero::use_wide_stores();
+        }
         SIZE.store(size, Ordering::Relaxed);
     } else {
         set_components(COMPONENTS.load(Ordering::Relaxed));

@@ -27,25 +27,17 @@ pub mod time;
 pub mod tlb;
 pub mod trap;
 pub mod uaccess;
+mod zero;
 
 pub use frame::TrapFrame;
 pub use tlb::relax;
+pub use zero::zero_page;
 
 /// Waits for an interrupt with interrupts on, then turns them off again.
 pub fn wait_for_interrupt() {
     // SAFETY: `sti` takes effect after the next instruction, so no interrupt is missed between the
     // caller's last look and `hlt`. The caller holds no lock.
     unsafe { core::arch::asm!("sti", "hlt", "cli", options(nostack)) };
-}
-
-/// Fills a page with zeroes.
-#[inline]
-pub fn zero_page(page: core::ptr::NonNull<u8>) {
-    // SAFETY: The caller owns the page; `rep stosq` writes its 512 words and nothing else.
-    unsafe {
-        core::arch::asm!("rep stosq", inout("rdi") page.as_ptr() => _, inout("rcx") 512 => _,
-            in("rax") 0, options(nostack, preserves_flags));
-    }
 }
 
 /// What AT_HWCAP says: the CPU's basic feature word.

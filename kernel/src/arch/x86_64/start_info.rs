@@ -1,7 +1,7 @@
 //! What the loader tells: the PVH start information (Xen's `hvm_start_info`), copied out of low
 //! memory before anything is allocated, because nothing says that its pages are reserved.
 
-use arrayvec::{ArrayString, ArrayVec};
+use arrayvec::ArrayVec;
 
 use super::paging::{physical_slice, physical_to_virtual};
 
@@ -27,7 +27,6 @@ pub struct StartInfo {
     pub ranges: ArrayVec<Range, 64>,
     /// The initramfs: physical start and length.
     pub module: Option<(u64, u64)>,
-    pub command_line: ArrayString<1024>,
     /// Physical address of the ACPI root pointer, 0 if there is none.
     pub rsdp: u64,
 }
@@ -101,18 +100,9 @@ impl StartInfo {
             let module = unsafe { *physical_to_virtual(raw.module_list).cast::<RawModule>() };
             (module.start, module.size)
         });
-        let mut command_line = ArrayString::new();
-        if raw.command_line != 0 {
-            // SAFETY: The loader's string ends in NUL; more than the buffer holds is never read.
-            let bytes = unsafe { physical_slice::<u8>(raw.command_line, command_line.capacity()) };
-            for &byte in bytes.iter().take_while(|&&byte| byte != 0) {
-                command_line.push(if byte.is_ascii() { byte as char } else { '?' });
-            }
-        }
         Ok(Self {
             ranges,
             module,
-            command_line,
             rsdp: raw.rsdp,
         })
     }

@@ -43,11 +43,6 @@ pub fn real_now() -> u64 {
     now() + BOOT_TIME.load(Ordering::Relaxed) * 1_000_000_000
 }
 
-/// The counter's rate.
-pub fn ticks_per_second() -> u64 {
-    ((1_000_000_000u128 << 32) / u128::from(SCALE.load(Ordering::Relaxed).max(1))) as u64
-}
-
 /// Asks for the timer interrupt at this time.
 pub fn set_deadline(deadline: u64) {
     let wait = deadline.saturating_sub(now());

@@ -169,12 +169,11 @@ pub fn write<T: Plain>(to: u64, value: &T) -> Result<(), Errno> {
 /// # Errors
 /// `EFAULT`, or `None` when the buffer is too small.
 pub fn read_string(from: u64, buffer: &mut [u8]) -> Result<Option<usize>, Errno> {
-    for at in 0..buffer.len() {
-        let byte = read::<u8>(from.wrapping_add(at as u64))?;
-        if byte == 0 {
+    for (at, place) in buffer.iter_mut().enumerate() {
+        *place = read::<u8>(from.wrapping_add(at as u64))?;
+        if *place == 0 {
             return Ok(Some(at));
         }
-        buffer[at] = byte;
     }
     Ok(None)
 }
