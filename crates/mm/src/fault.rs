@@ -72,7 +72,7 @@ impl<M: Machine> AddressSpace<M> {
                 time,
                 kind: Kind::Fault,
                 address,
-                value: time - start,
+                value: time.saturating_sub(start),
             });
         }
         outcome
@@ -104,7 +104,9 @@ impl<M: Machine> AddressSpace<M> {
                 lock = mode.lock(self);
                 continue;
             }
-            self.memory.count(Counter::SpfRetry);
+            if mode.is_speculative() {
+                self.memory.count(Counter::SpfRetry);
+            }
             backoff.turn(self.machine());
         }
     }
@@ -324,7 +326,9 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     fn refuse(&self, mode: Mode, code: SegvCode) -> Outcome {
-        self.memory.count(Counter::SpfVmaAccess);
+        if mode.is_speculative() {
+            self.memory.count(Counter::SpfVmaAccess);
+        }
         self.done(mode, Outcome::Segv(code))
     }
 

@@ -39,7 +39,7 @@ impl<M: Machine> AddressSpace<M> {
         if run.pages.end - page.0 > limit || page.address() < self.layout.lowest {
             return Ok(None);
         }
-        if !self.gap_is_free(Pages::new(page.0.saturating_sub(GUARD_GAP), page.0)) {
+        if self.is_crowded(page) {
             return Ok(None);
         }
         if edit.cut(grown).is_err() {
@@ -56,13 +56,13 @@ impl<M: Machine> AddressSpace<M> {
     /// when that cannot be said now.
     fn may_grow_to(&self, page: Page) -> Result<bool, Withdrawn> {
         let mut at = page.0;
-        while let Some(run) = self.tree.next(at) {
+        while let Some(run) = self.tree.next_slot(at) {
             // SAFETY: inside the caller's section.
             match unsafe { run.word.content() } {
                 // Old pages between here and a stack must be gone before it grows over them.
-                Content::Zapping if run.pages.start > page.0 => at = run.pages.end,
+                Content::Zapping => at = run.pages.end,
                 Content::Live(m) | Content::Changing(m) => {
-                    if run.pages.start == page.0 || (m.grows_down() && at > page.0) {
+                    if run.pages.start == page.0 || (m.grows_down() && at != page.0) {
                         return Err(Withdrawn::MappingChanged);
                     }
                     return Ok(m.grows_down());
@@ -73,17 +73,14 @@ impl<M: Machine> AddressSpace<M> {
         Ok(false)
     }
 
-    /// Whether nothing accessible is mapped in a guard gap (Linux ignores
-    /// mappings without any access there).
-    fn gap_is_free(&self, gap: Pages) -> bool {
-        self.tree.runs(gap).all(|run| {
+    /// Whether the nearest mapping below leaves no guard gap to `page`. Linux does
+    /// not mind one without any access, or one that grows itself.
+    fn is_crowded(&self, page: Page) -> bool {
+        self.tree.last_before(page.0).is_some_and(|run| {
             // SAFETY: the edit lock keeps it.
-            match unsafe { run.word.content() } {
-                Content::Live(m) | Content::Changing(m) => {
-                    m.protection().is_none() || m.grows_down()
-                }
-                _ => true,
-            }
+            let mapping = unsafe { run.word.mapping() };
+            page.0 - run.pages.end < GUARD_GAP
+                && mapping.is_some_and(|m| !m.protection().is_none() && !m.grows_down())
         })
     }
 }

@@ -39,6 +39,12 @@ impl Mode {
         }
     }
 
+    /// Whether nothing is held.
+    #[inline]
+    pub(crate) fn is_speculative(self) -> bool {
+        !matches!(self, Mode::VmaLock | Mode::Locked)
+    }
+
     /// The lock that the mode takes before it looks for anything.
     #[inline]
     pub(crate) fn lock<M: Machine>(self, space: &AddressSpace<M>) -> Option<ReadGuard<'_, M>> {

@@ -51,7 +51,8 @@ struct WriterLine {
 }
 
 impl Mapping {
-    pub(crate) fn new(attributes: Attributes, id: u64) -> Self {
+    /// A mapping to which no page points yet. `id` is never used twice.
+    pub fn new(attributes: Attributes, id: u64) -> Self {
         Self {
             attributes,
             id,

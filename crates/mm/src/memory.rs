@@ -157,27 +157,33 @@ impl<M: Machine> Memory<M> {
     }
 
     pub(crate) fn allocate_node(&self) -> Result<NonNull<u8>, NoMemory> {
-        self.may_allocate()?;
-        let cpu = self.machine.cpu();
-        let magazine = &self.cpus[cpu.index()].nodes;
-        self.nodes
-            .allocate(cpu, magazine, self.machine.frames(), &self.machine)
+        self.allocate_object(&self.nodes, |cpu| &cpu.nodes)
     }
 
     pub(crate) fn allocate_mapping(
         &self,
         attributes: Attributes,
     ) -> Result<NonNull<Mapping>, NoMemory> {
-        self.may_allocate()?;
-        let cpu = self.machine.cpu();
-        let magazine = &self.cpus[cpu.index()].mappings;
-        let place = self
-            .mappings
-            .allocate(cpu, magazine, self.machine.frames(), &self.machine)?
-            .cast::<Mapping>();
+        let place = self.allocate_object(&self.mappings, |cpu| &cpu.mappings)?.cast::<Mapping>();
         // SAFETY: fresh memory of a mapping's size and alignment.
         unsafe { place.write(Mapping::new(attributes, self.new_id())) };
         Ok(place)
+    }
+
+    fn allocate_object(
+        &self,
+        slab: &Slab,
+        magazine: impl Fn(&PerCpu) -> &Magazine,
+    ) -> Result<NonNull<u8>, NoMemory> {
+        self.may_allocate()?;
+        let cpu = self.machine.cpu();
+        let magazine = magazine(&self.cpus[cpu.index()]);
+        let allocate = || slab.allocate(cpu, magazine, self.machine.frames(), &self.machine);
+        allocate().or_else(|_| {
+            // What waits for readers may be enough.
+            self.expedite();
+            allocate()
+        })
     }
 
     /// Gives back a node that nobody looks at.
@@ -227,7 +233,7 @@ impl<M: Machine> Memory<M> {
     }
 
     /// Gives back whatever readers allow, because memory is short or because
-    /// somebody counts. Outside any section.
+    /// somebody counts. Inside a section it can give back little.
     pub fn expedite(&self) {
         self.domain
             .expedite(self.machine.cpu(), self.participants, self, &self.machine);

@@ -11,11 +11,14 @@ use crate::fault::Withdrawn;
 use crate::machine::Machine;
 use crate::memory::Memory;
 
+/// How often a fault looks for memory before it gives up.
+const SEARCHES: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
+
 /// A frame that a fault has in hand.
 pub(crate) struct Prepared<M: Machine> {
     memory: &'static Memory<M>,
     frame: Option<Frame>,
-    expedited: bool,
+    searches: u32,
 }
 
 impl<M: Machine> Prepared<M> {
@@ -24,7 +27,7 @@ impl<M: Machine> Prepared<M> {
         Self {
             memory,
             frame: None,
-            expedited: false,
+            searches: 0,
         }
     }
 
@@ -61,15 +64,14 @@ impl<M: Machine> Prepared<M> {
         self.frame = None;
     }
 
-    /// Looks for memory harder, once. Whether it is worth another try. Outside
-    /// any section, so that this CPU holds nothing back.
+    /// Looks for memory harder. Whether it is worth another try: releasing what
+    /// reclamation holds back can take other CPUs' leaving their sections.
+    /// Outside any section, so that this CPU holds nothing back.
     #[cold]
     pub(crate) fn find_memory(&mut self) -> bool {
-        if core::mem::replace(&mut self.expedited, true) {
-            return false;
-        }
+        self.searches += 1;
         self.memory.expedite();
-        true
+        self.searches <= SEARCHES
     }
 }
 

@@ -15,7 +15,7 @@
 use faultless_frames::NoMemory;
 use faultless_paging::Pages;
 use faultless_sync::atomic::{Ordering, fence};
-use faultless_sync::{ReadGuard, WriteGuard};
+use faultless_sync::{Flaw, ReadGuard, WriteGuard, flawed};
 
 use core::ptr::NonNull;
 
@@ -64,11 +64,7 @@ impl<'a, M: Machine> RangeLock<'a, M> {
         }
         let hold = self.space.write_hold.load(Ordering::Relaxed);
         let mut at = pages.start;
-        while let Some(run) = self
-            .space
-            .run_after(at)
-            .filter(|run| run.pages.start < pages.end)
-        {
+        while let Some(run) = self.space.run_in(at, pages.end) {
             // SAFETY: the write hold keeps mappings from being retired.
             if let Some(mapping) = unsafe { run.word.mapping() } {
                 mapping.lock_out_readers(hold, self.space.machine());
@@ -95,7 +91,9 @@ impl<'a, M: Machine> RangeLock<'a, M> {
     /// walk that looks for their claims. Partner: the barrier of a claim
     /// ([`faultless_paging::Entry::claim`]), which precedes the validation.
     pub(crate) fn settle(&self) {
-        fence(Ordering::SeqCst);
+        if !flawed(Flaw::SettleWithoutFence) {
+            fence(Ordering::SeqCst);
+        }
     }
 
     /// Gives up the right to change mappings and keeps the right to zap.
@@ -107,7 +105,8 @@ impl<'a, M: Machine> RangeLock<'a, M> {
     }
 
     fn end_write_hold(&self) {
-        if self.guard.is_some() && self.space.policy() == Policy::VmaLock {
+        // Under every policy: it may have changed since the hold began.
+        if self.guard.is_some() {
             // Release: a fault that finds its mapping unlocked sees what was changed.
             let hold = self.space.write_hold.load(Ordering::Relaxed);
             self.space
@@ -132,16 +131,20 @@ impl<M: Machine> AddressSpace<M> {
         }
         // Mappings that lose their last page, chained by their link.
         let mut doomed = 0;
+        let mut had_guard = false;
         for run in self.tree.runs(pages) {
             // SAFETY: as above.
-            if let Some(old) = unsafe { run.word.mapping() }
-                && old.remove_pages(run.pages.len())
-            {
+            let Some(old) = (unsafe { run.word.mapping() }) else { continue };
+            had_guard |= old.grows_down();
+            if old.remove_pages(run.pages.len()) {
                 old.link().set(doomed);
                 doomed = core::ptr::from_ref(old).expose_provenance() as u64;
             }
         }
         edit.fill(pages, word);
+        if had_guard {
+            edit.guard_gone(pages.start);
+        }
         while let Some(old) = NonNull::new(core::ptr::with_exposed_provenance_mut::<Mapping>(
             doomed as usize,
         )) {
@@ -151,20 +154,19 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// The first run that ends behind `page`, for a writer that is not editing.
+    /// The first run that ends behind `page`, cut to `limit`, for a writer that is not editing.
     /// A range lock keeps mappings, but a stack that grows may replace nodes.
-    pub(crate) fn run_after(&self, page: u64) -> Option<Run> {
+    pub(crate) fn run_in(&self, page: u64, limit: u64) -> Option<Run> {
         let _section = self.memory.enter();
-        self.tree.next(page)
+        self.tree.next_until(page, limit)
     }
 
     /// Marks all mappings of `pages` changing: faults there wait or withdraw.
     pub(crate) fn mark_changing(&self, edit: &mut Edit<'_, M>, pages: Pages) {
         let mut at = pages.start;
-        while let Some(run) = self.tree.next(at).filter(|run| run.pages.start < pages.end) {
-            let part = run.pages.and(pages);
-            edit.fill(part, run.word.changing());
-            at = part.end;
+        while let Some(run) = self.tree.next_until(at, pages.end) {
+            edit.fill(run.pages, run.word.changing());
+            at = run.pages.end;
         }
     }
 }

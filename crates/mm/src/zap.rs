@@ -11,7 +11,7 @@
 
 use faultless_frames::FrameSource;
 use faultless_paging::{ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Pages, Table, free};
-use faultless_sync::Backoff;
+use faultless_sync::{Backoff, Flaw, flawed};
 use faultless_trace::Counter;
 
 use crate::machine::Machine;
@@ -62,6 +62,9 @@ impl<M: Machine> AddressSpace<M> {
                     return;
                 }
                 if Self::FORMAT.is_claimed(value) {
+                    if flawed(Flaw::ClaimsNotAwaited) {
+                        return;
+                    }
                     backoff.turn(self.machine());
                 } else if entry.replace(value, 0).is_ok() {
                     self.take(value, page, &mut gather, &mut chain);

@@ -16,7 +16,7 @@
 use core::marker::PhantomData;
 
 use faultless_sync::atomic::{AtomicU64, Ordering};
-use faultless_sync::{Cpu, fence_after_rmw};
+use faultless_sync::{Cpu, Flaw, fence_after_rmw, flawed};
 
 use crate::format::EntryFormat;
 
@@ -82,7 +82,9 @@ impl Entry {
         let claim = F::FORMAT.claim_of(seen, cpu);
         self.0
             .compare_exchange(seen, claim, Ordering::AcqRel, Ordering::Acquire)?;
-        fence_after_rmw();
+        if !flawed(Flaw::ClaimWithoutFence) {
+            fence_after_rmw();
+        }
         Ok(Claim {
             entry: self,
             before: seen,
@@ -99,7 +101,9 @@ impl Entry {
             Ordering::AcqRel,
             Ordering::Acquire,
         )?;
-        fence_after_rmw();
+        if !flawed(Flaw::ClaimWithoutFence) {
+            fence_after_rmw();
+        }
         Ok(PresentClaim {
             entry: self,
             before: seen,
@@ -196,6 +200,9 @@ impl<'a, F: EntryFormat> PresentClaim<'a, F> {
 
 impl<F: EntryFormat> Drop for PresentClaim<'_, F> {
     fn drop(&mut self) {
+        if flawed(Flaw::WithdrawByStore) {
+            return self.entry.0.store(self.before, Ordering::Release);
+        }
         // A read-modify-write, because hardware may have set bits meanwhile (rule R8).
         self.entry.0.fetch_and(!F::FORMAT.claim, Ordering::AcqRel);
     }

@@ -52,7 +52,7 @@ impl CpuSet {
 
     /// Whether a CPU is in the set.
     pub fn contains(&self, cpu: Cpu) -> bool {
-        self.0[cpu.index() / 64].load(Ordering::Relaxed) & (1 << (cpu.0 % 64)) != 0
+        self.0[cpu.index() / 64].load(Ordering::Acquire) & (1 << (cpu.0 % 64)) != 0
     }
 
     /// Whether the set has no member but, perhaps, `cpu`.
@@ -63,14 +63,15 @@ impl CpuSet {
             } else {
                 0
             };
-            word.load(Ordering::Relaxed) & !own == 0
+            word.load(Ordering::Acquire) & !own == 0
         })
     }
 
-    /// The members, each word read once.
+    /// The members, each word read once. Acquire: pairs with [`CpuSet::remove`],
+    /// so that what a CPU did as a member is done once it is missed here.
     pub fn iter(&self) -> impl Iterator<Item = Cpu> + '_ {
         self.0.iter().enumerate().flat_map(|(i, word)| {
-            let mut bits = word.load(Ordering::Relaxed);
+            let mut bits = word.load(Ordering::Acquire);
             core::iter::from_fn(move || {
                 if bits == 0 {
                     return None;

@@ -17,6 +17,7 @@
 pub mod atomic;
 mod cpu;
 mod fence;
+mod flaw;
 pub mod reclaim;
 #[cfg(record)]
 pub mod record;
@@ -27,6 +28,9 @@ mod wait;
 
 pub use cpu::{Cpu, CpuSet, MAX_CPUS};
 pub use fence::fence_after_rmw;
+#[cfg(loom)]
+pub use flaw::with_flaw;
+pub use flaw::{Flaw, flawed};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use spin::{SpinGuard, SpinLock};
 pub use state::{Phase, State};

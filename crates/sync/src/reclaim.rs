@@ -18,10 +18,10 @@
 //! can be released when memory is short.
 
 use crate::atomic::{AtomicU64, Ordering, fence};
-use crate::{Cpu, CpuSet, SpinLock, Wait, fence_after_rmw};
+use crate::{Cpu, CpuSet, Flaw, SpinLock, Wait, fence_after_rmw, flawed};
 
 /// Retirements of one CPU between two attempts to move the epoch.
-const BATCH: u32 = 32;
+const BATCH: u32 = if cfg!(loom) { 4 } else { 32 };
 
 /// Who owns retired objects: how they are chained and how they are given back.
 ///
@@ -133,7 +133,9 @@ impl Domain {
         // this reader sees the object unlinked, or the object's epoch is not
         // older than the section.
         participant.section.swap(epoch, Ordering::AcqRel);
-        fence_after_rmw();
+        if !flawed(Flaw::EnterWithoutFence) {
+            fence_after_rmw();
+        }
         Section { participant }
     }
 
@@ -149,7 +151,8 @@ impl Domain {
     ) {
         // Pairs with the fence in `enter`: the unlinking is before it.
         fence(Ordering::SeqCst);
-        let epoch = self.epoch.load(Ordering::Relaxed);
+        // Acquire: as in `drain`, for a chain that is found ripe.
+        let epoch = self.epoch.load(Ordering::Acquire);
         let mut deferred = participants[cpu.index()].deferred.lock(machine);
         let old = deferred.push(epoch, object, owner);
         deferred.since_attempt += 1;
@@ -228,7 +231,8 @@ impl Domain {
         let mut deferred = participants[of.index()].deferred.lock(machine);
         let mut heads = [0; 3];
         for (chain, head) in deferred.chains.iter_mut().zip(&mut heads) {
-            if chain.head != 0 && chain.epoch + 2 <= epoch {
+            let grace = if flawed(Flaw::OneEpoch) { 1 } else { 2 };
+            if chain.head != 0 && chain.epoch + grace <= epoch {
                 *head = core::mem::take(chain).head;
             }
         }

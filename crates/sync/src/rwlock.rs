@@ -13,6 +13,7 @@
 use core::marker::PhantomData;
 
 use crate::atomic::{AtomicU32, Ordering};
+use crate::flaw::{Flaw, flawed};
 use crate::wait::{Backoff, Wait};
 
 const WRITER: u32 = 1 << 31;
@@ -85,7 +86,7 @@ impl RwLock {
             let word = self.word.load(Ordering::Relaxed);
             if word & (WRITER | READERS) == 0 {
                 // Acquire: pairs with the releases of readers and of the last writer.
-                // The waiting bit goes: other waiting writers set it again.
+                // The waiting bit goes: writers that still wait set it again.
                 let taken = (word & PARKED) | WRITER;
                 if self
                     .word
@@ -153,13 +154,20 @@ impl RwLock {
             let mut left = word - hold;
             let free = left & (WRITER | READERS) == 0;
             if free {
-                // Whoever still wants it announces itself again.
-                left &= !(PARKED | WRITER_WAITS);
+                // The parked are woken and announce themselves again. A waiting
+                // writer's announcement stays until a writer has the lock, or
+                // readers would be faster every time.
+                left &= !PARKED;
             }
             // Release: pairs with the acquire of the next holder.
+            let release = if flawed(Flaw::UnlockRelaxed) {
+                Ordering::Relaxed
+            } else {
+                Ordering::Release
+            };
             match self
                 .word
-                .compare_exchange_weak(word, left, Ordering::Release, Ordering::Relaxed)
+                .compare_exchange_weak(word, left, release, Ordering::Relaxed)
             {
                 Ok(_) => {
                     if free && word & PARKED != 0 {
@@ -198,6 +206,10 @@ impl<'a, W: Wait + ?Sized> WriteGuard<'a, W> {
     /// in which another writer could come in. Parked readers are let in.
     pub fn downgrade(self) -> ReadGuard<'a, W> {
         let (lock, machine) = (self.lock, self.machine);
+        if flawed(Flaw::DowngradeByUnlocking) {
+            drop(self);
+            return lock.read(machine);
+        }
         core::mem::forget(self);
         let mut word = lock.word.load(Ordering::Relaxed);
         loop {

@@ -12,6 +12,11 @@ pub trait Wait {
     /// first, let others run later.
     fn relax(&self, turn: u32);
 
+    /// Answers shootdowns that have come, without waiting: called now and then in
+    /// the midst of long work, which may run with interrupts off.
+    #[inline]
+    fn poll(&self) {}
+
     /// Sleeps while `*word == expected`; may return at any time without reason.
     fn park(&self, word: &AtomicU32, expected: u32);
 
@@ -22,6 +27,9 @@ pub trait Wait {
 impl<W: Wait + ?Sized> Wait for &W {
     fn relax(&self, turn: u32) {
         (**self).relax(turn);
+    }
+    fn poll(&self) {
+        (**self).poll();
     }
     fn park(&self, word: &AtomicU32, expected: u32) {
         (**self).park(word, expected);

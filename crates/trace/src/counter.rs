@@ -48,7 +48,7 @@ counters! {
     SpfVmaAccess = "pagefault:spf_vma_access",
     /// Fell back: the table was unlinked, or became or stopped being a huge entry.
     SpfPmdChanged = "pagefault:spf_pmd_changed",
-    /// Speculative tries that were withdrawn and tried again.
+    /// Tries without a lock that were withdrawn and tried again.
     SpfRetry = "spf_retry",
     /// Faults resolved under the lock of their mapping (policy `vma-lock`).
     VmaLockSuccess = "vma_lock_success",

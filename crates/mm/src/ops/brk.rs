@@ -5,9 +5,12 @@
 
 use faultless_paging::{PAGE_SIZE, Pages, Protection};
 use faultless_sync::atomic::Ordering;
+use faultless_trace::Counter;
 
+use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::mapping::{Attributes, Flags};
+use crate::range::RangeLock;
 use crate::space::AddressSpace;
 
 /// Attributes of the heap: readable, writable.
@@ -47,26 +50,31 @@ impl<M: Machine> AddressSpace<M> {
         }
         let old_page = end.next_multiple_of(PAGE_SIZE);
         let new_page = new.next_multiple_of(PAGE_SIZE);
-        if new_page > old_page {
-            let more = Pages::of_bytes(old_page..new_page);
-            // Room for a stack's guard gap is kept, as everywhere.
-            let mut edit = lock.edit();
-            let kept = Pages::new(more.start, more.end + 1);
-            if more.len() > self.layout.commit_pages
-                || !edit.is_free(kept)
-                || self.map_free(&mut edit, more, HEAP).is_err()
-            {
-                return end;
-            }
+        let commit = || self.brk[1].store(new, Ordering::Relaxed);
+        if new_page < old_page {
+            let less = Pages::of_bytes(new_page..old_page);
+            return match self.unmap_locked(lock, less, commit) {
+                Ok(()) => new,
+                Err(_) => end,
+            };
         }
-        self.brk[1].store(new, Ordering::Relaxed);
-        drop(lock);
-        if new_page < old_page && self.unmap(Pages::of_bytes(new_page..old_page)).is_err() {
-            // The pages stay mapped; the end stays with them.
-            let _lock = self.lock_range(Pages::of_bytes(new_page..old_page));
-            self.brk[1].store(end, Ordering::Relaxed);
+        if new_page > old_page && self.extend_heap(&lock, old_page, new_page).is_err() {
             return end;
         }
+        commit();
         new
+    }
+
+    fn extend_heap(&self, lock: &RangeLock<'_, M>, from: u64, to: u64) -> Result<(), Errno> {
+        let more = Pages::of_bytes(from..to);
+        let mut edit = lock.edit();
+        // A page stays free behind the heap, and a stack above keeps its guard gap.
+        let free = edit.is_free(Pages::new(more.start, more.end + 1));
+        if more.len() > self.layout.commit_pages || !free {
+            return Err(Errno::ENOMEM);
+        }
+        self.map_free(&mut edit, more, HEAP)?;
+        self.memory.count(Counter::Mmap);
+        Ok(())
     }
 }

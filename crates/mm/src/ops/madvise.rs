@@ -96,12 +96,25 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
+    /// Faults in page by page, up to the first that cannot be. Pages that are
+    /// there already are no faults, and no stack grows for it.
     fn populate(&self, pages: Pages, access: Access) -> Result<(), Errno> {
-        if pages.end > self.layout.end / PAGE_SIZE {
-            return Err(Errno::ENOMEM);
-        }
         for page in pages.start..pages.end {
-            match self.fault(Page(page).address(), access) {
+            let address = Page(page).address();
+            let attributes = self.lookup(address).ok_or(Errno::ENOMEM)?;
+            let allowed = match access {
+                // Linux wants the mapping itself to be readable.
+                Access::Read => attributes.protection.read,
+                _ => attributes.protection.allows(access),
+            };
+            if !allowed {
+                return Err(Errno::EINVAL);
+            }
+            self.machine().poll();
+            if self.entry(address).is_some_and(|entry| Self::FORMAT.permits(entry, access)) {
+                continue;
+            }
+            match self.fault(address, access) {
                 Outcome::Resolved => {}
                 Outcome::Segv(SegvCode::MapErr) | Outcome::OutOfMemory => {
                     return Err(Errno::ENOMEM);

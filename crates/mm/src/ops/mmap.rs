@@ -69,7 +69,9 @@ impl<M: Machine> AddressSpace<M> {
             _ => return Err(Errno::ENOMEM),
         };
         let fixed = map_flags & (flags::FIXED | flags::FIXED_NOREPLACE) != 0;
-        self.check_flags(address, length, map_flags, fixed)?;
+        if fixed {
+            self.check_fixed(address, length)?;
+        }
         let attributes = Attributes {
             protection: protection(prot),
             flags: Flags {
@@ -77,23 +79,19 @@ impl<M: Machine> AddressSpace<M> {
                 no_reserve: map_flags & flags::NORESERVE != 0,
             },
         };
-        let reserve = prot & PROT_WRITE != 0 && !attributes.flags.no_reserve;
-        if reserve && length / PAGE_SIZE > self.layout.commit_pages {
-            return Err(Errno::ENOMEM);
-        }
-
         let start = {
             let lock = self.lock_range(Pages::of_bytes(0..self.layout.end));
             if fixed {
                 let pages = Pages::of_bytes(address..address + length);
-                self.map_at(
-                    &lock,
-                    pages,
-                    attributes,
-                    map_flags & flags::FIXED_NOREPLACE != 0,
-                )?;
+                let vacant = || self.run_in(pages.start, pages.end).is_none();
+                if map_flags & flags::FIXED_NOREPLACE != 0 && !vacant() {
+                    return Err(Errno::EEXIST);
+                }
+                self.check_kind(length, prot, map_flags)?;
+                self.map_at(&lock, pages, attributes)?;
                 address
             } else {
+                self.check_kind(length, prot, map_flags)?;
                 self.map_anywhere(&lock, address, length, attributes)?
             }
         };
@@ -106,33 +104,33 @@ impl<M: Machine> AddressSpace<M> {
         Ok(start)
     }
 
-    fn check_flags(
-        &self,
-        address: u64,
-        length: u64,
-        map_flags: u32,
-        fixed: bool,
-    ) -> Result<(), Errno> {
-        if fixed {
-            if address > self.layout.end - length {
-                return Err(Errno::ENOMEM);
-            }
-            if !address.is_multiple_of(PAGE_SIZE) {
-                return Err(Errno::EINVAL);
-            }
-            if address < self.layout.lowest {
-                return Err(Errno::EPERM);
-            }
+    fn check_fixed(&self, address: u64, length: u64) -> Result<(), Errno> {
+        if address > self.layout.end - length {
+            Err(Errno::ENOMEM)
+        } else if !address.is_multiple_of(PAGE_SIZE) {
+            Err(Errno::EINVAL)
+        } else if address < self.layout.lowest {
+            Err(Errno::EPERM)
+        } else {
+            Ok(())
         }
+    }
+
+    /// What Linux looks at once it has an address.
+    fn check_kind(&self, length: u64, prot: u32, map_flags: u32) -> Result<(), Errno> {
+        let has = |flag| map_flags & flag != 0;
         match map_flags & flags::TYPE {
-            flags::PRIVATE if map_flags & flags::ANONYMOUS == 0 => Err(Errno::ENODEV),
-            flags::PRIVATE if map_flags & flags::HUGETLB != 0 => Err(Errno::ENOMEM),
-            flags::PRIVATE => Ok(()),
-            flags::SHARED | flags::SHARED_VALIDATE if map_flags & flags::GROWSDOWN == 0 => {
-                Err(Errno::ENODEV)
-            }
-            _ => Err(Errno::EINVAL),
+            flags::PRIVATE if !has(flags::ANONYMOUS) => return Err(Errno::ENODEV),
+            flags::PRIVATE if has(flags::HUGETLB) => return Err(Errno::ENOMEM),
+            flags::PRIVATE => {}
+            flags::SHARED if !has(flags::GROWSDOWN) => return Err(Errno::ENODEV),
+            _ => return Err(Errno::EINVAL),
         }
+        let reserve = prot & PROT_WRITE != 0 && !has(flags::NORESERVE);
+        if reserve && length / PAGE_SIZE > self.layout.commit_pages {
+            return Err(Errno::ENOMEM);
+        }
+        Ok(())
     }
 
     /// Maps where there is room, at the hint if possible.
@@ -148,12 +146,10 @@ impl<M: Machine> AddressSpace<M> {
         let (low, end) = (layout.lowest.div_ceil(PAGE_SIZE), layout.end / PAGE_SIZE);
         let base = layout.mmap_base.min(layout.end) / PAGE_SIZE;
         let mut edit = lock.edit();
-        // Linux rounds a hint up to a page, and too low a hint up to the lowest address.
-        let hint = match hint {
+        // Linux rounds a hint down to a page, and too low a hint up to the lowest address.
+        let hint = match hint / PAGE_SIZE {
             0 => None,
-            hint => hint
-                .checked_next_multiple_of(PAGE_SIZE)
-                .map(|h| (h / PAGE_SIZE).max(low)),
+            page => Some(page.max(low)),
         };
         let at_hint = hint
             .map(|start| Pages::new(start, start.saturating_add(count)))
@@ -161,8 +157,12 @@ impl<M: Machine> AddressSpace<M> {
         let pages = match at_hint {
             Some(pages) => pages,
             None => {
-                let start = edit
-                    .highest_hole(count, low, base)
+                let mut aligned = || match hint {
+                    None => highest_aligned(&mut edit, count, low, base),
+                    Some(_) => None,
+                };
+                let start = aligned()
+                    .or_else(|| edit.highest_hole(count, low, base))
                     .or_else(|| edit.highest_hole(count, low, end))
                     .ok_or(Errno::ENOMEM)?;
                 Pages::new(start, start + count)
@@ -178,14 +178,10 @@ impl<M: Machine> AddressSpace<M> {
         lock: &RangeLock<'_, M>,
         pages: Pages,
         attributes: Attributes,
-        no_replace: bool,
     ) -> Result<(), Errno> {
         let mut edit = lock.edit();
         if self.tree.is_vacant(pages) {
             return self.map_free(&mut edit, pages, attributes);
-        }
-        if no_replace {
-            return Err(Errno::EEXIST);
         }
         drop(edit);
         lock.lock_out_readers(pages);
@@ -222,12 +218,8 @@ impl<M: Machine> AddressSpace<M> {
         Ok(Word::live(unsafe { mapping.as_ref() }))
     }
 
-    /// A live neighbour of `pages` with equal attributes. Mappings that grow
-    /// down have bounds that matter, and are not shared.
+    /// A live neighbour of `pages` with equal attributes.
     fn mergeable(&self, pages: Pages, attributes: Attributes) -> Option<Word> {
-        if attributes.flags.grows_down {
-            return None;
-        }
         let before = pages.start.checked_sub(1);
         before.into_iter().chain([pages.end]).find_map(|page| {
             if page >= crate::tree::PAGES {
@@ -250,9 +242,28 @@ impl<M: Machine> AddressSpace<M> {
             _ => return,
         };
         for page in pages.start..pages.end {
+            self.machine().poll();
             if self.fault(Page(page).address(), access) != crate::Outcome::Resolved {
                 return;
             }
         }
     }
+}
+
+/// Pages of a huge page.
+const HUGE: u64 = 512;
+
+/// Linux since 6.7 places a mapping of whole huge pages on a huge page's
+/// boundary: in the highest hole that has room for one huge page more.
+fn highest_aligned<M: Machine>(
+    edit: &mut Edit<'_, M>,
+    count: u64,
+    low: u64,
+    high: u64,
+) -> Option<u64> {
+    if !count.is_multiple_of(HUGE) {
+        return None;
+    }
+    let start = edit.highest_hole(count.checked_add(HUGE)?, low, high)?;
+    Some((start + 1).next_multiple_of(HUGE))
 }

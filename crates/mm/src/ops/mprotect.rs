@@ -50,7 +50,9 @@ impl<M: Machine> AddressSpace<M> {
         let mut pages = Pages::of_bytes(address..end);
         let lock = self.lock_range(pages);
         if grows == PROT_GROWSUP {
-            return Err(Errno::EINVAL);
+            // No mapping grows up here.
+            let mapped = self.run_in(pages.start, pages.start + 1).is_some();
+            return Err(if mapped { Errno::EINVAL } else { Errno::ENOMEM });
         }
         if grows == PROT_GROWSDOWN {
             pages = self.extend_to_growing(pages)?;
@@ -71,11 +73,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// `PROT_GROWSDOWN`: the range begins where the mapping that grows down does.
     fn extend_to_growing(&self, pages: Pages) -> Result<Pages, Errno> {
-        let run = self
-            .tree
-            .next(pages.start)
-            .filter(|run| run.pages.start < pages.end);
-        let run = run.ok_or(Errno::ENOMEM)?;
+        let run = self.run_in(pages.start, pages.end).ok_or(Errno::ENOMEM)?;
         // SAFETY: the caller has the write hold.
         match unsafe { run.word.mapping() } {
             Some(mapping) if mapping.grows_down() => {
@@ -93,14 +91,10 @@ impl<M: Machine> AddressSpace<M> {
     fn protect(&self, lock: &RangeLock<'_, M>, pages: Pages, to: Protection) -> Result<(), Errno> {
         let mut at = pages.start;
         while at < pages.end {
-            let run = self.run_after(at).filter(|run| run.pages.start == at);
+            let run = self.run_in(at, pages.end).filter(|run| run.pages.start == at);
             let run = run.ok_or(Errno::ENOMEM)?;
-            let part = Run {
-                pages: run.pages.and(pages),
-                ..run
-            };
-            self.protect_run(lock, part, to)?;
-            at = part.pages.end;
+            self.protect_run(lock, run, to)?;
+            at = run.pages.end;
         }
         Ok(())
     }

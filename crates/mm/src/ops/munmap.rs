@@ -10,6 +10,7 @@ use faultless_trace::{Counter, Event, Kind};
 
 use crate::errno::Errno;
 use crate::machine::Machine;
+use crate::range::RangeLock;
 use crate::space::AddressSpace;
 use crate::tree::Word;
 
@@ -37,15 +38,24 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     pub(crate) fn unmap(&self, pages: Pages) -> Result<(), Errno> {
-        let lock = self.lock_range(pages);
-        if self
-            .run_after(pages.start)
-            .is_none_or(|run| run.pages.start >= pages.end)
-        {
+        self.unmap_locked(self.lock_range(pages), pages, || ())
+    }
+
+    /// Unmaps `pages` under a write hold that covers them. `commit` is called
+    /// under it, once nothing can fail any more.
+    pub(crate) fn unmap_locked(
+        &self,
+        lock: RangeLock<'_, M>,
+        pages: Pages,
+        commit: impl FnOnce(),
+    ) -> Result<(), Errno> {
+        if self.run_in(pages.start, pages.end).is_none() {
+            commit();
             return Ok(());
         }
         lock.lock_out_readers(pages);
         let mut edit = lock.cut(pages)?;
+        commit();
         self.assign(&mut edit, pages, Word::ZAPPING);
         drop(edit);
         lock.settle();

@@ -13,6 +13,7 @@ use core::ptr::NonNull;
 
 use faultless_frames::NoMemory;
 use faultless_paging::Pages;
+use faultless_sync::{Flaw, flawed};
 
 use super::node::{LEVELS, Node, SLOTS, index, span};
 use super::word::{Content, Word};
@@ -70,14 +71,8 @@ impl<M: Machine> Edit<'_, M> {
 
     /// The pages from the mapping before `pages` to the one behind.
     fn hole_around(&self, pages: Pages) -> Pages {
-        let start = self
-            .tree
-            .last_before(pages.start)
-            .map_or(0, |run| run.pages.end);
-        let end = self
-            .tree
-            .next(pages.end)
-            .map_or(super::PAGES, |run| run.pages.start);
+        let start = self.tree.last_before(pages.start).map_or(0, |run| run.pages.end);
+        let end = self.tree.next_slot(pages.end).map_or(super::PAGES, |run| run.pages.start);
         Pages::new(start, end)
     }
 }
@@ -127,7 +122,9 @@ fn bury_subtree<M: Machine>(memory: &Memory<M>, word: Word) {
                 bury_subtree(memory, below);
             }
         }
-        node.bury();
+        if !flawed(Flaw::NodeNotBuried) {
+            node.bury();
+        }
         memory.retire(Retired::Node(NonNull::from(node)));
     }
 }
@@ -148,7 +145,6 @@ pub(super) fn free_subtree<M: Machine>(memory: &Memory<M>, node: NonNull<Node>) 
 impl Tree {
     /// Whether every slot of `pages` is empty.
     pub fn is_vacant(&self, pages: Pages) -> bool {
-        self.next(pages.start)
-            .is_none_or(|run| run.pages.start >= pages.end)
+        self.next_slot(pages.start).is_none_or(|run| run.pages.start >= pages.end)
     }
 }

@@ -9,7 +9,6 @@
 use faultless_paging::Pages;
 
 use super::Edit;
-use super::word::Content;
 use crate::machine::Machine;
 
 /// Pages that stay free below a mapping that grows down (Linux: `stack_guard_gap`).
@@ -54,45 +53,58 @@ impl<M: Machine> Edit<'_, M> {
     /// The highest `pages` free pages between `low` and `high`, by their first page.
     pub fn highest_hole(&mut self, pages: u64, low: u64, high: u64) -> Option<u64> {
         let from_ceiling = high == self.holes.ceiling;
-        let start = if from_ceiling {
-            self.holes.tops[pages.ilog2() as usize]
-        } else {
-            high
-        };
-        let mut top = self.guarded(start);
+        let mut top = if from_ceiling { self.holes.tops[pages.ilog2() as usize] } else { high };
+        // Where the first guard gap moved the search: it may have jumped over holes.
+        let mut jumped = None;
         loop {
             let below = self.tree.last_before(top);
             let floor = below.map_or(low, |run| run.pages.end.max(low));
             if top >= floor && top - floor >= pages {
-                if from_ceiling {
-                    self.holes.none_above(top, pages);
+                let guarded = self.guarded(top);
+                if guarded == top {
+                    if from_ceiling {
+                        self.holes.none_above(jumped.unwrap_or(top), pages);
+                    }
+                    return Some(top - pages);
                 }
-                return Some(top - pages);
+                // Large enough but for the guard gap of what is above. Linux looks
+                // on below that gap, and passes over holes inside it.
+                jumped.get_or_insert(top);
+                top = guarded;
+            } else {
+                top = below.filter(|run| run.pages.start > low)?.pages.start;
             }
-            let run = below.filter(|run| run.pages.start > low)?;
-            top = self.guarded(run.pages.start);
             if top < low + pages {
                 return None;
             }
         }
     }
 
+    /// Notes that what lies below `page` no longer keeps a guard gap.
+    pub fn guard_gone(&mut self, page: u64) {
+        let start = self.tree.last_before(page).map_or(0, |run| run.pages.end);
+        self.holes.opened(Pages::new(start, page));
+    }
+
     /// Whether `pages` are free, and leave their upper neighbour room to grow.
     pub fn is_free(&self, pages: Pages) -> bool {
+        // The pages are free, so that their end is in a hole or ends one.
         self.tree.is_vacant(pages) && self.guarded(pages.end) >= pages.end
     }
 
-    /// `page`, or less if a mapping that grows down begins within its guard gap above.
+    /// `page`, which ends a hole or lies in one, or less: a mapping above that
+    /// grows down keeps its guard gap.
     fn guarded(&self, page: u64) -> u64 {
-        if let Some(run) = self.tree.next(page) {
-            // SAFETY: the edit lock is held.
-            if let Content::Live(m) | Content::Changing(m) = unsafe { run.word.content() }
-                && m.grows_down()
-                && run.pages.start < page + GUARD_GAP
-            {
-                return run.pages.start.saturating_sub(GUARD_GAP).min(page);
-            }
+        if page > 0 && !self.tree.find(page - 1).word.is_empty() {
+            return page;
         }
-        page
+        let Some(run) = self.tree.next_slot(page) else { return page };
+        // SAFETY: the edit lock is held.
+        match unsafe { run.word.mapping() } {
+            Some(m) if m.grows_down() && run.pages.start < page + GUARD_GAP => {
+                run.pages.start.saturating_sub(GUARD_GAP).min(page)
+            }
+            _ => page,
+        }
     }
 }

@@ -28,7 +28,7 @@ mod word;
 use core::ptr::NonNull;
 
 use faultless_frames::NoMemory;
-use faultless_sync::{SpinGuard, SpinLock};
+use faultless_sync::{Flaw, SpinGuard, SpinLock, flawed};
 
 use crate::machine::Machine;
 use crate::memory::Memory;
@@ -65,7 +65,7 @@ impl Found<'_> {
     /// Whether the slot still holds what was found; after a full fence.
     #[inline]
     pub fn is_valid(&self) -> bool {
-        self.slot.holds(self.word)
+        self.slot.holds(self.word) || flawed(Flaw::MappingNotValidated)
     }
 }
 

@@ -21,34 +21,59 @@ pub struct Run {
 }
 
 impl Tree {
-    /// The first run that ends behind `page`; it begins at `page` or later.
+    /// The first run that ends behind `page`, whole but for what lies before
+    /// `page`. Takes time with the run's length: where its start is enough, use
+    /// [`Tree::next_slot`], and where there is a limit, [`Tree::next_until`].
     pub fn next(&self, page: u64) -> Option<Run> {
-        let mut run = self.next_slot(page)?;
-        // Neighbouring slots with the same word belong to the run.
-        while let Some(more) = self.next_slot(run.pages.end) {
-            if more.word != run.word || more.pages.start != run.pages.end {
-                break;
-            }
-            run.pages.end = more.pages.end;
-        }
+        self.next_until(page, PAGES)
+    }
+
+    /// The first run that ends behind `page`, cut to `page` and to `limit`;
+    /// `None` when nothing begins before `limit`.
+    pub fn next_until(&self, page: u64, limit: u64) -> Option<Run> {
+        let mut run = self.next_slot(page).filter(|run| run.pages.start < limit)?;
+        while run.pages.end < limit && self.extend(&mut run) {}
+        run.pages.end = run.pages.end.min(limit);
         Some(run)
+    }
+
+    /// Adds the slots behind `run` that hold the same word and are in the same
+    /// node. Whether the run may go on behind that.
+    fn extend(&self, run: &mut Run) -> bool {
+        let page = run.pages.end;
+        if page >= PAGES {
+            return false;
+        }
+        let mut node = self.root();
+        let mut level = LEVELS - 1;
+        loop {
+            let number = index(page, level);
+            let word = node.at(number).load();
+            // SAFETY: inside a section or under the lock, by the module's contract.
+            if let Content::Child(child) = unsafe { word.content() } {
+                node = child;
+                level -= 1;
+                continue;
+            }
+            let same = (number..SLOTS).take_while(|&n| node.at(n).load() == run.word).count();
+            run.pages.end = (page & !(span(level) - 1)) + same as u64 * span(level);
+            // The next slot may hold a child that begins with the same word.
+            return same > 0;
+        }
     }
 
     /// The runs that touch `pages`, cut to them.
     pub fn runs(&self, pages: Pages) -> impl Iterator<Item = Run> + '_ {
         let mut at = pages.start;
         core::iter::from_fn(move || {
-            let run = self.next(at).filter(|run| run.pages.start < pages.end)?;
+            let run = self.next_until(at, pages.end)?;
             at = run.pages.end;
-            Some(Run {
-                pages: run.pages.and(pages),
-                ..run
-            })
+            Some(run)
         })
     }
 
     /// The first slot that is not empty and ends behind `page`, cut to `page`.
-    fn next_slot(&self, page: u64) -> Option<Run> {
+    pub fn next_slot(&self, page: u64) -> Option<Run> {
         let mut page = page;
         'root: while page < PAGES {
             let mut node = self.root();

@@ -1,0 +1,67 @@
+//! Flaws that models switch on, to show that they would notice them.
+//!
+//! The code asks [`flawed`] at the few places on which the proofs hang. In every
+//! build but loom's the answer is the constant `false`, and nothing is left of
+//! the question.
+
+/// A way to break a protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// A claim is not followed by the full barrier.
+    ClaimWithoutFence,
+    /// A writer does not fence between its change and its look at the entries.
+    SettleWithoutFence,
+    /// A writer does not wait for the claims that it finds.
+    ClaimsNotAwaited,
+    /// A present claim is withdrawn by a plain store.
+    WithdrawByStore,
+    /// A claim is published although the mapping is no longer what it was.
+    MappingNotValidated,
+    /// A claim is published although the table was unlinked.
+    LinkNotValidated,
+    /// A table is freed without a look at what is in it.
+    TableNotScanned,
+    /// A section is entered without the full barrier.
+    EnterWithoutFence,
+    /// What is retired is released after one epoch instead of two.
+    OneEpoch,
+    /// A node that leaves the tree does not say so.
+    NodeNotBuried,
+    /// A lock is downgraded by giving it up and taking it again.
+    DowngradeByUnlocking,
+    /// A lock is given up without releasing what was written under it.
+    UnlockRelaxed,
+}
+
+#[cfg(loom)]
+std::thread_local! {
+    /// Loom runs all threads of a model on the thread that runs the test.
+    static PRESENT: core::cell::Cell<Option<Flaw>> = const { core::cell::Cell::new(None) };
+}
+
+/// Whether the code is to make this mistake.
+#[cfg(loom)]
+pub fn flawed(flaw: Flaw) -> bool {
+    PRESENT.get() == Some(flaw)
+}
+
+/// Whether the code is to make this mistake: never.
+#[cfg(not(loom))]
+#[inline(always)]
+pub const fn flawed(_flaw: Flaw) -> bool {
+    false
+}
+
+/// Runs a model with a flaw in the code.
+#[cfg(loom)]
+pub fn with_flaw<R>(flaw: Flaw, model: impl FnOnce() -> R) -> R {
+    struct Mended;
+    impl Drop for Mended {
+        fn drop(&mut self) {
+            PRESENT.set(None);
+        }
+    }
+    let _mended = Mended;
+    PRESENT.set(Some(flaw));
+    model()
+}

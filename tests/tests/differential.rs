@@ -1,0 +1,119 @@
+//! The host's kernel and the soft machine do the same.
+//!
+//! Random scripts of operations run in a child process on the host's kernel and
+//! on the soft machine. Compared are errors, addresses, contents of every page
+//! of a window, signals with `si_code` and `si_addr`, and the mappings.
+//!
+//! Deliberate differences, kept out of the scripts or levelled:
+//!
+//! | what | why |
+//! | --- | --- |
+//! | neighbours in `/proc/self/maps` with equal protection are joined on both sides | Linux does not merge mappings with different reverse maps (`anon_vma`) or accounting; ours depend on attributes alone |
+//! | shared, file, huge-page mappings: not generated | `ENODEV` until there is backing |
+//! | an address outside the window is only "elsewhere" | it depends on what else the process has; `sealed` compares the choice exactly |
+//! | mappings that grow down and touch each other: no limit on their size is reached | Linux counts the limit over what it happened to merge |
+//! | `MADV_RANDOM`, `MADV_SEQUENTIAL`: not generated | Linux splits mappings by them, which `PROT_GROWSDOWN` shows; ours keep no such flag |
+//! | addresses below `vm.mmap_min_addr` | depends on the capabilities of who runs the test |
+//! | protection `PROT_EXEC` alone on a host with protection keys | Linux makes it execute-only there |
+
+use faultless_mm::{Layout, Policy};
+use faultless_soft::SoftMemory;
+use faultless_tests::host::Host;
+use faultless_tests::operations::{OPEN, SEALED, far, near, sealed};
+use faultless_tests::random::{runner, seed};
+use faultless_tests::script::{Op, Window};
+use faultless_tests::soft::run_soft;
+use faultless_tests::{machine, rounds};
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseError;
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_host-child");
+
+fn compare(
+    host: &mut Option<Host>,
+    memory: &'static SoftMemory,
+    window: &Window,
+    is_sealed: bool,
+    turn: usize,
+    script: &[Op],
+) -> Result<(), TestCaseError> {
+    let fail = |why: String| TestCaseError::fail(why);
+    let mut child = match host.take() {
+        Some(child) => child,
+        None => Host::start(PROGRAM, window, is_sealed).map_err(|e| fail(e.to_string()))?,
+    };
+    let layout = Layout {
+        commit_pages: child.commit_pages,
+        ..Layout::LINUX_X86_64
+    };
+    let layout = if is_sealed {
+        Layout {
+            lowest: window.start,
+            mmap_base: window.end,
+            ..layout
+        }
+    } else {
+        layout
+    };
+    let expected = child.run(script).map_err(|e| fail(e.to_string()))?;
+    *host = Some(child);
+    let policy = Policy::ALL[turn % Policy::ALL.len()];
+    let (lines, sound) = run_soft(memory, policy, layout, 0, window, script);
+    let length = expected.len().max(lines.len());
+    for i in 0..length {
+        let (here, there) = (lines.get(i), expected.get(i));
+        if here != there {
+            let what = script.get(i).map_or("afterwards".into(), Op::to_string);
+            return Err(fail(format!(
+                "step {i}, {what}: here {here:?}, on the host {there:?}"
+            )));
+        }
+    }
+    sound.map_err(fail)
+}
+
+fn check(cases: u64, window: &Window, is_sealed: bool, ops: impl Strategy<Value = Op>) {
+    let seed = seed();
+    let memory = machine(1, 64);
+    let mut host = None;
+    let host = std::cell::RefCell::new(&mut host);
+    let turn = std::cell::Cell::new(0);
+    let scripts = prop::collection::vec(ops, 1..40);
+    let result = runner(cases, seed).run(&scripts, |script| {
+        turn.set(turn.get() + 1);
+        compare(
+            &mut host.borrow_mut(),
+            memory,
+            window,
+            is_sealed,
+            turn.get(),
+            &script,
+        )
+    });
+    if let Err(failure) = result {
+        let text = match &failure {
+            proptest::test_runner::TestError::Fail(why, script) => {
+                let lines: String = script.iter().map(|op| format!("  {op}\n")).collect();
+                format!("{why}\n{lines}")
+            }
+            other => other.to_string(),
+        };
+        panic!("FAULTLESS_SEED={seed}: {text}");
+    }
+}
+
+#[test]
+fn operations_in_a_window() {
+    check(rounds(800, 40_000), &OPEN, false, near());
+}
+
+#[test]
+fn arguments_from_beyond() {
+    let ops = prop_oneof![2 => near(), 1 => far()];
+    check(rounds(500, 20_000), &OPEN, false, ops);
+}
+
+#[test]
+fn addresses_that_the_kernel_chooses() {
+    check(rounds(600, 30_000), &SEALED, true, sealed());
+}
