@@ -11,8 +11,8 @@ use crate::arch::{paging, uaccess};
 use crate::errno::{ENOMEM, Errno};
 use crate::memory::{self, Cpu, Space};
 use crate::report::{self, End};
+use crate::sched;
 use crate::sched::thread::{DEAD, Thread, Work};
-use crate::sched::{self, schedule};
 use crate::sync::SpinLock;
 use crate::{arch, futex};
 
@@ -150,7 +150,7 @@ pub fn exit_thread(thread: &'static Thread) -> ! {
         finish();
     }
     thread.state.store(DEAD, Ordering::Relaxed);
-    schedule();
+    sched::block();
     unreachable!("a dead thread runs");
 }
 

@@ -189,6 +189,12 @@ pub fn load(image: &'static [u8]) -> Result<Loaded, Error> {
         ));
     }
     let segments = check_segments(image, base, &all)?;
+    let entry = base.wrapping_add(file.ehdr.e_entry);
+    if entry >= USER_END {
+        return Err(Format(
+            "damaged: the entry point lies outside of user memory",
+        ));
+    }
     let map_end = map(image, base, &segments)?;
     process::space().set_brk(map_end);
     let headers = segments
@@ -210,7 +216,7 @@ pub fn load(image: &'static [u8]) -> Result<Loaded, Error> {
         });
     Ok(Loaded {
         parts: parts.collect(),
-        entry: base + file.ehdr.e_entry,
+        entry,
         headers,
         header_count: u64::from(file.ehdr.e_phnum),
     })

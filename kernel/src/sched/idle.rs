@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::thread::Thread;
-use super::{queue, schedule, timer};
+use super::{block, queue, timer};
 use crate::arch::percpu::{self, MAX_CPUS};
 use crate::arch::{self, TrapFrame, gdt, time};
 use crate::memory::{self, stacks};
@@ -56,7 +56,7 @@ pub fn begin() -> ! {
     memory::machine::cpu_online(cpu);
     let mut looks = 0;
     loop {
-        schedule();
+        block();
         queue::set_idle(cpu, true);
         let mut zeroed = 0;
         while !anything_to_run() && zeroed < ZERO_AT_ONCE && memory::machine::fill_zeroed() {

@@ -1,10 +1,10 @@
 //! Scheduling: which thread runs where.
 //!
-//! A thread gives up its CPU only in `schedule`: when it sleeps, ends, or returns to user mode with
+//! A thread gives up its CPU only in `switch`: when it sleeps, ends, or returns to user mode with
 //! its slice over. Kernel code between two calls of it is never preempted.
 //!
 //! Sleeping without losing a wake-up: the sleeper puts itself on a list and sets its state to
-//! `SLEEPING` under that list's lock, then calls `schedule`; the waker, under the same lock, calls
+//! `SLEEPING` under that list's lock, then calls `block`; the waker, under the same lock, calls
 //! `wake`, whose compare-and-swap back to `RUNNABLE` decides who queues the thread.
 
 pub mod idle;
@@ -109,18 +109,28 @@ pub fn reschedule_interrupt() {
     timer::program();
 }
 
-/// The current thread sleeps, unless it was woken since it set its state.
-pub fn schedule() {
+/// Lets another thread run; the current one goes on later.
+pub fn yield_now() {
     let this = percpu::cpu_number();
     let old = current();
-    if old.state.load(Ordering::Relaxed) == RUNNABLE && old.id != 0 {
-        if old.affinity.load(Ordering::Relaxed) & 1 << this != 0 {
-            // It goes on later. In this CPU's queue: its stack is in use here.
-            queue::push(this, old);
-        } else {
-            old.migrating.set(true);
-        }
+    if old.affinity.load(Ordering::Relaxed) & 1 << this != 0 {
+        // In this CPU's queue: its stack is in use here.
+        queue::push(this, old);
+    } else {
+        old.migrating.set(true);
     }
+    switch();
+}
+
+/// Lets another thread run; the current one, whose state is no longer `RUNNABLE` or which somebody
+/// has queued since, goes on when it is taken from a queue.
+pub fn block() {
+    switch();
+}
+
+fn switch() {
+    let this = percpu::cpu_number();
+    let old = current();
     let new = queue::next(this, percpu::count()).unwrap_or_else(|| idle::of(this));
     if core::ptr::eq(old, new) {
         timer::program();
@@ -186,7 +196,7 @@ pub extern "C" fn thread_begin() {
 }
 
 /// The way back to user mode: does what has to be done first.
-pub fn leave(frame: &mut TrapFrame) {
+pub extern "C" fn leave(frame: &mut TrapFrame) {
     let thread = current();
     while thread.has_work() {
         let work = thread.work();
@@ -198,12 +208,7 @@ pub fn leave(frame: &mut TrapFrame) {
         }
         if work.contains(Work::RESCHEDULE) {
             thread.remove_work(Work::RESCHEDULE);
-            schedule();
+            yield_now();
         }
     }
-}
-
-/// Lets others run.
-pub fn yield_now() {
-    schedule();
 }

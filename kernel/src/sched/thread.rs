@@ -41,6 +41,7 @@ pub const DEAD: u32 = 2;
 /// A thread.
 #[repr(C)]
 pub struct Thread {
+    /// Bits of [`Work`]; first, because the page-fault path looks at it.
     work: AtomicU32,
     /// `RUNNABLE`, `SLEEPING` or `DEAD`.
     pub state: AtomicU32,

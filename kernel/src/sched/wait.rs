@@ -8,7 +8,7 @@ use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::thread::{RUNNABLE, SLEEPING, Thread};
-use super::{current, schedule, timer, wake};
+use super::{block, current, timer, wake};
 use crate::errno::Errno;
 use crate::sync::SpinLock;
 
@@ -170,10 +170,10 @@ pub fn sleep(
             .compare_exchange(SLEEPING, RUNNABLE, Ordering::AcqRel, Ordering::Relaxed)
             .is_err()
         {
-            schedule();
+            block();
         }
     } else {
-        schedule();
+        block();
     }
     let timed_out = deadline.is_some_and(|deadline| crate::arch::time::now() >= deadline);
     if deadline.is_some() {

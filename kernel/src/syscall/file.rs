@@ -53,7 +53,7 @@ fn each(vector: u64, count: u64, mut one: impl FnMut(u64, u64) -> Answer) -> Ans
     }
     let mut total = 0;
     for number in 0..count {
-        let piece: Result<[u64; 2], Errno> = uaccess::read(vector + 16 * number);
+        let piece: Result<[u64; 2], Errno> = uaccess::read(vector.wrapping_add(16 * number));
         let done = piece.and_then(|[at, length]| one(at, length).map(|done| (done, length)));
         match done {
             Err(error) if total == 0 => return Err(error),

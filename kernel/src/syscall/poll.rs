@@ -16,7 +16,7 @@ fn ready(list: u64, count: u64) -> Answer {
     }
     let mut found = 0;
     for number in 0..count {
-        let at = list + 8 * number;
+        let at = list.wrapping_add(8 * number);
         let [fd, events]: [u32; 2] = uaccess::read(at)?;
         let events = events as u16;
         let answer = match (fd as i32, descriptors::get(u64::from(fd))) {
@@ -28,7 +28,10 @@ fn ready(list: u64, count: u64) -> Answer {
             },
         };
         found += u64::from(answer != 0);
-        uaccess::write(at + 4, &(u32::from(events) | u32::from(answer) << 16))?;
+        uaccess::write(
+            at.wrapping_add(4),
+            &(u32::from(events) | u32::from(answer) << 16),
+        )?;
     }
     Ok(found)
 }

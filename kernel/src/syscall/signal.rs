@@ -225,7 +225,7 @@ pub fn tgkill(group: u64, thread: u64, signal: u64) -> Answer {
 /// Goes back to where a handler interrupted.
 pub fn rt_sigreturn(frame: &mut TrapFrame) {
     let thread = sched::current();
-    match signal_frame::pop(thread, frame) {
+    match signal_frame::pop(frame) {
         Ok((mask, stack)) => {
             let mut signals = thread.signals.lock();
             signals.blocked = mask & !UNBLOCKABLE;

@@ -10,7 +10,7 @@
 
 use core::arch::global_asm;
 
-use super::percpu::{KERNEL_STACK, USER_STACK};
+use super::percpu::{CURRENT, KERNEL_STACK, USER_STACK};
 use super::{gdt, trap};
 
 /// `clac`, or `nop`s on a CPU without SMAP: `features::enable_smap` patches the listed sites.
@@ -66,6 +66,10 @@ global_asm!(
     "call {user_page_fault}",
     "test eax, eax",
     "jnz 1f",
+    // A fault may have slept or napped, and have missed the interrupt that announced work.
+    "mov rax, gs:[{current}]",
+    "cmp dword ptr [rax], 0",
+    "jne 4f",
     restore_fast!(),
     "add rsp, 16",
     "swapgs",
@@ -75,6 +79,11 @@ global_asm!(
     "mov rdi, rsp",
     "mov esi, eax",
     "call {user_page_fault_slow}",
+    "jmp leave_full",
+    "4:",
+    save_rest!(),
+    "mov rdi, rsp",
+    "call {leave}",
     "jmp leave_full",
     // In kernel mode: an access to user memory, or a bug.
     "2:",
@@ -224,6 +233,8 @@ global_asm!(
     syscall = sym crate::syscall::syscall,
     syscall_slow = sym crate::syscall::syscall_slow,
     thread_begin_rust = sym crate::sched::thread_begin,
+    leave = sym crate::sched::leave,
+    current = const CURRENT,
     user_stack = const USER_STACK,
     kernel_stack = const KERNEL_STACK,
     user_data = const gdt::USER_DATA as u32,

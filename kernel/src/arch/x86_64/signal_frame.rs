@@ -54,7 +54,7 @@ pub fn push(
     let mut sp = old.wrapping_sub(128);
     let uses_stack = action.has(linux::SA_ONSTACK) && stack.size != 0;
     if uses_stack && !on_stack {
-        sp = stack.start + stack.size;
+        sp = stack.start.wrapping_add(stack.size);
     }
     let extended = fpu::size() > 512;
     let state_size = fpu::size() + if extended { 4 } else { 0 };
@@ -70,7 +70,7 @@ pub fn push(
     fpu::describe_for_signal(area);
     uaccess::write_bytes(state, &area.0[..fpu::size()])?;
     if extended {
-        uaccess::write(state + fpu::size() as u64, &fpu::MAGIC_2)?;
+        uaccess::write(state.wrapping_add(fpu::size() as u64), &fpu::MAGIC_2)?;
     }
 
     let f = &frame.fast;
@@ -95,8 +95,8 @@ pub fn push(
     siginfo[1] = u64::from(info.code as u32);
     siginfo[2] = info.fields;
     siginfo[3] = info.value;
-    let context = sp + 8;
-    let siginfo_at = context + UC_SIZE as u64;
+    let context = sp.wrapping_add(8);
+    let siginfo_at = context.wrapping_add(UC_SIZE as u64);
     uaccess::write(sp, &action.restorer)?;
     uaccess::write(context, &words)?;
     uaccess::write(siginfo_at, &siginfo)?;
@@ -119,30 +119,26 @@ pub fn push(
 ///
 /// # Errors
 /// `EFAULT`: there is no such frame.
-pub fn pop(thread: &Thread, frame: &mut TrapFrame) -> Result<(Set, AlternateStack), Errno> {
+pub fn pop(frame: &mut TrapFrame) -> Result<(Set, AlternateStack), Errno> {
     // `ret` has taken the restorer's address off.
     let context = frame.fast.rsp;
     let words: [u64; UC_SIZE / 8] = uaccess::read(context)?;
     let r = &words[REGISTERS..SEGMENTS];
     let state = words[STATE];
-    // SAFETY: The thread runs here, so the area is this CPU's.
-    let area = unsafe { &mut *thread.fpu.get() };
-    if state == 0 {
-        *area = fpu::Area::initial();
-    } else {
+    // Not into the thread's own area: reading may sleep, and then the switch saves to that one.
+    let mut area = fpu::Area::initial();
+    if state != 0 {
         uaccess::read_bytes(state, &mut area.0[..512])?;
         let magic = |at| uaccess::read::<u32>(at).is_ok_and(|word| word == fpu::MAGIC_2);
-        let extended = fpu::is_extended(area) && magic(state + fpu::size() as u64);
+        let extended = fpu::is_extended(&area) && magic(state.wrapping_add(fpu::size() as u64));
         if extended {
             uaccess::read_bytes(state, &mut area.0[..fpu::size()])?;
         }
-        if !fpu::check(area, extended) {
-            *area = fpu::Area::initial();
-            fpu::restore(area);
+        if !fpu::check(&mut area, extended) {
             return Err(EFAULT);
         }
     }
-    fpu::restore(area);
+    fpu::restore(&area);
     let f = &mut frame.fast;
     [f.r8, f.r9, f.r10, f.r11] = [r[0], r[1], r[2], r[3]];
     [f.rdi, f.rsi, f.rdx, f.rax, f.rcx] = [r[8], r[9], r[12], r[13], r[14]];
