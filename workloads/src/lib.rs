@@ -25,7 +25,7 @@
 //! Left out of `guard`, because the soft machine has no registers, signal frames or machine code:
 //! registers across a handler, the context a handler sees, the signal mask, jumps out of a
 //! handler, a fault in the handler, the alternate stack, and an access across a page's end (loads
-//! and stores are aligned). Addresses that are none at all, SI_KERNEL, are not told from those of
+//! and stores are aligned), and `mmap` of a bad file. Addresses that are none at all, SI_KERNEL, are not told from those of
 //! the kernel. The program's own image, its stack and the kernel's accesses are there: mappings
 //! made as `execve` makes them, and copies that answer EFAULT instead of a signal.
 #![forbid(unsafe_code)]

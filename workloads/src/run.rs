@@ -7,6 +7,7 @@ use std::time::Instant;
 use faultless_soft::{Soft, SoftCpu, SoftMemory};
 use faultless_trace::Counter;
 
+use crate::Workload;
 use crate::report::{Error, Options, Report};
 use crate::system::{End, Process, console};
 
@@ -26,6 +27,16 @@ pub fn run(
         .iter()
         .find(|workload| workload.name == name);
     let workload = workload.ok_or_else(|| Error::UnknownName(name.to_owned()))?;
+    start(workload, arguments, options, stdout, stderr)
+}
+
+fn start(
+    workload: &Workload,
+    arguments: &[String],
+    options: &Options<'_>,
+    stdout: &mut dyn Write,
+    stderr: &mut dyn Write,
+) -> Result<Report, Error> {
     let memory = start_machine(options).map_err(Error::Machine)?;
     let before = options.check.then(|| available(memory));
     let space = SoftCpu::attend(memory, 0, || Soft::space(memory, options.policy));
@@ -103,4 +114,68 @@ fn check_frames(before: u64, after: u64) -> Result<(), Error> {
     Err(Error::Violation(format!(
         "{before} frames were available at the start, {after} at the end"
     )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Options, Report, Workload, start};
+    use crate::system::{Barrier, Stop, Thread};
+
+    fn run(main: fn(&Thread<'_>, &[String]) -> Result<i32, Stop>) -> (Report, Vec<u8>) {
+        let options = Options {
+            memory: 16 << 20,
+            check: true,
+            ..Options::default()
+        };
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        let workload = Workload { name: "test", main };
+        let report = start(&workload, &[], &options, &mut stdout, &mut stderr);
+        (report.unwrap_or_else(|error| panic!("{error}")), stdout)
+    }
+
+    #[test]
+    fn an_access_that_is_not_allowed_kills() {
+        let (report, stdout) = run(|thread, _| {
+            thread.load(0x1000)?;
+            Ok(0)
+        });
+        assert_eq!((report.exit, report.signal), (None, Some(11)));
+        assert!(stdout.is_empty());
+    }
+
+    #[test]
+    fn a_thread_that_dies_takes_the_others_along() {
+        let (report, stdout) = run(|thread, _| {
+            let barrier = &Barrier::new(99);
+            thread.team(|team| {
+                for number in 0..5 {
+                    let wait = move |thread: &Thread<'_>| barrier.wait(thread);
+                    team.start(number, wait)
+                        .map_err(|error| thread.die(error))?;
+                }
+                let fault = |thread: &Thread<'_>| thread.store(0xffff_8000_0000_0000, 1);
+                team.start(6, fault).map_err(|error| thread.die(error))
+            })?;
+            thread.print("too late".to_owned());
+            Ok(0)
+        });
+        assert_eq!((report.exit, report.signal), (None, Some(11)));
+        assert!(stdout.is_empty());
+    }
+
+    #[test]
+    fn a_status_is_passed_on() {
+        let (report, stdout) = run(|thread, _| {
+            thread.print("said\n".to_owned());
+            Ok(7)
+        });
+        assert_eq!((report.exit, report.signal), (Some(7), None));
+        assert_eq!(stdout, b"said\n");
+        assert!(
+            report
+                .counters
+                .iter()
+                .any(|&(name, times)| name == "mmap" && times == 4)
+        );
+    }
 }

@@ -37,8 +37,8 @@ impl Syntax {
     pub fn refuse(&self, thread: &Thread<'_>, why: impl fmt::Display) -> Stop {
         let process = thread.process();
         let name = process.name();
-        process.complain(format!("{name}: {why}\n{}", (self.usage)(name)));
-        process.end(End::Exit(1))
+        let words = format!("{name}: {why}\n{}", (self.usage)(name));
+        process.end_with(End::Exit(1), words)
     }
 
     /// The value of an option that is a number.

@@ -106,7 +106,15 @@ impl Process {
 
     /// Ends the process, unless it has ended before.
     pub fn end(&self, end: End) -> Stop {
-        let _ = self.end.set((end, Instant::now()));
+        self.end_with(end, String::new())
+    }
+
+    /// Ends the process with last words on stderr, unless it has ended before.
+    pub fn end_with(&self, end: End, words: String) -> Stop {
+        if self.end.set((end, Instant::now())).is_ok() && !words.is_empty() {
+            // Without a reader there is nobody to tell.
+            let _ = self.console.send(Message::Err(words));
+        }
         // SeqCst: a thread takes its slot's attention away before it looks here.
         self.over.store(true, Ordering::SeqCst);
         self.slots.iter().for_each(Slot::call);
@@ -121,24 +129,17 @@ impl Process {
 
     /// There is no frame for a page.
     pub(super) fn out_of_memory(&self) -> Stop {
-        if self.end.get().is_none() {
-            let name = self.name;
-            self.complain(format!(
-                "{name}: killed: the machine's memory is exhausted\n"
-            ));
-        }
-        self.end(End::Signal(SIGKILL))
+        let name = self.name;
+        let words = format!("{name}: killed: the machine's memory is exhausted\n");
+        self.end_with(End::Signal(SIGKILL), words)
     }
 
-    /// Text for stdout.
+    /// Text for stdout. Nothing is printed once the process has ended.
     pub fn print(&self, text: String) {
-        // Without a reader there is nobody to tell.
-        let _ = self.console.send(Message::Out(text));
-    }
-
-    /// Text for stderr.
-    pub fn complain(&self, text: String) {
-        let _ = self.console.send(Message::Err(text));
+        if self.end.get().is_none() {
+            // Without a reader there is nobody to tell.
+            let _ = self.console.send(Message::Out(text));
+        }
     }
 
     /// How it ended, and the address space; when no thread runs.

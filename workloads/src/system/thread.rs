@@ -112,9 +112,8 @@ impl<'p> Thread<'p> {
 
     /// Ends the process with status 1 and a line that names it on stderr.
     pub fn die(&self, why: impl std::fmt::Display) -> Stop {
-        self.process
-            .complain(format!("{}: {why}\n", self.process.name()));
-        self.process.end(End::Exit(1))
+        let words = format!("{}: {why}\n", self.process.name());
+        self.process.end_with(End::Exit(1), words)
     }
 
     /// The result of a call that may not fail.
