@@ -2,7 +2,7 @@
 
 use faultless_paging::{Frame, PhysicalMemory};
 use faultless_sync::atomic::amortised;
-use faultless_sync::{Cpu, SpinLock, Wait};
+use faultless_sync::{Cpu, Padded, SpinLock, Wait};
 
 use crate::buddy::{Buddy, MAX_ORDER, Range};
 use crate::cache::{BATCH, CAPACITY, FrameCache};
@@ -17,7 +17,7 @@ pub struct Frames<P> {
     base: u64,
     descriptors: &'static [Descriptor],
     caches: &'static [FrameCache],
-    buddy: SpinLock<Buddy>,
+    buddy: Padded<SpinLock<Buddy>>,
     zero: Frame,
     pool: bool,
 }
@@ -68,7 +68,7 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
             base: base.0,
             descriptors,
             caches,
-            buddy: SpinLock::new(buddy),
+            buddy: Padded(SpinLock::new(buddy)),
             zero,
             pool: true,
         })

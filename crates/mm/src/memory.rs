@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 
 use faultless_frames::{FrameSource, Magazine, NoMemory, Slab};
 use faultless_paging::Frame;
-use faultless_sync::Cpu;
+use faultless_sync::{Cpu, Padded};
 use faultless_sync::atomic::{AtomicU64, Ordering, amortised};
 use faultless_sync::reclaim::{Domain, Owner, Participant, Section};
 use faultless_trace::{Counter, Counters, Ring};
@@ -58,10 +58,10 @@ pub struct Memory<M: Machine> {
     machine: M,
     cpus: &'static [PerCpu],
     participants: &'static [Participant],
-    domain: Domain,
-    nodes: Slab,
-    mappings: Slab,
-    next_id: AtomicU64,
+    domain: Padded<Domain>,
+    nodes: Padded<Slab>,
+    mappings: Padded<Slab>,
+    next_id: Padded<AtomicU64>,
 }
 
 /// Something unlinked that readers may still look at.
@@ -84,10 +84,10 @@ impl<M: Machine> Memory<M> {
             machine,
             cpus,
             participants,
-            domain: Domain::new(),
-            nodes: Slab::new(size_of::<Node>()),
-            mappings: Slab::new(size_of::<Mapping>()),
-            next_id: AtomicU64::new(1),
+            domain: Padded(Domain::new()),
+            nodes: Padded(Slab::new(size_of::<Node>())),
+            mappings: Padded(Slab::new(size_of::<Mapping>())),
+            next_id: Padded(AtomicU64::new(1)),
         }
     }
 

@@ -165,6 +165,7 @@ impl<M: Machine> AddressSpace<M> {
     pub(crate) fn mark_changing(&self, edit: &mut Edit<'_, M>, pages: Pages) {
         let mut at = pages.start;
         while let Some(run) = self.tree.next_until(at, pages.end) {
+            debug_assert_ne!(run.word, Word::ZAPPING, "no writer meets a zap");
             edit.fill(run.pages, run.word.changing());
             at = run.pages.end;
         }

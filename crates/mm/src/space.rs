@@ -13,7 +13,7 @@
 use faultless_frames::{FrameSource, NoMemory};
 use faultless_paging::{EntryFormat, Format, Frame, PAGE_SIZE, SpaceId, Table};
 use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use faultless_sync::{CpuSet, RwLock};
+use faultless_sync::{CpuSet, Padded, RwLock};
 
 use crate::errno::Errno;
 use crate::machine::Machine;
@@ -55,14 +55,15 @@ pub struct AddressSpace<M: Machine> {
     pub(crate) tree: Tree,
     pub(crate) root: Frame,
     pub(crate) id: u64,
-    pub(crate) lock: RwLock,
+    // What writers write is on lines of its own: faults read the rest.
+    pub(crate) lock: Padded<RwLock>,
     /// See [`crate::mapping::Mapping`]: the number of the present write hold.
-    pub(crate) write_hold: AtomicU32,
-    pub(crate) cpus: CpuSet,
+    pub(crate) write_hold: Padded<AtomicU32>,
+    pub(crate) cpus: Padded<CpuSet>,
     pub(crate) layout: Layout,
     policy: AtomicU32,
     /// Start and end of the heap. Written under the range lock.
-    pub(crate) brk: [AtomicU64; 2],
+    pub(crate) brk: Padded<[AtomicU64; 2]>,
 }
 
 impl<M: Machine> AddressSpace<M> {
@@ -97,12 +98,12 @@ impl<M: Machine> AddressSpace<M> {
             tree,
             root,
             id: memory.new_id(),
-            lock: RwLock::new(),
-            write_hold: AtomicU32::new(1),
-            cpus: CpuSet::new(),
+            lock: Padded(RwLock::new()),
+            write_hold: Padded(AtomicU32::new(1)),
+            cpus: Padded(CpuSet::new()),
             layout,
             policy: AtomicU32::new(policy as u32),
-            brk: [AtomicU64::new(0), AtomicU64::new(0)],
+            brk: Padded([AtomicU64::new(0), AtomicU64::new(0)]),
         })
     }
 

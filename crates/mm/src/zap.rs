@@ -21,6 +21,9 @@ use crate::space::AddressSpace;
 /// Pages discarded under one flush: claims held together stall faults on them.
 const DISCARD_BATCH: u64 = 16 * ENTRIES as u64;
 
+/// Pages zapped under one flush.
+const ZAP_BATCH: u64 = 64 * ENTRIES as u64;
+
 /// Frames taken out of entries, to be freed after the flush. Chained by their
 /// descriptors, so that any number fits.
 #[derive(Default)]
@@ -48,13 +51,36 @@ impl Chain {
 
 impl<M: Machine> AddressSpace<M> {
     /// Takes away all pages of `pages` and flushes them; frees tables that are
-    /// now empty. The range admits no new claims. When it returns, no CPU can
-    /// use the old pages.
+    /// now empty if `free_tables`. The range admits no new claims. When it
+    /// returns, no CPU can use the old pages.
+    ///
+    /// Goes by batches, each with one flush: frames become free and other CPUs
+    /// get their answers while a large range is on its way.
     pub(crate) fn zap(&self, pages: Pages, free_tables: bool) {
+        let mut at = pages.start;
+        while at < pages.end {
+            // Batches end where tables end, so that each table is in one batch.
+            let end = ((at + ZAP_BATCH) & !(ENTRIES as u64 - 1)).min(pages.end);
+            self.zap_batch(Pages::new(at, end), pages, free_tables);
+            self.machine().poll();
+            at = end;
+        }
+        if free_tables {
+            let _section = self.memory.enter();
+            for level in 2..faultless_paging::LEVELS {
+                let mut gather = Gather::new();
+                if self.free_tables_at(level, pages, pages, &mut gather) == 0 {
+                    break;
+                }
+            }
+        }
+    }
+
+    fn zap_batch(&self, batch: Pages, pages: Pages, free_tables: bool) {
         let mut gather = Gather::new();
         let mut chain = Chain::default();
         let section = self.memory.enter();
-        self.for_each_entry(pages, &mut |entry, page| {
+        self.for_each_entry(batch, &mut |entry, page| {
             let mut backoff = Backoff::new();
             loop {
                 let value = entry.load();
@@ -73,7 +99,8 @@ impl<M: Machine> AddressSpace<M> {
             }
         });
         if free_tables {
-            self.free_tables(pages, &mut gather);
+            // Tables of the lowest level share the pages' flush.
+            self.free_tables_at(1, batch, pages, &mut gather);
         }
         gather.flush(self.machine(), &self.cpus, self.id());
         drop(section);
@@ -149,53 +176,55 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Frees tables of `pages` that are empty, bottom up (rule R5). The tables of
-    /// the lowest level share the flush of `gather`.
-    fn free_tables(&self, pages: Pages, gather: &mut Gather) {
+    /// Frees tables under entries at `level` in `batch`, a part of the zapped
+    /// `pages`, that are empty (rule R5). What `gather` holds is flushed with them.
+    /// How many there were.
+    fn free_tables_at(
+        &self,
+        level: usize,
+        batch: Pages,
+        pages: Pages,
+        gather: &mut Gather,
+    ) -> usize {
+        // The range's own slots are not empty but zapping: look beside them.
         let vacant = |span: Pages| {
-            // Its own slots are not empty but zapping: look beside them.
             self.tree.is_vacant(Pages::new(span.start, pages.start))
-                && self
-                    .tree
-                    .is_vacant(Pages::new(pages.end.max(span.start), span.end))
+                && self.tree.is_vacant(Pages::new(pages.end.max(span.start), span.end))
         };
         let cpu = self.machine().cpu();
-        for level in 1..faultless_paging::LEVELS {
-            let interrupts = self.machine().interrupts_off();
-            // SAFETY: inside the caller's section; tables are retired, not freed.
-            let detached = unsafe {
-                free::detach::<M::Format, M>(
+        let interrupts = self.machine().interrupts_off();
+        // SAFETY: inside the caller's section; tables are retired, not freed.
+        let detached = unsafe {
+            free::detach::<M::Format, M>(
+                self.machine(),
+                self.root,
+                batch,
+                level,
+                cpu,
+                gather,
+                &vacant,
+            )
+        };
+        if detached > 0 {
+            gather.flush(self.machine(), &self.cpus, self.id());
+            let mut give = |table| {
+                self.memory.count(Counter::TableFree);
+                self.memory.retire(Retired::Table(table));
+            };
+            // SAFETY: this CPU detached them, and walk caches are flushed.
+            unsafe {
+                free::unlink::<M::Format, M>(
                     self.machine(),
                     self.root,
-                    pages,
+                    batch,
                     level,
                     cpu,
-                    gather,
-                    &vacant,
-                )
-            };
-            if detached > 0 {
-                gather.flush(self.machine(), &self.cpus, self.id());
-                // SAFETY: this CPU detached them, and walk caches are flushed.
-                unsafe {
-                    free::unlink::<M::Format, M>(
-                        self.machine(),
-                        self.root,
-                        pages,
-                        level,
-                        cpu,
-                        &mut |table| {
-                            self.memory.count(Counter::TableFree);
-                            self.memory.retire(Retired::Table(table));
-                        },
-                    );
-                }
-            }
-            self.machine().interrupts_restore(interrupts);
-            if detached == 0 {
-                break;
+                    &mut give,
+                );
             }
         }
+        self.machine().interrupts_restore(interrupts);
+        detached
     }
 
     /// Calls `visit` with every entry of `pages` whose table exists. Inside a section.
@@ -216,6 +245,7 @@ impl<M: Machine> AddressSpace<M> {
             // SAFETY: found linked inside the caller's section.
             let table = unsafe { Table::at(self.machine(), Self::FORMAT.frame(value)) };
             let part = pages.and(Pages::new(base, base + ENTRIES as u64));
+            self.machine().poll();
             for page in part.start..part.end {
                 visit(table.entry(page, 0), page);
             }

@@ -1,12 +1,13 @@
 //! A running CPU, as a program sees it: loads, stores, and traps.
 
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use faultless_mm::{Outcome, SegvCode};
 use faultless_paging::{Access, EntryFormat, PAGE_SIZE, Page, PhysicalMemory, Walk, X86_64, walk};
 use faultless_sync::Cpu;
 
-use crate::machine::{CpuState, Soft, SoftMemory, SoftSpace, set_this_cpu};
+use crate::machine::{CpuState, Soft, SoftMemory, SoftSpace};
 use crate::tlb::Translation;
 
 /// Why an access did not happen.
@@ -28,6 +29,8 @@ pub struct SoftCpu<'a> {
     pub(crate) memory: &'static SoftMemory,
     pub(crate) space: &'a SoftSpace,
     pub(crate) cpu: Cpu,
+    /// The CPU is this thread: its TLB is touched by no other.
+    _not_send: PhantomData<*const ()>,
 }
 
 impl<'a> SoftCpu<'a> {
@@ -38,6 +41,7 @@ impl<'a> SoftCpu<'a> {
             memory: space.memory(),
             space,
             cpu: Cpu(cpu),
+            _not_send: PhantomData,
         };
         this.join();
         let result = program(&this);
@@ -47,11 +51,11 @@ impl<'a> SoftCpu<'a> {
 
     /// Lets the calling thread call into the core as CPU `cpu`, without a space.
     pub fn attend<R>(memory: &'static SoftMemory, cpu: u32, work: impl FnOnce() -> R) -> R {
-        set_this_cpu(Some(Cpu(cpu)));
+        memory.machine().take(Cpu(cpu));
         memory.online(Cpu(cpu));
         let result = work();
         memory.offline(Cpu(cpu));
-        set_this_cpu(None);
+        memory.machine().leave(Cpu(cpu));
         result
     }
 
@@ -110,7 +114,7 @@ impl<'a> SoftCpu<'a> {
         access: Access,
         act: impl FnOnce(&AtomicU64) -> R,
     ) -> Result<R, Trap> {
-        debug_assert_eq!(address % 8, 0, "unaligned");
+        assert!(address.is_multiple_of(8), "unaligned: {address:#x}");
         self.access(address, access, |host| {
             // SAFETY: inside a frame of the arena, aligned; programs access it atomically.
             act(unsafe { &*host.cast::<AtomicU64>() })
@@ -122,6 +126,7 @@ impl<'a> SoftCpu<'a> {
     /// # Errors
     /// The trap that the load takes.
     pub fn load_u32(&self, address: u64) -> Result<u32, Trap> {
+        assert!(address.is_multiple_of(4), "unaligned: {address:#x}");
         self.access(address, Access::Read, |host| {
             // SAFETY: as in `word`.
             unsafe { &*host.cast::<AtomicU32>() }.load(Ordering::Relaxed)

@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Instant;
 
 use faultless_frames::{Descriptor, FrameCache, Frames};
@@ -56,6 +56,8 @@ pub(crate) struct CpuState {
     pub(crate) tlb: OwnTlb,
     /// The id of the space it runs.
     pub(crate) space: Local,
+    /// Some thread is this CPU.
+    taken: AtomicBool,
 }
 
 /// A TLB, touched by its CPU's thread alone.
@@ -76,16 +78,13 @@ pub struct Soft {
     started: Instant,
     /// Allocations until one fails; negative: none fails.
     fail_in: AtomicI64,
+    /// Allocations until all fail; negative: none does.
+    fail_from: AtomicI64,
     memory: std::sync::OnceLock<&'static [PerCpu]>,
 }
 
 thread_local! {
     static THIS_CPU: Cell<u32> = const { Cell::new(u32::MAX) };
-}
-
-/// Makes the calling thread a CPU, or nothing again.
-pub(crate) fn set_this_cpu(cpu: Option<Cpu>) {
-    THIS_CPU.set(cpu.map_or(u32::MAX, |cpu| cpu.0));
 }
 
 fn leak<T>(count: usize, make: impl FnMut() -> T) -> &'static [T] {
@@ -126,6 +125,7 @@ impl Soft {
                 target: Target::new(),
                 tlb: OwnTlb(Tlb::new()),
                 space: Local::new(0),
+                taken: AtomicBool::new(false),
             })
             .collect();
         let (count, events) = (options.cpus, options.events);
@@ -137,6 +137,7 @@ impl Soft {
             asymmetric: host::has_membarrier(),
             started: Instant::now(),
             fail_in: AtomicI64::new(-1),
+            fail_from: AtomicI64::new(-1),
             memory: std::sync::OnceLock::new(),
         };
         let per_cpu = leak(count, || {
@@ -186,9 +187,32 @@ impl Soft {
             .store(allocations.map_or(-1, i64::from), Ordering::Relaxed);
     }
 
+    /// Lets `allocations` more allocations succeed, then all fail until told
+    /// otherwise. `None`: none fails.
+    pub fn fail_from(&self, allocations: Option<u32>) {
+        self.fail_from.store(allocations.map_or(-1, i64::from), Ordering::Relaxed);
+    }
+
     /// Whether the failure asked for by [`Soft::fail_in`] has happened.
     pub fn has_failed(&self) -> bool {
         self.fail_in.load(Ordering::Relaxed) < 0
+    }
+
+    /// Makes the calling thread a CPU that no thread is.
+    pub(crate) fn take(&self, cpu: Cpu) {
+        let count = self.cpus.len();
+        assert!(cpu.index() < count, "the machine has {count} CPUs, and not number {}", cpu.0);
+        assert_eq!(THIS_CPU.get(), u32::MAX, "this thread is a CPU already");
+        // Acquire: pairs with the release of the thread that was this CPU before.
+        let taken = self.state(cpu).taken.swap(true, Ordering::Acquire);
+        assert!(!taken, "CPU {} runs on another thread", cpu.0);
+        THIS_CPU.set(cpu.0);
+    }
+
+    /// Makes the calling thread, which is CPU `cpu`, no CPU.
+    pub(crate) fn leave(&self, cpu: Cpu) {
+        THIS_CPU.set(u32::MAX);
+        self.state(cpu).taken.store(false, Ordering::Release);
     }
 
     pub(crate) fn state(&self, cpu: Cpu) -> &CpuState {
@@ -297,9 +321,17 @@ impl Machine for Soft {
 
     #[inline]
     fn may_allocate(&self) -> bool {
-        if self.fail_in.load(Ordering::Relaxed) < 0 {
+        let one = self.fail_in.load(Ordering::Relaxed);
+        let all = self.fail_from.load(Ordering::Relaxed);
+        if one < 0 && all < 0 {
             return true;
         }
-        self.fail_in.fetch_sub(1, Ordering::Relaxed) != 0
+        if all == 0 || (one >= 0 && self.fail_in.fetch_sub(1, Ordering::Relaxed) == 0) {
+            return false;
+        }
+        if all > 0 {
+            self.fail_from.fetch_sub(1, Ordering::Relaxed);
+        }
+        true
     }
 }

@@ -4,7 +4,6 @@
 //! nobody an answer, so that another thread may take it up.
 
 use crate::cpu::SoftCpu;
-use crate::machine::set_this_cpu;
 
 impl SoftCpu<'_> {
     /// Leaves the CPU, runs `away` on a thread that is no CPU, and takes the CPU
@@ -22,7 +21,7 @@ impl SoftCpu<'_> {
 
     /// Makes the calling thread the CPU, in the address space.
     pub(crate) fn join(&self) {
-        set_this_cpu(Some(self.cpu));
+        self.memory.machine().take(self.cpu);
         self.memory.online(self.cpu);
         self.space.cpus().insert(self.cpu);
         self.state().space.set(self.space.id().id);
@@ -35,6 +34,6 @@ impl SoftCpu<'_> {
         state.space.set(0);
         self.space.cpus().remove(self.cpu);
         self.memory.offline(self.cpu);
-        set_this_cpu(None);
+        self.memory.machine().leave(self.cpu);
     }
 }

@@ -1,7 +1,7 @@
 //! Flaws that models switch on, to show that they would notice them.
 //!
 //! The code asks [`flawed`] at the few places on which the proofs hang. In every
-//! build but loom's the answer is the constant `false`, and nothing is left of
+//! build but those of models the answer is the constant `false`, and nothing is left of
 //! the question.
 
 /// A way to break a protocol.
@@ -33,27 +33,27 @@ pub enum Flaw {
     UnlockRelaxed,
 }
 
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 std::thread_local! {
-    /// Loom runs all threads of a model on the thread that runs the test.
+    /// All threads of a model run on the thread that runs the test.
     static PRESENT: core::cell::Cell<Option<Flaw>> = const { core::cell::Cell::new(None) };
 }
 
 /// Whether the code is to make this mistake.
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 pub fn flawed(flaw: Flaw) -> bool {
     PRESENT.get() == Some(flaw)
 }
 
 /// Whether the code is to make this mistake: never.
-#[cfg(not(loom))]
+#[cfg(not(any(loom, shuttle)))]
 #[inline(always)]
 pub const fn flawed(_flaw: Flaw) -> bool {
     false
 }
 
 /// Runs a model with a flaw in the code.
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 pub fn with_flaw<R>(flaw: Flaw, model: impl FnOnce() -> R) -> R {
     struct Mended;
     impl Drop for Mended {

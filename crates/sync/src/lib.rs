@@ -28,7 +28,7 @@ mod wait;
 
 pub use cpu::{Cpu, CpuSet, MAX_CPUS};
 pub use fence::fence_after_rmw;
-#[cfg(loom)]
+#[cfg(any(loom, shuttle))]
 pub use flaw::with_flaw;
 pub use flaw::{Flaw, flawed};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};

@@ -28,7 +28,7 @@ mod word;
 use core::ptr::NonNull;
 
 use faultless_frames::NoMemory;
-use faultless_sync::{Flaw, SpinGuard, SpinLock, flawed};
+use faultless_sync::{Flaw, Padded, SpinGuard, SpinLock, flawed};
 
 use crate::machine::Machine;
 use crate::memory::Memory;
@@ -44,7 +44,7 @@ pub const PAGES: u64 = span(LEVELS);
 /// The mappings of one address space.
 pub struct Tree {
     root: NonNull<Node>,
-    edit: SpinLock<Holes>,
+    edit: Padded<SpinLock<Holes>>,
 }
 
 // SAFETY: nodes are shared through atomics and reclaimed through sections.
@@ -87,7 +87,7 @@ impl Tree {
         let root = unsafe { Node::create(place, Word::EMPTY) };
         Ok(Self {
             root,
-            edit: SpinLock::new(Holes::new(ceiling)),
+            edit: Padded(SpinLock::new(Holes::new(ceiling))),
         })
     }
 
