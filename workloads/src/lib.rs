@@ -1,7 +1,7 @@
 //! The workloads of `workloads/c`, for the soft machine: the same names, options and printed
 //! lines, and the same work.
 //!
-//! [`run`] starts a machine, gives it a process with one address space, and runs one workload
+//! [`run()`] starts a machine, gives it a process with one address space, and runs one workload
 //! there to its end. The folders `ebizzy`, `first_write`, `guard` and the file `page_fault1` are
 //! the workloads, to be read beside their C twins; `system` is what a kernel and a C library are
 //! to those; `command_line` reads options.
