@@ -51,6 +51,11 @@ impl Wait for Kernel {
         tlb::relax_for(turn);
     }
 
+    #[inline]
+    fn poll(&self) {
+        tlb::poll();
+    }
+
     fn park(&self, word: &AtomicU32, expected: u32) {
         if percpu::current().is_none_or(|thread| thread.id == 0) {
             return arch::relax();
