@@ -3,6 +3,7 @@
 
 pub mod descriptors;
 pub mod initramfs;
+pub mod pipe;
 pub mod proc;
 
 use crate::arch::{random, uaccess};
@@ -21,6 +22,8 @@ pub enum Kind {
     Random,
     /// A file of the initramfs.
     File(&'static [u8]),
+    PipeRead(pipe::End),
+    PipeWrite(pipe::End),
     /// A text of `/proc`, made anew at every read, as on Linux.
     Text(proc::Text),
 }
@@ -66,7 +69,8 @@ impl Kind {
     pub fn read(&self, position: u64, to: u64, length: u64) -> Result<u64, Errno> {
         match self {
             Self::Input | Self::Null => Ok(0),
-            Self::Console(_) => Err(EBADF),
+            Self::Console(_) | Self::PipeWrite(_) => Err(EBADF),
+            Self::PipeRead(end) => end.read(to, length),
             Self::Zero => fill(to, length, |chunk| chunk.fill(0)),
             Self::Random => fill(to, length, |chunk| {
                 for bytes in chunk.chunks_mut(8) {
@@ -85,6 +89,7 @@ impl Kind {
     pub fn write(&self, from: u64, length: u64) -> Result<u64, Errno> {
         match self {
             Self::Null | Self::Zero => Ok(length),
+            Self::PipeWrite(end) => end.write(from, length),
             Self::Console(port) => {
                 let mut done = 0;
                 let mut buffer = [0; 1024];

@@ -6,11 +6,13 @@ use linux_raw_sys::general as linux;
 
 use crate::arch::{random, uaccess};
 use crate::errno::{
-    Answer, EBADF, EFAULT, EINVAL, ENAMETOOLONG, ENOENT, ENOTTY, ERANGE, ESPIPE, Errno,
+    Answer, EBADF, EFAULT, EINVAL, ENAMETOOLONG, ENOENT, ENOTTY, EPIPE, ERANGE, ESPIPE, Errno,
 };
 use crate::exec;
 use crate::files::descriptors::{self, Open};
-use crate::files::{self, Kind};
+use crate::files::{self, Kind, pipe};
+use crate::sched;
+use crate::signal::send;
 
 /// The most that one call transfers, as on Linux.
 const MOST: u64 = 0x7fff_f000;
@@ -43,7 +45,11 @@ pub fn write(fd: u64, from: u64, length: u64) -> Answer {
     let open = descriptors::get(fd)?;
     let length = length.min(MOST);
     check(from, length)?;
-    open.kind.write(from, length)
+    let written = open.kind.write(from, length);
+    if written == Err(EPIPE) {
+        send::to_thread(sched::current().id, linux::SIGPIPE)?;
+    }
+    written
 }
 
 /// Does `one` with each piece until one is not done completely.
@@ -200,6 +206,32 @@ pub fn fcntl(fd: u64, command: u64, argument: u64) -> Answer {
         linux::F_GETFD | linux::F_SETFD | linux::F_SETFL => Ok(0),
         _ => Err(EINVAL),
     }
+}
+
+pub fn pipe(to: u64) -> Answer {
+    let (read, write) = pipe::new()?;
+    let read = descriptors::add(
+        Open {
+            kind: Kind::PipeRead(read),
+            position: 0,
+        },
+        0,
+    )?;
+    let write = match descriptors::add(
+        Open {
+            kind: Kind::PipeWrite(write),
+            position: 0,
+        },
+        0,
+    ) {
+        Ok(write) => write,
+        Err(error) => {
+            descriptors::close(read)?;
+            return Err(error);
+        }
+    };
+    uaccess::write(to, &[read as u32, write as u32])?;
+    Ok(0)
 }
 
 pub fn dup(fd: u64) -> Answer {

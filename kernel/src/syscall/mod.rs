@@ -103,6 +103,7 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_getcwd => file::getcwd(a, b),
         nr::__NR_ioctl => file::ioctl(a),
         nr::__NR_fcntl => file::fcntl(a, b, c),
+        nr::__NR_pipe | nr::__NR_pipe2 => file::pipe(a),
         nr::__NR_dup => file::dup(a),
         nr::__NR_dup2 | nr::__NR_dup3 => file::dup2(a, b),
         nr::__NR_poll => poll::poll(a, b, c),
@@ -126,6 +127,7 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
             process::exit_thread(sched::current())
         }
         nr::__NR_set_tid_address => thread::set_tid_address(a),
+        nr::__NR_get_robust_list => thread::get_robust_list(a, b, c),
         nr::__NR_set_robust_list => thread::set_robust_list(a, b),
         nr::__NR_gettid => Ok(u64::from(sched::current().id)),
         nr::__NR_arch_prctl => thread::arch_prctl(a, b),

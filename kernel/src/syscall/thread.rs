@@ -89,6 +89,13 @@ pub fn set_robust_list(head: u64, length: u64) -> Answer {
     Ok(0)
 }
 
+pub fn get_robust_list(id: u64, head: u64, length: u64) -> Answer {
+    let list = with_thread(id, |thread| thread.robust_list.get())?;
+    uaccess::write(length, &24u64)?;
+    uaccess::write(head, &list)?;
+    Ok(0)
+}
+
 /// Marks the robust futexes that a thread holds as left behind by a dead owner.
 pub fn release_robust_list(thread: &Thread) {
     let head = thread.robust_list.get();
