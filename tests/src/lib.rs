@@ -2,6 +2,7 @@
 
 pub mod host;
 pub mod inject;
+pub mod model;
 pub mod operations;
 pub mod random;
 pub mod script;
