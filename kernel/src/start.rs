@@ -17,6 +17,11 @@ pub extern "C" fn kernel_start(start_info: u32) -> ! {
     percpu::install(0, 0);
     let info = StartInfo::read(start_info).unwrap_or_else(|error| refuse(format_args!("{error}")));
     let features = features::detect();
+    if !features.contains(Features::NO_EXECUTE) {
+        refuse(format_args!(
+            "the CPU has no execute-disable bit, which page tables use"
+        ));
+    }
     let mut frames = BootFrames::new(&info);
     // SAFETY: This is the only CPU, and it still runs on the boot tables.
     unsafe { features::patch_smap() };
@@ -26,7 +31,6 @@ pub extern "C" fn kernel_start(start_info: u32) -> ! {
     paging::build(
         &info,
         &mut frames,
-        features.contains(Features::NO_EXECUTE),
         features.contains(Features::GIGABYTE_PAGES),
     );
     let heap_size = (frames.free_bytes() / 32).clamp(1 << 20, 32 << 20) & !4095;

@@ -8,7 +8,6 @@
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use crate::arch::features::{Features, features};
 use crate::arch::paging::{self, STACKS, STACKS_SIZE};
 use crate::errno::{EAGAIN, ENOMEM, Errno};
 use crate::sched::thread::Thread;
@@ -65,10 +64,9 @@ pub fn allocate() -> Result<*mut Thread, Errno> {
         // The slot's addresses are lost; there are millions.
         return Err(ENOMEM);
     }
-    let no_execute = features().contains(Features::NO_EXECUTE);
     let mut tables = tables.into_iter().filter(|&frame| frame != 0);
     for (page, frame) in (0..).zip(frames) {
-        paging::map_stack_page(first + page * PAGE, frame, no_execute, &mut tables);
+        paging::map_stack_page(first + page * PAGE, frame, &mut tables);
     }
     // Another CPU may have been quicker with a table.
     tables.for_each(super::machine::free);

@@ -61,11 +61,8 @@ pub fn detect() -> Features {
 pub fn enable() {
     use x86_64::registers::control::{Cr0, Cr0Flags, Cr4, Cr4Flags};
     let features = features();
-    if features.contains(Features::NO_EXECUTE) {
-        msr::write(msr::EFER, msr::read(msr::EFER) | 1 << 11);
-    }
-    // SYSCALL.
-    msr::write(msr::EFER, msr::read(msr::EFER) | 1);
+    // System calls, execute-disable (without which the kernel does not run).
+    msr::write(msr::EFER, msr::read(msr::EFER) | 1 | 1 << 11);
     let mut cr4 = Cr4::read()
         | Cr4Flags::PAGE_GLOBAL
         | Cr4Flags::OSFXSR

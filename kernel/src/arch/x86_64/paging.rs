@@ -107,17 +107,12 @@ pub fn image_range() -> (u64, u64) {
 }
 
 /// Builds the kernel's tables and changes to them.
-pub fn build(info: &StartInfo, frames: &mut BootFrames, no_execute: bool, gigabyte_pages: bool) {
+pub fn build(info: &StartInfo, frames: &mut BootFrames, gigabyte_pages: bool) {
     let mut new_table = || frames.allocate_zeroed(1);
     let root = new_table();
     let data = BASE | Bits::WRITABLE | Bits::NO_EXECUTE;
-    let keep = if no_execute {
-        Bits::all()
-    } else {
-        Bits::all() - Bits::NO_EXECUTE
-    };
     let mut map = |at: u64, physical: u64, size: u64, bits: Bits| {
-        map_one(root, at, physical, size, bits & keep, &mut new_table);
+        map_one(root, at, physical, size, bits, &mut new_table);
     };
 
     let top = info
@@ -217,14 +212,8 @@ pub fn map_device(physical: u64, frames: &mut BootFrames) -> *mut u8 {
 /// Maps one page of a kernel stack.
 ///
 /// `tables` are zeroed frames for missing tables, taken as needed; two always suffice.
-pub fn map_stack_page(
-    at: u64,
-    physical: u64,
-    no_execute: bool,
-    tables: &mut dyn Iterator<Item = u64>,
-) {
-    let mut bits = BASE | Bits::WRITABLE;
-    bits.set(Bits::NO_EXECUTE, no_execute);
+pub fn map_stack_page(at: u64, physical: u64, tables: &mut dyn Iterator<Item = u64>) {
+    let bits = BASE | Bits::WRITABLE | Bits::NO_EXECUTE;
     let _guard = TABLES.lock();
     map_one(kernel_root(), at, physical, PAGE, bits, &mut || {
         tables.next().expect("two tables suffice for one page")

@@ -8,7 +8,7 @@ use core::arch::global_asm;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::boot::KERNEL_BASE;
-use super::features::{self, Features, features};
+use super::features;
 use super::{apic, entry, fpu, gdt, idt, msr, paging, percpu, time};
 
 /// The physical page of the trampoline; low memory is never allocated.
@@ -86,10 +86,8 @@ static STARTED: AtomicU32 = AtomicU32::new(1);
 /// Starts the CPU with this APIC id as number `number`, on this stack; whether it came.
 pub fn start(number: u32, apic_id: u32, stack: u64) -> bool {
     percpu::of(number).apic_id.store(apic_id, Ordering::Relaxed);
-    let mut efer = 1 << 8 | 1;
-    if features().contains(Features::NO_EXECUTE) {
-        efer |= 1 << 11;
-    }
+    // System calls, long mode, execute-disable.
+    let efer = 1 | 1 << 8 | 1 << 11;
     // SAFETY: Low memory is nobody's; the CPU that will read it does not run yet.
     unsafe {
         let from = &raw const trampoline_start;
