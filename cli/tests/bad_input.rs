@@ -33,8 +33,8 @@ fn options() {
         ),
         (&["run", "--cpus", "0"], "1 to 4"),
         (&["run", "--memory", "lots", "--", "ebizzy"], "not a size"),
-        (&["run", "--memory", "1K", "--", "ebizzy"], "64M"),
-        (&["run", "--memory", "9999G", "--", "ebizzy"], "64M"),
+        (&["run", "--memory", "1K", "--", "ebizzy"], "32M"),
+        (&["run", "--memory", "9999G", "--", "ebizzy"], "32M"),
         (
             &["run", "--memory", "99999999999999999999", "--", "ebizzy"],
             "too large",

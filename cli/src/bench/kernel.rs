@@ -59,13 +59,14 @@ fn run(program: &[&str], cpus: u32, count_instructions: bool) -> Result<Outcome>
         memory: Size::mebi(1024),
         accel: Accel::Tcg,
         timeout: None,
+        list_unknown: false,
         count_instructions,
         stdout: Sink::Nowhere,
     };
     let outcome = MachineKind::Kernel.machine().run(&request)?;
     match &outcome.end {
         End::Exited(0) => Ok(outcome),
-        End::Failed(why) => bail!("{}: {why}", program[0]),
+        End::Failed(why) | End::Refused(why) => bail!("{}: {why}", program[0]),
         other => bail!("{} ended badly: {other:?}", program[0]),
     }
 }

@@ -76,6 +76,7 @@ fn request(arguments: &RunArguments, policy: Policy) -> Request {
         memory: arguments.memory,
         accel: arguments.accel.unwrap_or(Accel::Tcg),
         timeout: arguments.timeout,
+        list_unknown: arguments.list_unknown,
         count_instructions: false,
         stdout: Sink::Nowhere,
     }
@@ -121,7 +122,7 @@ fn report(
         End::TimedOut => bail!("ebizzy under {policy} was stopped, as --timeout says"),
         End::Exited(status) => bail!("ebizzy under {policy} ended with status {status}"),
         End::Signalled(signal) => bail!("ebizzy under {policy} was killed by signal {signal}"),
-        End::Failed(why) => bail!("ebizzy under {policy}: {why}"),
+        End::Failed(why) | End::Refused(why) => bail!("ebizzy under {policy}: {why}"),
     }
 }
 

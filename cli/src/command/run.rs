@@ -44,11 +44,8 @@ pub fn command(arguments: &RunArguments) -> Result<ExitCode> {
     }
     interrupt::install()?;
     let outcome = machine.run(&request)?;
-    if !matches!(outcome.end, End::Failed(_)) {
+    if !matches!(outcome.end, End::Failed(_) | End::Refused(_)) {
         summarise(&request, &outcome);
-    }
-    if arguments.list_unknown {
-        list_unknown(&outcome);
     }
     if let Some(json) = &arguments.json {
         json.write(&RunFile::new(vec![Run::new(kind, &request, &outcome)]))?;
@@ -69,6 +66,7 @@ fn request(arguments: &RunArguments) -> Request {
         memory: arguments.memory,
         accel: arguments.accel.unwrap_or(Accel::Tcg),
         timeout: arguments.timeout,
+        list_unknown: arguments.list_unknown,
         count_instructions: false,
         stdout: match arguments.json {
             Some(Destination::Stdout) => Sink::Stderr,
@@ -88,17 +86,6 @@ fn summarise(request: &Request, outcome: &Outcome) {
         request.cpus,
         outcome.seconds
     );
-}
-
-fn list_unknown(outcome: &Outcome) {
-    if outcome.unknown_syscalls.is_empty() {
-        eprintln!("faultless: no unknown system call");
-    } else {
-        eprintln!(
-            "faultless: unknown system calls: {}",
-            outcome.unknown_syscalls.join(", ")
-        );
-    }
 }
 
 /// The exit status that tells how the program ended, with a line where it did not by itself.
@@ -122,5 +109,6 @@ fn pass_on(end: &End, arguments: &RunArguments) -> ExitCode {
             eprintln!("faultless: {why}");
             ExitCode::from(refusal::STATUS)
         }
+        End::Refused(_) => ExitCode::from(refusal::STATUS),
     }
 }

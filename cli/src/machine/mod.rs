@@ -61,6 +61,8 @@ pub struct Request {
     pub accel: Accel,
     /// How long it may take.
     pub timeout: Option<Duration>,
+    /// Whether unknown system calls are named, as they are made, on stderr.
+    pub list_unknown: bool,
     /// Whether the machine's clock counts instructions (1 ns each) instead of time.
     pub count_instructions: bool,
     /// Where its stdout goes.
@@ -78,8 +80,6 @@ pub struct Outcome {
     pub counters: Counters,
     /// The figure that the program printed.
     pub figure: Option<Figure>,
-    /// System calls that the kernel does not know, as it names them.
-    pub unknown_syscalls: Vec<String>,
 }
 
 /// How a run ended.
@@ -93,8 +93,10 @@ pub enum End {
     TimedOut,
     /// The user stopped it.
     Interrupted,
-    /// The machine failed, for this reason.
+    /// The machine failed, for this reason, which nobody has been told yet.
     Failed(String),
+    /// The machine could not run the program, or go on, and said why on stderr.
+    Refused(String),
 }
 
 /// Something that runs programs.

@@ -107,7 +107,6 @@ fn outcome(report: &Report, stopped: Option<Stopped>, figure: FigureFinder) -> O
         seconds: report.seconds,
         counters,
         figure: figure.finish(),
-        unknown_syscalls: Vec::new(),
     }
 }
 

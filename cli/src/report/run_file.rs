@@ -51,7 +51,7 @@ impl Run {
             End::Signalled(signal) => (None, Some(*signal), None),
             End::TimedOut => (None, None, Some("timed out".to_owned())),
             End::Interrupted => (None, None, Some("interrupted".to_owned())),
-            End::Failed(why) => (None, None, Some(why.clone())),
+            End::Failed(why) | End::Refused(why) => (None, None, Some(why.clone())),
         };
         Run {
             machine: machine.name(),

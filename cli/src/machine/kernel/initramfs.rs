@@ -40,7 +40,9 @@ fn fields(request: &Request, path: &[u8]) -> Vec<u8> {
     }
     field("policy", request.policy.name().as_bytes());
     field("cpus", request.cpus.to_string().as_bytes());
-    field("list-unknown", b"1");
+    if request.list_unknown {
+        field("list-unknown", b"1");
+    }
     fields
 }
 
@@ -60,6 +62,7 @@ mod tests {
             memory: Size::mebi(64),
             accel: Accel::Tcg,
             timeout: None,
+            list_unknown: false,
             count_instructions: false,
             stdout: Sink::Nowhere,
         };

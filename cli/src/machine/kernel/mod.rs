@@ -26,7 +26,7 @@ use control::Report;
 use qemu::{Ports, Qemu, Stop};
 
 /// The least and the most memory that the kernel is built for.
-const MEMORY: (Size, Size) = (Size::mebi(64), Size::mebi(16 << 10));
+const MEMORY: (Size, Size) = (Size::mebi(32), Size::mebi(16 << 10));
 /// The most CPUs that the kernel is built for.
 const MOST_CPUS: u32 = 4;
 
@@ -108,8 +108,9 @@ fn outcome(stop: Stop, report: Option<Report>, messages: &str, elapsed: Duration
         Stop::TimedOut => End::TimedOut,
         Stop::Interrupted => End::Interrupted,
         Stop::Itself => match (&report.error, report.exit, report.signal) {
-            (Some(error), ..) => End::Failed(error.clone()),
-            (None, _, Some(signal)) => End::Signalled(signal),
+            // The kernel's own line says why, if it is not the program's fault.
+            (_, _, Some(signal)) => End::Signalled(signal),
+            (Some(error), ..) => End::Refused(error.clone()),
             (None, Some(status), None) => End::Exited(status),
             (None, None, None) if silent && !messages.is_empty() => {
                 End::Failed(format!("QEMU failed: {}", messages.replace('\n', "; ")))
@@ -126,7 +127,6 @@ fn outcome(stop: Stop, report: Option<Report>, messages: &str, elapsed: Duration
         },
         counters: report.counters(),
         figure: None,
-        unknown_syscalls: report.unknown_syscalls(),
     }
 }
 
@@ -146,10 +146,12 @@ mod tests {
             end(Stop::Itself, Some(r#"{"signal":11}"#), ""),
             End::Signalled(11)
         );
+        let killed = r#"{"signal":9,"error":"memory is exhausted"}"#;
+        assert_eq!(end(Stop::Itself, Some(killed), ""), End::Signalled(9));
         let error = r#"{"exit":null,"error":"no memory"}"#;
         assert_eq!(
             end(Stop::Itself, Some(error), ""),
-            End::Failed("no memory".to_owned())
+            End::Refused("no memory".to_owned())
         );
     }
 
