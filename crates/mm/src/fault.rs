@@ -11,7 +11,7 @@
 //! got ready before anything is claimed.
 
 use faultless_frames::FrameSource;
-use faultless_paging::{Access, Claim, Entry, Flush, Link, Page, Walk, walk};
+use faultless_paging::{Access, Claim, Entry, Gather, Link, Page, Walk, walk};
 use faultless_sync::Backoff;
 use faultless_trace::{Counter, Event, Kind};
 
@@ -81,7 +81,7 @@ impl<M: Machine> AddressSpace<M> {
     fn resolve(&self, address: u64, access: Access) -> Outcome {
         if address >= self.layout.end {
             self.memory.count(Counter::Faults);
-            return self.refuse(Mode::of(self.policy()), SegvCode::MapErr);
+            return self.refuse(Mode::of(self.policy()), SegvCode::MapErr, address);
         }
         let page = Page::containing(address);
         let mut prepared = Prepared::new(self.memory);
@@ -130,7 +130,7 @@ impl<M: Machine> AddressSpace<M> {
 
         // 3. Decide. What a live mapping does not allow is an error, now.
         if !hold.mapping().protection().allows(access) {
-            return Ok(self.refuse(mode, SegvCode::AccErr));
+            return Ok(self.refuse(mode, SegvCode::AccErr, page.address()));
         }
 
         // 4. Walk; install missing tables by the same protocol as pages.
@@ -236,8 +236,7 @@ impl<M: Machine> AddressSpace<M> {
         let interrupts = self.machine().interrupts_off();
         let result = self.claim(entry, value, hold, link).map(|claim| {
             prepared.page_used();
-            self.machine()
-                .flush(&self.cpus, self.id(), Flush::page(page.address()));
+            self.flush(&mut Gather::of_page(page));
             let protection = hold.mapping().protection();
             claim.publish(Self::FORMAT.leaf(frame, true, protection.execute, true));
         });
@@ -320,14 +319,15 @@ impl<M: Machine> AddressSpace<M> {
         match self.grow_down(page)? {
             // Found now: the next try maps the page.
             Some(protection) if protection.allows(access) => Err(Withdrawn::MappingChanged),
-            Some(_) => Ok(self.refuse(mode, SegvCode::AccErr)),
-            None => Ok(self.refuse(mode, SegvCode::MapErr)),
+            Some(_) => Ok(self.refuse(mode, SegvCode::AccErr, page.address())),
+            None => Ok(self.refuse(mode, SegvCode::MapErr, page.address())),
         }
     }
 
-    fn refuse(&self, mode: Mode, code: SegvCode) -> Outcome {
+    fn refuse(&self, mode: Mode, code: SegvCode, address: u64) -> Outcome {
         if mode.is_speculative() {
             self.memory.count(Counter::SpfVmaAccess);
+            self.event(Kind::SpfVmaAccess, address, code as u64);
         }
         self.done(mode, Outcome::Segv(code))
     }
@@ -357,13 +357,7 @@ impl<M: Machine> AddressSpace<M> {
             Mode::VmaLock => cpu.counters().count(Counter::VmaLockAbort),
             _ => cpu.counters().count(counter),
         }
-        let time = || self.machine().now();
-        cpu.ring().emit(|| Event {
-            time: time(),
-            kind,
-            address,
-            value: 0,
-        });
+        self.event(kind, address, 0);
     }
 }
 

@@ -7,9 +7,9 @@ use core::ptr::NonNull;
 
 use faultless_frames::{FrameSource, Magazine, NoMemory, Slab};
 use faultless_paging::Frame;
-use faultless_sync::{Cpu, Padded};
 use faultless_sync::atomic::{AtomicU64, Ordering, amortised};
 use faultless_sync::reclaim::{Domain, Owner, Participant, Section};
+use faultless_sync::{Cpu, Padded};
 use faultless_trace::{Counter, Counters, Ring};
 
 use crate::machine::Machine;
@@ -164,7 +164,9 @@ impl<M: Machine> Memory<M> {
         &self,
         attributes: Attributes,
     ) -> Result<NonNull<Mapping>, NoMemory> {
-        let place = self.allocate_object(&self.mappings, |cpu| &cpu.mappings)?.cast::<Mapping>();
+        let place = self
+            .allocate_object(&self.mappings, |cpu| &cpu.mappings)?
+            .cast::<Mapping>();
         // SAFETY: fresh memory of a mapping's size and alignment.
         unsafe { place.write(Mapping::new(attributes, self.new_id())) };
         Ok(place)

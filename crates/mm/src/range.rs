@@ -134,7 +134,9 @@ impl<M: Machine> AddressSpace<M> {
         let mut had_guard = false;
         for run in self.tree.runs(pages) {
             // SAFETY: as above.
-            let Some(old) = (unsafe { run.word.mapping() }) else { continue };
+            let Some(old) = (unsafe { run.word.mapping() }) else {
+                continue;
+            };
             had_guard |= old.grows_down();
             if old.remove_pages(run.pages.len()) {
                 old.link().set(doomed);

@@ -11,9 +11,10 @@
 //! A speculative fault writes none of them but the one entry.
 
 use faultless_frames::{FrameSource, NoMemory};
-use faultless_paging::{EntryFormat, Format, Frame, PAGE_SIZE, SpaceId, Table};
+use faultless_paging::{EntryFormat, Format, Frame, Gather, PAGE_SIZE, SpaceId, Table};
 use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use faultless_sync::{CpuSet, Padded, RwLock};
+use faultless_trace::{Event, Kind};
 
 use crate::errno::Errno;
 use crate::machine::Machine;
@@ -153,6 +154,21 @@ impl<M: Machine> AddressSpace<M> {
     #[inline]
     pub(crate) fn machine(&self) -> &'static M {
         self.memory.machine()
+    }
+
+    /// Flushes what an operation has gathered, once, on the CPUs that run the space.
+    pub(crate) fn flush(&self, gather: &mut Gather) {
+        if let Some(flush) = gather.flush(self.machine(), &self.cpus, self.id()) {
+            self.event(Kind::Flush, flush.start, flush.end - flush.start);
+        }
+    }
+
+    /// Keeps an event that ends now, if events are on.
+    #[inline]
+    pub(crate) fn event(&self, kind: Kind, address: u64, value: u64) {
+        let time = || self.machine().now();
+        let ring = self.memory.this_cpu().ring();
+        ring.emit(|| Event { time: time(), kind, address, value });
     }
 
     /// Whether a frame is the shared zero page.

@@ -102,7 +102,7 @@ impl<M: Machine> AddressSpace<M> {
             // Tables of the lowest level share the pages' flush.
             self.free_tables_at(1, batch, pages, &mut gather);
         }
-        gather.flush(self.machine(), &self.cpus, self.id());
+        self.flush(&mut gather);
         drop(section);
         chain.free_all(self.machine());
     }
@@ -149,7 +149,7 @@ impl<M: Machine> AddressSpace<M> {
                 }
             }
         });
-        gather.flush(self.machine(), &self.cpus, self.id());
+        self.flush(&mut gather);
         if claimed > 0 {
             self.for_each_entry(Pages::new(pages.start, stop), &mut |entry, _| {
                 let value = entry.load();
@@ -189,7 +189,9 @@ impl<M: Machine> AddressSpace<M> {
         // The range's own slots are not empty but zapping: look beside them.
         let vacant = |span: Pages| {
             self.tree.is_vacant(Pages::new(span.start, pages.start))
-                && self.tree.is_vacant(Pages::new(pages.end.max(span.start), span.end))
+                && self
+                    .tree
+                    .is_vacant(Pages::new(pages.end.max(span.start), span.end))
         };
         let cpu = self.machine().cpu();
         let interrupts = self.machine().interrupts_off();
@@ -206,7 +208,7 @@ impl<M: Machine> AddressSpace<M> {
             )
         };
         if detached > 0 {
-            gather.flush(self.machine(), &self.cpus, self.id());
+            self.flush(gather);
             let mut give = |table| {
                 self.memory.count(Counter::TableFree);
                 self.memory.retire(Retired::Table(table));

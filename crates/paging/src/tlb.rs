@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use faultless_sync::CpuSet;
 
-use crate::address::{Frame, PAGE_SIZE};
+use crate::address::{Frame, PAGE_SIZE, Page};
 
 /// Names an address space to the machine's TLBs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,15 +27,6 @@ pub struct Flush {
 }
 
 impl Flush {
-    /// One page.
-    pub fn page(address: u64) -> Self {
-        Self {
-            start: address,
-            end: address + PAGE_SIZE,
-            tables: false,
-        }
-    }
-
     /// How many pages.
     pub fn pages(&self) -> u64 {
         (self.end - self.start) / PAGE_SIZE
@@ -66,6 +57,13 @@ impl Gather {
         Self::default()
     }
 
+    /// One page.
+    pub fn of_page(page: Page) -> Self {
+        let mut gather = Self::new();
+        gather.add(page.address(), PAGE_SIZE);
+        gather
+    }
+
     /// An entry that TLBs may hold was changed.
     #[inline]
     pub fn add(&mut self, address: u64, bytes: u64) {
@@ -87,19 +85,17 @@ impl Gather {
         self.range.is_none()
     }
 
-    /// Flushes what was collected, if anything, and forgets it.
-    pub fn flush<T: Tlb + ?Sized>(&mut self, tlb: &T, cpus: &CpuSet, space: SpaceId) {
+    /// Flushes what was collected, if anything, and forgets it. What it was.
+    pub fn flush<T: Tlb + ?Sized>(
+        &mut self,
+        tlb: &T,
+        cpus: &CpuSet,
+        space: SpaceId,
+    ) -> Option<Flush> {
         let tables = core::mem::take(&mut self.tables);
-        if let Some(range) = self.range.take() {
-            tlb.flush(
-                cpus,
-                space,
-                Flush {
-                    start: range.start,
-                    end: range.end,
-                    tables,
-                },
-            );
-        }
+        let range = self.range.take()?;
+        let flush = Flush { start: range.start, end: range.end, tables };
+        tlb.flush(cpus, space, flush);
+        Some(flush)
     }
 }

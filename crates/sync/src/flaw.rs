@@ -1,15 +1,16 @@
 //! Flaws that models switch on, to show that they would notice them.
 //!
 //! The code asks [`flawed`] at the few places on which the proofs hang. In every
-//! build but those of models the answer is the constant `false`, and nothing is left of
-//! the question.
+//! build but those of models the answer is the constant `false`, and nothing is
+//! left of the question.
 
 /// A way to break a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     /// A claim is not followed by the full barrier.
     ClaimWithoutFence,
-    /// A writer does not fence between its change and its look at the entries.
+    /// No fence stands between a writer's change and its look at the entries: not
+    /// its own, nor that of the section in which it looks.
     SettleWithoutFence,
     /// A writer does not wait for the claims that it finds.
     ClaimsNotAwaited,

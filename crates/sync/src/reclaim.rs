@@ -133,7 +133,7 @@ impl Domain {
         // this reader sees the object unlinked, or the object's epoch is not
         // older than the section.
         participant.section.swap(epoch, Ordering::AcqRel);
-        if !flawed(Flaw::EnterWithoutFence) {
+        if !flawed(Flaw::EnterWithoutFence) && !flawed(Flaw::SettleWithoutFence) {
             fence_after_rmw();
         }
         Section { participant }

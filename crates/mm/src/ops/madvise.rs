@@ -111,7 +111,10 @@ impl<M: Machine> AddressSpace<M> {
                 return Err(Errno::EINVAL);
             }
             self.machine().poll();
-            if self.entry(address).is_some_and(|entry| Self::FORMAT.permits(entry, access)) {
+            if self
+                .entry(address)
+                .is_some_and(|entry| Self::FORMAT.permits(entry, access))
+            {
                 continue;
             }
             match self.fault(address, access) {

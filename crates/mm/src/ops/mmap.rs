@@ -11,7 +11,7 @@
 use core::ptr::NonNull;
 
 use faultless_paging::{Access, PAGE_SIZE, Page, Pages};
-use faultless_trace::{Counter, Event, Kind};
+use faultless_trace::{Counter, Kind};
 
 use super::{PROT_EXEC, PROT_READ, PROT_WRITE, protection};
 use crate::errno::Errno;
@@ -48,14 +48,7 @@ impl<M: Machine> AddressSpace<M> {
     pub fn mmap(&self, address: u64, length: u64, prot: u32, flags: u32) -> Result<u64, Errno> {
         let result = self.map(address, length, prot, flags);
         if let Ok(start) = result {
-            let ring = self.memory.this_cpu().ring();
-            let time = || self.machine().now();
-            ring.emit(|| Event {
-                time: time(),
-                kind: Kind::Map,
-                address: start,
-                value: length,
-            });
+            self.event(Kind::Map, start, length);
         }
         result
     }

@@ -7,7 +7,7 @@
 
 use faultless_paging::{Gather, PAGE_SIZE, Pages, Protection};
 use faultless_sync::Backoff;
-use faultless_trace::{Counter, Event, Kind};
+use faultless_trace::{Counter, Kind};
 
 use super::protection;
 use crate::errno::Errno;
@@ -60,14 +60,7 @@ impl<M: Machine> AddressSpace<M> {
         let result = self.protect(&lock, pages, protection(prot));
         drop(lock);
         self.memory.count(Counter::Mprotect);
-        let ring = self.memory.this_cpu().ring();
-        let time = || self.machine().now();
-        ring.emit(|| Event {
-            time: time(),
-            kind: Kind::Protect,
-            address,
-            value: length,
-        });
+        self.event(Kind::Protect, address, length);
         result
     }
 
@@ -91,7 +84,9 @@ impl<M: Machine> AddressSpace<M> {
     fn protect(&self, lock: &RangeLock<'_, M>, pages: Pages, to: Protection) -> Result<(), Errno> {
         let mut at = pages.start;
         while at < pages.end {
-            let run = self.run_in(at, pages.end).filter(|run| run.pages.start == at);
+            let run = self
+                .run_in(at, pages.end)
+                .filter(|run| run.pages.start == at);
             let run = run.ok_or(Errno::ENOMEM)?;
             self.protect_run(lock, run, to)?;
             at = run.pages.end;
@@ -161,7 +156,7 @@ impl<M: Machine> AddressSpace<M> {
                 }
             }
         });
-        gather.flush(self.machine(), &self.cpus, self.id());
+        self.flush(&mut gather);
         drop(section);
     }
 }

@@ -6,7 +6,7 @@
 //! be mapped.
 
 use faultless_paging::Pages;
-use faultless_trace::{Counter, Event, Kind};
+use faultless_trace::{Counter, Kind};
 
 use crate::errno::Errno;
 use crate::machine::Machine;
@@ -26,14 +26,7 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Errno::EINVAL);
         }
         self.unmap(Pages::of_bytes(address..end))?;
-        let ring = self.memory.this_cpu().ring();
-        let time = || self.machine().now();
-        ring.emit(|| Event {
-            time: time(),
-            kind: Kind::Unmap,
-            address,
-            value: length,
-        });
+        self.event(Kind::Unmap, address, length);
         Ok(())
     }
 

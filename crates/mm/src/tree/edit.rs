@@ -71,8 +71,14 @@ impl<M: Machine> Edit<'_, M> {
 
     /// The pages from the mapping before `pages` to the one behind.
     fn hole_around(&self, pages: Pages) -> Pages {
-        let start = self.tree.last_before(pages.start).map_or(0, |run| run.pages.end);
-        let end = self.tree.next_slot(pages.end).map_or(super::PAGES, |run| run.pages.start);
+        let start = self
+            .tree
+            .last_before(pages.start)
+            .map_or(0, |run| run.pages.end);
+        let end = self
+            .tree
+            .next_slot(pages.end)
+            .map_or(super::PAGES, |run| run.pages.start);
         Pages::new(start, end)
     }
 }
@@ -145,6 +151,7 @@ pub(super) fn free_subtree<M: Machine>(memory: &Memory<M>, node: NonNull<Node>) 
 impl Tree {
     /// Whether every slot of `pages` is empty.
     pub fn is_vacant(&self, pages: Pages) -> bool {
-        self.next_slot(pages.start).is_none_or(|run| run.pages.start >= pages.end)
+        self.next_slot(pages.start)
+            .is_none_or(|run| run.pages.start >= pages.end)
     }
 }

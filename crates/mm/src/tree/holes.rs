@@ -53,7 +53,11 @@ impl<M: Machine> Edit<'_, M> {
     /// The highest `pages` free pages between `low` and `high`, by their first page.
     pub fn highest_hole(&mut self, pages: u64, low: u64, high: u64) -> Option<u64> {
         let from_ceiling = high == self.holes.ceiling;
-        let mut top = if from_ceiling { self.holes.tops[pages.ilog2() as usize] } else { high };
+        let mut top = if from_ceiling {
+            self.holes.tops[pages.ilog2() as usize]
+        } else {
+            high
+        };
         // Where the first guard gap moved the search: it may have jumped over holes.
         let mut jumped = None;
         loop {
@@ -98,7 +102,9 @@ impl<M: Machine> Edit<'_, M> {
         if page > 0 && !self.tree.find(page - 1).word.is_empty() {
             return page;
         }
-        let Some(run) = self.tree.next_slot(page) else { return page };
+        let Some(run) = self.tree.next_slot(page) else {
+            return page;
+        };
         // SAFETY: the edit lock is held.
         match unsafe { run.word.mapping() } {
             Some(m) if m.grows_down() && run.pages.start < page + GUARD_GAP => {

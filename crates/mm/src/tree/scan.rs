@@ -55,7 +55,9 @@ impl Tree {
                 level -= 1;
                 continue;
             }
-            let same = (number..SLOTS).take_while(|&n| node.at(n).load() == run.word).count();
+            let same = (number..SLOTS)
+                .take_while(|&n| node.at(n).load() == run.word)
+                .count();
             run.pages.end = (page & !(span(level) - 1)) + same as u64 * span(level);
             // The next slot may hold a child that begins with the same word.
             return same > 0;
