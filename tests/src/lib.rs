@@ -1,5 +1,6 @@
 //! Helpers shared by the tests that cross crates.
 
+pub mod counting;
 pub mod host;
 pub mod inject;
 pub mod model;

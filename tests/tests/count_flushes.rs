@@ -1,0 +1,219 @@
+//! Exactly one flush for an operation, and none where no TLB can hold anything:
+//! counted under every policy, with and without another CPU in the space.
+
+use faultless_mm::{Counter, advice, flags};
+use faultless_soft::SoftCpu;
+use faultless_tests::counting::{Case, Counts, cases, one};
+use faultless_tests::space;
+
+const PAGE: u64 = 4096;
+const RW: u32 = 3;
+/// Where tables of every level begin.
+const AT: u64 = 1 << 36;
+/// Bytes that a table of the lowest level, and one of the next, maps.
+const TABLE: u64 = 2 << 20;
+const UPPER: u64 = 1 << 30;
+/// Pages that one batch of DONTNEED takes at most.
+const DISCARD_BATCH: u64 = 16 * 512;
+
+fn unmap(case: &Case<'_>, at: u64, pages: u64) {
+    assert_eq!(case.cpu.space().munmap(at, pages * PAGE), Ok(()));
+}
+
+fn protect(case: &Case<'_>, pages: u64, prot: u32) {
+    assert_eq!(case.cpu.space().mprotect(AT, pages * PAGE, prot), Ok(()));
+}
+
+fn discard(case: &Case<'_>, pages: u64) {
+    let result = case.cpu.space().madvise(AT, pages * PAGE, advice::DONTNEED);
+    assert_eq!(result, Ok(()));
+}
+
+/// A mapping with a page at its end that stays, and with it the table.
+fn with_neighbour(case: &Case<'_>) {
+    case.map(AT, 512, RW, 0);
+    case.write(AT + 511 * PAGE, 1);
+}
+
+#[test]
+fn munmap() {
+    for pages in [1, 2, 33, 34, 300] {
+        cases(|case| {
+            with_neighbour(case);
+            case.write(AT, pages);
+            let unmapped = [one(Counter::Munmap), case.flush(pages)];
+            case.counts("munmap", &unmapped, || unmap(case, AT, pages));
+            case.counts("munmap again", &[], || unmap(case, AT, pages));
+            case.counts("untouched", &[one(Counter::Munmap)], || {
+                unmap(case, AT, 400)
+            });
+        });
+    }
+}
+
+#[test]
+fn munmap_of_what_no_tlb_holds() {
+    cases(|case| {
+        with_neighbour(case);
+        case.write(AT, 40);
+        protect(case, 40, 0);
+        case.counts("without any access", &[one(Counter::Munmap)], || {
+            unmap(case, AT, 40)
+        });
+    });
+}
+
+#[test]
+fn mapping_over() {
+    cases(|case| {
+        with_neighbour(case);
+        case.write(AT, 7);
+        let mapped = [one(Counter::Mmap), case.flush(7)];
+        case.counts("FIXED", &mapped, || case.map(AT, 100, 1, 0));
+        case.counts("over untouched", &[one(Counter::Mmap)], || {
+            case.map(AT, 100, RW, 0)
+        });
+    });
+}
+
+#[test]
+fn mprotect() {
+    cases(|case| {
+        with_neighbour(case);
+        let changed = || one(Counter::Mprotect);
+        let steps = [
+            ("untouched, lowered", 0, 1),
+            ("untouched, raised", 0, RW),
+            ("lowered to read", 40, 1),
+            ("raised to write", 0, RW),
+            ("raised to execute", 0, 7),
+            ("lowered from execute", 40, RW),
+            ("the same", 0, RW),
+            ("lowered to nothing", 40, 0),
+            ("raised to read", 0, 1),
+            ("raised to all", 0, 7),
+        ];
+        for (what, flushed, prot) in steps {
+            if what == "lowered to read" {
+                case.write(AT, 40);
+            }
+            let counts = [changed(), case.flush(flushed)];
+            case.counts(what, &counts, || protect(case, 40, prot));
+        }
+        // Pages that are the program's own can be written without a fault.
+        case.counts("write", &[], || case.write(AT, 40));
+    });
+}
+
+#[test]
+fn mprotect_of_the_zero_page() {
+    cases(|case| {
+        case.map(AT, 512, 1, 0);
+        case.read(AT, 3);
+        case.counts("raised", &[one(Counter::Mprotect)], || protect(case, 3, RW));
+        let replaced = [case.faults(3), case.flush(1), case.flush(1), case.flush(1)];
+        case.counts("write", &replaced, || case.write(AT, 3));
+    });
+}
+
+#[test]
+fn dont_need() {
+    cases(|case| {
+        case.map(AT, 3 * DISCARD_BATCH, RW, flags::NORESERVE);
+        case.counts("untouched", &[], || discard(case, 3 * DISCARD_BATCH));
+        case.write(AT, 20);
+        case.counts("pages", &[case.flush(20)], || {
+            discard(case, 3 * DISCARD_BATCH)
+        });
+        case.counts("again", &[], || discard(case, 3 * DISCARD_BATCH));
+        case.write(AT, 200);
+        case.counts("many", &[case.flush(200)], || {
+            discard(case, 3 * DISCARD_BATCH)
+        });
+        // Of three batches one holds nothing.
+        case.write(AT + PAGE, 2);
+        case.write(AT + 2 * DISCARD_BATCH * PAGE, 3);
+        let batches = [case.flush(2), case.flush(3)];
+        case.counts("batches", &batches, || discard(case, 3 * DISCARD_BATCH));
+        let zeroes = [case.faults(20), vec![(Counter::ZeroPageMaps, 20)]];
+        case.counts("read", &zeroes, || case.read(AT, 20));
+    });
+}
+
+#[test]
+fn tables() {
+    cases(|case| {
+        let freed = |count| vec![(Counter::TableFree, count)];
+        let all = || case.flush(512);
+        with_neighbour(case);
+        case.map(AT + 512 * PAGE, 63 * 512, RW, flags::NORESERVE);
+        let other = AT + UPPER - PAGE;
+        case.map(other, 1, RW, 0);
+        case.write(other, 1);
+
+        // Half a table: it stays, and what was in it is flushed by pages.
+        case.write(AT + TABLE, 2);
+        let half = [one(Counter::Munmap), case.flush(2)];
+        case.counts("half", &half, || unmap(case, AT + TABLE, 256));
+        let rest = [one(Counter::Munmap), all(), freed(1)];
+        case.counts("the rest", &rest, || {
+            unmap(case, AT + TABLE + 256 * PAGE, 256)
+        });
+
+        // Up to 63 tables go with one flush, at whatever page the range begins.
+        (2..64).for_each(|table| case.write(AT + table * TABLE, 1));
+        let many = [one(Counter::Munmap), all(), freed(62)];
+        let start = AT + TABLE;
+        case.counts("62 tables", &many, || unmap(case, start, 63 * 512));
+        case.counts("nothing", &[], || unmap(case, start, 63 * 512));
+
+        // Tables above go level by level, each with a flush of its own.
+        let (at, pages) = (AT + 4 * UPPER, 2 * UPPER / PAGE);
+        case.map(at, pages, RW, flags::NORESERVE);
+        case.write(at, 1);
+        case.write(at + UPPER, 1);
+        let two = [one(Counter::Munmap), all(), all(), all(), freed(4)];
+        case.counts("two levels", &two, || unmap(case, at, pages));
+    });
+}
+
+#[test]
+fn who_receives() {
+    let (memory, space) = space(2, 64, faultless_mm::Policy::default());
+    let turns = std::sync::Barrier::new(2);
+    let own = |cpu: u32, counter| memory.cpus()[cpu as usize].counters().get(counter);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            SoftCpu::run(&space, 1, |cpu| {
+                turns.wait();
+                assert_eq!(cpu.load(AT + 5 * PAGE), Ok(0));
+                turns.wait();
+                // CPU 0 unmaps.
+                turns.wait();
+                assert_eq!(own(1, Counter::TlbRemoteFlushReceived), 0);
+                assert!(cpu.load(AT + PAGE).is_err());
+                assert_eq!(own(1, Counter::TlbRemoteFlushReceived), 1);
+                assert_eq!(own(1, Counter::TlbLocalFlushOne), 2);
+            });
+        });
+        SoftCpu::run(&space, 0, |cpu| {
+            cpu.space().mmap(AT, 512 * PAGE, RW, 0x32).unwrap();
+            cpu.store(AT, 1).unwrap();
+            cpu.store(AT + PAGE, 1).unwrap();
+            turns.wait();
+            turns.wait();
+            let before = Counts::now(memory);
+            cpu.space().munmap(AT, 2 * PAGE).unwrap();
+            let flushed = Counts::now(memory).since(&before);
+            let counts = [
+                (Counter::Munmap, 1),
+                (Counter::TlbLocalFlushOne, 2),
+                (Counter::TlbRemoteFlush, 1),
+            ];
+            flushed.are(&counts, "munmap");
+            turns.wait();
+        });
+    });
+    assert_eq!(own(0, Counter::TlbRemoteFlushReceived), 0);
+    SoftCpu::attend(memory, 0, || space.destroy());
+}
