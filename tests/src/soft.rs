@@ -5,7 +5,8 @@ use faultless_soft::{SoftCpu, SoftMemory, Trap};
 
 use crate::script::{Memory, Op, Signal, Window, run};
 
-struct OnSoft<'a, 's>(&'a SoftCpu<'s>);
+/// A CPU of the soft machine, for scripts.
+pub struct OnSoft<'a, 's>(pub &'a SoftCpu<'s>);
 
 fn number(errno: Errno) -> i32 {
     errno.0
