@@ -9,12 +9,22 @@ use serde_json::Value;
 
 const POLICIES: [&str; 3] = ["classic", "vma-lock", "speculative"];
 
-/// Short forms of the packaged workloads.
-const WORKLOADS: [&[&str]; 4] = [
+/// Short forms of the packaged workloads: threads that wait for each other in turns are slow on
+/// more CPUs than the host has.
+const SHORT: [&[&str]; 4] = [
     &["ebizzy", "-mTRp", "-t", "4", "-S", "1"],
     &["page_fault1", "-t", "2", "-s", "1"],
+    &["guard", "-r", "50"],
+    &["first_write", "-n", "50", "-r", "5"],
+];
+
+/// What `./x test --full` runs.
+const FULL: [&[&str]; 5] = [
+    &["ebizzy", "-mTRp", "-t", "8", "-S", "5"],
+    &["ebizzy", "-mTp", "--true-random", "-S", "5"],
+    &["page_fault1", "-t", "4", "-s", "3", "-b", "16M", "-1"],
     &["guard"],
-    &["first_write", "-r", "50"],
+    &["first_write", "-n", "200", "-r", "5", "-d", "1"],
 ];
 
 /// Boots a workload; its run, from the JSON file.
@@ -28,7 +38,7 @@ fn boot(cpus: &str, policy: &str, program: &[&str]) -> Value {
         "--policy",
         policy,
         "--timeout",
-        "120",
+        "300",
     ];
     arguments.extend(["--json", path.to_str().unwrap(), "--"]);
     arguments.extend(program);
@@ -49,7 +59,9 @@ fn boot(cpus: &str, policy: &str, program: &[&str]) -> Value {
 }
 
 fn boot_all(cpus: &str) {
-    for program in WORKLOADS {
+    let full = std::env::var("FAULTLESS_FULL").is_ok_and(|value| value == "1");
+    let programs: &[&[&str]] = if full { &FULL } else { &SHORT };
+    for program in programs {
         for policy in POLICIES {
             boot(cpus, policy, program);
         }

@@ -47,6 +47,19 @@ pub const STEPS: &[Step] = &[
         run: Run::Workspace(&["clippy", "--workspace", "--all-targets", "--", "-Dwarnings"]),
     },
     Step {
+        name: "features",
+        about: "the memory core builds, without a warning, when speculation is left out",
+        needs: &[Need::Lints],
+        run: Run::Workspace(&[
+            "clippy",
+            "--package=faultless-mm",
+            "--package=faultless-soft",
+            "--no-default-features",
+            "--",
+            "-Dwarnings",
+        ]),
+    },
+    Step {
         name: "clippy-kernel",
         about: "no warning in the kernel",
         needs: &[Need::Lints],
