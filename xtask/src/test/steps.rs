@@ -113,7 +113,7 @@ pub const STEPS: &[Step] = &[
                 "test",
                 "--release",
                 "--no-fail-fast",
-                "--workspace",
+                "--package=faultless-tests",
                 "--test=record*",
             ],
         ),
