@@ -1,6 +1,7 @@
 //! Helpers shared by the tests that cross crates.
 
 pub mod counting;
+pub mod heap;
 pub mod host;
 pub mod inject;
 pub mod model;

@@ -5,8 +5,12 @@
 
 use std::fmt;
 
+use faultless_mm::flags;
+
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
+/// `MAP_FIXED` and `MAP_FIXED_NOREPLACE`: the address is the script's own.
+const FIXED: u32 = flags::FIXED | flags::FIXED_NOREPLACE;
 
 /// One step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +46,23 @@ pub enum Op {
         address: u64,
         value: u64,
     },
+}
+
+impl Op {
+    /// The same, `base` further up.
+    pub fn moved(self, base: u64) -> Op {
+        let mut op = self;
+        match &mut op {
+            Op::Mmap { address, .. }
+            | Op::Munmap { address, .. }
+            | Op::Mprotect { address, .. }
+            | Op::Madvise { address, .. }
+            | Op::Brk { address }
+            | Op::Load { address }
+            | Op::Store { address, .. } => *address = address.wrapping_add(base),
+        }
+        op
+    }
 }
 
 impl fmt::Display for Op {
@@ -199,7 +220,9 @@ fn step(on: &mut impl Memory, window: &Window, op: &Op) -> String {
             prot,
             flags,
         } => match on.mmap(address, length, prot, flags) {
-            Ok(at) if (window.start..window.end).contains(&at) => format!("{at:x}"),
+            Ok(at) if (window.start..window.end).contains(&at) || flags & FIXED != 0 => {
+                format!("{at:x}")
+            }
             // Where that is depends on what else the process has.
             Ok(at) => {
                 let undone = on.munmap(at, length);

@@ -151,3 +151,23 @@ fn ten_thousand_holes() {
     });
     faultless_tests::verify_and_destroy(space, before);
 }
+
+/// `PROT_GROWSDOWN` reaches to the start of what `maps` shows as one mapping,
+/// however it came about.
+#[test]
+#[ignore = "it reaches to where pages were mapped by another call"]
+fn a_growing_mapping_of_parts() {
+    const AT: u64 = 1 << 36;
+    let (_, space) = faultless_tests::space(1, 16, Policy::default());
+    SoftCpu::run(&space, 0, |_| {
+        let grows = ANON | flags::FIXED | flags::GROWSDOWN;
+        for page in [0, 2, 1] {
+            space.mmap(AT + page * PAGE, PAGE, 3, grows).unwrap();
+        }
+        let page = AT / PAGE;
+        assert_eq!(shown(&space), [(page, page + 3, 3, true)]);
+        let grows_down = 0x0100_0000;
+        assert_eq!(space.mprotect(AT + 2 * PAGE, PAGE, 1 | grows_down), Ok(()));
+        assert_eq!(shown(&space), [(page, page + 3, 1, true)]);
+    });
+}
