@@ -41,7 +41,20 @@ fn kinds(events: usize, on: bool) -> (Vec<Kind>, u64) {
 fn a_ring_keeps_what_happened_in_order() {
     use Kind::{Fault, Flush, Map, Protect, SpfVmaAccess, Unmap};
     let (kinds, lost) = kinds(64, true);
-    assert_eq!(kinds, [Map, Fault, Fault, Flush, Protect, SpfVmaAccess, Fault, Flush, Unmap]);
+    assert_eq!(
+        kinds,
+        [
+            Map,
+            Fault,
+            Fault,
+            Flush,
+            Protect,
+            SpfVmaAccess,
+            Fault,
+            Flush,
+            Unmap
+        ]
+    );
     assert_eq!(lost, 0);
 }
 
