@@ -79,7 +79,8 @@ pub fn enable() {
     write(SPURIOUS, 0x100 | u32::from(idt::SPURIOUS));
     write(TASK_PRIORITY, 0);
     write(LOCAL_0, MASKED);
-    write(LOCAL_1, MASKED);
+    // Somebody outside may want the report: see `power::nmi`.
+    write(LOCAL_1, DELIVER_NMI);
     write(DIVIDE, 0b0011); // by 16
     write(LOCAL_TIMER, u32::from(idt::TIMER));
     write(INITIAL_COUNT, 0);

@@ -182,11 +182,11 @@ global_asm!(
     restore_fast!(),
     "add rsp, 16",
     "iretq",
-    // The last thing that a CPU hears from one that panics.
+    // Never returns, so it saves nothing; the CPU has aligned its own stack as a call would.
     ".global nmi_entry",
     "nmi_entry:",
-    "hlt",
-    "jmp nmi_entry",
+    "cld",
+    "jmp {nmi}",
     // A debug exception can hit the first instruction of syscall_entry (after `mov ss`), with the
     // user's GS and stack: hence a stack of its own, and from kernel mode it is ignored.
     ".global debug_entry",
@@ -230,6 +230,7 @@ global_asm!(
     trap_from_user = sym trap::trap_from_user,
     trap_from_kernel = sym trap::trap_from_kernel,
     flush_interrupt = sym super::tlb::flush_interrupt,
+    nmi = sym super::power::nmi,
     syscall = sym crate::syscall::syscall,
     syscall_slow = sym crate::syscall::syscall_slow,
     thread_begin_rust = sym crate::sched::thread_begin,

@@ -1,6 +1,10 @@
 //! Turning the machine off.
 
+use core::sync::atomic::{AtomicBool, Ordering};
+
 use x86_64::instructions::port::Port;
+
+use crate::report::{self, End};
 
 /// Ends the machine: by QEMU's debug-exit device, else by the ACPI ports of its two chip sets,
 /// else by a halt.
@@ -17,8 +21,25 @@ pub fn off() -> ! {
     }
 }
 
+/// One CPU stops the others; it alone goes on.
+static STOPPING: AtomicBool = AtomicBool::new(false);
+
+/// An NMI: another CPU stops this one, or somebody outside (QEMU's `nmi`) wants the report now.
+///
+/// Runs with whatever GS base the CPU had, so it must not ask which CPU it is on.
+pub extern "C" fn nmi() -> ! {
+    if !STOPPING.swap(true, Ordering::AcqRel) {
+        report::finish(End::Nothing, Some(format_args!("stopped from outside")));
+    }
+    loop {
+        // SAFETY: This CPU does nothing more.
+        unsafe { core::arch::asm!("cli", "hlt") };
+    }
+}
+
 /// Stops all other CPUs where they are.
 pub fn stop_others() {
+    STOPPING.store(true, Ordering::Release);
     let this = super::percpu::cpu_number();
     for cpu in (0..super::percpu::count()).filter(|&cpu| cpu != this) {
         super::apic::stop(cpu);
