@@ -106,6 +106,7 @@ impl RwLock {
     }
 
     /// Waits a turn while any bit of `while_any` is set, announcing `announce`.
+    #[allow(clippy::absurd_extreme_comparisons, reason = "models do not spin")]
     fn wait<W: Wait + ?Sized>(
         &self,
         machine: &W,

@@ -1,0 +1,38 @@
+//! What the models of this crate share: how they are explored, and a machine
+//! that waits as machines do.
+
+mod explore;
+
+pub use explore::explore;
+
+use faultless_sync::Wait;
+use faultless_sync::atomic::{AtomicU32, Ordering};
+use loom::sync::{Condvar, Mutex};
+use loom::thread;
+
+/// A machine whose threads park as on a futex.
+#[derive(Default)]
+pub struct Machine {
+    pub queue: Mutex<()>,
+    pub woken: Condvar,
+    /// `park` does not look at the word again: the broken variant.
+    pub parks_blindly: bool,
+}
+
+impl Wait for Machine {
+    fn relax(&self, _turn: u32) {
+        thread::yield_now();
+    }
+
+    fn park(&self, word: &AtomicU32, expected: u32) {
+        let queue = self.queue.lock().unwrap();
+        if self.parks_blindly || word.load(Ordering::Relaxed) == expected {
+            drop(self.woken.wait(queue).unwrap());
+        }
+    }
+
+    fn wake(&self, _word: &AtomicU32, _count: u32) {
+        drop(self.queue.lock().unwrap());
+        self.woken.notify_all();
+    }
+}
