@@ -1,0 +1,179 @@
+//! Loom model (j): the mapping tree. A lock-free lookup against a split, a
+//! replacement and a refill; and a fault that holds a slot of a node that leaves
+//! the tree. A node holds two slots here, and there are two levels.
+//!
+//! Nodes are not reused in these models: reclamation has a model of its own.
+#![cfg(loom)]
+
+mod model;
+
+use faultless_mm::tree::{Tree, Word};
+use faultless_mm::{Attributes, Flags, Mapping, Memory, Participant, PerCpu, Protection};
+use faultless_paging::{Entry, EntryFormat, Frame, Pages, X86_64};
+use faultless_sync::atomic::{Ordering, fence};
+use faultless_sync::{Cpu, Flaw, with_flaw};
+use loom::thread;
+use model::{Model, explore};
+use std::sync::Arc;
+
+/// A tree and three mappings to put into it.
+struct Forest {
+    memory: &'static Memory<Model>,
+    tree: Tree,
+    mappings: [Mapping; 3],
+    /// The entry of the page that faults are about.
+    entry: Entry,
+}
+
+impl Forest {
+    /// Pages 0 and 1 point to mapping 0.
+    fn new() -> Arc<Self> {
+        model::set_cpu(0);
+        // Small, and as good as free: every execution leaves one behind.
+        let per_cpu = Box::leak(Box::new([PerCpu::new()]));
+        let participants = Box::leak(Box::new([Participant::new()]));
+        let memory = Memory::new(Model::new(12, 1), per_cpu, participants);
+        let memory: &'static Memory<Model> = Box::leak(Box::new(memory));
+        let attributes = Attributes {
+            protection: Protection::default(),
+            flags: Flags::default(),
+        };
+        let tree = Tree::new(memory, faultless_mm::tree::PAGES).expect("there are frames");
+        let forest = Arc::new(Self {
+            memory,
+            tree,
+            mappings: [1, 2, 3].map(|id| Mapping::new(attributes, id)),
+            entry: Entry::new(),
+        });
+        forest.set(0, 2, forest.word(0));
+        forest
+    }
+
+    fn word(&self, number: usize) -> Word {
+        Word::live(&self.mappings[number])
+    }
+
+    /// Cuts and fills pages `start..end`.
+    fn set(&self, start: u64, end: u64, word: Word) {
+        let pages = Pages::new(start, end);
+        let mut edit = self.tree.edit(self.memory);
+        edit.cut(pages).expect("there are frames");
+        edit.fill(pages, word);
+    }
+
+    /// What a lookup of `page` finds, by its place in `history`.
+    fn find(&self, page: u64, history: &[Word]) -> usize {
+        let word = self.tree.find(page).word;
+        let place = history.iter().position(|w| *w == word);
+        place.expect("a lookup finds what was never there")
+    }
+}
+
+/// Page 0 changes, page 1 never does; no lookup goes back in time.
+#[test]
+fn lookups_against_a_split() {
+    explore(None, || {
+        let forest = Forest::new();
+        let reader = {
+            let forest = forest.clone();
+            thread::spawn(move || {
+                let history = [forest.word(0), forest.word(1)];
+                let first = forest.find(0, &history);
+                assert_eq!(forest.find(1, &history), 0);
+                assert!(first <= forest.find(0, &history));
+            })
+        };
+        forest.set(0, 1, forest.word(1));
+        reader.join().unwrap();
+    });
+}
+
+/// Split, emptied, filled again, replaced as a whole.
+#[test]
+fn lookups_against_a_replacement() {
+    explore(Some(3), || {
+        let forest = Forest::new();
+        forest.set(0, 1, Word::EMPTY);
+        let reader = {
+            let forest = forest.clone();
+            thread::spawn(move || {
+                // Page 1's node empties and leaves, then comes another, then none.
+                let history = [forest.word(0), Word::EMPTY, forest.word(1), forest.word(2)];
+                let first = forest.find(1, &history);
+                let second = forest.find(1, &history);
+                assert!(first <= second, "{first} before {second}");
+            })
+        };
+        forest.set(1, 2, Word::EMPTY);
+        forest.set(1, 2, forest.word(1));
+        forest.set(0, 2, forest.word(2));
+        reader.join().unwrap();
+    });
+}
+
+/// Faults that have found mapping 0 in a node, claim and validate; a writer
+/// replaces the node, fences, and waits for claims. Nothing is published for a
+/// mapping that is gone.
+fn validation_against_a_replacement(faults: u32, bound: Option<usize>) {
+    const LEAF: u64 = X86_64::FORMAT.leaf(Frame(9), true, false, true);
+    explore(bound, move || {
+        let forest = Forest::new();
+        // A node of its own for page 0, which the writer takes out again.
+        forest.set(0, 1, forest.word(1));
+        let faults = (0..faults).map(|cpu| {
+            let forest = forest.clone();
+            thread::spawn(move || {
+                let found = forest.tree.find(0);
+                if found.word == forest.word(1)
+                    && let Ok(claim) = forest.entry.claim::<X86_64>(0, Cpu(cpu))
+                    && found.is_valid()
+                {
+                    claim.publish(LEAF);
+                }
+            })
+        });
+        let faults = faults.collect::<Vec<_>>();
+        forest.set(0, 2, forest.word(2));
+        fence(Ordering::SeqCst);
+        loop {
+            let value = forest.entry.load();
+            if X86_64::FORMAT.is_claimed(value) {
+                thread::yield_now();
+            } else if value == 0 || forest.entry.replace(value, 0).is_ok() {
+                break;
+            }
+        }
+        faults.into_iter().for_each(|f| f.join().unwrap());
+        assert_eq!(
+            forest.entry.load(),
+            0,
+            "published for a mapping that is gone"
+        );
+    });
+}
+
+#[test]
+fn a_slot_that_left_the_tree_does_not_validate() {
+    validation_against_a_replacement(1, None);
+}
+
+#[test]
+fn nor_for_either_of_two_faults() {
+    validation_against_a_replacement(2, Some(2));
+}
+
+#[test]
+#[should_panic(expected = "published for a mapping that is gone")]
+fn broken_node_not_buried() {
+    with_flaw(Flaw::NodeNotBuried, || {
+        validation_against_a_replacement(1, None);
+    });
+}
+
+#[test]
+#[should_panic(expected = "published for a mapping that is gone")]
+fn broken_claim_without_a_fence() {
+    with_flaw(Flaw::ClaimWithoutFence, || {
+        validation_against_a_replacement(1, None);
+    });
+}

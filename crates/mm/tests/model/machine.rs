@@ -1,0 +1,266 @@
+//! A machine of a few frames.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::mem::MaybeUninit;
+use std::ptr::NonNull;
+use std::sync::Mutex;
+
+#[cfg(loom)]
+use loom::{sync, thread, thread_local};
+#[cfg(shuttle)]
+use shuttle::{sync, thread, thread_local};
+
+use faultless_mm::{
+    Cpu, CpuSet, Descriptor, Flush, Frame, FrameSource, Machine, NoMemory, PAGE_SIZE,
+    PhysicalMemory, SpaceId, Tlb, Wait, X86_64,
+};
+use faultless_sync::atomic::{AtomicU32, Ordering, fence};
+
+/// Turns of waiting that loom explores.
+#[cfg(loom)]
+const TURNS: u32 = 3;
+
+/// What a frame holds that nobody uses.
+const FREE: u64 = 0xdead_dead_dead_dead;
+
+thread_local! {
+    static CPU: Cell<u32> = Cell::new(u32::MAX);
+}
+
+std::thread_local! {
+    /// Whether TLBs forget to flush: the broken variant.
+    static LAZY: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a model on a machine whose flushes do nothing.
+pub fn with_lazy_tlbs(model: impl FnOnce()) {
+    struct Mended;
+    impl Drop for Mended {
+        fn drop(&mut self) {
+            LAZY.set(false);
+        }
+    }
+    let _mended = Mended;
+    LAZY.set(true);
+    model();
+}
+
+/// Makes the calling thread a CPU.
+pub fn set_cpu(cpu: u32) {
+    CPU.with(|c| c.set(cpu));
+}
+
+/// Where a frame's tables and slab objects are.
+#[repr(align(4096))]
+struct Place(MaybeUninit<[u8; PAGE_SIZE as usize]>);
+
+/// What a CPU has cached.
+#[derive(Clone, Copy)]
+pub struct Translation {
+    pub frame: Frame,
+    pub write: bool,
+}
+
+/// A CPU's TLB.
+#[derive(Default)]
+pub struct CpuTlb {
+    /// By page.
+    pub entries: HashMap<u64, Translation>,
+    /// Whether a table walk is under way.
+    pub walks: bool,
+}
+
+/// Frames that are free, and what the others hold.
+struct Pool {
+    free: Vec<Frame>,
+    spent: Vec<Frame>,
+    /// Frames that have to come back. Under loom, slab objects do not.
+    used: usize,
+    /// A word stands for a page's content.
+    words: Vec<u64>,
+}
+
+/// The machine.
+pub struct Model {
+    places: Box<[Place]>,
+    descriptors: Box<[Descriptor]>,
+    pool: Mutex<Pool>,
+    tlbs: Box<[Mutex<CpuTlb>]>,
+    bus: AtomicU32,
+    /// Threads park as on a futex.
+    queue: sync::Mutex<()>,
+    woken: sync::Condvar,
+}
+
+impl Model {
+    /// `frames` frames, one of which is the zero page, and `cpus` CPUs.
+    pub fn new(frames: usize, cpus: usize) -> Self {
+        Self {
+            places: (0..frames).map(|_| Place(MaybeUninit::uninit())).collect(),
+            descriptors: (0..frames).map(|_| Descriptor::new()).collect(),
+            pool: Mutex::new(Pool {
+                // Frame 1 is the zero page; there is no frame 0.
+                free: (2..=frames as u64).rev().map(Frame).collect(),
+                spent: Vec::new(),
+                used: 0,
+                words: vec![0; frames],
+            }),
+            tlbs: (0..cpus).map(|_| Mutex::default()).collect(),
+            bus: AtomicU32::new(0),
+            queue: sync::Mutex::new(()),
+            woken: sync::Condvar::new(),
+        }
+    }
+
+    /// Frames that have not come back.
+    pub fn used_frames(&self) -> usize {
+        self.pool.lock().unwrap().used
+    }
+
+    /// The content of a page's frame.
+    pub fn word(&self, frame: Frame) -> u64 {
+        self.pool.lock().unwrap().words[index(frame)]
+    }
+
+    /// Writes to a page's frame.
+    pub fn set_word(&self, frame: Frame, word: u64) {
+        self.pool.lock().unwrap().words[index(frame)] = word;
+    }
+
+    /// A moment at which another thread may go on: between two accesses.
+    pub fn step(&self) {
+        self.bus.load(Ordering::Relaxed);
+    }
+
+    /// A CPU's TLB.
+    pub fn tlb(&self, cpu: u32) -> &Mutex<CpuTlb> {
+        &self.tlbs[cpu as usize]
+    }
+
+    fn is_cached(&self, frame: Frame) -> bool {
+        self.tlbs.iter().any(|tlb| {
+            let tlb = tlb.lock().unwrap();
+            tlb.entries.values().any(|t| t.frame == frame)
+        })
+    }
+}
+
+fn index(frame: Frame) -> usize {
+    frame.0 as usize - 1
+}
+
+impl FrameSource for Model {
+    fn allocate(&self, _cpu: Cpu) -> Result<Frame, NoMemory> {
+        let mut pool = self.pool.lock().unwrap();
+        pool.used += usize::from(!cfg!(loom));
+        pool.free.pop().ok_or(NoMemory)
+    }
+
+    fn allocate_zeroed(&self, cpu: Cpu) -> Result<Frame, NoMemory> {
+        let frame = self.allocate(cpu)?;
+        let mut pool = self.pool.lock().unwrap();
+        pool.words[index(frame)] = 0;
+        pool.used += usize::from(cfg!(loom));
+        Ok(frame)
+    }
+
+    fn free(&self, _cpu: Cpu, frame: Frame) {
+        assert_ne!(frame, self.zero_frame(), "the zero page is freed");
+        assert!(!self.is_cached(frame), "a TLB holds a frame that is freed");
+        let mut pool = self.pool.lock().unwrap();
+        let again = pool.free.contains(&frame) || pool.spent.contains(&frame);
+        assert!(!again, "a frame is freed twice");
+        pool.words[index(frame)] = FREE;
+        pool.used -= 1;
+        // Loom knows nothing of the mutex, and would take one thread's use of a
+        // frame and the next one's for simultaneous. So none is used again.
+        if cfg!(loom) {
+            pool.spent.push(frame);
+        } else {
+            pool.free.push(frame);
+        }
+    }
+
+    fn descriptor(&self, frame: Frame) -> &Descriptor {
+        &self.descriptors[index(frame)]
+    }
+
+    fn zero_frame(&self) -> Frame {
+        Frame(1)
+    }
+}
+
+impl PhysicalMemory for Model {
+    fn pointer(&self, frame: Frame) -> NonNull<u8> {
+        NonNull::from(&self.places[index(frame)].0).cast()
+    }
+}
+
+impl Wait for Model {
+    fn relax(&self, turn: u32) {
+        #[cfg(loom)]
+        match turn {
+            // A thread that yields in loom does not go on before all others have
+            // to wait. The first turn must not hide what happens before that.
+            0 => return,
+            // Every further turn lets loom choose freely who goes on, which
+            // multiplies. An execution in which somebody waits for long ends
+            // unexplored.
+            TURNS.. => loom::skip_branch(),
+            _ => {}
+        }
+        #[cfg(shuttle)]
+        let _ = turn;
+        thread::yield_now();
+    }
+
+    fn park(&self, word: &AtomicU32, expected: u32) {
+        let queue = self.queue.lock().unwrap();
+        if word.load(Ordering::Relaxed) == expected {
+            drop(self.woken.wait(queue).unwrap());
+        }
+    }
+
+    fn wake(&self, _word: &AtomicU32, _count: u32) {
+        drop(self.queue.lock().unwrap());
+        self.woken.notify_all();
+    }
+}
+
+impl Tlb for Model {
+    fn flush(&self, cpus: &CpuSet, _space: SpaceId, flush: Flush) {
+        fence(Ordering::SeqCst);
+        if LAZY.get() {
+            return;
+        }
+        let pages = flush.start / PAGE_SIZE..flush.end / PAGE_SIZE;
+        for cpu in cpus.iter() {
+            loop {
+                let mut tlb = self.tlb(cpu.0).lock().unwrap();
+                if !tlb.walks {
+                    tlb.entries.retain(|page, _| !pages.contains(page));
+                    break;
+                }
+                // Hardware ends a walk before it acknowledges.
+                drop(tlb);
+                thread::yield_now();
+            }
+        }
+    }
+}
+
+impl Machine for Model {
+    type Format = X86_64;
+    type Frames = Self;
+
+    fn frames(&self) -> &Self {
+        self
+    }
+
+    fn cpu(&self) -> Cpu {
+        let cpu = CPU.with(Cell::get);
+        assert_ne!(cpu, u32::MAX, "this thread runs no CPU");
+        Cpu(cpu)
+    }
+}

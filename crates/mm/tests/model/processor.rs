@@ -1,0 +1,131 @@
+//! A CPU as programs see it.
+
+use faultless_mm::{Access, EntryFormat, Outcome, SegvCode, X86_64};
+use faultless_paging::{Page, Walk, walk};
+use faultless_sync::atomic::{Ordering, fence};
+
+use super::machine::{Model, Translation};
+use super::world::Space;
+
+/// A CPU that runs an address space.
+pub struct Processor<'a> {
+    space: &'a Space,
+    cpu: u32,
+}
+
+impl<'a> Processor<'a> {
+    /// CPU `cpu`, which is the calling thread.
+    pub fn new(space: &'a Space, cpu: u32) -> Self {
+        Self { space, cpu }
+    }
+
+    /// The address space.
+    pub fn space(&self) -> &'a Space {
+        self.space
+    }
+
+    /// Its number.
+    pub fn number(&self) -> u32 {
+        self.cpu
+    }
+
+    fn machine(&self) -> &'static Model {
+        self.space.memory().machine()
+    }
+
+    /// Loads a page's word.
+    ///
+    /// # Errors
+    /// The SIGSEGV that the load takes.
+    pub fn load(&self, address: u64) -> Result<u64, SegvCode> {
+        let machine = self.machine();
+        self.access(address, Access::Read, |t| machine.word(t.frame))
+    }
+
+    /// Stores a page's word.
+    ///
+    /// # Errors
+    /// The SIGSEGV that the store takes.
+    pub fn store(&self, address: u64, word: u64) -> Result<(), SegvCode> {
+        let machine = self.machine();
+        self.access(address, Access::Write, |t| machine.set_word(t.frame, word))
+    }
+
+    /// Sets bits of a page's word, in one step.
+    ///
+    /// # Errors
+    /// The SIGSEGV that it takes.
+    pub fn set_bits(&self, address: u64, bits: u64) -> Result<(), SegvCode> {
+        let machine = self.machine();
+        self.access(address, Access::Write, |t| {
+            machine.set_word(t.frame, machine.word(t.frame) | bits);
+        })
+    }
+
+    fn access<R>(
+        &self,
+        address: u64,
+        access: Access,
+        act: impl Fn(Translation) -> R,
+    ) -> Result<R, SegvCode> {
+        let page = Page::containing(address);
+        loop {
+            self.machine().step();
+            if let Some(result) = self.hit(page, access, &act) {
+                return Ok(result);
+            }
+            self.machine().tlb(self.cpu).lock().unwrap().walks = true;
+            // Whoever flushes from now on waits for the walk.
+            fence(Ordering::SeqCst);
+            let found = self.walk(page, access);
+            let mut tlb = self.machine().tlb(self.cpu).lock().unwrap();
+            tlb.walks = false;
+            if let Some(translation) = found {
+                tlb.entries.insert(page.0, translation);
+                let result = act(translation);
+                return Ok(result);
+            }
+            drop(tlb);
+            match self.space.fault(address, access) {
+                Outcome::Resolved => {}
+                Outcome::Segv(code) => return Err(code),
+                Outcome::OutOfMemory => panic!("a model has memory enough"),
+            }
+        }
+    }
+
+    /// An access that the TLB lets through: one step.
+    fn hit<R>(&self, page: Page, access: Access, act: impl Fn(Translation) -> R) -> Option<R> {
+        let tlb = self.machine().tlb(self.cpu).lock().unwrap();
+        let translation = tlb.entries.get(&page.0)?;
+        (access != Access::Write || translation.write).then(|| act(*translation))
+    }
+
+    /// What hardware does on a miss.
+    fn walk(&self, page: Page, access: Access) -> Option<Translation> {
+        let format = X86_64::FORMAT;
+        loop {
+            // SAFETY: tables are freed after a flush, which waits for this walk.
+            let walked =
+                unsafe { walk::<X86_64, Model>(self.machine(), self.space.id().root, page) };
+            let Walk::Leaf { entry, value, .. } = walked else {
+                return None;
+            };
+            if !format.permits(value, access) {
+                return None;
+            }
+            let dirty = if access == Access::Write {
+                format.dirty
+            } else {
+                0
+            };
+            let bits = format.accessed | dirty;
+            if value & bits == bits || entry.touch(value, bits).is_ok() {
+                return Some(Translation {
+                    frame: format.frame(value),
+                    write: format.is_writable(value) && (value | bits) & format.dirty != 0,
+                });
+            }
+        }
+    }
+}

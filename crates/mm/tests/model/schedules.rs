@@ -1,0 +1,29 @@
+//! How whole operations are explored: in random interleavings.
+
+use std::time::Instant;
+
+use faultless_mm::Policy;
+use shuttle::scheduler::{PctScheduler, RandomScheduler};
+use shuttle::{Config, Runner};
+
+/// Runs `scenario` under every policy, in `schedules` random interleavings and in
+/// as many that switch at few but badly chosen moments (Burckhardt et al., "A
+/// randomized scheduler with probabilistic guarantees", 2010).
+/// `FAULTLESS_FULL=1` runs twenty times as many.
+pub fn explore(schedules: usize, scenario: fn(Policy)) {
+    let full = std::env::var_os("FAULTLESS_FULL").is_some_and(|v| v != "0");
+    let schedules = if full { 20 * schedules } else { schedules };
+    let start = Instant::now();
+    for &policy in Policy::ALL {
+        let config = || {
+            let mut config = Config::default();
+            config.stack_size = 1 << 17;
+            config
+        };
+        Runner::new(RandomScheduler::new(schedules), config()).run(move || scenario(policy));
+        Runner::new(PctScheduler::new(3, schedules), config()).run(move || scenario(policy));
+    }
+    // Shown by `--nocapture`.
+    let count = 2 * schedules * Policy::ALL.len();
+    println!("{count} schedules in {:.1?}", start.elapsed());
+}

@@ -1,0 +1,120 @@
+//! A machine with one address space, for one execution of a model.
+
+use std::sync::Arc;
+
+#[cfg(loom)]
+use loom::thread::{self, JoinHandle};
+#[cfg(shuttle)]
+use shuttle::thread::{self, JoinHandle};
+
+use faultless_mm::{AddressSpace, Census, Cpu, Layout, Memory, Participant, PerCpu, Policy};
+
+use super::machine::{Model, set_cpu};
+use super::processor::Processor;
+use super::{FIXED, PAGE};
+
+/// An address space of the machine.
+pub type Space = AddressSpace<Model>;
+
+/// Frames of the machine: the zero page and what a model needs.
+const FRAMES: usize = if cfg!(loom) { 20 } else { 64 };
+
+/// All that one execution uses.
+pub struct World {
+    space: Space,
+    participants: &'static [Participant],
+}
+
+impl World {
+    /// A machine of `cpus` CPUs, all of which run one space. The caller is CPU 0.
+    pub fn new(cpus: u32, policy: Policy) -> Arc<Self> {
+        set_cpu(0);
+        let per_cpu = (0..cpus).map(|_| PerCpu::new()).collect::<Vec<_>>();
+        let participants = (0..cpus).map(|_| Participant::new()).collect::<Vec<_>>();
+        let participants: &'static [Participant] = participants.leak();
+        let machine = Model::new(FRAMES, cpus as usize);
+        let memory = Memory::new(machine, per_cpu.leak(), participants);
+        let memory: &'static Memory<Model> = Box::leak(Box::new(memory));
+        (0..cpus).for_each(|cpu| memory.online(Cpu(cpu)));
+        let layout = Layout {
+            lowest: 0,
+            ..Layout::LINUX_X86_64
+        };
+        let space = AddressSpace::new(memory, policy, layout).expect("there are frames");
+        (0..cpus).for_each(|cpu| space.cpus().insert(Cpu(cpu)));
+        Arc::new(Self {
+            space,
+            participants,
+        })
+    }
+
+    /// The address space.
+    pub fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// Maps pages `first..first + count`.
+    pub fn map(&self, first: u64, count: u64, prot: u32) {
+        let at = self
+            .space
+            .mmap(first * PAGE, count * PAGE, prot, FIXED)
+            .expect("there is room");
+        assert_eq!(at, first * PAGE);
+    }
+
+    /// Runs `program` on CPU `cpu`, on a thread of its own.
+    pub fn run<R: 'static + Send>(
+        self: &Arc<Self>,
+        cpu: u32,
+        program: impl FnOnce(&Processor<'_>) -> R + Send + 'static,
+    ) -> JoinHandle<R> {
+        let world = self.clone();
+        thread::spawn(move || {
+            set_cpu(cpu);
+            program(&Processor::new(&world.space, cpu))
+        })
+    }
+
+    /// The calling thread as CPU 0.
+    pub fn cpu(&self) -> Processor<'_> {
+        Processor::new(&self.space, 0)
+    }
+
+    /// When all threads are joined: checks the invariants, gives everything
+    /// back, and checks that nothing is missing. What the space had used.
+    pub fn finish(self: Arc<Self>) -> Census {
+        let census = match self.space.verify() {
+            Ok(census) => census,
+            Err(violation) => panic!("{violation}"),
+        };
+        let Ok(world) = Arc::try_unwrap(self) else {
+            panic!("a thread still runs");
+        };
+        let Self {
+            space,
+            participants,
+        } = world;
+        let memory = space.memory();
+        let machine = memory.machine();
+        for cpu in 0..memory.cpus().len() as u32 {
+            machine.tlb(cpu).lock().unwrap().entries.clear();
+        }
+        space.destroy();
+        for _ in 0..4 {
+            memory.expedite();
+        }
+        memory.drain();
+        assert_eq!(memory.deferred(), 0, "deferred without readers");
+        assert_eq!(machine.used_frames(), 0, "frames were lost or found");
+        let participants = std::ptr::from_ref(participants).cast_mut();
+        let per_cpu = std::ptr::from_ref(memory.cpus()).cast_mut();
+        let memory = std::ptr::from_ref(memory).cast_mut();
+        // SAFETY: leaked in `new`, and nobody else has a reference any more.
+        unsafe {
+            drop(Box::from_raw(memory));
+            drop(Box::from_raw(per_cpu));
+            drop(Box::from_raw(participants));
+        }
+        census
+    }
+}
