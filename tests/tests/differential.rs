@@ -144,7 +144,6 @@ fn addresses_that_the_kernel_chooses() {
 }
 
 #[test]
-#[ignore = "`brk` moves the end down over what was unmapped; Linux leaves it"]
 fn the_heap() {
     check(
         rounds(800, 40_000),

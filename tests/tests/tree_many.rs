@@ -155,7 +155,6 @@ fn ten_thousand_holes() {
 /// `PROT_GROWSDOWN` reaches to the start of what `maps` shows as one mapping,
 /// however it came about.
 #[test]
-#[ignore = "it reaches to where pages were mapped by another call"]
 fn a_growing_mapping_of_parts() {
     const AT: u64 = 1 << 36;
     let (_, space) = faultless_tests::space(1, 16, Policy::default());

@@ -168,7 +168,12 @@ impl<M: Machine> AddressSpace<M> {
     pub(crate) fn event(&self, kind: Kind, address: u64, value: u64) {
         let time = || self.machine().now();
         let ring = self.memory.this_cpu().ring();
-        ring.emit(|| Event { time: time(), kind, address, value });
+        ring.emit(|| Event {
+            time: time(),
+            kind,
+            address,
+            value,
+        });
     }
 
     /// Whether a frame is the shared zero page.

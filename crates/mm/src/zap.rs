@@ -10,13 +10,16 @@
 //! Written lines: the entries, the frames' descriptors, and per-CPU caches.
 
 use faultless_frames::FrameSource;
-use faultless_paging::{ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Pages, Table, free};
+use faultless_paging::{
+    ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Page, Pages, Table, Walk, free, table, walk,
+};
 use faultless_sync::{Backoff, Flaw, flawed};
 use faultless_trace::Counter;
 
 use crate::machine::Machine;
 use crate::memory::Retired;
 use crate::space::AddressSpace;
+use crate::tree::PAGES;
 
 /// Pages discarded under one flush: claims held together stall faults on them.
 const DISCARD_BATCH: u64 = 16 * ENTRIES as u64;
@@ -57,17 +60,17 @@ impl<M: Machine> AddressSpace<M> {
     /// Goes by batches, each with one flush: frames become free and other CPUs
     /// get their answers while a large range is on its way.
     pub(crate) fn zap(&self, pages: Pages, free_tables: bool) {
-        let mut at = pages.start;
+        let mut at = self.first_table(pages.start);
         while at < pages.end {
             // Batches end where tables end, so that each table is in one batch.
             let end = ((at + ZAP_BATCH) & !(ENTRIES as u64 - 1)).min(pages.end);
             self.zap_batch(Pages::new(at, end), pages, free_tables);
             self.machine().poll();
-            at = end;
+            at = self.first_table(end);
         }
         if free_tables {
             let _section = self.memory.enter();
-            for level in 2..faultless_paging::LEVELS {
+            for level in (1..faultless_paging::LEVELS).skip(1) {
                 let mut gather = Gather::new();
                 if self.free_tables_at(level, pages, pages, &mut gather) == 0 {
                     break;
@@ -109,10 +112,27 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Discards all pages of `pages`, which stay mapped.
     pub(crate) fn discard(&self, pages: Pages) {
-        let mut at = pages.start;
+        let mut at = self.first_table(pages.start);
         while at < pages.end {
-            at = self.discard_batch(Pages::new(at, pages.end.min(at + DISCARD_BATCH)));
+            let stop = self.discard_batch(Pages::new(at, pages.end.min(at + DISCARD_BATCH)));
+            at = self.first_table(stop);
         }
+    }
+
+    /// `page`, or the first page behind it whose table may exist: large ranges
+    /// that were never touched are passed over quickly.
+    fn first_table(&self, page: u64) -> u64 {
+        let _section = self.memory.enter();
+        let mut page = page;
+        while page < PAGES {
+            // SAFETY: inside the section.
+            let walked = unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(page)) };
+            let Walk::Missing { level, .. } = walked else {
+                break;
+            };
+            page = (page & !(table::span(level) - 1)) + table::span(level);
+        }
+        page
     }
 
     /// Discards pages from the start of `pages`; the page to go on from.

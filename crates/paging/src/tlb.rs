@@ -94,7 +94,11 @@ impl Gather {
     ) -> Option<Flush> {
         let tables = core::mem::take(&mut self.tables);
         let range = self.range.take()?;
-        let flush = Flush { start: range.start, end: range.end, tables };
+        let flush = Flush {
+            start: range.start,
+            end: range.end,
+            tables,
+        };
         tlb.flush(cpus, space, flush);
         Some(flush)
     }

@@ -53,6 +53,10 @@ impl<M: Machine> AddressSpace<M> {
         let commit = || self.brk[1].store(new, Ordering::Relaxed);
         if new_page < old_page {
             let less = Pages::of_bytes(new_page..old_page);
+            if self.run_in(less.start, less.end).is_none() {
+                // The program has unmapped it already: Linux leaves the end alone.
+                return end;
+            }
             return match self.unmap_locked(lock, less, commit) {
                 Ok(()) => new,
                 Err(_) => end,

@@ -68,17 +68,25 @@ impl<M: Machine> AddressSpace<M> {
     fn extend_to_growing(&self, pages: Pages) -> Result<Pages, Errno> {
         let run = self.run_in(pages.start, pages.end).ok_or(Errno::ENOMEM)?;
         // SAFETY: the caller has the write hold.
-        match unsafe { run.word.mapping() } {
-            Some(mapping) if mapping.grows_down() => {
-                let _section = self.memory.enter();
-                let mut start = run.pages.start;
-                while start > 0 && self.tree.find(start - 1).word == run.word {
-                    start -= 1;
-                }
-                Ok(Pages::new(start, pages.end))
-            }
-            _ => Err(Errno::EINVAL),
+        let mapping = unsafe { run.word.mapping() }.ok_or(Errno::EINVAL)?;
+        if !mapping.grows_down() {
+            return Err(Errno::EINVAL);
         }
+        let _section = self.memory.enter();
+        let mut start = run.pages.start;
+        while let Some(below) = start
+            .checked_sub(1)
+            .and_then(|page| self.tree.slot_of(page))
+        {
+            // SAFETY: read in this section.
+            let same = unsafe { below.word.mapping() }
+                .is_some_and(|neighbour| neighbour.attributes() == mapping.attributes());
+            if !same {
+                break;
+            }
+            start = below.pages.start;
+        }
+        Ok(Pages::new(start, pages.end))
     }
 
     fn protect(&self, lock: &RangeLock<'_, M>, pages: Pages, to: Protection) -> Result<(), Errno> {

@@ -74,6 +74,33 @@ impl Tree {
         })
     }
 
+    /// The whole slot that covers `page`, unless it is empty.
+    pub fn slot_of(&self, page: u64) -> Option<Run> {
+        'root: loop {
+            let mut node = self.root();
+            let mut level = LEVELS - 1;
+            loop {
+                let word = node.slot(page, level).load();
+                // SAFETY: inside a section or under the lock, by the module's contract.
+                match unsafe { word.content() } {
+                    Content::Child(child) => {
+                        node = child;
+                        level -= 1;
+                    }
+                    Content::Gone => continue 'root,
+                    Content::Empty => return None,
+                    _ => {
+                        let start = page & !(span(level) - 1);
+                        return Some(Run {
+                            pages: Pages::new(start, start + span(level)),
+                            word,
+                        });
+                    }
+                }
+            }
+        }
+    }
+
     /// The first slot that is not empty and ends behind `page`, cut to `page`.
     pub fn next_slot(&self, page: u64) -> Option<Run> {
         let mut page = page;
