@@ -190,7 +190,8 @@ impl Soft {
     /// Lets `allocations` more allocations succeed, then all fail until told
     /// otherwise. `None`: none fails.
     pub fn fail_from(&self, allocations: Option<u32>) {
-        self.fail_from.store(allocations.map_or(-1, i64::from), Ordering::Relaxed);
+        self.fail_from
+            .store(allocations.map_or(-1, i64::from), Ordering::Relaxed);
     }
 
     /// Whether the failure asked for by [`Soft::fail_in`] has happened.
@@ -201,7 +202,11 @@ impl Soft {
     /// Makes the calling thread a CPU that no thread is.
     pub(crate) fn take(&self, cpu: Cpu) {
         let count = self.cpus.len();
-        assert!(cpu.index() < count, "the machine has {count} CPUs, and not number {}", cpu.0);
+        assert!(
+            cpu.index() < count,
+            "the machine has {count} CPUs, and not number {}",
+            cpu.0
+        );
         assert_eq!(THIS_CPU.get(), u32::MAX, "this thread is a CPU already");
         // Acquire: pairs with the release of the thread that was this CPU before.
         let taken = self.state(cpu).taken.swap(true, Ordering::Acquire);

@@ -6,7 +6,11 @@ fn it_runs_under_every_policy() {
         .output()
         .expect("the example starts");
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(
+        output.status.success(),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
     for policy in ["classic", "vma-lock", "speculative"] {
         assert!(text.contains(&format!("{policy}: 90 pages")), "{text}");
     }
