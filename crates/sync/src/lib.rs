@@ -4,6 +4,7 @@
 //!   CPU's atomics, under loom, under shuttle, and with every written cache
 //!   line recorded.
 //! * [`fence_after_rmw`]: the full barrier of the claim-and-validate protocol.
+//! * [`State`]: a word that only moves forward.
 //! * [`SpinLock`] and [`RwLock`]: short exclusion, and a downgradable
 //!   reader-writer lock that parks through the machine.
 //! * [`reclaim`]: quiescent-state reclamation. Lock-free readers may look at a
@@ -22,6 +23,7 @@ pub mod reclaim;
 pub mod record;
 mod rwlock;
 mod spin;
+mod state;
 mod wait;
 
 pub use cpu::{Cpu, CpuSet, MAX_CPUS};
@@ -31,6 +33,7 @@ pub use flaw::with_flaw;
 pub use flaw::{Flaw, flawed};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use spin::{SpinGuard, SpinLock};
+pub use state::{Phase, State};
 pub use wait::{Backoff, Wait};
 
 /// A value on cache lines of its own.
