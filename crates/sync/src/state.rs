@@ -1,7 +1,9 @@
 //! A state word that only moves forward.
 //!
-//! It guards the life of an address space: faults validate against it as they
-//! validate against the mapping tree, and nobody ever sees a space come back.
+//! For whoever needs to validate against the life of an object of its own. In
+//! `faultless-mm` the slots of the mapping tree hold that state
+//! (`docs/decisions/0002-state-in-slots.md`); the models of the entry protocol
+//! use this word in a mapping's place.
 
 use crate::atomic::{AtomicU32, Ordering, fence};
 
