@@ -11,7 +11,7 @@
 //! got ready before anything is claimed.
 
 use faultless_frames::FrameSource;
-use faultless_paging::{Access, Claim, Entry, Gather, Link, Page, Walk, walk};
+use faultless_paging::{Access, Entry, Gather, Link, Page, Walk, walk};
 use faultless_sync::Backoff;
 use faultless_trace::{Counter, Event, Kind};
 
@@ -19,6 +19,7 @@ use crate::hold::{Hold, Mode};
 use crate::machine::Machine;
 use crate::prepare::Prepared;
 use crate::space::AddressSpace;
+use crate::withdrawn::Withdrawn;
 
 /// How a fault ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,19 +40,6 @@ pub enum SegvCode {
     MapErr = 1,
     /// The mapping does not allow the access.
     AccErr = 2,
-}
-
-/// Why a try was given up. Each but the last is a fallback reason, and a counter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Withdrawn {
-    /// The entry is claimed by another fault.
-    EntryClaimed,
-    /// The mapping is changing, or changed before validation.
-    MappingChanged,
-    /// The table was unlinked, or is being freed.
-    TableChanged,
-    /// A frame was needed and there was none.
-    NoMemory,
 }
 
 /// Tries before a fault falls back to the mmap lock.
@@ -139,128 +127,93 @@ impl<M: Machine> AddressSpace<M> {
             match unsafe { walk::<M::Format, M>(self.machine(), self.root, page) } {
                 Walk::Leaf { entry, value, link } => break (entry, value, link),
                 Walk::Missing { entry, link, .. } => {
-                    self.install_table(entry, link, &hold, prepared)?;
+                    let at = Place {
+                        entry,
+                        value: 0,
+                        link,
+                        hold: &hold,
+                    };
+                    self.install_table(&at, prepared)?;
                 }
                 Walk::Busy => return Err(Withdrawn::TableChanged),
             }
         };
 
         // 5. to 9. Prepare, claim, validate, complete, publish: by what is there now.
+        let at = Place {
+            entry,
+            value,
+            link,
+            hold: &hold,
+        };
         let format = Self::FORMAT;
-        if value == 0 {
-            if access == Access::Write {
-                self.map_fresh_page(page, entry, &hold, link, prepared)?;
-            } else {
-                self.map_zero_page(entry, &hold, link)?;
-            }
-        } else if format.is_claimed(value) {
+        if format.is_claimed(value) {
             return Err(Withdrawn::EntryClaimed);
         } else if format.permits(value, access) {
             // Somebody else was faster, or the TLB was behind.
+        } else if value == 0 && access != Access::Write {
+            self.map_zero_page(&at)?;
+        } else if value == 0 {
+            self.map_fresh_page(&at, page, prepared)?;
         } else if access != Access::Write || !format.is_present(value) {
             // The mapping allows what the entry does not: seen in the middle of a change.
             return Err(Withdrawn::MappingChanged);
         } else if self.is_zero_page(format.frame(value)) {
-            self.replace_zero_page(page, entry, value, &hold, link, prepared)?;
+            self.map_fresh_page(&at, page, prepared)?;
         } else {
-            self.reuse_page(entry, value, &hold, link)?;
+            self.reuse_page(&at)?;
         }
 
         // 10. Afterwards, on lines of this CPU alone.
         Ok(self.done(mode, Outcome::Resolved))
     }
 
-    /// Write to an empty entry: a fresh page, zeroed.
+    /// Write to an empty entry, or to the zero page: a fresh page, zeroed.
     #[inline]
     fn map_fresh_page(
         &self,
+        at: &Place<'_>,
         page: Page,
-        entry: &Entry,
-        hold: &Hold<'_>,
-        link: Link<'_>,
         prepared: &mut Prepared<M>,
     ) -> Result<(), Withdrawn> {
         let frame = prepared.page()?;
         // Owner, flags and map count precede publication (rule R7); nobody
         // reaches the frame before that, so they may precede the claim.
-        self.machine()
-            .frames()
-            .descriptor(frame)
-            .set_anonymous(self.id, page.0);
-        let interrupts = self.machine().interrupts_off();
-        let result = self.claim(entry, 0, hold, link).map(|claim| {
+        let descriptor = self.machine().frames().descriptor(frame);
+        descriptor.set_anonymous(self.id, page.0);
+        self.publish(at, || {
             prepared.page_used();
-            let protection = hold.mapping().protection();
-            claim.publish(Self::FORMAT.leaf(frame, true, protection.execute, true));
-        });
-        self.machine().interrupts_restore(interrupts);
-        result
+            if at.value != 0 {
+                // What CPUs have cached of the zero page must go before the new
+                // page can be written (rule R3).
+                self.flush(&mut Gather::of_page(page));
+            }
+            let protection = at.hold.mapping().protection();
+            Self::FORMAT.leaf(frame, true, protection.execute, true)
+        })
     }
 
     /// Read of an empty entry: the shared zero page, read-only.
-    fn map_zero_page(
-        &self,
-        entry: &Entry,
-        hold: &Hold<'_>,
-        link: Link<'_>,
-    ) -> Result<(), Withdrawn> {
+    fn map_zero_page(&self, at: &Place<'_>) -> Result<(), Withdrawn> {
         let zero = self.machine().frames().zero_frame();
-        let interrupts = self.machine().interrupts_off();
-        let result = self.claim(entry, 0, hold, link).map(|claim| {
-            let protection = hold.mapping().protection();
-            claim.publish(Self::FORMAT.leaf(zero, false, protection.execute, false));
-        });
-        self.machine().interrupts_restore(interrupts);
-        if result.is_ok() {
-            self.memory.count(Counter::ZeroPageMaps);
-        }
-        result
-    }
-
-    /// Write to the zero page: a fresh page in its place. What other CPUs have
-    /// cached must go before the new page can be written (rule R3).
-    fn replace_zero_page(
-        &self,
-        page: Page,
-        entry: &Entry,
-        value: u64,
-        hold: &Hold<'_>,
-        link: Link<'_>,
-        prepared: &mut Prepared<M>,
-    ) -> Result<(), Withdrawn> {
-        let frame = prepared.page()?;
-        self.machine()
-            .frames()
-            .descriptor(frame)
-            .set_anonymous(self.id, page.0);
-        let interrupts = self.machine().interrupts_off();
-        let result = self.claim(entry, value, hold, link).map(|claim| {
-            prepared.page_used();
-            self.flush(&mut Gather::of_page(page));
-            let protection = hold.mapping().protection();
-            claim.publish(Self::FORMAT.leaf(frame, true, protection.execute, true));
-        });
-        self.machine().interrupts_restore(interrupts);
-        result
+        let protection = at.hold.mapping().protection();
+        self.publish(at, || {
+            Self::FORMAT.leaf(zero, false, protection.execute, false)
+        })?;
+        self.memory.count(Counter::ZeroPageMaps);
+        Ok(())
     }
 
     /// Write to a page that is this space's alone but mapped read-only: let it
     /// be written. No copy and no flush; another CPU's old translation faults.
-    fn reuse_page(
-        &self,
-        entry: &Entry,
-        value: u64,
-        hold: &Hold<'_>,
-        link: Link<'_>,
-    ) -> Result<(), Withdrawn> {
+    fn reuse_page(&self, at: &Place<'_>) -> Result<(), Withdrawn> {
         let format = Self::FORMAT;
+        let protection = at.hold.mapping().protection();
         let interrupts = self.machine().interrupts_off();
-        let result = match entry.claim_present::<M::Format>(value) {
+        let result = match at.entry.claim_present::<M::Format>(at.value) {
             Err(_) => Err(Withdrawn::EntryClaimed),
-            Ok(claim) => validate(hold, link).map(|()| {
-                claim.publish(|v| {
-                    format.with_protection(v, hold.mapping().protection(), true) | format.dirty
-                });
+            Ok(claim) => at.validate().map(|()| {
+                claim.publish(|v| format.with_protection(v, protection, true) | format.dirty);
             }),
         };
         self.machine().interrupts_restore(interrupts);
@@ -271,47 +224,37 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Puts a table under an empty entry above the page.
-    fn install_table(
-        &self,
-        entry: &Entry,
-        link: Link<'_>,
-        hold: &Hold<'_>,
-        prepared: &mut Prepared<M>,
-    ) -> Result<(), Withdrawn> {
+    fn install_table(&self, at: &Place<'_>, prepared: &mut Prepared<M>) -> Result<(), Withdrawn> {
         let table = prepared.table()?;
-        let interrupts = self.machine().interrupts_off();
-        let result = match self.claim(entry, 0, hold, link) {
-            Ok(claim) => {
-                prepared.page_used();
-                claim.publish(Self::FORMAT.table(table));
-                self.memory.count(Counter::TableAlloc);
-                Ok(())
-            }
+        let published = self.publish(at, || {
+            prepared.page_used();
+            Self::FORMAT.table(table)
+        });
+        match published {
+            Ok(()) => self.memory.count(Counter::TableAlloc),
             // Somebody else is putting one there: the next look finds it.
-            Err(Withdrawn::EntryClaimed) => Err(Withdrawn::TableChanged),
-            Err(why) => Err(why),
+            Err(Withdrawn::EntryClaimed) => return Err(Withdrawn::TableChanged),
+            Err(why) => return Err(why),
+        }
+        Ok(())
+    }
+
+    /// Steps 6 to 9: claim the entry from the value the decision was based on,
+    /// validate the rest of it, `complete`, and publish what that returns.
+    ///
+    /// The claim is a full barrier; its partner is the fence of rule R1 in
+    /// whoever changes a mapping ([`crate::range`]) or a table's link
+    /// ([`faultless_paging::free`]).
+    #[inline]
+    fn publish(&self, at: &Place<'_>, complete: impl FnOnce() -> u64) -> Result<(), Withdrawn> {
+        let interrupts = self.machine().interrupts_off();
+        let result = match at.entry.claim::<M::Format>(at.value, self.machine().cpu()) {
+            // A claim that is dropped is withdrawn.
+            Ok(claim) => at.validate().map(|()| claim.publish(complete())),
+            Err(_) => Err(Withdrawn::EntryClaimed),
         };
         self.machine().interrupts_restore(interrupts);
         result
-    }
-
-    /// Step 6: claim the entry from the value the decision was based on. Step 7:
-    /// validate the rest of it. The claim is a full barrier; its partner is the
-    /// fence of rule R1 in whoever changes a mapping ([`crate::range`]) or a
-    /// table's link ([`faultless_paging::free`]).
-    #[inline]
-    fn claim<'e>(
-        &self,
-        entry: &'e Entry,
-        value: u64,
-        hold: &Hold<'_>,
-        link: Link<'_>,
-    ) -> Result<Claim<'e, M::Format>, Withdrawn> {
-        match entry.claim::<M::Format>(value, self.machine().cpu()) {
-            // A claim that is dropped is withdrawn.
-            Ok(claim) => validate(hold, link).map(|()| claim),
-            Err(_) => Err(Withdrawn::EntryClaimed),
-        }
     }
 
     /// No mapping at `page`: perhaps one above grows down to it, else an error.
@@ -361,15 +304,25 @@ impl<M: Machine> AddressSpace<M> {
     }
 }
 
-/// Step 7: what the decision was based on, beside the entry: the mapping is the same
-/// and not changing, and the table still hangs where it was found.
-#[inline]
-fn validate(hold: &Hold<'_>, link: Link<'_>) -> Result<(), Withdrawn> {
-    if !hold.is_valid() {
-        return Err(Withdrawn::MappingChanged);
+/// Where a fault has come to: an entry, what it held, and what that was based on.
+struct Place<'s> {
+    entry: &'s Entry,
+    value: u64,
+    link: Link<'s>,
+    hold: &'s Hold<'s>,
+}
+
+impl Place<'_> {
+    /// Step 7: what the decision was based on, beside the entry. The mapping is
+    /// the same and not changing, and the table still hangs where it was found.
+    #[inline]
+    fn validate(&self) -> Result<(), Withdrawn> {
+        if !self.hold.is_valid() {
+            return Err(Withdrawn::MappingChanged);
+        }
+        if !self.link.is_valid() {
+            return Err(Withdrawn::TableChanged);
+        }
+        Ok(())
     }
-    if !link.is_valid() {
-        return Err(Withdrawn::TableChanged);
-    }
-    Ok(())
 }

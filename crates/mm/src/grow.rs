@@ -9,10 +9,10 @@
 use faultless_paging::{PAGE_SIZE, Page, Pages, Protection};
 use faultless_trace::Counter;
 
-use crate::fault::Withdrawn;
 use crate::machine::Machine;
 use crate::space::AddressSpace;
 use crate::tree::{Content, GUARD_GAP};
+use crate::withdrawn::Withdrawn;
 
 impl<M: Machine> AddressSpace<M> {
     /// Extends the mapping above `page` down to it, if it is one that grows and

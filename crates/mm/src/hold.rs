@@ -8,12 +8,12 @@ use faultless_paging::Page;
 use faultless_sync::ReadGuard;
 use faultless_sync::reclaim::Section;
 
-use crate::fault::Withdrawn;
 use crate::machine::Machine;
 use crate::mapping::{Mapping, VmaRead};
 use crate::policy::Policy;
 use crate::space::AddressSpace;
 use crate::tree::{Content, Found};
+use crate::withdrawn::Withdrawn;
 
 /// How mappings are held during a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

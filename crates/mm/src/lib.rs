@@ -72,6 +72,7 @@ mod range;
 mod space;
 pub mod tree;
 mod verify;
+mod withdrawn;
 mod zap;
 
 pub use errno::Errno;

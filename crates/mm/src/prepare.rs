@@ -7,9 +7,9 @@
 use faultless_frames::{Flags, FrameSource};
 use faultless_paging::{Frame, Table};
 
-use crate::fault::Withdrawn;
 use crate::machine::Machine;
 use crate::memory::Memory;
+use crate::withdrawn::Withdrawn;
 
 /// How often a fault looks for memory before it gives up.
 const SEARCHES: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
