@@ -10,9 +10,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use faultless_mm::{Access, Outcome, PhysicalMemory, Policy};
 use faultless_soft::{SoftCpu, SoftSpace};
-use rustix::time::{ClockId, clock_gettime};
 
-use super::{ANONYMOUS, BASE, PAGE, READ_WRITE, machine, map, shuffled, space};
+use super::{ANONYMOUS, BASE, PAGE, READ_WRITE, cpu_time, machine, map, shuffled, space};
 use crate::bench::Samples;
 
 const PAIRS: usize = 11;
@@ -115,10 +114,4 @@ fn install_tables(space: &SoftSpace, addresses: &[u64]) -> Result<()> {
         space.madvise(address, PAGE, faultless_mm::advice::DONTNEED)?;
     }
     Ok(())
-}
-
-/// The time this thread has run: what others do on the machine does not count.
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }

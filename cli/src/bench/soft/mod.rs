@@ -8,9 +8,12 @@ mod find;
 mod limit;
 mod policies;
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result};
 use faultless_mm::{AddressSpace, Policy, flags};
 use faultless_soft::{Options, Soft, SoftCpu, SoftMemory, SoftSpace};
+use rustix::time::{ClockId, clock_gettime};
 
 pub use find::find_100k;
 pub use limit::{fault_over_limit, fault_over_limit_100k};
@@ -71,4 +74,10 @@ fn shuffled(count: u64, stride: u64) -> Vec<u64> {
         addresses.swap(i, (random % (i as u64 + 1)) as usize);
     }
     addresses
+}
+
+/// The time this thread has run: what others do on the machine does not count.
+fn cpu_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
