@@ -9,10 +9,10 @@ use shuttle::{Config, Runner};
 /// Runs `scenario` under every policy, in `schedules` random interleavings and in
 /// as many that switch at few but badly chosen moments (Burckhardt et al., "A
 /// randomized scheduler with probabilistic guarantees", 2010).
-/// `FAULTLESS_FULL=1` runs twenty times as many.
+/// `FAULTLESS_FULL=1` runs eight times as many.
 pub fn explore(schedules: usize, scenario: fn(Policy)) {
     let full = std::env::var_os("FAULTLESS_FULL").is_some_and(|v| v != "0");
-    let schedules = if full { 20 * schedules } else { schedules };
+    let schedules = if full { 8 * schedules } else { schedules };
     let start = Instant::now();
     for &policy in Policy::ALL {
         let config = || {
