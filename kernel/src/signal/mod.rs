@@ -43,6 +43,7 @@ pub fn is_ignored_by_default(signal: u32) -> bool {
             | linux::SIGCONT
             | linux::SIGURG
             | linux::SIGWINCH
+            | linux::SIGSTOP
             | linux::SIGTSTP
             | linux::SIGTTIN
             | linux::SIGTTOU
