@@ -8,7 +8,10 @@ pub mod proc;
 
 use crate::arch::{random, uaccess};
 use crate::errno::{EACCES, EBADF, ENOENT, Errno};
-use crate::{console, exec};
+use crate::{console, exec, sched};
+
+/// Bytes made between two breaths.
+const PAGE: u64 = 4096;
 
 /// What a descriptor leads to.
 #[derive(Clone)]
@@ -101,6 +104,9 @@ impl Kind {
                     }
                     console::write(*port, chunk);
                     done += size as u64;
+                    if !sched::breathe() {
+                        break;
+                    }
                 }
                 Ok(done)
             }
@@ -117,7 +123,7 @@ fn copy_from(content: &[u8], position: u64, to: u64, length: u64) -> Result<u64,
     Ok(length as u64)
 }
 
-/// Fills user memory piece by piece.
+/// Fills user memory piece by piece, less than all of it if a signal comes.
 ///
 /// # Errors
 /// `EFAULT`, if not even the first piece could be written.
@@ -131,6 +137,9 @@ pub fn fill(to: u64, length: u64, mut make: impl FnMut(&mut [u8])) -> Result<u64
             Err(error) if done == 0 => return Err(error),
             Err(_) => break,
             Ok(()) => done += size as u64,
+        }
+        if done % PAGE == 0 && !sched::breathe() {
+            break;
         }
     }
     Ok(done)

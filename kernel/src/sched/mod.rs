@@ -16,7 +16,7 @@ pub mod wait;
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::arch::percpu::{self, MAX_CPUS};
-use crate::arch::{TrapFrame, apic, context, fpu, gdt, idt};
+use crate::arch::{self, TrapFrame, apic, context, fpu, gdt, idt};
 use crate::memory::stacks;
 use crate::{process, signal};
 use thread::{DEAD, RUNNABLE, SLEEPING, Thread, Work};
@@ -120,6 +120,19 @@ pub fn yield_now() {
         old.migrating.set(true);
     }
     switch();
+}
+
+/// In the midst of a long system call, with no lock held: answers shootdowns, takes interrupts and
+/// lets another thread run if this one's slice is over. `false`: a signal or the end waits.
+pub fn breathe() -> bool {
+    arch::take_interrupts();
+    arch::relax();
+    let thread = current();
+    if thread.work().contains(Work::RESCHEDULE) {
+        thread.remove_work(Work::RESCHEDULE);
+        yield_now();
+    }
+    !thread.is_interrupted()
 }
 
 /// Lets another thread run; the current one, whose state is no longer `RUNNABLE` or which somebody

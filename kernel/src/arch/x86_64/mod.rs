@@ -40,6 +40,12 @@ pub fn wait_for_interrupt() {
     unsafe { core::arch::asm!("sti", "hlt", "cli", options(nostack)) };
 }
 
+/// Takes the interrupts that wait, if any. The caller holds no lock.
+pub fn take_interrupts() {
+    // SAFETY: `sti` takes effect after the next instruction; then they come, before `cli`.
+    unsafe { core::arch::asm!("sti", "nop", "cli", options(nostack)) };
+}
+
 /// What AT_HWCAP says: the CPU's basic feature word.
 pub fn hardware_capabilities() -> u32 {
     raw_cpuid::cpuid!(1).edx
