@@ -33,15 +33,16 @@ static USED: AtomicU64 = AtomicU64::new(0);
 /// # Errors
 /// `ENOMEM`; `EAGAIN` when there are too many threads.
 pub fn allocate() -> Result<*mut Thread, Errno> {
-    if let Some(slot) = FREE.lock().pop() {
+    let mut free = FREE.lock();
+    if let Some(slot) = free.pop() {
         return Ok((slot + RECORD) as *mut Thread);
     }
-    // Room to give the slot back must be there before it is used: giving back cannot fail.
+    // Room to give the slot back must be there before it is used: giving back cannot fail. The
+    // lock is held until the slot is counted, or two CPUs would reserve room for one.
     let number = USED.load(Ordering::Relaxed);
-    FREE.lock()
-        .try_reserve(number as usize + 1)
-        .map_err(|_| ENOMEM)?;
+    free.try_reserve(number as usize + 1).map_err(|_| ENOMEM)?;
     let slot = STACKS + USED.fetch_add(1, Ordering::Relaxed) * SLOT;
+    drop(free);
     if slot + SLOT > STACKS + STACKS_SIZE {
         return Err(EAGAIN);
     }
