@@ -107,7 +107,6 @@ fn map_flags() -> impl Strategy<Value = u32> {
 fn protect_bits() -> impl Strategy<Value = u32> {
     prop_oneof![
         20 => prot(),
-        2 => prot().prop_map(|p| p | 0x0100_0000),
         1 => prot().prop_map(|p| p | 0x0200_0000),
         1 => prot().prop_map(|p| p | 0x0300_0000),
         1 => prot().prop_map(|p| p | 0x10),
