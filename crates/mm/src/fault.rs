@@ -117,7 +117,7 @@ impl<M: Machine> AddressSpace<M> {
         };
 
         // 3. Decide. What a live mapping does not allow is an error, now.
-        if !hold.mapping().protection().allows(access) {
+        if !hold.protection().allows(access) {
             return Ok(self.refuse(mode, SegvCode::AccErr, page.address()));
         }
 
@@ -188,7 +188,7 @@ impl<M: Machine> AddressSpace<M> {
                 // page can be written (rule R3).
                 self.flush(&mut Gather::of_page(page));
             }
-            let protection = at.hold.mapping().protection();
+            let protection = at.hold.protection();
             Self::FORMAT.leaf(frame, true, protection.execute, true)
         })
     }
@@ -196,7 +196,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Read of an empty entry: the shared zero page, read-only.
     fn map_zero_page(&self, at: &Place<'_>) -> Result<(), Withdrawn> {
         let zero = self.machine().frames().zero_frame();
-        let protection = at.hold.mapping().protection();
+        let protection = at.hold.protection();
         self.publish(at, || {
             Self::FORMAT.leaf(zero, false, protection.execute, false)
         })?;
@@ -208,7 +208,7 @@ impl<M: Machine> AddressSpace<M> {
     /// be written. No copy and no flush; another CPU's old translation faults.
     fn reuse_page(&self, at: &Place<'_>) -> Result<(), Withdrawn> {
         let format = Self::FORMAT;
-        let protection = at.hold.mapping().protection();
+        let protection = at.hold.protection();
         let interrupts = self.machine().interrupts_off();
         let result = match at.entry.claim_present::<M::Format>(at.value) {
             Err(_) => Err(Withdrawn::EntryClaimed),

@@ -4,12 +4,12 @@
 //! hold the word that was found? Under a lock the answer can only be "no" where
 //! a slot was cut into smaller ones or a stack grew, which a new try sees.
 
-use faultless_paging::Page;
+use faultless_paging::{Page, Protection};
 use faultless_sync::ReadGuard;
 use faultless_sync::reclaim::Section;
 
 use crate::machine::Machine;
-use crate::mapping::{Mapping, VmaRead};
+use crate::mapping::VmaRead;
 use crate::policy::Policy;
 use crate::space::AddressSpace;
 use crate::tree::{Content, Found};
@@ -57,7 +57,6 @@ impl Mode {
 
 /// A mapping, found and held.
 pub(crate) struct Hold<'s> {
-    mapping: &'s Mapping,
     found: Found<'s>,
     _read: Option<VmaRead<'s>>,
 }
@@ -86,16 +85,13 @@ impl<'s> Hold<'s> {
             },
             _ => None,
         };
-        Ok(Some(Self {
-            mapping,
-            found,
-            _read: read,
-        }))
+        Ok(Some(Self { found, _read: read }))
     }
 
+    /// What the mapping allows.
     #[inline]
-    pub(crate) fn mapping(&self) -> &Mapping {
-        self.mapping
+    pub(crate) fn protection(&self) -> Protection {
+        self.found.word.protection()
     }
 
     /// Whether the page's word is what it was; after a full fence.

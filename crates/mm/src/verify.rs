@@ -156,6 +156,9 @@ impl<M: Machine> AddressSpace<M> {
         let Content::Live(mapping) = (unsafe { word.content() }) else {
             return wrong("a page is present outside any live mapping");
         };
+        if word.protection() != mapping.protection() {
+            return wrong("a slot allows what its mapping does not, or less");
+        }
         if exceeds(value, mapping, format) {
             return wrong("an entry allows more than its mapping");
         }

@@ -4,6 +4,12 @@
 //! goes from a mapping (*live*) through the same mapping marked *changing* to
 //! whatever comes next; a fault that found it live publishes nothing unless it
 //! finds the very same word after its claim.
+//!
+//! A mapping's word also says what the mapping allows, which never changes, so
+//! that a fault need not look at the mapping: among many mappings that would be
+//! one more line that no cache holds.
+
+use faultless_paging::Protection;
 
 use super::node::Node;
 use crate::mapping::Mapping;
@@ -11,7 +17,15 @@ use crate::mapping::Mapping;
 const CHILD: usize = 1;
 const CHANGING: usize = 2;
 const NOTE: usize = 4;
+/// What tells the contents apart.
 const TAGS: usize = 7;
+/// What a mapping allows.
+const READ: usize = 8;
+const WRITE: usize = 16;
+const EXECUTE: usize = 32;
+/// Everything but the pointer.
+const BITS: usize = 63;
+const _: () = assert!(align_of::<Mapping>() > BITS && align_of::<Node>() > BITS);
 
 /// A slot's content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,7 +66,29 @@ impl Word {
 
     /// A live mapping.
     pub fn live(mapping: &Mapping) -> Self {
-        Self(core::ptr::from_ref(mapping).cast_mut().cast())
+        let allowed = mapping.protection();
+        let bits = [
+            (allowed.read, READ),
+            (allowed.write, WRITE),
+            (allowed.execute, EXECUTE),
+        ];
+        let bits = bits
+            .iter()
+            .map(|&(set, bit)| usize::from(set) * bit)
+            .sum::<usize>();
+        let pointer = core::ptr::from_ref(mapping).cast_mut().cast::<()>();
+        Self(pointer.map_addr(|a| a | bits))
+    }
+
+    /// What the mapping allows, live or changing. Of other content: nothing.
+    #[inline]
+    pub fn protection(self) -> Protection {
+        let has = |bit| self.0.addr() & bit != 0;
+        Protection {
+            read: has(READ),
+            write: has(WRITE),
+            execute: has(EXECUTE),
+        }
     }
 
     /// The same mapping, with a writer at work.
@@ -74,7 +110,7 @@ impl Word {
     }
 
     fn pointer<T>(self) -> *const T {
-        self.0.map_addr(|a| a & !TAGS).cast_const().cast()
+        self.0.map_addr(|a| a & !BITS).cast_const().cast()
     }
 
     /// Tells the content apart.
