@@ -56,9 +56,22 @@ impl Buddy {
         Some(Frame(range.base + index))
     }
 
+    /// Takes a block of up to `most` frames, at least 1, and says its order.
+    ///
+    /// The smallest that is free, so that large ones stay whole; but all of it,
+    /// because neighbours cost one look at the lists together, and a look is as
+    /// many cache misses as a free frame's descriptor has links.
+    pub fn allocate_some(&mut self, range: Range<'_>, most: u64) -> Option<(Frame, u32)> {
+        let smallest = self.heads.iter().position(|&head| head != 0)? as u32;
+        let order = smallest.min(most.ilog2());
+        Some((self.allocate(range, order)?, order))
+    }
+
     /// Gives a block back and merges it with free neighbours.
     pub fn release(&mut self, range: Range<'_>, frame: Frame, order: u32) {
         let mut index = frame.0 - range.base;
+        // The first of a block says what it is; the others are nothing.
+        range.at(index).set_flags(Flags::NONE);
         let mut order = order;
         self.free += 1 << order;
         while order < MAX_ORDER {

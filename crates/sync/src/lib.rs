@@ -7,6 +7,7 @@
 //! * [`State`]: a word that only moves forward.
 //! * [`SpinLock`] and [`RwLock`]: short exclusion, and a downgradable
 //!   reader-writer lock that parks through the machine.
+//! * [`prefetch_to_write`]: a hint for a line that a claim will wait for.
 //! * [`reclaim`]: quiescent-state reclamation. Lock-free readers may look at a
 //!   retired object until they leave their section.
 //!
@@ -18,6 +19,7 @@ pub mod atomic;
 mod cpu;
 mod fence;
 mod flaw;
+mod prefetch;
 pub mod reclaim;
 #[cfg(record)]
 pub mod record;
@@ -31,6 +33,7 @@ pub use fence::fence_after_rmw;
 #[cfg(any(loom, shuttle))]
 pub use flaw::with_flaw;
 pub use flaw::{Flaw, flawed};
+pub use prefetch::prefetch_to_write;
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use spin::{SpinGuard, SpinLock};
 pub use state::{Phase, State};

@@ -1,0 +1,24 @@
+//! A hint that a line will be written soon.
+
+/// Asks for the line of `what`, to write it, without waiting and without effect
+/// on what any program reads.
+///
+/// Worth it where a store would otherwise be the first to touch a cold line and
+/// a claim, which waits for all stores before it, comes soon after.
+#[inline]
+pub fn prefetch_to_write<T>(what: &T) {
+    let line = core::ptr::from_ref(what);
+    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    // SAFETY: a hint; it faults never, whatever the address.
+    unsafe {
+        use core::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_ET0>(line.cast());
+    }
+    #[cfg(all(target_arch = "aarch64", not(miri)))]
+    // SAFETY: as above.
+    unsafe {
+        core::arch::asm!("prfm pstl1keep, [{0}]", in(reg) line, options(nostack, preserves_flags, readonly));
+    }
+    #[cfg(any(miri, not(any(target_arch = "x86_64", target_arch = "aarch64"))))]
+    let _ = line;
+}
