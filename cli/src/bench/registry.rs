@@ -31,6 +31,14 @@ pub const BENCHES: &[Bench] = &[
         take: soft::find_100k,
     },
     Bench {
+        name: "host_load_4m_ns",
+        unit: "ns",
+        better: Lower,
+        group: Soft,
+        about: "the host: a load among 4 MiB; as slow as memory where others use its cache",
+        take: soft::load_4m,
+    },
+    Bench {
         name: "speculative_vs_classic_1t",
         unit: "ratio",
         better: Lower,

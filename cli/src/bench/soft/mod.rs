@@ -2,9 +2,11 @@
 //!
 //! * `limit`: a fault against the least it could cost, zeroing timed on both sides.
 //! * `find`: the lookup alone.
+//! * `host`: what a cold load costs here, now.
 //! * `policies`: one policy against another, and one mapping against two spaces.
 
 mod find;
+mod host;
 mod limit;
 mod policies;
 
@@ -16,6 +18,7 @@ use faultless_soft::{Options, Soft, SoftCpu, SoftMemory, SoftSpace};
 use rustix::time::{ClockId, clock_gettime};
 
 pub use find::find_100k;
+pub use host::load_4m;
 pub use limit::{fault_over_limit, fault_over_limit_100k};
 pub use policies::{
     one_mapping_vs_two_spaces_classic, one_mapping_vs_two_spaces_speculative,
