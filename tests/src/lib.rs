@@ -1,5 +1,6 @@
 //! Helpers shared by the tests that cross crates.
 
+pub mod boot;
 pub mod counting;
 pub mod heap;
 pub mod host;

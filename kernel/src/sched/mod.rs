@@ -8,6 +8,7 @@
 //! `wake`, whose compare-and-swap back to `RUNNABLE` decides who queues the thread.
 
 pub mod idle;
+mod place;
 pub mod queue;
 pub mod thread;
 pub mod timer;
@@ -50,7 +51,10 @@ pub fn wake(thread: &'static Thread) {
 
 /// Queues a runnable thread where it should run, and tells that CPU.
 pub fn enqueue(thread: &'static Thread) {
-    let cpu = place(thread);
+    send(place::of_woken(thread), thread);
+}
+
+fn send(cpu: u32, thread: &'static Thread) {
     let before = queue::push(cpu, thread);
     if cpu == percpu::cpu_number() {
         timer::program();
@@ -60,32 +64,20 @@ pub fn enqueue(thread: &'static Thread) {
     }
 }
 
-/// More threads wait here than can run: wakes an idle CPU, which takes one.
-fn share() {
+/// More threads wait here than can run: wakes an idle CPU, which takes one
+/// that it may run.
+fn share(this: u32) {
     let idle = queue::idle();
+    if idle == 0 {
+        return;
+    }
+    let idle = idle & queue::allowed(this);
     if idle != 0 {
         let cpu = idle.trailing_zeros();
         queue::set_idle(cpu, false);
         if !queue::is_looking(cpu) {
             apic::interrupt(cpu, idt::RESCHEDULE);
         }
-    }
-}
-
-fn place(thread: &Thread) -> u32 {
-    let last = thread.cpu.load(Ordering::Relaxed);
-    if thread.on_cpu.load(Ordering::Acquire) {
-        return last;
-    }
-    let present = u64::MAX >> (64 - percpu::count());
-    let allowed = thread.affinity.load(Ordering::Relaxed) & present;
-    let idle = queue::idle() & allowed;
-    if idle & 1 << last != 0 || (idle == 0 && allowed & 1 << last != 0) {
-        last
-    } else if idle != 0 {
-        idle.trailing_zeros()
-    } else {
-        allowed.trailing_zeros() % percpu::count()
     }
 }
 
@@ -109,15 +101,36 @@ pub fn reschedule_interrupt() {
     timer::program();
 }
 
-/// Lets another thread run; the current one goes on later.
+/// A thread may run on other CPUs than before. One that waits is moved when its CPU next looks at
+/// its queue, which it does at the end of a slice at the latest.
+pub fn affinity_changed(thread: &'static Thread) {
+    thread.add_work(Work::RESCHEDULE);
+    kick(thread);
+}
+
+/// Lets another thread run; the current one goes on later (`sched_yield`).
 pub fn yield_now() {
+    // It gives way to those who wait here, so it does not leave for little.
+    let waiting = queue::length(percpu::cpu_number());
+    give_up(waiting.saturating_sub(1));
+}
+
+/// The slice is over.
+fn preempt(thread: &Thread) {
+    thread.remove_work(Work::RESCHEDULE);
+    give_up(queue::length(percpu::cpu_number()));
+}
+
+/// Lets another thread run; the current one goes on here, or where fewer than `below` wait.
+fn give_up(below: u32) {
     let this = percpu::cpu_number();
     let old = current();
-    if old.affinity.load(Ordering::Relaxed) & 1 << this != 0 {
-        // In this CPU's queue: its stack is in use here.
-        queue::push(this, old);
-    } else {
-        old.migrating.set(true);
+    match place::of_leaving(old, this, below) {
+        // Its stack is in use here: queued there once it is not.
+        Some(cpu) => old.leaves_for.set(Some(cpu)),
+        None => {
+            queue::push(this, old);
+        }
     }
     switch();
 }
@@ -129,8 +142,7 @@ pub fn breathe() -> bool {
     arch::relax();
     let thread = current();
     if thread.work().contains(Work::RESCHEDULE) {
-        thread.remove_work(Work::RESCHEDULE);
-        yield_now();
+        preempt(thread);
     }
     !thread.is_interrupted()
 }
@@ -181,19 +193,19 @@ fn switched() {
     // SAFETY: Set just before the switch; threads are never unmapped.
     if let Some(old) = unsafe { old.as_ref() } {
         let dead = old.state.load(Ordering::Relaxed) == DEAD;
-        let migrate = old.migrating.replace(false);
+        let target = old.leaves_for.take();
         // Release: whoever may run it now sees its whole stack and context.
         old.on_cpu.store(false, Ordering::Release);
         if dead {
             stacks::free(old);
-        } else if migrate {
-            enqueue(old);
+        } else if let Some(cpu) = target {
+            send(cpu, old);
         }
     }
     timer::begin_slice();
     timer::program();
     if queue::length(this as u32) != 0 {
-        share();
+        share(this as u32);
     }
 }
 
@@ -220,8 +232,7 @@ pub extern "C" fn leave(frame: &mut TrapFrame) {
             signal::deliver::deliver(thread, frame);
         }
         if work.contains(Work::RESCHEDULE) {
-            thread.remove_work(Work::RESCHEDULE);
-            yield_now();
+            preempt(thread);
         }
     }
 }

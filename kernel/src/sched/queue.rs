@@ -1,7 +1,8 @@
 //! Run queues: one per CPU, first in first out, each under its own lock.
 //!
 //! A thread whose stack is still in use (`on_cpu`) is only ever queued on the CPU that uses it and
-//! is not stolen; so nobody ever waits for a stack.
+//! is not stolen; so nobody ever waits for a stack. A thread that waits where it may not run any
+//! more (`sched_setaffinity`) is sent elsewhere by the CPU that finds it in its queue.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -92,8 +93,28 @@ pub fn push(cpu: u32, thread: &'static Thread) -> u32 {
     queue.length.fetch_add(1, Ordering::SeqCst)
 }
 
-/// Takes the first thread of `from`'s queue that `cpu` may run, and marks its stack as in use.
-fn take(from: u32, cpu: u32) -> Option<&'static Thread> {
+/// The CPUs that may run a thread of this CPU's queue.
+pub fn allowed(cpu: u32) -> u64 {
+    let list = QUEUES[cpu as usize].list.lock();
+    let (mut allowed, mut at) = (0, list.first);
+    // SAFETY: Queued threads are alive, and the lock is held.
+    while let Some(thread) = unsafe { at.as_ref() } {
+        allowed |= thread.affinity.load(Ordering::Relaxed);
+        at = thread.next.load(Ordering::Relaxed);
+    }
+    allowed
+}
+
+/// A thread that was taken out of a queue.
+enum Taken {
+    /// To run; its stack is marked as in use.
+    Runs(&'static Thread),
+    /// It may not run where it waited.
+    Strays(&'static Thread),
+}
+
+/// Takes the first thread of `from`'s queue that `cpu` may run, or has to send elsewhere.
+fn take(from: u32, cpu: u32) -> Option<Taken> {
     let queue = &QUEUES[from as usize];
     if queue.length.load(Ordering::SeqCst) == 0 {
         return None;
@@ -103,11 +124,15 @@ fn take(from: u32, cpu: u32) -> Option<&'static Thread> {
     // SAFETY: Queued threads are alive, and the lock is held.
     while let Some(thread) = unsafe { at.as_ref() } {
         let next = thread.next.load(Ordering::Relaxed);
-        let stolen = from != cpu;
+        let own = from == cpu;
         // Acquire: pairs with the release in `sched::switched`; the stack is complete.
-        let usable = !(stolen && thread.on_cpu.load(Ordering::Acquire))
-            && thread.affinity.load(Ordering::Relaxed) & 1 << cpu != 0;
-        if usable {
+        let free = !thread.on_cpu.load(Ordering::Acquire);
+        let allowed = thread.affinity.load(Ordering::Relaxed) & 1 << cpu != 0;
+        if if own {
+            allowed || free
+        } else {
+            allowed && free
+        } {
             // SAFETY: As above.
             match unsafe { previous.as_ref() } {
                 None => list.first = next,
@@ -117,9 +142,12 @@ fn take(from: u32, cpu: u32) -> Option<&'static Thread> {
                 list.last = previous;
             }
             queue.length.fetch_sub(1, Ordering::Relaxed);
+            if !allowed {
+                return Some(Taken::Strays(thread));
+            }
             thread.on_cpu.store(true, Ordering::Relaxed);
             thread.cpu.store(cpu, Ordering::Relaxed);
-            return Some(thread);
+            return Some(Taken::Runs(thread));
         }
         (previous, at) = (at, next);
     }
@@ -128,5 +156,14 @@ fn take(from: u32, cpu: u32) -> Option<&'static Thread> {
 
 /// The next thread for a CPU: its own first, else one that waits elsewhere.
 pub fn next(cpu: u32, cpus: u32) -> Option<&'static Thread> {
-    take(cpu, cpu).or_else(|| (1..cpus).find_map(|other| take((cpu + other) % cpus, cpu)))
+    while let Some(taken) = take(cpu, cpu) {
+        match taken {
+            Taken::Runs(thread) => return Some(thread),
+            Taken::Strays(thread) => super::enqueue(thread),
+        }
+    }
+    (1..cpus).find_map(|other| match take((cpu + other) % cpus, cpu) {
+        Some(Taken::Runs(thread)) => Some(thread),
+        _ => None,
+    })
 }

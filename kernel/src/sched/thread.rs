@@ -55,8 +55,8 @@ pub struct Thread {
     pub id: u32,
     /// Runs user code, in the process's address space.
     pub is_user: bool,
-    /// May not stay on its CPU: queued elsewhere once its stack is free.
-    pub migrating: Cell<bool>,
+    /// Leaves its CPU: queued on this one once its stack is free.
+    pub leaves_for: Cell<Option<u32>>,
     /// Where its stack was left.
     pub context: UnsafeCell<u64>,
     /// The next in the run queue.
@@ -108,7 +108,7 @@ impl Thread {
                 affinity: AtomicU64::new(u64::MAX),
                 id,
                 is_user,
-                migrating: Cell::new(false),
+                leaves_for: Cell::new(None),
                 context: UnsafeCell::new(0),
                 next: AtomicPtr::new(core::ptr::null_mut()),
                 waiter: Waiter::new(),

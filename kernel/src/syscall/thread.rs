@@ -214,8 +214,7 @@ pub fn sched_setaffinity(id: u64, size: u64, from: u64) -> Answer {
         thread
             .affinity
             .store(mask, core::sync::atomic::Ordering::Relaxed);
-        thread.add_work(sched::thread::Work::RESCHEDULE);
-        sched::kick(thread);
+        sched::affinity_changed(thread);
     })?;
     Ok(0)
 }

@@ -120,12 +120,13 @@ pub const STEPS: &[Step] = &[
     },
     Step {
         name: "boot",
-        about: "the kernel with 1, 2 and 4 CPUs: every workload under every policy, bad programs",
+        about: "the kernel with 1, 2 and 4 CPUs: every workload under every policy, test programs",
         needs: &[Need::Qemu, Need::Musl, Need::BareMetal],
         run: Run::Booted(&[
             "test",
             "--no-fail-fast",
             "--package=faultless-cli",
+            "--package=faultless-tests",
             "--test=boot*",
             "--",
             "--ignored",

@@ -1,0 +1,203 @@
+//! The kernel in QEMU, started as `kernel/README.md` describes it and not by the command, whose
+//! checks would keep bad programs and bad archives away from the kernel.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Longer than any run takes on a busy host.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// A machine to boot.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine {
+    /// CPUs.
+    pub cpus: u32,
+    /// MiB of memory.
+    pub memory: u32,
+}
+
+/// How a run ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// The report's fields.
+    pub exit: Option<i32>,
+    /// The report's fields.
+    pub signal: Option<i32>,
+    /// The report's fields; the quotes are still around it.
+    pub error: Option<String>,
+    /// What the program printed.
+    pub stdout: String,
+    /// What the program and the kernel had to say.
+    pub stderr: String,
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("tests/ lies in the root")
+        .to_path_buf()
+}
+
+/// A folder of its own for each call.
+fn scratch(name: &str) -> PathBuf {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let folder = root().join(format!(
+        ".faultless/tests/{name}-{}-{number}",
+        std::process::id()
+    ));
+    fs::create_dir_all(&folder).expect("a folder for temporary files");
+    folder
+}
+
+/// Compiles `tests/programs/NAME.c`.
+pub fn compile(name: &str) -> Vec<u8> {
+    let folder = scratch(name);
+    let program = folder.join(name);
+    let source = root().join(format!("tests/programs/{name}.c"));
+    let status = Command::new("musl-gcc")
+        .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"])
+        .args(["-static", "-pthread", "-o"])
+        .args([&program, &source])
+        .status()
+        .expect("musl-gcc runs");
+    assert!(status.success(), "{name}.c does not compile");
+    let content = fs::read(&program).expect("the program is there");
+    fs::remove_dir_all(folder).expect("the folder is ours");
+    content
+}
+
+/// An archive in cpio's `newc` format.
+pub fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for (name, content) in files.iter().chain([&("TRAILER!!!", &[][..])]) {
+        let fields = [
+            0,
+            0o100_755,
+            0,
+            0,
+            1,
+            0,
+            content.len(),
+            0,
+            0,
+            0,
+            0,
+            name.len() + 1,
+            0,
+        ];
+        bytes.extend_from_slice(b"070701");
+        for field in fields {
+            bytes.extend_from_slice(format!("{field:08x}").as_bytes());
+        }
+        bytes.extend_from_slice(name.as_bytes());
+        bytes.push(0);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+        bytes.extend_from_slice(content);
+        bytes.resize(bytes.len().next_multiple_of(4), 0);
+    }
+    bytes
+}
+
+/// An archive with a program, and the file that says to run it.
+pub fn archive_of(program: &[u8], arguments: &[&str]) -> Vec<u8> {
+    let mut run = b"exec=/bin/test\0argv=test\0".to_vec();
+    for argument in arguments {
+        run.extend_from_slice(format!("argv={argument}\0").as_bytes());
+    }
+    archive(&[("bin/test", program), (".faultless/run", &run)])
+}
+
+impl Machine {
+    /// A machine with some memory whose CPUs run at once.
+    pub fn with_cpus(cpus: u32) -> Self {
+        Self { cpus, memory: 64 }
+    }
+
+    /// Boots with an archive, to the end.
+    pub fn boot(self, archive: &[u8]) -> Ended {
+        let folder = scratch("boot");
+        fs::write(folder.join("image"), archive).expect("a file in our folder");
+        let mut qemu = Command::new("qemu-system-x86_64");
+        qemu.current_dir(&folder)
+            .args(["-machine", "q35", "-cpu", "max", "-display", "none"])
+            .args(["-nodefaults", "-no-user-config", "-no-reboot"])
+            .args(["-smp", &self.cpus.to_string()])
+            .args(["-m", &format!("{}M", self.memory)])
+            .args(["-device", "isa-debug-exit,iobase=0xf4,iosize=4"])
+            .args(["-initrd", "image", "-kernel"])
+            .arg(root().join(".faultless/kernel"));
+        qemu.args(["-accel", "tcg,thread=multi"]);
+        for (name, port) in [("out", "0xe9"), ("err", "0xea"), ("control", "0xeb")] {
+            qemu.args(["-chardev", &format!("file,id={name},path={name}")]);
+            let device = format!("isa-debugcon,iobase={port},chardev={name}");
+            qemu.args(["-device", &device]);
+        }
+        qemu.stdin(Stdio::null());
+        let mut child = qemu.spawn().expect("QEMU starts");
+        let begun = Instant::now();
+        while child.try_wait().expect("QEMU can be waited for").is_none() {
+            if begun.elapsed() > PATIENCE {
+                let _ = child.kill();
+                let _ = child.wait();
+                let said = fs::read_to_string(folder.join("err")).unwrap_or_default();
+                panic!("the run does not end; it said: {said}");
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+        let read = |name: &str| {
+            let bytes = fs::read(folder.join(name)).expect("QEMU makes the file");
+            String::from_utf8_lossy(&bytes).into_owned()
+        };
+        let (control, stdout, stderr) = (read("control"), read("out"), read("err"));
+        fs::remove_dir_all(&folder).expect("the folder is ours");
+        assert!(
+            !stderr.contains("panic"),
+            "the kernel panicked: {stderr}{control}"
+        );
+        let field = |key: &str| {
+            let from = control.rfind(&format!("\"{key}\":"))? + key.len() + 3;
+            let text = control[from..].trim_end();
+            // `error` is the last field, the others are numbers.
+            let end = if key == "error" {
+                text.len() - 1
+            } else {
+                text.find([',', '}'])?
+            };
+            (&text[..end] != "null").then(|| text[..end].to_owned())
+        };
+        assert!(control.ends_with("}\n"), "no report: {control:?} {stderr}");
+        Ended {
+            exit: field("exit").and_then(|value| value.parse().ok()),
+            signal: field("signal").and_then(|value| value.parse().ok()),
+            error: field("error"),
+            stdout,
+            stderr,
+        }
+    }
+
+    /// Boots with a program.
+    pub fn run(self, program: &[u8], arguments: &[&str]) -> Ended {
+        self.boot(&archive_of(program, arguments))
+    }
+}
+
+/// How the host's Linux ends the same program: status and signal.
+pub fn on_the_host(program: &[u8], arguments: &[&str]) -> (Option<i32>, Option<i32>) {
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::process::ExitStatusExt as _;
+    let folder = scratch("host");
+    let path = folder.join("test");
+    fs::write(&path, program).expect("a file in our folder");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("the file is ours");
+    let status = Command::new(&path)
+        .args(arguments)
+        .status()
+        .expect("it starts");
+    fs::remove_dir_all(&folder).expect("the folder is ours");
+    (status.code(), status.signal())
+}

@@ -1,0 +1,23 @@
+//! The kernel on its own: scheduling, signals, ends, and bad input. The programs are in
+//! `tests/programs`. `./x test boot` builds the kernel and runs these tests.
+
+use faultless_tests::boot::{Ended, Machine, compile};
+
+fn assert_fine(ended: &Ended) {
+    assert_eq!((ended.exit, &ended.error), (Some(0), &None), "{ended:?}");
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn spinning_threads_get_equal_shares() {
+    let program = compile("fair");
+    for (cpus, threads) in [(2, "4"), (2, "3"), (4, "5")] {
+        assert_fine(&Machine::with_cpus(cpus).run(&program, &[threads]));
+    }
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn a_waiting_thread_follows_its_affinity() {
+    assert_fine(&Machine::with_cpus(2).run(&compile("affinity"), &[]));
+}
