@@ -64,6 +64,9 @@ counters! {
     Reuses = "pgreuse",
     /// Flush operations that had to reach other CPUs.
     TlbRemoteFlush = "nr_tlb_remote_flush",
+    /// CPUs that a flush neither interrupted nor waited for: they use no translation of the
+    /// space before they have flushed.
+    TlbRemoteFlushDeferred = "nr_tlb_remote_flush_deferred",
     /// Flush requests received from other CPUs.
     TlbRemoteFlushReceived = "nr_tlb_remote_flush_received",
     /// Flushes of this CPU's whole TLB.

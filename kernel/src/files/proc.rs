@@ -135,6 +135,10 @@ fn vmstat(text: &mut Buffer) -> fmt::Result {
         ("pgreuse", Counter::Reuses),
         ("nr_tlb_remote_flush", Counter::TlbRemoteFlush),
         (
+            "nr_tlb_remote_flush_deferred",
+            Counter::TlbRemoteFlushDeferred,
+        ),
+        (
             "nr_tlb_remote_flush_received",
             Counter::TlbRemoteFlushReceived,
         ),

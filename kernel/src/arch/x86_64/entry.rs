@@ -5,12 +5,15 @@
 //! direction flag is clear and user accesses are forbidden (`clac`) before Rust runs. User frames
 //! always begin at the top of the thread's stack, so a thread's saved registers are found there.
 //!
+//! Between the user boundary's two sides the CPU says whether it uses user memory (`from_user`,
+//! `to_user`). A shootdown's interrupt does not: it is over before anything else happens.
+//!
 //! The page-fault and system-call paths save nine registers and return without looking further
 //! unless their handler says so; everything else saves all and leaves through `leave_full`.
 
 use core::arch::global_asm;
 
-use super::percpu::{CURRENT, KERNEL_STACK, USER_STACK};
+use super::percpu::{CURRENT, FLUSH_DONE, FLUSH_REQUESTED, KERNEL_STACK, USER_STACK, USES_USER};
 use super::{gdt, trap};
 
 /// `clac`, or `nop`s on a CPU without SMAP: `features::enable_smap` patches the listed sites.
@@ -48,6 +51,21 @@ macro_rules! restore_rest {
     };
 }
 
+/// From user mode: its memory is not used for now, so that flushes can wait (`tlb`).
+macro_rules! from_user {
+    () => {
+        "swapgs\nmov dword ptr gs:[{uses_user}], 0\n"
+    };
+}
+/// To user mode, while all registers are still saved: its memory is used from here on. What came
+/// before the exchange was seen is flushed now; what comes after it interrupts.
+macro_rules! to_user {
+    () => {
+        "88: mov eax, 1\nxchg gs:[{uses_user}], eax\nmov rax, gs:[{flush_requested}]\n\
+         cmp rax, gs:[{flush_done}]\nje 89f\ncall {poll_before_user}\njmp 88b\n89:\n"
+    };
+}
+
 global_asm!(
     ".text",
     // Page faults.
@@ -62,7 +80,7 @@ global_asm!(
     "mov rsi, [rsp + 80]",
     "test byte ptr [rsp + 96], 3",
     "jz 2f",
-    "swapgs",
+    from_user!(),
     "call {user_page_fault}",
     "test eax, eax",
     "jnz 1f",
@@ -70,6 +88,7 @@ global_asm!(
     "mov rax, gs:[{current}]",
     "cmp dword ptr [rax], 0",
     "jne 4f",
+    to_user!(),
     restore_fast!(),
     "add rsp, 16",
     "swapgs",
@@ -103,7 +122,7 @@ global_asm!(
     ".global syscall_entry",
     ".balign 64",
     "syscall_entry:",
-    "swapgs",
+    from_user!(),
     "mov gs:[{user_stack}], rsp",
     "mov rsp, gs:[{kernel_stack}]",
     "push {user_data}",
@@ -119,6 +138,7 @@ global_asm!(
     "mov [rsp + 64], rax",
     "test edx, edx",
     "jnz 1f",
+    to_user!(),
     restore_fast!(),
     "mov rcx, [rsp + 16]",
     "mov r11, [rsp + 32]",
@@ -133,6 +153,7 @@ global_asm!(
     // The way back to user mode with all registers from the frame.
     ".global leave_full",
     "leave_full:",
+    to_user!(),
     restore_rest!(),
     restore_fast!(),
     "add rsp, 16",
@@ -152,7 +173,7 @@ global_asm!(
     "mov rdi, rsp",
     "test byte ptr [rsp + 144], 3",
     "jz 1f",
-    "swapgs",
+    from_user!(),
     "call {trap_from_user}",
     "jmp leave_full",
     "1:",
@@ -235,6 +256,10 @@ global_asm!(
     syscall_slow = sym crate::syscall::syscall_slow,
     thread_begin_rust = sym crate::sched::thread_begin,
     leave = sym crate::sched::leave,
+    poll_before_user = sym super::tlb::poll_before_user,
+    uses_user = const USES_USER,
+    flush_requested = const FLUSH_REQUESTED,
+    flush_done = const FLUSH_DONE,
     current = const CURRENT,
     user_stack = const USER_STACK,
     kernel_stack = const KERNEL_STACK,

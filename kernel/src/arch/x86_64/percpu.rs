@@ -39,6 +39,10 @@ pub struct PerCpu {
 pub const KERNEL_STACK: usize = offset_of!(PerCpu, kernel_stack);
 pub const USER_STACK: usize = offset_of!(PerCpu, user_stack);
 pub const CURRENT: usize = offset_of!(PerCpu, current);
+/// See [`super::tlb`].
+pub const FLUSH_REQUESTED: usize = offset_of!(PerCpu, mailbox) + super::tlb::REQUESTED;
+pub const FLUSH_DONE: usize = offset_of!(PerCpu, mailbox) + super::tlb::DONE;
+pub const USES_USER: usize = offset_of!(PerCpu, mailbox) + super::tlb::USES_USER;
 const NUMBER: usize = offset_of!(PerCpu, number);
 
 impl PerCpu {

@@ -6,10 +6,16 @@
 //! wait loop (`poll`), flushes, and only then advances `done`: so nobody waits for a CPU that waits
 //! with interrupts off, and two CPUs that flush each other both proceed.
 //!
+//! A CPU in the kernel uses no translation of user memory until it returns to user mode or begins
+//! a user access, and before either it says so (`uses_user`) and empties its box. Whoever finds it
+//! elsewhere leaves the range in the box, and neither interrupts nor waits. Not so where tables are
+//! freed: hardware may walk those at any time.
+//!
 //! A CPU flushes before it uses a root (loading CR3), and is in the space's CPU set before that,
 //! so a CPU missing from the set holds nothing of the space (R2 of the design).
 
-use core::sync::atomic::{AtomicU64, Ordering, fence};
+use core::mem::offset_of;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use faultless_paging::{Flush, SpaceId};
 use faultless_sync::CpuSet;
@@ -26,6 +32,8 @@ const CAPACITY: usize = 8;
 struct Ranges {
     length: usize,
     everything: bool,
+    /// An interrupt is on its way to the owner.
+    interrupted: bool,
     ranges: [(u64, u64); CAPACITY],
 }
 
@@ -33,7 +41,25 @@ struct Ranges {
 pub struct Mailbox {
     requested: AtomicU64,
     done: AtomicU64,
+    /// The owner may be using translations of user memory. Written by the owner alone.
+    uses_user: AtomicU32,
     ranges: NoPoll,
+}
+
+/// Offsets for assembly.
+pub const REQUESTED: usize = offset_of!(Mailbox, requested);
+pub const DONE: usize = offset_of!(Mailbox, done);
+pub const USES_USER: usize = offset_of!(Mailbox, uses_user);
+
+/// What became of a request.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Requested {
+    /// The owner flushes before it uses user memory again: nothing to wait for.
+    Deferred,
+    /// An interrupt is on its way already: wait for this number.
+    Wait(u64),
+    /// Interrupt the owner, and wait.
+    Interrupt(u64),
 }
 
 /// The mailbox's lock does not poll while it waits: it is taken by `poll` itself, is held for a
@@ -63,31 +89,39 @@ impl Mailbox {
         Self {
             requested: AtomicU64::new(0),
             done: AtomicU64::new(0),
+            uses_user: AtomicU32::new(0),
             ranges: NoPoll {
                 locked: core::sync::atomic::AtomicBool::new(false),
                 value: core::cell::UnsafeCell::new(Ranges {
                     length: 0,
                     everything: false,
+                    interrupted: false,
                     ranges: [(0, 0); CAPACITY],
                 }),
             },
         }
     }
 
-    /// Puts a range in; the number to wait for, and whether the owner must be interrupted.
-    fn request(&self, start: u64, end: u64) -> (u64, bool) {
+    /// Puts a range in; the owner may come to it later if it `may_defer`.
+    fn request(&self, start: u64, end: u64, may_defer: bool) -> Requested {
         self.ranges.with(|ranges| {
-            let was_empty = ranges.length == 0 && !ranges.everything;
             if end == u64::MAX || ranges.length == CAPACITY {
                 ranges.everything = true;
             } else {
                 ranges.ranges[ranges.length] = (start, end);
                 ranges.length += 1;
             }
-            (
-                self.requested.fetch_add(1, Ordering::Relaxed) + 1,
-                was_empty,
-            )
+            let number = self.requested.fetch_add(1, Ordering::SeqCst) + 1;
+            // A full barrier lies between; partner: the exchange that sets the flag, after which
+            // the owner looks at `requested`. Either it sees this request, or we see the flag.
+            if may_defer && self.uses_user.load(Ordering::SeqCst) == 0 {
+                Requested::Deferred
+            } else if ranges.interrupted {
+                Requested::Wait(number)
+            } else {
+                ranges.interrupted = true;
+                Requested::Interrupt(number)
+            }
         })
     }
 
@@ -98,6 +132,7 @@ impl Mailbox {
             *out = ranges.ranges;
             ranges.length = 0;
             ranges.everything = false;
+            ranges.interrupted = false;
             (self.requested.load(Ordering::Relaxed), length)
         })
     }
@@ -137,6 +172,31 @@ fn answer(mailbox: &Mailbox) {
     mailbox.done.store(number, Ordering::Release);
 }
 
+/// Answers, on the way to user mode; called by the entry code with what may be used of user memory
+/// said already.
+pub extern "C" fn poll_before_user() {
+    poll();
+}
+
+/// Does something that uses user memory, all translations being what they should be.
+///
+/// A page fault in the midst of it may sleep, and comes back through [`uses_user`].
+#[inline]
+pub fn with_user<R>(f: impl FnOnce() -> R) -> R {
+    uses_user();
+    let result = f();
+    percpu::this().mailbox.uses_user.store(0, Ordering::Release);
+    result
+}
+
+/// From here on this CPU may use translations of user memory.
+#[inline]
+pub fn uses_user() {
+    // A full barrier; partner: `request`.
+    percpu::this().mailbox.uses_user.swap(1, Ordering::SeqCst);
+    poll();
+}
+
 fn flush_everything() {
     paging::load_root(paging::current_root());
 }
@@ -170,11 +230,15 @@ pub fn flush(cpus: &CpuSet, _space: SpaceId, flush: Flush) {
     let mut waits = [0u64; percpu::MAX_CPUS];
     let mut remote = false;
     for cpu in cpus.iter().map(|cpu| cpu.0).filter(|&cpu| cpu != this) {
-        let (number, interrupt) = percpu::of(cpu).mailbox.request(start, end);
-        waits[cpu as usize] = number;
         remote = true;
-        if interrupt {
-            apic::interrupt(cpu, idt::FLUSH);
+        let mailbox = &percpu::of(cpu).mailbox;
+        match mailbox.request(start, end, !flush.tables) {
+            Requested::Deferred => memory::count(Counter::TlbRemoteFlushDeferred, 1),
+            Requested::Wait(number) => waits[cpu as usize] = number,
+            Requested::Interrupt(number) => {
+                waits[cpu as usize] = number;
+                apic::interrupt(cpu, idt::FLUSH);
+            }
         }
     }
     if cpus.contains(faultless_sync::Cpu(this)) {

@@ -5,7 +5,7 @@
 use linux_raw_sys::general as linux;
 
 use super::frame::{FastFrame, TrapFrame};
-use super::{apic, idt, percpu, uaccess};
+use super::{apic, idt, percpu, tlb, uaccess};
 use crate::memory::{Access, Outcome, SegvCode, USER_END};
 use crate::process;
 use crate::signal::force::{self, Fault};
@@ -119,6 +119,8 @@ pub extern "C" fn kernel_page_fault(address: u64, error: u64, frame: &mut FastFr
         }
         _ => frame.rip = fixup,
     }
+    // The access goes on, perhaps after a sleep and on another CPU.
+    tlb::uses_user();
     0
 }
 

@@ -1,13 +1,14 @@
 //! Touching user memory.
 //!
 //! The instructions that may fault are listed in a table, each with the place to go on at if the
-//! engine refuses the access. SMAP is lifted around exactly these instructions. The no-fault
+//! engine refuses the access. SMAP is lifted around exactly these instructions, and flushes
+//! that were put off are done before them (`tlb::with_user`). The no-fault
 //! variants never enter the engine; code that holds a lock has to use them.
 
 use core::sync::atomic::Ordering;
 
 use super::entry::{clac, stac};
-use super::percpu;
+use super::{percpu, tlb};
 use crate::errno::{EFAULT, Errno};
 use crate::memory::USER_END;
 
@@ -100,7 +101,7 @@ unsafe fn copy(to: u64, from: u64, length: usize) -> bool {
 pub fn read_bytes(from: u64, to: &mut [u8]) -> Result<(), Errno> {
     check(from, to.len())?;
     // SAFETY: `to` is kernel memory, `from` was checked.
-    if unsafe { copy(to.as_mut_ptr() as u64, from, to.len()) } {
+    if tlb::with_user(|| unsafe { copy(to.as_mut_ptr() as u64, from, to.len()) }) {
         Ok(())
     } else {
         Err(EFAULT)
@@ -114,7 +115,7 @@ pub fn read_bytes(from: u64, to: &mut [u8]) -> Result<(), Errno> {
 pub fn write_bytes(to: u64, from: &[u8]) -> Result<(), Errno> {
     check(to, from.len())?;
     // SAFETY: `from` is kernel memory, `to` was checked.
-    if unsafe { copy(to, from.as_ptr() as u64, from.len()) } {
+    if tlb::with_user(|| unsafe { copy(to, from.as_ptr() as u64, from.len()) }) {
         Ok(())
     } else {
         Err(EFAULT)
@@ -193,7 +194,7 @@ fn without_faults<R>(f: impl FnOnce() -> R) -> R {
 /// `EFAULT`: not allowed, or not there now.
 pub fn read_word_no_fault(from: u64) -> Result<u32, Errno> {
     check(from, 4)?;
-    without_faults(|| load(from))
+    without_faults(|| tlb::with_user(|| load(from)))
 }
 
 fn load(from: u64) -> Result<u32, Errno> {
@@ -224,6 +225,10 @@ fn load(from: u64) -> Result<u32, Errno> {
 /// `EFAULT`.
 pub fn compare_exchange_word(at: u64, expected: u32, new: u32) -> Result<u32, Errno> {
     check(at, 4)?;
+    tlb::with_user(|| exchange(at, expected, new))
+}
+
+fn exchange(at: u64, expected: u32, new: u32) -> Result<u32, Errno> {
     let (found, failed): (u32, u32);
     // SAFETY: A fault goes to the fixup.
     unsafe {
