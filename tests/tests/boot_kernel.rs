@@ -21,3 +21,15 @@ fn spinning_threads_get_equal_shares() {
 fn a_waiting_thread_follows_its_affinity() {
     assert_fine(&Machine::with_cpus(2).run(&compile("affinity"), &[]));
 }
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn iretq_in_user_mode_comes_to_an_end() {
+    let program = compile("iretq");
+    for (arguments, dead) in [(&[][..], (None, Some(11))), (&["x"], (Some(3), None))] {
+        let ended = Machine::with_cpus(1).run(&program, arguments);
+        let end = (ended.exit, ended.signal);
+        // Fine where the emulator does it right.
+        assert!(end == dead || end == (Some(0), None), "{ended:?}");
+    }
+}

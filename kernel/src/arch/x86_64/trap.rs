@@ -48,7 +48,13 @@ fn resolve(address: u64, error: u64) -> u32 {
 
 /// A page fault in user mode. 0: resolved, the program goes on.
 pub extern "C" fn user_page_fault(address: u64, error: u64) -> u32 {
-    let outcome = resolve(address, error);
+    // The page is there, but the CPU did not ask for it as the program: SMAP forbids that, and no
+    // mapping would allow it. (QEMU 7.2 makes an IRETQ in user mode read its stack so.)
+    let outcome = if error & (ERROR_PRESENT | ERROR_USER) == ERROR_PRESENT {
+        ACCESS_ERROR
+    } else {
+        resolve(address, error)
+    };
     if outcome != RESOLVED
         && let Some(thread) = percpu::current()
     {
