@@ -1,6 +1,6 @@
 //! The process: its address space, its threads, and how it ends.
 //!
-//! There is one. It ends when its last thread does: a thread that ends alone, or all of them after
+//! There is one. It ends when its last thread does: the last one to end alone, or all of them after
 //! `exit_group`, a fatal signal or memory exhausted. The first reason given is the one reported.
 
 use alloc::vec::Vec;
@@ -22,6 +22,8 @@ pub const ID: u32 = 100;
 static SPACE: AtomicPtr<Space> = AtomicPtr::new(core::ptr::null_mut());
 static THREADS: SpinLock<Vec<&'static Thread>> = SpinLock::new(Vec::new());
 static NEXT_ID: AtomicU32 = AtomicU32::new(ID);
+/// Threads that have not called `exit`.
+static STAYING: AtomicU32 = AtomicU32::new(0);
 /// All threads are to end.
 static ENDING: AtomicBool = AtomicBool::new(false);
 /// Why: an exit status, or `SIGNALLED` and a signal.
@@ -79,6 +81,8 @@ pub fn add(thread: &'static Thread) -> Result<(), Errno> {
     threads.try_reserve(1).map_err(|_| ENOMEM)?;
     threads.push(thread);
     drop(threads);
+    // Before it runs, and its maker stays meanwhile: the count is 0 only after the last `exit`.
+    STAYING.fetch_add(1, Ordering::Relaxed);
     if ENDING.load(Ordering::SeqCst) {
         thread.add_work(Work::EXIT);
     }
@@ -126,7 +130,9 @@ pub fn kill_out_of_memory() {
 
 /// Ends the current thread alone (`exit`); the last one's status is the process's.
 pub fn exit_alone(status: i32) -> ! {
-    if THREADS.lock().len() == 1 {
+    // One count decides who is last, so that of several at once exactly one is. It alone has a
+    // status to leave, and nobody reads that before it has ended too.
+    if STAYING.fetch_sub(1, Ordering::Relaxed) == 1 {
         exit(status);
     }
     exit_thread(sched::current())

@@ -1,10 +1,17 @@
 //! The kernel on its own: scheduling, signals, ends, and bad input. The programs are in
 //! `tests/programs`. `./x test boot` builds the kernel and runs these tests.
 
-use faultless_tests::boot::{Ended, Machine, compile};
+use faultless_tests::boot::{Ended, Machine, compile, on_the_host};
 
 fn assert_fine(ended: &Ended) {
     assert_eq!((ended.exit, &ended.error), (Some(0), &None), "{ended:?}");
+}
+
+/// Ends in the kernel as on the host's Linux.
+fn assert_as_on_linux(cpus: u32, program: &[u8], arguments: &[&str]) {
+    let ended = Machine::with_cpus(cpus).run(program, arguments);
+    let linux = on_the_host(program, arguments);
+    assert_eq!((ended.exit, ended.signal), linux, "{arguments:?} {ended:?}");
 }
 
 #[test]
@@ -31,5 +38,15 @@ fn iretq_in_user_mode_comes_to_an_end() {
         let end = (ended.exit, ended.signal);
         // Fine where the emulator does it right.
         assert!(end == dead || end == (Some(0), None), "{ended:?}");
+    }
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn the_last_thread_gives_the_status() {
+    let program = compile("exits");
+    assert_as_on_linux(2, &program, &["first"]);
+    for _ in 0..3 {
+        assert_as_on_linux(4, &program, &["together"]);
     }
 }
