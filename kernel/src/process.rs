@@ -13,6 +13,7 @@ use crate::memory::{self, Cpu, Space};
 use crate::report::{self, End};
 use crate::sched;
 use crate::sched::thread::{DEAD, Thread, Work};
+use crate::signal::send;
 use crate::sync::SpinLock;
 use crate::{arch, futex};
 
@@ -154,6 +155,10 @@ pub fn exit_thread(thread: &'static Thread) -> ! {
     drop(threads);
     if last {
         finish();
+    }
+    if !ending {
+        let blocked = thread.signals.lock().blocked;
+        send::hand_on(!blocked);
     }
     thread.state.store(DEAD, Ordering::Relaxed);
     sched::block();

@@ -50,3 +50,9 @@ fn the_last_thread_gives_the_status() {
         assert_as_on_linux(4, &program, &["together"]);
     }
 }
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn a_signal_is_handed_on() {
+    assert_fine(&Machine::with_cpus(2).run(&compile("hand_over"), &[]));
+}

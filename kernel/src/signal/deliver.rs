@@ -48,17 +48,18 @@ pub fn deliver(thread: &'static Thread, frame: &mut TrapFrame) {
         if stack.flags & linux::SS_AUTODISARM != 0 {
             signals.stack = super::pending::AlternateStack::NONE;
         }
-        signals.blocked |= action.blocks(signal);
+        let blocked = signals.blocked | action.blocks(signal);
         drop(signals);
+        send::set_blocked(thread, blocked);
         if signal_frame::push(thread, frame, &info, &action, mask, stack, trap).is_err() {
             // No room for the frame: nothing but death is left.
             return process::kill(linux::SIGSEGV);
         }
     }
     finish_call(frame, None);
-    let mut signals = thread.signals.lock();
-    if let Some(mask) = signals.saved.take() {
-        signals.blocked = mask;
+    let saved = thread.signals.lock().saved.take();
+    if let Some(mask) = saved {
+        send::set_blocked(thread, mask);
     }
 }
 

@@ -3,7 +3,7 @@
 use linux_raw_sys::general as linux;
 
 use super::pending::{Info, Pending};
-use super::{COUNT, action, bit};
+use super::{COUNT, Set, action, bit};
 use crate::errno::{Answer, EINVAL, ESRCH};
 use crate::process;
 use crate::sched::thread::{Thread, Work};
@@ -73,12 +73,36 @@ pub fn to_process(signal: u32) -> Answer {
     Ok(0)
 }
 
-/// The mask of the current thread has changed, or shared signals may wait: look again.
-pub fn recheck(thread: &Thread) {
+/// Changes the current thread's mask: what it lets through may be delivered now, and what it
+/// blocks from now on is for others.
+pub fn set_blocked(thread: &Thread, mask: Set) {
     let mut signals = thread.signals.lock();
-    signals.blocked &= !super::UNBLOCKABLE;
+    let mask = mask & !super::UNBLOCKABLE;
+    let added = mask & !signals.blocked;
+    signals.blocked = mask;
     let waiting = signals.pending.set() | SHARED.lock().set();
-    if waiting & !signals.blocked != 0 {
+    drop(signals);
+    if waiting & !mask != 0 {
         thread.add_work(Work::SIGNAL);
     }
+    hand_on(added);
+}
+
+/// A thread does not take these signals of the process any more, because it blocks them or has
+/// left the list of threads. It may have been chosen for one: another thread has to look.
+///
+/// None is missed: whoever sends one adds it to `SHARED` before it looks at a thread's mask, under
+/// that thread's lock, or at the list, under the list's; the same lock was taken before this call.
+pub fn hand_on(signals: Set) {
+    let mut waiting = SHARED.lock().set() & signals;
+    if waiting == 0 {
+        return;
+    }
+    process::for_each_thread(&mut |thread| {
+        let takes = waiting & !thread.signals.lock().blocked;
+        if takes != 0 {
+            waiting &= !takes;
+            sched::interrupt(thread, Work::SIGNAL);
+        }
+    });
 }

@@ -72,8 +72,7 @@ pub fn rt_sigprocmask(how: u64, new: u64, old: u64, size: u64) -> Answer {
             linux::SIG_SETMASK => set,
             _ => return Err(EINVAL),
         };
-        thread.signals.lock().blocked = blocked & !UNBLOCKABLE;
-        send::recheck(thread);
+        send::set_blocked(thread, blocked);
     }
     if old != 0 {
         uaccess::write(old, &before)?;
@@ -98,9 +97,8 @@ fn suspend(mask: Option<Set>) -> Answer {
     if let Some(mask) = mask {
         let mut signals = thread.signals.lock();
         signals.saved = Some(signals.blocked);
-        signals.blocked = mask & !UNBLOCKABLE;
         drop(signals);
-        send::recheck(thread);
+        send::set_blocked(thread, mask);
     }
     time::sleep_for(None)?;
     Err(RESTART_IF_NO_HANDLER)
@@ -129,16 +127,11 @@ pub fn rt_sigtimedwait(set: u64, info: u64, timeout: u64, size: u64) -> Answer {
     let mut found = take();
     if found.is_none() && wait != Some(0) {
         // For the wait alone the signals count as not blocked, so that they end it.
-        let before = {
-            let mut signals = thread.signals.lock();
-            let before = signals.blocked;
-            signals.blocked = before & !set;
-            before
-        };
-        send::recheck(thread);
+        let before = thread.signals.lock().blocked;
+        send::set_blocked(thread, before & !set);
         let slept = time::sleep_for(wait);
-        thread.signals.lock().blocked = before;
         found = take();
+        send::set_blocked(thread, before);
         if found.is_none() {
             slept?;
         }
@@ -228,10 +221,9 @@ pub fn rt_sigreturn(frame: &mut TrapFrame) {
     match signal_frame::pop(frame) {
         Ok((mask, stack)) => {
             let mut signals = thread.signals.lock();
-            signals.blocked = mask & !UNBLOCKABLE;
             signals.stack = stack;
             drop(signals);
-            send::recheck(thread);
+            send::set_blocked(thread, mask);
         }
         Err(error) => {
             frame.fast.rax = to_register(Err(error));
