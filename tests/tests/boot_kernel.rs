@@ -43,6 +43,15 @@ fn iretq_in_user_mode_comes_to_an_end() {
 
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
+fn a_signal_frame_without_room_is_sigsegv() {
+    let program = compile("frame");
+    for how in ["alternate", "same", "segv", "blocked", "small"] {
+        assert_as_on_linux(1, &program, &[how]);
+    }
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
 fn the_last_thread_gives_the_status() {
     let program = compile("exits");
     assert_as_on_linux(2, &program, &["first"]);

@@ -4,7 +4,7 @@
 use linux_raw_sys::general as linux;
 
 use super::pending::Info;
-use super::{action, send};
+use super::{action, force, send};
 use crate::arch::frame::{VECTOR_NONE, VECTOR_SYSCALL};
 use crate::arch::{TrapFrame, signal_frame};
 use crate::errno::{EINTR, Errno, RESTART, RESTART_IF_NO_HANDLER, to_register};
@@ -42,19 +42,27 @@ pub fn deliver(thread: &'static Thread, frame: &mut TrapFrame) {
                 },
             );
         }
+        let (mask, stack, trap) = {
+            let signals = thread.signals.lock();
+            let mask = signals.saved.unwrap_or(signals.blocked);
+            (mask, signals.stack, signals.trap)
+        };
+        if signal_frame::push(thread, frame, &info, &action, mask, stack, trap).is_err() {
+            if signal == linux::SIGSEGV {
+                return process::kill(signal);
+            }
+            // Its handler may have room elsewhere. This signal is lost, as on Linux.
+            force::no_frame(thread);
+            continue;
+        }
         let mut signals = thread.signals.lock();
-        let mask = signals.saved.take().unwrap_or(signals.blocked);
-        let (stack, trap) = (signals.stack, signals.trap);
+        signals.saved = None;
         if stack.flags & linux::SS_AUTODISARM != 0 {
             signals.stack = super::pending::AlternateStack::NONE;
         }
         let blocked = signals.blocked | action.blocks(signal);
         drop(signals);
         send::set_blocked(thread, blocked);
-        if signal_frame::push(thread, frame, &info, &action, mask, stack, trap).is_err() {
-            // No room for the frame: nothing but death is left.
-            return process::kill(linux::SIGSEGV);
-        }
     }
     finish_call(frame, None);
     let saved = thread.signals.lock().saved.take();

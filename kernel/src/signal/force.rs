@@ -1,5 +1,7 @@
-//! Signals that the CPU raises. They cannot wait: if the thread blocks or ignores them, the
-//! process dies of them, as on Linux.
+//! Signals that the CPU raises, or a frame without room. They cannot wait: if the thread blocks or
+//! ignores them, the process dies of them, as on Linux.
+
+use linux_raw_sys::general as linux;
 
 use super::pending::{Info, Trap};
 use super::{action, bit};
@@ -29,16 +31,37 @@ pub fn fault(thread: &'static Thread, fault: Fault) {
             ..signals.trap
         };
     }
-    let blocked = signals.blocked & bit(fault.signal) != 0;
-    if blocked || action::get(fault.signal).handler <= action::IGNORE {
+    drop(signals);
+    raise(
+        thread,
+        Info {
+            signal: fault.signal,
+            code: fault.code,
+            fields: fault.address,
+            value: 0,
+        },
+    );
+}
+
+/// Another signal's frame did not fit on the user stack.
+pub fn no_frame(thread: &'static Thread) {
+    raise(
+        thread,
+        Info {
+            signal: linux::SIGSEGV,
+            code: linux::SI_KERNEL as i32,
+            ..Info::default()
+        },
+    );
+}
+
+fn raise(thread: &'static Thread, info: Info) {
+    let mut signals = thread.signals.lock();
+    let blocked = signals.blocked & bit(info.signal) != 0;
+    if blocked || action::get(info.signal).handler <= action::IGNORE {
         drop(signals);
-        return process::kill(fault.signal);
+        return process::kill(info.signal);
     }
-    signals.pending.add(Info {
-        signal: fault.signal,
-        code: fault.code,
-        fields: fault.address,
-        value: 0,
-    });
+    signals.pending.add(info);
     thread.add_work(Work::SIGNAL);
 }
