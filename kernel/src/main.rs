@@ -29,6 +29,7 @@ mod panic;
 mod process;
 mod report;
 mod sched;
+mod shared;
 mod signal;
 mod start;
 mod sync;

@@ -3,13 +3,13 @@
 //! User memory is copied in small pieces through the kernel stack, because it may not be touched
 //! under the ring's lock. Both ends sleep on the ring's address.
 
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::arch::uaccess;
 use crate::errno::{ENOMEM, EPIPE, Errno, RESTART};
 use crate::sched::wait::{self, Interruptible, Woken};
+use crate::shared::Shared;
 use crate::sync::SpinLock;
 
 const CAPACITY: usize = 4096;
@@ -21,7 +21,7 @@ struct Ring {
     length: usize,
 }
 
-struct Shared {
+struct Pipe {
     ring: SpinLock<Ring>,
     /// An end is gone.
     closed: AtomicBool,
@@ -29,9 +29,9 @@ struct Shared {
 
 /// One end. When its last copy is dropped, the other end notices.
 #[derive(Clone)]
-pub struct End(Arc<Inner>);
+pub struct End(Shared<Inner>);
 
-struct Inner(Arc<Shared>);
+struct Inner(Shared<Pipe>);
 
 impl Drop for Inner {
     fn drop(&mut self) {
@@ -40,7 +40,7 @@ impl Drop for Inner {
     }
 }
 
-impl Shared {
+impl Pipe {
     fn key(&self) -> u64 {
         core::ptr::from_ref(self) as u64
     }
@@ -73,14 +73,13 @@ pub fn new() -> Result<(End, End), Errno> {
         start: 0,
         length: 0,
     });
-    let shared = Arc::new(Shared {
+    let pipe = Shared::new(Pipe {
         ring,
         closed: AtomicBool::new(false),
-    });
-    Ok((
-        End(Arc::new(Inner(shared.clone()))),
-        End(Arc::new(Inner(shared))),
-    ))
+    })?;
+    let read = End(Shared::new(Inner(pipe.clone()))?);
+    let write = End(Shared::new(Inner(pipe))?);
+    Ok((read, write))
 }
 
 impl End {
@@ -89,16 +88,16 @@ impl End {
     /// # Errors
     /// `EFAULT`, or a signal came.
     pub fn read(&self, to: u64, length: u64) -> Result<u64, Errno> {
-        let shared = &self.0.0;
+        let pipe = &self.0.0;
         let mut piece = [0; PIECE];
         let size = length.min(PIECE as u64) as usize;
         if size == 0 {
             return Ok(0);
         }
         loop {
-            let closed = shared.closed.load(Ordering::Acquire);
+            let closed = pipe.closed.load(Ordering::Acquire);
             let taken = {
-                let mut ring = shared.ring.lock();
+                let mut ring = pipe.ring.lock();
                 let taken = size.min(ring.length);
                 for byte in &mut piece[..taken] {
                     *byte = ring.bytes[ring.start];
@@ -108,11 +107,11 @@ impl End {
                 taken
             };
             if taken != 0 || closed {
-                shared.wake();
+                pipe.wake();
                 uaccess::write_bytes(to, &piece[..taken])?;
                 return Ok(taken as u64);
             }
-            shared.sleep_while(|length| length == 0)?;
+            pipe.sleep_while(|length| length == 0)?;
         }
     }
 
@@ -121,12 +120,12 @@ impl End {
     /// # Errors
     /// `EFAULT`, `EPIPE`, or a signal came before anything was written.
     pub fn write(&self, from: u64, length: u64) -> Result<u64, Errno> {
-        let shared = &self.0.0;
+        let pipe = &self.0.0;
         let mut piece = [0; PIECE];
         let mut done = 0;
         while done < length {
             let piece = &mut piece[..(length - done).min(PIECE as u64) as usize];
-            match self.write_piece(shared, from.wrapping_add(done), piece) {
+            match self.write_piece(pipe, from.wrapping_add(done), piece) {
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
                 Ok(()) => done += piece.len() as u64,
@@ -135,14 +134,14 @@ impl End {
         Ok(done)
     }
 
-    fn write_piece(&self, shared: &Shared, from: u64, piece: &mut [u8]) -> Result<(), Errno> {
+    fn write_piece(&self, pipe: &Pipe, from: u64, piece: &mut [u8]) -> Result<(), Errno> {
         uaccess::read_bytes(from, piece)?;
         loop {
-            if shared.closed.load(Ordering::Acquire) {
+            if pipe.closed.load(Ordering::Acquire) {
                 return Err(EPIPE);
             }
             {
-                let mut ring = shared.ring.lock();
+                let mut ring = pipe.ring.lock();
                 if CAPACITY - ring.length >= piece.len() {
                     for &byte in piece.iter() {
                         let at = (ring.start + ring.length) % CAPACITY;
@@ -150,11 +149,11 @@ impl End {
                         ring.length += 1;
                     }
                     drop(ring);
-                    shared.wake();
+                    pipe.wake();
                     return Ok(());
                 }
             }
-            shared.sleep_while(|length| CAPACITY - length < piece.len())?;
+            pipe.sleep_while(|length| CAPACITY - length < piece.len())?;
         }
     }
 }
