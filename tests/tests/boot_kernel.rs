@@ -65,3 +65,16 @@ fn the_last_thread_gives_the_status() {
 fn a_signal_is_handed_on() {
     assert_fine(&Machine::with_cpus(2).run(&compile("hand_over"), &[]));
 }
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn too_many_threads_are_refused() {
+    let program = compile("threads");
+    for (memory, least) in [(32, "300"), (256, "3000")] {
+        let machine = Machine {
+            memory,
+            ..Machine::with_cpus(2)
+        };
+        assert_fine(&machine.run(&program, &[least]));
+    }
+}

@@ -19,13 +19,16 @@ const PAGE: u64 = 4096;
 const STACK_PAGES: u64 = 8;
 /// Pages of the thread's record.
 const RECORD_PAGES: u64 = 2;
+const FRAMES: usize = (STACK_PAGES + RECORD_PAGES) as usize;
+/// Page tables that a slot may be the first to need.
+const TABLES: usize = 2;
 const RECORD: u64 = SLOT - RECORD_PAGES * PAGE;
 
 const _: () = assert!(size_of::<Thread>() as u64 <= RECORD_PAGES * PAGE);
 
 /// Slots used before, free now.
 static FREE: SpinLock<Vec<u64>> = SpinLock::new(Vec::new());
-/// Slots ever used.
+/// Slots ever used. Written under the lock of [`FREE`].
 static USED: AtomicU64 = AtomicU64::new(0);
 
 /// A slot's record memory: uninitialised or a dead thread's.
@@ -33,45 +36,55 @@ static USED: AtomicU64 = AtomicU64::new(0);
 /// # Errors
 /// `ENOMEM`; `EAGAIN` when there are too many threads.
 pub fn allocate() -> Result<*mut Thread, Errno> {
-    let mut free = FREE.lock();
-    if let Some(slot) = free.pop() {
+    if let Some(slot) = FREE.lock().pop() {
         return Ok((slot + RECORD) as *mut Thread);
     }
-    // Room to give the slot back must be there before it is used: giving back cannot fail. The
-    // lock is held until the slot is counted, or two CPUs would reserve room for one.
-    let number = USED.load(Ordering::Relaxed);
-    free.try_reserve(number as usize + 1).map_err(|_| ENOMEM)?;
-    let slot = STACKS + USED.fetch_add(1, Ordering::Relaxed) * SLOT;
-    drop(free);
-    if slot + SLOT > STACKS + STACKS_SIZE {
-        return Err(EAGAIN);
-    }
-    let first = slot + RECORD - STACK_PAGES * PAGE;
-    let mut frames = [0u64; (STACK_PAGES + RECORD_PAGES) as usize];
-    let mut tables = [0u64; 2];
-    let missing = paging::tables_missing(first).min(2);
-    let mut taken = 0;
-    for at in frames.iter_mut().chain(&mut tables[..missing]) {
+    // All that can be missing is there before the slot's number is taken: none is lost.
+    let mut frames = [0u64; FRAMES + TABLES];
+    for at in 0..frames.len() {
         match super::machine::allocate_zeroed() {
-            Ok(frame) => *at = frame,
-            Err(_) => break,
+            Ok(frame) => frames[at] = frame,
+            Err(_) => {
+                give_back(&frames[..at]);
+                return Err(ENOMEM);
+            }
         }
-        taken += 1;
     }
-    if taken < frames.len() + missing {
-        for frame in frames.into_iter().chain(tables).filter(|&frame| frame != 0) {
-            super::machine::free(frame);
+    let slot = match take_number() {
+        Ok(number) => STACKS + number * SLOT,
+        Err(error) => {
+            give_back(&frames);
+            return Err(error);
         }
-        // The slot's addresses are lost; there are millions.
-        return Err(ENOMEM);
-    }
-    let mut tables = tables.into_iter().filter(|&frame| frame != 0);
-    for (page, frame) in (0..).zip(frames) {
+    };
+    let first = slot + RECORD - STACK_PAGES * PAGE;
+    let (pages, tables) = frames.split_at(FRAMES);
+    let mut tables = tables.iter().copied();
+    for (page, &frame) in (0..).zip(pages) {
         paging::map_stack_page(first + page * PAGE, frame, &mut tables);
     }
-    // Another CPU may have been quicker with a table.
+    // The tables are there already, but for a slot or two in 512.
     tables.for_each(super::machine::free);
     Ok((slot + RECORD) as *mut Thread)
+}
+
+fn give_back(frames: &[u64]) {
+    frames.iter().copied().for_each(super::machine::free);
+}
+
+/// The next slot's number.
+fn take_number() -> Result<u64, Errno> {
+    // Room to give the slot back must be there before it is used: giving back cannot fail. The
+    // lock is held until the slot is counted, or two CPUs would reserve room for one.
+    let mut free = FREE.lock();
+    let number = USED.load(Ordering::Relaxed);
+    if (number + 1) * SLOT > STACKS_SIZE {
+        return Err(EAGAIN);
+    }
+    let missing = (number as usize + 1).saturating_sub(free.len());
+    free.try_reserve(missing).map_err(|_| ENOMEM)?;
+    USED.store(number + 1, Ordering::Relaxed);
+    Ok(number)
 }
 
 /// Gives the slot of a dead thread back; nobody runs on its stack.

@@ -220,25 +220,6 @@ pub fn map_stack_page(at: u64, physical: u64, tables: &mut dyn Iterator<Item = u
     });
 }
 
-/// How many tables are missing on the way to this address of the window.
-pub fn tables_missing(at: u64) -> usize {
-    let _guard = TABLES.lock();
-    let mut table = kernel_root();
-    for level in (1..=3).rev() {
-        // SAFETY: `table` is a live table of the kernel's; tables are never freed.
-        let entry = unsafe {
-            *physical_to_virtual(table)
-                .cast::<u64>()
-                .add(index(at, level))
-        };
-        if entry & 1 == 0 {
-            return level;
-        }
-        table = entry & ADDRESS;
-    }
-    0
-}
-
 const fn index(at: u64, level: usize) -> usize {
     (at >> (12 + 9 * level)) as usize & 511
 }
