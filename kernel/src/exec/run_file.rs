@@ -18,6 +18,9 @@ pub struct RunFile {
     pub cpus: Option<u32>,
 }
 
+/// Linux's `PATH_MAX`.
+const LONGEST_NAME: usize = 4096;
+
 /// Unknown system calls are printed as they happen.
 pub static LIST_UNKNOWN: AtomicBool = AtomicBool::new(false);
 
@@ -27,8 +30,10 @@ impl RunFile {
     /// # Errors
     /// A line that says what is wrong.
     pub fn read() -> Result<Self, &'static str> {
-        let text = initramfs::find(".faultless/run")
-            .ok_or("the initramfs has no /.faultless/run (use -initrd; see kernel/README.md)")?;
+        let text = initramfs::find(".faultless/run").ok_or(
+            "the initramfs has no /.faultless/run, or is damaged before it \
+             (use -initrd; see kernel/README.md)",
+        )?;
         let mut run = Self {
             program: "",
             arguments: Vec::new(),
@@ -47,8 +52,8 @@ impl RunFile {
                 b"exec" => {
                     run.program = str::from_utf8(value).map_err(|_| "`exec=` is not UTF-8")?;
                 }
-                b"argv" => run.arguments.push(value),
-                b"env" => run.environment.push(value),
+                b"argv" => push(&mut run.arguments, value)?,
+                b"env" => push(&mut run.environment, value)?,
                 b"policy" => {
                     run.policy = match value {
                         b"classic" => Policy::Classic,
@@ -70,9 +75,19 @@ impl RunFile {
         if run.program.is_empty() {
             return Err("/.faultless/run names no program (`exec=`)");
         }
+        if run.program.len() > LONGEST_NAME {
+            return Err("`exec=` is longer than 4096 bytes");
+        }
         if run.arguments.is_empty() {
-            run.arguments.push(run.program.as_bytes());
+            push(&mut run.arguments, run.program.as_bytes())?;
         }
         Ok(run)
     }
+}
+
+fn push(list: &mut Vec<&'static [u8]>, value: &'static [u8]) -> Result<(), &'static str> {
+    list.try_reserve(1)
+        .map_err(|_| "/.faultless/run has too many arguments and variables")?;
+    list.push(value);
+    Ok(())
 }
