@@ -9,8 +9,13 @@ static PROGRAM: LazyLock<Vec<u8>> = LazyLock::new(|| compile("hello"));
 
 /// Boots; `None` if the program ran to its end, else the line that says why not.
 fn refusal(archive: &[u8]) -> Option<String> {
+    refusal_with(32, archive)
+}
+
+/// The same with so many MiB of memory.
+fn refusal_with(memory: u32, archive: &[u8]) -> Option<String> {
     let ended = Machine {
-        memory: 32,
+        memory,
         ..Machine::with_cpus(1)
     }
     .boot(archive);
@@ -182,4 +187,18 @@ fn bad_run_files_are_refused() {
         let files = [("bin/test", &PROGRAM[..]), (".faultless/run", run)];
         assert_refused(what, &archive(&files), part);
     }
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn an_archive_that_fills_memory_is_refused() {
+    // More does not fit at all, and a little more overwrites the kernel: QEMU's own limits.
+    let large = vec![0; 27 << 20];
+    let files = [
+        (".faultless/run", &b"exec=/bin/test\0"[..]),
+        ("bin/test", &PROGRAM[..]),
+        ("large", &large),
+    ];
+    let refused = refusal_with(30, &archive(&files)).expect("no memory is left");
+    assert!(refused.contains("too little memory"), "{refused}");
 }

@@ -4,9 +4,8 @@ pub mod elf;
 pub mod run_file;
 pub mod stack;
 
-use alloc::boxed::Box;
-use alloc::format;
 use alloc::string::String;
+use alloc::vec::Vec;
 
 use crate::arch::TrapFrame;
 use crate::files::initramfs;
@@ -19,6 +18,9 @@ use run_file::RunFile;
 
 /// The stack's limit.
 pub const STACK_LIMIT: u64 = Layout::LINUX_X86_64.stack_limit;
+
+/// Where a program without a path is.
+const BIN: &str = "/bin/";
 
 /// What is run.
 pub struct Program {
@@ -43,17 +45,29 @@ pub fn program() -> &'static Program {
 
 /// Starts the program; refuses with a line if it cannot be.
 pub fn begin(run: RunFile) {
-    let path = match run.program.contains('/') {
-        true => String::from(run.program),
-        false => format!("/bin/{}", run.program),
-    };
+    let mut path = String::new();
+    if path.try_reserve(run.program.len() + BIN.len()).is_err() {
+        refuse(format_args!(
+            "out of memory: no room for the program's name"
+        ));
+    }
+    if !run.program.contains('/') {
+        path.push_str(BIN);
+    }
+    path.push_str(run.program);
     let Some(image) = initramfs::find(path.trim_start_matches('/')) else {
         refuse(format_args!("{path}: not in the initramfs"));
     };
-    match memory::new_space(run.policy, Layout::LINUX_X86_64) {
-        Ok(space) => process::set_space(Box::leak(Box::new(space))),
-        Err(_) => refuse(format_args!("out of memory: no room for an address space")),
+    let no_space = || refuse(format_args!("out of memory: no room for an address space"));
+    let mut room = Vec::new();
+    if room.try_reserve_exact(1).is_err() {
+        no_space();
     }
+    match memory::new_space(run.policy, Layout::LINUX_X86_64) {
+        Ok(space) => room.push(space),
+        Err(_) => no_space(),
+    }
+    process::set_space(&mut room.leak()[0]);
     crate::files::descriptors::open_standard();
     PROGRAM.set(Program { run, path, image });
     match Thread::new(process::new_id(), true, load, &TrapFrame::default()) {

@@ -7,8 +7,12 @@ use arrayvec::ArrayVec;
 
 use crate::arch::paging::{image_range, physical_to_virtual};
 use crate::arch::start_info::{RangeKind, StartInfo};
+use crate::report::refuse;
 
 const PAGE: u64 = 4096;
+
+/// Said when memory, less the kernel and the initramfs, does not suffice.
+pub const TOO_LITTLE: &str = "too little memory to boot with this initramfs";
 
 /// Page-aligned free ranges.
 pub struct BootFrames {
@@ -45,10 +49,8 @@ impl BootFrames {
         Self { free }
     }
 
-    /// Takes this many pages in a row.
-    ///
-    /// # Panics
-    /// When there is no such memory: the machine is too small to boot on.
+    /// Takes this many pages in a row. Without such memory the machine is too small to boot on, and
+    /// the run ends.
     pub fn allocate(&mut self, pages: u64) -> u64 {
         let size = pages * PAGE;
         let range = self
@@ -56,7 +58,7 @@ impl BootFrames {
             .iter_mut()
             .rev()
             .find(|(start, end)| *end <= 4 << 30 && end - start >= size)
-            .expect("too little memory to boot");
+            .unwrap_or_else(|| refuse(format_args!("{TOO_LITTLE}")));
         range.1 -= size;
         range.1
     }

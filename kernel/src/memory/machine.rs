@@ -15,9 +15,10 @@ use faultless_paging::{Flush, Frame, PhysicalMemory, SpaceId, Tlb, X86_64};
 use faultless_sync::atomic::AtomicU32;
 use faultless_sync::{Cpu, CpuSet, Wait};
 
-use super::boot_frames::BootFrames;
+use super::boot_frames::{BootFrames, TOO_LITTLE};
 use crate::arch::start_info::StartInfo;
 use crate::arch::{self, paging, percpu, time, tlb};
+use crate::report::refuse;
 use crate::sched::wait::{self, Interruptible};
 use crate::sync::Once;
 
@@ -133,7 +134,7 @@ pub fn set_up(info: &StartInfo, mut boot: BootFrames, cpus: usize) {
         .map(|(start, end)| start >> 12..end >> 12);
     SIZE.store(boot.free_bytes(), Ordering::Relaxed);
     let frames = Frames::new(Kernel, Frame(base), descriptors, caches, usable);
-    FRAMES.set(frames.unwrap_or_else(|_| panic!("too little memory to boot")));
+    FRAMES.set(frames.unwrap_or_else(|_| refuse(format_args!("{TOO_LITTLE}"))));
     let parts = leak((0..cpus).map(|_| faultless_mm::PerCpu::new()).collect());
     let participants = leak(
         (0..cpus)

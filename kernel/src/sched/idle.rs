@@ -9,7 +9,9 @@ use super::thread::Thread;
 use super::{block, queue, timer};
 use crate::arch::percpu::{self, MAX_CPUS};
 use crate::arch::{self, TrapFrame, gdt, time};
+use crate::memory::boot_frames::TOO_LITTLE;
 use crate::memory::{self, stacks};
+use crate::report::refuse;
 
 /// Looks at threads that wait elsewhere before giving up on them.
 const MAX_LOOKS: u32 = 64;
@@ -21,13 +23,10 @@ const ZERO_AT_ONCE: u32 = 4;
 static THREADS: [AtomicPtr<Thread>; MAX_CPUS] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_CPUS];
 
-/// Makes the idle thread of a CPU; at boot.
-///
-/// # Panics
-/// When there is no memory even for this.
+/// Makes the idle thread of a CPU; at boot. Without memory even for this the run ends.
 pub fn prepare(cpu: u32) {
     let thread = Thread::new(0, false, |_| {}, &TrapFrame::default());
-    let thread = thread.expect("memory for an idle thread");
+    let thread = thread.unwrap_or_else(|_| refuse(format_args!("{TOO_LITTLE}")));
     thread.cpu.store(cpu, Ordering::Relaxed);
     THREADS[cpu as usize].store(thread.as_mut_ptr(), Ordering::Release);
 }
