@@ -94,6 +94,9 @@ pub fn set_blocked(thread: &Thread, mask: Set) {
 /// None is missed: whoever sends one adds it to `SHARED` before it looks at a thread's mask, under
 /// that thread's lock, or at the list, under the list's; the same lock was taken before this call.
 pub fn hand_on(signals: Set) {
+    if signals == 0 {
+        return;
+    }
     let mut waiting = SHARED.lock().set() & signals;
     if waiting == 0 {
         return;
