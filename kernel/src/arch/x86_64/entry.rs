@@ -51,10 +51,13 @@ macro_rules! restore_rest {
     };
 }
 
-/// From user mode: its memory is not used for now, so that flushes can wait (`tlb`).
+/// From user mode: its memory is not used for now, so that flushes can wait (`tlb`). Whoever sees
+/// that may give the program's page to somebody else at once, so what the program wrote is in
+/// memory before: ordinary stores are in order, non-temporal ones only behind a fence, which an
+/// interrupt is and `syscall` is not.
 macro_rules! from_user {
     () => {
-        "swapgs\nmov dword ptr gs:[{uses_user}], 0\n"
+        "swapgs\nsfence\nmov dword ptr gs:[{uses_user}], 0\n"
     };
 }
 /// To user mode, while all registers are still saved: its memory is used from here on. What came
