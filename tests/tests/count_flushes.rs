@@ -1,7 +1,7 @@
 //! Exactly one flush for an operation, and none where no TLB can hold anything:
 //! counted under every policy, with and without another CPU in the space.
 
-use faultless_mm::{Counter, advice, flags};
+use faultless_mm::{Counter, Errno, advice, flags};
 use faultless_soft::SoftCpu;
 use faultless_tests::counting::{Case, Counts, cases, one};
 use faultless_tests::space;
@@ -102,6 +102,33 @@ fn mprotect() {
         }
         // Pages that are the program's own can be written without a fault.
         case.counts("write", &[], || case.write(AT, 40));
+    });
+}
+
+#[test]
+fn mprotect_of_many_mappings() {
+    cases(|case| {
+        let parts = [RW, 7, 3 | 4, 1, RW];
+        let map = || {
+            for (at, prot) in (AT..).step_by(10 * PAGE as usize).zip(parts) {
+                case.map(at, 10, RW, 0);
+                case.write(at, 10);
+                let result = case.cpu.space().mprotect(at, 10 * PAGE, prot);
+                assert_eq!(result, Ok(()));
+            }
+        };
+        map();
+        let counts = [one(Counter::Mprotect), case.flush(50)];
+        case.counts("lowered", &counts, || protect(case, 50, 0));
+        map();
+        // What comes before a hole is changed, and flushed, all the same.
+        unmap(case, AT + 30 * PAGE, 10);
+        let counts = [one(Counter::Mprotect), case.flush(30)];
+        case.counts("up to a hole", &counts, || {
+            let result = case.cpu.space().mprotect(AT, 50 * PAGE, 1);
+            assert_eq!(result, Err(Errno::ENOMEM));
+        });
+        case.counts("behind the hole", &[], || case.write(AT + 40 * PAGE, 10));
     });
 }
 

@@ -163,13 +163,12 @@ impl<M: Machine> AddressSpace<M> {
         self.tree.next_until(page, limit)
     }
 
-    /// Marks all mappings of `pages` changing: faults there wait or withdraw.
-    pub(crate) fn mark_changing(&self, edit: &mut Edit<'_, M>, pages: Pages) {
-        let mut at = pages.start;
-        while let Some(run) = self.tree.next_until(at, pages.end) {
-            debug_assert_ne!(run.word, Word::ZAPPING, "no writer meets a zap");
-            edit.fill(run.pages, run.word.changing());
-            at = run.pages.end;
+    /// Lets faults go on in those of `pages` that are changing.
+    pub(crate) fn show_changed(&self, edit: &mut Edit<'_, M>, pages: Pages) {
+        for run in self.tree.runs(pages) {
+            if run.word != run.word.settled() {
+                edit.fill(run.pages, run.word.settled());
+            }
         }
     }
 }

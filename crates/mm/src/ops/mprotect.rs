@@ -1,9 +1,10 @@
 //! `mprotect`: mapping by mapping, as Linux does, so that an error in the middle
 //! leaves what came before it changed.
 //!
-//! For each: cut, mark changing, change the entries, flush if anything was
-//! lowered, publish the successor. Pages that are the program's alone become
-//! writable at once; the zero page stays read-only and is replaced on write.
+//! For each: cut, show the successor as *changing*, change the entries. Then, for
+//! all that were changed, an error behind them or not: flush once if anything was
+//! lowered, and show the successors as live. Pages that are the program's alone
+//! become writable at once; the zero page stays read-only and is replaced on write.
 
 use faultless_paging::{Gather, PAGE_SIZE, Pages, Protection};
 use faultless_sync::Backoff;
@@ -15,7 +16,7 @@ use crate::machine::Machine;
 use crate::mapping::Attributes;
 use crate::range::RangeLock;
 use crate::space::AddressSpace;
-use crate::tree::Run;
+use crate::tree::{Run, Word};
 
 const PROT_SEM: u32 = 8;
 const PROT_GROWSDOWN: u32 = 0x0100_0000;
@@ -90,26 +91,44 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     fn protect(&self, lock: &RangeLock<'_, M>, pages: Pages, to: Protection) -> Result<(), Errno> {
+        let mut gather = Gather::new();
         let mut at = pages.start;
-        while at < pages.end {
-            let run = self
-                .run_in(at, pages.end)
-                .filter(|run| run.pages.start == at);
-            let run = run.ok_or(Errno::ENOMEM)?;
-            self.protect_run(lock, run, to)?;
+        let mut last = None;
+        let result = loop {
+            if at >= pages.end {
+                break Ok(());
+            }
+            let Some(run) = self.run_in(at, pages.end).filter(|r| r.pages.start == at) else {
+                break Err(Errno::ENOMEM);
+            };
+            match self.protect_run(lock, run, to, last, &mut gather) {
+                Ok(successor) => last = Some(successor),
+                Err(error) => break Err(error),
+            }
             at = run.pages.end;
-        }
-        Ok(())
+        };
+        self.flush(&mut gather);
+        self.show_changed(&mut lock.edit(), Pages::new(pages.start, at));
+        result
     }
 
-    fn protect_run(&self, lock: &RangeLock<'_, M>, run: Run, to: Protection) -> Result<(), Errno> {
+    /// Changes one run; the live word that its pages will have. `before` is that
+    /// of the run before it.
+    fn protect_run(
+        &self,
+        lock: &RangeLock<'_, M>,
+        run: Run,
+        to: Protection,
+        before: Option<Word>,
+        gather: &mut Gather,
+    ) -> Result<Word, Errno> {
         // SAFETY: the write hold keeps mappings from being retired.
         let Some(mapping) = (unsafe { run.word.mapping() }) else {
             return Err(Errno::ENOMEM);
         };
-        let from = mapping.attributes();
+        let from = *mapping.attributes();
         if from.protection == to {
-            return Ok(());
+            return Ok(run.word);
         }
         let reserve = to.write && !from.protection.write && !from.flags.no_reserve;
         if reserve && run.pages.len() > self.layout.commit_pages {
@@ -117,26 +136,29 @@ impl<M: Machine> AddressSpace<M> {
         }
         lock.lock_out_readers(run.pages);
         let mut edit = lock.cut(run.pages)?;
-        let successor = self.word_for(
-            run.pages,
-            Attributes {
-                protection: to,
-                ..*from
-            },
-        )?;
-        self.mark_changing(&mut edit, run.pages);
+        let attributes = Attributes {
+            protection: to,
+            ..from
+        };
+        let lent = before.filter(|word| {
+            // SAFETY: as above.
+            unsafe { word.mapping() }.is_some_and(|m| *m.attributes() == attributes)
+        });
+        let successor = match lent {
+            Some(word) => word,
+            None => self.word_for(run.pages, attributes)?,
+        };
+        self.assign(&mut edit, run.pages, successor.changing());
         drop(edit);
         lock.settle();
-        self.protect_entries(run.pages, to);
-        self.assign(&mut lock.edit(), run.pages, successor);
-        Ok(())
+        self.protect_entries(run.pages, to, gather);
+        Ok(successor)
     }
 
-    /// Changes the entries of `pages`, whose mapping is changing, and flushes
-    /// if a TLB could hold more than they now allow.
-    fn protect_entries(&self, pages: Pages, to: Protection) {
+    /// Changes the entries of `pages`, whose mapping is changing, and gathers
+    /// those of which a TLB could hold more than they now allow.
+    fn protect_entries(&self, pages: Pages, to: Protection, gather: &mut Gather) {
         let format = Self::FORMAT;
-        let mut gather = Gather::new();
         let section = self.memory.enter();
         self.for_each_entry(pages, &mut |entry, page| {
             let mut backoff = Backoff::new();
@@ -164,7 +186,6 @@ impl<M: Machine> AddressSpace<M> {
                 }
             }
         });
-        self.flush(&mut gather);
         drop(section);
     }
 }

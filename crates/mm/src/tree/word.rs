@@ -96,6 +96,15 @@ impl Word {
         Self(self.0.map_addr(|a| a | CHANGING))
     }
 
+    /// The same mapping, live, if a writer was at work; else what it is.
+    pub fn settled(self) -> Self {
+        if self.0.addr() & TAGS == CHANGING {
+            Self(self.0.map_addr(|a| a & !CHANGING))
+        } else {
+            self
+        }
+    }
+
     pub(super) fn child(node: core::ptr::NonNull<Node>) -> Self {
         Self(node.as_ptr().cast::<()>().map_addr(|a| a | CHILD))
     }
