@@ -25,7 +25,9 @@ pub fn programs() -> PathBuf {
     from_environment("FAULTLESS_PROGRAMS", ".faultless/bin")
 }
 
-/// This command built so that it records its writes to memory (`FAULTLESS_RECORDER`).
+/// This command built so that it records its writes to memory (`FAULTLESS_RECORDER`). That one does not
+/// ask for itself.
+#[cfg(not(record))]
 pub fn recorder() -> PathBuf {
     from_environment("FAULTLESS_RECORDER", "target/record/release/faultless")
 }
