@@ -151,7 +151,9 @@ pub(super) fn free_subtree<M: Machine>(memory: &Memory<M>, node: NonNull<Node>) 
 impl Tree {
     /// Whether every slot of `pages` is empty.
     pub fn is_vacant(&self, pages: Pages) -> bool {
-        self.next_slot(pages.start)
-            .is_none_or(|run| run.pages.start >= pages.end)
+        pages.is_empty()
+            || self
+                .next_slot(pages.start)
+                .is_none_or(|run| run.pages.start >= pages.end)
     }
 }

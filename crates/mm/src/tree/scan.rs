@@ -31,6 +31,9 @@ impl Tree {
     /// The first run that ends behind `page`, cut to `page` and to `limit`;
     /// `None` when nothing begins before `limit`.
     pub fn next_until(&self, page: u64, limit: u64) -> Option<Run> {
+        if page >= limit {
+            return None;
+        }
         let mut run = self.next_slot(page).filter(|run| run.pages.start < limit)?;
         while run.pages.end < limit && self.extend(&mut run) {}
         run.pages.end = run.pages.end.min(limit);
@@ -103,88 +106,91 @@ impl Tree {
 
     /// The first slot that is not empty and ends behind `page`, cut to `page`.
     pub fn next_slot(&self, page: u64) -> Option<Run> {
-        let mut page = page;
-        'root: while page < PAGES {
-            let mut node = self.root();
-            let mut level = LEVELS - 1;
-            loop {
-                let number = index(page, level);
-                let word = node.at(number).load();
-                // SAFETY: inside a section or under the lock, by the module's contract.
-                match unsafe { word.content() } {
-                    Content::Child(child) => {
-                        node = child;
-                        level -= 1;
-                    }
-                    Content::Gone => continue 'root,
-                    Content::Empty => {
-                        page = next_occupied(node, level, page);
-                        continue 'root;
-                    }
-                    _ => {
-                        let start = page & !(span(level) - 1);
-                        return Some(Run {
-                            pages: Pages::new(page, start + span(level)),
-                            word,
-                        });
-                    }
-                }
-            }
-        }
-        None
+        let spot = self.nearest(page, later)?;
+        let start = spot.page & !(span(spot.level) - 1);
+        Some(Run {
+            pages: Pages::new(spot.page, start + span(spot.level)),
+            word: spot.word,
+        })
     }
 
     /// The last pages before `page` that are not empty: a stretch that ends
     /// where a hole begins, or at `page`, and begins no later than its node.
     /// `word` is that of its last page.
     pub fn last_before(&self, page: u64) -> Option<Run> {
-        let mut end = page;
-        'root: while end > 0 {
-            let mut node = self.root();
+        let spot = self.nearest(page.checked_sub(1)?, earlier)?;
+        Some(stretch(spot.node, spot.level, spot.page + 1, spot.word))
+    }
+
+    /// The slot of `page` or, where that is empty, of the nearest page that
+    /// `beyond` leads to. Goes up no further than it must.
+    #[inline]
+    fn nearest(
+        &self,
+        page: u64,
+        beyond: impl Fn(&Node, usize, u64) -> Option<u64>,
+    ) -> Option<Spot<'_>> {
+        let mut page = page;
+        if page >= PAGES {
+            return None;
+        }
+        'root: loop {
+            let mut path = [self.root(); LEVELS];
             let mut level = LEVELS - 1;
             loop {
-                let last = end - 1;
-                let number = index(last, level);
-                let word = node.at(number).load();
+                let node = path[level];
+                let word = node.slot(page, level).load();
                 // SAFETY: inside a section or under the lock, by the module's contract.
                 match unsafe { word.content() } {
                     Content::Child(child) => {
-                        node = child;
                         level -= 1;
+                        path[level] = child;
                     }
                     Content::Gone => continue 'root,
                     Content::Empty => {
-                        end = previous_occupied(node, level, last);
-                        continue 'root;
+                        page = loop {
+                            match beyond(path[level], level, page) {
+                                Some(page) => break page,
+                                None if level == LEVELS - 1 => return None,
+                                None => level += 1,
+                            }
+                        };
                     }
-                    _ => return Some(stretch(node, level, end, word)),
+                    _ => {
+                        return Some(Spot {
+                            node,
+                            level,
+                            page,
+                            word,
+                        });
+                    }
                 }
             }
         }
-        None
     }
 }
 
-/// The first page of the next occupied slot behind `page`, or the end of the node.
-fn next_occupied(node: &Node, level: usize, page: u64) -> u64 {
-    let number = index(page, level);
-    let base = page & !(span(level + 1) - 1);
-    let later = node.occupied() & !((2u64 << number).wrapping_sub(1));
-    match later {
-        0 => base + span(level + 1),
-        bits => base + u64::from(bits.trailing_zeros()) * span(level),
-    }
+/// Where a search ended: at a slot that is not empty.
+struct Spot<'s> {
+    node: &'s Node,
+    level: usize,
+    /// The page of the slot that is nearest to where the search began.
+    page: u64,
+    word: Word,
 }
 
-/// The end of the previous occupied slot before `page`, or the start of the node.
-fn previous_occupied(node: &Node, level: usize, page: u64) -> u64 {
-    let number = index(page, level);
+/// The first page of the next occupied slot of `node` behind that of `page`.
+fn later(node: &Node, level: usize, page: u64) -> Option<u64> {
     let base = page & !(span(level + 1) - 1);
-    let earlier = node.occupied() & ((1u64 << number) - 1);
-    match earlier {
-        0 => base,
-        bits => base + u64::from(64 - bits.leading_zeros()) * span(level),
-    }
+    let slots = node.occupied() & !((2u64 << index(page, level)).wrapping_sub(1));
+    (slots != 0).then(|| base + u64::from(slots.trailing_zeros()) * span(level))
+}
+
+/// The last page of the previous occupied slot of `node` before that of `page`.
+fn earlier(node: &Node, level: usize, page: u64) -> Option<u64> {
+    let base = page & !(span(level + 1) - 1);
+    let slots = node.occupied() & ((1u64 << index(page, level)) - 1);
+    (slots != 0).then(|| base + u64::from(64 - slots.leading_zeros()) * span(level) - 1)
 }
 
 /// The occupied slots of `node` up to `end`, as far down as they are
