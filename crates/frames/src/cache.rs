@@ -36,6 +36,13 @@ impl Stack {
         Some(Frame(self.frames[count as usize - 1].get()))
     }
 
+    /// The frame that [`Stack::pop`] would give.
+    #[inline]
+    pub(crate) fn top(&self) -> Option<Frame> {
+        let count = self.count.get();
+        (count != 0).then(|| Frame(self.frames[count as usize - 1].get()))
+    }
+
     /// Adds a frame; there is room.
     #[inline]
     pub(crate) fn push(&self, frame: Frame) {

@@ -1,13 +1,12 @@
 //! A hint that a line will be written soon.
 
-/// Asks for the line of `what`, to write it, without waiting and without effect
-/// on what any program reads.
+/// Asks for the line at `line`, to write it, without waiting and without effect
+/// on what any program reads. Any address will do.
 ///
 /// Worth it where a store would otherwise be the first to touch a cold line and
 /// a claim, which waits for all stores before it, comes soon after.
 #[inline]
-pub fn prefetch_to_write<T>(what: &T) {
-    let line = core::ptr::from_ref(what);
+pub fn prefetch_to_write<T>(line: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
     // SAFETY: a hint; it faults never, whatever the address.
     unsafe {
