@@ -25,15 +25,10 @@ pub fn install(layout: &Layout, packages: &[&str]) -> Result<(), Refusal> {
         let line = format!("missing: run 'sudo apt-get install {names}', then ./x again");
         return Err(Refusal::new(line));
     }
-    if lists_are_empty() {
-        apt_get(layout, "fetching Debian's package lists", &["update"])?;
-        return install_now(layout, &names, packages);
-    }
-    // The lists may be too old to name files that are still on the server.
-    install_now(layout, &names, packages).or_else(|_| {
-        apt_get(layout, "fetching Debian's package lists", &["update"])?;
-        install_now(layout, &names, packages)
-    })
+    // Old lists name files that are gone, or only an older version. If fetching them fails, what is
+    // there may still do.
+    let lists = apt_get(layout, "fetching Debian's package lists", &["update"]);
+    install_now(layout, &names, packages).map_err(|why| lists.err().unwrap_or(why))
 }
 
 fn install_now(layout: &Layout, names: &str, packages: &[&str]) -> Result<(), Refusal> {
@@ -75,13 +70,4 @@ fn last_error(log: &Path) -> String {
 
 fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|me| me.uid() == 0)
-}
-
-fn lists_are_empty() -> bool {
-    let Ok(folder) = fs::read_dir("/var/lib/apt/lists") else {
-        return true;
-    };
-    !folder
-        .flatten()
-        .any(|file| file.file_name().to_string_lossy().contains("_Packages"))
 }

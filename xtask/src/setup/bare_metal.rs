@@ -11,6 +11,9 @@ use crate::refusal::Refusal;
 /// The kernel's target.
 pub const TARGET: &str = "x86_64-unknown-none";
 
+/// The compiler that the kernel needs is 1.this.
+const MINOR: u32 = 95;
+
 /// Debian's cargo; named by its path, because rustup's comes first in PATH.
 const DEBIAN_CARGO: &str = "/usr/bin/cargo";
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
@@ -55,6 +58,18 @@ impl BareMetal {
             packages.push("lld");
         }
         packages
+    }
+
+    /// Whether it is there and new enough, its packages being installed. A machine whose package
+    /// sources lack Debian's security archive has an older one.
+    pub fn check(self) -> Result<(), Refusal> {
+        if self == BareMetal::Rustup || is_new_enough(DEBIAN_RUSTC) {
+            return Ok(());
+        }
+        Err(Refusal::new(format!(
+            "Debian's rustc-web here is older than 1.{MINOR}: add bookworm-security to apt's sources, \
+             or run 'rustup target add {TARGET}', then ./x again"
+        )))
     }
 
     /// A cargo that runs `subcommand` for the kernel, in its folder, and the folder it builds in.
@@ -106,7 +121,7 @@ fn is_new_enough(rustc: &str) -> bool {
     let Ok(output) = Command::new(rustc).arg("--version").output() else {
         return false;
     };
-    minor_version(&String::from_utf8_lossy(&output.stdout)).is_some_and(|minor| minor >= 95)
+    minor_version(&String::from_utf8_lossy(&output.stdout)).is_some_and(|minor| minor >= MINOR)
 }
 
 /// The 95 of `rustc 1.95.0 (…)`.

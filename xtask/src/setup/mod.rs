@@ -65,7 +65,11 @@ pub fn provide(layout: &Layout, needs: &[Need]) -> Result<(), Refusal> {
     for need in needs {
         missing.extend(need.missing()?);
     }
-    apt::install(layout, &missing)
+    apt::install(layout, &missing)?;
+    if needs.contains(&Need::BareMetal) {
+        BareMetal::choose()?.check()?;
+    }
+    Ok(())
 }
 
 impl Need {
