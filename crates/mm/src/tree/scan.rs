@@ -61,9 +61,13 @@ impl Tree {
             let same = (number..SLOTS)
                 .take_while(|&n| node.at(n).load() == run.word)
                 .count();
+            if same == 0 {
+                // Not from what was read here: beside a writer the slot may be a larger one now.
+                return false;
+            }
             run.pages.end = (page & !(span(level) - 1)) + same as u64 * span(level);
             // The next slot may hold a child that begins with the same word.
-            return same > 0;
+            return true;
         }
     }
 

@@ -1,0 +1,64 @@
+//! `/proc/self/maps` is read beside writers: its lines go forward, whatever they do.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use faultless_mm::{Policy, flags};
+use faultless_soft::SoftCpu;
+use faultless_tests::space;
+
+const PAGE: u64 = 4096;
+const AT: u64 = 1 << 36;
+/// Pages of a whole slot one level up.
+const PAGES: u64 = 64;
+const RW: u32 = 3;
+const TIME: Duration = Duration::from_millis(1500);
+
+/// A node of slots comes and goes under a reader that is in the midst of it.
+#[test]
+fn lines_go_forward() {
+    let (_, space) = space(2, 64, Policy::default());
+    SoftCpu::run(&space, 0, |_| {
+        let fixed = flags::PRIVATE | flags::ANONYMOUS | flags::FIXED;
+        assert_eq!(space.mmap(AT, PAGES * PAGE, RW, fixed), Ok(AT));
+    });
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            SoftCpu::run(&space, 0, |_| {
+                for round in 0.. {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    // Two kinds of pages, which takes a node, and one again, which takes none.
+                    let half = (1 + round % (PAGES - 1)) * PAGE;
+                    // Memory can be short for a moment, while the reader keeps what was retired.
+                    let _ = space.mprotect(AT, half, 1);
+                    let _ = space.mprotect(AT + half, PAGES * PAGE - half, 5);
+                    let _ = space.mprotect(AT, PAGES * PAGE, RW);
+                }
+            });
+        });
+        threads.spawn(|| {
+            SoftCpu::run(&space, 1, |_| {
+                let start = Instant::now();
+                let mut from = AT;
+                while start.elapsed() < TIME {
+                    if let Some(line) = space.maps_after(from) {
+                        let forward = from <= line.start && line.start < line.end;
+                        if !forward {
+                            stop.store(true, Ordering::Relaxed);
+                        }
+                        assert!(
+                            forward,
+                            "behind {from:#x}: {:#x}..{:#x}",
+                            line.start, line.end
+                        );
+                    }
+                    from = AT + (from + PAGE) % (PAGES * PAGE);
+                }
+                stop.store(true, Ordering::Relaxed);
+            });
+        });
+    });
+}
