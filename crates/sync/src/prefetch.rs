@@ -8,10 +8,10 @@
 #[inline]
 pub fn prefetch_to_write<T>(line: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a hint; it faults never, whatever the address.
+    // SAFETY: a hint, and no more than that on CPUs without it; it faults never, whatever the
+    // address. The intrinsic asks for a line to read unless the build's CPU has `prfchw`.
     unsafe {
-        use core::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
-        _mm_prefetch::<_MM_HINT_ET0>(line.cast());
+        core::arch::asm!("prefetchw [{0}]", in(reg) line, options(nostack, preserves_flags, readonly));
     }
     #[cfg(all(target_arch = "aarch64", not(miri)))]
     // SAFETY: as above.
