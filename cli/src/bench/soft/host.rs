@@ -2,7 +2,7 @@
 //!
 //! The metadata of 100,000 mappings is as large as a last-level cache may be.
 //! Where others use that cache too, as on a shared machine, the same binary's
-//! faults take one memory access longer; this figure shows which it was.
+//! faults may take a memory access longer; this figure is a hint which it was.
 
 use anyhow::Result;
 
