@@ -33,11 +33,10 @@ pub use frame::TrapFrame;
 pub use tlb::relax;
 pub use zero::zero_page;
 
-/// Waits for an interrupt with interrupts on, then turns them off again.
+/// Waits for an interrupt with interrupts on, then turns them off again. None is missed between the
+/// caller's last look and the halt. The caller holds no lock.
 pub fn wait_for_interrupt() {
-    // SAFETY: `sti` takes effect after the next instruction, so no interrupt is missed between the
-    // caller's last look and `hlt`. The caller holds no lock.
-    unsafe { core::arch::asm!("sti", "hlt", "cli", options(nostack)) };
+    entry::wait_for_interrupt();
 }
 
 /// Takes the interrupts that wait, if any. The caller holds no lock.
