@@ -1,9 +1,22 @@
 //! What is known about a frame, on a cache line of its own.
 //!
 //! Who writes it: while the frame is free, the allocator under its lock; while
-//! it is used, its user: a fault before it publishes the frame, whoever takes
-//! its entry away afterwards. The shared zero page's descriptor is never
+//! it is used, its user: a fault before it publishes the frame, fork, whoever
+//! takes its entry away afterwards. The shared zero page's descriptor is never
 //! written after start-up.
+//!
+//! # An anonymous page's mappings
+//!
+//! `map_count` counts the entries that map the frame, in all address spaces. The
+//! mark *exclusive* says that there is one and always was, or that a write found
+//! itself alone: then only that entry's space writes here, by plain stores, and a
+//! write never copies. Fork takes the mark away and adds a mapping; while there
+//! is more than one, the count changes by read-modify-writes, and nobody sets
+//! the mark. Only who has the last mapping, its entry claimed, may set it again.
+//!
+//! Each mapping is counted from before its entry is published (rule R7) until
+//! after the flush that follows its removal: whoever finds itself alone may let
+//! the page be written, and no TLB elsewhere may still show it.
 
 use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -18,7 +31,7 @@ impl Flags {
     pub const FREE: Flags = Flags(1);
     /// A page of anonymous memory.
     pub const ANONYMOUS: Flags = Flags(2);
-    /// Anonymous, and no other address space can have it: a write never copies.
+    /// Anonymous, and mapped by one entry alone: a write never copies.
     pub const EXCLUSIVE: Flags = Flags(4);
     /// A page table.
     pub const TABLE: Flags = Flags(8);
@@ -86,8 +99,46 @@ impl Descriptor {
         self.map_count.store(1, Ordering::Relaxed);
     }
 
+    /// Adds a mapping to an anonymous page that the caller's space maps, where
+    /// nothing but hardware can use that entry meanwhile: fork.
+    #[inline]
+    pub fn share(&self) {
+        if self.flags().has(Flags::EXCLUSIVE) {
+            // One mapping, and it is the caller's: nobody else writes here.
+            self.flags.store(Flags::ANONYMOUS.0, Ordering::Relaxed);
+            self.map_count.store(2, Ordering::Relaxed);
+        } else {
+            self.map_count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether an anonymous page that the caller's space maps has no other
+    /// mapping. "Yes" stays true until that space forks; "no" may change.
+    #[inline]
+    pub fn is_sole(&self) -> bool {
+        // Acquire: pairs with the release in `unmap`. What others did with the
+        // page, reading it to copy it for one, is done.
+        self.flags().has(Flags::EXCLUSIVE) || self.map_count.load(Ordering::Acquire) == 1
+    }
+
+    /// Makes the page exclusive again if the caller's mapping is the only one.
+    /// Whether it is exclusive now. The caller has claimed its entry, and
+    /// validated since, so that no fork of its space is under way.
+    #[inline]
+    pub fn take_over(&self, owner: u64, index: u64) -> bool {
+        if self.flags().has(Flags::EXCLUSIVE) {
+            return true;
+        }
+        if !self.is_sole() {
+            return false;
+        }
+        self.set_anonymous(owner, index);
+        true
+    }
+
     /// Takes one mapping away from an anonymous page; whether it was the last,
-    /// so that the frame is the caller's to free after its flush.
+    /// so that the frame is the caller's to free after its flush. Unless it is
+    /// the last, the flush has been (see the module).
     #[inline]
     pub fn unmap(&self) -> bool {
         if self.flags().has(Flags::EXCLUSIVE) {

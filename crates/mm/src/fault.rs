@@ -8,7 +8,8 @@
 //!
 //! Written lines, away from allocator batches: the CPU's own lines, the frame,
 //! its descriptor, and the line of the entry. See [`crate::prepare`] for what is
-//! got ready before anything is claimed.
+//! got ready before anything is claimed, and [`crate::shared`] for writes to pages
+//! that `fork` may have shared.
 
 use faultless_frames::FrameSource;
 use faultless_paging::{Access, Entry, Gather, Link, Page, Walk, walk};
@@ -161,7 +162,7 @@ impl<M: Machine> AddressSpace<M> {
         } else if self.is_zero_page(format.frame(value)) {
             self.map_fresh_page(&at, page, prepared)?;
         } else {
-            self.reuse_page(&at)?;
+            self.write_page(&at, page, prepared)?;
         }
 
         // 10. Afterwards, on lines of this CPU alone.
@@ -204,25 +205,6 @@ impl<M: Machine> AddressSpace<M> {
         Ok(())
     }
 
-    /// Write to a page that is this space's alone but mapped read-only: let it
-    /// be written. No copy and no flush; another CPU's old translation faults.
-    fn reuse_page(&self, at: &Place<'_>) -> Result<(), Withdrawn> {
-        let format = Self::FORMAT;
-        let protection = at.hold.protection();
-        let interrupts = self.machine().interrupts_off();
-        let result = match at.entry.claim_present::<M::Format>(at.value) {
-            Err(_) => Err(Withdrawn::EntryClaimed),
-            Ok(claim) => at.validate().map(|()| {
-                claim.publish(|v| format.with_protection(v, protection, true) | format.dirty);
-            }),
-        };
-        self.machine().interrupts_restore(interrupts);
-        if result.is_ok() {
-            self.memory.count(Counter::Reuses);
-        }
-        result
-    }
-
     /// Puts a table under an empty entry above the page.
     fn install_table(&self, at: &Place<'_>, prepared: &mut Prepared<M>) -> Result<(), Withdrawn> {
         let table = prepared.table()?;
@@ -246,7 +228,11 @@ impl<M: Machine> AddressSpace<M> {
     /// whoever changes a mapping ([`crate::range`]) or a table's link
     /// ([`faultless_paging::free`]).
     #[inline]
-    fn publish(&self, at: &Place<'_>, complete: impl FnOnce() -> u64) -> Result<(), Withdrawn> {
+    pub(crate) fn publish(
+        &self,
+        at: &Place<'_>,
+        complete: impl FnOnce() -> u64,
+    ) -> Result<(), Withdrawn> {
         let interrupts = self.machine().interrupts_off();
         let result = match at.entry.claim::<M::Format>(at.value, self.machine().cpu()) {
             // A claim that is dropped is withdrawn.
@@ -305,18 +291,18 @@ impl<M: Machine> AddressSpace<M> {
 }
 
 /// Where a fault has come to: an entry, what it held, and what that was based on.
-struct Place<'s> {
-    entry: &'s Entry,
-    value: u64,
+pub(crate) struct Place<'s> {
+    pub(crate) entry: &'s Entry,
+    pub(crate) value: u64,
     link: Link<'s>,
-    hold: &'s Hold<'s>,
+    pub(crate) hold: &'s Hold<'s>,
 }
 
 impl Place<'_> {
     /// Step 7: what the decision was based on, beside the entry. The mapping is
     /// the same and not changing, and the table still hangs where it was found.
     #[inline]
-    fn validate(&self) -> Result<(), Withdrawn> {
+    pub(crate) fn validate(&self) -> Result<(), Withdrawn> {
         if !self.hold.is_valid() {
             return Err(Withdrawn::MappingChanged);
         }

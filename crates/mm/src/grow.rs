@@ -4,7 +4,8 @@
 //! under the tree's edit lock, which is held for stores alone. Slots whose
 //! former pages are still being zapped are not empty, so that growth never
 //! meets a zap. The guard gap is looked at under the same lock under which
-//! every other mapping is made, so that it holds.
+//! every other mapping is made, so that it holds. While a fork goes over the tree
+//! nothing grows: growth could add pages where the fork has already been.
 
 use faultless_paging::{PAGE_SIZE, Page, Pages, Protection};
 use faultless_trace::Counter;
@@ -26,6 +27,9 @@ impl<M: Machine> AddressSpace<M> {
         let mut edit = self.tree.edit(self.memory);
         if !self.may_grow_to(page)? {
             return Ok(None);
+        }
+        if edit.is_still() {
+            return Err(Withdrawn::MappingChanged);
         }
         let Some(run) = self.tree.next(page.0) else {
             return Ok(None);

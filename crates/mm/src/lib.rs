@@ -69,9 +69,11 @@ mod ops;
 mod policy;
 mod prepare;
 mod range;
+mod shared;
 mod space;
 pub mod tree;
 mod verify;
+mod verify_shared;
 mod withdrawn;
 mod zap;
 

@@ -5,8 +5,8 @@
 
 use core::ptr::NonNull;
 
-use faultless_frames::{FrameSource, Magazine, NoMemory, Slab};
-use faultless_paging::Frame;
+use faultless_frames::{Flags, FrameSource, Magazine, NoMemory, Slab};
+use faultless_paging::{Frame, Table};
 use faultless_sync::atomic::{AtomicU64, Ordering, amortised};
 use faultless_sync::reclaim::{Domain, Owner, Participant, Section};
 use faultless_sync::{Cpu, Padded};
@@ -154,6 +154,30 @@ impl<M: Machine> Memory<M> {
     pub(crate) fn allocate_frame(&self) -> Result<Frame, NoMemory> {
         self.may_allocate()?;
         self.machine.frames().allocate_zeroed(self.machine.cpu())
+    }
+
+    /// A frame with undefined content, for who fills all of it.
+    #[inline]
+    pub(crate) fn allocate_frame_to_fill(&self) -> Result<Frame, NoMemory> {
+        self.may_allocate()?;
+        self.machine.frames().allocate(self.machine.cpu())
+    }
+
+    /// An empty table that nothing links yet.
+    pub(crate) fn allocate_table(&self) -> Result<Frame, NoMemory> {
+        let frame = self.allocate_frame()?;
+        self.make_table(frame);
+        Ok(frame)
+    }
+
+    /// Makes a zeroed frame of the caller's an empty table.
+    pub(crate) fn make_table(&self, frame: Frame) {
+        self.machine
+            .frames()
+            .descriptor(frame)
+            .set_flags(Flags::TABLE);
+        // SAFETY: zeroed and the caller's alone.
+        unsafe { Table::prepare(&self.machine, frame) };
     }
 
     pub(crate) fn allocate_node(&self) -> Result<NonNull<u8>, NoMemory> {

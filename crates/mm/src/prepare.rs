@@ -1,11 +1,12 @@
-//! What a fault gets ready before it claims anything: a zeroed frame.
+//! What a fault gets ready before it claims anything: a frame.
 //!
-//! It is kept from one try to the next, used as a page or as a table, and given
+//! Zeroed, for a fresh page or a table, or with any content, for a copy. It is
+//! kept from one try to the next, used for whatever is needed then, and given
 //! back if nobody needed it. A fault that finds no memory leaves its section,
 //! releases what reclamation still holds back, and tries once more.
 
-use faultless_frames::{Flags, FrameSource};
-use faultless_paging::{Frame, Table};
+use faultless_frames::FrameSource;
+use faultless_paging::Frame;
 
 use crate::machine::Machine;
 use crate::memory::Memory;
@@ -18,6 +19,7 @@ const SEARCHES: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
 pub(crate) struct Prepared<M: Machine> {
     memory: &'static Memory<M>,
     frame: Option<Frame>,
+    is_zeroed: bool,
     searches: u32,
 }
 
@@ -27,6 +29,7 @@ impl<M: Machine> Prepared<M> {
         Self {
             memory,
             frame: None,
+            is_zeroed: true,
             searches: 0,
         }
     }
@@ -35,6 +38,9 @@ impl<M: Machine> Prepared<M> {
     #[inline]
     pub(crate) fn page(&mut self) -> Result<Frame, Withdrawn> {
         if let Some(frame) = self.frame {
+            if !self.is_zeroed {
+                self.zero(frame);
+            }
             return Ok(frame);
         }
         let frame = self
@@ -45,16 +51,30 @@ impl<M: Machine> Prepared<M> {
         Ok(frame)
     }
 
-    /// The same, as a table.
+    #[cold]
+    fn zero(&mut self, frame: Frame) {
+        self.memory.machine().zero(frame);
+        self.is_zeroed = true;
+    }
+
+    /// A frame to copy a page to; still in hand likewise.
+    pub(crate) fn page_to_fill(&mut self) -> Result<Frame, Withdrawn> {
+        let frame = match self.frame {
+            Some(frame) => frame,
+            None => self
+                .memory
+                .allocate_frame_to_fill()
+                .map_err(|_| Withdrawn::NoMemory)?,
+        };
+        self.frame = Some(frame);
+        self.is_zeroed = false;
+        Ok(frame)
+    }
+
+    /// The same as [`Prepared::page`], as a table.
     pub(crate) fn table(&mut self) -> Result<Frame, Withdrawn> {
         let frame = self.page()?;
-        self.memory
-            .machine()
-            .frames()
-            .descriptor(frame)
-            .set_flags(Flags::TABLE);
-        // SAFETY: zeroed and this fault's alone.
-        unsafe { Table::prepare(self.memory.machine(), frame) };
+        self.memory.make_table(frame);
         Ok(frame)
     }
 
@@ -62,6 +82,7 @@ impl<M: Machine> Prepared<M> {
     #[inline]
     pub(crate) fn page_used(&mut self) {
         self.frame = None;
+        self.is_zeroed = true;
     }
 
     /// Looks for memory harder. Whether it is worth another try: releasing what

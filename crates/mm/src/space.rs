@@ -10,7 +10,7 @@
 //!
 //! A speculative fault writes none of them but the one entry.
 
-use faultless_frames::{FrameSource, NoMemory};
+use faultless_frames::{Flags, FrameSource, NoMemory};
 use faultless_paging::{EntryFormat, Format, Frame, Gather, PAGE_SIZE, SpaceId, Table};
 use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use faultless_sync::{CpuSet, Padded, RwLock};
@@ -180,6 +180,14 @@ impl<M: Machine> AddressSpace<M> {
     #[inline]
     pub(crate) fn is_zero_page(&self, frame: Frame) -> bool {
         frame == self.machine().frames().zero_frame()
+    }
+
+    /// Whether a frame that this space maps is mapped by nobody else, so that it
+    /// may be written at once.
+    #[inline]
+    pub(crate) fn is_exclusive(&self, frame: Frame) -> bool {
+        let descriptor = self.machine().frames().descriptor(frame);
+        !self.is_zero_page(frame) && descriptor.flags().has(Flags::EXCLUSIVE)
     }
 
     /// The pages of a byte range, checked as `munmap` checks it.

@@ -2,8 +2,10 @@
 //!
 //! To be called when no fault and no writer is running on the address space.
 //! 1. Every present entry lies in exactly one live mapping and gives no more
-//!    than it allows; every page's frame is counted once and knows where it is.
-//! 2. An exclusive anonymous frame has exactly one entry.
+//!    than it allows; every page's frame is counted (as often as it is mapped:
+//!    [`AddressSpace::verify_together`]).
+//! 2. An exclusive anonymous frame has exactly one entry, and knows where it is.
+//!    A page that lets stores through is exclusive.
 //! 3. No entry is claimed; no mapping is changing or zapping.
 //! 4. (With the caller's census of frames) used + free + cached + deferred = all.
 //! 5. What TLBs hold is checked by the machine, on every hit.
@@ -175,10 +177,14 @@ impl<M: Machine> AddressSpace<M> {
         if !descriptor.flags().has(Flags::ANONYMOUS) {
             return wrong("a mapped frame is not marked as a page");
         }
-        if descriptor.flags().has(Flags::EXCLUSIVE)
-            && (descriptor.map_count() != 1 || descriptor.owner() != (self.id, page))
-        {
-            return wrong("an exclusive frame is mapped elsewhere, or not counted");
+        if descriptor.flags().has(Flags::EXCLUSIVE) {
+            if descriptor.map_count() != 1 || descriptor.owner() != (self.id, page) {
+                return wrong("an exclusive frame is mapped elsewhere, or not counted");
+            }
+        } else if descriptor.map_count() == 0 {
+            return wrong("a mapped frame is not counted");
+        } else if format.is_present(value) && format.is_writable(value) {
+            return wrong("a page is writable that may be shared");
         }
         Ok(())
     }

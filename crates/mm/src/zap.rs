@@ -7,6 +7,10 @@
 //! stay mapped (DONTNEED): entries are claimed, flushed, and only then
 //! released as empty (rule R2), so that no mapping has to change.
 //!
+//! A page that other address spaces map, too, is given up only after the flush:
+//! whoever is left alone with it may write it, which nobody here may then see.
+//! Until then its entry keeps a claim that remembers the frame.
+//!
 //! Written lines: the entries, the frames' descriptors, and per-CPU caches.
 
 use faultless_frames::FrameSource;
@@ -82,6 +86,8 @@ impl<M: Machine> AddressSpace<M> {
     fn zap_batch(&self, batch: Pages, pages: Pages, free_tables: bool) {
         let mut gather = Gather::new();
         let mut chain = Chain::default();
+        let cpu = self.machine().cpu();
+        let mut kept = false;
         let section = self.memory.enter();
         self.for_each_entry(batch, &mut |entry, page| {
             let mut backoff = Backoff::new();
@@ -95,12 +101,28 @@ impl<M: Machine> AddressSpace<M> {
                         return;
                     }
                     backoff.turn(self.machine());
-                } else if entry.replace(value, 0).is_ok() {
-                    self.take(value, page, &mut gather, &mut chain);
+                    continue;
+                }
+                let shared = self.is_shared(Self::FORMAT.frame(value));
+                let left = if shared {
+                    Self::FORMAT.claim_of(value, cpu)
+                } else {
+                    0
+                };
+                if entry.replace(value, left).is_ok() {
+                    self.gather(value, page, &mut gather);
+                    kept |= shared;
+                    if !shared {
+                        self.give_up(value, &mut chain);
+                    }
                     return;
                 }
             }
         });
+        if kept {
+            self.flush(&mut gather);
+            self.release_kept(batch, &mut chain);
+        }
         if free_tables {
             // Tables of the lowest level share the pages' flush.
             self.free_tables_at(1, batch, pages, &mut gather);
@@ -164,19 +186,14 @@ impl<M: Machine> AddressSpace<M> {
                 } else if let Ok(claim) = entry.claim::<M::Format>(value, cpu) {
                     claim.keep();
                     claimed += 1;
-                    self.take(value, page, &mut gather, &mut chain);
+                    self.gather(value, page, &mut gather);
                     return;
                 }
             }
         });
         self.flush(&mut gather);
         if claimed > 0 {
-            self.for_each_entry(Pages::new(pages.start, stop), &mut |entry, _| {
-                let value = entry.load();
-                if value != 0 && value == Self::FORMAT.claim_of(value, cpu) {
-                    entry.set(0);
-                }
-            });
+            self.release_kept(Pages::new(pages.start, stop), &mut chain);
         }
         drop(section);
         self.machine().interrupts_restore(interrupts);
@@ -184,16 +201,40 @@ impl<M: Machine> AddressSpace<M> {
         stop
     }
 
-    /// What has to follow when `value` is taken out of an entry.
-    fn take(&self, value: u64, page: u64, gather: &mut Gather, chain: &mut Chain) {
-        let frame = Self::FORMAT.frame(value);
+    /// After the flush: empties the entries of `pages` in which this CPU has kept
+    /// a claim, and gives up their pages.
+    fn release_kept(&self, pages: Pages, chain: &mut Chain) {
+        let cpu = self.machine().cpu();
+        self.for_each_entry(pages, &mut |entry, _| {
+            let value = entry.load();
+            if value != 0 && value == Self::FORMAT.claim_of(value, cpu) {
+                entry.set(0);
+                self.give_up(value, chain);
+            }
+        });
+    }
+
+    /// What has to be flushed when `value` was taken out of an entry.
+    fn gather(&self, value: u64, page: u64, gather: &mut Gather) {
         if Self::FORMAT.is_present(value) {
             gather.add(page * PAGE_SIZE, PAGE_SIZE);
         }
+    }
+
+    /// Takes away the mapping that an entry was.
+    fn give_up(&self, value: u64, chain: &mut Chain) {
+        let frame = Self::FORMAT.frame(value);
         let source = self.machine().frames();
         if !self.is_zero_page(frame) && source.descriptor(frame).unmap() {
             chain.push(source, frame);
         }
+    }
+
+    /// Whether a frame that this space maps is also mapped elsewhere.
+    fn is_shared(&self, frame: Frame) -> bool {
+        !self.is_zero_page(frame)
+            && !self.machine().frames().descriptor(frame).is_sole()
+            && !flawed(Flaw::CountedTooShort)
     }
 
     /// Frees tables under entries at `level` in `batch`, a part of the zapped
@@ -251,6 +292,17 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Calls `visit` with every entry of `pages` whose table exists. Inside a section.
     pub(crate) fn for_each_entry(&self, pages: Pages, visit: &mut impl FnMut(&Entry, u64)) {
+        self.for_each_table(pages, &mut |table, part| {
+            for page in part.start..part.end {
+                visit(table.entry(page, 0), page);
+            }
+        });
+    }
+
+    /// Calls `visit` with every table of the lowest level that has entries of
+    /// `pages`, and with which these are. Inside a section, or with a write hold:
+    /// tables are freed under a zap hold.
+    pub(crate) fn for_each_table(&self, pages: Pages, visit: &mut impl FnMut(&Table, Pages)) {
         let mut table_of = |parent: &Entry, base: u64| {
             let mut backoff = Backoff::new();
             let value = loop {
@@ -266,13 +318,10 @@ impl<M: Machine> AddressSpace<M> {
             }
             // SAFETY: found linked inside the caller's section.
             let table = unsafe { Table::at(self.machine(), Self::FORMAT.frame(value)) };
-            let part = pages.and(Pages::new(base, base + ENTRIES as u64));
             self.machine().poll();
-            for page in part.start..part.end {
-                visit(table.entry(page, 0), page);
-            }
+            visit(table, pages.and(Pages::new(base, base + ENTRIES as u64)));
         };
-        // SAFETY: inside the caller's section.
+        // SAFETY: inside the caller's section, or nothing is freed.
         unsafe {
             free::entries_at::<M::Format, M>(self.machine(), self.root, pages, 1, &mut table_of);
         }

@@ -221,6 +221,16 @@ impl Format {
         }
     }
 
+    /// The same entry, but that no store is let through.
+    #[inline]
+    pub const fn without_write(&self, value: u64) -> u64 {
+        if self.is_present(value) {
+            (value & !self.write.mask()) | self.write.bits(false)
+        } else {
+            value
+        }
+    }
+
     /// Bits that hardware may set in a present entry at any moment.
     #[inline]
     pub const fn hardware(&self) -> u64 {

@@ -32,6 +32,15 @@ pub enum Flaw {
     DowngradeByUnlocking,
     /// A lock is given up without releasing what was written under it.
     UnlockRelaxed,
+    /// A fork does not mark the mappings that it has copied.
+    ForkWithoutMark,
+    /// A page that was exclusive before the claim is written in place without
+    /// another look.
+    SharingNotChecked,
+    /// A page is copied before other CPUs have lost their translations of it.
+    CopyBeforeFlush,
+    /// A mapping of a shared page stops counting before it is flushed.
+    CountedTooShort,
 }
 
 #[cfg(any(loom, shuttle))]

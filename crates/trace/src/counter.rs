@@ -83,6 +83,8 @@ counters! {
     Munmap = "munmap",
     /// Protection changes.
     Mprotect = "mprotect",
+    /// Address spaces made by fork.
+    Fork = "fork",
 }
 
 const COUNT: usize = Counter::ALL.len();

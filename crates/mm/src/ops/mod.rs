@@ -5,6 +5,7 @@
 
 mod brk;
 mod exit;
+mod fork;
 mod inspect;
 pub mod madvise;
 mod maps;

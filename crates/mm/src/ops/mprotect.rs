@@ -172,7 +172,7 @@ impl<M: Machine> AddressSpace<M> {
                     backoff.turn(self.machine());
                     continue;
                 }
-                let own = !self.is_zero_page(format.frame(value));
+                let own = to.write && self.is_exclusive(format.frame(value));
                 let new = format.with_protection(value, to, own);
                 if entry.replace(value, new).is_ok() {
                     let lowered = format.is_present(value)

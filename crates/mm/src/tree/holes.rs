@@ -17,9 +17,12 @@ pub const GUARD_GAP: u64 = if cfg!(any(loom, shuttle)) { 1 } else { 256 };
 const CLASSES: usize = 40;
 
 /// Between `tops[c]` and the ceiling there is no hole of `2^c` pages.
+#[derive(Clone)]
 pub struct Holes {
     ceiling: u64,
     tops: [u64; CLASSES],
+    /// No mapping may grow now: a fork goes over the tree.
+    pub(super) is_still: bool,
 }
 
 impl Holes {
@@ -28,6 +31,7 @@ impl Holes {
         Self {
             ceiling,
             tops: [ceiling; CLASSES],
+            is_still: false,
         }
     }
 

@@ -16,9 +16,11 @@
 //! * `word`, `node`: what a slot holds, and arrays of slots.
 //! * `edit`: cutting slots at a boundary (can fail, changes no meaning) and
 //!   filling a range (cannot fail).
+//! * `copy`: the same tree again, for a forked address space.
 //! * `scan`: walking over what is mapped, for writers and for `/proc/PID/maps`.
 //! * `holes`: choosing addresses, highest first, as Linux does.
 
+mod copy;
 mod edit;
 mod holes;
 mod node;
@@ -32,6 +34,7 @@ use faultless_sync::{Flaw, Padded, SpinGuard, SpinLock, flawed};
 
 use crate::machine::Machine;
 use crate::memory::Memory;
+pub(crate) use copy::{Copier, STRETCH};
 pub use holes::GUARD_GAP;
 use holes::Holes;
 pub use node::{LEVELS, Node, Slot, span};

@@ -115,6 +115,11 @@ impl Node {
         }
     }
 
+    /// Sets the bits of all slots at once, in a node that nobody else can reach.
+    pub(super) fn set_occupied(&self, slots: u64) {
+        self.occupied.set(slots);
+    }
+
     /// The bits of slots that are not empty.
     pub fn occupied(&self) -> u64 {
         self.occupied.get()

@@ -1,0 +1,260 @@
+//! `fork`: a second address space with the same mappings, in which every page is
+//! shared until one of the two writes it.
+//!
+//! The child is a snapshot (rule R10): of two writes by another thread it has the
+//! first if it has the second. Fork goes over the mappings, lowest first, and
+//! shows each as *changing* from when it comes to it until everything is
+//! copied and flushed, so that faults on what is behind it wait, while what lies
+//! ahead, and whoever reads pages that are there, goes on. A store that needs no
+//! fault can still reach a page behind it through a TLB; that page is then the
+//! child's, too. After the one flush none can, and from then on it does not
+//! matter when which mapping is shown live: whatever is written from now on
+//! is written to a copy.
+//!
+//! Who waits: the range lock for writing is held all the while, so that other
+//! writers of the parent wait. Nothing in the parent is changed that could not
+//! stay: a fork that fails leaves pages that are marked shared without being
+//! so, which the next write of each finds out.
+//!
+//! Written lines: every slot of the parent's tree; its entries that were writable;
+//! every page's descriptor.
+
+use faultless_frames::{FrameSource, NoMemory};
+use faultless_paging::{ENTRIES, Entry, Frame, Gather, LEVELS, PAGE_SIZE, Pages, Table};
+use faultless_sync::Backoff;
+use faultless_sync::atomic::Ordering;
+use faultless_trace::Counter;
+
+use crate::errno::Errno;
+use crate::machine::Machine;
+use crate::range::RangeLock;
+use crate::space::AddressSpace;
+use crate::tree::{Copier, STRETCH, Word};
+
+impl<M: Machine> AddressSpace<M> {
+    /// A new address space with the same layout, policy, heap and mappings; the
+    /// pages of both are shared until they are written.
+    ///
+    /// # Errors
+    /// `ENOMEM` when memory is short. Nothing has changed.
+    pub fn fork(&self) -> Result<Self, Errno> {
+        let child = Self::new(self.memory, self.policy(), self.layout)?;
+        let result = {
+            let lock = self.lock_range(Pages::of_bytes(0..self.layout.end));
+            for (to, from) in child.brk.iter().zip(self.brk.iter()) {
+                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+            lock.edit().bar_growth();
+            let mut fork = Fork::new(self, &child, &lock);
+            let result = self
+                .tree
+                .copy_to(&child.tree, self.memory, &mut fork)
+                .and_then(|()| fork.copy_pending());
+            self.flush(&mut fork.gather);
+            self.tree.show_live();
+            lock.edit().let_grow();
+            result
+        };
+        match result {
+            Ok(()) => {
+                self.memory.count(Counter::Fork);
+                Ok(child)
+            }
+            Err(none) => {
+                child.destroy();
+                Err(none.into())
+            }
+        }
+    }
+}
+
+/// A fork under way.
+struct Fork<'a, M: Machine> {
+    parent: &'a AddressSpace<M>,
+    child: &'a AddressSpace<M>,
+    lock: &'a RangeLock<'a, M>,
+    zero: Frame,
+    /// The word that was copied last, and its copy: one mapping of the parent
+    /// becomes one of the child where its pages follow each other.
+    last: Option<(Word, Word)>,
+    /// Pages that are marked and whose entries are still to be copied.
+    pending: Pages,
+    /// The child's table that was filled last, by its first page.
+    table: Option<(u64, Frame)>,
+    gather: Gather,
+}
+
+impl<'a, M: Machine> Fork<'a, M> {
+    fn new(
+        parent: &'a AddressSpace<M>,
+        child: &'a AddressSpace<M>,
+        lock: &'a RangeLock<'a, M>,
+    ) -> Self {
+        Self {
+            parent,
+            child,
+            lock,
+            zero: parent.machine().frames().zero_frame(),
+            last: None,
+            pending: Pages::new(0, 0),
+            table: None,
+            gather: Gather::new(),
+        }
+    }
+
+    /// Copies the entries of all pages that were marked.
+    fn copy_pending(&mut self) -> Result<(), NoMemory> {
+        let pages = core::mem::replace(&mut self.pending, Pages::new(0, 0));
+        if pages.is_empty() {
+            return Ok(());
+        }
+        // From here on no fault on them publishes anything (rule R1).
+        self.lock.settle();
+        let mut result = Ok(());
+        let parent = self.parent;
+        // With the write hold no table of the parent is freed.
+        parent.for_each_table(pages, &mut |table, part| {
+            if result.is_ok() {
+                result = self.copy_table(table, part);
+            }
+        });
+        result
+    }
+
+    /// Copies those entries of one of the parent's tables that are for `part`.
+    fn copy_table(&mut self, from: &Table, part: Pages) -> Result<(), NoMemory> {
+        let base = part.start & !(ENTRIES as u64 - 1);
+        let (first, end) = ((part.start - base) as usize, (part.end - base) as usize);
+        let mut to = None;
+        let mut lowered = Pages::new(u64::MAX, 0);
+        let mut result = Ok(());
+        for number in first..end {
+            let entry = &from.entries()[number];
+            let value = entry.load();
+            if value == 0 {
+                continue;
+            }
+            let to = match to {
+                Some(table) => table,
+                None => match self.child_table(base) {
+                    Ok(table) => *to.insert(table),
+                    Err(none) => {
+                        result = Err(none);
+                        break;
+                    }
+                },
+            };
+            let page = base + number as u64;
+            if let Some((value, was_writable)) = self.share(entry, value) {
+                // Nobody else knows the child yet.
+                to.entries()[number].set(value);
+                if was_writable {
+                    lowered = Pages::new(lowered.start.min(page), page + 1);
+                }
+            }
+        }
+        if !lowered.is_empty() {
+            self.gather
+                .add(lowered.start * PAGE_SIZE, lowered.len() * PAGE_SIZE);
+        }
+        result
+    }
+
+    /// Makes the page of an entry shared and counts a second mapping of it. The
+    /// entry's value now, which is also the child's, and whether it let stores through.
+    #[inline]
+    fn share(&self, entry: &Entry, seen: u64) -> Option<(u64, bool)> {
+        let format = AddressSpace::<M>::FORMAT;
+        let mut value = seen;
+        let mut backoff = Backoff::new();
+        loop {
+            if value == 0 {
+                return None;
+            }
+            if format.is_claimed(value) {
+                // A fault that came too early: it sees the mark, or has published.
+                backoff.turn(self.parent.machine());
+                value = entry.load();
+                continue;
+            }
+            let shared = format.without_write(value);
+            if shared != value
+                && let Err(now) = entry.replace(value, shared)
+            {
+                value = now;
+                continue;
+            }
+            let frame = format.frame(value);
+            if frame != self.zero {
+                self.parent.machine().frames().descriptor(frame).share();
+            }
+            return Some((shared, shared != value));
+        }
+    }
+
+    /// The child's table for the pages from `base` on, made if it is missing.
+    fn child_table(&mut self, base: u64) -> Result<&'a Table, NoMemory> {
+        let format = AddressSpace::<M>::FORMAT;
+        let memory = self.child.memory;
+        let frame = match self.table {
+            Some((at, frame)) if at == base => frame,
+            _ => {
+                let mut frame = self.child.root;
+                for level in (1..LEVELS).rev() {
+                    // SAFETY: the child's own table.
+                    let table = unsafe { Table::at(memory.machine(), frame) };
+                    let entry = table.entry(base, level);
+                    frame = match entry.load() {
+                        0 => {
+                            let new = memory.allocate_table()?;
+                            memory.count(Counter::TableAlloc);
+                            entry.set(format.table(new));
+                            new
+                        }
+                        value => format.frame(value),
+                    };
+                }
+                self.table = Some((base, frame));
+                frame
+            }
+        };
+        // SAFETY: the child's own table, which lives as long as the child.
+        Ok(unsafe { Table::at(memory.machine(), frame) })
+    }
+}
+
+impl<M: Machine> Copier for Fork<'_, M> {
+    fn word_for(&mut self, pages: Pages, word: Word) -> Result<Word, NoMemory> {
+        self.lock.lock_out_readers(pages);
+        let copy = match self.last {
+            Some((last, copy)) if last == word => copy,
+            _ => {
+                // SAFETY: the write hold keeps mappings from being retired.
+                let Some(mapping) = (unsafe { word.mapping() }) else {
+                    // With the write hold nothing else is in a slot.
+                    return Ok(Word::EMPTY);
+                };
+                let new = self.child.memory.allocate_mapping(*mapping.attributes())?;
+                // SAFETY: just made; it goes into the child's tree.
+                let copy = Word::live(unsafe { new.as_ref() });
+                self.last = Some((word, copy));
+                copy
+            }
+        };
+        // SAFETY: in the child's tree, or about to be.
+        if let Some(mapping) = unsafe { copy.mapping() } {
+            mapping.add_pages(pages.len());
+        }
+        Ok(copy)
+    }
+
+    fn marked(&mut self, pages: Pages) -> Result<(), NoMemory> {
+        if self.pending.end != pages.start || self.pending.len() >= STRETCH {
+            self.copy_pending()?;
+            self.pending = pages;
+        } else {
+            self.pending.end = pages.end;
+        }
+        Ok(())
+    }
+}

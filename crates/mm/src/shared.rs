@@ -1,0 +1,125 @@
+//! Writes to pages that are present and read-only: by `mprotect`, or because
+//! `fork` shared them.
+//!
+//! Whether a page is shared is known, not guessed: its frame's descriptor has
+//! the mark *exclusive*, or a count of the entries that map it. What is decided
+//! from that before the claim is only what to get ready; it is decided again
+//! after the claim (rule R3). From the claim on, if it is valid, no fork of
+//! this space is under way that has not waited for it, so that "this mapping is
+//! the only one" stays true, and the page may be written in place.
+//!
+//! Written lines: the entry, the old frame's descriptor, and for a copy the new
+//! frame and its descriptor.
+
+use faultless_frames::{Descriptor, FrameSource};
+use faultless_paging::{Gather, Page};
+use faultless_sync::atomic::{Ordering, fence};
+use faultless_sync::{Flaw, flawed};
+use faultless_trace::Counter;
+
+use crate::fault::Place;
+use crate::machine::Machine;
+use crate::prepare::Prepared;
+use crate::space::AddressSpace;
+use crate::withdrawn::Withdrawn;
+
+impl<M: Machine> AddressSpace<M> {
+    /// Write to a page that is present and read-only, in a mapping that allows it.
+    pub(crate) fn write_page(
+        &self,
+        at: &Place<'_>,
+        page: Page,
+        prepared: &mut Prepared<M>,
+    ) -> Result<(), Withdrawn> {
+        let frame = Self::FORMAT.frame(at.value);
+        let descriptor = self.machine().frames().descriptor(frame);
+        if descriptor.is_sole() {
+            self.reuse_page(at, page, descriptor)
+        } else {
+            self.copy_page(at, page, descriptor, prepared)
+        }
+    }
+
+    /// Lets a page be written that is this space's alone. No copy and no flush;
+    /// another CPU's old translation faults.
+    fn reuse_page(
+        &self,
+        at: &Place<'_>,
+        page: Page,
+        descriptor: &Descriptor,
+    ) -> Result<(), Withdrawn> {
+        let protection = at.hold.protection();
+        let interrupts = self.machine().interrupts_off();
+        let result = match at.entry.claim_present::<M::Format>(at.value) {
+            Err(_) => Err(Withdrawn::EntryClaimed),
+            Ok(claim) => at.validate().and_then(|()| {
+                if !flawed(Flaw::SharingNotChecked) && !self.is_alone(descriptor, page) {
+                    // Forked since the look: the next try copies.
+                    return Err(Withdrawn::MappingChanged);
+                }
+                claim.publish(|v| {
+                    Self::FORMAT.with_protection(v, protection, true) | Self::FORMAT.dirty
+                });
+                Ok(())
+            }),
+        };
+        self.machine().interrupts_restore(interrupts);
+        if result.is_ok() {
+            self.memory.count(Counter::Reuses);
+        }
+        result
+    }
+
+    /// Gives this space a copy of a page that others map, too.
+    fn copy_page(
+        &self,
+        at: &Place<'_>,
+        page: Page,
+        descriptor: &Descriptor,
+        prepared: &mut Prepared<M>,
+    ) -> Result<(), Withdrawn> {
+        let format = Self::FORMAT;
+        let protection = at.hold.protection();
+        let source = self.machine().frames();
+        let (old, new) = (format.frame(at.value), prepared.page_to_fill()?);
+        source.descriptor(new).set_anonymous(self.id, page.0);
+        let mut copied = false;
+        self.publish(at, || {
+            if self.is_alone(descriptor, page) {
+                // The others have gone meanwhile. The claim holds what hardware has set.
+                return format.with_protection(at.value, protection, true) | format.dirty;
+            }
+            prepared.page_used();
+            // What CPUs have cached of the old page must go before the new one
+            // can be written, and only then is it copied (rule R3).
+            if flawed(Flaw::CopyBeforeFlush) {
+                self.machine().copy(old, new);
+                self.flush(&mut Gather::of_page(page));
+            } else {
+                self.flush(&mut Gather::of_page(page));
+                self.machine().copy(old, new);
+            }
+            copied = true;
+            format.leaf(new, true, protection.execute, true)
+        })?;
+        if !copied {
+            self.memory.count(Counter::Reuses);
+            return Ok(());
+        }
+        self.memory.count(Counter::Copies);
+        // Copied and flushed: whoever is left may now write it.
+        if descriptor.unmap() {
+            source.free(self.machine().cpu(), old);
+        }
+        Ok(())
+    }
+
+    /// Whether the page is this space's alone; if so it is marked exclusive.
+    /// After the claim and its validation.
+    fn is_alone(&self, descriptor: &Descriptor, page: Page) -> bool {
+        // A fork that was over before the validation took the mark away before
+        // it let the mapping be live again. Pairs with the release of that store.
+        fence(Ordering::Acquire);
+        descriptor.take_over(self.id, page.0)
+    }
+}

@@ -1,0 +1,133 @@
+//! The same mappings again, for the child of a fork.
+//!
+//! The copy is made node by node, slots that hold the same word together, while
+//! the tree is *still*: the caller has the write hold, and has barred growth, so
+//! that nobody but the copy writes slots, nodes stay, and the edit lock need not
+//! be held. Each stretch is marked as changing where it is copied, with the
+//! stores by which it is copied; [`Tree::show_live`] takes all marks away.
+//!
+//! Written lines: every slot of the tree, twice, and the copy's nodes.
+
+use faultless_frames::NoMemory;
+use faultless_paging::Pages;
+use faultless_sync::{Flaw, flawed};
+
+use super::node::{LEVELS, Node, SLOTS, span};
+use super::word::{Content, Word};
+use super::{Edit, Tree};
+use crate::machine::Machine;
+use crate::memory::Memory;
+
+/// Pages that are marked at once where slots are small enough: faults on what
+/// lies ahead go on.
+pub(crate) const STRETCH: u64 = if cfg!(any(loom, shuttle)) { 2 } else { 1 << 15 };
+
+/// What is done for each stretch.
+pub(crate) trait Copier {
+    /// Before `pages`, which hold `word`, are marked: the word that they have in
+    /// the copy.
+    fn word_for(&mut self, pages: Pages, word: Word) -> Result<Word, NoMemory>;
+
+    /// `pages` are marked, and copied.
+    fn marked(&mut self, pages: Pages) -> Result<(), NoMemory>;
+}
+
+impl<M: Machine> Edit<'_, M> {
+    /// Lets no mapping grow until [`Edit::let_grow`], so that with a write hold
+    /// nothing changes the tree.
+    pub(crate) fn bar_growth(&mut self) {
+        self.holes.is_still = true;
+    }
+
+    /// Lets mappings grow again.
+    pub(crate) fn let_grow(&mut self) {
+        self.holes.is_still = false;
+    }
+
+    /// Whether no mapping may grow now.
+    pub(crate) fn is_still(&self) -> bool {
+        self.holes.is_still
+    }
+}
+
+impl Tree {
+    /// Makes `copy`, which is empty and which nobody else knows, a copy of this
+    /// tree, which is still. When that fails, `copy` is a copy of a part.
+    pub(crate) fn copy_to<M: Machine>(
+        &self,
+        copy: &Tree,
+        memory: &Memory<M>,
+        copier: &mut impl Copier,
+    ) -> Result<(), NoMemory> {
+        let notes = self.edit(memory).holes.clone();
+        let mut edit = copy.edit(memory);
+        *edit.holes = notes;
+        edit.let_grow();
+        drop(edit);
+        copy_node(memory, self.root(), copy.root(), LEVELS - 1, 0, copier)
+    }
+
+    /// Shows every mapping as live. The tree is still.
+    pub(crate) fn show_live(&self) {
+        show_live(self.root());
+    }
+}
+
+fn copy_node<M: Machine>(
+    memory: &Memory<M>,
+    from: &Node,
+    to: &Node,
+    level: usize,
+    base: u64,
+    copier: &mut impl Copier,
+) -> Result<(), NoMemory> {
+    let mut rest = from.occupied();
+    // Before the slots: what is in them when this fails must be found.
+    to.set_occupied(rest);
+    while rest != 0 {
+        let first = rest.trailing_zeros() as usize;
+        let start = base + first as u64 * span(level);
+        let word = from.at(first).load();
+        // SAFETY: the tree is still, so that nothing in it is retired.
+        if let Content::Child(child) = unsafe { word.content() } {
+            let place = memory.allocate_node()?;
+            // SAFETY: fresh memory of a node's size.
+            let node = unsafe { Node::create(place, Word::EMPTY) };
+            to.at(first).store(Word::child(node));
+            // SAFETY: just made, and in the copy.
+            let node = unsafe { node.as_ref() };
+            copy_node(memory, child, node, level - 1, start, copier)?;
+            rest &= rest - 1;
+            continue;
+        }
+        let most = (STRETCH / span(level)).max(1) as usize;
+        let same = (first..SLOTS).take(most);
+        let end = same.take_while(|&n| from.at(n).load() == word).count() + first;
+        let pages = Pages::new(start, base + end as u64 * span(level));
+        let copied = copier.word_for(pages, word)?;
+        for number in first..end {
+            if !flawed(Flaw::ForkWithoutMark) {
+                from.at(number).store(word.changing());
+            }
+            to.at(number).store(copied);
+        }
+        copier.marked(pages)?;
+        rest &= u64::MAX.checked_shl(end as u32).unwrap_or(0);
+    }
+    Ok(())
+}
+
+fn show_live(node: &Node) {
+    let mut rest = node.occupied();
+    while rest != 0 {
+        let number = rest.trailing_zeros() as usize;
+        rest &= rest - 1;
+        let word = node.at(number).load();
+        // SAFETY: the tree is still, so that nothing in it is retired.
+        match unsafe { word.content() } {
+            Content::Child(child) => show_live(child),
+            Content::Changing(_) => node.at(number).store(word.settled()),
+            _ => {}
+        }
+    }
+}
