@@ -1,8 +1,8 @@
 //! Futexes: user mode's way to sleep on a word.
 //!
-//! There is one process and all its memory is private, so a futex is its address. The word is read
-//! under the bucket's lock, where faulting is not allowed: if it is not there, the lock is dropped,
-//! the page faulted in, and the whole begins again.
+//! All memory is private, so a futex is an address in an address space. The word is read under the
+//! bucket's lock, where faulting is not allowed: if it is not there, the lock is dropped, the page
+//! faulted in, and the whole begins again.
 
 use linux_raw_sys::general as linux;
 
@@ -11,8 +11,14 @@ use crate::errno::{
     Answer, EAGAIN, EFAULT, EINVAL, ENOSYS, ETIMEDOUT, Errno, RESTART, RESTART_IF_NO_HANDLER,
 };
 use crate::memory::USER_END;
+use crate::process;
 use crate::sched::wait::{self, Interruptible, Woken};
 use crate::syscall::time::read_timespec;
+
+/// The key of a word in the current process's memory.
+fn key(address: u64) -> u64 {
+    process::space().key(address)
+}
 
 /// Compares under the lock; `None`: the page has to be faulted in first.
 fn matches(address: u64, expected: u32) -> Option<bool> {
@@ -37,7 +43,7 @@ const NOT_THERE: Errno = Errno(-1);
 
 fn sleep(address: u64, expected: u32, deadline: Option<u64>, bits: u32) -> Answer {
     loop {
-        let result = wait::sleep(address, bits, deadline, Interruptible::Yes, || {
+        let result = wait::sleep(key(address), bits, deadline, Interruptible::Yes, || {
             matches(address, expected).ok_or(NOT_THERE)
         });
         return match result {
@@ -58,7 +64,7 @@ fn sleep(address: u64, expected: u32, deadline: Option<u64>, bits: u32) -> Answe
 
 /// Wakes threads; how many.
 pub fn wake(address: u64, count: u32, bits: u32) -> u32 {
-    wait::wake_address(address, count, bits)
+    wait::wake_address(key(address), count, bits)
 }
 
 fn requeue(from: u64, to: u64, wake: u32, most: u32, expected: Option<u32>) -> Answer {
@@ -67,7 +73,7 @@ fn requeue(from: u64, to: u64, wake: u32, most: u32, expected: Option<u32>) -> A
         return Err(EINVAL);
     }
     loop {
-        let result = wait::requeue(from, to, wake, most, || match expected {
+        let result = wait::requeue(key(from), key(to), wake, most, || match expected {
             None => Ok(()),
             Some(expected) => match matches(from, expected) {
                 None => Err(NOT_THERE),

@@ -44,6 +44,13 @@ impl<T> Shared<T> {
     }
 }
 
+impl<T> Shared<T> {
+    /// The number of references now.
+    pub fn references(&self) -> u32 {
+        self.counted().count.load(Ordering::Relaxed)
+    }
+}
+
 impl<T> Deref for Shared<T> {
     type Target = T;
 

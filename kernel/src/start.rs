@@ -87,6 +87,6 @@ extern "C" fn run() -> ! {
             percpu::count()
         ));
     }
-    exec::begin(run);
+    exec::first::begin(run);
     sched::idle::begin()
 }

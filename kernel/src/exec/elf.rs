@@ -5,13 +5,14 @@
 
 use core::fmt;
 
-use arrayvec::ArrayVec;
+use alloc::vec::Vec;
 use elf::ElfBytes;
 use elf::abi;
 use elf::endian::LittleEndian;
 use elf::segment::ProgramHeader;
 use linux_raw_sys::general as linux;
 
+use super::Image;
 use crate::arch::uaccess;
 use crate::memory::{USER_END, machine};
 use crate::process;
@@ -31,7 +32,7 @@ pub struct Part {
 }
 
 /// All parts, in order.
-pub type Parts = ArrayVec<Part, 64>;
+pub type Parts = Vec<Part>;
 
 /// A loaded program.
 pub struct Loaded {
@@ -87,7 +88,19 @@ fn check_header(image: &[u8]) -> Result<(), Error> {
     Ok(())
 }
 
-type Segments = ArrayVec<ProgramHeader, 64>;
+/// Segments, on the heap: a kernel stack has no room for them.
+type Segments = Vec<ProgramHeader>;
+/// The most that are looked at.
+const MOST: usize = 64;
+
+fn push(segments: &mut Segments, segment: ProgramHeader) -> Result<(), Error> {
+    if segments.len() == MOST {
+        return Err(Format("more than 64 segments"));
+    }
+    segments.try_reserve(1).map_err(|_| Error::NoMemory)?;
+    segments.push(segment);
+    Ok(())
+}
 
 /// The segments to load, checked against the file and each other.
 fn check_segments(image: &[u8], base: u64, all: &[ProgramHeader]) -> Result<Segments, Error> {
@@ -123,9 +136,7 @@ fn check_segments(image: &[u8], base: u64, all: &[ProgramHeader]) -> Result<Segm
             ));
         }
         total = total.saturating_add(segment.p_memsz);
-        segments
-            .try_push(*segment)
-            .map_err(|_| Format("more than 64 segments"))?;
+        push(&mut segments, *segment)?;
     }
     if segments.is_empty() {
         return Err(Format("damaged: no segment to load"));
@@ -161,11 +172,24 @@ fn protection(segment: &ProgramHeader) -> u32 {
     protection
 }
 
-/// Loads a program into the process's address space.
+/// A program that can be loaded.
+struct Checked {
+    base: u64,
+    segments: Segments,
+    entry: u64,
+    headers: u64,
+    header_count: u64,
+}
+
+/// Checks all of a program that can be checked without loading it.
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn load(image: &'static [u8]) -> Result<Loaded, Error> {
+pub fn check(image: &[u8]) -> Result<(), Error> {
+    examine(image).map(|_| ())
+}
+
+fn examine(image: &[u8]) -> Result<Checked, Error> {
     check_header(image)?;
     let file = ElfBytes::<LittleEndian>::minimal_parse(image)
         .map_err(|_| Format("truncated or damaged ELF header"))?;
@@ -180,8 +204,7 @@ pub fn load(image: &'static [u8]) -> Result<Loaded, Error> {
         .ok_or(Format("damaged: no program headers"))?;
     let mut all = Segments::new();
     for segment in table.iter() {
-        all.try_push(segment)
-            .map_err(|_| Format("more than 64 segments"))?;
+        push(&mut all, segment)?;
     }
     if all.iter().any(|segment| segment.p_type == abi::PT_INTERP) {
         return Err(Format(
@@ -195,8 +218,6 @@ pub fn load(image: &'static [u8]) -> Result<Loaded, Error> {
             "damaged: the entry point lies outside of user memory",
         ));
     }
-    let map_end = map(image, base, &segments)?;
-    process::space().set_brk(map_end);
     let headers = segments
         .iter()
         .find(|segment| {
@@ -206,19 +227,40 @@ pub fn load(image: &'static [u8]) -> Result<Loaded, Error> {
         .map_or(0, |segment| {
             base + segment.p_vaddr + file.ehdr.e_phoff - segment.p_offset
         });
-    let parts = segments
-        .iter()
-        .filter(|segment| segment.p_filesz != 0)
-        .map(|segment| Part {
-            start: (base + segment.p_vaddr) & !(PAGE - 1),
-            end: (base + segment.p_vaddr + segment.p_filesz).next_multiple_of(PAGE),
-            offset: segment.p_offset & !(PAGE - 1),
-        });
-    Ok(Loaded {
-        parts: parts.collect(),
+    Ok(Checked {
+        base,
+        segments,
         entry,
         headers,
         header_count: u64::from(file.ehdr.e_phnum),
+    })
+}
+
+/// Loads a program into the process's address space.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn load(image: Image) -> Result<Loaded, Error> {
+    let checked = examine(image)?;
+    let base = checked.base;
+    let mut parts = Parts::new();
+    parts
+        .try_reserve_exact(checked.segments.len())
+        .map_err(|_| Error::NoMemory)?;
+    let map_end = map(image, base, &checked.segments)?;
+    process::space().set_brk(map_end);
+    let from_file = checked.segments.iter();
+    let from_file = from_file.filter(|segment| segment.p_filesz != 0);
+    parts.extend(from_file.map(|segment| Part {
+        start: (base + segment.p_vaddr) & !(PAGE - 1),
+        end: (base + segment.p_vaddr + segment.p_filesz).next_multiple_of(PAGE),
+        offset: segment.p_offset & !(PAGE - 1),
+    }));
+    Ok(Loaded {
+        parts,
+        entry: checked.entry,
+        headers: checked.headers,
+        header_count: checked.header_count,
     })
 }
 

@@ -1,108 +1,103 @@
-//! Starting the program: its address space, its image, its stack, its first thread.
+//! Programs: finding one, loading it into an address space, beginning to run it.
+//!
+//! `first` starts the first process, `execve` replaces the program of the caller's; both end in
+//! [`Plan::load`], which runs in the new address space, because loading faults pages in.
 
 pub mod elf;
+pub mod execve;
+pub mod first;
 pub mod run_file;
+pub mod script;
 pub mod stack;
+pub mod strings;
 
 use alloc::string::String;
-use alloc::vec::Vec;
 
 use crate::arch::TrapFrame;
-use crate::files::initramfs;
-use crate::memory::{self, Layout};
-use crate::report::{self, refuse};
+use crate::errno::{ENOMEM, Errno};
+use crate::memory::Layout;
+use crate::process;
 use crate::sched::thread::Thread;
-use crate::sync::Once;
-use crate::{process, sched};
-use run_file::RunFile;
+use crate::shared::Shared;
+use strings::Strings;
 
 /// The stack's limit.
 pub const STACK_LIMIT: u64 = Layout::LINUX_X86_64.stack_limit;
 
-/// Where a program without a path is.
-const BIN: &str = "/bin/";
+/// The bytes of a program's file.
+pub type Image = &'static [u8];
 
-/// What is run.
+/// What a process runs.
 pub struct Program {
-    pub run: RunFile,
+    /// The file's path.
     pub path: String,
-    pub image: &'static [u8],
+    pub arguments: Strings,
+    pub environment: Strings,
+    pub image: Image,
+    /// Where the file is in memory.
+    pub parts: elf::Parts,
 }
 
-static PROGRAM: Once<Program> = Once::new();
-
-static PARTS: Once<elf::Parts> = Once::new();
-
-/// Where the program's file is in memory; nowhere before it is loaded.
-pub fn parts() -> &'static [elf::Part] {
-    PARTS.try_get().map_or(&[], |parts| parts)
-}
-
-/// The program that runs.
-pub fn program() -> &'static Program {
-    PROGRAM.get()
-}
-
-/// Starts the program; refuses with a line if it cannot be.
-pub fn begin(run: RunFile) {
-    let mut path = String::new();
-    if path.try_reserve(run.program.len() + BIN.len()).is_err() {
-        refuse(format_args!(
-            "out of memory: no room for the program's name"
-        ));
-    }
-    if !run.program.contains('/') {
-        path.push_str(BIN);
-    }
-    path.push_str(run.program);
-    let Some(image) = initramfs::find(path.trim_start_matches('/')) else {
-        refuse(format_args!("{path}: not in the initramfs"));
-    };
-    let no_space = || refuse(format_args!("out of memory: no room for an address space"));
-    let mut room = Vec::new();
-    if room.try_reserve_exact(1).is_err() {
-        no_space();
-    }
-    match memory::new_space(run.policy, Layout::LINUX_X86_64) {
-        Ok(space) => room.push(space),
-        Err(_) => no_space(),
-    }
-    process::set_space(&mut room.leak()[0]);
-    crate::files::descriptors::open_standard();
-    PROGRAM.set(Program { run, path, image });
-    match Thread::new(process::new_id(), true, load, &TrapFrame::default()) {
-        Ok(thread) => {
-            let _ = process::add(thread);
-            sched::enqueue(thread);
-        }
-        Err(_) => refuse(format_args!("out of memory: no room for the first thread")),
+impl Program {
+    /// The last part of its path.
+    pub fn name(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
     }
 }
 
-/// The first thread's first act, in its own address space, because loading faults pages in.
-fn load(thread: &'static Thread) {
-    let program = program();
-    let path = &program.path;
-    let name = program
-        .path
-        .rsplit('/')
-        .next()
-        .unwrap_or_default()
-        .as_bytes();
+/// A program that is going to run.
+pub struct Plan {
+    /// The program's file, or the interpreter's.
+    pub path: String,
+    /// What the thread will be called: the last part of the path that was asked for.
+    pub name: [u8; 16],
+    pub arguments: Strings,
+    pub environment: Strings,
+    pub image: Image,
+}
+
+impl Plan {
+    /// Loads the program into the current process's address space, which is empty, and makes the
+    /// current thread, the only one, begin it.
+    ///
+    /// # Errors
+    /// What is wrong with it, or no memory.
+    pub fn load(self, thread: &Thread) -> Result<(), elf::Error> {
+        let loaded = elf::load(self.image)?;
+        let sp = stack::set_up(&self, &loaded)?;
+        thread.name.set(self.name);
+        let program = Program {
+            path: self.path,
+            arguments: self.arguments,
+            environment: self.environment,
+            image: self.image,
+            parts: loaded.parts,
+        };
+        let program = Shared::new(program).map_err(|_| elf::Error::NoMemory)?;
+        process::current().set_program(program);
+        // SAFETY: The thread runs, so its frame is its own.
+        unsafe { *thread.frame() = TrapFrame::entry(loaded.entry, sp) };
+        Ok(())
+    }
+}
+
+/// What a thread that runs this path is called.
+pub fn short_name(path: &str) -> [u8; 16] {
+    let name = path.rsplit('/').next().unwrap_or_default().as_bytes();
     let mut short = [0; 16];
     let length = name.len().min(15);
     short[..length].copy_from_slice(&name[..length]);
-    thread.name.set(short);
-    let loaded = match elf::load(program.image) {
-        Ok(loaded) => loaded,
-        Err(error) => refuse(format_args!("{path}: {error}")),
-    };
-    let sp = match stack::set_up(program, &loaded) {
-        Ok(sp) => sp,
-        Err(error) => refuse(format_args!("{path}: {error}")),
-    };
-    PARTS.set(loaded.parts);
-    // SAFETY: The thread runs, so its frame is its own.
-    unsafe { *thread.frame() = TrapFrame::entry(loaded.entry, sp) };
-    report::program_begins();
+    short
+}
+
+/// A string on the heap.
+///
+/// # Errors
+/// `ENOMEM`.
+pub fn string(parts: &[&str]) -> Result<String, Errno> {
+    let mut string = String::new();
+    let length = parts.iter().map(|part| part.len()).sum();
+    string.try_reserve_exact(length).map_err(|_| ENOMEM)?;
+    parts.iter().for_each(|part| string.push_str(part));
+    Ok(string)
 }

@@ -5,8 +5,9 @@ use alloc::vec::Vec;
 use linux_raw_sys::auxvec;
 use linux_raw_sys::general as linux;
 
-use super::Program;
+use super::Plan;
 use super::elf::{Error, Loaded};
+use super::strings::Strings;
 use crate::arch::{self, fpu, random, uaccess};
 use crate::memory::USER_END;
 use crate::process;
@@ -31,15 +32,17 @@ impl Writer {
         self.bytes(text)
     }
 
-    fn strings(&mut self, texts: &[&[u8]]) -> Result<Vec<u64>, Error> {
+    /// Writes all texts in one piece; where each is.
+    fn strings(&mut self, texts: &Strings) -> Result<Vec<u64>, Error> {
         let mut places = Vec::new();
         places
             .try_reserve(texts.len())
             .map_err(|_| Error::NoMemory)?;
-        for text in texts.iter().rev() {
-            places.push(self.string(text)?);
+        let mut at = self.bytes(texts.bytes())?;
+        for text in texts.iter() {
+            places.push(at);
+            at += text.len() as u64 + 1;
         }
-        places.reverse();
         Ok(places)
     }
 }
@@ -48,9 +51,8 @@ impl Writer {
 ///
 /// # Errors
 /// No memory, or arguments larger than the stack.
-pub fn set_up(program: &Program, loaded: &Loaded) -> Result<u64, Error> {
-    let texts = || program.run.arguments.iter().chain(&program.run.environment);
-    let size: usize = texts().map(|text| text.len() + 9).sum();
+pub fn set_up(plan: &Plan, loaded: &Loaded) -> Result<u64, Error> {
+    let size = plan.arguments.size() + plan.environment.size();
     if size as u64 > super::STACK_LIMIT / 4 {
         return Err(Error::Format(
             "the arguments and the environment are too large",
@@ -69,9 +71,9 @@ pub fn set_up(program: &Program, loaded: &Loaded) -> Result<u64, Error> {
 
     let mut writer = Writer { sp: USER_END };
     writer.bytes(&[0; 8])?;
-    let path = writer.string(program.path.as_bytes())?;
-    let environment = writer.strings(&program.run.environment)?;
-    let arguments = writer.strings(&program.run.arguments)?;
+    let path = writer.string(plan.path.as_bytes())?;
+    let environment = writer.strings(&plan.environment)?;
+    let arguments = writer.strings(&plan.arguments)?;
     writer.sp &= !15;
     let platform = writer.string(b"x86_64")?;
     let mut seed = [0; 16];

@@ -8,7 +8,7 @@ pub mod proc;
 
 use crate::arch::{random, uaccess};
 use crate::errno::{EACCES, EBADF, ENOENT, Errno};
-use crate::{console, exec, sched};
+use crate::{console, process, sched};
 
 /// Bytes made between two breaths.
 const PAGE: u64 = 4096;
@@ -31,6 +31,17 @@ pub enum Kind {
     Text(proc::Text),
 }
 
+/// The content of a program's file.
+///
+/// # Errors
+/// `ENOENT`.
+pub fn find_program(path: &str) -> Result<&'static [u8], Errno> {
+    if path == "/proc/self/exe" {
+        return Ok(process::current().program().image);
+    }
+    initramfs::find(path.trim_start_matches('/')).ok_or(ENOENT)
+}
+
 /// Opens a path.
 ///
 /// # Errors
@@ -43,7 +54,7 @@ pub fn open(path: &str, write: bool) -> Result<Kind, Errno> {
         "/dev/stdout" | "/dev/tty" | "/dev/console" => Kind::Console(console::OUTPUT),
         "/dev/stderr" => Kind::Console(console::ERROR),
         "/dev/stdin" => Kind::Input,
-        "/proc/self/exe" => Kind::File(exec::program().image),
+        "/proc/self/exe" => Kind::File(process::current().program().image),
         path => match proc::find(path) {
             Some(text) => Kind::Text(text),
             None => Kind::File(initramfs::find(path.trim_start_matches('/')).ok_or(ENOENT)?),

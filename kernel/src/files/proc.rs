@@ -7,7 +7,6 @@ use arrayvec::ArrayString;
 
 use crate::arch::percpu;
 use crate::errno::{ENOMEM, Errno};
-use crate::exec;
 use crate::memory::{self, Counter, MapsEntry, USER_END, machine};
 use crate::process;
 
@@ -80,7 +79,8 @@ fn maps(text: &mut Buffer) -> fmt::Result {
 
 /// The next place behind an address where a line is cut.
 fn next_cut(address: u64) -> u64 {
-    let parts = exec::parts().iter().flat_map(|part| [part.start, part.end]);
+    let program = process::current().program();
+    let parts = program.parts.iter().flat_map(|part| [part.start, part.end]);
     let heap = process::space().heap().0;
     parts
         .chain([heap])
@@ -91,13 +91,15 @@ fn next_cut(address: u64) -> u64 {
 
 fn line(text: &mut Buffer, entry: &MapsEntry) -> fmt::Result {
     let (heap_start, heap_end) = process::space().heap();
-    let part = exec::parts()
+    let program = process::current().program();
+    let part = program
+        .parts
         .iter()
         .find(|part| part.start <= entry.start && entry.start < part.end);
     let (offset, name) = match part {
         Some(part) => (
             part.offset + entry.start - part.start,
-            exec::program().path.as_str(),
+            program.path.as_str(),
         ),
         None if entry.end == USER_END => (0, "[stack]"),
         None if heap_start <= entry.start && entry.start < heap_end => (0, "[heap]"),

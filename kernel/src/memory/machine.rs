@@ -58,7 +58,7 @@ impl Wait for Kernel {
     }
 
     fn park(&self, word: &AtomicU32, expected: u32) {
-        if percpu::current().is_none_or(|thread| thread.id == 0) {
+        if percpu::current().is_none_or(|thread| thread.id() == 0) {
             return arch::relax();
         }
         let key = core::ptr::from_ref(word) as u64;

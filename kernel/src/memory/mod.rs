@@ -21,6 +21,11 @@ pub fn count(counter: Counter, more: u64) {
     memory().this_cpu().counters().add(counter, more);
 }
 
+/// This CPU's counters.
+pub fn this_cpu_counters() -> &'static faultless_trace::Counters {
+    memory().this_cpu().counters()
+}
+
 /// All counters with their totals; none before the core is set up.
 pub fn for_each_counter(f: &mut dyn FnMut(&'static str, u64)) {
     for &counter in Counter::ALL {

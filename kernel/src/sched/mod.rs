@@ -14,7 +14,7 @@ pub mod thread;
 pub mod timer;
 pub mod wait;
 
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 
 use crate::arch::percpu::{self, MAX_CPUS};
 use crate::arch::{self, TrapFrame, apic, context, fpu, gdt, idt};
@@ -118,6 +118,7 @@ pub fn yield_now() {
 /// The slice is over.
 fn preempt(thread: &Thread) {
     thread.remove_work(Work::RESCHEDULE);
+    count(&thread.usage.preempted);
     give_up(queue::length(percpu::cpu_number()));
 }
 
@@ -150,7 +151,13 @@ pub fn breathe() -> bool {
 /// Lets another thread run; the current one, whose state is no longer `RUNNABLE` or which somebody
 /// has queued since, goes on when it is taken from a queue.
 pub fn block() {
+    count(&current().usage.slept);
     switch();
+}
+
+/// One more; the counters are the current thread's own.
+fn count(counter: &AtomicU64) {
+    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
 fn switch() {
@@ -161,6 +168,7 @@ fn switch() {
         timer::program();
         return;
     }
+    process::usage::charge(old);
     new.on_cpu.store(true, Ordering::Relaxed);
     let cpu = percpu::this();
     cpu.current.store(new.as_mut_ptr(), Ordering::Relaxed);
@@ -174,11 +182,16 @@ fn switch() {
             fpu::save(&mut *old.fpu.get());
         }
         if new.is_user {
-            process::enter_space(this, cpu);
+            if new.space.get().is_null() {
+                // It is about to end, and has given its space back.
+                process::space::leave(this, cpu);
+            } else {
+                process::space::enter(this, cpu, new.space.get());
+            }
             context::set_user_bases(new.fs_base.get(), new.gs_base.get());
             fpu::restore(&*new.fpu.get());
         } else {
-            process::leave_space(this, cpu);
+            process::space::leave(this, cpu);
         }
         LEFT[this as usize].store(old.as_mut_ptr(), Ordering::Relaxed);
         context::switch(old.context.get(), *new.context.get());
@@ -226,7 +239,7 @@ pub extern "C" fn leave(frame: &mut TrapFrame) {
     while thread.has_work() {
         let work = thread.work();
         if work.contains(Work::EXIT) {
-            process::exit_thread(thread);
+            process::end::exit_thread(thread);
         }
         if work.contains(Work::SIGNAL) {
             signal::deliver::deliver(thread, frame);

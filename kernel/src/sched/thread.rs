@@ -14,7 +14,10 @@ use crate::arch::frame::FRAME_SIZE;
 use crate::arch::{TrapFrame, context, fpu};
 use crate::errno::Errno;
 use crate::memory::stacks;
+use crate::process::usage::ThreadUsage;
+use crate::process::{Process, UserSpace};
 use crate::sched::wait::Waiter;
+use crate::shared::Shared;
 use crate::signal::pending::ThreadSignals;
 use crate::sync::SpinLock;
 
@@ -51,10 +54,15 @@ pub struct Thread {
     pub cpu: AtomicU32,
     /// CPUs it may run on.
     pub affinity: AtomicU64,
-    /// The number that user mode knows it by; 0 for idle threads.
-    pub id: u32,
-    /// Runs user code, in the process's address space.
+    id: AtomicU32,
+    /// Runs user code, in its process's address space.
     pub is_user: bool,
+    /// Whose thread it is; none for the kernel's own and for the dead.
+    process: UnsafeCell<Option<Shared<Process>>>,
+    /// The process's address space: the CPU's while the thread runs.
+    pub space: Cell<*const UserSpace>,
+    /// What it has used.
+    pub usage: ThreadUsage,
     /// Leaves its CPU: queued on this one once its stack is free.
     pub leaves_for: Cell<Option<u32>>,
     /// Where its stack was left.
@@ -72,6 +80,8 @@ pub struct Thread {
     pub gs_base: Cell<u64>,
     /// Cleared, and its futex woken, when the thread ends; 0 for none.
     pub clear_child_tid: Cell<u64>,
+    /// Where its number is written before it runs; 0 for nowhere.
+    pub set_child_tid: Cell<u64>,
     /// The head of its robust futexes; 0 for none.
     pub robust_list: Cell<u64>,
     pub name: Cell<[u8; 16]>,
@@ -106,8 +116,11 @@ impl Thread {
                 on_cpu: AtomicBool::new(false),
                 cpu: AtomicU32::new(crate::arch::percpu::cpu_number()),
                 affinity: AtomicU64::new(u64::MAX),
-                id,
+                id: AtomicU32::new(id),
                 is_user,
+                process: UnsafeCell::new(None),
+                space: Cell::new(core::ptr::null()),
+                usage: ThreadUsage::new(),
                 leaves_for: Cell::new(None),
                 context: UnsafeCell::new(0),
                 next: AtomicPtr::new(core::ptr::null_mut()),
@@ -118,6 +131,7 @@ impl Thread {
                 fs_base: Cell::new(0),
                 gs_base: Cell::new(0),
                 clear_child_tid: Cell::new(0),
+                set_child_tid: Cell::new(0),
                 robust_list: Cell::new(0),
                 name: Cell::new([0; 16]),
                 entry: Cell::new(Some(entry)),
@@ -129,6 +143,55 @@ impl Thread {
             thread
         };
         Ok(thread)
+    }
+
+    /// The number that user mode knows it by; 0 for idle threads.
+    #[inline]
+    pub fn id(&self) -> u32 {
+        self.id.load(Ordering::Relaxed)
+    }
+
+    /// Gives it another number: `exec` makes its caller the process's first thread.
+    pub fn set_id(&self, id: u32) {
+        self.id.store(id, Ordering::Relaxed);
+    }
+
+    /// Makes it a process's thread, before it runs.
+    pub fn set_process(&self, process: Shared<Process>) {
+        let space = process.space();
+        // The process keeps the space as long as this thread runs.
+        let pointer = space
+            .as_ref()
+            .map_or(core::ptr::null(), |space| &raw const **space);
+        self.space.set(pointer);
+        // SAFETY: The thread does not run yet, so nobody looks.
+        unsafe { *self.process.get() = Some(process) };
+    }
+
+    /// Its process.
+    ///
+    /// # Panics
+    /// If it is one of the kernel's own.
+    #[inline]
+    pub fn process(&self) -> &Process {
+        // SAFETY: Written before the thread runs and when it has ended, when nobody can find it.
+        unsafe { (*self.process.get()).as_deref() }.expect("a process's thread")
+    }
+
+    /// A reference to its process.
+    ///
+    /// # Panics
+    /// As [`Thread::process`].
+    pub fn process_reference(&self) -> Shared<Process> {
+        // SAFETY: As above.
+        unsafe { (*self.process.get()).clone() }.expect("a process's thread")
+    }
+
+    /// It has ended, or never ran.
+    pub fn forget_process(&self) {
+        self.space.set(core::ptr::null());
+        // SAFETY: The thread calls this last, or never runs; nobody can find it any more.
+        drop(unsafe { (*self.process.get()).take() });
     }
 
     /// Where the thread's user registers are saved when it is in the kernel.

@@ -174,7 +174,7 @@ pub fn program() {
     let this = percpu::cpu_number();
     let timer = &TIMERS[this as usize];
     let mut deadline = timer.first.load(Ordering::Relaxed);
-    let runs = percpu::current().is_some_and(|thread| thread.id != 0);
+    let runs = percpu::current().is_some_and(|thread| thread.id() != 0);
     if runs && queue::length(this) != 0 {
         let mut end = timer.slice_end.load(Ordering::Relaxed);
         if end == 0 {

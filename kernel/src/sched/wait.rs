@@ -7,7 +7,7 @@
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, Ordering};
 
-use super::thread::{RUNNABLE, SLEEPING, Thread};
+use super::thread::{RUNNABLE, SLEEPING, Thread, Work};
 use super::{block, current, timer, wake};
 use crate::errno::Errno;
 use crate::sync::SpinLock;
@@ -55,7 +55,20 @@ static TABLE: [SpinLock<Bucket>; BUCKETS] = [const {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Interruptible {
     Yes,
+    /// By the end of the thread's process alone.
+    ByEnd,
     No,
+}
+
+impl Interruptible {
+    /// Whether a thread must not begin to sleep.
+    fn forbids(self, thread: &Thread) -> bool {
+        match self {
+            Self::Yes => thread.is_interrupted(),
+            Self::ByEnd => thread.work().contains(Work::EXIT),
+            Self::No => false,
+        }
+    }
 }
 
 /// How a sleep ended.
@@ -163,7 +176,7 @@ pub fn sleep(
     }
     // SeqCst above and here pair with `interrupt`, which adds work and then looks at the state.
     core::sync::atomic::fence(Ordering::SeqCst);
-    if interruptible == Interruptible::Yes && thread.is_interrupted() {
+    if interruptible.forbids(thread) {
         // Unless a waker has been quicker and queued the thread.
         if thread
             .state

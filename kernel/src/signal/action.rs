@@ -1,8 +1,10 @@
-//! What each signal does: one table for the process.
+//! What each signal does: a table for each process.
 
 use linux_raw_sys::general as linux;
 
 use super::{COUNT, Set, bit};
+use crate::errno::Errno;
+use crate::shared::Shared;
 use crate::sync::SpinLock;
 
 /// The kernel's `struct sigaction`, x86-64.
@@ -26,17 +28,47 @@ const NOTHING: Action = Action {
     mask: 0,
 };
 
-static ACTIONS: SpinLock<[Action; COUNT as usize]> = SpinLock::new([NOTHING; COUNT as usize]);
+/// What all signals do.
+pub struct Actions(SpinLock<[Action; COUNT as usize]>);
 
-/// What a signal does now.
-pub fn get(signal: u32) -> Action {
-    ACTIONS.lock()[signal as usize - 1]
-}
+impl Actions {
+    /// Everything by default.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn new() -> Result<Shared<Self>, Errno> {
+        Shared::new(Self(SpinLock::new([NOTHING; COUNT as usize])))
+    }
 
-/// Changes what a signal does.
-pub fn set(signal: u32, mut action: Action) {
-    action.mask &= !super::UNBLOCKABLE;
-    ACTIONS.lock()[signal as usize - 1] = action;
+    /// The same for another process.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn copy(&self) -> Result<Shared<Self>, Errno> {
+        Shared::new(Self(SpinLock::new(*self.0.lock())))
+    }
+
+    /// What a signal does now.
+    pub fn get(&self, signal: u32) -> Action {
+        self.0.lock()[signal as usize - 1]
+    }
+
+    /// Changes what a signal does.
+    pub fn set(&self, signal: u32, mut action: Action) {
+        action.mask &= !super::UNBLOCKABLE;
+        self.0.lock()[signal as usize - 1] = action;
+    }
+
+    /// For another program: handlers are gone, what is ignored stays so.
+    pub fn forget_handlers(&self) {
+        for action in self.0.lock().iter_mut() {
+            let handler = match action.handler {
+                IGNORE => IGNORE,
+                _ => DEFAULT,
+            };
+            *action = Action { handler, ..NOTHING };
+        }
+    }
 }
 
 impl Action {

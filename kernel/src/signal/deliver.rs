@@ -8,33 +8,35 @@ use super::{action, force, send};
 use crate::arch::frame::{VECTOR_NONE, VECTOR_SYSCALL};
 use crate::arch::{TrapFrame, signal_frame};
 use crate::errno::{EINTR, Errno, RESTART, RESTART_IF_NO_HANDLER, to_register};
-use crate::process;
 use crate::sched::thread::{Thread, Work};
 
 fn take(thread: &Thread) -> Option<Info> {
     let mut signals = thread.signals.lock();
     let wanted = !signals.blocked;
+    let shared = &thread.process().signals.waiting;
     signals
         .pending
         .take(wanted)
-        .or_else(|| send::SHARED.lock().take(wanted))
+        .or_else(|| shared.lock().take(wanted))
 }
 
 /// Delivers all signals that can be delivered.
 pub fn deliver(thread: &'static Thread, frame: &mut TrapFrame) {
     thread.remove_work(Work::SIGNAL);
+    let process = thread.process();
+    let actions = &process.signals.actions;
     while let Some(info) = take(thread) {
         let signal = info.signal;
-        let action = action::get(signal);
+        let action = actions.get(signal);
         if action.ignores(signal) {
             continue;
         }
         if action.handler == action::DEFAULT {
-            return process::kill(signal);
+            return process.kill(signal);
         }
         finish_call(frame, Some(action.has(linux::SA_RESTART)));
         if action.has(linux::SA_RESETHAND) {
-            action::set(
+            actions.set(
                 signal,
                 action::Action {
                     handler: action::DEFAULT,
@@ -49,7 +51,7 @@ pub fn deliver(thread: &'static Thread, frame: &mut TrapFrame) {
         };
         if signal_frame::push(thread, frame, &info, &action, mask, stack, trap).is_err() {
             if signal == linux::SIGSEGV {
-                return process::kill(signal);
+                return process.kill(signal);
             }
             // Its handler may have room elsewhere. This signal is lost, as on Linux.
             force::no_frame(thread);
@@ -95,8 +97,9 @@ fn finish_call(frame: &mut TrapFrame, handler: Option<bool>) {
 /// Takes a waiting signal out of a set, for `rt_sigtimedwait`.
 pub fn take_from(thread: &Thread, set: super::Set) -> Option<Info> {
     let mut signals = thread.signals.lock();
+    let shared = &thread.process().signals.waiting;
     signals
         .pending
         .take(set)
-        .or_else(|| send::SHARED.lock().take(set))
+        .or_else(|| shared.lock().take(set))
 }

@@ -5,7 +5,6 @@ use linux_raw_sys::general as linux;
 
 use super::pending::{Info, Trap};
 use super::{action, bit};
-use crate::process;
 use crate::sched::thread::{Thread, Work};
 
 /// A trap that becomes a signal.
@@ -58,9 +57,10 @@ pub fn no_frame(thread: &'static Thread) {
 fn raise(thread: &'static Thread, info: Info) {
     let mut signals = thread.signals.lock();
     let blocked = signals.blocked & bit(info.signal) != 0;
-    if blocked || action::get(info.signal).handler <= action::IGNORE {
+    let process = thread.process();
+    if blocked || process.signals.actions.get(info.signal).handler <= action::IGNORE {
         drop(signals);
-        return process::kill(info.signal);
+        return process.kill(info.signal);
     }
     signals.pending.add(info);
     thread.add_work(Work::SIGNAL);

@@ -1,4 +1,4 @@
-//! Signals, as Linux delivers them to one process.
+//! Signals, as Linux delivers them.
 //!
 //! `action` says what a signal does, `pending` holds those that wait, `force` raises the ones that
 //! the CPU causes, `send` those that programs send, `deliver` runs handlers on the way to user mode.
@@ -11,6 +11,28 @@ pub mod pending;
 pub mod send;
 
 use linux_raw_sys::general as linux;
+
+use crate::shared::Shared;
+use crate::sync::SpinLock;
+use action::Actions;
+use pending::Pending;
+
+/// A process's signals.
+pub struct Signals {
+    pub actions: Shared<Actions>,
+    /// For the process, whichever thread takes them.
+    pub waiting: SpinLock<Pending>,
+}
+
+impl Signals {
+    /// None waiting.
+    pub fn new(actions: Shared<Actions>) -> Self {
+        Self {
+            actions,
+            waiting: SpinLock::new(Pending::new()),
+        }
+    }
+}
 
 /// A set of signals, signal `n` being bit `n - 1`.
 pub type Set = u64;

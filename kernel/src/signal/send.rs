@@ -1,45 +1,41 @@
-//! Signals that programs send, to a thread or to the process.
+//! Signals that programs send, to a thread, to a process, or to several.
 
 use linux_raw_sys::general as linux;
 
-use super::pending::{Info, Pending};
-use super::{COUNT, Set, action, bit};
-use crate::errno::{Answer, EINVAL, ESRCH};
-use crate::process;
+use super::pending::Info;
+use super::{COUNT, Set, bit};
+use crate::errno::{Answer, EINVAL, ESRCH, Errno};
+use crate::process::{self, INIT, Process, family};
 use crate::sched::thread::{Thread, Work};
 use crate::sched::{self};
-use crate::sync::SpinLock;
 
-/// Signals for the process, whichever thread takes them.
-pub static SHARED: SpinLock<Pending> = SpinLock::new(Pending::new());
-
-fn info(signal: u32, code: i32) -> Info {
+/// What a handler learns about a signal that the current process sends.
+pub fn info(signal: u32, code: i32) -> Info {
     // The process's number, and user 0.
     Info {
         signal,
         code,
-        fields: u64::from(process::ID),
+        fields: u64::from(process::current().id),
         value: 0,
     }
 }
 
-/// Sends a signal to one thread.
+fn check(signal: u32) -> Result<(), Errno> {
+    if signal > COUNT { Err(EINVAL) } else { Ok(()) }
+}
+
+/// Sends a signal to one thread of a process.
 ///
 /// # Errors
 /// `EINVAL`, `ESRCH`.
-pub fn to_thread(id: u32, signal: u32) -> Answer {
-    if signal > COUNT {
-        return Err(EINVAL);
-    }
-    let sent = process::with_thread(id, |thread| {
-        if signal == 0 || action::get(signal).ignores(signal) && !is_blocked(thread, signal) {
+pub fn to_thread(process: &Process, id: u32, info: Info) -> Answer {
+    check(info.signal)?;
+    let signal = info.signal;
+    let sent = process.with_thread(id, |thread| {
+        if signal == 0 || ignores(process, signal) && !is_blocked(thread, signal) {
             return;
         }
-        thread
-            .signals
-            .lock()
-            .pending
-            .add(info(signal, linux::SI_TKILL));
+        thread.signals.lock().pending.add(info);
         if !is_blocked(thread, signal) {
             sched::interrupt(thread, Work::SIGNAL);
         }
@@ -47,61 +43,111 @@ pub fn to_thread(id: u32, signal: u32) -> Answer {
     sent.map(|()| 0).ok_or(ESRCH)
 }
 
+/// Sends a signal to the current thread.
+pub fn to_self(signal: u32) {
+    let thread = sched::current();
+    let _ = to_thread(thread.process(), thread.id(), info(signal, linux::SI_TKILL));
+}
+
+fn ignores(process: &Process, signal: u32) -> bool {
+    process.signals.actions.get(signal).ignores(signal)
+}
+
 fn is_blocked(thread: &Thread, signal: u32) -> bool {
     thread.signals.lock().blocked & bit(signal) & !super::UNBLOCKABLE != 0
 }
 
-/// Sends a signal to the process.
-///
-/// # Errors
-/// `EINVAL`.
-pub fn to_process(signal: u32) -> Answer {
-    if signal > COUNT {
-        return Err(EINVAL);
+/// Sends a signal to a process, whichever of its threads takes it.
+pub fn info_to_process(process: &Process, info: Info) {
+    let signal = info.signal;
+    if signal == 0 {
+        return;
     }
-    if signal == 0 || action::get(signal).ignores(signal) {
-        return Ok(0);
+    if ignores(process, signal) && !blocked_by_all(process, signal) {
+        return;
     }
-    SHARED.lock().add(info(signal, linux::SI_USER as i32));
+    process.signals.waiting.lock().add(info);
     let mut taken = false;
-    process::for_each_thread(&mut |thread| {
+    process.for_each_thread(&mut |thread| {
         if !taken && !is_blocked(thread, signal) {
             taken = true;
             sched::interrupt(thread, Work::SIGNAL);
         }
     });
-    Ok(0)
+}
+
+/// Blocked signals wait even if they are ignored now: the handler may come before they are let in.
+fn blocked_by_all(process: &Process, signal: u32) -> bool {
+    let mut all = true;
+    process.for_each_thread(&mut |thread| all &= is_blocked(thread, signal));
+    all
+}
+
+/// `kill`: to a process, a group (`-id`, or 0 for the own one), or all others (-1).
+///
+/// # Errors
+/// `EINVAL`, `ESRCH`.
+pub fn kill(id: i32, info: Info) -> Answer {
+    check(info.signal)?;
+    let own = process::current().id;
+    if id > 0 {
+        let id = id as u32;
+        let known = family::with(|family| match family.get(id) {
+            Some(entry) => Some(entry.process.clone()),
+            None => None,
+        });
+        // One that has ended but was not waited for is there, and takes nothing.
+        if let Some(process) = known.ok_or(ESRCH)? {
+            info_to_process(&process, info);
+        }
+        return Ok(0);
+    }
+    let group = match id {
+        0 => family::with(|family| family.get(own).map_or(own, |entry| entry.group)),
+        id => id.unsigned_abs(),
+    };
+    let mut any = false;
+    let wanted = |entry: &family::Entry| match id {
+        -1 => entry.id != own && entry.id != INIT,
+        _ => entry.group == group,
+    };
+    family::for_each(wanted, &mut |process| {
+        any = true;
+        info_to_process(process, info);
+    });
+    if any { Ok(0) } else { Err(ESRCH) }
 }
 
 /// Changes the current thread's mask: what it lets through may be delivered now, and what it
 /// blocks from now on is for others.
 pub fn set_blocked(thread: &Thread, mask: Set) {
+    let process = thread.process();
     let mut signals = thread.signals.lock();
     let mask = mask & !super::UNBLOCKABLE;
     let added = mask & !signals.blocked;
     signals.blocked = mask;
-    let waiting = signals.pending.set() | SHARED.lock().set();
+    let waiting = signals.pending.set() | process.signals.waiting.lock().set();
     drop(signals);
     if waiting & !mask != 0 {
         thread.add_work(Work::SIGNAL);
     }
-    hand_on(added);
+    hand_on(process, added);
 }
 
 /// A thread does not take these signals of the process any more, because it blocks them or has
 /// left the list of threads. It may have been chosen for one: another thread has to look.
 ///
-/// None is missed: whoever sends one adds it to `SHARED` before it looks at a thread's mask, under
-/// that thread's lock, or at the list, under the list's; the same lock was taken before this call.
-pub fn hand_on(signals: Set) {
+/// None is missed: whoever sends one adds it to the process's before it looks at a thread's mask,
+/// under that thread's lock, or at the list, under the list's; the same lock was taken before this.
+pub fn hand_on(process: &Process, signals: Set) {
     if signals == 0 {
         return;
     }
-    let mut waiting = SHARED.lock().set() & signals;
+    let mut waiting = process.signals.waiting.lock().set() & signals;
     if waiting == 0 {
         return;
     }
-    process::for_each_thread(&mut |thread| {
+    process.for_each_thread(&mut |thread| {
         let takes = waiting & !thread.signals.lock().blocked;
         if takes != 0 {
             waiting &= !takes;

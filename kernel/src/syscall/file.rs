@@ -8,10 +8,9 @@ use crate::arch::{random, uaccess};
 use crate::errno::{
     Answer, EBADF, EFAULT, EINVAL, ENAMETOOLONG, ENOENT, ENOTTY, EPIPE, ERANGE, ESPIPE, Errno,
 };
-use crate::exec;
 use crate::files::descriptors::{self, Open};
 use crate::files::{self, Kind, pipe};
-use crate::sched;
+use crate::process;
 use crate::signal::send;
 
 /// The most that one call transfers, as on Linux.
@@ -47,7 +46,7 @@ pub fn write(fd: u64, from: u64, length: u64) -> Answer {
     check(from, length)?;
     let written = open.kind.write(from, length);
     if written == Err(EPIPE) {
-        send::to_thread(sched::current().id, linux::SIGPIPE)?;
+        send::to_self(linux::SIGPIPE);
     }
     written
 }
@@ -168,7 +167,8 @@ pub fn access(path: u64) -> Answer {
 pub fn readlink(path: u64, to: u64, length: u64) -> Answer {
     with_path(path, |path| match path {
         "/proc/self/exe" => {
-            let target = exec::program().path.as_bytes();
+            let program = process::current().program();
+            let target = program.path.as_bytes();
             let length = target.len().min(length as usize);
             uaccess::write_bytes(to, &target[..length])?;
             Ok(length as u64)

@@ -1,17 +1,19 @@
 //! System calls: from a number to the function that does it.
 //!
 //! One file per family. A call gets its arguments as the registers hold them and returns an
-//! [`Answer`]; it may sleep, and it never panics whatever the arguments are. Three calls need all
-//! registers of the caller (`clone`, `rt_sigreturn`) and take the slow way, `syscall_slow`.
+//! [`Answer`]; it may sleep, and it never panics whatever the arguments are. Calls that need all
+//! registers of the caller (`slow_way`) are done by `syscall_slow`.
 
 pub mod file;
 pub mod identity;
 pub mod memory;
 pub mod poll;
+pub mod process;
 pub mod resource;
 pub mod signal;
 pub mod thread;
 pub mod time;
+pub mod timer;
 pub mod unknown;
 
 use linux_raw_sys::general as nr;
@@ -19,7 +21,9 @@ use linux_raw_sys::general as nr;
 use crate::arch::TrapFrame;
 use crate::arch::frame::FastFrame;
 use crate::errno::{Answer, ENOSYS, to_register};
-use crate::{futex, process, sched};
+use crate::exec::execve;
+use crate::process::{current as current_process, end};
+use crate::{futex, sched};
 
 /// What the entry code gets back: in `rax` and `rdx`.
 #[repr(C)]
@@ -33,25 +37,34 @@ const FAST: u64 = 0;
 /// There is work to do before user mode.
 const WORK: u64 = 1;
 const CLONE: u64 = 2;
-const SIGNAL_RETURN: u64 = 3;
+const CLONE3: u64 = 3;
+const FORK: u64 = 4;
+const VFORK: u64 = 5;
+const EXECVE: u64 = 6;
+const SIGNAL_RETURN: u64 = 7;
+
+/// The way of a system call that needs all registers.
+#[inline]
+fn slow_way(number: u32) -> Option<u64> {
+    match number {
+        nr::__NR_clone => Some(CLONE),
+        nr::__NR_clone3 => Some(CLONE3),
+        nr::__NR_fork => Some(FORK),
+        nr::__NR_vfork => Some(VFORK),
+        nr::__NR_execve => Some(EXECVE),
+        nr::__NR_rt_sigreturn => Some(SIGNAL_RETURN),
+        _ => None,
+    }
+}
 
 /// A system call.
 pub extern "C" fn syscall(frame: &mut FastFrame) -> Returned {
     let number = frame.error as u32;
-    match number {
-        nr::__NR_clone => {
-            return Returned {
-                value: frame.rax,
-                way: CLONE,
-            };
-        }
-        nr::__NR_rt_sigreturn => {
-            return Returned {
-                value: frame.rax,
-                way: SIGNAL_RETURN,
-            };
-        }
-        _ => {}
+    if let Some(way) = slow_way(number) {
+        return Returned {
+            value: frame.rax,
+            way,
+        };
     }
     let arguments = [
         frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9,
@@ -69,6 +82,16 @@ pub extern "C" fn syscall(frame: &mut FastFrame) -> Returned {
 pub extern "C" fn syscall_slow(frame: &mut TrapFrame, way: u64) {
     match way {
         CLONE => frame.fast.rax = to_register(thread::clone(frame)),
+        CLONE3 => frame.fast.rax = to_register(thread::clone3(frame)),
+        FORK => frame.fast.rax = to_register(thread::fork(frame)),
+        VFORK => frame.fast.rax = to_register(thread::vfork(frame)),
+        EXECVE => {
+            let f = &frame.fast;
+            // On success the frame is the new program's already.
+            if let Err(error) = execve::execve(f.rdi, f.rsi, f.rdx) {
+                frame.fast.rax = to_register(Err(error));
+            }
+        }
         SIGNAL_RETURN => signal::rt_sigreturn(frame),
         _ => {}
     }
@@ -121,15 +144,15 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_tkill => signal::tkill(a, b),
         nr::__NR_tgkill => signal::tgkill(a, b, c),
 
-        nr::__NR_exit => process::exit_alone(a as i32),
+        nr::__NR_exit => end::exit_alone(a as i32),
         nr::__NR_exit_group => {
-            process::exit(a as i32);
-            process::exit_thread(sched::current())
+            current_process().exit(a as i32);
+            end::exit_thread(sched::current())
         }
         nr::__NR_set_tid_address => thread::set_tid_address(a),
         nr::__NR_get_robust_list => thread::get_robust_list(a, b, c),
         nr::__NR_set_robust_list => thread::set_robust_list(a, b),
-        nr::__NR_gettid => Ok(u64::from(sched::current().id)),
+        nr::__NR_gettid => Ok(u64::from(sched::current().id())),
         nr::__NR_arch_prctl => thread::arch_prctl(a, b),
         nr::__NR_prctl => thread::prctl(a, b),
         nr::__NR_sched_yield => {
@@ -148,11 +171,25 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_time => time::time(a),
         nr::__NR_times => time::times(a),
 
-        nr::__NR_getpid | nr::__NR_getpgrp | nr::__NR_getsid | nr::__NR_getpgid => {
-            Ok(u64::from(process::ID))
-        }
-        nr::__NR_getppid => Ok(1),
+        nr::__NR_getpid => process::getpid(),
+        nr::__NR_getppid => process::getppid(),
+        nr::__NR_getpgrp => process::getpgid(0),
+        nr::__NR_getpgid => process::getpgid(a),
+        nr::__NR_getsid => process::getsid(a),
+        nr::__NR_setpgid => process::setpgid(a, b),
+        nr::__NR_setsid => process::setsid(),
+        nr::__NR_wait4 => process::wait4(a, b, c, d),
+        nr::__NR_waitid => process::waitid(a, b, c, d, e),
         nr::__NR_getuid | nr::__NR_geteuid | nr::__NR_getgid | nr::__NR_getegid => Ok(0),
+        nr::__NR_setitimer => timer::setitimer(a, b, c),
+        nr::__NR_getitimer => timer::getitimer(a, b),
+        nr::__NR_alarm => timer::alarm(a),
+        nr::__NR_timer_create => timer::timer_create(a, b, c),
+        nr::__NR_timer_settime => timer::timer_settime(a, b, c, d),
+        nr::__NR_timer_gettime => timer::timer_gettime(a, b),
+        nr::__NR_timer_getoverrun => timer::timer_getoverrun(a),
+        nr::__NR_timer_delete => timer::timer_delete(a),
+
         nr::__NR_uname => identity::uname(a),
         nr::__NR_sysinfo => identity::sysinfo(a),
         nr::__NR_prlimit64 => resource::prlimit64(a, b, c, d),
@@ -161,14 +198,7 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_getrusage => resource::getrusage(a, b),
 
         // Known, and refused: a program goes on without them.
-        nr::__NR_clone3
-        | nr::__NR_rseq
-        | nr::__NR_membarrier
-        | nr::__NR_fork
-        | nr::__NR_vfork
-        | nr::__NR_execve
-        | nr::__NR_mremap
-        | nr::__NR_mincore => Err(ENOSYS),
+        nr::__NR_rseq | nr::__NR_membarrier | nr::__NR_mremap | nr::__NR_mincore => Err(ENOSYS),
         number => unknown::remember(number),
     }
 }

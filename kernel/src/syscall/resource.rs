@@ -2,11 +2,15 @@
 
 use linux_raw_sys::general as linux;
 
-use crate::arch::{time, uaccess};
+use crate::arch::uaccess;
 use crate::errno::{Answer, EINVAL, EPERM, ESRCH, Errno};
 use crate::files::descriptors;
-use crate::memory::{self, Counter};
-use crate::{exec, process};
+use crate::process::usage::{self, Usage};
+use crate::{exec, process, sched};
+
+const RUSAGE_SELF: i32 = 0;
+const RUSAGE_CHILDREN: i32 = -1;
+const RUSAGE_THREAD: i32 = 1;
 
 fn limit(resource: u64) -> Result<[u64; 2], Errno> {
     let most = u64::MAX;
@@ -35,8 +39,8 @@ pub fn setrlimit(resource: u64, from: u64) -> Answer {
 }
 
 pub fn prlimit64(id: u64, resource: u64, new: u64, old: u64) -> Answer {
-    if id != 0 && id != u64::from(process::ID) {
-        return Err(ESRCH);
+    if id != 0 {
+        process::family::find(id as u32).ok_or(ESRCH)?;
     }
     if new != 0 {
         setrlimit(resource, new)?;
@@ -47,13 +51,32 @@ pub fn prlimit64(id: u64, resource: u64, new: u64, old: u64) -> Answer {
     limit(resource).map(|_| 0)
 }
 
-pub fn getrusage(_who: u64, to: u64) -> Answer {
-    let now = time::now();
-    let mut words = [0u64; 18];
-    words[0] = now / 1_000_000_000;
-    words[1] = now % 1_000_000_000 / 1000;
-    words[8] = memory::total(Counter::Faults);
-    words[9] = memory::total(Counter::MajorFaults);
-    uaccess::write(to, &words)?;
+pub fn getrusage(who: u64, to: u64) -> Answer {
+    let process = process::current();
+    let thread = sched::current();
+    usage::charge(thread);
+    let used = match who as i32 {
+        RUSAGE_SELF => usage::of(process),
+        RUSAGE_CHILDREN => *process.children_usage.lock(),
+        RUSAGE_THREAD => thread.usage.get(),
+        _ => return Err(EINVAL),
+    };
+    write_usage(to, &used)?;
     Ok(0)
+}
+
+/// Writes a `struct rusage`.
+///
+/// # Errors
+/// `EFAULT`.
+pub fn write_usage(to: u64, used: &Usage) -> Result<(), Errno> {
+    let mut words = [0u64; 18];
+    words[0] = used.ran / 1_000_000_000;
+    words[1] = used.ran % 1_000_000_000 / 1000;
+    words[4] = used.most_pages * 4;
+    words[8] = used.minor_faults;
+    words[9] = used.major_faults;
+    words[16] = used.slept;
+    words[17] = used.preempted;
+    uaccess::write(to, &words)
 }

@@ -7,9 +7,9 @@ use crate::arch::{TrapFrame, signal_frame, uaccess};
 use crate::errno::{
     Answer, EAGAIN, EINVAL, ENOMEM, EPERM, ESRCH, Errno, RESTART_IF_NO_HANDLER, to_register,
 };
-use crate::process;
+use crate::process::{self, family};
 use crate::sched::{self};
-use crate::signal::action::{self, Action};
+use crate::signal::action::Action;
 use crate::signal::force::{self, Fault};
 use crate::signal::pending::AlternateStack;
 use crate::signal::{COUNT, Set, UNBLOCKABLE, bit, deliver, send};
@@ -35,9 +35,10 @@ pub fn rt_sigaction(signal: u64, new: u64, old: u64, size: u64) -> Answer {
     if new.is_some() && bit(signal) & UNBLOCKABLE != 0 {
         return Err(EINVAL);
     }
-    let before = action::get(signal);
+    let actions = &process::current().signals.actions;
+    let before = actions.get(signal);
     if let Some([handler, flags, restorer, mask]) = new {
-        action::set(
+        actions.set(
             signal,
             Action {
                 handler,
@@ -85,7 +86,7 @@ pub fn rt_sigpending(to: u64, size: u64) -> Answer {
     let thread = sched::current();
     let set = {
         let signals = thread.signals.lock();
-        (signals.pending.set() | send::SHARED.lock().set()) & signals.blocked
+        (signals.pending.set() | thread.process().signals.waiting.lock().set()) & signals.blocked
     };
     uaccess::write(to, &set)?;
     Ok(0)
@@ -191,28 +192,28 @@ pub fn sigaltstack(new: u64, old: u64) -> Answer {
 }
 
 pub fn kill(id: u64, signal: u64) -> Answer {
-    match id as i32 {
-        0 | -1 => send::to_process(signal as u32),
-        id if id.unsigned_abs() == process::ID => send::to_process(signal as u32),
-        _ => Err(ESRCH),
-    }
+    send::kill(id as i32, send::info(signal as u32, linux::SI_USER as i32))
 }
 
 pub fn tkill(thread: u64, signal: u64) -> Answer {
     if thread as i32 <= 0 {
         return Err(EINVAL);
     }
-    send::to_thread(thread as u32, signal as u32)
+    let process = family::find_thread(thread as u32).ok_or(ESRCH)?;
+    let info = send::info(signal as u32, linux::SI_TKILL);
+    send::to_thread(&process, thread as u32, info)
 }
 
 pub fn tgkill(group: u64, thread: u64, signal: u64) -> Answer {
-    if group as i32 <= 0 {
+    if group as i32 <= 0 || thread as i32 <= 0 {
         return Err(EINVAL);
     }
-    if group as u32 != process::ID {
-        return Err(ESRCH);
+    let info = send::info(signal as u32, linux::SI_TKILL);
+    if group as u32 == process::current().id {
+        return send::to_thread(process::current(), thread as u32, info);
     }
-    tkill(thread, signal)
+    let process = family::find(group as u32).ok_or(ESRCH)?;
+    send::to_thread(&process, thread as u32, info)
 }
 
 /// Goes back to where a handler interrupted.

@@ -1,84 +1,108 @@
-//! Threads: how `pthread_create` makes them, and what is theirs alone.
+//! Threads and processes: the calls that make them, and what is a thread's alone.
 
 use linux_raw_sys::general as linux;
 use linux_raw_sys::prctl;
 
-use crate::arch::frame::VECTOR_NONE;
-use crate::arch::{TrapFrame, context, fpu, percpu, uaccess};
-use crate::errno::{Answer, EINVAL, ENOSYS, EPERM, ESRCH, Errno};
+use crate::arch::{TrapFrame, context, percpu, uaccess};
+use crate::errno::{Answer, E2BIG, EINVAL, EPERM, ESRCH, Errno};
 use crate::futex;
 use crate::memory::USER_END;
-use crate::process;
+use crate::process::family;
+use crate::process::fork::{self, Arguments};
 use crate::sched;
 use crate::sched::thread::Thread;
-
-/// What a new thread of the same process shares.
-const SHARED: u32 = linux::CLONE_VM
-    | linux::CLONE_FS
-    | linux::CLONE_FILES
-    | linux::CLONE_SIGHAND
-    | linux::CLONE_THREAD;
+use crate::signal::COUNT;
 
 const ARCH_SET_GS: u32 = 0x1001;
 const ARCH_SET_FS: u32 = 0x1002;
 const ARCH_GET_FS: u32 = 0x1003;
 const ARCH_GET_GS: u32 = 0x1004;
 
-/// `clone`, for threads only: a second process is not to be had yet.
+/// `clone`.
 pub fn clone(frame: &TrapFrame) -> Answer {
     let f = &frame.fast;
-    let (flags, stack, parent_id, child_id, tls) = (f.rdi as u32, f.rsi, f.rdx, f.r10, f.r8);
-    if flags & SHARED != SHARED {
-        return Err(ENOSYS);
-    }
-    if flags & linux::CLONE_SETTLS != 0 && tls >= USER_END {
-        return Err(EPERM);
-    }
-    let parent = sched::current();
-    let id = process::new_id();
-    let mut child_frame = *frame;
-    child_frame.fast.rax = 0;
-    child_frame.fast.vector = VECTOR_NONE;
-    if stack != 0 {
-        child_frame.fast.rsp = stack;
-    }
-    let child = Thread::new(id, true, begin, &child_frame)?;
-    let settls = flags & linux::CLONE_SETTLS != 0;
-    child
-        .fs_base
-        .set(if settls { tls } else { parent.fs_base.get() });
-    child.gs_base.set(parent.gs_base.get());
-    child.name.set(parent.name.get());
-    child.affinity.store(
-        parent.affinity.load(core::sync::atomic::Ordering::Relaxed),
-        core::sync::atomic::Ordering::Relaxed,
-    );
-    child.signals.lock().blocked = parent.signals.lock().blocked;
-    // SAFETY: The registers hold the parent's state; the child does not run yet.
-    unsafe { fpu::save(&mut *child.fpu.get()) };
-    if flags & linux::CLONE_CHILD_CLEARTID != 0 {
-        child.clear_child_tid.set(child_id);
-    }
-    if flags & linux::CLONE_PARENT_SETTID != 0 {
-        let _ = uaccess::write(parent_id, &id);
-    }
-    if flags & linux::CLONE_CHILD_SETTID != 0 {
-        let _ = uaccess::write(child_id, &id);
-    }
-    if let Err(error) = process::add(child) {
-        crate::memory::stacks::free(child);
-        return Err(error);
-    }
-    sched::enqueue(child);
-    Ok(u64::from(id))
+    let arguments = Arguments {
+        flags: f.rdi & !u64::from(linux::CSIGNAL),
+        stack: f.rsi,
+        parent_id: f.rdx,
+        child_id: f.r10,
+        tls: f.r8,
+        exit_signal: f.rdi as u32 & linux::CSIGNAL,
+    };
+    fork::clone(frame, &arguments)
 }
 
-fn begin(_: &'static Thread) {}
+/// `clone3`.
+pub fn clone3(frame: &TrapFrame) -> Answer {
+    let (from, size) = (frame.fast.rdi, frame.fast.rsi);
+    if size < u64::from(linux::CLONE_ARGS_SIZE_VER0) {
+        return Err(EINVAL);
+    }
+    if size > 4096 {
+        return Err(E2BIG);
+    }
+    let mut bytes = [0; linux::CLONE_ARGS_SIZE_VER2 as usize];
+    let known = bytes.len().min(size as usize);
+    uaccess::read_bytes(from, &mut bytes[..known])?;
+    for at in known as u64..size {
+        if uaccess::read::<u8>(from.wrapping_add(at))? != 0 {
+            return Err(E2BIG);
+        }
+    }
+    let mut words = bytes
+        .chunks_exact(8)
+        .map(|word| u64::from_le_bytes(word.try_into().unwrap_or_default()));
+    let mut next = || words.next().unwrap_or(0);
+    let (flags, _pidfd, child_id, parent_id) = (next(), next(), next(), next());
+    let (exit_signal, stack, stack_size, tls) = (next(), next(), next(), next());
+    let (set_tid, set_tid_size) = (next(), next());
+    if flags & u64::from(linux::CSIGNAL) != 0
+        || exit_signal > u64::from(COUNT)
+        || (stack == 0) != (stack_size == 0)
+        || set_tid != 0
+        || set_tid_size != 0
+    {
+        return Err(EINVAL);
+    }
+    let arguments = Arguments {
+        flags,
+        stack: stack.wrapping_add(stack_size),
+        parent_id,
+        child_id,
+        tls,
+        exit_signal: exit_signal as u32,
+    };
+    fork::clone(frame, &arguments)
+}
+
+/// `fork`.
+pub fn fork(frame: &TrapFrame) -> Answer {
+    let exit_signal = linux::SIGCHLD;
+    fork::clone(
+        frame,
+        &Arguments {
+            exit_signal,
+            ..Arguments::default()
+        },
+    )
+}
+
+/// `vfork`.
+pub fn vfork(frame: &TrapFrame) -> Answer {
+    fork::clone(
+        frame,
+        &Arguments {
+            flags: u64::from(linux::CLONE_VM | linux::CLONE_VFORK),
+            exit_signal: linux::SIGCHLD,
+            ..Arguments::default()
+        },
+    )
+}
 
 pub fn set_tid_address(address: u64) -> Answer {
     let thread = sched::current();
     thread.clear_child_tid.set(address);
-    Ok(u64::from(thread.id))
+    Ok(u64::from(thread.id()))
 }
 
 pub fn set_robust_list(head: u64, length: u64) -> Answer {
@@ -128,7 +152,7 @@ fn leave_behind(thread: &Thread, word: u64) {
     let Ok(mut value) = uaccess::read::<u32>(word) else {
         return;
     };
-    while value & linux::FUTEX_TID_MASK == thread.id {
+    while value & linux::FUTEX_TID_MASK == thread.id() {
         let new = value & linux::FUTEX_WAITERS | linux::FUTEX_OWNER_DIED;
         match uaccess::compare_exchange_word(word, value, new) {
             Ok(found) if found == value => {
@@ -185,7 +209,10 @@ pub fn prctl(operation: u64, argument: u64) -> Answer {
 fn with_thread<R>(id: u64, f: impl FnOnce(&'static Thread) -> R) -> Result<R, Errno> {
     match id as u32 {
         0 => Ok(f(sched::current())),
-        id => process::with_thread(id, f).ok_or(ESRCH),
+        id => {
+            let process = family::find_thread(id).ok_or(ESRCH)?;
+            process.with_thread(id, f).ok_or(ESRCH)
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use linux_raw_sys::general as linux;
 
 use crate::arch::{time as clock, uaccess};
 use crate::errno::{Answer, EINVAL, Errno, RESTART_IF_NO_HANDLER};
+use crate::process::{self, usage};
 use crate::sched;
 use crate::sched::wait::{self, Interruptible, Woken};
 
@@ -23,7 +24,11 @@ pub fn read_timespec(from: u64) -> Result<u64, Errno> {
         .saturating_add(nanoseconds as u64))
 }
 
-fn write_pair(to: u64, first: u64, second: u64) -> Result<(), Errno> {
+/// Writes a `struct timespec` or `timeval`.
+///
+/// # Errors
+/// `EFAULT`.
+pub fn write_pair(to: u64, first: u64, second: u64) -> Result<(), Errno> {
     uaccess::write(to, &[first, second])
 }
 
@@ -35,14 +40,40 @@ fn read_clock(clock_id: u64) -> Result<u64, Errno> {
         linux::CLOCK_MONOTONIC
         | linux::CLOCK_MONOTONIC_RAW
         | linux::CLOCK_MONOTONIC_COARSE
-        | linux::CLOCK_BOOTTIME
-        // One process: since it began is near enough to how long it has run.
-        | linux::CLOCK_PROCESS_CPUTIME_ID
-        | linux::CLOCK_THREAD_CPUTIME_ID => Ok(clock::now()),
-        // CPU-time clocks of a process or thread by number.
-        id if id & 0x8000_0000 != 0 => Ok(clock::now()),
+        | linux::CLOCK_BOOTTIME => Ok(clock::now()),
+        linux::CLOCK_PROCESS_CPUTIME_ID => {
+            usage::charge(sched::current());
+            Ok(usage::of_time(process::current()))
+        }
+        linux::CLOCK_THREAD_CPUTIME_ID => {
+            usage::charge(sched::current());
+            Ok(sched::current().usage.get().ran)
+        }
+        // CPU-time clocks of a process or thread by number: the number's complement, the clock's
+        // kind in three bits.
+        id if id & 0x8000_0000 != 0 => cpu_clock(id),
         _ => Err(EINVAL),
     }
+}
+
+fn cpu_clock(clock_id: u32) -> Result<u64, Errno> {
+    let number = !(clock_id as i32 >> 3) as u32;
+    let of_thread = clock_id & 4 != 0;
+    usage::charge(sched::current());
+    if number == 0 && of_thread {
+        return Ok(sched::current().usage.get().ran);
+    }
+    let process = match number {
+        0 => sched::current().process_reference(),
+        number if of_thread => process::family::find_thread(number).ok_or(EINVAL)?,
+        number => process::family::find(number).ok_or(EINVAL)?,
+    };
+    if of_thread {
+        return process
+            .with_thread(number, |thread| thread.usage.get().ran)
+            .ok_or(EINVAL);
+    }
+    Ok(usage::of_time(&process))
 }
 
 pub fn clock_gettime(clock_id: u64, to: u64) -> Answer {
@@ -79,11 +110,14 @@ pub fn time(to: u64) -> Answer {
 }
 
 pub fn times(to: u64) -> Answer {
-    let ticks = clock::now() / (SECOND / 100);
+    let tick = SECOND / 100;
     if to != 0 {
-        uaccess::write(to, &[ticks, 0, 0, 0])?;
+        usage::charge(sched::current());
+        let process = process::current();
+        let children = process.children_usage.lock().ran;
+        uaccess::write(to, &[usage::of_time(process) / tick, 0, children / tick, 0])?;
     }
-    Ok(ticks)
+    Ok(clock::now() / tick)
 }
 
 /// Sleeps until a time on the monotonic clock; `false`: a signal came first.
@@ -113,6 +147,15 @@ pub fn sleep_for(nanoseconds: Option<u64>) -> Result<(), Errno> {
     } else {
         Err(RESTART_IF_NO_HANDLER)
     }
+}
+
+/// Sleeps for so long, whatever comes, unless the process ends.
+pub fn pause(nanoseconds: u64) {
+    let key = core::ptr::from_ref(sched::current()) as u64;
+    let deadline = clock::now().saturating_add(nanoseconds);
+    let _ = wait::sleep(key, u32::MAX, Some(deadline), Interruptible::ByEnd, || {
+        Ok(true)
+    });
 }
 
 fn sleep(deadline: u64, remaining: u64) -> Answer {

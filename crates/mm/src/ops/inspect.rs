@@ -1,6 +1,6 @@
 //! Looking at an address space without changing it.
 
-use faultless_paging::{Frame, Page, Walk, walk};
+use faultless_paging::{EntryFormat, Frame, LEVELS, PAGE_SIZE, Page, Table, Walk, table, walk};
 
 use crate::machine::Machine;
 use crate::mapping::Attributes;
@@ -48,5 +48,31 @@ impl<M: Machine> AddressSpace<M> {
             }
             _ => None,
         }
+    }
+
+    /// How many pages are present, the shared zero page's among them. A look at
+    /// all tables beside whoever changes them: exact if nobody does.
+    pub fn resident(&self) -> u64 {
+        let _section = self.memory.enter();
+        self.resident_below(self.root, LEVELS - 1)
+    }
+
+    fn resident_below(&self, table: Frame, level: usize) -> u64 {
+        let format = M::Format::FORMAT;
+        // SAFETY: found in the caller's section, so it stays a table until that ends.
+        let table = unsafe { Table::at(self.machine(), table) };
+        let user = if level == LEVELS - 1 {
+            (self.layout.end.div_ceil(PAGE_SIZE)).div_ceil(table::span(level)) as usize
+        } else {
+            usize::MAX
+        };
+        let entries = table.entries().iter().take(user).map(|entry| entry.load());
+        let present = entries.filter(|&value| format.is_present(value));
+        if level == 0 {
+            return present.count() as u64;
+        }
+        present
+            .map(|value| self.resident_below(format.frame(value), level - 1))
+            .sum()
     }
 }

@@ -8,6 +8,7 @@ use core::mem::offset_of;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 use super::tlb::Mailbox;
+use crate::process::UserSpace;
 use crate::sched::thread::Thread;
 
 /// How many CPUs the kernel runs on at most.
@@ -29,8 +30,8 @@ pub struct PerCpu {
     pub apic_id: AtomicU32,
     /// Accesses to user memory must not enter the fault engine now.
     pub no_fault: AtomicBool,
-    /// The root table in use, so that threads of one space switch without loading it.
-    pub root: AtomicU64,
+    /// The address space that it runs in; see `process::space`.
+    pub space: AtomicPtr<UserSpace>,
     /// Written by whoever wants this CPU to flush.
     pub mailbox: Mailbox,
 }
@@ -55,7 +56,7 @@ impl PerCpu {
             number: AtomicU32::new(0),
             apic_id: AtomicU32::new(0),
             no_fault: AtomicBool::new(false),
-            root: AtomicU64::new(0),
+            space: AtomicPtr::new(core::ptr::null_mut()),
             mailbox: Mailbox::new(),
         }
     }

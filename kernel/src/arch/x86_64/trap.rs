@@ -82,7 +82,8 @@ pub extern "C" fn user_page_fault_slow(frame: &mut TrapFrame, outcome: u32) {
         }
     }
     if outcome == NO_MEMORY {
-        process::kill_out_of_memory();
+        // Somebody dies, perhaps this process; if not, the access is tried again.
+        process::oom::fault_found_none();
     } else {
         let code = if outcome == MAP_ERROR {
             linux::SEGV_MAPERR
@@ -120,8 +121,10 @@ pub extern "C" fn kernel_page_fault(address: u64, error: u64, frame: &mut FastFr
     match resolve(address, error) {
         RESOLVED => {}
         NO_MEMORY => {
-            process::kill_out_of_memory();
-            frame.rip = fixup;
+            process::oom::fault_found_none();
+            if process::current().is_ending() {
+                frame.rip = fixup;
+            }
         }
         _ => frame.rip = fixup,
     }

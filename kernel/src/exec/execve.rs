@@ -1,0 +1,146 @@
+//! `execve`: another program for the current process.
+//!
+//! All that can be refused is refused before the old program is gone. Then the process's other
+//! threads end, and the caller, which becomes its first thread, goes to a new, empty address space.
+//! What fails from there on ends the process, as on Linux.
+
+use core::sync::atomic::Ordering;
+
+use super::strings::Strings;
+use super::{Plan, elf, script, short_name, string};
+use crate::arch::{context, fpu, percpu, uaccess};
+use crate::errno::{EINTR, ENAMETOOLONG, ENOENT, ENOEXEC, ENOMEM, Errno};
+use crate::files::{self, descriptors};
+use crate::process::{self, Process, UserSpace, alarm, family, space};
+use crate::sched::thread::{Thread, Work};
+use crate::sched::wait::{self, Interruptible};
+use crate::sched::{self};
+use crate::signal::pending::AlternateStack;
+
+/// Linux's `PATH_MAX`.
+const LONGEST_PATH: usize = 4096;
+
+/// Runs another program; returns only if it cannot.
+///
+/// # Errors
+/// As `execve(2)`.
+pub fn execve(path: u64, arguments: u64, environment: u64) -> Result<(), Errno> {
+    let plan = plan(path, arguments, environment)?;
+    let policy = space::current().policy();
+    let new = UserSpace::new(policy)?;
+    let thread = sched::current();
+    let process = process::current();
+    process.end_others(thread)?;
+
+    // No way back from here.
+    let old = process.replace_space(new);
+    let pointer = process
+        .space()
+        .map_or(core::ptr::null(), |new| &raw const *new);
+    thread.space.set(pointer);
+    space::enter(percpu::cpu_number(), percpu::this(), pointer);
+    drop(old);
+    process.release_parent();
+    forget(thread, process);
+    match plan.load(thread) {
+        Ok(()) => {
+            // The first half of a new program's life: registers and thread pointer as at its start.
+            context::set_user_bases(0, 0);
+            // SAFETY: The thread runs here, so the area is this CPU's.
+            unsafe {
+                *thread.fpu.get() = fpu::Area::initial();
+                fpu::restore(&*thread.fpu.get());
+            }
+            family::with(|family| {
+                if let Some(entry) = family.get(process.id) {
+                    entry.has_execed = true;
+                }
+            });
+        }
+        Err(elf::Error::NoMemory) => process.kill(linux_raw_sys::general::SIGKILL),
+        Err(_) => process.kill(linux_raw_sys::general::SIGSEGV),
+    }
+    Ok(())
+}
+
+fn plan(path: u64, arguments: u64, environment: u64) -> Result<Plan, Errno> {
+    let mut bytes = [0; 256];
+    let mut long = alloc::vec::Vec::new();
+    let path = match uaccess::read_string(path, &mut bytes)? {
+        Some(length) => &bytes[..length],
+        None => {
+            long.try_reserve_exact(LONGEST_PATH).map_err(|_| ENOMEM)?;
+            long.resize(LONGEST_PATH, 0);
+            let length = uaccess::read_string(path, &mut long)?.ok_or(ENAMETOOLONG)?;
+            &long[..length]
+        }
+    };
+    let path = core::str::from_utf8(path).map_err(|_| ENOENT)?;
+    if path.is_empty() {
+        return Err(ENOENT);
+    }
+    let find = |path: &str| files::find_program(path);
+    let mut image = find(path)?;
+    let name = short_name(path);
+    let mut path = string(&[path])?;
+    let mut arguments = Strings::read(arguments)?;
+    if arguments.len() == 0 {
+        // As Linux does, so that no program finds its environment where it expects its name.
+        arguments.push(b"")?;
+    }
+    let environment = Strings::read(environment)?;
+    script::resolve(&mut path, &mut arguments, &mut image, find)?;
+    elf::check(image).map_err(|error| match error {
+        elf::Error::NoMemory | elf::Error::TooLarge { .. } => ENOMEM,
+        elf::Error::Format(_) => ENOEXEC,
+    })?;
+    Ok(Plan {
+        path,
+        name,
+        arguments,
+        environment,
+        image,
+    })
+}
+
+impl Process {
+    /// Ends all threads but the caller, and waits until they have.
+    ///
+    /// # Errors
+    /// `EINTR`: the process ends, or another thread does the same.
+    fn end_others(&self, thread: &'static Thread) -> Result<(), Errno> {
+        if self.thread_count() > 1 {
+            if self.alone.swap(true, Ordering::SeqCst) {
+                return Err(EINTR);
+            }
+            self.for_each_thread(&mut |other| {
+                if !core::ptr::eq(other, thread) {
+                    sched::interrupt(other, Work::EXIT);
+                }
+            });
+            while self.thread_count() > 1 {
+                let check = || Ok(self.thread_count() > 1);
+                let _ = wait::sleep(self.key(), u32::MAX, None, Interruptible::No, check);
+            }
+            self.alone.store(false, Ordering::SeqCst);
+        }
+        if self.is_ending() {
+            return Err(EINTR);
+        }
+        self.staying.store(1, Ordering::Relaxed);
+        thread.set_id(self.id);
+        Ok(())
+    }
+}
+
+/// What does not outlive a program.
+fn forget(thread: &Thread, process: &Process) {
+    thread.clear_child_tid.set(0);
+    thread.robust_list.set(0);
+    thread.fs_base.set(0);
+    thread.gs_base.set(0);
+    thread.signals.lock().stack = AlternateStack::NONE;
+    process.signals.actions.forget_handlers();
+    descriptors::close_on_exec();
+    alarm::forget(process.id, false);
+}

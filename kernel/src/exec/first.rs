@@ -1,0 +1,125 @@
+//! The first process: what the machine was started for.
+
+use super::run_file::RunFile;
+use super::strings::Strings;
+use super::{Plan, Program, elf, short_name, string};
+use crate::arch::TrapFrame;
+use crate::errno::Errno;
+use crate::files;
+use crate::process::family::{self, Entry};
+use crate::process::{FIRST, INIT, Process, UserSpace};
+use crate::report::{self, refuse};
+use crate::sched;
+use crate::sched::thread::Thread;
+use crate::shared::Shared;
+use crate::signal::Signals;
+use crate::signal::action::Actions;
+use crate::sync::Once;
+
+/// Where a program without a path is.
+const BIN: &str = "/bin/";
+
+static RUN: Once<RunFile> = Once::new();
+
+/// What the command asked for.
+pub fn run() -> &'static RunFile {
+    RUN.get()
+}
+
+fn out_of_memory(_: Errno) -> ! {
+    refuse(format_args!("out of memory: no room for the first process"))
+}
+
+/// Starts the program; refuses with a line if it cannot be.
+pub fn begin(run: RunFile) {
+    RUN.set(run);
+    let process = make().unwrap_or_else(|error| out_of_memory(error));
+    let thread = Thread::new(process.id, true, load, &TrapFrame::default());
+    let thread = thread.unwrap_or_else(|error| out_of_memory(error));
+    thread.set_process(process.clone());
+    files::descriptors::open_standard();
+    let added = process.add(thread).and_then(|()| {
+        family::with(|family| {
+            family.add(Entry {
+                id: FIRST,
+                parent: INIT,
+                group: FIRST,
+                session: FIRST,
+                process: Some(process.clone()),
+                ended: None,
+                has_execed: true,
+                exit_signal: linux_raw_sys::general::SIGCHLD,
+            })
+        })
+    });
+    added.unwrap_or_else(|error| out_of_memory(error));
+    sched::enqueue(thread);
+}
+
+fn make() -> Result<Shared<Process>, Errno> {
+    let id = family::new_id()?;
+    let nothing = Program {
+        path: string(&[run().program])?,
+        arguments: Strings::new(),
+        environment: Strings::new(),
+        image: &[],
+        parts: elf::Parts::new(),
+    };
+    Process::new(
+        id,
+        UserSpace::new(run().policy)?,
+        Shared::new(nothing)?,
+        Signals::new(Actions::new()?),
+        linux_raw_sys::general::SIGCHLD,
+    )
+}
+
+/// The first thread's first act.
+fn load(thread: &'static Thread) {
+    let run = run();
+    let path = if run.program.contains('/') {
+        string(&[run.program])
+    } else {
+        string(&[BIN, run.program])
+    };
+    let mut path = path.unwrap_or_else(|error| out_of_memory(error));
+    let name = short_name(&path);
+    let find = |path: &str| files::find_program(path);
+    let Ok(mut image) = find(&path) else {
+        refuse(format_args!("{path}: not in the initramfs"));
+    };
+    let collect = |texts: &[&[u8]]| {
+        let mut strings = Strings::new();
+        let pushed = texts.iter().try_for_each(|text| strings.push(text));
+        pushed.map(|()| strings)
+    };
+    let texts = collect(&run.arguments).and_then(|arguments| {
+        let environment = collect(&run.environment)?;
+        Ok((arguments, environment))
+    });
+    let (mut arguments, environment) = match texts {
+        Ok(texts) => texts,
+        Err(crate::errno::E2BIG) => refuse(format_args!(
+            "{path}: the arguments and the environment are too large"
+        )),
+        Err(error) => out_of_memory(error),
+    };
+    if let Err(Errno(number)) = super::script::resolve(&mut path, &mut arguments, &mut image, find)
+    {
+        refuse(format_args!(
+            "{path}: its interpreter cannot be run (error {number})"
+        ));
+    }
+    let asked = string(&[&path]).unwrap_or_else(|error| out_of_memory(error));
+    let plan = Plan {
+        path,
+        name,
+        arguments,
+        environment,
+        image,
+    };
+    if let Err(error) = plan.load(thread) {
+        refuse(format_args!("{asked}: {error}"));
+    }
+    report::program_begins();
+}

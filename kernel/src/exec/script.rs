@@ -1,0 +1,71 @@
+//! Files that name their interpreter: `#!PATH [ARGUMENT]` in their first line.
+
+use super::strings::Strings;
+use super::{Image, string};
+use crate::errno::{ELOOP, ENOEXEC, Errno};
+use alloc::string::String;
+
+/// As much of a file as Linux looks at.
+const LINE: usize = 256;
+/// Interpreters of interpreters.
+const DEEPEST: u32 = 5;
+
+/// The interpreter and its argument, if the file names one.
+fn parse(image: Image) -> Result<Option<(&'static str, Option<&'static [u8]>)>, Errno> {
+    let Some(rest) = image.strip_prefix(b"#!") else {
+        return Ok(None);
+    };
+    let window = &rest[..rest.len().min(LINE - 2)];
+    let line = match window.iter().position(|&byte| byte == b'\n' || byte == 0) {
+        Some(end) => &window[..end],
+        None if rest.len() > window.len() => {
+            // A path that is cut off would be another one; an argument may be.
+            let path = window.trim_ascii_start();
+            if !path.iter().any(|byte| matches!(byte, b' ' | b'\t')) {
+                return Err(ENOEXEC);
+            }
+            window
+        }
+        None => window,
+    };
+    let line = line.trim_ascii();
+    let end = line
+        .iter()
+        .position(|byte| matches!(byte, b' ' | b'\t'))
+        .unwrap_or(line.len());
+    let (path, argument) = line.split_at(end);
+    let path = core::str::from_utf8(path).map_err(|_| ENOEXEC)?;
+    if path.is_empty() {
+        return Err(ENOEXEC);
+    }
+    let argument = argument.trim_ascii();
+    Ok(Some((path, (!argument.is_empty()).then_some(argument))))
+}
+
+/// Follows interpreters from a script to a program: path, arguments and image become theirs.
+///
+/// # Errors
+/// `ENOEXEC`, `ELOOP`, and those of `find`, which opens an interpreter.
+pub fn resolve(
+    path: &mut String,
+    arguments: &mut Strings,
+    image: &mut Image,
+    find: impl Fn(&str) -> Result<Image, Errno>,
+) -> Result<(), Errno> {
+    for _ in 0..DEEPEST {
+        let Some((interpreter, argument)) = parse(image)? else {
+            return Ok(());
+        };
+        let mut new = Strings::new();
+        new.push(interpreter.as_bytes())?;
+        if let Some(argument) = argument {
+            new.push(argument)?;
+        }
+        new.push(path.as_bytes())?;
+        new.extend(arguments, 1)?;
+        *arguments = new;
+        *image = find(interpreter)?;
+        *path = string(&[interpreter])?;
+    }
+    Err(ELOOP)
+}

@@ -1,0 +1,191 @@
+//! The end of processes and threads.
+//!
+//! A process ends when its last thread does: the last one to end alone, or all of them after
+//! `exit_group`, a fatal signal or memory exhausted. The first reason given is the one reported.
+//! The last thread gives the memory and the files back, and tells the parent; when the first
+//! process ends, so does the run.
+
+use core::sync::atomic::Ordering;
+
+use linux_raw_sys::general as linux;
+
+use super::alarm;
+use super::family::{self, Ended};
+use super::{FIRST, INIT, Process, current, space, usage};
+use crate::arch::{percpu, uaccess};
+use crate::report::{self, End};
+use crate::sched::thread::{DEAD, Thread, Work};
+use crate::sched::{self, wait};
+use crate::signal::action::{self, Action};
+use crate::signal::pending::Info;
+use crate::signal::send;
+use crate::{files, futex};
+
+const SIGNALLED: u64 = 1 << 32;
+
+impl Process {
+    /// Ends all threads. They notice on their way to user mode, and sleeping ones are woken.
+    fn end_all(&self, reason: u64) {
+        if self.ending.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        self.reason.store(reason, Ordering::Release);
+        self.for_each_thread(&mut |thread| sched::interrupt(thread, Work::EXIT));
+    }
+
+    /// `exit_group`.
+    pub fn exit(&self, status: i32) {
+        self.end_all(u64::from(status as u32 & 0xff));
+    }
+
+    /// Ends the process by a signal.
+    pub fn kill(&self, signal: u32) {
+        self.end_all(SIGNALLED | u64::from(signal));
+    }
+
+    /// What `wait4` stores.
+    fn status(&self) -> u32 {
+        let reason = self.reason.load(Ordering::Acquire);
+        match reason & SIGNALLED {
+            0 => (reason as u32) << 8,
+            _ => reason as u32 & 0x7f,
+        }
+    }
+
+    /// Lets go of the caller of `vfork`.
+    pub fn release_parent(&self) {
+        if self.holds_parent.swap(false, Ordering::AcqRel) {
+            wait::wake_address(self.key(), u32::MAX, u32::MAX);
+        }
+    }
+}
+
+/// Ends the current thread alone (`exit`); the last one's status is the process's.
+pub fn exit_alone(status: i32) -> ! {
+    // One count decides who is last, so that of several at once exactly one is. It alone has a
+    // status to leave, and nobody reads that before it has ended too.
+    let process = current();
+    if process.staying.fetch_sub(1, Ordering::Relaxed) == 1 {
+        process.exit(status);
+    }
+    exit_thread(sched::current())
+}
+
+/// Ends the current thread.
+pub fn exit_thread(thread: &'static Thread) -> ! {
+    let process = current();
+    // One reference is the process's, one is this.
+    let space = process.space();
+    if !process.is_ending() || space.is_some_and(|space| space.references() > 2) {
+        crate::syscall::thread::release_robust_list(thread);
+        let address = thread.clear_child_tid.get();
+        if address != 0 && uaccess::write(address, &0u32).is_ok() {
+            futex::wake(address, 1, u32::MAX);
+        }
+    }
+    usage::charge(thread);
+    process.usage.lock().add(&thread.usage.get());
+    let mut threads = process.threads.lock();
+    threads.retain(|other| !core::ptr::eq(*other, thread));
+    let left = threads.len();
+    drop(threads);
+    if left == 0 {
+        finish(process);
+    } else {
+        if left == 1 && process.alone.load(Ordering::SeqCst) {
+            // The one that calls `exec` waits for this.
+            wait::wake_address(process.key(), u32::MAX, u32::MAX);
+        }
+        let blocked = thread.signals.lock().blocked;
+        send::hand_on(process, !blocked);
+    }
+    // Nobody finds the thread any more, and it looks at its process no more.
+    thread.forget_process();
+    thread.state.store(DEAD, Ordering::Relaxed);
+    sched::block();
+    unreachable!("a dead thread runs");
+}
+
+/// The last thread has ended: gives everything back and tells the parent.
+fn finish(process: &Process) {
+    let used = usage::of(process);
+    sched::current().space.set(core::ptr::null());
+    space::leave(percpu::cpu_number(), percpu::this());
+    let space = process.space.lock().take();
+    drop(space);
+    files::descriptors::close_all();
+    alarm::forget(process.id, true);
+    process.release_parent();
+    if process.id == FIRST {
+        finish_run(process);
+    }
+    let status = process.status();
+    let mut used_with_children = used;
+    used_with_children.add(&process.children_usage.lock());
+    let parent = family::with(|family| {
+        family.orphan_children_of(process.id);
+        let entry = family.get(process.id)?;
+        let parent = entry.parent;
+        entry.process = None;
+        let ended = Ended {
+            status,
+            usage: used_with_children,
+        };
+        let alive = family.process(parent);
+        match &alive {
+            Some(parent) if !wants_no_zombies(parent, process.exit_signal) => {
+                family.get(process.id)?.ended = Some(ended);
+            }
+            _ => family.remove(process.id),
+        }
+        alive
+    });
+    if let Some(parent) = parent {
+        tell(&parent, process, status);
+    }
+}
+
+/// Whether a parent has said that it will not wait.
+fn wants_no_zombies(parent: &Process, signal: u32) -> bool {
+    if signal != linux::SIGCHLD {
+        return false;
+    }
+    let action: Action = parent.signals.actions.get(signal);
+    action.handler == action::IGNORE || action.has(linux::SA_NOCLDWAIT)
+}
+
+fn tell(parent: &Process, child: &Process, status: u32) {
+    let (code, value) = match status & 0x7f {
+        0 => (linux::CLD_EXITED, status >> 8),
+        signal => (linux::CLD_KILLED, signal),
+    };
+    if child.exit_signal != 0 {
+        let info = Info {
+            signal: child.exit_signal,
+            code: code as i32,
+            fields: u64::from(child.id),
+            value: u64::from(value),
+        };
+        send::info_to_process(parent, info);
+    }
+    wait::wake_address(parent.key(), u32::MAX, u32::MAX);
+}
+
+/// The first process has ended: reports.
+fn finish_run(process: &Process) -> ! {
+    let reason = process.reason.load(Ordering::Acquire);
+    let error = process
+        .out_of_memory
+        .load(Ordering::Acquire)
+        .then_some("out of memory: the program was killed");
+    let end = match reason & SIGNALLED {
+        0 => End::Exit(reason as i32),
+        _ => End::Signal(reason as u32),
+    };
+    match error {
+        Some(error) => report::finish(end, Some(format_args!("{error}"))),
+        None => report::finish(end, None),
+    }
+}
+
+const _: () = assert!(INIT < FIRST);

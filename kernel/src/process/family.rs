@@ -1,0 +1,237 @@
+//! All processes, and how they are related: one table under one lock.
+//!
+//! An entry outlives its process until the parent has waited for it. Parents, groups and sessions
+//! are numbers, so that no process keeps another.
+
+use alloc::vec::Vec;
+
+use super::usage::Usage;
+use super::{INIT, Process};
+use crate::errno::{EAGAIN, ENOMEM, EPERM, ESRCH, Errno};
+use crate::shared::Shared;
+use crate::sync::SpinLock;
+
+/// The greatest number, as on Linux.
+const LAST_ID: u32 = 4_194_303;
+
+/// What a process's parent has not been told yet.
+#[derive(Clone, Copy)]
+pub struct Ended {
+    /// As `wait4` stores it.
+    pub status: u32,
+    /// The process's, and that of the children it waited for.
+    pub usage: Usage,
+}
+
+/// What the family knows of a process.
+pub struct Entry {
+    pub id: u32,
+    pub parent: u32,
+    pub group: u32,
+    pub session: u32,
+    /// None once it has ended.
+    pub process: Option<Shared<Process>>,
+    pub ended: Option<Ended>,
+    /// It has called `exec`: its group cannot be changed by its parent any more.
+    pub has_execed: bool,
+    /// The signal its parent gets at its end.
+    pub exit_signal: u32,
+}
+
+/// The table, in the order of the numbers.
+pub struct Family {
+    entries: Vec<Entry>,
+    next_id: u32,
+    /// Numbers have come round: the next one may be in use.
+    wrapped: bool,
+}
+
+static FAMILY: SpinLock<Family> = SpinLock::new(Family {
+    entries: Vec::new(),
+    next_id: super::FIRST,
+    wrapped: false,
+});
+
+/// Does something under the family's lock.
+pub fn with<R>(f: impl FnOnce(&mut Family) -> R) -> R {
+    f(&mut FAMILY.lock())
+}
+
+impl Family {
+    fn position(&self, id: u32) -> Result<usize, usize> {
+        self.entries.binary_search_by_key(&id, |entry| entry.id)
+    }
+
+    /// The entry of a process that has not been waited for.
+    pub fn get(&mut self, id: u32) -> Option<&mut Entry> {
+        let at = self.position(id).ok()?;
+        self.entries.get_mut(at)
+    }
+
+    /// All entries.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// A process that has not ended.
+    pub fn process(&self, id: u32) -> Option<Shared<Process>> {
+        let at = self.position(id).ok()?;
+        self.entries[at].process.clone()
+    }
+
+    /// Whether a number is a process's, its group's, or one of its threads'.
+    fn is_used(&self, id: u32) -> bool {
+        self.entries.iter().any(|entry| {
+            entry.id == id
+                || entry.group == id
+                || entry.session == id
+                || entry
+                    .process
+                    .as_ref()
+                    .is_some_and(|process| process.with_thread(id, |_| ()).is_some())
+        })
+    }
+
+    /// A number for a process or thread; nobody else has it.
+    ///
+    /// # Errors
+    /// `EAGAIN`: all are taken.
+    fn new_id(&mut self) -> Result<u32, Errno> {
+        for _ in 0..LAST_ID {
+            let id = self.next_id;
+            let fresh = !self.wrapped;
+            self.next_id += 1;
+            if id == LAST_ID {
+                self.next_id = super::FIRST + 1;
+                self.wrapped = true;
+            }
+            if fresh || !self.is_used(id) {
+                return Ok(id);
+            }
+        }
+        Err(EAGAIN)
+    }
+
+    /// Enters a process.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn add(&mut self, entry: Entry) -> Result<(), Errno> {
+        self.entries.try_reserve(1).map_err(|_| ENOMEM)?;
+        let at = self.position(entry.id).unwrap_or_else(|at| at);
+        self.entries.insert(at, entry);
+        Ok(())
+    }
+
+    /// Takes out an entry.
+    pub fn remove(&mut self, id: u32) {
+        if let Ok(at) = self.position(id) {
+            self.entries.remove(at);
+        }
+    }
+
+    /// The children of a process go to `INIT`, which waits for those that have ended at once.
+    pub fn orphan_children_of(&mut self, parent: u32) {
+        for entry in self.entries.iter_mut() {
+            if entry.parent == parent {
+                entry.parent = INIT;
+            }
+        }
+        self.entries
+            .retain(|entry| entry.parent != INIT || entry.ended.is_none());
+    }
+
+    /// Processes of a group that have not ended, found one after the other: the first whose
+    /// number is greater than `after`.
+    pub fn next_of(&self, after: u32, wanted: impl Fn(&Entry) -> bool) -> Option<Shared<Process>> {
+        let from = self.position(after).map_or_else(|at| at, |at| at + 1);
+        self.entries[from..]
+            .iter()
+            .filter(|entry| wanted(entry))
+            .find_map(|entry| entry.process.clone())
+    }
+
+    /// `setpgid` by the process `caller`.
+    ///
+    /// # Errors
+    /// As on Linux: `ESRCH`, `EACCES`, `EPERM`.
+    pub fn set_group(&mut self, caller: u32, id: u32, group: u32) -> Result<(), Errno> {
+        let own = self.get(caller).map_or(0, |entry| entry.session);
+        let group_session = self
+            .entries
+            .iter()
+            .find(|entry| entry.group == group)
+            .map(|entry| entry.session);
+        let entry = self.get(id).ok_or(ESRCH)?;
+        if entry.id != caller {
+            if entry.parent != caller {
+                return Err(ESRCH);
+            }
+            if entry.session != own {
+                return Err(EPERM);
+            }
+            if entry.has_execed {
+                return Err(crate::errno::EACCES);
+            }
+        }
+        // A session's leader stays in its group.
+        if entry.session == entry.id {
+            return Err(EPERM);
+        }
+        if group != entry.id && group_session != Some(own) {
+            return Err(EPERM);
+        }
+        entry.group = group;
+        Ok(())
+    }
+
+    /// `setsid` by the process `caller`.
+    ///
+    /// # Errors
+    /// `EPERM`: it leads a group.
+    pub fn set_session(&mut self, caller: u32) -> Result<u32, Errno> {
+        if self.entries.iter().any(|entry| entry.group == caller) {
+            return Err(EPERM);
+        }
+        let entry = self.get(caller).ok_or(ESRCH)?;
+        entry.group = caller;
+        entry.session = caller;
+        Ok(caller)
+    }
+}
+
+/// A number for a process or thread.
+///
+/// # Errors
+/// `EAGAIN`.
+pub fn new_id() -> Result<u32, Errno> {
+    with(Family::new_id)
+}
+
+/// A process that has not ended.
+pub fn find(id: u32) -> Option<Shared<Process>> {
+    with(|family| family.process(id))
+}
+
+/// The process that has a thread of this number.
+pub fn find_thread(id: u32) -> Option<Shared<Process>> {
+    with(|family| {
+        family.process(id).or_else(|| {
+            family
+                .entries()
+                .iter()
+                .filter_map(|entry| entry.process.as_ref())
+                .find(|process| process.with_thread(id, |_| ()).is_some())
+                .cloned()
+        })
+    })
+}
+
+/// Does something with each process that has not ended; the family is not locked meanwhile.
+pub fn for_each(wanted: impl Fn(&Entry) -> bool, f: &mut dyn FnMut(&Shared<Process>)) {
+    let mut after = 0;
+    while let Some(process) = with(|family| family.next_of(after, &wanted)) {
+        after = process.id;
+        f(&process);
+    }
+}

@@ -1,0 +1,229 @@
+//! Making threads and processes: `clone` and what is made of it.
+
+use core::sync::atomic::Ordering;
+
+use linux_raw_sys::general as linux;
+
+use super::family::{self, Entry};
+use super::{Process, UserSpace, current};
+use crate::arch::frame::VECTOR_NONE;
+use crate::arch::{TrapFrame, fpu, uaccess};
+use crate::errno::{Answer, EINVAL, EPERM, Errno};
+use crate::memory::{USER_END, stacks};
+use crate::sched::thread::{Thread, Work};
+use crate::sched::wait::{self, Interruptible};
+use crate::sched::{self};
+use crate::shared::Shared;
+use crate::signal::Signals;
+use crate::signal::pending::AlternateStack;
+
+/// What `clone` and `clone3` are told.
+#[derive(Clone, Copy, Default)]
+pub struct Arguments {
+    pub flags: u64,
+    /// The child's stack pointer; 0: the parent's.
+    pub stack: u64,
+    /// Where the child's number goes in the parent's memory, and in the child's.
+    pub parent_id: u64,
+    pub child_id: u64,
+    /// The child's thread pointer, if asked for.
+    pub tls: u64,
+    /// What the parent gets when the child ends.
+    pub exit_signal: u32,
+}
+
+impl Arguments {
+    fn has(&self, flag: u32) -> bool {
+        self.flags & u64::from(flag) != 0
+    }
+
+    fn clears_handlers(&self) -> bool {
+        self.flags & linux::CLONE_CLEAR_SIGHAND != 0
+    }
+
+    fn check(&self) -> Result<(), Errno> {
+        let needs = |flag, other| self.has(flag) && !self.has(other);
+        if needs(linux::CLONE_SIGHAND, linux::CLONE_VM)
+            || needs(linux::CLONE_THREAD, linux::CLONE_SIGHAND)
+            || self.has(linux::CLONE_SIGHAND) && self.clears_handlers()
+        {
+            return Err(EINVAL);
+        }
+        let namespaces = linux::CLONE_NEWNS
+            | linux::CLONE_NEWCGROUP
+            | linux::CLONE_NEWUTS
+            | linux::CLONE_NEWIPC
+            | linux::CLONE_NEWUSER
+            | linux::CLONE_NEWPID
+            | linux::CLONE_NEWNET
+            | linux::CLONE_PIDFD
+            | linux::CLONE_PTRACE;
+        if self.flags & u64::from(namespaces) != 0 {
+            return Err(EINVAL);
+        }
+        if self.has(linux::CLONE_SETTLS) && self.tls >= USER_END {
+            return Err(EPERM);
+        }
+        Ok(())
+    }
+}
+
+/// Makes a thread, or a process with one thread; its number.
+///
+/// # Errors
+/// As `clone(2)`; `EINVAL` for namespaces, which there are none of.
+pub fn clone(frame: &TrapFrame, arguments: &Arguments) -> Answer {
+    arguments.check()?;
+    let id = family::new_id()?;
+    if arguments.has(linux::CLONE_THREAD) {
+        let process = sched::current().process_reference();
+        let thread = new_thread(frame, arguments, id, &process)?;
+        write_id(arguments, id);
+        if arguments.has(linux::CLONE_CHILD_SETTID) {
+            let _ = uaccess::write(arguments.child_id, &id);
+        }
+        if let Err(error) = process.add(thread) {
+            discard(thread);
+            return Err(error);
+        }
+        sched::enqueue(thread);
+        return Ok(u64::from(id));
+    }
+    let child = new_process(arguments, id)?;
+    let thread = new_thread(frame, arguments, id, &child)?;
+    if arguments.has(linux::CLONE_CHILD_SETTID) {
+        // Written by the child itself, in its own memory.
+        thread.set_child_tid.set(arguments.child_id);
+    }
+    if let Err(error) = child
+        .add(thread)
+        .and_then(|()| enter_family(arguments, &child))
+    {
+        discard(thread);
+        return Err(error);
+    }
+    write_id(arguments, id);
+    let waits = arguments.has(linux::CLONE_VFORK);
+    child.holds_parent.store(waits, Ordering::Release);
+    sched::enqueue(thread);
+    if waits {
+        wait_for_release(&child);
+    }
+    Ok(u64::from(id))
+}
+
+fn write_id(arguments: &Arguments, id: u32) {
+    if arguments.has(linux::CLONE_PARENT_SETTID) {
+        let _ = uaccess::write(arguments.parent_id, &id);
+    }
+}
+
+/// Gives back a thread that never ran.
+fn discard(thread: &'static Thread) {
+    thread.forget_process();
+    stacks::free(thread);
+}
+
+fn new_thread(
+    frame: &TrapFrame,
+    arguments: &Arguments,
+    id: u32,
+    process: &Shared<Process>,
+) -> Result<&'static Thread, Errno> {
+    let parent = sched::current();
+    let mut child_frame = *frame;
+    child_frame.fast.rax = 0;
+    child_frame.fast.vector = VECTOR_NONE;
+    if arguments.stack != 0 {
+        child_frame.fast.rsp = arguments.stack;
+    }
+    let child = Thread::new(id, true, begin, &child_frame)?;
+    child.set_process(process.clone());
+    let tls = arguments.has(linux::CLONE_SETTLS).then_some(arguments.tls);
+    child.fs_base.set(tls.unwrap_or(parent.fs_base.get()));
+    child.gs_base.set(parent.gs_base.get());
+    child.name.set(parent.name.get());
+    let affinity = parent.affinity.load(Ordering::Relaxed);
+    child.affinity.store(affinity, Ordering::Relaxed);
+    let (blocked, stack) = {
+        let signals = parent.signals.lock();
+        (signals.blocked, signals.stack)
+    };
+    let mut signals = child.signals.lock();
+    signals.blocked = blocked;
+    // As on Linux: what shares memory has a stack of its own for handlers, unless it only borrows
+    // the parent's for a while.
+    let borrows = arguments.has(linux::CLONE_VFORK) || !arguments.has(linux::CLONE_VM);
+    signals.stack = if borrows { stack } else { AlternateStack::NONE };
+    drop(signals);
+    // SAFETY: The registers hold the parent's state; the child does not run yet.
+    unsafe { fpu::save(&mut *child.fpu.get()) };
+    if arguments.has(linux::CLONE_CHILD_CLEARTID) {
+        child.clear_child_tid.set(arguments.child_id);
+    }
+    Ok(child)
+}
+
+fn new_process(arguments: &Arguments, id: u32) -> Result<Shared<Process>, Errno> {
+    let parent = current();
+    let space: Shared<UserSpace> = parent.space().ok_or(EINVAL)?;
+    let actions = if arguments.has(linux::CLONE_SIGHAND) {
+        parent.signals.actions.clone()
+    } else {
+        parent.signals.actions.copy()?
+    };
+    let space = if arguments.has(linux::CLONE_VM) {
+        space
+    } else {
+        space.fork()?
+    };
+    if arguments.clears_handlers() {
+        actions.forget_handlers();
+    }
+    let signals = Signals::new(actions);
+    let child = Process::new(id, space, parent.program(), signals, arguments.exit_signal)?;
+    Ok(child)
+}
+
+fn enter_family(arguments: &Arguments, child: &Shared<Process>) -> Result<(), Errno> {
+    let caller = current().id;
+    family::with(|family| {
+        let own = family.get(caller).map(|entry| {
+            let brother = entry.parent;
+            (entry.group, entry.session, brother)
+        });
+        let (group, session, brother) = own.unwrap_or((caller, caller, caller));
+        family.add(Entry {
+            id: child.id,
+            parent: if arguments.has(linux::CLONE_PARENT) {
+                brother
+            } else {
+                caller
+            },
+            group,
+            session,
+            process: Some(child.clone()),
+            ended: None,
+            has_execed: false,
+            exit_signal: arguments.exit_signal,
+        })
+    })
+}
+
+/// A new thread's first act, in its own memory.
+fn begin(thread: &'static Thread) {
+    let address = thread.set_child_tid.get();
+    if address != 0 {
+        let _ = uaccess::write(address, &thread.id());
+    }
+}
+
+/// `vfork`: the child uses the caller's memory, and the caller waits until it does no more. Only
+/// the end of its own process ends the wait.
+fn wait_for_release(child: &Process) {
+    let waits = || child.holds_parent.load(Ordering::Acquire);
+    while waits() && !sched::current().work().contains(Work::EXIT) {
+        let check = || Ok(waits());
+        let _ = wait::sleep(child.key(), u32::MAX, None, Interruptible::ByEnd, check);
+    }
+}

@@ -1,0 +1,58 @@
+//! Numbers of address spaces: small, and nobody else's as long as the space lives. They make a
+//! user address unique among all processes (`futex`).
+
+use crate::errno::{EAGAIN, Errno};
+use crate::sync::SpinLock;
+
+/// Bits of a number.
+const BITS: u32 = 18;
+const WORDS: usize = (1 << BITS) / 64;
+
+struct Taken {
+    /// A bit for each number.
+    words: [u64; WORDS],
+    /// Where to look first.
+    next: usize,
+}
+
+static TAKEN: SpinLock<Taken> = SpinLock::new(Taken {
+    words: [0; WORDS],
+    next: 0,
+});
+
+/// A number, given back when it is dropped.
+pub struct Number(u32);
+
+impl Number {
+    /// A number that is free.
+    ///
+    /// # Errors
+    /// `EAGAIN`: there is none.
+    pub fn take() -> Result<Self, Errno> {
+        let mut taken = TAKEN.lock();
+        let at = (0..WORDS)
+            .map(|step| (taken.next + step) % WORDS)
+            .find(|&at| taken.words[at] != u64::MAX)
+            .ok_or(EAGAIN)?;
+        taken.next = at;
+        let bit = taken.words[at].trailing_ones();
+        taken.words[at] |= 1 << bit;
+        Ok(Self(at as u32 * 64 + bit))
+    }
+
+    /// A key for the table of sleepers: no kernel address, and nobody else's. Addresses that differ
+    /// in their last two bits have the same one.
+    pub fn key(&self, address: u64) -> u64 {
+        u64::from(self.0) << (63 - BITS) | address >> 2
+    }
+}
+
+// A user address without its last two bits fits below the number.
+const _: () = assert!(crate::memory::USER_END >> 2 <= 1 << (63 - BITS));
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        let mut taken = TAKEN.lock();
+        taken.words[self.0 as usize / 64] &= !(1 << (self.0 % 64));
+    }
+}

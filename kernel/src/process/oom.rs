@@ -1,0 +1,60 @@
+//! Memory is exhausted: the largest process is killed, as on Linux, and everything else goes on.
+//!
+//! One at a time: while a chosen process is still giving its memory back, nobody else is chosen,
+//! and whoever needs memory waits for a moment and tries again.
+
+use core::sync::atomic::{AtomicBool, Ordering};
+
+use super::{Process, current, family};
+use crate::shared::Shared;
+use crate::syscall::time;
+use linux_raw_sys::general::SIGKILL;
+
+/// Nanoseconds between a fault that found no memory and its next try.
+const PAUSE: u64 = 1_000_000;
+
+/// The process that has the most pages in memory, and how many. None of those that end already,
+/// unless one was chosen before: then that one.
+fn largest() -> Option<(Shared<Process>, u64)> {
+    let mut found: Option<(Shared<Process>, u64)> = None;
+    let mut chosen_before = false;
+    family::for_each(|entry| entry.process.is_some(), &mut |process| {
+        if process.is_ending() {
+            chosen_before |= process.out_of_memory.load(Ordering::Acquire);
+            return;
+        }
+        let pages = process.space().map_or(0, |space| space.resident());
+        if found.as_ref().is_none_or(|(_, most)| pages >= *most) {
+            found = Some((process.clone(), pages));
+        }
+    });
+    if chosen_before { None } else { found }
+}
+
+/// Somebody is choosing.
+static CHOOSING: AtomicBool = AtomicBool::new(false);
+
+/// A fault of the current thread found no memory. Kills a process, perhaps this one, and waits a
+/// moment; the fault can then be tried again.
+pub fn fault_found_none() {
+    if current().is_ending() {
+        return;
+    }
+    if CHOOSING.swap(true, Ordering::Acquire) {
+        return time::pause(PAUSE);
+    }
+    let chosen = largest();
+    if let Some((victim, pages)) = &chosen {
+        victim.out_of_memory.store(true, Ordering::Release);
+        log::error!(
+            "out of memory: killed process {} ({}), which had {} KiB in memory",
+            victim.id,
+            victim.program().name(),
+            pages * 4
+        );
+        victim.kill(SIGKILL);
+    }
+    CHOOSING.store(false, Ordering::Release);
+    drop(chosen);
+    time::pause(PAUSE);
+}

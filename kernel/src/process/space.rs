@@ -1,0 +1,120 @@
+//! A process's address space, and the CPUs that run in it.
+//!
+//! A space is counted: processes share one between `vfork` and `exec`, and whoever looks at another
+//! process's memory holds it meanwhile. The last reference gives the memory back, after every CPU
+//! has left. A CPU is in the set of the space it points to (`PerCpu::space`) and in no other; it
+//! leaves when it runs another space's thread, or none.
+
+use core::mem::ManuallyDrop;
+use core::ops::Deref;
+use core::ptr;
+use core::sync::atomic::Ordering;
+
+use crate::arch::percpu::{self, PerCpu};
+use crate::arch::{self, paging};
+use crate::errno::Errno;
+use crate::memory::{self, Cpu, Layout, Policy, Space};
+use crate::process::number::Number;
+use crate::shared::Shared;
+
+/// An address space that programs run in.
+pub struct UserSpace {
+    space: ManuallyDrop<Space>,
+    number: Number,
+}
+
+impl UserSpace {
+    /// An empty one.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn new(policy: Policy) -> Result<Shared<Self>, Errno> {
+        Self::share(memory::new_space(policy, Layout::LINUX_X86_64)?)
+    }
+
+    /// A copy, page by page as either side writes.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn fork(&self) -> Result<Shared<Self>, Errno> {
+        Self::share(self.space.fork()?)
+    }
+
+    fn share(space: Space) -> Result<Shared<Self>, Errno> {
+        let number = match Number::take() {
+            Ok(number) => number,
+            Err(error) => {
+                memory::destroy(space);
+                return Err(error);
+            }
+        };
+        // If there is no room, it is dropped and given back.
+        Shared::new(Self {
+            space: ManuallyDrop::new(space),
+            number,
+        })
+    }
+
+    /// A key for sleeping on a word of this space.
+    pub fn key(&self, address: u64) -> u64 {
+        self.number.key(address)
+    }
+}
+
+impl Deref for UserSpace {
+    type Target = Space;
+
+    fn deref(&self) -> &Space {
+        &self.space
+    }
+}
+
+impl Drop for UserSpace {
+    fn drop(&mut self) {
+        // Its last CPUs are on their way to another thread; this one has left.
+        while self.space.cpus().iter().next().is_some() {
+            arch::relax();
+        }
+        // SAFETY: Taken once, at the end.
+        memory::destroy(unsafe { ManuallyDrop::take(&mut self.space) });
+    }
+}
+
+/// The address space that this CPU runs in: that of the current thread's process.
+///
+/// # Panics
+/// Where no user thread runs.
+#[inline]
+pub fn current() -> &'static UserSpace {
+    // SAFETY: A space is not given back while a CPU points to it, and this one does so until the
+    // thread changes it or sleeps, when the thread's process keeps it.
+    unsafe { percpu::this().space.load(Ordering::Relaxed).as_ref() }.expect("a user thread runs")
+}
+
+/// This CPU is about to run in a space.
+#[inline]
+pub fn enter(number: u32, cpu: &PerCpu, space: *const UserSpace) {
+    if ptr::eq(cpu.space.load(Ordering::Relaxed), space) {
+        return;
+    }
+    // SAFETY: The thread that is about to run keeps its process, which keeps the space.
+    let new = unsafe { space.as_ref() }.expect("a user thread has a space");
+    let root = memory::root_of(new);
+    new.cpus().insert(Cpu(number));
+    let old = cpu.space.swap(space.cast_mut(), Ordering::Relaxed);
+    paging::load_root(root);
+    // SAFETY: It is kept as long as this CPU is in its set.
+    if let Some(old) = unsafe { old.as_ref() } {
+        old.cpus().remove(Cpu(number));
+    }
+}
+
+/// This CPU does not run in any space any more.
+pub fn leave(number: u32, cpu: &PerCpu) {
+    let old = cpu.space.swap(ptr::null_mut(), Ordering::Relaxed);
+    // SAFETY: It is kept as long as this CPU is in its set.
+    if let Some(old) = unsafe { old.as_ref() } {
+        paging::load_root(paging::kernel_root());
+        old.cpus().remove(Cpu(number));
+    }
+}

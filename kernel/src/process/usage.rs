@@ -1,0 +1,132 @@
+//! What processes and threads have used: time, faults, switches.
+//!
+//! Nothing is counted per fault or per call: when a thread leaves its CPU, it is charged with what
+//! the CPU's clock and counters say since it came. So all time counts as the program's own.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::Process;
+use crate::arch::percpu::{self, MAX_CPUS};
+use crate::arch::time;
+use crate::memory::{self, Counter};
+use crate::sched::thread::Thread;
+
+/// Sums of what was used.
+#[derive(Clone, Copy, Default)]
+pub struct Usage {
+    /// Nanoseconds on a CPU.
+    pub ran: u64,
+    pub minor_faults: u64,
+    pub major_faults: u64,
+    /// Switches because it slept, and because its slice was over.
+    pub slept: u64,
+    pub preempted: u64,
+    /// The most pages it had in memory, as far as anybody looked.
+    pub most_pages: u64,
+}
+
+impl Usage {
+    /// Adds what another has used.
+    pub fn add(&mut self, other: &Usage) {
+        self.ran += other.ran;
+        self.minor_faults += other.minor_faults;
+        self.major_faults += other.major_faults;
+        self.slept += other.slept;
+        self.preempted += other.preempted;
+        self.most_pages = self.most_pages.max(other.most_pages);
+    }
+}
+
+/// A thread's part; written by the CPU that runs it, read by anybody.
+#[derive(Default)]
+pub struct ThreadUsage {
+    ran: AtomicU64,
+    faults: AtomicU64,
+    major_faults: AtomicU64,
+    pub slept: AtomicU64,
+    pub preempted: AtomicU64,
+}
+
+impl ThreadUsage {
+    /// Nothing yet.
+    pub const fn new() -> Self {
+        Self {
+            ran: AtomicU64::new(0),
+            faults: AtomicU64::new(0),
+            major_faults: AtomicU64::new(0),
+            slept: AtomicU64::new(0),
+            preempted: AtomicU64::new(0),
+        }
+    }
+
+    /// What was charged so far.
+    pub fn get(&self) -> Usage {
+        let major_faults = self.major_faults.load(Ordering::Relaxed);
+        Usage {
+            ran: self.ran.load(Ordering::Relaxed),
+            minor_faults: self.faults.load(Ordering::Relaxed) - major_faults,
+            major_faults,
+            slept: self.slept.load(Ordering::Relaxed),
+            preempted: self.preempted.load(Ordering::Relaxed),
+            most_pages: 0,
+        }
+    }
+}
+
+/// Where a CPU's clock and counters were when its thread was last charged.
+struct Since {
+    time: AtomicU64,
+    faults: AtomicU64,
+    major_faults: AtomicU64,
+}
+
+static SINCE: [Since; MAX_CPUS] = [const {
+    Since {
+        time: AtomicU64::new(0),
+        faults: AtomicU64::new(0),
+        major_faults: AtomicU64::new(0),
+    }
+}; MAX_CPUS];
+
+/// More than before: what only this CPU writes needs no locked instruction.
+fn add(to: &AtomicU64, more: u64) {
+    to.store(to.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+}
+
+/// Charges the thread that runs on this CPU with what was used since the last call here.
+pub fn charge(thread: &Thread) {
+    let since = &SINCE[percpu::cpu_number() as usize];
+    let counters = memory::this_cpu_counters();
+    let move_on = |mark: &AtomicU64, now: u64| {
+        let before = mark.load(Ordering::Relaxed);
+        mark.store(now, Ordering::Relaxed);
+        now - before
+    };
+    add(&thread.usage.ran, move_on(&since.time, time::now()));
+    add(
+        &thread.usage.faults,
+        move_on(&since.faults, counters.get(Counter::Faults)),
+    );
+    add(
+        &thread.usage.major_faults,
+        move_on(&since.major_faults, counters.get(Counter::MajorFaults)),
+    );
+}
+
+/// Nanoseconds that a process's threads have run.
+pub fn of_time(process: &Process) -> u64 {
+    let mut sum = process.usage.lock().ran;
+    process.for_each_thread(&mut |thread| sum += thread.usage.get().ran);
+    sum
+}
+
+/// What a process has used, its ended threads included. Threads that run elsewhere are as they
+/// were when they last left a CPU.
+pub fn of(process: &Process) -> Usage {
+    let mut sum = *process.usage.lock();
+    process.for_each_thread(&mut |thread| sum.add(&thread.usage.get()));
+    if let Some(space) = process.space() {
+        sum.most_pages = sum.most_pages.max(space.resident());
+    }
+    sum
+}

@@ -1,0 +1,170 @@
+//! Timers that send signals: the calls.
+
+use linux_raw_sys::general as linux;
+
+use super::time::{read_timespec, write_pair};
+use crate::arch::{time as clock, uaccess};
+use crate::errno::{Answer, EINVAL, ENOSYS, Errno};
+use crate::process::alarm::{self, INTERVAL_TIMER, Notice, Setting};
+use crate::process::current;
+use crate::signal::COUNT;
+
+const SECOND: u64 = 1_000_000_000;
+
+/// A `struct timeval` in nanoseconds.
+fn read_timeval(from: u64) -> Result<u64, Errno> {
+    let [seconds, microseconds]: [i64; 2] = uaccess::read(from)?;
+    if seconds < 0 || !(0..1_000_000).contains(&microseconds) {
+        return Err(EINVAL);
+    }
+    let seconds = (seconds as u64).saturating_mul(SECOND);
+    Ok(seconds.saturating_add(microseconds as u64 * 1000))
+}
+
+/// Only the timer of real time is there.
+fn check_which(which: u64) -> Result<(), Errno> {
+    match which as u32 {
+        linux::ITIMER_REAL => Ok(()),
+        linux::ITIMER_VIRTUAL | linux::ITIMER_PROF => Err(ENOSYS),
+        _ => Err(EINVAL),
+    }
+}
+
+fn deadline_in(nanoseconds: u64) -> u64 {
+    match nanoseconds {
+        0 => u64::MAX,
+        wait => clock::now().saturating_add(wait).min(u64::MAX - 1),
+    }
+}
+
+fn write_interval(to: u64, setting: Setting) -> Result<(), Errno> {
+    let pair = |time: u64| [time / SECOND, time % SECOND / 1000];
+    let ([a, b], [c, d]) = (pair(setting.interval), pair(setting.left));
+    uaccess::write(to, &[a, b, c, d])
+}
+
+pub fn setitimer(which: u64, new: u64, old: u64) -> Answer {
+    check_which(which)?;
+    let (interval, left) = match new {
+        0 => (0, 0),
+        new => (read_timeval(new)?, read_timeval(new.wrapping_add(16))?),
+    };
+    let process = current().id;
+    let before = alarm::set(process, INTERVAL_TIMER, deadline_in(left), interval)?;
+    if old != 0 {
+        write_interval(old, before)?;
+    }
+    Ok(0)
+}
+
+pub fn getitimer(which: u64, to: u64) -> Answer {
+    check_which(which)?;
+    let setting = alarm::get(current().id, INTERVAL_TIMER).unwrap_or_default();
+    write_interval(to, setting.0)?;
+    Ok(0)
+}
+
+pub fn alarm(seconds: u64) -> Answer {
+    let left = u64::from(seconds as u32) * SECOND;
+    let before = alarm::set(current().id, INTERVAL_TIMER, deadline_in(left), 0)?;
+    // Rounded, but never down to "none".
+    let seconds = (before.left + SECOND / 2) / SECOND;
+    Ok(if before.left != 0 { seconds.max(1) } else { 0 })
+}
+
+pub fn timer_create(clock_id: u64, event: u64, to: u64) -> Answer {
+    let real = match clock_id as u32 {
+        linux::CLOCK_REALTIME => true,
+        linux::CLOCK_MONOTONIC | linux::CLOCK_BOOTTIME => false,
+        // CPU time is charged at switches only, so nothing could be due in time.
+        linux::CLOCK_PROCESS_CPUTIME_ID | linux::CLOCK_THREAD_CPUTIME_ID => return Err(ENOSYS),
+        _ => return Err(EINVAL),
+    };
+    let wanted = match event {
+        0 => None,
+        event => {
+            let value: u64 = uaccess::read(event)?;
+            let [signal, notify, thread]: [u32; 3] = uaccess::read(event.wrapping_add(8))?;
+            Some(notice(value, signal, notify, thread)?)
+        }
+    };
+    let default = |id: i32| Notice {
+        signal: linux::SIGALRM,
+        thread: None,
+        value: id as u64,
+    };
+    let id = alarm::create(current().id, real, |id| wanted.unwrap_or(default(id)))?;
+    if let Err(error) = uaccess::write(to, &id) {
+        let _ = alarm::delete(current().id, id);
+        return Err(error);
+    }
+    Ok(0)
+}
+
+fn notice(value: u64, signal: u32, notify: u32, thread: u32) -> Result<Notice, Errno> {
+    let whose = match notify {
+        linux::SIGEV_NONE => {
+            return Ok(Notice {
+                signal: 0,
+                thread: None,
+                value,
+            });
+        }
+        linux::SIGEV_SIGNAL => None,
+        notify if notify == linux::SIGEV_THREAD_ID => {
+            current().with_thread(thread, |_| ()).ok_or(EINVAL)?;
+            Some(thread)
+        }
+        _ => return Err(EINVAL),
+    };
+    if signal == 0 || signal > COUNT {
+        return Err(EINVAL);
+    }
+    Ok(Notice {
+        signal,
+        thread: whose,
+        value,
+    })
+}
+
+fn write_setting(to: u64, setting: Setting) -> Result<(), Errno> {
+    write_pair(to, setting.interval / SECOND, setting.interval % SECOND)?;
+    let left = setting.left;
+    write_pair(to.wrapping_add(16), left / SECOND, left % SECOND)
+}
+
+pub fn timer_settime(id: u64, flags: u64, new: u64, old: u64) -> Answer {
+    let (interval, time) = (read_timespec(new)?, read_timespec(new.wrapping_add(16))?);
+    let process = current().id;
+    let (_, real) = alarm::get(process, id as i32)?;
+    let deadline = if time == 0 {
+        u64::MAX
+    } else if flags as u32 & linux::TIMER_ABSTIME == 0 {
+        deadline_in(time)
+    } else if real {
+        time.saturating_sub(clock::real_now() - clock::now())
+    } else {
+        time
+    };
+    let before = alarm::set(process, id as i32, deadline, interval)?;
+    if old != 0 {
+        write_setting(old, before)?;
+    }
+    Ok(0)
+}
+
+pub fn timer_gettime(id: u64, to: u64) -> Answer {
+    let (setting, _) = alarm::get(current().id, id as i32)?;
+    write_setting(to, setting)?;
+    Ok(0)
+}
+
+pub fn timer_getoverrun(id: u64) -> Answer {
+    let count = alarm::overruns(current().id, id as i32)?;
+    Ok(count.min(i32::MAX as u64))
+}
+
+pub fn timer_delete(id: u64) -> Answer {
+    alarm::delete(current().id, id as i32)?;
+    Ok(0)
+}

@@ -1,0 +1,394 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//
+// Processes as Linux makes and ends them: fork, vfork, execve, wait, groups, and
+// the signals between them. Runs on Linux too, and says the same there.
+
+#include "common.h"
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#define CHECK(condition) EXPECT(condition, "%s", #condition)
+
+// Nothing is ever mapped there.
+static char *volatile nowhere = (char *)8;
+
+static const char *self = "/proc/self/exe";
+static char *environment[] = {"COLOUR=green", "EMPTY=", NULL};
+
+static int status_of(pid_t child)
+{
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child);
+    return status;
+}
+
+static void exit_statuses(void)
+{
+    for (int code = 0; code < 256; code += 51) {
+        pid_t child = fork();
+        if (child == 0)
+            _exit(code);
+        int status = status_of(child);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == code);
+    }
+    CHECK(waitpid(-1, NULL, 0) == -1 && errno == ECHILD);
+    CHECK(waitpid(getpid(), NULL, 0) == -1 && errno == ECHILD);
+    CHECK(syscall(SYS_wait4, -1, NULL, 0x100, NULL) == -1 && errno == EINVAL);
+}
+
+static void deaths_by_signal(void)
+{
+    static const int signals[] = {SIGKILL, SIGTERM, SIGSEGV, SIGUSR1};
+    for (unsigned i = 0; i < 4; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            if (signals[i] == SIGSEGV)
+                *(volatile char *)nowhere = 1;
+            for (;;)
+                pause();
+        }
+        if (signals[i] != SIGSEGV)
+            CHECK(kill(child, signals[i]) == 0);
+        int status = status_of(child);
+        CHECK(WIFSIGNALED(status) && WTERMSIG(status) == signals[i]);
+        CHECK(kill(child, 0) == -1 && errno == ESRCH);
+    }
+}
+
+static void memory_is_a_copy(void)
+{
+    enum { pages = 64, size = pages * 4096 };
+    char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(memory != MAP_FAILED);
+    memset(memory, 'p', size / 2);
+    pid_t child = fork();
+    if (child == 0) {
+        for (int at = 0; at < size; at += 4096) {
+            if (memory[at] != (at < size / 2 ? 'p' : 0))
+                _exit(1);
+            memory[at] = 'c';
+        }
+        pid_t grandchild = fork();
+        if (grandchild == 0) {
+            for (int at = 0; at < size; at += 4096)
+                if (memory[at] != 'c')
+                    _exit(1);
+            memset(memory, 'g', size);
+            _exit(0);
+        }
+        if (status_of(grandchild) != 0)
+            _exit(2);
+        for (int at = 0; at < size; at += 4096)
+            if (memory[at] != 'c')
+                _exit(3);
+        _exit(0);
+    }
+    for (int at = 0; at < size; at += 8192)
+        memory[at] = 'q';
+    CHECK(status_of(child) == 0);
+    for (int at = 0; at < size; at += 4096)
+        CHECK(memory[at] == (at % 8192 == 0 ? 'q' : at < size / 2 ? 'p' : 0));
+    CHECK(munmap(memory, size) == 0);
+}
+
+static volatile sig_atomic_t children_ended;
+static volatile pid_t last_child;
+static volatile int last_code, last_status;
+
+static void on_child(int signal, siginfo_t *info, void *context)
+{
+    (void)signal, (void)context;
+    children_ended++;
+    last_child = info->si_pid;
+    last_code = info->si_code;
+    last_status = info->si_status;
+}
+
+static void the_parent_is_told(void)
+{
+    struct sigaction action = {.sa_sigaction = on_child, .sa_flags = SA_SIGINFO | SA_RESTART};
+    CHECK(sigaction(SIGCHLD, &action, NULL) == 0);
+    pid_t child = fork();
+    if (child == 0)
+        _exit(7);
+    siginfo_t info = {0};
+    CHECK(waitid(P_PID, child, &info, WEXITED | WNOWAIT) == 0);
+    CHECK(info.si_pid == child && info.si_status == 7 && info.si_code == CLD_EXITED);
+    CHECK(waitpid(child, NULL, WNOHANG) == child);
+    CHECK(children_ended == 1 && last_child == child);
+    CHECK(last_code == CLD_EXITED && last_status == 7);
+    child = fork();
+    if (child == 0)
+        for (;;)
+            pause();
+    CHECK(waitpid(child, NULL, WNOHANG) == 0);
+    kill(child, SIGKILL);
+    CHECK(WTERMSIG(status_of(child)) == SIGKILL);
+    CHECK(children_ended == 2 && last_code == CLD_KILLED && last_status == SIGKILL);
+    signal(SIGCHLD, SIG_IGN);
+    child = fork();
+    if (child == 0)
+        _exit(0);
+    CHECK(waitpid(child, NULL, 0) == -1 && errno == ECHILD);
+    signal(SIGCHLD, SIG_DFL);
+}
+
+static void groups_and_sessions(void)
+{
+    pid_t first = fork();
+    if (first == 0) {
+        for (;;)
+            pause();
+    }
+    CHECK(getpgid(first) == getpgrp());
+    CHECK(setpgid(first, first) == 0 && getpgid(first) == first);
+    pid_t second = fork();
+    if (second == 0) {
+        for (;;)
+            pause();
+    }
+    CHECK(setpgid(second, first) == 0 && getpgid(second) == first);
+    CHECK(setpgid(second, 1 << 20) == -1 && errno == EPERM);
+    CHECK(setpgid(1 << 20, 0) == -1 && errno == ESRCH);
+    CHECK(kill(-first, SIGTERM) == 0);
+    int status;
+    pid_t ended = waitpid(-first, &status, 0);
+    CHECK((ended == first || ended == second) && WTERMSIG(status) == SIGTERM);
+    CHECK(waitpid(-first, &status, 0) == first + second - ended);
+    CHECK(kill(-first, 0) == -1 && errno == ESRCH);
+    pid_t child = fork();
+    if (child == 0) {
+        if (setsid() != getpid() || getsid(0) != getpid() || getpgrp() != getpid())
+            _exit(1);
+        _exit(setsid() == -1 && errno == EPERM ? 0 : 2);
+    }
+    CHECK(status_of(child) == 0);
+}
+
+static int run(char *const arguments[])
+{
+    pid_t child = vfork();
+    if (child == 0) {
+        execve(self, arguments, environment);
+        _exit(99);
+    }
+    int status = status_of(child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void another_program(void)
+{
+    CHECK(run((char *[]){"test", "arguments", "", "with space", NULL}) == 0);
+    CHECK(run((char *[]){"test", "exit", "42", NULL}) == 42);
+    CHECK(execve("/does/not/exist", NULL, NULL) == -1 && errno == ENOENT);
+    CHECK(execve("", NULL, NULL) == -1 && errno == ENOENT);
+    CHECK(execve(nowhere, NULL, NULL) == -1 && errno == EFAULT);
+    CHECK(execve(self, (char **)nowhere, NULL) == -1 && errno == EFAULT);
+    char *long_argument = malloc(140000);
+    memset(long_argument, 'x', 139999);
+    long_argument[139999] = 0;
+    char *too_long[] = {"test", long_argument, NULL};
+    CHECK(execve(self, too_long, NULL) == -1 && errno == E2BIG);
+    static char *many[40];
+    long_argument[100000] = 0;
+    for (int i = 0; i < 30; i++)
+        many[i] = long_argument;
+    CHECK(execve(self, many, NULL) == -1 && errno == E2BIG);
+    many[10] = NULL;
+    many[1] = "long";
+    many[0] = "test";
+    CHECK(run(many) == 0);
+    free(long_argument);
+}
+
+static void on_signal(int signal)
+{
+    (void)signal;
+}
+
+// Ignored signals stay ignored, handlers do not; the mask and what waits stay.
+static void what_a_program_inherits(void)
+{
+    signal(SIGUSR1, SIG_IGN);
+    signal(SIGUSR2, on_signal);
+    sigset_t set, old;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigprocmask(SIG_BLOCK, &set, &old);
+    CHECK(run((char *[]){"test", "inherits", NULL}) == 0);
+    sigprocmask(SIG_SETMASK, &old, NULL);
+    signal(SIGUSR1, SIG_DFL);
+    signal(SIGUSR2, SIG_DFL);
+}
+
+static void *spin(void *argument)
+{
+    (void)argument;
+    for (;;)
+        sched_yield();
+    return NULL;
+}
+
+static void *sleep_for_ever(void *argument)
+{
+    (void)argument;
+    for (;;)
+        pause();
+    return NULL;
+}
+
+static void *run_another(void *argument)
+{
+    execve(self, argument, environment);
+    _exit(98);
+}
+
+// Whichever thread calls execve becomes the first one; the others end.
+static void threads_and_another_program(void)
+{
+    for (int first = 0; first < 2; first++) {
+        pid_t child = fork();
+        if (child == 0) {
+            char number[16];
+            snprintf(number, sizeof number, "%d", getpid());
+            char *arguments[] = {"test", "alone", number, NULL};
+            pthread_t thread;
+            for (int i = 0; i < 3; i++) {
+                pthread_create(&thread, NULL, spin, NULL);
+                pthread_create(&thread, NULL, sleep_for_ever, NULL);
+            }
+            if (!first)
+                run_another(arguments);
+            pthread_create(&thread, NULL, run_another, arguments);
+            for (;;)
+                pause();
+        }
+        int status = status_of(child);
+        CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+}
+
+// The child of vfork uses its parent's memory, and the parent waits.
+static void borrowed_memory(void)
+{
+    static volatile int shared;
+    shared = 1;
+    pid_t child = vfork();
+    if (child == 0) {
+        shared = 2;
+        struct timespec moment = {.tv_nsec = 20000000};
+        nanosleep(&moment, NULL);
+        shared++;
+        _exit(0);
+    }
+    CHECK(shared == 3);
+    CHECK(status_of(child) == 0);
+}
+
+static void a_process_with_threads_forks(void)
+{
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, sleep_for_ever, NULL) == 0);
+    for (int i = 0; i < 20; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            // It has one thread, whose number is the process's.
+            _exit(syscall(SYS_gettid) == getpid() ? 0 : 1);
+        }
+        CHECK(status_of(child) == 0);
+    }
+}
+
+static void what_was_used(void)
+{
+    struct rusage before, after, children;
+    getrusage(RUSAGE_CHILDREN, &before);
+    pid_t child = fork();
+    if (child == 0) {
+        enum { size = 1000 * 4096 };
+        struct rusage first, second;
+        getrusage(RUSAGE_SELF, &first);
+        char *memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        madvise(memory, size, MADV_NOHUGEPAGE);
+        for (int at = 0; at < size; at += 4096)
+            memory[at] = 1;
+        getrusage(RUSAGE_SELF, &second);
+        long faults = second.ru_minflt - first.ru_minflt;
+        _exit(faults >= 1000 && faults < 1010 && second.ru_majflt == 0 ? 0 : 1);
+    }
+    int status;
+    CHECK(wait4(child, &status, 0, &children) == child && status == 0);
+    CHECK(children.ru_minflt >= 1000 && children.ru_minflt < 1200);
+    getrusage(RUSAGE_CHILDREN, &after);
+    CHECK(after.ru_minflt - before.ru_minflt == children.ru_minflt);
+}
+
+static void many_at_once(void)
+{
+    pid_t children[50];
+    for (int i = 0; i < 50; i++) {
+        children[i] = fork();
+        CHECK(children[i] >= 0);
+        if (children[i] == 0)
+            _exit(i);
+    }
+    int sum = 0;
+    for (int i = 0; i < 50; i++) {
+        int status;
+        CHECK(waitpid(-1, &status, 0) > 0 && WIFEXITED(status));
+        sum += WEXITSTATUS(status);
+    }
+    CHECK(sum == 49 * 50 / 2);
+    CHECK(waitpid(-1, NULL, WNOHANG) == -1 && errno == ECHILD);
+}
+
+// As other programs: what execve is told to run.
+static int as_told(int count, char **arguments)
+{
+    if (strcmp(arguments[1], "arguments") == 0)
+        return count == 4 && arguments[2][0] == 0 && strcmp(arguments[3], "with space") == 0 &&
+                       strcmp(getenv("COLOUR"), "green") == 0 && getenv("EMPTY")[0] == 0 &&
+                       getenv("PATH") == NULL
+                   ? 0
+                   : 1;
+    if (strcmp(arguments[1], "exit") == 0)
+        return atoi(arguments[2]);
+    if (strcmp(arguments[1], "long") == 0)
+        return count == 10 && strlen(arguments[9]) == 100000 ? 0 : 1;
+    if (strcmp(arguments[1], "inherits") == 0) {
+        struct sigaction action;
+        sigaction(SIGUSR1, NULL, &action);
+        if (action.sa_handler != SIG_IGN)
+            return 1;
+        sigaction(SIGUSR2, NULL, &action);
+        if (action.sa_handler != SIG_DFL)
+            return 2;
+        sigset_t set;
+        sigprocmask(SIG_BLOCK, NULL, &set);
+        return sigismember(&set, SIGTERM) ? 0 : 3;
+    }
+    if (strcmp(arguments[1], "alone") == 0)
+        return getpid() == atoi(arguments[2]) && syscall(SYS_gettid) == getpid() ? 0 : 1;
+    return 97;
+}
+
+int main(int count, char **arguments)
+{
+    if (count > 1)
+        return as_told(count, arguments);
+    exit_statuses();
+    deaths_by_signal();
+    memory_is_a_copy();
+    the_parent_is_told();
+    groups_and_sessions();
+    another_program();
+    what_a_program_inherits();
+    borrowed_memory();
+    threads_and_another_program();
+    what_was_used();
+    many_at_once();
+    a_process_with_threads_forks();
+    puts("processes: all as on Linux");
+    return 0;
+}
