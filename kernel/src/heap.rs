@@ -1,18 +1,57 @@
-//! The kernel heap: one fixed share of memory, claimed at boot.
+//! The kernel heap: a first piece claimed at boot, and blocks of frames when that is full.
 //!
-//! Only small bookkeeping lives here (descriptor tables, /proc texts, arguments during exec).
-//! Whatever a program can make large is allocated fallibly (`try_reserve`); threads and page
-//! tables come from frames.
+//! Bookkeeping lives here: processes, descriptors, texts of /proc, arguments during exec. Whatever
+//! a program can make large is allocated fallibly (`try_reserve`); threads and page tables come
+//! from frames. A block that the heap has taken stays the heap's and is used again.
+
+use core::alloc::Layout;
 
 use talc::TalcLock;
-use talc::source::Manual;
+use talc::base::Talc;
+use talc::base::binning::Binning;
+use talc::source::Source;
 
+use crate::arch::paging;
+use crate::memory::machine;
 use crate::sync::RawSpin;
 
-#[global_allocator]
-static HEAP: TalcLock<RawSpin, Manual> = TalcLock::new(Manual);
+/// The smallest block that is taken: 64 KiB.
+const SMALLEST: u32 = 4;
+/// What the heap needs for itself in a block.
+const OVERHEAD: usize = 256;
 
-/// Gives the heap its memory.
+#[global_allocator]
+static HEAP: TalcLock<RawSpin, Blocks> = TalcLock::new(Blocks);
+
+/// More memory, from the frames that programs get theirs from. The heap's lock is held meanwhile;
+/// the frames' locks are taken under it, and frames never use the heap.
+#[derive(Debug)]
+struct Blocks;
+
+// SAFETY: Nothing here uses the heap.
+unsafe impl Source for Blocks {
+    fn acquire<B: Binning>(talc: &mut Talc<Self, B>, layout: Layout) -> Result<(), ()> {
+        let wanted = layout.size().checked_add(layout.align()).ok_or(())?;
+        let pages = wanted.checked_add(OVERHEAD).ok_or(())?.div_ceil(4096);
+        let fits = pages
+            .checked_next_power_of_two()
+            .ok_or(())?
+            .trailing_zeros();
+        // Any block is better than none.
+        for order in [fits.max(SMALLEST), fits] {
+            if let Some(block) = machine::allocate_block(order) {
+                let start = paging::physical_to_virtual(block);
+                // SAFETY: The block is the heap's from now on.
+                return unsafe { talc.claim(start, 4096 << order) }
+                    .map(drop)
+                    .ok_or(());
+            }
+        }
+        Err(())
+    }
+}
+
+/// Gives the heap its first memory.
 ///
 /// # Safety
 /// The range is memory that nothing else uses.

@@ -33,7 +33,7 @@ pub extern "C" fn kernel_start(start_info: u32) -> ! {
         &mut frames,
         features.contains(Features::GIGABYTE_PAGES),
     );
-    let heap_size = (frames.free_bytes() / 32).clamp(1 << 20, 32 << 20) & !4095;
+    let heap_size = (frames.free_bytes() / 32).clamp(1 << 20, 4 << 20) & !4095;
     let heap_start = frames.allocate(heap_size / 4096);
     // SAFETY: Just allocated for this.
     unsafe { heap::claim(paging::physical_to_virtual(heap_start), heap_size as usize) };

@@ -180,6 +180,13 @@ pub fn allocate_zeroed() -> Result<u64, NoMemory> {
         .map(|frame| frame.0 << 12)
 }
 
+/// A block of `2^order` frames for the kernel itself: its physical address.
+pub fn allocate_block(order: u32) -> Option<u64> {
+    let frames = FRAMES.try_get()?;
+    let block = frames.allocate_block(order).ok()?;
+    Some(block.0 << 12)
+}
+
 /// Gives back what [`allocate_zeroed`] gave.
 pub fn free(physical: u64) {
     FRAMES.get().free(Kernel.cpu(), Frame(physical >> 12));

@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//
+// Timers that send signals. Runs on Linux too, and says the same there.
+
+#include "common.h"
+
+#include <sys/time.h>
+#include <sys/wait.h>
+
+#define CHECK(condition) EXPECT(condition, "%s", #condition)
+
+static atomic_int alarms, told;
+static volatile int last_code, last_value;
+static _Atomic pid_t last_thread;
+
+static void on_alarm(int signal)
+{
+    (void)signal;
+    alarms++;
+}
+
+static void on_told(int signal, siginfo_t *info, void *context)
+{
+    (void)signal, (void)context;
+    last_code = info->si_code;
+    last_value = info->si_value.sival_int;
+    last_thread = (pid_t)syscall(SYS_gettid);
+    told++;
+}
+
+static void set(int ms, int interval_ms, struct itimerval *old)
+{
+    struct itimerval new = {
+        .it_value = {.tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000},
+        .it_interval = {.tv_sec = interval_ms / 1000, .tv_usec = interval_ms % 1000 * 1000},
+    };
+
+    CHECK(setitimer(ITIMER_REAL, &new, old) == 0);
+}
+
+static void intervals(void)
+{
+    struct itimerval now;
+
+    CHECK(getitimer(ITIMER_REAL, &now) == 0);
+    CHECK(now.it_value.tv_sec == 0 && now.it_value.tv_usec == 0);
+    set(10, 5, NULL);
+    WAIT_FOR(alarms >= 5, "five alarms");
+    CHECK(getitimer(ITIMER_REAL, &now) == 0);
+    CHECK(now.it_interval.tv_sec == 0 && now.it_interval.tv_usec == 5000);
+    set(0, 0, &now);
+    CHECK(now.it_interval.tv_usec == 5000 && now.it_value.tv_usec > 0);
+    int before = alarms;
+    sleep_ms(30);
+    CHECK(alarms == before);
+    now.it_value.tv_usec = 1000000;
+    CHECK(setitimer(ITIMER_REAL, &now, NULL) == -1 && errno == EINVAL);
+    CHECK(setitimer(9, &now, NULL) == -1 && errno == EINVAL);
+    CHECK(getitimer(ITIMER_REAL, NULL) == -1 && errno == EFAULT);
+}
+
+static void once(void)
+{
+    int before = alarms;
+
+    CHECK(alarm(100) == 0);
+    CHECK(alarm(50) == 100);
+    CHECK(alarm(0) == 50);
+    CHECK(alarm(0) == 0);
+    set(20, 0, NULL);
+    struct timespec time = {.tv_sec = 60}, rest;
+    CHECK(nanosleep(&time, &rest) == -1 && errno == EINTR && rest.tv_sec == 59);
+    CHECK(alarms == before + 1);
+    set(20, 0, NULL);
+    CHECK(pause() == -1 && errno == EINTR && alarms == before + 2);
+}
+
+// A child has no timer of its parent's; what it sets ends with it.
+static void processes(void)
+{
+    set(60000, 0, NULL);
+    pid_t child = fork();
+    if (child == 0) {
+        struct itimerval now;
+
+        getitimer(ITIMER_REAL, &now);
+        if (now.it_value.tv_sec != 0 || now.it_value.tv_usec != 0)
+            _exit(1);
+        signal(SIGALRM, SIG_DFL);
+        set(10, 0, NULL);
+        for (;;)
+            pause();
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM);
+    CHECK(alarm(0) > 50);
+}
+
+static void *sleeper(void *id)
+{
+    atomic_store((_Atomic pid_t *)id, (pid_t)syscall(SYS_gettid));
+    for (;;)
+        sleep_ms(1);
+    return NULL;
+}
+
+static void of_threads(void)
+{
+    static _Atomic pid_t thread;
+    struct {
+        union sigval value;
+        int signal, notify, thread;
+        char rest[64];
+    } event = {.value = {.sival_int = 77}, .signal = SIGUSR1, .notify = SIGEV_SIGNAL};
+    struct itimerspec times = {.it_value = {.tv_nsec = 2000000},
+                               .it_interval = {.tv_nsec = 2000000}};
+    int timer, other;
+
+    CHECK(syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &timer) == 0);
+    CHECK(syscall(SYS_timer_settime, timer, 0, &times, NULL) == 0);
+    WAIT_FOR(told >= 3, "told three times");
+    CHECK(last_code == SI_TIMER && last_value == 77);
+    start(sleeper, &thread);
+    WAIT_FOR(thread != 0, "the thread");
+    event.notify = 4; // SIGEV_THREAD_ID
+    event.thread = thread;
+    event.value.sival_int = 78;
+    CHECK(syscall(SYS_timer_create, CLOCK_REALTIME, &event, &other) == 0 && other != timer);
+    CHECK(syscall(SYS_timer_delete, timer) == 0);
+    CHECK(syscall(SYS_timer_settime, timer, 0, &times, NULL) == -1 && errno == EINVAL);
+    CHECK(syscall(SYS_timer_settime, other, 0, &times, NULL) == 0);
+    WAIT_FOR(last_value == 78 && last_thread == thread, "the thread is told");
+    struct itimerspec now;
+    CHECK(syscall(SYS_timer_gettime, other, &now) == 0 && now.it_interval.tv_nsec == 2000000);
+    CHECK(syscall(SYS_timer_delete, other) == 0);
+    CHECK(syscall(SYS_timer_getoverrun, other) == -1 && errno == EINVAL);
+    event.notify = 99;
+    CHECK(syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &timer) == -1 && errno == EINVAL);
+    event.notify = SIGEV_SIGNAL;
+    event.signal = 65;
+    CHECK(syscall(SYS_timer_create, CLOCK_MONOTONIC, &event, &timer) == -1 && errno == EINVAL);
+    CHECK(syscall(SYS_timer_create, 1000, &event, &timer) == -1 && errno == EINVAL);
+    CHECK(syscall(SYS_timer_create, CLOCK_MONOTONIC, (void *)8, &timer) == -1 && errno == EFAULT);
+}
+
+int main(void)
+{
+    struct sigaction action = {.sa_handler = on_alarm};
+
+    sigaction(SIGALRM, &action, NULL);
+    action.sa_sigaction = on_told;
+    action.sa_flags = SA_SIGINFO | SA_RESTART;
+    sigaction(SIGUSR1, &action, NULL);
+    intervals();
+    once();
+    processes();
+    of_threads();
+    puts("timers: all as on Linux");
+    return 0;
+}

@@ -1,0 +1,43 @@
+//! Processes in the kernel: made, ended, waited for, told, and chosen when memory is exhausted. The
+//! programs are in `tests/programs` and run on Linux too. `./x test boot` builds the kernel and
+//! runs these tests.
+
+use faultless_tests::boot::{Machine, compile, on_the_host};
+
+/// Ends in the kernel as on the host's Linux, and says the same.
+fn assert_as_on_linux(name: &str, said: &str, cpus: &[u32]) {
+    let program = compile(name);
+    assert_eq!(on_the_host(&program, &[]), (Some(0), None));
+    for &cpus in cpus {
+        let ended = Machine::with_cpus(cpus).run(&program, &[]);
+        assert_eq!((ended.exit, &ended.error), (Some(0), &None), "{ended:?}");
+        assert_eq!(ended.stdout, said);
+    }
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn processes_begin_and_end_as_on_linux() {
+    assert_as_on_linux("processes", "processes: all as on Linux\n", &[1, 2, 4, 16]);
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn timers_send_signals_as_on_linux() {
+    assert_as_on_linux("timers", "timers: all as on Linux\n", &[1, 2]);
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn the_largest_process_dies_for_the_others() {
+    let program = compile("exhausted");
+    for cpus in [1, 2, 4] {
+        let ended = Machine::with_cpus(cpus).run(&program, &[]);
+        assert_eq!((ended.exit, &ended.error), (Some(0), &None), "{ended:?}");
+        let killed = ended
+            .stderr
+            .matches("out of memory: killed process")
+            .count();
+        assert_eq!(killed, 6, "{ended:?}");
+    }
+}
