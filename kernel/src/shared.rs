@@ -1,8 +1,8 @@
 //! A counted reference to a value on the kernel heap whose allocation can fail, which `Arc`'s
-//! cannot.
+//! cannot, and its weak form.
 
-use alloc::alloc::{Layout, alloc};
-use alloc::boxed::Box;
+use alloc::alloc::{Layout, alloc, dealloc};
+use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering, fence};
@@ -12,16 +12,26 @@ use crate::errno::{ENOMEM, Errno};
 /// One of the references to a value; the last one drops it.
 pub struct Shared<T>(NonNull<Counted<T>>);
 
+/// A reference that does not keep the value: it can be asked whether the value is still there.
+pub struct Weak<T>(NonNull<Counted<T>>);
+
 struct Counted<T> {
     /// References. They are copies of descriptors and calls under way, too few to overflow it.
-    count: AtomicU32,
-    value: T,
+    strong: AtomicU32,
+    /// Weak references, and one for all strong ones together. The last one frees the memory.
+    weak: AtomicU32,
+    /// Dropped with the last strong reference.
+    value: ManuallyDrop<T>,
 }
 
 // SAFETY: As for `Arc`: whoever has a reference can reach and, being the last, drop the value.
 unsafe impl<T: Send + Sync> Send for Shared<T> {}
 // SAFETY: As above.
 unsafe impl<T: Send + Sync> Sync for Shared<T> {}
+// SAFETY: As above; a weak reference can become a strong one.
+unsafe impl<T: Send + Sync> Send for Weak<T> {}
+// SAFETY: As above.
+unsafe impl<T: Send + Sync> Sync for Weak<T> {}
 
 impl<T> Shared<T> {
     /// The first reference to a value.
@@ -29,13 +39,39 @@ impl<T> Shared<T> {
     /// # Errors
     /// `ENOMEM`.
     pub fn new(value: T) -> Result<Self, Errno> {
-        let count = AtomicU32::new(1);
-        // SAFETY: The count makes the size larger than 0.
+        // SAFETY: The counts make the size larger than 0.
         let room = unsafe { alloc(Layout::new::<Counted<T>>()) };
         let room = NonNull::new(room.cast::<Counted<T>>()).ok_or(ENOMEM)?;
+        let counted = Counted {
+            strong: AtomicU32::new(1),
+            weak: AtomicU32::new(1),
+            value: ManuallyDrop::new(value),
+        };
         // SAFETY: Just allocated for this.
-        unsafe { room.write(Counted { count, value }) };
+        unsafe { room.write(counted) };
         Ok(Self(room))
+    }
+
+    /// A weak reference.
+    pub fn downgrade(&self) -> Weak<T> {
+        // Relaxed: as for `clone`.
+        self.counted().weak.fetch_add(1, Ordering::Relaxed);
+        Weak(self.0)
+    }
+
+    /// The number of references now.
+    pub fn references(&self) -> u32 {
+        self.counted().strong.load(Ordering::Relaxed)
+    }
+
+    /// Whether both refer to one value.
+    pub fn is(&self, other: &Self) -> bool {
+        self.0 == other.0
+    }
+
+    /// Whether a weak reference refers to the same value.
+    pub fn is_of(&self, other: &Weak<T>) -> bool {
+        self.0 == other.0
     }
 
     fn counted(&self) -> &Counted<T> {
@@ -44,10 +80,25 @@ impl<T> Shared<T> {
     }
 }
 
-impl<T> Shared<T> {
-    /// The number of references now.
-    pub fn references(&self) -> u32 {
-        self.counted().count.load(Ordering::Relaxed)
+impl<T> Weak<T> {
+    /// A strong reference, if the value is still there.
+    pub fn upgrade(&self) -> Option<Shared<T>> {
+        // SAFETY: The memory lives as long as there are weak references, and this is one.
+        let strong = unsafe { &self.0.as_ref().strong };
+        let mut count = strong.load(Ordering::Relaxed);
+        while count != 0 {
+            // Acquire: pairs with the release of whoever dropped a reference before.
+            match strong.compare_exchange_weak(
+                count,
+                count + 1,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return Some(Shared(self.0)),
+                Err(now) => count = now,
+            }
+        }
+        None
     }
 }
 
@@ -62,7 +113,7 @@ impl<T> Deref for Shared<T> {
 impl<T> Clone for Shared<T> {
     fn clone(&self) -> Self {
         // Relaxed: a reference is handed over by what the new owner gets it through.
-        self.counted().count.fetch_add(1, Ordering::Relaxed);
+        self.counted().strong.fetch_add(1, Ordering::Relaxed);
         Self(self.0)
     }
 }
@@ -70,10 +121,24 @@ impl<T> Clone for Shared<T> {
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
         // Release: pairs with the fence of whoever drops the last one, which sees all uses over.
-        if self.counted().count.fetch_sub(1, Ordering::Release) == 1 {
+        if self.counted().strong.fetch_sub(1, Ordering::Release) == 1 {
             fence(Ordering::Acquire);
-            // SAFETY: Allocated by `new` with a box's layout, and nobody else can reach it.
-            drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+            // SAFETY: The last one, so nobody else reaches the value, now or later.
+            unsafe { ManuallyDrop::drop(&mut self.0.as_mut().value) };
+            drop(Weak(self.0));
+        }
+    }
+}
+
+impl<T> Drop for Weak<T> {
+    fn drop(&mut self) {
+        // SAFETY: The memory is there as long as this reference.
+        let weak = unsafe { &self.0.as_ref().weak };
+        // As above.
+        if weak.fetch_sub(1, Ordering::Release) == 1 {
+            fence(Ordering::Acquire);
+            // SAFETY: Allocated by `new` with this layout; the value is dropped already.
+            unsafe { dealloc(self.0.as_ptr().cast(), Layout::new::<Counted<T>>()) };
         }
     }
 }

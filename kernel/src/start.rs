@@ -6,7 +6,7 @@ use crate::arch::features::{self, Features};
 use crate::arch::start_info::StartInfo;
 use crate::arch::{acpi, apic, context, gdt, idt, paging, percpu, smp, time};
 use crate::exec::run_file::RunFile;
-use crate::memory::boot_frames::BootFrames;
+use crate::memory::boot_frames::{BootFrames, TOO_LITTLE};
 use crate::memory::stacks;
 use crate::report::refuse;
 use crate::{console, exec, files, heap, memory, sched};
@@ -86,6 +86,9 @@ extern "C" fn run() -> ! {
             "{} CPUs run, {cpus} were asked for",
             percpu::count()
         ));
+    }
+    if files::begin().is_err() {
+        refuse(format_args!("{TOO_LITTLE}"));
     }
     exec::first::begin(run);
     sched::idle::begin()

@@ -12,7 +12,6 @@ use elf::endian::LittleEndian;
 use elf::segment::ProgramHeader;
 use linux_raw_sys::general as linux;
 
-use super::Image;
 use crate::arch::uaccess;
 use crate::memory::{USER_END, machine};
 use crate::process;
@@ -240,7 +239,7 @@ fn examine(image: &[u8]) -> Result<Checked, Error> {
 ///
 /// # Errors
 /// What is wrong with it.
-pub fn load(image: Image) -> Result<Loaded, Error> {
+pub fn load(image: &[u8]) -> Result<Loaded, Error> {
     let checked = examine(image)?;
     let base = checked.base;
     let mut parts = Parts::new();

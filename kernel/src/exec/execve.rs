@@ -8,17 +8,15 @@ use core::sync::atomic::Ordering;
 
 use super::strings::Strings;
 use super::{Plan, elf, script, short_name, string};
-use crate::arch::{context, fpu, percpu, uaccess};
-use crate::errno::{EINTR, ENAMETOOLONG, ENOENT, ENOEXEC, ENOMEM, Errno};
-use crate::files::{self, descriptors};
+use crate::arch::{context, fpu, percpu};
+use crate::errno::{EINTR, ENOENT, ENOEXEC, ENOMEM, Errno};
+use crate::files::image;
 use crate::process::{self, Process, UserSpace, alarm, family, space};
 use crate::sched::thread::{Thread, Work};
 use crate::sched::wait::{self, Interruptible};
 use crate::sched::{self};
 use crate::signal::pending::AlternateStack;
-
-/// Linux's `PATH_MAX`.
-const LONGEST_PATH: usize = 4096;
+use crate::syscall::file::path;
 
 /// Runs another program; returns only if it cannot.
 ///
@@ -64,22 +62,12 @@ pub fn execve(path: u64, arguments: u64, environment: u64) -> Result<(), Errno> 
 }
 
 fn plan(path: u64, arguments: u64, environment: u64) -> Result<Plan, Errno> {
-    let mut bytes = [0; 256];
-    let mut long = alloc::vec::Vec::new();
-    let path = match uaccess::read_string(path, &mut bytes)? {
-        Some(length) => &bytes[..length],
-        None => {
-            long.try_reserve_exact(LONGEST_PATH).map_err(|_| ENOMEM)?;
-            long.resize(LONGEST_PATH, 0);
-            let length = uaccess::read_string(path, &mut long)?.ok_or(ENAMETOOLONG)?;
-            &long[..length]
-        }
-    };
-    let path = core::str::from_utf8(path).map_err(|_| ENOENT)?;
+    let path = path::read(path)?;
+    let path = core::str::from_utf8(&path).map_err(|_| ENOENT)?;
     if path.is_empty() {
         return Err(ENOENT);
     }
-    let find = |path: &str| files::find_program(path);
+    let find = |path: &str| image::find(path.as_bytes());
     let mut image = find(path)?;
     let name = short_name(path);
     let mut path = string(&[path])?;
@@ -90,7 +78,7 @@ fn plan(path: u64, arguments: u64, environment: u64) -> Result<Plan, Errno> {
     }
     let environment = Strings::read(environment)?;
     script::resolve(&mut path, &mut arguments, &mut image, find)?;
-    elf::check(image).map_err(|error| match error {
+    elf::check(&image).map_err(|error| match error {
         elf::Error::NoMemory | elf::Error::TooLarge { .. } => ENOMEM,
         elf::Error::Format(_) => ENOEXEC,
     })?;
@@ -141,6 +129,6 @@ fn forget(thread: &Thread, process: &Process) {
     thread.gs_base.set(0);
     thread.signals.lock().stack = AlternateStack::NONE;
     process.signals.actions.forget_handlers();
-    descriptors::close_on_exec();
+    process.descriptors.close_on_exec();
     alarm::forget(process.id, false);
 }

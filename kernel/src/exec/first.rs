@@ -5,7 +5,8 @@ use super::strings::Strings;
 use super::{Plan, Program, elf, short_name, string};
 use crate::arch::TrapFrame;
 use crate::errno::Errno;
-use crate::files;
+use crate::files::place::Place;
+use crate::files::{self, image};
 use crate::process::family::{self, Entry};
 use crate::process::{FIRST, INIT, Process, UserSpace};
 use crate::report::{self, refuse};
@@ -37,7 +38,6 @@ pub fn begin(run: RunFile) {
     let thread = Thread::new(process.id, true, load, &TrapFrame::default());
     let thread = thread.unwrap_or_else(|error| out_of_memory(error));
     thread.set_process(process.clone());
-    files::descriptors::open_standard();
     let added = process.add(thread).and_then(|()| {
         family::with(|family| {
             family.add(Entry {
@@ -62,7 +62,6 @@ fn make() -> Result<Shared<Process>, Errno> {
         path: string(&[run().program])?,
         arguments: Strings::new(),
         environment: Strings::new(),
-        image: &[],
         parts: elf::Parts::new(),
     };
     Process::new(
@@ -70,6 +69,10 @@ fn make() -> Result<Shared<Process>, Errno> {
         UserSpace::new(run().policy)?,
         Shared::new(nothing)?,
         Signals::new(Actions::new()?),
+        (
+            Shared::new(files::standard()?)?,
+            Shared::new(Place::root())?,
+        ),
         linux_raw_sys::general::SIGCHLD,
     )
 }
@@ -84,7 +87,7 @@ fn load(thread: &'static Thread) {
     };
     let mut path = path.unwrap_or_else(|error| out_of_memory(error));
     let name = short_name(&path);
-    let find = |path: &str| files::find_program(path);
+    let find = |path: &str| image::find(path.as_bytes());
     let Ok(mut image) = find(&path) else {
         refuse(format_args!("{path}: not in the initramfs"));
     };

@@ -24,8 +24,7 @@ use strings::Strings;
 /// The stack's limit.
 pub const STACK_LIMIT: u64 = Layout::LINUX_X86_64.stack_limit;
 
-/// The bytes of a program's file.
-pub type Image = &'static [u8];
+pub use crate::files::image::Image;
 
 /// What a process runs.
 pub struct Program {
@@ -33,7 +32,6 @@ pub struct Program {
     pub path: String,
     pub arguments: Strings,
     pub environment: Strings,
-    pub image: Image,
     /// Where the file is in memory.
     pub parts: elf::Parts,
 }
@@ -63,14 +61,13 @@ impl Plan {
     /// # Errors
     /// What is wrong with it, or no memory.
     pub fn load(self, thread: &Thread) -> Result<(), elf::Error> {
-        let loaded = elf::load(self.image)?;
+        let loaded = elf::load(&self.image)?;
         let sp = stack::set_up(&self, &loaded)?;
         thread.name.set(self.name);
         let program = Program {
             path: self.path,
             arguments: self.arguments,
             environment: self.environment,
-            image: self.image,
             parts: loaded.parts,
         };
         let program = Shared::new(program).map_err(|_| elf::Error::NoMemory)?;

@@ -11,7 +11,7 @@ const LINE: usize = 256;
 const DEEPEST: u32 = 5;
 
 /// The interpreter and its argument, if the file names one.
-fn parse(image: Image) -> Result<Option<(&'static str, Option<&'static [u8]>)>, Errno> {
+fn parse(image: &[u8]) -> Result<Option<(&str, Option<&[u8]>)>, Errno> {
     let Some(rest) = image.strip_prefix(b"#!") else {
         return Ok(None);
     };
@@ -64,8 +64,8 @@ pub fn resolve(
         new.push(path.as_bytes())?;
         new.extend(arguments, 1)?;
         *arguments = new;
-        *image = find(interpreter)?;
         *path = string(&[interpreter])?;
+        *image = find(path)?;
     }
     Err(ELOOP)
 }

@@ -1,90 +1,281 @@
-//! The process's descriptor table.
+//! A process's descriptor table: from numbers to open file descriptions.
+//!
+//! The lock is held to look or to change an entry, never while a description is used or dropped.
 
-use super::Kind;
-use crate::console;
-use crate::errno::{EBADF, EMFILE, Errno};
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::description::Description;
+use crate::errno::{EBADF, EINVAL, EMFILE, ENOMEM, EPERM, Errno};
+use crate::process;
+use crate::shared::Shared;
 use crate::sync::SpinLock;
 
-/// Descriptors that a process can have.
-pub const MOST: usize = 64;
+/// Descriptors that a process may have at first, and the most that it may ask for (`RLIMIT_NOFILE`).
+pub const SOFT_LIMIT: u64 = 1024;
+pub const HARD_LIMIT: u64 = 4096;
 
-/// An open file. A duplicate has a position of its own, unlike on Linux.
-#[derive(Clone)]
-pub struct Open {
-    pub kind: Kind,
-    pub position: u64,
+struct Entry {
+    description: Shared<Description>,
+    close_on_exec: bool,
 }
 
-static TABLE: SpinLock<[Option<Open>; MOST]> = SpinLock::new([const { None }; MOST]);
+/// The table.
+pub struct Table {
+    entries: SpinLock<Vec<Option<Entry>>>,
+    limit: AtomicU64,
+    /// Processes that have it and have not ended. The last one closes everything, because the
+    /// table itself stays until the parent has waited.
+    users: AtomicU32,
+}
 
-/// Opens the three descriptors that a program begins with.
-pub fn open_standard() {
-    let kinds = [
-        Kind::Input,
-        Kind::Console(console::OUTPUT),
-        Kind::Console(console::ERROR),
-    ];
-    for (slot, kind) in TABLE.lock().iter_mut().zip(kinds) {
-        *slot = Some(Open { kind, position: 0 });
+/// That of the current process.
+#[inline]
+pub fn current() -> &'static Table {
+    &process::current().descriptors
+}
+
+impl Table {
+    /// An empty one.
+    pub const fn new() -> Self {
+        Self {
+            entries: SpinLock::new(Vec::new()),
+            limit: AtomicU64::new(SOFT_LIMIT),
+            users: AtomicU32::new(1),
+        }
+    }
+
+    /// A child's: the same descriptions under the same numbers.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn duplicate(&self) -> Result<Self, Errno> {
+        let mut copy = Vec::new();
+        loop {
+            let length = self.entries.lock().len();
+            copy.try_reserve_exact(length).map_err(|_| ENOMEM)?;
+            let entries = self.entries.lock();
+            // It may have grown meanwhile.
+            if entries.len() > copy.capacity() {
+                continue;
+            }
+            copy.extend(entries.iter().map(|entry| {
+                entry.as_ref().map(|entry| Entry {
+                    description: entry.description.clone(),
+                    close_on_exec: entry.close_on_exec,
+                })
+            }));
+            break;
+        }
+        Ok(Self {
+            entries: SpinLock::new(copy),
+            limit: AtomicU64::new(self.limit()),
+            users: AtomicU32::new(1),
+        })
+    }
+
+    /// Closes what a new program does not get.
+    pub fn close_on_exec(&self) {
+        self.close_where(|_, entry| entry.close_on_exec);
+    }
+
+    /// One more process has it.
+    pub fn share(&self) {
+        self.users.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A process that has it ends.
+    pub fn leave(&self) {
+        if self.users.fetch_sub(1, Ordering::AcqRel) == 1 {
+            let entries = core::mem::take(&mut *self.entries.lock());
+            drop(entries);
+        }
+    }
+
+    /// How many descriptors there may be.
+    pub fn limit(&self) -> u64 {
+        self.limit.load(Ordering::Relaxed)
+    }
+
+    /// Says how many there may be.
+    ///
+    /// # Errors
+    /// `EPERM` for more than the hard limit.
+    pub fn set_limit(&self, limit: u64) -> Result<(), Errno> {
+        if limit > HARD_LIMIT {
+            return Err(EPERM);
+        }
+        self.limit.store(limit, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// What a descriptor leads to.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    #[inline]
+    pub fn get(&self, number: u64) -> Result<Shared<Description>, Errno> {
+        let entries = self.entries.lock();
+        // Only the lower half of the register counts.
+        match entries.get(number as u32 as usize) {
+            Some(Some(entry)) => Ok(entry.description.clone()),
+            _ => Err(EBADF),
+        }
+    }
+
+    /// Gives a description the lowest free number from `lowest` on.
+    ///
+    /// # Errors
+    /// `EMFILE`, `ENOMEM`; `EINVAL` if `lowest` is beyond the limit.
+    pub fn add(
+        &self,
+        description: Shared<Description>,
+        lowest: u64,
+        close_on_exec: bool,
+    ) -> Result<u64, Errno> {
+        let limit = self.limit();
+        if lowest >= limit {
+            return Err(if lowest == 0 { EMFILE } else { EINVAL });
+        }
+        let mut entries = self.entries.lock();
+        let from = (lowest as usize).min(entries.len());
+        let free = entries[from..].iter().position(Option::is_none);
+        let number = free.map_or(entries.len().max(lowest as usize), |free| from + free);
+        if number as u64 >= limit {
+            return Err(EMFILE);
+        }
+        grow(&mut entries, number)?;
+        entries[number] = Some(Entry {
+            description,
+            close_on_exec,
+        });
+        Ok(number as u64)
+    }
+
+    /// Gives a description a number, which it takes from another one.
+    ///
+    /// # Errors
+    /// `EBADF` if the number is beyond the limit; `ENOMEM`.
+    pub fn put(
+        &self,
+        description: Shared<Description>,
+        number: u64,
+        close_on_exec: bool,
+    ) -> Result<u64, Errno> {
+        if number >= self.limit() {
+            return Err(EBADF);
+        }
+        let new = Entry {
+            description,
+            close_on_exec,
+        };
+        let old = {
+            let mut entries = self.entries.lock();
+            grow(&mut entries, number as usize)?;
+            entries[number as usize].replace(new)
+        };
+        drop(old);
+        Ok(number)
+    }
+
+    /// Closes a descriptor.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn close(&self, number: u64) -> Result<u64, Errno> {
+        let old = {
+            let mut entries = self.entries.lock();
+            entries
+                .get_mut(number as u32 as usize)
+                .and_then(Option::take)
+        };
+        old.map(|_| 0).ok_or(EBADF)
+    }
+
+    /// Closes all descriptors in a range.
+    pub fn close_range(&self, first: u64, last: u64) {
+        self.close_where(|number, _| (first..=last).contains(&number));
+    }
+
+    /// Sets the close-on-exec mark of all descriptors in a range.
+    pub fn mark_range(&self, first: u64, last: u64) {
+        let mut entries = self.entries.lock();
+        for entry in (0..).zip(entries.iter_mut()) {
+            if let (number, Some(entry)) = entry
+                && (first..=last).contains(&number)
+            {
+                entry.close_on_exec = true;
+            }
+        }
+    }
+
+    fn close_where(&self, which: impl Fn(u64, &Entry) -> bool) {
+        let mut at = 0;
+        loop {
+            let old = {
+                let mut entries = self.entries.lock();
+                let wanted = |(number, entry): (usize, &Option<Entry>)| {
+                    entry
+                        .as_ref()
+                        .is_some_and(|entry| which(number as u64, entry))
+                        .then_some(number)
+                };
+                let Some(number) = entries.iter().enumerate().skip(at).find_map(wanted) else {
+                    return;
+                };
+                at = number + 1;
+                entries[number].take()
+            };
+            drop(old);
+        }
+    }
+
+    /// Whether a descriptor is closed by exec.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn closes_on_exec(&self, number: u64) -> Result<bool, Errno> {
+        let entries = self.entries.lock();
+        match entries.get(number as u32 as usize) {
+            Some(Some(entry)) => Ok(entry.close_on_exec),
+            _ => Err(EBADF),
+        }
+    }
+
+    /// Says whether a descriptor is closed by exec.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn set_closes_on_exec(&self, number: u64, closes: bool) -> Result<(), Errno> {
+        let mut entries = self.entries.lock();
+        match entries.get_mut(number as u32 as usize) {
+            Some(Some(entry)) => entry.close_on_exec = closes,
+            _ => return Err(EBADF),
+        }
+        Ok(())
+    }
+
+    /// The first descriptor in use from a number on.
+    pub fn next(&self, from: u64) -> Option<u64> {
+        let entries = self.entries.lock();
+        let used = (0..).zip(entries.iter()).skip(from as usize);
+        used.filter(|(_, entry)| entry.is_some())
+            .map(|(number, _)| number)
+            .next()
+    }
+
+    /// How many it has room for.
+    pub fn size(&self) -> usize {
+        self.entries.lock().capacity()
     }
 }
 
-/// What a descriptor leads to.
-///
-/// # Errors
-/// `EBADF`.
-pub fn get(number: u64) -> Result<Open, Errno> {
-    let table = TABLE.lock();
-    table.get(number as usize).cloned().flatten().ok_or(EBADF)
-}
-
-/// Moves a descriptor's position.
-pub fn set_position(number: u64, position: u64) {
-    if let Some(Some(open)) = TABLE.lock().get_mut(number as usize) {
-        open.position = position;
+/// Makes room for an entry of this number.
+fn grow(entries: &mut Vec<Option<Entry>>, number: usize) -> Result<(), Errno> {
+    if number >= entries.len() {
+        let more = number + 1 - entries.len();
+        entries.try_reserve(more).map_err(|_| ENOMEM)?;
+        entries.resize_with(number + 1, || None);
     }
+    Ok(())
 }
-
-/// A new descriptor, the lowest free one from `lowest` on.
-///
-/// # Errors
-/// `EMFILE`.
-pub fn add(open: Open, lowest: usize) -> Result<u64, Errno> {
-    let mut table = TABLE.lock();
-    let free = table
-        .iter()
-        .skip(lowest)
-        .position(Option::is_none)
-        .ok_or(EMFILE)?
-        + lowest;
-    table[free] = Some(open);
-    Ok(free as u64)
-}
-
-/// Puts an open file at a given number.
-///
-/// # Errors
-/// `EBADF`.
-pub fn put(open: Open, number: u64) -> Result<u64, Errno> {
-    let mut table = TABLE.lock();
-    *table.get_mut(number as usize).ok_or(EBADF)? = Some(open);
-    Ok(number)
-}
-
-/// Closes a descriptor.
-///
-/// # Errors
-/// `EBADF`.
-pub fn close(number: u64) -> Result<u64, Errno> {
-    let old = {
-        let mut table = TABLE.lock();
-        table.get_mut(number as usize).and_then(Option::take)
-    };
-    old.map(|_| 0).ok_or(EBADF)
-}
-
-/// The current process ends. The table is still everybody's.
-pub fn close_all() {}
-
-/// The current process runs another program. The table is still everybody's.
-pub fn close_on_exec() {}

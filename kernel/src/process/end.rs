@@ -13,13 +13,13 @@ use super::alarm;
 use super::family::{self, Ended};
 use super::{FIRST, INIT, Process, current, space, usage};
 use crate::arch::{percpu, uaccess};
+use crate::futex;
 use crate::report::{self, End};
 use crate::sched::thread::{DEAD, Thread, Work};
 use crate::sched::{self, wait};
 use crate::signal::action::{self, Action};
 use crate::signal::pending::Info;
 use crate::signal::send;
-use crate::{files, futex};
 
 const SIGNALLED: u64 = 1 << 32;
 
@@ -113,7 +113,8 @@ fn finish(process: &Process) {
     space::leave(percpu::cpu_number(), percpu::this());
     let space = process.space.lock().take();
     drop(space);
-    files::descriptors::close_all();
+    process.descriptors.leave();
+    process.place.leave();
     alarm::forget(process.id, true);
     process.release_parent();
     if process.id == FIRST {

@@ -9,6 +9,8 @@ use super::{Process, UserSpace, current};
 use crate::arch::frame::VECTOR_NONE;
 use crate::arch::{TrapFrame, fpu, uaccess};
 use crate::errno::{Answer, EINVAL, EPERM, Errno};
+use crate::files::descriptors::Table;
+use crate::files::place::Place;
 use crate::memory::{USER_END, stacks};
 use crate::sched::thread::{Thread, Work};
 use crate::sched::wait::{self, Interruptible};
@@ -90,7 +92,9 @@ pub fn clone(frame: &TrapFrame, arguments: &Arguments) -> Answer {
         return Ok(u64::from(id));
     }
     let child = new_process(arguments, id)?;
-    let thread = new_thread(frame, arguments, id, &child)?;
+    let thread = new_thread(frame, arguments, id, &child).inspect_err(|_| {
+        child.descriptors.leave();
+    })?;
     if arguments.has(linux::CLONE_CHILD_SETTID) {
         // Written by the child itself, in its own memory.
         thread.set_child_tid.set(arguments.child_id);
@@ -99,6 +103,7 @@ pub fn clone(frame: &TrapFrame, arguments: &Arguments) -> Answer {
         .add(thread)
         .and_then(|()| enter_family(arguments, &child))
     {
+        child.descriptors.leave();
         discard(thread);
         return Err(error);
     }
@@ -180,9 +185,29 @@ fn new_process(arguments: &Arguments, id: u32) -> Result<Shared<Process>, Errno>
     if arguments.clears_handlers() {
         actions.forget_handlers();
     }
+    let files = files(arguments, parent)?;
     let signals = Signals::new(actions);
-    let child = Process::new(id, space, parent.program(), signals, arguments.exit_signal)?;
-    Ok(child)
+    let exit_signal = arguments.exit_signal;
+    let table = files.0.clone();
+    Process::new(id, space, parent.program(), signals, files, exit_signal).inspect_err(|_| {
+        table.leave();
+    })
+}
+
+/// The child's descriptors, and where it is.
+fn files(arguments: &Arguments, parent: &Process) -> Result<(Shared<Table>, Shared<Place>), Errno> {
+    let place = if arguments.has(linux::CLONE_FS) {
+        parent.place.clone()
+    } else {
+        Shared::new(parent.place.duplicate())?
+    };
+    let descriptors = if arguments.has(linux::CLONE_FILES) {
+        parent.descriptors.share();
+        parent.descriptors.clone()
+    } else {
+        Shared::new(parent.descriptors.duplicate()?)?
+    };
+    Ok((descriptors, place))
 }
 
 fn enter_family(arguments: &Arguments, child: &Shared<Process>) -> Result<(), Errno> {

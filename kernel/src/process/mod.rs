@@ -24,6 +24,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use crate::errno::{ENOMEM, Errno};
 use crate::exec::Program;
+use crate::files::descriptors::Table;
+use crate::files::place::Place;
 use crate::sched;
 use crate::sched::thread::{Thread, Work};
 use crate::shared::Shared;
@@ -56,6 +58,8 @@ pub struct Process {
     /// Made by `vfork`, whose caller waits until this is false.
     holds_parent: AtomicBool,
     pub signals: Signals,
+    pub descriptors: Shared<Table>,
+    pub place: Shared<Place>,
     /// Of threads that have ended.
     usage: SpinLock<Usage>,
     /// Of children that it waited for.
@@ -76,6 +80,7 @@ impl Process {
         space: Shared<UserSpace>,
         program: Shared<Program>,
         signals: Signals,
+        (descriptors, place): (Shared<Table>, Shared<Place>),
         exit_signal: u32,
     ) -> Result<Shared<Self>, Errno> {
         Shared::new(Self {
@@ -89,6 +94,8 @@ impl Process {
             reason: AtomicU64::new(0),
             holds_parent: AtomicBool::new(false),
             signals,
+            descriptors,
+            place,
             usage: SpinLock::new(Usage::default()),
             children_usage: SpinLock::new(Usage::default()),
             exit_signal,

@@ -204,6 +204,11 @@ impl Thread {
         self.entry.take()
     }
 
+    /// Whether it runs, or could.
+    pub fn runs(&self) -> bool {
+        self.state.load(Ordering::Relaxed) == RUNNABLE
+    }
+
     /// Whether anything has to be done before user mode.
     #[inline]
     pub fn has_work(&self) -> bool {

@@ -18,7 +18,9 @@ pub fn mmap(
     }
     if flags as u32 & linux::MAP_ANONYMOUS == 0 {
         // Files cannot be mapped yet.
-        crate::files::descriptors::get(fd as u32 as u64).map_err(|_| EBADF)?;
+        crate::files::descriptors::current()
+            .get(fd)
+            .map_err(|_| EBADF)?;
         return Err(Errno::ENODEV);
     }
     space().mmap(address, length, protection as u32, flags as u32)

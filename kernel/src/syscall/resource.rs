@@ -16,7 +16,7 @@ fn limit(resource: u64) -> Result<[u64; 2], Errno> {
     let most = u64::MAX;
     match resource as u32 {
         linux::RLIMIT_STACK => Ok([exec::STACK_LIMIT, most]),
-        linux::RLIMIT_NOFILE => Ok([descriptors::MOST as u64; 2]),
+        linux::RLIMIT_NOFILE => Ok([descriptors::current().limit(), descriptors::HARD_LIMIT]),
         linux::RLIMIT_CORE => Ok([0, most]),
         resource if resource < linux::RLIM_NLIMITS => Ok([most, most]),
         _ => Err(EINVAL),
@@ -28,9 +28,16 @@ pub fn getrlimit(resource: u64, to: u64) -> Answer {
     Ok(0)
 }
 
-/// Limits are what they are: setting one to what it is succeeds.
+/// Only the number of descriptors can be limited. Other limits are what they are: setting one to
+/// what it is succeeds.
 pub fn setrlimit(resource: u64, from: u64) -> Answer {
-    let [soft, _]: [u64; 2] = uaccess::read(from)?;
+    let [soft, hard]: [u64; 2] = uaccess::read(from)?;
+    if resource as u32 == linux::RLIMIT_NOFILE {
+        if soft > hard {
+            return Err(EINVAL);
+        }
+        return descriptors::current().set_limit(soft).map(|()| 0);
+    }
     if soft <= limit(resource)?[1] {
         Ok(0)
     } else {
@@ -42,13 +49,14 @@ pub fn prlimit64(id: u64, resource: u64, new: u64, old: u64) -> Answer {
     if id != 0 {
         process::family::find(id as u32).ok_or(ESRCH)?;
     }
+    let before = limit(resource)?;
     if new != 0 {
         setrlimit(resource, new)?;
     }
     if old != 0 {
-        getrlimit(resource, old)?;
+        uaccess::write(old, &before)?;
     }
-    limit(resource).map(|_| 0)
+    Ok(0)
 }
 
 pub fn getrusage(who: u64, to: u64) -> Answer {

@@ -21,7 +21,7 @@ use faultless_paging::{Flush, SpaceId};
 use faultless_sync::CpuSet;
 use faultless_trace::Counter;
 
-use super::{apic, idt, paging, percpu};
+use super::{apic, idt, interrupts, paging, percpu};
 use crate::memory;
 
 /// Beyond so many pages everything is flushed: reloading CR3 is cheaper (Linux's limit).
@@ -213,6 +213,7 @@ fn flush_pages(start: u64, end: u64) {
 /// The interrupt that says that the mailbox holds something.
 pub extern "C" fn flush_interrupt() {
     apic::end_of_interrupt();
+    interrupts::add(interrupts::Kind::Flush);
     poll();
 }
 

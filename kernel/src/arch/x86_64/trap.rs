@@ -5,6 +5,7 @@
 use linux_raw_sys::general as linux;
 
 use super::frame::{FastFrame, TrapFrame};
+use super::interrupts::{self, Kind};
 use super::{apic, idt, percpu, tlb, uaccess};
 use crate::memory::{Access, Outcome, SegvCode, USER_END};
 use crate::process;
@@ -184,10 +185,12 @@ fn interrupt(vector: u8) {
     match vector {
         idt::TIMER => {
             apic::end_of_interrupt();
+            interrupts::add(Kind::Timer);
             crate::sched::timer::interrupt();
         }
         idt::RESCHEDULE => {
             apic::end_of_interrupt();
+            interrupts::add(Kind::Reschedule);
             crate::sched::reschedule_interrupt();
         }
         // The old interrupt controllers are masked; what they might still have pending, and the

@@ -165,20 +165,6 @@ pub fn write<T: Plain>(to: u64, value: &T) -> Result<(), Errno> {
     write_bytes(to, bytes)
 }
 
-/// Reads a string that ends in NUL into `buffer`; its length.
-///
-/// # Errors
-/// `EFAULT`, or `None` when the buffer is too small.
-pub fn read_string(from: u64, buffer: &mut [u8]) -> Result<Option<usize>, Errno> {
-    for (at, place) in buffer.iter_mut().enumerate() {
-        *place = read::<u8>(from.wrapping_add(at as u64))?;
-        if *place == 0 {
-            return Ok(Some(at));
-        }
-    }
-    Ok(None)
-}
-
 /// Does something with accesses that fail instead of faulting pages in.
 fn without_faults<R>(f: impl FnOnce() -> R) -> R {
     let cpu = percpu::this();

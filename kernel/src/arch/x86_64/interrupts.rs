@@ -1,0 +1,55 @@
+//! How many interrupts of each kind each CPU has taken.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use super::percpu::{self, MAX_CPUS};
+
+/// A kind of interrupt.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    Timer,
+    Reschedule,
+    Flush,
+}
+
+/// All kinds.
+pub const ALL: &[Kind] = &[Kind::Timer, Kind::Reschedule, Kind::Flush];
+
+/// A CPU's own counts, on a line that nobody else writes.
+#[repr(align(64))]
+struct Counts([AtomicU64; ALL.len()]);
+
+static COUNTS: [Counts; MAX_CPUS] =
+    [const { Counts([const { AtomicU64::new(0) }; ALL.len()]) }; MAX_CPUS];
+
+/// This CPU has taken one; interrupts are off.
+#[inline]
+pub fn add(kind: Kind) {
+    let count = &COUNTS[percpu::cpu_number() as usize].0[kind as usize];
+    count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+}
+
+/// How many a CPU has taken.
+pub fn count(cpu: u32, kind: Kind) -> u64 {
+    COUNTS[cpu as usize].0[kind as usize].load(Ordering::Relaxed)
+}
+
+impl Kind {
+    /// As `/proc/interrupts` calls it on Linux.
+    pub fn short_name(self) -> &'static str {
+        match self {
+            Self::Timer => "LOC",
+            Self::Reschedule => "RES",
+            Self::Flush => "TLB",
+        }
+    }
+
+    /// The same in words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Timer => "Local timer interrupts",
+            Self::Reschedule => "Rescheduling interrupts",
+            Self::Flush => "TLB shootdowns",
+        }
+    }
+}

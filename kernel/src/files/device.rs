@@ -1,0 +1,77 @@
+//! Character devices: what `/dev` has.
+
+use super::copy::{fill, gather};
+use super::{input, stream};
+use crate::arch::random;
+use crate::console;
+use crate::errno::{Answer, ENOSPC};
+
+/// A device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Device {
+    Null,
+    Zero,
+    Full,
+    /// `/dev/random` and `/dev/urandom`, which differ in their numbers only.
+    Random(u32),
+    /// `/dev/tty` and `/dev/console`: standard input and standard output.
+    Terminal(u32),
+}
+
+/// Fills a buffer with random bytes.
+pub fn randomise(buffer: &mut [u8]) {
+    for bytes in buffer.chunks_mut(8) {
+        bytes.copy_from_slice(&random::next().to_le_bytes()[..bytes.len()]);
+    }
+}
+
+impl Device {
+    /// All that have a name in `/dev`.
+    pub const ALL: &'static [(&'static str, Self)] = &[
+        ("null", Self::Null),
+        ("zero", Self::Zero),
+        ("full", Self::Full),
+        ("random", Self::Random(8)),
+        ("urandom", Self::Random(9)),
+        ("tty", Self::Terminal(0)),
+        ("console", Self::Terminal(1)),
+    ];
+
+    /// Its major and minor number, as on Linux.
+    pub fn number(self) -> (u32, u32) {
+        match self {
+            Self::Null => (1, 3),
+            Self::Zero => (1, 5),
+            Self::Full => (1, 7),
+            Self::Random(minor) => (1, minor),
+            Self::Terminal(minor) => (5, minor),
+        }
+    }
+
+    /// Permissions of its node.
+    pub fn permissions(self) -> u32 {
+        match self {
+            Self::Terminal(1) => 0o600,
+            _ => 0o666,
+        }
+    }
+
+    pub fn read(self, to: u64, length: u64, wait: bool) -> Answer {
+        match self {
+            Self::Null => Ok(0),
+            Self::Zero | Self::Full => fill(to, length, |chunk| chunk.fill(0)),
+            Self::Random(_) => fill(to, length, randomise),
+            Self::Terminal(_) => input::read(to, length, wait),
+        }
+    }
+
+    pub fn write(self, from: u64, length: u64) -> Answer {
+        match self {
+            Self::Null | Self::Zero => Ok(length),
+            Self::Full => Err(ENOSPC),
+            // What is written is stirred in on Linux; the generator here needs none.
+            Self::Random(_) => gather(from, length, |piece| Ok(piece.len())),
+            Self::Terminal(_) => stream::write(console::OUTPUT, from, length),
+        }
+    }
+}

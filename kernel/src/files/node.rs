@@ -1,0 +1,262 @@
+//! What a path leads to: an inode of the tree in memory, an entry of `/proc`, or what a descriptor
+//! has open and no path names.
+
+use core::sync::atomic::{AtomicU64, Ordering};
+
+use linux_raw_sys::general as linux;
+
+use super::content::{self, Content};
+use super::description::Description;
+use super::device::Device;
+use super::directory::{self, Directory, Name};
+use super::proc;
+use super::stat::Stat;
+use super::turn::Turn;
+use crate::arch::time;
+use crate::errno::{EINVAL, ENOTDIR, Errno};
+use crate::shared::Shared;
+use crate::sync::SpinLock;
+
+/// What a path leads to.
+#[derive(Clone)]
+pub enum Node {
+    Memory(Shared<Inode>),
+    Proc(proc::Entry),
+    /// Through `/proc/self/fd`: something without a place in the tree.
+    Open(Shared<Description>),
+}
+
+/// A file, directory, symbolic link or device in memory.
+pub struct Inode {
+    pub number: u64,
+    pub body: Body,
+    meta: SpinLock<Meta>,
+}
+
+/// What it is.
+pub enum Body {
+    File(File),
+    Directory(Directory),
+    Link(Name),
+    Device(Device),
+}
+
+/// A regular file.
+pub struct File {
+    pub content: SpinLock<Content>,
+    /// Held by a call that writes or changes the size: such calls come one after the other.
+    pub turn: Turn,
+}
+
+/// Attributes that can change.
+#[derive(Clone, Copy)]
+pub struct Meta {
+    /// The lower twelve bits of the mode.
+    pub permissions: u32,
+    pub user: u32,
+    pub group: u32,
+    pub links: u32,
+    /// Nanoseconds since 1970: last access, change of content, change of attributes, birth.
+    pub accessed: u64,
+    pub modified: u64,
+    pub changed: u64,
+    pub born: u64,
+}
+
+static NUMBER: AtomicU64 = AtomicU64::new(1);
+
+impl Inode {
+    /// A new one, with as many links as a new entry gives it.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn new(body: Body, permissions: u32) -> Result<Shared<Self>, Errno> {
+        let now = time::real_now();
+        let links = if matches!(body, Body::Directory(_)) {
+            2
+        } else {
+            1
+        };
+        Shared::new(Self {
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+            body,
+            meta: SpinLock::new(Meta {
+                permissions,
+                user: 0,
+                group: 0,
+                links,
+                accessed: now,
+                modified: now,
+                changed: now,
+                born: now,
+            }),
+        })
+    }
+
+    /// A regular file.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn new_file(archive: &'static [u8], permissions: u32) -> Result<Shared<Self>, Errno> {
+        let file = File {
+            content: SpinLock::new(Content::new(archive)),
+            turn: Turn::new(),
+        };
+        Self::new(Body::File(file), permissions)
+    }
+
+    pub fn meta(&self) -> Meta {
+        *self.meta.lock()
+    }
+
+    /// Changes attributes.
+    pub fn change(&self, f: impl FnOnce(&mut Meta)) {
+        let mut meta = self.meta.lock();
+        meta.changed = time::real_now();
+        f(&mut meta);
+    }
+
+    /// The content has changed.
+    pub fn touch(&self) {
+        let mut meta = self.meta.lock();
+        meta.modified = time::real_now();
+        meta.changed = meta.modified;
+    }
+
+    /// Its directory, if it is one.
+    ///
+    /// # Errors
+    /// `ENOTDIR`.
+    pub fn directory(&self) -> Result<&Directory, Errno> {
+        match &self.body {
+            Body::Directory(directory) => Ok(directory),
+            _ => Err(ENOTDIR),
+        }
+    }
+
+    fn stat(&self) -> Stat {
+        let meta = self.meta();
+        let (kind, size, blocks) = match &self.body {
+            Body::File(file) => {
+                let content = file.content.lock();
+                (linux::S_IFREG, content.size(), content.allocated() / 512)
+            }
+            // As Linux's tmpfs: 20 bytes for each entry.
+            Body::Directory(directory) => (linux::S_IFDIR, 20 * (directory.length() as u64 + 2), 0),
+            Body::Link(target) => (linux::S_IFLNK, target.len() as u64, 0),
+            Body::Device(_) => (linux::S_IFCHR, 0, 0),
+        };
+        let device = match &self.body {
+            Body::Device(device) => device.number(),
+            _ => (0, 0),
+        };
+        Stat {
+            filesystem: MEMORY,
+            number: self.number,
+            mode: kind | meta.permissions,
+            links: meta.links,
+            user: meta.user,
+            group: meta.group,
+            device,
+            size,
+            block_size: content::PAGE,
+            blocks,
+            accessed: meta.accessed,
+            modified: meta.modified,
+            changed: meta.changed,
+            born: meta.born,
+        }
+    }
+}
+
+/// Device numbers of file systems.
+pub const MEMORY: u32 = 1;
+pub const PROC: u32 = 2;
+pub const NO_PATH: u32 = 3;
+
+impl Node {
+    pub fn is_directory(&self) -> bool {
+        match self {
+            Self::Memory(inode) => inode.directory().is_ok(),
+            Self::Proc(entry) => entry.is_directory(),
+            Self::Open(_) => false,
+        }
+    }
+
+    /// Whether both are the same file.
+    pub fn is(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Memory(one), Self::Memory(other)) => one.is(other),
+            (Self::Proc(one), Self::Proc(other)) => one == other,
+            _ => false,
+        }
+    }
+
+    /// What has a name in this directory.
+    ///
+    /// # Errors
+    /// `ENOTDIR`.
+    pub fn lookup(&self, name: &[u8]) -> Result<Option<Self>, Errno> {
+        match self {
+            Self::Memory(inode) => Ok(inode.directory()?.lookup(name)),
+            Self::Proc(entry) if entry.is_directory() => Ok(entry.lookup(name).map(Self::Proc)),
+            _ => Err(ENOTDIR),
+        }
+    }
+
+    /// The directory above this one; the root's is the root.
+    ///
+    /// # Errors
+    /// `ENOTDIR`; `ENOENT` if it was removed.
+    pub fn parent(&self) -> Result<Self, Errno> {
+        match self {
+            Self::Memory(inode) => Ok(match inode.directory()?.parent()? {
+                Some(parent) => Self::Memory(parent),
+                None => self.clone(),
+            }),
+            Self::Proc(entry) => Ok(entry.parent().map_or_else(super::tree::root, Self::Proc)),
+            Self::Open(_) => Err(ENOTDIR),
+        }
+    }
+
+    /// Where a symbolic link leads; `None` if it is none.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOMEM`.
+    pub fn target(&self) -> Result<Option<Target>, Errno> {
+        match self {
+            Self::Memory(inode) => match &inode.body {
+                Body::Link(target) => Ok(Some(Target::Path(directory::copy_name(target)?))),
+                _ => Ok(None),
+            },
+            Self::Proc(entry) => entry.target(),
+            Self::Open(_) => Ok(None),
+        }
+    }
+
+    pub fn stat(&self) -> Result<Stat, Errno> {
+        match self {
+            Self::Memory(inode) => Ok(inode.stat()),
+            Self::Proc(entry) => entry.stat(),
+            Self::Open(description) => description.stat(),
+        }
+    }
+
+    /// The inode, where there is one whose attributes can be changed.
+    ///
+    /// # Errors
+    /// `EINVAL`.
+    pub fn inode(&self) -> Result<&Shared<Inode>, Errno> {
+        match self {
+            Self::Memory(inode) => Ok(inode),
+            _ => Err(EINVAL),
+        }
+    }
+}
+
+/// Where a symbolic link leads.
+pub enum Target {
+    Path(Name),
+    /// Straight there, whatever the path says: the links of `/proc/self/fd`.
+    Node(Node),
+}

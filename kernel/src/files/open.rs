@@ -1,0 +1,187 @@
+//! Opening: from a path, or from what a path has led to, to a description.
+
+use alloc::vec::Vec;
+
+use linux_raw_sys::general as linux;
+
+use super::description::{Description, Object};
+use super::directory::Name;
+use super::node::{Body, Inode, Node};
+use super::pipe::Direction;
+use super::proc;
+use super::tree;
+use super::walk::{self, End, Last};
+use crate::errno::{
+    EACCES, EEXIST, EINVAL, EISDIR, ELOOP, ENOENT, ENOTDIR, ENXIO, EOPNOTSUPP, Errno,
+};
+use crate::shared::Shared;
+use crate::sync::SpinLock;
+
+/// Flags that are about the call only, and not kept.
+const OF_THE_CALL: u32 =
+    linux::O_CREAT | linux::O_EXCL | linux::O_NOCTTY | linux::O_TRUNC | linux::O_CLOEXEC;
+
+/// Opens a path, and makes a file there if the flags say so.
+///
+/// # Errors
+/// Those of `open`.
+pub fn path(
+    start: &Node,
+    path: &[u8],
+    flags: u32,
+    permissions: u32,
+) -> Result<Shared<Description>, Errno> {
+    if flags & linux::O_TMPFILE == linux::O_TMPFILE {
+        return nameless(start, path, flags, permissions);
+    }
+    let creates = flags & linux::O_CREAT != 0 && flags & linux::O_PATH == 0;
+    if creates && flags & linux::O_DIRECTORY != 0 {
+        return Err(EINVAL);
+    }
+    let exclusive = creates && flags & linux::O_EXCL != 0;
+    let last = if exclusive || flags & linux::O_NOFOLLOW != 0 {
+        Last::Keep
+    } else {
+        Last::Follow
+    };
+    let place = walk::walk(start, path, last)?;
+    let (node, made) = match place.node {
+        Some(_) if exclusive => return Err(EEXIST),
+        Some(node) if creates && node.is_directory() => {
+            drop(node);
+            return Err(EISDIR);
+        }
+        Some(node) => (node, false),
+        None if !creates => return Err(ENOENT),
+        None if place.slash => return Err(EISDIR),
+        None => {
+            let End::Name(name) = &place.end else {
+                return Err(ENOENT);
+            };
+            match tree::create(&place.directory, name, permissions, &[]) {
+                Ok(node) => (node, true),
+                // Somebody else was quicker.
+                Err(EEXIST) if !exclusive => {
+                    return self::path(start, path, flags, permissions);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    };
+    if flags & linux::O_DIRECTORY != 0 && !node.is_directory() {
+        return Err(ENOTDIR);
+    }
+    let origin = match place.end {
+        End::Name(name) => Some((place.directory, name)),
+        _ => None,
+    };
+    let _ = made;
+    self::node(node, origin, flags)
+}
+
+/// A file without a name in a directory.
+fn nameless(
+    start: &Node,
+    path: &[u8],
+    flags: u32,
+    permissions: u32,
+) -> Result<Shared<Description>, Errno> {
+    if flags & linux::O_ACCMODE == linux::O_RDONLY {
+        return Err(EINVAL);
+    }
+    let directory = walk::find(start, path, Last::Follow)?;
+    match &directory {
+        Node::Memory(inode) => drop(inode.directory()?),
+        _ if directory.is_directory() => return Err(EOPNOTSUPP),
+        _ => return Err(ENOTDIR),
+    }
+    let inode = Inode::new_file(&[], permissions)?;
+    inode.change(|meta| meta.links = 0);
+    self::node(Node::Memory(inode), None, flags & !linux::O_TMPFILE)
+}
+
+/// Opens what a path has led to.
+///
+/// # Errors
+/// Those of `open` that are not about the path.
+pub fn node(
+    node: Node,
+    origin: Option<(Node, Name)>,
+    flags: u32,
+) -> Result<Shared<Description>, Errno> {
+    let kept = flags & !OF_THE_CALL;
+    if flags & linux::O_PATH != 0 {
+        let kept = kept & (linux::O_PATH | linux::O_DIRECTORY | linux::O_NOFOLLOW);
+        return Description::new(Object::Path(node), kept, origin);
+    }
+    let writes = flags & linux::O_ACCMODE != linux::O_RDONLY || flags & linux::O_TRUNC != 0;
+    let object = match &node {
+        Node::Memory(inode) => match &inode.body {
+            Body::File(file) => {
+                if flags & linux::O_TRUNC != 0 {
+                    let _turn = file.turn.take();
+                    if file.content.lock().size() != 0 {
+                        truncate(inode, 0)?;
+                    }
+                }
+                Object::File(inode.clone())
+            }
+            Body::Directory(_) if writes => return Err(EISDIR),
+            Body::Directory(_) => Object::Directory(node),
+            // Kept by `O_NOFOLLOW`.
+            Body::Link(_) => return Err(ELOOP),
+            Body::Device(device) => Object::Device(*device, node.clone()),
+        },
+        Node::Proc(entry) if entry.is_directory() => {
+            if writes {
+                return Err(EISDIR);
+            }
+            Object::Directory(node)
+        }
+        Node::Proc(entry) => return text(*entry, origin, kept, writes),
+        Node::Open(description) => again(description, flags)?,
+    };
+    Description::new(object, kept | linux::O_LARGEFILE, origin)
+}
+
+fn text(
+    entry: proc::Entry,
+    origin: Option<(Node, Name)>,
+    kept: u32,
+    writes: bool,
+) -> Result<Shared<Description>, Errno> {
+    if Node::Proc(entry).target()?.is_some() {
+        return Err(ELOOP);
+    }
+    if writes {
+        return Err(EACCES);
+    }
+    let object = Object::Text(entry, SpinLock::new(Vec::new()));
+    Description::new(object, kept | linux::O_LARGEFILE, origin)
+}
+
+/// What `/proc/self/fd` leads to, opened once more.
+fn again(description: &Description, flags: u32) -> Result<Object, Errno> {
+    match &description.object {
+        Object::Stream(stream) => Ok(Object::Stream(*stream)),
+        Object::Pipe(end) => match flags & linux::O_ACCMODE {
+            linux::O_RDONLY => Ok(Object::Pipe(end.again(Direction::Read))),
+            linux::O_WRONLY => Ok(Object::Pipe(end.again(Direction::Write))),
+            _ => Err(EINVAL),
+        },
+        _ => Err(ENXIO),
+    }
+}
+
+/// Changes the size of a file whose turn the caller has.
+///
+/// # Errors
+/// `EINVAL` if it is no regular file.
+pub fn truncate(inode: &Inode, size: u64) -> Result<(), Errno> {
+    let Body::File(file) = &inode.body else {
+        return Err(EINVAL);
+    };
+    file.content.lock().resize(size);
+    inode.touch();
+    Ok(())
+}

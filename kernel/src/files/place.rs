@@ -1,0 +1,105 @@
+//! Where a process is in the tree, and the permissions that its new files do not get.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use super::directory::Name;
+use super::node::Node;
+use super::tree;
+use super::walk::LONGEST_PATH;
+use crate::errno::{ENAMETOOLONG, ENOENT, ENOMEM, ENOTDIR, Errno};
+use crate::process;
+use crate::sync::SpinLock;
+
+/// A process's working directory and its mask.
+pub struct Place {
+    directory: SpinLock<Node>,
+    mask: AtomicU32,
+}
+
+/// That of the current process.
+pub fn current() -> &'static Place {
+    &process::current().place
+}
+
+impl Place {
+    /// The root.
+    pub fn root() -> Self {
+        Self {
+            directory: SpinLock::new(tree::root()),
+            mask: AtomicU32::new(0o022),
+        }
+    }
+
+    /// A child's, which begins as its parent's.
+    pub fn duplicate(&self) -> Self {
+        Self {
+            directory: SpinLock::new(self.directory()),
+            mask: AtomicU32::new(self.mask()),
+        }
+    }
+
+    pub fn directory(&self) -> Node {
+        self.directory.lock().clone()
+    }
+
+    /// Goes to another directory.
+    ///
+    /// # Errors
+    /// `ENOTDIR`.
+    pub fn change(&self, directory: Node) -> Result<(), Errno> {
+        if !directory.is_directory() {
+            return Err(ENOTDIR);
+        }
+        let old = core::mem::replace(&mut *self.directory.lock(), directory);
+        drop(old);
+        Ok(())
+    }
+
+    /// Its process ends: it keeps no directory any more.
+    pub fn leave(&self) {
+        let old = core::mem::replace(&mut *self.directory.lock(), tree::root());
+        drop(old);
+    }
+
+    pub fn mask(&self) -> u32 {
+        self.mask.load(Ordering::Relaxed)
+    }
+
+    /// Sets the mask; what it was.
+    pub fn set_mask(&self, mask: u32) -> u32 {
+        self.mask.swap(mask & 0o777, Ordering::Relaxed)
+    }
+}
+
+/// The path of a directory.
+///
+/// # Errors
+/// `ENOENT` if it was removed; `ENAMETOOLONG`; `ENOMEM`.
+pub fn path_of(directory: &Node) -> Result<Name, Errno> {
+    // From the end to the beginning.
+    let mut path = Name::new();
+    path.try_reserve(LONGEST_PATH).map_err(|_| ENOMEM)?;
+    let mut at = directory.clone();
+    loop {
+        let parent = at.parent()?;
+        if parent.is(&at) {
+            break;
+        }
+        let name = match (&parent, &at) {
+            (Node::Memory(parent), Node::Memory(inode)) => parent.directory()?.name_of(inode)?,
+            (_, Node::Proc(entry)) => entry.name()?,
+            _ => return Err(ENOENT),
+        };
+        if path.len() + name.len() + 1 >= LONGEST_PATH {
+            return Err(ENAMETOOLONG);
+        }
+        path.extend(name.iter().rev());
+        path.push(b'/');
+        at = parent;
+    }
+    if path.is_empty() {
+        path.push(b'/');
+    }
+    path.reverse();
+    Ok(path)
+}

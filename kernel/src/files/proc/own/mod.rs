@@ -1,0 +1,157 @@
+//! What a process's directory has.
+
+mod maps;
+mod status;
+
+use super::processes;
+use super::text::Text;
+use crate::errno::{EINVAL, ENOENT, Errno};
+use crate::files::description::{Description, Object};
+use crate::files::directory::{Name, copy_name};
+use crate::files::node::Node;
+use crate::files::place;
+
+/// Which entry.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Own {
+    Auxiliary,
+    CommandLine,
+    Name,
+    Directory,
+    Environment,
+    Program,
+    Descriptors,
+    Limits,
+    Maps,
+    Mounts,
+    Root,
+    Stat,
+    StatMemory,
+    Status,
+    Tasks,
+}
+
+impl Own {
+    /// All, in the order of their names.
+    pub const ALL: &'static [Self] = &[
+        Self::Auxiliary,
+        Self::CommandLine,
+        Self::Name,
+        Self::Directory,
+        Self::Environment,
+        Self::Program,
+        Self::Descriptors,
+        Self::Limits,
+        Self::Maps,
+        Self::Mounts,
+        Self::Root,
+        Self::Stat,
+        Self::StatMemory,
+        Self::Status,
+        Self::Tasks,
+    ];
+
+    /// Those that a thread has, too.
+    pub const OF_THREAD: &'static [Self] = Self::ALL.split_at(Self::ALL.len() - 1).0;
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auxiliary => "auxv",
+            Self::CommandLine => "cmdline",
+            Self::Name => "comm",
+            Self::Directory => "cwd",
+            Self::Environment => "environ",
+            Self::Program => "exe",
+            Self::Descriptors => "fd",
+            Self::Limits => "limits",
+            Self::Maps => "maps",
+            Self::Mounts => "mounts",
+            Self::Root => "root",
+            Self::Stat => "stat",
+            Self::StatMemory => "statm",
+            Self::Status => "status",
+            Self::Tasks => "task",
+        }
+    }
+
+    pub fn find(name: &[u8]) -> Option<Self> {
+        let mut all = Self::ALL.iter();
+        all.find(|own| own.name().as_bytes() == name).copied()
+    }
+
+    pub fn is_directory(self) -> bool {
+        matches!(self, Self::Descriptors | Self::Tasks)
+    }
+
+    pub fn is_link(self) -> bool {
+        matches!(self, Self::Directory | Self::Program | Self::Root)
+    }
+
+    /// Where a link leads.
+    pub fn link(self, process: u32) -> Result<Name, Errno> {
+        let process = processes::find(process).map_err(|_| ENOENT)?;
+        match self {
+            Self::Directory => place::path_of(&process.place.directory()),
+            Self::Program => copy_name(process.program().path.as_bytes()),
+            _ => copy_name(b"/"),
+        }
+    }
+
+    pub fn write(self, number: u32, text: &mut Text) -> Result<(), Errno> {
+        // What is known of one that has ended, too.
+        match self {
+            Self::Name => return text.line(format_args!("{}", status::printable(number))),
+            Self::Stat => return status::stat(number, text),
+            Self::Status => return status::status(number, text),
+            _ => {}
+        }
+        let process = processes::find(number)?;
+        match self {
+            Self::Auxiliary => Ok(()),
+            Self::CommandLine => text.bytes(process.program().arguments.bytes()),
+            Self::Environment => text.bytes(process.program().environment.bytes()),
+            Self::Limits => status::limits(&process, text),
+            Self::Maps => maps::write(&process, text),
+            Self::Mounts => text.add(format_args!(
+                "tmpfs / tmpfs rw 0 0\nproc /proc proc ro 0 0\n"
+            )),
+            Self::StatMemory => status::statm(&process, text),
+            _ => Err(EINVAL),
+        }
+    }
+}
+
+/// What the link of a descriptor shows.
+pub fn descriptor_link(process: u32, number: u32) -> Result<Name, Errno> {
+    let process = processes::find(process).map_err(|_| ENOENT)?;
+    let description = process.descriptors.get(u64::from(number));
+    let description = description.map_err(|_| ENOENT)?;
+    let mut text = Text::new();
+    let number = description.stat()?.number;
+    match &description.object {
+        Object::Stream(_) | Object::Pipe(_) => text.add(format_args!("pipe:[{number}]"))?,
+        Object::Event(_) => text.add(format_args!("anon_inode:[eventfd]"))?,
+        Object::Epoll(_) => text.add(format_args!("anon_inode:[eventpoll]"))?,
+        Object::Directory(node) => return place::path_of(node),
+        _ => return opened_path(&description),
+    }
+    Ok(text.into_bytes())
+}
+
+/// The path by which a description was opened, marked if it does not lead there any more.
+fn opened_path(description: &Description) -> Result<Name, Errno> {
+    let (directory, name) = description.origin().ok_or(ENOENT)?;
+    let mut text = Text::new();
+    let above = place::path_of(directory)?;
+    text.bytes(&above)?;
+    if above.last() != Some(&b'/') {
+        text.bytes(b"/")?;
+    }
+    text.bytes(name)?;
+    let there = directory.lookup(name)?;
+    let same = |(one, other): (Node, Node)| one.is(&other);
+    if !there.zip(description.node()).is_some_and(same) {
+        text.bytes(b" (deleted)")?;
+    }
+    Ok(text.into_bytes())
+}

@@ -1,0 +1,174 @@
+//! `/proc/PID/{stat,statm,status,limits}`: the process in numbers.
+
+use core::fmt::{self, Write};
+
+use arrayvec::ArrayString;
+
+use super::{Text, processes};
+use crate::errno::Errno;
+use crate::exec;
+use crate::files::descriptors::HARD_LIMIT;
+use crate::memory::MapsEntry;
+use crate::process::{Process, usage};
+
+/// A thread's name as far as it is text.
+pub struct Printable([u8; 16]);
+
+/// The name of a process.
+pub fn printable(number: u32) -> Printable {
+    Printable(processes::name(number))
+}
+
+impl fmt::Display for Printable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let length = self.0.iter().position(|&byte| byte == 0);
+        let name = &self.0[..length.unwrap_or(self.0.len())];
+        for piece in name.utf8_chunks() {
+            f.write_str(piece.valid())?;
+            f.write_str(if piece.invalid().is_empty() { "" } else { "?" })?;
+        }
+        Ok(())
+    }
+}
+
+/// Pages of a process's memory; none of one that has ended.
+#[derive(Default)]
+struct Sizes {
+    mapped: u64,
+    resident: u64,
+    code: u64,
+    data: u64,
+    heap: u64,
+}
+
+fn sizes(process: Option<&Process>) -> Sizes {
+    let mut sizes = Sizes::default();
+    let Some(space) = process.and_then(Process::space) else {
+        return sizes;
+    };
+    sizes.resident = space.resident();
+    sizes.heap = space.heap().0;
+    space.maps(&mut |entry: MapsEntry| {
+        let pages = (entry.end - entry.start) / 4096;
+        sizes.mapped += pages;
+        if entry.protection.execute {
+            sizes.code += pages;
+        }
+        if entry.protection.write {
+            sizes.data += pages;
+        }
+    });
+    sizes
+}
+
+pub fn statm(process: &Process, text: &mut Text) -> Result<(), Errno> {
+    let sizes = sizes(Some(process));
+    text.line(format_args!(
+        "{} {} 0 {} 0 {} 0",
+        sizes.mapped, sizes.resident, sizes.code, sizes.data
+    ))
+}
+
+pub fn stat(number: u32, text: &mut Text) -> Result<(), Errno> {
+    let kin = processes::kin(number)?;
+    let process = processes::find(number).ok();
+    let sizes = sizes(process.as_deref());
+    let used = process.as_deref().map(usage::of).unwrap_or_default();
+    let threads = processes::thread_count(number);
+    text.add(format_args!(
+        "{number} ({}) {} {} {} {} 0 -1 0 {} 0 {} 0 ",
+        printable(number),
+        kin.state,
+        kin.parent,
+        kin.group,
+        kin.session,
+        used.minor_faults,
+        used.major_faults,
+    ))?;
+    // Times of the process, in hundredths of a second, and of its children; priority, nice,
+    // threads, timer, start; sizes and their limit.
+    text.add(format_args!(
+        "{} 0 0 0 20 0 {threads} 0 0 {} {} {} ",
+        used.ran / 10_000_000,
+        sizes.mapped * 4096,
+        sizes.resident,
+        u64::MAX,
+    ))?;
+    // Code, stack, registers, signals, waiting, swap, exit signal, CPU, and what follows.
+    let heap = sizes.heap;
+    text.line(format_args!(
+        "0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 {heap} 0 0 0 0 0"
+    ))
+}
+
+pub fn status(number: u32, text: &mut Text) -> Result<(), Errno> {
+    let kin = processes::kin(number)?;
+    let process = processes::find(number).ok();
+    let sizes = sizes(process.as_deref());
+    let state = match kin.state {
+        'R' => "R (running)",
+        'Z' => "Z (zombie)",
+        _ => "S (sleeping)",
+    };
+    text.line(format_args!("Name:\t{}", printable(number)))?;
+    if let Some(process) = &process {
+        text.line(format_args!("Umask:\t{:04o}", process.place.mask()))?;
+    }
+    text.line(format_args!("State:\t{state}"))?;
+    text.line(format_args!("Tgid:\t{number}\nNgid:\t0\nPid:\t{number}"))?;
+    text.line(format_args!("PPid:\t{}\nTracerPid:\t0", kin.parent))?;
+    text.line(format_args!("Uid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0"))?;
+    if let Some(process) = &process {
+        text.line(format_args!("FDSize:\t{}", process.descriptors.size()))?;
+        for (name, pages) in [
+            ("VmPeak", sizes.mapped),
+            ("VmSize", sizes.mapped),
+            ("VmHWM", sizes.resident),
+            ("VmRSS", sizes.resident),
+            ("RssAnon", sizes.resident),
+            ("VmData", sizes.data),
+            ("VmExe", sizes.code),
+        ] {
+            text.line(format_args!("{name}:\t{:8} kB", pages * 4))?;
+        }
+    }
+    text.line(format_args!(
+        "Threads:\t{}",
+        processes::thread_count(number)
+    ))?;
+    let used = process.as_deref().map(usage::of).unwrap_or_default();
+    text.line(format_args!(
+        "voluntary_ctxt_switches:\t{}\nnonvoluntary_ctxt_switches:\t{}",
+        used.slept, used.preempted
+    ))
+}
+
+pub fn limits(process: &Process, text: &mut Text) -> Result<(), Errno> {
+    let mut line = |name: &str, soft: Option<u64>, hard: Option<u64>, unit: &str| {
+        text.line(format_args!(
+            "{name:25} {:20} {:20} {unit:10}",
+            Limit(soft),
+            Limit(hard)
+        ))
+    };
+    line("Max stack size", Some(exec::STACK_LIMIT), None, "bytes")?;
+    line("Max core file size", Some(0), None, "bytes")?;
+    let files = process.descriptors.limit();
+    let most = HARD_LIMIT;
+    line("Max open files", Some(files), Some(most), "files")?;
+    line("Max address space", None, None, "bytes")
+}
+
+struct Limit(Option<u64>);
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(limit) = self.0 else {
+            return f.pad("unlimited");
+        };
+        // Formatted first: only texts are padded on the right by default.
+        let mut decimal = ArrayString::<20>::new();
+        write!(decimal, "{limit}")?;
+        f.pad(&decimal)
+    }
+}

@@ -1,0 +1,148 @@
+//! Texts about the whole system.
+
+use super::processes;
+use super::text::Text;
+use crate::arch::percpu;
+use crate::arch::{cpu, interrupts, random, time};
+use crate::errno::Errno;
+use crate::files::content;
+use crate::memory::{self, Counter, machine};
+use crate::syscall::identity;
+
+/// Which text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum System {
+    BootId,
+    CpuInfo,
+    Interrupts,
+    LoadAverage,
+    MemInfo,
+    Release,
+    Stat,
+    Uptime,
+    Uuid,
+    Version,
+    VmStat,
+}
+
+impl System {
+    pub fn write(self, text: &mut Text) -> Result<(), Errno> {
+        match self {
+            Self::BootId => uuid(text, [0x0fa1_71e5, time::real_now() - time::now()]),
+            Self::CpuInfo => cpu::describe(&mut |line| text.line(line)),
+            Self::Interrupts => interrupts(text),
+            Self::LoadAverage => text.line(format_args!(
+                "0.00 0.00 0.00 1/{} {}",
+                processes::thread_count(processes::current()),
+                processes::current()
+            )),
+            Self::MemInfo => meminfo(text),
+            Self::Release => text.line(format_args!("{}", identity::RELEASE)),
+            Self::Stat => stat(text),
+            Self::Uptime => {
+                let hundredths = time::now() / 10_000_000;
+                let (seconds, rest) = (hundredths / 100, hundredths % 100);
+                text.line(format_args!("{seconds}.{rest:02} 0.00"))
+            }
+            Self::Uuid => uuid(text, [random::next(), random::next()]),
+            Self::Version => text.line(format_args!(
+                "Linux version {} (faultless) #1 SMP",
+                identity::RELEASE
+            )),
+            Self::VmStat => vmstat(text),
+        }
+    }
+}
+
+fn uuid(text: &mut Text, [high, low]: [u64; 2]) -> Result<(), Errno> {
+    let high = high & !0xf000 | 0x4000;
+    let low = low & !(3 << 62) | 1 << 63;
+    text.line(format_args!(
+        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+        high >> 32,
+        high >> 16 & 0xffff,
+        high & 0xffff,
+        low >> 48,
+        low & 0xffff_ffff_ffff
+    ))
+}
+
+fn interrupts(text: &mut Text) -> Result<(), Errno> {
+    text.add(format_args!("    "))?;
+    for cpu in 0..percpu::count() {
+        text.add(format_args!("       CPU{cpu:<4}"))?;
+    }
+    text.bytes(b"\n")?;
+    for kind in interrupts::ALL {
+        text.add(format_args!("{:>4}:", kind.short_name()))?;
+        for cpu in 0..percpu::count() {
+            text.add(format_args!(" {:>10}", interrupts::count(cpu, *kind)))?;
+        }
+        text.line(format_args!("   {}", kind.name()))?;
+    }
+    Ok(())
+}
+
+fn stat(text: &mut Text) -> Result<(), Errno> {
+    // Time is not accounted to users and kernel: all of it is shown as idle.
+    let ticks = time::now() / 10_000_000;
+    let count = u64::from(percpu::count());
+    text.line(format_args!("cpu  0 0 0 {} 0 0 0 0 0 0", ticks * count))?;
+    for cpu in 0..count {
+        text.line(format_args!("cpu{cpu} 0 0 0 {ticks} 0 0 0 0 0 0"))?;
+    }
+    let total: u64 = (0..percpu::count())
+        .flat_map(|cpu| interrupts::ALL.iter().map(move |&kind| (cpu, kind)))
+        .map(|(cpu, kind)| interrupts::count(cpu, kind))
+        .sum();
+    text.line(format_args!("intr {total}"))?;
+    let booted = (time::real_now() - time::now()) / 1_000_000_000;
+    text.line(format_args!("btime {booted}"))?;
+    text.line(format_args!("processes {}", processes::count()))?;
+    text.line(format_args!("procs_running 1\nprocs_blocked 0"))
+}
+
+fn vmstat(text: &mut Text) -> Result<(), Errno> {
+    let (_, free) = machine::sizes();
+    text.line(format_args!("nr_free_pages {}", free / 4096))?;
+    text.line(format_args!("nr_shmem {}", content::used()))?;
+    for (name, counter) in [
+        ("pgfault", Counter::Faults),
+        ("pgmajfault", Counter::MajorFaults),
+        ("speculative_pgfault", Counter::Spf),
+        ("pgreuse", Counter::Reuses),
+        ("nr_tlb_remote_flush", Counter::TlbRemoteFlush),
+        (
+            "nr_tlb_remote_flush_deferred",
+            Counter::TlbRemoteFlushDeferred,
+        ),
+        (
+            "nr_tlb_remote_flush_received",
+            Counter::TlbRemoteFlushReceived,
+        ),
+        ("nr_tlb_local_flush_all", Counter::TlbLocalFlushAll),
+        ("nr_tlb_local_flush_one", Counter::TlbLocalFlushOne),
+    ] {
+        text.line(format_args!("{name} {}", memory::total(counter)))?;
+    }
+    Ok(())
+}
+
+fn meminfo(text: &mut Text) -> Result<(), Errno> {
+    let (total, free) = machine::sizes();
+    let files = content::used() * 4;
+    for (name, amount) in [
+        ("MemTotal:", total >> 10),
+        ("MemFree:", free >> 10),
+        ("MemAvailable:", free >> 10),
+        ("Buffers:", 0),
+        ("Cached:", files),
+        ("SwapCached:", 0),
+        ("SwapTotal:", 0),
+        ("SwapFree:", 0),
+        ("Shmem:", files),
+    ] {
+        text.line(format_args!("{name:15} {amount:8} kB"))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! `fcntl`, `ioctl` and locks.
+//!
+//! Locks of files are granted at once: nothing here makes two processes wait for each other.
+
+use linux_raw_sys::{general as linux, ioctl};
+
+use crate::arch::uaccess;
+use crate::errno::{Answer, EBADF, EINVAL, ENOTTY};
+use crate::files::description::{CHANGEABLE, Description, Object};
+use crate::files::descriptors;
+
+pub fn fcntl(fd: u64, command: u64, argument: u64) -> Answer {
+    let table = descriptors::current();
+    let description = table.get(fd)?;
+    let command = command as u32;
+    // All that may be done with what is open by its name only.
+    let by_name = [
+        linux::F_DUPFD,
+        linux::F_DUPFD_CLOEXEC,
+        linux::F_GETFD,
+        linux::F_SETFD,
+        linux::F_GETFL,
+    ];
+    if matches!(description.object, Object::Path(_)) && !by_name.contains(&command) {
+        return Err(EBADF);
+    }
+    match command {
+        linux::F_DUPFD | linux::F_DUPFD_CLOEXEC => {
+            let lowest = u64::from(argument as u32);
+            if lowest >= table.limit() {
+                return Err(EINVAL);
+            }
+            table.add(description, lowest, command == linux::F_DUPFD_CLOEXEC)
+        }
+        linux::F_GETFD => Ok(u64::from(table.closes_on_exec(fd)?)),
+        linux::F_SETFD => {
+            let closes = argument as u32 & linux::FD_CLOEXEC != 0;
+            table.set_closes_on_exec(fd, closes).map(|()| 0)
+        }
+        linux::F_GETFL => Ok(u64::from(description.flags())),
+        linux::F_SETFL => {
+            description.set_flags(CHANGEABLE, argument as u32);
+            Ok(0)
+        }
+        linux::F_GETLK | linux::F_OFD_GETLK => get_lock(argument),
+        linux::F_SETLK | linux::F_SETLKW | linux::F_OFD_SETLK | linux::F_OFD_SETLKW => {
+            set_lock(&description, argument)
+        }
+        linux::F_GETOWN | linux::F_GETSIG => Ok(0),
+        linux::F_SETOWN | linux::F_SETSIG => Ok(0),
+        linux::F_GETPIPE_SZ => match &description.object {
+            Object::Pipe(end) => Ok(end.capacity()),
+            _ => Err(EBADF),
+        },
+        linux::F_SETPIPE_SZ => match &description.object {
+            Object::Pipe(end) => end.set_capacity(u64::from(argument as u32)),
+            _ => Err(EBADF),
+        },
+        _ => Err(EINVAL),
+    }
+}
+
+/// The kind of lock and where its range begins, from a `struct flock`.
+fn read_lock(from: u64) -> Result<[u32; 2], crate::errno::Errno> {
+    let first: u32 = uaccess::read(from)?;
+    Ok([first & 0xffff, first >> 16])
+}
+
+/// Nobody else holds a lock.
+fn get_lock(at: u64) -> Answer {
+    let [kind, whence] = read_lock(at)?;
+    if kind != linux::F_RDLCK && kind != linux::F_WRLCK || whence > linux::SEEK_END {
+        return Err(EINVAL);
+    }
+    uaccess::write(at, &(linux::F_UNLCK | whence << 16))?;
+    Ok(0)
+}
+
+fn set_lock(description: &Description, from: u64) -> Answer {
+    let [kind, whence] = read_lock(from)?;
+    if whence > linux::SEEK_END {
+        return Err(EINVAL);
+    }
+    match kind {
+        linux::F_RDLCK => description.may_read().map(|()| 0),
+        linux::F_WRLCK => description.may_write().map(|()| 0),
+        linux::F_UNLCK => Ok(0),
+        _ => Err(EINVAL),
+    }
+}
+
+pub fn flock(fd: u64, operation: u64) -> Answer {
+    let description = descriptors::current().get(fd)?;
+    if matches!(description.object, Object::Path(_)) {
+        return Err(EBADF);
+    }
+    match operation as u32 & !linux::LOCK_NB {
+        linux::LOCK_SH | linux::LOCK_EX | linux::LOCK_UN => Ok(0),
+        _ => Err(EINVAL),
+    }
+}
+
+pub fn ioctl(fd: u64, request: u64, argument: u64) -> Answer {
+    let table = descriptors::current();
+    let description = table.get(fd)?;
+    if matches!(description.object, Object::Path(_)) {
+        return Err(EBADF);
+    }
+    match request as u32 {
+        ioctl::FIOCLEX => table.set_closes_on_exec(fd, true).map(|()| 0),
+        ioctl::FIONCLEX => table.set_closes_on_exec(fd, false).map(|()| 0),
+        ioctl::FIONBIO => {
+            let on: u32 = uaccess::read(argument)?;
+            let flag = if on == 0 { 0 } else { linux::O_NONBLOCK };
+            description.set_flags(linux::O_NONBLOCK, flag);
+            Ok(0)
+        }
+        ioctl::FIONREAD => {
+            let there = readable(&description)?;
+            uaccess::write(argument, &(there.min(i32::MAX as u64) as u32))?;
+            Ok(0)
+        }
+        // Nothing is a terminal.
+        _ => Err(ENOTTY),
+    }
+}
+
+/// Bytes that can be read at once.
+fn readable(description: &Description) -> Answer {
+    match &description.object {
+        Object::Pipe(end) => Ok(end.length()),
+        Object::File(_) => {
+            let size = description.file()?.1.content.lock().size();
+            let position = description.seek(0, linux::SEEK_CUR)?;
+            Ok(size.saturating_sub(position))
+        }
+        _ => Err(ENOTTY),
+    }
+}

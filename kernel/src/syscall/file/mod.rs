@@ -1,0 +1,123 @@
+//! Files: one file per family of calls.
+
+mod attributes;
+mod control;
+mod descriptor;
+mod event;
+mod listing;
+mod names;
+mod open;
+pub mod path;
+mod stat;
+mod system;
+mod transfer;
+
+use linux_raw_sys::general as nr;
+
+use super::{poll, unknown};
+use crate::errno::Answer;
+
+/// The calls about files, and then those that nobody wrote.
+#[allow(clippy::too_many_lines, reason = "a table")]
+pub fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
+    match number {
+        nr::__NR_read => transfer::read(a, b, c),
+        nr::__NR_write => transfer::write(a, b, c),
+        nr::__NR_pread64 => transfer::pread(a, b, c, d),
+        nr::__NR_pwrite64 => transfer::pwrite(a, b, c, d),
+        nr::__NR_readv => transfer::readv(a, b, c),
+        nr::__NR_writev => transfer::writev(a, b, c),
+        nr::__NR_preadv => transfer::preadv(a, b, c, d),
+        nr::__NR_pwritev => transfer::pwritev(a, b, c, d),
+        nr::__NR_preadv2 => transfer::preadv2(a, b, c, d, f),
+        nr::__NR_pwritev2 => transfer::pwritev2(a, b, c, d, f),
+        nr::__NR_lseek => transfer::lseek(a, b, c),
+        nr::__NR_sendfile => transfer::sendfile(a, b, c, d),
+        nr::__NR_getrandom => transfer::getrandom(a, b, c),
+
+        nr::__NR_open => open::open(a, b, c),
+        nr::__NR_openat => open::openat(a, b, c, d),
+        nr::__NR_creat => open::creat(a, b),
+        nr::__NR_close => open::close(a),
+        nr::__NR_close_range => open::close_range(a, b, c),
+        nr::__NR_pipe => open::pipe2(a, 0),
+        nr::__NR_pipe2 => open::pipe2(a, b),
+
+        nr::__NR_stat => stat::stat(a, b),
+        nr::__NR_lstat => stat::lstat(a, b),
+        nr::__NR_fstat => stat::fstat(a, b),
+        nr::__NR_newfstatat => stat::newfstatat(a, b, c, d),
+        nr::__NR_statx => stat::statx(a, b, c, e),
+        nr::__NR_access => stat::faccessat(path::HERE, a, b, 0),
+        nr::__NR_faccessat => stat::faccessat(a, b, c, 0),
+        nr::__NR_faccessat2 => stat::faccessat(a, b, c, d),
+        nr::__NR_readlink => stat::readlinkat(path::HERE, a, b, c),
+        nr::__NR_readlinkat => stat::readlinkat(a, b, c, d),
+        nr::__NR_statfs => system::statfs(a, b),
+        nr::__NR_fstatfs => system::fstatfs(a, b),
+        nr::__NR_getdents64 => listing::getdents64(a, b, c),
+        nr::__NR_getdents => listing::getdents(a, b, c),
+
+        nr::__NR_getcwd => names::getcwd(a, b),
+        nr::__NR_chdir => names::chdir(a),
+        nr::__NR_fchdir => names::fchdir(a),
+        nr::__NR_mkdir => names::mkdirat(path::HERE, a, b),
+        nr::__NR_mkdirat => names::mkdirat(a, b, c),
+        nr::__NR_mknod => names::mknodat(path::HERE, a, b),
+        nr::__NR_mknodat => names::mknodat(a, b, c),
+        nr::__NR_rmdir => names::unlinkat(path::HERE, a, u64::from(nr::AT_REMOVEDIR)),
+        nr::__NR_unlink => names::unlinkat(path::HERE, a, 0),
+        nr::__NR_unlinkat => names::unlinkat(a, b, c),
+        nr::__NR_rename => names::renameat2(path::HERE, a, path::HERE, b, 0),
+        nr::__NR_renameat => names::renameat2(a, b, c, d, 0),
+        nr::__NR_renameat2 => names::renameat2(a, b, c, d, e),
+        nr::__NR_link => names::linkat(path::HERE, a, path::HERE, b, 0),
+        nr::__NR_linkat => names::linkat(a, b, c, d, e),
+        nr::__NR_symlink => names::symlinkat(a, path::HERE, b),
+        nr::__NR_symlinkat => names::symlinkat(a, b, c),
+
+        nr::__NR_truncate => attributes::truncate(a, b),
+        nr::__NR_ftruncate => attributes::ftruncate(a, b),
+        nr::__NR_fallocate => attributes::fallocate(a, b, c, d),
+        nr::__NR_chmod => attributes::fchmodat(path::HERE, a, b, 0),
+        nr::__NR_fchmodat => attributes::fchmodat(a, b, c, 0),
+        nr::__NR_fchmodat2 => attributes::fchmodat(a, b, c, d),
+        nr::__NR_fchmod => attributes::fchmod(a, b),
+        nr::__NR_chown => attributes::fchownat(path::HERE, a, b, c, 0),
+        nr::__NR_lchown => {
+            attributes::fchownat(path::HERE, a, b, c, u64::from(nr::AT_SYMLINK_NOFOLLOW))
+        }
+        nr::__NR_fchownat => attributes::fchownat(a, b, c, d, e),
+        nr::__NR_fchown => attributes::fchown(a, b, c),
+        nr::__NR_utimensat => attributes::utimensat(a, b, c, d),
+        nr::__NR_utime => attributes::utime(a, b),
+        nr::__NR_utimes => attributes::utimes(a, b),
+        nr::__NR_umask => attributes::umask(a),
+
+        nr::__NR_dup => descriptor::dup(a),
+        nr::__NR_dup2 => descriptor::dup2(a, b),
+        nr::__NR_dup3 => descriptor::dup3(a, b, c),
+        nr::__NR_fcntl => control::fcntl(a, b, c),
+        nr::__NR_flock => control::flock(a, b),
+        nr::__NR_ioctl => control::ioctl(a, b, c),
+        nr::__NR_fsync | nr::__NR_fdatasync | nr::__NR_syncfs => descriptor::sync(a),
+        nr::__NR_sync => Ok(0),
+        nr::__NR_fadvise64 => descriptor::advise(a, d),
+
+        nr::__NR_poll => poll::poll(a, b, c),
+        nr::__NR_ppoll => poll::ppoll(a, b, c, d, e),
+        nr::__NR_select => poll::select(a, b, c, d, e),
+        nr::__NR_pselect6 => poll::pselect6(a, b, c, d, e, f),
+        nr::__NR_epoll_create => event::epoll_create(a),
+        nr::__NR_epoll_create1 => event::epoll_create1(a),
+        nr::__NR_epoll_ctl => event::epoll_ctl(a, b, c, d),
+        nr::__NR_epoll_wait => event::epoll_wait(a, b, c, d),
+        nr::__NR_epoll_pwait => event::epoll_pwait(a, b, c, d, e, f),
+        nr::__NR_eventfd => event::eventfd2(a, 0),
+        nr::__NR_eventfd2 => event::eventfd2(a, b),
+
+        // Known, and refused: programs copy by reading and writing then.
+        nr::__NR_copy_file_range | nr::__NR_splice | nr::__NR_tee => Err(crate::errno::EINVAL),
+        number => unknown::remember(number),
+    }
+}
