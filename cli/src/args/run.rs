@@ -37,7 +37,7 @@ pub struct RunArguments {
     #[arg(long, value_enum)]
     pub policy: Option<Policy>,
 
-    /// Number of CPUs: 1 to 4 in the kernel, 1 to 64 on the soft machine
+    /// Number of CPUs: 1 to 16 in the kernel, 1 to 64 on the soft machine
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub cpus: u32,
 

@@ -28,7 +28,7 @@ use qemu::{Ports, Qemu, Stop};
 /// The least and the most memory that the kernel is built for.
 const MEMORY: (Size, Size) = (Size::mebi(32), Size::mebi(16 << 10));
 /// The most CPUs that the kernel is built for.
-const MOST_CPUS: u32 = 4;
+const MOST_CPUS: u32 = 16;
 
 /// The machine.
 pub struct Kernel;
