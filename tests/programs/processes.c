@@ -166,6 +166,63 @@ static void groups_and_sessions(void)
     CHECK(status_of(child) == 0);
 }
 
+static void *sleep_for_ever(void *argument)
+{
+    (void)argument;
+    for (;;)
+        pause();
+    return NULL;
+}
+
+static void *spin(void *argument)
+{
+    (void)argument;
+    for (;;)
+        sched_yield();
+    return NULL;
+}
+
+static void stops(void)
+{
+    struct sigaction action = {.sa_sigaction = on_child, .sa_flags = SA_SIGINFO | SA_RESTART};
+    CHECK(sigaction(SIGCHLD, &action, NULL) == 0);
+    children_ended = 0;
+    pid_t child = fork();
+    if (child == 0) {
+        // One thread computes and one sleeps; both stop.
+        pthread_t thread;
+        pthread_create(&thread, NULL, sleep_for_ever, NULL);
+        spin(NULL);
+    }
+    int status;
+    CHECK(kill(child, SIGTSTP) == 0);
+    CHECK(waitpid(child, &status, WUNTRACED) == child);
+    CHECK(WIFSTOPPED(status) && WSTOPSIG(status) == SIGTSTP);
+    CHECK(last_code == CLD_STOPPED && last_child == child);
+    CHECK(waitpid(child, &status, WUNTRACED | WNOHANG) == 0);
+    CHECK(kill(child, SIGUSR1) == 0);
+    CHECK(waitpid(child, &status, WNOHANG) == 0);
+    CHECK(kill(child, SIGCONT) == 0);
+    // SIGUSR1 waited while it was stopped, and ends it now.
+    CHECK(waitpid(child, &status, 0) == child && WTERMSIG(status) == SIGUSR1);
+    child = fork();
+    if (child == 0)
+        for (;;)
+            pause();
+    CHECK(kill(child, SIGSTOP) == 0);
+    siginfo_t info = {0};
+    CHECK(waitid(P_PID, child, &info, WSTOPPED | WNOWAIT) == 0);
+    CHECK(info.si_code == CLD_STOPPED && info.si_status == SIGSTOP);
+    CHECK(waitid(P_PID, child, &info, WSTOPPED) == 0);
+    CHECK(kill(child, SIGCONT) == 0);
+    CHECK(waitpid(child, &status, WCONTINUED) == child && WIFCONTINUED(status));
+    CHECK(kill(child, SIGSTOP) == 0);
+    CHECK(waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status));
+    CHECK(kill(child, SIGKILL) == 0);
+    CHECK(waitpid(child, &status, WCONTINUED) == child && WTERMSIG(status) == SIGKILL);
+    signal(SIGCHLD, SIG_DFL);
+}
+
 static int run(char *const arguments[])
 {
     pid_t child = vfork();
@@ -220,22 +277,6 @@ static void what_a_program_inherits(void)
     sigprocmask(SIG_SETMASK, &old, NULL);
     signal(SIGUSR1, SIG_DFL);
     signal(SIGUSR2, SIG_DFL);
-}
-
-static void *spin(void *argument)
-{
-    (void)argument;
-    for (;;)
-        sched_yield();
-    return NULL;
-}
-
-static void *sleep_for_ever(void *argument)
-{
-    (void)argument;
-    for (;;)
-        pause();
-    return NULL;
 }
 
 static void *run_another(void *argument)
@@ -382,6 +423,7 @@ int main(int count, char **arguments)
     memory_is_a_copy();
     the_parent_is_told();
     groups_and_sessions();
+    stops();
     another_program();
     what_a_program_inherits();
     borrowed_memory();

@@ -47,6 +47,7 @@ pub fn begin(run: RunFile) {
                 session: FIRST,
                 process: Some(process.clone()),
                 ended: None,
+                change: None,
                 has_execed: true,
                 exit_signal: linux_raw_sys::general::SIGCHLD,
             })

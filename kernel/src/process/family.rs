@@ -23,6 +23,24 @@ pub struct Ended {
     pub usage: Usage,
 }
 
+/// What happened to a process that goes on living.
+#[derive(Clone, Copy)]
+pub enum Change {
+    /// By this signal.
+    Stopped(u32),
+    Continued,
+}
+
+impl Change {
+    /// As `wait4` stores it.
+    pub fn status(self) -> u32 {
+        match self {
+            Self::Stopped(signal) => signal << 8 | 0x7f,
+            Self::Continued => 0xffff,
+        }
+    }
+}
+
 /// What the family knows of a process.
 pub struct Entry {
     pub id: u32,
@@ -32,6 +50,8 @@ pub struct Entry {
     /// None once it has ended.
     pub process: Option<Shared<Process>>,
     pub ended: Option<Ended>,
+    /// Its last change, until the parent has been told.
+    pub change: Option<Change>,
     /// It has called `exec`: its group cannot be changed by its parent any more.
     pub has_execed: bool,
     /// The signal its parent gets at its end.

@@ -229,6 +229,7 @@ fn enter_family(arguments: &Arguments, child: &Shared<Process>) -> Result<(), Er
             session,
             process: Some(child.clone()),
             ended: None,
+            change: None,
             has_execed: false,
             exit_signal: arguments.exit_signal,
         })

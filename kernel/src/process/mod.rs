@@ -16,6 +16,7 @@ pub mod fork;
 mod number;
 pub mod oom;
 pub mod space;
+pub mod stop;
 pub mod usage;
 pub mod wait;
 
@@ -55,6 +56,8 @@ pub struct Process {
     pub alone: AtomicBool,
     /// Why it ends: an exit status, or `SIGNALLED` and a signal.
     reason: AtomicU64,
+    /// By a signal; its threads sleep.
+    stopped: AtomicBool,
     /// Made by `vfork`, whose caller waits until this is false.
     holds_parent: AtomicBool,
     pub signals: Signals,
@@ -92,6 +95,7 @@ impl Process {
             ending: AtomicBool::new(false),
             alone: AtomicBool::new(false),
             reason: AtomicU64::new(0),
+            stopped: AtomicBool::new(false),
             holds_parent: AtomicBool::new(false),
             signals,
             descriptors,

@@ -1,7 +1,8 @@
 //! Waiting for children.
 
 use super::current;
-use super::family::{self, Ended, Entry};
+use super::family::{self, Change, Ended, Entry};
+use super::usage::Usage;
 use crate::errno::{ECHILD, Errno, RESTART};
 use crate::sched::wait::{self, Interruptible, Woken};
 
@@ -23,10 +24,44 @@ impl Which {
     }
 }
 
-/// A child that has ended.
+/// A child that has ended, stopped or gone on.
 pub struct Child {
     pub id: u32,
-    pub ended: Ended,
+    /// As `wait4` stores it.
+    pub status: u32,
+    pub usage: Usage,
+}
+
+/// What of its children a process waits for.
+#[derive(Clone, Copy)]
+pub struct Wanted {
+    pub which: Which,
+    pub kind: Kind,
+    pub ended: bool,
+    pub stopped: bool,
+    pub continued: bool,
+    /// They can be waited for again.
+    pub stay: bool,
+}
+
+impl Wanted {
+    /// What there is to say of a child.
+    fn find(&self, entry: &Entry) -> Option<Child> {
+        let child = |status, usage| Child {
+            id: entry.id,
+            status,
+            usage,
+        };
+        if let Some(Ended { status, usage }) = entry.ended {
+            return self.ended.then(|| child(status, usage));
+        }
+        let change = entry.change?;
+        let wanted = match change {
+            Change::Stopped(_) => self.stopped,
+            Change::Continued => self.continued,
+        };
+        wanted.then(|| child(change.status(), Usage::default()))
+    }
 }
 
 /// Children that end with SIGCHLD, those that do not (`__WCLONE`), or all (`__WALL`).
@@ -48,52 +83,51 @@ impl Kind {
     }
 }
 
-/// A child that has ended, if there is one; it is forgotten unless it is to `stay`.
+/// A child with something to say, if there is one; it is forgotten unless it is to stay.
 ///
 /// # Errors
-/// `ECHILD`: there is no such child, ended or not.
-fn take(parent: u32, which: Which, kind: Kind, stay: bool) -> Result<Option<Child>, Errno> {
+/// `ECHILD`: there is no such child, with or without something to say.
+fn take(parent: u32, wanted: &Wanted) -> Result<Option<Child>, Errno> {
     family::with(|family| {
-        let mut found = None;
-        let mut any = false;
-        for entry in family.entries() {
-            if entry.parent == parent && which.accepts(entry) && kind.accepts(entry) {
-                any = true;
-                if let Some(ended) = entry.ended {
-                    found = Some(Child {
-                        id: entry.id,
-                        ended,
-                    });
-                    break;
-                }
-            }
+        let accepts = |entry: &&Entry| {
+            entry.parent == parent && wanted.which.accepts(entry) && wanted.kind.accepts(entry)
+        };
+        let mut children = family.entries().iter().filter(accepts).peekable();
+        if children.peek().is_none() {
+            return Err(ECHILD);
         }
-        match &found {
-            None if !any => return Err(ECHILD),
-            Some(child) if !stay => family.remove(child.id),
-            _ => {}
+        let found = children.find_map(|entry| wanted.find(entry));
+        if let (Some(child), false) = (&found, wanted.stay) {
+            match family.get(child.id) {
+                Some(entry) if entry.ended.is_none() => entry.change = None,
+                _ => family.remove(child.id),
+            }
         }
         Ok(found)
     })
 }
 
-/// Waits for a child to end; `None` if `block` is not set and none has.
+/// Waits for a child; `None` if `block` is not set and none has anything to say.
 ///
 /// # Errors
 /// `ECHILD`, or a signal came.
-pub fn wait(which: Which, kind: Kind, stay: bool, block: bool) -> Result<Option<Child>, Errno> {
+pub fn wait(wanted: &Wanted, block: bool) -> Result<Option<Child>, Errno> {
     let process = current();
     loop {
-        if let Some(child) = take(process.id, which, kind, stay)? {
-            if !stay {
-                process.children_usage.lock().add(&child.ended.usage);
+        if let Some(child) = take(process.id, wanted)? {
+            if !wanted.stay {
+                process.children_usage.lock().add(&child.usage);
             }
             return Ok(Some(child));
         }
         if !block {
             return Ok(None);
         }
-        let check = || take(process.id, which, kind, true).map(|found| found.is_none());
+        let look = Wanted {
+            stay: true,
+            ..*wanted
+        };
+        let check = || take(process.id, &look).map(|found| found.is_none());
         let woken = wait::sleep(process.key(), u32::MAX, None, Interruptible::Yes, check)?;
         if woken == Some(Woken::Signal) {
             return Err(RESTART);

@@ -241,6 +241,10 @@ pub extern "C" fn leave(frame: &mut TrapFrame) {
         if work.contains(Work::EXIT) {
             process::end::exit_thread(thread);
         }
+        if work.contains(Work::STOP) {
+            process::stop::wait_to_go_on(thread);
+            continue;
+        }
         if work.contains(Work::SIGNAL) {
             signal::deliver::deliver(thread, frame);
         }

@@ -31,6 +31,8 @@ bitflags! {
         const SIGNAL = 1 << 1;
         /// The process ends.
         const EXIT = 1 << 2;
+        /// The process is stopped.
+        const STOP = 1 << 3;
     }
 }
 

@@ -4,10 +4,11 @@
 use linux_raw_sys::general as linux;
 
 use super::pending::Info;
-use super::{action, force, send};
+use super::{action, bit, force, send};
 use crate::arch::frame::{VECTOR_NONE, VECTOR_SYSCALL};
 use crate::arch::{TrapFrame, signal_frame};
 use crate::errno::{EINTR, Errno, RESTART, RESTART_IF_NO_HANDLER, to_register};
+use crate::process::stop::STOPPING;
 use crate::sched::thread::{Thread, Work};
 
 fn take(thread: &Thread) -> Option<Info> {
@@ -32,6 +33,10 @@ pub fn deliver(thread: &'static Thread, frame: &mut TrapFrame) {
             continue;
         }
         if action.handler == action::DEFAULT {
+            if bit(signal) & STOPPING != 0 {
+                process.stop(signal);
+                continue;
+            }
             return process.kill(signal);
         }
         finish_call(frame, Some(action.has(linux::SA_RESTART)));

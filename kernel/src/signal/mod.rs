@@ -56,18 +56,10 @@ pub const SYNCHRONOUS: Set = bit(linux::SIGSEGV)
     | bit(linux::SIGFPE)
     | bit(linux::SIGSYS);
 
-/// Whether a signal without a handler does nothing. Stopping is among it: nobody could continue
-/// the process.
+/// Whether a signal without a handler does nothing.
 pub fn is_ignored_by_default(signal: u32) -> bool {
     matches!(
         signal,
-        linux::SIGCHLD
-            | linux::SIGCONT
-            | linux::SIGURG
-            | linux::SIGWINCH
-            | linux::SIGSTOP
-            | linux::SIGTSTP
-            | linux::SIGTTIN
-            | linux::SIGTTOU
+        linux::SIGCHLD | linux::SIGCONT | linux::SIGURG | linux::SIGWINCH
     )
 }

@@ -40,6 +40,11 @@ impl Pending {
         }
     }
 
+    /// Forgets those of a set.
+    pub fn forget(&mut self, signals: Set) {
+        self.set &= !signals;
+    }
+
     /// Which wait.
     pub fn set(&self) -> Set {
         self.set

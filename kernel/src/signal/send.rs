@@ -5,6 +5,7 @@ use linux_raw_sys::general as linux;
 use super::pending::Info;
 use super::{COUNT, Set, bit};
 use crate::errno::{Answer, EINVAL, ESRCH, Errno};
+use crate::process::stop::STOPPING;
 use crate::process::{self, INIT, Process, family};
 use crate::sched::thread::{Thread, Work};
 use crate::sched::{self};
@@ -31,6 +32,7 @@ fn check(signal: u32) -> Result<(), Errno> {
 pub fn to_thread(process: &Process, id: u32, info: Info) -> Answer {
     check(info.signal)?;
     let signal = info.signal;
+    settle_opposites(process, signal);
     let sent = process.with_thread(id, |thread| {
         if signal == 0 || ignores(process, signal) && !is_blocked(thread, signal) {
             return;
@@ -49,6 +51,15 @@ pub fn to_self(signal: u32) {
     let _ = to_thread(thread.process(), thread.id(), info(signal, linux::SI_TKILL));
 }
 
+/// Stopping and going on cancel each other when they are sent, even if they are blocked.
+fn settle_opposites(process: &Process, signal: u32) {
+    if signal == linux::SIGCONT || signal == linux::SIGKILL {
+        process.go_on(signal);
+    } else if signal != 0 && bit(signal) & STOPPING != 0 {
+        process.forget_waiting(bit(linux::SIGCONT));
+    }
+}
+
 fn ignores(process: &Process, signal: u32) -> bool {
     process.signals.actions.get(signal).ignores(signal)
 }
@@ -63,6 +74,7 @@ pub fn info_to_process(process: &Process, info: Info) {
     if signal == 0 {
         return;
     }
+    settle_opposites(process, signal);
     if ignores(process, signal) && !blocked_by_all(process, signal) {
         return;
     }

@@ -4,8 +4,8 @@ use linux_raw_sys::general as linux;
 
 use super::resource;
 use crate::arch::uaccess;
-use crate::errno::{Answer, ECHILD, EINVAL, ESRCH, Errno};
-use crate::process::wait::{Child, Kind, Which, wait};
+use crate::errno::{Answer, EINVAL, ESRCH, Errno};
+use crate::process::wait::{Child, Kind, Wanted, Which, wait};
 use crate::process::{INIT, current, family};
 
 pub fn getpid() -> Answer {
@@ -63,8 +63,7 @@ fn kind(options: u32) -> Kind {
     }
 }
 
-/// Options that both calls know and that change nothing here: no child ever stops, and children
-/// are the process's, whichever thread made them.
+/// Options that both calls know: which children are waited for.
 const COMMON: u32 = linux::__WNOTHREAD | linux::__WCLONE | linux::__WALL;
 
 pub fn wait4(id: u64, status: u64, options: u64, usage: u64) -> Answer {
@@ -79,15 +78,22 @@ pub fn wait4(id: u64, status: u64, options: u64, usage: u64) -> Answer {
         id if id < 0 => Which::Group(id.unsigned_abs()),
         id => Which::Process(id as u32),
     };
-    let block = options & linux::WNOHANG == 0;
-    let Some(child) = wait(which, kind(options), false, block)? else {
+    let wanted = Wanted {
+        which,
+        kind: kind(options),
+        ended: true,
+        stopped: options & linux::WUNTRACED != 0,
+        continued: options & linux::WCONTINUED != 0,
+        stay: false,
+    };
+    let Some(child) = wait(&wanted, options & linux::WNOHANG == 0)? else {
         return Ok(0);
     };
     if status != 0 {
-        uaccess::write(status, &child.ended.status)?;
+        uaccess::write(status, &child.status)?;
     }
     if usage != 0 {
-        resource::write_usage(usage, &child.ended.usage)?;
+        resource::write_usage(usage, &child.usage)?;
     }
     Ok(u64::from(child.id))
 }
@@ -106,19 +112,17 @@ pub fn waitid(by: u64, id: u64, info: u64, options: u64, usage: u64) -> Answer {
         linux::P_PGID if id as i32 == 0 => Which::Group(getpgid(0)? as u32),
         _ => return Err(EINVAL),
     };
-    let stays = options & linux::WNOWAIT != 0;
-    let block = options & linux::WNOHANG == 0;
-    // Nobody ever stops or continues: whoever does not wait for ends waits in vain.
-    let found = if options & linux::WEXITED != 0 {
-        wait(which, kind(options), stays, block)?
-    } else {
-        match wait(which, kind(options), true, false) {
-            Err(ECHILD) => return Err(ECHILD),
-            _ => None,
-        }
+    let wanted = Wanted {
+        which,
+        kind: kind(options),
+        ended: options & linux::WEXITED != 0,
+        stopped: options & linux::WSTOPPED != 0,
+        continued: options & linux::WCONTINUED != 0,
+        stay: options & linux::WNOWAIT != 0,
     };
+    let found = wait(&wanted, options & linux::WNOHANG == 0)?;
     if let (Some(child), true) = (&found, usage != 0) {
-        resource::write_usage(usage, &child.ended.usage)?;
+        resource::write_usage(usage, &child.usage)?;
     }
     if info != 0 {
         uaccess::write(info, &describe(found.as_ref()))?;
@@ -132,9 +136,11 @@ fn describe(child: Option<&Child>) -> [u32; 32] {
     let Some(child) = child else {
         return words;
     };
-    let status = child.ended.status;
+    let status = child.status;
     let (code, value) = match status & 0x7f {
+        _ if status == 0xffff => (linux::CLD_CONTINUED, linux::SIGCONT),
         0 => (linux::CLD_EXITED, status >> 8),
+        0x7f => (linux::CLD_STOPPED, status >> 8),
         signal => (linux::CLD_KILLED, signal),
     };
     words[0] = linux::SIGCHLD;

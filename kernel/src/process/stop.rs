@@ -1,0 +1,98 @@
+//! Stopping and continuing a process by signals, and telling its parent.
+//!
+//! A stopped process's threads sleep on their way to user mode. SIGCONT continues it when it is
+//! sent, whatever becomes of the signal itself; SIGKILL ends it.
+
+use core::sync::atomic::Ordering;
+
+use linux_raw_sys::general as linux;
+
+use super::family::{self, Change};
+use super::{Process, current};
+use crate::sched::thread::{Thread, Work};
+use crate::sched::wait::{self, Interruptible};
+use crate::sched::{self};
+use crate::signal::pending::Info;
+use crate::signal::{Set, bit, send};
+
+/// What stops a process unless it has a handler.
+pub const STOPPING: Set =
+    bit(linux::SIGSTOP) | bit(linux::SIGTSTP) | bit(linux::SIGTTIN) | bit(linux::SIGTTOU);
+
+impl Process {
+    fn stop_key(&self) -> u64 {
+        self.stopped.as_ptr() as u64
+    }
+
+    /// Stops all threads; the current one notices on its way to user mode too.
+    pub fn stop(&self, signal: u32) {
+        if self.stopped.swap(true, Ordering::SeqCst) {
+            return;
+        }
+        // As with a signal: a call that sleeps is left, and begun anew afterwards.
+        self.for_each_thread(&mut |thread| sched::interrupt(thread, Work::STOP | Work::SIGNAL));
+        self.tell_parent(Change::Stopped(signal));
+    }
+
+    /// SIGCONT or SIGKILL is being sent: what waits to stop the process is forgotten, and if it is
+    /// stopped it goes on, which only the former tells.
+    pub fn go_on(&self, signal: u32) {
+        self.forget_waiting(STOPPING);
+        if self.stopped.swap(false, Ordering::SeqCst) {
+            wait::wake_address(self.stop_key(), u32::MAX, u32::MAX);
+            if signal == linux::SIGCONT {
+                self.tell_parent(Change::Continued);
+            }
+        }
+    }
+
+    /// Signals that wait are forgotten, because their opposite was sent.
+    pub fn forget_waiting(&self, signals: Set) {
+        self.signals.waiting.lock().forget(signals);
+        self.for_each_thread(&mut |thread| thread.signals.lock().pending.forget(signals));
+    }
+
+    fn tell_parent(&self, change: Change) {
+        let parent = family::with(|family| {
+            let entry = family.get(self.id)?;
+            entry.change = Some(change);
+            let parent = entry.parent;
+            family.process(parent)
+        });
+        let Some(parent) = parent else {
+            return;
+        };
+        let (code, status) = match change {
+            Change::Stopped(signal) => (linux::CLD_STOPPED, signal),
+            Change::Continued => (linux::CLD_CONTINUED, linux::SIGCONT),
+        };
+        let action = parent.signals.actions.get(linux::SIGCHLD);
+        if !action.has(linux::SA_NOCLDSTOP) {
+            let info = Info {
+                signal: linux::SIGCHLD,
+                code: code as i32,
+                fields: u64::from(self.id),
+                value: u64::from(status),
+            };
+            send::info_to_process(&parent, info);
+        }
+        wait::wake_address(parent.key(), u32::MAX, u32::MAX);
+    }
+}
+
+/// The current thread's process is stopped, or was: sleeps until it goes on.
+pub fn wait_to_go_on(thread: &Thread) {
+    thread.remove_work(Work::STOP);
+    let process = current();
+    // SeqCst, here and where it stops: either this sees the stop, or the work comes again.
+    while process.stopped.load(Ordering::SeqCst) && !thread.work().contains(Work::EXIT) {
+        let check = || Ok(process.stopped.load(Ordering::SeqCst));
+        let _ = wait::sleep(
+            process.stop_key(),
+            u32::MAX,
+            None,
+            Interruptible::ByEnd,
+            check,
+        );
+    }
+}
