@@ -25,7 +25,8 @@ use crate::syscall::file::path;
 pub fn execve(path: u64, arguments: u64, environment: u64) -> Result<(), Errno> {
     let plan = plan(path, arguments, environment)?;
     let policy = space::current().policy();
-    let new = UserSpace::new(policy)?;
+    let stack = process::current().limits.lock().stack();
+    let new = UserSpace::new(policy, stack)?;
     let thread = sched::current();
     let process = process::current();
     process.end_others(thread)?;

@@ -8,6 +8,7 @@ use crate::errno::Errno;
 use crate::files::place::Place;
 use crate::files::{self, image};
 use crate::process::family::{self, Entry};
+use crate::process::limits::Limits;
 use crate::process::{FIRST, INIT, Process, UserSpace};
 use crate::report::{self, refuse};
 use crate::sched;
@@ -67,9 +68,10 @@ fn make() -> Result<Shared<Process>, Errno> {
     };
     Process::new(
         id,
-        UserSpace::new(run().policy)?,
+        UserSpace::new(run().policy, super::STACK_LIMIT)?,
         Shared::new(nothing)?,
         Signals::new(Actions::new()?),
+        Limits::new(),
         (
             Shared::new(files::standard()?)?,
             Shared::new(Place::root())?,

@@ -187,9 +187,10 @@ fn new_process(arguments: &Arguments, id: u32) -> Result<Shared<Process>, Errno>
     }
     let files = files(arguments, parent)?;
     let signals = Signals::new(actions);
-    let exit_signal = arguments.exit_signal;
+    let limits = *parent.limits.lock();
+    let (program, exit_signal) = (parent.program(), arguments.exit_signal);
     let table = files.0.clone();
-    Process::new(id, space, parent.program(), signals, files, exit_signal).inspect_err(|_| {
+    Process::new(id, space, program, signals, limits, files, exit_signal).inspect_err(|_| {
         table.leave();
     })
 }

@@ -13,6 +13,7 @@ pub mod alarm;
 pub mod end;
 pub mod family;
 pub mod fork;
+pub mod limits;
 mod number;
 pub mod oom;
 pub mod space;
@@ -32,6 +33,7 @@ use crate::sched::thread::{Thread, Work};
 use crate::shared::Shared;
 use crate::signal::Signals;
 use crate::sync::SpinLock;
+use limits::Limits;
 pub use space::{UserSpace, current as space};
 use usage::Usage;
 
@@ -61,6 +63,7 @@ pub struct Process {
     /// Made by `vfork`, whose caller waits until this is false.
     holds_parent: AtomicBool,
     pub signals: Signals,
+    pub limits: SpinLock<Limits>,
     pub descriptors: Shared<Table>,
     pub place: Shared<Place>,
     /// Of threads that have ended.
@@ -83,6 +86,7 @@ impl Process {
         space: Shared<UserSpace>,
         program: Shared<Program>,
         signals: Signals,
+        limits: Limits,
         (descriptors, place): (Shared<Table>, Shared<Place>),
         exit_signal: u32,
     ) -> Result<Shared<Self>, Errno> {
@@ -98,6 +102,7 @@ impl Process {
             stopped: AtomicBool::new(false),
             holds_parent: AtomicBool::new(false),
             signals,
+            limits: SpinLock::new(limits),
             descriptors,
             place,
             usage: SpinLock::new(Usage::default()),

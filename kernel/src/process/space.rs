@@ -17,6 +17,9 @@ use crate::memory::{self, Cpu, Layout, Policy, Space};
 use crate::process::number::Number;
 use crate::shared::Shared;
 
+/// What is kept free for the stack when addresses are chosen.
+const LEAST_ROOM: u64 = 128 << 20;
+
 /// An address space that programs run in.
 pub struct UserSpace {
     space: ManuallyDrop<Space>,
@@ -24,12 +27,20 @@ pub struct UserSpace {
 }
 
 impl UserSpace {
-    /// An empty one.
+    /// An empty one, whose stack may grow to so many bytes.
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn new(policy: Policy) -> Result<Shared<Self>, Errno> {
-        Self::share(memory::new_space(policy, Layout::LINUX_X86_64)?)
+    pub fn new(policy: Policy, stack: u64) -> Result<Shared<Self>, Errno> {
+        let usual = Layout::LINUX_X86_64;
+        // As on Linux, room for the stack stays free, at least 128 MiB and at most five sixths.
+        let room = stack.clamp(LEAST_ROOM, usual.end / 6 * 5) & !4095;
+        let layout = Layout {
+            stack_limit: stack & !4095,
+            mmap_base: usual.mmap_base - (room - LEAST_ROOM),
+            ..usual
+        };
+        Self::share(memory::new_space(policy, layout)?)
     }
 
     /// A copy, page by page as either side writes.

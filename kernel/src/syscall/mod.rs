@@ -8,6 +8,7 @@ pub mod file;
 pub mod identity;
 pub mod memory;
 pub mod poll;
+pub mod priority;
 pub mod process;
 pub mod resource;
 pub mod signal;
@@ -15,12 +16,13 @@ pub mod thread;
 pub mod time;
 pub mod timer;
 pub mod unknown;
+pub mod user;
 
 use linux_raw_sys::general as nr;
 
 use crate::arch::TrapFrame;
 use crate::arch::frame::FastFrame;
-use crate::errno::{Answer, ENOSYS, to_register};
+use crate::errno::{Answer, ENOSYS, EPERM, to_register};
 use crate::exec::execve;
 use crate::process::{current as current_process, end};
 use crate::{futex, sched};
@@ -117,6 +119,8 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_sigaltstack => signal::sigaltstack(a, b),
         nr::__NR_kill => signal::kill(a, b),
         nr::__NR_tkill => signal::tkill(a, b),
+        nr::__NR_rt_sigqueueinfo => signal::rt_sigqueueinfo(a, b, c),
+        nr::__NR_rt_tgsigqueueinfo => signal::rt_tgsigqueueinfo(a, b, c, d),
         nr::__NR_tgkill => signal::tgkill(a, b, c),
 
         nr::__NR_exit => end::exit_alone(a as i32),
@@ -155,6 +159,23 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_setsid => process::setsid(),
         nr::__NR_wait4 => process::wait4(a, b, c, d),
         nr::__NR_waitid => process::waitid(a, b, c, d, e),
+        nr::__NR_sched_getscheduler => priority::sched_getscheduler(a),
+        nr::__NR_sched_setscheduler => priority::sched_setscheduler(a, b, c),
+        nr::__NR_sched_getparam => priority::sched_getparam(a, b),
+        nr::__NR_sched_setparam => priority::sched_setparam(a, b),
+        nr::__NR_sched_get_priority_max => priority::sched_get_priority(a, true),
+        nr::__NR_sched_get_priority_min => priority::sched_get_priority(a, false),
+        nr::__NR_sched_rr_get_interval => priority::sched_rr_get_interval(a, b),
+        nr::__NR_getpriority => priority::getpriority(a, b),
+        nr::__NR_setpriority => priority::setpriority(a, b),
+
+        nr::__NR_setuid | nr::__NR_setgid => user::set(a),
+        nr::__NR_setreuid | nr::__NR_setregid => user::set_several(&[a, b]),
+        nr::__NR_setresuid | nr::__NR_setresgid => user::set_several(&[a, b, c]),
+        nr::__NR_setfsuid | nr::__NR_setfsgid => user::set_file_id(),
+        nr::__NR_getresuid | nr::__NR_getresgid => user::get_several([a, b, c]),
+        nr::__NR_getgroups => user::getgroups(),
+        nr::__NR_setgroups => user::setgroups(a, b),
         nr::__NR_getuid | nr::__NR_geteuid | nr::__NR_getgid | nr::__NR_getegid => Ok(0),
         nr::__NR_setitimer => timer::setitimer(a, b, c),
         nr::__NR_getitimer => timer::getitimer(a, b),
@@ -165,6 +186,8 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_timer_getoverrun => timer::timer_getoverrun(a),
         nr::__NR_timer_delete => timer::timer_delete(a),
 
+        nr::__NR_personality => Ok(0),
+        nr::__NR_settimeofday | nr::__NR_clock_settime => Err(EPERM),
         nr::__NR_uname => identity::uname(a),
         nr::__NR_sysinfo => identity::sysinfo(a),
         nr::__NR_prlimit64 => resource::prlimit64(a, b, c, d),

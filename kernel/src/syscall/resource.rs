@@ -1,58 +1,41 @@
 //! Limits and usage.
 
-use linux_raw_sys::general as linux;
-
 use crate::arch::uaccess;
-use crate::errno::{Answer, EINVAL, EPERM, ESRCH, Errno};
-use crate::files::descriptors;
+use crate::errno::{Answer, EINVAL, ESRCH, Errno};
+use crate::process::family;
 use crate::process::usage::{self, Usage};
-use crate::{exec, process, sched};
+use crate::{process, sched};
 
 const RUSAGE_SELF: i32 = 0;
 const RUSAGE_CHILDREN: i32 = -1;
 const RUSAGE_THREAD: i32 = 1;
 
-fn limit(resource: u64) -> Result<[u64; 2], Errno> {
-    let most = u64::MAX;
-    match resource as u32 {
-        linux::RLIMIT_STACK => Ok([exec::STACK_LIMIT, most]),
-        linux::RLIMIT_NOFILE => Ok([descriptors::current().limit(), descriptors::HARD_LIMIT]),
-        linux::RLIMIT_CORE => Ok([0, most]),
-        resource if resource < linux::RLIM_NLIMITS => Ok([most, most]),
-        _ => Err(EINVAL),
-    }
-}
-
 pub fn getrlimit(resource: u64, to: u64) -> Answer {
-    uaccess::write(to, &limit(resource)?)?;
-    Ok(0)
+    prlimit64(0, resource, 0, to)
 }
 
-/// Only the number of descriptors can be limited. Other limits are what they are: setting one to
-/// what it is succeeds.
 pub fn setrlimit(resource: u64, from: u64) -> Answer {
-    let [soft, hard]: [u64; 2] = uaccess::read(from)?;
-    if resource as u32 == linux::RLIMIT_NOFILE {
-        if soft > hard {
-            return Err(EINVAL);
-        }
-        return descriptors::current().set_limit(soft).map(|()| 0);
-    }
-    if soft <= limit(resource)?[1] {
-        Ok(0)
-    } else {
-        Err(EPERM)
-    }
+    prlimit64(0, resource, from, 0)
 }
 
 pub fn prlimit64(id: u64, resource: u64, new: u64, old: u64) -> Answer {
-    if id != 0 {
-        process::family::find(id as u32).ok_or(ESRCH)?;
-    }
-    let before = limit(resource)?;
-    if new != 0 {
-        setrlimit(resource, new)?;
-    }
+    let process = match id as u32 {
+        0 => sched::current().process_reference(),
+        id => family::find(id).ok_or(ESRCH)?,
+    };
+    let wanted: Option<[u64; 2]> = match new {
+        0 => None,
+        new => Some(uaccess::read(new)?),
+    };
+    let before = {
+        let mut limits = process.limits.lock();
+        let before = limits.get(resource)?;
+        if let Some(wanted) = wanted {
+            limits.set(resource, wanted)?;
+            process.descriptors.set_limit(limits.files())?;
+        }
+        before
+    };
     if old != 0 {
         uaccess::write(old, &before)?;
     }

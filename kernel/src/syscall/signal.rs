@@ -11,7 +11,7 @@ use crate::process::{self, family};
 use crate::sched::{self};
 use crate::signal::action::Action;
 use crate::signal::force::{self, Fault};
-use crate::signal::pending::AlternateStack;
+use crate::signal::pending::{AlternateStack, Info};
 use crate::signal::{COUNT, Set, UNBLOCKABLE, bit, deliver, send};
 
 /// Linux's smallest stack for handlers.
@@ -212,6 +212,39 @@ pub fn tgkill(group: u64, thread: u64, signal: u64) -> Answer {
     if group as u32 == process::current().id {
         return send::to_thread(process::current(), thread as u32, info);
     }
+    let process = family::find(group as u32).ok_or(ESRCH)?;
+    send::to_thread(&process, thread as u32, info)
+}
+
+/// The `siginfo_t` of a program that makes one up. Only to itself may a process say that the kernel
+/// sends it.
+fn read_info(signal: u32, from: u64, to: u64) -> Result<Info, Errno> {
+    let words: [u64; 4] = uaccess::read(from)?;
+    let code = words[1] as u32 as i32;
+    if (code >= 0 || code == linux::SI_TKILL) && to as u32 != process::current().id {
+        return Err(EPERM);
+    }
+    Ok(Info {
+        signal,
+        code,
+        fields: words[2],
+        value: words[3],
+    })
+}
+
+pub fn rt_sigqueueinfo(id: u64, signal: u64, info: u64) -> Answer {
+    let info = read_info(signal as u32, info, id)?;
+    if id as i32 <= 0 {
+        return Err(ESRCH);
+    }
+    send::kill(id as i32, info)
+}
+
+pub fn rt_tgsigqueueinfo(group: u64, thread: u64, signal: u64, info: u64) -> Answer {
+    if group as i32 <= 0 || thread as i32 <= 0 {
+        return Err(EINVAL);
+    }
+    let info = read_info(signal as u32, info, group)?;
     let process = family::find(group as u32).ok_or(ESRCH)?;
     send::to_thread(&process, thread as u32, info)
 }

@@ -6,8 +6,6 @@ use arrayvec::ArrayString;
 
 use super::{Text, processes};
 use crate::errno::Errno;
-use crate::exec;
-use crate::files::descriptors::HARD_LIMIT;
 use crate::memory::MapsEntry;
 use crate::process::{Process, usage};
 
@@ -143,20 +141,40 @@ pub fn status(number: u32, text: &mut Text) -> Result<(), Errno> {
     ))
 }
 
+/// Names and units, in the order of the resources' numbers.
+const LIMITS: [(&str, &str); 16] = [
+    ("Max cpu time", "seconds"),
+    ("Max file size", "bytes"),
+    ("Max data size", "bytes"),
+    ("Max stack size", "bytes"),
+    ("Max core file size", "bytes"),
+    ("Max resident set", "bytes"),
+    ("Max processes", "processes"),
+    ("Max open files", "files"),
+    ("Max locked memory", "bytes"),
+    ("Max address space", "bytes"),
+    ("Max file locks", "locks"),
+    ("Max pending signals", "signals"),
+    ("Max msgqueue size", "bytes"),
+    ("Max nice priority", ""),
+    ("Max realtime priority", ""),
+    ("Max realtime timeout", "us"),
+];
+
 pub fn limits(process: &Process, text: &mut Text) -> Result<(), Errno> {
-    let mut line = |name: &str, soft: Option<u64>, hard: Option<u64>, unit: &str| {
-        text.line(format_args!(
-            "{name:25} {:20} {:20} {unit:10}",
-            Limit(soft),
-            Limit(hard)
-        ))
-    };
-    line("Max stack size", Some(exec::STACK_LIMIT), None, "bytes")?;
-    line("Max core file size", Some(0), None, "bytes")?;
-    let files = process.descriptors.limit();
-    let most = HARD_LIMIT;
-    line("Max open files", Some(files), Some(most), "files")?;
-    line("Max address space", None, None, "bytes")
+    let (soft, hard) = ("Soft Limit", "Hard Limit");
+    text.line(format_args!(
+        "{:25} {soft:20} {hard:20} {:10}",
+        "Limit", "Units"
+    ))?;
+    let limits = *process.limits.lock();
+    for (resource, (name, unit)) in (0..).zip(LIMITS) {
+        let [soft, hard] = limits
+            .get(resource)?
+            .map(|limit| Limit(Some(limit).filter(|&limit| limit != u64::MAX)));
+        text.line(format_args!("{name:25} {soft:20} {hard:20} {unit:10}"))?;
+    }
+    Ok(())
 }
 
 struct Limit(Option<u64>);
