@@ -124,7 +124,9 @@ impl Slab {
         machine: &M,
     ) -> Result<NonNull<u8>, NoMemory> {
         if cfg!(loom) {
-            return source.allocate(cpu).map(|frame| machine.pointer(frame));
+            let frame = source.allocate(cpu)?;
+            source.descriptor(frame).set_flags(Flags::SLAB);
+            return Ok(machine.pointer(frame));
         }
         if magazine.count.get() == 0 {
             amortised(|| self.refill(cpu, magazine, source, machine))?;

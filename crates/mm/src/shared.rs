@@ -92,13 +92,8 @@ impl<M: Machine> AddressSpace<M> {
             prepared.page_used();
             // What CPUs have cached of the old page must go before the new one
             // can be written, and only then is it copied (rule R3).
-            if flawed(Flaw::CopyBeforeFlush) {
-                self.machine().copy(old, new);
-                self.flush(&mut Gather::of_page(page));
-            } else {
-                self.flush(&mut Gather::of_page(page));
-                self.machine().copy(old, new);
-            }
+            self.flush(&mut Gather::of_page(page));
+            self.machine().copy(old, new);
             copied = true;
             format.leaf(new, true, protection.execute, true)
         })?;

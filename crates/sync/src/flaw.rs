@@ -37,8 +37,6 @@ pub enum Flaw {
     /// A page that was exclusive before the claim is written in place without
     /// another look.
     SharingNotChecked,
-    /// A page is copied before other CPUs have lost their translations of it.
-    CopyBeforeFlush,
     /// A mapping of a shared page stops counting before it is flushed.
     CountedTooShort,
 }

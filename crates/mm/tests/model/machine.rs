@@ -1,7 +1,7 @@
 //! A machine of a few frames.
 
 use std::cell::Cell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Mutex;
@@ -11,6 +11,7 @@ use loom::{sync, thread, thread_local};
 #[cfg(shuttle)]
 use shuttle::{sync, thread, thread_local};
 
+use faultless_frames::Flags;
 use faultless_mm::{
     Cpu, CpuSet, Descriptor, Flush, Frame, FrameSource, Machine, NoMemory, PAGE_SIZE,
     PhysicalMemory, SpaceId, Tlb, Wait, X86_64,
@@ -75,8 +76,7 @@ pub struct CpuTlb {
 struct Pool {
     free: Vec<Frame>,
     spent: Vec<Frame>,
-    /// Frames that have to come back. Under loom, slab objects do not.
-    used: usize,
+    used: HashSet<Frame>,
     /// A word stands for a page's content.
     words: Vec<u64>,
 }
@@ -103,7 +103,7 @@ impl Model {
                 // Frame 1 is the zero page; there is no frame 0.
                 free: (2..=frames as u64).rev().map(Frame).collect(),
                 spent: Vec::new(),
-                used: 0,
+                used: HashSet::new(),
                 words: vec![0; frames],
             }),
             tlbs: (0..cpus).map(|_| Mutex::default()).collect(),
@@ -113,9 +113,12 @@ impl Model {
         }
     }
 
-    /// Frames that have not come back.
+    /// Frames that have not come back. Under loom, slab objects do not.
     pub fn used_frames(&self) -> usize {
-        self.pool.lock().unwrap().used
+        let pool = self.pool.lock().unwrap();
+        let has_objects = |frame: Frame| self.descriptor(frame).flags().has(Flags::SLAB);
+        let lost = |frame: &&Frame| !(cfg!(loom) && has_objects(**frame));
+        pool.used.iter().filter(lost).count()
     }
 
     /// The content of a page's frame.
@@ -130,7 +133,8 @@ impl Model {
 
     /// A moment at which another thread may go on: between two accesses.
     pub fn step(&self) {
-        self.bus.load(Ordering::Relaxed);
+        // A write, because loom reorders only what conflicts.
+        self.bus.fetch_add(1, Ordering::Relaxed);
     }
 
     /// A CPU's TLB.
@@ -153,15 +157,14 @@ fn index(frame: Frame) -> usize {
 impl FrameSource for Model {
     fn allocate(&self, _cpu: Cpu) -> Result<Frame, NoMemory> {
         let mut pool = self.pool.lock().unwrap();
-        pool.used += usize::from(!cfg!(loom));
-        pool.free.pop().ok_or(NoMemory)
+        let frame = pool.free.pop().ok_or(NoMemory)?;
+        pool.used.insert(frame);
+        Ok(frame)
     }
 
     fn allocate_zeroed(&self, cpu: Cpu) -> Result<Frame, NoMemory> {
         let frame = self.allocate(cpu)?;
-        let mut pool = self.pool.lock().unwrap();
-        pool.words[index(frame)] = 0;
-        pool.used += usize::from(cfg!(loom));
+        self.zero(frame);
         Ok(frame)
     }
 
@@ -172,7 +175,7 @@ impl FrameSource for Model {
         let again = pool.free.contains(&frame) || pool.spent.contains(&frame);
         assert!(!again, "a frame is freed twice");
         pool.words[index(frame)] = FREE;
-        pool.used -= 1;
+        pool.used.remove(&frame);
         // Loom knows nothing of the mutex, and would take one thread's use of a
         // frame and the next one's for simultaneous. So none is used again.
         if cfg!(loom) {
@@ -194,6 +197,15 @@ impl FrameSource for Model {
 impl PhysicalMemory for Model {
     fn pointer(&self, frame: Frame) -> NonNull<u8> {
         NonNull::from(&self.places[index(frame)].0).cast()
+    }
+
+    fn zero(&self, frame: Frame) {
+        self.set_word(frame, 0);
+    }
+
+    fn copy(&self, from: Frame, to: Frame) {
+        let mut pool = self.pool.lock().unwrap();
+        pool.words[index(to)] = pool.words[index(from)];
     }
 }
 
@@ -236,6 +248,7 @@ impl Tlb for Model {
         }
         let pages = flush.start / PAGE_SIZE..flush.end / PAGE_SIZE;
         for cpu in cpus.iter() {
+            self.step();
             loop {
                 let mut tlb = self.tlb(cpu.0).lock().unwrap();
                 if !tlb.walks {

@@ -17,7 +17,7 @@ use super::{FIXED, PAGE};
 pub type Space = AddressSpace<Model>;
 
 /// Frames of the machine: the zero page and what a model needs.
-const FRAMES: usize = if cfg!(loom) { 20 } else { 64 };
+const FRAMES: usize = if cfg!(loom) { 32 } else { 96 };
 
 /// All that one execution uses.
 pub struct World {
@@ -28,6 +28,12 @@ pub struct World {
 impl World {
     /// A machine of `cpus` CPUs, all of which run one space. The caller is CPU 0.
     pub fn new(cpus: u32, policy: Policy) -> Arc<Self> {
+        Self::with_others(cpus, 0, policy)
+    }
+
+    /// The same, and `others` more CPUs, for the space's children.
+    pub fn with_others(running: u32, others: u32, policy: Policy) -> Arc<Self> {
+        let cpus = running + others;
         set_cpu(0);
         let per_cpu = (0..cpus).map(|_| PerCpu::new()).collect::<Vec<_>>();
         let participants = (0..cpus).map(|_| Participant::new()).collect::<Vec<_>>();
@@ -41,7 +47,7 @@ impl World {
             ..Layout::LINUX_X86_64
         };
         let space = AddressSpace::new(memory, policy, layout).expect("there are frames");
-        (0..cpus).for_each(|cpu| space.cpus().insert(Cpu(cpu)));
+        (0..running).for_each(|cpu| space.cpus().insert(Cpu(cpu)));
         Arc::new(Self {
             space,
             participants,
@@ -75,6 +81,33 @@ impl World {
         })
     }
 
+    /// What a page of a child holds.
+    pub fn word_of(&self, child: &Space, page: u64) -> u64 {
+        let machine = child.memory().machine();
+        let frame = child.translate(page * PAGE);
+        frame.map_or(0, |frame| machine.word(frame))
+    }
+
+    /// Runs `program` in a child, on CPU `cpu`, which runs no space yet. When it
+    /// is done the CPU has left the child.
+    pub fn run_in<R: 'static + Send>(
+        self: &Arc<Self>,
+        child: &Arc<Space>,
+        cpu: u32,
+        program: impl FnOnce(&Processor<'_>) -> R + Send + 'static,
+    ) -> JoinHandle<R> {
+        let child = child.clone();
+        child.cpus().insert(Cpu(cpu));
+        thread::spawn(move || {
+            set_cpu(cpu);
+            let result = program(&Processor::new(&child, cpu));
+            let machine = child.memory().machine();
+            machine.tlb(cpu).lock().unwrap().entries.clear();
+            child.cpus().remove(Cpu(cpu));
+            result
+        })
+    }
+
     /// The calling thread as CPU 0.
     pub fn cpu(&self) -> Processor<'_> {
         Processor::new(&self.space, 0)
@@ -83,7 +116,13 @@ impl World {
     /// When all threads are joined: checks the invariants, gives everything
     /// back, and checks that nothing is missing. What the space had used.
     pub fn finish(self: Arc<Self>) -> Census {
-        let census = match self.space.verify() {
+        self.finish_with(Vec::new())
+    }
+
+    /// The same for the space and its children, together.
+    pub fn finish_with(self: Arc<Self>, children: Vec<Space>) -> Census {
+        let family: Vec<_> = children.iter().chain([&self.space]).collect();
+        let census = match Space::verify_together(&family) {
             Ok(census) => census,
             Err(violation) => panic!("{violation}"),
         };
@@ -100,6 +139,7 @@ impl World {
             machine.tlb(cpu).lock().unwrap().entries.clear();
         }
         space.destroy();
+        children.into_iter().for_each(Space::destroy);
         for _ in 0..4 {
             memory.expedite();
         }

@@ -1,0 +1,226 @@
+//! Loom model (h): fork over two pages while another CPU writes one, then the
+//! other. The child is a snapshot: it has the second write only if it has the
+//! first (rule R10). And model (d), as far as reuse goes: a page that its space
+//! had to itself is written while it is forked; nobody may write in place what
+//! has become shared.
+//!
+//! At most four preemptions.
+#![cfg(loom)]
+
+mod model;
+
+use std::sync::Arc;
+
+use faultless_mm::Policy;
+use faultless_sync::{Flaw, with_flaw};
+use model::{PAGE, Processor, RW, Space, World, explore, with_lazy_tlbs};
+
+/// What each page is before the fork, for the CPU that writes.
+#[derive(Clone, Copy)]
+enum Before {
+    /// Never touched.
+    Untouched,
+    /// Written by another CPU: in the table, not in the writer's TLB.
+    Present,
+    /// Written by the writer: in its TLB.
+    Cached,
+}
+
+/// CPU 1 writes page `order[0]`, then the other, while CPU 0 forks.
+fn snapshot(bound: usize, policy: Policy, before: [Before; 2], order: [u64; 2]) {
+    explore(Some(bound), move || {
+        let world = World::new(2, policy);
+        world.map(0, 2, RW);
+        let writer = Processor::new(world.space(), 1);
+        for (page, before) in (0..).zip(before) {
+            match before {
+                Before::Untouched => {}
+                Before::Present => world.cpu().store(page * PAGE, 0).unwrap(),
+                Before::Cached => writer.store(page * PAGE, 0).unwrap(),
+            }
+        }
+        let thread = world.run(1, move |cpu| {
+            for page in order {
+                cpu.store(page * PAGE, 1).unwrap();
+            }
+        });
+        let child = world.space().fork().unwrap();
+        thread.join().unwrap();
+        let [first, second] = order.map(|page| world.word_of(&child, page));
+        assert!(
+            second <= first,
+            "the child has the second write and not the first"
+        );
+        for page in 0..2 {
+            assert_eq!(
+                world.cpu().load(page * PAGE),
+                Ok(1),
+                "the parent's page {page}"
+            );
+            // Whatever the parent does now, the child does not see.
+            let kept = world.word_of(&child, page);
+            world.cpu().store(page * PAGE, 2).unwrap();
+            assert_eq!(world.word_of(&child, page), kept, "the child's page {page}");
+        }
+        world.finish_with(vec![child]);
+    });
+}
+
+const UP: [u64; 2] = [0, 1];
+const DOWN: [u64; 2] = [1, 0];
+
+#[test]
+fn pages_in_no_tlb() {
+    snapshot(4, Policy::Speculative, [Before::Present; 2], UP);
+}
+
+#[test]
+fn pages_in_no_tlb_against_the_cursor() {
+    snapshot(4, Policy::Speculative, [Before::Present; 2], DOWN);
+}
+
+#[test]
+fn pages_in_the_tlb() {
+    snapshot(4, Policy::Speculative, [Before::Cached; 2], UP);
+}
+
+#[test]
+fn the_second_in_the_tlb() {
+    snapshot(
+        4,
+        Policy::Speculative,
+        [Before::Present, Before::Cached],
+        UP,
+    );
+}
+
+#[test]
+fn first_touches() {
+    snapshot(4, Policy::Speculative, [Before::Untouched; 2], UP);
+}
+
+#[test]
+fn a_first_touch_before_a_write() {
+    snapshot(
+        4,
+        Policy::Speculative,
+        [Before::Untouched, Before::Cached],
+        UP,
+    );
+}
+
+#[test]
+fn other_policies() {
+    for policy in [Policy::Classic, Policy::VmaLock] {
+        snapshot(3, policy, [Before::Present, Before::Cached], UP);
+    }
+}
+
+#[test]
+#[should_panic(expected = "the child's page")]
+fn broken_without_a_mark() {
+    with_flaw(Flaw::ForkWithoutMark, || {
+        snapshot(4, Policy::Speculative, [Before::Present; 2], UP);
+    });
+}
+
+#[test]
+#[should_panic(expected = "the second write and not the first")]
+fn broken_without_a_mark_by_a_first_touch() {
+    with_flaw(Flaw::ForkWithoutMark, || {
+        snapshot(
+            4,
+            Policy::Speculative,
+            [Before::Untouched, Before::Cached],
+            UP,
+        );
+    });
+}
+
+#[test]
+#[should_panic(expected = "the second write and not the first")]
+fn broken_without_a_flush() {
+    with_lazy_tlbs(|| {
+        snapshot(
+            4,
+            Policy::Speculative,
+            [Before::Present, Before::Cached],
+            UP,
+        )
+    });
+}
+
+/// A page whose other mapping has gone is written by CPU 1 and forked by CPU 0.
+fn reuse_against_fork(bound: usize) {
+    explore(Some(bound), move || {
+        let world = World::new(2, Policy::Speculative);
+        world.map(0, 1, RW);
+        world.cpu().store(0, 5).unwrap();
+        world.space().fork().unwrap().destroy();
+        let thread = world.run(1, |cpu| cpu.store(0, 6).unwrap());
+        let child = world.space().fork().unwrap();
+        thread.join().unwrap();
+        assert_eq!(world.cpu().load(0), Ok(6));
+        assert!([5, 6].contains(&world.word_of(&child, 0)));
+        world.finish_with(vec![child]);
+    });
+}
+
+#[test]
+fn a_reuse_and_a_fork() {
+    reuse_against_fork(4);
+}
+
+#[test]
+#[should_panic(expected = "a page is writable that may be shared")]
+fn broken_sharing_not_checked() {
+    with_flaw(Flaw::SharingNotChecked, || reuse_against_fork(4));
+}
+
+/// Two CPUs write a page that a child shares, or shares no longer: one of them
+/// replaces it, and both writes are there.
+fn two_writes(bound: usize, leave: fn(Space)) {
+    explore(Some(bound), move || {
+        let world = World::new(2, Policy::Speculative);
+        world.map(0, 1, RW);
+        world.cpu().store(0, 1).unwrap();
+        let child = world.space().fork().unwrap();
+        let thread = world.run(1, |cpu| cpu.set_bits(0, 2).unwrap());
+        world.cpu().set_bits(0, 4).unwrap();
+        thread.join().unwrap();
+        assert_eq!(world.cpu().load(0), Ok(7), "a write is lost");
+        assert_eq!(world.word_of(&child, 0), 1);
+        leave(child);
+        world.finish();
+    });
+}
+
+#[test]
+fn two_writes_to_a_shared_page() {
+    two_writes(4, Space::destroy);
+}
+
+/// Parent and child write the page that they share: each gets its own, and the
+/// last one keeps the old frame.
+fn parent_and_child(bound: usize) {
+    explore(Some(bound), move || {
+        let world = World::with_others(1, 1, Policy::Speculative);
+        world.map(0, 1, RW);
+        world.cpu().store(0, 1).unwrap();
+        let child = Arc::new(world.space().fork().unwrap());
+        let thread = world.run_in(&child, 1, |cpu| {
+            cpu.set_bits(0, 2).unwrap();
+            assert_eq!(cpu.load(0), Ok(3));
+        });
+        world.cpu().set_bits(0, 4).unwrap();
+        assert_eq!(world.cpu().load(0), Ok(5));
+        thread.join().unwrap();
+        let child = Arc::into_inner(child).unwrap();
+        assert_eq!(world.finish_with(vec![child]).pages, 2);
+    });
+}
+
+#[test]
+fn both_write() {
+    parent_and_child(4);
+}
