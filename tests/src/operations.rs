@@ -141,6 +141,12 @@ pub fn near() -> impl Strategy<Value = Op> {
     ]
 }
 
+/// One operation inside the window, or a fork.
+pub fn forking() -> impl Strategy<Value = Op> {
+    let fork = (0..12u64, any::<bool>()).prop_map(|(ops, later)| Op::Fork { ops, later });
+    prop_oneof![9 => near(), 1 => fork]
+}
+
 /// One operation with arguments from beyond.
 pub fn far() -> impl Strategy<Value = Op> {
     let no_populate = map_flags().prop_map(|f| f & !flags::POPULATE | flags::FIXED_NOREPLACE);

@@ -46,6 +46,12 @@ pub enum Op {
         address: u64,
         value: u64,
     },
+    /// The next `ops` operations are a child's, the others go on being the
+    /// parent's. The child goes first, or `later`: after the parent has ended.
+    Fork {
+        ops: u64,
+        later: bool,
+    },
 }
 
 impl Op {
@@ -60,6 +66,7 @@ impl Op {
             | Op::Brk { address }
             | Op::Load { address }
             | Op::Store { address, .. } => *address = address.wrapping_add(base),
+            Op::Fork { .. } => {}
         }
         op
     }
@@ -88,6 +95,7 @@ impl fmt::Display for Op {
             Op::Brk { address } => write!(f, "brk {address:x}"),
             Op::Load { address } => write!(f, "load {address:x}"),
             Op::Store { address, value } => write!(f, "store {address:x} {value:x}"),
+            Op::Fork { ops, later } => write!(f, "fork {ops:x} {:x}", u8::from(later)),
         }
     }
 }
@@ -126,6 +134,10 @@ impl Op {
                 address,
                 value: length,
             },
+            "fork" => Op::Fork {
+                ops: address,
+                later: length != 0,
+            },
             _ => return None,
         })
     }
@@ -146,6 +158,40 @@ pub trait Memory {
     fn store(&mut self, address: u64, value: u64) -> Result<(), Signal>;
     /// Every mapping: start, end, protection.
     fn maps(&mut self, show: &mut dyn FnMut(u64, u64, u32));
+    /// Makes a child, runs its script and the rest of the own one, to their ends.
+    fn fork(&mut self, family: &Family<'_>, answer: &mut dyn FnMut(String));
+}
+
+/// What is to be run when a script forks.
+pub struct Family<'a> {
+    /// Which addresses the script is about.
+    pub window: &'a Window,
+    /// The child's operations.
+    pub child: &'a [Op],
+    /// The parent's, from now on.
+    pub parent: &'a [Op],
+    /// The parent runs to its end before the child begins.
+    pub later: bool,
+}
+
+impl Family<'_> {
+    /// Runs both in their order, given how each is run.
+    pub fn run<T>(
+        &self,
+        on: &mut T,
+        answer: &mut dyn FnMut(String),
+        child: impl FnOnce(&mut T, &mut dyn FnMut(String)),
+    ) where
+        T: Memory,
+    {
+        if self.later {
+            run(on, self.window, self.parent, answer);
+            child(on, answer);
+        } else {
+            child(on, answer);
+            run(on, self.window, self.parent, answer);
+        }
+    }
 }
 
 /// Which addresses a script is about.
@@ -193,8 +239,20 @@ pub const WORDS: [u64; 3] = [0, 64, PAGE - 8];
 
 /// Runs a script and gives each step's line to `answer`; afterwards the mappings,
 /// each page's words, and the mappings once more (loads may have grown stacks).
+/// Each process of a script that forks ends so.
 pub fn run(on: &mut impl Memory, window: &Window, script: &[Op], answer: &mut dyn FnMut(String)) {
-    for op in script {
+    for (number, op) in script.iter().enumerate() {
+        if let Op::Fork { ops, later } = *op {
+            let rest = &script[number + 1..];
+            let (child, parent) = rest.split_at(rest.len().min(ops as usize));
+            let family = Family {
+                window,
+                child,
+                parent,
+                later,
+            };
+            return on.fork(&family, answer);
+        }
         answer(step(on, window, op));
     }
     answer(maps(on, window));
@@ -250,6 +308,8 @@ fn step(on: &mut impl Memory, window: &Window, op: &Op) -> String {
             Ok(()) => "stored".into(),
             Err(signal) => trap(signal),
         },
+        // Not a step: it divides the script.
+        Op::Fork { .. } => String::new(),
     }
 }
 

@@ -3,7 +3,7 @@
 use faultless_mm::{AddressSpace, Errno, Layout, Policy};
 use faultless_soft::{SoftCpu, SoftMemory, Trap};
 
-use crate::script::{Memory, Op, Signal, Window, run};
+use crate::script::{Family, Memory, Op, Signal, Window, run};
 
 /// A CPU of the soft machine, for scripts.
 pub struct OnSoft<'a, 's>(pub &'a SoftCpu<'s>);
@@ -51,6 +51,43 @@ impl Memory for OnSoft<'_, '_> {
             show(line.start, line.end, prot);
         });
     }
+
+    /// The child runs on the next CPU; families are never deeper than there are CPUs.
+    fn fork(&mut self, family: &Family<'_>, answer: &mut dyn FnMut(String)) {
+        let cpu = self.0.number() + 1;
+        let child = match self.0.space().fork() {
+            Ok(child) => child,
+            Err(e) => return answer(format!("fork: {e}")),
+        };
+        let window = family.window;
+        family.run(self, answer, |_, answer| {
+            let lines = std::thread::scope(|scope| {
+                let script = family.child;
+                let child = &child;
+                let thread = scope.spawn(move || {
+                    SoftCpu::run(child, cpu, |cpu| {
+                        run_lines(&mut OnSoft(cpu), window, script)
+                    })
+                });
+                thread.join()
+            });
+            match lines {
+                Ok(lines) => lines.into_iter().for_each(answer),
+                Err(_) => answer("the child panicked".into()),
+            }
+        });
+        // Pages may be shared with spaces that are not at hand here.
+        if let Err(violation) = child.verify() {
+            answer(violation.to_string());
+        }
+        child.destroy();
+    }
+}
+
+fn run_lines(on: &mut OnSoft<'_, '_>, window: &Window, script: &[Op]) -> Vec<String> {
+    let mut lines = Vec::new();
+    run(on, window, script, &mut |line| lines.push(line));
+    lines
 }
 
 /// Runs a script in a new address space on CPU 0; verifies it and gives every

@@ -22,7 +22,7 @@ use faultless_mm::{Layout, Policy};
 use faultless_soft::SoftMemory;
 use faultless_tests::heap;
 use faultless_tests::host::Host;
-use faultless_tests::operations::{OPEN, SEALED, far, near, sealed};
+use faultless_tests::operations::{OPEN, SEALED, far, forking, near, sealed};
 use faultless_tests::random::{runner, seed};
 use faultless_tests::script::{Op, Window};
 use faultless_tests::soft::run_soft;
@@ -100,7 +100,8 @@ fn compare(
 
 fn check(cases: u64, window: &Window, about: About, ops: impl Strategy<Value = Op>) {
     let seed = seed();
-    let memory = machine(1, 64);
+    // A CPU for each generation of a family.
+    let memory = machine(40, 64);
     let mut host = None;
     let host = std::cell::RefCell::new(&mut host);
     let turn = std::cell::Cell::new(0);
@@ -131,6 +132,12 @@ fn check(cases: u64, window: &Window, about: About, ops: impl Strategy<Value = O
 #[test]
 fn operations_in_a_window() {
     check(rounds(800, 40_000), &OPEN, About::Window, near());
+}
+
+/// Trees of processes: each sees its memory as it was at its fork.
+#[test]
+fn processes_that_fork() {
+    check(rounds(500, 20_000), &OPEN, About::Window, forking());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::cell::UnsafeCell;
 use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
-use faultless_tests::script::{Memory, Op, PAGE, Signal, Window, run};
+use faultless_tests::script::{Family, Memory, Op, PAGE, Signal, Window, run};
 
 const HEAP: usize = 64 << 20;
 
@@ -149,6 +149,44 @@ impl Memory for OnHost {
             );
         }
     }
+
+    /// The child's lines go to the same standard output, each whole when it is written.
+    fn fork(&mut self, family: &Family<'_>, answer: &mut dyn FnMut(String)) {
+        let mut pipe = [0; 2];
+        // SAFETY: the program has one thread; the child runs its script, in memory
+        // of its own, and ends without returning from here.
+        let child = unsafe {
+            libc::pipe(pipe.as_mut_ptr());
+            libc::fork()
+        };
+        if child == 0 {
+            // SAFETY: as above.
+            unsafe { libc::close(pipe[1]) };
+            wait_for(pipe[0]);
+            run(self, family.window, family.child, answer);
+            // SAFETY: as above.
+            unsafe { libc::_exit(0) };
+        }
+        family.run(self, answer, |_, answer| {
+            let mut status = -1;
+            // SAFETY: descriptors and a process of ours. The child starts at the pipe's end.
+            unsafe {
+                libc::close(pipe[1]);
+                libc::close(pipe[0]);
+                libc::waitpid(child, &mut status, 0);
+            }
+            if status != 0 {
+                answer(format!("the child ended with {status}"));
+            }
+        });
+    }
+}
+
+/// Lets the other side of a pipe go on: a byte, or its end.
+fn wait_for(pipe: i32) {
+    let mut byte = 0u8;
+    // SAFETY: reads into a byte of ours.
+    unsafe { libc::read(pipe, (&raw mut byte).cast(), 1) };
 }
 
 /// Maps everything below the stack but the window.
