@@ -43,6 +43,12 @@ impl Counters {
         found.map_or(0, |&(_, value)| value)
     }
 
+    /// The value of a counter that only some kernels have.
+    pub fn named(&self, name: &str) -> Option<u64> {
+        let found = self.0.iter().find(|(known, _)| known == name);
+        found.map(|&(_, value)| value)
+    }
+
     /// The share of faults that were resolved speculatively; `None` without faults.
     pub fn share_speculative(&self) -> Option<f64> {
         let faults = self.get(Counter::Faults);

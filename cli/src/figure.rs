@@ -1,6 +1,7 @@
 //! The figure that a program prints: found in its output as it goes by.
 //!
-//! Known lines: `N records/s` (ebizzy) and `average:N` (page_fault1). The last one counts.
+//! Known lines: `N records/s` (ebizzy), `average:N` (page_fault1) and `N ns/op` (the workloads that
+//! repeat one operation). The last one counts.
 
 use serde::Serialize;
 
@@ -10,7 +11,7 @@ const LONGEST: usize = 256;
 /// One figure of a program.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Figure {
-    /// What it is: `records/s` or `average`.
+    /// What it is: `records/s`, `average` or `ns/op`.
     pub name: &'static str,
     /// How much.
     pub value: f64,
@@ -21,6 +22,16 @@ pub struct Figure {
 pub struct FigureFinder {
     line: Vec<u8>,
     found: Option<Figure>,
+}
+
+impl Figure {
+    /// Nanoseconds of the machine's clock for one record, page or operation.
+    pub fn nanoseconds(&self) -> f64 {
+        match self.name {
+            "ns/op" => self.value,
+            _ => 1e9 / self.value,
+        }
+    }
 }
 
 impl FigureFinder {
@@ -54,6 +65,12 @@ fn parse(line: &str) -> Option<Figure> {
     if let Some(number) = line.strip_suffix(" records/s") {
         return Some(Figure {
             name: "records/s",
+            value: number.parse().ok()?,
+        });
+    }
+    if let Some(number) = line.strip_suffix(" ns/op") {
+        return Some(Figure {
+            name: "ns/op",
             value: number.parse().ok()?,
         });
     }
@@ -98,6 +115,13 @@ mod tests {
                 value: 77.0
             }
         );
+    }
+
+    #[test]
+    fn tells_the_time_of_one_operation() {
+        let figure = find(&["average:4000\n250000.5 ns/op\n"]).unwrap();
+        assert_eq!((figure.name, figure.nanoseconds()), ("ns/op", 250_000.5));
+        assert_eq!(find(&["average:4000\n"]).unwrap().nanoseconds(), 250_000.0);
     }
 
     #[test]

@@ -10,6 +10,7 @@
 mod args;
 mod bench;
 mod command;
+mod compare;
 mod counters;
 mod elf_check;
 mod figure;
@@ -38,6 +39,9 @@ fn main() -> ExitCode {
         Ok(Arguments {
             command: Command::Bench(bench),
         }) => command::bench::command(&bench),
+        Ok(Arguments {
+            command: Command::Compare(compare),
+        }) => command::compare::command(&compare),
         Err(error) => return refusal::of_arguments(&error),
     };
     result.unwrap_or_else(|error| refusal::say(&error))

@@ -32,6 +32,12 @@ pub fn recorder() -> PathBuf {
     from_environment("FAULTLESS_RECORDER", "target/record/release/faultless")
 }
 
+/// The folder of other kernels, one folder for each series, and of their first process
+/// (`FAULTLESS_LINUX`).
+pub fn linux() -> PathBuf {
+    from_environment("FAULTLESS_LINUX", ".faultless/linux")
+}
+
 fn from_environment(variable: &str, default: &str) -> PathBuf {
     env::var_os(variable).map_or_else(|| root().join(default), PathBuf::from)
 }

@@ -7,6 +7,8 @@
 use std::env;
 use std::process::ExitCode;
 
+use crate::compare::Series;
+
 /// Something that `./x` installs and builds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
@@ -18,6 +20,10 @@ pub enum Need {
     Workloads,
     /// This command with recording.
     Recorder,
+    /// The first process of a Linux beside our kernel.
+    LinuxInit,
+    /// Debian's kernel of this series. Without it the other ones go on.
+    Linux(Series),
 }
 
 impl Need {
@@ -27,7 +33,13 @@ impl Need {
             Need::Kernel => "kernel",
             Need::Workloads => "workloads",
             Need::Recorder => "recorder",
+            Need::LinuxInit => "linux-init",
+            Need::Linux(series) => series.peer(),
         }
+    }
+
+    const fn is_wanted_only(self) -> bool {
+        matches!(self, Need::Linux(_))
     }
 }
 
@@ -45,11 +57,11 @@ pub fn answer(needs: &[Need], urgency: Urgency) -> Option<ExitCode> {
     if !is_asked() {
         return None;
     }
-    let mark = if urgency == Urgency::Wanted { "?" } else { "" };
-    let names: Vec<_> = needs
-        .iter()
-        .map(|need| format!(" {}{mark}", need.name()))
-        .collect();
+    let name = |need: &Need| {
+        let wanted = urgency == Urgency::Wanted || need.is_wanted_only();
+        format!(" {}{}", need.name(), if wanted { "?" } else { "" })
+    };
+    let names: Vec<_> = needs.iter().map(name).collect();
     println!("needs:{}", names.concat());
     Some(ExitCode::SUCCESS)
 }

@@ -48,6 +48,13 @@ pub fn to_the_command(layout: &Layout, arguments: &[OsString]) -> Result<ExitCod
             Some(name) => (name, true),
             None => (word, false),
         };
+        // `linux-6.1?`: one of several kernels, each of which can be missed.
+        if let Some(series) = name.strip_prefix("linux-").filter(|_| optional) {
+            if let Err(refusal) = setup::linux::provide(layout, series) {
+                eprintln!("x: {refusal}");
+            }
+            continue;
+        }
         if optional && without_kernel {
             continue;
         }
@@ -75,6 +82,10 @@ fn provide(layout: &Layout, name: &str) -> Result<(), Refusal> {
         "workloads" => {
             setup::provide(layout, &[Need::Musl])?;
             build::workloads(layout)
+        }
+        "linux-init" => {
+            setup::provide(layout, &[Need::Musl])?;
+            build::linux_init(layout)
         }
         "recorder" => build::recorder(layout),
         other => Err(Refusal::new(format!(

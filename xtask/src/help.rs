@@ -15,6 +15,7 @@ Usage: ./x COMMAND [OPTIONS]
 Commands:
   run     Run a program on Faultless page tables; without one, the demonstration
   bench   Measure; ./x bench --list names the figures
+  compare Run a program in Faultless and in Linux, side by side, and compare what it costs
   test    Run the tests
   setup   Install and build everything that the other commands need
   help    Show this text, or that of a command: ./x help run
@@ -41,7 +42,7 @@ pub fn command(layout: &Layout, arguments: &[OsString]) -> Result<ExitCode, Refu
     match arguments.first().and_then(|name| name.to_str()) {
         Some("test") => test::command(layout, &help),
         Some("setup") => setup::command(layout, &help),
-        Some(name @ ("run" | "bench")) => {
+        Some(name @ ("run" | "bench" | "compare")) => {
             hand_over::to_the_command(layout, &[name.into(), "--help".into()])
         }
         _ => {

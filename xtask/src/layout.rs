@@ -48,6 +48,16 @@ impl Layout {
         self.state().join("bin")
     }
 
+    /// The folder of other kernels, fetched, and of the program that they start first.
+    pub fn linux(&self) -> PathBuf {
+        self.state().join("linux")
+    }
+
+    /// The source of that program.
+    pub fn linux_init_source(&self) -> PathBuf {
+        self.at("workloads/linux/init.c")
+    }
+
     /// The sources of the packaged workloads.
     pub fn program_sources(&self) -> PathBuf {
         self.at("workloads/c")

@@ -1,11 +1,13 @@
 //! The command line, as data. What it means is checked in `command/`.
 
 mod bench;
+mod compare;
 mod run;
 
 use clap::{Parser, Subcommand};
 
 pub use bench::BenchArguments;
+pub use compare::CompareArguments;
 pub use run::RunArguments;
 
 const EXAMPLES: &str = "\
@@ -30,4 +32,6 @@ pub enum Command {
     Run(RunArguments),
     /// Measure.
     Bench(BenchArguments),
+    /// Compare with Linux.
+    Compare(CompareArguments),
 }

@@ -72,7 +72,8 @@ pub struct RunArguments {
     pub program: Vec<OsString>,
 }
 
-fn seconds(text: &str) -> Result<Duration> {
+/// A time limit.
+pub fn seconds(text: &str) -> Result<Duration> {
     let seconds: f64 = text.parse().ok().context("not a number of seconds")?;
     ensure!(seconds > 0.0, "has to be more than 0 seconds");
     Duration::try_from_secs_f64(seconds)

@@ -1,6 +1,7 @@
 //! The commands: check everything, run, report.
 
 pub mod bench;
+pub mod compare;
 mod demonstration;
 mod progress;
 pub mod run;

@@ -1,11 +1,13 @@
 //! The files that the command writes. `docs/json.md` is their specification.
 
 mod bench_file;
+mod compare_file;
 mod destination;
 mod host;
 mod run_file;
 
 pub use bench_file::{BenchFile, BenchResult};
+pub use compare_file::CompareFile;
 pub use destination::Destination;
 pub use run_file::{Run, RunFile};
 

@@ -10,7 +10,7 @@ use crate::layout::Layout;
 use crate::progress;
 use crate::refusal::Refusal;
 pub use kernel::kernel;
-pub use workloads::workloads;
+pub use workloads::{linux_init, workloads};
 
 /// Builds the command `faultless`.
 pub fn command(layout: &Layout) -> Result<(), Refusal> {

@@ -24,29 +24,42 @@ const FLAGS: &[&str] = &[
 
 /// Builds every packaged workload that is out of date.
 pub fn workloads(layout: &Layout) -> Result<(), Refusal> {
-    let refuse = |error: io::Error| Refusal::new(format!("cannot build the workloads: {error}"));
     let folder = layout.program_sources();
-    let sources = files_in(&folder).map_err(refuse)?;
-    let tool = std::env::current_exe().map_err(refuse)?;
-    let newest = sources
-        .iter()
-        .chain([&tool])
-        .filter_map(|file| changed(file))
-        .max();
-    fs::create_dir_all(layout.programs()).map_err(refuse)?;
+    let sources = files_in(&folder).map_err(|error| refuse(&error))?;
     for source in sources.iter().filter(|file| is_program(file, &folder)) {
         let name = source.file_stem().unwrap_or_default();
-        let program = layout.programs().join(name);
-        if changed(&program).is_some_and(|time| Some(time) >= newest) {
-            continue;
-        }
-        let part = program.with_extension(format!("part-{}", std::process::id()));
-        let mut compiler = Command::new("musl-gcc");
-        compiler.args(FLAGS).arg("-o").arg(&part).arg(source);
-        run(&format!("building {}", name.display()), &mut compiler)?;
-        fs::rename(&part, &program).map_err(refuse)?;
+        compile(source, &layout.programs().join(name), &sources)?;
     }
     Ok(())
+}
+
+/// Builds the program that a Linux beside our kernel starts first.
+pub fn linux_init(layout: &Layout) -> Result<(), Refusal> {
+    let source = layout.linux_init_source();
+    compile(&source, &layout.linux().join("init"), &[])
+}
+
+/// Compiles one program, unless it is newer than its source, `others` and this tool.
+fn compile(source: &Path, program: &Path, others: &[PathBuf]) -> Result<(), Refusal> {
+    let tool = std::env::current_exe().map_err(|error| refuse(&error))?;
+    let files = others.iter().map(PathBuf::as_path);
+    let newest = files.chain([source, &tool]).filter_map(changed).max();
+    if changed(program).is_some_and(|time| Some(time) >= newest) {
+        return Ok(());
+    }
+    if let Some(folder) = program.parent() {
+        fs::create_dir_all(folder).map_err(|error| refuse(&error))?;
+    }
+    let name = source.file_stem().unwrap_or_default();
+    let part = program.with_extension(format!("part-{}", std::process::id()));
+    let mut compiler = Command::new("musl-gcc");
+    compiler.args(FLAGS).arg("-o").arg(&part).arg(source);
+    run(&format!("building {}", name.display()), &mut compiler)?;
+    fs::rename(&part, program).map_err(|error| refuse(&error))
+}
+
+fn refuse(error: &io::Error) -> Refusal {
+    Refusal::new(format!("cannot build the workloads: {error}"))
 }
 
 /// Every C file of the folder itself is a program; those in its folders are parts of one.

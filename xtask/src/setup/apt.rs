@@ -60,12 +60,18 @@ fn apt_get(layout: &Layout, what: &str, arguments: &[&str]) -> Result<(), Refusa
 }
 
 /// The last line by which apt-get says what went wrong.
-fn last_error(log: &Path) -> String {
+pub fn last_error(log: &Path) -> String {
     let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let text = text.unwrap_or_default();
     let error = text.lines().rev().find(|line| line.starts_with("E: "));
     let line = error.or(text.lines().next_back()).unwrap_or("no output");
     line.trim_start_matches("E: ").to_owned()
+}
+
+/// Whether a line of the log begins so.
+pub fn said(log: &Path, what: &str) -> bool {
+    let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+    text.is_ok_and(|text| text.lines().any(|line| line.starts_with(what)))
 }
 
 fn is_root() -> bool {

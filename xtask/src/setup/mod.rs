@@ -6,6 +6,7 @@
 mod apt;
 pub mod bare_metal;
 mod find;
+pub mod linux;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -19,6 +19,8 @@ pub struct Report {
     pub seconds: f64,
     /// Why the kernel did not run the program, or stopped.
     pub error: Option<String>,
+    /// The release of the kernel, if it is another one than ours.
+    pub release: Option<String>,
     counters: Map<String, Value>,
 }
 

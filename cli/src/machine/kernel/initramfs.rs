@@ -24,6 +24,16 @@ pub fn build(request: &Request, name: &OsStr, content: &[u8]) -> Vec<u8> {
     archive.finish()
 }
 
+/// An archive to be put behind the first one: what Linux needs to run the program in that.
+pub fn of_linux(init: &[u8]) -> Vec<u8> {
+    let mut archive = Archive::default();
+    for folder in ["dev", "proc", "sys", "tmp"] {
+        archive.add(folder.as_bytes(), FOLDER, b"");
+    }
+    archive.add(b"init", PROGRAM, init);
+    archive.finish()
+}
+
 fn fields(request: &Request, path: &[u8]) -> Vec<u8> {
     let mut fields = Vec::new();
     let mut field = |key: &str, value: &[u8]| {

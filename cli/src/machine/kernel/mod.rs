@@ -8,8 +8,11 @@ mod control;
 mod cpio;
 mod initramfs;
 pub mod qemu;
+mod tail;
 
+use std::ffi::OsString;
 use std::fs;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
@@ -24,6 +27,7 @@ use crate::size::Size;
 use channel::Channel;
 use control::Report;
 use qemu::{Ports, Qemu, Stop};
+use tail::Tail;
 
 /// The least and the most memory that the kernel is built for.
 const MEMORY: (Size, Size) = (Size::mebi(32), Size::mebi(16 << 10));
@@ -46,7 +50,39 @@ impl Machine for Kernel {
     }
 
     fn run(&self, request: &Request) -> Result<Outcome> {
-        qemu::check()?;
+        Ok(System::ours()?.boot(request)?.outcome)
+    }
+}
+
+/// What is booted: our kernel, or another one on the same machine, with the same program.
+pub struct System {
+    /// The image for `-kernel`.
+    pub kernel: PathBuf,
+    /// Its command line.
+    pub append: Option<String>,
+    /// The program that it starts first, which reads `/.faultless/run` as our kernel does itself.
+    pub init: Option<Vec<u8>>,
+    /// Whether the host gives the machine all its memory before it starts.
+    pub warm: bool,
+    /// Where the program's stderr goes, and what the kernel says.
+    pub stderr: Sink,
+}
+
+/// What came of it.
+pub struct Booted {
+    /// As of every machine.
+    pub outcome: Outcome,
+    /// The kernel's release, if it tells.
+    pub release: Option<String>,
+    /// The last lines on stderr.
+    pub stderr: Tail,
+    /// The last lines on the kernel's own console.
+    pub console: Tail,
+}
+
+impl System {
+    /// Our kernel, as it was built.
+    pub fn ours() -> Result<Self> {
         let kernel = paths::kernel();
         if !kernel.is_file() {
             bail!(
@@ -54,14 +90,29 @@ impl Machine for Kernel {
                 kernel.display()
             );
         }
+        Ok(System {
+            kernel,
+            append: None,
+            init: None,
+            warm: false,
+            stderr: Sink::Stderr,
+        })
+    }
+
+    /// Boots it with one program and waits for the end.
+    pub fn boot(&self, request: &Request) -> Result<Booted> {
+        qemu::check()?;
         let program = Program::find(request.program.first().context("no program")?)?;
         let content = program.read(request.memory)?;
 
         let folder = tempfile::Builder::new().prefix("faultless-").tempdir();
         let folder = folder.context("cannot make a folder for temporary files")?;
         let image = folder.path().join("initramfs");
-        fs::write(&image, initramfs::build(request, &program.name(), &content))
-            .with_context(|| format!("cannot write {}", image.display()))?;
+        let mut archive = initramfs::build(request, &program.name(), &content);
+        if let Some(init) = &self.init {
+            archive.extend(initramfs::of_linux(init));
+        }
+        fs::write(&image, archive).with_context(|| format!("cannot write {}", image.display()))?;
 
         let sink = request.stdout;
         let stdout = Channel::open(folder.path().join("out"), FigureFinder::default(), {
@@ -70,9 +121,14 @@ impl Machine for Kernel {
                 forward(sink, piece);
             }
         })?;
-        let stderr = Channel::open(folder.path().join("err"), (), |(), piece: &[u8]| {
-            forward(Sink::Stderr, piece);
+        let sink = self.stderr;
+        let stderr = Channel::open(folder.path().join("err"), Tail::default(), {
+            move |tail: &mut Tail, piece: &[u8]| {
+                tail.feed(piece);
+                forward(sink, piece);
+            }
         })?;
+        let console = Channel::open(folder.path().join("console"), Tail::default(), Tail::feed)?;
         let gather = |all: &mut Vec<u8>, piece: &[u8]| all.extend_from_slice(piece);
         let control = Channel::open(folder.path().join("control"), Vec::new(), gather)?;
         let monitor = folder.path().join("monitor");
@@ -80,19 +136,38 @@ impl Machine for Kernel {
             stdout: stdout.path(),
             stderr: stderr.path(),
             control: control.path(),
+            console: self.append.is_some().then(|| console.path()),
             monitor: &monitor,
         };
 
         let start = Instant::now();
-        let qemu = Qemu::start(request, &kernel, &image, &ports)?;
+        let qemu = Qemu::start(request, &self.kernel, &image, &ports, &self.options())?;
         let (stop, messages) = qemu.wait(request.timeout)?;
         let elapsed = start.elapsed();
         let figure = stdout.close()?.finish();
-        stderr.close()?;
+        let (stderr, console) = (stderr.close()?, console.close()?);
         let report = Report::parse(&control.close()?);
+        let release = report.as_ref().and_then(|report| report.release.clone());
         let mut outcome = outcome(stop, report, &messages, elapsed);
         outcome.figure = figure;
-        Ok(outcome)
+        Ok(Booted {
+            outcome,
+            release,
+            stderr,
+            console,
+        })
+    }
+
+    /// Options of the emulator that are this system's own.
+    fn options(&self) -> Vec<OsString> {
+        let mut options = Vec::new();
+        if let Some(line) = &self.append {
+            options.extend(["-append".into(), line.into()]);
+        }
+        if self.warm {
+            options.push("-mem-prealloc".into());
+        }
+        options
     }
 }
 

@@ -32,6 +32,8 @@ pub struct Ports<'a> {
     pub stderr: &'a Path,
     /// What the command has to know; see `control`.
     pub control: &'a Path,
+    /// What another kernel says on its serial line.
+    pub console: Option<&'a Path>,
     /// Where QEMU takes commands.
     pub monitor: &'a Path,
 }
@@ -75,15 +77,16 @@ pub fn check_accel(accel: Accel) -> Result<()> {
 }
 
 impl Qemu {
-    /// Starts a machine for `request`.
+    /// Starts a machine for `request`, with some more `options` of QEMU's.
     pub fn start(
         request: &Request,
         kernel: &Path,
         initramfs: &Path,
         ports: &Ports<'_>,
+        options: &[OsString],
     ) -> Result<Self> {
         let mut command = command();
-        command.args(machine(request));
+        command.args(machine(request)).args(options);
         command
             .arg("-kernel")
             .arg(kernel)
@@ -100,6 +103,10 @@ impl Qemu {
             command
                 .arg("-device")
                 .arg(format!("isa-debugcon,iobase={port},chardev={name}"));
+        }
+        if let Some(console) = ports.console {
+            command.arg("-chardev").arg(chardev("console", console));
+            command.args(["-serial", "chardev:console"]);
         }
         command.arg("-chardev").arg({
             let mut monitor = chardev("monitor", ports.monitor);
@@ -187,7 +194,7 @@ fn is_in_path(program: &str) -> bool {
 }
 
 /// The machine, without what is on its ports.
-fn machine(request: &Request) -> Vec<String> {
+pub fn machine(request: &Request) -> Vec<String> {
     let mut arguments = Vec::new();
     let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
     option("-machine", "q35".to_owned());

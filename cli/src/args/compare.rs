@@ -1,0 +1,85 @@
+//! The arguments of `compare`.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::Args;
+
+use super::run::seconds;
+use crate::compare::Series;
+use crate::report::Destination;
+use crate::size::Size;
+
+const EXAMPLES: &str = "\
+With 1 CPU guest instructions are compared, which repeat exactly. With more it is the host's time:
+runs alternate, and the ratio is the median of the pairs, with its spread. A program that prints
+'N records/s', 'average:N' or 'N ns/op' is compared by that figure, any other by its whole run.
+
+Exit status: 0 if everything was compared, 1 if something was not (a kernel that cannot be had, a
+program that ends differently), 125 if this command fails or refuses, 130 if it is interrupted.
+
+Examples:
+  ./x compare -- page_fault1 -s 1
+  ./x compare --linux 6.12 --cpus 2 --json compare.json -- ./my-static-program its arguments
+  ./x compare --suite --quick
+  ./x compare --list";
+
+/// Run a program in our kernel and in Debian's Linux, in the same emulator, and compare what it
+/// costs: ratios above 1 are better for our kernel.
+///
+/// The table goes to stdout, progress to stderr.
+#[derive(Args, Debug)]
+#[command(after_help = EXAMPLES)]
+pub struct CompareArguments {
+    /// The kernels to compare with
+    #[arg(long, value_enum, value_name = "VERSION", value_delimiter = ',', default_values = ["6.1", "6.12"])]
+    pub linux: Vec<Series>,
+
+    /// Number of CPUs of each machine
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub cpus: u32,
+
+    /// Number of pairs of runs [default: 1 with 1 CPU, 5 with more]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub repeat: Option<u32>,
+
+    /// Memory of each machine: bytes, or with K, M or G
+    #[arg(long, value_name = "SIZE", default_value = "1G")]
+    pub memory: Size,
+
+    /// Stop a run after this many seconds
+    #[arg(long, value_name = "S", value_parser = seconds, default_value = "600")]
+    pub timeout: Duration,
+
+    /// Write the results to a file, as they come; '-' is stdout, instead of the table
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<Destination>,
+
+    /// Show on stderr what the program prints
+    #[arg(long)]
+    pub output: bool,
+
+    /// Compare every workload of the suite
+    #[arg(long, conflicts_with = "program")]
+    pub suite: bool,
+
+    /// With --suite: shorter runs, and fewer of them
+    #[arg(long, requires = "suite")]
+    pub quick: bool,
+
+    /// With --suite: only these workloads
+    #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "suite")]
+    pub only: Vec<String>,
+
+    /// List the workloads of the suite and exit
+    #[arg(long)]
+    pub list: bool,
+
+    /// A static Linux program for x86-64, or the name of a packaged workload, and its arguments
+    #[arg(
+        value_name = "PROGRAM",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub program: Vec<OsString>,
+}

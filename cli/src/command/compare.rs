@@ -1,0 +1,234 @@
+//! `faultless compare`.
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Result, bail, ensure};
+use comfy_table::{Cell, Table, presets};
+
+use super::progress::Progress;
+use crate::args::CompareArguments;
+use crate::compare::{self, CompareResult, Conditions, Counts, Job, Peer, SUITE, Series};
+use crate::interrupt;
+use crate::machine::{Machine as _, kernel};
+use crate::plan::{self, Need, Urgency};
+use crate::report::{CompareFile, Destination};
+use crate::show::Sink;
+use crate::table::{self, grouped};
+
+/// Seconds that a workload of the suite measures, and that with `--quick`.
+const SECONDS: [u32; 2] = [2, 1];
+/// Pairs of runs with more than one CPU, and with `--quick`.
+const PAIRS: [u32; 2] = [5, 2];
+
+/// Runs the program, or the suite, on all sides. What cannot be compared is an error, but not
+/// before the rest is done.
+pub fn command(arguments: &CompareArguments) -> Result<ExitCode> {
+    if arguments.list {
+        return Ok(list());
+    }
+    let jobs = jobs(arguments)?;
+    let conditions = Conditions {
+        cpus: arguments.cpus,
+        memory: arguments.memory,
+        timeout: arguments.timeout,
+        output: if arguments.output {
+            Sink::Stderr
+        } else {
+            Sink::Nowhere
+        },
+    };
+    let needs = needs(&jobs, &conditions, &arguments.linux)?;
+    if let Some(json) = &arguments.json {
+        json.check()?;
+    }
+    if let Some(answer) = plan::answer(&needs, Urgency::Required) {
+        return Ok(answer);
+    }
+    interrupt::install()?;
+    let mut failed = Vec::new();
+    let peers = find_peers(&arguments.linux, &mut failed);
+    ensure!(!peers.is_empty(), "there is no kernel to compare with");
+    let mut file = CompareFile::new(&conditions, &peers);
+    for job in &jobs {
+        if interrupt::is_requested() {
+            break;
+        }
+        let mut progress = None;
+        let results = compare::take(job, &conditions, &peers, repeat(arguments), |what| {
+            progress = None;
+            progress = Some(Progress::start(what));
+        });
+        drop(progress);
+        for result in &results {
+            if let Some(error) = &result.error {
+                eprintln!("faultless: {}: {error}", result.name);
+                failed.push(format!("{} against {}", result.name, result.peer));
+            }
+        }
+        file.results.extend(results);
+        // As they come, so that nothing is lost however this ends.
+        if let Some(json @ Destination::File(_)) = &arguments.json {
+            json.write(&file)?;
+        }
+    }
+    report(arguments.json.as_ref(), &file, &peers)?;
+    if interrupt::is_requested() {
+        eprintln!("faultless: interrupted");
+        return Ok(ExitCode::from(interrupt::STATUS));
+    }
+    if !failed.is_empty() {
+        eprintln!("faultless: not compared: {}", failed.join(", "));
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn jobs(arguments: &CompareArguments) -> Result<Vec<Job>> {
+    if let Some(word) = arguments.program.first() {
+        if word.as_encoded_bytes().starts_with(b"-") {
+            bail!(
+                "unexpected argument '{}': ./x compare --help lists the options",
+                word.display()
+            );
+        }
+        let name = Path::new(word).file_name().unwrap_or(word);
+        return Ok(vec![Job {
+            name: name.to_string_lossy().into_owned(),
+            program: arguments.program.clone(),
+        }]);
+    }
+    ensure!(
+        arguments.suite,
+        "a program is missing: name one, or --suite"
+    );
+    for name in &arguments.only {
+        ensure!(
+            SUITE.iter().any(|entry| entry.name == name),
+            "there is no workload '{name}': ./x compare --list names them"
+        );
+    }
+    let chosen =
+        |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == name);
+    let seconds = SECONDS[usize::from(arguments.quick)];
+    let entries = SUITE.iter().filter(|entry| chosen(entry.name));
+    Ok(entries
+        .map(|entry| entry.job(arguments.cpus, seconds))
+        .collect())
+}
+
+fn repeat(arguments: &CompareArguments) -> u32 {
+    let default = match arguments.cpus {
+        1 => 1,
+        _ => PAIRS[usize::from(arguments.quick)],
+    };
+    arguments.repeat.unwrap_or(default)
+}
+
+/// Checks everything that can be checked beforehand.
+fn needs(jobs: &[Job], conditions: &Conditions, series: &[Series]) -> Result<Vec<Need>> {
+    let mut needs = Vec::new();
+    for job in jobs {
+        for need in kernel::Kernel.check(&conditions.request(&job.program))? {
+            if !needs.contains(&need) {
+                needs.push(need);
+            }
+        }
+    }
+    needs.push(Need::LinuxInit);
+    needs.extend(series.iter().map(|&series| Need::Linux(series)));
+    Ok(needs)
+}
+
+/// The kernels that are here; the others have failed.
+fn find_peers(series: &[Series], failed: &mut Vec<String>) -> Vec<Peer> {
+    let mut peers: Vec<Peer> = Vec::new();
+    for &series in series {
+        if peers.iter().any(|peer| peer.series == series) {
+            continue;
+        }
+        match Peer::find(series) {
+            Ok(peer) => peers.push(peer),
+            Err(error) => {
+                eprintln!("faultless: {error:#}");
+                failed.push(series.peer().to_owned());
+            }
+        }
+    }
+    peers
+}
+
+fn report(json: Option<&Destination>, file: &CompareFile, peers: &[Peer]) -> Result<()> {
+    if json == Some(&Destination::Stdout) {
+        return Destination::Stdout.write(file);
+    }
+    let mut text = format!("{}\n", overview(&file.results));
+    for peer in peers {
+        let settings = peer.series.settings().join(" ");
+        text.push_str(&format!(
+            "{} ({}): {settings}\n",
+            peer.series.peer(),
+            peer.version
+        ));
+    }
+    // Nothing is lost if nobody reads it.
+    let _ = Sink::Stdout.write(text.as_bytes());
+    Ok(())
+}
+
+fn overview(results: &[CompareResult]) -> Table {
+    let header = [
+        "workload", "against", "metric", "ours", "theirs", "ratio", "10 %", "90 %", "faults",
+        "flushes", "switches",
+    ];
+    let mut table = table::new(header.into_iter().map(Cell::new).collect());
+    for result in results {
+        let ours = |count: fn(&Counts) -> Option<u64>| {
+            format!(
+                "{} / {}",
+                whole(count(&result.our_counts)),
+                whole(count(&result.their_counts))
+            )
+        };
+        table.add_row([
+            Cell::new(&result.name),
+            Cell::new(result.peer),
+            Cell::new(result.metric.map_or("–", |metric| metric.name())),
+            table::number(whole(middle(&result.ours))),
+            table::number(whole(middle(&result.theirs))),
+            table::number(short(result.ratio)),
+            table::number(short(result.low)),
+            table::number(short(result.high)),
+            table::number(ours(|counts| counts.faults)),
+            table::number(ours(|counts| counts.flushes_received)),
+            table::number(ours(|counts| counts.context_switches)),
+        ]);
+    }
+    table
+}
+
+fn middle(figures: &[f64]) -> Option<u64> {
+    let mut sorted = figures.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+        .get(sorted.len() / 2)
+        .map(|&figure| figure.round() as u64)
+}
+
+fn whole(count: Option<u64>) -> String {
+    count.map_or_else(|| "–".to_owned(), grouped)
+}
+
+fn short(ratio: Option<f64>) -> String {
+    ratio.map_or_else(|| "–".to_owned(), |ratio| format!("{ratio:.2}"))
+}
+
+fn list() -> ExitCode {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING);
+    for entry in SUITE {
+        table.add_row([entry.name, entry.about]);
+    }
+    println!("{}", table.trim_fmt());
+    ExitCode::SUCCESS
+}

@@ -1,0 +1,20 @@
+//! Comparisons: the same program in our kernel and in Linux, in the same emulator, with the same
+//! processor, memory and initramfs.
+//!
+//! With one CPU the guest's clock counts instructions, exactly and repeatably, so that one run of
+//! each is enough. With more it shows the host's time, which is noisy: runs alternate, on memory
+//! that the host has given beforehand, and the ratio is taken pair by pair.
+
+mod peer;
+mod result;
+mod series;
+mod side;
+mod suite;
+mod take;
+
+pub use peer::Peer;
+pub use result::{CompareResult, Counts, Metric};
+pub use series::Series;
+pub use side::Conditions;
+pub use suite::{Job, SUITE};
+pub use take::take;

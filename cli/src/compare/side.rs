@@ -1,0 +1,116 @@
+//! One run on one side.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::{Counts, Peer};
+use crate::machine::kernel::{Booted, System, qemu};
+use crate::machine::{Accel, End, Policy, Request};
+use crate::show::Sink;
+use crate::size::Size;
+
+/// What both sides have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct Conditions {
+    /// CPUs of the machine; with one, its clock counts instructions.
+    pub cpus: u32,
+    /// Its memory.
+    pub memory: Size,
+    /// How long a run may take.
+    pub timeout: Duration,
+    /// Where the program's output goes.
+    pub output: Sink,
+}
+
+/// What a run showed.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    /// How the program ended.
+    pub end: End,
+    /// Nanoseconds for one operation, by the program's own figure.
+    pub per_op: Option<f64>,
+    /// Nanoseconds from its first instruction to its end.
+    pub per_run: f64,
+    /// What was counted.
+    pub counts: Counts,
+    /// The kernel's release, if it is Linux.
+    pub release: Option<String>,
+    /// Why it did not end well, if anything says so.
+    pub remark: Option<String>,
+}
+
+impl Conditions {
+    /// The request for a program.
+    pub fn request(&self, program: &[OsString]) -> Request {
+        Request {
+            program: program.to_vec(),
+            policy: Policy::Speculative,
+            cpus: self.cpus,
+            memory: self.memory,
+            accel: Accel::Tcg,
+            timeout: Some(self.timeout),
+            list_unknown: false,
+            count_instructions: self.cpus == 1,
+            stdout: self.output,
+        }
+    }
+
+    /// The emulator's options for the machine that both sides have.
+    pub fn machine(&self) -> Vec<String> {
+        qemu::machine(&self.request(&[]))
+    }
+
+    /// Runs it in Linux, or else in our kernel.
+    pub fn run(&self, program: &[OsString], peer: Option<&Peer>) -> Result<Shown> {
+        // Its first touch of host memory would cost more than anything measured here. The clock
+        // that counts instructions does not see it.
+        let warm = self.cpus > 1;
+        let system = match peer {
+            Some(peer) => peer.system(warm),
+            None => System {
+                warm,
+                ..System::ours()?
+            },
+        };
+        let system = System {
+            stderr: self.output,
+            ..system
+        };
+        Ok(Shown::of(system.boot(&self.request(program))?))
+    }
+}
+
+impl Shown {
+    fn of(booted: Booted) -> Self {
+        let outcome = booted.outcome;
+        let per_op = outcome.figure.map(|figure| figure.nanoseconds());
+        Shown {
+            per_op: per_op.filter(|value| value.is_finite() && *value > 0.0),
+            per_run: outcome.seconds * 1e9,
+            counts: Counts::of(&outcome.counters),
+            release: booted.release,
+            remark: booted
+                .stderr
+                .last_line()
+                .or_else(|| booted.console.last_line()),
+            end: outcome.end,
+        }
+    }
+
+    /// How it ended, in words.
+    pub fn ending(&self) -> String {
+        let remark = self.remark.as_ref();
+        let said = remark.map_or_else(String::new, |line| format!(" ({line})"));
+        match &self.end {
+            End::Exited(0) => "ends well".to_owned(),
+            End::Exited(status) => format!("exits with {status}{said}"),
+            End::Signalled(signal) => format!("is killed by signal {signal}{said}"),
+            End::TimedOut => format!("takes too long{said}"),
+            End::Interrupted => "is interrupted".to_owned(),
+            End::Failed(why) => format!("cannot be run: {why}{said}"),
+            End::Refused(why) => format!("cannot be run: {why}"),
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! Takes the comparisons of one program: runs it in turns on all sides, and judges.
+
+use super::result::ratio;
+use super::side::Shown;
+use super::{CompareResult, Conditions, Job, Metric, Peer};
+use crate::interrupt;
+use crate::machine::End;
+
+/// The runs of one side, up to the first that failed.
+#[derive(Default)]
+struct Runs {
+    shown: Vec<Shown>,
+    failure: Option<String>,
+}
+
+/// Runs `job` once on each side, `repeat` times, and compares our kernel with each peer. Says
+/// before each run what it is. What was complete before an interrupt is there.
+pub fn take(
+    job: &Job,
+    conditions: &Conditions,
+    peers: &[Peer],
+    repeat: u32,
+    mut say: impl FnMut(String),
+) -> Vec<CompareResult> {
+    let mut ours = Runs::default();
+    let mut theirs: Vec<_> = peers.iter().map(|_| Runs::default()).collect();
+    for round in 1..=repeat {
+        // In each round ours comes first, and no pair is far apart.
+        let mut run = |runs: &mut Runs, peer: Option<&Peer>| {
+            if runs.failure.is_some() || interrupt::is_requested() {
+                return;
+            }
+            let system = peer.map_or("faultless", |peer| peer.series.peer());
+            let rounds = if repeat > 1 {
+                format!(", {round} of {repeat}")
+            } else {
+                String::new()
+            };
+            say(format!("{} in {system}{rounds}", job.name));
+            runs.add(conditions.run(&job.program, peer));
+        };
+        run(&mut ours, None);
+        for (peer, runs) in peers.iter().zip(&mut theirs) {
+            run(runs, Some(peer));
+        }
+    }
+    let pairs = peers.iter().zip(&theirs);
+    let results = pairs.map(|(peer, theirs)| judge(job, conditions.cpus, peer, &ours, theirs));
+    results
+        .filter(|result| result.ratio.is_some() || !interrupt::is_requested())
+        .collect()
+}
+
+impl Runs {
+    fn add(&mut self, run: anyhow::Result<Shown>) {
+        match run {
+            Ok(shown) => match shown.end {
+                End::Exited(_) | End::Signalled(_) => self.shown.push(shown),
+                _ => self.failure = Some(shown.ending()),
+            },
+            Err(error) => self.failure = Some(format!("cannot be run: {error:#}")),
+        }
+    }
+
+    /// How the side came out, in words; its worst run counts.
+    fn ending(&self) -> String {
+        let bad = self.shown.iter().find(|shown| shown.end != End::Exited(0));
+        match (&self.failure, bad.or(self.shown.first())) {
+            (Some(failure), _) => failure.clone(),
+            (None, Some(shown)) => shown.ending(),
+            (None, None) => "was not run".to_owned(),
+        }
+    }
+}
+
+fn judge(job: &Job, cpus: u32, peer: &Peer, ours: &Runs, theirs: &Runs) -> CompareResult {
+    let word = |word: &std::ffi::OsString| word.to_string_lossy().into_owned();
+    let mut result = CompareResult {
+        name: job.name.clone(),
+        program: job.program.iter().map(word).collect(),
+        peer: peer.series.peer(),
+        release: theirs.shown.iter().find_map(|shown| shown.release.clone()),
+        version: peer.version.clone(),
+        metric: None,
+        cpus,
+        ratio: None,
+        low: None,
+        high: None,
+        ours: Vec::new(),
+        theirs: Vec::new(),
+        our_counts: ours
+            .shown
+            .last()
+            .map_or_else(Default::default, |shown| shown.counts.clone()),
+        their_counts: theirs
+            .shown
+            .last()
+            .map_or_else(Default::default, |shown| shown.counts.clone()),
+        error: difference(peer, ours, theirs),
+    };
+    let pairs: Vec<_> = ours.shown.iter().zip(&theirs.shown).collect();
+    if result.error.is_some() && ours.failure.is_none() && theirs.failure.is_none()
+        || pairs.is_empty()
+    {
+        return result;
+    }
+    let per_op = pairs
+        .iter()
+        .map(|(ours, theirs)| Some((ours.per_op?, theirs.per_op?)));
+    let per_op: Option<Vec<_>> = per_op.collect();
+    result.metric = Some(Metric::of(cpus, per_op.is_some()));
+    let figures = per_op.unwrap_or_else(|| {
+        let whole = pairs
+            .iter()
+            .map(|(ours, theirs)| (ours.per_run, theirs.per_run));
+        whole.collect()
+    });
+    (result.ours, result.theirs) = figures.into_iter().unzip();
+    match ratio(&result.ours, &result.theirs) {
+        Ok([median, low, high]) => {
+            (result.ratio, result.low, result.high) = (Some(median), Some(low), Some(high));
+        }
+        Err(error) => result.error = Some(error.to_string()),
+    }
+    result
+}
+
+/// Why the two sides did not do the same.
+fn difference(peer: &Peer, ours: &Runs, theirs: &Runs) -> Option<String> {
+    let peer = peer.series.peer();
+    let ends = |runs: &Runs| {
+        runs.shown
+            .iter()
+            .map(|shown| shown.end.clone())
+            .collect::<Vec<_>>()
+    };
+    let failed = ours.failure.is_some() || theirs.failure.is_some();
+    let (our_ends, their_ends) = (ends(ours), ends(theirs));
+    let common = our_ends.len().min(their_ends.len());
+    if !failed && our_ends[..common] == their_ends[..common] {
+        let prints = |runs: &Runs| runs.shown.iter().all(|shown| shown.per_op.is_some());
+        return (prints(ours) != prints(theirs)).then(|| {
+            let side = if prints(ours) { "faultless" } else { peer };
+            format!("prints a figure in {side} only")
+        });
+    }
+    let (ours, theirs) = (ours.ending(), theirs.ending());
+    if ours == theirs {
+        return Some(format!("fails everywhere: {ours}"));
+    }
+    Some(format!("in faultless it {ours}; in {peer} it {theirs}"))
+}

@@ -1,0 +1,49 @@
+//! The end of what a machine says, kept for the case that it has to be explained.
+
+/// No more than this is kept.
+const MOST: usize = 4096;
+
+/// The last bytes of some output.
+#[derive(Debug, Default)]
+pub struct Tail(Vec<u8>);
+
+impl Tail {
+    /// Reads the next piece.
+    pub fn feed(&mut self, piece: &[u8]) {
+        self.0.extend_from_slice(piece);
+        if self.0.len() > 2 * MOST {
+            self.0.drain(..self.0.len() - MOST);
+        }
+    }
+
+    /// The last line that is not empty.
+    pub fn last_line(&self) -> Option<String> {
+        let text = String::from_utf8_lossy(&self.0);
+        let line = text.lines().map(str::trim).rfind(|line| !line.is_empty());
+        line.map(str::to_owned)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MOST, Tail};
+
+    #[test]
+    fn the_last_line_may_come_in_pieces() {
+        let mut tail = Tail::default();
+        assert_eq!(tail.last_line(), None);
+        for piece in ["one\ntw", "o\r\n", "\n"] {
+            tail.feed(piece.as_bytes());
+        }
+        assert_eq!(tail.last_line().as_deref(), Some("two"));
+    }
+
+    #[test]
+    fn old_output_is_forgotten() {
+        let mut tail = Tail::default();
+        for _ in 0..100 {
+            tail.feed(&[b'x'; 1000]);
+        }
+        assert!(tail.0.len() <= 2 * MOST);
+    }
+}

@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//
+// The first process of a Linux that `./x compare` boots beside our kernel: it
+// runs the one program that `/.faultless/run` names, and reports as our kernel
+// does (kernel/README.md): stdout to port 0xe9, stderr to 0xea, one line of
+// JSON to 0xeb. Then it ends QEMU.
+//
+// It must not disturb what is measured. It pins nothing and sleeps while the
+// program is quiet. It takes its right to the ports after the program has
+// begun, because a child would inherit it, and Linux then does more at each
+// switch between processes. The counts of faults and switches are those of the
+// program and of the children it waited for, so that none of them is this
+// process' own.
+
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/io.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { STDOUT_PORT = 0xe9, STDERR_PORT = 0xea, REPORT_PORT = 0xeb, EXIT_PORT = 0xf4 };
+
+enum { SETTLE_SECONDS = 2 };
+
+// More arguments or variables than this are refused.
+enum { MOST_WORDS = 4096 };
+
+// What `/.faultless/run` says.
+static struct {
+    char *exec;
+    char *argv[MOST_WORDS + 1];
+    char *env[MOST_WORDS + 1];
+} run;
+
+// What Linux counts for the whole machine.
+typedef struct {
+    uint64_t faults;
+    uint64_t flushes_received; // asked for by another CPU
+    uint64_t switches;
+} Counts;
+
+static void write_port(unsigned short port, const char *bytes, size_t length)
+{
+    while (length-- > 0)
+        outb((unsigned char)*bytes++, port);
+}
+
+// Needs no memory but its own, so that it can report that there is none.
+__attribute__((format(printf, 1, 2))) static void report(const char *format, ...)
+{
+    static char line[8192];
+    va_list args;
+    int length;
+
+    va_start(args, format);
+    length = vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    if (length > 0)
+        write_port(REPORT_PORT, line, (size_t)length < sizeof line ? (size_t)length : sizeof line - 1);
+}
+
+__attribute__((noreturn)) static void turn_off(void)
+{
+    outl(0, EXIT_PORT);
+    for (;;)
+        pause();
+}
+
+// Says why nothing was run, and ends the machine. `what` has no quotes in it.
+__attribute__((noreturn)) static void give_up(const char *what)
+{
+    int why = errno;
+
+    if (iopl(3) == 0) {
+        report("{\"exit\":null,\"signal\":null,\"seconds\":0,\"error\":\"init: %s: %s\"}\n",
+               what, strerror(why));
+        turn_off();
+    }
+    exit(1); // Linux panics, which ends QEMU too.
+}
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
+static void mount_all(void)
+{
+    if (mount("proc", "/proc", "proc", 0, NULL) != 0)
+        give_up("cannot mount /proc");
+    if (mount("sys", "/sys", "sysfs", 0, NULL) != 0)
+        give_up("cannot mount /sys");
+    if (mount("dev", "/dev", "devtmpfs", 0, NULL) != 0)
+        give_up("cannot mount /dev");
+    if (mount("tmp", "/tmp", "tmpfs", 0, NULL) != 0)
+        give_up("cannot mount /tmp");
+}
+
+// The command line asks for it too; this is the proof that it was heard.
+static bool huge_pages_are_off(void)
+{
+    char text[128] = "";
+    int file = open("/sys/kernel/mm/transparent_hugepage/enabled", O_RDONLY);
+
+    if (file < 0)
+        return errno == ENOENT; // a Linux without them
+    if (read(file, text, sizeof text - 1) < 0)
+        return false;
+    close(file);
+    return strstr(text, "[never]") != NULL;
+}
+
+static void set_field(char *field, size_t *arguments, size_t *variables)
+{
+    if (strncmp(field, "exec=", 5) == 0) {
+        run.exec = field + 5;
+    } else if (strncmp(field, "argv=", 5) == 0 && *arguments < MOST_WORDS) {
+        run.argv[(*arguments)++] = field + 5;
+    } else if (strncmp(field, "env=", 4) == 0 && *variables < MOST_WORDS) {
+        run.env[(*variables)++] = field + 4;
+    }
+}
+
+// The older kind of page lists costs less per fault. A Linux that has no other
+// has no such file.
+static void choose_page_lists(void)
+{
+    int file = open("/sys/kernel/mm/lru_gen/enabled", O_WRONLY);
+
+    if (file < 0)
+        return;
+    if (write(file, "0", 1) != 1)
+        give_up("cannot switch lru_gen off");
+    close(file);
+}
+
+// Reads the fields, each of which ends in a NUL byte; the others are for our
+// kernel.
+static void read_run_file(void)
+{
+    static char text[1 << 20];
+    size_t length = 0, arguments = 0, variables = 0;
+    int file = open("/.faultless/run", O_RDONLY);
+    ssize_t got;
+
+    if (file < 0)
+        give_up("cannot open /.faultless/run");
+    while ((got = read(file, text + length, sizeof text - 1 - length)) > 0)
+        length += (size_t)got;
+    if (got < 0)
+        give_up("cannot read /.faultless/run");
+    close(file);
+    for (char *field = text; field < text + length; field += strlen(field) + 1)
+        set_field(field, &arguments, &variables);
+    errno = EINVAL;
+    if (run.exec == NULL)
+        give_up("/.faultless/run names no program");
+    if (arguments == 0)
+        run.argv[0] = run.exec;
+}
+
+// The number after `key` at the beginning of a line; all the numbers of the
+// line together, if `all`.
+static uint64_t numbers_of(const char *path, const char *key, bool all)
+{
+    static char text[1 << 18];
+    size_t length = 0;
+    uint64_t sum = 0;
+    int file = open(path, O_RDONLY);
+    ssize_t got;
+    char *at;
+
+    if (file < 0)
+        return 0;
+    while ((got = read(file, text + length, sizeof text - 1 - length)) > 0)
+        length += (size_t)got;
+    close(file);
+    text[length] = '\0';
+    at = strstr(text, key);
+    if (at == NULL)
+        return 0;
+    at += strlen(key);
+    do {
+        char *end;
+        uint64_t number = strtoull(at, &end, 10);
+
+        if (end == at)
+            break;
+        sum += number;
+        at = end;
+    } while (all);
+    return sum;
+}
+
+static Counts count(void)
+{
+    return (Counts){
+        .faults = numbers_of("/proc/vmstat", "\npgfault ", false),
+        .flushes_received = numbers_of("/proc/interrupts", "TLB:", true),
+        .switches = numbers_of("/proc/stat", "\nctxt ", false),
+    };
+}
+
+static void open_as(const char *path, int flags, int descriptor)
+{
+    int file = open(path, flags);
+
+    if (file >= 0 && file != descriptor) {
+        dup2(file, descriptor);
+        close(file);
+    }
+}
+
+// In the child, which shares this memory until it has become the program.
+__attribute__((noreturn)) static void become_the_program(int out, int err, volatile int *failed)
+{
+    open_as("/dev/null", O_RDONLY, 0);
+    dup2(out, 1);
+    dup2(err, 2);
+    signal(SIGPIPE, SIG_DFL);
+    execve(run.exec, run.argv, run.env);
+    *failed = errno;
+    _exit(127);
+}
+
+// Passes on what the program prints until nobody holds the pipes any more.
+static void pass_on(int out, int err)
+{
+    struct pollfd pipes[2] = {{.fd = out, .events = POLLIN}, {.fd = err, .events = POLLIN}};
+    const unsigned short ports[2] = {STDOUT_PORT, STDERR_PORT};
+    static char buffer[1 << 16];
+
+    while (pipes[0].fd >= 0 || pipes[1].fd >= 0) {
+        if (poll(pipes, 2, -1) < 0 && errno != EINTR)
+            return;
+        for (int i = 0; i < 2; i++) {
+            ssize_t got;
+
+            if (pipes[i].fd < 0 || pipes[i].revents == 0)
+                continue;
+            got = read(pipes[i].fd, buffer, sizeof buffer);
+            if (got > 0)
+                write_port(ports[i], buffer, (size_t)got);
+            else if (got == 0 || errno != EINTR)
+                pipes[i].fd = -1;
+        }
+    }
+}
+
+// Waits for the program; orphans of it are taken in passing.
+static int wait_for(pid_t program, struct rusage *usage)
+{
+    int status;
+    pid_t ended;
+
+    do {
+        ended = wait4(-1, &status, 0, usage);
+    } while (ended != program && (ended > 0 || errno == EINTR));
+    if (ended != program)
+        give_up("lost the program");
+    return status;
+}
+
+static void report_end(int status, uint64_t nanoseconds, const struct rusage *usage,
+                       const Counts *before, const Counts *after)
+{
+    struct utsname system;
+    char exit_status[16] = "null", signal_number[16] = "null";
+
+    if (WIFEXITED(status))
+        snprintf(exit_status, sizeof exit_status, "%d", WEXITSTATUS(status));
+    else
+        snprintf(signal_number, sizeof signal_number, "%d", WTERMSIG(status));
+    uname(&system);
+    report("{\"exit\":%s,\"signal\":%s,\"seconds\":%" PRIu64 ".%09" PRIu64
+           ",\"release\":\"%s\",\"counters\":{\"faults\":%ld,\"pgmajfault\":%ld,"
+           "\"context_switches\":%" PRIu64 ",\"nr_tlb_remote_flush_received\":%" PRIu64
+           ",\"pgfault\":%" PRIu64 "},\"error\":null}\n",
+           exit_status, signal_number, nanoseconds / 1000000000, nanoseconds % 1000000000,
+           system.release, usage->ru_minflt + usage->ru_majflt, usage->ru_majflt,
+           after->switches - before->switches,
+           after->flushes_received - before->flushes_received,
+           after->faults - before->faults);
+}
+
+int main(void)
+{
+    int out[2], err[2], status;
+    volatile int failed = 0;
+    struct rusage usage;
+    Counts before, after;
+    uint64_t begun;
+    pid_t program;
+
+    mount_all();
+    if (!huge_pages_are_off())
+        give_up("huge pages are not off");
+    choose_page_lists();
+    read_run_file();
+    if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0)
+        give_up("cannot make pipes");
+    // Until what Linux does after booting is done. Where the clock counts
+    // instructions, an idle machine's time passes at once.
+    sleep(SETTLE_SECONDS);
+    before = count();
+    // The parent goes on when the program is in place: its time begins there.
+    program = vfork();
+    if (program == 0)
+        become_the_program(out[1], err[1], &failed);
+    if (program < 0)
+        give_up("cannot start a process");
+    begun = now_ns();
+    close(out[1]);
+    close(err[1]);
+    errno = failed;
+    if (failed != 0)
+        give_up("cannot execute the program");
+    if (iopl(3) != 0)
+        give_up("cannot have the ports");
+    pass_on(out[0], err[0]);
+    status = wait_for(program, &usage);
+    begun = now_ns() - begun;
+    after = count();
+    report_end(status, begun, &usage, &before, &after);
+    turn_off();
+}
