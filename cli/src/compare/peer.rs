@@ -46,6 +46,7 @@ impl Peer {
             append: Some(self.series.command_line()),
             init: Some(self.init.clone()),
             warm,
+            seed: None,
             stderr: Sink::Nowhere,
         }
     }

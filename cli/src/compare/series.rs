@@ -48,9 +48,6 @@ const SETTINGS: &[&str] = &[
 const WRITTEN: &[&str] = &["/sys/kernel/mm/lru_gen/enabled=0"];
 
 impl Series {
-    /// All of them, oldest first.
-    pub const ALL: [Series; 2] = [Series::V6_1, Series::V6_12];
-
     /// Its name in tables and files.
     pub const fn peer(self) -> &'static str {
         match self {
@@ -84,7 +81,7 @@ mod tests {
     fn a_series_is_chosen_by_its_number() {
         assert_eq!(Series::from_str("6.12", false), Ok(Series::V6_12));
         assert!(Series::from_str("6.2", false).is_err());
-        for series in Series::ALL {
+        for &series in Series::value_variants() {
             assert_eq!(Series::from_str(series.folder(), false), Ok(series));
         }
     }

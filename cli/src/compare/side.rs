@@ -62,8 +62,9 @@ impl Conditions {
         qemu::machine(&self.request(&[]))
     }
 
-    /// Runs it in Linux, or else in our kernel.
-    pub fn run(&self, program: &[OsString], peer: Option<&Peer>) -> Result<Shown> {
+    /// Runs it in Linux, or else in our kernel. Linux arranges its memory at random: each round is
+    /// another arrangement, and the same one whenever it is repeated.
+    pub fn run(&self, program: &[OsString], peer: Option<&Peer>, round: u32) -> Result<Shown> {
         // Its first touch of host memory would cost more than anything measured here. The clock
         // that counts instructions does not see it.
         let warm = self.cpus > 1;
@@ -75,6 +76,7 @@ impl Conditions {
             },
         };
         let system = System {
+            seed: (self.cpus == 1).then_some(round),
             stderr: self.output,
             ..system
         };

@@ -37,7 +37,7 @@ pub fn take(
                 String::new()
             };
             say(format!("{} in {system}{rounds}", job.name));
-            runs.add(conditions.run(&job.program, peer));
+            runs.add(conditions.run(&job.program, peer, round));
         };
         run(&mut ours, None);
         for (peer, runs) in peers.iter().zip(&mut theirs) {

@@ -64,6 +64,9 @@ pub struct System {
     pub init: Option<Vec<u8>>,
     /// Whether the host gives the machine all its memory before it starts.
     pub warm: bool,
+    /// What its random numbers begin with; it then begins at a fixed time too, and where the clock
+    /// counts instructions, a run can be repeated exactly. `None`: those of the host.
+    pub seed: Option<u32>,
     /// Where the program's stderr goes, and what the kernel says.
     pub stderr: Sink,
 }
@@ -95,6 +98,7 @@ impl System {
             append: None,
             init: None,
             warm: false,
+            seed: None,
             stderr: Sink::Stderr,
         })
     }
@@ -166,6 +170,10 @@ impl System {
         }
         if self.warm {
             options.push("-mem-prealloc".into());
+        }
+        if let Some(seed) = self.seed {
+            options.extend(["-seed".into(), seed.to_string().into()]);
+            options.extend(["-rtc".into(), "base=2026-01-01T00:00:00,clock=vm".into()]);
         }
         options
     }
