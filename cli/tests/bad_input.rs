@@ -53,6 +53,20 @@ fn options() {
         (&["walk"], "walk"),
         (&["bench", "no_such_figure"], "no figure 'no_such_figure'"),
         (&["bench", "--jsn", "x"], "--jsn"),
+        (&["compare", "--linux", "2.4", "--", "ebizzy"], "6.1, 6.12"),
+        (&["compare", "--cpus", "0", "--", "ebizzy"], "1 to 4"),
+        (&["compare", "--cpus", "5", "--suite"], "1 to 4"),
+        (&["compare", "--memory", "1K", "--", "ebizzy"], "32M"),
+        (&["compare", "--repeat", "0", "--", "ebizzy"], "--repeat"),
+        (
+            &["compare", "--timeout", "0", "--", "ebizzy"],
+            "more than 0",
+        ),
+        (&["compare", "--suite", "--", "ebizzy"], "--suite"),
+        (&["compare", "--quick", "--", "ebizzy"], "--suite"),
+        (&["compare", "--suite", "--only", "x"], "no workload 'x'"),
+        (&["compare"], "a program is missing"),
+        (&["compare", "-x"], "'-x'"),
     ] {
         assert_refused(arguments, part);
     }
@@ -69,6 +83,11 @@ fn files_that_cannot_be_read_or_written() {
     assert_refused(&["run", "--", "no-such-workload"], "ebizzy");
     assert_refused(&["run", "--", "/"], "not a file");
     assert_refused(&["run", "--", ""], "no file");
+    assert_refused(&["compare", "--", "./no/such/file"], "No such file");
+    assert_refused(
+        &["compare", "--json", "/no/such/folder/x.json", "--suite"],
+        "cannot write",
+    );
     assert_refused(
         &["run", "--json", "/no/such/folder/x.json", "--", "ebizzy"],
         "cannot write",

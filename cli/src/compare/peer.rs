@@ -16,7 +16,8 @@ pub struct Peer {
     pub series: Series,
     /// The version of Debian's package.
     pub version: String,
-    init: Vec<u8>,
+    /// The program that it starts first.
+    pub(super) init: Vec<u8>,
 }
 
 impl Peer {

@@ -1,6 +1,8 @@
 //! One run on one side.
 
 use std::ffi::OsString;
+use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -8,6 +10,7 @@ use anyhow::Result;
 use super::{Counts, Peer};
 use crate::machine::kernel::{Booted, System, qemu};
 use crate::machine::{Accel, End, Policy, Request};
+use crate::paths;
 use crate::show::Sink;
 use crate::size::Size;
 
@@ -80,12 +83,26 @@ impl Conditions {
             stderr: self.output,
             ..system
         };
-        Ok(Shown::of(system.boot(&self.request(program))?))
+        let booted = system.boot(&self.request(program))?;
+        let console = peer.and_then(|peer| keep_console(peer, &booted));
+        Ok(Shown::of(booted, console))
     }
 }
 
+/// Keeps what a Linux said that died. It is silent otherwise.
+fn keep_console(peer: &Peer, booted: &Booted) -> Option<PathBuf> {
+    if matches!(booted.outcome.end, End::Exited(_) | End::Signalled(_))
+        || booted.console.bytes().is_empty()
+    {
+        return None;
+    }
+    let file = paths::linux().join(format!("{}.console", peer.series.folder()));
+    fs::write(&file, booted.console.bytes()).ok()?;
+    Some(file)
+}
+
 impl Shown {
-    fn of(booted: Booted) -> Self {
+    fn of(booted: Booted, console: Option<PathBuf>) -> Self {
         let outcome = booted.outcome;
         let per_op = outcome.figure.map(|figure| figure.nanoseconds());
         Shown {
@@ -93,10 +110,10 @@ impl Shown {
             per_run: outcome.seconds * 1e9,
             counts: Counts::of(&outcome.counters),
             release: booted.release,
-            remark: booted
-                .stderr
-                .last_line()
-                .or_else(|| booted.console.last_line()),
+            remark: match console {
+                Some(file) => Some(format!("its console: {}", file.display())),
+                None => booted.stderr.last_line(),
+            },
             end: outcome.end,
         }
     }

@@ -150,3 +150,89 @@ fn difference(peer: &Peer, ours: &Runs, theirs: &Runs) -> Option<String> {
     }
     Some(format!("in faultless it {ours}; in {peer} it {theirs}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Series;
+    use super::{CompareResult, Job, Metric, Peer, Runs, Shown, judge};
+    use crate::machine::End;
+
+    fn runs(ends: &[(End, Option<f64>)]) -> Runs {
+        let mut runs = Runs::default();
+        for (end, per_op) in ends {
+            runs.add(Ok(Shown {
+                end: end.clone(),
+                per_op: *per_op,
+                per_run: 1000.0,
+                counts: Default::default(),
+                release: None,
+                remark: Some("what it said".to_owned()),
+            }));
+        }
+        runs
+    }
+
+    fn judged(
+        cpus: u32,
+        ours: &[(End, Option<f64>)],
+        theirs: &[(End, Option<f64>)],
+    ) -> CompareResult {
+        let job = Job {
+            name: "job".to_owned(),
+            program: vec!["job".into(), "-x".into()],
+        };
+        let peer = Peer {
+            series: Series::V6_12,
+            version: "6.12.1-1".to_owned(),
+            init: Vec::new(),
+        };
+        judge(&job, cpus, &peer, &runs(ours), &runs(theirs))
+    }
+
+    #[test]
+    fn pairs_are_compared_by_their_figure() {
+        let ours = [(End::Exited(0), Some(100.0)), (End::Exited(0), Some(110.0))];
+        let theirs = [(End::Exited(0), Some(200.0)), (End::Exited(0), Some(220.0))];
+        let result = judged(2, &ours, &theirs);
+        assert_eq!((result.ratio, result.error), (Some(2.0), None));
+        assert_eq!(result.metric, Some(Metric::NanosecondsPerOp));
+        assert_eq!((result.ours.len(), result.theirs.len()), (2, 2));
+    }
+
+    #[test]
+    fn without_figures_whole_runs_are_compared() {
+        let result = judged(1, &[(End::Exited(3), None)], &[(End::Exited(3), None)]);
+        assert_eq!(result.metric, Some(Metric::InstructionsPerRun));
+        assert_eq!((result.ratio, result.error), (Some(1.0), None));
+    }
+
+    #[test]
+    fn another_end_on_one_side_is_an_error() {
+        let result = judged(1, &[(End::Exited(1), None)], &[(End::Exited(0), Some(1.0))]);
+        let error = result.error.unwrap();
+        assert!(
+            error.contains("in faultless it exits with 1 (what it said)"),
+            "{error}"
+        );
+        assert!(error.contains("in linux-6.12 it ends well"), "{error}");
+        assert_eq!(result.ratio, None);
+        let result = judged(1, &[(End::Exited(0), Some(1.0))], &[(End::Exited(0), None)]);
+        assert!(result.error.unwrap().contains("faultless only"));
+    }
+
+    #[test]
+    fn a_machine_that_fails_keeps_the_pairs_before() {
+        let well = (End::Exited(0), Some(100.0));
+        let late = (End::TimedOut, None);
+        let result = judged(
+            2,
+            &[well.clone(), well.clone()],
+            &[well.clone(), late.clone()],
+        );
+        assert_eq!((result.ratio, result.ours.len()), (Some(1.0), 1));
+        assert!(result.error.unwrap().contains("takes too long"));
+        let result = judged(2, &[well], &[late]);
+        assert_eq!((result.ratio, result.metric), (None, None));
+        assert!(result.error.is_some());
+    }
+}

@@ -37,6 +37,11 @@ const SERIES: [Series; 2] = [
     },
 ];
 
+/// The names of all series.
+pub fn all() -> impl Iterator<Item = &'static str> {
+    SERIES.iter().map(|series| series.name)
+}
+
 /// Fetches the newest kernel of a series, unless one is there.
 pub fn provide(layout: &Layout, name: &str) -> Result<(), Refusal> {
     let series = SERIES.iter().find(|series| series.name == name);

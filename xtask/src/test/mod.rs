@@ -51,7 +51,8 @@ pub fn command(layout: &Layout, arguments: &[OsString]) -> Result<ExitCode, Refu
         }
     }
     let chosen = if names.is_empty() {
-        STEPS.iter().collect()
+        let wanted = |step: &&Step| full || !step.is_for_full();
+        STEPS.iter().filter(wanted).collect()
     } else {
         names
     };

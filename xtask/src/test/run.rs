@@ -65,6 +65,15 @@ fn prepare(layout: &Layout, run: &Run) -> Result<Command, Refusal> {
             build::workloads(layout)?;
             Ok(cargo(layout, arguments))
         }
+        Run::Compared(arguments) => {
+            build::kernel(layout)?;
+            build::workloads(layout)?;
+            build::linux_init(layout)?;
+            for series in setup::linux::all() {
+                setup::linux::provide(layout, series)?;
+            }
+            Ok(cargo(layout, arguments))
+        }
     }
 }
 

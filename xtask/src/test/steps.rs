@@ -24,6 +24,16 @@ pub enum Run {
     KernelClippy,
     /// Cargo in the workspace, once the kernel and the packaged workloads are built.
     Booted(&'static [&'static str]),
+    /// The same, once Debian's kernels are fetched too. For `--full` only, or by name: a machine
+    /// without a network passes every other step.
+    Compared(&'static [&'static str]),
+}
+
+impl Step {
+    /// Whether it is left out unless it is named or everything is wanted.
+    pub fn is_for_full(&self) -> bool {
+        matches!(self.run, Run::Compared(_))
+    }
 }
 
 /// Every step there is.
@@ -128,6 +138,20 @@ pub const STEPS: &[Step] = &[
             "--package=faultless-cli",
             "--package=faultless-tests",
             "--test=boot*",
+            "--",
+            "--ignored",
+            "--test-threads=1",
+        ]),
+    },
+    Step {
+        name: "compare",
+        about: "programs in our kernel and in Debian's Linux (fetched; with --full or by name)",
+        needs: &[Need::Qemu, Need::Musl, Need::BareMetal],
+        run: Run::Compared(&[
+            "test",
+            "--no-fail-fast",
+            "--package=faultless-cli",
+            "--test=compare",
             "--",
             "--ignored",
             "--test-threads=1",

@@ -1,7 +1,7 @@
 //! The end of what a machine says, kept for the case that it has to be explained.
 
 /// No more than this is kept.
-const MOST: usize = 4096;
+const MOST: usize = 16 << 10;
 
 /// The last bytes of some output.
 #[derive(Debug, Default)]
@@ -14,6 +14,11 @@ impl Tail {
         if self.0.len() > 2 * MOST {
             self.0.drain(..self.0.len() - MOST);
         }
+    }
+
+    /// What is kept of it.
+    pub fn bytes(&self) -> &[u8] {
+        &self.0
     }
 
     /// The last line that is not empty.
