@@ -44,6 +44,7 @@ impl Flags {
     }
 
     /// Whether all of `other` are set.
+    #[inline]
     pub const fn has(self, other: Flags) -> bool {
         self.0 & other.0 == other.0
     }
@@ -150,11 +151,13 @@ impl Descriptor {
     }
 
     /// How many entries map the frame.
+    #[inline]
     pub fn map_count(&self) -> u32 {
         self.map_count.load(Ordering::Relaxed)
     }
 
     /// What the frame is used for.
+    #[inline]
     pub fn flags(&self) -> Flags {
         Flags(self.flags.load(Ordering::Relaxed))
     }

@@ -122,73 +122,78 @@ impl<'a, M: Machine> Fork<'a, M> {
     }
 
     /// Copies those entries of one of the parent's tables that are for `part`.
-    fn copy_table(&mut self, from: &Table, part: Pages) -> Result<(), NoMemory> {
+    fn copy_table(&mut self, table: &Table, part: Pages) -> Result<(), NoMemory> {
         let base = part.start & !(ENTRIES as u64 - 1);
-        let (first, end) = ((part.start - base) as usize, (part.end - base) as usize);
-        let mut to = None;
-        let mut lowered = Pages::new(u64::MAX, 0);
-        let mut result = Ok(());
-        for number in first..end {
-            let entry = &from.entries()[number];
+        let (from, end) = (&table.entries(), (part.end - base) as usize);
+        // An entry that is empty now stays so: no fault publishes anything here.
+        let mut present = (part.start - base) as usize..end;
+        let Some(first) = present.find(|&at| from[at].load_relaxed() != 0) else {
+            return Ok(());
+        };
+        let to = self.child_table(base)?.entries();
+        let source = self.parent.machine().frames();
+        // The first and the last that let stores through.
+        let mut lowered: Option<(u64, u64)> = None;
+        let both = from[first..end].iter().zip(&to[first..end]);
+        for (page, (entry, copy)) in (base + first as u64..).zip(both) {
             let value = entry.load();
-            if value == 0 {
-                continue;
-            }
-            let to = match to {
-                Some(table) => table,
-                None => match self.child_table(base) {
-                    Ok(table) => *to.insert(table),
-                    Err(none) => {
-                        result = Err(none);
-                        break;
-                    }
-                },
-            };
-            let page = base + number as u64;
-            if let Some((value, was_writable)) = self.share(entry, value) {
+            if value != 0
+                && let Some((shared, was_writable)) = self.write_protect(entry, value)
+            {
+                let frame = AddressSpace::<M>::FORMAT.frame(shared);
+                if frame != self.zero {
+                    source.descriptor(frame).share();
+                }
                 // Nobody else knows the child yet.
-                to.entries()[number].set(value);
+                copy.set(shared);
                 if was_writable {
-                    lowered = Pages::new(lowered.start.min(page), page + 1);
+                    lowered = Some((lowered.map_or(page, |(first, _)| first), page));
                 }
             }
         }
-        if !lowered.is_empty() {
+        if let Some((first, last)) = lowered {
             self.gather
-                .add(lowered.start * PAGE_SIZE, lowered.len() * PAGE_SIZE);
+                .add(first * PAGE_SIZE, (last - first + 1) * PAGE_SIZE);
         }
-        result
+        Ok(())
     }
 
-    /// Makes the page of an entry shared and counts a second mapping of it. The
-    /// entry's value now, which is also the child's, and whether it let stores through.
+    /// Lets no store through an entry that holds `seen`. What it holds then, which
+    /// is also the child's, and whether it let stores through; `None` if it is empty.
     #[inline]
-    fn share(&self, entry: &Entry, seen: u64) -> Option<(u64, bool)> {
+    fn write_protect(&self, entry: &Entry, seen: u64) -> Option<(u64, bool)> {
         let format = AddressSpace::<M>::FORMAT;
         let mut value = seen;
-        let mut backoff = Backoff::new();
         loop {
+            if format.is_claimed(value) {
+                value = self.unclaimed(entry);
+            }
             if value == 0 {
                 return None;
             }
-            if format.is_claimed(value) {
-                // A fault that came too early: it sees the mark, or has published.
-                backoff.turn(self.parent.machine());
-                value = entry.load();
-                continue;
-            }
             let shared = format.without_write(value);
-            if shared != value
-                && let Err(now) = entry.replace(value, shared)
-            {
-                value = now;
-                continue;
+            if shared == value {
+                return Some((shared, false));
             }
-            let frame = format.frame(value);
-            if frame != self.zero {
-                self.parent.machine().frames().descriptor(frame).share();
+            // Not by a store: hardware may set bits at any moment (rule R8).
+            match entry.replace(value, shared) {
+                Ok(()) => return Some((shared, true)),
+                Err(now) => value = now,
             }
-            return Some((shared, shared != value));
+        }
+    }
+
+    /// What an entry holds when a fault that came too early has seen the mark, or
+    /// has published.
+    #[cold]
+    fn unclaimed(&self, entry: &Entry) -> u64 {
+        let mut backoff = Backoff::new();
+        loop {
+            let value = entry.load();
+            if !AddressSpace::<M>::FORMAT.is_claimed(value) {
+                return value;
+            }
+            backoff.turn(self.parent.machine());
         }
     }
 

@@ -135,17 +135,29 @@ fn bury_subtree<M: Machine>(memory: &Memory<M>, word: Word) {
     }
 }
 
-/// Gives back a node and all below it, at once.
-pub(super) fn free_subtree<M: Machine>(memory: &Memory<M>, node: NonNull<Node>) {
-    for number in 0..SLOTS {
-        // SAFETY: the caller alone uses the tree.
-        let word = unsafe { node.as_ref() }.at(number).load();
+/// Gives back a node and all below it, at once; a mapping with its last pages.
+pub(super) fn free_subtree<M: Machine>(memory: &Memory<M>, at: NonNull<Node>, level: usize) {
+    // SAFETY: the caller alone uses the tree.
+    let node = unsafe { at.as_ref() };
+    let mut rest = node.occupied();
+    while rest != 0 {
+        let first = rest.trailing_zeros() as usize;
+        let word = node.at(first).load();
+        let same = (first..SLOTS).take_while(|&n| node.at(n).load() == word);
+        let slots = if word.is_child() { 1 } else { same.count() };
+        rest &= u64::MAX.checked_shl((first + slots) as u32).unwrap_or(0);
         // SAFETY: as above.
-        if let Content::Child(child) = unsafe { word.content() } {
-            free_subtree(memory, NonNull::from(child));
+        match unsafe { word.content() } {
+            Content::Child(child) => free_subtree(memory, NonNull::from(child), level - 1),
+            Content::Live(mapping) | Content::Changing(mapping)
+                if mapping.remove_pages(slots as u64 * span(level)) =>
+            {
+                memory.free_mapping(NonNull::from(mapping));
+            }
+            _ => {}
         }
     }
-    memory.free_node(node);
+    memory.free_node(at);
 }
 
 impl Tree {

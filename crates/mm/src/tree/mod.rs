@@ -138,8 +138,8 @@ impl Tree {
         }
     }
 
-    /// Gives back all nodes; nobody can look at the tree any more.
+    /// Gives back all nodes and mappings; nobody can look at the tree any more.
     pub fn destroy<M: Machine>(self, memory: &Memory<M>) {
-        edit::free_subtree(memory, self.root);
+        edit::free_subtree(memory, self.root, LEVELS - 1);
     }
 }
