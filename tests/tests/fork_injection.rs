@@ -132,7 +132,9 @@ fn forking_until_memory_is_gone() {
         let mut all: Vec<_> = children.iter().collect();
         all.push(cpu.space());
         AddressSpace::verify_together(&all).unwrap_or_else(|violation| panic!("{violation}"));
-        children.into_iter().for_each(AddressSpace::destroy);
+        children.into_iter().for_each(|child| {
+            child.destroy();
+        });
         look_and_destroy(cpu, cpu.space().fork().unwrap());
     });
     SoftCpu::attend(memory, 0, || space.destroy());

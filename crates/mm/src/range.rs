@@ -163,6 +163,12 @@ impl<M: Machine> AddressSpace<M> {
         self.tree.next_until(page, limit)
     }
 
+    /// Whether nothing is mapped in `pages`, for a writer that is not editing.
+    pub(crate) fn is_vacant(&self, pages: Pages) -> bool {
+        let _section = self.memory.enter();
+        self.tree.is_vacant(pages)
+    }
+
     /// Lets faults go on in those of `pages` that are changing.
     pub(crate) fn show_changed(&self, edit: &mut Edit<'_, M>, pages: Pages) {
         for run in self.tree.runs(pages) {

@@ -14,16 +14,13 @@
 //! Written lines: the entries, the frames' descriptors, and per-CPU caches.
 
 use faultless_frames::FrameSource;
-use faultless_paging::{
-    ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Page, Pages, Table, Walk, free, table, walk,
-};
+use faultless_paging::{ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Pages, Table, free, next_table};
 use faultless_sync::{Backoff, Flaw, flawed};
 use faultless_trace::Counter;
 
 use crate::machine::Machine;
 use crate::memory::Retired;
 use crate::space::AddressSpace;
-use crate::tree::PAGES;
 
 /// Pages discarded under one flush: claims held together stall faults on them.
 const DISCARD_BATCH: u64 = 16 * ENTRIES as u64;
@@ -64,13 +61,13 @@ impl<M: Machine> AddressSpace<M> {
     /// Goes by batches, each with one flush: frames become free and other CPUs
     /// get their answers while a large range is on its way.
     pub(crate) fn zap(&self, pages: Pages, free_tables: bool) {
-        let mut at = self.first_table(pages.start);
+        let mut at = self.first_table(pages.start, pages.end);
         while at < pages.end {
             // Batches end where tables end, so that each table is in one batch.
             let end = ((at + ZAP_BATCH) & !(ENTRIES as u64 - 1)).min(pages.end);
             self.zap_batch(Pages::new(at, end), pages, free_tables);
             self.machine().poll();
-            at = self.first_table(end);
+            at = self.first_table(end, pages.end);
         }
         if free_tables {
             let _section = self.memory.enter();
@@ -134,27 +131,18 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Discards all pages of `pages`, which stay mapped.
     pub(crate) fn discard(&self, pages: Pages) {
-        let mut at = self.first_table(pages.start);
+        let mut at = self.first_table(pages.start, pages.end);
         while at < pages.end {
             let stop = self.discard_batch(Pages::new(at, pages.end.min(at + DISCARD_BATCH)));
-            at = self.first_table(stop);
+            at = self.first_table(stop, pages.end);
         }
     }
 
-    /// `page`, or the first page behind it whose table may exist: large ranges
-    /// that were never touched are passed over quickly.
-    fn first_table(&self, page: u64) -> u64 {
+    /// `page`, or the first page behind it whose table may exist.
+    fn first_table(&self, page: u64, limit: u64) -> u64 {
         let _section = self.memory.enter();
-        let mut page = page;
-        while page < PAGES {
-            // SAFETY: inside the section.
-            let walked = unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(page)) };
-            let Walk::Missing { level, .. } = walked else {
-                break;
-            };
-            page = (page & !(table::span(level) - 1)) + table::span(level);
-        }
-        page
+        // SAFETY: inside the section.
+        unsafe { next_table::<M::Format, M>(self.machine(), self.root, page, limit) }
     }
 
     /// Discards pages from the start of `pages`; the page to go on from.
@@ -290,11 +278,14 @@ impl<M: Machine> AddressSpace<M> {
         detached
     }
 
-    /// Calls `visit` with every entry of `pages` whose table exists. Inside a section.
+    /// Calls `visit` with every entry of `pages` that is not empty. Inside a section.
     pub(crate) fn for_each_entry(&self, pages: Pages, visit: &mut impl FnMut(&Entry, u64)) {
         self.for_each_table(pages, &mut |table, part| {
-            for page in part.start..part.end {
-                visit(table.entry(page, 0), page);
+            let base = part.start & !(ENTRIES as u64 - 1);
+            let (mut at, end) = ((part.start - base) as usize, (part.end - base) as usize);
+            while let Some(number) = table.next_used(at, end) {
+                visit(&table.entries()[number], base + number as u64);
+                at = number + 1;
             }
         });
     }

@@ -17,7 +17,7 @@ use crate::address::{Frame, PAGE_SIZE, Pages};
 use crate::entry::Entry;
 use crate::format::EntryFormat;
 use crate::memory::PhysicalMemory;
-use crate::table::{LEVELS, Table, span};
+use crate::table::{ENTRIES, LEVELS, Table, span};
 use crate::tlb::Gather;
 
 /// Calls `visit` on every entry at `level` (1 or more) that spans pages of
@@ -95,8 +95,7 @@ pub unsafe fn detach<F: EntryFormat, M: PhysicalMemory + Wait>(
         };
         // SAFETY: linked until now, and the claim keeps it linked.
         let table = unsafe { Table::at(machine, F::FORMAT.frame(value)) };
-        let mut entries = table.entries().iter();
-        if entries.any(|e| e.load_relaxed() != 0) && !flawed(Flaw::TableNotScanned) {
+        if table.next_used(0, ENTRIES).is_some() && !flawed(Flaw::TableNotScanned) {
             return;
         }
         claim.hide(cpu).keep();

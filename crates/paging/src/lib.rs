@@ -28,4 +28,4 @@ pub use format::{Access, EntryFormat, Format, Protection, X86_64};
 pub use memory::PhysicalMemory;
 pub use table::{ENTRIES, LEVELS, Table};
 pub use tlb::{Flush, Gather, SpaceId, Tlb};
-pub use walk::{Link, Walk, walk};
+pub use walk::{Link, Walk, next_table, walk};

@@ -40,6 +40,28 @@ impl Table {
         &self.0
     }
 
+    /// The first entry from `from` on that is not empty, if there is one before
+    /// `end`. Whole lines that are empty are passed over at once.
+    #[inline]
+    pub fn next_used(&self, from: usize, end: usize) -> Option<usize> {
+        const LINE: usize = 8;
+        let mut at = from;
+        while at < end {
+            if at.is_multiple_of(LINE) && at + LINE <= end {
+                let line = self.0[at..at + LINE].iter();
+                if line.fold(0, |all, entry| all | entry.load()) == 0 {
+                    at += LINE;
+                    continue;
+                }
+            }
+            if self.0[at].load() != 0 {
+                return Some(at);
+            }
+            at += 1;
+        }
+        None
+    }
+
     /// Makes a zeroed frame a table. Nothing to do on the CPU's own atomics,
     /// whose zero is an empty entry; models need their atomics constructed.
     ///

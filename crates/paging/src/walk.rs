@@ -11,7 +11,7 @@ use crate::address::{Frame, Page};
 use crate::entry::{Entry, Value};
 use crate::format::EntryFormat;
 use crate::memory::PhysicalMemory;
-use crate::table::{LEVELS, Table};
+use crate::table::{ENTRIES, LEVELS, Table, index, span};
 
 /// That a table hangs in its parent: what a claim in the table is validated against.
 #[derive(Clone, Copy)]
@@ -54,6 +54,45 @@ pub enum Walk<'s> {
     },
     /// At an entry above the page that is claimed: a table comes or goes.
     Busy,
+}
+
+/// `page`, or the first page behind it that may have a table of the lowest level:
+/// large ranges that were never touched are passed over quickly. At least
+/// `limit` if there is none before it.
+///
+/// # Safety
+/// As for [`walk()`].
+pub unsafe fn next_table<F: EntryFormat, P: PhysicalMemory + ?Sized>(
+    memory: &P,
+    root: Frame,
+    page: u64,
+    limit: u64,
+) -> u64 {
+    let mut page = page;
+    'root: while page < limit {
+        let mut frame = root;
+        for level in (1..LEVELS).rev() {
+            // SAFETY: found linked as a table after the section began.
+            let table = unsafe { Table::at(memory, frame) };
+            let first = index(page, level);
+            let Some(number) = table.next_used(first, ENTRIES) else {
+                // Nothing more in this table.
+                page = (page | (span(level + 1) - 1)) + 1;
+                continue 'root;
+            };
+            if number != first {
+                page = (page & !(span(level) - 1)) + (number - first) as u64 * span(level);
+            }
+            let value = table.entries()[number].load();
+            if value == 0 || F::FORMAT.is_claimed(value) {
+                // It has just gone, or one comes or goes: whoever looks closer finds out.
+                return page;
+            }
+            frame = F::FORMAT.frame(value);
+        }
+        return page;
+    }
+    page
 }
 
 /// Walks from `root` to the entry of `page`.

@@ -55,7 +55,7 @@ pub fn new_space(policy: Policy, layout: Layout) -> Result<Space, crate::errno::
     Ok(Space::new(memory(), policy, layout)?)
 }
 
-/// Gives back all memory of a space that no CPU uses.
-pub fn destroy(space: Space) {
-    space.destroy();
+/// Gives back all memory of a space that no CPU uses; how many pages it had.
+pub fn destroy(space: Space) -> u64 {
+    space.destroy()
 }

@@ -11,7 +11,7 @@ use linux_raw_sys::general as linux;
 
 use super::alarm;
 use super::family::{self, Ended};
-use super::{FIRST, INIT, Process, current, space, usage};
+use super::{FIRST, INIT, Process, UserSpace, current, space, usage};
 use crate::arch::{percpu, uaccess};
 use crate::futex;
 use crate::report::{self, End};
@@ -108,11 +108,12 @@ pub fn exit_thread(thread: &'static Thread) -> ! {
 
 /// The last thread has ended: gives everything back and tells the parent.
 fn finish(process: &Process) {
-    let used = usage::of(process);
     sched::current().space.set(core::ptr::null());
     space::leave(percpu::cpu_number(), percpu::this());
     let space = process.space.lock().take();
-    drop(space);
+    let pages = space.map_or(0, UserSpace::end);
+    let mut used = usage::of(process);
+    used.most_pages = used.most_pages.max(pages);
     process.descriptors.leave();
     process.place.leave();
     alarm::forget(process.id, true);

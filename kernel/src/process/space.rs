@@ -23,6 +23,7 @@ const LEAST_ROOM: u64 = 128 << 20;
 /// An address space that programs run in.
 pub struct UserSpace {
     space: ManuallyDrop<Space>,
+    is_given_back: bool,
     number: Number,
 }
 
@@ -62,6 +63,7 @@ impl UserSpace {
         // If there is no room, it is dropped and given back.
         Shared::new(Self {
             space: ManuallyDrop::new(space),
+            is_given_back: false,
             number,
         })
     }
@@ -80,14 +82,32 @@ impl Deref for UserSpace {
     }
 }
 
-impl Drop for UserSpace {
-    fn drop(&mut self) {
-        // Its last CPUs are on their way to another thread; this one has left.
+impl UserSpace {
+    /// Lets go of it, and gives its memory back if this is the last reference; how many pages that
+    /// were.
+    pub fn end(mut space: Shared<Self>) -> u64 {
+        // SAFETY: Nobody makes weak references to spaces.
+        unsafe { Shared::get_mut(&mut space) }.map_or(0, Self::give_back)
+    }
+
+    fn give_back(&mut self) -> u64 {
+        // Its last CPUs are on their way to another thread; this one has left. They look at this
+        // very place until then.
         while self.space.cpus().iter().next().is_some() {
             arch::relax();
         }
-        // SAFETY: Taken once, at the end.
-        memory::destroy(unsafe { ManuallyDrop::take(&mut self.space) });
+        self.is_given_back = true;
+        // SAFETY: Taken once: nobody looks at a space that nobody refers to, and the drop that
+        // follows sees the mark.
+        memory::destroy(unsafe { ManuallyDrop::take(&mut self.space) })
+    }
+}
+
+impl Drop for UserSpace {
+    fn drop(&mut self) {
+        if !self.is_given_back {
+            self.give_back();
+        }
     }
 }
 

@@ -126,8 +126,7 @@ impl<'a, M: Machine> Fork<'a, M> {
         let base = part.start & !(ENTRIES as u64 - 1);
         let (from, end) = (&table.entries(), (part.end - base) as usize);
         // An entry that is empty now stays so: no fault publishes anything here.
-        let mut present = (part.start - base) as usize..end;
-        let Some(first) = present.find(|&at| from[at].load_relaxed() != 0) else {
+        let Some(first) = table.next_used((part.start - base) as usize, end) else {
             return Ok(());
         };
         let to = self.child_table(base)?.entries();

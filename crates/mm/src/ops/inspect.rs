@@ -1,6 +1,8 @@
 //! Looking at an address space without changing it.
 
-use faultless_paging::{EntryFormat, Frame, LEVELS, PAGE_SIZE, Page, Table, Walk, table, walk};
+use faultless_paging::{
+    ENTRIES, EntryFormat, Frame, LEVELS, PAGE_SIZE, Page, Table, Walk, table, walk,
+};
 
 use crate::machine::Machine;
 use crate::mapping::Attributes;
@@ -64,15 +66,20 @@ impl<M: Machine> AddressSpace<M> {
         let user = if level == LEVELS - 1 {
             (self.layout.end.div_ceil(PAGE_SIZE)).div_ceil(table::span(level)) as usize
         } else {
-            usize::MAX
+            ENTRIES
         };
-        let entries = table.entries().iter().take(user).map(|entry| entry.load());
-        let present = entries.filter(|&value| format.is_present(value));
-        if level == 0 {
-            return present.count() as u64;
+        let mut pages = 0;
+        let mut at = 0;
+        while let Some(number) = table.next_used(at, user) {
+            at = number + 1;
+            let value = table.entries()[number].load();
+            if format.is_present(value) {
+                pages += match level {
+                    0 => 1,
+                    _ => self.resident_below(format.frame(value), level - 1),
+                };
+            }
         }
-        present
-            .map(|value| self.resident_below(format.frame(value), level - 1))
-            .sum()
+        pages
     }
 }

@@ -42,7 +42,7 @@ impl<M: Machine> AddressSpace<M> {
         pages: Pages,
         commit: impl FnOnce(),
     ) -> Result<(), Errno> {
-        if self.run_in(pages.start, pages.end).is_none() {
+        if self.is_vacant(pages) {
             commit();
             return Ok(());
         }

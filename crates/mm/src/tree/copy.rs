@@ -83,7 +83,7 @@ fn copy_node<M: Machine>(
 ) -> Result<(), NoMemory> {
     let mut rest = from.occupied();
     // Before the slots: what is in them when this fails must be found.
-    to.set_occupied(rest);
+    to.set_bits_of(from);
     while rest != 0 {
         let first = rest.trailing_zeros() as usize;
         let start = base + first as u64 * span(level);

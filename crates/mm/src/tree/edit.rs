@@ -93,19 +93,19 @@ fn fill<M: Machine>(
     pages: Pages,
     word: Word,
 ) {
-    let first = (pages.start.max(base) - base) / span(level);
-    let last = (pages.end.min(base + span(level + 1)) - 1 - base) / span(level);
-    for number in first as usize..=last as usize {
-        let start = base + number as u64 * span(level);
+    let size = span(level);
+    let (start, end) = (
+        pages.start.max(base) - base,
+        pages.end.min(base + span(level + 1)) - base,
+    );
+    // Slots covered whole lie between two that may be covered in part.
+    let (whole, part_end) = (start.div_ceil(size) as usize, end.div_ceil(size) as usize);
+    let whole_end = ((end / size) as usize).max(whole);
+    node.put_all(whole..whole_end, word, &mut |old| bury_subtree(memory, old));
+    let parts = [(start / size) as usize..whole, whole_end..part_end];
+    for number in parts.into_iter().flatten() {
+        let start = base + number as u64 * size;
         let old = node.at(number).load();
-        let covered = pages.start <= start && start + span(level) <= pages.end;
-        if covered {
-            node.put(number, word);
-            if old.is_child() {
-                bury_subtree(memory, old);
-            }
-            continue;
-        }
         // SAFETY: the edit lock is held. Cut at both ends, so a slot covered in part has a child.
         if let Content::Child(child) = unsafe { old.content() } {
             fill(memory, child, level - 1, start, pages, word);

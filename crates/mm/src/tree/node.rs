@@ -66,6 +66,8 @@ pub struct Node {
     slots: [Slot; SLOTS],
     /// A bit for each slot that is not empty. Written under the edit lock.
     occupied: Local,
+    /// A bit for each slot that holds a child. Written under the edit lock.
+    children: Local,
     /// Reclamation's link.
     pub(crate) link: Local,
 }
@@ -83,6 +85,7 @@ impl Node {
             node.write(Node {
                 slots: core::array::from_fn(|_| Slot(AtomicPtr::new(word.raw()))),
                 occupied: Local::new(occupied),
+                children: Local::new(0),
                 link: Local::new(0),
             });
         }
@@ -100,24 +103,49 @@ impl Node {
         &self.slots[number]
     }
 
-    /// Writes a slot and its bit, under the edit lock.
+    /// Writes a slot and its bits, under the edit lock.
     pub(super) fn put(&self, number: usize, word: Word) {
         self.slots[number].store(word);
         let bit = 1 << number;
-        let occupied = self.occupied.get();
-        let now = if word.is_empty() {
-            occupied & !bit
-        } else {
-            occupied | bit
-        };
-        if now != occupied {
-            self.occupied.set(now);
-        }
+        set_bits(&self.occupied, bit, !word.is_empty());
+        set_bits(&self.children, bit, word.is_child());
     }
 
-    /// Sets the bits of all slots at once, in a node that nobody else can reach.
-    pub(super) fn set_occupied(&self, slots: u64) {
-        self.occupied.set(slots);
+    /// Writes several slots and their bits, under the edit lock; `word` is no
+    /// child. `replaced` is called for each child that was in one of them.
+    pub(super) fn put_all(
+        &self,
+        slots: core::ops::Range<usize>,
+        word: Word,
+        replaced: &mut impl FnMut(Word),
+    ) {
+        if slots.is_empty() {
+            return;
+        }
+        let bits = (ALL >> (SLOTS - slots.len())) << slots.start;
+        let mut children = self.children.get() & bits;
+        set_bits(&self.children, bits, false);
+        while children != 0 {
+            let slot = &self.slots[children.trailing_zeros() as usize];
+            let old = slot.load();
+            slot.store(word);
+            replaced(old);
+            children &= children - 1;
+        }
+        // Those that held a child a second time: it changes nothing.
+        let (groups, rest) = self.slots[slots].as_chunks::<8>();
+        for group in groups {
+            group.iter().for_each(|slot| slot.store(word));
+        }
+        rest.iter().for_each(|slot| slot.store(word));
+        set_bits(&self.occupied, bits, !word.is_empty());
+    }
+
+    /// Sets the bits of all slots as they are in another node, in one that nobody
+    /// else can reach.
+    pub(super) fn set_bits_of(&self, other: &Node) {
+        self.occupied.set(other.occupied.get());
+        self.children.set(other.children.get());
     }
 
     /// The bits of slots that are not empty.
@@ -125,9 +153,23 @@ impl Node {
         self.occupied.get()
     }
 
+    /// The bits of slots that hold a child.
+    pub fn children(&self) -> u64 {
+        self.children.get()
+    }
+
     /// Tells everybody who still looks at this node that it has left the tree.
     pub(super) fn bury(&self) {
         self.slots.iter().for_each(|slot| slot.store(Word::GONE));
+    }
+}
+
+/// Sets or clears bits of a set that the edit lock protects.
+fn set_bits(set: &Local, bits: u64, on: bool) {
+    let before = set.get();
+    let after = if on { before | bits } else { before & !bits };
+    if after != before {
+        set.set(after);
     }
 }
 

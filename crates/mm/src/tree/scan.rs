@@ -202,15 +202,8 @@ fn earlier(node: &Node, level: usize, page: u64) -> Option<u64> {
 fn stretch(node: &Node, level: usize, end: u64, word: Word) -> Run {
     let base = (end - 1) & !(span(level + 1) - 1);
     let number = index(end - 1, level);
-    let free = !node.occupied() & ALL & ((1u64 << number) - 1);
-    let mut first = (64 - free.leading_zeros()) as usize;
-    if level > 0
-        && let Some(child) = (first..number)
-            .rev()
-            .find(|&n| node.at(n).load().is_child())
-    {
-        first = child + 1;
-    }
+    let ends = (!node.occupied() | node.children()) & ALL & ((1u64 << number) - 1);
+    let first = (64 - ends.leading_zeros()) as usize;
     debug_assert!(number < SLOTS);
     Run {
         pages: Pages::new(base + first as u64 * span(level), end),
