@@ -10,8 +10,11 @@ const LINE: usize = 256;
 /// Interpreters of interpreters.
 const DEEPEST: u32 = 5;
 
+/// An interpreter and its argument.
+type Interpreter<'a> = (&'a str, Option<&'a [u8]>);
+
 /// The interpreter and its argument, if the file names one.
-fn parse(image: &[u8]) -> Result<Option<(&str, Option<&[u8]>)>, Errno> {
+fn parse(image: &[u8]) -> Result<Option<Interpreter<'_>>, Errno> {
     let Some(rest) = image.strip_prefix(b"#!") else {
         return Ok(None);
     };
