@@ -4,7 +4,7 @@ use core::sync::atomic::Ordering;
 
 use crate::arch::features::{self, Features};
 use crate::arch::start_info::StartInfo;
-use crate::arch::{acpi, apic, context, gdt, idt, paging, percpu, smp, time};
+use crate::arch::{acpi, apic, context, gdt, idt, io_apic, paging, percpu, serial, smp, time};
 use crate::exec::run_file::RunFile;
 use crate::memory::boot_frames::{BootFrames, TOO_LITTLE};
 use crate::memory::stacks;
@@ -42,8 +42,12 @@ pub extern "C" fn kernel_start(start_info: u32) -> ! {
     percpu::of(0).apic_id.store(apic::id(), Ordering::Relaxed);
     time::calibrate();
 
-    let apic_ids =
-        acpi::apic_ids(info.rsdp).unwrap_or_else(|error| refuse(format_args!("{error}")));
+    let found = acpi::read(info.rsdp).unwrap_or_else(|error| refuse(format_args!("{error}")));
+    let apic_ids = found.apic_ids;
+    if let Some(address) = found.io_apic {
+        io_apic::map(address, &mut frames);
+    }
+    serial::find();
     for number in 1..apic_ids.len() {
         gdt::prepare(number as u32, &mut frames);
     }

@@ -1,12 +1,13 @@
 //! The arguments of `run`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
-use crate::machine::{Accel, MachineKind, Policy};
+use crate::machine::{Accel, Added, MachineKind, Policy};
 use crate::report::Destination;
 use crate::size::Size;
 
@@ -19,12 +20,15 @@ Examples:
   ./x run -- ebizzy -mTRp -S 5
   ./x run --policy classic --cpus 4 --memory 2G --json run.json -- page_fault1 -t 4
   ./x run --timeout 30 --list-unknown -- ./my-static-program
+  ./x run --file words.txt -- /bin/busybox sort words.txt
+  ./x run --root ./tree -- /bin/sh -c 'ls -l / | wc -l'
   ./x run --machine soft -- ebizzy -mTRp";
 
 /// Run a program on Faultless page tables; without one, the demonstration: ebizzy under the three
 /// fault policies, in one table.
 ///
-/// The program's own output goes to stdout, everything else to stderr.
+/// The program reads this command's stdin, as far as it does read; its own output goes to stdout,
+/// everything else to stderr.
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct RunArguments {
@@ -62,6 +66,15 @@ pub struct RunArguments {
     #[arg(long)]
     pub list_unknown: bool,
 
+    /// Give the program a file or folder of the host, under the same path, relative to / if it is,
+    /// or under another; can be repeated
+    #[arg(long = "file", value_name = "HOST[:GUEST]")]
+    pub files: Vec<Added>,
+
+    /// Give the program a folder of the host as the tree at /; PROGRAM may then be in it
+    #[arg(long, value_name = "DIR", value_parser = folder)]
+    pub root: Option<PathBuf>,
+
     /// A static Linux program for x86-64, or the name of a packaged workload (ebizzy,
     /// page_fault1, guard, first_write), and its arguments
     #[arg(
@@ -70,6 +83,12 @@ pub struct RunArguments {
         allow_hyphen_values = true
     )]
     pub program: Vec<OsString>,
+}
+
+fn folder(text: &str) -> Result<PathBuf> {
+    let path = PathBuf::from(text);
+    ensure!(path.is_dir(), "not a folder");
+    Ok(path)
 }
 
 /// A time limit.

@@ -7,7 +7,7 @@
 use anyhow::{Context as _, Result, bail};
 
 use super::Samples;
-use crate::machine::{Accel, End, MachineKind, Outcome, Policy, Request};
+use crate::machine::{Accel, End, Files, MachineKind, Outcome, Policy, Request};
 use crate::show::Sink;
 use crate::size::Size;
 
@@ -62,6 +62,7 @@ fn run(program: &[&str], cpus: u32, count_instructions: bool) -> Result<Outcome>
         list_unknown: false,
         count_instructions,
         stdout: Sink::Nowhere,
+        files: Files::default(),
     };
     let outcome = MachineKind::Kernel.machine().run(&request)?;
     match &outcome.end {

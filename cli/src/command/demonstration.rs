@@ -14,7 +14,7 @@ use crate::args::RunArguments;
 use crate::counters::FALLBACKS;
 use crate::interrupt;
 use crate::machine::kernel::qemu;
-use crate::machine::{Accel, End, MachineKind, Outcome, Policy, Request};
+use crate::machine::{Accel, End, Files, MachineKind, Outcome, Policy, Request};
 use crate::plan::{self, Urgency};
 use crate::report::{Destination, Run, RunFile};
 use crate::show::Sink;
@@ -79,6 +79,7 @@ fn request(arguments: &RunArguments, policy: Policy) -> Request {
         list_unknown: arguments.list_unknown,
         count_instructions: false,
         stdout: Sink::Nowhere,
+        files: Files::default(),
     }
 }
 

@@ -8,7 +8,7 @@ use faultless_trace::Counter;
 
 use super::demonstration;
 use crate::args::RunArguments;
-use crate::machine::{Accel, End, MachineKind, Outcome, Policy, Request};
+use crate::machine::{Accel, End, Files, MachineKind, Outcome, Policy, Request};
 use crate::plan::{self, Urgency};
 use crate::report::{Destination, Run, RunFile};
 use crate::show::Sink;
@@ -21,6 +21,11 @@ pub fn command(arguments: &RunArguments) -> Result<ExitCode> {
     }
     if arguments.machine == Some(MachineKind::Soft) && arguments.accel.is_some() {
         bail!("--accel is for the kernel: the soft machine runs on host threads");
+    }
+    if arguments.machine == Some(MachineKind::Soft)
+        && (arguments.root.is_some() || !arguments.files.is_empty())
+    {
+        bail!("--file and --root are for the kernel: the soft machine has no files");
     }
     if let Some(word) = arguments
         .program
@@ -71,6 +76,11 @@ fn request(arguments: &RunArguments) -> Request {
         stdout: match arguments.json {
             Some(Destination::Stdout) => Sink::Stderr,
             _ => Sink::Stdout,
+        },
+        files: Files {
+            root: arguments.root.clone(),
+            added: arguments.files.clone(),
+            input: true,
         },
     }
 }

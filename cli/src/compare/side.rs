@@ -57,6 +57,7 @@ impl Conditions {
             list_unknown: false,
             count_instructions: self.cpus == 1,
             stdout: self.output,
+            files: crate::machine::Files::default(),
         }
     }
 

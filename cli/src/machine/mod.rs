@@ -2,6 +2,7 @@
 //!
 //! A machine takes a [`Request`] and gives an [`Outcome`]. The commands know nothing else of it.
 
+mod files;
 pub mod kernel;
 pub mod soft;
 
@@ -16,6 +17,7 @@ use crate::figure::Figure;
 use crate::plan::Need;
 use crate::show::Sink;
 use crate::size::Size;
+pub use files::{Added, Files};
 
 /// Where programs run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -67,6 +69,8 @@ pub struct Request {
     pub count_instructions: bool,
     /// Where its stdout goes.
     pub stdout: Sink,
+    /// What it is given besides itself; the soft machine has no files.
+    pub files: Files,
 }
 
 /// What a run came to.

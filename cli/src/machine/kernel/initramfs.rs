@@ -1,27 +1,49 @@
-//! What the kernel finds in memory when it starts: the program, and how to run it.
+//! What the kernel finds in memory when it starts: the program, how to run it, and its files.
 //!
 //! `/bin/NAME` is the program; `/.faultless/run` holds fields `KEY=VALUE`, each ended by a NUL
 //! byte, in any order but that of the arguments. `kernel/README.md` describes them.
 
-use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
 
 use super::cpio::{Archive, FILE, FOLDER, PROGRAM};
+use super::input::StandardInput;
+use super::packing::Packing;
 use crate::machine::Request;
+use crate::program::Program;
 
 /// The environment that every program starts with, whatever the host's is.
-const ENVIRONMENT: [&str; 2] = ["PATH=/bin", "HOME=/"];
+const ENVIRONMENT: [&str; 2] = ["PATH=/bin:/usr/bin", "HOME=/"];
 
-/// The archive for `request`, whose program is `content` and is called `name`.
-pub fn build(request: &Request, name: &OsStr, content: &[u8]) -> Vec<u8> {
-    let path = [b"bin/", name.as_bytes()].concat();
-    let mut archive = Archive::default();
-    archive.add(b".", FOLDER, b"");
-    archive.add(b"bin", FOLDER, b"");
-    archive.add(&path, PROGRAM, content);
-    archive.add(b".faultless", FOLDER, b"");
-    archive.add(b".faultless/run", FILE, &fields(request, &path));
-    archive.finish()
+/// The archive for `request`, whose program is `content`.
+pub fn build(
+    request: &Request,
+    program: &Program,
+    content: &[u8],
+    input: &StandardInput,
+) -> Result<Vec<u8>> {
+    let path = program_path(program);
+    let mut packing = Packing::new(request.memory);
+    packing.add(Path::new("."), FOLDER, b"")?;
+    packing.add(Path::new(".faultless"), FOLDER, b"")?;
+    let run = fields(request, &path);
+    packing.add(Path::new(".faultless/run"), FILE, &run)?;
+    if let StandardInput::Content(content) = input {
+        packing.add(Path::new(".faultless/stdin"), FILE, content)?;
+    }
+    if !matches!(program, Program::InRoot(_)) {
+        packing.add(Path::new("bin"), FOLDER, b"")?;
+        packing.add(&path, PROGRAM, content)?;
+    }
+    for added in &request.files.added {
+        packing.add_from_host(&added.host, &added.guest)?;
+    }
+    if let Some(root) = &request.files.root {
+        packing.add_from_host(root, Path::new(""))?;
+    }
+    Ok(packing.finish())
 }
 
 /// An archive to be put behind the first one: what Linux needs to run the program in that.
@@ -34,14 +56,22 @@ pub fn of_linux(init: &[u8]) -> Vec<u8> {
     archive.finish()
 }
 
-fn fields(request: &Request, path: &[u8]) -> Vec<u8> {
+/// Where the program is, without a slash at the beginning.
+fn program_path(program: &Program) -> PathBuf {
+    match program {
+        Program::InRoot(path) => path.clone(),
+        program => Path::new("bin").join(program.name()),
+    }
+}
+
+fn fields(request: &Request, path: &Path) -> Vec<u8> {
     let mut fields = Vec::new();
     let mut field = |key: &str, value: &[u8]| {
         for part in [key.as_bytes(), b"=", value, b"\0"] {
             fields.extend_from_slice(part);
         }
     };
-    field("exec", &[b"/", path].concat());
+    field("exec", &[b"/", path.as_os_str().as_bytes()].concat());
     for argument in &request.program {
         field("argv", argument.as_bytes());
     }
@@ -58,8 +88,8 @@ fn fields(request: &Request, path: &[u8]) -> Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Request, fields};
-    use crate::machine::{Accel, Policy};
+    use super::{Path, Request, fields};
+    use crate::machine::{Accel, Files, Policy};
     use crate::show::Sink;
     use crate::size::Size;
 
@@ -75,8 +105,9 @@ mod tests {
             list_unknown: false,
             count_instructions: false,
             stdout: Sink::Nowhere,
+            files: Files::default(),
         };
-        let text = String::from_utf8(fields(&request, b"bin/ebizzy")).unwrap();
+        let text = String::from_utf8(fields(&request, Path::new("bin/ebizzy"))).unwrap();
         let lines: Vec<_> = text.split_terminator('\0').collect();
         assert_eq!(
             lines[..4],

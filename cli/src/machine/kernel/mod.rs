@@ -7,13 +7,15 @@ mod channel;
 mod control;
 mod cpio;
 mod initramfs;
+mod input;
+mod packing;
 pub mod qemu;
 mod tail;
 
 use std::ffi::OsString;
-use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use anyhow::{Context as _, Result, bail};
 
@@ -26,6 +28,7 @@ use crate::show::Sink;
 use crate::size::Size;
 use channel::Channel;
 use control::Report;
+use input::{Input, StandardInput};
 use qemu::{Ports, Qemu, Stop};
 use tail::Tail;
 
@@ -41,11 +44,11 @@ impl Machine for Kernel {
     fn check(&self, request: &Request) -> Result<Vec<Need>> {
         super::check_size(request, MOST_CPUS, MEMORY)?;
         qemu::check_accel(request.accel)?;
-        let program = Program::find(request.program.first().context("no program")?)?;
+        let program = find(request)?;
         if let Program::Packaged(_) = program {
             return Ok(vec![Need::Qemu, Need::Kernel, Need::Workloads]);
         }
-        program.read(request.memory)?;
+        program.read(request.files.root.as_deref(), request.memory)?;
         Ok(vec![Need::Qemu, Need::Kernel])
     }
 
@@ -106,13 +109,18 @@ impl System {
     /// Boots it with one program and waits for the end.
     pub fn boot(&self, request: &Request) -> Result<Booted> {
         qemu::check()?;
-        let program = Program::find(request.program.first().context("no program")?)?;
-        let content = program.read(request.memory)?;
+        let program = find(request)?;
+        let content = program.read(request.files.root.as_deref(), request.memory)?;
+        let standard_input = if request.files.input {
+            StandardInput::of_this_command(request.memory.0 / 2)
+        } else {
+            StandardInput::Nothing
+        };
 
         let folder = tempfile::Builder::new().prefix("faultless-").tempdir();
         let folder = folder.context("cannot make a folder for temporary files")?;
         let image = folder.path().join("initramfs");
-        let mut archive = initramfs::build(request, &program.name(), &content);
+        let mut archive = initramfs::build(request, &program, &content, &standard_input)?;
         if let Some(init) = &self.init {
             archive.extend(initramfs::of_linux(init));
         }
@@ -136,11 +144,16 @@ impl System {
         let gather = |all: &mut Vec<u8>, piece: &[u8]| all.extend_from_slice(piece);
         let control = Channel::open(folder.path().join("control"), Vec::new(), gather)?;
         let monitor = folder.path().join("monitor");
+        let stdin = match standard_input {
+            StandardInput::Pieces => Some(Input::open(folder.path().join("in"), io::stdin())?),
+            _ => None,
+        };
         let ports = Ports {
             stdout: stdout.path(),
             stderr: stderr.path(),
             control: control.path(),
             console: self.append.is_some().then(|| console.path()),
+            stdin: stdin.as_ref().map(Input::path),
             monitor: &monitor,
         };
 
@@ -177,6 +190,12 @@ impl System {
         }
         options
     }
+}
+
+/// What the user means by the program's name.
+fn find(request: &Request) -> Result<Program> {
+    let name = request.program.first().context("no program")?;
+    Program::find(name, request.files.root.as_deref())
 }
 
 /// Output that nobody reads any more is no reason to stop the program.

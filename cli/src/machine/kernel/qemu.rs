@@ -34,6 +34,8 @@ pub struct Ports<'a> {
     pub control: &'a Path,
     /// What another kernel says on its serial line.
     pub console: Option<&'a Path>,
+    /// The program's stdin, if it has one.
+    pub stdin: Option<&'a Path>,
     /// Where QEMU takes commands.
     pub monitor: &'a Path,
 }
@@ -107,6 +109,10 @@ impl Qemu {
         if let Some(console) = ports.console {
             command.arg("-chardev").arg(chardev("console", console));
             command.args(["-serial", "chardev:console"]);
+        }
+        if let Some(socket) = ports.stdin {
+            command.arg("-chardev").arg(chardev("stdin", socket));
+            command.args(["-device", "isa-serial,iobase=0x3f8,irq=4,chardev=stdin"]);
         }
         command.arg("-chardev").arg({
             let mut monitor = chardev("monitor", ports.monitor);

@@ -1,4 +1,5 @@
-//! Which CPUs there are: the local APIC entries of the ACPI tables.
+//! Which CPUs there are, and where interrupts of devices come in: the APIC entries of the ACPI
+//! tables.
 
 use core::ptr::NonNull;
 
@@ -35,11 +36,19 @@ impl AcpiHandler for DirectMap {
     fn unmap_physical_region<T>(_: &PhysicalMapping<Self, T>) {}
 }
 
-/// The local APIC ids of all CPUs that may run.
+/// What the tables tell.
+pub struct Found {
+    /// The local APIC ids of all CPUs that may run.
+    pub apic_ids: ArrayVec<u32, MAX_CPUS>,
+    /// The physical address of the first controller of device interrupts, if there is one.
+    pub io_apic: Option<u64>,
+}
+
+/// Reads the tables.
 ///
 /// # Errors
 /// A line that says what is missing.
-pub fn apic_ids(rsdp: u64) -> Result<ArrayVec<u32, MAX_CPUS>, &'static str> {
+pub fn read(rsdp: u64) -> Result<Found, &'static str> {
     if rsdp == 0 {
         return Err("the loader names no ACPI tables");
     }
@@ -50,10 +59,18 @@ pub fn apic_ids(rsdp: u64) -> Result<ArrayVec<u32, MAX_CPUS>, &'static str> {
         .find_table::<Madt>()
         .map_err(|_| "the ACPI tables list no CPUs")?;
     let mut ids = ArrayVec::new();
+    let mut io_apic = None;
     for entry in madt.get().entries() {
         let (id, flags) = match entry {
             MadtEntry::LocalApic(entry) => (u32::from(entry.apic_id), entry.flags),
             MadtEntry::LocalX2Apic(entry) => (entry.x2apic_id, entry.flags),
+            MadtEntry::IoApic(entry) => {
+                // The one that has the lines of the ISA bus.
+                if entry.global_system_interrupt_base == 0 {
+                    io_apic = Some(u64::from(entry.io_apic_address));
+                }
+                continue;
+            }
             _ => continue,
         };
         if flags & 1 == 0 || ids.contains(&id) {
@@ -62,5 +79,8 @@ pub fn apic_ids(rsdp: u64) -> Result<ArrayVec<u32, MAX_CPUS>, &'static str> {
         ids.try_push(id)
             .map_err(|_| "more CPUs than the kernel supports (64)")?;
     }
-    Ok(ids)
+    Ok(Found {
+        apic_ids: ids,
+        io_apic,
+    })
 }

@@ -10,6 +10,8 @@ pub const TIMER: u8 = 0x40;
 pub const RESCHEDULE: u8 = 0x41;
 /// "Look at your flush mailbox."
 pub const FLUSH: u8 = 0x42;
+/// The serial port.
+pub const SERIAL: u8 = 0x43;
 /// The local APIC's spurious vector.
 pub const SPURIOUS: u8 = 0xff;
 

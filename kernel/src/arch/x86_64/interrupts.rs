@@ -7,13 +7,14 @@ use super::percpu::{self, MAX_CPUS};
 /// A kind of interrupt.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Kind {
+    Serial,
     Timer,
     Reschedule,
     Flush,
 }
 
 /// All kinds.
-pub const ALL: &[Kind] = &[Kind::Timer, Kind::Reschedule, Kind::Flush];
+pub const ALL: &[Kind] = &[Kind::Serial, Kind::Timer, Kind::Reschedule, Kind::Flush];
 
 /// A CPU's own counts, on a line that nobody else writes.
 #[repr(align(64))]
@@ -38,6 +39,7 @@ impl Kind {
     /// As `/proc/interrupts` calls it on Linux.
     pub fn short_name(self) -> &'static str {
         match self {
+            Self::Serial => "4",
             Self::Timer => "LOC",
             Self::Reschedule => "RES",
             Self::Flush => "TLB",
@@ -47,6 +49,7 @@ impl Kind {
     /// The same in words.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Serial => "IO-APIC   4-edge      ttyS0",
             Self::Timer => "Local timer interrupts",
             Self::Reschedule => "Rescheduling interrupts",
             Self::Flush => "TLB shootdowns",

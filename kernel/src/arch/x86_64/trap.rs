@@ -193,6 +193,11 @@ fn interrupt(vector: u8) {
             interrupts::add(Kind::Reschedule);
             crate::sched::reschedule_interrupt();
         }
+        idt::SERIAL => {
+            apic::end_of_interrupt();
+            interrupts::add(Kind::Serial);
+            crate::files::input::interrupt();
+        }
         // The old interrupt controllers are masked; what they might still have pending, and the
         // spurious vector, want no acknowledgement.
         _ => {}

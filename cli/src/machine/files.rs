@@ -1,0 +1,99 @@
+//! Files of the host that a program finds in the kernel.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Component, Path, PathBuf};
+use std::str::FromStr;
+
+use anyhow::{Context as _, Result, bail};
+
+/// What a program is given besides itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Files {
+    /// A folder whose content is the tree at `/`.
+    pub root: Option<PathBuf>,
+    /// Single files and folders.
+    pub added: Vec<Added>,
+    /// Whether the program reads this command's standard input.
+    pub input: bool,
+}
+
+/// `HOST[:GUEST]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Added {
+    /// A file or folder here.
+    pub host: PathBuf,
+    /// Its path there, without a slash at the beginning.
+    pub guest: PathBuf,
+}
+
+impl FromStr for Added {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        // A path may have a colon itself.
+        let (host, guest) = match text.rsplit_once(':') {
+            Some((host, guest)) if !Path::new(text).exists() => (host, Some(guest)),
+            _ => (text, None),
+        };
+        if host.is_empty() {
+            bail!("names no file");
+        }
+        let host = PathBuf::from(host);
+        host.metadata()
+            .with_context(|| format!("cannot read {}", host.display()))?;
+        let guest = match guest {
+            // Into a folder, under its own name.
+            Some(guest) if guest.is_empty() || guest.ends_with('/') => {
+                Path::new(guest).join(host.file_name().unwrap_or(OsStr::new("")))
+            }
+            Some(guest) => PathBuf::from(guest),
+            None => host.clone(),
+        };
+        let guest = plain(&guest)
+            .with_context(|| format!("say where it goes: {}:/PATH", host.display()))?;
+        Ok(Added { host, guest })
+    }
+}
+
+/// A path below the root, without `.` and doubled slashes; none with `..`, or of nothing.
+fn plain(path: &Path) -> Option<PathBuf> {
+    let mut plain = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::RootDir | Component::CurDir => {}
+            Component::Normal(name) => plain.push(name),
+            Component::ParentDir | Component::Prefix(_) => return None,
+        }
+    }
+    (!plain.as_os_str().as_bytes().is_empty()).then_some(plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Added, Path};
+
+    fn guest(text: &str) -> Result<String, String> {
+        let added: Result<Added, _> = text.parse();
+        added
+            .map(|added| added.guest.to_string_lossy().into_owned())
+            .map_err(|error| format!("{error:#}"))
+    }
+
+    #[test]
+    fn a_file_keeps_its_path_or_gets_another() {
+        assert_eq!(guest("Cargo.toml").unwrap(), "Cargo.toml");
+        assert_eq!(guest("./src/main.rs").unwrap(), "src/main.rs");
+        assert_eq!(guest("Cargo.toml:/etc/c").unwrap(), "etc/c");
+        assert_eq!(guest("Cargo.toml:/etc/").unwrap(), "etc/Cargo.toml");
+        assert_eq!(guest("/proc/version").unwrap(), "proc/version");
+    }
+
+    #[test]
+    fn what_cannot_be_is_refused() {
+        assert!(guest("no-such-file").unwrap_err().contains("cannot read"));
+        assert!(guest("../cli").unwrap_err().contains("say where it goes"));
+        assert!(guest(":/x").unwrap_err().contains("names no file"));
+        assert!(Path::new("Cargo.toml").exists());
+    }
+}

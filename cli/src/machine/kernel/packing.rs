@@ -1,0 +1,145 @@
+//! Folders and files of the host, packed into an archive.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+
+use super::cpio::{Archive, FOLDER};
+use crate::size::Size;
+
+const LINK: u32 = 0o120_000;
+
+/// An archive that is filled from the host, each path at most once.
+pub struct Packing {
+    archive: Archive,
+    taken: BTreeSet<PathBuf>,
+    /// Bytes of content that still fit.
+    left: u64,
+    limit: Size,
+}
+
+impl Packing {
+    /// Nothing yet; contents may have `limit` bytes in all.
+    pub fn new(limit: Size) -> Self {
+        Self {
+            archive: Archive::default(),
+            taken: BTreeSet::new(),
+            left: limit.0,
+            limit,
+        }
+    }
+
+    /// Adds one member; one that is there already stays what it is.
+    pub fn add(&mut self, path: &Path, mode: u32, content: &[u8]) -> Result<()> {
+        if path.to_str().is_none() {
+            bail!("{}: the name is not UTF-8", path.display());
+        }
+        if !self.taken.insert(path.to_path_buf()) {
+            return Ok(());
+        }
+        let Some(left) = self.left.checked_sub(content.len() as u64) else {
+            bail!(
+                "the program and its files are larger than the machine's memory ({})",
+                self.limit
+            );
+        };
+        self.left = left;
+        self.archive.add(path.as_os_str().as_bytes(), mode, content);
+        Ok(())
+    }
+
+    /// Adds a file, or a folder with all that is in it. Links are kept below it, and followed if
+    /// `host` itself is one.
+    pub fn add_from_host(&mut self, host: &Path, guest: &Path) -> Result<()> {
+        let metadata = fs::metadata(host).with_context(|| reading(host))?;
+        let parents: Vec<_> = guest.ancestors().skip(1).collect();
+        for parent in parents.into_iter().rev() {
+            if parent != Path::new("") {
+                self.add(parent, FOLDER, b"")?;
+            }
+        }
+        self.add_one(host, guest, &metadata)
+    }
+
+    fn add_one(&mut self, host: &Path, guest: &Path, metadata: &fs::Metadata) -> Result<()> {
+        if metadata.is_dir() {
+            return self.add_folder(host, guest, metadata.mode());
+        }
+        if metadata.is_symlink() {
+            let target = fs::read_link(host).with_context(|| reading(host))?;
+            return self.add(guest, LINK | 0o777, target.as_os_str().as_bytes());
+        }
+        if !metadata.is_file() {
+            // Sockets, devices: nothing that the kernel could have.
+            eprintln!("faultless: left out: {} is no file", host.display());
+            return Ok(());
+        }
+        if metadata.len() > self.left {
+            bail!(
+                "{} does not fit the machine's memory ({})",
+                host.display(),
+                self.limit
+            );
+        }
+        let content = fs::read(host).with_context(|| reading(host))?;
+        self.add(guest, metadata.mode(), &content)
+    }
+
+    fn add_folder(&mut self, host: &Path, guest: &Path, mode: u32) -> Result<()> {
+        if guest != Path::new("") {
+            self.add(guest, mode, b"")?;
+        }
+        let entries: Result<Vec<_>, _> =
+            fs::read_dir(host).with_context(|| reading(host))?.collect();
+        let mut entries = entries.with_context(|| reading(host))?;
+        entries.sort_by_key(fs::DirEntry::file_name);
+        for entry in entries {
+            let path = entry.path();
+            let metadata = entry.metadata().with_context(|| reading(&path))?;
+            self.add_one(&path, &guest.join(entry.file_name()), &metadata)?;
+        }
+        Ok(())
+    }
+
+    /// The whole archive.
+    pub fn finish(self) -> Vec<u8> {
+        self.archive.finish()
+    }
+}
+
+fn reading(path: &Path) -> String {
+    format!("cannot read {}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Packing, Path, Size};
+    use std::fs;
+
+    #[test]
+    fn packs_a_folder_and_keeps_links() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("d")).unwrap();
+        fs::write(folder.path().join("d/f"), "content").unwrap();
+        std::os::unix::fs::symlink("d/f", folder.path().join("l")).unwrap();
+        let mut packing = Packing::new(Size::mebi(1));
+        packing.add_from_host(folder.path(), Path::new("")).unwrap();
+        let text = String::from_utf8(packing.finish()).unwrap();
+        for part in ["d/f\0content", "l\0\0\0d/f"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_does_not_fit() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("f"), vec![0; 2 << 20]).unwrap();
+        let mut packing = Packing::new(Size::mebi(1));
+        let error = packing.add_from_host(folder.path(), Path::new(""));
+        assert!(error.unwrap_err().to_string().contains("does not fit"));
+    }
+}
