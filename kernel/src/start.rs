@@ -4,7 +4,9 @@ use core::sync::atomic::Ordering;
 
 use crate::arch::features::{self, Features};
 use crate::arch::start_info::StartInfo;
-use crate::arch::{acpi, apic, context, gdt, idt, io_apic, paging, percpu, serial, smp, time};
+use crate::arch::{
+    acpi, apic, context, gdt, idt, io_apic, paging, percpu, serial, smp, time, window,
+};
 use crate::exec::run_file::RunFile;
 use crate::memory::boot_frames::{BootFrames, TOO_LITTLE};
 use crate::memory::stacks;
@@ -48,6 +50,7 @@ pub extern "C" fn kernel_start(start_info: u32) -> ! {
         io_apic::map(address, &mut frames);
     }
     serial::find();
+    window::find();
     for number in 1..apic_ids.len() {
         gdt::prepare(number as u32, &mut frames);
     }

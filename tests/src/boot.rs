@@ -186,6 +186,19 @@ impl Machine {
     }
 }
 
+/// What the same program prints on the host's Linux, which ends it well.
+pub fn printed_on_the_host(program: &[u8]) -> String {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = scratch("host");
+    let path = folder.join("test");
+    fs::write(&path, program).expect("a file in our folder");
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("the file is ours");
+    let output = Command::new(&path).output().expect("it starts");
+    fs::remove_dir_all(&folder).expect("the folder is ours");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
 /// How the host's Linux ends the same program: status and signal.
 pub fn on_the_host(program: &[u8], arguments: &[&str]) -> (Option<i32>, Option<i32>) {
     use std::os::unix::fs::PermissionsExt as _;

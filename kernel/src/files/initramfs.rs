@@ -34,11 +34,6 @@ pub fn find(path: &str) -> Option<&'static [u8]> {
         .map(|entry| entry.file())
 }
 
-/// What the tree has at this path.
-pub fn node(path: &str) -> Option<Node> {
-    walk::find(&tree::root(), path.as_bytes(), Last::Follow).ok()
-}
-
 /// Puts all files, directories and symbolic links of the archive into the tree. Missing directories
 /// are made; of two entries with one name the first counts. Other kinds are left out.
 ///

@@ -1,11 +1,13 @@
 //! Standard input: what the command has read from its own.
 //!
 //! Nothing comes unasked, so that a program that does not read takes nothing away from whoever
-//! reads after it. When a program wants input and none is here, one byte, [`REQUEST`], goes to the
-//! command, which answers with one piece: its length in two bytes, the lower one first, and then
-//! so many bytes. A length of 0 is the end of input. It is told to one read; the next one asks
-//! again, because a terminal goes on after its end.
+//! reads after it. When a program wants input and none is here, one byte goes to the command by the
+//! serial port, which answers with the length of one piece, in four bytes, the lowest first. A
+//! length of 0 is the end of input. It is told to one read; the next one asks again, because a
+//! terminal goes on after its end.
 //!
+//! The piece itself is then in the window, a memory that the command writes until it has answered
+//! and the kernel reads until it asks again; or, where there is none, it follows on the wire.
 //! Without a serial port input is always at its end.
 
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -13,30 +15,33 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use super::copy;
 use super::readiness::{Events, Readiness};
 use super::turn::Turn;
-use crate::arch::serial;
+use crate::arch::{serial, window};
 use crate::errno::{Answer, EAGAIN, RESTART};
 use crate::sched;
 use crate::sched::wait::{self, Interruptible, Woken};
 use crate::sync::SpinLock;
 
-/// Asks for a piece.
-const REQUEST: u8 = b'R';
-/// The longest piece.
-const LONGEST: usize = 4096;
+/// Asks for a piece in the window.
+const INTO_THE_WINDOW: u8 = b'W';
+/// Asks for a piece of at most [`ON_THE_WIRE_MOST`] bytes on the wire.
+const ON_THE_WIRE: u8 = b'R';
+const ON_THE_WIRE_MOST: usize = 4096;
 
-/// What a piece's next byte is.
+/// What the next byte from the command is.
 #[derive(Clone, Copy)]
 enum Expected {
     /// Nothing is: no piece was asked for.
     Nothing,
-    LengthLow,
-    LengthHigh(u8),
-    /// One of so many.
+    /// One of the length's, so many of which have come.
+    Length(u32, u32),
+    /// One of so many of the piece.
     Content(usize),
 }
 
 struct State {
-    bytes: [u8; LONGEST],
+    /// A piece that came on the wire.
+    bytes: [u8; ON_THE_WIRE_MOST],
+    /// The part of the piece that was not read yet.
     start: usize,
     end: usize,
     expected: Expected,
@@ -45,7 +50,7 @@ struct State {
 }
 
 static STATE: SpinLock<State> = SpinLock::new(State {
-    bytes: [0; LONGEST],
+    bytes: [0; ON_THE_WIRE_MOST],
     start: 0,
     end: 0,
     expected: Expected::Nothing,
@@ -62,56 +67,83 @@ fn key() -> u64 {
 }
 
 impl State {
+    /// A piece on its way is not read before all of it is here.
     fn is_ready(&self) -> bool {
-        self.start != self.end || self.ended
+        matches!(self.expected, Expected::Nothing) && (self.start != self.end || self.ended)
     }
 
     /// Asks for more, if there is nothing and nothing is on its way.
     fn ask(&mut self) {
         if !self.is_ready() && matches!(self.expected, Expected::Nothing) {
             (self.start, self.end) = (0, 0);
-            self.expected = Expected::LengthLow;
-            serial::send(REQUEST);
+            self.expected = Expected::Length(0, 0);
+            serial::send(if window::is_there() {
+                INTO_THE_WINDOW
+            } else {
+                ON_THE_WIRE
+            });
         }
     }
 
-    /// Takes in a byte; whether there is something to read now.
-    fn accept(&mut self, byte: u8) -> bool {
+    /// Takes in a byte.
+    fn accept(&mut self, byte: u8) {
         self.expected = match self.expected {
             Expected::Nothing => Expected::Nothing,
-            Expected::LengthLow => Expected::LengthHigh(byte),
-            Expected::LengthHigh(low) => {
-                let length = usize::from(u16::from_le_bytes([low, byte])).min(LONGEST);
-                self.ended = length == 0;
-                if length == 0 {
-                    Expected::Nothing
+            Expected::Length(length, count) => {
+                let length = length | u32::from(byte) << (8 * count);
+                if count < 3 {
+                    Expected::Length(length, count + 1)
                 } else {
-                    Expected::Content(length)
+                    self.begin_piece(length as usize)
                 }
             }
             Expected::Content(left) => {
                 self.bytes[self.end] = byte;
                 self.end += 1;
-                if left == 1 {
-                    Expected::Nothing
-                } else {
+                if left > 1 {
                     Expected::Content(left - 1)
+                } else {
+                    Expected::Nothing
                 }
             }
         };
-        self.is_ready()
+    }
+
+    fn begin_piece(&mut self, length: usize) -> Expected {
+        self.ended = length == 0;
+        if window::is_there() {
+            self.end = length.min(window::SIZE);
+            return Expected::Nothing;
+        }
+        match length.min(ON_THE_WIRE_MOST) {
+            0 => Expected::Nothing,
+            length => Expected::Content(length),
+        }
+    }
+
+    /// Takes bytes that are here; how many.
+    fn take(&mut self, to: &mut [u8]) -> usize {
+        let (start, end) = (self.start, self.end);
+        let length = to.len().min(end - start);
+        if window::is_there() {
+            window::read(start, &mut to[..length]);
+        } else {
+            to[..length].copy_from_slice(&self.bytes[start..start + length]);
+        }
+        self.start += length;
+        length
     }
 }
 
 /// The port's interrupt: takes in all that has come.
 pub fn interrupt() {
-    let mut ready = false;
-    {
+    let ready = {
         let mut state = STATE.lock();
         while let Some(byte) = serial::receive() {
-            ready |= state.accept(byte);
+            state.accept(byte);
         }
-    }
+        state.is_ready()
+    };
     if ready {
         if WAITING.load(Ordering::SeqCst) != 0 {
             wait::wake_address(key(), u32::MAX, u32::MAX);
@@ -133,14 +165,15 @@ pub fn read(to: u64, length: u64, may_wait: bool) -> Answer {
         let (ready, at_end) = {
             let mut state = STATE.lock();
             state.ask();
-            let at_end = state.start == state.end && core::mem::take(&mut state.ended);
-            (state.is_ready(), at_end)
+            let ready = state.is_ready();
+            let at_end = ready && core::mem::take(&mut state.ended);
+            (ready, at_end)
         };
         if at_end {
             return Ok(0);
         }
         if ready {
-            return copy::scatter(to, length, take);
+            return copy::scatter(to, length, |piece| STATE.lock().take(piece));
         }
         drop(turn);
         if !may_wait {
@@ -154,16 +187,6 @@ pub fn read(to: u64, length: u64, may_wait: bool) -> Answer {
             return Err(RESTART);
         }
     }
-}
-
-/// Takes bytes that are here; how many.
-fn take(to: &mut [u8]) -> usize {
-    let mut state = STATE.lock();
-    let (start, end) = (state.start, state.end);
-    let length = to.len().min(end - start);
-    to[..length].copy_from_slice(&state.bytes[start..start + length]);
-    state.start += length;
-    length
 }
 
 /// What can be done without waiting. Whoever wants to know wants input, so it is asked for.

@@ -41,6 +41,9 @@ use crate::errno::Errno;
 use description::{Description, Object};
 use stream::Stream;
 
+/// The file that is standard input, if the command's own is a file.
+const STANDARD_INPUT: &[u8] = b"/.faultless/stdin";
+
 /// Makes the tree, with what the initramfs has; at boot.
 ///
 /// # Errors
@@ -56,9 +59,9 @@ pub fn begin() -> Result<(), Errno> {
 /// `ENOMEM`.
 pub fn standard() -> Result<descriptors::Table, Errno> {
     let table = descriptors::Table::new();
-    let input = match initramfs::node(".faultless/stdin") {
-        Some(node) => open::node(node, None, linux::O_RDONLY)?,
-        None => Description::new(Object::Stream(Stream::Input), linux::O_RDONLY, None)?,
+    let input = match open::path(&tree::root(), STANDARD_INPUT, linux::O_RDONLY, 0) {
+        Ok(file) => file,
+        Err(_) => Description::new(Object::Stream(Stream::Input), linux::O_RDONLY, None)?,
     };
     table.add(input, 0, false)?;
     for stream in [Stream::Output, Stream::Error] {

@@ -23,7 +23,7 @@ Usage: ./x setup
 
 Installs by apt-get, and only what is missing: qemu-system-x86; musl-tools; and, unless rustup has
 the target x86_64-unknown-none, Debian's rustc-web, cargo-web, rust-web-src and lld. Then builds
-the command, the kernel and the packaged workloads.
+the command, the kernel and the packaged workloads. (./x test also installs busybox-static.)
 
 Example:
   ./x setup
@@ -38,6 +38,8 @@ pub enum Need {
     Musl,
     /// A Rust toolchain that builds for no operating system.
     BareMetal,
+    /// Debian's static BusyBox, which tests run unmodified in the kernel.
+    Busybox,
     /// `cargo fmt` and `cargo clippy`.
     Lints,
 }
@@ -86,6 +88,7 @@ impl Need {
             )),
             Need::Musl => Ok(package(find::program("musl-gcc"), "musl-tools")),
             Need::BareMetal => Ok(BareMetal::choose()?.missing()),
+            Need::Busybox => Ok(package(find::program("busybox"), "busybox-static")),
             Need::Lints => lints(),
         }
     }

@@ -131,7 +131,7 @@ pub const STEPS: &[Step] = &[
     Step {
         name: "boot",
         about: "the kernel with 1, 2 and 4 CPUs: every workload under every policy, test programs",
-        needs: &[Need::Qemu, Need::Musl, Need::BareMetal],
+        needs: &[Need::Qemu, Need::Musl, Need::BareMetal, Need::Busybox],
         run: Run::Booted(&[
             "test",
             "--no-fail-fast",

@@ -1,10 +1,12 @@
 //! The program's standard input: this command's, passed on as the guest asks for it.
 //!
-//! The guest sends one byte for each piece it wants; the answer is the piece's length in two bytes,
-//! the lower one first, and the piece. A length of 0 is the end of input. So a program that does
-//! not read its input leaves this command's alone. A regular file is not passed on but given to the
-//! guest as a file (`StandardInput::of_this_command`).
+//! The guest sends one byte for each piece it wants; the answer is the piece's length in four bytes,
+//! the lowest first; 0 is the end of input. The piece itself is put into the window before, a file
+//! that is also memory of the machine, if the byte is `W`; otherwise it follows on the wire. So a
+//! program that does not read its input leaves this command's alone. A regular file is not passed
+//! on but given to the guest as a file (`StandardInput::of_this_command`).
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write as _};
 use std::os::fd::AsFd as _;
@@ -15,8 +17,12 @@ use std::thread;
 
 use anyhow::{Context as _, Result};
 
-/// The longest piece that the guest takes.
-const LONGEST: usize = 4096;
+/// The longest piece, and the window's size.
+const LONGEST: usize = 64 << 10;
+/// The longest piece on the wire.
+const LONGEST_ON_THE_WIRE: usize = 4096;
+/// Asks for a piece in the window.
+const INTO_THE_WINDOW: u8 = b'W';
 
 /// Where a program's standard input comes from.
 pub enum StandardInput {
@@ -56,38 +62,61 @@ impl StandardInput {
     }
 }
 
-/// The channel by which the guest asks.
+/// The channel by which the guest asks, and the window.
 pub struct Input {
-    path: PathBuf,
+    socket: PathBuf,
+    window: PathBuf,
 }
 
 impl Input {
-    /// Listens at `path` and answers from `source` until the guest is gone. Nobody waits for the
+    /// Listens in `folder` and answers from `source` until the guest is gone. Nobody waits for the
     /// thread that does: it may be reading from somebody who never writes.
-    pub fn open(path: PathBuf, source: impl Read + Send + 'static) -> Result<Self> {
-        let listener = UnixListener::bind(&path)
-            .with_context(|| format!("cannot listen at {}", path.display()))?;
-        thread::spawn(move || serve(&listener, source));
-        Ok(Self { path })
+    pub fn open(folder: &Path, source: impl Read + Send + 'static) -> Result<Self> {
+        let (socket, window) = (folder.join("in"), folder.join("window"));
+        let listener = UnixListener::bind(&socket)
+            .with_context(|| format!("cannot listen at {}", socket.display()))?;
+        let file = File::create(&window)
+            .and_then(|file| file.set_len(LONGEST as u64).map(|()| file))
+            .with_context(|| format!("cannot write {}", window.display()))?;
+        thread::spawn(move || serve(&listener, &file, source));
+        Ok(Self { socket, window })
     }
 
     /// Where QEMU has to connect.
-    pub fn path(&self) -> &Path {
-        &self.path
+    pub fn socket(&self) -> &Path {
+        &self.socket
+    }
+
+    /// The file that is the window, as QEMU's option for memory.
+    pub fn window(&self) -> OsString {
+        let path = self.window.to_string_lossy().replace(',', ",,");
+        format!("memory-backend-file,id=window,share=on,size={LONGEST},mem-path={path}").into()
     }
 }
 
 /// A guest that is gone wants nothing more.
-fn serve(listener: &UnixListener, mut source: impl Read) -> io::Result<()> {
+fn serve(listener: &UnixListener, window: &File, mut source: impl Read) -> io::Result<()> {
     let (mut guest, _) = listener.accept()?;
-    let mut piece = [0; LONGEST];
+    let mut piece = vec![0; LONGEST];
     let mut request = [0];
     while guest.read(&mut request)? != 0 {
+        let on_the_wire = request[0] != INTO_THE_WINDOW;
+        let most = if on_the_wire {
+            LONGEST_ON_THE_WIRE
+        } else {
+            LONGEST
+        };
         // What cannot be read is at its end.
-        let length = read_some(&mut source, &mut piece).unwrap_or(0);
-        let size = u16::try_from(length).unwrap_or(0).to_le_bytes();
+        let length = read_some(&mut source, &mut piece[..most]).unwrap_or(0);
+        let piece = &piece[..length];
+        if !on_the_wire {
+            window.write_all_at(piece, 0)?;
+        }
+        let size = u32::try_from(length).unwrap_or(0).to_le_bytes();
         guest.write_all(&size)?;
-        guest.write_all(&piece[..length])?;
+        if on_the_wire {
+            guest.write_all(piece)?;
+        }
     }
     Ok(())
 }
@@ -107,20 +136,35 @@ mod tests {
     use std::io::{Read as _, Write as _};
     use std::os::unix::net::UnixStream;
 
+    fn ask(guest: &mut UnixStream, how: &[u8], answer: &mut [u8]) {
+        guest.write_all(how).unwrap();
+        guest.read_exact(answer).unwrap();
+    }
+
     #[test]
     fn answers_each_request_with_a_piece_and_the_end_with_an_empty_one() {
         let folder = tempfile::tempdir().unwrap();
-        let input = Input::open(folder.path().join("i"), &b"abc"[..]).unwrap();
-        let mut guest = UnixStream::connect(input.path()).unwrap();
-        let mut ask = |answer: &mut [u8]| {
-            guest.write_all(b"R").unwrap();
-            guest.read_exact(answer).unwrap();
-        };
-        let mut piece = [0; 5];
-        ask(&mut piece);
-        assert_eq!(piece, *b"\x03\0abc");
-        let mut end = [1; 2];
-        ask(&mut end);
-        assert_eq!(end, [0, 0]);
+        let input = Input::open(folder.path(), &b"abc"[..]).unwrap();
+        let mut guest = UnixStream::connect(input.socket()).unwrap();
+        let mut piece = [0; 7];
+        ask(&mut guest, b"R", &mut piece);
+        assert_eq!(piece, *b"\x03\0\0\0abc");
+        let mut end = [1; 4];
+        ask(&mut guest, b"R", &mut end);
+        assert_eq!(end, [0; 4]);
+    }
+
+    #[test]
+    fn puts_pieces_into_the_window() {
+        let folder = tempfile::tempdir().unwrap();
+        let input = Input::open(folder.path(), &[7; 100_000][..]).unwrap();
+        let mut guest = UnixStream::connect(input.socket()).unwrap();
+        for expected in [65_536_u32, 34_464, 0] {
+            let mut length = [0; 4];
+            ask(&mut guest, b"W", &mut length);
+            assert_eq!(u32::from_le_bytes(length), expected);
+        }
+        let window = std::fs::read(folder.path().join("window")).unwrap();
+        assert!(window.len() == 65_536 && window.iter().all(|&byte| byte == 7));
     }
 }

@@ -145,7 +145,7 @@ impl System {
         let control = Channel::open(folder.path().join("control"), Vec::new(), gather)?;
         let monitor = folder.path().join("monitor");
         let stdin = match standard_input {
-            StandardInput::Pieces => Some(Input::open(folder.path().join("in"), io::stdin())?),
+            StandardInput::Pieces => Some(Input::open(folder.path(), io::stdin())?),
             _ => None,
         };
         let ports = Ports {
@@ -153,7 +153,7 @@ impl System {
             stderr: stderr.path(),
             control: control.path(),
             console: self.append.is_some().then(|| console.path()),
-            stdin: stdin.as_ref().map(Input::path),
+            stdin: stdin.as_ref(),
             monitor: &monitor,
         };
 

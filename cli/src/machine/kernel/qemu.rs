@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
+use super::input::Input;
 use crate::interrupt;
 use crate::machine::{Accel, Request};
 
@@ -35,7 +36,7 @@ pub struct Ports<'a> {
     /// What another kernel says on its serial line.
     pub console: Option<&'a Path>,
     /// The program's stdin, if it has one.
-    pub stdin: Option<&'a Path>,
+    pub stdin: Option<&'a Input>,
     /// Where QEMU takes commands.
     pub monitor: &'a Path,
 }
@@ -110,8 +111,12 @@ impl Qemu {
             command.arg("-chardev").arg(chardev("console", console));
             command.args(["-serial", "chardev:console"]);
         }
-        if let Some(socket) = ports.stdin {
-            command.arg("-chardev").arg(chardev("stdin", socket));
+        if let Some(input) = ports.stdin {
+            command
+                .arg("-chardev")
+                .arg(chardev("stdin", input.socket()));
+            command.arg("-object").arg(input.window());
+            command.args(["-device", "ivshmem-plain,memdev=window"]);
             command.args(["-device", "isa-serial,iobase=0x3f8,irq=4,chardev=stdin"]);
         }
         command.arg("-chardev").arg({

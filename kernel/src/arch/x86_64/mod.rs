@@ -20,6 +20,7 @@ pub mod interrupts;
 pub mod io_apic;
 pub mod msr;
 pub mod paging;
+mod pci;
 pub mod percpu;
 pub mod power;
 pub mod random;
@@ -31,6 +32,7 @@ pub mod time;
 pub mod tlb;
 pub mod trap;
 pub mod uaccess;
+pub mod window;
 mod zero;
 
 pub use frame::TrapFrame;

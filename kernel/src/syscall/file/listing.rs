@@ -32,6 +32,8 @@ struct Entry {
 /// The entry behind a position: 0 is before `.`, 1 before `..`, 2 before all others.
 fn next(directory: &Node, position: u64) -> Result<Option<Entry>, Errno> {
     if position == 0 {
+        // One that was removed lists nothing, not even itself.
+        directory.parent()?;
         let node = directory.clone();
         let name = copy_name(b".")?;
         return Ok(Some(Entry {
@@ -41,8 +43,7 @@ fn next(directory: &Node, position: u64) -> Result<Option<Entry>, Errno> {
         }));
     }
     if position == 1 {
-        // That of a removed directory is itself.
-        let node = directory.parent().unwrap_or_else(|_| directory.clone());
+        let node = directory.parent()?;
         let name = copy_name(b"..")?;
         return Ok(Some(Entry {
             position: 2,

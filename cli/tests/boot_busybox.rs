@@ -1,0 +1,149 @@
+//! Debian's `busybox-static`, unmodified, in the kernel: what it prints on the host, from the same
+//! files and the same standard input. `./x test boot` installs it and runs these tests.
+
+mod common;
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+const BUSYBOX: &str = "/bin/busybox";
+
+/// Files to work on: text, numbers, bytes, a link, a folder.
+fn make_files(folder: &Path) {
+    let words: String = (0..3000)
+        .map(|number| format!("{} word{}\n", number * 7919 % 3000, number % 13))
+        .collect();
+    std::fs::write(folder.join("words"), words).unwrap();
+    let bytes: Vec<u8> = (0..1_000_000_u32)
+        .map(|n| (n.wrapping_mul(n) >> 7) as u8)
+        .collect();
+    std::fs::write(folder.join("bytes"), bytes).unwrap();
+    std::fs::create_dir_all(folder.join("sub/deep")).unwrap();
+    std::fs::write(folder.join("sub/deep/f"), "deep\n").unwrap();
+    std::os::unix::fs::symlink("sub/deep/f", folder.join("link")).unwrap();
+}
+
+fn on_the_host(folder: &Path, arguments: &[&str], input: Stdio) -> Output {
+    let mut command = Command::new(BUSYBOX);
+    command.args(arguments).current_dir(folder).stdin(input);
+    command.output().unwrap()
+}
+
+/// With `folder` at `/work`, where the applet runs by way of its shell.
+fn in_the_kernel(folder: &Path, arguments: &[&str], input: Stdio) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
+    command.args(["run", "--timeout", "120", "--file"]);
+    command.arg(format!("{}:/work", folder.display()));
+    command.args(["--", BUSYBOX]);
+    command.args(["sh", "-c", "cd /work; exec /bin/busybox \"$@\"", "sh"]);
+    command.args(arguments).stdin(input).output().unwrap()
+}
+
+fn assert_same(folder: &Path, arguments: &[&str], input: &dyn Fn() -> Stdio) {
+    let linux = on_the_host(folder, arguments, input());
+    let here = in_the_kernel(folder, arguments, input());
+    let said = common::stderr(&here);
+    assert_eq!(
+        here.status.code(),
+        linux.status.code(),
+        "{arguments:?} {said}"
+    );
+    assert_eq!(
+        common::stdout(&here),
+        common::stdout(&linux),
+        "{arguments:?} {said}"
+    );
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn applets_print_what_they_print_on_the_host() {
+    let folder = tempfile::tempdir().unwrap();
+    make_files(folder.path());
+    for arguments in [
+        &["cat", "link", "words"][..],
+        &["cat", "none"],
+        &["ls", "-a"],
+        &["ls", "sub", "link"],
+        &["sha256sum", "bytes", "words"],
+        &["sort", "-n", "words"],
+        &["wc", "words", "bytes"],
+        &["head", "-n", "3", "words"],
+        &["grep", "-c", "word7", "words"],
+        &["sed", "-n", "s/word1$/one/p", "words"],
+        &["stat", "-c", "%n %a %F", "words", "link", "sub"],
+        &[
+            "awk",
+            "{ n[$2] += $1 } END { for (w in n) s += n[w]; print s, length(n) }",
+            "words",
+        ],
+        &[
+            "dd",
+            "if=bytes",
+            "bs=1000",
+            "skip=5",
+            "count=2",
+            "status=none",
+        ],
+        &["find", "sub"],
+        &[
+            "sh",
+            "-c",
+            "cp -r sub s2 && mv s2 s3 && rm -r s3/deep && ls s3; rm -r s3",
+        ],
+        &[
+            "sh",
+            "-c",
+            "sort words | uniq | wc -l; (cd sub; pwd | sed 's/.*sub/sub/')",
+        ],
+        &[
+            "sh",
+            "-c",
+            "echo a > new; cat new >> new2; echo b >> new2; cat new2; rm new new2",
+        ],
+    ] {
+        assert_same(folder.path(), arguments, &Stdio::null);
+    }
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn standard_input_is_a_file_or_a_pipe() {
+    let folder = tempfile::tempdir().unwrap();
+    make_files(folder.path());
+    let bytes = folder.path().join("bytes");
+    assert_same(folder.path(), &["sha256sum"], &|| {
+        File::open(&bytes).unwrap().into()
+    });
+    let pipe = || {
+        let mut cat = Command::new("cat");
+        cat.arg(&bytes).stdout(Stdio::piped());
+        cat.spawn().unwrap().stdout.unwrap().into()
+    };
+    assert_same(folder.path(), &["sha256sum"], &pipe);
+    assert_same(folder.path(), &["head", "-c", "10"], &pipe);
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn input_that_nobody_reads_is_left_alone() {
+    // The writer never writes and never ends.
+    let (reader, mut writer) = std::io::pipe().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let output = in_the_kernel(
+        folder.path(),
+        &["echo", "idle"],
+        reader.try_clone().unwrap().into(),
+    );
+    assert_eq!(
+        common::stdout(&output),
+        "idle\n",
+        "{}",
+        common::stderr(&output)
+    );
+    writer.write_all(b"left").unwrap();
+    drop(writer);
+    assert_eq!(std::io::read_to_string(reader).unwrap(), "left");
+}
