@@ -51,6 +51,16 @@ fn options() {
             "--accel",
         ),
         (&["walk"], "walk"),
+        (
+            &["run", "--root", "/no/such", "--", "ebizzy"],
+            "not a folder",
+        ),
+        (&["run", "--file", "no-such", "--", "ebizzy"], "cannot read"),
+        (&["run", "--file", "..", "--", "ebizzy"], "say where"),
+        (
+            &["run", "--machine", "soft", "--root", "/tmp", "--", "ebizzy"],
+            "no files",
+        ),
         (&["bench", "no_such_figure"], "no figure 'no_such_figure'"),
         (&["bench", "--jsn", "x"], "--jsn"),
         (&["compare", "--linux", "2.4", "--", "ebizzy"], "6.1, 6.12"),
