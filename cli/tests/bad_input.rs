@@ -64,8 +64,8 @@ fn options() {
         (&["bench", "no_such_figure"], "no figure 'no_such_figure'"),
         (&["bench", "--jsn", "x"], "--jsn"),
         (&["compare", "--linux", "2.4", "--", "ebizzy"], "6.1, 6.12"),
-        (&["compare", "--cpus", "0", "--", "ebizzy"], "1 to 4"),
-        (&["compare", "--cpus", "5", "--suite"], "1 to 4"),
+        (&["compare", "--cpus", "0", "--", "ebizzy"], "1 to 16"),
+        (&["compare", "--cpus", "17", "--suite"], "1 to 16"),
         (&["compare", "--memory", "1K", "--", "ebizzy"], "32M"),
         (&["compare", "--repeat", "0", "--", "ebizzy"], "--repeat"),
         (
