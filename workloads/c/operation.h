@@ -7,7 +7,7 @@
 // A program describes itself by a Testcase and calls measure(). Every task
 // repeats the operation in batches and looks at the clock between them, so that
 // nothing is shared while it measures. A sample ends with the first batch that
-// ends a second after it began; the task then sends its rate through one pipe to
+// ends a second (-m) after it began; the task then sends its rate through one pipe to
 // the first thread, which prints a line when it has heard from all. Pipes and
 // fork are all that processes need.
 
@@ -48,11 +48,12 @@ static struct {
     const Testcase *testcase;
     size_t tasks;
     size_t samples;
+    uint64_t sample_ns;
     bool processes;
     bool small_pages;
     int start; // ends when the tasks are to begin
     int rates; // where they send rates
-} common = {.tasks = 1, .samples = 5};
+} common = {.tasks = 1, .samples = 5, .sample_ns = NANOS_PER_SECOND};
 
 // What a task sends: less than PIPE_BUF, so that it arrives in one piece.
 typedef struct {
@@ -70,7 +71,8 @@ static void operation_usage(FILE *to)
 {
     fprintf(to,
             "Usage: %s [options]\n\n"
-            "\t-s iterations\tNumber of seconds to measure, after one to warm up (5)\n"
+            "\t-s iterations\tNumber of samples (seconds) to measure, after one to warm up (5)\n"
+            "\t-m ms\t\tLength of a sample in milliseconds instead of a second (1000)\n"
             "\t-t tasks\tNumber of threads to run (1)\n"
             "\t-P\t\tTasks are processes, not threads\n"
             "%s"
@@ -109,10 +111,11 @@ static void operation_options(int argc, char **argv)
     char letters[64];
     int c;
 
-    snprintf(letters, sizeof letters, "s:t:PN%s", common.testcase->letters);
+    snprintf(letters, sizeof letters, "s:m:t:PN%s", common.testcase->letters);
     while ((c = getopt_long(argc, argv, letters, long_options, NULL)) != -1) {
         switch (c) {
         case 's': common.samples = number_option(c, optarg, false, 1, 1 << 20); break;
+        case 'm': common.sample_ns = 1000000ull * number_option(c, optarg, false, 1, 1 << 20); break;
         case 't': common.tasks = number_option(c, optarg, false, 1, MAX_THREADS); break;
         case 'P': common.processes = true; break;
         case 'N': common.small_pages = true; break;
@@ -127,7 +130,7 @@ static void operation_options(int argc, char **argv)
     }
 }
 
-// Repeats the operation for a second; gives how often a second it was done.
+// Repeats the operation for one sample; gives how often a second it was done.
 static double operation_sample(void *prepared, uint64_t *batch)
 {
     uint64_t begun = now_ns(), since = begun, now = begun, times = 0;
@@ -139,7 +142,7 @@ static double operation_sample(void *prepared, uint64_t *batch)
         if (now - since < BATCH_NS / 2)
             *batch *= 2;
         since = now;
-    } while (now - begun < NANOS_PER_SECOND);
+    } while (now - begun < common.sample_ns);
     return (double)times * (double)NANOS_PER_SECOND / (double)(now - begun);
 }
 

@@ -16,7 +16,8 @@ pub struct Entry {
     /// Its name.
     pub name: &'static str,
     /// The command line. `{cpus}` and `{seconds}` are filled in; `{processes}` is a process for each
-    /// CPU, and nothing with one.
+    /// CPU, and nothing with one; `{samples}` is as many seconds, and with one CPU, where nothing
+    /// disturbs and an emulated second is long, as many quarters of one.
     line: &'static str,
     /// What one operation is.
     pub about: &'static str,
@@ -26,12 +27,12 @@ pub struct Entry {
 pub const SUITE: &[Entry] = &[
     Entry {
         name: "page_fault1_threads",
-        line: "page_fault1 -t {cpus} -s {seconds}",
+        line: "page_fault1 -t {cpus} {samples}",
         about: "a page of a fresh mapping is written to; threads",
     },
     Entry {
         name: "page_fault1_processes",
-        line: "page_fault1 -P -t {cpus} -s {seconds}",
+        line: "page_fault1 -P -t {cpus} {samples}",
         about: "the same; processes",
     },
     Entry {
@@ -46,72 +47,72 @@ pub const SUITE: &[Entry] = &[
     },
     Entry {
         name: "mmap1",
-        line: "mmap1 -t {cpus} -s {seconds}",
+        line: "mmap1 -t {cpus} {samples}",
         about: "128 MiB are mapped and unmapped, untouched",
     },
     Entry {
         name: "malloc1",
-        line: "malloc1 -t {cpus} -s {seconds}",
+        line: "malloc1 -t {cpus} {samples}",
         about: "the same by malloc and free (musl: mmap and munmap)",
     },
     Entry {
         name: "brk1",
-        line: "brk1 {processes} -s {seconds}",
+        line: "brk1 {processes} {samples}",
         about: "the break is moved by a page",
     },
     Entry {
         name: "brk1_touched",
-        line: "brk1 -w {processes} -s {seconds}",
+        line: "brk1 -w {processes} {samples}",
         about: "the same; the page is written to between up and down",
     },
     Entry {
         name: "thread_storm",
-        line: "thread_storm -t {cpus} -s {seconds}",
+        line: "thread_storm -t {cpus} {samples}",
         about: "a thread is started and ends, 8 at once",
     },
     Entry {
         name: "fork_small",
-        line: "fork1 -t {cpus} -s {seconds}",
+        line: "fork1 -t {cpus} {samples}",
         about: "fork, exit, wait; a small parent",
     },
     Entry {
         name: "fork_large",
-        line: "fork1 -b 64M -t {cpus} -s {seconds}",
+        line: "fork1 -b 64M -t {cpus} {samples}",
         about: "the same; the parent has 64 MiB",
     },
     Entry {
         name: "fork_large_written",
-        line: "fork1 -b 64M -w 256 -t {cpus} -s {seconds}",
+        line: "fork1 -b 64M -w 256 -t {cpus} {samples}",
         about: "the same; the child writes to 256 pages",
     },
     Entry {
         name: "exec_small",
-        line: "exec1 -t {cpus} -s {seconds}",
+        line: "exec1 -t {cpus} {samples}",
         about: "fork, execve, exit, wait; a small parent",
     },
     Entry {
         name: "exec_large",
-        line: "exec1 -b 64M -t {cpus} -s {seconds}",
+        line: "exec1 -b 64M -t {cpus} {samples}",
         about: "the same; the parent has 64 MiB",
     },
     Entry {
         name: "exec_vfork",
-        line: "exec1 -v -b 64M -t {cpus} -s {seconds}",
+        line: "exec1 -v -b 64M -t {cpus} {samples}",
         about: "vfork, execve, exit, wait; the parent has 64 MiB",
     },
     Entry {
         name: "pipe1",
-        line: "pipe1 -t {cpus} -s {seconds}",
+        line: "pipe1 -t {cpus} {samples}",
         about: "512 bytes are written to a pipe and read; nobody waits",
     },
     Entry {
         name: "context_switch_threads",
-        line: "context_switch1 -t {cpus} -s {seconds}",
+        line: "context_switch1 -t {cpus} {samples}",
         about: "a byte to another thread and back",
     },
     Entry {
         name: "context_switch_processes",
-        line: "context_switch1 -P -t {cpus} -s {seconds}",
+        line: "context_switch1 -P -t {cpus} {samples}",
         about: "a byte to another process and back",
     },
 ];
@@ -119,12 +120,15 @@ pub const SUITE: &[Entry] = &[
 impl Entry {
     /// What is run.
     pub fn job(&self, cpus: u32, seconds: u32) -> Job {
+        let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
         let cpus_text = cpus.to_string();
         let fill = |word: &str| match word {
             "{cpus}" => vec![cpus_text.clone()],
             "{seconds}" => vec![seconds.to_string()],
+            "{samples}" if cpus == 1 => words(&["-s", &seconds.to_string(), "-m", "250"]),
+            "{samples}" => words(&["-s", &seconds.to_string()]),
             "{processes}" if cpus == 1 => Vec::new(),
-            "{processes}" => vec!["-P".to_owned(), "-t".to_owned(), cpus_text.clone()],
+            "{processes}" => words(&["-P", "-t", &cpus_text]),
             word => vec![word.to_owned()],
         };
         Job {
@@ -162,7 +166,7 @@ mod tests {
         let job = SUITE[0].job(3, 7);
         assert_eq!(job.program, ["page_fault1", "-t", "3", "-s", "7"]);
         let brk = SUITE.iter().find(|entry| entry.name == "brk1").unwrap();
-        assert_eq!(brk.job(1, 1).program, ["brk1", "-s", "1"]);
+        assert_eq!(brk.job(1, 1).program, ["brk1", "-s", "1", "-m", "250"]);
         assert_eq!(brk.job(2, 1).program, ["brk1", "-P", "-t", "2", "-s", "1"]);
     }
 }
