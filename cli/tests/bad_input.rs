@@ -188,7 +188,7 @@ fn a_refusal_leaves_no_file_behind() {
         "--json",
         json.to_str().unwrap(),
         "--cpus",
-        "9",
+        "17",
         "--",
         "ebizzy",
     ];

@@ -64,11 +64,11 @@ pub struct CompareArguments {
     pub suite: bool,
 
     /// With --suite: shorter runs, and fewer of them
-    #[arg(long, requires = "suite")]
+    #[arg(long)]
     pub quick: bool,
 
     /// With --suite: only these workloads
-    #[arg(long, value_name = "NAME", value_delimiter = ',', requires = "suite")]
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
     pub only: Vec<String>,
 
     /// List the workloads of the suite and exit

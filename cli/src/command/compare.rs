@@ -85,6 +85,12 @@ pub fn command(arguments: &CompareArguments) -> Result<ExitCode> {
 }
 
 fn jobs(arguments: &CompareArguments) -> Result<Vec<Job>> {
+    // clap does not enforce what is required where it conflicts with what is given.
+    let about_the_suite = arguments.quick || !arguments.only.is_empty();
+    ensure!(
+        arguments.suite || !about_the_suite,
+        "--quick and --only are for --suite"
+    );
     if let Some(word) = arguments.program.first() {
         if word.as_encoded_bytes().starts_with(b"-") {
             bail!(
