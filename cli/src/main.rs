@@ -21,6 +21,7 @@ mod plan;
 mod program;
 mod refusal;
 mod report;
+mod select;
 mod show;
 mod size;
 mod table;
@@ -36,6 +37,9 @@ fn main() -> ExitCode {
         Ok(Arguments {
             command: Command::Run(run),
         }) => command::run::command(&run),
+        Ok(Arguments {
+            command: Command::Stat(stat),
+        }) => command::stat::command(&stat),
         Ok(Arguments {
             command: Command::Bench(bench),
         }) => command::bench::command(&bench),

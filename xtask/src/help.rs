@@ -14,6 +14,8 @@ Usage: ./x COMMAND [OPTIONS]
 
 Commands:
   run     Run a program on Faultless page tables; without one, the demonstration
+  stat    Run a program, and show what was counted and how long its faults took
+  trace   Run a program, and write what happened when to a file for Perfetto
   bench   Measure; ./x bench --list names the figures
   compare Run a program in Faultless and in Linux, side by side, and compare what it costs
   test    Run the tests
@@ -33,6 +35,7 @@ Environment:
 Examples:
   ./x run
   ./x run --policy classic --cpus 4 -- ebizzy -mTRp -S 5
+  ./x stat --policy all -- page_fault1 -t 4
   ./x test --list
 ";
 
@@ -42,7 +45,7 @@ pub fn command(layout: &Layout, arguments: &[OsString]) -> Result<ExitCode, Refu
     match arguments.first().and_then(|name| name.to_str()) {
         Some("test") => test::command(layout, &help),
         Some("setup") => setup::command(layout, &help),
-        Some(name @ ("run" | "bench" | "compare")) => {
+        Some(name @ ("run" | "stat" | "trace" | "bench" | "compare")) => {
             hand_over::to_the_command(layout, &[name.into(), "--help".into()])
         }
         _ => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::run::seconds;
+use super::machine::seconds;
 use crate::compare::Series;
 use crate::report::Destination;
 use crate::size::Size;

@@ -2,18 +2,23 @@
 
 mod bench;
 mod compare;
+mod machine;
 mod run;
+mod stat;
 
 use clap::{Parser, Subcommand};
 
 pub use bench::BenchArguments;
 pub use compare::CompareArguments;
+pub use machine::MachineArguments;
 pub use run::RunArguments;
+pub use stat::{PolicyChoice, StatArguments};
 
 const EXAMPLES: &str = "\
 Examples:
   ./x run
   ./x run --policy classic --cpus 4 -- ebizzy -mTRp -S 5
+  ./x stat -e faults,spf,'pagefault:*' -- ebizzy -mTRp
   ./x bench --list";
 
 /// Run programs on Faultless page tables, and measure what their page faults cost.
@@ -30,6 +35,8 @@ pub struct Arguments {
 pub enum Command {
     /// Run a program; without one, the demonstration.
     Run(RunArguments),
+    /// Run a program, and show what was counted and how long faults took.
+    Stat(StatArguments),
     /// Measure.
     Bench(BenchArguments),
     /// Compare with Linux.

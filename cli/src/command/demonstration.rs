@@ -28,9 +28,9 @@ pub fn command(arguments: &RunArguments) -> Result<ExitCode> {
     let policies = arguments
         .policy
         .map_or(Policy::ALL.to_vec(), |policy| vec![policy]);
-    let wanted = arguments.machine.unwrap_or(MachineKind::Kernel);
+    let wanted = arguments.on.machine.unwrap_or(MachineKind::Kernel);
     let needs = wanted.machine().check(&request(arguments, policies[0]))?;
-    let urgency = if arguments.machine.is_none() {
+    let urgency = if arguments.on.machine.is_none() {
         Urgency::Wanted
     } else {
         Urgency::Required
@@ -39,7 +39,7 @@ pub fn command(arguments: &RunArguments) -> Result<ExitCode> {
         return Ok(answer);
     }
     let kind = match why_not_the_kernel() {
-        Some(why) if arguments.machine.is_none() => {
+        Some(why) if arguments.on.machine.is_none() => {
             eprintln!("faultless: {why}; the demonstration runs on the soft machine instead");
             MachineKind::Soft
         }
@@ -72,11 +72,11 @@ fn request(arguments: &RunArguments, policy: Policy) -> Request {
     Request {
         program: PROGRAM.iter().map(Into::into).collect(),
         policy,
-        cpus: arguments.cpus,
-        memory: arguments.memory,
-        accel: arguments.accel.unwrap_or(Accel::Tcg),
-        timeout: arguments.timeout,
-        list_unknown: arguments.list_unknown,
+        cpus: arguments.on.cpus,
+        memory: arguments.on.memory,
+        accel: arguments.on.accel.unwrap_or(Accel::Tcg),
+        timeout: arguments.on.timeout,
+        list_unknown: arguments.on.list_unknown,
         count_instructions: false,
         stdout: Sink::Nowhere,
         files: Files::default(),

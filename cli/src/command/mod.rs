@@ -3,5 +3,7 @@
 pub mod bench;
 pub mod compare;
 mod demonstration;
+mod program;
 mod progress;
 pub mod run;
+pub mod stat;

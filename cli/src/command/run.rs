@@ -1,46 +1,28 @@
 //! `faultless run`.
 
-use std::ffi::OsStr;
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use faultless_trace::Counter;
 
-use super::demonstration;
+use super::{demonstration, program};
 use crate::args::RunArguments;
-use crate::machine::{Accel, End, Files, MachineKind, Outcome, Policy, Request};
+use crate::interrupt;
+use crate::machine::{End, Outcome, Policy, Request};
 use crate::plan::{self, Urgency};
 use crate::report::{Destination, Run, RunFile};
 use crate::show::Sink;
-use crate::{interrupt, refusal};
 
 /// Runs a program, or the demonstration, and passes on how it ended.
 pub fn command(arguments: &RunArguments) -> Result<ExitCode> {
     if let Some(json) = &arguments.json {
         json.check()?;
     }
-    if arguments.machine == Some(MachineKind::Soft) && arguments.accel.is_some() {
-        bail!("--accel is for the kernel: the soft machine runs on host threads");
-    }
-    if arguments.machine == Some(MachineKind::Soft)
-        && (arguments.root.is_some() || !arguments.files.is_empty())
-    {
-        bail!("--file and --root are for the kernel: the soft machine has no files");
-    }
-    if let Some(word) = arguments
-        .program
-        .first()
-        .filter(|word| begins_with_dash(word))
-    {
-        bail!(
-            "unexpected argument '{}': ./x run --help lists the options",
-            word.display()
-        );
-    }
+    program::check(&arguments.on, &arguments.program)?;
     if arguments.program.is_empty() {
         return demonstration::command(arguments);
     }
-    let kind = arguments.machine.unwrap_or(MachineKind::Kernel);
+    let kind = arguments.on.kind();
     let machine = kind.machine();
     let request = request(arguments);
     let needs = machine.check(&request)?;
@@ -55,34 +37,16 @@ pub fn command(arguments: &RunArguments) -> Result<ExitCode> {
     if let Some(json) = &arguments.json {
         json.write(&RunFile::new(vec![Run::new(kind, &request, &outcome)]))?;
     }
-    Ok(pass_on(&outcome.end, arguments))
-}
-
-/// A mistyped option is no program; one that begins so can be named by `./-program`.
-fn begins_with_dash(word: &OsStr) -> bool {
-    word.as_encoded_bytes().starts_with(b"-")
+    Ok(program::pass_on(&outcome.end, arguments.on.timeout))
 }
 
 fn request(arguments: &RunArguments) -> Request {
-    Request {
-        program: arguments.program.clone(),
-        policy: arguments.policy.unwrap_or(Policy::Speculative),
-        cpus: arguments.cpus,
-        memory: arguments.memory,
-        accel: arguments.accel.unwrap_or(Accel::Tcg),
-        timeout: arguments.timeout,
-        list_unknown: arguments.list_unknown,
-        count_instructions: false,
-        stdout: match arguments.json {
-            Some(Destination::Stdout) => Sink::Stderr,
-            _ => Sink::Stdout,
-        },
-        files: Files {
-            root: arguments.root.clone(),
-            added: arguments.files.clone(),
-            input: true,
-        },
-    }
+    let stdout = match arguments.json {
+        Some(Destination::Stdout) => Sink::Stderr,
+        _ => Sink::Stdout,
+    };
+    let policy = arguments.policy.unwrap_or(Policy::Speculative);
+    program::request(&arguments.on, &arguments.program, policy, stdout)
 }
 
 /// One line about what the run cost.
@@ -96,29 +60,4 @@ fn summarise(request: &Request, outcome: &Outcome) {
         request.cpus,
         outcome.seconds
     );
-}
-
-/// The exit status that tells how the program ended, with a line where it did not by itself.
-fn pass_on(end: &End, arguments: &RunArguments) -> ExitCode {
-    match end {
-        End::Exited(status) => ExitCode::from(*status),
-        End::Signalled(signal) => {
-            eprintln!("faultless: the program was killed by signal {signal}");
-            ExitCode::from(128_u8.saturating_add(*signal))
-        }
-        End::TimedOut => {
-            let limit = arguments.timeout.unwrap_or_default().as_secs_f64();
-            eprintln!("faultless: stopped after {limit} s, as --timeout says");
-            ExitCode::from(refusal::STATUS)
-        }
-        End::Interrupted => {
-            eprintln!("faultless: interrupted");
-            ExitCode::from(interrupt::STATUS)
-        }
-        End::Failed(why) => {
-            eprintln!("faultless: {why}");
-            ExitCode::from(refusal::STATUS)
-        }
-        End::Refused(_) => ExitCode::from(refusal::STATUS),
-    }
 }

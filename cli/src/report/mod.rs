@@ -5,6 +5,7 @@ mod compare_file;
 mod destination;
 mod host;
 mod run_file;
+pub mod stat_table;
 
 pub use bench_file::{BenchFile, BenchResult};
 pub use compare_file::CompareFile;

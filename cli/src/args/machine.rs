@@ -1,0 +1,70 @@
+//! Where a program runs and for how long: the options that every command that runs one has.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Args;
+
+use crate::machine::{Accel, Added, MachineKind};
+use crate::size::Size;
+
+/// The machine, and how it runs.
+#[derive(Args, Debug)]
+pub struct MachineArguments {
+    /// Where it runs: in the kernel, booted in QEMU, or on the soft machine, which has built-in
+    /// workloads instead of programs [default: kernel]
+    #[arg(long, value_enum)]
+    pub machine: Option<MachineKind>,
+
+    /// Number of CPUs: 1 to 16 in the kernel, 1 to 64 on the soft machine
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub cpus: u32,
+
+    /// Memory of the machine: bytes, or with K, M or G
+    #[arg(long, value_name = "SIZE", default_value = "1G")]
+    pub memory: Size,
+
+    /// What executes the kernel's instructions [default: tcg]
+    #[arg(long, value_enum)]
+    pub accel: Option<Accel>,
+
+    /// Stop the program after this many seconds
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub timeout: Option<Duration>,
+
+    /// List the system calls that the program made and the kernel does not know
+    #[arg(long)]
+    pub list_unknown: bool,
+
+    /// Give the program a file or folder of the host, under the same path, relative to / if it is,
+    /// or under another; can be repeated
+    #[arg(long = "file", value_name = "HOST[:GUEST]")]
+    pub files: Vec<Added>,
+
+    /// Give the program a folder of the host as the tree at /; PROGRAM may then be in it
+    #[arg(long, value_name = "DIR", value_parser = folder)]
+    pub root: Option<PathBuf>,
+}
+
+fn folder(text: &str) -> Result<PathBuf> {
+    let path = PathBuf::from(text);
+    ensure!(path.is_dir(), "not a folder");
+    Ok(path)
+}
+
+impl MachineArguments {
+    /// The machine that is meant: the kernel, unless another one is asked for.
+    pub fn kind(&self) -> MachineKind {
+        self.machine.unwrap_or(MachineKind::Kernel)
+    }
+}
+
+/// A time limit.
+pub fn seconds(text: &str) -> Result<Duration> {
+    let seconds: f64 = text.parse().ok().context("not a number of seconds")?;
+    ensure!(seconds > 0.0, "has to be more than 0 seconds");
+    Duration::try_from_secs_f64(seconds)
+        .ok()
+        .context("too many seconds")
+}
