@@ -14,12 +14,13 @@
 use faultless_frames::FrameSource;
 use faultless_paging::{Access, Entry, Gather, Link, Page, Walk, walk};
 use faultless_sync::Backoff;
-use faultless_trace::{Counter, Event, Kind};
+use faultless_trace::{Counter, How, Kind};
 
 use crate::hold::{Hold, Mode};
 use crate::machine::Machine;
 use crate::prepare::Prepared;
 use crate::space::AddressSpace;
+use crate::trail::Trail;
 use crate::withdrawn::Withdrawn;
 
 /// How a fault ended.
@@ -52,34 +53,26 @@ impl<M: Machine> AddressSpace<M> {
     /// Called by a trap handler, by the kernel's own accesses to user memory,
     /// and by POPULATE. Not from interrupt context, and with no lock held.
     pub fn fault(&self, address: u64, access: Access) -> Outcome {
-        let tracing = self.memory.this_cpu().ring().is_on();
-        let start = if tracing { self.machine().now() } else { 0 };
-        let outcome = self.resolve(address, access);
-        if tracing {
-            let time = self.machine().now();
-            self.memory.this_cpu().ring().emit(|| Event {
-                time,
-                kind: Kind::Fault,
-                address,
-                value: time.saturating_sub(start),
-            });
-        }
+        let mut prepared = Prepared::new(self.memory);
+        prepared.trail.begin(self);
+        let outcome = self.resolve(address, access, &mut prepared);
+        prepared.trail.end(self, address, outcome);
         outcome
     }
 
-    fn resolve(&self, address: u64, access: Access) -> Outcome {
+    #[inline]
+    fn resolve(&self, address: u64, access: Access, prepared: &mut Prepared<M>) -> Outcome {
         if address >= self.layout.end {
             self.memory.count(Counter::Faults);
             return self.refuse(Mode::of(self.policy()), SegvCode::MapErr, address);
         }
         let page = Page::containing(address);
-        let mut prepared = Prepared::new(self.memory);
         let mut backoff = Backoff::new();
         let mut mode = Mode::of(self.policy());
         let mut lock = mode.lock(self);
         self.memory.count(Counter::Faults);
         loop {
-            let why = match self.attempt(page, access, mode, &mut prepared) {
+            let why = match self.attempt(page, access, mode, prepared) {
                 Ok(outcome) => return outcome,
                 Err(why) => why,
             };
@@ -88,7 +81,7 @@ impl<M: Machine> AddressSpace<M> {
                 return self.done(mode, Outcome::OutOfMemory);
             }
             if lock.is_none() && backoff.turns() >= TRIES {
-                self.fall_back(mode, why, address);
+                self.fall_back(mode, why, address, &mut prepared.trail);
                 mode = Mode::Locked;
                 lock = mode.lock(self);
                 continue;
@@ -135,6 +128,7 @@ impl<M: Machine> AddressSpace<M> {
                         hold: &hold,
                     };
                     self.install_table(&at, prepared)?;
+                    prepared.trail.has_table();
                 }
                 Walk::Busy => return Err(Withdrawn::TableChanged),
             }
@@ -152,15 +146,19 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Withdrawn::EntryClaimed);
         } else if format.permits(value, access) {
             // Somebody else was faster, or the TLB was behind.
+            prepared.trail.ends(How::Spurious);
         } else if value == 0 && access != Access::Write {
             self.map_zero_page(&at)?;
+            prepared.trail.ends(How::ZeroPage);
         } else if value == 0 {
             self.map_fresh_page(&at, page, prepared)?;
+            prepared.trail.ends(How::FirstTouch);
         } else if access != Access::Write || !format.is_present(value) {
             // The mapping allows what the entry does not: seen in the middle of a change.
             return Err(Withdrawn::MappingChanged);
         } else if self.is_zero_page(format.frame(value)) {
             self.map_fresh_page(&at, page, prepared)?;
+            prepared.trail.ends(How::ZeroReplaced);
         } else {
             self.write_page(&at, page, prepared)?;
         }
@@ -273,7 +271,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     #[cold]
-    fn fall_back(&self, mode: Mode, why: Withdrawn, address: u64) {
+    fn fall_back(&self, mode: Mode, why: Withdrawn, address: u64, trail: &mut Trail) {
         let (counter, kind) = match why {
             Withdrawn::EntryClaimed => (Counter::SpfPteLock, Kind::SpfPteLock),
             Withdrawn::TableChanged => (Counter::SpfPmdChanged, Kind::SpfPmdChanged),
@@ -287,6 +285,7 @@ impl<M: Machine> AddressSpace<M> {
             _ => cpu.counters().count(counter),
         }
         self.event(kind, address, 0);
+        trail.fell_back(why);
     }
 }
 

@@ -56,6 +56,9 @@
 //!
 //! `speculative` (default) has the policy of that name. Without it, the code
 //! that finds and holds mappings under a lock is all there is.
+//!
+//! `events` (default) can record what happened when ([`Tracer`]), at the cost of one
+//! branch while it does not.
 #![cfg_attr(not(any(loom, shuttle, record)), no_std)]
 
 mod errno;
@@ -71,6 +74,7 @@ mod prepare;
 mod range;
 mod shared;
 mod space;
+mod trail;
 pub mod tree;
 mod verify;
 mod verify_shared;
@@ -94,4 +98,4 @@ pub use faultless_paging::{
 pub use faultless_sync::atomic::AtomicU32;
 pub use faultless_sync::reclaim::Participant;
 pub use faultless_sync::{Cpu, CpuSet, MAX_CPUS, Wait};
-pub use faultless_trace::{Counter, Counters, Event, Kind, Ring};
+pub use faultless_trace::{Counter, Counters, Event, How, Kind, Latency, Mask, Reason, Tracer};

@@ -10,7 +10,7 @@ use faultless_paging::{Frame, Table};
 use faultless_sync::atomic::{AtomicU64, Ordering, amortised};
 use faultless_sync::reclaim::{Domain, Owner, Participant, Section};
 use faultless_sync::{Cpu, Padded};
-use faultless_trace::{Counter, Counters, Ring};
+use faultless_trace::{Counter, Counters, Tracer};
 
 use crate::machine::Machine;
 use crate::mapping::{Attributes, Mapping};
@@ -21,23 +21,15 @@ use crate::tree::Node;
 #[repr(align(128))]
 pub struct PerCpu {
     counters: Counters,
-    ring: Ring,
+    tracer: Tracer,
     nodes: Magazine,
     mappings: Magazine,
 }
 
 impl PerCpu {
-    /// A CPU that has done nothing, without a ring for events.
+    /// A CPU that has done nothing.
     pub fn new() -> Self {
         Self::default()
-    }
-
-    /// A CPU whose events go to `ring`.
-    pub fn with_ring(ring: Ring) -> Self {
-        Self {
-            ring,
-            ..Self::default()
-        }
     }
 
     /// The CPU's counters.
@@ -46,10 +38,10 @@ impl PerCpu {
         &self.counters
     }
 
-    /// The CPU's events.
+    /// The CPU's recorder of events and latencies.
     #[inline]
-    pub fn ring(&self) -> &Ring {
-        &self.ring
+    pub fn tracer(&self) -> &Tracer {
+        &self.tracer
     }
 }
 

@@ -10,6 +10,7 @@ use faultless_paging::Frame;
 
 use crate::machine::Machine;
 use crate::memory::Memory;
+use crate::trail::Trail;
 use crate::withdrawn::Withdrawn;
 
 /// How often a fault looks for memory before it gives up.
@@ -21,12 +22,15 @@ pub(crate) struct Prepared<M: Machine> {
     frame: Option<Frame>,
     is_zeroed: bool,
     searches: u32,
+    /// What the fault tells about itself.
+    pub(crate) trail: Trail,
 }
 
 impl<M: Machine> Prepared<M> {
     #[inline]
     pub(crate) fn new(memory: &'static Memory<M>) -> Self {
         Self {
+            trail: Trail::new(),
             memory,
             frame: None,
             is_zeroed: true,

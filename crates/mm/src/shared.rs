@@ -15,7 +15,7 @@ use faultless_frames::{Descriptor, FrameSource};
 use faultless_paging::{Gather, Page};
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::{Flaw, flawed};
-use faultless_trace::Counter;
+use faultless_trace::{Counter, How};
 
 use crate::fault::Place;
 use crate::machine::Machine;
@@ -34,7 +34,9 @@ impl<M: Machine> AddressSpace<M> {
         let frame = Self::FORMAT.frame(at.value);
         let descriptor = self.machine().frames().descriptor(frame);
         if descriptor.is_sole() {
-            self.reuse_page(at, page, descriptor)
+            self.reuse_page(at, page, descriptor)?;
+            prepared.trail.ends(How::Reuse);
+            Ok(())
         } else {
             self.copy_page(at, page, descriptor, prepared)
         }
@@ -99,9 +101,11 @@ impl<M: Machine> AddressSpace<M> {
         })?;
         if !copied {
             self.memory.count(Counter::Reuses);
+            prepared.trail.ends(How::Reuse);
             return Ok(());
         }
         self.memory.count(Counter::Copies);
+        prepared.trail.ends(How::Copy);
         // Copied and flushed: whoever is left may now write it.
         if descriptor.unmap() {
             source.free(self.machine().cpu(), old);

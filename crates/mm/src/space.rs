@@ -14,7 +14,7 @@ use faultless_frames::{Flags, FrameSource, NoMemory};
 use faultless_paging::{EntryFormat, Format, Frame, Gather, PAGE_SIZE, SpaceId, Table};
 use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use faultless_sync::{CpuSet, Padded, RwLock};
-use faultless_trace::{Event, Kind};
+use faultless_trace::Kind;
 
 use crate::errno::Errno;
 use crate::machine::Machine;
@@ -158,22 +158,11 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Flushes what an operation has gathered, once, on the CPUs that run the space.
     pub(crate) fn flush(&self, gather: &mut Gather) {
+        let start = self.trace_start();
         if let Some(flush) = gather.flush(self.machine(), &self.cpus, self.id()) {
-            self.event(Kind::Flush, flush.start, flush.end - flush.start);
+            let bytes = flush.end - flush.start;
+            self.trace_end(Kind::Flush, start, flush.start, bytes, 0);
         }
-    }
-
-    /// Keeps an event that ends now, if events are on.
-    #[inline]
-    pub(crate) fn event(&self, kind: Kind, address: u64, value: u64) {
-        let time = || self.machine().now();
-        let ring = self.memory.this_cpu().ring();
-        ring.emit(|| Event {
-            time: time(),
-            kind,
-            address,
-            value,
-        });
     }
 
     /// Whether a frame is the shared zero page.

@@ -1,7 +1,11 @@
-//! What the host's kernel gives: memory, futexes, and `membarrier`.
+//! What the host gives: memory, futexes, `membarrier`, and threads their names.
 
+use std::cell::Cell;
 use std::ptr::NonNull;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use faultless_trace::Switch;
 
 /// Anonymous memory of the host, not backed before it is touched, never given back.
 pub fn reserve(bytes: usize) -> std::io::Result<NonNull<u8>> {
@@ -86,4 +90,29 @@ pub fn barrier_everywhere() {
             0,
         )
     };
+}
+
+/// The process that all threads are said to be of.
+const PROCESS: u32 = 100;
+
+/// The calling thread, as a tracer knows it: numbered as threads first ask.
+pub fn this_thread() -> Switch {
+    static NEXT: AtomicU32 = AtomicU32::new(PROCESS);
+    thread_local! {
+        static NUMBER: Cell<u32> = const { Cell::new(0) };
+    }
+    if NUMBER.get() == 0 {
+        NUMBER.set(NEXT.fetch_add(1, Ordering::Relaxed));
+    }
+    let mut name = [0; 16];
+    let thread = std::thread::current();
+    let known = thread.name().unwrap_or("thread").as_bytes();
+    // The last byte stays 0.
+    let length = known.len().min(15);
+    name[..length].copy_from_slice(&known[..length]);
+    Switch {
+        process: PROCESS,
+        thread: NUMBER.get(),
+        name,
+    }
 }

@@ -10,7 +10,7 @@ use faultless_mm::{AddressSpace, Layout, Machine, Memory, Participant, PerCpu, P
 use faultless_paging::{Flush, Frame, PAGE_SIZE, PhysicalMemory, SpaceId, X86_64};
 use faultless_sync::atomic::{AtomicU32, Local};
 use faultless_sync::{Cpu, CpuSet, MAX_CPUS, Wait};
-use faultless_trace::{Counter, Ring};
+use faultless_trace::{Counter, Event, Kind, Mask, Switch, Tracer};
 
 use crate::arena::{Arena, FIRST};
 use crate::host;
@@ -28,7 +28,9 @@ pub struct Options {
     pub check: bool,
     /// Keep a pool of zeroed frames.
     pub zeroed_pool: bool,
-    /// Events that each CPU's ring holds; 0 for none.
+    /// What is recorded: events, latencies, or nothing.
+    pub record: Mask,
+    /// Events that each CPU's ring holds.
     pub events: usize,
 }
 
@@ -39,7 +41,8 @@ impl Default for Options {
             memory: 256 << 20,
             check: false,
             zeroed_pool: true,
-            events: 0,
+            record: Mask::NONE,
+            events: 1 << 16,
         }
     }
 }
@@ -128,7 +131,7 @@ impl Soft {
                 taken: AtomicBool::new(false),
             })
             .collect();
-        let (count, events) = (options.cpus, options.events);
+        let (count, record, events) = (options.cpus, options.record, options.events);
         let machine = Soft {
             arena,
             frames: source,
@@ -140,9 +143,14 @@ impl Soft {
             fail_from: AtomicI64::new(-1),
             memory: std::sync::OnceLock::new(),
         };
-        let per_cpu = leak(count, || {
-            PerCpu::with_ring(Ring::new(leak(events * 4, || Local::new(0))))
-        });
+        let per_cpu = leak(count, PerCpu::new);
+        if record != Mask::NONE {
+            let events = if record.has_events() { events } else { 0 };
+            for cpu in per_cpu {
+                let words = leak(Tracer::words(events), || Local::new(0));
+                cpu.tracer().begin(words, record);
+            }
+        }
         let participants = leak(count, Participant::new);
         let memory: &'static SoftMemory =
             Box::leak(Box::new(Memory::new(machine, per_cpu, participants)));
@@ -212,10 +220,19 @@ impl Soft {
         let taken = self.state(cpu).taken.swap(true, Ordering::Acquire);
         assert!(!taken, "CPU {} runs on another thread", cpu.0);
         THIS_CPU.set(cpu.0);
+        self.trace_switch(cpu, host::this_thread);
+    }
+
+    /// Says that a thread has taken up CPU `cpu`, or that none has.
+    fn trace_switch(&self, cpu: Cpu, thread: fn() -> Switch) {
+        if let Some(now) = self.trace_start(cpu) {
+            self.trace(cpu, Event::switch(now, thread()));
+        }
     }
 
     /// Makes the calling thread, which is CPU `cpu`, no CPU.
     pub(crate) fn leave(&self, cpu: Cpu) {
+        self.trace_switch(cpu, Switch::idle);
         THIS_CPU.set(u32::MAX);
         self.state(cpu).taken.store(false, Ordering::Release);
     }
@@ -246,7 +263,10 @@ impl Soft {
     pub(crate) fn answer(&self, cpu: Cpu) {
         let state = self.state(cpu);
         let tlb = &state.tlb.0;
+        let start = self.trace_start(cpu);
+        let mut numbers = 0..0;
         state.target.answer(|mailbox| {
+            numbers = mailbox.number - mailbox.received..mailbox.number;
             self.count(cpu, Counter::TlbRemoteFlushReceived, mailbox.received);
             if mailbox.everything {
                 tlb.flush_all();
@@ -259,6 +279,25 @@ impl Soft {
                 }
             }
         });
+        if let Some(start) = start {
+            let kind = Kind::ShootdownReceived;
+            let event = Event::slice(kind, start, self.now(), numbers.start, numbers.end);
+            self.trace(cpu, event);
+        }
+    }
+
+    /// The time, if somebody wants to know what CPU `cpu`, the calling one, does.
+    #[inline]
+    fn trace_start(&self, cpu: Cpu) -> Option<u64> {
+        let tracer = self.memory.get()?[cpu.index()].tracer();
+        tracer.is_on().then(|| self.now())
+    }
+
+    #[cold]
+    fn trace(&self, cpu: Cpu, event: Event) {
+        if let Some(cpus) = self.memory.get() {
+            cpus[cpu.index()].tracer().record(event);
+        }
     }
 }
 
@@ -295,7 +334,11 @@ impl faultless_paging::Tlb for Soft {
         }
         self.count(me, Counter::TlbRemoteFlush, 1);
         for cpu in cpus.iter().filter(|&cpu| cpu != me) {
-            self.state(cpu).target.request(space, flush);
+            let number = self.state(cpu).target.request(space, flush);
+            if let Some(now) = self.trace_start(me) {
+                let kind = Kind::ShootdownSent;
+                self.trace(me, Event::instant(kind, now, u64::from(cpu.0), number));
+            }
         }
         publish(self.asymmetric);
         for cpu in cpus.iter().filter(|&cpu| cpu != me) {

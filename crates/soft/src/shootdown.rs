@@ -40,6 +40,8 @@ pub struct Mailbox {
     pub everything: bool,
     /// Requests received.
     pub received: u64,
+    /// Requests ever received.
+    pub number: u64,
 }
 
 impl Target {
@@ -86,16 +88,18 @@ impl Target {
         mailbox.received = 0;
     }
 
-    /// Asks the CPU to flush.
-    pub fn request(&self, space: SpaceId, flush: Flush) {
+    /// Asks the CPU to flush. The request's number there.
+    pub fn request(&self, space: SpaceId, flush: Flush) -> u64 {
         let mut mailbox = self.mailbox.lock().unwrap_or_else(PoisonError::into_inner);
         mailbox.received += 1;
+        mailbox.number += 1;
         if mailbox.requests.len() < REQUESTS {
             mailbox.requests.push((space.id, flush));
         } else {
             mailbox.everything = true;
         }
         self.pending.store(true, Ordering::SeqCst);
+        mailbox.number
     }
 
     /// Waits until no access section is open that may have missed a request

@@ -1,154 +1,245 @@
-//! Events: what happened when, in a ring per CPU.
+//! One event, and how it is packed into four words.
 //!
-//! A ring is written by its CPU alone. The oldest events are overwritten; how
-//! many were lost is known from the running number. Rings are read when their
-//! CPU is not tracing (at the end of a run): there is no protocol for more.
+//! | word | bits | content |
+//! | --- | --- | --- |
+//! | 0 | 64 | when it began, in ns of the machine's clock |
+//! | 1 | 0–7 | its kind |
+//! | | 8–47 | how long it took, in ns (at most 18 minutes) |
+//! | | 48–55, 56–63 | detail and code: see [`Event`] |
+//! | 2 | 64 | an address |
+//! | 3 | 64 | a value, mostly a length |
+//!
+//! A switch to another thread has its process and thread in bits 8–35 and 36–63 of
+//! word 1, and the thread's name in words 2 and 3.
 
-use faultless_sync::atomic::Local;
+use crate::kind::{How, Kind, Reason};
 
-/// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u16)]
-pub enum Kind {
-    /// A fault was resolved. `value`: ns it took.
-    Fault = 1,
-    /// A fault fell back: the entry stayed claimed.
-    SpfPteLock = 2,
-    /// A fault fell back: the mapping changed.
-    SpfVmaChanged = 3,
-    /// A fault fell back: the reverse map was not ready.
-    SpfVmaNoanon = 4,
-    /// A fault fell back: unsupported mapping.
-    SpfVmaNotsup = 5,
-    /// An access that is not allowed.
-    SpfVmaAccess = 6,
-    /// A fault fell back: the table changed.
-    SpfPmdChanged = 7,
-    /// Translations were flushed. `value`: bytes.
-    Flush = 8,
-    /// Mappings were changed at `address`. `value`: bytes.
-    Map = 9,
-    /// Mappings were removed at `address`. `value`: bytes.
-    Unmap = 10,
-    /// Mappings' protection was changed at `address`. `value`: bytes.
-    Protect = 11,
-}
+/// Words of memory that an event takes.
+pub const WORDS: usize = 4;
 
-impl Kind {
-    const ALL: [Kind; 11] = [
-        Kind::Fault,
-        Kind::SpfPteLock,
-        Kind::SpfVmaChanged,
-        Kind::SpfVmaNoanon,
-        Kind::SpfVmaNotsup,
-        Kind::SpfVmaAccess,
-        Kind::SpfPmdChanged,
-        Kind::Flush,
-        Kind::Map,
-        Kind::Unmap,
-        Kind::Protect,
-    ];
+const DURATION_BITS: u32 = 40;
+const LONGEST: u64 = (1 << DURATION_BITS) - 1;
+const ID_BITS: u32 = 28;
+const ID: u64 = (1 << ID_BITS) - 1;
+/// Bit of a fault's detail: a page table was put in place, too.
+const TABLE: u8 = 0x80;
 
-    /// The event's name as perf shows it.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Kind::Fault => "faults",
-            Kind::SpfPteLock => "pagefault:spf_pte_lock",
-            Kind::SpfVmaChanged => "pagefault:spf_vma_changed",
-            Kind::SpfVmaNoanon => "pagefault:spf_vma_noanon",
-            Kind::SpfVmaNotsup => "pagefault:spf_vma_notsup",
-            Kind::SpfVmaAccess => "pagefault:spf_vma_access",
-            Kind::SpfPmdChanged => "pagefault:spf_pmd_changed",
-            Kind::Flush => "tlb:flush",
-            Kind::Map => "mm:map",
-            Kind::Unmap => "mm:unmap",
-            Kind::Protect => "mm:protect",
-        }
-    }
-}
-
-/// One event.
+/// What happened when. Which thread it happened to is known from the switch before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When it ended, in ns of the machine's clock.
-    pub time: u64,
+    /// When it began, in ns of the machine's clock.
+    pub start: u64,
     /// What happened.
     pub kind: Kind,
-    /// Where, a virtual address.
+    /// How it is told in 56 bits.
+    payload: u64,
+    /// Where, a virtual address; see [`Kind`] for others.
     pub address: u64,
     /// How much; see [`Kind`].
     pub value: u64,
 }
 
-/// Words of memory that one event takes.
-pub const WORDS: usize = 4;
-
-/// One CPU's events. The memory is the port's: `words.len() / 4` events fit.
-#[derive(Debug, Default)]
-pub struct Ring {
-    words: &'static [Local],
-    on: Local,
-    next: Local,
+/// A CPU goes on with this thread.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Switch {
+    /// Its process.
+    pub process: u32,
+    /// The thread; 0: none, the CPU is idle.
+    pub thread: u32,
+    /// Its name, filled up with zeroes.
+    pub name: [u8; 16],
 }
 
-impl Ring {
-    /// A ring over `words`, off.
-    pub const fn new(words: &'static [Local]) -> Self {
+impl Switch {
+    /// To no thread.
+    pub const fn idle() -> Self {
         Self {
-            words,
-            on: Local::new(0),
-            next: Local::new(0),
+            process: 0,
+            thread: 0,
+            name: [0; 16],
+        }
+    }
+}
+
+impl Event {
+    /// Something that took from `start` to `end`.
+    pub fn slice(kind: Kind, start: u64, end: u64, address: u64, value: u64) -> Self {
+        Self {
+            start,
+            kind,
+            payload: end.saturating_sub(start).min(LONGEST),
+            address,
+            value,
         }
     }
 
-    /// Turns the ring on or off.
-    pub fn enable(&self, on: bool) {
-        self.on.set(u64::from(on && self.words.len() >= WORDS));
+    /// Something that took no time.
+    pub fn instant(kind: Kind, time: u64, address: u64, value: u64) -> Self {
+        Self::slice(kind, time, time, address, value)
     }
 
-    /// Whether events are kept.
-    #[inline(always)]
-    pub fn is_on(&self) -> bool {
-        self.on.get() != 0
+    /// A fault.
+    pub fn fault(
+        start: u64,
+        end: u64,
+        address: u64,
+        how: How,
+        table: bool,
+        reason: Reason,
+    ) -> Self {
+        let detail = how as u8 | if table { TABLE } else { 0 };
+        Self::slice(Kind::Fault, start, end, address, 0).with(detail, reason as u8)
     }
 
-    /// Keeps an event if the ring is on; `event` is not called otherwise.
-    #[inline(always)]
-    pub fn emit(&self, event: impl FnOnce() -> Event) {
-        if self.is_on() {
-            self.put(event());
+    /// With a detail and a code; of an operation: 0 and its error.
+    #[must_use]
+    pub fn with(mut self, detail: u8, code: u8) -> Self {
+        self.payload &= LONGEST;
+        self.payload |= u64::from(detail) << DURATION_BITS | u64::from(code) << (DURATION_BITS + 8);
+        self
+    }
+
+    /// A switch to another thread. Of each number, the lower 28 bits.
+    pub fn switch(time: u64, to: Switch) -> Self {
+        let half = |at: usize| {
+            let mut bytes = [0; 8];
+            bytes.copy_from_slice(&to.name[at..at + 8]);
+            u64::from_le_bytes(bytes)
+        };
+        Self {
+            start: time,
+            kind: Kind::Switch,
+            payload: u64::from(to.process) & ID | (u64::from(to.thread) & ID) << ID_BITS,
+            address: half(0),
+            value: half(8),
         }
     }
 
-    #[cold]
-    fn put(&self, event: Event) {
-        let capacity = self.words.len() / WORDS;
-        let at = self.next.get() as usize % capacity * WORDS;
-        for (word, value) in
-            self.words[at..]
-                .iter()
-                .zip([event.time, event.kind as u64, event.address, event.value])
-        {
-            word.set(value);
+    /// How long it took, in ns.
+    pub fn duration(&self) -> u64 {
+        match self.kind {
+            Kind::Switch => 0,
+            _ => self.payload & LONGEST,
         }
-        self.next.add(1);
     }
 
-    /// The events kept, oldest first, and how many were overwritten.
-    pub fn read(&self) -> (impl Iterator<Item = Event> + '_, u64) {
-        let capacity = (self.words.len() / WORDS) as u64;
-        let end = self.next.get();
-        let start = end.saturating_sub(capacity);
-        let events = (start..end).filter_map(move |n| {
-            let at = (n % capacity) as usize * WORDS;
-            let kind = *Kind::ALL.get((self.words[at + 1].get() as usize).wrapping_sub(1))?;
-            Some(Event {
-                time: self.words[at].get(),
-                kind,
-                address: self.words[at + 2].get(),
-                value: self.words[at + 3].get(),
-            })
-        });
-        (events, start)
+    /// See [`Event::with`].
+    pub fn detail(&self) -> u8 {
+        (self.payload >> DURATION_BITS) as u8
+    }
+
+    /// The code: an error's number, or a fault's reason.
+    pub fn code(&self) -> u8 {
+        (self.payload >> (DURATION_BITS + 8)) as u8
+    }
+
+    /// Of a fault: how it ended.
+    pub fn how(&self) -> How {
+        How::from_number(self.detail() & !TABLE).unwrap_or(How::Unknown)
+    }
+
+    /// Of a fault: whether it put a page table in place.
+    pub fn has_table(&self) -> bool {
+        self.detail() & TABLE != 0
+    }
+
+    /// Of a fault: why it fell back.
+    pub fn reason(&self) -> Reason {
+        Reason::from_number(self.code()).unwrap_or(Reason::None)
+    }
+
+    /// Of a switch: to which thread.
+    pub fn to_thread(&self) -> Switch {
+        let mut name = [0; 16];
+        name[..8].copy_from_slice(&self.address.to_le_bytes());
+        name[8..].copy_from_slice(&self.value.to_le_bytes());
+        Switch {
+            process: (self.payload & ID) as u32,
+            thread: (self.payload >> ID_BITS & ID) as u32,
+            name,
+        }
+    }
+
+    /// Packed.
+    pub fn to_words(self) -> [u64; WORDS] {
+        [
+            self.start,
+            self.kind as u64 | self.payload << 8,
+            self.address,
+            self.value,
+        ]
+    }
+
+    /// Unpacked; `None` for words that are no event.
+    pub fn from_words(words: [u64; WORDS]) -> Option<Self> {
+        Some(Self {
+            start: words[0],
+            kind: Kind::from_number(words[1] as u8)?,
+            payload: words[1] >> 8,
+            address: words[2],
+            value: words[3],
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Event, How, Kind, LONGEST, Reason, Switch};
+
+    fn there_and_back(event: Event) -> Event {
+        Event::from_words(event.to_words()).unwrap()
+    }
+
+    #[test]
+    fn a_fault_keeps_all_it_says() {
+        let fault = Event::fault(5, 12, 0x7fff_f000, How::Reuse, true, Reason::PteLock);
+        let back = there_and_back(fault);
+        assert_eq!(back, fault);
+        assert_eq!(
+            (back.start, back.duration(), back.address),
+            (5, 7, 0x7fff_f000)
+        );
+        assert_eq!(
+            (back.how(), back.has_table(), back.reason()),
+            (How::Reuse, true, Reason::PteLock)
+        );
+    }
+
+    #[test]
+    fn an_operation_keeps_its_error() {
+        let back = there_and_back(Event::slice(Kind::Munmap, 0, 9, 1 << 46, u64::MAX).with(0, 133));
+        assert_eq!(
+            (back.duration(), back.code(), back.value),
+            (9, 133, u64::MAX)
+        );
+    }
+
+    #[test]
+    fn durations_are_never_negative_and_never_spill() {
+        assert_eq!(Event::slice(Kind::Mmap, 10, 5, 0, 0).duration(), 0);
+        let long = Event::slice(Kind::Mmap, 0, u64::MAX, 0, 0).with(3, 4);
+        assert_eq!(
+            (long.duration(), long.detail(), long.code()),
+            (LONGEST, 3, 4)
+        );
+    }
+
+    #[test]
+    fn a_switch_keeps_the_thread() {
+        let mut name = [0; 16];
+        name[..15].copy_from_slice(b"fifteen letters");
+        let to = Switch {
+            process: (1 << 28) - 1,
+            thread: 1 << 27,
+            name,
+        };
+        let back = there_and_back(Event::switch(77, to));
+        assert_eq!((back.to_thread(), back.start, back.duration()), (to, 77, 0));
+    }
+
+    #[test]
+    fn other_words_are_no_event() {
+        assert_eq!(Event::from_words([0; 4]), None);
+        assert_eq!(Event::from_words([u64::MAX; 4]), None);
     }
 }

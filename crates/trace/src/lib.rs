@@ -1,15 +1,26 @@
-//! What Faultless tells about itself: counters and events.
+//! What Faultless tells about itself: counters, events and latencies.
 //!
 //! Counters are always on. Each CPU has its own copy on lines of its own, so
 //! that counting shares nothing; a reader adds the copies up. The names are the
 //! ones that users of speculative page faults know from perf and
 //! `/proc/vmstat`, and mean what `docs/counters.md` says.
 //!
-//! Events go into per-CPU rings and cost one predictable branch while they are off.
+//! Events ([`Event`]: what happened when) and latencies ([`Latencies`]: how often
+//! something took how long) are recorded by a CPU's [`Tracer`] once a run asks for
+//! them, in memory that the run gives. Until then they cost one predictable branch;
+//! without the feature `events`, nothing. `docs/events.md` lists them.
 #![cfg_attr(not(any(loom, shuttle, record)), no_std)]
 
 mod counter;
 mod event;
+mod kind;
+mod latency;
+mod ring;
+mod tracer;
 
 pub use counter::{Counter, Counters};
-pub use event::{Event, Kind, Ring};
+pub use event::{Event, Switch, WORDS};
+pub use kind::{How, Kind, Mask, Reason};
+pub use latency::{Latencies, Latency, Measure};
+pub use ring::{HEADER, Ring};
+pub use tracer::Tracer;

@@ -5,7 +5,7 @@
 
 use faultless_paging::{PAGE_SIZE, Pages, Protection};
 use faultless_sync::atomic::Ordering;
-use faultless_trace::Counter;
+use faultless_trace::{Counter, Kind};
 
 use crate::errno::Errno;
 use crate::machine::Machine;
@@ -43,6 +43,13 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Moves the heap's end to `new` if that can be done. The end now.
     pub fn brk(&self, new: u64) -> u64 {
+        let start = self.trace_start();
+        let end = self.move_brk(new);
+        self.trace_end(Kind::Brk, start, end, new, 0);
+        end
+    }
+
+    fn move_brk(&self, new: u64) -> u64 {
         let lock = self.lock_range(Pages::of_bytes(0..self.layout.end));
         let (start, end) = self.heap();
         if new < start || new > self.layout.end - PAGE_SIZE {

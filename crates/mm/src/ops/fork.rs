@@ -23,7 +23,7 @@ use faultless_frames::{FrameSource, NoMemory};
 use faultless_paging::{ENTRIES, Entry, Frame, Gather, LEVELS, PAGE_SIZE, Pages, Table};
 use faultless_sync::Backoff;
 use faultless_sync::atomic::Ordering;
-use faultless_trace::Counter;
+use faultless_trace::{Counter, Kind};
 
 use crate::errno::Errno;
 use crate::machine::Machine;
@@ -38,6 +38,12 @@ impl<M: Machine> AddressSpace<M> {
     /// # Errors
     /// `ENOMEM` when memory is short. Nothing has changed.
     pub fn fork(&self) -> Result<Self, Errno> {
+        let start = self.trace_start();
+        let result = self.copy();
+        self.trace_result(Kind::Fork, start, (0, self.layout.end), result)
+    }
+
+    fn copy(&self) -> Result<Self, Errno> {
         let child = Self::new(self.memory, self.policy(), self.layout)?;
         let result = {
             let lock = self.lock_range(Pages::of_bytes(0..self.layout.end));

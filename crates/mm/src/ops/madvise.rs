@@ -5,6 +5,7 @@
 //! faults like all others.
 
 use faultless_paging::{Access, PAGE_SIZE, Page, Pages};
+use faultless_trace::Kind;
 
 use crate::errno::Errno;
 use crate::fault::{Outcome, SegvCode};
@@ -32,6 +33,12 @@ impl<M: Machine> AddressSpace<M> {
     /// POPULATE: `EINVAL` where the mapping does not allow the access,
     /// `ENOMEM` at a hole or when memory is short.
     pub fn madvise(&self, address: u64, length: u64, what: i32) -> Result<(), Errno> {
+        let start = self.trace_start();
+        let result = self.act_on_advice(address, length, what);
+        self.trace_result(Kind::Madvise, start, (address, length), result)
+    }
+
+    fn act_on_advice(&self, address: u64, length: u64, what: i32) -> Result<(), Errno> {
         let known = matches!(what, advice::NORMAL..=advice::DONTNEED)
             || matches!(what, advice::POPULATE_READ | advice::POPULATE_WRITE);
         if !known || !address.is_multiple_of(PAGE_SIZE) {

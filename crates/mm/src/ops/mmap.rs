@@ -46,11 +46,10 @@ impl<M: Machine> AddressSpace<M> {
     /// As Linux's `mmap`: `EINVAL`, `ENOMEM`, `EEXIST`, `EPERM` below
     /// [`crate::Layout::lowest`]; `ENODEV` for what is not anonymous and private.
     pub fn mmap(&self, address: u64, length: u64, prot: u32, flags: u32) -> Result<u64, Errno> {
+        let start = self.trace_start();
         let result = self.map(address, length, prot, flags);
-        if let Ok(start) = result {
-            self.event(Kind::Map, start, length);
-        }
-        result
+        let at = *result.as_ref().unwrap_or(&address);
+        self.trace_result(Kind::Mmap, start, (at, length), result)
     }
 
     fn map(&self, address: u64, length: u64, prot: u32, map_flags: u32) -> Result<u64, Errno> {

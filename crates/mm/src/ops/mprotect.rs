@@ -29,6 +29,12 @@ impl<M: Machine> AddressSpace<M> {
     /// `EINVAL` for an address that is not aligned or unknown bits; `ENOMEM`
     /// for a range that wraps or has holes, or when memory is short.
     pub fn mprotect(&self, address: u64, length: u64, prot: u32) -> Result<(), Errno> {
+        let start = self.trace_start();
+        let result = self.change_protection(address, length, prot);
+        self.trace_result(Kind::Mprotect, start, (address, length), result)
+    }
+
+    fn change_protection(&self, address: u64, length: u64, prot: u32) -> Result<(), Errno> {
         let grows = prot & (PROT_GROWSDOWN | PROT_GROWSUP);
         let prot = prot & !(PROT_GROWSDOWN | PROT_GROWSUP);
         if grows == PROT_GROWSDOWN | PROT_GROWSUP || !address.is_multiple_of(PAGE_SIZE) {
@@ -61,7 +67,6 @@ impl<M: Machine> AddressSpace<M> {
         let result = self.protect(&lock, pages, protection(prot));
         drop(lock);
         self.memory.count(Counter::Mprotect);
-        self.event(Kind::Protect, address, length);
         result
     }
 

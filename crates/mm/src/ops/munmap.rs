@@ -21,13 +21,17 @@ impl<M: Machine> AddressSpace<M> {
     /// `EINVAL` for a range that is not aligned, empty, or not user memory;
     /// `ENOMEM` when a mapping could not be split, and nothing is unmapped.
     pub fn munmap(&self, address: u64, length: u64) -> Result<(), Errno> {
+        let start = self.trace_start();
+        let result = self.unmap_bytes(address, length);
+        self.trace_result(Kind::Munmap, start, (address, length), result)
+    }
+
+    fn unmap_bytes(&self, address: u64, length: u64) -> Result<(), Errno> {
         let end = self.check_range(address, length)?;
         if length == 0 {
             return Err(Errno::EINVAL);
         }
-        self.unmap(Pages::of_bytes(address..end))?;
-        self.event(Kind::Unmap, address, length);
-        Ok(())
+        self.unmap(Pages::of_bytes(address..end))
     }
 
     pub(crate) fn unmap(&self, pages: Pages) -> Result<(), Errno> {

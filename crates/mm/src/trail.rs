@@ -1,0 +1,150 @@
+//! What operations tell about themselves, if somebody wants to know.
+//!
+//! Off, which is the rule, a fault pays one branch at its beginning and one at its end,
+//! and stores a byte where it knows how it went; everything else is out of line.
+
+use faultless_trace::{Event, How, Kind, Reason};
+
+use crate::errno::Errno;
+use crate::fault::Outcome;
+use crate::machine::Machine;
+use crate::space::AddressSpace;
+use crate::withdrawn::Withdrawn;
+
+/// Nothing is recorded.
+const OFF: u64 = u64::MAX;
+
+/// How one fault goes.
+pub(crate) struct Trail {
+    start: u64,
+    how: How,
+    table: bool,
+    reason: Reason,
+}
+
+impl Trail {
+    #[inline]
+    pub(crate) fn new() -> Self {
+        Self {
+            start: OFF,
+            how: How::Unknown,
+            table: false,
+            reason: Reason::None,
+        }
+    }
+
+    /// The fault begins.
+    #[inline(always)]
+    pub(crate) fn begin<M: Machine>(&mut self, space: &AddressSpace<M>) {
+        self.start = space.trace_start();
+    }
+
+    /// It has found how it ends, should nothing come between.
+    #[inline(always)]
+    pub(crate) fn ends(&mut self, how: How) {
+        if cfg!(feature = "events") {
+            self.how = how;
+        }
+    }
+
+    /// It has put a table in place.
+    #[inline(always)]
+    pub(crate) fn has_table(&mut self) {
+        if cfg!(feature = "events") {
+            self.table = true;
+        }
+    }
+
+    /// It goes on under the mmap lock.
+    #[inline(always)]
+    pub(crate) fn fell_back(&mut self, why: Withdrawn) {
+        self.reason = match why {
+            Withdrawn::EntryClaimed => Reason::PteLock,
+            Withdrawn::TableChanged => Reason::PmdChanged,
+            Withdrawn::MappingChanged | Withdrawn::NoMemory => Reason::VmaChanged,
+        };
+    }
+
+    /// The fault has ended.
+    #[inline(always)]
+    pub(crate) fn end<M: Machine>(&self, space: &AddressSpace<M>, address: u64, outcome: Outcome) {
+        if cfg!(feature = "events") && self.start != OFF {
+            self.record(space, address, outcome);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn record<M: Machine>(&self, space: &AddressSpace<M>, address: u64, outcome: Outcome) {
+        let how = match outcome {
+            Outcome::Resolved => self.how,
+            Outcome::Segv(_) => How::Segv,
+            Outcome::OutOfMemory => How::OutOfMemory,
+        };
+        let end = space.machine().now();
+        // This CPU's, even if the fault slept and began on another one.
+        let tracer = space.memory().this_cpu().tracer();
+        tracer.record(Event::fault(
+            self.start,
+            end,
+            address,
+            how,
+            self.table,
+            self.reason,
+        ));
+    }
+}
+
+impl<M: Machine> AddressSpace<M> {
+    /// When what begins now began; for [`AddressSpace::trace_end`].
+    #[inline(always)]
+    pub(crate) fn trace_start(&self) -> u64 {
+        if self.memory.this_cpu().tracer().is_on() {
+            self.trace_time()
+        } else {
+            OFF
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn trace_time(&self) -> u64 {
+        self.machine().now()
+    }
+
+    /// Records something that began at `start` and ends now; `error`: a number, or 0.
+    #[inline(always)]
+    pub(crate) fn trace_end(&self, kind: Kind, start: u64, address: u64, value: u64, error: u8) {
+        if cfg!(feature = "events") && start != OFF {
+            self.trace_record(kind, start, address, value, error);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn trace_record(&self, kind: Kind, start: u64, address: u64, value: u64, error: u8) {
+        let event = Event::slice(kind, start, self.machine().now(), address, value);
+        self.memory.this_cpu().tracer().record(event.with(0, error));
+    }
+
+    /// Records that something happens now.
+    #[inline]
+    pub(crate) fn event(&self, kind: Kind, address: u64, value: u64) {
+        let start = self.trace_start();
+        self.trace_end(kind, start, address, value, 0);
+    }
+
+    /// Records an operation that began at `start`, and passes its result on.
+    #[inline(always)]
+    pub(crate) fn trace_result<R>(
+        &self,
+        kind: Kind,
+        start: u64,
+        (address, length): (u64, u64),
+        result: Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        let error = result.as_ref().err().map_or(0, |error| error.0 as u8);
+        self.trace_end(kind, start, address, length, error);
+        result
+    }
+}

@@ -1,0 +1,186 @@
+//! A CPU's events in memory: a ring that its CPU writes and that others may read meanwhile.
+//!
+//! The memory is words. The first is the number of events ever written; [`HEADER`] words
+//! in, slots of [`WORDS`] follow, event `n` in slot `n % capacity`. The oldest events are
+//! overwritten. A reader outside this program (a hypervisor's, in the guest's memory) needs
+//! to know no more:
+//!
+//! 1. read the number, and copy the slots of events that it has not seen;
+//! 2. read the number again, `later`. What it copied of event `n` is whole if
+//!    `n + capacity > later`; else the event is lost.
+//!
+//! Why that holds: the writer publishes `n` before it begins slot `n % capacity` anew, and
+//! the reader looks at the number after the copy; each with a fence between.
+//!
+//! Lines: the ring is its CPU's alone; a reader takes its lines away now and then.
+
+use core::ops::Range;
+use core::sync::atomic::{Ordering, fence};
+
+use faultless_sync::atomic::Local;
+
+use crate::event::{Event, WORDS};
+
+/// Words before the first slot: lines of their own.
+pub const HEADER: usize = 16;
+
+/// A ring over words of memory.
+#[derive(Clone, Copy, Debug)]
+pub struct Ring {
+    words: &'static [Local],
+}
+
+impl Ring {
+    /// A ring over `words`, which may be too few for any event.
+    pub fn new(words: &'static [Local]) -> Self {
+        Self { words }
+    }
+
+    /// Events that fit.
+    pub fn capacity(&self) -> u64 {
+        (self.words.len().saturating_sub(HEADER) / WORDS) as u64
+    }
+
+    /// Events ever written.
+    pub fn written(&self) -> u64 {
+        let written = self.words.first().map_or(0, Local::get);
+        // Pairs with the fence before the number is set: slots are read after it.
+        fence(Ordering::Acquire);
+        written
+    }
+
+    /// Writes one; on the ring's CPU.
+    pub(crate) fn put(&self, event: Event) {
+        let capacity = self.capacity();
+        if capacity == 0 {
+            return;
+        }
+        let number = self.words[0].get();
+        let at = HEADER + (number % capacity) as usize * WORDS;
+        // The number was published before the slot changes; pairs with the fence in `collect`.
+        fence(Ordering::Release);
+        for (word, value) in self.words[at..at + WORDS].iter().zip(event.to_words()) {
+            word.set(value);
+        }
+        // The slot changes before the number is published; pairs with the fence in `written`.
+        fence(Ordering::Release);
+        self.words[0].set(number + 1);
+    }
+
+    /// Calls `each` with the events from number `from` on that can still be had, oldest first.
+    /// The number to go on from, and how many were lost in between.
+    pub fn collect(&self, from: u64, mut each: impl FnMut(Event)) -> (u64, u64) {
+        let capacity = self.capacity();
+        let written = self.written();
+        let mut lost = 0;
+        let mut next = from.max(written.saturating_sub(capacity));
+        lost += next - from;
+        while next < written {
+            let at = HEADER + (next % capacity) as usize * WORDS;
+            let mut words = [0; WORDS];
+            for (word, place) in words.iter_mut().zip(&self.words[at..at + WORDS]) {
+                *word = place.get();
+            }
+            fence(Ordering::Acquire);
+            let later = self.words[0].get();
+            match Event::from_words(words) {
+                Some(event) if next + capacity > later => each(event),
+                _ => lost += 1,
+            }
+            next += 1;
+        }
+        (next, lost)
+    }
+
+    /// Which of the events of `numbers` were whole when they were copied, if `later` was the
+    /// number of events after the copy: for readers outside this program.
+    pub fn whole(numbers: Range<u64>, later: u64, capacity: u64) -> Range<u64> {
+        let first = (later + 1).saturating_sub(capacity);
+        numbers.start.max(first).min(numbers.end)..numbers.end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use std::boxed::Box;
+    use std::vec::Vec;
+
+    use super::{HEADER, Local, Ring};
+    use crate::event::{Event, WORDS};
+    use crate::kind::Kind;
+
+    fn ring(capacity: usize) -> Ring {
+        let words: Vec<Local> = (0..HEADER + capacity * WORDS)
+            .map(|_| Local::new(0))
+            .collect();
+        Ring::new(Box::leak(words.into_boxed_slice()))
+    }
+
+    fn event(number: u64) -> Event {
+        Event::slice(Kind::Mmap, number, number + 1, number, number)
+            .with(number as u8, number as u8)
+    }
+
+    #[test]
+    fn what_is_written_is_read_once_and_in_order() {
+        let ring = ring(8);
+        let mut seen = Vec::new();
+        let mut from = 0;
+        for round in 0..5 {
+            (round * 3..round * 3 + 3).for_each(|n| ring.put(event(n)));
+            let (next, lost) = ring.collect(from, |event| seen.push(event));
+            assert_eq!((next, lost), (round * 3 + 3, 0));
+            from = next;
+        }
+        assert_eq!(seen, (0..15).map(event).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn the_newest_are_kept_and_the_lost_are_counted() {
+        let ring = ring(4);
+        (0..10).for_each(|n| ring.put(event(n)));
+        let mut seen = Vec::new();
+        // The slot that would be written next is not trusted.
+        assert_eq!(ring.collect(0, |event| seen.push(event)), (10, 7));
+        assert_eq!(seen, [event(7), event(8), event(9)]);
+    }
+
+    #[test]
+    fn without_room_nothing_is_kept() {
+        for words in [0, 1, HEADER + WORDS - 1] {
+            let words: Vec<Local> = (0..words).map(|_| Local::new(0)).collect();
+            let ring = Ring::new(Box::leak(words.into_boxed_slice()));
+            ring.put(event(1));
+            assert_eq!(ring.collect(0, |_| panic!("no event fits")), (0, 0));
+        }
+    }
+
+    #[test]
+    fn readers_outside_know_what_is_whole() {
+        assert_eq!(Ring::whole(0..10, 10, 100), 0..10);
+        assert_eq!(Ring::whole(0..4, 6, 4), 3..4);
+        assert_eq!(Ring::whole(0..4, 60, 4), 4..4);
+    }
+
+    #[test]
+    fn a_reader_beside_the_writer_sees_whole_events_only() {
+        const COUNT: u64 = 200_000;
+        let ring = ring(64);
+        std::thread::scope(|scope| {
+            scope.spawn(move || (0..COUNT).for_each(|n| ring.put(event(n))));
+            let (mut from, mut lost, mut seen) = (0, 0, 0);
+            while from < COUNT {
+                let mut last = None;
+                let (next, missed) = ring.collect(from, |found| {
+                    assert_eq!(found, event(found.start));
+                    assert!(last.is_none_or(|last| last < found.start));
+                    last = Some(found.start);
+                    seen += 1;
+                });
+                (from, lost) = (next, lost + missed);
+            }
+            assert_eq!(seen + lost, COUNT);
+        });
+    }
+}
