@@ -15,6 +15,7 @@ mod counters;
 mod elf_check;
 mod figure;
 mod interrupt;
+mod latencies;
 mod machine;
 mod paths;
 mod plan;

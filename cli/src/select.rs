@@ -6,11 +6,12 @@
 use anyhow::{Result, bail};
 
 /// Other names under which perf knows some of ours.
-const ALIASES: [(&str, &str); 4] = [
+const ALIASES: [(&str, &str); 5] = [
     ("page-faults", "faults"),
     ("speculative-faults", "spf"),
     ("major-faults", "pgmajfault"),
-    ("cs", "context-switches"),
+    ("context-switches", "context_switches"),
+    ("cs", "context_switches"),
 ];
 
 /// The places in `names` of what `patterns` choose, each once, in the order of the patterns.

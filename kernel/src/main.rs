@@ -34,3 +34,4 @@ mod signal;
 mod start;
 mod sync;
 mod syscall;
+mod trace;

@@ -79,7 +79,9 @@ pub fn finish(end: End, error: Option<core::fmt::Arguments<'_>>) -> ! {
         let _ = write!(out, "{separator}{number}");
         separator = ",";
     });
-    let _ = write!(out, "],\"error\":");
+    let _ = write!(out, "],");
+    crate::trace::report(&mut out);
+    let _ = write!(out, "\"error\":");
     let _ = match error {
         None => write!(out, "null"),
         Some(error) => write!(out, "\"")

@@ -11,7 +11,7 @@ use crate::exec::run_file::RunFile;
 use crate::memory::boot_frames::{BootFrames, TOO_LITTLE};
 use crate::memory::stacks;
 use crate::report::refuse;
-use crate::{console, exec, files, heap, memory, sched};
+use crate::{console, exec, files, heap, memory, sched, trace};
 
 /// Where the boot code calls; still on the boot stack and the boot tables.
 pub extern "C" fn kernel_start(start_info: u32) -> ! {
@@ -97,6 +97,7 @@ extern "C" fn run() -> ! {
     if files::begin().is_err() {
         refuse(format_args!("{TOO_LITTLE}"));
     }
+    trace::begin(&run.record).unwrap_or_else(|error| refuse(format_args!("{error}")));
     exec::first::begin(run);
     sched::idle::begin()
 }

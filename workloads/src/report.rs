@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io;
 
-use faultless_mm::Policy;
+use faultless_mm::{Mask, PerCpu, Policy};
 
 /// The machine that a workload runs on.
 #[derive(Clone, Copy)]
@@ -18,6 +18,10 @@ pub struct Options<'a> {
     pub check: bool,
     /// Asked every few milliseconds; `true` ends the workload.
     pub stop: &'a dyn Fn() -> bool,
+    /// What the machine records: events, latencies, or nothing.
+    pub record: Mask,
+    /// Called once, before the workload starts, with the CPUs whose tracers record.
+    pub started: &'a dyn Fn(&'static [PerCpu]),
 }
 
 impl Default for Options<'_> {
@@ -28,6 +32,8 @@ impl Default for Options<'_> {
             policy: Policy::default(),
             check: false,
             stop: &|| false,
+            record: Mask::NONE,
+            started: &|_| {},
         }
     }
 }

@@ -38,6 +38,7 @@ fn start(
     stderr: &mut dyn Write,
 ) -> Result<Report, Error> {
     let memory = start_machine(options).map_err(Error::Machine)?;
+    (options.started)(memory.cpus());
     let before = options.check.then(|| available(memory));
     let space = SoftCpu::attend(memory, 0, || Soft::space(memory, options.policy));
     let space = space.map_err(|_| Error::NoMemory)?;
@@ -91,6 +92,7 @@ fn start_machine(options: &Options<'_>) -> io::Result<&'static SoftMemory> {
         cpus: options.cpus,
         memory: options.memory,
         check: options.check,
+        record: options.record,
         ..faultless_soft::Options::default()
     })
 }

@@ -42,7 +42,9 @@ fn dispatch(arguments: &[std::ffi::OsString]) -> Result<ExitCode, Refusal> {
         None => ("help", arguments),
     };
     match command {
-        "run" | "stat" | "trace" | "bench" | "compare" => hand_over::to_the_command(&layout, arguments),
+        "run" | "stat" | "trace" | "bench" | "compare" => {
+            hand_over::to_the_command(&layout, arguments)
+        }
         "test" => test::command(&layout, rest),
         "setup" => setup::command(&layout, rest),
         "help" | "--help" | "-h" => help::command(&layout, rest),

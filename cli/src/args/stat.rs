@@ -29,8 +29,8 @@ pub struct StatArguments {
     #[command(flatten)]
     pub on: MachineArguments,
 
-    /// Counters to show, by name, with wildcards; separated by commas, or repeated [default: those
-    /// that are not 0]
+    /// Counters and latencies to show, by name, with wildcards; separated by commas, or repeated
+    /// [default: those that are not 0]
     #[arg(short, long = "event", value_name = "EVENT", value_delimiter = ',')]
     pub events: Vec<String>,
 
@@ -43,7 +43,7 @@ pub struct StatArguments {
     #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "-")]
     pub json: Option<Destination>,
 
-    /// List the counters and exit
+    /// List the counters and what is measured, and exit
     #[arg(long)]
     pub list: bool,
 

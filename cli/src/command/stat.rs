@@ -8,22 +8,37 @@ use faultless_trace::Counter;
 use super::program;
 use super::progress::Progress;
 use crate::args::{PolicyChoice, StatArguments};
-use crate::interrupt;
+use crate::machine::watch::Watch;
 use crate::machine::{End, Outcome, Request};
 use crate::plan::{self, Urgency};
 use crate::report::{Destination, Run, RunFile, stat_table};
-use crate::select;
 use crate::show::Sink;
+use crate::{interrupt, latencies, select};
+
+/// What can be chosen: counters, and what is measured beside them.
+fn names() -> Vec<String> {
+    let mut names: Vec<String> = Counter::ALL
+        .iter()
+        .map(|counter| counter.name().to_owned())
+        .collect();
+    for name in latencies::names() {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
+}
 
 /// Runs the program under each policy, and shows the runs side by side.
 pub fn command(arguments: &StatArguments) -> Result<ExitCode> {
-    let names: Vec<&str> = Counter::ALL.iter().map(|counter| counter.name()).collect();
+    let names = names();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
     if arguments.list {
         let _ = Sink::Stdout.write(format!("{}\n", names.join("\n")).as_bytes());
         return Ok(ExitCode::SUCCESS);
     }
     let chosen = select::choose(&arguments.events, &names, "event")?;
-    let chosen: Vec<Counter> = chosen.iter().map(|&place| Counter::ALL[place]).collect();
+    let chosen: Vec<&str> = chosen.iter().map(|&place| names[place]).collect();
     if let Some(json) = &arguments.json {
         json.check()?;
     }
@@ -56,7 +71,7 @@ pub fn command(arguments: &StatArguments) -> Result<ExitCode> {
                 kind.name(),
                 request.cpus
             ));
-            machine.run(&request)?
+            machine.watch(&request, Watch::latencies())?
         };
         let goes_on = matches!(outcome.end, End::Exited(_) | End::Signalled(_));
         results.push((request, outcome));

@@ -63,7 +63,7 @@ impl Conditions {
 
     /// The emulator's options for the machine that both sides have.
     pub fn machine(&self) -> Vec<String> {
-        qemu::machine(&self.request(&[]))
+        qemu::machine(&self.request(&[]), None)
     }
 
     /// Runs it in Linux, or else in our kernel. Linux arranges its memory at random: each round is

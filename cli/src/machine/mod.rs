@@ -5,6 +5,7 @@
 mod files;
 pub mod kernel;
 pub mod soft;
+pub mod watch;
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -14,10 +15,12 @@ use clap::ValueEnum;
 
 use crate::counters::Counters;
 use crate::figure::Figure;
+use crate::latencies::Latencies;
 use crate::plan::Need;
 use crate::show::Sink;
 use crate::size::Size;
 pub use files::{Added, Files};
+use watch::Watch;
 
 /// Where programs run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -84,6 +87,8 @@ pub struct Outcome {
     pub counters: Counters,
     /// The figure that the program printed.
     pub figure: Option<Figure>,
+    /// How long things took, if that was measured.
+    pub latencies: Option<Latencies>,
 }
 
 /// How a run ended.
@@ -109,10 +114,18 @@ pub trait Machine {
     /// what has to be built for it.
     fn check(&self, request: &Request) -> Result<Vec<Need>>;
 
+    /// Runs one program to its end, and records what `watch` asks for.
+    ///
+    /// An error means that the program was never started, or that what was recorded could not be
+    /// kept; everything else is an [`End`].
+    fn watch(&self, request: &Request, watch: Watch<'_>) -> Result<Outcome>;
+
     /// Runs one program to its end.
     ///
     /// An error means that the program was never started; everything later is an [`End`].
-    fn run(&self, request: &Request) -> Result<Outcome>;
+    fn run(&self, request: &Request) -> Result<Outcome> {
+        self.watch(request, Watch::nothing())
+    }
 }
 
 impl MachineKind {

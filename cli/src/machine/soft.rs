@@ -3,15 +3,20 @@
 use std::cell::Cell;
 use std::io::{self, Write};
 use std::path::Path;
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
+use faultless_mm::PerCpu;
+use faultless_trace::{Event, Latency, Mask, Measure};
 use faultless_workloads::{NAMES, Options, Report};
 
+use super::watch::{self, Rings, Watch};
 use super::{End, Machine, Outcome, Request};
 use crate::counters::Counters;
 use crate::figure::FigureFinder;
 use crate::interrupt;
+use crate::latencies::Latencies;
 use crate::plan::Need;
 use crate::show::Sink;
 use crate::size::Size;
@@ -31,7 +36,7 @@ impl Machine for Soft {
         Ok(Vec::new())
     }
 
-    fn run(&self, request: &Request) -> Result<Outcome> {
+    fn watch(&self, request: &Request, watch: Watch<'_>) -> Result<Outcome> {
         let words = words(request)?;
         let start = Instant::now();
         // The first reason to stop counts.
@@ -45,20 +50,58 @@ impl Machine for Soft {
             }
             stopped.get().is_some()
         };
+        let cpus = OnceLock::new();
         let options = Options {
             cpus: request.cpus as usize,
             memory: request.memory.0,
             policy: request.policy.name().parse().map_err(anyhow::Error::msg)?,
             check: false,
             stop: &stop,
+            record: watch.record,
+            started: &|started| {
+                // Called once.
+                let _ = cpus.set(started);
+            },
         };
         let mut stdout = Output::new(request.stdout);
         let mut stderr = Output::new(Sink::Stderr);
         let arguments = &words[1..];
-        let report =
-            faultless_workloads::run(&words[0], arguments, &options, &mut stdout, &mut stderr)?;
-        Ok(outcome(&report, stopped.get(), stdout.figure))
+        let report = watch::collect_during(watch.sink, SoftRings(&cpus), || {
+            let name = &words[0];
+            let report =
+                faultless_workloads::run(name, arguments, &options, &mut stdout, &mut stderr);
+            Ok(report?)
+        })?;
+        let mut outcome = outcome(&report, stopped.get(), stdout.figure);
+        if watch.record != Mask::NONE {
+            outcome.latencies = cpus.get().map(|cpus| latencies(cpus));
+        }
+        Ok(outcome)
     }
+}
+
+/// The rings of a machine, once it has started.
+struct SoftRings<'a>(&'a OnceLock<&'static [PerCpu]>);
+
+impl Rings for SoftRings<'_> {
+    fn cpus(&self) -> u32 {
+        self.0.get().map_or(0, |cpus| cpus.len() as u32)
+    }
+
+    fn collect(&mut self, cpu: u32, from: u64, each: &mut dyn FnMut(Event)) -> Result<(u64, u64)> {
+        let cpu = self.0.get().and_then(|cpus| cpus.get(cpu as usize));
+        Ok(cpu.map_or((from, 0), |cpu| cpu.tracer().ring().collect(from, each)))
+    }
+}
+
+fn latencies(cpus: &[PerCpu]) -> Latencies {
+    Latencies::new(Measure::all().map(|measure| {
+        let mut sum = Latency::default();
+        for cpu in cpus {
+            cpu.tracer().latencies().add_to(measure, &mut sum);
+        }
+        (measure, sum)
+    }))
 }
 
 /// Why the command stopped a workload.
@@ -107,6 +150,7 @@ fn outcome(report: &Report, stopped: Option<Stopped>, figure: FigureFinder) -> O
         seconds: report.seconds,
         counters,
         figure: figure.finish(),
+        latencies: None,
     }
 }
 

@@ -5,6 +5,7 @@ use serde::Serialize;
 use super::SCHEMA;
 use crate::counters::Counters;
 use crate::figure::Figure;
+use crate::latencies::Latencies;
 use crate::machine::{End, MachineKind, Outcome, Request};
 use crate::paths;
 
@@ -31,6 +32,7 @@ pub struct Run {
     seconds: f64,
     figure: Option<Figure>,
     counters: Counters,
+    latencies: Option<Latencies>,
 }
 
 impl RunFile {
@@ -74,6 +76,7 @@ impl Run {
             seconds: outcome.seconds,
             figure: outcome.figure.clone(),
             counters: outcome.counters.clone(),
+            latencies: outcome.latencies.clone(),
         }
     }
 }

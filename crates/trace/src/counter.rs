@@ -85,6 +85,10 @@ counters! {
     Mprotect = "mprotect",
     /// Address spaces made by fork.
     Fork = "fork",
+    /// A CPU went on with another thread, or with none. Kernel only.
+    ContextSwitches = "context_switches",
+    /// System calls. Kernel only.
+    Syscalls = "syscalls",
 }
 
 const COUNT: usize = Counter::ALL.len();

@@ -4,8 +4,11 @@ use alloc::vec::Vec;
 use core::str;
 use core::sync::atomic::{AtomicBool, Ordering};
 
+use faultless_trace::Mask;
+
 use crate::files::initramfs;
 use crate::memory::Policy;
+use crate::trace;
 
 /// The command's wishes.
 pub struct RunFile {
@@ -16,6 +19,8 @@ pub struct RunFile {
     pub policy: Policy,
     /// How many CPUs there must be.
     pub cpus: Option<u32>,
+    /// What to record.
+    pub record: trace::Wish,
 }
 
 /// Linux's `PATH_MAX`.
@@ -40,6 +45,7 @@ impl RunFile {
             environment: Vec::new(),
             policy: Policy::Speculative,
             cpus: None,
+            record: trace::Wish::default(),
         };
         for field in text
             .split(|&byte| byte == 0)
@@ -62,11 +68,14 @@ impl RunFile {
                         _ => return Err("`policy=` is none of classic, vma-lock, speculative"),
                     };
                 }
-                b"cpus" => {
-                    let number = str::from_utf8(value)
-                        .ok()
-                        .and_then(|value| value.parse().ok());
-                    run.cpus = Some(number.ok_or("`cpus=` is not a number")?);
+                b"cpus" => run.cpus = Some(number(value).ok_or("`cpus=` is not a number")?),
+                b"record" => {
+                    let bits = number(value).ok_or("`record=` is not a number")?;
+                    run.record.mask = Mask::from_bits(bits);
+                }
+                b"record-events" => {
+                    let events = number(value).ok_or("`record-events=` is not a number")?;
+                    run.record.events = events;
                 }
                 b"list-unknown" => LIST_UNKNOWN.store(value == b"1", Ordering::Relaxed),
                 _ => return Err("unknown field in /.faultless/run"),
@@ -83,6 +92,10 @@ impl RunFile {
         }
         Ok(run)
     }
+}
+
+fn number<T: str::FromStr>(value: &[u8]) -> Option<T> {
+    str::from_utf8(value).ok()?.parse().ok()
 }
 
 fn push(list: &mut Vec<&'static [u8]>, value: &'static [u8]) -> Result<(), &'static str> {

@@ -19,7 +19,7 @@ use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
 use crate::arch::percpu::{self, MAX_CPUS};
 use crate::arch::{self, TrapFrame, apic, context, fpu, gdt, idt};
 use crate::memory::stacks;
-use crate::{process, signal};
+use crate::{process, signal, trace};
 use thread::{DEAD, RUNNABLE, SLEEPING, Thread, Work};
 
 /// How long a thread runs while others wait.
@@ -169,6 +169,7 @@ fn switch() {
         return;
     }
     process::usage::charge(old);
+    trace::switch(new);
     new.on_cpu.store(true, Ordering::Relaxed);
     let cpu = percpu::this();
     cpu.current.store(new.as_mut_ptr(), Ordering::Relaxed);

@@ -180,6 +180,12 @@ impl Thread {
         unsafe { (*self.process.get()).as_deref() }.expect("a process's thread")
     }
 
+    /// Its process's number; 0 if it has none, or none any more. For the CPU that runs it.
+    pub fn process_id(&self) -> u32 {
+        // SAFETY: As above.
+        unsafe { (*self.process.get()).as_deref() }.map_or(0, |process| process.id)
+    }
+
     /// A reference to its process.
     ///
     /// # Panics

@@ -62,6 +62,7 @@ fn slow_way(number: u32) -> Option<u64> {
 /// A system call.
 pub extern "C" fn syscall(frame: &mut FastFrame) -> Returned {
     let number = frame.error as u32;
+    crate::memory::count(crate::memory::Counter::Syscalls, 1);
     if let Some(way) = slow_way(number) {
         return Returned {
             value: frame.rax,

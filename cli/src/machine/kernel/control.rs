@@ -2,10 +2,12 @@
 //!
 //! The last line that can be read counts, so that a kernel may report more than once.
 
+use faultless_trace::{Latency, Measure};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::counters::Counters;
+use crate::latencies::Latencies;
 
 /// What the kernel reports.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -22,6 +24,17 @@ pub struct Report {
     /// The release of the kernel, if it is another one than ours.
     pub release: Option<String>,
     counters: Map<String, Value>,
+    latencies: Option<Vec<Measured>>,
+}
+
+/// One thing whose latencies were measured.
+#[derive(Clone, Debug, Deserialize)]
+struct Measured {
+    /// Its place among all measures.
+    measure: usize,
+    max: u64,
+    total: u64,
+    buckets: Vec<(usize, u64)>,
 }
 
 impl Report {
@@ -38,6 +51,19 @@ impl Report {
             counters.set(name, value.as_u64().unwrap_or(0));
         }
         counters
+    }
+
+    /// The latencies, if they were measured.
+    pub fn latencies(&self) -> Option<Latencies> {
+        let measured = self.latencies.as_ref()?;
+        Some(Latencies::new(measured.iter().filter_map(|measured| {
+            let mut latency = Latency::default();
+            (latency.max, latency.total) = (measured.max, measured.total);
+            for &(bucket, count) in &measured.buckets {
+                latency.add(bucket, count);
+            }
+            Some((Measure::all().nth(measured.measure)?, latency))
+        })))
     }
 }
 
@@ -57,6 +83,15 @@ mod tests {
             (Some(3), None, 2.5)
         );
         assert_eq!(report.counters().get(Counter::Faults), 7);
+    }
+
+    #[test]
+    fn latencies_come_by_the_number_of_what_was_measured() {
+        let text = br#"{"latencies":[{"measure":1,"max":9,"total":17,"buckets":[[8,1],[9,1]]}]}"#;
+        let latencies = Report::parse(text).unwrap().latencies().unwrap();
+        assert_eq!(latencies.get("faults:first_touch").unwrap().max, 9);
+        assert_eq!(latencies.get("faults").unwrap().count(), 2);
+        assert!(Report::parse(b"{}").unwrap().latencies().is_none());
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 
+use faultless_trace::{Mask, WORDS};
+
 use super::cpio::{Archive, FILE, FOLDER, PROGRAM};
 use super::input::StandardInput;
 use super::packing::Packing;
@@ -20,6 +22,7 @@ const ENVIRONMENT: [&str; 2] = ["PATH=/bin:/usr/bin", "HOME=/"];
 /// The archive for `request`, whose program is `content`.
 pub fn build(
     request: &Request,
+    record: Mask,
     program: &Program,
     content: &[u8],
     input: &StandardInput,
@@ -28,7 +31,7 @@ pub fn build(
     let mut packing = Packing::new(request.memory);
     packing.add(Path::new("."), FOLDER, b"")?;
     packing.add(Path::new(".faultless"), FOLDER, b"")?;
-    let run = fields(request, &path);
+    let run = fields(request, record, &path);
     packing.add(Path::new(".faultless/run"), FILE, &run)?;
     if let StandardInput::Content(content) = input {
         packing.add(Path::new(".faultless/stdin"), FILE, content)?;
@@ -64,7 +67,7 @@ fn program_path(program: &Program) -> PathBuf {
     }
 }
 
-fn fields(request: &Request, path: &Path) -> Vec<u8> {
+fn fields(request: &Request, record: Mask, path: &Path) -> Vec<u8> {
     let mut fields = Vec::new();
     let mut field = |key: &str, value: &[u8]| {
         for part in [key.as_bytes(), b"=", value, b"\0"] {
@@ -83,12 +86,23 @@ fn fields(request: &Request, path: &Path) -> Vec<u8> {
     if request.list_unknown {
         field("list-unknown", b"1");
     }
+    if record != Mask::NONE {
+        field("record", record.bits().to_string().as_bytes());
+        field("record-events", events(request).to_string().as_bytes());
+    }
     fields
+}
+
+/// Events that each CPU's ring should hold: up to 2 MiB of them, and of all together no more than
+/// a sixteenth of the memory.
+fn events(request: &Request) -> u64 {
+    let bytes = request.memory.0 / 16 / u64::from(request.cpus.max(1));
+    bytes.min(2 << 20) / (WORDS as u64 * 8)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Path, Request, fields};
+    use super::{Mask, Path, Request, fields};
     use crate::machine::{Accel, Files, Policy};
     use crate::show::Sink;
     use crate::size::Size;
@@ -107,12 +121,16 @@ mod tests {
             stdout: Sink::Nowhere,
             files: Files::default(),
         };
-        let text = String::from_utf8(fields(&request, Path::new("bin/ebizzy"))).unwrap();
+        let fields = fields(&request, Mask::NONE, Path::new("bin/ebizzy"));
+        let text = String::from_utf8(fields).unwrap();
         let lines: Vec<_> = text.split_terminator('\0').collect();
         assert_eq!(
             lines[..4],
             ["exec=/bin/ebizzy", "argv=./ebizzy", "argv=-S", "argv="]
         );
         assert!(lines.contains(&"policy=vma-lock") && lines.contains(&"cpus=4"));
+        assert!(!text.contains("record"));
+        let text = String::from_utf8(fields(&request, Mask::LATENCIES, b"bin/ebizzy")).unwrap();
+        assert!(text.contains("\0record=1\0record-events=32768\0"), "{text}");
     }
 }

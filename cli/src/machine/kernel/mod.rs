@@ -6,6 +6,7 @@
 mod channel;
 mod control;
 mod cpio;
+mod guest_memory;
 mod initramfs;
 mod input;
 mod packing;
@@ -14,11 +15,13 @@ mod tail;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
 use anyhow::{Context as _, Result, bail};
 
+use super::watch::{self, Watch};
 use super::{End, Machine, Outcome, Request};
 use crate::figure::FigureFinder;
 use crate::paths;
@@ -28,6 +31,7 @@ use crate::show::Sink;
 use crate::size::Size;
 use channel::Channel;
 use control::Report;
+use guest_memory::{GuestMemory, GuestRings, Places};
 use input::{Input, StandardInput};
 use qemu::{Ports, Qemu, Stop};
 use tail::Tail;
@@ -52,8 +56,8 @@ impl Machine for Kernel {
         Ok(vec![Need::Qemu, Need::Kernel])
     }
 
-    fn run(&self, request: &Request) -> Result<Outcome> {
-        Ok(System::ours()?.boot(request)?.outcome)
+    fn watch(&self, request: &Request, watch: Watch<'_>) -> Result<Outcome> {
+        Ok(System::ours()?.boot_watched(request, watch)?.outcome)
     }
 }
 
@@ -108,6 +112,11 @@ impl System {
 
     /// Boots it with one program and waits for the end.
     pub fn boot(&self, request: &Request) -> Result<Booted> {
+        self.boot_watched(request, Watch::nothing())
+    }
+
+    /// The same; our kernel records what `watch` asks for.
+    pub fn boot_watched(&self, request: &Request, watch: Watch<'_>) -> Result<Booted> {
         qemu::check()?;
         let program = find(request)?;
         let content = program.read(request.files.root.as_deref(), request.memory)?;
@@ -120,7 +129,8 @@ impl System {
         let folder = tempfile::Builder::new().prefix("faultless-").tempdir();
         let folder = folder.context("cannot make a folder for temporary files")?;
         let image = folder.path().join("initramfs");
-        let mut archive = initramfs::build(request, &program, &content, &standard_input)?;
+        let mut archive =
+            initramfs::build(request, watch.record, &program, &content, &standard_input)?;
         if let Some(init) = &self.init {
             archive.extend(initramfs::of_linux(init));
         }
@@ -141,7 +151,14 @@ impl System {
             }
         })?;
         let console = Channel::open(folder.path().join("console"), Tail::default(), Tail::feed)?;
-        let gather = |all: &mut Vec<u8>, piece: &[u8]| all.extend_from_slice(piece);
+        let places = Places::default();
+        let gather = {
+            let places = Arc::clone(&places);
+            move |all: &mut Vec<u8>, piece: &[u8]| {
+                all.extend_from_slice(piece);
+                look_for_places(all, &places);
+            }
+        };
         let control = Channel::open(folder.path().join("control"), Vec::new(), gather)?;
         let monitor = folder.path().join("monitor");
         let stdin = match standard_input {
@@ -158,8 +175,20 @@ impl System {
         };
 
         let start = Instant::now();
-        let qemu = Qemu::start(request, &self.kernel, &image, &ports, &self.options())?;
-        let (stop, messages) = qemu.wait(request.timeout)?;
+        let memory = match watch.sink {
+            Some(_) => Some(GuestMemory::new(request.memory)?),
+            None => None,
+        };
+        let options = self.options();
+        let memory_file = memory.as_ref();
+        let qemu = Qemu::start(request, &self.kernel, &image, memory_file, &ports, &options)?;
+        let wait = || qemu.wait(request.timeout);
+        let (stop, messages) = match &memory {
+            Some(memory) => {
+                watch::collect_during(watch.sink, GuestRings::new(memory, places), wait)?
+            }
+            None => wait()?,
+        };
         let elapsed = start.elapsed();
         let figure = stdout.close()?.finish();
         let (stderr, console) = (stderr.close()?, console.close()?);
@@ -198,6 +227,17 @@ fn find(request: &Request) -> Result<Program> {
     Program::find(name, request.files.root.as_deref())
 }
 
+/// Looks for the line that says where the rings are, once it is there as a whole.
+fn look_for_places(control: &[u8], places: &Places) {
+    if places.get().is_none() {
+        let lines = control.split(|&byte| byte == b'\n');
+        // Written once; until it is whole it cannot be read.
+        if let Some(found) = lines.into_iter().find_map(guest_memory::parse_places) {
+            let _ = places.set(found);
+        }
+    }
+}
+
 /// Output that nobody reads any more is no reason to stop the program.
 fn forward(sink: Sink, piece: &[u8]) {
     let _ = sink.write(piece);
@@ -229,6 +269,7 @@ fn outcome(stop: Stop, report: Option<Report>, messages: &str, elapsed: Duration
         },
         counters: report.counters(),
         figure: None,
+        latencies: report.latencies(),
     }
 }
 

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
+use super::guest_memory::GuestMemory;
 use super::input::Input;
 use crate::interrupt;
 use crate::machine::{Accel, Request};
@@ -80,16 +81,18 @@ pub fn check_accel(accel: Accel) -> Result<()> {
 }
 
 impl Qemu {
-    /// Starts a machine for `request`, with some more `options` of QEMU's.
+    /// Starts a machine for `request`, whose memory is QEMU's own, or `memory`; with some more
+    /// `options` of QEMU's.
     pub fn start(
         request: &Request,
         kernel: &Path,
         initramfs: &Path,
+        memory: Option<&GuestMemory>,
         ports: &Ports<'_>,
         options: &[OsString],
     ) -> Result<Self> {
         let mut command = command();
-        command.args(machine(request)).args(options);
+        command.args(machine(request, memory)).args(options);
         command
             .arg("-kernel")
             .arg(kernel)
@@ -205,10 +208,20 @@ fn is_in_path(program: &str) -> bool {
 }
 
 /// The machine, without what is on its ports.
-pub fn machine(request: &Request) -> Vec<String> {
+pub fn machine(request: &Request, memory: Option<&GuestMemory>) -> Vec<String> {
     let mut arguments = Vec::new();
     let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
-    option("-machine", "q35".to_owned());
+    let size = format!("{}k", request.memory.0 >> 10);
+    match memory {
+        None => option("-machine", "q35".to_owned()),
+        Some(memory) => {
+            option("-machine", "q35,memory-backend=memory".to_owned());
+            let path = memory.path();
+            let object =
+                format!("memory-backend-file,id=memory,size={size},mem-path={path},share=on");
+            option("-object", object);
+        }
+    }
     match (request.accel, request.count_instructions) {
         (Accel::Kvm, _) => option("-accel", "kvm".to_owned()),
         // One instruction takes 1 ns of the guest's clock; an idle guest's clock jumps ahead.
@@ -220,7 +233,7 @@ pub fn machine(request: &Request) -> Vec<String> {
     }
     option("-cpu", "max".to_owned());
     option("-smp", request.cpus.to_string());
-    option("-m", format!("{}k", request.memory.0 >> 10));
+    option("-m", size);
     option("-display", "none".to_owned());
     arguments.extend(["-nodefaults", "-no-user-config", "-no-reboot"].map(str::to_owned));
     arguments

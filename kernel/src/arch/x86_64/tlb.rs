@@ -19,10 +19,10 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use faultless_paging::{Flush, SpaceId};
 use faultless_sync::CpuSet;
-use faultless_trace::Counter;
+use faultless_trace::{Counter, Kind};
 
 use super::{apic, idt, interrupts, paging, percpu};
-use crate::memory;
+use crate::{memory, trace};
 
 /// Beyond so many pages everything is flushed: reloading CR3 is cheaper (Linux's limit).
 const MAX_SINGLE: u64 = 33;
@@ -56,10 +56,10 @@ pub const USES_USER: usize = offset_of!(Mailbox, uses_user);
 enum Requested {
     /// The owner flushes before it uses user memory again: nothing to wait for.
     Deferred,
-    /// An interrupt is on its way already: wait for this number.
-    Wait(u64),
+    /// An interrupt is on its way already: wait.
+    Wait,
     /// Interrupt the owner, and wait.
-    Interrupt(u64),
+    Interrupt,
 }
 
 /// The mailbox's lock does not poll while it waits: it is taken by `poll` itself, is held for a
@@ -102,8 +102,8 @@ impl Mailbox {
         }
     }
 
-    /// Puts a range in; the owner may come to it later if it `may_defer`.
-    fn request(&self, start: u64, end: u64, may_defer: bool) -> Requested {
+    /// Puts a range in; the owner may come to it later if it `may_defer`. The request's number.
+    fn request(&self, start: u64, end: u64, may_defer: bool) -> (u64, Requested) {
         self.ranges.with(|ranges| {
             if end == u64::MAX || ranges.length == CAPACITY {
                 ranges.everything = true;
@@ -114,14 +114,15 @@ impl Mailbox {
             let number = self.requested.fetch_add(1, Ordering::SeqCst) + 1;
             // A full barrier lies between; partner: the exchange that sets the flag, after which
             // the owner looks at `requested`. Either it sees this request, or we see the flag.
-            if may_defer && self.uses_user.load(Ordering::SeqCst) == 0 {
+            let requested = if may_defer && self.uses_user.load(Ordering::SeqCst) == 0 {
                 Requested::Deferred
             } else if ranges.interrupted {
-                Requested::Wait(number)
+                Requested::Wait
             } else {
                 ranges.interrupted = true;
-                Requested::Interrupt(number)
-            }
+                Requested::Interrupt
+            };
+            (number, requested)
         })
     }
 
@@ -149,6 +150,7 @@ pub fn poll() {
 
 #[cold]
 fn answer(mailbox: &Mailbox) {
+    let start = trace::start();
     let mut ranges = [(0, 0); CAPACITY];
     let (number, length) = mailbox.take(&mut ranges);
     let count = |counter| memory::count(counter, 1);
@@ -169,7 +171,9 @@ fn answer(mailbox: &Mailbox) {
             }
         }
     }
+    let before = mailbox.done.load(Ordering::Relaxed);
     mailbox.done.store(number, Ordering::Release);
+    trace::end(Kind::ShootdownReceived, start, before, number);
 }
 
 /// Answers, on the way to user mode; called by the entry code with what may be used of user memory
@@ -233,14 +237,16 @@ pub fn flush(cpus: &CpuSet, _space: SpaceId, flush: Flush) {
     for cpu in cpus.iter().map(|cpu| cpu.0).filter(|&cpu| cpu != this) {
         remote = true;
         let mailbox = &percpu::of(cpu).mailbox;
-        match mailbox.request(start, end, !flush.tables) {
+        let (number, requested) = mailbox.request(start, end, !flush.tables);
+        match requested {
             Requested::Deferred => memory::count(Counter::TlbRemoteFlushDeferred, 1),
-            Requested::Wait(number) => waits[cpu as usize] = number,
-            Requested::Interrupt(number) => {
+            Requested::Wait => waits[cpu as usize] = number,
+            Requested::Interrupt => {
                 waits[cpu as usize] = number;
                 apic::interrupt(cpu, idt::FLUSH);
             }
         }
+        trace::instant(Kind::ShootdownSent, u64::from(cpu), number);
     }
     if cpus.contains(faultless_sync::Cpu(this)) {
         if everything {
