@@ -43,6 +43,18 @@ impl Latencies {
         Latencies(each)
     }
 
+    /// Latencies that have their names already.
+    pub fn named(measured: impl IntoIterator<Item = (String, Latency)>) -> Self {
+        Latencies(measured.into_iter().collect())
+    }
+
+    /// All of them, with their names.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &Latency)> {
+        self.0
+            .iter()
+            .map(|(name, latency)| (name.as_str(), latency))
+    }
+
     /// The latencies of that name, if there are any.
     pub fn get(&self, name: &str) -> Option<&Latency> {
         let found = self.0.iter().find(|(known, _)| known == name);

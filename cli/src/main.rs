@@ -26,6 +26,7 @@ mod select;
 mod show;
 mod size;
 mod table;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -41,6 +42,9 @@ fn main() -> ExitCode {
         Ok(Arguments {
             command: Command::Stat(stat),
         }) => command::stat::command(&stat),
+        Ok(Arguments {
+            command: Command::Trace(trace),
+        }) => command::trace::command(&trace),
         Ok(Arguments {
             command: Command::Bench(bench),
         }) => command::bench::command(&bench),

@@ -38,7 +38,8 @@ fn work(events: usize, record: Mask) -> &'static SoftMemory {
 fn events(memory: &'static SoftMemory) -> (Vec<Event>, u64) {
     let mut events = Vec::new();
     let ring = memory.cpus()[0].tracer().ring();
-    let (_, lost) = ring.collect(0, |event| events.push(event));
+    let written = ring.collect(0, |_, event| events.push(event));
+    let lost = written - events.len() as u64;
     events.retain(|event| event.kind != Kind::Switch);
     (events, lost)
 }
@@ -180,7 +181,7 @@ fn shootdowns_have_a_sender_and_a_receiver() {
     let of = |cpu: usize, kind| {
         let mut events = Vec::new();
         let ring = memory.cpus()[cpu].tracer().ring();
-        ring.collect(0, |event| events.push(event));
+        ring.collect(0, |_, event| events.push(event));
         events.retain(|event: &Event| event.kind == kind);
         events
     };

@@ -5,6 +5,7 @@ mod compare;
 mod machine;
 mod run;
 mod stat;
+mod trace;
 
 use clap::{Parser, Subcommand};
 
@@ -13,12 +14,14 @@ pub use compare::CompareArguments;
 pub use machine::MachineArguments;
 pub use run::RunArguments;
 pub use stat::{PolicyChoice, StatArguments};
+pub use trace::{SummaryArguments, TraceArguments, TraceCommand};
 
 const EXAMPLES: &str = "\
 Examples:
   ./x run
   ./x run --policy classic --cpus 4 -- ebizzy -mTRp -S 5
   ./x stat -e faults,spf,'pagefault:*' -- ebizzy -mTRp
+  ./x trace -o trace.json -- ebizzy -mTRp -S 1
   ./x bench --list";
 
 /// Run programs on Faultless page tables, and measure what their page faults cost.
@@ -37,6 +40,8 @@ pub enum Command {
     Run(RunArguments),
     /// Run a program, and show what was counted and how long faults took.
     Stat(StatArguments),
+    /// Run a program, and write what happened when to a file for Perfetto.
+    Trace(TraceArguments),
     /// Measure.
     Bench(BenchArguments),
     /// Compare with Linux.

@@ -7,3 +7,4 @@ mod program;
 mod progress;
 pub mod run;
 pub mod stat;
+pub mod trace;

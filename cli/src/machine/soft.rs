@@ -88,9 +88,9 @@ impl Rings for SoftRings<'_> {
         self.0.get().map_or(0, |cpus| cpus.len() as u32)
     }
 
-    fn collect(&mut self, cpu: u32, from: u64, each: &mut dyn FnMut(Event)) -> Result<(u64, u64)> {
+    fn collect(&mut self, cpu: u32, from: u64, each: &mut dyn FnMut(u64, Event)) -> Result<u64> {
         let cpu = self.0.get().and_then(|cpus| cpus.get(cpu as usize));
-        Ok(cpu.map_or((from, 0), |cpu| cpu.tracer().ring().collect(from, each)))
+        Ok(cpu.map_or(from, |cpu| cpu.tracer().ring().collect(from, each)))
     }
 }
 

@@ -22,7 +22,7 @@ pub trait Sink: Send {
     /// When it cannot be kept; no more events come then.
     fn event(&mut self, cpu: u32, event: Event) -> Result<()>;
 
-    /// So many of its events came too fast, and are lost.
+    /// So many of its events, behind the last that was given, came too fast and are lost.
     fn lost(&mut self, cpu: u32, count: u64);
 }
 
@@ -57,9 +57,9 @@ pub trait Rings: Send {
     /// CPUs with a ring, as far as is known now.
     fn cpus(&self) -> u32;
 
-    /// Gives a CPU's events from number `from` on to `each`: the number to go on from, and how many
-    /// were lost in between.
-    fn collect(&mut self, cpu: u32, from: u64, each: &mut dyn FnMut(Event)) -> Result<(u64, u64)>;
+    /// Gives a CPU's events from number `from` on to `each`, with their numbers; those left out are
+    /// lost. The number to go on from.
+    fn collect(&mut self, cpu: u32, from: u64, each: &mut dyn FnMut(u64, Event)) -> Result<u64>;
 }
 
 /// Runs `work`, and gives what is recorded meanwhile to `sink`, if there is one.
@@ -93,15 +93,19 @@ fn collect(sink: &mut dyn Sink, mut rings: impl Rings, over: &AtomicBool) -> Res
         next.resize(rings.cpus() as usize, 0);
         for (cpu, next) in (0..).zip(&mut next) {
             let mut kept = Ok(());
-            let (end, lost) = rings.collect(cpu, *next, &mut |event| {
+            let end = rings.collect(cpu, *next, &mut |number, event| {
                 if kept.is_ok() {
+                    if number > *next {
+                        sink.lost(cpu, number - *next);
+                    }
                     kept = sink.event(cpu, event);
+                    *next = number + 1;
                 }
             })?;
             kept?;
-            *next = end;
-            if lost > 0 {
-                sink.lost(cpu, lost);
+            if end > *next {
+                sink.lost(cpu, end - *next);
+                *next = end;
             }
         }
         if last {

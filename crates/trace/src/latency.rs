@@ -156,6 +156,13 @@ impl Latency {
         }
     }
 
+    /// Adds one that took so long.
+    pub fn note(&mut self, duration: u64) {
+        self.add(bucket(duration), 1);
+        self.max = self.max.max(duration);
+        self.total = self.total.saturating_add(duration);
+    }
+
     /// Adds another one.
     pub fn merge(&mut self, other: &Latency) {
         self.max = self.max.max(other.max);
@@ -247,8 +254,7 @@ mod tests {
     fn percentiles_are_near_and_the_maximum_is_exact() {
         let mut latency = Latency::default();
         for value in 1..=1000u64 {
-            latency.add(bucket(value), 1);
-            latency.max = latency.max.max(value);
+            latency.note(value);
         }
         assert_eq!(latency.count(), 1000);
         for (share, exact) in [(0.5, 500.0), (0.99, 990.0), (0.1, 100.0)] {

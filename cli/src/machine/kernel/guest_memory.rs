@@ -102,13 +102,13 @@ impl Rings for GuestRings<'_> {
         self.places.get().map_or(0, |places| places.len() as u32)
     }
 
-    fn collect(&mut self, cpu: u32, from: u64, each: &mut dyn FnMut(Event)) -> Result<(u64, u64)> {
+    fn collect(&mut self, cpu: u32, from: u64, each: &mut dyn FnMut(u64, Event)) -> Result<u64> {
         let place = self
             .places
             .get()
             .and_then(|places| places.get(cpu as usize));
         let Some(&(block, words)) = place else {
-            return Ok((from, 0));
+            return Ok(from);
         };
         let tables = faultless_trace::Latencies::WORDS as u64;
         let capacity = words.saturating_sub(tables + HEADER as u64) / WORDS as u64;
@@ -117,8 +117,7 @@ impl Rings for GuestRings<'_> {
         let slot = WORDS as u64 * WORD;
 
         let written = self.memory.word(ring)?;
-        let first = from.max(written.saturating_sub(capacity));
-        let (mut lost, mut next) = (first - from, first);
+        let mut next = from.max(written.saturating_sub(capacity));
         while next < written {
             // Up to the ring's end, and no more than fits the caches.
             let at = next % capacity;
@@ -132,14 +131,15 @@ impl Rings for GuestRings<'_> {
                 for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(WORD as usize)) {
                     *word = u64::from_le_bytes(bytes.try_into().unwrap_or_default());
                 }
-                match Event::from_words(words) {
-                    Some(event) if whole.contains(&number) => each(event),
-                    _ => lost += 1,
+                if whole.contains(&number)
+                    && let Some(event) = Event::from_words(words)
+                {
+                    each(number, event);
                 }
             }
             next += count;
         }
-        Ok((next, lost))
+        Ok(next)
     }
 }
 
@@ -182,6 +182,7 @@ mod tests {
 
         let ring = BLOCK + Latencies::WORDS as u64 * 8;
         let event = |n: u64| Event::slice(Kind::Mmap, n, n + 1, n, n);
+        let events = |numbers: std::ops::Range<u64>| numbers.map(|n| (n, event(n))).collect();
         let mut written = 0;
         let mut write = |count: u64| {
             for n in written..written + count {
@@ -201,17 +202,16 @@ mod tests {
         };
         let mut read = |from| {
             let mut seen = Vec::new();
-            let (next, lost) = rings
-                .collect(0, from, &mut |event| seen.push(event))
-                .unwrap();
-            (seen, next, lost)
+            let mut each = |number, event| seen.push((number, event));
+            let next = rings.collect(0, from, &mut each).unwrap();
+            (seen, next)
         };
         write(7);
-        assert_eq!(read(0), ((0..7).map(event).collect(), 7, 0));
+        assert_eq!(read(0), (events(0..7), 7));
         write(6);
-        assert_eq!(read(7), ((7..13).map(event).collect(), 13, 0));
+        assert_eq!(read(7), (events(7..13), 13));
         write(25);
         // The slot that is next to be written is not trusted.
-        assert_eq!(read(13), ((29..38).map(event).collect(), 38, 16));
+        assert_eq!(read(13), (events(29..38), 38));
     }
 }

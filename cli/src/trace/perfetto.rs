@@ -1,0 +1,403 @@
+//! The file: the JSON trace format of Chrome, which Perfetto opens.
+//!
+//! One event a line. A thread is a track of its process; CPUs are the tracks of a process of their
+//! own, with what runs on them, the shootdowns they answer, and what happened while no thread ran.
+//! An arrow leads from a shootdown's sender to who answered it.
+//!
+//! ```text
+//! {"displayTimeUnit":"ns","otherData":{…},"traceEvents":[
+//! {"ph":"X",…},
+//! …
+//! {"ph":"M",…}],
+//! "faultless":{"events":5,"lost":0}}
+//! ```
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+use std::io::{BufWriter, Write};
+
+use anyhow::{Context as _, Result};
+use faultless_trace::{Event, Kind, Switch};
+use serde_json::{Value as Json, json};
+
+use super::recorder::Recorded;
+use super::seen::{Field, Seen, Value, name_of};
+
+/// How the first line of every file begins.
+pub const BEGINNING: &str =
+    "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"generator\":\"faultless\"";
+
+/// The process of the CPUs' tracks; the machines' own have higher numbers.
+const CPUS: u32 = 1;
+
+/// Shootdowns that wait for their other end; more are given up, for it was lost or not wanted.
+const WAITING: usize = 1 << 16;
+
+/// A track: a process and a thread of it.
+type Track = (u32, u32);
+
+/// One end of an arrow.
+#[derive(Clone, Copy)]
+struct End {
+    time: u64,
+    track: Track,
+}
+
+/// Writes a file.
+pub struct Writer<W: Write> {
+    out: BufWriter<W>,
+    line: String,
+    is_first: bool,
+    names: HashMap<Track, [u8; 16]>,
+    /// Both ends of shootdowns, by CPU and number there, until they meet.
+    sent: HashMap<(u64, u64), End>,
+    received: HashMap<(u64, u64), End>,
+    arrows: u64,
+}
+
+impl<W: Write> Writer<W> {
+    /// A file without events. `about` is an object that says what was run.
+    pub fn new(out: W, about: &Json) -> Result<Self> {
+        let mut writer = Writer {
+            out: BufWriter::with_capacity(1 << 20, out),
+            line: String::new(),
+            is_first: true,
+            names: HashMap::new(),
+            sent: HashMap::new(),
+            received: HashMap::new(),
+            arrows: 0,
+        };
+        let about = about.to_string();
+        let about = about
+            .strip_prefix('{')
+            .and_then(|about| about.strip_suffix('}'));
+        let about = about.unwrap_or_default();
+        let comma = if about.is_empty() { "" } else { "," };
+        write!(writer.out, "{BEGINNING}{comma}{about}}},\"traceEvents\":[").context(CANNOT)?;
+        Ok(writer)
+    }
+
+    /// An event, on the track of its thread or CPU.
+    pub fn event(&mut self, seen: &Seen) -> Result<()> {
+        let event = &seen.event;
+        let of_cpu = event.kind == Kind::ShootdownReceived;
+        let track = match seen.thread {
+            Some(thread) if !of_cpu => self.track_of(&thread)?,
+            _ => self.track_of_cpu(seen.cpu)?,
+        };
+        self.begin(event, &title(event), track);
+        if is_instant(event.kind) {
+            self.line.push_str(",\"ph\":\"i\",\"s\":\"t\"");
+        } else {
+            let _ = write!(
+                self.line,
+                ",\"ph\":\"X\",\"dur\":{}",
+                micros(event.duration())
+            );
+        }
+        let _ = write!(self.line, ",\"args\":{{\"cpu\":{}", seen.cpu);
+        for &field in Field::of(event.kind) {
+            let name = field.name();
+            let _ = match seen.value(field) {
+                Some(Value::Number(number)) if is_address(field) => {
+                    write!(self.line, ",\"{name}\":\"{number:#x}\"")
+                }
+                Some(Value::Number(number)) => write!(self.line, ",\"{name}\":{number}"),
+                Some(Value::Text(text)) => write!(self.line, ",\"{name}\":\"{text}\""),
+                None => Ok(()),
+            };
+        }
+        self.line.push_str("}}");
+        self.put()?;
+        self.arrow(event, seen.cpu, track)
+    }
+
+    /// A thread ran from the event's time until `until`.
+    pub fn run(&mut self, seen: &Seen, until: u64) -> Result<()> {
+        let thread = seen.event.to_thread();
+        let track = self.track_of_cpu(seen.cpu)?;
+        self.begin(&seen.event, name_of(&thread), track);
+        let _ = write!(
+            self.line,
+            ",\"ph\":\"X\",\"dur\":{},\"args\":{{\"cpu\":{},\"pid\":{},\"tid\":{}}}}}",
+            micros(until.saturating_sub(seen.event.start)),
+            seen.cpu,
+            thread.process,
+            thread.thread
+        );
+        self.put()
+    }
+
+    /// Ends the file.
+    pub fn finish(mut self, recorded: Recorded) -> Result<()> {
+        let end = json!({ "events": recorded.written, "lost": recorded.lost });
+        write!(self.out, "],\n\"faultless\":{end}}}\n").context(CANNOT)?;
+        self.out.flush().context(CANNOT)
+    }
+
+    /// Both ends of a shootdown, once both are there.
+    fn arrow(&mut self, event: &Event, cpu: u32, track: Track) -> Result<()> {
+        let here = End {
+            time: event.start,
+            track,
+        };
+        match event.kind {
+            Kind::ShootdownSent => {
+                let key = (event.address, event.value);
+                match self.received.remove(&key) {
+                    Some(there) => return self.put_arrow(here, there),
+                    None => remember(&mut self.sent, key, here),
+                }
+            }
+            Kind::ShootdownReceived => {
+                // Never many, unless what was lost lies between.
+                let last = event.value;
+                let first = event.address.saturating_add(1).max(last.saturating_sub(64));
+                for number in first..=last {
+                    let key = (u64::from(cpu), number);
+                    match self.sent.remove(&key) {
+                        Some(there) => self.put_arrow(there, here)?,
+                        None => remember(&mut self.received, key, here),
+                    }
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn put_arrow(&mut self, from: End, to: End) -> Result<()> {
+        self.arrows += 1;
+        for (phase, end) in [("\"s\"", from), ("\"f\",\"bp\":\"e\"", to)] {
+            let (process, thread) = end.track;
+            self.line.clear();
+            let _ = write!(
+                self.line,
+                "{{\"name\":\"shootdown\",\"cat\":\"tlb:shootdown\",\"ph\":{phase},\"id\":{},\
+                 \"ts\":{},\"pid\":{process},\"tid\":{thread}}}",
+                self.arrows,
+                micros(end.time)
+            );
+            self.put()?;
+        }
+        Ok(())
+    }
+
+    fn track_of(&mut self, thread: &Switch) -> Result<Track> {
+        let track = (thread.process, thread.thread);
+        self.name(track, thread.name, "process")?;
+        Ok(track)
+    }
+
+    fn track_of_cpu(&mut self, cpu: u32) -> Result<Track> {
+        let mut name = [0; 16];
+        let text = format!("CPU {cpu}");
+        let length = text.len().min(16);
+        name[..length].copy_from_slice(&text.as_bytes()[..length]);
+        self.name((CPUS, cpu + 1), name, "CPUs")?;
+        Ok((CPUS, cpu + 1))
+    }
+
+    /// Names a track, where it has no name yet or another one; the process by its first thread's
+    /// name, or as given.
+    fn name(&mut self, track: Track, name: [u8; 16], process: &str) -> Result<()> {
+        if self.names.get(&track) == Some(&name) {
+            return Ok(());
+        }
+        let (pid, tid) = track;
+        let is_new = !self.names.keys().any(|&(known, _)| known == pid);
+        self.names.insert(track, name);
+        let named = Switch {
+            name,
+            ..Switch::idle()
+        };
+        let name = name_of(&named);
+        let mut lines = Vec::new();
+        if is_new {
+            let process = if pid == CPUS { process } else { name };
+            lines.push(
+                json!({"name": "process_name", "ph": "M", "pid": pid, "args": {"name": process}}),
+            );
+        }
+        lines.push(json!({"name": "thread_name", "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}));
+        for line in lines {
+            self.line.clear();
+            let _ = write!(self.line, "{line}");
+            self.put()?;
+        }
+        Ok(())
+    }
+
+    fn begin(&mut self, event: &Event, title: &str, (pid, tid): Track) {
+        self.line.clear();
+        let title = Json::from(title);
+        let _ = write!(
+            self.line,
+            "{{\"name\":{title},\"cat\":\"{}\",\"pid\":{pid},\"tid\":{tid},\"ts\":{}",
+            event.kind.name(),
+            micros(event.start)
+        );
+    }
+
+    fn put(&mut self) -> Result<()> {
+        let separator = if self.is_first { "\n" } else { ",\n" };
+        self.is_first = false;
+        self.out
+            .write_all(separator.as_bytes())
+            .and_then(|()| self.out.write_all(self.line.as_bytes()))
+            .context(CANNOT)
+    }
+}
+
+const CANNOT: &str = "cannot write the trace";
+
+fn remember(ends: &mut HashMap<(u64, u64), End>, key: (u64, u64), end: End) {
+    if ends.len() >= WAITING {
+        ends.clear();
+    }
+    ends.insert(key, end);
+}
+
+/// What is written on an event's slice.
+fn title(event: &Event) -> String {
+    match event.kind {
+        Kind::Fault => format!("fault: {}", event.how().name()),
+        kind => {
+            let name = kind.name();
+            name.split_once(':')
+                .map_or(name, |(_, name)| name)
+                .to_owned()
+        }
+    }
+}
+
+fn is_instant(kind: Kind) -> bool {
+    matches!(
+        kind,
+        Kind::SpfPteLock
+            | Kind::SpfVmaChanged
+            | Kind::SpfVmaNoanon
+            | Kind::SpfVmaNotsup
+            | Kind::SpfVmaAccess
+            | Kind::SpfPmdChanged
+            | Kind::ShootdownSent
+    )
+}
+
+/// JSON's numbers cannot hold every address, and nobody reads addresses in decimal.
+fn is_address(field: Field) -> bool {
+    matches!(field, Field::Address | Field::Wanted)
+}
+
+/// Nanoseconds as the microseconds that the format wants, exactly.
+fn micros(nanoseconds: u64) -> String {
+    format!("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Event, Json, Kind, Recorded, Seen, Switch, Writer, json};
+    use faultless_trace::{How, Reason};
+
+    fn file(write: impl FnOnce(&mut Writer<&mut Vec<u8>>)) -> (String, Json) {
+        let mut bytes = Vec::new();
+        let about = json!({ "program": ["./a \"b\""] });
+        let mut writer = Writer::new(&mut bytes, &about).unwrap();
+        write(&mut writer);
+        let recorded = Recorded {
+            written: 7,
+            lost: 2,
+        };
+        writer.finish(recorded).unwrap();
+        let text = String::from_utf8(bytes).unwrap();
+        let file = serde_json::from_str(&text).unwrap();
+        (text, file)
+    }
+
+    fn seen(event: Event, cpu: u32) -> Seen {
+        let mut thread = Switch::idle();
+        (thread.process, thread.thread) = (100, 101);
+        thread.name[..3].copy_from_slice(b"a\"\\");
+        Seen {
+            event,
+            cpu,
+            thread: Some(thread),
+        }
+    }
+
+    #[test]
+    fn without_events_it_is_still_a_file() {
+        let (text, file) = file(|_| {});
+        assert!(text.starts_with(super::BEGINNING));
+        assert_eq!(file["traceEvents"], json!([]));
+        assert_eq!(file["otherData"]["program"][0], "./a \"b\"");
+        assert_eq!(file["faultless"], json!({"events": 7, "lost": 2}));
+    }
+
+    #[test]
+    fn a_fault_is_a_slice_of_its_thread() {
+        let fault = Event::fault(
+            1_234_567,
+            1_236_568,
+            0xffff_ffff_ffff_f000,
+            How::Copy,
+            true,
+            Reason::PteLock,
+        );
+        let (_, file) = file(|writer| writer.event(&seen(fault, 3)).unwrap());
+        let events = file["traceEvents"].as_array().unwrap();
+        assert_eq!(events.len(), 3);
+        assert_eq!(events[1]["args"]["name"], "a\"\\");
+        let expected = json!({
+            "name": "fault: copy", "cat": "faults", "pid": 100, "tid": 101, "ts": 1234.567,
+            "ph": "X", "dur": 2.001,
+            "args": {"cpu": 3, "address": "0xfffffffffffff000", "kind": "copy", "reason": "pte_lock", "table": 1}
+        });
+        assert_eq!(events[2], expected);
+    }
+
+    #[test]
+    fn an_arrow_leads_from_sender_to_receiver_in_whatever_order_they_come() {
+        let sent = seen(Event::instant(Kind::ShootdownSent, 10, 1, 5), 0);
+        let received = seen(Event::slice(Kind::ShootdownReceived, 20, 30, 3, 5), 1);
+        for order in [[sent, received], [received, sent]] {
+            let (_, file) = file(|writer| {
+                order.iter().for_each(|seen| writer.event(seen).unwrap());
+            });
+            let events = file["traceEvents"].as_array().unwrap();
+            let ends: Vec<_> = events
+                .iter()
+                .filter(|event| event["cat"] == "tlb:shootdown")
+                .collect();
+            assert_eq!(ends.len(), 2);
+            assert_eq!(
+                (&ends[0]["ph"], &ends[0]["tid"], &ends[0]["ts"]),
+                (&json!("s"), &json!(101), &json!(0.01))
+            );
+            assert_eq!(
+                (&ends[1]["ph"], &ends[1]["tid"], &ends[1]["ts"]),
+                (&json!("f"), &json!(2), &json!(0.02))
+            );
+            assert_eq!(ends[0]["id"], ends[1]["id"]);
+        }
+    }
+
+    #[test]
+    fn every_kind_makes_json() {
+        let (_, file) = file(|writer| {
+            for &kind in Kind::ALL.iter().filter(|&&kind| kind != Kind::Switch) {
+                writer
+                    .event(&seen(Event::slice(kind, 5, 9, u64::MAX, u64::MAX), 0))
+                    .unwrap();
+            }
+        });
+        let events = file["traceEvents"].as_array().unwrap();
+        let shown = events.iter().filter(|event| event["ph"] != "M");
+        assert_eq!(shown.count(), Kind::ALL.len() - 1);
+        assert!(
+            events
+                .iter()
+                .all(|event| event["ph"] != "X" || event["dur"].is_f64())
+        );
+    }
+}
