@@ -1,14 +1,14 @@
 //! Looking inside a machine while it runs: what it is to record, and who gets the events.
 //!
-//! A machine records into rings, one for each CPU ([`faultless_trace::Ring`]). While it runs, a
-//! thread of this command takes out what is new, often enough that a ring does not run full, and
-//! gives it to a [`Sink`].
+//! A machine records into rings, one for each CPU ([`faultless_trace::Ring`]). While it runs, what
+//! is new is taken out, often enough that a ring does not run full, and given to a [`Sink`].
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Result, anyhow};
 use faultless_trace::{Event, Mask};
 
 /// How often rings are looked at: a ring of 2 MiB takes 65,000 events.
@@ -62,7 +62,20 @@ pub trait Rings: Send {
     fn collect(&mut self, cpu: u32, from: u64, each: &mut dyn FnMut(u64, Event)) -> Result<u64>;
 }
 
+/// Events taken out of rings that a sink has not had yet: no more than fit about 400 MiB.
+const WAITING: usize = 8 << 20;
+
+/// Events of one CPU, with their numbers, and the number to go on from.
+struct Batch {
+    cpu: u32,
+    events: Vec<(u64, Event)>,
+    end: u64,
+}
+
 /// Runs `work`, and gives what is recorded meanwhile to `sink`, if there is one.
+///
+/// One thread empties the rings, which must not take long; another one gives what was in them to
+/// the sink, and may fall behind.
 pub fn collect_during<R>(
     sink: Option<&mut dyn Sink>,
     rings: impl Rings,
@@ -72,45 +85,151 @@ pub fn collect_during<R>(
         return work();
     };
     let over = AtomicBool::new(false);
+    let waiting = AtomicUsize::new(0);
+    let (batches, received) = mpsc::channel();
     thread::scope(|scope| {
-        let collector = scope.spawn(|| collect(sink, rings, &over));
+        let emptier = scope.spawn(|| empty(rings, batches, &waiting, &over));
+        let giver = scope.spawn(|| give(sink, received, &waiting));
         let result = work();
         // Relaxed: the rings themselves say what they hold.
         over.store(true, Ordering::Relaxed);
-        let collected = collector
-            .join()
-            .map_err(|_| anyhow!("the thread that collects events failed"))?;
+        let died = |_| anyhow!("a thread that collects events failed");
+        let emptied = emptier.join().map_err(died)?;
+        let given = giver.join().map_err(died)?;
         let result = result?;
-        collected.context("events are missing from here on")?;
+        given.and(emptied)?;
         Ok(result)
     })
 }
 
-fn collect(sink: &mut dyn Sink, mut rings: impl Rings, over: &AtomicBool) -> Result<()> {
+/// Takes what is new out of the rings, until it is over and they are empty.
+fn empty(
+    mut rings: impl Rings,
+    batches: Sender<Batch>,
+    waiting: &AtomicUsize,
+    over: &AtomicBool,
+) -> Result<()> {
     let mut next: Vec<u64> = Vec::new();
     loop {
         let last = over.load(Ordering::Relaxed);
         next.resize(rings.cpus() as usize, 0);
         for (cpu, next) in (0..).zip(&mut next) {
-            let mut kept = Ok(());
-            let end = rings.collect(cpu, *next, &mut |number, event| {
-                if kept.is_ok() {
-                    if number > *next {
-                        sink.lost(cpu, number - *next);
-                    }
-                    kept = sink.event(cpu, event);
-                    *next = number + 1;
-                }
-            })?;
-            kept?;
-            if end > *next {
-                sink.lost(cpu, end - *next);
-                *next = end;
+            if waiting.load(Ordering::Relaxed) > WAITING && !last {
+                // The oldest events are lost, and counted, if the sink does not catch up.
+                break;
+            }
+            let mut events = Vec::new();
+            let mut keep = |number, event| events.push((number, event));
+            let end = rings.collect(cpu, *next, &mut keep)?;
+            if end == *next {
+                continue;
+            }
+            *next = end;
+            waiting.fetch_add(events.len(), Ordering::Relaxed);
+            if batches.send(Batch { cpu, events, end }).is_err() {
+                // The sink has failed, and says why.
+                return Ok(());
             }
         }
         if last {
             return Ok(());
         }
         thread::sleep(PERIOD);
+    }
+}
+
+/// Gives batches to the sink, and tells it what is missing between events.
+fn give(sink: &mut dyn Sink, batches: Receiver<Batch>, waiting: &AtomicUsize) -> Result<()> {
+    let mut next: Vec<u64> = Vec::new();
+    for Batch { cpu, events, end } in batches {
+        if next.len() <= cpu as usize {
+            next.resize(cpu as usize + 1, 0);
+        }
+        let next = &mut next[cpu as usize];
+        waiting.fetch_sub(events.len(), Ordering::Relaxed);
+        for (number, event) in events {
+            if number > *next {
+                sink.lost(cpu, number - *next);
+            }
+            sink.event(cpu, event)?;
+            *next = number + 1;
+        }
+        if end > *next {
+            sink.lost(cpu, end - *next);
+            *next = end;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::{Event, Result, Rings, Sink, collect_during};
+    use anyhow::bail;
+    use faultless_trace::Kind;
+
+    fn event(number: u64) -> Event {
+        Event::instant(Kind::Mmap, number, 0, 0)
+    }
+
+    /// Events 3, 4, 7 of 10 of each CPU can be had.
+    struct Three;
+
+    impl Rings for Three {
+        fn cpus(&self) -> u32 {
+            2
+        }
+
+        fn collect(&mut self, _: u32, from: u64, each: &mut dyn FnMut(u64, Event)) -> Result<u64> {
+            for number in [3, 4, 7].into_iter().filter(|&number| number >= from) {
+                each(number, event(number));
+            }
+            Ok(10)
+        }
+    }
+
+    #[derive(Default)]
+    struct Noted(Mutex<Vec<(u32, Option<u64>, u64)>>, bool);
+
+    impl Sink for Noted {
+        fn event(&mut self, cpu: u32, event: Event) -> Result<()> {
+            if self.1 {
+                bail!("full");
+            }
+            self.0.lock().unwrap().push((cpu, Some(event.start), 0));
+            Ok(())
+        }
+
+        fn lost(&mut self, cpu: u32, count: u64) {
+            self.0.lock().unwrap().push((cpu, None, count));
+        }
+    }
+
+    #[test]
+    fn the_sink_gets_events_and_losses_in_order() {
+        let mut sink = Noted::default();
+        let result = collect_during(Some(&mut sink), Three, || Ok(7));
+        assert_eq!(result.unwrap(), 7);
+        let seen = sink.0.into_inner().unwrap();
+        for cpu in 0..2 {
+            let of_cpu = seen.iter().filter(|(of, ..)| *of == cpu);
+            let of_cpu: Vec<_> = of_cpu.map(|&(_, start, lost)| (start, lost)).collect();
+            let (some, lost) = (|n| (Some(n), 0), |n| (None, n));
+            assert_eq!(
+                of_cpu,
+                [lost(3), some(3), some(4), lost(2), some(7), lost(2)]
+            );
+        }
+    }
+
+    #[test]
+    fn a_sink_that_fails_is_reported_once_the_work_is_done() {
+        let mut sink = Noted(Mutex::default(), true);
+        let error = collect_during(Some(&mut sink), Three, || Ok(())).unwrap_err();
+        assert_eq!(error.to_string(), "full");
+        let error = collect_during(None, Three, || -> Result<()> { bail!("work") });
+        assert_eq!(error.unwrap_err().to_string(), "work");
     }
 }

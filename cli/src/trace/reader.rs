@@ -198,7 +198,9 @@ mod tests {
             let error = lines(text.as_bytes(), |_| {}).unwrap_err();
             assert!(error.to_string().contains("no file of ./x trace"), "{text}");
         }
-        let damaged = String::from_utf8(file(3)).unwrap().replace("\"ph\":\"X\"", "{");
+        let damaged = String::from_utf8(file(3))
+            .unwrap()
+            .replace("\"ph\":\"X\"", "{");
         assert!(lines(damaged.as_bytes(), |_| {}).is_err());
     }
 }
