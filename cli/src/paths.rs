@@ -20,6 +20,14 @@ pub fn kernel() -> PathBuf {
     from_environment("FAULTLESS_KERNEL", ".faultless/kernel")
 }
 
+/// The kernel image without events (`FAULTLESS_KERNEL_WITHOUT_EVENTS`).
+pub fn kernel_without_events() -> PathBuf {
+    from_environment(
+        "FAULTLESS_KERNEL_WITHOUT_EVENTS",
+        ".faultless/kernel-without-events",
+    )
+}
+
 /// The folder of the packaged workloads, built for the kernel (`FAULTLESS_PROGRAMS`).
 pub fn programs() -> PathBuf {
     from_environment("FAULTLESS_PROGRAMS", ".faultless/bin")

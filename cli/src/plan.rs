@@ -16,6 +16,8 @@ pub enum Need {
     Qemu,
     /// The kernel image.
     Kernel,
+    /// The kernel image without events.
+    KernelWithoutEvents,
     /// The packaged workloads for the kernel.
     Workloads,
     /// This command with recording.
@@ -31,6 +33,7 @@ impl Need {
         match self {
             Need::Qemu => "qemu",
             Need::Kernel => "kernel",
+            Need::KernelWithoutEvents => "kernel-without-events",
             Need::Workloads => "workloads",
             Need::Recorder => "recorder",
             Need::LinuxInit => "linux-init",

@@ -23,7 +23,9 @@ pub fn of_arguments(error: &clap::Error) -> ExitCode {
             ExitCode::SUCCESS
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            eprintln!("faultless: a command is missing: run, stat, trace, bench, compare, or --help");
+            eprintln!(
+                "faultless: a command is missing: run, stat, trace, bench, compare, or --help"
+            );
             ExitCode::from(STATUS)
         }
         _ => {

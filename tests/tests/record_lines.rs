@@ -8,9 +8,10 @@
 
 use std::collections::BTreeSet;
 
-use faultless_mm::{Access, Outcome, Policy, flags};
+use faultless_mm::{Access, Mask, Outcome, Policy, Tracer, flags};
 use faultless_soft::SoftCpu;
-use faultless_sync::record;
+use faultless_sync::atomic::Local;
+use faultless_sync::record::{self, LINE};
 use faultless_tests::space;
 
 const BASE: u64 = 0x10_0000_0000;
@@ -70,4 +71,37 @@ fn neighbours_share_the_line_of_their_entries_only() {
 fn the_lock_of_classic_and_the_count_of_vma_lock_are_seen() {
     assert_eq!(shared(Policy::Classic, 64, Access::Write), 1);
     assert_eq!(shared(Policy::VmaLock, 64, Access::Write), 1);
+}
+
+#[test]
+fn a_fault_writes_events_only_while_they_are_on() {
+    let (memory, space) = space(1, 16, Policy::Speculative);
+    let words: &'static [Local] = (0..Tracer::words(64))
+        .map(|_| Local::new(0))
+        .collect::<Vec<_>>()
+        .leak();
+    let recorded = words.as_ptr_range();
+    let recorded = recorded.start as usize / LINE..=(recorded.end as usize - 1) / LINE;
+    let tracer = memory.cpus()[0].tracer();
+    SoftCpu::run(&space, 0, |_| {
+        space.mmap(BASE, 512 * PAGE, 3, ANON).unwrap();
+        let written = |page| {
+            let all = lines(&space, page, Access::Write);
+            let (of_events, others): (BTreeSet<_>, _) =
+                all.into_iter().partition(|line| recorded.contains(line));
+            (of_events.len(), others.len())
+        };
+        // The first has tables to put in place.
+        written(0);
+        let never_on = written(16);
+        tracer.begin(words, Mask::from_bits(u64::MAX));
+        let on = written(32);
+        tracer.end();
+        let off = written(48);
+        assert_eq!(off, never_on);
+        assert_eq!(off.0, 0);
+        // A number and an event; the longest, the sum and a count.
+        assert!((2..=8).contains(&on.0), "{on:?}");
+        assert_eq!(on.1, off.1, "nothing else is written");
+    });
 }

@@ -79,6 +79,10 @@ fn provide(layout: &Layout, name: &str) -> Result<(), Refusal> {
             setup::provide(layout, &[Need::BareMetal])?;
             build::kernel(layout)
         }
+        "kernel-without-events" => {
+            setup::provide(layout, &[Need::BareMetal])?;
+            build::kernel_without_events(layout)
+        }
         "workloads" => {
             setup::provide(layout, &[Need::Musl])?;
             build::workloads(layout)

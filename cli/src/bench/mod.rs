@@ -34,6 +34,8 @@ pub enum Group {
     Soft,
     /// The kernel, in QEMU.
     Kernel,
+    /// The kernel and one without events, in QEMU.
+    KernelPair,
     /// A build of this command that records which lines are written.
     Record,
 }
@@ -59,7 +61,7 @@ impl Group {
     pub const fn name(self) -> &'static str {
         match self {
             Group::Soft => "soft",
-            Group::Kernel => "kernel",
+            Group::Kernel | Group::KernelPair => "kernel",
             Group::Record => "record",
         }
     }

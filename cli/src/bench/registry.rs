@@ -1,7 +1,7 @@
 //! Every figure there is. To add one, add a row and a function.
 
 use super::Better::{Higher, Lower};
-use super::Group::{Kernel, Record, Soft};
+use super::Group::{Kernel, KernelPair, Record, Soft};
 use super::{Bench, kernel, record, soft};
 
 /// The figures, in the order in which they are taken.
@@ -101,6 +101,14 @@ pub const BENCHES: &[Bench] = &[
         group: Kernel,
         about: "guest instructions per record of ebizzy -mTRp; 1 CPU",
         take: kernel::instructions_per_record,
+    },
+    Bench {
+        name: "tracing_off_vs_compiled_out",
+        unit: "ratio",
+        better: Lower,
+        group: KernelPair,
+        about: "guest instructions with events off, against a kernel without; page_fault1, ebizzy",
+        take: kernel::tracing_off_vs_compiled_out,
     },
     Bench {
         name: "kernel_share_speculative_2_cpus",

@@ -72,8 +72,11 @@ fn choose(names: &[String]) -> Result<Vec<&'static Bench>> {
 fn needs(benches: &[&Bench]) -> Vec<Need> {
     let has = |group| benches.iter().any(|bench| bench.group == group);
     let mut needs = Vec::new();
-    if has(Group::Kernel) {
+    if has(Group::Kernel) || has(Group::KernelPair) {
         needs.extend([Need::Qemu, Need::Kernel, Need::Workloads]);
+    }
+    if has(Group::KernelPair) {
+        needs.push(Need::KernelWithoutEvents);
     }
     if has(Group::Record) && cfg!(not(record)) {
         needs.push(Need::Recorder);

@@ -63,7 +63,8 @@ pub fn command(arguments: &TraceArguments) -> Result<ExitCode> {
         machine.watch(&request, watch)
     };
     // The file gets its end however the run ended.
-    let recorded = recorder.finish()?;
+    let counters = outcome.as_ref().ok().map(|outcome| &outcome.counters);
+    let recorded = recorder.finish(counters)?;
     let outcome = outcome?;
     if !matches!(outcome.end, End::Failed(_) | End::Refused(_)) {
         summarise(output, recorded);

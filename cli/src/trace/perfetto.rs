@@ -9,7 +9,7 @@
 //! {"ph":"X",…},
 //! …
 //! {"ph":"M",…}],
-//! "faultless":{"events":5,"lost":0}}
+//! "faultless":{"events":5,"lost":0,"counters":{…}}}
 //! ```
 
 use std::collections::HashMap;
@@ -22,6 +22,7 @@ use serde_json::{Value as Json, json};
 
 use super::recorder::Recorded;
 use super::seen::{Field, Seen, Value, name_of};
+use crate::counters::Counters;
 
 /// How the first line of every file begins.
 pub const BEGINNING: &str =
@@ -129,8 +130,9 @@ impl<W: Write> Writer<W> {
     }
 
     /// Ends the file.
-    pub fn finish(mut self, recorded: Recorded) -> Result<()> {
-        let end = json!({ "events": recorded.written, "lost": recorded.lost });
+    pub fn finish(mut self, recorded: Recorded, counters: Option<&Counters>) -> Result<()> {
+        let Recorded { written, lost } = recorded;
+        let end = json!({ "events": written, "lost": lost, "counters": counters });
         write!(self.out, "],\n\"faultless\":{end}}}\n").context(CANNOT)?;
         self.out.flush().context(CANNOT)
     }
@@ -308,7 +310,7 @@ mod tests {
             written: 7,
             lost: 2,
         };
-        writer.finish(recorded).unwrap();
+        writer.finish(recorded, None).unwrap();
         let text = String::from_utf8(bytes).unwrap();
         let file = serde_json::from_str(&text).unwrap();
         (text, file)
@@ -331,7 +333,10 @@ mod tests {
         assert!(text.starts_with(super::BEGINNING));
         assert_eq!(file["traceEvents"], json!([]));
         assert_eq!(file["otherData"]["program"][0], "./a \"b\"");
-        assert_eq!(file["faultless"], json!({"events": 7, "lost": 2}));
+        assert_eq!(
+            file["faultless"],
+            json!({"events": 7, "lost": 2, "counters": null})
+        );
     }
 
     #[test]

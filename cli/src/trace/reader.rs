@@ -152,7 +152,7 @@ mod tests {
             writer.event(&seen).unwrap();
         }
         let written = events;
-        writer.finish(Recorded { written, lost: 3 }).unwrap();
+        writer.finish(Recorded { written, lost: 3 }, None).unwrap();
         bytes
     }
 

@@ -12,6 +12,7 @@ use faultless_trace::{Event, Kind, Mask, Switch};
 use super::filter::Filter;
 use super::perfetto::Writer;
 use super::seen::Seen;
+use crate::counters::Counters;
 use crate::machine::watch::Sink;
 
 /// Which events are written.
@@ -82,8 +83,8 @@ impl<W: Write> Recorder<W> {
         &mut self.cpus[number]
     }
 
-    /// Ends what runs, and the file.
-    pub fn finish(mut self) -> Result<Recorded> {
+    /// Ends what runs, and the file; `counters`: what the machine counted meanwhile, if it is known.
+    pub fn finish(mut self, counters: Option<&Counters>) -> Result<Recorded> {
         for number in 0..self.cpus.len() as u32 {
             let cpu = self.cpus[number as usize];
             self.ran(number, cpu, cpu.last)?;
@@ -92,7 +93,7 @@ impl<W: Write> Recorder<W> {
             written: self.written,
             lost: self.lost,
         };
-        self.writer.finish(recorded)?;
+        self.writer.finish(recorded, counters)?;
         Ok(recorded)
     }
 
@@ -164,7 +165,7 @@ mod tests {
         let writer = Writer::new(&mut bytes, &serde_json::json!({})).unwrap();
         let mut recorder = Recorder::new(wanted, writer);
         feed(&mut recorder);
-        recorder.finish().unwrap();
+        recorder.finish(None).unwrap();
         let file: Value = serde_json::from_slice(&bytes).unwrap();
         let events = file["traceEvents"].as_array().unwrap().iter();
         let events = events.filter(|event| event["ph"] != "M").cloned().collect();

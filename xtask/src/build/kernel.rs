@@ -13,10 +13,27 @@ const BINARY: &str = "faultless-kernel";
 
 /// Builds the kernel and puts the image where the command looks for it.
 pub fn kernel(layout: &Layout) -> Result<(), Refusal> {
-    let (mut cargo, folder) = BareMetal::choose()?.cargo(layout, "build");
-    run("building the kernel", cargo.args(["--release", "--quiet"]))?;
+    build(layout, "building the kernel", &[], &layout.kernel())
+}
+
+/// The same without events, in a folder of its own, so that neither build undoes the other.
+pub fn kernel_without_events(layout: &Layout) -> Result<(), Refusal> {
+    let image = layout.state().join("kernel-without-events");
+    let what = "building the kernel without events";
+    build(layout, what, &["--no-default-features"], &image)
+}
+
+fn build(layout: &Layout, what: &str, features: &[&str], image: &Path) -> Result<(), Refusal> {
+    let part = if features.is_empty() {
+        ""
+    } else {
+        "without-events"
+    };
+    let (mut cargo, folder) = BareMetal::choose()?.cargo(layout, "build", part);
+    cargo.args(["--release", "--quiet"]).args(features);
+    run(what, &mut cargo)?;
     let built = folder.join(TARGET).join("release").join(BINARY);
-    place(&built, &layout.kernel()).map_err(|error| {
+    place(&built, image).map_err(|error| {
         Refusal::new(format!(
             "cannot copy the kernel from {}: {error}",
             built.display()

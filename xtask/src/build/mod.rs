@@ -9,7 +9,7 @@ use std::process::Command;
 use crate::layout::Layout;
 use crate::progress;
 use crate::refusal::Refusal;
-pub use kernel::kernel;
+pub use kernel::{kernel, kernel_without_events};
 pub use workloads::{linux_init, workloads};
 
 /// Builds the command `faultless`.

@@ -72,13 +72,15 @@ impl BareMetal {
         )))
     }
 
-    /// A cargo that runs `subcommand` for the kernel, in its folder, and the folder it builds in.
-    pub fn cargo(self, layout: &Layout, subcommand: &str) -> (Command, PathBuf) {
+    /// A cargo that runs `subcommand` for the kernel, in its folder, and the folder it builds in:
+    /// `part` of the usual one, or all of it if that is empty.
+    pub fn cargo(self, layout: &Layout, subcommand: &str, part: &str) -> (Command, PathBuf) {
         let folder = layout.at("kernel");
         let (program, target) = match self {
             BareMetal::Rustup => ("cargo", folder.join("target")),
             BareMetal::Debian => (DEBIAN_CARGO, folder.join("target/debian")),
         };
+        let target = target.join(part);
         let mut cargo = Command::new(program);
         cargo.arg(subcommand).current_dir(&folder);
         cargo

@@ -87,7 +87,7 @@ fn cargo(layout: &Layout, arguments: &[&str]) -> Command {
 /// same code for any x86-64 target, is checked as if for the host.
 fn clippy_for_the_kernel(layout: &Layout) -> Command {
     let mut command = match BareMetal::choose() {
-        Ok(BareMetal::Rustup) => BareMetal::Rustup.cargo(layout, "clippy").0,
+        Ok(BareMetal::Rustup) => BareMetal::Rustup.cargo(layout, "clippy", "").0,
         _ => {
             let mut cargo = Command::new("cargo");
             cargo.current_dir(layout.at("kernel"));

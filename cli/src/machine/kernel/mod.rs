@@ -93,7 +93,15 @@ pub struct Booted {
 impl System {
     /// Our kernel, as it was built.
     pub fn ours() -> Result<Self> {
-        let kernel = paths::kernel();
+        Self::of(paths::kernel())
+    }
+
+    /// The same, built so that it cannot record events.
+    pub fn without_events() -> Result<Self> {
+        Self::of(paths::kernel_without_events())
+    }
+
+    fn of(kernel: PathBuf) -> Result<Self> {
         if !kernel.is_file() {
             bail!(
                 "the kernel is not built ({}): ./x setup builds it",
