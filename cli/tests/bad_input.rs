@@ -84,7 +84,7 @@ fn options() {
 
 #[test]
 fn no_command() {
-    assert_refused(&[], "run, bench");
+    assert_refused(&[], "run, stat, trace, bench");
 }
 
 #[test]
@@ -202,6 +202,9 @@ fn help_is_no_refusal() {
         &["--help"][..],
         &["run", "--help"],
         &["bench", "--help"],
+        &["stat", "--help"],
+        &["trace", "--help"],
+        &["trace", "summary", "--help"],
         &["help", "run"],
     ] {
         let output = run(arguments);

@@ -79,7 +79,7 @@ fn allocate(wish: &Wish) -> Result<(u64, &'static [Local]), &'static str> {
 /// When what begins now began; for [`end`].
 #[inline]
 pub fn start() -> u64 {
-    if memory().this_cpu().tracer().is_on() {
+    if Tracer::any_is_on() {
         time::now()
     } else {
         OFF

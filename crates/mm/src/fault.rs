@@ -54,9 +54,9 @@ impl<M: Machine> AddressSpace<M> {
     /// and by POPULATE. Not from interrupt context, and with no lock held.
     pub fn fault(&self, address: u64, access: Access) -> Outcome {
         let mut prepared = Prepared::new(self.memory);
-        prepared.trail.begin(self);
+        let start = self.trace_start();
         let outcome = self.resolve(address, access, &mut prepared);
-        prepared.trail.end(self, address, outcome);
+        prepared.trail.end(self, start, address, outcome);
         outcome
     }
 

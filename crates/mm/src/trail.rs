@@ -3,7 +3,7 @@
 //! Off, which is the rule, a fault pays one branch at its beginning and one at its end,
 //! and stores a byte where it knows how it went; everything else is out of line.
 
-use faultless_trace::{Event, How, Kind, Reason};
+use faultless_trace::{Event, How, Kind, Reason, Tracer};
 
 use crate::errno::Errno;
 use crate::fault::Outcome;
@@ -16,27 +16,22 @@ const OFF: u64 = u64::MAX;
 
 /// How one fault goes.
 pub(crate) struct Trail {
-    start: u64,
     how: How,
     table: bool,
     reason: Reason,
+    /// Makes it one word, cleared at once.
+    _rest: u8,
 }
 
 impl Trail {
-    #[inline]
+    #[inline(always)]
     pub(crate) fn new() -> Self {
         Self {
-            start: OFF,
             how: How::Unknown,
             table: false,
             reason: Reason::None,
+            _rest: 0,
         }
-    }
-
-    /// The fault begins.
-    #[inline(always)]
-    pub(crate) fn begin<M: Machine>(&mut self, space: &AddressSpace<M>) {
-        self.start = space.trace_start();
     }
 
     /// It has found how it ends, should nothing come between.
@@ -58,6 +53,9 @@ impl Trail {
     /// It goes on under the mmap lock.
     #[inline(always)]
     pub(crate) fn fell_back(&mut self, why: Withdrawn) {
+        if cfg!(not(feature = "events")) {
+            return;
+        }
         self.reason = match why {
             Withdrawn::EntryClaimed => Reason::PteLock,
             Withdrawn::TableChanged => Reason::PmdChanged,
@@ -65,17 +63,29 @@ impl Trail {
         };
     }
 
-    /// The fault has ended.
+    /// The fault that began at `start` has ended.
     #[inline(always)]
-    pub(crate) fn end<M: Machine>(&self, space: &AddressSpace<M>, address: u64, outcome: Outcome) {
-        if cfg!(feature = "events") && self.start != OFF {
-            self.record(space, address, outcome);
+    pub(crate) fn end<M: Machine>(
+        &self,
+        space: &AddressSpace<M>,
+        start: u64,
+        address: u64,
+        outcome: Outcome,
+    ) {
+        if cfg!(feature = "events") && start != OFF {
+            self.record(space, start, address, outcome);
         }
     }
 
     #[cold]
     #[inline(never)]
-    fn record<M: Machine>(&self, space: &AddressSpace<M>, address: u64, outcome: Outcome) {
+    fn record<M: Machine>(
+        &self,
+        space: &AddressSpace<M>,
+        start: u64,
+        address: u64,
+        outcome: Outcome,
+    ) {
         let how = match outcome {
             Outcome::Resolved => self.how,
             Outcome::Segv(_) => How::Segv,
@@ -85,7 +95,7 @@ impl Trail {
         // This CPU's, even if the fault slept and began on another one.
         let tracer = space.memory().this_cpu().tracer();
         tracer.record(Event::fault(
-            self.start,
+            start,
             end,
             address,
             how,
@@ -99,7 +109,7 @@ impl<M: Machine> AddressSpace<M> {
     /// When what begins now began; for [`AddressSpace::trace_end`].
     #[inline(always)]
     pub(crate) fn trace_start(&self) -> u64 {
-        if self.memory.this_cpu().tracer().is_on() {
+        if Tracer::any_is_on() {
             self.trace_time()
         } else {
             OFF
@@ -109,7 +119,11 @@ impl<M: Machine> AddressSpace<M> {
     #[cold]
     #[inline(never)]
     fn trace_time(&self) -> u64 {
-        self.machine().now()
+        if self.memory.this_cpu().tracer().is_on() {
+            self.machine().now()
+        } else {
+            OFF
+        }
     }
 
     /// Records something that began at `start` and ends now; `error`: a number, or 0.

@@ -4,7 +4,8 @@
 //! each CPU's tracer its memory once and then turns it on; from then on the CPU alone
 //! writes what it records.
 //!
-//! Lines: `on` and the memory's place are read by every event and written at set-up only.
+//! Lines: how many tracers are on is read by every event and written when one is turned on or
+//! off; the rest of a tracer is read only while some tracer is on.
 
 use core::ptr::null_mut;
 use core::slice;
@@ -16,6 +17,10 @@ use crate::event::Event;
 use crate::kind::Mask;
 use crate::latency::Latencies;
 use crate::ring::Ring;
+
+/// How many tracers are on, of whatever machine: what is asked first, because its place needs no
+/// finding.
+static ON: AtomicU64 = AtomicU64::new(0);
 
 /// One CPU's recorder of events and latencies.
 #[derive(Debug)]
@@ -58,12 +63,22 @@ impl Tracer {
             .store(memory.as_ptr().cast_mut(), Ordering::Relaxed);
         self.length.store(memory.len() as u64, Ordering::Relaxed);
         // Release; pairs with the acquire in `mask`: who sees it on sees the memory.
-        self.on.store(mask.bits(), Ordering::Release);
+        if self.on.swap(mask.bits(), Ordering::Release) == 0 && mask != Mask::NONE {
+            ON.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Records nothing from now on; what was recorded stays.
     pub fn end(&self) {
-        self.on.store(0, Ordering::Relaxed);
+        if self.on.swap(0, Ordering::Relaxed) != 0 {
+            ON.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether any tracer may be on: the branch that everything pays.
+    #[inline(always)]
+    pub fn any_is_on() -> bool {
+        cfg!(feature = "events") && ON.load(Ordering::Relaxed) != 0
     }
 
     /// Whether anything is recorded.

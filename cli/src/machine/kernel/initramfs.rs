@@ -121,16 +121,22 @@ mod tests {
             stdout: Sink::Nowhere,
             files: Files::default(),
         };
-        let fields = fields(&request, Mask::NONE, Path::new("bin/ebizzy"));
-        let text = String::from_utf8(fields).unwrap();
-        let lines: Vec<_> = text.split_terminator('\0').collect();
+        let text = |record| {
+            let fields = fields(&request, record, Path::new("bin/ebizzy"));
+            String::from_utf8(fields).unwrap()
+        };
+        let plain = text(Mask::NONE);
+        let lines: Vec<_> = plain.split_terminator('\0').collect();
         assert_eq!(
             lines[..4],
             ["exec=/bin/ebizzy", "argv=./ebizzy", "argv=-S", "argv="]
         );
         assert!(lines.contains(&"policy=vma-lock") && lines.contains(&"cpus=4"));
-        assert!(!text.contains("record"));
-        let text = String::from_utf8(fields(&request, Mask::LATENCIES, b"bin/ebizzy")).unwrap();
-        assert!(text.contains("\0record=1\0record-events=32768\0"), "{text}");
+        assert!(!plain.contains("record"));
+        let recorded = text(Mask::LATENCIES);
+        assert!(
+            recorded.contains("\0record=1\0record-events=32768\0"),
+            "{recorded}"
+        );
     }
 }

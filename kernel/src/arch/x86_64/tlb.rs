@@ -232,12 +232,33 @@ pub fn flush(cpus: &CpuSet, _space: SpaceId, flush: Flush) {
         (flush.start, flush.end)
     };
     let this = percpu::cpu_number();
+    if cpus.iter().all(|cpu| cpu.0 == this) {
+        flush_here(cpus, this, start, end);
+    } else {
+        flush_everywhere(cpus, this, (start, end), !flush.tables);
+    }
+}
+
+fn flush_here(cpus: &CpuSet, this: u32, start: u64, end: u64) {
+    if !cpus.contains(faultless_sync::Cpu(this)) {
+        return;
+    }
+    if end == u64::MAX {
+        memory::count(Counter::TlbLocalFlushAll, 1);
+        flush_everything();
+    } else {
+        memory::count(Counter::TlbLocalFlushOne, (end - start) / 4096);
+        flush_pages(start, end);
+    }
+}
+
+/// Apart, because what it keeps of every CPU takes longer to clear than a page to flush.
+#[inline(never)]
+fn flush_everywhere(cpus: &CpuSet, this: u32, (start, end): (u64, u64), may_defer: bool) {
     let mut waits = [0u64; percpu::MAX_CPUS];
-    let mut remote = false;
     for cpu in cpus.iter().map(|cpu| cpu.0).filter(|&cpu| cpu != this) {
-        remote = true;
         let mailbox = &percpu::of(cpu).mailbox;
-        let (number, requested) = mailbox.request(start, end, !flush.tables);
+        let (number, requested) = mailbox.request(start, end, may_defer);
         match requested {
             Requested::Deferred => memory::count(Counter::TlbRemoteFlushDeferred, 1),
             Requested::Wait => waits[cpu as usize] = number,
@@ -248,23 +269,13 @@ pub fn flush(cpus: &CpuSet, _space: SpaceId, flush: Flush) {
         }
         trace::instant(Kind::ShootdownSent, u64::from(cpu), number);
     }
-    if cpus.contains(faultless_sync::Cpu(this)) {
-        if everything {
-            memory::count(Counter::TlbLocalFlushAll, 1);
-            flush_everything();
-        } else {
-            memory::count(Counter::TlbLocalFlushOne, (end - start) / 4096);
-            flush_pages(start, end);
-        }
-    }
-    if remote {
-        memory::count(Counter::TlbRemoteFlush, 1);
-        let mut turn = 0u32;
-        for (cpu, &number) in waits.iter().enumerate().take(percpu::count() as usize) {
-            while percpu::of(cpu as u32).mailbox.done.load(Ordering::Acquire) < number {
-                turn = turn.saturating_add(1);
-                relax_for(turn);
-            }
+    flush_here(cpus, this, start, end);
+    memory::count(Counter::TlbRemoteFlush, 1);
+    let mut turn = 0u32;
+    for (cpu, &number) in waits.iter().enumerate().take(percpu::count() as usize) {
+        while percpu::of(cpu as u32).mailbox.done.load(Ordering::Acquire) < number {
+            turn = turn.saturating_add(1);
+            relax_for(turn);
         }
     }
 }
