@@ -101,22 +101,18 @@ fn every_fault_is_an_event_with_its_fields() {
     let counters = &file["faultless"]["counters"];
     assert!(faults.len() > 100);
     assert_eq!(counters["faults"], faults.len());
-    for (event, counter) in [
-        ("mm:mmap", "mmap"),
-        ("mm:munmap", "munmap"),
-        ("mm:mprotect", "mprotect"),
-        ("pagefault:spf_vma_access", "pagefault:spf_vma_access"),
+    let refused = events(&file, "pagefault:spf_vma_access").len();
+    assert!(refused > 0);
+    assert_eq!(counters["pagefault:spf_vma_access"], refused);
+    for name in [
+        "mm:mmap",
+        "mm:munmap",
+        "mm:mprotect",
+        "mm:madvise",
+        "mm:brk",
+        "tlb:flush",
     ] {
-        let done = events(&file, event);
-        let done = done
-            .iter()
-            .filter(|event| event["args"]["error"].as_u64().unwrap_or(0) == 0);
-        // The heap's end, growing stacks and what a process begins and ends with count, too.
-        let (done, counted) = (done.count() as u64, counters[counter].as_u64().unwrap());
-        assert!(
-            done > 0 && done.abs_diff(counted) < 40,
-            "{event} {done} {counted}"
-        );
+        assert!(!events(&file, name).is_empty(), "{name}");
     }
     for fault in &faults {
         assert_eq!(fault["ph"], "X", "{fault}");

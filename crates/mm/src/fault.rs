@@ -14,13 +14,13 @@
 use faultless_frames::FrameSource;
 use faultless_paging::{Access, Entry, Gather, Link, Page, Walk, walk};
 use faultless_sync::Backoff;
-use faultless_trace::{Counter, How, Kind};
+use faultless_trace::{Counter, How, Kind, Tracer};
 
 use crate::hold::{Hold, Mode};
 use crate::machine::Machine;
 use crate::prepare::Prepared;
 use crate::space::AddressSpace;
-use crate::trail::Trail;
+use crate::trail::{Notes, Trail};
 use crate::withdrawn::Withdrawn;
 
 /// How a fault ended.
@@ -53,15 +53,31 @@ impl<M: Machine> AddressSpace<M> {
     /// Called by a trap handler, by the kernel's own accesses to user memory,
     /// and by POPULATE. Not from interrupt context, and with no lock held.
     pub fn fault(&self, address: u64, access: Access) -> Outcome {
-        let mut prepared = Prepared::new(self.memory);
+        if Tracer::any_is_on() {
+            return self.fault_recorded(address, access);
+        }
+        self.resolve(address, access, &mut Prepared::new(self.memory, ()))
+    }
+
+    /// The same, with notes. The engine is built twice, so that a fault without them is what it
+    /// would be if there were none.
+    #[cold]
+    #[inline(never)]
+    fn fault_recorded(&self, address: u64, access: Access) -> Outcome {
         let start = self.trace_start();
+        let mut prepared = Prepared::new(self.memory, Trail::new());
         let outcome = self.resolve(address, access, &mut prepared);
         prepared.trail.end(self, start, address, outcome);
         outcome
     }
 
     #[inline]
-    fn resolve(&self, address: u64, access: Access, prepared: &mut Prepared<M>) -> Outcome {
+    fn resolve<N: Notes>(
+        &self,
+        address: u64,
+        access: Access,
+        prepared: &mut Prepared<M, N>,
+    ) -> Outcome {
         if address >= self.layout.end {
             self.memory.count(Counter::Faults);
             return self.refuse(Mode::of(self.policy()), SegvCode::MapErr, address);
@@ -94,12 +110,12 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// One try: the life of a fault.
-    fn attempt(
+    fn attempt<N: Notes>(
         &self,
         page: Page,
         access: Access,
         mode: Mode,
-        prepared: &mut Prepared<M>,
+        prepared: &mut Prepared<M, N>,
     ) -> Result<Outcome, Withdrawn> {
         // 1. Enter a read section: what is found below stays what it is until the end.
         let section = self.memory.enter();
@@ -169,11 +185,11 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Write to an empty entry, or to the zero page: a fresh page, zeroed.
     #[inline]
-    fn map_fresh_page(
+    fn map_fresh_page<N: Notes>(
         &self,
         at: &Place<'_>,
         page: Page,
-        prepared: &mut Prepared<M>,
+        prepared: &mut Prepared<M, N>,
     ) -> Result<(), Withdrawn> {
         let frame = prepared.page()?;
         // Owner, flags and map count precede publication (rule R7); nobody
@@ -204,7 +220,11 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Puts a table under an empty entry above the page.
-    fn install_table(&self, at: &Place<'_>, prepared: &mut Prepared<M>) -> Result<(), Withdrawn> {
+    fn install_table<N: Notes>(
+        &self,
+        at: &Place<'_>,
+        prepared: &mut Prepared<M, N>,
+    ) -> Result<(), Withdrawn> {
         let table = prepared.table()?;
         let published = self.publish(at, || {
             prepared.page_used();
@@ -271,7 +291,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     #[cold]
-    fn fall_back(&self, mode: Mode, why: Withdrawn, address: u64, trail: &mut Trail) {
+    fn fall_back<N: Notes>(&self, mode: Mode, why: Withdrawn, address: u64, trail: &mut N) {
         let (counter, kind) = match why {
             Withdrawn::EntryClaimed => (Counter::SpfPteLock, Kind::SpfPteLock),
             Withdrawn::TableChanged => (Counter::SpfPmdChanged, Kind::SpfPmdChanged),

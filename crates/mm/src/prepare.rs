@@ -10,27 +10,26 @@ use faultless_paging::Frame;
 
 use crate::machine::Machine;
 use crate::memory::Memory;
-use crate::trail::Trail;
 use crate::withdrawn::Withdrawn;
 
 /// How often a fault looks for memory before it gives up.
 const SEARCHES: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
 
 /// A frame that a fault has in hand.
-pub(crate) struct Prepared<M: Machine> {
+pub(crate) struct Prepared<M: Machine, N> {
     memory: &'static Memory<M>,
     frame: Option<Frame>,
     is_zeroed: bool,
     searches: u32,
     /// What the fault tells about itself.
-    pub(crate) trail: Trail,
+    pub(crate) trail: N,
 }
 
-impl<M: Machine> Prepared<M> {
+impl<M: Machine, N> Prepared<M, N> {
     #[inline]
-    pub(crate) fn new(memory: &'static Memory<M>) -> Self {
+    pub(crate) fn new(memory: &'static Memory<M>, trail: N) -> Self {
         Self {
-            trail: Trail::new(),
+            trail,
             memory,
             frame: None,
             is_zeroed: true,
@@ -100,7 +99,7 @@ impl<M: Machine> Prepared<M> {
     }
 }
 
-impl<M: Machine> Drop for Prepared<M> {
+impl<M: Machine, N> Drop for Prepared<M, N> {
     #[inline]
     fn drop(&mut self) {
         if let Some(frame) = self.frame {

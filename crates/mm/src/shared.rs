@@ -21,15 +21,16 @@ use crate::fault::Place;
 use crate::machine::Machine;
 use crate::prepare::Prepared;
 use crate::space::AddressSpace;
+use crate::trail::Notes;
 use crate::withdrawn::Withdrawn;
 
 impl<M: Machine> AddressSpace<M> {
     /// Write to a page that is present and read-only, in a mapping that allows it.
-    pub(crate) fn write_page(
+    pub(crate) fn write_page<N: Notes>(
         &self,
         at: &Place<'_>,
         page: Page,
-        prepared: &mut Prepared<M>,
+        prepared: &mut Prepared<M, N>,
     ) -> Result<(), Withdrawn> {
         let frame = Self::FORMAT.frame(at.value);
         let descriptor = self.machine().frames().descriptor(frame);
@@ -73,12 +74,12 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Gives this space a copy of a page that others map, too.
-    fn copy_page(
+    fn copy_page<N: Notes>(
         &self,
         at: &Place<'_>,
         page: Page,
         descriptor: &Descriptor,
-        prepared: &mut Prepared<M>,
+        prepared: &mut Prepared<M, N>,
     ) -> Result<(), Withdrawn> {
         let format = Self::FORMAT;
         let protection = at.hold.protection();

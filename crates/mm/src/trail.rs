@@ -1,7 +1,7 @@
 //! What operations tell about themselves, if somebody wants to know.
 //!
-//! Off, which is the rule, a fault pays one branch at its beginning and one at its end,
-//! and stores a byte where it knows how it went; everything else is out of line.
+//! Off, which is the rule, a fault pays one branch at its beginning, and an operation one
+//! more at its end; everything else is out of line.
 
 use faultless_trace::{Event, How, Kind, Reason, Tracer};
 
@@ -14,57 +14,60 @@ use crate::withdrawn::Withdrawn;
 /// Nothing is recorded.
 const OFF: u64 = u64::MAX;
 
+/// Takes note of how a fault goes; `()` takes none.
+pub(crate) trait Notes {
+    /// It has found how it ends, should nothing come between.
+    fn ends(&mut self, how: How);
+    /// It has put a table in place.
+    fn has_table(&mut self);
+    /// It goes on under the mmap lock.
+    fn fell_back(&mut self, why: Withdrawn);
+}
+
+impl Notes for () {
+    #[inline(always)]
+    fn ends(&mut self, _: How) {}
+    #[inline(always)]
+    fn has_table(&mut self) {}
+    #[inline(always)]
+    fn fell_back(&mut self, _: Withdrawn) {}
+}
+
 /// How one fault goes.
 pub(crate) struct Trail {
     how: How,
     table: bool,
     reason: Reason,
-    /// Makes it one word, cleared at once.
-    _rest: u8,
 }
 
-impl Trail {
-    #[inline(always)]
-    pub(crate) fn new() -> Self {
-        Self {
-            how: How::Unknown,
-            table: false,
-            reason: Reason::None,
-            _rest: 0,
-        }
+impl Notes for Trail {
+    fn ends(&mut self, how: How) {
+        self.how = how;
     }
 
-    /// It has found how it ends, should nothing come between.
-    #[inline(always)]
-    pub(crate) fn ends(&mut self, how: How) {
-        if cfg!(feature = "events") {
-            self.how = how;
-        }
+    fn has_table(&mut self) {
+        self.table = true;
     }
 
-    /// It has put a table in place.
-    #[inline(always)]
-    pub(crate) fn has_table(&mut self) {
-        if cfg!(feature = "events") {
-            self.table = true;
-        }
-    }
-
-    /// It goes on under the mmap lock.
-    #[inline(always)]
-    pub(crate) fn fell_back(&mut self, why: Withdrawn) {
-        if cfg!(not(feature = "events")) {
-            return;
-        }
+    fn fell_back(&mut self, why: Withdrawn) {
         self.reason = match why {
             Withdrawn::EntryClaimed => Reason::PteLock,
             Withdrawn::TableChanged => Reason::PmdChanged,
             Withdrawn::MappingChanged | Withdrawn::NoMemory => Reason::VmaChanged,
         };
     }
+}
+
+impl Trail {
+    pub(crate) fn new() -> Self {
+        Self {
+            how: How::Unknown,
+            table: false,
+            reason: Reason::None,
+        }
+    }
 
     /// The fault that began at `start` has ended.
-    #[inline(always)]
     pub(crate) fn end<M: Machine>(
         &self,
         space: &AddressSpace<M>,
@@ -72,20 +75,9 @@ impl Trail {
         address: u64,
         outcome: Outcome,
     ) {
-        if cfg!(feature = "events") && start != OFF {
-            self.record(space, start, address, outcome);
+        if start == OFF {
+            return;
         }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn record<M: Machine>(
-        &self,
-        space: &AddressSpace<M>,
-        start: u64,
-        address: u64,
-        outcome: Outcome,
-    ) {
         let how = match outcome {
             Outcome::Resolved => self.how,
             Outcome::Segv(_) => How::Segv,
