@@ -17,11 +17,14 @@ use crate::address::{Frame, PAGE_SIZE, Pages};
 use crate::entry::Entry;
 use crate::format::EntryFormat;
 use crate::memory::PhysicalMemory;
-use crate::table::{ENTRIES, LEVELS, Table, span};
+use crate::table::{ENTRIES, LEVELS, Table, index, span};
 use crate::tlb::Gather;
 
-/// Calls `visit` on every entry at `level` (1 or more) that spans pages of
-/// `pages` and whose own table exists.
+/// Calls `visit` on every entry at `level` (1 or more) that is not empty, spans
+/// pages of `pages`, and whose own table exists.
+///
+/// An entry is looked at once. What is put beside a visit into entries that were
+/// empty, or into a table in place of one that was, is not seen.
 ///
 /// # Safety
 /// As for [`crate::walk()`].
@@ -40,13 +43,19 @@ pub unsafe fn entries_at<F: EntryFormat, M: PhysicalMemory + Wait>(
         loop {
             // SAFETY: found linked after the caller's section began.
             let table = unsafe { Table::at(machine, frame) };
-            let entry = table.entry(page, at);
             if at == level {
-                visit(entry, page);
-                page += span(level);
+                let base = page & !(span(level + 1) - 1);
+                let last = (pages.end - 1 - base) / span(level);
+                let end = last.min(ENTRIES as u64 - 1) as usize + 1;
+                let mut number = index(page, level);
+                while let Some(used) = table.next_used(number, end) {
+                    visit(&table.entries()[used], base + used as u64 * span(level));
+                    number = used + 1;
+                }
+                page = base + span(level + 1);
                 continue 'next;
             }
-            let value = entry.load();
+            let value = table.entry(page, at).load();
             if value == 0 {
                 // Nothing below; go on behind this entry's span.
                 page = (page & !(span(at) - 1)) + span(at);

@@ -98,22 +98,46 @@ fn fill<M: Machine>(
         pages.start.max(base) - base,
         pages.end.min(base + span(level + 1)) - base,
     );
+    if end - start < size && start / size == (end - 1) / size {
+        // Most ranges are small: down to where they begin to matter.
+        return fill_in(
+            memory,
+            node,
+            level,
+            base,
+            (start / size) as usize,
+            pages,
+            word,
+        );
+    }
     // Slots covered whole lie between two that may be covered in part.
     let (whole, part_end) = (start.div_ceil(size) as usize, end.div_ceil(size) as usize);
     let whole_end = ((end / size) as usize).max(whole);
     node.put_all(whole..whole_end, word, &mut |old| bury_subtree(memory, old));
     let parts = [(start / size) as usize..whole, whole_end..part_end];
     for number in parts.into_iter().flatten() {
-        let start = base + number as u64 * size;
-        let old = node.at(number).load();
-        // SAFETY: the edit lock is held. Cut at both ends, so a slot covered in part has a child.
-        if let Content::Child(child) = unsafe { old.content() } {
-            fill(memory, child, level - 1, start, pages, word);
-            if child.occupied() == 0 {
-                // An empty child: its slots stay empty, which is true of them for ever.
-                node.put(number, Word::EMPTY);
-                memory.retire(Retired::Node(NonNull::from(child)));
-            }
+        fill_in(memory, node, level, base, number, pages, word);
+    }
+}
+
+/// Fills the part of `pages` that lies in one slot of `node` and does not cover it.
+fn fill_in<M: Machine>(
+    memory: &Memory<M>,
+    node: &Node,
+    level: usize,
+    base: u64,
+    number: usize,
+    pages: Pages,
+    word: Word,
+) {
+    let start = base + number as u64 * span(level);
+    // SAFETY: the edit lock is held. Cut at both ends, so a slot covered in part has a child.
+    if let Content::Child(child) = unsafe { node.at(number).load().content() } {
+        fill(memory, child, level - 1, start, pages, word);
+        if child.occupied() == 0 {
+            // An empty child: its slots stay empty, which is true of them for ever.
+            node.put(number, Word::EMPTY);
+            memory.retire(Retired::Node(NonNull::from(child)));
         }
     }
 }
@@ -165,7 +189,7 @@ impl Tree {
     pub fn is_vacant(&self, pages: Pages) -> bool {
         pages.is_empty()
             || self
-                .next_slot(pages.start)
+                .next_slot_before(pages.start, pages.end)
                 .is_none_or(|run| run.pages.start >= pages.end)
     }
 }

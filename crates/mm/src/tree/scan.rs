@@ -34,7 +34,8 @@ impl Tree {
         if page >= limit {
             return None;
         }
-        let mut run = self.next_slot(page).filter(|run| run.pages.start < limit)?;
+        let run = self.next_slot_before(page, limit);
+        let mut run = run.filter(|run| run.pages.start < limit)?;
         while run.pages.end < limit && self.extend(&mut run) {}
         run.pages.end = run.pages.end.min(limit);
         Some(run)
@@ -110,7 +111,12 @@ impl Tree {
 
     /// The first slot that is not empty and ends behind `page`, cut to `page`.
     pub fn next_slot(&self, page: u64) -> Option<Run> {
-        let spot = self.nearest(page, later)?;
+        self.next_slot_before(page, PAGES)
+    }
+
+    /// The same; perhaps nothing if it does not begin before `limit`.
+    pub fn next_slot_before(&self, page: u64, limit: u64) -> Option<Run> {
+        let spot = self.nearest(page, limit, later)?;
         let start = spot.page & !(span(spot.level) - 1);
         Some(Run {
             pages: Pages::new(spot.page, start + span(spot.level)),
@@ -122,16 +128,18 @@ impl Tree {
     /// where a hole begins, or at `page`, and begins no later than its node.
     /// `word` is that of its last page.
     pub fn last_before(&self, page: u64) -> Option<Run> {
-        let spot = self.nearest(page.checked_sub(1)?, earlier)?;
+        let spot = self.nearest(page.checked_sub(1)?, u64::MAX, earlier)?;
         Some(stretch(spot.node, spot.level, spot.page + 1, spot.word))
     }
 
     /// The slot of `page` or, where that is empty, of the nearest page that
-    /// `beyond` leads to. Goes up no further than it must.
+    /// `beyond` leads to. Goes up no further than it must, and not where all it
+    /// can find begins at `limit` or behind.
     #[inline]
     fn nearest(
         &self,
         page: u64,
+        limit: u64,
         beyond: impl Fn(&Node, usize, u64) -> Option<u64>,
     ) -> Option<Spot<'_>> {
         let mut page = page;
@@ -156,6 +164,7 @@ impl Tree {
                             match beyond(path[level], level, page) {
                                 Some(page) => break page,
                                 None if level == LEVELS - 1 => return None,
+                                None if page | (span(level + 1) - 1) >= limit - 1 => return None,
                                 None => level += 1,
                             }
                         };
