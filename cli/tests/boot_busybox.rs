@@ -147,3 +147,32 @@ fn input_that_nobody_reads_is_left_alone() {
     drop(writer);
     assert_eq!(std::io::read_to_string(reader).unwrap(), "left");
 }
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn a_shell_script_says_what_it_says_on_the_host() {
+    let folder = tempfile::tempdir().unwrap();
+    let script = root().join("tests/programs/shell.sh");
+    std::fs::copy(script, folder.path().join("script")).unwrap();
+    assert_same(folder.path(), &["sh", "script"], &Stdio::null);
+}
+
+/// Awk with many megabytes of its own, and a sort of as many.
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn programs_that_need_much_memory() {
+    let folder = tempfile::tempdir().unwrap();
+    let awk = "BEGIN { for (i = 0; i < 300000; i++) a[i] = sprintf(\"%020d\", i * 7919 % 300007); \
+               for (i in a) n += length(a[i]); print n, a[1], a[299999] }";
+    assert_same(folder.path(), &["awk", awk], &Stdio::null);
+    let numbers: String = (0..200_000_u64)
+        .map(|n| format!("{}\n", n * 1_000_003 % 1_000_033))
+        .collect();
+    std::fs::write(folder.path().join("numbers"), numbers).unwrap();
+    let sort = "sort -n numbers | sha256sum; sort numbers | sha256sum";
+    assert_same(folder.path(), &["sh", "-c", sort], &Stdio::null);
+}

@@ -139,7 +139,9 @@ impl World {
             machine.tlb(cpu).lock().unwrap().entries.clear();
         }
         space.destroy();
-        children.into_iter().for_each(Space::destroy);
+        children.into_iter().for_each(|child| {
+            child.destroy();
+        });
         for _ in 0..4 {
             memory.expedite();
         }

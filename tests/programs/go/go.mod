@@ -1,0 +1,2 @@
+module faultless.test/go
+go 1.20
