@@ -197,7 +197,9 @@ fn two_writes(bound: usize, leave: fn(Space)) {
 
 #[test]
 fn two_writes_to_a_shared_page() {
-    two_writes(4, Space::destroy);
+    two_writes(4, |child| {
+        child.destroy();
+    });
 }
 
 /// Parent and child write the page that they share: each gets its own, and the
