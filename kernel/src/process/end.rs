@@ -74,9 +74,12 @@ pub fn exit_alone(status: i32) -> ! {
 /// Ends the current thread.
 pub fn exit_thread(thread: &'static Thread) -> ! {
     let process = current();
-    // One reference is the process's, one is this.
-    let space = process.space();
-    if !process.is_ending() || space.is_some_and(|space| space.references() > 2) {
+    // One reference is the process's, one is taken to look; it goes at once, because this function
+    // never returns.
+    let is_shared = process
+        .space()
+        .is_some_and(|space| space.references() > 2);
+    if is_shared || !process.is_ending() {
         crate::syscall::thread::release_robust_list(thread);
         let address = thread.clear_child_tid.get();
         if address != 0 && uaccess::write(address, &0u32).is_ok() {
