@@ -17,6 +17,7 @@ use crate::futex;
 use crate::report::{self, End};
 use crate::sched::thread::{DEAD, Thread, Work};
 use crate::sched::{self, wait};
+use crate::signal::COUNT;
 use crate::signal::action::{self, Action};
 use crate::signal::pending::Info;
 use crate::signal::send;
@@ -164,7 +165,8 @@ fn tell(parent: &Process, child: &Process, status: u32) {
         0 => (linux::CLD_EXITED, status >> 8),
         signal => (linux::CLD_KILLED, signal),
     };
-    if child.exit_signal != 0 {
+    // `clone` takes any number; one that is no signal tells nobody, as on Linux.
+    if (1..=COUNT).contains(&child.exit_signal) {
         let info = Info {
             signal: child.exit_signal,
             code: code as i32,
