@@ -368,11 +368,30 @@ impl End {
         let mut new = Vec::new();
         new.try_reserve_exact(count).map_err(|_| ENOMEM)?;
         new.resize(count, 0);
+        // The last bytes may be in the first byte's frame, before it: they get one of their own.
+        let wraps = held > self.capacity() / PAGE;
+        let tail = if wraps {
+            machine::allocate_zeroed().map_err(|_| ENOMEM)?
+        } else {
+            0
+        };
         let mut old = {
             let mut frames = pipe.frames.lock();
-            for page in read / PAGE..read / PAGE + held {
+            let first = read / PAGE;
+            if wraps {
+                let from = frames[first as usize % frames.len()];
+                // SAFETY: Both are frames of this pipe, whose turns are both held.
+                unsafe {
+                    physical_to_virtual(tail)
+                        .copy_from_nonoverlapping(physical_to_virtual(from), PAGE as usize);
+                }
+            }
+            for page in first..first + held {
                 let from = page as usize % frames.len();
                 new[page as usize % count] = core::mem::take(&mut frames[from]);
+            }
+            if wraps {
+                new[(first + held - 1) as usize % count] = tail;
             }
             pipe.capacity.store(capacity, Ordering::Relaxed);
             core::mem::replace(&mut *frames, new)
