@@ -4,6 +4,7 @@ use super::current;
 use super::family::{self, Change, Ended, Entry};
 use super::usage::Usage;
 use crate::errno::{ECHILD, Errno, RESTART};
+use crate::sched;
 use crate::sched::wait::{self, Interruptible, Woken};
 
 /// Which children are waited for.
@@ -113,6 +114,7 @@ fn take(parent: u32, wanted: &Wanted) -> Result<Option<Child>, Errno> {
 /// `ECHILD`, or a signal came.
 pub fn wait(wanted: &Wanted, block: bool) -> Result<Option<Child>, Errno> {
     let process = current();
+    let mut interrupted = false;
     loop {
         if let Some(child) = take(process.id, wanted)? {
             if !wanted.stay {
@@ -123,14 +125,16 @@ pub fn wait(wanted: &Wanted, block: bool) -> Result<Option<Child>, Errno> {
         if !block {
             return Ok(None);
         }
+        if interrupted {
+            return Err(RESTART);
+        }
         let look = Wanted {
             stay: true,
             ..*wanted
         };
         let check = || take(process.id, &look).map(|found| found.is_none());
         let woken = wait::sleep(process.key(), u32::MAX, None, Interruptible::Yes, check)?;
-        if woken == Some(Woken::Signal) {
-            return Err(RESTART);
-        }
+        // A child that has something to say comes before its SIGCHLD. Nor is every wake-up a signal.
+        interrupted = woken == Some(Woken::Signal) && sched::current().is_interrupted();
     }
 }
