@@ -6,10 +6,10 @@
 
 use core::sync::atomic::Ordering;
 
-use super::strings::Strings;
+use super::strings::{self, Strings};
 use super::{Plan, elf, script, short_name, string};
 use crate::arch::{context, fpu, percpu};
-use crate::errno::{EINTR, ENOENT, ENOEXEC, ENOMEM, Errno};
+use crate::errno::{E2BIG, EINTR, ENOENT, ENOEXEC, ENOMEM, Errno};
 use crate::files::image;
 use crate::process::{self, Process, UserSpace, alarm, family, space};
 use crate::sched::thread::{Thread, Work};
@@ -79,6 +79,9 @@ fn plan(path: u64, arguments: u64, environment: u64) -> Result<Plan, Errno> {
     }
     let environment = Strings::read(environment)?;
     script::resolve(&mut path, &mut arguments, &mut image, find)?;
+    if arguments.size() + environment.size() > strings::MOST {
+        return Err(E2BIG);
+    }
     elf::check(&image).map_err(|error| match error {
         elf::Error::NoMemory | elf::Error::TooLarge { .. } => ENOMEM,
         elf::Error::Format(_) => ENOEXEC,

@@ -9,7 +9,7 @@ use crate::errno::{E2BIG, ENOMEM, Errno};
 /// The longest text, its NUL included: Linux's `MAX_ARG_STRLEN`.
 const LONGEST: usize = 32 * 4096;
 /// All texts and pointers of a program: a quarter of the stack's limit, as on Linux.
-const MOST: usize = (super::STACK_LIMIT / 4) as usize;
+pub const MOST: usize = (super::STACK_LIMIT / 4) as usize;
 
 /// Some texts.
 #[derive(Default)]
