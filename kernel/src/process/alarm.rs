@@ -216,6 +216,8 @@ fn run(_: &'static Thread) {
     loop {
         while let Some(alarm) = take_due(time::now()) {
             tell(&alarm);
+            // A timer with a short interval is due again at once: others have to run, too.
+            sched::breathe();
         }
         let first = || {
             let alarms = ALARMS.lock();
@@ -244,7 +246,9 @@ fn take_due(now: u64) -> Option<Alarm> {
     // Times that have passed meanwhile are told as one.
     alarm.overruns = (now - alarm.deadline) / alarm.interval;
     let due = *alarm;
-    alarm.deadline += alarm.interval.saturating_mul(alarm.overruns + 1);
+    let step = alarm.interval.saturating_mul(alarm.overruns + 1);
+    // Never, if that is beyond all time.
+    alarm.deadline = alarm.deadline.saturating_add(step);
     Some(due)
 }
 
