@@ -12,6 +12,7 @@ use crate::errno::{
 };
 use crate::memory::USER_END;
 use crate::process;
+use crate::sched;
 use crate::sched::wait::{self, Interruptible, Woken};
 use crate::syscall::time::read_timespec;
 
@@ -55,6 +56,9 @@ fn sleep(address: u64, expected: u32, deadline: Option<u64>, bits: u32) -> Answe
             Ok(None) => Err(EAGAIN),
             Ok(Some(Woken::Waker)) => Ok(0),
             Ok(Some(Woken::Time)) => Err(ETIMEDOUT),
+            // Whoever sends a signal wakes the thread, perhaps after it has taken the signal and
+            // sleeps again: nothing would make the number for a restart into an answer then.
+            Ok(Some(Woken::Signal)) if !sched::current().is_interrupted() => continue,
             // A relative timeout would begin anew if the call were restarted.
             Ok(Some(Woken::Signal)) if deadline.is_some() => Err(RESTART_IF_NO_HANDLER),
             Ok(Some(Woken::Signal)) => Err(RESTART),
