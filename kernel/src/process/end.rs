@@ -23,14 +23,19 @@ use crate::signal::pending::Info;
 use crate::signal::send;
 
 const SIGNALLED: u64 = 1 << 32;
+/// It does not end yet.
+pub(super) const NO_REASON: u64 = u64::MAX;
 
 impl Process {
     /// Ends all threads. They notice on their way to user mode, and sleeping ones are woken.
     fn end_all(&self, reason: u64) {
+        // The reason first: whoever finds that it is ending may be the last thread and report it.
+        let _ =
+            self.reason
+                .compare_exchange(NO_REASON, reason, Ordering::AcqRel, Ordering::Relaxed);
         if self.ending.swap(true, Ordering::SeqCst) {
             return;
         }
-        self.reason.store(reason, Ordering::Release);
         self.for_each_thread(&mut |thread| sched::interrupt(thread, Work::EXIT));
     }
 

@@ -56,7 +56,7 @@ pub struct Process {
     ending: AtomicBool,
     /// All threads but one are to end, because that one calls `exec`.
     pub alone: AtomicBool,
-    /// Why it ends: an exit status, or `SIGNALLED` and a signal.
+    /// Why it ends: an exit status, or `SIGNALLED` and a signal; `NO_REASON` until it does.
     reason: AtomicU64,
     /// By a signal; its threads sleep.
     stopped: AtomicBool,
@@ -98,7 +98,7 @@ impl Process {
             staying: AtomicU32::new(0),
             ending: AtomicBool::new(false),
             alone: AtomicBool::new(false),
-            reason: AtomicU64::new(0),
+            reason: AtomicU64::new(end::NO_REASON),
             stopped: AtomicBool::new(false),
             holds_parent: AtomicBool::new(false),
             signals,
