@@ -33,6 +33,11 @@ pub fn to_thread(process: &Process, id: u32, info: Info) -> Answer {
     check(info.signal)?;
     let signal = info.signal;
     settle_opposites(process, signal);
+    if signal == linux::SIGKILL {
+        process.with_thread(id, |_| ()).ok_or(ESRCH)?;
+        process.kill(signal);
+        return Ok(0);
+    }
     let sent = process.with_thread(id, |thread| {
         if signal == 0 || ignores(process, signal) && !is_blocked(thread, signal) {
             return;
@@ -75,6 +80,11 @@ pub fn info_to_process(process: &Process, info: Info) {
         return;
     }
     settle_opposites(process, signal);
+    if signal == linux::SIGKILL {
+        // Nothing can become of it but the end, which no thread has to take: all may be busy with
+        // what no other signal ends, such as the wait of `vfork`.
+        return process.kill(signal);
+    }
     if ignores(process, signal) && !blocked_by_all(process, signal) {
         return;
     }
