@@ -58,8 +58,8 @@ pub struct Process {
     pub alone: AtomicBool,
     /// Why it ends: an exit status, or `SIGNALLED` and a signal; `NO_REASON` until it does.
     reason: AtomicU64,
-    /// By a signal; its threads sleep.
-    stopped: AtomicBool,
+    /// Whether a signal has stopped it, so that its threads sleep.
+    state: AtomicU32,
     /// Made by `vfork`, whose caller waits until this is false.
     holds_parent: AtomicBool,
     pub signals: Signals,
@@ -99,7 +99,7 @@ impl Process {
             ending: AtomicBool::new(false),
             alone: AtomicBool::new(false),
             reason: AtomicU64::new(end::NO_REASON),
-            stopped: AtomicBool::new(false),
+            state: AtomicU32::new(stop::RUNS),
             holds_parent: AtomicBool::new(false),
             signals,
             limits: SpinLock::new(limits),

@@ -19,14 +19,43 @@ use crate::signal::{Set, bit, send};
 pub const STOPPING: Set =
     bit(linux::SIGSTOP) | bit(linux::SIGTSTP) | bit(linux::SIGTTIN) | bit(linux::SIGTTOU);
 
+/// States of a process.
+pub(super) const RUNS: u32 = 0;
+/// A thread has taken a signal that stops it, and has not done so yet.
+const MAY_STOP: u32 = 1;
+const STOPPED: u32 = 2;
+
 impl Process {
     fn stop_key(&self) -> u64 {
-        self.stopped.as_ptr() as u64
+        self.state.as_ptr() as u64
     }
 
-    /// Stops all threads; the current one notices on its way to user mode too.
+    /// A thread has taken a signal that may stop the process, under its signals' lock: SIGCONT
+    /// does not find the signal waiting any more, but still cancels it.
+    pub fn may_stop(&self) {
+        let _ = self.state.compare_exchange(
+            RUNS,
+            MAY_STOP,
+            Ordering::SeqCst,
+            Ordering::Relaxed,
+        );
+    }
+
+    /// Whether it is stopped.
+    pub fn is_stopped(&self) -> bool {
+        self.state.load(Ordering::SeqCst) == STOPPED
+    }
+
+    /// Stops all threads, unless SIGCONT came meanwhile; the current one notices on its way to user
+    /// mode too.
     pub fn stop(&self, signal: u32) {
-        if self.stopped.swap(true, Ordering::SeqCst) {
+        let stops = self.state.compare_exchange(
+            MAY_STOP,
+            STOPPED,
+            Ordering::SeqCst,
+            Ordering::Relaxed,
+        );
+        if stops.is_err() {
             return;
         }
         // As with a signal: a call that sleeps is left, and begun anew afterwards.
@@ -38,7 +67,7 @@ impl Process {
     /// stopped it goes on, which only the former tells.
     pub fn go_on(&self, signal: u32) {
         self.forget_waiting(STOPPING);
-        if self.stopped.swap(false, Ordering::SeqCst) {
+        if self.state.swap(RUNS, Ordering::SeqCst) == STOPPED {
             wait::wake_address(self.stop_key(), u32::MAX, u32::MAX);
             if signal == linux::SIGCONT {
                 self.tell_parent(Change::Continued);
@@ -55,6 +84,10 @@ impl Process {
     fn tell_parent(&self, change: Change) {
         let parent = family::with(|family| {
             let entry = family.get(self.id)?;
+            // It may have stopped or gone on since: whoever did that tells.
+            if self.is_stopped() != matches!(change, Change::Stopped(_)) {
+                return None;
+            }
             entry.change = Some(change);
             let parent = entry.parent;
             family.process(parent)
@@ -85,8 +118,8 @@ pub fn wait_to_go_on(thread: &Thread) {
     thread.remove_work(Work::STOP);
     let process = current();
     // SeqCst, here and where it stops: either this sees the stop, or the work comes again.
-    while process.stopped.load(Ordering::SeqCst) && !thread.work().contains(Work::EXIT) {
-        let check = || Ok(process.stopped.load(Ordering::SeqCst));
+    while process.is_stopped() && !thread.work().contains(Work::EXIT) {
+        let check = || Ok(process.is_stopped());
         let _ = wait::sleep(
             process.stop_key(),
             u32::MAX,

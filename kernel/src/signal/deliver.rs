@@ -14,11 +14,15 @@ use crate::sched::thread::{Thread, Work};
 fn take(thread: &Thread) -> Option<Info> {
     let mut signals = thread.signals.lock();
     let wanted = !signals.blocked;
-    let shared = &thread.process().signals.waiting;
-    signals
+    let process = thread.process();
+    let taken = signals
         .pending
         .take(wanted)
-        .or_else(|| shared.lock().take(wanted))
+        .or_else(|| process.signals.waiting.lock().take(wanted))?;
+    if bit(taken.signal) & STOPPING != 0 {
+        process.may_stop();
+    }
+    Some(taken)
 }
 
 /// Delivers all signals that can be delivered.
