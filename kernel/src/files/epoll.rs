@@ -54,6 +54,8 @@ pub struct Item {
     data: AtomicU64,
     /// It is in the ready list. Under that list's lock.
     is_ready: AtomicBool,
+    /// It was taken out for good. Under the ready list's lock.
+    is_gone: AtomicBool,
 }
 
 /// The items that watch a description.
@@ -135,7 +137,9 @@ impl Epoll {
     /// Puts an item into the ready list.
     fn make_ready(&self, item: &Shared<Item>) {
         let mut ready = self.ready.lock();
-        if !item.is_ready.swap(true, Ordering::Relaxed) {
+        // Whoever waits has it out of the list for a moment, when it may be taken out for good.
+        let is_gone = item.is_gone.load(Ordering::Relaxed);
+        if !is_gone && !item.is_ready.swap(true, Ordering::Relaxed) {
             // There is room: it was made when the item was added.
             ready.push_back(item.clone());
         }
@@ -169,9 +173,9 @@ impl Epoll {
             place.map(|place| items.swap_remove(place))
         };
         let mut ready = self.ready.lock();
+        item.is_gone.store(true, Ordering::Relaxed);
         let place = ready.iter().position(|other| other.is(item));
         let listed = place.and_then(|place| ready.remove(place));
-        // Nobody puts it there again: its source is not watched any more.
         drop(ready);
         drop(listed);
         removed.is_some()
@@ -285,6 +289,7 @@ impl Control {
             wanted: AtomicU32::new(wanted.events),
             data: AtomicU64::new(wanted.data),
             is_ready: AtomicBool::new(false),
+            is_gone: AtomicBool::new(false),
         })?;
         {
             let mut items = self.0.items.lock();
