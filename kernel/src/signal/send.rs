@@ -128,15 +128,13 @@ pub fn kill(id: i32, info: Info) -> Answer {
         0 => family::with(|family| family.get(own).map_or(own, |entry| entry.group)),
         id => id.unsigned_abs(),
     };
-    let mut any = false;
     let wanted = |entry: &family::Entry| match id {
         -1 => entry.id != own && entry.id != INIT,
         _ => entry.group == group,
     };
-    family::for_each(wanted, &mut |process| {
-        any = true;
-        info_to_process(process, info);
-    });
+    // As above: those that have ended count, and take nothing.
+    let any = family::with(|family| family.entries().iter().any(wanted));
+    family::for_each(wanted, &mut |process| info_to_process(process, info));
     if any { Ok(0) } else { Err(ESRCH) }
 }
 
