@@ -53,6 +53,7 @@ pub fn execve(path: u64, arguments: u64, environment: u64) -> Result<(), Errno> 
             family::with(|family| {
                 if let Some(entry) = family.get(process.id) {
                     entry.has_execed = true;
+                    entry.exit_signal = linux_raw_sys::general::SIGCHLD;
                 }
             });
         }

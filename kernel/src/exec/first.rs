@@ -76,7 +76,6 @@ fn make() -> Result<Shared<Process>, Errno> {
             Shared::new(files::standard()?)?,
             Shared::new(Place::root())?,
         ),
-        linux_raw_sys::general::SIGCHLD,
     )
 }
 

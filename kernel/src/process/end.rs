@@ -133,10 +133,10 @@ fn finish(process: &Process) {
     let status = process.status();
     let mut used_with_children = used;
     used_with_children.add(&process.children_usage.lock());
-    let parent = family::with(|family| {
+    let told = family::with(|family| {
         family.orphan_children_of(process.id);
         let entry = family.get(process.id)?;
-        let parent = entry.parent;
+        let (parent, signal) = (entry.parent, entry.exit_signal);
         entry.process = None;
         let ended = Ended {
             status,
@@ -144,15 +144,15 @@ fn finish(process: &Process) {
         };
         let alive = family.process(parent);
         match &alive {
-            Some(parent) if !wants_no_zombies(parent, process.exit_signal) => {
+            Some(parent) if !wants_no_zombies(parent, signal) => {
                 family.get(process.id)?.ended = Some(ended);
             }
             _ => family.remove(process.id),
         }
-        alive
+        Some((alive?, signal))
     });
-    if let Some(parent) = parent {
-        tell(&parent, process, status);
+    if let Some((parent, signal)) = told {
+        tell(&parent, process, signal, status);
     }
 }
 
@@ -165,15 +165,15 @@ fn wants_no_zombies(parent: &Process, signal: u32) -> bool {
     action.handler == action::IGNORE || action.has(linux::SA_NOCLDWAIT)
 }
 
-fn tell(parent: &Process, child: &Process, status: u32) {
+fn tell(parent: &Process, child: &Process, exit_signal: u32, status: u32) {
     let (code, value) = match status & 0x7f {
         0 => (linux::CLD_EXITED, status >> 8),
         signal => (linux::CLD_KILLED, signal),
     };
     // `clone` takes any number; one that is no signal tells nobody, as on Linux.
-    if (1..=COUNT).contains(&child.exit_signal) {
+    if (1..=COUNT).contains(&exit_signal) {
         let info = Info {
-            signal: child.exit_signal,
+            signal: exit_signal,
             code: code as i32,
             fields: u64::from(child.id),
             value: u64::from(value),

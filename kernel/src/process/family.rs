@@ -54,7 +54,7 @@ pub struct Entry {
     pub change: Option<Change>,
     /// It has called `exec`: its group cannot be changed by its parent any more.
     pub has_execed: bool,
-    /// The signal its parent gets at its end.
+    /// The signal its parent gets at its end; 0 for none.
     pub exit_signal: u32,
 }
 

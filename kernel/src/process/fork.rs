@@ -188,9 +188,9 @@ fn new_process(arguments: &Arguments, id: u32) -> Result<Shared<Process>, Errno>
     let files = files(arguments, parent)?;
     let signals = Signals::new(actions);
     let limits = *parent.limits.lock();
-    let (program, exit_signal) = (parent.program(), arguments.exit_signal);
+    let program = parent.program();
     let table = files.0.clone();
-    Process::new(id, space, program, signals, limits, files, exit_signal).inspect_err(|_| {
+    Process::new(id, space, program, signals, limits, files).inspect_err(|_| {
         table.leave();
     })
 }

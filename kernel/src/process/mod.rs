@@ -70,8 +70,6 @@ pub struct Process {
     usage: SpinLock<Usage>,
     /// Of children that it waited for.
     pub children_usage: SpinLock<Usage>,
-    /// The signal that its parent gets when it ends; 0 for none.
-    exit_signal: u32,
     /// Its memory was chosen to be given back.
     pub out_of_memory: AtomicBool,
 }
@@ -88,7 +86,6 @@ impl Process {
         signals: Signals,
         limits: Limits,
         (descriptors, place): (Shared<Table>, Shared<Place>),
-        exit_signal: u32,
     ) -> Result<Shared<Self>, Errno> {
         Shared::new(Self {
             id,
@@ -107,7 +104,6 @@ impl Process {
             place,
             usage: SpinLock::new(Usage::default()),
             children_usage: SpinLock::new(Usage::default()),
-            exit_signal,
             out_of_memory: AtomicBool::new(false),
         })
     }
