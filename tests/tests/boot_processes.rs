@@ -21,6 +21,13 @@ fn processes_begin_and_end_as_on_linux() {
     assert_as_on_linux("processes", "processes: all as on Linux\n", &[1, 2, 4, 16]);
 }
 
+/// With 64 MiB of memory, of which none may be lost.
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn corners_of_processes_are_as_on_linux() {
+    assert_as_on_linux("corners", "corners: all as on Linux\n", &[1, 2, 4]);
+}
+
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
 fn timers_send_signals_as_on_linux() {
