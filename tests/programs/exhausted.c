@@ -30,6 +30,51 @@ static void *eat(void *unused)
     return NULL;
 }
 
+// The largest process waits to read from a pipe, while another one that reads from it waits for the
+// memory that the largest one gives back by dying.
+static void while_it_waits(void)
+{
+    enum { LARGE = 36 << 20, WANTED = 28 << 20 };
+    int ends[2], status;
+
+    EXPECT(pipe(ends) == 0, "pipe");
+    pid_t writer = fork();
+    if (writer == 0) {
+        static char bytes[65536];
+
+        for (;;)
+            EXPECT(write(ends[1], bytes, sizeof bytes) > 0, "write");
+    }
+    pid_t large = fork();
+    if (large == 0) {
+        char *memory = map(LARGE);
+
+        for (int at = 0; at < LARGE; at += PAGE)
+            memory[at] = 1;
+        for (;;)
+            EXPECT(read(ends[0], memory, 1) == 1, "read");
+    }
+    // It has its memory when the pipe's bytes begin to be read in single bytes; time is enough here,
+    // for if it has not, the other one still wants more than there is.
+    sleep_ms(300);
+    pid_t reader = fork();
+    if (reader == 0) {
+        char *memory = map(WANTED + 65536);
+
+        for (ssize_t done = 0, some; done < WANTED; done += some) {
+            some = read(ends[0], memory + done, 65536);
+            EXPECT(some > 0, "read");
+        }
+        _exit(7);
+    }
+    EXPECT(waitpid(large, &status, 0) == large, "waitpid");
+    EXPECT(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL, "large: %x", status);
+    EXPECT(waitpid(reader, &status, 0) == reader, "waitpid");
+    EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 7, "reader: %x", status);
+    EXPECT(kill(writer, SIGKILL) == 0, "kill");
+    EXPECT(waitpid(writer, &status, 0) == writer, "waitpid");
+}
+
 int main(void)
 {
     // What the parent has stays what it is.
@@ -64,6 +109,7 @@ int main(void)
         EXPECT(waitpid(small, &status, 0) == small, "waitpid");
         EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 7, "small: %x", status);
     }
+    while_it_waits();
     for (int at = 0; at < OWN; at += PAGE)
         EXPECT(own[at] == (char)(at / PAGE), "a page has changed");
     puts("everything else goes on");

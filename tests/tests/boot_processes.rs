@@ -45,6 +45,6 @@ fn the_largest_process_dies_for_the_others() {
             .stderr
             .matches("out of memory: killed process")
             .count();
-        assert_eq!(killed, 6, "{ended:?}");
+        assert_eq!(killed, 7, "{ended:?}");
     }
 }

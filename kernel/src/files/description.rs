@@ -129,7 +129,7 @@ impl Description {
         match at {
             At::There(position) => f(position),
             At::Here => {
-                let _turn = self.turn.take();
+                let _turn = self.turn.take()?;
                 let position = self.position.load(Ordering::Relaxed);
                 let done = f(position)?;
                 self.position.store(position + done, Ordering::Relaxed);
@@ -171,7 +171,7 @@ impl Description {
                 let appends = self.flags() & linux::O_APPEND != 0;
                 let write = |position| write_file(inode, position, appends, from, length);
                 let At::There(position) = at else {
-                    let _turn = self.turn.take();
+                    let _turn = self.turn.take()?;
                     let (begin, done) = write(self.position.load(Ordering::Relaxed))?;
                     // What is appended moves the position behind it, wherever that was.
                     self.position.store(begin + done, Ordering::Relaxed);
@@ -290,7 +290,7 @@ impl Description {
             Object::Path(_) => return Err(EBADF),
             _ => return Err(ESPIPE),
         };
-        let _turn = self.turn.take();
+        let _turn = self.turn.take()?;
         let from = match whence {
             linux::SEEK_SET => 0,
             linux::SEEK_CUR => self.position.load(Ordering::Relaxed),
@@ -319,7 +319,7 @@ impl Description {
 
     /// Does something with the position of a listing.
     pub fn list(&self, f: impl FnOnce(&mut u64) -> Answer) -> Answer {
-        let _turn = self.turn.take();
+        let _turn = self.turn.take()?;
         let mut position = self.position.load(Ordering::Relaxed);
         let done = f(&mut position);
         self.position.store(position, Ordering::Relaxed);
@@ -362,7 +362,7 @@ fn write_file(
     length: u64,
 ) -> Result<(u64, u64), Errno> {
     let file = file_of(inode)?;
-    let _turn = file.turn.take();
+    let _turn = file.turn.take()?;
     let begin = if appends {
         file.content.lock().size()
     } else {

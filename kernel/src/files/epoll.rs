@@ -269,7 +269,7 @@ impl Control {
     ) -> Result<(), Errno> {
         // One at a time, or two could close a circle between them.
         static ADDING: Turn = Turn::new();
-        let _adding = ADDING.take();
+        let _adding = ADDING.take()?;
         match &description.object {
             Object::File(_) | Object::Directory(_) | Object::Text(..) => return Err(EPERM),
             Object::Device(device, _) if !matches!(device, Device::Terminal(_)) => {

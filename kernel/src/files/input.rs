@@ -161,7 +161,7 @@ pub fn read(to: u64, length: u64, may_wait: bool) -> Answer {
         return Ok(0);
     }
     loop {
-        let turn = TURN.take();
+        let turn = TURN.take()?;
         let (ready, at_end) = {
             let mut state = STATE.lock();
             state.ask();

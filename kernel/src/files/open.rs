@@ -119,7 +119,7 @@ pub fn node(
         Node::Memory(inode) => match &inode.body {
             Body::File(file) => {
                 if flags & linux::O_TRUNC != 0 {
-                    let _turn = file.turn.take();
+                    let _turn = file.turn.take()?;
                     if file.content.lock().size() != 0 {
                         truncate(inode, 0)?;
                     }

@@ -245,7 +245,7 @@ impl End {
         }
         let pipe = &*self.pipe;
         loop {
-            let turn = pipe.reader.turn.take();
+            let turn = pipe.reader.turn.take()?;
             // Before the look at the bytes: what was written before the end is still read.
             let ended = pipe.writer.is_gone();
             let there = pipe.length();
@@ -294,7 +294,7 @@ impl End {
         let pipe = &*self.pipe;
         let least = if length <= ATOMIC { length } else { 1 };
         loop {
-            let turn = pipe.writer.turn.take();
+            let turn = pipe.writer.turn.take()?;
             if pipe.reader.is_gone() {
                 return Err(EPIPE);
             }
@@ -357,7 +357,7 @@ impl End {
             return Err(EPERM);
         }
         let pipe = &*self.pipe;
-        let _turns: (Taken<'_>, Taken<'_>) = (pipe.reader.turn.take(), pipe.writer.turn.take());
+        let _turns: (Taken<'_>, Taken<'_>) = (pipe.reader.turn.take()?, pipe.writer.turn.take()?);
         let (read, length) = (pipe.read.load(Ordering::Relaxed), pipe.length());
         // The first byte's frame may be used in part only.
         let held = (read % PAGE + length).div_ceil(PAGE);

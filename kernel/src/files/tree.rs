@@ -96,7 +96,7 @@ fn add(parent: &Shared<Inode>, name: &[u8], inode: Shared<Inode>) -> Result<(), 
 /// # Errors
 /// `EEXIST`, `ENOENT`, `ENOTDIR`, `ENOMEM`.
 pub fn mkdir(directory: &Node, name: &[u8], permissions: u32) -> Result<(), Errno> {
-    let _change = CHANGES.take();
+    let _change = CHANGES.take()?;
     make_directory(writable(directory)?, name, permissions).map(drop)
 }
 
@@ -105,7 +105,7 @@ pub fn mkdir(directory: &Node, name: &[u8], permissions: u32) -> Result<(), Errn
 /// # Errors
 /// As for [`mkdir`].
 pub fn symlink(directory: &Node, name: &[u8], target: &[u8]) -> Result<(), Errno> {
-    let _change = CHANGES.take();
+    let _change = CHANGES.take()?;
     make_link(writable(directory)?, name, target)
 }
 
@@ -119,7 +119,7 @@ pub fn create(
     permissions: u32,
     archive: &'static [u8],
 ) -> Result<Node, Errno> {
-    let _change = CHANGES.take();
+    let _change = CHANGES.take()?;
     let inode = Inode::new_file(archive, permissions)?;
     add(writable(directory)?, name, inode.clone())?;
     Ok(Node::Memory(inode))
@@ -131,7 +131,7 @@ pub fn create(
 /// `EPERM` for a directory; `EXDEV` for what is not in this tree; `ENOENT` for a file whose last
 /// name is gone; as for [`mkdir`].
 pub fn link(node: &Node, directory: &Node, name: &[u8]) -> Result<(), Errno> {
-    let _change = CHANGES.take();
+    let _change = CHANGES.take()?;
     let parent = writable(directory)?;
     let Node::Memory(inode) = node else {
         return Err(EXDEV);
@@ -155,7 +155,7 @@ pub fn link(node: &Node, directory: &Node, name: &[u8]) -> Result<(), Errno> {
 /// # Errors
 /// `ENOENT`, `EISDIR`; `EPERM` in `/proc`.
 pub fn unlink(directory: &Node, name: &[u8]) -> Result<(), Errno> {
-    let change = CHANGES.take();
+    let change = CHANGES.take()?;
     let Node::Memory(parent) = directory else {
         return Err(EPERM);
     };
@@ -175,7 +175,7 @@ pub fn unlink(directory: &Node, name: &[u8]) -> Result<(), Errno> {
 /// # Errors
 /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`; `EBUSY` for `/proc`; `EPERM` in it.
 pub fn rmdir(directory: &Node, name: &[u8]) -> Result<(), Errno> {
-    let _change = CHANGES.take();
+    let _change = CHANGES.take()?;
     let Node::Memory(parent) = directory else {
         return Err(EPERM);
     };
@@ -218,7 +218,7 @@ pub fn rename(
     (to, new): (&Node, &[u8]),
     taken: Taken,
 ) -> Result<(), Errno> {
-    let _change = CHANGES.take();
+    let _change = CHANGES.take()?;
     let (Node::Memory(from), Node::Memory(to)) = (from, to) else {
         return Err(EXDEV);
     };

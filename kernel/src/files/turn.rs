@@ -1,10 +1,14 @@
 //! A lock that is waited for asleep, so that its holder may touch user memory.
 //!
 //! It orders calls on one file or one pipe. The fault path takes none, so a holder's fault waits
-//! for no holder.
+//! for no holder. But it may wait for memory, which another process gives back by ending: so the end
+//! of a thread's process ends its wait for a turn.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use crate::errno::{EINTR, Errno};
+use crate::sched;
+use crate::sched::thread::Work;
 use crate::sched::wait::{self, Interruptible};
 
 const FREE: u32 = 0;
@@ -28,25 +32,34 @@ impl Turn {
     }
 
     /// Waits until it is free, and takes it.
+    ///
+    /// # Errors
+    /// `EINTR`: it was not free, and the thread has to end.
     #[inline]
-    pub fn take(&self) -> Taken<'_> {
+    pub fn take(&self) -> Result<Taken<'_>, Errno> {
         if self
             .0
             .compare_exchange(FREE, TAKEN, Ordering::Acquire, Ordering::Relaxed)
             .is_err()
         {
-            self.wait();
+            self.wait()?;
         }
-        Taken(self)
+        Ok(Taken(self))
     }
 
     #[cold]
-    fn wait(&self) {
+    fn wait(&self) -> Result<(), Errno> {
         while self.0.swap(AWAITED, Ordering::Acquire) != FREE {
             // A holder that lets go meanwhile wakes under the bucket's lock, after this look.
             let check = || Ok(self.0.load(Ordering::SeqCst) == AWAITED);
-            let _ = wait::sleep(self.key(), u32::MAX, None, Interruptible::No, check);
+            let _ = wait::sleep(self.key(), u32::MAX, None, Interruptible::ByEnd, check);
+            if sched::current().work().contains(Work::EXIT) {
+                // It may have been the one that was woken to take it.
+                wait::wake_address(self.key(), 1, u32::MAX);
+                return Err(EINTR);
+            }
         }
+        Ok(())
     }
 }
 

@@ -82,9 +82,7 @@ pub fn exit_thread(thread: &'static Thread) -> ! {
     let process = current();
     // One reference is the process's, one is taken to look; it goes at once, because this function
     // never returns.
-    let is_shared = process
-        .space()
-        .is_some_and(|space| space.references() > 2);
+    let is_shared = process.space().is_some_and(|space| space.references() > 2);
     if is_shared || !process.is_ending() {
         crate::syscall::thread::release_robust_list(thread);
         let address = thread.clear_child_tid.get();

@@ -33,12 +33,9 @@ impl Process {
     /// A thread has taken a signal that may stop the process, under its signals' lock: SIGCONT
     /// does not find the signal waiting any more, but still cancels it.
     pub fn may_stop(&self) {
-        let _ = self.state.compare_exchange(
-            RUNS,
-            MAY_STOP,
-            Ordering::SeqCst,
-            Ordering::Relaxed,
-        );
+        let _ = self
+            .state
+            .compare_exchange(RUNS, MAY_STOP, Ordering::SeqCst, Ordering::Relaxed);
     }
 
     /// Whether it is stopped.
@@ -49,12 +46,9 @@ impl Process {
     /// Stops all threads, unless SIGCONT came meanwhile; the current one notices on its way to user
     /// mode too.
     pub fn stop(&self, signal: u32) {
-        let stops = self.state.compare_exchange(
-            MAY_STOP,
-            STOPPED,
-            Ordering::SeqCst,
-            Ordering::Relaxed,
-        );
+        let stops =
+            self.state
+                .compare_exchange(MAY_STOP, STOPPED, Ordering::SeqCst, Ordering::Relaxed);
         if stops.is_err() {
             return;
         }

@@ -24,7 +24,7 @@ fn size(length: u64) -> Result<u64, Errno> {
 fn resize(inode: &Inode, length: u64) -> Answer {
     match &inode.body {
         Body::File(file) => {
-            let _turn = file.turn.take();
+            let _turn = file.turn.take()?;
             open::truncate(inode, length).map(|()| 0)
         }
         Body::Directory(_) => Err(EISDIR),
@@ -75,7 +75,7 @@ pub fn fallocate(fd: u64, mode: u64, offset: u64, length: u64) -> Answer {
         return Err(ESPIPE);
     }
     let (inode, file) = description.file().map_err(|_| crate::errno::ENODEV)?;
-    let _turn = file.turn.take();
+    let _turn = file.turn.take()?;
     let mut at = offset;
     while at < end {
         at = file.content.lock().reserve(at)?;
