@@ -64,6 +64,19 @@ static void exit_signals(void)
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
+static void where_it_is_together(void)
+{
+    char path[64];
+
+    CHECK(chdir("/tmp") == 0);
+    long child = syscall(SYS_clone, (long)(CLONE_FS | SIGCHLD), 0, 0, 0, 0);
+    if (child == 0)
+        _exit(0);
+    CHECK(status_of(child) == 0);
+    CHECK(getcwd(path, sizeof path) != NULL && strcmp(path, "/tmp") == 0);
+    CHECK(chdir("/") == 0);
+}
+
 static void on_signal(int signal)
 {
     (void)signal;
@@ -263,6 +276,7 @@ int main(int count, char **arguments)
         return 0;
     memory_of_processes_with_threads();
     exit_signals();
+    where_it_is_together();
     a_child_before_its_signal();
     too_much_together();
     a_parent_that_waits_for_vfork();

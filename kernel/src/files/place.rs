@@ -14,6 +14,8 @@ use crate::sync::SpinLock;
 pub struct Place {
     directory: SpinLock<Node>,
     mask: AtomicU32,
+    /// Processes that have it and have not ended.
+    users: AtomicU32,
 }
 
 /// That of the current process.
@@ -27,6 +29,7 @@ impl Place {
         Self {
             directory: SpinLock::new(tree::root()),
             mask: AtomicU32::new(0o022),
+            users: AtomicU32::new(1),
         }
     }
 
@@ -35,6 +38,7 @@ impl Place {
         Self {
             directory: SpinLock::new(self.directory()),
             mask: AtomicU32::new(self.mask()),
+            users: AtomicU32::new(1),
         }
     }
 
@@ -55,8 +59,16 @@ impl Place {
         Ok(())
     }
 
-    /// Its process ends: it keeps no directory any more.
+    /// One more process has it.
+    pub fn share(&self) {
+        self.users.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A process that has it ends; the last one's keeps no directory any more.
     pub fn leave(&self) {
+        if self.users.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
         let old = core::mem::replace(&mut *self.directory.lock(), tree::root());
         drop(old);
     }

@@ -121,8 +121,7 @@ fn finish(process: &Process) {
     let pages = space.map_or(0, UserSpace::end);
     let mut used = usage::of(process);
     used.most_pages = used.most_pages.max(pages);
-    process.descriptors.leave();
-    process.place.leave();
+    process.leave_files();
     alarm::forget(process.id, true);
     process.release_parent();
     if process.id == FIRST {

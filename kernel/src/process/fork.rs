@@ -93,7 +93,7 @@ pub fn clone(frame: &TrapFrame, arguments: &Arguments) -> Answer {
     }
     let child = new_process(arguments, id)?;
     let thread = new_thread(frame, arguments, id, &child).inspect_err(|_| {
-        child.descriptors.leave();
+        child.leave_files();
     })?;
     if arguments.has(linux::CLONE_CHILD_SETTID) {
         // Written by the child itself, in its own memory.
@@ -103,7 +103,7 @@ pub fn clone(frame: &TrapFrame, arguments: &Arguments) -> Answer {
         .add(thread)
         .and_then(|()| enter_family(arguments, &child))
     {
-        child.descriptors.leave();
+        child.leave_files();
         discard(thread);
         return Err(error);
     }
@@ -189,18 +189,19 @@ fn new_process(arguments: &Arguments, id: u32) -> Result<Shared<Process>, Errno>
     let signals = Signals::new(actions);
     let limits = *parent.limits.lock();
     let program = parent.program();
-    let table = files.0.clone();
+    let (table, place) = files.clone();
     Process::new(id, space, program, signals, limits, files).inspect_err(|_| {
         table.leave();
+        place.leave();
     })
 }
 
 /// The child's descriptors, and where it is.
 fn files(arguments: &Arguments, parent: &Process) -> Result<(Shared<Table>, Shared<Place>), Errno> {
     let place = if arguments.has(linux::CLONE_FS) {
-        parent.place.clone()
+        None
     } else {
-        Shared::new(parent.place.duplicate())?
+        Some(Shared::new(parent.place.duplicate())?)
     };
     let descriptors = if arguments.has(linux::CLONE_FILES) {
         parent.descriptors.share();
@@ -208,6 +209,11 @@ fn files(arguments: &Arguments, parent: &Process) -> Result<(Shared<Table>, Shar
     } else {
         Shared::new(parent.descriptors.duplicate()?)?
     };
+    // Nothing fails from here on.
+    let place = place.unwrap_or_else(|| {
+        parent.place.share();
+        parent.place.clone()
+    });
     Ok((descriptors, place))
 }
 

@@ -169,6 +169,12 @@ impl Process {
         self.ending.load(Ordering::SeqCst)
     }
 
+    /// It ends, or was never begun: it has no files any more.
+    fn leave_files(&self) {
+        self.descriptors.leave();
+        self.place.leave();
+    }
+
     /// A key for sleeping until something about this process changes.
     pub fn key(&self) -> u64 {
         core::ptr::from_ref(self) as u64
