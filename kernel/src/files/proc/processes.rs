@@ -61,6 +61,7 @@ pub fn kin(number: u32) -> Result<Kin, Errno> {
     .ok_or(ESRCH)?;
     let state = match process {
         None => 'Z',
+        Some(process) if process.is_stopped() => 'T',
         Some(process) if runs(&process) => 'R',
         Some(_) => 'S',
     };
