@@ -238,6 +238,24 @@ static void a_full_pipe_grows(void)
     close(ends[1]);
 }
 
+// Not page by page.
+static void a_file_with_a_large_hole(void)
+{
+    const off_t far = (off_t)1 << 43;
+    char name[] = "/tmp/corners.XXXXXX";
+    int fd = mkstemp(name);
+
+    CHECK(fd >= 0 && unlink(name) == 0);
+    CHECK(pwrite(fd, "x", 1, far) == 1);
+    CHECK(lseek(fd, 0, SEEK_DATA) == far);
+    CHECK(lseek(fd, 4096, SEEK_DATA) == far);
+    CHECK(lseek(fd, far, SEEK_HOLE) == far + 1);
+    CHECK(lseek(fd, 0, SEEK_HOLE) == 0);
+    CHECK(ftruncate(fd, far) == 0);
+    CHECK(lseek(fd, 0, SEEK_DATA) == -1 && errno == ENXIO);
+    close(fd);
+}
+
 static int epoll;
 static atomic_bool is_over;
 
@@ -284,6 +302,7 @@ int main(int count, char **arguments)
     a_group_of_the_dead();
     an_interval_beyond_all_time();
     a_full_pipe_grows();
+    a_file_with_a_large_hole();
     watched_no_more();
     puts("corners: all as on Linux");
     return 0;

@@ -116,6 +116,24 @@ impl Content {
         Some(frame)
     }
 
+    /// How many pages from one on, which has no frame, have none as far as the tree shows at once;
+    /// `None`: it ends before them.
+    fn missing(&self, page: u64) -> Option<u64> {
+        if self.root == 0 || page >= Self::span(self.height) {
+            return None;
+        }
+        let mut frame = self.root;
+        for level in (0..self.height).rev() {
+            // SAFETY: Frames above level 0 are the tree's.
+            frame = unsafe { entries(frame)[(page >> (9 * level) & 511) as usize] };
+            if frame == 0 {
+                let span = Self::span(level);
+                return Some(span - page % span);
+            }
+        }
+        Some(1)
+    }
+
     /// The frame of a page, which is allocated, with what the archive says, if there is none.
     fn find_or_add(&mut self, page: u64) -> Result<u64, Errno> {
         if let Some(frame) = self.find(page) {
@@ -281,12 +299,13 @@ impl Content {
             if has == data {
                 return Some(at);
             }
+            let page = at / PAGE;
+            let pages = if has { Some(1) } else { self.missing(page) };
             // Nothing is beyond the tree and the archive.
-            let end = (Self::span(self.height).saturating_mul(PAGE)).max(self.archive.len() as u64);
-            if !has && at >= end {
-                return None;
-            }
-            at = (at / PAGE + 1) * PAGE;
+            let Some(next) = pages.and_then(|pages| page.checked_add(pages)) else {
+                return (!data).then_some(self.size);
+            };
+            at = next.saturating_mul(PAGE);
         }
         (!data).then_some(self.size)
     }
