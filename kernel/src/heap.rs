@@ -5,6 +5,7 @@
 //! from frames. A block that the heap has taken stays the heap's and is used again.
 
 use core::alloc::Layout;
+use core::sync::atomic::{AtomicU64, Ordering};
 
 use talc::TalcLock;
 use talc::base::Talc;
@@ -22,6 +23,9 @@ const OVERHEAD: usize = 256;
 
 #[global_allocator]
 static HEAP: TalcLock<RawSpin, Blocks> = TalcLock::new(Blocks);
+
+/// Bytes of frames that the heap has taken since boot. Written under the heap's lock.
+static TAKEN: AtomicU64 = AtomicU64::new(0);
 
 /// More memory, from the frames that programs get theirs from. The heap's lock is held meanwhile;
 /// the frames' locks are taken under it, and frames never use the heap.
@@ -41,6 +45,7 @@ unsafe impl Source for Blocks {
         for order in [fits.max(SMALLEST), fits] {
             if let Some(block) = machine::allocate_block(order) {
                 let start = paging::physical_to_virtual(block);
+                TAKEN.fetch_add(4096 << order, Ordering::Relaxed);
                 // SAFETY: The block is the heap's from now on.
                 return unsafe { talc.claim(start, 4096 << order) }
                     .map(drop)
@@ -58,4 +63,21 @@ unsafe impl Source for Blocks {
 pub unsafe fn claim(start: *mut u8, size: usize) {
     // SAFETY: The caller's promise.
     let _ = unsafe { HEAP.lock().claim(start, size) };
+}
+
+/// What the heap has, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Frames taken since boot; the first piece is not among them.
+    pub taken: u64,
+    /// What is allocated.
+    pub used: u64,
+}
+
+/// What the heap has.
+pub fn sizes() -> Sizes {
+    Sizes {
+        used: HEAP.lock().counters().allocated_bytes as u64,
+        taken: TAKEN.load(Ordering::Relaxed),
+    }
 }

@@ -29,6 +29,8 @@ pub struct Ended {
     pub signal: Option<i32>,
     /// The report's fields; the quotes are still around it.
     pub error: Option<String>,
+    /// How many system calls were made.
+    pub system_calls: Option<u64>,
     /// What the program printed.
     pub stdout: String,
     /// What the program and the kernel had to say.
@@ -175,6 +177,7 @@ impl Machine {
             exit: field("exit").and_then(|value| value.parse().ok()),
             signal: field("signal").and_then(|value| value.parse().ok()),
             error: field("error"),
+            system_calls: field("syscalls").and_then(|value| value.parse().ok()),
             stdout,
             stderr,
         }

@@ -29,6 +29,9 @@ const LONGEST_NAME: usize = 4096;
 /// Unknown system calls are printed as they happen.
 pub static LIST_UNKNOWN: AtomicBool = AtomicBool::new(false);
 
+/// Every address space is checked against the core's invariants before it is given back.
+pub static VERIFY: AtomicBool = AtomicBool::new(false);
+
 impl RunFile {
     /// Reads it.
     ///
@@ -77,6 +80,7 @@ impl RunFile {
                     let events = number(value).ok_or("`record-events=` is not a number")?;
                     run.record.events = events;
                 }
+                b"verify" => VERIFY.store(value == b"1", Ordering::Relaxed),
                 b"list-unknown" => LIST_UNKNOWN.store(value == b"1", Ordering::Relaxed),
                 _ => return Err("unknown field in /.faultless/run"),
             }

@@ -87,6 +87,11 @@ fn take_number() -> Result<u64, Errno> {
     Ok(number)
 }
 
+/// Bytes of frames that slots hold, whether a thread has them or not.
+pub fn size() -> u64 {
+    USED.load(Ordering::Relaxed) * FRAMES as u64 * PAGE
+}
+
 /// Gives the slot of a dead thread back; nobody runs on its stack.
 pub fn free(thread: *const Thread) {
     FREE.lock().push(thread as u64 - RECORD);

@@ -13,6 +13,7 @@ use core::sync::atomic::Ordering;
 use crate::arch::percpu::{self, PerCpu};
 use crate::arch::{self, paging};
 use crate::errno::Errno;
+use crate::exec::run_file::VERIFY;
 use crate::memory::{self, Cpu, Layout, Policy, Space};
 use crate::process::number::Number;
 use crate::shared::Shared;
@@ -96,10 +97,24 @@ impl UserSpace {
         while self.space.cpus().iter().next().is_some() {
             arch::relax();
         }
+        if VERIFY.load(Ordering::Relaxed) {
+            self.verify_at_its_end();
+        }
         self.is_given_back = true;
         // SAFETY: Taken once: nobody looks at a space that nobody refers to, and the drop that
         // follows sees the mark.
         memory::destroy(unsafe { ManuallyDrop::take(&mut self.space) })
+    }
+
+    /// The verifier may run: nobody faults here or changes it any more.
+    ///
+    /// # Panics
+    /// When an invariant does not hold. Only tests ask for this.
+    #[cold]
+    fn verify_at_its_end(&self) {
+        if let Err(violation) = self.space.verify() {
+            panic!("an address space is damaged: {violation}");
+        }
     }
 }
 

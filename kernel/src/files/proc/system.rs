@@ -6,7 +6,8 @@ use crate::arch::percpu;
 use crate::arch::{cpu, interrupts, random, time};
 use crate::errno::Errno;
 use crate::files::content;
-use crate::memory::{self, Counter, machine};
+use crate::heap;
+use crate::memory::{self, Counter, machine, stacks};
 use crate::syscall::identity;
 
 /// Which text.
@@ -106,6 +107,7 @@ fn vmstat(text: &mut Text) -> Result<(), Errno> {
     let (_, free) = machine::sizes();
     text.line(format_args!("nr_free_pages {}", free / 4096))?;
     text.line(format_args!("nr_shmem {}", content::used()))?;
+    text.line(format_args!("heap_bytes {}", heap::sizes().used))?;
     for (name, counter) in [
         ("pgfault", Counter::Faults),
         ("pgmajfault", Counter::MajorFaults),
@@ -131,6 +133,7 @@ fn vmstat(text: &mut Text) -> Result<(), Errno> {
 fn meminfo(text: &mut Text) -> Result<(), Errno> {
     let (total, free) = machine::sizes();
     let files = content::used() * 4;
+    let heap = heap::sizes();
     for (name, amount) in [
         ("MemTotal:", total >> 10),
         ("MemFree:", free >> 10),
@@ -141,6 +144,11 @@ fn meminfo(text: &mut Text) -> Result<(), Errno> {
         ("SwapTotal:", 0),
         ("SwapFree:", 0),
         ("Shmem:", files),
+        // What the heap has taken of memory, and how much is in use: its first piece, which was
+        // taken at boot, is in the latter only.
+        ("Slab:", heap.taken >> 10),
+        ("SUnreclaim:", heap.used.div_ceil(1024)),
+        ("KernelStack:", stacks::size() >> 10),
     ] {
         text.line(format_args!("{name:15} {amount:8} kB"))?;
     }

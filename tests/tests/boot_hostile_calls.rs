@@ -1,0 +1,74 @@
+//! Random system calls with hostile arguments, from several threads and processes at once
+//! (`tests/programs/hostile.c`): the kernel does not panic, everybody can be killed, and what they
+//! used comes back. Address spaces are verified before they are given back (`verify=1`).
+//! `./x test boot` builds the kernel and runs these tests; with `FAULTLESS_FULL=1` they run for
+//! minutes, with other seeds each time.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use faultless_tests::boot::{Machine, archive, compile};
+
+/// Calls that even a busy host makes in a round, and far more than it takes to do something.
+const LEAST_CALLS: u64 = 200;
+
+/// How long: seeds, and rounds of 400 ms with each.
+fn extent() -> (std::ops::Range<u64>, u32) {
+    if std::env::var_os("FAULTLESS_FULL").is_some() {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let first = now.map_or(0, |now| now.as_secs() % 1_000_000);
+        (first..first + 8, 40)
+    } else {
+        (0..1, 8)
+    }
+}
+
+fn survives(cpus: u32, memory: u32, policy: &str, children: u32) {
+    let program = compile("hostile");
+    let (seeds, rounds) = extent();
+    for seed in seeds {
+        // Every machine has seeds of its own.
+        let seed = seed * 1000 + u64::from(cpus * 10 + memory);
+        let run = format!(
+            "exec=/bin/test\0argv=test\0argv=run\0argv={seed}\0argv={rounds}\0argv=400\0\
+             argv={children}\0policy={policy}\0verify=1\0"
+        );
+        let files: [(&str, &[u8]); 2] =
+            [("bin/test", &program), (".faultless/run", run.as_bytes())];
+        let ended = Machine { cpus, memory }.boot(&archive(&files));
+        assert_eq!(
+            (ended.exit, &ended.error),
+            (Some(0), &None),
+            "seed {seed}: {ended:?}"
+        );
+        assert!(ended.stdout.ends_with("hostile: survived\n"), "{ended:?}");
+        let calls = ended.system_calls.unwrap_or(0);
+        assert!(calls > LEAST_CALLS * u64::from(rounds), "{ended:?}");
+    }
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn one_cpu_survives_hostile_calls() {
+    survives(1, 64, "speculative", 3);
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn two_cpus_survive_hostile_calls() {
+    survives(2, 64, "speculative", 3);
+    survives(2, 64, "vma-lock", 3);
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn four_cpus_survive_hostile_calls() {
+    survives(4, 64, "speculative", 6);
+    survives(4, 64, "classic", 4);
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn hostile_calls_are_survived_with_little_memory() {
+    survives(1, 24, "speculative", 3);
+    survives(2, 26, "speculative", 4);
+}
