@@ -22,6 +22,8 @@ use crate::sync::SpinLock;
 const OWN_THREAD: u32 = 2;
 /// `setitimer`'s real-time timer, beside the numbers of `timer_create`.
 pub const INTERVAL_TIMER: i32 = -1;
+/// Nanoseconds from one look at the timers to the next. What is due more often overruns.
+const LEAST_PAUSE: u64 = 100_000;
 /// Timers that a process can have.
 const MOST: i32 = 1024;
 
@@ -214,7 +216,9 @@ fn begin() -> Result<(), Errno> {
 
 fn run(_: &'static Thread) {
     loop {
-        while let Some(alarm) = take_due(time::now()) {
+        // Of one moment: an interval shorter than it takes to tell would keep this CPU for ever.
+        let now = time::now();
+        while let Some(alarm) = take_due(now) {
             tell(&alarm);
             // A timer with a short interval is due again at once: others have to run, too.
             sched::breathe();
@@ -224,10 +228,14 @@ fn run(_: &'static Thread) {
             let deadlines = alarms.iter().map(|alarm| alarm.deadline);
             deadlines.min().unwrap_or(u64::MAX)
         };
-        let until = first();
+        let soonest = first();
+        let until = match soonest {
+            u64::MAX => u64::MAX,
+            soonest => soonest.max(now.saturating_add(LEAST_PAUSE)),
+        };
         SLEEPS_UNTIL.store(until, Ordering::SeqCst);
         let deadline = (until != u64::MAX).then_some(until);
-        let check = || Ok(first() == until);
+        let check = || Ok(first() == soonest);
         let _ = wait::sleep(key(), u32::MAX, deadline, Interruptible::No, check);
         SLEEPS_UNTIL.store(0, Ordering::SeqCst);
     }
