@@ -221,24 +221,30 @@ fn enter_family(arguments: &Arguments, child: &Shared<Process>) -> Result<(), Er
     let caller = current().id;
     family::with(|family| {
         let own = family.get(caller).map(|entry| {
-            let brother = entry.parent;
-            (entry.group, entry.session, brother)
+            (
+                entry.group,
+                entry.session,
+                (entry.parent, entry.exit_signal),
+            )
         });
-        let (group, session, brother) = own.unwrap_or((caller, caller, caller));
+        let child_of_caller = (caller, arguments.exit_signal);
+        let (group, session, brother) = own.unwrap_or((caller, caller, child_of_caller));
+        // As on Linux: a brother tells the common parent as the caller does.
+        let (parent, exit_signal) = if arguments.has(linux::CLONE_PARENT) {
+            brother
+        } else {
+            child_of_caller
+        };
         family.add(Entry {
             id: child.id,
-            parent: if arguments.has(linux::CLONE_PARENT) {
-                brother
-            } else {
-                caller
-            },
+            parent,
             group,
             session,
             process: Some(child.clone()),
             ended: None,
             change: None,
             has_execed: false,
-            exit_signal: arguments.exit_signal,
+            exit_signal,
         })
     })
 }

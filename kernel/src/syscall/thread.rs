@@ -56,7 +56,9 @@ pub fn clone3(frame: &TrapFrame) -> Answer {
     let (flags, _pidfd, child_id, parent_id) = (next(), next(), next(), next());
     let (exit_signal, stack, stack_size, tls) = (next(), next(), next(), next());
     let (set_tid, set_tid_size) = (next(), next());
+    let shares_parent = u64::from(linux::CLONE_PARENT | linux::CLONE_THREAD);
     if flags & u64::from(linux::CSIGNAL) != 0
+        || exit_signal != 0 && flags & shares_parent != 0
         || exit_signal > u64::from(COUNT)
         || (stack == 0) != (stack_size == 0)
         || set_tid != 0
