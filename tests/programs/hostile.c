@@ -169,12 +169,25 @@ static void remove_all(int folder, int depth, bool is_dev)
     closedir(open_folder);
 }
 
-// Makes the tree what it was: this program, and nothing else.
-static void restore_files(int program)
+// This program, kept in memory: anybody may write to its file.
+static char *image;
+static long image_size;
+
+static void keep_image(void)
 {
-    static char piece[4096];
+    int file = open("/proc/self/exe", O_RDONLY);
+
+    image_size = lseek(file, 0, SEEK_END);
+    image = malloc((size_t)image_size);
+    EXPECT(image != NULL, "no memory");
+    EXPECT(pread(file, image, (size_t)image_size, 0) == image_size, "the program");
+    close(file);
+}
+
+// Makes the tree what it was: this program, and nothing else.
+static void restore_files(void)
+{
     int copy;
-    long size;
 
     remove_all(open("/", O_RDONLY | O_DIRECTORY), 0, false);
     mkdir("/tmp", 0777);
@@ -182,9 +195,8 @@ static void restore_files(int program)
     mkdir("/dev/shm", 0777);
     copy = open("/bin/test", O_WRONLY | O_CREAT | O_TRUNC, 0755);
     EXPECT(copy >= 0, "/bin/test cannot be made again");
-    lseek(program, 0, SEEK_SET);
-    while ((size = read(program, piece, sizeof piece)) > 0)
-        EXPECT(write(copy, piece, (size_t)size) == size, "/bin/test does not fit");
+    EXPECT(write(copy, image, (size_t)image_size) == image_size,
+           "/bin/test does not fit");
     close(copy);
 }
 
@@ -244,13 +256,13 @@ static void warm_up(long memory_kb)
 
 static void supervise(word seed, int rounds, int milliseconds, int children)
 {
-    int program = open("/proc/self/exe", O_RDONLY);
     int meminfo = open("/proc/meminfo", O_RDONLY);
     int vmstat = open("/proc/vmstat", O_RDONLY);
     static char text[100];
     struct use first = {0, 0}, second = {0, 0};
 
-    EXPECT(program >= 0 && meminfo >= 0, "files");
+    EXPECT(vmstat >= 0 && meminfo >= 0, "files");
+    keep_image();
     everybody = -1;
     EXPECT(read(meminfo, text, sizeof text - 1) > 0, "meminfo");
     warm_up(field(text, "MemTotal:"));
@@ -270,7 +282,7 @@ static void supervise(word seed, int rounds, int milliseconds, int children)
                 lead(next(&random) | 1, children);
         }
         kill_everybody();
-        restore_files(program);
+        restore_files();
         used = used_now(meminfo, vmstat);
         printf("round %d: %ld KiB of frames, %ld bytes of heap in use\n", round,
                used.frames, used.heap);
