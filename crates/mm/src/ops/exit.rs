@@ -12,7 +12,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Gives everything back. No CPU runs the space any more (its set is empty,
     /// each having dropped its translations), and owning it means that nobody
     /// else uses it: nothing is claimed, nothing waits for readers. How many pages
-    /// were present, the shared zero page's among them.
+    /// were present, without those that were the shared zero page.
     pub fn destroy(self) -> u64 {
         let end = self.layout.end.div_ceil(PAGE_SIZE);
         let present = free_table(self.memory, self.root, LEVELS - 1, 0, end);
@@ -48,9 +48,11 @@ fn free_table<M: Machine>(
             pages += free_table(memory, below, level - 1, page + number as u64 * size, end);
             continue;
         }
-        pages += 1;
-        if below != zero && source.descriptor(below).unmap() {
-            source.free(cpu, below);
+        if below != zero {
+            pages += 1;
+            if source.descriptor(below).unmap() {
+                source.free(cpu, below);
+            }
         }
     }
     if level < LEVELS - 1 {

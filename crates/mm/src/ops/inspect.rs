@@ -52,8 +52,8 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// How many pages are present, the shared zero page's among them. A look at
-    /// all tables beside whoever changes them: exact if nobody does.
+    /// How many pages are present, without those that are the shared zero page.
+    /// A look at all tables beside whoever changes them: exact if nobody does.
     pub fn resident(&self) -> u64 {
         let _section = self.memory.enter();
         self.resident_below(self.root, LEVELS - 1)
@@ -74,9 +74,10 @@ impl<M: Machine> AddressSpace<M> {
             at = number + 1;
             let value = table.entries()[number].load();
             if format.is_present(value) {
+                let below = format.frame(value);
                 pages += match level {
-                    0 => 1,
-                    _ => self.resident_below(format.frame(value), level - 1),
+                    0 => u64::from(!self.is_zero_page(below)),
+                    _ => self.resident_below(below, level - 1),
                 };
             }
         }
