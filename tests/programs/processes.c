@@ -194,6 +194,8 @@ static void stops(void)
         pthread_create(&thread, NULL, sleep_for_ever, NULL);
         spin(NULL);
     }
+    // In a group of its own, whose parent is outside: SIGTSTP stops no other.
+    CHECK(setpgid(child, child) == 0);
     int status;
     CHECK(kill(child, SIGTSTP) == 0);
     CHECK(waitpid(child, &status, WUNTRACED) == child);
