@@ -97,6 +97,15 @@ impl Table {
         self.limit.load(Ordering::Relaxed)
     }
 
+    /// How far the table reaches as a program can tell: `select` looks no further. Linux begins
+    /// with 64 and grows to powers of two.
+    pub fn reach(&self) -> usize {
+        match self.entries.lock().len() {
+            ..=64 => 64,
+            length => length.next_power_of_two().max(128),
+        }
+    }
+
     /// Says how many there may be.
     ///
     /// # Errors

@@ -223,8 +223,8 @@ fn select_until(count: u64, sets: [u64; 3], deadline: Option<u64>) -> Answer {
         return Err(EINVAL);
     }
     let table = descriptors::current();
-    // Bits beyond all descriptors that there are mean nothing.
-    let count = (count as usize).min(descriptors::HARD_LIMIT as usize);
+    // Bits beyond the table mean nothing.
+    let count = (count as usize).min(table.reach());
     let words = count.div_ceil(64);
     let read = |at: u64| -> Result<Set, Errno> {
         let mut set = [0; WORDS];
