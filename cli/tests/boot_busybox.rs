@@ -4,7 +4,7 @@
 mod common;
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _, pipe};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -175,4 +175,33 @@ fn programs_that_need_much_memory() {
     std::fs::write(folder.path().join("numbers"), numbers).unwrap();
     let sort = "sort -n numbers | sha256sum; sort numbers | sha256sum";
     assert_same(folder.path(), &["sh", "-c", sort], &Stdio::null);
+}
+
+/// Both streams to one place: in the order of writing, and nothing inside of a line.
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn standard_output_and_error_keep_their_order() {
+    let script =
+        "i=0; while [ $i -lt 300 ]; do echo output $i; echo error $i >&2; i=$((i+1)); done";
+    let (mut reader, writer) = pipe().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
+    command.args(["run", "--timeout", "120", "--", BUSYBOX, "sh", "-c", script]);
+    command
+        .stdin(Stdio::null())
+        .stdout(writer.try_clone().unwrap())
+        .stderr(writer);
+    let mut child = command.spawn().unwrap();
+    // Its ends of the pipe.
+    drop(command);
+    let mut all = String::new();
+    reader.read_to_string(&mut all).unwrap();
+    assert!(child.wait().unwrap().success(), "{all}");
+    let seen: Vec<_> = all
+        .lines()
+        .filter(|line| !line.starts_with("faultless: "))
+        .collect();
+    let expected: Vec<_> = (0..300)
+        .flat_map(|number| [format!("output {number}"), format!("error {number}")])
+        .collect();
+    assert_eq!(seen, expected);
 }

@@ -19,14 +19,25 @@ impl<T: Send + 'static> Channel<T> {
     /// Listens at `path` and gives each piece that arrives to `read`.
     pub fn open(
         path: PathBuf,
+        state: T,
+        read: impl FnMut(&mut T, &[u8]) + Send + 'static,
+    ) -> Result<Self> {
+        Self::open_to_end(path, state, read, |_| {})
+    }
+
+    /// The same, with something to do when nothing more comes.
+    pub fn open_to_end(
+        path: PathBuf,
         mut state: T,
         mut read: impl FnMut(&mut T, &[u8]) + Send + 'static,
+        end: impl FnOnce(&mut T) + Send + 'static,
     ) -> Result<Self> {
         let listener = UnixListener::bind(&path)
             .with_context(|| format!("cannot listen at {}", path.display()))?;
         let reader = thread::spawn(move || {
             // A guest that never connects has written nothing.
             let _ = receive(&listener, |piece| read(&mut state, piece));
+            end(&mut state);
             state
         });
         Ok(Channel { path, reader })

@@ -1,7 +1,7 @@
 //! The kernel, booted in QEMU with one program.
 //!
-//! The program travels in an initramfs; its output comes back live through two ports, and the
-//! kernel's report through a third.
+//! The program travels in an initramfs; its output comes back live through ports, and the kernel's
+//! report through another.
 
 mod channel;
 mod control;
@@ -9,7 +9,9 @@ mod cpio;
 mod guest_memory;
 mod initramfs;
 mod input;
+mod output;
 mod packing;
+mod pieces;
 pub mod qemu;
 mod tail;
 
@@ -23,7 +25,6 @@ use anyhow::{Context as _, Result, bail};
 
 use super::watch::{self, Watch};
 use super::{End, Machine, Outcome, Request};
-use crate::figure::FigureFinder;
 use crate::paths;
 use crate::plan::Need;
 use crate::program::Program;
@@ -33,6 +34,7 @@ use channel::Channel;
 use control::Report;
 use guest_memory::{GuestMemory, GuestRings, Places};
 use input::{Input, StandardInput};
+use output::{Output, Sinks};
 use qemu::{Ports, Qemu, Stop};
 use tail::Tail;
 
@@ -146,20 +148,11 @@ impl System {
         }
         fs::write(&image, archive).with_context(|| format!("cannot write {}", image.display()))?;
 
-        let sink = request.stdout;
-        let stdout = Channel::open(folder.path().join("out"), FigureFinder::default(), {
-            move |figure: &mut FigureFinder, piece: &[u8]| {
-                figure.feed(piece);
-                forward(sink, piece);
-            }
-        })?;
-        let sink = self.stderr;
-        let stderr = Channel::open(folder.path().join("err"), Tail::default(), {
-            move |tail: &mut Tail, piece: &[u8]| {
-                tail.feed(piece);
-                forward(sink, piece);
-            }
-        })?;
+        let sinks = Sinks {
+            stdout: request.stdout,
+            stderr: self.stderr,
+        };
+        let output = Output::open(folder.path(), sinks)?;
         let console = Channel::open(folder.path().join("console"), Tail::default(), Tail::feed)?;
         let places = Places::default();
         let gather = {
@@ -176,8 +169,7 @@ impl System {
             _ => None,
         };
         let ports = Ports {
-            stdout: stdout.path(),
-            stderr: stderr.path(),
+            output: output.ports(),
             control: control.path(),
             console: self.append.is_some().then(|| console.path()),
             stdin: stdin.as_ref(),
@@ -200,8 +192,8 @@ impl System {
             None => wait()?,
         };
         let elapsed = start.elapsed();
-        let figure = stdout.close()?.finish();
-        let (stderr, console) = (stderr.close()?, console.close()?);
+        let (figure, stderr) = output.close()?;
+        let console = console.close()?;
         let report = Report::parse(&control.close()?);
         let release = report.as_ref().and_then(|report| report.release.clone());
         let mut outcome = outcome(stop, report, &messages, elapsed);
@@ -246,11 +238,6 @@ fn look_for_places(control: &[u8], places: &Places) {
             let _ = places.set(found);
         }
     }
-}
-
-/// Output that nobody reads any more is no reason to stop the program.
-fn forward(sink: Sink, piece: &[u8]) {
-    let _ = sink.write(piece);
 }
 
 fn outcome(stop: Stop, report: Option<Report>, messages: &str, elapsed: Duration) -> Outcome {

@@ -28,10 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The ports on which the guest writes, with what it writes there.
 pub struct Ports<'a> {
-    /// The program's stdout.
-    pub stdout: &'a Path,
-    /// The program's stderr, and messages of the kernel.
-    pub stderr: &'a Path,
+    /// The program's output, and messages of the kernel; see `output`.
+    pub output: [(&'static str, &'a Path); 3],
     /// What the command has to know; see `control`.
     pub control: &'a Path,
     /// What another kernel says on its serial line.
@@ -98,12 +96,7 @@ impl Qemu {
             .arg(kernel)
             .arg("-initrd")
             .arg(initramfs);
-        let debug_ports = [
-            ("0xe9", ports.stdout),
-            ("0xea", ports.stderr),
-            ("0xeb", ports.control),
-        ];
-        for (port, socket) in debug_ports {
+        for (port, socket) in ports.output.into_iter().chain([("0xeb", ports.control)]) {
             let name = format!("port{port}");
             command.arg("-chardev").arg(chardev(&name, socket));
             command

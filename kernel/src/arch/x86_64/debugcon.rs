@@ -8,3 +8,15 @@ pub fn write(port: u16, bytes: &[u8]) {
             inout("rcx") bytes.len() => _, options(nostack, preserves_flags, readonly));
     }
 }
+
+/// Whether there is such a device at this port: it then answers with a number of its own.
+pub fn is_at(port: u16) -> bool {
+    const ANSWER: u8 = 0xe9;
+    let answer: u8;
+    // SAFETY: Reading it changes nothing; where there is no device, all bits are set.
+    unsafe {
+        core::arch::asm!("in al, dx", in("dx") port, out("al") answer,
+            options(nostack, nomem, preserves_flags));
+    }
+    answer == ANSWER
+}

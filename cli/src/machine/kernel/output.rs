@@ -1,0 +1,94 @@
+//! What the program writes, on its way to the user.
+//!
+//! Our kernel sends stdout and stderr in pieces through one channel, so that their order is kept.
+//! Another kernel's first program has a channel for each, and so has a panic of ours.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::channel::Channel;
+use super::pieces::{Pieces, Stream};
+use super::tail::Tail;
+use crate::figure::{Figure, FigureFinder};
+use crate::show::Sink;
+
+/// Where the program's two streams go.
+#[derive(Clone, Copy)]
+pub struct Sinks {
+    pub stdout: Sink,
+    pub stderr: Sink,
+}
+
+/// The channels.
+pub struct Output {
+    pieces: Channel<(Pieces, Seen)>,
+    stdout: Channel<Seen>,
+    stderr: Channel<Seen>,
+}
+
+/// What is remembered of what went by.
+#[derive(Default)]
+pub struct Seen {
+    figure: FigureFinder,
+    tail: Tail,
+}
+
+impl Seen {
+    fn pass(&mut self, stream: Stream, piece: &[u8], sinks: Sinks) {
+        let sink = match stream {
+            Stream::Output => {
+                self.figure.feed(piece);
+                sinks.stdout
+            }
+            Stream::Error => {
+                self.tail.feed(piece);
+                sinks.stderr
+            }
+        };
+        // Output that nobody reads any more is no reason to stop the program.
+        let _ = sink.write(piece);
+    }
+}
+
+impl Output {
+    /// Listens in `folder`.
+    pub fn open(folder: &Path, sinks: Sinks) -> Result<Self> {
+        let whole = |stream| {
+            move |seen: &mut Seen, bytes: &[u8]| {
+                seen.pass(stream, bytes, sinks);
+            }
+        };
+        let split = move |(pieces, seen): &mut (Pieces, Seen), bytes: &[u8]| {
+            pieces.feed(bytes, |stream, piece| seen.pass(stream, piece, sinks));
+        };
+        let end = move |(pieces, seen): &mut (Pieces, Seen)| {
+            pieces.finish(|stream, piece| seen.pass(stream, piece, sinks));
+        };
+        let (stdout, stderr) = (whole(Stream::Output), whole(Stream::Error));
+        Ok(Self {
+            pieces: Channel::open_to_end(folder.join("pieces"), Default::default(), split, end)?,
+            stdout: Channel::open(folder.join("out"), Seen::default(), stdout)?,
+            stderr: Channel::open(folder.join("err"), Seen::default(), stderr)?,
+        })
+    }
+
+    /// The guest's ports, with where QEMU has to connect.
+    pub fn ports(&self) -> [(&'static str, &Path); 3] {
+        [
+            ("0xe9", self.stdout.path()),
+            ("0xea", self.stderr.path()),
+            ("0xec", self.pieces.path()),
+        ]
+    }
+
+    /// The program's figure, and the last lines on stderr; called when QEMU has ended.
+    pub fn close(self) -> Result<(Option<Figure>, Tail)> {
+        let (_, seen) = self.pieces.close()?;
+        let (stdout, stderr) = (self.stdout.close()?, self.stderr.close()?);
+        let figure = seen.figure.finish().or(stdout.figure.finish());
+        let mut tail = seen.tail;
+        tail.feed(stderr.tail.bytes());
+        Ok((figure, tail))
+    }
+}
