@@ -5,6 +5,7 @@
 
 #include "common.h"
 
+#include <fcntl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -312,6 +313,75 @@ static void threads_and_another_program(void)
     }
 }
 
+// What a process shared with its parent becomes its own when it runs another program.
+static int run_shared(void *program)
+{
+    execve(self, program, environment);
+    _exit(98);
+}
+
+static int run_sharing(int flags, char *const arguments[])
+{
+    static char stack[65536] __attribute__((aligned(16)));
+    pid_t child = clone(run_shared, stack + sizeof stack, flags | SIGCHLD, (void *)arguments);
+    CHECK(child > 0);
+    int status = status_of(child);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+static void what_was_shared_before(void)
+{
+    char number[16];
+    int kept = dup(2), closes = fcntl(2, F_DUPFD_CLOEXEC, 0);
+    snprintf(number, sizeof number, "%d", kept);
+    CHECK(run_sharing(CLONE_FILES, (char *[]){"test", "closes", number, NULL}) == 0);
+    CHECK(fcntl(kept, F_GETFD) == 0 && fcntl(closes, F_GETFD) == FD_CLOEXEC);
+    close(kept);
+    close(closes);
+    signal(SIGUSR2, on_signal);
+    struct sigaction action;
+    CHECK(run_sharing(CLONE_VM | CLONE_SIGHAND, (char *[]){"test", "ignores", NULL}) == 0);
+    CHECK(sigaction(SIGUSR2, NULL, &action) == 0 && action.sa_handler == on_signal);
+    CHECK(sigaction(SIGUSR1, NULL, &action) == 0 && action.sa_handler == SIG_DFL);
+    signal(SIGUSR2, SIG_DFL);
+}
+
+static struct {
+    char *next;
+    long to_word;
+    char *pending;
+} robust;
+static struct {
+    char *next;
+    volatile uint32_t word;
+} lock;
+static _Atomic uint32_t lives;
+
+static int run_with_a_lock(void *program)
+{
+    robust.next = (char *)&lock;
+    robust.to_word = (char *)&lock.word - (char *)&lock;
+    lock.next = (char *)&robust;
+    lock.word = (uint32_t)syscall(SYS_gettid);
+    lives = 1;
+    syscall(SYS_set_robust_list, &robust, sizeof robust);
+    syscall(SYS_set_tid_address, &lives);
+    execve(self, program, environment);
+    _exit(98);
+}
+
+// Locks in memory that others keep, and the word that tells of its end.
+static void memory_that_others_keep(void)
+{
+    static char stack[65536] __attribute__((aligned(16)));
+    char *arguments[] = {"test", "exit", "3", NULL};
+    pid_t child = clone(run_with_a_lock, stack + sizeof stack, CLONE_VM | SIGCHLD, arguments);
+    CHECK(child > 0);
+    int status = status_of(child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 3);
+    CHECK(lock.word == 0x40000000 /* FUTEX_OWNER_DIED */ && lives == 0);
+}
+
 // The child of vfork uses its parent's memory, and the parent waits.
 static void borrowed_memory(void)
 {
@@ -411,6 +481,10 @@ static int as_told(int count, char **arguments)
         sigprocmask(SIG_BLOCK, NULL, &set);
         return sigismember(&set, SIGTERM) ? 0 : 3;
     }
+    if (strcmp(arguments[1], "closes") == 0)
+        return close(atoi(arguments[2]));
+    if (strcmp(arguments[1], "ignores") == 0)
+        return signal(SIGUSR1, SIG_IGN) == SIG_DFL && signal(SIGUSR2, SIG_IGN) == SIG_DFL ? 0 : 1;
     if (strcmp(arguments[1], "alone") == 0)
         return getpid() == atoi(arguments[2]) && syscall(SYS_gettid) == getpid() ? 0 : 1;
     return 97;
@@ -428,6 +502,8 @@ int main(int count, char **arguments)
     stops();
     another_program();
     what_a_program_inherits();
+    what_was_shared_before();
+    memory_that_others_keep();
     borrowed_memory();
     threads_and_another_program();
     what_was_used();

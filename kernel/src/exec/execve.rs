@@ -10,11 +10,14 @@ use super::strings::{self, Strings};
 use super::{Plan, elf, script, short_name, string};
 use crate::arch::{context, fpu, percpu};
 use crate::errno::{E2BIG, EINTR, ENOENT, ENOEXEC, ENOMEM, Errno};
+use crate::files::descriptors::Table;
 use crate::files::image;
-use crate::process::{self, Process, UserSpace, alarm, family, space};
+use crate::process::{self, Process, UserSpace, alarm, end, family, space};
 use crate::sched::thread::{Thread, Work};
 use crate::sched::wait::{self, Interruptible};
 use crate::sched::{self};
+use crate::shared::Shared;
+use crate::signal::action::Actions;
 use crate::signal::pending::AlternateStack;
 use crate::syscall::file::path;
 
@@ -32,6 +35,11 @@ pub fn execve(path: u64, arguments: u64, environment: u64) -> Result<(), Errno> 
     process.end_others(thread)?;
 
     // No way back from here.
+    if process.unshare().is_err() {
+        process.kill(linux_raw_sys::general::SIGKILL);
+        return Ok(());
+    }
+    end::tell_sharers(thread, process);
     let old = process.replace_space(new);
     let pointer = process
         .space()
@@ -126,6 +134,25 @@ impl Process {
     }
 }
 
+impl Process {
+    /// Descriptors and handlers that it shares with other processes become its own. For its only
+    /// thread.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    fn unshare(&self) -> Result<(), Errno> {
+        // SAFETY: The caller is the only thread, and uses neither meanwhile.
+        unsafe {
+            self.signals.actions.unshare(Actions::copy)?;
+            let copy = |table: &Table| Shared::new(table.duplicate()?);
+            if let Some(shared) = self.descriptors.unshare(copy)? {
+                shared.leave();
+            }
+        }
+        Ok(())
+    }
+}
+
 /// What does not outlive a program.
 fn forget(thread: &Thread, process: &Process) {
     thread.clear_child_tid.set(0);
@@ -133,7 +160,7 @@ fn forget(thread: &Thread, process: &Process) {
     thread.fs_base.set(0);
     thread.gs_base.set(0);
     thread.signals.lock().stack = AlternateStack::NONE;
-    process.signals.actions.forget_handlers();
-    process.descriptors.close_on_exec();
+    process.signals.actions.get().forget_handlers();
+    process.descriptors.get().close_on_exec();
     alarm::forget(process.id, false);
 }

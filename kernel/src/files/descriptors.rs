@@ -32,7 +32,8 @@ pub struct Table {
 /// That of the current process.
 #[inline]
 pub fn current() -> &'static Table {
-    &process::current().descriptors
+    // SAFETY: The current process is the current thread's; no system call goes on after an `exec`.
+    unsafe { process::current().descriptors.own() }
 }
 
 impl Table {

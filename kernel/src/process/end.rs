@@ -80,16 +80,7 @@ pub fn exit_alone(status: i32) -> ! {
 /// Ends the current thread.
 pub fn exit_thread(thread: &'static Thread) -> ! {
     let process = current();
-    // One reference is the process's, one is taken to look; it goes at once, because this function
-    // never returns.
-    let is_shared = process.space().is_some_and(|space| space.references() > 2);
-    if is_shared || !process.is_ending() {
-        crate::syscall::thread::release_robust_list(thread);
-        let address = thread.clear_child_tid.get();
-        if address != 0 && uaccess::write(address, &0u32).is_ok() {
-            futex::wake(address, 1, u32::MAX);
-        }
-    }
+    tell_sharers(thread, process);
     usage::charge(thread);
     process.usage.lock().add(&thread.usage.get());
     let mut threads = process.threads.lock();
@@ -111,6 +102,20 @@ pub fn exit_thread(thread: &'static Thread) -> ! {
     thread.state.store(DEAD, Ordering::Relaxed);
     sched::block();
     unreachable!("a dead thread runs");
+}
+
+/// A thread leaves its memory: if others stay there, it tells them by the words it has promised.
+pub fn tell_sharers(thread: &Thread, process: &Process) {
+    // One reference is the process's, one is taken to look; it goes at once, because a caller may
+    // never return.
+    let is_shared = process.space().is_some_and(|space| space.references() > 2);
+    if is_shared || process.thread_count() > 1 && !process.is_ending() {
+        crate::syscall::thread::release_robust_list(thread);
+        let address = thread.clear_child_tid.get();
+        if address != 0 && uaccess::write(address, &0u32).is_ok() {
+            futex::wake(address, 1, u32::MAX);
+        }
+    }
 }
 
 /// The last thread has ended: gives everything back and tells the parent.
@@ -158,7 +163,7 @@ fn wants_no_zombies(parent: &Process, signal: u32) -> bool {
     if signal != linux::SIGCHLD {
         return false;
     }
-    let action: Action = parent.signals.actions.get(signal);
+    let action: Action = parent.signals.action(signal);
     action.handler == action::IGNORE || action.has(linux::SA_NOCLDWAIT)
 }
 

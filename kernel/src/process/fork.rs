@@ -173,9 +173,9 @@ fn new_process(arguments: &Arguments, id: u32) -> Result<Shared<Process>, Errno>
     let parent = current();
     let space: Shared<UserSpace> = parent.space().ok_or(EINVAL)?;
     let actions = if arguments.has(linux::CLONE_SIGHAND) {
-        parent.signals.actions.clone()
+        parent.signals.actions.get()
     } else {
-        parent.signals.actions.copy()?
+        parent.signals.actions.get().copy()?
     };
     let space = if arguments.has(linux::CLONE_VM) {
         space
@@ -204,10 +204,11 @@ fn files(arguments: &Arguments, parent: &Process) -> Result<(Shared<Table>, Shar
         Some(Shared::new(parent.place.duplicate())?)
     };
     let descriptors = if arguments.has(linux::CLONE_FILES) {
-        parent.descriptors.share();
-        parent.descriptors.clone()
+        let table = parent.descriptors.get();
+        table.share();
+        table
     } else {
-        Shared::new(parent.descriptors.duplicate()?)?
+        Shared::new(parent.descriptors.get().duplicate()?)?
     };
     // Nothing fails from here on.
     let place = place.unwrap_or_else(|| {

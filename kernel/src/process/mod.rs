@@ -2,7 +2,7 @@
 //!
 //! `family` knows all processes and how they are related, `space` the CPUs in an address space,
 //! `fork` makes a process, `end` ends one, `wait` tells its parent, `usage` counts what it used,
-//! `oom` chooses who dies when memory is exhausted.
+//! `oom` chooses who dies when memory is exhausted, `part` is what `exec` unshares.
 //!
 //! A process is counted: its threads hold it, and the family until its parent has waited for it.
 //! What a process has (space, files) goes when its last thread ends; what is left is a record.
@@ -16,6 +16,7 @@ pub mod fork;
 pub mod limits;
 mod number;
 pub mod oom;
+mod part;
 pub mod space;
 pub mod stop;
 pub mod usage;
@@ -34,6 +35,7 @@ use crate::shared::Shared;
 use crate::signal::Signals;
 use crate::sync::SpinLock;
 use limits::Limits;
+pub use part::Part;
 pub use space::{UserSpace, current as space};
 use usage::Usage;
 
@@ -64,7 +66,7 @@ pub struct Process {
     holds_parent: AtomicBool,
     pub signals: Signals,
     pub limits: SpinLock<Limits>,
-    pub descriptors: Shared<Table>,
+    pub descriptors: Part<Table>,
     pub place: Shared<Place>,
     /// Of threads that have ended.
     usage: SpinLock<Usage>,
@@ -100,7 +102,7 @@ impl Process {
             holds_parent: AtomicBool::new(false),
             signals,
             limits: SpinLock::new(limits),
-            descriptors,
+            descriptors: Part::new(descriptors),
             place,
             usage: SpinLock::new(Usage::default()),
             children_usage: SpinLock::new(Usage::default()),
@@ -171,7 +173,7 @@ impl Process {
 
     /// It ends, or was never begun: it has no files any more.
     fn leave_files(&self) {
-        self.descriptors.leave();
+        self.descriptors.get().leave();
         self.place.leave();
     }
 

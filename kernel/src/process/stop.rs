@@ -93,7 +93,7 @@ impl Process {
             Change::Stopped(signal) => (linux::CLD_STOPPED, signal),
             Change::Continued => (linux::CLD_CONTINUED, linux::SIGCONT),
         };
-        let action = parent.signals.actions.get(linux::SIGCHLD);
+        let action = parent.signals.action(linux::SIGCHLD);
         if !action.has(linux::SA_NOCLDSTOP) {
             let info = Info {
                 signal: linux::SIGCHLD,

@@ -29,10 +29,9 @@ fn take(thread: &Thread) -> Option<Info> {
 pub fn deliver(thread: &'static Thread, frame: &mut TrapFrame) {
     thread.remove_work(Work::SIGNAL);
     let process = thread.process();
-    let actions = &process.signals.actions;
     while let Some(info) = take(thread) {
         let signal = info.signal;
-        let action = actions.get(signal);
+        let action = process.signals.action(signal);
         if action.ignores(signal) {
             continue;
         }
@@ -45,7 +44,7 @@ pub fn deliver(thread: &'static Thread, frame: &mut TrapFrame) {
         }
         finish_call(frame, Some(action.has(linux::SA_RESTART)));
         if action.has(linux::SA_RESETHAND) {
-            actions.set(
+            process.signals.set_action(
                 signal,
                 action::Action {
                     handler: action::DEFAULT,

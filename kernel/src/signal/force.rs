@@ -58,7 +58,7 @@ fn raise(thread: &'static Thread, info: Info) {
     let mut signals = thread.signals.lock();
     let blocked = signals.blocked & bit(info.signal) != 0;
     let process = thread.process();
-    if blocked || process.signals.actions.get(info.signal).handler <= action::IGNORE {
+    if blocked || process.signals.action(info.signal).handler <= action::IGNORE {
         drop(signals);
         return process.kill(info.signal);
     }

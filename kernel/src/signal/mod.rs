@@ -12,14 +12,15 @@ pub mod send;
 
 use linux_raw_sys::general as linux;
 
+use crate::process::Part;
 use crate::shared::Shared;
 use crate::sync::SpinLock;
-use action::Actions;
+use action::{Action, Actions};
 use pending::Pending;
 
 /// A process's signals.
 pub struct Signals {
-    pub actions: Shared<Actions>,
+    pub actions: Part<Actions>,
     /// For the process, whichever thread takes them.
     pub waiting: SpinLock<Pending>,
 }
@@ -28,9 +29,19 @@ impl Signals {
     /// None waiting.
     pub fn new(actions: Shared<Actions>) -> Self {
         Self {
-            actions,
+            actions: Part::new(actions),
             waiting: SpinLock::new(Pending::new()),
         }
+    }
+
+    /// What a signal does now.
+    pub fn action(&self, signal: u32) -> Action {
+        self.actions.with(|actions| actions.get(signal))
+    }
+
+    /// Changes what a signal does.
+    pub fn set_action(&self, signal: u32, action: Action) {
+        self.actions.with(|actions| actions.set(signal, action));
     }
 }
 

@@ -66,7 +66,7 @@ fn settle_opposites(process: &Process, signal: u32) {
 }
 
 fn ignores(process: &Process, signal: u32) -> bool {
-    process.signals.actions.get(signal).ignores(signal)
+    process.signals.action(signal).ignores(signal)
 }
 
 fn is_blocked(thread: &Thread, signal: u32) -> bool {

@@ -32,7 +32,7 @@ pub fn prlimit64(id: u64, resource: u64, new: u64, old: u64) -> Answer {
         let before = limits.get(resource)?;
         if let Some(wanted) = wanted {
             limits.set(resource, wanted)?;
-            process.descriptors.set_limit(limits.files())?;
+            process.descriptors.get().set_limit(limits.files())?;
         }
         before
     };

@@ -35,10 +35,10 @@ pub fn rt_sigaction(signal: u64, new: u64, old: u64, size: u64) -> Answer {
     if new.is_some() && bit(signal) & UNBLOCKABLE != 0 {
         return Err(EINVAL);
     }
-    let actions = &process::current().signals.actions;
-    let before = actions.get(signal);
+    let signals = &process::current().signals;
+    let before = signals.action(signal);
     if let Some([handler, flags, restorer, mask]) = new {
-        actions.set(
+        signals.set_action(
             signal,
             Action {
                 handler,

@@ -110,7 +110,7 @@ impl Entry {
             Self::Own(process, Own::Descriptors) => {
                 let number = number_of(name)?;
                 let process = processes::find(process).ok()?;
-                process.descriptors.get(u64::from(number)).ok()?;
+                process.descriptors.get().get(u64::from(number)).ok()?;
                 Some(Self::Descriptor(process.id, number))
             }
             Self::Own(process, Own::Tasks) => {
@@ -155,7 +155,7 @@ impl Entry {
         match self {
             Self::Descriptor(process, number) => {
                 let process = processes::find(process).map_err(|_| ENOENT)?;
-                let description = process.descriptors.get(u64::from(number));
+                let description = process.descriptors.get().get(u64::from(number));
                 let description = description.map_err(|_| ENOENT)?;
                 // What is in the tree is reached there; the rest through its description.
                 let node = description.node();
@@ -248,7 +248,7 @@ impl Entry {
             Self::Root => processes::next(from).map(|number| (number, Self::Process(number))),
             Self::Own(process, Own::Descriptors) => {
                 let owner = processes::find(process).map_err(|_| ENOENT)?;
-                let next = owner.descriptors.next(u64::from(from));
+                let next = owner.descriptors.with(|table| table.next(u64::from(from)));
                 next.map(|number| (number as u32, Self::Descriptor(process, number as u32)))
             }
             Self::Own(process, Own::Tasks) => processes::next_thread(process, from)

@@ -124,7 +124,7 @@ impl Own {
 /// What the link of a descriptor shows.
 pub fn descriptor_link(process: u32, number: u32) -> Result<Name, Errno> {
     let process = processes::find(process).map_err(|_| ENOENT)?;
-    let description = process.descriptors.get(u64::from(number));
+    let description = process.descriptors.get().get(u64::from(number));
     let description = description.map_err(|_| ENOENT)?;
     let mut text = Text::new();
     let number = description.stat()?.number;
