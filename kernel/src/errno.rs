@@ -21,6 +21,9 @@ numbers! {
 pub const RESTART: Errno = Errno(512);
 /// Never seen by a program: the call begins anew unless a handler runs.
 pub const RESTART_IF_NO_HANDLER: Errno = Errno(514);
+/// Never seen by a program: unless a handler runs, the call goes on with what `syscall::restart`
+/// keeps.
+pub const RESTART_REST: Errno = Errno(516);
 
 /// What a system call returns.
 pub type Answer = Result<u64, Errno>;

@@ -8,12 +8,13 @@ use linux_raw_sys::general as linux;
 
 use crate::arch::{time, uaccess};
 use crate::errno::{
-    Answer, EAGAIN, EFAULT, EINVAL, ENOSYS, ETIMEDOUT, Errno, RESTART, RESTART_IF_NO_HANDLER,
+    Answer, EAGAIN, EFAULT, EINVAL, ENOSYS, ETIMEDOUT, Errno, RESTART,
 };
 use crate::memory::USER_END;
 use crate::process;
 use crate::sched;
 use crate::sched::wait::{self, Interruptible, Woken};
+use crate::syscall::restart::{self, Rest};
 use crate::syscall::time::read_timespec;
 
 /// The key of a word in the current process's memory.
@@ -42,7 +43,11 @@ fn check_address(address: u64) -> Result<(), Errno> {
 /// Marks that the page must be faulted in; no program can make a word's check return it.
 const NOT_THERE: Errno = Errno(-1);
 
-fn sleep(address: u64, expected: u32, deadline: Option<u64>, bits: u32) -> Answer {
+/// Sleeps on a word, if it is what is expected.
+///
+/// # Errors
+/// `EAGAIN` if it is not, `ETIMEDOUT`, `EFAULT`, or a signal came.
+pub fn sleep(address: u64, expected: u32, deadline: Option<u64>, bits: u32) -> Answer {
     loop {
         let result = wait::sleep(key(address), bits, deadline, Interruptible::Yes, || {
             matches(address, expected).ok_or(NOT_THERE)
@@ -59,9 +64,15 @@ fn sleep(address: u64, expected: u32, deadline: Option<u64>, bits: u32) -> Answe
             // Whoever sends a signal wakes the thread, perhaps after it has taken the signal and
             // sleeps again: nothing would make the number for a restart into an answer then.
             Ok(Some(Woken::Signal)) if !sched::current().is_interrupted() => continue,
-            // A relative timeout would begin anew if the call were restarted.
-            Ok(Some(Woken::Signal)) if deadline.is_some() => Err(RESTART_IF_NO_HANDLER),
-            Ok(Some(Woken::Signal)) => Err(RESTART),
+            Ok(Some(Woken::Signal)) => Err(match deadline {
+                None => RESTART,
+                Some(deadline) => restart::later(Rest::Futex {
+                    address,
+                    expected,
+                    deadline,
+                    bits,
+                }),
+            }),
         };
     }
 }

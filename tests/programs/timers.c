@@ -4,6 +4,7 @@
 
 #include "common.h"
 
+#include <poll.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 
@@ -97,6 +98,58 @@ static void processes(void)
     CHECK(alarm(0) > 50);
 }
 
+// A wait that is stopped again and again still ends: it goes on with the rest
+// of its time. Less often than it lasts, nobody would notice the difference.
+enum { MS = 300 };
+
+static int sleeps(void)
+{
+    struct timespec time = {.tv_nsec = MS * 1000000}, rest = time;
+
+    return nanosleep(&time, &rest);
+}
+
+static int sleeps_on_a_clock(void)
+{
+    struct timespec time = {.tv_nsec = MS * 1000000};
+
+    return clock_nanosleep(CLOCK_REALTIME, 0, &time, NULL);
+}
+
+static int polls(void)
+{
+    return poll(NULL, 0, MS);
+}
+
+static int waits_on_a_word(void)
+{
+    struct timespec time = {.tv_nsec = MS * 1000000};
+    int word = 7;
+
+    return syscall(SYS_futex, &word, 0, 7, &time) == -1 && errno == ETIMEDOUT ? 0 : 1;
+}
+
+static void stopped_waits(void)
+{
+    static int (*const waits[])(void) = {sleeps, sleeps_on_a_clock, polls, waits_on_a_word};
+
+    for (unsigned i = 0; i < 4; i++) {
+        pid_t child = fork();
+        if (child == 0)
+            _exit(waits[i]());
+        int status = -1, stops = 0;
+        while (waitpid(child, &status, WNOHANG) == 0) {
+            EXPECT(stops++ < 1000, "wait %u never ends", i);
+            CHECK(kill(child, SIGSTOP) == 0);
+            sleep_ms(2);
+            CHECK(kill(child, SIGCONT) == 0);
+            sleep_ms(10);
+        }
+        EXPECT(status == 0, "wait %u: %x", i, status);
+    }
+    CHECK(syscall(SYS_restart_syscall) == -1 && errno == EINTR);
+}
+
 static void *sleeper(void *id)
 {
     atomic_store((_Atomic pid_t *)id, (pid_t)syscall(SYS_gettid));
@@ -156,6 +209,7 @@ int main(void)
     once();
     processes();
     of_threads();
+    stopped_waits();
     puts("timers: all as on Linux");
     return 0;
 }

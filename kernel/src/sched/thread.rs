@@ -20,6 +20,7 @@ use crate::sched::wait::Waiter;
 use crate::shared::Shared;
 use crate::signal::pending::ThreadSignals;
 use crate::sync::SpinLock;
+use crate::syscall::restart::Rest;
 
 bitflags! {
     /// What a thread has to do before it returns to user mode.
@@ -84,6 +85,8 @@ pub struct Thread {
     pub clear_child_tid: Cell<u64>,
     /// Where its number is written before it runs; 0 for nowhere.
     pub set_child_tid: Cell<u64>,
+    /// What a wait that was cut short has still to do.
+    pub rest: Cell<Rest>,
     /// The head of its robust futexes; 0 for none.
     pub robust_list: Cell<u64>,
     pub name: Cell<[u8; 16]>,
@@ -134,6 +137,7 @@ impl Thread {
                 gs_base: Cell::new(0),
                 clear_child_tid: Cell::new(0),
                 set_child_tid: Cell::new(0),
+                rest: Cell::new(Rest::Nothing),
                 robust_list: Cell::new(0),
                 name: Cell::new([0; 16]),
                 entry: Cell::new(Some(entry)),

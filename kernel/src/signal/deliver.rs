@@ -7,9 +7,10 @@ use super::pending::Info;
 use super::{action, bit, force, send};
 use crate::arch::frame::{VECTOR_NONE, VECTOR_SYSCALL};
 use crate::arch::{TrapFrame, signal_frame};
-use crate::errno::{EINTR, Errno, RESTART, RESTART_IF_NO_HANDLER, to_register};
+use crate::errno::{EINTR, Errno, RESTART, RESTART_IF_NO_HANDLER, RESTART_REST, to_register};
 use crate::process::stop::STOPPING;
 use crate::sched::thread::{Thread, Work};
+use crate::syscall::restart::Rest;
 
 fn take(thread: &Thread) -> Option<Info> {
     let mut signals = thread.signals.lock();
@@ -42,7 +43,7 @@ pub fn deliver(thread: &'static Thread, frame: &mut TrapFrame) {
             }
             return process.kill(signal);
         }
-        finish_call(frame, Some(action.has(linux::SA_RESTART)));
+        finish_call(thread, frame, Some(action.has(linux::SA_RESTART)));
         if action.has(linux::SA_RESETHAND) {
             process.signals.set_action(
                 signal,
@@ -74,7 +75,7 @@ pub fn deliver(thread: &'static Thread, frame: &mut TrapFrame) {
         drop(signals);
         send::set_blocked(thread, blocked);
     }
-    finish_call(frame, None);
+    finish_call(thread, frame, None);
     let saved = thread.signals.lock().saved.take();
     if let Some(mask) = saved {
         send::set_blocked(thread, mask);
@@ -83,21 +84,26 @@ pub fn deliver(thread: &'static Thread, frame: &mut TrapFrame) {
 
 /// Settles a system call that a signal interrupted: it begins anew or fails with `EINTR`.
 /// `handler`: one runs, and whether it asks for restarts.
-fn finish_call(frame: &mut TrapFrame, handler: Option<bool>) {
+fn finish_call(thread: &Thread, frame: &mut TrapFrame, handler: Option<bool>) {
     if frame.fast.vector != VECTOR_SYSCALL {
         return;
     }
     let is = |errno: Errno| frame.fast.rax == to_register(Err(errno));
     let (always, without_handler) = (is(RESTART), is(RESTART_IF_NO_HANDLER));
-    if !always && !without_handler {
+    let rest = is(RESTART_REST);
+    if !always && !without_handler && !rest {
         return;
     }
-    if handler.is_none() || always && handler == Some(true) {
+    if rest && handler.is_none() {
+        frame.fast.rax = u64::from(linux::__NR_restart_syscall);
+        frame.fast.rip -= 2;
+    } else if handler.is_none() || always && handler == Some(true) {
         frame.fast.rax = frame.fast.error;
         // Back onto the `syscall` instruction.
         frame.fast.rip -= 2;
     } else {
         frame.fast.rax = to_register(Err(EINTR));
+        thread.rest.set(Rest::Nothing);
     }
     frame.fast.vector = VECTOR_NONE;
 }

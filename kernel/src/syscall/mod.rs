@@ -11,6 +11,7 @@ pub mod poll;
 pub mod priority;
 pub mod process;
 pub mod resource;
+pub mod restart;
 pub mod signal;
 pub mod thread;
 pub mod time;
@@ -145,6 +146,7 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
 
         nr::__NR_nanosleep => time::nanosleep(a, b),
         nr::__NR_clock_nanosleep => time::clock_nanosleep(a, b, c, d),
+        nr::__NR_restart_syscall => restart::restart_syscall(),
         nr::__NR_clock_gettime => time::clock_gettime(a, b),
         nr::__NR_clock_getres => time::clock_getres(a, b),
         nr::__NR_gettimeofday => time::gettimeofday(a, b),

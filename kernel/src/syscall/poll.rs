@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use linux_raw_sys::general as linux;
 
+use super::restart::{self, Rest};
 use super::time;
 use crate::arch::{time as clock, uaccess};
 use crate::errno::{
@@ -178,7 +179,22 @@ fn poll_until(list: u64, count: u64, deadline: Option<u64>) -> Answer {
 pub fn poll(list: u64, count: u64, milliseconds: u64) -> Answer {
     let wait = u64::try_from(milliseconds as i32).ok();
     let deadline = wait.map(|wait| clock::now().saturating_add(wait * 1_000_000));
-    poll_until(list, count, deadline)
+    poll_on(list, count, deadline)
+}
+
+/// `poll` until a time; a signal without handler only interrupts it.
+///
+/// # Errors
+/// As `poll(2)`.
+pub fn poll_on(list: u64, count: u64, deadline: Option<u64>) -> Answer {
+    poll_until(list, count, deadline).map_err(|error| match error {
+        RESTART_IF_NO_HANDLER => restart::later(Rest::Poll {
+            list,
+            count,
+            deadline,
+        }),
+        error => error,
+    })
 }
 
 /// When a `struct timespec` from now is over; never, if there is none.

@@ -2,6 +2,7 @@
 
 use linux_raw_sys::general as linux;
 
+use super::restart::{self, Rest};
 use crate::arch::{time as clock, uaccess};
 use crate::errno::{Answer, EINVAL, Errno, RESTART_IF_NO_HANDLER};
 use crate::process::{self, usage};
@@ -158,15 +159,25 @@ pub fn pause(nanoseconds: u64) {
     });
 }
 
-fn sleep(deadline: u64, remaining: u64) -> Answer {
+/// Sleeps until a time; if a signal comes first, the time left is written.
+///
+/// # Errors
+/// `EFAULT`, or the number that says that a signal came.
+pub fn sleep(deadline: u64, remaining: u64) -> Answer {
     if sleep_until(Some(deadline))? {
         return Ok(0);
     }
-    if remaining != 0 {
-        let rest = deadline.saturating_sub(clock::now());
-        write_pair(remaining, rest / SECOND, rest % SECOND)?;
+    let left = deadline.saturating_sub(clock::now());
+    if left == 0 {
+        return Ok(0);
     }
-    Err(RESTART_IF_NO_HANDLER)
+    if remaining != 0 {
+        write_pair(remaining, left / SECOND, left % SECOND)?;
+    }
+    Err(restart::later(Rest::Sleep {
+        deadline,
+        remaining,
+    }))
 }
 
 pub fn nanosleep(request: u64, remaining: u64) -> Answer {
@@ -180,5 +191,6 @@ pub fn clock_nanosleep(clock_id: u64, flags: u64, request: u64, remaining: u64) 
     if flags as u32 & linux::TIMER_ABSTIME == 0 {
         return sleep(clock::now().saturating_add(wait), remaining);
     }
-    sleep(clock::now().saturating_add(wait.saturating_sub(now)), 0)
+    // Begun anew, it ends when it would have.
+    sleep_for(Some(wait.saturating_sub(now))).map(|()| 0)
 }
