@@ -7,9 +7,7 @@
 use linux_raw_sys::general as linux;
 
 use crate::arch::{time, uaccess};
-use crate::errno::{
-    Answer, EAGAIN, EFAULT, EINVAL, ENOSYS, ETIMEDOUT, Errno, RESTART,
-};
+use crate::errno::{Answer, EAGAIN, EFAULT, EINVAL, ENOSYS, ETIMEDOUT, Errno, RESTART};
 use crate::memory::USER_END;
 use crate::process;
 use crate::sched;

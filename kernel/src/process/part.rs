@@ -75,6 +75,9 @@ impl<T> Part<T> {
         let new = make(shared)?;
         let _lock = self.lock.lock();
         // SAFETY: Under the lock, and no thread of this process looks.
-        Ok(Some(core::mem::replace(unsafe { &mut *self.shared.get() }, new)))
+        Ok(Some(core::mem::replace(
+            unsafe { &mut *self.shared.get() },
+            new,
+        )))
     }
 }

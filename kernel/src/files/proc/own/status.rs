@@ -117,7 +117,10 @@ pub fn status(number: u32, text: &mut Text) -> Result<(), Errno> {
     text.line(format_args!("PPid:\t{}\nTracerPid:\t0", kin.parent))?;
     text.line(format_args!("Uid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0"))?;
     if let Some(process) = &process {
-        text.line(format_args!("FDSize:\t{}", process.descriptors.with(|table| table.size())))?;
+        text.line(format_args!(
+            "FDSize:\t{}",
+            process.descriptors.with(|table| table.size())
+        ))?;
         for (name, pages) in [
             ("VmPeak", sizes.mapped),
             ("VmSize", sizes.mapped),
