@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/uio.h>
+#include <sys/wait.h>
 
 // Prints a call with its result, or with its error's name.
 #define SAY(call)                                                              \
@@ -325,8 +326,70 @@ static void many(void)
     SAY(rmdir("many"));
 }
 
-int main(void)
+// Nobody writes what runs, and nothing runs that somebody writes.
+static void running(void)
 {
+    static char piece[65536];
+    int from = open("/proc/self/exe", O_RDONLY), to = open("program", O_CREAT | O_RDWR, 0755);
+    int ends[2], end[2], status = 0;
+    ssize_t size;
+
+    while ((size = read(from, piece, sizeof piece)) > 0)
+        EXPECT(write(to, piece, size) == size, "copy");
+    close(from);
+    SAY(execl("./program", "program", "waits", NULL));
+    close(to);
+    EXPECT(pipe2(ends, O_CLOEXEC) == 0 && pipe(end) == 0, "pipe");
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(end[0], 0);
+        dup2(ends[1], 1);
+        close(end[1]);
+        execl("./program", "program", "waits", NULL);
+        _exit(99);
+    }
+    close(ends[1]);
+    // Closed by its exec, and by itself when it has looked.
+    EXPECT(read(ends[0], piece, 1) == 0, "exec");
+    SAY(open("program", O_WRONLY));
+    SAY(open("program", O_RDWR));
+    SAY(open("program", O_RDONLY | O_TRUNC));
+    SAY(truncate("program", 0));
+    SAY(open("program", O_CREAT | O_WRONLY, 0700));
+    SAY(close(open("program", O_RDONLY)));
+    SAY(chmod("program", 0711));
+    SAY(rename("program", "renamed"));
+    SAY(open("renamed", O_WRONLY));
+    close(end[0]);
+    close(end[1]);
+    SAY(waitpid(child, &status, 0) == child);
+    printf("it ended with %x\n", status);
+    SAY(close(open("renamed", O_RDWR | O_TRUNC)));
+    put("script", "#!/proc/self/exe\n");
+    SAY(chmod("script", 0755));
+    to = open("script", O_WRONLY);
+    SAY(execl("./script", "script", NULL));
+    close(to);
+}
+
+// Its child runs it too, and goes on when it ends.
+static int runs(void)
+{
+    char byte;
+
+    if (fork() == 0)
+        _exit(open("program", O_WRONLY) == -1 && errno == ETXTBSY ? 0 : 1);
+    int status = -1;
+    wait(&status);
+    close(1);
+    return read(0, &byte, 1) == 0 ? status : 1;
+}
+
+int main(int count, char **arguments)
+{
+    (void)arguments;
+    if (count > 1)
+        return runs();
     char folder[] = "/dev/shm/files-XXXXXX";
 
     setvbuf(stdout, NULL, _IOFBF, 1 << 16);
@@ -336,6 +399,7 @@ int main(void)
     names();
     attributes();
     descriptors();
+    running();
     many();
     gone();
     fflush(stdout);

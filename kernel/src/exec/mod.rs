@@ -72,6 +72,7 @@ impl Plan {
         };
         let program = Shared::new(program).map_err(|_| elf::Error::NoMemory)?;
         process::current().set_program(program);
+        process::space().set_running(self.image.into_running());
         // SAFETY: The thread runs, so its frame is its own.
         unsafe { *thread.frame() = TrapFrame::entry(loaded.entry, sp) };
         Ok(())

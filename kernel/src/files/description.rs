@@ -18,6 +18,7 @@ use super::readiness::{Events, Readiness};
 use super::stat::Stat;
 use super::stream::Stream;
 use super::turn::Turn;
+use super::usage::Writing;
 use crate::arch::uaccess;
 use crate::errno::{Answer, EBADF, EFBIG, EINVAL, EISDIR, ENXIO, ESPIPE, Errno};
 use crate::shared::Shared;
@@ -46,6 +47,8 @@ pub enum Object {
 /// An open file description.
 pub struct Description {
     pub object: Object,
+    /// Of a regular file open for writing.
+    _writing: Option<Writing>,
     /// The access mode, and flags of `open` that `F_GETFL` shows.
     flags: AtomicU32,
     position: AtomicU64,
@@ -75,8 +78,22 @@ impl Description {
         flags: u32,
         origin: Option<(Node, Name)>,
     ) -> Result<Shared<Self>, Errno> {
+        Self::of_file(object, flags, origin, None)
+    }
+
+    /// The same, of a file that it may write.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn of_file(
+        object: Object,
+        flags: u32,
+        origin: Option<(Node, Name)>,
+        writing: Option<Writing>,
+    ) -> Result<Shared<Self>, Errno> {
         Shared::new(Self {
             object,
+            _writing: writing,
             flags: AtomicU32::new(flags),
             position: AtomicU64::new(0),
             turn: Turn::new(),

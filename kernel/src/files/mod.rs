@@ -33,6 +33,7 @@ pub mod stat;
 pub mod stream;
 pub mod tree;
 pub mod turn;
+pub mod usage;
 pub mod walk;
 
 use linux_raw_sys::general as linux;

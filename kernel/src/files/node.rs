@@ -12,6 +12,7 @@ use super::directory::{self, Directory, Name};
 use super::proc;
 use super::stat::Stat;
 use super::turn::Turn;
+use super::usage::Usage;
 use crate::arch::time;
 use crate::errno::{EINVAL, ENOTDIR, Errno};
 use crate::shared::Shared;
@@ -46,6 +47,7 @@ pub struct File {
     pub content: SpinLock<Content>,
     /// Held by a call that writes or changes the size: such calls come one after the other.
     pub turn: Turn,
+    pub usage: Usage,
 }
 
 /// Attributes that can change.
@@ -101,6 +103,7 @@ impl Inode {
         let file = File {
             content: SpinLock::new(Content::new(archive)),
             turn: Turn::new(),
+            usage: Usage::new(),
         };
         Self::new(Body::File(file), permissions)
     }

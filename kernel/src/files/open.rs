@@ -10,6 +10,7 @@ use super::node::{Body, Inode, Node};
 use super::pipe::Direction;
 use super::proc;
 use super::tree;
+use super::usage::Writing;
 use super::walk::{self, End, Last};
 use crate::errno::{
     EACCES, EEXIST, EINVAL, EISDIR, ELOOP, ENOENT, ENOTDIR, ENXIO, EOPNOTSUPP, Errno,
@@ -115,14 +116,22 @@ pub fn node(
         return Description::new(Object::Path(node), kept, origin);
     }
     let writes = flags & linux::O_ACCMODE != linux::O_RDONLY || flags & linux::O_TRUNC != 0;
+    let mut writing = None;
     let object = match &node {
         Node::Memory(inode) => match &inode.body {
             Body::File(file) => {
+                if writes {
+                    writing = Some(Writing::begin(inode)?);
+                }
                 if flags & linux::O_TRUNC != 0 {
                     let _turn = file.turn.take()?;
                     if file.content.lock().size() != 0 {
                         truncate(inode, 0)?;
                     }
+                }
+                if flags & linux::O_ACCMODE == linux::O_RDONLY {
+                    // Only its size was to be changed.
+                    writing = None;
                 }
                 Object::File(inode.clone())
             }
@@ -141,7 +150,7 @@ pub fn node(
         Node::Proc(entry) => return text(*entry, origin, kept, writes),
         Node::Open(description) => again(description, flags)?,
     };
-    Description::new(object, kept | linux::O_LARGEFILE, origin)
+    Description::of_file(object, kept | linux::O_LARGEFILE, origin, writing)
 }
 
 fn text(

@@ -14,9 +14,11 @@ use crate::arch::percpu::{self, PerCpu};
 use crate::arch::{self, paging};
 use crate::errno::Errno;
 use crate::exec::run_file::VERIFY;
+use crate::files::usage::Running;
 use crate::memory::{self, Cpu, Layout, Policy, Space};
 use crate::process::number::Number;
 use crate::shared::Shared;
+use crate::sync::SpinLock;
 
 /// What is kept free for the stack when addresses are chosen.
 const LEAST_ROOM: u64 = 128 << 20;
@@ -26,6 +28,8 @@ pub struct UserSpace {
     space: ManuallyDrop<Space>,
     is_given_back: bool,
     number: Number,
+    /// The program's file, which nobody may write meanwhile.
+    running: SpinLock<Option<Running>>,
 }
 
 impl UserSpace {
@@ -42,7 +46,7 @@ impl UserSpace {
             mmap_base: usual.mmap_base - (room - LEAST_ROOM),
             ..usual
         };
-        Self::share(memory::new_space(policy, layout)?)
+        Self::share(memory::new_space(policy, layout)?, None)
     }
 
     /// A copy, page by page as either side writes.
@@ -50,10 +54,17 @@ impl UserSpace {
     /// # Errors
     /// `ENOMEM`.
     pub fn fork(&self) -> Result<Shared<Self>, Errno> {
-        Self::share(self.space.fork()?)
+        let running = self.running.lock().as_ref().map(Running::again);
+        Self::share(self.space.fork()?, running.transpose()?)
     }
 
-    fn share(space: Space) -> Result<Shared<Self>, Errno> {
+    /// The program in it comes from this file.
+    pub fn set_running(&self, running: Running) {
+        let old = self.running.lock().replace(running);
+        drop(old);
+    }
+
+    fn share(space: Space, running: Option<Running>) -> Result<Shared<Self>, Errno> {
         let number = match Number::take() {
             Ok(number) => number,
             Err(error) => {
@@ -66,6 +77,7 @@ impl UserSpace {
             space: ManuallyDrop::new(space),
             is_given_back: false,
             number,
+            running: SpinLock::new(running),
         })
     }
 

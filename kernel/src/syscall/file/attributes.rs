@@ -8,6 +8,7 @@ use crate::errno::{Answer, EBADF, EFBIG, EINVAL, EISDIR, EOPNOTSUPP, EPERM, EROF
 use crate::files::content::LARGEST;
 use crate::files::description::{Description, Object};
 use crate::files::node::{Body, Inode, Node};
+use crate::files::usage::Writing;
 use crate::files::walk::Last;
 use crate::files::{descriptors, open, place};
 use crate::sched;
@@ -35,7 +36,10 @@ fn resize(inode: &Inode, length: u64) -> Answer {
 pub fn truncate(path: u64, length: u64) -> Answer {
     let length = size(length)?;
     match path::find(HERE, path, Last::Follow)? {
-        Node::Memory(inode) => resize(&inode, length),
+        Node::Memory(inode) => {
+            let _writing = Writing::begin(&inode)?;
+            resize(&inode, length)
+        }
         node if node.is_directory() => Err(EISDIR),
         _ => Err(EINVAL),
     }
