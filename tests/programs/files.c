@@ -112,6 +112,9 @@ static void opening(void)
     show("append");
     SAY(open("/proc/self/maps", O_RDONLY | O_DIRECTORY));
     SAY(fcntl(open("file", O_RDWR | O_NONBLOCK | O_CLOEXEC), F_GETFL));
+    fd = open("/proc/meminfo", O_RDONLY);
+    SAY(pread(fd, path, 5, 3));
+    close(fd);
     fd = open("file", O_PATH);
     SAY(read(fd, &fd, 1));
     SAY(fchmod(fd, 0600));

@@ -298,6 +298,28 @@ static void much(void)
     printf("much: %zu\n", got);
 }
 
+// Reads of one description of /proc at the same time all find what it says.
+static void *read_together(void *fd)
+{
+    char text[40];
+
+    for (int i = 0; i < 2000; i++)
+        EXPECT(pread(*(int *)fd, text, sizeof text, 20 * (i % 2)) == sizeof text, "empty");
+    return NULL;
+}
+
+static void described(void)
+{
+    int fd = open("/proc/self/maps", O_RDONLY);
+    pthread_t threads[3];
+
+    for (int i = 0; i < 3; i++)
+        threads[i] = start(read_together, &fd);
+    for (int i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+    close(fd);
+}
+
 int main(void)
 {
     setvbuf(stdout, NULL, _IOFBF, 1 << 16);
@@ -307,6 +329,7 @@ int main(void)
     counters();
     together();
     much();
+    described();
     fflush(stdout);
     return 0;
 }

@@ -34,7 +34,7 @@ pub enum Object {
     File(Shared<Inode>),
     Directory(Node),
     /// A file of `/proc`, and what it said when it was last read from its beginning.
-    Text(proc::Entry, SpinLock<Vec<u8>>),
+    Text(proc::Entry, SpinLock<Option<Shared<Vec<u8>>>>),
     Device(Device, Node),
     Stream(Stream),
     Pipe(pipe::End),
@@ -402,27 +402,32 @@ fn write_file(
 
 fn read_text(
     entry: proc::Entry,
-    said: &SpinLock<Vec<u8>>,
+    said: &SpinLock<Option<Shared<Vec<u8>>>>,
     position: u64,
     to: u64,
     length: u64,
 ) -> Answer {
     // What it says is kept until it is read from its beginning again, so that all reads of one
-    // pass fit together. While it is copied out it is this call's alone.
-    let text = if position == 0 {
-        entry.text()?
-    } else {
-        core::mem::take(&mut *said.lock())
+    // pass fit together; several at once look at the same.
+    let kept = match position {
+        0 => None,
+        _ => said.lock().clone(),
+    };
+    let text = match kept {
+        Some(text) => text,
+        None => {
+            let text = Shared::new(entry.text()?)?;
+            let old = said.lock().replace(text.clone());
+            drop(old);
+            text
+        }
     };
     let rest = usize::try_from(position)
         .ok()
         .and_then(|position| text.get(position..))
         .unwrap_or_default();
     let length = rest.len().min(length as usize);
-    let done = copy_out(to, &rest[..length]);
-    let old = core::mem::replace(&mut *said.lock(), text);
-    drop(old);
-    done
+    copy_out(to, &rest[..length])
 }
 
 impl Drop for Description {

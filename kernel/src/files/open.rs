@@ -1,7 +1,5 @@
 //! Opening: from a path, or from what a path has led to, to a description.
 
-use alloc::vec::Vec;
-
 use linux_raw_sys::general as linux;
 
 use super::description::{Description, Object};
@@ -165,7 +163,7 @@ fn text(
     if writes {
         return Err(EACCES);
     }
-    let object = Object::Text(entry, SpinLock::new(Vec::new()));
+    let object = Object::Text(entry, SpinLock::new(None));
     Description::new(object, kept | linux::O_LARGEFILE, origin)
 }
 
