@@ -6,6 +6,7 @@
 #include "common.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -224,6 +225,48 @@ static void stops(void)
     CHECK(kill(child, SIGKILL) == 0);
     CHECK(waitpid(child, &status, WCONTINUED) == child && WTERMSIG(status) == SIGKILL);
     signal(SIGCHLD, SIG_DFL);
+}
+
+static int ends[2];
+
+static void tell(int signal)
+{
+    char byte = signal == SIGHUP ? 'H' : 'C';
+    CHECK(write(ends[1], &byte, 1) == 1);
+}
+
+// A stopped group that nobody is left to continue is told so, and goes on.
+static void orphaned_groups(void)
+{
+    CHECK(pipe(ends) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        // In a session of its own, so an orphaned group: only SIGSTOP would stop it.
+        setsid();
+        CHECK(raise(SIGTSTP) == 0 && raise(SIGTTIN) == 0);
+        pid_t grandchild = fork();
+        if (grandchild == 0) {
+            setpgid(0, 0);
+            signal(SIGHUP, tell);
+            signal(SIGCONT, tell);
+            raise(SIGTSTP);
+            _exit(0);
+        }
+        int status;
+        CHECK(waitpid(grandchild, &status, WUNTRACED) == grandchild && WIFSTOPPED(status));
+        _exit(5);
+    }
+    int status;
+    CHECK(waitpid(child, &status, WUNTRACED) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 5);
+    close(ends[1]);
+    struct pollfd end = {ends[0], POLLIN, 0};
+    char told[3] = "";
+    for (int i = 0; i < 2; i++)
+        CHECK(poll(&end, 1, 20000) == 1 && read(ends[0], told + i, 1) == 1);
+    CHECK(strcmp(told, "HC") == 0 || strcmp(told, "CH") == 0);
+    CHECK(read(ends[0], told, 1) == 0);
+    close(ends[0]);
 }
 
 static int run(char *const arguments[])
@@ -500,6 +543,7 @@ int main(int count, char **arguments)
     the_parent_is_told();
     groups_and_sessions();
     stops();
+    orphaned_groups();
     another_program();
     what_a_program_inherits();
     what_was_shared_before();

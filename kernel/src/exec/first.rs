@@ -51,6 +51,7 @@ pub fn begin(run: RunFile) {
                 change: None,
                 has_execed: true,
                 exit_signal: linux_raw_sys::general::SIGCHLD,
+                hangs_up: false,
             })
         })
     });

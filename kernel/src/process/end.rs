@@ -11,7 +11,7 @@ use linux_raw_sys::general as linux;
 
 use super::alarm;
 use super::family::{self, Ended};
-use super::{FIRST, INIT, Process, UserSpace, current, space, usage};
+use super::{FIRST, INIT, Process, UserSpace, current, orphans, space, usage};
 use crate::arch::{percpu, uaccess};
 use crate::futex;
 use crate::report::{self, End};
@@ -135,7 +135,9 @@ fn finish(process: &Process) {
     let status = process.status();
     let mut used_with_children = used;
     used_with_children.add(&process.children_usage.lock());
+    let mut orphans = false;
     let told = family::with(|family| {
+        orphans = orphans::mark(family, process.id);
         family.orphan_children_of(process.id);
         let entry = family.get(process.id)?;
         let (parent, signal) = (entry.parent, entry.exit_signal);
@@ -153,6 +155,9 @@ fn finish(process: &Process) {
         }
         Some((alive?, signal))
     });
+    if orphans {
+        orphans::hang_up();
+    }
     if let Some((parent, signal)) = told {
         tell(&parent, process, signal, status);
     }

@@ -56,6 +56,8 @@ pub struct Entry {
     pub has_execed: bool,
     /// The signal its parent gets at its end; 0 for none.
     pub exit_signal: u32,
+    /// Of a stopped group that has just been orphaned, and not told yet (`orphans`).
+    pub hangs_up: bool,
 }
 
 /// The table, in the order of the numbers.
@@ -91,6 +93,17 @@ impl Family {
     /// All entries.
     pub fn entries(&self) -> &[Entry] {
         &self.entries
+    }
+
+    /// All entries, to change them; their numbers stay.
+    pub fn entries_mut(&mut self) -> &mut [Entry] {
+        &mut self.entries
+    }
+
+    /// The same, to look only.
+    pub fn find(&self, id: u32) -> Option<&Entry> {
+        let at = self.position(id).ok()?;
+        self.entries.get(at)
     }
 
     /// A process that has not ended.
@@ -150,7 +163,8 @@ impl Family {
         }
     }
 
-    /// The children of a process go to `INIT`, which waits for those that have ended at once.
+    /// The children of a process that ends go to `INIT`, which waits for those that have ended at
+    /// once.
     pub fn orphan_children_of(&mut self, parent: u32) {
         for entry in self.entries.iter_mut() {
             if entry.parent == parent {

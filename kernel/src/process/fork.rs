@@ -246,6 +246,7 @@ fn enter_family(arguments: &Arguments, child: &Shared<Process>) -> Result<(), Er
             change: None,
             has_execed: false,
             exit_signal,
+            hangs_up: false,
         })
     })
 }

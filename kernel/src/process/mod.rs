@@ -16,6 +16,7 @@ pub mod fork;
 pub mod limits;
 mod number;
 pub mod oom;
+pub mod orphans;
 mod part;
 pub mod space;
 pub mod stop;

@@ -38,6 +38,13 @@ impl Process {
             .compare_exchange(RUNS, MAY_STOP, Ordering::SeqCst, Ordering::Relaxed);
     }
 
+    /// It does not stop after all.
+    pub fn does_not_stop(&self) {
+        let _ = self
+            .state
+            .compare_exchange(MAY_STOP, RUNS, Ordering::SeqCst, Ordering::Relaxed);
+    }
+
     /// Whether it is stopped.
     pub fn is_stopped(&self) -> bool {
         self.state.load(Ordering::SeqCst) == STOPPED

@@ -8,6 +8,7 @@ use super::{action, bit, force, send};
 use crate::arch::frame::{VECTOR_NONE, VECTOR_SYSCALL};
 use crate::arch::{TrapFrame, signal_frame};
 use crate::errno::{EINTR, Errno, RESTART, RESTART_IF_NO_HANDLER, RESTART_REST, to_register};
+use crate::process::orphans;
 use crate::process::stop::STOPPING;
 use crate::sched::thread::{Thread, Work};
 use crate::syscall::restart::Rest;
@@ -38,7 +39,12 @@ pub fn deliver(thread: &'static Thread, frame: &mut TrapFrame) {
         }
         if action.handler == action::DEFAULT {
             if bit(signal) & STOPPING != 0 {
-                process.stop(signal);
+                // Nobody would continue an orphaned group.
+                if signal == linux::SIGSTOP || !orphans::is_in_orphaned_group(process.id) {
+                    process.stop(signal);
+                } else {
+                    process.does_not_stop();
+                }
                 continue;
             }
             return process.kill(signal);
