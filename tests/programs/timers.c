@@ -150,6 +150,54 @@ static void stopped_waits(void)
     CHECK(syscall(SYS_restart_syscall) == -1 && errno == EINTR);
 }
 
+// Timers of CPU time go on only while the program computes.
+static volatile sig_atomic_t virtual_ticks, profile_ticks, thread_ticks;
+
+static void on_cpu_time(int signal)
+{
+    if (signal == SIGVTALRM)
+        virtual_ticks++;
+    else if (signal == SIGPROF)
+        profile_ticks++;
+    else
+        thread_ticks++;
+}
+
+static void of_cpu_time(void)
+{
+    static const struct itimerval time = {{0, 20000}, {0, 20000}};
+    static const int signals[] = {SIGVTALRM, SIGPROF, SIGUSR2};
+    struct itimerval now;
+    struct timespec used, later;
+    int timer;
+
+    for (int i = 0; i < 3; i++)
+        signal(signals[i], on_cpu_time);
+    struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = SIGUSR2};
+    struct itimerspec once = {.it_value = {.tv_nsec = 30000000}};
+    CHECK(syscall(SYS_timer_create, CLOCK_THREAD_CPUTIME_ID, &event, &timer) == 0);
+    CHECK(syscall(SYS_timer_settime, timer, 0, &once, NULL) == 0);
+    CHECK(setitimer(ITIMER_VIRTUAL, &time, NULL) == 0);
+    CHECK(setitimer(ITIMER_PROF, &time, NULL) == 0);
+    sleep_ms(100);
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    long ms = used.tv_sec * 1000 + used.tv_nsec / 1000000;
+    CHECK(virtual_ticks <= 1 + ms / 20 && profile_ticks <= 1 + ms / 20);
+    CHECK(getitimer(ITIMER_PROF, &now) == 0 && now.it_interval.tv_usec == 20000);
+    do {
+        clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &later);
+    } while (later.tv_sec - used.tv_sec < 20 &&
+             (virtual_ticks < 3 || profile_ticks < 3 || thread_ticks < 1));
+    EXPECT(later.tv_sec - used.tv_sec < 20, "%d, %d", virtual_ticks, profile_ticks);
+    CHECK(thread_ticks == 1);
+    CHECK(setitimer(ITIMER_VIRTUAL, &(struct itimerval){0}, &now) == 0);
+    CHECK(now.it_interval.tv_usec == 20000);
+    CHECK(setitimer(ITIMER_PROF, &(struct itimerval){0}, NULL) == 0);
+    CHECK(getitimer(ITIMER_VIRTUAL, &now) == 0);
+    CHECK(now.it_value.tv_sec == 0 && now.it_value.tv_usec == 0);
+    CHECK(syscall(SYS_timer_delete, timer) == 0);
+}
+
 static void *sleeper(void *id)
 {
     atomic_store((_Atomic pid_t *)id, (pid_t)syscall(SYS_gettid));
@@ -210,6 +258,7 @@ int main(void)
     processes();
     of_threads();
     stopped_waits();
+    of_cpu_time();
     puts("timers: all as on Linux");
     return 0;
 }

@@ -1,5 +1,8 @@
 //! Timers that send signals: `setitimer`, `timer_create`.
 //!
+//! Those of CPU time are looked at when they could be due at the earliest, which is when as many
+//! CPUs as there are threads have run them all the time, and again until they are.
+//!
 //! One list for all processes, and one thread of the kernel that sleeps until the first of them is
 //! due. It is made when the first timer is set.
 
@@ -8,8 +11,8 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use linux_raw_sys::general as linux;
 
-use super::family;
-use crate::arch::{TrapFrame, time};
+use super::{family, usage};
+use crate::arch::{TrapFrame, percpu, time};
 use crate::errno::{EAGAIN, EINVAL, ENOMEM, Errno};
 use crate::sched::thread::Thread;
 use crate::sched::wait::{self, Interruptible};
@@ -20,10 +23,14 @@ use crate::sync::SpinLock;
 
 /// The number that the kernel's own thread has, which no process gets.
 const OWN_THREAD: u32 = 2;
-/// `setitimer`'s real-time timer, beside the numbers of `timer_create`.
+/// `setitimer`'s timers, beside the numbers of `timer_create`.
 pub const INTERVAL_TIMER: i32 = -1;
+pub const VIRTUAL_TIMER: i32 = -2;
+pub const PROFILING_TIMER: i32 = -3;
 /// Nanoseconds from one look at the timers to the next. What is due more often overruns.
 const LEAST_PAUSE: u64 = 100_000;
+/// The same of timers of CPU time.
+const LEAST_CPU_PAUSE: u64 = 1_000_000;
 /// Timers that a process can have.
 const MOST: i32 = 1024;
 
@@ -37,15 +44,55 @@ pub struct Notice {
     pub value: u64,
 }
 
+/// What a timer counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Clock {
+    Monotonic,
+    /// The clock that can be set. Its timers are kept on the monotonic one.
+    Real,
+    /// CPU time of the process, or of one of its threads.
+    Process,
+    Thread(u32),
+}
+
+impl Clock {
+    /// What it says for a process, and how many CPUs can make it go on at once. `None`: it is gone.
+    fn look(self, process: u32) -> Option<(u64, u64)> {
+        match self {
+            Self::Monotonic | Self::Real => Some((time::now(), 1)),
+            Self::Process => {
+                let process = family::find(process)?;
+                let threads = process.thread_count() as u64;
+                let speed = threads.clamp(1, u64::from(percpu::count()));
+                Some((usage::of_time(&process), speed))
+            }
+            Self::Thread(id) => {
+                let process = family::find(process)?;
+                Some((process.with_thread(id, |thread| usage::time_of(thread))?, 1))
+            }
+        }
+    }
+
+    /// What it says for a process.
+    pub fn now(self, process: u32) -> u64 {
+        self.look(process).map_or(0, |(now, _)| now)
+    }
+
+    fn is_of_cpu_time(self) -> bool {
+        matches!(self, Self::Process | Self::Thread(_))
+    }
+}
+
 /// A timer.
 #[derive(Clone, Copy)]
 struct Alarm {
     process: u32,
     id: i32,
-    /// Counted on the clock that can be set.
-    real: bool,
-    /// When it is due, on the monotonic clock; `u64::MAX`: not set.
+    clock: Clock,
+    /// When it is due, on its clock; `u64::MAX`: not set.
     deadline: u64,
+    /// When it has to be looked at, on the monotonic clock.
+    look: u64,
     /// 0: once.
     interval: u64,
     notice: Notice,
@@ -73,12 +120,25 @@ impl Alarm {
         let left = match self.deadline {
             u64::MAX => 0,
             // Set is never 0, even if it is about to be told.
-            deadline => deadline.saturating_sub(time::now()).max(1),
+            deadline => deadline.saturating_sub(self.clock.now(self.process)).max(1),
         };
         Setting {
             left,
             interval: self.interval,
         }
+    }
+}
+
+impl Alarm {
+    /// It is `now` on its clock: says when it has to be looked at.
+    fn plan(&mut self, now: u64, speed: u64) {
+        self.look = match self.deadline {
+            deadline if deadline == u64::MAX || !self.clock.is_of_cpu_time() => deadline,
+            deadline => {
+                let wait = (deadline.saturating_sub(now) / speed).max(LEAST_CPU_PAUSE);
+                time::now().saturating_add(wait)
+            }
+        };
     }
 }
 
@@ -92,12 +152,16 @@ fn find(alarms: &mut [Alarm], process: u32, id: i32) -> Option<&mut Alarm> {
 ///
 /// # Errors
 /// `EAGAIN`, `ENOMEM`.
-pub fn create(process: u32, real: bool, notice: impl FnOnce(i32) -> Notice) -> Result<i32, Errno> {
+pub fn create(
+    process: u32,
+    clock: Clock,
+    notice: impl FnOnce(i32) -> Notice,
+) -> Result<i32, Errno> {
     let mut alarms = ALARMS.lock();
     let id = (0..MOST)
         .find(|&id| find(&mut alarms, process, id).is_none())
         .ok_or(EAGAIN)?;
-    add(&mut alarms, process, id, real, notice(id))?;
+    add(&mut alarms, process, id, clock, notice(id))?;
     Ok(id)
 }
 
@@ -105,15 +169,16 @@ fn add(
     alarms: &mut Vec<Alarm>,
     process: u32,
     id: i32,
-    real: bool,
+    clock: Clock,
     notice: Notice,
 ) -> Result<(), Errno> {
     alarms.try_reserve(1).map_err(|_| ENOMEM)?;
     alarms.push(Alarm {
         process,
         id,
-        real,
+        clock,
         deadline: u64::MAX,
+        look: u64::MAX,
         interval: 0,
         notice,
         overruns: 0,
@@ -144,14 +209,18 @@ pub fn forget(process: u32, all: bool) {
     }
 }
 
-/// How a timer is set, and whether it counts on the clock that can be set.
+/// How a timer is set, and what it counts.
 ///
 /// # Errors
 /// `EINVAL`: there is none.
-pub fn get(process: u32, id: i32) -> Result<(Setting, bool), Errno> {
-    let mut alarms = ALARMS.lock();
-    let alarm = find(&mut alarms, process, id).ok_or(EINVAL)?;
-    Ok((alarm.setting(), alarm.real))
+pub fn get(process: u32, id: i32) -> Result<(Setting, Clock), Errno> {
+    let alarm = copy(process, id).ok_or(EINVAL)?;
+    Ok((alarm.setting(), alarm.clock))
+}
+
+/// A timer as it is now. Clocks are looked at without the list's lock.
+fn copy(process: u32, id: i32) -> Option<Alarm> {
+    find(&mut ALARMS.lock(), process, id).copied()
 }
 
 /// How often a timer was due more than it could tell, the last time it told.
@@ -163,7 +232,8 @@ pub fn overruns(process: u32, id: i32) -> Result<u64, Errno> {
     Ok(find(&mut alarms, process, id).ok_or(EINVAL)?.overruns)
 }
 
-/// Sets a timer to a time on the monotonic clock, `u64::MAX` for never; how it was set.
+/// Sets a timer to a time on its clock, `u64::MAX` for never; how it was set. Those of `setitimer`
+/// are made when they are set first.
 ///
 /// # Errors
 /// `EINVAL`: there is none; `ENOMEM`, `EAGAIN`.
@@ -171,29 +241,43 @@ pub fn set(process: u32, id: i32, deadline: u64, interval: u64) -> Result<Settin
     if deadline != u64::MAX {
         begin()?;
     }
-    let mut alarms = ALARMS.lock();
-    if id == INTERVAL_TIMER && find(&mut alarms, process, id).is_none() {
+    if id < 0 && copy(process, id).is_none() {
         if deadline == u64::MAX {
             return Ok(Setting::default());
         }
+        let (clock, signal) = of_intervals(id);
         let notice = Notice {
-            signal: linux::SIGALRM,
+            signal,
             thread: None,
             value: 0,
         };
-        add(&mut alarms, process, id, false, notice)?;
+        add(&mut ALARMS.lock(), process, id, clock, notice)?;
     }
+    let old = copy(process, id).ok_or(EINVAL)?;
+    let before = old.setting();
+    let (now, speed) = old.clock.look(process).unwrap_or((0, 1));
+    let mut alarms = ALARMS.lock();
     let alarm = find(&mut alarms, process, id).ok_or(EINVAL)?;
-    let before = alarm.setting();
     alarm.deadline = deadline;
     alarm.interval = interval;
     alarm.overruns = 0;
+    alarm.plan(now, speed);
+    let look = alarm.look;
     drop(alarms);
     // SeqCst: the thread says until when it sleeps before it looks at the list for the last time.
-    if deadline < SLEEPS_UNTIL.load(Ordering::SeqCst) {
+    if look < SLEEPS_UNTIL.load(Ordering::SeqCst) {
         wait::wake_address(key(), 1, u32::MAX);
     }
     Ok(before)
+}
+
+/// What a timer of `setitimer` counts, and the signal that it sends.
+pub fn of_intervals(id: i32) -> (Clock, u32) {
+    match id {
+        VIRTUAL_TIMER => (Clock::Process, linux::SIGVTALRM),
+        PROFILING_TIMER => (Clock::Process, linux::SIGPROF),
+        _ => (Clock::Monotonic, linux::SIGALRM),
+    }
 }
 
 /// Makes the thread, once.
@@ -218,14 +302,16 @@ fn run(_: &'static Thread) {
     loop {
         // Of one moment: an interval shorter than it takes to tell would keep this CPU for ever.
         let now = time::now();
-        while let Some(alarm) = take_due(now) {
-            tell(&alarm);
+        while let Some(alarm) = next(now) {
+            if let Some(alarm) = take_due(&alarm, now) {
+                tell(&alarm);
+            }
             // A timer with a short interval is due again at once: others have to run, too.
             sched::breathe();
         }
         let first = || {
             let alarms = ALARMS.lock();
-            let deadlines = alarms.iter().map(|alarm| alarm.deadline);
+            let deadlines = alarms.iter().map(|alarm| alarm.look);
             deadlines.min().unwrap_or(u64::MAX)
         };
         let soonest = first();
@@ -241,23 +327,55 @@ fn run(_: &'static Thread) {
     }
 }
 
-/// A timer that is due, as it has to tell; in the list it is set anew.
-fn take_due(now: u64) -> Option<Alarm> {
+/// A timer to look at.
+fn next(now: u64) -> Option<Alarm> {
+    let alarms = ALARMS.lock();
+    alarms.iter().find(|alarm| alarm.look <= now).copied()
+}
+
+/// The timer as it has to tell, if it is due; in the list it is set anew. `moment` is on the
+/// monotonic clock: what is due later waits for another round.
+fn take_due(alarm: &Alarm, moment: u64) -> Option<Alarm> {
+    let looked = alarm.clock.look(alarm.process);
     let mut alarms = ALARMS.lock();
-    let alarm = alarms.iter_mut().find(|alarm| alarm.deadline <= now)?;
-    if alarm.interval == 0 {
-        alarm.overruns = 0;
-        let due = *alarm;
-        alarm.deadline = u64::MAX;
-        return Some(due);
+    let alarm = find(&mut alarms, alarm.process, alarm.id)?;
+    let Some((now, speed)) = looked else {
+        // What it counts does not go on any more.
+        alarm.look = u64::MAX;
+        return None;
+    };
+    let now = if alarm.clock.is_of_cpu_time() {
+        now
+    } else {
+        moment
+    };
+    if now < alarm.deadline {
+        alarm.plan(now, speed);
+        return None;
     }
-    // Times that have passed meanwhile are told as one.
-    alarm.overruns = (now - alarm.deadline) / alarm.interval;
-    let due = *alarm;
-    let step = alarm.interval.saturating_mul(alarm.overruns + 1);
-    // Never, if that is beyond all time.
-    alarm.deadline = alarm.deadline.saturating_add(step);
-    Some(due)
+    let due = alarm.take(now);
+    alarm.plan(now, speed);
+    due
+}
+
+impl Alarm {
+    /// It is due: as it has to tell, and then set anew.
+    fn take(&mut self, now: u64) -> Option<Alarm> {
+        let alarm = self;
+        if alarm.interval == 0 {
+            alarm.overruns = 0;
+            let due = *alarm;
+            alarm.deadline = u64::MAX;
+            return Some(due);
+        }
+        // Times that have passed meanwhile are told as one.
+        alarm.overruns = (now - alarm.deadline) / alarm.interval;
+        let due = *alarm;
+        let step = alarm.interval.saturating_mul(alarm.overruns + 1);
+        // Never, if that is beyond all time.
+        alarm.deadline = alarm.deadline.saturating_add(step);
+        Some(due)
+    }
 }
 
 fn tell(alarm: &Alarm) {
@@ -272,7 +390,7 @@ fn tell(alarm: &Alarm) {
     if signal == 0 {
         return;
     }
-    let interval_timer = alarm.id == INTERVAL_TIMER;
+    let interval_timer = alarm.id < 0;
     let info = Info {
         signal,
         code: if interval_timer {

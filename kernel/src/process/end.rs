@@ -82,8 +82,8 @@ pub fn exit_thread(thread: &'static Thread) -> ! {
     let process = current();
     tell_sharers(thread, process);
     usage::charge(thread);
-    process.usage.lock().add(&thread.usage.get());
     let mut threads = process.threads.lock();
+    process.usage.lock().add(&thread.usage.get());
     threads.retain(|other| !core::ptr::eq(*other, thread));
     let left = threads.len();
     drop(threads);

@@ -113,11 +113,30 @@ pub fn charge(thread: &Thread) {
     );
 }
 
+/// Nanoseconds that a thread has run, up to now if it runs on a CPU.
+pub fn time_of(thread: &Thread) -> u64 {
+    loop {
+        let charged = thread.usage.ran.load(Ordering::Acquire);
+        let cpu = thread.cpu.load(Ordering::Relaxed);
+        let runs = || core::ptr::eq(percpu::of(cpu).current.load(Ordering::Acquire), thread);
+        let since = SINCE[cpu as usize].time.load(Ordering::Acquire);
+        let more = if runs() {
+            time::now().saturating_sub(since)
+        } else {
+            0
+        };
+        // If it was charged meanwhile, `since` may be of before or of after.
+        if thread.usage.ran.load(Ordering::Acquire) == charged {
+            return charged + more;
+        }
+    }
+}
+
 /// Nanoseconds that a process's threads have run.
 pub fn of_time(process: &Process) -> u64 {
-    let mut sum = process.usage.lock().ran;
-    process.for_each_thread(&mut |thread| sum += thread.usage.get().ran);
-    sum
+    let threads = process.threads.lock();
+    let ended = process.usage.lock().ran;
+    threads.iter().map(|thread| time_of(thread)).sum::<u64>() + ended
 }
 
 /// What a process has used, its ended threads included. Threads that run elsewhere are as they

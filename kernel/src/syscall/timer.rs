@@ -3,10 +3,13 @@
 use linux_raw_sys::general as linux;
 
 use super::time::{read_timespec, write_pair};
-use crate::arch::{time as clock, uaccess};
-use crate::errno::{Answer, EINVAL, ENOSYS, Errno};
-use crate::process::alarm::{self, INTERVAL_TIMER, Notice, Setting};
+use crate::arch::{time, uaccess};
+use crate::errno::{Answer, EINVAL, Errno};
+use crate::process::alarm::{
+    self, Clock, INTERVAL_TIMER, Notice, PROFILING_TIMER, Setting, VIRTUAL_TIMER,
+};
 use crate::process::current;
+use crate::sched;
 use crate::signal::COUNT;
 
 const SECOND: u64 = 1_000_000_000;
@@ -21,19 +24,23 @@ fn read_timeval(from: u64) -> Result<u64, Errno> {
     Ok(seconds.saturating_add(microseconds as u64 * 1000))
 }
 
-/// Only the timer of real time is there.
-fn check_which(which: u64) -> Result<(), Errno> {
+/// The number of one of the three timers that every process has.
+fn interval_timer(which: u64) -> Result<i32, Errno> {
     match which as u32 {
-        linux::ITIMER_REAL => Ok(()),
-        linux::ITIMER_VIRTUAL | linux::ITIMER_PROF => Err(ENOSYS),
+        linux::ITIMER_REAL => Ok(INTERVAL_TIMER),
+        linux::ITIMER_VIRTUAL => Ok(VIRTUAL_TIMER),
+        linux::ITIMER_PROF => Ok(PROFILING_TIMER),
         _ => Err(EINVAL),
     }
 }
 
-fn deadline_in(nanoseconds: u64) -> u64 {
+fn deadline_in(clock: Clock, nanoseconds: u64) -> u64 {
     match nanoseconds {
         0 => u64::MAX,
-        wait => clock::now().saturating_add(wait).min(u64::MAX - 1),
+        wait => clock
+            .now(current().id)
+            .saturating_add(wait)
+            .min(u64::MAX - 1),
     }
 }
 
@@ -44,13 +51,14 @@ fn write_interval(to: u64, setting: Setting) -> Result<(), Errno> {
 }
 
 pub fn setitimer(which: u64, new: u64, old: u64) -> Answer {
-    check_which(which)?;
+    let id = interval_timer(which)?;
     let (interval, left) = match new {
         0 => (0, 0),
         new => (read_timeval(new)?, read_timeval(new.wrapping_add(16))?),
     };
     let process = current().id;
-    let before = alarm::set(process, INTERVAL_TIMER, deadline_in(left), interval)?;
+    let deadline = deadline_in(alarm::of_intervals(id).0, left);
+    let before = alarm::set(process, id, deadline, interval)?;
     if old != 0 {
         write_interval(old, before)?;
     }
@@ -58,26 +66,27 @@ pub fn setitimer(which: u64, new: u64, old: u64) -> Answer {
 }
 
 pub fn getitimer(which: u64, to: u64) -> Answer {
-    check_which(which)?;
-    let setting = alarm::get(current().id, INTERVAL_TIMER).unwrap_or_default();
-    write_interval(to, setting.0)?;
+    let id = interval_timer(which)?;
+    let setting = alarm::get(current().id, id).map_or(Setting::default(), |found| found.0);
+    write_interval(to, setting)?;
     Ok(0)
 }
 
 pub fn alarm(seconds: u64) -> Answer {
     let left = u64::from(seconds as u32) * SECOND;
-    let before = alarm::set(current().id, INTERVAL_TIMER, deadline_in(left), 0)?;
+    let deadline = deadline_in(Clock::Monotonic, left);
+    let before = alarm::set(current().id, INTERVAL_TIMER, deadline, 0)?;
     // Rounded, but never down to "none".
     let seconds = (before.left + SECOND / 2) / SECOND;
     Ok(if before.left != 0 { seconds.max(1) } else { 0 })
 }
 
 pub fn timer_create(clock_id: u64, event: u64, to: u64) -> Answer {
-    let real = match clock_id as u32 {
-        linux::CLOCK_REALTIME => true,
-        linux::CLOCK_MONOTONIC | linux::CLOCK_BOOTTIME => false,
-        // CPU time is charged at switches only, so nothing could be due in time.
-        linux::CLOCK_PROCESS_CPUTIME_ID | linux::CLOCK_THREAD_CPUTIME_ID => return Err(ENOSYS),
+    let clock = match clock_id as u32 {
+        linux::CLOCK_REALTIME => Clock::Real,
+        linux::CLOCK_MONOTONIC | linux::CLOCK_BOOTTIME => Clock::Monotonic,
+        linux::CLOCK_PROCESS_CPUTIME_ID => Clock::Process,
+        linux::CLOCK_THREAD_CPUTIME_ID => Clock::Thread(sched::current().id()),
         _ => return Err(EINVAL),
     };
     let wanted = match event {
@@ -93,7 +102,7 @@ pub fn timer_create(clock_id: u64, event: u64, to: u64) -> Answer {
         thread: None,
         value: id as u64,
     };
-    let id = alarm::create(current().id, real, |id| wanted.unwrap_or(default(id)))?;
+    let id = alarm::create(current().id, clock, |id| wanted.unwrap_or(default(id)))?;
     if let Err(error) = uaccess::write(to, &id) {
         let _ = alarm::delete(current().id, id);
         return Err(error);
@@ -134,17 +143,17 @@ fn write_setting(to: u64, setting: Setting) -> Result<(), Errno> {
 }
 
 pub fn timer_settime(id: u64, flags: u64, new: u64, old: u64) -> Answer {
-    let (interval, time) = (read_timespec(new)?, read_timespec(new.wrapping_add(16))?);
+    let (interval, wait) = (read_timespec(new)?, read_timespec(new.wrapping_add(16))?);
     let process = current().id;
-    let (_, real) = alarm::get(process, id as i32)?;
-    let deadline = if time == 0 {
+    let (_, clock) = alarm::get(process, id as i32)?;
+    let deadline = if wait == 0 {
         u64::MAX
     } else if flags as u32 & linux::TIMER_ABSTIME == 0 {
-        deadline_in(time)
-    } else if real {
-        time.saturating_sub(clock::real_now() - clock::now())
+        deadline_in(clock, wait)
+    } else if clock == Clock::Real {
+        wait.saturating_sub(time::real_now() - time::now())
     } else {
-        time
+        wait
     };
     let before = alarm::set(process, id as i32, deadline, interval)?;
     if old != 0 {
