@@ -23,6 +23,14 @@ fn files_and_directories() {
 
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
+fn locks() {
+    for cpus in [1, 2, 4] {
+        assert_prints_as_on_linux("locks", cpus);
+    }
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
 fn pipes_and_waiting() {
     for cpus in [1, 2, 4] {
         assert_prints_as_on_linux("waits", cpus);

@@ -11,6 +11,7 @@ use super::device::Device;
 use super::directory::Name;
 use super::epoll;
 use super::event::Event;
+use super::lock::{self, FileId, Owner};
 use super::node::{Body, File, Inode, NO_PATH, Node};
 use super::pipe;
 use super::proc;
@@ -252,6 +253,15 @@ impl Description {
         }
     }
 
+    /// What locks of its file are kept by.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn file_id(&self) -> Result<FileId, Errno> {
+        let stat = self.stat()?;
+        Ok((stat.filesystem, stat.number))
+    }
+
     /// What it has open, if that is in the tree.
     pub fn node(&self) -> Option<Node> {
         match &self.object {
@@ -291,6 +301,19 @@ impl Description {
     /// The directory and the name by which it was opened.
     pub fn origin(&self) -> Option<&(Node, Name)> {
         self.origin.as_ref()
+    }
+
+    /// Where a lock's range begins, if it counts from `whence`.
+    ///
+    /// # Errors
+    /// `EINVAL`.
+    pub fn base(&self, whence: u32) -> Result<u64, Errno> {
+        match whence {
+            linux::SEEK_SET => Ok(0),
+            linux::SEEK_CUR => Ok(self.position.load(Ordering::Relaxed)),
+            linux::SEEK_END => Ok(self.stat()?.size),
+            _ => Err(EINVAL),
+        }
     }
 
     /// Moves the position; where it is then.
@@ -433,6 +456,9 @@ fn read_text(
 impl Drop for Description {
     fn drop(&mut self) {
         self.watched.close(self.readiness());
+        let address = core::ptr::from_ref(self) as usize;
+        lock::release_all(Owner::Description(address), None);
+        lock::release_all(Owner::Whole(address), None);
     }
 }
 

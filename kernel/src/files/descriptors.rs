@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::description::Description;
+use super::lock::{self, Owner};
 use crate::errno::{EBADF, EINVAL, EMFILE, ENOMEM, EPERM, Errno};
 use crate::process;
 use crate::shared::Shared;
@@ -89,8 +90,28 @@ impl Table {
     pub fn leave(&self) {
         if self.users.fetch_sub(1, Ordering::AcqRel) == 1 {
             let entries = core::mem::take(&mut *self.entries.lock());
+            lock::release_all(self.owner(), None);
             drop(entries);
         }
+    }
+
+    /// Whose the locks are that `fcntl` sets for the processes that have it.
+    pub fn owner(&self) -> Owner {
+        Owner::Table(core::ptr::from_ref(self) as usize)
+    }
+
+    /// A descriptor is closed. As on Linux, locks of its file go, through whichever descriptor they
+    /// were set.
+    fn let_go(&self, entry: Option<Entry>) {
+        let Some(entry) = entry else {
+            return;
+        };
+        if lock::any()
+            && let Ok(file) = entry.description.file_id()
+        {
+            lock::release_all(self.owner(), Some(file));
+        }
+        drop(entry);
     }
 
     /// How many descriptors there may be.
@@ -184,7 +205,7 @@ impl Table {
             grow(&mut entries, number as usize)?;
             entries[number as usize].replace(new)
         };
-        drop(old);
+        self.let_go(old);
         Ok(number)
     }
 
@@ -199,7 +220,9 @@ impl Table {
                 .get_mut(number as u32 as usize)
                 .and_then(Option::take)
         };
-        old.map(|_| 0).ok_or(EBADF)
+        let was_open = old.is_some();
+        self.let_go(old);
+        if was_open { Ok(0) } else { Err(EBADF) }
     }
 
     /// Closes all descriptors in a range.
@@ -236,7 +259,7 @@ impl Table {
                 at = number + 1;
                 entries[number].take()
             };
-            drop(old);
+            self.let_go(old);
         }
     }
 

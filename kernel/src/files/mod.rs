@@ -23,6 +23,7 @@ pub mod event;
 pub mod image;
 pub mod initramfs;
 pub mod input;
+pub mod lock;
 pub mod node;
 pub mod open;
 pub mod pipe;

@@ -1,7 +1,6 @@
-//! `fcntl`, `ioctl` and locks.
-//!
-//! Locks of files are granted at once: nothing here makes two processes wait for each other.
+//! `fcntl` and `ioctl`.
 
+use super::lock;
 use linux_raw_sys::{general as linux, ioctl};
 
 use crate::arch::uaccess;
@@ -42,9 +41,9 @@ pub fn fcntl(fd: u64, command: u64, argument: u64) -> Answer {
             description.set_flags(CHANGEABLE, argument as u32);
             Ok(0)
         }
-        linux::F_GETLK | linux::F_OFD_GETLK => get_lock(argument),
+        linux::F_GETLK | linux::F_OFD_GETLK => lock::get(command, &description, argument),
         linux::F_SETLK | linux::F_SETLKW | linux::F_OFD_SETLK | linux::F_OFD_SETLKW => {
-            set_lock(&description, argument)
+            lock::set(command, fd, &description, argument)
         }
         linux::F_GETOWN | linux::F_GETSIG => Ok(0),
         linux::F_SETOWN | linux::F_SETSIG => Ok(0),
@@ -56,46 +55,6 @@ pub fn fcntl(fd: u64, command: u64, argument: u64) -> Answer {
             Object::Pipe(end) => end.set_capacity(u64::from(argument as u32)),
             _ => Err(EBADF),
         },
-        _ => Err(EINVAL),
-    }
-}
-
-/// The kind of lock and where its range begins, from a `struct flock`.
-fn read_lock(from: u64) -> Result<[u32; 2], crate::errno::Errno> {
-    let first: u32 = uaccess::read(from)?;
-    Ok([first & 0xffff, first >> 16])
-}
-
-/// Nobody else holds a lock.
-fn get_lock(at: u64) -> Answer {
-    let [kind, whence] = read_lock(at)?;
-    if kind != linux::F_RDLCK && kind != linux::F_WRLCK || whence > linux::SEEK_END {
-        return Err(EINVAL);
-    }
-    uaccess::write(at, &(linux::F_UNLCK | whence << 16))?;
-    Ok(0)
-}
-
-fn set_lock(description: &Description, from: u64) -> Answer {
-    let [kind, whence] = read_lock(from)?;
-    if whence > linux::SEEK_END {
-        return Err(EINVAL);
-    }
-    match kind {
-        linux::F_RDLCK => description.may_read().map(|()| 0),
-        linux::F_WRLCK => description.may_write().map(|()| 0),
-        linux::F_UNLCK => Ok(0),
-        _ => Err(EINVAL),
-    }
-}
-
-pub fn flock(fd: u64, operation: u64) -> Answer {
-    let description = descriptors::current().get(fd)?;
-    if matches!(description.object, Object::Path(_)) {
-        return Err(EBADF);
-    }
-    match operation as u32 & !linux::LOCK_NB {
-        linux::LOCK_SH | linux::LOCK_EX | linux::LOCK_UN => Ok(0),
         _ => Err(EINVAL),
     }
 }

@@ -5,6 +5,7 @@ mod control;
 mod descriptor;
 mod event;
 mod listing;
+mod lock;
 mod names;
 mod open;
 pub mod path;
@@ -98,7 +99,7 @@ pub fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_dup2 => descriptor::dup2(a, b),
         nr::__NR_dup3 => descriptor::dup3(a, b, c),
         nr::__NR_fcntl => control::fcntl(a, b, c),
-        nr::__NR_flock => control::flock(a, b),
+        nr::__NR_flock => lock::flock(a, b),
         nr::__NR_ioctl => control::ioctl(a, b, c),
         nr::__NR_fsync | nr::__NR_fdatasync | nr::__NR_syncfs => descriptor::sync(a),
         nr::__NR_sync => Ok(0),
