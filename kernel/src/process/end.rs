@@ -153,13 +153,23 @@ fn finish(process: &Process) {
             }
             _ => family.remove(process.id),
         }
-        Some((alive?, signal))
+        let parent = alive?;
+        // Under the lock: whoever finds that it has ended has the signal already. Other signals may
+        // need the family themselves.
+        let told = signal == linux::SIGCHLD;
+        if told {
+            tell(&parent, process, signal, status);
+        }
+        Some((parent, (!told).then_some(signal)))
     });
     if orphans {
         orphans::hang_up();
     }
     if let Some((parent, signal)) = told {
-        tell(&parent, process, signal, status);
+        if let Some(signal) = signal {
+            tell(&parent, process, signal, status);
+        }
+        wait::wake_address(parent.key(), u32::MAX, u32::MAX);
     }
 }
 
@@ -187,7 +197,6 @@ fn tell(parent: &Process, child: &Process, exit_signal: u32, status: u32) {
         };
         send::info_to_process(parent, info);
     }
-    wait::wake_address(parent.key(), u32::MAX, u32::MAX);
 }
 
 /// The first process has ended: reports.
