@@ -68,7 +68,7 @@ impl Clock {
             }
             Self::Thread(id) => {
                 let process = family::find(process)?;
-                Some((process.with_thread(id, |thread| usage::time_of(thread))?, 1))
+                Some((process.with_thread(id, usage::time_of)?, 1))
             }
         }
     }
@@ -251,7 +251,11 @@ pub fn set(process: u32, id: i32, deadline: u64, interval: u64) -> Result<Settin
             thread: None,
             value: 0,
         };
-        add(&mut ALARMS.lock(), process, id, clock, notice)?;
+        let mut alarms = ALARMS.lock();
+        // Another thread may have been quicker.
+        if find(&mut alarms, process, id).is_none() {
+            add(&mut alarms, process, id, clock, notice)?;
+        }
     }
     let old = copy(process, id).ok_or(EINVAL)?;
     let before = old.setting();
