@@ -13,7 +13,7 @@ use talc::base::binning::Binning;
 use talc::source::Source;
 
 use crate::arch::paging;
-use crate::memory::machine;
+use crate::memory::machine::{self, Purpose};
 use crate::sync::RawSpin;
 
 /// The smallest block that is taken: 64 KiB.
@@ -43,7 +43,7 @@ unsafe impl Source for Blocks {
             .trailing_zeros();
         // Any block is better than none.
         for order in [fits.max(SMALLEST), fits] {
-            if let Some(block) = machine::allocate_block(order) {
+            if let Some(block) = machine::allocate_block(order, Purpose::Heap) {
                 let start = paging::physical_to_virtual(block);
                 TAKEN.fetch_add(4096 << order, Ordering::Relaxed);
                 // SAFETY: The block is the heap's from now on.

@@ -35,3 +35,4 @@ mod start;
 mod sync;
 mod syscall;
 mod trace;
+mod verify;

@@ -18,12 +18,19 @@ pub enum End {
 
 /// When the program began.
 static BEGAN: AtomicU64 = AtomicU64::new(0);
+/// When it ended.
+static ENDED: AtomicU64 = AtomicU64::new(0);
 /// Somebody reports already.
 static REPORTED: AtomicBool = AtomicBool::new(false);
 
 /// The program begins now.
 pub fn program_begins() {
     BEGAN.store(time::now(), Ordering::Relaxed);
+}
+
+/// The program ends now; what follows does not count.
+pub fn program_ends() {
+    ENDED.store(time::now(), Ordering::Relaxed);
 }
 
 /// Escapes what JSON wants escaped.
@@ -53,7 +60,10 @@ pub fn finish(end: End, error: Option<core::fmt::Arguments<'_>>) -> ! {
     }
     let nanoseconds = match BEGAN.load(Ordering::Relaxed) {
         0 => 0,
-        began => time::now().saturating_sub(began),
+        began => match ENDED.load(Ordering::Relaxed) {
+            0 => time::now().saturating_sub(began),
+            ended => ended.saturating_sub(began),
+        },
     };
     let mut out = Port(CONTROL);
     let _ = match end {
@@ -81,6 +91,7 @@ pub fn finish(end: End, error: Option<core::fmt::Arguments<'_>>) -> ! {
     });
     let _ = write!(out, "],");
     crate::trace::report(&mut out);
+    crate::verify::report(&mut out);
     let _ = write!(out, "\"error\":");
     let _ = match error {
         None => write!(out, "null"),

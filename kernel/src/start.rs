@@ -11,7 +11,7 @@ use crate::exec::run_file::RunFile;
 use crate::memory::boot_frames::{BootFrames, TOO_LITTLE};
 use crate::memory::stacks;
 use crate::report::refuse;
-use crate::{console, exec, files, heap, memory, sched, trace};
+use crate::{console, exec, files, heap, memory, sched, trace, verify};
 
 /// Where the boot code calls; still on the boot stack and the boot tables.
 pub extern "C" fn kernel_start(start_info: u32) -> ! {
@@ -98,6 +98,7 @@ extern "C" fn run() -> ! {
         refuse(format_args!("{TOO_LITTLE}"));
     }
     trace::begin(&run.record).unwrap_or_else(|error| refuse(format_args!("{error}")));
+    verify::begin(run.verify).unwrap_or_else(|error| refuse(format_args!("{error}")));
     exec::first::begin(run);
     sched::idle::begin()
 }

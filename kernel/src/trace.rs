@@ -13,7 +13,7 @@ use faultless_trace::{Event, Kind, Latency, Mask, Measure, Switch, Tracer};
 use crate::arch::{paging, percpu, time};
 use crate::console::{CONTROL, Port};
 use crate::memory::Counter;
-use crate::memory::machine::{self, memory, try_memory};
+use crate::memory::machine::{self, Purpose, memory, try_memory};
 use crate::sched::thread::Thread;
 
 /// What to record.
@@ -65,7 +65,7 @@ fn allocate(wish: &Wish) -> Result<(u64, &'static [Local]), &'static str> {
     let order = bytes.div_ceil(4096).next_power_of_two().ilog2();
     let order = order.min(LARGEST);
     let none = "out of memory: no room to record events";
-    let physical = machine::allocate_block(order).ok_or(none)?;
+    let physical = machine::allocate_block(order, Purpose::Trace).ok_or(none)?;
     let words = (4096usize << order) / size_of::<Local>();
     let at = paging::physical_to_virtual(physical).cast::<Local>();
     // SAFETY: The block is this function's alone, mapped, aligned, and never given back.

@@ -119,14 +119,19 @@ impl Buddy {
         descriptor.set_flags(Flags::NONE);
     }
 
-    /// Calls `visit` with every free block.
-    pub fn for_each(&self, range: Range<'_>, visit: &mut dyn FnMut(Frame, u32)) {
+    /// Calls `visit` with every free block, until it fails.
+    pub fn for_each<E>(
+        &self,
+        range: Range<'_>,
+        visit: &mut dyn FnMut(Frame, u32) -> Result<(), E>,
+    ) -> Result<(), E> {
         for (order, head) in self.heads.iter().enumerate() {
             let mut at = *head;
             while at != 0 {
-                visit(Frame(range.base + at - 1), order as u32);
+                visit(Frame(range.base + at - 1), order as u32)?;
                 at = range.at(at - 1).link();
             }
         }
+        Ok(())
     }
 }

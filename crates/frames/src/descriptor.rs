@@ -37,6 +37,26 @@ impl Flags {
     pub const TABLE: Flags = Flags(8);
     /// Split into small objects.
     pub const SLAB: Flags = Flags(16);
+    /// Not the allocator's: a hole between the parts of memory it was given.
+    pub const ABSENT: Flags = Flags(32);
+    /// Used by the port itself; see [`Flags::of_port`].
+    const PORT: Flags = Flags(64);
+    /// Where the port's own number begins.
+    const PURPOSE: u32 = 8;
+
+    /// Used by the port itself, which says for what by a number of its own below 16.
+    pub const fn of_port(purpose: u32) -> Flags {
+        Flags(Self::PORT.0 | purpose << Self::PURPOSE)
+    }
+
+    /// What the port uses the frame for, if it does.
+    pub const fn port(self) -> Option<u32> {
+        if self.has(Self::PORT) {
+            Some(self.0 >> Self::PURPOSE)
+        } else {
+            None
+        }
+    }
 
     /// Both.
     pub const fn and(self, other: Flags) -> Flags {
@@ -67,6 +87,9 @@ pub struct Descriptor {
     previous: AtomicU64,
     /// The order of a free block.
     order: AtomicU32,
+    /// Whose a census has found the frame to be, and how often.
+    entered: AtomicU32,
+    times: AtomicU32,
 }
 
 impl Default for Descriptor {
@@ -80,12 +103,14 @@ impl Descriptor {
     pub fn new() -> Self {
         Self {
             map_count: AtomicU32::new(0),
-            flags: AtomicU32::new(0),
+            flags: AtomicU32::new(Flags::ABSENT.0),
             owner: AtomicU64::new(0),
             index: AtomicU64::new(0),
             next: AtomicU64::new(0),
             previous: AtomicU64::new(0),
             order: AtomicU32::new(0),
+            entered: AtomicU32::new(0),
+            times: AtomicU32::new(0),
         }
     }
 
@@ -193,6 +218,19 @@ impl Descriptor {
 
     pub(crate) fn set_previous(&self, link: u64) {
         self.previous.store(link, Ordering::Relaxed);
+    }
+
+    /// What a census has entered: a use, and how often.
+    pub(crate) fn entry(&self) -> (u32, u32) {
+        (
+            self.entered.load(Ordering::Relaxed),
+            self.times.load(Ordering::Relaxed),
+        )
+    }
+
+    pub(crate) fn enter(&self, as_what: u32, times: u32) {
+        self.entered.store(as_what, Ordering::Relaxed);
+        self.times.store(times, Ordering::Relaxed);
     }
 
     pub(crate) fn order(&self) -> u32 {

@@ -1,12 +1,13 @@
 //! The default frame source: a buddy allocator behind per-CPU caches.
 
-use faultless_paging::{Frame, PhysicalMemory};
+use faultless_paging::{Frame, PAGE_SIZE, PhysicalMemory};
 use faultless_sync::atomic::amortised;
 use faultless_sync::{Cpu, Padded, SpinLock, Wait, prefetch_to_write};
 
+use crate::books::{Books, Misuse, Use};
 use crate::buddy::{Buddy, MAX_ORDER, Range};
 use crate::cache::{BATCH, CAPACITY, FrameCache};
-use crate::descriptor::Descriptor;
+use crate::descriptor::{Descriptor, Flags};
 use crate::source::{FrameSource, NoMemory};
 
 /// Physical memory to allocate from.
@@ -186,11 +187,11 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
 
     /// Calls `visit` with every frame that can be allocated; while nothing else runs.
     pub fn for_each_available(&self, visit: &mut dyn FnMut(Frame)) {
-        self.buddy
-            .lock(&self.machine)
-            .for_each(self.range(), &mut |first, order| {
-                (first.0..first.0 + (1 << order)).for_each(|f| visit(Frame(f)));
-            });
+        let each = &mut |first: Frame, order: u32| {
+            (first.0..first.0 + (1 << order)).for_each(|f| visit(Frame(f)));
+            Ok::<(), core::convert::Infallible>(())
+        };
+        let _ = self.buddy.lock(&self.machine).for_each(self.range(), each);
         for cache in self.caches {
             cache
                 .any
@@ -199,12 +200,53 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
                 .for_each(&mut *visit);
         }
     }
+
+    /// Opens the books for a census, with what can be allocated and the shared zero page
+    /// entered already; while nothing else runs.
+    ///
+    /// # Errors
+    /// A frame that is free twice, or that should be zeroed and is not.
+    pub fn open_books(&self) -> Result<Books, Misuse> {
+        let books = Books::new(self.range());
+        let free = &mut |first: Frame, order: u32| {
+            (first.0..first.0 + (1 << order)).try_for_each(|f| books.enter(Frame(f), Use::FREE))
+        };
+        self.buddy
+            .lock(&self.machine)
+            .for_each(self.range(), free)?;
+        for cache in self.caches {
+            for frame in cache.any.iter() {
+                books.enter(frame, Use::CACHED)?;
+            }
+            for frame in cache.zeroed.iter() {
+                books.enter(frame, Use::ZEROED)?;
+                self.check_zeroed(frame, "a frame of the zeroed pool is not zeroed")?;
+            }
+        }
+        books.enter(self.zero, Use::ZERO_PAGE)?;
+        self.check_zeroed(self.zero, "the shared zero page was written to")?;
+        Ok(books)
+    }
+
+    fn check_zeroed(&self, frame: Frame, rule: &'static str) -> Result<(), Misuse> {
+        let words = self.machine.pointer(frame).cast::<u64>().as_ptr();
+        // SAFETY: the frame is memory of a page's size, and nothing else runs.
+        let is_zeroed = (0..PAGE_SIZE as usize / 8).all(|at| unsafe { words.add(at).read() } == 0);
+        if is_zeroed {
+            Ok(())
+        } else {
+            Err(Misuse { rule, frame })
+        }
+    }
 }
 
 /// Frees every frame of `part`, in blocks as large as alignment allows.
 fn donate(buddy: &mut Buddy, range: Range<'static>, part: core::ops::Range<u64>) {
     let mut at = part.start.max(range.base);
     let end = part.end.min(range.base + range.descriptors.len() as u64);
+    for frame in at..end {
+        range.descriptors[(frame - range.base) as usize].set_flags(Flags::NONE);
+    }
     while at < end {
         let order = at.trailing_zeros().min((end - at).ilog2()).min(MAX_ORDER);
         buddy.release(range, Frame(at), order);

@@ -5,6 +5,7 @@
 //! * [`Frames`]: the default source: a buddy allocator behind per-CPU caches, a
 //!   pool of frames zeroed in idle time, and the shared zero page.
 //! * [`Slab`]: small objects of one size over frames, for tree nodes and mappings.
+//! * [`Books`]: a census of all frames, for whoever looks for leaks.
 //!
 //! Every allocation can fail, and says so with [`NoMemory`].
 //!
@@ -13,6 +14,7 @@
 //! one lock, once per batch.
 #![cfg_attr(not(any(loom, shuttle, record)), no_std)]
 
+mod books;
 mod buddy;
 mod cache;
 mod descriptor;
@@ -20,6 +22,7 @@ mod frames;
 mod slab;
 mod source;
 
+pub use books::{Accounts, Books, Misuse, Use};
 pub use cache::FrameCache;
 pub use descriptor::{Descriptor, Flags};
 pub use frames::{Census, Frames};

@@ -175,6 +175,28 @@ impl Slab {
         self.spill(cpu, magazine, CAPACITY, source, machine);
     }
 
+    /// The frame that an object is in.
+    ///
+    /// # Safety
+    /// `object` is one of a slab, in use.
+    pub unsafe fn frame_of(object: NonNull<u8>) -> Frame {
+        let start = object
+            .as_ptr()
+            .map_addr(|at| at & !(PAGE_SIZE as usize - 1));
+        // SAFETY: an object's frame begins with its header; frames are page-aligned where
+        // the CPU sees them. The header's frame never changes.
+        Frame(unsafe { (&raw const (*start.cast::<Header>()).frame).read() })
+    }
+
+    /// How many objects of a frame are in use, or in a CPU's magazine.
+    ///
+    /// # Safety
+    /// `frame` is a slab frame, and nothing else uses its slab.
+    pub unsafe fn objects_in<M: PhysicalMemory>(machine: &M, frame: Frame) -> u64 {
+        // SAFETY: by the caller's promise nobody has the lock.
+        unsafe { Header::at(machine, frame.0) }.used
+    }
+
     #[cold]
     fn refill<S: FrameSource, M: PhysicalMemory + Wait>(
         &self,

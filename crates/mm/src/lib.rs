@@ -77,6 +77,7 @@ mod space;
 mod trail;
 pub mod tree;
 mod verify;
+mod verify_machine;
 mod verify_shared;
 mod withdrawn;
 mod zap;

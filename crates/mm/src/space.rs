@@ -11,7 +11,7 @@
 //! A speculative fault writes none of them but the one entry.
 
 use faultless_frames::{Flags, FrameSource, NoMemory};
-use faultless_paging::{EntryFormat, Format, Frame, Gather, PAGE_SIZE, SpaceId, Table};
+use faultless_paging::{EntryFormat, Format, Frame, Gather, PAGE_SIZE, SpaceId};
 use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use faultless_sync::{CpuSet, Padded, RwLock};
 use faultless_trace::Kind;
@@ -84,15 +84,13 @@ impl<M: Machine> AddressSpace<M> {
             ..layout
         };
         let tree = Tree::new(memory, layout.mmap_base.min(layout.end) / PAGE_SIZE)?;
-        let root = match memory.allocate_frame() {
+        let root = match memory.allocate_table() {
             Ok(root) => root,
             Err(none) => {
                 tree.destroy(memory);
                 return Err(none);
             }
         };
-        // SAFETY: a fresh zeroed frame.
-        unsafe { Table::prepare(memory.machine(), root) };
         memory.machine().init_root(root);
         Ok(Self {
             memory,

@@ -9,6 +9,7 @@ use faultless_trace::Mask;
 use crate::files::initramfs;
 use crate::memory::Policy;
 use crate::trace;
+use crate::verify::{self, Flaw};
 
 /// The command's wishes.
 pub struct RunFile {
@@ -21,6 +22,8 @@ pub struct RunFile {
     pub cpus: Option<u32>,
     /// What to record.
     pub record: trace::Wish,
+    /// Whether and when to verify.
+    pub verify: verify::Wish,
 }
 
 /// Linux's `PATH_MAX`.
@@ -28,9 +31,6 @@ const LONGEST_NAME: usize = 4096;
 
 /// Unknown system calls are printed as they happen.
 pub static LIST_UNKNOWN: AtomicBool = AtomicBool::new(false);
-
-/// Every address space is checked against the core's invariants before it is given back.
-pub static VERIFY: AtomicBool = AtomicBool::new(false);
 
 impl RunFile {
     /// Reads it.
@@ -49,6 +49,7 @@ impl RunFile {
             policy: Policy::Speculative,
             cpus: None,
             record: trace::Wish::default(),
+            verify: verify::Wish::default(),
         };
         for field in text
             .split(|&byte| byte == 0)
@@ -80,7 +81,15 @@ impl RunFile {
                     let events = number(value).ok_or("`record-events=` is not a number")?;
                     run.record.events = events;
                 }
-                b"verify" => VERIFY.store(value == b"1", Ordering::Relaxed),
+                b"verify" => run.verify.is_wanted = value == b"1",
+                b"verify-every" => {
+                    let every = number(value).ok_or("`verify-every=` is not a number")?;
+                    run.verify.every = every;
+                }
+                b"verify-flaw" => {
+                    let flaw = Flaw::named(value).ok_or("`verify-flaw=` is none that is known")?;
+                    run.verify.flaw = Some(flaw);
+                }
                 b"list-unknown" => LIST_UNKNOWN.store(value == b"1", Ordering::Relaxed),
                 _ => return Err("unknown field in /.faultless/run"),
             }

@@ -12,7 +12,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 
 use crate::arch::paging::physical_to_virtual;
 use crate::errno::{EFBIG, ENOSPC, Errno};
-use crate::memory::machine;
+use crate::memory::machine::{self, Purpose};
 
 pub const PAGE: u64 = 4096;
 const ENTRIES: u64 = 512;
@@ -37,7 +37,7 @@ fn allocate() -> Result<u64, Errno> {
         USED.fetch_sub(1, Ordering::Relaxed);
         return Err(ENOSPC);
     }
-    machine::allocate_zeroed().map_err(|_| {
+    machine::allocate_zeroed(Purpose::File).map_err(|_| {
         USED.fetch_sub(1, Ordering::Relaxed);
         ENOSPC
     })
@@ -290,6 +290,17 @@ impl Content {
         self.size = size;
     }
 
+    /// Calls `visit` with every frame that it has, those of the tree included.
+    ///
+    /// # Errors
+    /// Those of `visit`.
+    pub fn for_each_frame<E>(&self, visit: &mut dyn FnMut(u64) -> Result<(), E>) -> Result<(), E> {
+        if self.root == 0 {
+            return Ok(());
+        }
+        walk(self.root, self.height, visit)
+    }
+
     /// The first position from one on that has data, or, if `data` is not, has none. The end of the
     /// file counts as a hole; `None`: there is no such position before it.
     pub fn seek(&self, position: u64, data: bool) -> Option<u64> {
@@ -309,6 +320,18 @@ impl Content {
         }
         (!data).then_some(self.size)
     }
+}
+
+/// Calls `visit` with every frame below one, itself included.
+fn walk<E>(frame: u64, level: u32, visit: &mut dyn FnMut(u64) -> Result<(), E>) -> Result<(), E> {
+    visit(frame)?;
+    if level == 0 {
+        return Ok(());
+    }
+    // SAFETY: Above level 0, so a frame of the tree, which the caller borrows.
+    let below = unsafe { &*physical_to_virtual(frame).cast::<[u64; ENTRIES as usize]>() };
+    let mut below = below.iter().filter(|&&entry| entry != 0);
+    below.try_for_each(|&entry| walk(entry, level - 1, visit))
 }
 
 /// Frees all pages from number `keep` on below a frame that begins at page `first`; whether the

@@ -138,6 +138,18 @@ impl Directory {
         Some(entry.node)
     }
 
+    /// Calls `visit` with what is in it, under its lock.
+    ///
+    /// # Errors
+    /// Those of `visit`.
+    pub fn for_each<E>(&self, visit: &mut dyn FnMut(&Node) -> Result<(), E>) -> Result<(), E> {
+        let inner = self.0.lock();
+        inner
+            .entries
+            .iter()
+            .try_for_each(|entry| visit(&entry.node))
+    }
+
     /// The first entry behind a position of a listing: its own position, name and node.
     pub fn next(&self, position: u64) -> Result<Option<(u64, Name, Node)>, Errno> {
         let inner = self.0.lock();

@@ -22,7 +22,7 @@ use super::turn::{Taken, Turn};
 use crate::arch::paging::physical_to_virtual;
 use crate::arch::{time, uaccess};
 use crate::errno::{Answer, EAGAIN, EBUSY, EINVAL, ENOMEM, EPERM, EPIPE, Errno, RESTART};
-use crate::memory::machine;
+use crate::memory::machine::{self, Purpose};
 use crate::sched::{
     self,
     wait::{self, Interruptible, Woken},
@@ -133,7 +133,7 @@ impl Pipe {
         let number = (count / PAGE) as usize % frames.len();
         let frame = &mut frames[number];
         if *frame == 0 && add {
-            *frame = machine::allocate_zeroed().map_err(|_| ENOMEM)?;
+            *frame = machine::allocate_zeroed(Purpose::Pipe).map_err(|_| ENOMEM)?;
         }
         let within = count % PAGE;
         let start = physical_to_virtual(*frame + within);
@@ -371,7 +371,7 @@ impl End {
         // The last bytes may be in the first byte's frame, before it: they get one of their own.
         let wraps = held > self.capacity() / PAGE;
         let tail = if wraps {
-            machine::allocate_zeroed().map_err(|_| ENOMEM)?
+            machine::allocate_zeroed(Purpose::Pipe).map_err(|_| ENOMEM)?
         } else {
             0
         };

@@ -3,15 +3,17 @@
 //! Changes come one after the other (`CHANGES`), so each sees the tree as the one before left it.
 //! Whoever only looks takes the lock of one directory at a time.
 
+use alloc::vec::Vec;
 use core::iter;
 
+use super::content::Content;
 use super::device::Device;
 use super::directory::Directory;
 use super::node::{Body, Inode, Node};
 use super::proc;
 use super::turn::Turn;
 use crate::errno::{
-    EBUSY, EEXIST, EINVAL, EISDIR, ENOENT, ENOTDIR, ENOTEMPTY, EPERM, EXDEV, Errno,
+    EBUSY, EEXIST, EINVAL, EISDIR, ENOENT, ENOMEM, ENOTDIR, ENOTEMPTY, EPERM, EXDEV, Errno,
 };
 use crate::shared::Shared;
 use crate::sync::Once;
@@ -288,6 +290,46 @@ fn settle(moved: &Shared<Inode>, from: &Shared<Inode>, to: &Shared<Inode>) {
     moved.change(|_| {});
     from.touch();
     to.touch();
+}
+
+/// Calls `visit` with every regular file and its content, once for each name. An error within if
+/// there is no memory to look.
+///
+/// # Errors
+/// Those of `visit`.
+pub fn for_each_file<E>(
+    visit: &mut dyn FnMut(&Inode, &Content) -> Result<(), E>,
+) -> Result<Result<(), Errno>, E> {
+    // Not by recursion: directories may be nested deeper than a stack is.
+    let mut directories = Vec::new();
+    if directories.try_reserve(1).is_err() {
+        return Ok(Err(ENOMEM));
+    }
+    directories.push(ROOT.get().clone());
+    let mut short = false;
+    while let Some(next) = directories.pop() {
+        let Ok(directory) = next.directory() else {
+            continue;
+        };
+        directory.for_each(&mut |node| {
+            let Node::Memory(inode) = node else {
+                return Ok(());
+            };
+            match &inode.body {
+                Body::File(file) => visit(inode, &file.content.lock()),
+                Body::Directory(_) if directories.try_reserve(1).is_ok() => {
+                    directories.push(inode.clone());
+                    Ok(())
+                }
+                Body::Directory(_) => {
+                    short = true;
+                    Ok(())
+                }
+                _ => Ok(()),
+            }
+        })?;
+    }
+    Ok(if short { Err(ENOMEM) } else { Ok(()) })
 }
 
 /// Whether a directory is another one or lies in it.

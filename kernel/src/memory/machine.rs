@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use faultless_frames::{Descriptor, FrameCache, FrameSource, Frames, NoMemory};
+use faultless_frames::{Descriptor, Flags, FrameCache, FrameSource, Frames, NoMemory};
 use faultless_mm::{Machine, Memory};
 use faultless_paging::{Flush, Frame, PhysicalMemory, SpaceId, Tlb, X86_64};
 use faultless_sync::atomic::AtomicU32;
@@ -19,6 +19,7 @@ use super::boot_frames::{BootFrames, TOO_LITTLE};
 use crate::arch::start_info::StartInfo;
 use crate::arch::{self, paging, percpu, time, tlb};
 use crate::report::refuse;
+use crate::sched::alone;
 use crate::sched::wait::{self, Interruptible};
 use crate::sync::Once;
 
@@ -62,6 +63,7 @@ impl Wait for Kernel {
             return arch::relax();
         }
         let key = core::ptr::from_ref(word) as u64;
+        let _inside = alone::go_on_inside();
         let _ = wait::sleep(key, u32::MAX, None, Interruptible::No, || {
             Ok(word.load(Ordering::SeqCst) == expected)
         });
@@ -169,27 +171,50 @@ pub fn fill_zeroed() -> bool {
     FRAMES.get().fill_zeroed(Kernel.cpu())
 }
 
+/// What the kernel itself uses a frame for; its descriptor says so.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    Heap,
+    /// Stacks of threads, their records, and the tables that map both.
+    Stack,
+    File,
+    Pipe,
+    Trace,
+}
+
+fn mark(frame: Frame, purpose: Purpose) {
+    let flags = Flags::of_port(purpose as u32);
+    FRAMES.get().descriptor(frame).set_flags(flags);
+}
+
 /// A zeroed frame for the kernel itself: its physical address.
 ///
 /// # Errors
 /// When there is none.
-pub fn allocate_zeroed() -> Result<u64, NoMemory> {
-    FRAMES
-        .get()
-        .allocate_zeroed(Kernel.cpu())
-        .map(|frame| frame.0 << 12)
+pub fn allocate_zeroed(purpose: Purpose) -> Result<u64, NoMemory> {
+    let frame = FRAMES.get().allocate_zeroed(Kernel.cpu())?;
+    mark(frame, purpose);
+    Ok(frame.0 << 12)
 }
 
 /// A block of `2^order` frames for the kernel itself: its physical address.
-pub fn allocate_block(order: u32) -> Option<u64> {
+pub fn allocate_block(order: u32, purpose: Purpose) -> Option<u64> {
     let frames = FRAMES.try_get()?;
     let block = frames.allocate_block(order).ok()?;
+    (block.0..block.0 + (1 << order)).for_each(|frame| mark(Frame(frame), purpose));
     Some(block.0 << 12)
 }
 
 /// Gives back what [`allocate_zeroed`] gave.
 pub fn free(physical: u64) {
-    FRAMES.get().free(Kernel.cpu(), Frame(physical >> 12));
+    let frame = Frame(physical >> 12);
+    FRAMES.get().descriptor(frame).set_flags(Flags::NONE);
+    FRAMES.get().free(Kernel.cpu(), frame);
+}
+
+/// All frames that are the core's or the kernel's.
+pub fn frames() -> &'static Frames<Kernel> {
+    FRAMES.get()
 }
 
 /// Bytes of memory: all that programs can have, and what is free of it.

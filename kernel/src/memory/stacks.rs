@@ -8,6 +8,7 @@
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
 
+use super::machine::Purpose;
 use crate::arch::paging::{self, STACKS, STACKS_SIZE};
 use crate::errno::{EAGAIN, ENOMEM, Errno};
 use crate::sched::thread::Thread;
@@ -42,7 +43,7 @@ pub fn allocate() -> Result<*mut Thread, Errno> {
     // All that can be missing is there before the slot's number is taken: none is lost.
     let mut frames = [0u64; FRAMES + TABLES];
     for at in 0..frames.len() {
-        match super::machine::allocate_zeroed() {
+        match super::machine::allocate_zeroed(Purpose::Stack) {
             Ok(frame) => frames[at] = frame,
             Err(_) => {
                 give_back(&frames[..at]);

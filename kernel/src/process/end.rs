@@ -21,6 +21,7 @@ use crate::signal::COUNT;
 use crate::signal::action::{self, Action};
 use crate::signal::pending::Info;
 use crate::signal::send;
+use crate::verify;
 
 const SIGNALLED: u64 = 1 << 32;
 /// It does not end yet.
@@ -122,6 +123,10 @@ pub fn tell_sharers(thread: &Thread, process: &Process) {
 fn finish(process: &Process) {
     sched::current().space.set(core::ptr::null());
     space::leave(percpu::cpu_number(), percpu::this());
+    if process.id == FIRST {
+        report::program_ends();
+        verify::with_those_that_live();
+    }
     let space = process.space.lock().take();
     let pages = space.map_or(0, UserSpace::end);
     let mut used = usage::of(process);
@@ -201,6 +206,7 @@ fn tell(parent: &Process, child: &Process, exit_signal: u32, status: u32) {
 
 /// The first process has ended: reports.
 fn finish_run(process: &Process) -> ! {
+    verify::without_processes();
     let reason = process.reason.load(Ordering::Acquire);
     let error = process
         .out_of_memory

@@ -40,6 +40,11 @@ impl Number {
         Ok(Self(at as u32 * 64 + bit))
     }
 
+    /// The number itself: small.
+    pub fn index(&self) -> usize {
+        self.0 as usize
+    }
+
     /// A key for the table of sleepers: no kernel address, and nobody else's. Addresses that differ
     /// in their last two bits have the same one.
     pub fn key(&self, address: u64) -> u64 {

@@ -13,12 +13,12 @@ use core::sync::atomic::Ordering;
 use crate::arch::percpu::{self, PerCpu};
 use crate::arch::{self, paging};
 use crate::errno::Errno;
-use crate::exec::run_file::VERIFY;
 use crate::files::usage::Running;
 use crate::memory::{self, Cpu, Layout, Policy, Space};
 use crate::process::number::Number;
 use crate::shared::Shared;
 use crate::sync::SpinLock;
+use crate::verify;
 
 /// What is kept free for the stack when addresses are chosen.
 const LEAST_ROOM: u64 = 128 << 20;
@@ -73,12 +73,19 @@ impl UserSpace {
             }
         };
         // If there is no room, it is dropped and given back.
-        Shared::new(Self {
+        let shared = Shared::new(Self {
             space: ManuallyDrop::new(space),
             is_given_back: false,
             number,
             running: SpinLock::new(running),
-        })
+        })?;
+        verify::spaces::add(&shared)?;
+        Ok(shared)
+    }
+
+    /// Its number, which no other space has meanwhile.
+    pub fn number(&self) -> usize {
+        self.number.index()
     }
 
     /// A key for sleeping on a word of this space.
@@ -109,24 +116,11 @@ impl UserSpace {
         while self.space.cpus().iter().next().is_some() {
             arch::relax();
         }
-        if VERIFY.load(Ordering::Relaxed) {
-            self.verify_at_its_end();
-        }
+        verify::spaces::remove(self);
         self.is_given_back = true;
         // SAFETY: Taken once: nobody looks at a space that nobody refers to, and the drop that
         // follows sees the mark.
         memory::destroy(unsafe { ManuallyDrop::take(&mut self.space) })
-    }
-
-    /// The verifier may run: nobody faults here or changes it any more.
-    ///
-    /// # Panics
-    /// When an invariant does not hold. Only tests ask for this.
-    #[cold]
-    fn verify_at_its_end(&self) {
-        if let Err(violation) = self.space.verify() {
-            panic!("an address space is damaged: {violation}");
-        }
     }
 }
 

@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::thread::Thread;
-use super::{block, queue, timer};
+use super::{alone, block, queue, timer};
 use crate::arch::percpu::{self, MAX_CPUS};
 use crate::arch::{self, TrapFrame, gdt, time};
 use crate::memory::boot_frames::TOO_LITTLE;
@@ -56,6 +56,9 @@ pub fn begin() -> ! {
     let mut looks = 0;
     loop {
         block();
+        if alone::nap_at_gate(cpu) {
+            continue;
+        }
         queue::set_idle(cpu, true);
         let mut zeroed = 0;
         while !anything_to_run() && zeroed < ZERO_AT_ONCE && memory::machine::fill_zeroed() {

@@ -7,6 +7,7 @@
 //! `SLEEPING` under that list's lock, then calls `block`; the waker, under the same lock, calls
 //! `wake`, whose compare-and-swap back to `RUNNABLE` decides who queues the thread.
 
+pub mod alone;
 pub mod idle;
 mod place;
 pub mod queue;
@@ -96,8 +97,19 @@ pub fn interrupt(thread: &'static Thread, work: Work) {
     kick(thread);
 }
 
+/// Tells all other CPUs to look at their queues and at their threads' work.
+fn tell_others() {
+    let this = percpu::cpu_number();
+    for cpu in (0..percpu::count()).filter(|&cpu| cpu != this) {
+        apic::interrupt(cpu, idt::RESCHEDULE);
+    }
+}
+
 /// A CPU was told that its queue, or its thread's work, has changed.
 pub fn reschedule_interrupt() {
+    if alone::is_wanted() {
+        current().add_work(Work::RESCHEDULE);
+    }
     timer::program();
 }
 
@@ -170,6 +182,10 @@ fn switch() {
     }
     process::usage::charge(old);
     trace::switch(new);
+    if alone::is_wanted() {
+        // It passes; only as far as user mode.
+        new.add_work(Work::RESCHEDULE);
+    }
     new.on_cpu.store(true, Ordering::Relaxed);
     let cpu = percpu::this();
     cpu.current.store(new.as_mut_ptr(), Ordering::Relaxed);

@@ -6,6 +6,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use super::alone;
 use super::thread::Thread;
 use crate::arch::percpu::MAX_CPUS;
 use crate::sync::SpinLock;
@@ -128,11 +129,12 @@ fn take(from: u32, cpu: u32) -> Option<Taken> {
         // Acquire: pairs with the release in `sched::switched`; the stack is complete.
         let free = !thread.on_cpu.load(Ordering::Acquire);
         let allowed = thread.affinity.load(Ordering::Relaxed) & 1 << cpu != 0;
-        if if own {
+        let fits = if own {
             allowed || free
         } else {
             allowed && free
-        } {
+        };
+        if fits && alone::lets(thread) {
             // SAFETY: As above.
             match unsafe { previous.as_ref() } {
                 None => list.first = next,

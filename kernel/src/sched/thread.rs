@@ -55,6 +55,9 @@ pub struct Thread {
     pub on_cpu: AtomicBool,
     /// The CPU that runs it, ran it last, or has it in its queue.
     pub cpu: AtomicU32,
+    /// It runs while all others wait (`sched::alone`): it is in the memory core, or waits to be
+    /// alone.
+    pub passes: AtomicBool,
     /// CPUs it may run on.
     pub affinity: AtomicU64,
     id: AtomicU32,
@@ -120,6 +123,7 @@ impl Thread {
                 state: AtomicU32::new(RUNNABLE),
                 on_cpu: AtomicBool::new(false),
                 cpu: AtomicU32::new(crate::arch::percpu::cpu_number()),
+                passes: AtomicBool::new(false),
                 affinity: AtomicU64::new(u64::MAX),
                 id: AtomicU32::new(id),
                 is_user,

@@ -109,6 +109,11 @@ impl Tree {
         }
     }
 
+    /// Calls `visit` with every node; under the range lock, or with nobody at work.
+    pub fn for_each_node<E>(&self, visit: &mut dyn FnMut(&Node) -> Result<(), E>) -> Result<(), E> {
+        for_each_below(self.root(), visit)
+    }
+
     /// The first slot that is not empty and ends behind `page`, cut to `page`.
     pub fn next_slot(&self, page: u64) -> Option<Run> {
         self.next_slot_before(page, PAGES)
@@ -181,6 +186,20 @@ impl Tree {
             }
         }
     }
+}
+
+fn for_each_below<E>(node: &Node, visit: &mut dyn FnMut(&Node) -> Result<(), E>) -> Result<(), E> {
+    visit(node)?;
+    let mut children = node.children();
+    while children != 0 {
+        let word = node.at(children.trailing_zeros() as usize).load();
+        // SAFETY: inside a section or under the lock, by the module's contract.
+        if let Content::Child(child) = unsafe { word.content() } {
+            for_each_below(child, visit)?;
+        }
+        children &= children - 1;
+    }
+    Ok(())
 }
 
 /// Where a search ended: at a slot that is not empty.

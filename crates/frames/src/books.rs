@@ -1,0 +1,206 @@
+//! Who has each frame: a census in which every frame is somebody's, and nobody else's.
+//!
+//! For a machine at rest, and whoever looks for leaks. Everybody who has frames enters
+//! them: the allocator its free ones, address spaces their pages and tables, slabs
+//! theirs, and the port what it uses itself. What nobody has entered is lost; what two
+//! have entered is worse.
+//!
+//! The entries are in the descriptors, where nothing else looks: a census needs no
+//! memory, and may be taken when there is none.
+
+use core::fmt;
+
+use faultless_paging::Frame;
+
+use crate::buddy::Range;
+use crate::descriptor::{Descriptor, Flags};
+
+/// What a frame is entered as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Use(u32);
+
+/// What can be told apart.
+const USES: usize = 32;
+
+impl Use {
+    /// Lost: nobody knows what it was.
+    const UNKNOWN: Use = Use(0);
+    /// In the free lists.
+    pub const FREE: Use = Use(1);
+    /// In a CPU's cache.
+    pub const CACHED: Use = Use(2);
+    /// In a CPU's cache, filled with zeroes.
+    pub const ZEROED: Use = Use(3);
+    /// The shared zero page.
+    pub const ZERO_PAGE: Use = Use(4);
+    /// A page of anonymous memory; entered as often as it is mapped.
+    pub const PAGE: Use = Use(5);
+    /// A page table.
+    pub const TABLE: Use = Use(6);
+    /// Small objects; entered once for each object in use.
+    pub const SLAB: Use = Use(7);
+
+    /// The port's own use of this number, below 16.
+    pub const fn of_port(purpose: u32) -> Use {
+        Use(16 + (purpose & 15))
+    }
+
+    /// What a frame seems to have been used for last.
+    fn last(flags: Flags) -> Use {
+        if let Some(purpose) = flags.port() {
+            Self::of_port(purpose)
+        } else if flags.has(Flags::ANONYMOUS) {
+            Self::PAGE
+        } else if flags.has(Flags::TABLE) {
+            Self::TABLE
+        } else if flags.has(Flags::SLAB) {
+            Self::SLAB
+        } else {
+            Self::UNKNOWN
+        }
+    }
+
+    fn may_repeat(self) -> bool {
+        self == Self::PAGE || self == Self::SLAB
+    }
+}
+
+/// A frame that is not what it should be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Misuse {
+    /// What is wrong.
+    pub rule: &'static str,
+    /// With which frame.
+    pub frame: Frame,
+}
+
+impl fmt::Display for Misuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (frame {:#x})", self.rule, self.frame.0)
+    }
+}
+
+impl core::error::Error for Misuse {}
+
+/// How many frames are what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Accounts {
+    found: [u64; USES],
+    lost: [u64; USES],
+    first_lost: Option<Frame>,
+}
+
+impl Accounts {
+    /// Frames that are used so.
+    pub fn of(&self, what: Use) -> u64 {
+        self.found[what.0 as usize]
+    }
+
+    /// Frames that nobody has, and that were used so when somebody had them.
+    pub fn lost_of(&self, what: Use) -> u64 {
+        self.lost[what.0 as usize]
+    }
+
+    /// Frames that nobody has.
+    pub fn lost(&self) -> u64 {
+        self.lost.iter().sum()
+    }
+
+    /// The first of them.
+    pub fn first_lost(&self) -> Option<Frame> {
+        self.first_lost
+    }
+
+    /// All frames.
+    pub fn all(&self) -> u64 {
+        self.found.iter().sum::<u64>() + self.lost()
+    }
+}
+
+/// The entries of a census.
+pub struct Books {
+    range: Range<'static>,
+}
+
+impl Books {
+    pub(crate) fn new(range: Range<'static>) -> Self {
+        range.descriptors.iter().for_each(|d| d.enter(0, 0));
+        Self { range }
+    }
+
+    fn descriptor(&self, frame: Frame) -> Option<&Descriptor> {
+        let at = frame.0.checked_sub(self.range.base)?;
+        let descriptor = self.range.descriptors.get(usize::try_from(at).ok()?)?;
+        (!descriptor.flags().has(Flags::ABSENT)).then_some(descriptor)
+    }
+
+    /// Enters a frame.
+    ///
+    /// # Errors
+    /// When it is not the allocator's, or is entered already: a page of memory and a frame
+    /// of small objects only as something else.
+    pub fn enter(&self, frame: Frame, what: Use) -> Result<(), Misuse> {
+        let wrong = |rule| Misuse { rule, frame };
+        let descriptor = self
+            .descriptor(frame)
+            .ok_or(wrong("what is used as a frame is none"))?;
+        let (entered, times) = descriptor.entry();
+        if entered != 0 && !(entered == what.0 && what.may_repeat()) {
+            return Err(wrong(match Use(entered) {
+                Use::FREE | Use::CACHED | Use::ZEROED => "a free frame is used, or free twice",
+                Use::ZERO_PAGE => "the shared zero page is used as something else",
+                _ => "a frame is used twice",
+            }));
+        }
+        descriptor.enter(what.0, times + 1);
+        Ok(())
+    }
+
+    /// Enters all frames that the port says it uses for this purpose and that are not
+    /// entered yet.
+    pub fn enter_all_of_port(&self, purpose: u32) {
+        for descriptor in self.range.descriptors {
+            if descriptor.flags() == Flags::of_port(purpose) && descriptor.entry().0 == 0 {
+                descriptor.enter(Use::of_port(purpose).0, 1);
+            }
+        }
+    }
+
+    /// Calls `visit` with every frame that is entered as this, and how often it is, until
+    /// that fails.
+    ///
+    /// # Errors
+    /// Those of `visit`.
+    pub fn for_each<E>(
+        &self,
+        what: Use,
+        visit: &mut dyn FnMut(Frame, &Descriptor, u32) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for (frame, descriptor) in (self.range.base..).zip(self.range.descriptors) {
+            let (entered, times) = descriptor.entry();
+            if entered == what.0 {
+                visit(Frame(frame), descriptor, times)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds everything up.
+    pub fn close(self) -> Accounts {
+        let mut accounts = Accounts::default();
+        for (frame, descriptor) in (self.range.base..).zip(self.range.descriptors) {
+            if descriptor.flags().has(Flags::ABSENT) {
+                continue;
+            }
+            match descriptor.entry().0 {
+                0 => {
+                    let last = Use::last(descriptor.flags());
+                    accounts.lost[last.0 as usize % USES] += 1;
+                    accounts.first_lost.get_or_insert(Frame(frame));
+                }
+                entered => accounts.found[entered as usize % USES] += 1,
+            }
+        }
+        accounts
+    }
+}

@@ -1,0 +1,84 @@
+//! Damage done on purpose, so that tests see that the verifier notices it (`verify-flaw=`).
+
+use faultless_frames::{Flags, FrameSource};
+use faultless_mm::Machine;
+use faultless_paging::{Frame, PhysicalMemory};
+
+use crate::memory::machine::{self, Kernel, Purpose, frames, memory};
+
+/// What to damage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Flaw {
+    /// A frame of a page is taken and forgotten.
+    LostPage,
+    /// A pipe forgets a frame.
+    LostPipe,
+    /// A file forgets a frame.
+    LostFile,
+    /// A page is counted once too often.
+    Count,
+    /// A page that is mapped is given back.
+    FreePage,
+    /// The shared zero page is written to.
+    ZeroPage,
+}
+
+impl Flaw {
+    /// The one of this name.
+    pub fn named(name: &[u8]) -> Option<Self> {
+        Some(match name {
+            b"lost-page" => Self::LostPage,
+            b"lost-pipe" => Self::LostPipe,
+            b"lost-file" => Self::LostFile,
+            b"count" => Self::Count,
+            b"free-page" => Self::FreePage,
+            b"zero-page" => Self::ZeroPage,
+            _ => return None,
+        })
+    }
+
+    /// Does it; while nobody else runs.
+    pub fn make(self) {
+        match self {
+            Self::LostPage => {
+                if let Ok(frame) = frames().allocate(Kernel.cpu()) {
+                    frames().descriptor(frame).set_anonymous(0, 0);
+                }
+            }
+            Self::LostPipe => drop(machine::allocate_zeroed(Purpose::Pipe)),
+            Self::LostFile => drop(machine::allocate_zeroed(Purpose::File)),
+            Self::Count => {
+                if let Some(frame) = a_page() {
+                    frames().descriptor(frame).share();
+                }
+            }
+            Self::FreePage => {
+                if let Some(frame) = a_page() {
+                    frames().free(Kernel.cpu(), frame);
+                }
+            }
+            Self::ZeroPage => {
+                let page = Kernel.pointer(frames().zero_frame());
+                // SAFETY: The page is memory, and nobody else runs.
+                unsafe { page.as_ptr().write(1) };
+            }
+        }
+    }
+}
+
+/// The frame of some page that is mapped.
+fn a_page() -> Option<Frame> {
+    let mut found = None;
+    super::spaces::with_all(|_, all| {
+        let _ = memory().verify_machine(frames(), all, |books| {
+            super::enter_own(books, super::Moment::Any)?;
+            books.for_each(faultless_frames::Use::PAGE, &mut |frame, descriptor, _| {
+                if descriptor.flags().has(Flags::EXCLUSIVE) {
+                    found = Some(frame);
+                }
+                Ok(())
+            })
+        });
+    });
+    found
+}

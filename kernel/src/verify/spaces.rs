@@ -1,0 +1,55 @@
+//! All address spaces that there are, for the verifier: kept only if the run is verified.
+
+use alloc::vec::Vec;
+use core::ptr;
+
+use crate::errno::{ENOMEM, Errno};
+use crate::memory::Space;
+use crate::process::UserSpace;
+use crate::sync::SpinLock;
+
+struct List(Vec<*const UserSpace>);
+
+// SAFETY: A space is taken out before it is given back, under the lock that looks at it.
+unsafe impl Send for List {}
+
+/// By their numbers.
+static SPACES: SpinLock<List> = SpinLock::new(List(Vec::new()));
+
+/// There is one more.
+///
+/// # Errors
+/// `ENOMEM`.
+pub fn add(space: &UserSpace) -> Result<(), Errno> {
+    if !super::is_wanted() {
+        return Ok(());
+    }
+    let number = space.number();
+    let mut spaces = SPACES.lock();
+    let missing = (number + 1).saturating_sub(spaces.0.len());
+    spaces.0.try_reserve(missing).map_err(|_| ENOMEM)?;
+    let length = spaces.0.len() + missing;
+    spaces.0.resize(length, ptr::null());
+    spaces.0[number] = space;
+    Ok(())
+}
+
+/// It is about to be given back.
+pub fn remove(space: &UserSpace) {
+    if let Some(place) = SPACES.lock().0.get_mut(space.number()) {
+        *place = ptr::null();
+    }
+}
+
+/// Does something with all of them, and how many there are; they cannot be given back meanwhile.
+pub fn with_all<R>(f: impl FnOnce(usize, &mut dyn Iterator<Item = &Space>) -> R) -> R {
+    let spaces = SPACES.lock();
+    // SAFETY: Those in the list are not given back, and the lock is held.
+    let all = || {
+        spaces
+            .0
+            .iter()
+            .filter_map(|&space| unsafe { space.as_ref() })
+    };
+    f(all().count(), &mut all().map(|space| &**space))
+}
