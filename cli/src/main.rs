@@ -27,6 +27,7 @@ mod show;
 mod size;
 mod table;
 mod trace;
+mod verified;
 
 use std::process::ExitCode;
 

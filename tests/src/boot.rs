@@ -31,10 +31,20 @@ pub struct Ended {
     pub error: Option<String>,
     /// How many system calls were made.
     pub system_calls: Option<u64>,
+    /// How often the kernel verified itself, and how many address spaces there were at most.
+    pub verified: Option<(u64, u64)>,
     /// What the program printed.
     pub stdout: String,
     /// What the program and the kernel had to say.
     pub stderr: String,
+}
+
+impl Ended {
+    /// Checks that the kernel has verified itself: with the last process and without.
+    pub fn assert_verified(&self) {
+        let verified = self.verified.expect("it was asked for");
+        assert!(verified.0 >= 2 && verified.1 >= 1, "{self:?}");
+    }
 }
 
 fn root() -> PathBuf {
@@ -105,9 +115,12 @@ pub fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
     bytes
 }
 
-/// An archive with a program, and the file that says to run it.
+/// Lets the kernel verify itself, at the end and until then every so often.
+pub const VERIFIED: &str = "verify=1\0verify-every=50\0";
+
+/// An archive with a program, and the file that says to run it, verified.
 pub fn archive_of(program: &[u8], arguments: &[&str]) -> Vec<u8> {
-    let mut run = b"exec=/bin/test\0argv=test\0".to_vec();
+    let mut run = format!("{VERIFIED}exec=/bin/test\0argv=test\0").into_bytes();
     for argument in arguments {
         run.extend_from_slice(format!("argv={argument}\0").as_bytes());
     }
@@ -173,19 +186,25 @@ impl Machine {
             (&text[..end] != "null").then(|| text[..end].to_owned())
         };
         assert!(control.ends_with("}\n"), "no report: {control:?} {stderr}");
+        let number = |key| field(key).and_then(|value| value.parse().ok());
         Ended {
             exit: field("exit").and_then(|value| value.parse().ok()),
             signal: field("signal").and_then(|value| value.parse().ok()),
             error: field("error"),
-            system_calls: field("syscalls").and_then(|value| value.parse().ok()),
+            system_calls: number("syscalls"),
+            verified: number("moments").zip(number("spaces")),
             stdout,
             stderr,
         }
     }
 
-    /// Boots with a program.
+    /// Boots with a program. The kernel verifies itself; what it finds wrong is the run's error.
     pub fn run(self, program: &[u8], arguments: &[&str]) -> Ended {
-        self.boot(&archive_of(program, arguments))
+        let ended = self.boot(&archive_of(program, arguments));
+        if ended.error.is_none() {
+            ended.assert_verified();
+        }
+        ended
     }
 }
 

@@ -1,17 +1,19 @@
 //! No translation is used after the call that took it away: `tests/programs/stale.c` in the kernel.
 //! `./x test boot` builds the kernel and runs these tests.
 
-use faultless_tests::boot::{Machine, archive, compile};
+use faultless_tests::boot::{Machine, VERIFIED, archive, compile};
 
 /// Three seconds, and longer if the host is busy.
 fn nothing_is_stale(cpus: u32, policy: &str, touchers: u32, changers: u32) {
     let program = compile("stale");
     let run = format!(
-        "exec=/bin/stale\0argv=stale\0argv=3\0argv={touchers}\0argv={changers}\0policy={policy}\0"
+        "exec=/bin/stale\0argv=stale\0argv=3\0argv={touchers}\0argv={changers}\0policy={policy}\0\
+         {VERIFIED}"
     );
     let files: [(&str, &[u8]); 2] = [("bin/stale", &program), (".faultless/run", run.as_bytes())];
     let ended = Machine::with_cpus(cpus).boot(&archive(&files));
     assert_eq!((ended.exit, &ended.error), (Some(0), &None), "{ended:?}");
+    ended.assert_verified();
 }
 
 #[test]

@@ -37,6 +37,11 @@ pub struct MachineArguments {
     #[arg(long)]
     pub list_unknown: bool,
 
+    /// Check again and again, and at the end, while everything stands still, that the machine's
+    /// memory is sound and that none of it is lost; if not, the run fails
+    #[arg(long)]
+    pub verify: bool,
+
     /// Give the program a file or folder of the host, under the same path, relative to / if it is,
     /// or under another; can be repeated
     #[arg(long = "file", value_name = "HOST[:GUEST]")]

@@ -92,6 +92,7 @@ fn run(system: &System, program: &[&str], cpus: u32, count_instructions: bool) -
         accel: Accel::Tcg,
         timeout: None,
         list_unknown: false,
+        verify: false,
         count_instructions,
         stdout: Sink::Nowhere,
         files: Files::default(),

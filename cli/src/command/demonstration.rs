@@ -77,6 +77,7 @@ fn request(arguments: &RunArguments, policy: Policy) -> Request {
         accel: arguments.on.accel.unwrap_or(Accel::Tcg),
         timeout: arguments.on.timeout,
         list_unknown: arguments.on.list_unknown,
+        verify: arguments.on.verify,
         count_instructions: false,
         stdout: Sink::Nowhere,
         files: Files::default(),

@@ -20,6 +20,9 @@ pub fn check(on: &MachineArguments, program: &[OsString]) -> Result<()> {
     if on.machine == Some(MachineKind::Soft) && (on.root.is_some() || !on.files.is_empty()) {
         bail!("--file and --root are for the kernel: the soft machine has no files");
     }
+    if on.machine == Some(MachineKind::Soft) && on.verify {
+        bail!("--verify is for the kernel: the soft machine always verifies its address space");
+    }
     if let Some(word) = program.first().filter(|word| begins_with_dash(word)) {
         bail!(
             "unexpected argument '{}': --help lists the options",
@@ -49,6 +52,7 @@ pub fn request(
         accel: on.accel.unwrap_or(Accel::Tcg),
         timeout: on.timeout,
         list_unknown: on.list_unknown,
+        verify: on.verify,
         count_instructions: false,
         stdout,
         files: Files {

@@ -60,4 +60,7 @@ fn summarise(request: &Request, outcome: &Outcome) {
         request.cpus,
         outcome.seconds
     );
+    if let Some(verified) = &outcome.verified {
+        eprintln!("faultless: {}", verified.line());
+    }
 }

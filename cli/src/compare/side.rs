@@ -55,6 +55,7 @@ impl Conditions {
             accel: Accel::Tcg,
             timeout: Some(self.timeout),
             list_unknown: false,
+            verify: false,
             count_instructions: self.cpus == 1,
             stdout: self.output,
             files: crate::machine::Files::default(),

@@ -19,6 +19,7 @@ use crate::latencies::Latencies;
 use crate::plan::Need;
 use crate::show::Sink;
 use crate::size::Size;
+use crate::verified::Verified;
 pub use files::{Added, Files};
 use watch::Watch;
 
@@ -68,6 +69,8 @@ pub struct Request {
     pub timeout: Option<Duration>,
     /// Whether unknown system calls are named, as they are made, on stderr.
     pub list_unknown: bool,
+    /// Whether the kernel's memory is verified while it runs and at the end.
+    pub verify: bool,
     /// Whether the machine's clock counts instructions (1 ns each) instead of time.
     pub count_instructions: bool,
     /// Where its stdout goes.
@@ -89,6 +92,8 @@ pub struct Outcome {
     pub figure: Option<Figure>,
     /// How long things took, if that was measured.
     pub latencies: Option<Latencies>,
+    /// What was verified, if that was asked for and the machine could still tell.
+    pub verified: Option<Verified>,
 }
 
 /// How a run ended.

@@ -151,6 +151,7 @@ fn outcome(report: &Report, stopped: Option<Stopped>, figure: FigureFinder) -> O
         counters,
         figure: figure.finish(),
         latencies: None,
+        verified: None,
     }
 }
 

@@ -8,6 +8,7 @@ use crate::figure::Figure;
 use crate::latencies::Latencies;
 use crate::machine::{End, MachineKind, Outcome, Request};
 use crate::paths;
+use crate::verified::Verified;
 
 /// The whole file.
 #[derive(Debug, Serialize)]
@@ -33,6 +34,7 @@ pub struct Run {
     figure: Option<Figure>,
     counters: Counters,
     latencies: Option<Latencies>,
+    verified: Option<Verified>,
 }
 
 impl RunFile {
@@ -77,6 +79,7 @@ impl Run {
             figure: outcome.figure.clone(),
             counters: outcome.counters.clone(),
             latencies: outcome.latencies.clone(),
+            verified: outcome.verified.clone(),
         }
     }
 }

@@ -5,6 +5,7 @@ use faultless_mm::Machine;
 use faultless_paging::{Frame, PhysicalMemory};
 
 use crate::memory::machine::{self, Kernel, Purpose, frames, memory};
+use crate::memory::{self, Layout, Policy};
 
 /// What to damage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,6 +22,8 @@ pub enum Flaw {
     FreePage,
     /// The shared zero page is written to.
     ZeroPage,
+    /// An address space is made and forgotten.
+    LostSpace,
 }
 
 impl Flaw {
@@ -32,6 +35,7 @@ impl Flaw {
             b"lost-file" => Self::LostFile,
             b"count" => Self::Count,
             b"free-page" => Self::FreePage,
+            b"lost-space" => Self::LostSpace,
             b"zero-page" => Self::ZeroPage,
             _ => return None,
         })
@@ -47,6 +51,10 @@ impl Flaw {
             }
             Self::LostPipe => drop(machine::allocate_zeroed(Purpose::Pipe)),
             Self::LostFile => drop(machine::allocate_zeroed(Purpose::File)),
+            Self::LostSpace => {
+                let space = memory::new_space(Policy::Speculative, Layout::LINUX_X86_64);
+                core::mem::forget(space);
+            }
             Self::Count => {
                 if let Some(frame) = a_page() {
                     frames().descriptor(frame).share();

@@ -8,6 +8,7 @@ use serde_json::{Map, Value};
 
 use crate::counters::Counters;
 use crate::latencies::Latencies;
+use crate::verified::Verified;
 
 /// What the kernel reports.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -23,6 +24,8 @@ pub struct Report {
     pub error: Option<String>,
     /// The release of the kernel, if it is another one than ours.
     pub release: Option<String>,
+    /// What was verified.
+    pub verified: Option<Verified>,
     counters: Map<String, Value>,
     latencies: Option<Vec<Measured>>,
 }

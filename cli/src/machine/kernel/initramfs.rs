@@ -19,6 +19,9 @@ use crate::program::Program;
 /// The environment that every program starts with, whatever the host's is.
 const ENVIRONMENT: [&str; 2] = ["PATH=/bin:/usr/bin", "HOME=/"];
 
+/// Milliseconds between two moments at which the kernel verifies itself.
+const VERIFY_EVERY: u32 = 100;
+
 /// The archive for `request`, whose program is `content`.
 pub fn build(
     request: &Request,
@@ -86,6 +89,10 @@ fn fields(request: &Request, record: Mask, path: &Path) -> Vec<u8> {
     if request.list_unknown {
         field("list-unknown", b"1");
     }
+    if request.verify {
+        field("verify", b"1");
+        field("verify-every", VERIFY_EVERY.to_string().as_bytes());
+    }
     if record != Mask::NONE {
         field("record", record.bits().to_string().as_bytes());
         field("record-events", events(request).to_string().as_bytes());
@@ -117,6 +124,7 @@ mod tests {
             accel: Accel::Tcg,
             timeout: None,
             list_unknown: false,
+            verify: false,
             count_instructions: false,
             stdout: Sink::Nowhere,
             files: Files::default(),

@@ -267,6 +267,7 @@ fn outcome(stop: Stop, report: Option<Report>, messages: &str, elapsed: Duration
         counters: report.counters(),
         figure: None,
         latencies: report.latencies(),
+        verified: report.verified,
     }
 }
 

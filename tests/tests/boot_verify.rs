@@ -1,0 +1,53 @@
+//! The kernel's verifier notices what it is there to notice: damage done on purpose
+//! (`verify-flaw=`) is an error of the run. `./x test boot` runs these tests.
+
+use faultless_tests::boot::{Ended, Machine, archive, compile};
+
+/// A program of several processes and threads, which ends in less than a second.
+fn run(cpus: u32, fields: &str) -> Ended {
+    let program = compile("processes");
+    let run = format!("exec=/bin/test\0argv=test\0verify=1\0{fields}");
+    let files: [(&str, &[u8]); 2] = [("bin/test", &program), (".faultless/run", run.as_bytes())];
+    Machine::with_cpus(cpus).boot(&archive(&files))
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn a_sound_kernel_is_verified_while_it_runs() {
+    for cpus in [1, 2, 4] {
+        let ended = run(cpus, "verify-every=5\0");
+        assert_eq!((ended.exit, &ended.error), (Some(0), &None), "{ended:?}");
+        let (moments, spaces) = ended.verified.expect("it is reported");
+        assert!(moments > 2 && spaces > 1, "{ended:?}");
+    }
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn damage_is_an_error() {
+    for (flaw, error) in [
+        ("lost-page", "frames are nobody's"),
+        ("lost-pipe", "last used as pipes: 1"),
+        ("lost-file", "last used as files: 1"),
+        ("count", "not mapped as often as is counted"),
+        ("free-page", "a free frame is used"),
+        ("zero-page", "the shared zero page was written to"),
+        ("lost-space", "a node or mapping in use is in no tree"),
+    ] {
+        let ended = run(2, &format!("verify-flaw={flaw}\0"));
+        assert_eq!(
+            (ended.exit, ended.signal),
+            (None, None),
+            "{flaw}: {ended:?}"
+        );
+        let said = ended.error.as_deref().unwrap_or_default();
+        assert!(said.contains("verification failed: "), "{flaw}: {ended:?}");
+        assert!(said.contains(error), "{flaw}: {ended:?}");
+    }
+    let unknown = run(1, "verify-flaw=none\0");
+    assert!(
+        unknown
+            .error
+            .is_some_and(|error| error.contains("none that is known"))
+    );
+}
