@@ -39,6 +39,7 @@ fn boot(cpus: &str, policy: &str, program: &[&str]) -> Value {
         policy,
         "--timeout",
         "300",
+        "--verify",
     ];
     arguments.extend(["--json", path.to_str().unwrap(), "--"]);
     arguments.extend(program);
@@ -49,6 +50,10 @@ fn boot(cpus: &str, policy: &str, program: &[&str]) -> Value {
     let run = file["runs"][0].clone();
     assert_run_shape(&run);
     assert_eq!(run["exit"], 0, "{said}");
+    // With the last process and without.
+    let moments = run["verified"]["moments"].as_u64();
+    assert!(moments.is_some_and(|moments| moments >= 2), "{said}");
+    assert_eq!(run["verified"]["frames"]["pages"], 0, "{said}");
     assert!(run["counters"]["faults"].as_u64().unwrap() > 0, "{said}");
     if policy == "speculative" {
         assert_faults_add_up(&run);

@@ -34,7 +34,7 @@ fn on_the_host(folder: &Path, arguments: &[&str], input: Stdio) -> Output {
 /// With `folder` at `/work`, where the applet runs by way of its shell.
 fn in_the_kernel(folder: &Path, arguments: &[&str], input: Stdio) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
-    command.args(["run", "--timeout", "120", "--file"]);
+    command.args(["run", "--verify", "--timeout", "120", "--file"]);
     command.arg(format!("{}:/work", folder.display()));
     command.args(["--", BUSYBOX]);
     command.args(["sh", "-c", "cd /work; exec /bin/busybox \"$@\"", "sh"]);

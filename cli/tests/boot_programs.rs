@@ -14,7 +14,7 @@ fn root() -> &'static Path {
 fn assert_says_the_same(program: &Path, cpus: &str) {
     let host = Command::new(program).output().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
-    command.args(["run", "--timeout", "120", "--cpus", cpus, "--"]);
+    command.args(["run", "--verify", "--timeout", "120", "--cpus", cpus, "--"]);
     let here = command.arg(program).output().unwrap();
     let said = common::stderr(&here);
     assert_eq!(host.status.code(), here.status.code(), "{said}");

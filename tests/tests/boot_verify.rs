@@ -29,7 +29,7 @@ fn damage_is_an_error() {
         ("lost-page", "frames are nobody's"),
         ("lost-pipe", "last used as pipes: 1"),
         ("lost-file", "last used as files: 1"),
-        ("count", "not mapped as often as is counted"),
+        ("count", "a page is writable that may be shared"),
         ("free-page", "a free frame is used"),
         ("zero-page", "the shared zero page was written to"),
         ("lost-space", "a node or mapping in use is in no tree"),

@@ -138,7 +138,7 @@ fn verdict(damage: impl FnOnce(&'static SoftMemory, Frame, Frame)) -> &'static s
 #[test]
 fn damage_is_noticed() {
     let frames = |memory: &'static SoftMemory| memory.machine().allocator();
-    let counted = verdict(|memory, page, _| frames(memory).descriptor(page).share());
+    let counted = verdict(|memory, _, shared| frames(memory).descriptor(shared).share());
     assert_eq!(counted, "a frame is not mapped as often as is counted");
     let shared = verdict(|memory, _, shared| {
         frames(memory).descriptor(shared).unmap();

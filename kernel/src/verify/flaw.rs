@@ -16,7 +16,7 @@ pub enum Flaw {
     LostPipe,
     /// A file forgets a frame.
     LostFile,
-    /// A page is counted once too often.
+    /// A page that is mapped once is counted twice.
     Count,
     /// A page that is mapped is given back.
     FreePage,
