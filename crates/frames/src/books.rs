@@ -156,6 +156,12 @@ impl Books {
         Ok(())
     }
 
+    /// Whether a frame is entered as this already.
+    pub fn has(&self, frame: Frame, what: Use) -> bool {
+        self.descriptor(frame)
+            .is_some_and(|descriptor| descriptor.entry().0 == what.0)
+    }
+
     /// Enters all frames that the port says it uses for this purpose and that are not
     /// entered yet.
     pub fn enter_all_of_port(&self, purpose: u32) {

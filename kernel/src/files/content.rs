@@ -290,6 +290,11 @@ impl Content {
         self.size = size;
     }
 
+    /// The first of its frames, if it has any.
+    pub fn root(&self) -> Option<u64> {
+        (self.root != 0).then_some(self.root)
+    }
+
     /// Calls `visit` with every frame that it has, those of the tree included.
     ///
     /// # Errors

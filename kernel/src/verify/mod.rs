@@ -9,7 +9,6 @@
 mod flaw;
 pub mod spaces;
 
-use alloc::vec::Vec;
 use core::fmt::Write;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -19,7 +18,6 @@ use faultless_paging::Frame;
 
 use crate::arch::{TrapFrame, time};
 use crate::console::Port;
-use crate::errno::Errno;
 use crate::files;
 use crate::memory::machine::{Purpose, frames, memory};
 use crate::process::{FIRST, family};
@@ -176,7 +174,7 @@ fn enter_own(books: &Books, moment: Moment) -> Result<(), Misuse> {
     for purpose in [Purpose::Heap, Purpose::Stack, Purpose::Trace] {
         books.enter_all_of_port(purpose as u32);
     }
-    if moment == Moment::Any || enter_files(books)?.is_err() {
+    if moment == Moment::Any || !enter_files(books)? {
         // Threads that sleep may hold files and pipes that nothing else leads to.
         books.enter_all_of_port(Purpose::File as u32);
     }
@@ -186,23 +184,18 @@ fn enter_own(books: &Books, moment: Moment) -> Result<(), Misuse> {
     Ok(())
 }
 
-/// Enters the frames of all files in the tree; an error within if there is no memory to look.
-fn enter_files(books: &Books) -> Result<Result<(), Errno>, Misuse> {
+/// Enters the frames of all files in the tree; whether there was memory to look at all of it.
+fn enter_files(books: &Books) -> Result<bool, Misuse> {
     let what = Use::of_port(Purpose::File as u32);
-    let mut linked_twice = Vec::new();
     let looked = files::tree::for_each_file(&mut |inode, content| {
-        if inode.meta().links > 1 {
-            if linked_twice.contains(&inode.number) {
-                return Ok(());
-            }
-            if linked_twice.try_reserve(1).is_err() {
-                return Ok(());
-            }
-            linked_twice.push(inode.number);
+        let root = content.root().map(|frame| Frame(frame >> 12));
+        if inode.meta().links > 1 && root.is_some_and(|root| books.has(root, what)) {
+            // By another of its names.
+            return Ok(());
         }
         content.for_each_frame(&mut |frame| books.enter(Frame(frame >> 12), what))
-    });
-    looked
+    })?;
+    Ok(looked.is_ok())
 }
 
 /// What is lost, in words.
