@@ -52,8 +52,8 @@ impl Flaw {
             Self::LostPipe => drop(machine::allocate_zeroed(Purpose::Pipe)),
             Self::LostFile => drop(machine::allocate_zeroed(Purpose::File)),
             Self::LostSpace => {
-                let space = memory::new_space(Policy::Speculative, Layout::LINUX_X86_64);
-                core::mem::forget(space);
+                // It does not give itself back.
+                let _ = memory::new_space(Policy::Speculative, Layout::LINUX_X86_64);
             }
             Self::Count => {
                 if let Some(frame) = a_page() {

@@ -44,12 +44,10 @@ pub fn remove(space: &UserSpace) {
 /// Does something with all of them, and how many there are; they cannot be given back meanwhile.
 pub fn with_all<R>(f: impl FnOnce(usize, &mut dyn Iterator<Item = &Space>) -> R) -> R {
     let spaces = SPACES.lock();
-    // SAFETY: Those in the list are not given back, and the lock is held.
     let all = || {
-        spaces
-            .0
-            .iter()
-            .filter_map(|&space| unsafe { space.as_ref() })
+        let places = spaces.0.iter();
+        // SAFETY: Those in the list are not given back, and the lock is held.
+        places.filter_map(|&space| unsafe { space.as_ref() })
     };
     f(all().count(), &mut all().map(|space| &**space))
 }
