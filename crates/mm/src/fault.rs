@@ -45,7 +45,12 @@ pub enum SegvCode {
 }
 
 /// Tries before a fault falls back to the mmap lock.
-const TRIES: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 128 };
+///
+/// Several times what any machine spins ([`faultless_sync::Wait::relax`]): the CPU waited for may
+/// not be running, under an emulator or a hypervisor, and gets to run only once this one lets go of
+/// the host. Nothing is gained by giving up before: a claim that lasts, because its fault waits for
+/// other CPUs to flush, would have to be waited for under the lock as well.
+const TRIES: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 1024 };
 
 impl<M: Machine> AddressSpace<M> {
     /// Resolves a fault at a byte address, or says what is wrong with the access.

@@ -280,7 +280,7 @@ fn flush_everywhere(cpus: &CpuSet, this: u32, (start, end): (u64, u64), may_defe
     }
 }
 
-/// Turns of spinning before a waiter lets go of its CPU for a moment.
+/// Turns of spinning before a waiter lets go of its CPU for a moment. A fault gives up later.
 const SPIN: u32 = 256;
 
 /// One turn of a wait by the memory core, which holds none of the kernel's own locks.
