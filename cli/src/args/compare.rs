@@ -1,14 +1,10 @@
 //! The arguments of `compare`.
 
-use std::ffi::OsString;
-use std::time::Duration;
-
 use clap::Args;
 
-use super::machine::seconds;
+use super::{ProgramArguments, Resources};
 use crate::compare::Series;
 use crate::report::Destination;
-use crate::size::Size;
 
 const EXAMPLES: &str = "\
 With 1 CPU guest instructions are compared, which repeat exactly. With more it is the host's time:
@@ -29,27 +25,24 @@ Examples:
 ///
 /// The table goes to stdout, progress to stderr.
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(
+    after_help = EXAMPLES,
+    mut_arg("cpus", |arg| arg.help("Number of CPUs of each machine").default_value("1")),
+    mut_arg("memory", |arg| arg.help("Memory of each machine: bytes, or with K, M or G")),
+    mut_arg("timeout", |arg| arg.help("Stop a run after this many seconds").default_value("600")),
+)]
 pub struct CompareArguments {
     /// The kernels to compare with
     #[arg(long, value_enum, value_name = "VERSION", value_delimiter = ',', default_values = ["6.1", "6.12"])]
     pub linux: Vec<Series>,
 
-    /// Number of CPUs of each machine
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub cpus: u32,
+    /// What each machine may use.
+    #[command(flatten)]
+    pub resources: Resources,
 
     /// Number of pairs of runs [default: 1 with 1 CPU, 5 with more]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub repeat: Option<u32>,
-
-    /// Memory of each machine: bytes, or with K, M or G
-    #[arg(long, value_name = "SIZE", default_value = "1G")]
-    pub memory: Size,
-
-    /// Stop a run after this many seconds
-    #[arg(long, value_name = "S", value_parser = seconds, default_value = "600")]
-    pub timeout: Duration,
 
     /// Write the results to a file, as they come; '-' is stdout, instead of the table
     #[arg(long, value_name = "FILE")]
@@ -75,11 +68,7 @@ pub struct CompareArguments {
     #[arg(long)]
     pub list: bool,
 
-    /// A static Linux program for x86-64, or the name of a packaged workload, and its arguments
-    #[arg(
-        value_name = "PROGRAM",
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
-    pub program: Vec<OsString>,
+    /// What is run.
+    #[command(flatten)]
+    pub program: ProgramArguments,
 }

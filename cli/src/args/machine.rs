@@ -1,5 +1,6 @@
-//! Where a program runs and for how long: the options that every command that runs one has.
+//! Which program runs, where, and for how long: the options of every command that runs one.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,14 +10,9 @@ use clap::Args;
 use crate::machine::{Accel, Added, MachineKind};
 use crate::size::Size;
 
-/// The machine, and how it runs.
-#[derive(Args, Debug)]
-pub struct MachineArguments {
-    /// Where it runs: in the kernel, booted in QEMU, or on the soft machine, which has built-in
-    /// workloads instead of programs [default: kernel]
-    #[arg(long, value_enum)]
-    pub machine: Option<MachineKind>,
-
+/// What a run may use. A command whose defaults are others says so by `mut_arg`.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct Resources {
     /// Number of CPUs: 1 to 16 in the kernel, 1 to 64 on the soft machine
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub cpus: u32,
@@ -25,13 +21,39 @@ pub struct MachineArguments {
     #[arg(long, value_name = "SIZE", default_value = "1G")]
     pub memory: Size,
 
-    /// What executes the kernel's instructions [default: tcg]
-    #[arg(long, value_enum)]
-    pub accel: Option<Accel>,
-
     /// Stop the program after this many seconds
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub timeout: Option<Duration>,
+}
+
+/// What is run.
+#[derive(Args, Debug)]
+pub struct ProgramArguments {
+    /// A static Linux program for x86-64, or the name of a packaged workload, and its arguments
+    #[arg(
+        id = "program",
+        value_name = "PROGRAM",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub words: Vec<OsString>,
+}
+
+/// The machine, and how it runs.
+#[derive(Args, Debug)]
+pub struct MachineArguments {
+    /// Where it runs: in the kernel, booted in QEMU, or on the soft machine, which has built-in
+    /// workloads instead of programs [default: kernel]
+    #[arg(long, value_enum)]
+    pub machine: Option<MachineKind>,
+
+    /// How big it is.
+    #[command(flatten)]
+    pub resources: Resources,
+
+    /// What executes the kernel's instructions [default: tcg]
+    #[arg(long, value_enum)]
+    pub accel: Option<Accel>,
 
     /// List the system calls that the program made and the kernel does not know
     #[arg(long)]
@@ -66,7 +88,7 @@ impl MachineArguments {
 }
 
 /// A time limit.
-pub fn seconds(text: &str) -> Result<Duration> {
+fn seconds(text: &str) -> Result<Duration> {
     let seconds: f64 = text.parse().ok().context("not a number of seconds")?;
     ensure!(seconds > 0.0, "has to be more than 0 seconds");
     Duration::try_from_secs_f64(seconds)

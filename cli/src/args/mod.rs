@@ -11,7 +11,7 @@ use clap::{Parser, Subcommand};
 
 pub use bench::BenchArguments;
 pub use compare::CompareArguments;
-pub use machine::MachineArguments;
+pub use machine::{MachineArguments, ProgramArguments, Resources};
 pub use run::RunArguments;
 pub use stat::{PolicyChoice, StatArguments};
 pub use trace::{SummaryArguments, TraceArguments, TraceCommand};

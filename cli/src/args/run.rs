@@ -1,10 +1,8 @@
 //! The arguments of `run`.
 
-use std::ffi::OsString;
-
 use clap::Args;
 
-use super::MachineArguments;
+use super::{MachineArguments, ProgramArguments};
 use crate::machine::Policy;
 use crate::report::Destination;
 
@@ -21,13 +19,17 @@ Examples:
   ./x run --root ./tree -- /bin/sh -c 'ls -l / | wc -l'
   ./x run --machine soft -- ebizzy -mTRp";
 
+const PROGRAM: &str = "\
+A static Linux program for x86-64, or the name of a packaged workload (ebizzy, page_fault1, guard, \
+first_write), and its arguments";
+
 /// Run a program on Faultless page tables; without one, the demonstration: ebizzy under the three
 /// fault policies, in one table.
 ///
 /// The program reads this command's stdin, as far as it does read; its own output goes to stdout,
 /// everything else to stderr.
 #[derive(Args, Debug)]
-#[command(after_help = EXAMPLES)]
+#[command(after_help = EXAMPLES, mut_arg("program", |arg| arg.help(PROGRAM)))]
 pub struct RunArguments {
     /// Where it runs.
     #[command(flatten)]
@@ -42,12 +44,7 @@ pub struct RunArguments {
     #[arg(long, value_name = "FILE")]
     pub json: Option<Destination>,
 
-    /// A static Linux program for x86-64, or the name of a packaged workload (ebizzy,
-    /// page_fault1, guard, first_write), and its arguments
-    #[arg(
-        value_name = "PROGRAM",
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
-    pub program: Vec<OsString>,
+    /// What is run.
+    #[command(flatten)]
+    pub program: ProgramArguments,
 }

@@ -1,10 +1,8 @@
 //! The arguments of `stat`.
 
-use std::ffi::OsString;
-
 use clap::{Args, ValueEnum};
 
-use super::MachineArguments;
+use super::{MachineArguments, ProgramArguments};
 use crate::machine::Policy;
 use crate::report::Destination;
 
@@ -47,13 +45,9 @@ pub struct StatArguments {
     #[arg(long)]
     pub list: bool,
 
-    /// A static Linux program for x86-64, or the name of a packaged workload, and its arguments
-    #[arg(
-        value_name = "PROGRAM",
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
-    pub program: Vec<OsString>,
+    /// What is run.
+    #[command(flatten)]
+    pub program: ProgramArguments,
 }
 
 /// A policy, or all of them.

@@ -1,11 +1,10 @@
 //! The arguments of `trace`.
 
-use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
-use super::MachineArguments;
+use super::{MachineArguments, ProgramArguments};
 use crate::machine::Policy;
 use crate::report::Destination;
 
@@ -63,13 +62,9 @@ pub struct TraceArguments {
     #[arg(long)]
     pub list: bool,
 
-    /// A static Linux program for x86-64, or the name of a packaged workload, and its arguments
-    #[arg(
-        value_name = "PROGRAM",
-        trailing_var_arg = true,
-        allow_hyphen_values = true
-    )]
-    pub program: Vec<OsString>,
+    /// What is run.
+    #[command(flatten)]
+    pub program: ProgramArguments,
 }
 
 /// What to do with a file.

@@ -29,9 +29,9 @@ pub fn command(arguments: &CompareArguments) -> Result<ExitCode> {
     }
     let jobs = jobs(arguments)?;
     let conditions = Conditions {
-        cpus: arguments.cpus,
-        memory: arguments.memory,
-        timeout: arguments.timeout,
+        cpus: arguments.resources.cpus,
+        memory: arguments.resources.memory,
+        timeout: arguments.resources.timeout,
         output: if arguments.output {
             Sink::Stderr
         } else {
@@ -91,7 +91,7 @@ fn jobs(arguments: &CompareArguments) -> Result<Vec<Job>> {
         arguments.suite || !about_the_suite,
         "--quick and --only are for --suite"
     );
-    if let Some(word) = arguments.program.first() {
+    if let Some(word) = arguments.program.words.first() {
         if word.as_encoded_bytes().starts_with(b"-") {
             bail!(
                 "unexpected argument '{}': ./x compare --help lists the options",
@@ -101,7 +101,7 @@ fn jobs(arguments: &CompareArguments) -> Result<Vec<Job>> {
         let name = Path::new(word).file_name().unwrap_or(word);
         return Ok(vec![Job {
             name: name.to_string_lossy().into_owned(),
-            program: arguments.program.clone(),
+            program: arguments.program.words.clone(),
         }]);
     }
     ensure!(
@@ -119,12 +119,12 @@ fn jobs(arguments: &CompareArguments) -> Result<Vec<Job>> {
     let seconds = SECONDS[usize::from(arguments.quick)];
     let entries = SUITE.iter().filter(|entry| chosen(entry.name));
     Ok(entries
-        .map(|entry| entry.job(arguments.cpus, seconds))
+        .map(|entry| entry.job(arguments.resources.cpus, seconds))
         .collect())
 }
 
 fn repeat(arguments: &CompareArguments) -> u32 {
-    let default = match arguments.cpus {
+    let default = match arguments.resources.cpus {
         1 => 1,
         _ => PAIRS[usize::from(arguments.quick)],
     };

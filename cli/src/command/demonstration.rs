@@ -72,10 +72,10 @@ fn request(arguments: &RunArguments, policy: Policy) -> Request {
     Request {
         program: PROGRAM.iter().map(Into::into).collect(),
         policy,
-        cpus: arguments.on.cpus,
-        memory: arguments.on.memory,
+        cpus: arguments.on.resources.cpus,
+        memory: arguments.on.resources.memory,
         accel: arguments.on.accel.unwrap_or(Accel::Tcg),
-        timeout: arguments.on.timeout,
+        timeout: arguments.on.resources.timeout,
         list_unknown: arguments.on.list_unknown,
         verify: arguments.on.verify,
         count_instructions: false,

@@ -47,10 +47,10 @@ pub fn request(
     Request {
         program: program.to_vec(),
         policy,
-        cpus: on.cpus,
-        memory: on.memory,
+        cpus: on.resources.cpus,
+        memory: on.resources.memory,
         accel: on.accel.unwrap_or(Accel::Tcg),
-        timeout: on.timeout,
+        timeout: on.resources.timeout,
         list_unknown: on.list_unknown,
         verify: on.verify,
         count_instructions: false,

@@ -18,8 +18,8 @@ pub fn command(arguments: &RunArguments) -> Result<ExitCode> {
     if let Some(json) = &arguments.json {
         json.check()?;
     }
-    program::check(&arguments.on, &arguments.program)?;
-    if arguments.program.is_empty() {
+    program::check(&arguments.on, &arguments.program.words)?;
+    if arguments.program.words.is_empty() {
         return demonstration::command(arguments);
     }
     let kind = arguments.on.kind();
@@ -37,7 +37,10 @@ pub fn command(arguments: &RunArguments) -> Result<ExitCode> {
     if let Some(json) = &arguments.json {
         json.write(&RunFile::new(vec![Run::new(kind, &request, &outcome)]))?;
     }
-    Ok(program::pass_on(&outcome.end, arguments.on.timeout))
+    Ok(program::pass_on(
+        &outcome.end,
+        arguments.on.resources.timeout,
+    ))
 }
 
 fn request(arguments: &RunArguments) -> Request {
@@ -46,7 +49,7 @@ fn request(arguments: &RunArguments) -> Request {
         _ => Sink::Stdout,
     };
     let policy = arguments.policy.unwrap_or(Policy::Speculative);
-    program::request(&arguments.on, &arguments.program, policy, stdout)
+    program::request(&arguments.on, &arguments.program.words, policy, stdout)
 }
 
 /// One line about what the run cost.

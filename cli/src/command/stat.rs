@@ -42,7 +42,7 @@ pub fn command(arguments: &StatArguments) -> Result<ExitCode> {
     if let Some(json) = &arguments.json {
         json.check()?;
     }
-    program::check(&arguments.on, &arguments.program)?;
+    program::check(&arguments.on, &arguments.program.words)?;
     let kind = arguments.on.kind();
     let machine = kind.machine();
     let requests: Vec<Request> = PolicyChoice::policies(&arguments.policy)
@@ -52,7 +52,7 @@ pub fn command(arguments: &StatArguments) -> Result<ExitCode> {
                 Some(Destination::Stdout) => Sink::Stderr,
                 _ => Sink::Stdout,
             };
-            program::request(&arguments.on, &arguments.program, policy, stdout)
+            program::request(&arguments.on, &arguments.program.words, policy, stdout)
         })
         .collect();
     let first = requests.first().context("no policy")?;
@@ -93,7 +93,7 @@ pub fn command(arguments: &StatArguments) -> Result<ExitCode> {
     }
     let statuses = results
         .iter()
-        .map(|(_, outcome)| program::status(&outcome.end, arguments.on.timeout));
+        .map(|(_, outcome)| program::status(&outcome.end, arguments.on.resources.timeout));
     // All of them speak; the first that is not 0 counts.
     let statuses: Vec<u8> = statuses.collect();
     let status = statuses.into_iter().find(|&status| status != 0);

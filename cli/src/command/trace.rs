@@ -35,11 +35,16 @@ pub fn command(arguments: &TraceArguments) -> Result<ExitCode> {
     let output = arguments.output.as_deref();
     let output = output.context("a file to write is missing: -o FILE")?;
     Destination::File(output.to_path_buf()).check()?;
-    program::check(&arguments.on, &arguments.program)?;
+    program::check(&arguments.on, &arguments.program.words)?;
     let kind = arguments.on.kind();
     let machine = kind.machine();
     let policy = arguments.policy.unwrap_or(Policy::Speculative);
-    let request = program::request(&arguments.on, &arguments.program, policy, Sink::Stdout);
+    let request = program::request(
+        &arguments.on,
+        &arguments.program.words,
+        policy,
+        Sink::Stdout,
+    );
     let needs = machine.check(&request)?;
     if let Some(answer) = plan::answer(&needs, Urgency::Required) {
         return Ok(answer);
@@ -69,7 +74,10 @@ pub fn command(arguments: &TraceArguments) -> Result<ExitCode> {
     if !matches!(outcome.end, End::Failed(_) | End::Refused(_)) {
         summarise(output, recorded);
     }
-    Ok(program::pass_on(&outcome.end, arguments.on.timeout))
+    Ok(program::pass_on(
+        &outcome.end,
+        arguments.on.resources.timeout,
+    ))
 }
 
 fn wanted(arguments: &TraceArguments) -> Result<Wanted> {

@@ -22,7 +22,7 @@ pub struct Conditions {
     /// Its memory.
     pub memory: Size,
     /// How long a run may take.
-    pub timeout: Duration,
+    pub timeout: Option<Duration>,
     /// Where the program's output goes.
     pub output: Sink,
 }
@@ -53,7 +53,7 @@ impl Conditions {
             cpus: self.cpus,
             memory: self.memory,
             accel: Accel::Tcg,
-            timeout: Some(self.timeout),
+            timeout: self.timeout,
             list_unknown: false,
             verify: false,
             count_instructions: self.cpus == 1,
