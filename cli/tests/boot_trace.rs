@@ -4,6 +4,7 @@
 
 mod common;
 
+use common::trace_format::assert_valid;
 use common::{run, stderr};
 use serde_json::Value;
 
@@ -70,6 +71,7 @@ fn a_trace_has_every_fault_and_the_threads_they_belong_to() {
         let said = stderr(&output);
         assert_eq!(output.status.code(), Some(0), "{said}");
         let file: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        assert_valid(&file);
         let events = file["traceEvents"].as_array().unwrap();
         let of = |name: &str| {
             events
@@ -119,6 +121,7 @@ fn a_trace_that_is_stopped_is_whole() {
     ]);
     assert_eq!(output.status.code(), Some(125), "{}", stderr(&output));
     let file: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+    assert_valid(&file);
     let counted = file["faultless"]["counters"]["faults"].as_u64().unwrap();
     let written = file["faultless"]["events"].as_u64().unwrap();
     let lost = file["faultless"]["lost"].as_u64().unwrap();
@@ -129,4 +132,32 @@ fn a_trace_that_is_stopped_is_whole() {
         written <= counted && written + lost + 2 >= counted,
         "{counted} {written} {lost}"
     );
+}
+
+/// Processes that fork and execute, threads that come and go, more CPUs than the host may have.
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn traces_of_processes_and_threads_follow_the_format() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("trace.json");
+    let short = ["-t", "4", "-s", "1", "-m", "50"];
+    for program in ["exec1", "thread_storm"] {
+        let mut arguments = vec!["trace", "--cpus", "4", "--timeout", "300", "-o"];
+        arguments.extend([path.to_str().unwrap(), "--", program]);
+        arguments.extend(short);
+        let output = run(&arguments);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        let file: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+        assert_valid(&file);
+        let events = file["traceEvents"].as_array().unwrap();
+        for name in [
+            "faults",
+            "mm:munmap",
+            "sched:switch",
+            "tlb:shootdown_received",
+        ] {
+            let is_there = events.iter().any(|event| event["cat"] == name);
+            assert!(is_there, "{program}: no {name}");
+        }
+    }
 }

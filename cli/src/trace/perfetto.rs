@@ -37,10 +37,11 @@ const WAITING: usize = 1 << 16;
 /// A track: a process and a thread of it.
 type Track = (u32, u32);
 
-/// One end of an arrow.
+/// One end of an arrow: where it may stand on a track.
 #[derive(Clone, Copy)]
 struct End {
-    time: u64,
+    from: u64,
+    until: u64,
     track: Track,
 }
 
@@ -140,7 +141,8 @@ impl<W: Write> Writer<W> {
     /// Both ends of a shootdown, once both are there.
     fn arrow(&mut self, event: &Event, cpu: u32, track: Track) -> Result<()> {
         let here = End {
-            time: event.start,
+            from: event.start,
+            until: event.start.saturating_add(event.duration()),
             track,
         };
         match event.kind {
@@ -168,17 +170,26 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
+    /// An arrow must not end before it begins, and ends inside of the answer: a CPU that was
+    /// answering already when it was told has begun before.
     fn put_arrow(&mut self, from: End, to: End) -> Result<()> {
+        let arrival = to.from.max(from.from);
+        if arrival > to.from && arrival >= to.until {
+            return Ok(());
+        }
         self.arrows += 1;
-        for (phase, end) in [("\"s\"", from), ("\"f\",\"bp\":\"e\"", to)] {
-            let (process, thread) = end.track;
+        let ends = [
+            ("\"s\"", from.from, from.track),
+            ("\"f\",\"bp\":\"e\"", arrival, to.track),
+        ];
+        for (phase, time, (process, thread)) in ends {
             self.line.clear();
             let _ = write!(
                 self.line,
                 "{{\"name\":\"shootdown\",\"cat\":\"tlb:shootdown\",\"ph\":{phase},\"id\":{},\
                  \"ts\":{},\"pid\":{process},\"tid\":{thread}}}",
                 self.arrows,
-                micros(end.time)
+                micros(time)
             );
             self.put()?;
         }
@@ -385,6 +396,28 @@ mod tests {
             );
             assert_eq!(ends[0]["id"], ends[1]["id"]);
         }
+    }
+
+    /// Where the arrow ends, if there is one.
+    fn arrival(sent: u64, received: (u64, u64)) -> Option<f64> {
+        let (from, until) = received;
+        let (_, file) = file(|writer| {
+            let received = Event::slice(Kind::ShootdownReceived, from, until, 4, 5);
+            writer.event(&seen(received, 1)).unwrap();
+            let sent = Event::instant(Kind::ShootdownSent, sent, 1, 5);
+            writer.event(&seen(sent, 0)).unwrap();
+        });
+        let events = file["traceEvents"].as_array().unwrap();
+        let end = events.iter().find(|event| event["ph"] == "f");
+        end.map(|end| end["ts"].as_f64().unwrap() * 1000.0)
+    }
+
+    #[test]
+    fn an_arrow_does_not_end_before_it_begins() {
+        assert_eq!(arrival(10, (20, 30)), Some(20.0));
+        assert_eq!(arrival(20, (20, 20)), Some(20.0));
+        assert_eq!(arrival(25, (20, 30)), Some(25.0));
+        assert_eq!(arrival(30, (20, 30)), None);
     }
 
     #[test]

@@ -119,7 +119,7 @@ impl<W: Write + Send> Sink for Recorder<W> {
     fn event(&mut self, number: u32, event: Event) -> Result<()> {
         let cpu = self.cpu(number);
         let before = *cpu;
-        cpu.last = event.start + event.duration();
+        cpu.last = event.start.saturating_add(event.duration());
         if event.kind == Kind::Switch {
             cpu.thread = Some(event.to_thread());
             cpu.since = event.start;

@@ -3,6 +3,8 @@
 // Each test file uses a part of it.
 #![allow(dead_code)]
 
+pub mod trace_format;
+
 use std::process::{Command, Output};
 
 use serde_json::Value;
