@@ -3,6 +3,7 @@
 // Each test file uses a part of it.
 #![allow(dead_code)]
 
+pub mod programs;
 pub mod trace_format;
 
 use std::process::{Command, Output};

@@ -1,0 +1,57 @@
+//! Programs as others build them.
+
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// `musl-gcc` knows no `-static-pie`: its start files by hand.
+const MUSL_PIE: &[&str] = &[
+    "-fPIE",
+    "-nostartfiles",
+    "-static",
+    "-Wl,-pie,--no-dynamic-linker,-z,text",
+    "/usr/lib/x86_64-linux-musl/rcrt1.o",
+];
+
+/// Both libraries, position-independent and not: a name, the compiler and its arguments.
+pub const LIBRARIES: [(&str, &str, &[&str]); 4] = [
+    ("glibc", "gcc", &["-static", "-no-pie"]),
+    ("glibc PIE", "gcc", &["-static-pie"]),
+    ("musl", "musl-gcc", &["-static", "-no-pie"]),
+    ("musl PIE", "musl-gcc", MUSL_PIE),
+];
+
+/// The folder of the whole project.
+pub fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+/// Builds `tests/programs/processes.c` in `folder`.
+pub fn build(compiler: &str, arguments: &[&str], folder: &Path) -> PathBuf {
+    let program = folder.join("program");
+    let source = root().join("tests/programs/processes.c");
+    let mut command = Command::new(compiler);
+    command.args(["-std=gnu11", "-O2", "-pthread"]);
+    command.args(arguments).arg("-o").arg(&program).arg(source);
+    assert!(command.status().unwrap().success(), "{compiler}");
+    program
+}
+
+/// Builds `tests/programs/go` in `folder`, where the machine has Go.
+pub fn build_go(folder: &Path) -> Option<PathBuf> {
+    let program = folder.join("program");
+    let mut command = Command::new("go");
+    command.args(["build", "-o"]).arg(&program).arg(".");
+    command.current_dir(root().join("tests/programs/go"));
+    command.envs([("CGO_ENABLED", "0"), ("GOFLAGS", "-mod=mod")]);
+    // Kept: it has Go's own libraries, which take a minute to compile.
+    let cache = Path::new(env!("CARGO_TARGET_TMPDIR")).join("go-cache");
+    command.env("GOCACHE", cache);
+    match command.status() {
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        status => {
+            assert!(status.unwrap().success(), "go build");
+            Some(program)
+        }
+    }
+}
