@@ -118,7 +118,7 @@ impl<W: Write> Writer<W> {
     pub fn run(&mut self, seen: &Seen, until: u64) -> Result<()> {
         let thread = seen.event.to_thread();
         let track = self.track_of_cpu(seen.cpu)?;
-        self.begin(&seen.event, name_of(&thread), track);
+        self.begin(&seen.event, &shown_name(&thread, thread.thread), track);
         let _ = write!(
             self.line,
             ",\"ph\":\"X\",\"dur\":{},\"args\":{{\"cpu\":{},\"pid\":{},\"tid\":{}}}}}",
@@ -211,8 +211,8 @@ impl<W: Write> Writer<W> {
         Ok((CPUS, cpu + 1))
     }
 
-    /// Names a track, where it has no name yet or another one; the process by its first thread's
-    /// name, or as given.
+    /// Names a track, where it has no name yet or another one; the process by the thread seen first
+    /// and by its main thread, whose name changes when it executes another program, or as given.
     fn name(&mut self, track: Track, name: [u8; 16], process: &str) -> Result<()> {
         if self.names.get(&track) == Some(&name) {
             return Ok(());
@@ -224,9 +224,9 @@ impl<W: Write> Writer<W> {
             name,
             ..Switch::idle()
         };
-        let name = name_of(&named);
+        let name = &shown_name(&named, tid);
         let mut lines = Vec::new();
-        if is_new {
+        if is_new || pid == tid {
             let process = if pid == CPUS { process } else { name };
             lines.push(
                 json!({"name": "process_name", "ph": "M", "pid": pid, "args": {"name": process}}),
@@ -269,6 +269,15 @@ fn remember(ends: &mut HashMap<(u64, u64), End>, key: (u64, u64), end: End) {
         ends.clear();
     }
     ends.insert(key, end);
+}
+
+/// A thread's name, or its number: it has no name before its first program is there, and Perfetto
+/// takes no empty ones.
+fn shown_name(thread: &Switch, number: u32) -> String {
+    match name_of(thread) {
+        "" => format!("thread {number}"),
+        name => name.to_owned(),
+    }
 }
 
 /// What is written on an event's slice.
@@ -370,6 +379,29 @@ mod tests {
             "args": {"cpu": 3, "address": "0xfffffffffffff000", "kind": "copy", "reason": "pte_lock", "table": 1}
         });
         assert_eq!(events[2], expected);
+    }
+
+    #[test]
+    fn a_process_is_called_as_its_main_thread_is_in_the_end() {
+        let (_, file) = file(|writer| {
+            for (thread, name) in [(100, &b""[..]), (101, b"other"), (100, b"sort")] {
+                let event = Event::instant(Kind::SpfVmaAccess, 5, 0, 0);
+                let mut seen = seen(event, 0);
+                let of = seen.thread.as_mut().unwrap();
+                (of.thread, of.name) = (thread, [0; 16]);
+                of.name[..name.len()].copy_from_slice(name);
+                writer.event(&seen).unwrap();
+            }
+        });
+        let events = file["traceEvents"].as_array().unwrap();
+        let names = |of: &str| {
+            let named = events.iter().filter(|event| event["name"] == of);
+            named
+                .map(|event| event["args"]["name"].as_str().unwrap())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(names("process_name"), ["thread 100", "sort"]);
+        assert_eq!(names("thread_name"), ["thread 100", "other", "sort"]);
     }
 
     #[test]
