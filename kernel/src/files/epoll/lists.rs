@@ -1,0 +1,197 @@
+//! An epoll's two lists: all its items, and those that may have something to tell.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+use core::sync::atomic::{AtomicU32, Ordering};
+
+use linux_raw_sys::general as linux;
+
+use super::item::Item;
+use crate::arch::uaccess;
+use crate::errno::{Answer, ENOMEM, Errno};
+use crate::files::description::{Description, Object};
+use crate::files::readiness::{Events, Readiness};
+use crate::sched::wait::{self, Interruptible, Woken};
+use crate::shared::Shared;
+use crate::sync::SpinLock;
+
+/// How deep epolls may watch epolls, as on Linux.
+const DEEPEST: u32 = 5;
+
+pub struct Epoll {
+    items: SpinLock<Vec<Shared<Item>>>,
+    /// Has room for all items.
+    ready: SpinLock<VecDeque<Shared<Item>>>,
+    /// Threads that sleep in `sleep`, on this word's address.
+    waiting: AtomicU32,
+    /// Of those who watch this epoll.
+    readiness: Readiness,
+}
+
+impl Epoll {
+    pub const fn new() -> Self {
+        Self {
+            items: SpinLock::new(Vec::new()),
+            ready: SpinLock::new(VecDeque::new()),
+            waiting: AtomicU32::new(0),
+            readiness: Readiness::new(),
+        }
+    }
+
+    pub fn readiness(&self) -> &Readiness {
+        &self.readiness
+    }
+
+    /// Puts an item into the list of all, and makes room for it in the other.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn add(&self, item: &Shared<Item>) -> Result<(), Errno> {
+        let mut items = self.items.lock();
+        items.try_reserve(1).map_err(|_| ENOMEM)?;
+        let mut ready = self.ready.lock();
+        let missing = items.len() + 1 - ready.len();
+        ready.try_reserve(missing).map_err(|_| ENOMEM)?;
+        drop(ready);
+        items.push(item.clone());
+        Ok(())
+    }
+
+    /// All items, for good.
+    pub fn take_items(&self) -> Vec<Shared<Item>> {
+        core::mem::take(&mut *self.items.lock())
+    }
+
+    /// Leaves nothing in the ready list, for good.
+    pub fn clear_ready(&self) {
+        let ready = core::mem::take(&mut *self.ready.lock());
+        drop(ready);
+    }
+
+    fn key(&self) -> u64 {
+        core::ptr::from_ref(&self.waiting) as u64
+    }
+
+    /// Puts an item into the ready list.
+    pub fn make_ready(&self, item: &Shared<Item>) {
+        let mut ready = self.ready.lock();
+        // Whoever waits has it out of the list for a moment, when it may be taken out for good.
+        let is_gone = item.is_gone.load(Ordering::Relaxed);
+        if !is_gone && !item.is_ready.swap(true, Ordering::Relaxed) {
+            // There is room: it was made when the item was added.
+            ready.push_back(item.clone());
+        }
+    }
+
+    /// Tells those who wait for an item to become ready.
+    pub fn announce(&self) {
+        if self.waiting.load(Ordering::SeqCst) != 0 {
+            wait::wake_address(self.key(), 1, u32::MAX);
+        }
+        self.readiness.changed(Events::READABLE);
+    }
+
+    /// Takes the first ready item.
+    pub fn next(&self) -> Option<Shared<Item>> {
+        let mut ready = self.ready.lock();
+        let item = ready.pop_front()?;
+        item.is_ready.store(false, Ordering::Relaxed);
+        Some(item)
+    }
+
+    pub fn has_ready(&self) -> bool {
+        !self.ready.lock().is_empty()
+    }
+
+    /// Sleeps while nothing is in the ready list, until the deadline at most.
+    ///
+    /// # Errors
+    /// As `wait::sleep` does.
+    pub fn sleep(&self, deadline: Option<u64>) -> Result<Option<Woken>, Errno> {
+        self.waiting.fetch_add(1, Ordering::SeqCst);
+        let nothing = || Ok(!self.has_ready());
+        let woken = wait::sleep(self.key(), u32::MAX, deadline, Interruptible::Yes, nothing);
+        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        woken
+    }
+
+    /// Takes an item out of both lists; whether it was there.
+    pub fn forget(&self, item: &Shared<Item>) -> bool {
+        let removed = {
+            let mut items = self.items.lock();
+            let place = items.iter().position(|other| other.is(item));
+            place.map(|place| items.swap_remove(place))
+        };
+        let mut ready = self.ready.lock();
+        item.is_gone.store(true, Ordering::Relaxed);
+        let place = ready.iter().position(|other| other.is(item));
+        let listed = place.and_then(|place| ready.remove(place));
+        drop(ready);
+        drop(listed);
+        removed.is_some()
+    }
+
+    pub fn find(&self, number: u32, description: &Shared<Description>) -> Option<Shared<Item>> {
+        let items = self.items.lock();
+        let found = items
+            .iter()
+            .find(|item| item.number == number && description.is_of(&item.description));
+        found.cloned()
+    }
+
+    fn item(&self, place: usize) -> Option<Shared<Item>> {
+        self.items.lock().get(place).cloned()
+    }
+
+    /// Whether an epoll is reached from this one, or so many others are that nobody may add one.
+    pub fn reaches(&self, other: &Shared<Epoll>, depth: u32) -> bool {
+        if depth > DEEPEST || core::ptr::eq(self, &raw const **other) {
+            return true;
+        }
+        (0..)
+            .map_while(|place| self.item(place))
+            .any(|item| match item.description.upgrade() {
+                Some(description) => match &description.object {
+                    Object::Epoll(control) => control.0.reaches(other, depth + 1),
+                    _ => false,
+                },
+                None => false,
+            })
+    }
+
+    /// Gives user memory up to `most` events; how many.
+    ///
+    /// # Errors
+    /// `EFAULT`, if it was none.
+    pub fn collect(&self, to: u64, most: u64) -> Answer {
+        let mut found = 0;
+        // Those that go back to the end are not looked at twice.
+        let count = self.ready.lock().len();
+        for _ in 0..count {
+            if found == most {
+                break;
+            }
+            let Some(item) = self.next() else { break };
+            let Some(description) = item.description.upgrade() else {
+                continue;
+            };
+            let events = description.events() & item.events();
+            if events.is_empty() {
+                continue;
+            }
+            let data = item.data();
+            let told = [events.bits(), data as u32, (data >> 32) as u32];
+            if let Err(error) = uaccess::write(to.wrapping_add(12 * found), &told) {
+                self.make_ready(&item);
+                return if found == 0 { Err(error) } else { Ok(found) };
+            }
+            found += 1;
+            if item.has(linux::EPOLLONESHOT) {
+                item.disarm();
+            } else if !item.has(linux::EPOLLET) {
+                self.make_ready(&item);
+            }
+        }
+        Ok(found)
+    }
+}
