@@ -12,7 +12,9 @@
 //! "faultless":{"events":5,"lost":0,"counters":{…}}}
 //! ```
 
-use std::collections::HashMap;
+mod arrows;
+mod tracks;
+
 use std::fmt::Write as _;
 use std::io::{BufWriter, Write};
 
@@ -21,40 +23,22 @@ use faultless_trace::{Event, Kind, Switch};
 use serde_json::{Value as Json, json};
 
 use super::recorder::Recorded;
-use super::seen::{Field, Seen, Value, name_of};
+use super::seen::{Field, Seen, Value};
 use crate::counters::Counters;
+use arrows::{Arrows, End};
+use tracks::{Track, Tracks, of_cpu, shown_name};
 
 /// How the first line of every file begins.
 pub const BEGINNING: &str =
     "{\"displayTimeUnit\":\"ns\",\"otherData\":{\"generator\":\"faultless\"";
-
-/// The process of the CPUs' tracks; the machines' own have higher numbers.
-const CPUS: u32 = 1;
-
-/// Shootdowns that wait for their other end; more are given up, for it was lost or not wanted.
-const WAITING: usize = 1 << 16;
-
-/// A track: a process and a thread of it.
-type Track = (u32, u32);
-
-/// One end of an arrow: where it may stand on a track.
-#[derive(Clone, Copy)]
-struct End {
-    from: u64,
-    until: u64,
-    track: Track,
-}
 
 /// Writes a file.
 pub struct Writer<W: Write> {
     out: BufWriter<W>,
     line: String,
     is_first: bool,
-    names: HashMap<Track, [u8; 16]>,
-    /// Both ends of shootdowns, by CPU and number there, until they meet.
-    sent: HashMap<(u64, u64), End>,
-    received: HashMap<(u64, u64), End>,
-    arrows: u64,
+    tracks: Tracks,
+    arrows: Arrows,
 }
 
 impl<W: Write> Writer<W> {
@@ -64,10 +48,8 @@ impl<W: Write> Writer<W> {
             out: BufWriter::with_capacity(1 << 20, out),
             line: String::new(),
             is_first: true,
-            names: HashMap::new(),
-            sent: HashMap::new(),
-            received: HashMap::new(),
-            arrows: 0,
+            tracks: Tracks::default(),
+            arrows: Arrows::default(),
         };
         let about = about.to_string();
         let about = about
@@ -111,7 +93,15 @@ impl<W: Write> Writer<W> {
         }
         self.line.push_str("}}");
         self.put()?;
-        self.arrow(event, seen.cpu, track)
+        let here = End {
+            from: event.start,
+            until: event.start.saturating_add(event.duration()),
+            track,
+        };
+        for (from, to) in self.arrows.end(event, seen.cpu, here) {
+            self.put_arrow(from, to)?;
+        }
+        Ok(())
     }
 
     /// A thread ran from the event's time until `until`.
@@ -138,38 +128,6 @@ impl<W: Write> Writer<W> {
         self.out.flush().context(CANNOT)
     }
 
-    /// Both ends of a shootdown, once both are there.
-    fn arrow(&mut self, event: &Event, cpu: u32, track: Track) -> Result<()> {
-        let here = End {
-            from: event.start,
-            until: event.start.saturating_add(event.duration()),
-            track,
-        };
-        match event.kind {
-            Kind::ShootdownSent => {
-                let key = (event.address, event.value);
-                match self.received.remove(&key) {
-                    Some(there) => return self.put_arrow(here, there),
-                    None => remember(&mut self.sent, key, here),
-                }
-            }
-            Kind::ShootdownReceived => {
-                // Never many, unless what was lost lies between.
-                let last = event.value;
-                let first = event.address.saturating_add(1).max(last.saturating_sub(64));
-                for number in first..=last {
-                    let key = (u64::from(cpu), number);
-                    match self.sent.remove(&key) {
-                        Some(there) => self.put_arrow(there, here)?,
-                        None => remember(&mut self.received, key, here),
-                    }
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
     /// An arrow must not end before it begins, and ends inside of the answer: a CPU that was
     /// answering already when it was told has begun before.
     fn put_arrow(&mut self, from: End, to: End) -> Result<()> {
@@ -177,7 +135,7 @@ impl<W: Write> Writer<W> {
         if arrival > to.from && arrival >= to.until {
             return Ok(());
         }
-        self.arrows += 1;
+        let number = self.arrows.next_number();
         let ends = [
             ("\"s\"", from.from, from.track),
             ("\"f\",\"bp\":\"e\"", arrival, to.track),
@@ -188,7 +146,7 @@ impl<W: Write> Writer<W> {
                 self.line,
                 "{{\"name\":\"shootdown\",\"cat\":\"tlb:shootdown\",\"ph\":{phase},\"id\":{},\
                  \"ts\":{},\"pid\":{process},\"tid\":{thread}}}",
-                self.arrows,
+                number,
                 micros(time)
             );
             self.put()?;
@@ -197,48 +155,22 @@ impl<W: Write> Writer<W> {
     }
 
     fn track_of(&mut self, thread: &Switch) -> Result<Track> {
-        let track = (thread.process, thread.thread);
-        self.name(track, thread.name, "process")?;
-        Ok(track)
+        self.name((thread.process, thread.thread), thread.name)
     }
 
     fn track_of_cpu(&mut self, cpu: u32) -> Result<Track> {
-        let mut name = [0; 16];
-        let text = format!("CPU {cpu}");
-        let length = text.len().min(16);
-        name[..length].copy_from_slice(&text.as_bytes()[..length]);
-        self.name((CPUS, cpu + 1), name, "CPUs")?;
-        Ok((CPUS, cpu + 1))
+        let (track, name) = of_cpu(cpu);
+        self.name(track, name)
     }
 
-    /// Names a track, where it has no name yet or another one; the process by the thread seen first
-    /// and by its main thread, whose name changes when it executes another program, or as given.
-    fn name(&mut self, track: Track, name: [u8; 16], process: &str) -> Result<()> {
-        if self.names.get(&track) == Some(&name) {
-            return Ok(());
-        }
-        let (pid, tid) = track;
-        let is_new = !self.names.keys().any(|&(known, _)| known == pid);
-        self.names.insert(track, name);
-        let named = Switch {
-            name,
-            ..Switch::idle()
-        };
-        let name = &shown_name(&named, tid);
-        let mut lines = Vec::new();
-        if is_new || pid == tid {
-            let process = if pid == CPUS { process } else { name };
-            lines.push(
-                json!({"name": "process_name", "ph": "M", "pid": pid, "args": {"name": process}}),
-            );
-        }
-        lines.push(json!({"name": "thread_name", "ph": "M", "pid": pid, "tid": tid, "args": {"name": name}}));
-        for line in lines {
+    /// Names a track, where it has no name yet or another one.
+    fn name(&mut self, track: Track, name: [u8; 16]) -> Result<Track> {
+        for line in self.tracks.name(track, name) {
             self.line.clear();
             let _ = write!(self.line, "{line}");
             self.put()?;
         }
-        Ok(())
+        Ok(track)
     }
 
     fn begin(&mut self, event: &Event, title: &str, (pid, tid): Track) {
@@ -263,22 +195,6 @@ impl<W: Write> Writer<W> {
 }
 
 const CANNOT: &str = "cannot write the trace";
-
-fn remember(ends: &mut HashMap<(u64, u64), End>, key: (u64, u64), end: End) {
-    if ends.len() >= WAITING {
-        ends.clear();
-    }
-    ends.insert(key, end);
-}
-
-/// A thread's name, or its number: it has no name before its first program is there, and Perfetto
-/// takes no empty ones.
-fn shown_name(thread: &Switch, number: u32) -> String {
-    match name_of(thread) {
-        "" => format!("thread {number}"),
-        name => name.to_owned(),
-    }
-}
 
 /// What is written on an event's slice.
 fn title(event: &Event) -> String {
