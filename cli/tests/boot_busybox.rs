@@ -8,6 +8,8 @@ use std::io::{Read as _, Write as _, pipe};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use faultless_tests::linux;
+
 const BUSYBOX: &str = "/bin/busybox";
 
 /// Files to work on: text, numbers, bytes, a link, a folder.
@@ -25,10 +27,10 @@ fn make_files(folder: &Path) {
     std::os::unix::fs::symlink("sub/deep/f", folder.join("link")).unwrap();
 }
 
-fn on_the_host(folder: &Path, arguments: &[&str], input: Stdio) -> Output {
-    let mut command = Command::new(BUSYBOX);
+fn on_the_host(folder: &Path, arguments: &[&str], input: Stdio) -> linux::Ended {
+    let mut command = linux::command(Path::new(BUSYBOX));
     command.args(arguments).current_dir(folder).stdin(input);
-    command.output().unwrap()
+    linux::finish(&mut command)
 }
 
 /// With `folder` at `/work`, where the applet runs by way of its shell.
@@ -45,16 +47,8 @@ fn assert_same(folder: &Path, arguments: &[&str], input: &dyn Fn() -> Stdio) {
     let linux = on_the_host(folder, arguments, input());
     let here = in_the_kernel(folder, arguments, input());
     let said = common::stderr(&here);
-    assert_eq!(
-        here.status.code(),
-        linux.status.code(),
-        "{arguments:?} {said}"
-    );
-    assert_eq!(
-        common::stdout(&here),
-        common::stdout(&linux),
-        "{arguments:?} {said}"
-    );
+    assert_eq!(here.status.code(), linux.exit, "{arguments:?} {said}");
+    assert_eq!(common::stdout(&here), linux.stdout, "{arguments:?} {said}");
 }
 
 #[test]

@@ -8,15 +8,16 @@ use std::path::Path;
 use std::process::Command;
 
 use common::programs;
+use faultless_tests::linux;
 
 fn assert_says_the_same(program: &Path, cpus: &str) {
-    let host = Command::new(program).output().unwrap();
+    let host = linux::finish(&mut linux::command(program));
     let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
     command.args(["run", "--verify", "--timeout", "120", "--cpus", cpus, "--"]);
     let here = command.arg(program).output().unwrap();
     let said = common::stderr(&here);
-    assert_eq!(host.status.code(), here.status.code(), "{said}");
-    assert_eq!(common::stdout(&host), common::stdout(&here), "{said}");
+    assert_eq!(host.exit, here.status.code(), "{said} {host:?}");
+    assert_eq!(host.stdout, common::stdout(&here), "{said}");
 }
 
 #[test]

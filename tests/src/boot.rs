@@ -2,11 +2,13 @@
 //! checks would keep bad programs and bad archives away from the kernel.
 
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+
+pub use crate::linux::{on_the_host, printed_on_the_host};
+pub use crate::programs::compile;
+use crate::programs::{root, scratch};
 
 /// Longer than any run takes on a busy host.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -45,42 +47,6 @@ impl Ended {
         let verified = self.verified.expect("it was asked for");
         assert!(verified.0 >= 2 && verified.1 >= 1, "{self:?}");
     }
-}
-
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("tests/ lies in the root")
-        .to_path_buf()
-}
-
-/// A folder of its own for each call.
-fn scratch(name: &str) -> PathBuf {
-    static NUMBER: AtomicU32 = AtomicU32::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let folder = root().join(format!(
-        ".faultless/tests/{name}-{}-{number}",
-        std::process::id()
-    ));
-    fs::create_dir_all(&folder).expect("a folder for temporary files");
-    folder
-}
-
-/// Compiles `tests/programs/NAME.c`.
-pub fn compile(name: &str) -> Vec<u8> {
-    let folder = scratch(name);
-    let program = folder.join(name);
-    let source = root().join(format!("tests/programs/{name}.c"));
-    let status = Command::new("musl-gcc")
-        .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"])
-        .args(["-static", "-pthread", "-o"])
-        .args([&program, &source])
-        .status()
-        .expect("musl-gcc runs");
-    assert!(status.success(), "{name}.c does not compile");
-    let content = fs::read(&program).expect("the program is there");
-    fs::remove_dir_all(folder).expect("the folder is ours");
-    content
 }
 
 /// An archive in cpio's `newc` format.
@@ -206,33 +172,4 @@ impl Machine {
         }
         ended
     }
-}
-
-/// What the same program prints on the host's Linux, which ends it well.
-pub fn printed_on_the_host(program: &[u8]) -> String {
-    use std::os::unix::fs::PermissionsExt as _;
-    let folder = scratch("host");
-    let path = folder.join("test");
-    fs::write(&path, program).expect("a file in our folder");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("the file is ours");
-    let output = Command::new(&path).output().expect("it starts");
-    fs::remove_dir_all(&folder).expect("the folder is ours");
-    assert!(output.status.success(), "{output:?}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-/// How the host's Linux ends the same program: status and signal.
-pub fn on_the_host(program: &[u8], arguments: &[&str]) -> (Option<i32>, Option<i32>) {
-    use std::os::unix::fs::PermissionsExt as _;
-    use std::os::unix::process::ExitStatusExt as _;
-    let folder = scratch("host");
-    let path = folder.join("test");
-    fs::write(&path, program).expect("a file in our folder");
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("the file is ours");
-    let status = Command::new(&path)
-        .args(arguments)
-        .status()
-        .expect("it starts");
-    fs::remove_dir_all(&folder).expect("the folder is ours");
-    (status.code(), status.signal())
 }

@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use crate::script::{Op, Window};
+use crate::surroundings;
 
 /// A child process that runs scripts.
 pub struct Host {
@@ -21,7 +22,7 @@ impl Host {
     /// `sealed`: everything outside the window is mapped, so that the kernel
     /// can choose addresses in the window only.
     pub fn start(program: &str, window: &Window, sealed: bool) -> std::io::Result<Self> {
-        let mut child = Command::new(program)
+        let mut child = surroundings::fix(&mut Command::new(program))
             .arg(window.to_string())
             .args(sealed.then_some("sealed"))
             .stdin(Stdio::piped())

@@ -5,11 +5,14 @@ pub mod counting;
 pub mod heap;
 pub mod host;
 pub mod inject;
+pub mod linux;
 pub mod model;
 pub mod operations;
+pub mod programs;
 pub mod random;
 pub mod script;
 pub mod soft;
+pub mod surroundings;
 
 use faultless_mm::{Machine, Policy};
 use faultless_soft::{Options, Soft, SoftCpu, SoftMemory, SoftSpace};

@@ -1,0 +1,43 @@
+//! The programs in `tests/programs`, compiled as the tests need them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// The root of the project.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("tests/ lies in the root")
+        .to_path_buf()
+}
+
+/// A folder of its own for each call.
+pub fn scratch(name: &str) -> PathBuf {
+    static NUMBER: AtomicU32 = AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let folder = root().join(format!(
+        ".faultless/tests/{name}-{}-{number}",
+        std::process::id()
+    ));
+    fs::create_dir_all(&folder).expect("a folder for temporary files");
+    folder
+}
+
+/// Compiles `tests/programs/NAME.c`.
+pub fn compile(name: &str) -> Vec<u8> {
+    let folder = scratch(name);
+    let program = folder.join(name);
+    let source = root().join(format!("tests/programs/{name}.c"));
+    let status = Command::new("musl-gcc")
+        .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"])
+        .args(["-static", "-pthread", "-o"])
+        .args([&program, &source])
+        .status()
+        .expect("musl-gcc runs");
+    assert!(status.success(), "{name}.c does not compile");
+    let content = fs::read(&program).expect("the program is there");
+    fs::remove_dir_all(folder).expect("the folder is ours");
+    content
+}
