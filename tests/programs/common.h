@@ -34,6 +34,9 @@
         }                                                                      \
     } while (0)
 
+// The same, with the condition for a line.
+#define CHECK(condition) EXPECT(condition, "%s", #condition)
+
 static inline pthread_t start(void *(*run)(void *), void *argument)
 {
     pthread_t thread;

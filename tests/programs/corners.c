@@ -3,21 +3,11 @@
 // Corners of processes, signals, pipes and epoll that a review found wrong. Runs
 // on Linux too, and says the same there.
 
-#include "common.h"
+#include "children.h"
 
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/time.h>
-#include <sys/wait.h>
-
-#define CHECK(condition) EXPECT(condition, "%s", #condition)
-
-static int status_of(pid_t child)
-{
-    int status = -1;
-    CHECK(waitpid(child, &status, __WALL) == child);
-    return status;
-}
 
 static void *nothing(void *argument)
 {

@@ -3,7 +3,7 @@
 // Files and directories: a transcript of calls and their results, which has to
 // be the same here and on Linux.
 
-#include "common.h"
+#include "transcript.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -12,17 +12,6 @@
 #include <sys/statfs.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
-
-// Prints a call with its result, or with its error's name.
-#define SAY(call)                                                              \
-    do {                                                                       \
-        errno = 0;                                                             \
-        long long result = (long long)(call);                                  \
-        if (result < 0)                                                        \
-            printf("%s: %s\n", #call, strerror(errno));                        \
-        else                                                                   \
-            printf("%s: %lld\n", #call, result);                               \
-    } while (0)
 
 static void put(const char *path, const char *text)
 {

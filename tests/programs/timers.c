@@ -2,13 +2,10 @@
 //
 // Timers that send signals. Runs on Linux too, and says the same there.
 
-#include "common.h"
+#include "children.h"
 
 #include <poll.h>
 #include <sys/time.h>
-#include <sys/wait.h>
-
-#define CHECK(condition) EXPECT(condition, "%s", #condition)
 
 static atomic_int alarms, told;
 static volatile int last_code, last_value;

@@ -2,7 +2,7 @@
 //
 // Pipes, poll, select, epoll and eventfd: a transcript, as on Linux.
 
-#include "common.h"
+#include "transcript.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -10,16 +10,6 @@
 #include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/select.h>
-
-#define SAY(call)                                                              \
-    do {                                                                       \
-        errno = 0;                                                             \
-        long long result = (long long)(call);                                  \
-        if (result < 0)                                                        \
-            printf("%s: %s\n", #call, strerror(errno));                        \
-        else                                                                   \
-            printf("%s: %lld\n", #call, result);                               \
-    } while (0)
 
 static char page[65536];
 
