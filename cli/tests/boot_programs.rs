@@ -25,7 +25,10 @@ fn assert_says_the_same(program: &Path, cpus: &str) {
 fn static_programs_of_both_libraries() {
     let folder = tempfile::tempdir().unwrap();
     for (_, compiler, arguments) in programs::LIBRARIES {
-        assert_says_the_same(&programs::build(compiler, arguments, folder.path()), "2");
+        for name in ["processes", "execs"] {
+            let program = programs::build(name, compiler, arguments, folder.path());
+            assert_says_the_same(&program, "2");
+        }
     }
 }
 

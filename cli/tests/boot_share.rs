@@ -115,7 +115,7 @@ fn static_programs() {
     for (name, compiler, arguments) in programs::LIBRARIES {
         let own = folder.path().join(name.replace(' ', "-"));
         std::fs::create_dir(&own).unwrap();
-        let program = programs::build(compiler, arguments, &own);
+        let program = programs::build("processes", compiler, arguments, &own);
         rows.push(Row::new(name, &[program.to_str().unwrap()]));
     }
     if let Some(program) = programs::build_go(folder.path()) {

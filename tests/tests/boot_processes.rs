@@ -21,6 +21,12 @@ fn processes_begin_and_end_as_on_linux() {
     assert_as_on_linux("processes", "processes: all as on Linux\n", &[1, 2, 4, 16]);
 }
 
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn other_programs_begin_as_on_linux() {
+    assert_as_on_linux("execs", "execs: all as on Linux\n", &[1, 2, 4, 16]);
+}
+
 /// With 64 MiB of memory, of which none may be lost.
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]

@@ -26,10 +26,10 @@ pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-/// Builds `tests/programs/processes.c` in `folder`.
-pub fn build(compiler: &str, arguments: &[&str], folder: &Path) -> PathBuf {
-    let program = folder.join("program");
-    let source = root().join("tests/programs/processes.c");
+/// Builds `tests/programs/NAME.c` in `folder`.
+pub fn build(name: &str, compiler: &str, arguments: &[&str], folder: &Path) -> PathBuf {
+    let program = folder.join(name);
+    let source = root().join(format!("tests/programs/{name}.c"));
     let mut command = Command::new(compiler);
     command.args(["-std=gnu11", "-O2", "-pthread"]);
     command.args(arguments).arg("-o").arg(&program).arg(source);
