@@ -7,13 +7,14 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use faultless_tests::boot::{Machine, VERIFIED, archive, compile};
+use faultless_tests::full;
 
 /// Calls that even a busy host makes in a round, and far more than it takes to do something.
 const LEAST_CALLS: u64 = 200;
 
 /// How long: seeds, and rounds of 400 ms with each.
 fn extent() -> (std::ops::Range<u64>, u32) {
-    if std::env::var_os("FAULTLESS_FULL").is_some() {
+    if full() {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         let first = now.map_or(0, |now| now.as_secs() % 1_000_000);
         (first..first + 3, 30)
