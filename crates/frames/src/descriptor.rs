@@ -19,6 +19,7 @@
 //! the page be written, and no TLB elsewhere may still show it.
 
 use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use faultless_sync::{Flaw, flawed};
 
 /// What a frame is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -172,7 +173,14 @@ impl Descriptor {
             self.map_count.store(0, Ordering::Relaxed);
             return true;
         }
-        self.map_count.fetch_sub(1, Ordering::AcqRel) == 1
+        // Release: pairs with the acquire in `is_sole`, and with this one's own in
+        // whoever takes the last mapping away and frees the frame.
+        let order = if flawed(Flaw::CountRelaxed) {
+            Ordering::Relaxed
+        } else {
+            Ordering::AcqRel
+        };
+        self.map_count.fetch_sub(1, order) == 1
     }
 
     /// How many entries map the frame.

@@ -39,6 +39,9 @@ pub enum Flaw {
     SharingNotChecked,
     /// A mapping of a shared page stops counting before it is flushed.
     CountedTooShort,
+    /// A mapping of a shared page stops counting without saying what was done with
+    /// the page before.
+    CountRelaxed,
 }
 
 #[cfg(any(loom, shuttle))]
