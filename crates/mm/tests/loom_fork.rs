@@ -226,3 +226,57 @@ fn parent_and_child(bound: usize) {
 fn both_write() {
     parent_and_child(4);
 }
+
+/// CPU 1 has read a page, or reads it just now, while CPU 0 writes it, to a page of
+/// its own: CPU 1 does not go back in time, and sees it once the write is done. The
+/// page is shared with a child, or the zero page.
+fn a_write_beside_a_reader(bound: usize, forked: bool) {
+    explore(Some(bound), move || {
+        let world = World::new(2, Policy::Speculative);
+        world.map(0, 1, RW);
+        let mut children = Vec::new();
+        if forked {
+            world.cpu().store(0, 1).unwrap();
+            children.push(world.space().fork().unwrap());
+            // So that the broken variant is about the copy, and not about the fork.
+            let machine = world.space().memory().machine();
+            machine.tlb(0).lock().unwrap().entries.clear();
+        } else {
+            assert_eq!(world.cpu().load(0), Ok(0));
+        }
+        let thread = world.run(1, |cpu| {
+            let first = cpu.load(0).unwrap();
+            assert!(first <= cpu.load(0).unwrap(), "a load goes back in time");
+        });
+        world.cpu().store(0, 2).unwrap();
+        thread.join().unwrap();
+        let reader = Processor::new(world.space(), 1);
+        assert_eq!(reader.load(0), Ok(2), "a TLB still has the old page");
+        for child in &children {
+            assert_eq!(world.word_of(child, 0), 1);
+        }
+        world.finish_with(children);
+    });
+}
+
+#[test]
+fn a_copy_is_seen_by_who_has_read_the_page() {
+    a_write_beside_a_reader(4, true);
+}
+
+#[test]
+fn a_first_write_is_seen_by_who_has_read_zeroes() {
+    a_write_beside_a_reader(4, false);
+}
+
+#[test]
+#[should_panic(expected = "a TLB still has the old page")]
+fn broken_copy_without_a_flush() {
+    with_lazy_tlbs(|| a_write_beside_a_reader(4, true));
+}
+
+#[test]
+#[should_panic(expected = "a TLB still has the old page")]
+fn broken_first_write_without_a_flush() {
+    with_lazy_tlbs(|| a_write_beside_a_reader(4, false));
+}
