@@ -93,3 +93,49 @@ fn broken_claim_without_a_fence() {
 fn broken_publication_without_validation() {
     with_flaw(Flaw::MappingNotValidated, || faults_and_a_writer(1, None));
 }
+
+/// A page that a fault fills and then publishes, to whoever finds the entry: a
+/// table walk, or a writer that takes the page away and uses its frame again.
+fn publication() {
+    struct Page {
+        entry: Entry,
+        content: loom::cell::UnsafeCell<u64>,
+    }
+    // SAFETY: who may use the content is what the model checks.
+    unsafe impl Sync for Page {}
+    // SAFETY: as above.
+    unsafe impl Send for Page {}
+    explore(None, || {
+        let page = Arc::new(Page {
+            entry: Entry::new(),
+            content: loom::cell::UnsafeCell::new(0),
+        });
+        let fault = {
+            let page = page.clone();
+            thread::spawn(move || {
+                if let Ok(claim) = page.entry.claim::<X86_64>(0, Cpu(1)) {
+                    // As a copy is made: what comes before a claim is released by its fence.
+                    // SAFETY: loom checks it.
+                    page.content.with_mut(|content| unsafe { *content = 1 });
+                    claim.publish(LEAF);
+                }
+            })
+        };
+        if page.entry.load() == LEAF {
+            // SAFETY: loom checks it.
+            assert_eq!(page.content.with(|content| unsafe { *content }), 1);
+        }
+        fault.join().unwrap();
+    });
+}
+
+#[test]
+fn what_is_found_was_filled_before() {
+    publication();
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn broken_publication_relaxed() {
+    with_flaw(Flaw::PublishRelaxed, publication);
+}

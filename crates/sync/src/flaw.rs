@@ -39,6 +39,8 @@ pub enum Flaw {
     SharingNotChecked,
     /// A mapping of a shared page stops counting before it is flushed.
     CountedTooShort,
+    /// An entry is published without what was written before.
+    PublishRelaxed,
     /// A mapping of a shared page stops counting without saying what was done with
     /// the page before.
     CountRelaxed,
