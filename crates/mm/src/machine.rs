@@ -24,8 +24,10 @@ pub trait Machine: PhysicalMemory + Tlb + Wait + Send + Sync + Sized + 'static {
     /// except while that call parks.
     fn cpu(&self) -> Cpu;
 
-    /// Turns interrupts off; whether they were on. Claims are held with
-    /// interrupts off. A machine that never interrupts the core does nothing.
+    /// Turns interrupts off; whether they were on. A fault holds its claim with
+    /// interrupts off, so that nobody waits for a CPU that does something else;
+    /// what a zap claims it holds until its flush, with interrupts as they were.
+    /// A machine that never interrupts the core does nothing.
     fn interrupts_off(&self) -> bool {
         false
     }

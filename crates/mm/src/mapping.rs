@@ -114,8 +114,9 @@ impl Mapping {
         faultless_sync::fence_after_rmw();
         let read = VmaRead(self);
         // The barrier's partner is the fence in `lock_out_readers`: either this
-        // reader sees the lock, or the writer sees this reader.
-        if self.writers.write_hold.load(Ordering::Relaxed) == hold.load(Ordering::Relaxed) {
+        // reader sees the lock, or the writer sees this reader. Acquire: of the
+        // release that ends the write hold, in `RangeLock::end_write_hold`.
+        if self.writers.write_hold.load(Ordering::Relaxed) == hold.load(Ordering::Acquire) {
             return None;
         }
         Some(read)

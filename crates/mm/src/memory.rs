@@ -157,7 +157,14 @@ impl<M: Machine> Memory<M> {
 
     /// An empty table that nothing links yet.
     pub(crate) fn allocate_table(&self) -> Result<Frame, NoMemory> {
-        let frame = self.allocate_frame()?;
+        self.may_allocate()?;
+        let cpu = self.machine.cpu();
+        let allocate = || self.machine.frames().allocate_zeroed(cpu);
+        let frame = allocate().or_else(|_| {
+            // What waits for readers may be enough.
+            self.expedite();
+            allocate()
+        })?;
         self.make_table(frame);
         Ok(frame)
     }

@@ -107,7 +107,8 @@ impl<'a, M: Machine> RangeLock<'a, M> {
     fn end_write_hold(&self) {
         // Under every policy: it may have changed since the hold began.
         if self.guard.is_some() {
-            // Release: a fault that finds its mapping unlocked sees what was changed.
+            // Release: a fault that finds its mapping unlocked sees what was changed
+            // (acquire in `Mapping::try_read`).
             let hold = self.space.write_hold.load(Ordering::Relaxed);
             self.space
                 .write_hold
