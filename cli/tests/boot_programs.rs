@@ -11,7 +11,9 @@ use common::programs;
 use faultless_tests::linux;
 
 fn assert_says_the_same(program: &Path, cpus: &str) {
-    let host = linux::finish(&mut linux::command(program));
+    // The variables that `./x run` gives.
+    let variables = [("PATH", "/bin:/usr/bin"), ("HOME", "/")];
+    let host = linux::finish(linux::command(program).envs(variables));
     let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
     command.args(["run", "--verify", "--timeout", "120", "--cpus", cpus, "--"]);
     let here = command.arg(program).output().unwrap();

@@ -25,14 +25,21 @@ fn a_sound_kernel_is_verified_while_it_runs() {
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
 fn damage_is_an_error() {
-    for (flaw, error) in [
-        ("lost-page", "frames are nobody's"),
-        ("lost-pipe", "last used as pipes: 1"),
-        ("lost-file", "last used as files: 1"),
-        ("count", "a page is writable that may be shared"),
-        ("free-page", "a free frame is used"),
-        ("zero-page", "the shared zero page was written to"),
-        ("lost-space", "a node or mapping in use is in no tree"),
+    for (flaw, errors) in [
+        ("lost-page", &["frames are nobody's"][..]),
+        ("lost-pipe", &["last used as pipes: 1"][..]),
+        ("lost-file", &["last used as files: 1"][..]),
+        ("count", &["a page is writable that may be shared"][..]),
+        ("free-page", &["a free frame is used"][..]),
+        ("zero-page", &["the shared zero page was written to"][..]),
+        // Which is found first depends on whose objects share a frame with its own.
+        (
+            "lost-space",
+            &[
+                "a node or mapping in use is in no tree",
+                "used as tables: 1",
+            ],
+        ),
     ] {
         let ended = run(2, &format!("verify-flaw={flaw}\0"));
         assert_eq!(
@@ -42,7 +49,8 @@ fn damage_is_an_error() {
         );
         let said = ended.error.as_deref().unwrap_or_default();
         assert!(said.contains("verification failed: "), "{flaw}: {ended:?}");
-        assert!(said.contains(error), "{flaw}: {ended:?}");
+        let named = errors.iter().any(|error| said.contains(error));
+        assert!(named, "{flaw}: {ended:?}");
     }
     let unknown = run(1, "verify-flaw=none\0");
     assert!(
