@@ -6,30 +6,25 @@
 //! One list for all processes, and one thread of the kernel that sleeps until the first of them is
 //! due. It is made when the first timer is set.
 
+mod clock;
+mod thread;
+
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use linux_raw_sys::general as linux;
 
-use super::{family, usage};
-use crate::arch::{TrapFrame, percpu, time};
+use crate::arch::time;
 use crate::errno::{EAGAIN, EINVAL, ENOMEM, Errno};
-use crate::sched::thread::Thread;
-use crate::sched::wait::{self, Interruptible};
-use crate::sched::{self};
-use crate::signal::pending::Info;
-use crate::signal::send;
+use crate::sched::wait;
 use crate::sync::SpinLock;
+pub use clock::Clock;
 
-/// The number that the kernel's own thread has, which no process gets.
-const OWN_THREAD: u32 = 2;
 /// `setitimer`'s timers, beside the numbers of `timer_create`.
 pub const INTERVAL_TIMER: i32 = -1;
 pub const VIRTUAL_TIMER: i32 = -2;
 pub const PROFILING_TIMER: i32 = -3;
-/// Nanoseconds from one look at the timers to the next. What is due more often overruns.
-const LEAST_PAUSE: u64 = 100_000;
-/// The same of timers of CPU time.
+/// Nanoseconds from one look at a timer of CPU time to the next.
 const LEAST_CPU_PAUSE: u64 = 1_000_000;
 /// Timers that a process can have.
 const MOST: i32 = 1024;
@@ -42,45 +37,6 @@ pub struct Notice {
     /// A thread of the process, or whichever takes it.
     pub thread: Option<u32>,
     pub value: u64,
-}
-
-/// What a timer counts.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Clock {
-    Monotonic,
-    /// The clock that can be set. Its timers are kept on the monotonic one.
-    Real,
-    /// CPU time of the process, or of one of its threads.
-    Process,
-    Thread(u32),
-}
-
-impl Clock {
-    /// What it says for a process, and how many CPUs can make it go on at once. `None`: it is gone.
-    fn look(self, process: u32) -> Option<(u64, u64)> {
-        match self {
-            Self::Monotonic | Self::Real => Some((time::now(), 1)),
-            Self::Process => {
-                let process = family::find(process)?;
-                let threads = process.thread_count() as u64;
-                let speed = threads.clamp(1, u64::from(percpu::count()));
-                Some((usage::of_time(&process), speed))
-            }
-            Self::Thread(id) => {
-                let process = family::find(process)?;
-                Some((process.with_thread(id, usage::time_of)?, 1))
-            }
-        }
-    }
-
-    /// What it says for a process.
-    pub fn now(self, process: u32) -> u64 {
-        self.look(process).map_or(0, |(now, _)| now)
-    }
-
-    fn is_of_cpu_time(self) -> bool {
-        matches!(self, Self::Process | Self::Thread(_))
-    }
 }
 
 /// A timer.
@@ -239,7 +195,7 @@ pub fn overruns(process: u32, id: i32) -> Result<u64, Errno> {
 /// `EINVAL`: there is none; `ENOMEM`, `EAGAIN`.
 pub fn set(process: u32, id: i32, deadline: u64, interval: u64) -> Result<Setting, Errno> {
     if deadline != u64::MAX {
-        begin()?;
+        thread::begin()?;
     }
     if id < 0 && copy(process, id).is_none() {
         if deadline == u64::MAX {
@@ -281,138 +237,5 @@ pub fn of_intervals(id: i32) -> (Clock, u32) {
         VIRTUAL_TIMER => (Clock::Process, linux::SIGVTALRM),
         PROFILING_TIMER => (Clock::Process, linux::SIGPROF),
         _ => (Clock::Monotonic, linux::SIGALRM),
-    }
-}
-
-/// Makes the thread, once.
-fn begin() -> Result<(), Errno> {
-    if HAS_THREAD.swap(true, Ordering::AcqRel) {
-        return Ok(());
-    }
-    let thread = Thread::new(OWN_THREAD, false, run, &TrapFrame::default());
-    match thread {
-        Ok(thread) => {
-            sched::enqueue(thread);
-            Ok(())
-        }
-        Err(error) => {
-            HAS_THREAD.store(false, Ordering::Release);
-            Err(error)
-        }
-    }
-}
-
-fn run(_: &'static Thread) {
-    loop {
-        // Of one moment: an interval shorter than it takes to tell would keep this CPU for ever.
-        let now = time::now();
-        while let Some(alarm) = next(now) {
-            if let Some(alarm) = take_due(&alarm, now) {
-                tell(&alarm);
-            }
-            // A timer with a short interval is due again at once: others have to run, too.
-            sched::breathe();
-        }
-        let first = || {
-            let alarms = ALARMS.lock();
-            let deadlines = alarms.iter().map(|alarm| alarm.look);
-            deadlines.min().unwrap_or(u64::MAX)
-        };
-        let soonest = first();
-        let until = match soonest {
-            u64::MAX => u64::MAX,
-            soonest => soonest.max(now.saturating_add(LEAST_PAUSE)),
-        };
-        SLEEPS_UNTIL.store(until, Ordering::SeqCst);
-        let deadline = (until != u64::MAX).then_some(until);
-        let check = || Ok(first() == soonest);
-        let _ = wait::sleep(key(), u32::MAX, deadline, Interruptible::No, check);
-        SLEEPS_UNTIL.store(0, Ordering::SeqCst);
-    }
-}
-
-/// A timer to look at.
-fn next(now: u64) -> Option<Alarm> {
-    let alarms = ALARMS.lock();
-    alarms.iter().find(|alarm| alarm.look <= now).copied()
-}
-
-/// The timer as it has to tell, if it is due; in the list it is set anew. `moment` is on the
-/// monotonic clock: what is due later waits for another round.
-fn take_due(alarm: &Alarm, moment: u64) -> Option<Alarm> {
-    let looked = alarm.clock.look(alarm.process);
-    let mut alarms = ALARMS.lock();
-    let alarm = find(&mut alarms, alarm.process, alarm.id)?;
-    let Some((now, speed)) = looked else {
-        // What it counts does not go on any more.
-        alarm.look = u64::MAX;
-        return None;
-    };
-    let now = if alarm.clock.is_of_cpu_time() {
-        now
-    } else {
-        moment
-    };
-    if now < alarm.deadline {
-        alarm.plan(now, speed);
-        return None;
-    }
-    let due = alarm.take(now);
-    alarm.plan(now, speed);
-    due
-}
-
-impl Alarm {
-    /// It is due: as it has to tell, and then set anew.
-    fn take(&mut self, now: u64) -> Option<Alarm> {
-        let alarm = self;
-        if alarm.interval == 0 {
-            alarm.overruns = 0;
-            let due = *alarm;
-            alarm.deadline = u64::MAX;
-            return Some(due);
-        }
-        // Times that have passed meanwhile are told as one.
-        alarm.overruns = (now - alarm.deadline) / alarm.interval;
-        let due = *alarm;
-        let step = alarm.interval.saturating_mul(alarm.overruns + 1);
-        // Never, if that is beyond all time.
-        alarm.deadline = alarm.deadline.saturating_add(step);
-        Some(due)
-    }
-}
-
-fn tell(alarm: &Alarm) {
-    let Some(process) = family::find(alarm.process) else {
-        return;
-    };
-    let Notice {
-        signal,
-        thread,
-        value,
-    } = alarm.notice;
-    if signal == 0 {
-        return;
-    }
-    let interval_timer = alarm.id < 0;
-    let info = Info {
-        signal,
-        code: if interval_timer {
-            linux::SI_KERNEL as i32
-        } else {
-            linux::SI_TIMER
-        },
-        // `si_timerid` and `si_overrun`.
-        fields: if interval_timer {
-            0
-        } else {
-            u64::from(alarm.id as u32) | alarm.overruns.min(i32::MAX as u64) << 32
-        },
-        value,
-    };
-    match thread {
-        // The thread may have ended.
-        Some(thread) => drop(send::to_thread(&process, thread, info)),
-        None => send::info_to_process(&process, info),
     }
 }
