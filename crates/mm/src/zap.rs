@@ -260,6 +260,9 @@ impl<M: Machine> AddressSpace<M> {
             self.flush(gather);
             let mut give = |table| {
                 self.memory.count(Counter::TableFree);
+                if flawed(Flaw::TableNotRetired) {
+                    return self.machine().frames().free(cpu, table);
+                }
                 self.memory.retire(Retired::Table(table));
             };
             // SAFETY: this CPU detached them, and walk caches are flushed.

@@ -108,7 +108,9 @@ pub unsafe fn detach<F: EntryFormat, M: PhysicalMemory + Wait>(
             return;
         }
         claim.hide(cpu).keep();
-        gather.add_table(page * PAGE_SIZE, span(level) * PAGE_SIZE);
+        if !flawed(Flaw::TableNotFlushed) {
+            gather.add_table(page * PAGE_SIZE, span(level) * PAGE_SIZE);
+        }
         detached += 1;
     };
     // SAFETY: passed on to the caller.

@@ -22,6 +22,10 @@ pub enum Flaw {
     LinkNotValidated,
     /// A table is freed without a look at what is in it.
     TableNotScanned,
+    /// A table is freed while CPUs may have it in their walk caches.
+    TableNotFlushed,
+    /// A table is freed without waiting for those that look into it.
+    TableNotRetired,
     /// A section is entered without the full barrier.
     EnterWithoutFence,
     /// What is retired is released after one epoch instead of two.

@@ -68,8 +68,19 @@ pub struct Translation {
 pub struct CpuTlb {
     /// By page.
     pub entries: HashMap<u64, Translation>,
+    /// Tables of the lowest level that walks have come to, by their first page: the
+    /// walk cache. A walk begins there if it can.
+    pub tables: HashMap<u64, Frame>,
     /// Whether a table walk is under way.
     pub walks: bool,
+}
+
+impl CpuTlb {
+    /// What a CPU does that leaves an address space.
+    pub fn clear(&mut self) {
+        self.entries.clear();
+        self.tables.clear();
+    }
 }
 
 /// Frames that are free, and what the others hold.
@@ -81,9 +92,21 @@ struct Pool {
     words: Vec<u64>,
 }
 
+/// What loom knows of a frame: that somebody finds it, and that somebody frees it,
+/// by the order that the code has given these.
+#[cfg(loom)]
+#[derive(Default)]
+struct Watched(loom::cell::UnsafeCell<()>);
+
+// SAFETY: loom checks the uses.
+#[cfg(loom)]
+unsafe impl Sync for Watched {}
+
 /// The machine.
 pub struct Model {
     places: Box<[Place]>,
+    #[cfg(loom)]
+    watched: Box<[Watched]>,
     descriptors: Box<[Descriptor]>,
     pool: Mutex<Pool>,
     tlbs: Box<[Mutex<CpuTlb>]>,
@@ -98,6 +121,8 @@ impl Model {
     pub fn new(frames: usize, cpus: usize) -> Self {
         Self {
             places: (0..frames).map(|_| Place(MaybeUninit::uninit())).collect(),
+            #[cfg(loom)]
+            watched: (0..frames).map(|_| Watched::default()).collect(),
             descriptors: (0..frames).map(|_| Descriptor::new()).collect(),
             pool: Mutex::new(Pool {
                 // Frame 1 is the zero page; there is no frame 0.
@@ -142,11 +167,33 @@ impl Model {
         &self.tlbs[cpu as usize]
     }
 
-    fn is_cached(&self, frame: Frame) -> bool {
-        self.tlbs.iter().any(|tlb| {
+    /// Memory as table walks see it. No order of the code is between a walk and who
+    /// frees a table: the flush waits for the walk.
+    pub fn hardware(&self) -> Hardware<'_> {
+        Hardware(self)
+    }
+
+    fn check_uncached(&self, frame: Frame) {
+        for tlb in &self.tlbs {
             let tlb = tlb.lock().unwrap();
-            tlb.entries.values().any(|t| t.frame == frame)
-        })
+            let has_page = tlb.entries.values().any(|t| t.frame == frame);
+            assert!(!has_page, "a TLB holds a frame that is freed");
+            let has_table = tlb.tables.values().any(|table| *table == frame);
+            assert!(!has_table, "a walk cache holds a table that is freed");
+        }
+    }
+
+    fn place(&self, frame: Frame) -> NonNull<u8> {
+        NonNull::from(&self.places[index(frame)].0).cast()
+    }
+}
+
+/// See [`Model::hardware`].
+pub struct Hardware<'a>(&'a Model);
+
+impl PhysicalMemory for Hardware<'_> {
+    fn pointer(&self, frame: Frame) -> NonNull<u8> {
+        self.0.place(frame)
     }
 }
 
@@ -170,7 +217,9 @@ impl FrameSource for Model {
 
     fn free(&self, _cpu: Cpu, frame: Frame) {
         assert_ne!(frame, self.zero_frame(), "the zero page is freed");
-        assert!(!self.is_cached(frame), "a TLB holds a frame that is freed");
+        self.check_uncached(frame);
+        #[cfg(loom)]
+        self.watched[index(frame)].0.with_mut(|_| ());
         let mut pool = self.pool.lock().unwrap();
         let again = pool.free.contains(&frame) || pool.spent.contains(&frame);
         assert!(!again, "a frame is freed twice");
@@ -196,7 +245,9 @@ impl FrameSource for Model {
 
 impl PhysicalMemory for Model {
     fn pointer(&self, frame: Frame) -> NonNull<u8> {
-        NonNull::from(&self.places[index(frame)].0).cast()
+        #[cfg(loom)]
+        self.watched[index(frame)].0.with(|_| ());
+        self.place(frame)
     }
 
     fn zero(&self, frame: Frame) {
@@ -253,6 +304,9 @@ impl Tlb for Model {
                 let mut tlb = self.tlb(cpu.0).lock().unwrap();
                 if !tlb.walks {
                     tlb.entries.retain(|page, _| !pages.contains(page));
+                    if flush.tables {
+                        tlb.tables.retain(|page, _| !pages.contains(page));
+                    }
                     break;
                 }
                 // Hardware ends a walk before it acknowledges.

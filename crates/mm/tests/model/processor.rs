@@ -1,7 +1,7 @@
 //! A CPU as programs see it.
 
 use faultless_mm::{Access, EntryFormat, Outcome, SegvCode, X86_64};
-use faultless_paging::{Page, Walk, walk};
+use faultless_paging::{ENTRIES, Frame, LEVELS, Page, Table};
 use faultless_sync::atomic::{Ordering, fence};
 
 use super::machine::{Model, Translation};
@@ -101,16 +101,35 @@ impl<'a> Processor<'a> {
         (access != Access::Write || translation.write).then(|| act(*translation))
     }
 
+    /// A page's table of the lowest level, from the walk cache or by way of the root.
+    fn table(&self, page: Page) -> Option<Frame> {
+        let first = page.0 & !(ENTRIES as u64 - 1);
+        let tlb = || self.machine().tlb(self.cpu).lock().unwrap();
+        if let Some(table) = tlb().tables.get(&first) {
+            return Some(*table);
+        }
+        let mut frame = self.space.id().root;
+        for level in (1..LEVELS).rev() {
+            // SAFETY: as in `walk`; the root lives as long as the space.
+            let table = unsafe { Table::at(&self.machine().hardware(), frame) };
+            let value = table.entry(page.0, level).load();
+            if !X86_64::FORMAT.is_present(value) {
+                return None;
+            }
+            frame = X86_64::FORMAT.frame(value);
+        }
+        tlb().tables.insert(first, frame);
+        Some(frame)
+    }
+
     /// What hardware does on a miss.
     fn walk(&self, page: Page, access: Access) -> Option<Translation> {
         let format = X86_64::FORMAT;
+        let table = self.table(page)?;
+        // SAFETY: tables are freed after a flush, which waits for this walk.
+        let entry = unsafe { Table::at(&self.machine().hardware(), table) }.entry(page.0, 0);
         loop {
-            // SAFETY: tables are freed after a flush, which waits for this walk.
-            let walked =
-                unsafe { walk::<X86_64, Model>(self.machine(), self.space.id().root, page) };
-            let Walk::Leaf { entry, value, .. } = walked else {
-                return None;
-            };
+            let value = entry.load();
             if !format.permits(value, access) {
                 return None;
             }

@@ -102,7 +102,7 @@ impl World {
             set_cpu(cpu);
             let result = program(&Processor::new(&child, cpu));
             let machine = child.memory().machine();
-            machine.tlb(cpu).lock().unwrap().entries.clear();
+            machine.tlb(cpu).lock().unwrap().clear();
             child.cpus().remove(Cpu(cpu));
             result
         })
@@ -136,7 +136,7 @@ impl World {
         let memory = space.memory();
         let machine = memory.machine();
         for cpu in 0..memory.cpus().len() as u32 {
-            machine.tlb(cpu).lock().unwrap().entries.clear();
+            machine.tlb(cpu).lock().unwrap().clear();
         }
         space.destroy();
         children.into_iter().for_each(|child| {
