@@ -115,8 +115,10 @@ impl Mapping {
         let read = VmaRead(self);
         // The barrier's partner is the fence in `lock_out_readers`: either this
         // reader sees the lock, or the writer sees this reader. Acquire: of the
-        // release that ends the write hold, in `RangeLock::end_write_hold`.
-        if self.writers.write_hold.load(Ordering::Relaxed) == hold.load(Ordering::Acquire) {
+        // release that ends the write hold, in `RangeLock::end_write_hold`; and of the
+        // one in `lock_out_readers`, because who sees the lock of a write hold must not
+        // compare it with the number of the one before.
+        if self.writers.write_hold.load(Ordering::Acquire) == hold.load(Ordering::Acquire) {
             return None;
         }
         Some(read)
@@ -128,7 +130,7 @@ impl Mapping {
         if self.writers.write_hold.load(Ordering::Relaxed) == hold {
             return;
         }
-        self.writers.write_hold.store(hold, Ordering::Relaxed);
+        self.writers.write_hold.store(hold, Ordering::Release);
         fence(Ordering::SeqCst);
         let mut backoff = Backoff::new();
         // Acquire: pairs with the release when a fault lets go.
