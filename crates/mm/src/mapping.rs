@@ -8,7 +8,7 @@
 
 use faultless_paging::Protection;
 use faultless_sync::atomic::{AtomicU32, Local, Ordering, fence};
-use faultless_sync::{Backoff, Wait};
+use faultless_sync::{Backoff, Flaw, Wait, fence_after_rmw, flawed};
 
 /// Attributes beside the protection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -111,7 +111,9 @@ impl Mapping {
     /// address space's present write hold (policy `vma-lock`).
     pub(crate) fn try_read(&self, hold: &AtomicU32) -> Option<VmaRead<'_>> {
         self.writers.readers.fetch_add(1, Ordering::Acquire);
-        faultless_sync::fence_after_rmw();
+        if !flawed(Flaw::HoldWithoutFence) {
+            fence_after_rmw();
+        }
         let read = VmaRead(self);
         // The barrier's partner is the fence in `lock_out_readers`: either this
         // reader sees the lock, or the writer sees this reader. Acquire: of the
@@ -131,7 +133,9 @@ impl Mapping {
             return;
         }
         self.writers.write_hold.store(hold, Ordering::Release);
-        fence(Ordering::SeqCst);
+        if !flawed(Flaw::LockOutWithoutFence) {
+            fence(Ordering::SeqCst);
+        }
         let mut backoff = Backoff::new();
         // Acquire: pairs with the release when a fault lets go.
         while self.writers.readers.load(Ordering::Acquire) != 0 {

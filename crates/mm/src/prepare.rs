@@ -7,6 +7,7 @@
 
 use faultless_frames::FrameSource;
 use faultless_paging::Frame;
+use faultless_sync::{Flaw, flawed};
 
 use crate::machine::Machine;
 use crate::memory::Memory;
@@ -41,7 +42,7 @@ impl<M: Machine, N> Prepared<M, N> {
     #[inline]
     pub(crate) fn page(&mut self) -> Result<Frame, Withdrawn> {
         if let Some(frame) = self.frame {
-            if !self.is_zeroed {
+            if !self.is_zeroed && !flawed(Flaw::NotZeroedAgain) {
                 self.zero(frame);
             }
             return Ok(frame);

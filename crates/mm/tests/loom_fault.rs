@@ -53,6 +53,11 @@ fn protect_page_0(space: &Space) {
     space.mprotect(0, PAGE, PROT_READ).unwrap();
 }
 
+/// What takes its place can only be read.
+fn map_over_page_0(space: &Space) {
+    space.mmap(0, PAGE, PROT_READ, FIXED).unwrap();
+}
+
 fn each_is(outcomes: &[Outcome], allowed: &[Outcome]) {
     assert!(outcomes.iter().all(|o| allowed.contains(o)), "{outcomes:?}");
 }
@@ -150,6 +155,22 @@ fn broken_settle_without_a_fence() {
 }
 
 #[test]
+#[should_panic(expected = "allows more than its mapping")]
+fn broken_settle_without_a_fence_by_mprotect() {
+    with_flaw(Flaw::SettleWithoutFence, || {
+        one_fault_and(Policy::Speculative, protect_page_0)
+    });
+}
+
+#[test]
+#[should_panic(expected = "allows more than its mapping")]
+fn broken_settle_without_a_fence_by_mmap() {
+    with_flaw(Flaw::SettleWithoutFence, || {
+        one_fault_and(Policy::Speculative, map_over_page_0)
+    });
+}
+
+#[test]
 #[should_panic(expected = "outside any live mapping")]
 fn broken_claims_not_awaited() {
     with_flaw(Flaw::ClaimsNotAwaited, || {
@@ -183,4 +204,10 @@ fn a_fault_and_munmap() {
 fn a_fault_and_mprotect() {
     let all = Policy::ALL.iter();
     all.for_each(|&policy| one_fault_and(policy, protect_page_0));
+}
+
+#[test]
+fn a_fault_and_a_replacement() {
+    let all = Policy::ALL.iter();
+    all.for_each(|&policy| one_fault_and(policy, map_over_page_0));
 }

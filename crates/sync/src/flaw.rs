@@ -38,6 +38,14 @@ pub enum Flaw {
     UnlockRelaxed,
     /// A fork does not mark the mappings that it has copied.
     ForkWithoutMark,
+    /// A mapping that takes another's place is live before the old pages are gone.
+    ReplacedWithoutMark,
+    /// A fault takes hold of a mapping without the full barrier (policy `vma-lock`).
+    HoldWithoutFence,
+    /// A writer locks faults out of a mapping without a fence (policy `vma-lock`).
+    LockOutWithoutFence,
+    /// A frame that was got ready for a copy is taken for a zeroed one.
+    NotZeroedAgain,
     /// A page that was exclusive before the claim is written in place without
     /// another look.
     SharingNotChecked,

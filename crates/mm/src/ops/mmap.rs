@@ -11,6 +11,7 @@
 use core::ptr::NonNull;
 
 use faultless_paging::{Access, PAGE_SIZE, Page, Pages};
+use faultless_sync::{Flaw, flawed};
 use faultless_trace::{Counter, Kind};
 
 use super::{PROT_EXEC, PROT_READ, PROT_WRITE, protection};
@@ -179,7 +180,11 @@ impl<M: Machine> AddressSpace<M> {
         lock.lock_out_readers(pages);
         let mut edit = lock.cut(pages)?;
         let word = self.word_for(pages, attributes)?;
-        self.assign(&mut edit, pages, word.changing());
+        let marked = match flawed(Flaw::ReplacedWithoutMark) {
+            false => word.changing(),
+            true => word,
+        };
+        self.assign(&mut edit, pages, marked);
         drop(edit);
         lock.settle();
         self.zap(pages, false);

@@ -24,6 +24,8 @@ const TURNS: u32 = 3;
 
 /// What a frame holds that nobody uses.
 const FREE: u64 = 0xdead_dead_dead_dead;
+/// What a frame holds that was allocated and not zeroed.
+const STALE: u64 = 0x01d0_01d0_01d0_01d0;
 
 thread_local! {
     static CPU: Cell<u32> = Cell::new(u32::MAX);
@@ -206,6 +208,7 @@ impl FrameSource for Model {
         let mut pool = self.pool.lock().unwrap();
         let frame = pool.free.pop().ok_or(NoMemory)?;
         pool.used.insert(frame);
+        pool.words[index(frame)] = STALE;
         Ok(frame)
     }
 
