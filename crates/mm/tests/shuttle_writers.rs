@@ -12,6 +12,9 @@ use faultless_mm::{PROT_READ, Policy, SegvCode, advice, flags};
 use faultless_sync::{Flaw, with_flaw};
 use model::{FIXED, PAGE, Processor, RW, World, explore, with_lazy_tlbs};
 
+/// Entries of a table.
+const ENTRIES: u64 = faultless_paging::ENTRIES as u64;
+
 /// Set when a writer has returned. Not a thing that threads are switched at.
 #[derive(Clone, Default)]
 struct Returned(Arc<AtomicBool>);
@@ -246,6 +249,43 @@ fn tables_come_and_go_beside_a_neighbour() {
         assert_eq!(world.cpu().load(7 * PAGE), Ok(0b111000));
         assert_eq!(world.finish().pages, 1);
     });
+}
+
+/// The same under an upper table, which goes when both of its tables have gone: no
+/// CPU is left with one that is free.
+fn upper_tables_come_and_go() {
+    explore(1000, |policy| {
+        let world = World::new(3, policy);
+        let threads = [1, 2].map(|number| {
+            world.run(number, move |cpu| {
+                let at = u64::from(number) * ENTRIES * PAGE;
+                for round in 1..4 {
+                    cpu.space().mmap(at, PAGE, RW, FIXED).unwrap();
+                    cpu.store(at, round).unwrap();
+                    assert_eq!(cpu.load(at), Ok(round));
+                    cpu.space().munmap(at, PAGE).unwrap();
+                    cpu.space().memory().expedite();
+                    // The other's page, or none.
+                    let beside = cpu.load((3 - u64::from(number)) * ENTRIES * PAGE);
+                    assert!(matches!(beside, Ok(0..4) | Err(SegvCode::MapErr)));
+                }
+            })
+        });
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        let census = world.finish();
+        assert_eq!((census.pages, census.mapped), (0, 0));
+    });
+}
+
+#[test]
+fn upper_tables_are_freed_when_nobody_has_them() {
+    upper_tables_come_and_go();
+}
+
+#[test]
+#[should_panic(expected = "a walk cache holds a table that is freed")]
+fn broken_tables_not_flushed() {
+    with_flaw(Flaw::TableNotFlushed, upper_tables_come_and_go);
 }
 
 /// While `munmap` zaps with its lock downgraded, others map, protect, fault and

@@ -1,7 +1,7 @@
 //! A page table: a frame full of entries.
 //!
 //! The geometry is small in models, so that loom and shuttle can explore the
-//! real code: two entries and two levels, or eight and two.
+//! real code: two entries and two levels, or four and three.
 
 use core::ptr::NonNull;
 
@@ -13,7 +13,7 @@ use crate::memory::PhysicalMemory;
 pub const BITS: u32 = if cfg!(loom) {
     1
 } else if cfg!(shuttle) {
-    3
+    2
 } else {
     9
 };
@@ -22,7 +22,13 @@ pub const BITS: u32 = if cfg!(loom) {
 pub const ENTRIES: usize = 1 << BITS;
 
 /// Levels of tables. Level 0 holds pages; the root is at level `LEVELS - 1`.
-pub const LEVELS: usize = if cfg!(any(loom, shuttle)) { 2 } else { 4 };
+pub const LEVELS: usize = if cfg!(loom) {
+    2
+} else if cfg!(shuttle) {
+    3
+} else {
+    4
+};
 
 /// A table.
 #[repr(C)]
@@ -44,7 +50,7 @@ impl Table {
     /// `end`. Whole lines that are empty are passed over at once.
     #[inline]
     pub fn next_used(&self, from: usize, end: usize) -> Option<usize> {
-        const LINE: usize = 8;
+        const LINE: usize = if cfg!(shuttle) { 4 } else { 8 };
         let mut at = from;
         while at < end {
             if at.is_multiple_of(LINE) && at + LINE <= end {

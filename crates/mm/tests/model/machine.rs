@@ -70,9 +70,9 @@ pub struct Translation {
 pub struct CpuTlb {
     /// By page.
     pub entries: HashMap<u64, Translation>,
-    /// Tables of the lowest level that walks have come to, by their first page: the
-    /// walk cache. A walk begins there if it can.
-    pub tables: HashMap<u64, Frame>,
+    /// Tables that walks have come to, by level and first page: the walk cache. A walk
+    /// begins at the lowest of them.
+    pub tables: HashMap<(usize, u64), Frame>,
     /// Whether a table walk is under way.
     pub walks: bool,
 }
@@ -308,7 +308,7 @@ impl Tlb for Model {
                 if !tlb.walks {
                     tlb.entries.retain(|page, _| !pages.contains(page));
                     if flush.tables {
-                        tlb.tables.retain(|page, _| !pages.contains(page));
+                        tlb.tables.retain(|(_, page), _| !pages.contains(page));
                     }
                     break;
                 }

@@ -1,7 +1,7 @@
 //! A CPU as programs see it.
 
 use faultless_mm::{Access, EntryFormat, Outcome, SegvCode, X86_64};
-use faultless_paging::{ENTRIES, Frame, LEVELS, Page, Table};
+use faultless_paging::{Frame, LEVELS, Page, Table, table};
 use faultless_sync::atomic::{Ordering, fence};
 
 use super::machine::{Model, Translation};
@@ -101,24 +101,24 @@ impl<'a> Processor<'a> {
         (access != Access::Write || translation.write).then(|| act(*translation))
     }
 
-    /// A page's table of the lowest level, from the walk cache or by way of the root.
+    /// A page's table of the lowest level.
     fn table(&self, page: Page) -> Option<Frame> {
-        let first = page.0 & !(ENTRIES as u64 - 1);
         let tlb = || self.machine().tlb(self.cpu).lock().unwrap();
-        if let Some(table) = tlb().tables.get(&first) {
-            return Some(*table);
-        }
-        let mut frame = self.space.id().root;
-        for level in (1..LEVELS).rev() {
+        let place = |level| (level, page.0 & !(table::span(level + 1) - 1));
+        let mut levels = 0..LEVELS - 1;
+        let cached = levels.find_map(|level| Some((level, *tlb().tables.get(&place(level))?)));
+        let (mut level, mut frame) = cached.unwrap_or((LEVELS - 1, self.space.id().root));
+        while level > 0 {
             // SAFETY: as in `walk`; the root lives as long as the space.
             let table = unsafe { Table::at(&self.machine().hardware(), frame) };
             let value = table.entry(page.0, level).load();
             if !X86_64::FORMAT.is_present(value) {
                 return None;
             }
+            level -= 1;
             frame = X86_64::FORMAT.frame(value);
+            tlb().tables.insert(place(level), frame);
         }
-        tlb().tables.insert(first, frame);
         Some(frame)
     }
 
