@@ -1,5 +1,6 @@
 //! Loom model (b) on whole operations: `munmap` frees a table while a neighbour's
-//! fault looks into it, and may have to install the next one.
+//! fault looks into it, and may have to install the next one; and while a fault, or a
+//! table walk, still has the table that goes (rule R5).
 //!
 //! At most three preemptions in the quick form.
 #![cfg(loom)]
