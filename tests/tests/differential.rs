@@ -137,7 +137,7 @@ fn operations_in_a_window() {
 /// Trees of processes: each sees its memory as it was at its fork.
 #[test]
 fn processes_that_fork() {
-    check(rounds(500, 20_000), &OPEN, About::Window, forking());
+    check(rounds(500, 5_000), &OPEN, About::Window, forking());
 }
 
 #[test]
