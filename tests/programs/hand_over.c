@@ -37,6 +37,11 @@ static void *chosen(void *argument)
         while (!atomic_load(&done))
             sleep_ms(1);
     }
+    // Not by way of pthread_exit(), which blocks every signal first. In musl the
+    // word that the kernel clears at a thread's end is the lock of the list of
+    // threads; cleared for a thread that does not hold it, it lets the joiner
+    // of another one unmap the stack that one still runs on.
+    syscall(SYS_set_tid_address, NULL);
     syscall(SYS_exit, 0);
     return NULL;
 }
