@@ -82,6 +82,7 @@ int main(int argc, char **argv)
     }
     for (int i = 0; i < changers; i++)
         threads[touching + i] = start(change, &places[i]);
+    atomic_store(&go, true);
     seed *= 0xd1342543de82ef95;
     for (int phase = 0; phase < seconds * 1000 / PHASE_MS; phase++) {
         uint64_t random = next(&seed);

@@ -144,6 +144,10 @@ static void *change(void *argument)
 {
     struct place *p = argument;
 
+    // Until all threads are there: a stack must not be put where a target is not, for
+    // a moment, and then be mapped over.
+    while (!atomic_load(&go))
+        sleep_ms(1);
     while (!atomic_load(&stop)) {
         uint64_t random = next(&p->random);
         size_t pages = random % 8 ? 1 : 1 + random / 8 % TAIL;

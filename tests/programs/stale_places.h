@@ -78,7 +78,7 @@ static int changers = 1;
 static int text;  // a file whose content takes the kernel long to make
 static int image; // one that is longer than the run-up: this program
 static const char padding[RUN_UP] = {1};
-static atomic_bool stop;
+static atomic_bool go, stop;
 
 static uint64_t next(uint64_t *random)
 {
