@@ -11,7 +11,7 @@ use linux_raw_sys::general as linux;
 
 use super::alarm;
 use super::family::{self, Ended};
-use super::{FIRST, INIT, Process, UserSpace, current, orphans, space, usage};
+use super::{FIRST, INIT, Process, UserSpace, current, oom, orphans, space, usage};
 use crate::arch::{percpu, uaccess};
 use crate::futex;
 use crate::report::{self, End};
@@ -131,6 +131,7 @@ fn finish(process: &Process) {
     let pages = space.map_or(0, UserSpace::end);
     let mut used = usage::of(process);
     used.most_pages = used.most_pages.max(pages);
+    oom::gave_back(process);
     process.leave_files();
     alarm::forget(process.id, true);
     process.release_parent();

@@ -1,11 +1,14 @@
 //! Memory is exhausted: the largest process is killed, as on Linux, and everything else goes on.
 //!
 //! One at a time: while a chosen process is still giving its memory back, nobody else is chosen,
-//! and whoever needs memory waits for a moment and tries again.
+//! and whoever needs memory waits for a moment and tries again. Nor does anybody choose who may
+//! have looked for memory before the last one chosen gave its own back: each thread looks once more
+//! after that.
 
-use core::sync::atomic::{AtomicBool, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{Process, current, family};
+use crate::sched;
 use crate::shared::Shared;
 use crate::syscall::time;
 use linux_raw_sys::general::SIGKILL;
@@ -34,6 +37,24 @@ fn largest() -> Option<(Shared<Process>, u64)> {
 /// Somebody is choosing.
 static CHOOSING: AtomicBool = AtomicBool::new(false);
 
+/// How many that were chosen have given their memory back.
+static GIVEN_BACK: AtomicU64 = AtomicU64::new(0);
+
+/// A process has given its memory back, and is about to be gone.
+pub fn gave_back(process: &Process) {
+    if process.out_of_memory.load(Ordering::Acquire) {
+        // Before the family forgets it, under its lock: who does not find it there sees this.
+        GIVEN_BACK.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// Whether the current thread has found no memory since the last one chosen gave its own back. If
+/// not, it has the next time.
+fn has_looked_since() -> bool {
+    let given_back = GIVEN_BACK.load(Ordering::Acquire);
+    sched::current().without_memory.replace(given_back) == given_back
+}
+
 /// A fault of the current thread found no memory. Kills a process, perhaps this one, and waits a
 /// moment; the fault can then be tried again.
 pub fn fault_found_none() {
@@ -43,7 +64,8 @@ pub fn fault_found_none() {
     if CHOOSING.swap(true, Ordering::Acquire) {
         return time::pause(PAUSE);
     }
-    let chosen = largest();
+    // In this order: see `gave_back`.
+    let chosen = largest().filter(|_| has_looked_since());
     if let Some((victim, pages)) = &chosen {
         victim.out_of_memory.store(true, Ordering::Release);
         log::error!(

@@ -82,6 +82,9 @@ pub struct Thread {
     pub signals: SpinLock<ThreadSignals>,
     /// The address of the page fault that was not resolved.
     pub fault_address: Cell<u64>,
+    /// How many had been killed for their memory, and had given it back, when this thread last
+    /// found none.
+    pub without_memory: Cell<u64>,
     pub fs_base: Cell<u64>,
     pub gs_base: Cell<u64>,
     /// Cleared, and its futex woken, when the thread ends; 0 for none.
@@ -137,6 +140,7 @@ impl Thread {
                 timer: Timer::new(),
                 signals: SpinLock::new(ThreadSignals::new()),
                 fault_address: Cell::new(0),
+                without_memory: Cell::new(0),
                 fs_base: Cell::new(0),
                 gs_base: Cell::new(0),
                 clear_child_tid: Cell::new(0),
