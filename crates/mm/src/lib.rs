@@ -61,6 +61,7 @@
 //! branch while it does not.
 #![cfg_attr(not(any(loom, shuttle, record)), no_std)]
 
+mod carry;
 mod errno;
 mod fault;
 mod grow;
@@ -87,7 +88,7 @@ pub use fault::{Outcome, SegvCode};
 pub use machine::Machine;
 pub use mapping::{Attributes, Flags, Mapping};
 pub use memory::{Memory, PerCpu};
-pub use ops::{MapsEntry, PROT_EXEC, PROT_READ, PROT_WRITE, advice, flags};
+pub use ops::{MapsEntry, PROT_EXEC, PROT_READ, PROT_WRITE, advice, flags, remap_flags};
 pub use policy::{Policy, UnknownPolicy};
 pub use space::{AddressSpace, Layout};
 pub use verify::{Census, Violation};

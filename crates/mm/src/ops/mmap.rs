@@ -134,11 +134,22 @@ impl<M: Machine> AddressSpace<M> {
         length: u64,
         attributes: Attributes,
     ) -> Result<u64, Errno> {
-        let count = length / PAGE_SIZE;
+        let mut edit = lock.edit();
+        let pages = self.find_room(&mut edit, hint, length / PAGE_SIZE)?;
+        self.map_free(&mut edit, pages, attributes)?;
+        Ok(pages.start * PAGE_SIZE)
+    }
+
+    /// Where so many pages have room, at the hint if possible.
+    pub(crate) fn find_room(
+        &self,
+        edit: &mut Edit<'_, M>,
+        hint: u64,
+        count: u64,
+    ) -> Result<Pages, Errno> {
         let layout = &self.layout;
         let (low, end) = (layout.lowest.div_ceil(PAGE_SIZE), layout.end / PAGE_SIZE);
         let base = layout.mmap_base.min(layout.end) / PAGE_SIZE;
-        let mut edit = lock.edit();
         // Linux rounds a hint down to a page, and too low a hint up to the lowest address.
         let hint = match hint / PAGE_SIZE {
             0 => None,
@@ -147,22 +158,18 @@ impl<M: Machine> AddressSpace<M> {
         let at_hint = hint
             .map(|start| Pages::new(start, start.saturating_add(count)))
             .filter(|pages| pages.end <= end && edit.is_free(*pages));
-        let pages = match at_hint {
-            Some(pages) => pages,
-            None => {
-                let mut aligned = || match hint {
-                    None => highest_aligned(&mut edit, count, low, base),
-                    Some(_) => None,
-                };
-                let start = aligned()
-                    .or_else(|| edit.highest_hole(count, low, base))
-                    .or_else(|| edit.highest_hole(count, low, end))
-                    .ok_or(Errno::ENOMEM)?;
-                Pages::new(start, start + count)
-            }
+        if let Some(pages) = at_hint {
+            return Ok(pages);
+        }
+        let mut aligned = || match hint {
+            None => highest_aligned(edit, count, low, base),
+            Some(_) => None,
         };
-        self.map_free(&mut edit, pages, attributes)?;
-        Ok(pages.start * PAGE_SIZE)
+        let start = aligned()
+            .or_else(|| edit.highest_hole(count, low, base))
+            .or_else(|| edit.highest_hole(count, low, end))
+            .ok_or(Errno::ENOMEM)?;
+        Ok(Pages::new(start, start + count))
     }
 
     /// Maps `pages`, in place of whatever is mapped there.

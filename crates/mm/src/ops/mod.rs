@@ -11,11 +11,13 @@ pub mod madvise;
 mod maps;
 pub mod mmap;
 mod mprotect;
+pub mod mremap;
 mod munmap;
 
 pub use madvise::advice;
 pub use maps::MapsEntry;
 pub use mmap::flags;
+pub use mremap::remap_flags;
 
 use faultless_paging::Protection;
 

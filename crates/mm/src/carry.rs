@@ -1,0 +1,136 @@
+//! Carrying pages from one place of an address space to another (`mremap`).
+//!
+//! Neither place admits new claims: the source's slots are zapping or changing, the
+//! destination's changing. Every entry is taken out of the source, late claims
+//! waited for (rule R1), and put into the destination *hidden*, where no hardware
+//! uses it; then the source is flushed, once, and only then does the destination
+//! become present (rule R2): no CPU ever reaches a page by both addresses.
+//!
+//! Tables are put under the destination before anything is taken, because that can
+//! fail and carrying cannot.
+//!
+//! Written lines: both places' entries; the descriptors of pages that are this
+//! space's alone, which say where the page is.
+
+use faultless_frames::FrameSource;
+use faultless_paging::{ENTRIES, Entry, Gather, PAGE_SIZE, Page, Pages, Protection, Walk, walk};
+use faultless_sync::Backoff;
+use faultless_trace::Counter;
+
+use crate::errno::Errno;
+use crate::machine::Machine;
+use crate::space::AddressSpace;
+
+impl<M: Machine> AddressSpace<M> {
+    /// Puts tables under the pages at `target` that pages of `source` will go to.
+    ///
+    /// # Errors
+    /// `ENOMEM`; tables that are there stay, and are freed with what is mapped beside them.
+    pub(crate) fn prepare_tables(&self, source: Pages, target: u64) -> Result<(), Errno> {
+        let mut result = Ok(());
+        // With the write hold no table is freed.
+        self.for_each_table(source, &mut |table, part| {
+            let base = part.start & !(ENTRIES as u64 - 1);
+            let (first, end) = ((part.start - base) as usize, (part.end - base) as usize);
+            if result.is_err() || table.next_used(first, end).is_none() {
+                return;
+            }
+            let to = Pages::new(
+                part.start - source.start + target,
+                part.end - source.start + target,
+            );
+            // A table's pages may go to two.
+            result = self
+                .table_under(to.start)
+                .and_then(|()| self.table_under(to.end - 1));
+        });
+        result
+    }
+
+    /// Puts a table of the lowest level over `page`, if there is none. With a write hold.
+    fn table_under(&self, page: u64) -> Result<(), Errno> {
+        let mut backoff = Backoff::new();
+        loop {
+            // SAFETY: with the write hold no table is freed.
+            match unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(page)) } {
+                Walk::Leaf { .. } => return Ok(()),
+                Walk::Busy => backoff.turn(self.machine()),
+                Walk::Missing { entry, .. } => {
+                    let table = self.memory.allocate_table()?;
+                    let interrupts = self.machine().interrupts_off();
+                    let cpu = self.machine().cpu();
+                    match entry.claim::<M::Format>(0, cpu) {
+                        Ok(claim) => {
+                            claim.publish(Self::FORMAT.table(table));
+                            self.memory.count(Counter::TableAlloc);
+                        }
+                        // A fault beside these pages was quicker.
+                        Err(_) => self.machine().frames().free(cpu, table),
+                    }
+                    self.machine().interrupts_restore(interrupts);
+                }
+            }
+        }
+    }
+
+    /// Carries the pages of `source` to those that begin with `target`, where
+    /// nothing is. They get the destination's protection.
+    pub(crate) fn carry(&self, source: Pages, target: u64, protection: Protection) {
+        let format = Self::FORMAT;
+        let mut gather = Gather::new();
+        let section = self.memory.enter();
+        let mut carried: Option<(u64, u64)> = None;
+        self.for_each_entry(source, &mut |entry, page| {
+            if let Some(value) = self.take_out(entry) {
+                let to = page - source.start + target;
+                if format.is_present(value) {
+                    gather.add(page * PAGE_SIZE, PAGE_SIZE);
+                }
+                let hidden = format.with_protection(value, Protection::default(), false);
+                self.put(to, hidden);
+                carried = Some((carried.map_or(to, |(first, _)| first), to));
+            }
+        });
+        self.flush(&mut gather);
+        if let Some((first, last)) = carried {
+            self.for_each_entry(Pages::new(first, last + 1), &mut |entry, page| {
+                let value = entry.load();
+                let frame = format.frame(value);
+                let own = self.is_exclusive(frame);
+                if own {
+                    // Nobody else looks at it before it is published (rule R7).
+                    let descriptor = self.machine().frames().descriptor(frame);
+                    descriptor.set_anonymous(self.id, page);
+                }
+                entry.set(format.with_protection(value, protection, own));
+            });
+        }
+        drop(section);
+    }
+
+    /// Empties an entry; what it held. A claim is waited for.
+    fn take_out(&self, entry: &Entry) -> Option<u64> {
+        let mut backoff = Backoff::new();
+        loop {
+            let value = entry.load();
+            if value == 0 {
+                return None;
+            }
+            if Self::FORMAT.is_claimed(value) {
+                backoff.turn(self.machine());
+            } else if entry.replace(value, 0).is_ok() {
+                return Some(value);
+            }
+        }
+    }
+
+    /// Writes the entry of a page that has a table, and that nobody else writes.
+    fn put(&self, page: u64, value: u64) {
+        // SAFETY: in the caller's section.
+        let walked = unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(page)) };
+        debug_assert!(matches!(walked, Walk::Leaf { .. }));
+        if let Walk::Leaf { entry, .. } = walked {
+            entry.set(value);
+        }
+    }
+}

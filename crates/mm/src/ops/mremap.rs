@@ -1,0 +1,299 @@
+//! `mremap`: shrinks, grows and moves a part of one mapping.
+//!
+//! The order of checks is Linux 6.12's, and so is what an error leaves behind: the
+//! tail of a range that was to shrink, and what lay at a fixed destination, are
+//! unmapped before the source is looked at.
+//!
+//! A move shows its destination as *changing*, so that faults there wait, and its
+//! source as *zapping* (or, if it stays mapped, as changing too). Then the pages
+//! go over ([`crate::carry`]), the destination becomes live, and what is left of
+//! the source is zapped beside readers, as by `munmap`.
+
+use faultless_paging::{PAGE_SIZE, Pages};
+use faultless_trace::{Counter, Kind};
+
+use crate::errno::Errno;
+use crate::machine::Machine;
+use crate::mapping::Attributes;
+use crate::range::RangeLock;
+use crate::space::AddressSpace;
+use crate::tree::Word;
+
+/// `MREMAP_*` flags.
+#[allow(missing_docs)]
+pub mod remap_flags {
+    pub const MAYMOVE: u32 = 1;
+    pub const FIXED: u32 = 2;
+    pub const DONTUNMAP: u32 = 4;
+}
+use remap_flags::{DONTUNMAP, FIXED, MAYMOVE};
+
+/// What is asked for, in bytes; lengths are whole pages.
+#[derive(Clone, Copy)]
+struct Request {
+    old: u64,
+    old_length: u64,
+    length: u64,
+    flags: u32,
+    /// Where to, or near it.
+    new: u64,
+}
+
+impl Request {
+    fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+}
+
+impl<M: Machine> AddressSpace<M> {
+    /// Gives the `old_length` bytes at `old` the length `length`: in place, or, if
+    /// `flags` allow it, elsewhere (at `new`, if that is fixed). Where they are now.
+    ///
+    /// # Errors
+    /// As Linux's `mremap`: `EINVAL`; `EFAULT` where nothing is mapped, or more than
+    /// one mapping; `ENOMEM` where there is no room or no memory; `EPERM` below
+    /// [`crate::Layout::lowest`].
+    pub fn mremap(
+        &self,
+        old: u64,
+        old_length: u64,
+        length: u64,
+        flags: u32,
+        new: u64,
+    ) -> Result<u64, Errno> {
+        let start = self.trace_start();
+        let result = self.remap(old, old_length, length, flags, new);
+        let at = *result.as_ref().unwrap_or(&old);
+        self.trace_result(Kind::Mremap, start, (at, length), result)
+    }
+
+    fn remap(
+        &self,
+        old: u64,
+        old_length: u64,
+        length: u64,
+        flags: u32,
+        new: u64,
+    ) -> Result<u64, Errno> {
+        let has = |flag| flags & flag != 0;
+        let resizes = old_length != length;
+        if flags & !(MAYMOVE | FIXED | DONTUNMAP) != 0
+            || has(FIXED | DONTUNMAP) && !has(MAYMOVE)
+            || has(DONTUNMAP) && resizes
+            || !old.is_multiple_of(PAGE_SIZE)
+        {
+            return Err(Errno::EINVAL);
+        }
+        // Linux lets lengths wrap to 0.
+        let round = |length: u64| length.checked_next_multiple_of(PAGE_SIZE).unwrap_or(0);
+        let request = Request {
+            old,
+            old_length: round(old_length),
+            length: round(length),
+            flags,
+            new,
+        };
+        if request.length == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let lock = self.lock_range(Pages::of_bytes(0..self.layout.end));
+        if self.attributes_at(old).is_none() {
+            return Err(Errno::EFAULT);
+        }
+        if has(FIXED | DONTUNMAP) {
+            return self.remap_to(lock, request);
+        }
+        if request.length <= request.old_length {
+            let tail = request.old_length - request.length;
+            self.unmap_tail(lock, old, request.length, tail)?;
+            return Ok(old);
+        }
+        let attributes = self.check_source(&request)?;
+        if self.grow_in_place(&lock, &request, attributes)? {
+            self.memory.count(Counter::Mmap);
+            return Ok(old);
+        }
+        if !has(MAYMOVE) {
+            return Err(Errno::ENOMEM);
+        }
+        let count = request.length / PAGE_SIZE;
+        let room = self.find_room(&mut lock.edit(), 0, count)?;
+        self.move_to(lock, &request, room, attributes)
+    }
+
+    /// A move to a fixed place, or one that leaves the old place mapped.
+    fn remap_to(&self, lock: RangeLock<'_, M>, request: Request) -> Result<u64, Errno> {
+        let Request {
+            old,
+            old_length,
+            length,
+            new,
+            ..
+        } = request;
+        let end = self.layout.end;
+        let overlaps = old.saturating_add(old_length) > new && new.saturating_add(length) > old;
+        if !new.is_multiple_of(PAGE_SIZE) || length > end || new > end - length || overlaps {
+            return Err(Errno::EINVAL);
+        }
+        let mut request = request;
+        let checked = if old_length > length {
+            request.old_length = length;
+            self.check_range(old + length, old_length - length)
+                .map(|_| ())
+        } else {
+            Ok(())
+        };
+        let checked = checked.and_then(|()| self.check_source(&request));
+        let checked = checked.and_then(|attributes| match request.has(FIXED) {
+            true if new < self.layout.lowest => Err(Errno::EPERM),
+            _ => Ok(attributes),
+        });
+        let tail = Pages::of_bytes(old + request.old_length..old + old_length);
+        let target = Pages::of_bytes(new..new + length);
+        let attributes = match checked {
+            Ok(attributes) => attributes,
+            Err(error) => {
+                // As far as Linux has come: what is in the way is gone, and the tail.
+                if request.has(FIXED) {
+                    self.unmap_locked(lock, target, || ())?;
+                    if !tail.is_empty() && tail.end <= end / PAGE_SIZE {
+                        self.unmap(tail)?;
+                    }
+                }
+                return Err(error);
+            }
+        };
+        let target = match request.has(FIXED) {
+            true => target,
+            false => self.find_room(&mut lock.edit(), new, length / PAGE_SIZE)?,
+        };
+        let at = self.move_to(lock, &request, target, attributes)?;
+        if !tail.is_empty() {
+            self.unmap(tail)?;
+        }
+        Ok(at)
+    }
+
+    fn unmap_tail(
+        &self,
+        lock: RangeLock<'_, M>,
+        old: u64,
+        length: u64,
+        tail: u64,
+    ) -> Result<(), Errno> {
+        if tail == 0 {
+            return Ok(());
+        }
+        let start = old.checked_add(length).ok_or(Errno::EINVAL)?;
+        let end = self.check_range(start, tail)?;
+        self.unmap_locked(lock, Pages::of_bytes(start..end), || ())
+    }
+
+    /// What is true of the mapping at an address, for a writer.
+    fn attributes_at(&self, address: u64) -> Option<Attributes> {
+        if address >= self.layout.end {
+            return None;
+        }
+        let page = address / PAGE_SIZE;
+        let run = self.run_in(page, page + 1)?;
+        // SAFETY: the caller has the write hold, so nothing is retired.
+        unsafe { run.word.mapping() }.map(|mapping| *mapping.attributes())
+    }
+
+    /// The source's attributes, if all of it is one mapping that may get the new length.
+    fn check_source(&self, request: &Request) -> Result<Attributes, Errno> {
+        let attributes = self.attributes_at(request.old).ok_or(Errno::EFAULT)?;
+        if request.old_length == 0 {
+            // A second mapping of the same pages, which private memory has not.
+            return Err(Errno::EINVAL);
+        }
+        let page = request.old / PAGE_SIZE;
+        let end = page.saturating_add(request.old_length / PAGE_SIZE);
+        if self.run_in(page, end).is_none_or(|run| run.pages.end < end) {
+            return Err(Errno::EFAULT);
+        }
+        let more = match request.has(DONTUNMAP) {
+            true => request.length,
+            false => request.length - request.old_length,
+        };
+        let reserve = attributes.protection.write && !attributes.flags.no_reserve;
+        if reserve && more / PAGE_SIZE > self.layout.commit_pages {
+            return Err(Errno::ENOMEM);
+        }
+        Ok(attributes)
+    }
+
+    /// Maps what is to come behind the source, if that is the mapping's end and
+    /// there is room; whether it was.
+    fn grow_in_place(
+        &self,
+        lock: &RangeLock<'_, M>,
+        request: &Request,
+        attributes: Attributes,
+    ) -> Result<bool, Errno> {
+        let start = (request.old + request.old_length) / PAGE_SIZE;
+        let more = Pages::new(
+            start,
+            start + (request.length - request.old_length) / PAGE_SIZE,
+        );
+        // A guard gap above is no obstacle, as on Linux.
+        if more.end > self.layout.end / PAGE_SIZE || !self.is_vacant(more) {
+            return Ok(false);
+        }
+        self.map_free(&mut lock.edit(), more, attributes)?;
+        Ok(true)
+    }
+
+    /// Moves the source to `target`, in place of whatever is there.
+    fn move_to(
+        &self,
+        lock: RangeLock<'_, M>,
+        request: &Request,
+        target: Pages,
+        attributes: Attributes,
+    ) -> Result<u64, Errno> {
+        let old_end = request.old + request.old_length;
+        let source = Pages::of_bytes(request.old..old_end);
+        let stays = request.has(DONTUNMAP);
+        let is_vacant = self.is_vacant(target);
+        self.prepare_tables(source, target.start)?;
+        lock.lock_out_readers(source);
+        lock.lock_out_readers(target);
+
+        // What can fail.
+        let mut edit = lock.cut(source)?;
+        edit.cut(target)?;
+        let old = self.run_in(source.start, source.end).ok_or(Errno::EFAULT)?;
+        let word = self.word_for(target, attributes)?;
+
+        self.assign(&mut edit, target, word.changing());
+        if stays {
+            edit.fill(source, old.word.changing());
+        } else {
+            self.assign(&mut edit, source, Word::ZAPPING);
+        }
+        drop(edit);
+        lock.settle();
+        if !is_vacant {
+            self.zap(target, false);
+        }
+        self.carry(source, target.start, attributes.protection);
+
+        let mut edit = lock.edit();
+        edit.fill(target, word);
+        if stays {
+            edit.fill(source, old.word);
+        }
+        drop(edit);
+        self.memory.count(Counter::Mmap);
+        if !stays {
+            self.memory.count(Counter::Munmap);
+            let zap_lock = lock.downgrade();
+            // Nothing but tables is left.
+            self.zap(source, true);
+            self.tree.edit(self.memory).fill(source, Word::EMPTY);
+            drop(zap_lock);
+        }
+        Ok(target.start * PAGE_SIZE)
+    }
+}
