@@ -36,6 +36,12 @@ pub fn mprotect(address: u64, length: u64, protection: u64) -> Answer {
         .map(|()| 0)
 }
 
+pub fn mremap(old: u64, old_length: u64, length: u64, flags: u64, new: u64) -> Answer {
+    // No flag above the lower half is known.
+    let flags = u32::try_from(flags).map_err(|_| EINVAL)?;
+    space().mremap(old, old_length, length, flags, new)
+}
+
 pub fn madvise(address: u64, length: u64, advice: u64) -> Answer {
     space().madvise(address, length, advice as i32).map(|()| 0)
 }
