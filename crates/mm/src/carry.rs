@@ -7,7 +7,7 @@
 //! become present (rule R2): no CPU ever reaches a page by both addresses.
 //!
 //! Tables are put under the destination before anything is taken, because that can
-//! fail and carrying cannot.
+//! fail and carrying cannot; by then no fault puts anything into the source.
 //!
 //! Written lines: both places' entries; the descriptors of pages that are this
 //! space's alone, which say where the page is.

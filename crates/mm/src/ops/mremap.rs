@@ -256,20 +256,29 @@ impl<M: Machine> AddressSpace<M> {
         let source = Pages::of_bytes(request.old..old_end);
         let stays = request.has(DONTUNMAP);
         let is_vacant = self.is_vacant(target);
-        self.prepare_tables(source, target.start)?;
         lock.lock_out_readers(source);
         lock.lock_out_readers(target);
 
-        // What can fail.
+        // What can fail. No fault puts a page into the source meanwhile: a page without a
+        // table to go to would be lost.
         let mut edit = lock.cut(source)?;
         edit.cut(target)?;
         let old = self.run_in(source.start, source.end).ok_or(Errno::EFAULT)?;
-        let word = self.word_for(target, attributes)?;
+        edit.fill(source, old.word.changing());
+        drop(edit);
+        lock.settle();
+        let prepared = self.prepare_tables(source, target.start);
+        let mut edit = lock.edit();
+        let word = match prepared.and_then(|()| self.word_for(target, attributes)) {
+            Ok(word) => word,
+            Err(error) => {
+                edit.fill(source, old.word);
+                return Err(error);
+            }
+        };
 
         self.assign(&mut edit, target, word.changing());
-        if stays {
-            edit.fill(source, old.word.changing());
-        } else {
+        if !stays {
             self.assign(&mut edit, source, Word::ZAPPING);
         }
         drop(edit);
