@@ -2,7 +2,7 @@
 //! operation either fails as a whole or succeeds, nothing is lost, and it works
 //! when repeated.
 
-use faultless_mm::{advice, flags};
+use faultless_mm::{advice, flags, remap_flags};
 use faultless_soft::{SoftCpu, Trap};
 use faultless_tests::inject::{Failing, inject};
 
@@ -132,6 +132,70 @@ fn protecting_the_middle() {
         },
         |cpu| cpu.space().mprotect(AT + 3 * PAGE, 77 * PAGE, 5),
         |cpu| assert_eq!(cpu.execute(AT + 40 * PAGE), Ok(())),
+    );
+}
+
+#[test]
+fn remapping() {
+    const MAYMOVE: u32 = remap_flags::MAYMOVE;
+    const FIXED: u32 = MAYMOVE | remap_flags::FIXED;
+    const TO: u64 = AT + (3 << 30) + 5 * PAGE;
+    let touched = |cpu: &SoftCpu<'_>| {
+        map(cpu, 600, RW, 0);
+        touch(cpu, 600);
+    };
+    inject(
+        "mremap FIXED",
+        Failing::Whole,
+        touched,
+        |cpu| {
+            let space = cpu.space();
+            space.mremap(AT + 3 * PAGE, 590 * PAGE, 700 * PAGE, FIXED, TO)
+        },
+        |cpu| {
+            expect(cpu, 2, 3);
+            is_gone(cpu, 3);
+            is_gone(cpu, 592);
+            expect(cpu, 593, 594);
+            assert_eq!(cpu.load(TO), Ok(4));
+            assert_eq!(cpu.load(TO + 589 * PAGE), Ok(593));
+            assert_eq!(cpu.load(TO + 699 * PAGE), Ok(0));
+        },
+    );
+    inject(
+        "mremap over something",
+        Failing::Whole,
+        |cpu| {
+            touched(cpu);
+            let over = cpu.space().mmap(TO, 90 * PAGE, RW, ANON | flags::FIXED);
+            assert_eq!(over, Ok(TO));
+            assert_eq!(cpu.store(TO + PAGE, 99), Ok(()));
+        },
+        |cpu| {
+            let space = cpu.space();
+            space.mremap(AT + 3 * PAGE, 70 * PAGE, 70 * PAGE, FIXED, TO)
+        },
+        |cpu| assert_eq!(cpu.load(TO + PAGE), Ok(5)),
+    );
+    inject(
+        "mremap in place",
+        Failing::Whole,
+        touched,
+        |cpu| cpu.space().mremap(AT, 600 * PAGE, 5000 * PAGE, 0, 0),
+        |cpu| expect(cpu, 599, 600),
+    );
+    inject(
+        "mremap DONTUNMAP",
+        Failing::Whole,
+        touched,
+        |cpu| {
+            let flags = MAYMOVE | remap_flags::DONTUNMAP;
+            cpu.space().mremap(AT, 600 * PAGE, 600 * PAGE, flags, TO)
+        },
+        |cpu| {
+            expect(cpu, 5, 0);
+            assert_eq!(cpu.load(TO + 5 * PAGE), Ok(6));
+        },
     );
 }
 

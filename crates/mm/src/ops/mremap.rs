@@ -273,6 +273,11 @@ impl<M: Machine> AddressSpace<M> {
             Ok(word) => word,
             Err(error) => {
                 edit.fill(source, old.word);
+                drop(edit);
+                if is_vacant {
+                    // Tables that nothing will use.
+                    self.zap(target, true);
+                }
                 return Err(error);
             }
         };
