@@ -1,6 +1,6 @@
 //! Random operations for scripts, edge cases included.
 
-use faultless_mm::{Layout, advice, flags};
+use faultless_mm::{Layout, advice, flags, remap_flags};
 use proptest::prelude::*;
 
 use crate::script::{Op, PAGE, WORDS, Window};
@@ -123,6 +123,40 @@ fn what() -> impl Strategy<Value = i32> {
         1 => Just(-1),
         1 => Just(1000),
     ]
+}
+
+fn remap() -> impl Strategy<Value = Op> {
+    const MAYMOVE: u32 = remap_flags::MAYMOVE;
+    let flags = prop_oneof![
+        2 => Just(0),
+        2 => Just(MAYMOVE),
+        6 => Just(MAYMOVE | remap_flags::FIXED),
+        2 => Just(MAYMOVE | remap_flags::DONTUNMAP),
+        2 => Just(MAYMOVE | remap_flags::FIXED | remap_flags::DONTUNMAP),
+        1 => Just(remap_flags::FIXED),
+        1 => Just(remap_flags::DONTUNMAP),
+        1 => Just(8),
+    ];
+    let lengths = prop_oneof![
+        2 => length().prop_map(|length| (length, length)),
+        3 => (length(), length()),
+        3 => (1..6u64, 1..12u64).prop_map(|(old, new)| (old * PAGE, new * PAGE)),
+    ];
+    (address(), lengths, flags, address()).prop_map(|(address, (old_length, length), flags, to)| {
+        Op::Mremap {
+            address,
+            old_length,
+            length,
+            flags,
+            to,
+        }
+    })
+}
+
+/// One operation inside the window, or `mremap`. Not for scripts that fork: what one
+/// side leaves out the other has to.
+pub fn remapping() -> impl Strategy<Value = Op> {
+    prop_oneof![4 => near(), 1 => remap()]
 }
 
 /// One operation inside the window.

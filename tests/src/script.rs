@@ -12,6 +12,9 @@ pub const PAGE: u64 = 4096;
 /// `MAP_FIXED` and `MAP_FIXED_NOREPLACE`: the address is the script's own.
 const FIXED: u32 = flags::FIXED | flags::FIXED_NOREPLACE;
 
+/// The line of an operation that was not done.
+pub const LEFT_OUT: &str = "left-out";
+
 /// One step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -36,6 +39,13 @@ pub enum Op {
         length: u64,
         advice: i32,
     },
+    Mremap {
+        address: u64,
+        old_length: u64,
+        length: u64,
+        flags: u32,
+        to: u64,
+    },
     Brk {
         address: u64,
     },
@@ -46,6 +56,8 @@ pub enum Op {
         address: u64,
         value: u64,
     },
+    /// Nothing: what the other side could not do.
+    LeftOut,
     /// The next `ops` operations are a child's, the others go on being the
     /// parent's. The child goes first, or `later`: after the parent has ended.
     Fork {
@@ -66,7 +78,11 @@ impl Op {
             | Op::Brk { address }
             | Op::Load { address }
             | Op::Store { address, .. } => *address = address.wrapping_add(base),
-            Op::Fork { .. } => {}
+            Op::Mremap { address, to, .. } => {
+                *address = address.wrapping_add(base);
+                *to = to.wrapping_add(base);
+            }
+            Op::Fork { .. } | Op::LeftOut => {}
         }
         op
     }
@@ -92,9 +108,20 @@ impl fmt::Display for Op {
                 length,
                 advice,
             } => write!(f, "madvise {address:x} {length:x} {advice:x}"),
+            Op::Mremap {
+                address,
+                old_length,
+                length,
+                flags,
+                to,
+            } => write!(
+                f,
+                "mremap {address:x} {old_length:x} {length:x} {flags:x} {to:x}"
+            ),
             Op::Brk { address } => write!(f, "brk {address:x}"),
             Op::Load { address } => write!(f, "load {address:x}"),
             Op::Store { address, value } => write!(f, "store {address:x} {value:x}"),
+            Op::LeftOut => f.write_str(LEFT_OUT),
             Op::Fork { ops, later } => write!(f, "fork {ops:x} {:x}", u8::from(later)),
         }
     }
@@ -105,11 +132,11 @@ impl Op {
     pub fn parse(line: &str) -> Option<Op> {
         let mut words = line.split_whitespace();
         let name = words.next()?;
-        let mut numbers = [0; 4];
+        let mut numbers = [0; 5];
         for (number, word) in numbers.iter_mut().zip(words) {
             *number = u64::from_str_radix(word, 16).ok()?;
         }
-        let [address, length, third, fourth] = numbers;
+        let [address, length, third, fourth, fifth] = numbers;
         Some(match name {
             "mmap" => Op::Mmap {
                 address,
@@ -128,12 +155,20 @@ impl Op {
                 length,
                 advice: third as i32,
             },
+            "mremap" => Op::Mremap {
+                address,
+                old_length: length,
+                length: third,
+                flags: fourth as u32,
+                to: fifth,
+            },
             "brk" => Op::Brk { address },
             "load" => Op::Load { address },
             "store" => Op::Store {
                 address,
                 value: length,
             },
+            LEFT_OUT => Op::LeftOut,
             "fork" => Op::Fork {
                 ops: address,
                 later: length != 0,
@@ -146,6 +181,17 @@ impl Op {
 /// How an access ended that did not succeed: `si_code` and `si_addr`.
 pub type Signal = (i32, u64);
 
+/// The arguments of `mremap`.
+#[derive(Clone, Copy, Debug)]
+#[allow(missing_docs)]
+pub struct Remap {
+    pub old: u64,
+    pub old_length: u64,
+    pub length: u64,
+    pub flags: u32,
+    pub to: u64,
+}
+
 /// Memory that scripts run on. Errors are Linux's error numbers.
 #[allow(missing_docs, clippy::missing_errors_doc)]
 pub trait Memory {
@@ -153,6 +199,8 @@ pub trait Memory {
     fn munmap(&mut self, address: u64, length: u64) -> Result<(), i32>;
     fn mprotect(&mut self, address: u64, length: u64, prot: u32) -> Result<(), i32>;
     fn madvise(&mut self, address: u64, length: u64, advice: i32) -> Result<(), i32>;
+    /// `None`: not done, because the kernel keeps apart here what others join.
+    fn mremap(&mut self, call: Remap) -> Option<Result<u64, i32>>;
     fn brk(&mut self, address: u64) -> u64;
     fn load(&mut self, address: u64) -> Result<u64, Signal>;
     fn store(&mut self, address: u64, value: u64) -> Result<(), Signal>;
@@ -299,6 +347,31 @@ fn step(on: &mut impl Memory, window: &Window, op: &Op) -> String {
             length,
             advice,
         } => done(on.madvise(address, length, advice)),
+        Op::Mremap {
+            address: old,
+            old_length,
+            length,
+            flags,
+            to,
+        } => {
+            let call = Remap {
+                old,
+                old_length,
+                length,
+                flags,
+                to,
+            };
+            match on.mremap(call) {
+                None => LEFT_OUT.into(),
+                Some(Ok(at)) if (window.start..window.end).contains(&at) => format!("{at:x}"),
+                Some(Ok(at)) => {
+                    let undone = on.munmap(at, length);
+                    format!("elsewhere {undone:?}")
+                }
+                Some(Err(errno)) => format!("errno {errno}"),
+            }
+        }
+        Op::LeftOut => LEFT_OUT.into(),
         Op::Brk { address } => format!("{:x}", on.brk(address)),
         Op::Load { address } => match on.load(address) {
             Ok(value) => format!("{value:x}"),

@@ -3,7 +3,7 @@
 use faultless_mm::{AddressSpace, Errno, Layout, Policy};
 use faultless_soft::{SoftCpu, SoftMemory, Trap};
 
-use crate::script::{Family, Memory, Op, Signal, Window, run};
+use crate::script::{Family, Memory, Op, Remap, Signal, Window, run};
 
 /// A CPU of the soft machine, for scripts.
 pub struct OnSoft<'a, 's>(pub &'a SoftCpu<'s>);
@@ -34,6 +34,18 @@ impl Memory for OnSoft<'_, '_> {
     fn madvise(&mut self, address: u64, length: u64, advice: i32) -> Result<(), i32> {
         let space = self.0.space();
         space.madvise(address, length, advice).map_err(number)
+    }
+    fn mremap(&mut self, call: Remap) -> Option<Result<u64, i32>> {
+        let Remap {
+            old,
+            old_length,
+            length,
+            flags,
+            to,
+        } = call;
+        let space = self.0.space();
+        let result = space.mremap(old, old_length, length, flags, to);
+        Some(result.map_err(number))
     }
     fn brk(&mut self, address: u64) -> u64 {
         self.0.space().brk(address)

@@ -8,7 +8,7 @@ use std::cell::UnsafeCell;
 use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
-use faultless_tests::script::{Family, Memory, Op, PAGE, Signal, Window, run};
+use faultless_tests::script::{Family, Memory, Op, PAGE, Remap, Signal, Window, run};
 
 const HEAP: usize = 64 << 20;
 
@@ -120,6 +120,34 @@ impl Memory for OnHost {
     }
     fn madvise(&mut self, address: u64, length: u64, advice: i32) -> Result<(), i32> {
         call(libc::SYS_madvise, address, length, advice as u64, 0).map(drop)
+    }
+    fn mremap(&mut self, call: Remap) -> Option<Result<u64, i32>> {
+        let end = call.old.saturating_add(call.old_length);
+        let mut is_one = false;
+        self.maps(&mut |start, stop, _| {
+            is_one |= (start..stop).contains(&call.old) && end.next_multiple_of(PAGE) <= stop;
+        });
+        // What is wrong with the source Linux finds sooner or later, by its version, and it
+        // compares lengths as they are (6.12) or in whole pages (6.17).
+        let dont_unmap = call.flags & libc::MREMAP_DONTUNMAP as u32 != 0;
+        let is_unclear = dont_unmap && call.old_length != call.length;
+        if !is_one || call.old_length == 0 || is_unclear {
+            return None;
+        }
+        let Remap {
+            old,
+            old_length,
+            length,
+            flags,
+            to,
+        } = call;
+        // SAFETY: as for `call`.
+        let at = unsafe { libc::syscall(libc::SYS_mremap, old, old_length, length, flags, to) };
+        Some(if at == -1 {
+            Err(std::io::Error::last_os_error().raw_os_error().unwrap_or(0))
+        } else {
+            Ok(at as u64)
+        })
     }
     fn brk(&mut self, address: u64) -> u64 {
         call(libc::SYS_brk, address, 0, 0, 0).unwrap_or(0)
