@@ -170,6 +170,7 @@ pub fn near() -> impl Strategy<Value = Op> {
             |(address, length, prot)| Op::Mprotect { address, length, prot }),
         3 => (address(), length(), what()).prop_map(
             |(address, length, advice)| Op::Madvise { address, length, advice }),
+        1 => (address(), length()).prop_map(|(address, length)| Op::Mincore { address, length }),
         4 => word().prop_map(|address| Op::Load { address }),
         8 => (word(), 1..u64::MAX).prop_map(|(address, value)| Op::Store { address, value }),
     ]
@@ -298,6 +299,10 @@ pub fn sealed() -> impl Strategy<Value = Op> {
                 address,
                 length: clip(address, length),
                 advice,
+            },
+            Op::Mincore { address, length } => Op::Mincore {
+                address,
+                length: clip(address, length),
             },
             op => op,
         }

@@ -46,6 +46,10 @@ pub enum Op {
         flags: u32,
         to: u64,
     },
+    Mincore {
+        address: u64,
+        length: u64,
+    },
     Brk {
         address: u64,
     },
@@ -75,6 +79,7 @@ impl Op {
             | Op::Munmap { address, .. }
             | Op::Mprotect { address, .. }
             | Op::Madvise { address, .. }
+            | Op::Mincore { address, .. }
             | Op::Brk { address }
             | Op::Load { address }
             | Op::Store { address, .. } => *address = address.wrapping_add(base),
@@ -118,6 +123,7 @@ impl fmt::Display for Op {
                 f,
                 "mremap {address:x} {old_length:x} {length:x} {flags:x} {to:x}"
             ),
+            Op::Mincore { address, length } => write!(f, "mincore {address:x} {length:x}"),
             Op::Brk { address } => write!(f, "brk {address:x}"),
             Op::Load { address } => write!(f, "load {address:x}"),
             Op::Store { address, value } => write!(f, "store {address:x} {value:x}"),
@@ -162,6 +168,7 @@ impl Op {
                 flags: fourth as u32,
                 to: fifth,
             },
+            "mincore" => Op::Mincore { address, length },
             "brk" => Op::Brk { address },
             "load" => Op::Load { address },
             "store" => Op::Store {
@@ -201,6 +208,8 @@ pub trait Memory {
     fn madvise(&mut self, address: u64, length: u64, advice: i32) -> Result<(), i32>;
     /// `None`: not done, because the kernel keeps apart here what others join.
     fn mremap(&mut self, call: Remap) -> Option<Result<u64, i32>>;
+    /// A byte for each page.
+    fn mincore(&mut self, address: u64, length: u64) -> Result<Vec<u8>, i32>;
     fn brk(&mut self, address: u64) -> u64;
     fn load(&mut self, address: u64) -> Result<u64, Signal>;
     fn store(&mut self, address: u64, value: u64) -> Result<(), Signal>;
@@ -372,6 +381,10 @@ fn step(on: &mut impl Memory, window: &Window, op: &Op) -> String {
             }
         }
         Op::LeftOut => LEFT_OUT.into(),
+        Op::Mincore { address, length } => match on.mincore(address, length) {
+            Ok(there) => there.iter().map(|byte| char::from(b'0' + byte)).collect(),
+            Err(errno) => format!("errno {errno}"),
+        },
         Op::Brk { address } => format!("{:x}", on.brk(address)),
         Op::Load { address } => match on.load(address) {
             Ok(value) => format!("{value:x}"),

@@ -47,6 +47,16 @@ impl Memory for OnSoft<'_, '_> {
         let result = space.mremap(old, old_length, length, flags, to);
         Some(result.map_err(number))
     }
+    fn mincore(&mut self, address: u64, length: u64) -> Result<Vec<u8>, i32> {
+        let mut all = Vec::new();
+        let say = |_, there: &[u8]| {
+            all.extend_from_slice(there);
+            Ok(())
+        };
+        let space = self.0.space();
+        let result = space.mincore(address, length, say);
+        result.map(|()| all).map_err(number)
+    }
     fn brk(&mut self, address: u64) -> u64 {
         self.0.space().brk(address)
     }

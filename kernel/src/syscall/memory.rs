@@ -2,7 +2,8 @@
 
 use linux_raw_sys::general as linux;
 
-use crate::errno::{Answer, EBADF, EINVAL, Errno};
+use crate::arch::uaccess;
+use crate::errno::{Answer, EBADF, EFAULT, EINVAL, ENOMEM, Errno};
 use crate::process::space;
 
 pub fn mmap(
@@ -40,6 +41,20 @@ pub fn mremap(old: u64, old_length: u64, length: u64, flags: u64, new: u64) -> A
     // No flag above the lower half is known.
     let flags = u32::try_from(flags).map_err(|_| EINVAL)?;
     space().mremap(old, old_length, length, flags, new)
+}
+
+pub fn mincore(address: u64, length: u64, to: u64) -> Answer {
+    if !address.is_multiple_of(4096) {
+        return Err(EINVAL);
+    }
+    if !uaccess::range_ok(address, length) {
+        return Err(ENOMEM);
+    }
+    if !uaccess::range_ok(to, length.div_ceil(4096)) {
+        return Err(EFAULT);
+    }
+    let say = |first, there: &[u8]| uaccess::write_bytes(to + first, there);
+    space().mincore(address, length, say).map(|()| 0)
 }
 
 pub fn madvise(address: u64, length: u64, advice: u64) -> Answer {

@@ -109,6 +109,7 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_munmap => memory::munmap(a, b),
         nr::__NR_mprotect => memory::mprotect(a, b, c),
         nr::__NR_mremap => memory::mremap(a, b, c, d, e),
+        nr::__NR_mincore => memory::mincore(a, b, c),
         nr::__NR_madvise => memory::madvise(a, b, c),
         nr::__NR_brk => memory::brk(a),
         nr::__NR_futex => futex::futex(a, b, c, d, e, f),
@@ -200,7 +201,7 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_getrusage => resource::getrusage(a, b),
 
         // Known, and refused: a program goes on without them.
-        nr::__NR_rseq | nr::__NR_membarrier | nr::__NR_mincore => Err(ENOSYS),
+        nr::__NR_rseq | nr::__NR_membarrier => Err(ENOSYS),
         number => file::call(number, [a, b, c, d, e, f]),
     }
 }

@@ -149,6 +149,13 @@ impl Memory for OnHost {
             Ok(at as u64)
         })
     }
+    fn mincore(&mut self, address: u64, length: u64) -> Result<Vec<u8>, i32> {
+        // Longer answers are only errors.
+        let mut there = vec![0; length.div_ceil(PAGE).min(1 << 20) as usize];
+        let to = there.as_mut_ptr() as u64;
+        call(libc::SYS_mincore, address, length, to, 0)?;
+        Ok(there)
+    }
     fn brk(&mut self, address: u64) -> u64 {
         call(libc::SYS_brk, address, 0, 0, 0).unwrap_or(0)
     }

@@ -9,6 +9,7 @@ mod fork;
 mod inspect;
 pub mod madvise;
 mod maps;
+mod mincore;
 pub mod mmap;
 mod mprotect;
 pub mod mremap;

@@ -1,0 +1,61 @@
+//! `mincore`: which pages are there.
+//!
+//! A look at the tables inside read sections, beside whoever changes them, with no
+//! lock: the answer is as old as the moment it was given, as it always is.
+
+use faultless_paging::{PAGE_SIZE, Pages};
+
+use crate::errno::Errno;
+use crate::machine::Machine;
+use crate::space::AddressSpace;
+
+/// Pages looked at in one section.
+const BATCH: u64 = 256;
+
+impl<M: Machine> AddressSpace<M> {
+    /// Says of each page of a byte range whether it is there: `say` gets the number of
+    /// the first of some pages in the range, and a byte for each, 1 or 0.
+    ///
+    /// # Errors
+    /// `EINVAL` for an address that is not aligned; `ENOMEM` for what is not mapped,
+    /// or not user memory, when all before it has been said; what `say` returns.
+    pub fn mincore(
+        &self,
+        address: u64,
+        length: u64,
+        mut say: impl FnMut(u64, &[u8]) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        if !address.is_multiple_of(PAGE_SIZE) {
+            return Err(Errno::EINVAL);
+        }
+        if length > self.layout.end || address > self.layout.end - length {
+            return Err(Errno::ENOMEM);
+        }
+        let pages = Pages::of_bytes(address..address + length.next_multiple_of(PAGE_SIZE));
+        let mut at = pages.start;
+        while at < pages.end {
+            let mut there = [0; BATCH as usize];
+            let count = self.look(at, pages.end.min(at + BATCH), &mut there)?;
+            say(at - pages.start, &there[..count])?;
+            at += count as u64;
+        }
+        Ok(())
+    }
+
+    /// Looks at pages from `page` on, as far as one mapping goes; how many.
+    fn look(&self, page: u64, limit: u64, there: &mut [u8]) -> Result<usize, Errno> {
+        let _section = self.memory.enter();
+        let run = self.tree.next_until(page, limit).ok_or(Errno::ENOMEM)?;
+        // SAFETY: read in this section.
+        let is_mapped = unsafe { run.word.mapping() }.is_some();
+        if run.pages.start != page || !is_mapped {
+            return Err(Errno::ENOMEM);
+        }
+        self.for_each_entry(run.pages, &mut |entry, at| {
+            // A claim remembers the frame that it replaces.
+            let has_frame = Self::FORMAT.frame(entry.load()).0 != 0;
+            there[(at - page) as usize] = u8::from(has_frame);
+        });
+        Ok(run.pages.len() as usize)
+    }
+}
