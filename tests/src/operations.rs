@@ -120,6 +120,11 @@ fn what() -> impl Strategy<Value = i32> {
         2 => Just(advice::POPULATE_READ),
         2 => Just(advice::POPULATE_WRITE),
         1 => prop_oneof![Just(advice::NORMAL), Just(advice::WILLNEED)],
+        1 => prop_oneof![Just(advice::RANDOM), Just(advice::SEQUENTIAL)],
+        2 => prop_oneof![Just(advice::DONTFORK), Just(advice::DOFORK)],
+        2 => prop_oneof![Just(advice::WIPEONFORK), Just(advice::KEEPONFORK)],
+        1 => prop_oneof![Just(advice::DONTDUMP), Just(advice::DODUMP)],
+        1 => Just(advice::DONTNEED_LOCKED),
         1 => Just(-1),
         1 => Just(1000),
     ]

@@ -14,7 +14,6 @@
 //! | an address outside the window is only "elsewhere" | it depends on what else the process has; `sealed` compares the choice exactly |
 //! | mappings that grow down and touch each other: no limit on their size is reached | Linux counts the limit over what it happened to merge |
 //! | `PROT_GROWSDOWN`: not generated here (`tree_many.rs` has cases) | it extends over what Linux happened to merge: a mapping that grew until it touched its neighbour is not merged with it, and ours no longer tell the two apart |
-//! | `MADV_RANDOM`, `MADV_SEQUENTIAL`: not generated | Linux splits mappings by them; ours keep no such flag |
 //! | addresses below `vm.mmap_min_addr` | depends on the capabilities of who runs the test |
 //! | just below the heap, and stacks above it: not touched | what is there depends on the program |
 //! | protection `PROT_EXEC` alone on a host with protection keys | Linux makes it execute-only there |

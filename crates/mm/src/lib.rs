@@ -86,7 +86,7 @@ mod zap;
 pub use errno::Errno;
 pub use fault::{Outcome, SegvCode};
 pub use machine::Machine;
-pub use mapping::{Attributes, Flags, Mapping};
+pub use mapping::{Attributes, Flags, Mapping, Reading};
 pub use memory::{Memory, PerCpu};
 pub use ops::{MapsEntry, PROT_EXEC, PROT_READ, PROT_WRITE, advice, flags, remap_flags};
 pub use policy::{Policy, UnknownPolicy};

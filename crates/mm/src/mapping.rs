@@ -17,6 +17,38 @@ pub struct Flags {
     pub grows_down: bool,
     /// Not counted against overcommit (`MAP_NORESERVE`).
     pub no_reserve: bool,
+    /// How it will be read (`MADV_RANDOM`, `MADV_SEQUENTIAL`).
+    pub reading: Reading,
+    /// A child does not get it (`MADV_DONTFORK`).
+    pub dont_fork: bool,
+    /// A child finds it empty (`MADV_WIPEONFORK`).
+    pub wipe_on_fork: bool,
+    /// Not part of a core dump (`MADV_DONTDUMP`).
+    pub dont_dump: bool,
+}
+
+/// How a program says that it will read a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Reading {
+    /// It has not said.
+    #[default]
+    Normal,
+    /// At random.
+    Random,
+    /// In order.
+    Sequential,
+}
+
+impl Flags {
+    /// None of them.
+    pub const NONE: Flags = Flags {
+        grows_down: false,
+        no_reserve: false,
+        reading: Reading::Normal,
+        dont_fork: false,
+        wipe_on_fork: false,
+        dont_dump: false,
+    };
 }
 
 /// What is true of a page's mapping.

@@ -20,10 +20,7 @@ const HEAP: Attributes = Attributes {
         write: true,
         execute: false,
     },
-    flags: Flags {
-        grows_down: false,
-        no_reserve: false,
-    },
+    flags: Flags::NONE,
 };
 
 impl<M: Machine> AddressSpace<M> {

@@ -29,7 +29,7 @@ use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::range::RangeLock;
 use crate::space::AddressSpace;
-use crate::tree::{Copier, STRETCH, Word};
+use crate::tree::{Copier, PAGES, STRETCH, Word};
 
 impl<M: Machine> AddressSpace<M> {
     /// A new address space with the same layout, policy, heap and mappings; the
@@ -59,18 +59,37 @@ impl<M: Machine> AddressSpace<M> {
             self.flush(&mut fork.gather);
             self.tree.show_live();
             lock.edit().let_grow();
-            result
+            let unwanted = fork.has_unwanted;
+            result.map_err(Errno::from).and_then(|()| match unwanted {
+                true => child.unmap_unwanted(),
+                false => Ok(()),
+            })
         };
         match result {
             Ok(()) => {
                 self.memory.count(Counter::Fork);
                 Ok(child)
             }
-            Err(none) => {
+            Err(error) => {
                 child.destroy();
-                Err(none.into())
+                Err(error)
             }
         }
+    }
+
+    /// In a child that nobody else knows: takes away mappings that are not for it
+    /// (`MADV_DONTFORK`). They have no pages.
+    fn unmap_unwanted(&self) -> Result<(), Errno> {
+        let mut at = 0;
+        while let Some(run) = self.run_in(at, PAGES) {
+            at = run.pages.end;
+            // SAFETY: nobody else changes the child.
+            let mapping = unsafe { run.word.mapping() };
+            if mapping.is_some_and(|mapping| mapping.attributes().flags.dont_fork) {
+                self.unmap(run.pages)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -85,6 +104,10 @@ struct Fork<'a, M: Machine> {
     last: Option<(Word, Word)>,
     /// Pages that are marked and whose entries are still to be copied.
     pending: Pages,
+    /// The pages that are being copied are not the child's to see.
+    leaves_out: bool,
+    /// Whether there are any that the child must not have mapped either.
+    has_unwanted: bool,
     /// The child's table that was filled last, by its first page.
     table: Option<(u64, Frame)>,
     gather: Gather,
@@ -103,6 +126,8 @@ impl<'a, M: Machine> Fork<'a, M> {
             zero: parent.machine().frames().zero_frame(),
             last: None,
             pending: Pages::new(0, 0),
+            leaves_out: false,
+            has_unwanted: false,
             table: None,
             gather: Gather::new(),
         }
@@ -244,6 +269,9 @@ impl<M: Machine> Copier for Fork<'_, M> {
                     // With the write hold nothing else is in a slot.
                     return Ok(Word::EMPTY);
                 };
+                let flags = mapping.attributes().flags;
+                self.leaves_out = flags.dont_fork || flags.wipe_on_fork;
+                self.has_unwanted |= flags.dont_fork;
                 let new = self.child.memory.allocate_mapping(*mapping.attributes())?;
                 // SAFETY: just made; it goes into the child's tree.
                 let copy = Word::live(unsafe { new.as_ref() });
@@ -259,6 +287,9 @@ impl<M: Machine> Copier for Fork<'_, M> {
     }
 
     fn marked(&mut self, pages: Pages) -> Result<(), NoMemory> {
+        if self.leaves_out {
+            return Ok(());
+        }
         if self.pending.end != pages.start || self.pending.len() >= STRETCH {
             self.copy_pending()?;
             self.pending = pages;

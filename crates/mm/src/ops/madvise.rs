@@ -1,6 +1,7 @@
 //! `madvise`: what has an effect on anonymous memory so far.
 //!
-//! `MADV_DONTNEED` changes no mapping: entries stay claimed until they are
+//! Advice about a mapping's future becomes attributes of it
+//! ([`super::madvise_flags`]). `MADV_DONTNEED` changes no mapping: entries stay claimed until they are
 //! flushed, so that faults beside it and before it go on. `MADV_POPULATE_*` are
 //! faults like all others.
 
@@ -20,8 +21,15 @@ pub mod advice {
     pub const SEQUENTIAL: i32 = 2;
     pub const WILLNEED: i32 = 3;
     pub const DONTNEED: i32 = 4;
+    pub const DONTFORK: i32 = 10;
+    pub const DOFORK: i32 = 11;
+    pub const DONTDUMP: i32 = 16;
+    pub const DODUMP: i32 = 17;
+    pub const WIPEONFORK: i32 = 18;
+    pub const KEEPONFORK: i32 = 19;
     pub const POPULATE_READ: i32 = 22;
     pub const POPULATE_WRITE: i32 = 23;
+    pub const DONTNEED_LOCKED: i32 = 24;
 }
 
 impl<M: Machine> AddressSpace<M> {
@@ -40,7 +48,9 @@ impl<M: Machine> AddressSpace<M> {
 
     fn act_on_advice(&self, address: u64, length: u64, what: i32) -> Result<(), Errno> {
         let known = matches!(what, advice::NORMAL..=advice::DONTNEED)
-            || matches!(what, advice::POPULATE_READ | advice::POPULATE_WRITE);
+            || matches!(what, advice::DONTFORK | advice::DOFORK)
+            || matches!(what, advice::DONTDUMP..=advice::KEEPONFORK)
+            || matches!(what, advice::POPULATE_READ..=advice::DONTNEED_LOCKED);
         if !known || !address.is_multiple_of(PAGE_SIZE) {
             return Err(Errno::EINVAL);
         }
@@ -53,11 +63,12 @@ impl<M: Machine> AddressSpace<M> {
         }
         let pages = Pages::of_bytes(address..end);
         match what {
-            advice::DONTNEED => self.dont_need(pages),
+            advice::DONTNEED | advice::DONTNEED_LOCKED => self.dont_need(pages),
             advice::POPULATE_READ => self.populate(pages, Access::Read),
             advice::POPULATE_WRITE => self.populate(pages, Access::Write),
-            // Advice about files and read-ahead: nothing to do for anonymous memory.
-            _ => self.hint(pages),
+            // Nothing to read ahead in anonymous memory.
+            advice::WILLNEED => self.hint(pages),
+            _ => self.change_flags(pages, what),
         }
     }
 

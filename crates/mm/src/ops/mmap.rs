@@ -70,6 +70,7 @@ impl<M: Machine> AddressSpace<M> {
             flags: Flags {
                 grows_down: map_flags & flags::GROWSDOWN != 0,
                 no_reserve: map_flags & flags::NORESERVE != 0,
+                ..Flags::NONE
             },
         };
         let start = {

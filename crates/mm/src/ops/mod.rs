@@ -8,6 +8,7 @@ mod exit;
 mod fork;
 mod inspect;
 pub mod madvise;
+mod madvise_flags;
 mod maps;
 mod mincore;
 pub mod mmap;
