@@ -173,3 +173,16 @@ impl Machine {
         ended
     }
 }
+
+/// Checks that a program of `tests/programs` prints on a machine what it prints on the host, line
+/// by line.
+pub fn assert_prints_as_on_linux(name: &str, machine: Machine) {
+    let program = compile(name);
+    let linux = printed_on_the_host(&program);
+    let ended = machine.run(&program, &[]);
+    assert_eq!((ended.exit, &ended.error), (Some(0), &None), "{ended:?}");
+    for (here, there) in ended.stdout.lines().zip(linux.lines()) {
+        assert_eq!(here, there, "the kernel's line, and Linux's");
+    }
+    assert_eq!(ended.stdout, linux);
+}
