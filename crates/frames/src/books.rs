@@ -40,6 +40,12 @@ impl Use {
     /// Small objects; entered once for each object in use.
     pub const SLAB: Use = Use(7);
 
+    /// An address space: what it is made of.
+    pub const SPACE: Use = Use(8);
+
+    /// A page of a file, or of shared memory; entered once more by what holds it.
+    pub const FILE: Use = Use(9);
+
     /// The port's own use of this number, below 16.
     pub const fn of_port(purpose: u32) -> Use {
         Use(16 + (purpose & 15))
@@ -55,13 +61,17 @@ impl Use {
             Self::TABLE
         } else if flags.has(Flags::SLAB) {
             Self::SLAB
+        } else if flags.has(Flags::SPACE) {
+            Self::SPACE
+        } else if flags.has(Flags::FILE) {
+            Self::FILE
         } else {
             Self::UNKNOWN
         }
     }
 
     fn may_repeat(self) -> bool {
-        self == Self::PAGE || self == Self::SLAB
+        self == Self::PAGE || self == Self::SLAB || self == Self::FILE
     }
 }
 

@@ -14,6 +14,15 @@
 //! is more than one, the count changes by read-modify-writes, and nobody sets
 //! the mark. Only who has the last mapping, its entry claimed, may set it again.
 //!
+//! # A file's page
+//!
+//! A page of a file is held by the file's page cache, by each entry that maps it, and
+//! by whoever has *pinned* it to read or write it: three counts in one word, `uses`.
+//! Whoever takes the last away frees the frame. Only while the cache holds it may it
+//! be mapped or pinned anew, so that the word leaves 0 never again.
+//!
+//! # When
+//!
 //! Each mapping is counted from before its entry is published (rule R7) until
 //! after the flush that follows its removal: whoever finds itself alone may let
 //! the page be written, and no TLB elsewhere may still show it.
@@ -42,8 +51,12 @@ impl Flags {
     pub const ABSENT: Flags = Flags(32);
     /// Used by the port itself; see [`Flags::of_port`].
     const PORT: Flags = Flags(64);
+    /// An address space: what it is made of.
+    pub const SPACE: Flags = Flags(128);
+    /// A page of a file, or of shared memory.
+    pub const FILE: Flags = Flags(256);
     /// Where the port's own number begins.
-    const PURPOSE: u32 = 8;
+    const PURPOSE: u32 = 16;
 
     /// Used by the port itself, which says for what by a number of its own below 16.
     pub const fn of_port(purpose: u32) -> Flags {
@@ -71,13 +84,20 @@ impl Flags {
     }
 }
 
+/// In `uses`: a page cache holds the frame.
+const HELD: u64 = 1 << 63;
+/// In `uses`: one pin. Mappings are below, 2^32 of them.
+const PIN: u64 = 1 << 32;
+
 /// A frame's descriptor.
 #[derive(Debug)]
 #[repr(align(64))]
 pub struct Descriptor {
-    /// Entries that map the frame.
-    map_count: AtomicU32,
+    /// Entries that map the frame, pins, and whether a page cache holds it.
+    uses: AtomicU64,
     flags: AtomicU32,
+    /// The order of a free block.
+    order: AtomicU32,
     /// The address space of an anonymous page, by id.
     owner: AtomicU64,
     /// Where in the owner the page is: the reverse map of an unshared page.
@@ -86,8 +106,6 @@ pub struct Descriptor {
     next: AtomicU64,
     /// The previous frame of a free list, plus 1.
     previous: AtomicU64,
-    /// The order of a free block.
-    order: AtomicU32,
     /// Whose a census has found the frame to be, and how often.
     entered: AtomicU32,
     times: AtomicU32,
@@ -103,13 +121,13 @@ impl Descriptor {
     /// A frame that the allocator does not have yet.
     pub fn new() -> Self {
         Self {
-            map_count: AtomicU32::new(0),
+            uses: AtomicU64::new(0),
             flags: AtomicU32::new(Flags::ABSENT.0),
+            order: AtomicU32::new(0),
             owner: AtomicU64::new(0),
             index: AtomicU64::new(0),
             next: AtomicU64::new(0),
             previous: AtomicU64::new(0),
-            order: AtomicU32::new(0),
             entered: AtomicU32::new(0),
             times: AtomicU32::new(0),
         }
@@ -123,7 +141,7 @@ impl Descriptor {
         self.index.store(index, Ordering::Relaxed);
         self.flags
             .store(Flags::ANONYMOUS.and(Flags::EXCLUSIVE).0, Ordering::Relaxed);
-        self.map_count.store(1, Ordering::Relaxed);
+        self.uses.store(1, Ordering::Relaxed);
     }
 
     /// Adds a mapping to an anonymous page that the caller's space maps, where
@@ -133,9 +151,9 @@ impl Descriptor {
         if self.flags().has(Flags::EXCLUSIVE) {
             // One mapping, and it is the caller's: nobody else writes here.
             self.flags.store(Flags::ANONYMOUS.0, Ordering::Relaxed);
-            self.map_count.store(2, Ordering::Relaxed);
+            self.uses.store(2, Ordering::Relaxed);
         } else {
-            self.map_count.fetch_add(1, Ordering::Relaxed);
+            self.uses.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -145,7 +163,7 @@ impl Descriptor {
     pub fn is_sole(&self) -> bool {
         // Acquire: pairs with the release in `unmap`. What others did with the
         // page, reading it to copy it for one, is done.
-        self.flags().has(Flags::EXCLUSIVE) || self.map_count.load(Ordering::Acquire) == 1
+        self.flags().has(Flags::EXCLUSIVE) || self.uses.load(Ordering::Acquire) == 1
     }
 
     /// Makes the page exclusive again if the caller's mapping is the only one.
@@ -170,7 +188,7 @@ impl Descriptor {
     pub fn unmap(&self) -> bool {
         if self.flags().has(Flags::EXCLUSIVE) {
             // One mapping, and it is the caller's.
-            self.map_count.store(0, Ordering::Relaxed);
+            self.uses.store(0, Ordering::Relaxed);
             return true;
         }
         // Release: pairs with the acquire in `is_sole`, and with this one's own in
@@ -180,13 +198,65 @@ impl Descriptor {
         } else {
             Ordering::AcqRel
         };
-        self.map_count.fetch_sub(1, order) == 1
+        self.uses.fetch_sub(1, order) == 1
     }
 
     /// How many entries map the frame.
     #[inline]
     pub fn map_count(&self) -> u32 {
-        self.map_count.load(Ordering::Relaxed)
+        self.uses.load(Ordering::Relaxed) as u32
+    }
+
+    /// Makes the frame a file's page, held by the file's page cache alone; before
+    /// the cache shows it.
+    pub fn set_file(&self, file: u64, index: u64) {
+        self.owner.store(file, Ordering::Relaxed);
+        self.index.store(index, Ordering::Relaxed);
+        self.flags.store(Flags::FILE.0, Ordering::Relaxed);
+        // Release: pairs with the acquire in `pin`.
+        self.uses.store(HELD, Ordering::Release);
+    }
+
+    /// Adds a mapping to a file's page, which the cache holds: the caller has claimed
+    /// the entry, and found the page in the cache since.
+    #[inline]
+    pub fn map(&self) {
+        self.uses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Pins a file's page, unless the cache has let go of it. A pinned frame stays
+    /// what it is until [`Descriptor::unpin`].
+    pub fn pin(&self) -> bool {
+        let mut seen = self.uses.load(Ordering::Relaxed);
+        while seen & HELD != 0 {
+            // Acquire: of the release with which the frame became what it is now.
+            match self.uses.compare_exchange_weak(
+                seen,
+                seen + PIN,
+                Ordering::Acquire,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(now) => seen = now,
+            }
+        }
+        false
+    }
+
+    /// Takes a pin away; whether the frame is now the caller's to free.
+    pub fn unpin(&self) -> bool {
+        self.uses.fetch_sub(PIN, Ordering::AcqRel) == PIN
+    }
+
+    /// Whether a cache holds the page.
+    pub fn is_held(&self) -> bool {
+        self.uses.load(Ordering::Relaxed) & HELD != 0
+    }
+
+    /// The cache does not hold the page any more; whether the frame is now the
+    /// caller's to free.
+    pub fn let_go(&self) -> bool {
+        self.uses.fetch_and(!HELD, Ordering::AcqRel) == HELD
     }
 
     /// What the frame is used for.

@@ -19,6 +19,7 @@ use faultless_trace::Counter;
 
 use crate::errno::Errno;
 use crate::machine::Machine;
+use crate::mapping::Attributes;
 use crate::space::AddressSpace;
 
 impl<M: Machine> AddressSpace<M> {
@@ -75,7 +76,8 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Carries the pages of `source` to those that begin with `target`, where
     /// nothing is. They get the destination's protection.
-    pub(crate) fn carry(&self, source: Pages, target: u64, protection: Protection) {
+    pub(crate) fn carry(&self, source: Pages, target: u64, attributes: &Attributes) {
+        let (protection, shared) = (attributes.protection, attributes.flags.shared);
         let format = Self::FORMAT;
         let mut gather = Gather::new();
         let section = self.memory.enter();
@@ -102,7 +104,7 @@ impl<M: Machine> AddressSpace<M> {
                     let descriptor = self.machine().frames().descriptor(frame);
                     descriptor.set_anonymous(self.id, page);
                 }
-                entry.set(format.with_protection(value, protection, own));
+                entry.set(format.with_protection(value, protection, own || shared));
             });
         }
         drop(section);

@@ -8,8 +8,8 @@
 //!
 //! Written lines, away from allocator batches: the CPU's own lines, the frame,
 //! its descriptor, and the line of the entry. See [`crate::prepare`] for what is
-//! got ready before anything is claimed, and [`crate::shared`] for writes to pages
-//! that `fork` may have shared.
+//! got ready before anything is claimed, [`crate::file`] for pages of a store, and
+//! [`crate::shared`] for writes to pages that `fork` may have shared.
 
 use faultless_frames::FrameSource;
 use faultless_paging::{Access, Entry, Gather, Link, Page, Walk, walk};
@@ -30,6 +30,8 @@ pub enum Outcome {
     Resolved,
     /// The access is an error: SIGSEGV with this code.
     Segv(SegvCode),
+    /// There is nothing behind the page, or it could not be read: SIGBUS (`BUS_ADRERR`).
+    Bus,
     /// There is no frame for the page.
     OutOfMemory,
 }
@@ -101,6 +103,15 @@ impl<M: Machine> AddressSpace<M> {
                 // Resolved without the lock all the same: waiting for it finds no frame.
                 return self.done(mode, Outcome::OutOfMemory);
             }
+            if why == Withdrawn::NotFilled {
+                // Nothing is held while somebody reads the page in.
+                lock = None;
+                if let Some(outcome) = prepared.wait_for_page() {
+                    return self.done(mode, outcome);
+                }
+                lock = mode.lock(self);
+                continue;
+            }
             if lock.is_none() && backoff.turns() >= TRIES {
                 self.fall_back(mode, why, address, &mut prepared.trail);
                 mode = Mode::Locked;
@@ -168,6 +179,11 @@ impl<M: Machine> AddressSpace<M> {
         } else if format.permits(value, access) {
             // Somebody else was faster, or the TLB was behind.
             prepared.trail.ends(How::Spurious);
+        } else if value == 0 && hold.is_backed() {
+            match self.map_file_page(&at, page, access, prepared)? {
+                Outcome::Resolved => {}
+                error => return Ok(self.done(mode, error)),
+            }
         } else if value == 0 && access != Access::Write {
             self.map_zero_page(&at)?;
             prepared.trail.ends(How::ZeroPage);
@@ -209,7 +225,7 @@ impl<M: Machine> AddressSpace<M> {
                 self.flush(&mut Gather::of_page(page));
             }
             let protection = at.hold.protection();
-            Self::FORMAT.leaf(frame, true, protection.execute, true)
+            Ok(Self::FORMAT.leaf(frame, true, protection.execute, true))
         })
     }
 
@@ -218,7 +234,7 @@ impl<M: Machine> AddressSpace<M> {
         let zero = self.machine().frames().zero_frame();
         let protection = at.hold.protection();
         self.publish(at, || {
-            Self::FORMAT.leaf(zero, false, protection.execute, false)
+            Ok(Self::FORMAT.leaf(zero, false, protection.execute, false))
         })?;
         self.memory.count(Counter::ZeroPageMaps);
         Ok(())
@@ -233,7 +249,7 @@ impl<M: Machine> AddressSpace<M> {
         let table = prepared.table()?;
         let published = self.publish(at, || {
             prepared.page_used();
-            Self::FORMAT.table(table)
+            Ok(Self::FORMAT.table(table))
         });
         match published {
             Ok(()) => self.memory.count(Counter::TableAlloc),
@@ -245,7 +261,8 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Steps 6 to 9: claim the entry from the value the decision was based on,
-    /// validate the rest of it, `complete`, and publish what that returns.
+    /// validate the rest of it, `complete`, and publish what that returns. It may
+    /// still withdraw, if it has done nothing: a page's identity is for it to validate.
     ///
     /// The claim is a full barrier; its partner is the fence of rule R1 in
     /// whoever changes a mapping ([`crate::range`]) or a table's link
@@ -254,12 +271,15 @@ impl<M: Machine> AddressSpace<M> {
     pub(crate) fn publish(
         &self,
         at: &Place<'_>,
-        complete: impl FnOnce() -> u64,
+        complete: impl FnOnce() -> Result<u64, Withdrawn>,
     ) -> Result<(), Withdrawn> {
         let interrupts = self.machine().interrupts_off();
         let result = match at.entry.claim::<M::Format>(at.value, self.machine().cpu()) {
             // A claim that is dropped is withdrawn.
-            Ok(claim) => at.validate().map(|()| claim.publish(complete())),
+            Ok(claim) => at
+                .validate()
+                .and_then(|()| complete())
+                .map(|value| claim.publish(value)),
             Err(_) => Err(Withdrawn::EntryClaimed),
         };
         self.machine().interrupts_restore(interrupts);
@@ -300,9 +320,7 @@ impl<M: Machine> AddressSpace<M> {
         let (counter, kind) = match why {
             Withdrawn::EntryClaimed => (Counter::SpfPteLock, Kind::SpfPteLock),
             Withdrawn::TableChanged => (Counter::SpfPmdChanged, Kind::SpfPmdChanged),
-            Withdrawn::MappingChanged | Withdrawn::NoMemory => {
-                (Counter::SpfVmaChanged, Kind::SpfVmaChanged)
-            }
+            _ => (Counter::SpfVmaChanged, Kind::SpfVmaChanged),
         };
         let cpu = self.memory.this_cpu();
         match mode {
@@ -318,7 +336,7 @@ impl<M: Machine> AddressSpace<M> {
 pub(crate) struct Place<'s> {
     pub(crate) entry: &'s Entry,
     pub(crate) value: u64,
-    link: Link<'s>,
+    pub(crate) link: Link<'s>,
     pub(crate) hold: &'s Hold<'s>,
 }
 

@@ -9,7 +9,7 @@ use faultless_sync::ReadGuard;
 use faultless_sync::reclaim::Section;
 
 use crate::machine::Machine;
-use crate::mapping::VmaRead;
+use crate::mapping::{Attributes, VmaRead};
 use crate::policy::Policy;
 use crate::space::AddressSpace;
 use crate::tree::{Content, Found};
@@ -92,6 +92,33 @@ impl<'s> Hold<'s> {
     #[inline]
     pub(crate) fn protection(&self) -> Protection {
         self.found.word.protection()
+    }
+
+    /// Whether the mapping has a store.
+    #[inline]
+    pub(crate) fn is_backed(&self) -> bool {
+        self.found.word.is_backed()
+    }
+
+    /// Whether what is written is for all who map the store. Reads the mapping.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.is_backed() && self.attributes().is_some_and(|a| a.flags.shared)
+    }
+
+    /// The mapping's attributes: one more line to read.
+    pub(crate) fn attributes(&self) -> Option<&'s Attributes> {
+        // SAFETY: found inside the section, which outlives the hold.
+        unsafe { self.found.word.mapping() }.map(|mapping| mapping.attributes())
+    }
+
+    /// The same mapping at another page of it, if that is where it is found now.
+    pub(crate) fn beside<M: Machine>(
+        &self,
+        space: &'s AddressSpace<M>,
+        page: Page,
+    ) -> Option<Self> {
+        let found = space.tree.find(page.0);
+        (found.word == self.found.word).then_some(Self { found, _read: None })
     }
 
     /// Whether the page's word is what it was; after a full fence.

@@ -64,6 +64,7 @@
 mod carry;
 mod errno;
 mod fault;
+mod file;
 mod grow;
 mod hold;
 mod machine;
@@ -75,6 +76,7 @@ mod prepare;
 mod range;
 mod shared;
 mod space;
+mod store;
 mod trail;
 pub mod tree;
 mod verify;
@@ -86,11 +88,14 @@ mod zap;
 pub use errno::Errno;
 pub use fault::{Outcome, SegvCode};
 pub use machine::Machine;
-pub use mapping::{Attributes, Flags, Mapping, Reading};
+pub use mapping::{Attributes, Backed, Flags, Mapping, Reading};
 pub use memory::{Memory, PerCpu};
-pub use ops::{MapsEntry, PROT_EXEC, PROT_READ, PROT_WRITE, advice, flags, remap_flags};
+pub use ops::{
+    MappedFile, MapsEntry, Opened, PROT_EXEC, PROT_READ, PROT_WRITE, advice, flags, remap_flags,
+};
 pub use policy::{Policy, UnknownPolicy};
 pub use space::{AddressSpace, Layout};
+pub use store::{Backing, Pinned, Store};
 pub use verify::{Census, Violation};
 
 pub use faultless_frames::{Descriptor, FrameCache, FrameSource, Frames, NoMemory};

@@ -6,9 +6,14 @@
 //! `vma-lock` alone: every fault under it writes that line, twice, which is
 //! exactly what that policy costs.
 
+use core::ptr::NonNull;
+
 use faultless_paging::Protection;
 use faultless_sync::atomic::{AtomicU32, Local, Ordering, fence};
 use faultless_sync::{Backoff, Flaw, Wait, fence_after_rmw, flawed};
+
+use crate::machine::Machine;
+use crate::store::{Cache, Links, Store};
 
 /// Attributes beside the protection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -25,6 +30,10 @@ pub struct Flags {
     pub wipe_on_fork: bool,
     /// Not part of a core dump (`MADV_DONTDUMP`).
     pub dont_dump: bool,
+    /// What is written is seen by all who map the same store (`MAP_SHARED`).
+    pub shared: bool,
+    /// May never allow writing: shared, and the file was not opened for it.
+    pub never_written: bool,
 }
 
 /// How a program says that it will read a mapping.
@@ -48,7 +57,65 @@ impl Flags {
         dont_fork: false,
         wipe_on_fork: false,
         dont_dump: false,
+        shared: false,
+        never_written: false,
     };
+}
+
+/// A mapping's place in a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backed {
+    cache: NonNull<Cache>,
+    /// The index that page 0 of the address space would have; wraps.
+    pub(crate) first: u64,
+    /// The port's name for what was opened: mappings that differ in it do not merge.
+    pub(crate) file: u64,
+}
+
+// SAFETY: whoever has one from a mapping holds the store by that.
+unsafe impl Send for Backed {}
+// SAFETY: as above.
+unsafe impl Sync for Backed {}
+
+impl Backed {
+    /// The store's page `index` at `page`, and all others where they follow from that.
+    pub(crate) fn new<M: Machine>(store: &Store<M>, page: u64, index: u64, file: u64) -> Self {
+        Self {
+            cache: store.pointer(),
+            first: index.wrapping_sub(page),
+            file,
+        }
+    }
+
+    /// The store. Held by the mapping that this is an attribute of.
+    #[inline]
+    pub(crate) fn cache(&self) -> &Cache {
+        // SAFETY: a mapping holds its store until nobody can look at it.
+        unsafe { self.cache.as_ref() }
+    }
+
+    pub(crate) fn pointer(&self) -> NonNull<Cache> {
+        self.cache
+    }
+
+    /// Which page of the store a page shows.
+    #[inline]
+    pub(crate) fn index(&self, page: u64) -> u64 {
+        page.wrapping_add(self.first)
+    }
+
+    /// The same store from `page` on what it was from `from` on.
+    pub(crate) fn moved(self, from: u64, page: u64) -> Self {
+        Self {
+            first: self.first.wrapping_add(from).wrapping_sub(page),
+            ..self
+        }
+    }
+
+    /// Whether it is this place in this store.
+    pub(crate) fn is(&self, cache: &Cache, first: u64) -> bool {
+        core::ptr::eq(self.cache.as_ptr(), cache) && self.first == first
+    }
 }
 
 /// What is true of a page's mapping.
@@ -58,9 +125,21 @@ pub struct Attributes {
     pub protection: Protection,
     /// The rest.
     pub flags: Flags,
+    /// Where its pages come from, unless it is anonymous and private.
+    pub backed: Option<Backed>,
 }
 
-/// A mapping of anonymous private memory.
+impl Attributes {
+    /// The same, of pages that are moved from `from` to `page`.
+    pub(crate) fn moved(self, from: u64, page: u64) -> Self {
+        Self {
+            backed: self.backed.map(|backed| backed.moved(from, page)),
+            ..self
+        }
+    }
+}
+
+/// A mapping.
 #[repr(C, align(64))]
 pub struct Mapping {
     attributes: Attributes,
@@ -80,7 +159,10 @@ struct WriterLine {
     /// The number of the write hold under which the mapping is locked: it is
     /// locked while that is the address space's present one.
     write_hold: AtomicU32,
+    /// Its place in the list of its store.
+    store: Links,
 }
+const _: () = assert!(cfg!(any(loom, shuttle)) || size_of::<Mapping>() == 128);
 
 impl Mapping {
     /// A mapping to which no page points yet. `id` is never used twice.
@@ -93,6 +175,7 @@ impl Mapping {
                 link: Local::new(0),
                 readers: AtomicU32::new(0),
                 write_hold: AtomicU32::new(0),
+                store: Links::new(),
             },
         }
     }
@@ -137,6 +220,10 @@ impl Mapping {
 
     pub(crate) fn link(&self) -> &Local {
         &self.writers.link
+    }
+
+    pub(crate) fn links(&self) -> &Links {
+        &self.writers.store
     }
 
     /// Holds the mapping for a fault, unless a writer has it under `hold`, the

@@ -14,6 +14,8 @@ use faultless_trace::{Counter, Counters, Tracer};
 
 use crate::machine::Machine;
 use crate::mapping::{Attributes, Mapping};
+use crate::space::AddressSpace;
+use crate::store;
 use crate::tree::Node;
 
 /// One CPU's part of the memory core. A port makes one for each CPU.
@@ -24,6 +26,8 @@ pub struct PerCpu {
     tracer: Tracer,
     nodes: Magazine,
     mappings: Magazine,
+    stores: Magazine,
+    store_nodes: Magazine,
 }
 
 impl PerCpu {
@@ -53,6 +57,9 @@ pub struct Memory<M: Machine> {
     domain: Padded<Domain>,
     nodes: Padded<Slab>,
     mappings: Padded<Slab>,
+    stores: Padded<Slab>,
+    store_nodes: Padded<Slab>,
+    all_stores: Padded<store::Stores>,
     next_id: Padded<AtomicU64>,
 }
 
@@ -79,6 +86,9 @@ impl<M: Machine> Memory<M> {
             domain: Padded(Domain::new()),
             nodes: Padded(Slab::new(size_of::<Node>())),
             mappings: Padded(Slab::new(size_of::<Mapping>())),
+            stores: Padded(Slab::new(size_of::<store::Cache>())),
+            store_nodes: Padded(Slab::new(size_of::<store::Node>())),
+            all_stores: Padded(store::Stores::new()),
             next_id: Padded(AtomicU64::new(1)),
         }
     }
@@ -127,6 +137,10 @@ impl<M: Machine> Memory<M> {
     pub(crate) fn enter(&self) -> Section<'_> {
         self.domain
             .enter(&self.participants[self.machine.cpu().index()])
+    }
+
+    pub(crate) fn all_stores(&self) -> &store::Stores {
+        &self.all_stores
     }
 
     pub(crate) fn new_id(&self) -> u64 {
@@ -183,8 +197,10 @@ impl<M: Machine> Memory<M> {
         self.allocate_object(&self.nodes, |cpu| &cpu.nodes)
     }
 
+    /// A mapping of `space` that no slot leads to yet. It holds its store.
     pub(crate) fn allocate_mapping(
         &self,
+        space: &AddressSpace<M>,
         attributes: Attributes,
     ) -> Result<NonNull<Mapping>, NoMemory> {
         let place = self
@@ -192,7 +208,21 @@ impl<M: Machine> Memory<M> {
             .cast::<Mapping>();
         // SAFETY: fresh memory of a mapping's size and alignment.
         unsafe { place.write(Mapping::new(attributes, self.new_id())) };
+        if let Some(backed) = &attributes.backed {
+            backed.cache().hold();
+            // SAFETY: just made.
+            self.link(unsafe { place.as_ref() }, backed, space);
+        }
         Ok(place)
+    }
+
+    pub(crate) fn allocate_store(&self) -> Result<NonNull<store::Cache>, NoMemory> {
+        let place = self.allocate_object(&self.stores, |cpu| &cpu.stores)?;
+        Ok(place.cast())
+    }
+
+    pub(crate) fn allocate_store_node(&self) -> Result<NonNull<u8>, NoMemory> {
+        self.allocate_object(&self.store_nodes, |cpu| &cpu.store_nodes)
     }
 
     fn allocate_object(
@@ -213,34 +243,45 @@ impl<M: Machine> Memory<M> {
 
     /// Gives back a node that nobody looks at.
     pub(crate) fn free_node(&self, node: NonNull<Node>) {
-        let cpu = self.machine.cpu();
-        let magazine = &self.cpus[cpu.index()].nodes;
         // SAFETY: it came from this slab, and the caller has the last pointer.
-        unsafe {
-            self.nodes.free(
-                cpu,
-                magazine,
-                node.cast(),
-                self.machine.frames(),
-                &self.machine,
-            );
+        unsafe { self.free_object(&self.nodes, |cpu| &cpu.nodes, node.cast()) };
+    }
+
+    /// Gives back a mapping that nobody looks at, and lets go of its store.
+    pub(crate) fn free_mapping(&self, mapping: NonNull<Mapping>) {
+        // SAFETY: nobody else looks at it any more.
+        let backed = unsafe { mapping.as_ref() }.attributes().backed;
+        // SAFETY: as for nodes.
+        unsafe { self.free_object(&self.mappings, |cpu| &cpu.mappings, mapping.cast()) };
+        if let Some(backed) = backed {
+            self.let_go(backed.pointer());
         }
     }
 
-    /// Gives back a mapping that nobody looks at.
-    pub(crate) fn free_mapping(&self, mapping: NonNull<Mapping>) {
+    pub(crate) fn free_store(&self, cache: NonNull<store::Cache>) {
+        // SAFETY: as for nodes.
+        unsafe { self.free_object(&self.stores, |cpu| &cpu.stores, cache.cast()) };
+    }
+
+    pub(crate) fn free_store_node(&self, node: NonNull<store::Node>) {
+        // SAFETY: as for nodes.
+        unsafe { self.free_object(&self.store_nodes, |cpu| &cpu.store_nodes, node.cast()) };
+    }
+
+    /// Returns an object to its slab.
+    ///
+    /// # Safety
+    /// It came from `slab`, and the caller has the last pointer.
+    unsafe fn free_object(
+        &self,
+        slab: &Slab,
+        magazine: impl Fn(&PerCpu) -> &Magazine,
+        object: NonNull<u8>,
+    ) {
         let cpu = self.machine.cpu();
-        let magazine = &self.cpus[cpu.index()].mappings;
-        // SAFETY: it came from this slab, and the caller has the last pointer.
-        unsafe {
-            self.mappings.free(
-                cpu,
-                magazine,
-                mapping.cast(),
-                self.machine.frames(),
-                &self.machine,
-            );
-        }
+        let magazine = magazine(&self.cpus[cpu.index()]);
+        // SAFETY: passed on to the caller.
+        unsafe { slab.free(cpu, magazine, object, self.machine.frames(), &self.machine) };
     }
 
     /// Gives something back once no reader can look at it any more.
@@ -269,9 +310,10 @@ impl<M: Machine> Memory<M> {
         self.domain.deferred(self.participants, &self.machine)
     }
 
-    /// Frames that hold nodes and mappings.
+    /// Frames that hold nodes, mappings and stores.
     pub fn slab_frames(&self) -> u64 {
-        self.nodes.frames() + self.mappings.frames()
+        let slabs = [&self.nodes, &self.mappings, &self.stores, &self.store_nodes];
+        slabs.iter().map(|slab| slab.frames()).sum()
     }
 
     /// Returns every CPU's cached objects to the slabs; when no CPU is in the
@@ -279,10 +321,15 @@ impl<M: Machine> Memory<M> {
     pub fn drain(&self) {
         let cpu = self.machine.cpu();
         for part in self.cpus {
-            self.nodes
-                .drain(cpu, &part.nodes, self.machine.frames(), &self.machine);
-            self.mappings
-                .drain(cpu, &part.mappings, self.machine.frames(), &self.machine);
+            let slabs = [
+                (&self.nodes, &part.nodes),
+                (&self.mappings, &part.mappings),
+                (&self.stores, &part.stores),
+                (&self.store_nodes, &part.store_nodes),
+            ];
+            for (slab, magazine) in slabs {
+                slab.drain(cpu, magazine, self.machine.frames(), &self.machine);
+            }
         }
     }
 }

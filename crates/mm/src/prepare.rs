@@ -9,8 +9,12 @@ use faultless_frames::FrameSource;
 use faultless_paging::Frame;
 use faultless_sync::{Flaw, flawed};
 
+use crate::errno::Errno;
+use crate::fault::Outcome;
 use crate::machine::Machine;
+use crate::mapping::Backed;
 use crate::memory::Memory;
+use crate::store::Store;
 use crate::withdrawn::Withdrawn;
 
 /// How often a fault looks for memory before it gives up.
@@ -22,6 +26,10 @@ pub(crate) struct Prepared<M: Machine, N> {
     frame: Option<Frame>,
     is_zeroed: bool,
     searches: u32,
+    /// A page that has to be read in: its store, and its index.
+    missing: Option<(Store<M>, u64)>,
+    /// Whether the fault had to wait for a page.
+    pub(crate) has_waited: bool,
     /// What the fault tells about itself.
     pub(crate) trail: N,
 }
@@ -35,6 +43,8 @@ impl<M: Machine, N> Prepared<M, N> {
             frame: None,
             is_zeroed: true,
             searches: 0,
+            missing: None,
+            has_waited: false,
         }
     }
 
@@ -87,6 +97,26 @@ impl<M: Machine, N> Prepared<M, N> {
     pub(crate) fn page_used(&mut self) {
         self.frame = None;
         self.is_zeroed = true;
+    }
+
+    /// The try needs a page of a store that has to be read in.
+    #[cold]
+    pub(crate) fn needs_page(&mut self, backed: &Backed, index: u64) -> Withdrawn {
+        self.missing = Some((Store::of(self.memory, backed.pointer()), index));
+        Withdrawn::NotFilled
+    }
+
+    /// Reads in the page that the last try needed, or waits for who does. How the fault
+    /// ends, if it cannot be.
+    #[cold]
+    pub(crate) fn wait_for_page(&mut self) -> Option<Outcome> {
+        let (store, index) = self.missing.take()?;
+        self.has_waited = true;
+        match store.fill(index) {
+            Ok(()) => None,
+            Err(Errno::ENOMEM) => Some(Outcome::OutOfMemory),
+            Err(_) => Some(Outcome::Bus),
+        }
     }
 
     /// Looks for memory harder. Whether it is worth another try: releasing what

@@ -152,7 +152,9 @@ impl<M: Machine> AddressSpace<M> {
             doomed as usize,
         )) {
             // SAFETY: unlinked just now, and retired only here.
-            doomed = unsafe { old.as_ref() }.link().get();
+            let mapping = unsafe { old.as_ref() };
+            doomed = mapping.link().get();
+            self.memory.unlink(mapping);
             self.memory.retire(Retired::Mapping(old));
         }
     }

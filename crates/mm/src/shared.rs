@@ -1,6 +1,9 @@
 //! Writes to pages that are present and read-only: by `mprotect`, or because
 //! `fork` shared them.
 //!
+//! A page of a store stays what it is: where the store is mapped shared it becomes
+//! writable in place, elsewhere it is copied.
+//!
 //! Whether a page is shared is known, not guessed: its frame's descriptor has
 //! the mark *exclusive*, or a count of the entries that map it. What is decided
 //! from that before the claim is only what to get ready; it is decided again
@@ -11,7 +14,7 @@
 //! Written lines: the entry, the old frame's descriptor, and for a copy the new
 //! frame and its descriptor.
 
-use faultless_frames::{Descriptor, FrameSource};
+use faultless_frames::{Descriptor, Flags, FrameSource};
 use faultless_paging::{Gather, Page};
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::{Flaw, flawed};
@@ -34,7 +37,11 @@ impl<M: Machine> AddressSpace<M> {
     ) -> Result<(), Withdrawn> {
         let frame = Self::FORMAT.frame(at.value);
         let descriptor = self.machine().frames().descriptor(frame);
-        if descriptor.is_sole() {
+        if descriptor.flags().has(Flags::FILE) && at.hold.is_shared() {
+            self.raise_page(at, || true)?;
+            prepared.trail.ends(How::Reuse);
+            Ok(())
+        } else if descriptor.is_sole() {
             self.reuse_page(at, page, descriptor)?;
             prepared.trail.ends(How::Reuse);
             Ok(())
@@ -43,21 +50,34 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Lets a page be written that is this space's alone. No copy and no flush;
-    /// another CPU's old translation faults.
+    /// Lets a page be written that is this space's alone.
     fn reuse_page(
         &self,
         at: &Place<'_>,
         page: Page,
         descriptor: &Descriptor,
     ) -> Result<(), Withdrawn> {
+        self.raise_page(at, || {
+            // Forked since the look, if not: the next try copies.
+            flawed(Flaw::SharingNotChecked) || self.is_alone(descriptor, page)
+        })?;
+        self.memory.count(Counter::Reuses);
+        Ok(())
+    }
+
+    /// Lets a page that is present be written, if it still `may`. No copy and no flush;
+    /// another CPU's old translation faults.
+    fn raise_page(
+        &self,
+        at: &Place<'_>,
+        may: impl FnOnce() -> bool,
+    ) -> Result<(), Withdrawn> {
         let protection = at.hold.protection();
         let interrupts = self.machine().interrupts_off();
         let result = match at.entry.claim_present::<M::Format>(at.value) {
             Err(_) => Err(Withdrawn::EntryClaimed),
             Ok(claim) => at.validate().and_then(|()| {
-                if !flawed(Flaw::SharingNotChecked) && !self.is_alone(descriptor, page) {
-                    // Forked since the look: the next try copies.
+                if !may() {
                     return Err(Withdrawn::MappingChanged);
                 }
                 claim.publish(|v| {
@@ -67,9 +87,6 @@ impl<M: Machine> AddressSpace<M> {
             }),
         };
         self.machine().interrupts_restore(interrupts);
-        if result.is_ok() {
-            self.memory.count(Counter::Reuses);
-        }
         result
     }
 
@@ -90,7 +107,7 @@ impl<M: Machine> AddressSpace<M> {
         self.publish(at, || {
             if self.is_alone(descriptor, page) {
                 // The others have gone meanwhile. The claim holds what hardware has set.
-                return format.with_protection(at.value, protection, true) | format.dirty;
+                return Ok(format.with_protection(at.value, protection, true) | format.dirty);
             }
             prepared.page_used();
             // What CPUs have cached of the old page must go before the new one
@@ -98,7 +115,7 @@ impl<M: Machine> AddressSpace<M> {
             self.flush(&mut Gather::of_page(page));
             self.machine().copy(old, new);
             copied = true;
-            format.leaf(new, true, protection.execute, true)
+            Ok(format.leaf(new, true, protection.execute, true))
         })?;
         if !copied {
             self.memory.count(Counter::Reuses);

@@ -9,6 +9,13 @@
 //! | `cpus` | a CPU that takes up or leaves the space | a context switch |
 //!
 //! A speculative fault writes none of them but the one entry.
+//!
+//! All of it is in a frame of its own ([`Body`]), so that it stays where it is while
+//! its owner moves the [`AddressSpace`]: mappings of a file lead here
+//! ([`crate::store`]).
+
+use core::ops::Deref;
+use core::ptr::NonNull;
 
 use faultless_frames::{Flags, FrameSource, NoMemory};
 use faultless_paging::{EntryFormat, Format, Frame, Gather, PAGE_SIZE, SpaceId};
@@ -53,9 +60,21 @@ impl Layout {
 /// An address space.
 pub struct AddressSpace<M: Machine> {
     pub(crate) memory: &'static Memory<M>,
+    body: NonNull<Body>,
+}
+
+// SAFETY: a body is shared through atomics and locks.
+unsafe impl<M: Machine> Send for AddressSpace<M> {}
+// SAFETY: as above.
+unsafe impl<M: Machine> Sync for AddressSpace<M> {}
+
+/// What an address space is made of.
+pub struct Body {
     pub(crate) tree: Tree,
     pub(crate) root: Frame,
     pub(crate) id: u64,
+    /// The frame in which this is.
+    pub(crate) frame: Frame,
     // What writers write is on lines of its own: faults read the rest.
     pub(crate) lock: Padded<RwLock>,
     /// See [`crate::mapping::Mapping`]: the number of the present write hold.
@@ -63,8 +82,23 @@ pub struct AddressSpace<M: Machine> {
     pub(crate) cpus: Padded<CpuSet>,
     pub(crate) layout: Layout,
     policy: AtomicU32,
+    /// Whether a mapping of a store was ever made. Written by whoever makes one.
+    pub(crate) maps_stores: AtomicU32,
+    /// Walks of a store's mappings that are here ([`crate::store`]).
+    pub(crate) visitors: Padded<AtomicU32>,
     /// Start and end of the heap. Written under the range lock.
     pub(crate) brk: Padded<[AtomicU64; 2]>,
+}
+const _: () = assert!(size_of::<Body>() <= PAGE_SIZE as usize);
+
+impl<M: Machine> Deref for AddressSpace<M> {
+    type Target = Body;
+
+    #[inline]
+    fn deref(&self) -> &Body {
+        // SAFETY: made in `new`, and there until `take_apart`.
+        unsafe { self.body.as_ref() }
+    }
 }
 
 impl<M: Machine> AddressSpace<M> {
@@ -83,27 +117,62 @@ impl<M: Machine> AddressSpace<M> {
             end: layout.end.min(PAGES * PAGE_SIZE),
             ..layout
         };
-        let tree = Tree::new(memory, layout.mmap_base.min(layout.end) / PAGE_SIZE)?;
+        let machine = memory.machine();
+        let frame = memory.allocate_frame_to_fill()?;
+        let give_back = || machine.frames().free(machine.cpu(), frame);
+        let made = Tree::new(memory, layout.mmap_base.min(layout.end) / PAGE_SIZE);
+        let tree = made.inspect_err(|_| give_back())?;
         let root = match memory.allocate_table() {
             Ok(root) => root,
             Err(none) => {
                 tree.destroy(memory);
+                give_back();
                 return Err(none);
             }
         };
-        memory.machine().init_root(root);
-        Ok(Self {
-            memory,
+        machine.init_root(root);
+        machine.frames().descriptor(frame).set_flags(Flags::SPACE);
+        let body = machine.pointer(frame).cast::<Body>();
+        let content = Body {
             tree,
             root,
             id: memory.new_id(),
+            frame,
             lock: Padded(RwLock::new()),
             write_hold: Padded(AtomicU32::new(1)),
             cpus: Padded(CpuSet::new()),
             layout,
             policy: AtomicU32::new(policy as u32),
+            maps_stores: AtomicU32::new(0),
+            visitors: Padded(AtomicU32::new(0)),
             brk: Padded([AtomicU64::new(0), AtomicU64::new(0)]),
-        })
+        };
+        // SAFETY: a frame of ours, large enough and aligned.
+        unsafe { body.write(content) };
+        Ok(Self { memory, body })
+    }
+
+    /// The address space with this body, for a visit.
+    ///
+    /// # Safety
+    /// The space lives as long as what is returned: see [`crate::store`].
+    pub(crate) unsafe fn at(memory: &'static Memory<M>, body: NonNull<Body>) -> Self {
+        Self { memory, body }
+    }
+
+    pub(crate) fn body(&self) -> NonNull<Body> {
+        self.body
+    }
+
+    /// What it is made of, for who takes it apart; its frame is free.
+    pub(crate) fn take_apart(self) -> Body {
+        // SAFETY: the last use; the frame goes back below.
+        let body = unsafe { self.body.read() };
+        let machine = self.machine();
+        let source = machine.frames();
+        source.descriptor(body.frame).set_flags(Flags::NONE);
+        source.free(machine.cpu(), body.frame);
+        body
     }
 
     /// Names the space to the machine's TLBs; holds the root table.

@@ -53,7 +53,7 @@ impl Notes for Trail {
         self.reason = match why {
             Withdrawn::EntryClaimed => Reason::PteLock,
             Withdrawn::TableChanged => Reason::PmdChanged,
-            Withdrawn::MappingChanged | Withdrawn::NoMemory => Reason::VmaChanged,
+            _ => Reason::VmaChanged,
         };
     }
 }
@@ -81,6 +81,7 @@ impl Trail {
         let how = match outcome {
             Outcome::Resolved => self.how,
             Outcome::Segv(_) => How::Segv,
+            Outcome::Bus => How::Bus,
             Outcome::OutOfMemory => How::OutOfMemory,
         };
         let end = space.machine().now();

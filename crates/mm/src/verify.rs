@@ -174,6 +174,22 @@ impl<M: Machine> AddressSpace<M> {
         }
         census.pages += 1;
         let descriptor = self.machine().frames().descriptor(frame);
+        if descriptor.flags().has(Flags::FILE) {
+            let Some(backed) = &mapping.attributes().backed else {
+                return wrong("a file's page is mapped where no file is");
+            };
+            if descriptor.owner() != (backed.cache().id, backed.index(page)) {
+                return wrong("a page shows another page of the file, or of another file");
+            }
+            let shared = mapping.attributes().flags.shared;
+            if !shared && format.is_present(value) && format.is_writable(value) {
+                return wrong("a file's page is writable in private memory");
+            }
+            if descriptor.map_count() == 0 {
+                return wrong("a mapped frame is not counted");
+            }
+            return Ok(());
+        }
         if !descriptor.flags().has(Flags::ANONYMOUS) {
             return wrong("a mapped frame is not marked as a page");
         }

@@ -11,7 +11,7 @@
 
 use core::ptr::NonNull;
 
-use faultless_frames::{Accounts, Books, Flags, Frames, Misuse, Slab, Use};
+use faultless_frames::{Accounts, Books, Flags, FrameSource, Frames, Misuse, Slab, Use};
 use faultless_paging::{EntryFormat, Frame, LEVELS, PAGE_SIZE, PhysicalMemory, Table, table};
 use faultless_sync::Wait;
 
@@ -61,6 +61,7 @@ impl<M: Machine> Memory<M> {
         let mut all = Census::default();
         for space in spaces {
             let _section = self.enter();
+            books.enter(space.frame, Use::SPACE)?;
             space.enter_tables(&books, space.root, LEVELS - 1, 0)?;
             space.enter_objects(&books)?;
             drop(_section);
@@ -69,7 +70,16 @@ impl<M: Machine> Memory<M> {
             all.tables += census.tables;
             all.mapped += census.mapped;
         }
+        self.enter_stores(&books)?;
         port(&books)?;
+        books.for_each(Use::FILE, &mut |frame, descriptor, times| {
+            // Once by its store.
+            if times != descriptor.map_count() + u32::from(descriptor.is_held()) {
+                let rule = "a page of a store is not mapped as often as is counted";
+                return Err(of_frame(rule, frame, u64::from(times)));
+            }
+            Ok(())
+        })?;
         books.for_each(Use::PAGE, &mut |frame, descriptor, times| {
             all.pages += 1;
             let wrong = |rule| Err(of_frame(rule, frame, u64::from(times)));
@@ -128,7 +138,9 @@ impl<M: Machine> AddressSpace<M> {
             if level > 0 {
                 self.enter_tables(books, below, level - 1, at)?;
             } else if !self.is_zero_page(below) {
-                books.enter(below, Use::PAGE)?;
+                let descriptor = self.machine().frames().descriptor(below);
+                let is_file = descriptor.flags().has(Flags::FILE);
+                books.enter(below, if is_file { Use::FILE } else { Use::PAGE })?;
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Why a fault gave up a try: what its steps tell each other.
 
-/// Why a try was given up. Each but the last is a fallback reason, and a counter.
+/// Why a try was given up. Some are fallback reasons, and counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Withdrawn {
     /// The entry is claimed by another fault.
@@ -11,4 +11,8 @@ pub(crate) enum Withdrawn {
     TableChanged,
     /// A frame was needed and there was none.
     NoMemory,
+    /// The page has left its store.
+    PageChanged,
+    /// The page has to be read in, or somebody is reading it in.
+    NotFilled,
 }

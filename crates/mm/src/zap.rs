@@ -13,7 +13,7 @@
 //!
 //! Written lines: the entries, the frames' descriptors, and per-CPU caches.
 
-use faultless_frames::FrameSource;
+use faultless_frames::{Flags, FrameSource};
 use faultless_paging::{ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Pages, Table, free, next_table};
 use faultless_sync::{Backoff, Flaw, flawed};
 use faultless_trace::Counter;
@@ -21,6 +21,7 @@ use faultless_trace::Counter;
 use crate::machine::Machine;
 use crate::memory::Retired;
 use crate::space::AddressSpace;
+use crate::store::Cache;
 
 /// Pages discarded under one flush: claims held together stall faults on them.
 const DISCARD_BATCH: u64 = 16 * ENTRIES as u64;
@@ -133,9 +134,31 @@ impl<M: Machine> AddressSpace<M> {
     pub(crate) fn discard(&self, pages: Pages) {
         let mut at = self.first_table(pages.start, pages.end);
         while at < pages.end {
-            let stop = self.discard_batch(Pages::new(at, pages.end.min(at + DISCARD_BATCH)));
+            let batch = Pages::new(at, pages.end.min(at + DISCARD_BATCH));
+            let stop = self.discard_batch(batch, &|_| true, &|_| true);
             at = self.first_table(stop, pages.end);
         }
+    }
+
+    /// Discards those of `pages` that are pages of a store, and with `copies` private
+    /// ones too, where they belong to a live mapping of the store after their claim. The
+    /// page to go on from: where they do not, or the end.
+    pub(crate) fn discard_file(&self, pages: Pages, cache: &Cache, first: u64, copies: bool) -> u64 {
+        let is_meant = |value: u64| {
+            let frame = Self::FORMAT.frame(value);
+            copies || self.machine().frames().descriptor(frame).flags().has(Flags::FILE)
+        };
+        let is_valid = |page: u64| self.is_file_page(page, cache, first);
+        let mut at = self.first_table(pages.start, pages.end);
+        while at < pages.end {
+            let batch = Pages::new(at, pages.end.min(at + DISCARD_BATCH));
+            let stop = self.discard_batch(batch, &is_meant, &is_valid);
+            if stop == at {
+                return at;
+            }
+            at = self.first_table(stop, pages.end);
+        }
+        at
     }
 
     /// `page`, or the first page behind it whose table may exist.
@@ -145,8 +168,14 @@ impl<M: Machine> AddressSpace<M> {
         unsafe { next_table::<M::Format, M>(self.machine(), self.root, page, limit) }
     }
 
-    /// Discards pages from the start of `pages`; the page to go on from.
-    fn discard_batch(&self, pages: Pages) -> u64 {
+    /// Discards pages from the start of `pages` whose entries are meant, and valid when
+    /// they are claimed; the page to go on from.
+    fn discard_batch(
+        &self,
+        pages: Pages,
+        is_meant: &dyn Fn(u64) -> bool,
+        is_valid: &dyn Fn(u64) -> bool,
+    ) -> u64 {
         let mut gather = Gather::new();
         let mut chain = Chain::default();
         let cpu = self.machine().cpu();
@@ -171,7 +200,14 @@ impl<M: Machine> AddressSpace<M> {
                         return;
                     }
                     backoff.turn(self.machine());
+                } else if !is_meant(value) {
+                    return;
                 } else if let Ok(claim) = entry.claim::<M::Format>(value, cpu) {
+                    if !is_valid(page) {
+                        // Dropped, the claim is withdrawn.
+                        stop = page;
+                        return;
+                    }
                     claim.keep();
                     claimed += 1;
                     self.gather(value, page, &mut gather);

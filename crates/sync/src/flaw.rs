@@ -56,6 +56,10 @@ pub enum Flaw {
     /// A mapping of a shared page stops counting without saying what was done with
     /// the page before.
     CountRelaxed,
+    /// A page of a store is mapped although it has left its slot.
+    IdentityNotValidated,
+    /// No fence stands between a page's leaving its slot and the look at the entries.
+    TruncateWithoutFence,
 }
 
 #[cfg(any(loom, shuttle))]

@@ -102,6 +102,8 @@ words! {
         File = 9, "file",
         /// A page that had to be read.
         Major = 10, "major",
+        /// There is nothing behind the page, or it could not be read.
+        Bus = 11, "bus",
     }
 }
 

@@ -70,6 +70,8 @@ const NAMES: [(&str, Use); 12] = [
     ("pages", Use::PAGE),
     ("tables", Use::TABLE),
     ("nodes", Use::SLAB),
+    ("spaces", Use::SPACE),
+    ("stored", Use::FILE),
     ("heap", Use::of_port(Purpose::Heap as u32)),
     ("stacks", Use::of_port(Purpose::Stack as u32)),
     ("files", Use::of_port(Purpose::File as u32)),

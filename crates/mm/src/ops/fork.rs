@@ -19,7 +19,7 @@
 //! Written lines: every slot of the parent's tree; its entries that were writable;
 //! every page's descriptor.
 
-use faultless_frames::{FrameSource, NoMemory};
+use faultless_frames::{Flags, FrameSource, NoMemory};
 use faultless_paging::{ENTRIES, Entry, Frame, Gather, LEVELS, PAGE_SIZE, Pages, Table};
 use faultless_sync::Backoff;
 use faultless_sync::atomic::Ordering;
@@ -172,7 +172,12 @@ impl<'a, M: Machine> Fork<'a, M> {
             {
                 let frame = AddressSpace::<M>::FORMAT.frame(shared);
                 if frame != self.zero {
-                    source.descriptor(frame).share();
+                    let descriptor = source.descriptor(frame);
+                    if descriptor.flags().has(Flags::FILE) {
+                        // The child finds it in the store.
+                        continue;
+                    }
+                    descriptor.share();
                 }
                 // Nobody else knows the child yet.
                 copy.set(shared);
@@ -270,9 +275,11 @@ impl<M: Machine> Copier for Fork<'_, M> {
                     return Ok(Word::EMPTY);
                 };
                 let flags = mapping.attributes().flags;
-                self.leaves_out = flags.dont_fork || flags.wipe_on_fork;
+                // What is shared is in the store, for the child as well.
+                self.leaves_out = flags.dont_fork || flags.wipe_on_fork || flags.shared;
                 self.has_unwanted |= flags.dont_fork;
-                let new = self.child.memory.allocate_mapping(*mapping.attributes())?;
+                let attributes = *mapping.attributes();
+                let new = self.child.memory.allocate_mapping(self.child, attributes)?;
                 // SAFETY: just made; it goes into the child's tree.
                 let copy = Word::live(unsafe { new.as_ref() });
                 self.last = Some((word, copy));

@@ -18,6 +18,21 @@ pub struct MapsEntry {
     pub protection: Protection,
     /// Whether it grows down.
     pub grows_down: bool,
+    /// Whether what is written is for all who map the store.
+    pub shared: bool,
+    /// What it shows of a store.
+    pub file: Option<MappedFile>,
+}
+
+/// What a mapping shows of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MappedFile {
+    /// The byte of the store that the mapping begins with.
+    pub offset: u64,
+    /// The port's name for the store.
+    pub tag: u64,
+    /// The port's name for what was opened.
+    pub file: u64,
 }
 
 impl<M: Machine> AddressSpace<M> {
@@ -34,17 +49,19 @@ impl<M: Machine> AddressSpace<M> {
             match (&mut line, attributes) {
                 (None, None) => {}
                 (None, Some(attributes)) => {
-                    let protection = attributes.protection;
-                    let grows_down = attributes.flags.grows_down;
-                    line = Some((
-                        MapsEntry {
-                            start,
-                            end,
-                            protection,
-                            grows_down,
-                        },
-                        attributes,
-                    ));
+                    let line_of = MapsEntry {
+                        start,
+                        end,
+                        protection: attributes.protection,
+                        grows_down: attributes.flags.grows_down,
+                        shared: attributes.flags.shared,
+                        file: attributes.backed.map(|backed| MappedFile {
+                            offset: backed.index(run.pages.start).wrapping_mul(PAGE_SIZE),
+                            tag: backed.cache().tag(),
+                            file: backed.file,
+                        }),
+                    };
+                    line = Some((line_of, attributes));
                 }
                 (Some((line, like)), Some(attributes))
                     if line.end == start && *like == attributes =>

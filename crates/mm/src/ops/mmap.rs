@@ -1,4 +1,4 @@
-//! `mmap`, for anonymous private memory.
+//! `mmap`.
 //!
 //! A hint is taken if the pages are free; else the highest hole below
 //! `mmap_base` that is large enough. `MAP_FIXED` over existing mappings shows
@@ -17,9 +17,10 @@ use faultless_trace::{Counter, Kind};
 use super::{PROT_EXEC, PROT_READ, PROT_WRITE, protection};
 use crate::errno::Errno;
 use crate::machine::Machine;
-use crate::mapping::{Attributes, Flags, Mapping};
+use crate::mapping::{Attributes, Backed, Flags, Mapping};
 use crate::range::RangeLock;
 use crate::space::AddressSpace;
+use crate::store::Store;
 use crate::tree::{Content, Edit, Word};
 
 /// `MAP_*` flags that are looked at.
@@ -38,22 +39,90 @@ pub mod flags {
     pub const NONBLOCK: u32 = 0x1_0000;
     pub const HUGETLB: u32 = 0x4_0000;
     pub const FIXED_NOREPLACE: u32 = 0x10_0000;
+    /// What `SHARED_VALIDATE` knows: these, and `32BIT`, `ABOVE4G`, `DENYWRITE`,
+    /// `EXECUTABLE`, `STACK`, and the sizes of huge pages.
+    pub const LEGACY: u32 = TYPE & 0x3
+        | FIXED
+        | ANONYMOUS
+        | 0x40
+        | 0x80
+        | GROWSDOWN
+        | 0x800
+        | 0x1000
+        | LOCKED
+        | NORESERVE
+        | POPULATE
+        | NONBLOCK
+        | 0x2_0000
+        | HUGETLB
+        | 21 << 26
+        | 30 << 26;
+}
+
+/// A store to be mapped, as a port's `mmap` of a file has it.
+pub struct Opened<'a, M: Machine> {
+    /// The file's pages.
+    pub store: &'a Store<M>,
+    /// The byte of the file that the mapping begins with: a whole page.
+    pub offset: u64,
+    /// The port's name for what was opened: mappings that differ in it do not merge.
+    pub file: u64,
+    /// Whether it was opened for writing.
+    pub writable: bool,
 }
 
 impl<M: Machine> AddressSpace<M> {
-    /// Maps `length` bytes at `address`, or near it, or anywhere. The address.
+    /// Maps `length` bytes of anonymous memory at `address`, or near it, or anywhere. The
+    /// address.
     ///
     /// # Errors
     /// As Linux's `mmap`: `EINVAL`, `ENOMEM`, `EEXIST`, `EPERM` below
-    /// [`crate::Layout::lowest`]; `ENODEV` for what is not anonymous and private.
+    /// [`crate::Layout::lowest`].
     pub fn mmap(&self, address: u64, length: u64, prot: u32, flags: u32) -> Result<u64, Errno> {
+        self.mmap_recorded(address, length, prot, flags, None)
+    }
+
+    /// Maps `length` bytes of a store likewise; of `flags` those that say whether it is
+    /// anonymous have no meaning. Whether the file may be read, and so be mapped, is for
+    /// the port to say.
+    ///
+    /// # Errors
+    /// The same; `EACCES` for shared writing of what was not opened for it,
+    /// `EOVERFLOW` behind the largest file, `EOPNOTSUPP` for flags that
+    /// `MAP_SHARED_VALIDATE` does not know.
+    pub fn mmap_store(
+        &self,
+        address: u64,
+        length: u64,
+        prot: u32,
+        flags: u32,
+        opened: &Opened<'_, M>,
+    ) -> Result<u64, Errno> {
+        self.mmap_recorded(address, length, prot, flags, Some(opened))
+    }
+
+    fn mmap_recorded(
+        &self,
+        address: u64,
+        length: u64,
+        prot: u32,
+        flags: u32,
+        opened: Option<&Opened<'_, M>>,
+    ) -> Result<u64, Errno> {
         let start = self.trace_start();
-        let result = self.map(address, length, prot, flags);
+        let result = self.map(address, length, prot, flags, opened);
         let at = *result.as_ref().unwrap_or(&address);
         self.trace_result(Kind::Mmap, start, (at, length), result)
     }
 
-    fn map(&self, address: u64, length: u64, prot: u32, map_flags: u32) -> Result<u64, Errno> {
+    fn map(
+        &self,
+        address: u64,
+        length: u64,
+        prot: u32,
+        map_flags: u32,
+        opened: Option<&Opened<'_, M>>,
+    ) -> Result<u64, Errno> {
         if length == 0 {
             return Err(Errno::EINVAL);
         }
@@ -61,39 +130,66 @@ impl<M: Machine> AddressSpace<M> {
             Some(length) if length <= self.layout.end => length,
             _ => return Err(Errno::ENOMEM),
         };
+        if opened.is_some_and(|opened| opened.offset.checked_add(length).is_none()) {
+            return Err(Errno::EOVERFLOW);
+        }
         let fixed = map_flags & (flags::FIXED | flags::FIXED_NOREPLACE) != 0;
         if fixed {
             self.check_fixed(address, length)?;
         }
-        let attributes = Attributes {
-            protection: protection(prot),
-            flags: Flags {
-                grows_down: map_flags & flags::GROWSDOWN != 0,
-                no_reserve: map_flags & flags::NORESERVE != 0,
-                ..Flags::NONE
-            },
-        };
         let start = {
             let lock = self.lock_range(Pages::of_bytes(0..self.layout.end));
-            if fixed {
-                let pages = Pages::of_bytes(address..address + length);
-                let vacant = || self.run_in(pages.start, pages.end).is_none();
-                if map_flags & flags::FIXED_NOREPLACE != 0 && !vacant() {
-                    return Err(Errno::EEXIST);
-                }
-                self.check_kind(length, prot, map_flags)?;
-                self.map_at(&lock, pages, attributes)?;
-                address
-            } else {
-                self.check_kind(length, prot, map_flags)?;
-                self.map_anywhere(&lock, address, length, attributes)?
+            // One edit from the look to the mapping: stacks grow without the range lock.
+            let mut edit = lock.edit();
+            let pages = match fixed {
+                true => Pages::of_bytes(address..address + length),
+                false => self.find_room(&mut edit, address, length / PAGE_SIZE)?,
+            };
+            let is_vacant = self.tree.is_vacant(pages);
+            if map_flags & flags::FIXED_NOREPLACE != 0 && !is_vacant {
+                return Err(Errno::EEXIST);
             }
+            self.check_kind(length, prot, map_flags, opened)?;
+            // Memory that is shared and has no file gets a store of its own, which the
+            // mapping holds.
+            let is_shared = map_flags & flags::TYPE != flags::PRIVATE;
+            let own = match opened {
+                None if is_shared => Some(Store::new(self.memory, length, None, 0)?),
+                _ => None,
+            };
+            let backed = match (opened, &own) {
+                (Some(opened), _) => {
+                    let index = opened.offset / PAGE_SIZE;
+                    Some(Backed::new(opened.store, pages.start, index, opened.file))
+                }
+                (None, Some(own)) => Some(Backed::new(own, pages.start, 0, 0)),
+                (None, None) => None,
+            };
+            let attributes = Attributes {
+                protection: protection(prot),
+                flags: Flags {
+                    grows_down: map_flags & flags::GROWSDOWN != 0,
+                    no_reserve: map_flags & flags::NORESERVE != 0,
+                    shared: is_shared,
+                    never_written: is_shared && opened.is_some_and(|opened| !opened.writable),
+                    ..Flags::NONE
+                },
+                backed,
+            };
+            if is_vacant {
+                self.map_free(&mut edit, pages, attributes)?;
+            } else {
+                drop(edit);
+                self.map_over(&lock, pages, attributes)?;
+            }
+            pages.start * PAGE_SIZE
         };
         self.memory.count(Counter::Mmap);
 
         let populate = map_flags & (flags::POPULATE | flags::NONBLOCK) == flags::POPULATE;
         if populate || map_flags & flags::LOCKED != 0 {
-            self.populate_new(Pages::of_bytes(start..start + length), prot);
+            let shared = map_flags & flags::TYPE != flags::PRIVATE;
+            self.populate_new(Pages::of_bytes(start..start + length), prot, shared);
         }
         Ok(start)
     }
@@ -111,34 +207,40 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// What Linux looks at once it has an address.
-    fn check_kind(&self, length: u64, prot: u32, map_flags: u32) -> Result<(), Errno> {
+    fn check_kind(
+        &self,
+        length: u64,
+        prot: u32,
+        map_flags: u32,
+        opened: Option<&Opened<'_, M>>,
+    ) -> Result<(), Errno> {
         let has = |flag| map_flags & flag != 0;
-        match map_flags & flags::TYPE {
-            flags::PRIVATE if !has(flags::ANONYMOUS) => return Err(Errno::ENODEV),
-            flags::PRIVATE if has(flags::HUGETLB) => return Err(Errno::ENOMEM),
-            flags::PRIVATE => {}
-            flags::SHARED if !has(flags::GROWSDOWN) => return Err(Errno::ENODEV),
+        let kind = map_flags & flags::TYPE;
+        match (kind, opened) {
+            (flags::PRIVATE, _) => {}
+            (flags::SHARED, None) if !has(flags::GROWSDOWN) => {}
+            (flags::SHARED | flags::SHARED_VALIDATE, Some(opened)) => {
+                if kind == flags::SHARED_VALIDATE && map_flags & !flags::LEGACY != 0 {
+                    return Err(Errno::EOPNOTSUPP);
+                }
+                if prot & PROT_WRITE != 0 && !opened.writable {
+                    return Err(Errno::EACCES);
+                }
+            }
             _ => return Err(Errno::EINVAL),
         }
-        let reserve = prot & PROT_WRITE != 0 && !has(flags::NORESERVE);
+        if opened.is_some() && has(flags::GROWSDOWN) {
+            return Err(Errno::EINVAL);
+        }
+        if opened.is_none() && has(flags::HUGETLB) {
+            return Err(Errno::ENOMEM);
+        }
+        let counts = kind == flags::PRIVATE || opened.is_none();
+        let reserve = counts && prot & PROT_WRITE != 0 && !has(flags::NORESERVE);
         if reserve && length / PAGE_SIZE > self.layout.commit_pages {
             return Err(Errno::ENOMEM);
         }
         Ok(())
-    }
-
-    /// Maps where there is room, at the hint if possible.
-    fn map_anywhere(
-        &self,
-        lock: &RangeLock<'_, M>,
-        hint: u64,
-        length: u64,
-        attributes: Attributes,
-    ) -> Result<u64, Errno> {
-        let mut edit = lock.edit();
-        let pages = self.find_room(&mut edit, hint, length / PAGE_SIZE)?;
-        self.map_free(&mut edit, pages, attributes)?;
-        Ok(pages.start * PAGE_SIZE)
     }
 
     /// Where so many pages have room, at the hint if possible.
@@ -173,18 +275,13 @@ impl<M: Machine> AddressSpace<M> {
         Ok(Pages::new(start, start + count))
     }
 
-    /// Maps `pages`, in place of whatever is mapped there.
-    fn map_at(
+    /// Maps `pages`, in place of what is mapped there.
+    fn map_over(
         &self,
         lock: &RangeLock<'_, M>,
         pages: Pages,
         attributes: Attributes,
     ) -> Result<(), Errno> {
-        let mut edit = lock.edit();
-        if self.tree.is_vacant(pages) {
-            return self.map_free(&mut edit, pages, attributes);
-        }
-        drop(edit);
         lock.lock_out_readers(pages);
         let mut edit = lock.cut(pages)?;
         let word = self.word_for(pages, attributes)?;
@@ -218,7 +315,7 @@ impl<M: Machine> AddressSpace<M> {
         if let Some(word) = self.mergeable(pages, attributes) {
             return Ok(word);
         }
-        let mapping: NonNull<Mapping> = self.memory.allocate_mapping(attributes)?;
+        let mapping: NonNull<Mapping> = self.memory.allocate_mapping(self, attributes)?;
         // SAFETY: just made; the caller puts it into the tree.
         Ok(Word::live(unsafe { mapping.as_ref() }))
     }
@@ -240,10 +337,11 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// `MAP_POPULATE`: faults in what can be, and ignores what cannot.
-    fn populate_new(&self, pages: Pages, prot: u32) {
+    fn populate_new(&self, pages: Pages, prot: u32, shared: bool) {
         let access = match prot {
-            p if p & PROT_WRITE != 0 => Access::Write,
-            p if p & (PROT_READ | PROT_EXEC) != 0 => Access::Read,
+            // Linux writes only to what is private.
+            p if p & PROT_WRITE != 0 && !shared => Access::Write,
+            p if p & (PROT_READ | PROT_WRITE | PROT_EXEC) != 0 => Access::Read,
             _ => return,
         };
         for page in pages.start..pages.end {

@@ -17,8 +17,8 @@ pub mod mremap;
 mod munmap;
 
 pub use madvise::advice;
-pub use maps::MapsEntry;
-pub use mmap::flags;
+pub use maps::{MappedFile, MapsEntry};
+pub use mmap::{Opened, flags};
 pub use mremap::remap_flags;
 
 use faultless_paging::Protection;

@@ -4,7 +4,7 @@
 //! For each: cut, show the successor as *changing*, change the entries. Then, for
 //! all that were changed, an error behind them or not: flush once if anything was
 //! lowered, and show the successors as live. Pages that are the program's alone
-//! become writable at once; the zero page stays read-only and is replaced on write.
+//! and pages that are shared on purpose become writable at once; the zero page stays read-only and is replaced on write.
 
 use faultless_paging::{Gather, PAGE_SIZE, Pages, Protection};
 use faultless_sync::Backoff;
@@ -27,7 +27,8 @@ impl<M: Machine> AddressSpace<M> {
     ///
     /// # Errors
     /// `EINVAL` for an address that is not aligned or unknown bits; `ENOMEM`
-    /// for a range that wraps or has holes, or when memory is short.
+    /// for a range that wraps or has holes, or when memory is short; `EACCES` for
+    /// writing what is shared with a file that was not opened for it.
     pub fn mprotect(&self, address: u64, length: u64, prot: u32) -> Result<(), Errno> {
         let start = self.trace_start();
         let result = self.change_protection(address, length, prot);
@@ -135,7 +136,11 @@ impl<M: Machine> AddressSpace<M> {
         if from.protection == to {
             return Ok(run.word);
         }
-        let reserve = to.write && !from.protection.write && !from.flags.no_reserve;
+        if to.write && from.flags.never_written {
+            return Err(Errno::EACCES);
+        }
+        let counts = !from.flags.shared && !from.flags.no_reserve;
+        let reserve = to.write && !from.protection.write && counts;
         if reserve && run.pages.len() > self.layout.commit_pages {
             return Err(Errno::ENOMEM);
         }
@@ -156,13 +161,13 @@ impl<M: Machine> AddressSpace<M> {
         self.assign(&mut edit, run.pages, successor.changing());
         drop(edit);
         lock.settle();
-        self.protect_entries(run.pages, to, gather);
+        self.protect_entries(run.pages, to, from.flags.shared, gather);
         Ok(successor)
     }
 
     /// Changes the entries of `pages`, whose mapping is changing, and gathers
     /// those of which a TLB could hold more than they now allow.
-    fn protect_entries(&self, pages: Pages, to: Protection, gather: &mut Gather) {
+    fn protect_entries(&self, pages: Pages, to: Protection, shared: bool, gather: &mut Gather) {
         let format = Self::FORMAT;
         let section = self.memory.enter();
         self.for_each_entry(pages, &mut |entry, page| {
@@ -177,7 +182,7 @@ impl<M: Machine> AddressSpace<M> {
                     backoff.turn(self.machine());
                     continue;
                 }
-                let own = to.write && self.is_exclusive(format.frame(value));
+                let own = to.write && (shared || self.is_exclusive(format.frame(value)));
                 let new = format.with_protection(value, to, own);
                 if entry.replace(value, new).is_ok() {
                     let lowered = format.is_present(value)

@@ -203,7 +203,7 @@ impl<M: Machine> AddressSpace<M> {
     /// The source's attributes, if all of it is one mapping that may get the new length.
     fn check_source(&self, request: &Request) -> Result<Attributes, Errno> {
         let attributes = self.attributes_at(request.old).ok_or(Errno::EFAULT)?;
-        if request.old_length == 0 {
+        if request.old_length == 0 && !attributes.flags.shared {
             // A second mapping of the same pages, which private memory has not.
             return Err(Errno::EINVAL);
         }
@@ -216,7 +216,8 @@ impl<M: Machine> AddressSpace<M> {
             true => request.length,
             false => request.length - request.old_length,
         };
-        let reserve = attributes.protection.write && !attributes.flags.no_reserve;
+        let flags = attributes.flags;
+        let reserve = attributes.protection.write && !flags.shared && !flags.no_reserve;
         if reserve && more / PAGE_SIZE > self.layout.commit_pages {
             return Err(Errno::ENOMEM);
         }
@@ -254,6 +255,7 @@ impl<M: Machine> AddressSpace<M> {
     ) -> Result<u64, Errno> {
         let old_end = request.old + request.old_length;
         let source = Pages::of_bytes(request.old..old_end);
+        let attributes = attributes.moved(request.old / PAGE_SIZE, target.start);
         let stays = request.has(DONTUNMAP);
         let is_vacant = self.is_vacant(target);
         lock.lock_out_readers(source);
@@ -291,7 +293,7 @@ impl<M: Machine> AddressSpace<M> {
         if !is_vacant {
             self.zap(target, false);
         }
-        self.carry(source, target.start, attributes.protection);
+        self.carry(source, target.start, &attributes);
 
         let mut edit = lock.edit();
         edit.fill(target, word);

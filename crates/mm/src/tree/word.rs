@@ -5,6 +5,9 @@
 //! whatever comes next; a fault that found it live publishes nothing unless it
 //! finds the very same word after its claim.
 //!
+//! A mapping with a store behind it has the bit that a note has, and a pointer, which
+//! a note has not.
+//!
 //! A mapping's word also says what the mapping allows, which never changes, so
 //! that a fault need not look at the mapping: among many mappings that would be
 //! one more line that no cache holds.
@@ -76,8 +79,9 @@ impl Word {
             .iter()
             .map(|&(set, bit)| usize::from(set) * bit)
             .sum::<usize>();
+        let kind = if mapping.attributes().backed.is_some() { NOTE } else { 0 };
         let pointer = core::ptr::from_ref(mapping).cast_mut().cast::<()>();
-        Self(pointer.map_addr(|a| a | bits))
+        Self(pointer.map_addr(|a| a | bits | kind))
     }
 
     /// What the mapping allows, live or changing. Of other content: nothing.
@@ -91,6 +95,17 @@ impl Word {
         }
     }
 
+    /// Whether the mapping that this leads to has a store.
+    #[inline]
+    pub fn is_backed(self) -> bool {
+        self.0.addr() & NOTE != 0 && self.has_pointer()
+    }
+
+    #[inline]
+    fn has_pointer(self) -> bool {
+        self.0.addr() > BITS
+    }
+
     /// The same mapping, with a writer at work.
     pub fn changing(self) -> Self {
         Self(self.0.map_addr(|a| a | CHANGING))
@@ -98,7 +113,7 @@ impl Word {
 
     /// The same mapping, live, if a writer was at work; else what it is.
     pub fn settled(self) -> Self {
-        if self.0.addr() & TAGS == CHANGING {
+        if self.0.addr() & (CHILD | CHANGING) == CHANGING && self.has_pointer() {
             Self(self.0.map_addr(|a| a & !CHANGING))
         } else {
             self
@@ -129,17 +144,24 @@ impl Word {
     /// writer that keeps its content from being retired.
     #[inline]
     pub unsafe fn content<'s>(self) -> Content<'s> {
-        match self.0.addr() & TAGS {
-            // SAFETY: an untagged word that is not null points to a mapping, which
-            // is retired only after its last slot was overwritten.
-            0 if !self.0.is_null() => unsafe { Content::Live(&*self.pointer()) },
-            0 => Content::Empty,
-            // SAFETY: likewise.
-            CHANGING => unsafe { Content::Changing(&*self.pointer()) },
+        let kind = self.0.addr() & TAGS;
+        if kind & CHILD != 0 {
             // SAFETY: a node is retired only after its parent's slot was overwritten.
-            CHILD => unsafe { Content::Child(&*self.pointer()) },
-            NOTE => Content::Zapping,
-            _ => Content::Gone,
+            return unsafe { Content::Child(&*self.pointer()) };
+        }
+        if !self.has_pointer() {
+            return match kind {
+                0 => Content::Empty,
+                NOTE => Content::Zapping,
+                _ => Content::Gone,
+            };
+        }
+        // SAFETY: what else has a pointer leads to a mapping, which is retired only
+        // after its last slot was overwritten.
+        let mapping = unsafe { &*self.pointer() };
+        match kind & CHANGING {
+            0 => Content::Live(mapping),
+            _ => Content::Changing(mapping),
         }
     }
 

@@ -1,0 +1,169 @@
+//! Faults on pages that a store has: files and shared memory.
+//!
+//! The page is looked up, or added, with nothing held (step 5); after the claim its
+//! slot is looked at once more (step 7): a truncation clears it before it looks at the
+//! entries (rule R6). Then the mapping is counted, before publication (rule R7). A write
+//! to private memory gets a copy at once, made under the claim: while that is held no
+//! truncation lets go of the page.
+//!
+//! A read of a page that is there also maps what is there around it, as Linux's
+//! fault-around does: up to 16 pages, each claimed and validated like the first.
+//!
+//! Written lines: the entry, the frame's descriptor, which all have in common who map
+//! the page; its slot, if the page was not there.
+
+use faultless_frames::FrameSource;
+use faultless_paging::{Access, ENTRIES, Page, Walk, walk};
+use faultless_sync::{Flaw, flawed};
+use faultless_trace::{Counter, How};
+
+use crate::fault::{Outcome, Place};
+use crate::machine::Machine;
+use crate::mapping::Backed;
+use crate::prepare::Prepared;
+use crate::space::AddressSpace;
+use crate::store::{PageOf, Seen};
+use crate::trail::Notes;
+use crate::withdrawn::Withdrawn;
+
+/// Pages that a read maps together, the one it is for included.
+const AROUND: u64 = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
+
+impl<M: Machine> AddressSpace<M> {
+    /// An access to an empty entry of a mapping with a store.
+    pub(crate) fn map_file_page<N: Notes>(
+        &self,
+        at: &Place<'_>,
+        page: Page,
+        access: Access,
+        prepared: &mut Prepared<M, N>,
+    ) -> Result<Outcome, Withdrawn> {
+        let Some(attributes) = at.hold.attributes() else {
+            return Err(Withdrawn::MappingChanged);
+        };
+        let Some(backed) = &attributes.backed else {
+            return Err(Withdrawn::MappingChanged);
+        };
+        let (cache, index) = (backed.cache(), backed.index(page.0));
+        let mut was_there = true;
+        let found = loop {
+            match cache.find(index) {
+                Seen::Page(found) => break found,
+                Seen::Beyond => return Ok(Outcome::Bus),
+                Seen::Missing if cache.is_zeroes() => {
+                    let frame = prepared.page()?;
+                    let added = self.add_page(cache, index, frame);
+                    if added.map_err(|_| Withdrawn::NoMemory)? {
+                        prepared.page_used();
+                    }
+                    was_there = false;
+                }
+                Seen::Missing | Seen::Filling => return Err(prepared.needs_page(backed, index)),
+            }
+        };
+        let is_write = access == Access::Write;
+        if is_write && !attributes.flags.shared {
+            self.copy_file_page(at, page, found, prepared)?;
+        } else {
+            self.show_file_page(at, found, attributes.flags.shared, is_write)?;
+            prepared.trail.ends(match prepared.has_waited {
+                true => How::Major,
+                false => How::File,
+            });
+            if was_there && !is_write {
+                self.fault_around(at, page, backed, attributes.flags.shared);
+            }
+        }
+        Ok(Outcome::Resolved)
+    }
+
+    /// Maps a page of a store as it is.
+    fn show_file_page(
+        &self,
+        at: &Place<'_>,
+        found: PageOf<'_>,
+        shared: bool,
+        is_write: bool,
+    ) -> Result<(), Withdrawn> {
+        let protection = at.hold.protection();
+        self.publish(at, || {
+            is_still(found)?;
+            self.machine().frames().descriptor(found.frame).map();
+            let write = shared && protection.write;
+            Ok(Self::FORMAT.leaf(found.frame, write, protection.execute, is_write))
+        })
+    }
+
+    /// A write to private memory: a copy, and nobody sees the page itself.
+    fn copy_file_page<N: Notes>(
+        &self,
+        at: &Place<'_>,
+        page: Page,
+        found: PageOf<'_>,
+        prepared: &mut Prepared<M, N>,
+    ) -> Result<(), Withdrawn> {
+        let protection = at.hold.protection();
+        let new = prepared.page_to_fill()?;
+        let descriptor = self.machine().frames().descriptor(new);
+        descriptor.set_anonymous(self.id, page.0);
+        self.publish(at, || {
+            is_still(found)?;
+            prepared.page_used();
+            self.machine().copy(found.frame, new);
+            Ok(Self::FORMAT.leaf(new, true, protection.execute, true))
+        })?;
+        self.memory.count(Counter::Copies);
+        prepared.trail.ends(How::Copy);
+        Ok(())
+    }
+
+    /// Maps what the store has around a page that was just mapped. What cannot be had at
+    /// once stays for a fault of its own.
+    fn fault_around(&self, at: &Place<'_>, page: Page, backed: &Backed, shared: bool) {
+        let table_end = (page.0 | (ENTRIES as u64 - 1)) + 1;
+        let mut before = page.0;
+        // As far down as the window goes, or the mapping.
+        let window = page.0 & !(AROUND - 1);
+        while before > window && at.hold.beside(self, Page(before - 1)).is_some() {
+            before -= 1;
+        }
+        for neighbour in before..table_end.min(before + AROUND) {
+            if neighbour == page.0 {
+                continue;
+            }
+            let Some(hold) = at.hold.beside(self, Page(neighbour)) else {
+                return;
+            };
+            // SAFETY: inside the fault's section.
+            let walked = unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(neighbour)) };
+            let Walk::Leaf {
+                entry,
+                value: 0,
+                link,
+            } = walked
+            else {
+                continue;
+            };
+            if let Seen::Page(found) = backed.cache().find(backed.index(neighbour)) {
+                let at = Place {
+                    entry,
+                    value: 0,
+                    link,
+                    hold: &hold,
+                };
+                // Withdrawn: somebody else is there.
+                let _ = self.show_file_page(&at, found, shared, false);
+            }
+        }
+    }
+}
+
+/// The rest of step 7: the frame still is the page that it was taken for.
+#[inline]
+fn is_still(found: PageOf<'_>) -> Result<(), Withdrawn> {
+    if found.is_valid() || flawed(Flaw::IdentityNotValidated) {
+        Ok(())
+    } else {
+        Err(Withdrawn::PageChanged)
+    }
+}

@@ -1,0 +1,66 @@
+//! Reading a page in: the one thing that a fault waits for, and it holds nothing then.
+//!
+//! Whoever finds a page missing marks its slot with a frame of its own, fills that, and
+//! shows it. Everybody else who needs the page parks until some page of the store was
+//! filled, and looks again. Nobody holds the mmap lock, a read section, or a claim
+//! meanwhile, so that a slow device holds up nobody who does not need the page.
+//!
+//! A truncation takes the mark out; then what was read is thrown away.
+
+use core::sync::atomic::Ordering;
+
+use faultless_sync::Wait;
+
+use super::Store;
+use super::radix::Content;
+use crate::errno::Errno;
+use crate::machine::Machine;
+
+impl<M: Machine> Store<M> {
+    /// Reads the page `index` in, or waits until somebody has. It is worth looking
+    /// again afterwards.
+    ///
+    /// # Errors
+    /// What filling it failed with; `ENOMEM`.
+    pub(crate) fn fill(&self, index: u64) -> Result<(), Errno> {
+        let cache = self.cache();
+        let machine = self.memory.machine();
+        let Some(backing) = cache.backing else {
+            return Ok(());
+        };
+        let slot = cache.pages.slot(index, self.memory)?;
+        // Acquire: before the look at the slot, so that a page filled after it is noticed.
+        let filled = cache.writers.filled.load(Ordering::Acquire);
+        match slot.load() {
+            Content::Page(_) => return Ok(()),
+            Content::Filling(_) => {
+                machine.park(&cache.writers.filled, filled);
+                return Ok(());
+            }
+            Content::Empty => {}
+        }
+        let frame = self.memory.allocate_frame_to_fill()?;
+        let descriptor = self.descriptor(frame);
+        descriptor.set_file(cache.id, index);
+        let mut ours = slot
+            .replace(Content::Empty, Content::Filling(frame))
+            .is_ok();
+        let mut result = Ok(());
+        if ours {
+            result = backing.fill(cache.tag, index, frame);
+            let next = match result {
+                Ok(()) => Content::Page(frame),
+                Err(_) => Content::Empty,
+            };
+            let shown = slot.replace(Content::Filling(frame), next);
+            ours = shown.is_ok() && result.is_ok();
+            // Release: whoever is woken sees the slot.
+            cache.writers.filled.fetch_add(1, Ordering::Release);
+            machine.wake(&cache.writers.filled, u32::MAX);
+        }
+        if !ours && descriptor.let_go() {
+            self.free(frame);
+        }
+        result
+    }
+}

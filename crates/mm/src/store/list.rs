@@ -1,0 +1,112 @@
+//! A list of things that lie elsewhere: each has a *hook* in it.
+//!
+//! Everything is read and written under a lock that the list lies in.
+
+use faultless_sync::atomic::Local;
+
+/// What links a thing to its neighbours.
+#[repr(C)]
+pub(super) struct Hook {
+    next: Local,
+    previous: Local,
+}
+
+impl Hook {
+    pub(super) const fn new() -> Self {
+        Self {
+            next: Local::new(0),
+            previous: Local::new(0),
+        }
+    }
+
+    fn address(&self) -> u64 {
+        core::ptr::from_ref(self).expose_provenance() as u64
+    }
+}
+
+/// A list. By address, 0 for none.
+pub(super) struct List {
+    first: u64,
+    last: u64,
+}
+
+/// The hook at an address of the list.
+///
+/// # Safety
+/// As for the methods of [`List`].
+unsafe fn at<'a>(address: u64) -> Option<&'a Hook> {
+    let hook = core::ptr::with_exposed_provenance::<Hook>(address as usize);
+    // SAFETY: what is in the list stays where it is until it is removed.
+    unsafe { hook.as_ref() }
+}
+
+impl List {
+    pub(super) const fn new() -> Self {
+        Self { first: 0, last: 0 }
+    }
+
+    /// The first hook.
+    ///
+    /// # Safety
+    /// Whoever put a hook in keeps it there, and as it is, until it is removed. So for
+    /// all that follow.
+    pub(super) unsafe fn first<'a>(&self) -> Option<&'a Hook> {
+        // SAFETY: passed on to the caller.
+        unsafe { at(self.first) }
+    }
+
+    /// The hook behind one that is in the list.
+    ///
+    /// # Safety
+    /// As for [`List::first`].
+    pub(super) unsafe fn next<'a>(&self, hook: &Hook) -> Option<&'a Hook> {
+        // SAFETY: passed on to the caller.
+        unsafe { at(hook.next.get()) }
+    }
+
+    /// Puts a hook last.
+    ///
+    /// # Safety
+    /// As for [`List::first`].
+    pub(super) unsafe fn push(&mut self, hook: &Hook) {
+        // SAFETY: passed on to the caller.
+        unsafe { self.insert(hook, at(self.last)) };
+    }
+
+    /// Puts a hook behind `previous`, or first.
+    ///
+    /// # Safety
+    /// As for [`List::first`].
+    pub(super) unsafe fn insert(&mut self, hook: &Hook, previous: Option<&Hook>) {
+        let next = previous.map_or(self.first, |previous| previous.next.get());
+        hook.previous.set(previous.map_or(0, Hook::address));
+        hook.next.set(next);
+        match previous {
+            Some(previous) => previous.next.set(hook.address()),
+            None => self.first = hook.address(),
+        }
+        // SAFETY: passed on to the caller.
+        match unsafe { at(next) } {
+            Some(next) => next.previous.set(hook.address()),
+            None => self.last = hook.address(),
+        }
+    }
+
+    /// Takes out a hook that is in the list.
+    ///
+    /// # Safety
+    /// As for [`List::first`].
+    pub(super) unsafe fn remove(&mut self, hook: &Hook) {
+        let (previous, next) = (hook.previous.get(), hook.next.get());
+        // SAFETY: passed on to the caller.
+        match unsafe { at(previous) } {
+            Some(previous) => previous.next.set(next),
+            None => self.first = next,
+        }
+        // SAFETY: passed on to the caller.
+        match unsafe { at(next) } {
+            Some(next) => next.previous.set(previous),
+            None => self.last = previous,
+        }
+    }
+}

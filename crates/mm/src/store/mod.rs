@@ -1,0 +1,256 @@
+//! Stores: pages that belong to a file or to shared memory, and not to one address
+//! space. Linux's name for it is the page cache of an inode.
+//!
+//! A port makes a [`Store`] for each file and each piece of shared memory, reads and
+//! writes its pages, and maps it ([`crate::AddressSpace::mmap_store`]). What it does not
+//! have is filled through [`Backing`]; memory that begins as zeroes needs none.
+//!
+//! # Invariants
+//!
+//! * A page that is in its slot is held by the store: its descriptor has the mark and
+//!   says which page of which store it is.
+//! * No entry shows a page that has left its slot, once the truncation that took it
+//!   out has returned (rule R6).
+//! * Pages at or behind the size exist only while somebody adds them: whoever adds one
+//!   looks at the size afterwards, a truncation at the slots.
+//! * A store outlives every mapping that leads to it: a mapping holds it until no
+//!   reader can look at that mapping.
+//!
+//! * `radix`: page number to frame, without a lock.
+//! * `page`: finding, adding, pinning pages.
+//! * `fill`: reading a page in, waiting for who does.
+//! * `reverse`: the mappings of a store; taking pages away from all of them.
+//! * `truncate`: a smaller size, and holes.
+//! * `verify`: the books of all stores. `list`: what lies elsewhere, linked.
+//!
+//! Written lines: a fault writes the frame's descriptor, and a page's slot if it adds
+//! the page. The count of holders and the list of mappings are written when mappings
+//! come and go, the size by whoever writes the file.
+
+mod fill;
+mod list;
+mod page;
+mod radix;
+mod reverse;
+mod truncate;
+mod verify;
+
+use core::ptr::NonNull;
+
+use faultless_frames::{FrameSource, NoMemory};
+use faultless_paging::{Frame, PAGE_SIZE};
+use faultless_sync::SpinLock;
+use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::errno::Errno;
+use crate::machine::Machine;
+use crate::memory::Memory;
+use list::{Hook, List};
+pub use page::Pinned;
+pub(crate) use page::{PageOf, Seen};
+pub(crate) use radix::Node;
+use radix::{Content, Nodes, Radix};
+pub(crate) use reverse::Links;
+
+/// What stands behind a store: where its pages come from when they are needed.
+pub trait Backing: Sync {
+    /// Fills a page of the store that was made with `tag`. May wait: the caller holds
+    /// nothing but the frame.
+    ///
+    /// # Errors
+    /// Whatever keeps it from doing so: a fault becomes SIGBUS, a read fails with it.
+    fn fill(&self, tag: u64, index: u64, frame: Frame) -> Result<(), Errno>;
+}
+
+/// What is shared by all who hold a store. Faults read the first line.
+#[repr(C, align(64))]
+pub struct Cache {
+    pages: Radix,
+    /// Bytes.
+    size: AtomicU64,
+    backing: Option<&'static dyn Backing>,
+    tag: u64,
+    /// Never used twice; the owner that its pages' descriptors name.
+    pub(crate) id: u64,
+    writers: Writers,
+    /// Its place among all stores.
+    hook: Hook,
+}
+
+/// All stores of a machine, for who verifies it.
+pub(crate) struct Stores(SpinLock<List>);
+
+impl Stores {
+    pub(crate) fn new() -> Self {
+        Self(SpinLock::new(List::new()))
+    }
+}
+
+/// What is written when mappings and handles come and go, and when pages are read in.
+#[repr(C, align(64))]
+struct Writers {
+    /// Handles and mappings.
+    holders: AtomicU64,
+    mappings: SpinLock<List>,
+    /// Goes up when a page was filled, or could not be: what waits parks on it.
+    filled: AtomicU32,
+}
+
+/// A store, held. Clones lead to the same one; it goes with the last of them and the
+/// last mapping, and its pages with it.
+pub struct Store<M: Machine> {
+    memory: &'static Memory<M>,
+    cache: NonNull<Cache>,
+}
+
+// SAFETY: shared through atomics and a lock.
+unsafe impl<M: Machine> Send for Store<M> {}
+// SAFETY: as above.
+unsafe impl<M: Machine> Sync for Store<M> {}
+
+impl<M: Machine> Store<M> {
+    /// A store of `size` bytes without any page. `tag` is the port's name for it.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new(
+        memory: &'static Memory<M>,
+        size: u64,
+        backing: Option<&'static dyn Backing>,
+        tag: u64,
+    ) -> Result<Self, NoMemory> {
+        let cache = memory.allocate_store()?;
+        let content = Cache {
+            pages: Radix::new(),
+            size: AtomicU64::new(size),
+            backing,
+            tag,
+            id: memory.new_id(),
+            writers: Writers {
+                holders: AtomicU64::new(1),
+                mappings: SpinLock::new(List::new()),
+                filled: AtomicU32::new(0),
+            },
+            hook: Hook::new(),
+        };
+        let mut all = memory.all_stores().0.lock(memory.machine());
+        let _ = cache.as_ptr().expose_provenance();
+        // SAFETY: fresh memory of its size and alignment; in the list until it goes.
+        unsafe {
+            cache.write(content);
+            all.push(&cache.as_ref().hook);
+        }
+        drop(all);
+        Ok(Self { memory, cache })
+    }
+
+    /// A handle to a store that a mapping holds.
+    pub(crate) fn of(memory: &'static Memory<M>, cache: NonNull<Cache>) -> Self {
+        // SAFETY: the caller's mapping holds it.
+        unsafe { cache.as_ref() }.hold();
+        Self { memory, cache }
+    }
+
+    #[inline]
+    pub(crate) fn cache(&self) -> &Cache {
+        // SAFETY: held.
+        unsafe { self.cache.as_ref() }
+    }
+
+    pub(crate) fn pointer(&self) -> NonNull<Cache> {
+        self.cache
+    }
+
+    /// The port's name for it.
+    pub fn tag(&self) -> u64 {
+        self.cache().tag
+    }
+
+    /// Its size in bytes.
+    pub fn size(&self) -> u64 {
+        self.cache().size()
+    }
+
+    /// Makes it at least so large. What is new reads as zeroes.
+    pub fn extend(&self, size: u64) {
+        self.cache().size.fetch_max(size, Ordering::SeqCst);
+    }
+
+    /// How many pages it has. Takes time with their number.
+    pub fn pages(&self) -> u64 {
+        let mut count = 0;
+        let all = 0..u64::MAX;
+        let mut visit = |_, slot: &radix::Slot| count += u64::from(slot.load() != Content::Empty);
+        self.cache().pages.for_each(all, &mut visit);
+        count
+    }
+}
+
+impl<M: Machine> Clone for Store<M> {
+    fn clone(&self) -> Self {
+        Self::of(self.memory, self.cache)
+    }
+}
+
+impl<M: Machine> Drop for Store<M> {
+    fn drop(&mut self) {
+        self.memory.let_go(self.cache);
+    }
+}
+
+impl Cache {
+    pub(crate) fn hold(&self) {
+        self.writers.holders.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Its size in bytes.
+    #[inline]
+    pub(crate) fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// Whether a page lies before the end, in part or whole.
+    #[inline]
+    pub(crate) fn has(&self, index: u64) -> bool {
+        index < self.size().div_ceil(PAGE_SIZE)
+    }
+
+    /// The port's name for it.
+    pub(crate) fn tag(&self) -> u64 {
+        self.tag
+    }
+}
+
+impl<M: Machine> Memory<M> {
+    /// Lets go of a store: a handle or a mapping that held it is gone.
+    pub(crate) fn let_go(&self, cache: NonNull<Cache>) {
+        // SAFETY: held until here.
+        let body = unsafe { cache.as_ref() };
+        // Release and acquire: what every holder did comes before the end.
+        if body.writers.holders.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
+        let source = self.machine().frames();
+        // SAFETY: in the list since it was made.
+        unsafe { self.all_stores().0.lock(self.machine()).remove(&body.hook) };
+        body.pages.for_each(0..u64::MAX, &mut |_, slot| {
+            if let Content::Page(frame) = slot.load()
+                && source.descriptor(frame).let_go()
+            {
+                source.free(self.machine().cpu(), frame);
+            }
+        });
+        body.pages.destroy(self);
+        self.free_store(cache);
+    }
+}
+
+impl<M: Machine> Nodes for Memory<M> {
+    fn allocate(&self) -> Result<NonNull<u8>, NoMemory> {
+        self.allocate_store_node()
+    }
+
+    fn free(&self, node: NonNull<Node>) {
+        self.free_store_node(node);
+    }
+}

@@ -1,0 +1,192 @@
+//! Finding, adding and pinning a store's pages.
+//!
+//! A page is added by one compare-and-swap into its slot, after its descriptor says
+//! what it is. Whoever adds one looks at the size behind that, with a full fence
+//! between; a truncation writes the size, fences, and then looks at the slots: one of
+//! the two sees the other, and the page goes.
+//!
+//! A *pin* keeps a page's frame while somebody reads or writes it: reading a file must
+//! not hold anything that a truncation waits for.
+
+use faultless_frames::{Descriptor, FrameSource, NoMemory};
+use faultless_paging::Frame;
+use faultless_sync::atomic::{Ordering, fence};
+
+use super::radix::{Content, Slot};
+use super::{Cache, Store};
+use crate::errno::Errno;
+use crate::machine::Machine;
+use crate::space::AddressSpace;
+
+/// What a look for a page has found.
+pub(crate) enum Seen<'s> {
+    /// It is there.
+    Page(PageOf<'s>),
+    /// It is not there: a hole, or not read yet.
+    Missing,
+    /// Somebody is reading it in.
+    Filling,
+    /// The store ends before it.
+    Beyond,
+}
+
+/// A page of a store and the slot in which it was found.
+#[derive(Clone, Copy)]
+pub(crate) struct PageOf<'s> {
+    pub(crate) frame: Frame,
+    slot: &'s Slot,
+}
+
+impl PageOf<'_> {
+    /// Whether the frame still is that page, after a full fence: step 7 of a fault.
+    #[inline]
+    pub(crate) fn is_valid(&self) -> bool {
+        self.slot.holds(self.frame)
+    }
+}
+
+impl Cache {
+    /// Looks for a page.
+    #[inline]
+    pub(crate) fn find(&self, index: u64) -> Seen<'_> {
+        if !self.has(index) {
+            return Seen::Beyond;
+        }
+        let Some(slot) = self.pages.find(index) else {
+            return Seen::Missing;
+        };
+        match slot.load() {
+            Content::Page(frame) => Seen::Page(PageOf { frame, slot }),
+            Content::Filling(_) => Seen::Filling,
+            Content::Empty => Seen::Missing,
+        }
+    }
+
+    /// Whether missing pages are zeroes.
+    #[inline]
+    pub(crate) fn is_zeroes(&self) -> bool {
+        self.backing.is_none()
+    }
+}
+
+impl<M: Machine> Store<M> {
+    /// The page `index` if the store has it, pinned. One that has to be read in is; a
+    /// hole of memory that begins as zeroes stays one.
+    ///
+    /// # Errors
+    /// What filling it failed with; `ENOMEM`.
+    pub fn page(&self, index: u64) -> Result<Option<Pinned<'_, M>>, Errno> {
+        loop {
+            match self.cache().find(index) {
+                Seen::Page(page) => {
+                    if let Some(pinned) = self.pin(page) {
+                        return Ok(Some(pinned));
+                    }
+                }
+                Seen::Beyond => return Ok(None),
+                Seen::Missing if self.cache().is_zeroes() => return Ok(None),
+                Seen::Missing | Seen::Filling => self.fill(index)?,
+            }
+        }
+    }
+
+    /// The page `index`, pinned, made if need be. Where the store ends before it, the
+    /// caller extends it afterwards, and lets no truncation run meanwhile.
+    ///
+    /// # Errors
+    /// As [`Store::page`].
+    pub fn page_to_write(&self, index: u64) -> Result<Pinned<'_, M>, Errno> {
+        loop {
+            let slot = self.cache().pages.slot(index, self.memory)?;
+            match slot.load() {
+                Content::Page(frame) => {
+                    if let Some(pinned) = self.pin(PageOf { frame, slot }) {
+                        return Ok(pinned);
+                    }
+                }
+                Content::Empty if self.cache().is_zeroes() || !self.cache().has(index) => {
+                    let frame = self.memory.allocate_frame()?;
+                    let descriptor = self.descriptor(frame);
+                    descriptor.set_file(self.cache().id, index);
+                    let added = slot.replace(Content::Empty, Content::Page(frame));
+                    if added.is_err() && descriptor.let_go() {
+                        self.free(frame);
+                    }
+                }
+                _ => self.fill(index)?,
+            }
+        }
+    }
+
+    fn pin(&self, page: PageOf<'_>) -> Option<Pinned<'_, M>> {
+        let descriptor = self.descriptor(page.frame);
+        if !descriptor.pin() {
+            return None;
+        }
+        let pinned = Pinned {
+            store: self,
+            frame: page.frame,
+        };
+        // The frame may have become another page's between the look and the pin; then it
+        // has left the slot, which the acquire in `pin` shows.
+        page.is_valid().then_some(pinned)
+    }
+
+    pub(super) fn descriptor(&self, frame: Frame) -> &Descriptor {
+        self.memory.machine().frames().descriptor(frame)
+    }
+
+    pub(super) fn free(&self, frame: Frame) {
+        let machine = self.memory.machine();
+        machine.frames().free(machine.cpu(), frame);
+    }
+}
+
+/// A page that stays what it is until this is dropped.
+pub struct Pinned<'a, M: Machine> {
+    store: &'a Store<M>,
+    frame: Frame,
+}
+
+impl<M: Machine> Pinned<'_, M> {
+    /// The page's frame.
+    pub fn frame(&self) -> Frame {
+        self.frame
+    }
+}
+
+impl<M: Machine> Drop for Pinned<'_, M> {
+    fn drop(&mut self) {
+        if self.store.descriptor(self.frame).unpin() {
+            self.store.free(self.frame);
+        }
+    }
+}
+
+impl<M: Machine> AddressSpace<M> {
+    /// Adds a zeroed frame of the caller's to a store as the page `index`, for a fault.
+    /// Whether the frame is not the caller's any more.
+    pub(crate) fn add_page(
+        &self,
+        cache: &Cache,
+        index: u64,
+        frame: Frame,
+    ) -> Result<bool, NoMemory> {
+        let slot = cache.pages.slot(index, self.memory)?;
+        let descriptor = self.machine().frames().descriptor(frame);
+        descriptor.set_file(cache.id, index);
+        let page = Content::Page(frame);
+        if slot.replace(Content::Empty, page).is_err() {
+            // Somebody who knew the frame as another page may have pinned it.
+            return Ok(!descriptor.let_go());
+        }
+        // Partner: the fence between a truncation's new size and its look at the slots.
+        fence(Ordering::SeqCst);
+        if !cache.has(index) && slot.replace(page, Content::Empty).is_ok() {
+            // Truncated meanwhile. Who has found the page withdraws, because it is not
+            // in its slot, or has pinned it; nobody has mapped it.
+            return Ok(!descriptor.let_go());
+        }
+        Ok(true)
+    }
+}

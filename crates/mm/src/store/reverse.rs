@@ -1,0 +1,229 @@
+//! The reverse map of a store: every mapping that leads to it, and so every entry that
+//! may show one of its pages.
+//!
+//! A mapping enters the list when it is made, before any slot leads to it, and leaves it
+//! when its last page does. It has no bounds (`crate::tree`); what it adds is the address
+//! space and the difference between page and index, and what is really mapped there is
+//! found in that space's tree. So nothing is set up when pages come, and mappings are
+//! cut, merged and moved without the list.
+//!
+//! A walk holds the list's lock only from one mapping to the next: a *cursor* keeps its
+//! place. An address space waits, when it ends, for walks that are in it.
+//!
+//! Written lines: the list's lock and the neighbours' links when mappings come and go.
+
+use core::ops::Range;
+use core::ptr::NonNull;
+
+use faultless_paging::{PAGE_SIZE, Pages};
+use faultless_sync::Backoff;
+use faultless_sync::atomic::{Local, Ordering};
+
+use super::list::Hook;
+use super::{Cache, Store};
+use crate::machine::Machine;
+use crate::mapping::{Backed, Mapping};
+use crate::memory::Memory;
+use crate::space::{AddressSpace, Body};
+use crate::tree::Content;
+
+/// A mapping's place in its store's list. Read and written under the list's lock.
+#[repr(C)]
+pub(crate) struct Links {
+    hook: Hook,
+    /// The address space; 0 of a cursor, and of a mapping that is in no list.
+    space: Local,
+    /// The index that page 0 of the space would have.
+    first: Local,
+}
+
+impl Links {
+    pub(crate) const fn new() -> Self {
+        Self {
+            hook: Hook::new(),
+            space: Local::new(0),
+            first: Local::new(0),
+        }
+    }
+
+    /// Those that a hook of the list belongs to.
+    ///
+    /// # Safety
+    /// The hook is in the list of a store's mappings, whose lock is held.
+    unsafe fn of(hook: &Hook) -> &Links {
+        // SAFETY: it is the first field, and was exposed with the whole.
+        unsafe { &*core::ptr::with_exposed_provenance(core::ptr::from_ref(hook).addr()) }
+    }
+}
+
+impl<M: Machine> Memory<M> {
+    /// Enters a mapping, which nothing leads to yet, into the list of its store.
+    pub(crate) fn link(&self, mapping: &Mapping, backed: &Backed, space: &AddressSpace<M>) {
+        let links = mapping.links();
+        space.maps_stores.store(1, Ordering::Relaxed);
+        links.space.set(space.body().as_ptr().expose_provenance() as u64);
+        links.first.set(backed.first);
+        let mut list = backed.cache().writers.mappings.lock(self.machine());
+        // SAFETY: it stays until `unlink`.
+        unsafe { list.push(expose(links)) };
+    }
+
+    /// Takes a mapping out of its store's list, if it is in it.
+    pub(crate) fn unlink(&self, mapping: &Mapping) {
+        let Some(backed) = &mapping.attributes().backed else {
+            return;
+        };
+        let links = mapping.links();
+        let mut list = backed.cache().writers.mappings.lock(self.machine());
+        if links.space.get() != 0 {
+            links.space.set(0);
+            // SAFETY: it is in the list.
+            unsafe { list.remove(&links.hook) };
+        }
+    }
+}
+
+/// The hook, by which the whole can be found again.
+fn expose(links: &Links) -> &Hook {
+    let _ = core::ptr::from_ref(links).expose_provenance();
+    &links.hook
+}
+
+/// A mapping that a walk has come to.
+struct Stop<M: Machine> {
+    space: AddressSpace<M>,
+    first: u64,
+}
+
+impl<M: Machine> Store<M> {
+    /// Takes away whatever shows one of `pages` in any address space, and flushes it;
+    /// with `copies`, private copies too.
+    pub(super) fn unmap(&self, pages: Range<u64>, copies: bool) {
+        self.for_each_mapping(|space, first| space.unmap_file(self.cache(), first, &pages, copies));
+    }
+
+    /// Calls `visit` for every mapping, with its address space and the index that page 0
+    /// would have. What comes meanwhile is visited as well.
+    fn for_each_mapping(&self, visit: impl Fn(&AddressSpace<M>, u64)) {
+        let cursor = Links::new();
+        let mut list = self.cache().writers.mappings.lock(self.memory.machine());
+        // SAFETY: it stays until `advance` has taken it out.
+        unsafe { list.insert(expose(&cursor), None) };
+        drop(list);
+        while let Some(stop) = self.advance(&cursor) {
+            visit(&stop.space, stop.first);
+            // Release: pairs with the acquire in `AddressSpace::await_visitors`.
+            stop.space.visitors.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// Moves a cursor behind the next mapping, whose space then waits for us; `None`, and
+    /// the cursor is out of the list, when there is none.
+    fn advance(&self, cursor: &Links) -> Option<Stop<M>> {
+        let mut list = self.cache().writers.mappings.lock(self.memory.machine());
+        loop {
+            // SAFETY: the cursor is in the list, and what is there stays under the lock.
+            let links = unsafe {
+                let next = list.next(&cursor.hook);
+                list.remove(&cursor.hook);
+                let next = next?;
+                list.insert(&cursor.hook, Some(next));
+                Links::of(next)
+            };
+            let body = core::ptr::with_exposed_provenance_mut::<Body>(links.space.get() as usize);
+            if let Some(body) = NonNull::new(body) {
+                // SAFETY: a space ends only after its mappings have left the list.
+                let space = unsafe { AddressSpace::at(self.memory, body) };
+                space.visitors.fetch_add(1, Ordering::Relaxed);
+                let first = links.first.get();
+                return Some(Stop { space, first });
+            }
+        }
+    }
+}
+
+impl<M: Machine> AddressSpace<M> {
+    /// Takes this space's mappings out of the lists of their stores, and waits for
+    /// walks that are here. The space ends.
+    pub(crate) fn leave_stores(&self) {
+        if self.maps_stores.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let mut at = 0;
+        while let Some(run) = self.run_in(at, crate::tree::PAGES) {
+            at = run.pages.end;
+            // SAFETY: the caller alone uses the space.
+            if let Some(mapping) = unsafe { run.word.mapping() } {
+                self.memory.unlink(mapping);
+            }
+        }
+        let mut backoff = Backoff::new();
+        // Acquire: pairs with the release at the end of a visit.
+        while self.visitors.load(Ordering::Acquire) != 0 {
+            backoff.turn(self.machine());
+        }
+    }
+
+    /// Takes away what shows pages `indices` of a store, where page 0 would have the
+    /// index `first`. No lock is held: what is found is validated after its claim.
+    fn unmap_file(&self, cache: &Cache, first: u64, indices: &Range<u64>, copies: bool) {
+        let end = self.layout.end / PAGE_SIZE;
+        let (mut at, end) = pages_of(first, indices, end);
+        let mut backoff = Backoff::new();
+        while at < end {
+            let (part, is_live) = {
+                let _section = self.memory.enter();
+                let Some(run) = self.tree.next_until(at, end) else {
+                    return;
+                };
+                let is_same = |mapping: &Mapping| {
+                    mapping.attributes().backed.is_some_and(|b| b.is(cache, first))
+                };
+                // SAFETY: read in this section.
+                match unsafe { run.word.content() } {
+                    Content::Live(mapping) if is_same(mapping) => (run.pages, true),
+                    Content::Changing(mapping) if is_same(mapping) => (run.pages, false),
+                    _ => {
+                        at = run.pages.end;
+                        continue;
+                    }
+                }
+            };
+            at = part.start;
+            if is_live {
+                let stopped = self.discard_file(part, cache, first, copies);
+                if stopped > at {
+                    backoff = Backoff::new();
+                    at = stopped;
+                    continue;
+                }
+            }
+            // A writer is at work there. It waits for nothing that is held here.
+            backoff.turn(self.machine());
+        }
+    }
+
+    /// Whether a page belongs to a live mapping of a store, as a walk of its mappings
+    /// has it. Inside a section.
+    pub(crate) fn is_file_page(&self, page: u64, cache: &Cache, first: u64) -> bool {
+        // SAFETY: inside the caller's section.
+        match unsafe { self.tree.find(page).word.content() } {
+            Content::Live(mapping) => {
+                let backed = mapping.attributes().backed;
+                backed.is_some_and(|b| b.is(cache, first))
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The pages before `end` that have the indices, where page 0 has `first`.
+fn pages_of(first: u64, indices: &Range<u64>, end: u64) -> (u64, u64) {
+    // The difference is one of signed numbers: small files high up, and the reverse.
+    let page = |index: u64| {
+        let page = i128::from(index) - i128::from(first.cast_signed());
+        page.clamp(0, i128::from(end)) as u64
+    };
+    let pages = Pages::new(page(indices.start), page(indices.end));
+    (pages.start, pages.end)
+}
