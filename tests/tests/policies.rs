@@ -142,7 +142,7 @@ fn contend(policy: Policy, megabytes: u64, pages: u64, rounds: u64) -> Counts {
         while !is_over.load(Ordering::Relaxed) {
             let at = AT + numbers.below(pages) * PAGE;
             match cpu.store(at, at) {
-                Ok(()) | Err(Trap::Segv { .. } | Trap::OutOfMemory) => {}
+                Ok(()) | Err(Trap::Segv { .. } | Trap::Bus { .. } | Trap::OutOfMemory) => {}
             }
         }
     });

@@ -105,7 +105,7 @@ impl<M: Machine> AddressSpace<M> {
             }
             if why == Withdrawn::NotFilled {
                 // Nothing is held while somebody reads the page in.
-                lock = None;
+                drop(lock.take());
                 if let Some(outcome) = prepared.wait_for_page() {
                     return self.done(mode, outcome);
                 }

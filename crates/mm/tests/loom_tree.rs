@@ -37,6 +37,7 @@ impl Forest {
         let attributes = Attributes {
             protection: Protection::default(),
             flags: Flags::default(),
+            backed: None,
         };
         let tree = Tree::new(memory, faultless_mm::tree::PAGES).expect("there are frames");
         let forest = Arc::new(Self {

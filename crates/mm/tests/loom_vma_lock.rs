@@ -40,6 +40,7 @@ impl Shared {
         let attributes = Attributes {
             protection: Protection::default(),
             flags: Flags::default(),
+            backed: None,
         };
         Arc::new(Self {
             mapping: Mapping::new(attributes, 1),

@@ -20,6 +20,11 @@ pub enum Trap {
         /// `si_addr`.
         address: u64,
     },
+    /// SIGBUS (`BUS_ADRERR`).
+    Bus {
+        /// `si_addr`.
+        address: u64,
+    },
     /// No memory for the page: Linux would kill the program.
     OutOfMemory,
 }
@@ -189,6 +194,7 @@ impl<'a> SoftCpu<'a> {
             match self.space.fault(address, access) {
                 Outcome::Resolved => {}
                 Outcome::Segv(code) => return Err(Trap::Segv { code, address }),
+                Outcome::Bus => return Err(Trap::Bus { address }),
                 Outcome::OutOfMemory => return Err(Trap::OutOfMemory),
             }
         }

@@ -133,7 +133,10 @@ impl Domain {
         // this reader sees the object unlinked, or the object's epoch is not
         // older than the section.
         participant.section.swap(epoch, Ordering::AcqRel);
-        if !flawed(Flaw::EnterWithoutFence) && !flawed(Flaw::SettleWithoutFence) {
+        let has_fence = !flawed(Flaw::EnterWithoutFence)
+            && !flawed(Flaw::SettleWithoutFence)
+            && !flawed(Flaw::TruncateWithoutFence);
+        if has_fence {
             fence_after_rmw();
         }
         Section { participant }

@@ -62,7 +62,7 @@ enum Moment {
 }
 
 /// What frames can be, by the report's names.
-const NAMES: [(&str, Use); 12] = [
+const NAMES: [(&str, Use); 14] = [
     ("free", Use::FREE),
     ("cached", Use::CACHED),
     ("zeroed", Use::ZEROED),

@@ -9,6 +9,7 @@ use super::process::{End, Process};
 use super::slot::Seat;
 
 const SIGSEGV: i32 = 11;
+const SIGBUS: i32 = 7;
 
 /// The process is over: the thread returns.
 #[derive(Debug)]
@@ -50,6 +51,8 @@ impl<'p> Thread<'p> {
         match access(self.cpu) {
             Ok(result) => Ok(Ok(result)),
             Err(Trap::Segv { code, address }) => Ok(Err(Fault { code, address })),
+            // No workload has a handler for it.
+            Err(Trap::Bus { .. }) => Err(self.process.end(End::Signal(SIGBUS))),
             Err(Trap::OutOfMemory) => Err(self.process.out_of_memory()),
         }
     }

@@ -21,6 +21,7 @@ const HEAP: Attributes = Attributes {
         execute: false,
     },
     flags: Flags::NONE,
+    backed: None,
 };
 
 impl<M: Machine> AddressSpace<M> {

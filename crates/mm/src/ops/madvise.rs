@@ -137,6 +137,7 @@ impl<M: Machine> AddressSpace<M> {
             }
             match self.fault(address, access) {
                 Outcome::Resolved => {}
+                Outcome::Bus => return Err(Errno::EFAULT),
                 Outcome::Segv(SegvCode::MapErr) | Outcome::OutOfMemory => {
                     return Err(Errno::ENOMEM);
                 }

@@ -276,7 +276,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Maps `pages`, in place of what is mapped there.
-    fn map_over(
+    pub(crate) fn map_over(
         &self,
         lock: &RangeLock<'_, M>,
         pages: Pages,

@@ -208,7 +208,7 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Errno::EINVAL);
         }
         let page = request.old / PAGE_SIZE;
-        let end = page.saturating_add(request.old_length / PAGE_SIZE);
+        let end = page.saturating_add((request.old_length / PAGE_SIZE).max(1));
         if self.run_in(page, end).is_none_or(|run| run.pages.end < end) {
             return Err(Errno::EFAULT);
         }
@@ -245,6 +245,20 @@ impl<M: Machine> AddressSpace<M> {
         Ok(true)
     }
 
+    fn map_again(
+        &self,
+        lock: &RangeLock<'_, M>,
+        target: Pages,
+        attributes: Attributes,
+    ) -> Result<u64, Errno> {
+        match self.is_vacant(target) {
+            true => self.map_free(&mut lock.edit(), target, attributes)?,
+            false => self.map_over(lock, target, attributes)?,
+        }
+        self.memory.count(Counter::Mmap);
+        Ok(target.start * PAGE_SIZE)
+    }
+
     /// Moves the source to `target`, in place of whatever is there.
     fn move_to(
         &self,
@@ -257,6 +271,10 @@ impl<M: Machine> AddressSpace<M> {
         let source = Pages::of_bytes(request.old..old_end);
         let attributes = attributes.moved(request.old / PAGE_SIZE, target.start);
         let stays = request.has(DONTUNMAP);
+        if source.is_empty() {
+            // Shared memory once more: the old mapping stays what it is.
+            return self.map_again(&lock, target, attributes);
+        }
         let is_vacant = self.is_vacant(target);
         lock.lock_out_readers(source);
         lock.lock_out_readers(target);

@@ -9,7 +9,6 @@
 
 use core::sync::atomic::Ordering;
 
-use faultless_sync::Wait;
 
 use super::Store;
 use super::radix::Content;

@@ -161,6 +161,11 @@ impl<M: Machine> Store<M> {
         self.cache
     }
 
+    /// The memory core that it belongs to.
+    pub fn memory(&self) -> &'static Memory<M> {
+        self.memory
+    }
+
     /// The port's name for it.
     pub fn tag(&self) -> u64 {
         self.cache().tag

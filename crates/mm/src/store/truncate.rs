@@ -12,7 +12,6 @@
 
 use core::ops::Range;
 
-use faultless_frames::FrameSource;
 use faultless_paging::{Frame, PAGE_SIZE};
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::{Backoff, Flaw, flawed};

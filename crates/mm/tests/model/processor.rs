@@ -38,8 +38,7 @@ impl<'a> Processor<'a> {
     /// # Errors
     /// The SIGSEGV that the load takes.
     pub fn load(&self, address: u64) -> Result<u64, SegvCode> {
-        let machine = self.machine();
-        self.access(address, Access::Read, |t| machine.word(t.frame))
+        self.load_file(address).map_err(segv)
     }
 
     /// Stores a page's word.
@@ -47,6 +46,23 @@ impl<'a> Processor<'a> {
     /// # Errors
     /// The SIGSEGV that the store takes.
     pub fn store(&self, address: u64, word: u64) -> Result<(), SegvCode> {
+        self.store_file(address, word).map_err(segv)
+    }
+
+    /// Loads a page's word, where the mapping has a store.
+    ///
+    /// # Errors
+    /// How the fault ends.
+    pub fn load_file(&self, address: u64) -> Result<u64, Outcome> {
+        let machine = self.machine();
+        self.access(address, Access::Read, |t| machine.word(t.frame))
+    }
+
+    /// Stores a page's word likewise.
+    ///
+    /// # Errors
+    /// How the fault ends.
+    pub fn store_file(&self, address: u64, word: u64) -> Result<(), Outcome> {
         let machine = self.machine();
         self.access(address, Access::Write, |t| machine.set_word(t.frame, word))
     }
@@ -60,6 +76,7 @@ impl<'a> Processor<'a> {
         self.access(address, Access::Write, |t| {
             machine.set_word(t.frame, machine.word(t.frame) | bits);
         })
+        .map_err(segv)
     }
 
     fn access<R>(
@@ -67,7 +84,7 @@ impl<'a> Processor<'a> {
         address: u64,
         access: Access,
         act: impl Fn(Translation) -> R,
-    ) -> Result<R, SegvCode> {
+    ) -> Result<R, Outcome> {
         let page = Page::containing(address);
         loop {
             self.machine().step();
@@ -88,7 +105,7 @@ impl<'a> Processor<'a> {
             drop(tlb);
             match self.space.fault(address, access) {
                 Outcome::Resolved => {}
-                Outcome::Segv(code) => return Err(code),
+                error @ (Outcome::Segv(_) | Outcome::Bus) => return Err(error),
                 Outcome::OutOfMemory => panic!("a model has memory enough"),
             }
         }
@@ -146,5 +163,12 @@ impl<'a> Processor<'a> {
                 });
             }
         }
+    }
+}
+
+fn segv(outcome: Outcome) -> SegvCode {
+    match outcome {
+        Outcome::Segv(code) => code,
+        outcome => panic!("no store ends here: {outcome:?}"),
     }
 }

@@ -22,6 +22,7 @@ const RESOLVED: u32 = 0;
 const MAP_ERROR: u32 = 1;
 const ACCESS_ERROR: u32 = 2;
 const NO_MEMORY: u32 = 3;
+const BUS_ERROR: u32 = 4;
 
 #[inline]
 fn access_of(error: u64) -> Access {
@@ -43,6 +44,7 @@ fn resolve(address: u64, error: u64) -> u32 {
         Outcome::Resolved => RESOLVED,
         Outcome::Segv(SegvCode::MapErr) => MAP_ERROR,
         Outcome::Segv(SegvCode::AccErr) => ACCESS_ERROR,
+        Outcome::Bus => BUS_ERROR,
         Outcome::OutOfMemory => NO_MEMORY,
     }
 }
@@ -86,15 +88,15 @@ pub extern "C" fn user_page_fault_slow(frame: &mut TrapFrame, outcome: u32) {
         // Somebody dies, perhaps this process; if not, the access is tried again.
         process::oom::fault_found_none();
     } else {
-        let code = if outcome == MAP_ERROR {
-            linux::SEGV_MAPERR
-        } else {
-            linux::SEGV_ACCERR
+        let (signal, code) = match outcome {
+            MAP_ERROR => (linux::SIGSEGV, linux::SEGV_MAPERR),
+            BUS_ERROR => (linux::SIGBUS, linux::BUS_ADRERR),
+            _ => (linux::SIGSEGV, linux::SEGV_ACCERR),
         };
         force::fault(
             thread,
             Fault {
-                signal: linux::SIGSEGV,
+                signal,
                 code: code as i32,
                 address,
                 trap: 14,

@@ -1,0 +1,142 @@
+//! Loom model (c): a truncation, and a hole, beside faults on the pages that go
+//! (rule R6). When it has returned nothing shows the pages any more, and what a fault
+//! has published before is gone; frames that are freed too early are noticed by the
+//! machine, whose TLBs must not hold them.
+//!
+//! At most three preemptions in the quick form.
+#![cfg(loom)]
+
+mod model;
+
+use faultless_mm::{Opened, Outcome, PROT_READ, Policy, Store, flags};
+use faultless_sync::{Flaw, with_flaw};
+use model::{Model, PAGE, Processor, RW, World, explore};
+use std::sync::Arc;
+
+/// A store of one page, which is mapped at page 0.
+fn mapped(world: &Arc<World>, prot: u32, how: u32) -> Store<Model> {
+    let store = Store::new(world.space().memory(), PAGE, None, 0).unwrap();
+    let opened = Opened {
+        store: &store,
+        offset: 0,
+        file: 0,
+        writable: true,
+    };
+    let how = how | flags::FIXED;
+    assert_eq!(world.space().mmap_store(0, PAGE, prot, how, &opened), Ok(0));
+    store
+}
+
+/// A fault on CPU 1, beside a truncation to nothing.
+fn truncated(is_there: bool, prot: u32, how: u32, access: fn(&Processor<'_>) -> Result<u64, Outcome>) {
+    explore(Some(3), move || {
+        let world = World::new(2, Policy::Speculative);
+        let store = mapped(&world, prot, how);
+        if is_there {
+            drop(store.page_to_write(0).unwrap());
+        }
+        let fault = world.run(1, move |cpu| access(cpu));
+        store.truncate(0).unwrap();
+        assert_eq!(store.pages(), 0);
+        let seen = fault.join().unwrap();
+        assert!(matches!(seen, Ok(_) | Err(Outcome::Bus)), "{seen:?}");
+        assert_eq!(world.space().translate(0), None, "a page is left that was truncated");
+        assert_eq!(world.cpu().load_file(0), Err(Outcome::Bus));
+        drop(store);
+        world.finish();
+    });
+}
+
+fn load(cpu: &Processor<'_>) -> Result<u64, Outcome> {
+    cpu.load_file(0)
+}
+
+fn store(cpu: &Processor<'_>) -> Result<u64, Outcome> {
+    cpu.store_file(0, 1).map(|()| 1)
+}
+
+#[test]
+fn a_page_that_is_there_goes() {
+    truncated(true, PROT_READ, flags::SHARED, load);
+}
+
+#[test]
+fn a_page_that_comes_goes() {
+    truncated(false, RW, flags::SHARED, store);
+}
+
+#[test]
+fn a_private_copy_goes() {
+    truncated(true, RW, flags::PRIVATE, store);
+}
+
+#[test]
+#[should_panic(expected = "a page is left that was truncated")]
+fn broken_identity_not_validated() {
+    with_flaw(Flaw::IdentityNotValidated, || {
+        truncated(true, PROT_READ, flags::SHARED, load);
+    });
+}
+
+#[test]
+#[should_panic(expected = "a page is left that was truncated")]
+fn broken_truncation_without_fence() {
+    with_flaw(Flaw::TruncateWithoutFence, || {
+        truncated(true, PROT_READ, flags::SHARED, load);
+    });
+}
+
+#[test]
+#[should_panic(expected = "a page is left that was truncated")]
+fn broken_claim_without_fence() {
+    with_flaw(Flaw::ClaimWithoutFence, || {
+        truncated(true, PROT_READ, flags::SHARED, load);
+    });
+}
+
+/// A hole beside a read of the store by the kernel, which pins the page: it reads the
+/// page as it was, or none, and never a frame that is somebody else's.
+#[test]
+fn a_pinned_page_stays_until_it_is_read() {
+    explore(Some(3), || {
+        let world = World::new(2, Policy::Speculative);
+        let store = Store::new(world.space().memory(), PAGE, None, 0).unwrap();
+        let frame = store.page_to_write(0).unwrap().frame();
+        world.space().memory().machine().set_word(frame, 5);
+        let reader = {
+            let store = store.clone();
+            world.run(1, move |_| {
+                let page = store.page(0).unwrap()?;
+                let word = store.memory().machine().word(page.frame());
+                Some(word)
+            })
+        };
+        store.punch(0..PAGE).unwrap();
+        // The frame's next user.
+        let next = store.page_to_write(0).unwrap();
+        let machine = world.space().memory().machine();
+        machine.set_word(next.frame(), 6);
+        drop(next);
+        let seen = reader.join().unwrap();
+        assert!(matches!(seen, None | Some(0 | 5 | 6)), "{seen:?}");
+        drop(store);
+        world.finish();
+    });
+}
+
+/// A truncation beside an unmapping of the same page: whoever is last frees the frame,
+/// once.
+#[test]
+fn a_page_that_is_unmapped_meanwhile_is_freed_once() {
+    explore(Some(3), || {
+        let world = World::new(2, Policy::Speculative);
+        let store = mapped(&world, RW, flags::SHARED);
+        world.cpu().store_file(0, 1).unwrap();
+        let unmapping = world.run(1, |cpu| cpu.space().munmap(0, PAGE).unwrap());
+        store.truncate(0).unwrap();
+        unmapping.join().unwrap();
+        assert_eq!(store.pages(), 0);
+        drop(store);
+        world.finish();
+    });
+}
