@@ -50,7 +50,15 @@ fn store(cpu: &SoftCpu<'_>, size: u64) -> Store<Soft> {
     Store::new(cpu.space().memory(), size, None, 7).unwrap()
 }
 
-fn map(cpu: &SoftCpu<'_>, at: u64, pages: u64, prot: u32, how: u32, store: &Store<Soft>, first: u64) {
+fn map(
+    cpu: &SoftCpu<'_>,
+    at: u64,
+    pages: u64,
+    prot: u32,
+    how: u32,
+    store: &Store<Soft>,
+    first: u64,
+) {
     let opened = Opened {
         store,
         offset: first * PAGE,
@@ -114,7 +122,9 @@ fn private_copies_are_private() {
         assert_eq!(cpu.load(private + PAGE), Ok(5));
         assert_eq!(word(cpu, &file, 1), Some(5));
         // What was copied is forgotten.
-        cpu.space().madvise(private, PAGE, advice::DONTNEED).unwrap();
+        cpu.space()
+            .madvise(private, PAGE, advice::DONTNEED)
+            .unwrap();
         assert_eq!(cpu.load(private), Ok(4));
     });
 }
@@ -160,7 +170,9 @@ fn a_hole_reads_as_zeroes_and_leaves_copies() {
         }
         cpu.store(AT + 18 * PAGE, 50).unwrap();
         file.punch(PAGE + 4088..4 * PAGE + 8).unwrap();
-        let seen: Vec<_> = (0..8).map(|page| cpu.load(AT + page * PAGE).unwrap()).collect();
+        let seen: Vec<_> = (0..8)
+            .map(|page| cpu.load(AT + page * PAGE).unwrap())
+            .collect();
         assert_eq!(seen, [1, 2, 0, 0, 0, 6, 7, 8]);
         assert_eq!(cpu.load(AT + PAGE + 4088), Ok(0));
         assert_eq!(cpu.load(AT + 4 * PAGE + 4088), Ok(5));

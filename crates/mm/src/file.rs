@@ -22,7 +22,7 @@ use crate::machine::Machine;
 use crate::mapping::Backed;
 use crate::prepare::Prepared;
 use crate::space::AddressSpace;
-use crate::store::{PageOf, Seen};
+use crate::store::{Cache, PageOf, Seen};
 use crate::trail::Notes;
 use crate::withdrawn::Withdrawn;
 
@@ -63,9 +63,9 @@ impl<M: Machine> AddressSpace<M> {
         };
         let is_write = access == Access::Write;
         if is_write && !attributes.flags.shared {
-            self.copy_file_page(at, page, found, prepared)?;
+            self.copy_file_page(at, page, cache, found, prepared)?;
         } else {
-            self.show_file_page(at, found, attributes.flags.shared, is_write)?;
+            self.show_file_page(at, cache, found, attributes.flags.shared, is_write)?;
             prepared.trail.ends(match prepared.has_waited {
                 true => How::Major,
                 false => How::File,
@@ -81,13 +81,14 @@ impl<M: Machine> AddressSpace<M> {
     fn show_file_page(
         &self,
         at: &Place<'_>,
+        cache: &Cache,
         found: PageOf<'_>,
         shared: bool,
         is_write: bool,
     ) -> Result<(), Withdrawn> {
         let protection = at.hold.protection();
         self.publish(at, || {
-            is_still(found)?;
+            is_still(cache, found)?;
             self.machine().frames().descriptor(found.frame).map();
             let write = shared && protection.write;
             Ok(Self::FORMAT.leaf(found.frame, write, protection.execute, is_write))
@@ -99,6 +100,7 @@ impl<M: Machine> AddressSpace<M> {
         &self,
         at: &Place<'_>,
         page: Page,
+        cache: &Cache,
         found: PageOf<'_>,
         prepared: &mut Prepared<M, N>,
     ) -> Result<(), Withdrawn> {
@@ -107,7 +109,7 @@ impl<M: Machine> AddressSpace<M> {
         let descriptor = self.machine().frames().descriptor(new);
         descriptor.set_anonymous(self.id, page.0);
         self.publish(at, || {
-            is_still(found)?;
+            is_still(cache, found)?;
             prepared.page_used();
             self.machine().copy(found.frame, new);
             Ok(Self::FORMAT.leaf(new, true, protection.execute, true))
@@ -135,7 +137,8 @@ impl<M: Machine> AddressSpace<M> {
                 return;
             };
             // SAFETY: inside the fault's section.
-            let walked = unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(neighbour)) };
+            let walked =
+                unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(neighbour)) };
             let Walk::Leaf {
                 entry,
                 value: 0,
@@ -152,7 +155,7 @@ impl<M: Machine> AddressSpace<M> {
                     hold: &hold,
                 };
                 // Withdrawn: somebody else is there.
-                let _ = self.show_file_page(&at, found, shared, false);
+                let _ = self.show_file_page(&at, backed.cache(), found, shared, false);
             }
         }
     }
@@ -160,8 +163,8 @@ impl<M: Machine> AddressSpace<M> {
 
 /// The rest of step 7: the frame still is the page that it was taken for.
 #[inline]
-fn is_still(found: PageOf<'_>) -> Result<(), Withdrawn> {
-    if found.is_valid() || flawed(Flaw::IdentityNotValidated) {
+fn is_still(cache: &Cache, found: PageOf<'_>) -> Result<(), Withdrawn> {
+    if found.is_valid(cache) || flawed(Flaw::IdentityNotValidated) {
         Ok(())
     } else {
         Err(Withdrawn::PageChanged)

@@ -67,11 +67,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Lets a page that is present be written, if it still `may`. No copy and no flush;
     /// another CPU's old translation faults.
-    fn raise_page(
-        &self,
-        at: &Place<'_>,
-        may: impl FnOnce() -> bool,
-    ) -> Result<(), Withdrawn> {
+    fn raise_page(&self, at: &Place<'_>, may: impl FnOnce() -> bool) -> Result<(), Withdrawn> {
         let protection = at.hold.protection();
         let interrupts = self.machine().interrupts_off();
         let result = match at.entry.claim_present::<M::Format>(at.value) {

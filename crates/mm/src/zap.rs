@@ -143,10 +143,22 @@ impl<M: Machine> AddressSpace<M> {
     /// Discards those of `pages` that are pages of a store, and with `copies` private
     /// ones too, where they belong to a live mapping of the store after their claim. The
     /// page to go on from: where they do not, or the end.
-    pub(crate) fn discard_file(&self, pages: Pages, cache: &Cache, first: u64, copies: bool) -> u64 {
+    pub(crate) fn discard_file(
+        &self,
+        pages: Pages,
+        cache: &Cache,
+        first: u64,
+        copies: bool,
+    ) -> u64 {
         let is_meant = |value: u64| {
             let frame = Self::FORMAT.frame(value);
-            copies || self.machine().frames().descriptor(frame).flags().has(Flags::FILE)
+            copies
+                || self
+                    .machine()
+                    .frames()
+                    .descriptor(frame)
+                    .flags()
+                    .has(Flags::FILE)
         };
         let is_valid = |page: u64| self.is_file_page(page, cache, first);
         let mut at = self.first_table(pages.start, pages.end);

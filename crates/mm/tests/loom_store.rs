@@ -28,7 +28,12 @@ fn mapped(world: &Arc<World>, prot: u32, how: u32) -> Store<Model> {
 }
 
 /// A fault on CPU 1, beside a truncation to nothing.
-fn truncated(is_there: bool, prot: u32, how: u32, access: fn(&Processor<'_>) -> Result<u64, Outcome>) {
+fn truncated(
+    is_there: bool,
+    prot: u32,
+    how: u32,
+    access: fn(&Processor<'_>) -> Result<u64, Outcome>,
+) {
     explore(Some(3), move || {
         let world = World::new(2, Policy::Speculative);
         let store = mapped(&world, prot, how);
@@ -37,10 +42,14 @@ fn truncated(is_there: bool, prot: u32, how: u32, access: fn(&Processor<'_>) -> 
         }
         let fault = world.run(1, move |cpu| access(cpu));
         store.truncate(0).unwrap();
-        assert_eq!(store.pages(), 0);
         let seen = fault.join().unwrap();
+        assert_eq!(store.pages(), 0);
         assert!(matches!(seen, Ok(_) | Err(Outcome::Bus)), "{seen:?}");
-        assert_eq!(world.space().translate(0), None, "a page is left that was truncated");
+        assert_eq!(
+            world.space().translate(0),
+            None,
+            "a page is left that was truncated"
+        );
         assert_eq!(world.cpu().load_file(0), Err(Outcome::Bus));
         drop(store);
         world.finish();
@@ -70,6 +79,40 @@ fn a_private_copy_goes() {
     truncated(true, RW, flags::PRIVATE, store);
 }
 
+/// Two faults: one may add the page, and the other map it, before the first sees that it
+/// is behind the end.
+fn added_by_another() {
+    explore(Some(3), || {
+        let world = World::new(3, Policy::Speculative);
+        let store = mapped(&world, RW, flags::SHARED);
+        let faults = [1, 2].map(|cpu| world.run(cpu, |cpu| self::store(cpu)));
+        store.truncate(0).unwrap();
+        for fault in faults {
+            let seen = fault.join().unwrap();
+            assert!(matches!(seen, Ok(_) | Err(Outcome::Bus)), "{seen:?}");
+        }
+        assert_eq!(store.pages(), 0);
+        assert_eq!(
+            world.space().translate(0),
+            None,
+            "a page is left that was truncated"
+        );
+        drop(store);
+        world.finish();
+    });
+}
+
+#[test]
+fn a_page_that_another_fault_adds_goes() {
+    added_by_another();
+}
+
+#[test]
+#[should_panic(expected = "a page is left that was truncated")]
+fn broken_size_not_validated() {
+    with_flaw(Flaw::SizeNotValidated, added_by_another);
+}
+
 #[test]
 #[should_panic(expected = "a page is left that was truncated")]
 fn broken_identity_not_validated() {
@@ -78,12 +121,35 @@ fn broken_identity_not_validated() {
     });
 }
 
-#[test]
-#[should_panic(expected = "a page is left that was truncated")]
-fn broken_truncation_without_fence() {
-    with_flaw(Flaw::TruncateWithoutFence, || {
-        truncated(true, PROT_READ, flags::SHARED, load);
+/// A hole beside a read: what is mapped in the end is what the store has.
+fn punched() {
+    explore(Some(3), || {
+        let world = World::new(2, Policy::Speculative);
+        let store = mapped(&world, PROT_READ, flags::SHARED);
+        drop(store.page_to_write(0).unwrap());
+        let fault = world.run(1, |cpu| cpu.load_file(0));
+        store.punch(0..PAGE).unwrap();
+        assert_eq!(fault.join().unwrap(), Ok(0), "a freed page is read");
+        let has = store.page(0).unwrap().map(|page| page.frame());
+        let shows = world.space().translate(0);
+        assert!(
+            shows.is_none() || shows == has,
+            "a page is left that is not the store's"
+        );
+        drop(store);
+        world.finish();
     });
+}
+
+#[test]
+fn a_page_goes_into_a_hole() {
+    punched();
+}
+
+#[test]
+#[should_panic(expected = "a freed page is read")]
+fn broken_hole_without_fence() {
+    with_flaw(Flaw::TruncateWithoutFence, punched);
 }
 
 #[test]

@@ -58,6 +58,8 @@ pub enum Flaw {
     CountRelaxed,
     /// A page of a store is mapped although it has left its slot.
     IdentityNotValidated,
+    /// A page of a store is mapped although it is behind the store's end.
+    SizeNotValidated,
     /// No fence stands between a page's leaving its slot and the look at the entries: not
     /// the truncation's own, nor that of the section in which it looks.
     TruncateWithoutFence,

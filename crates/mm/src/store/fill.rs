@@ -9,7 +9,6 @@
 
 use core::sync::atomic::Ordering;
 
-
 use super::Store;
 use super::radix::Content;
 use crate::errno::Errno;

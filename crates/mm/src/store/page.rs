@@ -3,7 +3,8 @@
 //! A page is added by one compare-and-swap into its slot, after its descriptor says
 //! what it is. Whoever adds one looks at the size behind that, with a full fence
 //! between; a truncation writes the size, fences, and then looks at the slots: one of
-//! the two sees the other, and the page goes.
+//! the two sees the other, and the page goes. Who maps it meanwhile looks at the size
+//! after the claim.
 //!
 //! A *pin* keeps a page's frame while somebody reads or writes it: reading a file must
 //! not hold anything that a truncation waits for.
@@ -11,6 +12,7 @@
 use faultless_frames::{Descriptor, FrameSource, NoMemory};
 use faultless_paging::Frame;
 use faultless_sync::atomic::{Ordering, fence};
+use faultless_sync::{Backoff, Flaw, flawed};
 
 use super::radix::{Content, Slot};
 use super::{Cache, Store};
@@ -35,13 +37,15 @@ pub(crate) enum Seen<'s> {
 pub(crate) struct PageOf<'s> {
     pub(crate) frame: Frame,
     slot: &'s Slot,
+    index: u64,
 }
 
 impl PageOf<'_> {
-    /// Whether the frame still is that page, after a full fence: step 7 of a fault.
+    /// Whether the frame still is that page, after a full fence: step 7 of a fault. A page
+    /// that was added beside a truncation is in its slot for a moment, and behind the size.
     #[inline]
-    pub(crate) fn is_valid(&self) -> bool {
-        self.slot.holds(self.frame)
+    pub(crate) fn is_valid(&self, cache: &Cache) -> bool {
+        self.slot.holds(self.frame) && (cache.has(self.index) || flawed(Flaw::SizeNotValidated))
     }
 }
 
@@ -56,7 +60,7 @@ impl Cache {
             return Seen::Missing;
         };
         match slot.load() {
-            Content::Page(frame) => Seen::Page(PageOf { frame, slot }),
+            Content::Page(frame) => Seen::Page(PageOf { frame, slot, index }),
             Content::Filling(_) => Seen::Filling,
             Content::Empty => Seen::Missing,
         }
@@ -76,12 +80,14 @@ impl<M: Machine> Store<M> {
     /// # Errors
     /// What filling it failed with; `ENOMEM`.
     pub fn page(&self, index: u64) -> Result<Option<Pinned<'_, M>>, Errno> {
+        let mut backoff = Backoff::new();
         loop {
             match self.cache().find(index) {
                 Seen::Page(page) => {
-                    if let Some(pinned) = self.pin(page) {
+                    if let Some(pinned) = self.pin(page.slot, page.frame) {
                         return Ok(Some(pinned));
                     }
+                    backoff.turn(self.memory.machine());
                 }
                 Seen::Beyond => return Ok(None),
                 Seen::Missing if self.cache().is_zeroes() => return Ok(None),
@@ -96,13 +102,15 @@ impl<M: Machine> Store<M> {
     /// # Errors
     /// As [`Store::page`].
     pub fn page_to_write(&self, index: u64) -> Result<Pinned<'_, M>, Errno> {
+        let mut backoff = Backoff::new();
         loop {
             let slot = self.cache().pages.slot(index, self.memory)?;
             match slot.load() {
                 Content::Page(frame) => {
-                    if let Some(pinned) = self.pin(PageOf { frame, slot }) {
+                    if let Some(pinned) = self.pin(slot, frame) {
                         return Ok(pinned);
                     }
+                    backoff.turn(self.memory.machine());
                 }
                 Content::Empty if self.cache().is_zeroes() || !self.cache().has(index) => {
                     let frame = self.memory.allocate_frame()?;
@@ -118,18 +126,14 @@ impl<M: Machine> Store<M> {
         }
     }
 
-    fn pin(&self, page: PageOf<'_>) -> Option<Pinned<'_, M>> {
-        let descriptor = self.descriptor(page.frame);
-        if !descriptor.pin() {
+    fn pin(&self, slot: &Slot, frame: Frame) -> Option<Pinned<'_, M>> {
+        if !self.descriptor(frame).pin() {
             return None;
         }
-        let pinned = Pinned {
-            store: self,
-            frame: page.frame,
-        };
+        let pinned = Pinned { store: self, frame };
         // The frame may have become another page's between the look and the pin; then it
         // has left the slot, which the acquire in `pin` shows.
-        page.is_valid().then_some(pinned)
+        slot.holds(frame).then_some(pinned)
     }
 
     pub(super) fn descriptor(&self, frame: Frame) -> &Descriptor {
@@ -183,8 +187,8 @@ impl<M: Machine> AddressSpace<M> {
         // Partner: the fence between a truncation's new size and its look at the slots.
         fence(Ordering::SeqCst);
         if !cache.has(index) && slot.replace(page, Content::Empty).is_ok() {
-            // Truncated meanwhile. Who has found the page withdraws, because it is not
-            // in its slot, or has pinned it; nobody has mapped it.
+            // Truncated meanwhile. A fault that has found the page looks at the size after its
+            // claim: it withdraws, or the truncation has waited for it and taken it back.
             return Ok(!descriptor.let_go());
         }
         Ok(true)

@@ -136,7 +136,11 @@ impl Radix {
         let raw = self.root.load(Ordering::Acquire);
         let node = NonNull::new(raw.map_addr(|at| at & !HEIGHT).cast::<Node>());
         // SAFETY: a root stays, and once in place is only read and put under another.
-        (raw, node.map(|node| unsafe { node.as_ref() }), raw.addr() & HEIGHT)
+        (
+            raw,
+            node.map(|node| unsafe { node.as_ref() }),
+            raw.addr() & HEIGHT,
+        )
     }
 
     /// The slot of a page, if there ever was a need for one.
@@ -231,9 +235,8 @@ fn put(
     nodes: &impl Nodes,
 ) -> Result<(), NoMemory> {
     let node = nodes.allocate()?.cast::<Node>();
-    let slots = core::array::from_fn(|i| {
-        Slot(AtomicPtr::new(if i == 0 { first } else { null_mut() }))
-    });
+    let slots =
+        core::array::from_fn(|i| Slot(AtomicPtr::new(if i == 0 { first } else { null_mut() })));
     // SAFETY: fresh memory of a node's size and alignment.
     unsafe { node.write(Node { slots }) };
     let raw = node.as_ptr().cast::<()>().map_addr(|at| at | tag);

@@ -61,7 +61,9 @@ impl<M: Machine> Memory<M> {
     pub(crate) fn link(&self, mapping: &Mapping, backed: &Backed, space: &AddressSpace<M>) {
         let links = mapping.links();
         space.maps_stores.store(1, Ordering::Relaxed);
-        links.space.set(space.body().as_ptr().expose_provenance() as u64);
+        links
+            .space
+            .set(space.body().as_ptr().expose_provenance() as u64);
         links.first.set(backed.first);
         let mut list = backed.cache().writers.mappings.lock(self.machine());
         // SAFETY: it stays until `unlink`.
@@ -177,7 +179,10 @@ impl<M: Machine> AddressSpace<M> {
                     return;
                 };
                 let is_same = |mapping: &Mapping| {
-                    mapping.attributes().backed.is_some_and(|b| b.is(cache, first))
+                    mapping
+                        .attributes()
+                        .backed
+                        .is_some_and(|b| b.is(cache, first))
                 };
                 // SAFETY: read in this section.
                 match unsafe { run.word.content() } {

@@ -79,7 +79,11 @@ impl Word {
             .iter()
             .map(|&(set, bit)| usize::from(set) * bit)
             .sum::<usize>();
-        let kind = if mapping.attributes().backed.is_some() { NOTE } else { 0 };
+        let kind = if mapping.attributes().backed.is_some() {
+            NOTE
+        } else {
+            0
+        };
         let pointer = core::ptr::from_ref(mapping).cast_mut().cast::<()>();
         Self(pointer.map_addr(|a| a | bits | kind))
     }
