@@ -100,7 +100,12 @@ fn map_flags() -> impl Strategy<Value = u32> {
         5 => Just(flags::GROWSDOWN),
         1 => Just(flags::GROWSDOWN | flags::POPULATE),
     ];
-    let which = prop_oneof![40 => Just(flags::PRIVATE), 1 => Just(0)];
+    let which = prop_oneof![
+        40 => Just(flags::PRIVATE),
+        12 => Just(flags::SHARED),
+        1 => Just(flags::SHARED_VALIDATE),
+        1 => Just(0),
+    ];
     (place, kind, which).prop_map(|(place, kind, which)| place | kind | which | flags::ANONYMOUS)
 }
 

@@ -1,4 +1,4 @@
-//! `mincore`: which pages are there.
+//! `mincore`: which pages are there; of a store, also those that nobody has mapped here.
 //!
 //! A look at the tables inside read sections, beside whoever changes them, with no
 //! lock: the answer is as old as the moment it was given, as it always is.
@@ -8,6 +8,7 @@ use faultless_paging::{PAGE_SIZE, Pages};
 use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::space::AddressSpace;
+use crate::store::Seen;
 
 /// Pages looked at in one section.
 const BATCH: u64 = 256;
@@ -47,14 +48,20 @@ impl<M: Machine> AddressSpace<M> {
         let _section = self.memory.enter();
         let run = self.tree.next_until(page, limit).ok_or(Errno::ENOMEM)?;
         // SAFETY: read in this section.
-        let is_mapped = unsafe { run.word.mapping() }.is_some();
-        if run.pages.start != page || !is_mapped {
+        let mapping = unsafe { run.word.mapping() };
+        let Some(mapping) = mapping.filter(|_| run.pages.start == page) else {
             return Err(Errno::ENOMEM);
+        };
+        if let Some(backed) = &mapping.attributes().backed {
+            for (at, there) in (page..run.pages.end).zip(&mut *there) {
+                let seen = backed.cache().find(backed.index(at));
+                *there = u8::from(matches!(seen, Seen::Page(_)));
+            }
         }
         self.for_each_entry(run.pages, &mut |entry, at| {
             // A claim remembers the frame that it replaces.
             let has_frame = Self::FORMAT.frame(entry.load()).0 != 0;
-            there[(at - page) as usize] = u8::from(has_frame);
+            there[(at - page) as usize] |= u8::from(has_frame);
         });
         Ok(run.pages.len() as usize)
     }
