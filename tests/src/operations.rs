@@ -130,6 +130,7 @@ fn what() -> impl Strategy<Value = i32> {
         2 => prop_oneof![Just(advice::WIPEONFORK), Just(advice::KEEPONFORK)],
         1 => prop_oneof![Just(advice::DONTDUMP), Just(advice::DODUMP)],
         1 => Just(advice::DONTNEED_LOCKED),
+        2 => Just(advice::REMOVE),
         1 => Just(-1),
         1 => Just(1000),
     ]

@@ -15,8 +15,8 @@ fn number(errno: Errno) -> i32 {
 fn signal(trap: Trap) -> Signal {
     match trap {
         Trap::Segv { code, address } => (code as i32, address),
-        // Told apart by more than any code of SIGSEGV.
-        Trap::Bus { address } => (0x100 + 2, address),
+        // As the child on the host says a signal that is not SIGSEGV.
+        Trap::Bus { address } => (1000 + 7, address),
         Trap::OutOfMemory => (-1, 0),
     }
 }

@@ -21,6 +21,7 @@ pub mod advice {
     pub const SEQUENTIAL: i32 = 2;
     pub const WILLNEED: i32 = 3;
     pub const DONTNEED: i32 = 4;
+    pub const REMOVE: i32 = 9;
     pub const DONTFORK: i32 = 10;
     pub const DOFORK: i32 = 11;
     pub const DONTDUMP: i32 = 16;
@@ -48,7 +49,7 @@ impl<M: Machine> AddressSpace<M> {
 
     fn act_on_advice(&self, address: u64, length: u64, what: i32) -> Result<(), Errno> {
         let known = matches!(what, advice::NORMAL..=advice::DONTNEED)
-            || matches!(what, advice::DONTFORK | advice::DOFORK)
+            || matches!(what, advice::REMOVE..=advice::DOFORK)
             || matches!(what, advice::DONTDUMP..=advice::KEEPONFORK)
             || matches!(what, advice::POPULATE_READ..=advice::DONTNEED_LOCKED);
         if !known || !address.is_multiple_of(PAGE_SIZE) {
@@ -66,6 +67,7 @@ impl<M: Machine> AddressSpace<M> {
             advice::DONTNEED | advice::DONTNEED_LOCKED => self.dont_need(pages),
             advice::POPULATE_READ => self.populate(pages, Access::Read),
             advice::POPULATE_WRITE => self.populate(pages, Access::Write),
+            advice::REMOVE => self.remove(pages),
             // Nothing to read ahead in anonymous memory.
             advice::WILLNEED => self.hint(pages),
             _ => self.change_flags(pages, what),

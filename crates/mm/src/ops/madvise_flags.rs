@@ -32,7 +32,8 @@ fn advised(flags: Flags, what: i32) -> Flags {
 
 impl<M: Machine> AddressSpace<M> {
     /// Changes what is mapped of `pages`; `ENOMEM` if not all was, `EAGAIN` when memory
-    /// is short, and then what came before stays changed.
+    /// is short, `EINVAL` where the advice is not for what is mapped, and then what came
+    /// before stays changed.
     pub(super) fn change_flags(&self, pages: Pages, what: i32) -> Result<(), Errno> {
         let lock = self.lock_range(pages);
         let mut at = pages.start;
@@ -45,6 +46,9 @@ impl<M: Machine> AddressSpace<M> {
             };
             holes |= run.pages.start != at;
             let from = *mapping.attributes();
+            if what == advice::WIPEONFORK && from.backed.is_some() {
+                return Err(Errno::EINVAL);
+            }
             let to = Attributes {
                 flags: advised(from.flags, what),
                 ..from

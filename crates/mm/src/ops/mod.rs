@@ -9,6 +9,7 @@ mod fork;
 mod inspect;
 pub mod madvise;
 mod madvise_flags;
+mod madvise_remove;
 mod maps;
 mod mincore;
 pub mod mmap;
