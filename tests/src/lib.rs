@@ -59,6 +59,23 @@ pub fn available(memory: &'static SoftMemory) -> u64 {
     memory.machine().allocator().census().available()
 }
 
+/// Runs a test under each policy, on CPU 0 of a machine of its own with one address space;
+/// nothing may be lost.
+pub fn each_policy(
+    cpus: usize,
+    megabytes: u64,
+    test: impl Fn(&SoftCpu<'_>, &SoftSpace, &'static SoftMemory),
+) {
+    for &policy in Policy::ALL {
+        let memory = machine(cpus, megabytes);
+        let before = available(memory);
+        let space = SoftCpu::attend(memory, 0, || Soft::space(memory, policy))
+            .unwrap_or_else(|e| panic!("no address space: {e}"));
+        SoftCpu::run(&space, 0, |cpu| test(cpu, &space, memory));
+        verify_and_destroy(space, before);
+    }
+}
+
 /// Runs `program(cpu)` on every CPU of the machine at once.
 pub fn on_every_cpu(space: &SoftSpace, program: impl Fn(&SoftCpu<'_>) + Sync) {
     let cpus = space.memory().machine().options().cpus;

@@ -119,7 +119,15 @@ fn protect_bits() -> impl Strategy<Value = u32> {
     ]
 }
 
+/// Whether this Linux has advice: guards are there since 6.13.
+fn is_known_here(what: i32) -> bool {
+    // SAFETY: no byte is meant.
+    unsafe { libc::madvise(std::ptr::null_mut(), 0, what) == 0 }
+}
+
 fn what() -> impl Strategy<Value = i32> {
+    let has_guards = is_known_here(advice::GUARD_INSTALL);
+    let unless_old = |what| if has_guards { what } else { advice::DONTNEED };
     prop_oneof![
         5 => Just(advice::DONTNEED),
         2 => Just(advice::POPULATE_READ),
@@ -130,6 +138,12 @@ fn what() -> impl Strategy<Value = i32> {
         2 => prop_oneof![Just(advice::WIPEONFORK), Just(advice::KEEPONFORK)],
         1 => prop_oneof![Just(advice::DONTDUMP), Just(advice::DODUMP)],
         1 => Just(advice::DONTNEED_LOCKED),
+        2 => Just(advice::FREE),
+        2 => Just(unless_old(advice::GUARD_INSTALL)),
+        1 => Just(unless_old(advice::GUARD_REMOVE)),
+        1 => prop_oneof![Just(advice::HUGEPAGE), Just(advice::NOHUGEPAGE)],
+        1 => prop_oneof![Just(advice::MERGEABLE), Just(advice::UNMERGEABLE)],
+        1 => prop_oneof![Just(advice::COLD), Just(advice::COLLAPSE)],
         2 => Just(advice::REMOVE),
         1 => Just(-1),
         1 => Just(1000),
@@ -168,6 +182,12 @@ fn remap() -> impl Strategy<Value = Op> {
 /// side leaves out the other has to.
 pub fn remapping() -> impl Strategy<Value = Op> {
     prop_oneof![4 => near(), 1 => remap()]
+}
+
+/// One operation inside the window, or a seal. What is sealed outlasts its script.
+pub fn sealing() -> impl Strategy<Value = Op> {
+    let seal = (address(), length()).prop_map(|(address, length)| Op::Mseal { address, length });
+    prop_oneof![9 => near(), 1 => seal]
 }
 
 /// One operation inside the window.

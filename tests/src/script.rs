@@ -50,6 +50,10 @@ pub enum Op {
         address: u64,
         length: u64,
     },
+    Mseal {
+        address: u64,
+        length: u64,
+    },
     Brk {
         address: u64,
     },
@@ -80,6 +84,7 @@ impl Op {
             | Op::Mprotect { address, .. }
             | Op::Madvise { address, .. }
             | Op::Mincore { address, .. }
+            | Op::Mseal { address, .. }
             | Op::Brk { address }
             | Op::Load { address }
             | Op::Store { address, .. } => *address = address.wrapping_add(base),
@@ -124,6 +129,7 @@ impl fmt::Display for Op {
                 "mremap {address:x} {old_length:x} {length:x} {flags:x} {to:x}"
             ),
             Op::Mincore { address, length } => write!(f, "mincore {address:x} {length:x}"),
+            Op::Mseal { address, length } => write!(f, "mseal {address:x} {length:x}"),
             Op::Brk { address } => write!(f, "brk {address:x}"),
             Op::Load { address } => write!(f, "load {address:x}"),
             Op::Store { address, value } => write!(f, "store {address:x} {value:x}"),
@@ -169,6 +175,7 @@ impl Op {
                 to: fifth,
             },
             "mincore" => Op::Mincore { address, length },
+            "mseal" => Op::Mseal { address, length },
             "brk" => Op::Brk { address },
             "load" => Op::Load { address },
             "store" => Op::Store {
@@ -210,6 +217,7 @@ pub trait Memory {
     fn mremap(&mut self, call: Remap) -> Option<Result<u64, i32>>;
     /// A byte for each page.
     fn mincore(&mut self, address: u64, length: u64) -> Result<Vec<u8>, i32>;
+    fn mseal(&mut self, address: u64, length: u64) -> Result<(), i32>;
     fn brk(&mut self, address: u64) -> u64;
     fn load(&mut self, address: u64) -> Result<u64, Signal>;
     fn store(&mut self, address: u64, value: u64) -> Result<(), Signal>;
@@ -385,6 +393,7 @@ fn step(on: &mut impl Memory, window: &Window, op: &Op) -> String {
             Ok(there) => there.iter().map(|byte| char::from(b'0' + byte)).collect(),
             Err(errno) => format!("errno {errno}"),
         },
+        Op::Mseal { address, length } => done(on.mseal(address, length)),
         Op::Brk { address } => format!("{:x}", on.brk(address)),
         Op::Load { address } => match on.load(address) {
             Ok(value) => format!("{value:x}"),

@@ -59,6 +59,9 @@ impl Memory for OnSoft<'_, '_> {
         let result = space.mincore(address, length, say);
         result.map(|()| all).map_err(number)
     }
+    fn mseal(&mut self, address: u64, length: u64) -> Result<(), i32> {
+        self.0.space().mseal(address, length, 0).map_err(number)
+    }
     fn brk(&mut self, address: u64) -> u64 {
         self.0.space().brk(address)
     }

@@ -15,6 +15,10 @@
 //! | mappings that grow down and touch each other: no limit on their size is reached | Linux counts the limit over what it happened to merge |
 //! | `PROT_GROWSDOWN`: not generated here (`tree_many.rs` has cases) | it extends over what Linux happened to merge: a mapping that grew until it touched its neighbour is not merged with it, and ours no longer tell the two apart |
 //! | addresses below `vm.mmap_min_addr` | depends on the capabilities of who runs the test |
+//! | `MADV_PAGEOUT`: not generated | it takes what `MADV_FREE` let go of; ours has no effect yet |
+//! | `MADV_HWPOISON`, `MADV_SOFT_OFFLINE`: not generated | they break the host's memory |
+//! | guards on a host older than 6.13 | Linux has them since then |
+//! | `mremap` of what is sealed | Linux 6.17 looks at the destination first |
 //! | just below the heap, and stacks above it: not touched | what is there depends on the program |
 //! | protection `PROT_EXEC` alone on a host with protection keys | Linux makes it execute-only there |
 
@@ -22,7 +26,7 @@ use faultless_mm::{Layout, Policy};
 use faultless_soft::SoftMemory;
 use faultless_tests::heap;
 use faultless_tests::host::Host;
-use faultless_tests::operations::{OPEN, SEALED, far, forking, near, remapping, sealed};
+use faultless_tests::operations::{OPEN, SEALED, far, forking, near, remapping, sealed, sealing};
 use faultless_tests::random::{runner, seed};
 use faultless_tests::script::{LEFT_OUT, Op, Window};
 use faultless_tests::soft::run_soft;
@@ -82,7 +86,10 @@ fn compare(
         }
     };
     let expected = child.run(script).map_err(|e| fail(e.to_string()))?;
-    *host = Some(child);
+    // What is sealed cannot be cleared away.
+    if !script.iter().any(|op| matches!(op, Op::Mseal { .. })) {
+        *host = Some(child);
+    }
     let policy = Policy::ALL[turn % Policy::ALL.len()];
     let mut script = script.to_vec();
     for (op, line) in script.iter_mut().zip(&expected) {
@@ -145,6 +152,12 @@ fn operations_in_a_window() {
 #[test]
 fn mappings_that_move() {
     check(rounds(800, 40_000), &OPEN, About::Window, remapping());
+}
+
+/// What nobody may take away.
+#[test]
+fn mappings_that_are_sealed() {
+    check(rounds(400, 10_000), &OPEN, About::Window, sealing());
 }
 
 /// Trees of processes: each sees its memory as it was at its fork.

@@ -253,6 +253,99 @@ fn discarding() {
 }
 
 #[test]
+fn guarding() {
+    inject(
+        "madvise GUARD_INSTALL",
+        // What came before the table that could not be had is guarded.
+        Failing::Whole,
+        |cpu| {
+            map(cpu, 1200, RW, 0);
+            for page in (0..500).step_by(7) {
+                assert_eq!(cpu.store(AT + page * PAGE, page + 1), Ok(()));
+            }
+        },
+        |cpu| {
+            let space = cpu.space();
+            space.madvise(AT + PAGE, 1100 * PAGE, advice::GUARD_INSTALL)
+        },
+        |cpu| {
+            expect(cpu, 0, 1);
+            for page in [1, 7, 511, 512, 1024, 1100] {
+                is_gone(cpu, page);
+            }
+            assert_eq!(cpu.store(AT + 1101 * PAGE, 7), Ok(()));
+        },
+    );
+}
+
+#[test]
+fn letting_go() {
+    inject(
+        "madvise FREE",
+        Failing::Whole,
+        |cpu| {
+            map(cpu, 70, RW, 0);
+            touch(cpu, 70);
+        },
+        |cpu| cpu.space().madvise(AT, 60 * PAGE, advice::FREE),
+        |cpu| expect(cpu, 65, 66),
+    );
+    inject(
+        "write beside pages let go of",
+        Failing::Whole,
+        |cpu| {
+            map(cpu, 700, RW, 0);
+            touch(cpu, 70);
+            let let_go = cpu.space().madvise(AT, 60 * PAGE, advice::FREE);
+            assert_eq!(let_go, Ok(()));
+        },
+        |cpu| cpu.store(AT + 600 * PAGE, 7),
+        |cpu| {
+            expect(cpu, 65, 66);
+            expect(cpu, 600, 7);
+            for page in 0..60 {
+                let value = cpu.load(AT + page * PAGE);
+                assert!([Ok(0), Ok(page + 1)].contains(&value), "page {page}");
+            }
+        },
+    );
+}
+
+#[test]
+fn advising() {
+    for what in [advice::DONTFORK, advice::HUGEPAGE, advice::MERGEABLE] {
+        inject(
+            "madvise, an attribute",
+            Failing::Part,
+            |cpu| {
+                map(cpu, 200, RW, 0);
+                assert_eq!(cpu.space().mprotect(AT + 10 * PAGE, PAGE, 1), Ok(()));
+            },
+            |cpu| cpu.space().madvise(AT + 3 * PAGE, 77 * PAGE, what),
+            |_| {},
+        );
+    }
+}
+
+#[test]
+fn sealing() {
+    inject(
+        "mseal",
+        Failing::Part,
+        |cpu| {
+            map(cpu, 200, RW, 0);
+            assert_eq!(cpu.space().mprotect(AT + 10 * PAGE, PAGE, 1), Ok(()));
+        },
+        |cpu| cpu.space().mseal(AT + 3 * PAGE, 77 * PAGE, 0),
+        |cpu| {
+            assert!(cpu.space().munmap(AT + 10 * PAGE, PAGE).is_err());
+            assert!(cpu.space().munmap(AT + 79 * PAGE, PAGE).is_err());
+            assert_eq!(cpu.space().munmap(AT + 80 * PAGE, PAGE), Ok(()));
+        },
+    );
+}
+
+#[test]
 fn faulting() {
     inject(
         "read",

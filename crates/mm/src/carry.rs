@@ -88,7 +88,10 @@ impl<M: Machine> AddressSpace<M> {
                 if format.is_present(value) {
                     gather.add(page * PAGE_SIZE, PAGE_SIZE);
                 }
-                let hidden = format.with_protection(value, Protection::default(), false);
+                let hidden = match format.is_guard(value) {
+                    true => value,
+                    false => format.with_protection(value, Protection::default(), false),
+                };
                 self.put(to, hidden);
                 carried = Some((carried.map_or(to, |(first, _)| first), to));
             }
@@ -97,6 +100,9 @@ impl<M: Machine> AddressSpace<M> {
         if let Some((first, last)) = carried {
             self.for_each_entry(Pages::new(first, last + 1), &mut |entry, page| {
                 let value = entry.load();
+                if format.is_guard(value) {
+                    return;
+                }
                 let frame = format.frame(value);
                 let own = self.is_exclusive(frame);
                 if own {

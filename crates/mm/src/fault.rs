@@ -99,7 +99,7 @@ impl<M: Machine> AddressSpace<M> {
                 Ok(outcome) => return outcome,
                 Err(why) => why,
             };
-            if why == Withdrawn::NoMemory && !prepared.find_memory() {
+            if why == Withdrawn::NoMemory && !prepared.find_memory() && !self.take_let_go() {
                 // Resolved without the lock all the same: waiting for it finds no frame.
                 return self.done(mode, Outcome::OutOfMemory);
             }
@@ -190,6 +190,8 @@ impl<M: Machine> AddressSpace<M> {
         } else if value == 0 {
             self.map_fresh_page(&at, page, prepared)?;
             prepared.trail.ends(How::FirstTouch);
+        } else if format.is_guard(value) {
+            return self.meet_guard(&at, mode, page);
         } else if access != Access::Write || !format.is_present(value) {
             // The mapping allows what the entry does not: seen in the middle of a change.
             return Err(Withdrawn::MappingChanged);
@@ -241,7 +243,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Puts a table under an empty entry above the page.
-    fn install_table<N: Notes>(
+    pub(crate) fn install_table<N: Notes>(
         &self,
         at: &Place<'_>,
         prepared: &mut Prepared<M, N>,
@@ -296,7 +298,7 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    fn refuse(&self, mode: Mode, code: SegvCode, address: u64) -> Outcome {
+    pub(crate) fn refuse(&self, mode: Mode, code: SegvCode, address: u64) -> Outcome {
         if mode.is_speculative() {
             self.memory.count(Counter::SpfVmaAccess);
             self.event(Kind::SpfVmaAccess, address, code as u64);

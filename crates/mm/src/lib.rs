@@ -66,7 +66,9 @@ mod errno;
 mod fault;
 mod file;
 mod grow;
+mod guard;
 mod hold;
+mod lazy;
 mod machine;
 mod mapping;
 mod memory;
@@ -88,7 +90,7 @@ mod zap;
 pub use errno::Errno;
 pub use fault::{Outcome, SegvCode};
 pub use machine::Machine;
-pub use mapping::{Attributes, Backed, Flags, Mapping, Reading};
+pub use mapping::{Attributes, Backed, Flags, Huge, Mapping, Reading};
 pub use memory::{Memory, PerCpu};
 pub use ops::{
     MappedFile, MapsEntry, Opened, PROT_EXEC, PROT_READ, PROT_WRITE, advice, flags, remap_flags,

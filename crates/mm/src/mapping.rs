@@ -34,6 +34,24 @@ pub struct Flags {
     pub shared: bool,
     /// May never allow writing: shared, and the file was not opened for it.
     pub never_written: bool,
+    /// Whether huge pages are wanted (`MADV_HUGEPAGE`, `MADV_NOHUGEPAGE`).
+    pub huge: Huge,
+    /// Equal pages may become one (`MADV_MERGEABLE`).
+    pub mergeable: bool,
+    /// What it is stays as it is (`mseal`).
+    pub sealed: bool,
+}
+
+/// What a program says about huge pages in a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Huge {
+    /// It has not said anything.
+    #[default]
+    Unsaid,
+    /// It wants them.
+    Wanted,
+    /// It wants none.
+    Unwanted,
 }
 
 /// How a program says that it will read a mapping.
@@ -59,6 +77,9 @@ impl Flags {
         dont_dump: false,
         shared: false,
         never_written: false,
+        huge: Huge::Unsaid,
+        mergeable: false,
+        sealed: false,
     };
 }
 

@@ -6,6 +6,7 @@
 //! | page tables under `root` | faults and writers, by the entry protocol | always |
 //! | `lock` | writers; faults under `classic`, or that fell back | see [`crate::range`] |
 //! | `write_hold` | writers under `vma-lock` | a write hold ends |
+//! | `notes` | `madvise`, `mseal`, a fault that finds no frame | the first time |
 //! | `cpus` | a CPU that takes up or leaves the space | a context switch |
 //!
 //! A speculative fault writes none of them but the one entry.
@@ -57,6 +58,17 @@ impl Layout {
     };
 }
 
+/// Something that is true of few address spaces, noted so that the others need not look.
+#[derive(Clone, Copy)]
+pub(crate) struct Note(u32);
+
+impl Note {
+    /// It may have pages that were let go of.
+    pub(crate) const LET_GO: Note = Note(1);
+    /// It has sealed mappings.
+    pub(crate) const SEALED: Note = Note(2);
+}
+
 /// An address space.
 pub struct AddressSpace<M: Machine> {
     pub(crate) memory: &'static Memory<M>,
@@ -88,6 +100,8 @@ pub struct Body {
     pub(crate) visitors: Padded<AtomicU32>,
     /// Start and end of the heap. Written under the range lock.
     pub(crate) brk: Padded<[AtomicU64; 2]>,
+    /// What was noted: by `madvise` and `mseal`, once.
+    notes: Padded<AtomicU32>,
 }
 const _: () = assert!(size_of::<Body>() <= PAGE_SIZE as usize);
 
@@ -146,6 +160,7 @@ impl<M: Machine> AddressSpace<M> {
             maps_stores: AtomicU32::new(0),
             visitors: Padded(AtomicU32::new(0)),
             brk: Padded([AtomicU64::new(0), AtomicU64::new(0)]),
+            notes: Padded(AtomicU32::new(0)),
         };
         // SAFETY: a frame of ours, large enough and aligned.
         unsafe { body.write(content) };
@@ -216,6 +231,30 @@ impl<M: Machine> AddressSpace<M> {
     /// The memory core the space belongs to.
     pub fn memory(&self) -> &'static Memory<M> {
         self.memory
+    }
+
+    /// Notes something.
+    pub(crate) fn note(&self, note: Note) {
+        if !self.has_note(note) {
+            self.notes.fetch_or(note.0, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether something was noted.
+    #[inline]
+    pub(crate) fn has_note(&self, note: Note) -> bool {
+        self.notes.load(Ordering::Relaxed) & note.0 != 0
+    }
+
+    /// Notes what was noted of another space, whose copy it is.
+    pub(crate) fn note_as(&self, other: &Self) {
+        let notes = other.notes.load(Ordering::Relaxed);
+        self.notes.store(notes, Ordering::Relaxed);
+    }
+
+    /// Whether something was noted; it is noted no more.
+    pub(crate) fn take_note(&self, note: Note) -> bool {
+        self.has_note(note) && self.notes.fetch_and(!note.0, Ordering::Relaxed) & note.0 != 0
     }
 
     #[inline]

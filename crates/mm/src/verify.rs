@@ -6,9 +6,10 @@
 //!    [`AddressSpace::verify_together`]).
 //! 2. An exclusive anonymous frame has exactly one entry, and knows where it is.
 //!    A page that lets stores through is exclusive.
-//! 3. No entry is claimed; no mapping is changing or zapping.
-//! 4. (With the caller's census of frames) used + free + cached + deferred = all.
-//! 5. What TLBs hold is checked by the machine, on every hit.
+//! 3. A guard lies in a mapping; it has no frame.
+//! 4. No entry is claimed; no mapping is changing or zapping.
+//! 5. (With the caller's census of frames) used + free + cached + deferred = all.
+//! 6. What TLBs hold is checked by the machine, on every hit.
 
 use core::fmt;
 
@@ -160,6 +161,9 @@ impl<M: Machine> AddressSpace<M> {
         };
         if word.protection() != mapping.protection() {
             return wrong("a slot allows what its mapping does not, or less");
+        }
+        if format.is_guard(value) {
+            return Ok(());
         }
         if exceeds(value, mapping, format) {
             return wrong("an entry allows more than its mapping");

@@ -131,7 +131,7 @@ impl<M: Machine> AddressSpace<M> {
                 break;
             }
             let value = entry.load();
-            if value == 0 {
+            if value == 0 || M::Format::FORMAT.is_guard(value) {
                 continue;
             }
             let below = M::Format::FORMAT.frame(value);

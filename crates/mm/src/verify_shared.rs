@@ -74,7 +74,8 @@ impl<M: Machine> AddressSpace<M> {
         self.for_each_entry(pages, &mut |entry, page| {
             let value = entry.load();
             let frame = Self::FORMAT.frame(value);
-            if value == 0 || self.is_zero_page(frame) || result.is_err() {
+            let is_page = value != 0 && !Self::FORMAT.is_guard(value) && !self.is_zero_page(frame);
+            if !is_page || result.is_err() {
                 return;
             }
             let wrong = |rule| Violation {

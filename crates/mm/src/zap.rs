@@ -32,7 +32,7 @@ const ZAP_BATCH: u64 = 64 * ENTRIES as u64;
 /// Frames taken out of entries, to be freed after the flush. Chained by their
 /// descriptors, so that any number fits.
 #[derive(Default)]
-struct Chain {
+pub(crate) struct Chain {
     /// The first frame plus 1; 0 for none.
     head: u64,
 }
@@ -43,7 +43,7 @@ impl Chain {
         self.head = frame.0 + 1;
     }
 
-    fn free_all<M: Machine>(self, machine: &M) {
+    pub(crate) fn free_all<M: Machine>(self, machine: &M) {
         let mut next = self.head;
         let cpu = machine.cpu();
         while next != 0 {
@@ -100,6 +100,11 @@ impl<M: Machine> AddressSpace<M> {
                     }
                     backoff.turn(self.machine());
                     continue;
+                }
+                if Self::FORMAT.is_guard(value) {
+                    // Nobody else changes it now.
+                    let _ = entry.replace(value, 0);
+                    return;
                 }
                 let shared = self.is_shared(Self::FORMAT.frame(value));
                 let left = if shared {
@@ -202,7 +207,8 @@ impl<M: Machine> AddressSpace<M> {
             let mut backoff = Backoff::new();
             loop {
                 let value = entry.load();
-                if value == 0 {
+                if value == 0 || Self::FORMAT.is_guard(value) {
+                    // A guard outlasts what is discarded around it.
                     return;
                 }
                 if Self::FORMAT.is_claimed(value) {
@@ -251,14 +257,14 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// What has to be flushed when `value` was taken out of an entry.
-    fn gather(&self, value: u64, page: u64, gather: &mut Gather) {
+    pub(crate) fn gather(&self, value: u64, page: u64, gather: &mut Gather) {
         if Self::FORMAT.is_present(value) {
             gather.add(page * PAGE_SIZE, PAGE_SIZE);
         }
     }
 
     /// Takes away the mapping that an entry was.
-    fn give_up(&self, value: u64, chain: &mut Chain) {
+    pub(crate) fn give_up(&self, value: u64, chain: &mut Chain) {
         let frame = Self::FORMAT.frame(value);
         let source = self.machine().frames();
         if !self.is_zero_page(frame) && source.descriptor(frame).unmap() {

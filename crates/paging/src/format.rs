@@ -6,13 +6,14 @@
 //!
 //! Software's share of an entry:
 //!
-//! | present | `claim` | `hidden` | meaning |
-//! | --- | --- | --- | --- |
-//! | 0 | 0 | 0 | empty; the whole word is 0 |
-//! | 1 | 0 | 0 | a page or a table |
-//! | 1 | 1 | 0 | claimed, still readable by hardware |
-//! | 0 | 1 | 0 | claimed by the CPU named in it; may remember the frame it replaced |
-//! | 0 | 0 | 1 | a page that no access may reach (`PROT_NONE`), with its frame |
+//! | present | `claim` | `hidden` | `guard` | meaning |
+//! | --- | --- | --- | --- | --- |
+//! | 0 | 0 | 0 | 0 | empty; the whole word is 0 |
+//! | 1 | 0 | 0 | 0 | a page or a table |
+//! | 1 | 1 | 0 | 0 | claimed, still readable by hardware |
+//! | 0 | 1 | 0 | 0 | claimed by the CPU named in it; may remember the frame it replaced |
+//! | 0 | 0 | 1 | 0 | a page that no access may reach (`PROT_NONE`), with its frame |
+//! | 0 | 0 | 0 | 1 | a guard: no page, and no access may bring one; nothing else is set |
 
 use crate::address::{Frame, PAGE_SIZE};
 use faultless_sync::Cpu;
@@ -63,6 +64,8 @@ pub struct Format {
     pub claim: u64,
     /// Software, not present: a page without any access.
     pub hidden: u64,
+    /// Software, not present: no page, and none may come ([`Format::is_guard`]).
+    pub guard: u64,
     /// Where a claim that is not present keeps the claimer's CPU number (8 bits).
     pub claimer_shift: u32,
 }
@@ -92,6 +95,7 @@ impl EntryFormat for X86_64 {
         address: 0x000f_ffff_ffff_f000,
         claim: 1 << 9,
         hidden: 1 << 10,
+        guard: 1 << 11,
         claimer_shift: 1,
     };
 }
@@ -176,6 +180,25 @@ impl Format {
     #[inline]
     pub const fn is_hidden(&self, value: u64) -> bool {
         value & (self.present | self.claim | self.hidden) == self.hidden
+    }
+
+    /// Whether the entry is a guard: of all entries that are not empty and not claimed the
+    /// only one that has no frame.
+    #[inline]
+    pub const fn is_guard(&self, value: u64) -> bool {
+        value == self.guard
+    }
+
+    /// Whether the page behind an entry that has one was written since it was said to be clean.
+    #[inline]
+    pub const fn is_dirty(&self, value: u64) -> bool {
+        value & self.dirty != 0
+    }
+
+    /// The same entry, its page being clean.
+    #[inline]
+    pub const fn cleaned(&self, value: u64) -> u64 {
+        value & !self.dirty
     }
 
     /// Whether a present entry lets stores through.

@@ -63,6 +63,10 @@ pub enum Flaw {
     /// No fence stands between a page's leaving its slot and the look at the entries: not
     /// the truncation's own, nor that of the section in which it looks.
     TruncateWithoutFence,
+    /// An entry is said to be clean while TLBs may remember that it was not.
+    LetGoWithoutFlush,
+    /// A page that was let go of is taken although it was written since.
+    TakenThoughWritten,
 }
 
 #[cfg(any(loom, shuttle))]

@@ -62,6 +62,10 @@ counters! {
     Copies = "pgcopy",
     /// Write faults that reused the page in place.
     Reuses = "pgreuse",
+    /// Pages that `MADV_FREE` let go of.
+    LazyFree = "pglazyfree",
+    /// Those of them that were taken, because memory was short.
+    LazyFreed = "pglazyfreed",
     /// Flush operations that had to reach other CPUs.
     TlbRemoteFlush = "nr_tlb_remote_flush",
     /// CPUs that a flush neither interrupted nor waited for: they use no translation of the

@@ -156,6 +156,9 @@ impl Memory for OnHost {
         call(libc::SYS_mincore, address, length, to, 0)?;
         Ok(there)
     }
+    fn mseal(&mut self, address: u64, length: u64) -> Result<(), i32> {
+        call(libc::SYS_mseal, address, length, 0, 0).map(drop)
+    }
     fn brk(&mut self, address: u64) -> u64 {
         call(libc::SYS_brk, address, 0, 0, 0).unwrap_or(0)
     }

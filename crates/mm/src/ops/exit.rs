@@ -45,7 +45,11 @@ fn free_table<M: Machine>(
     let mut at = 0;
     while let Some(number) = table.next_used(at, entries) {
         at = number + 1;
-        let below = format.frame(table.entries()[number].load());
+        let value = table.entries()[number].load();
+        if format.is_guard(value) {
+            continue;
+        }
+        let below = format.frame(value);
         if level > 0 {
             pages += free_table(memory, below, level - 1, page + number as u64 * size, end);
             continue;

@@ -60,10 +60,13 @@ impl<M: Machine> AddressSpace<M> {
             self.tree.show_live();
             lock.edit().let_grow();
             let unwanted = fork.has_unwanted;
-            result.map_err(Errno::from).and_then(|()| match unwanted {
+            let result = result.map_err(Errno::from).and_then(|()| match unwanted {
                 true => child.unmap_unwanted(),
                 false => Ok(()),
-            })
+            });
+            // Only now: what is not for the child goes, sealed or not.
+            child.note_as(self);
+            result
         };
         match result {
             Ok(()) => {
@@ -170,8 +173,9 @@ impl<'a, M: Machine> Fork<'a, M> {
             if value != 0
                 && let Some((shared, was_writable)) = self.write_protect(entry, value)
             {
-                let frame = AddressSpace::<M>::FORMAT.frame(shared);
-                if frame != self.zero {
+                let format = AddressSpace::<M>::FORMAT;
+                let frame = format.frame(shared);
+                if frame != self.zero && !format.is_guard(shared) {
                     let descriptor = source.descriptor(frame);
                     if descriptor.flags().has(Flags::FILE) {
                         // The child finds it in the store.

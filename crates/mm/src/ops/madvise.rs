@@ -1,9 +1,14 @@
-//! `madvise`: what has an effect on anonymous memory so far.
+//! `madvise`: what a program says about pages that it has.
+//!
+//! Mapping by mapping, as Linux does: what one of them does not allow is an error at
+//! once, and what came before it is done; a hole is an error when all else is done.
 //!
 //! Advice about a mapping's future becomes attributes of it
-//! ([`super::madvise_flags`]). `MADV_DONTNEED` changes no mapping: entries stay claimed until they are
-//! flushed, so that faults beside it and before it go on. `MADV_POPULATE_*` are
-//! faults like all others.
+//! ([`super::madvise_flags`]). The others change no mapping, and faults beside them go
+//! on: `MADV_DONTNEED` ([`crate::zap`]), `MADV_FREE` ([`crate::lazy`]) and guards
+//! ([`crate::guard`]) work on entries, `MADV_POPULATE_*` are faults like all others.
+//! What is about swap, huge pages and merging of equal pages is accepted as Linux
+//! accepts it, and nothing comes of it yet.
 
 use faultless_paging::{Access, PAGE_SIZE, Page, Pages};
 use faultless_trace::Kind;
@@ -11,6 +16,7 @@ use faultless_trace::Kind;
 use crate::errno::Errno;
 use crate::fault::{Outcome, SegvCode};
 use crate::machine::Machine;
+use crate::mapping::Attributes;
 use crate::space::AddressSpace;
 
 /// `MADV_*` advice that is looked at.
@@ -21,26 +27,77 @@ pub mod advice {
     pub const SEQUENTIAL: i32 = 2;
     pub const WILLNEED: i32 = 3;
     pub const DONTNEED: i32 = 4;
+    pub const FREE: i32 = 8;
     pub const REMOVE: i32 = 9;
     pub const DONTFORK: i32 = 10;
     pub const DOFORK: i32 = 11;
+    pub const MERGEABLE: i32 = 12;
+    pub const UNMERGEABLE: i32 = 13;
+    pub const HUGEPAGE: i32 = 14;
+    pub const NOHUGEPAGE: i32 = 15;
     pub const DONTDUMP: i32 = 16;
     pub const DODUMP: i32 = 17;
     pub const WIPEONFORK: i32 = 18;
     pub const KEEPONFORK: i32 = 19;
+    pub const COLD: i32 = 20;
+    pub const PAGEOUT: i32 = 21;
     pub const POPULATE_READ: i32 = 22;
     pub const POPULATE_WRITE: i32 = 23;
     pub const DONTNEED_LOCKED: i32 = 24;
+    pub const COLLAPSE: i32 = 25;
+    pub const HWPOISON: i32 = 100;
+    pub const SOFT_OFFLINE: i32 = 101;
+    pub const GUARD_INSTALL: i32 = 102;
+    pub const GUARD_REMOVE: i32 = 103;
+}
+
+/// Whether there is such advice.
+fn is_known(what: i32) -> bool {
+    matches!(
+        what,
+        advice::NORMAL..=advice::DONTNEED
+            | advice::FREE..=advice::COLLAPSE
+            | advice::HWPOISON..=advice::GUARD_REMOVE
+    )
+}
+
+/// Whether a mapping allows what the advice is about, as Linux answers.
+pub(super) fn allow(attributes: &Attributes, what: i32) -> Result<(), Errno> {
+    // Of sealed anonymous memory that cannot be written nothing may be taken away.
+    let takes_away = matches!(
+        what,
+        advice::FREE
+            | advice::DONTNEED
+            | advice::DONTNEED_LOCKED
+            | advice::REMOVE
+            | advice::DONTFORK
+            | advice::WIPEONFORK
+            | advice::GUARD_INSTALL
+    );
+    let is_anonymous = attributes.backed.is_none();
+    if takes_away && is_anonymous && attributes.flags.sealed && !attributes.protection.write {
+        return Err(Errno::EPERM);
+    }
+    match what {
+        // There is no file to take anything out of.
+        advice::REMOVE if is_anonymous => Err(Errno::EINVAL),
+        advice::FREE | advice::WIPEONFORK if !is_anonymous => Err(Errno::EINVAL),
+        // As where the hardware has no huge pages.
+        advice::COLLAPSE => Err(Errno::EINVAL),
+        _ => Ok(()),
+    }
 }
 
 impl<M: Machine> AddressSpace<M> {
     /// Acts on advice about the pages of a byte range.
     ///
     /// # Errors
-    /// `EINVAL` for unknown advice or a range that is not aligned or wraps;
-    /// `ENOMEM` when the range has holes (what is mapped is done all the same);
-    /// POPULATE: `EINVAL` where the mapping does not allow the access,
-    /// `ENOMEM` at a hole or when memory is short.
+    /// `EINVAL` for unknown advice, a range that is not aligned or wraps, or a mapping that
+    /// the advice is not for; `EPERM` for what would take away from a sealed mapping, and
+    /// for damage to memory on purpose; `ENOMEM` when the range has holes (what is mapped
+    /// is done all the same) or there is no table for a guard. POPULATE: `EINVAL` where the
+    /// mapping does not allow the access, `EFAULT` at a guard, `ENOMEM` at a hole or when
+    /// memory is short.
     pub fn madvise(&self, address: u64, length: u64, what: i32) -> Result<(), Errno> {
         let start = self.trace_start();
         let result = self.act_on_advice(address, length, what);
@@ -48,11 +105,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     fn act_on_advice(&self, address: u64, length: u64, what: i32) -> Result<(), Errno> {
-        let known = matches!(what, advice::NORMAL..=advice::DONTNEED)
-            || matches!(what, advice::REMOVE..=advice::DOFORK)
-            || matches!(what, advice::DONTDUMP..=advice::KEEPONFORK)
-            || matches!(what, advice::POPULATE_READ..=advice::DONTNEED_LOCKED);
-        if !known || !address.is_multiple_of(PAGE_SIZE) {
+        if !is_known(what) || !address.is_multiple_of(PAGE_SIZE) {
             return Err(Errno::EINVAL);
         }
         let rounded = length
@@ -64,48 +117,61 @@ impl<M: Machine> AddressSpace<M> {
         }
         let pages = Pages::of_bytes(address..end);
         match what {
-            advice::DONTNEED | advice::DONTNEED_LOCKED => self.dont_need(pages),
+            // Whoever runs programs here may not break the machine's memory.
+            advice::HWPOISON | advice::SOFT_OFFLINE => Err(Errno::EPERM),
+            advice::DONTNEED | advice::DONTNEED_LOCKED => self.over_mapped(pages, what, |part| {
+                self.discard(part);
+                Ok(())
+            }),
+            advice::FREE => self.over_mapped(pages, what, |part| {
+                self.let_go(part);
+                Ok(())
+            }),
+            advice::GUARD_INSTALL => {
+                self.over_mapped(pages, what, |part| self.install_guards(part))
+            }
+            advice::GUARD_REMOVE => self.over_mapped(pages, what, |part| {
+                self.remove_guards(part);
+                Ok(())
+            }),
             advice::POPULATE_READ => self.populate(pages, Access::Read),
             advice::POPULATE_WRITE => self.populate(pages, Access::Write),
             advice::REMOVE => self.remove(pages),
-            // Nothing to read ahead in anonymous memory.
-            advice::WILLNEED => self.hint(pages),
+            // Nothing to read ahead; no swap; or not allowed at all.
+            advice::WILLNEED | advice::COLD | advice::PAGEOUT | advice::COLLAPSE => {
+                self.over_mapped(pages, what, |_| Ok(()))
+            }
             _ => self.change_flags(pages, what),
         }
     }
 
-    fn dont_need(&self, pages: Pages) -> Result<(), Errno> {
+    /// Calls `act` for what is mapped of `pages`, if `what` is allowed there; `ENOMEM` if
+    /// not all was mapped. Mappings stay as they are meanwhile.
+    fn over_mapped(
+        &self,
+        pages: Pages,
+        what: i32,
+        act: impl Fn(Pages) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
         let _hold = self.hold_range(pages);
-        self.over_mapped(pages, |part| self.discard(part))
-    }
-
-    fn hint(&self, pages: Pages) -> Result<(), Errno> {
-        let _hold = self.hold_range(pages);
-        self.over_mapped(pages, |_| {})
-    }
-
-    /// Calls `act` for what is mapped of `pages`; `ENOMEM` if not all was.
-    fn over_mapped(&self, pages: Pages, act: impl Fn(Pages)) -> Result<(), Errno> {
         let mut at = pages.start;
         let mut holes = false;
         while at < pages.end {
             let next = {
                 let _section = self.memory.enter();
-                self.tree
-                    .next(at)
-                    .filter(|run| run.pages.start < pages.end)
-                    .map(|run| {
-                        // SAFETY: read in this section.
-                        (
-                            run.pages.and(pages),
-                            unsafe { run.word.mapping() }.is_some(),
-                        )
-                    })
+                self.tree.next_until(at, pages.end).map(|run| {
+                    // SAFETY: read in this section.
+                    let mapping = unsafe { run.word.mapping() };
+                    (run.pages, mapping.map(|mapping| *mapping.attributes()))
+                })
             };
-            let Some((part, mapped)) = next else { break };
-            holes |= part.start != at || !mapped;
-            if mapped {
-                act(part);
+            let Some((part, attributes)) = next else {
+                break;
+            };
+            holes |= part.start != at || attributes.is_none();
+            if let Some(attributes) = attributes {
+                allow(&attributes, what)?;
+                act(part)?;
             }
             at = part.end;
         }
@@ -140,6 +206,9 @@ impl<M: Machine> AddressSpace<M> {
             match self.fault(address, access) {
                 Outcome::Resolved => {}
                 Outcome::Bus => return Err(Errno::EFAULT),
+                Outcome::Segv(SegvCode::MapErr) if self.is_guarded(Page(page)) => {
+                    return Err(Errno::EFAULT);
+                }
                 Outcome::Segv(SegvCode::MapErr) | Outcome::OutOfMemory => {
                     return Err(Errno::ENOMEM);
                 }

@@ -1,15 +1,16 @@
-//! Advice that becomes an attribute of mappings: how they will be read, and what
-//! `fork` and a core dump do with them.
+//! What becomes an attribute of mappings and concerns no entry: how they will be read,
+//! what `fork` and a core dump do with them, and that they are sealed.
 //!
-//! Nothing of it concerns entries, so a mapping's slots go from live to live: a
+//! As no entry changes, a mapping's slots go from live to live: a
 //! fault in between finds another word when it validates, and tries again.
 
 use faultless_paging::Pages;
 
-use super::advice;
+use super::madvise::{advice, allow};
 use crate::errno::Errno;
 use crate::machine::Machine;
-use crate::mapping::{Attributes, Flags, Reading};
+use crate::mapping::{Attributes, Flags, Huge, Reading};
+use crate::range::RangeLock;
 use crate::space::AddressSpace;
 
 /// The flags after advice.
@@ -25,6 +26,10 @@ fn advised(flags: Flags, what: i32) -> Flags {
         advice::KEEPONFORK => flags.wipe_on_fork = false,
         advice::DONTDUMP => flags.dont_dump = true,
         advice::DODUMP => flags.dont_dump = false,
+        advice::HUGEPAGE => flags.huge = Huge::Wanted,
+        advice::NOHUGEPAGE => flags.huge = Huge::Unwanted,
+        advice::MERGEABLE => flags.mergeable = true,
+        advice::UNMERGEABLE => flags.mergeable = false,
         _ => {}
     }
     flags
@@ -32,10 +37,29 @@ fn advised(flags: Flags, what: i32) -> Flags {
 
 impl<M: Machine> AddressSpace<M> {
     /// Changes what is mapped of `pages`; `ENOMEM` if not all was, `EAGAIN` when memory
-    /// is short, `EINVAL` where the advice is not for what is mapped, and then what came
-    /// before stays changed.
+    /// is short, and then what came before stays changed, as before a mapping that does
+    /// not allow it.
     pub(super) fn change_flags(&self, pages: Pages, what: i32) -> Result<(), Errno> {
         let lock = self.lock_range(pages);
+        let change = |from: &Attributes| {
+            allow(from, what)?;
+            Ok(advised(from.flags, what))
+        };
+        match self.relabel(&lock, pages, Errno::EAGAIN, change)? {
+            true => Ok(()),
+            false => Err(Errno::ENOMEM),
+        }
+    }
+
+    /// Gives each mapping of `pages` the flags that `change` says; whether all of `pages`
+    /// is mapped. `short` is the error when memory is short.
+    pub(super) fn relabel(
+        &self,
+        lock: &RangeLock<'_, M>,
+        pages: Pages,
+        short: Errno,
+        change: impl Fn(&Attributes) -> Result<Flags, Errno>,
+    ) -> Result<bool, Errno> {
         let mut at = pages.start;
         let mut holes = false;
         while let Some(run) = self.run_in(at, pages.end) {
@@ -46,24 +70,17 @@ impl<M: Machine> AddressSpace<M> {
             };
             holes |= run.pages.start != at;
             let from = *mapping.attributes();
-            if what == advice::WIPEONFORK && from.backed.is_some() {
-                return Err(Errno::EINVAL);
-            }
             let to = Attributes {
-                flags: advised(from.flags, what),
+                flags: change(&from)?,
                 ..from
             };
             if to != from {
-                let mut edit = lock.cut(run.pages).map_err(|_| Errno::EAGAIN)?;
-                let word = self.word_for(run.pages, to).map_err(|_| Errno::EAGAIN)?;
+                let mut edit = lock.cut(run.pages).map_err(|_| short)?;
+                let word = self.word_for(run.pages, to).map_err(|_| short)?;
                 self.assign(&mut edit, run.pages, word);
             }
             at = run.pages.end;
         }
-        if holes || at < pages.end {
-            Err(Errno::ENOMEM)
-        } else {
-            Ok(())
-        }
+        Ok(!holes && at >= pages.end)
     }
 }

@@ -5,6 +5,7 @@
 
 use faultless_paging::{PAGE_SIZE, Pages};
 
+use super::madvise::{advice, allow};
 use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::space::AddressSpace;
@@ -56,6 +57,7 @@ impl<M: Machine> AddressSpace<M> {
             }
         };
         let attributes = mapping.attributes();
+        allow(attributes, advice::REMOVE)?;
         let backed = attributes.backed.ok_or(Errno::EINVAL)?;
         if !attributes.flags.shared || attributes.flags.never_written {
             return Err(Errno::EACCES);

@@ -77,7 +77,7 @@ impl<M: Machine> AddressSpace<M> {
     ///
     /// # Errors
     /// As Linux's `mmap`: `EINVAL`, `ENOMEM`, `EEXIST`, `EPERM` below
-    /// [`crate::Layout::lowest`].
+    /// [`crate::Layout::lowest`] and over a sealed mapping.
     pub fn mmap(&self, address: u64, length: u64, prot: u32, flags: u32) -> Result<u64, Errno> {
         self.mmap_recorded(address, length, prot, flags, None)
     }
@@ -282,6 +282,7 @@ impl<M: Machine> AddressSpace<M> {
         pages: Pages,
         attributes: Attributes,
     ) -> Result<(), Errno> {
+        self.check_seals(pages)?;
         lock.lock_out_readers(pages);
         let mut edit = lock.cut(pages)?;
         let word = self.word_for(pages, attributes)?;

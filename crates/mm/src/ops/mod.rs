@@ -15,6 +15,7 @@ mod mincore;
 pub mod mmap;
 mod mprotect;
 pub mod mremap;
+mod mseal;
 mod munmap;
 
 pub use madvise::advice;

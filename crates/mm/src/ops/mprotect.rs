@@ -28,7 +28,8 @@ impl<M: Machine> AddressSpace<M> {
     /// # Errors
     /// `EINVAL` for an address that is not aligned or unknown bits; `ENOMEM`
     /// for a range that wraps or has holes, or when memory is short; `EACCES` for
-    /// writing what is shared with a file that was not opened for it.
+    /// writing what is shared with a file that was not opened for it; `EPERM` for a
+    /// sealed mapping. What comes before it in the range is changed.
     pub fn mprotect(&self, address: u64, length: u64, prot: u32) -> Result<(), Errno> {
         let start = self.trace_start();
         let result = self.change_protection(address, length, prot);
@@ -133,6 +134,9 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Errno::ENOMEM);
         };
         let from = *mapping.attributes();
+        if from.flags.sealed {
+            return Err(Errno::EPERM);
+        }
         if from.protection == to {
             return Ok(run.word);
         }
@@ -174,7 +178,7 @@ impl<M: Machine> AddressSpace<M> {
             let mut backoff = Backoff::new();
             loop {
                 let value = entry.load();
-                if value == 0 {
+                if value == 0 || format.is_guard(value) {
                     return;
                 }
                 if format.is_claimed(value) {

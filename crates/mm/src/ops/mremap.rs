@@ -52,7 +52,7 @@ impl<M: Machine> AddressSpace<M> {
     /// # Errors
     /// As Linux's `mremap`: `EINVAL`; `EFAULT` where nothing is mapped, or more than
     /// one mapping; `ENOMEM` where there is no room or no memory; `EPERM` below
-    /// [`crate::Layout::lowest`].
+    /// [`crate::Layout::lowest`], and where a mapping is sealed.
     pub fn mremap(
         &self,
         old: u64,
@@ -97,8 +97,10 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Errno::EINVAL);
         }
         let lock = self.lock_range(Pages::of_bytes(0..self.layout.end));
-        if self.attributes_at(old).is_none() {
-            return Err(Errno::EFAULT);
+        match self.attributes_at(old) {
+            None => return Err(Errno::EFAULT),
+            Some(attributes) if attributes.flags.sealed => return Err(Errno::EPERM),
+            Some(_) => {}
         }
         if has(FIXED | DONTUNMAP) {
             return self.remap_to(lock, request);
@@ -135,11 +137,15 @@ impl<M: Machine> AddressSpace<M> {
         if !new.is_multiple_of(PAGE_SIZE) || length > end || new > end - length || overlaps {
             return Err(Errno::EINVAL);
         }
+        let target = Pages::of_bytes(new..new + length);
+        if request.has(FIXED) {
+            self.check_seals(target)?;
+        }
         let mut request = request;
         let checked = if old_length > length {
             request.old_length = length;
             self.check_range(old + length, old_length - length)
-                .map(|_| ())
+                .and_then(|stop| self.check_seals(Pages::of_bytes(old + length..stop)))
         } else {
             Ok(())
         };
@@ -149,7 +155,6 @@ impl<M: Machine> AddressSpace<M> {
             _ => Ok(attributes),
         });
         let tail = Pages::of_bytes(old + request.old_length..old + old_length);
-        let target = Pages::of_bytes(new..new + length);
         let attributes = match checked {
             Ok(attributes) => attributes,
             Err(error) => {

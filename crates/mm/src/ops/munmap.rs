@@ -19,7 +19,8 @@ impl<M: Machine> AddressSpace<M> {
     ///
     /// # Errors
     /// `EINVAL` for a range that is not aligned, empty, or not user memory;
-    /// `ENOMEM` when a mapping could not be split, and nothing is unmapped.
+    /// `EPERM` when a mapping is sealed, `ENOMEM` when one could not be split; nothing is
+    /// unmapped then.
     pub fn munmap(&self, address: u64, length: u64) -> Result<(), Errno> {
         let start = self.trace_start();
         let result = self.unmap_bytes(address, length);
@@ -50,6 +51,7 @@ impl<M: Machine> AddressSpace<M> {
             commit();
             return Ok(());
         }
+        self.check_seals(pages)?;
         lock.lock_out_readers(pages);
         let mut edit = lock.cut(pages)?;
         commit();

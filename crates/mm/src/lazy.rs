@@ -1,0 +1,154 @@
+//! Pages that the program does not need any more, unless it writes them again
+//! (`MADV_FREE`): they stay until memory is short.
+//!
+//! What says so is the entry's dirty bit, and nothing else: every page of anonymous
+//! memory is dirty from when it is made, but for those that were let go of and not
+//! written since. To let go is to clear the bit and to flush, once, before the
+//! operation returns: a TLB that remembers the bit as set would let a store through
+//! that leaves no trace. It lowers nothing that an access may do, so no claim is held
+//! meanwhile (rule R2 is about what an entry allows): stores that are not seen are
+//! stores that came before the operation's end.
+//!
+//! To take is what a fault does in reverse: claim the entry from the value that was
+//! clean, validate, flush, empty it. A store in between has set the bit, so that the
+//! claim fails, or comes after it and faults. Under a claim nothing is waited for. Only
+//! present pages that are this space's alone are taken.
+//!
+//! Who takes is a fault of the same address space that finds no frame, and whoever runs
+//! the machine ([`AddressSpace::take_let_go`]); nothing else reclaims yet.
+//!
+//! Written lines: the entries; for those taken their descriptors; `AddressSpace::notes`.
+
+use faultless_frames::FrameSource;
+use faultless_paging::{Gather, PAGE_SIZE, Page, Pages, Walk, walk};
+use faultless_sync::reclaim::Section;
+use faultless_sync::{Backoff, Flaw, flawed};
+use faultless_trace::Counter;
+
+use crate::fault::Place;
+use crate::hold::{Hold, Mode};
+use crate::machine::Machine;
+use crate::space::{AddressSpace, Note};
+
+/// Pages taken before the fault tries again.
+const BATCH: u64 = if cfg!(any(loom, shuttle)) { 1 } else { 256 };
+
+impl<M: Machine> AddressSpace<M> {
+    /// Lets go of the pages of `pages`; mappings stay as they are meanwhile.
+    pub(crate) fn let_go(&self, pages: Pages) {
+        let format = Self::FORMAT;
+        let mut gather = Gather::new();
+        let mut freed = 0;
+        let section = self.memory.enter();
+        self.for_each_entry(pages, &mut |entry, page| {
+            let mut backoff = Backoff::new();
+            loop {
+                let value = entry.load();
+                if value == 0 || format.is_guard(value) {
+                    return;
+                }
+                if format.is_claimed(value) {
+                    backoff.turn(self.machine());
+                    continue;
+                }
+                let frame = format.frame(value);
+                let descriptor = self.machine().frames().descriptor(frame);
+                if self.is_zero_page(frame) || !format.is_dirty(value) || !descriptor.is_sole() {
+                    return;
+                }
+                // Not by a store: hardware may set bits at any moment (rule R8).
+                if entry.replace(value, format.cleaned(value)).is_ok() {
+                    freed += 1;
+                    if format.is_present(value) {
+                        gather.add(page * PAGE_SIZE, PAGE_SIZE);
+                    }
+                    return;
+                }
+            }
+        });
+        if !flawed(Flaw::LetGoWithoutFlush) {
+            self.flush(&mut gather);
+        }
+        drop(section);
+        if freed > 0 {
+            self.note(Note::LET_GO);
+            let counters = self.memory.this_cpu().counters();
+            counters.add(Counter::LazyFree, freed);
+        }
+    }
+
+    /// Takes some of the pages that `MADV_FREE` let go of and that were not written since;
+    /// whether there were any. A fault that finds no frame does this in its own space; a
+    /// port may do it in any, before it gives up.
+    #[cold]
+    pub fn take_let_go(&self) -> bool {
+        // Whoever lets go while this looks notes it again.
+        if !self.take_note(Note::LET_GO) {
+            return false;
+        }
+        let format = Self::FORMAT;
+        let (mut seen, mut taken) = (false, 0);
+        let section = self.memory.enter();
+        let all = Pages::of_bytes(0..self.layout.end);
+        self.for_each_entry(all, &mut |entry, page| {
+            let value = entry.load();
+            let is_clean = format.is_present(value)
+                && !format.is_claimed(value)
+                && (!format.is_dirty(value) || flawed(Flaw::TakenThoughWritten))
+                && !self.is_zero_page(format.frame(value));
+            seen |= is_clean;
+            if is_clean && taken < BATCH && self.take_page(Page(page), value, &section) {
+                taken += 1;
+            }
+        });
+        drop(section);
+        if seen {
+            // There may be more, or what is shared now may be this space's alone later.
+            self.note(Note::LET_GO);
+        }
+        if taken == 0 {
+            return false;
+        }
+        let counters = self.memory.this_cpu().counters();
+        counters.add(Counter::LazyFreed, taken);
+        true
+    }
+
+    /// Takes a page away whose entry holds `clean`; whether that was possible.
+    fn take_page(&self, page: Page, clean: u64, section: &Section<'_>) -> bool {
+        // By validation alone, as under the policy `speculative`.
+        let Ok(Some(hold)) = Hold::find(self, page, Mode::Locked, section) else {
+            return false;
+        };
+        // SAFETY: inside the section.
+        let walked = unsafe { walk::<M::Format, M>(self.machine(), self.root, page) };
+        let Walk::Leaf { entry, link, .. } = walked else {
+            return false;
+        };
+        let source = self.machine().frames();
+        let frame = Self::FORMAT.frame(clean);
+        let at = Place {
+            entry,
+            value: clean,
+            link,
+            hold: &hold,
+        };
+        let mut is_taken = false;
+        let published = self.publish(&at, || {
+            if !source.descriptor(frame).is_sole() {
+                // Forked since.
+                return Ok(clean);
+            }
+            self.flush(&mut Gather::of_page(page));
+            is_taken = true;
+            Ok(0)
+        });
+        if published.is_err() || !is_taken {
+            return false;
+        }
+        if source.descriptor(frame).unmap() {
+            source.free(self.machine().cpu(), frame);
+        }
+        true
+    }
+}

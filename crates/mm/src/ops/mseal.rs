@@ -1,0 +1,80 @@
+//! `mseal`: what a mapping is stays as it is, to the end of its address space.
+//!
+//! A seal is an attribute. Whoever would unmap, move, or protect otherwise asks for it
+//! under the range lock, before anything is changed: `munmap`, `mmap` over, `mremap`,
+//! `brk`, `mprotect`; and advice that takes pages away, where the mapping cannot be
+//! written. An address space without seals, which is almost every one, says so by a
+//! note, so that they look no further.
+
+use faultless_paging::{PAGE_SIZE, Pages};
+
+use crate::errno::Errno;
+use crate::machine::Machine;
+use crate::mapping::Flags;
+use crate::space::{AddressSpace, Note};
+
+impl<M: Machine> AddressSpace<M> {
+    /// Seals the mappings of a byte range. No flags are known.
+    ///
+    /// # Errors
+    /// `EINVAL` for flags, and a range that is not aligned or wraps; `ENOMEM` if not all of
+    /// it is mapped, and nothing is sealed; `ENOMEM` when memory is short, and then what
+    /// came before is sealed.
+    pub fn mseal(&self, address: u64, length: u64, flags: u64) -> Result<(), Errno> {
+        if flags != 0 || !address.is_multiple_of(PAGE_SIZE) {
+            return Err(Errno::EINVAL);
+        }
+        let length = length
+            .checked_next_multiple_of(PAGE_SIZE)
+            .ok_or(Errno::EINVAL)?;
+        let end = address.checked_add(length).ok_or(Errno::EINVAL)?;
+        let pages = Pages::of_bytes(address..end);
+        if pages.is_empty() {
+            return Ok(());
+        }
+        let lock = self.lock_range(pages);
+        if !self.is_mapped(pages) {
+            return Err(Errno::ENOMEM);
+        }
+        self.note(Note::SEALED);
+        let seal = |from: &crate::Attributes| {
+            Ok(Flags {
+                sealed: true,
+                ..from.flags
+            })
+        };
+        self.relabel(&lock, pages, Errno::ENOMEM, seal).map(drop)
+    }
+
+    /// Whether there is no hole in `pages`, for a writer.
+    fn is_mapped(&self, pages: Pages) -> bool {
+        let mut at = pages.start;
+        while at < pages.end {
+            match self.run_in(at, pages.end) {
+                Some(run) if run.pages.start == at => at = run.pages.end,
+                _ => return false,
+            }
+        }
+        true
+    }
+
+    /// That no mapping of `pages` is sealed, for a writer that would change what is there.
+    ///
+    /// # Errors
+    /// `EPERM`.
+    pub(crate) fn check_seals(&self, pages: Pages) -> Result<(), Errno> {
+        if !self.has_note(Note::SEALED) {
+            return Ok(());
+        }
+        let mut at = pages.start;
+        while let Some(run) = self.run_in(at, pages.end) {
+            // SAFETY: the write hold keeps mappings from being retired.
+            let mapping = unsafe { run.word.mapping() };
+            if mapping.is_some_and(|mapping| mapping.attributes().flags.sealed) {
+                return Err(Errno::EPERM);
+            }
+            at = run.pages.end;
+        }
+        Ok(())
+    }
+}
