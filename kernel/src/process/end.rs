@@ -13,6 +13,7 @@ use super::alarm;
 use super::family::{self, Ended};
 use super::{FIRST, INIT, Process, UserSpace, current, oom, orphans, space, usage};
 use crate::arch::{percpu, uaccess};
+use crate::files::readiness::Events;
 use crate::futex;
 use crate::report::{self, End};
 use crate::sched::thread::{DEAD, Thread, Work};
@@ -168,6 +169,8 @@ fn finish(process: &Process) {
         }
         Some((parent, (!told).then_some(signal)))
     });
+    process.is_over.store(true, Ordering::SeqCst);
+    process.watchers.changed(Events::READABLE);
     if orphans {
         orphans::hang_up();
     }

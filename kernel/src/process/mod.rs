@@ -30,6 +30,7 @@ use crate::errno::{ENOMEM, Errno};
 use crate::exec::Program;
 use crate::files::descriptors::Table;
 use crate::files::place::Place;
+use crate::files::readiness::{Events, Readiness};
 use crate::sched;
 use crate::sched::thread::{Thread, Work};
 use crate::shared::Shared;
@@ -75,6 +76,10 @@ pub struct Process {
     pub children_usage: SpinLock<Usage>,
     /// Its memory was chosen to be given back.
     pub out_of_memory: AtomicBool,
+    /// Its last thread has ended, and its parent can know.
+    pub is_over: AtomicBool,
+    /// Who wants to know that.
+    pub watchers: Readiness,
 }
 
 impl Process {
@@ -108,6 +113,8 @@ impl Process {
             usage: SpinLock::new(Usage::default()),
             children_usage: SpinLock::new(Usage::default()),
             out_of_memory: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+            watchers: Readiness::new(),
         })
     }
 
@@ -176,6 +183,14 @@ impl Process {
     fn leave_files(&self) {
         self.descriptors.get().leave();
         self.place.leave();
+    }
+
+    /// What a descriptor of it can be polled for: it is readable once the process has ended.
+    pub fn events(&self) -> Events {
+        match self.is_over.load(Ordering::SeqCst) {
+            true => Events::READABLE,
+            false => Events::empty(),
+        }
     }
 
     /// A key for sleeping until something about this process changes.

@@ -1,4 +1,5 @@
-//! Memory is exhausted: the largest process is killed, as on Linux, and everything else goes on.
+//! Memory is exhausted: what processes have let go of (`MADV_FREE`) is taken; if there is none of
+//! that, the largest process is killed, as on Linux, and everything else goes on.
 //!
 //! One at a time: while a chosen process is still giving its memory back, nobody else is chosen,
 //! and whoever needs memory waits for a moment and tries again. Nor does anybody choose who may
@@ -34,6 +35,15 @@ fn largest() -> Option<(Shared<Process>, u64)> {
     if chosen_before { None } else { found }
 }
 
+/// Takes pages that processes have let go of; whether there were any.
+fn take_let_go() -> bool {
+    let mut taken = false;
+    family::for_each(|entry| entry.process.is_some(), &mut |process| {
+        taken |= process.space().is_some_and(|space| space.take_let_go());
+    });
+    taken
+}
+
 /// Somebody is choosing.
 static CHOOSING: AtomicBool = AtomicBool::new(false);
 
@@ -55,14 +65,17 @@ fn has_looked_since() -> bool {
     sched::current().without_memory.replace(given_back) == given_back
 }
 
-/// A fault of the current thread found no memory. Kills a process, perhaps this one, and waits a
-/// moment; the fault can then be tried again.
+/// A fault of the current thread found no memory. Finds some, or kills a process, perhaps this one,
+/// and waits a moment; the fault can then be tried again.
 pub fn fault_found_none() {
     if current().is_ending() {
         return;
     }
     if CHOOSING.swap(true, Ordering::Acquire) {
         return time::pause(PAUSE);
+    }
+    if take_let_go() {
+        return CHOOSING.store(false, Ordering::Release);
     }
     // In this order: see `gave_back`.
     let chosen = largest().filter(|_| has_looked_since());

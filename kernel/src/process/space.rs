@@ -8,7 +8,7 @@
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use core::ptr;
-use core::sync::atomic::Ordering;
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::arch::percpu::{self, PerCpu};
 use crate::arch::{self, paging};
@@ -30,6 +30,8 @@ pub struct UserSpace {
     number: Number,
     /// The program's file, which nobody may write meanwhile.
     running: SpinLock<Option<Running>>,
+    /// The commands by which `membarrier` was registered for.
+    pub barriers: AtomicU32,
 }
 
 impl UserSpace {
@@ -46,7 +48,7 @@ impl UserSpace {
             mmap_base: usual.mmap_base - (room - LEAST_ROOM),
             ..usual
         };
-        Self::share(memory::new_space(policy, layout)?, None)
+        Self::share(memory::new_space(policy, layout)?, None, 0)
     }
 
     /// A copy, page by page as either side writes.
@@ -55,7 +57,8 @@ impl UserSpace {
     /// `ENOMEM`.
     pub fn fork(&self) -> Result<Shared<Self>, Errno> {
         let running = self.running.lock().as_ref().map(Running::again);
-        Self::share(self.space.fork()?, running.transpose()?)
+        let barriers = self.barriers.load(Ordering::Relaxed);
+        Self::share(self.space.fork()?, running.transpose()?, barriers)
     }
 
     /// The program in it comes from this file.
@@ -64,7 +67,7 @@ impl UserSpace {
         drop(old);
     }
 
-    fn share(space: Space, running: Option<Running>) -> Result<Shared<Self>, Errno> {
+    fn share(space: Space, running: Option<Running>, barriers: u32) -> Result<Shared<Self>, Errno> {
         let number = match Number::take() {
             Ok(number) => number,
             Err(error) => {
@@ -78,6 +81,7 @@ impl UserSpace {
             is_given_back: false,
             number,
             running: SpinLock::new(running),
+            barriers: AtomicU32::new(barriers),
         })?;
         verify::spaces::add(&shared)?;
         Ok(shared)

@@ -1,9 +1,12 @@
 //! Memory: the calls go straight to the address space.
 
+use faultless_mm::advice;
 use linux_raw_sys::general as linux;
 
+use super::file::transfer;
+use super::pidfd;
 use crate::arch::uaccess;
-use crate::errno::{Answer, EBADF, EFAULT, EINVAL, ENOMEM, Errno};
+use crate::errno::{Answer, EBADF, EFAULT, EINVAL, ENOMEM, ESRCH, Errno};
 use crate::process::space;
 
 pub fn mmap(
@@ -59,6 +62,31 @@ pub fn mincore(address: u64, length: u64, to: u64) -> Answer {
 
 pub fn madvise(address: u64, length: u64, advice: u64) -> Answer {
     space().madvise(address, length, advice as i32).map(|()| 0)
+}
+
+pub fn mseal(address: u64, length: u64, flags: u64) -> Answer {
+    space().mseal(address, length, flags).map(|()| 0)
+}
+
+/// Advice about memory of this process or another one, in pieces; how much of it was taken.
+pub fn process_madvise(process: u64, vector: u64, count: u64, advice: u64, flags: u64) -> Answer {
+    if flags as u32 != 0 {
+        return Err(EINVAL);
+    }
+    transfer::check_vector(vector, count)?;
+    let process = pidfd::process(process)?;
+    let advice = advice as i32;
+    // As Linux 6.12, which gives no other advice this way, not even about oneself.
+    if !matches!(
+        advice,
+        advice::COLD | advice::PAGEOUT | advice::WILLNEED | advice::COLLAPSE
+    ) {
+        return Err(EINVAL);
+    }
+    let space = process.space().ok_or(ESRCH)?;
+    transfer::each(vector, count, |address, length, _| {
+        space.madvise(address, length, advice).map(|()| length)
+    })
 }
 
 pub fn brk(address: u64) -> Answer {

@@ -6,7 +6,9 @@
 
 pub mod file;
 pub mod identity;
+pub mod membarrier;
 pub mod memory;
+pub mod pidfd;
 pub mod poll;
 pub mod priority;
 pub mod process;
@@ -112,6 +114,9 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_mincore => memory::mincore(a, b, c),
         nr::__NR_madvise => memory::madvise(a, b, c),
         nr::__NR_brk => memory::brk(a),
+        nr::__NR_mseal => memory::mseal(a, b, c),
+        nr::__NR_process_madvise => memory::process_madvise(a, b, c, d, e),
+        nr::__NR_membarrier => membarrier::membarrier(a, b),
         nr::__NR_futex => futex::futex(a, b, c, d, e, f),
 
         nr::__NR_rt_sigaction => signal::rt_sigaction(a, b, c, d),
@@ -162,6 +167,7 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_getsid => process::getsid(a),
         nr::__NR_setpgid => process::setpgid(a, b),
         nr::__NR_setsid => process::setsid(),
+        nr::__NR_pidfd_open => pidfd::pidfd_open(a, b),
         nr::__NR_wait4 => process::wait4(a, b, c, d),
         nr::__NR_waitid => process::waitid(a, b, c, d, e),
         nr::__NR_sched_getscheduler => priority::sched_getscheduler(a),
@@ -201,7 +207,7 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_getrusage => resource::getrusage(a, b),
 
         // Known, and refused: a program goes on without them.
-        nr::__NR_rseq | nr::__NR_membarrier => Err(ENOSYS),
+        nr::__NR_rseq => Err(ENOSYS),
         number => file::call(number, [a, b, c, d, e, f]),
     }
 }

@@ -2,7 +2,7 @@
 
 use linux_raw_sys::general as linux;
 
-use super::resource;
+use super::{pidfd, resource};
 use crate::arch::uaccess;
 use crate::errno::{Answer, EINVAL, ESRCH, Errno};
 use crate::process::wait::{Child, Kind, Wanted, Which, wait};
@@ -108,6 +108,7 @@ pub fn waitid(by: u64, id: u64, info: u64, options: u64, usage: u64) -> Answer {
     let which = match by as u32 {
         linux::P_ALL => Which::Any,
         linux::P_PID if id as i32 > 0 => Which::Process(id as u32),
+        linux::P_PIDFD => Which::Process(pidfd::process(id)?.id),
         linux::P_PGID if id as i32 > 0 => Which::Group(id as u32),
         linux::P_PGID if id as i32 == 0 => Which::Group(getpgid(0)? as u32),
         _ => return Err(EINVAL),

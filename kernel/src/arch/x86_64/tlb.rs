@@ -105,7 +105,9 @@ impl Mailbox {
     /// Puts a range in; the owner may come to it later if it `may_defer`. The request's number.
     fn request(&self, start: u64, end: u64, may_defer: bool) -> (u64, Requested) {
         self.ranges.with(|ranges| {
-            if end == u64::MAX || ranges.length == CAPACITY {
+            if start == end {
+                // A barrier: nothing to flush.
+            } else if end == u64::MAX || ranges.length == CAPACITY {
                 ranges.everything = true;
             } else {
                 ranges.ranges[ranges.length] = (start, end);
@@ -252,6 +254,37 @@ fn flush_here(cpus: &CpuSet, this: u32, start: u64, end: u64) {
     }
 }
 
+/// When it returns, every CPU of these has passed a full barrier since it was called, or passes
+/// one before it uses user memory again. With `serialise` each is interrupted, wherever it is: what
+/// it executes from then on was fetched after the call.
+pub fn barrier(cpus: impl Iterator<Item = u32>, serialise: bool) {
+    fence(Ordering::SeqCst);
+    let this = percpu::cpu_number();
+    let mut waits = [0u64; percpu::MAX_CPUS];
+    for cpu in cpus.filter(|&cpu| cpu != this) {
+        let (number, requested) = percpu::of(cpu).mailbox.request(0, 0, !serialise);
+        if requested != Requested::Deferred {
+            waits[cpu as usize] = number;
+        }
+        if requested == Requested::Interrupt {
+            apic::interrupt(cpu, idt::FLUSH);
+        }
+    }
+    await_answers(&waits);
+    fence(Ordering::SeqCst);
+}
+
+/// Waits until other CPUs have come as far as these numbers of requests.
+fn await_answers(waits: &[u64; percpu::MAX_CPUS]) {
+    let mut turn = 0u32;
+    for (cpu, &number) in waits.iter().enumerate().take(percpu::count() as usize) {
+        while percpu::of(cpu as u32).mailbox.done.load(Ordering::Acquire) < number {
+            turn = turn.saturating_add(1);
+            relax_for(turn);
+        }
+    }
+}
+
 /// Apart, because what it keeps of every CPU takes longer to clear than a page to flush.
 #[inline(never)]
 fn flush_everywhere(cpus: &CpuSet, this: u32, (start, end): (u64, u64), may_defer: bool) {
@@ -271,13 +304,7 @@ fn flush_everywhere(cpus: &CpuSet, this: u32, (start, end): (u64, u64), may_defe
     }
     flush_here(cpus, this, start, end);
     memory::count(Counter::TlbRemoteFlush, 1);
-    let mut turn = 0u32;
-    for (cpu, &number) in waits.iter().enumerate().take(percpu::count() as usize) {
-        while percpu::of(cpu as u32).mailbox.done.load(Ordering::Acquire) < number {
-            turn = turn.saturating_add(1);
-            relax_for(turn);
-        }
-    }
+    await_answers(&waits);
 }
 
 /// Turns of spinning before a waiter lets go of its CPU for a moment. A fault gives up later.

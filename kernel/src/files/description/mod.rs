@@ -23,6 +23,7 @@ use super::turn::Turn;
 use super::usage::Writing;
 use crate::arch::uaccess;
 use crate::errno::{EBADF, EINVAL, Errno};
+use crate::process::Process;
 use crate::shared::Shared;
 use crate::sync::SpinLock;
 pub use transfer::At;
@@ -43,6 +44,8 @@ pub enum Object {
     Pipe(pipe::End),
     Event(Event),
     Epoll(epoll::Control),
+    /// A process, by `pidfd_open`.
+    Process(Shared<Process>),
     /// Opened with `O_PATH`: only its name counts.
     Path(Node),
 }
@@ -144,6 +147,7 @@ impl Description {
             Object::Pipe(end) => end.events(),
             Object::Event(event) => event.events(),
             Object::Epoll(control) => control.events(),
+            Object::Process(process) => process.events(),
             _ => Events::READABLE | Events::WRITABLE,
         }
     }
@@ -156,6 +160,7 @@ impl Description {
             Object::Pipe(end) => Some(end.readiness()),
             Object::Event(event) => Some(event.readiness()),
             Object::Epoll(control) => Some(control.readiness()),
+            Object::Process(process) => Some(&process.watchers),
             _ => None,
         }
     }
@@ -171,7 +176,7 @@ impl Description {
             Object::Text(entry, _) => entry.stat(),
             Object::Stream(stream) => Ok(stream.stat()),
             Object::Pipe(end) => Ok(end.stat()),
-            Object::Event(_) | Object::Epoll(_) => Ok(Stat {
+            Object::Event(_) | Object::Epoll(_) | Object::Process(_) => Ok(Stat {
                 filesystem: NO_PATH,
                 number: 4,
                 mode: 0o600,

@@ -57,7 +57,7 @@ impl Description {
             Object::Stream(stream) => stream.read(to, length, self.waits()),
             Object::Pipe(end) => end.read(to, length, self.waits()),
             Object::Event(event) => event.read(to, length, self.waits()),
-            Object::Epoll(_) => Err(EINVAL),
+            Object::Epoll(_) | Object::Process(_) => Err(EINVAL),
         }
     }
 
@@ -86,7 +86,7 @@ impl Description {
             Object::Stream(stream) => stream.write(from, length),
             Object::Pipe(end) => end.write(from, length, self.waits()),
             Object::Event(event) => event.write(from, length, self.waits()),
-            Object::Epoll(_) => Err(EINVAL),
+            Object::Epoll(_) | Object::Process(_) => Err(EINVAL),
         }
     }
 

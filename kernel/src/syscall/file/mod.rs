@@ -11,7 +11,7 @@ mod open;
 pub mod path;
 mod stat;
 mod system;
-mod transfer;
+pub mod transfer;
 
 use linux_raw_sys::general as nr;
 

@@ -61,28 +61,41 @@ pub fn pwrite(fd: u64, from: u64, length: u64, at: u64) -> Answer {
     told(description.write(from, length, At::There(at)))
 }
 
-/// Checks a vector, then does `one` with each piece, whose place is counted from the first, until
-/// one is not done completely.
-fn each(vector: u64, count: u64, mut one: impl FnMut(u64, u64, u64) -> Answer) -> Answer {
+/// The address and the length of a piece of a vector.
+fn piece(vector: u64, number: u64) -> Result<[u64; 2], Errno> {
+    uaccess::read(vector.wrapping_add(16 * number))
+}
+
+/// Checks a vector; the length of all of it.
+///
+/// # Errors
+/// `EINVAL`, `EFAULT`.
+pub fn check_vector(vector: u64, count: u64) -> Answer {
     if count > PIECES {
         return Err(EINVAL);
     }
-    let piece = |number: u64| -> Result<[u64; 2], Errno> {
-        uaccess::read(vector.wrapping_add(16 * number))
-    };
     let mut whole = 0u64;
     for number in 0..count {
-        let [at, length] = piece(number)?;
+        let [at, length] = piece(vector, number)?;
         if length > i64::MAX as u64 {
             return Err(EINVAL);
         }
         check(at, length.min(MOST))?;
         whole = whole.saturating_add(length);
     }
-    let mut left = whole.min(MOST);
+    Ok(whole.min(MOST))
+}
+
+/// Checks a vector, then does `one` with each piece, whose place is counted from the first, until
+/// one is not done completely.
+///
+/// # Errors
+/// That of the check, or of the first piece.
+pub fn each(vector: u64, count: u64, mut one: impl FnMut(u64, u64, u64) -> Answer) -> Answer {
+    let mut left = check_vector(vector, count)?;
     let mut total = 0;
     for number in 0..count {
-        let done = piece(number).and_then(|[at, length]| {
+        let done = piece(vector, number).and_then(|[at, length]| {
             let length = length.min(left);
             if length == 0 {
                 return Ok((0, 0));
