@@ -177,9 +177,20 @@ impl Machine {
 /// Checks that a program of `tests/programs` prints on a machine what it prints on the host, line
 /// by line.
 pub fn assert_prints_as_on_linux(name: &str, machine: Machine) {
-    let program = compile(name);
-    let linux = printed_on_the_host(&program);
-    let ended = machine.run(&program, &[]);
+    let linux = printed_on_the_host(&compile(name));
+    assert_prints(name, &linux, machine);
+}
+
+/// Checks that a program of `tests/programs` prints on a machine what it has printed on Linux 6.12,
+/// where the host's may differ: `NAME.linux-6.12`, the output of `./x compare --linux 6.12 --output`.
+pub fn assert_prints_as_on_linux_6_12(name: &str, machine: Machine) {
+    let record = root().join(format!("tests/programs/{name}.linux-6.12"));
+    let linux = fs::read_to_string(record).expect("a recorded output");
+    assert_prints(name, &linux, machine);
+}
+
+fn assert_prints(name: &str, linux: &str, machine: Machine) {
+    let ended = machine.run(&compile(name), &[]);
     assert_eq!((ended.exit, &ended.error), (Some(0), &None), "{ended:?}");
     for (here, there) in ended.stdout.lines().zip(linux.lines()) {
         assert_eq!(here, there, "the kernel's line, and Linux's");

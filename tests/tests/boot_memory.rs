@@ -1,12 +1,51 @@
-//! Memory beyond `mmap`, as on the host's Linux. `./x test boot` builds the kernel and runs these
-//! tests.
+//! Memory beyond `mmap`, as on Linux. `./x test boot` builds the kernel and runs these tests.
 
-use faultless_tests::boot::{Machine, assert_prints_as_on_linux};
+use faultless_tests::boot::{
+    Machine, assert_prints_as_on_linux, assert_prints_as_on_linux_6_12, compile,
+};
 
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
 fn moving_looking_and_advising() {
     for cpus in [1, 2, 4] {
         assert_prints_as_on_linux("memory", Machine::with_cpus(cpus));
+    }
+}
+
+/// Of Linux's answers by a newer host: 6.12 has no guards.
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn guards() {
+    const GUARD_INSTALL: i32 = 102;
+    // SAFETY: no byte is meant.
+    let known = unsafe { libc::madvise(std::ptr::null_mut(), 0, GUARD_INSTALL) == 0 };
+    for cpus in [1, 2, 4] {
+        let machine = Machine::with_cpus(cpus);
+        if known {
+            assert_prints_as_on_linux("guards", machine);
+        } else {
+            // What it checks itself has to do.
+            let ended = machine.run(&compile("guards"), &[]);
+            assert_eq!((ended.exit, &ended.error), (Some(0), &None), "{ended:?}");
+        }
+    }
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn advice_seals_and_barriers() {
+    for cpus in [1, 2, 4] {
+        assert_prints_as_on_linux_6_12("advice", Machine::with_cpus(cpus));
+    }
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn what_was_let_go_of_is_taken_before_anybody_is_killed() {
+    let program = compile("let_go");
+    for cpus in [1, 2] {
+        let ended = Machine::with_cpus(cpus).run(&program, &[]);
+        assert_eq!((ended.exit, &ended.error), (Some(0), &None), "{ended:?}");
+        assert_eq!(ended.stdout, "nobody died\n");
     }
 }

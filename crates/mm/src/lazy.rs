@@ -19,8 +19,8 @@
 //!
 //! Written lines: the entries; for those taken their descriptors; `AddressSpace::notes`.
 
-use faultless_frames::FrameSource;
-use faultless_paging::{Gather, PAGE_SIZE, Page, Pages, Walk, walk};
+use faultless_frames::{Flags, FrameSource};
+use faultless_paging::{Frame, Gather, PAGE_SIZE, Page, Pages, Walk, walk};
 use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, Flaw, flawed};
 use faultless_trace::Counter;
@@ -51,9 +51,7 @@ impl<M: Machine> AddressSpace<M> {
                     backoff.turn(self.machine());
                     continue;
                 }
-                let frame = format.frame(value);
-                let descriptor = self.machine().frames().descriptor(frame);
-                if self.is_zero_page(frame) || !format.is_dirty(value) || !descriptor.is_sole() {
+                if !format.is_dirty(value) || !self.may_be_let_go(format.frame(value)) {
                     return;
                 }
                 // Not by a store: hardware may set bits at any moment (rule R8).
@@ -95,7 +93,7 @@ impl<M: Machine> AddressSpace<M> {
             let is_clean = format.is_present(value)
                 && !format.is_claimed(value)
                 && (!format.is_dirty(value) || flawed(Flaw::TakenThoughWritten))
-                && !self.is_zero_page(format.frame(value));
+                && self.is_anonymous(format.frame(value));
             seen |= is_clean;
             if is_clean && taken < BATCH && self.take_page(Page(page), value, &section) {
                 taken += 1;
@@ -112,6 +110,17 @@ impl<M: Machine> AddressSpace<M> {
         let counters = self.memory.this_cpu().counters();
         counters.add(Counter::LazyFreed, taken);
         true
+    }
+
+    /// Whether a frame that this space maps is a page of anonymous memory.
+    fn is_anonymous(&self, frame: Frame) -> bool {
+        let descriptor = self.machine().frames().descriptor(frame);
+        !self.is_zero_page(frame) && descriptor.flags().has(Flags::ANONYMOUS)
+    }
+
+    /// Whether it is one that nobody else maps.
+    fn may_be_let_go(&self, frame: Frame) -> bool {
+        self.is_anonymous(frame) && self.machine().frames().descriptor(frame).is_sole()
     }
 
     /// Takes a page away whose entry holds `clean`; whether that was possible.
@@ -135,7 +144,7 @@ impl<M: Machine> AddressSpace<M> {
         };
         let mut is_taken = false;
         let published = self.publish(&at, || {
-            if !source.descriptor(frame).is_sole() {
+            if !self.may_be_let_go(frame) {
                 // Forked since.
                 return Ok(clean);
             }

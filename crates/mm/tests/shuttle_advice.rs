@@ -81,7 +81,7 @@ fn letting_go_beside_stores(policy: Policy) {
         world.run(number, move |cpu| {
             // A page of its own, in a table that both use.
             let address = (FIRST + u64::from(number) - 1) * PAGE;
-            for turn in 1..6u64 {
+            for turn in 1..9u64 {
                 let before = moves.load(Relaxed);
                 cpu.store(address, turn).unwrap();
                 let word = cpu.load(address).unwrap();
@@ -91,13 +91,17 @@ fn letting_go_beside_stores(policy: Policy) {
         })
     });
     let space = world.space();
-    for _ in 0..3 {
+    for _ in 0..2 {
         moves.fetch_add(1, Relaxed);
         space
             .madvise(FIRST * PAGE, PAGES * PAGE, advice::FREE)
             .unwrap();
         moves.fetch_add(1, Relaxed);
-        while space.take_let_go() {}
+        space.take_let_go();
+    }
+    // From here on nothing is let go of, and all that is stored stays.
+    for _ in 0..6 {
+        space.take_let_go();
     }
     threads
         .into_iter()

@@ -113,6 +113,8 @@ fn vmstat(text: &mut Text) -> Result<(), Errno> {
         ("pgmajfault", Counter::MajorFaults),
         ("speculative_pgfault", Counter::Spf),
         ("pgreuse", Counter::Reuses),
+        ("pglazyfree", Counter::LazyFree),
+        ("pglazyfreed", Counter::LazyFreed),
         ("nr_tlb_remote_flush", Counter::TlbRemoteFlush),
         (
             "nr_tlb_remote_flush_deferred",
