@@ -71,6 +71,10 @@ fn act(cpu: &SoftCpu<'_>, run: &Run, numbers: &mut Numbers, switch: bool) {
         12..=13 => drop(space.madvise(at, length, advice::DONTNEED)),
         14 => drop(space.madvise(at, length, advice::POPULATE_WRITE)),
         15 => drop(space.madvise(at, length, advice::POPULATE_READ)),
+        17 => drop(space.madvise(at, length, advice::FREE)),
+        18 => drop(space.madvise(at, length.min(8 * PAGE), advice::GUARD_INSTALL)),
+        19 => drop(space.madvise(at, length, advice::GUARD_REMOVE)),
+        20 => drop(space.take_let_go()),
         16 if switch => {
             space.set_policy(Policy::ALL[numbers.below(Policy::ALL.len() as u64) as usize]);
         }
