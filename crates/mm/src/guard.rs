@@ -25,7 +25,7 @@ use crate::fault::{Outcome, Place, SegvCode};
 use crate::hold::{Hold, Mode};
 use crate::machine::Machine;
 use crate::prepare::Prepared;
-use crate::space::AddressSpace;
+use crate::space::{AddressSpace, Note};
 use crate::withdrawn::Withdrawn;
 use crate::zap::Chain;
 
@@ -120,6 +120,9 @@ impl<M: Machine> AddressSpace<M> {
         let Some(hold) = Hold::find(self, page, Mode::Locked, section)? else {
             return Ok(None);
         };
+        if hold.is_backed() {
+            self.note(Note::GUARDED_STORES);
+        }
         let at = loop {
             // SAFETY: inside the section.
             match unsafe { walk::<M::Format, M>(self.machine(), self.root, page) } {

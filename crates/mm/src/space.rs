@@ -67,6 +67,10 @@ impl Note {
     pub(crate) const LET_GO: Note = Note(1);
     /// It has sealed mappings.
     pub(crate) const SEALED: Note = Note(2);
+    /// It has, or had, mappings of stores.
+    pub(crate) const STORES: Note = Note(4);
+    /// It may have guards in mappings of stores.
+    pub(crate) const GUARDED_STORES: Note = Note(8);
 }
 
 /// An address space.
@@ -94,8 +98,6 @@ pub struct Body {
     pub(crate) cpus: Padded<CpuSet>,
     pub(crate) layout: Layout,
     policy: AtomicU32,
-    /// Whether a mapping of a store was ever made. Written by whoever makes one.
-    pub(crate) maps_stores: AtomicU32,
     /// Walks of a store's mappings that are here ([`crate::store`]).
     pub(crate) visitors: Padded<AtomicU32>,
     /// Start and end of the heap. Written under the range lock.
@@ -157,7 +159,6 @@ impl<M: Machine> AddressSpace<M> {
             cpus: Padded(CpuSet::new()),
             layout,
             policy: AtomicU32::new(policy as u32),
-            maps_stores: AtomicU32::new(0),
             visitors: Padded(AtomicU32::new(0)),
             brk: Padded([AtomicU64::new(0), AtomicU64::new(0)]),
             notes: Padded(AtomicU32::new(0)),

@@ -28,7 +28,7 @@ use faultless_trace::{Counter, Kind};
 use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::range::RangeLock;
-use crate::space::AddressSpace;
+use crate::space::{AddressSpace, Note};
 use crate::tree::{Copier, PAGES, STRETCH, Word};
 
 impl<M: Machine> AddressSpace<M> {
@@ -96,6 +96,17 @@ impl<M: Machine> AddressSpace<M> {
     }
 }
 
+/// What a child gets of a mapping's entries.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Gets {
+    /// Everything that the store behind them does not have.
+    All,
+    /// Guards: the rest is in the store.
+    Guards,
+    /// None.
+    Nothing,
+}
+
 /// A fork under way.
 struct Fork<'a, M: Machine> {
     parent: &'a AddressSpace<M>,
@@ -107,8 +118,9 @@ struct Fork<'a, M: Machine> {
     last: Option<(Word, Word)>,
     /// Pages that are marked and whose entries are still to be copied.
     pending: Pages,
-    /// The pages that are being copied are not the child's to see.
-    leaves_out: bool,
+    /// What the child gets of the pages that are being marked, and of `pending`.
+    gets: Gets,
+    pending_gets: Gets,
     /// Whether there are any that the child must not have mapped either.
     has_unwanted: bool,
     /// The child's table that was filled last, by its first page.
@@ -129,7 +141,8 @@ impl<'a, M: Machine> Fork<'a, M> {
             zero: parent.machine().frames().zero_frame(),
             last: None,
             pending: Pages::new(0, 0),
-            leaves_out: false,
+            gets: Gets::All,
+            pending_gets: Gets::All,
             has_unwanted: false,
             table: None,
             gather: Gather::new(),
@@ -170,6 +183,9 @@ impl<'a, M: Machine> Fork<'a, M> {
         let both = from[first..end].iter().zip(&to[first..end]);
         for (page, (entry, copy)) in (base + first as u64..).zip(both) {
             let value = entry.load();
+            if self.pending_gets == Gets::Guards && !AddressSpace::<M>::FORMAT.is_guard(value) {
+                continue;
+            }
             if value != 0
                 && let Some((shared, was_writable)) = self.write_protect(entry, value)
             {
@@ -279,8 +295,15 @@ impl<M: Machine> Copier for Fork<'_, M> {
                     return Ok(Word::EMPTY);
                 };
                 let flags = mapping.attributes().flags;
-                // What is shared is in the store, for the child as well.
-                self.leaves_out = flags.dont_fork || flags.wipe_on_fork || flags.shared;
+                self.gets = if flags.dont_fork || flags.wipe_on_fork {
+                    Gets::Nothing
+                } else if !flags.shared {
+                    Gets::All
+                } else if self.parent.has_note(Note::GUARDED_STORES) {
+                    Gets::Guards
+                } else {
+                    Gets::Nothing
+                };
                 self.has_unwanted |= flags.dont_fork;
                 let attributes = *mapping.attributes();
                 let new = self.child.memory.allocate_mapping(self.child, attributes)?;
@@ -298,12 +321,14 @@ impl<M: Machine> Copier for Fork<'_, M> {
     }
 
     fn marked(&mut self, pages: Pages) -> Result<(), NoMemory> {
-        if self.leaves_out {
+        if self.gets == Gets::Nothing {
             return Ok(());
         }
-        if self.pending.end != pages.start || self.pending.len() >= STRETCH {
+        let goes_on = self.pending.end == pages.start && self.pending_gets == self.gets;
+        if !goes_on || self.pending.len() >= STRETCH {
             self.copy_pending()?;
             self.pending = pages;
+            self.pending_gets = self.gets;
         } else {
             self.pending.end = pages.end;
         }

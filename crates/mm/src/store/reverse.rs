@@ -24,7 +24,7 @@ use super::{Cache, Store};
 use crate::machine::Machine;
 use crate::mapping::{Backed, Mapping};
 use crate::memory::Memory;
-use crate::space::{AddressSpace, Body};
+use crate::space::{AddressSpace, Body, Note};
 use crate::tree::Content;
 
 /// A mapping's place in its store's list. Read and written under the list's lock.
@@ -60,7 +60,7 @@ impl<M: Machine> Memory<M> {
     /// Enters a mapping, which nothing leads to yet, into the list of its store.
     pub(crate) fn link(&self, mapping: &Mapping, backed: &Backed, space: &AddressSpace<M>) {
         let links = mapping.links();
-        space.maps_stores.store(1, Ordering::Relaxed);
+        space.note(Note::STORES);
         links
             .space
             .set(space.body().as_ptr().expose_provenance() as u64);
@@ -148,7 +148,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Takes this space's mappings out of the lists of their stores, and waits for
     /// walks that are here. The space ends.
     pub(crate) fn leave_stores(&self) {
-        if self.maps_stores.load(Ordering::Relaxed) == 0 {
+        if !self.has_note(Note::STORES) {
             return;
         }
         let mut at = 0;
