@@ -58,12 +58,19 @@ impl Buddy {
 
     /// Takes a block of up to `most` frames, at least 1, and says its order.
     ///
-    /// The smallest that is free, so that large ones stay whole; but all of it,
-    /// because neighbours cost one look at the lists together, and a look is as
-    /// many cache misses as a free frame's descriptor has links.
+    /// One of that size if there is one; else the smallest that is free, so that large
+    /// ones stay whole, but all of it, because neighbours cost one look at the lists
+    /// together, and a look is as many cache misses as a free frame's descriptor has links.
+    /// (Smallest first always would make of one odd frame an odd lot for ever: 32 frames in
+    /// five pieces each time, 1 % of a fault.)
     pub fn allocate_some(&mut self, range: Range<'_>, most: u64) -> Option<(Frame, u32)> {
-        let smallest = self.heads.iter().position(|&head| head != 0)? as u32;
-        let order = smallest.min(most.ilog2());
+        let largest = most.ilog2();
+        let order = if self.heads[largest as usize] != 0 {
+            largest
+        } else {
+            let smallest = self.heads.iter().position(|&head| head != 0)? as u32;
+            smallest.min(largest)
+        };
         Some((self.allocate(range, order)?, order))
     }
 

@@ -38,11 +38,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// The first run from `page` on, its store, and which page of that it begins with.
     #[allow(clippy::type_complexity)]
-    fn store_behind(
-        &self,
-        page: u64,
-        limit: u64,
-    ) -> Result<Option<(Pages, Store<M>, u64)>, Errno> {
+    fn store_behind(&self, page: u64, limit: u64) -> Result<Option<(Pages, Store<M>, u64)>, Errno> {
         let _hold = self.hold_range(Pages::new(page, limit));
         let mut at = page;
         let (pages, mapping) = loop {
