@@ -60,7 +60,7 @@ fn map(
     first: u64,
 ) {
     let opened = Opened {
-        store,
+        store: Ok(store),
         offset: first * PAGE,
         file: 0,
         writable: true,
@@ -229,7 +229,7 @@ fn a_file_not_opened_for_writing_is_never_written() {
     with_space(|cpu| {
         let file = store(cpu, PAGE);
         let opened = Opened {
-            store: &file,
+            store: Ok(&file),
             offset: 0,
             file: 0,
             writable: false,
@@ -298,7 +298,7 @@ fn a_slow_device_is_asked_once_and_holds_up_nobody() {
         SoftCpu::attend(memory, 0, || {
             let file = Store::new(memory, 4 * PAGE, Some(&DEVICE), 1000).unwrap();
             let opened = Opened {
-                store: &file,
+                store: Ok(&file),
                 offset: 0,
                 file: 0,
                 writable: true,

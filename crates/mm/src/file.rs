@@ -17,6 +17,7 @@ use faultless_paging::{Access, ENTRIES, Page, Walk, walk};
 use faultless_sync::{Flaw, flawed};
 use faultless_trace::{Counter, How};
 
+use crate::errno::Errno;
 use crate::fault::{Outcome, Place};
 use crate::machine::Machine;
 use crate::mapping::Backed;
@@ -50,11 +51,13 @@ impl<M: Machine> AddressSpace<M> {
             match cache.find(index) {
                 Seen::Page(found) => break found,
                 Seen::Beyond => return Ok(Outcome::Bus),
-                Seen::Missing if cache.is_zeroes() => {
+                Seen::Missing if cache.is_zeroes(index) => {
                     let frame = prepared.page()?;
-                    let added = self.add_page(cache, index, frame);
-                    if added.map_err(|_| Withdrawn::NoMemory)? {
-                        prepared.page_used();
+                    match self.add_page(cache, index, frame) {
+                        Ok(true) => prepared.page_used(),
+                        Ok(false) => {}
+                        Err(Errno::ENOMEM) => return Err(Withdrawn::NoMemory),
+                        Err(_) => return Ok(Outcome::Bus),
                     }
                     was_there = false;
                 }

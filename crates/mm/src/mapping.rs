@@ -151,6 +151,11 @@ pub struct Attributes {
 }
 
 impl Attributes {
+    /// Whether what is written goes to the store, if writing is or can be allowed.
+    pub(crate) fn writes_store(&self) -> bool {
+        self.flags.shared && !self.flags.never_written
+    }
+
     /// The same, of pages that are moved from `from` to `page`.
     pub(crate) fn moved(self, from: u64, page: u64) -> Self {
         Self {

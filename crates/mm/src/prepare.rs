@@ -114,6 +114,7 @@ impl<M: Machine, N> Prepared<M, N> {
         self.has_waited = true;
         match store.fill(index) {
             Ok(()) => None,
+            Err(Errno::ENOMEM) if self.find_memory() => None,
             Err(Errno::ENOMEM) => Some(Outcome::OutOfMemory),
             Err(_) => Some(Outcome::Bus),
         }

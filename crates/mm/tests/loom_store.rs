@@ -17,7 +17,7 @@ use std::sync::Arc;
 fn mapped(world: &Arc<World>, prot: u32, how: u32) -> Store<Model> {
     let store = Store::new(world.space().memory(), PAGE, None, 0).unwrap();
     let opened = Opened {
-        store: &store,
+        store: Ok(&store),
         offset: 0,
         file: 0,
         writable: true,

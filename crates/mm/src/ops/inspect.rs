@@ -7,6 +7,7 @@ use faultless_paging::{
 use crate::machine::Machine;
 use crate::mapping::Attributes;
 use crate::space::AddressSpace;
+use crate::store::Store;
 use crate::tree::Content;
 
 impl<M: Machine> AddressSpace<M> {
@@ -24,6 +25,20 @@ impl<M: Machine> AddressSpace<M> {
             Content::Live(mapping) | Content::Changing(mapping) => Some(*mapping.attributes()),
             _ => None,
         }
+    }
+
+    /// The store that is mapped at an address, held, and which of its bytes is there.
+    pub fn store_at(&self, address: u64) -> Option<(Store<M>, u64)> {
+        if address >= self.layout.end {
+            return None;
+        }
+        let _section = self.memory.enter();
+        let page = Page::containing(address).0;
+        // SAFETY: found in this section.
+        let mapping = unsafe { self.tree.find(page).word.mapping() }?;
+        let backed = mapping.attributes().backed?;
+        let byte = backed.index(page).wrapping_mul(PAGE_SIZE) + address % PAGE_SIZE;
+        Some((Store::of(self.memory, backed.pointer()), byte))
     }
 
     /// The frame of the page at an address, if one is present.

@@ -147,7 +147,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Calls `act` for what is mapped of `pages`, if `what` is allowed there; `ENOMEM` if
     /// not all was mapped. Mappings stay as they are meanwhile.
-    fn over_mapped(
+    pub(super) fn over_mapped(
         &self,
         pages: Pages,
         what: i32,

@@ -61,8 +61,9 @@ pub mod flags {
 
 /// A store to be mapped, as a port's `mmap` of a file has it.
 pub struct Opened<'a, M: Machine> {
-    /// The file's pages.
-    pub store: &'a Store<M>,
+    /// The file's pages, or why what is open cannot be mapped at all: `EACCES` if it was
+    /// not opened for reading, `ENODEV` if it has no pages.
+    pub store: Result<&'a Store<M>, Errno>,
     /// The byte of the file that the mapping begins with: a whole page.
     pub offset: u64,
     /// The port's name for what was opened: mappings that differ in it do not merge.
@@ -70,6 +71,9 @@ pub struct Opened<'a, M: Machine> {
     /// Whether it was opened for writing.
     pub writable: bool,
 }
+
+/// The largest size of a file.
+const LARGEST: u64 = i64::MAX as u64;
 
 impl<M: Machine> AddressSpace<M> {
     /// Maps `length` bytes of anonymous memory at `address`, or near it, or anywhere. The
@@ -83,8 +87,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Maps `length` bytes of a store likewise; of `flags` those that say whether it is
-    /// anonymous have no meaning. Whether the file may be read, and so be mapped, is for
-    /// the port to say.
+    /// anonymous have no meaning.
     ///
     /// # Errors
     /// The same; `EACCES` for shared writing of what was not opened for it,
@@ -130,9 +133,6 @@ impl<M: Machine> AddressSpace<M> {
             Some(length) if length <= self.layout.end => length,
             _ => return Err(Errno::ENOMEM),
         };
-        if opened.is_some_and(|opened| opened.offset.checked_add(length).is_none()) {
-            return Err(Errno::EOVERFLOW);
-        }
         let fixed = map_flags & (flags::FIXED | flags::FIXED_NOREPLACE) != 0;
         if fixed {
             self.check_fixed(address, length)?;
@@ -149,7 +149,7 @@ impl<M: Machine> AddressSpace<M> {
             if map_flags & flags::FIXED_NOREPLACE != 0 && !is_vacant {
                 return Err(Errno::EEXIST);
             }
-            self.check_kind(length, prot, map_flags, opened)?;
+            let store = self.check_kind(length, prot, map_flags, opened)?;
             // Memory that is shared and has no file gets a store of its own, which the
             // mapping holds.
             let is_shared = map_flags & flags::TYPE != flags::PRIVATE;
@@ -157,14 +157,10 @@ impl<M: Machine> AddressSpace<M> {
                 None if is_shared => Some(Store::new(self.memory, length, None, 0)?),
                 _ => None,
             };
-            let backed = match (opened, &own) {
-                (Some(opened), _) => {
-                    let index = opened.offset / PAGE_SIZE;
-                    Some(Backed::new(opened.store, pages.start, index, opened.file))
-                }
-                (None, Some(own)) => Some(Backed::new(own, pages.start, 0, 0)),
-                (None, None) => None,
-            };
+            let (index, file) = opened.map_or((0, 0), |o| (o.offset / PAGE_SIZE, o.file));
+            let backed = store
+                .or(own.as_ref())
+                .map(|store| Backed::new(store, pages.start, index, file));
             let attributes = Attributes {
                 protection: protection(prot),
                 flags: Flags {
@@ -206,14 +202,17 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// What Linux looks at once it has an address.
-    fn check_kind(
+    /// What Linux looks at once it has an address. The store of what was opened.
+    fn check_kind<'o>(
         &self,
         length: u64,
         prot: u32,
         map_flags: u32,
-        opened: Option<&Opened<'_, M>>,
-    ) -> Result<(), Errno> {
+        opened: Option<&Opened<'o, M>>,
+    ) -> Result<Option<&'o Store<M>>, Errno> {
+        if opened.is_some_and(|opened| opened.offset > LARGEST.saturating_sub(length)) {
+            return Err(Errno::EOVERFLOW);
+        }
         let has = |flag| map_flags & flag != 0;
         let kind = map_flags & flags::TYPE;
         match (kind, opened) {
@@ -229,6 +228,7 @@ impl<M: Machine> AddressSpace<M> {
             }
             _ => return Err(Errno::EINVAL),
         }
+        let store = opened.map(|opened| opened.store).transpose()?;
         if opened.is_some() && has(flags::GROWSDOWN) {
             return Err(Errno::EINVAL);
         }
@@ -240,7 +240,7 @@ impl<M: Machine> AddressSpace<M> {
         if reserve && length / PAGE_SIZE > self.layout.commit_pages {
             return Err(Errno::ENOMEM);
         }
-        Ok(())
+        Ok(store)
     }
 
     /// Where so many pages have room, at the hint if possible.

@@ -16,6 +16,7 @@ pub mod mmap;
 mod mprotect;
 pub mod mremap;
 mod mseal;
+mod msync;
 mod munmap;
 
 pub use madvise::advice;

@@ -7,7 +7,7 @@
 //!
 //! A truncation takes the mark out; then what was read is thrown away.
 
-use core::sync::atomic::Ordering;
+use faultless_sync::atomic::{Ordering, fence};
 
 use super::Store;
 use super::radix::Content;
@@ -38,6 +38,7 @@ impl<M: Machine> Store<M> {
             Content::Empty => {}
         }
         let frame = self.memory.allocate_frame_to_fill()?;
+        cache.charge(index).inspect_err(|_| self.free(frame))?;
         let descriptor = self.descriptor(frame);
         descriptor.set_file(cache.id, index);
         let mut ours = slot
@@ -52,12 +53,20 @@ impl<M: Machine> Store<M> {
             };
             let shown = slot.replace(Content::Filling(frame), next);
             ours = shown.is_ok() && result.is_ok();
+            // Partner: the fence between a truncation's new size and its look at the slots.
+            fence(Ordering::SeqCst);
+            if ours && !cache.has(index) && slot.replace(next, Content::Empty).is_ok() {
+                ours = false;
+            }
             // Release: whoever is woken sees the slot.
             cache.writers.filled.fetch_add(1, Ordering::Release);
             machine.wake(&cache.writers.filled, u32::MAX);
         }
-        if !ours && descriptor.let_go() {
-            self.free(frame);
+        if !ours {
+            cache.uncharge(index);
+            if descriptor.let_go() {
+                self.free(frame);
+            }
         }
         result
     }

@@ -52,14 +52,35 @@ pub(crate) use radix::Node;
 use radix::{Content, Nodes, Radix};
 pub(crate) use reverse::Links;
 
-/// What stands behind a store: where its pages come from when they are needed.
+/// What stands behind a store: where its pages come from when they are needed, and who is
+/// told when they come and go. All methods get the `tag` that the store was made with.
 pub trait Backing: Sync {
+    /// Whether it has the page `index`. What it does not have begins as zeroes.
+    fn has(&self, _tag: u64, _index: u64) -> bool {
+        true
+    }
+
     /// Fills a page of the store that was made with `tag`. May wait: the caller holds
     /// nothing but the frame.
     ///
     /// # Errors
     /// Whatever keeps it from doing so: a fault becomes SIGBUS, a read fails with it.
     fn fill(&self, tag: u64, index: u64, frame: Frame) -> Result<(), Errno>;
+
+    /// Asked before the store gets the page `index`.
+    ///
+    /// # Errors
+    /// There is no room for it: a fault becomes SIGBUS, a write fails with it.
+    fn charge(&self, _tag: u64, _index: u64) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// The page `index`, which was charged, has left the store, or did not come.
+    fn uncharge(&self, _tag: u64, _index: u64) {}
+
+    /// The store is gone, and with it the last that led to `tag`. Called wherever memory
+    /// is given back: it must not call the core, and needs no memory.
+    fn gone(&self, _tag: u64) {}
 }
 
 /// What is shared by all who hold a store. Faults read the first line.
@@ -92,6 +113,9 @@ struct Writers {
     /// Handles and mappings.
     holders: AtomicU64,
     mappings: SpinLock<List>,
+    /// How many of them let programs write to the store, or can be made to. Written under
+    /// the list's lock.
+    writable: AtomicU32,
     /// Goes up when a page was filled, or could not be: what waits parks on it.
     filled: AtomicU32,
 }
@@ -129,6 +153,7 @@ impl<M: Machine> Store<M> {
             writers: Writers {
                 holders: AtomicU64::new(1),
                 mappings: SpinLock::new(List::new()),
+                writable: AtomicU32::new(0),
                 filled: AtomicU32::new(0),
             },
             hook: Hook::new(),
@@ -181,6 +206,23 @@ impl<M: Machine> Store<M> {
         self.cache().size.fetch_max(size, Ordering::SeqCst);
     }
 
+    /// Its number, never used twice.
+    pub fn id(&self) -> u64 {
+        self.cache().id
+    }
+
+    /// The first page from `index` on that it has now.
+    pub fn next(&self, index: u64) -> Option<u64> {
+        self.cache().pages.next(index)
+    }
+
+    /// Whether a mapping lets a program write to it, or can be made to.
+    pub fn is_mapped_writable(&self) -> bool {
+        let writers = &self.cache().writers;
+        let _list = writers.mappings.lock(self.memory.machine());
+        writers.writable.load(Ordering::Relaxed) != 0
+    }
+
     /// How many pages it has. Takes time with their number.
     pub fn pages(&self) -> u64 {
         let mut count = 0;
@@ -224,6 +266,21 @@ impl Cache {
     pub(crate) fn tag(&self) -> u64 {
         self.tag
     }
+
+    /// Asks whether there is room for a page.
+    pub(crate) fn charge(&self, index: u64) -> Result<(), Errno> {
+        match self.backing {
+            Some(backing) => backing.charge(self.tag, index),
+            None => Ok(()),
+        }
+    }
+
+    /// A page that was charged is not there, or not any more.
+    pub(crate) fn uncharge(&self, index: u64) {
+        if let Some(backing) = self.backing {
+            backing.uncharge(self.tag, index);
+        }
+    }
 }
 
 impl<M: Machine> Memory<M> {
@@ -238,15 +295,20 @@ impl<M: Machine> Memory<M> {
         let source = self.machine().frames();
         // SAFETY: in the list since it was made.
         unsafe { self.all_stores().0.lock(self.machine()).remove(&body.hook) };
-        body.pages.for_each(0..u64::MAX, &mut |_, slot| {
-            if let Content::Page(frame) = slot.load()
-                && source.descriptor(frame).let_go()
-            {
-                source.free(self.machine().cpu(), frame);
+        body.pages.for_each(0..u64::MAX, &mut |index, slot| {
+            if let Content::Page(frame) = slot.load() {
+                body.uncharge(index);
+                if source.descriptor(frame).let_go() {
+                    source.free(self.machine().cpu(), frame);
+                }
             }
         });
         body.pages.destroy(self);
+        let (backing, tag) = (body.backing, body.tag);
         self.free_store(cache);
+        if let Some(backing) = backing {
+            backing.gone(tag);
+        }
     }
 }
 

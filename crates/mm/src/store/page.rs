@@ -9,7 +9,7 @@
 //! A *pin* keeps a page's frame while somebody reads or writes it: reading a file must
 //! not hold anything that a truncation waits for.
 
-use faultless_frames::{Descriptor, FrameSource, NoMemory};
+use faultless_frames::{Descriptor, FrameSource};
 use faultless_paging::Frame;
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::{Backoff, Flaw, flawed};
@@ -66,10 +66,11 @@ impl Cache {
         }
     }
 
-    /// Whether missing pages are zeroes.
+    /// Whether the page, if it is missing, is zeroes.
     #[inline]
-    pub(crate) fn is_zeroes(&self) -> bool {
-        self.backing.is_none()
+    pub(crate) fn is_zeroes(&self, index: u64) -> bool {
+        self.backing
+            .is_none_or(|backing| !backing.has(self.tag, index))
     }
 }
 
@@ -90,10 +91,22 @@ impl<M: Machine> Store<M> {
                     backoff.turn(self.memory.machine());
                 }
                 Seen::Beyond => return Ok(None),
-                Seen::Missing if self.cache().is_zeroes() => return Ok(None),
+                Seen::Missing if self.cache().is_zeroes(index) => return Ok(None),
                 Seen::Missing | Seen::Filling => self.fill(index)?,
             }
         }
+    }
+
+    /// The page `index`, pinned, if it is there now; nothing is read in.
+    pub fn present(&self, index: u64) -> Option<Pinned<'_, M>> {
+        let mut backoff = Backoff::new();
+        while let Seen::Page(page) = self.cache().find(index) {
+            if let Some(pinned) = self.pin(page.slot, page.frame) {
+                return Some(pinned);
+            }
+            backoff.turn(self.memory.machine());
+        }
+        None
     }
 
     /// The page `index`, pinned, made if need be. Where the store ends before it, the
@@ -112,13 +125,19 @@ impl<M: Machine> Store<M> {
                     }
                     backoff.turn(self.memory.machine());
                 }
-                Content::Empty if self.cache().is_zeroes() || !self.cache().has(index) => {
+                Content::Empty if self.cache().is_zeroes(index) || !self.cache().has(index) => {
                     let frame = self.memory.allocate_frame()?;
+                    self.cache()
+                        .charge(index)
+                        .inspect_err(|_| self.free(frame))?;
                     let descriptor = self.descriptor(frame);
                     descriptor.set_file(self.cache().id, index);
                     let added = slot.replace(Content::Empty, Content::Page(frame));
-                    if added.is_err() && descriptor.let_go() {
-                        self.free(frame);
+                    if added.is_err() {
+                        self.cache().uncharge(index);
+                        if descriptor.let_go() {
+                            self.free(frame);
+                        }
                     }
                 }
                 _ => self.fill(index)?,
@@ -170,23 +189,21 @@ impl<M: Machine> Drop for Pinned<'_, M> {
 impl<M: Machine> AddressSpace<M> {
     /// Adds a zeroed frame of the caller's to a store as the page `index`, for a fault.
     /// Whether the frame is not the caller's any more.
-    pub(crate) fn add_page(
-        &self,
-        cache: &Cache,
-        index: u64,
-        frame: Frame,
-    ) -> Result<bool, NoMemory> {
+    pub(crate) fn add_page(&self, cache: &Cache, index: u64, frame: Frame) -> Result<bool, Errno> {
         let slot = cache.pages.slot(index, self.memory)?;
+        cache.charge(index)?;
         let descriptor = self.machine().frames().descriptor(frame);
         descriptor.set_file(cache.id, index);
         let page = Content::Page(frame);
         if slot.replace(Content::Empty, page).is_err() {
+            cache.uncharge(index);
             // Somebody who knew the frame as another page may have pinned it.
             return Ok(!descriptor.let_go());
         }
         // Partner: the fence between a truncation's new size and its look at the slots.
         fence(Ordering::SeqCst);
         if !cache.has(index) && slot.replace(page, Content::Empty).is_ok() {
+            cache.uncharge(index);
             // Truncated meanwhile. A fault that has found the page looks at the size after its
             // claim: it withdraws, or the truncation has waited for it and taken it back.
             return Ok(!descriptor.let_go());

@@ -210,6 +210,12 @@ impl Radix {
         }
     }
 
+    /// The first page from `index` on that has a page in its slot.
+    pub(super) fn next(&self, index: u64) -> Option<u64> {
+        let (_, node, height) = self.root();
+        next(node?, height - 1, 0, index)
+    }
+
     /// Calls `visit` for every node.
     pub(super) fn for_each_node(&self, visit: &mut impl FnMut(&Node)) {
         if let (_, Some(node), height) = self.root() {
@@ -269,6 +275,21 @@ fn for_each(
             for_each(below, level - 1, start, pages, visit);
         }
     }
+}
+
+fn next(node: &Node, level: usize, base: u64, from: u64) -> Option<u64> {
+    let size = 1u64.checked_shl(BITS * level as u32)?;
+    let skipped = from.saturating_sub(base) / size;
+    let slots = node.slots.iter().enumerate();
+    slots
+        .skip(skipped.min(SLOTS as u64) as usize)
+        .find_map(|(i, slot)| {
+            let start = base.checked_add((i as u64).checked_mul(size)?)?;
+            match level {
+                0 => matches!(slot.load(), Content::Page(_)).then_some(start),
+                _ => next(slot.node()?, level - 1, start, from),
+            }
+        })
 }
 
 fn for_each_node(node: &Node, level: usize, visit: &mut impl FnMut(&Node)) {

@@ -68,6 +68,10 @@ impl<M: Machine> Memory<M> {
         let mut list = backed.cache().writers.mappings.lock(self.machine());
         // SAFETY: it stays until `unlink`.
         unsafe { list.push(expose(links)) };
+        if mapping.attributes().writes_store() {
+            let writable = &backed.cache().writers.writable;
+            writable.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Takes a mapping out of its store's list, if it is in it.
@@ -81,6 +85,10 @@ impl<M: Machine> Memory<M> {
             links.space.set(0);
             // SAFETY: it is in the list.
             unsafe { list.remove(&links.hook) };
+            if mapping.attributes().writes_store() {
+                let writable = &backed.cache().writers.writable;
+                writable.fetch_sub(1, Ordering::Relaxed);
+            }
         }
     }
 }

@@ -112,7 +112,7 @@ impl<M: Machine> Store<M> {
     /// Empties the slots of `pages`; what was in them.
     fn take_out(&self, pages: Range<u64>) -> Chain {
         let mut chain = Chain::default();
-        self.cache().pages.for_each(pages, &mut |_, slot| {
+        self.cache().pages.for_each(pages, &mut |index, slot| {
             loop {
                 let content = slot.load();
                 if content == Content::Empty {
@@ -120,6 +120,7 @@ impl<M: Machine> Store<M> {
                 }
                 if slot.replace(content, Content::Empty).is_ok() {
                     if let Content::Page(frame) = content {
+                        self.cache().uncharge(index);
                         self.descriptor(frame).set_link(chain.head);
                         chain.head = frame.0 + 1;
                     }

@@ -1,0 +1,38 @@
+//! `msync`: what is written to a shared mapping is the store's at once, so all that is left
+//! is to look whether the range is mapped.
+
+use faultless_paging::{PAGE_SIZE, Pages};
+
+use super::advice;
+use crate::errno::Errno;
+use crate::machine::Machine;
+use crate::space::AddressSpace;
+
+/// `MS_*` flags.
+const ASYNC: u32 = 1;
+const INVALIDATE: u32 = 2;
+const SYNC: u32 = 4;
+
+impl<M: Machine> AddressSpace<M> {
+    /// Makes sure that what is written in a byte range is where it belongs.
+    ///
+    /// # Errors
+    /// As Linux's `msync`: `EINVAL`; `ENOMEM` where something is not mapped.
+    pub fn msync(&self, address: u64, length: u64, flags: u32) -> Result<(), Errno> {
+        let both = ASYNC | SYNC;
+        if flags & !(both | INVALIDATE) != 0
+            || flags & both == both
+            || !address.is_multiple_of(PAGE_SIZE)
+        {
+            return Err(Errno::EINVAL);
+        }
+        // Linux lets the length wrap to 0.
+        let length = length.checked_next_multiple_of(PAGE_SIZE).unwrap_or(0);
+        let end = address.checked_add(length).ok_or(Errno::ENOMEM)?;
+        if length == 0 {
+            return Ok(());
+        }
+        let pages = Pages::of_bytes(address..end);
+        self.over_mapped(pages, advice::NORMAL, |_| Ok(()))
+    }
+}
