@@ -1,8 +1,9 @@
 //! Futexes: user mode's way to sleep on a word.
 //!
-//! All memory is private, so a futex is an address in an address space. The word is read under the
-//! bucket's lock, where faulting is not allowed: if it is not there, the lock is dropped, the page
-//! faulted in, and the whole begins again.
+//! A futex in private memory is an address in an address space, one in shared memory a place in the
+//! store that is mapped there, whoever maps it where. The word is read under the bucket's lock, where
+//! faulting is not allowed: if it is not there, the lock is dropped, the page faulted in, and the
+//! whole begins again.
 
 use linux_raw_sys::general as linux;
 
@@ -15,9 +16,50 @@ use crate::sched::wait::{self, Interruptible, Woken};
 use crate::syscall::restart::{self, Rest};
 use crate::syscall::time::read_timespec;
 
-/// The key of a word in the current process's memory.
-fn key(address: u64) -> u64 {
-    process::space().key(address)
+/// A word that threads sleep on.
+#[derive(Clone, Copy)]
+pub struct Word {
+    pub address: u64,
+    /// The program says that it is for this process alone.
+    pub is_private: bool,
+}
+
+impl Word {
+    /// A word that other processes may sleep on, too.
+    pub fn anyones(address: u64) -> Self {
+        Self {
+            address,
+            is_private: false,
+        }
+    }
+
+    /// Its key for the table of sleepers.
+    fn key(self) -> u64 {
+        let space = process::space();
+        let is_shared = || {
+            let attributes = space.lookup(self.address);
+            attributes.is_some_and(|attributes| attributes.flags.shared)
+        };
+        if !self.is_private
+            && is_shared()
+            && let Some((store, byte)) = space.store_at(self.address)
+        {
+            return shared_key(store.id(), byte);
+        }
+        space.key(self.address)
+    }
+}
+
+/// The key of a place in a store: neither a kernel address nor that of a word in a space. Two places
+/// that have the same one are too unlikely ever to meet.
+fn shared_key(store: u64, byte: u64) -> u64 {
+    // Two rounds of a mixing function (splitmix64).
+    let mix = |value: u64| {
+        let value = (value ^ value >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let value = (value ^ value >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+        value ^ value >> 31
+    };
+    1 << 63 | mix(mix(store).wrapping_add(byte >> 2)) >> 2
 }
 
 /// Compares under the lock; `None`: the page has to be faulted in first.
@@ -45,9 +87,10 @@ const NOT_THERE: Errno = Errno(-1);
 ///
 /// # Errors
 /// `EAGAIN` if it is not, `ETIMEDOUT`, `EFAULT`, or a signal came.
-pub fn sleep(address: u64, expected: u32, deadline: Option<u64>, bits: u32) -> Answer {
+pub fn sleep(word: Word, expected: u32, deadline: Option<u64>, bits: u32) -> Answer {
+    let address = word.address;
     loop {
-        let result = wait::sleep(key(address), bits, deadline, Interruptible::Yes, || {
+        let result = wait::sleep(word.key(), bits, deadline, Interruptible::Yes, || {
             matches(address, expected).ok_or(NOT_THERE)
         });
         return match result {
@@ -65,7 +108,7 @@ pub fn sleep(address: u64, expected: u32, deadline: Option<u64>, bits: u32) -> A
             Ok(Some(Woken::Signal)) => Err(match deadline {
                 None => RESTART,
                 Some(deadline) => restart::later(Rest::Futex {
-                    address,
+                    word,
                     expected,
                     deadline,
                     bits,
@@ -76,17 +119,22 @@ pub fn sleep(address: u64, expected: u32, deadline: Option<u64>, bits: u32) -> A
 }
 
 /// Wakes threads; how many.
-pub fn wake(address: u64, count: u32, bits: u32) -> u32 {
-    wait::wake_address(key(address), count, bits)
+pub fn wake(word: Word, count: u32, bits: u32) -> u32 {
+    wait::wake_address(word.key(), count, bits)
 }
 
-fn requeue(from: u64, to: u64, wake: u32, most: u32, expected: Option<u32>) -> Answer {
+fn requeue(word: Word, to: u64, wake: u32, most: u32, expected: Option<u32>) -> Answer {
     check_address(to)?;
+    let from = word.address;
+    let to = Word {
+        address: to,
+        ..word
+    };
     if wake as i32 | most as i32 != 0 && ((wake as i32) < 0 || (most as i32) < 0) {
         return Err(EINVAL);
     }
     loop {
-        let result = wait::requeue(key(from), key(to), wake, most, || match expected {
+        let result = wait::requeue(word.key(), to.key(), wake, most, || match expected {
             None => Ok(()),
             Some(expected) => match matches(from, expected) {
                 None => Err(NOT_THERE),
@@ -140,24 +188,28 @@ pub fn futex(
     let command = operation & !(linux::FUTEX_PRIVATE_FLAG | linux::FUTEX_CLOCK_REALTIME);
     let value = value as u32;
     check_address(address)?;
+    let word = Word {
+        address,
+        is_private: operation & linux::FUTEX_PRIVATE_FLAG != 0,
+    };
     match command {
-        linux::FUTEX_WAIT => sleep(address, value, deadline(timeout, false, false)?, u32::MAX),
+        linux::FUTEX_WAIT => sleep(word, value, deadline(timeout, false, false)?, u32::MAX),
         linux::FUTEX_WAIT_BITSET => {
             if third as u32 == 0 {
                 return Err(EINVAL);
             }
-            sleep(address, value, deadline(timeout, true, real)?, third as u32)
+            sleep(word, value, deadline(timeout, true, real)?, third as u32)
         }
-        linux::FUTEX_WAKE => Ok(u64::from(wake(address, value.max(1), u32::MAX))),
+        linux::FUTEX_WAKE => Ok(u64::from(wake(word, value.max(1), u32::MAX))),
         linux::FUTEX_WAKE_BITSET => {
             if third as u32 == 0 {
                 return Err(EINVAL);
             }
-            Ok(u64::from(wake(address, value.max(1), third as u32)))
+            Ok(u64::from(wake(word, value.max(1), third as u32)))
         }
-        linux::FUTEX_REQUEUE => requeue(address, second, value, timeout as u32, None),
+        linux::FUTEX_REQUEUE => requeue(word, second, value, timeout as u32, None),
         linux::FUTEX_CMP_REQUEUE => {
-            requeue(address, second, value, timeout as u32, Some(third as u32))
+            requeue(word, second, value, timeout as u32, Some(third as u32))
         }
         _ => Err(ENOSYS),
     }

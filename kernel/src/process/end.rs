@@ -14,7 +14,7 @@ use super::family::{self, Ended};
 use super::{FIRST, INIT, Process, UserSpace, current, oom, orphans, space, usage};
 use crate::arch::{percpu, uaccess};
 use crate::files::readiness::Events;
-use crate::futex;
+use crate::futex::{self, Word};
 use crate::report::{self, End};
 use crate::sched::thread::{DEAD, Thread, Work};
 use crate::sched::{self, wait};
@@ -115,7 +115,7 @@ pub fn tell_sharers(thread: &Thread, process: &Process) {
         crate::syscall::thread::release_robust_list(thread);
         let address = thread.clear_child_tid.get();
         if address != 0 && uaccess::write(address, &0u32).is_ok() {
-            futex::wake(address, 1, u32::MAX);
+            futex::wake(Word::anyones(address), 1, u32::MAX);
         }
     }
 }

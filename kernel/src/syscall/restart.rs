@@ -3,7 +3,7 @@
 
 use super::{poll, time};
 use crate::errno::{Answer, EINTR, Errno, RESTART_REST};
-use crate::futex;
+use crate::futex::{self, Word};
 use crate::sched;
 
 /// What is left to do. Deadlines are on the monotonic clock.
@@ -21,7 +21,7 @@ pub enum Rest {
         deadline: Option<u64>,
     },
     Futex {
-        address: u64,
+        word: Word,
         expected: u32,
         deadline: u64,
         bits: u32,
@@ -47,10 +47,10 @@ pub fn restart_syscall() -> Answer {
             deadline,
         } => poll::poll_on(list, count, deadline),
         Rest::Futex {
-            address,
+            word,
             expected,
             deadline,
             bits,
-        } => futex::sleep(address, expected, Some(deadline), bits),
+        } => futex::sleep(word, expected, Some(deadline), bits),
     }
 }

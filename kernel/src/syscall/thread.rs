@@ -5,7 +5,7 @@ use linux_raw_sys::prctl;
 
 use crate::arch::{TrapFrame, context, percpu, uaccess};
 use crate::errno::{Answer, E2BIG, EINVAL, EPERM, ESRCH, Errno};
-use crate::futex;
+use crate::futex::{self, Word};
 use crate::memory::USER_END;
 use crate::process::family;
 use crate::process::fork::{self, Arguments};
@@ -159,7 +159,7 @@ fn leave_behind(thread: &Thread, word: u64) {
         match uaccess::compare_exchange_word(word, value, new) {
             Ok(found) if found == value => {
                 if value & linux::FUTEX_WAITERS != 0 {
-                    futex::wake(word, 1, u32::MAX);
+                    futex::wake(Word::anyones(word), 1, u32::MAX);
                 }
                 return;
             }
