@@ -82,6 +82,29 @@ impl<T> Shared<T> {
         self.0 == other.0
     }
 
+    /// The reference as an address, which holds the value until [`Shared::from_raw`] has it.
+    pub fn into_raw(this: Self) -> *const () {
+        ManuallyDrop::new(this).0.as_ptr().cast()
+    }
+
+    /// The reference that an address is.
+    ///
+    /// # Safety
+    /// It came from [`Shared::into_raw`], and this is the only time that it is made one again.
+    pub unsafe fn from_raw(raw: *const ()) -> Self {
+        // SAFETY: The caller's promise: it was a reference, so not null.
+        Self(unsafe { NonNull::new_unchecked(raw.cast_mut().cast()) })
+    }
+
+    /// The value that an address refers to, which [`Shared::into_raw`] gave.
+    ///
+    /// # Safety
+    /// The reference that the address is outlives what is returned.
+    pub unsafe fn borrow_raw<'a>(raw: *const ()) -> &'a T {
+        // SAFETY: The caller's promise.
+        unsafe { &(*raw.cast::<Counted<T>>()).value }
+    }
+
     /// Whether a weak reference refers to the same value.
     pub fn is_of(&self, other: &Weak<T>) -> bool {
         self.0 == other.0

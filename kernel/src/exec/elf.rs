@@ -1,53 +1,40 @@
-//! Loading an ELF program: checked completely before anything is mapped.
-//!
-//! Only anonymous memory exists so far, so a segment is mapped anonymously, filled by copying and
-//! then given its protection. Bad input is refused with one line.
+//! What an ELF file says about how to load it: looked through completely before anything of an old
+//! program is gone. Bad input is refused with one line.
 
 use core::fmt;
 
 use alloc::vec::Vec;
-use elf::ElfBytes;
 use elf::abi;
 use elf::endian::LittleEndian;
-use elf::segment::ProgramHeader;
-use linux_raw_sys::general as linux;
+use elf::file::{Class, FileHeader, parse_ident};
+use elf::segment::{ProgramHeader, SegmentTable};
 
-use crate::arch::uaccess;
+use super::Image;
+use crate::errno::{EIO, ELIBBAD, ENOEXEC, ENOMEM, Errno};
+use crate::files::directory::Name;
 use crate::memory::{USER_END, machine};
-use crate::process;
 
-const PAGE: u64 = 4096;
+pub const PAGE: u64 = 4096;
 /// Where a position-independent program goes without randomisation.
 const PIE_BASE: u64 = 0x5555_5555_4000;
 /// Linux's `mmap_min_addr`.
 const LOWEST: u64 = 0x1_0000;
-
-/// Pages that hold a part of the program's file.
-#[derive(Clone, Copy)]
-pub struct Part {
-    pub start: u64,
-    pub end: u64,
-    pub offset: u64,
-}
-
-/// All parts, in order.
-pub type Parts = Vec<Part>;
-
-/// A loaded program.
-pub struct Loaded {
-    /// What came from the file.
-    pub parts: Parts,
-    pub entry: u64,
-    /// Where its program headers are in memory.
-    pub headers: u64,
-    pub header_count: u64,
-}
+/// An ELF header, and an entry of the table of segments.
+const HEADER: usize = 64;
+const ENTRY: usize = 56;
+/// The longest path of an interpreter.
+const LONGEST_PATH: u64 = 4096;
 
 /// Why a file cannot be run.
 pub enum Error {
     Format(&'static str),
-    TooLarge { needed: u64, memory: u64 },
+    TooLarge {
+        needed: u64,
+        memory: u64,
+    },
     NoMemory,
+    /// The program that it names to load it cannot be run.
+    Interpreter(Errno),
 }
 
 impl fmt::Display for Error {
@@ -61,36 +48,118 @@ impl fmt::Display for Error {
                 memory >> 20
             ),
             Self::NoMemory => f.write_str("out of memory while loading the program"),
+            Self::Interpreter(error) => {
+                write!(f, "its interpreter cannot be run (error {})", error.0)
+            }
+        }
+    }
+}
+
+impl From<Error> for Errno {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::NoMemory | Error::TooLarge { .. } => ENOMEM,
+            Error::Format(_) => ENOEXEC,
+            Error::Interpreter(error) => error,
         }
     }
 }
 
 use Error::Format;
 
-/// Checks what can be checked without the segments.
-fn check_header(image: &[u8]) -> Result<(), Error> {
-    if image.len() < 4 || image[..4] != abi::ELFMAGIC {
-        return Err(Format("not an ELF program"));
-    }
-    if image.len() < 64 {
-        return Err(Format("truncated: shorter than an ELF header"));
-    }
-    if image[abi::EI_CLASS] != abi::ELFCLASS64 {
-        return Err(Format("a 32-bit program; only 64-bit ones run"));
-    }
-    let machine = u16::from_le_bytes([image[18], image[19]]);
-    if image[abi::EI_DATA] != abi::ELFDATA2LSB || machine != abi::EM_X86_64 {
-        return Err(Format(
-            "built for another architecture; only x86-64 programs run",
-        ));
-    }
-    Ok(())
-}
-
 /// Segments, on the heap: a kernel stack has no room for them.
-type Segments = Vec<ProgramHeader>;
+pub type Segments = Vec<ProgramHeader>;
 /// The most that are looked at.
 const MOST: usize = 64;
+
+/// A file that can be loaded.
+pub struct Object {
+    /// Where its addresses count from; `None`: anywhere.
+    pub base: Option<u64>,
+    /// Those to load, in the order of their addresses.
+    pub segments: Segments,
+    pub entry: u64,
+    /// Where its table of segments is in memory, or 0.
+    pub headers: u64,
+    pub header_count: u64,
+    /// The path of the program that loads it.
+    pub interpreter: Option<Name>,
+}
+
+impl Object {
+    /// Looks through a program.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn of_program(image: &Image) -> Result<Self, Error> {
+        let (header, all) = read(image)?;
+        let base = match header.e_type {
+            abi::ET_EXEC => 0,
+            _ => PIE_BASE & !(alignment(&all) - 1),
+        };
+        let interpreter = all.iter().find(|segment| segment.p_type == abi::PT_INTERP);
+        let interpreter = interpreter.map(|segment| path_in(image, segment));
+        Ok(Self {
+            interpreter: interpreter.transpose()?,
+            ..Self::new(image, &header, &all, Some(base))?
+        })
+    }
+
+    /// Looks through a program that loads others.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn of_interpreter(image: &Image) -> Result<Self, Error> {
+        if image.size() < HEADER as u64 {
+            return Err(Error::Interpreter(EIO));
+        }
+        let object = read(image).and_then(|(header, all)| {
+            let base = (header.e_type == abi::ET_EXEC).then_some(0);
+            Self::new(image, &header, &all, base)
+        });
+        object.map_err(|error| match error {
+            Format(_) => Error::Interpreter(ELIBBAD),
+            error => error,
+        })
+    }
+
+    fn new(
+        image: &Image,
+        header: &FileHeader<LittleEndian>,
+        all: &[ProgramHeader],
+        base: Option<u64>,
+    ) -> Result<Self, Error> {
+        let segments = check_segments(image.size(), base, all)?;
+        if base.unwrap_or(0).wrapping_add(header.e_entry) >= USER_END {
+            return Err(Format(
+                "damaged: the entry point lies outside of user memory",
+            ));
+        }
+        let mut with_table = segments.iter().filter(|segment| {
+            segment.p_offset <= header.e_phoff
+                && header.e_phoff < segment.p_offset + segment.p_filesz
+        });
+        let headers = with_table.next().map_or(0, |segment| {
+            segment.p_vaddr + header.e_phoff - segment.p_offset
+        });
+        Ok(Self {
+            base,
+            segments,
+            entry: header.e_entry,
+            headers,
+            header_count: u64::from(header.e_phnum),
+            interpreter: None,
+        })
+    }
+
+    /// The pages that it takes, counted from its base: the first address and the one behind.
+    pub fn span(&self) -> (u64, u64) {
+        let first = self.segments.first().map_or(0, |segment| segment.p_vaddr);
+        let ends = self.segments.iter().map(|s| s.p_vaddr + s.p_memsz);
+        let end = ends.max().unwrap_or(first).next_multiple_of(PAGE);
+        (first & !(PAGE - 1), end)
+    }
+}
 
 fn push(segments: &mut Segments, segment: ProgramHeader) -> Result<(), Error> {
     if segments.len() == MOST {
@@ -101,13 +170,92 @@ fn push(segments: &mut Segments, segment: ProgramHeader) -> Result<(), Error> {
     Ok(())
 }
 
+/// Reads the header, and checks what it alone says.
+fn read_header(image: &Image) -> Result<FileHeader<LittleEndian>, Error> {
+    let mut bytes = [0; HEADER];
+    let length = image.read(0, &mut bytes);
+    if length < 4 || bytes[..4] != abi::ELFMAGIC {
+        return Err(Format("not an ELF program"));
+    }
+    if length < HEADER {
+        return Err(Format("truncated: shorter than an ELF header"));
+    }
+    if bytes[abi::EI_CLASS] != abi::ELFCLASS64 {
+        return Err(Format("a 32-bit program; only 64-bit ones run"));
+    }
+    let machine = u16::from_le_bytes([bytes[18], bytes[19]]);
+    if bytes[abi::EI_DATA] != abi::ELFDATA2LSB || machine != abi::EM_X86_64 {
+        return Err(Format(
+            "built for another architecture; only x86-64 programs run",
+        ));
+    }
+    let damaged = |_| Format("truncated or damaged ELF header");
+    let ident = parse_ident::<LittleEndian>(&bytes).map_err(damaged)?;
+    let header = FileHeader::parse_tail(ident, &bytes[abi::EI_NIDENT..]).map_err(damaged)?;
+    match header.e_type {
+        abi::ET_EXEC | abi::ET_DYN => Ok(header),
+        abi::ET_REL => Err(Format("an object file, not a program")),
+        _ => Err(Format("not a program")),
+    }
+}
+
+/// Reads the header and all entries of the table of segments.
+fn read(image: &Image) -> Result<(FileHeader<LittleEndian>, Segments), Error> {
+    let header = read_header(image)?;
+    if header.e_phnum == 0 {
+        return Err(Format("damaged: no program headers"));
+    }
+    let size = usize::from(header.e_phnum) * ENTRY;
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(size).map_err(|_| Error::NoMemory)?;
+    bytes.resize(size, 0);
+    if usize::from(header.e_phentsize) != ENTRY || image.read(header.e_phoff, &mut bytes) < size {
+        return Err(Format("truncated or damaged ELF header"));
+    }
+    let mut all = Segments::new();
+    for segment in SegmentTable::new(LittleEndian, Class::ELF64, &bytes).iter() {
+        push(&mut all, segment)?;
+    }
+    Ok((header, all))
+}
+
+/// The largest alignment that a segment asks for.
+fn alignment(all: &[ProgramHeader]) -> u64 {
+    let loaded = all.iter().filter(|segment| segment.p_type == abi::PT_LOAD);
+    let alignments = loaded.map(|segment| segment.p_align);
+    alignments
+        .filter(|align| align.is_power_of_two())
+        .fold(PAGE, u64::max)
+}
+
+/// The path that a segment of the file holds.
+fn path_in(image: &Image, segment: &ProgramHeader) -> Result<Name, Error> {
+    const DAMAGED: Error = Format("damaged: no path of an interpreter");
+    if !(2..=LONGEST_PATH).contains(&segment.p_filesz) {
+        return Err(DAMAGED);
+    }
+    let size = segment.p_filesz as usize;
+    let mut path = Name::new();
+    path.try_reserve_exact(size).map_err(|_| Error::NoMemory)?;
+    path.resize(size, 0);
+    if image.read(segment.p_offset, &mut path) < size {
+        return Err(Error::Interpreter(EIO));
+    }
+    if path.last() != Some(&0) {
+        return Err(DAMAGED);
+    }
+    let length = path.iter().position(|&byte| byte == 0);
+    path.truncate(length.unwrap_or(size));
+    Ok(path)
+}
+
 /// The segments to load, checked against the file and each other.
-fn check_segments(image: &[u8], base: u64, all: &[ProgramHeader]) -> Result<Segments, Error> {
+fn check_segments(size: u64, base: Option<u64>, all: &[ProgramHeader]) -> Result<Segments, Error> {
     let mut segments = Segments::new();
     let mut total = 0u64;
     for segment in all.iter().filter(|segment| segment.p_type == abi::PT_LOAD) {
         let file_end = segment.p_offset.checked_add(segment.p_filesz);
-        if file_end.is_none_or(|end| end > image.len() as u64) {
+        if file_end.is_none_or(|end| end > size) {
             return Err(Format(
                 "truncated: a segment lies beyond the end of the file",
             ));
@@ -120,13 +268,12 @@ fn check_segments(image: &[u8], base: u64, all: &[ProgramHeader]) -> Result<Segm
         if segment.p_memsz == 0 {
             continue;
         }
-        let end = base
-            .checked_add(segment.p_vaddr)
-            .and_then(|at| at.checked_add(segment.p_memsz));
+        let start = base.unwrap_or(0).checked_add(segment.p_vaddr);
+        let end = start.and_then(|start| start.checked_add(segment.p_memsz));
         if end.is_none_or(|end| end > USER_END) {
             return Err(Format("damaged: a segment lies outside of user memory"));
         }
-        if base + segment.p_vaddr < LOWEST {
+        if base.is_some() && start.is_some_and(|start| start < LOWEST) {
             return Err(Format("a segment lies below the lowest address allowed"));
         }
         if segment.p_vaddr % PAGE != segment.p_offset % PAGE {
@@ -155,140 +302,4 @@ fn check_segments(image: &[u8], base: u64, all: &[ProgramHeader]) -> Result<Segm
         });
     }
     Ok(segments)
-}
-
-fn protection(segment: &ProgramHeader) -> u32 {
-    let mut protection = 0;
-    if segment.p_flags & abi::PF_R != 0 {
-        protection |= linux::PROT_READ;
-    }
-    if segment.p_flags & abi::PF_W != 0 {
-        protection |= linux::PROT_WRITE;
-    }
-    if segment.p_flags & abi::PF_X != 0 {
-        protection |= linux::PROT_EXEC;
-    }
-    protection
-}
-
-/// A program that can be loaded.
-struct Checked {
-    base: u64,
-    segments: Segments,
-    entry: u64,
-    headers: u64,
-    header_count: u64,
-}
-
-/// Checks all of a program that can be checked without loading it.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn check(image: &[u8]) -> Result<(), Error> {
-    examine(image).map(|_| ())
-}
-
-fn examine(image: &[u8]) -> Result<Checked, Error> {
-    check_header(image)?;
-    let file = ElfBytes::<LittleEndian>::minimal_parse(image)
-        .map_err(|_| Format("truncated or damaged ELF header"))?;
-    let base = match file.ehdr.e_type {
-        abi::ET_EXEC => 0,
-        abi::ET_DYN => PIE_BASE,
-        abi::ET_REL => return Err(Format("an object file, not a program")),
-        _ => return Err(Format("not a program")),
-    };
-    let table = file
-        .segments()
-        .ok_or(Format("damaged: no program headers"))?;
-    let mut all = Segments::new();
-    for segment in table.iter() {
-        push(&mut all, segment)?;
-    }
-    if all.iter().any(|segment| segment.p_type == abi::PT_INTERP) {
-        return Err(Format(
-            "dynamically linked, which is not supported yet; link it with -static",
-        ));
-    }
-    let segments = check_segments(image, base, &all)?;
-    let entry = base.wrapping_add(file.ehdr.e_entry);
-    if entry >= USER_END {
-        return Err(Format(
-            "damaged: the entry point lies outside of user memory",
-        ));
-    }
-    let headers = segments
-        .iter()
-        .find(|segment| {
-            segment.p_offset <= file.ehdr.e_phoff
-                && file.ehdr.e_phoff < segment.p_offset + segment.p_filesz
-        })
-        .map_or(0, |segment| {
-            base + segment.p_vaddr + file.ehdr.e_phoff - segment.p_offset
-        });
-    Ok(Checked {
-        base,
-        segments,
-        entry,
-        headers,
-        header_count: u64::from(file.ehdr.e_phnum),
-    })
-}
-
-/// Loads a program into the process's address space.
-///
-/// # Errors
-/// What is wrong with it.
-pub fn load(image: &[u8]) -> Result<Loaded, Error> {
-    let checked = examine(image)?;
-    let base = checked.base;
-    let mut parts = Parts::new();
-    parts
-        .try_reserve_exact(checked.segments.len())
-        .map_err(|_| Error::NoMemory)?;
-    let map_end = map(image, base, &checked.segments)?;
-    process::space().set_brk(map_end);
-    let from_file = checked.segments.iter();
-    let from_file = from_file.filter(|segment| segment.p_filesz != 0);
-    parts.extend(from_file.map(|segment| Part {
-        start: (base + segment.p_vaddr) & !(PAGE - 1),
-        end: (base + segment.p_vaddr + segment.p_filesz).next_multiple_of(PAGE),
-        offset: segment.p_offset & !(PAGE - 1),
-    }));
-    Ok(Loaded {
-        parts,
-        entry: checked.entry,
-        headers: checked.headers,
-        header_count: checked.header_count,
-    })
-}
-
-/// Maps and fills all segments; the end of the last one's pages.
-fn map(image: &[u8], base: u64, segments: &[ProgramHeader]) -> Result<u64, Error> {
-    let space = process::space();
-    let flags = linux::MAP_PRIVATE | linux::MAP_ANONYMOUS | linux::MAP_FIXED;
-    let start = |segment: &ProgramHeader| (base + segment.p_vaddr) & !(PAGE - 1);
-    let end =
-        |segment: &ProgramHeader| (base + segment.p_vaddr + segment.p_memsz).next_multiple_of(PAGE);
-    let mut mapped = 0;
-    for segment in segments {
-        // Two segments may share a page; then the later one's protection holds for it.
-        let from = start(segment).max(mapped);
-        mapped = end(segment);
-        if from < mapped {
-            let writable = linux::PROT_READ | linux::PROT_WRITE;
-            space
-                .mmap(from, mapped - from, writable, flags)
-                .map_err(|_| Error::NoMemory)?;
-        }
-        let content = &image[segment.p_offset as usize..][..segment.p_filesz as usize];
-        uaccess::write_bytes(base + segment.p_vaddr, content).map_err(|_| Error::NoMemory)?;
-    }
-    for segment in segments {
-        let (from, to) = (start(segment), end(segment));
-        space
-            .mprotect(from, to - from, protection(segment))
-            .map_err(|_| Error::NoMemory)?;
-    }
-    Ok(mapped)
 }

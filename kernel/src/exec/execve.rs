@@ -9,7 +9,7 @@ use core::sync::atomic::Ordering;
 use super::strings::{self, Strings};
 use super::{Plan, elf, script, short_name, string};
 use crate::arch::{context, fpu, percpu};
-use crate::errno::{E2BIG, EINTR, ENOENT, ENOEXEC, ENOMEM, Errno};
+use crate::errno::{E2BIG, EINTR, ENOENT, Errno};
 use crate::files::descriptors::Table;
 use crate::files::image;
 use crate::process::{self, Process, UserSpace, alarm, end, family, space};
@@ -91,17 +91,7 @@ fn plan(path: u64, arguments: u64, environment: u64) -> Result<Plan, Errno> {
     if arguments.size() + environment.size() > strings::MOST {
         return Err(E2BIG);
     }
-    elf::check(&image).map_err(|error| match error {
-        elf::Error::NoMemory | elf::Error::TooLarge { .. } => ENOMEM,
-        elf::Error::Format(_) => ENOEXEC,
-    })?;
-    Ok(Plan {
-        path,
-        name,
-        arguments,
-        environment,
-        image,
-    })
+    Ok(Plan::new(path, name, (arguments, environment), image)?)
 }
 
 impl Process {

@@ -2,7 +2,7 @@
 
 use super::run_file::RunFile;
 use super::strings::Strings;
-use super::{Plan, Program, elf, short_name, string};
+use super::{Plan, Program, short_name, string};
 use crate::arch::TrapFrame;
 use crate::errno::Errno;
 use crate::files::place::Place;
@@ -65,7 +65,6 @@ fn make() -> Result<Shared<Process>, Errno> {
         path: string(&[run().program])?,
         arguments: Strings::new(),
         environment: Strings::new(),
-        parts: elf::Parts::new(),
     };
     Process::new(
         id,
@@ -117,14 +116,8 @@ fn load(thread: &'static Thread) {
         ));
     }
     let asked = string(&[&path]).unwrap_or_else(|error| out_of_memory(error));
-    let plan = Plan {
-        path,
-        name,
-        arguments,
-        environment,
-        image,
-    };
-    if let Err(error) = plan.load(thread) {
+    let plan = Plan::new(path, name, (arguments, environment), image);
+    if let Err(error) = plan.and_then(|plan| plan.load(thread)) {
         refuse(format_args!("{asked}: {error}"));
     }
     report::program_begins();

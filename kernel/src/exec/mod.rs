@@ -6,6 +6,7 @@
 pub mod elf;
 pub mod execve;
 pub mod first;
+mod load;
 pub mod run_file;
 pub mod script;
 pub mod stack;
@@ -15,10 +16,12 @@ use alloc::string::String;
 
 use crate::arch::TrapFrame;
 use crate::errno::{ENOMEM, Errno};
+use crate::files::image;
 use crate::memory::Layout;
 use crate::process;
 use crate::sched::thread::Thread;
 use crate::shared::Shared;
+use elf::Object;
 use strings::Strings;
 
 /// The stack's limit.
@@ -32,8 +35,6 @@ pub struct Program {
     pub path: String,
     pub arguments: Strings,
     pub environment: Strings,
-    /// Where the file is in memory.
-    pub parts: elf::Parts,
 }
 
 impl Program {
@@ -51,30 +52,62 @@ pub struct Plan {
     pub name: [u8; 16],
     pub arguments: Strings,
     pub environment: Strings,
-    pub image: Image,
+    image: Image,
+    object: Object,
+    /// The program that loads this one.
+    interpreter: Option<(Image, Object)>,
 }
 
 impl Plan {
+    /// Looks through a program, and through its interpreter.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    pub fn new(
+        path: String,
+        name: [u8; 16],
+        (arguments, environment): (Strings, Strings),
+        image: Image,
+    ) -> Result<Self, elf::Error> {
+        let object = Object::of_program(&image)?;
+        let interpreter = match &object.interpreter {
+            None => None,
+            Some(path) => {
+                let image = image::find(path).map_err(elf::Error::Interpreter)?;
+                let object = Object::of_interpreter(&image)?;
+                Some((image, object))
+            }
+        };
+        Ok(Self {
+            path,
+            name,
+            arguments,
+            environment,
+            image,
+            object,
+            interpreter,
+        })
+    }
+
     /// Loads the program into the current process's address space, which is empty, and makes the
     /// current thread, the only one, begin it.
     ///
     /// # Errors
     /// What is wrong with it, or no memory.
     pub fn load(self, thread: &Thread) -> Result<(), elf::Error> {
-        let loaded = elf::load(&self.image)?;
+        let loaded = load::load((&self.image, &self.object), self.interpreter.as_ref())?;
         let sp = stack::set_up(&self, &loaded)?;
         thread.name.set(self.name);
         let program = Program {
             path: self.path,
             arguments: self.arguments,
             environment: self.environment,
-            parts: loaded.parts,
         };
         let program = Shared::new(program).map_err(|_| elf::Error::NoMemory)?;
         process::current().set_program(program);
         process::space().set_running(self.image.into_running());
         // SAFETY: The thread runs, so its frame is its own.
-        unsafe { *thread.frame() = TrapFrame::entry(loaded.entry, sp) };
+        unsafe { *thread.frame() = TrapFrame::entry(loaded.start, sp) };
         Ok(())
     }
 }

@@ -14,8 +14,8 @@ const DEEPEST: u32 = 5;
 type Interpreter<'a> = (&'a str, Option<&'a [u8]>);
 
 /// The interpreter and its argument, if the file names one.
-fn parse(image: &[u8]) -> Result<Option<Interpreter<'_>>, Errno> {
-    let Some(rest) = image.strip_prefix(b"#!") else {
+fn parse(start: &[u8]) -> Result<Option<Interpreter<'_>>, Errno> {
+    let Some(rest) = start.strip_prefix(b"#!") else {
         return Ok(None);
     };
     let window = &rest[..rest.len().min(LINE - 2)];
@@ -56,7 +56,9 @@ pub fn resolve(
     find: impl Fn(&str) -> Result<Image, Errno>,
 ) -> Result<(), Errno> {
     for _ in 0..DEEPEST {
-        let Some((interpreter, argument)) = parse(image)? else {
+        let mut start = [0; LINE + 1];
+        let length = image.read(0, &mut start);
+        let Some((interpreter, argument)) = parse(&start[..length])? else {
             return Ok(());
         };
         let mut new = Strings::new();

@@ -6,7 +6,8 @@ use linux_raw_sys::auxvec;
 use linux_raw_sys::general as linux;
 
 use super::Plan;
-use super::elf::{Error, Loaded};
+use super::elf::Error;
+use super::load::Loaded;
 use super::strings::Strings;
 use crate::arch::{self, fpu, random, uaccess};
 use crate::memory::USER_END;
@@ -90,7 +91,7 @@ pub fn set_up(plan: &Plan, loaded: &Loaded) -> Result<u64, Error> {
         (auxvec::AT_PHDR, loaded.headers),
         (auxvec::AT_PHENT, 56),
         (auxvec::AT_PHNUM, loaded.header_count),
-        (auxvec::AT_BASE, 0),
+        (auxvec::AT_BASE, loaded.interpreter),
         (auxvec::AT_FLAGS, 0),
         (auxvec::AT_ENTRY, loaded.entry),
         (auxvec::AT_UID, 0),

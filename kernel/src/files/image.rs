@@ -1,50 +1,25 @@
-//! A program's bytes while it is loaded: the archive's memory, or, of a file that was written, a
-//! copy.
-
-use alloc::vec::Vec;
-use core::ops::Deref;
+//! A program's file while it is loaded: its segments become mappings of it.
 
 use linux_raw_sys::general as linux;
 
+use super::content::Content;
+use super::description;
 use super::node::{Body, Inode, Node};
+use super::origin::Origin;
 use super::place;
 use super::usage::Running;
-use super::walk::{self, Last};
-use crate::errno::{EACCES, ENOMEM, Errno};
+use super::walk::{self, End, Last};
+use crate::errno::{EACCES, ENOENT, Errno};
+use crate::memory::Opened;
 use crate::shared::Shared;
 
-/// The bytes.
-enum Bytes {
-    Archive(&'static [u8]),
-    Copy(Vec<u8>),
-}
-
-/// The bytes, of a file that nobody writes as long as this is there.
+/// The file of a program, which nobody writes as long as this is there.
 pub struct Image {
-    bytes: Bytes,
+    inode: Shared<Inode>,
     running: Running,
+    /// What its mappings belong to together.
+    number: u64,
 }
-
-impl Image {
-    /// What keeps others from writing the file, once the bytes are not needed any more.
-    pub fn into_running(self) -> Running {
-        self.running
-    }
-}
-
-impl Deref for Image {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match &self.bytes {
-            Bytes::Archive(bytes) => bytes,
-            Bytes::Copy(bytes) => bytes,
-        }
-    }
-}
-
-/// Bytes copied under the file's lock at once.
-const PIECE: usize = 4096;
 
 /// The program at a path.
 ///
@@ -52,36 +27,62 @@ const PIECE: usize = 4096;
 /// Those of following the path; `EACCES` if it is no regular file that may be executed; `ETXTBSY`,
 /// `ENOMEM`.
 pub fn find(path: &[u8]) -> Result<Image, Errno> {
-    let node = walk::find(&place::current().directory(), path, Last::Follow)?;
-    let Node::Memory(inode) = node else {
+    let place = walk::walk(&place::current().directory(), path, Last::Follow)?;
+    let Node::Memory(inode) = place.node.ok_or(ENOENT)? else {
         return Err(EACCES);
     };
-    read(&inode)
+    if content(&inode).is_none()
+        || inode.meta().permissions & (linux::S_IXUSR | linux::S_IXGRP | linux::S_IXOTH) == 0
+    {
+        return Err(EACCES);
+    }
+    let image = Image {
+        running: Running::begin(&inode)?,
+        inode,
+        number: description::next_number(),
+    };
+    if let End::Name(name) = place.end {
+        let origin = Shared::new(Origin::Named(place.directory, name))?;
+        image.content()?.source.set_origin(&origin);
+    }
+    Ok(image)
 }
 
-fn read(inode: &Shared<Inode>) -> Result<Image, Errno> {
-    let Body::File(file) = &inode.body else {
-        return Err(EACCES);
-    };
-    if inode.meta().permissions & (linux::S_IXUSR | linux::S_IXGRP | linux::S_IXOTH) == 0 {
-        return Err(EACCES);
+fn content(inode: &Inode) -> Option<&Content> {
+    match &inode.body {
+        Body::File(file) => Some(&file.content),
+        _ => None,
     }
-    let running = Running::begin(inode)?;
-    let (unwritten, size) = {
-        let content = file.content.lock();
-        (content.unwritten(), content.size())
-    };
-    if let Some(bytes) = unwritten {
-        let bytes = Bytes::Archive(bytes);
-        return Ok(Image { bytes, running });
+}
+
+impl Image {
+    fn content(&self) -> Result<&Content, Errno> {
+        content(&self.inode).ok_or(EACCES)
     }
-    let size = usize::try_from(size).map_err(|_| ENOMEM)?;
-    let mut copy = Vec::new();
-    copy.try_reserve_exact(size).map_err(|_| ENOMEM)?;
-    copy.resize(size, 0);
-    for (number, piece) in (0..).zip(copy.chunks_mut(PIECE)) {
-        file.content.lock().read(number * PIECE as u64, piece);
+
+    /// How many bytes it has.
+    pub fn size(&self) -> u64 {
+        self.content().map_or(0, Content::size)
     }
-    let bytes = Bytes::Copy(copy);
-    Ok(Image { bytes, running })
+
+    /// Reads from a position to the end or until the buffer is full; how much.
+    pub fn read(&self, position: u64, to: &mut [u8]) -> usize {
+        let content = self.content();
+        content.map_or(0, |content| content.read_to(position, to))
+    }
+
+    /// What a mapping of it from a position on is made of.
+    pub fn opened(&self, offset: u64) -> Opened<'_> {
+        Opened {
+            store: self.content().map(|content| &content.store),
+            offset,
+            file: self.number,
+            writable: false,
+        }
+    }
+
+    /// What keeps others from writing the file, once it is loaded.
+    pub fn into_running(self) -> Running {
+        self.running
+    }
 }

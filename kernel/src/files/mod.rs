@@ -4,13 +4,14 @@
 //! descriptors  a process's numbers ──▶ description  what `open` made: position, flags
 //!                                          │
 //!   node  what a path leads to ◀───────────┤ Object: file, directory, device, pipe, …
-//!     ├── tree, directory, content: files in memory, at first those of the initramfs
+//!     ├── tree, directory, content, source: files in memory, at first those of the initramfs
 //!     └── proc: texts made when they are read
 //! walk  follows a path · place  where a process is · readiness  who waits for what (poll, epoll)
 //! ```
 //!
 //! User memory is never touched under a spin lock: bytes go through the kernel stack in pieces
-//! (`copy`), or, in a pipe, under a lock that is waited for asleep (`turn`).
+//! (`copy`), straight from and to a file's pages (`content`), or, in a pipe, under a lock that is
+//! waited for asleep (`turn`).
 
 pub mod content;
 pub mod copy;
@@ -24,12 +25,16 @@ pub mod image;
 pub mod initramfs;
 pub mod input;
 pub mod lock;
+pub mod mapped;
+pub mod memfd;
 pub mod node;
 pub mod open;
+pub mod origin;
 pub mod pipe;
 pub mod place;
 pub mod proc;
 pub mod readiness;
+pub mod source;
 pub mod stat;
 pub mod stream;
 pub mod tree;

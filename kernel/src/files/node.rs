@@ -10,8 +10,8 @@ use super::description::Description;
 use super::device::Device;
 use super::directory::{self, Directory, Name};
 use super::proc;
+use super::source::Kind;
 use super::stat::Stat;
-use super::turn::Turn;
 use super::usage::Usage;
 use crate::arch::time;
 use crate::errno::{EINVAL, ENOTDIR, Errno};
@@ -44,9 +44,7 @@ pub enum Body {
 
 /// A regular file.
 pub struct File {
-    pub content: SpinLock<Content>,
-    /// Held by a call that writes or changes the size: such calls come one after the other.
-    pub turn: Turn,
+    pub content: Content,
     pub usage: Usage,
 }
 
@@ -65,7 +63,11 @@ pub struct Meta {
     pub born: u64,
 }
 
-static NUMBER: AtomicU64 = AtomicU64::new(1);
+/// A number that no other inode has.
+fn next_number() -> u64 {
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    NUMBER.fetch_add(1, Ordering::Relaxed)
+}
 
 impl Inode {
     /// A new one, with as many links as a new entry gives it.
@@ -73,6 +75,10 @@ impl Inode {
     /// # Errors
     /// `ENOMEM`.
     pub fn new(body: Body, permissions: u32) -> Result<Shared<Self>, Errno> {
+        Self::numbered(next_number(), body, permissions)
+    }
+
+    fn numbered(number: u64, body: Body, permissions: u32) -> Result<Shared<Self>, Errno> {
         let now = time::real_now();
         let links = if matches!(body, Body::Directory(_)) {
             2
@@ -80,7 +86,7 @@ impl Inode {
             1
         };
         Shared::new(Self {
-            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+            number,
             body,
             meta: SpinLock::new(Meta {
                 permissions,
@@ -99,13 +105,17 @@ impl Inode {
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn new_file(archive: &'static [u8], permissions: u32) -> Result<Shared<Self>, Errno> {
+    pub fn new_file(
+        kind: Kind,
+        archive: &'static [u8],
+        permissions: u32,
+    ) -> Result<Shared<Self>, Errno> {
+        let number = next_number();
         let file = File {
-            content: SpinLock::new(Content::new(archive)),
-            turn: Turn::new(),
+            content: Content::new(number, kind, archive)?,
             usage: Usage::new(),
         };
-        Self::new(Body::File(file), permissions)
+        Self::numbered(number, Body::File(file), permissions)
     }
 
     pub fn meta(&self) -> Meta {
@@ -140,8 +150,7 @@ impl Inode {
     fn stat(&self) -> Stat {
         let meta = self.meta();
         let (kind, size, blocks) = match &self.body {
-            Body::File(file) => {
-                let content = file.content.lock();
+            Body::File(File { content, .. }) => {
                 (linux::S_IFREG, content.size(), content.allocated() / 512)
             }
             // As Linux's tmpfs: 20 bytes for each entry.

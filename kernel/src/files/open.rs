@@ -3,10 +3,11 @@
 use linux_raw_sys::general as linux;
 
 use super::description::{Description, Object};
-use super::directory::Name;
 use super::node::{Body, Inode, Node};
+use super::origin::Origin;
 use super::pipe::Direction;
 use super::proc;
+use super::source::Kind;
 use super::tree;
 use super::usage::Writing;
 use super::walk::{self, End, Last};
@@ -71,7 +72,7 @@ pub fn path(
         return Err(ENOTDIR);
     }
     let origin = match place.end {
-        End::Name(name) => Some((place.directory, name)),
+        End::Name(name) => Some(Shared::new(Origin::Named(place.directory, name))?),
         _ => None,
     };
     let _ = made;
@@ -94,7 +95,7 @@ fn nameless(
         _ if directory.is_directory() => return Err(EOPNOTSUPP),
         _ => return Err(ENOTDIR),
     }
-    let inode = Inode::new_file(&[], permissions)?;
+    let inode = Inode::new_file(Kind::Tree, &[], permissions)?;
     inode.change(|meta| meta.links = 0);
     self::node(Node::Memory(inode), None, flags & !linux::O_TMPFILE)
 }
@@ -105,7 +106,7 @@ fn nameless(
 /// Those of `open` that are not about the path.
 pub fn node(
     node: Node,
-    origin: Option<(Node, Name)>,
+    origin: Option<Shared<Origin>>,
     flags: u32,
 ) -> Result<Shared<Description>, Errno> {
     let kept = flags & !OF_THE_CALL;
@@ -122,8 +123,8 @@ pub fn node(
                     writing = Some(Writing::begin(inode)?);
                 }
                 if flags & linux::O_TRUNC != 0 {
-                    let _turn = file.turn.take()?;
-                    if file.content.lock().size() != 0 {
+                    let _turn = file.content.source.turn.take()?;
+                    if file.content.size() != 0 {
                         truncate(inode, 0)?;
                     }
                 }
@@ -153,7 +154,7 @@ pub fn node(
 
 fn text(
     entry: proc::Entry,
-    origin: Option<(Node, Name)>,
+    origin: Option<Shared<Origin>>,
     kept: u32,
     writes: bool,
 ) -> Result<Shared<Description>, Errno> {
@@ -183,12 +184,12 @@ fn again(description: &Description, flags: u32) -> Result<Object, Errno> {
 /// Changes the size of a file whose turn the caller has.
 ///
 /// # Errors
-/// `EINVAL` if it is no regular file.
+/// `EINVAL` if it is no regular file; `EPERM` if it is sealed; `ENOMEM`.
 pub fn truncate(inode: &Inode, size: u64) -> Result<(), Errno> {
     let Body::File(file) = &inode.body else {
         return Err(EINVAL);
     };
-    file.content.lock().resize(size);
+    file.content.resize(size)?;
     inode.touch();
     Ok(())
 }

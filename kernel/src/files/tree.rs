@@ -6,11 +6,11 @@
 use alloc::vec::Vec;
 use core::iter;
 
-use super::content::Content;
 use super::device::Device;
 use super::directory::Directory;
 use super::node::{Body, Inode, Node};
 use super::proc;
+use super::source::{Kind, Source};
 use super::turn::Turn;
 use crate::errno::{
     EBUSY, EEXIST, EINVAL, EISDIR, ENOENT, ENOMEM, ENOTDIR, ENOTEMPTY, EPERM, EXDEV, Errno,
@@ -122,7 +122,7 @@ pub fn create(
     archive: &'static [u8],
 ) -> Result<Node, Errno> {
     let _change = CHANGES.take()?;
-    let inode = Inode::new_file(archive, permissions)?;
+    let inode = Inode::new_file(Kind::Tree, archive, permissions)?;
     add(writable(directory)?, name, inode.clone())?;
     Ok(Node::Memory(inode))
 }
@@ -221,6 +221,7 @@ pub fn rename(
     taken: Taken,
 ) -> Result<(), Errno> {
     let _change = CHANGES.take()?;
+    let names = ((from, old), (to, new));
     let (Node::Memory(from), Node::Memory(to)) = (from, to) else {
         return Err(EXDEV);
     };
@@ -244,6 +245,8 @@ pub fn rename(
             from.directory()?.replace(old, Node::Memory(there.clone()));
             settle(moved, from, to);
             settle(&there, to, from);
+            follow(moved, names.0, names.1);
+            follow(&there, names.1, names.0);
             Ok(())
         }
         (Some(Node::Memory(there)), Taken::Replace) => {
@@ -266,6 +269,7 @@ pub fn rename(
                 there.change(|meta| meta.links -= 1);
             }
             settle(moved, from, to);
+            follow(moved, names.0, names.1);
             Ok(())
         }
         (Some(_), _) => Err(EBUSY),
@@ -273,6 +277,7 @@ pub fn rename(
             to.directory()?.insert(new, node.clone())?;
             from.directory()?.remove(old);
             settle(moved, from, to);
+            follow(moved, names.0, names.1);
             Ok(())
         }
     }
@@ -292,44 +297,42 @@ fn settle(moved: &Shared<Inode>, from: &Shared<Inode>, to: &Shared<Inode>) {
     to.touch();
 }
 
-/// Calls `visit` with every regular file and its content, once for each name. An error within if
-/// there is no memory to look.
+/// A mapping of a file is called by the file's new name.
+fn follow(moved: &Inode, from: (&Node, &[u8]), to: (&Node, &[u8])) {
+    if let Body::File(file) = &moved.body {
+        file.content.source.rename(from, to);
+    }
+}
+
+/// Calls `visit` with what is behind every regular file, once for each name.
 ///
 /// # Errors
-/// Those of `visit`.
-pub fn for_each_file<E>(
-    visit: &mut dyn FnMut(&Inode, &Content) -> Result<(), E>,
-) -> Result<Result<(), Errno>, E> {
+/// `ENOMEM`: there is none to look.
+pub fn for_each_file(visit: &mut dyn FnMut(&Source)) -> Result<(), Errno> {
     // Not by recursion: directories may be nested deeper than a stack is.
     let mut directories = Vec::new();
-    if directories.try_reserve(1).is_err() {
-        return Ok(Err(ENOMEM));
-    }
+    directories.try_reserve(1).map_err(|_| ENOMEM)?;
     directories.push(ROOT.get().clone());
-    let mut short = false;
     while let Some(next) = directories.pop() {
         let Ok(directory) = next.directory() else {
             continue;
         };
-        directory.for_each(&mut |node| {
+        directory.for_each(&mut |node| -> Result<(), Errno> {
             let Node::Memory(inode) = node else {
                 return Ok(());
             };
             match &inode.body {
-                Body::File(file) => visit(inode, &file.content.lock()),
-                Body::Directory(_) if directories.try_reserve(1).is_ok() => {
-                    directories.push(inode.clone());
-                    Ok(())
-                }
+                Body::File(file) => visit(&file.content.source),
                 Body::Directory(_) => {
-                    short = true;
-                    Ok(())
+                    directories.try_reserve(1).map_err(|_| ENOMEM)?;
+                    directories.push(inode.clone());
                 }
-                _ => Ok(()),
+                _ => {}
             }
+            Ok(())
         })?;
     }
-    Ok(if short { Err(ENOMEM) } else { Ok(()) })
+    Ok(())
 }
 
 /// Whether a directory is another one or lies in it.

@@ -177,7 +177,6 @@ pub enum Purpose {
     Heap,
     /// Stacks of threads, their records, and the tables that map both.
     Stack,
-    File,
     Pipe,
     Trace,
 }

@@ -13,6 +13,12 @@ use machine::{Kernel, memory};
 /// An address space of this kernel.
 pub type Space = faultless_mm::AddressSpace<Kernel>;
 
+/// Pages that address spaces share: a file's, or shared memory's.
+pub type Store = faultless_mm::Store<Kernel>;
+
+/// What is to be mapped of a file.
+pub type Opened<'a> = faultless_mm::Opened<'a, Kernel>;
+
 /// The end of user memory.
 pub const USER_END: u64 = 0x7fff_ffff_f000;
 

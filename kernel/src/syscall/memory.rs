@@ -1,4 +1,4 @@
-//! Memory: the calls go straight to the address space.
+//! Memory: the calls go straight to the address space, but for those about files.
 
 use faultless_mm::advice;
 use linux_raw_sys::general as linux;
@@ -7,6 +7,8 @@ use super::file::transfer;
 use super::pidfd;
 use crate::arch::uaccess;
 use crate::errno::{Answer, EBADF, EFAULT, EINVAL, ENOMEM, ESRCH, Errno};
+use crate::files::descriptors;
+use crate::files::mapped::{self, Wish};
 use crate::process::space;
 
 pub fn mmap(
@@ -20,14 +22,25 @@ pub fn mmap(
     if !offset.is_multiple_of(4096) {
         return Err(EINVAL);
     }
-    if flags as u32 & linux::MAP_ANONYMOUS == 0 {
-        // Files cannot be mapped yet.
-        crate::files::descriptors::current()
-            .get(fd)
-            .map_err(|_| EBADF)?;
-        return Err(Errno::ENODEV);
+    let (protection, flags) = (protection as u32, flags as u32);
+    if flags & linux::MAP_ANONYMOUS != 0 {
+        return space().mmap(address, length, protection, flags);
     }
-    space().mmap(address, length, protection as u32, flags as u32)
+    let description = descriptors::current().get(fd)?;
+    if description.flags() & linux::O_PATH != 0 {
+        return Err(EBADF);
+    }
+    if flags & linux::MAP_HUGETLB != 0 {
+        return Err(EINVAL);
+    }
+    let wish = Wish {
+        address,
+        length,
+        protection,
+        flags,
+        offset,
+    };
+    mapped::map(&description, &wish)
 }
 
 pub fn munmap(address: u64, length: u64) -> Answer {
@@ -60,7 +73,14 @@ pub fn mincore(address: u64, length: u64, to: u64) -> Answer {
     space().mincore(address, length, say).map(|()| 0)
 }
 
+pub fn msync(address: u64, length: u64, flags: u64) -> Answer {
+    space().msync(address, length, flags as u32).map(|()| 0)
+}
+
 pub fn madvise(address: u64, length: u64, advice: u64) -> Answer {
+    if advice as u32 == linux::MADV_REMOVE {
+        return mapped::remove(address, length);
+    }
     space().madvise(address, length, advice as i32).map(|()| 0)
 }
 

@@ -50,7 +50,11 @@ impl Flaw {
                 }
             }
             Self::LostPipe => drop(machine::allocate_zeroed(Purpose::Pipe)),
-            Self::LostFile => drop(machine::allocate_zeroed(Purpose::File)),
+            Self::LostFile => {
+                if let Ok(frame) = frames().allocate(Kernel.cpu()) {
+                    frames().descriptor(frame).set_file(0, 0);
+                }
+            }
             Self::LostSpace => {
                 // It does not give itself back.
                 let _ = memory::new_space(Policy::Speculative, Layout::LINUX_X86_64);

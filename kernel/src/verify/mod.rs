@@ -3,8 +3,8 @@
 //! of the machine has to be somebody's.
 //!
 //! The moments: every so often; when the first process has ended, with all others that live; and
-//! when those have been killed, so that no address space and no pipe may be left, and files have
-//! what the tree of files has. The first violation ends the run.
+//! when those have been killed, so that no address space and no pipe may be left, and no file that
+//! the tree of files has not. The first violation ends the run.
 
 mod flaw;
 pub mod spaces;
@@ -14,7 +14,6 @@ use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use faultless_frames::{Accounts, Books, Misuse, Use};
 use faultless_mm::Violation;
-use faultless_paging::Frame;
 
 use crate::arch::{TrapFrame, time};
 use crate::console::Port;
@@ -62,7 +61,7 @@ enum Moment {
 }
 
 /// What frames can be, by the report's names.
-const NAMES: [(&str, Use); 14] = [
+const NAMES: [(&str, Use); 13] = [
     ("free", Use::FREE),
     ("cached", Use::CACHED),
     ("zeroed", Use::ZEROED),
@@ -71,10 +70,9 @@ const NAMES: [(&str, Use); 14] = [
     ("tables", Use::TABLE),
     ("nodes", Use::SLAB),
     ("spaces", Use::SPACE),
-    ("stored", Use::FILE),
     ("heap", Use::of_port(Purpose::Heap as u32)),
     ("stacks", Use::of_port(Purpose::Stack as u32)),
-    ("files", Use::of_port(Purpose::File as u32)),
+    ("files", Use::FILE),
     ("pipes", Use::of_port(Purpose::Pipe as u32)),
     ("trace", Use::of_port(Purpose::Trace as u32)),
 ];
@@ -164,6 +162,13 @@ fn look(moment: Moment) -> Result<Accounts, Violation> {
                 value: count as u64,
             });
         }
+        if moment == Moment::Last && !has_no_lost_file() {
+            return Err(Violation {
+                rule: "a file is left that has no name",
+                address: 0,
+                value: files::source::count(),
+            });
+        }
         MOMENTS.fetch_add(1, Ordering::Relaxed);
         SPACES.fetch_max(count as u64, Ordering::Relaxed);
         PAGES.fetch_max(census.pages, Ordering::Relaxed);
@@ -176,28 +181,23 @@ fn enter_own(books: &Books, moment: Moment) -> Result<(), Misuse> {
     for purpose in [Purpose::Heap, Purpose::Stack, Purpose::Trace] {
         books.enter_all_of_port(purpose as u32);
     }
-    if moment == Moment::Any || !enter_files(books)? {
-        // Threads that sleep may hold files and pipes that nothing else leads to.
-        books.enter_all_of_port(Purpose::File as u32);
-    }
     if moment == Moment::Any {
+        // Threads that sleep may hold pipes that nothing else leads to.
         books.enter_all_of_port(Purpose::Pipe as u32);
     }
     Ok(())
 }
 
-/// Enters the frames of all files in the tree; whether there was memory to look at all of it.
-fn enter_files(books: &Books) -> Result<bool, Misuse> {
-    let what = Use::of_port(Purpose::File as u32);
-    let looked = files::tree::for_each_file(&mut |inode, content| {
-        let root = content.root().map(|frame| Frame(frame >> 12));
-        if inode.meta().links > 1 && root.is_some_and(|root| books.has(root, what)) {
-            // By another of its names.
-            return Ok(());
-        }
-        content.for_each_frame(&mut |frame| books.enter(Frame(frame >> 12), what))
-    })?;
-    Ok(looked.is_ok())
+/// Whether there are no more files than the tree of files has, when nobody has any open or mapped;
+/// what they have the core has entered. True if there is no memory to look.
+fn has_no_lost_file() -> bool {
+    let moment = MOMENTS.load(Ordering::Relaxed) + 1;
+    let mut count = 0;
+    let looked = files::tree::for_each_file(&mut |source| {
+        // Others are names of one that was seen.
+        count += u64::from(source.is_new(moment));
+    });
+    looked.is_err() || count == files::source::count()
 }
 
 /// What is lost, in words.

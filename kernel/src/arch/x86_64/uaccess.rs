@@ -122,6 +122,40 @@ pub fn write_bytes(to: u64, from: &[u8]) -> Result<(), Errno> {
     }
 }
 
+/// Copies from user memory to memory that programs may write meanwhile: a page of a file.
+///
+/// # Errors
+/// `EFAULT`.
+///
+/// # Safety
+/// `to` is memory good for `length` bytes, and no Rust value.
+pub unsafe fn read_to(from: u64, to: *mut u8, length: usize) -> Result<(), Errno> {
+    check(from, length)?;
+    // SAFETY: `to` is the caller's promise, `from` was checked.
+    if tlb::with_user(|| unsafe { copy(to as u64, from, length) }) {
+        Ok(())
+    } else {
+        Err(EFAULT)
+    }
+}
+
+/// Copies such memory to user memory.
+///
+/// # Errors
+/// `EFAULT`.
+///
+/// # Safety
+/// As for [`read_to`].
+pub unsafe fn write_from(to: u64, from: *const u8, length: usize) -> Result<(), Errno> {
+    check(to, length)?;
+    // SAFETY: `from` is the caller's promise, `to` was checked.
+    if tlb::with_user(|| unsafe { copy(to, from as u64, length) }) {
+        Ok(())
+    } else {
+        Err(EFAULT)
+    }
+}
+
 /// Types that are nothing but their bytes.
 ///
 /// # Safety

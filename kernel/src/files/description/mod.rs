@@ -9,11 +9,11 @@ use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use linux_raw_sys::general as linux;
 
 use super::device::Device;
-use super::directory::Name;
 use super::epoll;
 use super::event::Event;
 use super::lock::{self, FileId, Owner};
 use super::node::{Body, File, Inode, NO_PATH, Node};
+use super::origin::Origin;
 use super::pipe;
 use super::proc;
 use super::readiness::{Events, Readiness};
@@ -60,10 +60,18 @@ pub struct Description {
     position: AtomicU64,
     /// Held by a call that uses and moves the position.
     turn: Turn,
-    /// The directory and the name by which it was opened.
-    origin: Option<(Node, Name)>,
+    /// Where it was found.
+    origin: Option<Shared<Origin>>,
+    /// Never used twice: mappings of one description belong together.
+    pub number: u64,
     /// Epoll instances that watch it.
     pub watched: epoll::Watched,
+}
+
+/// A number that nothing else that was opened has, or will have.
+pub fn next_number() -> u64 {
+    static NUMBER: AtomicU64 = AtomicU64::new(1);
+    NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Description {
@@ -74,7 +82,7 @@ impl Description {
     pub fn new(
         object: Object,
         flags: u32,
-        origin: Option<(Node, Name)>,
+        origin: Option<Shared<Origin>>,
     ) -> Result<Shared<Self>, Errno> {
         Self::of_file(object, flags, origin, None)
     }
@@ -86,7 +94,7 @@ impl Description {
     pub fn of_file(
         object: Object,
         flags: u32,
-        origin: Option<(Node, Name)>,
+        origin: Option<Shared<Origin>>,
         writing: Option<Writing>,
     ) -> Result<Shared<Self>, Errno> {
         Shared::new(Self {
@@ -96,6 +104,7 @@ impl Description {
             position: AtomicU64::new(0),
             turn: Turn::new(),
             origin,
+            number: next_number(),
             watched: epoll::Watched::new(),
         })
     }
@@ -232,8 +241,8 @@ impl Description {
         }
     }
 
-    /// The directory and the name by which it was opened.
-    pub fn origin(&self) -> Option<&(Node, Name)> {
+    /// Where it was found.
+    pub fn origin(&self) -> Option<&Shared<Origin>> {
         self.origin.as_ref()
     }
 

@@ -7,12 +7,13 @@ use core::sync::atomic::Ordering;
 
 use linux_raw_sys::general as linux;
 
-use super::super::copy::{copy_out, gather, scatter};
+use super::super::content::Content;
+use super::super::copy::copy_out;
 use super::super::device::Device;
-use super::super::node::{Body, File, Inode};
-use super::super::{content, proc};
+use super::super::node::{Body, Inode};
+use super::super::proc;
 use super::{Description, Object};
-use crate::errno::{Answer, EBADF, EFBIG, EINVAL, EISDIR, ENXIO, ESPIPE, Errno};
+use crate::errno::{Answer, EBADF, EINVAL, EISDIR, ENXIO, ESPIPE, Errno};
 use crate::shared::Shared;
 use crate::sync::SpinLock;
 
@@ -46,7 +47,10 @@ impl Description {
     pub fn read(&self, to: u64, length: u64, at: At) -> Answer {
         self.may_read()?;
         match &self.object {
-            Object::File(inode) => self.at(at, |position| read_file(inode, position, to, length)),
+            Object::File(inode) => {
+                let content = content_of(inode)?;
+                self.at(at, |position| content.read(position, to, length))
+            }
             Object::Text(entry, said) => {
                 self.at(at, |position| read_text(*entry, said, position, to, length))
             }
@@ -96,7 +100,7 @@ impl Description {
     /// `ESPIPE`, `EINVAL`, `ENXIO`, `EBADF`.
     pub fn seek(&self, offset: i64, whence: u32) -> Answer {
         let size = match &self.object {
-            Object::File(_) => self.file()?.1.content.lock().size(),
+            Object::File(_) => self.file()?.1.content.size(),
             Object::Directory(_) | Object::Text(..) => 0,
             // As on Linux: these say where one is told to be, which is nowhere.
             Object::Device(Device::Terminal(_), _) => return Err(ESPIPE),
@@ -116,7 +120,7 @@ impl Description {
                     return Err(ENXIO);
                 }
                 let data = whence == linux::SEEK_DATA;
-                let found = file.content.lock().seek(begin, data).ok_or(ENXIO)?;
+                let found = file.content.seek(begin, data).ok_or(ENXIO)?;
                 self.position.store(found, Ordering::Relaxed);
                 return Ok(found);
             }
@@ -141,30 +145,11 @@ impl Description {
     }
 }
 
-fn file_of(inode: &Inode) -> Result<&File, Errno> {
+fn content_of(inode: &Inode) -> Result<&Content, Errno> {
     match &inode.body {
-        Body::File(file) => Ok(file),
+        Body::File(file) => Ok(&file.content),
         _ => Err(EINVAL),
     }
-}
-
-fn read_file(inode: &Inode, position: u64, to: u64, length: u64) -> Answer {
-    let file = file_of(inode)?;
-    let unwritten = file.content.lock().unwritten();
-    if let Some(content) = unwritten {
-        let rest = usize::try_from(position)
-            .ok()
-            .and_then(|position| content.get(position..))
-            .unwrap_or_default();
-        let length = rest.len().min(length as usize);
-        return copy_out(to, &rest[..length]);
-    }
-    let mut position = position;
-    scatter(to, length, |piece| {
-        let done = file.content.lock().read(position, piece);
-        position += done as u64;
-        done
-    })
 }
 
 /// Where it began to write, and how much it wrote.
@@ -175,24 +160,10 @@ fn write_file(
     from: u64,
     length: u64,
 ) -> Result<(u64, u64), Errno> {
-    let file = file_of(inode)?;
-    let _turn = file.turn.take()?;
-    let begin = if appends {
-        file.content.lock().size()
-    } else {
-        position
-    };
-    let room = content::LARGEST.saturating_sub(begin);
-    if length != 0 && room == 0 {
-        return Err(EFBIG);
-    }
-    let mut at = begin;
-    let wanted = length.min(room);
-    let done = gather(from, wanted, |piece| {
-        let done = file.content.lock().write(at, piece)?;
-        at += done as u64;
-        Ok(done)
-    });
+    let content = content_of(inode)?;
+    let _turn = content.source.turn.take()?;
+    let begin = if appends { content.size() } else { position };
+    let done = content.write(begin, from, length);
     inode.touch();
     done.map(|done| (begin, done))
 }

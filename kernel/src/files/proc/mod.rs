@@ -19,7 +19,7 @@ use crate::errno::{EINVAL, ENOENT, ENOTDIR, Errno};
 pub use own::Own;
 pub use system::System;
 pub use table::Folder;
-use text::Text;
+pub use text::Text;
 
 use linux_raw_sys::general as linux;
 

@@ -5,7 +5,7 @@ use super::text::Text;
 use crate::arch::percpu;
 use crate::arch::{cpu, interrupts, random, time};
 use crate::errno::Errno;
-use crate::files::content;
+use crate::files::source::{self, Kind};
 use crate::heap;
 use crate::memory::{self, Counter, machine, stacks};
 use crate::syscall::identity;
@@ -106,7 +106,7 @@ fn stat(text: &mut Text) -> Result<(), Errno> {
 fn vmstat(text: &mut Text) -> Result<(), Errno> {
     let (_, free) = machine::sizes();
     text.line(format_args!("nr_free_pages {}", free / 4096))?;
-    text.line(format_args!("nr_shmem {}", content::used()))?;
+    text.line(format_args!("nr_shmem {}", file_pages()))?;
     text.line(format_args!("heap_bytes {}", heap::sizes().used))?;
     for (name, counter) in [
         ("pgfault", Counter::Faults),
@@ -132,9 +132,14 @@ fn vmstat(text: &mut Text) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Pages of files and of memory with a descriptor.
+fn file_pages() -> u64 {
+    source::used(Kind::Tree) + source::used(Kind::Memory)
+}
+
 fn meminfo(text: &mut Text) -> Result<(), Errno> {
     let (total, free) = machine::sizes();
-    let files = content::used() * 4;
+    let files = file_pages() * 4;
     let heap = heap::sizes();
     for (name, amount) in [
         ("MemTotal:", total >> 10),

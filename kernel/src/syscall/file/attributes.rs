@@ -8,10 +8,10 @@ use crate::errno::{Answer, EBADF, EFBIG, EINVAL, EISDIR, EOPNOTSUPP, EPERM, EROF
 use crate::files::content::LARGEST;
 use crate::files::description::{Description, Object};
 use crate::files::node::{Body, Inode, Node};
+use crate::files::source::seal;
 use crate::files::usage::Writing;
 use crate::files::walk::Last;
 use crate::files::{descriptors, open, place};
-use crate::sched;
 use crate::shared::Shared;
 
 fn size(length: u64) -> Result<u64, Errno> {
@@ -25,7 +25,7 @@ fn size(length: u64) -> Result<u64, Errno> {
 fn resize(inode: &Inode, length: u64) -> Answer {
     match &inode.body {
         Body::File(file) => {
-            let _turn = file.turn.take()?;
+            let _turn = file.content.source.turn.take()?;
             open::truncate(inode, length).map(|()| 0)
         }
         Body::Directory(_) => Err(EISDIR),
@@ -63,34 +63,29 @@ fn not_writable(description: &Description) -> Errno {
     }
 }
 
-/// Reserves memory; holes cannot be made.
+/// Reserves memory, or makes a hole; the rest is what Linux's tmpfs has not either.
 pub fn fallocate(fd: u64, mode: u64, offset: u64, length: u64) -> Answer {
+    const PUNCH: u32 = linux::FALLOC_FL_PUNCH_HOLE;
+    const KEEP: u32 = linux::FALLOC_FL_KEEP_SIZE;
     let description = descriptors::current().get(fd)?;
     if (offset as i64) < 0 || (length as i64) <= 0 {
         return Err(EINVAL);
     }
-    if mode as u32 & !linux::FALLOC_FL_KEEP_SIZE != 0 {
+    if !matches!(mode as u32, 0 | KEEP) && mode as u32 != PUNCH | KEEP {
         return Err(EOPNOTSUPP);
     }
     description.may_write()?;
-    let end = offset.checked_add(length).filter(|&end| end <= LARGEST);
-    let end = end.ok_or(EFBIG)?;
     if matches!(description.object, Object::Pipe(_) | Object::Stream(_)) {
         return Err(ESPIPE);
     }
     let (inode, file) = description.file().map_err(|_| crate::errno::ENODEV)?;
-    let _turn = file.turn.take()?;
-    let mut at = offset;
-    while at < end {
-        at = file.content.lock().reserve(at)?;
-        if !sched::breathe() {
-            return Err(crate::errno::EINTR);
-        }
-    }
-    if mode as u32 & linux::FALLOC_FL_KEEP_SIZE == 0 {
-        let mut content = file.content.lock();
-        let longer = content.size().max(end);
-        content.resize(longer);
+    let end = offset.checked_add(length).filter(|&end| end <= LARGEST);
+    let end = end.ok_or(EFBIG)?;
+    if mode as u32 & PUNCH != 0 {
+        file.content.punch(offset, end)?;
+    } else {
+        let _turn = file.content.source.turn.take()?;
+        file.content.reserve(offset, end, mode as u32 == KEEP)?;
     }
     inode.touch();
     Ok(0)
@@ -126,7 +121,13 @@ fn set_mode(inode: &Inode, mode: u64) -> Answer {
     if matches!(inode.body, Body::Link(_)) {
         return Err(EOPNOTSUPP);
     }
-    inode.change(|meta| meta.permissions = mode as u32 & 0o7777);
+    let mode = mode as u32 & 0o7777;
+    if let Body::File(file) = &inode.body
+        && (inode.meta().permissions ^ mode) & 0o111 != 0
+    {
+        file.content.source.check(seal::EXECUTE)?;
+    }
+    inode.change(|meta| meta.permissions = mode);
     Ok(0)
 }
 

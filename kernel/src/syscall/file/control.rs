@@ -1,6 +1,6 @@
 //! `fcntl` and `ioctl`.
 
-use super::lock;
+use super::{lock, memory};
 use linux_raw_sys::{general as linux, ioctl};
 
 use crate::arch::uaccess;
@@ -45,6 +45,8 @@ pub fn fcntl(fd: u64, command: u64, argument: u64) -> Answer {
         linux::F_SETLK | linux::F_SETLKW | linux::F_OFD_SETLK | linux::F_OFD_SETLKW => {
             lock::set(command, fd, &description, argument)
         }
+        linux::F_ADD_SEALS => memory::add_seals(&description, argument),
+        linux::F_GET_SEALS => memory::seals(&description),
         linux::F_GETOWN | linux::F_GETSIG => Ok(0),
         linux::F_SETOWN | linux::F_SETSIG => Ok(0),
         linux::F_GETPIPE_SZ => match &description.object {
@@ -89,7 +91,7 @@ fn readable(description: &Description) -> Answer {
     match &description.object {
         Object::Pipe(end) => Ok(end.length()),
         Object::File(_) => {
-            let size = description.file()?.1.content.lock().size();
+            let size = description.file()?.1.content.size();
             let position = description.seek(0, linux::SEEK_CUR)?;
             Ok(size.saturating_sub(position))
         }

@@ -6,6 +6,7 @@ mod descriptor;
 mod event;
 mod listing;
 mod lock;
+mod memory;
 mod names;
 mod open;
 pub mod path;
@@ -114,6 +115,7 @@ pub fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_epoll_ctl => event::epoll_ctl(a, b, c, d),
         nr::__NR_epoll_wait => event::epoll_wait(a, b, c, d),
         nr::__NR_epoll_pwait => event::epoll_pwait(a, b, c, d, e, f),
+        nr::__NR_memfd_create => memory::memfd_create(a, b),
         nr::__NR_eventfd => event::eventfd2(a, 0),
         nr::__NR_eventfd2 => event::eventfd2(a, b),
 

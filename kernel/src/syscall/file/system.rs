@@ -6,8 +6,9 @@ use super::path;
 use crate::arch::uaccess;
 use crate::errno::{Answer, Errno};
 use crate::files::node::Node;
+use crate::files::source::Kind;
 use crate::files::walk::Last;
-use crate::files::{content, descriptors};
+use crate::files::{content, descriptors, source};
 
 const PROC_MAGIC: u64 = 0x9fa0;
 const PIPE_MAGIC: u64 = 0x5049_5045;
@@ -20,7 +21,7 @@ fn write(node: Option<&Node>, to: u64) -> Result<(), Errno> {
     words[9] = content::PAGE;
     words[0] = match node {
         Some(Node::Memory(_)) => {
-            let (limit, used) = (content::limit(), content::used());
+            let (limit, used) = (source::limit(), source::used(Kind::Tree));
             words[2] = limit;
             words[3] = limit.saturating_sub(used);
             words[4] = limit.saturating_sub(used);

@@ -8,7 +8,6 @@ use super::text::Text;
 use crate::errno::{EINVAL, ENOENT, Errno};
 use crate::files::description::{Description, Object};
 use crate::files::directory::{Name, copy_name};
-use crate::files::node::Node;
 use crate::files::place;
 
 /// Which entry.
@@ -141,18 +140,10 @@ pub fn descriptor_link(process: u32, number: u32) -> Result<Name, Errno> {
 
 /// The path by which a description was opened, marked if it does not lead there any more.
 fn opened_path(description: &Description) -> Result<Name, Errno> {
-    let (directory, name) = description.origin().ok_or(ENOENT)?;
+    let origin = description.origin().ok_or(ENOENT)?;
     let mut text = Text::new();
-    let above = place::path_of(directory)?;
-    text.bytes(&above)?;
-    if above.last() != Some(&b'/') {
-        text.bytes(b"/")?;
-    }
-    text.bytes(name)?;
-    let there = directory.lookup(name)?;
-    let same = |(one, other): (Node, Node)| one.is(&other);
-    if !there.zip(description.node()).is_some_and(same) {
-        text.bytes(b" (deleted)")?;
-    }
+    origin.write(&mut text, |there| {
+        description.node().is_some_and(|node| node.is(there))
+    })?;
     Ok(text.into_bytes())
 }

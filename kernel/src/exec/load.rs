@@ -1,0 +1,135 @@
+//! Mapping what was looked through: segments as private mappings of the program's file, and behind
+//! them memory of zeroes.
+
+use elf::abi;
+use elf::segment::ProgramHeader;
+use linux_raw_sys::general as linux;
+
+use super::Image;
+use super::elf::{Error, Object, PAGE};
+use crate::arch::uaccess;
+use crate::process;
+
+/// A loaded program.
+pub struct Loaded {
+    /// Where it begins, and so where what is told of it is.
+    pub entry: u64,
+    /// Where its table of segments is in memory.
+    pub headers: u64,
+    pub header_count: u64,
+    /// Where its interpreter is, or 0.
+    pub interpreter: u64,
+    /// Where to begin: there or in its interpreter.
+    pub start: u64,
+}
+
+/// Loads a program, and its interpreter if it has one, into the process's address space, which is
+/// empty.
+///
+/// # Errors
+/// No memory.
+pub fn load(
+    (image, program): (&Image, &Object),
+    interpreter: Option<&(Image, Object)>,
+) -> Result<Loaded, Error> {
+    let base = program.base.unwrap_or(0);
+    map(image, program, base)?;
+    process::space().set_brk(base + program.span().1);
+    let entry = base.wrapping_add(program.entry);
+    let mut loaded = Loaded {
+        entry,
+        headers: match program.headers {
+            0 => 0,
+            headers => base + headers,
+        },
+        header_count: program.header_count,
+        interpreter: 0,
+        start: entry,
+    };
+    if let Some((image, object)) = interpreter {
+        let base = match object.base {
+            Some(base) => base,
+            None => find_room(object)?,
+        };
+        map(image, object, base)?;
+        loaded.interpreter = base;
+        loaded.start = base.wrapping_add(object.entry);
+    }
+    Ok(loaded)
+}
+
+/// Where there is room for something that may go anywhere: its base.
+fn find_room(object: &Object) -> Result<u64, Error> {
+    let (first, end) = object.span();
+    let space = process::space();
+    let flags = linux::MAP_PRIVATE | linux::MAP_ANONYMOUS | linux::MAP_NORESERVE;
+    let room = space.mmap(0, end - first, linux::PROT_NONE, flags);
+    let room = room.map_err(|_| Error::NoMemory)?;
+    let freed = space.munmap(room, end - first);
+    freed.map_err(|_| Error::NoMemory)?;
+    Ok(room.wrapping_sub(first))
+}
+
+fn protection(segment: &ProgramHeader) -> u32 {
+    let mut protection = 0;
+    for (flag, bit) in [
+        (abi::PF_R, linux::PROT_READ),
+        (abi::PF_W, linux::PROT_WRITE),
+        (abi::PF_X, linux::PROT_EXEC),
+    ] {
+        if segment.p_flags & flag != 0 {
+            protection |= bit;
+        }
+    }
+    protection
+}
+
+/// Maps all segments. Where two share a page, the later one has it, as on Linux.
+fn map(image: &Image, object: &Object, base: u64) -> Result<(), Error> {
+    for segment in &object.segments {
+        let start = base.wrapping_add(segment.p_vaddr);
+        let (first, file_end) = (start & !(PAGE - 1), start + segment.p_filesz);
+        let mut mapped = first;
+        if segment.p_filesz != 0 {
+            mapped = file_end.next_multiple_of(PAGE);
+            map_file(image, segment, first, mapped)?;
+        }
+        if segment.p_memsz > segment.p_filesz {
+            if segment.p_filesz != 0 {
+                clear(segment, file_end, mapped)?;
+            }
+            map_zeroes(segment, mapped, start + segment.p_memsz)?;
+        }
+    }
+    Ok(())
+}
+
+fn map_file(image: &Image, segment: &ProgramHeader, start: u64, end: u64) -> Result<(), Error> {
+    let opened = image.opened(segment.p_offset & !(PAGE - 1));
+    let flags = linux::MAP_PRIVATE | linux::MAP_FIXED;
+    let mapped =
+        process::space().mmap_store(start, end - start, protection(segment), flags, &opened);
+    mapped.map(drop).map_err(|_| Error::NoMemory)
+}
+
+/// What follows the file's bytes in their last page reads as zeroes, where it can be written.
+fn clear(segment: &ProgramHeader, start: u64, end: u64) -> Result<(), Error> {
+    const ZEROES: [u8; PAGE as usize] = [0; PAGE as usize];
+    if segment.p_flags & abi::PF_W == 0 {
+        return Ok(());
+    }
+    uaccess::write_bytes(start, &ZEROES[..(end - start) as usize]).map_err(|_| Error::NoMemory)
+}
+
+/// Maps what has no bytes in the file: writable whatever the segment says, as on Linux.
+fn map_zeroes(segment: &ProgramHeader, start: u64, end: u64) -> Result<(), Error> {
+    let end = end.next_multiple_of(PAGE);
+    if start >= end {
+        return Ok(());
+    }
+    let execute = protection(segment) & linux::PROT_EXEC;
+    let protection = linux::PROT_READ | linux::PROT_WRITE | execute;
+    let flags = linux::MAP_PRIVATE | linux::MAP_ANONYMOUS | linux::MAP_FIXED;
+    let mapped = process::space().mmap(start, end - start, protection, flags);
+    mapped.map(drop).map_err(|_| Error::NoMemory)
+}

@@ -1,0 +1,146 @@
+//! Mapping what is open, and what a program asks of a file through a mapping of it.
+
+use faultless_mm::advice;
+use linux_raw_sys::general as linux;
+
+use super::content::{self, Content};
+use super::description::{Description, Object};
+use super::device::Device;
+use super::node::Body;
+use super::source::{self, seal};
+use crate::errno::{Answer, EACCES, EINVAL, ENODEV, ENOMEM, EPERM, Errno};
+use crate::memory::machine::memory;
+use crate::memory::{Opened, Store};
+use crate::process::space;
+
+/// What `mmap` is told beside the file.
+#[derive(Clone, Copy)]
+pub struct Wish {
+    pub address: u64,
+    pub length: u64,
+    pub protection: u32,
+    pub flags: u32,
+    /// The byte of the file to begin with: a whole page.
+    pub offset: u64,
+}
+
+impl Wish {
+    fn is_shared(&self) -> bool {
+        self.flags & linux::MAP_TYPE != linux::MAP_PRIVATE
+    }
+
+    /// Maps a store, or says why there is none when Linux says it.
+    fn map(&self, store: Result<&Store, Errno>, file: u64, writable: bool) -> Answer {
+        let opened = Opened {
+            store,
+            offset: self.offset,
+            file,
+            writable,
+        };
+        let Self {
+            address, length, ..
+        } = *self;
+        space().mmap_store(address, length, self.protection, self.flags, &opened)
+    }
+}
+
+/// Maps what is open.
+///
+/// # Errors
+/// Those of `mmap`.
+pub fn map(description: &Description, wish: &Wish) -> Answer {
+    let readable = description.may_read().map_err(|_| EACCES);
+    let writable = description.may_write().is_ok();
+    match &description.object {
+        Object::File(inode) => match &inode.body {
+            Body::File(file) => map_file(description, &file.content, wish),
+            _ => Err(ENODEV),
+        },
+        Object::Device(Device::Zero, _) => map_zeroes(description, wish),
+        _ => wish.map(readable.and(Err(ENODEV)), 0, writable),
+    }
+}
+
+fn map_file(description: &Description, content: &Content, wish: &Wish) -> Answer {
+    let writable = description.may_write().is_ok();
+    let source = &content.source;
+    if let Some(origin) = description.origin() {
+        source.set_origin(origin);
+    }
+    // What can be sealed is not sealed meanwhile.
+    let _turn = match source.seals() & seal::SEAL {
+        0 => Some(source.turn.take()?),
+        _ => None,
+    };
+    // What nobody may write any more can be mapped, but shared only to be read, for ever.
+    let sealed = wish.is_shared() && source.check(seal::NO_WRITES).is_err();
+    if sealed && writable && wish.protection & linux::PROT_WRITE != 0 {
+        return wish.map(Err(EPERM), description.number, true);
+    }
+    let readable = description.may_read().map_err(|_| EACCES);
+    let store = readable.map(|()| &content.store);
+    wish.map(store, description.number, writable && !sealed)
+}
+
+/// `/dev/zero`: private, it is anonymous memory; shared, anonymous memory that is shared.
+fn map_zeroes(description: &Description, wish: &Wish) -> Answer {
+    let writable = description.may_write().is_ok();
+    if description.may_read().is_err() {
+        return wish.map(Err(EACCES), 0, writable);
+    }
+    if !wish.is_shared() {
+        let flags = wish.flags | linux::MAP_ANONYMOUS;
+        return space().mmap(wish.address, wish.length, wish.protection, flags);
+    }
+    let size = wish.length.checked_next_multiple_of(content::PAGE);
+    let store = Store::new(memory(), size.unwrap_or(0), None, 0).map_err(|_| ENOMEM)?;
+    wish.map(Ok(&store), 0, writable)
+}
+
+/// `MADV_REMOVE`: makes holes in the files that a range shows.
+///
+/// # Errors
+/// `EINVAL` where no file is; `EACCES` where it could never be written; `EPERM` for a sealed file;
+/// `ENOMEM` if not all was mapped, when the rest is done.
+pub fn remove(address: u64, length: u64) -> Answer {
+    let rounded = length.checked_next_multiple_of(content::PAGE);
+    let end = rounded.and_then(|length| address.checked_add(length));
+    let end = end.ok_or(EINVAL)?;
+    if !address.is_multiple_of(content::PAGE) {
+        return Err(EINVAL);
+    }
+    let mut at = address;
+    let mut answer = Ok(0);
+    while at < end {
+        let Some(line) = space().maps_after(at).filter(|line| line.start < end) else {
+            return Err(ENOMEM);
+        };
+        if line.start > at {
+            answer = Err(ENOMEM);
+        }
+        let start = at.max(line.start);
+        at = line.end.min(end);
+        remove_mapped(start, at)?;
+    }
+    answer
+}
+
+/// The same for a range that one mapping has.
+fn remove_mapped(start: u64, end: u64) -> Result<(), Errno> {
+    let Some((store, first)) = space().store_at(start) else {
+        // Refused; how, the memory core knows.
+        return space().madvise(start, end - start, advice::REMOVE);
+    };
+    let flags = space().lookup(start).ok_or(EINVAL)?.flags;
+    if !flags.shared || flags.never_written {
+        return Err(EACCES);
+    }
+    let last = first.saturating_add(end - start);
+    if store.tag() == 0 {
+        return store.punch(first..last);
+    }
+    // SAFETY: The store is held, and its tag was made for it.
+    let source = unsafe { source::of(store.tag()) };
+    let _turn = source.turn.take()?;
+    content::punch(&store, source, first, last)
+}

@@ -1,0 +1,66 @@
+//! Memory with a descriptor (`memfd_create`): a file that never had a name in the tree, and that can
+//! be sealed.
+
+use linux_raw_sys::general as linux;
+
+use super::description::{Description, Object};
+use super::directory::Name;
+use super::node::{Body, Inode};
+use super::origin::Origin;
+use super::source::{Kind, seal};
+use super::usage::Writing;
+use crate::errno::{EBUSY, EINVAL, EPERM, Errno};
+use crate::shared::Shared;
+
+/// A new one.
+///
+/// # Errors
+/// `ENOMEM`.
+pub fn new(
+    name: Name,
+    can_be_sealed: bool,
+    sealed_against_exec: bool,
+) -> Result<Shared<Description>, Errno> {
+    let permissions = if sealed_against_exec { 0o666 } else { 0o777 };
+    let inode = Inode::new_file(Kind::Memory, &[], permissions)?;
+    inode.change(|meta| meta.links = 0);
+    if let Body::File(file) = &inode.body {
+        if sealed_against_exec {
+            file.content.source.set_seals(seal::EXECUTE);
+        } else if can_be_sealed {
+            file.content.source.set_seals(0);
+        }
+    }
+    let origin = Shared::new(Origin::Memory(name))?;
+    let writing = Writing::begin(&inode)?;
+    let flags = linux::O_RDWR | linux::O_LARGEFILE;
+    Description::of_file(Object::File(inode), flags, Some(origin), Some(writing))
+}
+
+/// Adds seals to a file.
+///
+/// # Errors
+/// `EPERM` if it was not opened for writing or cannot be sealed (any more); `EINVAL` for what is no
+/// file, or unknown seals; `EBUSY` if it is mapped to be written.
+pub fn seal(description: &Description, seals: u32) -> Result<(), Errno> {
+    description.may_write().map_err(|_| EPERM)?;
+    if seals & !seal::ALL != 0 {
+        return Err(EINVAL);
+    }
+    let (inode, file) = description.file()?;
+    let source = &file.content.source;
+    let _turn = source.turn.take()?;
+    source.check(seal::SEAL)?;
+    let mut seals = seals;
+    if seals & seal::EXECUTE != 0 && inode.meta().permissions & 0o111 != 0 {
+        // What can be executed and not be changed to be so is not written either.
+        seals |= seal::SHRINK | seal::GROW | seal::NO_WRITES;
+    }
+    let had = source.seals();
+    if seals & seal::WRITE != 0 && had & seal::WRITE == 0 && file.content.store.is_mapped_writable()
+    {
+        return Err(EBUSY);
+    }
+    source.set_seals(had | seals);
+    Ok(())
+}

@@ -1,0 +1,269 @@
+//! What stands behind the pages of a regular file, for the memory core: the archive's bytes, how
+//! many pages there are, and how many there may be.
+//!
+//! A file's store leads here by its tag, and holds what is here until it is gone: a mapping keeps
+//! that alive when the last name and the last descriptor of its file have gone. So this is what the
+//! calls that begin at a mapping need: the turn of who changes the size, the seals, and the name.
+//!
+//! Files of the tree may have half of memory, as Linux's tmpfs has by default; then writing fails
+//! with `ENOSPC`, touching a hole is SIGBUS, and programs still find frames. What `memfd_create`
+//! makes is not limited, and pages in the place of the archive's are not counted.
+
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+
+use faultless_mm::Backing;
+use faultless_paging::{Frame, PhysicalMemory};
+
+use super::content::PAGE;
+use super::directory::copy_name;
+use super::node::Node;
+use super::origin::Origin;
+use super::turn::Turn;
+use crate::errno::{ENOSPC, EPERM, Errno};
+use crate::memory::machine::{self, Kernel};
+use crate::shared::Shared;
+use crate::sync::SpinLock;
+
+/// Seals that say what must not be done to a file any more (`F_SEAL_*`).
+pub mod seal {
+    pub const SEAL: u32 = 1;
+    pub const SHRINK: u32 = 2;
+    pub const GROW: u32 = 4;
+    pub const WRITE: u32 = 8;
+    pub const FUTURE_WRITE: u32 = 16;
+    pub const EXECUTE: u32 = 32;
+    pub const ALL: u32 = 63;
+    /// Nobody may write, and nobody may map it to write.
+    pub const NO_WRITES: u32 = WRITE | FUTURE_WRITE;
+}
+
+/// What kind of file it is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// A file of the tree, which cannot be sealed.
+    Tree,
+    /// Memory with a descriptor.
+    Memory,
+}
+
+/// Pages of the tree's files, and of memory with descriptors.
+static USED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+/// How many sources there are.
+static COUNT: AtomicU64 = AtomicU64::new(0);
+
+/// How many pages the tree's files may have together.
+pub fn limit() -> u64 {
+    machine::sizes().0 / PAGE / 2
+}
+
+/// How many pages files of a kind have.
+pub fn used(kind: Kind) -> u64 {
+    USED[kind as usize].load(Ordering::Relaxed)
+}
+
+/// How many files there are, those included that only a mapping leads to.
+pub fn count() -> u64 {
+    COUNT.load(Ordering::Relaxed)
+}
+
+/// What stands behind a file's pages.
+pub struct Source {
+    /// The inode's number.
+    pub number: u64,
+    kind: Kind,
+    archive: &'static [u8],
+    /// How many of the archive's bytes are still the file's: no cut has been before them.
+    bound: AtomicU64,
+    pages: AtomicU64,
+    /// Held by a call that writes, changes the size or makes holes: such calls come one after the
+    /// other.
+    pub turn: Turn,
+    /// Changed by who has the turn.
+    seals: AtomicU32,
+    /// Where what is mapped was found.
+    origin: SpinLock<Option<Shared<Origin>>>,
+    /// When the verifier has seen it last.
+    seen: AtomicU64,
+}
+
+impl Source {
+    pub fn new(number: u64, kind: Kind, archive: &'static [u8]) -> Self {
+        COUNT.fetch_add(1, Ordering::Relaxed);
+        Self {
+            number,
+            kind,
+            archive,
+            bound: AtomicU64::new(archive.len() as u64),
+            pages: AtomicU64::new(0),
+            turn: Turn::new(),
+            seals: AtomicU32::new(seal::SEAL),
+            origin: SpinLock::new(None),
+            seen: AtomicU64::new(0),
+        }
+    }
+
+    /// What the archive has from a position on.
+    pub fn archived(&self, position: u64) -> &'static [u8] {
+        let bound = self.bound.load(Ordering::Acquire) as usize;
+        let position = usize::try_from(position).unwrap_or(usize::MAX);
+        self.archive[..bound].get(position..).unwrap_or_default()
+    }
+
+    /// How many bytes the archive has.
+    pub fn bound(&self) -> u64 {
+        self.bound.load(Ordering::Acquire)
+    }
+
+    /// What the archive has from a position on is not the file's any more. Before its pages go.
+    pub fn forget(&self, position: u64) {
+        self.bound.fetch_min(position, Ordering::SeqCst);
+        // Partner: the fence in `fill`. Either that sees the new bound, or who takes the pages away
+        // afterwards sees the one that is being filled.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Where a page is counted. One in the place of the archive's is not: there are no more of these
+    /// than the archive is large, and a program that is full of files is loaded all the same.
+    fn counter(&self, index: u64) -> Option<&'static AtomicU64> {
+        let archived = (self.archive.len() as u64).div_ceil(PAGE);
+        (index >= archived).then(|| &USED[self.kind as usize])
+    }
+
+    /// How many pages there are in memory.
+    pub fn pages(&self) -> u64 {
+        self.pages.load(Ordering::Relaxed)
+    }
+
+    /// What must not be done to it.
+    pub fn seals(&self) -> u32 {
+        self.seals.load(Ordering::Acquire)
+    }
+
+    /// Sets the seals, by who has the turn or made the file.
+    pub fn set_seals(&self, seals: u32) {
+        self.seals.store(seals, Ordering::Release);
+    }
+
+    /// Whether it has none of these seals.
+    ///
+    /// # Errors
+    /// `EPERM`.
+    pub fn check(&self, seals: u32) -> Result<(), Errno> {
+        match self.seals() & seals {
+            0 => Ok(()),
+            _ => Err(EPERM),
+        }
+    }
+
+    /// It is mapped, and was found there.
+    pub fn set_origin(&self, origin: &Shared<Origin>) {
+        let old = {
+            let mut place = self.origin.lock();
+            if place.as_ref().is_some_and(|old| old.is(origin)) {
+                return;
+            }
+            place.replace(origin.clone())
+        };
+        drop(old);
+    }
+
+    /// Where it was found when it was mapped last.
+    pub fn origin(&self) -> Option<Shared<Origin>> {
+        self.origin.lock().clone()
+    }
+
+    /// It has another name than this one now. Without memory for that it keeps the old one.
+    pub fn rename(&self, (from, old): (&Node, &[u8]), (to, new): (&Node, &[u8])) {
+        let had = self.origin();
+        let Some(Origin::Named(directory, name)) = had.as_deref() else {
+            return;
+        };
+        if directory.is(from)
+            && name == old
+            && let Ok(name) = copy_name(new)
+            && let Ok(origin) = Shared::new(Origin::Named(to.clone(), name))
+        {
+            self.set_origin(&origin);
+        }
+    }
+
+    /// Whether the verifier sees it for the first time at this moment.
+    pub fn is_new(&self, moment: u64) -> bool {
+        self.seen.swap(moment, Ordering::Relaxed) != moment
+    }
+}
+
+impl Drop for Source {
+    fn drop(&mut self) {
+        COUNT.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The kernel as what is behind the core's stores. A tag is a reference to a [`Source`], made by
+/// [`tag`], or 0 for memory that is only shared.
+pub struct Files;
+
+/// A tag that holds a source until the store is gone.
+pub fn tag(source: &Shared<Source>) -> u64 {
+    Shared::into_raw(source.clone()) as u64
+}
+
+/// The source of a store that the caller holds.
+///
+/// # Safety
+/// The tag is that of a store that lives as long as the result.
+pub unsafe fn of<'a>(tag: u64) -> &'a Source {
+    // SAFETY: The tag is a reference until the store is gone.
+    unsafe { Shared::borrow_raw(tag as *const ()) }
+}
+
+impl Backing for Files {
+    fn has(&self, tag: u64, index: u64) -> bool {
+        // SAFETY: The core asks about stores that it holds.
+        let source = unsafe { of(tag) };
+        index.saturating_mul(PAGE) < source.bound()
+    }
+
+    fn fill(&self, tag: u64, index: u64, frame: Frame) -> Result<(), Errno> {
+        // Partner: the fence in `forget`; the slot was marked before.
+        fence(Ordering::SeqCst);
+        // SAFETY: As above.
+        let from = unsafe { of(tag) }.archived(index.saturating_mul(PAGE));
+        let length = from.len().min(PAGE as usize);
+        let to = Kernel.pointer(frame).as_ptr();
+        // SAFETY: The frame is the caller's, and as large as a page.
+        unsafe {
+            to.copy_from_nonoverlapping(from.as_ptr(), length);
+            to.add(length).write_bytes(0, PAGE as usize - length);
+        }
+        Ok(())
+    }
+
+    fn charge(&self, tag: u64, index: u64) -> Result<(), Errno> {
+        // SAFETY: As above.
+        let source = unsafe { of(tag) };
+        if let Some(used) = source.counter(index) {
+            let before = used.fetch_add(1, Ordering::Relaxed);
+            if source.kind == Kind::Tree && before >= limit() {
+                used.fetch_sub(1, Ordering::Relaxed);
+                return Err(ENOSPC);
+            }
+        }
+        source.pages.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn uncharge(&self, tag: u64, index: u64) {
+        // SAFETY: As above.
+        let source = unsafe { of(tag) };
+        if let Some(used) = source.counter(index) {
+            used.fetch_sub(1, Ordering::Relaxed);
+        }
+        source.pages.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn gone(&self, tag: u64) {
+        // SAFETY: Made by `tag`, and the last use of it.
+        drop(unsafe { Shared::<Source>::from_raw(tag as *const ()) });
+    }
+}
