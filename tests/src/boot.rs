@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 pub use crate::linux::{on_the_host, printed_on_the_host};
 pub use crate::programs::compile;
-use crate::programs::{root, scratch};
+use crate::programs::{INTERPRETER, compile_dynamic, root, scratch};
 
 /// Longer than any run takes on a busy host.
 const PATIENCE: Duration = Duration::from_secs(180);
@@ -42,6 +42,14 @@ pub struct Ended {
 }
 
 impl Ended {
+    /// The same, if the kernel has verified itself or found something wrong.
+    fn verified(self) -> Self {
+        if self.error.is_none() {
+            self.assert_verified();
+        }
+        self
+    }
+
     /// Checks that the kernel has verified itself: with the last process and without.
     pub fn assert_verified(&self) {
         let verified = self.verified.expect("it was asked for");
@@ -86,11 +94,18 @@ pub const VERIFIED: &str = "verify=1\0verify-every=50\0";
 
 /// An archive with a program, and the file that says to run it, verified.
 pub fn archive_of(program: &[u8], arguments: &[&str]) -> Vec<u8> {
+    archive_with(program, arguments, &[])
+}
+
+/// The same with other files.
+pub fn archive_with(program: &[u8], arguments: &[&str], others: &[(&str, &[u8])]) -> Vec<u8> {
     let mut run = format!("{VERIFIED}exec=/bin/test\0argv=test\0").into_bytes();
     for argument in arguments {
         run.extend_from_slice(format!("argv={argument}\0").as_bytes());
     }
-    archive(&[("bin/test", program), (".faultless/run", &run)])
+    let mut files = vec![("bin/test", program), (".faultless/run", &run[..])];
+    files.extend(others);
+    archive(&files)
 }
 
 impl Machine {
@@ -166,19 +181,16 @@ impl Machine {
 
     /// Boots with a program. The kernel verifies itself; what it finds wrong is the run's error.
     pub fn run(self, program: &[u8], arguments: &[&str]) -> Ended {
-        let ended = self.boot(&archive_of(program, arguments));
-        if ended.error.is_none() {
-            ended.assert_verified();
-        }
-        ended
+        self.boot(&archive_of(program, arguments)).verified()
     }
 }
 
 /// Checks that a program of `tests/programs` prints on a machine what it prints on the host, line
 /// by line.
 pub fn assert_prints_as_on_linux(name: &str, machine: Machine) {
-    let linux = printed_on_the_host(&compile(name));
-    assert_prints(name, &linux, machine);
+    let program = compile(name);
+    let linux = printed_on_the_host(&program);
+    assert_prints(&archive_of(&program, &[]), &linux, machine);
 }
 
 /// Checks that a program of `tests/programs` prints on a machine what it has printed on Linux 6.12,
@@ -186,11 +198,20 @@ pub fn assert_prints_as_on_linux(name: &str, machine: Machine) {
 pub fn assert_prints_as_on_linux_6_12(name: &str, machine: Machine) {
     let record = root().join(format!("tests/programs/{name}.linux-6.12"));
     let linux = fs::read_to_string(record).expect("a recorded output");
-    assert_prints(name, &linux, machine);
+    assert_prints(&archive_of(&compile(name), &[]), &linux, machine);
 }
 
-fn assert_prints(name: &str, linux: &str, machine: Machine) {
-    let ended = machine.run(&compile(name), &[]);
+/// The same as [`assert_prints_as_on_linux`] for a program that is dynamically linked.
+pub fn assert_prints_as_on_linux_when_dynamic(name: &str, machine: Machine) {
+    let program = compile_dynamic(name);
+    let linux = printed_on_the_host(&program);
+    let library = fs::read(INTERPRETER).expect("the musl package has it");
+    let others = [(&INTERPRETER[1..], &library[..])];
+    assert_prints(&archive_with(&program, &[], &others), &linux, machine);
+}
+
+fn assert_prints(archive: &[u8], linux: &str, machine: Machine) {
+    let ended = machine.boot(archive).verified();
     assert_eq!((ended.exit, &ended.error), (Some(0), &None), "{ended:?}");
     for (here, there) in ended.stdout.lines().zip(linux.lines()) {
         assert_eq!(here, there, "the kernel's line, and Linux's");

@@ -25,14 +25,27 @@ pub fn scratch(name: &str) -> PathBuf {
     folder
 }
 
+/// Where a dynamically linked program of musl finds what loads it, and its library.
+pub const INTERPRETER: &str = "/lib/ld-musl-x86_64.so.1";
+
 /// Compiles `tests/programs/NAME.c`.
 pub fn compile(name: &str) -> Vec<u8> {
+    compile_as(name, &["-static"])
+}
+
+/// Compiles it as a dynamically linked program.
+pub fn compile_dynamic(name: &str) -> Vec<u8> {
+    compile_as(name, &["-fPIE", "-pie"])
+}
+
+fn compile_as(name: &str, how: &[&str]) -> Vec<u8> {
     let folder = scratch(name);
     let program = folder.join(name);
     let source = root().join(format!("tests/programs/{name}.c"));
     let status = Command::new("musl-gcc")
         .args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror"])
-        .args(["-static", "-pthread", "-o"])
+        .args(how)
+        .args(["-pthread", "-o"])
         .args([&program, &source])
         .status()
         .expect("musl-gcc runs");
