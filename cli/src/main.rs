@@ -14,6 +14,7 @@ mod compare;
 mod counters;
 mod elf_check;
 mod figure;
+mod fuzz;
 mod interrupt;
 mod latencies;
 mod machine;
@@ -52,6 +53,9 @@ fn main() -> ExitCode {
         Ok(Arguments {
             command: Command::Compare(compare),
         }) => command::compare::command(&compare),
+        Ok(Arguments {
+            command: Command::Fuzz(fuzz),
+        }) => command::fuzz::command(&fuzz),
         Err(error) => return refusal::of_arguments(&error),
     };
     result.unwrap_or_else(|error| refusal::say(&error))

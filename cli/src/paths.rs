@@ -46,6 +46,16 @@ pub fn linux() -> PathBuf {
     from_environment("FAULTLESS_LINUX", ".faultless/linux")
 }
 
+/// The program that runs random programs on a kernel (`FAULTLESS_EXECUTOR`).
+pub fn executor() -> PathBuf {
+    from_environment("FAULTLESS_EXECUTOR", ".faultless/executor")
+}
+
+/// The programs that are kept.
+pub fn corpus() -> PathBuf {
+    root().join("tests/corpus/differential")
+}
+
 fn from_environment(variable: &str, default: &str) -> PathBuf {
     env::var_os(variable).map_or_else(|| root().join(default), PathBuf::from)
 }

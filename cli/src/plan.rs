@@ -20,6 +20,8 @@ pub enum Need {
     KernelWithoutEvents,
     /// The packaged workloads for the kernel.
     Workloads,
+    /// The program that runs random programs on a kernel.
+    Executor,
     /// This command with recording.
     Recorder,
     /// The first process of a Linux beside our kernel.
@@ -35,6 +37,7 @@ impl Need {
             Need::Kernel => "kernel",
             Need::KernelWithoutEvents => "kernel-without-events",
             Need::Workloads => "workloads",
+            Need::Executor => "executor",
             Need::Recorder => "recorder",
             Need::LinuxInit => "linux-init",
             Need::Linux(series) => series.peer(),

@@ -1,6 +1,7 @@
 //! Where the output of programs goes.
 
 use std::io::{self, Write};
+use std::sync::{Mutex, PoisonError};
 
 /// A place for a program's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -11,7 +12,29 @@ pub enum Sink {
     Stderr,
     /// Nowhere.
     Nowhere,
+    /// It is kept.
+    Kept(&'static Kept),
 }
+
+/// Output that is kept until somebody takes it.
+#[derive(Debug, Default)]
+pub struct Kept(Mutex<Vec<u8>>);
+
+impl Kept {
+    /// Takes what there is.
+    pub fn take(&self) -> Vec<u8> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// Two are equal if they are one.
+impl PartialEq for Kept {
+    fn eq(&self, other: &Self) -> bool {
+        std::ptr::eq(self, other)
+    }
+}
+
+impl Eq for Kept {}
 
 impl Sink {
     /// Passes on a piece of output at once.
@@ -20,6 +43,11 @@ impl Sink {
             Sink::Stdout => write_now(io::stdout().lock(), piece),
             Sink::Stderr => write_now(io::stderr().lock(), piece),
             Sink::Nowhere => Ok(()),
+            Sink::Kept(kept) => {
+                let mut all = kept.0.lock().unwrap_or_else(PoisonError::into_inner);
+                all.extend_from_slice(piece);
+                Ok(())
+            }
         }
     }
 }

@@ -91,6 +91,7 @@ fn provide(layout: &Layout, name: &str) -> Result<(), Refusal> {
             setup::provide(layout, &[Need::Musl])?;
             build::linux_init(layout)
         }
+        "executor" => build::executor(layout),
         "recorder" => build::recorder(layout),
         other => Err(Refusal::new(format!(
             "the command needs '{other}', which ./x does not know"

@@ -18,6 +18,7 @@ Commands:
   trace   Run a program, and write what happened when to a file for Perfetto
   bench   Measure; ./x bench --list names the figures
   compare Run a program in Faultless and in Linux, side by side, and compare what it costs
+  fuzz    Look for differences from Linux, with random programs, for as long as you like
   test    Run the tests
   setup   Install and build everything that the other commands need
   help    Show this text, or that of a command: ./x help run
@@ -45,7 +46,7 @@ pub fn command(layout: &Layout, arguments: &[OsString]) -> Result<ExitCode, Refu
     match arguments.first().and_then(|name| name.to_str()) {
         Some("test") => test::command(layout, &help),
         Some("setup") => setup::command(layout, &help),
-        Some(name @ ("run" | "stat" | "trace" | "bench" | "compare")) => {
+        Some(name @ ("run" | "stat" | "trace" | "bench" | "compare" | "fuzz")) => {
             hand_over::to_the_command(layout, &[name.into(), "--help".into()])
         }
         _ => {

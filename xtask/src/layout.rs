@@ -58,6 +58,11 @@ impl Layout {
         self.at("workloads/linux/init.c")
     }
 
+    /// The program that runs the programs of `./x fuzz` on a kernel.
+    pub fn executor(&self) -> PathBuf {
+        self.state().join("executor")
+    }
+
     /// The sources of the packaged workloads.
     pub fn program_sources(&self) -> PathBuf {
         self.at("workloads/c")

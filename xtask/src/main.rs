@@ -42,7 +42,7 @@ fn dispatch(arguments: &[std::ffi::OsString]) -> Result<ExitCode, Refusal> {
         None => ("help", arguments),
     };
     match command {
-        "run" | "stat" | "trace" | "bench" | "compare" => {
+        "run" | "stat" | "trace" | "bench" | "compare" | "fuzz" => {
             hand_over::to_the_command(&layout, arguments)
         }
         "test" => test::command(&layout, rest),

@@ -88,7 +88,7 @@ impl MachineArguments {
 }
 
 /// A time limit.
-fn seconds(text: &str) -> Result<Duration> {
+pub(super) fn seconds(text: &str) -> Result<Duration> {
     let seconds: f64 = text.parse().ok().context("not a number of seconds")?;
     ensure!(seconds > 0.0, "has to be more than 0 seconds");
     Duration::try_from_secs_f64(seconds)

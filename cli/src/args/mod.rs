@@ -2,6 +2,7 @@
 
 mod bench;
 mod compare;
+mod fuzz;
 mod machine;
 mod run;
 mod stat;
@@ -11,6 +12,7 @@ use clap::{Parser, Subcommand};
 
 pub use bench::BenchArguments;
 pub use compare::CompareArguments;
+pub use fuzz::{DifferentialArguments, FuzzArguments, FuzzCommand, SystemName};
 pub use machine::{MachineArguments, ProgramArguments, Resources};
 pub use run::RunArguments;
 pub use stat::{PolicyChoice, StatArguments};
@@ -46,4 +48,6 @@ pub enum Command {
     Bench(BenchArguments),
     /// Compare with Linux.
     Compare(CompareArguments),
+    /// Look for differences from Linux.
+    Fuzz(FuzzArguments),
 }

@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod compare;
 mod demonstration;
+pub mod fuzz;
 mod program;
 mod progress;
 pub mod run;

@@ -3,6 +3,7 @@
 mod bench_file;
 mod compare_file;
 mod destination;
+mod fuzz_file;
 mod host;
 mod run_file;
 pub mod stat_table;
@@ -10,6 +11,7 @@ pub mod stat_table;
 pub use bench_file::{BenchFile, BenchResult};
 pub use compare_file::CompareFile;
 pub use destination::Destination;
+pub use fuzz_file::{FuzzFile, FuzzFinding, FuzzSide};
 pub use run_file::{Run, RunFile};
 
 /// The version of both files: a number that grows when a reader of the old one could go wrong.

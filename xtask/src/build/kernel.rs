@@ -1,9 +1,8 @@
 //! The kernel image.
 
-use std::fs;
 use std::path::Path;
 
-use super::run;
+use super::{place, run};
 use crate::layout::Layout;
 use crate::refusal::Refusal;
 use crate::setup::bare_metal::{BareMetal, TARGET};
@@ -39,14 +38,4 @@ fn build(layout: &Layout, what: &str, features: &[&str], image: &Path) -> Result
             built.display()
         ))
     })
-}
-
-/// Copies `from` over `to` in one step, so that a machine that boots meanwhile sees a whole image.
-fn place(from: &Path, to: &Path) -> std::io::Result<()> {
-    if let Some(folder) = to.parent() {
-        fs::create_dir_all(folder)?;
-    }
-    let part = to.with_extension(format!("part-{}", std::process::id()));
-    fs::copy(from, &part)?;
-    fs::rename(&part, to)
 }

@@ -1,14 +1,17 @@
 //! Builds, each of which does nothing when nothing has changed.
 
+mod executor;
 mod kernel;
 mod workloads;
 
+use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 use crate::layout::Layout;
 use crate::progress;
 use crate::refusal::Refusal;
+pub use executor::executor;
 pub use kernel::{kernel, kernel_without_events};
 pub use workloads::{linux_init, workloads};
 
@@ -39,6 +42,16 @@ pub fn cargo(layout: &Layout, subcommand: &str) -> Command {
         .arg("--quiet")
         .current_dir(&layout.root);
     cargo
+}
+
+/// Copies `from` over `to` in one step, so that a machine that boots meanwhile sees a whole file.
+fn place(from: &Path, to: &Path) -> std::io::Result<()> {
+    if let Some(folder) = to.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    let part = to.with_extension(format!("part-{}", std::process::id()));
+    fs::copy(from, &part)?;
+    fs::rename(&part, to)
 }
 
 /// Runs a build tool; what it has to say goes to stderr.

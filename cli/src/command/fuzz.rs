@@ -1,0 +1,252 @@
+//! `faultless fuzz`.
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context as _, Result, ensure};
+use comfy_table::Cell;
+use faultless_fuzz::host::HostSide;
+use faultless_fuzz::side::{Side, SoftSide};
+use faultless_fuzz::{Program, corpus, draw};
+
+use crate::args::{DifferentialArguments, FuzzArguments, FuzzCommand, SystemName};
+use crate::compare::{Peer, Series};
+use crate::fuzz::{Campaign, Found, GuestSide};
+use crate::interrupt;
+use crate::machine::kernel::qemu;
+use crate::paths;
+use crate::plan::{self, Need, Urgency};
+use crate::report::{Destination, FuzzFile};
+use crate::show::Sink;
+use crate::table::{self, grouped};
+
+/// Looks for differences until it is told to stop.
+pub fn command(arguments: &FuzzArguments) -> Result<ExitCode> {
+    match &arguments.command {
+        FuzzCommand::Differential(arguments) => differential(arguments),
+    }
+}
+
+fn differential(arguments: &DifferentialArguments) -> Result<ExitCode> {
+    if let Some(json) = &arguments.json {
+        json.check()?;
+    }
+    let fixed = fixed_programs(arguments.program.as_deref())?;
+    check(&arguments.against)?;
+    if let Some(answer) = plan::answer(&needs(&arguments.against), Urgency::Required) {
+        return Ok(answer);
+    }
+    interrupt::install()?;
+    let mut campaign = campaign(arguments)?;
+    let seed = arguments.seed.unwrap_or_else(another);
+    let mut run = Run {
+        arguments,
+        seed,
+        start: Instant::now(),
+    };
+    eprintln!(
+        "faultless: seed {seed}, {} programs that are kept",
+        fixed.len()
+    );
+    run.batch(&mut campaign, &fixed)?;
+    let mut number = u64::from(seed) << 32;
+    while arguments.program.is_none() && !run.is_over(&campaign) {
+        let programs: Vec<Program> = (number..)
+            .take(batch(arguments))
+            .map(draw::program)
+            .collect();
+        number += programs.len() as u64;
+        run.batch(&mut campaign, &programs)?;
+    }
+    run.report(&campaign)
+}
+
+/// A campaign under way.
+struct Run<'a> {
+    arguments: &'a DifferentialArguments,
+    seed: u32,
+    start: Instant,
+}
+
+impl Run<'_> {
+    fn batch(&mut self, campaign: &mut Campaign, programs: &[Program]) -> Result<()> {
+        let before = campaign.operations;
+        let begun = Instant::now();
+        campaign.batch(programs, &mut |Found(finding)| {
+            eprintln!(
+                "faultless: {} differs from {} at: {}\n  ours: {}\n  Linux: {}\n{}",
+                finding.side,
+                finding.against,
+                finding.at,
+                finding.ours,
+                finding.theirs,
+                finding.program
+            );
+        })?;
+        let rate = (campaign.operations - before) as f64 / begun.elapsed().as_secs_f64();
+        eprintln!(
+            "faultless: {} operations compared, {}/s, {} differences of {} kinds",
+            grouped(campaign.operations),
+            grouped(rate as u64),
+            differences(campaign),
+            campaign.findings.len()
+        );
+        match &self.arguments.json {
+            Some(json @ Destination::File(_)) => json.write(&self.file(campaign)),
+            _ => Ok(()),
+        }
+    }
+
+    fn is_over(&self, campaign: &Campaign) -> bool {
+        let late = |limit| self.start.elapsed() >= limit;
+        interrupt::is_requested()
+            || self
+                .arguments
+                .operations
+                .is_some_and(|limit| campaign.operations >= limit)
+            || self.arguments.seconds.is_some_and(late)
+    }
+
+    fn file<'a>(&self, campaign: &'a Campaign) -> FuzzFile<'a> {
+        let seconds = self.start.elapsed().as_secs_f64();
+        let counts = (campaign.programs, campaign.operations);
+        FuzzFile::new(
+            self.seed,
+            seconds,
+            counts,
+            &campaign.sides,
+            &campaign.findings,
+        )
+    }
+
+    fn report(&self, campaign: &Campaign) -> Result<ExitCode> {
+        if self.arguments.json == Some(Destination::Stdout) {
+            Destination::Stdout.write(&self.file(campaign))?;
+        } else {
+            let header = [
+                "system",
+                "compared with",
+                "operations",
+                "differences",
+                "left out",
+                "operations/s",
+            ];
+            let mut table = table::new(header.into_iter().map(Cell::new).collect());
+            for side in &campaign.sides {
+                let rate = side.operations as f64 / side.seconds.max(0.001);
+                table.add_row([
+                    Cell::new(side.name),
+                    Cell::new(side.against),
+                    table::number(grouped(side.operations)),
+                    table::number(grouped(side.differences)),
+                    table::number(grouped(side.left_out.values().sum())),
+                    table::number(grouped(rate as u64)),
+                ]);
+            }
+            // Nothing is lost if nobody reads it.
+            let _ = Sink::Stdout.write(format!("{table}\n").as_bytes());
+        }
+        if !campaign.findings.is_empty() {
+            return Ok(ExitCode::FAILURE);
+        }
+        if interrupt::is_requested() {
+            eprintln!("faultless: interrupted");
+            return Ok(ExitCode::from(interrupt::STATUS));
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+fn differences(campaign: &Campaign) -> u64 {
+    campaign.sides.iter().map(|side| side.differences).sum()
+}
+
+fn batch(arguments: &DifferentialArguments) -> usize {
+    usize::try_from(arguments.batch.get()).unwrap_or(usize::MAX)
+}
+
+/// The programs that are kept, or those of the user's file.
+fn fixed_programs(file: Option<&Path>) -> Result<Vec<Program>> {
+    let Some(file) = file else {
+        let kept = corpus::read(&paths::corpus()).map_err(anyhow::Error::msg)?;
+        return Ok(kept.into_iter().map(|kept| kept.program).collect());
+    };
+    let name = || file.display().to_string();
+    let text = std::fs::read_to_string(file).with_context(name)?;
+    let programs = Program::parse_all(&text).map_err(anyhow::Error::msg);
+    let programs = programs.with_context(name)?;
+    ensure!(
+        !programs.is_empty(),
+        "{}: there is no program in it",
+        file.display()
+    );
+    Ok(programs)
+}
+
+fn is_linux(system: SystemName) -> bool {
+    matches!(system, SystemName::Host | SystemName::Linux)
+}
+
+fn check(systems: &[SystemName]) -> Result<()> {
+    let linux = systems.iter().any(|&system| is_linux(system));
+    ensure!(
+        linux,
+        "--against: name a Linux to compare with, host or linux-6.12"
+    );
+    ensure!(
+        systems.len() > 1,
+        "--against: name what is to be compared with it"
+    );
+    Ok(())
+}
+
+fn needs(systems: &[SystemName]) -> Vec<Need> {
+    let mut needs = Vec::new();
+    if systems.iter().any(|&system| system != SystemName::Soft) {
+        needs.push(Need::Executor);
+    }
+    if systems.contains(&SystemName::Linux) || systems.contains(&SystemName::Faultless) {
+        needs.push(Need::Qemu);
+    }
+    if systems.contains(&SystemName::Faultless) {
+        needs.push(Need::Kernel);
+    }
+    if systems.contains(&SystemName::Linux) {
+        needs.extend([Need::LinuxInit, Need::Linux(Series::V6_12)]);
+    }
+    needs
+}
+
+fn campaign(arguments: &DifferentialArguments) -> Result<Campaign> {
+    let mut linux: Option<Box<dyn Side>> = None;
+    let mut others: Vec<Box<dyn Side>> = Vec::new();
+    let has = |system| arguments.against.contains(&system);
+    if has(SystemName::Linux) {
+        qemu::check()?;
+        let peer = Peer::find(Series::V6_12)?;
+        linux = Some(Box::new(GuestSide::new(Some(peer), arguments.cpus)?));
+    }
+    if has(SystemName::Host) {
+        let host: Box<dyn Side> = Box::new(HostSide::new(&paths::executor()));
+        match linux {
+            None => linux = Some(host),
+            // What the newer Linux does otherwise shows what a difference of ours is worth.
+            Some(_) => others.push(host),
+        }
+    }
+    if has(SystemName::Faultless) {
+        qemu::check()?;
+        others.push(Box::new(GuestSide::new(None, arguments.cpus)?));
+    }
+    if has(SystemName::Soft) {
+        others.push(Box::new(SoftSide::start().context("the soft machine")?));
+    }
+    let oracle = linux.context("there is no Linux to compare with")?;
+    Ok(Campaign::new(oracle, others, !arguments.no_shrink))
+}
+
+fn another() -> u32 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(1, |now| now.as_secs() as u32 ^ now.subsec_nanos())
+}

@@ -1,0 +1,84 @@
+//! The file of `fuzz differential --json`.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::SCHEMA;
+use super::host::Host;
+use crate::paths;
+
+/// The whole file.
+#[derive(Debug, Serialize)]
+pub struct FuzzFile<'a> {
+    schema: u32,
+    host: Host,
+    commit: String,
+    seed: u32,
+    seconds: f64,
+    programs: u64,
+    operations: u64,
+    sides: &'a [FuzzSide],
+    differences: &'a [FuzzFinding],
+}
+
+/// One of our systems, compared with a Linux.
+#[derive(Debug, Serialize)]
+pub struct FuzzSide {
+    /// Its name.
+    pub name: &'static str,
+    /// That of the Linux.
+    pub against: &'static str,
+    /// Operations compared.
+    pub operations: u64,
+    /// What its part of that took, beside the others.
+    pub seconds: f64,
+    /// Programs that differed.
+    pub differences: u64,
+    /// Operations that were left out, by the row of the table that says why.
+    pub left_out: BTreeMap<String, u64>,
+}
+
+/// A kind of difference.
+#[derive(Debug, Serialize)]
+pub struct FuzzFinding {
+    /// The system on which it was seen.
+    pub side: &'static str,
+    /// The Linux that it was compared with.
+    pub against: &'static str,
+    /// What such differences have in common.
+    pub signature: String,
+    /// In how many programs there was one like this.
+    pub count: u64,
+    /// The smallest such program.
+    pub program: String,
+    /// Where it shows.
+    pub at: String,
+    /// Our answer.
+    pub ours: String,
+    /// Linux's.
+    pub theirs: String,
+}
+
+impl<'a> FuzzFile<'a> {
+    /// A file about what there is so far.
+    pub fn new(
+        seed: u32,
+        seconds: f64,
+        (programs, operations): (u64, u64),
+        sides: &'a [FuzzSide],
+        differences: &'a [FuzzFinding],
+    ) -> Self {
+        FuzzFile {
+            schema: SCHEMA,
+            host: Host::this(),
+            commit: paths::commit(),
+            seed,
+            seconds,
+            programs,
+            operations,
+            sides,
+            differences,
+        }
+    }
+}

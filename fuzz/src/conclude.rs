@@ -1,0 +1,179 @@
+//! What a process looks at when its program has ended: its mappings, which of their pages are in
+//! memory, and every byte that is not 0.
+//!
+//! Neighbours with equal attributes are joined: Linux keeps some apart because their pages were
+//! first touched apart. Pages that are not in memory are read here and there only, which would
+//! fault in as many pages of zeroes.
+
+use std::fmt::{self, Write};
+
+use crate::address::{PAGE, Shown, told};
+use crate::line::Line;
+use crate::memory::{Mapping, Memory};
+use crate::op::show_signal;
+use crate::program::Program;
+
+/// Of pages that are not in memory, one in so many is read.
+const SPARSE: u64 = 16;
+/// Lines that are looked at one by one. A program makes fewer.
+const MOST: usize = 512;
+/// More words than these are summed up.
+const WORDS: usize = 6;
+
+/// Writes the answers of a process' operations and everything there is to see in the end.
+pub fn conclude(
+    program: &Program,
+    process: u8,
+    answer: &dyn Fn(usize) -> Line,
+    on: &mut dyn Memory,
+    out: &mut dyn Write,
+) -> fmt::Result {
+    for (number, op) in program.ops.iter().enumerate() {
+        if op.actor.process == process {
+            let line = answer(number);
+            match line.rest() {
+                None => writeln!(out, "{number} {}", line.text())?,
+                Some(rest) => writeln!(out, "{number} {} and {rest:x}", line.text())?,
+            }
+        }
+    }
+    writeln!(out, "process {process}")?;
+    mappings(on, out)
+}
+
+fn mappings(on: &mut dyn Memory, out: &mut dyn Write) -> fmt::Result {
+    let window = on.scene().window(on.heap());
+    let (heap, scene) = (on.heap(), on.scene());
+    let show = |address| Shown(told(address, heap, scene));
+    let mut lines = [None; MOST];
+    let mut count = 0;
+    on.maps(window.end, &mut |line| {
+        let cut = Mapping {
+            start: line.start.max(window.start),
+            end: line.end.min(window.end),
+            ..line
+        };
+        if cut.start >= cut.end {
+            return;
+        }
+        if let Some(Some(last)) = lines[..count].last_mut()
+            && continues(last, &cut)
+        {
+            last.end = cut.end;
+        } else if count < MOST {
+            lines[count] = Some(cut);
+            count += 1;
+        }
+    });
+    for line in lines.iter().flatten() {
+        let letter = |bit, letter| if line.prot & bit != 0 { letter } else { '-' };
+        let (read, write, exec) = (letter(1, 'r'), letter(2, 'w'), letter(4, 'x'));
+        let sharing = if line.shared { 's' } else { 'p' };
+        write!(
+            out,
+            "{} {} {read}{write}{exec}{sharing}",
+            show(line.start),
+            show(line.end)
+        )?;
+        match line.offset {
+            0 => writeln!(out)?,
+            offset => writeln!(out, " {offset:#x}")?,
+        }
+    }
+    for line in lines.iter().flatten() {
+        let start = line.start.max(window.first);
+        let end = line.end.min(window.last);
+        if start < end {
+            contents(on, start, end, line.prot, &show, out)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a line is the rest of the one before.
+fn continues(last: &Mapping, next: &Mapping) -> bool {
+    let offset = match last.offset {
+        0 => 0,
+        offset => offset + (last.end - last.start),
+    };
+    last.end == next.start
+        && (last.prot, last.shared) == (next.prot, next.shared)
+        && next.offset == offset
+}
+
+fn contents(
+    on: &mut dyn Memory,
+    start: u64,
+    end: u64,
+    prot: u8,
+    show: &dyn Fn(u64) -> Shown,
+    out: &mut dyn Write,
+) -> fmt::Result {
+    let mut line = Line::new();
+    let mut there = [0u8; 1024];
+    let pages = ((end - start) / PAGE) as usize;
+    match on.mincore(start, end - start) {
+        Ok(bytes) => {
+            let count = pages.min(there.len());
+            there[..count].copy_from_slice(&bytes[..count]);
+            line.runs(there[..count].iter().map(|byte| byte & 1));
+            writeln!(out, "{} in memory: {}", show(start), line.text())?;
+        }
+        Err(errno) => writeln!(out, "{} mincore errno {errno}", show(start))?,
+    }
+    if prot & 1 == 0
+        && let Err(errno) = on.make_readable(start, end - start)
+    {
+        return writeln!(out, "{} not to be read: errno {errno}", show(start));
+    }
+    for page in 0..pages {
+        let is_there = there.get(page).is_some_and(|byte| byte & 1 != 0);
+        let number = start / PAGE + page as u64;
+        if is_there || number.is_multiple_of(SPARSE) {
+            show_page(on, number * PAGE, show, out)?;
+        }
+    }
+    Ok(())
+}
+
+fn show_page(
+    on: &mut dyn Memory,
+    address: u64,
+    show: &dyn Fn(u64) -> Shown,
+    out: &mut dyn Write,
+) -> fmt::Result {
+    let words = match on.page(address) {
+        Ok(words) => words,
+        Err(signal) => {
+            let mut line = Line::new();
+            show_signal(on, signal, &mut line);
+            return writeln!(out, "{}: {}", show(address), line.text());
+        }
+    };
+    let mut found = [(0usize, 0u64); WORDS];
+    let (mut count, mut sum) = (0, 0u64);
+    for (eight, place) in words.chunks_exact(8).zip((0..).step_by(8)) {
+        if eight.iter().fold(0, |all, word| all | word) == 0 {
+            continue;
+        }
+        for (&word, place) in eight.iter().zip(place..).filter(|(word, _)| **word != 0) {
+            if count < WORDS {
+                found[count] = (place * 8, word);
+            }
+            count += 1;
+            sum = (sum ^ word ^ (place as u64) << 48).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            sum ^= sum >> 29;
+        }
+    }
+    if count == 0 {
+        return Ok(());
+    }
+    write!(out, "{}:", show(address))?;
+    for (place, word) in found.iter().take(count.min(WORDS)) {
+        write!(out, " {place:x}={word:x}")?;
+    }
+    if count > WORDS {
+        write!(out, " {count} words, sum {sum:x}")?;
+    }
+    writeln!(out)
+}

@@ -1,0 +1,128 @@
+//! Where our answers differ from Linux's on purpose: one table. What is not in it is a bug.
+//!
+//! `docs/differences.md` is this table, and a test sees to that.
+
+use std::fmt::Write as _;
+
+use crate::op::{LEFT_OUT, Op};
+
+/// A deliberate difference.
+pub struct Difference {
+    /// A short name.
+    pub name: &'static str,
+    /// What differs.
+    pub what: &'static str,
+    /// Why it does.
+    pub why: &'static str,
+    /// How comparisons deal with it.
+    pub how: How,
+}
+
+/// How comparisons deal with a difference.
+pub enum How {
+    /// Records are written so that it does not show.
+    Levelled,
+    /// Programs are drawn so that it does not come up.
+    Avoided,
+    /// An operation that came upon it is left out on all sides, and the program compared without it.
+    LeftOut(fn(&Seen<'_>) -> bool),
+}
+
+/// An operation whose answers differ.
+pub struct Seen<'a> {
+    /// The operation.
+    pub op: &'a Op,
+    /// The name of the system that it is compared with.
+    pub oracle: &'a str,
+    /// Our answer.
+    pub ours: &'a str,
+    /// The other's.
+    pub theirs: &'a str,
+}
+
+/// All of them.
+pub const DIFFERENCES: &[Difference] = &[
+    Difference {
+        name: "joined",
+        what: "neighbours in `/proc/PID/maps` with equal attributes are one line",
+        why: "Linux keeps mappings apart whose pages were first touched apart (reverse maps, \
+              accounting); ours depend on attributes alone",
+        how: How::Levelled,
+    },
+    Difference {
+        name: "kept-apart",
+        what: "`mremap` over what Linux keeps apart although its attributes are equal works",
+        why: "it is one mapping here, by the first line of this table",
+        how: How::LeftOut(|seen| {
+            seen.op.kind().name == "mremap" && seen.theirs.starts_with(LEFT_OUT)
+        }),
+    },
+    Difference {
+        name: "elsewhere",
+        what: "where a mapping goes that is put outside the programs' window",
+        why: "it depends on what else the process has; sealed programs compare the choice exactly",
+        how: How::Levelled,
+    },
+    Difference {
+        name: "grows-down",
+        what: "`mprotect` with `PROT_GROWSDOWN` alone",
+        why: "it extends over what Linux happened to merge: a mapping that grew until it touched \
+              its neighbour is not merged with it there, and ours no longer tell the two apart",
+        how: How::Avoided,
+    },
+    Difference {
+        name: "above",
+        what: "when nothing fits below `mmap_base`, the highest hole above is taken; Linux takes \
+               the lowest",
+        why: "one search for both; nothing is there as a rule",
+        how: How::Levelled,
+    },
+    Difference {
+        name: "execute-only",
+        what: "`PROT_EXEC` alone can be read on machines with protection keys",
+        why: "ours have no protection keys yet; QEMU's `-cpu max` and many hosts have them",
+        how: How::Avoided,
+    },
+    Difference {
+        name: "newer-mremap",
+        what: "which error `mremap` gives when several fit, and lengths of `MREMAP_DONTUNMAP`",
+        why: "the host's Linux is newer than 6.12: from 6.17 on the source is looked at later, and \
+              lengths are compared in whole pages",
+        how: How::LeftOut(|seen| seen.oracle == "host" && seen.op.kind().name == "mremap"),
+    },
+];
+
+/// The row that explains different answers, if one does.
+pub fn explain(seen: &Seen<'_>) -> Option<&'static Difference> {
+    DIFFERENCES.iter().find(|row| match row.how {
+        How::LeftOut(explains) => explains(seen),
+        How::Levelled | How::Avoided => false,
+    })
+}
+
+/// The table as a page.
+pub fn page() -> String {
+    let mut page = String::from(
+        "# Differences from Linux\n\n\
+         Where Faultless answers a memory operation otherwise than Linux 6.12, on purpose. The table \
+         is `fuzz/src/differences.rs`, and `./x fuzz differential` counts whatever is not in it as a \
+         difference. *Levelled*: records are written so that it does not show. *Avoided*: programs \
+         are drawn so that it does not come up. *Left out*: an operation that came upon it is left \
+         out on both sides, the rest of the program is compared, and the report counts it.\n\n\
+         | name | what | why | in comparisons |\n| --- | --- | --- | --- |\n",
+    );
+    for row in DIFFERENCES {
+        let how = match row.how {
+            How::Levelled => "levelled",
+            How::Avoided => "avoided",
+            How::LeftOut(_) => "left out",
+        };
+        // A string takes everything.
+        let _ = writeln!(
+            page,
+            "| {} | {} | {} | {how} |",
+            row.name, row.what, row.why
+        );
+    }
+    page
+}

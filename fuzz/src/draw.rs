@@ -1,0 +1,400 @@
+//! Random programs, edge cases included. A program follows from its number alone.
+
+use crate::KINDS;
+use crate::address::{CENTRE, HEAP, HEAP_PAGES, NEAR, PAGE, Scene};
+use crate::kind::Meaning;
+use crate::op::{Actor, Op};
+use crate::program::{MOST_PROCESSES, MOST_THREADS, Program};
+
+/// The end of user memory.
+const TASK_END: u64 = 0x7fff_ffff_f000;
+/// Words of each page that stores write.
+const WORDS: [u64; 3] = [0, 64, PAGE - 8];
+/// Places that were mapped and are remembered.
+const REMEMBERED: usize = 8;
+/// Pages of a range of its own.
+const SLICE: u64 = 24;
+
+/// What arguments are drawn from.
+pub struct Draw {
+    state: u64,
+    scene: Scene,
+    /// Nothing grows down in this program.
+    still: bool,
+    /// Where whoever acts side by side has to stay.
+    slice: Option<(u64, u64)>,
+    /// Where something was mapped.
+    mapped: [u64; REMEMBERED],
+    count: usize,
+}
+
+/// The program of a number.
+pub fn program(number: u64) -> Program {
+    let mut draw = Draw {
+        state: number,
+        scene: Scene::Open,
+        still: false,
+        slice: None,
+        mapped: [0; REMEMBERED],
+        count: 0,
+    };
+    draw.scene = draw.pick_from(&[(6, Scene::Open), (2, Scene::Sealed), (1, Scene::Heap)]);
+    let (threads, processes) = draw.pick_from(&[
+        (5, (1, 1)),
+        (2, (MOST_THREADS as u64, 1)),
+        (2, (1, MOST_PROCESSES as u64)),
+        (1, (MOST_THREADS as u64, MOST_PROCESSES as u64)),
+    ]);
+    let side_by_side = threads > 1 && draw.scene != Scene::Heap && draw.chance(1, 2);
+    draw.still = side_by_side || draw.chance(1, 2);
+    let length = 6 + draw.below(42) as usize;
+    let mut ops = Vec::with_capacity(length);
+    let mut alive = 1;
+    let mut actor = Actor::default();
+    while ops.len() < length {
+        if draw.chance(1, 3) {
+            actor = Actor {
+                process: draw.below(alive) as u8,
+                thread: draw.below(threads) as u8,
+            };
+        }
+        if alive < processes && draw.chance(1, 8) {
+            ops.push(fork(actor, alive));
+            alive += 1;
+        } else if side_by_side && draw.chance(1, 10) {
+            draw.side_by_side(actor.process, threads, &mut ops);
+        } else {
+            let op = draw.op(actor);
+            draw.remember(&op);
+            ops.push(op);
+        }
+    }
+    Program {
+        scene: draw.scene,
+        ops,
+    }
+    .normal()
+}
+
+fn fork(actor: Actor, child: u64) -> Op {
+    let kind = KINDS.iter().position(|kind| kind.name == "fork");
+    Op {
+        kind: kind.unwrap_or_default() as u16,
+        actor,
+        beside: false,
+        arguments: [child, 0, 0, 0, 0, 0],
+    }
+}
+
+impl Draw {
+    /// The next number (SplitMix64).
+    fn number(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number below `bound`.
+    pub fn below(&mut self, bound: u64) -> u64 {
+        self.number() % bound.max(1)
+    }
+
+    /// True `of` times out of `all`.
+    pub fn chance(&mut self, of: u64, all: u64) -> bool {
+        self.below(all) < of
+    }
+
+    /// One of these values, each as often as it says.
+    pub fn pick(&mut self, values: &[(u32, u64)]) -> u64 {
+        self.pick_from(values)
+    }
+
+    /// The same for any values.
+    pub fn pick_from<T: Copy>(&mut self, values: &[(u32, T)]) -> T {
+        let sum: u64 = values.iter().map(|(weight, _)| u64::from(*weight)).sum();
+        let mut place = self.below(sum);
+        for &(weight, value) in values {
+            let weight = u64::from(weight);
+            if place < weight {
+                return value;
+            }
+            place -= weight;
+        }
+        values[values.len() - 1].1
+    }
+
+    /// Where the program is at home.
+    pub fn scene(&self) -> Scene {
+        self.scene
+    }
+
+    /// Whether nothing may grow down.
+    pub fn is_still(&self) -> bool {
+        self.still
+    }
+
+    /// Whether this one happens side by side with others.
+    pub fn is_beside(&self) -> bool {
+        self.slice.is_some()
+    }
+
+    /// A page's address, near the middle more often than not.
+    pub fn page(&mut self) -> u64 {
+        if let Some((start, end)) = self.slice {
+            return start + self.below((end - start) / PAGE) * PAGE;
+        }
+        if self.scene == Scene::Heap {
+            let pages = self.pick(&[(2, 8), (1, HEAP_PAGES - 16)]);
+            return HEAP + self.below(pages) * PAGE;
+        }
+        let around = self.pick(&[(4, 8), (2, 70), (2, NEAR)]);
+        let page = self.below(2 * around);
+        CENTRE.wrapping_add_signed((page.cast_signed() - around.cast_signed()) * PAGE as i64)
+    }
+
+    /// Mostly a page's address.
+    pub fn address(&mut self) -> u64 {
+        if self.chance(1, 31) {
+            return self.page() + 1 + self.below(PAGE - 1);
+        }
+        if self.chance(1, 6) {
+            return self.mapped();
+        }
+        self.page()
+    }
+
+    /// A word's address.
+    pub fn word(&mut self) -> u64 {
+        let page = if self.chance(1, 3) {
+            let page = self.mapped() & !(PAGE - 1);
+            // Perhaps the one behind, or before.
+            let by = self.pick(&[(6, 0), (2, PAGE), (1, 2 * PAGE), (1, PAGE.wrapping_neg())]);
+            page.wrapping_add(by)
+        } else {
+            self.page()
+        };
+        // Around a sealed window and below a heap is what only some systems have.
+        let (start, end) = match (self.scene, self.slice) {
+            (_, Some(slice)) => slice,
+            (Scene::Open, None) => (0, TASK_END),
+            (Scene::Sealed, None) => (CENTRE - NEAR * PAGE, CENTRE + NEAR * PAGE),
+            (Scene::Heap, None) => (HEAP, HEAP + HEAP_PAGES * PAGE),
+        };
+        let is_home = (start..end).contains(&page);
+        let page = if is_home { page } else { self.page() };
+        page + WORDS[self.below(WORDS.len() as u64) as usize]
+    }
+
+    /// Where something was mapped, if anything was.
+    pub fn mapped(&mut self) -> u64 {
+        if self.count == 0 || self.slice.is_some() {
+            return self.page();
+        }
+        let place = self.below(self.count.min(REMEMBERED) as u64);
+        self.mapped[place as usize]
+    }
+
+    /// A length in bytes.
+    pub fn length(&mut self) -> u64 {
+        match self.below(31) {
+            0..20 => (1 + self.below(7)) * PAGE,
+            20..28 => (1 + self.below(199)) * PAGE,
+            28..30 => 1 + self.below(9 * PAGE),
+            _ => 0,
+        }
+    }
+
+    /// A length that stays where the program is at home, if it has to.
+    pub fn inside(&self, address: u64, length: u64) -> u64 {
+        let end = match (self.scene, self.slice) {
+            (_, Some((_, end))) => end,
+            (Scene::Sealed, _) => CENTRE + NEAR * PAGE,
+            _ => return length,
+        };
+        length.min(end.saturating_sub(address & !(PAGE - 1)))
+    }
+
+    /// An address and a length.
+    pub fn range(&mut self) -> (u64, u64) {
+        let address = self.address();
+        let length = self.length();
+        (address, self.inside(address, length))
+    }
+
+    /// The same; in the open perhaps much too long.
+    pub fn range_or_beyond(&mut self) -> (u64, u64) {
+        if self.scene == Scene::Open && !self.is_beside() && self.chance(1, 40) {
+            // Not so long that it reaches what the process has elsewhere.
+            let too_long = self.pick(&[
+                (1, 0),
+                (1, 1 << 30),
+                (1, u64::MAX),
+                (1, u64::MAX - CENTRE),
+                (1, 1 << 47),
+            ]);
+            return (self.page(), too_long);
+        }
+        self.range()
+    }
+
+    /// Lengths that leave the window, or every address space.
+    pub fn odd(&mut self) -> u64 {
+        self.pick(&[
+            (1, 0),
+            (1, 1),
+            (1, 1 << 30),
+            (1, TASK_END),
+            (1, TASK_END + 1),
+            (1, TASK_END - CENTRE + (NEAR + 1) * PAGE),
+            (1, TASK_END - PAGE),
+            (1, u64::MAX),
+            (1, u64::MAX - PAGE + 1),
+            (1, u64::MAX - CENTRE),
+            (1, u64::MAX - CENTRE + 1),
+            (1, 1 << 47),
+            (1, 1 << 63),
+        ])
+    }
+
+    /// Bits of `PROT_*`. None that are execute alone: see the table of differences.
+    pub fn prot(&mut self) -> u64 {
+        self.pick(&[(12, 3), (4, 1), (2, 0), (1, 2), (2, 5), (1, 7)])
+    }
+
+    fn op(&mut self, actor: Actor) -> Op {
+        let place = self.scene as usize;
+        let mut sum = 0;
+        for kind in KINDS {
+            sum += u64::from(self.weight(kind.weights[place], kind.stays));
+        }
+        let mut chosen = self.below(sum);
+        for (number, kind) in KINDS.iter().enumerate() {
+            let weight = u64::from(self.weight(kind.weights[place], kind.stays));
+            if chosen < weight {
+                return Op {
+                    kind: number as u16,
+                    actor,
+                    beside: self.is_beside(),
+                    arguments: (kind.draw)(self),
+                };
+            }
+            chosen -= weight;
+        }
+        fork(actor, u64::MAX)
+    }
+
+    fn weight(&self, weight: u32, stays: bool) -> u32 {
+        if self.is_beside() && !stays {
+            0
+        } else {
+            weight
+        }
+    }
+
+    /// Operations of several threads at the same time, each in a range of its own.
+    fn side_by_side(&mut self, process: u8, threads: u64, ops: &mut Vec<Op>) {
+        let slices = 2 + self.below(threads - 1);
+        // A thread's range is always the same: what is side by side stays apart if others join.
+        let first = CENTRE - MOST_THREADS as u64 / 2 * SLICE * PAGE;
+        let turns = slices * (2 + self.below(5));
+        for _ in 0..turns {
+            let thread = self.below(slices);
+            let start = first + thread * SLICE * PAGE;
+            self.slice = Some((start, start + SLICE * PAGE));
+            let actor = Actor {
+                process,
+                thread: thread as u8,
+            };
+            ops.push(self.op(actor));
+        }
+        self.slice = None;
+    }
+
+    /// Later operations often are about the same places.
+    fn remember(&mut self, op: &Op) {
+        let kind = op.kind();
+        let addresses = kind.arguments.iter().zip(op.arguments);
+        let address = addresses
+            .filter(|(argument, _)| matches!(argument.meaning, Meaning::Address))
+            .map(|(_, address)| address)
+            .last();
+        if let Some(address) = address
+            && matches!(kind.name, "mmap" | "mremap" | "brk")
+            && address != 0
+        {
+            self.mapped[self.count % REMEMBERED] = address & !(PAGE - 1);
+            self.count += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::program;
+    use crate::{Program, Scene, decode, encode_all};
+
+    #[test]
+    fn a_number_is_always_the_same_program() {
+        assert_eq!(program(7), program(7));
+        assert_ne!(program(7), program(8));
+    }
+
+    #[test]
+    fn programs_travel() {
+        let programs: Vec<Program> = (0..2000).map(program).collect();
+        let bytes = encode_all(&programs);
+        let mut rest = bytes.as_slice();
+        let mut read = Program {
+            scene: Scene::Open,
+            ops: Vec::new(),
+        };
+        for program in &programs {
+            decode(&mut rest, &mut read).expect("it is whole");
+            assert_eq!(&read, program);
+        }
+        assert!(rest.is_empty());
+        assert_eq!(decode(&mut &bytes[..5], &mut read), None);
+    }
+
+    #[test]
+    fn there_are_all_sorts() {
+        let programs: Vec<Program> = (0..500).map(program).collect();
+        let any = |test: &dyn Fn(&Program) -> bool| programs.iter().any(test);
+        for scene in Scene::ALL {
+            assert!(any(&|program| program.scene == scene));
+        }
+        assert!(any(&|program| program.ops.iter().any(|op| op.beside)));
+        assert!(any(&|program| program.has_process(3)));
+        assert!(any(&|program| program
+            .ops
+            .iter()
+            .any(|op| op.actor.thread == 3)));
+        assert!(programs.iter().all(|program| !program.ops.is_empty()));
+    }
+
+    /// Those side by side stay in ranges of their own.
+    #[test]
+    fn what_is_side_by_side_is_apart() {
+        for program in (0..3000).map(program) {
+            for turn in program.ops.chunk_by(|a, b| a.beside && b.beside) {
+                for a in turn.iter().filter(|op| op.beside) {
+                    for b in turn.iter().filter(|b| b.actor != a.actor) {
+                        let reach = |op: &crate::Op| {
+                            let length = match op.kind().arguments.get(1) {
+                                Some(second) if second.name == "length" => op.arguments[1],
+                                _ => 8,
+                            };
+                            // What does not begin at a page is refused.
+                            let start = op.arguments[0] & !0xfff;
+                            (start, start.saturating_add(length))
+                        };
+                        let ((s, e), (t, f)) = (reach(a), reach(b));
+                        assert!(e <= t || f <= s, "{a:?} {b:?}");
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,88 @@
+//! What is printed of programs.
+
+use std::io::{self, Write as _};
+
+use super::Mode;
+
+/// Programs whose hashes are printed together. If the kernel dies, so many are lost.
+const TOGETHER: u32 = 64;
+
+/// Standard output.
+pub struct Output {
+    mode: Mode,
+    /// Text to be printed, never more than it has room for.
+    text: Vec<u8>,
+    waiting: u32,
+    hash: u64,
+}
+
+impl Output {
+    pub fn new(mode: Mode) -> Self {
+        Output {
+            mode,
+            text: Vec::with_capacity(16 << 10),
+            waiting: 0,
+            hash: SEED,
+        }
+    }
+
+    /// A piece of a program's record.
+    pub fn piece(&mut self, piece: &[u8]) -> io::Result<()> {
+        match self.mode {
+            Mode::Digest => self.hash = hash(self.hash, piece),
+            Mode::Detail => io::stdout().write_all(piece)?,
+        }
+        Ok(())
+    }
+
+    /// A program has ended, and how: 0, or what went wrong.
+    pub fn end(&mut self, status: i32) -> io::Result<()> {
+        match self.mode {
+            Mode::Digest => {
+                let digest = hash(self.hash, &status.to_le_bytes());
+                writeln!(self.text, "{digest:016x}")?;
+                self.hash = SEED;
+                self.waiting += 1;
+                if self.waiting == TOGETHER {
+                    self.flush()?;
+                }
+                Ok(())
+            }
+            Mode::Detail => {
+                let mut out = io::stdout();
+                writeln!(out, "end {status}")?;
+                out.flush()
+            }
+        }
+    }
+
+    /// Nothing more comes.
+    pub fn finish(&mut self) -> io::Result<()> {
+        self.flush()?;
+        io::stdout().write_all(b"that is all\n")?;
+        io::stdout().flush()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.waiting = 0;
+        io::stdout().write_all(&self.text)?;
+        self.text.clear();
+        io::stdout().flush()
+    }
+}
+
+/// The hash of a whole record.
+pub fn hash_of(text: &[u8], status: i32) -> u64 {
+    hash(hash(SEED, text), &status.to_le_bytes())
+}
+
+/// What a hash begins with.
+const SEED: u64 = 0xcbf2_9ce4_8422_2325;
+
+/// A hash of bytes that come in pieces: FNV-1a.
+fn hash(mut hash: u64, bytes: &[u8]) -> u64 {
+    for &byte in bytes {
+        hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);
+    }
+    hash
+}

@@ -1,0 +1,159 @@
+//! Compares the records of two systems, and says what differs that may not.
+
+use std::collections::BTreeMap;
+
+use crate::differences::{Seen, explain};
+use crate::side::{Side, Stopped};
+use crate::{Program, Record};
+
+/// Operations of one program that are left out before it is compared.
+const MOST_LEFT_OUT: usize = 40;
+
+/// Something that differs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// The program, without what was left out.
+    pub program: Program,
+    /// The operation whose answers differ; none if it is what was seen in the end.
+    pub step: Option<usize>,
+    /// Our answer.
+    pub ours: String,
+    /// The other's.
+    pub theirs: String,
+}
+
+/// What came of comparing programs.
+#[derive(Debug, Default)]
+pub struct Judged {
+    /// For each program, what differs.
+    pub findings: Vec<Option<Finding>>,
+    /// How many operations were left out for each row of the table.
+    pub left_out: BTreeMap<&'static str, u64>,
+}
+
+/// A first look at two records.
+enum Look {
+    Same,
+    /// This operation cannot be compared, by this row.
+    LeaveOut(usize, &'static str),
+    Different(Option<usize>, String, String),
+}
+
+impl Finding {
+    /// What findings have in common that probably are one bug.
+    pub fn signature(&self) -> String {
+        let kind = match self.step {
+            Some(step) => self.program.ops[step].kind().name,
+            None => "the end",
+        };
+        let class = |text: &str| {
+            let words: Vec<_> = text.split(' ').take(3).collect();
+            match *words.as_slice() {
+                ["errno", number, ..] => format!("errno {number}"),
+                ["signal", number, "code"] => format!("signal {number}"),
+                [first, ..] if self.step.is_none() => first
+                    .chars()
+                    .filter(|letter| !letter.is_ascii_hexdigit())
+                    .collect(),
+                _ => "a result".to_owned(),
+            }
+        };
+        format!(
+            "{kind}: {}, and there {}",
+            class(&self.ours),
+            class(&self.theirs)
+        )
+    }
+}
+
+/// Compares each program on both systems, the second of which is right.
+///
+/// # Errors
+/// When one of them does not run them all.
+pub fn judge(
+    programs: &[Program],
+    ours: &mut dyn Side,
+    theirs: &mut dyn Side,
+) -> Result<Judged, Stopped> {
+    let mut judged = Judged::default();
+    judged.findings.resize(programs.len(), None);
+    let mut open: Vec<(usize, Program)> = programs.iter().cloned().enumerate().collect();
+    for _ in 0..MOST_LEFT_OUT {
+        if open.is_empty() {
+            break;
+        }
+        let all: Vec<Program> = open.iter().map(|(_, program)| program.clone()).collect();
+        let (here, there) = both(ours, theirs, |side| side.records(&all))?;
+        let mut again = Vec::new();
+        for ((place, mut program), (here, there)) in open.into_iter().zip(here.iter().zip(&there)) {
+            match look(&program, theirs.name(), here, there) {
+                Look::Same => {}
+                Look::LeaveOut(step, row) => {
+                    *judged.left_out.entry(row).or_default() += 1;
+                    program.ops[step] = program.ops[step].left_out();
+                    again.push((place, program));
+                }
+                Look::Different(step, ours, theirs) => {
+                    judged.findings[place] = Some(Finding {
+                        program,
+                        step,
+                        ours,
+                        theirs,
+                    });
+                }
+            }
+        }
+        open = again;
+    }
+    Ok(judged)
+}
+
+/// Asks both at the same time.
+pub fn both<T: Send>(
+    ours: &mut dyn Side,
+    theirs: &mut dyn Side,
+    ask: impl Fn(&mut dyn Side) -> Result<T, Stopped> + Sync,
+) -> Result<(T, T), Stopped> {
+    std::thread::scope(|scope| {
+        let there = scope.spawn(|| ask(theirs));
+        let here = ask(ours);
+        let there = there.join().map_err(|_| Stopped {
+            after: 0,
+            why: "a thread of this command failed".into(),
+        })?;
+        Ok((here?, there?))
+    })
+}
+
+fn look(program: &Program, oracle: &str, here: &Record, there: &Record) -> Look {
+    if here == there {
+        return Look::Same;
+    }
+    for (step, op) in program.ops.iter().enumerate() {
+        let (ours, theirs) = (here.answer(step), there.answer(step));
+        if ours == theirs {
+            continue;
+        }
+        let (ours, theirs) = (ours.unwrap_or("nothing"), theirs.unwrap_or("nothing"));
+        let seen = Seen {
+            op,
+            oracle,
+            ours,
+            theirs,
+        };
+        if let Some(row) = explain(&seen) {
+            return Look::LeaveOut(step, row.name);
+        }
+        return Look::Different(Some(step), ours.to_owned(), theirs.to_owned());
+    }
+    let lines = here.ends().zip(there.ends());
+    let mut different = lines.filter(|(ours, theirs)| ours != theirs);
+    let (ours, theirs) = match different.next() {
+        Some((ours, theirs)) => (ours.to_owned(), theirs.to_owned()),
+        None => (
+            format!("{} lines, status {}", here.ends().count(), here.status),
+            format!("{} lines, status {}", there.ends().count(), there.status),
+        ),
+    };
+    Look::Different(None, ours, theirs)
+}

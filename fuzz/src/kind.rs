@@ -1,0 +1,121 @@
+//! What an operation is. To add one: a file in `kinds/` with a [`Kind`], and its name in the list
+//! there. Its encodings, its text and how it is made smaller follow from what its arguments mean.
+
+#[cfg(feature = "soft")]
+use faultless_soft::SoftCpu;
+
+use crate::line::Line;
+use crate::memory::Memory;
+
+#[cfg(feature = "soft")]
+use crate::draw::Draw;
+
+/// The arguments of an operation, as many as its kind has.
+pub type Arguments = [u64; 6];
+
+/// What an argument means.
+#[derive(Clone, Copy, Debug)]
+pub enum Meaning {
+    /// An address.
+    Address,
+    /// A number of bytes.
+    Length,
+    /// Bits with names. The rest is a number.
+    Bits(&'static [(&'static str, u64)]),
+    /// One of some values with names, or another one.
+    Choice(&'static [(&'static str, u64)]),
+    /// A number.
+    Number,
+}
+
+/// One argument.
+#[derive(Clone, Copy, Debug)]
+pub struct Argument {
+    /// Its name.
+    pub name: &'static str,
+    /// What it means.
+    pub meaning: Meaning,
+}
+
+/// A kind of operation.
+pub struct Kind {
+    /// Its name in programs.
+    pub name: &'static str,
+    /// Its arguments.
+    pub arguments: &'static [Argument],
+    /// How often it is drawn, beside the others, in each [`crate::Scene`].
+    pub weights: [u32; 3],
+    /// It touches nothing outside the range of its first two arguments, so that what it answers
+    /// does not depend on what happens elsewhere at the same time.
+    pub stays: bool,
+    /// The arguments of a random one.
+    #[cfg(feature = "soft")]
+    pub draw: fn(&mut Draw) -> Arguments,
+    /// How it is done.
+    pub act: Act,
+}
+
+/// How an operation is done.
+pub enum Act {
+    /// By a system call with these arguments.
+    Call {
+        /// Its number on x86-64.
+        number: i64,
+        /// What its result is.
+        shows: Shows,
+        /// The same on the soft machine.
+        #[cfg(feature = "soft")]
+        soft: SoftCall,
+    },
+    /// In a way of its own, on any memory.
+    Own(fn(&mut dyn Memory, &Arguments, &mut Line)),
+    /// It makes a process: the number of the first argument.
+    Fork,
+    /// Not at all: an operation that another system left out.
+    Nothing,
+}
+
+/// A system call on the soft machine.
+#[cfg(feature = "soft")]
+pub type SoftCall = fn(&SoftCpu<'_>, &Arguments) -> Result<u64, faultless_mm::Errno>;
+
+/// What the result of a system call is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shows {
+    /// A number, 0 as a rule.
+    Number,
+    /// Where something was mapped. If that is outside the window, which depends on what else the
+    /// process has, it is taken away again; its length is this argument.
+    Place {
+        /// The number of that argument.
+        length: usize,
+    },
+}
+
+/// Bits of `PROT_*`.
+pub const PROT: &[(&str, u64)] = &[("read", 1), ("write", 2), ("exec", 4)];
+
+/// An address.
+pub const ADDRESS: Argument = Argument {
+    name: "address",
+    meaning: Meaning::Address,
+};
+
+/// A length.
+pub const LENGTH: Argument = Argument {
+    name: "length",
+    meaning: Meaning::Length,
+};
+
+/// Another argument.
+pub const fn argument(name: &'static str, meaning: Meaning) -> Argument {
+    Argument { name, meaning }
+}
+
+impl Kind {
+    /// Its number in encoded programs.
+    pub fn find(name: &str) -> Option<u16> {
+        let place = crate::KINDS.iter().position(|kind| kind.name == name);
+        place.map(|place| place as u16)
+    }
+}

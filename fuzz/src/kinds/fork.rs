@@ -1,0 +1,25 @@
+//! `fork`, and nothing.
+
+use crate::kind::{Act, Kind, Meaning, argument};
+
+/// Makes the process of this number. What draws programs adds it.
+pub static FORK: Kind = Kind {
+    name: "fork",
+    arguments: &[argument("process", Meaning::Number)],
+    weights: [0; 3],
+    stays: false,
+    #[cfg(feature = "soft")]
+    draw: |_| [0; 6],
+    act: Act::Fork,
+};
+
+/// Stands for what another system left out.
+pub static NOTHING: Kind = Kind {
+    name: "nothing",
+    arguments: &[],
+    weights: [0; 3],
+    stays: true,
+    #[cfg(feature = "soft")]
+    draw: |_| [0; 6],
+    act: Act::Nothing,
+};

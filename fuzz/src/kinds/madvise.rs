@@ -1,0 +1,90 @@
+//! `madvise`.
+
+use crate::kind::{ADDRESS, Act, Kind, LENGTH, Meaning, Shows, argument};
+
+#[cfg(feature = "soft")]
+use crate::draw::Draw;
+
+const DONTNEED: u64 = 4;
+#[cfg(feature = "soft")]
+const LONG: u64 = 1 << 30;
+
+const ADVICE: &[(&str, u64)] = &[
+    ("normal", 0),
+    ("random", 1),
+    ("sequential", 2),
+    ("willneed", 3),
+    ("dontneed", DONTNEED),
+    ("free", 8),
+    ("remove", 9),
+    ("dontfork", 10),
+    ("dofork", 11),
+    ("mergeable", 12),
+    ("unmergeable", 13),
+    ("hugepage", 14),
+    ("nohugepage", 15),
+    ("dontdump", 16),
+    ("dodump", 17),
+    ("wipeonfork", 18),
+    ("keeponfork", 19),
+    ("cold", 20),
+    ("pageout", 21),
+    ("populate_read", 22),
+    ("populate_write", 23),
+    ("dontneed_locked", 24),
+    ("collapse", 25),
+    ("hwpoison", 100),
+    ("soft_offline", 101),
+    ("guard_install", 102),
+    ("guard_remove", 103),
+];
+
+pub static MADVISE: Kind = Kind {
+    name: "madvise",
+    arguments: &[ADDRESS, LENGTH, argument("advice", Meaning::Choice(ADVICE))],
+    weights: [3, 3, 1],
+    stays: true,
+    #[cfg(feature = "soft")]
+    draw: |draw| {
+        let (address, length) = draw.range_or_beyond();
+        let advice = match length {
+            // What is done to so much is compared for these only: others take too long.
+            LONG | u64::MAX => draw.pick(&[(1, 0), (1, DONTNEED)]),
+            // This may reach what the process has elsewhere.
+            length if length > 1 << 29 => 0,
+            _ => advice(draw),
+        };
+        [address, length, advice, 0, 0, 0]
+    },
+    act: Act::Call {
+        number: libc::SYS_madvise,
+        shows: Shows::Number,
+        #[cfg(feature = "soft")]
+        soft: |cpu, &[address, length, advice, ..]| {
+            let result = cpu.space().madvise(address, length, advice as i32);
+            result.map(|()| 0)
+        },
+    },
+};
+
+#[cfg(feature = "soft")]
+fn advice(draw: &mut Draw) -> u64 {
+    draw.pick(&[
+        (10, DONTNEED),
+        (4, 22),
+        (4, 23),
+        (1, 0),
+        (1, 3),
+        (1, 1),
+        (1, 2),
+        (2, 10),
+        (2, 11),
+        (2, 18),
+        (2, 19),
+        (1, 16),
+        (1, 17),
+        (2, 24),
+        (1, u64::from(u32::MAX)),
+        (1, 1000),
+    ])
+}

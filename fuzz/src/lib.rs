@@ -1,0 +1,55 @@
+//! Random programs of memory operations, which run on any kernel and on the soft machine, so that
+//! their records can be compared.
+//!
+//! * [`Kind`]: what an operation is: its name, its arguments and what they mean, how one is drawn,
+//!   how it is done. One file of `kinds/` each; the encodings follow from it.
+//! * [`Op`], [`Program`]: operations, and who does them: threads of processes that fork, strictly
+//!   one after the other, or side by side in ranges of their own ([`schedule`]).
+//! * `wire`: the form in which programs travel; `text`: the form in which people read them.
+//! * [`Memory`]: what an operation is done on. `executor` is a kernel's, `soft` the soft machine's.
+//! * `conclude`: what is looked at when a program has ended.
+//! * [`draw`], [`shrink`], [`differences`]: programs from numbers; small ones from large ones; what
+//!   differs on purpose.
+
+pub mod address;
+mod conclude;
+#[cfg(feature = "soft")]
+pub mod corpus;
+#[cfg(feature = "soft")]
+pub mod differences;
+#[cfg(feature = "soft")]
+pub mod draw;
+pub mod executor;
+#[cfg(feature = "soft")]
+pub mod host;
+#[cfg(feature = "soft")]
+pub mod judge;
+mod kind;
+mod kinds;
+mod line;
+mod memory;
+mod op;
+mod program;
+#[cfg(feature = "soft")]
+mod record;
+pub mod schedule;
+#[cfg(feature = "soft")]
+pub mod shrink;
+#[cfg(feature = "soft")]
+pub mod side;
+#[cfg(feature = "soft")]
+pub mod soft;
+#[cfg(feature = "soft")]
+mod text;
+mod wire;
+
+pub use address::{PAGE, Scene, Window};
+pub use kind::{Act, Argument, Arguments, Kind, Meaning, Shows};
+pub use kinds::KINDS;
+pub use line::Line;
+pub use memory::{Mapping, Memory, Signal};
+pub use op::{Actor, Op};
+pub use program::{MOST_OPS, MOST_PROCESSES, MOST_THREADS, Program};
+#[cfg(feature = "soft")]
+pub use record::Record;
+pub use wire::{decode, encode, encode_all};

@@ -1,0 +1,57 @@
+//! What operations are done on: a process of a kernel, or an address space of the soft machine.
+
+use crate::address::Scene;
+use crate::kind::{Act, Arguments};
+
+/// How an access ended that did not succeed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Signal {
+    /// The signal.
+    pub number: i32,
+    /// `si_code`.
+    pub code: i32,
+    /// `si_addr`.
+    pub address: u64,
+}
+
+/// A line of `/proc/self/maps`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping {
+    /// The first address.
+    pub start: u64,
+    /// The address after the last.
+    pub end: u64,
+    /// Bits of `PROT_*`.
+    pub prot: u8,
+    /// It is shared.
+    pub shared: bool,
+    /// The place in the file, if it has one.
+    pub offset: u64,
+}
+
+/// Memory. Addresses are real ones. Errors are Linux's error numbers.
+#[allow(clippy::missing_errors_doc)]
+pub trait Memory {
+    /// Where the heap begins.
+    fn heap(&self) -> u64;
+    /// What the program is about.
+    fn scene(&self) -> Scene;
+    /// A system call; `act` is an [`Act::Call`].
+    fn call(&mut self, act: &Act, arguments: &Arguments) -> Result<u64, i32>;
+    /// Loads a word.
+    fn load(&mut self, address: u64) -> Result<u64, Signal>;
+    /// Stores a word.
+    fn store(&mut self, address: u64, value: u64) -> Result<(), Signal>;
+    /// A page's words, read one by one into memory that is valid until the next one.
+    fn page(&mut self, address: u64) -> Result<&[u64; 512], Signal>;
+    /// `mincore`: a byte for each page, valid until the next call.
+    fn mincore(&mut self, address: u64, length: u64) -> Result<&[u8], i32>;
+    /// `brk`: where the heap ends now.
+    fn brk(&mut self, address: u64) -> u64;
+    /// Takes a mapping away.
+    fn unmap(&mut self, address: u64, length: u64) -> Result<(), i32>;
+    /// Makes a mapping readable, so that what is in it can be compared.
+    fn make_readable(&mut self, address: u64, length: u64) -> Result<(), i32>;
+    /// Every mapping that begins below `end`, in order.
+    fn maps(&mut self, end: u64, show: &mut dyn FnMut(Mapping));
+}

@@ -1,0 +1,63 @@
+//! A program: operations, one after the other, of threads in processes.
+
+use crate::address::Scene;
+use crate::op::{Actor, Op};
+
+/// Operations of a program.
+pub const MOST_OPS: usize = 200;
+/// Processes of a program.
+pub const MOST_PROCESSES: usize = 4;
+/// Threads of a process.
+pub const MOST_THREADS: usize = 4;
+
+/// A program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// Where it is at home.
+    pub scene: Scene,
+    /// Its operations.
+    pub ops: Vec<Op>,
+}
+
+impl Program {
+    /// The same without what cannot be: operations of processes that are not there, and side by
+    /// side with nobody.
+    pub fn normal(mut self) -> Program {
+        let mut there = [false; MOST_PROCESSES];
+        there[0] = true;
+        self.ops.retain(|op| {
+            let Some(true) = there.get(usize::from(op.actor.process)) else {
+                return false;
+            };
+            match op.forks().map(usize::from) {
+                None => usize::from(op.actor.thread) < MOST_THREADS,
+                Some(child) if child < MOST_PROCESSES && !there[child] && !op.beside => {
+                    there[child] = true;
+                    true
+                }
+                Some(_) => false,
+            }
+        });
+        self.ops.truncate(MOST_OPS);
+        // Only threads of one process are side by side.
+        let mut before: Option<Actor> = None;
+        for op in &mut self.ops {
+            op.beside &= op.forks().is_none();
+            if before.is_some_and(|before| before.process != op.actor.process) {
+                op.beside = false;
+            }
+            before = op.beside.then_some(op.actor);
+        }
+        self
+    }
+
+    /// Whether a process is in it.
+    pub fn has_process(&self, process: u8) -> bool {
+        process == 0 || self.ops.iter().any(|op| op.forks() == Some(process))
+    }
+
+    /// Whether a thread is in it. Every process has its first.
+    pub fn has_thread(&self, actor: Actor) -> bool {
+        actor.thread == 0 || self.ops.iter().any(|op| op.actor == actor)
+    }
+}

@@ -1,0 +1,111 @@
+//! Systems that programs run on, many at a time.
+
+use std::fmt;
+
+use faultless_mm::Policy;
+
+use crate::executor::Mode;
+use crate::soft::SoftMachine;
+use crate::{Program, Record};
+
+/// A system did not run all programs.
+#[derive(Debug)]
+pub struct Stopped {
+    /// How many it is known to have run.
+    pub after: usize,
+    /// What happened.
+    pub why: String,
+}
+
+impl fmt::Display for Stopped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "stopped after {} programs: {}", self.after, self.why)
+    }
+}
+
+/// A system that programs run on.
+#[allow(clippy::missing_errors_doc)]
+pub trait Side: Send {
+    /// Its name.
+    fn name(&self) -> &'static str;
+    /// The hash of each program's record.
+    fn digests(&mut self, programs: &[Program]) -> Result<Vec<u64>, Stopped>;
+    /// Each program's record.
+    fn records(&mut self, programs: &[Program]) -> Result<Vec<Record>, Stopped>;
+}
+
+/// The soft machine. Each program runs under one of the policies, always the same one.
+pub struct SoftSide(SoftMachine);
+
+impl SoftSide {
+    /// A new machine.
+    ///
+    /// # Errors
+    /// When the host cannot give it its memory.
+    pub fn start() -> std::io::Result<Self> {
+        Ok(SoftSide(SoftMachine::start()?))
+    }
+
+    fn run(&self, program: &Program) -> Record {
+        let mut bytes = Vec::new();
+        crate::encode(program, &mut bytes);
+        let number = crate::executor::hash_of(&bytes, 0) as usize;
+        self.0.run(program, Policy::ALL[number % Policy::ALL.len()])
+    }
+}
+
+impl Side for SoftSide {
+    fn name(&self) -> &'static str {
+        "soft"
+    }
+
+    fn digests(&mut self, programs: &[Program]) -> Result<Vec<u64>, Stopped> {
+        Ok(programs
+            .iter()
+            .map(|program| self.run(program).digest())
+            .collect())
+    }
+
+    fn records(&mut self, programs: &[Program]) -> Result<Vec<Record>, Stopped> {
+        Ok(programs.iter().map(|program| self.run(program)).collect())
+    }
+}
+
+/// Reads what an executor printed of `count` programs.
+///
+/// # Errors
+/// When it did not get to the end, for `why`.
+pub fn read_digests(text: &str, count: usize, why: &str) -> Result<Vec<u64>, Stopped> {
+    let digests = text
+        .lines()
+        .map_while(|line| u64::from_str_radix(line, 16).ok());
+    whole(digests.collect(), text, Mode::Digest, count, why)
+}
+
+/// The same in detail.
+///
+/// # Errors
+/// When it did not get to the end, for `why`.
+pub fn read_records(text: &str, count: usize, why: &str) -> Result<Vec<Record>, Stopped> {
+    whole(Record::parse_all(text), text, Mode::Detail, count, why)
+}
+
+fn whole<T>(
+    all: Vec<T>,
+    text: &str,
+    mode: Mode,
+    count: usize,
+    why: &str,
+) -> Result<Vec<T>, Stopped> {
+    if all.len() == count && text.ends_with("that is all\n") {
+        return Ok(all);
+    }
+    Err(Stopped {
+        after: all.len(),
+        why: format!(
+            "{} of {count} programs in {}: {why}",
+            all.len(),
+            mode.name()
+        ),
+    })
+}

@@ -1,0 +1,133 @@
+//! The host's kernel and the soft machine: the quick form of `./x fuzz differential`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use faultless_fuzz::corpus::{Kept, read};
+use faultless_fuzz::host::HostSide;
+use faultless_fuzz::judge::{Finding, both, judge};
+use faultless_fuzz::shrink::shrink;
+use faultless_fuzz::side::{Side, SoftSide, Stopped};
+use faultless_fuzz::{Program, differences, draw};
+
+const EXECUTOR: &str = env!("CARGO_BIN_EXE_faultless-executor");
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn sides() -> (SoftSide, HostSide) {
+    let soft = SoftSide::start().expect("a soft machine");
+    (soft, HostSide::new(Path::new(EXECUTOR)))
+}
+
+/// Shows the first of the programs that differs, made small.
+fn check(programs: &[Program]) -> Result<(), Stopped> {
+    let (mut soft, mut host) = sides();
+    let (here, there) = both(&mut soft, &mut host, |side| side.digests(programs))?;
+    let pairs = programs.iter().zip(here.iter().zip(&there));
+    let differ = pairs.filter(|(_, (here, there))| here != there);
+    let differ: Vec<Program> = differ.map(|(program, _)| program.clone()).collect();
+    let judged = judge(&differ, &mut soft, &mut host)?;
+    let Some(finding) = judged.findings.into_iter().flatten().next() else {
+        return Ok(());
+    };
+    let signature = finding.signature();
+    let mut last = finding.clone();
+    let fails = |programs: &[Program]| -> Result<Vec<bool>, Stopped> {
+        let judged = judge(programs, &mut soft, &mut host)?;
+        let same = |finding: &&Finding| finding.signature() == signature;
+        let findings = judged
+            .findings
+            .iter()
+            .map(|finding| finding.as_ref().filter(same));
+        let findings: Vec<_> = findings.collect();
+        if let Some(first) = findings.iter().flatten().next() {
+            last = (*first).clone();
+        }
+        Ok(findings.iter().map(Option::is_some).collect())
+    };
+    shrink(&finding.program, fails)?;
+    let at = last.step.map(|step| last.program.ops[step].to_string());
+    panic!(
+        "at {}:\nours {}\nLinux {}\n{}",
+        at.as_deref().unwrap_or("the end"),
+        last.ours,
+        last.theirs,
+        last.program
+    );
+}
+
+#[test]
+fn random_programs() {
+    let full = std::env::var_os("FAULTLESS_FULL").is_some_and(|value| value != "0");
+    let seed: u64 = match std::env::var("FAULTLESS_SEED") {
+        Ok(text) => text.parse().expect("a number"),
+        Err(_) => 1,
+    };
+    let count = if full { 100_000 } else { 3000 };
+    let programs: Vec<Program> = (0..count).map(|n| draw::program(seed << 32 | n)).collect();
+    check(&programs).expect("both run them");
+}
+
+#[test]
+fn the_corpus() {
+    let kept = read(&root().join("tests/corpus/differential")).expect("it can be read");
+    assert!(!kept.is_empty());
+    let programs: Vec<Program> = kept
+        .into_iter()
+        .map(|Kept { program, .. }| program)
+        .collect();
+    check(&programs).expect("both run them");
+}
+
+/// A side that forgets what was stored is found out, and the program made small.
+#[test]
+fn a_wrong_answer_is_found() {
+    struct Forgetful(SoftSide);
+    impl Side for Forgetful {
+        fn name(&self) -> &'static str {
+            "forgetful"
+        }
+        fn digests(&mut self, programs: &[Program]) -> Result<Vec<u64>, Stopped> {
+            self.0.digests(programs)
+        }
+        fn records(
+            &mut self,
+            programs: &[Program],
+        ) -> Result<Vec<faultless_fuzz::Record>, Stopped> {
+            let mut records = self.0.records(programs)?;
+            for record in &mut records {
+                record.text = record.text.replace(" 40=", " 48=");
+            }
+            Ok(records)
+        }
+    }
+    let mut forgetful = Forgetful(SoftSide::start().expect("a soft machine"));
+    let mut right = SoftSide::start().expect("a soft machine");
+    let programs: Vec<Program> = (0..200).map(draw::program).collect();
+    let judged = judge(&programs, &mut forgetful, &mut right).expect("both run them");
+    let finding = judged
+        .findings
+        .into_iter()
+        .flatten()
+        .next()
+        .expect("it is found");
+    let small = shrink(&finding.program, |programs| -> Result<Vec<bool>, Stopped> {
+        let judged = judge(programs, &mut forgetful, &mut right)?;
+        Ok(judged.findings.iter().map(Option::is_some).collect())
+    });
+    let small = small.expect("both run them");
+    assert!(small.ops.len() <= 3, "{small}");
+}
+
+#[test]
+fn the_page_is_the_table() {
+    let path = root().join("docs/differences.md");
+    let page = differences::page();
+    if std::env::var_os("FAULTLESS_WRITE").is_some() {
+        fs::write(&path, &page).expect("it can be written");
+    }
+    let written = fs::read_to_string(&path).unwrap_or_default();
+    assert_eq!(written, page, "FAULTLESS_WRITE=1 writes it again");
+}
