@@ -38,10 +38,10 @@ pub fn conclude(
         }
     }
     writeln!(out, "process {process}")?;
-    mappings(on, out)
+    mappings(process, on, out)
 }
 
-fn mappings(on: &mut dyn Memory, out: &mut dyn Write) -> fmt::Result {
+fn mappings(process: u8, on: &mut dyn Memory, out: &mut dyn Write) -> fmt::Result {
     let window = on.scene().window(on.heap());
     let (heap, scene) = (on.heap(), on.scene());
     let show = |address| Shown(told(address, heap, scene));
@@ -84,7 +84,13 @@ fn mappings(on: &mut dyn Memory, out: &mut dyn Write) -> fmt::Result {
         let start = line.start.max(window.first);
         let end = line.end.min(window.last);
         if start < end {
-            contents(on, start, end, line.prot, &show, out)?;
+            let part = Part {
+                start,
+                end,
+                prot: line.prot,
+                is_forked: process != 0,
+            };
+            contents(on, &part, &show, out)?;
         }
     }
     Ok(())
@@ -101,14 +107,22 @@ fn continues(last: &Mapping, next: &Mapping) -> bool {
         && next.offset == offset
 }
 
-fn contents(
-    on: &mut dyn Memory,
+/// What of a mapping is looked at.
+struct Part {
     start: u64,
     end: u64,
     prot: u8,
+    /// The process is another one's child.
+    is_forked: bool,
+}
+
+fn contents(
+    on: &mut dyn Memory,
+    part: &Part,
     show: &dyn Fn(u64) -> Shown,
     out: &mut dyn Write,
 ) -> fmt::Result {
+    let &Part { start, end, .. } = part;
     let mut line = Line::new();
     let mut there = [0u8; 1024];
     let pages = ((end - start) / PAGE) as usize;
@@ -116,12 +130,10 @@ fn contents(
         Ok(bytes) => {
             let count = pages.min(there.len());
             there[..count].copy_from_slice(&bytes[..count]);
-            line.runs(there[..count].iter().map(|byte| byte & 1));
-            writeln!(out, "{} in memory: {}", show(start), line.text())?;
         }
         Err(errno) => writeln!(out, "{} mincore errno {errno}", show(start))?,
     }
-    if prot & 1 == 0
+    if part.prot & 1 == 0
         && let Err(errno) = on.make_readable(start, end - start)
     {
         return writeln!(out, "{} not to be read: errno {errno}", show(start));
@@ -130,24 +142,31 @@ fn contents(
         let is_there = there.get(page).is_some_and(|byte| byte & 1 != 0);
         let number = start / PAGE + page as u64;
         if is_there || number.is_multiple_of(SPARSE) {
-            show_page(on, number * PAGE, show, out)?;
+            let is_zero = show_page(on, number * PAGE, show, out)?;
+            // Whether a child is given its parent's page of zeroes differs: see the table.
+            if is_zero && part.is_forked && is_there {
+                there[page] = 0;
+            }
         }
     }
-    Ok(())
+    line.runs(there[..pages.min(there.len())].iter().map(|byte| byte & 1));
+    writeln!(out, "{} in memory: {}", show(start), line.text())
 }
 
+/// Writes what of a page is not 0; whether all of it is.
 fn show_page(
     on: &mut dyn Memory,
     address: u64,
     show: &dyn Fn(u64) -> Shown,
     out: &mut dyn Write,
-) -> fmt::Result {
+) -> Result<bool, fmt::Error> {
     let words = match on.page(address) {
         Ok(words) => words,
         Err(signal) => {
             let mut line = Line::new();
             show_signal(on, signal, &mut line);
-            return writeln!(out, "{}: {}", show(address), line.text());
+            writeln!(out, "{}: {}", show(address), line.text())?;
+            return Ok(false);
         }
     };
     let mut found = [(0usize, 0u64); WORDS];
@@ -166,7 +185,7 @@ fn show_page(
         }
     }
     if count == 0 {
-        return Ok(());
+        return Ok(true);
     }
     write!(out, "{}:", show(address))?;
     for (place, word) in found.iter().take(count.min(WORDS)) {
@@ -175,5 +194,6 @@ fn show_page(
     if count > WORDS {
         write!(out, " {count} words, sum {sum:x}")?;
     }
-    writeln!(out)
+    writeln!(out)?;
+    Ok(false)
 }

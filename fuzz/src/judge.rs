@@ -86,7 +86,7 @@ pub fn judge(
         let (here, there) = both(ours, theirs, |side| side.records(&all))?;
         let mut again = Vec::new();
         for ((place, mut program), (here, there)) in open.into_iter().zip(here.iter().zip(&there)) {
-            match look(&program, theirs.name(), here, there) {
+            match look(&program, [ours.name(), theirs.name()], here, there) {
                 Look::Same => {}
                 Look::LeaveOut(step, row) => {
                     *judged.left_out.entry(row).or_default() += 1;
@@ -125,7 +125,7 @@ pub fn both<T: Send>(
     })
 }
 
-fn look(program: &Program, oracle: &str, here: &Record, there: &Record) -> Look {
+fn look(program: &Program, systems: [&str; 2], here: &Record, there: &Record) -> Look {
     if here == there {
         return Look::Same;
     }
@@ -137,7 +137,7 @@ fn look(program: &Program, oracle: &str, here: &Record, there: &Record) -> Look 
         let (ours, theirs) = (ours.unwrap_or("nothing"), theirs.unwrap_or("nothing"));
         let seen = Seen {
             op,
-            oracle,
+            systems,
             ours,
             theirs,
         };

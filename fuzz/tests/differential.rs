@@ -65,7 +65,7 @@ fn random_programs() {
         Ok(text) => text.parse().expect("a number"),
         Err(_) => 1,
     };
-    let count = if full { 100_000 } else { 3000 };
+    let count = if full { 100_000 } else { 1500 };
     let programs: Vec<Program> = (0..count).map(|n| draw::program(seed << 32 | n)).collect();
     check(&programs).expect("both run them");
 }

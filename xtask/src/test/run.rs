@@ -69,6 +69,7 @@ fn prepare(layout: &Layout, run: &Run) -> Result<Command, Refusal> {
             build::kernel(layout)?;
             build::workloads(layout)?;
             build::linux_init(layout)?;
+            build::executor(layout)?;
             for series in setup::linux::all() {
                 setup::linux::provide(layout, series)?;
             }

@@ -157,4 +157,18 @@ pub const STEPS: &[Step] = &[
             "--test-threads=1",
         ]),
     },
+    Step {
+        name: "differential",
+        about: "programs of memory operations on Linux 6.12, our kernel and the soft machine (as above)",
+        needs: &[Need::Qemu, Need::Musl, Need::BareMetal],
+        run: Run::Compared(&[
+            "test",
+            "--release",
+            "--package=faultless-cli",
+            "--test=fuzz",
+            "--",
+            "--ignored",
+            "--test-threads=1",
+        ]),
+    },
 ];
