@@ -6,7 +6,7 @@ use linux_raw_sys::general as linux;
 use super::file::transfer;
 use super::pidfd;
 use crate::arch::uaccess;
-use crate::errno::{Answer, EBADF, EFAULT, EINVAL, ENOMEM, ESRCH, Errno};
+use crate::errno::{Answer, EBADF, EFAULT, EINVAL, ENOMEM, ESRCH};
 use crate::files::descriptors;
 use crate::files::mapped::{self, Wish};
 use crate::process::space;

@@ -69,7 +69,7 @@ const NAMES: [(&str, Use); 13] = [
     ("pages", Use::PAGE),
     ("tables", Use::TABLE),
     ("nodes", Use::SLAB),
-    ("spaces", Use::SPACE),
+    ("address_spaces", Use::SPACE),
     ("heap", Use::of_port(Purpose::Heap as u32)),
     ("stacks", Use::of_port(Purpose::Stack as u32)),
     ("files", Use::FILE),
