@@ -211,9 +211,52 @@ static void sealing(void)
     close(fd);
 }
 
-int main(void)
+// A program in memory.
+static void executing(int flags)
 {
+    static char program[1 << 20];
+    char path[32], *arguments[] = {"name", "child", NULL};
+    int own = open("/proc/self/exe", O_RDONLY), fd = memfd_create("program", flags);
+    long size = read(own, program, sizeof program);
+
+    CHECK(fd >= 0 && size > 0 && size < (long)sizeof program);
+    CHECK(write(fd, program, size) == size);
+    snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+    fflush(stdout);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        execve(path, arguments, NULL);
+        printf("%s\n", strerror(errno));
+        fflush(stdout);
+        _exit(1);
+    }
+    SAY(status_of(child));
+    close(own);
+    close(fd);
+}
+
+// What that program prints of itself.
+static int child(void)
+{
+    char line[256];
+    FILE *maps = fopen("/proc/self/maps", "r");
+
+    CHECK(maps && fgets(line, sizeof line, maps) && strlen(line) > 73);
+    printf("%s", line + 73);
+    fflush(stdout);
+    return 9;
+}
+
+int main(int argc, char **argv)
+{
+    (void)argv;
     setvbuf(stdout, NULL, _IOLBF, 0);
+    if (argc > 1)
+        return child();
+    executing(0);
+    executing(MFD_CLOEXEC);
+    executing(NOEXEC_SEAL);
     making();
     using();
     sealing();

@@ -216,6 +216,9 @@ impl Content {
         if end > size {
             self.source.check(seal::GROW)?;
         }
+        if end.div_ceil(PAGE) - start / PAGE > self.source.most() {
+            return Err(ENOSPC);
+        }
         // Pages behind the size would be nobody's.
         let last = if keeps_size { end.min(size) } else { end };
         for page in start / PAGE..last.div_ceil(PAGE) {

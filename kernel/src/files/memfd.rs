@@ -8,7 +8,6 @@ use super::directory::Name;
 use super::node::{Body, Inode};
 use super::origin::Origin;
 use super::source::{Kind, seal};
-use super::usage::Writing;
 use crate::errno::{EBUSY, EINVAL, EPERM, Errno};
 use crate::shared::Shared;
 
@@ -24,17 +23,19 @@ pub fn new(
     let permissions = if sealed_against_exec { 0o666 } else { 0o777 };
     let inode = Inode::new_file(Kind::Memory, &[], permissions)?;
     inode.change(|meta| meta.links = 0);
+    let origin = Shared::new(Origin::Memory(name))?;
     if let Body::File(file) = &inode.body {
+        let source = &file.content.source;
+        source.set_origin(&origin);
         if sealed_against_exec {
-            file.content.source.set_seals(seal::EXECUTE);
+            source.set_seals(seal::EXECUTE);
         } else if can_be_sealed {
-            file.content.source.set_seals(0);
+            source.set_seals(0);
         }
     }
-    let origin = Shared::new(Origin::Memory(name))?;
-    let writing = Writing::begin(&inode)?;
     let flags = linux::O_RDWR | linux::O_LARGEFILE;
-    Description::of_file(Object::File(inode), flags, Some(origin), Some(writing))
+    // As on Linux it can be executed although it is open for writing.
+    Description::new(Object::File(inode), flags, Some(origin))
 }
 
 /// Adds seals to a file.

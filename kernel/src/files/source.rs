@@ -155,8 +155,21 @@ impl Source {
         }
     }
 
-    /// It is mapped, and was found there.
+    /// How many pages it can have at most, whatever others have.
+    pub fn most(&self) -> u64 {
+        match self.kind {
+            Kind::Tree => limit(),
+            Kind::Memory => 2 * limit(),
+        }
+    }
+
+    /// It is mapped, and was found there. A link to what somebody has open is no place.
     pub fn set_origin(&self, origin: &Shared<Origin>) {
+        if let Origin::Named(directory, _) = &**origin
+            && !matches!(directory, Node::Memory(_))
+        {
+            return;
+        }
         let old = {
             let mut place = self.origin.lock();
             if place.as_ref().is_some_and(|old| old.is(origin)) {
