@@ -73,6 +73,7 @@ pub fn each_policy(
             .unwrap_or_else(|e| panic!("no address space: {e}"));
         SoftCpu::run(&space, 0, |cpu| test(cpu, &space, memory));
         verify_and_destroy(space, before);
+        assert_eq!(memory.committed(), 0, "{policy:?}");
     }
 }
 

@@ -202,6 +202,13 @@ fn compare(cpu: &SoftCpu<'_>, model: &Model) -> Result<(), String> {
             census.mapped
         ));
     }
+    let pieces = model.pieces().len() as u64;
+    if cpu.space().totals().mappings != pieces {
+        let counted = cpu.space().totals().mappings;
+        return Err(format!(
+            "{counted} mappings are counted instead of {pieces}"
+        ));
+    }
     Ok(())
 }
 

@@ -39,11 +39,17 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Withdrawn::MappingChanged);
         };
         let grown = Pages::new(page.0, run.pages.start);
-        let limit = self.layout.stack_limit / PAGE_SIZE;
+        let attributes = mapping.attributes();
+        let room = self.room(&edit);
+        let limit = room.limits.stack / PAGE_SIZE;
         if run.pages.end - page.0 > limit || page.address() < self.layout.lowest {
             return Ok(None);
         }
-        if self.is_crowded(page) {
+        if !room.has(attributes, grown.len())
+            || !room.may_lock_more(attributes, grown.len())
+            || !self.may_commit(attributes, grown.len())
+            || self.is_crowded(page)
+        {
             return Ok(None);
         }
         if edit.cut(grown).is_err() {
@@ -51,6 +57,8 @@ impl<M: Machine> AddressSpace<M> {
             return Ok(None);
         }
         mapping.add_pages(grown.len());
+        let change = self.tally(&edit, grown, Some(attributes));
+        self.count_change(&edit, &change);
         edit.fill(grown, run.word);
         self.memory.count(Counter::Mmap);
         Ok(Some(mapping.protection()))

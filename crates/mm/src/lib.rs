@@ -61,6 +61,7 @@
 //! branch while it does not.
 #![cfg_attr(not(any(loom, shuttle, record)), no_std)]
 
+mod account;
 mod carry;
 mod errno;
 mod fault;
@@ -69,6 +70,7 @@ mod grow;
 mod guard;
 mod hold;
 mod lazy;
+mod limits;
 mod machine;
 mod mapping;
 mod memory;
@@ -87,13 +89,16 @@ mod verify_shared;
 mod withdrawn;
 mod zap;
 
+pub use account::Totals;
 pub use errno::Errno;
 pub use fault::{Outcome, SegvCode};
+pub use limits::Limits;
 pub use machine::Machine;
-pub use mapping::{Attributes, Backed, Flags, Huge, Mapping, Reading};
+pub use mapping::{Attributes, Backed, Flags, Huge, Locked, Mapping, Reading};
 pub use memory::{Memory, PerCpu};
 pub use ops::{
-    MappedFile, MapsEntry, Opened, PROT_EXEC, PROT_READ, PROT_WRITE, advice, flags, remap_flags,
+    MappedFile, MapsEntry, Opened, PROT_EXEC, PROT_READ, PROT_WRITE, advice, flags, lock_all_flags,
+    lock_flags, remap_flags,
 };
 pub use policy::{Policy, UnknownPolicy};
 pub use space::{AddressSpace, Layout};

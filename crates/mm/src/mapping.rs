@@ -40,6 +40,8 @@ pub struct Flags {
     pub mergeable: bool,
     /// What it is stays as it is (`mseal`).
     pub sealed: bool,
+    /// Whether its pages stay in memory (`mlock`).
+    pub locked: Locked,
 }
 
 /// What a program says about huge pages in a mapping.
@@ -52,6 +54,18 @@ pub enum Huge {
     Wanted,
     /// It wants none.
     Unwanted,
+}
+
+/// Whether a mapping's pages stay in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Locked {
+    /// They need not.
+    #[default]
+    No,
+    /// They do, and are there from the start.
+    Yes,
+    /// They do once they were touched (`MLOCK_ONFAULT`).
+    OnFault,
 }
 
 /// How a program says that it will read a mapping.
@@ -80,6 +94,7 @@ impl Flags {
         huge: Huge::Unsaid,
         mergeable: false,
         sealed: false,
+        locked: Locked::No,
     };
 }
 

@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 
 use faultless_frames::{Flags, FrameSource, Magazine, NoMemory, Slab};
 use faultless_paging::{Frame, Table};
-use faultless_sync::atomic::{AtomicU64, Ordering, amortised};
+use faultless_sync::atomic::{AtomicU64, Local, Ordering, amortised};
 use faultless_sync::reclaim::{Domain, Owner, Participant, Section};
 use faultless_sync::{Cpu, Padded};
 use faultless_trace::{Counter, Counters, Tracer};
@@ -28,6 +28,8 @@ pub struct PerCpu {
     mappings: Magazine,
     stores: Magazine,
     store_nodes: Magazine,
+    /// Its part of what is committed: a difference, which wraps.
+    committed: Local,
 }
 
 impl PerCpu {
@@ -129,6 +131,23 @@ impl<M: Machine> Memory<M> {
     /// A counter, added up over all CPUs.
     pub fn total(&self, counter: Counter) -> u64 {
         self.cpus.iter().map(|cpu| cpu.counters.get(counter)).sum()
+    }
+
+    /// Counts pages that were committed, or no longer are: a difference, which wraps.
+    #[inline]
+    pub(crate) fn commit(&self, pages: u64) {
+        if pages != 0 {
+            self.this_cpu().committed.add(pages);
+        }
+    }
+
+    /// Pages that may come to need memory, of all address spaces: private ones that may be
+    /// written, without `MAP_NORESERVE` (Linux: `Committed_AS`). Added up over all CPUs.
+    pub fn committed(&self) -> u64 {
+        let parts = self.cpus.iter().map(|cpu| cpu.committed.get());
+        let sum = parts.fold(0, u64::wrapping_add);
+        // Read one after the other, parts may not fit together.
+        u64::try_from(sum.cast_signed()).unwrap_or(0)
     }
 
     /// Begins a read section on this CPU. Sections do not nest, and nothing

@@ -19,6 +19,7 @@ use faultless_sync::{Flaw, ReadGuard, WriteGuard, flawed};
 
 use core::ptr::NonNull;
 
+use crate::account::Tally;
 use crate::machine::Machine;
 use crate::mapping::Mapping;
 use crate::memory::Retired;
@@ -124,7 +125,8 @@ impl<M: Machine> Drop for RangeLock<'_, M> {
 }
 
 impl<M: Machine> AddressSpace<M> {
-    /// Points all of `pages` to `word`, and lets go of what they pointed to.
+    /// Points all of `pages` to `word`, and lets go of what they pointed to. Every change
+    /// of what is mapped comes here, but for stacks that grow, and is counted.
     pub(crate) fn assign(&self, edit: &mut Edit<'_, M>, pages: Pages, word: Word) {
         // SAFETY: the caller has the write hold, so nothing is retired under it.
         if let Some(mapping) = unsafe { word.mapping() } {
@@ -133,17 +135,27 @@ impl<M: Machine> AddressSpace<M> {
         // Mappings that lose their last page, chained by their link.
         let mut doomed = 0;
         let mut had_guard = false;
-        for run in self.tree.runs(pages) {
+        let mut tally = Tally::new(pages);
+        for run in self.tree.runs(tally.window()) {
             // SAFETY: as above.
             let Some(old) = (unsafe { run.word.mapping() }) else {
                 continue;
             };
+            tally.see(&run, old.attributes());
+            let gone = run.pages.and(pages).len();
+            if gone == 0 {
+                // A neighbour.
+                continue;
+            }
             had_guard |= old.grows_down();
-            if old.remove_pages(run.pages.len()) {
+            if old.remove_pages(gone) {
                 old.link().set(doomed);
                 doomed = core::ptr::from_ref(old).expose_provenance() as u64;
             }
         }
+        // SAFETY: as above.
+        let new = unsafe { word.mapping() }.map(Mapping::attributes);
+        self.count_change(edit, &tally.end(new));
         edit.fill(pages, word);
         if had_guard {
             edit.guard_gone(pages.start);

@@ -8,6 +8,7 @@
 //! | `write_hold` | writers under `vma-lock` | a write hold ends |
 //! | `notes` | `madvise`, `mseal`, a fault that finds no frame | the first time |
 //! | `cpus` | a CPU that takes up or leaves the space | a context switch |
+//! | `account`, `limits` | writers and stacks that grow, under the tree's edit lock | a mapping changes |
 //!
 //! A speculative fault writes none of them but the one entry.
 //!
@@ -20,11 +21,13 @@ use core::ptr::NonNull;
 
 use faultless_frames::{Flags, FrameSource, NoMemory};
 use faultless_paging::{EntryFormat, Format, Frame, Gather, PAGE_SIZE, SpaceId};
-use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use faultless_sync::atomic::{AtomicU32, AtomicU64, Local, Ordering};
 use faultless_sync::{CpuSet, Padded, RwLock};
 use faultless_trace::Kind;
 
+use crate::account::Account;
 use crate::errno::Errno;
+use crate::limits::{LimitWords, Limits};
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::policy::Policy;
@@ -39,9 +42,9 @@ pub struct Layout {
     pub end: u64,
     /// Addresses are chosen below this one, highest first.
     pub mmap_base: u64,
-    /// Bytes that a mapping which grows down may reach (`RLIMIT_STACK`).
+    /// Bytes that a mapping which grows down may reach, until [`AddressSpace::set_limits`].
     pub stack_limit: u64,
-    /// Pages that one mapping may have without `MAP_NORESERVE`: the machine's
+    /// Pages that may be asked for at once without `MAP_NORESERVE`: the machine's
     /// memory, as Linux's heuristic overcommit has it.
     pub commit_pages: u64,
 }
@@ -100,8 +103,14 @@ pub struct Body {
     policy: AtomicU32,
     /// Walks of a store's mappings that are here ([`crate::store`]).
     pub(crate) visitors: Padded<AtomicU32>,
-    /// Start and end of the heap. Written under the range lock.
-    pub(crate) brk: Padded<[AtomicU64; 2]>,
+    /// Start and end of the heap, and bytes beside it that count as its. Written under the
+    /// range lock.
+    pub(crate) brk: Padded<[AtomicU64; 3]>,
+    pub(crate) account: Padded<Account>,
+    pub(crate) limits: Padded<LimitWords>,
+    /// Whether what is mapped from now on is locked (a [`crate::mapping::Locked`]). Written
+    /// under the range lock.
+    pub(crate) lock_future: Local,
     /// What was noted: by `madvise` and `mseal`, once.
     notes: Padded<AtomicU32>,
 }
@@ -160,7 +169,13 @@ impl<M: Machine> AddressSpace<M> {
             layout,
             policy: AtomicU32::new(policy as u32),
             visitors: Padded(AtomicU32::new(0)),
-            brk: Padded([AtomicU64::new(0), AtomicU64::new(0)]),
+            brk: Padded(core::array::from_fn(|_| AtomicU64::new(0))),
+            account: Padded(Account::default()),
+            limits: Padded(LimitWords::new(&Limits {
+                stack: layout.stack_limit,
+                ..Limits::NONE
+            })),
+            lock_future: Local::new(0),
             notes: Padded(AtomicU32::new(0)),
         };
         // SAFETY: a frame of ours, large enough and aligned.

@@ -7,7 +7,8 @@
 //! 2. An exclusive anonymous frame has exactly one entry, and knows where it is.
 //!    A page that lets stores through is exclusive.
 //! 3. A guard lies in a mapping; it has no frame.
-//! 4. No entry is claimed; no mapping is changing or zapping.
+//! 4. No entry is claimed; no mapping is changing or zapping. What is mapped is counted
+//!    right ([`AddressSpace::totals`]).
 //! 5. (With the caller's census of frames) used + free + cached + deferred = all.
 //! 6. What TLBs hold is checked by the machine, on every hit.
 
@@ -16,6 +17,7 @@ use core::fmt;
 use faultless_frames::{Flags, FrameSource};
 use faultless_paging::{EntryFormat, Frame, LEVELS, PAGE_SIZE, Page, Table, table};
 
+use crate::account::{Sum, Totals};
 use crate::machine::Machine;
 use crate::mapping::Mapping;
 use crate::space::AddressSpace;
@@ -32,6 +34,8 @@ pub struct Census {
     pub tables: u64,
     /// Pages that are mapped, present or not.
     pub mapped: u64,
+    /// Mappings, as `/proc/PID/maps` shows them.
+    pub mappings: u64,
 }
 
 /// An invariant that does not hold.
@@ -83,6 +87,7 @@ impl<M: Machine> AddressSpace<M> {
 
     fn verify_tree(&self, census: &mut Census) -> Result<(), Violation> {
         let mut at = 0;
+        let mut sum = Sum::default();
         while let Some(run) = self.tree.next(at) {
             let address = run.pages.start * PAGE_SIZE;
             let wrong = |rule| Violation {
@@ -97,6 +102,7 @@ impl<M: Machine> AddressSpace<M> {
                         return Err(wrong("a mapping counts fewer pages than point to it"));
                     }
                     census.mapped += run.pages.len();
+                    sum.add(run.pages, mapping.attributes());
                 }
                 Content::Changing(_) => {
                     return Err(wrong("a mapping is changing without a writer"));
@@ -106,6 +112,19 @@ impl<M: Machine> AddressSpace<M> {
             }
             at = run.pages.end;
         }
+        let (counted, found) = (self.totals(), sum.totals());
+        let counted_now = Totals {
+            peak: counted.mapped,
+            ..counted
+        };
+        if counted_now != found || counted.peak < counted.mapped {
+            return Err(Violation {
+                rule: "what is mapped was not counted right",
+                address: 0,
+                value: 0,
+            });
+        }
+        census.mappings = found.mappings;
         Ok(())
     }
 

@@ -8,6 +8,7 @@
 //! 4. Every node and mapping that a slab has given out is in one of the trees.
 //! 5. Every frame of the machine is free, cached, a page, a table, small objects, or the
 //!    port's. What is left is lost: the accounts say how much, and what it was last.
+//! 6. If nothing is lost, the machine has committed what its address spaces have.
 
 use core::ptr::NonNull;
 
@@ -59,6 +60,7 @@ impl<M: Machine> Memory<M> {
         self.drain();
         let books = frames.open_books()?;
         let mut all = Census::default();
+        let mut committed = 0;
         for space in spaces {
             let _section = self.enter();
             books.enter(space.frame, Use::SPACE)?;
@@ -69,6 +71,8 @@ impl<M: Machine> Memory<M> {
             all.zero_pages += census.zero_pages;
             all.tables += census.tables;
             all.mapped += census.mapped;
+            all.mappings += census.mappings;
+            committed += space.totals().committed;
         }
         self.enter_stores(&books)?;
         port(&books)?;
@@ -100,7 +104,12 @@ impl<M: Machine> Memory<M> {
             }
             Ok(())
         })?;
-        Ok((all, books.close()))
+        let accounts = books.close();
+        if accounts.lost() == 0 && committed != self.committed() {
+            let rule = "the machine has committed what no address space has, or not what one has";
+            return Err(of_frame(rule, Frame(0), self.committed()));
+        }
+        Ok((all, accounts))
     }
 }
 

@@ -26,6 +26,7 @@ impl<M: Machine> AddressSpace<M> {
             all.zero_pages += census.zero_pages;
             all.tables += census.tables;
             all.mapped += census.mapped;
+            all.mappings += census.mappings;
             space.for_each_page(&mut |space, frame, _| {
                 space.machine().frames().descriptor(frame).set_link(0);
                 Ok(())

@@ -28,8 +28,10 @@ use crate::syscall::file::path;
 pub fn execve(path: u64, arguments: u64, environment: u64) -> Result<(), Errno> {
     let plan = plan(path, arguments, environment)?;
     let policy = space::current().policy();
-    let stack = process::current().limits.lock().stack();
-    let new = UserSpace::new(policy, stack)?;
+    let mut limits = process::current().limits.lock().memory();
+    // While it is loaded all of a program can be written.
+    limits.data = u64::MAX;
+    let new = UserSpace::new(policy, &limits)?;
     let thread = sched::current();
     let process = process::current();
     process.end_others(thread)?;

@@ -65,10 +65,11 @@ fn make() -> Result<Shared<Process>, Errno> {
         path: string(&[run().program])?,
         arguments: Strings::new(),
         environment: Strings::new(),
+            code: (0, 0),
     };
     Process::new(
         id,
-        UserSpace::new(run().policy, super::STACK_LIMIT)?,
+        UserSpace::new(run().policy, &Limits::new().memory())?,
         Shared::new(nothing)?,
         Signals::new(Actions::new()?),
         Limits::new(),

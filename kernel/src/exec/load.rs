@@ -19,6 +19,8 @@ pub struct Loaded {
     pub header_count: u64,
     /// Where its interpreter is, or 0.
     pub interpreter: u64,
+    /// From the first to the last byte of the file that may be executed.
+    pub code: (u64, u64),
     /// Where to begin: there or in its interpreter.
     pub start: u64,
 }
@@ -35,6 +37,7 @@ pub fn load(
     let base = program.base.unwrap_or(0);
     map(image, program, base)?;
     process::space().set_brk(base + program.span().1);
+    process::space().set_data_size(data_size(program));
     let entry = base.wrapping_add(program.entry);
     let mut loaded = Loaded {
         entry,
@@ -44,6 +47,7 @@ pub fn load(
         },
         header_count: program.header_count,
         interpreter: 0,
+        code: code(base, program),
         start: entry,
     };
     if let Some((image, object)) = interpreter {
@@ -56,6 +60,25 @@ pub fn load(
         loaded.start = base.wrapping_add(object.entry);
     }
     Ok(loaded)
+}
+
+/// From the first to the last byte of the file that may be executed.
+fn code(base: u64, object: &Object) -> (u64, u64) {
+    let code = || {
+        let all = object.segments.iter();
+        all.filter(|segment| segment.p_flags & abi::PF_X != 0)
+    };
+    let start = code().map(|segment| base.wrapping_add(segment.p_vaddr)).min();
+    let end = code().map(|segment| base.wrapping_add(segment.p_vaddr + segment.p_filesz)).max();
+    start.zip(end).unwrap_or_default()
+}
+
+/// Bytes of the file's last segment: what Linux counts as the program's data.
+fn data_size(object: &Object) -> u64 {
+    let all = || object.segments.iter();
+    let start = all().map(|segment| segment.p_vaddr).max();
+    let end = all().map(|segment| segment.p_vaddr + segment.p_filesz).max();
+    start.zip(end).map_or(0, |(start, end)| end.saturating_sub(start))
 }
 
 /// Where there is room for something that may go anywhere: its base.

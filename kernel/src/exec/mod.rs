@@ -35,6 +35,8 @@ pub struct Program {
     pub path: String,
     pub arguments: Strings,
     pub environment: Strings,
+    /// From the first to the last byte that may be executed.
+    pub code: (u64, u64),
 }
 
 impl Program {
@@ -102,10 +104,13 @@ impl Plan {
             path: self.path,
             arguments: self.arguments,
             environment: self.environment,
+            code: loaded.code,
         };
         let program = Shared::new(program).map_err(|_| elf::Error::NoMemory)?;
-        process::current().set_program(program);
+        let process = process::current();
+        process.set_program(program);
         process::space().set_running(self.image.into_running());
+        process::space().set_limits(&process.limits.lock().memory());
         // SAFETY: The thread runs, so its frame is its own.
         unsafe { *thread.frame() = TrapFrame::entry(loaded.start, sp) };
         Ok(())

@@ -4,7 +4,7 @@ pub mod boot_frames;
 pub mod machine;
 pub mod stacks;
 
-pub use faultless_mm::{Layout, MapsEntry, Outcome, Policy, SegvCode};
+pub use faultless_mm::{Layout, Limits as MemoryLimits, MapsEntry, Outcome, Policy, SegvCode, Totals};
 pub use faultless_paging::Access;
 pub use faultless_sync::Cpu;
 pub use faultless_trace::Counter;
@@ -21,6 +21,11 @@ pub type Opened<'a> = faultless_mm::Opened<'a, Kernel>;
 
 /// The end of user memory.
 pub const USER_END: u64 = 0x7fff_ffff_f000;
+
+/// Pages that may come to need memory, of all processes (Linux: `Committed_AS`).
+pub fn committed() -> u64 {
+    memory().committed()
+}
 
 /// Counts on this CPU.
 pub fn count(counter: Counter, more: u64) {

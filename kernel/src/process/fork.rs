@@ -177,17 +177,20 @@ fn new_process(arguments: &Arguments, id: u32) -> Result<Shared<Process>, Errno>
     } else {
         parent.signals.actions.get().copy()?
     };
+    let limits = *parent.limits.lock();
     let space = if arguments.has(linux::CLONE_VM) {
         space
     } else {
-        space.fork()?
+        let copy = space.fork()?;
+        // Not those of the space, which may be borrowed from another process.
+        copy.set_limits(&limits.memory());
+        copy
     };
     if arguments.clears_handlers() {
         actions.forget_handlers();
     }
     let files = files(arguments, parent)?;
     let signals = Signals::new(actions);
-    let limits = *parent.limits.lock();
     let program = parent.program();
     let (table, place) = files.clone();
     Process::new(id, space, program, signals, limits, files).inspect_err(|_| {

@@ -1,12 +1,14 @@
 //! Resource limits: kept, inherited, and obeyed where there is something to limit.
 //!
-//! Obeyed: open files, the stack (from the next `exec` on). The others can be set and read.
+//! Obeyed: open files, and what is said of memory: address space, data, stack. Everybody is root,
+//! so the limit of locked memory is not; nor are the others, which can be set and read.
 
 use linux_raw_sys::general as linux;
 
 use crate::errno::{EINVAL, EPERM, Errno};
 use crate::exec::STACK_LIMIT;
 use crate::files::descriptors::HARD_LIMIT;
+use crate::memory::MemoryLimits;
 
 const COUNT: usize = linux::RLIM_NLIMITS as usize;
 /// The most open files that a process may ask for.
@@ -55,9 +57,19 @@ impl Limits {
         Ok(())
     }
 
-    /// Bytes that a stack may grow to.
-    pub fn stack(&self) -> u64 {
-        self.0[linux::RLIMIT_STACK as usize][0]
+    /// What the process's address space may map.
+    pub fn memory(&self) -> MemoryLimits {
+        let [data, most_data] = self.0[linux::RLIMIT_DATA as usize];
+        MemoryLimits {
+            address_space: self.0[linux::RLIMIT_AS as usize][0],
+            data,
+            most_data,
+            stack: self.0[linux::RLIMIT_STACK as usize][0],
+            locked: self.0[linux::RLIMIT_MEMLOCK as usize][0],
+            // Everybody is root.
+            locks_freely: true,
+            ..MemoryLimits::LINUX
+        }
     }
 
     /// Open files that a process may have.

@@ -139,6 +139,12 @@ impl Process {
         self.space.lock().clone()
     }
 
+    /// The same, unless it is borrowed from the parent (`vfork`).
+    pub fn own_space(&self) -> Option<Shared<UserSpace>> {
+        let borrows = self.holds_parent.load(Ordering::Acquire);
+        self.space().filter(|_| !borrows)
+    }
+
     /// Counts a thread among the process's, before it runs.
     ///
     /// # Errors

@@ -8,13 +8,13 @@
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use core::ptr;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::arch::percpu::{self, PerCpu};
 use crate::arch::{self, paging};
 use crate::errno::Errno;
 use crate::files::usage::Running;
-use crate::memory::{self, Cpu, Layout, Policy, Space};
+use crate::memory::{self, Cpu, Layout, MemoryLimits, Policy, Space, machine};
 use crate::process::number::Number;
 use crate::shared::Shared;
 use crate::sync::SpinLock;
@@ -32,23 +32,27 @@ pub struct UserSpace {
     running: SpinLock<Option<Running>>,
     /// The commands by which `membarrier` was registered for.
     pub barriers: AtomicU32,
+    /// The most pages that it had in memory when anybody looked.
+    most_resident: AtomicU64,
 }
 
 impl UserSpace {
-    /// An empty one, whose stack may grow to so many bytes.
+    /// An empty one, with these limits.
     ///
     /// # Errors
     /// `ENOMEM`.
-    pub fn new(policy: Policy, stack: u64) -> Result<Shared<Self>, Errno> {
+    pub fn new(policy: Policy, limits: &MemoryLimits) -> Result<Shared<Self>, Errno> {
         let usual = Layout::LINUX_X86_64;
         // As on Linux, room for the stack stays free, at least 128 MiB and at most five sixths.
-        let room = stack.clamp(LEAST_ROOM, usual.end / 6 * 5) & !4095;
+        let room = limits.stack.clamp(LEAST_ROOM, usual.end / 6 * 5) & !4095;
         let layout = Layout {
-            stack_limit: stack & !4095,
             mmap_base: usual.mmap_base - (room - LEAST_ROOM),
+            commit_pages: machine::sizes().0 / 4096,
             ..usual
         };
-        Self::share(memory::new_space(policy, layout)?, None, 0)
+        let space = memory::new_space(policy, layout)?;
+        space.set_limits(limits);
+        Self::share(space, None, 0)
     }
 
     /// A copy, page by page as either side writes.
@@ -82,6 +86,7 @@ impl UserSpace {
             number,
             running: SpinLock::new(running),
             barriers: AtomicU32::new(barriers),
+            most_resident: AtomicU64::new(0),
         })?;
         verify::spaces::add(&shared)?;
         Ok(shared)
@@ -90,6 +95,14 @@ impl UserSpace {
     /// Its number, which no other space has meanwhile.
     pub fn number(&self) -> usize {
         self.number.index()
+    }
+
+    /// Pages in memory now, and the most that there were when anybody looked: nobody counts them
+    /// as they come.
+    pub fn resident_and_most(&self) -> (u64, u64) {
+        let now = self.space.resident();
+        let before = self.most_resident.fetch_max(now, Ordering::Relaxed);
+        (now, before.max(now))
     }
 
     /// A key for sleeping on a word of this space.

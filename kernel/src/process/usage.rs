@@ -145,7 +145,7 @@ pub fn of(process: &Process) -> Usage {
     let mut sum = *process.usage.lock();
     process.for_each_thread(&mut |thread| sum.add(&thread.usage.get()));
     if let Some(space) = process.space() {
-        sum.most_pages = sum.most_pages.max(space.resident());
+        sum.most_pages = sum.most_pages.max(space.resident_and_most().1);
     }
     sum
 }

@@ -109,6 +109,27 @@ pub fn process_madvise(process: u64, vector: u64, count: u64, advice: u64, flags
     })
 }
 
+pub fn mlock(address: u64, length: u64) -> Answer {
+    mlock2(address, length, 0)
+}
+
+pub fn mlock2(address: u64, length: u64, flags: u64) -> Answer {
+    space().mlock(address, length, flags as u32).map(|()| 0)
+}
+
+pub fn munlock(address: u64, length: u64) -> Answer {
+    space().munlock(address, length).map(|()| 0)
+}
+
+pub fn mlockall(flags: u64) -> Answer {
+    space().mlockall(flags as u32).map(|()| 0)
+}
+
+pub fn munlockall() -> Answer {
+    space().munlockall();
+    Ok(0)
+}
+
 pub fn brk(address: u64) -> Answer {
     Ok(space().brk(address))
 }

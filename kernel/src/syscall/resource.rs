@@ -27,12 +27,17 @@ pub fn prlimit64(id: u64, resource: u64, new: u64, old: u64) -> Answer {
         0 => None,
         new => Some(uaccess::read(new)?),
     };
+    // Held from outside the lock: the last reference takes its time to go.
+    let space = process.own_space();
     let before = {
         let mut limits = process.limits.lock();
         let before = limits.get(resource)?;
         if let Some(wanted) = wanted {
             limits.set(resource, wanted)?;
             process.descriptors.get().set_limit(limits.files())?;
+            if let Some(space) = &space {
+                space.set_limits(&limits.memory());
+            }
         }
         before
     };

@@ -9,7 +9,7 @@ use faultless_trace::{Counter, Kind};
 
 use crate::errno::Errno;
 use crate::machine::Machine;
-use crate::mapping::{Attributes, Flags};
+use crate::mapping::{Attributes, Flags, Locked};
 use crate::range::RangeLock;
 use crate::space::AddressSpace;
 
@@ -29,6 +29,12 @@ impl<M: Machine> AddressSpace<M> {
     pub fn set_brk(&self, start: u64) {
         self.brk[0].store(start, Ordering::Relaxed);
         self.brk[1].store(start, Ordering::Relaxed);
+    }
+
+    /// Bytes of the program's data, which the heap's part of [`crate::Limits::data`] includes.
+    /// For `exec`.
+    pub fn set_data_size(&self, bytes: u64) {
+        self.brk[2].store(bytes, Ordering::Relaxed);
     }
 
     /// Where the heap begins and ends.
@@ -53,6 +59,10 @@ impl<M: Machine> AddressSpace<M> {
         if new < start || new > self.layout.end - PAGE_SIZE {
             return end;
         }
+        let heap = (new - start).saturating_add(self.brk[2].load(Ordering::Relaxed));
+        if heap > self.limits().data {
+            return end;
+        }
         let old_page = end.next_multiple_of(PAGE_SIZE);
         let new_page = new.next_multiple_of(PAGE_SIZE);
         let commit = || self.brk[1].store(new, Ordering::Relaxed);
@@ -71,18 +81,27 @@ impl<M: Machine> AddressSpace<M> {
             return end;
         }
         commit();
+        drop(lock);
+        if new_page > old_page && self.lock_future() != Locked::No {
+            self.populate_ignoring(Pages::of_bytes(old_page..new_page));
+        }
         new
     }
 
     fn extend_heap(&self, lock: &RangeLock<'_, M>, from: u64, to: u64) -> Result<(), Errno> {
         let more = Pages::of_bytes(from..to);
         let mut edit = lock.edit();
+        let mut heap = HEAP;
+        heap.flags.locked = self.lock_future();
+        let room = self.room(&edit);
         // A page stays free behind the heap, and a stack above keeps its guard gap.
         let free = edit.is_free(Pages::new(more.start, more.end + 1));
-        if more.len() > self.layout.commit_pages || !free {
+        let is_full = self.has_too_many_mappings();
+        if !free || is_full || !room.may_lock_more(&heap, more.len()) {
             return Err(Errno::ENOMEM);
         }
-        self.map_free(&mut edit, more, HEAP)?;
+        self.check_new(&edit, more, &heap)?;
+        self.map_free(&mut edit, more, heap)?;
         self.memory.count(Counter::Mmap);
         Ok(())
     }

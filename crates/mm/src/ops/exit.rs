@@ -18,6 +18,7 @@ impl<M: Machine> AddressSpace<M> {
         let end = self.layout.end.div_ceil(PAGE_SIZE);
         let present = free_table(self.memory, self.root, LEVELS - 1, 0, end);
         let memory = self.memory;
+        memory.commit(self.totals().committed.wrapping_neg());
         self.take_apart().tree.destroy(memory);
         present
     }

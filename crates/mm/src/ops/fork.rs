@@ -25,18 +25,20 @@ use faultless_sync::Backoff;
 use faultless_sync::atomic::Ordering;
 use faultless_trace::{Counter, Kind};
 
+use crate::account::Sum;
 use crate::errno::Errno;
 use crate::machine::Machine;
+use crate::mapping::{self, Attributes, Locked};
 use crate::range::RangeLock;
 use crate::space::{AddressSpace, Note};
 use crate::tree::{Copier, PAGES, STRETCH, Word};
 
 impl<M: Machine> AddressSpace<M> {
-    /// A new address space with the same layout, policy, heap and mappings; the
-    /// pages of both are shared until they are written.
+    /// A new address space with the same layout, limits, policy, heap and mappings, of which
+    /// none is locked; the pages of both are shared until they are written.
     ///
     /// # Errors
-    /// `ENOMEM` when memory is short. Nothing has changed.
+    /// `ENOMEM` when memory is short, or a mapping is larger than memory. Nothing has changed.
     pub fn fork(&self) -> Result<Self, Errno> {
         let start = self.trace_start();
         let result = self.copy();
@@ -60,6 +62,8 @@ impl<M: Machine> AddressSpace<M> {
             self.tree.show_live();
             lock.edit().let_grow();
             let unwanted = fork.has_unwanted;
+            child.begin_account(&fork.sum.totals());
+            child.set_limits(&self.limits());
             let result = result.map_err(Errno::from).and_then(|()| match unwanted {
                 true => child.unmap_unwanted(),
                 false => Ok(()),
@@ -92,6 +96,8 @@ impl<M: Machine> AddressSpace<M> {
                 self.unmap(run.pages)?;
             }
         }
+        // The child never had them.
+        self.account.set_peak(self.totals().mapped);
         Ok(())
     }
 }
@@ -123,6 +129,8 @@ struct Fork<'a, M: Machine> {
     pending_gets: Gets,
     /// Whether there are any that the child must not have mapped either.
     has_unwanted: bool,
+    /// What the child has mapped so far.
+    sum: Sum,
     /// The child's table that was filled last, by its first page.
     table: Option<(u64, Frame)>,
     gather: Gather,
@@ -144,6 +152,7 @@ impl<'a, M: Machine> Fork<'a, M> {
             gets: Gets::All,
             pending_gets: Gets::All,
             has_unwanted: false,
+            sum: Sum::default(),
             table: None,
             gather: Gather::new(),
         }
@@ -286,15 +295,27 @@ impl<'a, M: Machine> Fork<'a, M> {
 impl<M: Machine> Copier for Fork<'_, M> {
     fn word_for(&mut self, pages: Pages, word: Word) -> Result<Word, NoMemory> {
         self.lock.lock_out_readers(pages);
+        // SAFETY: the write hold keeps mappings from being retired.
+        let Some(mapping) = (unsafe { word.mapping() }) else {
+            // With the write hold nothing else is in a slot.
+            return Ok(Word::EMPTY);
+        };
+        let flags = mapping::Flags {
+            locked: Locked::No,
+            ..mapping.attributes().flags
+        };
+        let attributes = Attributes {
+            flags,
+            ..*mapping.attributes()
+        };
+        let line = self.sum.add(pages, &attributes);
+        // As on Linux, each mapping is a request of its own.
+        if !flags.dont_fork && !self.child.may_commit(&attributes, line.len()) {
+            return Err(NoMemory);
+        }
         let copy = match self.last {
             Some((last, copy)) if last == word => copy,
             _ => {
-                // SAFETY: the write hold keeps mappings from being retired.
-                let Some(mapping) = (unsafe { word.mapping() }) else {
-                    // With the write hold nothing else is in a slot.
-                    return Ok(Word::EMPTY);
-                };
-                let flags = mapping.attributes().flags;
                 self.gets = if flags.dont_fork || flags.wipe_on_fork {
                     Gets::Nothing
                 } else if !flags.shared {
@@ -305,7 +326,6 @@ impl<M: Machine> Copier for Fork<'_, M> {
                     Gets::Nothing
                 };
                 self.has_unwanted |= flags.dont_fork;
-                let attributes = *mapping.attributes();
                 let new = self.child.memory.allocate_mapping(self.child, attributes)?;
                 // SAFETY: just made; it goes into the child's tree.
                 let copy = Word::live(unsafe { new.as_ref() });

@@ -16,7 +16,7 @@ use faultless_trace::Kind;
 use crate::errno::Errno;
 use crate::fault::{Outcome, SegvCode};
 use crate::machine::Machine;
-use crate::mapping::Attributes;
+use crate::mapping::{Attributes, Locked};
 use crate::space::AddressSpace;
 
 /// `MADV_*` advice that is looked at.
@@ -77,6 +77,19 @@ pub(super) fn allow(attributes: &Attributes, what: i32) -> Result<(), Errno> {
     let is_anonymous = attributes.backed.is_none();
     if takes_away && is_anonymous && attributes.flags.sealed && !attributes.protection.write {
         return Err(Errno::EPERM);
+    }
+    // What is locked stays in memory.
+    let takes_locked = matches!(
+        what,
+        advice::FREE
+            | advice::DONTNEED
+            | advice::REMOVE
+            | advice::COLD
+            | advice::PAGEOUT
+            | advice::GUARD_INSTALL
+    );
+    if takes_locked && attributes.flags.locked != Locked::No {
+        return Err(Errno::EINVAL);
     }
     match what {
         // There is no file to take anything out of.

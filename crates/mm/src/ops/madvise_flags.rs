@@ -1,8 +1,6 @@
 //! What becomes an attribute of mappings and concerns no entry: how they will be read,
-//! what `fork` and a core dump do with them, and that they are sealed.
-//!
-//! As no entry changes, a mapping's slots go from live to live: a
-//! fault in between finds another word when it validates, and tries again.
+//! what `fork` and a core dump do with them, and that they are sealed
+//! ([`super::attributes`]).
 
 use faultless_paging::Pages;
 
@@ -37,8 +35,8 @@ fn advised(flags: Flags, what: i32) -> Flags {
 
 impl<M: Machine> AddressSpace<M> {
     /// Changes what is mapped of `pages`; `ENOMEM` if not all was, `EAGAIN` when memory
-    /// is short, and then what came before stays changed, as before a mapping that does
-    /// not allow it.
+    /// is short or mappings are too many, and then what came before stays changed, as before
+    /// a mapping that does not allow it.
     pub(super) fn change_flags(&self, pages: Pages, what: i32) -> Result<(), Errno> {
         let lock = self.lock_range(pages);
         let change = |from: &Attributes| {
@@ -63,22 +61,14 @@ impl<M: Machine> AddressSpace<M> {
         let mut at = pages.start;
         let mut holes = false;
         while let Some(run) = self.run_in(at, pages.end) {
+            holes |= run.pages.start != at;
             // SAFETY: the write hold keeps mappings from being retired.
             let Some(mapping) = (unsafe { run.word.mapping() }) else {
                 // With the write hold nothing else is in a slot.
                 break;
             };
-            holes |= run.pages.start != at;
-            let from = *mapping.attributes();
-            let to = Attributes {
-                flags: change(&from)?,
-                ..from
-            };
-            if to != from {
-                let mut edit = lock.cut(run.pages).map_err(|_| short)?;
-                let word = self.word_for(run.pages, to).map_err(|_| short)?;
-                self.assign(&mut edit, run.pages, word);
-            }
+            let flags = change(mapping.attributes())?;
+            self.change_run(lock, run, |_| flags).map_err(|_| short)?;
             at = run.pages.end;
         }
         Ok(!holes && at >= pages.end)

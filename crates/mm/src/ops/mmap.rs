@@ -10,14 +10,14 @@
 
 use core::ptr::NonNull;
 
-use faultless_paging::{Access, PAGE_SIZE, Page, Pages};
+use faultless_paging::{PAGE_SIZE, Pages};
 use faultless_sync::{Flaw, flawed};
 use faultless_trace::{Counter, Kind};
 
-use super::{PROT_EXEC, PROT_READ, PROT_WRITE, protection};
+use super::{PROT_WRITE, protection};
 use crate::errno::Errno;
 use crate::machine::Machine;
-use crate::mapping::{Attributes, Backed, Flags, Mapping};
+use crate::mapping::{Attributes, Backed, Flags, Locked, Mapping};
 use crate::range::RangeLock;
 use crate::space::AddressSpace;
 use crate::store::Store;
@@ -81,7 +81,8 @@ impl<M: Machine> AddressSpace<M> {
     ///
     /// # Errors
     /// As Linux's `mmap`: `EINVAL`, `ENOMEM`, `EEXIST`, `EPERM` below
-    /// [`crate::Layout::lowest`] and over a sealed mapping.
+    /// [`crate::Layout::lowest`] and over a sealed mapping; `EAGAIN` and `EPERM` for what may
+    /// not be locked.
     pub fn mmap(&self, address: u64, length: u64, prot: u32, flags: u32) -> Result<u64, Errno> {
         self.mmap_recorded(address, length, prot, flags, None)
     }
@@ -134,11 +135,15 @@ impl<M: Machine> AddressSpace<M> {
             _ => return Err(Errno::ENOMEM),
         };
         let fixed = map_flags & (flags::FIXED | flags::FIXED_NOREPLACE) != 0;
-        if fixed {
-            self.check_fixed(address, length)?;
-        }
+        let locked;
         let start = {
             let lock = self.lock_range(Pages::of_bytes(0..self.layout.end));
+            if self.has_too_many_mappings() {
+                return Err(Errno::ENOMEM);
+            }
+            if fixed {
+                self.check_fixed(address, length)?;
+            }
             // One edit from the look to the mapping: stacks grow without the range lock.
             let mut edit = lock.edit();
             let pages = match fixed {
@@ -149,6 +154,8 @@ impl<M: Machine> AddressSpace<M> {
             if map_flags & flags::FIXED_NOREPLACE != 0 && !is_vacant {
                 return Err(Errno::EEXIST);
             }
+            locked = self.locked_at_birth(map_flags & flags::LOCKED != 0);
+            self.check_lock(&edit, locked, pages.len(), map_flags)?;
             let store = self.check_kind(length, prot, map_flags, opened)?;
             // Memory that is shared and has no file gets a store of its own, which the
             // mapping holds.
@@ -168,11 +175,13 @@ impl<M: Machine> AddressSpace<M> {
                     no_reserve: map_flags & flags::NORESERVE != 0,
                     shared: is_shared,
                     never_written: is_shared && opened.is_some_and(|opened| !opened.writable),
+                    locked,
                     ..Flags::NONE
                 },
                 backed,
             };
             if is_vacant {
+                self.check_new(&edit, pages, &attributes)?;
                 self.map_free(&mut edit, pages, attributes)?;
             } else {
                 drop(edit);
@@ -183,9 +192,8 @@ impl<M: Machine> AddressSpace<M> {
         self.memory.count(Counter::Mmap);
 
         let populate = map_flags & (flags::POPULATE | flags::NONBLOCK) == flags::POPULATE;
-        if populate || map_flags & flags::LOCKED != 0 {
-            let shared = map_flags & flags::TYPE != flags::PRIVATE;
-            self.populate_new(Pages::of_bytes(start..start + length), prot, shared);
+        if populate || locked != Locked::No {
+            self.populate_ignoring(Pages::of_bytes(start..start + length));
         }
         Ok(start)
     }
@@ -199,6 +207,27 @@ impl<M: Machine> AddressSpace<M> {
             Err(Errno::EPERM)
         } else {
             Ok(())
+        }
+    }
+
+    /// Whether so many pages may be mapped if they are to be locked.
+    fn check_lock(
+        &self,
+        edit: &Edit<'_, M>,
+        locked: Locked,
+        pages: u64,
+        map_flags: u32,
+    ) -> Result<(), Errno> {
+        if locked == Locked::No {
+            return Ok(());
+        }
+        let room = self.room(edit);
+        if map_flags & flags::LOCKED != 0 && !room.may_lock() {
+            return Err(Errno::EPERM);
+        }
+        match room.may_lock_pages(pages) {
+            true => Ok(()),
+            false => Err(Errno::EAGAIN),
         }
     }
 
@@ -235,8 +264,9 @@ impl<M: Machine> AddressSpace<M> {
         if opened.is_none() && has(flags::HUGETLB) {
             return Err(Errno::ENOMEM);
         }
-        let counts = kind == flags::PRIVATE || opened.is_none();
-        let reserve = counts && prot & PROT_WRITE != 0 && !has(flags::NORESERVE);
+        // What is private is looked at where it is counted.
+        let makes_store = kind != flags::PRIVATE && opened.is_none();
+        let reserve = makes_store && !has(flags::NORESERVE);
         if reserve && length / PAGE_SIZE > self.layout.commit_pages {
             return Err(Errno::ENOMEM);
         }
@@ -284,7 +314,9 @@ impl<M: Machine> AddressSpace<M> {
     ) -> Result<(), Errno> {
         self.check_seals(pages)?;
         lock.lock_out_readers(pages);
-        let mut edit = lock.cut(pages)?;
+        let mut edit = lock.edit();
+        self.check_replacing(&edit, pages, &attributes)?;
+        edit.cut(pages)?;
         let word = self.word_for(pages, attributes)?;
         let marked = match flawed(Flaw::ReplacedWithoutMark) {
             false => word.changing(),
@@ -335,22 +367,6 @@ impl<M: Machine> AddressSpace<M> {
                 _ => None,
             }
         })
-    }
-
-    /// `MAP_POPULATE`: faults in what can be, and ignores what cannot.
-    fn populate_new(&self, pages: Pages, prot: u32, shared: bool) {
-        let access = match prot {
-            // Linux writes only to what is private.
-            p if p & PROT_WRITE != 0 && !shared => Access::Write,
-            p if p & (PROT_READ | PROT_WRITE | PROT_EXEC) != 0 => Access::Read,
-            _ => return,
-        };
-        for page in pages.start..pages.end {
-            self.machine().poll();
-            if self.fault(Page(page).address(), access) != crate::Outcome::Resolved {
-                return;
-            }
-        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Arguments and errors are Linux's, by number. An operation checks, prepares
 //! what can fail, and then does what cannot.
 
+mod attributes;
 mod brk;
 mod exit;
 mod fork;
@@ -12,15 +13,18 @@ mod madvise_flags;
 mod madvise_remove;
 mod maps;
 mod mincore;
+pub mod mlock;
 pub mod mmap;
 mod mprotect;
 pub mod mremap;
 mod mseal;
 mod msync;
 mod munmap;
+mod populate;
 
 pub use madvise::advice;
 pub use maps::{MappedFile, MapsEntry};
+pub use mlock::{lock_all_flags, lock_flags};
 pub use mmap::{Opened, flags};
 pub use mremap::remap_flags;
 

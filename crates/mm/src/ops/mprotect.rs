@@ -27,7 +27,7 @@ impl<M: Machine> AddressSpace<M> {
     ///
     /// # Errors
     /// `EINVAL` for an address that is not aligned or unknown bits; `ENOMEM`
-    /// for a range that wraps or has holes, or when memory is short; `EACCES` for
+    /// for a range that wraps or has holes, when memory is short, or at a limit; `EACCES` for
     /// writing what is shared with a file that was not opened for it; `EPERM` for a
     /// sealed mapping. What comes before it in the range is changed.
     pub fn mprotect(&self, address: u64, length: u64, prot: u32) -> Result<(), Errno> {
@@ -66,8 +66,12 @@ impl<M: Machine> AddressSpace<M> {
         if grows == PROT_GROWSDOWN {
             pages = self.extend_to_growing(pages)?;
         }
-        let result = self.protect(&lock, pages, protection(prot));
+        let mut to_populate = None;
+        let result = self.protect(&lock, pages, protection(prot), &mut to_populate);
         drop(lock);
+        if let Some(pages) = to_populate {
+            self.populate_locked(pages);
+        }
         self.memory.count(Counter::Mprotect);
         result
     }
@@ -97,7 +101,15 @@ impl<M: Machine> AddressSpace<M> {
         Ok(Pages::new(start, pages.end))
     }
 
-    fn protect(&self, lock: &RangeLock<'_, M>, pages: Pages, to: Protection) -> Result<(), Errno> {
+    /// As far as there are mappings. `to_populate`: from the first to the last of those that
+    /// are locked and can now be written, as they could not before.
+    fn protect(
+        &self,
+        lock: &RangeLock<'_, M>,
+        pages: Pages,
+        to: Protection,
+        to_populate: &mut Option<Pages>,
+    ) -> Result<(), Errno> {
         let mut gather = Gather::new();
         let mut at = pages.start;
         let mut last = None;
@@ -108,9 +120,14 @@ impl<M: Machine> AddressSpace<M> {
             let Some(run) = self.run_in(at, pages.end).filter(|r| r.pages.start == at) else {
                 break Err(Errno::ENOMEM);
             };
+            let copies = to.write && !run.word.protection().write && self.is_locked(run.word);
             match self.protect_run(lock, run, to, last, &mut gather) {
                 Ok(successor) => last = Some(successor),
                 Err(error) => break Err(error),
+            }
+            if copies {
+                let start = to_populate.map_or(run.pages.start, |pages| pages.start);
+                *to_populate = Some(Pages::new(start, run.pages.end));
             }
             at = run.pages.end;
         };
@@ -143,17 +160,22 @@ impl<M: Machine> AddressSpace<M> {
         if to.write && from.flags.never_written {
             return Err(Errno::EACCES);
         }
-        let counts = !from.flags.shared && !from.flags.no_reserve;
-        let reserve = to.write && !from.protection.write && counts;
-        if reserve && run.pages.len() > self.layout.commit_pages {
-            return Err(Errno::ENOMEM);
-        }
-        lock.lock_out_readers(run.pages);
-        let mut edit = lock.cut(run.pages)?;
         let attributes = Attributes {
             protection: to,
             ..from
         };
+        let count = run.pages.len();
+        if !from.commits() && !self.may_commit(&attributes, count) {
+            return Err(Errno::ENOMEM);
+        }
+        lock.lock_out_readers(run.pages);
+        let mut edit = lock.edit();
+        let room = self.room(&edit);
+        if to.write && !room.has(&attributes, count) && room.has(&from, count) {
+            return Err(Errno::ENOMEM);
+        }
+        self.check_split(&edit, run.pages, Some(&attributes))?;
+        edit.cut(run.pages)?;
         let lent = before.filter(|word| {
             // SAFETY: as above.
             unsafe { word.mapping() }.is_some_and(|m| *m.attributes() == attributes)

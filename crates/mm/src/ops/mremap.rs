@@ -9,12 +9,16 @@
 //! go over ([`crate::carry`]), the destination becomes live, and what is left of
 //! the source is zapped beside readers, as by `munmap`.
 
+use core::ptr::NonNull;
+
 use faultless_paging::{PAGE_SIZE, Pages};
 use faultless_trace::{Counter, Kind};
 
+use crate::account::Totals;
 use crate::errno::Errno;
 use crate::machine::Machine;
-use crate::mapping::Attributes;
+use crate::mapping::{Attributes, Flags, Locked, Mapping};
+use crate::memory::Retired;
 use crate::range::RangeLock;
 use crate::space::AddressSpace;
 use crate::tree::Word;
@@ -27,6 +31,9 @@ pub mod remap_flags {
     pub const DONTUNMAP: u32 = 4;
 }
 use remap_flags::{DONTUNMAP, FIXED, MAYMOVE};
+
+/// A move is refused unless so many mappings could be added: Linux fears to fail in the middle.
+const SPARE_TO_MOVE: u64 = 4;
 
 /// What is asked for, in bytes; lengths are whole pages.
 #[derive(Clone, Copy)]
@@ -51,8 +58,9 @@ impl<M: Machine> AddressSpace<M> {
     ///
     /// # Errors
     /// As Linux's `mremap`: `EINVAL`; `EFAULT` where nothing is mapped, or more than
-    /// one mapping; `ENOMEM` where there is no room or no memory; `EPERM` below
-    /// [`crate::Layout::lowest`], and where a mapping is sealed.
+    /// one mapping; `ENOMEM` where there is no room or no memory, or at a limit; `EAGAIN` for
+    /// what may not be locked; `EPERM` below [`crate::Layout::lowest`], and where a mapping is
+    /// sealed.
     pub fn mremap(
         &self,
         old: u64,
@@ -64,6 +72,12 @@ impl<M: Machine> AddressSpace<M> {
         let start = self.trace_start();
         let result = self.remap(old, old_length, length, flags, new);
         let at = *result.as_ref().unwrap_or(&old);
+        if result.is_ok() && length > old_length {
+            // What is new of a locked mapping is there from the start.
+            let pages = Pages::of_bytes(at..at + length.next_multiple_of(PAGE_SIZE));
+            let was = old_length.div_ceil(PAGE_SIZE);
+            self.populate_locked(Pages::new(pages.start + was, pages.end));
+        }
         self.trace_result(Kind::Mremap, start, (at, length), result)
     }
 
@@ -110,7 +124,7 @@ impl<M: Machine> AddressSpace<M> {
             self.unmap_tail(lock, old, request.length, tail)?;
             return Ok(old);
         }
-        let attributes = self.check_source(&request)?;
+        let attributes = self.check_source(&lock, &request, &Totals::default())?;
         if self.grow_in_place(&lock, &request, attributes)? {
             self.memory.count(Counter::Mmap);
             return Ok(old);
@@ -119,8 +133,13 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Errno::ENOMEM);
         }
         let count = request.length / PAGE_SIZE;
-        let room = self.find_room(&mut lock.edit(), 0, count)?;
-        self.move_to(lock, &request, room, attributes)
+        let mut edit = lock.edit();
+        let target = self.find_room(&mut edit, 0, count)?;
+        if self.room(&edit).is_short_of(SPARE_TO_MOVE) {
+            return Err(Errno::ENOMEM);
+        }
+        drop(edit);
+        self.move_to(lock, &request, target, attributes)
     }
 
     /// A move to a fixed place, or one that leaves the old place mapped.
@@ -137,11 +156,16 @@ impl<M: Machine> AddressSpace<M> {
         if !new.is_multiple_of(PAGE_SIZE) || length > end || new > end - length || overlaps {
             return Err(Errno::EINVAL);
         }
+        // Linux looks before it unmaps anything.
+        if self.room(&lock.edit()).is_short_of(SPARE_TO_MOVE + 2) {
+            return Err(Errno::ENOMEM);
+        }
         let target = Pages::of_bytes(new..new + length);
         if request.has(FIXED) {
             self.check_seals(target)?;
         }
         let mut request = request;
+        let tail = Pages::of_bytes(old + length.min(old_length)..old.saturating_add(old_length));
         let checked = if old_length > length {
             request.old_length = length;
             self.check_range(old + length, old_length - length)
@@ -149,12 +173,20 @@ impl<M: Machine> AddressSpace<M> {
         } else {
             Ok(())
         };
-        let checked = checked.and_then(|()| self.check_source(&request));
+        // What the checks come after is gone by then.
+        let gone = |pages: Pages| match pages.end <= end / PAGE_SIZE {
+            true => self.tally(&lock.edit(), pages, None),
+            false => Totals::default(),
+        };
+        let change = match request.has(FIXED) {
+            true => gone(target).after(&gone(tail)),
+            false => gone(tail),
+        };
+        let checked = checked.and_then(|()| self.check_source(&lock, &request, &change));
         let checked = checked.and_then(|attributes| match request.has(FIXED) {
             true if new < self.layout.lowest => Err(Errno::EPERM),
             _ => Ok(attributes),
         });
-        let tail = Pages::of_bytes(old + request.old_length..old + old_length);
         let attributes = match checked {
             Ok(attributes) => attributes,
             Err(error) => {
@@ -206,7 +238,13 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// The source's attributes, if all of it is one mapping that may get the new length.
-    fn check_source(&self, request: &Request) -> Result<Attributes, Errno> {
+    /// It may if that is within the limits after `change`.
+    fn check_source(
+        &self,
+        lock: &RangeLock<'_, M>,
+        request: &Request,
+        change: &Totals,
+    ) -> Result<Attributes, Errno> {
         let attributes = self.attributes_at(request.old).ok_or(Errno::EFAULT)?;
         if request.old_length == 0 && !attributes.flags.shared {
             // A second mapping of the same pages, which private memory has not.
@@ -217,13 +255,16 @@ impl<M: Machine> AddressSpace<M> {
         if self.run_in(page, end).is_none_or(|run| run.pages.end < end) {
             return Err(Errno::EFAULT);
         }
+        let room = self.room(&lock.edit()).after(change);
+        let more = (request.length - request.old_length) / PAGE_SIZE;
+        if more > 0 && !room.may_lock_more(&attributes, more) {
+            return Err(Errno::EAGAIN);
+        }
         let more = match request.has(DONTUNMAP) {
-            true => request.length,
-            false => request.length - request.old_length,
+            true => request.length / PAGE_SIZE,
+            false => more,
         };
-        let flags = attributes.flags;
-        let reserve = attributes.protection.write && !flags.shared && !flags.no_reserve;
-        if reserve && more / PAGE_SIZE > self.layout.commit_pages {
+        if more > 0 && !(room.has(&attributes, more) && self.may_commit(&attributes, more)) {
             return Err(Errno::ENOMEM);
         }
         Ok(attributes)
@@ -264,6 +305,28 @@ impl<M: Machine> AddressSpace<M> {
         Ok(target.start * PAGE_SIZE)
     }
 
+    /// What the source becomes if it stays and was locked: Linux takes the lock along. Not a
+    /// neighbour's mapping, which may be one that the move replaces.
+    fn unlocked(&self, word: Word, stays: bool) -> Result<Option<NonNull<Mapping>>, Errno> {
+        // SAFETY: the caller has the write hold, so nothing is retired.
+        let Some(mapping) = (unsafe { word.mapping() }) else {
+            return Ok(None);
+        };
+        let attributes = *mapping.attributes();
+        if !stays || attributes.flags.locked == Locked::No {
+            return Ok(None);
+        }
+        let flags = Flags {
+            locked: Locked::No,
+            ..attributes.flags
+        };
+        let unlocked = Attributes {
+            flags,
+            ..attributes
+        };
+        Ok(Some(self.memory.allocate_mapping(self, unlocked)?))
+    }
+
     /// Moves the source to `target`, in place of whatever is there.
     fn move_to(
         &self,
@@ -293,9 +356,19 @@ impl<M: Machine> AddressSpace<M> {
         drop(edit);
         lock.settle();
         let prepared = self.prepare_tables(source, target.start);
+        let prepared = prepared.and_then(|()| self.unlocked(old.word, stays));
         let mut edit = lock.edit();
-        let word = match prepared.and_then(|()| self.word_for(target, attributes)) {
-            Ok(word) => word,
+        let words = prepared.and_then(|unlocked| {
+            let word = self.word_for(target, attributes);
+            if let (Err(_), Some(unlocked)) = (&word, unlocked) {
+                // SAFETY: made above, and nobody else's.
+                self.memory.unlink(unsafe { unlocked.as_ref() });
+                self.memory.retire(Retired::Mapping(unlocked));
+            }
+            Ok((word?, unlocked))
+        });
+        let (word, unlocked) = match words {
+            Ok(words) => words,
             Err(error) => {
                 edit.fill(source, old.word);
                 drop(edit);
@@ -307,9 +380,12 @@ impl<M: Machine> AddressSpace<M> {
             }
         };
 
+        // For a moment both places are mapped, and nobody is to see that afterwards.
+        let peak = self.totals().peak;
         self.assign(&mut edit, target, word.changing());
         if !stays {
             self.assign(&mut edit, source, Word::ZAPPING);
+            self.account.set_peak(peak);
         }
         drop(edit);
         lock.settle();
@@ -320,7 +396,11 @@ impl<M: Machine> AddressSpace<M> {
 
         let mut edit = lock.edit();
         edit.fill(target, word);
-        if stays {
+        if let Some(unlocked) = unlocked {
+            // SAFETY: made above, and put into the tree here.
+            let word = Word::live(unsafe { unlocked.as_ref() });
+            self.assign(&mut edit, source, word);
+        } else if stays {
             edit.fill(source, old.word);
         }
         drop(edit);

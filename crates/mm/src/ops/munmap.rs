@@ -19,8 +19,8 @@ impl<M: Machine> AddressSpace<M> {
     ///
     /// # Errors
     /// `EINVAL` for a range that is not aligned, empty, or not user memory;
-    /// `EPERM` when a mapping is sealed, `ENOMEM` when one could not be split; nothing is
-    /// unmapped then.
+    /// `EPERM` when a mapping is sealed, `ENOMEM` when one could not be split (memory, or the
+    /// number of mappings); nothing is unmapped then.
     pub fn munmap(&self, address: u64, length: u64) -> Result<(), Errno> {
         let start = self.trace_start();
         let result = self.unmap_bytes(address, length);
@@ -53,7 +53,9 @@ impl<M: Machine> AddressSpace<M> {
         }
         self.check_seals(pages)?;
         lock.lock_out_readers(pages);
-        let mut edit = lock.cut(pages)?;
+        let mut edit = lock.edit();
+        self.check_split(&edit, pages, None)?;
+        edit.cut(pages)?;
         commit();
         self.assign(&mut edit, pages, Word::ZAPPING);
         drop(edit);

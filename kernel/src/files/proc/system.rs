@@ -156,6 +156,9 @@ fn meminfo(text: &mut Text) -> Result<(), Errno> {
         ("Slab:", heap.taken >> 10),
         ("SUnreclaim:", heap.used.div_ceil(1024)),
         ("KernelStack:", stacks::size() >> 10),
+        // Only shown: Linux's heuristic does not look at it (`vm.overcommit_ratio`).
+        ("CommitLimit:", total / 2 >> 10),
+        ("Committed_AS:", memory::committed() * 4),
     ] {
         text.line(format_args!("{name:15} {amount:8} kB"))?;
     }

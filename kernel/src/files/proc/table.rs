@@ -70,13 +70,12 @@ const RANDOM: &[Row] = &[
     ("uuid", Entry::System(System::Uuid)),
 ];
 
-/// What is true of this kernel: it gives out all memory that is asked for and finds out later (1),
-/// counts no mappings, has no swap and no huge pages.
+/// Linux's defaults; there is no swap, and there are no huge pages.
 const MEMORY: &[Row] = &[
-    ("max_map_count", Entry::Fixed("2147483647\n")),
+    ("max_map_count", Entry::Fixed("65530\n")),
     ("mmap_min_addr", Entry::Fixed("65536\n")),
     ("nr_hugepages", Entry::Fixed("0\n")),
-    ("overcommit_memory", Entry::Fixed("1\n")),
+    ("overcommit_memory", Entry::Fixed("0\n")),
     ("overcommit_ratio", Entry::Fixed("50\n")),
     ("swappiness", Entry::Fixed("0\n")),
 ];

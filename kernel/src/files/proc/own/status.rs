@@ -6,7 +6,7 @@ use arrayvec::ArrayString;
 
 use super::{Text, processes};
 use crate::errno::Errno;
-use crate::memory::MapsEntry;
+use crate::memory::Totals;
 use crate::process::{Process, usage};
 
 /// A thread's name as far as it is text.
@@ -32,39 +32,65 @@ impl fmt::Display for Printable {
 /// Pages of a process's memory; none of one that has ended.
 #[derive(Default)]
 struct Sizes {
-    mapped: u64,
+    totals: Totals,
     resident: u64,
+    most_resident: u64,
+    /// Of the program's file, from the first to the last byte that may be executed.
     code: u64,
-    data: u64,
     heap: u64,
 }
 
 fn sizes(process: Option<&Process>) -> Sizes {
-    let mut sizes = Sizes::default();
-    let Some(space) = process.and_then(Process::space) else {
-        return sizes;
+    let Some((process, space)) = process.and_then(|process| Some((process, process.space()?)))
+    else {
+        return Sizes::default();
     };
-    sizes.resident = space.resident();
-    sizes.heap = space.heap().0;
-    space.maps(&mut |entry: MapsEntry| {
-        let pages = (entry.end - entry.start) / 4096;
-        sizes.mapped += pages;
-        if entry.protection.execute {
-            sizes.code += pages;
-        }
-        if entry.protection.write {
-            sizes.data += pages;
-        }
-    });
-    sizes
+    let (resident, most_resident) = space.resident_and_most();
+    let (start, end) = process.program().code;
+    Sizes {
+        totals: space.totals(),
+        resident,
+        most_resident,
+        code: end.div_ceil(4096) - start / 4096,
+        heap: space.heap().0,
+    }
 }
 
 pub fn statm(process: &Process, text: &mut Text) -> Result<(), Errno> {
     let sizes = sizes(Some(process));
+    let totals = sizes.totals;
     text.line(format_args!(
         "{} {} 0 {} 0 {} 0",
-        sizes.mapped, sizes.resident, sizes.code, sizes.data
+        totals.mapped,
+        sizes.resident,
+        sizes.code,
+        totals.data + totals.stack
     ))
+}
+
+/// A process's memory as its status has it, in the order of Linux.
+fn memory(sizes: &Sizes, text: &mut Text) -> Result<(), Errno> {
+    let totals = &sizes.totals;
+    let own_code = sizes.code.min(totals.code);
+    for (name, pages) in [
+        ("VmPeak", totals.peak),
+        ("VmSize", totals.mapped),
+        ("VmLck", totals.locked),
+        ("VmPin", 0),
+        ("VmHWM", sizes.most_resident),
+        ("VmRSS", sizes.resident),
+        ("RssAnon", sizes.resident),
+        ("RssFile", 0),
+        ("RssShmem", 0),
+        ("VmData", totals.data),
+        ("VmStk", totals.stack),
+        ("VmExe", own_code),
+        ("VmLib", totals.code - own_code),
+        ("VmSwap", 0),
+    ] {
+        text.line(format_args!("{name}:\t{:8} kB", pages * 4))?;
+    }
+    Ok(())
 }
 
 pub fn stat(number: u32, text: &mut Text) -> Result<(), Errno> {
@@ -88,7 +114,7 @@ pub fn stat(number: u32, text: &mut Text) -> Result<(), Errno> {
     text.add(format_args!(
         "{} 0 0 0 20 0 {threads} 0 0 {} {} {} ",
         used.ran / 10_000_000,
-        sizes.mapped * 4096,
+        sizes.totals.mapped * 4096,
         sizes.resident,
         u64::MAX,
     ))?;
@@ -121,17 +147,7 @@ pub fn status(number: u32, text: &mut Text) -> Result<(), Errno> {
             "FDSize:\t{}",
             process.descriptors.with(|table| table.size())
         ))?;
-        for (name, pages) in [
-            ("VmPeak", sizes.mapped),
-            ("VmSize", sizes.mapped),
-            ("VmHWM", sizes.resident),
-            ("VmRSS", sizes.resident),
-            ("RssAnon", sizes.resident),
-            ("VmData", sizes.data),
-            ("VmExe", sizes.code),
-        ] {
-            text.line(format_args!("{name}:\t{:8} kB", pages * 4))?;
-        }
+        memory(&sizes, text)?;
     }
     text.line(format_args!(
         "Threads:\t{}",

@@ -1,0 +1,204 @@
+//! `mlock`, `munlock`, `mlockall`, `munlockall`.
+//!
+//! That pages stay in memory is an attribute of their mapping, which splits and merges mappings
+//! like any other. Once it is set the pages are populated, with no lock held
+//! ([`super::populate`]); what cannot be populated stays locked all the same. A child of `fork`
+//! has no locks, and what `mlockall` said of the future is not true of it.
+//!
+//! Nothing takes a page away behind a program's back so far, so that of a locked mapping only
+//! `MADV_DONTNEED` knows.
+
+use faultless_paging::{PAGE_SIZE, Pages};
+
+use crate::errno::Errno;
+use crate::machine::Machine;
+use crate::mapping::{Flags, Locked};
+use crate::range::RangeLock;
+use crate::space::AddressSpace;
+use crate::tree::{PAGES, Word};
+
+/// `MLOCK_*` flags.
+#[allow(missing_docs)]
+pub mod lock_flags {
+    pub const ONFAULT: u32 = 1;
+}
+
+/// `MCL_*` flags.
+#[allow(missing_docs)]
+pub mod lock_all_flags {
+    pub const CURRENT: u32 = 1;
+    pub const FUTURE: u32 = 2;
+    pub const ONFAULT: u32 = 4;
+}
+use lock_all_flags::{CURRENT, FUTURE};
+
+/// The start of the first page of a byte range, and the length of all of its pages, which wraps,
+/// as on Linux.
+fn whole_pages(address: u64, length: u64) -> (u64, u64) {
+    let length = length.wrapping_add(address % PAGE_SIZE);
+    (
+        address - address % PAGE_SIZE,
+        length.checked_next_multiple_of(PAGE_SIZE).unwrap_or(0),
+    )
+}
+
+impl<M: Machine> AddressSpace<M> {
+    /// Locks all pages that a byte range touches (`mlock2`; `mlock` if there are no flags).
+    ///
+    /// # Errors
+    /// As Linux's `mlock2`: `EINVAL`; `EPERM` if nothing may be locked; `ENOMEM` beyond the limit,
+    /// for a hole (what comes before it is locked), and for what allows no access (it is locked);
+    /// `EAGAIN` when memory is short.
+    pub fn mlock(&self, address: u64, length: u64, flags: u32) -> Result<(), Errno> {
+        let locked = match flags {
+            0 => Locked::Yes,
+            lock_flags::ONFAULT => Locked::OnFault,
+            _ => return Err(Errno::EINVAL),
+        };
+        let (start, length) = whole_pages(address, length);
+        let pages = {
+            let lock = self.lock_range(Pages::of_bytes(0..self.layout.end));
+            self.check_limit(&lock, start, length)?;
+            self.lock_pages(&lock, start, length, locked)?
+        };
+        self.populate_mapped(pages).map_err(|error| match error {
+            Errno::ENOMEM => Errno::EAGAIN,
+            _ => Errno::ENOMEM,
+        })
+    }
+
+    /// Unlocks all pages that a byte range touches.
+    ///
+    /// # Errors
+    /// As Linux's `munlock`: `EINVAL`; `ENOMEM` for a hole (what comes before it is unlocked), and
+    /// when a mapping could not be split.
+    pub fn munlock(&self, address: u64, length: u64) -> Result<(), Errno> {
+        let (start, length) = whole_pages(address, length);
+        let lock = self.lock_range(Pages::of_bytes(0..self.layout.end));
+        self.lock_pages(&lock, start, length, Locked::No)?;
+        Ok(())
+    }
+
+    /// Locks what is mapped, what will be mapped, or both.
+    ///
+    /// # Errors
+    /// As Linux's `mlockall`: `EINVAL`; `EPERM` if nothing may be locked; `ENOMEM` beyond the limit.
+    pub fn mlockall(&self, flags: u32) -> Result<(), Errno> {
+        let has = |flag| flags & flag != 0;
+        let known = CURRENT | FUTURE | lock_all_flags::ONFAULT;
+        if flags & !known != 0 || !has(CURRENT | FUTURE) {
+            return Err(Errno::EINVAL);
+        }
+        let locked = match has(lock_all_flags::ONFAULT) {
+            true => Locked::OnFault,
+            false => Locked::Yes,
+        };
+        let all = Pages::of_bytes(0..self.layout.end);
+        {
+            let lock = self.lock_range(all);
+            let room = self.room(&lock.edit());
+            if !room.may_lock() {
+                return Err(Errno::EPERM);
+            }
+            // Linux counts all that is mapped, and what is locked already does not count.
+            let limit = room.limits.locked / PAGE_SIZE;
+            if has(CURRENT) && room.totals.mapped > limit && !room.limits.locks_freely {
+                return Err(Errno::ENOMEM);
+            }
+            self.set_lock_future(if has(FUTURE) { locked } else { Locked::No });
+            if has(CURRENT) {
+                self.lock_all(&lock, locked);
+            }
+        }
+        if has(CURRENT) {
+            self.populate_ignoring(all);
+        }
+        Ok(())
+    }
+
+    /// Unlocks everything, and what will be mapped.
+    pub fn munlockall(&self) {
+        let lock = self.lock_range(Pages::of_bytes(0..self.layout.end));
+        self.set_lock_future(Locked::No);
+        self.lock_all(&lock, Locked::No);
+    }
+
+    /// Whether so much more may be locked: what is locked already does not count twice.
+    fn check_limit(&self, lock: &RangeLock<'_, M>, start: u64, length: u64) -> Result<(), Errno> {
+        let edit = lock.edit();
+        let room = self.room(&edit);
+        if !room.may_lock() {
+            return Err(Errno::EPERM);
+        }
+        let more = length / PAGE_SIZE;
+        if room.may_lock_pages(more) {
+            return Ok(());
+        }
+        let end = start.saturating_add(length) / PAGE_SIZE;
+        let pages = Pages::new((start / PAGE_SIZE).min(PAGES), end.min(PAGES));
+        let change = self.tally(&edit, pages, None);
+        match room.after(&change).may_lock_pages(more) {
+            true => Ok(()),
+            false => Err(Errno::ENOMEM),
+        }
+    }
+
+    /// Changes the locks of a range up to its first hole. The range's pages.
+    fn lock_pages(
+        &self,
+        lock: &RangeLock<'_, M>,
+        start: u64,
+        length: u64,
+        locked: Locked,
+    ) -> Result<Pages, Errno> {
+        let end = start.checked_add(length).ok_or(Errno::EINVAL)?;
+        let pages = Pages::of_bytes(start..end);
+        let mut at = pages.start;
+        while at < pages.end {
+            let run = self.run_in(at, pages.end);
+            let run = run.filter(|run| run.pages.start == at);
+            let run = run.ok_or(Errno::ENOMEM)?;
+            self.change_run(lock, run, |flags| Flags { locked, ..flags })?;
+            at = run.pages.end;
+        }
+        Ok(pages)
+    }
+
+    /// Changes the locks of everything that it can be changed of.
+    fn lock_all(&self, lock: &RangeLock<'_, M>, locked: Locked) {
+        let mut at = 0;
+        while let Some(run) = self.run_in(at, PAGES) {
+            at = run.pages.end;
+            // Linux, too, says nothing of mappings that could not be split or merged.
+            let _ = self.change_run(lock, run, |flags| Flags { locked, ..flags });
+        }
+    }
+
+    /// Whether what is mapped from now on is locked. With a write hold.
+    pub(crate) fn lock_future(&self) -> Locked {
+        match self.lock_future.get() {
+            0 => Locked::No,
+            1 => Locked::Yes,
+            _ => Locked::OnFault,
+        }
+    }
+
+    fn set_lock_future(&self, locked: Locked) {
+        self.lock_future.set(locked as u64);
+    }
+
+    /// Whether a new mapping is locked, if `asked` for (`MAP_LOCKED`) or not.
+    pub(crate) fn locked_at_birth(&self, asked: bool) -> Locked {
+        match self.lock_future() {
+            Locked::No if asked => Locked::Yes,
+            locked => locked,
+        }
+    }
+
+    /// Whether a word's mapping is locked.
+    pub(crate) fn is_locked(&self, word: Word) -> bool {
+        // SAFETY: the caller has the write hold, so nothing is retired.
+        let mapping = unsafe { word.mapping() };
+        mapping.is_some_and(|mapping| mapping.attributes().flags.locked != Locked::No)
+    }
+}

@@ -1,0 +1,98 @@
+//! Populating what is mapped: every page is faulted in before anybody touches it.
+//!
+//! These are faults like all others, with no lock held, so that faults and operations beside
+//! them go on. As on Linux a mapping that may be written is written (which copies a page that is
+//! shared), any other is read, one without any access is an error, and one that is to be locked
+//! as it is touched is left alone. Pages that are there already are no faults.
+
+use faultless_paging::{Access, Page, Pages};
+
+use crate::errno::Errno;
+use crate::fault::Outcome;
+use crate::machine::Machine;
+use crate::mapping::{Attributes, Locked};
+use crate::space::AddressSpace;
+
+impl<M: Machine> AddressSpace<M> {
+    /// Populates what is mapped of `pages`, each mapping as far as it can be.
+    pub(crate) fn populate_ignoring(&self, pages: Pages) {
+        let _ = self.populate_each(pages, |_| true, |_| Ok(()));
+    }
+
+    /// The same, of mappings that are locked.
+    pub(crate) fn populate_locked(&self, pages: Pages) {
+        let is_locked = |attributes: &Attributes| attributes.flags.locked != Locked::No;
+        let _ = self.populate_each(pages, is_locked, |_| Ok(()));
+    }
+
+    /// Populates what is mapped of `pages`, up to the first page that cannot be.
+    ///
+    /// # Errors
+    /// `EFAULT` where no access is allowed, `ENOMEM` when memory is short.
+    pub(crate) fn populate_mapped(&self, pages: Pages) -> Result<(), Errno> {
+        self.populate_each(pages, |_| true, Err)
+    }
+
+    fn populate_each(
+        &self,
+        pages: Pages,
+        applies: impl Fn(&Attributes) -> bool,
+        on_error: impl Fn(Errno) -> Result<(), Errno>,
+    ) -> Result<(), Errno> {
+        let mut at = pages.start;
+        while let Some((part, attributes)) = self.mapped_in(at, pages.end) {
+            at = part.end;
+            if !applies(&attributes) {
+                continue;
+            }
+            match self.populate_part(part, &attributes) {
+                // A page from which on something else may be true now, or the end.
+                Ok(stop) => at = stop,
+                Err(error) => on_error(error)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The first pages from `page` on that are one mapping, and what is true of it.
+    fn mapped_in(&self, page: u64, limit: u64) -> Option<(Pages, Attributes)> {
+        let _section = self.memory.enter();
+        let mut at = page;
+        loop {
+            let run = self.tree.next_until(at, limit)?;
+            // SAFETY: read in this section.
+            if let Some(mapping) = unsafe { run.word.mapping() } {
+                return Some((run.pages, *mapping.attributes()));
+            }
+            at = run.pages.end;
+        }
+    }
+
+    /// Populates pages of which this is true. The page from which on it no longer is.
+    fn populate_part(&self, pages: Pages, attributes: &Attributes) -> Result<u64, Errno> {
+        if attributes.flags.locked == Locked::OnFault {
+            return Ok(pages.end);
+        }
+        let access = match attributes.protection {
+            protection if protection.is_none() => return Err(Errno::EFAULT),
+            protection if protection.write && !attributes.flags.shared => Access::Write,
+            _ => Access::Read,
+        };
+        for page in pages.start..pages.end {
+            self.machine().poll();
+            let address = Page(page).address();
+            let entry = self.entry(address);
+            if entry.is_some_and(|entry| Self::FORMAT.permits(entry, access)) {
+                continue;
+            }
+            match self.fault(address, access) {
+                Outcome::Resolved => {}
+                Outcome::Segv(_) if self.is_guarded(Page(page)) => return Err(Errno::EFAULT),
+                Outcome::Segv(_) => return Ok(page),
+                Outcome::Bus => return Err(Errno::EFAULT),
+                Outcome::OutOfMemory => return Err(Errno::ENOMEM),
+            }
+        }
+        Ok(pages.end)
+    }
+}
