@@ -15,6 +15,8 @@ pub struct Host {
     pub brk: u64,
     /// The host's memory in pages, which limits one mapping.
     pub commit_pages: u64,
+    /// Bytes that it may lock, having no right to lock more.
+    pub locked: u64,
 }
 
 impl Host {
@@ -37,6 +39,7 @@ impl Host {
             from,
             brk: 0,
             commit_pages: 0,
+            locked: 0,
         };
         let hello = host.line()?;
         let mut numbers = hello
@@ -44,6 +47,7 @@ impl Host {
             .filter_map(|word| u64::from_str_radix(word, 16).ok());
         host.brk = numbers.next().unwrap_or(0);
         host.commit_pages = numbers.next().unwrap_or(u64::MAX);
+        host.locked = numbers.next().unwrap_or(0);
         Ok(host)
     }
 

@@ -1,13 +1,14 @@
 //! Random operations for scripts, edge cases included.
 
-use faultless_mm::{Layout, advice, flags, remap_flags};
+use faultless_mm::{Layout, advice, flags, lock_all_flags, lock_flags, remap_flags};
 use proptest::prelude::*;
 
-use crate::script::{Op, PAGE, WORDS, Window};
+use crate::script::{Limit, Op, PAGE, WORDS, Window};
 
 /// An address at which slots of every level of the tree, and tables, begin.
 const CENTRE: u64 = 1 << 36;
 const NEAR: u64 = 330;
+const LOCKED: u32 = flags::LOCKED;
 
 /// Pages around the centre are compared one by one, mappings far beyond.
 pub const OPEN: Window = Window {
@@ -205,6 +206,86 @@ pub fn near() -> impl Strategy<Value = Op> {
         4 => word().prop_map(|address| Op::Load { address }),
         8 => (word(), 1..u64::MAX).prop_map(|(address, value)| Op::Store { address, value }),
     ]
+}
+
+fn limit() -> impl Strategy<Value = Op> {
+    let pages = || prop_oneof![3 => 0..20u64, 1 => 20..200u64, 2 => Just(u64::MAX)];
+    prop_oneof![
+        3 => pages().prop_map(Limit::Mapped),
+        3 => pages().prop_map(Limit::Data),
+        // Of all stacks, the program's own included.
+        1 => (64..2048u64).prop_map(Limit::Stack),
+        // Not without end: the host may not raise it.
+        3 => pages().prop_map(|pages| Limit::Locked(pages.min(2000))),
+    ]
+    .prop_map(Op::Limit)
+}
+
+/// Locks and limits, and a look at the numbers.
+fn locking() -> impl Strategy<Value = Op> {
+    let flags = prop_oneof![
+        4 => Just(0),
+        3 => Just(lock_flags::ONFAULT),
+        1 => Just(2),
+    ];
+    let future = prop_oneof![
+        2 => Just(lock_all_flags::FUTURE),
+        2 => Just(lock_all_flags::FUTURE | lock_all_flags::ONFAULT),
+        1 => Just(lock_all_flags::ONFAULT),
+        1 => Just(0),
+        1 => Just(8 | lock_all_flags::FUTURE),
+    ];
+    let lengths = || {
+        prop_oneof![
+            20 => length(),
+            1 => Just(u64::MAX),
+            1 => Just(u64::MAX - PAGE),
+            1 => Just((CENTRE + 1).wrapping_neg()),
+        ]
+    };
+    prop_oneof![
+        6 => (address(), lengths(), flags).prop_map(
+            |(address, length, flags)| Op::Mlock { address, length, flags }),
+        3 => (address(), lengths()).prop_map(
+            |(address, length)| Op::Munlock { address, length }),
+        1 => future.prop_map(|flags| Op::Mlockall { flags }),
+        1 => Just(Op::Munlockall),
+        3 => (address(), length(), prot(), map_flags()).prop_map(
+            |(address, length, prot, flags)| Op::Mmap {
+                address,
+                length,
+                prot,
+                flags: flags | LOCKED,
+            }),
+        3 => limit(),
+        3 => Just(Op::Totals),
+    ]
+}
+
+/// One operation inside the window, locks and limits included.
+pub fn limited_without_moves() -> impl Strategy<Value = Op> {
+    prop_oneof![3 => near(), 2 => locking()]
+}
+
+/// The same, or `mremap`; not what leaves a locked mapping behind.
+pub fn limited() -> impl Strategy<Value = Op> {
+    let remap = remap().prop_map(|op| match op {
+        Op::Mremap {
+            address,
+            old_length,
+            length,
+            flags,
+            to,
+        } => Op::Mremap {
+            address,
+            old_length,
+            length,
+            flags: flags & !remap_flags::DONTUNMAP,
+            to,
+        },
+        op => op,
+    });
+    prop_oneof![6 => limited_without_moves(), 1 => remap]
 }
 
 /// One operation inside the window, or a fork.

@@ -57,6 +57,22 @@ pub enum Op {
     Brk {
         address: u64,
     },
+    Mlock {
+        address: u64,
+        length: u64,
+        flags: u32,
+    },
+    Munlock {
+        address: u64,
+        length: u64,
+    },
+    Mlockall {
+        flags: u32,
+    },
+    Munlockall,
+    Limit(Limit),
+    /// What is mapped, in numbers.
+    Totals,
     Load {
         address: u64,
     },
@@ -74,6 +90,19 @@ pub enum Op {
     },
 }
 
+/// A limit, in pages; `u64::MAX` for none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// More than is mapped now (`RLIMIT_AS`).
+    Mapped(u64),
+    /// More than is data now (`RLIMIT_DATA`).
+    Data(u64),
+    /// Of a stack (`RLIMIT_STACK`).
+    Stack(u64),
+    /// That may be locked (`RLIMIT_MEMLOCK`).
+    Locked(u64),
+}
+
 impl Op {
     /// The same, `base` further up.
     pub fn moved(self, base: u64) -> Op {
@@ -85,6 +114,8 @@ impl Op {
             | Op::Madvise { address, .. }
             | Op::Mincore { address, .. }
             | Op::Mseal { address, .. }
+            | Op::Mlock { address, .. }
+            | Op::Munlock { address, .. }
             | Op::Brk { address }
             | Op::Load { address }
             | Op::Store { address, .. } => *address = address.wrapping_add(base),
@@ -92,6 +123,7 @@ impl Op {
                 *address = address.wrapping_add(base);
                 *to = to.wrapping_add(base);
             }
+            Op::Mlockall { .. } | Op::Munlockall | Op::Limit(_) | Op::Totals => {}
             Op::Fork { .. } | Op::LeftOut => {}
         }
         op
@@ -131,6 +163,19 @@ impl fmt::Display for Op {
             Op::Mincore { address, length } => write!(f, "mincore {address:x} {length:x}"),
             Op::Mseal { address, length } => write!(f, "mseal {address:x} {length:x}"),
             Op::Brk { address } => write!(f, "brk {address:x}"),
+            Op::Mlock {
+                address,
+                length,
+                flags,
+            } => write!(f, "mlock {address:x} {length:x} {flags:x}"),
+            Op::Munlock { address, length } => write!(f, "munlock {address:x} {length:x}"),
+            Op::Mlockall { flags } => write!(f, "mlockall {flags:x}"),
+            Op::Munlockall => f.write_str("munlockall"),
+            Op::Limit(Limit::Mapped(pages)) => write!(f, "limit-mapped {pages:x}"),
+            Op::Limit(Limit::Data(pages)) => write!(f, "limit-data {pages:x}"),
+            Op::Limit(Limit::Stack(pages)) => write!(f, "limit-stack {pages:x}"),
+            Op::Limit(Limit::Locked(pages)) => write!(f, "limit-locked {pages:x}"),
+            Op::Totals => f.write_str("totals"),
             Op::Load { address } => write!(f, "load {address:x}"),
             Op::Store { address, value } => write!(f, "store {address:x} {value:x}"),
             Op::LeftOut => f.write_str(LEFT_OUT),
@@ -177,6 +222,21 @@ impl Op {
             "mincore" => Op::Mincore { address, length },
             "mseal" => Op::Mseal { address, length },
             "brk" => Op::Brk { address },
+            "mlock" => Op::Mlock {
+                address,
+                length,
+                flags: third as u32,
+            },
+            "munlock" => Op::Munlock { address, length },
+            "mlockall" => Op::Mlockall {
+                flags: address as u32,
+            },
+            "munlockall" => Op::Munlockall,
+            "limit-mapped" => Op::Limit(Limit::Mapped(address)),
+            "limit-data" => Op::Limit(Limit::Data(address)),
+            "limit-stack" => Op::Limit(Limit::Stack(address)),
+            "limit-locked" => Op::Limit(Limit::Locked(address)),
+            "totals" => Op::Totals,
             "load" => Op::Load { address },
             "store" => Op::Store {
                 address,
@@ -219,6 +279,13 @@ pub trait Memory {
     fn mincore(&mut self, address: u64, length: u64) -> Result<Vec<u8>, i32>;
     fn mseal(&mut self, address: u64, length: u64) -> Result<(), i32>;
     fn brk(&mut self, address: u64) -> u64;
+    fn mlock(&mut self, address: u64, length: u64, flags: u32) -> Result<(), i32>;
+    fn munlock(&mut self, address: u64, length: u64) -> Result<(), i32>;
+    fn mlockall(&mut self, flags: u32) -> Result<(), i32>;
+    fn munlockall(&mut self);
+    fn limit(&mut self, limit: Limit);
+    /// Pages: mapped, data, stacks, locked.
+    fn totals(&mut self) -> [u64; 4];
     fn load(&mut self, address: u64) -> Result<u64, Signal>;
     fn store(&mut self, address: u64, value: u64) -> Result<(), Signal>;
     /// Every mapping: start, end, protection.
@@ -302,10 +369,12 @@ impl fmt::Display for Window {
 /// Words of each page that stores write and that are compared.
 pub const WORDS: [u64; 3] = [0, 64, PAGE - 8];
 
-/// Runs a script and gives each step's line to `answer`; afterwards the mappings,
-/// each page's words, and the mappings once more (loads may have grown stacks).
+/// Runs a script and gives each step's line to `answer`; afterwards what is mapped in numbers, the
+/// mappings, each page's words, and the mappings once more (loads may have grown stacks).
 /// Each process of a script that forks ends so.
 pub fn run(on: &mut impl Memory, window: &Window, script: &[Op], answer: &mut dyn FnMut(String)) {
+    // A process has more than what scripts are about.
+    let base = on.totals();
     for (number, op) in script.iter().enumerate() {
         if let Op::Fork { ops, later } = *op {
             let rest = &script[number + 1..];
@@ -318,8 +387,9 @@ pub fn run(on: &mut impl Memory, window: &Window, script: &[Op], answer: &mut dy
             };
             return on.fork(&family, answer);
         }
-        answer(step(on, window, op));
+        answer(step(on, window, base, op));
     }
+    answer(totals(on.totals(), base));
     answer(maps(on, window));
     let mut page = window.first;
     while page < window.last {
@@ -335,7 +405,7 @@ pub fn run(on: &mut impl Memory, window: &Window, script: &[Op], answer: &mut dy
     answer(maps(on, window));
 }
 
-fn step(on: &mut impl Memory, window: &Window, op: &Op) -> String {
+fn step(on: &mut impl Memory, window: &Window, base: [u64; 4], op: &Op) -> String {
     match *op {
         Op::Mmap {
             address,
@@ -395,6 +465,22 @@ fn step(on: &mut impl Memory, window: &Window, op: &Op) -> String {
         },
         Op::Mseal { address, length } => done(on.mseal(address, length)),
         Op::Brk { address } => format!("{:x}", on.brk(address)),
+        Op::Mlock {
+            address,
+            length,
+            flags,
+        } => done(on.mlock(address, length, flags)),
+        Op::Munlock { address, length } => done(on.munlock(address, length)),
+        Op::Mlockall { flags } => done(on.mlockall(flags)),
+        Op::Munlockall => {
+            on.munlockall();
+            "unlocked".into()
+        }
+        Op::Limit(limit) => {
+            on.limit(limit);
+            "limited".into()
+        }
+        Op::Totals => totals(on.totals(), base),
         Op::Load { address } => match on.load(address) {
             Ok(value) => format!("{value:x}"),
             Err(signal) => trap(signal),
@@ -406,6 +492,11 @@ fn step(on: &mut impl Memory, window: &Window, op: &Op) -> String {
         // Not a step: it divides the script.
         Op::Fork { .. } => String::new(),
     }
+}
+
+fn totals(now: [u64; 4], base: [u64; 4]) -> String {
+    let more = |i: usize| now[i].wrapping_sub(base[i]).cast_signed();
+    format!("totals {} {} {} {}", more(0), more(1), more(2), more(3))
 }
 
 fn done(result: Result<(), i32>) -> String {

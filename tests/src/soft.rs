@@ -1,9 +1,9 @@
 //! The soft machine as memory that scripts run on.
 
-use faultless_mm::{AddressSpace, Errno, Layout, Policy};
+use faultless_mm::{AddressSpace, Errno, Layout, Limits, Policy};
 use faultless_soft::{SoftCpu, SoftMemory, Trap};
 
-use crate::script::{Family, Memory, Op, Remap, Signal, Window, run};
+use crate::script::{Family, Limit, Memory, Op, PAGE, Remap, Signal, Window, run};
 
 /// A CPU of the soft machine, for scripts.
 pub struct OnSoft<'a, 's>(pub &'a SoftCpu<'s>);
@@ -65,6 +65,37 @@ impl Memory for OnSoft<'_, '_> {
     fn brk(&mut self, address: u64) -> u64 {
         self.0.space().brk(address)
     }
+    fn mlock(&mut self, address: u64, length: u64, flags: u32) -> Result<(), i32> {
+        self.0.space().mlock(address, length, flags).map_err(number)
+    }
+    fn munlock(&mut self, address: u64, length: u64) -> Result<(), i32> {
+        self.0.space().munlock(address, length).map_err(number)
+    }
+    fn mlockall(&mut self, flags: u32) -> Result<(), i32> {
+        self.0.space().mlockall(flags).map_err(number)
+    }
+    fn munlockall(&mut self) {
+        self.0.space().munlockall();
+    }
+    fn limit(&mut self, limit: Limit) {
+        let space = self.0.space();
+        let (mut limits, totals) = (space.limits(), space.totals());
+        let bytes = |pages: u64| pages.saturating_mul(PAGE);
+        match limit {
+            Limit::Mapped(more) => {
+                limits.address_space = bytes(totals.mapped.saturating_add(more));
+            }
+            // Not 0, which has a meaning of its own, and which the host never has.
+            Limit::Data(more) => limits.data = bytes(totals.data.saturating_add(more)) | 1,
+            Limit::Stack(pages) => limits.stack = bytes(pages),
+            Limit::Locked(pages) => limits.locked = bytes(pages),
+        }
+        space.set_limits(&limits);
+    }
+    fn totals(&mut self) -> [u64; 4] {
+        let totals = self.0.space().totals();
+        [totals.mapped, totals.data, totals.stack, totals.locked]
+    }
     fn load(&mut self, address: u64) -> Result<u64, Signal> {
         self.0.load(address).map_err(signal)
     }
@@ -117,12 +148,13 @@ fn run_lines(on: &mut OnSoft<'_, '_>, window: &Window, script: &[Op]) -> Vec<Str
     lines
 }
 
-/// Runs a script in a new address space on CPU 0; verifies it and gives every
+/// Runs a script in a new address space on CPU 0 with these limits; verifies it and gives every
 /// frame back. The lines, and what was wrong.
 pub fn run_soft(
     memory: &'static SoftMemory,
     policy: Policy,
     layout: Layout,
+    limits: &Limits,
     brk: u64,
     window: &Window,
     script: &[Op],
@@ -131,6 +163,7 @@ pub fn run_soft(
     let space = SoftCpu::attend(memory, 0, || AddressSpace::new(memory, policy, layout))
         .unwrap_or_else(|e| panic!("no address space: {e}"));
     space.set_brk(brk);
+    SoftCpu::attend(memory, 0, || space.set_limits(limits));
     let mut lines = Vec::new();
     SoftCpu::run(&space, 0, |cpu| {
         run(&mut OnSoft(cpu), window, script, &mut |line| {

@@ -14,6 +14,8 @@
 //! | an address outside the window is only "elsewhere" | it depends on what else the process has; `sealed` compares the choice exactly |
 //! | mappings that grow down and touch each other: no limit on their size is reached | Linux counts the limit over what it happened to merge |
 //! | `PROT_GROWSDOWN`: not generated here (`tree_many.rs` has cases) | it extends over what Linux happened to merge: a mapping that grew until it touched its neighbour is not merged with it, and ours no longer tell the two apart |
+//! | `MREMAP_DONTUNMAP` of what is locked: not generated | Linux unlocks all of the mapping a part of which moves, and goes on counting it as locked |
+//! | `mlockall(MCL_CURRENT)`, limits and the heap: not generated (`mlock.rs`, `limits.rs`) | what else the process has counts |
 //! | addresses below `vm.mmap_min_addr` | depends on the capabilities of who runs the test |
 //! | `MADV_PAGEOUT`: not generated | it takes what `MADV_FREE` let go of; ours has no effect yet |
 //! | `MADV_HWPOISON`, `MADV_SOFT_OFFLINE`: not generated | they break the host's memory |
@@ -22,11 +24,13 @@
 //! | just below the heap, and stacks above it: not touched | what is there depends on the program |
 //! | protection `PROT_EXEC` alone on a host with protection keys | Linux makes it execute-only there |
 
-use faultless_mm::{Layout, Policy};
+use faultless_mm::{Layout, Limits, Policy};
 use faultless_soft::SoftMemory;
 use faultless_tests::heap;
 use faultless_tests::host::Host;
-use faultless_tests::operations::{OPEN, SEALED, far, forking, near, remapping, sealed, sealing};
+use faultless_tests::operations::{
+    OPEN, SEALED, far, forking, limited, limited_without_moves, near, remapping, sealed, sealing,
+};
 use faultless_tests::random::{runner, seed};
 use faultless_tests::script::{LEFT_OUT, Op, Window};
 use faultless_tests::soft::run_soft;
@@ -75,6 +79,10 @@ fn compare(
     } else {
         layout
     };
+    let limits = Limits {
+        locked: child.locked,
+        ..Limits::LINUX
+    };
     let brk = child.brk;
     let moved: Vec<Op>;
     let script = match about {
@@ -98,7 +106,7 @@ fn compare(
         }
     }
     let script = script.as_slice();
-    let (lines, sound) = run_soft(memory, policy, layout, brk, window, script);
+    let (lines, sound) = run_soft(memory, policy, layout, &limits, brk, window, script);
     let length = expected.len().max(lines.len());
     for i in 0..length {
         let (here, there) = (lines.get(i), expected.get(i));
@@ -175,6 +183,18 @@ fn arguments_from_beyond() {
 #[test]
 fn addresses_that_the_kernel_chooses() {
     check(rounds(600, 30_000), &SEALED, About::Sealed, sealed());
+}
+
+#[test]
+fn memory_that_is_locked_or_limited() {
+    check(rounds(1000, 40_000), &OPEN, About::Window, limited());
+}
+
+/// Locks and limits of parents and children.
+#[test]
+fn limits_of_processes_that_fork() {
+    let ops = prop_oneof![4 => limited_without_moves(), 1 => forking()];
+    check(rounds(400, 5_000), &OPEN, About::Window, ops);
 }
 
 #[test]

@@ -4,7 +4,9 @@ pub mod boot_frames;
 pub mod machine;
 pub mod stacks;
 
-pub use faultless_mm::{Layout, Limits as MemoryLimits, MapsEntry, Outcome, Policy, SegvCode, Totals};
+pub use faultless_mm::{
+    Layout, Limits as MemoryLimits, MapsEntry, Outcome, Policy, SegvCode, Totals,
+};
 pub use faultless_paging::Access;
 pub use faultless_sync::Cpu;
 pub use faultless_trace::Counter;

@@ -8,7 +8,7 @@ use std::cell::UnsafeCell;
 use std::io::{BufRead, Write};
 use std::sync::atomic::{AtomicI32, AtomicU64, AtomicUsize, Ordering};
 
-use faultless_tests::script::{Family, Memory, Op, PAGE, Remap, Signal, Window, run};
+use faultless_tests::script::{Family, Limit, Memory, Op, PAGE, Remap, Signal, Window, run};
 
 const HEAP: usize = 64 << 20;
 
@@ -162,6 +162,42 @@ impl Memory for OnHost {
     fn brk(&mut self, address: u64) -> u64 {
         call(libc::SYS_brk, address, 0, 0, 0).unwrap_or(0)
     }
+    fn mlock(&mut self, address: u64, length: u64, flags: u32) -> Result<(), i32> {
+        call(libc::SYS_mlock2, address, length, flags.into(), 0).map(drop)
+    }
+    fn munlock(&mut self, address: u64, length: u64) -> Result<(), i32> {
+        call(libc::SYS_munlock, address, length, 0, 0).map(drop)
+    }
+    fn mlockall(&mut self, flags: u32) -> Result<(), i32> {
+        call(libc::SYS_mlockall, flags.into(), 0, 0, 0).map(drop)
+    }
+    fn munlockall(&mut self) {
+        let _ = call(libc::SYS_munlockall, 0, 0, 0, 0);
+    }
+    fn limit(&mut self, limit: Limit) {
+        let [mapped, data, ..] = self.totals();
+        let (which, pages) = match limit {
+            Limit::Mapped(more) => (libc::RLIMIT_AS, mapped.saturating_add(more)),
+            Limit::Data(more) => (libc::RLIMIT_DATA, data.saturating_add(more)),
+            Limit::Stack(pages) => (libc::RLIMIT_STACK, pages),
+            Limit::Locked(pages) => (libc::RLIMIT_MEMLOCK, pages),
+        };
+        // SAFETY: reads into, and writes from, a structure of ours.
+        unsafe {
+            let mut both: libc::rlimit = std::mem::zeroed();
+            libc::getrlimit(which, &raw mut both);
+            both.rlim_cur = pages.saturating_mul(PAGE).min(both.rlim_max);
+            libc::setrlimit(which, &raw const both);
+        }
+    }
+    fn totals(&mut self) -> [u64; 4] {
+        let text = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+        ["VmSize:", "VmData:", "VmStk:", "VmLck:"].map(|name| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            let number = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+            number.unwrap_or(0) * 1024 / PAGE
+        })
+    }
     fn load(&mut self, address: u64) -> Result<u64, Signal> {
         probe(address, None)
     }
@@ -250,7 +286,36 @@ fn seal(on: &mut OnHost, window: &Window) {
     }
 }
 
+/// Gives up the right to lock more memory than the limit says, which is as high as it can be. The
+/// limit.
+fn limit_locks() -> u64 {
+    const CAP_IPC_LOCK: u32 = 14;
+    // Version 3: two words each of what is effective, permitted and inherited.
+    let header: [u32; 2] = [0x2008_0522, 0];
+    let mut rights = [[0u32; 3]; 2];
+    let mut limit = libc::rlimit {
+        rlim_cur: libc::RLIM_INFINITY,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: structures of ours.
+    unsafe {
+        libc::setrlimit(libc::RLIMIT_MEMLOCK, &raw const limit);
+        libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit);
+        libc::syscall(libc::SYS_capget, header.as_ptr(), rights.as_mut_ptr());
+        rights[0][0] &= !(1 << CAP_IPC_LOCK);
+        libc::syscall(libc::SYS_capset, header.as_ptr(), rights.as_ptr());
+    }
+    limit.rlim_cur
+}
+
+/// Lets the stack grow now, and not while a script runs.
+#[inline(never)]
+fn grow_stack() {
+    std::hint::black_box([0u8; 1 << 20]);
+}
+
 fn main() {
+    grow_stack();
     let mut arguments = std::env::args().skip(1);
     let window = arguments.next().and_then(|text| Window::parse(&text));
     let Some(window) = window else {
@@ -274,7 +339,8 @@ fn main() {
     // SAFETY: plain numbers from the C library.
     let pages = unsafe { libc::sysconf(libc::_SC_PHYS_PAGES) } as u64;
     let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{:x} {pages:x}", on.brk);
+    let locks = limit_locks();
+    let _ = writeln!(out, "{:x} {pages:x} {locks:x}", on.brk);
     let mut input = std::io::stdin().lock();
     let mut script = Vec::with_capacity(1024);
     let mut line = String::with_capacity(1024);
@@ -288,6 +354,16 @@ fn main() {
             script.push(op);
             continue;
         }
+        let none = u64::MAX;
+        for limit in [
+            Limit::Mapped(none),
+            Limit::Data(none),
+            Limit::Stack(2048),
+            Limit::Locked(none),
+        ] {
+            on.limit(limit);
+        }
+        on.munlockall();
         let _ = on.munmap(window.start, window.end - window.start);
         let first = on.brk;
         on.brk(first);
