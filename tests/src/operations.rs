@@ -262,12 +262,21 @@ fn locking() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// One operation inside the window, locks and limits included.
-pub fn limited_without_moves() -> impl Strategy<Value = Op> {
+fn limited_without_moves() -> impl Strategy<Value = Op> {
     prop_oneof![3 => near(), 2 => locking()]
 }
 
-/// The same, or `mremap`; not what leaves a locked mapping behind.
+/// One operation inside the window, locks and limits included, or a fork. None that looks which
+/// pages are there.
+pub fn limited_forking() -> impl Strategy<Value = Op> {
+    prop_oneof![4 => limited_without_moves(), 1 => forking()].prop_map(|op| match op {
+        Op::Mincore { .. } => Op::Totals,
+        op => op,
+    })
+}
+
+/// One operation inside the window, locks and limits included, or `mremap`; not what leaves a
+/// locked mapping behind.
 pub fn limited() -> impl Strategy<Value = Op> {
     let remap = remap().prop_map(|op| match op {
         Op::Mremap {

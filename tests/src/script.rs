@@ -271,7 +271,8 @@ pub struct Remap {
 pub trait Memory {
     fn mmap(&mut self, address: u64, length: u64, prot: u32, flags: u32) -> Result<u64, i32>;
     fn munmap(&mut self, address: u64, length: u64) -> Result<(), i32>;
-    fn mprotect(&mut self, address: u64, length: u64, prot: u32) -> Result<(), i32>;
+    /// `None`: not done, as for `mremap`.
+    fn mprotect(&mut self, address: u64, length: u64, prot: u32) -> Option<Result<(), i32>>;
     fn madvise(&mut self, address: u64, length: u64, advice: i32) -> Result<(), i32>;
     /// `None`: not done, because the kernel keeps apart here what others join.
     fn mremap(&mut self, call: Remap) -> Option<Result<u64, i32>>;
@@ -428,7 +429,10 @@ fn step(on: &mut impl Memory, window: &Window, base: [u64; 4], op: &Op) -> Strin
             address,
             length,
             prot,
-        } => done(on.mprotect(address, length, prot)),
+        } => match on.mprotect(address, length, prot) {
+            None => LEFT_OUT.into(),
+            Some(result) => done(result),
+        },
         Op::Madvise {
             address,
             length,

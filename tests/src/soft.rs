@@ -29,9 +29,9 @@ impl Memory for OnSoft<'_, '_> {
     fn munmap(&mut self, address: u64, length: u64) -> Result<(), i32> {
         self.0.space().munmap(address, length).map_err(number)
     }
-    fn mprotect(&mut self, address: u64, length: u64, prot: u32) -> Result<(), i32> {
+    fn mprotect(&mut self, address: u64, length: u64, prot: u32) -> Option<Result<(), i32>> {
         let space = self.0.space();
-        space.mprotect(address, length, prot).map_err(number)
+        Some(space.mprotect(address, length, prot).map_err(number))
     }
     fn madvise(&mut self, address: u64, length: u64, advice: i32) -> Result<(), i32> {
         let space = self.0.space();

@@ -2,7 +2,7 @@
 //! operation either fails as a whole or succeeds, nothing is lost, and it works
 //! when repeated.
 
-use faultless_mm::{advice, flags, remap_flags};
+use faultless_mm::{Locked, advice, flags, lock_all_flags, remap_flags};
 use faultless_soft::{SoftCpu, Trap};
 use faultless_tests::inject::{Failing, inject};
 
@@ -195,6 +195,77 @@ fn remapping() {
         |cpu| {
             expect(cpu, 5, 0);
             assert_eq!(cpu.load(TO + 5 * PAGE), Ok(6));
+        },
+    );
+}
+
+fn locked(cpu: &SoftCpu<'_>, page: u64) -> Option<Locked> {
+    let attributes = cpu.space().lookup(AT + page * PAGE);
+    attributes.map(|attributes| attributes.flags.locked)
+}
+
+#[test]
+fn locking() {
+    const BOTH: u32 = lock_all_flags::CURRENT | lock_all_flags::FUTURE;
+    inject(
+        "mlock",
+        // It stays locked when it cannot be populated.
+        Failing::Part,
+        |cpu| map(cpu, 200, RW, 0),
+        |cpu| cpu.space().mlock(AT + 3 * PAGE, 77 * PAGE, 0),
+        |cpu| {
+            assert_eq!(cpu.space().totals().locked, 77);
+            assert!((3..80).all(|page| cpu.space().translate(AT + page * PAGE).is_some()));
+        },
+    );
+    inject(
+        "munlock",
+        Failing::Whole,
+        |cpu| map(cpu, 200, RW, flags::LOCKED),
+        |cpu| cpu.space().munlock(AT + 3 * PAGE, 77 * PAGE),
+        |cpu| assert_eq!(cpu.space().totals().locked, 123),
+    );
+    inject(
+        "mlockall",
+        // Whatever it comes to, it says nothing.
+        Failing::Part,
+        |cpu| {
+            map(cpu, 200, RW, 0);
+            assert_eq!(cpu.space().mprotect(AT + 10 * PAGE, PAGE, 1), Ok(()));
+        },
+        |cpu| {
+            let all = cpu.space().mlockall(BOTH);
+            let more = cpu.space().mmap(0, 70 * PAGE, RW, ANON);
+            all.and(more)
+        },
+        |cpu| expect(cpu, 199, 0),
+    );
+    inject(
+        "mmap LOCKED",
+        Failing::Whole,
+        |_| {},
+        |cpu| cpu.space().mmap(AT, 70 * PAGE, RW, ANON | flags::LOCKED),
+        |cpu| assert_eq!(locked(cpu, 69), Some(Locked::Yes)),
+    );
+    inject(
+        "mprotect of what is locked",
+        Failing::Whole,
+        |cpu| map(cpu, 70, 1, flags::LOCKED),
+        |cpu| cpu.space().mprotect(AT + 3 * PAGE, 60 * PAGE, RW),
+        |cpu| assert_eq!(cpu.store(AT + 3 * PAGE, 1), Ok(())),
+    );
+    inject(
+        "mremap DONTUNMAP of what is locked",
+        Failing::Whole,
+        |cpu| map(cpu, 70, RW, flags::LOCKED),
+        |cpu| {
+            let flags = remap_flags::MAYMOVE | remap_flags::DONTUNMAP;
+            let to = AT + (1 << 30);
+            cpu.space().mremap(AT, 70 * PAGE, 70 * PAGE, flags, to)
+        },
+        |cpu| {
+            assert_eq!(locked(cpu, 0), Some(Locked::No));
+            assert_eq!(cpu.space().totals().locked, 70);
         },
     );
 }

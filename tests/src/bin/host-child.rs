@@ -96,6 +96,24 @@ fn probe(address: u64, store: Option<u64>) -> Result<u64, Signal> {
 
 struct OnHost {
     brk: u64,
+    /// Whether something limits what may be mapped or locked.
+    limited: bool,
+}
+
+impl OnHost {
+    /// Whether nothing is mapped from `start` to `end`, and whether neighbours there have the same
+    /// protection: what others join the kernel keeps apart, when an `mmap` has failed at a limit.
+    fn look(&mut self, start: u64, end: u64) -> (bool, bool) {
+        let (mut is_vacant, mut has_joints, mut last) = (true, false, (0, 0));
+        self.maps(&mut |at, stop, prot| {
+            if at < end && start < stop {
+                is_vacant = false;
+                has_joints |= last == (at, prot);
+                last = (stop, prot);
+            }
+        });
+        (is_vacant, has_joints)
+    }
 }
 
 fn call(number: i64, a: u64, b: u64, c: u64, flags: u64) -> Result<u64, i32> {
@@ -115,8 +133,12 @@ impl Memory for OnHost {
     fn munmap(&mut self, address: u64, length: u64) -> Result<(), i32> {
         call(libc::SYS_munmap, address, length, 0, 0).map(drop)
     }
-    fn mprotect(&mut self, address: u64, length: u64, prot: u32) -> Result<(), i32> {
-        call(libc::SYS_mprotect, address, length, prot.into(), 0).map(drop)
+    fn mprotect(&mut self, address: u64, length: u64, prot: u32) -> Option<Result<(), i32>> {
+        let end = address.saturating_add(length);
+        if self.limited && self.look(address, end).1 {
+            return None;
+        }
+        Some(call(libc::SYS_mprotect, address, length, prot.into(), 0).map(drop))
     }
     fn madvise(&mut self, address: u64, length: u64, advice: i32) -> Result<(), i32> {
         call(libc::SYS_madvise, address, length, advice as u64, 0).map(drop)
@@ -131,6 +153,10 @@ impl Memory for OnHost {
         // compares lengths as they are (6.12) or in whole pages (6.17).
         let dont_unmap = call.flags & libc::MREMAP_DONTUNMAP as u32 != 0;
         let is_unclear = dont_unmap && call.old_length != call.length;
+        // Limits 6.12 looks at when what was in the way is gone, 6.17 before.
+        let fixed = call.flags & libc::MREMAP_FIXED as u32 != 0;
+        let (is_vacant, _) = self.look(call.to, call.to.saturating_add(call.length));
+        let is_unclear = is_unclear || self.limited && fixed && !is_vacant;
         if !is_one || call.old_length == 0 || is_unclear {
             return None;
         }
@@ -182,6 +208,7 @@ impl Memory for OnHost {
             Limit::Stack(pages) => (libc::RLIMIT_STACK, pages),
             Limit::Locked(pages) => (libc::RLIMIT_MEMLOCK, pages),
         };
+        self.limited |= which != libc::RLIMIT_STACK && pages != u64::MAX;
         // SAFETY: reads into, and writes from, a structure of ours.
         unsafe {
             let mut both: libc::rlimit = std::mem::zeroed();
@@ -331,7 +358,10 @@ fn main() {
         libc::sigaction(libc::SIGBUS, &action, std::ptr::null_mut());
         libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0);
     }
-    let mut on = OnHost { brk: 0 };
+    let mut on = OnHost {
+        brk: 0,
+        limited: false,
+    };
     on.brk = on.brk(0);
     if arguments.next().is_some() {
         seal(&mut on, &window);
@@ -363,6 +393,7 @@ fn main() {
         ] {
             on.limit(limit);
         }
+        on.limited = false;
         on.munlockall();
         let _ = on.munmap(window.start, window.end - window.start);
         let first = on.brk;
