@@ -266,11 +266,11 @@ fn limited_without_moves() -> impl Strategy<Value = Op> {
     prop_oneof![3 => near(), 2 => locking()]
 }
 
-/// One operation inside the window, locks and limits included, or a fork. None that looks which
-/// pages are there.
+/// One operation inside the window, locks and what limits them included, or a fork. None that looks
+/// which pages are there, or that Linux might have to leave out.
 pub fn limited_forking() -> impl Strategy<Value = Op> {
     prop_oneof![4 => limited_without_moves(), 1 => forking()].prop_map(|op| match op {
-        Op::Mincore { .. } => Op::Totals,
+        Op::Mincore { .. } | Op::Limit(Limit::Mapped(_) | Limit::Data(_)) => Op::Totals,
         op => op,
     })
 }

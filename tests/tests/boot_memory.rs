@@ -49,3 +49,11 @@ fn what_was_let_go_of_is_taken_before_anybody_is_killed() {
         assert_eq!(ended.stdout, "nobody died\n");
     }
 }
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn locking_limiting_and_counting() {
+    for cpus in [1, 2] {
+        assert_prints_as_on_linux("limits", Machine::with_cpus(cpus));
+    }
+}

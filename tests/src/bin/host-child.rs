@@ -96,7 +96,8 @@ fn probe(address: u64, store: Option<u64>) -> Result<u64, Signal> {
 
 struct OnHost {
     brk: u64,
-    /// Whether something limits what may be mapped or locked.
+    /// Whether something limits what may be mapped, and what may be mapped or locked.
+    limits_maps: bool,
     limited: bool,
 }
 
@@ -135,7 +136,7 @@ impl Memory for OnHost {
     }
     fn mprotect(&mut self, address: u64, length: u64, prot: u32) -> Option<Result<(), i32>> {
         let end = address.saturating_add(length);
-        if self.limited && self.look(address, end).1 {
+        if self.limits_maps && self.look(address, end).1 {
             return None;
         }
         Some(call(libc::SYS_mprotect, address, length, prot.into(), 0).map(drop))
@@ -208,7 +209,8 @@ impl Memory for OnHost {
             Limit::Stack(pages) => (libc::RLIMIT_STACK, pages),
             Limit::Locked(pages) => (libc::RLIMIT_MEMLOCK, pages),
         };
-        self.limited |= which != libc::RLIMIT_STACK && pages != u64::MAX;
+        self.limits_maps |= matches!(limit, Limit::Mapped(_) | Limit::Data(_));
+        self.limited |= !matches!(limit, Limit::Stack(_));
         // SAFETY: reads into, and writes from, a structure of ours.
         unsafe {
             let mut both: libc::rlimit = std::mem::zeroed();
@@ -360,6 +362,7 @@ fn main() {
     }
     let mut on = OnHost {
         brk: 0,
+        limits_maps: false,
         limited: false,
     };
     on.brk = on.brk(0);
@@ -393,7 +396,7 @@ fn main() {
         ] {
             on.limit(limit);
         }
-        on.limited = false;
+        (on.limits_maps, on.limited) = (false, false);
         on.munlockall();
         let _ = on.munmap(window.start, window.end - window.start);
         let first = on.brk;
