@@ -18,9 +18,9 @@ use faultless_paging::Pages;
 use faultless_sync::atomic::Local;
 
 use crate::machine::Machine;
-use crate::mapping::{Attributes, Locked};
+use crate::mapping::{Attributes, Locked, Mapping};
 use crate::space::AddressSpace;
-use crate::tree::{Edit, PAGES, Run};
+use crate::tree::{Edit, Tree, Word};
 
 /// What an address space has mapped: pages, and the number of mappings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,8 +75,8 @@ impl Totals {
         add(&mut self.committed, attributes.commits());
     }
 
-    /// The same after a change.
-    pub(crate) fn after(self, change: &Totals) -> Totals {
+    /// Both changes.
+    pub(crate) fn and(self, change: &Totals) -> Totals {
         Totals {
             mapped: self.mapped.wrapping_add(change.mapped),
             data: self.data.wrapping_add(change.data),
@@ -85,8 +85,7 @@ impl Totals {
             locked: self.locked.wrapping_add(change.locked),
             committed: self.committed.wrapping_add(change.committed),
             mappings: self.mappings.wrapping_add(change.mappings),
-            // Of before: what is now need not last.
-            peak: self.peak.max(self.mapped),
+            peak: 0,
         }
     }
 }
@@ -95,13 +94,14 @@ impl Totals {
 /// change half done.
 #[derive(Default)]
 pub(crate) struct Account {
-    mapped: Local,
-    data: Local,
+    pub(crate) mapped: Local,
+    pub(crate) data: Local,
     stack: Local,
     code: Local,
-    locked: Local,
+    pub(crate) locked: Local,
     committed: Local,
-    mappings: Local,
+    pub(crate) mappings: Local,
+    /// The most before the last change that took something away.
     peak: Local,
 }
 
@@ -132,58 +132,83 @@ impl Account {
         self.peak.set(totals.peak);
     }
 
+    /// Counts a change. Most change little.
+    fn apply(&self, change: &Totals) {
+        if change.mapped.cast_signed() < 0 {
+            self.peak.set(self.peak.get().max(self.mapped.get()));
+        }
+        for (of, more) in [
+            (&self.mapped, change.mapped),
+            (&self.data, change.data),
+            (&self.stack, change.stack),
+            (&self.code, change.code),
+            (&self.locked, change.locked),
+            (&self.committed, change.committed),
+            (&self.mappings, change.mappings),
+        ] {
+            if more != 0 {
+                of.add(more);
+            }
+        }
+    }
+
     /// The most that was ever mapped is this, or what is mapped now.
     pub(crate) fn set_peak(&self, pages: u64) {
         self.peak.set(pages);
     }
 }
 
-/// What changes when all pages of a range become something else. Is shown the range's runs, and
-/// those of the page before and the page behind it.
+/// What changes when all pages of a range become something else. Is shown the range's runs.
 pub(crate) struct Tally<'s> {
     pages: Pages,
     change: Totals,
-    /// The run seen last: its end and what is true of it.
+    /// The run seen last, or what comes before the range: its end and what is true of it.
     last: Option<(u64, &'s Attributes)>,
     before: Option<&'s Attributes>,
     behind: Option<&'s Attributes>,
 }
 
+/// Whether two mappings are one line. Mostly they are the same object, or differ soon.
+fn is_one(one: Option<&Attributes>, other: Option<&Attributes>) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => core::ptr::eq(one, other) || one == other,
+        _ => false,
+    }
+}
+
 impl<'s> Tally<'s> {
-    /// Nothing was shown yet.
-    pub(crate) fn new(pages: Pages) -> Self {
+    /// Of `pages`; nothing was shown yet.
+    ///
+    /// # Safety
+    /// Nothing in the tree is retired during `'s`: the caller is editing.
+    pub(crate) unsafe fn new(tree: &Tree, pages: Pages) -> Self {
+        let (before, behind) = tree.beside(pages);
+        // SAFETY: passed on to the caller.
+        let attributes = |word: Word| unsafe { word.mapping() }.map(Mapping::attributes);
+        let before = attributes(before);
         Self {
             pages,
             change: Totals::default(),
-            last: None,
-            before: None,
-            behind: None,
+            last: before.map(|before| (pages.start, before)),
+            before,
+            behind: attributes(behind),
         }
     }
 
-    /// The pages whose runs are to be shown, in order.
-    pub(crate) fn window(&self) -> Pages {
-        let Pages { start, end } = self.pages;
-        Pages::new(start.saturating_sub(1), (end + 1).min(PAGES))
+    /// What is mapped of the range as far as the run seen last, at its end.
+    fn at(&self, page: u64) -> Option<&'s Attributes> {
+        self.last
+            .filter(|&(end, _)| end == page)
+            .map(|(_, last)| last)
     }
 
-    /// A run of the window that is mapped.
-    pub(crate) fn see(&mut self, run: &Run, attributes: &'s Attributes) {
-        let Pages { start, end } = run.pages;
-        let goes_on = self
-            .last
-            .is_some_and(|(at, last)| at == start && last == attributes);
-        self.last = Some((end, attributes));
-        if start < self.pages.start {
-            self.before = Some(attributes);
-        } else if !goes_on {
+    /// A run of the range that is mapped.
+    pub(crate) fn see(&mut self, run: Pages, attributes: &'s Attributes) {
+        if !is_one(self.at(run.start), Some(attributes)) {
             self.change.mappings = self.change.mappings.wrapping_sub(1);
         }
-        if end > self.pages.end {
-            self.behind = Some(attributes);
-        }
-        let gone = run.pages.and(self.pages).len();
-        self.change.add(attributes, gone.wrapping_neg());
+        self.last = Some((run.end, attributes));
+        self.change.add(attributes, run.len().wrapping_neg());
     }
 
     /// The change, if the range becomes `new`: differences, which wrap.
@@ -191,10 +216,15 @@ impl<'s> Tally<'s> {
         if self.pages.is_empty() {
             return Totals::default();
         }
-        let mut begins = u64::from(self.behind.is_some_and(|behind| new != Some(behind)));
+        let mut begins = 0;
         if let Some(new) = new {
             self.change.add(new, self.pages.len());
-            begins += u64::from(self.before != Some(new));
+            begins += u64::from(!is_one(self.before, Some(new)));
+        }
+        if self.behind.is_some() {
+            let began = !is_one(self.at(self.pages.end), self.behind);
+            begins += u64::from(!is_one(new, self.behind));
+            begins = begins.wrapping_sub(began.into());
         }
         self.change.mappings = self.change.mappings.wrapping_add(begins);
         self.change
@@ -247,11 +277,12 @@ impl<M: Machine> AddressSpace<M> {
         pages: Pages,
         new: Option<&Attributes>,
     ) -> Totals {
-        let mut tally = Tally::new(pages);
-        for run in self.tree.runs(tally.window()) {
-            // SAFETY: the edit lock keeps what the tree holds from being retired.
+        // SAFETY: the edit lock keeps what the tree holds from being retired.
+        let mut tally = unsafe { Tally::new(&self.tree, pages) };
+        for run in self.tree.runs(pages) {
+            // SAFETY: as above.
             if let Some(mapping) = unsafe { run.word.mapping() } {
-                tally.see(&run, mapping.attributes());
+                tally.see(run.pages, mapping.attributes());
             }
         }
         tally.end(new)
@@ -259,7 +290,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Counts a change that is made under this edit.
     pub(crate) fn count_change(&self, _edit: &Edit<'_, M>, change: &Totals) {
-        self.account.set(&self.account.get().after(change));
+        self.account.apply(change);
         self.memory.commit(change.committed);
     }
 

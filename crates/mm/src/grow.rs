@@ -40,11 +40,11 @@ impl<M: Machine> AddressSpace<M> {
         };
         let grown = Pages::new(page.0, run.pages.start);
         let attributes = mapping.attributes();
-        let room = self.room(&edit);
-        let limit = room.limits.stack / PAGE_SIZE;
+        let limit = self.limits.stack.get() / PAGE_SIZE;
         if run.pages.end - page.0 > limit || page.address() < self.layout.lowest {
             return Ok(None);
         }
+        let room = self.room(&edit);
         if !room.has(attributes, grown.len())
             || !room.may_lock_more(attributes, grown.len())
             || !self.may_commit(attributes, grown.len())

@@ -49,6 +49,8 @@
 //!   Accesses from interrupt context must not come here.
 //! * The kernel's own accesses to user memory fault the same way. Make none
 //!   with a lock of the core held: there is no way to hold one.
+//! * [`AddressSpace::set_limits`] says what may be mapped and locked; call it again when
+//!   that changes. [`AddressSpace::totals`] says what is.
 //! * [`AddressSpace::destroy`] when no CPU runs the space any more.
 //! * In tests, call [`AddressSpace::verify`] after any step.
 //!

@@ -14,7 +14,7 @@
 use faultless_paging::{PAGE_SIZE, Pages};
 use faultless_sync::atomic::Local;
 
-use crate::account::Totals;
+use crate::account::{Account, Totals};
 use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::mapping::{Attributes, Locked};
@@ -65,10 +65,10 @@ impl Limits {
 /// The limits of an address space. Written under the tree's edit lock.
 pub(crate) struct LimitWords {
     address_space: Local,
-    data: Local,
+    pub(crate) data: Local,
     most_data: Local,
-    stack: Local,
-    locked: Local,
+    pub(crate) stack: Local,
+    pub(crate) locked: Local,
     locks_freely: Local,
     mappings: Local,
 }
@@ -109,38 +109,48 @@ impl LimitWords {
     }
 }
 
-/// What is mapped, and what may be.
-#[derive(Clone, Copy)]
-pub(crate) struct Room {
-    pub(crate) totals: Totals,
-    pub(crate) limits: Limits,
+/// What is mapped, or will be after a change, and what may be.
+pub(crate) struct Room<'a> {
+    account: &'a Account,
+    limits: &'a LimitWords,
+    change: Totals,
 }
 
-impl Room {
+impl Room<'_> {
     /// The room after a change.
-    pub(crate) fn after(self, change: &Totals) -> Self {
-        Self {
-            totals: self.totals.after(change),
-            ..self
-        }
+    pub(crate) fn after(self, change: Totals) -> Self {
+        Self { change, ..self }
     }
 
     /// Whether so many more pages with these attributes may be mapped.
     pub(crate) fn has(&self, attributes: &Attributes, more: u64) -> bool {
-        let Self { totals, limits } = self;
-        if totals.mapped.saturating_add(more) > limits.address_space / PAGE_SIZE {
+        let Self {
+            account,
+            limits,
+            change,
+        } = self;
+        let mapped = account.mapped.get().wrapping_add(change.mapped);
+        if mapped.saturating_add(more) > limits.address_space.get() / PAGE_SIZE {
             return false;
         }
-        let data = totals.data.saturating_add(more);
-        !attributes.is_data()
-            || data <= limits.data / PAGE_SIZE
+        if !attributes.is_data() {
+            return true;
+        }
+        let data = account.data.get().wrapping_add(change.data);
+        let data = data.saturating_add(more);
+        data <= limits.data.get() / PAGE_SIZE
             // Linux: a limit of 0 asks for what the greatest one asks for.
-            || (limits.data == 0 && data <= limits.most_data / PAGE_SIZE)
+            || (limits.data.get() == 0 && data <= limits.most_data.get() / PAGE_SIZE)
+    }
+
+    /// Whether the limit of locked memory does not count.
+    pub(crate) fn locks_freely(&self) -> bool {
+        self.limits.locks_freely.get() != 0
     }
 
     /// Whether any memory may be locked.
     pub(crate) fn may_lock(&self) -> bool {
-        self.limits.locks_freely || self.limits.locked != 0
+        self.locks_freely() || self.limits.locked.get() != 0
     }
 
     /// Whether so many more pages with these attributes may be mapped, for all that is locked.
@@ -150,13 +160,21 @@ impl Room {
 
     /// Whether so many more pages may be locked.
     pub(crate) fn may_lock_pages(&self, more: u64) -> bool {
-        let Self { totals, limits } = self;
-        limits.locks_freely || totals.locked.saturating_add(more) <= limits.locked / PAGE_SIZE
+        let locked = self.account.locked.get().wrapping_add(self.change.locked);
+        let limit = self.limits.locked.get() / PAGE_SIZE;
+        self.locks_freely() || locked.saturating_add(more) <= limit
+    }
+
+    /// Whether all that is mapped may be locked: as on Linux what is locked already does not help.
+    pub(crate) fn may_lock_all(&self) -> bool {
+        let limit = self.limits.locked.get() / PAGE_SIZE;
+        self.locks_freely() || self.account.mapped.get() <= limit
     }
 
     /// Whether fewer than `spare` mappings could be added.
     pub(crate) fn is_short_of(&self, spare: u64) -> bool {
-        self.totals.mappings.saturating_add(spare) > self.limits.mappings
+        let mappings = self.account.mappings.get();
+        mappings.saturating_add(spare) > self.limits.mappings.get()
     }
 }
 
@@ -174,17 +192,18 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// What is mapped and may be, as long as this edit goes on.
-    pub(crate) fn room(&self, _edit: &Edit<'_, M>) -> Room {
+    pub(crate) fn room<'a>(&'a self, _edit: &'a Edit<'_, M>) -> Room<'a> {
         Room {
-            totals: self.account.get(),
-            limits: self.limits.get(),
+            account: &self.account,
+            limits: &self.limits,
+            change: Totals::default(),
         }
     }
 
     /// Whether there are more mappings than may be, so that nothing new is mapped. With a
     /// write hold.
     pub(crate) fn has_too_many_mappings(&self) -> bool {
-        self.account.get().mappings > self.limits.get().mappings
+        self.account.mappings.get() > self.limits.mappings.get()
     }
 
     /// Whether so many pages with these attributes may be promised at once.

@@ -135,20 +135,16 @@ impl<M: Machine> AddressSpace<M> {
         // Mappings that lose their last page, chained by their link.
         let mut doomed = 0;
         let mut had_guard = false;
-        let mut tally = Tally::new(pages);
-        for run in self.tree.runs(tally.window()) {
+        // SAFETY: as above.
+        let mut tally = unsafe { Tally::new(&self.tree, pages) };
+        for run in self.tree.runs(pages) {
             // SAFETY: as above.
             let Some(old) = (unsafe { run.word.mapping() }) else {
                 continue;
             };
-            tally.see(&run, old.attributes());
-            let gone = run.pages.and(pages).len();
-            if gone == 0 {
-                // A neighbour.
-                continue;
-            }
+            tally.see(run.pages, old.attributes());
             had_guard |= old.grows_down();
-            if old.remove_pages(gone) {
+            if old.remove_pages(run.pages.len()) {
                 old.link().set(doomed);
                 doomed = core::ptr::from_ref(old).expose_provenance() as u64;
             }

@@ -60,7 +60,7 @@ impl<M: Machine> AddressSpace<M> {
             return end;
         }
         let heap = (new - start).saturating_add(self.brk[2].load(Ordering::Relaxed));
-        if heap > self.limits().data {
+        if heap > self.limits.data.get() {
             return end;
         }
         let old_page = end.next_multiple_of(PAGE_SIZE);

@@ -96,15 +96,15 @@ impl<M: Machine> AddressSpace<M> {
         let all = Pages::of_bytes(0..self.layout.end);
         {
             let lock = self.lock_range(all);
-            let room = self.room(&lock.edit());
+            let edit = lock.edit();
+            let room = self.room(&edit);
             if !room.may_lock() {
                 return Err(Errno::EPERM);
             }
-            // Linux counts all that is mapped, and what is locked already does not count.
-            let limit = room.limits.locked / PAGE_SIZE;
-            if has(CURRENT) && room.totals.mapped > limit && !room.limits.locks_freely {
+            if has(CURRENT) && !room.may_lock_all() {
                 return Err(Errno::ENOMEM);
             }
+            drop(edit);
             self.set_lock_future(if has(FUTURE) { locked } else { Locked::No });
             if has(CURRENT) {
                 self.lock_all(&lock, locked);
@@ -137,7 +137,7 @@ impl<M: Machine> AddressSpace<M> {
         let end = start.saturating_add(length) / PAGE_SIZE;
         let pages = Pages::new((start / PAGE_SIZE).min(PAGES), end.min(PAGES));
         let change = self.tally(&edit, pages, None);
-        match room.after(&change).may_lock_pages(more) {
+        match room.after(change).may_lock_pages(more) {
             true => Ok(()),
             false => Err(Errno::ENOMEM),
         }

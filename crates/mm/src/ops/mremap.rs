@@ -124,7 +124,7 @@ impl<M: Machine> AddressSpace<M> {
             self.unmap_tail(lock, old, request.length, tail)?;
             return Ok(old);
         }
-        let attributes = self.check_source(&lock, &request, &Totals::default())?;
+        let attributes = self.check_source(&lock, &request, Totals::default())?;
         if self.grow_in_place(&lock, &request, attributes)? {
             self.memory.count(Counter::Mmap);
             return Ok(old);
@@ -179,10 +179,10 @@ impl<M: Machine> AddressSpace<M> {
             false => Totals::default(),
         };
         let change = match request.has(FIXED) {
-            true => gone(target).after(&gone(tail)),
+            true => gone(target).and(&gone(tail)),
             false => gone(tail),
         };
-        let checked = checked.and_then(|()| self.check_source(&lock, &request, &change));
+        let checked = checked.and_then(|()| self.check_source(&lock, &request, change));
         let checked = checked.and_then(|attributes| match request.has(FIXED) {
             true if new < self.layout.lowest => Err(Errno::EPERM),
             _ => Ok(attributes),
@@ -243,7 +243,7 @@ impl<M: Machine> AddressSpace<M> {
         &self,
         lock: &RangeLock<'_, M>,
         request: &Request,
-        change: &Totals,
+        change: Totals,
     ) -> Result<Attributes, Errno> {
         let attributes = self.attributes_at(request.old).ok_or(Errno::EFAULT)?;
         if request.old_length == 0 && !attributes.flags.shared {
@@ -255,7 +255,8 @@ impl<M: Machine> AddressSpace<M> {
         if self.run_in(page, end).is_none_or(|run| run.pages.end < end) {
             return Err(Errno::EFAULT);
         }
-        let room = self.room(&lock.edit()).after(change);
+        let edit = lock.edit();
+        let room = self.room(&edit).after(change);
         let more = (request.length - request.old_length) / PAGE_SIZE;
         if more > 0 && !room.may_lock_more(&attributes, more) {
             return Err(Errno::EAGAIN);

@@ -82,6 +82,25 @@ impl Tree {
         })
     }
 
+    /// The words of the page before `pages` and of the page behind. Under the edit lock.
+    pub fn beside(&self, pages: Pages) -> (Word, Word) {
+        let before = pages.start.checked_sub(1);
+        let behind = Some(pages.end).filter(|&page| page < PAGES);
+        let (mut node, mut level) = (self.root(), LEVELS - 1);
+        // Mostly they have one way down for most of it.
+        if let (Some(before), Some(behind)) = (before, behind) {
+            while level > 0 && index(before, level) == index(behind, level) {
+                // SAFETY: under the lock, by the module's contract.
+                match unsafe { node.slot(behind, level).load().content() } {
+                    Content::Child(child) => (node, level) = (child, level - 1),
+                    _ => break,
+                }
+            }
+        }
+        let find = |page: Option<u64>| page.map_or(Word::EMPTY, |at| word_below(node, level, at));
+        (find(before), find(behind))
+    }
+
     /// The whole slot that covers `page`, unless it is empty.
     pub fn slot_of(&self, page: u64) -> Option<Run> {
         'root: loop {
@@ -184,6 +203,19 @@ impl Tree {
                     }
                 }
             }
+        }
+    }
+}
+
+/// The word of a page that `node` covers.
+fn word_below(node: &Node, level: usize, page: u64) -> Word {
+    let (mut node, mut level) = (node, level);
+    loop {
+        let word = node.slot(page, level).load();
+        // SAFETY: under the lock, by the module's contract.
+        match unsafe { word.content() } {
+            Content::Child(child) => (node, level) = (child, level - 1),
+            _ => return word,
         }
     }
 }
