@@ -319,7 +319,7 @@ impl Draw {
         let address = addresses
             .filter(|(argument, _)| matches!(argument.meaning, Meaning::Address))
             .map(|(_, address)| address)
-            .last();
+            .next_back();
         if let Some(address) = address
             && matches!(kind.name, "mmap" | "mremap" | "brk")
             && address != 0

@@ -70,9 +70,9 @@ fn size(meaning: Meaning, value: u64) -> u64 {
     match meaning {
         Meaning::Address => {
             let distance = value.wrapping_sub(CENTRE).cast_signed().unsigned_abs();
-            (distance / PAGE).min(1 << 20) * 2 + u64::from(value % PAGE != 0)
+            (distance / PAGE).min(1 << 20) * 2 + u64::from(!value.is_multiple_of(PAGE))
         }
-        Meaning::Length => (value / PAGE).min(1 << 20) * 2 + u64::from(value % PAGE != 0),
+        Meaning::Length => (value / PAGE).min(1 << 20) * 2 + u64::from(!value.is_multiple_of(PAGE)),
         Meaning::Bits(_) => u64::from(value.count_ones()),
         Meaning::Choice(_) => 0,
         Meaning::Number => u64::from(64 - value.leading_zeros()),

@@ -3,7 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use faultless_mm::{Counter, Layout, Policy, flags};
+use faultless_mm::{Counter, Layout, Limits, Policy, flags};
 use faultless_soft::{Soft, SoftCpu, SoftMemory, Trap};
 use faultless_tests::counting::{Counts, counted, faults};
 use faultless_tests::operations::{OPEN, near};
@@ -45,7 +45,7 @@ fn scripts(cases: u64, test: impl Fn(&[Op]) -> Result<(), TestCaseError>) {
 
 fn lines(memory: &'static SoftMemory, policy: Policy, script: &[Op]) -> Vec<String> {
     let layout = Layout::LINUX_X86_64;
-    let (lines, sound) = run_soft(memory, policy, layout, 0, &OPEN, script);
+    let (lines, sound) = run_soft(memory, policy, layout, &Limits::NONE, 0, &OPEN, script);
     sound.unwrap_or_else(|why| panic!("{policy}: {why}"));
     lines
 }

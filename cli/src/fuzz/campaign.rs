@@ -43,7 +43,7 @@ pub struct Found<'a>(pub &'a FuzzFinding);
 impl Campaign {
     /// A campaign that compares `others` with `oracle`.
     pub fn new(oracle: Box<dyn Side>, others: Vec<Box<dyn Side>>, shrinks: bool) -> Self {
-        let side = |side: &Box<dyn Side>| FuzzSide {
+        let side = |side: &dyn Side| FuzzSide {
             name: side.name(),
             against: oracle.name(),
             operations: 0,
@@ -52,7 +52,7 @@ impl Campaign {
             left_out: BTreeMap::new(),
         };
         Campaign {
-            sides: others.iter().map(side).collect(),
+            sides: others.iter().map(|other| side(other.as_ref())).collect(),
             oracle,
             others,
             shrinks,

@@ -65,7 +65,7 @@ fn make() -> Result<Shared<Process>, Errno> {
         path: string(&[run().program])?,
         arguments: Strings::new(),
         environment: Strings::new(),
-            code: (0, 0),
+        code: (0, 0),
     };
     Process::new(
         id,

@@ -68,8 +68,12 @@ fn code(base: u64, object: &Object) -> (u64, u64) {
         let all = object.segments.iter();
         all.filter(|segment| segment.p_flags & abi::PF_X != 0)
     };
-    let start = code().map(|segment| base.wrapping_add(segment.p_vaddr)).min();
-    let end = code().map(|segment| base.wrapping_add(segment.p_vaddr + segment.p_filesz)).max();
+    let start = code()
+        .map(|segment| base.wrapping_add(segment.p_vaddr))
+        .min();
+    let end = code()
+        .map(|segment| base.wrapping_add(segment.p_vaddr + segment.p_filesz))
+        .max();
     start.zip(end).unwrap_or_default()
 }
 
@@ -77,8 +81,12 @@ fn code(base: u64, object: &Object) -> (u64, u64) {
 fn data_size(object: &Object) -> u64 {
     let all = || object.segments.iter();
     let start = all().map(|segment| segment.p_vaddr).max();
-    let end = all().map(|segment| segment.p_vaddr + segment.p_filesz).max();
-    start.zip(end).map_or(0, |(start, end)| end.saturating_sub(start))
+    let end = all()
+        .map(|segment| segment.p_vaddr + segment.p_filesz)
+        .max();
+    start
+        .zip(end)
+        .map_or(0, |(start, end)| end.saturating_sub(start))
 }
 
 /// Where there is room for something that may go anywhere: its base.
