@@ -45,7 +45,7 @@ fn end(memory: &'static SoftMemory, space: SoftSpace) {
 #[test]
 fn each_writes_its_own() {
     each_policy(|policy, memory, parent| {
-        let before = available(memory) + 2;
+        let before = available(memory) + 3;
         on(&parent, |cpu| {
             map(cpu, 0, 1200, RW);
             for page in 0..1100 {
@@ -108,7 +108,7 @@ fn each_writes_its_own() {
 #[test]
 fn generations() {
     each_policy(|_, memory, first| {
-        let before = available(memory) + 2;
+        let before = available(memory) + 3;
         on(&first, |cpu| {
             map(cpu, 0, 4, RW);
             cpu.store(AT, 1).unwrap();
@@ -140,7 +140,7 @@ fn generations() {
 #[test]
 fn the_last_one_reuses() {
     each_policy(|_, memory, parent| {
-        let before = available(memory) + 2;
+        let before = available(memory) + 3;
         on(&parent, |cpu| {
             map(cpu, 0, 600, RW);
             for page in 0..600 {
@@ -187,7 +187,7 @@ fn mappings_are_copied() {
             SoftCpu::attend(memory, 0, || space.maps(&mut |line| lines.push(line)));
             lines
         };
-        let before = available(memory) + 2;
+        let before = available(memory) + 3;
         on(&parent, |cpu| {
             let space = cpu.space();
             space.set_brk(1 << 32);

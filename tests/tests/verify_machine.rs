@@ -104,9 +104,10 @@ fn a_forgotten_space_is_lost_by_name() {
     assert_eq!(accounts.lost_of(Use::PAGE), census.pages);
     assert_eq!(accounts.lost_of(Use::TABLE), census.tables);
     assert_eq!(accounts.lost_of(Use::SLAB), memory.slab_frames());
+    assert_eq!(accounts.lost_of(Use::SPACE), 1);
     assert_eq!(
         accounts.lost(),
-        census.pages + census.tables + memory.slab_frames()
+        census.pages + census.tables + memory.slab_frames() + 1
     );
     assert!(accounts.first_lost().is_some());
 }
