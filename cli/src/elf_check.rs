@@ -1,7 +1,7 @@
-//! Whether a file is a program that the kernel can run, with the reason when it is not.
+//! Whether a file is a program or library that can be loaded, with the reason when it is not.
 //!
-//! The kernel checks by itself and trusts nothing said here; this check exists so that the
-//! answer comes at once, in one line.
+//! The kernel and loaders check by themselves and trust nothing said here; this check exists so
+//! that the answer comes at once, in one line.
 
 use anyhow::{Result, bail, ensure};
 use elf::ElfBytes;
@@ -38,10 +38,6 @@ pub fn check(file: &[u8], memory: Size) -> Result<()> {
         bail!("not a program: it has no segments")
     };
     let headers: Vec<_> = headers.iter().collect();
-    ensure!(
-        headers.iter().all(|header| header.p_type != abi::PT_INTERP),
-        "dynamically linked, which is not supported yet: build it with -static"
-    );
     ensure!(
         elf.ehdr.e_type == abi::ET_EXEC || elf.ehdr.e_type == abi::ET_DYN,
         "not a program: it is an object or core file"
@@ -190,12 +186,5 @@ mod tests {
     #[test]
     fn says_what_is_too_large() {
         assert!(refusal(&program(&[(0x40_0000, 1 << 30)])).contains("larger than the machine"));
-    }
-
-    #[test]
-    fn says_how_to_build_a_dynamic_program() {
-        let mut dynamic = program(&[(0x40_0000, 16), (0x50_0000, 16)]);
-        dynamic[64] = 3;
-        assert!(refusal(&dynamic).contains("-static"));
     }
 }

@@ -12,6 +12,7 @@ mod bench;
 mod command;
 mod compare;
 mod counters;
+mod dynamic;
 mod elf_check;
 mod figure;
 mod fuzz;
@@ -28,6 +29,7 @@ mod show;
 mod size;
 mod table;
 mod trace;
+mod tree;
 mod verified;
 
 use std::process::ExitCode;

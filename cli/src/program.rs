@@ -1,17 +1,15 @@
-//! Which file PROGRAM means: a path with a slash or an existing file, or else a packaged workload.
+//! Which file PROGRAM means: a path with a slash or an existing file, or else a packaged workload, or
+//! else what PATH finds.
 
+use std::env;
 use std::ffi::{OsStr, OsString};
-use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Result, bail};
 
-use crate::elf_check;
 use crate::paths;
-use crate::size::Size;
-
-/// No program is larger than its place in the image that carries it to the kernel.
-const LARGEST: u64 = 2 << 30;
+use crate::tree::{Entry, Tree};
 
 /// A program for the kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +24,7 @@ pub enum Program {
 
 impl Program {
     /// Finds what the user means by `name`: what the tree at `root` has there, if one is given, and
-    /// else a file here or a packaged workload.
+    /// else a file here, a packaged workload, or a program of the host.
     pub fn find(name: &OsStr, root: Option<&Path>) -> Result<Self> {
         let path = Path::new(name);
         if let Some(inside) = root.and_then(|root| find_in(root, path)) {
@@ -36,16 +34,21 @@ impl Program {
             return Ok(Program::File(path.to_path_buf()));
         }
         let packaged = paths::packaged();
-        match name.to_str() {
-            Some(name) if packaged.iter().any(|known| known == name) => {
-                Ok(Program::Packaged(name.to_owned()))
-            }
-            _ => bail!(
-                "there is no file {} here and no packaged workload of that name (there are: {})",
-                name.display(),
-                packaged.join(", ")
-            ),
+        if let Some(name) = name.to_str()
+            && packaged.iter().any(|known| known == name)
+        {
+            return Ok(Program::Packaged(name.to_owned()));
         }
+        let folders = env::var_os("PATH").unwrap_or_default();
+        if let Some(file) = find_by_path(path, &folders) {
+            return Ok(Program::File(file));
+        }
+        bail!(
+            "there is no file {} here, none in PATH, and no packaged workload of that name \
+             (there are: {})",
+            name.display(),
+            packaged.join(", ")
+        )
     }
 
     /// Its name without folders.
@@ -56,33 +59,6 @@ impl Program {
             }
             Program::Packaged(name) => name.into(),
         }
-    }
-
-    /// Its content, checked to be a program that fits a machine with `memory`.
-    pub fn read(&self, root: Option<&Path>, memory: Size) -> Result<Vec<u8>> {
-        let (path, advice) = match self {
-            Program::File(path) => (path.clone(), ""),
-            Program::Packaged(name) => (paths::programs().join(name), " (./x setup builds it)"),
-            Program::InRoot(path) => (resolve(root.context("no tree")?, path)?, ""),
-        };
-        let read = || format!("cannot read the program {}{advice}", path.display());
-        let file = fs::metadata(&path).with_context(read)?;
-        if !file.is_file() {
-            bail!("{} is not a file", path.display());
-        }
-        if file.len() > memory.0.min(LARGEST) {
-            bail!(
-                "{} is larger than the machine's memory ({memory})",
-                path.display()
-            );
-        }
-        let content = fs::read(&path).with_context(read)?;
-        if content.starts_with(b"#!") && matches!(self, Program::InRoot(_)) {
-            // The kernel finds its interpreter, in the same tree.
-            return Ok(content);
-        }
-        elf_check::check(&content, memory).with_context(|| path.display().to_string())?;
-        Ok(content)
     }
 }
 
@@ -97,23 +73,64 @@ fn find_in(root: &Path, path: &Path) -> Option<PathBuf> {
             .map(|folder| Path::new(folder).join(plain))
             .into()
     };
-    let there = |place: &PathBuf| resolve(root, place).is_ok_and(|file| file.is_file());
-    places.into_iter().find(there)
+    let tree = Tree::new(Some(root), None);
+    let is_file = |place: &PathBuf| {
+        let walked = tree.walk(place).ok();
+        let entry = walked.and_then(|walked| walked.entry);
+        entry.is_some_and(|entry: Entry| entry.is_file())
+    };
+    places.into_iter().find(is_file)
 }
 
-/// The file of the host that a path in a tree leads to. Links in the tree begin at its root.
-fn resolve(root: &Path, path: &Path) -> Result<PathBuf> {
-    const MOST_LINKS: u32 = 40;
-    let mut path = path.to_path_buf();
-    for _ in 0..MOST_LINKS {
-        let file = root.join(&path);
-        let Ok(target) = fs::read_link(&file) else {
-            return Ok(file);
-        };
-        path = match target.strip_prefix("/") {
-            Ok(target) => target.to_path_buf(),
-            Err(_) => path.parent().unwrap_or(Path::new("")).join(target),
-        };
+/// The first file of that name in a list of folders that may be executed. What is not absolute
+/// there is no place for programs.
+fn find_by_path(name: &Path, folders: &OsStr) -> Option<PathBuf> {
+    let folders = env::split_paths(folders).filter(|folder| folder.is_absolute());
+    let is_program = |file: &PathBuf| {
+        let metadata = file.metadata();
+        metadata.is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0)
+    };
+    folders.map(|folder| folder.join(name)).find(is_program)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{OsStr, Path, find_by_path, find_in};
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+
+    #[test]
+    fn path_finds_what_may_be_executed() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        for name in ["a/p", "b/p", "c/d"] {
+            fs::create_dir_all(at(name).parent().unwrap()).unwrap();
+        }
+        fs::write(at("a/p"), "").unwrap();
+        fs::write(at("b/p"), "").unwrap();
+        fs::set_permissions(at("a/p"), fs::Permissions::from_mode(0o644)).unwrap();
+        fs::set_permissions(at("b/p"), fs::Permissions::from_mode(0o755)).unwrap();
+        let folders = std::env::join_paths([at("none"), at("a"), at("b")]).unwrap();
+        assert_eq!(find_by_path(Path::new("p"), &folders), Some(at("b/p")));
+        assert_eq!(find_by_path(Path::new("q"), &folders), None);
+        assert_eq!(find_by_path(Path::new(""), &folders), None);
+        assert_eq!(
+            find_by_path(Path::new("passwd"), OsStr::new("etc::.")),
+            None
+        );
     }
-    bail!("{}: too many links", path.display())
+
+    #[test]
+    fn links_in_a_tree_stay_in_it() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("usr/bin")).unwrap();
+        fs::write(root.path().join("usr/bin/busybox"), "").unwrap();
+        symlink("/usr/bin", root.path().join("bin")).unwrap();
+        symlink("/bin/busybox", root.path().join("usr/bin/sh")).unwrap();
+        symlink("/etc/passwd", root.path().join("usr/bin/out")).unwrap();
+        let find = |name: &str| find_in(root.path(), Path::new(name));
+        assert_eq!(find("sh").unwrap(), Path::new("bin/sh"));
+        assert_eq!(find("/bin/sh").unwrap(), Path::new("bin/sh"));
+        assert_eq!(find("out"), None);
+    }
 }

@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{ProgramArguments, Resources};
+use super::{GivenArguments, ProgramArguments, Resources};
 use crate::compare::Series;
 use crate::report::Destination;
 
@@ -16,7 +16,8 @@ program that ends differently), 125 if this command fails or refuses, 130 if it 
 
 Examples:
   ./x compare -- page_fault1 -s 1
-  ./x compare --linux 6.12 --cpus 2 --json compare.json -- ./my-static-program its arguments
+  ./x compare --linux 6.12 --cpus 2 --json compare.json -- ./my-program its arguments
+  ./x compare --linux 6.12 --file words -- /usr/bin/sort words
   ./x compare --suite --quick
   ./x compare --list";
 
@@ -39,6 +40,10 @@ pub struct CompareArguments {
     /// What each machine may use.
     #[command(flatten)]
     pub resources: Resources,
+
+    /// What the program is given on each side.
+    #[command(flatten)]
+    pub given: GivenArguments,
 
     /// Number of pairs of runs [default: 1 with 1 CPU, 5 with more]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 
-use crate::machine::{Accel, Added, MachineKind};
+use crate::machine::{Accel, Added, Files, MachineKind, Variable};
 use crate::size::Size;
 
 /// What a run may use. A command whose defaults are others says so by `mut_arg`.
@@ -29,7 +29,7 @@ pub struct Resources {
 /// What is run.
 #[derive(Args, Debug)]
 pub struct ProgramArguments {
-    /// A static Linux program for x86-64, or the name of a packaged workload, and its arguments
+    /// A Linux program for x86-64, or the name of a packaged workload, and its arguments
     #[arg(
         id = "program",
         value_name = "PROGRAM",
@@ -37,6 +37,42 @@ pub struct ProgramArguments {
         allow_hyphen_values = true
     )]
     pub words: Vec<OsString>,
+}
+
+/// What a program is given beside itself.
+#[derive(Args, Debug)]
+pub struct GivenArguments {
+    /// Give the program a file or folder of the host, under the same path, relative to / if it is,
+    /// or under another; can be repeated. A program brings what it needs
+    #[arg(long = "file", value_name = "HOST[:GUEST]")]
+    pub files: Vec<Added>,
+
+    /// Give the program a folder of the host as the tree at /; PROGRAM may then be in it
+    #[arg(long, value_name = "DIR", value_parser = folder)]
+    pub root: Option<PathBuf>,
+
+    /// Give the program a variable, with this value or the one that it has here; can be repeated.
+    /// It has PATH=/bin:/usr/bin and HOME=/, and no other but LD_LIBRARY_PATH, if that is set here
+    /// and PROGRAM has libraries
+    #[arg(long = "env", value_name = "NAME[=VALUE]")]
+    pub variables: Vec<Variable>,
+}
+
+impl GivenArguments {
+    /// Whether it is nothing.
+    pub fn is_nothing(&self) -> bool {
+        self.files.is_empty() && self.root.is_none() && self.variables.is_empty()
+    }
+
+    /// The same for a request, with this command's standard input or without.
+    pub fn files(&self, input: bool) -> Files {
+        Files {
+            root: self.root.clone(),
+            added: self.files.clone(),
+            variables: self.variables.clone(),
+            input,
+        }
+    }
 }
 
 /// The machine, and how it runs.
@@ -64,14 +100,9 @@ pub struct MachineArguments {
     #[arg(long)]
     pub verify: bool,
 
-    /// Give the program a file or folder of the host, under the same path, relative to / if it is,
-    /// or under another; can be repeated
-    #[arg(long = "file", value_name = "HOST[:GUEST]")]
-    pub files: Vec<Added>,
-
-    /// Give the program a folder of the host as the tree at /; PROGRAM may then be in it
-    #[arg(long, value_name = "DIR", value_parser = folder)]
-    pub root: Option<PathBuf>,
+    /// What the program is given.
+    #[command(flatten)]
+    pub given: GivenArguments,
 }
 
 fn folder(text: &str) -> Result<PathBuf> {

@@ -13,7 +13,7 @@ use clap::{Parser, Subcommand};
 pub use bench::BenchArguments;
 pub use compare::CompareArguments;
 pub use fuzz::{DifferentialArguments, FuzzArguments, FuzzCommand, SystemName};
-pub use machine::{MachineArguments, ProgramArguments, Resources};
+pub use machine::{GivenArguments, MachineArguments, ProgramArguments, Resources};
 pub use run::RunArguments;
 pub use stat::{PolicyChoice, StatArguments};
 pub use trace::{SummaryArguments, TraceArguments, TraceCommand};

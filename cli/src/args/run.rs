@@ -14,14 +14,17 @@ Examples:
   ./x run
   ./x run -- ebizzy -mTRp -S 5
   ./x run --policy classic --cpus 4 --memory 2G --json run.json -- page_fault1 -t 4
-  ./x run --timeout 30 --list-unknown -- ./my-static-program
-  ./x run --file words.txt -- /bin/busybox sort words.txt
+  ./x run --timeout 30 --list-unknown -- ./my-program
+  ./x run -- sqlite3 :memory: 'select 1'
+  ./x run --file words.txt -- /usr/bin/sort words.txt
+  ./x run --file /bin/ls --env LC_ALL=C -- /bin/bash -c 'ls -l /usr | wc'
   ./x run --root ./tree -- /bin/sh -c 'ls -l / | wc -l'
   ./x run --machine soft -- ebizzy -mTRp";
 
 const PROGRAM: &str = "\
-A static Linux program for x86-64, or the name of a packaged workload (ebizzy, page_fault1, guard, \
-first_write), and its arguments";
+A Linux program for x86-64, or the name of a packaged workload (ebizzy, page_fault1, guard, \
+first_write) or of a program in PATH, and its arguments. Its interpreter and libraries come along, \
+and it is where the host has it; a static one goes to /bin";
 
 /// Run a program on Faultless page tables; without one, the demonstration: ebizzy under the three
 /// fault policies, in one table.

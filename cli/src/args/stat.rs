@@ -12,7 +12,7 @@ signal n killed it, 125 if this command fails or refuses, 130 if it is interrupt
 
 Examples:
   ./x stat -- ebizzy -mTRp -S 3
-  ./x stat -e faults,spf,'pagefault:*' -- ./my-static-program
+  ./x stat -e faults,spf,'pagefault:*' -- ./my-program
   ./x stat --policy all --cpus 4 -- page_fault1 -t 4
   ./x stat --machine soft --json stat.json -- ebizzy -mTRp
   ./x stat --list";

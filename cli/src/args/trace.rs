@@ -16,7 +16,7 @@ Open the file at https://ui.perfetto.dev or in chrome://tracing.
 
 Examples:
   ./x trace -o trace.json -- ebizzy -mTRp -S 1
-  ./x trace -e faults,'pagefault:*' --filter 'duration > 10us' -o slow.json -- ./my-static-program
+  ./x trace -e faults,'pagefault:*' --filter 'duration > 10us' -o slow.json -- ./my-program
   ./x trace -e 'tlb:*' --filter 'cpu == 1' --machine soft -o tlb.json -- guard
   ./x trace summary trace.json
   ./x trace --list";

@@ -37,6 +37,7 @@ pub fn command(arguments: &CompareArguments) -> Result<ExitCode> {
         } else {
             Sink::Nowhere
         },
+        files: arguments.given.files(false),
     };
     let needs = needs(&jobs, &conditions, &arguments.linux)?;
     if let Some(json) = &arguments.json {
@@ -90,6 +91,10 @@ fn jobs(arguments: &CompareArguments) -> Result<Vec<Job>> {
     ensure!(
         arguments.suite || !about_the_suite,
         "--quick and --only are for --suite"
+    );
+    ensure!(
+        !arguments.suite || arguments.given.is_nothing(),
+        "--file, --root and --env are for a program, not for --suite"
     );
     if let Some(word) = arguments.program.words.first() {
         if word.as_encoded_bytes().starts_with(b"-") {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use crate::args::MachineArguments;
-use crate::machine::{Accel, End, Files, MachineKind, Policy, Request};
+use crate::machine::{Accel, End, MachineKind, Policy, Request};
 use crate::show::Sink;
 use crate::{interrupt, refusal};
 
@@ -17,8 +17,8 @@ pub fn check(on: &MachineArguments, program: &[OsString]) -> Result<()> {
     if on.machine == Some(MachineKind::Soft) && on.accel.is_some() {
         bail!("--accel is for the kernel: the soft machine runs on host threads");
     }
-    if on.machine == Some(MachineKind::Soft) && (on.root.is_some() || !on.files.is_empty()) {
-        bail!("--file and --root are for the kernel: the soft machine has no files");
+    if on.machine == Some(MachineKind::Soft) && !on.given.is_nothing() {
+        bail!("--file, --root and --env are for the kernel: the soft machine has no files");
     }
     if on.machine == Some(MachineKind::Soft) && on.verify {
         bail!("--verify is for the kernel: the soft machine always verifies its address space");
@@ -55,11 +55,7 @@ pub fn request(
         verify: on.verify,
         count_instructions: false,
         stdout,
-        files: Files {
-            root: on.root.clone(),
-            added: on.files.clone(),
-            input: true,
-        },
+        files: on.given.files(true),
     }
 }
 

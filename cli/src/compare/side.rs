@@ -9,13 +9,13 @@ use anyhow::Result;
 
 use super::{Counts, Peer};
 use crate::machine::kernel::{Booted, System, qemu};
-use crate::machine::{Accel, End, Policy, Request};
+use crate::machine::{Accel, End, Files, Policy, Request};
 use crate::paths;
 use crate::show::Sink;
 use crate::size::Size;
 
 /// What both sides have in common.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Conditions {
     /// CPUs of the machine; with one, its clock counts instructions.
     pub cpus: u32,
@@ -25,6 +25,8 @@ pub struct Conditions {
     pub timeout: Option<Duration>,
     /// Where the program's output goes.
     pub output: Sink,
+    /// What it is given beside itself.
+    pub files: Files,
 }
 
 /// What a run showed.
@@ -58,7 +60,7 @@ impl Conditions {
             verify: false,
             count_instructions: self.cpus == 1,
             stdout: self.output,
-            files: crate::machine::Files::default(),
+            files: self.files.clone(),
         }
     }
 

@@ -83,6 +83,7 @@ impl GuestSide {
                     host: programs,
                     guest: FILE.trim_start_matches('/').into(),
                 }],
+                variables: Vec::new(),
                 input: false,
             },
         }

@@ -1,6 +1,7 @@
 //! Files of the host that a program finds in the kernel.
 
-use std::ffi::OsStr;
+use std::env;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
@@ -14,8 +15,38 @@ pub struct Files {
     pub root: Option<PathBuf>,
     /// Single files and folders.
     pub added: Vec<Added>,
+    /// Variables of its environment.
+    pub variables: Vec<Variable>,
     /// Whether the program reads this command's standard input.
     pub input: bool,
+}
+
+/// `NAME[=VALUE]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Variable {
+    /// Its name.
+    pub name: String,
+    /// Its value.
+    pub value: OsString,
+}
+
+impl FromStr for Variable {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let (name, value) = match text.split_once('=') {
+            Some((name, value)) => (name, Some(value.into())),
+            None => (text, None),
+        };
+        if name.is_empty() || text.contains('\0') {
+            bail!("not NAME=VALUE");
+        }
+        let value = value.or_else(|| env::var_os(name));
+        Ok(Variable {
+            name: name.to_owned(),
+            value: value.with_context(|| format!("there is no variable {name} here"))?,
+        })
+    }
 }
 
 /// `HOST[:GUEST]`.
@@ -71,7 +102,7 @@ fn plain(path: &Path) -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Added, Path};
+    use super::{Added, Path, Variable};
 
     fn guest(text: &str) -> Result<String, String> {
         let added: Result<Added, _> = text.parse();
@@ -87,6 +118,23 @@ mod tests {
         assert_eq!(guest("Cargo.toml:/etc/c").unwrap(), "etc/c");
         assert_eq!(guest("Cargo.toml:/etc/").unwrap(), "etc/Cargo.toml");
         assert_eq!(guest("/proc/version").unwrap(), "proc/version");
+    }
+
+    #[test]
+    fn a_variable_has_a_value_or_the_one_here() {
+        let value = |text: &str| {
+            let variable: Result<Variable, _> = text.parse();
+            variable
+                .map(|variable| (variable.name, variable.value.into_string().unwrap()))
+                .map_err(|error| error.to_string())
+        };
+        assert_eq!(value("A=b=c").unwrap(), ("A".to_owned(), "b=c".to_owned()));
+        assert_eq!(value("A=").unwrap(), ("A".to_owned(), String::new()));
+        let here = std::env::var("PATH").unwrap();
+        assert_eq!(value("PATH").unwrap().1, here);
+        assert!(value("NO_SUCH_NAME").unwrap_err().contains("no variable"));
+        assert!(value("=x").unwrap_err().contains("NAME=VALUE"));
+        assert!(value("").unwrap_err().contains("NAME=VALUE"));
     }
 
     #[test]

@@ -20,7 +20,7 @@ use crate::plan::Need;
 use crate::show::Sink;
 use crate::size::Size;
 use crate::verified::Verified;
-pub use files::{Added, Files};
+pub use files::{Added, Files, Variable};
 use watch::Watch;
 
 /// Where programs run.

@@ -8,6 +8,11 @@ pub const FILE: u32 = 0o100_644;
 pub const PROGRAM: u32 = 0o100_755;
 /// A folder.
 pub const FOLDER: u32 = 0o040_755;
+/// A folder in which everybody may make files.
+pub const OPEN_FOLDER: u32 = 0o041_777;
+
+/// The part of a mode that says what a member is.
+const KIND: u32 = 0o170_000;
 
 /// An archive under construction.
 #[derive(Debug, Default)]
@@ -20,7 +25,7 @@ impl Archive {
     /// Adds a member; its folder comes before it. Content is below 4 GiB.
     pub fn add(&mut self, name: &[u8], mode: u32, content: &[u8]) {
         self.members += 1;
-        let links = if mode == FOLDER { 2 } else { 1 };
+        let links = if mode & KIND == FOLDER & KIND { 2 } else { 1 };
         self.header(self.members, mode, links, content.len(), name);
         self.bytes.extend_from_slice(content);
         self.fill();

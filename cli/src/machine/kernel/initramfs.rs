@@ -1,53 +1,54 @@
 //! What the kernel finds in memory when it starts: the program, how to run it, and its files.
 //!
-//! `/bin/NAME` is the program; `/.faultless/run` holds fields `KEY=VALUE`, each ended by a NUL
-//! byte, in any order but that of the arguments. `kernel/README.md` describes them.
+//! `/.faultless/run` says which program; it holds fields `KEY=VALUE`, each ended by a NUL byte, in any
+//! order but that of the arguments. `kernel/README.md` describes them. Everything is packed under its
+//! real path, so that nothing has two.
 
+use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Result;
 
 use faultless_trace::{Mask, WORDS};
 
-use super::cpio::{Archive, FILE, FOLDER, PROGRAM};
+use super::cpio::{Archive, FILE, FOLDER, OPEN_FOLDER, PROGRAM};
 use super::input::StandardInput;
+use super::load::{LIBRARY_PATH, Load, PATH};
 use super::packing::Packing;
 use crate::machine::Request;
-use crate::program::Program;
-
-/// The environment that every program starts with, whatever the host's is.
-const ENVIRONMENT: [&str; 2] = ["PATH=/bin:/usr/bin", "HOME=/"];
 
 /// Milliseconds between two moments at which the kernel verifies itself.
 const VERIFY_EVERY: u32 = 100;
 
-/// The archive for `request`, whose program is `content`.
+/// The archive for `request`.
 pub fn build(
     request: &Request,
     record: Mask,
-    program: &Program,
-    content: &[u8],
+    load: &Load,
     input: &StandardInput,
 ) -> Result<Vec<u8>> {
-    let path = program_path(program);
     let mut packing = Packing::new(request.memory);
     packing.add(Path::new("."), FOLDER, b"")?;
     packing.add(Path::new(".faultless"), FOLDER, b"")?;
-    let run = fields(request, record, &path);
+    let run = fields(request, record, load);
     packing.add(Path::new(".faultless/run"), FILE, &run)?;
     if let StandardInput::Content(content) = input {
         packing.add(Path::new(".faultless/stdin"), FILE, content)?;
     }
-    if !matches!(program, Program::InRoot(_)) {
-        packing.add(Path::new("bin"), FOLDER, b"")?;
-        packing.add(&path, PROGRAM, content)?;
+    if let Some(content) = &load.content {
+        packing.add_parents(&load.tree, &load.program)?;
+        packing.add(&load.program, PROGRAM, content)?;
     }
-    for added in &request.files.added {
+    for added in &load.added {
+        packing.add_parents(&load.tree, &added.guest)?;
         packing.add_from_host(&added.host, &added.guest)?;
     }
     if let Some(root) = &request.files.root {
         packing.add_from_host(root, Path::new(""))?;
+    }
+    for path in &load.needed {
+        packing.add_from_tree(&load.tree, path)?;
     }
     Ok(packing.finish())
 }
@@ -55,33 +56,27 @@ pub fn build(
 /// An archive to be put behind the first one: what Linux needs to run the program in that.
 pub fn of_linux(init: &[u8]) -> Vec<u8> {
     let mut archive = Archive::default();
-    for folder in ["dev", "proc", "sys", "tmp"] {
+    for folder in ["dev", "proc", "sys"] {
         archive.add(folder.as_bytes(), FOLDER, b"");
     }
+    archive.add(b"tmp", OPEN_FOLDER, b"");
     archive.add(b"init", PROGRAM, init);
     archive.finish()
 }
 
-/// Where the program is, without a slash at the beginning.
-fn program_path(program: &Program) -> PathBuf {
-    match program {
-        Program::InRoot(path) => path.clone(),
-        program => Path::new("bin").join(program.name()),
-    }
-}
-
-fn fields(request: &Request, record: Mask, path: &Path) -> Vec<u8> {
+fn fields(request: &Request, record: Mask, load: &Load) -> Vec<u8> {
     let mut fields = Vec::new();
     let mut field = |key: &str, value: &[u8]| {
         for part in [key.as_bytes(), b"=", value, b"\0"] {
             fields.extend_from_slice(part);
         }
     };
-    field("exec", &[b"/", path.as_os_str().as_bytes()].concat());
+    let program = load.program.as_os_str();
+    field("exec", &[b"/", program.as_bytes()].concat());
     for argument in &request.program {
         field("argv", argument.as_bytes());
     }
-    for variable in ENVIRONMENT {
+    for variable in environment(request, load) {
         field("env", variable.as_bytes());
     }
     field("policy", request.policy.name().as_bytes());
@@ -100,6 +95,29 @@ fn fields(request: &Request, record: Mask, path: &Path) -> Vec<u8> {
     fields
 }
 
+/// The environment that the program starts with. It is always the same, whatever the host's is, but
+/// for what the user gives and what its loader has to know.
+fn environment(request: &Request, load: &Load) -> Vec<OsString> {
+    let mut variables: Vec<(&str, OsString)> =
+        vec![("PATH", PATH.join(":").into()), ("HOME", "/".into())];
+    let mut set = |name, value| {
+        variables.retain(|&(other, _)| other != name);
+        variables.push((name, value));
+    };
+    for given in &request.files.variables {
+        set(&given.name, given.value.clone());
+    }
+    if let Some(folders) = &load.library_path {
+        set(LIBRARY_PATH, folders.clone());
+    }
+    let join = |(name, value): (&str, OsString)| {
+        let mut variable = OsString::from(format!("{name}="));
+        variable.push(value);
+        variable
+    };
+    variables.into_iter().map(join).collect()
+}
+
 /// Events that each CPU's ring should hold: up to 2 MiB of them, and of all together no more than
 /// a sixteenth of the memory.
 fn events(request: &Request) -> u64 {
@@ -109,10 +127,12 @@ fn events(request: &Request) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{Mask, Path, Request, fields};
+    use super::{Load, Mask, Request, fields};
     use crate::machine::{Accel, Files, Policy};
     use crate::show::Sink;
     use crate::size::Size;
+    use crate::tree::Tree;
+    use std::collections::BTreeSet;
 
     #[test]
     fn tells_the_kernel_what_to_run() {
@@ -127,10 +147,22 @@ mod tests {
             verify: false,
             count_instructions: false,
             stdout: Sink::Nowhere,
-            files: Files::default(),
+            files: Files {
+                variables: vec!["HOME=/tmp".parse().unwrap()],
+                ..Files::default()
+            },
+        };
+        let load = Load {
+            program: "bin/ebizzy".into(),
+            content: None,
+            tree: Tree::default(),
+            added: Vec::new(),
+            needed: BTreeSet::new(),
+            library_path: Some("/a:/b".into()),
+            warnings: Vec::new(),
         };
         let text = |record| {
-            let fields = fields(&request, record, Path::new("bin/ebizzy"));
+            let fields = fields(&request, record, &load);
             String::from_utf8(fields).unwrap()
         };
         let plain = text(Mask::NONE);
@@ -140,6 +172,10 @@ mod tests {
             ["exec=/bin/ebizzy", "argv=./ebizzy", "argv=-S", "argv="]
         );
         assert!(lines.contains(&"policy=vma-lock") && lines.contains(&"cpus=4"));
+        assert!(lines.contains(&"env=PATH=/bin:/usr/bin"), "{plain}");
+        assert!(lines.contains(&"env=LD_LIBRARY_PATH=/a:/b"), "{plain}");
+        let homes: Vec<_> = lines.iter().filter(|line| line.contains("HOME")).collect();
+        assert_eq!(homes, [&"env=HOME=/tmp"]);
         assert!(!plain.contains("record"));
         let recorded = text(Mask::LATENCIES);
         assert!(

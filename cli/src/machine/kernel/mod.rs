@@ -9,6 +9,7 @@ mod cpio;
 mod guest_memory;
 mod initramfs;
 mod input;
+mod load;
 mod output;
 mod packing;
 mod pieces;
@@ -34,6 +35,7 @@ use channel::Channel;
 use control::Report;
 use guest_memory::{GuestMemory, GuestRings, Places};
 use input::{Input, StandardInput};
+use load::Load;
 use output::{Output, Sinks};
 use qemu::{Ports, Qemu, Stop};
 use tail::Tail;
@@ -54,7 +56,7 @@ impl Machine for Kernel {
         if let Program::Packaged(_) = program {
             return Ok(vec![Need::Qemu, Need::Kernel, Need::Workloads]);
         }
-        program.read(request.files.root.as_deref(), request.memory)?;
+        Load::find(request, &program)?;
         Ok(vec![Need::Qemu, Need::Kernel])
     }
 
@@ -130,8 +132,10 @@ impl System {
     /// The same; our kernel records what `watch` asks for.
     pub fn boot_watched(&self, request: &Request, watch: Watch<'_>) -> Result<Booted> {
         qemu::check()?;
-        let program = find(request)?;
-        let content = program.read(request.files.root.as_deref(), request.memory)?;
+        let load = Load::find(request, &find(request)?)?;
+        for warning in &load.warnings {
+            eprintln!("faultless: {warning}");
+        }
         let standard_input = if request.files.input {
             StandardInput::of_this_command(request.memory.0 / 2)
         } else {
@@ -141,8 +145,7 @@ impl System {
         let folder = tempfile::Builder::new().prefix("faultless-").tempdir();
         let folder = folder.context("cannot make a folder for temporary files")?;
         let image = folder.path().join("initramfs");
-        let mut archive =
-            initramfs::build(request, watch.record, &program, &content, &standard_input)?;
+        let mut archive = initramfs::build(request, watch.record, &load, &standard_input)?;
         if let Some(init) = &self.init {
             archive.extend(initramfs::of_linux(init));
         }

@@ -10,6 +10,7 @@ use anyhow::{Context as _, Result, bail};
 
 use super::cpio::{Archive, FOLDER};
 use crate::size::Size;
+use crate::tree::{Entry, Tree};
 
 const LINK: u32 = 0o120_000;
 
@@ -53,16 +54,37 @@ impl Packing {
     }
 
     /// Adds a file, or a folder with all that is in it. Links are kept below it, and followed if
-    /// `host` itself is one.
+    /// `host` itself is one. The folders above it are there.
     pub fn add_from_host(&mut self, host: &Path, guest: &Path) -> Result<()> {
         let metadata = fs::metadata(host).with_context(|| reading(host))?;
-        let parents: Vec<_> = guest.ancestors().skip(1).collect();
+        self.add_one(host, guest, &metadata)
+    }
+
+    /// Adds the folders above a real path of a tree, as they are there.
+    pub fn add_parents(&mut self, tree: &Tree, path: &Path) -> Result<()> {
+        let parents: Vec<_> = path.ancestors().skip(1).collect();
         for parent in parents.into_iter().rev() {
-            if parent != Path::new("") {
-                self.add(parent, FOLDER, b"")?;
+            if parent != Path::new("") && !self.taken.contains(parent) {
+                let entry = tree.look(parent).filter(Entry::is_folder);
+                self.add(parent, entry.map_or(FOLDER, |entry| entry.mode), b"")?;
             }
         }
-        self.add_one(host, guest, &metadata)
+        Ok(())
+    }
+
+    /// Adds a file or a link at a real path of a tree, and the folders above it.
+    pub fn add_from_tree(&mut self, tree: &Tree, path: &Path) -> Result<()> {
+        if self.taken.contains(path) {
+            return Ok(());
+        }
+        let Some(entry) = tree.look(path) else {
+            bail!("/{} is gone", path.display());
+        };
+        self.add_parents(tree, path)?;
+        if entry.is_link() {
+            return self.add(path, entry.mode, entry.target()?.as_os_str().as_bytes());
+        }
+        self.add(path, entry.mode, &entry.read(self.limit)?)
     }
 
     fn add_one(&mut self, host: &Path, guest: &Path, metadata: &fs::Metadata) -> Result<()> {

@@ -1,0 +1,216 @@
+//! Where a loader looks for a library.
+//!
+//! glibc's: the RPATH of who needs it and of who needs that, unless the first has a RUNPATH;
+//! `LD_LIBRARY_PATH`; its RUNPATH; the cache; the loader's own folders. In each folder, first in
+//! those for CPUs that can more. Without a cache, the folders from which one would be made count in
+//! its place; they have to be told to the loader, then.
+//!
+//! musl's: `LD_LIBRARY_PATH`; RUNPATH or RPATH of who needs it and of who needs that; the folders of
+//! its configuration, or its own.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+
+use super::object::Object;
+use super::{LONGEST_TEXT, Settings, conf, tokens};
+use crate::tree::Tree;
+
+/// glibc's own folders: Debian's, and those of others.
+const GLIBC: [&str; 6] = [
+    "/lib/x86_64-linux-gnu",
+    "/usr/lib/x86_64-linux-gnu",
+    "/lib64",
+    "/usr/lib64",
+    "/lib",
+    "/usr/lib",
+];
+/// musl's own folders.
+const MUSL: [&str; 3] = ["/lib", "/usr/local/lib", "/usr/lib"];
+/// Folders within folders, for CPUs that can more.
+const CAPABLE: [&str; 3] = [
+    "glibc-hwcaps/x86-64-v4",
+    "glibc-hwcaps/x86-64-v3",
+    "glibc-hwcaps/x86-64-v2",
+];
+
+const CACHE: &str = "/etc/ld.so.cache";
+const CONF: &str = "/etc/ld.so.conf";
+
+/// Whose loader it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loader {
+    Glibc,
+    Musl,
+}
+
+/// An object, and what found it.
+#[derive(Clone, Debug)]
+pub struct Loaded {
+    /// Its path, as it was found.
+    pub path: PathBuf,
+    pub object: Object,
+    /// The one that first needed it.
+    pub needer: Option<usize>,
+}
+
+impl Loaded {
+    fn folders(&self, list: Option<&OsStr>) -> Vec<PathBuf> {
+        let origin = self.path.parent().unwrap_or(Path::new("/"));
+        list.map_or(Vec::new(), |list| tokens::folders(list, origin))
+    }
+
+    /// What its `DT_RPATH` says, if that counts.
+    fn rpath(&self) -> Vec<PathBuf> {
+        let list = match self.object.runpath {
+            Some(_) => None,
+            None => self.object.rpath.as_deref(),
+        };
+        self.folders(list)
+    }
+
+    fn runpath(&self) -> Vec<PathBuf> {
+        self.folders(self.object.runpath.as_deref())
+    }
+}
+
+/// A place to look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// A folder.
+    Folder(PathBuf),
+    /// A folder that has to be told to the loader.
+    Untold(PathBuf),
+    /// What the cache says.
+    Cache,
+}
+
+/// What is the same for all that is looked for.
+pub struct Search {
+    pub loader: Loader,
+    /// The cache's content.
+    pub cache: Option<Vec<u8>>,
+    /// The real paths of what the loader reads besides libraries.
+    pub read: Vec<PathBuf>,
+    library_path: Vec<PathBuf>,
+    /// The folders from which a cache would be made.
+    unmade: Vec<PathBuf>,
+    own: Vec<PathBuf>,
+}
+
+impl Search {
+    /// For the loader at `interpreter`.
+    pub fn of(tree: &Tree, settings: &Settings, interpreter: &Path) -> Result<Self> {
+        let name = interpreter.file_name().unwrap_or_default();
+        let mut search = Search {
+            loader: Loader::Glibc,
+            cache: None,
+            read: Vec::new(),
+            library_path: settings.library_path.clone(),
+            unmade: Vec::new(),
+            own: GLIBC.map(PathBuf::from).into(),
+        };
+        let musl = name.to_str().and_then(|name| name.strip_prefix("ld-musl-"));
+        if let Some(architecture) = musl {
+            search.loader = Loader::Musl;
+            let architecture = architecture.split('.').next().unwrap_or_default();
+            // Beside the folder that the loader is in.
+            let beside = interpreter.parent().and_then(Path::parent);
+            let conf = format!("etc/ld-musl-{architecture}.path");
+            search.read_musl(tree, &beside.unwrap_or(Path::new("/")).join(conf))?;
+        } else {
+            search.read_glibc(tree)?;
+        }
+        Ok(search)
+    }
+
+    fn read_musl(&mut self, tree: &Tree, conf: &Path) -> Result<()> {
+        self.own = MUSL.map(PathBuf::from).into();
+        if let Some(folders) = conf::musl_folders(tree, conf)? {
+            self.own = folders;
+            let walked = tree.walk(conf)?;
+            self.read.extend(walked.links);
+            self.read.push(walked.real);
+        }
+        Ok(())
+    }
+
+    fn read_glibc(&mut self, tree: &Tree) -> Result<()> {
+        if let Some((content, paths)) = tree.read(Path::new(CACHE), LONGEST_TEXT)?
+            && super::cache::Cache::parse(&content).is_some()
+        {
+            self.cache = Some(content);
+            self.read.extend(paths);
+            return Ok(());
+        }
+        self.unmade = conf::folders(tree, Path::new(CONF))?;
+        let own = &self.own;
+        self.unmade.retain(|folder| !own.contains(folder));
+        Ok(())
+    }
+
+    /// Where a library is looked for that `needer`, one of `loaded`, needs.
+    pub fn places(&self, loaded: &[Loaded], needer: usize) -> Vec<Place> {
+        let object = &loaded[needer].object;
+        let mut folders = Vec::new();
+        let chain = || {
+            std::iter::successors(Some(needer), |&index| loaded[index].needer)
+                .map(|index| &loaded[index])
+        };
+        match self.loader {
+            Loader::Glibc => {
+                if object.runpath.is_none() {
+                    folders.extend(chain().flat_map(Loaded::rpath));
+                    folders.extend(loaded[0].rpath());
+                }
+                folders.extend(self.library_path.iter().cloned());
+                folders.extend(loaded[needer].runpath());
+            }
+            Loader::Musl => {
+                folders.extend(self.library_path.iter().cloned());
+                folders
+                    .extend(chain().flat_map(|object| [object.runpath(), object.rpath()].concat()));
+            }
+        }
+        let mut places: Vec<_> = folders.into_iter().map(Place::Folder).collect();
+        if self.cache.is_some() {
+            places.push(Place::Cache);
+        }
+        places.extend(self.unmade.iter().cloned().map(Place::Untold));
+        if !object.avoids_default || self.loader == Loader::Musl {
+            places.extend(self.own.iter().cloned().map(Place::Folder));
+        }
+        let mut once = Vec::new();
+        for place in places {
+            if !once.contains(&place) {
+                once.push(place);
+            }
+        }
+        once
+    }
+
+    /// Whether the loader itself is what has this name.
+    pub fn is_loader(&self, name: &OsStr) -> bool {
+        const PARTS: [&str; 7] = ["c.", "pthread.", "rt.", "m.", "dl.", "util.", "xnet."];
+        let name = name.to_str().and_then(|name| name.strip_prefix("lib"));
+        self.loader == Loader::Musl
+            && name.is_some_and(|name| PARTS.iter().any(|part| name.starts_with(part)))
+    }
+
+    /// Whether a folder is one of the loader's own.
+    pub fn is_own(&self, folder: &Path) -> bool {
+        self.own.iter().any(|own| own == folder)
+    }
+
+    /// What else may be loaded instead of `name` in a folder, by CPUs that can more.
+    pub fn for_capable(&self, folder: &Path, name: &OsStr) -> Vec<PathBuf> {
+        match self.loader {
+            Loader::Glibc => CAPABLE
+                .iter()
+                .map(|part| folder.join(part).join(name))
+                .collect(),
+            Loader::Musl => Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Lists of folders as they stand in ELF files and variables: separated by colons, with `$ORIGIN`,
+//! `$LIB` and `$PLATFORM` in them.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+/// What `$LIB` may mean: Debian's multiarch folder, and that of others.
+const LIB: [&[u8]; 3] = [b"lib/x86_64-linux-gnu", b"lib64", b"lib"];
+/// What `$PLATFORM` may mean.
+const PLATFORM: [&[u8]; 2] = [b"haswell", b"x86_64"];
+
+/// The folders of a list in an object that lies in `origin`. A relative one begins where the program
+/// does: at `/`.
+pub fn folders(list: &OsStr, origin: &Path) -> Vec<PathBuf> {
+    let elements = list.as_bytes().split(|&byte| byte == b':');
+    elements
+        .flat_map(|element| paths(element, origin))
+        .collect()
+}
+
+/// The paths that a text with tokens may mean.
+pub fn paths(text: &[u8], origin: &Path) -> Vec<PathBuf> {
+    let mut texts = vec![text.to_vec()];
+    for (name, values) in [
+        (&b"ORIGIN"[..], &[origin.as_os_str().as_bytes()][..]),
+        (b"LIB", &LIB),
+        (b"PLATFORM", &PLATFORM),
+    ] {
+        texts = texts
+            .into_iter()
+            .flat_map(|text| {
+                if replace(&text, name, b"") == text {
+                    return vec![text];
+                }
+                let replaced = values.iter().map(|value| replace(&text, name, value));
+                replaced.collect()
+            })
+            .collect();
+    }
+    let absolute = |text: &Vec<u8>| Path::new("/").join(OsStr::from_bytes(text));
+    texts.iter().map(absolute).collect()
+}
+
+/// The text with `$NAME` and `${NAME}` replaced.
+fn replace(text: &[u8], name: &[u8], value: &[u8]) -> Vec<u8> {
+    let braced = [b"{", name, b"}"].concat();
+    let mut replaced = Vec::new();
+    let mut rest = text;
+    while let Some((&first, behind)) = rest.split_first() {
+        let token = [&braced[..], name].into_iter().find(|token| {
+            let is_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
+            let ends = token.ends_with(b"}") || !behind.get(token.len()).is_some_and(is_word);
+            first == b'$' && behind.starts_with(token) && ends
+        });
+        match token {
+            Some(token) => {
+                replaced.extend_from_slice(value);
+                rest = &behind[token.len()..];
+            }
+            None => {
+                replaced.push(first);
+                rest = behind;
+            }
+        }
+    }
+    replaced
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Path, folders};
+    use std::ffi::OsStr;
+
+    #[test]
+    fn replaces_tokens() {
+        let folders = |list: &str| {
+            let found = folders(OsStr::new(list), Path::new("/opt/app/bin"));
+            let names = found.iter().map(|path| path.to_str().unwrap().to_owned());
+            names.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(folders("/a:/b"), "/a /b");
+        assert_eq!(folders("$ORIGIN/../lib"), "/opt/app/bin/../lib");
+        assert_eq!(folders("${ORIGIN}:x"), "/opt/app/bin /x");
+        assert_eq!(folders("$ORIGINAL/$x"), "/$ORIGINAL/$x");
+        assert_eq!(
+            folders("/u/$LIB"),
+            "/u/lib/x86_64-linux-gnu /u/lib64 /u/lib"
+        );
+        assert_eq!(folders("/$PLATFORM"), "/haswell /x86_64");
+        assert_eq!(folders(""), "/");
+    }
+}
