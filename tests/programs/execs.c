@@ -169,6 +169,24 @@ static void memory_that_others_keep(void)
     CHECK(lock.word == 0x40000000 /* FUTEX_OWNER_DIED */ && lives == 0);
 }
 
+// By a link, and a relative path: what /proc says is the file itself.
+static void its_own_path(void)
+{
+    char real[4096], folder[] = "/tmp/execsXXXXXX";
+    ssize_t length = readlink(self, real, sizeof real - 1);
+    CHECK(length > 0 && real[0] == '/');
+    real[length] = 0;
+    CHECK(mkdtemp(folder) != NULL && chdir(folder) == 0 && symlink(real, "link") == 0);
+    pid_t child = vfork();
+    if (child == 0) {
+        execve("./link", (char *[]){"test", "is", real, NULL}, environment);
+        _exit(99);
+    }
+    int status = status_of(child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    CHECK(unlink("link") == 0 && chdir("/") == 0 && rmdir(folder) == 0);
+}
+
 // The child of vfork uses its parent's memory, and the parent waits.
 static void borrowed_memory(void)
 {
@@ -211,6 +229,10 @@ static int as_told(int count, char **arguments)
         sigprocmask(SIG_BLOCK, NULL, &set);
         return sigismember(&set, SIGTERM) ? 0 : 3;
     }
+    if (strcmp(arguments[1], "is") == 0) {
+        char real[4096] = "";
+        return readlink(self, real, sizeof real - 1) > 0 && strcmp(real, arguments[2]) == 0 ? 0 : 1;
+    }
     if (strcmp(arguments[1], "closes") == 0)
         return close(atoi(arguments[2]));
     if (strcmp(arguments[1], "ignores") == 0)
@@ -229,6 +251,7 @@ int main(int count, char **arguments)
     what_was_shared_before();
     memory_that_others_keep();
     borrowed_memory();
+    its_own_path();
     threads_and_another_program();
     puts("execs: all as on Linux");
     return 0;

@@ -16,7 +16,7 @@ use alloc::string::String;
 
 use crate::arch::TrapFrame;
 use crate::errno::{ENOMEM, Errno};
-use crate::files::image;
+use crate::files::{image, place};
 use crate::memory::Layout;
 use crate::process;
 use crate::sched::thread::Thread;
@@ -31,7 +31,7 @@ pub use crate::files::image::Image;
 
 /// What a process runs.
 pub struct Program {
-    /// The file's path.
+    /// The file's real path.
     pub path: String,
     pub arguments: Strings,
     pub environment: Strings,
@@ -101,7 +101,7 @@ impl Plan {
         let sp = stack::set_up(&self, &loaded)?;
         thread.name.set(self.name);
         let program = Program {
-            path: self.path,
+            path: place::real_path(&self.path).unwrap_or(self.path),
             arguments: self.arguments,
             environment: self.environment,
             code: loaded.code,

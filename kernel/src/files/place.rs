@@ -2,10 +2,12 @@
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
+use alloc::string::String;
+
 use super::directory::Name;
 use super::node::Node;
 use super::tree;
-use super::walk::LONGEST_PATH;
+use super::walk::{self, End, LONGEST_PATH, Last};
 use crate::errno::{ENAMETOOLONG, ENOENT, ENOMEM, ENOTDIR, Errno};
 use crate::process;
 use crate::sync::SpinLock;
@@ -81,6 +83,24 @@ impl Place {
     pub fn set_mask(&self, mask: u32) -> u32 {
         self.mask.swap(mask & 0o777, Ordering::Relaxed)
     }
+}
+
+/// The real path, absolute and without links, of what a path of the current process leads to.
+///
+/// # Errors
+/// Those of following it; `ENOENT` if it is not UTF-8.
+pub fn real_path(path: &str) -> Result<String, Errno> {
+    let from = current().directory();
+    let found = walk::walk(&from, path.as_bytes(), Last::Follow)?;
+    let mut real = path_of(&found.directory)?;
+    if let End::Name(name) = &found.end {
+        real.try_reserve(1 + name.len()).map_err(|_| ENOMEM)?;
+        if real.last() != Some(&b'/') {
+            real.push(b'/');
+        }
+        real.extend_from_slice(name);
+    }
+    String::from_utf8(real).map_err(|_| ENOENT)
 }
 
 /// The path of a directory.
