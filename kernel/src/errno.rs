@@ -18,6 +18,10 @@ numbers! {
     EDEADLK ENOLCK EOVERFLOW EIO ELIBBAD
 }
 
+numbers! {
+    ENOTSOCK EAFNOSUPPORT
+}
+
 /// Never seen by a program: the call begins anew unless a handler without SA_RESTART runs.
 pub const RESTART: Errno = Errno(512);
 /// Never seen by a program: the call begins anew unless a handler runs.

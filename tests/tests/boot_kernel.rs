@@ -1,7 +1,7 @@
 //! The kernel on its own: scheduling, signals, ends, and bad input. The programs are in
 //! `tests/programs`. `./x test boot` builds the kernel and runs these tests.
 
-use faultless_tests::boot::{Ended, Machine, compile, on_the_host};
+use faultless_tests::boot::{Ended, Machine, assert_prints_as_on_linux, compile, on_the_host};
 
 fn assert_fine(ended: &Ended) {
     assert_eq!((ended.exit, &ended.error), (Some(0), &None), "{ended:?}");
@@ -64,6 +64,12 @@ fn the_last_thread_gives_the_status() {
 #[ignore = "boots the kernel: ./x test boot"]
 fn a_signal_is_handed_on() {
     assert_fine(&Machine::with_cpus(2).run(&compile("hand_over"), &[]));
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn what_libraries_ask_for_is_answered() {
+    assert_prints_as_on_linux("asks", Machine::with_cpus(1));
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! [`Answer`]; it may sleep, and it never panics whatever the arguments are. Calls that need all
 //! registers of the caller (`slow_way`) are done by `syscall_slow`.
 
+pub mod capability;
 pub mod file;
 pub mod identity;
 pub mod membarrier;
@@ -203,6 +204,10 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_timer_getoverrun => timer::timer_getoverrun(a),
         nr::__NR_timer_delete => timer::timer_delete(a),
 
+        nr::__NR_capget => capability::capget(a, b),
+        nr::__NR_capset => capability::capset(a, b),
+        // There is no terminal to hang up.
+        nr::__NR_vhangup => Ok(0),
         nr::__NR_personality => Ok(0),
         nr::__NR_settimeofday | nr::__NR_clock_settime => Err(EPERM),
         nr::__NR_uname => identity::uname(a),
