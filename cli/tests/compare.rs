@@ -109,6 +109,35 @@ fn instructions_repeat_exactly() {
     }
 }
 
+/// What has an interpreter and libraries, of both kinds; and gets a file and a variable.
+#[test]
+#[ignore = "boots Linux: ./x test compare"]
+fn programs_bring_their_libraries_to_both_sides() {
+    let folder = tempfile::tempdir().unwrap();
+    let text = "#include <stdio.h>\n#include <stdlib.h>\n#include <unistd.h>\n\
+                int main(void) { puts(\"hello\"); \
+                return getenv(\"GIVEN\") == NULL || access(\"/given/file\", R_OK) != 0; }\n";
+    let source = folder.path().join("hello.c");
+    fs::write(&source, text).unwrap();
+    let given = format!("{}:/given/file", source.display());
+    for compiler in ["gcc", "musl-gcc"] {
+        let program = folder.path().join(compiler);
+        let mut command = Command::new(compiler);
+        command.arg("-o").args([&program, &source]);
+        assert!(command.status().unwrap().success(), "{compiler}");
+        let mut command = faultless(&["compare", "--linux", "6.12", "--json", "-"]);
+        command.args(["--file", &given, "--env", "GIVEN=yes", "--"]);
+        let output = command.arg(&program).output().unwrap();
+        let results = results(&output.stdout);
+        let said = stderr(&output);
+        assert!(
+            results[0]["release"].as_str().unwrap().starts_with("6.12."),
+            "{said}"
+        );
+        assert!(results[0]["error"].is_null(), "{} {said}", results[0]);
+    }
+}
+
 #[test]
 #[ignore = "boots Linux: ./x test compare"]
 fn two_cpus_give_pairs_of_times() {

@@ -21,6 +21,13 @@ pub const LIBRARIES: [(&str, &str, &[&str]); 4] = [
     ("musl PIE", "musl-gcc", MUSL_PIE),
 ];
 
+/// The same with the libraries left where they are, PIE and not.
+pub const SHARED: [(&str, &str, &[&str]); 3] = [
+    ("glibc", "gcc", &["-no-pie"]),
+    ("glibc PIE", "gcc", &["-pie", "-fPIE"]),
+    ("musl", "musl-gcc", &[]),
+];
+
 /// The folder of the whole project.
 pub fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()

@@ -23,7 +23,8 @@ Usage: ./x setup
 
 Installs by apt-get, and only what is missing: qemu-system-x86; musl-tools; and, unless rustup has
 the target x86_64-unknown-none, Debian's rustc-web, cargo-web, rust-web-src and lld. Then builds
-the command, the kernel and the packaged workloads. (./x test also installs busybox-static.)
+the command, the kernel and the packaged workloads. (./x test also installs busybox-static and
+sqlite3, and its longest form stress-ng.)
 
 Example:
   ./x setup
@@ -40,6 +41,10 @@ pub enum Need {
     BareMetal,
     /// Debian's static BusyBox, which tests run unmodified in the kernel.
     Busybox,
+    /// Debian's `sqlite3`, which has libraries.
+    Sqlite,
+    /// Debian's `stress-ng`.
+    StressNg,
     /// `cargo fmt` and `cargo clippy`.
     Lints,
 }
@@ -89,6 +94,8 @@ impl Need {
             Need::Musl => Ok(package(find::program("musl-gcc"), "musl-tools")),
             Need::BareMetal => Ok(BareMetal::choose()?.missing()),
             Need::Busybox => Ok(package(find::program("busybox"), "busybox-static")),
+            Need::Sqlite => Ok(package(find::program("sqlite3"), "sqlite3")),
+            Need::StressNg => Ok(package(find::program("stress-ng"), "stress-ng")),
             Need::Lints => lints(),
         }
     }

@@ -60,7 +60,7 @@ fn prepare(layout: &Layout, run: &Run) -> Result<Command, Refusal> {
             Ok(command)
         }
         Run::KernelClippy => Ok(clippy_for_the_kernel(layout)),
-        Run::Booted(arguments) => {
+        Run::Booted(arguments) | Run::BootedLong(arguments) => {
             build::kernel(layout)?;
             build::workloads(layout)?;
             Ok(cargo(layout, arguments))

@@ -24,6 +24,8 @@ pub enum Run {
     KernelClippy,
     /// Cargo in the workspace, once the kernel and the packaged workloads are built.
     Booted(&'static [&'static str]),
+    /// The same, for `--full` only, or by name: it takes long.
+    BootedLong(&'static [&'static str]),
     /// The same, once Debian's kernels are fetched too. For `--full` only, or by name: a machine
     /// without a network passes every other step.
     Compared(&'static [&'static str]),
@@ -32,7 +34,7 @@ pub enum Run {
 impl Step {
     /// Whether it is left out unless it is named or everything is wanted.
     pub fn is_for_full(&self) -> bool {
-        matches!(self.run, Run::Compared(_))
+        matches!(self.run, Run::BootedLong(_) | Run::Compared(_))
     }
 }
 
@@ -131,13 +133,33 @@ pub const STEPS: &[Step] = &[
     Step {
         name: "boot",
         about: "the kernel with 1, 2 and 4 CPUs: every workload under every policy, test programs",
-        needs: &[Need::Qemu, Need::Musl, Need::BareMetal, Need::Busybox],
+        needs: &[
+            Need::Qemu,
+            Need::Musl,
+            Need::BareMetal,
+            Need::Busybox,
+            Need::Sqlite,
+        ],
         run: Run::Booted(&[
             "test",
             "--no-fail-fast",
             "--package=faultless-cli",
             "--package=faultless-tests",
             "--test=boot*",
+            "--",
+            "--ignored",
+            "--test-threads=1",
+        ]),
+    },
+    Step {
+        name: "stress-ng",
+        about: "Debian's stress-ng in the kernel, with --verify (with --full or by name)",
+        needs: &[Need::Qemu, Need::Musl, Need::BareMetal, Need::StressNg],
+        run: Run::BootedLong(&[
+            "test",
+            "--no-fail-fast",
+            "--package=faultless-cli",
+            "--test=stress_ng",
             "--",
             "--ignored",
             "--test-threads=1",
