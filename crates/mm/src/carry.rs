@@ -6,6 +6,11 @@
 //! uses it; then the source is flushed, once, and only then does the destination
 //! become present (rule R2): no CPU ever reaches a page by both addresses.
 //!
+//! Claims that come late and are withdrawn again are seen in both places all the while: of
+//! faults that have found what was mapped there before, and of walks of a store's mappings,
+//! which validate after their claims. So entries are written by compare-and-swap alone, and
+//! a claim is waited for: who withdraws it writes back what it has seen.
+//!
 //! Tables are put under the destination before anything is taken, because that can
 //! fail and carrying cannot; by then no fault puts anything into the source.
 //!
@@ -99,46 +104,56 @@ impl<M: Machine> AddressSpace<M> {
         self.flush(&mut gather);
         if let Some((first, last)) = carried {
             self.for_each_entry(Pages::new(first, last + 1), &mut |entry, page| {
-                let value = entry.load();
-                if format.is_guard(value) {
-                    return;
-                }
-                let frame = format.frame(value);
-                let own = self.is_exclusive(frame);
-                if own {
-                    // Nobody else looks at it before it is published (rule R7).
-                    let descriptor = self.machine().frames().descriptor(frame);
-                    descriptor.set_anonymous(self.id, page);
-                }
-                entry.set(format.with_protection(value, protection, own || shared));
+                self.change(entry, |value| {
+                    if value == 0 || format.is_guard(value) {
+                        // Nothing has moved there, but for a claim that was withdrawn; or a
+                        // guard has, which stays what it is.
+                        return value;
+                    }
+                    let frame = format.frame(value);
+                    let own = self.is_exclusive(frame);
+                    if own {
+                        // Nobody else looks at it before it is published (rule R7).
+                        let descriptor = self.machine().frames().descriptor(frame);
+                        descriptor.set_anonymous(self.id, page);
+                    }
+                    format.with_protection(value, protection, own || shared)
+                });
             });
         }
         drop(section);
     }
 
-    /// Empties an entry; what it held. A claim is waited for.
+    /// Empties an entry; what it held.
     fn take_out(&self, entry: &Entry) -> Option<u64> {
+        let value = self.change(entry, |_| 0);
+        (value != 0).then_some(value)
+    }
+
+    /// Puts `to` of what an entry holds into it; what that was. A claim is waited for.
+    fn change(&self, entry: &Entry, to: impl Fn(u64) -> u64) -> u64 {
         let mut backoff = Backoff::new();
         loop {
             let value = entry.load();
-            if value == 0 {
-                return None;
-            }
             if Self::FORMAT.is_claimed(value) {
                 backoff.turn(self.machine());
-            } else if entry.replace(value, 0).is_ok() {
-                return Some(value);
+                continue;
+            }
+            let new = to(value);
+            if new == value || entry.replace(value, new).is_ok() {
+                return value;
             }
         }
     }
 
-    /// Writes the entry of a page that has a table, and that nobody else writes.
+    /// Writes the entry of a page that has a table, and where nothing is.
     fn put(&self, page: u64, value: u64) {
         // SAFETY: in the caller's section.
         let walked = unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(page)) };
         debug_assert!(matches!(walked, Walk::Leaf { .. }));
         if let Walk::Leaf { entry, .. } = walked {
-            entry.set(value);
+            let before = self.change(entry, |_| value);
+            debug_assert_eq!(before, 0, "a page is where another one moves to");
         }
     }
 }

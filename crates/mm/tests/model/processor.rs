@@ -72,11 +72,18 @@ impl<'a> Processor<'a> {
     /// # Errors
     /// The SIGSEGV that it takes.
     pub fn set_bits(&self, address: u64, bits: u64) -> Result<(), SegvCode> {
+        self.set_bits_file(address, bits).map_err(segv)
+    }
+
+    /// The same where the mapping has a store.
+    ///
+    /// # Errors
+    /// How the fault ends.
+    pub fn set_bits_file(&self, address: u64, bits: u64) -> Result<(), Outcome> {
         let machine = self.machine();
         self.access(address, Access::Write, |t| {
             machine.set_word(t.frame, machine.word(t.frame) | bits);
         })
-        .map_err(segv)
     }
 
     fn access<R>(
