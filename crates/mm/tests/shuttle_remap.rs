@@ -88,3 +88,26 @@ fn a_destination_is_never_unmapped() {
         world.finish();
     });
 }
+
+/// A mapping grows in place to where a stack grows down to meanwhile: one of them does.
+#[test]
+fn a_mapping_and_a_stack_grow_towards_each_other() {
+    explore(3000, |policy| {
+        let world = World::new(2, policy);
+        let space = world.space();
+        // A mapping without any access keeps no stack away.
+        world.map(10, 2, 0);
+        let stack = model::FIXED | faultless_mm::flags::GROWSDOWN;
+        space.mmap(20 * PAGE, PAGE, RW, stack).unwrap();
+        let thread = world.run(1, move |cpu| cpu.store(15 * PAGE, 1));
+        let grown = space.mremap(10 * PAGE, 2 * PAGE, 8 * PAGE, 0, 0);
+        match thread.join().unwrap() {
+            Ok(()) => {
+                assert_eq!(grown, Err(faultless_mm::Errno::ENOMEM));
+                assert_eq!(world.cpu().load(15 * PAGE), Ok(1));
+            }
+            Err(_) => assert_eq!(grown, Ok(10 * PAGE)),
+        }
+        world.finish();
+    });
+}

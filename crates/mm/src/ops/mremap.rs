@@ -52,6 +52,18 @@ impl Request {
     }
 }
 
+/// Both places of a move, shown as changing.
+struct Shown {
+    /// The source's word as it was.
+    old: Word,
+    /// The target's as it will be.
+    word: Word,
+    /// What the source becomes if it stays and was locked.
+    unlocked: Option<NonNull<Mapping>>,
+    /// Whether nothing was where the source goes.
+    is_vacant: bool,
+}
+
 impl<M: Machine> AddressSpace<M> {
     /// Gives the `old_length` bytes at `old` the length `length`: in place, or, if
     /// `flags` allow it, elsewhere (at `new`, if that is fixed). Where they are now.
@@ -132,14 +144,24 @@ impl<M: Machine> AddressSpace<M> {
         if !has(MAYMOVE) {
             return Err(Errno::ENOMEM);
         }
-        let count = request.length / PAGE_SIZE;
-        let mut edit = lock.edit();
-        let target = self.find_room(&mut edit, 0, count)?;
-        if self.room(&edit).is_short_of(SPARE_TO_MOVE) {
+        if self.room(&lock.edit()).is_short_of(SPARE_TO_MOVE) {
             return Err(Errno::ENOMEM);
         }
-        drop(edit);
-        self.move_to(lock, &request, target, attributes)
+        let room = self.find_still_room(&lock, 0, request.length)?;
+        self.move_to(lock, &request, room, attributes)
+    }
+
+    /// Room for so many bytes, into which no stack grows until [`crate::tree::Edit::let_grow`].
+    fn find_still_room(
+        &self,
+        lock: &RangeLock<'_, M>,
+        hint: u64,
+        length: u64,
+    ) -> Result<Pages, Errno> {
+        let mut edit = lock.edit();
+        let room = self.find_room(&mut edit, hint, length / PAGE_SIZE)?;
+        edit.bar_growth();
+        Ok(room)
     }
 
     /// A move to a fixed place, or one that leaves the old place mapped.
@@ -202,7 +224,7 @@ impl<M: Machine> AddressSpace<M> {
         };
         let target = match request.has(FIXED) {
             true => target,
-            false => self.find_room(&mut lock.edit(), new, length / PAGE_SIZE)?,
+            false => self.find_still_room(&lock, new, length)?,
         };
         let at = self.move_to(lock, &request, target, attributes)?;
         if !tail.is_empty() {
@@ -284,11 +306,13 @@ impl<M: Machine> AddressSpace<M> {
             start,
             start + (request.length - request.old_length) / PAGE_SIZE,
         );
+        // One edit from the look to the mapping: stacks grow without the range lock.
+        let mut edit = lock.edit();
         // A guard gap above is no obstacle, as on Linux.
-        if more.end > self.layout.end / PAGE_SIZE || !self.is_vacant(more) {
+        if more.end > self.layout.end / PAGE_SIZE || !self.tree.is_vacant(more) {
             return Ok(false);
         }
-        self.map_free(&mut lock.edit(), more, attributes)?;
+        self.map_free(&mut edit, more, attributes)?;
         Ok(true)
     }
 
@@ -298,9 +322,13 @@ impl<M: Machine> AddressSpace<M> {
         target: Pages,
         attributes: Attributes,
     ) -> Result<u64, Errno> {
-        match self.is_vacant(target) {
-            true => self.map_free(&mut lock.edit(), target, attributes)?,
-            false => self.map_over(lock, target, attributes)?,
+        let mut edit = lock.edit();
+        edit.let_grow();
+        if self.tree.is_vacant(target) {
+            self.map_free(&mut edit, target, attributes)?;
+        } else {
+            drop(edit);
+            self.map_over(lock, target, attributes)?;
         }
         self.memory.count(Counter::Mmap);
         Ok(target.start * PAGE_SIZE)
@@ -342,22 +370,72 @@ impl<M: Machine> AddressSpace<M> {
         let stays = request.has(DONTUNMAP);
         if source.is_empty() {
             // Shared memory once more: the old mapping stays what it is.
-            return self.map_again(&lock, target, attributes);
+            let mapped = self.map_again(&lock, target, attributes);
+            lock.edit().let_grow();
+            return mapped;
         }
-        let is_vacant = self.is_vacant(target);
+        let shown = self.show_move(&lock, source, target, attributes, stays);
+        lock.edit().let_grow();
+        let Shown {
+            old,
+            word,
+            unlocked,
+            is_vacant,
+        } = shown?;
+        lock.settle();
+        if !is_vacant {
+            self.zap(target, false);
+        }
+        self.carry(source, target.start, &attributes);
+
+        let mut edit = lock.edit();
+        edit.fill(target, word);
+        if let Some(unlocked) = unlocked {
+            // SAFETY: made for this, and put into the tree here.
+            let word = Word::live(unsafe { unlocked.as_ref() });
+            self.assign(&mut edit, source, word);
+        } else if stays {
+            edit.fill(source, old);
+        }
+        drop(edit);
+        self.memory.count(Counter::Mmap);
+        if !stays {
+            self.memory.count(Counter::Munmap);
+            let zap_lock = lock.downgrade();
+            // Nothing but tables is left.
+            self.zap(source, true);
+            self.tree.edit(self.memory).fill(source, Word::EMPTY);
+            drop(zap_lock);
+        }
+        Ok(target.start * PAGE_SIZE)
+    }
+
+    /// Shows both places of a move as changing, or the source as zapping unless it `stays`,
+    /// once nothing can fail any more. No stack grows from when `target` was looked at until
+    /// [`crate::tree::Edit::let_grow`].
+    fn show_move(
+        &self,
+        lock: &RangeLock<'_, M>,
+        source: Pages,
+        target: Pages,
+        attributes: Attributes,
+        stays: bool,
+    ) -> Result<Shown, Errno> {
         lock.lock_out_readers(source);
         lock.lock_out_readers(target);
-
-        // What can fail. No fault puts a page into the source meanwhile: a page without a
-        // table to go to would be lost.
+        // No fault puts a page into the source meanwhile: a page without a table to go to
+        // would be lost.
         let mut edit = lock.cut(source)?;
         edit.cut(target)?;
-        let old = self.run_in(source.start, source.end).ok_or(Errno::EFAULT)?;
-        edit.fill(source, old.word.changing());
+        edit.bar_growth();
+        let is_vacant = self.tree.is_vacant(target);
+        let old = self.tree.next_until(source.start, source.end);
+        let old = old.ok_or(Errno::EFAULT)?.word;
+        edit.fill(source, old.changing());
         drop(edit);
         lock.settle();
         let prepared = self.prepare_tables(source, target.start);
-        let prepared = prepared.and_then(|()| self.unlocked(old.word, stays));
+        let prepared = prepared.and_then(|()| self.unlocked(old, stays));
         let mut edit = lock.edit();
         let words = prepared.and_then(|unlocked| {
             let word = self.word_for(target, attributes);
@@ -371,7 +449,7 @@ impl<M: Machine> AddressSpace<M> {
         let (word, unlocked) = match words {
             Ok(words) => words,
             Err(error) => {
-                edit.fill(source, old.word);
+                edit.fill(source, old);
                 drop(edit);
                 if is_vacant {
                     // Tables that nothing will use.
@@ -388,32 +466,11 @@ impl<M: Machine> AddressSpace<M> {
             self.assign(&mut edit, source, Word::ZAPPING);
             self.account.set_peak(peak);
         }
-        drop(edit);
-        lock.settle();
-        if !is_vacant {
-            self.zap(target, false);
-        }
-        self.carry(source, target.start, &attributes);
-
-        let mut edit = lock.edit();
-        edit.fill(target, word);
-        if let Some(unlocked) = unlocked {
-            // SAFETY: made above, and put into the tree here.
-            let word = Word::live(unsafe { unlocked.as_ref() });
-            self.assign(&mut edit, source, word);
-        } else if stays {
-            edit.fill(source, old.word);
-        }
-        drop(edit);
-        self.memory.count(Counter::Mmap);
-        if !stays {
-            self.memory.count(Counter::Munmap);
-            let zap_lock = lock.downgrade();
-            // Nothing but tables is left.
-            self.zap(source, true);
-            self.tree.edit(self.memory).fill(source, Word::EMPTY);
-            drop(zap_lock);
-        }
-        Ok(target.start * PAGE_SIZE)
+        Ok(Shown {
+            old,
+            word,
+            unlocked,
+            is_vacant,
+        })
     }
 }
