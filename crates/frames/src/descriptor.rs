@@ -181,7 +181,7 @@ impl Descriptor {
         true
     }
 
-    /// Takes one mapping away from an anonymous page; whether it was the last,
+    /// Takes one mapping away from a page; whether that was the last use,
     /// so that the frame is the caller's to free after its flush. Unless it is
     /// the last, the flush has been (see the module).
     #[inline]
@@ -217,22 +217,30 @@ impl Descriptor {
         self.uses.store(HELD, Ordering::Release);
     }
 
-    /// Adds a mapping to a file's page, which the cache holds: the caller has claimed
-    /// the entry, and found the page in the cache since.
+    /// Adds a mapping to a file's page, unless the cache has let go of it. A counted frame
+    /// stays what it is until [`Descriptor::unmap`]; what that is, the caller asks the cache
+    /// behind a full fence: until then it may be another page, or about to be none.
     #[inline]
-    pub fn map(&self) {
-        self.uses.fetch_add(1, Ordering::Relaxed);
+    pub fn map(&self) -> bool {
+        self.add(1)
     }
 
     /// Pins a file's page, unless the cache has let go of it. A pinned frame stays
     /// what it is until [`Descriptor::unpin`].
     pub fn pin(&self) -> bool {
+        self.add(PIN)
+    }
+
+    /// Adds a use while the cache holds the frame: one that is free, or somebody's
+    /// anonymous page, is not touched.
+    #[inline]
+    fn add(&self, one: u64) -> bool {
         let mut seen = self.uses.load(Ordering::Relaxed);
-        while seen & HELD != 0 {
+        while seen & HELD != 0 || flawed(Flaw::CountedTooLate) {
             // Acquire: of the release with which the frame became what it is now.
             match self.uses.compare_exchange_weak(
                 seen,
-                seen + PIN,
+                seen + one,
                 Ordering::Acquire,
                 Ordering::Relaxed,
             ) {

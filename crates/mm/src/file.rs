@@ -1,10 +1,12 @@
 //! Faults on pages that a store has: files and shared memory.
 //!
-//! The page is looked up, or added, with nothing held (step 5); after the claim its
-//! slot is looked at once more (step 7): a truncation clears it before it looks at the
-//! entries (rule R6). Then the mapping is counted, before publication (rule R7). A write
-//! to private memory gets a copy at once, made under the claim: while that is held no
-//! truncation lets go of the page.
+//! The page is looked up, or added, with nothing held (step 5). After the claim the
+//! mapping is counted, before publication (rule R7), and then the page's slot is looked at
+//! once more (step 7). A truncation clears the slot before it looks at the entries and
+//! then at the counts (rule R6): an entry that nothing leads to any more, because its
+//! mapping goes meanwhile, it does not find, but it sees it counted. A write to private
+//! memory gets a copy at once, made under the claim; the page is counted while it is
+//! copied.
 //!
 //! A read of a page that is there also maps what is there around it, as Linux's
 //! fault-around does: up to 16 pages, each claimed and validated like the first.
@@ -14,7 +16,7 @@
 
 use faultless_frames::FrameSource;
 use faultless_paging::{Access, ENTRIES, Page, Walk, walk};
-use faultless_sync::{Flaw, flawed};
+use faultless_sync::{Flaw, fence_after_rmw, flawed};
 use faultless_trace::{Counter, How};
 
 use crate::errno::Errno;
@@ -91,8 +93,7 @@ impl<M: Machine> AddressSpace<M> {
     ) -> Result<(), Withdrawn> {
         let protection = at.hold.protection();
         self.publish(at, || {
-            is_still(cache, found)?;
-            self.machine().frames().descriptor(found.frame).map();
+            self.count_page(cache, found)?;
             let write = shared && protection.write;
             Ok(Self::FORMAT.leaf(found.frame, write, protection.execute, is_write))
         })
@@ -112,9 +113,10 @@ impl<M: Machine> AddressSpace<M> {
         let descriptor = self.machine().frames().descriptor(new);
         descriptor.set_anonymous(self.id, page.0);
         self.publish(at, || {
-            is_still(cache, found)?;
+            self.count_page(cache, found)?;
             prepared.page_used();
             self.machine().copy(found.frame, new);
+            self.uncount_page(found);
             Ok(Self::FORMAT.leaf(new, true, protection.execute, true))
         })?;
         self.memory.count(Counter::Copies);
@@ -162,14 +164,36 @@ impl<M: Machine> AddressSpace<M> {
             }
         }
     }
-}
 
-/// The rest of step 7: the frame still is the page that it was taken for.
-#[inline]
-fn is_still(cache: &Cache, found: PageOf<'_>) -> Result<(), Withdrawn> {
-    if found.is_valid(cache) || flawed(Flaw::IdentityNotValidated) {
-        Ok(())
-    } else {
+    /// The rest of step 7: the frame is counted as mapped, and still is the page that it was
+    /// taken for.
+    #[inline]
+    fn count_page(&self, cache: &Cache, found: PageOf<'_>) -> Result<(), Withdrawn> {
+        if flawed(Flaw::CountedTooLate) && !found.is_valid(cache) {
+            return Err(Withdrawn::PageChanged);
+        }
+        if !self.machine().frames().descriptor(found.frame).map() {
+            return Err(Withdrawn::PageChanged);
+        }
+        // Partner: the fence between a page's leaving its slot and the look at its uses.
+        if !flawed(Flaw::ClaimWithoutFence) {
+            fence_after_rmw();
+        }
+        let is_valid = found.is_valid(cache)
+            || flawed(Flaw::IdentityNotValidated)
+            || flawed(Flaw::CountedTooLate);
+        if is_valid {
+            return Ok(());
+        }
+        self.uncount_page(found);
         Err(Withdrawn::PageChanged)
+    }
+
+    /// Takes the count away again. The page may have been let go of meanwhile.
+    fn uncount_page(&self, page: PageOf<'_>) {
+        let source = self.machine().frames();
+        if source.descriptor(page.frame).unmap() {
+            source.free(self.machine().cpu(), page.frame);
+        }
     }
 }

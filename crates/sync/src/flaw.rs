@@ -58,6 +58,9 @@ pub enum Flaw {
     CountRelaxed,
     /// A page of a store is mapped although it has left its slot.
     IdentityNotValidated,
+    /// A page of a store is counted after it was found in its slot, whether the store still
+    /// holds it or not.
+    CountedTooLate,
     /// A page of a store is mapped although it is behind the store's end.
     SizeNotValidated,
     /// No fence stands between a page's leaving its slot and the look at the entries: not

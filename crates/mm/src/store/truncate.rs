@@ -3,9 +3,11 @@
 //!
 //! A page's identity is its slot. It is cleared first; then, behind a full fence, every
 //! mapping of the store is looked through, claims are waited for, and what shows one of
-//! the pages is taken away. A fault either finds the slot cleared after its claim and
-//! withdraws, or has published before and is found. That is repeated until nothing maps
-//! the pages any more: beside an `mremap` an entry may be where the walk has been.
+//! the pages is taken away. A fault has counted the page before it looks at the slot: it
+//! finds the slot cleared and withdraws, or the page is found counted here. The walk is
+//! repeated until no page is counted any more: an entry may be where the walk has been,
+//! beside an `mremap`, or where no mapping leads any more, because `munmap` is at work
+//! there and waits for the claim.
 //!
 //! The caller lets no write and no other truncation of the store run meanwhile, as the
 //! lock of an inode does. Faults and mappings go on.
