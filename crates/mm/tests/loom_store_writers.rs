@@ -2,7 +2,7 @@
 //! takes the fault's mapping away or moves it. Nothing leads from the store to the entry
 //! then; that the fault has counted the page is all that the truncation can see.
 //!
-//! Two preemptions in the quick form.
+//! Two or three preemptions in the quick form.
 #![cfg(loom)]
 
 mod model;
@@ -61,9 +61,7 @@ fn a_page_that_is_mapped_while_its_mapping_goes_is_freed_once() {
 
 #[test]
 fn a_page_that_is_copied_while_its_mapping_goes_is_freed_once() {
-    truncated_and_unmapped(RW, flags::PRIVATE, |cpu| {
-        cpu.store_file(0, 1).map(|()| 1)
-    });
+    truncated_and_unmapped(RW, flags::PRIVATE, |cpu| cpu.store_file(0, 1).map(|()| 1));
 }
 
 #[test]
@@ -98,6 +96,65 @@ fn a_copy_that_moves_is_of_its_page() {
             // The copy may have moved before it could be written.
             Err(_) => assert!(matches!(seen, 0 | 4), "a copy of something else: {seen:#x}"),
         }
+        drop(store);
+        world.finish();
+    });
+}
+
+/// A private copy is moved to where the truncation has been already, to a mapping that the
+/// neighbour lends.
+fn moved_to_a_neighbour() {
+    explore(Some(2), || {
+        let world = World::new(2, Policy::Speculative);
+        let store = of_pages(&world, 2);
+        // The neighbour comes first in the store's list.
+        map(world.space(), 3, &store, 1, RW, flags::PRIVATE);
+        map(world.space(), 0, &store, 0, RW, flags::PRIVATE);
+        world.cpu().store_file(0, 1).unwrap();
+        let moving = world.run(1, |cpu| {
+            let moved = cpu.space().mremap(0, PAGE, PAGE, MOVE, 2 * PAGE);
+            assert_eq!(moved, Ok(2 * PAGE));
+        });
+        store.truncate(0).unwrap();
+        moving.join().unwrap();
+        let left = world.space().translate(2 * PAGE);
+        assert_eq!(left, None, "a copy is left that was truncated");
+        drop(store);
+        world.finish();
+    });
+}
+
+#[test]
+fn a_copy_that_moves_to_a_neighbour_goes() {
+    moved_to_a_neighbour();
+}
+
+#[test]
+#[should_panic(expected = "a copy is left that was truncated")]
+fn broken_not_linked_again() {
+    with_flaw(Flaw::NotLinkedAgain, moved_to_a_neighbour);
+}
+
+/// A private copy in a mapping that is just being made, seen by the fault before the
+/// truncation can be led to it.
+#[test]
+fn a_copy_in_a_new_mapping_goes() {
+    explore(Some(3), || {
+        let world = World::new(3, Policy::Speculative);
+        let store = of_pages(&world, 2);
+        drop(store.page_to_write(1).unwrap());
+        let mapping = {
+            let store = store.clone();
+            world.run(2, move |cpu| {
+                map(cpu.space(), 1, &store, 1, RW, flags::PRIVATE)
+            })
+        };
+        let fault = world.run(1, |cpu| cpu.store_file(PAGE, 1));
+        store.truncate(0).unwrap();
+        let _ = fault.join().unwrap();
+        mapping.join().unwrap();
+        let left = world.space().translate(PAGE);
+        assert_eq!(left, None, "a copy is left that was truncated");
         drop(store);
         world.finish();
     });

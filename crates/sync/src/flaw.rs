@@ -61,6 +61,8 @@ pub enum Flaw {
     /// A page of a store is counted after it was found in its slot, whether the store still
     /// holds it or not.
     CountedTooLate,
+    /// Pages are carried to a mapping that stays where it is in its store's list.
+    NotLinkedAgain,
     /// A page of a store is mapped although it is behind the store's end.
     SizeNotValidated,
     /// No fence stands between a page's leaving its slot and the look at the entries: not

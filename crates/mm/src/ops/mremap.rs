@@ -458,6 +458,11 @@ impl<M: Machine> AddressSpace<M> {
                 return Err(error);
             }
         };
+        // SAFETY: the write hold keeps mappings from being retired.
+        if let Some(mapping) = unsafe { word.mapping() } {
+            // A truncation that has been at the target already comes again.
+            self.memory.link_again(mapping);
+        }
 
         // For a moment both places are mapped, and nobody is to see that afterwards.
         let peak = self.totals().peak;

@@ -8,7 +8,9 @@
 //! cut, merged and moved without the list.
 //!
 //! A walk holds the list's lock only from one mapping to the next: a *cursor* keeps its
-//! place. An address space waits, when it ends, for walks that are in it.
+//! place. What pages are carried to (`mremap`, `fork`) is behind every cursor when they are
+//! taken from where they were: a new mapping is put last, and one that was there is put
+//! last once more. An address space waits, when it ends, for walks that are in it.
 //!
 //! Written lines: the list's lock and the neighbours' links when mappings come and go.
 
@@ -16,8 +18,8 @@ use core::ops::Range;
 use core::ptr::NonNull;
 
 use faultless_paging::{PAGE_SIZE, Pages};
-use faultless_sync::Backoff;
 use faultless_sync::atomic::{Local, Ordering};
+use faultless_sync::{Backoff, Flaw, flawed};
 
 use super::list::Hook;
 use super::{Cache, Store};
@@ -71,6 +73,23 @@ impl<M: Machine> Memory<M> {
         if mapping.attributes().writes_store() {
             let writable = &backed.cache().writers.writable;
             writable.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts a mapping of the tree, if it has a store, last in the store's list: pages are
+    /// about to be carried to where it leads.
+    pub(crate) fn link_again(&self, mapping: &Mapping) {
+        let Some(backed) = &mapping.attributes().backed else {
+            return;
+        };
+        if flawed(Flaw::NotLinkedAgain) {
+            return;
+        }
+        let mut list = backed.cache().writers.mappings.lock(self.machine());
+        // SAFETY: in the list, as every mapping of a tree is.
+        unsafe {
+            list.remove(&mapping.links().hook);
+            list.push(&mapping.links().hook);
         }
     }
 

@@ -2,6 +2,10 @@
 //!
 //! Faults read slots. Writers, under the tree's edit lock, write slots and the
 //! line behind them. In models a node is small.
+//!
+//! A slot that is not empty has its bit: the bit is set before the slot and cleared
+//! after it. So whoever has seen what a fault has done with a slot's mapping finds the
+//! slot by its bit: a truncation that looks for the fault's page does.
 
 use core::ptr::NonNull;
 
@@ -105,9 +109,14 @@ impl Node {
 
     /// Writes a slot and its bits, under the edit lock.
     pub(super) fn put(&self, number: usize, word: Word) {
-        self.slots[number].store(word);
         let bit = 1 << number;
-        set_bits(&self.occupied, bit, !word.is_empty());
+        if !word.is_empty() {
+            set_bits(&self.occupied, bit, true);
+        }
+        self.slots[number].store(word);
+        if word.is_empty() {
+            set_bits(&self.occupied, bit, false);
+        }
         set_bits(&self.children, bit, word.is_child());
     }
 
@@ -123,6 +132,9 @@ impl Node {
             return;
         }
         let bits = (ALL >> (SLOTS - slots.len())) << slots.start;
+        if !word.is_empty() {
+            set_bits(&self.occupied, bits, true);
+        }
         let mut children = self.children.get() & bits;
         set_bits(&self.children, bits, false);
         while children != 0 {
@@ -138,7 +150,9 @@ impl Node {
             group.iter().for_each(|slot| slot.store(word));
         }
         rest.iter().for_each(|slot| slot.store(word));
-        set_bits(&self.occupied, bits, !word.is_empty());
+        if word.is_empty() {
+            set_bits(&self.occupied, bits, false);
+        }
     }
 
     /// Sets the bits of all slots as they are in another node, in one that nobody
