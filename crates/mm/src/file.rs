@@ -57,7 +57,7 @@ impl<M: Machine> AddressSpace<M> {
                     let frame = prepared.page()?;
                     match self.add_page(cache, index, frame) {
                         Ok(true) => prepared.page_used(),
-                        Ok(false) => {}
+                        Ok(false) => prepared.page_shown(),
                         Err(Errno::ENOMEM) => return Err(Withdrawn::NoMemory),
                         Err(_) => return Ok(Outcome::Bus),
                     }

@@ -99,6 +99,13 @@ impl<M: Machine, N> Prepared<M, N> {
         self.is_zeroed = true;
     }
 
+    /// The frame is still in hand, but others may have found it in a store meanwhile,
+    /// and written it.
+    #[cold]
+    pub(crate) fn page_shown(&mut self) {
+        self.is_zeroed = false;
+    }
+
     /// The try needs a page of a store that has to be read in.
     #[cold]
     pub(crate) fn needs_page(&mut self, backed: &Backed, index: u64) -> Withdrawn {

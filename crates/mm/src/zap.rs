@@ -140,7 +140,7 @@ impl<M: Machine> AddressSpace<M> {
         let mut at = self.first_table(pages.start, pages.end);
         while at < pages.end {
             let batch = Pages::new(at, pages.end.min(at + DISCARD_BATCH));
-            let stop = self.discard_batch(batch, &|_| true, &|_| true);
+            let stop = self.discard_batch(batch, &|_| true, &|_, _| true);
             at = self.first_table(stop, pages.end);
         }
     }
@@ -165,7 +165,8 @@ impl<M: Machine> AddressSpace<M> {
                     .flags()
                     .has(Flags::FILE)
         };
-        let is_valid = |page: u64| self.is_file_page(page, cache, first);
+        // Decided again once the claim keeps the frame what it is.
+        let is_valid = |page: u64, value| is_meant(value) && self.is_file_page(page, cache, first);
         let mut at = self.first_table(pages.start, pages.end);
         while at < pages.end {
             let batch = Pages::new(at, pages.end.min(at + DISCARD_BATCH));
@@ -191,7 +192,7 @@ impl<M: Machine> AddressSpace<M> {
         &self,
         pages: Pages,
         is_meant: &dyn Fn(u64) -> bool,
-        is_valid: &dyn Fn(u64) -> bool,
+        is_valid: &dyn Fn(u64, u64) -> bool,
     ) -> u64 {
         let mut gather = Gather::new();
         let mut chain = Chain::default();
@@ -221,7 +222,7 @@ impl<M: Machine> AddressSpace<M> {
                 } else if !is_meant(value) {
                     return;
                 } else if let Ok(claim) = entry.claim::<M::Format>(value, cpu) {
-                    if !is_valid(page) {
+                    if !is_valid(page, value) {
                         // Dropped, the claim is withdrawn.
                         stop = page;
                         return;

@@ -54,6 +54,10 @@ pub(crate) use reverse::Links;
 
 /// What stands behind a store: where its pages come from when they are needed, and who is
 /// told when they come and go. All methods get the `tag` that the store was made with.
+///
+/// Pages that a truncation or a hole has taken away are asked for again when the store has
+/// grown, or at once. The store does not remember that they are zeroes: the port tells its
+/// device before it calls [`Store::truncate`] or [`Store::punch`], as a file system does.
 pub trait Backing: Sync {
     /// Whether it has the page `index`. What it does not have begins as zeroes.
     fn has(&self, _tag: u64, _index: u64) -> bool {
@@ -201,7 +205,8 @@ impl<M: Machine> Store<M> {
         self.cache().size()
     }
 
-    /// Makes it at least so large. What is new reads as zeroes.
+    /// Makes it at least so large. What is new reads as zeroes, but for what programs have
+    /// written behind the end in the last page, as in Linux's shared memory.
     pub fn extend(&self, size: u64) {
         self.cache().size.fetch_max(size, Ordering::SeqCst);
     }

@@ -57,7 +57,8 @@ impl<M: Machine> Store<M> {
     /// # Errors
     /// What reading a page in failed with that lies in the hole in part.
     pub fn punch(&self, bytes: Range<u64>) -> Result<(), Errno> {
-        let end = bytes.end.min(self.size().next_multiple_of(PAGE_SIZE));
+        let size = self.size().checked_next_multiple_of(PAGE_SIZE);
+        let end = bytes.end.min(size.unwrap_or(u64::MAX));
         if bytes.start >= end {
             return Ok(());
         }
@@ -66,7 +67,9 @@ impl<M: Machine> Store<M> {
         if first > last {
             return self.zero(last, head..tail);
         }
-        self.take_away(first..last, false);
+        if first < last {
+            self.take_away(first..last, false);
+        }
         if head != 0 {
             self.zero(first - 1, head..PAGE_SIZE)?;
         }
