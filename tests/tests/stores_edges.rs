@@ -86,7 +86,7 @@ fn files_of_every_size() {
         let file = store(cpu, u64::MAX);
         assert_eq!(file.punch(0..u64::MAX), Ok(()));
         // The last pages of the largest file that can be mapped.
-        let offset = (u64::MAX & !(PAGE - 1)) - 4 * PAGE;
+        let offset = !(PAGE - 1) - 4 * PAGE;
         map_at(cpu, AT, 4, RW, flags::SHARED, &file, offset);
         cpu.store(AT + 3 * PAGE, 1).unwrap();
         assert_eq!(cpu.load(AT + 3 * PAGE), Ok(1));
@@ -97,7 +97,7 @@ fn files_of_every_size() {
         assert_eq!(cpu.load(AT + 2 * PAGE), Ok(0));
         let opened = Opened {
             store: Ok(&file),
-            offset: u64::MAX & !(PAGE - 1),
+            offset: !(PAGE - 1),
             file: 0,
             writable: true,
         };
