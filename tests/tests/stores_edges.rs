@@ -86,7 +86,7 @@ fn files_of_every_size() {
         let file = store(cpu, u64::MAX);
         assert_eq!(file.punch(0..u64::MAX), Ok(()));
         // The last pages of the largest file that can be mapped.
-        let offset = !(PAGE - 1) - 4 * PAGE;
+        let offset = (i64::MAX as u64 & !(PAGE - 1)) - 4 * PAGE;
         map_at(cpu, AT, 4, RW, flags::SHARED, &file, offset);
         cpu.store(AT + 3 * PAGE, 1).unwrap();
         assert_eq!(cpu.load(AT + 3 * PAGE), Ok(1));
