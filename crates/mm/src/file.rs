@@ -116,9 +116,9 @@ impl<M: Machine> AddressSpace<M> {
             self.count_page(cache, found)?;
             prepared.page_used();
             self.machine().copy(found.frame, new);
-            self.uncount_page(found);
             Ok(Self::FORMAT.leaf(new, true, protection.execute, true))
         })?;
+        self.uncount_page(found);
         self.memory.count(Counter::Copies);
         prepared.trail.ends(How::Copy);
         Ok(())

@@ -194,10 +194,12 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Takes away what shows pages `indices` of a store, where page 0 would have the
-    /// index `first`. No lock is held: what is found is validated after its claim.
+    /// index `first`. No lock is held, but where a writer is met: what is found is validated
+    /// after its claim.
     fn unmap_file(&self, cache: &Cache, first: u64, indices: &Range<u64>, copies: bool) {
         let end = self.layout.end / PAGE_SIZE;
         let (mut at, end) = pages_of(first, indices, end);
+        let mut hold = None;
         let mut backoff = Backoff::new();
         while at < end {
             let (part, is_live) = {
@@ -225,13 +227,17 @@ impl<M: Machine> AddressSpace<M> {
             if is_live {
                 let stopped = self.discard_file(part, cache, first, copies);
                 if stopped > at {
-                    backoff = Backoff::new();
+                    (hold, backoff) = (None, Backoff::new());
                     at = stopped;
                     continue;
                 }
             }
-            // A writer is at work there. It waits for nothing that is held here.
-            backoff.turn(self.machine());
+            // A writer is at work there, which waits for nothing that is held here. The next
+            // one waits for us, or one that never rests would keep the walk here for ever.
+            match hold {
+                None => hold = Some(self.hold_range(part)),
+                Some(_) => backoff.turn(self.machine()),
+            }
         }
     }
 
