@@ -96,12 +96,7 @@ impl GuestSide {
         fs::write(&file, encode_all(programs)).with_context(write)?;
         let request = self.request(file.clone(), mode);
         let system = match &self.peer {
-            Some(peer) => {
-                let system = peer.system(false);
-                // Ours has four levels of page tables, and so much address space.
-                let append = system.append.map(|line| format!("{line} no5lvl"));
-                System { append, ..system }
-            }
+            Some(peer) => peer.system(false),
             None => System {
                 stderr: Sink::Nowhere,
                 ..System::ours()?
