@@ -9,10 +9,11 @@ use faultless_sync::ReadGuard;
 use faultless_sync::reclaim::Section;
 
 use crate::machine::Machine;
-use crate::mapping::{Attributes, VmaRead};
+use crate::mapping::Attributes;
 use crate::policy::Policy;
 use crate::space::AddressSpace;
 use crate::tree::{Content, Found};
+use crate::vma_lock::VmaRead;
 use crate::withdrawn::Withdrawn;
 
 /// How mappings are held during a fault.
@@ -78,7 +79,7 @@ impl<'s> Hold<'s> {
             _ => return Ok(None),
         };
         let read = match mode {
-            Mode::VmaLock => match mapping.try_read(&space.write_hold) {
+            Mode::VmaLock => match mapping.vma_lock().try_read(&space.write_hold) {
                 // Locked readers come after the writer: the word must be looked at again.
                 Some(read) if found.is_valid() => Some(read),
                 _ => return Err(Withdrawn::MappingChanged),

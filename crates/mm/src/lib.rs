@@ -88,6 +88,7 @@ pub mod tree;
 mod verify;
 mod verify_machine;
 mod verify_shared;
+mod vma_lock;
 mod withdrawn;
 mod zap;
 

@@ -3,17 +3,16 @@
 //! Immutable but for two things on a second cache line. `pages` counts the
 //! pages that point here; writers alone touch it, under the edit lock, and the
 //! mapping is retired when it falls to 0. The *VMA lock* belongs to the policy
-//! `vma-lock` alone: every fault under it writes that line, twice, which is
-//! exactly what that policy costs.
+//! `vma-lock` alone (`vma_lock.rs`).
 
 use core::ptr::NonNull;
 
 use faultless_paging::Protection;
-use faultless_sync::atomic::{AtomicU32, Local, Ordering, fence};
-use faultless_sync::{Backoff, Flaw, Wait, fence_after_rmw, flawed};
+use faultless_sync::atomic::Local;
 
 use crate::machine::Machine;
 use crate::store::{Cache, Links, Store};
+use crate::vma_lock::VmaLock;
 
 /// Attributes beside the protection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -195,11 +194,8 @@ struct WriterLine {
     pages: Local,
     /// The link of reclamation.
     link: Local,
-    /// Faults that hold the mapping (policy `vma-lock`).
-    readers: AtomicU32,
-    /// The number of the write hold under which the mapping is locked: it is
-    /// locked while that is the address space's present one.
-    write_hold: AtomicU32,
+    /// Who holds the mapping, or has locked it.
+    vma_lock: VmaLock,
     /// Its place in the list of its store.
     store: Links,
 }
@@ -214,8 +210,7 @@ impl Mapping {
             writers: WriterLine {
                 pages: Local::new(0),
                 link: Local::new(0),
-                readers: AtomicU32::new(0),
-                write_hold: AtomicU32::new(0),
+                vma_lock: VmaLock::new(),
                 store: Links::new(),
             },
         }
@@ -267,48 +262,9 @@ impl Mapping {
         &self.writers.store
     }
 
-    /// Holds the mapping for a fault, unless a writer has it under `hold`, the
-    /// address space's present write hold (policy `vma-lock`).
-    pub(crate) fn try_read(&self, hold: &AtomicU32) -> Option<VmaRead<'_>> {
-        self.writers.readers.fetch_add(1, Ordering::Acquire);
-        if !flawed(Flaw::HoldWithoutFence) {
-            fence_after_rmw();
-        }
-        let read = VmaRead(self);
-        // The barrier's partner is the fence in `lock_out_readers`: either this
-        // reader sees the lock, or the writer sees this reader. Acquire: of the
-        // release that ends the write hold, in `RangeLock::end_write_hold`; and of the
-        // one in `lock_out_readers`, because who sees the lock of a write hold must not
-        // compare it with the number of the one before.
-        if self.writers.write_hold.load(Ordering::Acquire) == hold.load(Ordering::Acquire) {
-            return None;
-        }
-        Some(read)
-    }
-
-    /// Locks the mapping until the write hold `hold` ends, and waits for faults
-    /// that hold it (policy `vma-lock`).
-    pub(crate) fn lock_out_readers<W: Wait>(&self, hold: u32, machine: &W) {
-        if self.writers.write_hold.load(Ordering::Relaxed) == hold {
-            return;
-        }
-        self.writers.write_hold.store(hold, Ordering::Release);
-        if !flawed(Flaw::LockOutWithoutFence) {
-            fence(Ordering::SeqCst);
-        }
-        let mut backoff = Backoff::new();
-        // Acquire: pairs with the release when a fault lets go.
-        while self.writers.readers.load(Ordering::Acquire) != 0 {
-            backoff.turn(machine);
-        }
-    }
-}
-
-/// A fault's hold on a mapping.
-pub(crate) struct VmaRead<'s>(&'s Mapping);
-
-impl Drop for VmaRead<'_> {
-    fn drop(&mut self) {
-        self.0.writers.readers.fetch_sub(1, Ordering::Release);
+    /// Its lock.
+    #[inline]
+    pub(crate) fn vma_lock(&self) -> &VmaLock {
+        &self.writers.vma_lock
     }
 }

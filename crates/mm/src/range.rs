@@ -68,7 +68,9 @@ impl<'a, M: Machine> RangeLock<'a, M> {
         while let Some(run) = self.space.run_in(at, pages.end) {
             // SAFETY: the write hold keeps mappings from being retired.
             if let Some(mapping) = unsafe { run.word.mapping() } {
-                mapping.lock_out_readers(hold, self.space.machine());
+                mapping
+                    .vma_lock()
+                    .lock_out_readers(hold, self.space.machine());
             }
             at = run.pages.end;
         }

@@ -9,22 +9,21 @@
 mod model;
 
 /// The real file: its lock is not public.
-#[path = "../src/mapping.rs"]
+#[path = "../src/vma_lock.rs"]
 #[allow(dead_code)]
-mod mapping;
+mod vma_lock;
 
-use faultless_paging::Protection;
 use faultless_sync::atomic::{AtomicU32, Ordering};
 use faultless_sync::{Flaw, with_flaw};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
-use mapping::{Attributes, Flags, Mapping};
 use model::{Machine, explore};
+use vma_lock::VmaLock;
 
-/// A mapping, the address space's present write hold, and what they protect.
+/// A mapping's lock, the address space's present write hold, and what they protect.
 struct Shared {
-    mapping: Mapping,
+    lock: VmaLock,
     write_hold: AtomicU32,
     content: UnsafeCell<u32>,
     machine: Machine,
@@ -37,13 +36,8 @@ unsafe impl Send for Shared {}
 
 impl Shared {
     fn new() -> Arc<Self> {
-        let attributes = Attributes {
-            protection: Protection::default(),
-            flags: Flags::default(),
-            backed: None,
-        };
         Arc::new(Self {
-            mapping: Mapping::new(attributes, 1),
+            lock: VmaLock::new(),
             write_hold: AtomicU32::new(1),
             content: UnsafeCell::new(0),
             machine: Machine::default(),
@@ -52,7 +46,7 @@ impl Shared {
 
     /// A try of a fault. What it saw, unless it was locked out.
     fn fault(&self) -> Option<u32> {
-        let _read = self.mapping.try_read(&self.write_hold)?;
+        let _read = self.lock.try_read(&self.write_hold)?;
         // SAFETY: loom checks it.
         Some(self.content.with(|content| unsafe { *content }))
     }
@@ -60,7 +54,7 @@ impl Shared {
     /// A write hold; its end is that of `RangeLock`.
     fn change(&self) {
         let hold = self.write_hold.load(Ordering::Relaxed);
-        self.mapping.lock_out_readers(hold, &self.machine);
+        self.lock.lock_out_readers(hold, &self.machine);
         // SAFETY: loom checks it.
         self.content.with_mut(|content| unsafe { *content += 1 });
         self.write_hold.store(hold + 1, Ordering::Release);
