@@ -16,10 +16,12 @@ pub const GUARD_GAP: u64 = if cfg!(any(loom, shuttle)) { 1 } else { 256 };
 
 const CLASSES: usize = 40;
 
-/// Between `tops[c]` and the ceiling there is no hole of `2^c` pages.
+/// Notes about holes.
 #[derive(Clone)]
 pub struct Holes {
     ceiling: u64,
+    /// Between `tops[c]` and the ceiling there is no hole of `2^c` pages. None is less than the
+    /// next one: where no hole is large enough, none is larger.
     tops: [u64; CLASSES],
     /// No mapping may grow now: a fork goes over the tree.
     pub(super) is_still: bool,
@@ -39,17 +41,19 @@ impl Holes {
     pub fn opened(&mut self, hole: Pages) {
         let end = hole.end.min(self.ceiling);
         let classes = (hole.len().max(1).ilog2() as usize + 1).min(CLASSES);
-        for top in &mut self.tops[..classes] {
-            *top = (*top).max(end);
-        }
+        let too_low = self.tops[..classes].iter_mut().rev();
+        too_low
+            .take_while(|top| **top < end)
+            .for_each(|top| *top = end);
     }
 
     /// Above `top` there is no hole of `pages` pages.
     fn none_above(&mut self, top: u64, pages: u64) {
         let class = pages.next_power_of_two().ilog2() as usize;
-        for note in self.tops[class.min(CLASSES)..].iter_mut() {
-            *note = (*note).min(top);
-        }
+        let too_high = self.tops[class.min(CLASSES)..].iter_mut();
+        too_high
+            .take_while(|note| **note > top)
+            .for_each(|note| *note = top);
     }
 }
 
