@@ -61,7 +61,7 @@ impl<M: Machine> Edit<'_, M> {
     /// Sets the word of all `pages`, whose ends were cut.
     pub fn fill(&mut self, pages: Pages, word: Word) {
         if !pages.is_empty() {
-            fill(self.memory, self.tree.root(), LEVELS - 1, 0, pages, word);
+            fill(self.memory, self.tree.root(), pages, word);
             if word.is_empty() {
                 let hole = self.hole_around(pages);
                 self.holes.opened(hole);
@@ -83,9 +83,33 @@ impl<M: Machine> Edit<'_, M> {
     }
 }
 
+/// Fills `pages` below `root`.
+fn fill<M: Machine>(memory: &Memory<M>, root: &Node, pages: Pages, word: Word) {
+    // Down to where the range begins to matter: most ranges are small.
+    let mut path = [root; LEVELS];
+    let mut level = LEVELS - 1;
+    while pages.len() < span(level) && pages.start / span(level) == (pages.end - 1) / span(level) {
+        // SAFETY: the edit lock is held. Cut at both ends, so a slot covered in part has a child.
+        let Content::Child(child) =
+            (unsafe { path[level].slot(pages.start, level).load().content() })
+        else {
+            return;
+        };
+        level -= 1;
+        path[level] = child;
+    }
+    let base = pages.start & !(span(level + 1) - 1);
+    fill_part(memory, path[level], level, base, pages, word);
+    while word.is_empty() && level < LEVELS - 1 && path[level].occupied() == 0 {
+        let child = path[level];
+        level += 1;
+        drop_empty(memory, path[level], index(pages.start, level), child);
+    }
+}
+
 /// Fills the part of `pages` that `node` covers. The node is at `level` and
 /// begins at page `base`.
-fn fill<M: Machine>(
+fn fill_part<M: Machine>(
     memory: &Memory<M>,
     node: &Node,
     level: usize,
@@ -98,48 +122,27 @@ fn fill<M: Machine>(
         pages.start.max(base) - base,
         pages.end.min(base + span(level + 1)) - base,
     );
-    if end - start < size && start / size == (end - 1) / size {
-        // Most ranges are small: down to where they begin to matter.
-        return fill_in(
-            memory,
-            node,
-            level,
-            base,
-            (start / size) as usize,
-            pages,
-            word,
-        );
-    }
     // Slots covered whole lie between two that may be covered in part.
     let (whole, part_end) = (start.div_ceil(size) as usize, end.div_ceil(size) as usize);
     let whole_end = ((end / size) as usize).max(whole);
     node.put_all(whole..whole_end, word, &mut |old| bury_subtree(memory, old));
     let parts = [(start / size) as usize..whole, whole_end..part_end];
     for number in parts.into_iter().flatten() {
-        fill_in(memory, node, level, base, number, pages, word);
+        // SAFETY: the edit lock is held. As above, it has a child.
+        if let Content::Child(child) = unsafe { node.at(number).load().content() } {
+            let start = base + number as u64 * size;
+            fill_part(memory, child, level - 1, start, pages, word);
+            if child.occupied() == 0 {
+                drop_empty(memory, node, number, child);
+            }
+        }
     }
 }
 
-/// Fills the part of `pages` that lies in one slot of `node` and does not cover it.
-fn fill_in<M: Machine>(
-    memory: &Memory<M>,
-    node: &Node,
-    level: usize,
-    base: u64,
-    number: usize,
-    pages: Pages,
-    word: Word,
-) {
-    let start = base + number as u64 * span(level);
-    // SAFETY: the edit lock is held. Cut at both ends, so a slot covered in part has a child.
-    if let Content::Child(child) = unsafe { node.at(number).load().content() } {
-        fill(memory, child, level - 1, start, pages, word);
-        if child.occupied() == 0 {
-            // An empty child: its slots stay empty, which is true of them for ever.
-            node.put(number, Word::EMPTY);
-            memory.retire(Retired::Node(NonNull::from(child)));
-        }
-    }
+/// Takes an empty child out of a slot: its slots stay empty, which is true of them for ever.
+fn drop_empty<M: Machine>(memory: &Memory<M>, node: &Node, number: usize, child: &Node) {
+    node.put(number, Word::EMPTY);
+    memory.retire(Retired::Node(NonNull::from(child)));
 }
 
 /// Marks the slots of a replaced child gone, and retires it with all below it.
