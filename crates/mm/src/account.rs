@@ -20,7 +20,7 @@ use faultless_sync::atomic::Local;
 use crate::machine::Machine;
 use crate::mapping::{Attributes, Locked, Mapping};
 use crate::space::AddressSpace;
-use crate::tree::{Edit, Tree, Word};
+use crate::tree::{Edit, Neighbours, Word};
 
 /// What an address space has mapped: pages, and the number of mappings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -180,9 +180,9 @@ impl<'s> Tally<'s> {
     /// Of `pages`; nothing was shown yet.
     ///
     /// # Safety
-    /// Nothing in the tree is retired during `'s`: the caller is editing.
-    pub(crate) unsafe fn new(tree: &Tree, pages: Pages) -> Self {
-        let (before, behind) = tree.beside(pages);
+    /// Nothing in the tree is retired during `'s`: the caller is editing. The neighbours are
+    /// those of `pages`, seen under the same edit.
+    pub(crate) unsafe fn new(pages: Pages, Neighbours { before, behind }: Neighbours) -> Self {
         // SAFETY: passed on to the caller.
         let attributes = |word: Word| unsafe { word.mapping() }.map(Mapping::attributes);
         let before = attributes(before);
@@ -278,7 +278,7 @@ impl<M: Machine> AddressSpace<M> {
         new: Option<&Attributes>,
     ) -> Totals {
         // SAFETY: the edit lock keeps what the tree holds from being retired.
-        let mut tally = unsafe { Tally::new(&self.tree, pages) };
+        let mut tally = unsafe { Tally::new(pages, self.tree.beside(pages)) };
         for run in self.tree.runs(pages) {
             // SAFETY: as above.
             if let Some(mapping) = unsafe { run.word.mapping() } {

@@ -25,7 +25,7 @@ use crate::mapping::Mapping;
 use crate::memory::Retired;
 use crate::policy::Policy;
 use crate::space::AddressSpace;
-use crate::tree::{Edit, Run, Word};
+use crate::tree::{Edit, Neighbours, Run, Word};
 
 /// The right to change the mappings of a range.
 pub(crate) struct RangeLock<'a, M: Machine> {
@@ -138,7 +138,7 @@ impl<M: Machine> AddressSpace<M> {
         let mut doomed = 0;
         let mut had_guard = false;
         // SAFETY: as above.
-        let mut tally = unsafe { Tally::new(&self.tree, pages) };
+        let mut tally = unsafe { Tally::new(pages, self.tree.beside(pages)) };
         for run in self.tree.runs(pages) {
             // SAFETY: as above.
             let Some(old) = (unsafe { run.word.mapping() }) else {
@@ -166,6 +166,24 @@ impl<M: Machine> AddressSpace<M> {
             doomed = mapping.link().get();
             self.memory.unlink(mapping);
             self.memory.retire(Retired::Mapping(old));
+        }
+    }
+
+    /// The same for a mapping of `pages` where nothing is mapped, between these neighbours.
+    pub(crate) fn assign_free(
+        &self,
+        edit: &mut Edit<'_, M>,
+        pages: Pages,
+        word: Word,
+        beside: Neighbours,
+    ) {
+        // SAFETY: made or found by the caller under this edit.
+        if let Some(mapping) = unsafe { word.mapping() } {
+            mapping.add_pages(pages.len());
+            // SAFETY: as above.
+            let tally = unsafe { Tally::new(pages, beside) };
+            self.count_change(edit, &tally.end(Some(mapping.attributes())));
+            edit.fill(pages, word);
         }
     }
 

@@ -36,7 +36,7 @@ impl<M: Machine> AddressSpace<M> {
         let mut edit = lock.edit();
         self.check_split(&edit, run.pages, Some(&to))?;
         edit.cut(run.pages)?;
-        let word = self.word_for(run.pages, to)?;
+        let word = self.word_for(&edit, run.pages, to)?;
         self.assign(&mut edit, run.pages, word);
         Ok(())
     }

@@ -21,7 +21,7 @@ use crate::mapping::{Attributes, Backed, Flags, Locked, Mapping};
 use crate::range::RangeLock;
 use crate::space::AddressSpace;
 use crate::store::Store;
-use crate::tree::{Content, Edit, Word};
+use crate::tree::{Content, Edit, Neighbours, Word};
 
 /// `MAP_*` flags that are looked at.
 #[allow(missing_docs)]
@@ -150,7 +150,8 @@ impl<M: Machine> AddressSpace<M> {
                 true => Pages::of_bytes(address..address + length),
                 false => self.find_room(&mut edit, address, length / PAGE_SIZE)?,
             };
-            let is_vacant = self.tree.is_vacant(pages);
+            // What was found has room.
+            let is_vacant = !fixed || self.tree.is_vacant(pages);
             if map_flags & flags::FIXED_NOREPLACE != 0 && !is_vacant {
                 return Err(Errno::EEXIST);
             }
@@ -317,7 +318,7 @@ impl<M: Machine> AddressSpace<M> {
         let mut edit = lock.edit();
         self.check_replacing(&edit, pages, &attributes)?;
         edit.cut(pages)?;
-        let word = self.word_for(pages, attributes)?;
+        let word = self.word_for(&edit, pages, attributes)?;
         let marked = match flawed(Flaw::ReplacedWithoutMark) {
             false => word.changing(),
             true => word,
@@ -338,35 +339,37 @@ impl<M: Machine> AddressSpace<M> {
         attributes: Attributes,
     ) -> Result<(), Errno> {
         edit.cut(pages)?;
-        let word = self.word_for(pages, attributes)?;
-        self.assign(edit, pages, word);
+        let beside = self.tree.beside(pages);
+        let word = self.word_between(beside, attributes)?;
+        self.assign_free(edit, pages, word, beside);
         Ok(())
     }
 
     /// A live mapping with these attributes for `pages`: a neighbour's, or a new one.
-    pub(crate) fn word_for(&self, pages: Pages, attributes: Attributes) -> Result<Word, Errno> {
-        if let Some(word) = self.mergeable(pages, attributes) {
+    pub(crate) fn word_for(
+        &self,
+        _edit: &Edit<'_, M>,
+        pages: Pages,
+        attributes: Attributes,
+    ) -> Result<Word, Errno> {
+        self.word_between(self.tree.beside(pages), attributes)
+    }
+
+    /// The same for pages with these neighbours, under the edit under which they were seen.
+    fn word_between(&self, beside: Neighbours, attributes: Attributes) -> Result<Word, Errno> {
+        let lent = [beside.before, beside.behind].into_iter().find(|word| {
+            // SAFETY: the caller is editing, so nothing is retired.
+            match unsafe { word.content() } {
+                Content::Live(neighbour) => *neighbour.attributes() == attributes,
+                _ => false,
+            }
+        });
+        if let Some(word) = lent {
             return Ok(word);
         }
         let mapping: NonNull<Mapping> = self.memory.allocate_mapping(self, attributes)?;
         // SAFETY: just made; the caller puts it into the tree.
         Ok(Word::live(unsafe { mapping.as_ref() }))
-    }
-
-    /// A live neighbour of `pages` with equal attributes.
-    fn mergeable(&self, pages: Pages, attributes: Attributes) -> Option<Word> {
-        let before = pages.start.checked_sub(1);
-        before.into_iter().chain([pages.end]).find_map(|page| {
-            if page >= crate::tree::PAGES {
-                return None;
-            }
-            let word = self.tree.find(page).word;
-            // SAFETY: the caller has the write hold, so nothing is retired under it.
-            match unsafe { word.content() } {
-                Content::Live(neighbour) if *neighbour.attributes() == attributes => Some(word),
-                _ => None,
-            }
-        })
     }
 }
 

@@ -182,7 +182,7 @@ impl<M: Machine> AddressSpace<M> {
         });
         let successor = match lent {
             Some(word) => word,
-            None => self.word_for(run.pages, attributes)?,
+            None => self.word_for(&edit, run.pages, attributes)?,
         };
         self.assign(&mut edit, run.pages, successor.changing());
         drop(edit);

@@ -438,7 +438,7 @@ impl<M: Machine> AddressSpace<M> {
         let prepared = prepared.and_then(|()| self.unlocked(old, stays));
         let mut edit = lock.edit();
         let words = prepared.and_then(|unlocked| {
-            let word = self.word_for(target, attributes);
+            let word = self.word_for(&edit, target, attributes);
             if let (Err(_), Some(unlocked)) = (&word, unlocked) {
                 // SAFETY: made above, and nobody else's.
                 self.memory.unlink(unsafe { unlocked.as_ref() });

@@ -38,7 +38,7 @@ pub(crate) use copy::{Copier, STRETCH};
 pub use holes::GUARD_GAP;
 use holes::Holes;
 pub use node::{LEVELS, Node, Slot, span};
-pub use scan::Run;
+pub use scan::{Neighbours, Run};
 pub use word::{Content, Word};
 
 /// Pages that the tree can cover.

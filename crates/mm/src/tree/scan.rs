@@ -20,6 +20,15 @@ pub struct Run {
     pub word: Word,
 }
 
+/// What lies beside some pages.
+#[derive(Clone, Copy, Debug)]
+pub struct Neighbours {
+    /// The word of the page before; empty if there is none.
+    pub before: Word,
+    /// The word of the page behind.
+    pub behind: Word,
+}
+
 impl Tree {
     /// The first run that ends behind `page`, whole but for what lies before
     /// `page`. Takes time with the run's length: where its start is enough, use
@@ -82,8 +91,8 @@ impl Tree {
         })
     }
 
-    /// The words of the page before `pages` and of the page behind. Under the edit lock.
-    pub fn beside(&self, pages: Pages) -> (Word, Word) {
+    /// What lies beside `pages`. Under the edit lock.
+    pub fn beside(&self, pages: Pages) -> Neighbours {
         let before = pages.start.checked_sub(1);
         let behind = Some(pages.end).filter(|&page| page < PAGES);
         let (mut node, mut level) = (self.root(), LEVELS - 1);
@@ -98,7 +107,10 @@ impl Tree {
             }
         }
         let find = |page: Option<u64>| page.map_or(Word::EMPTY, |at| word_below(node, level, at));
-        (find(before), find(behind))
+        Neighbours {
+            before: find(before),
+            behind: find(behind),
+        }
     }
 
     /// The whole slot that covers `page`, unless it is empty.
