@@ -163,12 +163,18 @@ fn busybox() {
 }
 
 /// Each workload of the suite, in its form for this number of CPUs, but short.
-const SUITE: [(&str, &str); 18] = [
+const SUITE: [(&str, &str); 27] = [
     ("page_fault1_threads", "page_fault1 -t {cpus}"),
     ("page_fault1_processes", "page_fault1 -P -t {cpus}"),
+    ("page_fault2_threads", "page_fault2 -b 16M -t {cpus}"),
+    ("page_fault2_processes", "page_fault2 -b 16M -P -t {cpus}"),
+    ("page_fault3_threads", "page_fault3 -b 16M -t {cpus}"),
+    ("page_fault3_processes", "page_fault3 -b 16M -P -t {cpus}"),
     ("ebizzy_compat", "ebizzy -mTRp -t {cpus}"),
     ("ebizzy_true_random", "ebizzy -mTp --true-random -t {cpus}"),
     ("mmap1", "mmap1 -t {cpus}"),
+    ("mmap2_shared", "mmap2 -b 16M -t {cpus}"),
+    ("mmap2_private", "mmap2 -b 16M -p -t {cpus}"),
     ("malloc1", "malloc1 -t {cpus}"),
     ("brk1", "brk1 -P -t {cpus}"),
     ("brk1_touched", "brk1 -w -P -t {cpus}"),
@@ -176,6 +182,9 @@ const SUITE: [(&str, &str); 18] = [
     ("fork_small", "fork1 -t {cpus}"),
     ("fork_large", "fork1 -b 64M -t {cpus}"),
     ("fork_large_written", "fork1 -b 64M -w 256 -t {cpus}"),
+    ("fork_1g", "fork1 -b 128M -t {cpus}"),
+    ("fork_1000_mappings", "fork1 -n 1000 -t {cpus}"),
+    ("fork_stall", "fork_stall -b 64M -n 3"),
     ("exec_small", "exec1 -t {cpus}"),
     ("exec_large", "exec1 -b 64M -t {cpus}"),
     ("exec_vfork", "exec1 -v -b 64M -t {cpus}"),
@@ -197,6 +206,8 @@ fn the_suite_and_guard() {
         let mut words: Vec<_> = line.split(' ').collect();
         words.extend(if words[0] == "ebizzy" {
             &["-S", "1"][..]
+        } else if words[0] == "fork_stall" {
+            &[]
         } else {
             &["-s", "1", "-m", "250"]
         });

@@ -30,7 +30,10 @@ pub fn command(arguments: &CompareArguments) -> Result<ExitCode> {
     let jobs = jobs(arguments)?;
     let conditions = Conditions {
         cpus: arguments.resources.cpus,
-        memory: arguments.resources.memory,
+        memory: match arguments.suite {
+            true => arguments.resources.memory.max(compare::MEMORY),
+            false => arguments.resources.memory,
+        },
         timeout: arguments.resources.timeout,
         output: if arguments.output {
             Sink::Stderr
@@ -122,9 +125,19 @@ fn jobs(arguments: &CompareArguments) -> Result<Vec<Job>> {
     let chosen =
         |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == name);
     let seconds = SECONDS[usize::from(arguments.quick)];
+    let cpus = arguments.resources.cpus;
     let entries = SUITE.iter().filter(|entry| chosen(entry.name));
-    Ok(entries
-        .map(|entry| entry.job(arguments.resources.cpus, seconds))
+    let (able, unable): (Vec<_>, Vec<_>) = entries.partition(|entry| entry.from_cpus <= cpus);
+    for entry in unable {
+        let (name, from) = (entry.name, entry.from_cpus);
+        ensure!(
+            arguments.only.is_empty(),
+            "'{name}' needs {from} CPUs: give --cpus {from}"
+        );
+    }
+    Ok(able
+        .into_iter()
+        .map(|entry| entry.job(cpus, seconds))
         .collect())
 }
 

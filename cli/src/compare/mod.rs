@@ -16,5 +16,5 @@ pub use peer::Peer;
 pub use result::{CompareResult, Counts, Metric};
 pub use series::Series;
 pub use side::Conditions;
-pub use suite::{Job, SUITE};
+pub use suite::{Job, MEMORY, SUITE};
 pub use take::take;

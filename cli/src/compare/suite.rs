@@ -2,6 +2,8 @@
 
 use std::ffi::OsString;
 
+use crate::size::Size;
+
 /// A program to compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
@@ -21,7 +23,13 @@ pub struct Entry {
     line: &'static str,
     /// What one operation is.
     pub about: &'static str,
+    /// With fewer CPUs it says nothing.
+    pub from_cpus: u32,
 }
+
+/// The least memory of the machines that run the suite: the largest workload has a process of
+/// 1 GiB, or files of 128 MiB for each of four tasks, and copies.
+pub const MEMORY: Size = Size::mebi(3072);
 
 /// The suite, in the order in which it is run.
 pub const SUITE: &[Entry] = &[
@@ -29,91 +37,163 @@ pub const SUITE: &[Entry] = &[
         name: "page_fault1_threads",
         line: "page_fault1 -t {cpus} {samples}",
         about: "a page of a fresh mapping is written to; threads",
+        from_cpus: 1,
     },
     Entry {
         name: "page_fault1_processes",
         line: "page_fault1 -P -t {cpus} {samples}",
         about: "the same; processes",
+        from_cpus: 1,
+    },
+    Entry {
+        name: "page_fault2_threads",
+        line: "page_fault2 -t {cpus} {samples}",
+        about: "a page of a file mapped private is written to; threads",
+        from_cpus: 1,
+    },
+    Entry {
+        name: "page_fault2_processes",
+        line: "page_fault2 -P -t {cpus} {samples}",
+        about: "the same; processes",
+        from_cpus: 1,
+    },
+    Entry {
+        name: "page_fault3_threads",
+        line: "page_fault3 -t {cpus} {samples}",
+        about: "a page of a file mapped shared is written to; threads",
+        from_cpus: 1,
+    },
+    Entry {
+        name: "page_fault3_processes",
+        line: "page_fault3 -P -t {cpus} {samples}",
+        about: "the same; processes",
+        from_cpus: 1,
     },
     Entry {
         name: "ebizzy_compat",
         line: "ebizzy -mTRp -t {cpus} -S {seconds}",
         about: "a page is mapped, touched and unmapped, among split mappings",
+        from_cpus: 1,
     },
     Entry {
         name: "ebizzy_true_random",
         line: "ebizzy -mTp --true-random -t {cpus} -S {seconds}",
         about: "the same with 1 to 128 pages",
+        from_cpus: 1,
     },
     Entry {
         name: "mmap1",
         line: "mmap1 -t {cpus} {samples}",
         about: "128 MiB are mapped and unmapped, untouched",
+        from_cpus: 1,
+    },
+    Entry {
+        name: "mmap2_shared",
+        line: "mmap2 -t {cpus} {samples}",
+        about: "128 MiB of a file are mapped shared and unmapped, untouched",
+        from_cpus: 1,
+    },
+    Entry {
+        name: "mmap2_private",
+        line: "mmap2 -p -t {cpus} {samples}",
+        about: "the same; private",
+        from_cpus: 1,
     },
     Entry {
         name: "malloc1",
         line: "malloc1 -t {cpus} {samples}",
         about: "the same by malloc and free (musl: mmap and munmap)",
+        from_cpus: 1,
     },
     Entry {
         name: "brk1",
         line: "brk1 {processes} {samples}",
         about: "the break is moved by a page",
+        from_cpus: 1,
     },
     Entry {
         name: "brk1_touched",
         line: "brk1 -w {processes} {samples}",
         about: "the same; the page is written to between up and down",
+        from_cpus: 1,
     },
     Entry {
         name: "thread_storm",
         line: "thread_storm -t {cpus} {samples}",
         about: "a thread is started and ends, 8 at once",
+        from_cpus: 1,
     },
     Entry {
         name: "fork_small",
         line: "fork1 -t {cpus} {samples}",
         about: "fork, exit, wait; a small parent",
+        from_cpus: 1,
     },
     Entry {
         name: "fork_large",
         line: "fork1 -b 64M -t {cpus} {samples}",
         about: "the same; the parent has 64 MiB",
+        from_cpus: 1,
     },
     Entry {
         name: "fork_large_written",
         line: "fork1 -b 64M -w 256 -t {cpus} {samples}",
         about: "the same; the child writes to 256 pages",
+        from_cpus: 1,
+    },
+    Entry {
+        name: "fork_1g",
+        line: "fork1 -b 1G -t {cpus} {samples}",
+        about: "fork, exit, wait; the parent has 1 GiB",
+        from_cpus: 1,
+    },
+    Entry {
+        name: "fork_1000_mappings",
+        line: "fork1 -n 1000 -t {cpus} {samples}",
+        about: "the same; the parent has 1,000 mappings of a page",
+        from_cpus: 1,
+    },
+    Entry {
+        name: "fork_stall",
+        line: "fork_stall -b 1G",
+        about: "the longest access of another thread during a fork of 1 GiB",
+        from_cpus: 2,
     },
     Entry {
         name: "exec_small",
         line: "exec1 -t {cpus} {samples}",
         about: "fork, execve, exit, wait; a small parent",
+        from_cpus: 1,
     },
     Entry {
         name: "exec_large",
         line: "exec1 -b 64M -t {cpus} {samples}",
         about: "the same; the parent has 64 MiB",
+        from_cpus: 1,
     },
     Entry {
         name: "exec_vfork",
         line: "exec1 -v -b 64M -t {cpus} {samples}",
         about: "vfork, execve, exit, wait; the parent has 64 MiB",
+        from_cpus: 1,
     },
     Entry {
         name: "pipe1",
         line: "pipe1 -t {cpus} {samples}",
         about: "512 bytes are written to a pipe and read; nobody waits",
+        from_cpus: 1,
     },
     Entry {
         name: "context_switch_threads",
         line: "context_switch1 -t {cpus} {samples}",
         about: "a byte to another thread and back",
+        from_cpus: 1,
     },
     Entry {
         name: "context_switch_processes",
         line: "context_switch1 -P -t {cpus} {samples}",
         about: "a byte to another process and back",
+        from_cpus: 1,
     },
 ];
 

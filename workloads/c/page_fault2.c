@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//
+// page_fault2: how many pages of a privately mapped file can be written to a second?
+//
+// In the manner of the test case of that name in will-it-scale: the first write
+// to each page of a private mapping of a file, which copies it.
+
+#define _GNU_SOURCE
+#include "file_fault.h"
+
+static void repeat(void *prepared, uint64_t times)
+{
+    repeat_fault(prepared, times, MAP_PRIVATE);
+}
+
+int main(int argc, char **argv)
+{
+    static const Testcase testcase = {
+        .title = "Separate file private mapping page fault",
+        .letters = "b:",
+        .usage = FILE_FAULT_USAGE,
+        .option = option,
+        .prepare = prepare,
+        .repeat = repeat,
+    };
+
+    return measure(&testcase, argc, argv);
+}
