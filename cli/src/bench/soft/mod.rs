@@ -2,9 +2,11 @@
 //!
 //! * `limit`: a fault against the least it could cost, zeroing timed on both sides.
 //! * `find`: the lookup alone.
+//! * `change`: unmapping, protecting, mapping.
 //! * `host`: what a cold load costs here, now.
 //! * `policies`: one policy against another, and one mapping against two spaces.
 
+mod change;
 mod find;
 mod host;
 mod limit;
@@ -17,6 +19,7 @@ use faultless_mm::{AddressSpace, Policy, flags};
 use faultless_soft::{Options, Soft, SoftCpu, SoftMemory, SoftSpace};
 use rustix::time::{ClockId, clock_gettime};
 
+pub use change::{mmap_1gib_vs_1mib, protect_100k, unmap_100k};
 pub use find::find_100k;
 pub use host::load_4m;
 pub use limit::{fault_over_limit, fault_over_limit_100k};
