@@ -204,13 +204,12 @@ fn the_suite_and_guard() {
     assert_eq!(listed, SUITE.map(|(name, _)| name));
     let row = |(name, line): (&str, &str)| {
         let mut words: Vec<_> = line.split(' ').collect();
-        words.extend(if words[0] == "ebizzy" {
-            &["-S", "1"][..]
-        } else if words[0] == "fork_stall" {
-            &[]
-        } else {
-            &["-s", "1", "-m", "250"]
-        });
+        let short: &[&str] = match words[0] {
+            "ebizzy" => &["-S", "1"],
+            "fork_stall" => &[],
+            _ => &["-s", "1", "-m", "250"],
+        };
+        words.extend(short);
         Row::new(name, &words)
     };
     let mut rows: Vec<_> = SUITE.into_iter().map(row).collect();
