@@ -29,6 +29,7 @@ errnos! {
     ENOMEM = 12: "cannot allocate memory, or no mapping there",
     EACCES = 13: "permission denied",
     EFAULT = 14: "bad address",
+    EBUSY = 16: "resource busy",
     EEXIST = 17: "a mapping exists there",
     ENODEV = 19: "this kind of mapping is not supported",
     EINVAL = 22: "invalid argument",

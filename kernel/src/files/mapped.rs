@@ -1,6 +1,6 @@
 //! Mapping what is open, and what a program asks of a file through a mapping of it.
 
-use faultless_mm::advice;
+use faultless_mm::{Locked, advice};
 use linux_raw_sys::general as linux;
 
 use super::content::{self, Content};
@@ -100,7 +100,7 @@ fn map_zeroes(description: &Description, wish: &Wish) -> Answer {
 /// `MADV_REMOVE`: makes holes in the files that a range shows.
 ///
 /// # Errors
-/// `EINVAL` where no file is; `EACCES` where it could never be written; `EPERM` for a sealed file;
+/// `EINVAL` where no file is, or locked memory; `EACCES` where it could never be written; `EPERM` for a sealed file;
 /// `ENOMEM` if not all was mapped, when the rest is done.
 pub fn remove(address: u64, length: u64) -> Answer {
     let rounded = length.checked_next_multiple_of(content::PAGE);
@@ -132,6 +132,9 @@ fn remove_mapped(start: u64, end: u64) -> Result<(), Errno> {
         return space().madvise(start, end - start, advice::REMOVE);
     };
     let flags = space().lookup(start).ok_or(EINVAL)?.flags;
+    if flags.locked != Locked::No {
+        return Err(EINVAL);
+    }
     if !flags.shared || flags.never_written {
         return Err(EACCES);
     }

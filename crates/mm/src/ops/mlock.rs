@@ -195,6 +195,14 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
+    /// Whether a word's mapping is locked and private.
+    pub(crate) fn is_locked_private(&self, word: Word) -> bool {
+        // SAFETY: the caller has the write hold, so nothing is retired.
+        let mapping = unsafe { word.mapping() };
+        let flags = mapping.map(|mapping| mapping.attributes().flags);
+        flags.is_some_and(|flags| flags.locked != Locked::No && !flags.shared)
+    }
+
     /// Whether a word's mapping is locked.
     pub(crate) fn is_locked(&self, word: Word) -> bool {
         // SAFETY: the caller has the write hold, so nothing is retired.

@@ -120,7 +120,9 @@ impl<M: Machine> AddressSpace<M> {
             let Some(run) = self.run_in(at, pages.end).filter(|r| r.pages.start == at) else {
                 break Err(Errno::ENOMEM);
             };
-            let copies = to.write && !run.word.protection().write && self.is_locked(run.word);
+            // Pages of their own; what is shared is there already, or was taken away on purpose.
+            let copies =
+                to.write && !run.word.protection().write && self.is_locked_private(run.word);
             match self.protect_run(lock, run, to, last, &mut gather) {
                 Ok(successor) => last = Some(successor),
                 Err(error) => break Err(error),

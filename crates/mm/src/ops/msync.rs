@@ -1,5 +1,5 @@
 //! `msync`: what is written to a shared mapping is the store's at once, so all that is left
-//! is to look whether the range is mapped.
+//! is to look whether the range is mapped, and not locked if it is to be invalidated.
 
 use faultless_paging::{PAGE_SIZE, Pages};
 
@@ -17,7 +17,8 @@ impl<M: Machine> AddressSpace<M> {
     /// Makes sure that what is written in a byte range is where it belongs.
     ///
     /// # Errors
-    /// As Linux's `msync`: `EINVAL`; `ENOMEM` where something is not mapped.
+    /// As Linux's `msync`: `EINVAL`; `EBUSY` where what is to be invalidated is locked; `ENOMEM`
+    /// where something is not mapped.
     pub fn msync(&self, address: u64, length: u64, flags: u32) -> Result<(), Errno> {
         let both = ASYNC | SYNC;
         if flags & !(both | INVALIDATE) != 0
@@ -33,6 +34,12 @@ impl<M: Machine> AddressSpace<M> {
             return Ok(());
         }
         let pages = Pages::of_bytes(address..end);
-        self.over_mapped(pages, advice::NORMAL, |_| Ok(()))
+        self.over_mapped(pages, advice::NORMAL, |part| {
+            let run = self.run_in(part.start, part.end);
+            match flags & INVALIDATE != 0 && run.is_some_and(|run| self.is_locked(run.word)) {
+                true => Err(Errno::EBUSY),
+                false => Ok(()),
+            }
+        })
     }
 }
