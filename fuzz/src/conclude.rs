@@ -1,5 +1,5 @@
 //! What a process looks at when its program has ended: its mappings, which of their pages are in
-//! memory, and every byte that is not 0.
+//! memory, and every byte that is not 0; and what is in the program's files.
 //!
 //! Neighbours with equal attributes are joined: Linux keeps some apart because their pages were
 //! first touched apart. Pages that are not in memory are read here and there only, which would
@@ -11,12 +11,14 @@ use crate::address::{PAGE, Shown, told};
 use crate::line::Line;
 use crate::memory::{Mapping, Memory};
 use crate::op::show_signal;
-use crate::program::Program;
+use crate::program::{FILES, Program};
 
 /// Of pages that are not in memory, one in so many is read.
 const SPARSE: u64 = 16;
 /// Lines that are looked at one by one. A program makes fewer.
 const MOST: usize = 512;
+/// Pages of a file that are looked at.
+const FILE_PAGES: u64 = 24;
 /// More words than these are summed up.
 const WORDS: usize = 6;
 
@@ -38,7 +40,33 @@ pub fn conclude(
         }
     }
     writeln!(out, "process {process}")?;
-    mappings(process, on, out)
+    mappings(process, on, out)?;
+    if process == 0 && program.has_files() {
+        files(on, out)?;
+    }
+    Ok(())
+}
+
+/// The sizes of the files, and what of their first pages is not 0.
+fn files(on: &mut dyn Memory, out: &mut dyn Write) -> fmt::Result {
+    let mut words = [0; 512];
+    for number in 0..FILES as u64 {
+        let file = on.file(number);
+        let size = on.size(file).unwrap_or(u64::MAX);
+        writeln!(out, "file {number} of {size:#x}")?;
+        for page in 0..size.div_ceil(PAGE).min(FILE_PAGES) {
+            words.fill(0);
+            match on.read(file, page * PAGE, &mut words) {
+                Ok(count) if count == PAGE.min(size - page * PAGE) => {}
+                answer => writeln!(out, "file {number} page {page}: {answer:?}")?,
+            }
+            if words.iter().any(|word| *word != 0) {
+                write!(out, "file {number} page {page}")?;
+                show_words(&words, out)?;
+            }
+        }
+    }
+    Ok(())
 }
 
 fn mappings(process: u8, on: &mut dyn Memory, out: &mut dyn Write) -> fmt::Result {
@@ -75,6 +103,9 @@ fn mappings(process: u8, on: &mut dyn Memory, out: &mut dyn Write) -> fmt::Resul
             show(line.start),
             show(line.end)
         )?;
+        if let Some(file) = line.file {
+            write!(out, " file {file}")?;
+        }
         match line.offset {
             0 => writeln!(out)?,
             offset => writeln!(out, " {offset:#x}")?,
@@ -87,6 +118,7 @@ fn mappings(process: u8, on: &mut dyn Memory, out: &mut dyn Write) -> fmt::Resul
             let part = Part {
                 start,
                 end,
+                first: window.first,
                 prot: line.prot,
                 is_forked: process != 0,
             };
@@ -98,12 +130,12 @@ fn mappings(process: u8, on: &mut dyn Memory, out: &mut dyn Write) -> fmt::Resul
 
 /// Whether a line is the rest of the one before.
 fn continues(last: &Mapping, next: &Mapping) -> bool {
-    let offset = match last.offset {
-        0 => 0,
-        offset => offset + (last.end - last.start),
+    let offset = match (last.shared, last.file) {
+        (false, None) => 0,
+        _ => last.offset.wrapping_add(last.end - last.start),
     };
     last.end == next.start
-        && (last.prot, last.shared) == (next.prot, next.shared)
+        && (last.prot, last.shared, last.file) == (next.prot, next.shared, next.file)
         && next.offset == offset
 }
 
@@ -111,6 +143,8 @@ fn continues(last: &Mapping, next: &Mapping) -> bool {
 struct Part {
     start: u64,
     end: u64,
+    /// Where what is looked at begins.
+    first: u64,
     prot: u8,
     /// The process is another one's child.
     is_forked: bool,
@@ -140,9 +174,11 @@ fn contents(
     }
     for page in 0..pages {
         let is_there = there.get(page).is_some_and(|byte| byte & 1 != 0);
-        let number = start / PAGE + page as u64;
+        let address = start + page as u64 * PAGE;
+        // Counted from where every system has the same.
+        let number = (address - part.first) / PAGE;
         if is_there || number.is_multiple_of(SPARSE) {
-            let is_zero = show_page(on, number * PAGE, show, out)?;
+            let is_zero = show_page(on, address, show, out)?;
             // Whether a child is given its parent's page of zeroes differs: see the table.
             if is_zero && part.is_forked && is_there {
                 there[page] = 0;
@@ -169,6 +205,16 @@ fn show_page(
             return Ok(false);
         }
     };
+    if words.iter().all(|word| *word == 0) {
+        return Ok(true);
+    }
+    write!(out, "{}", show(address))?;
+    show_words(words, out)?;
+    Ok(false)
+}
+
+/// Writes a page's words that are not 0.
+fn show_words(words: &[u64; 512], out: &mut dyn Write) -> fmt::Result {
     let mut found = [(0usize, 0u64); WORDS];
     let (mut count, mut sum) = (0, 0u64);
     for (eight, place) in words.chunks_exact(8).zip((0..).step_by(8)) {
@@ -184,16 +230,12 @@ fn show_page(
             sum ^= sum >> 29;
         }
     }
-    if count == 0 {
-        return Ok(true);
-    }
-    write!(out, "{}:", show(address))?;
+    write!(out, ":")?;
     for (place, word) in found.iter().take(count.min(WORDS)) {
         write!(out, " {place:x}={word:x}")?;
     }
     if count > WORDS {
         write!(out, " {count} words, sum {sum:x}")?;
     }
-    writeln!(out)?;
-    Ok(false)
+    writeln!(out)
 }

@@ -4,7 +4,9 @@
 
 use std::fmt::Write as _;
 
+use crate::kinds::is_guard;
 use crate::op::{LEFT_OUT, Op};
+use crate::program::Program;
 
 /// A deliberate difference.
 pub struct Difference {
@@ -24,6 +26,11 @@ pub enum How {
     Levelled,
     /// Programs are drawn so that it does not come up.
     Avoided,
+    /// Operations that the older Linux does not have are left out before programs run on it.
+    Newer(fn(&Op) -> bool),
+    /// An operation that failed in the same way may have left other things behind: it is left out
+    /// on all sides where something later differs.
+    Aftermath(fn(&Seen<'_>) -> bool),
     /// An operation that came upon it is left out on all sides, and the program compared without it.
     LeftOut(fn(&Seen<'_>) -> bool),
 }
@@ -105,19 +112,83 @@ pub const DIFFERENCES: &[Difference] = &[
         how: How::Avoided,
     },
     Difference {
+        name: "reserved",
+        what: "`mincore` counts pages that `fallocate` reserved, of which there are none behind the end",
+        why: "what is reserved is there; Linux does not call it so until somebody touches it",
+        how: How::Avoided,
+    },
+    Difference {
+        name: "left-locked",
+        what: "`MREMAP_DONTUNMAP` of a part of locked memory unlocks that part",
+        why: "Linux unlocks the whole mapping, and goes on counting it as locked",
+        how: How::Avoided,
+    },
+    Difference {
+        name: "reclaimed",
+        what: "`MADV_PAGEOUT` takes nothing away",
+        why: "there is no swap yet; on Linux it takes what `MADV_FREE` let go of, without swap, too",
+        how: How::Avoided,
+    },
+    Difference {
+        name: "damage",
+        what: "`MADV_HWPOISON` and `MADV_SOFT_OFFLINE` are refused to everybody",
+        why: "they would break the memory of the machine that the programs run on",
+        how: How::Avoided,
+    },
+    Difference {
+        name: "guards",
+        what: "`MADV_GUARD_INSTALL` and `MADV_GUARD_REMOVE` are there",
+        why: "Linux has them since 6.13; the soft machine is compared with the host's, if that has",
+        how: How::Newer(|op| is_guard(op.kind(), op.arguments[2])),
+    },
+    Difference {
         name: "newer-mremap",
         what: "which error `mremap` gives when several fit, and lengths of `MREMAP_DONTUNMAP`",
         why: "the host's Linux is newer than 6.12: from 6.17 on the source is looked at later, and \
               lengths are compared in whole pages",
         how: How::LeftOut(|seen| seen.systems.contains(&"host") && seen.op.kind().name == "mremap"),
     },
+    Difference {
+        name: "failed-mremap",
+        what: "what `mremap` to a fixed place has unmapped when it fails",
+        why: "the host's Linux is newer than 6.12: from 6.17 on more is looked at before anything is \
+              unmapped",
+        how: How::Aftermath(|seen| {
+            seen.systems.contains(&"host")
+                && seen.op.kind().name == "mremap"
+                && seen.ours.starts_with("errno")
+        }),
+    },
 ];
+
+/// A program without what the older Linux does not have.
+pub fn without_newer(mut program: Program) -> Program {
+    let is_newer = |op: &Op| {
+        DIFFERENCES
+            .iter()
+            .any(|row| matches!(row.how, How::Newer(is_newer) if is_newer(op)))
+    };
+    for op in &mut program.ops {
+        if is_newer(op) {
+            *op = op.left_out();
+        }
+    }
+    program
+}
 
 /// The row that explains different answers, if one does.
 pub fn explain(seen: &Seen<'_>) -> Option<&'static Difference> {
     DIFFERENCES.iter().find(|row| match row.how {
         How::LeftOut(explains) => explains(seen),
-        How::Levelled | How::Avoided => false,
+        How::Levelled | How::Avoided | How::Newer(_) | How::Aftermath(_) => false,
+    })
+}
+
+/// The row by which an operation that answered alike may have left different things behind.
+pub fn left_behind(seen: &Seen<'_>) -> Option<&'static Difference> {
+    DIFFERENCES.iter().find(|row| match row.how {
+        How::Aftermath(explains) => explains(seen),
+        _ => false,
     })
 }
 
@@ -129,14 +200,16 @@ pub fn page() -> String {
          is `fuzz/src/differences.rs`, and `./x fuzz differential` counts whatever is not in it as a \
          difference. *Levelled*: records are written so that it does not show. *Avoided*: programs \
          are drawn so that it does not come up. *Left out*: an operation that came upon it is left \
-         out on both sides, the rest of the program is compared, and the report counts it.\n\n\
+         out on both sides, the rest of the program is compared, and the report counts it. *Left out \
+         beforehand*: the same, with Linux 6.12 alone, and not counted.\n\n\
          | name | what | why | in comparisons |\n| --- | --- | --- | --- |\n",
     );
     for row in DIFFERENCES {
         let how = match row.how {
             How::Levelled => "levelled",
             How::Avoided => "avoided",
-            How::LeftOut(_) => "left out",
+            How::Newer(_) => "left out beforehand",
+            How::Aftermath(_) | How::LeftOut(_) => "left out",
         };
         // A string takes everything.
         let _ = writeln!(

@@ -2,7 +2,7 @@
 
 use crate::KINDS;
 use crate::address::{CENTRE, HEAP, HEAP_PAGES, NEAR, PAGE, Scene};
-use crate::kind::Meaning;
+use crate::kind::{Kind, Meaning};
 use crate::op::{Actor, Op};
 use crate::program::{MOST_PROCESSES, MOST_THREADS, Program};
 
@@ -21,6 +21,14 @@ pub struct Draw {
     scene: Scene,
     /// Nothing grows down in this program.
     still: bool,
+    /// What one address shows nothing else does: threads act side by side.
+    apart: bool,
+    /// The program has files.
+    files: bool,
+    /// The program locks memory, so it leaves no old places of moves mapped.
+    locks: bool,
+    /// It may lock everything, so it has nothing huge.
+    locks_all: bool,
     /// Where whoever acts side by side has to stay.
     slice: Option<(u64, u64)>,
     /// Where something was mapped.
@@ -34,6 +42,10 @@ pub fn program(number: u64) -> Program {
         state: number,
         scene: Scene::Open,
         still: false,
+        apart: false,
+        files: false,
+        locks: false,
+        locks_all: false,
         slice: None,
         mapped: [0; REMEMBERED],
         count: 0,
@@ -47,6 +59,10 @@ pub fn program(number: u64) -> Program {
     ]);
     let side_by_side = threads > 1 && draw.scene != Scene::Heap && draw.chance(1, 2);
     draw.still = side_by_side || draw.chance(1, 2);
+    draw.apart = side_by_side;
+    draw.locks = draw.chance(2, 5);
+    draw.locks_all = draw.locks && draw.chance(1, 2);
+    draw.files = !side_by_side && draw.chance(2, 5);
     let length = 6 + draw.below(42) as usize;
     let mut ops = Vec::with_capacity(length);
     let mut alive = 1;
@@ -138,6 +154,40 @@ impl Draw {
     /// Whether this one happens side by side with others.
     pub fn is_beside(&self) -> bool {
         self.slice.is_some()
+    }
+
+    /// Whether memory may be shared.
+    pub fn may_share(&self) -> bool {
+        !self.apart
+    }
+
+    /// Whether memory is locked, and so no place that was moved from may stay mapped.
+    pub fn locks(&self) -> bool {
+        self.locks
+    }
+
+    /// Whether everything may be locked, and nothing may be huge.
+    pub fn locks_all(&self) -> bool {
+        self.locks_all
+    }
+
+    /// Whether there are files.
+    pub fn has_files(&self) -> bool {
+        self.files
+    }
+
+    /// A file, or rarely none.
+    pub fn file(&mut self) -> u64 {
+        self.pick(&[(20, 0), (10, 1), (5, 2), (1, 7)])
+    }
+
+    /// A place in a file, near its beginning and at a page as a rule.
+    pub fn offset(&mut self) -> u64 {
+        match self.below(12) {
+            0..6 => 0,
+            6..11 => self.below(10) * PAGE,
+            _ => self.below(10 * PAGE),
+        }
     }
 
     /// A page's address, near the middle more often than not.
@@ -267,11 +317,11 @@ impl Draw {
         let place = self.scene as usize;
         let mut sum = 0;
         for kind in KINDS {
-            sum += u64::from(self.weight(kind.weights[place], kind.stays));
+            sum += u64::from(self.weight(kind, place));
         }
         let mut chosen = self.below(sum);
         for (number, kind) in KINDS.iter().enumerate() {
-            let weight = u64::from(self.weight(kind.weights[place], kind.stays));
+            let weight = u64::from(self.weight(kind, place));
             if chosen < weight {
                 return Op {
                     kind: number as u16,
@@ -285,11 +335,19 @@ impl Draw {
         fork(actor, u64::MAX)
     }
 
-    fn weight(&self, weight: u32, stays: bool) -> u32 {
-        if self.is_beside() && !stays {
-            0
+    fn weight(&self, kind: &Kind, place: usize) -> u32 {
+        let fits = kind.stays || !self.is_beside();
+        let may = match kind.name {
+            "mlock" | "mlock2" | "munlock" => self.locks,
+            "mlockall" | "munlockall" => self.locks_all,
+            // Whoever comes first takes what is left.
+            "limit" => !self.apart,
+            _ => true,
+        };
+        if fits && may && (self.files || !kind.is_about_a_file()) {
+            kind.weights[place]
         } else {
-            weight
+            0
         }
     }
 

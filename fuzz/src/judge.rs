@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::differences::{Seen, explain};
+use crate::differences::{Seen, explain, left_behind};
 use crate::side::{Side, Stopped};
 use crate::{Program, Record};
 
@@ -34,8 +34,8 @@ pub struct Judged {
 /// A first look at two records.
 enum Look {
     Same,
-    /// This operation cannot be compared, by this row.
-    LeaveOut(usize, &'static str),
+    /// These operations cannot be compared, by these rows.
+    LeaveOut(Vec<(usize, &'static str)>),
     Different(Option<usize>, String, String),
 }
 
@@ -88,9 +88,11 @@ pub fn judge(
         for ((place, mut program), (here, there)) in open.into_iter().zip(here.iter().zip(&there)) {
             match look(&program, [ours.name(), theirs.name()], here, there) {
                 Look::Same => {}
-                Look::LeaveOut(step, row) => {
-                    *judged.left_out.entry(row).or_default() += 1;
-                    program.ops[step] = program.ops[step].left_out();
+                Look::LeaveOut(steps) => {
+                    for (step, row) in steps {
+                        *judged.left_out.entry(row).or_default() += 1;
+                        program.ops[step] = program.ops[step].left_out();
+                    }
                     again.push((place, program));
                 }
                 Look::Different(step, ours, theirs) => {
@@ -129,11 +131,11 @@ fn look(program: &Program, systems: [&str; 2], here: &Record, there: &Record) ->
     if here == there {
         return Look::Same;
     }
+    let mut cause = None;
+    let mut left_out = Vec::new();
     for (step, op) in program.ops.iter().enumerate() {
         let (ours, theirs) = (here.answer(step), there.answer(step));
-        if ours == theirs {
-            continue;
-        }
+        let is_same = ours == theirs;
         let (ours, theirs) = (ours.unwrap_or("nothing"), theirs.unwrap_or("nothing"));
         let seen = Seen {
             op,
@@ -141,10 +143,28 @@ fn look(program: &Program, systems: [&str; 2], here: &Record, there: &Record) ->
             ours,
             theirs,
         };
+        if is_same {
+            let row = cause.is_none().then(|| left_behind(&seen)).flatten();
+            cause = cause.or(row.map(|row| (step, row.name)));
+            continue;
+        }
         if let Some(row) = explain(&seen) {
-            return Look::LeaveOut(step, row.name);
+            left_out.push((step, row.name));
+            // What only looks changes nothing that later ones see.
+            if op.kind().name == "mincore" {
+                continue;
+            }
+            return Look::LeaveOut(left_out);
+        }
+        left_out.extend(cause);
+        if !left_out.is_empty() {
+            return Look::LeaveOut(left_out);
         }
         return Look::Different(Some(step), ours.to_owned(), theirs.to_owned());
+    }
+    left_out.extend(cause);
+    if !left_out.is_empty() {
+        return Look::LeaveOut(left_out);
     }
     let lines = here.ends().zip(there.ends());
     let mut different = lines.filter(|(ours, theirs)| ours != theirs);

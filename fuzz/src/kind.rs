@@ -1,14 +1,13 @@
 //! What an operation is. To add one: a file in `kinds/` with a [`Kind`], and its name in the list
 //! there. Its encodings, its text and how it is made smaller follow from what its arguments mean.
 
-#[cfg(feature = "soft")]
-use faultless_soft::SoftCpu;
-
 use crate::line::Line;
 use crate::memory::Memory;
 
 #[cfg(feature = "soft")]
 use crate::draw::Draw;
+#[cfg(feature = "soft")]
+use crate::soft::Here;
 
 /// The arguments of an operation, as many as its kind has.
 pub type Arguments = [u64; 6];
@@ -26,6 +25,8 @@ pub enum Meaning {
     Choice(&'static [(&'static str, u64)]),
     /// A number.
     Number,
+    /// One of the program's files, or none.
+    File,
 }
 
 /// One argument.
@@ -77,7 +78,7 @@ pub enum Act {
 
 /// A system call on the soft machine.
 #[cfg(feature = "soft")]
-pub type SoftCall = fn(&SoftCpu<'_>, &Arguments) -> Result<u64, faultless_mm::Errno>;
+pub type SoftCall = fn(&Here<'_, '_>, &Arguments) -> Result<u64, faultless_mm::Errno>;
 
 /// What the result of a system call is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -107,12 +108,27 @@ pub const LENGTH: Argument = Argument {
     meaning: Meaning::Length,
 };
 
+/// A file.
+pub const FILE: Argument = Argument {
+    name: "file",
+    meaning: Meaning::File,
+};
+
+/// No file.
+#[cfg(feature = "soft")]
+pub const NO_FILE: u64 = u64::MAX;
+
 /// Another argument.
 pub const fn argument(name: &'static str, meaning: Meaning) -> Argument {
     Argument { name, meaning }
 }
 
 impl Kind {
+    /// Whether it works on a file, which not all programs have.
+    pub fn is_about_a_file(&self) -> bool {
+        matches!(self.arguments, [first, ..] if matches!(first.meaning, Meaning::File))
+    }
+
     /// Its number in encoded programs.
     pub fn find(name: &str) -> Option<u16> {
         let place = crate::KINDS.iter().position(|kind| kind.name == name);

@@ -25,8 +25,19 @@ pub struct Mapping {
     pub prot: u8,
     /// It is shared.
     pub shared: bool,
-    /// The place in the file, if it has one.
+    /// The program's file that is mapped.
+    pub file: Option<u8>,
+    /// The place in the file, or in what it shares, if it has one.
     pub offset: u64,
+}
+
+/// What can be limited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limited {
+    /// Everything that is mapped (`RLIMIT_AS`).
+    Mapped,
+    /// Private memory that can be written (`RLIMIT_DATA`).
+    Data,
 }
 
 /// Memory. Addresses are real ones. Errors are Linux's error numbers.
@@ -46,6 +57,18 @@ pub trait Memory {
     fn page(&mut self, address: u64) -> Result<&[u64; 512], Signal>;
     /// `mincore`: a byte for each page, valid until the next call.
     fn mincore(&mut self, address: u64, length: u64) -> Result<&[u8], i32>;
+    /// What a file of the program is called in calls.
+    fn file(&self, number: u64) -> u64;
+    /// `pread` of words; how many bytes came.
+    fn read(&mut self, file: u64, offset: u64, to: &mut [u64]) -> Result<u64, i32>;
+    /// `pwrite` of a word.
+    fn write(&mut self, file: u64, offset: u64, value: u64) -> Result<u64, i32>;
+    /// The size of a file.
+    fn size(&mut self, file: u64) -> Result<u64, i32>;
+    /// `process_madvise` about the process itself.
+    fn process_madvise(&mut self, address: u64, length: u64, advice: u64) -> Result<u64, i32>;
+    /// Lets the process map so many pages more than it has now; `u64::MAX`: without end.
+    fn limit(&mut self, what: Limited, more: u64) -> Result<(), i32>;
     /// `brk`: where the heap ends now.
     fn brk(&mut self, address: u64) -> u64;
     /// Takes a mapping away.

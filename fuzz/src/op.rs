@@ -62,8 +62,10 @@ impl Op {
         let kind = self.kind();
         let mut arguments = self.arguments;
         for (value, argument) in arguments.iter_mut().zip(kind.arguments) {
-            if matches!(argument.meaning, Meaning::Address) {
-                *value = real(*value, on.heap());
+            match argument.meaning {
+                Meaning::Address => *value = real(*value, on.heap()),
+                Meaning::File => *value = on.file(*value),
+                _ => {}
             }
         }
         match kind.act {

@@ -1,6 +1,7 @@
 //! A program: operations, one after the other, of threads in processes.
 
 use crate::address::Scene;
+use crate::kind::Meaning;
 use crate::op::{Actor, Op};
 
 /// Operations of a program.
@@ -9,6 +10,9 @@ pub const MOST_OPS: usize = 200;
 pub const MOST_PROCESSES: usize = 4;
 /// Threads of a process.
 pub const MOST_THREADS: usize = 4;
+
+/// Files that a program may have. They begin empty, and all its processes have them.
+pub const FILES: usize = 3;
 
 /// A program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +53,17 @@ impl Program {
             before = op.beside.then_some(op.actor);
         }
         self
+    }
+
+    /// Whether it has files.
+    pub fn has_files(&self) -> bool {
+        let is_file = |op: &Op| {
+            let mut arguments = op.kind().arguments.iter().zip(op.arguments);
+            arguments.any(|(argument, value)| {
+                matches!(argument.meaning, Meaning::File) && value < FILES as u64
+            })
+        };
+        self.ops.iter().any(is_file)
     }
 
     /// Whether a process is in it.

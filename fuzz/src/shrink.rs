@@ -75,7 +75,7 @@ fn size(meaning: Meaning, value: u64) -> u64 {
         Meaning::Length => (value / PAGE).min(1 << 20) * 2 + u64::from(!value.is_multiple_of(PAGE)),
         Meaning::Bits(_) => u64::from(value.count_ones()),
         Meaning::Choice(_) => 0,
-        Meaning::Number => u64::from(64 - value.leading_zeros()),
+        Meaning::Number | Meaning::File => u64::from(64 - value.leading_zeros()),
     }
 }
 
@@ -171,6 +171,8 @@ fn simple(meaning: Meaning, value: u64) -> Vec<u64> {
         Meaning::Choice(_) => Vec::new(),
         Meaning::Number if value > 1 && value != u64::MAX => vec![1],
         Meaning::Number => Vec::new(),
+        Meaning::File if value != u64::MAX && value != 0 => vec![0],
+        Meaning::File => Vec::new(),
     }
 }
 

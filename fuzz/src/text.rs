@@ -56,9 +56,9 @@ fn show(meaning: Meaning, value: u64, f: &mut fmt::Formatter<'_>) -> fmt::Result
         Meaning::Length if value != 0 && value.is_multiple_of(PAGE) && value < 1 << 40 => {
             write!(f, "{}p", value / PAGE)
         }
-        Meaning::Number if value == u64::MAX => f.write_str("-1"),
-        Meaning::Number if value < 10 => write!(f, "{value}"),
-        Meaning::Length | Meaning::Number => write!(f, "{value:#x}"),
+        Meaning::Number | Meaning::File if value == u64::MAX => f.write_str("-1"),
+        Meaning::Number | Meaning::File if value < 10 => write!(f, "{value}"),
+        Meaning::Length | Meaning::Number | Meaning::File => write!(f, "{value:#x}"),
         Meaning::Choice(names) => match names.iter().find(|(_, choice)| *choice == value) {
             Some((name, _)) => f.write_str(name),
             None => write!(f, "{value:#x}"),
@@ -95,8 +95,8 @@ fn read(meaning: Meaning, text: &str) -> Option<u64> {
             Some(pages) => number(pages)?.checked_mul(PAGE),
             None => number(text),
         },
-        Meaning::Number if text == "-1" => Some(u64::MAX),
-        Meaning::Number => number(text),
+        Meaning::Number | Meaning::File if text == "-1" => Some(u64::MAX),
+        Meaning::Number | Meaning::File => number(text),
         Meaning::Choice(names) => named(names, text),
         Meaning::Bits(names) => {
             let mut parts = text.split('|');

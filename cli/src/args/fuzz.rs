@@ -10,7 +10,8 @@ use super::machine::seconds;
 use crate::report::Destination;
 
 const EXAMPLES: &str = "\
-Programs of mmap, munmap, mprotect, mremap, madvise, mincore, brk, loads and stores, by up to 4
+Programs of mmap, munmap, mprotect, mremap, madvise, mincore, msync, mlock, mseal, brk, setrlimit,
+loads and stores, and of files that are mapped, truncated, punched, read and written, by up to 4
 threads of up to 4 processes, run on each system; what differs that is not in docs/differences.md is
 a difference. It is shown made small, as a program that can be put into tests/corpus/differential/.
 

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, ensure};
 use comfy_table::Cell;
 use faultless_fuzz::host::HostSide;
 use faultless_fuzz::side::{Side, SoftSide};
-use faultless_fuzz::{Program, corpus, draw};
+use faultless_fuzz::{Program, corpus, differences, draw};
 
 use crate::args::{DifferentialArguments, FuzzArguments, FuzzCommand, SystemName};
 use crate::compare::{Peer, Series};
@@ -32,7 +32,12 @@ fn differential(arguments: &DifferentialArguments) -> Result<ExitCode> {
     if let Some(json) = &arguments.json {
         json.check()?;
     }
-    let fixed = fixed_programs(arguments.program.as_deref())?;
+    let mut fixed = fixed_programs(arguments.program.as_deref())?;
+    let comparable = match arguments.against.contains(&SystemName::Linux) {
+        true => differences::without_newer,
+        false => |program| program,
+    };
+    fixed = fixed.into_iter().map(comparable).collect();
     check(&arguments.against)?;
     if let Some(answer) = plan::answer(&needs(&arguments.against), Urgency::Required) {
         return Ok(answer);
@@ -49,17 +54,21 @@ fn differential(arguments: &DifferentialArguments) -> Result<ExitCode> {
         "faultless: seed {seed}, {} programs that are kept",
         fixed.len()
     );
-    run.batch(&mut campaign, &fixed)?;
+    let is_fixed = arguments.program.is_some() || arguments.operations == Some(0);
     let mut number = u64::from(seed) << 32;
-    while arguments.program.is_none() && !run.is_over(&campaign) {
-        let programs: Vec<Program> = (number..)
-            .take(batch(arguments))
-            .map(draw::program)
-            .collect();
-        number += programs.len() as u64;
+    let mut programs = fixed;
+    loop {
+        if !is_fixed {
+            let random = (number..).take(batch(arguments));
+            programs.extend(random.map(draw::program).map(comparable));
+            number += arguments.batch.get();
+        }
         run.batch(&mut campaign, &programs)?;
+        programs.clear();
+        if is_fixed || run.is_over(&campaign) {
+            return run.report(&campaign);
+        }
     }
-    run.report(&campaign)
 }
 
 /// A campaign under way.
@@ -121,6 +130,17 @@ impl Run<'_> {
     }
 
     fn report(&self, campaign: &Campaign) -> Result<ExitCode> {
+        let seconds = self.start.elapsed().as_secs_f64();
+        eprintln!(
+            "faultless: in all {} operations of {} programs on {} systems in {seconds:.0} s, \
+             {}/s; {} programs differ, in {} ways",
+            grouped(campaign.operations),
+            grouped(campaign.programs),
+            campaign.sides.len() + 1,
+            grouped((campaign.operations as f64 / seconds.max(0.001)) as u64),
+            grouped(differences(campaign)),
+            campaign.findings.len()
+        );
         if self.arguments.json == Some(Destination::Stdout) {
             Destination::Stdout.write(&self.file(campaign))?;
         } else {

@@ -9,6 +9,7 @@ use std::io;
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
+use super::files::Files;
 use super::output::Output;
 use super::process::OnLinux;
 use super::seal::seal;
@@ -40,6 +41,7 @@ struct Shared {
     program: *const Program,
     heap: u64,
     pipes: Pipes,
+    files: Files,
     /// Where records are written to.
     record: i32,
 }
@@ -65,6 +67,11 @@ pub fn run(program: &Program, heap: u64, output: &mut Output) -> io::Result<()> 
             }
         }
     }
+    let files = if program.has_files() {
+        Files::make()?
+    } else {
+        Files::NONE
+    };
     // SAFETY: the executor has one thread; the child never returns from here.
     let child = unsafe { libc::fork() };
     if child < 0 {
@@ -75,6 +82,7 @@ pub fn run(program: &Program, heap: u64, output: &mut Output) -> io::Result<()> 
             program,
             heap,
             pipes,
+            files,
             record: record[1],
         };
         begin(&mut shared, record[0]);
@@ -88,6 +96,7 @@ pub fn run(program: &Program, heap: u64, output: &mut Output) -> io::Result<()> 
     {
         close(descriptor);
     }
+    files.close();
     close(record[1]);
     // SAFETY: numbers of a process; the child does the same, whoever is first.
     unsafe { libc::setpgid(child, child) };
@@ -185,7 +194,7 @@ extern "C" fn other(thread: *mut libc::c_void) -> *mut libc::c_void {
 
 /// Does an actor's operations from one on, each in its turn.
 fn act(shared: &Shared, program: &Program, me: Actor, from: usize) {
-    let mut on = OnLinux::new(shared.heap, program.scene);
+    let mut on = OnLinux::new(shared.heap, program.scene, shared.files);
     let mut waited_for = None;
     let mut number = from;
     while let Some(actor) = actor(program, number) {

@@ -5,8 +5,8 @@ use crate::memory::Mapping;
 /// Bytes of a line that are looked at: all but long names.
 const LINE: usize = 128;
 
-/// Shows every mapping that begins below `end`, in order.
-pub fn read(end: u64, show: &mut dyn FnMut(Mapping)) {
+/// Shows every mapping that begins below `end`, in order. `inodes` are the program's files.
+pub fn read(end: u64, inodes: &[u64], show: &mut dyn FnMut(Mapping)) {
     let mut buffer = [0u8; 4096];
     let mut line = [0u8; LINE];
     let mut length = 0;
@@ -26,7 +26,7 @@ pub fn read(end: u64, show: &mut dyn FnMut(Mapping)) {
                 }
                 continue;
             }
-            if let Some(mapping) = parse(&line[..length]) {
+            if let Some(mapping) = parse(&line[..length], inodes) {
                 if mapping.start >= end {
                     break 'all;
                 }
@@ -39,13 +39,15 @@ pub fn read(end: u64, show: &mut dyn FnMut(Mapping)) {
     unsafe { libc::close(file) };
 }
 
-/// `START-END rwxp OFFSET …`.
-fn parse(line: &[u8]) -> Option<Mapping> {
+/// `START-END rwxp OFFSET DEVICE INODE …`.
+fn parse(line: &[u8], inodes: &[u64]) -> Option<Mapping> {
     let mut words = line.split(|&byte| byte == b' ');
     let range = words.next()?;
     let dash = range.iter().position(|&byte| byte == b'-')?;
     let letters = words.next()?;
     let offset = hexadecimal(words.next()?)?;
+    let inode = decimal(words.nth(1)?)?;
+    let file = inodes.iter().position(|&file| file == inode && inode != 0);
     let bit = |place: usize, bit| {
         if letters.get(place) == Some(&b'-') {
             0
@@ -58,7 +60,15 @@ fn parse(line: &[u8]) -> Option<Mapping> {
         end: hexadecimal(&range[dash + 1..])?,
         prot: bit(0, 1) | bit(1, 2) | bit(2, 4),
         shared: letters.get(3) == Some(&b's'),
+        file: file.map(|file| file as u8),
         offset,
+    })
+}
+
+fn decimal(digits: &[u8]) -> Option<u64> {
+    let digit = |byte: &u8| char::from(*byte).to_digit(10).map(u64::from);
+    digits.iter().try_fold(0u64, |all, byte| {
+        all.checked_mul(10)?.checked_add(digit(byte)?)
     })
 }
 
@@ -81,16 +91,17 @@ mod tests {
             end: 0x7f15000,
             prot: 5,
             shared: true,
+            file: Some(1),
             offset: 0x2000,
         };
-        assert_eq!(parse(line), Some(mapping));
-        assert_eq!(parse(b"nonsense"), None);
+        assert_eq!(parse(line, &[16, 17]), Some(mapping));
+        assert_eq!(parse(b"nonsense", &[]), None);
     }
 
     #[test]
     fn this_process_has_mappings() {
         let mut count = 0;
-        super::read(u64::MAX, &mut |mapping| {
+        super::read(u64::MAX, &[], &mut |mapping| {
             assert!(mapping.start < mapping.end);
             count += 1;
         });

@@ -8,7 +8,9 @@
 //! library does to it.
 
 mod family;
+mod files;
 mod input;
+mod limits;
 mod maps;
 mod output;
 mod probe;
@@ -81,8 +83,15 @@ fn prepare() {
         // SAFETY: a limit of this process. Whoever may not raise the hard one has a lower one.
         unsafe { libc::setrlimit(resource, &raw const limit) };
     }
+    grow_stack();
     // SAFETY: a setting of this process, which some kernels do not have.
     unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };
+}
+
+/// Uses more of the stack than programs need: later it may not be allowed to grow.
+#[inline(never)]
+fn grow_stack() {
+    std::hint::black_box(&mut [0u8; 256 << 10]);
 }
 
 /// The end of the heap, moved up to a page's end: programs begin there.

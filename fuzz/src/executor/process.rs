@@ -2,9 +2,10 @@
 
 use crate::address::{PAGE, Scene};
 use crate::kind::{Act, Arguments};
-use crate::memory::{Mapping, Memory, Signal};
+use crate::memory::{Limited, Mapping, Memory, Signal};
 
-use super::{maps, probe};
+use super::files::Files;
+use super::{limits, maps, probe};
 
 /// Pages whose answer by `mincore` fits the thread's own memory.
 const FEW: usize = 1024;
@@ -18,14 +19,16 @@ static mut LONG: [u8; MANY] = [0; MANY];
 pub struct OnLinux {
     pub heap: u64,
     pub scene: Scene,
+    files: Files,
     there: [u8; FEW],
 }
 
 impl OnLinux {
-    pub fn new(heap: u64, scene: Scene) -> Self {
+    pub fn new(heap: u64, scene: Scene, files: Files) -> Self {
         OnLinux {
             heap,
             scene,
+            files,
             there: [0; FEW],
         }
     }
@@ -86,6 +89,39 @@ impl Memory for OnLinux {
         Ok(unsafe { std::slice::from_raw_parts(to, pages.min(MANY)) })
     }
 
+    fn file(&self, number: u64) -> u64 {
+        self.files.descriptor(number)
+    }
+
+    fn read(&mut self, file: u64, offset: u64, to: &mut [u64]) -> Result<u64, i32> {
+        let (at, bytes) = (to.as_mut_ptr() as u64, size_of_val(to) as u64);
+        call(libc::SYS_pread64, &[file, at, bytes, offset, 0, 0])
+    }
+
+    fn write(&mut self, file: u64, offset: u64, value: u64) -> Result<u64, i32> {
+        let from = (&raw const value) as u64;
+        call(libc::SYS_pwrite64, &[file, from, 8, offset, 0, 0])
+    }
+
+    fn size(&mut self, file: u64) -> Result<u64, i32> {
+        call(libc::SYS_lseek, &[file, 0, libc::SEEK_END as u64, 0, 0, 0])
+    }
+
+    fn process_madvise(&mut self, address: u64, length: u64, advice: u64) -> Result<u64, i32> {
+        // SAFETY: a number of this process.
+        let this = unsafe { libc::getpid() } as u64;
+        let this = call(libc::SYS_pidfd_open, &[this, 0, 0, 0, 0, 0])?;
+        let vector = [address, length];
+        let vector = vector.as_ptr() as u64;
+        let result = call(libc::SYS_process_madvise, &[this, vector, 1, advice, 0, 0]);
+        call(libc::SYS_close, &[this, 0, 0, 0, 0, 0])?;
+        result
+    }
+
+    fn limit(&mut self, what: Limited, more: u64) -> Result<(), i32> {
+        limits::set(what, more)
+    }
+
     fn brk(&mut self, address: u64) -> u64 {
         call(libc::SYS_brk, &[address, 0, 0, 0, 0, 0]).unwrap_or(0)
     }
@@ -99,6 +135,6 @@ impl Memory for OnLinux {
     }
 
     fn maps(&mut self, end: u64, show: &mut dyn FnMut(Mapping)) {
-        maps::read(end, show);
+        maps::read(end, &self.files.inodes, show);
     }
 }

@@ -15,7 +15,7 @@ pub fn seal(window: &Window) {
     let mut used = [(u64::MAX, u64::MAX); MOST];
     used[0] = (window.start, window.end);
     let mut count = 1;
-    maps::read(u64::MAX, &mut |mapping| {
+    maps::read(u64::MAX, &[], &mut |mapping| {
         if count < MOST {
             used[count] = (mapping.start, mapping.end);
             count += 1;

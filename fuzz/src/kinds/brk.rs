@@ -28,8 +28,9 @@ fn end(draw: &mut Draw) -> u64 {
     match draw.below(14) {
         0..8 => draw.page(),
         8..12 => draw.page() + 1 + draw.below(PAGE - 1),
-        12 => HEAP + draw.pick(&[(1, 256 * PAGE), (1, 1 << 21), (1, 1 << 29)]),
+        12 if !draw.locks_all() => HEAP + draw.pick(&[(1, 256 * PAGE), (1, 1 << 21), (1, 1 << 29)]),
         // Far below the heap (just below it may be the C library's), and beyond everything.
+        12 => HEAP,
         _ => draw.pick(&[(1, HEAP - (1 << 40)), (1, 1 << 47)]),
     }
 }

@@ -1,11 +1,15 @@
 //! `madvise`.
 
+use std::fmt::Write as _;
+
 use crate::kind::{ADDRESS, Act, Kind, LENGTH, Meaning, Shows, argument};
 
 #[cfg(feature = "soft")]
 use crate::draw::Draw;
 
 const DONTNEED: u64 = 4;
+const GUARD_INSTALL: u64 = 102;
+const GUARD_REMOVE: u64 = 103;
 #[cfg(feature = "soft")]
 const LONG: u64 = 1 << 30;
 
@@ -35,8 +39,8 @@ const ADVICE: &[(&str, u64)] = &[
     ("collapse", 25),
     ("hwpoison", 100),
     ("soft_offline", 101),
-    ("guard_install", 102),
-    ("guard_remove", 103),
+    ("guard_install", GUARD_INSTALL),
+    ("guard_remove", GUARD_REMOVE),
 ];
 
 pub static MADVISE: Kind = Kind {
@@ -60,12 +64,37 @@ pub static MADVISE: Kind = Kind {
         number: libc::SYS_madvise,
         shows: Shows::Number,
         #[cfg(feature = "soft")]
-        soft: |cpu, &[address, length, advice, ..]| {
-            let result = cpu.space().madvise(address, length, advice as i32);
+        soft: |here, &[address, length, advice, ..]| {
+            let result = here.space().madvise(address, length, advice as i32);
             result.map(|()| 0)
         },
     },
 };
+
+pub static PROCESS_MADVISE: Kind = Kind {
+    name: "process_madvise",
+    arguments: &[ADDRESS, LENGTH, argument("advice", Meaning::Choice(ADVICE))],
+    weights: [1, 0, 0],
+    stays: false,
+    #[cfg(feature = "soft")]
+    draw: |draw| {
+        let (address, length) = draw.range();
+        let advice = draw.pick(&[(4, 3), (4, 20), (1, 25), (1, DONTNEED), (1, 0), (1, 1000)]);
+        [address, length, advice, 0, 0, 0]
+    },
+    act: Act::Own(|on, &[address, length, advice, ..], line| {
+        let _ = match on.process_madvise(address, length, advice) {
+            Ok(bytes) => write!(line, "{bytes:#x}"),
+            Err(errno) => write!(line, "errno {errno}"),
+        };
+    }),
+};
+
+/// Whether Linux has it since 6.13 only.
+#[cfg(feature = "soft")]
+pub fn is_guard(kind: &Kind, advice: u64) -> bool {
+    kind.name == "madvise" && matches!(advice, GUARD_INSTALL | GUARD_REMOVE)
+}
 
 #[cfg(feature = "soft")]
 fn advice(draw: &mut Draw) -> u64 {
@@ -84,6 +113,16 @@ fn advice(draw: &mut Draw) -> u64 {
         (1, 16),
         (1, 17),
         (2, 24),
+        (3, 8),
+        (3, 9),
+        (1, 12),
+        (1, 13),
+        (1, 14),
+        (1, 15),
+        (1, 20),
+        (1, 25),
+        (2, GUARD_INSTALL),
+        (1, GUARD_REMOVE),
         (1, u64::from(u32::MAX)),
         (1, 1000),
     ])

@@ -1,17 +1,22 @@
-//! `mmap` of anonymous memory.
+//! `mmap`: anonymous memory, private and shared, and files.
 
 #[cfg(feature = "soft")]
-use faultless_mm::Errno;
+use faultless_mm::{Errno, Opened};
 
 #[cfg(feature = "soft")]
 use crate::address::{PAGE, Scene};
-use crate::kind::{ADDRESS, Act, Kind, LENGTH, Meaning, PROT, Shows, argument};
+#[cfg(feature = "soft")]
+use crate::kind::NO_FILE;
+use crate::kind::{ADDRESS, Act, FILE, Kind, LENGTH, Meaning, PROT, Shows, argument};
 
 #[cfg(feature = "soft")]
 use crate::draw::Draw;
 
 const SHARED: u64 = 0x1;
 const PRIVATE: u64 = 0x2;
+/// `MAP_SHARED_VALIDATE`.
+#[cfg(feature = "soft")]
+const VALIDATE: u64 = 0x3;
 const FIXED: u64 = 0x10;
 const ANONYMOUS: u64 = 0x20;
 const GROWSDOWN: u64 = 0x100;
@@ -20,13 +25,15 @@ const POPULATE: u64 = 0x8000;
 const NONBLOCK: u64 = 0x1_0000;
 const NOREPLACE: u64 = 0x10_0000;
 
+const LOCKED: u64 = 0x2000;
+
 const FLAGS: &[(&str, u64)] = &[
     ("shared", SHARED),
     ("private", PRIVATE),
     ("fixed", FIXED),
     ("anonymous", ANONYMOUS),
     ("growsdown", GROWSDOWN),
-    ("locked", 0x2000),
+    ("locked", LOCKED),
     ("noreserve", NORESERVE),
     ("populate", POPULATE),
     ("nonblock", NONBLOCK),
@@ -44,7 +51,7 @@ pub static MMAP: Kind = Kind {
         LENGTH,
         argument("prot", Meaning::Bits(PROT)),
         argument("flags", Meaning::Bits(FLAGS)),
-        argument("fd", Meaning::Number),
+        FILE,
         argument("offset", Meaning::Number),
     ],
     weights: [6, 6, 1],
@@ -55,22 +62,26 @@ pub static MMAP: Kind = Kind {
         number: libc::SYS_mmap,
         shows: Shows::Place { length: 1 },
         #[cfg(feature = "soft")]
-        soft: |cpu, &[address, length, prot, flags, _, offset]| {
-            // What every kernel looks at before it comes to the memory. There are no files here.
+        soft: |here, &[address, length, prot, flags, file, offset]| {
+            // What every kernel looks at before it comes to the memory.
             if !offset.is_multiple_of(PAGE) {
                 return Err(Errno::EINVAL);
             }
-            if flags & ANONYMOUS == 0 {
-                return Err(Errno(libc::EBADF));
+            let (prot, kind) = (prot as u32, flags as u32);
+            if flags & ANONYMOUS != 0 {
+                return here.space().mmap(address, length, prot, kind);
             }
-            cpu.space().mmap(address, length, prot as u32, flags as u32)
+            let opened = Opened {
+                store: Ok(here.files.store(file)?),
+                offset,
+                file: file + 1,
+                writable: true,
+            };
+            let space = here.space();
+            space.mmap_store(address, length, prot, kind, &opened)
         },
     },
 };
-
-/// No file.
-#[cfg(feature = "soft")]
-const NO_FILE: u64 = u64::MAX;
 
 #[cfg(feature = "soft")]
 fn draw(draw: &mut Draw) -> [u64; 6] {
@@ -79,31 +90,58 @@ fn draw(draw: &mut Draw) -> [u64; 6] {
         let flags = place(draw) | ANONYMOUS | PRIVATE;
         return [address, length, draw.prot(), flags, NO_FILE, 0];
     }
+    let (of, file, offset) = what(draw);
     let chosen_by_it = draw.scene() == Scene::Sealed && draw.chance(2, 3);
     if chosen_by_it {
-        let flags = PRIVATE | ANONYMOUS | kind(draw);
-        return [0, draw.length(), draw.prot(), flags, NO_FILE, 0];
+        let flags = of | kind(draw);
+        return [0, draw.length(), draw.prot(), flags, file, offset];
     }
-    if draw.scene() == Scene::Open && draw.chance(1, 30) {
+    if draw.scene() == Scene::Open && !draw.locks_all() && draw.chance(1, 30) {
         return far(draw);
     }
     let address = draw.address();
     let length = draw.length();
-    let which = draw.pick(&[(40, PRIVATE), (1, 0)]);
     let kind = match draw.scene() {
         // What is below the heap depends on the system.
         Scene::Heap => 0,
         _ => kind(draw),
     };
-    let flags = which | ANONYMOUS | kind | place(draw);
+    let flags = of | kind | place(draw);
     [
         address,
         draw.inside(address, length),
         draw.prot(),
         flags,
-        NO_FILE,
-        0,
+        file,
+        offset,
     ]
+}
+
+/// What is mapped: flags, the file, and where in it.
+#[cfg(feature = "soft")]
+fn what(draw: &mut Draw) -> (u64, u64, u64) {
+    let shared = u32::from(draw.may_share());
+    if draw.has_files() && draw.chance(2, 3) {
+        let which = draw.pick(&[(10, SHARED), (10, PRIVATE), (2, VALIDATE), (1, 0)]);
+        let file = if draw.chance(1, 40) {
+            NO_FILE
+        } else {
+            draw.file()
+        };
+        let offset = match draw.below(60) {
+            0 => draw.odd(),
+            1 => i64::MAX as u64 - 8 * PAGE + 1,
+            _ => draw.offset() & !(PAGE - 1),
+        };
+        return (which, file, offset);
+    }
+    let which = draw.pick(&[
+        (40, PRIVATE),
+        (12 * shared, SHARED),
+        (shared, VALIDATE),
+        (1, 0),
+    ]);
+    (which | ANONYMOUS, NO_FILE, 0)
 }
 
 #[cfg(feature = "soft")]
@@ -124,11 +162,13 @@ fn place(draw: &mut Draw) -> u64 {
 #[cfg(feature = "soft")]
 fn kind(draw: &mut Draw) -> u64 {
     let grows = if draw.is_still() { 0 } else { 1 };
+    let locks = u32::from(draw.locks());
     draw.pick(&[
         (20, 0),
         (3, NORESERVE),
         (3, POPULATE),
         (1, POPULATE | NONBLOCK),
+        (locks, LOCKED),
         (5 * grows, GROWSDOWN),
         (grows, GROWSDOWN | POPULATE),
     ])

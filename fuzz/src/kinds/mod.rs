@@ -4,13 +4,21 @@
 
 mod access;
 mod brk;
+mod file;
 mod fork;
+mod limit;
+mod lock;
 mod madvise;
 mod mincore;
 mod mmap;
 mod mprotect;
 mod mremap;
+mod msync;
 mod munmap;
+mod seal;
+
+#[cfg(feature = "soft")]
+pub use madvise::is_guard;
 
 use crate::kind::Kind;
 
@@ -25,6 +33,19 @@ pub static KINDS: &[&Kind] = &[
     &mremap::MREMAP,
     &mincore::MINCORE,
     &brk::BRK,
+    &file::FTRUNCATE,
+    &file::FALLOCATE,
+    &file::PREAD,
+    &file::PWRITE,
+    &lock::MLOCK,
+    &lock::MLOCK2,
+    &lock::MUNLOCK,
+    &lock::MLOCKALL,
+    &lock::MUNLOCKALL,
+    &madvise::PROCESS_MADVISE,
+    &msync::MSYNC,
+    &seal::MSEAL,
+    &limit::LIMIT,
     &fork::FORK,
     &fork::NOTHING,
 ];

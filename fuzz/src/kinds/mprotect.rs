@@ -28,8 +28,8 @@ pub static MPROTECT: Kind = Kind {
         number: libc::SYS_mprotect,
         shows: Shows::Number,
         #[cfg(feature = "soft")]
-        soft: |cpu, &[address, length, prot, ..]| {
-            let result = cpu.space().mprotect(address, length, prot as u32);
+        soft: |here, &[address, length, prot, ..]| {
+            let result = here.space().mprotect(address, length, prot as u32);
             result.map(|()| 0)
         },
     },

@@ -49,8 +49,8 @@ const CALL: Act = Act::Call {
     number: libc::SYS_mremap,
     shows: Shows::Place { length: 2 },
     #[cfg(feature = "soft")]
-    soft: |cpu, &[old, old_length, length, flags, to, _]| {
-        let space = cpu.space();
+    soft: |here, &[old, old_length, length, flags, to, _]| {
+        let space = here.space();
         space.mremap(old, old_length, length, flags as u32, to)
     },
 };
@@ -72,12 +72,13 @@ fn has_seam(on: &mut dyn Memory, start: u64, end: u64) -> bool {
 
 #[cfg(feature = "soft")]
 fn draw(draw: &mut Draw) -> [u64; 6] {
+    let stays = u32::from(!draw.locks());
     let flags = draw.pick(&[
         (2, 0),
         (2, MAYMOVE),
         (6, MAYMOVE | FIXED),
-        (2, MAYMOVE | DONTUNMAP),
-        (2, MAYMOVE | FIXED | DONTUNMAP),
+        (2 * stays, MAYMOVE | DONTUNMAP),
+        (2 * stays, MAYMOVE | FIXED | DONTUNMAP),
         (1, FIXED),
         (1, DONTUNMAP),
         (1, 8),

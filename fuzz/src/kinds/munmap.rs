@@ -16,6 +16,6 @@ pub static MUNMAP: Kind = Kind {
         number: libc::SYS_munmap,
         shows: Shows::Number,
         #[cfg(feature = "soft")]
-        soft: |cpu, &[address, length, ..]| cpu.space().munmap(address, length).map(|()| 0),
+        soft: |here, &[address, length, ..]| here.space().munmap(address, length).map(|()| 0),
     },
 };

@@ -1,10 +1,12 @@
 //! Programs on the soft machine: a process is an address space, a thread one of the machine's CPUs,
 //! run by a thread of the host.
 
+mod files;
+
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 
-use faultless_mm::{AddressSpace, Layout, Policy};
+use faultless_mm::{AddressSpace, Errno, Layout, Limits, Policy, advice};
 use faultless_soft::{Options, Soft, SoftCpu, SoftMemory, SoftSpace, Trap};
 
 use crate::Record;
@@ -12,10 +14,11 @@ use crate::address::{PAGE, Scene};
 use crate::conclude::conclude;
 use crate::kind::{Act, Arguments};
 use crate::line::Line;
-use crate::memory::{Mapping, Memory, Signal};
+use crate::memory::{Limited, Mapping, Memory, Signal};
 use crate::op::Actor;
 use crate::program::{MOST_PROCESSES, MOST_THREADS, Program};
 use crate::schedule::{Turn, actor, turn};
+use files::Files;
 
 /// Where heaps begin here.
 const HEAP: u64 = 0x5555_5580_0000;
@@ -56,8 +59,16 @@ impl SoftMachine {
     /// or kept memory.
     pub fn run(&self, program: &Program, policy: Policy) -> Record {
         let before = self.available();
+        let files = SoftCpu::attend(self.memory, 0, || {
+            Files::new(self.memory, program.has_files())
+        });
+        let files = match files {
+            Ok(files) => files,
+            Err(error) => return wrong(&error.to_string()),
+        };
         let family = Family {
             program,
+            files,
             spaces: [const { OnceLock::new() }; MOST_PROCESSES],
             turns: Turns::default(),
             lines: Mutex::new(vec![Line::new(); program.ops.len()]),
@@ -87,6 +98,7 @@ impl SoftMachine {
             for space in spaces {
                 space.destroy();
             }
+            drop(family.files);
             sound
         });
         let after = self.available();
@@ -137,6 +149,7 @@ fn wrong(why: &str) -> Record {
 /// A program that runs.
 struct Family<'a> {
     program: &'a Program,
+    files: Files,
     spaces: [OnceLock<SoftSpace>; MOST_PROCESSES],
     turns: Turns,
     lines: Mutex<Vec<Line>>,
@@ -179,7 +192,7 @@ impl Family<'_> {
         };
         let cpu = u32::from(me.process) * MOST_THREADS as u32 + u32::from(me.thread);
         SoftCpu::run(space, cpu, |cpu| {
-            let mut on = OnSoft::new(cpu, self.program.scene);
+            let mut on = OnSoft::new(cpu, &self.files, self.program.scene);
             for number in numbers {
                 let turn = turn(self.program, number);
                 self.turns.wait(turn.start);
@@ -201,7 +214,7 @@ impl Family<'_> {
         let mut line = Line::new();
         match op.forks() {
             None => op.run(on, &mut line),
-            Some(child) => fork(on.cpu.space(), &self.spaces[usize::from(child)], &mut line),
+            Some(child) => fork(on.here.space(), &self.spaces[usize::from(child)], &mut line),
         }
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)[number] = line;
     }
@@ -251,18 +264,33 @@ impl Turns {
     }
 }
 
+/// A CPU, and the files of the program that it runs.
+pub struct Here<'a, 's> {
+    /// The CPU.
+    pub cpu: &'a SoftCpu<'s>,
+    /// The files.
+    pub files: &'a Files,
+}
+
+impl<'s> Here<'_, 's> {
+    /// The address space.
+    pub fn space(&self) -> &'s SoftSpace {
+        self.cpu.space()
+    }
+}
+
 /// A CPU, as what operations are done on.
 struct OnSoft<'a, 's> {
-    cpu: &'a SoftCpu<'s>,
+    here: Here<'a, 's>,
     scene: Scene,
     page: Box<[u64; 512]>,
     there: Vec<u8>,
 }
 
 impl<'a, 's> OnSoft<'a, 's> {
-    fn new(cpu: &'a SoftCpu<'s>, scene: Scene) -> Self {
+    fn new(cpu: &'a SoftCpu<'s>, files: &'a Files, scene: Scene) -> Self {
         OnSoft {
-            cpu,
+            here: Here { cpu, files },
             scene,
             page: Box::new([0; 512]),
             there: Vec::new(),
@@ -301,22 +329,22 @@ impl Memory for OnSoft<'_, '_> {
 
     fn call(&mut self, act: &Act, arguments: &Arguments) -> Result<u64, i32> {
         match act {
-            Act::Call { soft, .. } => soft(self.cpu, arguments).map_err(|errno| errno.0),
+            Act::Call { soft, .. } => soft(&self.here, arguments).map_err(|errno| errno.0),
             _ => Err(faultless_mm::Errno::ENOMEM.0),
         }
     }
 
     fn load(&mut self, address: u64) -> Result<u64, Signal> {
-        self.cpu.load(address).map_err(signal)
+        self.here.cpu.load(address).map_err(signal)
     }
 
     fn store(&mut self, address: u64, value: u64) -> Result<(), Signal> {
-        self.cpu.store(address, value).map_err(signal)
+        self.here.cpu.store(address, value).map_err(signal)
     }
 
     fn page(&mut self, address: u64) -> Result<&[u64; 512], Signal> {
         for (word, at) in self.page.iter_mut().zip((address..).step_by(8)) {
-            *word = self.cpu.load(at).map_err(signal)?;
+            *word = self.here.cpu.load(at).map_err(signal)?;
         }
         Ok(&self.page)
     }
@@ -328,36 +356,85 @@ impl Memory for OnSoft<'_, '_> {
             there.extend_from_slice(bytes);
             Ok(())
         };
-        let space = self.cpu.space();
+        let space = self.here.cpu.space();
         let result = space.mincore(address, length, say);
         result.map_err(|errno| errno.0)?;
         Ok(&self.there)
     }
 
+    fn file(&self, number: u64) -> u64 {
+        number
+    }
+
+    fn read(&mut self, file: u64, offset: u64, to: &mut [u64]) -> Result<u64, i32> {
+        let result = self.here.files.read(file, offset, to);
+        result.map_err(|errno| errno.0)
+    }
+
+    fn write(&mut self, file: u64, offset: u64, value: u64) -> Result<u64, i32> {
+        let result = self.here.files.write(file, offset, value);
+        result.map_err(|errno| errno.0)
+    }
+
+    fn size(&mut self, file: u64) -> Result<u64, i32> {
+        let store = self.here.files.store(file);
+        store.map(|store| store.size()).map_err(|errno| errno.0)
+    }
+
+    fn process_madvise(&mut self, address: u64, length: u64, what: u64) -> Result<u64, i32> {
+        // The call is a kernel's: what Linux 6.12 lets through is advice like any other.
+        let what = what as i32;
+        if !matches!(
+            what,
+            advice::COLD | advice::PAGEOUT | advice::WILLNEED | advice::COLLAPSE
+        ) {
+            return Err(Errno::EINVAL.0);
+        }
+        let result = self.here.space().madvise(address, length, what);
+        result.map(|()| length).map_err(|errno| errno.0)
+    }
+
+    fn limit(&mut self, what: Limited, more: u64) -> Result<(), i32> {
+        let space = self.here.space();
+        let now = space.totals();
+        let bytes = |now: u64| match more {
+            u64::MAX => u64::MAX,
+            more => (now + more) * PAGE,
+        };
+        let mut limits: Limits = space.limits();
+        match what {
+            Limited::Mapped => limits.address_space = bytes(now.mapped),
+            Limited::Data => limits.data = bytes(now.data),
+        }
+        space.set_limits(&limits);
+        Ok(())
+    }
+
     fn brk(&mut self, address: u64) -> u64 {
-        self.cpu.space().brk(address)
+        self.here.cpu.space().brk(address)
     }
 
     fn unmap(&mut self, address: u64, length: u64) -> Result<(), i32> {
-        let result = self.cpu.space().munmap(address, length);
+        let result = self.here.cpu.space().munmap(address, length);
         result.map_err(|errno| errno.0)
     }
 
     fn make_readable(&mut self, address: u64, length: u64) -> Result<(), i32> {
-        let result = self.cpu.space().mprotect(address, length, 1);
+        let result = self.here.cpu.space().mprotect(address, length, 1);
         result.map_err(|errno| errno.0)
     }
 
     fn maps(&mut self, end: u64, show: &mut dyn FnMut(Mapping)) {
-        self.cpu.space().maps(&mut |line| {
+        self.here.cpu.space().maps(&mut |line| {
             let p = line.protection;
             if line.start < end {
                 show(Mapping {
                     start: line.start,
                     end: line.end,
                     prot: u8::from(p.read) | u8::from(p.write) << 1 | u8::from(p.execute) << 2,
-                    shared: false,
-                    offset: 0,
+                    shared: line.shared,
+                    file: line.file.and_then(|file| (file.file as u8).checked_sub(1)),
+                    offset: line.file.map_or(0, |file| file.offset),
                 });
             }
         });

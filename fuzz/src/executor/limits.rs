@@ -1,0 +1,41 @@
+//! Limits that count from what the process has: what that is differs from system to system.
+
+use crate::address::PAGE;
+use crate::memory::Limited;
+
+/// Lets the process map so many pages more, or without end.
+pub fn set(what: Limited, more: u64) -> Result<(), i32> {
+    let (resource, name) = match what {
+        Limited::Mapped => (libc::RLIMIT_AS, "VmSize:"),
+        Limited::Data => (libc::RLIMIT_DATA, "VmData:"),
+    };
+    let most = match more {
+        u64::MAX => libc::RLIM_INFINITY,
+        more => kilobytes(name).ok_or(libc::ENOENT)? * 1024 + more * PAGE,
+    };
+    let limit = libc::rlimit {
+        rlim_cur: most,
+        rlim_max: libc::RLIM_INFINITY,
+    };
+    // SAFETY: a limit of this process.
+    match unsafe { libc::setrlimit(resource, &raw const limit) } {
+        0 => Ok(()),
+        // SAFETY: the calling thread's own.
+        _ => Err(unsafe { *libc::__errno_location() }),
+    }
+}
+
+/// A number of `/proc/self/status`.
+fn kilobytes(name: &str) -> Option<u64> {
+    let mut buffer = [0u8; 4096];
+    // SAFETY: a path that ends in 0, and a buffer of ours.
+    let got = unsafe {
+        let file = libc::open(c"/proc/self/status".as_ptr(), libc::O_RDONLY);
+        let got = libc::read(file, buffer.as_mut_ptr().cast(), buffer.len());
+        libc::close(file);
+        got
+    };
+    let text = std::str::from_utf8(buffer.get(..usize::try_from(got).ok()?)?).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}

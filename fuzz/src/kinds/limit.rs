@@ -1,0 +1,38 @@
+//! `setrlimit` of what may be mapped, counted from what is.
+
+use std::fmt::Write as _;
+
+use crate::kind::{Act, Kind, Meaning, argument};
+use crate::memory::Limited;
+
+const WHAT: &[(&str, u64)] = &[("mapped", 0), ("data", 1)];
+
+pub static LIMIT: Kind = Kind {
+    name: "limit",
+    arguments: &[
+        argument("what", Meaning::Choice(WHAT)),
+        argument("more", Meaning::Number),
+    ],
+    // What counts of a heap depends on the program's data.
+    weights: [1, 1, 0],
+    stays: false,
+    #[cfg(feature = "soft")]
+    draw: |draw| {
+        let more = match draw.below(6) {
+            0..3 => draw.below(20),
+            3 => 20 + draw.below(180),
+            _ => u64::MAX,
+        };
+        [draw.below(2), more, 0, 0, 0, 0]
+    },
+    act: Act::Own(|on, &[what, more, ..], line| {
+        let what = match what {
+            0 => Limited::Mapped,
+            _ => Limited::Data,
+        };
+        let _ = match on.limit(what, more) {
+            Ok(()) => write!(line, "limited"),
+            Err(errno) => write!(line, "errno {errno}"),
+        };
+    }),
+};
