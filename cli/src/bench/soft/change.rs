@@ -110,7 +110,8 @@ pub fn mmap_1gib_vs_1mib() -> Result<Samples> {
 }
 
 /// Maps so many bytes a few times, and unmaps them; the time for mapping. By turns with another
-/// protection, so that no mapping merges with the one before.
+/// protection, so that no mapping merges with the one before. Not counted as what may come to need
+/// memory: the machine has less.
 fn map_some(space: &SoftSpace, bytes: u64) -> Result<Duration> {
     const AT_ONCE: usize = 32;
     let mut mapped = [0; AT_ONCE];
@@ -118,7 +119,7 @@ fn map_some(space: &SoftSpace, bytes: u64) -> Result<Duration> {
     for (n, at) in mapped.iter_mut().enumerate() {
         let protection = if n % 2 == 0 { READ_WRITE } else { READ };
         *at = space
-            .mmap(0, bytes, protection, ANONYMOUS)
+            .mmap(0, bytes, protection, ANONYMOUS | flags::NORESERVE)
             .context("the bench cannot map its memory")?;
     }
     let time = cpu_time() - start;
