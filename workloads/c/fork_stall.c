@@ -126,8 +126,11 @@ static uint64_t stalled_by_fork(Toucher *touchers, size_t number, uint64_t *took
 {
     uint64_t begun, longest = 0;
     pid_t child;
-    int status;
+    int status, gate[2];
+    char nothing;
 
+    if (pipe(gate) != 0)
+        die(program, "cannot begin: %s", strerror(errno));
     for (size_t i = 0; i < memory_bytes; i += page_size())
         ((volatile char *)memory)[i] = 1;
     for (size_t i = 0; i < threads; i++)
@@ -136,13 +139,20 @@ static uint64_t stalled_by_fork(Toucher *touchers, size_t number, uint64_t *took
     await(&rounds.ready);
     begun = now_ns();
     child = fork();
-    if (child == 0)
+    if (child == 0) {
+        // Its end takes a CPU for long, perhaps a toucher's. Not before all have seen the fork's.
+        close(gate[1]);
+        while (read(gate[0], &nothing, 1) < 0 && errno == EINTR)
+            ;
         _exit(0);
+    }
     *took = now_ns() - begun;
     atomic_store_explicit(&rounds.under_way, 2 * number + 2, memory_order_release);
     if (child < 0)
         die(program, "cannot fork: %s", strerror(errno));
     await(&rounds.done);
+    close(gate[0]);
+    close(gate[1]);
     while (waitpid(child, &status, 0) < 0)
         if (errno != EINTR)
             die(program, "cannot wait for a process: %s", strerror(errno));
