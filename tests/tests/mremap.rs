@@ -46,6 +46,23 @@ fn each_policy(test: impl Fn(&SoftCpu<'_>, &SoftSpace, &'static SoftMemory)) {
     }
 }
 
+/// No length is too much to be asked for, and none of these fits.
+#[test]
+fn lengths_beyond_everything_are_refused() {
+    each_policy(|_, space, _| {
+        for protection in [0, RW] {
+            let at = space.mmap(AT, PAGE, protection, ANON | flags::FIXED | flags::NORESERVE);
+            assert_eq!(at, Ok(AT));
+            for length in [1 << 47, 1 << 52, 1 << 58, !(PAGE - 1)] {
+                for how in [0, MAYMOVE] {
+                    let moved = space.mremap(AT, PAGE, length, how, 0);
+                    assert_eq!(moved, Err(Errno::ENOMEM), "{length:#x}");
+                }
+            }
+        }
+    });
+}
+
 #[test]
 fn pages_go_along() {
     each_policy(|cpu, space, memory| {

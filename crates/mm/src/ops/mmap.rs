@@ -284,6 +284,9 @@ impl<M: Machine> AddressSpace<M> {
         let layout = &self.layout;
         let (low, end) = (layout.lowest.div_ceil(PAGE_SIZE), layout.end / PAGE_SIZE);
         let base = layout.mmap_base.min(layout.end) / PAGE_SIZE;
+        if count > end - low {
+            return Err(Errno::ENOMEM);
+        }
         // Linux rounds a hint down to a page, and too low a hint up to the lowest address.
         let hint = match hint / PAGE_SIZE {
             0 => None,

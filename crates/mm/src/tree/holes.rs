@@ -62,7 +62,7 @@ impl<M: Machine> Edit<'_, M> {
     pub fn highest_hole(&mut self, pages: u64, low: u64, high: u64) -> Option<u64> {
         let from_ceiling = high == self.holes.ceiling;
         let mut top = if from_ceiling {
-            self.holes.tops[pages.ilog2() as usize]
+            *self.holes.tops.get(pages.ilog2() as usize)?
         } else {
             high
         };
