@@ -54,6 +54,9 @@ impl<M: Machine> AddressSpace<M> {
                 Seen::Page(found) => break found,
                 Seen::Beyond => return Ok(Outcome::Bus),
                 Seen::Missing if cache.is_zeroes(index) => {
+                    // Its slot first: who holds the last frame cannot make what leads to that.
+                    self.make_slot(cache, index)
+                        .map_err(|_| Withdrawn::NoMemory)?;
                     let frame = prepared.page()?;
                     match self.add_page(cache, index, frame) {
                         Ok(true) => prepared.page_used(),

@@ -38,7 +38,14 @@ impl<M: Machine> Store<M> {
             Content::Empty => {}
         }
         let frame = self.memory.allocate_frame_to_fill()?;
-        cache.charge(index).inspect_err(|_| self.free(frame))?;
+        if let Err(error) = cache.charge(index) {
+            self.free(frame);
+            // Somebody may have begun with the last room that there was.
+            return match slot.load() {
+                Content::Empty => Err(error),
+                _ => Ok(()),
+            };
+        }
         let descriptor = self.descriptor(frame);
         descriptor.set_file(cache.id, index);
         let mut ours = slot

@@ -9,7 +9,7 @@
 //! A *pin* keeps a page's frame while somebody reads or writes it: reading a file must
 //! not hold anything that a truncation waits for.
 
-use faultless_frames::{Descriptor, FrameSource};
+use faultless_frames::{Descriptor, FrameSource, NoMemory};
 use faultless_paging::Frame;
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::{Backoff, Flaw, flawed};
@@ -127,9 +127,14 @@ impl<M: Machine> Store<M> {
                 }
                 Content::Empty if self.cache().is_zeroes(index) || !self.cache().has(index) => {
                     let frame = self.memory.allocate_frame()?;
-                    self.cache()
-                        .charge(index)
-                        .inspect_err(|_| self.free(frame))?;
+                    if let Err(error) = self.cache().charge(index) {
+                        self.free(frame);
+                        // As in `add_page`.
+                        match slot.load() {
+                            Content::Empty => return Err(error),
+                            _ => continue,
+                        }
+                    }
                     let descriptor = self.descriptor(frame);
                     descriptor.set_file(self.cache().id, index);
                     let added = slot.replace(Content::Empty, Content::Page(frame));
@@ -187,11 +192,22 @@ impl<M: Machine> Drop for Pinned<'_, M> {
 }
 
 impl<M: Machine> AddressSpace<M> {
+    /// Makes sure that a store has a slot for the page `index`.
+    pub(crate) fn make_slot(&self, cache: &Cache, index: u64) -> Result<(), NoMemory> {
+        cache.pages.slot(index, self.memory).map(drop)
+    }
+
     /// Adds a zeroed frame of the caller's to a store as the page `index`, for a fault.
     /// Whether the frame is not the caller's any more.
     pub(crate) fn add_page(&self, cache: &Cache, index: u64, frame: Frame) -> Result<bool, Errno> {
         let slot = cache.pages.slot(index, self.memory)?;
-        cache.charge(index)?;
+        if let Err(error) = cache.charge(index) {
+            // Somebody may have added it with the last room that there was.
+            return match slot.load() {
+                Content::Empty => Err(error),
+                _ => Ok(false),
+            };
+        }
         let descriptor = self.machine().frames().descriptor(frame);
         descriptor.set_file(cache.id, index);
         let page = Content::Page(frame);
