@@ -21,6 +21,7 @@
 
 use faultless_frames::{Flags, FrameSource};
 use faultless_paging::{Frame, Gather, PAGE_SIZE, Page, Pages, Walk, walk};
+use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, Flaw, flawed};
 use faultless_trace::Counter;
@@ -144,6 +145,9 @@ impl<M: Machine> AddressSpace<M> {
         };
         let mut is_taken = false;
         let published = self.publish(&at, || {
+            // Of what a fork that was over before the validation has done to the page: as in
+            // `is_alone` (`shared.rs`), and with the same partner.
+            fence(Ordering::Acquire);
             if !self.may_be_let_go(frame) {
                 // Forked since.
                 return Ok(clean);
