@@ -37,7 +37,7 @@ impl<M: Machine> AddressSpace<M> {
         // SAFETY: found in this section.
         let mapping = unsafe { self.tree.find(page).word.mapping() }?;
         let backed = mapping.attributes().backed?;
-        let byte = backed.index(page).wrapping_mul(PAGE_SIZE) + address % PAGE_SIZE;
+        let byte = backed.index(page).checked_mul(PAGE_SIZE)? + address % PAGE_SIZE;
         Some((Store::of(self.memory, backed.pointer()), byte))
     }
 

@@ -26,7 +26,7 @@ impl<M: Machine> AddressSpace<M> {
                 return Err(Errno::ENOMEM);
             };
             has_holes |= part.start != at;
-            let start = index * PAGE_SIZE;
+            let start = index.checked_mul(PAGE_SIZE).ok_or(Errno::EINVAL)?;
             store.punch(start..start.saturating_add(part.len() * PAGE_SIZE))?;
             at = part.end;
         }
