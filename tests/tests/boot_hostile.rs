@@ -26,7 +26,11 @@ fn refusal_with(memory: u32, archive: &[u8]) -> Option<String> {
     let error = ended.error.expect("a run that was not is explained");
     let lines: Vec<_> = ended.stderr.lines().collect();
     let [line] = lines[..] else {
-        panic!("{} lines on the console: {}", lines.len(), ended.stderr)
+        panic!(
+            "{} lines on the console: {error}: {}",
+            lines.len(),
+            ended.stderr
+        )
     };
     assert!(line.starts_with("faultless: "), "{line}");
     Some(error)
@@ -79,7 +83,7 @@ fn bad_programs_are_refused() {
         ("header size", 54, vec![0, 0], "ELF header"),
         ("header count", 56, vec![0xfe, 0xff], "ELF header"),
         ("many headers", 56, vec![65, 0], "more than 64"),
-        ("no headers", 56, vec![0, 0], "no segment"),
+        ("no headers", 56, vec![0, 0], "no program headers"),
         ("offset", first + offset, long(!4095), beyond),
         ("size", first + in_file, long(u64::MAX), beyond),
         ("size", first + in_memory, long(0), "larger in the file"),
@@ -193,7 +197,7 @@ fn bad_run_files_are_refused() {
 #[ignore = "boots the kernel: ./x test boot"]
 fn an_archive_that_fills_memory_is_refused() {
     // More does not fit at all, and a little more overwrites the kernel: QEMU's own limits.
-    let large = vec![0; 27 << 20];
+    let large = vec![0; 53 << 19];
     let files = [
         (".faultless/run", &b"exec=/bin/test\0"[..]),
         ("bin/test", &PROGRAM[..]),
