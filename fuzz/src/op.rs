@@ -99,7 +99,7 @@ pub fn show(
         }
         // It was asked for outright.
         (Ok(at), Shows::Place { .. }) if at != 0 && at == arguments[0] => {
-            write!(line, "{}", Shown(at))
+            write!(line, "{}", Shown(told(at, on.heap(), on.scene())))
         }
         (Ok(at), Shows::Place { length }) => {
             let length = arguments[length].next_multiple_of(PAGE);

@@ -163,7 +163,7 @@ fn simple(meaning: Meaning, value: u64) -> Vec<u64> {
         Meaning::Length => vec![
             PAGE,
             2 * PAGE,
-            value.next_multiple_of(PAGE.min(value.max(1))) & !(PAGE - 1),
+            value.checked_next_multiple_of(PAGE).unwrap_or(value) & !(PAGE - 1),
             value / PAGE / 2 * PAGE,
             value.saturating_sub(PAGE),
         ],
