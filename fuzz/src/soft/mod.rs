@@ -399,7 +399,8 @@ impl Memory for OnSoft<'_, '_> {
         let now = space.totals();
         let bytes = |now: u64| match more {
             u64::MAX => u64::MAX,
-            more => (now + more) * PAGE,
+            // No process on Linux has nothing; and a limit of 0 is none of its own.
+            more => ((now + more) * PAGE).max(1),
         };
         let mut limits: Limits = space.limits();
         match what {
