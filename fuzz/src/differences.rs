@@ -157,6 +157,16 @@ pub const DIFFERENCES: &[Difference] = &[
         }),
     },
     Difference {
+        name: "failed-process_madvise",
+        what: "what `process_madvise` has done when it fails in the same way",
+        why: "Linux 6.12 refuses the kind of advice; the host's newer one comes as far as what refuses it",
+        how: How::Aftermath(|seen| {
+            seen.systems.contains(&"host")
+                && seen.op.kind().name == "process_madvise"
+                && seen.ours.starts_with("errno")
+        }),
+    },
+    Difference {
         name: "failed-mremap",
         what: "what `mremap` to a fixed place has unmapped when it fails",
         why: "the host's Linux is newer than 6.12: from 6.17 on more is looked at before anything is \

@@ -263,7 +263,8 @@ impl Draw {
             (Scene::Sealed, _) => CENTRE + NEAR * PAGE,
             _ => return length,
         };
-        length.min(end.saturating_sub(address & !(PAGE - 1)))
+        // Also when it is rounded to whole pages.
+        length.min(end.saturating_sub(address))
     }
 
     /// An address and a length.
