@@ -390,6 +390,10 @@ impl Memory for OnSoft<'_, '_> {
         ) {
             return Err(Errno::EINVAL.0);
         }
+        // A piece of no length is not looked at.
+        if length == 0 {
+            return Ok(0);
+        }
         let result = self.here.space().madvise(address, length, what);
         result.map(|()| length).map_err(|errno| errno.0)
     }

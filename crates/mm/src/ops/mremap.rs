@@ -11,7 +11,7 @@
 
 use core::ptr::NonNull;
 
-use faultless_paging::{PAGE_SIZE, Pages};
+use faultless_paging::{PAGE_SIZE, Page, Pages};
 use faultless_trace::{Counter, Kind};
 
 use crate::account::Totals;
@@ -207,6 +207,8 @@ impl<M: Machine> AddressSpace<M> {
         let checked = checked.and_then(|()| self.check_source(&lock, &request, change));
         let checked = checked.and_then(|attributes| match request.has(FIXED) {
             true if new < self.layout.lowest => Err(Errno::EPERM),
+            // Of no length, and itself in the way.
+            true if target.contains(Page::containing(old)) => Err(Errno::EFAULT),
             _ => Ok(attributes),
         });
         let attributes = match checked {
