@@ -204,11 +204,15 @@ impl<M: Machine> AddressSpace<M> {
             true => gone(target).and(&gone(tail)),
             false => gone(tail),
         };
-        let checked = checked.and_then(|()| self.check_source(&lock, &request, change));
+        let checked = checked.and_then(|()| {
+            // Of no length, and itself in the way.
+            match request.has(FIXED) && target.contains(Page::containing(old)) {
+                true => Err(Errno::EFAULT),
+                false => self.check_source(&lock, &request, change),
+            }
+        });
         let checked = checked.and_then(|attributes| match request.has(FIXED) {
             true if new < self.layout.lowest => Err(Errno::EPERM),
-            // Of no length, and itself in the way.
-            true if target.contains(Page::containing(old)) => Err(Errno::EFAULT),
             _ => Ok(attributes),
         });
         let attributes = match checked {
