@@ -32,6 +32,8 @@ fn assert_same(options: &[&str], program: &Path, arguments: &[&str], input: Opti
     let mut host = linux::command(program);
     host.args(arguments).envs(VARIABLES).stdin(stdin());
     let host = linux::finish(&mut host);
+    // Seen if the test fails.
+    eprint!("{}", host.stderr);
     let mut here = command(options);
     here.arg(program).args(arguments).stdin(stdin());
     let here = here.output().unwrap();

@@ -268,8 +268,9 @@ static void what_was_used(void)
         for (int at = 0; at < size; at += 4096)
             memory[at] = 1;
         getrusage(RUSAGE_SELF, &second);
+        // The first calls of functions in libraries fault too, on either system as it likes.
         long faults = second.ru_minflt - first.ru_minflt;
-        _exit(faults >= 1000 && faults < 1010 && second.ru_majflt == 0 ? 0 : 1);
+        _exit(faults >= 1000 && faults < 1050 && second.ru_majflt == 0 ? 0 : 1);
     }
     int status;
     CHECK(wait4(child, &status, 0, &children) == child && status == 0);
