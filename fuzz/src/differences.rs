@@ -65,6 +65,17 @@ pub const DIFFERENCES: &[Difference] = &[
         }),
     },
     Difference {
+        name: "past-a-guard",
+        what: "how far `mlockall` populates a mapping behind a guard",
+        why: "Linux leaves out the rest of the mapping, and keeps apart what is one mapping here, by \
+              the first line of this table; the host's has guards",
+        how: How::Aftermath(|seen| {
+            seen.systems.contains(&"host")
+                && seen.op.kind().name == "mlockall"
+                && !seen.ours.starts_with("errno")
+        }),
+    },
+    Difference {
         name: "elsewhere",
         what: "where a mapping goes that is put outside the programs' window",
         why: "it depends on what else the process has; sealed programs compare the choice exactly",

@@ -121,6 +121,40 @@ fn a_part_moves_out_of_the_middle() {
     });
 }
 
+/// Neighbours that have become equal are one mapping, whatever they were before.
+#[test]
+fn equal_neighbours_go_together() {
+    each_policy(|cpu, space, _| {
+        map(space, AT, 2);
+        map(space, AT + 3 * PAGE, 2);
+        let between = AT + 2 * PAGE;
+        assert_eq!(
+            space.mmap(between, PAGE, 1, ANON | flags::FIXED),
+            Ok(between)
+        );
+        for page in [0, 1, 3, 4] {
+            cpu.store(AT + page * PAGE, page + 1).unwrap();
+        }
+        let apart = space.mremap(AT, 5 * PAGE, 5 * PAGE, FIXED, TO);
+        assert_eq!(apart, Err(Errno::EFAULT));
+        space.mprotect(between, PAGE, RW).unwrap();
+        map(space, AT + 5 * PAGE, 1);
+        let stuck = space.mremap(AT, 5 * PAGE, 7 * PAGE, 0, 0);
+        assert_eq!(stuck, Err(Errno::ENOMEM));
+        let moved = space.mremap(AT + PAGE, 4 * PAGE, 4 * PAGE, FIXED, TO);
+        assert_eq!(moved, Ok(TO));
+        for page in [1, 3, 4] {
+            assert_eq!(cpu.load(TO + (page - 1) * PAGE), Ok(page + 1));
+        }
+        assert!(gone(cpu.load(AT + PAGE)));
+        assert_eq!(cpu.load(AT), Ok(1));
+        let mut lines = Vec::new();
+        space.maps(&mut |line| lines.push((line.start, line.end)));
+        let left = [(AT, AT + PAGE), (AT + 5 * PAGE, AT + 6 * PAGE)];
+        assert_eq!(lines, [left[0], left[1], (TO, TO + 4 * PAGE)]);
+    });
+}
+
 #[test]
 fn in_place_if_there_is_room() {
     each_policy(|cpu, space, _| {

@@ -21,7 +21,7 @@ use crate::mapping::{Attributes, Flags, Locked, Mapping};
 use crate::memory::Retired;
 use crate::range::RangeLock;
 use crate::space::AddressSpace;
-use crate::tree::Word;
+use crate::tree::{Run, Word};
 
 /// `MREMAP_*` flags.
 #[allow(missing_docs)]
@@ -280,7 +280,7 @@ impl<M: Machine> AddressSpace<M> {
         }
         let page = request.old / PAGE_SIZE;
         let end = page.saturating_add((request.old_length / PAGE_SIZE).max(1));
-        if self.run_in(page, end).is_none_or(|run| run.pages.end < end) {
+        if !self.is_one_mapping(Pages::new(page, end), &attributes) {
             return Err(Errno::EFAULT);
         }
         let edit = lock.edit();
@@ -297,6 +297,24 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Errno::ENOMEM);
         }
         Ok(attributes)
+    }
+
+    /// Whether all of `pages` has these attributes: then it is one mapping to a program, even
+    /// where neighbours that have become equal are two in the tree.
+    fn is_one_mapping(&self, pages: Pages, attributes: &Attributes) -> bool {
+        let mut at = pages.start;
+        while at < pages.end {
+            let run = self.run_in(at, pages.end).filter(|run| {
+                // SAFETY: the caller has the write hold, so nothing is retired.
+                let mapping = unsafe { run.word.mapping() };
+                run.pages.start <= at && mapping.is_some_and(|m| m.attributes() == attributes)
+            });
+            match run {
+                Some(run) => at = run.pages.end,
+                None => return false,
+            }
+        }
+        true
     }
 
     /// Maps what is to come behind the source, if that is the mapping's end and
@@ -436,7 +454,11 @@ impl<M: Machine> AddressSpace<M> {
         edit.bar_growth();
         let is_vacant = self.tree.is_vacant(target);
         let old = self.tree.next_until(source.start, source.end);
-        let old = old.ok_or(Errno::EFAULT)?.word;
+        let Run { pages, word: old } = old.ok_or(Errno::EFAULT)?;
+        if pages.end < source.end {
+            // Equal neighbours become one.
+            self.assign(&mut edit, source, old);
+        }
         edit.fill(source, old.changing());
         drop(edit);
         lock.settle();
