@@ -93,5 +93,12 @@ fn advice_keeps_mappings_apart_as_on_linux() {
             space.madvise(AT, 4 * PAGE, undone).unwrap();
             assert_eq!(count(space), before);
         }
+        // Nothing is merged with what is shared.
+        let shared = flags::SHARED | flags::ANONYMOUS | flags::FIXED;
+        let at = AT + 20 * PAGE;
+        assert_eq!(space.mmap(at, 4 * PAGE, RW, shared), Ok(at));
+        let before = count(space);
+        space.madvise(at + PAGE, PAGE, advice::MERGEABLE).unwrap();
+        assert_eq!(count(space), before);
     });
 }
