@@ -117,6 +117,9 @@ impl<M: Machine> AddressSpace<M> {
                         let descriptor = self.machine().frames().descriptor(frame);
                         descriptor.set_anonymous(self.id, page);
                     }
+                    // What was moved counts as written, as on Linux: who watches the old place
+                    // does not know the new one.
+                    let value = value | format.soft_dirty;
                     format.with_protection(value, protection, own || shared)
                 });
             });

@@ -73,31 +73,35 @@ impl<M: Machine> AddressSpace<M> {
         if is_write && !attributes.flags.shared {
             self.copy_file_page(at, page, cache, found, prepared)?;
         } else {
-            self.show_file_page(at, cache, found, attributes.flags.shared, is_write)?;
+            // Where a store has to be noticed, a read does not let it through.
+            let shared = attributes.flags.shared;
+            let stores = shared && (is_write || self.is_new(attributes));
+            self.show_file_page(at, cache, found, stores, is_write)?;
             prepared.trail.ends(match prepared.has_waited {
                 true => How::Major,
                 false => How::File,
             });
             if was_there && !is_write {
-                self.fault_around(at, page, backed, attributes.flags.shared);
+                self.fault_around(at, page, backed, stores);
             }
         }
         Ok(Outcome::Resolved)
     }
 
-    /// Maps a page of a store as it is.
+    /// Maps a page of a store as it is; `stores`: so that it can be written, if the mapping
+    /// allows that.
     fn show_file_page(
         &self,
         at: &Place<'_>,
         cache: &Cache,
         found: PageOf<'_>,
-        shared: bool,
+        stores: bool,
         is_write: bool,
     ) -> Result<(), Withdrawn> {
         let protection = at.hold.protection();
         self.publish(at, || {
             self.count_page(cache, found)?;
-            let write = shared && protection.write;
+            let write = stores && protection.write;
             Ok(Self::FORMAT.leaf(found.frame, write, protection.execute, is_write))
         })
     }
@@ -129,7 +133,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Maps what the store has around a page that was just mapped. What cannot be had at
     /// once stays for a fault of its own.
-    fn fault_around(&self, at: &Place<'_>, page: Page, backed: &Backed, shared: bool) {
+    fn fault_around(&self, at: &Place<'_>, page: Page, backed: &Backed, stores: bool) {
         let table_end = (page.0 | (ENTRIES as u64 - 1)) + 1;
         let mut before = page.0;
         // As far down as the window goes, or the mapping.
@@ -163,7 +167,7 @@ impl<M: Machine> AddressSpace<M> {
                     hold: &hold,
                 };
                 // Withdrawn: somebody else is there.
-                let _ = self.show_file_page(&at, backed.cache(), found, shared, false);
+                let _ = self.show_file_page(&at, backed.cache(), found, stores, false);
             }
         }
     }

@@ -81,6 +81,7 @@ mod policy;
 mod prepare;
 mod range;
 mod shared;
+mod soft_dirty;
 mod space;
 mod store;
 mod trail;
@@ -97,11 +98,11 @@ pub use errno::Errno;
 pub use fault::{Outcome, SegvCode};
 pub use limits::Limits;
 pub use machine::Machine;
-pub use mapping::{Attributes, Backed, Flags, Huge, Locked, Mapping, Reading};
+pub use mapping::{Attributes, Backed, Birth, Flags, Huge, Locked, Mapping, Reading};
 pub use memory::{Memory, PerCpu};
 pub use ops::{
-    MappedFile, MapsEntry, Opened, PROT_EXEC, PROT_READ, PROT_WRITE, advice, flags, lock_all_flags,
-    lock_flags, remap_flags,
+    MappedFile, MapsEntry, Opened, PROT_EXEC, PROT_READ, PROT_WRITE, PageState, Unused, advice,
+    flags, lock_all_flags, lock_flags, remap_flags,
 };
 pub use policy::{Policy, UnknownPolicy};
 pub use space::{AddressSpace, Layout};

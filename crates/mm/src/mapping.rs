@@ -153,6 +153,20 @@ impl Backed {
     }
 }
 
+/// When a mapping was made: after how many clearings of its space's soft-dirty bits
+/// ([`crate::soft_dirty`]). Nothing that a program can ask of the mapping itself depends on it:
+/// neighbours that differ in nothing else are one mapping, as on Linux.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Birth(pub(crate) u64);
+
+impl PartialEq for Birth {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Birth {}
+
 /// What is true of a page's mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
@@ -162,6 +176,8 @@ pub struct Attributes {
     pub flags: Flags,
     /// Where its pages come from, unless it is anonymous and private.
     pub backed: Option<Backed>,
+    /// When it was made.
+    pub birth: Birth,
 }
 
 impl Attributes {

@@ -76,9 +76,8 @@ impl<M: Machine> AddressSpace<M> {
                 if !may() {
                     return Err(Withdrawn::MappingChanged);
                 }
-                claim.publish(|v| {
-                    Self::FORMAT.with_protection(v, protection, true) | Self::FORMAT.dirty
-                });
+                let format = Self::FORMAT;
+                claim.publish(|v| format.with_protection(format.written(v), protection, true));
                 Ok(())
             }),
         };
@@ -103,7 +102,8 @@ impl<M: Machine> AddressSpace<M> {
         self.publish(at, || {
             if self.is_alone(descriptor, page) {
                 // The others have gone meanwhile. The claim holds what hardware has set.
-                return Ok(format.with_protection(at.value, protection, true) | format.dirty);
+                let written = format.written(at.value);
+                return Ok(format.with_protection(written, protection, true));
             }
             prepared.page_used();
             // What CPUs have cached of the old page must go before the new one

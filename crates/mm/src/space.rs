@@ -7,6 +7,7 @@
 //! | `lock` | writers; faults under `classic`, or that fell back | see [`crate::range`] |
 //! | `write_hold` | writers under `vma-lock` | a write hold ends |
 //! | `notes` | `madvise`, `mseal`, a fault that finds no frame | the first time |
+//! | `clearings` | whoever clears soft-dirty bits | each time |
 //! | `cpus` | a CPU that takes up or leaves the space | a context switch |
 //! | `account`, `limits` | writers and stacks that grow, under the tree's edit lock | a mapping changes |
 //!
@@ -101,6 +102,8 @@ pub struct Body {
     pub(crate) cpus: Padded<CpuSet>,
     pub(crate) layout: Layout,
     policy: AtomicU32,
+    /// How often soft-dirty bits were cleared ([`crate::soft_dirty`]).
+    pub(crate) clearings: AtomicU64,
     /// Walks of a store's mappings that are here ([`crate::store`]).
     pub(crate) visitors: Padded<AtomicU32>,
     /// Start and end of the heap, and bytes beside it that count as its. Written under the
@@ -168,6 +171,7 @@ impl<M: Machine> AddressSpace<M> {
             cpus: Padded(CpuSet::new()),
             layout,
             policy: AtomicU32::new(policy as u32),
+            clearings: AtomicU64::new(0),
             visitors: Padded(AtomicU32::new(0)),
             brk: Padded(core::array::from_fn(|_| AtomicU64::new(0))),
             account: Padded(Account::default()),

@@ -6,7 +6,7 @@
 //!    [`AddressSpace::verify_together`]).
 //! 2. An exclusive anonymous frame has exactly one entry, and knows where it is.
 //!    A page that lets stores through is exclusive.
-//! 3. A guard lies in a mapping; it has no frame.
+//! 3. A guard lies in a mapping; it has no frame. What lets stores through is soft-dirty.
 //! 4. No entry is claimed; no mapping is changing or zapping. What is mapped is counted
 //!    right ([`AddressSpace::totals`]).
 //! 5. (With the caller's census of frames) used + free + cached + deferred = all.
@@ -186,6 +186,9 @@ impl<M: Machine> AddressSpace<M> {
         }
         if exceeds(value, mapping, format) {
             return wrong("an entry allows more than its mapping");
+        }
+        if format.is_present(value) && format.is_writable(value) && !format.is_soft_dirty(value) {
+            return wrong("a page can be written that is not soft-dirty");
         }
         let frame = format.frame(value);
         if self.is_zero_page(frame) {

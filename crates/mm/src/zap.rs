@@ -180,7 +180,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// `page`, or the first page behind it whose table may exist.
-    fn first_table(&self, page: u64, limit: u64) -> u64 {
+    pub(crate) fn first_table(&self, page: u64, limit: u64) -> u64 {
         let _section = self.memory.enter();
         // SAFETY: inside the section.
         unsafe { next_table::<M::Format, M>(self.machine(), self.root, page, limit) }

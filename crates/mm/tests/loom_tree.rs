@@ -8,7 +8,7 @@
 mod model;
 
 use faultless_mm::tree::{Tree, Word};
-use faultless_mm::{Attributes, Flags, Mapping, Memory, Participant, PerCpu, Protection};
+use faultless_mm::{Attributes, Birth, Flags, Mapping, Memory, Participant, PerCpu, Protection};
 use faultless_paging::{Entry, EntryFormat, Frame, Pages, X86_64};
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::{Cpu, Flaw, with_flaw};
@@ -38,6 +38,7 @@ impl Forest {
             protection: Protection::default(),
             flags: Flags::default(),
             backed: None,
+            birth: Birth::default(),
         };
         let tree = Tree::new(memory, faultless_mm::tree::PAGES).expect("there are frames");
         let forest = Arc::new(Self {

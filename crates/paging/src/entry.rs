@@ -92,7 +92,15 @@ impl Entry {
         })
     }
 
-    /// Claims a present entry and leaves it usable by hardware. The same barrier.
+    /// Gives back a claim of a present entry that this CPU has kept ([`PresentClaim::keep`]).
+    /// Release: what was done under it comes before whoever claims the entry next.
+    pub fn release_kept<F: EntryFormat>(&self) {
+        // A read-modify-write, because hardware may have set bits meanwhile (rule R8).
+        self.0.fetch_and(!F::FORMAT.claim, Ordering::AcqRel);
+    }
+
+    /// Claims an entry that has a page and leaves it what it is: a present one usable by
+    /// hardware. The same barrier.
     #[inline]
     pub fn claim_present<F: EntryFormat>(&self, seen: Value) -> Result<PresentClaim<'_, F>, Value> {
         self.0.compare_exchange(
@@ -181,6 +189,22 @@ impl<'a, F: EntryFormat> PresentClaim<'a, F> {
         while let Err(now) = self.entry.0.compare_exchange(
             seen,
             change(seen & !F::FORMAT.claim),
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        ) {
+            seen = now;
+        }
+        core::mem::forget(self);
+    }
+
+    /// Leaves the claim in the entry, with what `change` makes of the rest, to be given back
+    /// by [`Entry::release_kept`] after a flush (rule R2). Hardware goes on using it.
+    #[inline]
+    pub fn keep(self, change: impl Fn(Value) -> Value) {
+        let mut seen = self.before | F::FORMAT.claim;
+        while let Err(now) = self.entry.0.compare_exchange(
+            seen,
+            change(seen & !F::FORMAT.claim) | F::FORMAT.claim,
             Ordering::AcqRel,
             Ordering::Relaxed,
         ) {

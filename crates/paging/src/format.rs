@@ -14,6 +14,11 @@
 //! | 0 | 1 | 0 | 0 | claimed by the CPU named in it; may remember the frame it replaced |
 //! | 0 | 0 | 1 | 0 | a page that no access may reach (`PROT_NONE`), with its frame |
 //! | 0 | 0 | 0 | 1 | a guard: no page, and no access may bring one; nothing else is set |
+//!
+//! An entry that has a page, present or hidden, also says whether the page was written since
+//! somebody began to watch for that: `soft_dirty`. **What lets stores through has it**, so
+//! that a store that would have to set it faults first; whoever takes it away takes the
+//! right to store away with it. It may be the bit of `guard`, which has no page.
 
 use crate::address::{Frame, PAGE_SIZE};
 use faultless_sync::Cpu;
@@ -66,6 +71,8 @@ pub struct Format {
     pub hidden: u64,
     /// Software, not present: no page, and none may come ([`Format::is_guard`]).
     pub guard: u64,
+    /// Software: the page was written since its soft-dirty bit was cleared.
+    pub soft_dirty: u64,
     /// Where a claim that is not present keeps the claimer's CPU number (8 bits).
     pub claimer_shift: u32,
 }
@@ -96,6 +103,7 @@ impl EntryFormat for X86_64 {
         claim: 1 << 9,
         hidden: 1 << 10,
         guard: 1 << 11,
+        soft_dirty: 1 << 11,
         claimer_shift: 1,
     };
 }
@@ -141,7 +149,7 @@ impl Protection {
 }
 
 impl Format {
-    /// An entry that maps `frame`, accessed preset, dirty if `dirty`.
+    /// An entry that maps `frame`, accessed preset, dirty if `dirty`, soft-dirty if `write`.
     #[inline]
     pub const fn leaf(&self, frame: Frame, write: bool, execute: bool, dirty: bool) -> u64 {
         (frame.0 * PAGE_SIZE)
@@ -150,6 +158,7 @@ impl Format {
             | self.write.bits(write)
             | self.execute.bits(execute)
             | if dirty { self.dirty } else { 0 }
+            | if write { self.soft_dirty } else { 0 }
     }
 
     /// An entry that leads to the table in `frame`.
@@ -231,16 +240,16 @@ impl Format {
     }
 
     /// A page's entry under another protection: hidden if nothing is allowed,
-    /// else present. `write` says whether stores are let through at once.
+    /// else present. `write` says whether stores are let through at once; they are not
+    /// unless the page is soft-dirty.
     #[inline]
     pub fn with_protection(&self, value: u64, protection: Protection, write: bool) -> u64 {
-        let kept = value & (self.address | self.accessed | self.dirty);
+        let kept = value & (self.address | self.accessed | self.dirty | self.soft_dirty);
         if protection.is_none() {
             kept | self.hidden
         } else {
-            kept | self.leaf
-                | self.write.bits(write && protection.write)
-                | self.execute.bits(protection.execute)
+            let write = write && protection.write && self.is_soft_dirty(value);
+            kept | self.leaf | self.write.bits(write) | self.execute.bits(protection.execute)
         }
     }
 
@@ -252,6 +261,24 @@ impl Format {
         } else {
             value
         }
+    }
+
+    /// Whether the page behind an entry that has one was written since that was watched for.
+    #[inline]
+    pub const fn is_soft_dirty(&self, value: u64) -> bool {
+        value & self.soft_dirty != 0 && value != self.guard
+    }
+
+    /// The same entry, its page not having been written since; a store faults.
+    #[inline]
+    pub const fn watched(&self, value: u64) -> u64 {
+        self.without_write(value) & !self.soft_dirty
+    }
+
+    /// The same entry, its page having been written, or being about to be.
+    #[inline]
+    pub const fn written(&self, value: u64) -> u64 {
+        value | self.dirty | self.soft_dirty
     }
 
     /// Bits that hardware may set in a present entry at any moment.

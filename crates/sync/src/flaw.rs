@@ -72,6 +72,8 @@ pub enum Flaw {
     LetGoWithoutFlush,
     /// A page that was let go of is taken although it was written since.
     TakenThoughWritten,
+    /// Stores are watched for while TLBs may let them through.
+    WatchedWithoutFlush,
 }
 
 #[cfg(any(loom, shuttle))]

@@ -9,7 +9,7 @@ use faultless_trace::{Counter, Kind};
 
 use crate::errno::Errno;
 use crate::machine::Machine;
-use crate::mapping::{Attributes, Flags, Locked};
+use crate::mapping::{Attributes, Birth, Flags, Locked};
 use crate::range::RangeLock;
 use crate::space::AddressSpace;
 
@@ -22,6 +22,7 @@ const HEAP: Attributes = Attributes {
     },
     flags: Flags::NONE,
     backed: None,
+    birth: Birth(0),
 };
 
 impl<M: Machine> AddressSpace<M> {
@@ -92,6 +93,7 @@ impl<M: Machine> AddressSpace<M> {
         let more = Pages::of_bytes(from..to);
         let mut edit = lock.edit();
         let mut heap = HEAP;
+        heap.birth = self.birth();
         heap.flags.locked = self.lock_future();
         let room = self.room(&edit);
         // A page stays free behind the heap, and a stack above keeps its guard gap.

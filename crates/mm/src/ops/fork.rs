@@ -53,6 +53,7 @@ impl<M: Machine> AddressSpace<M> {
                 to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
             }
             lock.edit().bar_growth();
+            child.begin_clearings(self);
             let mut fork = Fork::new(self, &child, &lock);
             let result = self
                 .tree

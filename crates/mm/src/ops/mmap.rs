@@ -180,6 +180,7 @@ impl<M: Machine> AddressSpace<M> {
                     ..Flags::NONE
                 },
                 backed,
+                birth: self.birth(),
             };
             if is_vacant {
                 self.check_new(&edit, pages, &attributes)?;
@@ -363,7 +364,7 @@ impl<M: Machine> AddressSpace<M> {
         let lent = [beside.before, beside.behind].into_iter().find(|word| {
             // SAFETY: the caller is editing, so nothing is retired.
             match unsafe { word.content() } {
-                Content::Live(neighbour) => *neighbour.attributes() == attributes,
+                Content::Live(neighbour) => self.are_one(neighbour.attributes(), &attributes),
                 _ => false,
             }
         });

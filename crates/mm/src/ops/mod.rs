@@ -5,6 +5,7 @@
 
 mod attributes;
 mod brk;
+mod clear_refs;
 mod exit;
 mod fork;
 mod inspect;
@@ -20,13 +21,16 @@ pub mod mremap;
 mod mseal;
 mod msync;
 mod munmap;
+mod pagemap;
 mod populate;
 
+pub use clear_refs::Unused;
 pub use madvise::advice;
 pub use maps::{MappedFile, MapsEntry};
 pub use mlock::{lock_all_flags, lock_flags};
 pub use mmap::{Opened, flags};
 pub use mremap::remap_flags;
+pub use pagemap::PageState;
 
 use faultless_paging::Protection;
 

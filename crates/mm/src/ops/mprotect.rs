@@ -180,7 +180,7 @@ impl<M: Machine> AddressSpace<M> {
         edit.cut(run.pages)?;
         let lent = before.filter(|word| {
             // SAFETY: as above.
-            unsafe { word.mapping() }.is_some_and(|m| *m.attributes() == attributes)
+            unsafe { word.mapping() }.is_some_and(|m| self.are_one(m.attributes(), &attributes))
         });
         let successor = match lent {
             Some(word) => word,
@@ -189,14 +189,16 @@ impl<M: Machine> AddressSpace<M> {
         self.assign(&mut edit, run.pages, successor.changing());
         drop(edit);
         lock.settle();
-        self.protect_entries(run.pages, to, from.flags.shared, gather);
+        self.protect_entries(run.pages, &attributes, gather);
         Ok(successor)
     }
 
     /// Changes the entries of `pages`, whose mapping is changing, and gathers
     /// those of which a TLB could hold more than they now allow.
-    fn protect_entries(&self, pages: Pages, to: Protection, shared: bool, gather: &mut Gather) {
+    fn protect_entries(&self, pages: Pages, attributes: &Attributes, gather: &mut Gather) {
         let format = Self::FORMAT;
+        let (to, shared) = (attributes.protection, attributes.flags.shared);
+        let is_new = self.is_new(attributes);
         let section = self.memory.enter();
         self.for_each_entry(pages, &mut |entry, page| {
             let mut backoff = Backoff::new();
@@ -211,7 +213,13 @@ impl<M: Machine> AddressSpace<M> {
                     continue;
                 }
                 let own = to.write && (shared || self.is_exclusive(format.frame(value)));
-                let new = format.with_protection(value, to, own);
+                // Where every page counts as written nobody watches for stores.
+                let from = if own && is_new {
+                    value | format.soft_dirty
+                } else {
+                    value
+                };
+                let new = format.with_protection(from, to, own);
                 if entry.replace(value, new).is_ok() {
                     let lowered = format.is_present(value)
                         && (!format.is_present(new)

@@ -1,0 +1,166 @@
+//! What is known of each page: `/proc/PID/pagemap`.
+//!
+//! A look inside read sections, beside whoever changes mappings and pages, with no lock: what
+//! is said of a page was true at a moment of the call. A page that is being claimed is waited
+//! for.
+
+use faultless_frames::{Flags, FrameSource};
+use faultless_paging::{Entry, Frame, PAGE_SIZE, Page, Pages, Walk, walk};
+use faultless_sync::Backoff;
+
+use crate::machine::Machine;
+use crate::mapping::Attributes;
+use crate::space::AddressSpace;
+
+/// What is known of a page.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PageState {
+    /// Its frame, if it has one, the shared zero page included; also where no access may
+    /// reach it.
+    pub frame: Option<Frame>,
+    /// It is a page of a store.
+    pub file: bool,
+    /// Nobody else maps it.
+    pub exclusive: bool,
+    /// It was written, or mapped anew, since soft-dirty bits were cleared.
+    pub soft_dirty: bool,
+    /// It is a guard: no access may bring a page.
+    pub guard: bool,
+}
+
+impl PageState {
+    const SOFT_DIRTY: u64 = 1 << 55;
+    const EXCLUSIVE: u64 = 1 << 56;
+    const GUARD: u64 = 1 << 58;
+    const FILE: u64 = 1 << 61;
+    const SWAPPED: u64 = 1 << 62;
+    const PRESENT: u64 = 1 << 63;
+
+    /// The same as Linux's `pagemap` has it. The frame's number only if it may be seen.
+    pub fn pagemap(&self, with_frame: bool) -> u64 {
+        let bits = [
+            (self.soft_dirty, Self::SOFT_DIRTY),
+            (self.exclusive, Self::EXCLUSIVE),
+            // Newer Linux says what it is as well as how it is kept.
+            (self.guard, Self::GUARD | Self::SWAPPED),
+            (self.file, Self::FILE),
+            (self.frame.is_some(), Self::PRESENT),
+        ];
+        let set = bits.iter().filter(|(is_set, _)| *is_set);
+        let flags = set.fold(0, |all, (_, bit)| all | bit);
+        match self.frame {
+            Some(frame) if with_frame => flags | frame.0 & (Self::SOFT_DIRTY - 1),
+            _ => flags,
+        }
+    }
+}
+
+impl<M: Machine> AddressSpace<M> {
+    /// What is known of the page at an address; nothing where none is mapped.
+    pub fn page_state(&self, address: u64) -> PageState {
+        let mut state = PageState::default();
+        let page = address / PAGE_SIZE;
+        self.for_each_state(Pages::new(page, page + 1), &mut |_, seen| state = seen);
+        state
+    }
+
+    /// Writes what is known of pages from the number `page` on as Linux's `pagemap` has it; of how
+    /// many, which is fewer than there is room for only at the end of user memory. A few
+    /// hundred at a time: all is done in one read section.
+    pub fn pagemap(&self, page: u64, to: &mut [u64], with_frames: bool) -> usize {
+        let end = self.layout.end / PAGE_SIZE;
+        let stop = page.saturating_add(to.len() as u64).min(end);
+        let Some(count) = stop.checked_sub(page) else {
+            return 0;
+        };
+        to.fill(0);
+        self.for_each_state(Pages::new(page, stop), &mut |at, state| {
+            if let Some(word) = to.get_mut((at - page) as usize) {
+                *word = state.pagemap(with_frames);
+            }
+        });
+        count as usize
+    }
+
+    /// Calls `visit` for every page of which anything is known.
+    fn for_each_state(&self, pages: Pages, visit: &mut dyn FnMut(u64, PageState)) {
+        let limit = pages.end.min(self.layout.end / PAGE_SIZE);
+        let _section = self.memory.enter();
+        // The run seen last: its end, and whether the mapping that it is a part of is new.
+        let mut last: Option<(u64, &Attributes, bool)> = None;
+        // The heap is a mapping of its own.
+        let cut = self.heap().0 / PAGE_SIZE;
+        let mut at = pages.start;
+        while at < limit {
+            let stop = if at < cut { limit.min(cut) } else { limit };
+            let Some(run) = self.tree.next_until(at, stop) else {
+                at = stop;
+                continue;
+            };
+            at = run.pages.end;
+            // SAFETY: read in this section.
+            let Some(mapping) = (unsafe { run.word.mapping() }) else {
+                continue;
+            };
+            let attributes = mapping.attributes();
+            let start = run.pages.start;
+            let is_new = match last {
+                Some((end, like, is_new)) if end == start && like == attributes && start != cut => {
+                    is_new
+                }
+                _ => self.is_line_new(&run, attributes),
+            };
+            last = Some((at, attributes, is_new));
+            for page in run.pages.start..run.pages.end {
+                let mut state = self.state_of(Page(page));
+                state.soft_dirty |= is_new;
+                if state != PageState::default() {
+                    visit(page, state);
+                }
+            }
+        }
+    }
+
+    /// What a page's entry says. Inside a section.
+    fn state_of(&self, page: Page) -> PageState {
+        // SAFETY: inside the caller's section.
+        match unsafe { walk::<M::Format, M>(self.machine(), self.root, page) } {
+            Walk::Leaf { entry, .. } => self.state_in(self.settled(entry)),
+            _ => PageState::default(),
+        }
+    }
+
+    /// What an entry holds when nobody claims it.
+    pub(super) fn settled(&self, entry: &Entry) -> u64 {
+        let mut backoff = Backoff::new();
+        loop {
+            let value = entry.load();
+            if !Self::FORMAT.is_claimed(value) {
+                return value;
+            }
+            backoff.turn(self.machine());
+        }
+    }
+
+    fn state_in(&self, value: u64) -> PageState {
+        let format = Self::FORMAT;
+        if value == 0 || format.is_guard(value) {
+            return PageState {
+                guard: value != 0,
+                ..PageState::default()
+            };
+        }
+        let frame = format.frame(value);
+        let mut state = PageState {
+            frame: Some(frame),
+            soft_dirty: format.is_soft_dirty(value),
+            ..PageState::default()
+        };
+        if !self.is_zero_page(frame) {
+            let descriptor = self.machine().frames().descriptor(frame);
+            state.file = descriptor.flags().has(Flags::FILE);
+            state.exclusive = descriptor.map_count() == 1;
+        }
+        state
+    }
+}

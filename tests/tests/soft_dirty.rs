@@ -1,0 +1,310 @@
+//! Soft-dirty bits and what `pagemap` says, under every policy: which pages were written since
+//! somebody began to watch, whatever has happened to them and to their mappings.
+
+use faultless_mm::{AddressSpace, Opened, PAGE_SIZE, Store, Unused, advice, flags, remap_flags};
+use faultless_soft::{SoftCpu, SoftSpace};
+use faultless_tests::each_policy;
+
+const PAGE: u64 = PAGE_SIZE;
+const NONE: u32 = 0;
+const READ: u32 = 1;
+const RW: u32 = 3;
+const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS | flags::FIXED;
+const SHARED: u32 = flags::SHARED | flags::ANONYMOUS | flags::FIXED;
+/// The last pages of one table and the first of the next.
+const AT: u64 = (1 << 36) - 4 * PAGE;
+const PAGES: u64 = 8;
+
+/// What `pagemap` has.
+const SOFT: u64 = 1 << 55;
+const EXCLUSIVE: u64 = 1 << 56;
+const FILE: u64 = 1 << 61;
+const PRESENT: u64 = 1 << 63;
+
+fn page(number: u64) -> u64 {
+    AT + number * PAGE
+}
+
+fn map(space: &SoftSpace, prot: u32, kind: u32) {
+    assert_eq!(space.mmap(AT, PAGES * PAGE, prot, kind), Ok(AT));
+}
+
+/// What `pagemap` says of `PAGES` pages from an address on, without frames.
+fn words(space: &SoftSpace, from: u64) -> Vec<u64> {
+    let mut all = vec![0; PAGES as usize];
+    assert_eq!(space.pagemap(from / PAGE, &mut all, false), all.len());
+    all
+}
+
+/// Which of them count as written.
+fn written(space: &SoftSpace, from: u64) -> Vec<u64> {
+    let words = words(space, from);
+    (0..PAGES)
+        .filter(|&number| words[number as usize] & SOFT != 0)
+        .collect()
+}
+
+fn fill(cpu: &SoftCpu<'_>) {
+    for number in 0..PAGES {
+        cpu.store(page(number), number + 1).unwrap();
+    }
+}
+
+fn everything() -> Vec<u64> {
+    (0..PAGES).collect()
+}
+
+#[test]
+fn what_is_new_counts_as_written_until_it_is_cleared() {
+    each_policy(1, 64, |cpu, space, _| {
+        for kind in [ANON, SHARED] {
+            map(space, RW, kind);
+            assert_eq!(words(space, AT), [SOFT; PAGES as usize]);
+            space.clear_soft_dirty();
+            assert_eq!(words(space, AT), [0; PAGES as usize]);
+            // Reading is not writing, whatever it maps.
+            cpu.load(page(1)).unwrap();
+            assert_eq!(written(space, AT), []);
+            cpu.store(page(1), 1).unwrap();
+            cpu.store(page(4), 1).unwrap();
+            assert_eq!(written(space, AT), [1, 4]);
+            space.clear_soft_dirty();
+            assert_eq!(written(space, AT), []);
+            // It is in the TLB, and must be noticed all the same.
+            cpu.store(page(4), 2).unwrap();
+            cpu.load(page(1)).unwrap();
+            assert_eq!(written(space, AT), [4]);
+            space.verify().unwrap();
+            space.munmap(AT, PAGES * PAGE).unwrap();
+        }
+    });
+}
+
+#[test]
+fn pages_are_told_apart() {
+    each_policy(2, 64, |cpu, space, _| {
+        map(space, RW, ANON);
+        cpu.load(page(0)).unwrap();
+        cpu.store(page(1), 1).unwrap();
+        space.mprotect(page(1), PAGE, NONE).unwrap();
+        cpu.store(page(2), 1).unwrap();
+        let shared = page(4);
+        space.mmap(shared, 2 * PAGE, RW, SHARED).unwrap();
+        cpu.store(shared, 1).unwrap();
+        space.madvise(page(6), PAGE, advice::GUARD_INSTALL).unwrap();
+        space.clear_soft_dirty();
+        let own = PRESENT | EXCLUSIVE;
+        let guard = 1 << 62 | 1 << 58;
+        let expected = [PRESENT, own, own, 0, own | FILE, 0, guard, 0];
+        assert_eq!(words(space, AT), expected);
+        // Frames only if they may be seen.
+        let mut with_frame = [0];
+        space.pagemap(page(2) / PAGE, &mut with_frame, true);
+        let frame = space.translate(page(2)).unwrap();
+        assert_eq!(with_frame, [own | frame.0]);
+        assert_eq!(space.page_state(page(2)).frame, Some(frame));
+        // A child has pages with us, but for what is shared on purpose: it has not used it.
+        let child = space.fork().unwrap();
+        let expected = [PRESENT, PRESENT, PRESENT, 0, own | FILE, 0, guard, 0];
+        assert_eq!(words(space, AT), expected);
+        let expected = [PRESENT, PRESENT, PRESENT, 0, 0, 0, guard, 0];
+        assert_eq!(words(&child, AT), expected);
+        child.destroy();
+    });
+}
+
+#[test]
+fn nothing_is_said_of_what_is_not_mapped() {
+    each_policy(1, 64, |_, space, _| {
+        map(space, RW, ANON);
+        space.munmap(page(2), PAGE).unwrap();
+        let mut expected = [SOFT; PAGES as usize];
+        expected[2] = 0;
+        assert_eq!(words(space, AT), expected);
+        let end = space.layout().end / PAGE;
+        let mut some = [1; 4];
+        assert_eq!(space.pagemap(end - 1, &mut some, true), 1);
+        assert_eq!(space.pagemap(end, &mut some, true), 0);
+        assert_eq!(space.pagemap(u64::MAX, &mut some, true), 0);
+    });
+}
+
+#[test]
+fn changes_of_protection_lose_no_store() {
+    each_policy(1, 64, |cpu, space, _| {
+        for kind in [ANON, SHARED] {
+            map(space, RW, kind);
+            fill(cpu);
+            space.clear_soft_dirty();
+            cpu.store(page(3), 7).unwrap();
+            for prot in [READ, RW, NONE, RW] {
+                space.mprotect(AT, PAGES * PAGE, prot).unwrap();
+                assert_eq!(written(space, AT), [3]);
+                space.verify().unwrap();
+            }
+            cpu.store(page(5), 7).unwrap();
+            assert_eq!(written(space, AT), [3, 5]);
+            // Cleared while no access may reach it.
+            space.mprotect(AT, PAGES * PAGE, NONE).unwrap();
+            space.clear_soft_dirty();
+            space.mprotect(AT, PAGES * PAGE, RW).unwrap();
+            assert_eq!(written(space, AT), []);
+            cpu.store(page(0), 7).unwrap();
+            assert_eq!(written(space, AT), [0]);
+        }
+    });
+}
+
+#[test]
+fn what_moves_counts_as_written() {
+    each_policy(1, 64, |cpu, space, _| {
+        map(space, RW, ANON);
+        cpu.store(page(1), 1).unwrap();
+        cpu.store(page(6), 1).unwrap();
+        space.clear_soft_dirty();
+        let to = AT + (1 << 30);
+        let how = remap_flags::MAYMOVE | remap_flags::FIXED;
+        let length = PAGES * PAGE;
+        assert_eq!(space.mremap(AT, length, length, how, to), Ok(to));
+        // The pages that were there; the mapping is not new.
+        assert_eq!(written(space, to), [1, 6]);
+        space.clear_soft_dirty();
+        assert_eq!(written(space, to), []);
+        cpu.store(to, 1).unwrap();
+        assert_eq!(written(space, to), [0]);
+        // What a mapping grows by is no new mapping, as on Linux.
+        space.munmap(to + 4 * PAGE, 4 * PAGE).unwrap();
+        assert_eq!(space.mremap(to, 4 * PAGE, length, 0, 0), Ok(to));
+        assert_eq!(written(space, to), [0]);
+    });
+}
+
+#[test]
+fn a_child_knows_what_its_parent_knew() {
+    each_policy(2, 64, |cpu, space, _| {
+        map(space, RW, ANON);
+        fill(cpu);
+        space.clear_soft_dirty();
+        cpu.store(page(2), 9).unwrap();
+        let child = space.fork().unwrap();
+        assert_eq!(written(&child, AT), [2]);
+        // Copied or written in place, a store is a store.
+        cpu.store(page(5), 9).unwrap();
+        assert_eq!(written(space, AT), [2, 5]);
+        assert_eq!(written(&child, AT), [2]);
+        space.clear_soft_dirty();
+        assert_eq!(written(space, AT), []);
+        assert_eq!(written(&child, AT), [2]);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                SoftCpu::run(&child, 1, |cpu| {
+                    cpu.store(page(7), 9).unwrap();
+                    cpu.store(page(5), 9).unwrap();
+                });
+            });
+        });
+        assert_eq!(written(&child, AT), [2, 5, 7]);
+        AddressSpace::verify_together(&[space, &child]).unwrap();
+        child.destroy();
+        cpu.store(page(5), 10).unwrap();
+        assert_eq!(written(space, AT), [5]);
+    });
+}
+
+#[test]
+fn a_mapping_that_is_merged_is_new_as_a_whole() {
+    each_policy(1, 64, |cpu, space, _| {
+        assert_eq!(space.mmap(AT, 4 * PAGE, RW, ANON), Ok(AT));
+        space.clear_soft_dirty();
+        assert_eq!(written(space, AT), []);
+        space.mmap(page(4), 2 * PAGE, RW, ANON).unwrap();
+        assert_eq!(written(space, AT), [0, 1, 2, 3, 4, 5]);
+        let mut lines = 0;
+        space.maps(&mut |_| lines += 1);
+        assert_eq!(lines, 1);
+        space.clear_soft_dirty();
+        assert_eq!(written(space, AT), []);
+        // Another one beside it is none of it.
+        space.mmap(page(6), PAGE, READ, ANON).unwrap();
+        assert_eq!(written(space, AT), [6]);
+        cpu.store(page(5), 1).unwrap();
+        assert_eq!(written(space, AT), [5, 6]);
+        // What takes a mapping's place is new.
+        space.clear_soft_dirty();
+        space.mmap(page(1), PAGE, READ, ANON).unwrap();
+        assert_eq!(written(space, AT), [1]);
+        // And what is written and let go of is not written any more.
+        space.clear_soft_dirty();
+        cpu.store(page(3), 1).unwrap();
+        assert_eq!(written(space, AT), [3]);
+        space.madvise(page(3), PAGE, advice::DONTNEED).unwrap();
+        assert_eq!(written(space, AT), []);
+    });
+}
+
+#[test]
+fn the_heap_is_new_when_it_grows() {
+    each_policy(1, 64, |_, space, _| {
+        // What ends where the heap begins has the same attributes, and is not it.
+        assert_eq!(space.mmap(AT, 2 * PAGE, RW, ANON), Ok(AT));
+        space.set_brk(page(2));
+        assert_eq!(space.brk(page(4)), page(4));
+        space.clear_soft_dirty();
+        assert_eq!(written(space, AT), []);
+        assert_eq!(space.brk(page(5)), page(5));
+        assert_eq!(written(space, AT), [2, 3, 4]);
+    });
+}
+
+#[test]
+fn pages_of_a_file() {
+    each_policy(1, 64, |cpu, space, memory| {
+        let store = Store::new(memory, PAGES * PAGE, None, 0).unwrap();
+        for index in 0..PAGES {
+            drop(store.page_to_write(index).unwrap());
+        }
+        let opened = Opened {
+            store: Ok(&store),
+            offset: 0,
+            file: 1,
+            writable: true,
+        };
+        for kind in [flags::PRIVATE, flags::SHARED] {
+            let kind = kind | flags::FIXED;
+            let at = space.mmap_store(AT, PAGES * PAGE, RW, kind, &opened);
+            assert_eq!(at, Ok(AT));
+            space.clear_soft_dirty();
+            // What its table has room for is mapped by one read, and none of it written.
+            cpu.load(page(0)).unwrap();
+            let there = PRESENT | EXCLUSIVE | FILE;
+            assert_eq!(words(space, AT), [there, there, there, there, 0, 0, 0, 0]);
+            cpu.store(page(2), 1).unwrap();
+            assert_eq!(written(space, AT), [2]);
+            space.verify().unwrap();
+            space.munmap(AT, PAGES * PAGE).unwrap();
+        }
+    });
+}
+
+#[test]
+fn what_counts_as_unused_is_used_again() {
+    each_policy(1, 64, |cpu, space, _| {
+        map(space, RW, ANON);
+        fill(cpu);
+        let entry = |number| space.entry(page(number)).unwrap();
+        let accessed = 1 << 5;
+        space.clear_accessed(Unused::Stores);
+        assert_eq!(entry(1) & accessed, accessed);
+        space.clear_accessed(Unused::Anonymous);
+        assert!((0..PAGES).all(|number| entry(number) & accessed == 0));
+        // It is in no TLB any more.
+        assert_eq!(cpu.load(page(1)), Ok(2));
+        assert_eq!(entry(1) & accessed, accessed);
+        assert_eq!(entry(2) & accessed, 0);
+        space.clear_accessed(Unused::All);
+        assert_eq!(entry(1) & accessed, 0);
+        // Nothing that was written is lost, and nothing more is watched.
+        assert_eq!(cpu.load(page(7)), Ok(8));
+        assert_eq!(written(space, AT), everything());
+    });
+}

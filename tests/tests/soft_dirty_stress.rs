@@ -1,0 +1,153 @@
+//! Clearing soft-dirty bits beside stores, faults and writers of other CPUs: no store is missed.
+//!
+//! Each CPU owns words on pages that all share. It says what it has stored where, and when: the
+//! round of clearing before and after. Who clears asks, after each round, which pages count as
+//! written; a store that began after a round ended and ended before the next began must be among
+//! them.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
+
+use faultless_mm::{PAGE_SIZE, Policy, advice, flags};
+use faultless_soft::{SoftCpu, SoftSpace};
+use faultless_tests::random::{Numbers, seed};
+use faultless_tests::{available, machine, rounds, verify_and_destroy};
+
+const PAGE: u64 = PAGE_SIZE;
+const CPUS: usize = 4;
+const READ: u32 = 1;
+const RW: u32 = 3;
+const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS | flags::FIXED;
+const SHARED: u32 = flags::SHARED | flags::ANONYMOUS | flags::FIXED;
+/// Two mappings, one private, one shared, around the end of a table.
+const AT: u64 = (1 << 36) - 32 * PAGE;
+const HALF: u64 = 32;
+const PAGES: u64 = 2 * HALF;
+/// Where others map and unmap meanwhile, in the same tables.
+const BESIDE: u64 = AT + PAGES * PAGE;
+
+struct Run {
+    /// Counts beginnings and ends of clearings: odd while one is under way.
+    clearings: AtomicU64,
+    /// For each page: the even number of clearings during which a store was seen to be done.
+    stored: Vec<AtomicU64>,
+    over: AtomicBool,
+    barrier: Barrier,
+}
+
+fn store(cpu: &SoftCpu<'_>, run: &Run, numbers: &mut Numbers) {
+    let page = numbers.below(PAGES);
+    let address = AT + page * PAGE + u64::from(cpu.number()) * 8;
+    let before = run.clearings.load(SeqCst);
+    cpu.store(address, numbers.draw()).unwrap();
+    // Said before it is looked whether it is true: who clears waits at the barrier for us, and
+    // takes back what is not.
+    if before.is_multiple_of(2) && run.clearings.load(SeqCst) == before {
+        run.stored[page as usize].fetch_max(before, SeqCst);
+    }
+}
+
+fn disturb(space: &SoftSpace, numbers: &mut Numbers) {
+    let pages = 1 + numbers.below(8);
+    let at = BESIDE + numbers.below(16) * PAGE;
+    let length = pages * PAGE;
+    match numbers.below(8) {
+        0 => drop(space.mmap(at, length, RW, ANON | flags::POPULATE)),
+        1 => drop(space.munmap(at, length)),
+        2 => drop(space.madvise(at, length, advice::DONTNEED)),
+        3 => {
+            let at = AT + numbers.below(PAGES - 8) * PAGE;
+            let _ = space.madvise(at, length, advice::POPULATE_READ);
+        }
+        4 => drop(space.madvise(BESIDE, 24 * PAGE, advice::FREE)),
+        // Never less than what the others need.
+        5 => {
+            let at = AT + numbers.below(HALF - 8) * PAGE;
+            space.mprotect(at, length, 7).unwrap();
+            space.mprotect(at, length, RW).unwrap();
+        }
+        6 => space.clear_accessed(faultless_mm::Unused::All),
+        _ => drop(space.mmap(at, length, READ, ANON)),
+    }
+}
+
+/// One epoch: CPU 0 clears and looks, the others store and disturb; all meet, and it is looked
+/// once more.
+fn stress(policy: Policy, epochs: u64) -> (u64, u64) {
+    let memory = machine(CPUS, 64);
+    let before = available(memory);
+    let space = SoftCpu::attend(memory, 0, || faultless_soft::Soft::space(memory, policy)).unwrap();
+    let (mut checked, mut unwritten) = (0, 0);
+    SoftCpu::run(&space, 0, |_| {
+        space.mmap(AT, HALF * PAGE, RW, ANON).unwrap();
+        space
+            .mmap(AT + HALF * PAGE, HALF * PAGE, RW, SHARED)
+            .unwrap();
+    });
+    for epoch in 0..epochs {
+        let run = Run {
+            clearings: AtomicU64::new(2),
+            stored: (0..PAGES).map(|_| AtomicU64::new(0)).collect(),
+            over: AtomicBool::new(false),
+            barrier: Barrier::new(CPUS),
+        };
+        std::thread::scope(|scope| {
+            for number in 1..CPUS as u32 {
+                let (run, space) = (&run, &space);
+                scope.spawn(move || {
+                    let mut numbers = Numbers(seed() ^ (epoch << 8) ^ u64::from(number));
+                    SoftCpu::run(space, number, |cpu| {
+                        run.barrier.wait();
+                        while !run.over.load(SeqCst) {
+                            match numbers.below(8) {
+                                0 => disturb(space, &mut numbers),
+                                1 => {
+                                    let page = AT + numbers.below(PAGES) * PAGE;
+                                    cpu.load(page).unwrap();
+                                }
+                                _ => store(cpu, run, &mut numbers),
+                            }
+                        }
+                    });
+                });
+            }
+            SoftCpu::run(&space, 0, |cpu| {
+                run.barrier.wait();
+                let mut words = vec![0; PAGES as usize];
+                for round in 0..40 {
+                    run.clearings.fetch_add(1, SeqCst);
+                    space.clear_soft_dirty();
+                    let now = run.clearings.fetch_add(1, SeqCst) + 1;
+                    // Let the others run: they may share the host's CPU with this one.
+                    for _ in 0..(epoch + round) % 7 {
+                        std::thread::yield_now();
+                    }
+                    let said: Vec<u64> = run.stored.iter().map(|page| page.load(SeqCst)).collect();
+                    space.pagemap(AT / PAGE, &mut words, false);
+                    for (page, said) in said.iter().enumerate() {
+                        let counts = words[page] >> 55 & 1 == 1;
+                        if *said == now {
+                            assert!(counts, "{policy:?}: a store to page {page} is missed");
+                            checked += 1;
+                        }
+                        unwritten += u64::from(!counts);
+                    }
+                }
+                run.over.store(true, SeqCst);
+                let _ = cpu;
+            });
+        });
+        SoftCpu::attend(memory, 0, || space.verify().unwrap());
+    }
+    verify_and_destroy(space, before);
+    (checked, unwritten)
+}
+
+#[test]
+fn no_store_is_missed() {
+    for &policy in Policy::ALL {
+        let (checked, unwritten) = stress(policy, rounds(6, 200));
+        // The run has seen what it is about: stores noticed, and pages not written.
+        assert!(checked > 0 && unwritten > 0, "{checked} {unwritten}");
+    }
+}
