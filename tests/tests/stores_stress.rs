@@ -136,6 +136,9 @@ fn act(cpu: &SoftCpu<'_>, numbers: &mut Numbers, files: &Files) {
         14 => drop(space.madvise(at, length, advice::POPULATE_WRITE)),
         15 => drop(space.madvise(at, length, advice::POPULATE_READ)),
         16 | 17 => cut(cpu, numbers, files, file),
+        18 => space.clear_soft_dirty(),
+        19 => drop(space.usage(at..at + length)),
+        20 => drop(space.pagemap(at / PAGE, &mut [0; 64], true)),
         _ => {
             for _ in 0..8 {
                 let index = numbers.below(PAGES);

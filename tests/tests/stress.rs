@@ -7,7 +7,7 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use faultless_mm::{Counter, Policy, advice, flags};
+use faultless_mm::{Counter, Policy, Unused, advice, flags};
 use faultless_soft::{SoftCpu, SoftSpace, Trap};
 use faultless_tests::random::{Numbers, seed};
 use faultless_tests::{available, machine, on_every_cpu, rounds};
@@ -75,6 +75,10 @@ fn act(cpu: &SoftCpu<'_>, run: &Run, numbers: &mut Numbers, switch: bool) {
         18 => drop(space.madvise(at, length.min(8 * PAGE), advice::GUARD_INSTALL)),
         19 => drop(space.madvise(at, length, advice::GUARD_REMOVE)),
         20 => drop(space.take_let_go()),
+        21 => space.clear_soft_dirty(),
+        22 => space.clear_accessed(Unused::All),
+        23 => drop(space.usage(at..at + length)),
+        24 => drop(space.page_state(at)),
         16 if switch => {
             space.set_policy(Policy::ALL[numbers.below(Policy::ALL.len() as u64) as usize]);
         }

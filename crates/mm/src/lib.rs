@@ -101,8 +101,8 @@ pub use machine::Machine;
 pub use mapping::{Attributes, Backed, Birth, Flags, Huge, Locked, Mapping, Reading};
 pub use memory::{Memory, PerCpu};
 pub use ops::{
-    MappedFile, MapsEntry, Opened, PROT_EXEC, PROT_READ, PROT_WRITE, PageState, Unused, advice,
-    flags, lock_all_flags, lock_flags, remap_flags,
+    MappedFile, MapsEntry, Opened, PROT_EXEC, PROT_READ, PROT_WRITE, PageState, Share, Unused,
+    Usage, advice, flags, lock_all_flags, lock_flags, remap_flags,
 };
 pub use policy::{Policy, UnknownPolicy};
 pub use space::{AddressSpace, Layout};

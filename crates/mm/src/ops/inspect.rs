@@ -67,7 +67,8 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// How many pages are present, without those that are the shared zero page.
+    /// How many pages there are, without those that are the shared zero page; those included that
+    /// no access may reach.
     /// A look at all tables beside whoever changes them: exact if nobody does.
     pub fn resident(&self) -> u64 {
         let _section = self.memory.enter();
@@ -88,12 +89,12 @@ impl<M: Machine> AddressSpace<M> {
         while let Some(number) = table.next_used(at, user) {
             at = number + 1;
             let value = table.entries()[number].load();
-            if format.is_present(value) {
-                let below = format.frame(value);
-                pages += match level {
-                    0 => u64::from(!self.is_zero_page(below)),
-                    _ => self.resident_below(below, level - 1),
-                };
+            let below = format.frame(value);
+            if level > 0 && format.is_present(value) {
+                pages += self.resident_below(below, level - 1);
+            } else if level == 0 && below != Frame(0) && !self.is_zero_page(below) {
+                // A claim remembers the frame that it replaces.
+                pages += 1;
             }
         }
         pages

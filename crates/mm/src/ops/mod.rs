@@ -23,6 +23,7 @@ mod msync;
 mod munmap;
 mod pagemap;
 mod populate;
+mod usage;
 
 pub use clear_refs::Unused;
 pub use madvise::advice;
@@ -31,6 +32,7 @@ pub use mlock::{lock_all_flags, lock_flags};
 pub use mmap::{Opened, flags};
 pub use mremap::remap_flags;
 pub use pagemap::PageState;
+pub use usage::{Share, Usage};
 
 use faultless_paging::Protection;
 

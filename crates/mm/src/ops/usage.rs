@@ -1,0 +1,135 @@
+//! What the pages of a range amount to: `/proc/PID/smaps`.
+//!
+//! A look at the entries and at their frames' descriptors inside read sections, beside whoever
+//! changes them and with no lock, as for `pagemap`. Nothing is counted as pages come and go, so
+//! that no fault pays for it.
+
+use core::ops::{AddAssign, Range};
+
+use faultless_frames::{Flags, FrameSource};
+use faultless_paging::{PAGE_SIZE, Pages};
+
+use crate::machine::Machine;
+use crate::space::AddressSpace;
+
+/// Pages looked at in one section.
+const BATCH: u64 = 4096;
+
+/// A number of bytes divided among those who share them, in parts of a byte, as Linux has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Share(u64);
+
+impl Share {
+    const PARTS: u32 = 12;
+
+    /// A page's share of each of so many who map it.
+    fn of_page(map_count: u64) -> Self {
+        Self((PAGE_SIZE << Self::PARTS) / map_count.max(1))
+    }
+
+    /// Whole bytes.
+    pub fn bytes(self) -> u64 {
+        self.0 >> Self::PARTS
+    }
+}
+
+impl AddAssign for Share {
+    fn add_assign(&mut self, other: Self) {
+        self.0 += other.0;
+    }
+}
+
+/// What is in memory of a range: bytes, without the shared zero page. A page is *shared* if more
+/// than one entry maps it, here or in another address space.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// All pages, those included that no access may reach.
+    pub resident: u64,
+    /// This range's share of them.
+    pub share: Share,
+    /// Of those that were written.
+    pub share_dirty: Share,
+    /// Of anonymous ones.
+    pub share_anonymous: Share,
+    /// Shared, and not written through this mapping.
+    pub shared_clean: u64,
+    /// Shared, and written.
+    pub shared_dirty: u64,
+    /// Not shared and not written.
+    pub private_clean: u64,
+    /// Not shared, written.
+    pub private_dirty: u64,
+    /// Used since accessed bits were cleared ([`AddressSpace::clear_accessed`]).
+    pub referenced: u64,
+    /// Pages that no store has.
+    pub anonymous: u64,
+    /// Of these, those let go of (`MADV_FREE`) and not written since.
+    pub lazily_free: u64,
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Self) {
+        self.resident += other.resident;
+        self.share += other.share;
+        self.share_dirty += other.share_dirty;
+        self.share_anonymous += other.share_anonymous;
+        self.shared_clean += other.shared_clean;
+        self.shared_dirty += other.shared_dirty;
+        self.private_clean += other.private_clean;
+        self.private_dirty += other.private_dirty;
+        self.referenced += other.referenced;
+        self.anonymous += other.anonymous;
+        self.lazily_free += other.lazily_free;
+    }
+}
+
+impl<M: Machine> AddressSpace<M> {
+    /// What is in memory of a byte range, of whole pages.
+    pub fn usage(&self, range: Range<u64>) -> Usage {
+        let pages = Pages::of_bytes(range.start..range.end.min(self.layout.end));
+        let mut usage = Usage::default();
+        let mut at = self.first_table(pages.start, pages.end);
+        while at < pages.end {
+            let batch = Pages::new(at, pages.end.min(at.saturating_add(BATCH)));
+            let section = self.memory.enter();
+            self.for_each_entry(batch, &mut |entry, _| {
+                self.add_entry(self.settled(entry), &mut usage);
+            });
+            drop(section);
+            at = self.first_table(batch.end, pages.end);
+        }
+        usage
+    }
+
+    fn add_entry(&self, value: u64, usage: &mut Usage) {
+        let format = Self::FORMAT;
+        if value == 0 || format.is_guard(value) || self.is_zero_page(format.frame(value)) {
+            return;
+        }
+        let descriptor = self.machine().frames().descriptor(format.frame(value));
+        let map_count = u64::from(descriptor.map_count());
+        let share = Share::of_page(map_count);
+        let is_dirty = format.is_dirty(value);
+        usage.resident += PAGE_SIZE;
+        usage.share += share;
+        if !descriptor.flags().has(Flags::FILE) {
+            usage.anonymous += PAGE_SIZE;
+            usage.share_anonymous += share;
+            if !is_dirty {
+                usage.lazily_free += PAGE_SIZE;
+            }
+        }
+        if value & format.accessed != 0 {
+            usage.referenced += PAGE_SIZE;
+        }
+        if is_dirty {
+            usage.share_dirty += share;
+        }
+        *match (map_count > 1, is_dirty) {
+            (true, false) => &mut usage.shared_clean,
+            (true, true) => &mut usage.shared_dirty,
+            (false, false) => &mut usage.private_clean,
+            (false, true) => &mut usage.private_dirty,
+        } += PAGE_SIZE;
+    }
+}
