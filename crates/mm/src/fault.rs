@@ -79,7 +79,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     #[inline]
-    fn resolve<N: Notes>(
+    pub(crate) fn resolve<N: Notes>(
         &self,
         address: u64,
         access: Access,
@@ -143,7 +143,7 @@ impl<M: Machine> AddressSpace<M> {
         };
 
         // 3. Decide. What a live mapping does not allow is an error, now.
-        if !hold.protection().allows(access) {
+        if !hold.protection().allows(access) && !(N::FORCES && hold.may_be_forced(access)) {
             return Ok(self.refuse(mode, SegvCode::AccErr, page.address()));
         }
 
@@ -176,7 +176,7 @@ impl<M: Machine> AddressSpace<M> {
         let format = Self::FORMAT;
         if format.is_claimed(value) {
             return Err(Withdrawn::EntryClaimed);
-        } else if format.permits(value, access) {
+        } else if format.permits(value, access) || N::FORCES && self.suffices(value, access) {
             // Somebody else was faster, or the TLB was behind.
             prepared.trail.ends(How::Spurious);
         } else if value == 0 && hold.is_backed() {
@@ -185,14 +185,14 @@ impl<M: Machine> AddressSpace<M> {
                 error => return Ok(self.done(mode, error)),
             }
         } else if value == 0 && access != Access::Write {
-            self.map_zero_page(&at)?;
+            self.map_zero_page::<N>(&at)?;
             prepared.trail.ends(How::ZeroPage);
         } else if value == 0 {
             self.map_fresh_page(&at, page, prepared)?;
             prepared.trail.ends(How::FirstTouch);
         } else if format.is_guard(value) {
             return self.meet_guard(&at, mode, page);
-        } else if access != Access::Write || !format.is_present(value) {
+        } else if access != Access::Write || !(format.is_present(value) || N::FORCES) {
             // The mapping allows what the entry does not: seen in the middle of a change.
             return Err(Withdrawn::MappingChanged);
         } else if self.is_zero_page(format.frame(value)) {
@@ -227,19 +227,32 @@ impl<M: Machine> AddressSpace<M> {
                 self.flush(&mut Gather::of_page(page));
             }
             let protection = at.hold.protection();
-            Ok(Self::FORMAT.leaf(frame, true, protection.execute, true))
+            let leaf = Self::FORMAT.leaf(frame, true, protection.execute, true);
+            Ok(Self::allowed::<N>(leaf, at))
         })
     }
 
     /// Read of an empty entry: the shared zero page, read-only.
-    fn map_zero_page(&self, at: &Place<'_>) -> Result<(), Withdrawn> {
+    fn map_zero_page<N: Notes>(&self, at: &Place<'_>) -> Result<(), Withdrawn> {
         let zero = self.machine().frames().zero_frame();
         let protection = at.hold.protection();
         self.publish(at, || {
-            Ok(Self::FORMAT.leaf(zero, false, protection.execute, false))
+            let leaf = Self::FORMAT.leaf(zero, false, protection.execute, false);
+            Ok(Self::allowed::<N>(leaf, at))
         })?;
         self.memory.count(Counter::ZeroPageMaps);
         Ok(())
+    }
+
+    /// What is to be published, as far as the mapping allows: only where it need not allow the
+    /// access is that less.
+    #[inline]
+    pub(crate) fn allowed<N: Notes>(leaf: u64, at: &Place<'_>) -> u64 {
+        let format = Self::FORMAT;
+        match N::FORCES {
+            true => format.with_protection(leaf, at.hold.protection(), format.is_writable(leaf)),
+            false => leaf,
+        }
     }
 
     /// Puts a table under an empty entry above the page.

@@ -76,13 +76,13 @@ impl<M: Machine> AddressSpace<M> {
             // Where a store has to be noticed, a read does not let it through.
             let shared = attributes.flags.shared;
             let stores = shared && (is_write || self.is_new(attributes));
-            self.show_file_page(at, cache, found, stores, is_write)?;
+            self.show_file_page::<N>(at, cache, found, stores, is_write)?;
             prepared.trail.ends(match prepared.has_waited {
                 true => How::Major,
                 false => How::File,
             });
             if was_there && !is_write {
-                self.fault_around(at, page, backed, stores);
+                self.fault_around::<N>(at, page, backed, stores);
             }
         }
         Ok(Outcome::Resolved)
@@ -90,7 +90,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Maps a page of a store as it is; `stores`: so that it can be written, if the mapping
     /// allows that.
-    fn show_file_page(
+    fn show_file_page<N: Notes>(
         &self,
         at: &Place<'_>,
         cache: &Cache,
@@ -102,7 +102,8 @@ impl<M: Machine> AddressSpace<M> {
         self.publish(at, || {
             self.count_page(cache, found)?;
             let write = stores && protection.write;
-            Ok(Self::FORMAT.leaf(found.frame, write, protection.execute, is_write))
+            let leaf = Self::FORMAT.leaf(found.frame, write, protection.execute, is_write);
+            Ok(Self::allowed::<N>(leaf, at))
         })
     }
 
@@ -123,7 +124,8 @@ impl<M: Machine> AddressSpace<M> {
             self.count_page(cache, found)?;
             prepared.page_used();
             self.machine().copy(found.frame, new);
-            Ok(Self::FORMAT.leaf(new, true, protection.execute, true))
+            let leaf = Self::FORMAT.leaf(new, true, protection.execute, true);
+            Ok(Self::allowed::<N>(leaf, at))
         })?;
         self.uncount_page(found);
         self.memory.count(Counter::Copies);
@@ -133,7 +135,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Maps what the store has around a page that was just mapped. What cannot be had at
     /// once stays for a fault of its own.
-    fn fault_around(&self, at: &Place<'_>, page: Page, backed: &Backed, stores: bool) {
+    fn fault_around<N: Notes>(&self, at: &Place<'_>, page: Page, backed: &Backed, stores: bool) {
         let table_end = (page.0 | (ENTRIES as u64 - 1)) + 1;
         let mut before = page.0;
         // As far down as the window goes, or the mapping.
@@ -167,7 +169,7 @@ impl<M: Machine> AddressSpace<M> {
                     hold: &hold,
                 };
                 // Withdrawn: somebody else is there.
-                let _ = self.show_file_page(&at, backed.cache(), found, stores, false);
+                let _ = self.show_file_page::<N>(&at, backed.cache(), found, stores, false);
             }
         }
     }

@@ -4,7 +4,7 @@
 //! hold the word that was found? Under a lock the answer can only be "no" where
 //! a slot was cut into smaller ones or a stack grew, which a new try sees.
 
-use faultless_paging::{Page, Protection};
+use faultless_paging::{Access, Page, Protection};
 use faultless_sync::ReadGuard;
 use faultless_sync::reclaim::Section;
 
@@ -104,6 +104,13 @@ impl<'s> Hold<'s> {
     /// Whether what is written is for all who map the store. Reads the mapping.
     pub(crate) fn is_shared(&self) -> bool {
         self.is_backed() && self.attributes().is_some_and(|a| a.flags.shared)
+    }
+
+    /// Whether who may pass over protections may do this access: a write to private memory gets
+    /// a copy, which nobody else sees.
+    #[cold]
+    pub(crate) fn may_be_forced(&self, access: Access) -> bool {
+        access != Access::Write || !self.is_shared()
     }
 
     /// The mapping's attributes: one more line to read.

@@ -111,7 +111,8 @@ impl<M: Machine> AddressSpace<M> {
             self.flush(&mut Gather::of_page(page));
             self.machine().copy(old, new);
             copied = true;
-            Ok(format.leaf(new, true, protection.execute, true))
+            let leaf = format.leaf(new, true, protection.execute, true);
+            Ok(Self::allowed::<N>(leaf, at))
         })?;
         if !copied {
             self.memory.count(Counter::Reuses);

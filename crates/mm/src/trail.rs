@@ -16,6 +16,8 @@ const OFF: u64 = u64::MAX;
 
 /// Takes note of how a fault goes; `()` takes none.
 pub(crate) trait Notes {
+    /// Whether the fault is one that the mapping need not allow ([`crate::ops`], `access`).
+    const FORCES: bool = false;
     /// It has found how it ends, should nothing come between.
     fn ends(&mut self, how: How);
     /// It has put a table in place.
@@ -55,6 +57,25 @@ impl Notes for Trail {
             Withdrawn::TableChanged => Reason::PmdChanged,
             _ => Reason::VmaChanged,
         };
+    }
+}
+
+/// The same of one that the mapping need not allow.
+pub(crate) struct Forced(pub(crate) Trail);
+
+impl Notes for Forced {
+    const FORCES: bool = true;
+
+    fn ends(&mut self, how: How) {
+        self.0.ends(how);
+    }
+
+    fn has_table(&mut self) {
+        self.0.has_table();
+    }
+
+    fn fell_back(&mut self, why: Withdrawn) {
+        self.0.fell_back(why);
     }
 }
 

@@ -3,6 +3,7 @@
 //! Arguments and errors are Linux's, by number. An operation checks, prepares
 //! what can fail, and then does what cannot.
 
+mod access;
 mod attributes;
 mod brk;
 mod clear_refs;

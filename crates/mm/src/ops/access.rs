@@ -1,0 +1,142 @@
+//! Reaching a program's memory past what its mappings allow: `/proc/PID/mem`.
+//!
+//! For who may look at a program from outside. What no access of the program may reach can be
+//! read; what the program may not write can be written where it is private: it then has a copy of
+//! its own, as if it had written it, and may write it no more than before.
+//!
+//! The page is brought by the fault engine, which is told that the mapping need not allow the
+//! access, and publishes no more than the mapping does. Then its entry is claimed, from the value
+//! that says that the page is there and, for a write, this space's alone; the mapping is validated;
+//! and the bytes are moved under the claim, so that whoever unmaps, forks, truncates or moves
+//! meanwhile waits for no longer than a page takes to copy.
+//!
+//! Written lines: those of the fault; the entry; the page.
+
+use faultless_frames::{Flags, FrameSource};
+use faultless_paging::{Access, Frame, Page, Walk, walk};
+use faultless_sync::Backoff;
+use faultless_sync::atomic::{Ordering, fence};
+
+use crate::errno::Errno;
+use crate::fault::{Outcome, Place};
+use crate::hold::{Hold, Mode};
+use crate::machine::Machine;
+use crate::prepare::Prepared;
+use crate::space::AddressSpace;
+use crate::trail::{Forced, Trail};
+use crate::withdrawn::Withdrawn;
+
+impl<M: Machine> AddressSpace<M> {
+    /// Shows `transfer` the frame of the page at an address, to be read or written, whatever the
+    /// mapping allows. It is called once, with interrupts off, must not call the core, and
+    /// touches no user memory.
+    ///
+    /// # Errors
+    /// `EIO` where nothing is mapped, or nothing is behind the page, at a guard, and for writing
+    /// what is shared and may not be written; `ENOMEM`.
+    pub fn access(
+        &self,
+        address: u64,
+        access: Access,
+        transfer: &mut dyn FnMut(Frame),
+    ) -> Result<(), Errno> {
+        if address >= self.layout.end {
+            return Err(Errno::EIO);
+        }
+        let page = Page::containing(address);
+        let mut backoff = Backoff::new();
+        loop {
+            match self.transfer(page, access, transfer) {
+                Ok(true) => return Ok(()),
+                Ok(false) => match self.fault_forced(address, access) {
+                    Outcome::Resolved => {}
+                    Outcome::OutOfMemory => return Err(Errno::ENOMEM),
+                    Outcome::Segv(_) | Outcome::Bus => return Err(Errno::EIO),
+                },
+                Err(_) => {}
+            }
+            backoff.turn(self.machine());
+        }
+    }
+
+    /// Resolves a fault that the mapping need not allow.
+    fn fault_forced(&self, address: u64, access: Access) -> Outcome {
+        let start = self.trace_start();
+        let mut prepared = Prepared::new(self.memory, Forced(Trail::new()));
+        let outcome = self.resolve(address, access, &mut prepared);
+        prepared.trail.0.end(self, start, address, outcome);
+        outcome
+    }
+
+    /// Lets `transfer` have the page, if it is there as it has to be; whether it was.
+    fn transfer(
+        &self,
+        page: Page,
+        access: Access,
+        transfer: &mut dyn FnMut(Frame),
+    ) -> Result<bool, Withdrawn> {
+        let section = self.memory.enter();
+        // By validation alone, as under the policy `speculative`.
+        let Some(hold) = Hold::find(self, page, Mode::Locked, &section)? else {
+            return Ok(false);
+        };
+        if !hold.protection().allows(access) && !hold.may_be_forced(access) {
+            return Ok(false);
+        }
+        // SAFETY: inside the section.
+        let walked = unsafe { walk::<M::Format, M>(self.machine(), self.root, page) };
+        let Walk::Leaf { entry, value, link } = walked else {
+            return Ok(false);
+        };
+        if Self::FORMAT.is_claimed(value) {
+            return Err(Withdrawn::EntryClaimed);
+        }
+        if !self.suffices(value, access) {
+            return Ok(false);
+        }
+        let at = Place {
+            entry,
+            value,
+            link,
+            hold: &hold,
+        };
+        let interrupts = self.machine().interrupts_off();
+        let result = match at.entry.claim_present::<M::Format>(value) {
+            Err(_) => Err(Withdrawn::EntryClaimed),
+            // A claim that is dropped is withdrawn.
+            Ok(claim) => at.validate().and_then(|()| {
+                // A fork that was over before the validation took the mark away before it let
+                // the mapping be live again. Pairs with the release of that store.
+                fence(Ordering::Acquire);
+                if !self.suffices(value, access) {
+                    return Err(Withdrawn::MappingChanged);
+                }
+                transfer(Self::FORMAT.frame(value));
+                claim.publish(|now| match access {
+                    Access::Write => Self::FORMAT.written(now),
+                    _ => now | Self::FORMAT.accessed,
+                });
+                Ok(true)
+            }),
+        };
+        self.machine().interrupts_restore(interrupts);
+        result
+    }
+
+    /// Whether the page of an entry can be accessed from outside as it is: to be written, it is
+    /// one that everybody writes, or this space's alone and known to be written.
+    #[cold]
+    pub(crate) fn suffices(&self, value: u64, access: Access) -> bool {
+        let format = Self::FORMAT;
+        if value == 0 || format.is_guard(value) {
+            return false;
+        }
+        let frame = format.frame(value);
+        let flags = self.machine().frames().descriptor(frame).flags();
+        let may_be_written = match flags.has(Flags::FILE) {
+            true => format.permits(value, Access::Write),
+            false => self.is_exclusive(frame) && format.is_soft_dirty(value),
+        };
+        access != Access::Write || may_be_written
+    }
+}
