@@ -57,3 +57,19 @@ fn locking_limiting_and_counting() {
         assert_prints_as_on_linux("limits", Machine::with_cpus(cpus));
     }
 }
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn what_is_said_of_pages() {
+    for cpus in [1, 2, 4] {
+        assert_prints_as_on_linux_6_12("watched", Machine::with_cpus(cpus));
+    }
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn memory_by_its_addresses() {
+    for cpus in [1, 2, 4] {
+        assert_prints_as_on_linux("reached", Machine::with_cpus(cpus));
+    }
+}

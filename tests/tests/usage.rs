@@ -127,7 +127,7 @@ fn stores() {
         map(AT, RW, flags::PRIVATE);
         cpu.load(AT).unwrap();
         let there = usage(space).resident / PAGE;
-        assert!(there > 4, "{there} pages around the first");
+        assert!(there > 1, "{there} pages around the first");
         assert_eq!(kinds(&usage(space)), [0, 0, there, 0]);
         assert_eq!(usage(space).anonymous, 0);
         cpu.store(AT, 1).unwrap();

@@ -161,10 +161,15 @@ fn text(
     if Node::Proc(entry).target()?.is_some() {
         return Err(ELOOP);
     }
-    if writes {
-        return Err(EACCES);
-    }
-    let object = Object::Text(entry, SpinLock::new(None));
+    let memory = match entry {
+        proc::Entry::Own(process, own) => proc::MemoryFile::open(process, own),
+        _ => None,
+    };
+    let object = match memory {
+        Some(memory) => Object::Memory(entry, memory),
+        None if writes => return Err(EACCES),
+        None => Object::Text(entry, SpinLock::new(None)),
+    };
     Description::new(object, kept | linux::O_LARGEFILE, origin)
 }
 

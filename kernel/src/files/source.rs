@@ -102,6 +102,11 @@ impl Source {
         }
     }
 
+    /// What kind of file it is.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
     /// What the archive has from a position on.
     pub fn archived(&self, position: u64) -> &'static [u8] {
         let bound = self.bound.load(Ordering::Acquire) as usize;

@@ -5,7 +5,8 @@ pub mod machine;
 pub mod stacks;
 
 pub use faultless_mm::{
-    Layout, Limits as MemoryLimits, MapsEntry, Outcome, Policy, SegvCode, Totals,
+    Attributes, Huge, Layout, Limits as MemoryLimits, Locked, MapsEntry, Outcome, Policy, Reading,
+    SegvCode, Totals, Unused, Usage,
 };
 pub use faultless_paging::Access;
 pub use faultless_sync::Cpu;

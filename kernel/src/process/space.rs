@@ -105,6 +105,12 @@ impl UserSpace {
         (now, before.max(now))
     }
 
+    /// The most pages that there were are those that are there now.
+    pub fn forget_most_resident(&self) {
+        self.most_resident
+            .store(self.space.resident(), Ordering::Relaxed);
+    }
+
     /// A key for sleeping on a word of this space.
     pub fn key(&self, address: u64) -> u64 {
         self.number.key(address)

@@ -34,7 +34,8 @@ impl Description {
                 let _turn = self.turn.take()?;
                 let position = self.position.load(Ordering::Relaxed);
                 let done = f(position)?;
-                self.position.store(position + done, Ordering::Relaxed);
+                let there = position.wrapping_add(done);
+                self.position.store(there, Ordering::Relaxed);
                 Ok(done)
             }
         }
@@ -54,6 +55,7 @@ impl Description {
             Object::Text(entry, said) => {
                 self.at(at, |position| read_text(*entry, said, position, to, length))
             }
+            Object::Memory(_, file) => self.at(at, |position| file.read(position, to, length)),
             Object::Directory(_) => Err(EISDIR),
             Object::Path(_) => Err(EBADF),
             Object::Device(device, _) => device.read(to, length, self.waits()),
@@ -84,6 +86,8 @@ impl Description {
                 };
                 write(position).map(|(_, done)| done)
             }
+            Object::Memory(_, file) if !file.has_position() => file.write(0, from, length),
+            Object::Memory(_, file) => self.at(at, |position| file.write(position, from, length)),
             Object::Directory(_) | Object::Path(_) | Object::Text(..) => Err(EBADF),
             Object::Device(device, _) => device.write(from, length),
             _ if matches!(at, At::There(_)) => Err(ESPIPE),
@@ -101,6 +105,13 @@ impl Description {
     pub fn seek(&self, offset: i64, whence: u32) -> Answer {
         let size = match &self.object {
             Object::File(_) => self.file()?.1.content.size(),
+            Object::Memory(_, file) => {
+                let _turn = self.turn.take()?;
+                let here = self.position.load(Ordering::Relaxed);
+                let there = file.seek(here, offset, whence)?;
+                self.position.store(there, Ordering::Relaxed);
+                return Ok(there);
+            }
             Object::Directory(_) | Object::Text(..) => 0,
             // As on Linux: these say where one is told to be, which is nowhere.
             Object::Device(Device::Terminal(_), _) => return Err(ESPIPE),

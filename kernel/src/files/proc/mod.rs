@@ -16,7 +16,7 @@ use super::node::{Node, PROC, Target};
 use super::stat::Stat;
 use crate::arch::time;
 use crate::errno::{EINVAL, ENOENT, ENOTDIR, Errno};
-pub use own::Own;
+pub use own::{MemoryFile, Own};
 pub use system::System;
 pub use table::Folder;
 pub use text::Text;
@@ -288,7 +288,11 @@ impl Entry {
         } else if self.is_link() {
             linux::S_IFLNK | 0o777
         } else {
-            linux::S_IFREG | 0o444
+            let permissions = match self {
+                Self::Own(_, own) => own.permissions(),
+                _ => 0o444,
+            };
+            linux::S_IFREG | permissions
         };
         let now = time::real_now();
         Ok(Stat {

@@ -16,6 +16,14 @@ use crate::process::{Process, UserSpace};
 
 /// All lines; none of a process that is ending.
 pub fn write(process: &Process, text: &mut Text) -> Result<(), Errno> {
+    for_each(process, |space, entry| line(space, text, entry))
+}
+
+/// Calls `visit` for every line, until it fails.
+pub fn for_each(
+    process: &Process,
+    mut visit: impl FnMut(&UserSpace, &MapsEntry) -> Result<(), Errno>,
+) -> Result<(), Errno> {
     let Some(space) = process.space() else {
         return Ok(());
     };
@@ -25,13 +33,14 @@ pub fn write(process: &Process, text: &mut Text) -> Result<(), Errno> {
         if entry.start < heap && heap < entry.end {
             entry.end = heap;
         }
-        line(&space, text, &entry)?;
+        visit(&space, &entry)?;
         at = entry.end;
     }
     Ok(())
 }
 
-fn line(space: &UserSpace, text: &mut Text, entry: &MapsEntry) -> Result<(), Errno> {
+/// A mapping's line.
+pub fn line(space: &UserSpace, text: &mut Text, entry: &MapsEntry) -> Result<(), Errno> {
     // What is mapped there now, unless that has changed since.
     let store = entry.file.and_then(|file| {
         let (store, _) = space.store_at(entry.start)?;

@@ -1,6 +1,8 @@
 //! What a process's directory has.
 
 mod maps;
+mod memory;
+mod smaps;
 mod status;
 
 use super::processes;
@@ -9,11 +11,13 @@ use crate::errno::{EINVAL, ENOENT, Errno};
 use crate::files::description::{Description, Object};
 use crate::files::directory::{Name, copy_name};
 use crate::files::place;
+pub use memory::MemoryFile;
 
 /// Which entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Own {
     Auxiliary,
+    ClearRefs,
     CommandLine,
     Name,
     Directory,
@@ -22,8 +26,12 @@ pub enum Own {
     Descriptors,
     Limits,
     Maps,
+    Memory,
     Mounts,
+    PageMap,
     Root,
+    Sizes,
+    SizesTogether,
     Stat,
     StatMemory,
     Status,
@@ -34,6 +42,7 @@ impl Own {
     /// All, in the order of their names.
     pub const ALL: &'static [Self] = &[
         Self::Auxiliary,
+        Self::ClearRefs,
         Self::CommandLine,
         Self::Name,
         Self::Directory,
@@ -42,8 +51,12 @@ impl Own {
         Self::Descriptors,
         Self::Limits,
         Self::Maps,
+        Self::Memory,
         Self::Mounts,
+        Self::PageMap,
         Self::Root,
+        Self::Sizes,
+        Self::SizesTogether,
         Self::Stat,
         Self::StatMemory,
         Self::Status,
@@ -56,6 +69,7 @@ impl Own {
     pub fn name(self) -> &'static str {
         match self {
             Self::Auxiliary => "auxv",
+            Self::ClearRefs => "clear_refs",
             Self::CommandLine => "cmdline",
             Self::Name => "comm",
             Self::Directory => "cwd",
@@ -64,8 +78,12 @@ impl Own {
             Self::Descriptors => "fd",
             Self::Limits => "limits",
             Self::Maps => "maps",
+            Self::Memory => "mem",
             Self::Mounts => "mounts",
+            Self::PageMap => "pagemap",
             Self::Root => "root",
+            Self::Sizes => "smaps",
+            Self::SizesTogether => "smaps_rollup",
             Self::Stat => "stat",
             Self::StatMemory => "statm",
             Self::Status => "status",
@@ -84,6 +102,16 @@ impl Own {
 
     pub fn is_link(self) -> bool {
         matches!(self, Self::Directory | Self::Program | Self::Root)
+    }
+
+    /// Who may do what with it, if it is neither a directory nor a link.
+    pub fn permissions(self) -> u32 {
+        match self {
+            Self::ClearRefs => 0o200,
+            Self::Memory => 0o600,
+            Self::PageMap => 0o400,
+            _ => 0o444,
+        }
     }
 
     /// Where a link leads.
@@ -111,6 +139,8 @@ impl Own {
             Self::Environment => text.bytes(process.program().environment.bytes()),
             Self::Limits => status::limits(&process, text),
             Self::Maps => maps::write(&process, text),
+            Self::Sizes => smaps::write(&process, text),
+            Self::SizesTogether => smaps::rollup(&process, text),
             Self::Mounts => text.add(format_args!(
                 "tmpfs / tmpfs rw 0 0\nproc /proc proc ro 0 0\n"
             )),

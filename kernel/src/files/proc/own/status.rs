@@ -4,7 +4,8 @@ use core::fmt::{self, Write};
 
 use arrayvec::ArrayString;
 
-use super::{Text, processes};
+use super::smaps::Sum;
+use super::{Text, maps, processes};
 use crate::errno::Errno;
 use crate::memory::Totals;
 use crate::process::{Process, usage};
@@ -35,6 +36,9 @@ struct Sizes {
     totals: Totals,
     resident: u64,
     most_resident: u64,
+    /// Of the resident, those of files, and of memory that has none in the tree.
+    of_files: u64,
+    of_memory: u64,
     /// Of the program's file, from the first to the last byte that may be executed.
     code: u64,
     heap: u64,
@@ -46,11 +50,21 @@ fn sizes(process: Option<&Process>) -> Sizes {
         return Sizes::default();
     };
     let (resident, most_resident) = space.resident_and_most();
+    let mut sum = Sum::default();
+    let _ = maps::for_each(process, |space, line| {
+        sum.add(space, line);
+        Ok(())
+    });
+    // Looked at later: together no more than all.
+    let of_files = (sum.resident_file / 4096).min(resident);
+    let of_memory = (sum.resident_memory / 4096).min(resident - of_files);
     let (start, end) = process.program().code;
     Sizes {
         totals: space.totals(),
         resident,
         most_resident,
+        of_files,
+        of_memory,
         code: end.div_ceil(4096) - start / 4096,
         heap: space.heap().0,
     }
@@ -60,9 +74,10 @@ pub fn statm(process: &Process, text: &mut Text) -> Result<(), Errno> {
     let sizes = sizes(Some(process));
     let totals = sizes.totals;
     text.line(format_args!(
-        "{} {} 0 {} 0 {} 0",
+        "{} {} {} {} 0 {} 0",
         totals.mapped,
         sizes.resident,
+        sizes.of_files + sizes.of_memory,
         sizes.code,
         totals.data + totals.stack
     ))
@@ -79,9 +94,9 @@ fn memory(sizes: &Sizes, text: &mut Text) -> Result<(), Errno> {
         ("VmPin", 0),
         ("VmHWM", sizes.most_resident),
         ("VmRSS", sizes.resident),
-        ("RssAnon", sizes.resident),
-        ("RssFile", 0),
-        ("RssShmem", 0),
+        ("RssAnon", sizes.resident - sizes.of_files - sizes.of_memory),
+        ("RssFile", sizes.of_files),
+        ("RssShmem", sizes.of_memory),
         ("VmData", totals.data),
         ("VmStk", totals.stack),
         ("VmExe", own_code),

@@ -1,0 +1,175 @@
+//! `/proc/PID/{smaps,smaps_rollup}`: what each mapping has in memory, and all together.
+//!
+//! Nothing is counted beforehand: entries and frames are looked at when somebody asks.
+
+use core::fmt::Write;
+
+use arrayvec::ArrayString;
+
+use super::Text;
+use super::maps;
+use crate::errno::{ENOMEM, ESRCH, Errno};
+use crate::files::source::{self, Kind};
+use crate::memory::{Attributes, Huge, Locked, MapsEntry, Reading, Usage};
+use crate::process::{Process, UserSpace};
+
+/// What mappings have in memory, and whose it is.
+#[derive(Default)]
+pub struct Sum {
+    pub usage: Usage,
+    /// The share of files, in bytes.
+    file: u64,
+    /// Of memory that has no file of the tree: shared, or with a descriptor.
+    memory: u64,
+    /// What is resident of both.
+    pub resident_file: u64,
+    pub resident_memory: u64,
+    /// The share of mappings that are locked.
+    locked: u64,
+}
+
+impl Sum {
+    /// Adds a mapping.
+    pub fn add(&mut self, space: &UserSpace, line: &MapsEntry) {
+        let usage = space.usage(line.start..line.end);
+        let of_store = usage.share.bytes() - usage.share_anonymous.bytes();
+        let resident = usage.resident - usage.anonymous;
+        if is_memory(space, line) {
+            self.memory += of_store;
+            self.resident_memory += resident;
+        } else {
+            self.file += of_store;
+            self.resident_file += resident;
+        }
+        let attributes = space.lookup(line.start);
+        if attributes.is_some_and(|of| of.flags.locked != Locked::No) {
+            self.locked += usage.share.bytes();
+        }
+        self.usage += usage;
+    }
+
+    fn write(&self, text: &mut Text, is_rollup: bool) -> Result<(), Errno> {
+        let usage = &self.usage;
+        kilobytes(text, "Rss", usage.resident)?;
+        kilobytes(text, "Pss", usage.share.bytes())?;
+        kilobytes(text, "Pss_Dirty", usage.share_dirty.bytes())?;
+        if is_rollup {
+            kilobytes(text, "Pss_Anon", usage.share_anonymous.bytes())?;
+            kilobytes(text, "Pss_File", self.file)?;
+            kilobytes(text, "Pss_Shmem", self.memory)?;
+        }
+        for (name, bytes) in [
+            ("Shared_Clean", usage.shared_clean),
+            ("Shared_Dirty", usage.shared_dirty),
+            ("Private_Clean", usage.private_clean),
+            ("Private_Dirty", usage.private_dirty),
+            ("Referenced", usage.referenced),
+            ("Anonymous", usage.anonymous),
+            ("KSM", 0),
+            ("LazyFree", usage.lazily_free),
+            ("AnonHugePages", 0),
+            ("ShmemPmdMapped", 0),
+            ("FilePmdMapped", 0),
+            ("Shared_Hugetlb", 0),
+            ("Private_Hugetlb", 0),
+            ("Swap", 0),
+            ("SwapPss", 0),
+            ("Locked", self.locked),
+        ] {
+            kilobytes(text, name, bytes)?;
+        }
+        Ok(())
+    }
+}
+
+/// A line in the columns of Linux.
+fn kilobytes(text: &mut Text, name: &str, bytes: u64) -> Result<(), Errno> {
+    let width = 15 - name.len();
+    text.line(format_args!("{name}:{:width$}{:8} kB", "", bytes / 1024))
+}
+
+/// Whether a mapping shows memory that is no file of the tree.
+fn is_memory(space: &UserSpace, line: &MapsEntry) -> bool {
+    let Some((store, _)) = space.store_at(line.start) else {
+        return false;
+    };
+    match store.tag() {
+        0 => true,
+        // SAFETY: The store is held as long as the source is used, and the tag is its own.
+        tag => unsafe { source::of(tag) }.kind() == Kind::Memory,
+    }
+}
+
+/// All mappings; none of a process that is ending.
+pub fn write(process: &Process, text: &mut Text) -> Result<(), Errno> {
+    maps::for_each(process, |space, line| {
+        maps::line(space, text, line)?;
+        let mut sum = Sum::default();
+        sum.add(space, line);
+        kilobytes(text, "Size", line.end - line.start)?;
+        kilobytes(text, "KernelPageSize", 4096)?;
+        kilobytes(text, "MMUPageSize", 4096)?;
+        sum.write(text, false)?;
+        text.line(format_args!("THPeligible:           0"))?;
+        let Some(attributes) = space.lookup(line.start) else {
+            // Gone meanwhile.
+            return text.line(format_args!("VmFlags: "));
+        };
+        flags(text, &attributes, space.is_newly_mapped(line.start))
+    })
+}
+
+/// All together.
+pub fn rollup(process: &Process, text: &mut Text) -> Result<(), Errno> {
+    let mut sum = Sum::default();
+    let (mut start, mut end) = (None, 0);
+    maps::for_each(process, |space, line| {
+        start.get_or_insert(line.start);
+        end = line.end;
+        sum.add(space, line);
+        Ok(())
+    })?;
+    let start = start.ok_or(ESRCH)?;
+    let mut range = ArrayString::<128>::new();
+    write!(range, "{start:08x}-{end:08x} ---p 00000000 00:00 0 ").map_err(|_| ENOMEM)?;
+    text.line(format_args!("{range:73}[rollup]"))?;
+    sum.write(text, true)
+}
+
+/// What is true of a mapping, by Linux's abbreviations and in their order.
+fn flags(text: &mut Text, of: &Attributes, is_new: bool) -> Result<(), Errno> {
+    let (allows, flags) = (of.protection, of.flags);
+    let never_written = flags.shared && flags.never_written;
+    let accounted = allows.write && !flags.shared && !flags.no_reserve;
+    text.add(format_args!("VmFlags: "))?;
+    for (is_set, name) in [
+        (allows.read, "rd"),
+        (allows.write, "wr"),
+        (allows.execute, "ex"),
+        (flags.shared && !never_written, "sh"),
+        (true, "mr"),
+        (!never_written, "mw"),
+        (true, "me"),
+        (flags.shared, "ms"),
+        (flags.grows_down, "gd"),
+        (flags.locked != Locked::No, "lo"),
+        (flags.reading == Reading::Sequential, "sr"),
+        (flags.reading == Reading::Random, "rr"),
+        (flags.dont_fork, "dc"),
+        (flags.locked == Locked::OnFault, "lf"),
+        (accounted, "ac"),
+        (flags.no_reserve, "nr"),
+        (flags.wipe_on_fork, "wf"),
+        (flags.dont_dump, "dd"),
+        (is_new, "sd"),
+        (flags.huge == Huge::Wanted, "hg"),
+        (flags.huge == Huge::Unwanted, "nh"),
+        (flags.mergeable, "mg"),
+        (flags.sealed, "sl"),
+    ] {
+        if is_set {
+            text.add(format_args!("{name} "))?;
+        }
+    }
+    text.bytes(b"\n")
+}
