@@ -37,6 +37,12 @@ fn memory_that_processes_share() {
 
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
+fn memory_of_other_processes() {
+    assert_as_on_linux("process_vm");
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
 fn lines_of_maps() {
     assert_prints_as_on_linux("lines", Machine::with_cpus(1));
 }

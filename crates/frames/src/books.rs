@@ -46,6 +46,9 @@ impl Use {
     /// A page of a file, or of shared memory; entered once more by what holds it.
     pub const FILE: Use = Use(9);
 
+    /// A page that is pinned and mapped nowhere any more.
+    pub const PINNED: Use = Use(10);
+
     /// The port's own use of this number, below 16.
     pub const fn of_port(purpose: u32) -> Use {
         Use(16 + (purpose & 15))
@@ -209,6 +212,9 @@ impl Books {
                 continue;
             }
             match descriptor.entry().0 {
+                0 if descriptor.pins() != 0 => {
+                    accounts.found[Use::PINNED.0 as usize] += 1;
+                }
                 0 => {
                     let last = Use::last(descriptor.flags());
                     accounts.lost[last.0 as usize % USES] += 1;

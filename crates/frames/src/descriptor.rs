@@ -14,6 +14,14 @@
 //! is more than one, the count changes by read-modify-writes, and nobody sets
 //! the mark. Only who has the last mapping, its entry claimed, may set it again.
 //!
+//! # Pins
+//!
+//! Whoever takes an anonymous page for long, to read or write it beside its program, adds
+//! a *pin*, with the entry of the page claimed, and only while the page is exclusive. So no
+//! mapping is added or taken away at that moment, and a page that is exclusive and has no
+//! pin is changed by plain stores as before. A pinned page stays exclusive as long as it is
+//! mapped: fork copies it. The frame is freed by whoever takes its last use away.
+//!
 //! # A file's page
 //!
 //! A page of a file is held by the file's page cache, by each entry that maps it, and
@@ -89,6 +97,10 @@ const HELD: u64 = 1 << 63;
 /// In `uses`: one pin. Mappings are below, 2^32 of them.
 const PIN: u64 = 1 << 32;
 
+/// Pins that one page may have: far below what there is room for, so that CPUs that look and
+/// add at once stay below that, too.
+const MOST_PINS: u32 = 1 << 30;
+
 /// A frame's descriptor.
 #[derive(Debug)]
 #[repr(align(64))]
@@ -98,7 +110,7 @@ pub struct Descriptor {
     flags: AtomicU32,
     /// The order of a free block.
     order: AtomicU32,
-    /// The address space of an anonymous page, by id.
+    /// The address space of an exclusive anonymous page, by id.
     owner: AtomicU64,
     /// Where in the owner the page is: the reverse map of an unshared page.
     index: AtomicU64,
@@ -144,8 +156,14 @@ impl Descriptor {
         self.uses.store(1, Ordering::Relaxed);
     }
 
-    /// Adds a mapping to an anonymous page that the caller's space maps, where
-    /// nothing but hardware can use that entry meanwhile: fork.
+    /// The exclusive page of `owner` is at another place there. Its uses stay.
+    #[inline]
+    pub fn move_to(&self, index: u64) {
+        self.index.store(index, Ordering::Relaxed);
+    }
+
+    /// Adds a mapping to an anonymous page that the caller's space maps and nobody has
+    /// pinned, where nothing but hardware can use that entry meanwhile: fork.
     #[inline]
     pub fn share(&self) {
         if self.flags().has(Flags::EXCLUSIVE) {
@@ -155,6 +173,14 @@ impl Descriptor {
         } else {
             self.uses.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Whether a page that the caller's space maps is used for nothing else, neither mapped
+    /// nor pinned. "Yes" stays true while its entry is claimed, or admits no new claims.
+    #[inline]
+    pub fn is_sole_use(&self) -> bool {
+        // Acquire: pairs with the release in `unmap` and `unpin`.
+        self.uses.load(Ordering::Acquire) == 1
     }
 
     /// Whether an anonymous page that the caller's space maps has no other
@@ -186,8 +212,8 @@ impl Descriptor {
     /// the last, the flush has been (see the module).
     #[inline]
     pub fn unmap(&self) -> bool {
-        if self.flags().has(Flags::EXCLUSIVE) {
-            // One mapping, and it is the caller's.
+        if self.flags().has(Flags::EXCLUSIVE) && self.is_sole_use() {
+            // One mapping, and it is the caller's, which has taken its entry: no pin comes.
             self.uses.store(0, Ordering::Relaxed);
             return true;
         }
@@ -231,6 +257,23 @@ impl Descriptor {
         self.add(PIN)
     }
 
+    /// Pins an exclusive anonymous page, whose entry the caller has claimed. Whether there
+    /// was room for one more.
+    pub fn pin_exclusive(&self) -> bool {
+        // Pins go away at any moment, so not by a store; the claim orders what follows.
+        if self.pins() >= MOST_PINS {
+            return false;
+        }
+        self.uses.fetch_add(PIN, Ordering::Relaxed);
+        true
+    }
+
+    /// How often the page is pinned.
+    #[inline]
+    pub fn pins(&self) -> u32 {
+        ((self.uses.load(Ordering::Relaxed) & !HELD) / PIN) as u32
+    }
+
     /// Adds a use while the cache holds the frame: one that is free, or somebody's
     /// anonymous page, is not touched.
     #[inline]
@@ -253,6 +296,8 @@ impl Descriptor {
 
     /// Takes a pin away; whether the frame is now the caller's to free.
     pub fn unpin(&self) -> bool {
+        // Release and acquire: what was done with the page comes before its next use, which
+        // is whoever takes the last use away: here, or in `unmap`.
         self.uses.fetch_sub(PIN, Ordering::AcqRel) == PIN
     }
 

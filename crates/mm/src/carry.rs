@@ -114,8 +114,7 @@ impl<M: Machine> AddressSpace<M> {
                     let own = self.is_exclusive(frame);
                     if own {
                         // Nobody else looks at it before it is published (rule R7).
-                        let descriptor = self.machine().frames().descriptor(frame);
-                        descriptor.set_anonymous(self.id, page);
+                        self.machine().frames().descriptor(frame).move_to(page);
                     }
                     // What was moved counts as written, as on Linux: who watches the old place
                     // does not know the new one.

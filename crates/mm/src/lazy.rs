@@ -14,6 +14,9 @@
 //! claim fails, or comes after it and faults. Under a claim nothing is waited for. Only
 //! present pages that are this space's alone are taken.
 //!
+//! A page that somebody has pinned is neither let go of nor taken: who writes it does so
+//! beside the entry, whose bit was set when the pin was made and has to stay.
+//!
 //! Who takes is a fault of the same address space that finds no frame, and whoever runs
 //! the machine ([`AddressSpace::take_let_go`]); nothing else reclaims yet.
 //!
@@ -119,9 +122,9 @@ impl<M: Machine> AddressSpace<M> {
         !self.is_zero_page(frame) && descriptor.flags().has(Flags::ANONYMOUS)
     }
 
-    /// Whether it is one that nobody else maps.
+    /// Whether it is one that nobody else maps or has pinned.
     fn may_be_let_go(&self, frame: Frame) -> bool {
-        self.is_anonymous(frame) && self.machine().frames().descriptor(frame).is_sole()
+        self.is_anonymous(frame) && self.machine().frames().descriptor(frame).is_sole_use()
     }
 
     /// Takes a page away whose entry holds `clean`; whether that was possible.

@@ -49,6 +49,8 @@
 //!   Accesses from interrupt context must not come here.
 //! * The kernel's own accesses to user memory fault the same way. Make none
 //!   with a lock of the core held: there is no way to hold one.
+//! * Where the kernel or a device uses a program's page beside the program,
+//!   [`AddressSpace::pin`] keeps its frame what it is.
 //! * [`AddressSpace::set_limits`] says what may be mapped and locked; call it again when
 //!   that changes. [`AddressSpace::totals`] says what is.
 //! * [`AddressSpace::destroy`] when no CPU runs the space any more.
@@ -77,6 +79,7 @@ mod machine;
 mod mapping;
 mod memory;
 mod ops;
+mod pin;
 mod policy;
 mod prepare;
 mod range;
@@ -104,6 +107,7 @@ pub use ops::{
     MappedFile, MapsEntry, Opened, PROT_EXEC, PROT_READ, PROT_WRITE, PageState, Share, Unused,
     Usage, advice, flags, lock_all_flags, lock_flags, remap_flags,
 };
+pub use pin::{Taken, UserPage};
 pub use policy::{Policy, UnknownPolicy};
 pub use space::{AddressSpace, Layout};
 pub use store::{Backing, Pinned, Store};

@@ -85,8 +85,8 @@ impl<M: Machine> AddressSpace<M> {
         result
     }
 
-    /// Gives this space a copy of a page that others map, too.
-    fn copy_page<N: Notes>(
+    /// Gives this space a copy of a page that others map, too; writable if the mapping allows.
+    pub(crate) fn copy_page<N: Notes>(
         &self,
         at: &Place<'_>,
         page: Page,
@@ -111,7 +111,7 @@ impl<M: Machine> AddressSpace<M> {
             self.flush(&mut Gather::of_page(page));
             self.machine().copy(old, new);
             copied = true;
-            let leaf = format.leaf(new, true, protection.execute, true);
+            let leaf = format.leaf(new, protection.write, protection.execute, true);
             Ok(Self::allowed::<N>(leaf, at))
         })?;
         if !copied {
@@ -130,7 +130,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Whether the page is this space's alone; if so it is marked exclusive.
     /// After the claim and its validation.
-    fn is_alone(&self, descriptor: &Descriptor, page: Page) -> bool {
+    pub(crate) fn is_alone(&self, descriptor: &Descriptor, page: Page) -> bool {
         // A fork that was over before the validation took the mark away before
         // it let the mapping be live again. Pairs with the release of that store.
         fence(Ordering::Acquire);

@@ -6,8 +6,8 @@
 //!    one by one.
 //! 3. A mapping counts as many pages as point to it.
 //! 4. Every node and mapping that a slab has given out is in one of the trees.
-//! 5. Every frame of the machine is free, cached, a page, a table, small objects, or the
-//!    port's. What is left is lost: the accounts say how much, and what it was last.
+//! 5. Every frame of the machine is free, cached, a page, pinned, a table, small objects, or
+//!    the port's. What is left is lost: the accounts say how much, and what it was last.
 //! 6. If nothing is lost, the machine has committed what its address spaces have.
 
 use core::ptr::NonNull;

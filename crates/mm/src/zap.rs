@@ -7,9 +7,9 @@
 //! stay mapped (DONTNEED): entries are claimed, flushed, and only then
 //! released as empty (rule R2), so that no mapping has to change.
 //!
-//! A page that other address spaces map, too, is given up only after the flush:
-//! whoever is left alone with it may write it, which nobody here may then see.
-//! Until then its entry keeps a claim that remembers the frame.
+//! A page that other address spaces map, too, or that is pinned, is given up only after the
+//! flush: whoever is left alone with it may write it, which nobody here may then see, or
+//! free it. Until then its entry keeps a claim that remembers the frame.
 //!
 //! Written lines: the entries, the frames' descriptors, and per-CPU caches.
 
@@ -273,10 +273,10 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Whether a frame that this space maps is also mapped elsewhere.
+    /// Whether a frame that this space maps is also mapped elsewhere, or pinned.
     fn is_shared(&self, frame: Frame) -> bool {
         !self.is_zero_page(frame)
-            && !self.machine().frames().descriptor(frame).is_sole()
+            && !self.machine().frames().descriptor(frame).is_sole_use()
             && !flawed(Flaw::CountedTooShort)
     }
 

@@ -281,6 +281,22 @@ impl Format {
         value | self.dirty | self.soft_dirty
     }
 
+    /// The same entry of another frame.
+    #[inline]
+    pub const fn with_frame(&self, value: u64, frame: Frame) -> u64 {
+        (value & !self.address) | (frame.0 * PAGE_SIZE)
+    }
+
+    /// The same entry, but that stores are let through, if it is present and its page soft-dirty.
+    #[inline]
+    pub const fn with_write(&self, value: u64) -> u64 {
+        if self.is_present(value) && self.is_soft_dirty(value) {
+            (value & !self.write.mask()) | self.write.bits(true)
+        } else {
+            value
+        }
+    }
+
     /// Bits that hardware may set in a present entry at any moment.
     #[inline]
     pub const fn hardware(&self) -> u64 {

@@ -51,6 +51,8 @@ pub enum Flaw {
     SharingNotChecked,
     /// A mapping of a shared page stops counting before it is flushed.
     CountedTooShort,
+    /// Fork shares a page that somebody has pinned.
+    PinsNotTested,
     /// An entry is published without what was written before.
     PublishRelaxed,
     /// A mapping of a shared page stops counting without saying what was done with

@@ -13,6 +13,7 @@ pub mod pidfd;
 pub mod poll;
 pub mod priority;
 pub mod process;
+pub mod process_vm;
 pub mod resource;
 pub mod restart;
 pub mod signal;
@@ -123,6 +124,14 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_brk => memory::brk(a),
         nr::__NR_mseal => memory::mseal(a, b, c),
         nr::__NR_process_madvise => memory::process_madvise(a, b, c, d, e),
+        nr::__NR_process_vm_readv | nr::__NR_process_vm_writev => {
+            let [here, there] =
+                [(b, c), (d, e)].map(|(at, count)| process_vm::Vector { at, count });
+            match number {
+                nr::__NR_process_vm_readv => process_vm::process_vm_readv(a, &here, &there, f),
+                _ => process_vm::process_vm_writev(a, &here, &there, f),
+            }
+        }
         nr::__NR_membarrier => membarrier::membarrier(a, b),
         nr::__NR_futex => futex::futex(a, b, c, d, e, f),
 

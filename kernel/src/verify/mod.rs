@@ -61,7 +61,7 @@ enum Moment {
 }
 
 /// What frames can be, by the report's names.
-const NAMES: [(&str, Use); 13] = [
+const NAMES: [(&str, Use); 14] = [
     ("free", Use::FREE),
     ("cached", Use::CACHED),
     ("zeroed", Use::ZEROED),
@@ -73,6 +73,7 @@ const NAMES: [(&str, Use); 13] = [
     ("heap", Use::of_port(Purpose::Heap as u32)),
     ("stacks", Use::of_port(Purpose::Stack as u32)),
     ("files", Use::FILE),
+    ("pinned", Use::PINNED),
     ("pipes", Use::of_port(Purpose::Pipe as u32)),
     ("trace", Use::of_port(Purpose::Trace as u32)),
 ];
@@ -167,6 +168,13 @@ fn look(moment: Moment) -> Result<Accounts, Violation> {
                 rule: "a file is left that has no name",
                 address: 0,
                 value: files::source::count(),
+            });
+        }
+        if moment == Moment::Last && accounts.of(Use::PINNED) != 0 {
+            return Err(Violation {
+                rule: "a page is pinned by nobody",
+                address: 0,
+                value: accounts.of(Use::PINNED),
             });
         }
         MOMENTS.fetch_add(1, Ordering::Relaxed);

@@ -11,6 +11,11 @@
 //! matter when which mapping is shown live: whatever is written from now on
 //! is written to a copy.
 //!
+//! A page that somebody has pinned is not shared, or the parent's next store would go to
+//! another page than the one that is pinned. The child gets a frame of its own, and the content
+//! after the flush, when no store of the program can reach the page: the snapshot holds
+//! for it, too. The parent's entry lets stores through again before the mapping is live.
+//!
 //! Who waits: the range lock for writing is held all the while, so that other
 //! writers of the parent wait. Nothing in the parent is changed that could not
 //! stay: a fork that fails leaves pages that are marked shared without being
@@ -20,9 +25,11 @@
 //! every page's descriptor.
 
 use faultless_frames::{Flags, FrameSource, NoMemory};
-use faultless_paging::{ENTRIES, Entry, Frame, Gather, LEVELS, PAGE_SIZE, Pages, Table};
-use faultless_sync::Backoff;
+use faultless_paging::{
+    ENTRIES, Entry, Frame, Gather, LEVELS, PAGE_SIZE, Page, Pages, Table, Walk, walk,
+};
 use faultless_sync::atomic::Ordering;
+use faultless_sync::{Backoff, Flaw, flawed};
 use faultless_trace::{Counter, Kind};
 
 use crate::account::Sum;
@@ -60,6 +67,7 @@ impl<M: Machine> AddressSpace<M> {
                 .copy_to(&child.tree, self.memory, &mut fork)
                 .and_then(|()| fork.copy_pending());
             self.flush(&mut fork.gather);
+            fork.copy_pinned();
             self.tree.show_live();
             lock.edit().let_grow();
             let unwanted = fork.has_unwanted;
@@ -134,6 +142,9 @@ struct Fork<'a, M: Machine> {
     sum: Sum,
     /// The child's table that was filled last, by its first page.
     table: Option<(u64, Frame)>,
+    /// From the first to the last page that is pinned: of the child's only these are
+    /// exclusive until they are copied.
+    pinned: Option<Pages>,
     gather: Gather,
 }
 
@@ -155,6 +166,7 @@ impl<'a, M: Machine> Fork<'a, M> {
             has_unwanted: false,
             sum: Sum::default(),
             table: None,
+            pinned: None,
             gather: Gather::new(),
         }
     }
@@ -191,6 +203,7 @@ impl<'a, M: Machine> Fork<'a, M> {
         // The first and the last that let stores through.
         let mut lowered: Option<(u64, u64)> = None;
         let both = from[first..end].iter().zip(&to[first..end]);
+        let mut result = Ok(());
         for (page, (entry, copy)) in (base + first as u64..).zip(both) {
             let value = entry.load();
             if self.pending_gets == Gets::Guards && !AddressSpace::<M>::FORMAT.is_guard(value) {
@@ -201,26 +214,93 @@ impl<'a, M: Machine> Fork<'a, M> {
             {
                 let format = AddressSpace::<M>::FORMAT;
                 let frame = format.frame(shared);
+                let mut child = shared;
+                if was_writable {
+                    lowered = Some((lowered.map_or(page, |(first, _)| first), page));
+                }
                 if frame != self.zero && !format.is_guard(shared) {
                     let descriptor = source.descriptor(frame);
                     if descriptor.flags().has(Flags::FILE) {
                         // The child finds it in the store.
                         continue;
                     }
-                    descriptor.share();
+                    // Pins are counted under claims, and none comes any more.
+                    if descriptor.pins() != 0 && !flawed(Flaw::PinsNotTested) {
+                        let value = if was_writable {
+                            format.with_write(shared)
+                        } else {
+                            shared
+                        };
+                        match self.frame_for_copy(page) {
+                            Ok(frame) => child = format.with_frame(value, frame),
+                            Err(none) => {
+                                result = Err(none);
+                                break;
+                            }
+                        }
+                    } else {
+                        descriptor.share();
+                    }
                 }
                 // Nobody else knows the child yet.
-                copy.set(shared);
-                if was_writable {
-                    lowered = Some((lowered.map_or(page, |(first, _)| first), page));
-                }
+                copy.set(child);
             }
         }
         if let Some((first, last)) = lowered {
             self.gather
                 .add(first * PAGE_SIZE, (last - first + 1) * PAGE_SIZE);
         }
-        Ok(())
+        result
+    }
+
+    /// A frame of the child's own, for a page that is pinned in the parent.
+    #[cold]
+    fn frame_for_copy(&mut self, page: u64) -> Result<Frame, NoMemory> {
+        let child = self.child;
+        let frame = child.memory.allocate_frame_to_fill()?;
+        let source = child.machine().frames();
+        source.descriptor(frame).set_anonymous(child.id, page);
+        let first = self.pinned.map_or(page, |pages| pages.start);
+        self.pinned = Some(Pages::new(first, page + 1));
+        Ok(frame)
+    }
+
+    /// After the flush: copies the pages that are pinned, and lets the parent's stores
+    /// through where they were before.
+    fn copy_pinned(&mut self) {
+        let Some(pages) = self.pinned.take() else {
+            return;
+        };
+        let format = AddressSpace::<M>::FORMAT;
+        let (parent, child) = (self.parent, self.child);
+        child.for_each_entry(pages, &mut |entry, page| {
+            let copy = entry.load();
+            let to = format.frame(copy);
+            if format.is_guard(copy) || !child.is_exclusive(to) {
+                return;
+            }
+            // SAFETY: with the write hold no table of the parent is freed.
+            let walked = unsafe { walk::<M::Format, M>(parent.machine(), parent.root, Page(page)) };
+            let Walk::Leaf { entry, .. } = walked else {
+                return;
+            };
+            let value = self.unclaimed(entry);
+            parent.machine().copy(format.frame(value), to);
+            parent.machine().poll();
+            if format.is_writable(copy) {
+                self.let_write(entry, value);
+            }
+        });
+    }
+
+    /// Lets stores through an entry that holds `seen`, a page's; not by a store, because
+    /// hardware may set bits at any moment (rule R8).
+    fn let_write(&self, entry: &Entry, seen: u64) {
+        let format = AddressSpace::<M>::FORMAT;
+        let mut value = seen;
+        while entry.replace(value, format.with_write(value)).is_err() {
+            value = self.unclaimed(entry);
+        }
     }
 
     /// Lets no store through an entry that holds `seen`. What it holds then, which

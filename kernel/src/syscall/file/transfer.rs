@@ -13,7 +13,7 @@ use crate::signal::send;
 /// The most that one call transfers, as on Linux.
 const MOST: u64 = 0x7fff_f000;
 /// The most pieces of a vector.
-const PIECES: u64 = 1024;
+pub const PIECES: u64 = 1024;
 
 pub fn read(fd: u64, to: u64, length: u64) -> Answer {
     let description = descriptors::current().get(fd)?;
@@ -62,7 +62,7 @@ pub fn pwrite(fd: u64, from: u64, length: u64, at: u64) -> Answer {
 }
 
 /// The address and the length of a piece of a vector.
-fn piece(vector: u64, number: u64) -> Result<[u64; 2], Errno> {
+pub fn piece(vector: u64, number: u64) -> Result<[u64; 2], Errno> {
     uaccess::read(vector.wrapping_add(16 * number))
 }
 
