@@ -139,7 +139,9 @@ fn verdict(damage: impl FnOnce(&'static SoftMemory, Frame, Frame)) -> &'static s
 #[test]
 fn damage_is_noticed() {
     let frames = |memory: &'static SoftMemory| memory.machine().allocator();
-    let counted = verdict(|memory, _, shared| frames(memory).descriptor(shared).share());
+    let counted = verdict(|memory, _, shared| {
+        frames(memory).descriptor(shared).share(0);
+    });
     assert_eq!(counted, "a frame is not mapped as often as is counted");
     let shared = verdict(|memory, _, shared| {
         frames(memory).descriptor(shared).unmap();

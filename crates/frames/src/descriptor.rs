@@ -110,9 +110,11 @@ pub struct Descriptor {
     flags: AtomicU32,
     /// The order of a free block.
     order: AtomicU32,
-    /// The address space of an exclusive anonymous page, by id.
+    /// The address space of an exclusive anonymous page, by id; the family of spaces of one
+    /// that is shared.
     owner: AtomicU64,
-    /// Where in the owner the page is: the reverse map of an unshared page.
+    /// Which page of the owner it is: the reverse map. A shared page may be elsewhere in a
+    /// space that has moved it.
     index: AtomicU64,
     /// The next frame of a chain or free list, plus 1; 0 ends it.
     next: AtomicU64,
@@ -162,17 +164,23 @@ impl Descriptor {
         self.index.store(index, Ordering::Relaxed);
     }
 
-    /// Adds a mapping to an anonymous page that the caller's space maps and nobody has
-    /// pinned, where nothing but hardware can use that entry meanwhile: fork.
+    /// Adds a mapping to an anonymous page that the caller's space maps, where nothing but
+    /// hardware can use that entry meanwhile: fork. The page is then one of this family
+    /// of spaces. `false`: somebody has pinned it, and it stays exclusive.
     #[inline]
-    pub fn share(&self) {
+    pub fn share(&self, family: u64) -> bool {
         if self.flags().has(Flags::EXCLUSIVE) {
+            if !self.is_sole_use() && !flawed(Flaw::PinsNotTested) {
+                return false;
+            }
             // One mapping, and it is the caller's: nobody else writes here.
+            self.owner.store(family, Ordering::Relaxed);
             self.flags.store(Flags::ANONYMOUS.0, Ordering::Relaxed);
             self.uses.store(2, Ordering::Relaxed);
         } else {
             self.uses.fetch_add(1, Ordering::Relaxed);
         }
+        true
     }
 
     /// Whether a page that the caller's space maps is used for nothing else, neither mapped
@@ -212,8 +220,8 @@ impl Descriptor {
     /// the last, the flush has been (see the module).
     #[inline]
     pub fn unmap(&self) -> bool {
-        if self.flags().has(Flags::EXCLUSIVE) && self.is_sole_use() {
-            // One mapping, and it is the caller's, which has taken its entry: no pin comes.
+        if self.is_sole_use() {
+            // It is the caller's, which has taken its entry: no other use comes.
             self.uses.store(0, Ordering::Relaxed);
             return true;
         }
@@ -225,6 +233,11 @@ impl Descriptor {
             Ordering::AcqRel
         };
         self.uses.fetch_sub(1, order) == 1
+    }
+
+    /// Whether the frame is mapped, pinned, or held by a cache.
+    pub fn is_used(&self) -> bool {
+        self.uses.load(Ordering::Relaxed) != 0
     }
 
     /// How many entries map the frame.
@@ -299,6 +312,35 @@ impl Descriptor {
         // Release and acquire: what was done with the page comes before its next use, which
         // is whoever takes the last use away: here, or in `unmap`.
         self.uses.fetch_sub(PIN, Ordering::AcqRel) == PIN
+    }
+
+    /// Takes all uses away if they are these, so that nobody maps, pins or finds the page any
+    /// more: the caller has claimed `maps` entries of it, and a cache that holds it
+    /// shows it to nobody.
+    pub fn freeze(&self, maps: u32, is_held: bool) -> bool {
+        let held = if is_held { HELD } else { 0 };
+        // Acquire: pairs with the releases of those who have let go. Whoever adds a use only
+        // while there are some, or while the cache holds the page, comes before or fails.
+        self.uses
+            .compare_exchange(
+                u64::from(maps) | held,
+                0,
+                Ordering::AcqRel,
+                Ordering::Relaxed,
+            )
+            .is_ok()
+    }
+
+    /// Makes the frame the page that `other` was until it was frozen, mapped and held as
+    /// that was.
+    pub fn become_page(&self, other: &Descriptor, maps: u32, is_held: bool) {
+        let (owner, index) = other.owner();
+        self.owner.store(owner, Ordering::Relaxed);
+        self.index.store(index, Ordering::Relaxed);
+        self.set_flags(other.flags());
+        let held = if is_held { HELD } else { 0 };
+        // Release: pairs with the acquire of who maps or pins a file's page.
+        self.uses.store(u64::from(maps) | held, Ordering::Release);
     }
 
     /// Whether a cache holds the page.

@@ -174,6 +174,15 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
         }
     }
 
+    /// Gives what this CPU has in its cache back to the free lists, where blocks form.
+    pub fn drain(&self, cpu: Cpu) {
+        let cache = &self.caches[cpu.index()];
+        let mut buddy = self.buddy.lock(&self.machine);
+        while let Some(frame) = cache.any.pop().or_else(|| cache.zeroed.pop()) {
+            buddy.release(self.range(), frame, 0);
+        }
+    }
+
     /// Where the frames are now.
     pub fn census(&self) -> Census {
         let free = self.buddy.lock(&self.machine).free();

@@ -25,7 +25,7 @@ use faultless_trace::Counter;
 use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::mapping::Attributes;
-use crate::space::AddressSpace;
+use crate::space::{AddressSpace, Note};
 
 impl<M: Machine> AddressSpace<M> {
     /// Puts tables under the pages at `target` that pages of `source` will go to.
@@ -115,6 +115,9 @@ impl<M: Machine> AddressSpace<M> {
                     if own {
                         // Nobody else looks at it before it is published (rule R7).
                         self.machine().frames().descriptor(frame).move_to(page);
+                    } else if !self.is_zero_page(frame) {
+                        // What others have at the old place has to be looked for here.
+                        self.note(Note::MOVED);
                     }
                     // What was moved counts as written, as on Linux: who watches the old place
                     // does not know the new one.

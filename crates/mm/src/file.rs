@@ -66,7 +66,9 @@ impl<M: Machine> AddressSpace<M> {
                     }
                     was_there = false;
                 }
-                Seen::Missing | Seen::Filling => return Err(prepared.needs_page(backed, index)),
+                Seen::Missing | Seen::Filling | Seen::Moving => {
+                    return Err(prepared.needs_page(backed, index));
+                }
             }
         };
         let is_write = access == Access::Write;

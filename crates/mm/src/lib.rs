@@ -67,6 +67,7 @@
 
 mod account;
 mod carry;
+mod compact;
 mod errno;
 mod fault;
 mod file;
@@ -78,6 +79,7 @@ mod limits;
 mod machine;
 mod mapping;
 mod memory;
+mod migrate;
 mod ops;
 mod pin;
 mod policy;
@@ -86,6 +88,7 @@ mod range;
 mod shared;
 mod soft_dirty;
 mod space;
+mod spaces;
 mod store;
 mod trail;
 pub mod tree;
@@ -97,12 +100,14 @@ mod withdrawn;
 mod zap;
 
 pub use account::Totals;
+pub use compact::Vacated;
 pub use errno::Errno;
 pub use fault::{Outcome, SegvCode};
 pub use limits::Limits;
 pub use machine::Machine;
 pub use mapping::{Attributes, Backed, Birth, Flags, Huge, Locked, Mapping, Reading};
 pub use memory::{Memory, PerCpu};
+pub use migrate::{Mover, NotMoved};
 pub use ops::{
     MappedFile, MapsEntry, Opened, PROT_EXEC, PROT_READ, PROT_WRITE, PageState, Share, Unused,
     Usage, advice, flags, lock_all_flags, lock_flags, remap_flags,

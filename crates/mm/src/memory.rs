@@ -15,6 +15,7 @@ use faultless_trace::{Counter, Counters, Tracer};
 use crate::machine::Machine;
 use crate::mapping::{Attributes, Mapping};
 use crate::space::AddressSpace;
+use crate::spaces::Spaces;
 use crate::store;
 use crate::tree::Node;
 
@@ -62,6 +63,7 @@ pub struct Memory<M: Machine> {
     stores: Padded<Slab>,
     store_nodes: Padded<Slab>,
     all_stores: Padded<store::Stores>,
+    spaces: Padded<Spaces>,
     next_id: Padded<AtomicU64>,
 }
 
@@ -91,6 +93,7 @@ impl<M: Machine> Memory<M> {
             stores: Padded(Slab::new(size_of::<store::Cache>())),
             store_nodes: Padded(Slab::new(size_of::<store::Node>())),
             all_stores: Padded(store::Stores::new()),
+            spaces: Padded(Spaces::new()),
             next_id: Padded(AtomicU64::new(1)),
         }
     }
@@ -160,6 +163,10 @@ impl<M: Machine> Memory<M> {
 
     pub(crate) fn all_stores(&self) -> &store::Stores {
         &self.all_stores
+    }
+
+    pub(crate) fn spaces(&self) -> &Spaces {
+        &self.spaces
     }
 
     pub(crate) fn new_id(&self) -> u64 {

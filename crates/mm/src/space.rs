@@ -32,6 +32,7 @@ use crate::limits::{LimitWords, Limits};
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::policy::Policy;
+use crate::spaces::Place;
 use crate::tree::{PAGES, Tree};
 
 /// Where things are in an address space, and its limits. Byte addresses.
@@ -75,6 +76,8 @@ impl Note {
     pub(crate) const STORES: Note = Note(4);
     /// It may have guards in mappings of stores.
     pub(crate) const GUARDED_STORES: Note = Note(8);
+    /// It may have pages, shared since a fork, elsewhere than where they were then.
+    pub(crate) const MOVED: Note = Note(1 << 8);
 }
 
 /// An address space.
@@ -114,6 +117,8 @@ pub struct Body {
     /// Whether what is mapped from now on is locked (a [`crate::mapping::Locked`]). Written
     /// under the range lock.
     pub(crate) lock_future: Local,
+    /// Its place among all spaces, and its family ([`crate::spaces`]).
+    pub(crate) place: Padded<Place>,
     /// What was noted: by `madvise` and `mseal`, once.
     notes: Padded<AtomicU32>,
 }
@@ -141,6 +146,17 @@ impl<M: Machine> AddressSpace<M> {
         policy: Policy,
         layout: Layout,
     ) -> Result<Self, NoMemory> {
+        let space = Self::unlisted(memory, policy, layout)?;
+        space.enter_list();
+        Ok(space)
+    }
+
+    /// One in which nobody looks for pages yet.
+    pub(crate) fn unlisted(
+        memory: &'static Memory<M>,
+        policy: Policy,
+        layout: Layout,
+    ) -> Result<Self, NoMemory> {
         let layout = Layout {
             end: layout.end.min(PAGES * PAGE_SIZE),
             ..layout
@@ -161,10 +177,11 @@ impl<M: Machine> AddressSpace<M> {
         machine.init_root(root);
         machine.frames().descriptor(frame).set_flags(Flags::SPACE);
         let body = machine.pointer(frame).cast::<Body>();
+        let id = memory.new_id();
         let content = Body {
             tree,
             root,
-            id: memory.new_id(),
+            id,
             frame,
             lock: Padded(RwLock::new()),
             write_hold: Padded(AtomicU32::new(1)),
@@ -180,6 +197,7 @@ impl<M: Machine> AddressSpace<M> {
                 ..Limits::NONE
             })),
             lock_future: Local::new(0),
+            place: Padded(Place::new(id)),
             notes: Padded(AtomicU32::new(0)),
         };
         // SAFETY: a frame of ours, large enough and aligned.

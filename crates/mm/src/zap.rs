@@ -38,7 +38,7 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
-    fn push<S: FrameSource>(&mut self, source: &S, frame: Frame) {
+    pub(crate) fn push<S: FrameSource>(&mut self, source: &S, frame: Frame) {
         source.descriptor(frame).set_link(self.head);
         self.head = frame.0 + 1;
     }

@@ -35,7 +35,7 @@ impl Page {
             content: UnsafeCell::new(0),
         };
         page.descriptor.set_anonymous(1, 0);
-        page.descriptor.share();
+        assert!(page.descriptor.share(1));
         Arc::new(page)
     }
 

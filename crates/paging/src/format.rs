@@ -15,6 +15,9 @@
 //! | 0 | 0 | 1 | 0 | a page that no access may reach (`PROT_NONE`), with its frame |
 //! | 0 | 0 | 0 | 1 | a guard: no page, and no access may bring one; nothing else is set |
 //!
+//! An entry that is claimed while its page is moved is not present, has `claim` and `moving`,
+//! and keeps everything else that it was.
+//!
 //! An entry that has a page, present or hidden, also says whether the page was written since
 //! somebody began to watch for that: `soft_dirty`. **What lets stores through has it**, so
 //! that a store that would have to set it faults first; whoever takes it away takes the
@@ -73,6 +76,8 @@ pub struct Format {
     pub guard: u64,
     /// Software: the page was written since its soft-dirty bit was cleared.
     pub soft_dirty: u64,
+    /// Software, not present: claimed by whoever moves its page ([`Format::is_moving`]).
+    pub moving: u64,
     /// Where a claim that is not present keeps the claimer's CPU number (8 bits).
     pub claimer_shift: u32,
 }
@@ -104,6 +109,7 @@ impl EntryFormat for X86_64 {
         hidden: 1 << 10,
         guard: 1 << 11,
         soft_dirty: 1 << 11,
+        moving: 1 << 52,
         claimer_shift: 1,
     };
 }
@@ -237,6 +243,29 @@ impl Format {
     #[inline]
     pub const fn claim_of(&self, old: u64, cpu: Cpu) -> u64 {
         (old & self.address) | self.claim | ((cpu.0 as u64) << self.claimer_shift)
+    }
+
+    /// The claim of whoever moves the page of an entry that has one: all else is kept in it.
+    #[inline]
+    pub const fn moving(&self, value: u64) -> u64 {
+        (value & !self.present) | self.claim | self.moving
+    }
+
+    /// Whether an entry is claimed so.
+    #[inline]
+    pub const fn is_moving(&self, value: u64) -> bool {
+        value & (self.present | self.claim | self.moving) == self.claim | self.moving
+    }
+
+    /// What an entry was before it was claimed so.
+    #[inline]
+    pub const fn settled(&self, moving: u64) -> u64 {
+        let value = moving & !(self.claim | self.moving);
+        if value & self.hidden == 0 {
+            value | self.present
+        } else {
+            value
+        }
     }
 
     /// A page's entry under another protection: hidden if nothing is allowed,

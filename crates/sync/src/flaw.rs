@@ -53,6 +53,12 @@ pub enum Flaw {
     CountedTooShort,
     /// Fork shares a page that somebody has pinned.
     PinsNotTested,
+    /// A page is moved although not all its mappings were found, or somebody has pinned it.
+    MovedThoughUsed,
+    /// A page is copied to another frame while TLBs may still let stores through to it.
+    MovedWithoutFlush,
+    /// A page of a store is moved while its slot shows it.
+    MovedInPlainSight,
     /// An entry is published without what was written before.
     PublishRelaxed,
     /// A mapping of a shared page stops counting without saying what was done with

@@ -66,6 +66,8 @@ counters! {
     LazyFree = "pglazyfree",
     /// Those of them that were taken, because memory was short.
     LazyFreed = "pglazyfreed",
+    /// Pages that were moved to another frame.
+    Migrations = "pgmigrate_success",
     /// Flush operations that had to reach other CPUs.
     TlbRemoteFlush = "nr_tlb_remote_flush",
     /// CPUs that a flush neither interrupted nor waited for: they use no translation of the

@@ -61,7 +61,7 @@ impl Flaw {
             }
             Self::Count => {
                 if let Some(frame) = a_page() {
-                    frames().descriptor(frame).share();
+                    frames().descriptor(frame).share(0);
                 }
             }
             Self::FreePage => {

@@ -14,6 +14,7 @@ impl<M: Machine> AddressSpace<M> {
     /// else uses it: nothing is claimed, nothing waits for readers. How many pages
     /// were present, without those that were the shared zero page.
     pub fn destroy(self) -> u64 {
+        self.leave_list();
         self.leave_stores();
         let end = self.layout.end.div_ceil(PAGE_SIZE);
         let present = free_table(self.memory, self.root, LEVELS - 1, 0, end);

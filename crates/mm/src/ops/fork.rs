@@ -28,8 +28,8 @@ use faultless_frames::{Flags, FrameSource, NoMemory};
 use faultless_paging::{
     ENTRIES, Entry, Frame, Gather, LEVELS, PAGE_SIZE, Page, Pages, Table, Walk, walk,
 };
+use faultless_sync::Backoff;
 use faultless_sync::atomic::Ordering;
-use faultless_sync::{Backoff, Flaw, flawed};
 use faultless_trace::{Counter, Kind};
 
 use crate::account::Sum;
@@ -53,7 +53,8 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     fn copy(&self) -> Result<Self, Errno> {
-        let child = Self::new(self.memory, self.policy(), self.layout)?;
+        let child = Self::unlisted(self.memory, self.policy(), self.layout)?;
+        child.join_family(self);
         let result = {
             let lock = self.lock_range(Pages::of_bytes(0..self.layout.end));
             for (to, from) in child.brk.iter().zip(self.brk.iter()) {
@@ -84,6 +85,7 @@ impl<M: Machine> AddressSpace<M> {
         match result {
             Ok(()) => {
                 self.memory.count(Counter::Fork);
+                child.enter_list();
                 Ok(child)
             }
             Err(error) => {
@@ -225,7 +227,7 @@ impl<'a, M: Machine> Fork<'a, M> {
                         continue;
                     }
                     // Pins are counted under claims, and none comes any more.
-                    if descriptor.pins() != 0 && !flawed(Flaw::PinsNotTested) {
+                    if !descriptor.share(self.parent.family()) {
                         let value = if was_writable {
                             format.with_write(shared)
                         } else {
@@ -238,8 +240,6 @@ impl<'a, M: Machine> Fork<'a, M> {
                                 break;
                             }
                         }
-                    } else {
-                        descriptor.share();
                     }
                 }
                 // Nobody else knows the child yet.

@@ -55,7 +55,7 @@ impl<M: Machine> AddressSpace<M> {
         if let Some(backed) = &mapping.attributes().backed {
             for (at, there) in (page..run.pages.end).zip(&mut *there) {
                 let seen = backed.cache().find(backed.index(at));
-                *there = u8::from(matches!(seen, Seen::Page(_)));
+                *there = u8::from(matches!(seen, Seen::Page(_) | Seen::Moving));
             }
         }
         self.for_each_entry(run.pages, &mut |entry, at| {

@@ -5,12 +5,13 @@
 //! filled, and looks again. Nobody holds the mmap lock, a read section, or a claim
 //! meanwhile, so that a slow device holds up nobody who does not need the page.
 //!
-//! A truncation takes the mark out; then what was read is thrown away.
+//! A truncation takes the mark out; then what was read is thrown away. A page that is moved to
+//! another frame is waited for in the same way ([`super::moving`]).
 
 use faultless_sync::atomic::{Ordering, fence};
 
 use super::Store;
-use super::radix::Content;
+use super::radix::{Content, Slot};
 use crate::errno::Errno;
 use crate::machine::Machine;
 
@@ -23,15 +24,19 @@ impl<M: Machine> Store<M> {
     pub(crate) fn fill(&self, index: u64) -> Result<(), Errno> {
         let cache = self.cache();
         let machine = self.memory.machine();
+        // Acquire: before the look at the slot, so that a page filled after it is noticed.
+        let filled = cache.writers.filled.load(Ordering::Acquire);
+        if let Some(Content::Moving(_)) = cache.pages.find(index).map(Slot::load) {
+            machine.park(&cache.writers.filled, filled);
+            return Ok(());
+        }
         let Some(backing) = cache.backing else {
             return Ok(());
         };
         let slot = cache.pages.slot(index, self.memory)?;
-        // Acquire: before the look at the slot, so that a page filled after it is noticed.
-        let filled = cache.writers.filled.load(Ordering::Acquire);
         match slot.load() {
             Content::Page(_) => return Ok(()),
-            Content::Filling(_) => {
+            Content::Filling(_) | Content::Moving(_) => {
                 machine.park(&cache.writers.filled, filled);
                 return Ok(());
             }

@@ -6,13 +6,13 @@ use faultless_sync::atomic::Local;
 
 /// What links a thing to its neighbours.
 #[repr(C)]
-pub(super) struct Hook {
+pub(crate) struct Hook {
     next: Local,
     previous: Local,
 }
 
 impl Hook {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self {
             next: Local::new(0),
             previous: Local::new(0),
@@ -25,7 +25,7 @@ impl Hook {
 }
 
 /// A list. By address, 0 for none.
-pub(super) struct List {
+pub(crate) struct List {
     first: u64,
     last: u64,
 }
@@ -41,7 +41,7 @@ unsafe fn at<'a>(address: u64) -> Option<&'a Hook> {
 }
 
 impl List {
-    pub(super) const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         Self { first: 0, last: 0 }
     }
 
@@ -50,7 +50,7 @@ impl List {
     /// # Safety
     /// Whoever put a hook in keeps it there, and as it is, until it is removed. So for
     /// all that follow.
-    pub(super) unsafe fn first<'a>(&self) -> Option<&'a Hook> {
+    pub(crate) unsafe fn first<'a>(&self) -> Option<&'a Hook> {
         // SAFETY: passed on to the caller.
         unsafe { at(self.first) }
     }
@@ -59,7 +59,7 @@ impl List {
     ///
     /// # Safety
     /// As for [`List::first`].
-    pub(super) unsafe fn next<'a>(&self, hook: &Hook) -> Option<&'a Hook> {
+    pub(crate) unsafe fn next<'a>(&self, hook: &Hook) -> Option<&'a Hook> {
         // SAFETY: passed on to the caller.
         unsafe { at(hook.next.get()) }
     }
@@ -68,7 +68,7 @@ impl List {
     ///
     /// # Safety
     /// As for [`List::first`].
-    pub(super) unsafe fn push(&mut self, hook: &Hook) {
+    pub(crate) unsafe fn push(&mut self, hook: &Hook) {
         // SAFETY: passed on to the caller.
         unsafe { self.insert(hook, at(self.last)) };
     }
@@ -77,7 +77,7 @@ impl List {
     ///
     /// # Safety
     /// As for [`List::first`].
-    pub(super) unsafe fn insert(&mut self, hook: &Hook, previous: Option<&Hook>) {
+    pub(crate) unsafe fn insert(&mut self, hook: &Hook, previous: Option<&Hook>) {
         let next = previous.map_or(self.first, |previous| previous.next.get());
         hook.previous.set(previous.map_or(0, Hook::address));
         hook.next.set(next);
@@ -96,7 +96,7 @@ impl List {
     ///
     /// # Safety
     /// As for [`List::first`].
-    pub(super) unsafe fn remove(&mut self, hook: &Hook) {
+    pub(crate) unsafe fn remove(&mut self, hook: &Hook) {
         let (previous, next) = (hook.previous.get(), hook.next.get());
         // SAFETY: passed on to the caller.
         match unsafe { at(previous) } {

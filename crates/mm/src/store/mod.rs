@@ -18,6 +18,7 @@
 //!
 //! * `radix`: page number to frame, without a lock.
 //! * `page`: finding, adding, pinning pages.
+//! * `moving`: pages that go to another frame.
 //! * `fill`: reading a page in, waiting for who does.
 //! * `reverse`: the mappings of a store; taking pages away from all of them.
 //! * `truncate`: a smaller size, and holes.
@@ -28,7 +29,8 @@
 //! come and go, the size by whoever writes the file.
 
 mod fill;
-mod list;
+pub(crate) mod list;
+mod moving;
 mod page;
 mod radix;
 mod reverse;
@@ -46,6 +48,7 @@ use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::memory::Memory;
 use list::{Hook, List};
+pub(crate) use moving::Moving;
 pub use page::Pinned;
 pub(crate) use page::{PageOf, Seen};
 pub(crate) use radix::Node;
@@ -251,6 +254,16 @@ impl<M: Machine> Drop for Store<M> {
 }
 
 impl Cache {
+    /// The store that a hook belongs to.
+    ///
+    /// # Safety
+    /// The hook is in the list of all stores, whose lock is held.
+    unsafe fn of(hook: &Hook) -> &Cache {
+        let start = core::ptr::from_ref(hook).addr() - core::mem::offset_of!(Cache, hook);
+        // SAFETY: the hook is a store's, which was exposed when it was made.
+        unsafe { &*core::ptr::with_exposed_provenance::<Cache>(start) }
+    }
+
     pub(crate) fn hold(&self) {
         self.writers.holders.fetch_add(1, Ordering::Relaxed);
     }

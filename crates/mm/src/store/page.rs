@@ -28,6 +28,8 @@ pub(crate) enum Seen<'s> {
     Missing,
     /// Somebody is reading it in.
     Filling,
+    /// Somebody is moving it to another frame.
+    Moving,
     /// The store ends before it.
     Beyond,
 }
@@ -62,6 +64,7 @@ impl Cache {
         match slot.load() {
             Content::Page(frame) => Seen::Page(PageOf { frame, slot, index }),
             Content::Filling(_) => Seen::Filling,
+            Content::Moving(_) => Seen::Moving,
             Content::Empty => Seen::Missing,
         }
     }
@@ -92,7 +95,7 @@ impl<M: Machine> Store<M> {
                 }
                 Seen::Beyond => return Ok(None),
                 Seen::Missing if self.cache().is_zeroes(index) => return Ok(None),
-                Seen::Missing | Seen::Filling => self.fill(index)?,
+                Seen::Missing | Seen::Filling | Seen::Moving => self.fill(index)?,
             }
         }
     }
@@ -100,13 +103,18 @@ impl<M: Machine> Store<M> {
     /// The page `index`, pinned, if it is there now; nothing is read in.
     pub fn present(&self, index: u64) -> Option<Pinned<'_, M>> {
         let mut backoff = Backoff::new();
-        while let Seen::Page(page) = self.cache().find(index) {
-            if let Some(pinned) = self.pin(page.slot, page.frame) {
-                return Some(pinned);
+        loop {
+            match self.cache().find(index) {
+                Seen::Page(page) => {
+                    if let Some(pinned) = self.pin(page.slot, page.frame) {
+                        return Some(pinned);
+                    }
+                }
+                Seen::Moving => {}
+                Seen::Missing | Seen::Filling | Seen::Beyond => return None,
             }
             backoff.turn(self.memory.machine());
         }
-        None
     }
 
     /// The page `index`, pinned, made if need be. Where the store ends before it, the

@@ -34,10 +34,13 @@ pub(super) enum Content {
     Page(Frame),
     /// A page that somebody is reading in.
     Filling(Frame),
+    /// A page that somebody is moving from this frame to another one.
+    Moving(Frame),
 }
 
 const PAGE: usize = 1;
 const FILLING: usize = 2;
+const MOVING: usize = PAGE | FILLING;
 const TAGS: u32 = 2;
 
 impl Content {
@@ -47,15 +50,17 @@ impl Content {
             Content::Empty => null_mut(),
             Content::Page(frame) => tagged(frame, PAGE),
             Content::Filling(frame) => tagged(frame, FILLING),
+            Content::Moving(frame) => tagged(frame, MOVING),
         }
     }
 
     fn from_raw(raw: *mut ()) -> Self {
         let frame = Frame((raw.addr() >> TAGS) as u64);
-        match raw.addr() & (PAGE | FILLING) {
+        match raw.addr() & MOVING {
             0 => Content::Empty,
             PAGE => Content::Page(frame),
-            _ => Content::Filling(frame),
+            FILLING => Content::Filling(frame),
+            _ => Content::Moving(frame),
         }
     }
 }
@@ -286,7 +291,7 @@ fn next(node: &Node, level: usize, base: u64, from: u64) -> Option<u64> {
         .find_map(|(i, slot)| {
             let start = base.checked_add((i as u64).checked_mul(size)?)?;
             match level {
-                0 => matches!(slot.load(), Content::Page(_)).then_some(start),
+                0 => matches!(slot.load(), Content::Page(_) | Content::Moving(_)).then_some(start),
                 _ => next(slot.node()?, level - 1, start, from),
             }
         })

@@ -52,9 +52,22 @@ impl Links {
     ///
     /// # Safety
     /// The hook is in the list of a store's mappings, whose lock is held.
-    unsafe fn of(hook: &Hook) -> &Links {
+    pub(super) unsafe fn of(hook: &Hook) -> &Links {
         // SAFETY: it is the first field, and was exposed with the whole.
         unsafe { &*core::ptr::with_exposed_provenance(core::ptr::from_ref(hook).addr()) }
+    }
+
+    /// The address space of a mapping, and the index that page 0 of it would have; `None` of
+    /// a cursor. The space stays while the list's lock is held: it ends only after its
+    /// mappings have left.
+    pub(super) fn space<M: Machine>(
+        &self,
+        memory: &'static Memory<M>,
+    ) -> Option<(AddressSpace<M>, u64)> {
+        let body = core::ptr::with_exposed_provenance_mut::<Body>(self.space.get() as usize);
+        // SAFETY: it is in the list of a store, whose lock is held.
+        let space = unsafe { AddressSpace::at(memory, NonNull::new(body)?) };
+        Some((space, self.first.get()))
     }
 }
 
@@ -159,12 +172,8 @@ impl<M: Machine> Store<M> {
                 list.insert(&cursor.hook, Some(next));
                 Links::of(next)
             };
-            let body = core::ptr::with_exposed_provenance_mut::<Body>(links.space.get() as usize);
-            if let Some(body) = NonNull::new(body) {
-                // SAFETY: a space ends only after its mappings have left the list.
-                let space = unsafe { AddressSpace::at(self.memory, body) };
+            if let Some((space, first)) = links.space(self.memory) {
                 space.visitors.fetch_add(1, Ordering::Relaxed);
-                let first = links.first.get();
                 return Some(Stop { space, first });
             }
         }

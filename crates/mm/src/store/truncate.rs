@@ -118,10 +118,16 @@ impl<M: Machine> Store<M> {
     fn take_out(&self, pages: Range<u64>) -> Chain {
         let mut chain = Chain::default();
         self.cache().pages.for_each(pages, &mut |index, slot| {
+            let mut backoff = Backoff::new();
             loop {
                 let content = slot.load();
                 if content == Content::Empty {
                     break;
+                }
+                if let Content::Moving(_) = content {
+                    // Who moves it waits for nobody.
+                    backoff.turn(self.memory.machine());
+                    continue;
                 }
                 if slot.replace(content, Content::Empty).is_ok() {
                     if let Content::Page(frame) = content {

@@ -20,10 +20,8 @@ impl<M: Machine> Memory<M> {
         // SAFETY: under the lock, and nobody else is at work.
         let mut next = unsafe { list.first() };
         while let Some(hook) = next {
-            let start = core::ptr::from_ref(hook).addr() - core::mem::offset_of!(Cache, hook);
-            // SAFETY: the hook is a store's, which was exposed when it was made.
-            let cache = unsafe { &*core::ptr::with_exposed_provenance::<Cache>(start) };
-            enter(cache, books)?;
+            // SAFETY: as above.
+            enter(unsafe { Cache::of(hook) }, books)?;
             // SAFETY: as above.
             next = unsafe { list.next(hook) };
         }

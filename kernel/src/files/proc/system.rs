@@ -115,6 +115,7 @@ fn vmstat(text: &mut Text) -> Result<(), Errno> {
         ("pgreuse", Counter::Reuses),
         ("pglazyfree", Counter::LazyFree),
         ("pglazyfreed", Counter::LazyFreed),
+        ("pgmigrate_success", Counter::Migrations),
         ("nr_tlb_remote_flush", Counter::TlbRemoteFlush),
         (
             "nr_tlb_remote_flush_deferred",

@@ -1,0 +1,361 @@
+//! Pages that are moved to other frames, on the soft machine: wherever they are mapped, and
+//! until a large block of memory is free, beside programs that use it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use faultless_mm::{
+    AddressSpace, Counter, Errno, Frame, FrameSource, Machine, Mover, NotMoved, Opened,
+    PhysicalMemory, Policy, Store, Taken, advice, flags, remap_flags,
+};
+use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace, Trap};
+use faultless_tests::random::{Numbers, seed};
+use faultless_tests::{available, each_policy, machine, rounds};
+
+const PAGE: u64 = 4096;
+const RW: u32 = 3;
+const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS | flags::FIXED;
+const AT: u64 = 1 << 36;
+
+fn map(cpu: &SoftCpu<'_>, pages: u64, prot: u32) {
+    assert_eq!(cpu.space().mmap(AT, pages * PAGE, prot, ANON), Ok(AT));
+}
+
+/// Moves the page in a frame elsewhere; to where.
+fn migrate(memory: &'static SoftMemory, from: Frame) -> Result<Frame, NotMoved> {
+    let machine = memory.machine();
+    let cpu = machine.cpu();
+    let to = machine.frames().allocate(cpu).unwrap();
+    let moved = Mover::new(memory).unwrap().migrate(from, to);
+    let free = if moved.is_ok() { from } else { to };
+    machine.frames().free(cpu, free);
+    moved.map(|()| to)
+}
+
+/// Moves the page at an address, which must be possible.
+fn move_page(space: &SoftSpace, at: u64) -> Frame {
+    let from = space.translate(at).unwrap();
+    let to = migrate(space.memory(), from).unwrap();
+    assert_ne!(from, to);
+    to
+}
+
+fn on<R>(space: &SoftSpace, program: impl FnOnce(&SoftCpu<'_>) -> R) -> R {
+    SoftCpu::run(space, 0, program)
+}
+
+fn sound(memory: &'static SoftMemory, spaces: &[&SoftSpace]) {
+    SoftCpu::attend(memory, 0, || AddressSpace::verify_together(spaces))
+        .unwrap_or_else(|violation| panic!("{violation}"));
+}
+
+/// The same page with the same rights, whatever it is.
+#[test]
+fn pages_of_one_space() {
+    each_policy(1, 32, |cpu, space, memory| {
+        map(cpu, 5, RW);
+        for page in 0..5 {
+            cpu.store(AT + page * PAGE, page + 1).unwrap();
+        }
+        // Read only, out of reach, let go of, moved from elsewhere.
+        space.mprotect(AT + PAGE, PAGE, 1).unwrap();
+        let hidden = space.translate(AT + 2 * PAGE).unwrap();
+        space.mprotect(AT + 2 * PAGE, PAGE, 0).unwrap();
+        space.madvise(AT + 3 * PAGE, PAGE, advice::FREE).unwrap();
+        let to = AT + (1 << 30);
+        let how = remap_flags::MAYMOVE | remap_flags::FIXED;
+        assert_eq!(space.mremap(AT + 4 * PAGE, PAGE, PAGE, how, to), Ok(to));
+
+        let faults = memory.total(Counter::Faults);
+        for at in [AT, AT + PAGE, AT + 3 * PAGE, to] {
+            let frame = move_page(space, at);
+            assert_eq!(space.translate(at), Some(frame));
+        }
+        migrate(memory, hidden).unwrap();
+        assert_eq!(cpu.load(AT), Ok(1));
+        cpu.store(AT, 11).unwrap();
+        assert_eq!(cpu.load(AT + PAGE), Ok(2));
+        assert_eq!(cpu.load(to), Ok(5));
+        assert_eq!(memory.total(Counter::Faults), faults, "no fault is needed");
+        assert_eq!(memory.total(Counter::Migrations), 5);
+        assert!(matches!(cpu.store(AT + PAGE, 1), Err(Trap::Segv { .. })));
+        assert!(matches!(cpu.load(AT + 2 * PAGE), Err(Trap::Segv { .. })));
+        space.mprotect(AT + 2 * PAGE, PAGE, RW).unwrap();
+        assert_eq!(cpu.load(AT + 2 * PAGE), Ok(3));
+        // Clean still.
+        assert!(space.take_let_go());
+        assert_eq!(cpu.load(AT + 3 * PAGE), Ok(0));
+        let copies = memory.total(Counter::Copies);
+        cpu.store(AT + 2 * PAGE, 4).unwrap();
+        assert_eq!(memory.total(Counter::Copies), copies);
+        space.verify().unwrap();
+    });
+}
+
+#[test]
+fn what_cannot_be_moved() {
+    each_policy(1, 32, |cpu, space, memory| {
+        map(cpu, 4, RW);
+        cpu.store(AT, 1).unwrap();
+        assert_eq!(cpu.load(AT + PAGE), Ok(0));
+        let frames = memory.machine().frames();
+        let frame = space.translate(AT).unwrap();
+        let pin = space.pin(AT, Taken::ToRead).ok().unwrap();
+        assert_eq!(migrate(memory, frame), Err(NotMoved::Busy));
+        drop(pin);
+        assert!(migrate(memory, frame).is_ok());
+        for other in [frames.zero_frame(), space.id().root, frame] {
+            assert_eq!(migrate(memory, other), Err(NotMoved::NoPage), "{other:?}");
+        }
+        let store = Store::new(memory, PAGE, None, 0).unwrap();
+        let page = store.page_to_write(0).unwrap();
+        let frame = page.frame();
+        assert_eq!(migrate(memory, frame), Err(NotMoved::Busy));
+        drop(page);
+        let to = migrate(memory, frame).unwrap();
+        assert_eq!(store.present(0).unwrap().frame(), to);
+        drop(store);
+    });
+}
+
+/// Children, their children, and one that has moved the page.
+#[test]
+fn pages_of_a_family() {
+    for &policy in Policy::ALL {
+        let memory = machine(2, 32);
+        let before = available(memory);
+        let first = SoftCpu::attend(memory, 0, || Soft::space(memory, policy)).unwrap();
+        let stranger = SoftCpu::attend(memory, 0, || Soft::space(memory, policy)).unwrap();
+        on(&first, |cpu| {
+            map(cpu, 4, RW);
+            for page in 0..4 {
+                cpu.store(AT + page * PAGE, page + 1).unwrap();
+            }
+        });
+        let fork = |space: &SoftSpace| on(space, |cpu| cpu.space().fork()).unwrap();
+        let mut spaces = vec![stranger, first];
+        for parent in [1, 1, 2, 4] {
+            let child = fork(&spaces[parent]);
+            spaces.push(child);
+        }
+        let elsewhere = AT + (1 << 30);
+        on(&spaces[3], |cpu| {
+            let how = remap_flags::MAYMOVE | remap_flags::FIXED;
+            let moved = cpu.space().mremap(AT, PAGE, PAGE, how, elsewhere);
+            assert_eq!(moved, Ok(elsewhere));
+        });
+        // One that wrote has its own, one has given it up, and the first ends.
+        on(&spaces[2], |cpu| cpu.store(AT + PAGE, 22)).unwrap();
+        on(&spaces[4], |cpu| cpu.space().munmap(AT + 2 * PAGE, PAGE)).unwrap();
+        let first = spaces.remove(1);
+        SoftCpu::attend(memory, 0, || first.destroy());
+        for page in 0..4 {
+            let space = &spaces[4];
+            on(space, |_| move_page(space, AT + page * PAGE));
+            sound(memory, &spaces.iter().collect::<Vec<_>>());
+        }
+        for (number, space) in (0..).zip(&spaces).skip(1) {
+            on(space, |cpu| {
+                let at = |page: u64| match (number, page) {
+                    (2, 0) => elsewhere,
+                    _ => AT + page * PAGE,
+                };
+                for page in 0..4 {
+                    let seen = cpu.load(at(page));
+                    match (number, page) {
+                        (1, 1) => assert_eq!(seen, Ok(22)),
+                        (3, 2) => assert!(seen.is_err()),
+                        _ => assert_eq!(seen, Ok(page + 1), "space {number}"),
+                    }
+                    if seen.is_ok() {
+                        cpu.store(at(page), 100 + number).unwrap();
+                    }
+                }
+            });
+        }
+        sound(memory, &spaces.iter().collect::<Vec<_>>());
+        SoftCpu::attend(memory, 0, || {
+            for space in spaces {
+                space.destroy();
+            }
+        });
+        assert_eq!(available(memory), before, "frames were lost or found");
+    }
+}
+
+/// A page of a store in several spaces, shared and private, in pieces and at two addresses.
+#[test]
+fn pages_of_stores() {
+    for &policy in Policy::ALL {
+        let memory = machine(2, 32);
+        let before = available(memory);
+        let attend = |f: &mut dyn FnMut()| SoftCpu::attend(memory, 0, f);
+        let spaces: Vec<_> = (0..3)
+            .map(|_| SoftCpu::attend(memory, 0, || Soft::space(memory, policy)).unwrap())
+            .collect();
+        let store = SoftCpu::attend(memory, 0, || Store::new(memory, 4 * PAGE, None, 0)).unwrap();
+        let opened = Opened {
+            store: Ok(&store),
+            offset: 0,
+            file: 0,
+            writable: true,
+        };
+        let other = AT + (1 << 30);
+        for space in &spaces {
+            on(space, |cpu| {
+                for (at, how) in [(AT, flags::SHARED), (other, flags::PRIVATE)] {
+                    let how = how | flags::FIXED;
+                    let mapped = space.mmap_store(at, 4 * PAGE, RW, how, &opened);
+                    assert_eq!(mapped, Ok(at));
+                }
+                space.mprotect(AT + PAGE, PAGE, 1).unwrap();
+                assert!(cpu.load(AT).is_ok() && cpu.load(other).is_ok());
+                assert!(cpu.load(AT + PAGE).is_ok());
+            });
+        }
+        on(&spaces[0], |cpu| cpu.store(AT, 7)).unwrap();
+        on(&spaces[1], |cpu| cpu.store(other, 8)).unwrap();
+        for page in [0, 1, 0] {
+            let to = on(&spaces[2], |_| move_page(&spaces[2], AT + page * PAGE));
+            for space in &spaces {
+                assert_eq!(space.translate(AT + page * PAGE), Some(to));
+            }
+            sound(memory, &spaces.iter().collect::<Vec<_>>());
+        }
+        for (space, there) in spaces.iter().zip([7, 8, 7]) {
+            on(space, |cpu| {
+                assert_eq!((cpu.load(AT), cpu.load(other)), (Ok(7), Ok(there)));
+            });
+        }
+        attend(&mut || store.truncate(0).unwrap());
+        assert_eq!((store.pages(), spaces[0].translate(AT)), (0, None));
+        let mut spaces = Some(spaces);
+        let mut store = Some(store);
+        attend(&mut || {
+            for space in spaces.take().into_iter().flatten() {
+                space.destroy();
+            }
+            drop(store.take());
+        });
+        assert_eq!(available(memory), before, "frames were lost or found");
+    }
+}
+
+/// Pages of a block, as a power of 2.
+const ORDER: u32 = 9;
+
+/// A program that stores to pages of its own, faults, and forks, until it is told to end.
+fn disturb(cpu: &SoftCpu<'_>, ends: &AtomicBool, round: &mut u64) {
+    const PAGES: u64 = 24;
+    let space = cpu.space();
+    let at = AT + (1 << 38) + u64::from(cpu.number()) * (1 << 30);
+    let mut numbers = Numbers(seed() ^ u64::from(cpu.number()));
+    assert_eq!(space.mmap(at, PAGES * PAGE, RW, ANON), Ok(at));
+    let mut words = [0; PAGES as usize];
+    while !ends.load(Ordering::SeqCst) {
+        *round += 1;
+        for _ in 0..64 {
+            let page = numbers.below(PAGES) as usize;
+            let address = at + page as u64 * PAGE + 8;
+            assert_eq!(cpu.load(address), Ok(words[page]), "a store is lost");
+            if numbers.below(8) == 0 {
+                space
+                    .madvise(at + page as u64 * PAGE, PAGE, advice::DONTNEED)
+                    .unwrap();
+                words[page] = 0;
+            } else {
+                words[page] += 1;
+                cpu.store(address, words[page]).unwrap();
+            }
+        }
+        match space.fork() {
+            Ok(child) => {
+                // By a pin, because pages move meanwhile.
+                let page = numbers.below(PAGES);
+                if let Ok(pin) = child.pin(at + page * PAGE, Taken::ToRead) {
+                    let start = space.memory().machine().pointer(pin.frame());
+                    // SAFETY: inside the page, which nobody writes and which stays.
+                    let word = unsafe { start.cast::<u64>().add(1).read() };
+                    assert_eq!(word, words[page as usize], "the child has another page");
+                }
+                child.destroy();
+            }
+            Err(error) => assert_eq!(error, Errno::ENOMEM),
+        }
+    }
+}
+
+/// Memory is filled, every second page given back, and pages are moved until a block of
+/// 2 MiB is free; others fault, store and fork all the while.
+fn compact(policy: Policy) {
+    let memory = machine(3, 24);
+    let before = available(memory);
+    let frames = memory.machine().allocator();
+    let space = SoftCpu::attend(memory, 0, || Soft::space(memory, policy)).unwrap();
+    let mut rounds_done = [0; 2];
+    on(&space, |cpu| {
+        let most = before;
+        map(cpu, most, RW);
+        // Tables first: they cannot be moved, and need not lie between pages.
+        for page in (0..most).step_by(512) {
+            assert_eq!(cpu.load(AT + page * PAGE), Ok(0));
+        }
+        let filled = (0..most)
+            .find(|&page| cpu.store(AT + page * PAGE, page + 1).is_err())
+            .unwrap();
+        for page in (1..filled).step_by(2) {
+            space
+                .madvise(AT + page * PAGE, PAGE, advice::DONTNEED)
+                .unwrap();
+        }
+        frames.drain(faultless_mm::Cpu(0));
+        assert!(frames.allocate_block(ORDER).is_err(), "memory is not full");
+
+        let ends = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for (number, round) in (1..).zip(&mut rounds_done) {
+                let (space, ends) = (&space, &ends);
+                scope.spawn(move || {
+                    SoftCpu::run(space, number, |cpu| disturb(cpu, ends, round));
+                });
+            }
+            let mut blocks = Vec::new();
+            let (mut page, mut tries) = (0, 0);
+            while blocks.len() < 2 {
+                tries += 1;
+                assert!(tries < 2000, "no block becomes free");
+                let frame = space.translate(AT + page * PAGE).unwrap();
+                let first = frame.0 & !((1 << ORDER) - 1);
+                memory.vacate(first..first + (1 << ORDER)).unwrap();
+                frames.drain(faultless_mm::Cpu(0));
+                blocks.extend(frames.allocate_block(ORDER));
+                // Others' caches may have some of it: the next one, or once more.
+                page = (page + 2 * (1 << ORDER)) % (filled & !1);
+            }
+            ends.store(true, Ordering::SeqCst);
+            for block in blocks {
+                frames.free_block(block, ORDER);
+            }
+        });
+        for page in 0..filled {
+            let word = if page % 2 == 0 { page + 1 } else { 0 };
+            assert_eq!(cpu.load(AT + page * PAGE), Ok(word));
+        }
+        space.verify().unwrap();
+    });
+    assert!(memory.total(Counter::Migrations) >= 256);
+    let (_, accounts) = SoftCpu::attend(memory, 0, || {
+        memory.verify_machine(frames, [&space].into_iter(), |_| Ok(()))
+    })
+    .unwrap_or_else(|violation| panic!("{violation}"));
+    assert_eq!(accounts.lost(), 0);
+    SoftCpu::attend(memory, 0, || space.destroy());
+    assert_eq!(available(memory), before, "frames were lost or found");
+    eprintln!("{policy:?}: {rounds_done:?} rounds beside");
+}
+
+#[test]
+fn a_block_becomes_free() {
+    for _ in 0..rounds(1, 20) {
+        Policy::ALL.iter().for_each(|&policy| compact(policy));
+    }
+}
