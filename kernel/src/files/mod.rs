@@ -15,6 +15,7 @@
 
 pub mod content;
 pub mod copy;
+mod cpus;
 pub mod description;
 pub mod descriptors;
 pub mod device;
@@ -57,6 +58,7 @@ const STANDARD_INPUT: &[u8] = b"/.faultless/stdin";
 /// `ENOMEM`.
 pub fn begin() -> Result<(), Errno> {
     tree::build()?;
+    cpus::build()?;
     initramfs::unpack()
 }
 
