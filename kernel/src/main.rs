@@ -27,6 +27,7 @@ mod heap;
 mod memory;
 mod panic;
 mod process;
+mod ptrace;
 mod report;
 mod sched;
 mod shared;

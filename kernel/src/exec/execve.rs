@@ -13,6 +13,7 @@ use crate::errno::{E2BIG, EINTR, ENOENT, Errno};
 use crate::files::descriptors::Table;
 use crate::files::image;
 use crate::process::{self, Process, UserSpace, alarm, end, family, space};
+use crate::ptrace::attach;
 use crate::sched::thread::{Thread, Work};
 use crate::sched::wait::{self, Interruptible};
 use crate::sched::{self};
@@ -53,6 +54,7 @@ pub fn execve(path: u64, arguments: u64, environment: u64) -> Result<(), Errno> 
     forget(thread, process);
     match plan.load(thread) {
         Ok(()) => {
+            attach::executes(thread);
             // The first half of a new program's life: registers and thread pointer as at its start.
             context::set_user_bases(0, 0);
             // SAFETY: The thread runs here, so the area is this CPU's.
@@ -121,6 +123,7 @@ impl Process {
             return Err(EINTR);
         }
         self.staying.store(1, Ordering::Relaxed);
+        attach::takes_number(thread, self.id);
         thread.set_id(self.id);
         Ok(())
     }

@@ -44,6 +44,7 @@ pub fn begin(run: RunFile) {
             family.add(Entry {
                 id: FIRST,
                 parent: INIT,
+                maker: INIT,
                 group: FIRST,
                 session: FIRST,
                 process: Some(process.clone()),

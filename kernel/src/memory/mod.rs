@@ -8,7 +8,7 @@ pub use faultless_mm::{
     Attributes, Huge, Layout, Limits as MemoryLimits, Locked, MapsEntry, Outcome, Policy, Reading,
     SegvCode, Totals, Unused, Usage,
 };
-pub use faultless_paging::Access;
+pub use faultless_paging::{Access, Frame, PAGE_SIZE, PhysicalMemory};
 pub use faultless_sync::Cpu;
 pub use faultless_trace::Counter;
 use machine::{Kernel, memory};

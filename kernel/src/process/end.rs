@@ -10,14 +10,16 @@ use core::sync::atomic::Ordering;
 use linux_raw_sys::general as linux;
 
 use super::alarm;
-use super::family::{self, Ended};
+use super::family::{self, Ended, Family};
 use super::{FIRST, INIT, Process, UserSpace, current, oom, orphans, space, usage};
 use crate::arch::{percpu, uaccess};
 use crate::files::readiness::Events;
 use crate::futex::{self, Word};
+use crate::ptrace;
 use crate::report::{self, End};
 use crate::sched::thread::{DEAD, Thread, Work};
 use crate::sched::{self, wait};
+use crate::shared::Shared;
 use crate::signal::COUNT;
 use crate::signal::action::{self, Action};
 use crate::signal::pending::Info;
@@ -52,7 +54,7 @@ impl Process {
     }
 
     /// What `wait4` stores.
-    fn status(&self) -> u32 {
+    pub fn status(&self) -> u32 {
         let reason = self.reason.load(Ordering::Acquire);
         match reason & SIGNALLED {
             0 => (reason as u32) << 8,
@@ -73,6 +75,9 @@ pub fn exit_alone(status: i32) -> ! {
     // One count decides who is last, so that of several at once exactly one is. It alone has a
     // status to leave, and nobody reads that before it has ended too.
     let process = current();
+    if sched::current().is_traced() {
+        ptrace::attach::exits_alone(sched::current(), (status as u32 & 0xff) << 8);
+    }
     if process.staying.fetch_sub(1, Ordering::Relaxed) == 1 {
         process.exit(status);
     }
@@ -89,6 +94,7 @@ pub fn exit_thread(thread: &'static Thread) -> ! {
     threads.retain(|other| !core::ptr::eq(*other, thread));
     let left = threads.len();
     drop(threads);
+    ptrace::attach::thread_ends(thread, process);
     if left == 0 {
         finish(process);
     } else {
@@ -143,47 +149,85 @@ fn finish(process: &Process) {
     let mut used_with_children = used;
     used_with_children.add(&process.children_usage.lock());
     let mut orphans = false;
+    let ended = Ended {
+        status,
+        usage: used_with_children,
+    };
     let told = family::with(|family| {
         orphans = orphans::mark(family, process.id);
         family.orphan_children_of(process.id);
         let entry = family.get(process.id)?;
-        let (parent, signal) = (entry.parent, entry.exit_signal);
         entry.process = None;
-        let ended = Ended {
-            status,
-            usage: used_with_children,
-        };
-        let alive = family.process(parent);
-        match &alive {
-            Some(parent) if !wants_no_zombies(parent, signal) => {
-                family.get(process.id)?.ended = Some(ended);
-            }
-            _ => family.remove(process.id),
+        entry.ended = Some(ended);
+        match ptrace::attach::process_ends(family, process.id, ended) {
+            Some(tracer) => Some(Told::at_once(tracer)),
+            None => tell_parent(family, process.id),
         }
-        let parent = alive?;
-        // Under the lock: whoever finds that it has ended has the signal already. Other signals may
-        // need the family themselves.
-        let told = signal == linux::SIGCHLD;
-        if told {
-            tell(&parent, process, signal, status);
-        }
-        Some((parent, (!told).then_some(signal)))
     });
     process.is_over.store(true, Ordering::SeqCst);
     process.watchers.changed(Events::READABLE);
     if orphans {
         orphans::hang_up();
     }
-    if let Some((parent, signal)) = told {
-        if let Some(signal) = signal {
-            tell(&parent, process, signal, status);
+    finish_telling(told);
+}
+
+/// Who is told of an end.
+struct Told {
+    process: Shared<Process>,
+    /// The signal that is still to be sent: whose end it tells, and how that ended.
+    late: Option<(u32, u32, u32)>,
+}
+
+impl Told {
+    fn at_once(process: Shared<Process>) -> Self {
+        Self {
+            process,
+            late: None,
         }
-        wait::wake_address(parent.key(), u32::MAX, u32::MAX);
     }
 }
 
+/// Tells a process's parent that it has ended, and forgets it unless the parent waits.
+fn tell_parent(family: &mut Family, id: u32) -> Option<Told> {
+    let entry = family.get(id)?;
+    let (parent, signal) = (entry.parent, entry.exit_signal);
+    let status = entry.ended?.status;
+    let alive = family.process(parent);
+    match &alive {
+        Some(parent) if !wants_no_zombies(parent, signal) => {}
+        _ => family.remove(id),
+    }
+    let process = alive?;
+    // Under the lock: whoever finds that it has ended has the signal already. Other signals may
+    // need the family themselves.
+    let late = signal != linux::SIGCHLD;
+    if !late {
+        tell(&process, id, signal, status);
+    }
+    Some(Told {
+        process,
+        late: late.then_some((signal, id, status)),
+    })
+}
+
+fn finish_telling(told: Option<Told>) {
+    let Some(told) = told else {
+        return;
+    };
+    if let Some((signal, id, status)) = told.late {
+        tell(&told.process, id, signal, status);
+    }
+    wait::wake_address(told.process.key(), u32::MAX, u32::MAX);
+}
+
+/// The tracer of a process that has ended has been told, or has ended: now the parent is.
+pub fn tell_late(id: u32) {
+    finish_telling(family::with(|family| tell_parent(family, id)));
+}
+
 /// Whether a parent has said that it will not wait.
-fn wants_no_zombies(parent: &Process, signal: u32) -> bool {
+pub fn wants_no_zombies(parent: &Process, signal: u32) -> bool {
     if signal != linux::SIGCHLD {
         return false;
     }
@@ -191,7 +235,7 @@ fn wants_no_zombies(parent: &Process, signal: u32) -> bool {
     action.handler == action::IGNORE || action.has(linux::SA_NOCLDWAIT)
 }
 
-fn tell(parent: &Process, child: &Process, exit_signal: u32, status: u32) {
+pub fn tell(parent: &Process, child: u32, exit_signal: u32, status: u32) {
     let (code, value) = match status & 0x7f {
         0 => (linux::CLD_EXITED, status >> 8),
         signal => (linux::CLD_KILLED, signal),
@@ -201,7 +245,7 @@ fn tell(parent: &Process, child: &Process, exit_signal: u32, status: u32) {
         let info = Info {
             signal: exit_signal,
             code: code as i32,
-            fields: u64::from(child.id),
+            fields: u64::from(child),
             value: u64::from(value),
         };
         send::info_to_process(parent, info);

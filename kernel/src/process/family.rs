@@ -8,6 +8,7 @@ use alloc::vec::Vec;
 use super::usage::Usage;
 use super::{INIT, Process};
 use crate::errno::{EAGAIN, ENOMEM, EPERM, ESRCH, Errno};
+use crate::ptrace::Tracees;
 use crate::shared::Shared;
 use crate::sync::SpinLock;
 
@@ -45,6 +46,8 @@ impl Change {
 pub struct Entry {
     pub id: u32,
     pub parent: u32,
+    /// The parent's thread that has made it.
+    pub maker: u32,
     pub group: u32,
     pub session: u32,
     /// None once it has ended.
@@ -63,6 +66,7 @@ pub struct Entry {
 /// The table, in the order of the numbers.
 pub struct Family {
     entries: Vec<Entry>,
+    pub tracees: Tracees,
     next_id: u32,
     /// Numbers have come round: the next one may be in use.
     wrapped: bool,
@@ -70,6 +74,7 @@ pub struct Family {
 
 static FAMILY: SpinLock<Family> = SpinLock::new(Family {
     entries: Vec::new(),
+    tracees: Tracees::new(),
     next_id: super::FIRST,
     wrapped: false,
 });
@@ -114,15 +119,16 @@ impl Family {
 
     /// Whether a number is a process's, its group's, or one of its threads'.
     fn is_used(&self, id: u32) -> bool {
-        self.entries.iter().any(|entry| {
-            entry.id == id
-                || entry.group == id
-                || entry.session == id
-                || entry
-                    .process
-                    .as_ref()
-                    .is_some_and(|process| process.with_thread(id, |_| ()).is_some())
-        })
+        self.tracees.find(id).is_some()
+            || self.entries.iter().any(|entry| {
+                entry.id == id
+                    || entry.group == id
+                    || entry.session == id
+                    || entry
+                        .process
+                        .as_ref()
+                        .is_some_and(|process| process.with_thread(id, |_| ()).is_some())
+            })
     }
 
     /// A number for a process or thread; nobody else has it.

@@ -148,6 +148,7 @@ fn new_thread(
     child.fs_base.set(tls.unwrap_or(parent.fs_base.get()));
     child.gs_base.set(parent.gs_base.get());
     child.name.set(parent.name.get());
+    child.no_new_privileges.set(parent.no_new_privileges.get());
     let affinity = parent.affinity.load(Ordering::Relaxed);
     child.affinity.store(affinity, Ordering::Relaxed);
     let (blocked, stack) = {
@@ -242,6 +243,7 @@ fn enter_family(arguments: &Arguments, child: &Shared<Process>) -> Result<(), Er
         family.add(Entry {
             id: child.id,
             parent,
+            maker: sched::current().id(),
             group,
             session,
             process: Some(child.clone()),

@@ -64,6 +64,8 @@ pub struct Process {
     reason: AtomicU64,
     /// Whether a signal has stopped it, so that its threads sleep.
     state: AtomicU32,
+    /// The signal that has stopped it last.
+    stop_signal: AtomicU32,
     /// Made by `vfork`, whose caller waits until this is false.
     holds_parent: AtomicBool,
     pub signals: Signals,
@@ -105,6 +107,7 @@ impl Process {
             alone: AtomicBool::new(false),
             reason: AtomicU64::new(end::NO_REASON),
             state: AtomicU32::new(stop::RUNS),
+            stop_signal: AtomicU32::new(0),
             holds_parent: AtomicBool::new(false),
             signals,
             limits: SpinLock::new(limits),

@@ -9,6 +9,7 @@ use linux_raw_sys::general as linux;
 
 use super::family::{self, Change};
 use super::{Process, current};
+use crate::ptrace::stop as trace;
 use crate::sched::thread::{Thread, Work};
 use crate::sched::wait::{self, Interruptible};
 use crate::sched::{self};
@@ -26,6 +27,16 @@ const MAY_STOP: u32 = 1;
 const STOPPED: u32 = 2;
 
 impl Process {
+    /// Threads that sleep because it is stopped look again.
+    pub fn wake_stopped(&self) {
+        wait::wake_address(self.stop_key(), u32::MAX, u32::MAX);
+    }
+
+    /// The signal that has stopped it last.
+    pub fn stopped_by(&self) -> u32 {
+        self.stop_signal.load(Ordering::Relaxed)
+    }
+
     fn stop_key(&self) -> u64 {
         self.state.as_ptr() as u64
     }
@@ -53,6 +64,7 @@ impl Process {
     /// Stops all threads, unless SIGCONT came meanwhile; the current one notices on its way to user
     /// mode too.
     pub fn stop(&self, signal: u32) {
+        self.stop_signal.store(signal, Ordering::Relaxed);
         let stops =
             self.state
                 .compare_exchange(MAY_STOP, STOPPED, Ordering::SeqCst, Ordering::Relaxed);
@@ -91,7 +103,13 @@ impl Process {
             }
             entry.change = Some(change);
             let parent = entry.parent;
-            family.process(parent)
+            // Who traces it is told of each thread.
+            let traces = matches!(change, Change::Stopped(_))
+                && family
+                    .tracees
+                    .iter()
+                    .any(|t| t.process == self.id && t.by == parent);
+            family.process(parent).filter(|_| !traces)
         });
         let Some(parent) = parent else {
             return;
@@ -115,12 +133,16 @@ impl Process {
 }
 
 /// The current thread's process is stopped, or was: sleeps until it goes on.
-pub fn wait_to_go_on(thread: &Thread) {
+pub fn wait_to_go_on(thread: &'static Thread) {
     thread.remove_work(Work::STOP);
     let process = current();
+    if thread.is_traced() {
+        return trace::with_process(thread);
+    }
     // SeqCst, here and where it stops: either this sees the stop, or the work comes again.
-    while process.is_stopped() && !thread.work().contains(Work::EXIT) {
-        let check = || Ok(process.is_stopped());
+    let waits = || process.is_stopped() && !thread.is_traced();
+    while waits() && !thread.work().contains(Work::EXIT) {
+        let check = || Ok(waits());
         let _ = wait::sleep(
             process.stop_key(),
             u32::MAX,

@@ -1,9 +1,10 @@
 //! Waiting for children.
 
-use super::current;
-use super::family::{self, Change, Ended, Entry};
+use super::family::{self, Change, Ended, Entry, Family};
 use super::usage::Usage;
+use super::{current, end};
 use crate::errno::{ECHILD, Errno, RESTART};
+use crate::ptrace;
 use crate::sched;
 use crate::sched::wait::{self, Interruptible, Woken};
 
@@ -31,6 +32,8 @@ pub struct Child {
     /// As `wait4` stores it.
     pub status: u32,
     pub usage: Usage,
+    /// A tracee's stop.
+    pub is_trapped: bool,
 }
 
 /// What of its children a process waits for.
@@ -47,18 +50,22 @@ pub struct Wanted {
 
 impl Wanted {
     /// What there is to say of a child.
-    fn find(&self, entry: &Entry) -> Option<Child> {
+    fn find(&self, family: &Family, entry: &Entry) -> Option<Child> {
+        let tracee = family.tracees.find(entry.id);
         let child = |status, usage| Child {
             id: entry.id,
             status,
             usage,
+            is_trapped: false,
         };
         if let Some(Ended { status, usage }) = entry.ended {
-            return self.ended.then(|| child(status, usage));
+            // Who traces it is told first.
+            return (self.ended && tracee.is_none()).then(|| child(status, usage));
         }
         let change = entry.change?;
         let wanted = match change {
-            Change::Stopped(_) => self.stopped,
+            // Who traces its own child is told of the tracee's stops only.
+            Change::Stopped(_) => self.stopped && tracee.is_none_or(|t| t.by != entry.parent),
             Change::Continued => self.continued,
         };
         wanted.then(|| child(change.status(), Usage::default()))
@@ -89,23 +96,42 @@ impl Kind {
 /// # Errors
 /// `ECHILD`: there is no such child, with or without something to say.
 fn take(parent: u32, wanted: &Wanted) -> Result<Option<Child>, Errno> {
-    family::with(|family| {
+    let (found, is_tracees_end) = family::with(|family| {
         let accepts = |entry: &&Entry| {
-            entry.parent == parent && wanted.which.accepts(entry) && wanted.kind.accepts(entry)
+            let is_tracee = || {
+                family
+                    .tracees
+                    .find(entry.id)
+                    .is_some_and(|t| t.by == parent)
+            };
+            entry.parent == parent
+                && wanted.which.accepts(entry)
+                && (wanted.kind.accepts(entry) || is_tracee())
         };
         let mut children = family.entries().iter().filter(accepts).peekable();
-        if children.peek().is_none() {
-            return Err(ECHILD);
-        }
-        let found = children.find_map(|entry| wanted.find(entry));
-        if let (Some(child), false) = (&found, wanted.stay) {
-            match family.get(child.id) {
-                Some(entry) if entry.ended.is_none() => entry.change = None,
-                _ => family.remove(child.id),
+        let has_children = children.peek().is_some();
+        if let Some(child) = children.find_map(|entry| wanted.find(family, entry)) {
+            if !wanted.stay {
+                match family.get(child.id) {
+                    Some(entry) if entry.ended.is_none() => entry.change = None,
+                    _ => family.remove(child.id),
+                }
             }
+            return Ok((Some(child), false));
         }
-        Ok(found)
-    })
+        match ptrace::wait::find(family, parent, wanted) {
+            Some(Some(tracee)) => {
+                let ended = !wanted.stay && ptrace::wait::told(family, tracee.id);
+                Ok((Some(tracee), ended))
+            }
+            None if !has_children => Err(ECHILD),
+            _ => Ok((None, false)),
+        }
+    })?;
+    if let (Some(tracee), true) = (&found, is_tracees_end) {
+        end::tell_late(tracee.id);
+    }
+    Ok(found)
 }
 
 /// Waits for a child; `None` if `block` is not set and none has anything to say.

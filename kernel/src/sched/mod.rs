@@ -253,8 +253,11 @@ pub extern "C" fn thread_begin() {
 /// The way back to user mode: does what has to be done first.
 pub extern "C" fn leave(frame: &mut TrapFrame) {
     let thread = current();
-    while thread.has_work() {
+    loop {
         let work = thread.work();
+        if work.difference(Work::TRACED | Work::CALLS).is_empty() {
+            return;
+        }
         if work.contains(Work::EXIT) {
             process::end::exit_thread(thread);
         }

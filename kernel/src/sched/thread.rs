@@ -32,8 +32,12 @@ bitflags! {
         const SIGNAL = 1 << 1;
         /// The process ends.
         const EXIT = 1 << 2;
-        /// The process is stopped.
+        /// The process is stopped, or a tracer wants the thread to stop.
         const STOP = 1 << 3;
+        /// A mark, and nothing to do: it is traced (`ptrace`).
+        const TRACED = 1 << 4;
+        /// Another: it stops at system calls, or goes a step.
+        const CALLS = 1 << 5;
     }
 }
 
@@ -91,11 +95,16 @@ pub struct Thread {
     pub clear_child_tid: Cell<u64>,
     /// Where its number is written before it runs; 0 for nowhere.
     pub set_child_tid: Cell<u64>,
+    /// The signal that its tracer lets it go on with; written under the family's lock while it has
+    /// stopped.
+    pub given: AtomicU32,
     /// What a wait that was cut short has still to do.
     pub rest: Cell<Rest>,
     /// The head of its robust futexes; 0 for none.
     pub robust_list: Cell<u64>,
     pub name: Cell<[u8; 16]>,
+    /// `PR_SET_NO_NEW_PRIVS`, for it and what it makes: there are none to be had.
+    pub no_new_privileges: Cell<bool>,
     /// What runs before user mode.
     entry: Cell<Option<fn(&'static Thread)>>,
     pub fpu: UnsafeCell<fpu::Area>,
@@ -145,9 +154,11 @@ impl Thread {
                 gs_base: Cell::new(0),
                 clear_child_tid: Cell::new(0),
                 set_child_tid: Cell::new(0),
+                given: AtomicU32::new(0),
                 rest: Cell::new(Rest::Nothing),
                 robust_list: Cell::new(0),
                 name: Cell::new([0; 16]),
+                no_new_privileges: Cell::new(false),
                 entry: Cell::new(Some(entry)),
                 fpu: UnsafeCell::new(fpu::Area::initial()),
             });
@@ -229,10 +240,22 @@ impl Thread {
         self.state.load(Ordering::Relaxed) == RUNNABLE
     }
 
-    /// Whether anything has to be done before user mode.
+    /// Whether anything may have to be done before user mode; always, if it is traced.
     #[inline]
     pub fn has_work(&self) -> bool {
         self.work.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether it is traced.
+    #[inline]
+    pub fn is_traced(&self) -> bool {
+        self.work().contains(Work::TRACED)
+    }
+
+    /// Whether it stops at system calls.
+    #[inline]
+    pub fn stops_at_calls(&self) -> bool {
+        self.work.load(Ordering::Relaxed) & Work::CALLS.bits() != 0
     }
 
     /// All that has to be done.

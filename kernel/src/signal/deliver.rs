@@ -10,6 +10,7 @@ use crate::arch::{TrapFrame, signal_frame};
 use crate::errno::{EINTR, Errno, RESTART, RESTART_IF_NO_HANDLER, RESTART_REST, to_register};
 use crate::process::orphans;
 use crate::process::stop::STOPPING;
+use crate::ptrace::stop;
 use crate::sched::thread::{Thread, Work};
 use crate::syscall::restart::Rest;
 
@@ -31,7 +32,13 @@ fn take(thread: &Thread) -> Option<Info> {
 pub fn deliver(thread: &'static Thread, frame: &mut TrapFrame) {
     thread.remove_work(Work::SIGNAL);
     let process = thread.process();
-    while let Some(info) = take(thread) {
+    while let Some(mut info) = take(thread) {
+        if thread.is_traced() {
+            match stop::signal_arrives(thread, info) {
+                Some(chosen) => info = chosen,
+                None => continue,
+            }
+        }
         let signal = info.signal;
         let action = process.signals.action(signal);
         if action.ignores(signal) {
@@ -64,6 +71,7 @@ pub fn deliver(thread: &'static Thread, frame: &mut TrapFrame) {
             let mask = signals.saved.unwrap_or(signals.blocked);
             (mask, signals.stack, signals.trap)
         };
+        let steps = thread.stops_at_calls() && stop::takes_step_back(thread);
         if signal_frame::push(thread, frame, &info, &action, mask, stack, trap).is_err() {
             if signal == linux::SIGSEGV {
                 return process.kill(signal);
@@ -80,6 +88,7 @@ pub fn deliver(thread: &'static Thread, frame: &mut TrapFrame) {
         let blocked = signals.blocked | action.blocks(signal);
         drop(signals);
         send::set_blocked(thread, blocked);
+        stop::handler_begins(thread, steps);
     }
     finish_call(thread, frame, None);
     let saved = thread.signals.lock().saved.take();

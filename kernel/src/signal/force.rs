@@ -3,6 +3,7 @@
 
 use linux_raw_sys::general as linux;
 
+use super::action::Action;
 use super::pending::{Info, Trap};
 use super::{action, bit};
 use crate::sched::thread::{Thread, Work};
@@ -58,7 +59,18 @@ fn raise(thread: &'static Thread, info: Info) {
     let mut signals = thread.signals.lock();
     let blocked = signals.blocked & bit(info.signal) != 0;
     let process = thread.process();
-    if blocked || process.signals.action(info.signal).handler <= action::IGNORE {
+    let action = process.signals.action(info.signal);
+    if thread.is_traced() {
+        // Its tracer comes first; what the signal does then does not change by that.
+        if blocked || action.handler == action::IGNORE {
+            signals.blocked &= !bit(info.signal);
+            let action = Action {
+                handler: action::DEFAULT,
+                ..action
+            };
+            process.signals.set_action(info.signal, action);
+        }
+    } else if blocked || action.handler <= action::IGNORE {
         drop(signals);
         return process.kill(info.signal);
     }

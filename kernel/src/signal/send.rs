@@ -39,7 +39,9 @@ pub fn to_thread(process: &Process, id: u32, info: Info) -> Answer {
         return Ok(0);
     }
     let sent = process.with_thread(id, |thread| {
-        if signal == 0 || ignores(process, signal) && !is_blocked(thread, signal) {
+        let is_dropped =
+            ignores(process, signal) && !is_blocked(thread, signal) && !thread.is_traced();
+        if signal == 0 || is_dropped {
             return;
         }
         thread.signals.lock().pending.add(info);
@@ -85,7 +87,7 @@ pub fn info_to_process(process: &Process, info: Info) {
         // what no other signal ends, such as the wait of `vfork`.
         return process.kill(signal);
     }
-    if ignores(process, signal) && !blocked_by_all(process, signal) {
+    if ignores(process, signal) && !blocked_by_all(process, signal) && !is_traced(process) {
         return;
     }
     process.signals.waiting.lock().add(info);
@@ -103,6 +105,13 @@ fn blocked_by_all(process: &Process, signal: u32) -> bool {
     let mut all = true;
     process.for_each_thread(&mut |thread| all &= is_blocked(thread, signal));
     all
+}
+
+/// Whether somebody is to be told of signals that the process ignores.
+fn is_traced(process: &Process) -> bool {
+    let mut any = false;
+    process.for_each_thread(&mut |thread| any |= thread.is_traced());
+    any
 }
 
 /// `kill`: to a process, a group (`-id`, or 0 for the own one), or all others (-1).

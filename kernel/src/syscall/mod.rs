@@ -26,10 +26,11 @@ pub mod user;
 use linux_raw_sys::general as nr;
 
 use crate::arch::TrapFrame;
-use crate::arch::frame::FastFrame;
+use crate::arch::frame::{FastFrame, VECTOR_SYSCALL};
 use crate::errno::{Answer, ENOSYS, EPERM, to_register};
 use crate::exec::execve;
 use crate::process::{current as current_process, end};
+use crate::ptrace::{self, call};
 use crate::{futex, sched};
 
 /// What the entry code gets back: in `rax` and `rdx`.
@@ -49,6 +50,8 @@ const FORK: u64 = 4;
 const VFORK: u64 = 5;
 const EXECVE: u64 = 6;
 const SIGNAL_RETURN: u64 = 7;
+/// The thread stops at system calls.
+const TRACED: u64 = 8;
 
 /// The way of a system call that needs all registers.
 #[inline]
@@ -68,7 +71,12 @@ fn slow_way(number: u32) -> Option<u64> {
 pub extern "C" fn syscall(frame: &mut FastFrame) -> Returned {
     let number = frame.error as u32;
     crate::memory::count(crate::memory::Counter::Syscalls, 1);
-    if let Some(way) = slow_way(number) {
+    let thread = sched::current();
+    let way = match thread.stops_at_calls() {
+        true => Some(TRACED),
+        false => slow_way(number),
+    };
+    if let Some(way) = way {
         return Returned {
             value: frame.rax,
             way,
@@ -78,16 +86,46 @@ pub extern "C" fn syscall(frame: &mut FastFrame) -> Returned {
         frame.rdi, frame.rsi, frame.rdx, frame.r10, frame.r8, frame.r9,
     ];
     let value = to_register(call(number, arguments));
-    let way = if sched::current().has_work() {
-        WORK
-    } else {
-        FAST
-    };
+    let way = if thread.has_work() { WORK } else { FAST };
     Returned { value, way }
 }
 
 /// The way back of a system call that needs all registers.
 pub extern "C" fn syscall_slow(frame: &mut TrapFrame, way: u64) {
+    match way {
+        TRACED => traced(frame),
+        way => take(frame, way),
+    }
+    sched::leave(frame);
+}
+
+/// A system call of a thread that stops before and after it. Whoever traces it may choose another
+/// call, or none.
+fn traced(frame: &mut TrapFrame) {
+    frame.fast.rax = to_register(Err(ENOSYS));
+    let thread = sched::current();
+    if call::begins(thread) && frame.fast.vector == VECTOR_SYSCALL {
+        let f = &frame.fast;
+        let number = f.error as u32;
+        match slow_way(number) {
+            Some(way) => {
+                take(frame, way);
+                if way == EXECVE {
+                    // Still the same call, in another program.
+                    (frame.fast.vector, frame.fast.error) = (VECTOR_SYSCALL, number.into());
+                }
+            }
+            None => {
+                let arguments = [f.rdi, f.rsi, f.rdx, f.r10, f.r8, f.r9];
+                frame.fast.rax = to_register(self::call(number, arguments));
+            }
+        }
+    }
+    call::ended(thread, frame);
+}
+
+/// A system call that needs all registers.
+fn take(frame: &mut TrapFrame, way: u64) {
     match way {
         CLONE => frame.fast.rax = to_register(thread::clone(frame)),
         CLONE3 => frame.fast.rax = to_register(thread::clone3(frame)),
@@ -103,7 +141,6 @@ pub extern "C" fn syscall_slow(frame: &mut TrapFrame, way: u64) {
         SIGNAL_RETURN => signal::rt_sigreturn(frame),
         _ => {}
     }
-    sched::leave(frame);
 }
 
 #[allow(clippy::too_many_lines, reason = "a table")]
@@ -158,7 +195,7 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_set_robust_list => thread::set_robust_list(a, b),
         nr::__NR_gettid => Ok(u64::from(sched::current().id())),
         nr::__NR_arch_prctl => thread::arch_prctl(a, b),
-        nr::__NR_prctl => thread::prctl(a, b),
+        nr::__NR_prctl => thread::prctl(a, [b, c, d, e]),
         nr::__NR_sched_yield => {
             sched::yield_now();
             Ok(0)
@@ -183,6 +220,7 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_getsid => process::getsid(a),
         nr::__NR_setpgid => process::setpgid(a, b),
         nr::__NR_setsid => process::setsid(),
+        nr::__NR_ptrace => ptrace::ptrace(a, b, c, d),
         nr::__NR_pidfd_open => pidfd::pidfd_open(a, b),
         nr::__NR_wait4 => process::wait4(a, b, c, d),
         nr::__NR_waitid => process::waitid(a, b, c, d, e),

@@ -141,6 +141,7 @@ fn describe(child: Option<&Child>) -> [u32; 32] {
     let (code, value) = match status & 0x7f {
         _ if status == 0xffff => (linux::CLD_CONTINUED, linux::SIGCONT),
         0 => (linux::CLD_EXITED, status >> 8),
+        0x7f if child.is_trapped => (linux::CLD_TRAPPED, status >> 8),
         0x7f => (linux::CLD_STOPPED, status >> 8),
         signal => (linux::CLD_KILLED, signal),
     };

@@ -189,7 +189,8 @@ pub fn arch_prctl(operation: u64, address: u64) -> Answer {
     }
 }
 
-pub fn prctl(operation: u64, argument: u64) -> Answer {
+pub fn prctl(operation: u64, [argument, second, third, fourth]: [u64; 4]) -> Answer {
+    let rest = [second, third, fourth];
     let thread = sched::current();
     match operation as u32 {
         prctl::PR_SET_NAME => {
@@ -202,6 +203,13 @@ pub fn prctl(operation: u64, argument: u64) -> Answer {
             }
             thread.name.set(name);
             Ok(0)
+        }
+        prctl::PR_SET_NO_NEW_PRIVS if argument == 1 && rest == [0; 3] => {
+            thread.no_new_privileges.set(true);
+            Ok(0)
+        }
+        prctl::PR_GET_NO_NEW_PRIVS if argument == 0 && rest == [0; 3] => {
+            Ok(u64::from(thread.no_new_privileges.get()))
         }
         prctl::PR_GET_NAME => uaccess::write_bytes(argument, &thread.name.get()).map(|()| 0),
         _ => Err(EINVAL),

@@ -24,6 +24,7 @@ mod pci;
 pub mod percpu;
 pub mod power;
 pub mod random;
+pub mod registers;
 pub mod serial;
 pub mod signal_frame;
 pub mod smp;

@@ -23,7 +23,7 @@ const FRAME_SIZE: u64 = 8 + UC_SIZE as u64 + 128;
 /// Extended state is there; SS is saved, and restored strictly.
 const UC_FLAGS: u64 = 0b111;
 /// What a program may change of its flags: Linux's FIX_EFLAGS.
-const USER_FLAGS: u64 = 0x0005_0dd5;
+pub(super) const USER_FLAGS: u64 = 0x0005_0dd5;
 
 /// Offsets in the ucontext, in 8-byte words.
 const STACK: usize = 2;
@@ -159,7 +159,7 @@ pub fn pop(frame: &mut TrapFrame) -> Result<(Set, AlternateStack), Errno> {
 }
 
 /// Sees to it that the return to user mode itself cannot fault.
-fn make_loadable(frame: &mut TrapFrame) -> Result<(), Errno> {
+pub(super) fn make_loadable(frame: &mut TrapFrame) -> Result<(), Errno> {
     frame.fast.cs = u64::from(gdt::USER_CODE);
     frame.fast.ss = u64::from(gdt::USER_DATA);
     frame.fast.rflags |= 0x202;

@@ -9,6 +9,8 @@ pub struct Kin {
     pub parent: u32,
     pub group: u32,
     pub session: u32,
+    /// Who traces its first thread; 0 for nobody.
+    pub tracer: u32,
     /// The letter that `ps` shows.
     pub state: char,
 }
@@ -49,28 +51,31 @@ pub fn count() -> usize {
 /// # Errors
 /// `ESRCH`.
 pub fn kin(number: u32) -> Result<Kin, Errno> {
-    let (parent, group, session, process) = family::with(|family| {
-        let entry = family.get(number)?;
-        Some((
-            entry.parent,
-            entry.group,
-            entry.session,
-            entry.process.clone(),
-        ))
+    let (kin, process) = family::with(|family| {
+        let entry = family.find(number)?;
+        let tracee = family.tracees.find(number);
+        let state = match tracee {
+            Some(tracee) if tracee.has_stopped() => 't',
+            _ => 'S',
+        };
+        let kin = Kin {
+            parent: entry.parent,
+            group: entry.group,
+            session: entry.session,
+            tracer: tracee.map_or(0, |tracee| tracee.tracer),
+            state,
+        };
+        Some((kin, entry.process.clone()))
     })
     .ok_or(ESRCH)?;
     let state = match process {
         None => 'Z',
+        Some(_) if kin.state == 't' => 't',
         Some(process) if process.is_stopped() => 'T',
         Some(process) if runs(&process) => 'R',
         Some(_) => 'S',
     };
-    Ok(Kin {
-        parent,
-        group,
-        session,
-        state,
-    })
+    Ok(Kin { state, ..kin })
 }
 
 fn runs(process: &Process) -> bool {

@@ -147,6 +147,8 @@ pub fn status(number: u32, text: &mut Text) -> Result<(), Errno> {
     let state = match kin.state {
         'R' => "R (running)",
         'Z' => "Z (zombie)",
+        'T' => "T (stopped)",
+        't' => "t (tracing stop)",
         _ => "S (sleeping)",
     };
     text.line(format_args!("Name:\t{}", printable(number)))?;
@@ -155,7 +157,10 @@ pub fn status(number: u32, text: &mut Text) -> Result<(), Errno> {
     }
     text.line(format_args!("State:\t{state}"))?;
     text.line(format_args!("Tgid:\t{number}\nNgid:\t0\nPid:\t{number}"))?;
-    text.line(format_args!("PPid:\t{}\nTracerPid:\t0", kin.parent))?;
+    text.line(format_args!(
+        "PPid:\t{}\nTracerPid:\t{}",
+        kin.parent, kin.tracer
+    ))?;
     text.line(format_args!("Uid:\t0\t0\t0\t0\nGid:\t0\t0\t0\t0"))?;
     if let Some(process) = &process {
         text.line(format_args!(

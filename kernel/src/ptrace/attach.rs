@@ -1,0 +1,276 @@
+//! Who traces whom: attaching, and the end of a tracer or of a tracee.
+
+use core::sync::atomic::Ordering;
+
+use linux_raw_sys::general::{SI_KERNEL, SI_USER, SIGCHLD, SIGKILL, SIGSTOP, SIGTRAP};
+use linux_raw_sys::ptrace as linux;
+
+use super::tracee::{Goes, State};
+use super::{OPTIONS, RECORDS, Tracee, resume};
+use crate::arch::registers;
+use crate::errno::{Answer, EIO, EPERM, ESRCH, Errno};
+use crate::process::family::{self, Ended, Family};
+use crate::process::{Process, end};
+use crate::sched;
+use crate::sched::thread::{Thread, Work};
+use crate::sched::wait;
+use crate::shared::Shared;
+use crate::signal::pending::Info;
+use crate::signal::send;
+
+/// `PTRACE_TRACEME`: by the thread that has made this process, or by another one of that process.
+/// Who has no parent that could do it is not traced.
+pub fn me() -> Answer {
+    let thread = sched::current();
+    let own = thread.process();
+    family::with(|family| {
+        if family.tracees.find(thread.id()).is_some() {
+            return Err(EPERM);
+        }
+        let parent = family.find(own.id).map(|entry| (entry.parent, entry.maker));
+        let Some((parent, maker)) = parent else {
+            return Ok(0);
+        };
+        let Some(parent) = family.process(parent) else {
+            return Ok(0);
+        };
+        let mut tracer = parent.with_thread(maker, |maker| maker.id());
+        parent.for_each_thread(&mut |other| {
+            tracer.get_or_insert(other.id());
+        });
+        if let Some(tracer) = tracer {
+            add(family, (own, thread.id()), (&parent, tracer), None)?;
+        }
+        Ok(0)
+    })
+}
+
+/// `PTRACE_SEIZE`: the tracee goes on.
+pub fn seize(id: u32, address: u64, options: u64) -> Answer {
+    let options = u32::try_from(options).map_err(|_| EIO)?;
+    if address != 0 || options & !OPTIONS != 0 {
+        return Err(EIO);
+    }
+    attach(id, Some(options))
+}
+
+/// `PTRACE_ATTACH` without options: the tracee is sent SIGSTOP.
+pub fn attach(id: u32, seized: Option<u32>) -> Answer {
+    let tracer = sched::current();
+    let own = tracer.process_reference();
+    let process = match family::find_thread(id) {
+        Some(process) => process,
+        None => {
+            let is_over = family::with(|family| {
+                family.find(id).is_some() || family.tracees.find(id).is_some()
+            });
+            return Err(if is_over { EPERM } else { ESRCH });
+        }
+    };
+    if process.id == own.id {
+        return Err(EPERM);
+    }
+    family::with(|family| match family.tracees.find(id) {
+        Some(_) => Err(EPERM),
+        None => add(family, (&process, id), (&own, tracer.id()), seized),
+    })?;
+    if seized.is_none() {
+        let info = Info {
+            signal: SIGSTOP,
+            code: SI_KERNEL as i32,
+            ..Info::default()
+        };
+        let _ = send::to_thread(&process, id, info);
+    }
+    // One that is stopped already stops as a tracee does.
+    if process.is_stopped() {
+        process.with_thread(id, |thread| sched::interrupt(thread, Work::STOP));
+        process.wake_stopped();
+    }
+    Ok(0)
+}
+
+/// Enters a tracee: a thread of a process, and a thread of another one that traces it. `seized`: with
+/// these options.
+///
+/// # Errors
+/// `EPERM`: one of them has ended. `ENOMEM`.
+fn add(
+    family: &mut Family,
+    (process, id): (&Process, u32),
+    (by, tracer): (&Process, u32),
+    seized: Option<u32>,
+) -> Result<(), Errno> {
+    family.tracees.reserve()?;
+    // SeqCst: before the look at the tracer, which leaves the list before it looks at this.
+    RECORDS.fetch_add(1, Ordering::SeqCst);
+    let lives = by.with_thread(tracer, |_| ()).is_some();
+    // Under the list's lock: a thread that ends leaves the list before it looks at its mark.
+    let mark = |thread: &'static Thread| thread.add_work(Work::TRACED);
+    if !lives || process.with_thread(id, mark).is_none() {
+        RECORDS.fetch_sub(1, Ordering::SeqCst);
+        return Err(EPERM);
+    }
+    family.tracees.add(Tracee {
+        id,
+        process: process.id,
+        tracer,
+        by: by.id,
+        seized: seized.is_some(),
+        options: seized.unwrap_or(0),
+        state: State::Runs,
+        is_news: false,
+        interrupted: false,
+        message: 0,
+        goes: Goes::Freely,
+        steps: false,
+        exits: None,
+    });
+    Ok(())
+}
+
+/// A thread has left its process's list and is about to be gone. If it is traced its tracer is
+/// told, unless the process ends with it and tells by itself; whom it traces goes on alone.
+pub fn thread_ends(thread: &Thread, process: &Process) {
+    if !is_concerned(thread) {
+        return;
+    }
+    let_all_go(thread.id());
+    if !thread.is_traced() || thread.id() == process.id {
+        return;
+    }
+    let tracer = family::with(|family| {
+        let tracee = family.tracees.find(thread.id())?;
+        let status = match tracee.exits {
+            Some(status) if !process.is_ending() => status,
+            _ => process.status(),
+        };
+        let usage = thread.usage.get();
+        tell_tracer(family, thread.id(), Ended { status, usage })
+    });
+    if let Some(tracer) = tracer {
+        wait::wake_address(tracer.key(), u32::MAX, u32::MAX);
+    }
+}
+
+/// Tells a tracee's tracer that it has ended; none if there is none that waits for it.
+fn tell_tracer(family: &mut Family, id: u32, ended: Ended) -> Option<Shared<Process>> {
+    let by = family.tracees.find(id)?.by;
+    let tracer = family.process(by);
+    let tracer = tracer.filter(|tracer| !end::wants_no_zombies(tracer, SIGCHLD));
+    let (Some(tracee), Some(tracer)) = (family.tracees.get(id), tracer) else {
+        family.tracees.remove(id);
+        return None;
+    };
+    tracee.state = State::Ended(ended);
+    end::tell(&tracer, id, SIGCHLD, ended.status);
+    Some(tracer)
+}
+
+/// The current thread, a tracee, calls `exit` alone.
+pub fn exits_alone(thread: &Thread, status: u32) {
+    family::with(|family| {
+        if let Some(tracee) = family.tracees.get(thread.id()) {
+            tracee.exits = Some(status);
+        }
+    });
+}
+
+fn is_concerned(thread: &Thread) -> bool {
+    thread.is_traced() || super::is_used()
+}
+
+/// A tracer ends: its tracees go on, or die if it has asked for that.
+fn let_all_go(tracer: u32) {
+    let next = |family: &mut Family| {
+        let tracee = family
+            .tracees
+            .iter()
+            .find(|tracee| tracee.tracer == tracer)?;
+        let (id, process, kill) = (
+            tracee.id,
+            tracee.process,
+            tracee.has(linux::PTRACE_O_EXITKILL),
+        );
+        let is_over = matches!(tracee.state, State::Ended(_));
+        let given = tracee.news().map_or(0, |stop| stop.code);
+        let steps = tracee.steps && tracee.has_stopped();
+        let process = family.process(process);
+        if let Some(process) = &process {
+            process.with_thread(id, |thread| {
+                resume::let_go(thread, process, given);
+                // SAFETY: If it has stopped it goes on only after this lock was released.
+                if steps {
+                    registers::set_step(unsafe { &mut *thread.frame() }, true);
+                }
+            });
+        }
+        family.tracees.remove(id);
+        Some((id, process, kill, is_over))
+    };
+    while let Some((id, process, kill, is_over)) = family::with(next) {
+        if is_over {
+            end::tell_late(id);
+        }
+        if let Some(process) = process {
+            if kill {
+                process.kill(SIGKILL);
+            }
+            // Not under the list's lock: sleepers look at the family under the bucket's.
+            if let Some(thread) = process.with_thread(id, |thread| thread) {
+                resume::wake(thread);
+            }
+        }
+    }
+}
+
+/// A process has ended. If somebody else than its parent traces it, that one is told first, and is
+/// what this returns.
+pub fn process_ends(family: &mut Family, id: u32, ended: Ended) -> Option<Shared<Process>> {
+    let parent = family.find(id)?.parent;
+    if family.tracees.find(id)?.by == parent {
+        family.tracees.remove(id);
+        return None;
+    }
+    let tracer = tell_tracer(family, id, ended);
+    if tracer.is_some() && family.process(parent).is_none() {
+        // Nobody else asks.
+        family.remove(id);
+    }
+    tracer
+}
+
+/// The current thread is the only one of its process and takes its number: as a tracee and as a
+/// tracer it is that from now on. The thread that had the number has ended.
+pub fn takes_number(thread: &Thread, number: u32) {
+    if thread.id() == number || !super::is_used() {
+        return;
+    }
+    family::with(|family| {
+        family.tracees.remove(number);
+        for tracee in family.tracees.iter_mut() {
+            if tracee.id == thread.id() {
+                tracee.id = number;
+            }
+            if tracee.tracer == thread.id() {
+                tracee.tracer = number;
+            }
+        }
+    });
+}
+
+/// The current thread has begun another program: a tracee that was not seized gets SIGTRAP, as if it had
+/// sent it itself.
+pub fn executes(thread: &Thread) {
+    if !thread.is_traced() {
+        return;
+    }
+    let seized = family::with(|family| {
+        let tracee = family.tracees.find(thread.id());
+        tracee.is_none_or(|tracee| tracee.seized)
+    });
+    if !seized {
+        let info = send::info(SIGTRAP, SI_USER as i32);
+        let _ = send::to_thread(thread.process(), thread.id(), info);
+    }
+}

@@ -1,0 +1,65 @@
+//! System calls of a tracee that stops at them, or that goes a step.
+
+use linux_raw_sys::general as signals;
+use linux_raw_sys::ptrace as linux;
+
+use super::stop;
+use super::tracee::Goes;
+use crate::arch::TrapFrame;
+use crate::arch::registers;
+use crate::process::family;
+use crate::sched::thread::{Thread, Work};
+use crate::signal::force::{self, Fault};
+use crate::signal::pending::Info;
+use crate::signal::send;
+
+/// How the thread goes on, and the code of its stops at calls.
+fn look(thread: &Thread) -> Option<(Goes, u32)> {
+    family::with(|family| {
+        let tracee = family.tracees.find(thread.id())?;
+        let good = tracee.has(linux::PTRACE_O_TRACESYSGOOD);
+        Some((tracee.goes, signals::SIGTRAP | if good { 0x80 } else { 0 }))
+    })
+}
+
+fn stop_at(thread: &'static Thread, message: u32) {
+    let Some((Goes::ToCalls, code)) = look(thread) else {
+        return;
+    };
+    let given = stop::notify(thread, code, u64::from(message));
+    if given != 0 && !thread.work().contains(Work::EXIT) {
+        // The kernel's, as on Linux.
+        let info = Info {
+            signal: given,
+            code: signals::SI_KERNEL as i32,
+            ..Info::default()
+        };
+        let _ = send::to_thread(thread.process(), thread.id(), info);
+    }
+}
+
+/// A call is about to be made; whether it is.
+pub fn begins(thread: &'static Thread) -> bool {
+    stop_at(thread, linux::PTRACE_EVENTMSG_SYSCALL_ENTRY);
+    !thread.work().contains(Work::EXIT)
+}
+
+/// A call has been made.
+pub fn ended(thread: &'static Thread, frame: &mut TrapFrame) {
+    match look(thread) {
+        Some((Goes::ToCalls, _)) => stop_at(thread, linux::PTRACE_EVENTMSG_SYSCALL_EXIT),
+        // The call was the step: the CPU's own trap would come an instruction later.
+        Some((Goes::AStep, _)) => {
+            registers::set_step(frame, false);
+            let fault = Fault {
+                signal: signals::SIGTRAP,
+                code: signals::TRAP_BRKPT as i32,
+                address: frame.fast.rip,
+                trap: 0,
+                error: 0,
+            };
+            force::fault(thread, fault);
+        }
+        _ => {}
+    }
+}

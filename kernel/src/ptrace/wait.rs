@@ -1,0 +1,56 @@
+//! What a tracer learns of its tracees when it waits. It need not ask for stops, nor for threads.
+
+use super::tracee::{State, Stop};
+use crate::process::family::{Ended, Family};
+use crate::process::usage::Usage;
+use crate::process::wait::{Child, Wanted, Which};
+
+/// What there is to say of a process's tracees. Nothing at all: it has none that is waited for.
+pub fn find(family: &Family, by: u32, wanted: &Wanted) -> Option<Option<Child>> {
+    let is_wanted = |process: u32, id: u32| match wanted.which {
+        Which::Any => true,
+        Which::Process(wanted) => id == wanted,
+        Which::Group(group) => family
+            .find(process)
+            .is_some_and(|entry| entry.group == group),
+    };
+    let mut tracees = family
+        .tracees
+        .iter()
+        .filter(|tracee| tracee.by == by && is_wanted(tracee.process, tracee.id))
+        .peekable();
+    if tracees.peek().is_none() {
+        return None;
+    }
+    Some(tracees.find_map(|tracee| {
+        let child = |status, usage, is_trapped| Child {
+            id: tracee.id,
+            status,
+            usage,
+            is_trapped,
+        };
+        match tracee.state {
+            State::Ended(Ended { status, usage }) => {
+                wanted.ended.then(|| child(status, usage, false))
+            }
+            _ => {
+                let Stop { code, .. } = tracee.news()?;
+                let status = code << 8 | 0x7f;
+                Some(child(status, Usage::default(), true))
+            }
+        }
+    }))
+}
+
+/// The tracer has been told of it; whether that was its end.
+pub fn told(family: &mut Family, id: u32) -> bool {
+    let Some(tracee) = family.tracees.get(id) else {
+        return false;
+    };
+    if !matches!(tracee.state, State::Ended(_)) {
+        tracee.is_news = false;
+        return false;
+    }
+    family.tracees.remove(id);
+    true
+}
