@@ -4,6 +4,7 @@
 #![allow(dead_code)]
 
 pub mod programs;
+pub mod stress_ng;
 pub mod trace_format;
 
 use std::process::{Command, Output};

@@ -23,8 +23,8 @@ Usage: ./x setup
 
 Installs by apt-get, and only what is missing: qemu-system-x86; musl-tools; and, unless rustup has
 the target x86_64-unknown-none, Debian's rustc-web, cargo-web, rust-web-src and lld. Then builds
-the command, the kernel and the packaged workloads. (./x test also installs busybox-static and
-sqlite3, and its longest form stress-ng.)
+the command, the kernel and the packaged workloads. (./x test also installs busybox-static,
+sqlite3 and stress-ng.)
 
 Example:
   ./x setup

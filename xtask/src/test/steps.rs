@@ -139,6 +139,7 @@ pub const STEPS: &[Step] = &[
             Need::BareMetal,
             Need::Busybox,
             Need::Sqlite,
+            Need::StressNg,
         ],
         run: Run::Booted(&[
             "test",
@@ -153,7 +154,7 @@ pub const STEPS: &[Step] = &[
     },
     Step {
         name: "stress-ng",
-        about: "Debian's stress-ng in the kernel, with --verify (with --full or by name)",
+        about: "Debian's stress-ng in the kernel, five seconds of each stressor (with --full or by name)",
         needs: &[Need::Qemu, Need::Musl, Need::BareMetal, Need::StressNg],
         run: Run::BootedLong(&[
             "test",

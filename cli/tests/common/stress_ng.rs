@@ -1,0 +1,77 @@
+//! Debian's `stress-ng` in the kernel, on two CPUs; it checks what it reads.
+
+use std::process::{Command, Stdio};
+
+use super::{stderr, stdout};
+
+/// The stressors of memory.
+pub const STRESSORS: [&str; 17] = [
+    "mmap",
+    "mmapfork",
+    "mmapfixed",
+    "mmapaddr",
+    "mmapmany",
+    "mremap",
+    "madvise",
+    "mprotect",
+    "brk",
+    "stack",
+    "vm",
+    "vm-segv",
+    "vm-addr",
+    "fork",
+    "tmpfs",
+    "memfd",
+    "malloc",
+];
+
+/// Whether it is there; if not, a line that says what is left out.
+pub fn is_there() -> bool {
+    let found = Command::new("stress-ng").arg("--version").output().is_ok();
+    if !found {
+        println!("skipped: this machine has no stress-ng, which ./x test would install");
+    }
+    found
+}
+
+/// Runs two of a stressor for so many seconds: what was said, if anything is wrong.
+pub fn run(stressor: &str, seconds: u32) -> Result<(), String> {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
+    command.args(["run", "--verify", "--list-unknown", "--cpus", "2"]);
+    command.args(["--memory", "2G", "--timeout", "400", "--", "stress-ng"]);
+    command.args(["--verify", "--metrics-brief", "-t", &seconds.to_string()]);
+    command
+        .args([&format!("--{stressor}"), "2"])
+        .stdin(Stdio::null());
+    command.env_remove("LD_LIBRARY_PATH");
+    let output = command.output().expect("the command starts");
+    let said = format!("{}{}", stdout(&output), stderr(&output));
+    // It may fail and end well, or leave a stressor out.
+    let bad = [
+        "fail:",
+        "error:",
+        "skip",
+        "unsuccessful",
+        "panic",
+        "verification failed",
+    ];
+    let is_bad = bad.iter().any(|word| said.contains(word));
+    let is_good = said.contains("successful run completed");
+    if output.status.success() && is_good && !is_bad {
+        Ok(())
+    } else {
+        Err(format!("{stressor} fails:\n{said}"))
+    }
+}
+
+/// Runs all of these, and fails with what those said that fail.
+pub fn run_all(stressors: &[&str], seconds: u32) {
+    let mut wrong = Vec::new();
+    for stressor in stressors {
+        match run(stressor, seconds) {
+            Ok(()) => println!("{stressor}: passes"),
+            Err(said) => wrong.push(said),
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
