@@ -154,6 +154,10 @@ static void attaching(void)
     CHECK(kill(child, SIGSTOP) == 0);
     say_wait("signal", child);
     say_status("all of it", after(child, PTRACE_CONT, SIGSTOP));
+    SAY_PTRACE("go on alone", PTRACE_CONT, child, 0, 0);
+    CHECK(kill(child, SIGSTOP) == 0);
+    say_wait("signal", child);
+    say_status("again", after(child, PTRACE_CONT, SIGSTOP));
     end(child);
 
     // In a wait, by a signal that is dropped.

@@ -68,8 +68,11 @@ impl Process {
         let stops =
             self.state
                 .compare_exchange(MAY_STOP, STOPPED, Ordering::SeqCst, Ordering::Relaxed);
-        if stops.is_err() {
-            return;
+        match stops {
+            Ok(_) => {}
+            // Its tracer has let the thread go on alone, and now it stops again.
+            Err(STOPPED) if sched::current().is_traced() => {}
+            Err(_) => return,
         }
         // As with a signal: a call that sleeps is left, and begun anew afterwards.
         self.for_each_thread(&mut |thread| sched::interrupt(thread, Work::STOP | Work::SIGNAL));

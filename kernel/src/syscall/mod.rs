@@ -30,7 +30,7 @@ use crate::arch::frame::{FastFrame, VECTOR_SYSCALL};
 use crate::errno::{Answer, ENOSYS, EPERM, to_register};
 use crate::exec::execve;
 use crate::process::{current as current_process, end};
-use crate::ptrace::{self, call};
+use crate::ptrace::{self, call as stops};
 use crate::{futex, sched};
 
 /// What the entry code gets back: in `rax` and `rdx`.
@@ -104,7 +104,7 @@ pub extern "C" fn syscall_slow(frame: &mut TrapFrame, way: u64) {
 fn traced(frame: &mut TrapFrame) {
     frame.fast.rax = to_register(Err(ENOSYS));
     let thread = sched::current();
-    if call::begins(thread) && frame.fast.vector == VECTOR_SYSCALL {
+    if stops::begins(thread) && frame.fast.vector == VECTOR_SYSCALL {
         let f = &frame.fast;
         let number = f.error as u32;
         match slow_way(number) {
@@ -117,11 +117,11 @@ fn traced(frame: &mut TrapFrame) {
             }
             None => {
                 let arguments = [f.rdi, f.rsi, f.rdx, f.r10, f.r8, f.r9];
-                frame.fast.rax = to_register(self::call(number, arguments));
+                frame.fast.rax = to_register(call(number, arguments));
             }
         }
     }
-    call::ended(thread, frame);
+    stops::ended(thread, frame);
 }
 
 /// A system call that needs all registers.
