@@ -49,7 +49,6 @@ pub fn run(stressor: &str, seconds: u32) -> Result<(), String> {
     // It may fail and end well, or leave a stressor out.
     let bad = [
         "fail:",
-        "error:",
         "skip",
         "unsuccessful",
         "panic",
