@@ -32,6 +32,17 @@ use crate::withdrawn::Withdrawn;
 /// Pages that a read maps together, the one it is for included.
 const AROUND: u64 = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
 
+/// What a page of a store is mapped for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// Nothing yet: it lies around one that is used.
+    None,
+    /// A load or an instruction fetch.
+    Read,
+    /// A store.
+    Write,
+}
+
 impl<M: Machine> AddressSpace<M> {
     /// An access to an empty entry of a mapping with a store.
     pub(crate) fn map_file_page<N: Notes>(
@@ -78,7 +89,8 @@ impl<M: Machine> AddressSpace<M> {
             // Where a store has to be noticed, a read does not let it through.
             let shared = attributes.flags.shared;
             let stores = shared && (is_write || self.is_new(attributes));
-            self.show_file_page::<N>(at, cache, found, stores, is_write)?;
+            let used_for = if is_write { Use::Write } else { Use::Read };
+            self.show_file_page::<N>(at, cache, found, stores, used_for)?;
             prepared.trail.ends(match prepared.has_waited {
                 true => How::Major,
                 false => How::File,
@@ -98,13 +110,18 @@ impl<M: Machine> AddressSpace<M> {
         cache: &Cache,
         found: PageOf<'_>,
         stores: bool,
-        is_write: bool,
+        used_for: Use,
     ) -> Result<(), Withdrawn> {
         let protection = at.hold.protection();
         self.publish(at, || {
             self.count_page(cache, found)?;
             let write = stores && protection.write;
+            let is_write = used_for == Use::Write;
             let leaf = Self::FORMAT.leaf(found.frame, write, protection.execute, is_write);
+            let leaf = match used_for {
+                Use::None => Self::FORMAT.unused(leaf),
+                _ => leaf,
+            };
             Ok(Self::allowed::<N>(leaf, at))
         })
     }
@@ -171,7 +188,7 @@ impl<M: Machine> AddressSpace<M> {
                     hold: &hold,
                 };
                 // Withdrawn: somebody else is there.
-                let _ = self.show_file_page::<N>(&at, backed.cache(), found, stores, false);
+                let _ = self.show_file_page::<N>(&at, backed.cache(), found, stores, Use::None);
             }
         }
     }

@@ -210,6 +210,19 @@ impl Format {
         value & self.dirty != 0
     }
 
+    /// Whether the page behind a present entry was used since it was mapped, as far as the entry
+    /// says.
+    #[inline]
+    pub const fn is_used(&self, value: u64) -> bool {
+        value & self.accessed != 0
+    }
+
+    /// A leaf whose page nobody has used yet: hardware says so when somebody does.
+    #[inline]
+    pub const fn unused(&self, leaf: u64) -> u64 {
+        leaf & !self.accessed
+    }
+
     /// The same entry, its page being clean.
     #[inline]
     pub const fn cleaned(&self, value: u64) -> u64 {

@@ -223,11 +223,15 @@ impl<'a, M: Machine> Fork<'a, M> {
                 if frame != self.zero && !format.is_guard(shared) {
                     let descriptor = source.descriptor(frame);
                     if descriptor.flags().has(Flags::FILE) {
-                        // The child finds it in the store.
-                        continue;
-                    }
-                    // Pins are counted under claims, and none comes any more.
-                    if !descriptor.share(self.parent.family()) {
+                        // What the parent has used the child will mostly use, too, and would
+                        // take a fault for it; the rest it finds in the store. Nobody takes the
+                        // page away here: a truncation waits, and comes to the child after the
+                        // parent.
+                        if !format.is_used(shared) || !descriptor.map() {
+                            continue;
+                        }
+                    } else if !descriptor.share(self.parent.family()) {
+                        // Pins are counted under claims, and none comes any more.
                         let value = if was_writable {
                             format.with_write(shared)
                         } else {
