@@ -101,6 +101,17 @@ const PIN: u64 = 1 << 32;
 /// add at once stay below that, too.
 const MOST_PINS: u32 = 1 << 30;
 
+/// What became of a page that a fork comes to ([`Descriptor::share`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sharing {
+    /// It has one mapping more.
+    Shared,
+    /// Nothing: somebody has pinned it, and it stays exclusive.
+    Pinned,
+    /// Nothing: it is a page of a file.
+    File,
+}
+
 /// A frame's descriptor.
 #[derive(Debug)]
 #[repr(align(64))]
@@ -166,21 +177,24 @@ impl Descriptor {
 
     /// Adds a mapping to an anonymous page that the caller's space maps, where nothing but
     /// hardware can use that entry meanwhile: fork. The page is then one of this family
-    /// of spaces. `false`: somebody has pinned it, and it stays exclusive.
+    /// of spaces. A page of a file, or one that is pinned, is not touched.
     #[inline]
-    pub fn share(&self, family: u64) -> bool {
-        if self.flags().has(Flags::EXCLUSIVE) {
+    pub fn share(&self, family: u64) -> Sharing {
+        let flags = self.flags();
+        if flags.has(Flags::EXCLUSIVE) {
             if !self.is_sole_use() && !flawed(Flaw::PinsNotTested) {
-                return false;
+                return Sharing::Pinned;
             }
             // One mapping, and it is the caller's: nobody else writes here.
             self.owner.store(family, Ordering::Relaxed);
             self.flags.store(Flags::ANONYMOUS.0, Ordering::Relaxed);
             self.uses.store(2, Ordering::Relaxed);
+        } else if flags.has(Flags::FILE) {
+            return Sharing::File;
         } else {
             self.uses.fetch_add(1, Ordering::Relaxed);
         }
-        true
+        Sharing::Shared
     }
 
     /// Whether a page that the caller's space maps is used for nothing else, neither mapped

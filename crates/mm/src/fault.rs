@@ -13,7 +13,7 @@
 
 use faultless_frames::FrameSource;
 use faultless_paging::{Access, Entry, Gather, Link, Page, Walk, walk};
-use faultless_sync::Backoff;
+use faultless_sync::{Backoff, Flaw, flawed};
 use faultless_trace::{Counter, How, Kind, Tracer};
 
 use crate::hold::{Hold, Mode};
@@ -165,6 +165,14 @@ impl<M: Machine> AddressSpace<M> {
                 Walk::Busy => return Err(Withdrawn::TableChanged),
             }
         };
+
+        // The flaw is not to go round and round where hardware refuses what the entry permits.
+        if link.is_frozen() && (!flawed(Flaw::FrozenIgnored) || Self::FORMAT.permits(value, access))
+        {
+            // A fork has yet to copy this table: next, please.
+            self.ask_for(page);
+            return Err(Withdrawn::TableChanged);
+        }
 
         // 5. to 9. Prepare, claim, validate, complete, publish: by what is there now.
         let at = Place {

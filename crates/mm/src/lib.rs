@@ -71,6 +71,7 @@ mod compact;
 mod errno;
 mod fault;
 mod file;
+mod freeze;
 mod grow;
 mod guard;
 mod hold;
@@ -118,7 +119,7 @@ pub use space::{AddressSpace, Layout};
 pub use store::{Backing, Pinned, Store};
 pub use verify::{Census, Violation};
 
-pub use faultless_frames::{Descriptor, FrameCache, FrameSource, Frames, NoMemory};
+pub use faultless_frames::{Descriptor, FrameCache, FrameSource, Frames, NoMemory, Sharing};
 pub use faultless_paging::{
     Access, EntryFormat, Flush, Frame, PAGE_SIZE, PhysicalMemory, Protection, SpaceId, Tlb, X86_64,
 };

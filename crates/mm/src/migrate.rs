@@ -16,7 +16,8 @@
 //!
 //! # Why each step is right
 //!
-//! * A claim is validated: the page's mapping is live behind the claim's barrier (rule R1). So
+//! * A claim is validated: the page's mapping is live behind the claim's barrier, and no fork has
+//!   yet to copy its table (rule R1). So
 //!   a fork, an unmapping or a move that is at work there has waited for the claim, or the claim
 //!   is withdrawn. It need not be any certain mapping, because nothing is decided from it.
 //! * A table is not freed while an entry in it is claimed, so that the claims are found
@@ -230,7 +231,8 @@ impl<'a, M: Machine> Claims<'a, M> {
             unsafe { space.tree.find(page).word.content() },
             Content::Live(_)
         );
-        if !is_live && !flawed(Flaw::MappingNotValidated) {
+        let is_valid = is_live && !space.is_frozen(page);
+        if !is_valid && !flawed(Flaw::MappingNotValidated) {
             entry.set(value);
             return Err(NotMoved::Busy);
         }

@@ -197,6 +197,10 @@ impl<M: Machine> AddressSpace<M> {
             Walk::Missing { .. } => return Err(Missed::Fault),
             Walk::Busy => return Err(Withdrawn::TableChanged.into()),
         };
+        if link.is_frozen() {
+            self.ask_for(page);
+            return Err(Withdrawn::TableChanged.into());
+        }
         if Self::FORMAT.is_claimed(value) {
             return Err(Withdrawn::EntryClaimed.into());
         }

@@ -8,7 +8,7 @@
 //! the mark *exclusive*, or a count of the entries that map it. What is decided
 //! from that before the claim is only what to get ready; it is decided again
 //! after the claim (rule R3). From the claim on, if it is valid, no fork of
-//! this space is under way that has not waited for it, so that "this mapping is
+//! this space copies the table without having waited for it, so that "this mapping is
 //! the only one" stays true, and the page may be written in place.
 //!
 //! Written lines: the entry, the old frame's descriptor, and for a copy the new
@@ -131,8 +131,8 @@ impl<M: Machine> AddressSpace<M> {
     /// Whether the page is this space's alone; if so it is marked exclusive.
     /// After the claim and its validation.
     pub(crate) fn is_alone(&self, descriptor: &Descriptor, page: Page) -> bool {
-        // A fork that was over before the validation took the mark away before
-        // it let the mapping be live again. Pairs with the release of that store.
+        // A fork that had copied the table before the validation took the mark away before
+        // it thawed the table. Pairs with the release of that store.
         fence(Ordering::Acquire);
         descriptor.take_over(self.id, page.0)
     }

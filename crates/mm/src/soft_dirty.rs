@@ -10,6 +10,8 @@
 //! * A fault that was under way publishes its entry with the bit, or claims it after us.
 //! * A read that found the mapping new lets stores through, with the bit, though nobody
 //!   stores: a page too much, and only of shared memory beside a clearing.
+//! * A page that somebody has pinned goes on counting as written: stores through the pin are no
+//!   faults.
 //! * Stores by what TLBs still hold come before the clearing's end: it flushes first, and
 //!   keeps its claims until then (rule R2). Reads go on meanwhile.
 //!
@@ -18,7 +20,8 @@
 //!
 //! Written lines: the entries that are soft-dirty; `AddressSpace::clearings`.
 
-use faultless_paging::{Access, ENTRIES, Gather, PAGE_SIZE, Pages};
+use faultless_frames::FrameSource;
+use faultless_paging::{Access, ENTRIES, Frame, Gather, PAGE_SIZE, Pages};
 use faultless_sync::atomic::Ordering;
 use faultless_sync::{Backoff, Flaw, flawed};
 
@@ -104,7 +107,7 @@ impl<M: Machine> AddressSpace<M> {
                         return;
                     }
                     backoff.turn(self.machine());
-                } else if !format.is_soft_dirty(value) {
+                } else if !format.is_soft_dirty(value) || self.is_pinned(format.frame(value)) {
                     return;
                 } else if !format.permits(value, Access::Write) {
                     // Nothing is lowered that hardware knows of.
@@ -112,6 +115,10 @@ impl<M: Machine> AddressSpace<M> {
                         return;
                     }
                 } else if let Ok(claim) = entry.claim_present::<M::Format>(value) {
+                    if self.is_pinned(format.frame(value)) {
+                        // Meanwhile; to drop the claim is to withdraw it.
+                        return;
+                    }
                     claim.keep(|value| format.watched(value));
                     kept.add(page);
                     gather.add(page * PAGE_SIZE, PAGE_SIZE);
@@ -132,6 +139,12 @@ impl<M: Machine> AddressSpace<M> {
         drop(section);
         self.machine().interrupts_restore(interrupts);
         stop
+    }
+
+    /// Whether somebody has pinned a page that is mapped here. Pins are counted under claims, so
+    /// that under a claim the answer stays.
+    fn is_pinned(&self, frame: Frame) -> bool {
+        self.machine().frames().descriptor(frame).pins() != 0
     }
 
     /// Whether what is mapped at an address, or a part of the mapping that it belongs to, was

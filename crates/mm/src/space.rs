@@ -107,6 +107,8 @@ pub struct Body {
     policy: AtomicU32,
     /// How often soft-dirty bits were cleared ([`crate::soft_dirty`]).
     pub(crate) clearings: AtomicU64,
+    /// The page, plus 1, that a fault waits for a fork to copy ([`crate::freeze`]).
+    pub(crate) wanted: Padded<AtomicU64>,
     /// Walks of a store's mappings that are here ([`crate::store`]).
     pub(crate) visitors: Padded<AtomicU32>,
     /// Start and end of the heap, and bytes beside it that count as its. Written under the
@@ -189,6 +191,7 @@ impl<M: Machine> AddressSpace<M> {
             layout,
             policy: AtomicU32::new(policy as u32),
             clearings: AtomicU64::new(0),
+            wanted: Padded(AtomicU64::new(0)),
             visitors: Padded(AtomicU32::new(0)),
             brk: Padded(core::array::from_fn(|_| AtomicU64::new(0))),
             account: Padded(Account::default()),

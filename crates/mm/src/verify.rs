@@ -7,8 +7,8 @@
 //! 2. An exclusive anonymous frame has exactly one entry, and knows where it is.
 //!    A page that lets stores through is exclusive.
 //! 3. A guard lies in a mapping; it has no frame. What lets stores through is soft-dirty.
-//! 4. No entry is claimed; no mapping is changing or zapping. What is mapped is counted
-//!    right ([`AddressSpace::totals`]).
+//! 4. No entry is claimed; no table is frozen; no mapping is changing or zapping. What is mapped
+//!    is counted right ([`AddressSpace::totals`]).
 //! 5. (With the caller's census of frames) used + free + cached + deferred = all.
 //! 6. What TLBs hold is checked by the machine, on every hit.
 
@@ -151,6 +151,13 @@ impl<M: Machine> AddressSpace<M> {
             if format.is_claimed(value) {
                 return Err(Violation {
                     rule: "an entry is claimed without a fault",
+                    address: at * PAGE_SIZE,
+                    value,
+                });
+            }
+            if level == 1 && format.is_frozen(value) {
+                return Err(Violation {
+                    rule: "a table is frozen without a fork",
                     address: at * PAGE_SIZE,
                     value,
                 });

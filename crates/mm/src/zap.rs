@@ -166,7 +166,9 @@ impl<M: Machine> AddressSpace<M> {
                     .has(Flags::FILE)
         };
         // Decided again once the claim keeps the frame what it is.
-        let is_valid = |page: u64, value| is_meant(value) && self.is_file_page(page, cache, first);
+        let is_valid = |page: u64, value| {
+            is_meant(value) && self.is_file_page(page, cache, first) && !self.is_frozen(page)
+        };
         let mut at = self.first_table(pages.start, pages.end);
         while at < pages.end {
             let batch = Pages::new(at, pages.end.min(at + DISCARD_BATCH));

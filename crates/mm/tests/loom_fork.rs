@@ -1,6 +1,6 @@
 //! Loom model (h): fork over two pages while another CPU writes one, then the
 //! other. The child is a snapshot: it has the second write only if it has the
-//! first (rule R10). And model (d), as far as reuse goes: a page that its space
+//! first (rule R10), whether the pages are in one table or in two, or in none yet. And model (d), as far as reuse goes: a page that its space
 //! had to itself is written while it is forked; nobody may write in place what
 //! has become shared.
 //!
@@ -26,13 +26,14 @@ enum Before {
     Cached,
 }
 
-/// CPU 1 writes page `order[0]`, then the other, while CPU 0 forks.
-fn snapshot(bound: usize, policy: Policy, before: [Before; 2], order: [u64; 2]) {
+/// CPU 1 writes one page, then the other, while CPU 0 forks.
+fn snapshot(bound: usize, policy: Policy, pages: [u64; 2], before: [Before; 2]) {
     explore(Some(bound), move || {
         let world = World::new(2, policy);
-        world.map(0, 2, RW);
+        let count = pages.into_iter().max().unwrap() + 1;
+        world.map(0, count, RW);
         let writer = Processor::new(world.space(), 1);
-        for (page, before) in (0..).zip(before) {
+        for (page, before) in pages.into_iter().zip(before) {
             match before {
                 Before::Untouched => {}
                 Before::Present => world.cpu().store(page * PAGE, 0).unwrap(),
@@ -40,18 +41,18 @@ fn snapshot(bound: usize, policy: Policy, before: [Before; 2], order: [u64; 2]) 
             }
         }
         let thread = world.run(1, move |cpu| {
-            for page in order {
+            for page in pages {
                 cpu.store(page * PAGE, 1).unwrap();
             }
         });
         let child = world.space().fork().unwrap();
         thread.join().unwrap();
-        let [first, second] = order.map(|page| world.word_of(&child, page));
+        let [first, second] = pages.map(|page| world.word_of(&child, page));
         assert!(
             second <= first,
             "the child has the second write and not the first"
         );
-        for page in 0..2 {
+        for page in pages {
             assert_eq!(
                 world.cpu().load(page * PAGE),
                 Ok(1),
@@ -66,22 +67,26 @@ fn snapshot(bound: usize, policy: Policy, before: [Before; 2], order: [u64; 2]) 
     });
 }
 
+/// In one table.
 const UP: [u64; 2] = [0, 1];
 const DOWN: [u64; 2] = [1, 0];
+/// Each in a table of its own.
+const FAR: [u64; 2] = [0, 2];
+const FAR_DOWN: [u64; 2] = [2, 0];
 
 #[test]
 fn pages_in_no_tlb() {
-    snapshot(4, Policy::Speculative, [Before::Present; 2], UP);
+    snapshot(4, Policy::Speculative, UP, [Before::Present; 2]);
 }
 
 #[test]
 fn pages_in_no_tlb_against_the_cursor() {
-    snapshot(4, Policy::Speculative, [Before::Present; 2], DOWN);
+    snapshot(4, Policy::Speculative, DOWN, [Before::Present; 2]);
 }
 
 #[test]
 fn pages_in_the_tlb() {
-    snapshot(4, Policy::Speculative, [Before::Cached; 2], UP);
+    snapshot(4, Policy::Speculative, UP, [Before::Cached; 2]);
 }
 
 #[test]
@@ -89,14 +94,14 @@ fn the_second_in_the_tlb() {
     snapshot(
         4,
         Policy::Speculative,
-        [Before::Present, Before::Cached],
         UP,
+        [Before::Present, Before::Cached],
     );
 }
 
 #[test]
 fn first_touches() {
-    snapshot(4, Policy::Speculative, [Before::Untouched; 2], UP);
+    snapshot(4, Policy::Speculative, UP, [Before::Untouched; 2]);
 }
 
 #[test]
@@ -104,48 +109,73 @@ fn a_first_touch_before_a_write() {
     snapshot(
         4,
         Policy::Speculative,
-        [Before::Untouched, Before::Cached],
         UP,
+        [Before::Untouched, Before::Cached],
+    );
+}
+
+#[test]
+fn two_tables() {
+    snapshot(
+        3,
+        Policy::Speculative,
+        FAR,
+        [Before::Present, Before::Cached],
+    );
+    snapshot(
+        3,
+        Policy::Speculative,
+        FAR_DOWN,
+        [Before::Present, Before::Cached],
+    );
+}
+
+#[test]
+fn a_first_touch_where_no_table_is() {
+    snapshot(
+        3,
+        Policy::Speculative,
+        FAR,
+        [Before::Untouched, Before::Cached],
+    );
+    snapshot(
+        3,
+        Policy::Speculative,
+        FAR_DOWN,
+        [Before::Cached, Before::Untouched],
     );
 }
 
 #[test]
 fn other_policies() {
     for policy in [Policy::Classic, Policy::VmaLock] {
-        snapshot(3, policy, [Before::Present, Before::Cached], UP);
+        snapshot(3, policy, UP, [Before::Present, Before::Cached]);
     }
 }
 
 #[test]
-#[should_panic(expected = "the child's page")]
-fn broken_without_a_mark() {
-    with_flaw(Flaw::ForkWithoutMark, || {
-        snapshot(4, Policy::Speculative, [Before::Present; 2], UP);
-    });
-}
-
-#[test]
 #[should_panic(expected = "the second write and not the first")]
-fn broken_without_a_mark_by_a_first_touch() {
+fn broken_without_a_mark() {
     with_flaw(Flaw::ForkWithoutMark, || {
         snapshot(
             4,
             Policy::Speculative,
+            FAR,
             [Before::Untouched, Before::Cached],
-            UP,
         );
     });
 }
 
 #[test]
-#[should_panic(expected = "the second write and not the first")]
+// One write too many, or one without another.
+#[should_panic(expected = "the child")]
 fn broken_without_a_flush() {
     with_lazy_tlbs(|| {
         snapshot(
             4,
             Policy::Speculative,
-            [Before::Present, Before::Cached],
             UP,
+            [Before::Present, Before::Cached],
         )
     });
 }
@@ -175,6 +205,12 @@ fn a_reuse_and_a_fork() {
 #[should_panic(expected = "a page is writable that may be shared")]
 fn broken_sharing_not_checked() {
     with_flaw(Flaw::SharingNotChecked, || reuse_against_fork(4));
+}
+
+#[test]
+#[should_panic(expected = "an exclusive frame is mapped elsewhere")]
+fn broken_frozen_table_ignored() {
+    with_flaw(Flaw::FrozenIgnored, || reuse_against_fork(4));
 }
 
 /// Two CPUs write a page that a child shares, or shares no longer: one of them

@@ -11,7 +11,7 @@
 mod explore;
 
 use explore::explore;
-use faultless_mm::Descriptor;
+use faultless_mm::{Descriptor, Sharing};
 use faultless_sync::{Flaw, with_flaw};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -35,7 +35,7 @@ impl Page {
             content: UnsafeCell::new(0),
         };
         page.descriptor.set_anonymous(1, 0);
-        assert!(page.descriptor.share(1));
+        assert_eq!(page.descriptor.share(1), Sharing::Shared);
         Arc::new(page)
     }
 

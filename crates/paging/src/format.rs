@@ -60,6 +60,8 @@ pub struct Format {
     pub table: u64,
     /// Stores are allowed.
     pub write: Flag,
+    /// The same in a table entry: to whatever is below it, as far as that allows them.
+    pub table_write: Flag,
     /// Instruction fetches are allowed.
     pub execute: Flag,
     /// Set by hardware when the entry is used.
@@ -98,6 +100,7 @@ impl EntryFormat for X86_64 {
         leaf: (1 << 0) | (1 << 2),
         table: (1 << 0) | (1 << 1) | (1 << 2) | (1 << 5),
         write: Flag { yes: 1 << 1, no: 0 },
+        table_write: Flag { yes: 1 << 1, no: 0 },
         execute: Flag {
             yes: 0,
             no: 1 << 63,
@@ -171,6 +174,24 @@ impl Format {
     #[inline]
     pub const fn table(&self, frame: Frame) -> u64 {
         (frame.0 * PAGE_SIZE) | self.table
+    }
+
+    /// A table's entry, but that no store is let through to what is below it.
+    #[inline]
+    pub const fn frozen(&self, value: u64) -> u64 {
+        (value & !self.table_write.mask()) | self.table_write.bits(false)
+    }
+
+    /// A table's entry that leaves it to what is below it which stores are let through.
+    #[inline]
+    pub const fn thawed(&self, value: u64) -> u64 {
+        (value & !self.table_write.mask()) | self.table_write.bits(true)
+    }
+
+    /// Whether a table's entry lets no store through to what is below it.
+    #[inline]
+    pub const fn is_frozen(&self, value: u64) -> bool {
+        self.is_present(value) && !self.table_write.holds(value)
     }
 
     /// The frame of an entry that has one.
@@ -327,16 +348,6 @@ impl Format {
     #[inline]
     pub const fn with_frame(&self, value: u64, frame: Frame) -> u64 {
         (value & !self.address) | (frame.0 * PAGE_SIZE)
-    }
-
-    /// The same entry, but that stores are let through, if it is present and its page soft-dirty.
-    #[inline]
-    pub const fn with_write(&self, value: u64) -> u64 {
-        if self.is_present(value) && self.is_soft_dirty(value) {
-            (value & !self.write.mask()) | self.write.bits(true)
-        } else {
-            value
-        }
     }
 
     /// Bits that hardware may set in a present entry at any moment.

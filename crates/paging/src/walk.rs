@@ -17,18 +17,29 @@ use crate::table::{ENTRIES, LEVELS, Table, index, span};
 #[derive(Clone, Copy)]
 pub struct Link<'s> {
     parent: Option<(&'s Entry, Value)>,
+    is_frozen: bool,
 }
 
 impl Link<'_> {
-    /// Whether the parent entry still links the table. After a full fence that
-    /// follows the claim; partner: the fence after the claim of the parent in
-    /// [`crate::free`].
+    /// Whether the parent entry still links the table, which is not frozen. After a full
+    /// fence that follows the claim; partners: the fence after the claim of the parent in
+    /// [`crate::free`], and the one after the parent was frozen.
     #[inline]
     pub fn is_valid(&self) -> bool {
+        if self.is_frozen && !flawed(Flaw::FrozenIgnored) {
+            return false;
+        }
         match self.parent {
             Some((entry, value)) => entry.load_relaxed() == value || flawed(Flaw::LinkNotValidated),
             None => true,
         }
+    }
+
+    /// Whether the table was frozen: hardware lets no store through to its pages, and a fork
+    /// has yet to copy it.
+    #[inline]
+    pub fn is_frozen(&self) -> bool {
+        self.is_frozen
     }
 }
 
@@ -107,7 +118,10 @@ pub unsafe fn walk<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
     page: Page,
 ) -> Walk<'s> {
     let mut frame = root;
-    let mut link = Link { parent: None };
+    let mut link = Link {
+        parent: None,
+        is_frozen: false,
+    };
     let mut level = LEVELS - 1;
     loop {
         // SAFETY: the frame was found linked as a table after the section began.
@@ -126,6 +140,7 @@ pub unsafe fn walk<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
         frame = F::FORMAT.frame(value);
         link = Link {
             parent: Some((entry, value)),
+            is_frozen: F::FORMAT.is_frozen(value),
         };
         level -= 1;
     }

@@ -226,10 +226,11 @@ impl<'a> SoftCpu<'a> {
             // access section.
             let walked =
                 unsafe { walk::<X86_64, Soft>(self.machine(), self.space.id().root, page) };
-            let Walk::Leaf { entry, value, .. } = walked else {
+            let Walk::Leaf { entry, value, link } = walked else {
                 return None;
             };
-            if !format.permits(value, access) {
+            let is_frozen = link.is_frozen();
+            if !format.permits(value, access) || (is_frozen && access == Access::Write) {
                 return None;
             }
             let dirty = if access == Access::Write {
@@ -244,7 +245,9 @@ impl<'a> SoftCpu<'a> {
             let translation = Translation {
                 page: page.0,
                 host: self.machine().pointer(format.frame(value)),
-                write: format.is_writable(value) && (value | dirty) & format.dirty != 0,
+                write: !is_frozen
+                    && format.is_writable(value)
+                    && (value | dirty) & format.dirty != 0,
                 execute: format.is_executable(value),
             };
             self.machine().state(self.cpu).tlb.0.insert(translation);

@@ -38,6 +38,10 @@ pub enum Flaw {
     UnlockRelaxed,
     /// A fork does not mark the mappings that it has copied.
     ForkWithoutMark,
+    /// A fork lets stores go on while it copies.
+    ForkWithoutFreeze,
+    /// A fault goes on in a table that a fork has yet to copy.
+    FrozenIgnored,
     /// A mapping that takes another's place is live before the old pages are gone.
     ReplacedWithoutMark,
     /// A fault takes hold of a mapping without the full barrier (policy `vma-lock`).

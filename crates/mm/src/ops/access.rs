@@ -88,6 +88,10 @@ impl<M: Machine> AddressSpace<M> {
         let Walk::Leaf { entry, value, link } = walked else {
             return Ok(false);
         };
+        if link.is_frozen() {
+            self.ask_for(page);
+            return Err(Withdrawn::TableChanged);
+        }
         if Self::FORMAT.is_claimed(value) {
             return Err(Withdrawn::EntryClaimed);
         }

@@ -1,12 +1,15 @@
 //! The end of an address space.
 
 use faultless_frames::FrameSource;
-use faultless_paging::{ENTRIES, EntryFormat, Frame, LEVELS, PAGE_SIZE, Table, table};
+use faultless_paging::{ENTRIES, Entry, EntryFormat, Frame, LEVELS, PAGE_SIZE, Table, table};
 use faultless_trace::Counter;
 
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::space::AddressSpace;
+
+/// Entries that lie in one cache line.
+const LINE: usize = 8;
 
 impl<M: Machine> AddressSpace<M> {
     /// Gives everything back. No CPU runs the space any more (its set is empty,
@@ -37,35 +40,50 @@ fn free_table<M: Machine>(
     let format = M::Format::FORMAT;
     let machine = memory.machine();
     let source = machine.frames();
-    let cpu = machine.cpu();
-    let zero = source.zero_frame();
     // SAFETY: a table of ours that nobody else uses.
     let table = unsafe { Table::at(machine, frame) };
     let size = table::span(level);
     let entries = (end - page).div_ceil(size).min(ENTRIES as u64) as usize;
     let mut pages = 0;
-    let mut at = 0;
-    while let Some(number) = table.next_used(at, entries) {
-        at = number + 1;
-        let value = table.entries()[number].load();
-        if format.is_guard(value) {
-            continue;
-        }
-        let below = format.frame(value);
-        if level > 0 {
+    if level == 0 {
+        pages = free_pages(machine, &table.entries()[..entries]);
+    } else {
+        let mut at = 0;
+        while let Some(number) = table.next_used(at, entries) {
+            at = number + 1;
+            let below = format.frame(table.entries()[number].load());
             pages += free_table(memory, below, level - 1, page + number as u64 * size, end);
-            continue;
-        }
-        if below != zero {
-            pages += 1;
-            if source.descriptor(below).unmap() {
-                source.free(cpu, below);
-            }
         }
     }
     if level < LEVELS - 1 {
         memory.count(Counter::TableFree);
     }
-    source.free(cpu, frame);
+    source.free(machine.cpu(), frame);
+    pages
+}
+
+/// Frees the pages of a table of the lowest level. How many there were.
+fn free_pages<M: Machine>(machine: &M, entries: &[Entry]) -> u64 {
+    let format = M::Format::FORMAT;
+    let (source, cpu) = (machine.frames(), machine.cpu());
+    let zero = source.zero_frame();
+    let mut pages = 0;
+    for line in entries.chunks(LINE) {
+        // Tables are mostly full, or mostly empty.
+        if line.iter().fold(0, |all, entry| all | entry.load()) == 0 {
+            continue;
+        }
+        for entry in line {
+            let value = entry.load();
+            let frame = format.frame(value);
+            if value == 0 || format.is_guard(value) || frame == zero {
+                continue;
+            }
+            pages += 1;
+            if source.descriptor(frame).unmap() {
+                source.free(cpu, frame);
+            }
+        }
+    }
     pages
 }

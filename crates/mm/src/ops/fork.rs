@@ -2,32 +2,33 @@
 //! shared until one of the two writes it.
 //!
 //! The child is a snapshot (rule R10): of two writes by another thread it has the
-//! first if it has the second. Fork goes over the mappings, lowest first, and
-//! shows each as *changing* from when it comes to it until everything is
-//! copied and flushed, so that faults on what is behind it wait, while what lies
-//! ahead, and whoever reads pages that are there, goes on. A store that needs no
-//! fault can still reach a page behind it through a TLB; that page is then the
-//! child's, too. After the one flush none can, and from then on it does not
-//! matter when which mapping is shown live: whatever is written from now on
-//! is written to a copy.
+//! first if it has the second. Three steps make it one:
+//!
+//! 1. Fork goes over the mappings, shows each as *changing*, and gives the child its
+//!    own; fence. Faults wait, so that nothing comes to where no table is.
+//! 2. All tables are *frozen*, one flush ([`crate::freeze`]): no store goes through. That
+//!    is the moment which the child sees. The mappings are shown live again.
+//! 3. Table by table the entries are copied, write-protected, and the table is thawed.
+//!    Faults there wait for it, and by asking make it the next; all others go on.
+//!
+//! The first two take time by mappings and tables, the third by pages. A store that needs
+//! no fault can still reach a page before the flush; that page is then the child's, too. What
+//! is written after it is written to a copy, or to a page that the child does not have.
 //!
 //! A page that somebody has pinned is not shared, or the parent's next store would go to
-//! another page than the one that is pinned. The child gets a frame of its own, and the content
-//! after the flush, when no store of the program can reach the page: the snapshot holds
-//! for it, too. The parent's entry lets stores through again before the mapping is live.
+//! another page than the one that is pinned. The child gets a copy, taken while no store of the
+//! program can reach the page: the snapshot holds for it, too. The parent's entry stays as it is.
 //!
 //! Who waits: the range lock for writing is held all the while, so that other
 //! writers of the parent wait. Nothing in the parent is changed that could not
-//! stay: a fork that fails leaves pages that are marked shared without being
-//! so, which the next write of each finds out.
+//! stay: a fork that fails thaws the rest without copying, and leaves pages that are
+//! marked shared without being so, which the next write of each finds out.
 //!
-//! Written lines: every slot of the parent's tree; its entries that were writable;
-//! every page's descriptor.
+//! Written lines: every slot of the parent's tree; every entry that leads to a table; its
+//! entries that were writable; every page's descriptor.
 
-use faultless_frames::{Flags, FrameSource, NoMemory};
-use faultless_paging::{
-    ENTRIES, Entry, Frame, Gather, LEVELS, PAGE_SIZE, Page, Pages, Table, Walk, walk,
-};
+use faultless_frames::{Descriptor, FrameSource, NoMemory, Sharing};
+use faultless_paging::{ENTRIES, Entry, Frame, LEVELS, Pages, Table};
 use faultless_sync::Backoff;
 use faultless_sync::atomic::Ordering;
 use faultless_trace::{Counter, Kind};
@@ -38,7 +39,7 @@ use crate::machine::Machine;
 use crate::mapping::{self, Attributes, Locked};
 use crate::range::RangeLock;
 use crate::space::{AddressSpace, Note};
-use crate::tree::{Copier, PAGES, STRETCH, Word};
+use crate::tree::{Copier, PAGES, Run, Word};
 
 impl<M: Machine> AddressSpace<M> {
     /// A new address space with the same layout, limits, policy, heap and mappings, of which
@@ -63,17 +64,18 @@ impl<M: Machine> AddressSpace<M> {
             lock.edit().bar_growth();
             child.begin_clearings(self);
             let mut fork = Fork::new(self, &child, &lock);
-            let result = self
-                .tree
-                .copy_to(&child.tree, self.memory, &mut fork)
-                .and_then(|()| fork.copy_pending());
-            self.flush(&mut fork.gather);
-            fork.copy_pinned();
+            let result = self.tree.copy_to(&child.tree, self.memory, &mut fork);
+            if result.is_ok() {
+                // From here on no fault publishes anything but those whose claims are seen (rule R1).
+                lock.settle();
+                self.freeze();
+            }
             self.tree.show_live();
             lock.edit().let_grow();
             let unwanted = fork.has_unwanted;
             child.begin_account(&fork.sum.totals());
             child.set_limits(&self.limits());
+            let result = result.and_then(|()| fork.copy_tables());
             let result = result.map_err(Errno::from).and_then(|()| match unwanted {
                 true => child.unmap_unwanted(),
                 false => Ok(()),
@@ -130,24 +132,17 @@ struct Fork<'a, M: Machine> {
     child: &'a AddressSpace<M>,
     lock: &'a RangeLock<'a, M>,
     zero: Frame,
+    /// The parent's and the child's ([`AddressSpace::family`]).
+    family: u64,
     /// The word that was copied last, and its copy: one mapping of the parent
     /// becomes one of the child where its pages follow each other.
     last: Option<(Word, Word)>,
-    /// Pages that are marked and whose entries are still to be copied.
-    pending: Pages,
-    /// What the child gets of the pages that are being marked, and of `pending`.
-    gets: Gets,
-    pending_gets: Gets,
     /// Whether there are any that the child must not have mapped either.
     has_unwanted: bool,
     /// What the child has mapped so far.
     sum: Sum,
     /// The child's table that was filled last, by its first page.
     table: Option<(u64, Frame)>,
-    /// From the first to the last page that is pinned: of the child's only these are
-    /// exclusive until they are copied.
-    pinned: Option<Pages>,
-    gather: Gather,
 }
 
 impl<'a, M: Machine> Fork<'a, M> {
@@ -161,174 +156,153 @@ impl<'a, M: Machine> Fork<'a, M> {
             child,
             lock,
             zero: parent.machine().frames().zero_frame(),
+            family: parent.family(),
             last: None,
-            pending: Pages::new(0, 0),
-            gets: Gets::All,
-            pending_gets: Gets::All,
             has_unwanted: false,
             sum: Sum::default(),
             table: None,
-            pinned: None,
-            gather: Gather::new(),
         }
     }
 
-    /// Copies the entries of all pages that were marked.
-    fn copy_pending(&mut self) -> Result<(), NoMemory> {
-        let pages = core::mem::replace(&mut self.pending, Pages::new(0, 0));
-        if pages.is_empty() {
-            return Ok(());
-        }
-        // From here on no fault on them publishes anything (rule R1).
-        self.lock.settle();
-        let mut result = Ok(());
+    /// Copies all frozen tables, and thaws them; when memory is short, only that.
+    fn copy_tables(&mut self) -> Result<(), NoMemory> {
         let parent = self.parent;
-        // With the write hold no table of the parent is freed.
-        parent.for_each_table(pages, &mut |table, part| {
-            if result.is_ok() {
-                result = self.copy_table(table, part);
+        let mut result = Ok(());
+        parent.for_each_frozen(parent.all_pages(), &mut |entry, pages| {
+            // What a fault waits for comes first.
+            while let Some(page) = parent.take_wanted() {
+                parent.for_each_frozen(Pages::new(page, page + 1), &mut |entry, pages| {
+                    self.copy_and_thaw(entry, pages, &mut result);
+                });
             }
+            self.copy_and_thaw(entry, pages, &mut result);
+            parent.machine().poll();
         });
         result
     }
 
-    /// Copies those entries of one of the parent's tables that are for `part`.
-    fn copy_table(&mut self, table: &Table, part: Pages) -> Result<(), NoMemory> {
-        let base = part.start & !(ENTRIES as u64 - 1);
-        let (from, end) = (&table.entries(), (part.end - base) as usize);
+    /// Copies the table of `pages` that an entry leads to, unless that is done.
+    fn copy_and_thaw(&mut self, entry: &Entry, pages: Pages, result: &mut Result<(), NoMemory>) {
+        let format = AddressSpace::<M>::FORMAT;
+        let value = entry.load();
+        if !format.is_frozen(value) {
+            return;
+        }
+        if result.is_ok() {
+            // SAFETY: with the write hold no table of the parent is freed.
+            let table = unsafe { Table::at(self.parent.machine(), format.frame(value)) };
+            // Of the mappings the child has the same, and nobody changes them.
+            let child = self.child;
+            let mut runs = child.tree.runs(pages);
+            *result = runs.try_for_each(|run| self.copy_run(table, &run));
+        }
+        self.parent.thaw(entry);
+    }
+
+    /// Copies those entries of one of the parent's tables that are for a run of the child's.
+    fn copy_run(&mut self, table: &Table, run: &Run) -> Result<(), NoMemory> {
+        // SAFETY: nobody else changes the child.
+        let Some(mapping) = (unsafe { run.word.mapping() }) else {
+            return Ok(());
+        };
+        let gets = self.gets_of(mapping.attributes());
+        if gets == Gets::Nothing {
+            return Ok(());
+        }
+        let base = run.pages.start & !(ENTRIES as u64 - 1);
+        let (from, end) = (table.entries(), (run.pages.end - base) as usize);
         // An entry that is empty now stays so: no fault publishes anything here.
-        let Some(first) = table.next_used((part.start - base) as usize, end) else {
+        let Some(first) = table.next_used((run.pages.start - base) as usize, end) else {
             return Ok(());
         };
         let to = self.child_table(base)?.entries();
-        let source = self.parent.machine().frames();
-        // The first and the last that let stores through.
-        let mut lowered: Option<(u64, u64)> = None;
-        let both = from[first..end].iter().zip(&to[first..end]);
-        let mut result = Ok(());
-        for (page, (entry, copy)) in (base + first as u64..).zip(both) {
-            let value = entry.load();
-            if self.pending_gets == Gets::Guards && !AddressSpace::<M>::FORMAT.is_guard(value) {
-                continue;
-            }
-            if value != 0
-                && let Some((shared, was_writable)) = self.write_protect(entry, value)
-            {
-                let format = AddressSpace::<M>::FORMAT;
-                let frame = format.frame(shared);
-                let mut child = shared;
-                if was_writable {
-                    lowered = Some((lowered.map_or(page, |(first, _)| first), page));
-                }
-                if frame != self.zero && !format.is_guard(shared) {
-                    let descriptor = source.descriptor(frame);
-                    if descriptor.flags().has(Flags::FILE) {
-                        // What the parent has used the child will mostly use, too, and would
-                        // take a fault for it; the rest it finds in the store. Nobody takes the
-                        // page away here: a truncation waits, and comes to the child after the
-                        // parent.
-                        if !format.is_used(shared) || !descriptor.map() {
-                            continue;
-                        }
-                    } else if !descriptor.share(self.parent.family()) {
-                        // Pins are counted under claims, and none comes any more.
-                        let value = if was_writable {
-                            format.with_write(shared)
-                        } else {
-                            shared
-                        };
-                        match self.frame_for_copy(page) {
-                            Ok(frame) => child = format.with_frame(value, frame),
-                            Err(none) => {
-                                result = Err(none);
-                                break;
-                            }
-                        }
-                    }
-                }
-                // Nobody else knows the child yet.
-                copy.set(child);
-            }
+        let entries = from[first..end].iter().zip(&to[first..end]);
+        if gets == Gets::All {
+            let zero = self.zero;
+            entries
+                .into_iter()
+                .try_for_each(|(entry, copy)| self.copy_entry(entry, copy, zero))
+        } else {
+            let is_guard = |entry: &Entry| AddressSpace::<M>::FORMAT.is_guard(entry.load());
+            let guards = entries.filter(|(entry, _)| is_guard(entry));
+            guards.for_each(|(entry, copy)| copy.set(entry.load()));
+            Ok(())
         }
-        if let Some((first, last)) = lowered {
-            self.gather
-                .add(first * PAGE_SIZE, (last - first + 1) * PAGE_SIZE);
-        }
-        result
     }
 
-    /// A frame of the child's own, for a page that is pinned in the parent.
-    #[cold]
-    fn frame_for_copy(&mut self, page: u64) -> Result<Frame, NoMemory> {
-        let child = self.child;
-        let frame = child.memory.allocate_frame_to_fill()?;
-        let source = child.machine().frames();
-        source.descriptor(frame).set_anonymous(child.id, page);
-        let first = self.pinned.map_or(page, |pages| pages.start);
-        self.pinned = Some(Pages::new(first, page + 1));
-        Ok(frame)
-    }
-
-    /// After the flush: copies the pages that are pinned, and lets the parent's stores
-    /// through where they were before.
-    fn copy_pinned(&mut self) {
-        let Some(pages) = self.pinned.take() else {
-            return;
-        };
+    /// Copies what one entry holds, and counts the second mapping of its page. `copy` is the
+    /// child's, which nobody else knows yet.
+    #[inline]
+    fn copy_entry(&self, entry: &Entry, copy: &Entry, zero: Frame) -> Result<(), NoMemory> {
         let format = AddressSpace::<M>::FORMAT;
-        let (parent, child) = (self.parent, self.child);
-        child.for_each_entry(pages, &mut |entry, page| {
-            let copy = entry.load();
-            let to = format.frame(copy);
-            if format.is_guard(copy) || !child.is_exclusive(to) {
-                return;
-            }
-            // SAFETY: with the write hold no table of the parent is freed.
-            let walked = unsafe { walk::<M::Format, M>(parent.machine(), parent.root, Page(page)) };
-            let Walk::Leaf { entry, .. } = walked else {
-                return;
-            };
-            let value = self.unclaimed(entry);
-            parent.machine().copy(format.frame(value), to);
-            parent.machine().poll();
-            if format.is_writable(copy) {
-                self.let_write(entry, value);
-            }
-        });
-    }
-
-    /// Lets stores through an entry that holds `seen`, a page's; not by a store, because
-    /// hardware may set bits at any moment (rule R8).
-    fn let_write(&self, entry: &Entry, seen: u64) {
-        let format = AddressSpace::<M>::FORMAT;
-        let mut value = seen;
-        while entry.replace(value, format.with_write(value)).is_err() {
+        let mut value = entry.load();
+        if format.is_claimed(value) {
             value = self.unclaimed(entry);
         }
+        if value == 0 {
+            return Ok(());
+        }
+        let frame = format.frame(value);
+        if frame != zero && !format.is_guard(value) {
+            let descriptor = self.parent.machine().frames().descriptor(frame);
+            match descriptor.share(self.family) {
+                Sharing::Shared => {}
+                // What the parent has used of a file the child will mostly use, too, and would
+                // take a fault for it; the rest it finds in the store. Nobody takes the page away
+                // here: a truncation waits, and comes to the child after the parent.
+                Sharing::File if format.is_used(value) && descriptor.map() => {}
+                Sharing::File => return Ok(()),
+                Sharing::Pinned => {
+                    copy.set(format.with_frame(value, self.copy_of(frame, descriptor)?));
+                    return Ok(());
+                }
+            }
+        }
+        copy.set(self.write_protect(entry, value));
+        Ok(())
     }
 
-    /// Lets no store through an entry that holds `seen`. What it holds then, which
-    /// is also the child's, and whether it let stores through; `None` if it is empty.
+    /// A copy of the child's own of a page that is pinned in the parent. No store of the program
+    /// reaches that now: its table is frozen.
+    #[cold]
+    fn copy_of(&self, frame: Frame, descriptor: &Descriptor) -> Result<Frame, NoMemory> {
+        let child = self.child;
+        let new = child.memory.allocate_frame_to_fill()?;
+        // What is pinned is the parent's alone, so that it says where it is.
+        let (_, index) = descriptor.owner();
+        let frames = child.machine().frames();
+        frames.descriptor(new).set_anonymous(child.id, index);
+        child.machine().copy(frame, new);
+        Ok(new)
+    }
+
+    fn gets_of(&self, attributes: &Attributes) -> Gets {
+        let flags = attributes.flags;
+        if flags.dont_fork || flags.wipe_on_fork {
+            Gets::Nothing
+        } else if !flags.shared {
+            Gets::All
+        } else if self.parent.has_note(Note::GUARDED_STORES) {
+            Gets::Guards
+        } else {
+            Gets::Nothing
+        }
+    }
+
+    /// Lets no store through an entry that holds `seen`, a page or a guard. What it holds then,
+    /// which is also the child's.
     #[inline]
-    fn write_protect(&self, entry: &Entry, seen: u64) -> Option<(u64, bool)> {
+    fn write_protect(&self, entry: &Entry, seen: u64) -> u64 {
         let format = AddressSpace::<M>::FORMAT;
         let mut value = seen;
         loop {
-            if format.is_claimed(value) {
-                value = self.unclaimed(entry);
-            }
-            if value == 0 {
-                return None;
-            }
             let shared = format.without_write(value);
-            if shared == value {
-                return Some((shared, false));
-            }
             // Not by a store: hardware may set bits at any moment (rule R8).
-            match entry.replace(value, shared) {
-                Ok(()) => return Some((shared, true)),
-                Err(now) => value = now,
+            if shared == value || entry.replace(value, shared).is_ok() {
+                return shared;
             }
+            // Or a fault that came too late has claimed it, and gives it back.
+            value = self.unclaimed(entry);
         }
     }
 
@@ -401,15 +375,6 @@ impl<M: Machine> Copier for Fork<'_, M> {
         let copy = match self.last {
             Some((last, copy)) if last == word => copy,
             _ => {
-                self.gets = if flags.dont_fork || flags.wipe_on_fork {
-                    Gets::Nothing
-                } else if !flags.shared {
-                    Gets::All
-                } else if self.parent.has_note(Note::GUARDED_STORES) {
-                    Gets::Guards
-                } else {
-                    Gets::Nothing
-                };
                 self.has_unwanted |= flags.dont_fork;
                 let new = self.child.memory.allocate_mapping(self.child, attributes)?;
                 // SAFETY: just made; it goes into the child's tree.
@@ -423,20 +388,5 @@ impl<M: Machine> Copier for Fork<'_, M> {
             mapping.add_pages(pages.len());
         }
         Ok(copy)
-    }
-
-    fn marked(&mut self, pages: Pages) -> Result<(), NoMemory> {
-        if self.gets == Gets::Nothing {
-            return Ok(());
-        }
-        let goes_on = self.pending.end == pages.start && self.pending_gets == self.gets;
-        if !goes_on || self.pending.len() >= STRETCH {
-            self.copy_pending()?;
-            self.pending = pages;
-            self.pending_gets = self.gets;
-        } else {
-            self.pending.end = pages.end;
-        }
-        Ok(())
     }
 }

@@ -3,7 +3,7 @@
 //! The copy is made node by node, slots that hold the same word together, while
 //! the tree is *still*: the caller has the write hold, and has barred growth, so
 //! that nobody but the copy writes slots, nodes stay, and the edit lock need not
-//! be held. Each stretch is marked as changing where it is copied, with the
+//! be held. Each slot is marked as changing where it is copied, with the
 //! stores by which it is copied; [`Tree::show_live`] takes all marks away.
 //!
 //! Written lines: every slot of the tree, twice, and the copy's nodes.
@@ -18,18 +18,11 @@ use super::{Edit, Tree};
 use crate::machine::Machine;
 use crate::memory::Memory;
 
-/// Pages that are marked at once where slots are small enough: faults on what
-/// lies ahead go on.
-pub(crate) const STRETCH: u64 = if cfg!(any(loom, shuttle)) { 2 } else { 1 << 15 };
-
-/// What is done for each stretch.
+/// What is done for each run of slots.
 pub(crate) trait Copier {
     /// Before `pages`, which hold `word`, are marked: the word that they have in
     /// the copy.
     fn word_for(&mut self, pages: Pages, word: Word) -> Result<Word, NoMemory>;
-
-    /// `pages` are marked, and copied.
-    fn marked(&mut self, pages: Pages) -> Result<(), NoMemory>;
 }
 
 impl<M: Machine> Edit<'_, M> {
@@ -100,9 +93,8 @@ fn copy_node<M: Machine>(
             rest &= rest - 1;
             continue;
         }
-        let most = (STRETCH / span(level)).max(1) as usize;
-        let same = (first..SLOTS).take(most);
-        let end = same.take_while(|&n| from.at(n).load() == word).count() + first;
+        let same = (first..SLOTS).take_while(|&n| from.at(n).load() == word);
+        let end = same.count() + first;
         let pages = Pages::new(start, base + end as u64 * span(level));
         let copied = copier.word_for(pages, word)?;
         for number in first..end {
@@ -111,7 +103,6 @@ fn copy_node<M: Machine>(
             }
             to.at(number).store(copied);
         }
-        copier.marked(pages)?;
         rest &= u64::MAX.checked_shl(end as u32).unwrap_or(0);
     }
     Ok(())

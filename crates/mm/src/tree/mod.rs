@@ -34,7 +34,7 @@ use faultless_sync::{Flaw, Padded, SpinGuard, SpinLock, flawed};
 
 use crate::machine::Machine;
 use crate::memory::Memory;
-pub(crate) use copy::{Copier, STRETCH};
+pub(crate) use copy::Copier;
 pub use holes::GUARD_GAP;
 use holes::Holes;
 pub use node::{LEVELS, Node, Slot, span};

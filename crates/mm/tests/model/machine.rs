@@ -70,9 +70,9 @@ pub struct Translation {
 pub struct CpuTlb {
     /// By page.
     pub entries: HashMap<u64, Translation>,
-    /// Tables that walks have come to, by level and first page: the walk cache. A walk
-    /// begins at the lowest of them.
-    pub tables: HashMap<(usize, u64), Frame>,
+    /// Tables that walks have come to, by level and first page, and whether stores are let
+    /// through to what is below: the walk cache. A walk begins at the lowest of them.
+    pub tables: HashMap<(usize, u64), (Frame, bool)>,
     /// Whether a table walk is under way.
     pub walks: bool,
 }
@@ -180,7 +180,7 @@ impl Model {
             let tlb = tlb.lock().unwrap();
             let has_page = tlb.entries.values().any(|t| t.frame == frame);
             assert!(!has_page, "a TLB holds a frame that is freed");
-            let has_table = tlb.tables.values().any(|table| *table == frame);
+            let has_table = tlb.tables.values().any(|&(table, _)| table == frame);
             assert!(!has_table, "a walk cache holds a table that is freed");
         }
     }

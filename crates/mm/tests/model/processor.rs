@@ -125,13 +125,14 @@ impl<'a> Processor<'a> {
         (access != Access::Write || translation.write).then(|| act(*translation))
     }
 
-    /// A page's table of the lowest level.
-    fn table(&self, page: Page) -> Option<Frame> {
+    /// A page's table of the lowest level, and whether stores are let through to its pages.
+    fn table(&self, page: Page) -> Option<(Frame, bool)> {
         let tlb = || self.machine().tlb(self.cpu).lock().unwrap();
         let place = |level| (level, page.0 & !(table::span(level + 1) - 1));
         let mut levels = 0..LEVELS - 1;
         let cached = levels.find_map(|level| Some((level, *tlb().tables.get(&place(level))?)));
-        let (mut level, mut frame) = cached.unwrap_or((LEVELS - 1, self.space.id().root));
+        let (mut level, (mut frame, mut write)) =
+            cached.unwrap_or((LEVELS - 1, (self.space.id().root, true)));
         while level > 0 {
             // SAFETY: as in `walk`; the root lives as long as the space.
             let table = unsafe { Table::at(&self.machine().hardware(), frame) };
@@ -141,20 +142,29 @@ impl<'a> Processor<'a> {
             }
             level -= 1;
             frame = X86_64::FORMAT.frame(value);
-            tlb().tables.insert(place(level), frame);
+            write &= !X86_64::FORMAT.is_frozen(value);
+            tlb().tables.insert(place(level), (frame, write));
         }
-        Some(frame)
+        Some((frame, write))
+    }
+
+    /// A fault drops what the walk cache has for its page.
+    fn forget_tables(&self, page: Page) {
+        let mut tlb = self.machine().tlb(self.cpu).lock().unwrap();
+        tlb.tables
+            .retain(|&(level, first), _| first != page.0 & !(table::span(level + 1) - 1));
     }
 
     /// What hardware does on a miss.
     fn walk(&self, page: Page, access: Access) -> Option<Translation> {
         let format = X86_64::FORMAT;
-        let table = self.table(page)?;
+        let (table, may_write) = self.table(page)?;
         // SAFETY: tables are freed after a flush, which waits for this walk.
         let entry = unsafe { Table::at(&self.machine().hardware(), table) }.entry(page.0, 0);
         loop {
             let value = entry.load();
-            if !format.permits(value, access) {
+            if !format.permits(value, access) || (access == Access::Write && !may_write) {
+                self.forget_tables(page);
                 return None;
             }
             let dirty = if access == Access::Write {
@@ -166,7 +176,9 @@ impl<'a> Processor<'a> {
             if value & bits == bits || entry.touch(value, bits).is_ok() {
                 return Some(Translation {
                     frame: format.frame(value),
-                    write: format.is_writable(value) && (value | bits) & format.dirty != 0,
+                    write: may_write
+                        && format.is_writable(value)
+                        && (value | bits) & format.dirty != 0,
                 });
             }
         }
