@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use clap::error::ErrorKind;
 
+use crate::show;
+
 /// The exit status of a command that fails or refuses.
 pub const STATUS: u8 = 125;
 
@@ -18,10 +20,7 @@ pub fn say(error: &anyhow::Error) -> ExitCode {
 /// Answers a command line that clap does not accept, or that asks for help.
 pub fn of_arguments(error: &clap::Error) -> ExitCode {
     match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            print!("{error}");
-            ExitCode::SUCCESS
-        }
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => show::print(error),
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             eprintln!(
                 "faultless: a command is missing: run, stat, trace, bench, compare, or --help"

@@ -1,7 +1,11 @@
-//! Where the output of programs goes.
+//! Where output goes: that of programs, and what was asked for.
 
+use std::fmt;
 use std::io::{self, Write};
+use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
+
+use crate::refusal;
 
 /// A place for a program's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +53,16 @@ impl Sink {
                 Ok(())
             }
         }
+    }
+}
+
+/// Prints what was asked for. Whoever reads it may go when they have seen enough.
+pub fn print(text: impl fmt::Display) -> ExitCode {
+    match write_now(io::stdout().lock(), text.to_string().as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            refusal::say(&anyhow::Error::from(error).context("cannot write to stdout"))
+        }
+        _ => ExitCode::SUCCESS,
     }
 }
 

@@ -231,6 +231,21 @@ fn help_is_no_refusal() {
 }
 
 #[test]
+fn who_reads_a_list_may_go() {
+    for arguments in [
+        &["bench", "--list"][..],
+        &["compare", "--list"],
+        &["--help"],
+    ] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = faultless(arguments).stdout(writer).output().unwrap();
+        assert_eq!(output.status.code(), Some(0), "{arguments:?}");
+        assert_eq!(stderr(&output), "");
+    }
+}
+
+#[test]
 fn x_learns_what_is_needed_before_anything_is_installed() {
     let needs = |arguments: &[&str]| {
         stdout(

@@ -11,7 +11,7 @@ use crate::bench::{BENCHES, Bench, Better, Group, find};
 use crate::interrupt;
 use crate::plan::{self, Need, Urgency};
 use crate::report::{BenchFile, BenchResult, Destination};
-use crate::show::Sink;
+use crate::show::{self, Sink};
 use crate::table;
 
 /// Takes figures. One that cannot be taken is an error, but not before the others are taken.
@@ -141,6 +141,5 @@ fn list() -> ExitCode {
     for bench in BENCHES {
         table.add_row([bench.name, bench.group.name(), bench.unit, bench.about]);
     }
-    println!("{}", table.trim_fmt());
-    ExitCode::SUCCESS
+    show::print(table.trim_fmt() + "\n")
 }

@@ -13,7 +13,7 @@ use crate::interrupt;
 use crate::machine::{Machine as _, kernel};
 use crate::plan::{self, Need, Urgency};
 use crate::report::{CompareFile, Destination};
-use crate::show::Sink;
+use crate::show::{self, Sink};
 use crate::table::{self, grouped};
 
 /// Seconds that a workload of the suite measures, and that with `--quick`.
@@ -253,6 +253,5 @@ fn list() -> ExitCode {
     for entry in SUITE {
         table.add_row([entry.name, entry.about]);
     }
-    println!("{}", table.trim_fmt());
-    ExitCode::SUCCESS
+    show::print(table.trim_fmt() + "\n")
 }
