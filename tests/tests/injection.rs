@@ -162,6 +162,27 @@ fn remapping() {
             assert_eq!(cpu.load(TO + 699 * PAGE), Ok(0));
         },
     );
+    // What goes ends far behind what moves.
+    inject(
+        "mremap that shrinks",
+        Failing::Whole,
+        |cpu| {
+            map(cpu, 100_000, RW, flags::NORESERVE);
+            touch(cpu, 600);
+            assert_eq!(cpu.store(AT + 90_003 * PAGE, 5), Ok(()));
+        },
+        |cpu| {
+            let space = cpu.space();
+            space.mremap(AT + 3 * PAGE, 90_000 * PAGE, 70 * PAGE, FIXED, TO)
+        },
+        |cpu| {
+            expect(cpu, 2, 3);
+            is_gone(cpu, 3);
+            is_gone(cpu, 90_002);
+            expect(cpu, 90_003, 5);
+            assert_eq!(cpu.load(TO + 69 * PAGE), Ok(73));
+        },
+    );
     inject(
         "mremap over something",
         Failing::Whole,

@@ -40,6 +40,8 @@ const SPARE_TO_MOVE: u64 = 4;
 struct Request {
     old: u64,
     old_length: u64,
+    /// What lies behind that and goes, if the rest moves.
+    tail: u64,
     length: u64,
     flags: u32,
     /// Where to, or near it.
@@ -115,6 +117,7 @@ impl<M: Machine> AddressSpace<M> {
         let request = Request {
             old,
             old_length: round(old_length),
+            tail: 0,
             length: round(length),
             flags,
             new,
@@ -190,6 +193,7 @@ impl<M: Machine> AddressSpace<M> {
         let tail = Pages::of_bytes(old + length.min(old_length)..old.saturating_add(old_length));
         let checked = if old_length > length {
             request.old_length = length;
+            request.tail = old_length - length;
             self.check_range(old + length, old_length - length)
                 .and_then(|stop| self.check_seals(Pages::of_bytes(old + length..stop)))
         } else {
@@ -232,11 +236,7 @@ impl<M: Machine> AddressSpace<M> {
             true => target,
             false => self.find_still_room(&lock, new, length)?,
         };
-        let at = self.move_to(lock, &request, target, attributes)?;
-        if !tail.is_empty() {
-            self.unmap(tail)?;
-        }
-        Ok(at)
+        self.move_to(lock, &request, target, attributes)
     }
 
     fn unmap_tail(
@@ -307,7 +307,8 @@ impl<M: Machine> AddressSpace<M> {
             let run = self.run_in(at, pages.end).filter(|run| {
                 // SAFETY: the caller has the write hold, so nothing is retired.
                 let mapping = unsafe { run.word.mapping() };
-                run.pages.start <= at && mapping.is_some_and(|m| m.attributes() == attributes)
+                run.pages.start <= at
+                    && mapping.is_some_and(|m| self.are_one(m.attributes(), attributes))
             });
             match run {
                 Some(run) => at = run.pages.end,
@@ -398,7 +399,8 @@ impl<M: Machine> AddressSpace<M> {
             lock.edit().let_grow();
             return mapped;
         }
-        let shown = self.show_move(&lock, source, target, attributes, stays);
+        let gone = Pages::of_bytes(request.old..old_end + request.tail);
+        let shown = self.show_move(&lock, (source, gone), target, attributes, stays);
         lock.edit().let_grow();
         let Shown {
             old,
@@ -426,30 +428,31 @@ impl<M: Machine> AddressSpace<M> {
         if !stays {
             self.memory.count(Counter::Munmap);
             let zap_lock = lock.downgrade();
-            // Nothing but tables is left.
-            self.zap(source, true);
-            self.tree.edit(self.memory).fill(source, Word::EMPTY);
+            // Of the source nothing but tables is left.
+            self.zap(gone, true);
+            self.tree.edit(self.memory).fill(gone, Word::EMPTY);
             drop(zap_lock);
         }
         Ok(target.start * PAGE_SIZE)
     }
 
-    /// Shows both places of a move as changing, or the source as zapping unless it `stays`,
-    /// once nothing can fail any more. No stack grows from when `target` was looked at until
+    /// Shows both places of a move as changing, or the source, with what goes behind it, as zapping
+    /// unless it `stays`, once nothing can fail any more. No stack grows from when `target` was looked at until
     /// [`crate::tree::Edit::let_grow`].
     fn show_move(
         &self,
         lock: &RangeLock<'_, M>,
-        source: Pages,
+        (source, gone): (Pages, Pages),
         target: Pages,
         attributes: Attributes,
         stays: bool,
     ) -> Result<Shown, Errno> {
-        lock.lock_out_readers(source);
+        lock.lock_out_readers(gone);
         lock.lock_out_readers(target);
         // No fault puts a page into the source meanwhile: a page without a table to go to
         // would be lost.
         let mut edit = lock.cut(source)?;
+        edit.cut(gone)?;
         edit.cut(target)?;
         edit.bar_growth();
         let is_vacant = self.tree.is_vacant(target);
@@ -496,7 +499,7 @@ impl<M: Machine> AddressSpace<M> {
         let peak = self.totals().peak;
         self.assign(&mut edit, target, word.changing());
         if !stays {
-            self.assign(&mut edit, source, Word::ZAPPING);
+            self.assign(&mut edit, gone, Word::ZAPPING);
             self.account.set_peak(peak);
         }
         Ok(Shown {
