@@ -129,6 +129,22 @@ fn an_empty_hole_and_a_hole_behind_the_end() {
     });
 }
 
+/// A write makes its page first, and may fail then.
+#[test]
+fn what_a_failed_write_made_goes() {
+    with_space(|cpu| {
+        let file = store(cpu, PAGE);
+        drop(file.page_to_write(0).unwrap());
+        drop(file.page_to_write(5).unwrap());
+        assert_eq!(file.pages(), 2);
+        file.truncate(PAGE).unwrap();
+        assert_eq!(
+            (file.pages(), file.next(0), file.next(1)),
+            (1, Some(0), None)
+        );
+    });
+}
+
 #[test]
 fn pages_without_any_access_go_too() {
     with_space(|cpu| {

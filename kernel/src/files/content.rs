@@ -202,6 +202,11 @@ impl Content {
                         .add(kept as usize)
                         .write_bytes(0, (part - kept) as usize)
                 };
+                drop(page);
+                if at / PAGE * PAGE >= size {
+                    // All of the page lies there, and it would be nobody's.
+                    self.store.truncate(size)?;
+                }
             }
         }
         copied
@@ -229,7 +234,6 @@ impl Content {
             });
             if let Err(error) = made {
                 // What was made behind the size goes.
-                self.store.extend(last);
                 self.store.truncate(size)?;
                 return Err(error);
             }

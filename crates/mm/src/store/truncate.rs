@@ -33,7 +33,8 @@ struct Chain {
 impl<M: Machine> Store<M> {
     /// Sets the size. Pages behind it leave every address space, with what programs have
     /// changed in private copies of them; an access there is SIGBUS. What lies behind
-    /// the size in the last page reads as zeroes.
+    /// the size in the last page reads as zeroes. The size that it has already takes away what
+    /// a write that failed has left behind it.
     ///
     /// # Errors
     /// What reading the last page in failed with: the size is set all the same.
@@ -41,7 +42,7 @@ impl<M: Machine> Store<M> {
         let before = self.cache().size.swap(size, Ordering::AcqRel);
         // Partner: the fence between a page's addition and the look at the size.
         fence(Ordering::SeqCst);
-        if size >= before {
+        if size > before {
             return Ok(());
         }
         self.take_away(size.div_ceil(PAGE_SIZE)..u64::MAX, true);
