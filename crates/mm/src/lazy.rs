@@ -23,7 +23,7 @@
 //! Written lines: the entries; for those taken their descriptors; `AddressSpace::notes`.
 
 use faultless_frames::{Flags, FrameSource};
-use faultless_paging::{Frame, Gather, PAGE_SIZE, Page, Pages, Walk, walk};
+use faultless_paging::{Entry, Frame, Gather, PAGE_SIZE, Page, Pages, Walk, walk};
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, Flaw, flawed};
@@ -58,8 +58,7 @@ impl<M: Machine> AddressSpace<M> {
                 if !format.is_dirty(value) || !self.may_be_let_go(format.frame(value)) {
                     return;
                 }
-                // Not by a store: hardware may set bits at any moment (rule R8).
-                if entry.replace(value, format.cleaned(value)).is_ok() {
+                if self.clean(entry, value) {
                     freed += 1;
                     if format.is_present(value) {
                         gather.add(page * PAGE_SIZE, PAGE_SIZE);
@@ -77,6 +76,24 @@ impl<M: Machine> AddressSpace<M> {
             let counters = self.memory.this_cpu().counters();
             counters.add(Counter::LazyFree, freed);
         }
+    }
+
+    /// Lets a page that may be let go of count as not written; whether its entry still held
+    /// `value`. Under a claim: a pin leaves the entry what it was, and from the claim on none comes
+    /// that this does not see.
+    fn clean(&self, entry: &Entry, value: u64) -> bool {
+        let format = Self::FORMAT;
+        let interrupts = self.machine().interrupts_off();
+        let cleaned = match entry.claim_present::<M::Format>(value) {
+            Ok(claim) if self.may_be_let_go(format.frame(value)) || flawed(Flaw::PinsNotTested) => {
+                claim.publish(|value| format.cleaned(value));
+                true
+            }
+            // A claim that is dropped is withdrawn.
+            _ => false,
+        };
+        self.machine().interrupts_restore(interrupts);
+        cleaned
     }
 
     /// Takes some of the pages that `MADV_FREE` let go of and that were not written since;

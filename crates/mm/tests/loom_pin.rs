@@ -11,6 +11,7 @@ mod model;
 use std::sync::Arc;
 
 use faultless_mm::{PROT_READ, Policy, Taken, UserPage, advice};
+use faultless_sync::atomic::{AtomicU32, Ordering};
 use faultless_sync::{Flaw, with_flaw};
 use model::{Model, PAGE, Processor, RW, World, explore};
 
@@ -191,6 +192,44 @@ fn beside_the_taking() {
 #[test]
 fn a_pin_and_the_taking_of_what_was_let_go_of() {
     beside_the_taking();
+}
+
+/// CPU 1 writes a page through a pin while CPU 0 lets go of it: what is written after that
+/// is kept.
+fn beside_the_letting_go() {
+    explore(Some(3), || {
+        let world = World::new(2, Policy::Speculative);
+        world.map(0, 1, RW);
+        world.cpu().store(0, OLD).unwrap();
+        let gone = Arc::new(AtomicU32::new(0));
+        let seen = Arc::clone(&gone);
+        let writer = world.run(1, move |cpu| {
+            let page = cpu.space().pin(0, Taken::ToWrite).unwrap();
+            let is_later = seen.load(Ordering::Acquire) != 0;
+            let machine = cpu.space().memory().machine();
+            machine.set_word(page.frame(), PINNED);
+            drop(page);
+            is_later
+        });
+        world.space().madvise(0, PAGE, advice::FREE).unwrap();
+        gone.store(1, Ordering::Release);
+        let is_later = writer.join().unwrap();
+        world.space().take_let_go();
+        let word = world.cpu().load(0).unwrap();
+        assert!(word == PINNED || !is_later, "a write through a pin is lost");
+        world.finish();
+    });
+}
+
+#[test]
+fn a_pin_and_the_letting_go() {
+    beside_the_letting_go();
+}
+
+#[test]
+#[should_panic(expected = "a write through a pin is lost")]
+fn broken_let_go_though_pinned() {
+    with_flaw(Flaw::PinsNotTested, beside_the_letting_go);
 }
 
 #[test]
