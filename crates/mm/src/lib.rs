@@ -30,7 +30,9 @@
 //!    other's acknowledgement must not stand still.
 //! 4. **[`Tlb`]**: `flush` returns when no CPU of the set uses an old
 //!    translation of the range. The core has changed the entries before it
-//!    calls. It calls with interrupts off, and may hold claims, so that other
+//!    calls, those that lead to tables too if [`Flush::tables`] says so: a fork
+//!    takes the right to store away there, and a machine that walks the tables
+//!    in software has to honour that as hardware does. The core calls with interrupts off, and may hold claims, so that other
 //!    CPUs may be waiting in `relax` meanwhile.
 //! 5. **[`Machine`]**: which CPU this is, interrupts off and on, the time.
 //!    During a call into the core the calling thread must stay on its CPU,

@@ -22,7 +22,8 @@ pub struct Flush {
     pub start: u64,
     /// The address after the last.
     pub end: u64,
-    /// Whether tables were unlinked, so that walk caches must go too.
+    /// Whether entries that lead to tables were changed, because tables were unlinked or a fork
+    /// takes the right to store away above them: walk caches must go too.
     pub tables: bool,
 }
 
@@ -74,7 +75,7 @@ impl Gather {
         });
     }
 
-    /// A table that walk caches may hold was unlinked.
+    /// A table that walk caches may hold was unlinked, or what leads to it was changed.
     pub fn add_table(&mut self, address: u64, bytes: u64) {
         self.add(address, bytes);
         self.tables = true;

@@ -263,7 +263,7 @@ impl<'a> SoftCpu<'a> {
         // SAFETY: as in `walk`.
         let walked =
             unsafe { walk::<X86_64, Soft>(self.machine(), self.space.id().root, Page(hit.page)) };
-        let Walk::Leaf { value, .. } = walked else {
+        let Walk::Leaf { value, link, .. } = walked else {
             return;
         };
         if format.is_claimed(value) || self.space.is_in_motion(Page(hit.page)) {
@@ -272,7 +272,7 @@ impl<'a> SoftCpu<'a> {
         assert!(
             format.is_present(value)
                 && self.machine().pointer(format.frame(value)) == hit.host
-                && (!hit.write || format.is_writable(value)),
+                && (!hit.write || (format.is_writable(value) && !link.is_frozen())),
             "CPU {} uses a translation of page {:#x} that its entry {value:#x} does not give",
             self.cpu.0,
             hit.page,

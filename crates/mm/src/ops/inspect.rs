@@ -58,10 +58,16 @@ impl<M: Machine> AddressSpace<M> {
         let walked =
             unsafe { walk::<M::Format, M>(self.machine(), self.root, Page::containing(address)) };
         match walked {
-            Walk::Leaf { value, .. }
+            Walk::Leaf { value, link, .. }
                 if Self::FORMAT.is_present(value) && !Self::FORMAT.is_claimed(value) =>
             {
-                Some(value)
+                // As the entry above says, under a fork.
+                let is_frozen = link.is_frozen();
+                Some(if is_frozen {
+                    Self::FORMAT.without_write(value)
+                } else {
+                    value
+                })
             }
             _ => None,
         }
