@@ -222,6 +222,25 @@ fn a_page_whose_other_space_ends() {
     });
 }
 
+/// The same for a page of a store, which leads to the space by another way.
+#[test]
+fn a_page_of_a_store_whose_other_space_ends() {
+    explore(Some(3), || {
+        let world = World::new(2, Policy::Speculative);
+        let store = mapped(&world);
+        world.cpu().store_file(0, OLD).unwrap();
+        let child = world.space().fork().unwrap();
+        assert_eq!(child.populate(0..PAGE), Ok(()));
+        let mover = world.run(1, |cpu| migrate(cpu.space(), 1, 0));
+        child.destroy();
+        mover.join().unwrap();
+        assert_eq!(world.cpu().load_file(0), Ok(OLD));
+        assert_eq!(store.pages(), 1);
+        drop(store);
+        world.finish();
+    });
+}
+
 /// With nobody at work it is moved, in both.
 #[test]
 fn a_shared_page_is_moved_everywhere() {

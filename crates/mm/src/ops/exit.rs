@@ -17,8 +17,10 @@ impl<M: Machine> AddressSpace<M> {
     /// else uses it: nothing is claimed, nothing waits for readers. How many pages
     /// were present, without those that were the shared zero page.
     pub fn destroy(self) -> u64 {
-        self.leave_list();
+        // From the stores first: who moves a page has the list of spaces locked, and may have found
+        // this one in a store's list. Once out of that, to wait for the other is to wait for them.
         self.leave_stores();
+        self.leave_list();
         let end = self.layout.end.div_ceil(PAGE_SIZE);
         let present = free_table(self.memory, self.root, LEVELS - 1, 0, end);
         let memory = self.memory;
