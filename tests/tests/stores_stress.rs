@@ -189,8 +189,8 @@ fn cut(cpu: &SoftCpu<'_>, numbers: &mut Numbers, files: &Files, file: u64) {
                         .as_ref()
                 }
                 .store(word, std::sync::atomic::Ordering::Relaxed);
-                drop(page);
-                store.extend((index + 1) * PAGE);
+                // If not, the page is zeroes.
+                store.extend_with((index + 1) * PAGE, index, &page);
             }
         }
     }

@@ -21,7 +21,8 @@
 //!   a fork, an unmapping or a move that is at work there has waited for the claim, or the claim
 //!   is withdrawn. It need not be any certain mapping, because nothing is decided from it.
 //! * A table is not freed while an entry in it is claimed, so that the claims are found
-//!   again. A space does not end, because the list of spaces is locked.
+//!   again. A space does not end: the list of spaces is locked, and who ends one takes it out of
+//!   the stores' lists, and then out of that ([`AddressSpace::destroy`]).
 //! * A page of a store has left its slot before the entries are looked at: a fault that has
 //!   counted it finds that out and takes the count back ([`crate::store`]).
 //! * Stores through TLBs end with the flush, before the copy (rule R3).
@@ -116,7 +117,10 @@ impl<M: Machine> Mover<M> {
         to: Frame,
         store: &mut Option<Store<M>>,
     ) -> Result<(), NotMoved> {
-        let moving = Moving::begin(self.memory, from).ok_or(NotMoved::Busy)?;
+        let moving = Moving::begin(self.memory, from).map_err(|held| {
+            *store = held;
+            NotMoved::Busy
+        })?;
         let mut claims = Claims::new(self);
         let found = moving.try_for_each_place(|space, page| claims.claim(space, page, from));
         let result = claims.finish(found, from, to, true);

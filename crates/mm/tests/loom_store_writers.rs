@@ -72,6 +72,43 @@ fn broken_counted_too_late() {
     });
 }
 
+/// A fault on CPU 1 that may come too late for a truncation on CPU 0, which then writes the page
+/// anew and extends the store: what was written stays.
+fn truncated_and_written() {
+    explore(Some(3), || {
+        let world = World::new(2, Policy::Speculative);
+        let store = of_pages(&world, 1);
+        map(world.space(), 0, &store, 0, PROT_READ, flags::SHARED);
+        let fault = world.run(1, |cpu| cpu.load_file(0));
+        store.truncate(0).unwrap();
+        let machine = world.space().memory().machine();
+        loop {
+            let page = store.page_to_write(0).unwrap();
+            machine.set_word(page.frame(), 4);
+            if store.extend_with(PAGE, 0, &page) {
+                break;
+            }
+        }
+        let seen = fault.join().unwrap();
+        assert!(matches!(seen, Ok(0 | 4) | Err(Outcome::Bus)), "{seen:?}");
+        assert_eq!(world.cpu().load_file(0), Ok(4), "what was written is lost");
+        drop(store);
+        world.finish();
+    });
+}
+
+#[test]
+fn what_is_written_behind_the_end_stays() {
+    truncated_and_written();
+}
+
+/// Who takes the page back does not see that the store has been extended.
+#[test]
+#[should_panic(expected = "what was written is lost")]
+fn broken_size_not_validated() {
+    with_flaw(Flaw::SizeNotValidated, truncated_and_written);
+}
+
 /// A copy of a page that goes into a hole, while the copy's mapping is moved: it is of what
 /// the page has held, and not of what the frame holds for somebody else afterwards.
 #[test]

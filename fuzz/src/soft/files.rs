@@ -123,15 +123,19 @@ impl Files {
             return Err(Errno(libc::EFBIG));
         }
         let _turn = file.take();
-        let page = file.store.page_to_write(offset / PAGE)?;
-        let start = file.store.memory().machine().pointer(page.frame());
-        // SAFETY: as in `read`.
-        unsafe {
-            let word = start.byte_add((offset % PAGE) as usize).cast::<u64>();
-            word.write(value);
+        let index = offset / PAGE;
+        loop {
+            let page = file.store.page_to_write(index)?;
+            let start = file.store.memory().machine().pointer(page.frame());
+            // SAFETY: as in `read`.
+            unsafe {
+                let word = start.byte_add((offset % PAGE) as usize).cast::<u64>();
+                word.write(value);
+            }
+            if file.store.extend_with(end, index, &page) {
+                return Ok(8);
+            }
         }
-        file.store.extend(end);
-        Ok(8)
     }
 }
 

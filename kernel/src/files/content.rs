@@ -192,7 +192,13 @@ impl Content {
         // SAFETY: As above.
         let copied = unsafe { uaccess::read_to(from, place, part as usize) };
         match copied {
-            Ok(()) => self.store.extend(at + part),
+            Ok(()) if at / PAGE * PAGE < size => self.store.extend(at + part),
+            Ok(()) => {
+                if !self.store.extend_with(at + part, at / PAGE, &page) {
+                    // Somebody has taken the page away with what is in it now.
+                    return self.take(at, part, from);
+                }
+            }
             Err(_) => {
                 // Somebody has unmapped it meanwhile. What lies behind the end stays zero.
                 let kept = size.saturating_sub(at).min(part);

@@ -67,7 +67,7 @@ impl<M: Machine> Store<M> {
             ours = shown.is_ok() && result.is_ok();
             // Partner: the fence between a truncation's new size and its look at the slots.
             fence(Ordering::SeqCst);
-            if ours && !cache.has(index) && slot.replace(next, Content::Empty).is_ok() {
+            if ours && !cache.has(index) && cache.take_back(machine, slot, index, frame) {
                 ours = false;
             }
             // Release: whoever is woken sees the slot.

@@ -29,21 +29,32 @@ pub(crate) struct Moving<M: Machine> {
 
 impl<M: Machine> Moving<M> {
     /// Takes the page in `from` out of sight, if that is a page of a store.
-    pub(crate) fn begin(memory: &'static Memory<M>, from: Frame) -> Option<Self> {
+    ///
+    /// # Errors
+    /// It is not, or is about to go. What held the store, if any did, as from [`Moving::end`].
+    pub(crate) fn begin(memory: &'static Memory<M>, from: Frame) -> Result<Self, Option<Store<M>>> {
         let (id, index) = memory.machine().frames().descriptor(from).owner();
-        let store = Store::with_id(memory, id)?;
-        let slot = store.cache().pages.find(index)?;
-        let (shown, hidden) = (Content::Page(from), Content::Moving(from));
-        if flawed(Flaw::MovedInPlainSight) {
-            if slot.load() != shown {
-                return None;
+        let store = Store::with_id(memory, id).ok_or(None)?;
+        let hidden = match store.cache().pages.find(index) {
+            None => false,
+            Some(slot) if flawed(Flaw::MovedInPlainSight) => slot.load() == Content::Page(from),
+            Some(slot) => {
+                let (shown, hidden) = (Content::Page(from), Content::Moving(from));
+                slot.replace(shown, hidden).is_ok()
             }
-        } else {
-            slot.replace(shown, hidden).ok()?;
+        };
+        if !hidden {
+            return Err(Some(store));
         }
         // Partner: the barrier of who counts a mapping or a pin and then looks at the slot.
         fence(Ordering::SeqCst);
-        Some(Self { store, index, from })
+        let moving = Self { store, index, from };
+        if !moving.store.cache().has(index) && !flawed(Flaw::SizeNotValidated) {
+            // Who has added it beside a truncation is to take it back, and finds it
+            // as it was.
+            return Err(Some(moving.end(from)));
+        }
+        Ok(moving)
     }
 
     /// Calls `visit` with every space and page where it may be mapped, until that fails.

@@ -69,6 +69,40 @@ impl Cache {
         }
     }
 
+    /// Takes a page out again that was shown beside a truncation, behind the size; whether it
+    /// was. Not if the store was extended meanwhile: who writes behind the end and then extends
+    /// may have found the page, and keeps it ([`Store::extend_with`]).
+    #[cold]
+    pub(super) fn take_back<M: Machine>(
+        &self,
+        machine: &M,
+        slot: &Slot,
+        index: u64,
+        frame: Frame,
+    ) -> bool {
+        let (shown, hidden) = (Content::Page(frame), Content::Filling(frame));
+        let mut backoff = Backoff::new();
+        loop {
+            match slot.replace(shown, hidden) {
+                Ok(()) => break,
+                // It is about to be shown again.
+                Err(Content::Moving(_)) => backoff.turn(machine),
+                // The truncation, or another one, has taken it out.
+                Err(_) => return false,
+            }
+        }
+        // Partner: the fence between a writer's new size and its look at the slot.
+        fence(Ordering::SeqCst);
+        let stays = self.has(index) && !flawed(Flaw::SizeNotValidated);
+        let next = if stays { shown } else { Content::Empty };
+        // A truncation takes the mark out, and leaves the frame to who has put it there.
+        let is_shown = slot.replace(hidden, next).is_ok() && stays;
+        // Release: whoever is woken sees the slot.
+        self.writers.filled.fetch_add(1, Ordering::Release);
+        machine.wake(&self.writers.filled, u32::MAX);
+        !is_shown
+    }
+
     /// Whether the page, if it is missing, is zeroes.
     #[inline]
     pub(crate) fn is_zeroes(&self, index: u64) -> bool {
@@ -118,7 +152,8 @@ impl<M: Machine> Store<M> {
     }
 
     /// The page `index`, pinned, made if need be. Where the store ends before it, the
-    /// caller extends it afterwards, and lets no truncation run meanwhile.
+    /// caller extends it afterwards ([`Store::extend_with`]), or truncates it to the size that it
+    /// has; it lets no other truncation run meanwhile.
     ///
     /// # Errors
     /// As [`Store::page`].
@@ -154,6 +189,26 @@ impl<M: Machine> Store<M> {
                     }
                 }
                 _ => self.fill(index)?,
+            }
+        }
+    }
+
+    /// As [`Store::extend`], for who has written to `page`, the page `index`, behind the end.
+    /// Whether it is still that page: if not, a fault that came too late for the last truncation has
+    /// put it there, and taken it back, and what was written is to be written again.
+    pub fn extend_with(&self, size: u64, index: u64, page: &Pinned<'_, M>) -> bool {
+        self.extend(size);
+        // Partner: the fence in `take_back`, between the mark and the look at the size.
+        fence(Ordering::SeqCst);
+        let mut backoff = Backoff::new();
+        loop {
+            match self.cache().pages.find(index).map(Slot::load) {
+                Some(Content::Filling(frame)) if frame == page.frame => {
+                    backoff.turn(self.memory.machine());
+                }
+                // A page that is pinned is moved nowhere.
+                Some(Content::Page(frame) | Content::Moving(frame)) => return frame == page.frame,
+                _ => return false,
             }
         }
     }
@@ -226,7 +281,7 @@ impl<M: Machine> AddressSpace<M> {
         }
         // Partner: the fence between a truncation's new size and its look at the slots.
         fence(Ordering::SeqCst);
-        if !cache.has(index) && slot.replace(page, Content::Empty).is_ok() {
+        if !cache.has(index) && cache.take_back(self.machine(), slot, index, frame) {
             cache.uncharge(index);
             // Truncated meanwhile. A fault that has found the page looks at the size after its
             // claim: it withdraws, or the truncation has waited for it and taken it back.
