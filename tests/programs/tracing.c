@@ -358,6 +358,31 @@ static void stepping(void)
     say_status("child", after(child, PTRACE_CONT, SIGILL));
 }
 
+static void forks(void)
+{
+    pid_t child = (pid_t)syscall(SYS_fork);
+    int status;
+
+    if (child == 0)
+        _exit(3);
+    CHECK(waitpid(child, &status, 0) == child);
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 98);
+}
+
+// The child of one that goes steps goes freely.
+static void a_step_that_forks(void)
+{
+    pid_t child = traced(forks);
+    int status;
+
+    do
+        status = after(child, PTRACE_SINGLESTEP, 0);
+    while (WIFSTOPPED(status) && WSTOPSIG(status) == SIGTRAP);
+    if (WIFSTOPPED(status))
+        status = after(child, PTRACE_CONT, 0);
+    say_status("it has forked", status);
+}
+
 static void executes(void)
 {
     char *arguments[] = {"test", "9", NULL};
@@ -401,6 +426,7 @@ int main(int argc, char **argv)
     memory();
     registers();
     stepping();
+    a_step_that_forks();
     programs();
     CHECK(waitpid(-1, NULL, __WALL) == -1 && errno == ECHILD);
     printf("done\n");

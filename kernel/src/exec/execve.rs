@@ -104,7 +104,7 @@ impl Process {
     /// # Errors
     /// `EINTR`: the process ends, or another thread does the same.
     fn end_others(&self, thread: &'static Thread) -> Result<(), Errno> {
-        if self.thread_count() > 1 {
+        if self.has_others() {
             if self.alone.swap(true, Ordering::SeqCst) {
                 return Err(EINTR);
             }
@@ -113,8 +113,8 @@ impl Process {
                     sched::interrupt(other, Work::EXIT);
                 }
             });
-            while self.thread_count() > 1 {
-                let check = || Ok(self.thread_count() > 1);
+            while self.has_others() {
+                let check = || Ok(self.has_others());
                 let _ = wait::sleep(self.key(), u32::MAX, None, Interruptible::No, check);
             }
             self.alone.store(false, Ordering::SeqCst);
@@ -124,8 +124,13 @@ impl Process {
         }
         self.staying.store(1, Ordering::Relaxed);
         attach::takes_number(thread, self.id);
-        thread.set_id(self.id);
         Ok(())
+    }
+
+    /// Whether there are threads but the caller, those included that are about to be gone.
+    fn has_others(&self) -> bool {
+        // A thread that leaves is counted before it is off the list.
+        self.thread_count() > 1 || self.leaving.load(Ordering::SeqCst) != 0
     }
 }
 

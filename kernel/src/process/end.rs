@@ -16,6 +16,7 @@ use crate::arch::{percpu, uaccess};
 use crate::files::readiness::Events;
 use crate::futex::{self, Word};
 use crate::ptrace;
+use crate::ptrace::attach::Heard;
 use crate::report::{self, End};
 use crate::sched::thread::{DEAD, Thread, Work};
 use crate::sched::{self, wait};
@@ -91,14 +92,16 @@ pub fn exit_thread(thread: &'static Thread) -> ! {
     usage::charge(thread);
     let mut threads = process.threads.lock();
     process.usage.lock().add(&thread.usage.get());
+    process.leaving.fetch_add(1, Ordering::SeqCst);
     threads.retain(|other| !core::ptr::eq(*other, thread));
     let left = threads.len();
     drop(threads);
     ptrace::attach::thread_ends(thread, process);
+    process.leaving.fetch_sub(1, Ordering::SeqCst);
     if left == 0 {
         finish(process);
     } else {
-        if left == 1 && process.alone.load(Ordering::SeqCst) {
+        if process.alone.load(Ordering::SeqCst) {
             // The one that calls `exec` waits for this.
             wait::wake_address(process.key(), u32::MAX, u32::MAX);
         }
@@ -153,6 +156,7 @@ fn finish(process: &Process) {
         status,
         usage: used_with_children,
     };
+    let mut looks_again = None;
     let told = family::with(|family| {
         orphans = orphans::mark(family, process.id);
         family.orphan_children_of(process.id);
@@ -160,8 +164,14 @@ fn finish(process: &Process) {
         entry.process = None;
         entry.ended = Some(ended);
         match ptrace::attach::process_ends(family, process.id, ended) {
-            Some(tracer) => Some(Told::at_once(tracer)),
-            None => tell_parent(family, process.id),
+            Some(Heard {
+                tracer,
+                waits: true,
+            }) => Some(Told::at_once(tracer)),
+            heard => {
+                looks_again = heard.map(|heard| heard.tracer);
+                tell_parent(family, process.id)
+            }
         }
     });
     process.is_over.store(true, Ordering::SeqCst);
@@ -170,6 +180,9 @@ fn finish(process: &Process) {
         orphans::hang_up();
     }
     finish_telling(told);
+    if let Some(tracer) = looks_again {
+        wait::wake_address(tracer.key(), u32::MAX, u32::MAX);
+    }
 }
 
 /// Who is told of an end.

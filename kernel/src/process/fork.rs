@@ -7,7 +7,7 @@ use linux_raw_sys::general as linux;
 use super::family::{self, Entry};
 use super::{Process, UserSpace, current};
 use crate::arch::frame::VECTOR_NONE;
-use crate::arch::{TrapFrame, fpu, uaccess};
+use crate::arch::{TrapFrame, fpu, registers, uaccess};
 use crate::errno::{Answer, EINVAL, EPERM, Errno};
 use crate::files::descriptors::Table;
 use crate::files::place::Place;
@@ -139,6 +139,10 @@ fn new_thread(
     let mut child_frame = *frame;
     child_frame.fast.rax = 0;
     child_frame.fast.vector = VECTOR_NONE;
+    if parent.stops_at_calls() {
+        // A step is its parent's alone.
+        registers::set_step(&mut child_frame, false);
+    }
     if arguments.stack != 0 {
         child_frame.fast.rsp = arguments.stack;
     }

@@ -56,6 +56,9 @@ pub struct Process {
     threads: SpinLock<Vec<&'static Thread>>,
     /// Threads that have not called `exit`.
     pub staying: AtomicU32,
+    /// Threads that have left the list and have still to say so to who traces them, or is traced by
+    /// them.
+    pub leaving: AtomicU32,
     /// All threads are to end.
     ending: AtomicBool,
     /// All threads but one are to end, because that one calls `exec`.
@@ -103,6 +106,7 @@ impl Process {
             program: SpinLock::new(program),
             threads: SpinLock::new(Vec::new()),
             staying: AtomicU32::new(0),
+            leaving: AtomicU32::new(0),
             ending: AtomicBool::new(false),
             alone: AtomicBool::new(false),
             reason: AtomicU64::new(end::NO_REASON),

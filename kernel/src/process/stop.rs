@@ -26,6 +26,11 @@ pub(super) const RUNS: u32 = 0;
 const MAY_STOP: u32 = 1;
 const STOPPED: u32 = 2;
 
+/// Whether the current thread has yet to stop with its process.
+fn waits_to_stop() -> bool {
+    sched::current().work().contains(Work::STOP)
+}
+
 impl Process {
     /// Threads that sleep because it is stopped look again.
     pub fn wake_stopped(&self) {
@@ -71,7 +76,7 @@ impl Process {
         match stops {
             Ok(_) => {}
             // Its tracer has let the thread go on alone, and now it stops again.
-            Err(STOPPED) if sched::current().is_traced() => {}
+            Err(STOPPED) if sched::current().is_traced() && !waits_to_stop() => {}
             Err(_) => return,
         }
         // As with a signal: a call that sleeps is left, and begun anew afterwards.

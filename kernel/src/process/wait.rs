@@ -34,6 +34,8 @@ pub struct Child {
     pub usage: Usage,
     /// A tracee's stop.
     pub is_trapped: bool,
+    /// Whether its usage becomes that of the caller's children.
+    pub counts: bool,
 }
 
 /// What of its children a process waits for.
@@ -57,6 +59,7 @@ impl Wanted {
             status,
             usage,
             is_trapped: false,
+            counts: true,
         };
         if let Some(Ended { status, usage }) = entry.ended {
             // Who traces it is told first.
@@ -143,7 +146,7 @@ pub fn wait(wanted: &Wanted, block: bool) -> Result<Option<Child>, Errno> {
     let mut interrupted = false;
     loop {
         if let Some(child) = take(process.id, wanted)? {
-            if !wanted.stay {
+            if !wanted.stay && child.counts {
                 process.children_usage.lock().add(&child.usage);
             }
             return Ok(Some(child));

@@ -142,29 +142,41 @@ pub fn thread_ends(thread: &Thread, process: &Process) {
     let tracer = family::with(|family| {
         let tracee = family.tracees.find(thread.id())?;
         let status = match tracee.exits {
-            Some(status) if !process.is_ending() => status,
-            _ => process.status(),
+            _ if process.is_ending() => process.status(),
+            // None: another thread executes a program.
+            exits => exits.unwrap_or(0),
         };
         let usage = thread.usage.get();
         tell_tracer(family, thread.id(), Ended { status, usage })
     });
-    if let Some(tracer) = tracer {
+    if let Some(Heard { tracer, .. }) = tracer {
         wait::wake_address(tracer.key(), u32::MAX, u32::MAX);
     }
 }
 
-/// Tells a tracee's tracer that it has ended; none if there is none that waits for it.
-fn tell_tracer(family: &mut Family, id: u32, ended: Ended) -> Option<Shared<Process>> {
+/// A tracer that has to look again.
+pub struct Heard {
+    pub tracer: Shared<Process>,
+    /// Whether it was told of an end, and nobody else is before it has asked: not if it does not
+    /// wait for ends.
+    pub waits: bool,
+}
+
+/// Tells a tracee's tracer that it has ended, if it waits for that; none if there is none.
+fn tell_tracer(family: &mut Family, id: u32, ended: Ended) -> Option<Heard> {
     let by = family.tracees.find(id)?.by;
     let tracer = family.process(by);
-    let tracer = tracer.filter(|tracer| !end::wants_no_zombies(tracer, SIGCHLD));
-    let (Some(tracee), Some(tracer)) = (family.tracees.get(id), tracer) else {
-        family.tracees.remove(id);
-        return None;
-    };
-    tracee.state = State::Ended(ended);
-    end::tell(&tracer, id, SIGCHLD, ended.status);
-    Some(tracer)
+    let waits = |tracer: &Shared<Process>| !end::wants_no_zombies(tracer, SIGCHLD);
+    let waits = tracer.as_ref().is_some_and(waits);
+    match family.tracees.get(id) {
+        Some(tracee) if waits => tracee.state = State::Ended(ended),
+        _ => drop(family.tracees.remove(id)),
+    }
+    let tracer = tracer?;
+    if waits {
+        end::tell(&tracer, id, SIGCHLD, ended.status);
+    }
+    Some(Heard { tracer, waits })
 }
 
 /// The current thread, a tracee, calls `exit` alone.
@@ -193,10 +205,15 @@ fn let_all_go(tracer: u32) {
             tracee.has(linux::PTRACE_O_EXITKILL),
         );
         let is_over = matches!(tracee.state, State::Ended(_));
-        let given = tracee.news().map_or(0, |stop| stop.code);
+        // What a tracee that was resumed has been given it keeps, even if it has not run since.
+        let given = tracee.news().map(|stop| stop.code);
         let steps = tracee.steps && tracee.has_stopped();
         let process = family.process(process);
         if let Some(process) = &process {
+            if kill {
+                // Before it could run.
+                process.kill(SIGKILL);
+            }
             process.with_thread(id, |thread| {
                 resume::let_go(thread, process, given);
                 // SAFETY: If it has stopped it goes on only after this lock was released.
@@ -206,16 +223,13 @@ fn let_all_go(tracer: u32) {
             });
         }
         family.tracees.remove(id);
-        Some((id, process, kill, is_over))
+        Some((id, process, is_over))
     };
-    while let Some((id, process, kill, is_over)) = family::with(next) {
+    while let Some((id, process, is_over)) = family::with(next) {
         if is_over {
             end::tell_late(id);
         }
         if let Some(process) = process {
-            if kill {
-                process.kill(SIGKILL);
-            }
             // Not under the list's lock: sleepers look at the family under the bucket's.
             if let Some(thread) = process.with_thread(id, |thread| thread) {
                 resume::wake(thread);
@@ -226,28 +240,28 @@ fn let_all_go(tracer: u32) {
 
 /// A process has ended. If somebody else than its parent traces it, that one is told first, and is
 /// what this returns.
-pub fn process_ends(family: &mut Family, id: u32, ended: Ended) -> Option<Shared<Process>> {
+pub fn process_ends(family: &mut Family, id: u32, ended: Ended) -> Option<Heard> {
     let parent = family.find(id)?.parent;
     if family.tracees.find(id)?.by == parent {
         family.tracees.remove(id);
         return None;
     }
-    let tracer = tell_tracer(family, id, ended);
-    if tracer.is_some() && family.process(parent).is_none() {
+    let heard = tell_tracer(family, id, ended)?;
+    if heard.waits && family.process(parent).is_none() {
         // Nobody else asks.
         family.remove(id);
     }
-    tracer
+    Some(heard)
 }
 
 /// The current thread is the only one of its process and takes its number: as a tracee and as a
 /// tracer it is that from now on. The thread that had the number has ended.
 pub fn takes_number(thread: &Thread, number: u32) {
-    if thread.id() == number || !super::is_used() {
+    if thread.id() == number {
         return;
     }
-    family::with(|family| {
-        family.tracees.remove(number);
+    let waits = family::with(|family| {
+        let ended = family.tracees.remove(number);
         for tracee in family.tracees.iter_mut() {
             if tracee.id == thread.id() {
                 tracee.id = number;
@@ -256,7 +270,13 @@ pub fn takes_number(thread: &Thread, number: u32) {
                 tracee.tracer = number;
             }
         }
+        // Under the lock: who becomes its tracee finds it by one number or the other.
+        thread.set_id(number);
+        ended.and_then(|tracee| family.process(tracee.by))
     });
+    if let Some(tracer) = waits {
+        wait::wake_address(tracer.key(), u32::MAX, u32::MAX);
+    }
 }
 
 /// The current thread has begun another program: a tracee that was not seized gets SIGTRAP, as if it had

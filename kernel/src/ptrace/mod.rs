@@ -32,9 +32,7 @@ use linux_raw_sys::ptrace as linux;
 use crate::errno::{Answer, EINVAL, EIO, ESRCH, Errno};
 use crate::process::family;
 use crate::sched;
-use crate::sched::thread::Thread;
-#[cfg(doc)]
-use crate::sched::thread::Work;
+use crate::sched::thread::{Thread, Work};
 use tracee::Tracee;
 pub use tracee::Tracees;
 
@@ -67,7 +65,13 @@ fn with_stopped<R>(
         let process = family.process(process).ok_or(ESRCH)?;
         let tracee = family.tracees.get(id).ok_or(ESRCH)?;
         // Under the list's lock the thread's record stays its own.
-        let result = process.with_thread(id, |thread| f(thread, tracee));
+        let result = process.with_thread(id, |thread| {
+            // It is on its way to its end.
+            match thread.work().contains(Work::EXIT) {
+                true => Err(ESRCH),
+                false => f(thread, tracee),
+            }
+        });
         result.ok_or(ESRCH)?
     })
 }

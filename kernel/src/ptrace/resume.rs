@@ -50,12 +50,15 @@ pub fn go_on(id: u32, goes: Goes, signal: u64) -> Answer {
 }
 
 /// A tracee is one no more: what is left of that is taken from it. The family's lock is held.
-pub fn let_go(thread: &'static Thread, process: &Process, signal: u32) {
-    thread.given.store(signal, Ordering::Relaxed);
+/// `signal`: what it goes on with, if it has stopped.
+pub fn let_go(thread: &'static Thread, process: &Process, signal: Option<u32>) {
+    if let Some(signal) = signal {
+        thread.given.store(signal, Ordering::Relaxed);
+    }
     thread.remove_work(Work::TRACED | Work::CALLS);
     if process.is_stopped() {
         // As all its threads do.
-        thread.add_work(Work::STOP);
+        sched::interrupt(thread, Work::STOP | Work::SIGNAL);
     }
 }
 
@@ -68,7 +71,7 @@ pub fn detach(id: u32, signal: u64) -> Answer {
         let process = tracee.process;
         let process = family.process(process).ok_or(ESRCH)?;
         let let_go = |thread: &'static Thread| {
-            let_go(thread, &process, signal);
+            let_go(thread, &process, Some(signal));
             thread
         };
         let thread = process.with_thread(id, let_go).ok_or(ESRCH)?;

@@ -45,6 +45,9 @@ fn stop(thread: &'static Thread, stop: Stop) -> u32 {
     });
     // SAFETY: The thread runs, so its frame is its own.
     registers::resume(thread, unsafe { &mut *thread.frame() });
+    thread.halted.store(false, Ordering::SeqCst);
+    // What was sent to the process meanwhile may have found nobody else.
+    send::look(thread);
     thread.given.swap(0, Ordering::Relaxed)
 }
 
@@ -62,9 +65,12 @@ fn begin(thread: &'static Thread, stop: Stop) -> bool {
         tracee.goes = Goes::Freely;
         tracee.state = State::Stopped(stop);
         tracee.is_news = true;
+        // Any stop is the one that was asked for.
+        tracee.interrupted = false;
         tracee.message = stop.message;
         thread.given.store(0, Ordering::Relaxed);
         thread.remove_work(Work::CALLS);
+        thread.halted.store(true, Ordering::Relaxed);
         let by = tracee.by;
         let tracer = family.process(by);
         // Under the lock: whoever finds that it has stopped has the signal already.

@@ -4,6 +4,7 @@ use super::tracee::{State, Stop};
 use crate::process::family::{Ended, Family};
 use crate::process::usage::Usage;
 use crate::process::wait::{Child, Wanted, Which};
+use crate::sched::thread::{Thread, Work};
 
 /// What there is to say of a process's tracees. Nothing at all: it has none that is waited for.
 pub fn find(family: &Family, by: u32, wanted: &Wanted) -> Option<Option<Child>> {
@@ -28,6 +29,7 @@ pub fn find(family: &Family, by: u32, wanted: &Wanted) -> Option<Option<Child>> 
             status,
             usage,
             is_trapped,
+            counts: false,
         };
         match tracee.state {
             State::Ended(Ended { status, usage }) => {
@@ -35,6 +37,12 @@ pub fn find(family: &Family, by: u32, wanted: &Wanted) -> Option<Option<Child>> 
             }
             _ => {
                 let Stop { code, .. } = tracee.news()?;
+                // One that is on its way to its end has only that to say.
+                let process = family.process(tracee.process)?;
+                let stays = |thread: &Thread| !thread.work().contains(Work::EXIT);
+                process
+                    .with_thread(tracee.id, stays)
+                    .filter(|stays| *stays)?;
                 let status = code << 8 | 0x7f;
                 Some(child(status, Usage::default(), true))
             }

@@ -98,6 +98,8 @@ pub struct Thread {
     /// The signal that its tracer lets it go on with; written under the family's lock while it has
     /// stopped.
     pub given: AtomicU32,
+    /// It has stopped as a tracee: others take the process's signals if they can.
+    pub halted: AtomicBool,
     /// What a wait that was cut short has still to do.
     pub rest: Cell<Rest>,
     /// The head of its robust futexes; 0 for none.
@@ -155,6 +157,7 @@ impl Thread {
                 clear_child_tid: Cell::new(0),
                 set_child_tid: Cell::new(0),
                 given: AtomicU32::new(0),
+                halted: AtomicBool::new(false),
                 rest: Cell::new(Rest::Nothing),
                 robust_list: Cell::new(0),
                 name: Cell::new([0; 16]),

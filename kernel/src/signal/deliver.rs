@@ -111,11 +111,11 @@ fn finish_call(thread: &Thread, frame: &mut TrapFrame, handler: Option<bool>) {
     }
     if rest && handler.is_none() {
         frame.fast.rax = u64::from(linux::__NR_restart_syscall);
-        frame.fast.rip -= 2;
+        frame.fast.rip = frame.fast.rip.wrapping_sub(2);
     } else if handler.is_none() || always && handler == Some(true) {
         frame.fast.rax = frame.fast.error;
         // Back onto the `syscall` instruction.
-        frame.fast.rip -= 2;
+        frame.fast.rip = frame.fast.rip.wrapping_sub(2);
     } else {
         frame.fast.rax = to_register(Err(EINTR));
         thread.rest.set(Rest::Nothing);

@@ -1,5 +1,7 @@
 //! Signals that programs send, to a thread, to a process, or to several.
 
+use core::sync::atomic::Ordering;
+
 use linux_raw_sys::general as linux;
 
 use super::pending::Info;
@@ -92,12 +94,24 @@ pub fn info_to_process(process: &Process, info: Info) {
     }
     process.signals.waiting.lock().add(info);
     let mut taken = false;
-    process.for_each_thread(&mut |thread| {
-        if !taken && !is_blocked(thread, signal) {
-            taken = true;
-            sched::interrupt(thread, Work::SIGNAL);
-        }
-    });
+    // First of all by one that runs.
+    for may_be_halted in [false, true] {
+        process.for_each_thread(&mut |thread| {
+            let is_halted = thread.halted.load(Ordering::SeqCst);
+            if !taken && is_halted == may_be_halted && !is_blocked(thread, signal) {
+                taken = true;
+                sched::interrupt(thread, Work::SIGNAL);
+            }
+        });
+    }
+}
+
+/// The current thread looks for signals of its process on its way to user mode, if there are any.
+pub fn look(thread: &Thread) {
+    let blocked = thread.signals.lock().blocked;
+    if thread.process().signals.waiting.lock().set() & !blocked != 0 {
+        thread.add_work(Work::SIGNAL);
+    }
 }
 
 /// Blocked signals wait even if they are ignored now: the handler may come before they are let in.

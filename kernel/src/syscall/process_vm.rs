@@ -14,9 +14,10 @@ use super::file::transfer::{self, PIECES};
 use crate::arch::uaccess;
 use crate::errno::{Answer, EFAULT, EINVAL, ENOMEM, ESRCH, Errno};
 use crate::memory::machine::memory;
+use crate::process::family;
 use crate::process::space::UserSpace;
-use crate::process::{current, family};
 use crate::sched;
+use crate::sched::thread::Work;
 
 /// Which way to copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -157,7 +158,7 @@ fn copy_piece(
             done += length;
         }
         drop(page);
-        if !sched::breathe() && current().is_ending() {
+        if !sched::breathe() && sched::current().work().contains(Work::EXIT) {
             break;
         }
     }

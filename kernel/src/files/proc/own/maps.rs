@@ -8,11 +8,13 @@ use core::fmt::Write;
 use arrayvec::ArrayString;
 
 use super::Text;
-use crate::errno::{ENOMEM, Errno};
+use crate::errno::{EINTR, ENOMEM, Errno};
 use crate::files::node::{MEMORY, Node};
 use crate::files::source;
 use crate::memory::{MapsEntry, USER_END};
 use crate::process::{Process, UserSpace};
+use crate::sched;
+use crate::sched::thread::Work;
 
 /// All lines; none of a process that is ending.
 pub fn write(process: &Process, text: &mut Text) -> Result<(), Errno> {
@@ -35,6 +37,10 @@ pub fn for_each(
         }
         visit(&space, &entry)?;
         at = entry.end;
+        // What is visited may take time by its pages.
+        if !sched::breathe() && sched::current().work().contains(Work::EXIT) {
+            return Err(EINTR);
+        }
     }
     Ok(())
 }

@@ -44,17 +44,20 @@ struct Sizes {
     heap: u64,
 }
 
-fn sizes(process: Option<&Process>) -> Sizes {
+/// `split`: what the resident pages are of, too, for which all of them are looked at.
+fn sizes(process: Option<&Process>, split: bool) -> Sizes {
     let Some((process, space)) = process.and_then(|process| Some((process, process.space()?)))
     else {
         return Sizes::default();
     };
     let (resident, most_resident) = space.resident_and_most();
     let mut sum = Sum::default();
-    let _ = maps::for_each(process, |space, line| {
-        sum.add(space, line);
-        Ok(())
-    });
+    if split {
+        let _ = maps::for_each(process, |space, line| {
+            sum.add(space, line);
+            Ok(())
+        });
+    }
     // Looked at later: together no more than all.
     let of_files = (sum.resident_file / 4096).min(resident);
     let of_memory = (sum.resident_memory / 4096).min(resident - of_files);
@@ -71,7 +74,7 @@ fn sizes(process: Option<&Process>) -> Sizes {
 }
 
 pub fn statm(process: &Process, text: &mut Text) -> Result<(), Errno> {
-    let sizes = sizes(Some(process));
+    let sizes = sizes(Some(process), true);
     let totals = sizes.totals;
     text.line(format_args!(
         "{} {} {} {} 0 {} 0",
@@ -111,7 +114,7 @@ fn memory(sizes: &Sizes, text: &mut Text) -> Result<(), Errno> {
 pub fn stat(number: u32, text: &mut Text) -> Result<(), Errno> {
     let kin = processes::kin(number)?;
     let process = processes::find(number).ok();
-    let sizes = sizes(process.as_deref());
+    let sizes = sizes(process.as_deref(), false);
     let used = process.as_deref().map(usage::of).unwrap_or_default();
     let threads = processes::thread_count(number);
     text.add(format_args!(
@@ -143,7 +146,7 @@ pub fn stat(number: u32, text: &mut Text) -> Result<(), Errno> {
 pub fn status(number: u32, text: &mut Text) -> Result<(), Errno> {
     let kin = processes::kin(number)?;
     let process = processes::find(number).ok();
-    let sizes = sizes(process.as_deref());
+    let sizes = sizes(process.as_deref(), true);
     let state = match kin.state {
         'R' => "R (running)",
         'Z' => "Z (zombie)",
