@@ -230,7 +230,8 @@ fn a_page_of_a_store_whose_other_space_ends() {
         let store = mapped(&world);
         world.cpu().store_file(0, OLD).unwrap();
         let child = world.space().fork().unwrap();
-        assert_eq!(child.populate(0..PAGE), Ok(()));
+        let populated = child.madvise(0, PAGE, faultless_mm::advice::POPULATE_READ);
+        assert_eq!(populated, Ok(()));
         let mover = world.run(1, |cpu| migrate(cpu.space(), 1, 0));
         child.destroy();
         mover.join().unwrap();
