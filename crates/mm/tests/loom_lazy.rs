@@ -155,7 +155,7 @@ fn taken_beside_writers() {
 #[test]
 #[should_panic]
 fn broken_taken_without_validation() {
-    with_flaw(Flaw::MappingNotValidated, || {
+    with_flaw(Flaw::LinkNotValidated, || {
         taken_beside(Policy::Speculative, true, fork);
     });
 }

@@ -95,8 +95,8 @@ fn broken_pins_not_tested() {
 /// The pin comes between fork's look at the page and its count of the child.
 #[test]
 #[should_panic]
-fn broken_mapping_not_validated() {
-    with_flaw(Flaw::MappingNotValidated, || {
+fn broken_link_not_validated() {
+    with_flaw(Flaw::LinkNotValidated, || {
         beside_a_fork(Policy::Speculative, Taken::ToRead, true);
     });
 }
