@@ -26,7 +26,8 @@ impl<M: Machine> Store<M> {
         let machine = self.memory.machine();
         // Acquire: before the look at the slot, so that a page filled after it is noticed.
         let filled = cache.writers.filled.load(Ordering::Acquire);
-        if let Some(Content::Moving(_)) = cache.pages.find(index).map(Slot::load) {
+        let seen = cache.pages.find(index).map(Slot::load);
+        if let Some(Content::Moving(_) | Content::Filling(_)) = seen {
             machine.park(&cache.writers.filled, filled);
             return Ok(());
         }
@@ -35,12 +36,9 @@ impl<M: Machine> Store<M> {
         };
         let slot = cache.pages.slot(index, self.memory)?;
         match slot.load() {
-            Content::Page(_) => return Ok(()),
-            Content::Filling(_) | Content::Moving(_) => {
-                machine.park(&cache.writers.filled, filled);
-                return Ok(());
-            }
             Content::Empty => {}
+            // Somebody was faster: the next look finds that.
+            _ => return Ok(()),
         }
         let frame = self.memory.allocate_frame_to_fill()?;
         if let Err(error) = cache.charge(index) {
