@@ -74,7 +74,7 @@ fn change(cpu: &SoftCpu<'_>, numbers: &mut Numbers) {
         2 => drop(space.munmap(at, length)),
         3 => drop(space.mprotect(at, length, [0, 1, RW][numbers.below(3) as usize])),
         4 => drop(space.madvise(at, length, advice::DONTNEED)),
-        5 if pages % 2 == 0 => space.clear_soft_dirty(),
+        5 if pages.is_multiple_of(2) => space.clear_soft_dirty(),
         _ => {
             for _ in 0..8 {
                 let word = COMMON + numbers.below(COMMON_PAGES * 512) * 8;

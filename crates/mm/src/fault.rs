@@ -143,7 +143,8 @@ impl<M: Machine> AddressSpace<M> {
         };
 
         // 3. Decide. What a live mapping does not allow is an error, now.
-        if !hold.protection().allows(access) && !(N::FORCES && hold.may_be_forced(access)) {
+        let may_be_forced = || N::FORCES && hold.may_be_forced(access);
+        if !hold.protection().allows(access) && !may_be_forced() {
             return Ok(self.refuse(mode, SegvCode::AccErr, page.address()));
         }
 

@@ -216,8 +216,8 @@ fn let_all_go(tracer: u32) {
             }
             process.with_thread(id, |thread| {
                 resume::let_go(thread, process, given);
-                // SAFETY: If it has stopped it goes on only after this lock was released.
                 if steps {
+                    // SAFETY: If it has stopped it goes on only after this lock was released.
                     registers::set_step(unsafe { &mut *thread.frame() }, true);
                 }
             });

@@ -16,8 +16,8 @@ const USER_SIZE: u64 = 928;
 const DEBUG_REGISTERS: core::ops::Range<usize> = 848..912;
 
 fn get(id: u32) -> Result<Registers, Errno> {
-    // SAFETY: It has stopped, and goes on only after the lock was released.
     with_stopped(id, |thread, _| {
+        // SAFETY: It has stopped, and goes on only after the lock was released.
         Ok(registers::get(thread, unsafe { &*thread.frame() }))
     })
 }

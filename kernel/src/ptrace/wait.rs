@@ -20,9 +20,7 @@ pub fn find(family: &Family, by: u32, wanted: &Wanted) -> Option<Option<Child>> 
         .iter()
         .filter(|tracee| tracee.by == by && is_wanted(tracee.process, tracee.id))
         .peekable();
-    if tracees.peek().is_none() {
-        return None;
-    }
+    tracees.peek()?;
     Some(tracees.find_map(|tracee| {
         let child = |status, usage, is_trapped| Child {
             id: tracee.id,
