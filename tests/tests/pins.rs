@@ -86,10 +86,7 @@ fn a_range_is_pinned_as_far_as_it_goes() {
 fn what_is_not_allowed_is_refused() {
     each_policy(1, 32, |cpu, space, _| {
         map(cpu, 6, RW);
-        let refused = |page: u64, taken| match space.pin(AT + page * PAGE, taken) {
-            Ok(_) => None,
-            Err(outcome) => Some(outcome),
-        };
+        let refused = |page: u64, taken| space.pin(AT + page * PAGE, taken).err();
         let denied = Some(Outcome::Segv(SegvCode::AccErr));
         // Read only, write only, execute only, none.
         for (page, prot) in [(0, 1), (1, 2), (2, 4), (3, 0)] {
