@@ -95,6 +95,29 @@ static void a_child_before_its_signal(void)
     handle(SIGCHLD, SIG_DFL);
 }
 
+// Who waits for a signal gets it, even if it would be ignored but for that.
+static void a_child_by_its_ignored_signal(void)
+{
+    sigset_t set, before;
+    struct timespec limit = {60, 0};
+
+    sigemptyset(&set);
+    sigaddset(&set, SIGCHLD);
+    CHECK(sigprocmask(SIG_BLOCK, &set, &before) == 0);
+    for (int round = 0; round < 3; round++) {
+        pid_t child = fork();
+        if (child == 0) {
+            sleep_ms(20);
+            _exit(8);
+        }
+        siginfo_t info;
+        CHECK(sigtimedwait(&set, &info, &limit) == SIGCHLD);
+        CHECK(info.si_pid == child && info.si_status == 8);
+        CHECK(status_of(child) == 8 << 8);
+    }
+    CHECK(sigprocmask(SIG_SETMASK, &before, NULL) == 0);
+}
+
 static void too_much_together(void)
 {
     enum { SIZE = 100000, COUNT = 12 };
@@ -286,6 +309,7 @@ int main(int count, char **arguments)
     exit_signals();
     where_it_is_together();
     a_child_before_its_signal();
+    a_child_by_its_ignored_signal();
     too_much_together();
     a_parent_that_waits_for_vfork();
     stops_and_goes_on();

@@ -101,6 +101,8 @@ pub struct ThreadSignals {
     pub blocked: Set,
     /// What to block again once a temporary mask (`rt_sigsuspend`) has served.
     pub saved: Option<Set>,
+    /// What is blocked but for the wait (`rt_sigtimedwait`) that the thread is in.
+    pub awaited: Set,
     pub pending: Pending,
     pub stack: AlternateStack,
     pub trap: Trap,
@@ -111,6 +113,7 @@ impl ThreadSignals {
         Self {
             blocked: 0,
             saved: None,
+            awaited: 0,
             pending: Pending::new(),
             stack: AlternateStack::NONE,
             trap: Trap {

@@ -42,7 +42,7 @@ pub fn to_thread(process: &Process, id: u32, info: Info) -> Answer {
     }
     let sent = process.with_thread(id, |thread| {
         let is_dropped =
-            ignores(process, signal) && !is_blocked(thread, signal) && !thread.is_traced();
+            ignores(process, signal) && !is_kept(thread, signal) && !thread.is_traced();
         if signal == 0 || is_dropped {
             return;
         }
@@ -89,7 +89,7 @@ pub fn info_to_process(process: &Process, info: Info) {
         // what no other signal ends, such as the wait of `vfork`.
         return process.kill(signal);
     }
-    if ignores(process, signal) && !blocked_by_all(process, signal) && !is_traced(process) {
+    if ignores(process, signal) && !kept_by_all(process, signal) && !is_traced(process) {
         return;
     }
     process.signals.waiting.lock().add(info);
@@ -115,9 +115,15 @@ pub fn look(thread: &Thread) {
 }
 
 /// Blocked signals wait even if they are ignored now: the handler may come before they are let in.
-fn blocked_by_all(process: &Process, signal: u32) -> bool {
+/// So do those that a thread waits for and has let in for that.
+fn is_kept(thread: &Thread, signal: u32) -> bool {
+    let signals = thread.signals.lock();
+    (signals.blocked | signals.awaited) & bit(signal) & !super::UNBLOCKABLE != 0
+}
+
+fn kept_by_all(process: &Process, signal: u32) -> bool {
     let mut all = true;
-    process.for_each_thread(&mut |thread| all &= is_blocked(thread, signal));
+    process.for_each_thread(&mut |thread| all &= is_kept(thread, signal));
     all
 }
 

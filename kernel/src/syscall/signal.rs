@@ -128,11 +128,15 @@ pub fn rt_sigtimedwait(set: u64, info: u64, timeout: u64, size: u64) -> Answer {
     let mut found = take();
     if found.is_none() && wait != Some(0) {
         // For the wait alone the signals count as not blocked, so that they end it.
-        let before = thread.signals.lock().blocked;
+        let mut signals = thread.signals.lock();
+        let before = signals.blocked;
+        signals.awaited = before & set;
+        drop(signals);
         send::set_blocked(thread, before & !set);
         let slept = time::sleep_for(wait);
         found = take();
         send::set_blocked(thread, before);
+        thread.signals.lock().awaited = 0;
         if found.is_none() {
             slept?;
         }
@@ -143,6 +147,7 @@ pub fn rt_sigtimedwait(set: u64, info: u64, timeout: u64, size: u64) -> Answer {
         words[0] = u64::from(found.signal);
         words[1] = u64::from(found.code as u32);
         words[2] = found.fields;
+        words[3] = found.value;
         uaccess::write(info, &words)?;
     }
     Ok(u64::from(found.signal))
