@@ -302,6 +302,11 @@ impl<P: PhysicalMemory + Wait> FrameSource for Frames<P> {
         &self.descriptors[(frame.0 - self.base) as usize]
     }
 
+    fn find(&self, frame: Frame) -> Option<&Descriptor> {
+        let number = frame.0.checked_sub(self.base)?;
+        self.descriptors.get(usize::try_from(number).ok()?)
+    }
+
     #[inline]
     fn zero_frame(&self) -> Frame {
         self.zero

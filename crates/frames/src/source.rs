@@ -42,6 +42,9 @@ pub trait FrameSource {
     /// The descriptor of a frame that came from here.
     fn descriptor(&self, frame: Frame) -> &Descriptor;
 
+    /// The descriptor of any frame, if it is one of this source's.
+    fn find(&self, frame: Frame) -> Option<&Descriptor>;
+
     /// The shared zero page: never written, never freed.
     fn zero_frame(&self) -> Frame;
 }

@@ -27,7 +27,8 @@ pub struct Vacated {
 
 impl<M: Machine> Memory<M> {
     /// Moves the pages in a range of the machine's frames elsewhere, while others fault, write
-    /// and fork. Frames that are free already, or used for something else, stay what they are.
+    /// and fork. Frames that are free already, used for something else, or not the machine's stay
+    /// what they are.
     ///
     /// # Errors
     /// [`NoMemory`] when there is no frame elsewhere; what was moved before stays moved.

@@ -46,7 +46,7 @@ use crate::tree::Content;
 /// Why a page was not moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotMoved {
-    /// The frame is free, or used for something that cannot be moved.
+    /// The frame is free, used for something that cannot be moved, or none of the machine's.
     NoPage,
     /// Somebody uses the page in a way that forbids it now: has pinned it, is at work on one of
     /// its entries, or maps it where it was not found, or more often than can be remembered.
@@ -88,13 +88,11 @@ impl<M: Machine> Mover<M> {
         let machine = self.memory.machine();
         let spaces = self.memory.keep_spaces();
         let interrupts = machine.interrupts_off();
-        let descriptor = machine.frames().descriptor(from);
-        let flags = descriptor.flags();
+        // What is not used says with its flags what it was last.
+        let used = machine.frames().find(from).filter(|d| d.is_used());
+        let flags = used.map_or(Flags::NONE, |descriptor| descriptor.flags());
         let mut store = None;
-        let result = if !descriptor.is_used() {
-            // What it was last is all that the flags say.
-            Err(NotMoved::NoPage)
-        } else if flags.has(Flags::FILE) {
+        let result = if flags.has(Flags::FILE) {
             self.migrate_file_page(from, to, &mut store)
         } else if flags.has(Flags::ANONYMOUS) && from != machine.frames().zero_frame() {
             self.migrate_anonymous_page(&spaces, from, to)

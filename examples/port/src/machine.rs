@@ -109,6 +109,10 @@ impl FrameSource for Frames {
         &self.descriptors[frame.0 as usize]
     }
 
+    fn find(&self, frame: Frame) -> Option<&Descriptor> {
+        self.descriptors.get(usize::try_from(frame.0).ok()?)
+    }
+
     fn zero_frame(&self) -> Frame {
         Frame(0)
     }

@@ -241,6 +241,10 @@ impl FrameSource for Model {
         &self.descriptors[index(frame)]
     }
 
+    fn find(&self, frame: Frame) -> Option<&Descriptor> {
+        self.descriptors.get(frame.0.checked_sub(1)? as usize)
+    }
+
     fn zero_frame(&self) -> Frame {
         Frame(1)
     }
