@@ -118,6 +118,15 @@ static void a_child_by_its_ignored_signal(void)
     CHECK(sigprocmask(SIG_SETMASK, &before, NULL) == 0);
 }
 
+// Number 0 is no signal: it asks whether somebody is there.
+static void asks_who_is_there(void)
+{
+    CHECK(syscall(SYS_tgkill, getpid(), getpid(), 0) == 0);
+    CHECK(syscall(SYS_tkill, getpid(), 0) == 0);
+    CHECK(kill(getpid(), 0) == 0);
+    CHECK(syscall(SYS_tgkill, getpid(), 1, 0) == -1 && errno == ESRCH);
+}
+
 static void too_much_together(void)
 {
     enum { SIZE = 100000, COUNT = 12 };
@@ -310,6 +319,7 @@ int main(int count, char **arguments)
     where_it_is_together();
     a_child_before_its_signal();
     a_child_by_its_ignored_signal();
+    asks_who_is_there();
     too_much_together();
     a_parent_that_waits_for_vfork();
     stops_and_goes_on();

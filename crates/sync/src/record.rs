@@ -114,6 +114,15 @@ macro_rules! recorded {
                 self.note();
                 self.0.compare_exchange_weak(from, to, ok, fail)
             }
+            pub fn fetch_update(
+                &self,
+                ok: Ordering,
+                fail: Ordering,
+                next: impl FnMut($value) -> Option<$value>,
+            ) -> Result<$value, $value> {
+                self.note();
+                self.0.fetch_update(ok, fail, next)
+            }
             pub fn fetch_add(&self, value: $value, order: Ordering) -> $value {
                 self.note();
                 self.0.fetch_add(value, order)

@@ -41,9 +41,10 @@ pub fn to_thread(process: &Process, id: u32, info: Info) -> Answer {
         return Ok(0);
     }
     let sent = process.with_thread(id, |thread| {
-        let is_dropped =
-            ignores(process, signal) && !is_kept(thread, signal) && !thread.is_traced();
-        if signal == 0 || is_dropped {
+        // Number 0 is no signal: it only looks.
+        let is_wanted =
+            || !ignores(process, signal) || is_kept(thread, signal) || thread.is_traced();
+        if signal == 0 || !is_wanted() {
             return;
         }
         thread.signals.lock().pending.add(info);
