@@ -105,3 +105,23 @@ fn a_fault_writes_events_only_while_they_are_on() {
         assert_eq!(on.1, off.1, "nothing else is written");
     });
 }
+
+/// Lines written by mappings of `bytes` at addresses of the space's choice, none of which merges
+/// with the one before.
+fn lines_of_mappings(space: &faultless_soft::SoftSpace, bytes: u64) -> usize {
+    let how = flags::PRIVATE | flags::ANONYMOUS | flags::NORESERVE;
+    let map = |n: u32| space.mmap(0, bytes, 1 + n % 2 * 2, how).unwrap();
+    (0..4).for_each(|n| drop(map(n)));
+    let lines = |n| record::lines(|| drop(map(n))).len();
+    (4..20).map(lines).sum()
+}
+
+#[test]
+fn a_large_mapping_writes_no_more_than_a_small_one() {
+    let lines = |bytes| {
+        let (_, space) = space(1, 16, Policy::Speculative);
+        SoftCpu::run(&space, 0, |_| lines_of_mappings(&space, bytes))
+    };
+    let (small, large) = (lines(1 << 20), lines(1 << 30));
+    assert!(large <= small, "{large} lines, and {small} for small ones");
+}

@@ -1,4 +1,4 @@
-//! What all address spaces of a machine share: the machine, slabs for nodes and
+//! What all address spaces of a machine share: the machine, slabs for nodes, splits and
 //! mappings, reclamation, and each CPU's counters.
 //!
 //! Nothing here is written by a fault except the CPU's own part.
@@ -17,7 +17,7 @@ use crate::mapping::{Attributes, Mapping};
 use crate::space::AddressSpace;
 use crate::spaces::Spaces;
 use crate::store;
-use crate::tree::Node;
+use crate::tree::{Node, Split};
 
 /// One CPU's part of the memory core. A port makes one for each CPU.
 #[derive(Default)]
@@ -26,6 +26,7 @@ pub struct PerCpu {
     counters: Counters,
     tracer: Tracer,
     nodes: Magazine,
+    splits: Magazine,
     mappings: Magazine,
     stores: Magazine,
     store_nodes: Magazine,
@@ -59,6 +60,7 @@ pub struct Memory<M: Machine> {
     participants: &'static [Participant],
     domain: Padded<Domain>,
     nodes: Padded<Slab>,
+    splits: Padded<Slab>,
     mappings: Padded<Slab>,
     stores: Padded<Slab>,
     store_nodes: Padded<Slab>,
@@ -70,6 +72,7 @@ pub struct Memory<M: Machine> {
 /// Something unlinked that readers may still look at.
 pub(crate) enum Retired {
     Node(NonNull<Node>),
+    Split(NonNull<Split>),
     Mapping(NonNull<Mapping>),
     Table(Frame),
 }
@@ -77,6 +80,9 @@ pub(crate) enum Retired {
 const NODE: u64 = 0;
 const MAPPING: u64 = 1;
 const TABLE: u64 = 2;
+const SPLIT: u64 = 3;
+/// What tells them apart.
+const KINDS: u64 = 3;
 
 impl<M: Machine> Memory<M> {
     /// The memory core of `machine`, for as many CPUs as there are entries in
@@ -89,6 +95,7 @@ impl<M: Machine> Memory<M> {
             participants,
             domain: Padded(Domain::new()),
             nodes: Padded(Slab::new(size_of::<Node>())),
+            splits: Padded(Slab::new(size_of::<Split>())),
             mappings: Padded(Slab::new(size_of::<Mapping>())),
             stores: Padded(Slab::new(size_of::<store::Cache>())),
             store_nodes: Padded(Slab::new(size_of::<store::Node>())),
@@ -223,6 +230,10 @@ impl<M: Machine> Memory<M> {
         self.allocate_object(&self.nodes, |cpu| &cpu.nodes)
     }
 
+    pub(crate) fn allocate_split(&self) -> Result<NonNull<u8>, NoMemory> {
+        self.allocate_object(&self.splits, |cpu| &cpu.splits)
+    }
+
     /// A mapping of `space` that no slot leads to yet. It holds its store.
     pub(crate) fn allocate_mapping(
         &self,
@@ -273,6 +284,12 @@ impl<M: Machine> Memory<M> {
         unsafe { self.free_object(&self.nodes, |cpu| &cpu.nodes, node.cast()) };
     }
 
+    /// Gives back a split that nobody looks at.
+    pub(crate) fn free_split(&self, split: NonNull<Split>) {
+        // SAFETY: as for nodes.
+        unsafe { self.free_object(&self.splits, |cpu| &cpu.splits, split.cast()) };
+    }
+
     /// Gives back a mapping that nobody looks at, and lets go of its store.
     pub(crate) fn free_mapping(&self, mapping: NonNull<Mapping>) {
         // SAFETY: nobody else looks at it any more.
@@ -314,6 +331,7 @@ impl<M: Machine> Memory<M> {
     pub(crate) fn retire(&self, what: Retired) {
         let object = match what {
             Retired::Node(node) => node.as_ptr().expose_provenance() as u64 | NODE,
+            Retired::Split(split) => split.as_ptr().expose_provenance() as u64 | SPLIT,
             Retired::Mapping(mapping) => mapping.as_ptr().expose_provenance() as u64 | MAPPING,
             Retired::Table(frame) => (frame.0 << 2) | TABLE,
         };
@@ -336,9 +354,15 @@ impl<M: Machine> Memory<M> {
         self.domain.deferred(self.participants, &self.machine)
     }
 
-    /// Frames that hold nodes, mappings and stores.
+    /// Frames that hold nodes, splits, mappings and stores.
     pub fn slab_frames(&self) -> u64 {
-        let slabs = [&self.nodes, &self.mappings, &self.stores, &self.store_nodes];
+        let slabs = [
+            &self.nodes,
+            &self.splits,
+            &self.mappings,
+            &self.stores,
+            &self.store_nodes,
+        ];
         slabs.iter().map(|slab| slab.frames()).sum()
     }
 
@@ -349,6 +373,7 @@ impl<M: Machine> Memory<M> {
         for part in self.cpus {
             let slabs = [
                 (&self.nodes, &part.nodes),
+                (&self.splits, &part.splits),
                 (&self.mappings, &part.mappings),
                 (&self.stores, &part.stores),
                 (&self.store_nodes, &part.store_nodes),
@@ -361,15 +386,17 @@ impl<M: Machine> Memory<M> {
 }
 
 fn pointer<T>(object: u64) -> NonNull<T> {
-    let address = (object & !3) as usize;
+    let address = (object & !KINDS) as usize;
     NonNull::new(core::ptr::with_exposed_provenance_mut(address)).unwrap_or(NonNull::dangling())
 }
 
 impl<M: Machine> Owner for Memory<M> {
     fn next(&self, object: u64) -> u64 {
-        match object & 3 {
+        match object & KINDS {
             // SAFETY: a retired object stays what it is until it is released.
             NODE => unsafe { pointer::<Node>(object).as_ref() }.link.get(),
+            // SAFETY: as above.
+            SPLIT => unsafe { pointer::<Split>(object).as_ref() }.link.get(),
             // SAFETY: as above.
             MAPPING => unsafe { pointer::<Mapping>(object).as_ref() }.link().get(),
             _ => self.machine.frames().descriptor(Frame(object >> 2)).link(),
@@ -377,9 +404,11 @@ impl<M: Machine> Owner for Memory<M> {
     }
 
     fn set_next(&self, object: u64, next: u64) {
-        match object & 3 {
+        match object & KINDS {
             // SAFETY: as above; readers never look at the link.
             NODE => unsafe { pointer::<Node>(object).as_ref() }.link.set(next),
+            // SAFETY: as above.
+            SPLIT => unsafe { pointer::<Split>(object).as_ref() }.link.set(next),
             // SAFETY: as above.
             MAPPING => unsafe { pointer::<Mapping>(object).as_ref() }
                 .link()
@@ -393,8 +422,9 @@ impl<M: Machine> Owner for Memory<M> {
     }
 
     fn release(&self, cpu: Cpu, object: u64) {
-        match object & 3 {
+        match object & KINDS {
             NODE => self.free_node(pointer(object)),
+            SPLIT => self.free_split(pointer(object)),
             MAPPING => self.free_mapping(pointer(object)),
             _ => self.machine.frames().free(cpu, Frame(object >> 2)),
         }

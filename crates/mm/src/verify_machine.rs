@@ -155,15 +155,14 @@ impl<M: Machine> AddressSpace<M> {
         Ok(())
     }
 
-    /// Enters the tree's nodes and mappings, each of which counts the pages that point to
+    /// Enters the tree's nodes, splits and mappings, each of which counts the pages that point to
     /// it. Inside a section.
     fn enter_objects(&self, books: &Books) -> Result<(), Violation> {
         let enter = |object: NonNull<u8>| {
             // SAFETY: nodes and mappings are objects of slabs.
             books.enter(unsafe { Slab::frame_of(object) }, Use::SLAB)
         };
-        self.tree
-            .for_each_node(&mut |node| enter(NonNull::from(node).cast()))?;
+        self.tree.for_each_object(&mut |object| enter(object))?;
         // Mappings are counted by their links, which only the retired need.
         self.for_each_run(&mut |mapping, _, _| {
             mapping.link().set(0);

@@ -1,6 +1,6 @@
-//! Loom model (j): the mapping tree. A lock-free lookup against a split, a
-//! replacement and a refill; and a fault that holds a slot of a node that leaves
-//! the tree. A node holds two slots here, and there are two levels.
+//! Loom model (j): the mapping tree. A lock-free lookup against a first and a second cut of
+//! a slot, a replacement and a refill; and a fault that holds a slot of a split or of a node
+//! that leaves the tree. A node holds four slots here, and there are two levels.
 //!
 //! Nodes are not reused in these models: reclamation has a model of its own.
 #![cfg(loom)]
@@ -26,7 +26,7 @@ struct Forest {
 }
 
 impl Forest {
-    /// Pages 0 and 1 point to mapping 0.
+    /// Pages 0 to 3 point to mapping 0.
     fn new() -> Arc<Self> {
         model::set_cpu(0);
         // Small, and as good as free: every execution leaves one behind.
@@ -47,7 +47,7 @@ impl Forest {
             mappings: [1, 2, 3].map(|id| Mapping::new(attributes, id)),
             entry: Entry::new(),
         });
-        forest.set(0, 2, forest.word(0));
+        forest.set(0, 4, forest.word(0));
         forest
     }
 
@@ -73,7 +73,7 @@ impl Forest {
 
 /// Page 0 changes, page 1 never does; no lookup goes back in time.
 #[test]
-fn lookups_against_a_split() {
+fn lookups_against_a_cut() {
     explore(None, || {
         let forest = Forest::new();
         let reader = {
@@ -90,38 +90,74 @@ fn lookups_against_a_split() {
     });
 }
 
-/// Split, emptied, filled again, replaced as a whole.
+/// A split becomes a node, and page 2 changes; pages 0 and 1 never do.
+#[test]
+fn lookups_against_a_second_cut() {
+    explore(None, || {
+        let forest = Forest::new();
+        forest.set(0, 1, forest.word(1));
+        let reader = {
+            let forest = forest.clone();
+            thread::spawn(move || {
+                assert_eq!(forest.find(0, &[forest.word(1)]), 0);
+                assert_eq!(forest.find(1, &[forest.word(0)]), 0);
+                let history = [forest.word(0), forest.word(2)];
+                let first = forest.find(2, &history);
+                assert_eq!(forest.find(0, &[forest.word(1)]), 0);
+                assert!(first <= forest.find(2, &history));
+            })
+        };
+        forest.set(2, 4, forest.word(2));
+        reader.join().unwrap();
+    });
+}
+
+/// Cut, emptied, filled again, replaced as a whole.
 #[test]
 fn lookups_against_a_replacement() {
-    explore(Some(3), || {
+    explore(None, || {
         let forest = Forest::new();
         forest.set(0, 1, Word::EMPTY);
         let reader = {
             let forest = forest.clone();
             thread::spawn(move || {
-                // Page 1's node empties and leaves, then comes another, then none.
+                // Page 1's split empties and leaves, then comes another, then none.
                 let history = [forest.word(0), Word::EMPTY, forest.word(1), forest.word(2)];
                 let first = forest.find(1, &history);
                 let second = forest.find(1, &history);
                 assert!(first <= second, "{first} before {second}");
             })
         };
-        forest.set(1, 2, Word::EMPTY);
-        forest.set(1, 2, forest.word(1));
-        forest.set(0, 2, forest.word(2));
+        forest.set(1, 4, Word::EMPTY);
+        forest.set(1, 4, forest.word(1));
+        forest.set(0, 4, forest.word(2));
         reader.join().unwrap();
     });
 }
 
-/// Faults that have found mapping 0 in a node, claim and validate; a writer
-/// replaces the node, fences, and waits for claims. Nothing is published for a
+/// How page 0 comes to have slots of its own beside others, and how these leave the tree when its
+/// mapping is replaced.
+#[derive(Clone, Copy)]
+enum Leaves {
+    /// A split, by a mapping of all its pages.
+    Split,
+    /// A node, likewise.
+    Node,
+    /// A split, which becomes a node before page 0 is mapped over.
+    Widened,
+}
+
+/// Faults that have found mapping 1 in a split or a node, claim and validate; a writer
+/// replaces that, fences, and waits for claims. Nothing is published for a
 /// mapping that is gone.
-fn validation_against_a_replacement(faults: u32, bound: Option<usize>) {
+fn validation_against(leaves: Leaves, faults: u32, bound: Option<usize>) {
     const LEAF: u64 = X86_64::FORMAT.leaf(Frame(9), true, false, true);
     explore(bound, move || {
         let forest = Forest::new();
-        // A node of its own for page 0, which the writer takes out again.
         forest.set(0, 1, forest.word(1));
+        if let Leaves::Node = leaves {
+            forest.set(2, 4, forest.word(2));
+        }
         let faults = (0..faults).map(|cpu| {
             let forest = forest.clone();
             thread::spawn(move || {
@@ -135,7 +171,13 @@ fn validation_against_a_replacement(faults: u32, bound: Option<usize>) {
             })
         });
         let faults = faults.collect::<Vec<_>>();
-        forest.set(0, 2, forest.word(2));
+        match leaves {
+            Leaves::Split | Leaves::Node => forest.set(0, 4, forest.word(2)),
+            Leaves::Widened => {
+                forest.set(2, 4, forest.word(2));
+                forest.set(0, 1, forest.word(2));
+            }
+        }
         fence(Ordering::SeqCst);
         loop {
             let value = forest.entry.load();
@@ -155,20 +197,38 @@ fn validation_against_a_replacement(faults: u32, bound: Option<usize>) {
 }
 
 #[test]
-fn a_slot_that_left_the_tree_does_not_validate() {
-    validation_against_a_replacement(1, None);
+fn a_split_that_left_the_tree_does_not_validate() {
+    validation_against(Leaves::Split, 1, None);
+}
+
+#[test]
+fn nor_does_a_node() {
+    validation_against(Leaves::Node, 1, None);
+}
+
+#[test]
+fn nor_does_a_split_that_became_a_node() {
+    validation_against(Leaves::Widened, 1, None);
 }
 
 #[test]
 fn nor_for_either_of_two_faults() {
-    validation_against_a_replacement(2, Some(2));
+    validation_against(Leaves::Split, 2, Some(3));
 }
 
 #[test]
 #[should_panic(expected = "published for a mapping that is gone")]
 fn broken_node_not_buried() {
     with_flaw(Flaw::NodeNotBuried, || {
-        validation_against_a_replacement(1, None);
+        validation_against(Leaves::Node, 1, None);
+    });
+}
+
+#[test]
+#[should_panic(expected = "published for a mapping that is gone")]
+fn broken_split_not_buried() {
+    with_flaw(Flaw::NodeNotBuried, || {
+        validation_against(Leaves::Widened, 1, None);
     });
 }
 
@@ -176,6 +236,6 @@ fn broken_node_not_buried() {
 #[should_panic(expected = "published for a mapping that is gone")]
 fn broken_claim_without_a_fence() {
     with_flaw(Flaw::ClaimWithoutFence, || {
-        validation_against_a_replacement(1, None);
+        validation_against(Leaves::Split, 1, None);
     });
 }

@@ -3,8 +3,7 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError, atomic::AtomicU64, atomic::Ordering};
 
 use faultless_mm::{
     Access, AddressSpace, CpuSet, Descriptor, EntryFormat, Flush, Frame, FrameSource, Memory,
@@ -48,9 +47,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Machine {
     /// A machine with so many CPUs and frames. Frame 0 is the shared zero page.
     pub fn start(cpus: usize, frames: usize) -> &'static Memory<Machine> {
-        let pages = (0..frames)
-            .map(|_| Page([0; PAGE_SIZE as usize]))
-            .collect::<Vec<_>>();
+        let pages = Vec::from_iter((0..frames).map(|_| Page([0; PAGE_SIZE as usize])));
         let memory = Vec::leak(pages).as_mut_ptr();
         let machine = Machine {
             memory,
@@ -110,7 +107,7 @@ impl FrameSource for Frames {
     }
 
     fn find(&self, frame: Frame) -> Option<&Descriptor> {
-        self.descriptors.get(usize::try_from(frame.0).ok()?)
+        self.descriptors.get(frame.0 as usize)
     }
 
     fn zero_frame(&self) -> Frame {

@@ -12,7 +12,8 @@ use faultless_frames::NoMemory;
 use faultless_paging::Pages;
 use faultless_sync::{Flaw, flawed};
 
-use super::node::{LEVELS, Node, SLOTS, span};
+use super::node::{LEVELS, Node, SLOTS, Slot, span};
+use super::split::Split;
 use super::word::{Content, Word};
 use super::{Edit, Tree};
 use crate::machine::Machine;
@@ -82,30 +83,55 @@ fn copy_node<M: Machine>(
         let start = base + first as u64 * span(level);
         let word = from.at(first).load();
         // SAFETY: the tree is still, so that nothing in it is retired.
-        if let Content::Child(child) = unsafe { word.content() } {
-            let place = memory.allocate_node()?;
-            // SAFETY: fresh memory of a node's size.
-            let node = unsafe { Node::create(place, Word::EMPTY) };
-            to.at(first).store(Word::child(node));
-            // SAFETY: just made, and in the copy.
-            let node = unsafe { node.as_ref() };
-            copy_node(memory, child, node, level - 1, start, copier)?;
-            rest &= rest - 1;
-            continue;
+        match unsafe { word.content() } {
+            Content::Child(child) => {
+                let place = memory.allocate_node()?;
+                // SAFETY: fresh memory of a node's size.
+                let node = unsafe { Node::create(place, Word::EMPTY) };
+                to.at(first).store(Word::child(node));
+                // SAFETY: just made, and in the copy.
+                let node = unsafe { node.as_ref() };
+                copy_node(memory, child, node, level - 1, start, copier)?;
+                rest &= rest - 1;
+                continue;
+            }
+            Content::Split(split) => {
+                let place = memory.allocate_split()?;
+                // SAFETY: fresh memory of a split's size.
+                let at = unsafe { Split::create(place, split.middle(), [Word::EMPTY; 2]) };
+                to.at(first).store(Word::split(at));
+                // SAFETY: just made, and in the copy.
+                let copy = unsafe { at.as_ref() };
+                for (pages, from) in split.parts(level) {
+                    let word = from.load();
+                    if !word.is_empty() {
+                        let copied = copier.word_for(pages, word)?;
+                        copy_slot(from, copy.slot(pages.start), word, copied);
+                    }
+                }
+                rest &= rest - 1;
+                continue;
+            }
+            _ => {}
         }
         let same = (first..SLOTS).take_while(|&n| from.at(n).load() == word);
         let end = same.count() + first;
         let pages = Pages::new(start, base + end as u64 * span(level));
         let copied = copier.word_for(pages, word)?;
         for number in first..end {
-            if !flawed(Flaw::ForkWithoutMark) {
-                from.at(number).store(word.changing());
-            }
-            to.at(number).store(copied);
+            copy_slot(from.at(number), to.at(number), word, copied);
         }
         rest &= u64::MAX.checked_shl(end as u32).unwrap_or(0);
     }
     Ok(())
+}
+
+/// Marks a slot that holds `word`, and gives the copy's its own.
+fn copy_slot(from: &Slot, to: &Slot, word: Word, copied: Word) {
+    if !flawed(Flaw::ForkWithoutMark) {
+        from.store(word.changing());
+    }
+    to.store(copied);
 }
 
 fn show_live(node: &Node) {
@@ -117,8 +143,20 @@ fn show_live(node: &Node) {
         // SAFETY: the tree is still, so that nothing in it is retired.
         match unsafe { word.content() } {
             Content::Child(child) => show_live(child),
-            Content::Changing(_) => node.at(number).store(word.settled()),
-            _ => {}
+            Content::Split(split) => {
+                for page in [split.middle() - 1, split.middle()] {
+                    show_slot_live(split.slot(page));
+                }
+            }
+            _ => show_slot_live(node.at(number)),
         }
+    }
+}
+
+fn show_slot_live(slot: &Slot) {
+    let word = slot.load();
+    let live = word.settled();
+    if live != word {
+        slot.store(live);
     }
 }

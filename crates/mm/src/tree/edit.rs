@@ -5,21 +5,23 @@
 //! range's slots; it cannot fail. Each slot changes by one store, so that a
 //! reader sees the old or the new word of a page and never a third.
 //!
-//! When a slot takes the place of a child, the child's slots are then marked
-//! gone: a fault that still holds one of them must not find its old word
+//! A slot that is cut once gets a split, and one that is cut twice a node. When
+//! something takes the place of a child or of a split, the slots of that are then
+//! marked gone: a fault that still holds one of them must not find its old word
 //! there when it validates.
 
 use core::ptr::NonNull;
 
 use faultless_frames::NoMemory;
 use faultless_paging::Pages;
-use faultless_sync::{Flaw, flawed};
 
-use super::node::{LEVELS, Node, SLOTS, index, span};
+use super::free::{bury_subtree, drop_empty, drop_empty_split};
+use super::node::{LEVELS, Node, index, span};
+use super::split::Split;
 use super::word::{Content, Word};
 use super::{Edit, Tree};
 use crate::machine::Machine;
-use crate::memory::{Memory, Retired};
+use crate::memory::Memory;
 
 impl<M: Machine> Edit<'_, M> {
     /// Makes both ends of `pages` fall between slots.
@@ -27,11 +29,12 @@ impl<M: Machine> Edit<'_, M> {
     /// # Errors
     /// [`NoMemory`]; no page's mapping has changed.
     pub fn cut(&self, pages: Pages) -> Result<(), NoMemory> {
-        self.cut_at(pages.start)?;
-        self.cut_at(pages.end)
+        self.cut_at(pages.start, pages)?;
+        self.cut_at(pages.end, pages)
     }
 
-    fn cut_at(&self, page: u64) -> Result<(), NoMemory> {
+    /// Cuts at `page`, an end of `pages`.
+    fn cut_at(&self, page: u64, pages: Pages) -> Result<(), NoMemory> {
         if page >= span(LEVELS) {
             return Ok(());
         }
@@ -45,7 +48,17 @@ impl<M: Machine> Edit<'_, M> {
             // SAFETY: the edit lock keeps what the tree holds from being retired.
             node = match unsafe { word.content() } {
                 Content::Child(child) => child,
+                Content::Split(split) if split.middle() == page => return Ok(()),
+                Content::Split(split) => self.widen(node, number, level, split)?,
                 _ => {
+                    let base = page & !(span(level) - 1);
+                    let is_inside = |at| at > base && at < base + span(level);
+                    if !is_inside(pages.start) || !is_inside(pages.end) {
+                        let split = self.new_split(page, [word; 2])?;
+                        node.put(number, Word::split(split));
+                        return Ok(());
+                    }
+                    // It would be widened at once.
                     let place = self.memory.allocate_node()?;
                     // SAFETY: fresh memory of a node's size.
                     let child = unsafe { Node::create(place, word) };
@@ -56,6 +69,41 @@ impl<M: Machine> Edit<'_, M> {
             };
         }
         Ok(())
+    }
+
+    fn new_split(&self, middle: u64, words: [Word; 2]) -> Result<NonNull<Split>, NoMemory> {
+        let place = self.memory.allocate_split()?;
+        // SAFETY: fresh memory of a split's size.
+        Ok(unsafe { Split::create(place, middle, words) })
+    }
+
+    /// Puts a node in the place of a split, which is in a slot of `node` at `level`.
+    fn widen<'t>(
+        &self,
+        node: &'t Node,
+        number: usize,
+        level: usize,
+        split: &Split,
+    ) -> Result<&'t Node, NoMemory> {
+        let [before, behind] = split.words();
+        let middle = split.middle();
+        let place = self.memory.allocate_node()?;
+        // SAFETY: fresh memory of a node's size.
+        let at = unsafe { Node::create(place, behind) };
+        // SAFETY: just made.
+        let child = unsafe { at.as_ref() };
+        let cut = index(middle, level - 1);
+        child.put_all(0..cut, before, &mut |_| ());
+        if !middle.is_multiple_of(span(level - 1)) {
+            let below = self.new_split(middle, [before, behind]);
+            // Nobody has seen the node.
+            let below = below.inspect_err(|_| self.memory.free_node(at))?;
+            child.put(cut, Word::split(below));
+        }
+        let replaced = node.at(number).load();
+        node.put(number, Word::child(at));
+        bury_subtree(self.memory, replaced);
+        Ok(child)
     }
 
     /// Sets the word of all `pages`, whose ends were cut.
@@ -89,14 +137,14 @@ fn fill<M: Machine>(memory: &Memory<M>, root: &Node, pages: Pages, word: Word) {
     let mut path = [root; LEVELS];
     let mut level = LEVELS - 1;
     while pages.len() < span(level) && pages.start / span(level) == (pages.end - 1) / span(level) {
-        // SAFETY: the edit lock is held. Cut at both ends, so a slot covered in part has a child.
-        let Content::Child(child) =
-            (unsafe { path[level].slot(pages.start, level).load().content() })
-        else {
-            return;
-        };
-        level -= 1;
-        path[level] = child;
+        // SAFETY: the edit lock is held.
+        match unsafe { path[level].slot(pages.start, level).load().content() } {
+            Content::Child(child) => {
+                level -= 1;
+                path[level] = child;
+            }
+            _ => break,
+        }
     }
     let base = pages.start & !(span(level + 1) - 1);
     fill_part(memory, path[level], level, base, pages, word);
@@ -128,63 +176,25 @@ fn fill_part<M: Machine>(
     node.put_all(whole..whole_end, word, &mut |old| bury_subtree(memory, old));
     let parts = [(start / size) as usize..whole, whole_end..part_end];
     for number in parts.into_iter().flatten() {
-        // SAFETY: the edit lock is held. As above, it has a child.
-        if let Content::Child(child) = unsafe { node.at(number).load().content() } {
-            let start = base + number as u64 * size;
-            fill_part(memory, child, level - 1, start, pages, word);
-            if child.occupied() == 0 {
-                drop_empty(memory, node, number, child);
+        let base = base + number as u64 * size;
+        // SAFETY: the edit lock is held. Cut at both ends, so a slot covered in part has a child,
+        // or a split, of which one part is covered.
+        match unsafe { node.at(number).load().content() } {
+            Content::Child(child) => {
+                fill_part(memory, child, level - 1, base, pages, word);
+                if child.occupied() == 0 {
+                    drop_empty(memory, node, number, child);
+                }
             }
-        }
-    }
-}
-
-/// Takes an empty child out of a slot: its slots stay empty, which is true of them for ever.
-fn drop_empty<M: Machine>(memory: &Memory<M>, node: &Node, number: usize, child: &Node) {
-    node.put(number, Word::EMPTY);
-    memory.retire(Retired::Node(NonNull::from(child)));
-}
-
-/// Marks the slots of a replaced child gone, and retires it with all below it.
-fn bury_subtree<M: Machine>(memory: &Memory<M>, word: Word) {
-    // SAFETY: the edit lock is held, and the child was in the tree until now.
-    if let Content::Child(node) = unsafe { word.content() } {
-        for number in 0..SLOTS {
-            let below = node.at(number).load();
-            if below.is_child() {
-                bury_subtree(memory, below);
-            }
-        }
-        if !flawed(Flaw::NodeNotBuried) {
-            node.bury();
-        }
-        memory.retire(Retired::Node(NonNull::from(node)));
-    }
-}
-
-/// Gives back a node and all below it, at once; a mapping with its last pages.
-pub(super) fn free_subtree<M: Machine>(memory: &Memory<M>, at: NonNull<Node>, level: usize) {
-    // SAFETY: the caller alone uses the tree.
-    let node = unsafe { at.as_ref() };
-    let mut rest = node.occupied();
-    while rest != 0 {
-        let first = rest.trailing_zeros() as usize;
-        let word = node.at(first).load();
-        let same = (first..SLOTS).take_while(|&n| node.at(n).load() == word);
-        let slots = if word.is_child() { 1 } else { same.count() };
-        rest &= u64::MAX.checked_shl((first + slots) as u32).unwrap_or(0);
-        // SAFETY: as above.
-        match unsafe { word.content() } {
-            Content::Child(child) => free_subtree(memory, NonNull::from(child), level - 1),
-            Content::Live(mapping) | Content::Changing(mapping)
-                if mapping.remove_pages(slots as u64 * span(level)) =>
-            {
-                memory.free_mapping(NonNull::from(mapping));
+            Content::Split(split) => {
+                split.slot(pages.start.max(base)).store(word);
+                if split.words() == [Word::EMPTY; 2] {
+                    drop_empty_split(memory, node, number, split);
+                }
             }
             _ => {}
         }
     }
-    memory.free_node(at);
 }
 
 impl Tree {

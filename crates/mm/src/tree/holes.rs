@@ -68,6 +68,9 @@ impl<M: Machine> Edit<'_, M> {
         };
         // Where the first guard gap moved the search: it may have jumped over holes.
         let mut jumped = None;
+        // No hole above `top`, or where that was, is larger. Above the note nobody looks: what
+        // is there is too small for the note's power of two.
+        let mut largest = (1 << pages.ilog2()) - 1;
         loop {
             let below = self.tree.last_before(top);
             let floor = below.map_or(low, |run| run.pages.end.max(low));
@@ -75,7 +78,7 @@ impl<M: Machine> Edit<'_, M> {
                 let guarded = self.guarded(top);
                 if guarded == top {
                     if from_ceiling {
-                        self.holes.none_above(jumped.unwrap_or(top), pages);
+                        self.holes.none_above(jumped.unwrap_or(top), largest + 1);
                     }
                     return Some(top - pages);
                 }
@@ -84,6 +87,9 @@ impl<M: Machine> Edit<'_, M> {
                 jumped.get_or_insert(top);
                 top = guarded;
             } else {
+                if jumped.is_none() {
+                    largest = largest.max(top.saturating_sub(floor));
+                }
                 top = below.filter(|run| run.pages.start > low)?.pages.start;
             }
             if top < low + pages {

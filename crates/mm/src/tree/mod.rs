@@ -1,8 +1,8 @@
 //! The mapping tree: which mapping a page belongs to, found without a lock.
 //!
 //! A radix tree over page numbers. A slot covers an aligned power of 64 pages
-//! and holds a mapping, or a child node that covers the same pages in more
-//! detail. A mapping object has no bounds: it is the *attributes* of the pages
+//! and holds a mapping, a child node that covers the same pages in more detail, or
+//! a split: the page at which the slot is cut, if it is in one place, and a slot for either part. A mapping object has no bounds: it is the *attributes* of the pages
 //! whose slots point to it. That makes the common changes cheap and removes
 //! their races: unmapping a part splits nothing, mapping next to an equal
 //! neighbour merges by using the neighbour's object, and the word in the slot is
@@ -13,7 +13,7 @@
 //! loads. Writers hold the edit lock for the stores alone, never while they
 //! wait, flush or zap; what they replaced is retired.
 //!
-//! * `word`, `node`: what a slot holds, and arrays of slots.
+//! * `word`, `node`, `split`: what a slot holds, arrays of slots, and slots in two parts.
 //! * `edit`: cutting slots at a boundary (can fail, changes no meaning) and
 //!   filling a range (cannot fail).
 //! * `copy`: the same tree again, for a forked address space.
@@ -22,9 +22,11 @@
 
 mod copy;
 mod edit;
+mod free;
 mod holes;
 mod node;
 mod scan;
+mod split;
 mod word;
 
 use core::ptr::NonNull;
@@ -39,6 +41,7 @@ pub use holes::GUARD_GAP;
 use holes::Holes;
 pub use node::{LEVELS, Node, Slot, span};
 pub use scan::{Neighbours, Run};
+pub use split::Split;
 pub use word::{Content, Word};
 
 /// Pages that the tree can cover.
@@ -120,11 +123,18 @@ impl Tree {
                     return Found { slot, word };
                 }
                 // SAFETY: read in this section.
-                let Content::Child(child) = (unsafe { word.content::<'s>() }) else {
-                    continue 'root;
-                };
-                node = child;
-                level -= 1;
+                match unsafe { word.content::<'s>() } {
+                    Content::Child(child) => (node, level) = (child, level - 1),
+                    Content::Split(split) => {
+                        let slot = split.slot(page);
+                        let word = slot.load();
+                        if word == Word::GONE {
+                            continue 'root;
+                        }
+                        return Found { slot, word };
+                    }
+                    _ => continue 'root,
+                }
             }
         }
     }
@@ -140,6 +150,6 @@ impl Tree {
 
     /// Gives back all nodes and mappings; nobody can look at the tree any more.
     pub fn destroy<M: Machine>(self, memory: &Memory<M>) {
-        edit::free_subtree(memory, self.root, LEVELS - 1);
+        free::free_subtree(memory, self.root, LEVELS - 1);
     }
 }

@@ -15,7 +15,7 @@ use super::word::Word;
 
 /// Page-number bits that one node decodes.
 pub const BITS: u32 = if cfg!(loom) {
-    1
+    2
 } else if cfg!(shuttle) {
     3
 } else {
@@ -46,6 +46,10 @@ pub fn index(page: u64, level: usize) -> usize {
 pub struct Slot(AtomicPtr<()>);
 
 impl Slot {
+    pub(super) fn new(word: Word) -> Self {
+        Self(AtomicPtr::new(word.raw()))
+    }
+
     /// Acquire: pairs with [`Slot::store`]; what the word points to is seen initialised.
     #[inline]
     pub fn load(&self) -> Word {
@@ -70,7 +74,7 @@ pub struct Node {
     slots: [Slot; SLOTS],
     /// A bit for each slot that is not empty. Written under the edit lock.
     occupied: Local,
-    /// A bit for each slot that holds a child. Written under the edit lock.
+    /// A bit for each slot that holds a child or a split. Written under the edit lock.
     children: Local,
     /// Reclamation's link.
     pub(crate) link: Local,
@@ -87,7 +91,7 @@ impl Node {
         // SAFETY: by the caller's promise.
         unsafe {
             node.write(Node {
-                slots: core::array::from_fn(|_| Slot(AtomicPtr::new(word.raw()))),
+                slots: core::array::from_fn(|_| Slot::new(word)),
                 occupied: Local::new(occupied),
                 children: Local::new(0),
                 link: Local::new(0),
@@ -120,8 +124,8 @@ impl Node {
         set_bits(&self.children, bit, word.is_child());
     }
 
-    /// Writes several slots and their bits, under the edit lock; `word` is no
-    /// child. `replaced` is called for each child that was in one of them.
+    /// Writes several slots and their bits, under the edit lock; `word` is no child and
+    /// no split. `replaced` is called for each of those that was in one of them.
     pub(super) fn put_all(
         &self,
         slots: core::ops::Range<usize>,
@@ -167,7 +171,7 @@ impl Node {
         self.occupied.get()
     }
 
-    /// The bits of slots that hold a child.
+    /// The bits of slots that hold a child or a split.
     pub fn children(&self) -> u64 {
         self.children.get()
     }

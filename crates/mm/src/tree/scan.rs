@@ -5,6 +5,8 @@
 //! together. A node's bits of occupied slots are a writer's note: a reader that
 //! sees them late misses only what is being mapped right now.
 
+use core::ptr::NonNull;
+
 use faultless_paging::Pages;
 
 use super::node::{ALL, LEVELS, Node, SLOTS, index, span};
@@ -63,10 +65,19 @@ impl Tree {
             let number = index(page, level);
             let word = node.at(number).load();
             // SAFETY: inside a section or under the lock, by the module's contract.
-            if let Content::Child(child) = unsafe { word.content() } {
-                node = child;
-                level -= 1;
-                continue;
+            match unsafe { word.content() } {
+                Content::Child(child) => {
+                    (node, level) = (child, level - 1);
+                    continue;
+                }
+                Content::Split(split) => {
+                    if split.slot(page).load() != run.word {
+                        return false;
+                    }
+                    run.pages.end = split.part(page, level).end;
+                    return true;
+                }
+                _ => {}
             }
             let same = (number..SLOTS)
                 .take_while(|&n| node.at(n).load() == run.word)
@@ -121,27 +132,29 @@ impl Tree {
             loop {
                 let word = node.slot(page, level).load();
                 // SAFETY: inside a section or under the lock, by the module's contract.
-                match unsafe { word.content() } {
+                let (pages, word) = match unsafe { word.content() } {
                     Content::Child(child) => {
                         node = child;
                         level -= 1;
+                        continue;
                     }
-                    Content::Gone => continue 'root,
-                    Content::Empty => return None,
-                    _ => {
-                        let start = page & !(span(level) - 1);
-                        return Some(Run {
-                            pages: Pages::new(start, start + span(level)),
-                            word,
-                        });
-                    }
+                    Content::Split(split) => (split.part(page, level), split.slot(page).load()),
+                    _ => (slot_around(page, level), word),
+                };
+                if word == Word::GONE {
+                    continue 'root;
                 }
+                return (!word.is_empty()).then_some(Run { pages, word });
             }
         }
     }
 
-    /// Calls `visit` with every node; under the range lock, or with nobody at work.
-    pub fn for_each_node<E>(&self, visit: &mut dyn FnMut(&Node) -> Result<(), E>) -> Result<(), E> {
+    /// Calls `visit` with every node and every split; under the range lock, or with nobody at
+    /// work.
+    pub fn for_each_object<E>(
+        &self,
+        visit: &mut dyn FnMut(NonNull<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
         for_each_below(self.root(), visit)
     }
 
@@ -152,10 +165,9 @@ impl Tree {
 
     /// The same; perhaps nothing if it does not begin before `limit`.
     pub fn next_slot_before(&self, page: u64, limit: u64) -> Option<Run> {
-        let spot = self.nearest(page, limit, later)?;
-        let start = spot.page & !(span(spot.level) - 1);
+        let spot = self.nearest::<Later>(page, limit)?;
         Some(Run {
-            pages: Pages::new(spot.page, start + span(spot.level)),
+            pages: Pages::new(spot.page, spot.slot.end),
             word: spot.word,
         })
     }
@@ -164,20 +176,22 @@ impl Tree {
     /// where a hole begins, or at `page`, and begins no later than its node.
     /// `word` is that of its last page.
     pub fn last_before(&self, page: u64) -> Option<Run> {
-        let spot = self.nearest(page.checked_sub(1)?, u64::MAX, earlier)?;
-        Some(stretch(spot.node, spot.level, spot.page + 1, spot.word))
+        let spot = self.nearest::<Earlier>(page.checked_sub(1)?, u64::MAX)?;
+        let start = match spot.is_part {
+            true => spot.slot.start,
+            false => stretch(spot.node, spot.level, spot.page),
+        };
+        Some(Run {
+            pages: Pages::new(start, spot.page + 1),
+            word: spot.word,
+        })
     }
 
-    /// The slot of `page` or, where that is empty, of the nearest page that
-    /// `beyond` leads to. Goes up no further than it must, and not where all it
-    /// can find begins at `limit` or behind.
+    /// The slot of `page` or, where that is empty, of the nearest page in a direction.
+    /// Goes up no further than it must, and not where all it can find begins at `limit`
+    /// or behind.
     #[inline]
-    fn nearest(
-        &self,
-        page: u64,
-        limit: u64,
-        beyond: impl Fn(&Node, usize, u64) -> Option<u64>,
-    ) -> Option<Spot<'_>> {
+    fn nearest<D: Direction>(&self, page: u64, limit: u64) -> Option<Spot<'_>> {
         let mut page = page;
         if page >= PAGES {
             return None;
@@ -189,34 +203,54 @@ impl Tree {
                 let node = path[level];
                 let word = node.slot(page, level).load();
                 // SAFETY: inside a section or under the lock, by the module's contract.
-                match unsafe { word.content() } {
+                let (slot, word, other) = match unsafe { word.content() } {
                     Content::Child(child) => {
                         level -= 1;
                         path[level] = child;
+                        continue;
                     }
-                    Content::Gone => continue 'root,
-                    Content::Empty => {
-                        page = loop {
-                            match beyond(path[level], level, page) {
-                                Some(page) => break page,
-                                None if level == LEVELS - 1 => return None,
-                                None if page | (span(level + 1) - 1) >= limit - 1 => return None,
-                                None => level += 1,
-                            }
-                        };
+                    Content::Split(split) => {
+                        let other = D::across(split.middle(), page);
+                        let (part, slot) = (split.part(page, level), split.slot(page));
+                        (part, slot.load(), Some(other))
                     }
-                    _ => {
-                        return Some(Spot {
-                            node,
-                            level,
-                            page,
-                            word,
-                        });
-                    }
+                    _ => (slot_around(page, level), word, None),
+                };
+                if word == Word::GONE {
+                    continue 'root;
                 }
+                if !word.is_empty() {
+                    let is_part = other.is_some();
+                    return Some(Spot {
+                        node,
+                        level,
+                        slot,
+                        is_part,
+                        page,
+                        word,
+                    });
+                }
+                if let Some(across) = other.flatten() {
+                    page = across;
+                    continue;
+                }
+                page = loop {
+                    match D::beyond(path[level], level, page) {
+                        Some(page) => break page,
+                        None if level == LEVELS - 1 => return None,
+                        None if page | (span(level + 1) - 1) >= limit - 1 => return None,
+                        None => level += 1,
+                    }
+                };
             }
         }
     }
+}
+
+/// The pages of the slot of `page` in a node at `level`.
+fn slot_around(page: u64, level: usize) -> Pages {
+    let start = page & !(span(level) - 1);
+    Pages::new(start, start + span(level))
 }
 
 /// The word of a page that `node` covers.
@@ -227,19 +261,25 @@ fn word_below(node: &Node, level: usize, page: u64) -> Word {
         // SAFETY: under the lock, by the module's contract.
         match unsafe { word.content() } {
             Content::Child(child) => (node, level) = (child, level - 1),
+            Content::Split(split) => return split.slot(page).load(),
             _ => return word,
         }
     }
 }
 
-fn for_each_below<E>(node: &Node, visit: &mut dyn FnMut(&Node) -> Result<(), E>) -> Result<(), E> {
-    visit(node)?;
+fn for_each_below<E>(
+    node: &Node,
+    visit: &mut dyn FnMut(NonNull<u8>) -> Result<(), E>,
+) -> Result<(), E> {
+    visit(NonNull::from(node).cast())?;
     let mut children = node.children();
     while children != 0 {
         let word = node.at(children.trailing_zeros() as usize).load();
         // SAFETY: inside a section or under the lock, by the module's contract.
-        if let Content::Child(child) = unsafe { word.content() } {
-            for_each_below(child, visit)?;
+        match unsafe { word.content() } {
+            Content::Child(child) => for_each_below(child, visit)?,
+            Content::Split(split) => visit(NonNull::from(split).cast())?,
+            _ => {}
         }
         children &= children - 1;
     }
@@ -250,35 +290,60 @@ fn for_each_below<E>(node: &Node, visit: &mut dyn FnMut(&Node) -> Result<(), E>)
 struct Spot<'s> {
     node: &'s Node,
     level: usize,
+    /// The slot's pages: one in the node, or a part of a split that is there.
+    slot: Pages,
+    is_part: bool,
     /// The page of the slot that is nearest to where the search began.
     page: u64,
     word: Word,
 }
 
-/// The first page of the next occupied slot of `node` behind that of `page`.
-fn later(node: &Node, level: usize, page: u64) -> Option<u64> {
-    let base = page & !(span(level + 1) - 1);
-    let slots = node.occupied() & !((2u64 << index(page, level)).wrapping_sub(1));
-    (slots != 0).then(|| base + u64::from(slots.trailing_zeros()) * span(level))
+/// Where a search goes on.
+trait Direction {
+    /// The nearest page of the other part of a split with this middle, if that part is ahead.
+    fn across(middle: u64, page: u64) -> Option<u64>;
+
+    /// The nearest page of the next occupied slot of `node`.
+    fn beyond(node: &Node, level: usize, page: u64) -> Option<u64>;
 }
 
-/// The last page of the previous occupied slot of `node` before that of `page`.
-fn earlier(node: &Node, level: usize, page: u64) -> Option<u64> {
-    let base = page & !(span(level + 1) - 1);
-    let slots = node.occupied() & ((1u64 << index(page, level)) - 1);
-    (slots != 0).then(|| base + u64::from(64 - slots.leading_zeros()) * span(level) - 1)
+/// Towards higher addresses.
+struct Later;
+
+impl Direction for Later {
+    fn across(middle: u64, page: u64) -> Option<u64> {
+        (page < middle).then_some(middle)
+    }
+
+    fn beyond(node: &Node, level: usize, page: u64) -> Option<u64> {
+        let base = page & !(span(level + 1) - 1);
+        let slots = node.occupied() & !((2u64 << index(page, level)).wrapping_sub(1));
+        (slots != 0).then(|| base + u64::from(slots.trailing_zeros()) * span(level))
+    }
 }
 
-/// The occupied slots of `node` up to `end`, as far down as they are
-/// neighbours. Slots that hold a child may have holes, and end the stretch.
-fn stretch(node: &Node, level: usize, end: u64, word: Word) -> Run {
-    let base = (end - 1) & !(span(level + 1) - 1);
-    let number = index(end - 1, level);
+/// Towards lower addresses.
+struct Earlier;
+
+impl Direction for Earlier {
+    fn across(middle: u64, page: u64) -> Option<u64> {
+        (page >= middle).then(|| middle - 1)
+    }
+
+    fn beyond(node: &Node, level: usize, page: u64) -> Option<u64> {
+        let base = page & !(span(level + 1) - 1);
+        let slots = node.occupied() & ((1u64 << index(page, level)) - 1);
+        (slots != 0).then(|| base + u64::from(64 - slots.leading_zeros()) * span(level) - 1)
+    }
+}
+
+/// The first page of the occupied slots of `node` that lead up to `last`, as far down as they
+/// are neighbours. Slots that hold a child or a split may have holes, and end it.
+fn stretch(node: &Node, level: usize, last: u64) -> u64 {
+    let base = last & !(span(level + 1) - 1);
+    let number = index(last, level);
     let ends = (!node.occupied() | node.children()) & ALL & ((1u64 << number) - 1);
     let first = (64 - ends.leading_zeros()) as usize;
     debug_assert!(number < SLOTS);
-    Run {
-        pages: Pages::new(base + first as u64 * span(level), end),
-        word,
-    }
+    base + first as u64 * span(level)
 }

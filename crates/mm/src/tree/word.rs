@@ -15,11 +15,14 @@
 use faultless_paging::Protection;
 
 use super::node::Node;
+use super::split::Split;
 use crate::mapping::Mapping;
 
 const CHILD: usize = 1;
 const CHANGING: usize = 2;
 const NOTE: usize = 4;
+/// What no mapping has together.
+const SPLIT: usize = CHILD | CHANGING;
 /// What tells the contents apart.
 const TAGS: usize = 7;
 /// What a mapping allows.
@@ -29,6 +32,7 @@ const EXECUTE: usize = 32;
 /// Everything but the pointer.
 const BITS: usize = 63;
 const _: () = assert!(align_of::<Mapping>() > BITS && align_of::<Node>() > BITS);
+const _: () = assert!(align_of::<Split>() > BITS);
 
 /// A slot's content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -49,6 +53,8 @@ pub enum Content<'s> {
     Changing(&'s Mapping),
     /// A node with a slot for each part of this slot's span.
     Child(&'s Node),
+    /// A slot for each of two parts of this slot's span.
+    Split(&'s Split),
 }
 
 impl Word {
@@ -128,11 +134,16 @@ impl Word {
         Self(node.as_ptr().cast::<()>().map_addr(|a| a | CHILD))
     }
 
+    pub(super) fn split(split: core::ptr::NonNull<Split>) -> Self {
+        Self(split.as_ptr().cast::<()>().map_addr(|a| a | SPLIT))
+    }
+
     /// Whether there is no mapping and nothing else.
     pub fn is_empty(self) -> bool {
         self == Self::EMPTY
     }
 
+    /// Whether it leads to other slots: those of a child, or of a split.
     pub(super) fn is_child(self) -> bool {
         self.0.addr() & CHILD != 0
     }
@@ -150,8 +161,13 @@ impl Word {
     pub unsafe fn content<'s>(self) -> Content<'s> {
         let kind = self.0.addr() & TAGS;
         if kind & CHILD != 0 {
-            // SAFETY: a node is retired only after its parent's slot was overwritten.
-            return unsafe { Content::Child(&*self.pointer()) };
+            // SAFETY: what it leads to is retired only after this slot was overwritten.
+            return unsafe {
+                match kind & SPLIT == SPLIT {
+                    false => Content::Child(&*self.pointer()),
+                    true => Content::Split(&*self.pointer()),
+                }
+            };
         }
         if !self.has_pointer() {
             return match kind {

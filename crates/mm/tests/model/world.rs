@@ -8,6 +8,7 @@ use loom::thread::{self, JoinHandle};
 use shuttle::thread::{self, JoinHandle};
 
 use faultless_mm::{AddressSpace, Census, Cpu, Layout, Memory, Participant, PerCpu, Policy};
+use faultless_paging::{LEVELS, table};
 
 use super::machine::{Model, set_cpu};
 use super::processor::Processor;
@@ -44,6 +45,8 @@ impl World {
         (0..cpus).for_each(|cpu| memory.online(Cpu(cpu)));
         let layout = Layout {
             lowest: 0,
+            // What the tables cover.
+            end: table::span(LEVELS) * PAGE,
             ..Layout::LINUX_X86_64
         };
         let space = AddressSpace::new(memory, policy, layout).expect("there are frames");

@@ -1,0 +1,85 @@
+//! A slot that is cut in one place.
+//!
+//! Where a mapping ends inside a slot of many pages, a node would say so with dozens of equal
+//! slots, and one for each level down to the page. A split says it with the page that the second
+//! part begins with, which never changes, and a slot for each part: a large mapping costs what a
+//! small one does. A slot that is cut a second time gets a node ([`super::Edit::cut`]).
+//!
+//! Faults read the parts' slots; writers write them under the tree's edit lock.
+
+use core::ptr::NonNull;
+
+use faultless_paging::Pages;
+use faultless_sync::atomic::Local;
+
+use super::node::{Slot, span};
+use super::word::Word;
+
+/// A slot's two parts.
+#[repr(C, align(64))]
+pub struct Split {
+    /// The page that the second part begins with: neither the slot's first one nor behind it.
+    middle: u64,
+    parts: [Slot; 2],
+    /// Reclamation's link.
+    pub(crate) link: Local,
+}
+
+impl Split {
+    /// Makes a split in `place`, of which each part holds its word.
+    ///
+    /// # Safety
+    /// `place` is memory for a split that the caller alone uses.
+    pub(super) unsafe fn create(
+        place: NonNull<u8>,
+        middle: u64,
+        words: [Word; 2],
+    ) -> NonNull<Split> {
+        let split = place.cast::<Split>();
+        // SAFETY: by the caller's promise.
+        unsafe {
+            split.write(Split {
+                middle,
+                parts: words.map(Slot::new),
+                link: Local::new(0),
+            });
+        }
+        split
+    }
+
+    /// The page that the second part begins with.
+    pub fn middle(&self) -> u64 {
+        self.middle
+    }
+
+    /// The slot of the part that `page`, one of the slot's, lies in.
+    #[inline]
+    pub fn slot(&self, page: u64) -> &Slot {
+        &self.parts[usize::from(page >= self.middle)]
+    }
+
+    /// The part that `page`, one of the slot's, lies in; the slot is one of a node at `level`.
+    pub fn part(&self, page: u64, level: usize) -> Pages {
+        let base = self.middle & !(span(level) - 1);
+        if page < self.middle {
+            Pages::new(base, self.middle)
+        } else {
+            Pages::new(self.middle, base + span(level))
+        }
+    }
+
+    /// Both parts, the slot being one of a node at `level`.
+    pub(super) fn parts(&self, level: usize) -> [(Pages, &Slot); 2] {
+        [self.middle - 1, self.middle].map(|page| (self.part(page, level), self.slot(page)))
+    }
+
+    /// What each part holds.
+    pub(super) fn words(&self) -> [Word; 2] {
+        [self.parts[0].load(), self.parts[1].load()]
+    }
+
+    /// Tells everybody who still looks at this split that it has left the tree.
+    pub(super) fn bury(&self) {
+        self.parts.iter().for_each(|slot| slot.store(Word::GONE));
+    }
+}
