@@ -108,7 +108,7 @@ pub fn inject<T: Debug, E: Debug>(
     }
 }
 
-/// Gives cached nodes and mappings back, so that all have to be made.
+/// Gives cached nodes, splits and mappings back, so that all have to be made.
 fn empty_caches(memory: &'static SoftMemory, _cpu: &SoftCpu<'_>) {
     memory.expedite();
     memory.drain();

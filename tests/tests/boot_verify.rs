@@ -42,7 +42,7 @@ fn damage_is_an_error() {
         (
             "lost-space",
             &[
-                "a node or mapping in use is in no tree",
+                "a node, split or mapping in use is in no tree",
                 "used as tables: 1",
             ],
         ),

@@ -8,7 +8,7 @@ use faultless_tests::{available, machine};
 const PAGE: u64 = 4096;
 const RW: u32 = 3;
 const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS;
-/// Far from everything, so that tables and nodes of every level are missing.
+/// Far from everything, so that tables of every level are missing, and nodes.
 const AT: u64 = 1 << 36;
 
 fn map(cpu: &SoftCpu<'_>, pages: u64, prot: u32, more: u32) {

@@ -9,7 +9,7 @@ use faultless_tests::inject::{Failing, inject};
 const PAGE: u64 = 4096;
 const RW: u32 = 3;
 const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS;
-/// Far from everything, so that tables and nodes of every level are missing.
+/// Far from everything, so that tables of every level are missing, and nodes.
 const AT: u64 = 1 << 36;
 const HEAP: u64 = 1 << 32;
 

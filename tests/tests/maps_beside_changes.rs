@@ -9,12 +9,13 @@ use faultless_tests::space;
 
 const PAGE: u64 = 4096;
 const AT: u64 = 1 << 36;
-/// Pages of a whole slot one level up.
-const PAGES: u64 = 64;
+/// Pages of a whole slot two levels up.
+const PAGES: u64 = 4096;
 const RW: u32 = 3;
 const TIME: Duration = Duration::from_millis(1500);
 
-/// A node of slots comes and goes under a reader that is in the midst of it.
+/// Splits and nodes of both levels come and go, and take each other's place, under a reader that is
+/// in the midst of them.
 #[test]
 fn lines_go_forward() {
     let (_, space) = space(2, 64, Policy::default());
@@ -30,11 +31,15 @@ fn lines_go_forward() {
                     if stop.load(Ordering::Relaxed) {
                         break;
                     }
-                    // Two kinds of pages, which takes a node, and one again, which takes none.
-                    let half = (1 + round % (PAGES - 1)) * PAGE;
+                    // Two kinds of pages, which takes a split; a third, near or far, which takes
+                    // a node, or two and splits; and one again, which takes none.
+                    let first = (1 + round * 5 % (PAGES - 1)) * PAGE;
+                    let second = (1 + round * (1 + round % 2 * 37) % (PAGES - 1)) * PAGE;
+                    let (first, second) = (first.min(second), first.max(second));
                     // Memory can be short for a moment, while the reader keeps what was retired.
-                    let _ = space.mprotect(AT, half, 1);
-                    let _ = space.mprotect(AT + half, PAGES * PAGE - half, 5);
+                    let _ = space.mprotect(AT, first, 1);
+                    let _ = space.mprotect(AT + first, PAGES * PAGE - first, 5);
+                    let _ = space.mprotect(AT + second, PAGES * PAGE - second, 4);
                     let _ = space.mprotect(AT, PAGES * PAGE, RW);
                 }
             });
@@ -55,7 +60,7 @@ fn lines_go_forward() {
                             line.start, line.end
                         );
                     }
-                    from = AT + (from + PAGE) % (PAGES * PAGE);
+                    from = AT + (from + 7 * PAGE) % (PAGES * PAGE);
                 }
                 stop.store(true, Ordering::Relaxed);
             });

@@ -1,6 +1,6 @@
 //! Small objects of one size over frames.
 //!
-//! Tree nodes and mappings come from here, so that making one can fail and
+//! Tree nodes, splits and mappings come from here, so that making one can fail and
 //! needs no heap. A frame in use begins with a header (its free objects, how
 //! many are in use, its place in the list of frames with free objects); the
 //! objects follow. A CPU takes objects from and returns them to its own

@@ -188,7 +188,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// The first run that ends behind `page`, cut to `limit`, for a writer that is not editing.
-    /// A range lock keeps mappings, but a stack that grows may replace nodes.
+    /// A range lock keeps mappings, but a stack that grows may replace nodes and splits.
     pub(crate) fn run_in(&self, page: u64, limit: u64) -> Option<Run> {
         let _section = self.memory.enter();
         self.tree.next_until(page, limit)

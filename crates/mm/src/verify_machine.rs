@@ -5,7 +5,7 @@
 //! 2. A page's frame is mapped by as many entries as its descriptor counts, an exclusive
 //!    one by one.
 //! 3. A mapping counts as many pages as point to it.
-//! 4. Every node and mapping that a slab has given out is in one of the trees.
+//! 4. Every node, split and mapping that a slab has given out is in one of the trees.
 //! 5. Every frame of the machine is free, cached, a page, pinned, a table, small objects, or
 //!    the port's. What is left is lost: the accounts say how much, and what it was last.
 //! 6. If nothing is lost, the machine has committed what its address spaces have.
@@ -99,7 +99,7 @@ impl<M: Machine> Memory<M> {
             // SAFETY: an object in use was found in it, and nobody else is in the core.
             let used = unsafe { Slab::objects_in(self.machine(), frame) };
             if used != u64::from(times) {
-                let rule = "a node or mapping in use is in no tree";
+                let rule = "a node, split or mapping in use is in no tree";
                 return Err(of_frame(rule, frame, used));
             }
             Ok(())
@@ -159,7 +159,7 @@ impl<M: Machine> AddressSpace<M> {
     /// it. Inside a section.
     fn enter_objects(&self, books: &Books) -> Result<(), Violation> {
         let enter = |object: NonNull<u8>| {
-            // SAFETY: nodes and mappings are objects of slabs.
+            // SAFETY: nodes, splits and mappings are objects of slabs.
             books.enter(unsafe { Slab::frame_of(object) }, Use::SLAB)
         };
         self.tree.for_each_object(&mut |object| enter(object))?;

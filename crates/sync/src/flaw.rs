@@ -30,7 +30,7 @@ pub enum Flaw {
     EnterWithoutFence,
     /// What is retired is released after one epoch instead of two.
     OneEpoch,
-    /// A node that leaves the tree does not say so.
+    /// A node or a split that leaves the tree does not say so.
     NodeNotBuried,
     /// A lock is downgraded by giving it up and taking it again.
     DowngradeByUnlocking,

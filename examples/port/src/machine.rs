@@ -107,7 +107,7 @@ impl FrameSource for Frames {
     }
 
     fn find(&self, frame: Frame) -> Option<&Descriptor> {
-        self.descriptors.get(frame.0 as usize)
+        self.descriptors.get(usize::try_from(frame.0).ok()?)
     }
 
     fn zero_frame(&self) -> Frame {

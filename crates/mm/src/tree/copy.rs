@@ -6,7 +6,7 @@
 //! be held. Each slot is marked as changing where it is copied, with the
 //! stores by which it is copied; [`Tree::show_live`] takes all marks away.
 //!
-//! Written lines: every slot of the tree, twice, and the copy's nodes.
+//! Written lines: every slot of the tree, twice, and the copy's nodes and splits.
 
 use faultless_frames::NoMemory;
 use faultless_paging::Pages;

@@ -1,111 +1,24 @@
 //! Changing the tree, under the edit lock.
 //!
-//! A change has two parts. *Cut* makes the range's ends fall between slots; it
-//! allocates and can fail, and changes no page's mapping. *Fill* then writes the
-//! range's slots; it cannot fail. Each slot changes by one store, so that a
+//! A change has two parts. *Cut* ([`super::cut`]) makes the range's ends fall between
+//! slots; it allocates and can fail, and changes no page's mapping. *Fill* then writes
+//! the range's slots; it cannot fail. Each slot changes by one store, so that a
 //! reader sees the old or the new word of a page and never a third.
 //!
-//! A slot that is cut once gets a split, and one that is cut twice a node. When
-//! something takes the place of a child or of a split, the slots of that are then
+//! When something takes the place of a child or of a split, the slots of that are then
 //! marked gone: a fault that still holds one of them must not find its old word
 //! there when it validates.
 
-use core::ptr::NonNull;
-
-use faultless_frames::NoMemory;
 use faultless_paging::Pages;
 
 use super::free::{bury_subtree, drop_empty, drop_empty_split};
 use super::node::{LEVELS, Node, index, span};
-use super::split::Split;
 use super::word::{Content, Word};
 use super::{Edit, Tree};
 use crate::machine::Machine;
 use crate::memory::Memory;
 
 impl<M: Machine> Edit<'_, M> {
-    /// Makes both ends of `pages` fall between slots.
-    ///
-    /// # Errors
-    /// [`NoMemory`]; no page's mapping has changed.
-    pub fn cut(&self, pages: Pages) -> Result<(), NoMemory> {
-        self.cut_at(pages.start, pages)?;
-        self.cut_at(pages.end, pages)
-    }
-
-    /// Cuts at `page`, an end of `pages`.
-    fn cut_at(&self, page: u64, pages: Pages) -> Result<(), NoMemory> {
-        if page >= span(LEVELS) {
-            return Ok(());
-        }
-        let mut node = self.tree.root();
-        for level in (1..LEVELS).rev() {
-            if page.is_multiple_of(span(level)) {
-                return Ok(());
-            }
-            let number = index(page, level);
-            let word = node.at(number).load();
-            // SAFETY: the edit lock keeps what the tree holds from being retired.
-            node = match unsafe { word.content() } {
-                Content::Child(child) => child,
-                Content::Split(split) if split.middle() == page => return Ok(()),
-                Content::Split(split) => self.widen(node, number, level, split)?,
-                _ => {
-                    let base = page & !(span(level) - 1);
-                    let is_inside = |at| at > base && at < base + span(level);
-                    if !is_inside(pages.start) || !is_inside(pages.end) {
-                        let split = self.new_split(page, [word; 2])?;
-                        node.put(number, Word::split(split));
-                        return Ok(());
-                    }
-                    // It would be widened at once.
-                    let place = self.memory.allocate_node()?;
-                    // SAFETY: fresh memory of a node's size.
-                    let child = unsafe { Node::create(place, word) };
-                    node.put(number, Word::child(child));
-                    // SAFETY: just made, and in the tree.
-                    unsafe { child.as_ref() }
-                }
-            };
-        }
-        Ok(())
-    }
-
-    fn new_split(&self, middle: u64, words: [Word; 2]) -> Result<NonNull<Split>, NoMemory> {
-        let place = self.memory.allocate_split()?;
-        // SAFETY: fresh memory of a split's size.
-        Ok(unsafe { Split::create(place, middle, words) })
-    }
-
-    /// Puts a node in the place of a split, which is in a slot of `node` at `level`.
-    fn widen<'t>(
-        &self,
-        node: &'t Node,
-        number: usize,
-        level: usize,
-        split: &Split,
-    ) -> Result<&'t Node, NoMemory> {
-        let [before, behind] = split.words();
-        let middle = split.middle();
-        let place = self.memory.allocate_node()?;
-        // SAFETY: fresh memory of a node's size.
-        let at = unsafe { Node::create(place, behind) };
-        // SAFETY: just made.
-        let child = unsafe { at.as_ref() };
-        let cut = index(middle, level - 1);
-        child.put_all(0..cut, before, &mut |_| ());
-        if !middle.is_multiple_of(span(level - 1)) {
-            let below = self.new_split(middle, [before, behind]);
-            // Nobody has seen the node.
-            let below = below.inspect_err(|_| self.memory.free_node(at))?;
-            child.put(cut, Word::split(below));
-        }
-        let replaced = node.at(number).load();
-        node.put(number, Word::child(at));
-        bury_subtree(self.memory, replaced);
-        Ok(child)
-    }
-
     /// Sets the word of all `pages`, whose ends were cut.
     pub fn fill(&mut self, pages: Pages, word: Word) {
         if !pages.is_empty() {
@@ -132,7 +45,7 @@ impl<M: Machine> Edit<'_, M> {
 }
 
 /// Fills `pages` below `root`.
-fn fill<M: Machine>(memory: &Memory<M>, root: &Node, pages: Pages, word: Word) {
+pub(super) fn fill<M: Machine>(memory: &Memory<M>, root: &Node, pages: Pages, word: Word) {
     // Down to where the range begins to matter: most ranges are small.
     let mut path = [root; LEVELS];
     let mut level = LEVELS - 1;

@@ -79,6 +79,24 @@ pub(super) fn free_subtree<M: Machine>(memory: &Memory<M>, at: NonNull<Node>, le
     memory.free_node(at);
 }
 
+/// Gives back a node that nobody has seen, and what is below it; not the mappings.
+pub(super) fn free_nodes<M: Machine>(memory: &Memory<M>, at: NonNull<Node>) {
+    // SAFETY: the caller alone has it.
+    let node = unsafe { at.as_ref() };
+    let mut children = node.children();
+    while children != 0 {
+        let word = node.at(children.trailing_zeros() as usize).load();
+        // SAFETY: as above.
+        match unsafe { word.content() } {
+            Content::Child(child) => free_nodes(memory, NonNull::from(child)),
+            Content::Split(split) => memory.free_split(NonNull::from(split)),
+            _ => {}
+        }
+        children &= children - 1;
+    }
+    memory.free_node(at);
+}
+
 /// So many pages point to the mapping of `word` no more.
 fn free_pages<M: Machine>(memory: &Memory<M>, word: Word, pages: u64) {
     // SAFETY: the caller alone uses the tree.

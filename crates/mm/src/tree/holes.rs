@@ -20,7 +20,7 @@ const CLASSES: usize = 40;
 #[derive(Clone)]
 pub struct Holes {
     ceiling: u64,
-    /// Between `tops[c]` and the ceiling there is no hole of `2^c` pages. None is less than the
+    /// No hole of `2^c` pages below the ceiling ends above `tops[c]`. None is less than the
     /// next one: where no hole is large enough, none is larger.
     tops: [u64; CLASSES],
     /// No mapping may grow now: a fork goes over the tree.
@@ -68,8 +68,8 @@ impl<M: Machine> Edit<'_, M> {
         };
         // Where the first guard gap moved the search: it may have jumped over holes.
         let mut jumped = None;
-        // No hole above `top`, or where that was, is larger. Above the note nobody looks: what
-        // is there is too small for the note's power of two.
+        // No hole that ends above `top`, or above `jumped`, is larger. Those above the note, which
+        // are not looked at, are too small for the note's power of two.
         let mut largest = (1 << pages.ilog2()) - 1;
         loop {
             let below = self.tree.last_before(top);

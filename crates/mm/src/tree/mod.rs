@@ -9,18 +9,19 @@
 //! at once the way to the mapping and the state that a fault validates
 //! (`docs/decisions/0002-state-in-slots.md`).
 //!
-//! Readers are lock-free, inside a read section: [`Tree::find`] is at most six
+//! Readers are lock-free, inside a read section: [`Tree::find`] is at most seven
 //! loads. Writers hold the edit lock for the stores alone, never while they
 //! wait, flush or zap; what they replaced is retired.
 //!
 //! * `word`, `node`, `split`: what a slot holds, arrays of slots, and slots in two parts.
-//! * `edit`: cutting slots at a boundary (can fail, changes no meaning) and
-//!   filling a range (cannot fail).
+//! * `cut`, `edit`: cutting slots at a boundary (can fail, changes no meaning) and
+//!   filling a range (cannot fail). `free`: what leaves the tree by that.
 //! * `copy`: the same tree again, for a forked address space.
 //! * `scan`: walking over what is mapped, for writers and for `/proc/PID/maps`.
 //! * `holes`: choosing addresses, highest first, as Linux does.
 
 mod copy;
+mod cut;
 mod edit;
 mod free;
 mod holes;
@@ -106,8 +107,9 @@ impl Tree {
     /// the edit lock: a range lock alone does not keep nodes, because stacks
     /// grow beside it.
     ///
-    /// The answer was true at some moment during the call: a node that has left
-    /// the tree says so in all its slots, after its successor is in place.
+    /// The answer was true at some moment during the call: a node or a split that
+    /// has been replaced says so in all its slots, after its successor is in place; one
+    /// that was dropped was empty.
     #[inline]
     pub fn find<'s>(&'s self, page: u64) -> Found<'s> {
         'root: loop {

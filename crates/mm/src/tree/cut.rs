@@ -1,0 +1,127 @@
+//! Cutting slots, so that a range's ends fall between them.
+//!
+//! A slot that is cut once gets a split, and one that is cut twice a node, which takes the place of
+//! what was there by one store, with everything below it. A cut changes no page's mapping.
+
+use faultless_frames::NoMemory;
+use faultless_paging::Pages;
+
+use super::Edit;
+use super::edit::fill;
+use super::free::{bury_subtree, free_nodes};
+use super::node::{LEVELS, Node, index, span};
+use super::split::Split;
+use super::word::{Content, Word};
+use crate::machine::Machine;
+
+impl<M: Machine> Edit<'_, M> {
+    /// Makes both ends of `pages` fall between slots.
+    ///
+    /// # Errors
+    /// [`NoMemory`]; no page's mapping has changed.
+    pub fn cut(&self, pages: Pages) -> Result<(), NoMemory> {
+        self.cut_at(pages.start, pages)?;
+        self.cut_at(pages.end, pages)
+            .inspect_err(|_| self.drop_cut(pages.start))
+    }
+
+    /// Cuts at `page`, an end of `pages`; at the other end too if that is in the same slot.
+    fn cut_at(&self, page: u64, pages: Pages) -> Result<(), NoMemory> {
+        if page >= span(LEVELS) {
+            return Ok(());
+        }
+        let mut node = self.tree.root();
+        for level in (1..LEVELS).rev() {
+            if page.is_multiple_of(span(level)) {
+                return Ok(());
+            }
+            let number = index(page, level);
+            let word = node.at(number).load();
+            // SAFETY: the edit lock keeps what the tree holds from being retired.
+            let instead = match unsafe { word.content() } {
+                Content::Child(child) => {
+                    node = child;
+                    continue;
+                }
+                Content::Split(split) if split.middle() == page => return Ok(()),
+                Content::Split(split) => {
+                    let ([first, last], middle) = (split.words(), split.middle());
+                    let (cuts, between) = match page < middle {
+                        true => ([page, middle], first),
+                        false => ([middle, page], last),
+                    };
+                    self.cut_twice(level, cuts, [first, between, last])?
+                }
+                _ => {
+                    let base = page & !(span(level) - 1);
+                    let is_inside = |at| at > base && at < base + span(level);
+                    let ends = [pages.start, pages.end];
+                    match ends[0] < ends[1] && ends.into_iter().all(is_inside) {
+                        true => self.cut_twice(level, ends, [word; 3])?,
+                        false => self.cut_once(page, [word; 2])?,
+                    }
+                }
+            };
+            node.put(number, instead);
+            bury_subtree(self.memory, word);
+            return Ok(());
+        }
+        Ok(())
+    }
+
+    /// A split of a slot, with these words before and from `middle`.
+    fn cut_once(&self, middle: u64, words: [Word; 2]) -> Result<Word, NoMemory> {
+        let place = self.memory.allocate_split()?;
+        // SAFETY: fresh memory of a split's size.
+        Ok(Word::split(unsafe { Split::create(place, middle, words) }))
+    }
+
+    /// A node for a slot at `level`, cut at two pages, one before the other, with these words
+    /// before, between and behind.
+    fn cut_twice(&self, level: usize, cuts: [u64; 2], words: [Word; 3]) -> Result<Word, NoMemory> {
+        let place = self.memory.allocate_node()?;
+        let ([before, between, behind], below) = (words, level - 1);
+        // SAFETY: fresh memory of a node's size.
+        let at = unsafe { Node::create(place, behind) };
+        // SAFETY: just made.
+        let node = unsafe { at.as_ref() };
+        let [first, last] = cuts.map(|page| index(page, below));
+        node.put_all(0..first, before, &mut |_| ());
+        node.put_all(first..last, between, &mut |_| ());
+        let starts = cuts.map(|page| page.is_multiple_of(span(below)));
+        let put = |number, word: Result<Word, NoMemory>| -> Result<(), NoMemory> {
+            // Nobody has seen the node.
+            let word = word.inspect_err(|_| free_nodes(self.memory, at))?;
+            node.put(number, word);
+            Ok(())
+        };
+        if first == last && !starts[0] {
+            put(first, self.cut_twice(below, cuts, words))?;
+            return Ok(Word::child(at));
+        }
+        if !starts[0] {
+            put(first, self.cut_once(cuts[0], [before, between]))?;
+        }
+        if !starts[1] {
+            put(last, self.cut_once(cuts[1], [between, behind]))?;
+        }
+        Ok(Word::child(at))
+    }
+
+    /// Undoes a cut at `page`, if all it cuts is a hole.
+    #[cold]
+    fn drop_cut(&self, page: u64) {
+        let (mut node, mut level) = (self.tree.root(), LEVELS - 1);
+        loop {
+            // SAFETY: the edit lock is held.
+            match unsafe { node.slot(page, level).load().content() } {
+                Content::Child(child) => (node, level) = (child, level - 1),
+                Content::Split(split) if split.words() == [Word::EMPTY; 2] => {
+                    let part = split.part(page, level);
+                    return fill(self.memory, self.tree.root(), part, Word::EMPTY);
+                }
+                _ => return,
+            }
+        }
+    }
+}
