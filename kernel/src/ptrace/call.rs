@@ -44,12 +44,14 @@ pub fn begins(thread: &'static Thread) -> bool {
     !thread.work().contains(Work::EXIT)
 }
 
-/// A call has been made.
-pub fn ended(thread: &'static Thread, frame: &mut TrapFrame) {
+/// A call has been made. `frame`: the thread's.
+pub fn ended(thread: &'static Thread, frame: *mut TrapFrame) {
     match look(thread) {
         Some((Goes::ToCalls, _)) => stop_at(thread, linux::PTRACE_EVENTMSG_SYSCALL_EXIT),
         // The call was the step: the CPU's own trap would come an instruction later.
         Some((Goes::AStep, _)) => {
+            // SAFETY: The thread runs, so its frame is its own.
+            let frame = unsafe { &mut *frame };
             registers::set_step(frame, false);
             let fault = Fault {
                 signal: signals::SIGTRAP,

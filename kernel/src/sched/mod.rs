@@ -246,12 +246,12 @@ pub extern "C" fn thread_begin() {
     if let Some(entry) = thread.take_entry() {
         entry(thread);
     }
-    // SAFETY: The thread runs, so its frame is its own.
-    leave(unsafe { &mut *thread.frame() });
+    leave(thread.frame());
 }
 
-/// The way back to user mode: does what has to be done first.
-pub extern "C" fn leave(frame: &mut TrapFrame) {
+/// The way back to user mode: does what has to be done first. `frame`: the thread's, to which no
+/// reference is kept beyond a stop, where a tracer may change it.
+pub extern "C" fn leave(frame: *mut TrapFrame) {
     let thread = current();
     loop {
         let work = thread.work();

@@ -28,8 +28,8 @@ fn take(thread: &Thread) -> Option<Info> {
     Some(taken)
 }
 
-/// Delivers all signals that can be delivered.
-pub fn deliver(thread: &'static Thread, frame: &mut TrapFrame) {
+/// Delivers all signals that can be delivered. `at`: the thread's frame.
+pub fn deliver(thread: &'static Thread, at: *mut TrapFrame) {
     thread.remove_work(Work::SIGNAL);
     let process = thread.process();
     while let Some(mut info) = take(thread) {
@@ -56,6 +56,8 @@ pub fn deliver(thread: &'static Thread, frame: &mut TrapFrame) {
             }
             return process.kill(signal);
         }
+        // SAFETY: The thread runs, so its frame is its own until it stops again.
+        let frame = unsafe { &mut *at };
         finish_call(thread, frame, Some(action.has(linux::SA_RESTART)));
         if action.has(linux::SA_RESETHAND) {
             process.signals.set_action(
@@ -90,7 +92,8 @@ pub fn deliver(thread: &'static Thread, frame: &mut TrapFrame) {
         send::set_blocked(thread, blocked);
         stop::handler_begins(thread, steps);
     }
-    finish_call(thread, frame, None);
+    // SAFETY: As above.
+    finish_call(thread, unsafe { &mut *at }, None);
     let saved = thread.signals.lock().saved.take();
     if let Some(mask) = saved {
         send::set_blocked(thread, mask);

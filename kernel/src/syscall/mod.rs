@@ -90,8 +90,9 @@ pub extern "C" fn syscall(frame: &mut FastFrame) -> Returned {
     Returned { value, way }
 }
 
-/// The way back of a system call that needs all registers.
-pub extern "C" fn syscall_slow(frame: &mut TrapFrame, way: u64) {
+/// The way back of a system call that needs all registers. `frame`: the thread's, to which no
+/// reference is kept where a tracer or a new program may change it.
+pub extern "C" fn syscall_slow(frame: *mut TrapFrame, way: u64) {
     match way {
         TRACED => traced(frame),
         way => take(frame, way),
@@ -101,23 +102,27 @@ pub extern "C" fn syscall_slow(frame: &mut TrapFrame, way: u64) {
 
 /// A system call of a thread that stops before and after it. Whoever traces it may choose another
 /// call, or none.
-fn traced(frame: &mut TrapFrame) {
-    frame.fast.rax = to_register(Err(ENOSYS));
+fn traced(frame: *mut TrapFrame) {
     let thread = sched::current();
-    if stops::begins(thread) && frame.fast.vector == VECTOR_SYSCALL {
-        let f = &frame.fast;
+    // SAFETY: The thread runs, so its frame is its own; this borrow ends before the thread stops.
+    let registers = || unsafe { &mut (*frame).fast };
+    registers().rax = to_register(Err(ENOSYS));
+    if stops::begins(thread) && registers().vector == VECTOR_SYSCALL {
+        let f = *registers();
         let number = f.error as u32;
         match slow_way(number) {
             Some(way) => {
                 take(frame, way);
                 if way == EXECVE {
                     // Still the same call, in another program.
-                    (frame.fast.vector, frame.fast.error) = (VECTOR_SYSCALL, number.into());
+                    let f = registers();
+                    (f.vector, f.error) = (VECTOR_SYSCALL, number.into());
                 }
             }
             None => {
                 let arguments = [f.rdi, f.rsi, f.rdx, f.r10, f.r8, f.r9];
-                frame.fast.rax = to_register(call(number, arguments));
+                let result = call(number, arguments);
+                registers().rax = to_register(result);
             }
         }
     }
@@ -125,22 +130,29 @@ fn traced(frame: &mut TrapFrame) {
 }
 
 /// A system call that needs all registers.
-fn take(frame: &mut TrapFrame, way: u64) {
-    match way {
-        CLONE => frame.fast.rax = to_register(thread::clone(frame)),
-        CLONE3 => frame.fast.rax = to_register(thread::clone3(frame)),
-        FORK => frame.fast.rax = to_register(thread::fork(frame)),
-        VFORK => frame.fast.rax = to_register(thread::vfork(frame)),
+fn take(frame: *mut TrapFrame, way: u64) {
+    // SAFETY: The thread runs, so its frame is its own. A copy: it may stop as the parent of what
+    // it makes, and `execve` writes the new program's.
+    let before = unsafe { *frame };
+    let result = match way {
+        CLONE => thread::clone(&before),
+        CLONE3 => thread::clone3(&before),
+        FORK => thread::fork(&before),
+        VFORK => thread::vfork(&before),
         EXECVE => {
-            let f = &frame.fast;
-            // On success the frame is the new program's already.
-            if let Err(error) = execve::execve(f.rdi, f.rsi, f.rdx) {
-                frame.fast.rax = to_register(Err(error));
+            let f = &before.fast;
+            match execve::execve(f.rdi, f.rsi, f.rdx) {
+                Err(error) => Err(error),
+                // The frame is the new program's already.
+                Ok(_) => return,
             }
         }
-        SIGNAL_RETURN => signal::rt_sigreturn(frame),
-        _ => {}
-    }
+        // SAFETY: As above; it does not stop.
+        SIGNAL_RETURN => return signal::rt_sigreturn(unsafe { &mut *frame }),
+        _ => return,
+    };
+    // SAFETY: As above.
+    unsafe { (*frame).fast.rax = to_register(result) };
 }
 
 #[allow(clippy::too_many_lines, reason = "a table")]

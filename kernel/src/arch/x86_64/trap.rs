@@ -67,10 +67,11 @@ pub extern "C" fn user_page_fault(address: u64, error: u64) -> u32 {
 }
 
 /// A page fault in user mode that was not resolved: a signal, or the end.
-pub extern "C" fn user_page_fault_slow(frame: &mut TrapFrame, outcome: u32) {
+pub extern "C" fn user_page_fault_slow(frame: *mut TrapFrame, outcome: u32) {
     let thread = crate::sched::current();
     let address = thread.fault_address.get();
-    let mut error = frame.fast.error;
+    // SAFETY: The thread runs, so its frame is its own.
+    let mut error = unsafe { (*frame).fast.error };
     if address >= USER_END {
         // As Linux does, so that a program cannot probe what the kernel has mapped.
         error |= ERROR_PRESENT;
@@ -137,10 +138,12 @@ pub extern "C" fn kernel_page_fault(address: u64, error: u64, frame: &mut FastFr
 }
 
 /// Everything else in user mode.
-pub extern "C" fn trap_from_user(frame: &mut TrapFrame) {
-    let vector = frame.fast.vector;
+pub extern "C" fn trap_from_user(frame: *mut TrapFrame) {
+    // SAFETY: The thread runs, so its frame is its own until it leaves.
+    let registers = unsafe { &mut *frame };
+    let vector = registers.fast.vector;
     if vector < 32 {
-        exception(frame);
+        exception(registers);
     } else {
         interrupt(vector as u8);
     }
