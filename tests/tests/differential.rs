@@ -10,7 +10,7 @@
 //! | --- | --- |
 //! | neighbours in `/proc/self/maps` with equal protection are joined on both sides | Linux does not merge mappings with different reverse maps (`anon_vma`) or accounting; ours depend on attributes alone |
 //! | `mremap` of no mapping, or of one here that is several there: left out | see the first line for why there are several; Linux 6.17 looks at the source later than 6.12 |
-//! | shared, file, huge-page mappings: not generated | `ENODEV` until there is backing |
+//! | files and huge pages: not generated here | `fuzz/` has files |
 //! | an address outside the window is only "elsewhere" | it depends on what else the process has; `sealed` compares the choice exactly |
 //! | mappings that grow down and touch each other: no limit on their size is reached | Linux counts the limit over what it happened to merge |
 //! | `PROT_GROWSDOWN`: not generated here (`tree_many.rs` has cases) | it extends over what Linux happened to merge: a mapping that grew until it touched its neighbour is not merged with it, and ours no longer tell the two apart |

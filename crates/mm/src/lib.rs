@@ -17,12 +17,12 @@
 //! # Porting guide
 //!
 //! A port is one type that implements four small traits. `examples/port` is a
-//! complete one in less than 300 lines; copy it and change it.
+//! complete one in 300 lines; copy it and change it.
 //!
 //! 1. **[`PhysicalMemory`]**: a frame's number becomes a pointer that stays the
 //!    same. A kernel adds the start of its direct map.
 //! 2. **[`FrameSource`]**: `allocate`, `allocate_zeroed`, `free`, a
-//!    [`Descriptor`] for each frame, and a zero page. Use [`Frames`] (a buddy
+//!    [`Descriptor`] for each frame (`find` asks for one of any frame), and a zero page. Use [`Frames`] (a buddy
 //!    allocator with per-CPU caches), or bring your own; no frame is number 0
 //!    except, if you like, the zero page.
 //! 3. **[`Wait`]**: `relax` is a turn of a short wait, `park` and `wake` are a
@@ -32,8 +32,8 @@
 //!    translation of the range. The core has changed the entries before it
 //!    calls, those that lead to tables too if [`Flush::tables`] says so: a fork
 //!    takes the right to store away there, and a machine that walks the tables
-//!    in software has to honour that as hardware does. The core calls with interrupts off, and may hold claims, so that other
-//!    CPUs may be waiting in `relax` meanwhile.
+//!    in software has to honour that as hardware does. The core calls with interrupts
+//!    off, and may hold claims, so that other CPUs may be waiting in `relax` meanwhile.
 //! 5. **[`Machine`]**: which CPU this is, interrupts off and on, the time.
 //!    During a call into the core the calling thread must stay on its CPU,
 //!    except inside `park`.

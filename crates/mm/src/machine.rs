@@ -3,7 +3,7 @@
 //! The family is small. [`PhysicalMemory`] turns a frame into a pointer,
 //! [`Tlb`] gets rid of old translations, [`Wait`] lets a CPU spin, park and be
 //! woken; [`Machine`] adds the rest. The porting guide is on the crate's front
-//! page; `examples/port` is one in less than 300 lines.
+//! page; `examples/port` is one in 300 lines.
 
 use faultless_frames::FrameSource;
 use faultless_paging::{EntryFormat, Frame, PhysicalMemory, Tlb};

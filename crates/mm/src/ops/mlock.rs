@@ -5,8 +5,8 @@
 //! ([`super::populate`]); what cannot be populated stays locked all the same. A child of `fork`
 //! has no locks, and what `mlockall` said of the future is not true of it.
 //!
-//! Nothing takes a page away behind a program's back so far, so that of a locked mapping only
-//! `MADV_DONTNEED` knows.
+//! Nothing takes a page away behind a program's back so far, so that only advice that takes
+//! pages away, and `msync` that invalidates, ask for it.
 
 use faultless_paging::{PAGE_SIZE, Pages};
 

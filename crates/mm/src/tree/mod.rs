@@ -2,7 +2,8 @@
 //!
 //! A radix tree over page numbers. A slot covers an aligned power of 64 pages
 //! and holds a mapping, a child node that covers the same pages in more detail, or
-//! a split: the page at which the slot is cut, if it is in one place, and a slot for either part. A mapping object has no bounds: it is the *attributes* of the pages
+//! a split: the page at which the slot is cut, if it is in one place, and a slot for
+//! either part. A mapping object has no bounds: it is the *attributes* of the pages
 //! whose slots point to it. That makes the common changes cheap and removes
 //! their races: unmapping a part splits nothing, mapping next to an equal
 //! neighbour merges by using the neighbour's object, and the word in the slot is
