@@ -68,6 +68,14 @@ fn what_is_said_of_pages() {
 
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
+fn memory_that_is_executed_only() {
+    for cpus in [1, 2] {
+        assert_prints_as_on_linux_6_12("execute_only", Machine::with_cpus(cpus));
+    }
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
 fn memory_by_its_addresses() {
     for cpus in [1, 2, 4] {
         assert_prints_as_on_linux("reached", Machine::with_cpus(cpus));

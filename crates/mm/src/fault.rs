@@ -44,6 +44,9 @@ pub enum SegvCode {
     MapErr = 1,
     /// The mapping does not allow the access.
     AccErr = 2,
+    /// The mapping may only be executed, and the machine refuses other accesses
+    /// ([`Machine::refuses_data`]).
+    KeyErr = 4,
 }
 
 /// Tries before a fault falls back to the mmap lock.
@@ -144,8 +147,10 @@ impl<M: Machine> AddressSpace<M> {
 
         // 3. Decide. What a live mapping does not allow is an error, now.
         let may_be_forced = || N::FORCES && hold.may_be_forced(access);
-        if !hold.protection().allows(access) && !may_be_forced() {
-            return Ok(self.refuse(mode, SegvCode::AccErr, page.address()));
+        if let Some(code) = self.refusal(hold.protection(), access)
+            && !may_be_forced()
+        {
+            return Ok(self.refuse(mode, code, page.address()));
         }
 
         // 4. Walk; install missing tables by the same protocol as pages.
@@ -236,7 +241,7 @@ impl<M: Machine> AddressSpace<M> {
                 self.flush(&mut Gather::of_page(page));
             }
             let protection = at.hold.protection();
-            let leaf = Self::FORMAT.leaf(frame, true, protection.execute, true);
+            let leaf = Self::FORMAT.leaf_of(frame, true, protection, true);
             Ok(Self::allowed::<N>(leaf, at))
         })
     }
@@ -246,7 +251,7 @@ impl<M: Machine> AddressSpace<M> {
         let zero = self.machine().frames().zero_frame();
         let protection = at.hold.protection();
         self.publish(at, || {
-            let leaf = Self::FORMAT.leaf(zero, false, protection.execute, false);
+            let leaf = Self::FORMAT.leaf_of(zero, false, protection, false);
             Ok(Self::allowed::<N>(leaf, at))
         })?;
         self.memory.count(Counter::ZeroPageMaps);
@@ -314,8 +319,10 @@ impl<M: Machine> AddressSpace<M> {
     fn not_mapped(&self, page: Page, access: Access, mode: Mode) -> Result<Outcome, Withdrawn> {
         match self.grow_down(page)? {
             // Found now: the next try maps the page.
-            Some(protection) if protection.allows(access) => Err(Withdrawn::MappingChanged),
-            Some(_) => Ok(self.refuse(mode, SegvCode::AccErr, page.address())),
+            Some(protection) => match self.refusal(protection, access) {
+                None => Err(Withdrawn::MappingChanged),
+                Some(code) => Ok(self.refuse(mode, code, page.address())),
+            },
             None => Ok(self.refuse(mode, SegvCode::MapErr, page.address())),
         }
     }

@@ -117,7 +117,7 @@ impl<M: Machine> AddressSpace<M> {
             self.count_page(cache, found)?;
             let write = stores && protection.write;
             let is_write = used_for == Use::Write;
-            let leaf = Self::FORMAT.leaf(found.frame, write, protection.execute, is_write);
+            let leaf = Self::FORMAT.leaf_of(found.frame, write, protection, is_write);
             let leaf = match used_for {
                 Use::None => Self::FORMAT.unused(leaf),
                 _ => leaf,
@@ -143,7 +143,7 @@ impl<M: Machine> AddressSpace<M> {
             self.count_page(cache, found)?;
             prepared.page_used();
             self.machine().copy(found.frame, new);
-            let leaf = Self::FORMAT.leaf(new, true, protection.execute, true);
+            let leaf = Self::FORMAT.leaf_of(new, true, protection, true);
             Ok(Self::allowed::<N>(leaf, at))
         })?;
         self.uncount_page(found);

@@ -88,6 +88,7 @@ mod pin;
 mod policy;
 mod prepare;
 mod range;
+mod refusal;
 mod shared;
 mod soft_dirty;
 mod space;

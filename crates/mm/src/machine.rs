@@ -6,7 +6,7 @@
 //! page; `examples/port` is one in 300 lines.
 
 use faultless_frames::FrameSource;
-use faultless_paging::{EntryFormat, Frame, PhysicalMemory, Tlb};
+use faultless_paging::{Access, EntryFormat, Frame, PhysicalMemory, Tlb};
 use faultless_sync::{Cpu, Wait};
 
 /// A machine that runs address spaces.
@@ -38,6 +38,14 @@ pub trait Machine: PhysicalMemory + Tlb + Wait + Send + Sync + Sized + 'static {
     /// Nanoseconds since some moment, for events.
     fn now(&self) -> u64 {
         0
+    }
+
+    /// Whether the CPU refuses a load or a store now, by a program in user mode, where only
+    /// instruction fetches are allowed: the entries there have
+    /// [`Format::execute_only`](faultless_paging::Format::execute_only). Such faults end
+    /// with [`crate::SegvCode::KeyErr`]. A machine that cannot express that lets loads through.
+    fn refuses_data(&self, _access: Access) -> bool {
+        false
     }
 
     /// A new root table, zeroed: a kernel copies its own half into it.

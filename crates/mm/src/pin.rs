@@ -254,7 +254,7 @@ impl<M: Machine> AddressSpace<M> {
             prepared.page_used();
             self.flush(&mut Gather::of_page(page));
             let protection = at.hold.protection();
-            Ok(Self::FORMAT.leaf(new, protection.write, protection.execute, true))
+            Ok(Self::FORMAT.leaf_of(new, protection.write, protection, true))
         })
     }
 

@@ -111,7 +111,7 @@ impl<M: Machine> AddressSpace<M> {
             self.flush(&mut Gather::of_page(page));
             self.machine().copy(old, new);
             copied = true;
-            let leaf = format.leaf(new, protection.write, protection.execute, true);
+            let leaf = format.leaf_of(new, protection.write, protection, true);
             Ok(Self::allowed::<N>(leaf, at))
         })?;
         if !copied {

@@ -244,5 +244,6 @@ fn exceeds(value: u64, mapping: &Mapping, format: faultless_paging::Format) -> b
     format.is_present(value)
         && (protection.is_none()
             || (format.is_writable(value) && !protection.write)
-            || (format.is_executable(value) && !protection.execute))
+            || (format.is_executable(value) && !protection.execute)
+            || format.is_execute_only(value) != protection.is_execute_only())
 }

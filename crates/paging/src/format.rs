@@ -64,6 +64,9 @@ pub struct Format {
     pub table_write: Flag,
     /// Instruction fetches are allowed.
     pub execute: Flag,
+    /// Bits of a leaf that may only be executed, on a machine that can express that; another
+    /// one ignores them.
+    pub execute_only: u64,
     /// Set by hardware when the entry is used.
     pub accessed: u64,
     /// Set by hardware when the page is written.
@@ -105,6 +108,8 @@ impl EntryFormat for X86_64 {
             yes: 0,
             no: 1 << 63,
         },
+        // Protection key 1.
+        execute_only: 1 << 59,
         accessed: 1 << 5,
         dirty: 1 << 6,
         address: 0x000f_ffff_ffff_f000,
@@ -151,6 +156,13 @@ impl Protection {
         }
     }
 
+    /// Whether instruction fetches are allowed and nothing else is: on a machine that cannot
+    /// express that loads are allowed too.
+    #[inline]
+    pub fn is_execute_only(self) -> bool {
+        self.execute && !self.read && !self.write
+    }
+
     /// Whether nothing is allowed.
     pub fn is_none(self) -> bool {
         !(self.read || self.write || self.execute)
@@ -168,6 +180,28 @@ impl Format {
             | self.execute.bits(execute)
             | if dirty { self.dirty } else { 0 }
             | if write { self.soft_dirty } else { 0 }
+    }
+
+    /// The same for a page of a mapping that allows this; `write` says whether stores are let
+    /// through at once.
+    #[inline]
+    pub fn leaf_of(&self, frame: Frame, write: bool, protection: Protection, dirty: bool) -> u64 {
+        self.leaf(frame, write, protection.execute, dirty) | self.key(protection)
+    }
+
+    #[inline]
+    fn key(&self, protection: Protection) -> u64 {
+        if protection.is_execute_only() {
+            self.execute_only
+        } else {
+            0
+        }
+    }
+
+    /// Whether a present entry says that its page may only be executed.
+    #[inline]
+    pub const fn is_execute_only(&self, value: u64) -> bool {
+        value & self.execute_only != 0
     }
 
     /// An entry that leads to the table in `frame`.
@@ -312,7 +346,8 @@ impl Format {
             kept | self.hidden
         } else {
             let write = write && protection.write && self.is_soft_dirty(value);
-            kept | self.leaf | self.write.bits(write) | self.execute.bits(protection.execute)
+            let execute = self.execute.bits(protection.execute) | self.key(protection);
+            kept | self.leaf | self.write.bits(write) | execute
         }
     }
 

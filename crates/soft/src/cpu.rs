@@ -230,7 +230,11 @@ impl<'a> SoftCpu<'a> {
                 return None;
             };
             let is_frozen = link.is_frozen();
-            if !format.permits(value, access) || (is_frozen && access == Access::Write) {
+            let execute_only =
+                format.is_execute_only(value) && self.machine().options().execute_only;
+            let is_refused =
+                (is_frozen && access == Access::Write) || (execute_only && access == Access::Read);
+            if !format.permits(value, access) || is_refused {
                 return None;
             }
             let dirty = if access == Access::Write {
@@ -249,6 +253,7 @@ impl<'a> SoftCpu<'a> {
                     && format.is_writable(value)
                     && (value | dirty) & format.dirty != 0,
                 execute: format.is_executable(value),
+                execute_only,
             };
             self.machine().state(self.cpu).tlb.0.insert(translation);
             return Some(translation);

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use faultless_frames::{Descriptor, FrameCache, Frames};
 use faultless_mm::{AddressSpace, Layout, Machine, Memory, Participant, PerCpu, Policy};
-use faultless_paging::{Flush, Frame, PAGE_SIZE, PhysicalMemory, SpaceId, X86_64};
+use faultless_paging::{Access, Flush, Frame, PAGE_SIZE, PhysicalMemory, SpaceId, X86_64};
 use faultless_sync::atomic::{AtomicU32, Local};
 use faultless_sync::{Cpu, CpuSet, MAX_CPUS, Wait};
 use faultless_trace::{Counter, Event, Kind, Mask, Switch, Tracer};
@@ -28,6 +28,8 @@ pub struct Options {
     pub check: bool,
     /// Keep a pool of zeroed frames.
     pub zeroed_pool: bool,
+    /// Memory that may only be executed cannot be read, as on CPUs with protection keys.
+    pub execute_only: bool,
     /// What is recorded: events, latencies, or nothing.
     pub record: Mask,
     /// Events that each CPU's ring holds.
@@ -41,6 +43,7 @@ impl Default for Options {
             memory: 256 << 20,
             check: false,
             zeroed_pool: true,
+            execute_only: false,
             record: Mask::NONE,
             events: 1 << 16,
         }
@@ -361,6 +364,10 @@ impl Machine for Soft {
         let cpu = THIS_CPU.get();
         debug_assert_ne!(cpu, u32::MAX, "this thread runs no CPU");
         Cpu(cpu)
+    }
+
+    fn refuses_data(&self, _access: Access) -> bool {
+        self.options.execute_only
     }
 
     fn now(&self) -> u64 {

@@ -22,6 +22,8 @@ pub struct Translation {
     pub write: bool,
     /// Instruction fetches are let through.
     pub execute: bool,
+    /// Nothing else is.
+    pub execute_only: bool,
 }
 
 impl Translation {
@@ -29,7 +31,7 @@ impl Translation {
     #[inline]
     pub fn permits(&self, access: Access) -> bool {
         match access {
-            Access::Read => true,
+            Access::Read => !self.execute_only,
             Access::Write => self.write,
             Access::Execute => self.execute,
         }

@@ -10,14 +10,14 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use faultless_frames::{Descriptor, Flags, FrameCache, FrameSource, Frames, NoMemory};
-use faultless_mm::{Machine, Memory};
+use faultless_mm::{Access, Machine, Memory};
 use faultless_paging::{Flush, Frame, PhysicalMemory, SpaceId, Tlb, X86_64};
 use faultless_sync::atomic::AtomicU32;
 use faultless_sync::{Cpu, CpuSet, Wait};
 
 use super::boot_frames::{BootFrames, TOO_LITTLE};
 use crate::arch::start_info::StartInfo;
-use crate::arch::{self, paging, percpu, time, tlb};
+use crate::arch::{self, paging, percpu, protection_keys, time, tlb};
 use crate::report::refuse;
 use crate::sched::alone;
 use crate::sched::wait::{self, Interruptible};
@@ -87,6 +87,10 @@ impl Machine for Kernel {
     #[inline]
     fn frames(&self) -> &Self::Frames {
         FRAMES.get()
+    }
+
+    fn refuses_data(&self, access: Access) -> bool {
+        protection_keys::refuse(protection_keys::EXECUTE_ONLY, access)
     }
 
     #[inline]

@@ -57,6 +57,7 @@ pub fn ended(thread: &'static Thread, frame: *mut TrapFrame) {
                 signal: signals::SIGTRAP,
                 code: signals::TRAP_BRKPT as i32,
                 address: frame.fast.rip,
+                key: 0,
                 trap: 0,
                 error: 0,
             };

@@ -106,12 +106,7 @@ pub fn signal_info(id: u32, to: u64) -> Answer {
         State::Stopped(stop) => stop.info.ok_or(EINVAL),
         _ => Err(EINVAL),
     })?;
-    let mut words = [0u64; 16];
-    words[0] = u64::from(info.signal);
-    words[1] = u64::from(info.code as u32);
-    words[2] = info.fields;
-    words[3] = info.value;
-    uaccess::write(to, &words).map_err(|_| EFAULT)?;
+    uaccess::write(to, &info.words()).map_err(|_| EFAULT)?;
     Ok(0)
 }
 

@@ -14,6 +14,8 @@ pub struct Fault {
     pub code: i32,
     /// What `si_addr` says.
     pub address: u64,
+    /// What `si_pkey` says, if the access was refused by a protection key.
+    pub key: u32,
     /// The trap's number and error code, for the handler's context.
     pub trap: u64,
     pub error: u64,
@@ -38,7 +40,7 @@ pub fn fault(thread: &'static Thread, fault: Fault) {
             signal: fault.signal,
             code: fault.code,
             fields: fault.address,
-            value: 0,
+            value: fault.key.into(),
         },
     );
 }

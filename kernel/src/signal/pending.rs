@@ -1,5 +1,7 @@
 //! Signals that wait, and a thread's signal state.
 
+use linux_raw_sys::general as linux;
+
 use super::{COUNT, SYNCHRONOUS, Set, bit};
 
 /// What a handler learns about its signal: the fields of `siginfo_t` in use.
@@ -9,8 +11,21 @@ pub struct Info {
     pub code: i32,
     /// `si_addr`, or `si_pid` and `si_uid`.
     pub fields: u64,
-    /// `si_value`.
+    /// `si_value`, `si_status`, or `si_pkey`.
     pub value: u64,
+}
+
+impl Info {
+    /// As programs see it (`siginfo_t`).
+    pub fn words(&self) -> [u64; 16] {
+        let mut words = [0; 16];
+        words[0] = u64::from(self.signal);
+        words[1] = u64::from(self.code as u32);
+        words[2] = self.fields;
+        let has_key = self.signal == linux::SIGSEGV && self.code == linux::SEGV_PKUERR as i32;
+        words[if has_key { 4 } else { 3 }] = self.value;
+        words
+    }
 }
 
 /// Signals that wait: one of each kind.

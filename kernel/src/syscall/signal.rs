@@ -143,12 +143,7 @@ pub fn rt_sigtimedwait(set: u64, info: u64, timeout: u64, size: u64) -> Answer {
     }
     let found = found.ok_or(EAGAIN)?;
     if info != 0 {
-        let mut words = [0u64; 16];
-        words[0] = u64::from(found.signal);
-        words[1] = u64::from(found.code as u32);
-        words[2] = found.fields;
-        words[3] = found.value;
-        uaccess::write(info, &words)?;
+        uaccess::write(info, &found.words())?;
     }
     Ok(u64::from(found.signal))
 }
@@ -273,6 +268,7 @@ pub fn rt_sigreturn(frame: &mut TrapFrame) {
                     signal,
                     code,
                     address: 0,
+                    key: 0,
                     trap: 0,
                     error: 0,
                 },

@@ -225,7 +225,7 @@ impl<M: Machine> AddressSpace<M> {
                 Outcome::Segv(SegvCode::MapErr) | Outcome::OutOfMemory => {
                     return Err(Errno::ENOMEM);
                 }
-                Outcome::Segv(SegvCode::AccErr) => return Err(Errno::EINVAL),
+                Outcome::Segv(SegvCode::AccErr | SegvCode::KeyErr) => return Err(Errno::EINVAL),
             }
         }
         Ok(())

@@ -224,7 +224,8 @@ impl<M: Machine> AddressSpace<M> {
                     let lowered = format.is_present(value)
                         && (!format.is_present(new)
                             || (format.is_writable(value) && !format.is_writable(new))
-                            || (format.is_executable(value) && !format.is_executable(new)));
+                            || (format.is_executable(value) && !format.is_executable(new))
+                            || (format.is_execute_only(new) && !format.is_execute_only(value)));
                     if lowered {
                         gather.add(page * PAGE_SIZE, PAGE_SIZE);
                     }

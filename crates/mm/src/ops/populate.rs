@@ -8,7 +8,7 @@
 use faultless_paging::{Access, Page, Pages};
 
 use crate::errno::Errno;
-use crate::fault::Outcome;
+use crate::fault::{Outcome, SegvCode};
 use crate::machine::Machine;
 use crate::mapping::{Attributes, Locked};
 use crate::space::AddressSpace;
@@ -88,6 +88,7 @@ impl<M: Machine> AddressSpace<M> {
             match self.fault(address, access) {
                 Outcome::Resolved => {}
                 Outcome::Segv(_) if self.is_guarded(Page(page)) => return Err(Errno::EFAULT),
+                Outcome::Segv(SegvCode::KeyErr) => return Err(Errno::EFAULT),
                 Outcome::Segv(_) => return Ok(page),
                 Outcome::Bus => return Err(Errno::EFAULT),
                 Outcome::OutOfMemory => return Err(Errno::ENOMEM),

@@ -22,6 +22,7 @@ bitflags! {
         const X2APIC = 1 << 5;
         const GIGABYTE_PAGES = 1 << 6;
         const RDRAND = 1 << 7;
+        const KEYS = 1 << 8;
     }
 }
 
@@ -48,6 +49,9 @@ pub fn detect() -> Features {
         found.set(Features::SMEP, extended.has_smep());
         found.set(Features::SMAP, extended.has_smap());
         found.set(Features::UMIP, extended.has_umip());
+        // The register is saved with the others.
+        let keys = extended.has_pku() && found.contains(Features::XSAVE);
+        found.set(Features::KEYS, keys && super::fpu::offers_keys());
     }
     if let Some(identity) = identity {
         found.set(Features::NO_EXECUTE, identity.has_execute_disable());
@@ -81,6 +85,10 @@ pub fn enable() {
         features.contains(Features::UMIP),
     );
     cr4.set(Cr4Flags::OSXSAVE, features.contains(Features::XSAVE));
+    cr4.set(
+        Cr4Flags::PROTECTION_KEY_USER,
+        features.contains(Features::KEYS),
+    );
     let mut cr0 = Cr0::read();
     cr0.remove(Cr0Flags::EMULATE_COPROCESSOR | Cr0Flags::TASK_SWITCHED);
     cr0.remove(Cr0Flags::CACHE_DISABLE | Cr0Flags::NOT_WRITE_THROUGH);

@@ -7,6 +7,7 @@
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::features::{Features, features};
+use super::protection_keys;
 
 /// Room for x87, SSE, AVX and AVX-512 in XSAVE's standard format.
 pub const AREA_SIZE: usize = 2752;
@@ -16,6 +17,11 @@ const SOFTWARE: usize = 464;
 const MAGIC_1: u32 = 0x4650_5853;
 /// Ends the state in a signal frame.
 pub const MAGIC_2: u32 = 0x4650_5845;
+
+/// The rights of protection keys, as a component.
+const KEYS: u64 = 1 << 9;
+/// Where these are in the state.
+static KEYS_AT: AtomicU32 = AtomicU32::new(0);
 
 /// The state components in use (XCR0); 0 without XSAVE.
 static COMPONENTS: AtomicU64 = AtomicU64::new(0);
@@ -28,8 +34,8 @@ static SIZE: AtomicU32 = AtomicU32::new(512);
 pub struct Area(pub [u8; AREA_SIZE]);
 
 impl Area {
-    /// The state in which a program begins.
-    pub const fn initial() -> Self {
+    /// The state in which a program begins, but for the rights of protection keys.
+    const fn cleared() -> Self {
         let mut bytes = [0; AREA_SIZE];
         bytes[0] = 0x7f; // x87 control word 0x37f
         bytes[1] = 0x03;
@@ -37,6 +43,34 @@ impl Area {
         bytes[MXCSR + 1] = 0x1f;
         Self(bytes)
     }
+
+    /// The state in which a program begins.
+    pub fn initial() -> Self {
+        let mut area = Self::cleared();
+        area.set_keys();
+        area
+    }
+
+    /// Sets the rights of protection keys to those with which a program begins.
+    fn set_keys(&mut self) {
+        if COMPONENTS.load(Ordering::Relaxed) & KEYS != 0 {
+            let at = KEYS_AT.load(Ordering::Relaxed) as usize;
+            self.0[HEADER + 1] |= (KEYS >> 8) as u8;
+            self.0[at..at + 4].copy_from_slice(&protection_keys::INITIAL.to_le_bytes());
+        }
+    }
+}
+
+/// Whether the rights of protection keys can be saved with the rest.
+pub fn offers_keys() -> bool {
+    let (offered, place) = (raw_cpuid::cpuid!(0xd, 0).eax, raw_cpuid::cpuid!(0xd, 9));
+    u64::from(offered) & KEYS != 0 && (place.ebx + place.eax) as usize <= AREA_SIZE
+}
+
+/// Loads the state in which a program begins.
+pub fn reset() {
+    restore(&const { Area::cleared() });
+    protection_keys::set(protection_keys::INITIAL);
 }
 
 /// Bytes of state in use.
@@ -59,16 +93,20 @@ pub fn enable(boot: bool) {
         if offered & 0xe4 == 0xe4 {
             components |= 0xe0;
         }
+        if features().contains(Features::KEYS) {
+            components |= KEYS;
+            KEYS_AT.store(raw_cpuid::cpuid!(0xd, 9).ebx, Ordering::Relaxed);
+        }
         set_components(components);
         let mut size = raw_cpuid::cpuid!(0xd, 0).ebx;
         if size as usize > AREA_SIZE {
-            components &= 0b111;
+            components &= 0b111 | KEYS;
             set_components(components);
             size = raw_cpuid::cpuid!(0xd, 0).ebx;
         }
         COMPONENTS.store(components, Ordering::Relaxed);
         // AVX-512 would lose the upper half of the register that zeroing saves.
-        if components == 0b111 {
+        if components & !KEYS == 0b111 {
             super::zero::use_wide_stores();
         }
         SIZE.store(size, Ordering::Relaxed);
@@ -163,6 +201,7 @@ pub fn check(area: &mut Area, extended: bool) -> bool {
     if !extended {
         area.0[HEADER..].fill(0);
         area.0[HEADER] = 0b11;
+        area.set_keys();
         return true;
     }
     long(area, HEADER) & !components == 0

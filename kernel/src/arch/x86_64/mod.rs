@@ -23,6 +23,7 @@ pub mod paging;
 mod pci;
 pub mod percpu;
 pub mod power;
+pub mod protection_keys;
 pub mod random;
 pub mod registers;
 pub mod serial;

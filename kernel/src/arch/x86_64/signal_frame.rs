@@ -10,7 +10,7 @@
 use linux_raw_sys::general as linux;
 
 use super::frame::{TrapFrame, VECTOR_NONE};
-use super::{fpu, gdt, uaccess};
+use super::{fpu, gdt, protection_keys, uaccess};
 use crate::errno::{EFAULT, Errno};
 use crate::memory::USER_END;
 use crate::sched::thread::Thread;
@@ -68,6 +68,7 @@ pub fn push(
     let area = unsafe { &mut *thread.fpu.get() };
     fpu::save(area);
     fpu::describe_for_signal(area);
+    let opened = protection_keys::Opened::new();
     uaccess::write_bytes(state, &area.0[..fpu::size()])?;
     if extended {
         uaccess::write(state.wrapping_add(fpu::size() as u64), &fpu::MAGIC_2)?;
@@ -90,18 +91,14 @@ pub fn push(
     words[CR2] = trap.address;
     words[STATE] = state;
     words[MASK] = mask;
-    let mut siginfo = [0u64; 16];
-    siginfo[0] = u64::from(info.signal);
-    siginfo[1] = u64::from(info.code as u32);
-    siginfo[2] = info.fields;
-    siginfo[3] = info.value;
     let context = sp.wrapping_add(8);
     let siginfo_at = context.wrapping_add(UC_SIZE as u64);
     uaccess::write(sp, &action.restorer)?;
     uaccess::write(context, &words)?;
-    uaccess::write(siginfo_at, &siginfo)?;
+    uaccess::write(siginfo_at, &info.words())?;
 
-    fpu::restore(&const { fpu::Area::initial() });
+    drop(opened);
+    fpu::reset();
     frame.fast.rdi = u64::from(info.signal);
     frame.fast.rsi = siginfo_at;
     frame.fast.rdx = context;

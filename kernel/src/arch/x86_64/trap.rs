@@ -6,7 +6,7 @@ use linux_raw_sys::general as linux;
 
 use super::frame::{FastFrame, TrapFrame};
 use super::interrupts::{self, Kind};
-use super::{apic, idt, percpu, tlb, uaccess};
+use super::{apic, idt, percpu, protection_keys, tlb, uaccess};
 use crate::memory::{Access, Outcome, SegvCode, USER_END};
 use crate::process;
 use crate::signal::force::{self, Fault};
@@ -16,6 +16,7 @@ const ERROR_WRITE: u64 = 2;
 const ERROR_USER: u64 = 4;
 const ERROR_RESERVED: u64 = 8;
 const ERROR_FETCH: u64 = 16;
+const ERROR_KEY: u64 = 32;
 
 /// What a page fault asks of its slow way out.
 const RESOLVED: u32 = 0;
@@ -23,6 +24,10 @@ const MAP_ERROR: u32 = 1;
 const ACCESS_ERROR: u32 = 2;
 const NO_MEMORY: u32 = 3;
 const BUS_ERROR: u32 = 4;
+/// Refused by the key of memory that may only be executed.
+const CODE_ERROR: u32 = 5;
+/// Refused by the key of all other memory: the program has chosen so.
+const KEY_ERROR: u32 = 6;
 
 #[inline]
 fn access_of(error: u64) -> Access {
@@ -40,10 +45,16 @@ fn resolve(address: u64, error: u64) -> u32 {
     if address >= USER_END {
         return MAP_ERROR;
     }
-    match process::space().fault(address, access_of(error)) {
+    let access = access_of(error);
+    match process::space().fault(address, access) {
+        // Nothing is wrong with the page.
+        Outcome::Resolved if error & ERROR_KEY != 0 && protection_keys::refuse(0, access) => {
+            KEY_ERROR
+        }
         Outcome::Resolved => RESOLVED,
         Outcome::Segv(SegvCode::MapErr) => MAP_ERROR,
         Outcome::Segv(SegvCode::AccErr) => ACCESS_ERROR,
+        Outcome::Segv(SegvCode::KeyErr) => CODE_ERROR,
         Outcome::Bus => BUS_ERROR,
         Outcome::OutOfMemory => NO_MEMORY,
     }
@@ -92,6 +103,7 @@ pub extern "C" fn user_page_fault_slow(frame: *mut TrapFrame, outcome: u32) {
         let (signal, code) = match outcome {
             MAP_ERROR => (linux::SIGSEGV, linux::SEGV_MAPERR),
             BUS_ERROR => (linux::SIGBUS, linux::BUS_ADRERR),
+            CODE_ERROR | KEY_ERROR => (linux::SIGSEGV, linux::SEGV_PKUERR),
             _ => (linux::SIGSEGV, linux::SEGV_ACCERR),
         };
         force::fault(
@@ -100,6 +112,10 @@ pub extern "C" fn user_page_fault_slow(frame: *mut TrapFrame, outcome: u32) {
                 signal,
                 code: code as i32,
                 address,
+                key: match outcome {
+                    CODE_ERROR => protection_keys::EXECUTE_ONLY,
+                    _ => 0,
+                },
                 trap: 14,
                 error,
             },
@@ -180,6 +196,7 @@ fn exception(frame: &mut TrapFrame) {
             signal,
             code,
             address,
+            key: 0,
             trap,
             error,
         },

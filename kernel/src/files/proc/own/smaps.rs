@@ -8,6 +8,7 @@ use arrayvec::ArrayString;
 
 use super::Text;
 use super::maps;
+use crate::arch::protection_keys;
 use crate::errno::{ENOMEM, ESRCH, Errno};
 use crate::files::source::{self, Kind};
 use crate::memory::{Attributes, Huge, Locked, MapsEntry, Reading, Usage};
@@ -111,6 +112,13 @@ pub fn write(process: &Process, text: &mut Text) -> Result<(), Errno> {
         kilobytes(text, "MMUPageSize", 4096)?;
         sum.write(text, false)?;
         text.line(format_args!("THPeligible:           0"))?;
+        if protection_keys::are_used() {
+            let key = match line.protection.is_execute_only() {
+                true => protection_keys::EXECUTE_ONLY,
+                false => 0,
+            };
+            text.line(format_args!("ProtectionKey:  {key:8}"))?;
+        }
         let Some(attributes) = space.lookup(line.start) else {
             // Gone meanwhile.
             return text.line(format_args!("VmFlags: "));
