@@ -72,12 +72,24 @@ impl<M: Machine> AddressSpace<M> {
         });
     }
 
+    /// The same for all tables. Where nothing is mapped there may be some, but no pages.
     fn for_each_link(&self, pages: Pages, visit: &mut impl FnMut(&Entry, Pages)) {
         let mut visit_base =
             |entry: &Entry, base: u64| visit(entry, Pages::new(base, base + ENTRIES as u64));
-        // SAFETY: tables are freed under a zap hold, which excludes a write hold.
-        unsafe {
-            free::entries_at::<M::Format, M>(self.machine(), self.root, pages, 1, &mut visit_base);
+        let mut at = pages.start;
+        while let Some(run) = self.run_in(at, pages.end) {
+            // SAFETY: tables are freed under a zap hold, which excludes a write hold.
+            unsafe {
+                free::entries_at::<M::Format, M>(
+                    self.machine(),
+                    self.root,
+                    run.pages,
+                    1,
+                    &mut visit_base,
+                );
+            }
+            // Other mappings may begin in the last table.
+            at = run.pages.end.next_multiple_of(ENTRIES as u64);
         }
     }
 

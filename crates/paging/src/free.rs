@@ -57,8 +57,10 @@ pub unsafe fn entries_at<F: EntryFormat, M: PhysicalMemory + Wait>(
             }
             let value = table.entry(page, at).load();
             if value == 0 {
-                // Nothing below; go on behind this entry's span.
-                page = (page & !(span(at) - 1)) + span(at);
+                // Nothing below; go on with the next entry that has something.
+                let base = page & !(span(at + 1) - 1);
+                let used = table.next_used(index(page, at) + 1, ENTRIES);
+                page = base + used.map_or(span(at + 1), |used| used as u64 * span(at));
                 continue 'next;
             }
             if F::FORMAT.is_claimed(value) {
