@@ -123,6 +123,21 @@ impl Model {
         }
     }
 
+    /// The first page of the lowest hole of `count` pages from `low` on. One that is large enough
+    /// but for a guard gap does not count.
+    pub fn lowest_hole(&self, count: u64, low: u64) -> Option<u64> {
+        let ends = self.pieces.iter().map(|p| p.end.max(low));
+        let free = |&at: &u64| self.is_vacant(at, at + count) && self.guard(at + count).is_none();
+        let at = std::iter::once(low).chain(ends).find(free)?;
+        (at + count <= self.end).then_some(at)
+    }
+
+    /// A hole of `count` pages: the highest below the base, or the lowest from a third on.
+    fn any_hole(&self, count: u64) -> Option<u64> {
+        self.hole(count, self.low, self.base)
+            .or_else(|| self.lowest_hole(count, self.end.div_ceil(3).max(self.low)))
+    }
+
     /// Where `count` pages go that need not be anywhere.
     pub fn choose(&self, hint: u64, count: u64) -> Option<u64> {
         if hint != 0 {
@@ -131,13 +146,12 @@ impl Model {
                 return Some(start);
             }
         } else if count.is_multiple_of(HUGE)
-            && let Some(start) = self.hole(count + HUGE, self.low, self.base)
+            && let Some(start) = self.any_hole(count + HUGE)
         {
             // The next boundary that is strictly above.
             return Some((start / HUGE + 1) * HUGE);
         }
-        self.hole(count, self.low, self.base)
-            .or_else(|| self.hole(count, self.low, self.end))
+        self.any_hole(count)
     }
 
     /// `MAP_FIXED`, or `MAP_FIXED_NOREPLACE`.

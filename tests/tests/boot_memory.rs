@@ -76,6 +76,14 @@ fn memory_that_is_executed_only() {
 
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
+fn what_flags_of_mappings_do() {
+    for cpus in [1, 2, 4] {
+        assert_prints_as_on_linux_6_12("map_flags", Machine::with_cpus(cpus));
+    }
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
 fn memory_by_its_addresses() {
     for cpus in [1, 2, 4] {
         assert_prints_as_on_linux("reached", Machine::with_cpus(cpus));

@@ -14,6 +14,10 @@
 //! claim fails, or comes after it and faults. Under a claim nothing is waited for. Only
 //! present pages that are this space's alone are taken.
 //!
+//! Of a mapping whose pages may go at any time (`MAP_DROPPABLE`) every page counts as let go of,
+//! written or not: the entry is claimed from what it holds, and the validation says that the
+//! mapping still is such a one.
+//!
 //! A page that somebody has pinned is neither let go of nor taken: who writes it does so
 //! beside the entry, whose bit was set when the pin was made and has to stay.
 //!
@@ -102,7 +106,8 @@ impl<M: Machine> AddressSpace<M> {
     #[cold]
     pub fn take_let_go(&self) -> bool {
         // Whoever lets go while this looks notes it again.
-        if !self.take_note(Note::LET_GO) {
+        let droppable = self.has_note(Note::DROPPABLE);
+        if !self.take_note(Note::LET_GO) && !droppable {
             return false;
         }
         let format = Self::FORMAT;
@@ -111,14 +116,15 @@ impl<M: Machine> AddressSpace<M> {
         let all = Pages::of_bytes(0..self.layout.end);
         self.for_each_entry(all, &mut |entry, page| {
             let value = entry.load();
-            let is_clean = format.is_present(value)
+            let may_go = format.is_present(value)
                 && !format.is_claimed(value)
-                && (!format.is_dirty(value) || flawed(Flaw::TakenThoughWritten))
                 && self.is_anonymous(format.frame(value));
+            let is_clean = may_go && (!format.is_dirty(value) || flawed(Flaw::TakenThoughWritten));
             seen |= is_clean;
-            if is_clean && taken < BATCH && self.take_page(Page(page), value, &section) {
-                taken += 1;
-            }
+            let is_taken = (is_clean || may_go && droppable)
+                && taken < BATCH
+                && self.take_page(Page(page), value, is_clean, &section);
+            taken += u64::from(is_taken);
         });
         drop(section);
         if seen {
@@ -144,22 +150,27 @@ impl<M: Machine> AddressSpace<M> {
         self.is_anonymous(frame) && self.machine().frames().descriptor(frame).is_sole_use()
     }
 
-    /// Takes a page away whose entry holds `clean`; whether that was possible.
-    fn take_page(&self, page: Page, clean: u64, section: &Section<'_>) -> bool {
+    /// Takes a page away whose entry holds `value`, if it `is_clean` or may go at any time;
+    /// whether that was possible.
+    fn take_page(&self, page: Page, value: u64, is_clean: bool, section: &Section<'_>) -> bool {
         // By validation alone, as under the policy `speculative`.
         let Ok(Some(hold)) = Hold::find(self, page, Mode::Locked, section) else {
             return false;
         };
+        let is_droppable = || hold.attributes().is_some_and(|of| of.flags.droppable);
+        if !is_clean && !is_droppable() {
+            return false;
+        }
         // SAFETY: inside the section.
         let walked = unsafe { walk::<M::Format, M>(self.machine(), self.root, page) };
         let Walk::Leaf { entry, link, .. } = walked else {
             return false;
         };
         let source = self.machine().frames();
-        let frame = Self::FORMAT.frame(clean);
+        let frame = Self::FORMAT.frame(value);
         let at = Place {
             entry,
-            value: clean,
+            value,
             link,
             hold: &hold,
         };
@@ -170,7 +181,7 @@ impl<M: Machine> AddressSpace<M> {
             fence(Ordering::Acquire);
             if !self.may_be_let_go(frame) {
                 // Forked since.
-                return Ok(clean);
+                return Ok(value);
             }
             self.flush(&mut Gather::of_page(page));
             is_taken = true;

@@ -33,7 +33,12 @@ pub struct Flags {
     pub shared: bool,
     /// May never allow writing: shared, and the file was not opened for it.
     pub never_written: bool,
-    /// Whether huge pages are wanted (`MADV_HUGEPAGE`, `MADV_NOHUGEPAGE`).
+    /// It was asked for with `MAP_SYNC`. Nothing comes of it: no store is memory that keeps what
+    /// is written to it.
+    pub sync: bool,
+    /// Its pages may be taken away at any time, and are zero then (`MAP_DROPPABLE`).
+    pub droppable: bool,
+    /// Whether huge pages are wanted (`MADV_HUGEPAGE`; not: `MADV_NOHUGEPAGE`, `MAP_STACK`).
     pub huge: Huge,
     /// Equal pages may become one (`MADV_MERGEABLE`).
     pub mergeable: bool,
@@ -90,6 +95,8 @@ impl Flags {
         dont_dump: false,
         shared: false,
         never_written: false,
+        sync: false,
+        droppable: false,
         huge: Huge::Unsaid,
         mergeable: false,
         sealed: false,

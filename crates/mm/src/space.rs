@@ -76,6 +76,8 @@ impl Note {
     pub(crate) const STORES: Note = Note(4);
     /// It may have guards in mappings of stores.
     pub(crate) const GUARDED_STORES: Note = Note(8);
+    /// It has, or had, mappings whose pages may be taken away.
+    pub(crate) const DROPPABLE: Note = Note(1 << 9);
     /// It may have pages, shared since a fork, elsewhere than where they were then.
     pub(crate) const MOVED: Note = Note(1 << 8);
 }

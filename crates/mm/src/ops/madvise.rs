@@ -95,6 +95,8 @@ pub(super) fn allow(attributes: &Attributes, what: i32) -> Result<(), Errno> {
         // There is no file to take anything out of.
         advice::REMOVE if is_anonymous => Err(Errno::EINVAL),
         advice::FREE | advice::WIPEONFORK if !is_anonymous => Err(Errno::EINVAL),
+        // What may go at any time is for nobody else.
+        advice::KEEPONFORK | advice::DODUMP if attributes.flags.droppable => Err(Errno::EINVAL),
         // As where the hardware has no huge pages.
         advice::COLLAPSE => Err(Errno::EINVAL),
         _ => Ok(()),

@@ -26,8 +26,8 @@ fn advised(flags: Flags, what: i32) -> Flags {
         advice::DODUMP => flags.dont_dump = false,
         advice::HUGEPAGE => flags.huge = Huge::Wanted,
         advice::NOHUGEPAGE => flags.huge = Huge::Unwanted,
-        // What is shared is merged with nothing, and does not say so.
-        advice::MERGEABLE => flags.mergeable = !flags.shared,
+        // What is shared or may go is merged with nothing, and does not say so.
+        advice::MERGEABLE => flags.mergeable = !flags.shared && !flags.droppable,
         advice::UNMERGEABLE => flags.mergeable = false,
         _ => {}
     }

@@ -42,6 +42,15 @@ fn whole_pages(address: u64, length: u64) -> (u64, u64) {
     )
 }
 
+/// The flags with another lock. What may be taken away at any time is never locked, and nothing
+/// says so; populated it is all the same.
+fn relocked(flags: Flags, locked: Locked) -> Flags {
+    match flags.droppable {
+        true => flags,
+        false => Flags { locked, ..flags },
+    }
+}
+
 impl<M: Machine> AddressSpace<M> {
     /// Locks all pages that a byte range touches (`mlock2`; `mlock` if there are no flags).
     ///
@@ -158,7 +167,7 @@ impl<M: Machine> AddressSpace<M> {
             let run = self.run_in(at, pages.end);
             let run = run.filter(|run| run.pages.start == at);
             let run = run.ok_or(Errno::ENOMEM)?;
-            self.change_run(lock, run, |flags| Flags { locked, ..flags })?;
+            self.change_run(lock, run, |flags| relocked(flags, locked))?;
             at = run.pages.end;
         }
         Ok(pages)
@@ -170,7 +179,7 @@ impl<M: Machine> AddressSpace<M> {
         while let Some(run) = self.run_in(at, PAGES) {
             at = run.pages.end;
             // Linux, too, says nothing of mappings that could not be split or merged.
-            let _ = self.change_run(lock, run, |flags| Flags { locked, ..flags });
+            let _ = self.change_run(lock, run, |flags| relocked(flags, locked));
         }
     }
 

@@ -1,9 +1,12 @@
 //! `mmap`.
 //!
-//! A hint is taken if the pages are free; else the highest hole below
-//! `mmap_base` that is large enough. `MAP_FIXED` over existing mappings shows
-//! the new mapping as changing until the old pages are gone (rule R11): faults
+//! Where a mapping goes that is not fixed is chosen in [`super::room`]. `MAP_FIXED` over existing
+//! mappings shows the new mapping as changing until the old pages are gone (rule R11): faults
 //! there wait, and do not die.
+//!
+//! There are no huge pages that can be asked for by name, and no file is memory that keeps what is
+//! written to it: the errors of `MAP_HUGETLB` and `MAP_SYNC` are those of a Linux that is built
+//! without hugetlbfs and has no such device.
 //!
 //! A neighbour with equal attributes lends its mapping, which is how mappings
 //! merge.
@@ -14,12 +17,13 @@ use faultless_paging::{PAGE_SIZE, Pages};
 use faultless_sync::{Flaw, flawed};
 use faultless_trace::{Counter, Kind};
 
+use super::room::{Wish, Zone};
 use super::{PROT_WRITE, protection};
 use crate::errno::Errno;
 use crate::machine::Machine;
-use crate::mapping::{Attributes, Backed, Flags, Locked, Mapping};
+use crate::mapping::{Attributes, Backed, Flags, Huge, Locked, Mapping};
 use crate::range::RangeLock;
-use crate::space::AddressSpace;
+use crate::space::{AddressSpace, Note};
 use crate::store::Store;
 use crate::tree::{Content, Edit, Neighbours, Word};
 
@@ -30,22 +34,27 @@ pub mod flags {
     pub const SHARED: u32 = 0x01;
     pub const PRIVATE: u32 = 0x02;
     pub const SHARED_VALIDATE: u32 = 0x03;
+    pub const DROPPABLE: u32 = 0x08;
     pub const FIXED: u32 = 0x10;
     pub const ANONYMOUS: u32 = 0x20;
+    pub const LOW_32BIT: u32 = 0x40;
+    pub const ABOVE4G: u32 = 0x80;
     pub const GROWSDOWN: u32 = 0x100;
     pub const LOCKED: u32 = 0x2000;
     pub const NORESERVE: u32 = 0x4000;
     pub const POPULATE: u32 = 0x8000;
     pub const NONBLOCK: u32 = 0x1_0000;
+    pub const STACK: u32 = 0x2_0000;
     pub const HUGETLB: u32 = 0x4_0000;
+    pub const SYNC: u32 = 0x8_0000;
     pub const FIXED_NOREPLACE: u32 = 0x10_0000;
-    /// What `SHARED_VALIDATE` knows: these, and `32BIT`, `ABOVE4G`, `DENYWRITE`,
-    /// `EXECUTABLE`, `STACK`, and the sizes of huge pages.
+    /// What `SHARED_VALIDATE` knows: most of these, and `DENYWRITE`, `EXECUTABLE`, and the sizes
+    /// of huge pages.
     pub const LEGACY: u32 = TYPE & 0x3
         | FIXED
         | ANONYMOUS
-        | 0x40
-        | 0x80
+        | LOW_32BIT
+        | ABOVE4G
         | GROWSDOWN
         | 0x800
         | 0x1000
@@ -53,7 +62,7 @@ pub mod flags {
         | NORESERVE
         | POPULATE
         | NONBLOCK
-        | 0x2_0000
+        | STACK
         | HUGETLB
         | 21 << 26
         | 30 << 26;
@@ -74,6 +83,31 @@ pub struct Opened<'a, M: Machine> {
 
 /// The largest size of a file.
 const LARGEST: u64 = i64::MAX as u64;
+
+/// What `mmap`'s flags say of a mapping, `locked` being asked for.
+fn born(map_flags: u32, locked: Locked) -> Flags {
+    let has = |flag| map_flags & flag != 0;
+    // What may go at any time is neither kept in memory nor for anybody else.
+    let droppable = map_flags & flags::TYPE == flags::DROPPABLE;
+    Flags {
+        grows_down: has(flags::GROWSDOWN),
+        no_reserve: has(flags::NORESERVE) || droppable,
+        shared: has(flags::SHARED),
+        sync: has(flags::SYNC),
+        huge: match has(flags::STACK) {
+            true => Huge::Unwanted,
+            false => Huge::Unsaid,
+        },
+        droppable,
+        wipe_on_fork: droppable,
+        dont_dump: droppable,
+        locked: match droppable {
+            true => Locked::No,
+            false => locked,
+        },
+        ..Flags::NONE
+    }
+}
 
 impl<M: Machine> AddressSpace<M> {
     /// Maps `length` bytes of anonymous memory at `address`, or near it, or anywhere. The
@@ -127,14 +161,22 @@ impl<M: Machine> AddressSpace<M> {
         map_flags: u32,
         opened: Option<&Opened<'_, M>>,
     ) -> Result<u64, Errno> {
-        if length == 0 {
+        let has = |flag| map_flags & flag != 0;
+        if has(flags::HUGETLB) || length == 0 {
             return Err(Errno::EINVAL);
         }
         let length = match length.checked_next_multiple_of(PAGE_SIZE) {
             Some(length) if length <= self.layout.end => length,
             _ => return Err(Errno::ENOMEM),
         };
-        let fixed = map_flags & (flags::FIXED | flags::FIXED_NOREPLACE) != 0;
+        let fixed = has(flags::FIXED | flags::FIXED_NOREPLACE);
+        let is_shared = has(flags::SHARED);
+        let wish = Wish {
+            hint: address,
+            count: length / PAGE_SIZE,
+            zone: Zone::of(map_flags),
+            is_private: opened.is_none() && !is_shared,
+        };
         let locked;
         let start = {
             let lock = self.lock_range(Pages::of_bytes(0..self.layout.end));
@@ -148,19 +190,18 @@ impl<M: Machine> AddressSpace<M> {
             let mut edit = lock.edit();
             let pages = match fixed {
                 true => Pages::of_bytes(address..address + length),
-                false => self.find_room(&mut edit, address, length / PAGE_SIZE)?,
+                false => self.find_room(&mut edit, &wish)?,
             };
             // What was found has room.
             let is_vacant = !fixed || self.tree.is_vacant(pages);
-            if map_flags & flags::FIXED_NOREPLACE != 0 && !is_vacant {
+            if has(flags::FIXED_NOREPLACE) && !is_vacant {
                 return Err(Errno::EEXIST);
             }
-            locked = self.locked_at_birth(map_flags & flags::LOCKED != 0);
+            locked = self.locked_at_birth(has(flags::LOCKED));
             self.check_lock(&edit, locked, pages.len(), map_flags)?;
             let store = self.check_kind(length, prot, map_flags, opened)?;
             // Memory that is shared and has no file gets a store of its own, which the
             // mapping holds.
-            let is_shared = map_flags & flags::TYPE != flags::PRIVATE;
             let own = match opened {
                 None if is_shared => Some(Store::new(self.memory, length, None, 0)?),
                 _ => None,
@@ -172,16 +213,15 @@ impl<M: Machine> AddressSpace<M> {
             let attributes = Attributes {
                 protection: protection(prot),
                 flags: Flags {
-                    grows_down: map_flags & flags::GROWSDOWN != 0,
-                    no_reserve: map_flags & flags::NORESERVE != 0,
-                    shared: is_shared,
                     never_written: is_shared && opened.is_some_and(|opened| !opened.writable),
-                    locked,
-                    ..Flags::NONE
+                    ..born(map_flags, locked)
                 },
                 backed,
                 birth: self.birth(),
             };
+            if attributes.flags.droppable {
+                self.note(Note::DROPPABLE);
+            }
             if is_vacant {
                 self.check_new(&edit, pages, &attributes)?;
                 self.map_free(&mut edit, pages, attributes)?;
@@ -248,6 +288,7 @@ impl<M: Machine> AddressSpace<M> {
         let kind = map_flags & flags::TYPE;
         match (kind, opened) {
             (flags::PRIVATE, _) => {}
+            (flags::DROPPABLE, None) if !has(flags::LOCKED | flags::GROWSDOWN) => {}
             (flags::SHARED, None) if !has(flags::GROWSDOWN) => {}
             (flags::SHARED | flags::SHARED_VALIDATE, Some(opened)) => {
                 if kind == flags::SHARED_VALIDATE && map_flags & !flags::LEGACY != 0 {
@@ -263,51 +304,13 @@ impl<M: Machine> AddressSpace<M> {
         if opened.is_some() && has(flags::GROWSDOWN) {
             return Err(Errno::EINVAL);
         }
-        if opened.is_none() && has(flags::HUGETLB) {
-            return Err(Errno::ENOMEM);
-        }
         // What is private is looked at where it is counted.
-        let makes_store = kind != flags::PRIVATE && opened.is_none();
+        let makes_store = has(flags::SHARED) && opened.is_none();
         let reserve = makes_store && !has(flags::NORESERVE);
         if reserve && length / PAGE_SIZE > self.layout.commit_pages {
             return Err(Errno::ENOMEM);
         }
         Ok(store)
-    }
-
-    /// Where so many pages have room, at the hint if possible.
-    pub(crate) fn find_room(
-        &self,
-        edit: &mut Edit<'_, M>,
-        hint: u64,
-        count: u64,
-    ) -> Result<Pages, Errno> {
-        let layout = &self.layout;
-        let (low, end) = (layout.lowest.div_ceil(PAGE_SIZE), layout.end / PAGE_SIZE);
-        let base = layout.mmap_base.min(layout.end) / PAGE_SIZE;
-        if count > end - low {
-            return Err(Errno::ENOMEM);
-        }
-        // Linux rounds a hint down to a page, and too low a hint up to the lowest address.
-        let hint = match hint / PAGE_SIZE {
-            0 => None,
-            page => Some(page.max(low)),
-        };
-        let at_hint = hint
-            .map(|start| Pages::new(start, start.saturating_add(count)))
-            .filter(|pages| pages.end <= end && edit.is_free(*pages));
-        if let Some(pages) = at_hint {
-            return Ok(pages);
-        }
-        let mut aligned = || match hint {
-            None => highest_aligned(edit, count, low, base),
-            Some(_) => None,
-        };
-        let start = aligned()
-            .or_else(|| edit.highest_hole(count, low, base))
-            .or_else(|| edit.highest_hole(count, low, end))
-            .ok_or(Errno::ENOMEM)?;
-        Ok(Pages::new(start, start + count))
     }
 
     /// Maps `pages`, in place of what is mapped there.
@@ -375,22 +378,4 @@ impl<M: Machine> AddressSpace<M> {
         // SAFETY: just made; the caller puts it into the tree.
         Ok(Word::live(unsafe { mapping.as_ref() }))
     }
-}
-
-/// Pages of a huge page.
-const HUGE: u64 = 512;
-
-/// Linux since 6.7 places a mapping of whole huge pages on a huge page's
-/// boundary: in the highest hole that has room for one huge page more.
-fn highest_aligned<M: Machine>(
-    edit: &mut Edit<'_, M>,
-    count: u64,
-    low: u64,
-    high: u64,
-) -> Option<u64> {
-    if !count.is_multiple_of(HUGE) {
-        return None;
-    }
-    let start = edit.highest_hole(count.checked_add(HUGE)?, low, high)?;
-    Some((start + 1).next_multiple_of(HUGE))
 }

@@ -24,6 +24,7 @@ mod msync;
 mod munmap;
 mod pagemap;
 mod populate;
+mod room;
 mod usage;
 
 pub use clear_refs::Unused;

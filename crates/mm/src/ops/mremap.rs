@@ -14,6 +14,7 @@ use core::ptr::NonNull;
 use faultless_paging::{PAGE_SIZE, Page, Pages};
 use faultless_trace::{Counter, Kind};
 
+use super::room::{Wish, Zone};
 use crate::account::Totals;
 use crate::errno::Errno;
 use crate::machine::Machine;
@@ -150,7 +151,7 @@ impl<M: Machine> AddressSpace<M> {
         if self.room(&lock.edit()).is_short_of(SPARE_TO_MOVE) {
             return Err(Errno::ENOMEM);
         }
-        let room = self.find_still_room(&lock, 0, request.length)?;
+        let room = self.find_still_room(&lock, 0, request.length, &attributes)?;
         self.move_to(lock, &request, room, attributes)
     }
 
@@ -160,9 +161,16 @@ impl<M: Machine> AddressSpace<M> {
         lock: &RangeLock<'_, M>,
         hint: u64,
         length: u64,
+        attributes: &Attributes,
     ) -> Result<Pages, Errno> {
+        let wish = Wish {
+            hint,
+            count: length / PAGE_SIZE,
+            zone: Zone::All,
+            is_private: attributes.backed.is_none(),
+        };
         let mut edit = lock.edit();
-        let room = self.find_room(&mut edit, hint, length / PAGE_SIZE)?;
+        let room = self.find_room(&mut edit, &wish)?;
         edit.bar_growth();
         Ok(room)
     }
@@ -234,7 +242,7 @@ impl<M: Machine> AddressSpace<M> {
         };
         let target = match request.has(FIXED) {
             true => target,
-            false => self.find_still_room(&lock, new, length)?,
+            false => self.find_still_room(&lock, new, length, &attributes)?,
         };
         self.move_to(lock, &request, target, attributes)
     }

@@ -1,4 +1,5 @@
-//! Choosing addresses: the highest hole that is large enough, as Linux does.
+//! Choosing addresses: the highest hole that is large enough, as Linux does; in rare cases the
+//! lowest, which is walked for.
 //!
 //! Walking down from the top finds it, but with many mappings that walk is
 //! long. So the tree remembers, for each power of two, an address above which
@@ -94,6 +95,22 @@ impl<M: Machine> Edit<'_, M> {
             }
             if top < low + pages {
                 return None;
+            }
+        }
+    }
+
+    /// The lowest `pages` free pages between `low` and `high`, by their first page.
+    ///
+    /// As Linux does it: a hole that is large enough but for the guard gap of what is above is
+    /// passed over.
+    pub fn lowest_hole(&self, pages: u64, low: u64, high: u64) -> Option<u64> {
+        let mut at = low;
+        loop {
+            let end = at.checked_add(pages).filter(|&end| end <= high)?;
+            match self.tree.next_slot(at) {
+                Some(run) if run.pages.start < end => at = run.pages.end,
+                Some(run) if self.guarded(run.pages.start) < end => at = run.pages.end,
+                _ => return Some(at),
             }
         }
     }

@@ -167,12 +167,14 @@ fn flags(text: &mut Text, of: &Attributes, is_new: bool) -> Result<(), Errno> {
         (flags.locked == Locked::OnFault, "lf"),
         (accounted, "ac"),
         (flags.no_reserve, "nr"),
+        (flags.sync, "sf"),
         (flags.wipe_on_fork, "wf"),
         (flags.dont_dump, "dd"),
         (is_new, "sd"),
         (flags.huge == Huge::Wanted, "hg"),
         (flags.huge == Huge::Unwanted, "nh"),
         (flags.mergeable, "mg"),
+        (flags.droppable, "dp"),
         (flags.sealed, "sl"),
     ] {
         if is_set {
