@@ -69,7 +69,8 @@ impl Scene {
         };
         let (start, end) = match self {
             Scene::Open => (CENTRE - (8 << 30), CENTRE + (8 << 30)),
-            Scene::Sealed => (first, last),
+            // Below what is compared there is room for huge pages.
+            Scene::Sealed => (CENTRE - 2048 * PAGE, last),
             Scene::Heap => (heap, heap + (2 << 30)),
         };
         Window {

@@ -14,6 +14,8 @@ const WORDS: [u64; 3] = [0, 64, PAGE - 8];
 const REMEMBERED: usize = 8;
 /// Pages of a range of its own.
 const SLICE: u64 = 24;
+/// Bytes of a huge page.
+const HUGE: u64 = 512 * PAGE;
 
 /// What arguments are drawn from.
 pub struct Draw {
@@ -248,7 +250,15 @@ impl Draw {
 
     /// A length in bytes.
     pub fn length(&mut self) -> u64 {
-        match self.below(31) {
+        match self.below(63) {
+            // Of whole huge pages, which are aligned where anything can be.
+            62 => (1 + self.below(3)) * HUGE,
+            which => self.small_length(which / 2),
+        }
+    }
+
+    fn small_length(&mut self, which: u64) -> u64 {
+        match which {
             0..20 => (1 + self.below(7)) * PAGE,
             20..28 => (1 + self.below(199)) * PAGE,
             28..30 => 1 + self.below(9 * PAGE),

@@ -26,22 +26,32 @@ const NONBLOCK: u64 = 0x1_0000;
 const NOREPLACE: u64 = 0x10_0000;
 
 const LOCKED: u64 = 0x2000;
+const DROPPABLE: u64 = 0x8;
+const LOW: u64 = 0x40;
+const ABOVE4G: u64 = 0x80;
+const STACK: u64 = 0x2_0000;
+const HUGETLB: u64 = 0x4_0000;
+const SYNC: u64 = 0x8_0000;
+const UNINITIALIZED: u64 = 0x400_0000;
 
 const FLAGS: &[(&str, u64)] = &[
     ("shared", SHARED),
     ("private", PRIVATE),
+    ("droppable", DROPPABLE),
     ("fixed", FIXED),
     ("anonymous", ANONYMOUS),
+    ("32bit", LOW),
+    ("above4g", ABOVE4G),
     ("growsdown", GROWSDOWN),
     ("locked", LOCKED),
     ("noreserve", NORESERVE),
     ("populate", POPULATE),
     ("nonblock", NONBLOCK),
-    ("stack", 0x2_0000),
-    ("hugetlb", 0x4_0000),
-    ("sync", 0x8_0000),
+    ("stack", STACK),
+    ("hugetlb", HUGETLB),
+    ("sync", SYNC),
     ("noreplace", NOREPLACE),
-    ("uninitialized", 0x400_0000),
+    ("uninitialized", UNINITIALIZED),
 ];
 
 pub static MMAP: Kind = Kind {
@@ -106,6 +116,9 @@ fn draw(draw: &mut Draw) -> [u64; 6] {
         Scene::Heap => 0,
         _ => kind(draw),
     };
+    // Without a file it is about huge pages, which only some systems have.
+    let is_huge = file != NO_FILE && draw.chance(1, 60);
+    let kind = if is_huge { kind | HUGETLB } else { kind };
     let flags = of | kind | place(draw);
     [
         address,
@@ -122,7 +135,13 @@ fn draw(draw: &mut Draw) -> [u64; 6] {
 fn what(draw: &mut Draw) -> (u64, u64, u64) {
     let shared = u32::from(draw.may_share());
     if draw.has_files() && draw.chance(2, 3) {
-        let which = draw.pick(&[(10, SHARED), (10, PRIVATE), (2, VALIDATE), (1, 0)]);
+        let which = draw.pick(&[
+            (20, SHARED),
+            (20, PRIVATE),
+            (4, VALIDATE),
+            (1, DROPPABLE),
+            (1, 0),
+        ]);
         let file = if draw.chance(1, 40) {
             NO_FILE
         } else {
@@ -139,6 +158,7 @@ fn what(draw: &mut Draw) -> (u64, u64, u64) {
         (40, PRIVATE),
         (12 * shared, SHARED),
         (shared, VALIDATE),
+        (4, DROPPABLE),
         (1, 0),
     ]);
     (which | ANONYMOUS, NO_FILE, 0)
@@ -171,6 +191,12 @@ fn kind(draw: &mut Draw) -> u64 {
         (locks, LOCKED),
         (5 * grows, GROWSDOWN),
         (grows, GROWSDOWN | POPULATE),
+        (2, STACK),
+        (1, STACK | NORESERVE),
+        (1, SYNC),
+        (1, UNINITIALIZED),
+        (1, LOW),
+        (1, ABOVE4G),
     ])
 }
 
