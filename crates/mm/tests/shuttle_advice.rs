@@ -7,7 +7,7 @@ mod model;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use faultless_mm::{Policy, SegvCode, advice};
+use faultless_mm::{Policy, SegvCode, advice, flags};
 use faultless_sync::{Flaw, with_flaw};
 use model::{PAGE, RW, World, explore, with_lazy_tlbs};
 
@@ -119,5 +119,50 @@ fn what_is_stored_after_letting_go_stays() {
 fn broken_taken_though_written() {
     with_flaw(Flaw::TakenThoughWritten, || {
         explore(2000, letting_go_beside_stores);
+    });
+}
+
+/// CPU 0 maps memory that may go at any time, and in its place memory that may not, again and
+/// again, and stores to both; the others take what they can.
+fn replacing_beside_taking(policy: Policy) {
+    let world = World::new(3, policy);
+    let threads = [1u32, 2].map(|number| {
+        world.run(number, move |cpu| {
+            for _ in 0..8 {
+                cpu.space().take_let_go();
+            }
+        })
+    });
+    let space = world.space();
+    let map = |kind: u32| {
+        let map_flags = kind | flags::ANONYMOUS | flags::FIXED;
+        space.mmap(FIRST * PAGE, PAGE, RW, map_flags).unwrap();
+    };
+    for turn in 1..5 {
+        map(flags::DROPPABLE);
+        world.cpu().store(FIRST * PAGE, 100 + turn).unwrap();
+        let word = world.cpu().load(FIRST * PAGE).unwrap();
+        assert!(word == 100 + turn || word == 0, "{word}");
+        map(flags::PRIVATE);
+        world.cpu().store(FIRST * PAGE, turn).unwrap();
+        let word = world.cpu().load(FIRST * PAGE);
+        assert_eq!(word, Ok(turn), "a store is lost");
+    }
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
+    world.finish();
+}
+
+#[test]
+fn what_replaces_what_may_go_stays() {
+    explore(2000, replacing_beside_taking);
+}
+
+#[test]
+#[should_panic(expected = "a store is lost")]
+fn broken_taken_whatever_it_is() {
+    with_flaw(Flaw::TakenThoughWritten, || {
+        explore(2000, replacing_beside_taking);
     });
 }
