@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use faultless_mm::{
-    AddressSpace, Counter, Errno, Frame, FrameSource, Machine, Mover, NotMoved, Opened,
+    AddressSpace, Counter, Errno, Frame, FrameSource, Machine, Mover, NoMemory, NotMoved, Opened,
     PhysicalMemory, Policy, Store, Taken, Vacated, advice, flags, remap_flags,
 };
 use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace, Trap};
@@ -111,7 +111,6 @@ fn what_cannot_be_moved() {
         {
             assert_eq!(migrate(memory, *other), Err(NotMoved::NoPage), "{other:?}");
         }
-        assert_eq!(memory.vacate(0..4), Ok(Vacated::default()));
         let store = Store::new(memory, PAGE, None, 0).unwrap();
         let page = store.page_to_write(0).unwrap();
         let frame = page.frame();
@@ -121,6 +120,118 @@ fn what_cannot_be_moved() {
         assert_eq!(store.present(0).unwrap().frame(), to);
         drop(store);
     });
+}
+
+/// Whatever is said to be the page's new place, memory stays sound.
+#[test]
+fn where_nothing_can_be_moved_to() {
+    each_policy(1, 32, |cpu, space, memory| {
+        map(cpu, 2, RW);
+        cpu.store(AT, 1).unwrap();
+        cpu.store(AT + PAGE, 2).unwrap();
+        let frames = memory.machine().frames();
+        let (from, other) = (space.translate(AT), space.translate(AT + PAGE));
+        let (from, other) = (from.unwrap(), other.unwrap());
+        let store = Store::new(memory, PAGE, None, 0).unwrap();
+        let held = store.page_to_write(0).unwrap().frame();
+        let end = frames.extent().end;
+        let elsewhere = [Frame(end), Frame(u64::MAX), Frame(0)];
+        assert!(!frames.extent().contains(&0));
+        let mut mover = Mover::new(memory).unwrap();
+        for to in [from, other, held, frames.zero_frame()]
+            .into_iter()
+            .chain(elsewhere)
+        {
+            assert_eq!(mover.migrate(from, to), Err(NotMoved::NoPlace), "{to:?}");
+            assert_eq!(mover.migrate(held, to), Err(NotMoved::NoPlace), "{to:?}");
+        }
+        assert_eq!(space.translate(AT), Some(from));
+        assert_eq!((cpu.load(AT), cpu.load(AT + PAGE)), (Ok(1), Ok(2)));
+        assert_eq!(store.present(0).unwrap().frame(), held);
+        drop(store);
+    });
+}
+
+/// Ranges that are not memory, and all of it.
+#[test]
+fn ranges_of_any_kind() {
+    each_policy(1, 32, |cpu, space, memory| {
+        map(cpu, 64, RW);
+        for page in 0..64 {
+            cpu.store(AT + page * PAGE, page + 1).unwrap();
+        }
+        let all = memory.machine().frames().extent();
+        let nothing = Ok(Vacated::default());
+        // Each would take ages if every number of it was looked at.
+        for none in [0..all.start, all.end..u64::MAX, u64::MAX - 1..u64::MAX] {
+            assert_eq!(memory.vacate(none.clone()), nothing, "{none:?}");
+        }
+        let backwards = core::ops::Range {
+            start: all.end,
+            end: all.start,
+        };
+        assert_eq!(memory.vacate(backwards), nothing);
+        for whole in [all.clone(), 0..all.end, 0..u64::MAX] {
+            assert_eq!(memory.vacate(whole), Err(NoMemory));
+        }
+        assert_eq!(memory.total(Counter::Migrations), 0);
+        // Nearly all: one page finds a place, if the others leave it.
+        let (first, last) = (all.start..all.end - 1, all.start + 1..all.end);
+        let frees_one = [first, last].map(|most| memory.vacate(most).is_err());
+        assert_eq!(frees_one, [true; 2]);
+        // From here to the end, and beyond it.
+        let middle = all.start + (all.end - all.start) / 2;
+        let vacated = memory.vacate(middle..u64::MAX).unwrap();
+        assert_eq!(vacated.busy, 0);
+        for page in 0..64 {
+            assert_eq!(cpu.load(AT + page * PAGE), Ok(page + 1));
+            assert!(space.translate(AT + page * PAGE).unwrap().0 < middle);
+        }
+    });
+}
+
+/// Whoever faults beside a compaction of nearly all memory gets the frames that it keeps.
+#[test]
+fn nobody_fails_because_frames_are_kept() {
+    for &policy in Policy::ALL {
+        const PAGES: u64 = 1024;
+        let memory = machine(2, 16);
+        let before = available(memory);
+        let space = SoftCpu::attend(memory, 0, || Soft::space(memory, policy)).unwrap();
+        let all = memory.machine().frames().extent();
+        let done = AtomicBool::new(false);
+        let given_up = std::thread::scope(|scope| {
+            let ends = Ends(&done);
+            let (space, done) = (&space, ends.0);
+            let vacating = scope.spawn(move || {
+                SoftCpu::run(space, 1, |_| {
+                    let mut given_up = 0u64;
+                    while !done.load(Ordering::SeqCst) {
+                        let ended = memory.vacate(all.start + 8..all.end);
+                        given_up += u64::from(ended == Err(NoMemory));
+                    }
+                    given_up
+                })
+            });
+            on(space, |cpu| {
+                map(cpu, PAGES, RW);
+                for round in 0..rounds(200, 2000) {
+                    for page in 0..PAGES {
+                        cpu.store(AT + page * PAGE, round)
+                            .expect("there are frames");
+                    }
+                    let (length, advice) = (PAGES * PAGE, advice::DONTNEED);
+                    space.madvise(AT, length, advice).unwrap();
+                }
+            });
+            drop(ends);
+            vacating.join().unwrap()
+        });
+        assert!(given_up > 0, "nothing was kept");
+        sound(memory, &[&space]);
+        SoftCpu::attend(memory, 0, || space.destroy());
+        assert_eq!(available(memory), before, "frames were lost or found");
+    }
 }
 
 /// Children, their children, and one that has moved the page.

@@ -302,9 +302,8 @@ impl<P: PhysicalMemory + Wait> FrameSource for Frames<P> {
         &self.descriptors[(frame.0 - self.base) as usize]
     }
 
-    fn find(&self, frame: Frame) -> Option<&Descriptor> {
-        let number = frame.0.checked_sub(self.base)?;
-        self.descriptors.get(usize::try_from(number).ok()?)
+    fn extent(&self) -> core::ops::Range<u64> {
+        self.base..self.base + self.descriptors.len() as u64
     }
 
     #[inline]

@@ -1,6 +1,7 @@
 //! Where frames come from, as the memory core sees it.
 
 use core::fmt;
+use core::ops::Range;
 
 use faultless_paging::Frame;
 use faultless_sync::Cpu;
@@ -42,8 +43,14 @@ pub trait FrameSource {
     /// The descriptor of a frame that came from here.
     fn descriptor(&self, frame: Frame) -> &Descriptor;
 
-    /// The descriptor of any frame, if it is one of this source's.
-    fn find(&self, frame: Frame) -> Option<&Descriptor>;
+    /// The numbers among which all frames are that this source has descriptors for.
+    fn extent(&self) -> Range<u64>;
+
+    /// The descriptor of any frame, if there is one.
+    fn find(&self, frame: Frame) -> Option<&Descriptor> {
+        let is_there = self.extent().contains(&frame.0);
+        is_there.then(|| self.descriptor(frame))
+    }
 
     /// The shared zero page: never written, never freed.
     fn zero_frame(&self) -> Frame;

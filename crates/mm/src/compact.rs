@@ -1,20 +1,21 @@
 //! Compaction: pages leave a range of frames, so that it becomes free as a whole.
 //!
 //! Every page in the range is moved elsewhere ([`crate::migrate`]). What comes free in the
-//! range meanwhile is kept until the end, so that nothing goes back there. What
-//! cannot be moved stays: tables, small objects, pages that are pinned or just in use.
+//! range meanwhile is kept until the end, so that nothing goes back there, unless somebody finds no
+//! frame at all ([`crate::kept`]). What cannot be moved stays: tables, small objects, pages that are
+//! pinned or just in use.
 //!
-//! Written lines: those of moving pages.
+//! Written lines: those of moving pages, and of what is kept.
 
 use core::ops::Range;
 
 use faultless_frames::{FrameSource, NoMemory};
 use faultless_paging::Frame;
 
+use crate::kept::Keeping;
 use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::migrate::{Mover, NotMoved};
-use crate::zap::Chain;
 
 /// What became of a range of frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -30,31 +31,36 @@ impl<M: Machine> Memory<M> {
     /// and fork. Frames that are free already, used for something else, or not the machine's stay
     /// what they are.
     ///
+    /// Free frames that it comes upon in the range are not to be had meanwhile, but to others that
+    /// find none elsewhere: they get all of them, and this ends.
+    ///
     /// # Errors
-    /// [`NoMemory`] when there is no frame elsewhere; what was moved before stays moved.
+    /// [`NoMemory`] when there is no frame elsewhere, or others have found none; what was moved
+    /// before stays moved.
     pub fn vacate(&'static self, frames: Range<u64>) -> Result<Vacated, NoMemory> {
         let machine = self.machine();
-        let source = machine.frames();
+        let all = machine.frames().extent();
+        let range = frames.start.max(all.start)..frames.end.min(all.end);
+        if range.is_empty() {
+            return Ok(Vacated::default());
+        }
+        if range == all {
+            // There is nothing elsewhere, and no use in looking.
+            return Err(NoMemory);
+        }
         let mut mover = Mover::new(self)?;
-        let mut kept = Chain::default();
+        let keeping = self.kept().begin(machine);
         let mut vacated = Vacated::default();
-        let mut result = Ok(());
         let mut target = None;
-        for frame in frames.clone().map(Frame) {
+        for frame in range.clone().map(Frame) {
             let to = match target.take() {
                 Some(to) => to,
-                None => match self.frame_outside(&frames, &mut kept) {
-                    Ok(to) => to,
-                    Err(none) => {
-                        result = Err(none);
-                        break;
-                    }
-                },
+                None => self.frame_outside(&range, &keeping)?,
             };
             match mover.migrate(frame, to) {
                 Ok(()) => {
                     vacated.moved += 1;
-                    kept.push(source, frame);
+                    keeping.keep(frame)?;
                 }
                 Err(why) => {
                     vacated.busy += u64::from(why == NotMoved::Busy);
@@ -64,20 +70,25 @@ impl<M: Machine> Memory<M> {
             machine.poll();
         }
         if let Some(target) = target {
-            source.free(machine.cpu(), target);
+            machine.frames().free(machine.cpu(), target);
         }
-        kept.free_all(machine);
-        result.map(|()| vacated)
+        Ok(vacated)
     }
 
-    /// A frame that is not one of `frames`; what comes from there is kept.
-    fn frame_outside(&self, frames: &Range<u64>, kept: &mut Chain) -> Result<Frame, NoMemory> {
+    /// A frame that is not one of `range`; what comes from there is kept.
+    fn frame_outside(
+        &self,
+        range: &Range<u64>,
+        keeping: &Keeping<'_, M>,
+    ) -> Result<Frame, NoMemory> {
+        let machine = self.machine();
         loop {
-            let frame = self.allocate_frame_to_fill()?;
-            if !frames.contains(&frame.0) {
+            let frame = self.allocate_frame_beside_kept()?;
+            if !range.contains(&frame.0) {
                 return Ok(frame);
             }
-            kept.push(self.machine().frames(), frame);
+            keeping.keep(frame)?;
+            machine.poll();
         }
     }
 }

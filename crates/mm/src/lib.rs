@@ -22,7 +22,7 @@
 //! 1. **[`PhysicalMemory`]**: a frame's number becomes a pointer that stays the
 //!    same. A kernel adds the start of its direct map.
 //! 2. **[`FrameSource`]**: `allocate`, `allocate_zeroed`, `free`, a
-//!    [`Descriptor`] for each frame (`find` asks for one of any frame), and a zero page. Use [`Frames`] (a buddy
+//!    [`Descriptor`] for each frame, which frames there are, and a zero page. Use [`Frames`] (a buddy
 //!    allocator with per-CPU caches), or bring your own; no frame is number 0
 //!    except, if you like, the zero page.
 //! 3. **[`Wait`]**: `relax` is a turn of a short wait, `park` and `wake` are a
@@ -77,6 +77,7 @@ mod freeze;
 mod grow;
 mod guard;
 mod hold;
+mod kept;
 mod lazy;
 mod limits;
 mod machine;

@@ -12,6 +12,7 @@ use faultless_sync::reclaim::{Domain, Owner, Participant, Section};
 use faultless_sync::{Cpu, Padded};
 use faultless_trace::{Counter, Counters, Tracer};
 
+use crate::kept::Kept;
 use crate::machine::Machine;
 use crate::mapping::{Attributes, Mapping};
 use crate::space::AddressSpace;
@@ -66,6 +67,7 @@ pub struct Memory<M: Machine> {
     store_nodes: Padded<Slab>,
     all_stores: Padded<store::Stores>,
     spaces: Padded<Spaces>,
+    kept: Padded<Kept>,
     next_id: Padded<AtomicU64>,
 }
 
@@ -101,6 +103,7 @@ impl<M: Machine> Memory<M> {
             store_nodes: Padded(Slab::new(size_of::<store::Node>())),
             all_stores: Padded(store::Stores::new()),
             spaces: Padded(Spaces::new()),
+            kept: Padded(Kept::new()),
             next_id: Padded(AtomicU64::new(1)),
         }
     }
@@ -176,6 +179,10 @@ impl<M: Machine> Memory<M> {
         &self.spaces
     }
 
+    pub(crate) fn kept(&self) -> &Kept {
+        &self.kept
+    }
+
     pub(crate) fn new_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
@@ -192,14 +199,35 @@ impl<M: Machine> Memory<M> {
     #[inline]
     pub(crate) fn allocate_frame(&self) -> Result<Frame, NoMemory> {
         self.may_allocate()?;
-        self.machine.frames().allocate_zeroed(self.machine.cpu())
+        let allocate = || self.machine.frames().allocate_zeroed(self.machine.cpu());
+        allocate().or_else(|none| self.after_compaction(none, allocate))
     }
 
     /// A frame with undefined content, for who fills all of it.
     #[inline]
     pub(crate) fn allocate_frame_to_fill(&self) -> Result<Frame, NoMemory> {
         self.may_allocate()?;
+        let allocate = || self.machine.frames().allocate(self.machine.cpu());
+        allocate().or_else(|none| self.after_compaction(none, allocate))
+    }
+
+    /// The same for compaction, which keeps some: not one of those.
+    pub(crate) fn allocate_frame_beside_kept(&self) -> Result<Frame, NoMemory> {
+        self.may_allocate()?;
         self.machine.frames().allocate(self.machine.cpu())
+    }
+
+    /// There was no frame: once more if compaction has kept some.
+    #[cold]
+    fn after_compaction(
+        &self,
+        none: NoMemory,
+        allocate: impl Fn() -> Result<Frame, NoMemory>,
+    ) -> Result<Frame, NoMemory> {
+        match self.kept.give_up(&self.machine) {
+            true => allocate(),
+            false => Err(none),
+        }
     }
 
     /// An empty table that nothing links yet.
@@ -345,6 +373,7 @@ impl<M: Machine> Memory<M> {
     /// Gives back whatever readers allow, because memory is short or because
     /// somebody counts. Inside a section it can give back little.
     pub fn expedite(&self) {
+        self.kept.give_up(&self.machine);
         self.domain
             .expedite(self.machine.cpu(), self.participants, self, &self.machine);
     }

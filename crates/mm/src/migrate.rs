@@ -48,6 +48,8 @@ use crate::tree::Content;
 pub enum NotMoved {
     /// The frame is free, used for something that cannot be moved, or none of the machine's.
     NoPage,
+    /// The other frame is none of the machine's, the same, the shared zero page, or a page already.
+    NoPlace,
     /// Somebody uses the page in a way that forbids it now: has pinned it, is at work on one of
     /// its entries, or maps it where it was not found, or more often than can be remembered.
     Busy,
@@ -79,8 +81,11 @@ impl<M: Machine> Mover<M> {
         Ok(Self { memory, places })
     }
 
-    /// Moves the page in `from` to `to`, a frame of the caller's. Afterwards `from` is
-    /// the caller's.
+    /// Moves the page in `from` to `to`, a frame of the caller's, who has got it from the
+    /// machine's source. Afterwards `from` is the caller's.
+    ///
+    /// As when a frame is given back ([`FrameSource::free`]), that it is the caller's is
+    /// the caller's word: a page in use is seen and refused, a table or a free frame is not.
     ///
     /// # Errors
     /// Why it was not moved: nothing has changed.
@@ -91,13 +96,18 @@ impl<M: Machine> Mover<M> {
         // What is not used says with its flags what it was last.
         let used = machine.frames().find(from).filter(|d| d.is_used());
         let flags = used.map_or(Flags::NONE, |descriptor| descriptor.flags());
+        let (is_file, is_anonymous) = (flags.has(Flags::FILE), flags.has(Flags::ANONYMOUS));
+        let zero = machine.frames().zero_frame();
+        let place = machine.frames().find(to).filter(|d| !d.is_used());
         let mut store = None;
-        let result = if flags.has(Flags::FILE) {
-            self.migrate_file_page(from, to, &mut store)
-        } else if flags.has(Flags::ANONYMOUS) && from != machine.frames().zero_frame() {
-            self.migrate_anonymous_page(&spaces, from, to)
-        } else {
+        let result = if from == zero || !(is_file || is_anonymous) {
             Err(NotMoved::NoPage)
+        } else if place.is_none() || to == from || to == zero {
+            Err(NotMoved::NoPlace)
+        } else if is_file {
+            self.migrate_file_page(from, to, &mut store)
+        } else {
+            self.migrate_anonymous_page(&spaces, from, to)
         };
         machine.interrupts_restore(interrupts);
         drop(spaces);

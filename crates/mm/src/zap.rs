@@ -43,6 +43,12 @@ impl Chain {
         self.head = frame.0 + 1;
     }
 
+    pub(crate) fn pop<S: FrameSource>(&mut self, source: &S) -> Option<Frame> {
+        let frame = Frame(self.head.checked_sub(1)?);
+        self.head = source.descriptor(frame).link();
+        Some(frame)
+    }
+
     pub(crate) fn free_all<M: Machine>(self, machine: &M) {
         let mut next = self.head;
         let cpu = machine.cpu();

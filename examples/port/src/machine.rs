@@ -106,8 +106,8 @@ impl FrameSource for Frames {
         &self.descriptors[frame.0 as usize]
     }
 
-    fn find(&self, frame: Frame) -> Option<&Descriptor> {
-        self.descriptors.get(usize::try_from(frame.0).ok()?)
+    fn extent(&self) -> std::ops::Range<u64> {
+        0..self.descriptors.len() as u64
     }
 
     fn zero_frame(&self) -> Frame {

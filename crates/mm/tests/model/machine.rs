@@ -241,8 +241,8 @@ impl FrameSource for Model {
         &self.descriptors[index(frame)]
     }
 
-    fn find(&self, frame: Frame) -> Option<&Descriptor> {
-        self.descriptors.get(frame.0.checked_sub(1)? as usize)
+    fn extent(&self) -> std::ops::Range<u64> {
+        1..1 + self.descriptors.len() as u64
     }
 
     fn zero_frame(&self) -> Frame {
