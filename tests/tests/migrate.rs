@@ -117,7 +117,7 @@ fn what_cannot_be_moved() {
         assert_eq!(migrate(memory, frame), Err(NotMoved::Busy));
         drop(page);
         let to = migrate(memory, frame).unwrap();
-        assert_eq!(store.present(0).unwrap().frame(), to);
+        assert_eq!(store.present(0).unwrap().unwrap().frame(), to);
         drop(store);
     });
 }
@@ -147,7 +147,7 @@ fn where_nothing_can_be_moved_to() {
         }
         assert_eq!(space.translate(AT), Some(from));
         assert_eq!((cpu.load(AT), cpu.load(AT + PAGE)), (Ok(1), Ok(2)));
-        assert_eq!(store.present(0).unwrap().frame(), held);
+        assert_eq!(store.present(0).unwrap().unwrap().frame(), held);
         drop(store);
     });
 }

@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use faultless_mm::{
-    AddressSpace, Backing, Counter, Errno, Frame, FrameSource, Machine, Opened, Outcome,
+    AddressSpace, Backing, Counter, Errno, Frame, FrameSource, MOST_PINS, Machine, Opened, Outcome,
     PhysicalMemory, SegvCode, Store, Taken, UserPage, advice, flags, remap_flags,
 };
 use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace};
@@ -21,7 +21,11 @@ fn map(cpu: &SoftCpu<'_>, pages: u64, prot: u32) {
 
 /// The first word of a pinned page.
 fn word(memory: &'static SoftMemory, page: &UserPage<Soft>) -> &'static AtomicU64 {
-    let start = memory.machine().pointer(page.frame()).cast::<AtomicU64>();
+    word_in(memory, page.frame())
+}
+
+fn word_in(memory: &'static SoftMemory, frame: Frame) -> &'static AtomicU64 {
+    let start = memory.machine().pointer(frame).cast::<AtomicU64>();
     // SAFETY: the machine's memory stays; nobody frees the frame while it is pinned.
     unsafe { start.as_ref() }
 }
@@ -491,5 +495,55 @@ fn pins_beside_everything() {
             }
             ends.store(true, Ordering::SeqCst);
         });
+    });
+}
+
+/// Whoever pins a page and never lets go of it comes to an end, and the page stays what it is.
+#[test]
+fn a_page_is_pinned_only_so_often() {
+    let most = MOST_PINS as usize;
+    each_policy(1, 32, |cpu, space, memory| {
+        map(cpu, 1, RW);
+        cpu.store(AT, 1).unwrap();
+        let frame = space.translate(AT).unwrap();
+        let pin = |taken| space.pin(AT, taken);
+        let mut all: Vec<_> = (0..most)
+            .map(|_| pin(Taken::ToWrite).ok().unwrap())
+            .collect();
+        for taken in [Taken::ToRead, Taken::ToReadForLong, Taken::ToWrite] {
+            assert!(matches!(pin(taken), Err(Outcome::OutOfMemory)));
+        }
+        assert_eq!(pins(memory, frame), MOST_PINS);
+        cpu.store(AT, 2).unwrap();
+        assert_eq!(load_by(memory, &all[0]), 2);
+        drop(all.pop());
+        all.push(pin(Taken::ToRead).ok().unwrap());
+        assert!(pin(Taken::ToRead).is_err());
+        space.munmap(AT, PAGE).unwrap();
+        drop(all);
+        assert!(!memory.machine().frames().descriptor(frame).is_used());
+
+        let store = Store::new(memory, PAGE, None, 0).unwrap();
+        let mut all: Vec<_> = (0..most).map(|_| store.page_to_write(0).unwrap()).collect();
+        assert!(matches!(store.page_to_write(0), Err(Errno::ENOMEM)));
+        assert!(matches!(store.page(0), Err(Errno::ENOMEM)));
+        assert!(store.present(0).is_err());
+        let opened = Opened {
+            store: Ok(&store),
+            offset: 0,
+            file: 0,
+            writable: true,
+        };
+        let how = flags::SHARED | flags::FIXED;
+        assert_eq!(space.mmap_store(AT, PAGE, RW, how, &opened), Ok(AT));
+        cpu.store(AT, 3).unwrap();
+        assert!(matches!(pin(Taken::ToWrite), Err(Outcome::OutOfMemory)));
+        assert_eq!(word_in(memory, all[0].frame()).load(Ordering::SeqCst), 3);
+        drop(all.pop());
+        assert!(store.present(0).is_ok_and(|page| page.is_some()));
+        assert!(pin(Taken::ToWrite).is_ok());
+        drop(all);
+        space.munmap(AT, PAGE).unwrap();
+        drop(store);
     });
 }

@@ -97,9 +97,18 @@ const HELD: u64 = 1 << 63;
 /// In `uses`: one pin. Mappings are below, 2^32 of them.
 const PIN: u64 = 1 << 32;
 
-/// Pins that one page may have: far below what there is room for, so that CPUs that look and
-/// add at once stay below that, too.
-const MOST_PINS: u32 = 1 << 30;
+/// Pins that one page may have: as many as on Linux, which counts 2^31 in steps of 1,024. There
+/// is room for 2^31, so that CPUs that look and add at once stay below that, too.
+pub const MOST_PINS: u32 = 1 << 21;
+
+/// Why a page was not pinned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotPinned {
+    /// The cache has let go of it.
+    Gone,
+    /// It has [`MOST_PINS`].
+    TooOften,
+}
 
 /// What became of a page that a fork comes to ([`Descriptor::share`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -278,21 +287,31 @@ impl Descriptor {
         self.add(1)
     }
 
-    /// Pins a file's page, unless the cache has let go of it. A pinned frame stays
-    /// what it is until [`Descriptor::unpin`].
-    pub fn pin(&self) -> bool {
-        self.add(PIN)
+    /// Pins a file's page. A pinned frame stays what it is until [`Descriptor::unpin`].
+    ///
+    /// # Errors
+    /// [`NotPinned`].
+    pub fn pin(&self) -> Result<(), NotPinned> {
+        if self.pins() >= MOST_PINS {
+            return Err(NotPinned::TooOften);
+        }
+        match self.add(PIN) {
+            true => Ok(()),
+            false => Err(NotPinned::Gone),
+        }
     }
 
-    /// Pins an exclusive anonymous page, whose entry the caller has claimed. Whether there
-    /// was room for one more.
-    pub fn pin_exclusive(&self) -> bool {
-        // Pins go away at any moment, so not by a store; the claim orders what follows.
+    /// Pins an exclusive anonymous page, whose entry the caller has claimed.
+    ///
+    /// # Errors
+    /// [`NotPinned::TooOften`].
+    pub fn pin_exclusive(&self) -> Result<(), NotPinned> {
         if self.pins() >= MOST_PINS {
-            return false;
+            return Err(NotPinned::TooOften);
         }
+        // Pins go away at any moment, so not by a store; the claim orders what follows.
         self.uses.fetch_add(PIN, Ordering::Relaxed);
-        true
+        Ok(())
     }
 
     /// How often the page is pinned.
@@ -426,5 +445,35 @@ impl Descriptor {
 
     pub(crate) fn set_order(&self, order: u32) {
         self.order.store(order, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    /// Near the limit, whatever else is counted in the same word stays what it is.
+    #[test]
+    fn pins_end_at_their_limit() {
+        let most = u64::from(MOST_PINS) * PIN;
+        let file = Descriptor::new();
+        file.set_file(1, 2);
+        assert!(file.map());
+        file.uses.store(HELD + most - PIN + 1, Ordering::Relaxed);
+        assert_eq!(file.pin(), Ok(()));
+        for _ in 0..3 {
+            assert_eq!(file.pin(), Err(NotPinned::TooOften));
+        }
+        assert!(file.is_held() && file.map_count() == 1 && file.pins() == MOST_PINS);
+        assert!(!file.unpin());
+        assert_eq!(file.pin(), Ok(()));
+
+        let page = Descriptor::new();
+        page.set_anonymous(1, 2);
+        page.uses.store(most - PIN + 1, Ordering::Relaxed);
+        assert_eq!(page.pin_exclusive(), Ok(()));
+        assert_eq!(page.pin_exclusive(), Err(NotPinned::TooOften));
+        assert!(!page.is_held() && page.map_count() == 1 && page.pins() == MOST_PINS);
+        assert!(!page.unmap() && !page.is_held() && page.map_count() == 0);
     }
 }

@@ -24,7 +24,7 @@ mod source;
 
 pub use books::{Accounts, Books, Misuse, Use};
 pub use cache::FrameCache;
-pub use descriptor::{Descriptor, Flags, Sharing};
+pub use descriptor::{Descriptor, Flags, MOST_PINS, NotPinned, Sharing};
 pub use frames::{Census, Frames};
 pub use slab::{Magazine, Slab};
 pub use source::{FrameSource, NoMemory};

@@ -123,7 +123,9 @@ pub use space::{AddressSpace, Layout};
 pub use store::{Backing, Pinned, Store};
 pub use verify::{Census, Violation};
 
-pub use faultless_frames::{Descriptor, FrameCache, FrameSource, Frames, NoMemory, Sharing};
+pub use faultless_frames::{
+    Descriptor, FrameCache, FrameSource, Frames, MOST_PINS, NoMemory, Sharing,
+};
 pub use faultless_paging::{
     Access, EntryFormat, Flush, Frame, PAGE_SIZE, PhysicalMemory, Protection, SpaceId, Tlb, X86_64,
 };

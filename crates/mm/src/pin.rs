@@ -32,7 +32,7 @@
 //!
 //! Written lines: the entry, twice; the frame's descriptor, and again when the pin ends.
 
-use faultless_frames::{Flags, FrameSource};
+use faultless_frames::{Flags, FrameSource, NotPinned};
 use faultless_paging::{Access, Frame, Gather, Page, Pages, Protection, Walk, walk};
 use faultless_sync::{Backoff, Flaw, flawed};
 
@@ -147,7 +147,8 @@ impl<M: Machine> AddressSpace<M> {
     /// Pins the page at `address`. A stack does not grow by this.
     ///
     /// # Errors
-    /// How a fault on it ends: never [`Outcome::Resolved`].
+    /// How a fault on it ends: never [`Outcome::Resolved`]. A page that is pinned
+    /// [`crate::MOST_PINS`] times already is out of memory, as on Linux.
     pub fn pin(&self, address: u64, taken: Taken) -> Result<UserPage<M>, Outcome> {
         if address >= self.layout.end {
             return Err(Outcome::Segv(SegvCode::MapErr));
@@ -267,22 +268,20 @@ impl<M: Machine> AddressSpace<M> {
         taken: Taken,
     ) -> Result<(), Withdrawn> {
         let descriptor = self.machine().frames().descriptor(frame);
+        let why = |why| match why {
+            NotPinned::Gone => Withdrawn::PageChanged,
+            NotPinned::TooOften => Withdrawn::NoMemory,
+        };
         let count = || {
             if descriptor.flags().has(Flags::FILE) {
                 // Not if the store has let go of it: the next try finds out.
-                return match descriptor.pin() {
-                    true => Ok(()),
-                    false => Err(Withdrawn::PageChanged),
-                };
+                return descriptor.pin().map_err(why);
             }
             // Forked since the look, if not, and over again.
             if !self.is_alone(descriptor, page) && !flawed(Flaw::SharingNotChecked) {
                 return Err(Withdrawn::PageChanged);
             }
-            match descriptor.pin_exclusive() {
-                true => Ok(()),
-                false => Err(Withdrawn::NoMemory),
-            }
+            descriptor.pin_exclusive().map_err(why)
         };
         let interrupts = self.machine().interrupts_off();
         let result = match at.entry.claim_present::<M::Format>(at.value) {

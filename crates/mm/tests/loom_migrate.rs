@@ -286,7 +286,7 @@ fn a_fault_on_a_page_of_a_store() {
         machine.free(Cpu(0), if moved.is_ok() { from } else { to });
         writer.join().unwrap();
         assert_eq!(world.cpu().load_file(0), Ok(NEW), "a store is lost");
-        let frame = store.present(0).unwrap().frame();
+        let frame = store.present(0).unwrap().unwrap().frame();
         assert_eq!(world.space().translate(0), Some(frame));
         drop(store);
         world.finish();

@@ -108,7 +108,7 @@ impl Content {
 
     /// Copies a part of a page to user memory.
     fn give(&self, at: u64, part: usize, to: u64) -> Result<(), Errno> {
-        if let Some(page) = self.store.present(at / PAGE) {
+        if let Some(page) = self.store.present(at / PAGE).map_err(|_| ENOMEM)? {
             let from = physical_to_virtual(page.frame().0 << 12);
             // SAFETY: The page is pinned, and the part lies in it.
             return unsafe { uaccess::write_from(to, from.add((at % PAGE) as usize), part) };
@@ -129,7 +129,11 @@ impl Content {
             let within = (at % PAGE) as usize;
             let part = (PAGE as usize - within).min(length - done);
             let to = &mut to[done..done + part];
-            if let Some(page) = self.store.present(at / PAGE) {
+            let Ok(page) = self.store.present(at / PAGE) else {
+                // Pinned by too many, who may never let go.
+                return done;
+            };
+            if let Some(page) = page {
                 let from = physical_to_virtual(page.frame().0 << 12);
                 // SAFETY: The page is pinned, and the part lies in it. Programs that map it may
                 // write it meanwhile; any bytes will do.

@@ -9,7 +9,7 @@
 //! A *pin* keeps a page's frame while somebody reads or writes it: reading a file must
 //! not hold anything that a truncation waits for.
 
-use faultless_frames::{Descriptor, FrameSource, NoMemory};
+use faultless_frames::{Descriptor, FrameSource, NoMemory, NotPinned};
 use faultless_paging::Frame;
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::{Backoff, Flaw, flawed};
@@ -122,7 +122,7 @@ impl<M: Machine> Store<M> {
         loop {
             match self.cache().find(index) {
                 Seen::Page(page) => {
-                    if let Some(pinned) = self.pin(page.slot, page.frame) {
+                    if let Some(pinned) = self.pin(page.slot, page.frame)? {
                         return Ok(Some(pinned));
                     }
                     backoff.turn(self.memory.machine());
@@ -135,17 +135,20 @@ impl<M: Machine> Store<M> {
     }
 
     /// The page `index`, pinned, if it is there now; nothing is read in.
-    pub fn present(&self, index: u64) -> Option<Pinned<'_, M>> {
+    ///
+    /// # Errors
+    /// [`NoMemory`]: it is pinned as often as a page may be.
+    pub fn present(&self, index: u64) -> Result<Option<Pinned<'_, M>>, NoMemory> {
         let mut backoff = Backoff::new();
         loop {
             match self.cache().find(index) {
                 Seen::Page(page) => {
-                    if let Some(pinned) = self.pin(page.slot, page.frame) {
-                        return Some(pinned);
+                    if let Some(pinned) = self.pin(page.slot, page.frame)? {
+                        return Ok(Some(pinned));
                     }
                 }
                 Seen::Moving => {}
-                Seen::Missing | Seen::Filling | Seen::Beyond => return None,
+                Seen::Missing | Seen::Filling | Seen::Beyond => return Ok(None),
             }
             backoff.turn(self.memory.machine());
         }
@@ -163,7 +166,7 @@ impl<M: Machine> Store<M> {
             let slot = self.cache().pages.slot(index, self.memory)?;
             match slot.load() {
                 Content::Page(frame) => {
-                    if let Some(pinned) = self.pin(slot, frame) {
+                    if let Some(pinned) = self.pin(slot, frame)? {
                         return Ok(pinned);
                     }
                     backoff.turn(self.memory.machine());
@@ -213,14 +216,18 @@ impl<M: Machine> Store<M> {
         }
     }
 
-    fn pin(&self, slot: &Slot, frame: Frame) -> Option<Pinned<'_, M>> {
-        if !self.descriptor(frame).pin() {
-            return None;
+    /// Pins a page, unless it has left its slot.
+    fn pin(&self, slot: &Slot, frame: Frame) -> Result<Option<Pinned<'_, M>>, NoMemory> {
+        match self.descriptor(frame).pin() {
+            Ok(()) => {}
+            Err(NotPinned::Gone) => return Ok(None),
+            Err(NotPinned::TooOften) if !slot.holds(frame) => return Ok(None),
+            Err(NotPinned::TooOften) => return Err(NoMemory),
         }
         let pinned = Pinned { store: self, frame };
         // The frame may have become another page's between the look and the pin; then it
         // has left the slot, which the acquire in `pin` shows.
-        slot.holds(frame).then_some(pinned)
+        Ok(slot.holds(frame).then_some(pinned))
     }
 
     pub(super) fn descriptor(&self, frame: Frame) -> &Descriptor {
