@@ -89,3 +89,11 @@ fn memory_by_its_addresses() {
         assert_prints_as_on_linux("reached", Machine::with_cpus(cpus));
     }
 }
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn listings_in_pieces() {
+    for cpus in [1, 2] {
+        assert_prints_as_on_linux("listings", Machine::with_cpus(cpus));
+    }
+}

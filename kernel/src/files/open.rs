@@ -161,14 +161,18 @@ fn text(
     if Node::Proc(entry).target()?.is_some() {
         return Err(ELOOP);
     }
-    let memory = match entry {
-        proc::Entry::Own(process, own) => proc::MemoryFile::open(process, own),
-        _ => None,
+    let (memory, listing) = match entry {
+        proc::Entry::Own(process, own) => (
+            proc::MemoryFile::open(process, own),
+            proc::Listing::open(process, own),
+        ),
+        _ => (None, None),
     };
-    let object = match memory {
-        Some(memory) => Object::Memory(entry, memory),
-        None if writes => return Err(EACCES),
-        None => Object::Text(entry, SpinLock::new(None)),
+    let object = match (memory, listing) {
+        (Some(memory), _) => Object::Memory(entry, memory),
+        _ if writes => return Err(EACCES),
+        (_, Some(listing)) => Object::Listing(entry, listing),
+        _ => Object::Text(entry, SpinLock::new(None)),
     };
     Description::new(object, kept | linux::O_LARGEFILE, origin)
 }

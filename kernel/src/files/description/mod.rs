@@ -39,6 +39,8 @@ pub enum Object {
     Directory(Node),
     /// A file of `/proc`, and what it said when it was last read from its beginning.
     Text(proc::Entry, SpinLock<Option<Shared<Vec<u8>>>>),
+    /// One of `/proc` that has a record for each of a process's mappings.
+    Listing(proc::Entry, proc::Listing),
     /// One of `/proc` that is a process's memory, by address, or about it.
     Memory(proc::Entry, proc::MemoryFile),
     Device(Device, Node),
@@ -184,7 +186,9 @@ impl Description {
         match &self.object {
             Object::File(inode) => Node::Memory(inode.clone()).stat(),
             Object::Directory(node) | Object::Device(_, node) | Object::Path(node) => node.stat(),
-            Object::Text(entry, _) | Object::Memory(entry, _) => entry.stat(),
+            Object::Text(entry, _) | Object::Listing(entry, _) | Object::Memory(entry, _) => {
+                entry.stat()
+            }
             Object::Stream(stream) => Ok(stream.stat()),
             Object::Pipe(end) => Ok(end.stat()),
             Object::Event(_) | Object::Epoll(_) | Object::Process(_) => Ok(Stat {
@@ -214,7 +218,9 @@ impl Description {
             Object::Directory(node) | Object::Device(_, node) | Object::Path(node) => {
                 Some(node.clone())
             }
-            Object::Text(entry, _) | Object::Memory(entry, _) => Some(Node::Proc(*entry)),
+            Object::Text(entry, _) | Object::Listing(entry, _) | Object::Memory(entry, _) => {
+                Some(Node::Proc(*entry))
+            }
             _ => None,
         }
     }

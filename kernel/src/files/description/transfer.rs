@@ -55,6 +55,9 @@ impl Description {
             Object::Text(entry, said) => {
                 self.at(at, |position| read_text(*entry, said, position, to, length))
             }
+            Object::Listing(_, listing) => {
+                self.at(at, |position| listing.read(position, to, length))
+            }
             Object::Memory(_, file) => self.at(at, |position| file.read(position, to, length)),
             Object::Directory(_) => Err(EISDIR),
             Object::Path(_) => Err(EBADF),
@@ -88,7 +91,9 @@ impl Description {
             }
             Object::Memory(_, file) if !file.has_position() => file.write(0, from, length),
             Object::Memory(_, file) => self.at(at, |position| file.write(position, from, length)),
-            Object::Directory(_) | Object::Path(_) | Object::Text(..) => Err(EBADF),
+            Object::Directory(_) | Object::Path(_) | Object::Text(..) | Object::Listing(..) => {
+                Err(EBADF)
+            }
             Object::Device(device, _) => device.write(from, length),
             _ if matches!(at, At::There(_)) => Err(ESPIPE),
             Object::Stream(stream) => stream.write(from, length),
@@ -112,7 +117,7 @@ impl Description {
                 self.position.store(there, Ordering::Relaxed);
                 return Ok(there);
             }
-            Object::Directory(_) | Object::Text(..) => 0,
+            Object::Directory(_) | Object::Text(..) | Object::Listing(..) => 0,
             // As on Linux: these say where one is told to be, which is nowhere.
             Object::Device(Device::Terminal(_), _) => return Err(ESPIPE),
             Object::Device(..) => return Ok(0),

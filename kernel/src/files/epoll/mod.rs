@@ -52,7 +52,11 @@ impl Control {
         static ADDING: Turn = Turn::new();
         let _adding = ADDING.take()?;
         match &description.object {
-            Object::File(_) | Object::Directory(_) | Object::Text(..) | Object::Memory(..) => {
+            Object::File(_)
+            | Object::Directory(_)
+            | Object::Text(..)
+            | Object::Listing(..)
+            | Object::Memory(..) => {
                 return Err(EPERM);
             }
             Object::Device(device, _) if !matches!(device, Device::Terminal(_)) => {

@@ -16,7 +16,7 @@ use super::node::{Node, PROC, Target};
 use super::stat::Stat;
 use crate::arch::time;
 use crate::errno::{EINVAL, ENOENT, ENOTDIR, Errno};
-pub use own::{MemoryFile, Own};
+pub use own::{Listing, MemoryFile, Own};
 pub use system::System;
 pub use table::Folder;
 pub use text::Text;

@@ -13,6 +13,12 @@ impl Text {
         Self(Vec::new())
     }
 
+    /// One in the place of another, whose memory it uses.
+    pub fn on(mut old: Vec<u8>) -> Self {
+        old.clear();
+        Self(old)
+    }
+
     /// Adds a formatted piece.
     ///
     /// # Errors

@@ -16,9 +16,14 @@ use crate::process::{Process, UserSpace};
 use crate::sched;
 use crate::sched::thread::Work;
 
-/// All lines; none of a process that is ending.
-pub fn write(process: &Process, text: &mut Text) -> Result<(), Errno> {
-    for_each(process, |space, entry| line(space, text, entry))
+/// What the first line from an address on is of.
+pub fn next(space: &UserSpace, address: u64) -> Option<MapsEntry> {
+    let mut entry = space.maps_after(address)?;
+    let heap = space.heap().0;
+    if entry.start < heap && heap < entry.end {
+        entry.end = heap;
+    }
+    Some(entry)
 }
 
 /// Calls `visit` for every line, until it fails.
@@ -30,11 +35,7 @@ pub fn for_each(
         return Ok(());
     };
     let mut at = 0;
-    while let Some(mut entry) = space.maps_after(at) {
-        let heap = space.heap().0;
-        if entry.start < heap && heap < entry.end {
-            entry.end = heap;
-        }
+    while let Some(entry) = next(&space, at) {
         visit(&space, &entry)?;
         at = entry.end;
         // What is visited may take time by its pages.

@@ -1,5 +1,6 @@
 //! What a process's directory has.
 
+mod listing;
 mod maps;
 mod memory;
 mod smaps;
@@ -11,6 +12,7 @@ use crate::errno::{EINVAL, ENOENT, Errno};
 use crate::files::description::{Description, Object};
 use crate::files::directory::{Name, copy_name};
 use crate::files::place;
+pub use listing::Listing;
 pub use memory::MemoryFile;
 
 /// Which entry.
@@ -138,8 +140,6 @@ impl Own {
             Self::CommandLine => text.bytes(process.program().arguments.bytes()),
             Self::Environment => text.bytes(process.program().environment.bytes()),
             Self::Limits => status::limits(&process, text),
-            Self::Maps => maps::write(&process, text),
-            Self::Sizes => smaps::write(&process, text),
             Self::SizesTogether => smaps::rollup(&process, text),
             Self::Mounts => text.add(format_args!(
                 "tmpfs / tmpfs rw 0 0\nproc /proc proc ro 0 0\n"

@@ -101,30 +101,28 @@ fn is_memory(space: &UserSpace, line: &MapsEntry) -> bool {
     }
 }
 
-/// All mappings; none of a process that is ending.
-pub fn write(process: &Process, text: &mut Text) -> Result<(), Errno> {
-    maps::for_each(process, |space, line| {
-        maps::line(space, text, line)?;
-        let mut sum = Sum::default();
-        sum.add(space, line);
-        kilobytes(text, "Size", line.end - line.start)?;
-        kilobytes(text, "KernelPageSize", 4096)?;
-        kilobytes(text, "MMUPageSize", 4096)?;
-        sum.write(text, false)?;
-        text.line(format_args!("THPeligible:           0"))?;
-        if protection_keys::are_used() {
-            let key = match line.protection.is_execute_only() {
-                true => protection_keys::EXECUTE_ONLY,
-                false => 0,
-            };
-            text.line(format_args!("ProtectionKey:  {key:8}"))?;
-        }
-        let Some(attributes) = space.lookup(line.start) else {
-            // Gone meanwhile.
-            return text.line(format_args!("VmFlags: "));
+/// What is said of a mapping.
+pub fn record(space: &UserSpace, text: &mut Text, line: &MapsEntry) -> Result<(), Errno> {
+    maps::line(space, text, line)?;
+    let mut sum = Sum::default();
+    sum.add(space, line);
+    kilobytes(text, "Size", line.end - line.start)?;
+    kilobytes(text, "KernelPageSize", 4096)?;
+    kilobytes(text, "MMUPageSize", 4096)?;
+    sum.write(text, false)?;
+    text.line(format_args!("THPeligible:           0"))?;
+    if protection_keys::are_used() {
+        let key = match line.protection.is_execute_only() {
+            true => protection_keys::EXECUTE_ONLY,
+            false => 0,
         };
-        flags(text, &attributes, space.is_newly_mapped(line.start))
-    })
+        text.line(format_args!("ProtectionKey:  {key:8}"))?;
+    }
+    let Some(attributes) = space.lookup(line.start) else {
+        // Gone meanwhile.
+        return text.line(format_args!("VmFlags: "));
+    };
+    flags(text, &attributes, space.is_newly_mapped(line.start))
 }
 
 /// All together.
