@@ -68,9 +68,14 @@ static void lead(word random, int children)
     setpgid(0, 0);
     for (;;) {
         for (int i = 0; i < children; i++) {
+            int status = 0;
+
             if (child[i] != 0 && now_ms() > until[i])
                 kill(child[i], SIGKILL);
-            if (child[i] > 0 && waitpid(child[i], NULL, WNOHANG) == 0)
+            if (child[i] > 0 && waitpid(child[i], &status, WNOHANG) == 0)
+                continue;
+            // A child that has asked to be traced stays stopped until its time is up.
+            if (child[i] > 0 && WIFSTOPPED(status))
                 continue;
             next(&random);
             child[i] = fork();

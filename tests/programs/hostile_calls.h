@@ -11,12 +11,13 @@
 
 // One letter for each argument: a anything, b buffer, c clone's arguments,
 // d descriptor, f flags, g signal, h handler, i small number, l length,
-// m events, n path, p process, r strings, s small structure, t time, v vectors.
+// m events, n path, o offset, p process, q ptrace's request, r strings,
+// s small structure, t time, v vectors, w ptrace's address.
 static const struct {
     short number, weight;
     const char *kinds;
 } calls[] = {
-    {SYS_mmap, 8, "blixda"}, {SYS_munmap, 4, "bl"}, {SYS_mprotect, 4, "blf"},
+    {SYS_mmap, 8, "blixdo"}, {SYS_munmap, 4, "bl"}, {SYS_mprotect, 4, "blf"},
     {SYS_madvise, 6, "bli"}, {SYS_brk, 2, "b"}, {SYS_futex, 8, "bitbti"},
     {SYS_rt_sigaction, 8, "ghb8"}, {SYS_rt_sigprocmask, 3, "isb8"},
     {SYS_rt_sigpending, 1, "b8"}, {SYS_rt_sigsuspend, 1, "s8"},
@@ -48,7 +49,10 @@ static const struct {
     {SYS_mremap, 2, "bllfb"}, {SYS_mincore, 2, "blb"}, {SYS_rseq, 1, "blfa"},
     {SYS_membarrier, 2, "i"}, {462 /* mseal */, 1, "bl"},
     {434 /* pidfd_open */, 1, "p"}, {440 /* process_madvise */, 2, "dvii"},
-    {SYS_mlock, 1, "bl"}, {SYS_msync, 1, "blf"},
+    {SYS_mlock, 1, "bl"}, {SYS_mlock2, 1, "bli"}, {SYS_munlock, 1, "bl"},
+    {SYS_mlockall, 1, "i"}, {SYS_munlockall, 1, ""}, {SYS_msync, 1, "blf"},
+    {SYS_memfd_create, 3, "nf"}, {SYS_ptrace, 6, "qpwb"},
+    {SYS_process_vm_readv, 3, "pvivi0"}, {SYS_process_vm_writev, 2, "pvivi0"},
     {SYS_read, 8, "dbl"}, {SYS_write, 8, "dbl"}, {SYS_pread64, 3, "dbla"},
     {SYS_pwrite64, 3, "dbla"}, {SYS_readv, 4, "dvi"}, {SYS_writev, 4, "dvi"},
     {SYS_preadv, 2, "dviaa"}, {SYS_pwritev, 2, "dviaa"},
@@ -197,8 +201,15 @@ static word argument(char kind, word number, word *random)
         return (word)at;
     case 'n':
         return path(random);
+    case 'o':
+        return one_in(random, 4) ? anything(random) : next(random) % 24 * PAGE;
     case 'p':
         return process(random);
+    case 'q': // the old requests, and those of SEIZE's kind
+        return one_in(random, 2) ? next(random) % 34 : 0x4200 + next(random) % 20;
+    case 'w': // a kind of registers, a size, a place in the other's memory
+        return (word[]){1, 2, 0x202, 8, 16, anything(random), address(random),
+                        address(random)}[next(random) % 8];
     case 'r':
         at = place(random, 64);
         for (int i = 0; i < 7; i++)
@@ -216,8 +227,11 @@ static word argument(char kind, word number, word *random)
         return one_in(random, 10) ? 0 : time_span(random);
     case 'v':
         return vectors(random);
-    case 'x': // mmap's flags: mostly what works
-        return 0x22 | (one_in(random, 3) ? flags(random) : 0);
+    case 'x': // mmap's flags: mostly what works, of anonymous memory or a file
+        return (one_in(random, 3) ? 1 + next(random) % 2 : 0x22) |
+            (one_in(random, 3) ? flags(random) : 0);
+    case '0':
+        return 0;
     case '8':
         return 8;
     default:
@@ -246,6 +260,10 @@ static bool is_fair(word number, const word a[6])
     case SYS_tgkill:
     case SYS_rt_tgsigqueueinfo:
         return !is_guarded(a[0]) && !is_guarded(a[1]);
+    case SYS_ptrace:
+        return !is_guarded(a[1]);
+    case SYS_process_vm_writev:
+        return !is_guarded(a[0]);
     case SYS_fork:
     case SYS_vfork:
     case SYS_clone:
@@ -256,11 +274,70 @@ static bool is_fair(word number, const word a[6])
     }
 }
 
+static long fair_call(word number, word a, word b, word c, word d, word e)
+{
+    word all[6] = {a, b, c, d, e};
+
+    return is_fair(number, all) ? call(number, all, 0) : -1;
+}
+
+// Calls that do nothing unless they follow on others. Somebody is traced: attached or seized, waited
+// for, asked and changed, and mostly let go of.
+static void trace(word *random)
+{
+    enum { CONT = 7, ATTACH = 16, DETACH = 17, SEIZE = 0x4206, INTERRUPT = 0x4207 };
+    word other = process(random), seizes = next(random) % 2;
+    word options = next(random) & (one_in(random, 8) ? 0x1000ff : 0x100001);
+
+    if (fair_call(SYS_ptrace, seizes ? SEIZE : ATTACH, other, 0,
+                  seizes ? options : 0, 0) != 0)
+        return;
+    if (seizes)
+        fair_call(SYS_ptrace, INTERRUPT, other, 0, 0, 0);
+    for (word n = next(random) % 24; n > 0; n--) {
+        word request = argument('q', SYS_ptrace, random);
+        word from = argument('w', SYS_ptrace, random);
+        word to = one_in(random, 3) ? next(random) % 40
+            : one_in(random, 2)     ? vectors(random)
+                                    : (word)place(random, 512);
+
+        if (one_in(random, 3)) // WNOHANG, __WALL
+            fair_call(SYS_wait4, other, address(random), 0x40000001, 0, 0);
+        else if (one_in(random, 4))
+            fair_call(SYS_ptrace, CONT, other, 0, next(random) % 40, 0);
+        else
+            fair_call(SYS_ptrace, request, other, from, to, 0);
+    }
+    if (!one_in(random, 4))
+        fair_call(SYS_ptrace, DETACH, other, 0, 0, 0);
+}
+
+// Advice for somebody's memory, or our own.
+static void advise(word *random)
+{
+    word other = one_in(random, 2) ? (word)plain(SYS_getpid, 0, 0) : process(random);
+    long file = fair_call(434 /* pidfd_open */, other, 0, 0, 0, 0);
+
+    if (file < 0)
+        return;
+    for (word n = next(random) % 4; n > 0; n--)
+        fair_call(440 /* process_madvise */, (word)file, vectors(random),
+                  next(random) % 9, next(random) % 27, 0);
+    plain(SYS_close, (word)file, 0);
+}
+
 static void one_call(word *random)
 {
     word chosen = 0, number, a[6], apart = 0;
     const char *kinds = "aaaaaa";
 
+    if (one_in(random, 48)) {
+        if (one_in(random, 2))
+            trace(random);
+        else
+            advise(random);
+        return;
+    }
     if (one_in(random, 32)) {
         number = one_in(random, 4) ? anything(random) : next(random) % 470;
         for (int i = 0; i < 6; i++)

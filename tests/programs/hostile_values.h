@@ -198,6 +198,31 @@ static inline word time_span(word *random)
     return (word)at;
 }
 
+// What shows the memory of somebody else, but of nobody who must live. Without the C library,
+// which needs registers that hostile programs spoil.
+static inline word path_of_process(word *random, char *to)
+{
+    static const char *const names[] = {
+        "mem", "mem", "pagemap", "clear_refs", "smaps", "smaps_rollup", "maps",
+        "statm",
+    };
+    const char *name = names[next(random) % (sizeof names / sizeof *names)];
+    word other = process(random) % 1000000, size = 0, ten = 1;
+
+    if (other == (word)supervisor || other == (word)leader)
+        other++;
+    for (const char *from = "/proc/"; *from != 0;)
+        to[size++] = *from++;
+    while (ten * 10 <= other)
+        ten *= 10;
+    for (; ten > 0; ten /= 10)
+        to[size++] = (char)('0' + other / ten % 10);
+    to[size++] = '/';
+    while (*name != 0)
+        to[size++] = *name++;
+    return size;
+}
+
 static inline word path(word *random)
 {
     static const char *const known[] = {
@@ -208,7 +233,9 @@ static inline word path(word *random)
         "/proc/self/exe", "/proc/self/fd", "/proc/self/fd/3", "/proc/self/fd/5",
         "/proc/self/cwd", "/proc/self/root", "/proc/self/task", "/proc/meminfo",
         "/proc/self/cmdline", "/proc/self/environ", "/proc/self/auxv",
-        "/proc/self/mem", "/proc/vmstat", "/proc/cpuinfo", "/proc/interrupts",
+        "/proc/self/mem", "/proc/self/smaps", "/proc/self/smaps_rollup",
+        "/proc/self/pagemap", "/proc/self/clear_refs", "/proc/vmstat",
+        "/proc/cpuinfo", "/proc/interrupts",
         "/proc/stat", "/proc/mounts", "/proc/sys/vm/overcommit_memory",
         "/proc/sys/kernel/random/uuid", "/dev/shm/s", "/proc/100/maps",
         "/proc/101/fd", "/proc/103/status", "/proc/105/task", "/proc/1/stat",
@@ -227,6 +254,10 @@ static inline word path(word *random)
     case 1:
         for (; size < 300; size++)
             to[size] = "/.la\xff"[next(random) % 5];
+        break;
+    case 2:
+    case 3:
+        size = path_of_process(random, to);
         break;
     default:
         size = strlen(known[0]);
