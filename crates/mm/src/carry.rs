@@ -19,7 +19,7 @@
 
 use faultless_frames::FrameSource;
 use faultless_paging::{ENTRIES, Entry, Gather, PAGE_SIZE, Page, Pages, Protection, Walk, walk};
-use faultless_sync::Backoff;
+use faultless_sync::{Backoff, Flaw, flawed};
 use faultless_trace::Counter;
 
 use crate::errno::Errno;
@@ -140,7 +140,7 @@ impl<M: Machine> AddressSpace<M> {
         let mut backoff = Backoff::new();
         loop {
             let value = entry.load();
-            if Self::FORMAT.is_claimed(value) {
+            if Self::FORMAT.is_claimed(value) && !flawed(Flaw::ClaimsNotAwaited) {
                 backoff.turn(self.machine());
                 continue;
             }

@@ -18,8 +18,8 @@
 //! which faults ask, which only those write that wait.
 
 use faultless_paging::{ENTRIES, Entry, Gather, PAGE_SIZE, Page, Pages, Walk, free, walk};
-use faultless_sync::Backoff;
 use faultless_sync::atomic::{Ordering, fence};
+use faultless_sync::{Backoff, Flaw, flawed};
 
 use crate::machine::Machine;
 use crate::space::AddressSpace;
@@ -48,7 +48,9 @@ impl<M: Machine> AddressSpace<M> {
         // Rule R1, before the look at the tables' entries. Partner: the barrier of a claim, which
         // precedes the look at the link.
         fence(Ordering::SeqCst);
-        self.flush(&mut gather);
+        if !flawed(Flaw::ForkWithoutFreeze) {
+            self.flush(&mut gather);
+        }
     }
 
     /// Lets stores through again, as far as the entries in the table do. Release: whoever finds

@@ -14,8 +14,8 @@
 
 use faultless_frames::{FrameSource, NoMemory};
 use faultless_paging::Frame;
-use faultless_sync::SpinLock;
 use faultless_sync::atomic::{AtomicU64, Ordering};
+use faultless_sync::{Flaw, SpinLock, flawed};
 
 use crate::machine::Machine;
 use crate::zap::Chain;
@@ -74,7 +74,7 @@ impl Kept {
     pub(crate) fn give_up<M: Machine>(&self, machine: &M) -> bool {
         // Relaxed: no more than a hint. Whoever finds no frame because all are kept has met who
         // keeps them in the source, at its lock.
-        if self.count.load(Ordering::Relaxed) == 0 {
+        if self.count.load(Ordering::Relaxed) == 0 || flawed(Flaw::KeptFromOthers) {
             return false;
         }
         let mut list = self.list.lock(machine);

@@ -89,6 +89,20 @@ fn pages_in_the_tlb() {
     snapshot(4, Policy::Speculative, UP, [Before::Cached; 2]);
 }
 
+/// The tables are frozen, and the flush is missing that makes CPUs notice.
+#[test]
+#[should_panic(expected = "the child")]
+fn broken_fork_without_freeze() {
+    with_flaw(Flaw::ForkWithoutFreeze, || {
+        snapshot(
+            4,
+            Policy::Speculative,
+            UP,
+            [Before::Present, Before::Cached],
+        );
+    });
+}
+
 #[test]
 fn the_second_in_the_tlb() {
     snapshot(

@@ -8,6 +8,7 @@
 mod model;
 
 use faultless_mm::{Outcome, Policy, remap_flags};
+use faultless_sync::{Flaw, with_flaw};
 use model::{PAGE, Processor, RW, World, explore};
 
 const MOVE: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
@@ -45,4 +46,13 @@ fn a_late_write_loses_nothing() {
 #[test]
 fn a_late_fault_on_the_page_behind_does_no_harm() {
     moved_over(3, |cpu, at| cpu.load_file(at));
+}
+
+/// The claim of a fault that withdraws writes over the page that has come.
+#[test]
+#[should_panic]
+fn broken_claims_not_awaited() {
+    with_flaw(Flaw::ClaimsNotAwaited, || {
+        moved_over(2, |cpu, at| cpu.load_file(at));
+    });
 }

@@ -38,7 +38,7 @@ pub enum Flaw {
     UnlockRelaxed,
     /// A fork does not mark the mappings that it has copied.
     ForkWithoutMark,
-    /// A fork lets stores go on while it copies.
+    /// A fork lets stores go on while it copies: those that TLBs let through.
     ForkWithoutFreeze,
     /// A fault goes on in a table that a fork has yet to copy.
     FrozenIgnored,
@@ -61,6 +61,8 @@ pub enum Flaw {
     MovedThoughUsed,
     /// A page is copied to another frame while TLBs may still let stores through to it.
     MovedWithoutFlush,
+    /// What compaction keeps is not given up to those who find no frame.
+    KeptFromOthers,
     /// A page of a store is moved while its slot shows it.
     MovedInPlainSight,
     /// An entry is published without what was written before.

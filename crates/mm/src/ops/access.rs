@@ -14,8 +14,8 @@
 
 use faultless_frames::{Flags, FrameSource};
 use faultless_paging::{Access, Frame, Page, Walk, walk};
-use faultless_sync::Backoff;
 use faultless_sync::atomic::{Ordering, fence};
+use faultless_sync::{Backoff, Flaw, flawed};
 
 use crate::errno::Errno;
 use crate::fault::{Outcome, Place};
@@ -112,7 +112,7 @@ impl<M: Machine> AddressSpace<M> {
                 // A fork that was over before the validation took the mark away before it let
                 // the mapping be live again. Pairs with the release of that store.
                 fence(Ordering::Acquire);
-                if !self.suffices(value, access) {
+                if !self.suffices(value, access) && !flawed(Flaw::SharingNotChecked) {
                     return Err(Withdrawn::MappingChanged);
                 }
                 transfer(Self::FORMAT.frame(value));
