@@ -2,16 +2,16 @@
 
 use std::fmt::Debug;
 
-use faultless_mm::Policy;
+use faultless_mm::{MapsEntry, Policy, Totals};
 use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace};
 
 use crate::{available, machine};
 
-/// Every line of the maps, for comparison.
-fn maps(space: &SoftSpace) -> Vec<(u64, u64, bool)> {
+/// Every line of the maps, and what they amount to, for comparison.
+fn maps(space: &SoftSpace) -> (Vec<MapsEntry>, Totals) {
     let mut lines = Vec::new();
-    space.maps(&mut |line| lines.push((line.start, line.end, line.protection.write)));
-    lines
+    space.maps(&mut |line| lines.push(line));
+    (lines, space.totals())
 }
 
 /// How an operation may end when an allocation failed.
@@ -49,52 +49,66 @@ impl Lasting {
     }
 }
 
-/// Injects a failure at the first, second, … allocation of `act`, in a fresh
-/// address space each time that `prepare` has made ready, until `act` makes no
-/// more allocations; then again, with all later allocations failing too.
-/// `check` says what is true after success.
-pub fn inject<T: Debug, E: Debug>(
-    name: &str,
-    failing: Failing,
-    prepare: impl Fn(&SoftCpu<'_>),
-    act: impl Fn(&SoftCpu<'_>) -> Result<T, E>,
-    check: impl Fn(&SoftCpu<'_>),
-) {
-    for &policy in Policy::ALL {
+/// What a trial has beside its address space.
+pub trait Stage {
+    /// Address spaces that are there from the beginning to the end.
+    fn children(&self) -> &[SoftSpace] {
+        &[]
+    }
+
+    /// Ends them.
+    fn end(self);
+}
+
+impl Stage for () {
+    fn end(self) {}
+}
+
+impl Stage for Vec<SoftSpace> {
+    fn children(&self) -> &[SoftSpace] {
+        self
+    }
+
+    fn end(self) {
+        for space in self {
+            space.destroy();
+        }
+    }
+}
+
+/// An operation, and what is before and after it.
+pub struct Operation<'a, S, T, E> {
+    /// What it is called in messages.
+    pub name: &'a str,
+    /// How it may end when an allocation failed.
+    pub failing: Failing,
+    /// Makes a fresh address space ready.
+    pub prepare: &'a dyn Fn(&SoftCpu<'_>) -> S,
+    /// What is done, once or, after an error, twice.
+    pub act: &'a dyn Fn(&SoftCpu<'_>, &S) -> Result<T, E>,
+    /// Looks at the error, and at what is true after it.
+    pub failed: &'a dyn Fn(&SoftCpu<'_>, &S, E),
+    /// What is true after success.
+    pub check: &'a dyn Fn(&SoftCpu<'_>, &S),
+}
+
+impl<S: Stage, T: Debug, E: Debug + Copy> Operation<'_, S, T, E> {
+    /// Injects a failure at the first, second, … allocation of the operation, in a fresh
+    /// address space each time, until it makes no more allocations; then again, with all later
+    /// allocations failing too. After each the whole machine is verified, and every frame has to be
+    /// somebody's; after an error the operation succeeds when repeated. How many allocations there
+    /// were under each policy, and how many errors.
+    pub fn inject(&self) -> Vec<(u32, u32)> {
+        Policy::ALL.iter().map(|&p| self.inject_under(p)).collect()
+    }
+
+    fn inject_under(&self, policy: Policy) -> (u32, u32) {
+        let name = self.name;
         let memory = machine(2, 64);
-        let trial = |lasting: Lasting, allocation: u32| {
-            let at = format!("{name} under {policy}, allocation {allocation} {lasting:?}");
-            let before = available(memory);
-            let space = SoftCpu::attend(memory, 0, || Soft::space(memory, policy)).unwrap();
-            let ended = SoftCpu::run(&space, 0, |cpu| {
-                prepare(cpu);
-                empty_caches(memory, cpu);
-                let old = maps(cpu.space());
-                lasting.begin(memory, allocation);
-                let result = act(cpu);
-                let failed = lasting.end(memory);
-                cpu.space().verify().unwrap_or_else(|v| panic!("{at}: {v}"));
-                if let Err(e) = &result {
-                    assert!(failed, "{at}: {e:?} without a failure");
-                    if failing == Failing::Whole {
-                        assert_eq!(maps(cpu.space()), old, "{at}: half done");
-                    }
-                    let again = act(cpu);
-                    assert!(again.is_ok(), "{at}: {again:?} when repeated");
-                }
-                check(cpu);
-                let sound = cpu.space().verify();
-                sound.unwrap_or_else(|v| panic!("{at}, afterwards: {v}"));
-                (failed, result.is_err())
-            });
-            SoftCpu::attend(memory, 0, || space.destroy());
-            assert_eq!(available(memory), before, "{at}: frames");
-            ended
-        };
         let (mut allocations, mut errors) = (0, 0);
         loop {
             assert!(allocations < 10_000, "{name}: allocates without end");
-            let (failed, is_error) = trial(Lasting::Once, allocations);
+            let (failed, is_error) = self.trial(policy, memory, Lasting::Once, allocations);
             errors += u32::from(is_error);
             if !failed {
                 break;
@@ -102,14 +116,85 @@ pub fn inject<T: Debug, E: Debug>(
             allocations += 1;
         }
         let lasting = (0..allocations)
-            .filter(|&at| trial(Lasting::On, at).1)
-            .count();
+            .filter(|&at| self.trial(policy, memory, Lasting::On, at).1)
+            .count() as u32;
         eprintln!("{name} under {policy}: {allocations} allocations, {errors}+{lasting} errors");
+        (allocations, errors + lasting)
+    }
+
+    fn trial(
+        &self,
+        policy: Policy,
+        memory: &'static SoftMemory,
+        lasting: Lasting,
+        allocation: u32,
+    ) -> (bool, bool) {
+        let name = self.name;
+        let at = format!("{name} under {policy}, allocation {allocation} {lasting:?}");
+        let before = available(memory);
+        let space = SoftCpu::attend(memory, 0, || Soft::space(memory, policy)).unwrap();
+        let (stage, ended) = SoftCpu::run(&space, 0, |cpu| {
+            let stage = (self.prepare)(cpu);
+            empty_caches(memory);
+            let old = maps(cpu.space());
+            lasting.begin(memory, allocation);
+            let result = (self.act)(cpu, &stage);
+            let failed = lasting.end(memory);
+            verify(cpu, &stage, &at);
+            if let Err(e) = &result {
+                assert!(failed, "{at}: {e:?} without a failure");
+                if self.failing == Failing::Whole {
+                    assert_eq!(maps(cpu.space()), old, "{at}: half done");
+                }
+                (self.failed)(cpu, &stage, *e);
+                let again = (self.act)(cpu, &stage);
+                assert!(again.is_ok(), "{at}: {again:?} when repeated");
+            }
+            (self.check)(cpu, &stage);
+            verify(cpu, &stage, &format!("{at}, afterwards"));
+            (stage, (failed, result.is_err()))
+        });
+        SoftCpu::attend(memory, 0, || {
+            stage.end();
+            space.destroy();
+        });
+        assert_eq!(available(memory), before, "{at}: frames");
+        ended
     }
 }
 
+/// The same for an operation that has nothing beside the address space; what an error has
+/// left is looked at by its second try alone.
+pub fn inject<T: Debug, E: Debug + Copy>(
+    name: &str,
+    failing: Failing,
+    prepare: impl Fn(&SoftCpu<'_>),
+    act: impl Fn(&SoftCpu<'_>) -> Result<T, E>,
+    check: impl Fn(&SoftCpu<'_>),
+) {
+    Operation {
+        name,
+        failing,
+        prepare: &prepare,
+        act: &|cpu, ()| act(cpu),
+        failed: &|_, (), _| {},
+        check: &|cpu, ()| check(cpu),
+    }
+    .inject();
+}
+
+/// The invariants of all address spaces, and of the machine: every frame is somebody's.
+fn verify(cpu: &SoftCpu<'_>, stage: &impl Stage, at: &str) {
+    let memory = cpu.space().memory();
+    let frames = memory.machine().allocator();
+    let all = stage.children().iter().chain([cpu.space()]);
+    let verified = memory.verify_machine(frames, all, |_| Ok(()));
+    let (_, accounts) = verified.unwrap_or_else(|violation| panic!("{at}: {violation}"));
+    assert_eq!(accounts.lost(), 0, "{at}: {accounts:?}");
+}
+
 /// Gives cached nodes, splits and mappings back, so that all have to be made.
-fn empty_caches(memory: &'static SoftMemory, _cpu: &SoftCpu<'_>) {
+fn empty_caches(memory: &'static SoftMemory) {
     memory.expedite();
     memory.drain();
 }

@@ -2,6 +2,7 @@
 
 pub mod boot;
 pub mod counting;
+pub mod device;
 pub mod heap;
 pub mod host;
 pub mod inject;

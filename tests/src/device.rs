@@ -1,0 +1,79 @@
+//! A device for the pages of stores: it counts what it is asked, and fails when it is told to.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
+
+use faultless_mm::{Backing, Errno, Frame, PhysicalMemory};
+use faultless_soft::SoftMemory;
+
+/// Every word of a page that it fills is the page's number plus this.
+pub const FIRST: u64 = 1000;
+
+/// A device.
+pub struct Device {
+    memory: &'static SoftMemory,
+    /// What reading a page fails with.
+    error: Mutex<Option<Errno>>,
+    /// What there is no room for a page with.
+    full: Mutex<Option<Errno>>,
+    reads: AtomicU64,
+    charged: AtomicI64,
+}
+
+impl Device {
+    /// One that works. It stays for ever.
+    pub fn new(memory: &'static SoftMemory) -> &'static Self {
+        Box::leak(Box::new(Self {
+            memory,
+            error: Mutex::new(None),
+            full: Mutex::new(None),
+            reads: AtomicU64::new(0),
+            charged: AtomicI64::new(0),
+        }))
+    }
+
+    /// From now on every read fails with this, or none does.
+    pub fn fail(&self, error: Option<Errno>) {
+        *self.error.lock().unwrap() = error;
+    }
+
+    /// From now on there is no room for any page, or there is.
+    pub fn fill_up(&self, error: Option<Errno>) {
+        *self.full.lock().unwrap() = error;
+    }
+
+    /// How often it was read.
+    pub fn reads(&self) -> u64 {
+        self.reads.load(SeqCst)
+    }
+
+    /// Pages that were charged and not uncharged.
+    pub fn charged(&self) -> i64 {
+        self.charged.load(SeqCst)
+    }
+}
+
+impl Backing for Device {
+    fn fill(&self, _tag: u64, index: u64, frame: Frame) -> Result<(), Errno> {
+        self.reads.fetch_add(1, SeqCst);
+        let at = self.memory.machine().pointer(frame).cast::<[u64; 512]>();
+        let error = *self.error.lock().unwrap();
+        // A read that fails may have written, too.
+        let word = if error.is_some() { 666 } else { FIRST + index };
+        // SAFETY: the frame is the device's while it fills it.
+        unsafe { at.write([word; 512]) };
+        error.map_or(Ok(()), Err)
+    }
+
+    fn charge(&self, _tag: u64, _index: u64) -> Result<(), Errno> {
+        if let Some(error) = *self.full.lock().unwrap() {
+            return Err(error);
+        }
+        self.charged.fetch_add(1, SeqCst);
+        Ok(())
+    }
+
+    fn uncharge(&self, _tag: u64, _index: u64) {
+        self.charged.fetch_sub(1, SeqCst);
+    }
+}
