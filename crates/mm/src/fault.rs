@@ -109,8 +109,10 @@ impl<M: Machine> AddressSpace<M> {
             if why == Withdrawn::NotFilled {
                 // Nothing is held while somebody reads the page in.
                 drop(lock.take());
-                if let Some(outcome) = prepared.wait_for_page() {
-                    return self.done(mode, outcome);
+                match prepared.wait_for_page() {
+                    None => {}
+                    Some(Outcome::OutOfMemory) if self.take_let_go() => {}
+                    Some(outcome) => return self.done(mode, outcome),
                 }
                 lock = mode.lock(self);
                 continue;

@@ -21,7 +21,7 @@
 //! A page that somebody has pinned is neither let go of nor taken: who writes it does so
 //! beside the entry, whose bit was set when the pin was made and has to stay.
 //!
-//! Who takes is a fault of the same address space that finds no frame, and whoever runs
+//! Who takes is a fault or a pin of the same address space that finds no frame, and whoever runs
 //! the machine ([`AddressSpace::take_let_go`]); nothing else reclaims yet.
 //!
 //! Written lines: the entries; for those taken their descriptors; `AddressSpace::notes`.

@@ -164,7 +164,9 @@ impl<M: Machine> AddressSpace<M> {
                     Outcome::Resolved => backoff = Backoff::new(),
                     error => return Err(error),
                 },
-                Err(Missed::Withdrawn(Withdrawn::NoMemory)) if !prepared.find_memory() => {
+                Err(Missed::Withdrawn(Withdrawn::NoMemory))
+                    if !prepared.find_memory() && !self.take_let_go() =>
+                {
                     return Err(Outcome::OutOfMemory);
                 }
                 Err(Missed::Withdrawn(_)) if backoff.turns() >= TRIES => {
