@@ -286,7 +286,7 @@ impl Backing for Device {
 static MEMORY: std::sync::OnceLock<&'static SoftMemory> = std::sync::OnceLock::new();
 
 #[test]
-fn a_slow_device_is_asked_once_and_holds_up_nobody() {
+fn a_slow_device_is_asked_once() {
     static DEVICE: Device = Device {
         reads: AtomicU32::new(0),
     };
@@ -294,6 +294,9 @@ fn a_slow_device_is_asked_once_and_holds_up_nobody() {
     MEMORY.get_or_init(|| memory);
     for &policy in Policy::ALL {
         DEVICE.reads.store(0, Ordering::Relaxed);
+        let majors = memory.total(Counter::MajorFaults);
+        let faults = memory.total(Counter::Faults);
+        let spf = memory.total(Counter::Spf);
         let space = SoftCpu::attend(memory, 0, || Soft::space(memory, policy).unwrap());
         SoftCpu::attend(memory, 0, || {
             let file = Store::new(memory, 4 * PAGE, Some(&DEVICE), 1000).unwrap();
@@ -317,7 +320,6 @@ fn a_slow_device_is_asked_once_and_holds_up_nobody() {
             SoftCpu::run(&space, 0, |cpu| {
                 together.wait();
                 assert_eq!(cpu.load(AT + PAGE), Ok(1001));
-                // Mappings change while somebody reads: nobody has the mmap lock.
                 assert_eq!(cpu.load(AT + 2 * PAGE), Ok(1002));
                 let address = AT + 3 * PAGE;
                 assert_eq!(cpu.load(address), Err(Trap::Bus { address }));
@@ -325,6 +327,16 @@ fn a_slow_device_is_asked_once_and_holds_up_nobody() {
         });
         // Pages 1, 2, and 3, which fails.
         assert_eq!(DEVICE.reads.load(Ordering::Relaxed), 3);
+        // Who waited for the other's read has not read.
+        assert_eq!(memory.total(Counter::MajorFaults) - majors, 3);
+        if policy == Policy::Speculative {
+            let all = memory.total(Counter::Faults) - faults;
+            assert_eq!(
+                memory.total(Counter::Spf) - spf,
+                all,
+                "no lock, after waiting too"
+            );
+        }
         verify(memory, &[&space]);
         SoftCpu::attend(memory, 0, || space.destroy());
         verify(memory, &[]);

@@ -8,6 +8,7 @@
 use faultless_frames::FrameSource;
 use faultless_paging::Frame;
 use faultless_sync::{Flaw, flawed};
+use faultless_trace::Counter;
 
 use crate::errno::Errno;
 use crate::fault::Outcome;
@@ -28,7 +29,7 @@ pub(crate) struct Prepared<M: Machine, N> {
     searches: u32,
     /// A page that has to be read in: its store, and its index.
     missing: Option<(Store<M>, u64)>,
-    /// Whether the fault had to wait for a page.
+    /// Whether the fault has read a page in from a device.
     pub(crate) has_waited: bool,
     /// What the fault tells about itself.
     pub(crate) trail: N,
@@ -118,8 +119,14 @@ impl<M: Machine, N> Prepared<M, N> {
     #[cold]
     pub(crate) fn wait_for_page(&mut self) -> Option<Outcome> {
         let (store, index) = self.missing.take()?;
-        self.has_waited = true;
-        match store.fill(index) {
+        let mut has_read = false;
+        let filled = store.fill(index, &mut has_read);
+        if has_read && !self.has_waited {
+            // Once, however often it has to be read again.
+            self.memory.count(Counter::MajorFaults);
+            self.has_waited = true;
+        }
+        match filled {
             Ok(()) => None,
             Err(Errno::ENOMEM) if self.find_memory() => None,
             Err(Errno::ENOMEM) => Some(Outcome::OutOfMemory),

@@ -54,7 +54,7 @@ counters! {
     VmaLockSuccess = "vma_lock_success",
     /// Faults that did not get the lock of their mapping and took the mmap lock.
     VmaLockAbort = "vma_lock_abort",
-    /// Faults that waited for I/O.
+    /// Faults that read a page in from a device (Linux's major faults).
     MajorFaults = "pgmajfault",
     /// Read faults that mapped the shared zero page.
     ZeroPageMaps = "zero_page_maps",

@@ -257,6 +257,10 @@ impl Backing for Files {
         Ok(())
     }
 
+    fn waits(&self) -> bool {
+        false
+    }
+
     fn charge(&self, tag: u64, index: u64) -> Result<(), Errno> {
         // SAFETY: As above.
         let source = unsafe { of(tag) };

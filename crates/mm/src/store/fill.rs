@@ -17,11 +17,12 @@ use crate::machine::Machine;
 
 impl<M: Machine> Store<M> {
     /// Reads the page `index` in, or waits until somebody has. It is worth looking
-    /// again afterwards.
+    /// again afterwards. `has_read` is set if it is read from a device here, whatever that
+    /// comes to; who waits for somebody else's read does not count, as on Linux.
     ///
     /// # Errors
     /// What filling it failed with; `ENOMEM`.
-    pub(crate) fn fill(&self, index: u64) -> Result<(), Errno> {
+    pub(crate) fn fill(&self, index: u64, has_read: &mut bool) -> Result<(), Errno> {
         let cache = self.cache();
         let machine = self.memory.machine();
         // Acquire: before the look at the slot, so that a page filled after it is noticed.
@@ -56,6 +57,7 @@ impl<M: Machine> Store<M> {
             .is_ok();
         let mut result = Ok(());
         if ours {
+            *has_read |= backing.waits();
             result = backing.fill(cache.tag, index, frame);
             let next = match result {
                 Ok(()) => Content::Page(frame),

@@ -74,6 +74,12 @@ pub trait Backing: Sync {
     /// Whatever keeps it from doing so: a fault becomes SIGBUS, a read fails with it.
     fn fill(&self, tag: u64, index: u64, frame: Frame) -> Result<(), Errno>;
 
+    /// Whether filling a page waits for a device: then a fault that does it counts as one that
+    /// has waited for I/O (`pgmajfault`).
+    fn waits(&self) -> bool {
+        true
+    }
+
     /// Asked before the store gets the page `index`.
     ///
     /// # Errors

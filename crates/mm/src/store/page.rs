@@ -129,7 +129,7 @@ impl<M: Machine> Store<M> {
                 }
                 Seen::Beyond => return Ok(None),
                 Seen::Missing if self.cache().is_zeroes(index) => return Ok(None),
-                Seen::Missing | Seen::Filling | Seen::Moving => self.fill(index)?,
+                Seen::Missing | Seen::Filling | Seen::Moving => self.fill(index, &mut false)?,
             }
         }
     }
@@ -191,7 +191,7 @@ impl<M: Machine> Store<M> {
                         }
                     }
                 }
-                _ => self.fill(index)?,
+                _ => self.fill(index, &mut false)?,
             }
         }
     }

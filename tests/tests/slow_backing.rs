@@ -1,0 +1,168 @@
+//! A device that takes as long as it likes: nobody but who needs the page waits. Mappings are
+//! made, changed, moved and forked meanwhile, the one that the fault is on too, and what the fault
+//! does then is what holds then; under the policy `speculative` it never takes a lock.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use faultless_mm::{
+    Backing, Counter, Errno, Frame, Opened, PhysicalMemory, Policy, SegvCode, Store, advice, flags,
+    remap_flags,
+};
+use faultless_soft::{SoftCpu, SoftMemory, Trap};
+use faultless_tests::each_policy;
+
+const PAGE: u64 = 4096;
+const NONE: u32 = 0;
+const R: u32 = 1;
+const RW: u32 = 3;
+const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS | flags::FIXED;
+const AT: u64 = 1 << 36;
+const OTHER: u64 = AT + (1 << 30);
+const READ: u64 = 4711;
+/// Longer than any test takes, unless somebody waits who should not.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A device that answers when it is told to.
+struct Slow {
+    memory: &'static SoftMemory,
+    is_asked: AtomicBool,
+    may_answer: AtomicBool,
+    is_tired: AtomicBool,
+}
+
+impl Slow {
+    fn wait(&self, for_what: &AtomicBool) {
+        let start = Instant::now();
+        while !for_what.load(Ordering::Acquire) {
+            if start.elapsed() > LONG {
+                return self.is_tired.store(true, Ordering::Release);
+            }
+            std::thread::yield_now();
+        }
+    }
+}
+
+impl Backing for Slow {
+    fn fill(&self, _tag: u64, _index: u64, frame: Frame) -> Result<(), Errno> {
+        self.is_asked.store(true, Ordering::Release);
+        self.wait(&self.may_answer);
+        let at = self.memory.machine().pointer(frame).cast::<[u64; 512]>();
+        // SAFETY: the frame is the device's while it fills it.
+        unsafe { at.write([READ; 512]) };
+        Ok(())
+    }
+}
+
+/// What has no lock been taken for, and what is counted of that.
+fn counted(memory: &'static SoftMemory) -> [u64; 3] {
+    [Counter::Faults, Counter::Spf, Counter::MajorFaults].map(|counter| memory.total(counter))
+}
+
+/// CPU 1 accesses the page at `AT`, a file's; while the device is at it, CPU 0 does something.
+/// What the access comes to.
+fn while_waiting(
+    how: u32,
+    access: impl Fn(&SoftCpu<'_>) -> Result<u64, Trap> + Sync,
+    meanwhile: impl Fn(&SoftCpu<'_>, &Store<faultless_soft::Soft>),
+    expected: Result<u64, Trap>,
+) {
+    each_policy(2, 32, |cpu, space, memory| {
+        let device: &'static Slow = Box::leak(Box::new(Slow {
+            memory,
+            is_asked: AtomicBool::new(false),
+            may_answer: AtomicBool::new(false),
+            is_tired: AtomicBool::new(false),
+        }));
+        let file = Store::new(memory, 4 * PAGE, Some(device), 7).unwrap();
+        let opened = Opened {
+            store: Ok(&file),
+            offset: 0,
+            file: 0,
+            writable: true,
+        };
+        let how = how | flags::FIXED;
+        let mapped = space.mmap_store(AT, 4 * PAGE, RW, how, &opened);
+        assert_eq!(mapped, Ok(AT));
+        let before = counted(memory);
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| SoftCpu::run(space, 1, &access));
+            device.wait(&device.is_asked);
+            meanwhile(cpu, &file);
+            device.may_answer.store(true, Ordering::Release);
+            assert_eq!(waits.join().unwrap(), expected);
+        });
+        assert!(!device.is_tired.load(Ordering::Acquire), "somebody waited");
+        let now = counted(memory);
+        let [faults, spf, majors] = [0, 1, 2].map(|i| now[i] - before[i]);
+        assert_eq!(majors, 1);
+        assert!(faults >= 1);
+        if space.policy() == Policy::Speculative {
+            assert_eq!(spf, faults, "all without a lock, the second try too");
+        }
+        space.verify().unwrap();
+    });
+}
+
+fn load(cpu: &SoftCpu<'_>) -> Result<u64, Trap> {
+    cpu.load(AT)
+}
+
+fn store(cpu: &SoftCpu<'_>) -> Result<u64, Trap> {
+    cpu.store(AT, 5)?;
+    cpu.load(AT)
+}
+
+/// Everything that takes the mmap lock to write, elsewhere and beside the page.
+fn change_everything(cpu: &SoftCpu<'_>) {
+    let space = cpu.space();
+    for _ in 0..3 {
+        assert_eq!(space.mmap(OTHER, 9 * PAGE, RW, ANON), Ok(OTHER));
+        assert_eq!(cpu.store(OTHER, 1), Ok(()));
+        assert_eq!(space.mprotect(OTHER, PAGE, R), Ok(()));
+        let how = remap_flags::MAYMOVE | remap_flags::FIXED;
+        let to = OTHER + 64 * PAGE;
+        assert_eq!(space.mremap(OTHER, PAGE, PAGE, how, to), Ok(to));
+        assert_eq!(space.madvise(to, PAGE, advice::DONTNEED), Ok(()));
+        assert_eq!(space.munmap(OTHER, 65 * PAGE), Ok(()));
+    }
+    space.fork().unwrap().destroy();
+    assert_eq!(space.mprotect(AT + PAGE, PAGE, R), Ok(()));
+    assert_eq!(space.munmap(AT + 2 * PAGE, PAGE), Ok(()));
+    space.clear_soft_dirty();
+}
+
+#[test]
+fn mappings_change_while_somebody_reads() {
+    for how in [flags::SHARED, flags::PRIVATE] {
+        while_waiting(how, load, |cpu, _| change_everything(cpu), Ok(READ));
+        while_waiting(how, store, |cpu, _| change_everything(cpu), Ok(5));
+    }
+}
+
+/// The mapping itself is another one when the page is there.
+#[test]
+fn what_the_fault_finds_is_what_holds_then() {
+    let segv = |code| Err(Trap::Segv { code, address: AT });
+    for how in [flags::SHARED, flags::PRIVATE] {
+        let gone = |cpu: &SoftCpu<'_>, _: &_| cpu.space().munmap(AT, 4 * PAGE).unwrap();
+        while_waiting(how, load, gone, segv(SegvCode::MapErr));
+        let hidden = |cpu: &SoftCpu<'_>, _: &_| {
+            cpu.space().mprotect(AT, PAGE, NONE).unwrap();
+        };
+        while_waiting(how, load, hidden, segv(SegvCode::AccErr));
+        let read_only = |cpu: &SoftCpu<'_>, _: &_| {
+            cpu.space().mprotect(AT, PAGE, R).unwrap();
+        };
+        while_waiting(how, store, read_only, segv(SegvCode::AccErr));
+        while_waiting(how, load, read_only, Ok(READ));
+        let anonymous = |cpu: &SoftCpu<'_>, _: &_| {
+            assert_eq!(cpu.space().mmap(AT, PAGE, RW, ANON), Ok(AT));
+        };
+        while_waiting(how, load, anonymous, Ok(0));
+        while_waiting(how, store, anonymous, Ok(5));
+        // What was read is thrown away.
+        let cut = |_: &SoftCpu<'_>, file: &Store<_>| file.truncate(0).unwrap();
+        while_waiting(how, load, cut, Err(Trap::Bus { address: AT }));
+    }
+}
