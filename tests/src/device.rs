@@ -12,6 +12,7 @@ pub const FIRST: u64 = 1000;
 /// A device.
 pub struct Device {
     memory: &'static SoftMemory,
+    has_pages: bool,
     /// What reading a page fails with.
     error: Mutex<Option<Errno>>,
     /// What there is no room for a page with.
@@ -23,8 +24,18 @@ pub struct Device {
 impl Device {
     /// One that works. It stays for ever.
     pub fn new(memory: &'static SoftMemory) -> &'static Self {
+        Self::with(memory, true)
+    }
+
+    /// One that has no page: all begin as zeroes, and are asked for before they come.
+    pub fn without_pages(memory: &'static SoftMemory) -> &'static Self {
+        Self::with(memory, false)
+    }
+
+    fn with(memory: &'static SoftMemory, has_pages: bool) -> &'static Self {
         Box::leak(Box::new(Self {
             memory,
+            has_pages,
             error: Mutex::new(None),
             full: Mutex::new(None),
             reads: AtomicU64::new(0),
@@ -54,6 +65,10 @@ impl Device {
 }
 
 impl Backing for Device {
+    fn has(&self, _tag: u64, _index: u64) -> bool {
+        self.has_pages
+    }
+
     fn fill(&self, _tag: u64, index: u64, frame: Frame) -> Result<(), Errno> {
         self.reads.fetch_add(1, SeqCst);
         let at = self.memory.machine().pointer(frame).cast::<[u64; 512]>();
