@@ -4,7 +4,10 @@
 //! a program can make large is allocated fallibly (`try_reserve`); threads and page tables come
 //! from frames. A block that the heap has taken stays the heap's and is used again.
 
-use core::alloc::Layout;
+pub mod failing;
+
+use core::alloc::{GlobalAlloc, Layout};
+use core::ptr::null_mut;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use talc::TalcLock;
@@ -22,7 +25,35 @@ const SMALLEST: u32 = 4;
 const OVERHEAD: usize = 256;
 
 #[global_allocator]
-static HEAP: TalcLock<RawSpin, Blocks> = TalcLock::new(Blocks);
+static HEAP: Heap = Heap(TalcLock::new(Blocks));
+
+/// The allocator, some of whose allocations tests let fail.
+struct Heap(TalcLock<RawSpin, Blocks>);
+
+// SAFETY: All is the allocator's; what fails has done nothing.
+unsafe impl GlobalAlloc for Heap {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        if failing::is_next() {
+            return null_mut();
+        }
+        // SAFETY: The caller's promise.
+        unsafe { self.0.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: The caller's promise.
+        unsafe { self.0.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        // To become smaller needs nothing.
+        if size > layout.size() && failing::is_next() {
+            return null_mut();
+        }
+        // SAFETY: The caller's promise.
+        unsafe { self.0.realloc(pointer, layout, size) }
+    }
+}
 
 /// Bytes of frames that the heap has taken since boot. Written under the heap's lock.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
@@ -62,7 +93,7 @@ unsafe impl Source for Blocks {
 /// The range is memory that nothing else uses.
 pub unsafe fn claim(start: *mut u8, size: usize) {
     // SAFETY: The caller's promise.
-    let _ = unsafe { HEAP.lock().claim(start, size) };
+    let _ = unsafe { HEAP.0.lock().claim(start, size) };
 }
 
 /// What the heap has, in bytes.
@@ -77,7 +108,7 @@ pub struct Sizes {
 /// What the heap has.
 pub fn sizes() -> Sizes {
     Sizes {
-        used: HEAP.lock().counters().allocated_bytes as u64,
+        used: HEAP.0.lock().counters().allocated_bytes as u64,
         taken: TAKEN.load(Ordering::Relaxed),
     }
 }

@@ -91,6 +91,7 @@ pub fn finish(end: End, error: Option<core::fmt::Arguments<'_>>) -> ! {
     });
     let _ = write!(out, "],");
     crate::trace::report(&mut out);
+    crate::heap::failing::report(&mut out);
     crate::verify::report(&mut out);
     let _ = write!(out, "\"error\":");
     let _ = match error {

@@ -70,7 +70,7 @@ static void lead(word random, int children)
         for (int i = 0; i < children; i++) {
             int status = 0;
 
-            if (child[i] != 0 && now_ms() > until[i])
+            if (child[i] > 0 && now_ms() > until[i])
                 kill(child[i], SIGKILL);
             if (child[i] > 0 && waitpid(child[i], &status, WNOHANG) == 0)
                 continue;

@@ -35,6 +35,8 @@ pub struct Ended {
     pub system_calls: Option<u64>,
     /// How often the kernel verified itself, and how many address spaces there were at most.
     pub verified: Option<(u64, u64)>,
+    /// How many allocations on the kernel heap have failed on purpose.
+    pub heap_failures: Option<u64>,
     /// What the program printed.
     pub stdout: String,
     /// What the program and the kernel had to say.
@@ -173,6 +175,7 @@ impl Machine {
             signal: field("signal").and_then(|value| value.parse().ok()),
             error: field("error"),
             system_calls: number("syscalls"),
+            heap_failures: number("heap_failures"),
             verified: number("moments").zip(number("spaces")),
             stdout,
             stderr,

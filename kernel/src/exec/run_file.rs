@@ -22,6 +22,8 @@ pub struct RunFile {
     pub cpus: Option<u32>,
     /// What to record.
     pub record: trace::Wish,
+    /// Every so many-th allocation on the kernel heap fails; 0 for none.
+    pub heap_fail: u64,
     /// Whether and when to verify.
     pub verify: verify::Wish,
 }
@@ -49,6 +51,7 @@ impl RunFile {
             policy: Policy::Speculative,
             cpus: None,
             record: trace::Wish::default(),
+            heap_fail: 0,
             verify: verify::Wish::default(),
         };
         for field in text
@@ -80,6 +83,9 @@ impl RunFile {
                 b"record-events" => {
                     let events = number(value).ok_or("`record-events=` is not a number")?;
                     run.record.events = events;
+                }
+                b"heap-fail" => {
+                    run.heap_fail = number(value).ok_or("`heap-fail=` is not a number")?;
                 }
                 b"verify" => run.verify.is_wanted = value == b"1",
                 b"verify-every" => {

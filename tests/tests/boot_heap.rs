@@ -1,0 +1,37 @@
+//! Random system calls with hostile arguments (`tests/programs/hostile.c`) while allocations on the
+//! kernel heap fail, one in so many, wherever they are made: the kernel does not panic, everybody
+//! can be killed, and neither frames nor the heap get lost on any way back.
+//! `./x test boot` builds the kernel and runs these tests.
+
+use faultless_tests::boot::{Machine, VERIFIED, archive, compile};
+use faultless_tests::rounds;
+
+fn survives(cpus: u32, every: u64) {
+    let program = compile("hostile");
+    let rounds = rounds(8, 60);
+    let run = format!(
+        "exec=/bin/test\0argv=test\0argv=run\0argv={every}\0argv={rounds}\0argv=400\0argv=3\0\
+         heap-fail={every}\0{VERIFIED}"
+    );
+    let files: [(&str, &[u8]); 2] = [("bin/test", &program), (".faultless/run", run.as_bytes())];
+    let ended = Machine { cpus, memory: 64 }.boot(&archive(&files));
+    assert_eq!(
+        (ended.exit, &ended.error),
+        (Some(0), &None),
+        "every {every}: {ended:?}"
+    );
+    ended.assert_verified();
+    assert!(ended.stdout.ends_with("hostile: survived\n"), "{ended:?}");
+    let failed = ended.heap_failures.expect("it was asked for");
+    // Far fewer allocations than a busy host gets to.
+    assert!(failed * every > 100 * rounds, "{ended:?}");
+    eprintln!("{cpus} CPUs, every {every}: {failed} have failed");
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn the_kernel_survives_allocations_that_fail() {
+    for (cpus, every) in [(1, 11), (2, 37), (1, 101)] {
+        survives(cpus, every);
+    }
+}
