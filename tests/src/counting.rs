@@ -155,6 +155,7 @@ impl Case<'_> {
     /// Faults that are refused.
     pub fn refused(&self, count: u64) -> Expected {
         let mut counts = faults(self.policy, count);
+        counts.push((Counter::FaultsRefused, count));
         if self.policy == Policy::Speculative {
             counts.push((Counter::SpfVmaAccess, count));
         }

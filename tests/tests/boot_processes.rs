@@ -36,6 +36,12 @@ fn corners_of_processes_are_as_on_linux() {
 
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
+fn faults_are_counted_as_on_linux() {
+    assert_as_on_linux("faults", "faults: all as on Linux\n", &[1, 2]);
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
 fn timers_send_signals_as_on_linux() {
     assert_as_on_linux("timers", "timers: all as on Linux\n", &[1, 2]);
 }

@@ -74,7 +74,7 @@ impl File {
 
     /// The first word of a page that is there.
     fn word(&self, cpu: &SoftCpu<'_>, index: u64) -> Option<u64> {
-        let page = self.store.present(index)?;
+        let page = self.store.present(index).unwrap()?;
         let pointer = cpu.space().memory().machine().pointer(page.frame());
         // SAFETY: the page is pinned, and nobody writes it now.
         Some(unsafe { pointer.cast::<u64>().read() })

@@ -104,7 +104,7 @@ impl<M: Machine> AddressSpace<M> {
             };
             if why == Withdrawn::NoMemory && !prepared.find_memory() && !self.take_let_go() {
                 // Resolved without the lock all the same: waiting for it finds no frame.
-                return self.done(mode, Outcome::OutOfMemory);
+                return self.fails(mode, Outcome::OutOfMemory);
             }
             if why == Withdrawn::NotFilled {
                 // Nothing is held while somebody reads the page in.
@@ -112,7 +112,7 @@ impl<M: Machine> AddressSpace<M> {
                 match prepared.wait_for_page() {
                     None => {}
                     Some(Outcome::OutOfMemory) if self.take_let_go() => {}
-                    Some(outcome) => return self.done(mode, outcome),
+                    Some(outcome) => return self.fails(mode, outcome),
                 }
                 lock = mode.lock(self);
                 continue;
@@ -194,11 +194,12 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Withdrawn::EntryClaimed);
         } else if format.permits(value, access) || N::FORCES && self.suffices(value, access) {
             // Somebody else was faster, or the TLB was behind.
+            prepared.count_wait();
             prepared.trail.ends(How::Spurious);
         } else if value == 0 && hold.is_backed() {
             match self.map_file_page(&at, page, access, prepared)? {
                 Outcome::Resolved => {}
-                error => return Ok(self.done(mode, error)),
+                error => return Ok(self.fails(mode, error)),
             }
         } else if value == 0 && access != Access::Write {
             self.map_zero_page::<N>(&at)?;
@@ -329,12 +330,31 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    pub(crate) fn refuse(&self, mode: Mode, code: SegvCode, address: u64) -> Outcome {
+    /// Nothing is mapped there, or not for this access.
+    fn refuse(&self, mode: Mode, code: SegvCode, address: u64) -> Outcome {
+        self.memory.count(Counter::FaultsRefused);
+        self.ends_in_segv(mode, code, address)
+    }
+
+    /// A guard is there, in a mapping that allows the access.
+    pub(crate) fn is_kept_out(&self, mode: Mode, address: u64) -> Outcome {
+        self.memory.count(Counter::FaultsFailed);
+        self.ends_in_segv(mode, SegvCode::MapErr, address)
+    }
+
+    fn ends_in_segv(&self, mode: Mode, code: SegvCode, address: u64) -> Outcome {
         if mode.is_speculative() {
             self.memory.count(Counter::SpfVmaAccess);
             self.event(Kind::SpfVmaAccess, address, code as u64);
         }
         self.done(mode, Outcome::Segv(code))
+    }
+
+    /// The mapping allows the access, and there is no page.
+    #[cold]
+    fn fails(&self, mode: Mode, outcome: Outcome) -> Outcome {
+        self.memory.count(Counter::FaultsFailed);
+        self.done(mode, outcome)
     }
 
     #[inline]

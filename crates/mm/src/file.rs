@@ -99,6 +99,7 @@ impl<M: Machine> AddressSpace<M> {
                 self.fault_around::<N>(at, page, backed, stores);
             }
         }
+        prepared.count_wait();
         Ok(Outcome::Resolved)
     }
 

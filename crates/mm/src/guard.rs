@@ -21,7 +21,7 @@ use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, Flaw, flawed};
 
 use crate::errno::Errno;
-use crate::fault::{Outcome, Place, SegvCode};
+use crate::fault::{Outcome, Place};
 use crate::hold::{Hold, Mode};
 use crate::machine::Machine;
 use crate::prepare::Prepared;
@@ -44,7 +44,7 @@ impl<M: Machine> AddressSpace<M> {
         // It may be a later mapping's, which allows other accesses. No fence: what put it
         // there came after that mapping, and the entry was loaded by acquire.
         at.validate()?;
-        Ok(self.refuse(mode, SegvCode::MapErr, page.address()))
+        Ok(self.is_kept_out(mode, page.address()))
     }
 
     /// Whether the entry of the page at an address is a guard.

@@ -15,7 +15,7 @@ use crate::fault::Outcome;
 use crate::machine::Machine;
 use crate::mapping::Backed;
 use crate::memory::Memory;
-use crate::store::Store;
+use crate::store::{Store, Waited};
 use crate::withdrawn::Withdrawn;
 
 /// How often a fault looks for memory before it gives up.
@@ -29,7 +29,7 @@ pub(crate) struct Prepared<M: Machine, N> {
     searches: u32,
     /// A page that has to be read in: its store, and its index.
     missing: Option<(Store<M>, u64)>,
-    /// Whether the fault has read a page in from a device.
+    /// Whether the fault had to wait for I/O.
     pub(crate) has_waited: bool,
     /// What the fault tells about itself.
     pub(crate) trail: N,
@@ -119,18 +119,22 @@ impl<M: Machine, N> Prepared<M, N> {
     #[cold]
     pub(crate) fn wait_for_page(&mut self) -> Option<Outcome> {
         let (store, index) = self.missing.take()?;
-        let mut has_read = false;
-        let filled = store.fill(index, &mut has_read);
-        if has_read && !self.has_waited {
-            // Once, however often it has to be read again.
-            self.memory.count(Counter::MajorFaults);
-            self.has_waited = true;
-        }
-        match filled {
-            Ok(()) => None,
+        match store.fill(index) {
+            Ok(waited) => {
+                self.has_waited |= waited == Waited::ForIo;
+                None
+            }
             Err(Errno::ENOMEM) if self.find_memory() => None,
             Err(Errno::ENOMEM) => Some(Outcome::OutOfMemory),
             Err(_) => Some(Outcome::Bus),
+        }
+    }
+
+    /// The fault is resolved: a major one, if it waited for I/O.
+    #[inline]
+    pub(crate) fn count_wait(&self) {
+        if self.has_waited {
+            self.memory.count(Counter::MajorFaults);
         }
     }
 

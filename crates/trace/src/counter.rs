@@ -54,8 +54,14 @@ counters! {
     VmaLockSuccess = "vma_lock_success",
     /// Faults that did not get the lock of their mapping and took the mmap lock.
     VmaLockAbort = "vma_lock_abort",
-    /// Faults that read a page in from a device (Linux's major faults).
+    /// Faults that waited for I/O, and were resolved then.
     MajorFaults = "pgmajfault",
+    /// Faults answered with SIGSEGV: no mapping is there, or it does not allow the access. Linux
+    /// does not count them at all.
+    FaultsRefused = "faults_refused",
+    /// Faults on what a mapping allows that found no page: a guard, a file's end, an error of I/O,
+    /// no memory. Linux counts them as `pgfault`, and for no thread.
+    FaultsFailed = "faults_failed",
     /// Read faults that mapped the shared zero page.
     ZeroPageMaps = "zero_page_maps",
     /// Pages copied because they were written while shared.

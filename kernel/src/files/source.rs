@@ -257,7 +257,8 @@ impl Backing for Files {
         Ok(())
     }
 
-    fn waits(&self) -> bool {
+    /// An archive is in memory.
+    fn is_io(&self) -> bool {
         false
     }
 

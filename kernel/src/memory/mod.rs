@@ -10,7 +10,7 @@ pub use faultless_mm::{
 };
 pub use faultless_paging::{Access, Frame, PAGE_SIZE, PhysicalMemory};
 pub use faultless_sync::Cpu;
-pub use faultless_trace::Counter;
+pub use faultless_trace::{Counter, Counters};
 use machine::{Kernel, memory};
 
 /// An address space of this kernel.

@@ -8,7 +8,7 @@ use core::sync::atomic::{AtomicU64, Ordering};
 use super::Process;
 use crate::arch::percpu::{self, MAX_CPUS};
 use crate::arch::time;
-use crate::memory::{self, Counter};
+use crate::memory::{self, Counter, Counters};
 use crate::sched::thread::Thread;
 
 /// Sums of what was used.
@@ -41,6 +41,7 @@ impl Usage {
 #[derive(Default)]
 pub struct ThreadUsage {
     ran: AtomicU64,
+    /// Those that were resolved, major ones included.
     faults: AtomicU64,
     major_faults: AtomicU64,
     pub slept: AtomicU64,
@@ -64,7 +65,11 @@ impl ThreadUsage {
         let major_faults = self.major_faults.load(Ordering::Relaxed);
         Usage {
             ran: self.ran.load(Ordering::Relaxed),
-            minor_faults: self.faults.load(Ordering::Relaxed) - major_faults,
+            // Somebody else may be read in the middle of a charge.
+            minor_faults: self
+                .faults
+                .load(Ordering::Relaxed)
+                .saturating_sub(major_faults),
             major_faults,
             slept: self.slept.load(Ordering::Relaxed),
             preempted: self.preempted.load(Ordering::Relaxed),
@@ -88,9 +93,20 @@ static SINCE: [Since; MAX_CPUS] = [const {
     }
 }; MAX_CPUS];
 
-/// More than before: what only this CPU writes needs no locked instruction.
+/// More than before: what only this CPU writes needs no locked instruction. It may be less than
+/// nothing: a fault that slept may have begun on another CPU, whose thread was charged with it.
 fn add(to: &AtomicU64, more: u64) {
-    to.store(to.load(Ordering::Relaxed) + more, Ordering::Relaxed);
+    let sum = to.load(Ordering::Relaxed).wrapping_add(more);
+    to.store(sum, Ordering::Relaxed);
+}
+
+/// Faults that were resolved on a CPU: Linux charges nobody with others.
+fn resolved(counters: &Counters) -> u64 {
+    let [refused, failed] = [Counter::FaultsRefused, Counter::FaultsFailed];
+    counters
+        .get(Counter::Faults)
+        .wrapping_sub(counters.get(refused))
+        .wrapping_sub(counters.get(failed))
 }
 
 /// Charges the thread that runs on this CPU with what was used since the last call here.
@@ -100,12 +116,12 @@ pub fn charge(thread: &Thread) {
     let move_on = |mark: &AtomicU64, now: u64| {
         let before = mark.load(Ordering::Relaxed);
         mark.store(now, Ordering::Relaxed);
-        now - before
+        now.wrapping_sub(before)
     };
     add(&thread.usage.ran, move_on(&since.time, time::now()));
     add(
         &thread.usage.faults,
-        move_on(&since.faults, counters.get(Counter::Faults)),
+        move_on(&since.faults, resolved(counters)),
     );
     add(
         &thread.usage.major_faults,

@@ -15,31 +15,46 @@ use super::radix::{Content, Slot};
 use crate::errno::Errno;
 use crate::machine::Machine;
 
+/// What filling a page took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Waited {
+    /// I/O, the caller's own or somebody else's.
+    ForIo,
+    /// Nothing of the kind: somebody moves the page, or it is copied from memory.
+    ForNone,
+}
+
 impl<M: Machine> Store<M> {
     /// Reads the page `index` in, or waits until somebody has. It is worth looking
-    /// again afterwards. `has_read` is set if it is read from a device here, whatever that
-    /// comes to; who waits for somebody else's read does not count, as on Linux.
+    /// again afterwards.
     ///
     /// # Errors
     /// What filling it failed with; `ENOMEM`.
-    pub(crate) fn fill(&self, index: u64, has_read: &mut bool) -> Result<(), Errno> {
+    pub(crate) fn fill(&self, index: u64) -> Result<Waited, Errno> {
         let cache = self.cache();
         let machine = self.memory.machine();
         // Acquire: before the look at the slot, so that a page filled after it is noticed.
         let filled = cache.writers.filled.load(Ordering::Acquire);
         let seen = cache.pages.find(index).map(Slot::load);
+        let by_io = match cache.backing {
+            Some(backing) if backing.is_io() => Waited::ForIo,
+            _ => Waited::ForNone,
+        };
         if let Some(Content::Moving(_) | Content::Filling(_)) = seen {
             machine.park(&cache.writers.filled, filled);
-            return Ok(());
+            return Ok(match seen {
+                Some(Content::Filling(_)) => by_io,
+                _ => Waited::ForNone,
+            });
         }
         let Some(backing) = cache.backing else {
-            return Ok(());
+            return Ok(Waited::ForNone);
         };
         let slot = cache.pages.slot(index, self.memory)?;
         match slot.load() {
             Content::Empty => {}
             // Somebody was faster: the next look finds that.
-            _ => return Ok(()),
+            _ => return Ok(by_io),
         }
         let frame = self.memory.allocate_frame_to_fill()?;
         if let Err(error) = cache.charge(index) {
@@ -47,7 +62,7 @@ impl<M: Machine> Store<M> {
             // Somebody may have begun with the last room that there was.
             return match slot.load() {
                 Content::Empty => Err(error),
-                _ => Ok(()),
+                _ => Ok(by_io),
             };
         }
         let descriptor = self.descriptor(frame);
@@ -55,12 +70,11 @@ impl<M: Machine> Store<M> {
         let mut ours = slot
             .replace(Content::Empty, Content::Filling(frame))
             .is_ok();
-        let mut result = Ok(());
+        let mut result = Ok(by_io);
         if ours {
-            *has_read |= backing.waits();
-            result = backing.fill(cache.tag, index, frame);
+            result = backing.fill(cache.tag, index, frame).map(|()| by_io);
             let next = match result {
-                Ok(()) => Content::Page(frame),
+                Ok(_) => Content::Page(frame),
                 Err(_) => Content::Empty,
             };
             let shown = slot.replace(Content::Filling(frame), next);

@@ -47,6 +47,7 @@ use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::memory::Memory;
+pub(crate) use fill::Waited;
 use list::{Hook, List};
 pub(crate) use moving::Moving;
 pub use page::Pinned;
@@ -74,9 +75,9 @@ pub trait Backing: Sync {
     /// Whatever keeps it from doing so: a fault becomes SIGBUS, a read fails with it.
     fn fill(&self, tag: u64, index: u64, frame: Frame) -> Result<(), Errno>;
 
-    /// Whether filling a page waits for a device: then a fault that does it counts as one that
-    /// has waited for I/O (`pgmajfault`).
-    fn waits(&self) -> bool {
+    /// Whether filling a page is I/O, so that a fault which waits for it is a major one. What is
+    /// only copied in memory is not.
+    fn is_io(&self) -> bool {
         true
     }
 

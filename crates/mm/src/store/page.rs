@@ -129,7 +129,9 @@ impl<M: Machine> Store<M> {
                 }
                 Seen::Beyond => return Ok(None),
                 Seen::Missing if self.cache().is_zeroes(index) => return Ok(None),
-                Seen::Missing | Seen::Filling | Seen::Moving => self.fill(index, &mut false)?,
+                Seen::Missing | Seen::Filling | Seen::Moving => {
+                    self.fill(index)?;
+                }
             }
         }
     }
@@ -191,7 +193,9 @@ impl<M: Machine> Store<M> {
                         }
                     }
                 }
-                _ => self.fill(index, &mut false)?,
+                _ => {
+                    self.fill(index)?;
+                }
             }
         }
     }

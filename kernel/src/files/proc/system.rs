@@ -108,8 +108,11 @@ fn vmstat(text: &mut Text) -> Result<(), Errno> {
     text.line(format_args!("nr_free_pages {}", free / 4096))?;
     text.line(format_args!("nr_shmem {}", file_pages()))?;
     text.line(format_args!("heap_bytes {}", heap::sizes().used))?;
+    // As Linux counts: not what no mapping allows.
+    let refused = memory::total(Counter::FaultsRefused);
+    let faults = memory::total(Counter::Faults).saturating_sub(refused);
+    text.line(format_args!("pgfault {faults}"))?;
     for (name, counter) in [
-        ("pgfault", Counter::Faults),
         ("pgmajfault", Counter::MajorFaults),
         ("speculative_pgfault", Counter::Spf),
         ("pgreuse", Counter::Reuses),

@@ -8,7 +8,9 @@ use super::smaps::Sum;
 use super::{Text, maps, processes};
 use crate::errno::Errno;
 use crate::memory::Totals;
-use crate::process::{Process, usage};
+use crate::process::Process;
+use crate::process::usage::{self, Usage};
+use crate::sched;
 
 /// A thread's name as far as it is text.
 pub struct Printable([u8; 16]);
@@ -115,23 +117,32 @@ pub fn stat(number: u32, text: &mut Text) -> Result<(), Errno> {
     let kin = processes::kin(number)?;
     let process = processes::find(number).ok();
     let sizes = sizes(process.as_deref(), false);
+    // The reader is up to date; others are as they were when they last left a CPU.
+    usage::charge(sched::current());
     let used = process.as_deref().map(usage::of).unwrap_or_default();
+    let children = match process.as_deref() {
+        Some(process) => *process.children_usage.lock(),
+        None => Usage::default(),
+    };
     let threads = processes::thread_count(number);
     text.add(format_args!(
-        "{number} ({}) {} {} {} {} 0 -1 0 {} 0 {} 0 ",
+        "{number} ({}) {} {} {} {} 0 -1 0 {} {} {} {} ",
         printable(number),
         kin.state,
         kin.parent,
         kin.group,
         kin.session,
         used.minor_faults,
+        children.minor_faults,
         used.major_faults,
+        children.major_faults,
     ))?;
     // Times of the process, in hundredths of a second, and of its children; priority, nice,
     // threads, timer, start; sizes and their limit.
     text.add(format_args!(
-        "{} 0 0 0 20 0 {threads} 0 0 {} {} {} ",
+        "{} 0 {} 0 20 0 {threads} 0 0 {} {} {} ",
         used.ran / 10_000_000,
+        children.ran / 10_000_000,
         sizes.totals.mapped * 4096,
         sizes.resident,
         u64::MAX,
