@@ -103,6 +103,27 @@ pub const DIFFERENCES: &[Difference] = &[
         }),
     },
     Difference {
+        name: "fault-counts",
+        what: "how many faults an access takes to memory that is shared or a file's, and a load in \
+               a child",
+        why: "a fault maps what is there around it, which on Linux depends on its caches; and Linux \
+              copies no page tables of a mapping that nobody has written to",
+        how: How::Levelled,
+    },
+    Difference {
+        name: "counts-after-clearing",
+        what: "how many faults an access takes once soft-dirty bits were cleared",
+        why: "a new mapping on Linux makes all that it is joined with count as written, and what is \
+              joined differs, by the first line of this table",
+        how: How::Avoided,
+    },
+    Difference {
+        name: "restartable",
+        what: "`membarrier` has no restartable sequences",
+        why: "nor has the kernel: `rseq` is `ENOSYS`, with which C libraries do without",
+        how: How::Avoided,
+    },
+    Difference {
         name: "five-levels",
         what: "addresses from 2^47 on",
         why: "with five levels of tables Linux has them for programs that ask, and does not refuse \
@@ -155,6 +176,15 @@ pub const DIFFERENCES: &[Difference] = &[
         how: How::Newer(|op| is_guard(op.kind(), op.arguments[2])),
     },
     Difference {
+        name: "no-soft-dirty",
+        what: "which pages count as written since soft-dirty bits were cleared",
+        why: "the host's Linux may be built without them (`CONFIG_MEM_SOFT_DIRTY`); Debian's 6.12 has \
+              them",
+        how: How::LeftOut(|seen| {
+            seen.systems.contains(&"host") && seen.op.kind().name == "soft_dirty"
+        }),
+    },
+    Difference {
         name: "newer-mremap",
         what: "which error `mremap` gives when several fit, and lengths of `MREMAP_DONTUNMAP`",
         why: "the host's Linux is newer than 6.12: from 6.17 on the source is looked at later, and \
@@ -191,6 +221,20 @@ pub const DIFFERENCES: &[Difference] = &[
         }),
     },
 ];
+
+/// Where fault counts are compared.
+const FAULT_COUNTS: &str = "\n## Fault counts\n\n\
+    The operation `faults` loads or stores a word and shows by how much that raised the thread's \
+    minor and major faults (`getrusage` with `RUSAGE_THREAD`). They are compared where Linux 6.12 \
+    defines them, which is where they depend on nothing but what the program did:\n\n\
+    * private memory without a file, in the process that has mapped it: 1 for the first load or \
+    store of a page, 1 more for the first store after a load, 0 for what is there; 1 again after \
+    `MADV_DONTNEED`, and for the first store of either side after `fork`; 0 after `mprotect` has \
+    taken a right away and given it back;\n\
+    * the same in a child, of stores;\n\
+    * an access that ends in a signal, because nothing is mapped there or not for this access: 0.\n\n\
+    Transparent huge pages are off (`PR_SET_THP_DISABLE`), and one thread acts at a time. Loads and \
+    stores of files and of shared memory are done, and their answers compared, without counts.\n";
 
 /// A program without what the older Linux does not have.
 pub fn without_newer(mut program: Program) -> Program {
@@ -249,5 +293,6 @@ pub fn page() -> String {
             row.name, row.what, row.why
         );
     }
+    page.push_str(FAULT_COUNTS);
     page
 }

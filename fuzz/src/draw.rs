@@ -27,6 +27,8 @@ pub struct Draw {
     apart: bool,
     /// The program has files.
     files: bool,
+    /// It clears soft-dirty bits. Then it counts no faults: they depend on which mappings are one.
+    clears: bool,
     /// The program locks memory, so it leaves no old places of moves mapped.
     locks: bool,
     /// It may lock everything, so it has nothing huge.
@@ -46,6 +48,7 @@ pub fn program(number: u64) -> Program {
         still: false,
         apart: false,
         files: false,
+        clears: false,
         locks: false,
         locks_all: false,
         slice: None,
@@ -65,6 +68,7 @@ pub fn program(number: u64) -> Program {
     draw.locks = draw.chance(2, 5);
     draw.locks_all = draw.locks && draw.chance(1, 2);
     draw.files = !side_by_side && draw.chance(2, 5);
+    draw.clears = draw.chance(1, 4);
     let length = 6 + draw.below(42) as usize;
     let mut ops = Vec::with_capacity(length);
     let mut alive = 1;
@@ -353,6 +357,8 @@ impl Draw {
             "mlockall" | "munlockall" => self.locks_all,
             // Whoever comes first takes what is left.
             "limit" => !self.apart,
+            "soft_dirty" => self.clears,
+            "faults" => !self.clears,
             _ => true,
         };
         if fits && may && (self.files || !kind.is_about_a_file()) {

@@ -38,6 +38,17 @@ pub enum Limited {
     Mapped,
     /// Private memory that can be written (`RLIMIT_DATA`).
     Data,
+    /// What grows down (`RLIMIT_STACK`): in all, not beside what there is.
+    Stack,
+}
+
+/// Faults that a thread was charged with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Faults {
+    /// Those that waited for nothing.
+    pub minor: u64,
+    /// Those that waited for I/O.
+    pub major: u64,
 }
 
 /// Memory. Addresses are real ones. Errors are Linux's error numbers.
@@ -47,12 +58,27 @@ pub trait Memory {
     fn heap(&self) -> u64;
     /// What the program is about.
     fn scene(&self) -> Scene;
+    /// Whether the process was made by a fork.
+    fn is_forked(&self) -> bool;
     /// A system call; `act` is an [`Act::Call`].
     fn call(&mut self, act: &Act, arguments: &Arguments) -> Result<u64, i32>;
     /// Loads a word.
     fn load(&mut self, address: u64) -> Result<u64, Signal>;
     /// Stores a word.
     fn store(&mut self, address: u64, value: u64) -> Result<(), Signal>;
+    /// Stores a word, or loads it, and says how many faults that took.
+    fn counted(
+        &mut self,
+        address: u64,
+        value: Option<u64>,
+        faults: &mut Faults,
+    ) -> Result<u64, Signal>;
+    /// `process_vm_readv` or `process_vm_writev` of words; how many bytes were copied.
+    fn process_vm(&mut self, address: u64, words: &mut [u64], writes: bool) -> Result<u64, i32>;
+    /// Lets every page count as not written.
+    fn clear_soft_dirty(&mut self) -> Result<(), i32>;
+    /// Which pages from an address on were written since; 64 at most.
+    fn soft_dirty(&mut self, address: u64, to: &mut [u8]) -> Result<(), i32>;
     /// A page's words, read one by one into memory that is valid until the next one.
     fn page(&mut self, address: u64) -> Result<&[u64; 512], Signal>;
     /// `mincore`: a byte for each page, valid until the next call.

@@ -81,6 +81,60 @@ fn the_corpus() {
     check(&programs).expect("both run them");
 }
 
+/// The host and the soft machine count the faults of accesses, and there is something to count.
+#[test]
+fn faults_are_counted() {
+    let text = "scene open\n\
+                mmap @0 4p read|write private|anonymous|fixed -1\n\
+                faults @0 5\n\
+                faults @0 6\n\
+                faults @1 0\n\
+                faults @1 7\n\
+                madvise @0 1p dontneed\n\
+                faults @0 0\n\
+                faults @9 0\n\
+                mprotect @1 1p read\n\
+                faults @1 8\n\
+                mprotect @1 1p read|write\n\
+                faults @1 8\n\
+                0.0 fork 1\n\
+                1.0 faults @1 9\n\
+                0.0 faults @1 9\n\
+                1.0 faults @1 0\n";
+    let programs = Program::parse_all(text).expect("a program");
+    let (mut soft, mut host) = sides();
+    let (here, there) =
+        both(&mut soft, &mut host, |side| side.records(&programs)).expect("it runs");
+    for record in [&here[0], &there[0]] {
+        let counts = |step| {
+            let answer = record.answer(step).expect("it was done");
+            let counts = answer.split_once(" after ");
+            (
+                counts.map(|(_, counts)| counts.to_owned()),
+                answer.to_owned(),
+            )
+        };
+        for (step, minor) in [
+            (1, 1),
+            (2, 0),
+            (3, 1),
+            (4, 1),
+            (6, 1),
+            (7, 0),
+            (9, 0),
+            (11, 0),
+            (13, 1),
+            (14, 1),
+        ] {
+            let (counts, answer) = counts(step);
+            let expected = format!("{minor} minor and 0 major");
+            assert_eq!(counts, Some(expected), "{step}: {answer}");
+        }
+        // A load in a child.
+        assert_eq!(counts(15), (None, "0x9".to_owned()));
+    }
+}
+
 /// A side that forgets what was stored is found out, and the program made small.
 #[test]
 fn a_wrong_answer_is_found() {

@@ -194,7 +194,7 @@ extern "C" fn other(thread: *mut libc::c_void) -> *mut libc::c_void {
 
 /// Does an actor's operations from one on, each in its turn.
 fn act(shared: &Shared, program: &Program, me: Actor, from: usize) {
-    let mut on = OnLinux::new(shared.heap, program.scene, shared.files);
+    let mut on = OnLinux::new(shared.heap, program.scene, me.process != 0, shared.files);
     let mut waited_for = None;
     let mut number = from;
     while let Some(actor) = actor(program, number) {

@@ -8,9 +8,11 @@ pub fn set(what: Limited, more: u64) -> Result<(), i32> {
     let (resource, name) = match what {
         Limited::Mapped => (libc::RLIMIT_AS, "VmSize:"),
         Limited::Data => (libc::RLIMIT_DATA, "VmData:"),
+        Limited::Stack => (libc::RLIMIT_STACK, ""),
     };
     let most = match more {
         u64::MAX => libc::RLIM_INFINITY,
+        more if what == Limited::Stack => more * PAGE,
         more => kilobytes(name).ok_or(libc::ENOENT)? * 1024 + more * PAGE,
     };
     let limit = libc::rlimit {

@@ -7,6 +7,8 @@
 //! Nothing is allocated once a program runs: what it does to its memory shall not depend on what a
 //! library does to it.
 
+mod counted;
+mod dirty;
 mod family;
 mod files;
 mod input;

@@ -2,10 +2,10 @@
 
 use crate::address::{PAGE, Scene};
 use crate::kind::{Act, Arguments};
-use crate::memory::{Limited, Mapping, Memory, Signal};
+use crate::memory::{Faults, Limited, Mapping, Memory, Signal};
 
 use super::files::Files;
-use super::{limits, maps, probe};
+use super::{counted, dirty, limits, maps, probe};
 
 /// Pages whose answer by `mincore` fits the thread's own memory.
 const FEW: usize = 1024;
@@ -19,15 +19,17 @@ static mut LONG: [u8; MANY] = [0; MANY];
 pub struct OnLinux {
     pub heap: u64,
     pub scene: Scene,
+    is_forked: bool,
     files: Files,
     there: [u8; FEW],
 }
 
 impl OnLinux {
-    pub fn new(heap: u64, scene: Scene, files: Files) -> Self {
+    pub fn new(heap: u64, scene: Scene, is_forked: bool, files: Files) -> Self {
         OnLinux {
             heap,
             scene,
+            is_forked,
             files,
             there: [0; FEW],
         }
@@ -55,6 +57,10 @@ impl Memory for OnLinux {
         self.scene
     }
 
+    fn is_forked(&self) -> bool {
+        self.is_forked
+    }
+
     fn call(&mut self, act: &Act, arguments: &Arguments) -> Result<u64, i32> {
         match act {
             Act::Call { number, .. } => call(*number, arguments),
@@ -68,6 +74,37 @@ impl Memory for OnLinux {
 
     fn store(&mut self, address: u64, value: u64) -> Result<(), Signal> {
         probe::store(address, value)
+    }
+
+    fn counted(
+        &mut self,
+        address: u64,
+        value: Option<u64>,
+        faults: &mut Faults,
+    ) -> Result<u64, Signal> {
+        counted::access(address, value, faults)
+    }
+
+    fn process_vm(&mut self, address: u64, words: &mut [u64], writes: bool) -> Result<u64, i32> {
+        let number = match writes {
+            true => libc::SYS_process_vm_writev,
+            false => libc::SYS_process_vm_readv,
+        };
+        // SAFETY: a number of this process.
+        let this = unsafe { libc::getpid() } as u64;
+        let bytes = size_of_val(words) as u64;
+        let here = [words.as_mut_ptr() as u64, bytes];
+        let there = [address, bytes];
+        let (from, to) = (here.as_ptr() as u64, there.as_ptr() as u64);
+        call(number, &[this, from, 1, to, 1, 0])
+    }
+
+    fn clear_soft_dirty(&mut self) -> Result<(), i32> {
+        dirty::clear()
+    }
+
+    fn soft_dirty(&mut self, address: u64, to: &mut [u8]) -> Result<(), i32> {
+        dirty::look(address, to)
     }
 
     fn page(&mut self, address: u64) -> Result<&[u64; 512], Signal> {

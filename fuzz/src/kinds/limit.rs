@@ -1,11 +1,11 @@
-//! `setrlimit` of what may be mapped, counted from what is.
+//! `setrlimit` of what may be mapped, counted from what is, and of how far stacks grow.
 
 use std::fmt::Write as _;
 
 use crate::kind::{Act, Kind, Meaning, argument};
 use crate::memory::Limited;
 
-const WHAT: &[(&str, u64)] = &[("mapped", 0), ("data", 1)];
+const WHAT: &[(&str, u64)] = &[("mapped", 0), ("data", 1), ("stack", 2)];
 
 pub static LIMIT: Kind = Kind {
     name: "limit",
@@ -23,12 +23,13 @@ pub static LIMIT: Kind = Kind {
             3 => 20 + draw.below(180),
             _ => u64::MAX,
         };
-        [draw.below(2), more, 0, 0, 0, 0]
+        [draw.below(3), more, 0, 0, 0, 0]
     },
     act: Act::Own(|on, &[what, more, ..], line| {
         let what = match what {
             0 => Limited::Mapped,
-            _ => Limited::Data,
+            1 => Limited::Data,
+            _ => Limited::Stack,
         };
         let _ = match on.limit(what, more) {
             Ok(()) => write!(line, "limited"),

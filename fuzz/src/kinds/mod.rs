@@ -4,18 +4,22 @@
 
 mod access;
 mod brk;
+mod faults;
 mod file;
 mod fork;
 mod limit;
 mod lock;
 mod madvise;
+mod membarrier;
 mod mincore;
 mod mmap;
 mod mprotect;
 mod mremap;
 mod msync;
 mod munmap;
+mod process_vm;
 mod seal;
+mod soft_dirty;
 
 #[cfg(feature = "soft")]
 pub use madvise::is_guard;
@@ -46,6 +50,11 @@ pub static KINDS: &[&Kind] = &[
     &msync::MSYNC,
     &seal::MSEAL,
     &limit::LIMIT,
+    &faults::FAULTS,
+    &process_vm::READ,
+    &process_vm::WRITE,
+    &soft_dirty::SOFT_DIRTY,
+    &membarrier::MEMBARRIER,
     &fork::FORK,
     &fork::NOTHING,
 ];

@@ -1,12 +1,15 @@
 //! Programs on the soft machine: a process is an address space, a thread one of the machine's CPUs,
 //! run by a thread of the host.
 
+mod barriers;
 mod files;
 
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 
-use faultless_mm::{AddressSpace, Errno, Layout, Limits, Policy, advice};
+use faultless_mm::{
+    AddressSpace, Counter, Errno, Layout, Limits, PhysicalMemory, Policy, Taken, advice,
+};
 use faultless_soft::{Options, Soft, SoftCpu, SoftMemory, SoftSpace, Trap};
 
 use crate::Record;
@@ -14,10 +17,11 @@ use crate::address::{PAGE, Scene};
 use crate::conclude::conclude;
 use crate::kind::{Act, Arguments};
 use crate::line::Line;
-use crate::memory::{Limited, Mapping, Memory, Signal};
+use crate::memory::{Faults, Limited, Mapping, Memory, Signal};
 use crate::op::Actor;
 use crate::program::{MOST_PROCESSES, MOST_THREADS, Program};
 use crate::schedule::{Turn, actor, turn};
+use barriers::Barriers;
 use files::Files;
 
 /// Where heaps begin here.
@@ -69,6 +73,7 @@ impl SoftMachine {
         let family = Family {
             program,
             files,
+            barriers: Default::default(),
             spaces: [const { OnceLock::new() }; MOST_PROCESSES],
             turns: Turns::default(),
             lines: Mutex::new(vec![Line::new(); program.ops.len()]),
@@ -150,6 +155,7 @@ fn wrong(why: &str) -> Record {
 struct Family<'a> {
     program: &'a Program,
     files: Files,
+    barriers: [Barriers; MOST_PROCESSES],
     spaces: [OnceLock<SoftSpace>; MOST_PROCESSES],
     turns: Turns,
     lines: Mutex<Vec<Line>>,
@@ -192,7 +198,12 @@ impl Family<'_> {
         };
         let cpu = u32::from(me.process) * MOST_THREADS as u32 + u32::from(me.thread);
         SoftCpu::run(space, cpu, |cpu| {
-            let mut on = OnSoft::new(cpu, &self.files, self.program.scene);
+            let here = Here {
+                cpu,
+                files: &self.files,
+                barriers: &self.barriers[usize::from(me.process)],
+            };
+            let mut on = OnSoft::new(here, self.program.scene, me.process != 0);
             for number in numbers {
                 let turn = turn(self.program, number);
                 self.turns.wait(turn.start);
@@ -214,7 +225,11 @@ impl Family<'_> {
         let mut line = Line::new();
         match op.forks() {
             None => op.run(on, &mut line),
-            Some(child) => fork(on.here.space(), &self.spaces[usize::from(child)], &mut line),
+            Some(child) => {
+                let child = usize::from(child);
+                self.barriers[child].inherit(on.here.barriers);
+                fork(on.here.space(), &self.spaces[child], &mut line)
+            }
         }
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)[number] = line;
     }
@@ -270,6 +285,8 @@ pub struct Here<'a, 's> {
     pub cpu: &'a SoftCpu<'s>,
     /// The files.
     pub files: &'a Files,
+    /// What the process has registered for.
+    pub barriers: &'a Barriers,
 }
 
 impl<'s> Here<'_, 's> {
@@ -283,17 +300,35 @@ impl<'s> Here<'_, 's> {
 struct OnSoft<'a, 's> {
     here: Here<'a, 's>,
     scene: Scene,
+    is_forked: bool,
     page: Box<[u64; 512]>,
     there: Vec<u8>,
 }
 
 impl<'a, 's> OnSoft<'a, 's> {
-    fn new(cpu: &'a SoftCpu<'s>, files: &'a Files, scene: Scene) -> Self {
+    fn new(here: Here<'a, 's>, scene: Scene, is_forked: bool) -> Self {
         OnSoft {
-            here: Here { cpu, files },
+            here,
             scene,
+            is_forked,
             page: Box::new([0; 512]),
             there: Vec::new(),
+        }
+    }
+
+    /// The faults that this CPU was charged with.
+    fn faults(&self) -> Faults {
+        let counters = self.here.space().memory().this_cpu().counters();
+        let [all, refused, failed, major] = [
+            Counter::Faults,
+            Counter::FaultsRefused,
+            Counter::FaultsFailed,
+            Counter::MajorFaults,
+        ]
+        .map(|counter| counters.get(counter));
+        Faults {
+            minor: all - refused - failed - major,
+            major,
         }
     }
 }
@@ -327,6 +362,10 @@ impl Memory for OnSoft<'_, '_> {
         self.scene
     }
 
+    fn is_forked(&self) -> bool {
+        self.is_forked
+    }
+
     fn call(&mut self, act: &Act, arguments: &Arguments) -> Result<u64, i32> {
         match act {
             Act::Call { soft, .. } => soft(&self.here, arguments).map_err(|errno| errno.0),
@@ -340,6 +379,66 @@ impl Memory for OnSoft<'_, '_> {
 
     fn store(&mut self, address: u64, value: u64) -> Result<(), Signal> {
         self.here.cpu.store(address, value).map_err(signal)
+    }
+
+    fn counted(
+        &mut self,
+        address: u64,
+        value: Option<u64>,
+        faults: &mut Faults,
+    ) -> Result<u64, Signal> {
+        let before = self.faults();
+        let result = match value {
+            Some(value) => self.here.cpu.store(address, value).map(|()| 0),
+            None => self.here.cpu.load(address),
+        };
+        let after = self.faults();
+        *faults = Faults {
+            minor: after.minor - before.minor,
+            major: after.major - before.major,
+        };
+        result.map_err(signal)
+    }
+
+    fn process_vm(&mut self, address: u64, words: &mut [u64], writes: bool) -> Result<u64, i32> {
+        let taken = match writes {
+            true => Taken::ToWrite,
+            false => Taken::ToRead,
+        };
+        let space = self.here.space();
+        let mut done = 0;
+        for (word, at) in words.iter_mut().zip((address..).step_by(8)) {
+            let Ok(page) = space.pin(at, taken) else {
+                break;
+            };
+            let start = space.memory().machine().pointer(page.frame());
+            // SAFETY: an aligned word inside the frame, which is pinned; only this thread acts on
+            // it now.
+            unsafe {
+                let there = start.byte_add((at % PAGE) as usize).cast::<u64>();
+                match writes {
+                    true => there.write(*word),
+                    false => *word = there.read(),
+                }
+            }
+            done += 8;
+        }
+        match done {
+            0 if !words.is_empty() => Err(Errno::EFAULT.0),
+            done => Ok(done),
+        }
+    }
+
+    fn clear_soft_dirty(&mut self) -> Result<(), i32> {
+        self.here.space().clear_soft_dirty();
+        Ok(())
+    }
+
+    fn soft_dirty(&mut self, address: u64, to: &mut [u8]) -> Result<(), i32> {
+        for (to, at) in to.iter_mut().zip((address..).step_by(PAGE as usize)) {
+            *to = u8::from(self.here.space().page_state(at).soft_dirty);
+        }
+        Ok(())
     }
 
     fn page(&mut self, address: u64) -> Result<&[u64; 512], Signal> {
@@ -410,6 +509,7 @@ impl Memory for OnSoft<'_, '_> {
         match what {
             Limited::Mapped => limits.address_space = bytes(now.mapped),
             Limited::Data => limits.data = bytes(now.data),
+            Limited::Stack => limits.stack = more.saturating_mul(PAGE),
         }
         space.set_limits(&limits);
         Ok(())
