@@ -133,7 +133,7 @@ fn calls_say_what_has_happened() {
             assert_eq!(file.read(memory, 3), Err(error));
             let page = store.page_to_write(3).map(|page| page.frame());
             assert_eq!(page, Err(error));
-            assert!(store.present(3).is_none());
+            assert!(store.present(3).unwrap().is_none());
             assert_eq!(store.next(0), Some(10));
             // fallocate: what is whole of the hole is made, its ends are not.
             assert_eq!(store.punch(3 * PAGE + 8..4 * PAGE), Err(error));
@@ -259,10 +259,7 @@ fn everybody_who_waits_is_told() {
         file.has(20);
         assert_eq!(file.device.reads() - reads, 20, "each page once");
         let counted = memory.total(Counter::MajorFaults) - majors;
-        assert_eq!(
-            counted,
-            file.device.reads(),
-            "whoever read, and nobody else"
-        );
+        // Who reads, and who waits for that; not who fails.
+        assert!((20..=40).contains(&counted), "{counted}");
     });
 }

@@ -264,7 +264,7 @@ fn accesses_from_outside() {
                 FIRST,
                 writes,
                 &|cpu, file| {
-                    let page = file.0.present(0).unwrap();
+                    let page = file.0.present(0).unwrap().unwrap();
                     // SAFETY: pinned, and nobody writes it.
                     let kept = unsafe { word(cpu.space(), page.frame()).read() };
                     assert_eq!(kept, FIRST, "the file itself is not written");

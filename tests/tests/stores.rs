@@ -295,9 +295,6 @@ fn a_slow_device_is_asked_once() {
     MEMORY.get_or_init(|| memory);
     for &policy in Policy::ALL {
         DEVICE.reads.store(0, Ordering::Relaxed);
-        let majors = memory.total(Counter::MajorFaults);
-        let faults = memory.total(Counter::Faults);
-        let spf = memory.total(Counter::Spf);
         let space = SoftCpu::attend(memory, 0, || Soft::space(memory, policy).unwrap());
         SoftCpu::attend(memory, 0, || {
             let file = Store::new(memory, 4 * PAGE, Some(&DEVICE), 1000).unwrap();
