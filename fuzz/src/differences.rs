@@ -146,6 +146,25 @@ pub const DIFFERENCES: &[Difference] = &[
         how: How::Avoided,
     },
     Difference {
+        name: "halves",
+        what: "`mprotect` or `mmap` that fails at the limit of mappings leaves no split behind, and \
+               neighbours with equal attributes count as one",
+        why: "nothing is split here; Linux keeps the halves apart. That limit is the whole system's",
+        how: How::Avoided,
+    },
+    Difference {
+        name: "committed",
+        what: "memory made read-only is no longer committed",
+        why: "nothing can be written to it; Linux goes on counting it if it ever was",
+        how: How::Avoided,
+    },
+    Difference {
+        name: "collapse",
+        what: "`MADV_COLLAPSE` is `EINVAL` of whole huge pages, too",
+        why: "there are no huge pages yet, as on a Linux that is built without them",
+        how: How::Avoided,
+    },
+    Difference {
         name: "reserved",
         what: "`mincore` counts pages that `fallocate` reserved, of which there are none behind the end",
         why: "what is reserved is there; Linux does not call it so until somebody touches it",
