@@ -2,7 +2,7 @@
 //!
 //! A table is *frozen* while the entry that leads to it lets no store through. Hardware
 //! then loads from its pages and faults at stores, whatever their own entries say. A fork
-//! freezes every table of the lowest level and flushes once: that moment is what the child
+//! freezes every table of the lowest level in which something is mapped and flushes once: that moment is what the child
 //! sees. Then it copies table by table, and *thaws* each one as it is copied. A fault that
 //! comes to a frozen table withdraws, and asks for that table, which is then copied next: it
 //! waits for one table, or a few, and not for the fork.
@@ -25,7 +25,7 @@ use crate::machine::Machine;
 use crate::space::AddressSpace;
 
 impl<M: Machine> AddressSpace<M> {
-    /// Freezes all tables of the lowest level. When it returns, no CPU stores to a page that
+    /// Freezes all tables of the lowest level in which something is mapped. When it returns, no CPU stores to a page that
     /// is in one of them. With a write hold, and after a fence behind what keeps new tables away.
     pub(crate) fn freeze(&self) {
         self.wanted.store(0, Ordering::Relaxed);
