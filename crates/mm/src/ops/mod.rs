@@ -19,6 +19,7 @@ pub mod mlock;
 pub mod mmap;
 mod mprotect;
 pub mod mremap;
+mod mremap_move;
 mod mseal;
 mod msync;
 mod munmap;

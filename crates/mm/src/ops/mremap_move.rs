@@ -1,0 +1,225 @@
+//! The move of `mremap`: pages go over to another place, and what was there goes.
+//!
+//! It shows its destination as *changing*, so that faults there wait, and its
+//! source as *zapping* (or, if it stays mapped, as changing too). Then the pages
+//! go over ([`crate::carry`]), the destination becomes live, and what is left of
+//! the source is zapped beside readers, as by `munmap`.
+
+use core::ptr::NonNull;
+
+use faultless_paging::{PAGE_SIZE, Pages};
+use faultless_trace::Counter;
+
+use super::mremap::Request;
+use super::mremap::remap_flags::DONTUNMAP;
+use super::room::{Wish, Zone};
+use crate::errno::Errno;
+use crate::machine::Machine;
+use crate::mapping::{Attributes, Flags, Locked, Mapping};
+use crate::memory::Retired;
+use crate::range::RangeLock;
+use crate::space::AddressSpace;
+use crate::tree::{Run, Word};
+
+/// Both places of a move, shown as changing.
+struct Shown {
+    /// The source's word as it was.
+    old: Word,
+    /// The target's as it will be.
+    word: Word,
+    /// What the source becomes if it stays and was locked.
+    unlocked: Option<NonNull<Mapping>>,
+    /// Whether nothing was where the source goes.
+    is_vacant: bool,
+}
+
+impl<M: Machine> AddressSpace<M> {
+    /// Room for so many bytes, into which no stack grows until [`crate::tree::Edit::let_grow`].
+    pub(super) fn find_still_room(
+        &self,
+        lock: &RangeLock<'_, M>,
+        hint: u64,
+        length: u64,
+        attributes: &Attributes,
+    ) -> Result<Pages, Errno> {
+        let wish = Wish {
+            hint,
+            count: length / PAGE_SIZE,
+            zone: Zone::All,
+            is_private: attributes.backed.is_none(),
+        };
+        let mut edit = lock.edit();
+        let room = self.find_room(&mut edit, &wish)?;
+        edit.bar_growth();
+        Ok(room)
+    }
+
+    fn map_again(
+        &self,
+        lock: &RangeLock<'_, M>,
+        target: Pages,
+        attributes: Attributes,
+    ) -> Result<u64, Errno> {
+        let mut edit = lock.edit();
+        edit.let_grow();
+        if self.tree.is_vacant(target) {
+            self.map_free(&mut edit, target, attributes)?;
+        } else {
+            drop(edit);
+            self.map_over(lock, target, attributes)?;
+        }
+        self.memory.count(Counter::Mmap);
+        Ok(target.start * PAGE_SIZE)
+    }
+
+    /// What the source becomes if it stays and was locked: Linux takes the lock along. Not a
+    /// neighbour's mapping, which may be one that the move replaces.
+    fn unlocked(&self, word: Word, stays: bool) -> Result<Option<NonNull<Mapping>>, Errno> {
+        // SAFETY: the caller has the write hold, so nothing is retired.
+        let Some(mapping) = (unsafe { word.mapping() }) else {
+            return Ok(None);
+        };
+        let attributes = *mapping.attributes();
+        if !stays || attributes.flags.locked == Locked::No {
+            return Ok(None);
+        }
+        let flags = Flags {
+            locked: Locked::No,
+            ..attributes.flags
+        };
+        let unlocked = Attributes {
+            flags,
+            ..attributes
+        };
+        Ok(Some(self.memory.allocate_mapping(self, unlocked)?))
+    }
+
+    /// Moves the source to `target`, in place of whatever is there.
+    pub(super) fn move_to(
+        &self,
+        lock: RangeLock<'_, M>,
+        request: &Request,
+        target: Pages,
+        attributes: Attributes,
+    ) -> Result<u64, Errno> {
+        let old_end = request.old + request.old_length;
+        let source = Pages::of_bytes(request.old..old_end);
+        let attributes = attributes.moved(request.old / PAGE_SIZE, target.start);
+        let stays = request.has(DONTUNMAP);
+        if source.is_empty() {
+            // Shared memory once more: the old mapping stays what it is.
+            let mapped = self.map_again(&lock, target, attributes);
+            lock.edit().let_grow();
+            return mapped;
+        }
+        let gone = Pages::of_bytes(request.old..old_end + request.tail);
+        let shown = self.show_move(&lock, (source, gone), target, attributes, stays);
+        lock.edit().let_grow();
+        let Shown {
+            old,
+            word,
+            unlocked,
+            is_vacant,
+        } = shown?;
+        lock.settle();
+        if !is_vacant {
+            self.zap(target, false);
+        }
+        self.carry(source, target.start, &attributes);
+
+        let mut edit = lock.edit();
+        edit.fill(target, word);
+        if let Some(unlocked) = unlocked {
+            // SAFETY: made for this, and put into the tree here.
+            let word = Word::live(unsafe { unlocked.as_ref() });
+            self.assign(&mut edit, source, word);
+        } else if stays {
+            edit.fill(source, old);
+        }
+        drop(edit);
+        self.memory.count(Counter::Mmap);
+        if !stays {
+            self.memory.count(Counter::Munmap);
+            let zap_lock = lock.downgrade();
+            // Of the source nothing but tables is left.
+            self.zap(gone, true);
+            self.tree.edit(self.memory).fill(gone, Word::EMPTY);
+            drop(zap_lock);
+        }
+        Ok(target.start * PAGE_SIZE)
+    }
+
+    /// Shows both places of a move as changing, or the source, with what goes behind it, as zapping
+    /// unless it `stays`, once nothing can fail any more. No stack grows from when `target` was looked at until
+    /// [`crate::tree::Edit::let_grow`].
+    fn show_move(
+        &self,
+        lock: &RangeLock<'_, M>,
+        (source, gone): (Pages, Pages),
+        target: Pages,
+        attributes: Attributes,
+        stays: bool,
+    ) -> Result<Shown, Errno> {
+        lock.lock_out_readers(gone);
+        lock.lock_out_readers(target);
+        // No fault puts a page into the source meanwhile: a page without a table to go to
+        // would be lost.
+        let mut edit = lock.cut(source)?;
+        edit.cut(gone)?;
+        edit.cut(target)?;
+        edit.bar_growth();
+        let is_vacant = self.tree.is_vacant(target);
+        let old = self.tree.next_until(source.start, source.end);
+        let Run { pages, word: old } = old.ok_or(Errno::EFAULT)?;
+        if pages.end < source.end {
+            // Equal neighbours become one.
+            self.assign(&mut edit, source, old);
+        }
+        edit.fill(source, old.changing());
+        drop(edit);
+        lock.settle();
+        let prepared = self.prepare_tables(source, target.start);
+        let prepared = prepared.and_then(|()| self.unlocked(old, stays));
+        let mut edit = lock.edit();
+        let words = prepared.and_then(|unlocked| {
+            let word = self.word_for(&edit, target, attributes);
+            if let (Err(_), Some(unlocked)) = (&word, unlocked) {
+                // SAFETY: made above, and nobody else's.
+                self.memory.unlink(unsafe { unlocked.as_ref() });
+                self.memory.retire(Retired::Mapping(unlocked));
+            }
+            Ok((word?, unlocked))
+        });
+        let (word, unlocked) = match words {
+            Ok(words) => words,
+            Err(error) => {
+                edit.fill(source, old);
+                drop(edit);
+                if is_vacant {
+                    // Tables that nothing will use.
+                    self.zap(target, true);
+                }
+                return Err(error);
+            }
+        };
+        // SAFETY: the write hold keeps mappings from being retired.
+        if let Some(mapping) = unsafe { word.mapping() } {
+            // A truncation that has been at the target already comes again.
+            self.memory.link_again(mapping);
+        }
+
+        // For a moment both places are mapped, and nobody is to see that afterwards.
+        let peak = self.totals().peak;
+        self.assign(&mut edit, target, word.changing());
+        if !stays {
+            self.assign(&mut edit, gone, Word::ZAPPING);
+            self.account.set_peak(peak);
+        }
+        Ok(Shown {
+            old,
+            word,
+            unlocked,
+            is_vacant,
+        })
+    }
+}
