@@ -118,14 +118,6 @@ pub const DIFFERENCES: &[Difference] = &[
         how: How::Avoided,
     },
     Difference {
-        name: "old-and-new",
-        what: "`mremap` over a mapping and its neighbour that was made after soft-dirty bits were \
-               cleared is refused",
-        why: "they are two mappings here, so that the older one's pages do not count as written; \
-              Linux joins them. To be mended: `mremap` could take both",
-        how: How::Avoided,
-    },
-    Difference {
         name: "restartable",
         what: "`membarrier` has no restartable sequences",
         why: "nor has the kernel: `rseq` is `ENOSYS`, with which C libraries do without",

@@ -358,8 +358,7 @@ impl Draw {
             // Whoever comes first takes what is left.
             "limit" => !self.apart,
             "soft_dirty" => self.clears,
-            // And moves nothing: see the table of differences.
-            "faults" | "mremap" => !self.clears,
+            "faults" => !self.clears,
             _ => true,
         };
         if fits && may && (self.files || !kind.is_about_a_file()) {

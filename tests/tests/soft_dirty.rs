@@ -242,6 +242,53 @@ fn a_mapping_that_is_merged_is_new_as_a_whole() {
     });
 }
 
+/// What is one mapping to a program is several here: some parts are older than a clearing.
+#[test]
+fn old_and_new_parts_move_together() {
+    each_policy(1, 64, |cpu, space, _| {
+        let to = AT + (1 << 30);
+        let how = remap_flags::MAYMOVE | remap_flags::FIXED;
+        let length = 6 * PAGE;
+        for stays in [0, remap_flags::DONTUNMAP] {
+            // Old, new, old.
+            space.mmap(AT, 2 * PAGE, RW, ANON).unwrap();
+            space.mmap(page(4), 2 * PAGE, RW, ANON).unwrap();
+            cpu.store(page(5), 5).unwrap();
+            space.clear_soft_dirty();
+            space.mmap(page(2), 2 * PAGE, RW, ANON).unwrap();
+            cpu.store(page(2), 2).unwrap();
+            assert_eq!(space.mremap(AT, length, length, how | stays, to), Ok(to));
+            assert_eq!(cpu.load(to + 2 * PAGE), Ok(2));
+            assert_eq!(cpu.load(to + 5 * PAGE), Ok(5));
+            // A part of it is new, so all of it is; and what stays is what it was.
+            assert_eq!(written(space, to), [0, 1, 2, 3, 4, 5]);
+            let left = if stays == 0 { vec![] } else { (0..6).collect() };
+            assert_eq!(written(space, AT), left);
+            space.clear_soft_dirty();
+            assert_eq!(written(space, to), []);
+            space.verify().unwrap();
+            space.munmap(AT, PAGES * PAGE).unwrap();
+        }
+    });
+}
+
+/// A part of a mapping is as new as the whole.
+#[test]
+fn a_part_of_a_new_mapping_stays_new_where_it_goes() {
+    each_policy(1, 64, |cpu, space, _| {
+        let to = AT + (1 << 30);
+        let how = remap_flags::MAYMOVE | remap_flags::FIXED;
+        space.mmap(AT, 2 * PAGE, RW, ANON).unwrap();
+        space.clear_soft_dirty();
+        space.mmap(page(2), PAGE, RW, ANON).unwrap();
+        assert_eq!(space.mremap(AT, 2 * PAGE, 2 * PAGE, how, to), Ok(to));
+        assert_eq!(written(space, to), [0, 1]);
+        assert_eq!(written(space, AT), [2]);
+        cpu.store(to, 1).unwrap();
+        space.verify().unwrap();
+    });
+}
+
 #[test]
 fn the_heap_is_new_when_it_grows() {
     each_policy(1, 64, |_, space, _| {

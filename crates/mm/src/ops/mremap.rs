@@ -241,7 +241,10 @@ impl<M: Machine> AddressSpace<M> {
         request: &Request,
         change: Totals,
     ) -> Result<Attributes, Errno> {
-        let attributes = self.attributes_at(request.old).ok_or(Errno::EFAULT)?;
+        let mut attributes = self.attributes_at(request.old).ok_or(Errno::EFAULT)?;
+        if self.is_newly_mapped(request.old) {
+            attributes.birth = self.birth();
+        }
         if request.old_length == 0 && !attributes.flags.shared {
             // A second mapping of the same pages, which private memory has not.
             return Err(Errno::EINVAL);
@@ -268,15 +271,14 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Whether all of `pages` has these attributes: then it is one mapping to a program, even
-    /// where neighbours that have become equal are two in the tree.
+    /// where equal neighbours are two in the tree.
     fn is_one_mapping(&self, pages: Pages, attributes: &Attributes) -> bool {
         let mut at = pages.start;
         while at < pages.end {
             let run = self.run_in(at, pages.end).filter(|run| {
                 // SAFETY: the caller has the write hold, so nothing is retired.
                 let mapping = unsafe { run.word.mapping() };
-                run.pages.start <= at
-                    && mapping.is_some_and(|m| self.are_one(m.attributes(), attributes))
+                run.pages.start <= at && mapping.is_some_and(|m| m.attributes() == attributes)
             });
             match run {
                 Some(run) => at = run.pages.end,

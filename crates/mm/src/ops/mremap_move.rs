@@ -4,6 +4,9 @@
 //! source as *zapping* (or, if it stays mapped, as changing too). Then the pages
 //! go over ([`crate::carry`]), the destination becomes live, and what is left of
 //! the source is zapped beside readers, as by `munmap`.
+//!
+//! What is one mapping to a program may be several here: equal ones, made apart, and some of them
+//! since soft-dirty bits were cleared. The destination is one, and new if one of them is.
 
 use core::ptr::NonNull;
 
@@ -19,7 +22,7 @@ use crate::mapping::{Attributes, Flags, Locked, Mapping};
 use crate::memory::Retired;
 use crate::range::RangeLock;
 use crate::space::AddressSpace;
-use crate::tree::{Run, Word};
+use crate::tree::Word;
 
 /// Both places of a move, shown as changing.
 struct Shown {
@@ -149,6 +152,23 @@ impl<M: Machine> AddressSpace<M> {
         Ok(target.start * PAGE_SIZE)
     }
 
+    /// What is mapped in pages that are one mapping to a program: a part that was made since
+    /// soft-dirty bits were cleared, if there is one; and whether that is all of it.
+    fn newest_of(&self, pages: Pages) -> Option<(Word, bool)> {
+        let mut runs = self.tree.runs(pages);
+        let first = runs.next()?;
+        let is_new = |word: &Word| {
+            // SAFETY: the caller is editing, so nothing is retired.
+            unsafe { word.mapping() }.is_some_and(|mapping| self.is_new(mapping.attributes()))
+        };
+        let is_one = first.pages.end >= pages.end;
+        if is_one || is_new(&first.word) {
+            return Some((first.word, is_one));
+        }
+        let newer = runs.map(|run| run.word).find(is_new);
+        Some((newer.unwrap_or(first.word), false))
+    }
+
     /// Shows both places of a move as changing, or the source, with what goes behind it, as zapping
     /// unless it `stays`, once nothing can fail any more. No stack grows from when `target` was looked at until
     /// [`crate::tree::Edit::let_grow`].
@@ -169,9 +189,8 @@ impl<M: Machine> AddressSpace<M> {
         edit.cut(target)?;
         edit.bar_growth();
         let is_vacant = self.tree.is_vacant(target);
-        let old = self.tree.next_until(source.start, source.end);
-        let Run { pages, word: old } = old.ok_or(Errno::EFAULT)?;
-        if pages.end < source.end {
+        let (old, is_one) = self.newest_of(source).ok_or(Errno::EFAULT)?;
+        if !is_one {
             // Equal neighbours become one.
             self.assign(&mut edit, source, old);
         }
