@@ -15,7 +15,7 @@ fn nothing_differs() {
     // A batch is one boot of each kernel, and what is asked for is exceeded by no more than one.
     let (operations, batch) = match full {
         true => ("2000000", "8000"),
-        false => ("20000", "800"),
+        false => ("8000", "400"),
     };
     for cpus in ["1", "2"] {
         let output = run(&[

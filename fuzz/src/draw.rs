@@ -291,13 +291,14 @@ impl Draw {
     /// The same; in the open perhaps much too long.
     pub fn range_or_beyond(&mut self) -> (u64, u64) {
         if self.scene == Scene::Open && !self.is_beside() && self.chance(1, 40) {
-            // Not so long that it reaches what the process has elsewhere.
+            // Not so long that it reaches what the process has elsewhere, if that may be locked.
+            let all = u32::from(!self.locks_all);
             let too_long = self.pick(&[
                 (1, 0),
                 (1, 1 << 30),
                 (1, u64::MAX),
                 (1, u64::MAX - CENTRE),
-                (1, 1 << 47),
+                (all, 1 << 47),
             ]);
             return (self.page(), too_long);
         }

@@ -40,6 +40,8 @@ pub enum Limited {
     Data,
     /// What grows down (`RLIMIT_STACK`): in all, not beside what there is.
     Stack,
+    /// What is locked (`RLIMIT_MEMLOCK`).
+    Locked,
 }
 
 /// Faults that a thread was charged with.

@@ -9,6 +9,7 @@ pub fn set(what: Limited, more: u64) -> Result<(), i32> {
         Limited::Mapped => (libc::RLIMIT_AS, "VmSize:"),
         Limited::Data => (libc::RLIMIT_DATA, "VmData:"),
         Limited::Stack => (libc::RLIMIT_STACK, ""),
+        Limited::Locked => (libc::RLIMIT_MEMLOCK, "VmLck:"),
     };
     let most = match more {
         u64::MAX => libc::RLIM_INFINITY,
@@ -24,6 +25,26 @@ pub fn set(what: Limited, more: u64) -> Result<(), i32> {
         0 => Ok(()),
         // SAFETY: the calling thread's own.
         _ => Err(unsafe { *libc::__errno_location() }),
+    }
+}
+
+/// The version of capability sets of two words.
+const CAPABILITIES: u32 = 0x2008_0522;
+/// What lifts the limit of locked memory.
+const IPC_LOCK: u32 = 14;
+
+/// Makes the limit of locked memory count for this thread and all that it makes.
+pub fn give_up_locking() {
+    let header = [CAPABILITIES, 0];
+    // Effective, permitted and inheritable sets: low words, then high words.
+    let mut sets = [[0u32; 3]; 2];
+    // SAFETY: room for what there is of the calling thread. Who has the privilege no longer
+    // effective has not got it; a failure means that it was not there.
+    unsafe {
+        if libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()) == 0 {
+            sets[0][0] &= !(1 << IPC_LOCK);
+            libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr());
+        }
     }
 }
 

@@ -51,7 +51,7 @@ impl Mode {
 /// Bytes that a stack may grow to, and that may be locked, on every system alike.
 const LIMITS: [(u32, u64); 3] = [
     (libc::RLIMIT_STACK, 8 << 20),
-    (libc::RLIMIT_MEMLOCK, 8 << 20),
+    (libc::RLIMIT_MEMLOCK, libc::RLIM_INFINITY),
     (libc::RLIMIT_CORE, 0),
 ];
 
@@ -85,6 +85,7 @@ fn prepare() {
         // SAFETY: a limit of this process. Whoever may not raise the hard one has a lower one.
         unsafe { libc::setrlimit(resource, &raw const limit) };
     }
+    limits::give_up_locking();
     grow_stack();
     // SAFETY: a setting of this process, which some kernels do not have.
     unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };

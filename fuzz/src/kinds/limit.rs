@@ -1,11 +1,11 @@
-//! `setrlimit` of what may be mapped, counted from what is, and of how far stacks grow.
+//! `setrlimit` of what may be mapped and locked, counted from what is, and of how far stacks grow.
 
 use std::fmt::Write as _;
 
 use crate::kind::{Act, Kind, Meaning, argument};
 use crate::memory::Limited;
 
-const WHAT: &[(&str, u64)] = &[("mapped", 0), ("data", 1), ("stack", 2)];
+const WHAT: &[(&str, u64)] = &[("mapped", 0), ("data", 1), ("stack", 2), ("locked", 3)];
 
 pub static LIMIT: Kind = Kind {
     name: "limit",
@@ -23,13 +23,16 @@ pub static LIMIT: Kind = Kind {
             3 => 20 + draw.below(180),
             _ => u64::MAX,
         };
-        [draw.below(3), more, 0, 0, 0, 0]
+        // With `mlockall` all that the process has counts, which differs from system to system.
+        let kinds = 3 + u64::from(draw.locks() && !draw.locks_all());
+        [draw.below(kinds), more, 0, 0, 0, 0]
     },
     act: Act::Own(|on, &[what, more, ..], line| {
         let what = match what {
             0 => Limited::Mapped,
             1 => Limited::Data,
-            _ => Limited::Stack,
+            2 => Limited::Stack,
+            _ => Limited::Locked,
         };
         let _ = match on.limit(what, more) {
             Ok(()) => write!(line, "limited"),

@@ -1,4 +1,5 @@
-//! `mlock` and its kin. The executor is privileged: how much is locked is not limited.
+//! `mlock` and its kin. How much is locked is not limited until a `limit` says so: the executor
+//! gives up the privilege that would lift it.
 
 use crate::kind::{ADDRESS, Act, Kind, LENGTH, Meaning, Shows, argument};
 

@@ -510,6 +510,10 @@ impl Memory for OnSoft<'_, '_> {
             Limited::Mapped => limits.address_space = bytes(now.mapped),
             Limited::Data => limits.data = bytes(now.data),
             Limited::Stack => limits.stack = more.saturating_mul(PAGE),
+            Limited::Locked => {
+                limits.locks_freely = false;
+                limits.locked = more.saturating_add(now.locked).saturating_mul(PAGE);
+            }
         }
         space.set_limits(&limits);
         Ok(())

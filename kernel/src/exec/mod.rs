@@ -110,7 +110,10 @@ impl Plan {
         let process = process::current();
         process.set_program(program);
         process::space().set_running(self.image.into_running());
-        process::space().set_limits(&process.limits.lock().memory());
+        let mut limits = process.limits.lock();
+        limits.capabilities = limits.capabilities.of_program();
+        process::space().set_limits(&limits.memory());
+        drop(limits);
         // SAFETY: The thread runs, so its frame is its own.
         unsafe { *thread.frame() = TrapFrame::entry(loaded.start, sp) };
         Ok(())

@@ -10,6 +10,7 @@
 //! Lock order: family, then a process's threads, then a thread's signals, then the process's.
 
 pub mod alarm;
+pub mod capabilities;
 pub mod end;
 pub mod family;
 pub mod fork;

@@ -1,15 +1,12 @@
-//! Capabilities: everybody has all of them. Giving them up is possible and changes nothing, for
-//! nothing asks for them.
+//! Capabilities: which there are, and giving them up.
 
 use linux_raw_sys::general as linux;
 
 use crate::arch::uaccess;
 use crate::errno::{Answer, EINVAL, EPERM, ESRCH, Errno};
-use crate::process::family;
+use crate::process::capabilities::Capabilities;
+use crate::process::{self, family};
 use crate::sched;
-
-/// All that Linux 6.12 knows, 0 to 40.
-const ALL: u64 = (1 << 41) - 1;
 
 /// How many words each set has in a version of the calls; 0 for versions that there are not.
 fn words(version: u32) -> usize {
@@ -39,15 +36,21 @@ pub fn capget(at: u64, to: u64) -> Answer {
     if to == 0 {
         return Ok(0);
     }
-    match process {
-        0 => {}
+    let Capabilities {
+        effective,
+        permitted,
+        inheritable,
+    } = match process {
+        0 => process::current().limits.lock().capabilities,
         process if process < 0 => return Err(EINVAL),
-        process => drop(family::find_thread(process as u32).ok_or(ESRCH)?),
-    }
+        process => {
+            let process = family::find_thread(process as u32).ok_or(ESRCH)?;
+            process.limits.lock().capabilities
+        }
+    };
     for word in 0..words {
-        let set = (ALL >> (32 * word)) as u32;
-        // Effective, permitted, inheritable.
-        uaccess::write(to.wrapping_add(12 * word as u64), &[set, set, 0])?;
+        let sets = [effective, permitted, inheritable].map(|set| (set >> (32 * word)) as u32);
+        uaccess::write(to.wrapping_add(12 * word as u64), &sets)?;
     }
     Ok(0)
 }
@@ -60,12 +63,24 @@ pub fn capset(at: u64, from: u64) -> Answer {
     if process != 0 && process as u32 != sched::current().id() {
         return Err(EPERM);
     }
+    let mut sets = [0; 3];
     for word in 0..words {
         let place = from.wrapping_add(12 * word as u64);
-        let [effective, permitted, _]: [u32; 3] = uaccess::read(place)?;
-        if effective & !permitted != 0 {
-            return Err(EPERM);
+        let parts: [u32; 3] = uaccess::read(place)?;
+        for (set, part) in sets.iter_mut().zip(parts) {
+            *set |= u64::from(part) << (32 * word);
         }
+    }
+    let [effective, permitted, inheritable] = sets;
+    let process = process::current();
+    let mut limits = process.limits.lock();
+    limits.capabilities.change(Capabilities {
+        effective,
+        permitted,
+        inheritable,
+    })?;
+    if let Some(space) = process.own_space() {
+        space.set_limits(&limits.memory());
     }
     Ok(0)
 }

@@ -65,17 +65,25 @@ fn prepare(layout: &Layout, run: &Run) -> Result<Command, Refusal> {
             build::workloads(layout)?;
             Ok(cargo(layout, arguments))
         }
-        Run::Compared(arguments) => {
-            build::kernel(layout)?;
-            build::workloads(layout)?;
-            build::linux_init(layout)?;
+        Run::Differential(arguments) => {
             build::executor(layout)?;
-            for series in setup::linux::all() {
-                setup::linux::provide(layout, series)?;
-            }
-            Ok(cargo(layout, arguments))
+            beside_linux(layout, &["6.12"], arguments)
+        }
+        Run::Compared(arguments) => {
+            beside_linux(layout, &setup::linux::all().collect::<Vec<_>>(), arguments)
         }
     }
+}
+
+/// Cargo, with all that boots our kernel and those of Debian.
+fn beside_linux(layout: &Layout, all: &[&str], arguments: &[&str]) -> Result<Command, Refusal> {
+    build::kernel(layout)?;
+    build::workloads(layout)?;
+    build::linux_init(layout)?;
+    for series in all {
+        setup::linux::provide(layout, series)?;
+    }
+    Ok(cargo(layout, arguments))
 }
 
 fn cargo(layout: &Layout, arguments: &[&str]) -> Command {

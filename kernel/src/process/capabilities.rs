@@ -1,0 +1,54 @@
+//! Capabilities: everybody begins with all of them, and may give some up. Nothing asks for any but
+//! `CAP_IPC_LOCK`, without which `RLIMIT_MEMLOCK` counts. They are a process', not a thread's.
+
+use crate::errno::{EPERM, Errno};
+
+/// All that Linux 6.12 knows, 0 to 40.
+const ALL: u64 = (1 << 41) - 1;
+
+/// The sets of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capabilities {
+    pub effective: u64,
+    pub permitted: u64,
+    pub inheritable: u64,
+}
+
+impl Capabilities {
+    /// Those of root.
+    pub const ROOT: Self = Self {
+        effective: ALL,
+        permitted: ALL,
+        inheritable: 0,
+    };
+
+    /// Whether one of them is in effect.
+    pub fn has(&self, number: u32) -> bool {
+        self.effective >> number & 1 != 0
+    }
+
+    /// Those that a process with these wants instead.
+    ///
+    /// # Errors
+    /// `EPERM`: more than it may have.
+    pub fn change(&mut self, wanted: Self) -> Result<(), Errno> {
+        let wanted = Self {
+            effective: wanted.effective & ALL,
+            permitted: wanted.permitted & ALL,
+            inheritable: wanted.inheritable & ALL,
+        };
+        if wanted.permitted & !self.permitted != 0 || wanted.effective & !wanted.permitted != 0 {
+            return Err(EPERM);
+        }
+        *self = wanted;
+        Ok(())
+    }
+
+    /// Those that root's programs begin with, whatever was given up before.
+    pub fn of_program(self) -> Self {
+        Self {
+            inheritable: self.inheritable,
+            ..Self::ROOT
+        }
+    }
+}
