@@ -3,6 +3,7 @@
 pub mod boot;
 pub mod counting;
 pub mod device;
+pub mod file_injection;
 pub mod heap;
 pub mod host;
 pub mod inject;
