@@ -39,6 +39,8 @@ pub enum How {
 pub struct Seen<'a> {
     /// The operation.
     pub op: &'a Op,
+    /// The program limits how far stacks grow.
+    pub limits_stacks: bool,
     /// The names of the two systems.
     pub systems: [&'a str; 2],
     /// Our answer.
@@ -86,6 +88,25 @@ pub const DIFFERENCES: &[Difference] = &[
         what: "`mprotect` with `PROT_GROWSDOWN` alone",
         why: "it extends over what Linux happened to merge: a mapping that grew until it touched \
               its neighbour is not merged with it there, and ours no longer tell the two apart",
+        how: How::Avoided,
+    },
+    Difference {
+        name: "stack-limit",
+        what: "an access below a stack that had to grow beyond `RLIMIT_STACK` is refused",
+        why: "the limit counts the whole mapping, which Linux may keep apart: see the first line of this \
+              table",
+        how: How::LeftOut(|seen| {
+            let refused = "signal 11 code 1 ";
+            seen.limits_stacks && seen.ours.contains(refused) && !seen.theirs.contains(refused)
+        }),
+    },
+    Difference {
+        name: "old-and-new",
+        what: "which pages count as written that nobody wrote to, where a part of a mapping is newer than \
+               a clearing of soft-dirty bits",
+        why: "all of them do as long as the newer part is there. Linux has one bit for what it has merged: \
+              `mmap` sets it, `mprotect` and `mremap` may lose it when they merge, and it stays when the newer \
+              part has gone",
         how: How::Avoided,
     },
     Difference {

@@ -40,9 +40,13 @@ pub enum Limited {
     Data,
     /// What grows down (`RLIMIT_STACK`): in all, not beside what there is.
     Stack,
-    /// What is locked (`RLIMIT_MEMLOCK`).
+    /// What is locked (`RLIMIT_MEMLOCK`), never more than [`MOST_LOCKED`].
     Locked,
 }
+
+/// Bytes that may be locked in a program that limits them, until it does, and at most: Linux's
+/// default, and as much as a process without privileges may raise its limit to.
+pub const MOST_LOCKED: u64 = 8 << 20;
 
 /// Faults that a thread was charged with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

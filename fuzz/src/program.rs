@@ -2,6 +2,8 @@
 
 use crate::address::Scene;
 use crate::kind::Meaning;
+use crate::kinds::limited;
+use crate::memory::Limited;
 use crate::op::{Actor, Op};
 
 /// Operations of a program.
@@ -64,6 +66,11 @@ impl Program {
             })
         };
         self.ops.iter().any(is_file)
+    }
+
+    /// Whether it sets a limit.
+    pub fn limits(&self, what: Limited) -> bool {
+        self.ops.iter().any(|op| limited(op) == Some(what))
     }
 
     /// Whether a process is in it.

@@ -10,6 +10,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU64, Ordering};
 
 use super::files::Files;
+use super::limits::give_up_locking;
 use super::output::Output;
 use super::process::OnLinux;
 use super::seal::seal;
@@ -18,6 +19,7 @@ use super::turns::{Pipes, pass, wait};
 use crate::address::Scene;
 use crate::conclude::conclude;
 use crate::line::Line;
+use crate::memory::Limited;
 use crate::op::Actor;
 use crate::program::{MOST_OPS, MOST_THREADS, Program};
 use crate::schedule::{actor, turn};
@@ -145,6 +147,9 @@ fn begin(shared: &mut Shared, read_end: i32) -> ! {
     let program = unsafe { &*shared.program };
     if program.scene == Scene::Sealed {
         seal(&program.scene.window(shared.heap));
+    }
+    if program.limits(Limited::Locked) {
+        give_up_locking();
     }
     SHARED.store(shared, Ordering::Release);
     be(Actor::default(), 0)

@@ -1,7 +1,7 @@
 //! Limits that count from what the process has: what that is differs from system to system.
 
 use crate::address::PAGE;
-use crate::memory::Limited;
+use crate::memory::{Limited, MOST_LOCKED};
 
 /// Lets the process map so many pages more, or without end.
 pub fn set(what: Limited, more: u64) -> Result<(), i32> {
@@ -16,10 +16,18 @@ pub fn set(what: Limited, more: u64) -> Result<(), i32> {
         more if what == Limited::Stack => more * PAGE,
         more => kilobytes(name).ok_or(libc::ENOENT)? * 1024 + more * PAGE,
     };
-    let limit = libc::rlimit {
-        rlim_cur: most,
-        rlim_max: libc::RLIM_INFINITY,
+    let most = match what {
+        Limited::Locked => most.min(MOST_LOCKED),
+        _ => most,
     };
+    let mut limit = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    // SAFETY: room for a limit of this process.
+    unsafe { libc::getrlimit(resource, &raw mut limit) };
+    // The hard one stays: not everybody may raise it again.
+    limit.rlim_cur = most.min(limit.rlim_max);
     // SAFETY: a limit of this process.
     match unsafe { libc::setrlimit(resource, &raw const limit) } {
         0 => Ok(()),
@@ -33,7 +41,8 @@ const CAPABILITIES: u32 = 0x2008_0522;
 /// What lifts the limit of locked memory.
 const IPC_LOCK: u32 = 14;
 
-/// Makes the limit of locked memory count for this thread and all that it makes.
+/// Makes the limit of locked memory count for this thread and all that it makes. Only for programs
+/// that set it: with `mlockall` what else the process has would show.
 pub fn give_up_locking() {
     let header = [CAPABILITIES, 0];
     // Effective, permitted and inheritable sets: low words, then high words.

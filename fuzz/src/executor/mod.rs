@@ -24,6 +24,7 @@ mod turns;
 use std::io;
 
 use crate::address::{PAGE, Scene};
+use crate::memory::MOST_LOCKED;
 use crate::program::{MOST_OPS, Program};
 use input::Input;
 use output::Output;
@@ -51,7 +52,7 @@ impl Mode {
 /// Bytes that a stack may grow to, and that may be locked, on every system alike.
 const LIMITS: [(u32, u64); 3] = [
     (libc::RLIMIT_STACK, 8 << 20),
-    (libc::RLIMIT_MEMLOCK, libc::RLIM_INFINITY),
+    (libc::RLIMIT_MEMLOCK, MOST_LOCKED),
     (libc::RLIMIT_CORE, 0),
 ];
 
@@ -85,7 +86,6 @@ fn prepare() {
         // SAFETY: a limit of this process. Whoever may not raise the hard one has a lower one.
         unsafe { libc::setrlimit(resource, &raw const limit) };
     }
-    limits::give_up_locking();
     grow_stack();
     // SAFETY: a setting of this process, which some kernels do not have.
     unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, 1, 0, 0, 0) };

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 
 use crate::kind::{Act, Kind, Meaning, argument};
 use crate::memory::Limited;
+use crate::op::Op;
 
 const WHAT: &[(&str, u64)] = &[("mapped", 0), ("data", 1), ("stack", 2), ("locked", 3)];
 
@@ -28,15 +29,23 @@ pub static LIMIT: Kind = Kind {
         [draw.below(kinds), more, 0, 0, 0, 0]
     },
     act: Act::Own(|on, &[what, more, ..], line| {
-        let what = match what {
-            0 => Limited::Mapped,
-            1 => Limited::Data,
-            2 => Limited::Stack,
-            _ => Limited::Locked,
-        };
-        let _ = match on.limit(what, more) {
+        let _ = match on.limit(named(what), more) {
             Ok(()) => write!(line, "limited"),
             Err(errno) => write!(line, "errno {errno}"),
         };
     }),
 };
+
+/// What an operation limits, if it does.
+pub fn limited(op: &Op) -> Option<Limited> {
+    (op.kind().name == LIMIT.name).then(|| named(op.arguments[0]))
+}
+
+fn named(what: u64) -> Limited {
+    match what {
+        0 => Limited::Mapped,
+        1 => Limited::Data,
+        2 => Limited::Stack,
+        _ => Limited::Locked,
+    }
+}

@@ -1,5 +1,4 @@
-//! `mlock` and its kin. How much is locked is not limited until a `limit` says so: the executor
-//! gives up the privilege that would lift it.
+//! `mlock` and its kin. How much is locked is not limited, but in programs that limit it.
 
 use crate::kind::{ADDRESS, Act, Kind, LENGTH, Meaning, Shows, argument};
 

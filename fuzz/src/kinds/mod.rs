@@ -21,6 +21,7 @@ mod process_vm;
 mod seal;
 mod soft_dirty;
 
+pub use limit::limited;
 #[cfg(feature = "soft")]
 pub use madvise::is_guard;
 

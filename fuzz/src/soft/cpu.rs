@@ -6,7 +6,7 @@ use faultless_soft::Trap;
 use super::{HEAP, Here};
 use crate::address::{PAGE, Scene};
 use crate::kind::{Act, Arguments};
-use crate::memory::{Faults, Limited, Mapping, Memory, Signal};
+use crate::memory::{Faults, Limited, MOST_LOCKED, Mapping, Memory, Signal};
 
 /// The signal that both kinds of bad accesses give here.
 const SEGV: i32 = 11;
@@ -230,8 +230,8 @@ impl Memory for OnSoft<'_, '_> {
             Limited::Data => limits.data = bytes(now.data),
             Limited::Stack => limits.stack = more.saturating_mul(PAGE),
             Limited::Locked => {
-                limits.locks_freely = false;
-                limits.locked = more.saturating_add(now.locked).saturating_mul(PAGE);
+                let most = more.saturating_add(now.locked).saturating_mul(PAGE);
+                limits.locked = most.min(MOST_LOCKED);
             }
         }
         space.set_limits(&limits);

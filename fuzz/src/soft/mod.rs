@@ -8,13 +8,14 @@ mod files;
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 
-use faultless_mm::{AddressSpace, Layout, Policy};
+use faultless_mm::{AddressSpace, Layout, Limits, Policy};
 use faultless_soft::{Options, Soft, SoftCpu, SoftMemory, SoftSpace};
 
 use crate::Record;
 use crate::address::{PAGE, Scene};
 use crate::conclude::conclude;
 use crate::line::Line;
+use crate::memory::{Limited, MOST_LOCKED};
 use crate::op::Actor;
 use crate::program::{MOST_PROCESSES, MOST_THREADS, Program};
 use crate::schedule::{Turn, actor, turn};
@@ -75,6 +76,13 @@ impl SoftMachine {
         match space {
             Ok(space) => {
                 space.set_brk(HEAP);
+                if program.limits(Limited::Locked) {
+                    space.set_limits(&Limits {
+                        locked: MOST_LOCKED,
+                        locks_freely: false,
+                        ..space.limits()
+                    });
+                }
                 let _ = family.spaces[0].set(space);
             }
             Err(error) => return wrong(&error.to_string()),

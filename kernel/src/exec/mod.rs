@@ -110,8 +110,9 @@ impl Plan {
         let process = process::current();
         process.set_program(program);
         process::space().set_running(self.image.into_running());
+        let no_new = thread.no_new_privileges.get();
         let mut limits = process.limits.lock();
-        limits.capabilities = limits.capabilities.of_program();
+        limits.capabilities = limits.capabilities.of_program(no_new);
         process::space().set_limits(&limits.memory());
         drop(limits);
         // SAFETY: The thread runs, so its frame is its own.

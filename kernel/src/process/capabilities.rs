@@ -1,6 +1,8 @@
 //! Capabilities: everybody begins with all of them, and may give some up. Nothing asks for any but
 //! `CAP_IPC_LOCK`, without which `RLIMIT_MEMLOCK` counts. They are a process', not a thread's.
 
+use linux_raw_sys::general as linux;
+
 use crate::errno::{EPERM, Errno};
 
 /// All that Linux 6.12 knows, 0 to 40.
@@ -37,18 +39,25 @@ impl Capabilities {
             permitted: wanted.permitted & ALL,
             inheritable: wanted.inheritable & ALL,
         };
-        if wanted.permitted & !self.permitted != 0 || wanted.effective & !wanted.permitted != 0 {
+        let may_inherit = self.inheritable | self.permitted;
+        if wanted.permitted & !self.permitted != 0
+            || wanted.effective & !wanted.permitted != 0
+            || wanted.inheritable & !may_inherit != 0 && !self.has(linux::CAP_SETPCAP)
+        {
             return Err(EPERM);
         }
         *self = wanted;
         Ok(())
     }
 
-    /// Those that root's programs begin with, whatever was given up before.
-    pub fn of_program(self) -> Self {
+    /// Those that the next program begins with: root's, whatever was given up before, but nothing
+    /// `no_new` (`PR_SET_NO_NEW_PRIVS`).
+    pub fn of_program(self, no_new: bool) -> Self {
+        let all = if no_new { self.permitted } else { ALL };
         Self {
+            effective: all,
+            permitted: all,
             inheritable: self.inheritable,
-            ..Self::ROOT
         }
     }
 }

@@ -105,7 +105,7 @@ pub struct Thread {
     /// The head of its robust futexes; 0 for none.
     pub robust_list: Cell<u64>,
     pub name: Cell<[u8; 16]>,
-    /// `PR_SET_NO_NEW_PRIVS`, for it and what it makes: there are none to be had.
+    /// `PR_SET_NO_NEW_PRIVS`, for it and what it makes: no program gets back what it gave up.
     pub no_new_privileges: Cell<bool>,
     /// What runs before user mode.
     entry: Cell<Option<fn(&'static Thread)>>,

@@ -73,13 +73,15 @@ pub fn capset(at: u64, from: u64) -> Answer {
     }
     let [effective, permitted, inheritable] = sets;
     let process = process::current();
+    // Held from outside the lock, as in `prlimit64`.
+    let space = process.own_space();
     let mut limits = process.limits.lock();
     limits.capabilities.change(Capabilities {
         effective,
         permitted,
         inheritable,
     })?;
-    if let Some(space) = process.own_space() {
+    if let Some(space) = &space {
         space.set_limits(&limits.memory());
     }
     Ok(0)

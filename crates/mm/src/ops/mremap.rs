@@ -241,10 +241,7 @@ impl<M: Machine> AddressSpace<M> {
         request: &Request,
         change: Totals,
     ) -> Result<Attributes, Errno> {
-        let mut attributes = self.attributes_at(request.old).ok_or(Errno::EFAULT)?;
-        if self.is_newly_mapped(request.old) {
-            attributes.birth = self.birth();
-        }
+        let attributes = self.attributes_at(request.old).ok_or(Errno::EFAULT)?;
         if request.old_length == 0 && !attributes.flags.shared {
             // A second mapping of the same pages, which private memory has not.
             return Err(Errno::EINVAL);

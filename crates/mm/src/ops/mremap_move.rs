@@ -107,7 +107,12 @@ impl<M: Machine> AddressSpace<M> {
     ) -> Result<u64, Errno> {
         let old_end = request.old + request.old_length;
         let source = Pages::of_bytes(request.old..old_end);
-        let attributes = attributes.moved(request.old / PAGE_SIZE, target.start);
+        let mut attributes = attributes.moved(request.old / PAGE_SIZE, target.start);
+        // Both ends: what belongs together to a program ends where the heap begins.
+        let last = old_end.max(request.old + 1) - 1;
+        if self.is_newly_mapped(request.old) || self.is_newly_mapped(last) {
+            attributes.birth = self.birth();
+        }
         let stays = request.has(DONTUNMAP);
         if source.is_empty() {
             // Shared memory once more: the old mapping stays what it is.
