@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 
 use crate::kinds::is_guard;
+use crate::memory::Limited;
 use crate::op::{LEFT_OUT, Op};
 use crate::program::Program;
 
@@ -39,8 +40,8 @@ pub enum How {
 pub struct Seen<'a> {
     /// The operation.
     pub op: &'a Op,
-    /// The program limits how far stacks grow.
-    pub limits_stacks: bool,
+    /// The program.
+    pub program: &'a Program,
     /// The names of the two systems.
     pub systems: [&'a str; 2],
     /// Our answer.
@@ -97,7 +98,9 @@ pub const DIFFERENCES: &[Difference] = &[
               table",
         how: How::LeftOut(|seen| {
             let refused = "signal 11 code 1 ";
-            seen.limits_stacks && seen.ours.contains(refused) && !seen.theirs.contains(refused)
+            seen.program.limits(Limited::Stack)
+                && seen.ours.contains(refused)
+                && !seen.theirs.contains(refused)
         }),
     },
     Difference {
@@ -164,6 +167,18 @@ pub const DIFFERENCES: &[Difference] = &[
                neighbours with equal attributes count as one",
         why: "nothing is split here; Linux keeps the halves apart. That limit is the whole system's",
         how: How::Avoided,
+    },
+    Difference {
+        name: "halves-left",
+        what: "what `mprotect` has changed when it fails at `RLIMIT_DATA`",
+        why: "an `mmap` that failed at that limit has split what it would have replaced, on Linux, which \
+              changes one part after the other until one is too much. Here it is still one mapping, of which \
+              nothing changes",
+        how: How::Aftermath(|seen| {
+            seen.op.kind().name == "mprotect"
+                && seen.ours.starts_with("errno 12")
+                && seen.program.limits(Limited::Data)
+        }),
     },
     Difference {
         name: "committed",

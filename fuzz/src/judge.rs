@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use crate::differences::{Seen, explain, left_behind};
-use crate::memory::Limited;
 use crate::side::{Side, Stopped};
 use crate::{Program, Record};
 
@@ -132,7 +131,6 @@ fn look(program: &Program, systems: [&str; 2], here: &Record, there: &Record) ->
     if here == there {
         return Look::Same;
     }
-    let limits_stacks = program.limits(Limited::Stack);
     let mut cause = None;
     let mut left_out = Vec::new();
     for (step, op) in program.ops.iter().enumerate() {
@@ -141,7 +139,7 @@ fn look(program: &Program, systems: [&str; 2], here: &Record, there: &Record) ->
         let (ours, theirs) = (ours.unwrap_or("nothing"), theirs.unwrap_or("nothing"));
         let seen = Seen {
             op,
-            limits_stacks,
+            program,
             systems,
             ours,
             theirs,
