@@ -10,6 +10,7 @@ use faultless_paging::{Gather, PAGE_SIZE, Pages, Protection};
 use faultless_sync::Backoff;
 use faultless_trace::{Counter, Kind};
 
+use super::populate::Parts;
 use super::protection;
 use crate::errno::Errno;
 use crate::machine::Machine;
@@ -66,10 +67,10 @@ impl<M: Machine> AddressSpace<M> {
         if grows == PROT_GROWSDOWN {
             pages = self.extend_to_growing(pages)?;
         }
-        let mut to_populate = None;
+        let mut to_populate = Parts::NONE;
         let result = self.protect(&lock, pages, protection(prot), &mut to_populate);
         drop(lock);
-        if let Some(pages) = to_populate {
+        for pages in to_populate.iter() {
             self.populate_locked(pages);
         }
         self.memory.count(Counter::Mprotect);
@@ -101,14 +102,14 @@ impl<M: Machine> AddressSpace<M> {
         Ok(Pages::new(start, pages.end))
     }
 
-    /// As far as there are mappings. `to_populate`: from the first to the last of those that
-    /// are locked and can now be written, as they could not before.
+    /// As far as there are mappings. `to_populate`: those that are locked and can now be written,
+    /// as they could not before.
     fn protect(
         &self,
         lock: &RangeLock<'_, M>,
         pages: Pages,
         to: Protection,
-        to_populate: &mut Option<Pages>,
+        to_populate: &mut Parts,
     ) -> Result<(), Errno> {
         let mut gather = Gather::new();
         let mut at = pages.start;
@@ -128,8 +129,7 @@ impl<M: Machine> AddressSpace<M> {
                 Err(error) => break Err(error),
             }
             if copies {
-                let start = to_populate.map_or(run.pages.start, |pages| pages.start);
-                *to_populate = Some(Pages::new(start, run.pages.end));
+                to_populate.add(run.pages);
             }
             at = run.pages.end;
         };

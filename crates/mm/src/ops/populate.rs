@@ -13,6 +13,41 @@ use crate::machine::Machine;
 use crate::mapping::{Attributes, Locked};
 use crate::space::AddressSpace;
 
+/// Parts that are told apart. What is between further ones is populated with them, which takes
+/// pages early and changes nothing that they hold.
+const PARTS: usize = 8;
+
+/// Parts of a range that are to be populated, in order: told under a lock, done without it.
+pub(crate) struct Parts {
+    parts: [Pages; PARTS],
+    count: usize,
+}
+
+impl Parts {
+    /// Nothing.
+    pub const NONE: Self = Self {
+        parts: [Pages { start: 0, end: 0 }; PARTS],
+        count: 0,
+    };
+
+    /// Pages behind all those that were added before.
+    pub fn add(&mut self, pages: Pages) {
+        if let Some(last) = self.parts[..self.count].last_mut()
+            && (last.end == pages.start || self.count == PARTS)
+        {
+            last.end = pages.end;
+            return;
+        }
+        self.parts[self.count] = pages;
+        self.count += 1;
+    }
+
+    /// All that were added.
+    pub fn iter(&self) -> impl Iterator<Item = Pages> {
+        self.parts[..self.count].iter().copied()
+    }
+}
+
 impl<M: Machine> AddressSpace<M> {
     /// Populates what is mapped of `pages`, each mapping as far as it can be.
     pub(crate) fn populate_ignoring(&self, pages: Pages) {
@@ -95,5 +130,25 @@ impl<M: Machine> AddressSpace<M> {
             }
         }
         Ok(pages.end)
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::{PARTS, Pages, Parts};
+
+    #[test]
+    fn parts_are_told_apart_as_long_as_there_is_room() {
+        let mut parts = Parts::NONE;
+        assert_eq!(parts.iter().count(), 0);
+        parts.add(Pages::new(1, 2));
+        parts.add(Pages::new(2, 4));
+        assert!(parts.iter().eq([Pages::new(1, 4)]));
+        for number in 1..PARTS as u64 + 3 {
+            parts.add(Pages::new(10 * number, 10 * number + 1));
+        }
+        assert_eq!(parts.iter().count(), PARTS);
+        let last = [Pages::new(60, 61), Pages::new(70, 101)];
+        assert!(parts.iter().skip(PARTS - 2).eq(last));
     }
 }
