@@ -14,7 +14,7 @@ fn nothing_differs() {
     let full = std::env::var_os("FAULTLESS_FULL").is_some_and(|value| value != "0");
     // A batch is one boot of each kernel, and what is asked for is exceeded by no more than one.
     let (operations, batch) = match full {
-        true => ("2000000", "8000"),
+        true => ("1000000", "8000"),
         false => ("8000", "400"),
     };
     for cpus in ["1", "2"] {

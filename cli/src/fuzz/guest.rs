@@ -1,7 +1,9 @@
-//! A kernel in QEMU that runs programs: ours, or Debian's. Each batch is one boot.
+//! A kernel in QEMU that runs programs: ours, or Debian's. A batch is one boot, or several side by
+//! side, each with a part of the programs, where the host has more CPUs than one boot uses.
 
 use std::fs;
 use std::path::PathBuf;
+use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -20,6 +22,10 @@ use crate::size::Size;
 const MEMORY: Size = Size::mebi(1024);
 /// How long one boot may take. A host that is busy with other things can be very slow.
 const PATIENCE: Duration = Duration::from_secs(3600);
+/// Programs for which a boot of its own pays.
+const WORTH_A_BOOT: usize = 300;
+/// The most boots side by side.
+const MOST_BOOTS: usize = 8;
 /// Where programs are in there.
 const FILE: &str = "/programs";
 
@@ -29,8 +35,18 @@ pub struct GuestSide {
     peer: Option<Peer>,
     cpus: u32,
     policy: usize,
-    output: &'static Kept,
+    /// What boots side by side print.
+    outputs: Vec<&'static Kept>,
     folder: tempfile::TempDir,
+}
+
+/// One boot, with its part of the programs.
+struct Boot<'a> {
+    programs: &'a [Program],
+    /// Of the part's first program.
+    number: usize,
+    output: &'static Kept,
+    request: Request,
 }
 
 impl GuestSide {
@@ -46,8 +62,10 @@ impl GuestSide {
             peer,
             cpus,
             policy: 0,
-            // There is one for each kernel, as long as this command runs.
-            output: Box::leak(Box::default()),
+            // They stay as long as this command runs.
+            outputs: (0..boots(cpus))
+                .map(|_| &*Box::leak(Box::default()))
+                .collect(),
             folder: folder.context("cannot make a folder for temporary files")?,
         })
     }
@@ -65,7 +83,7 @@ impl GuestSide {
         ][self.policy % 5]
     }
 
-    fn request(&mut self, programs: PathBuf, mode: Mode) -> Request {
+    fn request(&mut self, programs: PathBuf, mode: Mode, output: &'static Kept) -> Request {
         Request {
             program: vec![paths::executor().into(), FILE.into(), mode.name().into()],
             policy: self.next_policy(),
@@ -76,7 +94,7 @@ impl GuestSide {
             list_unknown: false,
             verify: false,
             count_instructions: false,
-            stdout: Sink::Kept(self.output),
+            stdout: Sink::Kept(output),
             files: Files {
                 root: None,
                 added: vec![Added {
@@ -89,12 +107,32 @@ impl GuestSide {
         }
     }
 
+    /// The boots for these programs, whose files are written.
+    fn prepare<'a>(&mut self, programs: &'a [Program], mode: Mode) -> Result<Vec<Boot<'a>>> {
+        let parts = programs
+            .len()
+            .div_ceil(WORTH_A_BOOT)
+            .clamp(1, self.outputs.len());
+        let each = programs.len().div_ceil(parts).max(1);
+        let outputs = self.outputs.clone();
+        let parts = programs.chunks(each).zip(outputs).enumerate();
+        parts
+            .map(|(number, (programs, output))| {
+                let file = self.folder.path().join(format!("programs-{number}"));
+                let write = || format!("cannot write {}", file.display());
+                fs::write(&file, encode_all(programs)).with_context(write)?;
+                Ok(Boot {
+                    programs,
+                    number: number * each,
+                    output,
+                    request: self.request(file, mode, output),
+                })
+            })
+            .collect()
+    }
+
     /// What it printed, and how it ended.
-    fn boot(&mut self, programs: &[Program], mode: Mode) -> Result<(String, String)> {
-        let file = self.folder.path().join("programs");
-        let write = || format!("cannot write {}", file.display());
-        fs::write(&file, encode_all(programs)).with_context(write)?;
-        let request = self.request(file.clone(), mode);
+    fn boot(&self, boot: &Boot<'_>) -> Result<(String, String)> {
         let system = match &self.peer {
             Some(peer) => peer.system(false),
             None => System {
@@ -102,15 +140,15 @@ impl GuestSide {
                 ..System::ours()?
             },
         };
-        let booted = system.boot(&request)?;
-        let text = String::from_utf8_lossy(&self.output.take()).into_owned();
+        let booted = system.boot(&boot.request)?;
+        let text = String::from_utf8_lossy(&boot.output.take()).into_owned();
         let said = booted.stderr.last_line().unwrap_or_default();
         let why = match booted.outcome.end {
             End::Exited(status) => format!("the executor ended with {status}; {said}"),
             End::Signalled(signal) => format!("signal {signal} killed the executor; {said}"),
             other => format!("{other:?}; {said}"),
         };
-        let policy = request.policy.name();
+        let policy = boot.request.policy.name();
         Ok((
             text,
             if self.peer.is_some() {
@@ -127,12 +165,33 @@ impl GuestSide {
         mode: Mode,
         read: fn(&str, usize, &str) -> Result<Vec<T>, Stopped>,
     ) -> Result<Vec<T>, Stopped> {
-        let (text, why) = self.boot(programs, mode).map_err(|error| Stopped {
-            after: 0,
-            why: format!("{error:#}"),
-        })?;
-        read(&text, programs.len(), &why)
+        let stopped = |why: String| Stopped { after: 0, why };
+        let boots = self.prepare(programs, mode);
+        let boots = boots.map_err(|error| stopped(format!("{error:#}")))?;
+        let this = &*self;
+        let ended: Vec<_> = thread::scope(|scope| {
+            let boots = boots.iter().map(|boot| scope.spawn(|| this.boot(boot)));
+            let boots: Vec<_> = boots.collect();
+            boots.into_iter().map(|boot| boot.join()).collect()
+        });
+        let mut all = Vec::with_capacity(programs.len());
+        for (boot, ended) in boots.iter().zip(ended) {
+            let ended = ended.map_err(|_| stopped("a thread of this command failed".to_owned()));
+            let (text, why) = ended?.map_err(|error| stopped(format!("{error:#}")))?;
+            let part = read(&text, boot.programs.len(), &why);
+            all.extend(part.map_err(|stopped| Stopped {
+                after: boot.number + stopped.after,
+                ..stopped
+            })?);
+        }
+        Ok(all)
     }
+}
+
+/// How many boots the host's CPUs are good for.
+fn boots(cpus: u32) -> usize {
+    let all = thread::available_parallelism().map_or(1, usize::from);
+    (all / cpus.max(1) as usize).clamp(1, MOST_BOOTS)
 }
 
 impl Side for GuestSide {
