@@ -297,7 +297,7 @@ impl Draw {
                 (1, 0),
                 (1, 1 << 30),
                 (1, u64::MAX),
-                (1, u64::MAX - CENTRE),
+                (all, u64::MAX - CENTRE),
                 (all, 1 << 47),
             ]);
             return (self.page(), too_long);
