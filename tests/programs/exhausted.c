@@ -4,6 +4,7 @@
 
 #include "common.h"
 
+#include <fcntl.h>
 #include <sys/wait.h>
 
 enum { PAGE = 4096 };
@@ -75,6 +76,61 @@ static void while_it_waits(void)
     EXPECT(waitpid(writer, &status, 0) == writer, "waitpid");
 }
 
+// Processes end that have most of the memory, in pages and in files. Those who want it at once wait
+// for that, and nobody else is killed.
+static void beside_those_that_end(void)
+{
+    enum { MANY = 4, PAGES = 5 << 20, IN_FILE = 4 << 20, WANTED = 11 << 20 };
+    int zeros = open("/dev/zero", O_RDONLY);
+    int ends[2], go[2], status;
+    char byte;
+
+    EXPECT(zeros >= 0 && pipe(ends) == 0 && pipe(go) == 0, "open");
+    for (int round = 0; round < 8; round++) {
+        pid_t large[MANY], wants[MANY];
+
+        for (int i = 0; i < MANY; i++)
+            if ((large[i] = fork()) == 0) {
+                int file = memfd_create("large", 0);
+                EXPECT(file >= 0 && ftruncate(file, IN_FILE) == 0, "memfd");
+                char *memory = map(PAGES);
+                char *shared = mmap(NULL, IN_FILE, PROT_WRITE, MAP_SHARED, file, 0);
+
+                EXPECT(shared != MAP_FAILED, "mmap");
+                memset(memory, 1, PAGES);
+                memset(shared, 1, IN_FILE);
+                EXPECT(write(ends[1], "", 1) == 1, "write");
+                for (;;)
+                    pause();
+            }
+        for (int i = 0; i < MANY; i++)
+            EXPECT(read(ends[0], &byte, 1) == 1, "read");
+        for (int i = 0; i < MANY; i++)
+            if ((wants[i] = fork()) == 0) {
+                char *memory = map(WANTED);
+
+                EXPECT(read(go[0], &byte, 1) == 1, "read");
+                // By the kernel, which is faster than they end.
+                for (ssize_t done = 0, some; done < WANTED; done += some) {
+                    some = read(zeros, memory + done, WANTED - done);
+                    EXPECT(some > 0, "read");
+                }
+                _exit(7);
+            }
+        sleep_ms(20);
+        for (int i = 0; i < MANY; i++)
+            EXPECT(kill(large[i], SIGKILL) == 0, "kill");
+        EXPECT(write(go[1], "1234", MANY) == MANY, "write");
+        for (int i = 0; i < MANY; i++) {
+            EXPECT(waitpid(large[i], &status, 0) == large[i], "waitpid");
+            EXPECT(waitpid(wants[i], &status, 0) == wants[i], "waitpid");
+            EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 7, "wants: %x", status);
+        }
+    }
+    EXPECT(close(ends[0]) == 0 && close(ends[1]) == 0 && close(zeros) == 0, "close");
+    EXPECT(close(go[0]) == 0 && close(go[1]) == 0, "close");
+}
+
 int main(void)
 {
     // What the parent has stays what it is.
@@ -110,6 +166,7 @@ int main(void)
         EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 7, "small: %x", status);
     }
     while_it_waits();
+    beside_those_that_end();
     for (int at = 0; at < OWN; at += PAGE)
         EXPECT(own[at] == (char)(at / PAGE), "a page has changed");
     puts("everything else goes on");

@@ -82,6 +82,8 @@ pub struct Process {
     pub children_usage: SpinLock<Usage>,
     /// Its memory was chosen to be given back.
     pub out_of_memory: AtomicBool,
+    /// It ends, and has no memory any more.
+    pub has_given_back: AtomicBool,
     /// Its last thread has ended, and its parent can know.
     pub is_over: AtomicBool,
     /// Who wants to know that.
@@ -121,6 +123,7 @@ impl Process {
             usage: SpinLock::new(Usage::default()),
             children_usage: SpinLock::new(Usage::default()),
             out_of_memory: AtomicBool::new(false),
+            has_given_back: AtomicBool::new(false),
             is_over: AtomicBool::new(false),
             watchers: Readiness::new(),
         })

@@ -2,9 +2,10 @@
 //! that, the largest process is killed, as on Linux, and everything else goes on.
 //!
 //! One at a time: while a chosen process is still giving its memory back, nobody else is chosen,
-//! and whoever needs memory waits for a moment and tries again. Nor does anybody choose who may
-//! have looked for memory before the last one chosen gave its own back: each thread looks once more
-//! after that.
+//! and whoever needs memory waits for a moment and tries again. One that ends anyway is as good as
+//! chosen while it is the largest, and when its last thread has left and gives back what it had.
+//! Nor does anybody choose who may have looked for memory before a process gave its own back: each
+//! thread looks once more after that.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -17,22 +18,22 @@ use linux_raw_sys::general::SIGKILL;
 /// Nanoseconds between a fault that found no memory and its next try.
 const PAUSE: u64 = 1_000_000;
 
-/// The process that has the most pages in memory, and how many. None of those that end already,
-/// unless one was chosen before: then that one.
+/// The process that has the most pages in memory, and how many; none while one that ends is waited
+/// for.
 fn largest() -> Option<(Shared<Process>, u64)> {
     let mut found: Option<(Shared<Process>, u64)> = None;
-    let mut chosen_before = false;
+    let mut is_waited_for = false;
     family::for_each(|entry| entry.process.is_some(), &mut |process| {
-        if process.is_ending() {
-            chosen_before |= process.out_of_memory.load(Ordering::Acquire);
-            return;
-        }
-        let pages = process.space().map_or(0, |space| space.resident());
+        let space = process.space();
+        let was_chosen = process.out_of_memory.load(Ordering::Acquire);
+        let gives_back = space.is_none() && !process.has_given_back.load(Ordering::Acquire);
+        is_waited_for |= process.is_ending() && (was_chosen || gives_back);
+        let pages = space.map_or(0, |space| space.resident());
         if found.as_ref().is_none_or(|(_, most)| pages >= *most) {
             found = Some((process.clone(), pages));
         }
     });
-    if chosen_before { None } else { found }
+    found.filter(|(process, _)| !is_waited_for && !process.is_ending())
 }
 
 /// Takes pages that processes have let go of; whether there were any.
@@ -47,19 +48,18 @@ fn take_let_go() -> bool {
 /// Somebody is choosing.
 static CHOOSING: AtomicBool = AtomicBool::new(false);
 
-/// How many that were chosen have given their memory back.
+/// How many have given their memory back.
 static GIVEN_BACK: AtomicU64 = AtomicU64::new(0);
 
 /// A process has given its memory back, and is about to be gone.
 pub fn gave_back(process: &Process) {
-    if process.out_of_memory.load(Ordering::Acquire) {
-        // Before the family forgets it, under its lock: who does not find it there sees this.
-        GIVEN_BACK.fetch_add(1, Ordering::Release);
-    }
+    // In this order, and before the family forgets it: who waits for it no more sees that it has.
+    GIVEN_BACK.fetch_add(1, Ordering::Release);
+    process.has_given_back.store(true, Ordering::Release);
 }
 
-/// Whether the current thread has found no memory since the last one chosen gave its own back. If
-/// not, it has the next time.
+/// Whether the current thread has found no memory since a process last gave its own back. If not,
+/// it has the next time.
 fn has_looked_since() -> bool {
     let given_back = GIVEN_BACK.load(Ordering::Acquire);
     sched::current().without_memory.replace(given_back) == given_back
