@@ -76,8 +76,8 @@ static void while_it_waits(void)
     EXPECT(waitpid(writer, &status, 0) == writer, "waitpid");
 }
 
-// Processes end that have most of the memory, in pages and in files. Those who want it at once wait
-// for that, and nobody else is killed.
+// Processes end that have most of the memory, in pages and in files. Those who want it at once get it
+// in the end, and nobody else is killed.
 static void beside_those_that_end(void)
 {
     enum { MANY = 4, PAGES = 5 << 20, IN_FILE = 4 << 20, WANTED = 11 << 20 };
