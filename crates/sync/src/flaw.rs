@@ -34,6 +34,10 @@ pub enum Flaw {
     NodeNotBuried,
     /// A lock is downgraded by giving it up and taking it again.
     DowngradeByUnlocking,
+    /// Something new is put where something else is still being cleared away.
+    ZapsNotAwaited,
+    /// Those who wait for a range are woken before there is anything new to see.
+    WokenWithoutTurn,
     /// A lock is given up without releasing what was written under it.
     UnlockRelaxed,
     /// A fork does not mark the mappings that it has copied.

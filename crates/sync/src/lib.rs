@@ -7,6 +7,7 @@
 //! * [`State`]: a word that only moves forward.
 //! * [`SpinLock`] and [`RwLock`]: short exclusion, and a downgradable
 //!   reader-writer lock that parks through the machine.
+//! * [`Ranges`]: exclusion of those whose ranges meet, first come first served.
 //! * [`prefetch_to_write`]: a hint for a line that a claim will wait for.
 //! * [`reclaim`]: quiescent-state reclamation. Lock-free readers may look at a
 //!   retired object until they leave their section.
@@ -20,6 +21,7 @@ mod cpu;
 mod fence;
 mod flaw;
 mod prefetch;
+mod ranges;
 pub mod reclaim;
 #[cfg(record)]
 pub mod record;
@@ -34,6 +36,7 @@ pub use fence::fence_after_rmw;
 pub use flaw::with_flaw;
 pub use flaw::{Flaw, flawed};
 pub use prefetch::prefetch_to_write;
+pub use ranges::{PLACES, RangeGuard, Ranges, Wish, ZapGuard};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use spin::{SpinGuard, SpinLock};
 pub use state::{Phase, State};

@@ -1,0 +1,305 @@
+//! A lock for ranges: who uses ranges that do not meet never waits.
+//!
+//! A fixed number of places, each with a range or two that somebody has or waits for, under a
+//! spin lock that is held for one look at them. A wish waits for those wishes before it that it
+//! cannot be beside, and for no others: first come, first served, so that nobody starves, whole
+//! spaces and single pages alike. Where no place is free, who comes waits for one, in order too.
+//!
+//! A range that somebody has alone may become one that is being *zapped*. From then on nobody
+//! waits for it but who would put something new there: what was there is gone for everybody, and
+//! is being cleared away.
+//!
+//! No deadlock: who has a range waits for no other one, and who zaps waits for none at all.
+//!
+//! Written lines: the lock's and the place's, by each lock and each unlock; and, if somebody
+//! waits, the word on which waiters park.
+
+mod places;
+
+use core::mem::ManuallyDrop;
+use core::ops::Range;
+
+use crate::atomic::{AtomicU32, Ordering};
+use crate::flaw::{Flaw, flawed};
+use crate::spin::SpinLock;
+use crate::wait::{Backoff, Wait};
+
+pub use places::{PLACES, Wish};
+use places::{Places, bits};
+
+/// Turns of spinning before a waiter parks.
+const SPIN: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
+
+/// How often who would put something new where something is being zapped gives way to others,
+/// before he keeps them out while he waits.
+const ROUNDS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
+
+/// The lock. What the ranges are of is the user's to say.
+pub struct Ranges {
+    places: SpinLock<Places>,
+    /// Counts what waiters may have waited for.
+    turn: AtomicU32,
+}
+
+impl Default for Ranges {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Ranges {
+    /// Nobody has anything.
+    pub fn new() -> Self {
+        Self {
+            places: SpinLock::new(Places::new()),
+            turn: AtomicU32::new(0),
+        }
+    }
+
+    /// Waits for what is wished for.
+    pub fn lock<'a, W: Wait + ?Sized>(&'a self, wish: &Wish, machine: &'a W) -> RangeGuard<'a, W> {
+        for _ in 0..ROUNDS {
+            let (guard, is_in_the_way) = self.lock_beside_zaps(wish, machine);
+            if !is_in_the_way || flawed(Flaw::ZapsNotAwaited) {
+                return guard;
+            }
+            drop(guard);
+            self.await_zaps(wish, machine);
+        }
+        let (guard, _) = self.lock_beside_zaps(wish, machine);
+        // No other zap begins there now.
+        self.await_zaps(wish, machine);
+        guard
+    }
+
+    /// What is wished for, if it can be had at once.
+    pub fn try_lock<'a, W: Wait + ?Sized>(
+        &'a self,
+        wish: &Wish,
+        machine: &'a W,
+    ) -> Option<RangeGuard<'a, W>> {
+        let mut places = self.places.lock(machine);
+        if !places.queue.is_empty() {
+            return None;
+        }
+        let place = places.take(wish)?;
+        let meets_zaps = places.meets_zaps(wish);
+        if places.is_kept_out(place) || places.is_in_the_way(wish, u64::MAX) {
+            // Nobody has seen it, so that nobody waits for it.
+            places.free(1 << place);
+            return None;
+        }
+        Some(RangeGuard {
+            ranges: self,
+            machine,
+            place,
+            meets_zaps,
+        })
+    }
+
+    /// Waits for what is wished for; and says whether somebody zaps there who may not.
+    fn lock_beside_zaps<'a, W: Wait + ?Sized>(
+        &'a self,
+        wish: &Wish,
+        machine: &'a W,
+    ) -> (RangeGuard<'a, W>, bool) {
+        let mut place = None;
+        let mut queued = None;
+        let (place, meets_zaps, is_in_the_way) = self.wait(machine, |places| {
+            if place.is_none() {
+                place = take_in_turn(places, wish, &mut queued);
+            }
+            let place = place?;
+            let is_kept_out = places.is_kept_out(place);
+            (!is_kept_out).then(|| {
+                let is_in_the_way = places.is_in_the_way(wish, u64::MAX);
+                (place, places.meets_zaps(wish), is_in_the_way)
+            })
+        });
+        if queued.is_some() {
+            // There may be a place for who is next in the queue.
+            self.release(machine, |_| ());
+        }
+        let guard = RangeGuard {
+            ranges: self,
+            machine,
+            place,
+            meets_zaps,
+        };
+        (guard, is_in_the_way)
+    }
+
+    /// Waits for the end of all zaps that are in the way of a wish when this is called.
+    pub fn await_zaps<W: Wait + ?Sized>(&self, wish: &Wish, machine: &W) {
+        let mut limit = None;
+        self.wait(machine, |places| {
+            let limit = *limit.get_or_insert(places.next);
+            (!places.is_in_the_way(wish, limit)).then_some(())
+        });
+    }
+
+    /// Whether anything is being zapped.
+    pub fn is_zapping<W: Wait + ?Sized>(&self, machine: &W) -> bool {
+        self.places.lock(machine).zapped != 0
+    }
+
+    /// Calls `visit` with each range that is being zapped, or was and is noted still, and with its
+    /// place. Under the lock, so that it may only look.
+    pub fn for_each_zap<W: Wait + ?Sized>(
+        &self,
+        machine: &W,
+        mut visit: impl FnMut(Range<u64>, usize),
+    ) {
+        let places = self.places.lock(machine);
+        bits(places.zapped).for_each(|place| visit(places.range(place), place));
+    }
+
+    /// One of the zaps that were left ([`ZapGuard::leave`]): its range and its place. It goes on
+    /// until it is ended here.
+    pub fn one_left<W: Wait + ?Sized>(&self, machine: &W) -> Option<(Range<u64>, usize)> {
+        let places = self.places.lock(machine);
+        let place = bits(places.left).next()?;
+        Some((places.range(place), place))
+    }
+
+    /// Ends a zap that was left.
+    pub fn end_left<W: Wait + ?Sized>(&self, place: usize, machine: &W) {
+        self.release(machine, |places| places.free(places.left & 1 << place));
+    }
+
+    /// Waits until `look` has an answer: it looks again after each release.
+    fn wait<W: Wait + ?Sized, T>(
+        &self,
+        machine: &W,
+        mut look: impl FnMut(&mut Places) -> Option<T>,
+    ) -> T {
+        let mut backoff = Backoff::new();
+        let mut waits = false;
+        loop {
+            let mut places = self.places.lock(machine);
+            if let Some(answer) = look(&mut places) {
+                places.waiting -= u32::from(waits);
+                return answer;
+            }
+            places.waiting += u32::from(!waits);
+            waits = true;
+            // Counted up under the lock, too: no release comes in between.
+            let turn = self.turn.load(Ordering::Relaxed);
+            drop(places);
+            while backoff.turns() < SPIN && self.turn.load(Ordering::Relaxed) == turn {
+                backoff.turn(machine);
+            }
+            machine.park(&self.turn, turn);
+        }
+    }
+
+    /// Changes places so that others may go on, and wakes them.
+    fn release<W: Wait + ?Sized>(&self, machine: &W, change: impl FnOnce(&mut Places)) {
+        let mut places = self.places.lock(machine);
+        change(&mut places);
+        if places.waiting == 0 {
+            return;
+        }
+        if !flawed(Flaw::WokenWithoutTurn) {
+            self.turn.fetch_add(1, Ordering::Relaxed);
+        }
+        drop(places);
+        machine.wake(&self.turn, u32::MAX);
+    }
+}
+
+/// A place for a wish, if there is one and nobody waits for it who came before; `queued` is the
+/// number of who waits.
+fn take_in_turn(places: &mut Places, wish: &Wish, queued: &mut Option<u64>) -> Option<usize> {
+    let own = match *queued {
+        Some(own) => own,
+        None if places.queue.is_empty() => match places.take(wish) {
+            Some(place) => return Some(place),
+            None => join(places, queued),
+        },
+        None => join(places, queued),
+    };
+    if own != places.queue.start {
+        return None;
+    }
+    let place = places.take(wish)?;
+    places.queue.start += 1;
+    Some(place)
+}
+
+fn join(places: &mut Places, queued: &mut Option<u64>) -> u64 {
+    let own = places.queue.end;
+    places.queue.end += 1;
+    *queued = Some(own);
+    own
+}
+
+/// What was wished for.
+pub struct RangeGuard<'a, W: Wait + ?Sized> {
+    ranges: &'a Ranges,
+    machine: &'a W,
+    place: usize,
+    meets_zaps: bool,
+}
+
+impl<'a, W: Wait + ?Sized> RangeGuard<'a, W> {
+    /// The number of the place: less than [`PLACES`], and nobody else's meanwhile.
+    pub fn place(&self) -> usize {
+        self.place
+    }
+
+    /// Whether something was being zapped there when this was had.
+    pub fn meets_zaps(&self) -> bool {
+        self.meets_zaps
+    }
+
+    /// Keeps of all that was had `range`, to be zapped.
+    pub fn begin_zap(self, range: Range<u64>) -> ZapGuard<'a, W> {
+        let guard = ManuallyDrop::new(self);
+        let place = guard.place;
+        guard
+            .ranges
+            .release(guard.machine, |places| places.begin_zap(place, range));
+        ZapGuard {
+            ranges: guard.ranges,
+            machine: guard.machine,
+            place,
+        }
+    }
+}
+
+impl<W: Wait + ?Sized> Drop for RangeGuard<'_, W> {
+    fn drop(&mut self) {
+        let place = 1 << self.place;
+        self.ranges
+            .release(self.machine, |places| places.free(place));
+    }
+}
+
+/// A range that is being zapped.
+pub struct ZapGuard<'a, W: Wait + ?Sized> {
+    ranges: &'a Ranges,
+    machine: &'a W,
+    place: usize,
+}
+
+impl<W: Wait + ?Sized> ZapGuard<'_, W> {
+    /// The number of the place.
+    pub fn place(&self) -> usize {
+        self.place
+    }
+
+    /// The zap is done, and somebody else is to end it ([`Ranges::one_left`]).
+    pub fn leave(self) {
+        let guard = ManuallyDrop::new(self);
+        guard.ranges.places.lock(guard.machine).left |= 1 << guard.place;
+    }
+}
+
+impl<W: Wait + ?Sized> Drop for ZapGuard<'_, W> {
+    fn drop(&mut self) {
+        let place = 1 << self.place;
+        self.ranges
+            .release(self.machine, |places| places.free(place));
+    }
+}

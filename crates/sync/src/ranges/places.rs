@@ -1,0 +1,174 @@
+//! What is in the places of a [`super::Ranges`], and who keeps whom out. Under its lock.
+
+use core::ops::Range;
+
+/// How many may have ranges, wait for them, or zap at once. Others wait for a place.
+pub const PLACES: usize = if cfg!(any(loom, shuttle)) { 6 } else { 32 };
+
+/// What somebody wants, or has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wish {
+    ranges: [Range<u64>; 2],
+    /// Where nothing may be zapped.
+    new: Range<u64>,
+    is_shared: bool,
+}
+
+impl Wish {
+    /// To change what is in a range: alone, but for who zaps there.
+    pub const fn to_change(range: Range<u64>) -> Self {
+        Self {
+            ranges: [range, 0..0],
+            new: 0..0,
+            is_shared: false,
+        }
+    }
+
+    /// To put something new into a range: alone, and where nothing is being zapped.
+    pub fn to_fill(range: Range<u64>) -> Self {
+        Self::to_change(range.clone()).filling(range)
+    }
+
+    /// That nobody changes what is in a range.
+    pub fn to_keep(range: Range<u64>) -> Self {
+        Self {
+            is_shared: true,
+            ..Self::to_change(range)
+        }
+    }
+
+    /// A second range in the same way.
+    #[must_use]
+    pub fn and(mut self, range: Range<u64>) -> Self {
+        self.ranges[1] = range;
+        self
+    }
+
+    /// The same where nothing is being zapped in this part of it.
+    #[must_use]
+    pub fn filling(mut self, range: Range<u64>) -> Self {
+        self.new = range;
+        self
+    }
+
+    /// The first range.
+    pub(super) fn range(&self) -> Range<u64> {
+        self.ranges[0].clone()
+    }
+
+    fn meets(&self, range: &Range<u64>) -> bool {
+        self.ranges.iter().any(|own| meet(own, range))
+    }
+
+    /// Whether the two cannot be had at once.
+    fn excludes(&self, other: &Self) -> bool {
+        !(self.is_shared && other.is_shared) && other.ranges.iter().any(|range| self.meets(range))
+    }
+}
+
+/// Whether two ranges have something in common; an empty one has not.
+fn meet(one: &Range<u64>, other: &Range<u64>) -> bool {
+    one.start.max(other.start) < one.end.min(other.end)
+}
+
+/// The places of a set of bits.
+pub(super) fn bits(mut set: u64) -> impl Iterator<Item = usize> {
+    core::iter::from_fn(move || {
+        let first = (set != 0).then(|| set.trailing_zeros() as usize)?;
+        set &= set - 1;
+        Some(first)
+    })
+}
+
+struct Place {
+    /// When it was taken: who came before has less.
+    number: u64,
+    wish: Wish,
+}
+
+/// All places. Each is free, *taken* by somebody who has what he wished for or waits for it, or
+/// *zapped*: what was in its range is being cleared away.
+pub(super) struct Places {
+    places: [Place; PLACES],
+    /// A bit for each place that is not free.
+    used: u64,
+    /// Of these: a bit for each that is being zapped, or was, and is noted still.
+    pub(super) zapped: u64,
+    /// Of these: a bit for each of which somebody else is to say that it was.
+    pub(super) left: u64,
+    /// The number of the next wish.
+    pub(super) next: u64,
+    /// Who waits for a place: the number of who gets the next one, and of who comes next.
+    pub(super) queue: Range<u64>,
+    /// How many wait for anything.
+    pub(super) waiting: u32,
+}
+
+impl Places {
+    pub(super) fn new() -> Self {
+        const FREE: Place = Place {
+            number: 0,
+            wish: Wish::to_change(0..0),
+        };
+        Self {
+            places: [FREE; PLACES],
+            used: 0,
+            zapped: 0,
+            left: 0,
+            next: 0,
+            queue: 0..0,
+            waiting: 0,
+        }
+    }
+
+    /// Takes a place, if there is one.
+    pub(super) fn take(&mut self, wish: &Wish) -> Option<usize> {
+        let number = (!self.used).trailing_zeros() as usize;
+        let place = self.places.get_mut(number)?;
+        self.used |= 1 << number;
+        place.number = self.next;
+        place.wish.clone_from(wish);
+        self.next += 1;
+        Some(number)
+    }
+
+    /// Frees all places of a set.
+    pub(super) fn free(&mut self, set: u64) {
+        self.used &= !set;
+        self.zapped &= !set;
+        self.left &= !set;
+    }
+
+    /// From here on a place is one that is zapped.
+    pub(super) fn begin_zap(&mut self, number: usize, range: Range<u64>) {
+        self.zapped |= 1 << number;
+        self.places[number].wish = Wish::to_change(range);
+    }
+
+    /// The range of a place.
+    pub(super) fn range(&self, number: usize) -> Range<u64> {
+        self.places[number].wish.range()
+    }
+
+    /// Whether somebody who came before has, or waits for, what this place excludes.
+    pub(super) fn is_kept_out(&self, number: usize) -> bool {
+        let own = &self.places[number];
+        bits(self.used & !self.zapped & !(1 << number)).any(|other| {
+            let other = &self.places[other];
+            other.number < own.number && own.wish.excludes(&other.wish)
+        })
+    }
+
+    /// Whether somebody zaps where a wish puts something new, and came before `limit`.
+    pub(super) fn is_in_the_way(&self, wish: &Wish, limit: u64) -> bool {
+        bits(self.zapped).any(|other| {
+            let other = &self.places[other];
+            other.number < limit && meet(&wish.new, &other.wish.ranges[0])
+        })
+    }
+
+    /// Whether somebody zaps in the range of a wish.
+    pub(super) fn meets_zaps(&self, wish: &Wish) -> bool {
+        bits(self.zapped).any(|other| wish.meets(&self.places[other].wish.ranges[0]))
+    }
+}

@@ -1,0 +1,209 @@
+//! The lock for ranges: who waits for whom, and in what order.
+#![cfg(not(any(loom, shuttle)))]
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Condvar, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use faultless_sync::atomic::AtomicU32;
+use faultless_sync::{PLACES, Ranges, Wait, Wish};
+
+#[derive(Default)]
+struct Machine {
+    parked: AtomicUsize,
+    queue: Mutex<()>,
+    woken: Condvar,
+}
+
+impl Wait for Machine {
+    fn relax(&self, _turn: u32) {
+        thread::yield_now();
+    }
+
+    fn park(&self, word: &AtomicU32, expected: u32) {
+        let queue = self.queue.lock().unwrap();
+        if word.load(SeqCst) == expected {
+            self.parked.fetch_add(1, SeqCst);
+            drop(self.woken.wait(queue).unwrap());
+            self.parked.fetch_sub(1, SeqCst);
+        }
+    }
+
+    fn wake(&self, _word: &AtomicU32, _count: u32) {
+        drop(self.queue.lock().unwrap());
+        self.woken.notify_all();
+    }
+}
+
+impl Machine {
+    /// Waits until so many threads are parked.
+    fn await_parked(&self, count: usize) {
+        while self.parked.load(SeqCst) != count {
+            thread::sleep(Duration::from_micros(100));
+        }
+    }
+}
+
+#[test]
+fn only_ranges_that_meet_keep_each_other_out() {
+    let (ranges, machine) = (Ranges::new(), Machine::default());
+    let change = |range| ranges.try_lock(&Wish::to_change(range), &machine);
+    let keep = |range| ranges.try_lock(&Wish::to_keep(range), &machine);
+    let one = change(10..20).unwrap();
+    assert!(change(20..30).is_some() && change(0..10).is_some());
+    assert!(change(19..20).is_none() && change(0..11).is_none() && change(12..14).is_none());
+    assert!(keep(10..11).is_none());
+    assert!(change(15..15).is_some(), "an empty range meets nothing");
+    drop(one);
+    let one = keep(10..20).unwrap();
+    assert!(keep(0..100).is_some() && change(0..100).is_none());
+    drop(one);
+    let two = Wish::to_change(1..2).and(5..6);
+    let two = ranges.try_lock(&two, &machine).unwrap();
+    assert!(change(5..7).is_none() && change(2..5).is_some() && keep(1..2).is_none());
+    drop(two);
+    assert!(change(0..u64::MAX).is_some());
+}
+
+#[test]
+fn a_zap_keeps_out_only_what_is_new() {
+    let (ranges, machine) = (Ranges::new(), Machine::default());
+    let guard = ranges.lock(&Wish::to_change(0..100), &machine);
+    assert!(!guard.meets_zaps());
+    let zap = guard.begin_zap(10..20);
+    let change = ranges.try_lock(&Wish::to_change(0..100), &machine).unwrap();
+    assert!(change.meets_zaps());
+    drop(change);
+    let beside = ranges
+        .try_lock(&Wish::to_change(20..100), &machine)
+        .unwrap();
+    assert!(!beside.meets_zaps());
+    drop(beside);
+    assert!(ranges.try_lock(&Wish::to_fill(19..30), &machine).is_none());
+    assert!(ranges.try_lock(&Wish::to_fill(20..30), &machine).is_some());
+    let mut seen = Vec::new();
+    ranges.for_each_zap(&machine, |range, place| seen.push((range, place)));
+    assert_eq!(seen, [(10..20, zap.place())]);
+    drop(zap);
+    assert!(!ranges.is_zapping(&machine));
+    assert!(ranges.try_lock(&Wish::to_fill(19..30), &machine).is_some());
+}
+
+#[test]
+fn who_waits_is_not_passed() {
+    let (ranges, machine) = (Ranges::new(), Machine::default());
+    let order = Mutex::new(Vec::new());
+    thread::scope(|scope| {
+        let first = ranges.lock(&Wish::to_keep(0..10), &machine);
+        // Each waits for the one before, though the first would let the third one in.
+        for (number, wish) in [
+            Wish::to_change(5..20),
+            Wish::to_keep(15..16),
+            Wish::to_change(0..100),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let (ranges, machine, order) = (&ranges, &machine, &order);
+            scope.spawn(move || {
+                let _guard = ranges.lock(&wish, machine);
+                order.lock().unwrap().push(number);
+            });
+            machine.await_parked(number + 1);
+            assert!(ranges.try_lock(&Wish::to_keep(15..16), machine).is_none());
+            assert!(ranges.try_lock(&Wish::to_keep(200..300), machine).is_some());
+        }
+        drop(first);
+    });
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2]);
+}
+
+#[test]
+fn places_are_given_in_order_too() {
+    let (ranges, machine) = (Ranges::new(), Machine::default());
+    let order = Mutex::new(Vec::new());
+    let wish = |at: usize| Wish::to_change(at as u64..at as u64 + 1);
+    thread::scope(|scope| {
+        let mut held: Vec<_> = (0..PLACES)
+            .map(|at| ranges.try_lock(&wish(at), &machine).unwrap())
+            .collect();
+        assert!(ranges.try_lock(&wish(1000), &machine).is_none());
+        for number in 0..3 {
+            let (ranges, machine, order, wish) = (&ranges, &machine, &order, &wish);
+            scope.spawn(move || {
+                let _guard = ranges.lock(&wish(1000), machine);
+                order.lock().unwrap().push(number);
+            });
+            machine.await_parked(number + 1);
+        }
+        held.truncate(PLACES - 2);
+        assert!(held.len() < PLACES);
+    });
+    assert_eq!(*order.lock().unwrap(), [0, 1, 2]);
+}
+
+/// More threads than places, with ranges that meet in many ways: each number of which somebody is
+/// the only user is only used by one, and all end.
+#[test]
+fn many_threads() {
+    const PAGES: usize = 64;
+    let (ranges, machine) = (Ranges::new(), Machine::default());
+    // Users in the low half, zappers in the high.
+    let users: [AtomicU64; PAGES] = std::array::from_fn(|_| AtomicU64::new(0));
+    thread::scope(|scope| {
+        for seed in 0..PLACES as u64 + 8 {
+            let (ranges, machine, users) = (&ranges, &machine, &users);
+            scope.spawn(move || {
+                let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+                let mut draw = |below: u64| {
+                    state ^= state << 13;
+                    state ^= state >> 7;
+                    state ^= state << 17;
+                    state % below
+                };
+                for _ in 0..300 {
+                    let start = draw(PAGES as u64);
+                    let range = start..(start + 1 + draw(8)).min(PAGES as u64);
+                    let pages = || range.clone().map(|at| &users[at as usize]);
+                    match draw(3) {
+                        0 => {
+                            let guard = ranges.lock(&Wish::to_change(range.clone()), machine);
+                            for page in pages() {
+                                assert_eq!(page.fetch_add(1, SeqCst) & 0xffff, 0);
+                            }
+                            for page in pages() {
+                                page.fetch_add((1 << 16) - 1, SeqCst);
+                            }
+                            let zap = guard.begin_zap(range.clone());
+                            for page in pages() {
+                                page.fetch_sub(1 << 16, SeqCst);
+                            }
+                            drop(zap);
+                        }
+                        1 => {
+                            let _guard = ranges.lock(&Wish::to_fill(range.clone()), machine);
+                            for page in pages() {
+                                assert_eq!(page.fetch_add(1, SeqCst), 0);
+                            }
+                            for page in pages() {
+                                page.fetch_sub(1, SeqCst);
+                            }
+                        }
+                        _ => {
+                            let _guard = ranges.lock(&Wish::to_keep(range.clone()), machine);
+                            for page in pages() {
+                                assert_eq!(page.load(SeqCst) & 0xffff, 0);
+                            }
+                        }
+                    }
+                }
+            });
+        }
+    });
+    assert!(
+        ranges
+            .try_lock(&Wish::to_fill(0..u64::MAX), &machine)
+            .is_some()
+    );
+}
