@@ -34,7 +34,7 @@ impl<M: Machine> AddressSpace<M> {
     /// `ENOMEM`; tables that are there stay, and are freed with what is mapped beside them.
     pub(crate) fn prepare_tables(&self, source: Pages, target: u64) -> Result<(), Errno> {
         let mut result = Ok(());
-        // With the write hold no table is freed.
+        // SAFETY below: of tables over what is mapped, or reserved, none is freed (rule R5).
         self.for_each_table(source, &mut |table, part| {
             let base = part.start & !(ENTRIES as u64 - 1);
             let (first, end) = ((part.start - base) as usize, (part.end - base) as usize);
@@ -53,11 +53,12 @@ impl<M: Machine> AddressSpace<M> {
         result
     }
 
-    /// Puts a table of the lowest level over `page`, if there is none. With a write hold.
+    /// Puts a table of the lowest level over `page`, if there is none. The page's slot is not empty.
     fn table_under(&self, page: u64) -> Result<(), Errno> {
         let mut backoff = Backoff::new();
         loop {
-            // SAFETY: with the write hold no table is freed.
+            // SAFETY: the page's slot is not empty, which precedes the caller's fence: the tables
+            // over it are not freed (rule R5).
             match unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(page)) } {
                 Walk::Leaf { .. } => return Ok(()),
                 Walk::Busy => backoff.turn(self.machine()),
@@ -151,14 +152,24 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Writes the entry of a page that has a table, and where nothing is.
+    /// Writes the entry of a page that has a table, and where nothing is. Who frees tables beside
+    /// it may have claimed the table for a look.
     fn put(&self, page: u64, value: u64) {
-        // SAFETY: in the caller's section.
-        let walked = unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(page)) };
-        debug_assert!(matches!(walked, Walk::Leaf { .. }));
-        if let Walk::Leaf { entry, .. } = walked {
-            let before = self.change(entry, |_| value);
-            debug_assert_eq!(before, 0, "a page is where another one moves to");
+        let mut backoff = Backoff::new();
+        loop {
+            // SAFETY: in the caller's section.
+            match unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(page)) } {
+                Walk::Leaf { entry, .. } => {
+                    let before = self.change(entry, |_| value);
+                    debug_assert_eq!(before, 0, "a page is where another one moves to");
+                    return;
+                }
+                Walk::Busy => backoff.turn(self.machine()),
+                Walk::Missing { .. } => {
+                    debug_assert!(false, "a page moves to where no table is");
+                    return;
+                }
+            }
         }
     }
 }

@@ -3,8 +3,8 @@
 //!
 //! Policies differ in how the mapping is found and held (`Hold`), and in nothing
 //! else. A try ends in an outcome or is *withdrawn* with a reason; a speculative
-//! fault whose tries were all withdrawn goes on under the mmap lock, where only
-//! its own page and its tables can still be in motion.
+//! fault whose tries were all withdrawn keeps writers from its page, so that only
+//! the page itself and its tables can still be in motion.
 //!
 //! Written lines, away from allocator batches: the CPU's own lines, the frame,
 //! its descriptor, and the line of the entry. See [`crate::prepare`] for what is
@@ -49,7 +49,7 @@ pub enum SegvCode {
     KeyErr = 4,
 }
 
-/// Tries before a fault falls back to the mmap lock.
+/// Tries before a fault falls back to keeping writers out.
 ///
 /// Several times what any machine spins ([`faultless_sync::Wait::relax`]): the CPU waited for may
 /// not be running, under an emulator or a hypervisor, and gets to run only once this one lets go of
@@ -95,7 +95,7 @@ impl<M: Machine> AddressSpace<M> {
         let page = Page::containing(address);
         let mut backoff = Backoff::new();
         let mut mode = Mode::of(self.policy());
-        let mut lock = mode.lock(self);
+        let mut lock = mode.lock(self, page);
         self.memory.count(Counter::Faults);
         loop {
             let why = match self.attempt(page, access, mode, prepared) {
@@ -114,13 +114,21 @@ impl<M: Machine> AddressSpace<M> {
                     Some(Outcome::OutOfMemory) if self.take_let_go() => {}
                     Some(outcome) => return self.fails(mode, outcome),
                 }
-                lock = mode.lock(self);
+                lock = mode.lock(self, page);
+                continue;
+            }
+            if why == Withdrawn::Zapped {
+                // Something is being taken away where a stack would grow: whoever does that is
+                // waited for with nothing held.
+                drop(lock.take());
+                self.await_zaps_below_stack(page);
+                lock = mode.lock(self, page);
                 continue;
             }
             if lock.is_none() && backoff.turns() >= TRIES {
                 self.fall_back(mode, why, address, &mut prepared.trail);
                 mode = Mode::Locked;
-                lock = mode.lock(self);
+                lock = mode.lock(self, page);
                 continue;
             }
             if mode.is_speculative() {

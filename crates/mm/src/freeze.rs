@@ -12,7 +12,9 @@
 //! fork's fence, either the fault sees the link frozen, or the fork sees the claim and waits for
 //! it. The same is true of whoever else changes entries without a range lock, and validates the link
 //! (frames of `MADV_FREE`) or asks after its claim (truncation).
-//! A table is frozen and thawed under the write hold only, so no table that is frozen goes away.
+//! Only a fork freezes and thaws, which has every range; and only tables in whose pages something
+//! is mapped, so that no table that is frozen goes away: who frees tables asks what is mapped there
+//! after his claim, and a fence stands between the making of what is mapped and the fork's look.
 //!
 //! Written lines: the entries that lead to tables, twice for a fork; and the word by
 //! which faults ask, which only those write that wait.
@@ -26,7 +28,7 @@ use crate::space::AddressSpace;
 
 impl<M: Machine> AddressSpace<M> {
     /// Freezes all tables of the lowest level in which something is mapped. When it returns, no CPU stores to a page that
-    /// is in one of them. With a write hold, and after a fence behind what keeps new tables away.
+    /// is in one of them. With every range, and after a fence behind what keeps new tables away.
     pub(crate) fn freeze(&self) {
         self.wanted.store(0, Ordering::Relaxed);
         let mut gather = Gather::new();
@@ -65,7 +67,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Calls `visit` with every entry that leads to a frozen table of `pages`, and with the
-    /// pages that the table is for. With a write hold.
+    /// pages that the table is for. With every range.
     pub(crate) fn for_each_frozen(&self, pages: Pages, visit: &mut impl FnMut(&Entry, Pages)) {
         self.for_each_link(pages, &mut |entry, pages| {
             if Self::FORMAT.is_frozen(entry.load()) {
@@ -79,8 +81,9 @@ impl<M: Machine> AddressSpace<M> {
         let mut visit_base =
             |entry: &Entry, base: u64| visit(entry, Pages::new(base, base + ENTRIES as u64));
         let mut at = pages.start;
-        while let Some(run) = self.run_in(at, pages.end) {
-            // SAFETY: tables are freed under a zap hold, which excludes a write hold.
+        while let Some(run) = self.mapped_run(Pages::new(at, pages.end)) {
+            // SAFETY: all these tables have pages in which something is mapped, which was so before
+            // the caller's fence: they are not freed (rule R5).
             unsafe {
                 free::entries_at::<M::Format, M>(
                     self.machine(),

@@ -1,6 +1,6 @@
 //! Stack growth: a fault below a mapping that grows down extends it.
 //!
-//! Taken without the mmap lock, under every policy: it fills empty slots
+//! Done without a range lock, under every policy: it fills empty slots
 //! under the tree's edit lock, which is held for stores alone. Slots whose
 //! former pages are still being zapped are not empty, so that growth never
 //! meets a zap. The guard gap is looked at under the same lock under which
@@ -12,7 +12,7 @@ use faultless_trace::Counter;
 
 use crate::machine::Machine;
 use crate::space::AddressSpace;
-use crate::tree::{Content, GUARD_GAP};
+use crate::tree::{Content, GUARD_GAP, Word};
 use crate::withdrawn::Withdrawn;
 
 impl<M: Machine> AddressSpace<M> {
@@ -29,6 +29,7 @@ impl<M: Machine> AddressSpace<M> {
             return Ok(None);
         }
         if edit.is_still() {
+            // A fork goes over the tree.
             return Err(Withdrawn::MappingChanged);
         }
         let Some(run) = self.tree.next(page.0) else {
@@ -74,11 +75,16 @@ impl<M: Machine> AddressSpace<M> {
                 // Old pages between here and a stack must be gone before it grows over them.
                 Content::Zapping => at = run.pages.end,
                 Content::Live(m) | Content::Changing(m) => {
-                    if run.pages.start == page.0 || (m.grows_down() && at != page.0) {
+                    if run.pages.start == page.0 {
                         return Err(Withdrawn::MappingChanged);
+                    }
+                    if m.grows_down() && at != page.0 {
+                        return Err(Withdrawn::Zapped);
                     }
                     return Ok(m.grows_down());
                 }
+                // Somebody moves something to where the stack would grow.
+                Content::Reserved => return Err(Withdrawn::MappingChanged),
                 _ => return Ok(false),
             }
         }
@@ -86,13 +92,42 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Whether the nearest mapping below leaves no guard gap to `page`. Linux does
-    /// not mind one without any access, or one that grows itself.
+    /// not mind one without any access, or one that grows itself. Under the edit lock.
     fn is_crowded(&self, page: Page) -> bool {
-        self.tree.last_before(page.0).is_some_and(|run| {
+        let mut at = page.0;
+        while let Some(run) = self.tree.last_before(at) {
+            if page.0 - run.pages.end >= GUARD_GAP {
+                return false;
+            }
+            if run.word.is_zapping() {
+                // What is below that counts.
+                let slot = self.tree.slot_of(run.pages.end - 1);
+                at = slot.map_or(run.pages.start, |slot| slot.pages.start);
+                continue;
+            }
+            if run.word == Word::RESERVED {
+                return true;
+            }
             // SAFETY: the edit lock keeps it.
             let mapping = unsafe { run.word.mapping() };
-            page.0 - run.pages.end < GUARD_GAP
-                && mapping.is_some_and(|m| !m.protection().is_none() && !m.grows_down())
-        })
+            return mapping.is_some_and(|m| !m.protection().is_none() && !m.grows_down());
+        }
+        false
+    }
+
+    /// Waits until nothing is being taken away any more between `page` and the mapping above.
+    #[cold]
+    pub(crate) fn await_zaps_below_stack(&self, page: Page) {
+        let above = {
+            let _section = self.memory.enter();
+            let mut at = page.0;
+            loop {
+                match self.tree.next_slot(at) {
+                    Some(run) if run.word.is_zapping() => at = run.pages.end,
+                    _ => break at,
+                }
+            }
+        };
+        self.await_zaps(Pages::new(page.0, above.max(page.0 + 1)));
     }
 }

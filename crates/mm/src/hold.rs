@@ -5,12 +5,12 @@
 //! a slot was cut into smaller ones or a stack grew, which a new try sees.
 
 use faultless_paging::{Access, Page, Protection};
-use faultless_sync::ReadGuard;
 use faultless_sync::reclaim::Section;
 
 use crate::machine::Machine;
 use crate::mapping::Attributes;
 use crate::policy::Policy;
+use crate::range::RangeHold;
 use crate::space::AddressSpace;
 use crate::tree::{Content, Found};
 use crate::vma_lock::VmaRead;
@@ -24,7 +24,7 @@ pub(crate) enum Mode {
     Speculative,
     /// By a read lock of the mapping.
     VmaLock,
-    /// By the mmap lock, for reading.
+    /// By the mmap lock, for reading; where writers do not take that, by a hold of the page.
     Locked,
 }
 
@@ -46,11 +46,15 @@ impl Mode {
         !matches!(self, Mode::VmaLock | Mode::Locked)
     }
 
-    /// The lock that the mode takes before it looks for anything.
+    /// What the mode takes before it looks for the mapping of a page.
     #[inline]
-    pub(crate) fn lock<M: Machine>(self, space: &AddressSpace<M>) -> Option<ReadGuard<'_, M>> {
+    pub(crate) fn lock<M: Machine>(
+        self,
+        space: &AddressSpace<M>,
+        page: Page,
+    ) -> Option<RangeHold<'_, M>> {
         match self {
-            Mode::Locked => Some(space.lock.read(space.machine())),
+            Mode::Locked => Some(space.hold_page(page.0)),
             _ => None,
         }
     }

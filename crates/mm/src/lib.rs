@@ -68,6 +68,7 @@
 #![cfg_attr(not(any(loom, shuttle, record)), no_std)]
 
 mod account;
+mod assign;
 mod carry;
 mod compact;
 mod errno;
@@ -103,6 +104,7 @@ mod verify_shared;
 mod vma_lock;
 mod withdrawn;
 mod zap;
+mod zapping;
 
 pub use account::Totals;
 pub use compact::Vacated;

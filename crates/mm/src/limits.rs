@@ -200,10 +200,15 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Whether there are more mappings than may be, so that nothing new is mapped. With a
-    /// write hold.
+    /// Whether there are more mappings than may be, so that nothing new is mapped. Exact under the
+    /// edit lock.
     pub(crate) fn has_too_many_mappings(&self) -> bool {
         self.account.mappings.get() > self.limits.mappings.get()
+    }
+
+    /// Whether there is a limit of locked memory.
+    pub(crate) fn has_lock_limit(&self) -> bool {
+        self.limits.locks_freely.get() == 0 && self.limits.locked.get() != u64::MAX
     }
 
     /// Whether so many pages with these attributes may be promised at once.

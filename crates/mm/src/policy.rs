@@ -25,6 +25,11 @@ impl Policy {
         Policy::Speculative,
     ];
 
+    /// Whether writers have the address space's mmap lock, and not only their range.
+    pub(crate) fn holds_mmap_lock(self) -> bool {
+        matches!(self, Policy::Classic | Policy::VmaLock)
+    }
+
     /// The name by which users choose it.
     pub const fn name(self) -> &'static str {
         match self {

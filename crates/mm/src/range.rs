@@ -1,72 +1,212 @@
 //! What every writer goes through: the right to change the mappings of a range.
 //!
-//! For now all ranges of an address space share one reader-writer lock, so that
-//! writers take turns; only this file knows. A *write hold* may change
-//! mappings. Downgraded to a *zap hold* it may take pages away from what it has
-//! detached, beside faults of the `classic` policy and other readers.
+//! Writers of ranges that do not meet never wait for each other ([`faultless_sync::Ranges`]).
+//! Who needs more than its own range takes *everything*. Under `classic` and `vma-lock` a writer
+//! also has the mmap lock, as in Linux, so that there they take turns.
 //!
-//! Lock order: range lock, then the VMA locks of the `vma-lock` policy, then
-//! the tree's edit lock, then allocators. Nothing is waited for under the edit
-//! lock, and no user memory is touched under any of them.
+//! A range gives the right to change what is mapped in it, and nobody else does; mappings that
+//! have a page in it are not retired. Beside it everything may change at any moment: a neighbour
+//! is looked at, and merged with, under the tree's edit lock. So is everything that is counted:
+//! what is compared with a limit is changed under the same edit.
 //!
-//! Writers do the same under every policy; that faults of `classic` and
-//! `vma-lock` hold something makes their validation always succeed.
+//! Without a range, under the edit lock alone: a stack that grows fills empty slots; who is done
+//! with zapping clears his notes ([`crate::zapping`]).
+//!
+//! Lock order: mmap lock (`classic`, `vma-lock`), range lock, VMA locks (`vma-lock`), the tree's
+//! edit lock, the lock of the list of ranges, allocators. A range is tried for under the edit
+//! lock, never waited for. Nothing is waited for under the edit lock, and no user memory is
+//! touched under any of them. Who has a range waits for no other.
+//!
+//! Writers do the same under every policy; that faults of `classic` and `vma-lock` hold something
+//! makes their validation always succeed.
+
+use core::ops::Range;
 
 use faultless_frames::NoMemory;
 use faultless_paging::Pages;
 use faultless_sync::atomic::{Ordering, fence};
-use faultless_sync::{Flaw, ReadGuard, WriteGuard, flawed};
+use faultless_sync::{Flaw, RangeGuard, ReadGuard, Wish, WriteGuard, flawed};
 
-use core::ptr::NonNull;
-
-use crate::account::Tally;
+use crate::errno::Errno;
 use crate::machine::Machine;
-use crate::mapping::Mapping;
-use crate::memory::Retired;
+use crate::ops::room;
 use crate::policy::Policy;
 use crate::space::AddressSpace;
-use crate::tree::{Edit, Neighbours, Run, Word};
+use crate::tree::{Edit, PAGES};
+use crate::zapping::Zapping;
+
+/// How often room is chosen that somebody else has just then, before everything is kept from
+/// changing.
+const ROUNDS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
+
+/// All pages, and what is not a page but has a lock of its own.
+const EVERYTHING: Range<u64> = 0..PAGES + 1;
+/// The heap's end.
+const HEAP: Range<u64> = PAGES..PAGES + 1;
 
 /// The right to change the mappings of a range.
 pub(crate) struct RangeLock<'a, M: Machine> {
     space: &'a AddressSpace<M>,
+    /// The mmap lock goes first.
+    guard: Option<MmapLock<'a, M>>,
+    range: RangeGuard<'a, M>,
+}
+
+/// The mmap lock, for writing.
+struct MmapLock<'a, M: Machine> {
+    space: &'a AddressSpace<M>,
     guard: Option<WriteGuard<'a, M>>,
 }
 
-/// The right to take pages away from a detached range, or from live mappings
-/// that nobody changes meanwhile.
-pub(crate) struct ZapLock<'a, M: Machine> {
-    _guard: ReadGuard<'a, M>,
+/// That nobody changes the mappings of a range.
+pub(crate) struct RangeHold<'a, M: Machine> {
+    _guard: Option<ReadGuard<'a, M>>,
+    _range: Option<RangeGuard<'a, M>>,
+}
+
+/// Room for a mapping, under the edit under which it was found.
+pub(crate) type Room<'a, M> = (RangeLock<'a, M>, Edit<'a, M>, Pages);
+
+fn span(pages: Pages) -> Range<u64> {
+    pages.start..pages.end
 }
 
 impl<M: Machine> AddressSpace<M> {
     /// Waits until the caller alone may change mappings in `pages`.
-    pub(crate) fn lock_range(&self, _pages: Pages) -> RangeLock<'_, M> {
+    pub(crate) fn lock_range(&self, pages: Pages) -> RangeLock<'_, M> {
+        self.lock_wish(&Wish::to_change(span(pages)))
+    }
+
+    /// The same, and until nothing is being zapped there: something new comes there.
+    pub(crate) fn lock_range_to_fill(&self, pages: Pages) -> RangeLock<'_, M> {
+        self.lock_wish(&Wish::to_fill(span(pages)))
+    }
+
+    /// Waits until the caller alone may change any mapping.
+    pub(crate) fn lock_everything(&self) -> RangeLock<'_, M> {
+        self.lock_wish(&Wish::to_change(EVERYTHING))
+    }
+
+    /// The same, and until nothing is being zapped in `pages`: something new comes there.
+    pub(crate) fn lock_everything_to_fill(&self, pages: Pages) -> RangeLock<'_, M> {
+        self.lock_wish(&Wish::to_change(EVERYTHING).filling(span(pages)))
+    }
+
+    /// Waits until the caller alone may move the heap's end, over `pages`.
+    pub(crate) fn lock_heap(&self, pages: Pages) -> RangeLock<'_, M> {
+        self.lock_wish(&Wish::to_fill(span(pages)).and(HEAP))
+    }
+
+    fn lock_wish(&self, wish: &Wish) -> RangeLock<'_, M> {
+        let guard = self.lock_as_policy();
         RangeLock {
             space: self,
-            guard: Some(self.lock.write(self.machine())),
+            guard,
+            range: self.ranges.lock(wish, self.machine()),
         }
     }
 
+    fn lock_as_policy(&self) -> Option<MmapLock<'_, M>> {
+        let is_held = self.policy().holds_mmap_lock();
+        is_held.then(|| MmapLock {
+            space: self,
+            guard: Some(self.lock.write(self.machine())),
+        })
+    }
+
+    /// Chooses room for a mapping, and waits until the caller alone may change what is there.
+    ///
+    /// # Errors
+    /// `ENOMEM`: there is none, and none will come of what is being zapped.
+    pub(crate) fn lock_room(&self, wish: &room::Wish) -> Result<Room<'_, M>, Errno> {
+        let machine = self.machine();
+        let guard = self.lock_as_policy();
+        let mut had: Option<(RangeGuard<'_, M>, Range<u64>)> = None;
+        let mut rounds = 0;
+        let (edit, own, pages) = loop {
+            let mut edit = self.tree.edit(self.memory);
+            let found = self.find_room(&mut edit, wish);
+            let wanted = match found {
+                Ok(pages) => {
+                    let is_had =
+                        |had: &Range<u64>| had.start <= pages.start && pages.end <= had.end;
+                    match had.take() {
+                        Some((own, range)) if is_had(&range) => break (edit, own, pages),
+                        Some(other) => {
+                            drop(edit);
+                            drop(other);
+                            continue;
+                        }
+                        None => {}
+                    }
+                    let wish = Wish::to_change(span(pages));
+                    if let Some(own) = self.ranges.try_lock(&wish, machine) {
+                        break (edit, own, pages);
+                    }
+                    rounds += 1;
+                    match rounds > ROUNDS {
+                        true => Wish::to_change(EVERYTHING),
+                        false => wish,
+                    }
+                }
+                // With everything to be filled nothing is being zapped.
+                Err(error) if !self.ranges.is_zapping(machine) => return Err(error),
+                Err(_) => Wish::to_fill(EVERYTHING),
+            };
+            drop(edit);
+            drop(had.take());
+            let range = wanted.range();
+            had = Some((self.ranges.lock(&wanted, machine), range));
+        };
+        let lock = RangeLock {
+            space: self,
+            guard,
+            range: own,
+        };
+        Ok((lock, edit, pages))
+    }
+
     /// Keeps mappings in `pages` as they are.
-    pub(crate) fn hold_range(&self, _pages: Pages) -> ZapLock<'_, M> {
-        ZapLock {
-            _guard: self.lock.read(self.machine()),
+    pub(crate) fn hold_range(&self, pages: Pages) -> RangeHold<'_, M> {
+        let classic = self.policy().holds_mmap_lock();
+        RangeHold {
+            _guard: classic.then(|| self.lock.read(self.machine())),
+            _range: Some(
+                self.ranges
+                    .lock(&Wish::to_keep(span(pages)), self.machine()),
+            ),
         }
+    }
+
+    /// The same for a fault: under a policy whose writers have the mmap lock that is enough.
+    pub(crate) fn hold_page(&self, page: u64) -> RangeHold<'_, M> {
+        if !self.policy().holds_mmap_lock() {
+            return self.hold_range(Pages::new(page, page + 1));
+        }
+        RangeHold {
+            _guard: Some(self.lock.read(self.machine())),
+            _range: None,
+        }
+    }
+
+    /// Waits until nothing is being zapped any more of what is now in `pages`.
+    pub(crate) fn await_zaps(&self, pages: Pages) {
+        self.ranges
+            .await_zaps(&Wish::to_fill(span(pages)), self.machine());
     }
 }
 
 impl<'a, M: Machine> RangeLock<'a, M> {
     /// Lets no fault hold a mapping of `pages` (policy `vma-lock`); to be
-    /// called before they change. Ends with the write hold.
+    /// called before they change. Ends with the hold of the mmap lock.
     pub(crate) fn lock_out_readers(&self, pages: Pages) {
-        if self.space.policy() != Policy::VmaLock {
+        if self.guard.is_none() || self.space.policy() != Policy::VmaLock {
             return;
         }
         let hold = self.space.write_hold.load(Ordering::Relaxed);
         let mut at = pages.start;
         while let Some(run) = self.space.run_in(at, pages.end) {
-            // SAFETY: the write hold keeps mappings from being retired.
+            // SAFETY: the range keeps mappings from being retired.
             if let Some(mapping) = unsafe { run.word.mapping() } {
                 mapping
                     .vma_lock()
@@ -99,16 +239,35 @@ impl<'a, M: Machine> RangeLock<'a, M> {
         }
     }
 
-    /// Gives up the right to change mappings and keeps the right to zap.
-    pub(crate) fn downgrade(mut self) -> Option<ZapLock<'a, M>> {
-        self.end_write_hold();
-        self.guard.take().map(|guard| ZapLock {
-            _guard: guard.downgrade(),
-        })
+    /// The number by which this writer's notes are known.
+    pub(crate) fn place(&self) -> usize {
+        self.range.place()
     }
 
-    fn end_write_hold(&self) {
-        // Under every policy: it may have changed since the hold began.
+    /// Whether others zap in the range.
+    pub(crate) fn meets_zaps(&self) -> bool {
+        self.range.meets_zaps()
+    }
+
+    /// Gives up everything but that nothing new comes to `pages`, which say that this writer zaps
+    /// there, as far as anything was mapped. Of the mmap lock the right to read is kept.
+    pub(crate) fn begin_zap(self, pages: Pages) -> Zapping<'a, M> {
+        let (space, meets_zaps) = (self.space, self.meets_zaps());
+        let Self { guard, range, .. } = self;
+        let guard = guard.and_then(MmapLock::downgrade);
+        let zap = range.begin_zap(span(pages));
+        Zapping::new(space, pages, meets_zaps, zap, guard)
+    }
+}
+
+impl<'a, M: Machine> MmapLock<'a, M> {
+    /// Ends the write hold, and keeps the right to read.
+    fn downgrade(mut self) -> Option<ReadGuard<'a, M>> {
+        self.end_hold();
+        self.guard.take().map(WriteGuard::downgrade)
+    }
+
+    fn end_hold(&self) {
         if self.guard.is_some() {
             // Release: a fault that finds its mapping unlocked sees what was changed
             // (acquire in `Mapping::try_read`).
@@ -120,92 +279,8 @@ impl<'a, M: Machine> RangeLock<'a, M> {
     }
 }
 
-impl<M: Machine> Drop for RangeLock<'_, M> {
+impl<M: Machine> Drop for MmapLock<'_, M> {
     fn drop(&mut self) {
-        self.end_write_hold();
-    }
-}
-
-impl<M: Machine> AddressSpace<M> {
-    /// Points all of `pages` to `word`, and lets go of what they pointed to. Every change
-    /// of what is mapped comes here, but for stacks that grow, and is counted.
-    pub(crate) fn assign(&self, edit: &mut Edit<'_, M>, pages: Pages, word: Word) {
-        // SAFETY: the caller has the write hold, so nothing is retired under it.
-        if let Some(mapping) = unsafe { word.mapping() } {
-            mapping.add_pages(pages.len());
-        }
-        // Mappings that lose their last page, chained by their link.
-        let mut doomed = 0;
-        let mut had_guard = false;
-        // SAFETY: as above.
-        let mut tally = unsafe { Tally::new(pages, self.tree.beside(pages)) };
-        for run in self.tree.runs(pages) {
-            // SAFETY: as above.
-            let Some(old) = (unsafe { run.word.mapping() }) else {
-                continue;
-            };
-            tally.see(run.pages, old.attributes());
-            had_guard |= old.grows_down();
-            if old.remove_pages(run.pages.len()) {
-                old.link().set(doomed);
-                doomed = core::ptr::from_ref(old).expose_provenance() as u64;
-            }
-        }
-        // SAFETY: as above.
-        let new = unsafe { word.mapping() }.map(Mapping::attributes);
-        self.count_change(edit, &tally.end(new));
-        edit.fill(pages, word);
-        if had_guard {
-            edit.guard_gone(pages.start);
-        }
-        while let Some(old) = NonNull::new(core::ptr::with_exposed_provenance_mut::<Mapping>(
-            doomed as usize,
-        )) {
-            // SAFETY: unlinked just now, and retired only here.
-            let mapping = unsafe { old.as_ref() };
-            doomed = mapping.link().get();
-            self.memory.unlink(mapping);
-            self.memory.retire(Retired::Mapping(old));
-        }
-    }
-
-    /// The same for a mapping of `pages` where nothing is mapped, between these neighbours.
-    pub(crate) fn assign_free(
-        &self,
-        edit: &mut Edit<'_, M>,
-        pages: Pages,
-        word: Word,
-        beside: Neighbours,
-    ) {
-        // SAFETY: made or found by the caller under this edit.
-        if let Some(mapping) = unsafe { word.mapping() } {
-            mapping.add_pages(pages.len());
-            // SAFETY: as above.
-            let tally = unsafe { Tally::new(pages, beside) };
-            self.count_change(edit, &tally.end(Some(mapping.attributes())));
-            edit.fill(pages, word);
-        }
-    }
-
-    /// The first run that ends behind `page`, cut to `limit`, for a writer that is not editing.
-    /// A range lock keeps mappings, but a stack that grows may replace nodes and splits.
-    pub(crate) fn run_in(&self, page: u64, limit: u64) -> Option<Run> {
-        let _section = self.memory.enter();
-        self.tree.next_until(page, limit)
-    }
-
-    /// Whether nothing is mapped in `pages`, for a writer that is not editing.
-    pub(crate) fn is_vacant(&self, pages: Pages) -> bool {
-        let _section = self.memory.enter();
-        self.tree.is_vacant(pages)
-    }
-
-    /// Lets faults go on in those of `pages` that are changing.
-    pub(crate) fn show_changed(&self, edit: &mut Edit<'_, M>, pages: Pages) {
-        for run in self.tree.runs(pages) {
-            if run.word != run.word.settled() {
-                edit.fill(run.pages, run.word.settled());
-            }
-        }
+        self.end_hold();
     }
 }

@@ -160,7 +160,7 @@ impl<M: Machine> AddressSpace<M> {
         mapping.is_some_and(|mapping| self.is_line_new(&run, mapping.attributes()))
     }
 
-    /// When a mapping is made that is made now. With a write hold, or by whoever alone has
+    /// When a mapping is made that is made now. With a range, or by whoever alone has
     /// the space.
     pub(crate) fn birth(&self) -> Birth {
         Birth(self.clearings.load(Ordering::Relaxed))

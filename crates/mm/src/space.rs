@@ -4,7 +4,8 @@
 //! | --- | --- | --- |
 //! | `tree` | writers, under its edit lock | a mapping changes |
 //! | page tables under `root` | faults and writers, by the entry protocol | always |
-//! | `lock` | writers; faults under `classic`, or that fell back | see [`crate::range`] |
+//! | `ranges` | writers; faults that fell back | see [`crate::range`] |
+//! | `lock` | writers and faults under `classic`; writers under `vma-lock`, and faults that fell back | see [`crate::range`] |
 //! | `write_hold` | writers under `vma-lock` | a write hold ends |
 //! | `notes` | `madvise`, `mseal`, a fault that finds no frame | the first time |
 //! | `clearings` | whoever clears soft-dirty bits | each time |
@@ -23,7 +24,7 @@ use core::ptr::NonNull;
 use faultless_frames::{Flags, FrameSource, NoMemory};
 use faultless_paging::{EntryFormat, Format, Frame, Gather, PAGE_SIZE, SpaceId};
 use faultless_sync::atomic::{AtomicU32, AtomicU64, Local, Ordering};
-use faultless_sync::{CpuSet, Padded, RwLock};
+use faultless_sync::{CpuSet, Padded, Ranges, RwLock};
 use faultless_trace::Kind;
 
 use crate::account::Account;
@@ -101,6 +102,8 @@ pub struct Body {
     /// The frame in which this is.
     pub(crate) frame: Frame,
     // What writers write is on lines of its own: faults read the rest.
+    pub(crate) ranges: Padded<Ranges>,
+    /// The mmap lock.
     pub(crate) lock: Padded<RwLock>,
     /// See [`crate::mapping::Mapping`]: the number of the present write hold.
     pub(crate) write_hold: Padded<AtomicU32>,
@@ -113,13 +116,13 @@ pub struct Body {
     pub(crate) wanted: Padded<AtomicU64>,
     /// Walks of a store's mappings that are here ([`crate::store`]).
     pub(crate) visitors: Padded<AtomicU32>,
-    /// Start and end of the heap, and bytes beside it that count as its. Written under the
-    /// range lock.
+    /// Start and end of the heap, and bytes beside it that count as its. Written by who has the
+    /// heap, or everything.
     pub(crate) brk: Padded<[AtomicU64; 3]>,
     pub(crate) account: Padded<Account>,
     pub(crate) limits: Padded<LimitWords>,
     /// Whether what is mapped from now on is locked (a [`crate::mapping::Locked`]). Written
-    /// under the range lock.
+    /// by who has every range.
     pub(crate) lock_future: Local,
     /// Its place among all spaces, and its family ([`crate::spaces`]).
     pub(crate) place: Padded<Place>,
@@ -187,6 +190,7 @@ impl<M: Machine> AddressSpace<M> {
             root,
             id,
             frame,
+            ranges: Padded(Ranges::new()),
             lock: Padded(RwLock::new()),
             write_hold: Padded(AtomicU32::new(1)),
             cpus: Padded(CpuSet::new()),

@@ -35,7 +35,7 @@ impl VmaLock {
         let read = VmaRead(self);
         // The barrier's partner is the fence in `lock_out_readers`: either this
         // reader sees the lock, or the writer sees this reader. Acquire: of the
-        // release that ends the write hold, in `RangeLock::end_write_hold`; and of the
+        // release that ends the write hold, in `MmapLock::end_hold`; and of the
         // one in `lock_out_readers`, because who sees the lock of a write hold must not
         // compare it with the number of the one before.
         if self.write_hold.load(Ordering::Acquire) == hold.load(Ordering::Acquire) {

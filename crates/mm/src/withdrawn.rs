@@ -7,6 +7,8 @@ pub(crate) enum Withdrawn {
     EntryClaimed,
     /// The mapping is changing, or changed before validation.
     MappingChanged,
+    /// A stack would grow to the page, but for what is being taken away there.
+    Zapped,
     /// The table was unlinked, or is being freed.
     TableChanged,
     /// A frame was needed and there was none.

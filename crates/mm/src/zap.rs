@@ -298,12 +298,11 @@ impl<M: Machine> AddressSpace<M> {
         pages: Pages,
         gather: &mut Gather,
     ) -> usize {
-        // The range's own slots are not empty but zapping: look beside them.
+        // Nothing is mapped in the range itself: look beside it.
         let vacant = |span: Pages| {
-            self.tree.is_vacant(Pages::new(span.start, pages.start))
-                && self
-                    .tree
-                    .is_vacant(Pages::new(pages.end.max(span.start), span.end))
+            let before = Pages::new(span.start, pages.start.clamp(span.start, span.end));
+            let behind = Pages::new(pages.end.clamp(span.start, span.end), span.end);
+            self.tree.is_unmapped(before) && self.tree.is_unmapped(behind)
         };
         let cpu = self.machine().cpu();
         let interrupts = self.machine().interrupts_off();
@@ -357,8 +356,8 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Calls `visit` with every table of the lowest level that has entries of
-    /// `pages`, and with which these are. Inside a section, or with a write hold:
-    /// tables are freed under a zap hold.
+    /// `pages`, and with which these are. Inside a section, or where something is mapped, or
+    /// reserved, in all of `pages`, since before the caller's fence.
     pub(crate) fn for_each_table(&self, pages: Pages, visit: &mut impl FnMut(&Table, Pages)) {
         let mut table_of = |parent: &Entry, base: u64| {
             let mut backoff = Backoff::new();

@@ -15,7 +15,8 @@ const MAP_ERR: Outcome = Outcome::Segv(SegvCode::MapErr);
 
 /// Pages 0 and 1 share a table. Page 0 is touched and unmapped; a stack grows
 /// into page 1 meanwhile. (No other mapping can appear there during a zap, and
-/// tables under a mapping are left alone.)
+/// tables under a mapping are left alone. That the fault validates the link is what `loom_free.rs`
+/// shows: here the question what is mapped, asked after the claim, would save its page.)
 fn a_neighbours_first_touch() {
     explore(Some(3), || {
         let world = World::new(2, Policy::Speculative);
@@ -40,12 +41,6 @@ fn a_neighbours_first_touch() {
 #[test]
 fn a_table_is_freed_beside_a_first_touch() {
     a_neighbours_first_touch();
-}
-
-#[test]
-#[should_panic(expected = "frames were lost")]
-fn broken_link_not_validated() {
-    with_flaw(Flaw::LinkNotValidated, a_neighbours_first_touch);
 }
 
 #[test]

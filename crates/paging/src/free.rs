@@ -1,7 +1,8 @@
 //! Freeing empty tables, with live neighbours in them and no lock over the span (rule R5).
 //!
 //! For each candidate: claim its entry in the parent (still usable by
-//! hardware), fence, look through the table. If anything is there, restore.
+//! hardware), fence, ask whether anything is mapped there, and look through the table. If anything
+//! is there, restore.
 //! Otherwise take the entry from hardware, the claim now remembering the
 //! table's frame. After the caller's flush of walk caches, [`unlink`] clears
 //! the claims and hands the tables over, to be retired: walkers may still look
@@ -10,6 +11,14 @@
 //! A fault that claims an entry in the table validates the parent's link after
 //! its own fence. Either it sees the parent claimed and withdraws, or its claim
 //! is seen by the look through the table. Loom model (b) checks this code.
+//!
+//! Whoever maps something and then, after a fence, walks its tables without a section relies on the
+//! question being asked again: either he sees the parent claimed, and waits, or what he has
+//! mapped is seen. So tables over what is mapped stay.
+//!
+//! Several may free neighbouring tables at once. A claim that hardware can still use is held for
+//! the look alone: who meets it waits, so that of two who each see the other's pages the last one
+//! frees the table.
 
 use faultless_sync::{Backoff, Cpu, Flaw, Wait, flawed};
 
@@ -77,8 +86,8 @@ pub unsafe fn entries_at<F: EntryFormat, M: PhysicalMemory + Wait>(
 /// Claims the tables at `level - 1` under entries at `level` that are empty.
 /// Returns how many; their walk-cache entries are in `gather`.
 ///
-/// `vacant` says whether a span of pages holds no mapping: a cheap filter that
-/// may be wrong, the look through the table is what counts.
+/// `vacant` says whether a span of pages holds no mapping. Before the claim it is a cheap
+/// filter; after it, it keeps tables of what was mapped meanwhile.
 ///
 /// # Safety
 /// As for [`crate::walk()`]. Interrupts are off until [`unlink`].
@@ -93,17 +102,28 @@ pub unsafe fn detach<F: EntryFormat, M: PhysicalMemory + Wait>(
 ) -> usize {
     let mut detached = 0;
     let mut visit = |entry: &Entry, page: u64| {
-        let value = entry.load();
-        if value == 0 || F::FORMAT.is_claimed(value) {
-            // Empty, or somebody else is freeing it.
-            return;
-        }
-        if !vacant(Pages::new(page, page + span(level))) {
-            return;
-        }
-        let Ok(claim) = entry.claim_present::<F>(value) else {
-            return;
+        let pages = Pages::new(page, page + span(level));
+        let mut backoff = Backoff::new();
+        let (claim, value) = loop {
+            let value = entry.load();
+            if value == 0 || !vacant(pages) {
+                return;
+            }
+            if !F::FORMAT.is_claimed(value) {
+                if let Ok(claim) = entry.claim_present::<F>(value) {
+                    break (claim, value);
+                }
+            } else if !F::FORMAT.is_present(value) {
+                // Somebody else is freeing it.
+                return;
+            } else {
+                backoff.turn(machine);
+            }
         };
+        let asks = !flawed(Flaw::VacancyNotAskedAgain) && !flawed(Flaw::TableNotScanned);
+        if asks && !vacant(pages) {
+            return;
+        }
         // SAFETY: linked until now, and the claim keeps it linked.
         let table = unsafe { Table::at(machine, F::FORMAT.frame(value)) };
         if table.next_used(0, ENTRIES).is_some() && !flawed(Flaw::TableNotScanned) {

@@ -22,6 +22,8 @@ pub enum Flaw {
     LinkNotValidated,
     /// A table is freed without a look at what is in it.
     TableNotScanned,
+    /// A table is freed without a second look at what is mapped there.
+    VacancyNotAskedAgain,
     /// A table is freed while CPUs may have it in their walk caches.
     TableNotFlushed,
     /// A table is freed without waiting for those that look into it.

@@ -21,7 +21,7 @@ impl<M: Machine> AddressSpace<M> {
         run: Run,
         change: impl FnOnce(Flags) -> Flags,
     ) -> Result<(), Errno> {
-        // SAFETY: the write hold keeps mappings from being retired.
+        // SAFETY: the range keeps mappings from being retired.
         let Some(mapping) = (unsafe { run.word.mapping() }) else {
             return Err(Errno::ENOMEM);
         };

@@ -55,8 +55,18 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     fn move_brk(&self, new: u64) -> u64 {
-        let lock = self.lock_range(Pages::of_bytes(0..self.layout.end));
-        let (start, end) = self.heap();
+        let (lock, start, end) = loop {
+            let (_, end) = self.heap();
+            // A page stays free behind the heap.
+            let last = self.layout.end / PAGE_SIZE;
+            let page = |address: u64| (address.div_ceil(PAGE_SIZE)).min(last);
+            let pages = Pages::new(page(end.min(new)), page(end.max(new)) + 1);
+            let lock = self.lock_heap(pages);
+            let (start, now) = self.heap();
+            if now == end {
+                break (lock, start, end);
+            }
+        };
         if new < start || new > self.layout.end - PAGE_SIZE {
             return end;
         }
@@ -69,7 +79,7 @@ impl<M: Machine> AddressSpace<M> {
         let commit = || self.brk[1].store(new, Ordering::Relaxed);
         if new_page < old_page {
             let less = Pages::of_bytes(new_page..old_page);
-            if self.run_in(less.start, less.end).is_none() {
+            if self.is_unmapped(less) {
                 // The program has unmapped it already: Linux leaves the end alone.
                 return end;
             }

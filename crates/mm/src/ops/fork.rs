@@ -19,8 +19,8 @@
 //! another page than the one that is pinned. The child gets a copy, taken while no store of the
 //! program can reach the page: the snapshot holds for it, too. The parent's entry stays as it is.
 //!
-//! Who waits: the range lock for writing is held all the while, so that other
-//! writers of the parent wait. Nothing in the parent is changed that could not
+//! Who waits: every range is held all the while, so that other
+//! writers of the parent wait. Zaps go on: what they take away is not mapped, here or in the child. Nothing in the parent is changed that could not
 //! stay: a fork that fails thaws the rest without copying, and leaves pages that are
 //! marked shared without being so, which the next write of each finds out.
 //!
@@ -57,11 +57,11 @@ impl<M: Machine> AddressSpace<M> {
         let child = Self::unlisted(self.memory, self.policy(), self.layout)?;
         child.join_family(self);
         let result = {
-            let lock = self.lock_range(Pages::of_bytes(0..self.layout.end));
+            let lock = self.lock_everything();
             for (to, from) in child.brk.iter().zip(self.brk.iter()) {
                 to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
             }
-            lock.edit().bar_growth();
+            lock.edit().bar_change();
             child.begin_clearings(self);
             let mut fork = Fork::new(self, &child, &lock);
             let result = self.tree.copy_to(&child.tree, self.memory, &mut fork);
@@ -71,7 +71,12 @@ impl<M: Machine> AddressSpace<M> {
                 self.freeze();
             }
             self.tree.show_live();
-            lock.edit().let_grow();
+            self.clear_notes_of_child(&child);
+            let mut edit = lock.edit();
+            edit.let_change();
+            let left = self.end_left_zaps(&mut edit);
+            drop(edit);
+            self.say_ended(&left);
             let unwanted = fork.has_unwanted;
             child.begin_account(&fork.sum.totals());
             child.set_limits(&self.limits());
@@ -189,7 +194,7 @@ impl<'a, M: Machine> Fork<'a, M> {
             return;
         }
         if result.is_ok() {
-            // SAFETY: with the write hold no table of the parent is freed.
+            // SAFETY: something is mapped in its pages, and stays so: it is not freed (rule R5).
             let table = unsafe { Table::at(self.parent.machine(), format.frame(value)) };
             // Of the mappings the child has the same, and nobody changes them.
             let child = self.child;
@@ -354,10 +359,10 @@ impl<'a, M: Machine> Fork<'a, M> {
 impl<M: Machine> Copier for Fork<'_, M> {
     fn word_for(&mut self, pages: Pages, word: Word) -> Result<Word, NoMemory> {
         self.lock.lock_out_readers(pages);
-        // SAFETY: the write hold keeps mappings from being retired.
+        // SAFETY: the range keeps mappings from being retired.
         let Some(mapping) = (unsafe { word.mapping() }) else {
-            // With the write hold nothing else is in a slot.
-            return Ok(Word::EMPTY);
+            // A note, which goes when the copy is whole.
+            return Ok(word);
         };
         let flags = mapping::Flags {
             locked: Locked::No,

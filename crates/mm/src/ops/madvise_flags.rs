@@ -63,10 +63,12 @@ impl<M: Machine> AddressSpace<M> {
         let mut holes = false;
         while let Some(run) = self.run_in(at, pages.end) {
             holes |= run.pages.start != at;
-            // SAFETY: the write hold keeps mappings from being retired.
+            // SAFETY: the range keeps mappings from being retired.
             let Some(mapping) = (unsafe { run.word.mapping() }) else {
-                // With the write hold nothing else is in a slot.
-                break;
+                // Somebody's munmap is still at it.
+                holes = true;
+                at = run.pages.end;
+                continue;
             };
             let flags = change(mapping.attributes())?;
             self.change_run(lock, run, |_| flags).map_err(|_| short)?;

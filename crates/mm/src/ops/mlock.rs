@@ -42,6 +42,12 @@ fn whole_pages(address: u64, length: u64) -> (u64, u64) {
     )
 }
 
+/// The pages of a range of whole pages, as far as there are any.
+fn touched(start: u64, length: u64) -> Pages {
+    let end = start.saturating_add(length) / PAGE_SIZE;
+    Pages::new((start / PAGE_SIZE).min(PAGES), end.min(PAGES))
+}
+
 /// The flags with another lock. What may be taken away at any time is never locked, and nothing
 /// says so; populated it is all the same.
 fn relocked(flags: Flags, locked: Locked) -> Flags {
@@ -66,7 +72,11 @@ impl<M: Machine> AddressSpace<M> {
         };
         let (start, length) = whole_pages(address, length);
         let pages = {
-            let lock = self.lock_range(Pages::of_bytes(0..self.layout.end));
+            // What is compared with a limit must not change until it is used up.
+            let lock = match self.has_lock_limit() {
+                true => self.lock_everything(),
+                false => self.lock_range(touched(start, length)),
+            };
             self.check_limit(&lock, start, length)?;
             self.lock_pages(&lock, start, length, locked)?
         };
@@ -83,7 +93,7 @@ impl<M: Machine> AddressSpace<M> {
     /// when a mapping could not be split.
     pub fn munlock(&self, address: u64, length: u64) -> Result<(), Errno> {
         let (start, length) = whole_pages(address, length);
-        let lock = self.lock_range(Pages::of_bytes(0..self.layout.end));
+        let lock = self.lock_range(touched(start, length));
         self.lock_pages(&lock, start, length, Locked::No)?;
         Ok(())
     }
@@ -104,7 +114,7 @@ impl<M: Machine> AddressSpace<M> {
         };
         let all = Pages::of_bytes(0..self.layout.end);
         {
-            let lock = self.lock_range(all);
+            let lock = self.lock_everything();
             let edit = lock.edit();
             let room = self.room(&edit);
             if !room.may_lock() {
@@ -127,7 +137,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Unlocks everything, and what will be mapped.
     pub fn munlockall(&self) {
-        let lock = self.lock_range(Pages::of_bytes(0..self.layout.end));
+        let lock = self.lock_everything();
         self.set_lock_future(Locked::No);
         self.lock_all(&lock, Locked::No);
     }
@@ -143,8 +153,7 @@ impl<M: Machine> AddressSpace<M> {
         if room.may_lock_pages(more) {
             return Ok(());
         }
-        let end = start.saturating_add(length) / PAGE_SIZE;
-        let pages = Pages::new((start / PAGE_SIZE).min(PAGES), end.min(PAGES));
+        let pages = touched(start, length);
         let change = self.tally(&edit, pages, None);
         match room.after(change).may_lock_pages(more) {
             true => Ok(()),
@@ -165,7 +174,7 @@ impl<M: Machine> AddressSpace<M> {
         let mut at = pages.start;
         while at < pages.end {
             let run = self.run_in(at, pages.end);
-            let run = run.filter(|run| run.pages.start == at);
+            let run = run.filter(|run| run.pages.start == at && !run.word.is_zapping());
             let run = run.ok_or(Errno::ENOMEM)?;
             self.change_run(lock, run, |flags| relocked(flags, locked))?;
             at = run.pages.end;
@@ -183,7 +192,7 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Whether what is mapped from now on is locked. With a write hold.
+    /// Whether what is mapped from now on is locked. With any range.
     pub(crate) fn lock_future(&self) -> Locked {
         match self.lock_future.get() {
             0 => Locked::No,
@@ -206,7 +215,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Whether a word's mapping is locked and private.
     pub(crate) fn is_locked_private(&self, word: Word) -> bool {
-        // SAFETY: the caller has the write hold, so nothing is retired.
+        // SAFETY: the range keeps mappings from being retired.
         let mapping = unsafe { word.mapping() };
         let flags = mapping.map(|mapping| mapping.attributes().flags);
         flags.is_some_and(|flags| flags.locked != Locked::No && !flags.shared)
@@ -214,7 +223,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Whether a word's mapping is locked.
     pub(crate) fn is_locked(&self, word: Word) -> bool {
-        // SAFETY: the caller has the write hold, so nothing is retired.
+        // SAFETY: the range keeps mappings from being retired.
         let mapping = unsafe { word.mapping() };
         mapping.is_some_and(|mapping| mapping.attributes().flags.locked != Locked::No)
     }

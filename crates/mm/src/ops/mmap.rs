@@ -179,19 +179,24 @@ impl<M: Machine> AddressSpace<M> {
         };
         let locked;
         let start = {
-            let lock = self.lock_range(Pages::of_bytes(0..self.layout.end));
             if self.has_too_many_mappings() {
                 return Err(Errno::ENOMEM);
             }
-            if fixed {
+            // One edit from the look to the mapping: what is chosen stays free, and what is counted
+            // stays within its limit.
+            let (lock, mut edit, pages) = if fixed {
                 self.check_fixed(address, length)?;
-            }
-            // One edit from the look to the mapping: stacks grow without the range lock.
-            let mut edit = lock.edit();
-            let pages = match fixed {
-                true => Pages::of_bytes(address..address + length),
-                false => self.find_room(&mut edit, &wish)?,
+                let pages = Pages::of_bytes(address..address + length);
+                let lock = self.lock_range_to_fill(pages);
+                lock.lock_out_readers(pages);
+                let edit = lock.edit();
+                (lock, edit, pages)
+            } else {
+                self.lock_room(&wish)?
             };
+            if self.has_too_many_mappings() {
+                return Err(Errno::ENOMEM);
+            }
             // What was found has room.
             let is_vacant = !fixed || self.tree.is_vacant(pages);
             if has(flags::FIXED_NOREPLACE) && !is_vacant {
@@ -226,8 +231,7 @@ impl<M: Machine> AddressSpace<M> {
                 self.check_new(&edit, pages, &attributes)?;
                 self.map_free(&mut edit, pages, attributes)?;
             } else {
-                drop(edit);
-                self.map_over(&lock, pages, attributes)?;
+                self.map_over(&lock, edit, pages, attributes)?;
             }
             pages.start * PAGE_SIZE
         };
@@ -313,16 +317,16 @@ impl<M: Machine> AddressSpace<M> {
         Ok(store)
     }
 
-    /// Maps `pages`, in place of what is mapped there.
+    /// Maps `pages`, in place of what is mapped there, under the edit under which that was seen.
+    /// Readers are locked out.
     pub(crate) fn map_over(
         &self,
         lock: &RangeLock<'_, M>,
+        mut edit: Edit<'_, M>,
         pages: Pages,
         attributes: Attributes,
     ) -> Result<(), Errno> {
         self.check_seals(pages)?;
-        lock.lock_out_readers(pages);
-        let mut edit = lock.edit();
         self.check_replacing(&edit, pages, &attributes)?;
         edit.cut(pages)?;
         let word = self.word_for(&edit, pages, attributes)?;

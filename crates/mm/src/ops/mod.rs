@@ -25,7 +25,7 @@ mod msync;
 mod munmap;
 mod pagemap;
 mod populate;
-mod room;
+pub(crate) mod room;
 mod usage;
 
 pub use clear_refs::Unused;

@@ -58,10 +58,14 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Errno::ENOMEM);
         }
         let mut pages = Pages::of_bytes(address..end);
-        let lock = self.lock_range(pages);
+        let lock = match grows {
+            // It may begin anywhere.
+            PROT_GROWSDOWN => self.lock_everything(),
+            _ => self.lock_range(pages),
+        };
         if grows == PROT_GROWSUP {
             // No mapping grows up here.
-            let mapped = self.run_in(pages.start, pages.start + 1).is_some();
+            let mapped = !self.is_unmapped(Pages::new(pages.start, pages.start + 1));
             return Err(if mapped { Errno::EINVAL } else { Errno::ENOMEM });
         }
         if grows == PROT_GROWSDOWN {
@@ -79,8 +83,8 @@ impl<M: Machine> AddressSpace<M> {
 
     /// `PROT_GROWSDOWN`: the range begins where the mapping that grows down does.
     fn extend_to_growing(&self, pages: Pages) -> Result<Pages, Errno> {
-        let run = self.run_in(pages.start, pages.end).ok_or(Errno::ENOMEM)?;
-        // SAFETY: the caller has the write hold.
+        let run = self.mapped_run(pages).ok_or(Errno::ENOMEM)?;
+        // SAFETY: the caller has every range.
         let mapping = unsafe { run.word.mapping() }.ok_or(Errno::EINVAL)?;
         if !mapping.grows_down() {
             return Err(Errno::EINVAL);
@@ -148,7 +152,7 @@ impl<M: Machine> AddressSpace<M> {
         before: Option<Word>,
         gather: &mut Gather,
     ) -> Result<Word, Errno> {
-        // SAFETY: the write hold keeps mappings from being retired.
+        // SAFETY: the range keeps mappings from being retired.
         let Some(mapping) = (unsafe { run.word.mapping() }) else {
             return Err(Errno::ENOMEM);
         };

@@ -41,6 +41,23 @@ pub(super) struct Request {
     new: u64,
 }
 
+/// How a try ended.
+enum Remapped {
+    /// The mapping is here now.
+    To(u64),
+    /// It is to be tried again when nothing is being zapped any more in these pages.
+    After(Pages),
+}
+
+/// Whether a mapping could grow where it is.
+enum Growth {
+    Done,
+    /// Something is mapped behind it.
+    Barred,
+    /// It can, once nothing is being zapped any more in these pages.
+    After(Pages),
+}
+
 impl Request {
     pub(super) fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
@@ -106,37 +123,64 @@ impl<M: Machine> AddressSpace<M> {
         if request.length == 0 {
             return Err(Errno::EINVAL);
         }
-        let lock = self.lock_range(Pages::of_bytes(0..self.layout.end));
-        match self.attributes_at(old) {
-            None => return Err(Errno::EFAULT),
-            Some(attributes) if attributes.flags.sealed => return Err(Errno::EPERM),
-            Some(_) => {}
+        // What is put where something is being zapped waits for that.
+        let mut fills = match has(FIXED) {
+            true => Pages::new(
+                new / PAGE_SIZE,
+                new.saturating_add(request.length) / PAGE_SIZE,
+            ),
+            false => Pages::new(0, 0),
+        };
+        loop {
+            let lock = self.lock_everything_to_fill(fills);
+            match self.attributes_at(old) {
+                None => return Err(Errno::EFAULT),
+                Some(attributes) if attributes.flags.sealed => return Err(Errno::EPERM),
+                Some(_) => {}
+            }
+            let result = match has(FIXED | DONTUNMAP) {
+                true => self.remap_to(lock, request),
+                false => self.remap_near(lock, request),
+            };
+            match result {
+                Ok(Remapped::To(at)) => return Ok(at),
+                Ok(Remapped::After(zaps)) => fills = zaps,
+                Err(error) => return Err(error),
+            }
         }
-        if has(FIXED | DONTUNMAP) {
-            return self.remap_to(lock, request);
-        }
+    }
+
+    /// Shrinks, grows in place, or moves to where there is room.
+    fn remap_near(&self, lock: RangeLock<'_, M>, request: Request) -> Result<Remapped, Errno> {
+        let old = request.old;
         if request.length <= request.old_length {
             let tail = request.old_length - request.length;
             self.unmap_tail(lock, old, request.length, tail)?;
-            return Ok(old);
+            return Ok(Remapped::To(old));
         }
         let attributes = self.check_source(&lock, &request, Totals::default())?;
-        if self.grow_in_place(&lock, &request, attributes)? {
-            self.memory.count(Counter::Mmap);
-            return Ok(old);
-        }
-        if !has(MAYMOVE) {
-            return Err(Errno::ENOMEM);
+        match self.grow_in_place(&lock, &request, attributes)? {
+            Growth::Done => {
+                self.memory.count(Counter::Mmap);
+                return Ok(Remapped::To(old));
+            }
+            Growth::After(zaps) => return Ok(Remapped::After(zaps)),
+            Growth::Barred if !request.has(MAYMOVE) => return Err(Errno::ENOMEM),
+            Growth::Barred => {}
         }
         if self.room(&lock.edit()).is_short_of(SPARE_TO_MOVE) {
             return Err(Errno::ENOMEM);
         }
-        let room = self.find_still_room(&lock, 0, request.length, &attributes)?;
+        let room = match self.reserve_room(&lock, 0, request.length, &attributes)? {
+            Ok(room) => room,
+            Err(zaps) => return Ok(Remapped::After(zaps)),
+        };
         self.move_to(lock, &request, room, attributes)
+            .map(Remapped::To)
     }
 
     /// A move to a fixed place, or one that leaves the old place mapped.
-    fn remap_to(&self, lock: RangeLock<'_, M>, request: Request) -> Result<u64, Errno> {
+    fn remap_to(&self, lock: RangeLock<'_, M>, request: Request) -> Result<Remapped, Errno> {
         let Request {
             old,
             old_length,
@@ -202,9 +246,13 @@ impl<M: Machine> AddressSpace<M> {
         };
         let target = match request.has(FIXED) {
             true => target,
-            false => self.find_still_room(&lock, new, length, &attributes)?,
+            false => match self.reserve_room(&lock, new, length, &attributes)? {
+                Ok(room) => room,
+                Err(zaps) => return Ok(Remapped::After(zaps)),
+            },
         };
         self.move_to(lock, &request, target, attributes)
+            .map(Remapped::To)
     }
 
     fn unmap_tail(
@@ -229,7 +277,7 @@ impl<M: Machine> AddressSpace<M> {
         }
         let page = address / PAGE_SIZE;
         let run = self.run_in(page, page + 1)?;
-        // SAFETY: the caller has the write hold, so nothing is retired.
+        // SAFETY: the range keeps mappings from being retired.
         unsafe { run.word.mapping() }.map(|mapping| *mapping.attributes())
     }
 
@@ -273,7 +321,7 @@ impl<M: Machine> AddressSpace<M> {
         let mut at = pages.start;
         while at < pages.end {
             let run = self.run_in(at, pages.end).filter(|run| {
-                // SAFETY: the caller has the write hold, so nothing is retired.
+                // SAFETY: the range keeps mappings from being retired.
                 let mapping = unsafe { run.word.mapping() };
                 run.pages.start <= at && mapping.is_some_and(|m| m.attributes() == attributes)
             });
@@ -286,25 +334,28 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Maps what is to come behind the source, if that is the mapping's end and
-    /// there is room; whether it was.
+    /// there is room.
     fn grow_in_place(
         &self,
         lock: &RangeLock<'_, M>,
         request: &Request,
         attributes: Attributes,
-    ) -> Result<bool, Errno> {
+    ) -> Result<Growth, Errno> {
         let start = (request.old + request.old_length) / PAGE_SIZE;
         let more = Pages::new(
             start,
             start + (request.length - request.old_length) / PAGE_SIZE,
         );
-        // One edit from the look to the mapping: stacks grow without the range lock.
+        // One edit from the look to the mapping: stacks grow without a range lock.
         let mut edit = lock.edit();
         // A guard gap above is no obstacle, as on Linux.
-        if more.end > self.layout.end / PAGE_SIZE || !self.tree.is_vacant(more) {
-            return Ok(false);
+        if more.end > self.layout.end / PAGE_SIZE || !self.tree.is_unmapped(more) {
+            return Ok(Growth::Barred);
+        }
+        if !self.tree.is_vacant(more) {
+            return Ok(Growth::After(more));
         }
         self.map_free(&mut edit, more, attributes)?;
-        Ok(true)
+        Ok(Growth::Done)
     }
 }

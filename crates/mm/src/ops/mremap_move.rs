@@ -22,7 +22,7 @@ use crate::mapping::{Attributes, Flags, Locked, Mapping};
 use crate::memory::Retired;
 use crate::range::RangeLock;
 use crate::space::AddressSpace;
-use crate::tree::Word;
+use crate::tree::{Edit, Word};
 
 /// Both places of a move, shown as changing.
 struct Shown {
@@ -37,14 +37,14 @@ struct Shown {
 }
 
 impl<M: Machine> AddressSpace<M> {
-    /// Room for so many bytes, into which no stack grows until [`crate::tree::Edit::let_grow`].
-    pub(super) fn find_still_room(
+    /// Room for so many bytes, reserved, or the pages where zaps may leave some.
+    pub(super) fn reserve_room(
         &self,
         lock: &RangeLock<'_, M>,
         hint: u64,
         length: u64,
         attributes: &Attributes,
-    ) -> Result<Pages, Errno> {
+    ) -> Result<Result<Pages, Pages>, Errno> {
         let wish = Wish {
             hint,
             count: length / PAGE_SIZE,
@@ -52,9 +52,41 @@ impl<M: Machine> AddressSpace<M> {
             is_private: attributes.backed.is_none(),
         };
         let mut edit = lock.edit();
-        let room = self.find_room(&mut edit, &wish)?;
-        edit.bar_growth();
-        Ok(room)
+        let room = match self.find_room(&mut edit, &wish) {
+            Ok(room) => room,
+            Err(_) if self.ranges.is_zapping(self.machine()) => return Ok(Err(self.all_pages())),
+            Err(error) => return Err(error),
+        };
+        edit.cut(room)?;
+        edit.fill(room, Word::RESERVED);
+        Ok(Ok(room))
+    }
+
+    /// Reserves what is free of `pages`, whose ends were cut: no stack grows there, and tables
+    /// stay.
+    fn reserve(&self, edit: &mut Edit<'_, M>, pages: Pages) {
+        self.replace_word(edit, pages, Word::EMPTY, Word::RESERVED);
+    }
+
+    /// Gives up what was reserved of `pages`.
+    fn end_reserve(&self, edit: &mut Edit<'_, M>, pages: Pages) {
+        self.replace_word(edit, pages, Word::RESERVED, Word::EMPTY);
+    }
+
+    fn replace_word(&self, edit: &mut Edit<'_, M>, pages: Pages, old: Word, new: Word) {
+        let mut at = pages.start;
+        while at < pages.end {
+            let run = self.tree.next_until(at, pages.end);
+            let hole = Pages::new(at, run.map_or(pages.end, |run| run.pages.start));
+            if old.is_empty() && !hole.is_empty() {
+                edit.fill(hole, new);
+            }
+            let Some(run) = run else { break };
+            if run.word == old {
+                edit.fill(run.pages, new);
+            }
+            at = run.pages.end;
+        }
     }
 
     fn map_again(
@@ -63,13 +95,13 @@ impl<M: Machine> AddressSpace<M> {
         target: Pages,
         attributes: Attributes,
     ) -> Result<u64, Errno> {
+        lock.lock_out_readers(target);
         let mut edit = lock.edit();
-        edit.let_grow();
+        self.end_reserve(&mut edit, target);
         if self.tree.is_vacant(target) {
             self.map_free(&mut edit, target, attributes)?;
         } else {
-            drop(edit);
-            self.map_over(lock, target, attributes)?;
+            self.map_over(lock, edit, target, attributes)?;
         }
         self.memory.count(Counter::Mmap);
         Ok(target.start * PAGE_SIZE)
@@ -78,7 +110,7 @@ impl<M: Machine> AddressSpace<M> {
     /// What the source becomes if it stays and was locked: Linux takes the lock along. Not a
     /// neighbour's mapping, which may be one that the move replaces.
     fn unlocked(&self, word: Word, stays: bool) -> Result<Option<NonNull<Mapping>>, Errno> {
-        // SAFETY: the caller has the write hold, so nothing is retired.
+        // SAFETY: the range keeps mappings from being retired.
         let Some(mapping) = (unsafe { word.mapping() }) else {
             return Ok(None);
         };
@@ -116,19 +148,16 @@ impl<M: Machine> AddressSpace<M> {
         let stays = request.has(DONTUNMAP);
         if source.is_empty() {
             // Shared memory once more: the old mapping stays what it is.
-            let mapped = self.map_again(&lock, target, attributes);
-            lock.edit().let_grow();
-            return mapped;
+            return self.map_again(&lock, target, attributes);
         }
         let gone = Pages::of_bytes(request.old..old_end + request.tail);
         let shown = self.show_move(&lock, (source, gone), target, attributes, stays);
-        lock.edit().let_grow();
         let Shown {
             old,
             word,
             unlocked,
             is_vacant,
-        } = shown?;
+        } = shown.inspect_err(|_| self.end_reserve(&mut lock.edit(), target))?;
         lock.settle();
         if !is_vacant {
             self.zap(target, false);
@@ -148,13 +177,15 @@ impl<M: Machine> AddressSpace<M> {
         self.memory.count(Counter::Mmap);
         if !stays {
             self.memory.count(Counter::Munmap);
-            let zap_lock = lock.downgrade();
             // Of the source nothing but tables is left.
-            self.zap(gone, true);
-            self.tree.edit(self.memory).fill(gone, Word::EMPTY);
-            drop(zap_lock);
+            lock.begin_zap(gone).finish();
         }
         Ok(target.start * PAGE_SIZE)
+    }
+
+    /// Whether nothing is mapped in `pages`, all of which is mapped or reserved.
+    fn is_reserved(&self, pages: Pages) -> bool {
+        self.tree.runs(pages).all(|run| run.word == Word::RESERVED)
     }
 
     /// What is mapped in pages that are one mapping to a program: a part that was made since
@@ -175,8 +206,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Shows both places of a move as changing, or the source, with what goes behind it, as zapping
-    /// unless it `stays`, once nothing can fail any more. No stack grows from when `target` was looked at until
-    /// [`crate::tree::Edit::let_grow`].
+    /// unless it `stays`, once nothing can fail any more.
     fn show_move(
         &self,
         lock: &RangeLock<'_, M>,
@@ -192,8 +222,8 @@ impl<M: Machine> AddressSpace<M> {
         let mut edit = lock.cut(source)?;
         edit.cut(gone)?;
         edit.cut(target)?;
-        edit.bar_growth();
-        let is_vacant = self.tree.is_vacant(target);
+        self.reserve(&mut edit, target);
+        let is_vacant = self.is_reserved(target);
         let (old, is_one) = self.newest_of(source).ok_or(Errno::EFAULT)?;
         if !is_one {
             // Equal neighbours become one.
@@ -226,7 +256,7 @@ impl<M: Machine> AddressSpace<M> {
                 return Err(error);
             }
         };
-        // SAFETY: the write hold keeps mappings from being retired.
+        // SAFETY: the range keeps mappings from being retired.
         if let Some(mapping) = unsafe { word.mapping() } {
             // A truncation that has been at the target already comes again.
             self.memory.link_again(mapping);
@@ -236,7 +266,7 @@ impl<M: Machine> AddressSpace<M> {
         let peak = self.totals().peak;
         self.assign(&mut edit, target, word.changing());
         if !stays {
-            self.assign(&mut edit, gone, Word::ZAPPING);
+            self.detach(lock, &mut edit, gone);
             self.account.set_peak(peak);
         }
         Ok(Shown {

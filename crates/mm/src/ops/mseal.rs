@@ -51,7 +51,7 @@ impl<M: Machine> AddressSpace<M> {
         let mut at = pages.start;
         while at < pages.end {
             match self.run_in(at, pages.end) {
-                Some(run) if run.pages.start == at => at = run.pages.end,
+                Some(run) if run.pages.start == at && !run.word.is_zapping() => at = run.pages.end,
                 _ => return false,
             }
         }
@@ -68,7 +68,7 @@ impl<M: Machine> AddressSpace<M> {
         }
         let mut at = pages.start;
         while let Some(run) = self.run_in(at, pages.end) {
-            // SAFETY: the write hold keeps mappings from being retired.
+            // SAFETY: the range keeps mappings from being retired.
             let mapping = unsafe { run.word.mapping() };
             if mapping.is_some_and(|mapping| mapping.attributes().flags.sealed) {
                 return Err(Errno::EPERM);

@@ -1,9 +1,8 @@
-//! `munmap`, in two phases.
+//! `munmap`, in two phases ([`crate::zapping`]).
 //!
-//! With the write hold: cut, and let the slots say *zapping*. From then on no
-//! fault finds a mapping there. With the zap hold: take the pages away, flush
-//! once, free the tables, and let the slots be empty, so that something new may
-//! be mapped.
+//! With the range: check, cut, and let the slots say *zapping*. From then on nothing is mapped
+//! there. With nothing held: take the pages away, flush, free the tables, and let the slots be
+//! empty, so that something new may be mapped.
 
 use faultless_paging::Pages;
 use faultless_trace::{Counter, Kind};
@@ -12,7 +11,6 @@ use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::range::RangeLock;
 use crate::space::AddressSpace;
-use crate::tree::Word;
 
 impl<M: Machine> AddressSpace<M> {
     /// Unmaps the pages of a byte range; holes in it do not matter.
@@ -39,15 +37,15 @@ impl<M: Machine> AddressSpace<M> {
         self.unmap_locked(self.lock_range(pages), pages, || ())
     }
 
-    /// Unmaps `pages` under a write hold that covers them. `commit` is called
-    /// under it, once nothing can fail any more.
+    /// Unmaps `pages`, of which the caller has the range. `commit` is called
+    /// while he has, once nothing can fail any more.
     pub(crate) fn unmap_locked(
         &self,
         lock: RangeLock<'_, M>,
         pages: Pages,
         commit: impl FnOnce(),
     ) -> Result<(), Errno> {
-        if self.is_vacant(pages) {
+        if self.is_unmapped(pages) {
             commit();
             return Ok(());
         }
@@ -57,15 +55,11 @@ impl<M: Machine> AddressSpace<M> {
         self.check_split(&edit, pages, None)?;
         edit.cut(pages)?;
         commit();
-        self.assign(&mut edit, pages, Word::ZAPPING);
+        self.detach(&lock, &mut edit, pages);
         drop(edit);
         lock.settle();
         self.memory.count(Counter::Munmap);
-        let zap_lock = lock.downgrade();
-
-        self.zap(pages, true);
-        self.tree.edit(self.memory).fill(pages, Word::EMPTY);
-        drop(zap_lock);
+        lock.begin_zap(pages).finish();
         Ok(())
     }
 }

@@ -1,9 +1,10 @@
 //! The same mappings again, for the child of a fork.
 //!
 //! The copy is made node by node, slots that hold the same word together, while
-//! the tree is *still*: the caller has the write hold, and has barred growth, so
+//! the tree is *still*: the caller has every range, and has said so, so
 //! that nobody but the copy writes slots, nodes stay, and the edit lock need not
-//! be held. Each slot is marked as changing where it is copied, with the
+//! be held. Stacks do not grow, and who is done with zapping leaves his notes. They are
+//! copied, too, and to be taken out of the copy. Each mapping's slot is marked as changing where it is copied, with the
 //! stores by which it is copied; [`Tree::show_live`] takes all marks away.
 //!
 //! Written lines: every slot of the tree, twice, and the copy's nodes and splits.
@@ -27,18 +28,18 @@ pub(crate) trait Copier {
 }
 
 impl<M: Machine> Edit<'_, M> {
-    /// Lets no mapping grow until [`Edit::let_grow`], so that with a write hold
-    /// nothing changes the tree.
-    pub(crate) fn bar_growth(&mut self) {
+    /// Lets nobody change the tree until [`Edit::let_change`], who does so without a range: no
+    /// mapping grows, no note is cleared.
+    pub(crate) fn bar_change(&mut self) {
         self.holes.is_still = true;
     }
 
-    /// Lets mappings grow again.
-    pub(crate) fn let_grow(&mut self) {
+    /// Lets the tree change again.
+    pub(crate) fn let_change(&mut self) {
         self.holes.is_still = false;
     }
 
-    /// Whether no mapping may grow now.
+    /// Whether nobody without a range may change the tree now.
     pub(crate) fn is_still(&self) -> bool {
         self.holes.is_still
     }
@@ -56,7 +57,7 @@ impl Tree {
         let notes = self.edit(memory).holes.clone();
         let mut edit = copy.edit(memory);
         *edit.holes = notes;
-        edit.let_grow();
+        edit.let_change();
         drop(edit);
         copy_node(memory, self.root(), copy.root(), LEVELS - 1, 0, copier)
     }

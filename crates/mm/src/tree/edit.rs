@@ -118,4 +118,17 @@ impl Tree {
                 .next_slot_before(pages.start, pages.end)
                 .is_none_or(|run| run.pages.start >= pages.end)
     }
+
+    /// The same where what is zapping counts as empty.
+    pub fn is_unmapped(&self, pages: Pages) -> bool {
+        let mut at = pages.start;
+        while at < pages.end {
+            match self.next_slot_before(at, pages.end) {
+                Some(run) if run.pages.start < pages.end && !run.word.is_zapping() => return false,
+                Some(run) => at = run.pages.end,
+                None => return true,
+            }
+        }
+        true
+    }
 }

@@ -24,7 +24,7 @@ pub struct Holes {
     /// No hole of `2^c` pages below the ceiling ends above `tops[c]`. None is less than the
     /// next one: where no hole is large enough, none is larger.
     tops: [u64; CLASSES],
-    /// No mapping may grow now: a fork goes over the tree.
+    /// Nobody but a fork changes the tree now: no mapping grows, and no note goes.
     pub(super) is_still: bool,
 }
 
@@ -133,15 +133,21 @@ impl<M: Machine> Edit<'_, M> {
         if page > 0 && !self.tree.find(page - 1).word.is_empty() {
             return page;
         }
-        let Some(run) = self.tree.next_slot(page) else {
-            return page;
-        };
-        // SAFETY: the edit lock is held.
-        match unsafe { run.word.mapping() } {
-            Some(m) if m.grows_down() && run.pages.start < page + GUARD_GAP => {
-                run.pages.start.saturating_sub(GUARD_GAP).min(page)
+        let mut at = page;
+        while let Some(run) = self.tree.next_slot(at) {
+            if run.word.is_zapping() {
+                // What is behind that will have its gap here.
+                at = run.pages.end;
+                continue;
             }
-            _ => page,
+            // SAFETY: the edit lock is held.
+            return match unsafe { run.word.mapping() } {
+                Some(m) if m.grows_down() && run.pages.start < page + GUARD_GAP => {
+                    run.pages.start.saturating_sub(GUARD_GAP).min(page)
+                }
+                _ => page,
+            };
         }
+        page
     }
 }

@@ -8,11 +8,15 @@
 //! A mapping with a store behind it has the bit that a note has, and a pointer, which
 //! a note has not.
 //!
+//! A note is smaller than any address. One says who zaps there, so that who is done clears his
+//! own notes and no others.
+//!
 //! A mapping's word also says what the mapping allows, which never changes, so
 //! that a fault need not look at the mapping: among many mappings that would be
 //! one more line that no cache holds.
 
 use faultless_paging::Protection;
+use faultless_sync::PLACES;
 
 use super::node::Node;
 use super::split::Split;
@@ -31,6 +35,10 @@ const WRITE: usize = 16;
 const EXECUTE: usize = 32;
 /// Everything but the pointer.
 const BITS: usize = 63;
+/// No object is at a lower address.
+const LOWEST: usize = 4096;
+/// Where a note has its number.
+const NUMBER: u32 = BITS.count_ones();
 const _: () = assert!(align_of::<Mapping>() > BITS && align_of::<Node>() > BITS);
 const _: () = assert!(align_of::<Split>() > BITS);
 
@@ -45,6 +53,8 @@ pub enum Content<'s> {
     /// No mapping any more, but its pages are still being taken away: nothing
     /// new may be mapped here yet.
     Zapping,
+    /// No mapping yet; somebody will put one here, or will not.
+    Reserved,
     /// The node this slot was in is no longer part of the tree: look again from the root.
     Gone,
     /// A mapping.
@@ -60,10 +70,26 @@ pub enum Content<'s> {
 impl Word {
     /// No mapping.
     pub const EMPTY: Word = Word(core::ptr::null_mut());
-    /// See [`Content::Zapping`].
-    pub const ZAPPING: Word = Word(core::ptr::without_provenance_mut(NOTE));
+    /// See [`Content::Reserved`].
+    pub const RESERVED: Word = Word::note(PLACES);
     /// See [`Content::Gone`].
     pub const GONE: Word = Word(core::ptr::without_provenance_mut(NOTE | CHANGING));
+
+    const fn note(number: usize) -> Self {
+        assert!(number << NUMBER < LOWEST);
+        Self(core::ptr::without_provenance_mut(NOTE | number << NUMBER))
+    }
+
+    /// See [`Content::Zapping`]; `place` is that of who zaps ([`crate::range::RangeLock`]).
+    pub const fn zapping(place: usize) -> Self {
+        assert!(place < PLACES);
+        Self::note(place)
+    }
+
+    /// Whether somebody zaps here.
+    pub fn is_zapping(self) -> bool {
+        self.0.addr() & TAGS == NOTE && !self.has_pointer() && self != Self::RESERVED
+    }
 
     pub(super) fn from_raw(raw: *mut ()) -> Self {
         Self(raw)
@@ -113,12 +139,15 @@ impl Word {
 
     #[inline]
     fn has_pointer(self) -> bool {
-        self.0.addr() > BITS
+        self.0.addr() >= LOWEST
     }
 
-    /// The same mapping, with a writer at work.
+    /// The same mapping, with a writer at work; a note is what it is.
     pub fn changing(self) -> Self {
-        Self(self.0.map_addr(|a| a | CHANGING))
+        match self.has_pointer() {
+            true => Self(self.0.map_addr(|a| a | CHANGING)),
+            false => self,
+        }
     }
 
     /// The same mapping, live, if a writer was at work; else what it is.
@@ -172,6 +201,7 @@ impl Word {
         if !self.has_pointer() {
             return match kind {
                 0 => Content::Empty,
+                NOTE if self == Self::RESERVED => Content::Reserved,
                 NOTE => Content::Zapping,
                 _ => Content::Gone,
             };

@@ -116,6 +116,49 @@ pub struct Model {
     /// Threads park as on a futex.
     queue: sync::Mutex<()>,
     woken: sync::Condvar,
+    #[cfg(shuttle)]
+    gate: Gate,
+}
+
+/// Where a CPU's flushes wait until they are let through.
+#[cfg(shuttle)]
+#[derive(Default)]
+struct Gate {
+    /// The CPU, and whether it has come.
+    shut_for: sync::Mutex<Option<(u32, bool)>>,
+    changed: sync::Condvar,
+}
+
+#[cfg(shuttle)]
+impl Model {
+    /// Lets the next flush of a CPU wait.
+    pub fn shut_gate(&self, cpu: u32) {
+        *self.gate.shut_for.lock().unwrap() = Some((cpu, false));
+    }
+
+    /// Waits until that flush has come.
+    pub fn await_gate(&self) {
+        let mut shut_for = self.gate.shut_for.lock().unwrap();
+        while !matches!(*shut_for, Some((_, true))) {
+            shut_for = self.gate.changed.wait(shut_for).unwrap();
+        }
+    }
+
+    /// Lets it go on.
+    pub fn open_gate(&self) {
+        *self.gate.shut_for.lock().unwrap() = None;
+        self.gate.changed.notify_all();
+    }
+
+    fn pass_gate(&self) {
+        let cpu = CPU.with(Cell::get);
+        let mut shut_for = self.gate.shut_for.lock().unwrap();
+        while shut_for.is_some_and(|(shut, _)| shut == cpu) {
+            *shut_for = Some((cpu, true));
+            self.gate.changed.notify_all();
+            shut_for = self.gate.changed.wait(shut_for).unwrap();
+        }
+    }
 }
 
 impl Model {
@@ -137,6 +180,8 @@ impl Model {
             bus: AtomicU32::new(0),
             queue: sync::Mutex::new(()),
             woken: sync::Condvar::new(),
+            #[cfg(shuttle)]
+            gate: Gate::default(),
         }
     }
 
@@ -301,6 +346,8 @@ impl Wait for Model {
 impl Tlb for Model {
     fn flush(&self, cpus: &CpuSet, _space: SpaceId, flush: Flush) {
         fence(Ordering::SeqCst);
+        #[cfg(shuttle)]
+        self.pass_gate();
         if LAZY.get() {
             return;
         }

@@ -11,10 +11,15 @@ use shuttle::{Config, Runner};
 /// randomized scheduler with probabilistic guarantees", 2010).
 /// `FAULTLESS_FULL=1` runs eight times as many.
 pub fn explore(schedules: usize, scenario: fn(Policy)) {
+    explore_under(Policy::ALL, schedules, scenario);
+}
+
+/// The same under some policies.
+pub fn explore_under(policies: &[Policy], schedules: usize, scenario: fn(Policy)) {
     let full = std::env::var_os("FAULTLESS_FULL").is_some_and(|v| v != "0");
     let schedules = if full { 8 * schedules } else { schedules };
     let start = Instant::now();
-    for &policy in Policy::ALL {
+    for &policy in policies {
         let config = || {
             let mut config = Config::default();
             config.stack_size = 1 << 17;
@@ -24,6 +29,6 @@ pub fn explore(schedules: usize, scenario: fn(Policy)) {
         Runner::new(PctScheduler::new(3, schedules), config()).run(move || scenario(policy));
     }
     // Shown by `--nocapture`.
-    let count = 2 * schedules * Policy::ALL.len();
+    let count = 2 * schedules * policies.len();
     println!("{count} schedules in {:.1?}", start.elapsed());
 }

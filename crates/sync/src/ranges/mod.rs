@@ -154,17 +154,14 @@ impl Ranges {
         bits(places.zapped).for_each(|place| visit(places.range(place), place));
     }
 
-    /// One of the zaps that were left ([`ZapGuard::leave`]): its range and its place. It goes on
-    /// until it is ended here.
-    pub fn one_left<W: Wait + ?Sized>(&self, machine: &W) -> Option<(Range<u64>, usize)> {
-        let places = self.places.lock(machine);
-        let place = bits(places.left).next()?;
-        Some((places.range(place), place))
+    /// Whether the zap of a place was left ([`ZapGuard::leave`]). It goes on until it is ended.
+    pub fn is_left<W: Wait + ?Sized>(&self, place: usize, machine: &W) -> bool {
+        self.places.lock(machine).left & 1 << place != 0
     }
 
-    /// Ends a zap that was left.
-    pub fn end_left<W: Wait + ?Sized>(&self, place: usize, machine: &W) {
-        self.release(machine, |places| places.free(places.left & 1 << place));
+    /// Ends zaps that were left: a bit for each place.
+    pub fn end_left<W: Wait + ?Sized>(&self, set: u64, machine: &W) {
+        self.release(machine, |places| places.free(places.left & set));
     }
 
     /// Waits until `look` has an answer: it looks again after each release.
@@ -289,7 +286,7 @@ impl<W: Wait + ?Sized> ZapGuard<'_, W> {
         self.place
     }
 
-    /// The zap is done, and somebody else is to end it ([`Ranges::one_left`]).
+    /// The zap is done, and somebody else is to end it ([`Ranges::end_left`]).
     pub fn leave(self) {
         let guard = ManuallyDrop::new(self);
         guard.ranges.places.lock(guard.machine).left |= 1 << guard.place;

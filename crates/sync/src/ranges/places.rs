@@ -52,7 +52,7 @@ impl Wish {
     }
 
     /// The first range.
-    pub(super) fn range(&self) -> Range<u64> {
+    pub fn range(&self) -> Range<u64> {
         self.ranges[0].clone()
     }
 

@@ -1,0 +1,111 @@
+//! What a writer does to the slots of its range: points them to something else, and counts.
+//!
+//! Written lines: the tree's slots, mappings' page counts, and the account; under the edit lock.
+
+use core::ptr::NonNull;
+
+use faultless_paging::Pages;
+
+use crate::account::Tally;
+use crate::machine::Machine;
+use crate::mapping::Mapping;
+use crate::memory::Retired;
+use crate::space::AddressSpace;
+use crate::tree::{Edit, Neighbours, Run, Word};
+
+impl<M: Machine> AddressSpace<M> {
+    /// Points all of `pages` to `word`, and lets go of what they pointed to. Every change
+    /// of what is mapped comes here, but for stacks that grow, and is counted.
+    pub(crate) fn assign(&self, edit: &mut Edit<'_, M>, pages: Pages, word: Word) {
+        // SAFETY: the edit lock keeps what the tree holds from being retired.
+        if let Some(mapping) = unsafe { word.mapping() } {
+            mapping.add_pages(pages.len());
+        }
+        // Mappings that lose their last page, chained by their link.
+        let mut doomed = 0;
+        let mut had_guard = false;
+        // SAFETY: as above.
+        let mut tally = unsafe { Tally::new(pages, self.tree.beside(pages)) };
+        for run in self.tree.runs(pages) {
+            // SAFETY: as above.
+            let Some(old) = (unsafe { run.word.mapping() }) else {
+                continue;
+            };
+            tally.see(run.pages, old.attributes());
+            had_guard |= old.grows_down();
+            if old.remove_pages(run.pages.len()) {
+                old.link().set(doomed);
+                doomed = core::ptr::from_ref(old).expose_provenance() as u64;
+            }
+        }
+        // SAFETY: as above.
+        let new = unsafe { word.mapping() }.map(Mapping::attributes);
+        self.count_change(edit, &tally.end(new));
+        edit.fill(pages, word);
+        if had_guard {
+            edit.guard_gone(pages.start);
+        }
+        while let Some(old) = NonNull::new(core::ptr::with_exposed_provenance_mut::<Mapping>(
+            doomed as usize,
+        )) {
+            // SAFETY: unlinked just now, and retired only here.
+            let mapping = unsafe { old.as_ref() };
+            doomed = mapping.link().get();
+            self.memory.unlink(mapping);
+            self.memory.retire(Retired::Mapping(old));
+        }
+    }
+
+    /// The same for a mapping of `pages` where nothing is mapped, between these neighbours.
+    pub(crate) fn assign_free(
+        &self,
+        edit: &mut Edit<'_, M>,
+        pages: Pages,
+        word: Word,
+        beside: Neighbours,
+    ) {
+        // SAFETY: made or found by the caller under this edit.
+        if let Some(mapping) = unsafe { word.mapping() } {
+            mapping.add_pages(pages.len());
+            // SAFETY: as above.
+            let tally = unsafe { Tally::new(pages, beside) };
+            self.count_change(edit, &tally.end(Some(mapping.attributes())));
+            edit.fill(pages, word);
+        }
+    }
+
+    /// The first run that ends behind `page`, cut to `limit`, for a writer that is not editing.
+    /// Its range keeps what is mapped there, but who changes something beside it may replace nodes
+    /// and splits, and notes of others who zap there may go.
+    pub(crate) fn run_in(&self, page: u64, limit: u64) -> Option<Run> {
+        let _section = self.memory.enter();
+        self.tree.next_until(page, limit)
+    }
+
+    /// The first run of `pages` that is mapped, likewise.
+    pub(crate) fn mapped_run(&self, pages: Pages) -> Option<Run> {
+        let mut at = pages.start;
+        loop {
+            let run = self.run_in(at, pages.end)?;
+            at = run.pages.end;
+            if !run.word.is_zapping() {
+                return Some(run);
+            }
+        }
+    }
+
+    /// Whether nothing is mapped in `pages`, for a writer that is not editing.
+    pub(crate) fn is_unmapped(&self, pages: Pages) -> bool {
+        let _section = self.memory.enter();
+        self.tree.is_unmapped(pages)
+    }
+
+    /// Lets faults go on in those of `pages` that are changing.
+    pub(crate) fn show_changed(&self, edit: &mut Edit<'_, M>, pages: Pages) {
+        for run in self.tree.runs(pages) {
+            if run.word != run.word.settled() {
+                edit.fill(run.pages, run.word.settled());
+            }
+        }
+    }
+}

@@ -1,0 +1,268 @@
+//! What goes on beside a zap: everything but something new in that very range. A zap is stopped in
+//! its flush; whoever waits for it then waits for ever, which shuttle reports as a deadlock.
+#![cfg(shuttle)]
+
+mod model;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use faultless_mm::{
+    Access, Errno, Outcome, PROT_READ, Policy, SegvCode, advice, flags, lock_all_flags, remap_flags,
+};
+use model::{FIXED, PAGE, Processor, RW, Space, World, explore_under};
+
+/// Under the others writers take turns, as in Linux.
+const POLICIES: &[Policy] = &[Policy::Speculative];
+const ANYWHERE: u32 = flags::PRIVATE | flags::ANONYMOUS;
+
+/// CPU 1 takes pages away with `zap`, and is stopped in the midst of that. CPU 0 does `beside`.
+fn beside(
+    policy: Policy,
+    zap: fn(&Processor<'_>),
+    act: fn(&World, &mut Vec<Space>),
+    check: fn(&World),
+) {
+    let world = World::new(2, policy);
+    world.map(0, 12, RW);
+    (0..12).for_each(|page| world.cpu().store(page * PAGE, 1).unwrap());
+    let machine = world.space().memory().machine();
+    machine.shut_gate(1);
+    let zapper = world.run(1, move |cpu| zap(cpu));
+    machine.await_gate();
+    let mut children = Vec::new();
+    act(&world, &mut children);
+    machine.open_gate();
+    zapper.join().unwrap();
+    check(&world);
+    world.finish_with(children);
+}
+
+fn unmap(cpu: &Processor<'_>) {
+    cpu.space().munmap(2 * PAGE, 4 * PAGE).unwrap();
+}
+
+#[test]
+fn faults_and_writers_elsewhere_go_on() {
+    explore_under(POLICIES, 300, |policy| {
+        beside(
+            policy,
+            unmap,
+            |world, _| {
+                let (cpu, space) = (world.cpu(), world.space());
+                // Who had the page in his TLB may use it until the flush.
+                let fault = space.fault(2 * PAGE, Access::Read);
+                assert_eq!(fault, Outcome::Segv(SegvCode::MapErr));
+                cpu.store(PAGE, 2).unwrap();
+                let at = space.mmap(0, 2 * PAGE, RW, ANYWHERE).unwrap();
+                cpu.store(at, 3).unwrap();
+                space.mprotect(0, 2 * PAGE, PROT_READ).unwrap();
+                space.mlock(0, PAGE, 0).unwrap();
+                space.madvise(6 * PAGE, PAGE, advice::DONTNEED).unwrap();
+                assert_eq!(cpu.load(6 * PAGE), Ok(0));
+                space.munmap(at, PAGE).unwrap();
+                space.mmap(7 * PAGE, PAGE, RW, FIXED).unwrap();
+                assert_eq!(cpu.load(7 * PAGE), Ok(0));
+                let (from, to) = (8 * PAGE, 16 * PAGE);
+                let moved = space.mremap(from, PAGE, 2 * PAGE, remap_flags::MAYMOVE, to);
+                assert!(moved.is_ok(), "{moved:?}");
+                space.set_brk(40 * PAGE);
+                assert_eq!(space.brk(42 * PAGE), 42 * PAGE);
+                assert_eq!(space.brk(41 * PAGE), 41 * PAGE);
+            },
+            |world| assert_eq!(world.cpu().load(11 * PAGE), Ok(1)),
+        );
+    });
+}
+
+#[test]
+fn whole_spaces_go_on() {
+    explore_under(POLICIES, 300, |policy| {
+        beside(
+            policy,
+            unmap,
+            |world, children| {
+                let space = world.space();
+                let child = space.fork().unwrap();
+                assert!(child.lookup(2 * PAGE).is_none());
+                assert_eq!(world.word_of(&child, 2), 0);
+                assert_eq!(world.word_of(&child, 6), 1);
+                children.push(child);
+                // The child knows nothing of the zap.
+                let child = &children[0];
+                assert_eq!(child.mmap(2 * PAGE, PAGE, RW, FIXED), Ok(2 * PAGE));
+                space.mlockall(lock_all_flags::CURRENT).unwrap();
+                space.munlockall();
+                space.clear_soft_dirty();
+                assert_eq!(world.cpu().load(6 * PAGE), Ok(1));
+            },
+            |world| world.map(2, 4, RW),
+        );
+    });
+}
+
+#[test]
+fn what_overlaps_goes_on_and_finds_holes() {
+    explore_under(POLICIES, 300, |policy| {
+        beside(
+            policy,
+            unmap,
+            |world, _| {
+                let space = world.space();
+                assert_eq!(space.munmap(3 * PAGE, 2 * PAGE), Ok(()));
+                let none = Err(Errno::ENOMEM);
+                assert_eq!(space.mprotect(2 * PAGE, PAGE, PROT_READ), none);
+                assert_eq!(space.mprotect(0, 4 * PAGE, PROT_READ), none);
+                assert_eq!(world.cpu().store(PAGE, 1), Err(SegvCode::AccErr));
+                assert_eq!(space.mlock(2 * PAGE, PAGE, 0), none);
+                assert_eq!(space.madvise(2 * PAGE, PAGE, advice::DONTNEED), none);
+                assert_eq!(space.madvise(2 * PAGE, PAGE, advice::DONTFORK), none);
+                assert_eq!(space.mseal(2 * PAGE, PAGE, 0), none);
+                let moved = space.mremap(2 * PAGE, PAGE, 2 * PAGE, remap_flags::MAYMOVE, 0);
+                assert_eq!(moved, Err(Errno::EFAULT));
+                // What is mapped on either side goes, and nothing is left for the first zap to do
+                // there: it may be mapped again at once.
+                assert_eq!(space.munmap(0, 8 * PAGE), Ok(()));
+                world.map(0, 2, RW);
+                world.map(6, 2, RW);
+                world.cpu().store(PAGE, 9).unwrap();
+                world.cpu().store(6 * PAGE, 9).unwrap();
+            },
+            |world| {
+                assert_eq!(world.cpu().load(PAGE), Ok(9), "it was zapped by another");
+                assert_eq!(
+                    world.cpu().load(6 * PAGE),
+                    Ok(9),
+                    "it was zapped by another"
+                );
+                assert_eq!(world.cpu().load(2 * PAGE), Err(SegvCode::MapErr));
+            },
+        );
+    });
+}
+
+/// The heap's end goes back; a mapping is shortened.
+#[test]
+fn what_is_cut_off_holds_nothing_up() {
+    fn act(world: &World, children: &mut Vec<Space>) {
+        world.space().mprotect(0, PAGE, PROT_READ).unwrap();
+        world.cpu().store(PAGE, 2).unwrap();
+        children.push(world.space().fork().unwrap());
+    }
+    explore_under(POLICIES, 200, |policy| {
+        let shorten = |cpu: &Processor<'_>| {
+            let space = cpu.space();
+            let shortened = space.mremap(4 * PAGE, 4 * PAGE, PAGE, 0, 0);
+            assert_eq!(shortened, Ok(4 * PAGE));
+        };
+        beside(policy, shorten, act, |world| world.map(5, 3, RW));
+        let shrink = |cpu: &Processor<'_>| {
+            let space = cpu.space();
+            space.set_brk(20 * PAGE);
+            space.brk(24 * PAGE);
+            cpu.store(22 * PAGE, 1).unwrap();
+            assert_eq!(space.brk(21 * PAGE), 21 * PAGE);
+        };
+        beside(policy, shrink, act, |world| {
+            assert_eq!(world.space().brk(23 * PAGE), 23 * PAGE);
+        });
+    });
+}
+
+/// Something new in the range waits, whoever asks for it, and finds nothing old.
+#[test]
+fn only_something_new_waits() {
+    explore_under(POLICIES, 400, |policy| {
+        let world = World::new(4, policy);
+        world.map(0, 12, RW);
+        (0..12).for_each(|page| world.cpu().store(page * PAGE, 1).unwrap());
+        let machine = world.space().memory().machine();
+        machine.shut_gate(1);
+        let zapper = world.run(1, |cpu| unmap(cpu));
+        machine.await_gate();
+        let opened = Arc::new(AtomicBool::new(false));
+        let mapper = {
+            let opened = opened.clone();
+            world.run(2, move |cpu| {
+                let at = cpu.space().mmap(PAGE, 2 * PAGE, RW, FIXED);
+                assert!(opened.load(Relaxed), "something new came too early");
+                assert_eq!(at, Ok(PAGE));
+                assert_eq!(cpu.load(2 * PAGE), Ok(0));
+                cpu.store(2 * PAGE, 5).unwrap();
+            })
+        };
+        let mover = {
+            let opened = opened.clone();
+            world.run(3, move |cpu| {
+                let to = remap_flags::MAYMOVE | remap_flags::FIXED;
+                let at = cpu.space().mremap(8 * PAGE, PAGE, PAGE, to, 5 * PAGE);
+                assert!(opened.load(Relaxed), "something moved there too early");
+                assert_eq!(at, Ok(5 * PAGE));
+                assert_eq!(cpu.load(5 * PAGE), Ok(1));
+            })
+        };
+        // They keep nobody else out.
+        world.space().mprotect(0, PAGE, PROT_READ).unwrap();
+        let child = world.space().fork().unwrap();
+        opened.store(true, Relaxed);
+        machine.open_gate();
+        [zapper, mapper, mover]
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
+        assert_eq!(world.cpu().load(2 * PAGE), Ok(5));
+        assert_eq!(world.cpu().load(5 * PAGE), Ok(1));
+        assert_eq!(world.cpu().load(4 * PAGE), Err(SegvCode::MapErr));
+        world.finish_with(vec![child]);
+    });
+}
+
+/// A stack grows over what is being taken away, once it has gone.
+#[test]
+fn a_stack_waits_for_what_is_in_its_way() {
+    explore_under(POLICIES, 300, |policy| {
+        let world = World::new(3, policy);
+        world.map(0, 6, RW);
+        (0..6).for_each(|page| world.cpu().store(page * PAGE, 1).unwrap());
+        let stack = FIXED | flags::GROWSDOWN;
+        world.space().mmap(6 * PAGE, PAGE, RW, stack).unwrap();
+        let machine = world.space().memory().machine();
+        machine.shut_gate(1);
+        let zapper = world.run(1, |cpu| unmap(cpu));
+        machine.await_gate();
+        let grower = world.run(2, |cpu| {
+            assert_eq!(cpu.load(5 * PAGE), Ok(0));
+            cpu.store(4 * PAGE, 3).unwrap();
+        });
+        world.cpu().store(6 * PAGE, 1).unwrap();
+        machine.open_gate();
+        zapper.join().unwrap();
+        grower.join().unwrap();
+        assert_eq!(world.cpu().load(4 * PAGE), Ok(3));
+        world.finish();
+    });
+}
+
+/// A mapping for which the only room is being taken away gets that.
+#[test]
+fn room_that_is_being_freed_is_room() {
+    explore_under(POLICIES, 300, |policy| {
+        let world = World::new(3, policy);
+        let last = world.space().layout().end / PAGE;
+        world.map(0, last, RW);
+        world.cpu().store(2 * PAGE, 1).unwrap();
+        let machine = world.space().memory().machine();
+        machine.shut_gate(1);
+        let zapper = world.run(1, |cpu| unmap(cpu));
+        machine.await_gate();
+        let mapper = world.run(2, |cpu| {
+            let at = cpu.space().mmap(0, 4 * PAGE, RW, ANYWHERE);
+            assert_eq!(at, Ok(2 * PAGE));
+            assert_eq!(cpu.load(2 * PAGE), Ok(0));
+        });
+        world.cpu().store(PAGE, 1).unwrap();
+        machine.open_gate();
+        zapper.join().unwrap();
+        mapper.join().unwrap();
+        world.finish();
+    });
+}
