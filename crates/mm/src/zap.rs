@@ -4,8 +4,9 @@
 //! slots are empty, zapping or changing): entries are taken by compare-and-swap,
 //! claims of faults that came too early are waited for (rule R1), one flush
 //! follows, then frames are freed. [`AddressSpace::discard`] serves ranges that
-//! stay mapped (DONTNEED): entries are claimed, flushed, and only then
-//! released as empty (rule R2), so that no mapping has to change.
+//! stay mapped (DONTNEED, truncation): entries are claimed, validated where nothing else keeps
+//! writers out, flushed, and only then released as empty (rule R2), so that no mapping has to
+//! change.
 //!
 //! A page that other address spaces map, too, or that is pinned, is given up only after the
 //! flush: whoever is left alone with it may write it, which nobody here may then see, or
@@ -24,7 +25,7 @@ use crate::space::AddressSpace;
 use crate::store::Cache;
 
 /// Pages discarded under one flush: claims held together stall faults on them.
-const DISCARD_BATCH: u64 = 16 * ENTRIES as u64;
+pub(crate) const DISCARD_BATCH: u64 = 16 * ENTRIES as u64;
 
 /// Pages zapped under one flush.
 const ZAP_BATCH: u64 = 64 * ENTRIES as u64;
@@ -141,7 +142,7 @@ impl<M: Machine> AddressSpace<M> {
         chain.free_all(self.machine());
     }
 
-    /// Discards all pages of `pages`, which stay mapped.
+    /// Discards all pages of `pages`, which stay mapped: the caller keeps writers out.
     pub(crate) fn discard(&self, pages: Pages) {
         let mut at = self.first_table(pages.start, pages.end);
         while at < pages.end {
@@ -149,6 +150,26 @@ impl<M: Machine> AddressSpace<M> {
             let stop = self.discard_batch(batch, &|_| true, &|_, _| true);
             at = self.first_table(stop, pages.end);
         }
+    }
+
+    /// Discards from the start of `pages` what is meant, as long as each is valid when its entry is
+    /// claimed. The page to go on from: one that was not, or the end.
+    pub(crate) fn discard_valid(
+        &self,
+        pages: Pages,
+        is_meant: &dyn Fn(u64) -> bool,
+        is_valid: &dyn Fn(u64, u64) -> bool,
+    ) -> u64 {
+        let mut at = self.first_table(pages.start, pages.end);
+        while at < pages.end {
+            let batch = Pages::new(at, pages.end.min(at + DISCARD_BATCH));
+            let stop = self.discard_batch(batch, is_meant, is_valid);
+            if stop == at {
+                return at;
+            }
+            at = self.first_table(stop, pages.end);
+        }
+        at
     }
 
     /// Discards those of `pages` that are pages of a store, and with `copies` private
@@ -175,16 +196,7 @@ impl<M: Machine> AddressSpace<M> {
         let is_valid = |page: u64, value| {
             is_meant(value) && self.is_file_page(page, cache, first) && !self.is_frozen(page)
         };
-        let mut at = self.first_table(pages.start, pages.end);
-        while at < pages.end {
-            let batch = Pages::new(at, pages.end.min(at + DISCARD_BATCH));
-            let stop = self.discard_batch(batch, &is_meant, &is_valid);
-            if stop == at {
-                return at;
-            }
-            at = self.first_table(stop, pages.end);
-        }
-        at
+        self.discard_valid(pages, &is_meant, &is_valid)
     }
 
     /// `page`, or the first page behind it whose table may exist.

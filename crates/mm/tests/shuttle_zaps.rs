@@ -169,6 +169,36 @@ fn what_is_cut_off_holds_nothing_up() {
     });
 }
 
+/// Pages that are discarded are claimed until they are flushed; but no range is held.
+#[test]
+fn what_is_discarded_holds_no_range() {
+    explore_under(POLICIES, 200, |policy| {
+        let discard = |cpu: &Processor<'_>| {
+            let discarded = cpu.space().madvise(2 * PAGE, 4 * PAGE, advice::DONTNEED);
+            assert_eq!(discarded, Ok(()));
+            assert_eq!(cpu.load(2 * PAGE), Ok(0));
+        };
+        beside(
+            policy,
+            discard,
+            |world, _| {
+                let space = world.space();
+                space.mprotect(0, 2 * PAGE, PROT_READ).unwrap();
+                space.munlockall();
+                space.munmap(6 * PAGE, PAGE).unwrap();
+                space.mmap(7 * PAGE, PAGE, RW, FIXED).unwrap();
+                let move_it = remap_flags::MAYMOVE | remap_flags::FIXED;
+                let moved = space.mremap(8 * PAGE, PAGE, PAGE, move_it, 16 * PAGE);
+                assert_eq!(moved, Ok(16 * PAGE));
+                // Flags change where the pages are, too.
+                let named = space.madvise(2 * PAGE, 4 * PAGE, advice::DONTDUMP);
+                assert_eq!(named, Ok(()));
+            },
+            |world| assert_eq!(world.cpu().load(3 * PAGE), Ok(0)),
+        );
+    });
+}
+
 /// Something new in the range waits, whoever asks for it, and finds nothing old.
 #[test]
 fn only_something_new_waits() {

@@ -5,7 +5,7 @@
 //!
 //! Advice about a mapping's future becomes attributes of it
 //! ([`super::madvise_flags`]). The others change no mapping, and faults beside them go
-//! on: `MADV_DONTNEED` ([`crate::zap`]), `MADV_FREE` ([`crate::lazy`]) and guards
+//! on: `MADV_DONTNEED` ([`super::dont_need`]), `MADV_FREE` ([`crate::lazy`]) and guards
 //! ([`crate::guard`]) work on entries, `MADV_POPULATE_*` are faults like all others.
 //! What is about swap, huge pages and merging of equal pages is accepted as Linux
 //! accepts it, and nothing comes of it yet.
@@ -134,10 +134,7 @@ impl<M: Machine> AddressSpace<M> {
         match what {
             // Whoever runs programs here may not break the machine's memory.
             advice::HWPOISON | advice::SOFT_OFFLINE => Err(Errno::EPERM),
-            advice::DONTNEED | advice::DONTNEED_LOCKED => self.over_mapped(pages, what, |part| {
-                self.discard(part);
-                Ok(())
-            }),
+            advice::DONTNEED | advice::DONTNEED_LOCKED => self.dont_need(pages, what),
             advice::FREE => self.over_mapped(pages, what, |part| {
                 self.let_go(part);
                 Ok(())
@@ -172,15 +169,7 @@ impl<M: Machine> AddressSpace<M> {
         let mut at = pages.start;
         let mut holes = false;
         while at < pages.end {
-            let next = {
-                let _section = self.memory.enter();
-                self.tree.next_until(at, pages.end).map(|run| {
-                    // SAFETY: read in this section.
-                    let mapping = unsafe { run.word.mapping() };
-                    (run.pages, mapping.map(|mapping| *mapping.attributes()))
-                })
-            };
-            let Some((part, attributes)) = next else {
+            let Some((part, attributes)) = self.next_part(at, pages.end) else {
                 break;
             };
             holes |= part.start != at || attributes.is_none();
@@ -195,6 +184,16 @@ impl<M: Machine> AddressSpace<M> {
         } else {
             Ok(())
         }
+    }
+
+    /// The first pages from `page` on that are not empty, and what is true of them if they are
+    /// mapped.
+    pub(super) fn next_part(&self, page: u64, limit: u64) -> Option<(Pages, Option<Attributes>)> {
+        let _section = self.memory.enter();
+        let run = self.tree.next_until(page, limit)?;
+        // SAFETY: read in this section.
+        let mapping = unsafe { run.word.mapping() };
+        Some((run.pages, mapping.map(|mapping| *mapping.attributes())))
     }
 
     /// Faults in page by page, up to the first that cannot be. Pages that are

@@ -7,6 +7,7 @@ mod access;
 mod attributes;
 mod brk;
 mod clear_refs;
+mod dont_need;
 mod exit;
 mod fork;
 mod inspect;
