@@ -20,6 +20,8 @@ use crate::descriptor::Flags;
 use crate::source::{FrameSource, NoMemory};
 
 const HEADER: usize = 64;
+/// The most that objects are aligned to: a pair of cache lines.
+const ALIGNMENT: usize = 128;
 const CAPACITY: usize = 16;
 const BATCH: usize = 8;
 
@@ -97,7 +99,8 @@ pub struct Slab {
 }
 
 impl Slab {
-    /// Objects of `size` bytes, aligned to 64 if `size` is a multiple of 64.
+    /// Objects of `size` bytes, aligned to 64 if `size` is a multiple of 64, and to 128 if it is one of
+    /// that.
     pub fn new(size: usize) -> Self {
         Self {
             size,
@@ -242,9 +245,13 @@ impl Slab {
         self.frames.fetch_add(1, Ordering::Relaxed);
         let start = machine.pointer(frame).as_ptr().expose_provenance();
         let mut free = 0;
-        let count = (PAGE_SIZE as usize - HEADER) / self.size;
+        let first = match self.size.is_multiple_of(ALIGNMENT) {
+            true => ALIGNMENT,
+            false => HEADER,
+        };
+        let count = (PAGE_SIZE as usize - first) / self.size;
         for i in (0..count).rev() {
-            let object = start + HEADER + i * self.size;
+            let object = start + first + i * self.size;
             // SAFETY: inside the frame, which is ours alone.
             unsafe { core::ptr::with_exposed_provenance_mut::<u64>(object).write(free) };
             free = object as u64;

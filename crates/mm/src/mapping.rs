@@ -203,7 +203,7 @@ impl Attributes {
 }
 
 /// A mapping.
-#[repr(C, align(64))]
+#[repr(C, align(128))]
 pub struct Mapping {
     attributes: Attributes,
     /// Never used twice.

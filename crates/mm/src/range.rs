@@ -33,7 +33,7 @@ use crate::ops::room;
 use crate::policy::Policy;
 use crate::space::AddressSpace;
 use crate::tree::{Edit, PAGES};
-use crate::zapping::Zapping;
+use crate::zapping::{Replacing, Zapping};
 
 /// How often room is chosen that somebody else has just then, before everything is kept from
 /// changing.
@@ -85,6 +85,12 @@ impl<M: Machine> AddressSpace<M> {
     /// Waits until the caller alone may change any mapping.
     pub(crate) fn lock_everything(&self) -> RangeLock<'_, M> {
         self.lock_wish(&Wish::to_change(EVERYTHING))
+    }
+
+    /// The same, but for what takes the place of something else: its pages are nobody's, and what is
+    /// mapped there stays as it is marked ([`crate::zapping`]).
+    pub(crate) fn lock_everything_beside_replacing(&self) -> RangeLock<'_, M> {
+        self.lock_wish(&Wish::to_change(EVERYTHING).beside_replacing())
     }
 
     /// The same, and until nothing is being zapped in `pages`: something new comes there.
@@ -168,17 +174,23 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Keeps mappings in `pages` as they are.
     pub(crate) fn hold_range(&self, pages: Pages) -> RangeHold<'_, M> {
+        self.hold_wish(&Wish::to_keep(span(pages)))
+    }
+
+    /// Keeps all mappings as they are, but for what takes the place of something else.
+    pub(crate) fn hold_everything(&self) -> RangeHold<'_, M> {
+        self.hold_wish(&Wish::to_keep(EVERYTHING).beside_replacing())
+    }
+
+    fn hold_wish(&self, wish: &Wish) -> RangeHold<'_, M> {
         let classic = self.policy().holds_mmap_lock();
         RangeHold {
             _guard: classic.then(|| self.lock.read(self.machine())),
-            _range: Some(
-                self.ranges
-                    .lock(&Wish::to_keep(span(pages)), self.machine()),
-            ),
+            _range: Some(self.ranges.lock(wish, self.machine())),
         }
     }
 
-    /// The same for a fault: under a policy whose writers have the mmap lock that is enough.
+    /// The same of a page for a fault: under a policy whose writers have the mmap lock that is enough.
     pub(crate) fn hold_page(&self, page: u64) -> RangeHold<'_, M> {
         if !self.policy().holds_mmap_lock() {
             return self.hold_range(Pages::new(page, page + 1));
@@ -257,6 +269,16 @@ impl<'a, M: Machine> RangeLock<'a, M> {
         let guard = guard.and_then(MmapLock::downgrade);
         let zap = range.begin_zap(span(pages));
         Zapping::new(space, pages, meets_zaps, zap, guard)
+    }
+
+    /// Gives up everything but `pages`, where what is mapped takes the place of what was, and says
+    /// so. Only who asks for it passes. Of the mmap lock the right to read is kept.
+    pub(crate) fn begin_replace(self, pages: Pages) -> Replacing<'a, M> {
+        let space = self.space;
+        let Self { guard, range, .. } = self;
+        let guard = guard.and_then(MmapLock::downgrade);
+        let zap = range.begin_replace(span(pages));
+        Replacing::new(space, pages, zap, guard)
     }
 }
 

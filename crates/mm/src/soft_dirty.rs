@@ -71,7 +71,7 @@ impl<M: Machine> AddressSpace<M> {
     /// noticed (Linux: 4 in `/proc/PID/clear_refs`).
     pub fn clear_soft_dirty(&self) {
         let all = Pages::of_bytes(0..self.layout.end);
-        let _hold = self.hold_range(all);
+        let _hold = self.hold_everything();
         // No order: who makes mappings has the lock, and a fault that comes with the old
         // number sets the bit.
         self.clearings.fetch_add(1, Ordering::Relaxed);

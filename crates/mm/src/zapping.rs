@@ -9,6 +9,11 @@
 //! Ranges of several who zap may overlap: each has noted, and zaps, only what was mapped when he
 //! came. The note says whose it is.
 //!
+//! Where something takes the place of what is mapped, slots lead to that at once, marked as
+//! *replacing* until the old pages are gone. A fault waits, as for a writer at work, and so does
+//! every writer but those who have all ranges and ask for no page: a fork gives its child the
+//! mapping and nothing of the pages, `mlockall` changes the mapping and keeps the mark.
+//!
 //! A fork needs the tree to be still while it copies it. Who is done meanwhile *leaves* his notes
 //! to it, and goes ([`AddressSpace::end_left_zaps`]).
 //!
@@ -60,6 +65,7 @@ impl<M: Machine> AddressSpace<M> {
         for (pages, place) in self.zaps_noted().into_iter().flatten() {
             if self.ranges.is_left(place, self.machine()) {
                 self.tree.clear_notes(edit, pages, Word::zapping(place));
+                self.tree.show_replaced(edit, pages);
                 left.0 |= 1 << place;
             }
         }
@@ -95,6 +101,17 @@ impl<M: Machine> AddressSpace<M> {
 pub(crate) struct Left(u64);
 
 impl Tree {
+    /// Lets faults go on in those of `pages` that are replacing.
+    fn show_replaced<M: Machine>(&self, edit: &mut Edit<'_, M>, pages: Pages) {
+        let mut at = pages.start;
+        while let Some(run) = self.next_until(at, pages.end) {
+            at = run.pages.end;
+            if run.word.is_replacing() {
+                edit.fill(run.pages, run.word.replaced());
+            }
+        }
+    }
+
     /// Empties those slots of `pages` that hold a note.
     fn clear_notes<M: Machine>(&self, edit: &mut Edit<'_, M>, pages: Pages, note: Word) {
         let mut at = pages.start;
@@ -104,6 +121,46 @@ impl Tree {
                 edit.fill(run.pages, Word::EMPTY);
             }
         }
+    }
+}
+
+/// Pages that are taken away from under what has taken their place.
+pub(crate) struct Replacing<'a, M: Machine> {
+    space: &'a AddressSpace<M>,
+    pages: Pages,
+    zap: ZapGuard<'a, M>,
+    /// Under `classic` and `vma-lock`.
+    guard: Option<ReadGuard<'a, M>>,
+}
+
+impl<'a, M: Machine> Replacing<'a, M> {
+    pub(crate) fn new(
+        space: &'a AddressSpace<M>,
+        pages: Pages,
+        zap: ZapGuard<'a, M>,
+        guard: Option<ReadGuard<'a, M>>,
+    ) -> Self {
+        Self {
+            space,
+            pages,
+            zap,
+            guard,
+        }
+    }
+
+    /// Takes the old pages away; then there may be new ones.
+    pub(crate) fn finish(self) {
+        let Self { space, pages, .. } = self;
+        space.zap(pages, false);
+        let mut edit = space.tree.edit(space.memory);
+        if edit.is_still() {
+            self.zap.leave();
+            return;
+        }
+        space.tree.show_replaced(&mut edit, pages);
+        drop(edit);
+        drop(self.zap);
+        drop(self.guard);
     }
 }
 

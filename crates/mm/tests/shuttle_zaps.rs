@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use faultless_mm::{
-    Access, Errno, Outcome, PROT_READ, Policy, SegvCode, advice, flags, lock_all_flags, remap_flags,
+    Access, Errno, Locked, Outcome, PROT_READ, Policy, SegvCode, advice, flags, lock_all_flags,
+    remap_flags,
 };
 use model::{FIXED, PAGE, Processor, RW, Space, World, explore_under};
 
@@ -195,6 +196,41 @@ fn what_is_discarded_holds_no_range() {
                 assert_eq!(named, Ok(()));
             },
             |world| assert_eq!(world.cpu().load(3 * PAGE), Ok(0)),
+        );
+    });
+}
+
+/// Where something takes the place of something else, faults wait for the old pages to go; those
+/// who have all ranges do not, and a child has the new mapping and nothing of the old pages.
+#[test]
+fn what_is_replaced_holds_no_fork_up() {
+    explore_under(POLICIES, 300, |policy| {
+        let replace = |cpu: &Processor<'_>| {
+            cpu.space().mmap(2 * PAGE, 4 * PAGE, RW, FIXED).unwrap();
+            assert_eq!(cpu.load(2 * PAGE), Ok(0));
+        };
+        beside(
+            policy,
+            replace,
+            |world, children| {
+                let space = world.space();
+                let child = space.fork().unwrap();
+                assert!(child.lookup(2 * PAGE).is_some());
+                assert_eq!(world.word_of(&child, 2), 0);
+                assert_eq!(world.word_of(&child, 6), 1);
+                children.push(child);
+                space
+                    .mlockall(lock_all_flags::CURRENT | lock_all_flags::ONFAULT)
+                    .unwrap();
+                space.mprotect(6 * PAGE, PAGE, PROT_READ).unwrap();
+                assert_eq!(space.totals().mapped, 12);
+            },
+            |world| {
+                let locked = world.space().lookup(2 * PAGE).unwrap().flags.locked;
+                assert_ne!(locked, Locked::No, "mlockall came after the mapping");
+                world.space().munlockall();
+                assert_eq!(world.cpu().load(5 * PAGE), Ok(0));
+            },
         );
     });
 }

@@ -37,6 +37,10 @@ impl<M: Machine> AddressSpace<M> {
         self.check_split(&edit, run.pages, Some(&to))?;
         edit.cut(run.pages)?;
         let word = self.word_for(&edit, run.pages, to)?;
+        let word = match run.word.is_replacing() {
+            true => word.replacing(),
+            false => word,
+        };
         self.assign(&mut edit, run.pages, word);
         Ok(())
     }

@@ -38,7 +38,7 @@ impl Unused {
 impl<M: Machine> AddressSpace<M> {
     /// Lets the pages of some mappings count as not used.
     pub fn clear_accessed(&self, of: Unused) {
-        let _hold = self.hold_range(Pages::of_bytes(0..self.layout.end));
+        let _hold = self.hold_everything();
         let mut gather = Gather::new();
         let mut at = 0;
         while let Some(run) = self.run_in(at, PAGES) {

@@ -57,7 +57,7 @@ impl<M: Machine> AddressSpace<M> {
         let child = Self::unlisted(self.memory, self.policy(), self.layout)?;
         child.join_family(self);
         let result = {
-            let lock = self.lock_everything();
+            let lock = self.lock_everything_beside_replacing();
             for (to, from) in child.brk.iter().zip(self.brk.iter()) {
                 to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
             }
@@ -199,9 +199,30 @@ impl<'a, M: Machine> Fork<'a, M> {
             // Of the mappings the child has the same, and nobody changes them.
             let child = self.child;
             let mut runs = child.tree.runs(pages);
-            *result = runs.try_for_each(|run| self.copy_run(table, &run));
+            *result = runs.try_for_each(|run| match self.lock.meets_zaps() {
+                false => self.copy_run(table, &run),
+                true => self.copy_own(table, &run),
+            });
         }
         self.parent.thaw(entry);
+    }
+
+    /// The same as [`Fork::copy_run`], where in parts of the run what is in the entries may belong to
+    /// what was mapped there before. Where that is over nothing has come yet: the table is frozen.
+    #[cold]
+    fn copy_own(&mut self, table: &Table, run: &Run) -> Result<(), NoMemory> {
+        let mut at = run.pages.start;
+        while let Some(part) = self.parent.run_in(at, run.pages.end) {
+            at = part.pages.end;
+            if !part.word.is_replacing() {
+                let part = Run {
+                    pages: part.pages,
+                    word: run.word,
+                };
+                self.copy_run(table, &part)?;
+            }
+        }
+        Ok(())
     }
 
     /// Copies those entries of one of the parent's tables that are for a run of the child's.

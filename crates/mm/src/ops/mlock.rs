@@ -74,7 +74,7 @@ impl<M: Machine> AddressSpace<M> {
         let pages = {
             // What is compared with a limit must not change until it is used up.
             let lock = match self.has_lock_limit() {
-                true => self.lock_everything(),
+                true => self.lock_everything_beside_replacing(),
                 false => self.lock_range(touched(start, length)),
             };
             self.check_limit(&lock, start, length)?;
@@ -114,7 +114,7 @@ impl<M: Machine> AddressSpace<M> {
         };
         let all = Pages::of_bytes(0..self.layout.end);
         {
-            let lock = self.lock_everything();
+            let lock = self.lock_everything_beside_replacing();
             let edit = lock.edit();
             let room = self.room(&edit);
             if !room.may_lock() {
@@ -137,7 +137,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Unlocks everything, and what will be mapped.
     pub fn munlockall(&self) {
-        let lock = self.lock_everything();
+        let lock = self.lock_everything_beside_replacing();
         self.set_lock_future(Locked::No);
         self.lock_all(&lock, Locked::No);
     }

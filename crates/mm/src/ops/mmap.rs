@@ -1,7 +1,7 @@
 //! `mmap`.
 //!
 //! Where a mapping goes that is not fixed is chosen in [`super::room`]. `MAP_FIXED` over existing
-//! mappings shows the new mapping as changing until the old pages are gone (rule R11): faults
+//! mappings shows the new mapping as *replacing* until the old pages are gone (rule R11): faults
 //! there wait, and do not die.
 //!
 //! There are no huge pages that can be asked for by name, and no file is memory that keeps what is
@@ -231,7 +231,7 @@ impl<M: Machine> AddressSpace<M> {
                 self.check_new(&edit, pages, &attributes)?;
                 self.map_free(&mut edit, pages, attributes)?;
             } else {
-                self.map_over(&lock, edit, pages, attributes)?;
+                self.map_over(lock, edit, pages, attributes)?;
             }
             pages.start * PAGE_SIZE
         };
@@ -321,7 +321,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Readers are locked out.
     pub(crate) fn map_over(
         &self,
-        lock: &RangeLock<'_, M>,
+        lock: RangeLock<'_, M>,
         mut edit: Edit<'_, M>,
         pages: Pages,
         attributes: Attributes,
@@ -331,14 +331,13 @@ impl<M: Machine> AddressSpace<M> {
         edit.cut(pages)?;
         let word = self.word_for(&edit, pages, attributes)?;
         let marked = match flawed(Flaw::ReplacedWithoutMark) {
-            false => word.changing(),
+            false => word.replacing(),
             true => word,
         };
         self.assign(&mut edit, pages, marked);
         drop(edit);
         lock.settle();
-        self.zap(pages, false);
-        lock.edit().fill(pages, word);
+        lock.begin_replace(pages).finish();
         Ok(())
     }
 

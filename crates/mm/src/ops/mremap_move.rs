@@ -91,7 +91,7 @@ impl<M: Machine> AddressSpace<M> {
 
     fn map_again(
         &self,
-        lock: &RangeLock<'_, M>,
+        lock: RangeLock<'_, M>,
         target: Pages,
         attributes: Attributes,
     ) -> Result<u64, Errno> {
@@ -148,7 +148,7 @@ impl<M: Machine> AddressSpace<M> {
         let stays = request.has(DONTUNMAP);
         if source.is_empty() {
             // Shared memory once more: the old mapping stays what it is.
-            return self.map_again(&lock, target, attributes);
+            return self.map_again(lock, target, attributes);
         }
         let gone = Pages::of_bytes(request.old..old_end + request.tail);
         let shown = self.show_move(&lock, (source, gone), target, attributes, stays);

@@ -33,14 +33,18 @@ const TAGS: usize = 7;
 const READ: usize = 8;
 const WRITE: usize = 16;
 const EXECUTE: usize = 32;
+/// Of a mapping: what it took the place of is still being taken away.
+const REPLACING: usize = 64;
 /// Everything but the pointer.
 const BITS: usize = 63;
+/// Everything but the pointer to a mapping.
+const MAPPING_BITS: usize = 127;
 /// No object is at a lower address.
 const LOWEST: usize = 4096;
 /// Where a note has its number.
 const NUMBER: u32 = BITS.count_ones();
-const _: () = assert!(align_of::<Mapping>() > BITS && align_of::<Node>() > BITS);
-const _: () = assert!(align_of::<Split>() > BITS);
+const _: () = assert!(align_of::<Mapping>() > MAPPING_BITS);
+const _: () = assert!(align_of::<Node>() > BITS && align_of::<Split>() > BITS);
 
 /// A slot's content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -59,7 +63,8 @@ pub enum Content<'s> {
     Gone,
     /// A mapping.
     Live(&'s Mapping),
-    /// A mapping at which a writer is at work, here.
+    /// A mapping at which a writer is at work, here, or where it has taken another's place whose
+    /// pages have not gone yet.
     Changing(&'s Mapping),
     /// A node with a slot for each part of this slot's span.
     Child(&'s Node),
@@ -150,6 +155,22 @@ impl Word {
         }
     }
 
+    /// The same mapping, where what it took the place of is still being taken away. Like one at
+    /// which a writer is at work, but beside other writers: see [`crate::zapping`].
+    pub fn replacing(self) -> Self {
+        Self(self.0.map_addr(|a| a | REPLACING))
+    }
+
+    /// The same mapping, in whose place nothing is any more.
+    pub fn replaced(self) -> Self {
+        Self(self.0.map_addr(|a| a & !REPLACING))
+    }
+
+    /// Whether a mapping's pages are those of what it took the place of.
+    pub fn is_replacing(self) -> bool {
+        self.0.addr() & (CHILD | REPLACING) == REPLACING && self.has_pointer()
+    }
+
     /// The same mapping, live, if a writer was at work; else what it is.
     pub fn settled(self) -> Self {
         if self.0.addr() & (CHILD | CHANGING) == CHANGING && self.has_pointer() {
@@ -177,8 +198,8 @@ impl Word {
         self.0.addr() & CHILD != 0
     }
 
-    fn pointer<T>(self) -> *const T {
-        self.0.map_addr(|a| a & !BITS).cast_const().cast()
+    fn pointer<T>(self, bits: usize) -> *const T {
+        self.0.map_addr(|a| a & !bits).cast_const().cast()
     }
 
     /// Tells the content apart.
@@ -193,8 +214,8 @@ impl Word {
             // SAFETY: what it leads to is retired only after this slot was overwritten.
             return unsafe {
                 match kind & SPLIT == SPLIT {
-                    false => Content::Child(&*self.pointer()),
-                    true => Content::Split(&*self.pointer()),
+                    false => Content::Child(&*self.pointer(BITS)),
+                    true => Content::Split(&*self.pointer(BITS)),
                 }
             };
         }
@@ -208,8 +229,8 @@ impl Word {
         }
         // SAFETY: what else has a pointer leads to a mapping, which is retired only
         // after its last slot was overwritten.
-        let mapping = unsafe { &*self.pointer() };
-        match kind & CHANGING {
+        let mapping = unsafe { &*self.pointer(MAPPING_BITS) };
+        match self.0.addr() & (CHANGING | REPLACING) {
             0 => Content::Live(mapping),
             _ => Content::Changing(mapping),
         }

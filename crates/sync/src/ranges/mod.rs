@@ -7,7 +7,8 @@
 //!
 //! A range that somebody has alone may become one that is being *zapped*. From then on nobody
 //! waits for it but who would put something new there: what was there is gone for everybody, and
-//! is being cleared away.
+//! is being cleared away. If something new was put there already, the range is *replacing*: then
+//! only those pass who ask for it.
 //!
 //! No deadlock: who has a range waits for no other one, and who zaps waits for none at all.
 //!
@@ -143,15 +144,15 @@ impl Ranges {
         self.places.lock(machine).zapped != 0
     }
 
-    /// Calls `visit` with each range that is being zapped, or was and is noted still, and with its
-    /// place. Under the lock, so that it may only look.
+    /// Calls `visit` with each range that is being zapped or replacing, or was and is noted still,
+    /// and with its place. Under the lock, so that it may only look.
     pub fn for_each_zap<W: Wait + ?Sized>(
         &self,
         machine: &W,
         mut visit: impl FnMut(Range<u64>, usize),
     ) {
         let places = self.places.lock(machine);
-        bits(places.zapped).for_each(|place| visit(places.range(place), place));
+        bits(places.zapped | places.replacing).for_each(|place| visit(places.range(place), place));
     }
 
     /// Whether the zap of a place was left ([`ZapGuard::leave`]). It goes on until it is ended.
@@ -245,18 +246,27 @@ impl<'a, W: Wait + ?Sized> RangeGuard<'a, W> {
         self.place
     }
 
-    /// Whether something was being zapped there when this was had.
+    /// Whether something was being zapped, or replaced, there when this was had.
     pub fn meets_zaps(&self) -> bool {
         self.meets_zaps
     }
 
     /// Keeps of all that was had `range`, to be zapped.
     pub fn begin_zap(self, range: Range<u64>) -> ZapGuard<'a, W> {
+        self.begin(|places, place| places.begin_zap(place, range))
+    }
+
+    /// Keeps of all that was had `range`, in which something takes the place of something else.
+    pub fn begin_replace(self, range: Range<u64>) -> ZapGuard<'a, W> {
+        self.begin(|places, place| places.begin_replace(place, range))
+    }
+
+    fn begin(self, change: impl FnOnce(&mut Places, usize)) -> ZapGuard<'a, W> {
         let guard = ManuallyDrop::new(self);
         let place = guard.place;
         guard
             .ranges
-            .release(guard.machine, |places| places.begin_zap(place, range));
+            .release(guard.machine, |places| change(places, place));
         ZapGuard {
             ranges: guard.ranges,
             machine: guard.machine,
@@ -273,7 +283,7 @@ impl<W: Wait + ?Sized> Drop for RangeGuard<'_, W> {
     }
 }
 
-/// A range that is being zapped.
+/// A range that is being zapped, or replacing.
 pub struct ZapGuard<'a, W: Wait + ?Sized> {
     ranges: &'a Ranges,
     machine: &'a W,

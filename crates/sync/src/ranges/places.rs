@@ -12,6 +12,7 @@ pub struct Wish {
     /// Where nothing may be zapped.
     new: Range<u64>,
     is_shared: bool,
+    is_beside_replacing: bool,
 }
 
 impl Wish {
@@ -21,6 +22,7 @@ impl Wish {
             ranges: [range, 0..0],
             new: 0..0,
             is_shared: false,
+            is_beside_replacing: false,
         }
     }
 
@@ -48,6 +50,13 @@ impl Wish {
     #[must_use]
     pub fn filling(mut self, range: Range<u64>) -> Self {
         self.new = range;
+        self
+    }
+
+    /// The same, also where something takes the place of something else.
+    #[must_use]
+    pub const fn beside_replacing(mut self) -> Self {
+        self.is_beside_replacing = true;
         self
     }
 
@@ -87,14 +96,17 @@ struct Place {
 }
 
 /// All places. Each is free, *taken* by somebody who has what he wished for or waits for it, or
-/// *zapped*: what was in its range is being cleared away.
+/// *zapped*: what was in its range is being cleared away. In one that is *replacing* something has
+/// already taken the place of that.
 pub(super) struct Places {
     places: [Place; PLACES],
     /// A bit for each place that is not free.
     used: u64,
     /// Of these: a bit for each that is being zapped, or was, and is noted still.
     pub(super) zapped: u64,
-    /// Of these: a bit for each of which somebody else is to say that it was.
+    /// A bit for each that is replacing.
+    pub(super) replacing: u64,
+    /// Of both: a bit for each of which somebody else is to say that it was.
     pub(super) left: u64,
     /// The number of the next wish.
     pub(super) next: u64,
@@ -114,6 +126,7 @@ impl Places {
             places: [FREE; PLACES],
             used: 0,
             zapped: 0,
+            replacing: 0,
             left: 0,
             next: 0,
             queue: 0..0,
@@ -136,12 +149,19 @@ impl Places {
     pub(super) fn free(&mut self, set: u64) {
         self.used &= !set;
         self.zapped &= !set;
+        self.replacing &= !set;
         self.left &= !set;
     }
 
     /// From here on a place is one that is zapped.
     pub(super) fn begin_zap(&mut self, number: usize, range: Range<u64>) {
         self.zapped |= 1 << number;
+        self.places[number].wish = Wish::to_change(range);
+    }
+
+    /// From here on a place is one that is replacing.
+    pub(super) fn begin_replace(&mut self, number: usize, range: Range<u64>) {
+        self.replacing |= 1 << number;
         self.places[number].wish = Wish::to_change(range);
     }
 
@@ -153,7 +173,11 @@ impl Places {
     /// Whether somebody who came before has, or waits for, what this place excludes.
     pub(super) fn is_kept_out(&self, number: usize) -> bool {
         let own = &self.places[number];
-        bits(self.used & !self.zapped & !(1 << number)).any(|other| {
+        let passed = match own.wish.is_beside_replacing {
+            true => self.zapped | self.replacing,
+            false => self.zapped,
+        };
+        bits(self.used & !passed & !(1 << number)).any(|other| {
             let other = &self.places[other];
             other.number < own.number && own.wish.excludes(&other.wish)
         })
@@ -167,8 +191,9 @@ impl Places {
         })
     }
 
-    /// Whether somebody zaps in the range of a wish.
+    /// Whether somebody zaps, or replaces something, in the range of a wish.
     pub(super) fn meets_zaps(&self, wish: &Wish) -> bool {
-        bits(self.zapped).any(|other| wish.meets(&self.places[other].wish.ranges[0]))
+        bits(self.zapped | self.replacing)
+            .any(|other| wish.meets(&self.places[other].wish.ranges[0]))
     }
 }
