@@ -37,7 +37,7 @@ use crate::zapping::{Replacing, Zapping};
 
 /// How often room is chosen that somebody else has just then, before everything is kept from
 /// changing.
-const ROUNDS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
+pub(crate) const ROUNDS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
 
 /// All pages, and what is not a page but has a lock of its own.
 const EVERYTHING: Range<u64> = 0..PAGES + 1;
@@ -91,6 +91,14 @@ impl<M: Machine> AddressSpace<M> {
     /// mapped there stays as it is marked ([`crate::zapping`]).
     pub(crate) fn lock_everything_beside_replacing(&self) -> RangeLock<'_, M> {
         self.lock_wish(&Wish::to_change(EVERYTHING).beside_replacing())
+    }
+
+    /// Waits until the caller alone may change mappings in two ranges, and nothing is being zapped in
+    /// `filled`.
+    pub(crate) fn lock_both(&self, ranges: [Pages; 2], filled: Pages) -> RangeLock<'_, M> {
+        let [one, other] = ranges.map(span);
+        let wish = Wish::to_change(one).and(other).filling(span(filled));
+        self.lock_wish(&wish)
     }
 
     /// The same, and until nothing is being zapped in `pages`: something new comes there.
@@ -249,6 +257,11 @@ impl<'a, M: Machine> RangeLock<'a, M> {
         if !flawed(Flaw::SettleWithoutFence) {
             fence(Ordering::SeqCst);
         }
+    }
+
+    /// Takes a second range, if that can be had at once; whether it is had. For who is editing.
+    pub(crate) fn try_extend(&self, pages: Pages) -> bool {
+        self.range.try_extend(&span(pages))
     }
 
     /// The number by which this writer's notes are known.

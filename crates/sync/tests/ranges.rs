@@ -67,6 +67,26 @@ fn only_ranges_that_meet_keep_each_other_out() {
 }
 
 #[test]
+fn a_second_range_is_had_at_once_or_not() {
+    let (ranges, machine) = (Ranges::new(), Machine::default());
+    let one = ranges.lock(&Wish::to_change(0..10), &machine);
+    assert!(one.try_extend(&(2..3)), "it is had already");
+    let other = ranges.lock(&Wish::to_keep(20..30), &machine);
+    assert!(!one.try_extend(&(29..40)));
+    assert!(one.try_extend(&(30..40)));
+    assert!(ranges.try_lock(&Wish::to_keep(39..50), &machine).is_none());
+    assert!(one.try_extend(&(40..50)));
+    let third = ranges.try_lock(&Wish::to_change(30..40), &machine);
+    assert!(third.is_some(), "the one before went");
+    drop((one, other, third));
+    assert!(
+        ranges
+            .try_lock(&Wish::to_change(0..100), &machine)
+            .is_some()
+    );
+}
+
+#[test]
 fn a_zap_keeps_out_only_what_is_new() {
     let (ranges, machine) = (Ranges::new(), Machine::default());
     let guard = ranges.lock(&Wish::to_change(0..100), &machine);

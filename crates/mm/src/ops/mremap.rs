@@ -13,8 +13,9 @@ use crate::account::Totals;
 use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::mapping::Attributes;
-use crate::range::RangeLock;
+use crate::range::{ROUNDS, RangeLock};
 use crate::space::AddressSpace;
+use crate::tree::{Edit, PAGES};
 
 /// `MREMAP_*` flags.
 #[allow(missing_docs)]
@@ -26,7 +27,13 @@ pub mod remap_flags {
 use remap_flags::{DONTUNMAP, FIXED, MAYMOVE};
 
 /// A move is refused unless so many mappings could be added: Linux fears to fail in the middle.
-const SPARE_TO_MOVE: u64 = 4;
+pub(super) const SPARE_TO_MOVE: u64 = 4;
+
+/// The pages that a byte range touches, as far as there are any.
+fn touched(start: u64, length: u64) -> Pages {
+    let end = start.saturating_add(length).div_ceil(PAGE_SIZE).min(PAGES);
+    Pages::new((start / PAGE_SIZE).min(end), end)
+}
 
 /// What is asked for, in bytes; lengths are whole pages.
 #[derive(Clone, Copy)]
@@ -42,11 +49,23 @@ pub(super) struct Request {
 }
 
 /// How a try ended.
-enum Remapped {
+pub(super) enum Remapped {
     /// The mapping is here now.
     To(u64),
     /// It is to be tried again when nothing is being zapped any more in these pages.
     After(Pages),
+    /// The same, anywhere.
+    AfterAll,
+    /// It is to be tried again with these pages, which there is room in, and somebody else has.
+    With(Pages),
+}
+
+/// Room for a move.
+pub(super) enum Room {
+    /// Here, reserved.
+    Reserved(Pages),
+    /// Not now.
+    Not(Remapped),
 }
 
 /// Whether a mapping could grow where it is.
@@ -61,6 +80,15 @@ enum Growth {
 impl Request {
     pub(super) fn has(&self, flag: u32) -> bool {
         self.flags & flag != 0
+    }
+
+    /// The pages that change where the mapping is: those that go, move, or come behind it.
+    fn source(&self) -> Pages {
+        let length = match self.has(FIXED | DONTUNMAP) {
+            true => self.old_length,
+            false => self.old_length.max(self.length),
+        };
+        touched(self.old, length.max(1))
     }
 }
 
@@ -123,16 +151,17 @@ impl<M: Machine> AddressSpace<M> {
         if request.length == 0 {
             return Err(Errno::EINVAL);
         }
-        // What is put where something is being zapped waits for that.
-        let mut fills = match has(FIXED) {
-            true => Pages::new(
-                new / PAGE_SIZE,
-                new.saturating_add(request.length) / PAGE_SIZE,
-            ),
-            false => Pages::new(0, 0),
+        let none = Pages::new(0, 0);
+        let (mut target, mut filled) = match has(FIXED) {
+            true => (touched(new, request.length), touched(new, request.length)),
+            false => (none, none),
         };
+        let mut rounds = 0;
         loop {
-            let lock = self.lock_everything_to_fill(fills);
+            let lock = match rounds > ROUNDS {
+                true => self.lock_everything_to_fill(filled),
+                false => self.lock_both([request.source(), target], filled),
+            };
             match self.attributes_at(old) {
                 None => return Err(Errno::EFAULT),
                 Some(attributes) if attributes.flags.sealed => return Err(Errno::EPERM),
@@ -144,7 +173,9 @@ impl<M: Machine> AddressSpace<M> {
             };
             match result {
                 Ok(Remapped::To(at)) => return Ok(at),
-                Ok(Remapped::After(zaps)) => fills = zaps,
+                Ok(Remapped::After(zaps)) => filled = zaps,
+                Ok(Remapped::AfterAll) => (filled, rounds) = (self.all_pages(), ROUNDS + 1),
+                Ok(Remapped::With(room)) => (target, rounds) = (room, rounds + 1),
                 Err(error) => return Err(error),
             }
         }
@@ -171,12 +202,11 @@ impl<M: Machine> AddressSpace<M> {
         if self.room(&lock.edit()).is_short_of(SPARE_TO_MOVE) {
             return Err(Errno::ENOMEM);
         }
-        let room = match self.reserve_room(&lock, 0, request.length, &attributes)? {
-            Ok(room) => room,
-            Err(zaps) => return Ok(Remapped::After(zaps)),
-        };
-        self.move_to(lock, &request, room, attributes)
-            .map(Remapped::To)
+        let none = Totals::default();
+        match self.reserve_room(&lock, 0, request.length, &attributes)? {
+            Room::Reserved(room) => self.move_to(lock, &request, room, attributes, none),
+            Room::Not(why) => Ok(why),
+        }
     }
 
     /// A move to a fixed place, or one that leaves the old place mapped.
@@ -247,12 +277,11 @@ impl<M: Machine> AddressSpace<M> {
         let target = match request.has(FIXED) {
             true => target,
             false => match self.reserve_room(&lock, new, length, &attributes)? {
-                Ok(room) => room,
-                Err(zaps) => return Ok(Remapped::After(zaps)),
+                Room::Reserved(room) => room,
+                Room::Not(why) => return Ok(why),
             },
         };
-        self.move_to(lock, &request, target, attributes)
-            .map(Remapped::To)
+        self.move_to(lock, &request, target, attributes, change)
     }
 
     fn unmap_tail(
@@ -299,20 +328,32 @@ impl<M: Machine> AddressSpace<M> {
         if !self.is_one_mapping(Pages::new(page, end), &attributes) {
             return Err(Errno::EFAULT);
         }
-        let edit = lock.edit();
-        let room = self.room(&edit).after(change);
+        self.check_more(&lock.edit(), request, &attributes, change)?;
+        Ok(attributes)
+    }
+
+    /// Whether the mapping may get its new length within the limits after `change`, under the edit
+    /// under which that was seen. To be asked again under the edit under which it gets it.
+    pub(super) fn check_more(
+        &self,
+        edit: &Edit<'_, M>,
+        request: &Request,
+        attributes: &Attributes,
+        change: Totals,
+    ) -> Result<(), Errno> {
+        let room = self.room(edit).after(change);
         let more = (request.length - request.old_length) / PAGE_SIZE;
-        if more > 0 && !room.may_lock_more(&attributes, more) {
+        if more > 0 && !room.may_lock_more(attributes, more) {
             return Err(Errno::EAGAIN);
         }
         let more = match request.has(DONTUNMAP) {
             true => request.length / PAGE_SIZE,
             false => more,
         };
-        if more > 0 && !(room.has(&attributes, more) && self.may_commit(&attributes, more)) {
+        if more > 0 && !(room.has(attributes, more) && self.may_commit(attributes, more)) {
             return Err(Errno::ENOMEM);
         }
-        Ok(attributes)
+        Ok(())
     }
 
     /// Whether all of `pages` has these attributes: then it is one mapping to a program, even
@@ -355,6 +396,7 @@ impl<M: Machine> AddressSpace<M> {
         if !self.tree.is_vacant(more) {
             return Ok(Growth::After(more));
         }
+        self.check_more(&edit, request, &attributes, Totals::default())?;
         self.map_free(&mut edit, more, attributes)?;
         Ok(Growth::Done)
     }

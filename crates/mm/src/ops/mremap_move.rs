@@ -13,9 +13,10 @@ use core::ptr::NonNull;
 use faultless_paging::{PAGE_SIZE, Pages};
 use faultless_trace::Counter;
 
-use super::mremap::Request;
 use super::mremap::remap_flags::DONTUNMAP;
+use super::mremap::{Remapped, Request, Room, SPARE_TO_MOVE};
 use super::room::{Wish, Zone};
+use crate::account::Totals;
 use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::mapping::{Attributes, Flags, Locked, Mapping};
@@ -37,14 +38,14 @@ struct Shown {
 }
 
 impl<M: Machine> AddressSpace<M> {
-    /// Room for so many bytes, reserved, or the pages where zaps may leave some.
+    /// Room for so many bytes, had and reserved, if there is some that nobody else has.
     pub(super) fn reserve_room(
         &self,
         lock: &RangeLock<'_, M>,
         hint: u64,
         length: u64,
         attributes: &Attributes,
-    ) -> Result<Result<Pages, Pages>, Errno> {
+    ) -> Result<Room, Errno> {
         let wish = Wish {
             hint,
             count: length / PAGE_SIZE,
@@ -54,12 +55,17 @@ impl<M: Machine> AddressSpace<M> {
         let mut edit = lock.edit();
         let room = match self.find_room(&mut edit, &wish) {
             Ok(room) => room,
-            Err(_) if self.ranges.is_zapping(self.machine()) => return Ok(Err(self.all_pages())),
+            Err(_) if self.ranges.is_zapping(self.machine()) => {
+                return Ok(Room::Not(Remapped::AfterAll));
+            }
             Err(error) => return Err(error),
         };
+        if !lock.try_extend(room) {
+            return Ok(Room::Not(Remapped::With(room)));
+        }
         edit.cut(room)?;
         edit.fill(room, Word::RESERVED);
-        Ok(Ok(room))
+        Ok(Room::Reserved(room))
     }
 
     /// Reserves what is free of `pages`, whose ends were cut: no stack grows there, and tables
@@ -92,19 +98,22 @@ impl<M: Machine> AddressSpace<M> {
     fn map_again(
         &self,
         lock: RangeLock<'_, M>,
+        request: &Request,
         target: Pages,
         attributes: Attributes,
-    ) -> Result<u64, Errno> {
+        change: Totals,
+    ) -> Result<Remapped, Errno> {
         lock.lock_out_readers(target);
         let mut edit = lock.edit();
         self.end_reserve(&mut edit, target);
+        self.check_more(&edit, request, &attributes, change)?;
         if self.tree.is_vacant(target) {
             self.map_free(&mut edit, target, attributes)?;
         } else {
             self.map_over(lock, edit, target, attributes)?;
         }
         self.memory.count(Counter::Mmap);
-        Ok(target.start * PAGE_SIZE)
+        Ok(Remapped::To(target.start * PAGE_SIZE))
     }
 
     /// What the source becomes if it stays and was locked: Linux takes the lock along. Not a
@@ -136,7 +145,8 @@ impl<M: Machine> AddressSpace<M> {
         request: &Request,
         target: Pages,
         attributes: Attributes,
-    ) -> Result<u64, Errno> {
+        change: Totals,
+    ) -> Result<Remapped, Errno> {
         let old_end = request.old + request.old_length;
         let source = Pages::of_bytes(request.old..old_end);
         let mut attributes = attributes.moved(request.old / PAGE_SIZE, target.start);
@@ -148,10 +158,17 @@ impl<M: Machine> AddressSpace<M> {
         let stays = request.has(DONTUNMAP);
         if source.is_empty() {
             // Shared memory once more: the old mapping stays what it is.
-            return self.map_again(lock, target, attributes);
+            return self.map_again(lock, request, target, attributes, change);
         }
         let gone = Pages::of_bytes(request.old..old_end + request.tail);
-        let shown = self.show_move(&lock, (source, gone), target, attributes, stays);
+        let may_be = |edit: &Edit<'_, M>| {
+            self.check_more(edit, request, &attributes, change)?;
+            match self.room(edit).is_short_of(SPARE_TO_MOVE) {
+                true => Err(Errno::ENOMEM),
+                false => Ok(()),
+            }
+        };
+        let shown = self.show_move(&lock, (source, gone), target, attributes, stays, &may_be);
         let Shown {
             old,
             word,
@@ -180,7 +197,7 @@ impl<M: Machine> AddressSpace<M> {
             // Of the source nothing but tables is left.
             lock.begin_zap(gone).finish();
         }
-        Ok(target.start * PAGE_SIZE)
+        Ok(Remapped::To(target.start * PAGE_SIZE))
     }
 
     /// Whether nothing is mapped in `pages`, all of which is mapped or reserved.
@@ -206,7 +223,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Shows both places of a move as changing, or the source, with what goes behind it, as zapping
-    /// unless it `stays`, once nothing can fail any more.
+    /// unless it `stays`, once nothing can fail any more. Whether it `may_be` is asked when it is.
     fn show_move(
         &self,
         lock: &RangeLock<'_, M>,
@@ -214,6 +231,7 @@ impl<M: Machine> AddressSpace<M> {
         target: Pages,
         attributes: Attributes,
         stays: bool,
+        may_be: &dyn Fn(&Edit<'_, M>) -> Result<(), Errno>,
     ) -> Result<Shown, Errno> {
         lock.lock_out_readers(gone);
         lock.lock_out_readers(target);
@@ -236,7 +254,7 @@ impl<M: Machine> AddressSpace<M> {
         let prepared = prepared.and_then(|()| self.unlocked(old, stays));
         let mut edit = lock.edit();
         let words = prepared.and_then(|unlocked| {
-            let word = self.word_for(&edit, target, attributes);
+            let word = may_be(&edit).and_then(|()| self.word_for(&edit, target, attributes));
             if let (Err(_), Some(unlocked)) = (&word, unlocked) {
                 // SAFETY: made above, and nobody else's.
                 self.memory.unlink(unsafe { unlocked.as_ref() });

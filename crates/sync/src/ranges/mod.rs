@@ -251,6 +251,16 @@ impl<'a, W: Wait + ?Sized> RangeGuard<'a, W> {
         self.meets_zaps
     }
 
+    /// Has a second range, too, if it can be had at once; whether it is. One that was had before
+    /// goes.
+    pub fn try_extend(&self, range: &Range<u64>) -> bool {
+        let mut is_had = false;
+        self.ranges.release(self.machine, |places| {
+            is_had = places.extend(self.place, range);
+        });
+        is_had
+    }
+
     /// Keeps of all that was had `range`, to be zapped.
     pub fn begin_zap(self, range: Range<u64>) -> ZapGuard<'a, W> {
         self.begin(|places, place| places.begin_zap(place, range))

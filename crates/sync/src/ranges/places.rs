@@ -153,6 +153,21 @@ impl Places {
         self.left &= !set;
     }
 
+    /// Gives a place a second range, instead of the one that it may have had, if nobody has that or
+    /// waits for it.
+    pub(super) fn extend(&mut self, number: usize, range: &Range<u64>) -> bool {
+        let has = |own: &Range<u64>| own.start <= range.start && range.end <= own.end;
+        if self.places[number].wish.ranges.iter().any(has) {
+            return true;
+        }
+        let mut others = bits(self.used & !self.zapped & !(1 << number));
+        if others.any(|other| self.places[other].wish.meets(range)) {
+            return false;
+        }
+        self.places[number].wish.ranges[1] = range.clone();
+        true
+    }
+
     /// From here on a place is one that is zapped.
     pub(super) fn begin_zap(&mut self, number: usize, range: Range<u64>) {
         self.zapped |= 1 << number;
