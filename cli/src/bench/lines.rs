@@ -22,7 +22,7 @@ const FAULTS: u64 = 192;
 /// Entries that share a line with a page's own.
 const NEIGHBOURS: u64 = 8;
 
-/// The lines that one fault wrote.
+/// The lines that one fault, or one round, wrote.
 struct Fault {
     page: u64,
     lines: BTreeMap<usize, Writes>,
@@ -93,6 +93,52 @@ fn common(a: &Fault, b: &Fault) -> (usize, usize) {
             (direct, batched + 1)
         }
     })
+}
+
+/// Lines that are written by each of two CPUs that map a page, touch it and unmap it, a gigabyte
+/// apart: the worst pair.
+pub fn take_mappings() -> Result<Samples> {
+    let options = Options {
+        cpus: 2,
+        memory: 64 << 20,
+        ..Options::default()
+    };
+    let memory = Soft::start(options)?;
+    let space = SoftCpu::attend(memory, 0, || Soft::space(memory, Policy::default()))?;
+    let first = SoftCpu::run(&space, 0, |cpu| mappings(cpu, BASE))?;
+    let second = std::thread::scope(|scope| {
+        let own = BASE + (1 << 30);
+        let work = || SoftCpu::run(&space, 1, |cpu| mappings(cpu, own));
+        let second = scope.spawn(work).join();
+        second.map_err(|_| anyhow::anyhow!("a thread of the bench died"))?
+    })?;
+    let pairs = first
+        .iter()
+        .flat_map(|a| second.iter().map(move |b| common(a, b)));
+    let worst = pairs.map(|(direct, _)| direct).max().unwrap_or(0);
+    Samples::new(vec![worst as f64])
+}
+
+fn mappings(cpu: &SoftCpu<'_>, at: u64) -> Result<Vec<Fault>> {
+    let flags = flags::PRIVATE | flags::ANONYMOUS | flags::FIXED;
+    let space = cpu.space();
+    (0..FAULTS)
+        .map(|number| {
+            let mut result = Ok(());
+            let lines = record::lines(|| {
+                result = space.mmap(at, PAGE_SIZE, 3, flags).and_then(|_| {
+                    let outcome = space.fault(at, Access::Write);
+                    debug_assert_eq!(outcome, Outcome::Resolved);
+                    space.munmap(at, PAGE_SIZE)
+                });
+            });
+            result?;
+            Ok(Fault {
+                page: number,
+                lines,
+            })
+        })
+        .collect()
 }
 
 fn faults(space: &SoftSpace, from: u64) -> Result<Vec<Fault>> {

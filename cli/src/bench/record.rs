@@ -25,9 +25,17 @@ pub fn shared_lines_amortised() -> Result<Samples> {
     take("shared_lines_amortised")
 }
 
+/// Lines that two CPUs both write that map, touch and unmap ranges of their own.
+pub fn shared_lines_disjoint_mmap() -> Result<Samples> {
+    take("shared_lines_disjoint_mmap")
+}
+
 #[cfg(record)]
 fn take(name: &str) -> Result<Samples> {
-    super::lines::take(name == "shared_lines_amortised")
+    match name {
+        "shared_lines_disjoint_mmap" => super::lines::take_mappings(),
+        _ => super::lines::take(name == "shared_lines_amortised"),
+    }
 }
 
 #[cfg(not(record))]

@@ -120,7 +120,7 @@ impl Field {
             | Kind::SpfVmaNotsup
             | Kind::SpfVmaAccess
             | Kind::SpfPmdChanged => &[Field::Address],
-            Kind::Flush => &[Field::Address, Field::Length],
+            Kind::Flush | Kind::Zap | Kind::RangeWait => &[Field::Address, Field::Length],
             Kind::ShootdownSent => &[Field::Target, Field::Request],
             Kind::ShootdownReceived => &[Field::Request],
             Kind::Brk => &[Field::Address, Field::Wanted],

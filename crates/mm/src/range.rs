@@ -23,15 +23,17 @@
 use core::ops::Range;
 
 use faultless_frames::NoMemory;
-use faultless_paging::Pages;
+use faultless_paging::{PAGE_SIZE, Pages};
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::{Flaw, RangeGuard, ReadGuard, Wish, WriteGuard, flawed};
+
+use faultless_trace::{Counter, Kind};
 
 use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::ops::room;
 use crate::policy::Policy;
-use crate::space::AddressSpace;
+use crate::space::{AddressSpace, Note};
 use crate::tree::{Edit, PAGES};
 use crate::zapping::{Replacing, Zapping};
 
@@ -52,8 +54,14 @@ pub(crate) struct RangeLock<'a, M: Machine> {
     range: RangeGuard<'a, M>,
 }
 
+/// What is held of the mmap lock during a zap.
+pub(crate) enum MmapHold<'a, M: Machine> {
+    Read { _guard: ReadGuard<'a, M> },
+    Write { _lock: MmapLock<'a, M> },
+}
+
 /// The mmap lock, for writing.
-struct MmapLock<'a, M: Machine> {
+pub(crate) struct MmapLock<'a, M: Machine> {
     space: &'a AddressSpace<M>,
     guard: Option<WriteGuard<'a, M>>,
 }
@@ -116,8 +124,23 @@ impl<M: Machine> AddressSpace<M> {
         RangeLock {
             space: self,
             guard,
-            range: self.ranges.lock(wish, self.machine()),
+            range: self.await_range(wish),
         }
+    }
+
+    fn await_range(&self, wish: &Wish) -> RangeGuard<'_, M> {
+        let start = self.trace_start();
+        let (guard, has_waited) = self.ranges.lock(wish, self.machine());
+        if has_waited {
+            self.memory.count(Counter::RangeWaits);
+            let range = wish.range();
+            let (address, length) = (
+                range.start * PAGE_SIZE,
+                (range.end - range.start) * PAGE_SIZE,
+            );
+            self.trace_end(Kind::RangeWait, start, address, length, 0);
+        }
+        guard
     }
 
     fn lock_as_policy(&self) -> Option<MmapLock<'_, M>> {
@@ -170,7 +193,7 @@ impl<M: Machine> AddressSpace<M> {
             drop(edit);
             drop(had.take());
             let range = wanted.range();
-            had = Some((self.ranges.lock(&wanted, machine), range));
+            had = Some((self.await_range(&wanted), range));
         };
         let lock = RangeLock {
             space: self,
@@ -194,7 +217,7 @@ impl<M: Machine> AddressSpace<M> {
         let classic = self.policy().holds_mmap_lock();
         RangeHold {
             _guard: classic.then(|| self.lock.read(self.machine())),
-            _range: Some(self.ranges.lock(wish, self.machine())),
+            _range: Some(self.await_range(wish)),
         }
     }
 
@@ -279,7 +302,7 @@ impl<'a, M: Machine> RangeLock<'a, M> {
     pub(crate) fn begin_zap(self, pages: Pages) -> Zapping<'a, M> {
         let (space, meets_zaps) = (self.space, self.meets_zaps());
         let Self { guard, range, .. } = self;
-        let guard = guard.and_then(MmapLock::downgrade);
+        let guard = guard.and_then(MmapLock::for_zap);
         let zap = range.begin_zap(span(pages));
         Zapping::new(space, pages, meets_zaps, zap, guard)
     }
@@ -289,17 +312,21 @@ impl<'a, M: Machine> RangeLock<'a, M> {
     pub(crate) fn begin_replace(self, pages: Pages) -> Replacing<'a, M> {
         let space = self.space;
         let Self { guard, range, .. } = self;
-        let guard = guard.and_then(MmapLock::downgrade);
+        let guard = guard.and_then(MmapLock::for_zap);
         let zap = range.begin_replace(span(pages));
         Replacing::new(space, pages, zap, guard)
     }
 }
 
 impl<'a, M: Machine> MmapLock<'a, M> {
-    /// Ends the write hold, and keeps the right to read.
-    fn downgrade(mut self) -> Option<ReadGuard<'a, M>> {
+    /// Ends the write hold, and keeps the right to read; or keeps all, for comparisons.
+    fn for_zap(mut self) -> Option<MmapHold<'a, M>> {
+        if self.space.has_note(Note::HELD_ZAPS) {
+            return Some(MmapHold::Write { _lock: self });
+        }
         self.end_hold();
-        self.guard.take().map(WriteGuard::downgrade)
+        let guard = self.guard.take().map(WriteGuard::downgrade);
+        guard.map(|guard| MmapHold::Read { _guard: guard })
     }
 
     fn end_hold(&self) {

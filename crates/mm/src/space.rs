@@ -79,6 +79,8 @@ impl Note {
     pub(crate) const GUARDED_STORES: Note = Note(8);
     /// It has, or had, mappings whose pages may be taken away.
     pub(crate) const DROPPABLE: Note = Note(1 << 9);
+    /// Under `classic` the mmap lock is held for writing until pages are gone.
+    pub(crate) const HELD_ZAPS: Note = Note(1 << 10);
     /// It may have pages, shared since a fork, elsewhere than where they were then.
     pub(crate) const MOVED: Note = Note(1 << 8);
 }
@@ -273,6 +275,17 @@ impl<M: Machine> AddressSpace<M> {
     /// run the same protocol under every policy.
     pub fn set_policy(&self, policy: Policy) {
         self.policy.store(policy as u32, Ordering::Relaxed);
+    }
+
+    /// Under `classic` and `vma-lock`: whether `munmap` keeps the mmap lock for writing until all
+    /// pages are gone, as Linux did before 4.20, instead of downgrading it. For comparisons.
+    pub fn hold_zaps(&self, held: bool) {
+        match held {
+            true => self.note(Note::HELD_ZAPS),
+            false => {
+                self.take_note(Note::HELD_ZAPS);
+            }
+        }
     }
 
     /// The memory core the space belongs to.

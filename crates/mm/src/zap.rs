@@ -27,6 +27,9 @@ use crate::store::Cache;
 /// Pages discarded under one flush: claims held together stall faults on them.
 pub(crate) const DISCARD_BATCH: u64 = 16 * ENTRIES as u64;
 
+/// Pages between two looks for what other CPUs want to have flushed: they wait for it.
+const STRETCH: u64 = 32;
+
 /// Pages zapped under one flush.
 const ZAP_BATCH: u64 = 64 * ENTRIES as u64;
 
@@ -53,10 +56,15 @@ impl Chain {
     pub(crate) fn free_all<M: Machine>(self, machine: &M) {
         let mut next = self.head;
         let cpu = machine.cpu();
+        let mut freed = 0;
         while next != 0 {
             let frame = Frame(next - 1);
             next = machine.frames().descriptor(frame).link();
             machine.frames().free(cpu, frame);
+            freed += 1;
+            if freed % STRETCH == 0 {
+                machine.poll();
+            }
         }
     }
 }
@@ -363,6 +371,9 @@ impl<M: Machine> AddressSpace<M> {
             while let Some(number) = table.next_used(at, end) {
                 visit(&table.entries()[number], base + number as u64);
                 at = number + 1;
+                if (at as u64).is_multiple_of(STRETCH) {
+                    self.machine().poll();
+                }
             }
         });
     }

@@ -19,11 +19,12 @@
 //!
 //! Written lines: the tree's slots, under the edit lock; what a zap writes.
 
-use faultless_paging::Pages;
-use faultless_sync::{PLACES, ReadGuard, ZapGuard};
+use faultless_paging::{PAGE_SIZE, Pages};
+use faultless_sync::{PLACES, ZapGuard};
+use faultless_trace::Kind;
 
 use crate::machine::Machine;
-use crate::range::RangeLock;
+use crate::range::{MmapHold, RangeLock};
 use crate::space::AddressSpace;
 use crate::tree::{Edit, Tree, Word};
 
@@ -35,7 +36,7 @@ pub(crate) struct Zapping<'a, M: Machine> {
     is_beside_others: bool,
     zap: ZapGuard<'a, M>,
     /// Under `classic` and `vma-lock`.
-    guard: Option<ReadGuard<'a, M>>,
+    guard: Option<MmapHold<'a, M>>,
 }
 
 impl<M: Machine> AddressSpace<M> {
@@ -87,6 +88,11 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
+    fn trace_zap(&self, start: u64, pages: Pages) {
+        let address = pages.start * PAGE_SIZE;
+        self.trace_end(Kind::Zap, start, address, pages.len() * PAGE_SIZE, 0);
+    }
+
     /// Where zaps go on or were left, by place.
     fn zaps_noted(&self) -> [Option<(Pages, usize)>; PLACES] {
         let mut noted = [None; PLACES];
@@ -130,7 +136,7 @@ pub(crate) struct Replacing<'a, M: Machine> {
     pages: Pages,
     zap: ZapGuard<'a, M>,
     /// Under `classic` and `vma-lock`.
-    guard: Option<ReadGuard<'a, M>>,
+    guard: Option<MmapHold<'a, M>>,
 }
 
 impl<'a, M: Machine> Replacing<'a, M> {
@@ -138,7 +144,7 @@ impl<'a, M: Machine> Replacing<'a, M> {
         space: &'a AddressSpace<M>,
         pages: Pages,
         zap: ZapGuard<'a, M>,
-        guard: Option<ReadGuard<'a, M>>,
+        guard: Option<MmapHold<'a, M>>,
     ) -> Self {
         Self {
             space,
@@ -151,7 +157,9 @@ impl<'a, M: Machine> Replacing<'a, M> {
     /// Takes the old pages away; then there may be new ones.
     pub(crate) fn finish(self) {
         let Self { space, pages, .. } = self;
+        let start = space.trace_start();
         space.zap(pages, false);
+        space.trace_zap(start, pages);
         let mut edit = space.tree.edit(space.memory);
         if edit.is_still() {
             self.zap.leave();
@@ -170,7 +178,7 @@ impl<'a, M: Machine> Zapping<'a, M> {
         pages: Pages,
         is_beside_others: bool,
         zap: ZapGuard<'a, M>,
-        guard: Option<ReadGuard<'a, M>>,
+        guard: Option<MmapHold<'a, M>>,
     ) -> Self {
         Self {
             space,
@@ -185,6 +193,7 @@ impl<'a, M: Machine> Zapping<'a, M> {
     pub(crate) fn finish(self) {
         let Self { space, pages, .. } = self;
         let note = Word::zapping(self.zap.place());
+        let start = space.trace_start();
         if self.is_beside_others {
             let mut at = pages.start;
             while let Some(run) = space.run_in(at, pages.end) {
@@ -196,6 +205,7 @@ impl<'a, M: Machine> Zapping<'a, M> {
         } else {
             space.zap(pages, true);
         }
+        space.trace_zap(start, pages);
         let mut edit = space.tree.edit(space.memory);
         if edit.is_still() {
             // Under the edit lock, so that the fork finds it when it takes that.

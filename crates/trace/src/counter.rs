@@ -95,6 +95,8 @@ counters! {
     Munmap = "munmap",
     /// Protection changes.
     Mprotect = "mprotect",
+    /// Operations and faults that waited for a range that somebody else had, or zapped.
+    RangeWaits = "range_waits",
     /// Address spaces made by fork.
     Fork = "fork",
     /// A CPU went on with another thread, or with none. Kernel only.

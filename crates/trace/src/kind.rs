@@ -74,6 +74,10 @@ words! {
         Fork = 17, "mm:fork",
         /// A CPU goes on with another thread; see [`crate::Switch`].
         Switch = 18, "sched:switch",
+        /// Pages were taken away, with nothing held: the second phase of `munmap` and its like.
+        Zap = 19, "mm:zap",
+        /// An operation waited for a range that somebody else had, or zapped.
+        RangeWait = 20, "mm:range_wait",
     }
 }
 

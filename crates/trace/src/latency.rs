@@ -28,7 +28,7 @@ pub enum Measure {
 }
 
 /// Operations that are measured, in the order of their tables.
-const OPERATIONS: [Kind; 9] = [
+const OPERATIONS: [Kind; 11] = [
     Kind::Mmap,
     Kind::Munmap,
     Kind::Mprotect,
@@ -36,6 +36,8 @@ const OPERATIONS: [Kind; 9] = [
     Kind::Brk,
     Kind::Mremap,
     Kind::Fork,
+    Kind::Zap,
+    Kind::RangeWait,
     Kind::Flush,
     Kind::ShootdownReceived,
 ];

@@ -5,12 +5,16 @@
 //! * `change`: unmapping, protecting, mapping.
 //! * `host`: what a cold load costs here, now.
 //! * `policies`: one policy against another, and one mapping against two spaces.
+//! * `unmapping`: what a large `munmap` holds up.
+//! * `churn`: mapping and unmapping a little, alone and in two threads.
 
 mod change;
+mod churn;
 mod find;
 mod host;
 mod limit;
 mod policies;
+mod unmapping;
 
 use std::time::Duration;
 
@@ -20,12 +24,18 @@ use faultless_soft::{Options, Soft, SoftCpu, SoftMemory, SoftSpace};
 use rustix::time::{ClockId, clock_gettime};
 
 pub use change::{mmap_1gib_vs_1mib, protect_100k, unmap_100k};
+pub use churn::{mmap_churn_one_vs_two_spaces, munmap_1, munmap_16};
 pub use find::find_100k;
 pub use host::load_4m;
 pub use limit::{fault_over_limit, fault_over_limit_100k};
 pub use policies::{
     one_mapping_vs_two_spaces_classic, one_mapping_vs_two_spaces_speculative,
     one_mapping_vs_two_spaces_vma_lock, speculative_vs_classic_1t,
+};
+pub use unmapping::{
+    disjoint_waits, exclusive_8gb, exclusive_80gb, exclusive_80gb_downgraded, exclusive_80gb_held,
+    exclusive_80mb, exclusive_800mb, stall_p99_fault, stall_p99_fork, stall_p99_mmap,
+    stall_p99_mprotect,
 };
 
 const PAGE: u64 = 4096;

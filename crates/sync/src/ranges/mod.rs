@@ -57,8 +57,24 @@ impl Ranges {
         }
     }
 
-    /// Waits for what is wished for.
-    pub fn lock<'a, W: Wait + ?Sized>(&'a self, wish: &Wish, machine: &'a W) -> RangeGuard<'a, W> {
+    /// What is wished for, if it can be had at once; or waits for it, and says so.
+    pub fn lock<'a, W: Wait + ?Sized>(
+        &'a self,
+        wish: &Wish,
+        machine: &'a W,
+    ) -> (RangeGuard<'a, W>, bool) {
+        match self.try_lock(wish, machine) {
+            Some(guard) => (guard, false),
+            None => (self.lock_in_turn(wish, machine), true),
+        }
+    }
+
+    #[cold]
+    fn lock_in_turn<'a, W: Wait + ?Sized>(
+        &'a self,
+        wish: &Wish,
+        machine: &'a W,
+    ) -> RangeGuard<'a, W> {
         for _ in 0..ROUNDS {
             let (guard, is_in_the_way) = self.lock_beside_zaps(wish, machine);
             if !is_in_the_way || flawed(Flaw::ZapsNotAwaited) {

@@ -1,0 +1,237 @@
+//! What `munmap` holds up: how long it has its range, and what others do meanwhile.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use faultless_mm::{Access, Outcome, Policy, advice, flags};
+use faultless_soft::{SoftCpu, SoftMemory, SoftSpace};
+use faultless_sync::atomic::Local;
+use faultless_trace::{Counter, Kind, Latencies, Mask};
+
+use super::{ANONYMOUS, BASE, PAGE, READ_WRITE, machine, map, space};
+use crate::bench::Samples;
+
+const MB: u64 = 1 << 20;
+/// What is unmapped beside others.
+const LARGE: u64 = 400 * MB;
+/// Where the others work.
+const ELSEWHERE: u64 = 0x20_0000_0000;
+const READ: u32 = 1;
+
+/// 80 MB.
+pub fn exclusive_80mb() -> Result<Samples> {
+    exclusive(80 * MB, Policy::default(), false, 15)
+}
+
+/// 800 MB.
+pub fn exclusive_800mb() -> Result<Samples> {
+    exclusive(800 * MB, Policy::default(), false, 7)
+}
+
+/// 8 GB of the zero page.
+pub fn exclusive_8gb() -> Result<Samples> {
+    exclusive(8000 * MB, Policy::default(), false, 5)
+}
+
+/// 80 GB of the zero page.
+pub fn exclusive_80gb() -> Result<Samples> {
+    exclusive(80_000 * MB, Policy::default(), false, 3)
+}
+
+/// The same, the mmap lock being downgraded.
+pub fn exclusive_80gb_downgraded() -> Result<Samples> {
+    exclusive(80_000 * MB, Policy::Classic, false, 3)
+}
+
+/// The same, the mmap lock being held.
+pub fn exclusive_80gb_held() -> Result<Samples> {
+    exclusive(80_000 * MB, Policy::Classic, true, 3)
+}
+
+/// Microseconds of a `munmap` in which nobody else may change, or under `classic` use, the range
+/// or the space. More than a gigabyte is pages that all are the zero page: the machine has less.
+fn exclusive(bytes: u64, policy: Policy, held: bool, rounds: usize) -> Result<Samples> {
+    let is_real = bytes < 1000 * MB;
+    let megabytes = if is_real {
+        bytes / MB * 9 / 7 + 64
+    } else {
+        512
+    };
+    let memory = machine(1, megabytes)?;
+    let space = space(memory, policy)?;
+    space.hold_zaps(held);
+    let samples = SoftCpu::run(&space, 0, |_| {
+        (0..=rounds)
+            .map(|_| {
+                let flags = ANONYMOUS | flags::FIXED | flags::NORESERVE;
+                let mapped = space.mmap(BASE, bytes, READ_WRITE, flags);
+                mapped.context("the bench cannot map its memory")?;
+                let populate = match is_real {
+                    true => advice::POPULATE_WRITE,
+                    false => advice::POPULATE_READ,
+                };
+                space
+                    .madvise(BASE, bytes, populate)
+                    .context("cannot touch")?;
+                let [whole, zap] = traced_munmap(memory, &space, bytes)?;
+                Ok((if held { whole } else { whole - zap }) as f64 / 1000.0)
+            })
+            .collect::<Result<Vec<f64>>>()
+    })?;
+    Samples::new(samples[1..].to_vec())
+}
+
+/// Unmaps; how long that took, and how long the zap, in nanoseconds.
+fn traced_munmap(memory: &'static SoftMemory, space: &SoftSpace, bytes: u64) -> Result<[u64; 2]> {
+    let words = (0..Latencies::WORDS + 256).map(|_| Local::new(0));
+    let words: &'static [Local] = words.collect::<Vec<_>>().leak();
+    let tracer = memory.cpus()[0].tracer();
+    tracer.begin(words, Mask::NONE.with(Kind::Munmap).with(Kind::Zap));
+    let unmapped = space.munmap(BASE, bytes);
+    tracer.end();
+    unmapped.context("cannot unmap")?;
+    let mut times = [0; 2];
+    tracer.ring().collect(0, |_, event| {
+        let which = usize::from(event.kind == Kind::Zap);
+        times[which] = event.duration();
+    });
+    ensure!(
+        times[0] >= times[1] && times[1] > 0,
+        "the tracer saw no zap"
+    );
+    Ok(times)
+}
+
+/// How many operations of another CPU waited, on ranges of its own, while a `munmap` went on.
+pub fn disjoint_waits() -> Result<Samples> {
+    let memory = machine(2, LARGE / MB * 9 / 7 + 64)?;
+    let space = space(memory, Policy::default())?;
+    let samples = (0..5).map(|_| {
+        let counters = memory.cpus()[1].counters();
+        let before = counters.get(Counter::RangeWaits);
+        let done = beside(&space, &space, |cpu| {
+            mmap_and_munmap(cpu)?;
+            mprotect(cpu)?;
+            fault(cpu)
+        })?;
+        ensure!(done.len() > 10, "the munmap was over too soon");
+        Ok((counters.get(Counter::RangeWaits) - before) as f64)
+    });
+    Samples::new(samples.collect::<Result<_>>()?)
+}
+
+/// A mapping, and its end.
+pub fn stall_p99_mmap() -> Result<Samples> {
+    stall_p99(mmap_and_munmap)
+}
+
+/// A change of protection, there and back.
+pub fn stall_p99_mprotect() -> Result<Samples> {
+    stall_p99(mprotect)
+}
+
+/// A fault, and the discarding of its page.
+pub fn stall_p99_fault() -> Result<Samples> {
+    stall_p99(fault)
+}
+
+/// A fork, and the end of the child.
+pub fn stall_p99_fork() -> Result<Samples> {
+    stall_p99(|cpu| {
+        let child = cpu.space().fork().context("cannot fork")?;
+        child.destroy();
+        Ok(())
+    })
+}
+
+fn mmap_and_munmap(cpu: &SoftCpu<'_>) -> Result<()> {
+    let at = cpu.space().mmap(0, 16 * PAGE, READ_WRITE, ANONYMOUS)?;
+    Ok(cpu.space().munmap(at, 16 * PAGE)?)
+}
+
+fn mprotect(cpu: &SoftCpu<'_>) -> Result<()> {
+    for prot in [READ, READ_WRITE] {
+        cpu.space().mprotect(ELSEWHERE, PAGE, prot)?;
+    }
+    Ok(())
+}
+
+fn fault(cpu: &SoftCpu<'_>) -> Result<()> {
+    let at = ELSEWHERE + PAGE;
+    ensure!(cpu.space().fault(at, Access::Write) == Outcome::Resolved);
+    Ok(cpu.space().madvise(at, PAGE, advice::DONTNEED)?)
+}
+
+/// The 99th percentile of how long something takes while another CPU unmaps 400 MB of the space
+/// that both run, in terms of how long it takes while that CPU unmaps as much of a space that
+/// nobody runs.
+fn stall_p99(act: fn(&SoftCpu<'_>) -> Result<()>) -> Result<Samples> {
+    let memory = machine(2, LARGE / MB * 9 / 7 + 64)?;
+    let (own, other) = (
+        space(memory, Policy::default())?,
+        space(memory, Policy::default())?,
+    );
+    let p99 = |space: &SoftSpace| -> Result<f64> {
+        // Several unmappings for one percentile: each lasts for some hundred operations.
+        let mut times = Vec::new();
+        for _ in 0..4 {
+            times.extend(beside(space, &own, act)?);
+        }
+        Ok(Samples::new(times)?.percentile(99.0))
+    };
+    let sample = |n: usize| -> Result<f64> {
+        let (idle, busy) = if n.is_multiple_of(2) {
+            let idle = p99(&other)?;
+            (idle, p99(&own)?)
+        } else {
+            let busy = p99(&own)?;
+            (p99(&other)?, busy)
+        };
+        Ok(busy / idle)
+    };
+    sample(0)?;
+    Samples::new((0..9).map(sample).collect::<Result<_>>()?)
+}
+
+/// What CPU 1 does in `space`, again and again, while CPU 0, which runs that, too, unmaps a large
+/// range of `unmapped`: how long each took, in nanoseconds.
+fn beside(
+    unmapped: &SoftSpace,
+    space: &SoftSpace,
+    act: impl Fn(&SoftCpu<'_>) -> Result<()> + Sync,
+) -> Result<Vec<f64>> {
+    let (barrier, over) = (Barrier::new(2), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        let acting = scope.spawn(|| {
+            SoftCpu::run(space, 1, |cpu| -> Result<Vec<f64>> {
+                let fixed = ANONYMOUS | flags::FIXED | flags::POPULATE;
+                let mapped = space.mmap(ELSEWHERE, 2 * PAGE, READ_WRITE, fixed);
+                cpu.pause(|| barrier.wait());
+                mapped?;
+                let mut times = Vec::new();
+                while !over.load(Ordering::Relaxed) {
+                    let start = Instant::now();
+                    act(cpu)?;
+                    times.push(start.elapsed().as_nanos() as f64);
+                }
+                Ok(times)
+            })
+        });
+        // It runs the space in either case: what is flushed elsewhere is flushed on it, too.
+        let result = SoftCpu::run(space, 0, |cpu| -> Result<()> {
+            let mapped = map(unmapped, BASE, LARGE);
+            let touched = unmapped.madvise(BASE, LARGE, advice::POPULATE_WRITE);
+            cpu.pause(|| barrier.wait());
+            let result = unmapped.munmap(BASE, LARGE);
+            over.store(true, Ordering::Relaxed);
+            mapped?;
+            touched?;
+            Ok(result?)
+        });
+        let times = acting.join();
+        result?;
+        times.map_err(|_| anyhow::anyhow!("a thread of the bench died"))?
+    })
+}
