@@ -20,6 +20,7 @@ pub mod atomic;
 mod cpu;
 mod fence;
 mod flaw;
+mod order;
 mod prefetch;
 mod ranges;
 pub mod reclaim;

@@ -14,6 +14,7 @@ use core::marker::PhantomData;
 
 use crate::atomic::{AtomicU32, Ordering};
 use crate::flaw::{Flaw, flawed};
+use crate::order::{Class, Held, Kind, check_park};
 use crate::wait::{Backoff, Wait};
 
 const WRITER: u32 = 1 << 31;
@@ -28,9 +29,11 @@ const SPIN: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
 #[derive(Debug)]
 pub struct RwLock {
     word: AtomicU32,
+    class: Class,
 }
 
 impl Default for RwLock {
+    #[track_caller]
     fn default() -> Self {
         Self::new()
     }
@@ -38,14 +41,17 @@ impl Default for RwLock {
 
 impl RwLock {
     /// An unlocked lock.
+    #[track_caller]
     pub fn new() -> Self {
         Self {
             word: AtomicU32::new(0),
+            class: Class::new(Kind::Parking),
         }
     }
 
     /// Takes the lock for reading.
     pub fn read<'a, W: Wait + ?Sized>(&'a self, machine: &'a W) -> ReadGuard<'a, W> {
+        self.class.check();
         let mut backoff = Backoff::new();
         loop {
             if let Some(guard) = self.try_read(machine) {
@@ -70,6 +76,7 @@ impl RwLock {
                     return Some(ReadGuard {
                         lock: self,
                         machine,
+                        _held: self.class.hold(),
                         _not_send: PhantomData,
                     });
                 }
@@ -81,6 +88,7 @@ impl RwLock {
 
     /// Takes the lock for writing.
     pub fn write<'a, W: Wait + ?Sized>(&'a self, machine: &'a W) -> WriteGuard<'a, W> {
+        self.class.check();
         let mut backoff = Backoff::new();
         loop {
             let word = self.word.load(Ordering::Relaxed);
@@ -96,6 +104,7 @@ impl RwLock {
                     return WriteGuard {
                         lock: self,
                         machine,
+                        _held: self.class.hold(),
                         _not_send: PhantomData,
                     };
                 }
@@ -122,6 +131,7 @@ impl RwLock {
             return;
         }
         if let Some(word) = self.announce(while_any, announce | PARKED) {
+            check_park();
             machine.park(&self.word, word);
         }
     }
@@ -186,6 +196,7 @@ impl RwLock {
 pub struct ReadGuard<'a, W: Wait + ?Sized> {
     lock: &'a RwLock,
     machine: &'a W,
+    _held: Held,
     _not_send: PhantomData<*const ()>,
 }
 
@@ -199,6 +210,7 @@ impl<W: Wait + ?Sized> Drop for ReadGuard<'_, W> {
 pub struct WriteGuard<'a, W: Wait + ?Sized> {
     lock: &'a RwLock,
     machine: &'a W,
+    _held: Held,
     _not_send: PhantomData<*const ()>,
 }
 
@@ -211,7 +223,8 @@ impl<'a, W: Wait + ?Sized> WriteGuard<'a, W> {
             drop(self);
             return lock.read(machine);
         }
-        core::mem::forget(self);
+        let mut write = core::mem::ManuallyDrop::new(self);
+        let held = core::mem::take(&mut write._held);
         let mut word = lock.word.load(Ordering::Relaxed);
         loop {
             // A writer that waits keeps its announcement: it must still get its turn.
@@ -228,6 +241,7 @@ impl<'a, W: Wait + ?Sized> WriteGuard<'a, W> {
                     return ReadGuard {
                         lock,
                         machine,
+                        _held: held,
                         _not_send: PhantomData,
                     };
                 }

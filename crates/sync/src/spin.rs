@@ -7,11 +7,13 @@ use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 
 use crate::atomic::{AtomicU32, Ordering};
+use crate::order::{Class, Held, Kind};
 use crate::wait::{Backoff, Wait};
 
 /// A value that one CPU at a time may use.
 pub struct SpinLock<T> {
     word: AtomicU32,
+    class: Class,
     value: UnsafeCell<T>,
 }
 
@@ -22,15 +24,18 @@ unsafe impl<T: Send> Send for SpinLock<T> {}
 
 impl<T> SpinLock<T> {
     /// An unlocked value.
+    #[track_caller]
     pub fn new(value: T) -> Self {
         Self {
             word: AtomicU32::new(0),
+            class: Class::new(Kind::Spin),
             value: UnsafeCell::new(value),
         }
     }
 
     /// Takes the lock.
     pub fn lock<W: Wait + ?Sized>(&self, machine: &W) -> SpinGuard<'_, T> {
+        self.class.check();
         let mut backoff = Backoff::new();
         loop {
             if let Some(guard) = self.try_lock() {
@@ -48,7 +53,10 @@ impl<T> SpinLock<T> {
         self.word
             .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
             .ok()
-            .map(|_| SpinGuard { lock: self })
+            .map(|_| SpinGuard {
+                lock: self,
+                _held: self.class.hold(),
+            })
     }
 
     /// The value, for its sole owner.
@@ -60,6 +68,7 @@ impl<T> SpinLock<T> {
 /// The right to use the value of a [`SpinLock`].
 pub struct SpinGuard<'a, T> {
     lock: &'a SpinLock<T>,
+    _held: Held,
 }
 
 impl<T> Deref for SpinGuard<'_, T> {

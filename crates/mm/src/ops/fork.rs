@@ -56,7 +56,7 @@ impl<M: Machine> AddressSpace<M> {
     fn copy(&self) -> Result<Self, Errno> {
         let child = Self::unlisted(self.memory, self.policy(), self.layout)?;
         child.join_family(self);
-        let result = {
+        let (result, has_unwanted) = {
             let lock = self.lock_everything_beside_replacing();
             for (to, from) in child.brk.iter().zip(self.brk.iter()) {
                 to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
@@ -77,18 +77,19 @@ impl<M: Machine> AddressSpace<M> {
             let left = self.end_left_zaps(&mut edit);
             drop(edit);
             self.say_ended(&left);
-            let unwanted = fork.has_unwanted;
+            let has_unwanted = fork.has_unwanted;
             child.begin_account(&fork.sum.totals());
             child.set_limits(&self.limits());
-            let result = result.and_then(|()| fork.copy_tables());
-            let result = result.map_err(Errno::from).and_then(|()| match unwanted {
+            (result.and_then(|()| fork.copy_tables()), has_unwanted)
+        };
+        let result = result
+            .map_err(Errno::from)
+            .and_then(|()| match has_unwanted {
                 true => child.unmap_unwanted(),
                 false => Ok(()),
             });
-            // Only now: what is not for the child goes, sealed or not.
-            child.note_as(self);
-            result
-        };
+        // Only now: what is not for the child goes, sealed or not.
+        child.note_as(self);
         match result {
             Ok(()) => {
                 self.memory.count(Counter::Fork);

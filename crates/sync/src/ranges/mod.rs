@@ -22,6 +22,7 @@ use core::ops::Range;
 
 use crate::atomic::{AtomicU32, Ordering};
 use crate::flaw::{Flaw, flawed};
+use crate::order::{Class, Held, Kind, check_park};
 use crate::spin::SpinLock;
 use crate::wait::{Backoff, Wait};
 
@@ -37,12 +38,14 @@ const ROUNDS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
 
 /// The lock. What the ranges are of is the user's to say.
 pub struct Ranges {
+    class: Class,
     places: SpinLock<Places>,
     /// Counts what waiters may have waited for.
     turn: AtomicU32,
 }
 
 impl Default for Ranges {
+    #[track_caller]
     fn default() -> Self {
         Self::new()
     }
@@ -50,8 +53,10 @@ impl Default for Ranges {
 
 impl Ranges {
     /// Nobody has anything.
+    #[track_caller]
     pub fn new() -> Self {
         Self {
+            class: Class::new(Kind::Parking),
             places: SpinLock::new(Places::new()),
             turn: AtomicU32::new(0),
         }
@@ -63,6 +68,7 @@ impl Ranges {
         wish: &Wish,
         machine: &'a W,
     ) -> (RangeGuard<'a, W>, bool) {
+        self.class.check();
         match self.try_lock(wish, machine) {
             Some(guard) => (guard, false),
             None => (self.lock_in_turn(wish, machine), true),
@@ -111,6 +117,7 @@ impl Ranges {
             machine,
             place,
             meets_zaps,
+            _held: self.class.hold(),
         })
     }
 
@@ -125,6 +132,11 @@ impl Ranges {
         let (place, meets_zaps, is_in_the_way) = self.wait(machine, |places| {
             if place.is_none() {
                 place = take_in_turn(places, wish, &mut queued);
+                if queued.is_some() && place.is_some() && !places.queue.is_empty() {
+                    // There may be another place, for who is next in the queue.
+                    self.turn.fetch_add(1, Ordering::Relaxed);
+                    machine.wake(&self.turn, u32::MAX);
+                }
             }
             let place = place?;
             let is_kept_out = places.is_kept_out(place);
@@ -133,15 +145,12 @@ impl Ranges {
                 (place, places.meets_zaps(wish), is_in_the_way)
             })
         });
-        if queued.is_some() {
-            // There may be a place for who is next in the queue.
-            self.release(machine, |_| ());
-        }
         let guard = RangeGuard {
             ranges: self,
             machine,
             place,
             meets_zaps,
+            _held: self.class.hold(),
         };
         (guard, is_in_the_way)
     }
@@ -155,9 +164,10 @@ impl Ranges {
         });
     }
 
-    /// Whether anything is being zapped.
+    /// Whether anything is being zapped, or will be.
     pub fn is_zapping<W: Wait + ?Sized>(&self, machine: &W) -> bool {
-        self.places.lock(machine).zapped != 0
+        let places = self.places.lock(machine);
+        places.zapped | places.announced != 0
     }
 
     /// Calls `visit` with each range that is being zapped or replacing, or was and is noted still,
@@ -203,6 +213,7 @@ impl Ranges {
             while backoff.turns() < SPIN && self.turn.load(Ordering::Relaxed) == turn {
                 backoff.turn(machine);
             }
+            check_park();
             machine.park(&self.turn, turn);
         }
     }
@@ -254,6 +265,7 @@ pub struct RangeGuard<'a, W: Wait + ?Sized> {
     machine: &'a W,
     place: usize,
     meets_zaps: bool,
+    _held: Held,
 }
 
 impl<'a, W: Wait + ?Sized> RangeGuard<'a, W> {
@@ -267,6 +279,12 @@ impl<'a, W: Wait + ?Sized> RangeGuard<'a, W> {
         self.meets_zaps
     }
 
+    /// Whether all of `range` is had.
+    pub fn has(&self, range: &Range<u64>) -> bool {
+        let places = self.ranges.places.lock(self.machine);
+        places.has(self.place, range)
+    }
+
     /// Has a second range, too, if it can be had at once; whether it is. One that was had before
     /// goes.
     pub fn try_extend(&self, range: &Range<u64>) -> bool {
@@ -275,6 +293,13 @@ impl<'a, W: Wait + ?Sized> RangeGuard<'a, W> {
             is_had = places.extend(self.place, range);
         });
         is_had
+    }
+
+    /// Says that some of it will be zapped, from when it can be seen there: who would put something
+    /// new there waits for that.
+    pub fn announce_zap(&self) {
+        let mut places = self.ranges.places.lock(self.machine);
+        places.announced |= 1 << self.place;
     }
 
     /// Keeps of all that was had `range`, to be zapped.
@@ -288,7 +313,8 @@ impl<'a, W: Wait + ?Sized> RangeGuard<'a, W> {
     }
 
     fn begin(self, change: impl FnOnce(&mut Places, usize)) -> ZapGuard<'a, W> {
-        let guard = ManuallyDrop::new(self);
+        let mut guard = ManuallyDrop::new(self);
+        let _ = core::mem::take(&mut guard._held);
         let place = guard.place;
         guard
             .ranges

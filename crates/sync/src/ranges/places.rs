@@ -104,6 +104,8 @@ pub(super) struct Places {
     used: u64,
     /// Of these: a bit for each that is being zapped, or was, and is noted still.
     pub(super) zapped: u64,
+    /// A bit for each taken one that will be zapped: what is there says so already.
+    pub(super) announced: u64,
     /// A bit for each that is replacing.
     pub(super) replacing: u64,
     /// Of both: a bit for each of which somebody else is to say that it was.
@@ -126,6 +128,7 @@ impl Places {
             places: [FREE; PLACES],
             used: 0,
             zapped: 0,
+            announced: 0,
             replacing: 0,
             left: 0,
             next: 0,
@@ -149,15 +152,21 @@ impl Places {
     pub(super) fn free(&mut self, set: u64) {
         self.used &= !set;
         self.zapped &= !set;
+        self.announced &= !set;
         self.replacing &= !set;
         self.left &= !set;
+    }
+
+    /// Whether one of the ranges of a place has all of `range`.
+    pub(super) fn has(&self, number: usize, range: &Range<u64>) -> bool {
+        let has = |own: &Range<u64>| own.start <= range.start && range.end <= own.end;
+        self.places[number].wish.ranges.iter().any(has)
     }
 
     /// Gives a place a second range, instead of the one that it may have had, if nobody has that or
     /// waits for it.
     pub(super) fn extend(&mut self, number: usize, range: &Range<u64>) -> bool {
-        let has = |own: &Range<u64>| own.start <= range.start && range.end <= own.end;
-        if self.places[number].wish.ranges.iter().any(has) {
+        if self.has(number, range) {
             return true;
         }
         let mut others = bits(self.used & !self.zapped & !(1 << number));
@@ -170,6 +179,7 @@ impl Places {
 
     /// From here on a place is one that is zapped.
     pub(super) fn begin_zap(&mut self, number: usize, range: Range<u64>) {
+        self.announced &= !(1 << number);
         self.zapped |= 1 << number;
         self.places[number].wish = Wish::to_change(range);
     }
@@ -198,11 +208,11 @@ impl Places {
         })
     }
 
-    /// Whether somebody zaps where a wish puts something new, and came before `limit`.
+    /// Whether somebody zaps, or will, where a wish puts something new, and came before `limit`.
     pub(super) fn is_in_the_way(&self, wish: &Wish, limit: u64) -> bool {
-        bits(self.zapped).any(|other| {
+        bits(self.zapped | self.announced).any(|other| {
             let other = &self.places[other];
-            other.number < limit && meet(&wish.new, &other.wish.ranges[0])
+            other.number < limit && other.wish.meets(&wish.new)
         })
     }
 
