@@ -122,6 +122,7 @@ impl<M: Machine> AddressSpace<M> {
                 // waited for with nothing held.
                 drop(lock.take());
                 self.await_zaps_below_stack(page);
+                backoff.turn(self.machine());
                 lock = mode.lock(self, page);
                 continue;
             }

@@ -82,8 +82,10 @@ impl<M: Machine> AddressSpace<M> {
             |entry: &Entry, base: u64| visit(entry, Pages::new(base, base + ENTRIES as u64));
         let mut at = pages.start;
         while let Some(run) = self.mapped_run(Pages::new(at, pages.end)) {
+            // A stack may have grown just now.
+            fence(Ordering::SeqCst);
             // SAFETY: all these tables have pages in which something is mapped, which was so before
-            // the caller's fence: they are not freed (rule R5).
+            // the fence: they are not freed (rule R5).
             unsafe {
                 free::entries_at::<M::Format, M>(
                     self.machine(),

@@ -49,7 +49,7 @@ impl<M: Machine> AddressSpace<M> {
         if !room.has(attributes, grown.len())
             || !room.may_lock_more(attributes, grown.len())
             || !self.may_commit(attributes, grown.len())
-            || self.is_crowded(page)
+            || self.is_crowded(page)?
         {
             return Ok(None);
         }
@@ -93,11 +93,11 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Whether the nearest mapping below leaves no guard gap to `page`. Linux does
     /// not mind one without any access, or one that grows itself. Under the edit lock.
-    fn is_crowded(&self, page: Page) -> bool {
+    fn is_crowded(&self, page: Page) -> Result<bool, Withdrawn> {
         let mut at = page.0;
         while let Some(run) = self.tree.last_before(at) {
             if page.0 - run.pages.end >= GUARD_GAP {
-                return false;
+                return Ok(false);
             }
             if run.word.is_zapping() {
                 // What is below that counts.
@@ -106,13 +106,15 @@ impl<M: Machine> AddressSpace<M> {
                 continue;
             }
             if run.word == Word::RESERVED {
-                return true;
+                // What will be there, if anything, may mind or not.
+                return Err(Withdrawn::MappingChanged);
             }
             // SAFETY: the edit lock keeps it.
             let mapping = unsafe { run.word.mapping() };
-            return mapping.is_some_and(|m| !m.protection().is_none() && !m.grows_down());
+            let minds = mapping.is_some_and(|m| !m.protection().is_none() && !m.grows_down());
+            return Ok(minds);
         }
-        false
+        Ok(false)
     }
 
     /// Waits until nothing is being taken away any more between `page` and the mapping above.

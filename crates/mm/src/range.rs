@@ -114,9 +114,14 @@ impl<M: Machine> AddressSpace<M> {
         self.lock_wish(&Wish::to_change(EVERYTHING).filling(span(pages)))
     }
 
-    /// Waits until the caller alone may move the heap's end, over `pages`.
-    pub(crate) fn lock_heap(&self, pages: Pages) -> RangeLock<'_, M> {
-        self.lock_wish(&Wish::to_fill(span(pages)).and(HEAP))
+    /// Waits until the caller alone may move the heap's end, over `pages`; and until nothing is being
+    /// zapped there, if it `fills` them.
+    pub(crate) fn lock_heap(&self, pages: Pages, fills: bool) -> RangeLock<'_, M> {
+        let wish = match fills {
+            true => Wish::to_fill(span(pages)),
+            false => Wish::to_change(span(pages)),
+        };
+        self.lock_wish(&wish.and(HEAP))
     }
 
     fn lock_wish(&self, wish: &Wish) -> RangeLock<'_, M> {
@@ -282,6 +287,11 @@ impl<'a, M: Machine> RangeLock<'a, M> {
         }
     }
 
+    /// Whether no other writer is at work.
+    pub(crate) fn has_everything(&self) -> bool {
+        self.range.has(&EVERYTHING)
+    }
+
     /// Takes a second range, if that can be had at once; whether it is had. For who is editing.
     pub(crate) fn try_extend(&self, pages: Pages) -> bool {
         self.range.try_extend(&span(pages))
@@ -290,6 +300,11 @@ impl<'a, M: Machine> RangeLock<'a, M> {
     /// The number by which this writer's notes are known.
     pub(crate) fn place(&self) -> usize {
         self.range.place()
+    }
+
+    /// Says, under the edit under which it can be seen, that something will be zapped.
+    pub(crate) fn announce_zap(&self) {
+        self.range.announce_zap();
     }
 
     /// Whether others zap in the range.

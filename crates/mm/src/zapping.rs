@@ -7,7 +7,8 @@
 //! is all that anybody waits for.
 //!
 //! Ranges of several who zap may overlap: each has noted, and zaps, only what was mapped when he
-//! came. The note says whose it is.
+//! came. The note says whose it is. Before `munmap` returns it waits, with nothing held, for those
+//! who came before to the same pages: what it has unmapped no TLB lets through any more (rule R2).
 //!
 //! Where something takes the place of what is mapped, slots lead to that at once, marked as
 //! *replacing* until the old pages are gone. A fault waits, as for a writer at work, and so does
@@ -44,6 +45,7 @@ impl<M: Machine> AddressSpace<M> {
     /// there.
     pub(crate) fn detach(&self, lock: &RangeLock<'_, M>, edit: &mut Edit<'_, M>, pages: Pages) {
         let note = Word::zapping(lock.place());
+        lock.announce_zap();
         if !lock.meets_zaps() {
             return self.assign(edit, pages, note);
         }
@@ -210,14 +212,18 @@ impl<'a, M: Machine> Zapping<'a, M> {
         if edit.is_still() {
             // Under the edit lock, so that the fork finds it when it takes that.
             self.zap.leave();
-            return;
+            drop(edit);
+        } else {
+            match self.is_beside_others {
+                true => space.tree.clear_notes(&mut edit, pages, note),
+                false => edit.fill(pages, Word::EMPTY),
+            }
+            drop(edit);
+            drop(self.zap);
         }
-        match self.is_beside_others {
-            true => space.tree.clear_notes(&mut edit, pages, note),
-            false => edit.fill(pages, Word::EMPTY),
-        }
-        drop(edit);
-        drop(self.zap);
         drop(self.guard);
+        if self.is_beside_others {
+            space.await_zaps(pages);
+        }
     }
 }

@@ -11,7 +11,7 @@ use faultless_mm::{
     Access, Errno, Locked, Outcome, PROT_READ, Policy, SegvCode, advice, flags, lock_all_flags,
     remap_flags,
 };
-use model::{FIXED, PAGE, Processor, RW, Space, World, explore_under};
+use model::{FIXED, PAGE, Processor, RW, Space, World, explore, explore_under};
 
 /// Under the others writers take turns, as in Linux.
 const POLICIES: &[Policy] = &[Policy::Speculative];
@@ -110,7 +110,6 @@ fn what_overlaps_goes_on_and_finds_holes() {
             unmap,
             |world, _| {
                 let space = world.space();
-                assert_eq!(space.munmap(3 * PAGE, 2 * PAGE), Ok(()));
                 let none = Err(Errno::ENOMEM);
                 assert_eq!(space.mprotect(2 * PAGE, PAGE, PROT_READ), none);
                 assert_eq!(space.mprotect(0, 4 * PAGE, PROT_READ), none);
@@ -121,9 +120,9 @@ fn what_overlaps_goes_on_and_finds_holes() {
                 assert_eq!(space.mseal(2 * PAGE, PAGE, 0), none);
                 let moved = space.mremap(2 * PAGE, PAGE, 2 * PAGE, remap_flags::MAYMOVE, 0);
                 assert_eq!(moved, Err(Errno::EFAULT));
-                // What is mapped on either side goes, and nothing is left for the first zap to do
-                // there: it may be mapped again at once.
-                assert_eq!(space.munmap(0, 8 * PAGE), Ok(()));
+                // What is mapped on either side goes: it may be mapped again at once.
+                assert_eq!(space.munmap(0, 2 * PAGE), Ok(()));
+                assert_eq!(space.munmap(6 * PAGE, 2 * PAGE), Ok(()));
                 world.map(0, 2, RW);
                 world.map(6, 2, RW);
                 world.cpu().store(PAGE, 9).unwrap();
@@ -329,6 +328,74 @@ fn room_that_is_being_freed_is_room() {
         machine.open_gate();
         zapper.join().unwrap();
         mapper.join().unwrap();
+        world.finish();
+    });
+}
+
+/// What somebody unmaps that another is still taking away is not usable when he returns.
+#[test]
+fn a_second_munmap_is_final() {
+    explore(1000, |policy| {
+        let world = World::new(2, policy);
+        world.map(0, 8, RW);
+        (0..8).for_each(|page| world.cpu().store(page * PAGE, 1).unwrap());
+        let zapper = world.run(1, |cpu| cpu.space().munmap(2 * PAGE, 2 * PAGE));
+        world.space().munmap(2 * PAGE, 3 * PAGE).unwrap();
+        let late = world.cpu().store(2 * PAGE, 7);
+        assert_eq!(late, Err(SegvCode::MapErr), "a page outlived the writer");
+        zapper.join().unwrap().unwrap();
+        world.finish();
+    });
+}
+
+/// A stack may grow whatever a move beside it does: both before it and afterwards there is room.
+#[test]
+fn a_stack_grows_beside_a_move() {
+    explore(1000, |policy| {
+        let world = World::new(2, policy);
+        world.map(20, 1, 0);
+        let stack = FIXED | flags::GROWSDOWN;
+        world.space().mmap(8 * PAGE, PAGE, RW, stack).unwrap();
+        let grower = world.run(1, |cpu| cpu.store(6 * PAGE, 3));
+        let to = remap_flags::MAYMOVE | remap_flags::FIXED;
+        let moved = world.space().mremap(20 * PAGE, PAGE, PAGE, to, 5 * PAGE);
+        assert_eq!(moved, Ok(5 * PAGE));
+        assert_eq!(grower.join().unwrap(), Ok(()), "a stack could not grow");
+        world.finish();
+    });
+}
+
+/// Who has seen a hole that is large enough finds room.
+#[test]
+fn a_hole_that_was_seen_is_room() {
+    explore(1000, |policy| {
+        let world = World::new(2, policy);
+        let last = world.space().layout().end / PAGE;
+        world.map(0, last, RW);
+        world.cpu().store(2 * PAGE, 1).unwrap();
+        let zapper = world.run(1, |cpu| cpu.space().munmap(2 * PAGE, 4 * PAGE));
+        let space = world.space();
+        if space.lookup(2 * PAGE).is_none() {
+            let at = space.mmap(0, 4 * PAGE, RW, ANYWHERE);
+            assert_eq!(at, Ok(2 * PAGE), "a hole was seen");
+        }
+        zapper.join().unwrap().unwrap();
+        world.finish();
+    });
+}
+
+/// A stack grows to where something is just being unmapped, or there is none yet.
+#[test]
+fn a_stack_grows_over_what_is_unmapped() {
+    explore(1000, |policy| {
+        let world = World::new(2, policy);
+        world.map(0, 6, RW);
+        (0..6).for_each(|page| world.cpu().store(page * PAGE, 1).unwrap());
+        let stack = FIXED | flags::GROWSDOWN;
+        world.space().mmap(6 * PAGE, PAGE, RW, stack).unwrap();
+        let grower = world.run(1, |cpu| cpu.space().fault(5 * PAGE, Access::Write));
+        world.space().munmap(2 * PAGE, 4 * PAGE).unwrap();
+        assert_eq!(grower.join().unwrap(), Outcome::Resolved);
         world.finish();
     });
 }

@@ -56,12 +56,16 @@ impl<M: Machine> AddressSpace<M> {
 
     fn move_brk(&self, new: u64) -> u64 {
         let (lock, start, end) = loop {
-            let (_, end) = self.heap();
+            let (start, end) = self.heap();
+            if new < start {
+                return end;
+            }
             // A page stays free behind the heap.
             let last = self.layout.end / PAGE_SIZE;
             let page = |address: u64| (address.div_ceil(PAGE_SIZE)).min(last);
             let pages = Pages::new(page(end.min(new)), page(end.max(new)) + 1);
-            let lock = self.lock_heap(pages);
+            // Only what grows puts something new there.
+            let lock = self.lock_heap(pages, new > end);
             let (start, now) = self.heap();
             if now == end {
                 break (lock, start, end);

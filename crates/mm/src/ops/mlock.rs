@@ -73,10 +73,15 @@ impl<M: Machine> AddressSpace<M> {
         let (start, length) = whole_pages(address, length);
         let pages = {
             // What is compared with a limit must not change until it is used up.
-            let lock = match self.has_lock_limit() {
+            let mut lock = match self.has_lock_limit() {
                 true => self.lock_everything_beside_replacing(),
                 false => self.lock_range(touched(start, length)),
             };
+            if self.has_lock_limit() && !lock.has_everything() {
+                // Since then.
+                drop(lock);
+                lock = self.lock_everything_beside_replacing();
+            }
             self.check_limit(&lock, start, length)?;
             self.lock_pages(&lock, start, length, locked)?
         };

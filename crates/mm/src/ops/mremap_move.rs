@@ -74,6 +74,18 @@ impl<M: Machine> AddressSpace<M> {
         self.replace_word(edit, pages, Word::EMPTY, Word::RESERVED);
     }
 
+    /// Gives up what was reserved of `pages`, and tables there that nothing will use.
+    fn give_up_room(&self, lock: &RangeLock<'_, M>, pages: Pages) {
+        let mut at = pages.start;
+        while let Some(run) = self.run_in(at, pages.end) {
+            at = run.pages.end;
+            if run.word == Word::RESERVED {
+                self.zap(run.pages, true);
+            }
+        }
+        self.end_reserve(&mut lock.edit(), pages);
+    }
+
     /// Gives up what was reserved of `pages`.
     fn end_reserve(&self, edit: &mut Edit<'_, M>, pages: Pages) {
         self.replace_word(edit, pages, Word::RESERVED, Word::EMPTY);
@@ -174,7 +186,7 @@ impl<M: Machine> AddressSpace<M> {
             word,
             unlocked,
             is_vacant,
-        } = shown.inspect_err(|_| self.end_reserve(&mut lock.edit(), target))?;
+        } = shown.inspect_err(|_| self.give_up_room(&lock, target))?;
         lock.settle();
         if !is_vacant {
             self.zap(target, false);
@@ -267,10 +279,6 @@ impl<M: Machine> AddressSpace<M> {
             Err(error) => {
                 edit.fill(source, old);
                 drop(edit);
-                if is_vacant {
-                    // Tables that nothing will use.
-                    self.zap(target, true);
-                }
                 return Err(error);
             }
         };

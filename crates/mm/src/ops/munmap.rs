@@ -47,6 +47,12 @@ impl<M: Machine> AddressSpace<M> {
     ) -> Result<(), Errno> {
         if self.is_unmapped(pages) {
             commit();
+            let is_zapped = lock.meets_zaps();
+            drop(lock);
+            if is_zapped {
+                // By others, who are not done yet.
+                self.await_zaps(pages);
+            }
             return Ok(());
         }
         self.check_seals(pages)?;

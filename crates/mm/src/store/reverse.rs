@@ -208,7 +208,7 @@ impl<M: Machine> AddressSpace<M> {
     fn unmap_file(&self, cache: &Cache, first: u64, indices: &Range<u64>, copies: bool) {
         let end = self.layout.end / PAGE_SIZE;
         let (mut at, end) = pages_of(first, indices, end);
-        let mut hold = None;
+        let mut hold: Option<(Pages, _)> = None;
         let mut backoff = Backoff::new();
         while at < end {
             let (part, is_live) = {
@@ -243,9 +243,15 @@ impl<M: Machine> AddressSpace<M> {
             }
             // A writer is at work there, which waits for nothing that is held here. The next
             // one waits for us, or one that never rests would keep the walk here for ever.
-            match hold {
-                None => hold = Some(self.hold_range(part)),
-                Some(_) => backoff.turn(self.machine()),
+            match &hold {
+                Some((held, _)) if held.start <= at && at < held.end => {
+                    backoff.turn(self.machine());
+                }
+                // What was held may have been unmapped before it was; or there is something else.
+                _ => {
+                    drop(hold.take());
+                    hold = Some((part, self.hold_range(part)));
+                }
             }
         }
     }

@@ -118,6 +118,9 @@ pub struct Model {
     woken: sync::Condvar,
     #[cfg(shuttle)]
     gate: Gate,
+    /// One allocation in so many fails; 0: none.
+    #[cfg(shuttle)]
+    failing: std::sync::atomic::AtomicU32,
 }
 
 /// Where a CPU's flushes wait until they are let through.
@@ -131,6 +134,11 @@ struct Gate {
 
 #[cfg(shuttle)]
 impl Model {
+    /// Lets one allocation in so many fail; 0: none.
+    pub fn fail_one_in(&self, count: u32) {
+        self.failing.store(count, Ordering::Relaxed);
+    }
+
     /// Lets the next flush of a CPU wait.
     pub fn shut_gate(&self, cpu: u32) {
         *self.gate.shut_for.lock().unwrap() = Some((cpu, false));
@@ -182,6 +190,8 @@ impl Model {
             woken: sync::Condvar::new(),
             #[cfg(shuttle)]
             gate: Gate::default(),
+            #[cfg(shuttle)]
+            failing: std::sync::atomic::AtomicU32::new(0),
         }
     }
 
@@ -376,6 +386,13 @@ impl Tlb for Model {
 impl Machine for Model {
     type Format = X86_64;
     type Frames = Self;
+
+    #[cfg(shuttle)]
+    fn may_allocate(&self) -> bool {
+        use shuttle::rand::{Rng, thread_rng};
+        let count = self.failing.load(Ordering::Relaxed);
+        count == 0 || thread_rng().gen_range(0..count) != 0
+    }
 
     fn frames(&self) -> &Self {
         self

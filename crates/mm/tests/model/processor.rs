@@ -112,8 +112,7 @@ impl<'a> Processor<'a> {
             drop(tlb);
             match self.space.fault(address, access) {
                 Outcome::Resolved => {}
-                error @ (Outcome::Segv(_) | Outcome::Bus) => return Err(error),
-                Outcome::OutOfMemory => panic!("a model has memory enough"),
+                error => return Err(error),
             }
         }
     }

@@ -18,7 +18,7 @@ use super::{FIXED, PAGE};
 pub type Space = AddressSpace<Model>;
 
 /// Frames of the machine: the zero page and what a model needs.
-const FRAMES: usize = if cfg!(loom) { 32 } else { 96 };
+const FRAMES: usize = if cfg!(loom) { 32 } else { 200 };
 
 /// All that one execution uses.
 pub struct World {
