@@ -290,6 +290,7 @@ impl<P: PhysicalMemory + Wait> FrameSource for Frames<P> {
     #[inline]
     fn free(&self, cpu: Cpu, frame: Frame) {
         debug_assert!(frame != self.zero);
+        self.machine.forget(frame);
         let cache = &self.caches[cpu.index()];
         if cache.any.len() == CAPACITY {
             self.spill(cache);

@@ -29,6 +29,11 @@ pub trait PhysicalMemory {
                 .copy_from_nonoverlapping(self.pointer(from).as_ptr(), PAGE_SIZE as usize);
         }
     }
+
+    /// A frame is about to become free: nobody reads it any more before it is written. A machine
+    /// under test overwrites it, so that whoever does read it is found out.
+    #[inline]
+    fn forget(&self, _frame: Frame) {}
 }
 
 impl<P: PhysicalMemory + ?Sized> PhysicalMemory for &P {
@@ -40,5 +45,9 @@ impl<P: PhysicalMemory + ?Sized> PhysicalMemory for &P {
     }
     fn copy(&self, from: Frame, to: Frame) {
         (**self).copy(from, to);
+    }
+    #[inline]
+    fn forget(&self, frame: Frame) {
+        (**self).forget(frame);
     }
 }

@@ -11,10 +11,15 @@ use crate::host;
 /// The first frame's number: 0 is no frame.
 pub const FIRST: u64 = 1;
 
+/// What a free frame is full of on a machine that checks: no word that a test stores, no entry, no
+/// pointer.
+const POISON: u8 = 0xDB;
+
 /// The arena, as a handle.
 #[derive(Clone, Copy)]
 pub struct Arena {
     base: NonNull<u8>,
+    poisons: bool,
 }
 
 // SAFETY: the arena is plain memory; who may use which frame is the core's affair.
@@ -23,10 +28,11 @@ unsafe impl Send for Arena {}
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Room for `frames` frames.
-    pub fn new(frames: u64) -> std::io::Result<Self> {
+    /// Room for `frames` frames. Whether those that become free are overwritten.
+    pub fn new(frames: u64, poisons: bool) -> std::io::Result<Self> {
         Ok(Self {
             base: host::reserve((frames * PAGE_SIZE) as usize)?,
+            poisons,
         })
     }
 }
@@ -36,6 +42,15 @@ impl PhysicalMemory for Arena {
     fn pointer(&self, frame: Frame) -> NonNull<u8> {
         // SAFETY: frames come from the allocator, which stays inside the arena.
         unsafe { self.base.add(((frame.0 - FIRST) * PAGE_SIZE) as usize) }
+    }
+
+    #[inline]
+    fn forget(&self, frame: Frame) {
+        if self.poisons {
+            let start = self.pointer(frame).as_ptr();
+            // SAFETY: a frame of the arena, which nobody uses any more.
+            unsafe { start.write_bytes(POISON, PAGE_SIZE as usize) };
+        }
     }
 }
 

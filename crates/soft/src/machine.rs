@@ -24,7 +24,7 @@ pub struct Options {
     pub cpus: usize,
     /// Bytes of physical memory.
     pub memory: u64,
-    /// Check every TLB hit against the tables.
+    /// Check every TLB hit against the tables, and overwrite frames that become free.
     pub check: bool,
     /// Keep a pool of zeroed frames.
     pub zeroed_pool: bool,
@@ -110,7 +110,7 @@ impl Soft {
                 "a soft machine has 1 to {MAX_CPUS} CPUs and at least 64 KiB of memory"
             )));
         }
-        let arena = Arena::new(frames)?;
+        let arena = Arena::new(frames, options.check)?;
         let descriptors = leak(frames as usize, Descriptor::new);
         let caches = leak(options.cpus, FrameCache::new);
         let source = Frames::new(
