@@ -41,6 +41,14 @@ fn advice_seals_and_barriers() {
 
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
+fn parallel_writers_of_disjoint_ranges() {
+    for cpus in [1, 2, 4] {
+        assert_prints_as_on_linux("parallel", Machine::with_cpus(cpus));
+    }
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
 fn what_was_let_go_of_is_taken_before_anybody_is_killed() {
     let program = compile("let_go");
     for cpus in [1, 2] {
