@@ -51,7 +51,7 @@ fn kinds(size: usize, record: Mask) -> (Vec<Kind>, u64) {
 
 #[test]
 fn a_ring_keeps_what_happened_in_the_order_in_which_it_ended() {
-    use Kind::{Fault, Flush, Mmap, Mprotect, Munmap, SpfVmaAccess};
+    use Kind::{Fault, Flush, Mmap, Mprotect, Munmap, SpfVmaAccess, Zap};
     let (kinds, lost) = kinds(64, ALL);
     let expected = [
         Mmap,
@@ -65,6 +65,7 @@ fn a_ring_keeps_what_happened_in_the_order_in_which_it_ended() {
         Fault,
         Munmap,
         Flush,
+        Zap,
         Munmap,
     ];
     assert_eq!((kinds, lost), (expected.to_vec(), 0));
@@ -133,7 +134,7 @@ fn latencies_are_counted_for_each_thing_that_takes_time() {
                 Measure::Fault(How::FirstTouch | How::ZeroPage | How::ZeroReplaced | How::Segv) => {
                     1
                 }
-                Measure::Operation(Kind::Mmap | Kind::Mprotect) => 1,
+                Measure::Operation(Kind::Mmap | Kind::Mprotect | Kind::Zap) => 1,
                 Measure::Operation(Kind::Munmap | Kind::Flush) => {
                     2 + u64::from(measure.event() == Kind::Flush)
                 }

@@ -1,7 +1,7 @@
 //! Loom model of what is done beside a zap: pages are moved into a table that the zap of a
 //! neighbour would free (rule R5), and a fork copies the mappings beside it.
 //!
-//! At most three preemptions in the quick form.
+//! At most two preemptions in the quick form.
 #![cfg(loom)]
 
 mod model;
@@ -15,7 +15,7 @@ const MOVE: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
 /// Pages 0 and 1 share a table. Page 0 goes, and page 2 moves to where page 1 is: the table is
 /// needed, although it is empty for a moment.
 fn moved_beside_a_zap() {
-    explore(Some(3), || {
+    explore(Some(2), || {
         let world = World::new(2, Policy::Speculative);
         world.map(0, 1, RW);
         world.map(2, 1, RW);
