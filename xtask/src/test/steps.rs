@@ -92,7 +92,7 @@ pub const STEPS: &[Step] = &[
             "loom",
             &[
                 "test",
-                "--release",
+                "--profile=model",
                 "--no-fail-fast",
                 "--package=faultless-sync",
                 "--package=faultless-paging",
@@ -109,8 +109,9 @@ pub const STEPS: &[Step] = &[
             "shuttle",
             &[
                 "test",
-                "--release",
+                "--profile=model",
                 "--no-fail-fast",
+                "--package=faultless-sync",
                 "--package=faultless-mm",
                 "--test=shuttle*",
             ],
@@ -124,7 +125,7 @@ pub const STEPS: &[Step] = &[
             "record",
             &[
                 "test",
-                "--release",
+                "--profile=model",
                 "--no-fail-fast",
                 "--package=faultless-tests",
                 "--test=record*",
