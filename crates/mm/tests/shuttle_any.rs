@@ -152,7 +152,8 @@ fn any(cpu: &Processor<'_>, file: &File, changes_policy: bool) {
 fn several(policy: Policy, failing: u32, changes_policy: bool) {
     const THREADS: u32 = 3;
     const STEPS: usize = 6;
-    let world = World::new(THREADS, policy);
+    // Each may have a child.
+    let world = World::with_frames(200, THREADS, 0, policy);
     world.map(0, PAGES / 2, RW);
     (0..PAGES / 2).for_each(|page| world.cpu().store(page * PAGE, 1).unwrap());
     world.space().set_brk(40 * PAGE);

@@ -187,6 +187,7 @@ impl<'a> Processor<'a> {
 fn segv(outcome: Outcome) -> SegvCode {
     match outcome {
         Outcome::Segv(code) => code,
+        Outcome::OutOfMemory => panic!("a model has memory enough"),
         outcome => panic!("no store ends here: {outcome:?}"),
     }
 }

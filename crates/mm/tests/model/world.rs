@@ -18,7 +18,7 @@ use super::{FIXED, PAGE};
 pub type Space = AddressSpace<Model>;
 
 /// Frames of the machine: the zero page and what a model needs.
-const FRAMES: usize = if cfg!(loom) { 32 } else { 200 };
+const FRAMES: usize = if cfg!(loom) { 32 } else { 96 };
 
 /// All that one execution uses.
 pub struct World {
@@ -34,12 +34,17 @@ impl World {
 
     /// The same, and `others` more CPUs, for the space's children.
     pub fn with_others(running: u32, others: u32, policy: Policy) -> Arc<Self> {
+        Self::with_frames(FRAMES, running, others, policy)
+    }
+
+    /// The same, with so much memory.
+    pub fn with_frames(frames: usize, running: u32, others: u32, policy: Policy) -> Arc<Self> {
         let cpus = running + others;
         set_cpu(0);
         let per_cpu = (0..cpus).map(|_| PerCpu::new()).collect::<Vec<_>>();
         let participants = (0..cpus).map(|_| Participant::new()).collect::<Vec<_>>();
         let participants: &'static [Participant] = participants.leak();
-        let machine = Model::new(FRAMES, cpus as usize);
+        let machine = Model::new(frames, cpus as usize);
         let memory = Memory::new(machine, per_cpu.leak(), participants);
         let memory: &'static Memory<Model> = Box::leak(Box::new(memory));
         (0..cpus).for_each(|cpu| memory.online(Cpu(cpu)));
