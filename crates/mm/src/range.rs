@@ -75,6 +75,15 @@ pub(crate) struct RangeHold<'a, M: Machine> {
 /// Room for a mapping, under the edit under which it was found.
 pub(crate) type Room<'a, M> = (RangeLock<'a, M>, Edit<'a, M>, Pages);
 
+/// Rule R1: after the stores that change what faults validate, before the
+/// walk that looks for their claims. Partner: the barrier of a claim
+/// ([`faultless_paging::Entry::claim`]), which precedes the validation.
+pub(crate) fn settle() {
+    if !flawed(Flaw::SettleWithoutFence) {
+        fence(Ordering::SeqCst);
+    }
+}
+
 fn span(pages: Pages) -> Range<u64> {
     pages.start..pages.end
 }
@@ -278,13 +287,9 @@ impl<'a, M: Machine> RangeLock<'a, M> {
         self.space.tree.edit(self.space.memory)
     }
 
-    /// Rule R1: after the stores that change what faults validate, before the
-    /// walk that looks for their claims. Partner: the barrier of a claim
-    /// ([`faultless_paging::Entry::claim`]), which precedes the validation.
+    /// See [`settle`].
     pub(crate) fn settle(&self) {
-        if !flawed(Flaw::SettleWithoutFence) {
-            fence(Ordering::SeqCst);
-        }
+        settle();
     }
 
     /// Whether no other writer is at work.
@@ -323,11 +328,11 @@ impl<'a, M: Machine> RangeLock<'a, M> {
     }
 
     /// Gives up everything but `pages`, where what is mapped takes the place of what was, and says
-    /// so. Only who asks for it passes. Of the mmap lock the right to read is kept.
+    /// so. Only who asks for it passes. The mmap lock is kept, as in Linux.
     pub(crate) fn begin_replace(self, pages: Pages) -> Replacing<'a, M> {
         let space = self.space;
         let Self { guard, range, .. } = self;
-        let guard = guard.and_then(MmapLock::for_zap);
+        let guard = guard.map(|lock| MmapHold::Write { _lock: lock });
         let zap = range.begin_replace(span(pages));
         Replacing::new(space, pages, zap, guard)
     }

@@ -25,7 +25,7 @@ use faultless_sync::{PLACES, ZapGuard};
 use faultless_trace::Kind;
 
 use crate::machine::Machine;
-use crate::range::{MmapHold, RangeLock};
+use crate::range::{MmapHold, RangeLock, settle};
 use crate::space::AddressSpace;
 use crate::tree::{Edit, Tree, Word};
 
@@ -42,10 +42,10 @@ pub(crate) struct Zapping<'a, M: Machine> {
 
 impl<M: Machine> AddressSpace<M> {
     /// Unmaps `pages`, whose ends were cut, for a writer that has them: they say that he zaps
-    /// there.
+    /// there. Under the same edit the list of ranges has to say so, too ([`RangeLock::begin_zap`],
+    /// [`RangeLock::announce_zap`]).
     pub(crate) fn detach(&self, lock: &RangeLock<'_, M>, edit: &mut Edit<'_, M>, pages: Pages) {
         let note = Word::zapping(lock.place());
-        lock.announce_zap();
         if !lock.meets_zaps() {
             return self.assign(edit, pages, note);
         }
@@ -191,9 +191,10 @@ impl<'a, M: Machine> Zapping<'a, M> {
         }
     }
 
-    /// Takes the pages away; then something new may be mapped.
+    /// Takes the pages away; then something new may be mapped. Under no edit.
     pub(crate) fn finish(self) {
         let Self { space, pages, .. } = self;
+        settle();
         let note = Word::zapping(self.zap.place());
         let start = space.trace_start();
         if self.is_beside_others {

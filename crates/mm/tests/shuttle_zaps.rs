@@ -399,3 +399,26 @@ fn a_stack_grows_over_what_is_unmapped() {
         world.finish();
     });
 }
+
+/// Neighbours are replaced, inside what is equal to both, while everything is locked and unlocked.
+#[test]
+fn neighbours_are_replaced_beside_mlockall() {
+    explore_under(POLICIES, 2000, |policy| {
+        let world = World::new(3, policy);
+        world.map(0, 24, RW);
+        (8..16).for_each(|page| world.cpu().store(page * PAGE, 1).unwrap());
+        let replacers = [1, 2].map(|number| {
+            world.run(number, move |cpu| {
+                let at = (4 + 4 * u64::from(number)) * PAGE;
+                assert_eq!(cpu.space().mmap(at, 4 * PAGE, RW, FIXED), Ok(at));
+                assert_eq!(cpu.load(at), Ok(0), "an old page");
+            })
+        });
+        let how = lock_all_flags::CURRENT | lock_all_flags::ONFAULT;
+        world.space().mlockall(how).unwrap();
+        world.space().munlockall();
+        replacers.into_iter().for_each(|t| t.join().unwrap());
+        (8..16).for_each(|page| assert_eq!(world.cpu().load(page * PAGE), Ok(0)));
+        world.finish();
+    });
+}

@@ -3,9 +3,12 @@
 //! A mapping's slots go from live to live: a fault in between finds another word when it
 //! validates, and tries again.
 
+use faultless_paging::Pages;
+use faultless_sync::Backoff;
+
 use crate::errno::Errno;
 use crate::machine::Machine;
-use crate::mapping::{Attributes, Flags};
+use crate::mapping::{Attributes, Flags, Locked};
 use crate::range::RangeLock;
 use crate::space::AddressSpace;
 use crate::tree::Run;
@@ -37,11 +40,32 @@ impl<M: Machine> AddressSpace<M> {
         self.check_split(&edit, run.pages, Some(&to))?;
         edit.cut(run.pages)?;
         let word = self.word_for(&edit, run.pages, to)?;
-        let word = match run.word.is_replacing() {
+        // Now: whoever replaces something here may have finished since the run was read.
+        let is_replacing = self.tree.find(run.pages.start).word.is_replacing();
+        let word = match is_replacing {
             true => word.replacing(),
             false => word,
         };
         self.assign(&mut edit, run.pages, word);
+        drop(edit);
+        let is_sealed = to.flags.sealed && !from.flags.sealed;
+        let is_locked = to.flags.locked != Locked::No && from.flags.locked == Locked::No;
+        if (is_sealed || is_locked) && !word.is_replacing() {
+            // Who has claimed entries to discard their pages did that while he was allowed to.
+            lock.settle();
+            self.await_claims(run.pages);
+        }
         Ok(())
+    }
+
+    /// Waits until no entry of `pages` is claimed that was when this was called.
+    fn await_claims(&self, pages: Pages) {
+        let _section = self.memory.enter();
+        self.for_each_entry(pages, &mut |entry, _| {
+            let mut backoff = Backoff::new();
+            while Self::FORMAT.is_claimed(entry.load()) {
+                backoff.turn(self.machine());
+            }
+        });
     }
 }

@@ -6,12 +6,13 @@
 //! work, or a fork has yet to copy the table, that range is waited for, and held for one batch.
 
 use faultless_paging::Pages;
+use faultless_sync::atomic::{Ordering, fence};
 
 use super::madvise::allow;
 use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::space::AddressSpace;
-use crate::tree::Content;
+use crate::tree::{Content, Run};
 use crate::zap::DISCARD_BATCH;
 
 impl<M: Machine> AddressSpace<M> {
@@ -20,19 +21,18 @@ impl<M: Machine> AddressSpace<M> {
     pub(super) fn dont_need(&self, pages: Pages, what: i32) -> Result<(), Errno> {
         let mut at = pages.start;
         let mut holes = false;
-        while let Some((part, attributes)) = self.next_part(at, pages.end) {
-            holes |= part.start != at;
-            at = part.end;
+        while let Some((run, attributes)) = self.next_part(at, pages.end) {
+            holes |= run.pages.start != at;
+            at = run.pages.end;
             let Some(attributes) = attributes else {
                 // Somebody's munmap is still at it.
                 holes = true;
                 continue;
             };
             allow(&attributes, what)?;
-            // Where there are no tables it may have gone further.
-            at = self.discard_allowed(part, what).min(part.end);
-            if at == part.start {
-                let first = Pages::new(at, part.end.min(at + DISCARD_BATCH));
+            at = self.discard_run(&run, what);
+            if at == run.pages.start {
+                let first = Pages::new(at, run.pages.end.min(at + DISCARD_BATCH));
                 let held = self.over_mapped(first, what, |part| {
                     self.discard(part);
                     Ok(())
@@ -49,6 +49,24 @@ impl<M: Machine> AddressSpace<M> {
         match holes || at < pages.end {
             true => Err(Errno::ENOMEM),
             false => Ok(()),
+        }
+    }
+
+    /// Takes away the pages of a run. The page to go on from: its start where a writer has been at
+    /// work, who may have had pages in hand that were in no entry.
+    fn discard_run(&self, run: &Run, what: i32) -> u64 {
+        let (Run { pages, word }, is_live) = (*run, run.word.is_live());
+        if !is_live {
+            return pages.start;
+        }
+        // Where there are no tables it may have gone further.
+        let stop = self.discard_allowed(pages, what).min(pages.end);
+        // Partner: the fence of a writer, after it has marked what it changes.
+        fence(Ordering::SeqCst);
+        let is_same = |now: &Run| now.word == word && now.pages.start == pages.start;
+        match self.run_in(pages.start, stop).filter(is_same) {
+            Some(now) => now.pages.end.min(stop),
+            None => pages.start,
         }
     }
 

@@ -18,6 +18,7 @@ use crate::fault::{Outcome, SegvCode};
 use crate::machine::Machine;
 use crate::mapping::{Attributes, Locked};
 use crate::space::AddressSpace;
+use crate::tree::Run;
 
 /// `MADV_*` advice that is looked at.
 #[allow(missing_docs)]
@@ -169,9 +170,10 @@ impl<M: Machine> AddressSpace<M> {
         let mut at = pages.start;
         let mut holes = false;
         while at < pages.end {
-            let Some((part, attributes)) = self.next_part(at, pages.end) else {
+            let Some((run, attributes)) = self.next_part(at, pages.end) else {
                 break;
             };
+            let part = run.pages;
             holes |= part.start != at || attributes.is_none();
             if let Some(attributes) = attributes {
                 allow(&attributes, what)?;
@@ -188,12 +190,12 @@ impl<M: Machine> AddressSpace<M> {
 
     /// The first pages from `page` on that are not empty, and what is true of them if they are
     /// mapped.
-    pub(super) fn next_part(&self, page: u64, limit: u64) -> Option<(Pages, Option<Attributes>)> {
+    pub(super) fn next_part(&self, page: u64, limit: u64) -> Option<(Run, Option<Attributes>)> {
         let _section = self.memory.enter();
         let run = self.tree.next_until(page, limit)?;
         // SAFETY: read in this section.
         let mapping = unsafe { run.word.mapping() };
-        Some((run.pages, mapping.map(|mapping| *mapping.attributes())))
+        Some((run, mapping.map(|mapping| *mapping.attributes())))
     }
 
     /// Faults in page by page, up to the first that cannot be. Pages that are

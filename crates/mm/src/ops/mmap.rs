@@ -367,7 +367,10 @@ impl<M: Machine> AddressSpace<M> {
 
     /// The same for pages with these neighbours, under the edit under which they were seen.
     fn word_between(&self, beside: Neighbours, attributes: Attributes) -> Result<Word, Errno> {
-        let lent = [beside.before, beside.behind].into_iter().find(|word| {
+        let beside = [beside.before, beside.behind];
+        // What is replacing there ends where this begins: by the words alone can it be told.
+        let may_lend = !beside.iter().any(|word| word.is_replacing());
+        let lent = beside.into_iter().filter(|_| may_lend).find(|word| {
             // SAFETY: the caller is editing, so nothing is retired.
             match unsafe { word.content() } {
                 Content::Live(neighbour) => self.are_one(neighbour.attributes(), &attributes),

@@ -292,6 +292,7 @@ impl<M: Machine> AddressSpace<M> {
         let peak = self.totals().peak;
         self.assign(&mut edit, target, word.changing());
         if !stays {
+            lock.announce_zap();
             self.detach(lock, &mut edit, gone);
             self.account.set_peak(peak);
         }

@@ -62,10 +62,11 @@ impl<M: Machine> AddressSpace<M> {
         edit.cut(pages)?;
         commit();
         self.detach(&lock, &mut edit, pages);
+        // Under the edit that shows it: who would put something new there waits from now on.
+        let zapping = lock.begin_zap(pages);
         drop(edit);
-        lock.settle();
         self.memory.count(Counter::Munmap);
-        lock.begin_zap(pages).finish();
+        zapping.finish();
         Ok(())
     }
 }

@@ -105,7 +105,8 @@ fn fill_part<M: Machine>(
                     drop_empty_split(memory, node, number, split);
                 }
             }
-            _ => {}
+            // It is not cut; which is right only if there is nothing to change.
+            _ => debug_assert_eq!(node.at(number).load(), word, "an end was not cut"),
         }
     }
 }

@@ -188,6 +188,11 @@ impl Word {
         Self(split.as_ptr().cast::<()>().map_addr(|a| a | SPLIT))
     }
 
+    /// Whether it is a mapping at which no writer is at work.
+    pub fn is_live(self) -> bool {
+        self.has_pointer() && !self.is_child() && self.0.addr() & (CHANGING | REPLACING) == 0
+    }
+
     /// Whether there is no mapping and nothing else.
     pub fn is_empty(self) -> bool {
         self == Self::EMPTY
