@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use faultless_mm::{Policy, advice};
 use faultless_soft::{SoftCpu, SoftSpace};
 
+use super::policies::one_space_vs_two;
 use super::{ANONYMOUS, BASE, PAGE, READ_WRITE, cpu_time, machine, map, space};
 use crate::bench::Samples;
 
@@ -54,26 +55,7 @@ fn munmap(pages: u64) -> Result<Samples> {
 /// Two threads each map, touch and unmap 16 pages, wherever there is room; then the same in two
 /// address spaces. The speed of the first, in terms of the second.
 pub fn mmap_churn_one_vs_two_spaces() -> Result<Samples> {
-    let memory = machine(2, 64)?;
-    let shared = space(memory, Policy::default())?;
-    let apart = [
-        space(memory, Policy::default())?,
-        space(memory, Policy::default())?,
-    ];
-    let sample = |n: usize| -> Result<f64> {
-        let one = || together([&shared, &shared]);
-        let two = || together([&apart[0], &apart[1]]);
-        let (one, two) = if n.is_multiple_of(2) {
-            let one = one()?;
-            (one, two()?)
-        } else {
-            let two = two()?;
-            (one()?, two)
-        };
-        Ok(two.as_secs_f64() / one.as_secs_f64())
-    };
-    sample(0)?;
-    Samples::new((0..31).map(sample).collect::<Result<_>>()?)
+    one_space_vs_two(Policy::default(), together)
 }
 
 /// The time that both threads together take.

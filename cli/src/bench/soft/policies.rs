@@ -69,6 +69,15 @@ const ROUNDS: usize = 30;
 /// Two threads touch fresh pages, each its own part of one mapping; then the
 /// same in two address spaces. The speed of the first, in terms of the second.
 fn one_mapping_vs_two_spaces(policy: Policy) -> Result<Samples> {
+    one_space_vs_two(policy, together)
+}
+
+/// What two threads take `together` in one address space and in two, by turns: the speed of the
+/// first, in terms of the second.
+pub(super) fn one_space_vs_two(
+    policy: Policy,
+    together: fn([&SoftSpace; 2]) -> Result<Duration>,
+) -> Result<Samples> {
     let memory = machine(2, 64)?;
     let shared = space(memory, policy)?;
     let apart = [space(memory, policy)?, space(memory, policy)?];

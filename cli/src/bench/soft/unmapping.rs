@@ -116,7 +116,7 @@ pub fn disjoint_waits() -> Result<Samples> {
             mprotect(cpu)?;
             fault(cpu)
         })?;
-        ensure!(done.len() > 10, "the munmap was over too soon");
+        ensure!(!done.is_empty(), "the munmap was over too soon");
         Ok((counters.get(Counter::RangeWaits) - before) as f64)
     });
     Samples::new(samples.collect::<Result<_>>()?)
