@@ -320,11 +320,21 @@ impl<'a, M: Machine> RangeLock<'a, M> {
     /// Gives up everything but that nothing new comes to `pages`, which say that this writer zaps
     /// there, as far as anything was mapped. Of the mmap lock the right to read is kept.
     pub(crate) fn begin_zap(self, pages: Pages) -> Zapping<'a, M> {
-        let (space, meets_zaps) = (self.space, self.meets_zaps());
+        let meets_zaps = self.meets_zaps();
+        self.begin_zap_beside(pages, meets_zaps)
+    }
+
+    /// The same where only what was mapped says so: a stack may grow into what was not.
+    pub(crate) fn begin_zap_of_mapped(self, pages: Pages) -> Zapping<'a, M> {
+        self.begin_zap_beside(pages, true)
+    }
+
+    fn begin_zap_beside(self, pages: Pages, is_beside_others: bool) -> Zapping<'a, M> {
+        let space = self.space;
         let Self { guard, range, .. } = self;
         let guard = guard.and_then(MmapLock::for_zap);
         let zap = range.begin_zap(span(pages));
-        Zapping::new(space, pages, meets_zaps, zap, guard)
+        Zapping::new(space, pages, is_beside_others, zap, guard)
     }
 
     /// Gives up everything but `pages`, where what is mapped takes the place of what was, and says

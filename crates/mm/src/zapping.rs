@@ -54,8 +54,8 @@ impl<M: Machine> AddressSpace<M> {
             let mut runs = self.tree.runs(Pages::new(at, pages.end));
             let others = runs.find(|run| run.word.is_zapping());
             let others = others.map_or(Pages::new(pages.end, pages.end), |run| run.pages);
-            let part = Pages::new(at, others.start);
-            if !self.tree.is_vacant(part) {
+            let part = self.tree.extent(Pages::new(at, others.start));
+            if !part.is_empty() {
                 self.assign(edit, part, note);
             }
             at = others.end;

@@ -207,7 +207,7 @@ impl<M: Machine> AddressSpace<M> {
         if !stays {
             self.memory.count(Counter::Munmap);
             // Of the source nothing but tables is left.
-            lock.begin_zap(gone).finish();
+            lock.begin_zap_of_mapped(gone).finish();
         }
         Ok(Remapped::To(target.start * PAGE_SIZE))
     }
@@ -293,6 +293,8 @@ impl<M: Machine> AddressSpace<M> {
         self.assign(&mut edit, target, word.changing());
         if !stays {
             lock.announce_zap();
+            // A hole's end may be uncut again: since it was cut others have emptied what lies beside.
+            let gone = self.tree.extent(gone);
             self.detach(lock, &mut edit, gone);
             self.account.set_peak(peak);
         }

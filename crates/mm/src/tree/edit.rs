@@ -120,7 +120,17 @@ impl Tree {
                 .is_none_or(|run| run.pages.start >= pages.end)
     }
 
-    /// The same where what is zapping counts as empty.
+    /// `pages` from the first to the last that is not empty. So it begins and ends between slots,
+    /// if nothing but holes of `pages` is uncut.
+    pub fn extent(&self, pages: Pages) -> Pages {
+        let first = self.next_slot_before(pages.start, pages.end);
+        let last = self.last_before(pages.end);
+        let start = first.map_or(pages.end, |run| run.pages.start.min(pages.end));
+        let end = last.map_or(start, |run| run.pages.end.max(start));
+        Pages::new(start, end)
+    }
+
+    /// Whether every slot of `pages` is empty, where what is zapping counts as empty.
     pub fn is_unmapped(&self, pages: Pages) -> bool {
         let mut at = pages.start;
         while at < pages.end {
