@@ -206,8 +206,6 @@ impl Attributes {
 #[repr(C, align(128))]
 pub struct Mapping {
     attributes: Attributes,
-    /// Never used twice.
-    id: u64,
     writers: WriterLine,
 }
 
@@ -225,11 +223,10 @@ struct WriterLine {
 const _: () = assert!(cfg!(any(loom, shuttle)) || size_of::<Mapping>() == 128);
 
 impl Mapping {
-    /// A mapping to which no page points yet. `id` is never used twice.
-    pub fn new(attributes: Attributes, id: u64) -> Self {
+    /// A mapping to which no page points yet.
+    pub fn new(attributes: Attributes) -> Self {
         Self {
             attributes,
-            id,
             writers: WriterLine {
                 pages: Local::new(0),
                 link: Local::new(0),
@@ -249,11 +246,6 @@ impl Mapping {
     #[inline]
     pub fn protection(&self) -> Protection {
         self.attributes.protection
-    }
-
-    /// Its number.
-    pub fn id(&self) -> u64 {
-        self.id
     }
 
     /// Whether it grows towards lower addresses.

@@ -272,7 +272,7 @@ impl<M: Machine> Memory<M> {
             .allocate_object(&self.mappings, |cpu| &cpu.mappings)?
             .cast::<Mapping>();
         // SAFETY: fresh memory of a mapping's size and alignment.
-        unsafe { place.write(Mapping::new(attributes, self.new_id())) };
+        unsafe { place.write(Mapping::new(attributes)) };
         if let Some(backed) = &attributes.backed {
             backed.cache().hold();
             // SAFETY: just made.

@@ -44,7 +44,7 @@ impl Forest {
         let forest = Arc::new(Self {
             memory,
             tree,
-            mappings: [1, 2, 3].map(|id| Mapping::new(attributes, id)),
+            mappings: [(); 3].map(|()| Mapping::new(attributes)),
             entry: Entry::new(),
         });
         forest.set(0, 4, forest.word(0));
