@@ -85,6 +85,13 @@ pub const DIFFERENCES: &[Difference] = &[
         how: How::Levelled,
     },
     Difference {
+        name: "arenas",
+        what: "where mappings go once threads that map got into each other's way",
+        why: "each CPU has a part of the address space then; on Linux they wait for each other \
+              (decision 12)",
+        how: How::Avoided,
+    },
+    Difference {
         name: "grows-down",
         what: "`mprotect` with `PROT_GROWSDOWN` alone",
         why: "it extends over what Linux happened to merge: a mapping that grew until it touched \

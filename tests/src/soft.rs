@@ -1,7 +1,7 @@
 //! The soft machine as memory that scripts run on.
 
 use faultless_mm::{AddressSpace, Errno, Layout, Limits, Policy};
-use faultless_soft::{SoftCpu, SoftMemory, Trap};
+use faultless_soft::{SoftCpu, SoftMemory, SoftSpace, Trap};
 
 use crate::script::{Family, Limit, Memory, Op, PAGE, Remap, Signal, Window, run};
 
@@ -159,11 +159,29 @@ pub fn run_soft(
     window: &Window,
     script: &[Op],
 ) -> (Vec<String>, Result<(), String>) {
+    let prepare = |space: &SoftSpace| {
+        space.set_brk(brk);
+        space.set_limits(limits);
+    };
+    run_prepared(memory, policy, layout, &prepare, window, script)
+}
+
+/// The same in an address space that `prepare` has made ready.
+pub fn run_prepared(
+    memory: &'static SoftMemory,
+    policy: Policy,
+    layout: Layout,
+    prepare: &dyn Fn(&SoftSpace),
+    window: &Window,
+    script: &[Op],
+) -> (Vec<String>, Result<(), String>) {
     let before = crate::available(memory);
-    let space = SoftCpu::attend(memory, 0, || AddressSpace::new(memory, policy, layout))
-        .unwrap_or_else(|e| panic!("no address space: {e}"));
-    space.set_brk(brk);
-    SoftCpu::attend(memory, 0, || space.set_limits(limits));
+    let space = SoftCpu::attend(memory, 0, || {
+        let space = AddressSpace::new(memory, policy, layout)
+            .unwrap_or_else(|e| panic!("no address space: {e}"));
+        prepare(&space);
+        space
+    });
     let mut lines = Vec::new();
     SoftCpu::run(&space, 0, |cpu| {
         run(&mut OnSoft(cpu), window, script, &mut |line| {

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Barrier, Mutex};
 
-use faultless_mm::{AddressSpace, Counter, Policy, advice, flags};
+use faultless_mm::{AddressSpace, Counter, Layout, Policy, advice, flags};
 use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace, Trap};
 use faultless_tests::random::{Numbers, seed};
 use faultless_tests::{available, machine, rounds};
@@ -85,10 +85,22 @@ fn change(cpu: &SoftCpu<'_>, numbers: &mut Numbers) {
     }
 }
 
-fn stress(policy: Policy, megabytes: u64, epochs: u64) -> u64 {
+fn stress(policy: Policy, megabytes: u64, epochs: u64, in_arenas: bool) -> u64 {
     let memory: &'static SoftMemory = machine(CPUS as usize, megabytes);
     let before = available(memory);
-    let first = SoftCpu::attend(memory, 0, || Soft::space(memory, policy)).unwrap();
+    let layout = Layout {
+        // The first arena is where all is.
+        mmap_base: (COMMON | ((1 << 30) - 1)) + 1,
+        ..Layout::LINUX_X86_64
+    };
+    let first = SoftCpu::attend(memory, 0, || match in_arenas {
+        false => Soft::space(memory, policy).unwrap(),
+        true => {
+            let space = AddressSpace::new(memory, policy, layout).unwrap();
+            assert!(space.spread_writers());
+            space
+        }
+    });
     SoftCpu::run(&first, 0, |cpu| {
         let space = cpu.space();
         space.mmap(ARENA, ARENA_PAGES * PAGE, RW, FIXED).unwrap();
@@ -163,14 +175,21 @@ fn verify(memory: &'static SoftMemory, cpu: u32, family: &Family) {
 #[test]
 fn families() {
     for &policy in Policy::ALL {
-        let forks = stress(policy, 64, rounds(25, 1500));
+        let forks = stress(policy, 64, rounds(25, 1500), false);
         assert!(forks > 25, "{forks} forks");
+    }
+}
+
+#[test]
+fn families_in_an_arena() {
+    for megabytes in [64, 1] {
+        stress(Policy::Speculative, megabytes, rounds(25, 1500), true);
     }
 }
 
 #[test]
 fn families_without_memory() {
     for &policy in Policy::ALL {
-        stress(policy, 1, rounds(25, 1500));
+        stress(policy, 1, rounds(25, 1500), false);
     }
 }

@@ -16,7 +16,8 @@ use faultless_tests::space;
 
 const BASE: u64 = 0x10_0000_0000;
 const PAGE: u64 = 4096;
-const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS | flags::FIXED;
+const ANYWHERE: u32 = flags::PRIVATE | flags::ANONYMOUS;
+const ANON: u32 = ANYWHERE | flags::FIXED;
 
 /// The lines written by one fault, batched work left out.
 fn lines(space: &faultless_soft::SoftSpace, page: u64, access: Access) -> BTreeSet<usize> {
@@ -124,4 +125,34 @@ fn a_large_mapping_writes_no_more_than_a_small_one() {
     };
     let (small, large) = (lines(1 << 20), lines(1 << 30));
     assert!(large <= small, "{large} lines, and {small} for small ones");
+}
+
+/// Lines that CPUs 0 and 1 both write when each maps, touches and unmaps in an arena of its own,
+/// batched work left out.
+#[test]
+fn writers_in_arenas_share_no_line() {
+    let (memory, space) = space(2, 16, Policy::Speculative);
+    SoftCpu::attend(memory, 0, || assert!(space.spread_writers()));
+    let of = |number: u32| {
+        let work = || {
+            SoftCpu::run(&space, number, |cpu| {
+                // Another neighbour stays, and tables are there.
+                let round = || {
+                    let at = space.mmap(0, 3 * PAGE, 3, ANYWHERE).unwrap();
+                    cpu.store(at, 1).unwrap();
+                    space.munmap(at, 3 * PAGE).unwrap();
+                };
+                space.mmap(0, PAGE, 1, ANYWHERE).unwrap();
+                round();
+                let written = record::lines(round);
+                let direct = written.into_iter().filter(|(_, w)| w.direct > 0);
+                direct.map(|(line, _)| line).collect::<BTreeSet<_>>()
+            })
+        };
+        std::thread::scope(|scope| scope.spawn(work).join().unwrap())
+    };
+    let (one, other) = (of(0), of(1));
+    assert!(one.len() > 8, "the recorder is off");
+    let both = one.intersection(&other).collect::<Vec<_>>();
+    assert!(both.is_empty(), "{both:x?}");
 }

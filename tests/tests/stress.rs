@@ -7,7 +7,7 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use faultless_mm::{Counter, Policy, Unused, advice, flags};
+use faultless_mm::{AddressSpace, Counter, Layout, Policy, Unused, advice, flags, remap_flags};
 use faultless_soft::{SoftCpu, SoftSpace, Trap};
 use faultless_tests::random::{Numbers, seed};
 use faultless_tests::{available, machine, on_every_cpu, rounds};
@@ -60,7 +60,7 @@ fn act(cpu: &SoftCpu<'_>, run: &Run, numbers: &mut Numbers, switch: bool) {
     let (at, length) = range(numbers);
     let prot = [RW, RW, RW, 1, 0, 5][numbers.below(6) as usize];
     let fixed = ANON | flags::FIXED;
-    match numbers.below(40) {
+    match numbers.below(45) {
         0..=2 => drop(space.mmap(at, length, prot, fixed)),
         3 => drop(space.mmap(at, length, RW, fixed | flags::POPULATE)),
         4 => drop(space.mmap(at, length, prot, ANON | flags::FIXED_NOREPLACE)),
@@ -79,6 +79,24 @@ fn act(cpu: &SoftCpu<'_>, run: &Run, numbers: &mut Numbers, switch: bool) {
         22 => space.clear_accessed(Unused::All),
         23 => drop(space.usage(at..at + length)),
         24 => drop(space.page_state(at)),
+        40 => {
+            let how = remap_flags::MAYMOVE | remap_flags::FIXED;
+            let to = range(numbers).0;
+            let _ = space.mremap(at, length, length, how, to);
+        }
+        41 => {
+            let more = length + 8 * PAGE;
+            let _ = space.mremap(at, length, more, remap_flags::MAYMOVE, 0);
+        }
+        42 => drop(space.mlock(at, length.min(8 * PAGE), 0)),
+        43 => drop(space.munlock(at, length)),
+        // Large and small, here and there.
+        44 => {
+            if let Ok(new) = space.mmap(0, length, RW, ANON) {
+                note(run, cpu.store(new, 1));
+                let _ = space.munmap(new, length);
+            }
+        }
         16 if switch => {
             space.set_policy(Policy::ALL[numbers.below(Policy::ALL.len() as u64) as usize]);
         }
@@ -135,6 +153,8 @@ struct Plan {
     arena_pages: u64,
     policy: Policy,
     switch: bool,
+    /// Whether everybody maps and unmaps in two arenas, and across their boundary.
+    in_arenas: bool,
     epochs: u64,
     steps: u64,
 }
@@ -142,10 +162,20 @@ struct Plan {
 fn stress(plan: &Plan) -> (u64, u64) {
     let memory = machine(CPUS, plan.megabytes);
     let before = available(memory);
+    let mmap_base = match plan.in_arenas {
+        true => CENTRE + (1 << 30),
+        false => Layout::LINUX_X86_64.mmap_base,
+    };
+    let layout = Layout {
+        mmap_base,
+        ..Layout::LINUX_X86_64
+    };
     let space = SoftCpu::attend(memory, 0, || {
-        faultless_soft::Soft::space(memory, plan.policy)
-    })
-    .unwrap_or_else(|e| panic!("{e}"));
+        let space = AddressSpace::new(memory, plan.policy, layout);
+        let space = space.unwrap_or_else(|e| panic!("{e}"));
+        assert!(!plan.in_arenas || space.spread_writers());
+        space
+    });
     let arena = SoftCpu::run(&space, 0, |cpu| {
         cpu.space()
             .mmap(0, plan.arena_pages * PAGE, RW, ANON | flags::NORESERVE)
@@ -212,6 +242,7 @@ fn every_policy() {
             arena_pages: 700,
             policy,
             switch: false,
+            in_arenas: false,
             epochs: rounds(12, 100),
             steps: 400,
         });
@@ -225,9 +256,39 @@ fn policies_that_change() {
         arena_pages: 700,
         policy: Policy::default(),
         switch: true,
+        in_arenas: false,
         epochs: rounds(30, 300),
         steps: 400,
     });
+}
+
+#[test]
+fn in_arenas_and_beside() {
+    for switch in [false, true] {
+        stress(&Plan {
+            megabytes: 64,
+            arena_pages: 700,
+            policy: Policy::Speculative,
+            switch,
+            in_arenas: true,
+            epochs: rounds(20, 200),
+            steps: 400,
+        });
+    }
+}
+
+#[test]
+fn memory_runs_out_in_arenas() {
+    let (_, out_of_memory) = stress(&Plan {
+        megabytes: 2,
+        arena_pages: 300,
+        policy: Policy::Speculative,
+        switch: false,
+        in_arenas: true,
+        epochs: rounds(12, 100),
+        steps: 300,
+    });
+    assert!(out_of_memory > 0, "memory was never short");
 }
 
 #[test]
@@ -238,6 +299,7 @@ fn memory_runs_out() {
             arena_pages: 300,
             policy,
             switch: false,
+            in_arenas: false,
             epochs: rounds(12, 100),
             steps: 300,
         });

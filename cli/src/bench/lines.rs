@@ -95,8 +95,10 @@ fn common(a: &Fault, b: &Fault) -> (usize, usize) {
     })
 }
 
-/// Lines that are written by each of two CPUs that map a page, touch it and unmap it, a gigabyte
-/// apart: the worst pair.
+/// Lines that are written by each of two CPUs that map memory where there is room, touch it and
+/// unmap it, as writers do who got into each other's way: the worst pair of rounds. (The CPUs work
+/// one after the other, so that the second gets in time what the first has given back: only rounds
+/// with the same number are a pair.)
 pub fn take_mappings() -> Result<Samples> {
     let options = Options {
         cpus: 2,
@@ -105,38 +107,36 @@ pub fn take_mappings() -> Result<Samples> {
     };
     let memory = Soft::start(options)?;
     let space = SoftCpu::attend(memory, 0, || Soft::space(memory, Policy::default()))?;
-    let first = SoftCpu::run(&space, 0, |cpu| mappings(cpu, BASE))?;
+    SoftCpu::attend(memory, 0, || {
+        ensure!(space.spread_writers(), "there is no room for arenas");
+        Ok(())
+    })?;
+    let first = SoftCpu::run(&space, 0, mappings)?;
     let second = std::thread::scope(|scope| {
-        let own = BASE + (1 << 30);
-        let work = || SoftCpu::run(&space, 1, |cpu| mappings(cpu, own));
-        let second = scope.spawn(work).join();
+        let second = scope.spawn(|| SoftCpu::run(&space, 1, mappings)).join();
         second.map_err(|_| anyhow::anyhow!("a thread of the bench died"))?
     })?;
-    let pairs = first
-        .iter()
-        .flat_map(|a| second.iter().map(move |b| common(a, b)));
+    let pairs = first.iter().zip(&second).map(|(a, b)| common(a, b));
     let worst = pairs.map(|(direct, _)| direct).max().unwrap_or(0);
     Samples::new(vec![worst as f64])
 }
 
-fn mappings(cpu: &SoftCpu<'_>, at: u64) -> Result<Vec<Fault>> {
-    let flags = flags::PRIVATE | flags::ANONYMOUS | flags::FIXED;
+fn mappings(cpu: &SoftCpu<'_>) -> Result<Vec<Fault>> {
     let space = cpu.space();
+    let round = || {
+        let at = space.mmap(0, PAGE_SIZE, 3, flags::PRIVATE | flags::ANONYMOUS)?;
+        let outcome = space.fault(at, Access::Write);
+        debug_assert_eq!(outcome, Outcome::Resolved);
+        space.munmap(at, PAGE_SIZE)
+    };
+    // The table comes with the first.
+    round()?;
     (0..FAULTS)
-        .map(|number| {
+        .map(|page| {
             let mut result = Ok(());
-            let lines = record::lines(|| {
-                result = space.mmap(at, PAGE_SIZE, 3, flags).and_then(|_| {
-                    let outcome = space.fault(at, Access::Write);
-                    debug_assert_eq!(outcome, Outcome::Resolved);
-                    space.munmap(at, PAGE_SIZE)
-                });
-            });
+            let lines = record::lines(|| result = round());
             result?;
-            Ok(Fault {
-                page: number,
-                lines,
-            })
+            Ok(Fault { page, lines })
         })
         .collect()
 }

@@ -25,7 +25,7 @@ pub fn shared_lines_amortised() -> Result<Samples> {
     take("shared_lines_amortised")
 }
 
-/// Lines that two CPUs both write that map, touch and unmap ranges of their own.
+/// Lines that two CPUs both write that map, touch and unmap memory, each where its own part is.
 pub fn shared_lines_disjoint_mmap() -> Result<Samples> {
     take("shared_lines_disjoint_mmap")
 }

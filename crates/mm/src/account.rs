@@ -11,12 +11,17 @@
 //! the first page behind it. So a tally looks at the range and at one page on either side, and the
 //! count stays exact: what began there before goes, what begins there now comes.
 //!
-//! Written lines: the space's own, by writers and by stacks that grow; for what is committed also
-//! one of the CPU's.
+//! What is in an arena has an account of its own there ([`crate::arena`]), which says by how much
+//! it has changed: differences, which wrap. Who edits everything *settles* them, that is, adds them
+//! to the space's.
+//!
+//! Written lines: the space's own, or the arena's, by writers and by stacks that grow; for what is
+//! committed also one of the CPU's.
 
 use faultless_paging::Pages;
 use faultless_sync::atomic::Local;
 
+use crate::arena::{Arenas, Part, QUOTA, SLACK};
 use crate::machine::Machine;
 use crate::mapping::{Attributes, Locked, Mapping};
 use crate::space::AddressSpace;
@@ -40,7 +45,8 @@ pub struct Totals {
     pub committed: u64,
     /// Mappings: lines of `/proc/PID/maps`.
     pub mappings: u64,
-    /// The most pages that were ever mapped.
+    /// The most pages that were ever mapped. Where CPUs have parts of the space of their own, it is
+    /// not exact: the most of each part, with what the others have when it is looked at.
     pub peak: u64,
 }
 
@@ -117,7 +123,7 @@ impl Account {
             locked: self.locked.get(),
             committed: self.committed.get(),
             mappings: self.mappings.get(),
-            peak: self.peak.get().max(mapped),
+            peak: higher(self.peak.get(), mapped),
         }
     }
 
@@ -135,7 +141,7 @@ impl Account {
     /// Counts a change. Most change little.
     fn apply(&self, change: &Totals) {
         if change.mapped.cast_signed() < 0 {
-            self.peak.set(self.peak.get().max(self.mapped.get()));
+            self.peak.set(higher(self.peak.get(), self.mapped.get()));
         }
         for (of, more) in [
             (&self.mapped, change.mapped),
@@ -152,10 +158,34 @@ impl Account {
         }
     }
 
+    /// Adds an arena's account, from the one before to the next, to this one. Under all edit locks.
+    pub(crate) fn settle(&self, arena: &Account) {
+        let more = arena.get();
+        if more == Totals::default() {
+            return;
+        }
+        let now = self.get();
+        self.set(&Totals {
+            peak: higher(now.peak, now.mapped.wrapping_add(more.peak)),
+            ..now.and(&more)
+        });
+        arena.set(&Totals::default());
+    }
+
+    /// Whether there are so many mappings more than when it was last settled that that has to be done.
+    pub(crate) fn has_used_quota(&self) -> bool {
+        self.mappings.get().cast_signed() > (QUOTA - SLACK).cast_signed()
+    }
+
     /// The most that was ever mapped is this, or what is mapped now.
     pub(crate) fn set_peak(&self, pages: u64) {
         self.peak.set(pages);
     }
+}
+
+/// The greater of two numbers of pages, of an account that says differences.
+fn higher(one: u64, other: u64) -> u64 {
+    one.cast_signed().max(other.cast_signed()).cast_unsigned()
 }
 
 /// What changes when all pages of a range become something else. Is shown the range's runs.
@@ -267,7 +297,23 @@ impl Sum {
 impl<M: Machine> AddressSpace<M> {
     /// What is mapped, in numbers. Beside writers it may be a change half done.
     pub fn totals(&self) -> Totals {
-        self.account.get()
+        let own = self.account.get();
+        let arenas = self.arenas().into_iter().flat_map(Arenas::all);
+        arenas.fold(own, |sum, arena| {
+            let more = arena.account.get();
+            Totals {
+                peak: higher(sum.peak, sum.mapped.wrapping_add(more.peak)),
+                ..sum.and(&more)
+            }
+        })
+    }
+
+    /// What a change of a part is counted in.
+    pub(crate) fn account_of(&self, part: Part) -> &Account {
+        match (part, self.arenas()) {
+            (Part::Arena(number), Some(arenas)) => &arenas.get(number).account,
+            _ => &self.account,
+        }
     }
 
     /// What changes if all of `pages` become `new`, or are unmapped. Nothing is changed.
@@ -289,8 +335,8 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Counts a change that is made under this edit.
-    pub(crate) fn count_change(&self, _edit: &Edit<'_, M>, change: &Totals) {
-        self.account.apply(change);
+    pub(crate) fn count_change(&self, edit: &Edit<'_, M>, change: &Totals) {
+        self.account_of(edit.part()).apply(change);
         self.memory.commit(change.committed);
     }
 

@@ -19,7 +19,7 @@ impl<M: Machine> AddressSpace<M> {
     pub(crate) fn assign(&self, edit: &mut Edit<'_, M>, pages: Pages, word: Word) {
         // SAFETY: the edit lock keeps what the tree holds from being retired.
         if let Some(mapping) = unsafe { word.mapping() } {
-            mapping.add_pages(pages.len());
+            mapping.add_pages(pages.len(), self.is_divided());
         }
         // Mappings that lose their last page, chained by their link.
         let mut doomed = 0;
@@ -33,7 +33,7 @@ impl<M: Machine> AddressSpace<M> {
             };
             tally.see(run.pages, old.attributes());
             had_guard |= old.grows_down();
-            if old.remove_pages(run.pages.len()) {
+            if old.remove_pages(run.pages.len(), self.is_divided()) {
                 old.link().set(doomed);
                 doomed = core::ptr::from_ref(old).expose_provenance() as u64;
             }
@@ -66,7 +66,7 @@ impl<M: Machine> AddressSpace<M> {
     ) {
         // SAFETY: made or found by the caller under this edit.
         if let Some(mapping) = unsafe { word.mapping() } {
-            mapping.add_pages(pages.len());
+            mapping.add_pages(pages.len(), self.is_divided());
             // SAFETY: as above.
             let tally = unsafe { Tally::new(pages, beside) };
             self.count_change(edit, &tally.end(Some(mapping.attributes())));

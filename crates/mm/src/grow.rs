@@ -24,9 +24,15 @@ impl<M: Machine> AddressSpace<M> {
         if !self.may_grow_to(page)? {
             return Ok(None);
         }
-        let mut edit = self.tree.edit(self.memory);
+        let Some(above) = self.above_of(page) else {
+            return Ok(None);
+        };
+        let mut edit = self.edit_around(Pages::new(page.0, above));
         if !self.may_grow_to(page)? {
             return Ok(None);
+        }
+        if self.above_of(page) != Some(above) {
+            return Err(Withdrawn::MappingChanged);
         }
         if edit.is_still() {
             // A fork goes over the tree.
@@ -57,7 +63,7 @@ impl<M: Machine> AddressSpace<M> {
             // Linux, too, gives SIGSEGV when a stack cannot grow.
             return Ok(None);
         }
-        mapping.add_pages(grown.len());
+        mapping.add_pages(grown.len(), self.is_divided());
         let change = self.tally(&edit, grown, Some(attributes));
         self.count_change(&edit, &change);
         edit.fill(grown, run.word);
@@ -89,6 +95,19 @@ impl<M: Machine> AddressSpace<M> {
             }
         }
         Ok(false)
+    }
+
+    /// The first page of what is mapped above `page`, and the next one: what a stack's growth there
+    /// concerns.
+    fn above_of(&self, page: Page) -> Option<u64> {
+        let mut at = page.0;
+        loop {
+            let run = self.tree.next_slot(at)?;
+            if !run.word.is_zapping() {
+                return Some(run.pages.start + 1);
+            }
+            at = run.pages.end;
+        }
     }
 
     /// Whether the nearest mapping below leaves no guard gap to `page`. Linux does

@@ -68,6 +68,7 @@
 #![cfg_attr(not(any(loom, shuttle, record)), no_std)]
 
 mod account;
+mod arena;
 mod assign;
 mod carry;
 mod compact;

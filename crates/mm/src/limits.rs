@@ -15,6 +15,7 @@ use faultless_paging::{PAGE_SIZE, Pages};
 use faultless_sync::atomic::Local;
 
 use crate::account::{Account, Totals};
+use crate::arena::Part;
 use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::mapping::{Attributes, Locked};
@@ -70,7 +71,7 @@ pub(crate) struct LimitWords {
     pub(crate) stack: Local,
     pub(crate) locked: Local,
     locks_freely: Local,
-    mappings: Local,
+    pub(crate) mappings: Local,
 }
 
 impl LimitWords {
@@ -112,6 +113,8 @@ impl LimitWords {
 /// What is mapped, or will be after a change, and what may be.
 pub(crate) struct Room<'a> {
     account: &'a Account,
+    /// Whether all is counted there. Where it is not, no limit can be reached ([`crate::arena`]).
+    is_exact: bool,
     limits: &'a LimitWords,
     change: Totals,
 }
@@ -128,7 +131,11 @@ impl Room<'_> {
             account,
             limits,
             change,
+            is_exact,
         } = self;
+        if !is_exact {
+            return true;
+        }
         let mapped = account.mapped.get().wrapping_add(change.mapped);
         if mapped.saturating_add(more) > limits.address_space.get() / PAGE_SIZE {
             return false;
@@ -162,7 +169,7 @@ impl Room<'_> {
     pub(crate) fn may_lock_pages(&self, more: u64) -> bool {
         let locked = self.account.locked.get().wrapping_add(self.change.locked);
         let limit = self.limits.locked.get() / PAGE_SIZE;
-        self.locks_freely() || locked.saturating_add(more) <= limit
+        self.locks_freely() || !self.is_exact || locked.saturating_add(more) <= limit
     }
 
     /// Whether all that is mapped may be locked: as on Linux what is locked already does not help.
@@ -174,7 +181,7 @@ impl Room<'_> {
     /// Whether fewer than `spare` mappings could be added.
     pub(crate) fn is_short_of(&self, spare: u64) -> bool {
         let mappings = self.account.mappings.get();
-        mappings.saturating_add(spare) > self.limits.mappings.get()
+        self.is_exact && mappings.saturating_add(spare) > self.limits.mappings.get()
     }
 }
 
@@ -187,23 +194,24 @@ impl<M: Machine> AddressSpace<M> {
     /// What it may map from now on.
     pub fn set_limits(&self, limits: &Limits) {
         // Under the lock, so that an operation sees all of them or none.
-        let _edit = self.tree.edit(self.memory);
+        let _edit = self.edit(Part::All);
         self.limits.set(limits);
+        self.settle_strictness();
     }
 
     /// What is mapped and may be, as long as this edit goes on.
-    pub(crate) fn room<'a>(&'a self, _edit: &'a Edit<'_, M>) -> Room<'a> {
+    pub(crate) fn room<'a>(&'a self, edit: &'a Edit<'_, M>) -> Room<'a> {
         Room {
-            account: &self.account,
+            account: self.account_of(edit.part()),
+            is_exact: edit.part() == Part::All || self.arenas().is_none(),
             limits: &self.limits,
             change: Totals::default(),
         }
     }
 
-    /// Whether there are more mappings than may be, so that nothing new is mapped. Exact under the
-    /// edit lock.
-    pub(crate) fn has_too_many_mappings(&self) -> bool {
-        self.account.mappings.get() > self.limits.mappings.get()
+    /// Whether there are more mappings than may be, so that nothing new is mapped.
+    pub(crate) fn has_too_many_mappings(&self, edit: &Edit<'_, M>) -> bool {
+        self.room(edit).is_short_of(0)
     }
 
     /// Whether there is a limit of locked memory.

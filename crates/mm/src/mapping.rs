@@ -1,7 +1,7 @@
 //! A mapping: what is true of all pages whose slots point to it.
 //!
 //! Immutable but for two things on a second cache line. `pages` counts the
-//! pages that point here; writers alone touch it, under the edit lock, and the
+//! pages that point here; writers alone touch it, under an edit lock, and the
 //! mapping is retired when it falls to 0. The *VMA lock* belongs to the policy
 //! `vma-lock` alone (`vma_lock.rs`).
 
@@ -258,12 +258,22 @@ impl Mapping {
         self.writers.pages.get()
     }
 
-    pub(crate) fn add_pages(&self, more: u64) {
-        self.writers.pages.add(more);
+    /// Adds pages; `beside_others`: where the mapping may have pages under another edit lock, too
+    /// ([`crate::arena`]).
+    pub(crate) fn add_pages(&self, more: u64, beside_others: bool) {
+        match beside_others {
+            true => {
+                self.writers.pages.add_beside_others(more);
+            }
+            false => self.writers.pages.add(more),
+        }
     }
 
-    /// Takes pages away; whether none is left.
-    pub(crate) fn remove_pages(&self, fewer: u64) -> bool {
+    /// Takes pages away likewise; whether none is left, which one caller alone is told.
+    pub(crate) fn remove_pages(&self, fewer: u64, beside_others: bool) -> bool {
+        if beside_others {
+            return self.writers.pages.add_beside_others(fewer.wrapping_neg()) == fewer;
+        }
         let left = self.writers.pages.get() - fewer;
         self.writers.pages.set(left);
         left == 0

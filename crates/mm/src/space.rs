@@ -4,13 +4,15 @@
 //! | --- | --- | --- |
 //! | `tree` | writers, under its edit lock | a mapping changes |
 //! | page tables under `root` | faults and writers, by the entry protocol | always |
-//! | `ranges` | writers; faults that fell back | see [`crate::range`] |
+//! | `ranges` | writers, but for those in arenas; faults that fell back | see [`crate::range`] |
+//! | `arenas`, and the table | who makes arenas | at most five times |
 //! | `lock` | writers and faults under `classic`; writers under `vma-lock`, and faults that fell back | see [`crate::range`] |
 //! | `write_hold` | writers under `vma-lock` | a write hold ends |
 //! | `notes` | `madvise`, `mseal`, a fault that finds no frame | the first time |
 //! | `clearings` | whoever clears soft-dirty bits | each time |
 //! | `cpus` | a CPU that takes up or leaves the space | a context switch |
-//! | `account`, `limits` | writers and stacks that grow, under the tree's edit lock | a mapping changes |
+//! | `account` | writers, but for those in arenas, and stacks that grow, under the tree's edit lock | a mapping changes |
+//! | `limits` | who sets them | |
 //!
 //! A speculative fault writes none of them but the one entry.
 //!
@@ -19,15 +21,16 @@
 //! ([`crate::store`]).
 
 use core::ops::Deref;
-use core::ptr::NonNull;
+use core::ptr::{NonNull, null_mut};
 
 use faultless_frames::{Flags, FrameSource, NoMemory};
 use faultless_paging::{EntryFormat, Format, Frame, Gather, PAGE_SIZE, SpaceId};
-use faultless_sync::atomic::{AtomicU32, AtomicU64, Local, Ordering};
+use faultless_sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Local, Ordering};
 use faultless_sync::{CpuSet, Padded, Ranges, RwLock};
 use faultless_trace::Kind;
 
 use crate::account::Account;
+use crate::arena::{self, Arenas};
 use crate::errno::Errno;
 use crate::limits::{LimitWords, Limits};
 use crate::machine::Machine;
@@ -81,6 +84,10 @@ impl Note {
     pub(crate) const DROPPABLE: Note = Note(1 << 9);
     /// Under `classic` the mmap lock is held for writing until pages are gone.
     pub(crate) const HELD_ZAPS: Note = Note(1 << 10);
+    /// There are as many arenas as there could be made.
+    pub(crate) const SPREAD: Note = Note(1 << 12);
+    /// It has, or had, or will have mappings that are locked.
+    pub(crate) const LOCKED: Note = Note(1 << 11);
     /// It may have pages, shared since a fork, elsewhere than where they were then.
     pub(crate) const MOVED: Note = Note(1 << 8);
 }
@@ -112,6 +119,8 @@ pub struct Body {
     pub(crate) cpus: Padded<CpuSet>,
     pub(crate) layout: Layout,
     policy: AtomicU32,
+    /// Parts that some writers have to themselves ([`crate::arena`]); null until there are any.
+    pub(crate) arenas: AtomicPtr<Arenas>,
     /// How often soft-dirty bits were cleared ([`crate::soft_dirty`]).
     pub(crate) clearings: AtomicU64,
     /// The page, plus 1, that a fault waits for a fork to copy ([`crate::freeze`]).
@@ -198,6 +207,7 @@ impl<M: Machine> AddressSpace<M> {
             cpus: Padded(CpuSet::new()),
             layout,
             policy: AtomicU32::new(policy as u32),
+            arenas: AtomicPtr::new(null_mut()),
             clearings: AtomicU64::new(0),
             wanted: Padded(AtomicU64::new(0)),
             visitors: Padded(AtomicU32::new(0)),
@@ -236,6 +246,7 @@ impl<M: Machine> AddressSpace<M> {
         let source = machine.frames();
         source.descriptor(body.frame).set_flags(Flags::NONE);
         source.free(machine.cpu(), body.frame);
+        arena::give_back(self.memory, body.arenas.load(Ordering::Relaxed));
         body
     }
 

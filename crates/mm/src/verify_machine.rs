@@ -64,6 +64,9 @@ impl<M: Machine> Memory<M> {
         for space in spaces {
             let _section = self.enter();
             books.enter(space.frame, Use::SPACE)?;
+            space
+                .arena_frames()
+                .try_for_each(|frame| books.enter(frame, Use::SPACE))?;
             space.enter_tables(&books, space.root, LEVELS - 1, 0)?;
             space.enter_objects(&books)?;
             drop(_section);

@@ -69,34 +69,49 @@ impl Chain {
     }
 }
 
+/// Which tables that are empty go with the pages that were in them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tables {
+    /// None: something comes to where they are.
+    None,
+    /// Those of which all pages go. For arenas, where memory comes and goes in the same places.
+    Whole,
+    /// All.
+    All,
+}
+
 impl<M: Machine> AddressSpace<M> {
     /// Takes away all pages of `pages` and flushes them; frees tables that are
-    /// now empty if `free_tables`. The range admits no new claims. When it
+    /// now empty. The range admits no new claims. When it
     /// returns, no CPU can use the old pages.
     ///
     /// Goes by batches, each with one flush: frames become free and other CPUs
     /// get their answers while a large range is on its way.
-    pub(crate) fn zap(&self, pages: Pages, free_tables: bool) {
+    pub(crate) fn zap(&self, pages: Pages, tables: Tables) {
+        let tables = match tables {
+            Tables::Whole if pages.len() < ENTRIES as u64 => Tables::None,
+            _ => tables,
+        };
         let mut at = self.first_table(pages.start, pages.end);
         while at < pages.end {
             // Batches end where tables end, so that each table is in one batch.
             let end = ((at + ZAP_BATCH) & !(ENTRIES as u64 - 1)).min(pages.end);
-            self.zap_batch(Pages::new(at, end), pages, free_tables);
+            self.zap_batch(Pages::new(at, end), pages, tables);
             self.machine().poll();
             at = self.first_table(end, pages.end);
         }
-        if free_tables {
+        if tables != Tables::None {
             let _section = self.memory.enter();
             for level in (1..faultless_paging::LEVELS).skip(1) {
                 let mut gather = Gather::new();
-                if self.free_tables_at(level, pages, pages, &mut gather) == 0 {
+                if self.free_tables_at(level, (pages, pages), tables, &mut gather) == 0 {
                     break;
                 }
             }
         }
     }
 
-    fn zap_batch(&self, batch: Pages, pages: Pages, free_tables: bool) {
+    fn zap_batch(&self, batch: Pages, pages: Pages, tables: Tables) {
         let mut gather = Gather::new();
         let mut chain = Chain::default();
         let cpu = self.machine().cpu();
@@ -141,9 +156,9 @@ impl<M: Machine> AddressSpace<M> {
             self.flush(&mut gather);
             self.release_kept(batch, &mut chain);
         }
-        if free_tables {
+        if tables != Tables::None {
             // Tables of the lowest level share the pages' flush.
-            self.free_tables_at(1, batch, pages, &mut gather);
+            self.free_tables_at(1, (batch, pages), tables, &mut gather);
         }
         self.flush(&mut gather);
         drop(section);
@@ -314,15 +329,18 @@ impl<M: Machine> AddressSpace<M> {
     fn free_tables_at(
         &self,
         level: usize,
-        batch: Pages,
-        pages: Pages,
+        (batch, pages): (Pages, Pages),
+        tables: Tables,
         gather: &mut Gather,
     ) -> usize {
         // Nothing is mapped in the range itself: look beside it.
         let vacant = |span: Pages| {
             let before = Pages::new(span.start, pages.start.clamp(span.start, span.end));
             let behind = Pages::new(pages.end.clamp(span.start, span.end), span.end);
-            self.tree.is_unmapped(before) && self.tree.is_unmapped(behind)
+            match tables {
+                Tables::All => self.tree.is_unmapped(before) && self.tree.is_unmapped(behind),
+                _ => before.is_empty() && behind.is_empty(),
+            }
         };
         let cpu = self.machine().cpu();
         let interrupts = self.machine().interrupts_off();

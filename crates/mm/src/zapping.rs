@@ -21,21 +21,22 @@
 //! Written lines: the tree's slots, under the edit lock; what a zap writes.
 
 use faultless_paging::{PAGE_SIZE, Pages};
-use faultless_sync::{PLACES, ZapGuard};
+use faultless_sync::{PLACES, Ranges};
 use faultless_trace::Kind;
 
+use crate::arena::{ARENAS, Arenas, Part};
 use crate::machine::Machine;
-use crate::range::{MmapHold, RangeLock, settle};
+use crate::range::{MmapHold, RangeLock, Zap, settle};
 use crate::space::AddressSpace;
 use crate::tree::{Edit, Tree, Word};
+use crate::zap::Tables;
 
 /// A zap that goes on.
 pub(crate) struct Zapping<'a, M: Machine> {
     space: &'a AddressSpace<M>,
-    pages: Pages,
     /// Whether others may have notes in the range.
     is_beside_others: bool,
-    zap: ZapGuard<'a, M>,
+    zap: Zap<'a, M>,
     /// Under `classic` and `vma-lock`.
     guard: Option<MmapHold<'a, M>>,
 }
@@ -45,7 +46,7 @@ impl<M: Machine> AddressSpace<M> {
     /// there. Under the same edit the list of ranges has to say so, too ([`RangeLock::begin_zap`],
     /// [`RangeLock::announce_zap`]).
     pub(crate) fn detach(&self, lock: &RangeLock<'_, M>, edit: &mut Edit<'_, M>, pages: Pages) {
-        let note = Word::zapping(lock.place());
+        let note = Word::zapping(lock.number());
         if !lock.meets_zaps() {
             return self.assign(edit, pages, note);
         }
@@ -54,7 +55,7 @@ impl<M: Machine> AddressSpace<M> {
             let mut runs = self.tree.runs(Pages::new(at, pages.end));
             let others = runs.find(|run| run.word.is_zapping());
             let others = others.map_or(Pages::new(pages.end, pages.end), |run| run.pages);
-            let part = self.tree.extent(Pages::new(at, others.start));
+            let part = edit.extent(Pages::new(at, others.start));
             if !part.is_empty() {
                 self.assign(edit, part, note);
             }
@@ -64,30 +65,34 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Clears what is noted for zaps that were left to a fork, which has let the tree change again.
     pub(crate) fn end_left_zaps(&self, edit: &mut Edit<'_, M>) -> Left {
-        let mut left = Left(0);
-        for (pages, place) in self.zaps_noted().into_iter().flatten() {
-            if self.ranges.is_left(place, self.machine()) {
-                self.tree.clear_notes(edit, pages, Word::zapping(place));
+        let mut left = Left([0; LISTS]);
+        self.for_each_noted(&mut |number, list, pages, place| {
+            if list.is_left(place, self.machine()) {
+                let note = Word::zapping(number * PLACES + place);
+                self.tree.clear_notes(edit, pages, note);
                 self.tree.show_replaced(edit, pages);
-                left.0 |= 1 << place;
+                left.0[number] |= 1 << place;
             }
-        }
+        });
         left
     }
 
     /// Says that those zaps have ended, under no edit.
     pub(crate) fn say_ended(&self, left: &Left) {
-        self.ranges.end_left(left.0, self.machine());
+        for (list, left) in self.lists().zip(left.0) {
+            if left != 0 {
+                list.end_left(left, self.machine());
+            }
+        }
     }
 
     /// Clears, in a child that has just been copied from this space, the notes that were copied.
     pub(crate) fn clear_notes_of_child(&self, child: &Self) {
-        for (pages, place) in self.zaps_noted().into_iter().flatten() {
+        self.for_each_noted(&mut |number, _, pages, place| {
             let mut edit = child.tree.edit(child.memory);
-            child
-                .tree
-                .clear_notes(&mut edit, pages, Word::zapping(place));
-        }
+            let note = Word::zapping(number * PLACES + place);
+            child.tree.clear_notes(&mut edit, pages, note);
+        });
     }
 
     fn trace_zap(&self, start: u64, pages: Pages) {
@@ -95,18 +100,35 @@ impl<M: Machine> AddressSpace<M> {
         self.trace_end(Kind::Zap, start, address, pages.len() * PAGE_SIZE, 0);
     }
 
-    /// Where zaps go on or were left, by place.
-    fn zaps_noted(&self) -> [Option<(Pages, usize)>; PLACES] {
-        let mut noted = [None; PLACES];
-        self.ranges.for_each_zap(self.machine(), |range, place| {
-            noted[place] = Some((Pages::new(range.start, range.end), place));
-        });
-        noted
+    /// All lists: the space's own, and those of arenas.
+    fn lists(&self) -> impl Iterator<Item = &Ranges> {
+        let arenas = self.arenas().into_iter().flat_map(Arenas::all);
+        core::iter::once(&*self.ranges).chain(arenas.map(|arena| &*arena.ranges))
+    }
+
+    /// Calls `visit` for all zaps that go on, or were left: with the number of the list, the list,
+    /// the pages, and the place there.
+    fn for_each_noted(&self, visit: &mut dyn FnMut(usize, &Ranges, Pages, usize)) {
+        for (number, list) in self.lists().enumerate() {
+            let mut noted = [None; PLACES];
+            list.for_each_zap(self.machine(), |range, place| {
+                noted[place] = Some(Pages::new(range.start, range.end));
+            });
+            for (place, pages) in noted.into_iter().enumerate() {
+                if let Some(pages) = pages {
+                    visit(number, list, pages, place);
+                }
+            }
+        }
     }
 }
 
-/// Zaps that were left, and of which there are no notes any more; a bit for each place.
-pub(crate) struct Left(u64);
+/// Lists of ranges that a space may have.
+const LISTS: usize = 1 + ARENAS;
+
+/// Zaps that were left, and of which there are no notes any more; for each list a bit for each
+/// place.
+pub(crate) struct Left([u64; LISTS]);
 
 impl Tree {
     /// Lets faults go on in those of `pages` that are replacing.
@@ -135,8 +157,7 @@ impl Tree {
 /// Pages that are taken away from under what has taken their place.
 pub(crate) struct Replacing<'a, M: Machine> {
     space: &'a AddressSpace<M>,
-    pages: Pages,
-    zap: ZapGuard<'a, M>,
+    zap: Zap<'a, M>,
     /// Under `classic` and `vma-lock`.
     guard: Option<MmapHold<'a, M>>,
 }
@@ -144,47 +165,40 @@ pub(crate) struct Replacing<'a, M: Machine> {
 impl<'a, M: Machine> Replacing<'a, M> {
     pub(crate) fn new(
         space: &'a AddressSpace<M>,
-        pages: Pages,
-        zap: ZapGuard<'a, M>,
+        zap: Zap<'a, M>,
         guard: Option<MmapHold<'a, M>>,
     ) -> Self {
-        Self {
-            space,
-            pages,
-            zap,
-            guard,
-        }
+        Self { space, zap, guard }
     }
 
     /// Takes the old pages away; then there may be new ones.
     pub(crate) fn finish(self) {
-        let Self { space, pages, .. } = self;
+        let Self { space, zap, guard } = self;
+        let pages = zap.pages;
         let start = space.trace_start();
-        space.zap(pages, false);
+        space.zap(pages, Tables::None);
         space.trace_zap(start, pages);
-        let mut edit = space.tree.edit(space.memory);
+        let mut edit = space.edit(zap.part);
         if edit.is_still() {
-            self.zap.leave();
+            zap.leave();
             return;
         }
         space.tree.show_replaced(&mut edit, pages);
         drop(edit);
-        drop(self.zap);
-        drop(self.guard);
+        drop(zap);
+        drop(guard);
     }
 }
 
 impl<'a, M: Machine> Zapping<'a, M> {
     pub(crate) fn new(
         space: &'a AddressSpace<M>,
-        pages: Pages,
         is_beside_others: bool,
-        zap: ZapGuard<'a, M>,
+        zap: Zap<'a, M>,
         guard: Option<MmapHold<'a, M>>,
     ) -> Self {
         Self {
             space,
-            pages,
             is_beside_others,
             zap,
             guard,
@@ -193,37 +207,47 @@ impl<'a, M: Machine> Zapping<'a, M> {
 
     /// Takes the pages away; then something new may be mapped. Under no edit.
     pub(crate) fn finish(self) {
-        let Self { space, pages, .. } = self;
+        let Self {
+            space,
+            zap,
+            guard,
+            is_beside_others,
+        } = self;
         settle();
-        let note = Word::zapping(self.zap.place());
+        let pages = zap.pages;
+        let note = Word::zapping(zap.number());
+        let tables = match zap.part {
+            Part::Arena(_) => Tables::Whole,
+            _ => Tables::All,
+        };
         let start = space.trace_start();
-        if self.is_beside_others {
+        if is_beside_others {
             let mut at = pages.start;
             while let Some(run) = space.run_in(at, pages.end) {
                 at = run.pages.end;
                 if run.word == note {
-                    space.zap(run.pages, true);
+                    space.zap(run.pages, tables);
                 }
             }
         } else {
-            space.zap(pages, true);
+            space.zap(pages, tables);
         }
         space.trace_zap(start, pages);
-        let mut edit = space.tree.edit(space.memory);
+        let mut edit = space.edit(zap.part);
         if edit.is_still() {
             // Under the edit lock, so that the fork finds it when it takes that.
-            self.zap.leave();
+            zap.leave();
             drop(edit);
         } else {
-            match self.is_beside_others {
+            match is_beside_others {
                 true => space.tree.clear_notes(&mut edit, pages, note),
                 false => edit.fill(pages, Word::EMPTY),
             }
             drop(edit);
-            drop(self.zap);
+            drop(zap);
         }
-        drop(self.guard);
-        if self.is_beside_others {
+        drop(guard);
+        if is_beside_others {
             space.await_zaps(pages);
         }
     }

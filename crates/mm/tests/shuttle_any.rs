@@ -17,6 +17,9 @@ use shuttle::sync::Mutex;
 
 const ANYWHERE: u32 = flags::PRIVATE | flags::ANONYMOUS;
 const PAGES: u64 = 16;
+/// Where the pages begin: away from arenas, or where the space's end is, so that they lie in two
+/// arenas and beside them.
+const PLACES: [u64; 2] = [0, 44];
 
 /// A file: its size changes under a lock, as a port sees to.
 struct File {
@@ -66,19 +69,19 @@ fn migrate(cpu: &Processor<'_>, at: u64) {
     machine.free(number, if moved { from } else { to });
 }
 
-fn any(cpu: &Processor<'_>, file: &File, changes_policy: bool) {
+fn any(cpu: &Processor<'_>, file: &File, first: u64, changes_policy: bool) {
     let space = cpu.space();
     let mut rng = thread_rng();
     let (page, pages, other) = (
-        rng.gen_range(0..PAGES),
+        first + rng.gen_range(0..PAGES),
         rng.gen_range(1..7),
-        rng.gen_range(0..PAGES),
+        first + rng.gen_range(0..PAGES),
     );
     let (at, length, to) = (page * PAGE, pages * PAGE, other * PAGE);
     let more = other % 8 * PAGE + PAGE;
     let (one, move_to) = (rng.r#gen(), remap_flags::MAYMOVE | remap_flags::FIXED);
     // Errors are what others do.
-    let _ = match rng.gen_range(0..26) {
+    let _ = match rng.gen_range(0..27) {
         0..=4 => space.munmap(at, length),
         5 | 6 => space.mmap(at, length, RW, FIXED).map(drop),
         7 => space
@@ -138,6 +141,10 @@ fn any(cpu: &Processor<'_>, file: &File, changes_policy: bool) {
         }
         24 if one => space.madvise(at, length, advice::REMOVE),
         24 => space.madvise(at, length, advice::DONTFORK),
+        25 => {
+            space.spread_writers();
+            Ok(())
+        }
         _ => {
             if changes_policy {
                 space.set_policy(Policy::ALL[rng.gen_range(0..Policy::ALL.len())]);
@@ -150,12 +157,21 @@ fn any(cpu: &Processor<'_>, file: &File, changes_policy: bool) {
 }
 
 fn several(policy: Policy, failing: u32, changes_policy: bool) {
+    PLACES
+        .into_iter()
+        .for_each(|first| several_at(first, policy, failing, changes_policy));
+}
+
+fn several_at(first: u64, policy: Policy, failing: u32, changes_policy: bool) {
     const THREADS: u32 = 3;
     const STEPS: usize = 6;
     // Each may have a child.
     let world = World::with_frames(200, THREADS, 0, policy);
-    world.map(0, PAGES / 2, RW);
-    (0..PAGES / 2).for_each(|page| world.cpu().store(page * PAGE, 1).unwrap());
+    if first != 0 {
+        world.space().spread_writers();
+    }
+    world.map(first, PAGES / 2, RW);
+    (first..first + PAGES / 2).for_each(|page| world.cpu().store(page * PAGE, 1).unwrap());
     world.space().set_brk(40 * PAGE);
     let memory = world.space().memory();
     let store = Store::new(memory, File::PAGES * PAGE, None, 0).unwrap();
@@ -165,10 +181,10 @@ fn several(policy: Policy, failing: u32, changes_policy: bool) {
     let others = [1, 2].map(|number| {
         let file = file.clone();
         world.run(number, move |cpu| {
-            (0..STEPS).for_each(|_| any(cpu, &file, changes_policy));
+            (0..STEPS).for_each(|_| any(cpu, &file, first, changes_policy));
         })
     });
-    (0..STEPS).for_each(|_| any(&world.cpu(), &file, changes_policy));
+    (0..STEPS).for_each(|_| any(&world.cpu(), &file, first, changes_policy));
     others.into_iter().for_each(|thread| thread.join().unwrap());
     memory.machine().fail_one_in(0);
     drop(file);
@@ -184,15 +200,15 @@ fn several(policy: Policy, failing: u32, changes_policy: bool) {
 
 #[test]
 fn any_operations() {
-    explore_under(Policy::ALL, 600, |policy| several(policy, 0, false));
+    explore_under(Policy::ALL, 400, |policy| several(policy, 0, false));
 }
 
 #[test]
 fn where_allocations_fail() {
-    explore_under(Policy::ALL, 600, |policy| several(policy, 12, false));
+    explore_under(Policy::ALL, 400, |policy| several(policy, 12, false));
 }
 
 #[test]
 fn while_the_policy_changes() {
-    explore_under(Policy::ALL, 600, |policy| several(policy, 12, true));
+    explore_under(Policy::ALL, 400, |policy| several(policy, 12, true));
 }

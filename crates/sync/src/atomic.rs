@@ -28,7 +28,7 @@ pub use core::sync::atomic::fence;
 
 pub use core::sync::atomic::Ordering;
 
-/// A word written by one CPU only.
+/// A word written by one CPU at a time.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Local(core::sync::atomic::AtomicU64);
@@ -57,6 +57,15 @@ impl Local {
     #[inline]
     pub fn add(&self, more: u64) {
         self.set(self.get().wrapping_add(more));
+    }
+
+    /// Adds to a value that others add to at the same moment; what it was. Acquire and release:
+    /// who sees a sum sees what came before each addition to it.
+    #[inline]
+    pub fn add_beside_others(&self, more: u64) -> u64 {
+        #[cfg(record)]
+        crate::record::write(core::ptr::from_ref(self).cast());
+        self.0.fetch_add(more, Ordering::AcqRel)
     }
 }
 

@@ -38,6 +38,10 @@ pub enum Flaw {
     DowngradeByUnlocking,
     /// Something new is put where something else is still being cleared away.
     ZapsNotAwaited,
+    /// Which part of an address space a range belongs to is not asked again once the range is had.
+    PartChosenOnce,
+    /// Who has ranges of several parts of an address space takes them in the space's own list alone.
+    OnePartForAll,
     /// Those who wait for a range are woken before there is anything new to see.
     WokenWithoutTurn,
     /// A lock is given up without releasing what was written under it.

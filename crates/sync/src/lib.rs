@@ -28,6 +28,7 @@ pub mod reclaim;
 pub mod record;
 mod rwlock;
 mod spin;
+mod spins;
 mod state;
 mod wait;
 
@@ -40,6 +41,7 @@ pub use prefetch::prefetch_to_write;
 pub use ranges::{PLACES, RangeGuard, Ranges, Wish, ZapGuard};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use spin::{SpinGuard, SpinLock};
+pub use spins::SpinGuards;
 pub use state::{Phase, State};
 pub use wait::{Backoff, Wait};
 

@@ -30,6 +30,14 @@ mod unchecked {
     #[derive(Debug, Default)]
     pub struct Held;
 
+    impl Held {
+        /// Nothing is had.
+        #[inline(always)]
+        pub const fn none() -> Self {
+            Held
+        }
+    }
+
     impl Class {
         #[inline(always)]
         pub const fn new(_kind: Kind) -> Self {
@@ -78,6 +86,13 @@ mod checked {
     /// A lock that is had.
     #[derive(Debug, Default)]
     pub struct Held(Option<Class>);
+
+    impl Held {
+        /// Nothing is had.
+        pub const fn none() -> Self {
+            Held(None)
+        }
+    }
 
     impl Class {
         #[track_caller]

@@ -7,6 +7,7 @@ use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 
 use crate::atomic::{AtomicU32, Ordering};
+use crate::flaw::{Flaw, flawed};
 use crate::order::{Class, Held, Kind};
 use crate::wait::{Backoff, Wait};
 
@@ -36,27 +37,68 @@ impl<T> SpinLock<T> {
     /// Takes the lock.
     pub fn lock<W: Wait + ?Sized>(&self, machine: &W) -> SpinGuard<'_, T> {
         self.class.check();
+        self.take(machine);
+        self.guard()
+    }
+
+    /// Whether somebody has it.
+    pub fn is_locked(&self) -> bool {
+        self.word.load(Ordering::Relaxed) != 0
+    }
+
+    /// Takes the lock if it is free.
+    pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
+        self.try_take().then(|| self.guard())
+    }
+
+    fn guard(&self) -> SpinGuard<'_, T> {
+        SpinGuard {
+            lock: self,
+            _held: self.class.hold(),
+        }
+    }
+
+    pub(crate) fn class(&self) -> Class {
+        self.class
+    }
+
+    pub(crate) fn take<W: Wait + ?Sized>(&self, machine: &W) {
         let mut backoff = Backoff::new();
-        loop {
-            if let Some(guard) = self.try_lock() {
-                return guard;
-            }
+        while !self.try_take() {
             while self.word.load(Ordering::Relaxed) != 0 {
                 backoff.turn(machine);
             }
         }
     }
 
-    /// Takes the lock if it is free.
-    pub fn try_lock(&self) -> Option<SpinGuard<'_, T>> {
-        // Acquire: pairs with the release in the guard's drop.
+    fn try_take(&self) -> bool {
+        // Acquire: pairs with the release in `give_up`.
         self.word
             .compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed)
-            .ok()
-            .map(|_| SpinGuard {
-                lock: self,
-                _held: self.class.hold(),
-            })
+            .is_ok()
+    }
+
+    /// Gives the lock up.
+    ///
+    /// # Safety
+    /// The caller has it, and looks at the value no more.
+    pub(crate) unsafe fn give_up(&self) {
+        // Release: pairs with the acquire in `try_take`.
+        let release = match flawed(Flaw::UnlockRelaxed) {
+            false => Ordering::Release,
+            true => Ordering::Relaxed,
+        };
+        self.word.store(0, release);
+    }
+
+    /// The value.
+    ///
+    /// # Safety
+    /// The caller has the lock for as long, and no other reference.
+    #[allow(clippy::mut_from_ref)]
+    pub(crate) unsafe fn value(&self) -> &mut T {
+        // SAFETY: by the caller's promise.
+        unsafe { &mut *self.value.get() }
     }
 
     /// The value, for its sole owner.
@@ -88,6 +130,7 @@ impl<T> DerefMut for SpinGuard<'_, T> {
 
 impl<T> Drop for SpinGuard<'_, T> {
     fn drop(&mut self) {
-        self.lock.word.store(0, Ordering::Release);
+        // SAFETY: a guard exists only while its holder has the lock.
+        unsafe { self.lock.give_up() };
     }
 }

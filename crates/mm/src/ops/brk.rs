@@ -112,7 +112,7 @@ impl<M: Machine> AddressSpace<M> {
         let room = self.room(&edit);
         // A page stays free behind the heap, and a stack above keeps its guard gap.
         let free = edit.is_free(Pages::new(more.start, more.end + 1));
-        let is_full = self.has_too_many_mappings();
+        let is_full = self.has_too_many_mappings(&edit);
         if !free || is_full || !room.may_lock_more(&heap, more.len()) {
             return Err(Errno::ENOMEM);
         }

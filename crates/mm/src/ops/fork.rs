@@ -412,7 +412,7 @@ impl<M: Machine> Copier for Fork<'_, M> {
         };
         // SAFETY: in the child's tree, or about to be.
         if let Some(mapping) = unsafe { copy.mapping() } {
-            mapping.add_pages(pages.len());
+            mapping.add_pages(pages.len(), false);
         }
         Ok(copy)
     }

@@ -71,6 +71,7 @@ impl<M: Machine> AddressSpace<M> {
             _ => return Err(Errno::EINVAL),
         };
         let (start, length) = whole_pages(address, length);
+        self.note_locked();
         let pages = {
             // What is compared with a limit must not change until it is used up.
             let mut lock = match self.has_lock_limit() {
@@ -118,6 +119,7 @@ impl<M: Machine> AddressSpace<M> {
             false => Locked::Yes,
         };
         let all = Pages::of_bytes(0..self.layout.end);
+        self.note_locked();
         {
             let lock = self.lock_everything_beside_replacing();
             let edit = lock.edit();
@@ -128,8 +130,8 @@ impl<M: Machine> AddressSpace<M> {
             if has(CURRENT) && !room.may_lock_all() {
                 return Err(Errno::ENOMEM);
             }
-            drop(edit);
             self.set_lock_future(if has(FUTURE) { locked } else { Locked::No });
+            drop(edit);
             if has(CURRENT) {
                 self.lock_all(&lock, locked);
             }

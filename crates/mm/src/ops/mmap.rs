@@ -179,8 +179,8 @@ impl<M: Machine> AddressSpace<M> {
         };
         let locked;
         let start = {
-            if self.has_too_many_mappings() {
-                return Err(Errno::ENOMEM);
+            if has(flags::LOCKED) {
+                self.note_locked();
             }
             // One edit from the look to the mapping: what is chosen stays free, and what is counted
             // stays within its limit.
@@ -194,7 +194,7 @@ impl<M: Machine> AddressSpace<M> {
             } else {
                 self.lock_room(&wish)?
             };
-            if self.has_too_many_mappings() {
+            if self.has_too_many_mappings(&edit) {
                 return Err(Errno::ENOMEM);
             }
             // What was found has room.

@@ -182,7 +182,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Shrinks, grows in place, or moves to where there is room.
-    fn remap_near(&self, lock: RangeLock<'_, M>, request: Request) -> Result<Remapped, Errno> {
+    fn remap_near(&self, mut lock: RangeLock<'_, M>, request: Request) -> Result<Remapped, Errno> {
         let old = request.old;
         if request.length <= request.old_length {
             let tail = request.old_length - request.length;
@@ -203,14 +203,14 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Errno::ENOMEM);
         }
         let none = Totals::default();
-        match self.reserve_room(&lock, 0, request.length, &attributes)? {
+        match self.reserve_room(&mut lock, 0, request.length, &attributes)? {
             Room::Reserved(room) => self.move_to(lock, &request, room, attributes, none),
             Room::Not(why) => Ok(why),
         }
     }
 
     /// A move to a fixed place, or one that leaves the old place mapped.
-    fn remap_to(&self, lock: RangeLock<'_, M>, request: Request) -> Result<Remapped, Errno> {
+    fn remap_to(&self, mut lock: RangeLock<'_, M>, request: Request) -> Result<Remapped, Errno> {
         let Request {
             old,
             old_length,
@@ -276,7 +276,7 @@ impl<M: Machine> AddressSpace<M> {
         };
         let target = match request.has(FIXED) {
             true => target,
-            false => match self.reserve_room(&lock, new, length, &attributes)? {
+            false => match self.reserve_room(&mut lock, new, length, &attributes)? {
                 Room::Reserved(room) => room,
                 Room::Not(why) => return Ok(why),
             },

@@ -24,6 +24,7 @@ use crate::memory::Retired;
 use crate::range::RangeLock;
 use crate::space::AddressSpace;
 use crate::tree::{Edit, Word};
+use crate::zap::Tables;
 
 /// Both places of a move, shown as changing.
 struct Shown {
@@ -41,7 +42,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Room for so many bytes, had and reserved, if there is some that nobody else has.
     pub(super) fn reserve_room(
         &self,
-        lock: &RangeLock<'_, M>,
+        lock: &mut RangeLock<'_, M>,
         hint: u64,
         length: u64,
         attributes: &Attributes,
@@ -53,9 +54,11 @@ impl<M: Machine> AddressSpace<M> {
             is_private: attributes.backed.is_none(),
         };
         let mut edit = lock.edit();
-        let room = match self.find_room(&mut edit, &wish) {
+        let part = lock.part();
+        let room = match self.find_room(&mut edit, part, &wish) {
             Ok(room) => room,
-            Err(_) if self.ranges.is_zapping(self.machine()) => {
+            // There may be elsewhere.
+            Err(_) if part != self.part_of_everything() || self.is_zapping() => {
                 return Ok(Room::Not(Remapped::AfterAll));
             }
             Err(error) => return Err(error),
@@ -80,7 +83,7 @@ impl<M: Machine> AddressSpace<M> {
         while let Some(run) = self.run_in(at, pages.end) {
             at = run.pages.end;
             if run.word == Word::RESERVED {
-                self.zap(run.pages, true);
+                self.zap(run.pages, Tables::All);
             }
         }
         self.end_reserve(&mut lock.edit(), pages);
@@ -189,7 +192,7 @@ impl<M: Machine> AddressSpace<M> {
         } = shown.inspect_err(|_| self.give_up_room(&lock, target))?;
         lock.settle();
         if !is_vacant {
-            self.zap(target, false);
+            self.zap(target, Tables::None);
         }
         self.carry(source, target.start, &attributes);
 
@@ -289,14 +292,15 @@ impl<M: Machine> AddressSpace<M> {
         }
 
         // For a moment both places are mapped, and nobody is to see that afterwards.
-        let peak = self.totals().peak;
+        let account = self.account_of(edit.part());
+        let peak = account.get().peak;
         self.assign(&mut edit, target, word.changing());
         if !stays {
             lock.announce_zap();
             // A hole's end may be uncut again: since it was cut others have emptied what lies beside.
-            let gone = self.tree.extent(gone);
+            let gone = edit.extent(gone);
             self.detach(lock, &mut edit, gone);
-            self.account.set_peak(peak);
+            account.set_peak(peak);
         }
         Ok(Shown {
             old,

@@ -12,6 +12,7 @@
 use faultless_paging::{PAGE_SIZE, Pages};
 
 use super::mmap::flags;
+use crate::arena::Part;
 use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::space::AddressSpace;
@@ -64,8 +65,14 @@ pub(crate) struct Wish {
 }
 
 impl<M: Machine> AddressSpace<M> {
-    /// Where a mapping goes, at the hint if possible.
-    pub(crate) fn find_room(&self, edit: &mut Edit<'_, M>, wish: &Wish) -> Result<Pages, Errno> {
+    /// Where a mapping goes, at the hint if possible: in an arena, outside of all, or, for who has
+    /// everything, anywhere.
+    pub(crate) fn find_room(
+        &self,
+        edit: &mut Edit<'_, M>,
+        part: Part,
+        wish: &Wish,
+    ) -> Result<Pages, Errno> {
         let &Wish { count, zone, .. } = wish;
         let layout = &self.layout;
         let (low, end) = (layout.lowest.div_ceil(PAGE_SIZE), layout.end / PAGE_SIZE);
@@ -83,25 +90,34 @@ impl<M: Machine> AddressSpace<M> {
         };
         let at_hint = hint
             .map(|start| Pages::new(start, start.saturating_add(count)))
-            .filter(|pages| pages.end <= end_of_hints && edit.is_free(*pages));
+            .filter(|pages| pages.end <= end_of_hints);
         if let Some(pages) = at_hint {
-            return Ok(pages);
+            if !self.may_choose(part, pages) {
+                // Whether it is free can be said by who has everything.
+                return Err(Errno::ENOMEM);
+            }
+            if edit.is_free(pages) {
+                return Ok(pages);
+            }
         }
         let is_aligned = wish.is_private && hint.is_none() && count.is_multiple_of(HUGE);
         let aligned = match is_aligned {
             // From the next boundary on, if it is at one already.
             true => self
-                .find_hole(edit, count + HUGE, zone)
+                .find_hole(edit, part, count + HUGE, zone)
                 .map(|start| (start + 1).next_multiple_of(HUGE)),
             false => None,
         };
-        let start = aligned.or_else(|| self.find_hole(edit, count, zone));
+        let start = aligned.or_else(|| self.find_hole(edit, part, count, zone));
         let start = start.ok_or(Errno::ENOMEM)?;
         Ok(Pages::new(start, start + count))
     }
 
     /// A hole of so many pages.
-    fn find_hole(&self, edit: &mut Edit<'_, M>, count: u64, zone: Zone) -> Option<u64> {
+    fn find_hole(&self, edit: &mut Edit<'_, M>, part: Part, count: u64, zone: Zone) -> Option<u64> {
+        if let Some(room) = self.room_of(part) {
+            return edit.highest_hole(count, room.start, room.end);
+        }
         let layout = &self.layout;
         let (low, end) = (layout.lowest.div_ceil(PAGE_SIZE), layout.end / PAGE_SIZE);
         let base = layout.mmap_base.min(layout.end) / PAGE_SIZE;
@@ -109,9 +125,17 @@ impl<M: Machine> AddressSpace<M> {
         let floor = match zone {
             Zone::All => low,
             Zone::High => low.max(BEHIND_4G),
+            // No arena lies there.
             Zone::Low => return edit.lowest_hole(count, LOW.start.max(low), LOW.end.min(end)),
         };
-        edit.highest_hole(count, floor, base)
-            .or_else(|| edit.lowest_hole(count, bottom.max(low), end))
+        let lowest = bottom.max(low);
+        let outside = edit
+            .highest_hole(count, floor, base)
+            .or_else(|| edit.lowest_hole(count, lowest, end));
+        if outside.is_some() || part != Part::All {
+            return outside;
+        }
+        edit.highest_hole_anywhere(count, floor, base)
+            .or_else(|| edit.lowest_hole_anywhere(count, lowest, end))
     }
 }

@@ -31,12 +31,16 @@ impl<M: Machine> Edit<'_, M> {
     /// Lets nobody change the tree until [`Edit::let_change`], who does so without a range: no
     /// mapping grows, no note is cleared.
     pub(crate) fn bar_change(&mut self) {
-        self.holes.is_still = true;
+        self.set_still(true);
     }
 
     /// Lets the tree change again.
     pub(crate) fn let_change(&mut self) {
-        self.holes.is_still = false;
+        self.set_still(false);
+    }
+
+    fn set_still(&mut self, is_still: bool) {
+        self.for_each_holes(|holes| holes.is_still = is_still);
     }
 
     /// Whether nobody without a range may change the tree now.
@@ -54,11 +58,13 @@ impl Tree {
         memory: &Memory<M>,
         copier: &mut impl Copier,
     ) -> Result<(), NoMemory> {
-        let notes = self.edit(memory).holes.clone();
-        let mut edit = copy.edit(memory);
-        *edit.holes = notes;
-        edit.let_change();
-        drop(edit);
+        if self.root().pinned() == 0 {
+            // What is free in arenas is in no note of this tree.
+            let notes = self.edit.lock(memory.machine()).clone();
+            let mut to = copy.edit.lock(memory.machine());
+            *to = notes;
+            to.is_still = false;
+        }
         copy_node(memory, self.root(), copy.root(), LEVELS - 1, 0, copier)
     }
 
@@ -85,6 +91,12 @@ fn copy_node<M: Machine>(
         let word = from.at(first).load();
         // SAFETY: the tree is still, so that nothing in it is retired.
         match unsafe { word.content() } {
+            Content::Child(child) if is_bare(child) => {
+                // It stays here; in the copy nothing does.
+                to.put(first, Word::EMPTY);
+                rest &= rest - 1;
+                continue;
+            }
             Content::Child(child) => {
                 let place = memory.allocate_node()?;
                 // SAFETY: fresh memory of a node's size.
@@ -125,6 +137,25 @@ fn copy_node<M: Machine>(
         rest &= u64::MAX.checked_shl(end as u32).unwrap_or(0);
     }
     Ok(())
+}
+
+/// Whether there is nothing below but nodes that stay.
+fn is_bare(node: &Node) -> bool {
+    let mut pinned = node.pinned();
+    if node.occupied() != pinned {
+        return false;
+    }
+    while pinned != 0 {
+        let word = node.at(pinned.trailing_zeros() as usize).load();
+        // SAFETY: the tree is still, so that nothing in it is retired.
+        if let Content::Child(child) = unsafe { word.content() }
+            && !is_bare(child)
+        {
+            return false;
+        }
+        pinned &= pinned - 1;
+    }
+    true
 }
 
 /// Marks a slot that holds `word`, and gives the copy's its own.

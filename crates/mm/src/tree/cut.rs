@@ -9,7 +9,7 @@ use faultless_paging::Pages;
 use super::Edit;
 use super::edit::fill;
 use super::free::{bury_subtree, free_nodes};
-use super::node::{LEVELS, Node, index, span};
+use super::node::{Node, index, span};
 use super::split::Split;
 use super::word::{Content, Word};
 use crate::machine::Machine;
@@ -27,11 +27,11 @@ impl<M: Machine> Edit<'_, M> {
 
     /// Cuts at `page`, an end of `pages`; at the other end too if that is in the same slot.
     fn cut_at(&self, page: u64, pages: Pages) -> Result<(), NoMemory> {
-        if page >= span(LEVELS) {
+        if page >= self.stem.end() {
             return Ok(());
         }
-        let mut node = self.tree.root();
-        for level in (1..LEVELS).rev() {
+        let mut node = self.stem.root();
+        for level in (1..=self.stem.level).rev() {
             if page.is_multiple_of(span(level)) {
                 return Ok(());
             }
@@ -70,7 +70,7 @@ impl<M: Machine> Edit<'_, M> {
     }
 
     /// A split of a slot, with these words before and from `middle`.
-    fn cut_once(&self, middle: u64, words: [Word; 2]) -> Result<Word, NoMemory> {
+    pub(super) fn cut_once(&self, middle: u64, words: [Word; 2]) -> Result<Word, NoMemory> {
         let place = self.memory.allocate_split()?;
         // SAFETY: fresh memory of a split's size.
         Ok(Word::split(unsafe { Split::create(place, middle, words) }))
@@ -111,14 +111,14 @@ impl<M: Machine> Edit<'_, M> {
     /// Undoes a cut at `page`, if all it cuts is a hole.
     #[cold]
     fn drop_cut(&self, page: u64) {
-        let (mut node, mut level) = (self.tree.root(), LEVELS - 1);
+        let (mut node, mut level) = (self.stem.root(), self.stem.level);
         loop {
             // SAFETY: the edit lock is held.
             match unsafe { node.slot(page, level).load().content() } {
                 Content::Child(child) => (node, level) = (child, level - 1),
                 Content::Split(split) if split.words() == [Word::EMPTY; 2] => {
                     let part = split.part(page, level);
-                    return fill(self.memory, self.tree.root(), part, Word::EMPTY);
+                    return fill(self.memory, &self.stem, part, Word::EMPTY);
                 }
                 _ => return,
             }

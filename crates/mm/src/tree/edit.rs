@@ -9,12 +9,14 @@
 //! marked gone: a fault that still holds one of them must not find its old word
 //! there when it validates.
 
+use core::ops::Range;
+
 use faultless_paging::Pages;
 
 use super::free::{bury_subtree, drop_empty, drop_empty_split};
-use super::node::{LEVELS, Node, index, span};
+use super::node::{ALL, LEVELS, Node, index, span};
 use super::word::{Content, Word};
-use super::{Edit, Tree};
+use super::{Edit, Stem};
 use crate::machine::Machine;
 use crate::memory::Memory;
 
@@ -22,33 +24,20 @@ impl<M: Machine> Edit<'_, M> {
     /// Sets the word of all `pages`, whose ends were cut.
     pub fn fill(&mut self, pages: Pages, word: Word) {
         if !pages.is_empty() {
-            fill(self.memory, self.tree.root(), pages, word);
+            fill(self.memory, &self.stem, pages, word);
             if word.is_empty() {
-                let hole = self.hole_around(pages);
-                self.holes.opened(hole);
+                let hole = self.stem.hole_around(pages);
+                self.hole_opened(hole);
             }
         }
     }
-
-    /// The pages from the mapping before `pages` to the one behind.
-    fn hole_around(&self, pages: Pages) -> Pages {
-        let start = self
-            .tree
-            .last_before(pages.start)
-            .map_or(0, |run| run.pages.end);
-        let end = self
-            .tree
-            .next_slot(pages.end)
-            .map_or(super::PAGES, |run| run.pages.start);
-        Pages::new(start, end)
-    }
 }
 
-/// Fills `pages` below `root`.
-pub(super) fn fill<M: Machine>(memory: &Memory<M>, root: &Node, pages: Pages, word: Word) {
+/// Fills `pages` of a part of a tree.
+pub(super) fn fill<M: Machine>(memory: &Memory<M>, stem: &Stem, pages: Pages, word: Word) {
     // Down to where the range begins to matter: most ranges are small.
-    let mut path = [root; LEVELS];
-    let mut level = LEVELS - 1;
+    let mut path = [stem.root(); LEVELS];
+    let mut level = stem.level;
     while pages.len() < span(level) && pages.start / span(level) == (pages.end - 1) / span(level) {
         // SAFETY: the edit lock is held.
         match unsafe { path[level].slot(pages.start, level).load().content() } {
@@ -61,10 +50,14 @@ pub(super) fn fill<M: Machine>(memory: &Memory<M>, root: &Node, pages: Pages, wo
     }
     let base = pages.start & !(span(level + 1) - 1);
     fill_part(memory, path[level], level, base, pages, word);
-    while word.is_empty() && level < LEVELS - 1 && path[level].occupied() == 0 {
+    while word.is_empty() && level < stem.level && path[level].occupied() == 0 {
         let child = path[level];
         level += 1;
-        drop_empty(memory, path[level], index(pages.start, level), child);
+        let number = index(pages.start, level);
+        if path[level].pinned() & 1 << number != 0 {
+            break;
+        }
+        drop_empty(memory, path[level], number, child);
     }
 }
 
@@ -86,7 +79,12 @@ fn fill_part<M: Machine>(
     // Slots covered whole lie between two that may be covered in part.
     let (whole, part_end) = (start.div_ceil(size) as usize, end.div_ceil(size) as usize);
     let whole_end = ((end / size) as usize).max(whole);
-    node.put_all(whole..whole_end, word, &mut |old| bury_subtree(memory, old));
+    let pinned = node.pinned();
+    if pinned == 0 {
+        node.put_all(whole..whole_end, word, &mut |old| bury_subtree(memory, old));
+    } else {
+        fill_beside_pinned(memory, (node, level, base), whole..whole_end, pages, word);
+    }
     let parts = [(start / size) as usize..whole, whole_end..part_end];
     for number in parts.into_iter().flatten() {
         let base = base + number as u64 * size;
@@ -95,7 +93,7 @@ fn fill_part<M: Machine>(
         match unsafe { node.at(number).load().content() } {
             Content::Child(child) => {
                 fill_part(memory, child, level - 1, base, pages, word);
-                if child.occupied() == 0 {
+                if child.occupied() == 0 && pinned & 1 << number == 0 {
                     drop_empty(memory, node, number, child);
                 }
             }
@@ -111,7 +109,45 @@ fn fill_part<M: Machine>(
     }
 }
 
-impl Tree {
+/// Fills slots that are covered whole, `node` being at `level` and beginning at page `base`. What
+/// stays is not replaced but filled itself.
+#[cold]
+fn fill_beside_pinned<M: Machine>(
+    memory: &Memory<M>,
+    (node, level, base): (&Node, usize, u64),
+    slots: Range<usize>,
+    pages: Pages,
+    word: Word,
+) {
+    let pinned = node.pinned();
+    let mut at = slots.start;
+    while at < slots.end {
+        let rest = pinned & (ALL << at);
+        let stays = (rest.trailing_zeros() as usize).min(slots.end);
+        node.put_all(at..stays, word, &mut |old| bury_subtree(memory, old));
+        at = stays + 1;
+        if stays == slots.end {
+            break;
+        }
+        // SAFETY: the edit lock is held.
+        if let Content::Child(child) = unsafe { node.at(stays).load().content() } {
+            let base = base + stays as u64 * span(level);
+            fill_part(memory, child, level - 1, base, pages, word);
+        }
+    }
+}
+
+impl Stem {
+    /// The pages from the mapping before `pages` to the one behind.
+    pub(super) fn hole_around(&self, pages: Pages) -> Pages {
+        let start = self.last_before(pages.start);
+        let end = self.next_slot(pages.end);
+        Pages::new(
+            start.map_or(self.base, |run| run.pages.end),
+            end.map_or(self.end(), |run| run.pages.start),
+        )
+    }
+
     /// Whether every slot of `pages` is empty.
     pub fn is_vacant(&self, pages: Pages) -> bool {
         pages.is_empty()

@@ -101,7 +101,7 @@ pub(super) fn free_nodes<M: Machine>(memory: &Memory<M>, at: NonNull<Node>) {
 fn free_pages<M: Machine>(memory: &Memory<M>, word: Word, pages: u64) {
     // SAFETY: the caller alone uses the tree.
     if let Some(mapping) = unsafe { word.mapping() }
-        && mapping.remove_pages(pages)
+        && mapping.remove_pages(pages, false)
     {
         memory.free_mapping(NonNull::from(mapping));
     }

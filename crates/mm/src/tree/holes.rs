@@ -9,7 +9,8 @@
 
 use faultless_paging::Pages;
 
-use super::Edit;
+use super::word::Word;
+use super::{Edit, Run, Stem};
 use crate::machine::Machine;
 
 /// Pages that stay free below a mapping that grows down (Linux: `stack_guard_gap`).
@@ -26,6 +27,8 @@ pub struct Holes {
     tops: [u64; CLASSES],
     /// Nobody but a fork changes the tree now: no mapping grows, and no note goes.
     pub(super) is_still: bool,
+    /// How often those who choose room have got into each other's way ([`crate::arena`]).
+    pub(crate) crowding: u32,
 }
 
 impl Holes {
@@ -35,6 +38,7 @@ impl Holes {
             ceiling,
             tops: [ceiling; CLASSES],
             is_still: false,
+            crowding: 0,
         }
     }
 
@@ -59,29 +63,96 @@ impl Holes {
 }
 
 impl<M: Machine> Edit<'_, M> {
-    /// The highest `pages` free pages between `low` and `high`, by their first page.
+    /// Notes that something is free now that was not.
+    pub(super) fn hole_opened(&mut self, hole: Pages) {
+        self.holes.opened(hole);
+        if let Some(arenas) = &mut self.arenas {
+            // What is free of them is less than that.
+            arenas.for_each_holes(|holes| holes.opened(hole));
+        }
+    }
+
+    /// The notes of everything that is edited.
+    pub(super) fn for_each_holes(&mut self, mut change: impl FnMut(&mut Holes)) {
+        change(&mut self.holes);
+        if let Some(arenas) = &mut self.arenas {
+            arenas.for_each_holes(change);
+        }
+    }
+
+    /// The highest `pages` free pages between `low` and `high`, by their first page: in no arena,
+    /// or, for who edits one, in that.
     pub fn highest_hole(&mut self, pages: u64, low: u64, high: u64) -> Option<u64> {
         let from_ceiling = high == self.holes.ceiling;
-        let mut top = if from_ceiling {
-            *self.holes.tops.get(pages.ilog2() as usize)?
-        } else {
-            high
+        let top = match from_ceiling {
+            true => *self.holes.tops.get(pages.ilog2() as usize)?,
+            false => high,
         };
+        let (found, top) = self.stem.outside().highest_hole(pages, low, top);
+        if let Some((top, largest)) = top.filter(|_| from_ceiling && found.is_some()) {
+            self.holes.none_above(top, largest + 1);
+        }
+        found
+    }
+
+    /// The same, with what is in arenas. For who edits everything.
+    pub(crate) fn highest_hole_anywhere(&self, pages: u64, low: u64, high: u64) -> Option<u64> {
+        self.stem.highest_hole(pages, low, high).0
+    }
+
+    /// The lowest `pages` free pages between `low` and `high`, by their first page: in no arena, or,
+    /// for who edits one, in that.
+    pub fn lowest_hole(&self, pages: u64, low: u64, high: u64) -> Option<u64> {
+        self.stem.outside().lowest_hole(pages, low, high)
+    }
+
+    /// The same, with what is in arenas. For who edits everything.
+    pub(crate) fn lowest_hole_anywhere(&self, pages: u64, low: u64, high: u64) -> Option<u64> {
+        self.stem.lowest_hole(pages, low, high)
+    }
+
+    /// The last pages before `page` that are not empty ([`Stem::last_before`]).
+    pub(crate) fn last_before(&self, page: u64) -> Option<Run> {
+        self.stem.last_before(page)
+    }
+
+    /// Notes that what lies below `page` no longer keeps a guard gap.
+    pub fn guard_gone(&mut self, page: u64) {
+        let start = self.stem.last_before(page).map_or(0, |run| run.pages.end);
+        self.hole_opened(Pages::new(start, page));
+    }
+
+    /// Whether `pages` are free, and leave their upper neighbour room to grow.
+    pub fn is_free(&self, pages: Pages) -> bool {
+        // The pages are free, so that their end is in a hole or ends one.
+        self.stem.is_vacant(pages) && self.stem.guarded(pages.end) >= pages.end
+    }
+
+    /// `pages` from the first to the last that is not empty. So it begins and ends between slots,
+    /// if nothing but holes of `pages` is uncut.
+    pub fn extent(&self, pages: Pages) -> Pages {
+        self.stem.extent(pages)
+    }
+}
+
+impl Stem {
+    /// The highest hole; and, if it was not the first that was large enough but for guard gaps,
+    /// or was, above which page there is none, and how many pages the largest there has.
+    fn highest_hole(&self, pages: u64, low: u64, top: u64) -> (Option<u64>, Option<(u64, u64)>) {
+        let mut top = top;
         // Where the first guard gap moved the search: it may have jumped over holes.
         let mut jumped = None;
         // No hole that ends above `top`, or above `jumped`, is larger. Those above the note, which
         // are not looked at, are too small for the note's power of two.
         let mut largest = (1 << pages.ilog2()) - 1;
         loop {
-            let below = self.tree.last_before(top);
-            let floor = below.map_or(low, |run| run.pages.end.max(low));
+            let below = self.last_before(top);
+            let floor = below.map_or(low, |run| behind(&run).max(low));
             if top >= floor && top - floor >= pages {
                 let guarded = self.guarded(top);
                 if guarded == top {
-                    if from_ceiling {
-                        self.holes.none_above(jumped.unwrap_or(top), largest + 1);
-                    }
-                    return Some(top - pages);
+                    let note = (jumped.unwrap_or(top), largest);
+                    return (Some(top - pages), Some(note));
                 }
                 // Large enough but for the guard gap of what is above. Linux looks
                 // on below that gap, and passes over holes inside it.
@@ -91,50 +162,39 @@ impl<M: Machine> Edit<'_, M> {
                 if jumped.is_none() {
                     largest = largest.max(top.saturating_sub(floor));
                 }
-                top = below.filter(|run| run.pages.start > low)?.pages.start;
+                let Some(run) = below.filter(|run| run.pages.start > low) else {
+                    return (None, None);
+                };
+                top = before(&run);
             }
             if top < low + pages {
-                return None;
+                return (None, None);
             }
         }
     }
 
-    /// The lowest `pages` free pages between `low` and `high`, by their first page.
-    ///
     /// As Linux does it: a hole that is large enough but for the guard gap of what is above is
     /// passed over.
-    pub fn lowest_hole(&self, pages: u64, low: u64, high: u64) -> Option<u64> {
+    fn lowest_hole(&self, pages: u64, low: u64, high: u64) -> Option<u64> {
         let mut at = low;
         loop {
             let end = at.checked_add(pages).filter(|&end| end <= high)?;
-            match self.tree.next_slot(at) {
-                Some(run) if run.pages.start < end => at = run.pages.end,
-                Some(run) if self.guarded(run.pages.start) < end => at = run.pages.end,
+            match self.next_slot(at) {
+                Some(run) if before(&run) < end => at = behind(&run),
+                Some(run) if self.guarded(run.pages.start) < end => at = behind(&run),
                 _ => return Some(at),
             }
         }
     }
 
-    /// Notes that what lies below `page` no longer keeps a guard gap.
-    pub fn guard_gone(&mut self, page: u64) {
-        let start = self.tree.last_before(page).map_or(0, |run| run.pages.end);
-        self.holes.opened(Pages::new(start, page));
-    }
-
-    /// Whether `pages` are free, and leave their upper neighbour room to grow.
-    pub fn is_free(&self, pages: Pages) -> bool {
-        // The pages are free, so that their end is in a hole or ends one.
-        self.tree.is_vacant(pages) && self.guarded(pages.end) >= pages.end
-    }
-
     /// `page`, which ends a hole or lies in one, or less: a mapping above that
     /// grows down keeps its guard gap.
     fn guarded(&self, page: u64) -> u64 {
-        if page > 0 && !self.tree.find(page - 1).word.is_empty() {
+        if page > self.base && self.slot_of(page - 1).is_some() {
             return page;
         }
         let mut at = page;
-        while let Some(run) = self.tree.next_slot(at) {
+        while let Some(run) = self.next_slot(at) {
             if run.word.is_zapping() {
                 // What is behind that will have its gap here.
                 at = run.pages.end;
@@ -150,4 +210,18 @@ impl<M: Machine> Edit<'_, M> {
         }
         page
     }
+}
+
+/// Where a hole below may end: who changes what is in no arena keeps away from what is in one, whose
+/// neighbours and whose guard gap he does not know.
+fn before(run: &Run) -> u64 {
+    match run.word == Word::ARENA {
+        true => run.pages.start.saturating_sub(GUARD_GAP + 1),
+        false => run.pages.start,
+    }
+}
+
+/// Where a hole above may begin.
+fn behind(run: &Run) -> u64 {
+    run.pages.end + u64::from(run.word == Word::ARENA)
 }

@@ -20,6 +20,7 @@
 //! * `copy`: the same tree again, for a forked address space.
 //! * `scan`: walking over what is mapped, for writers and for `/proc/PID/maps`.
 //! * `holes`: choosing addresses, highest first, as Linux does.
+//! * `pin`: nodes that stay, whose slots have an edit lock of their own ([`crate::arena`]).
 
 mod copy;
 mod cut;
@@ -27,21 +28,24 @@ mod edit;
 mod free;
 mod holes;
 mod node;
+mod pin;
 mod scan;
 mod split;
 mod word;
 
+use core::ops::Deref;
 use core::ptr::NonNull;
 
 use faultless_frames::NoMemory;
 use faultless_sync::{Flaw, Padded, SpinGuard, SpinLock, flawed};
 
+use crate::arena::{Locks, Part};
 use crate::machine::Machine;
 use crate::memory::Memory;
 pub(crate) use copy::Copier;
-pub use holes::GUARD_GAP;
-use holes::Holes;
+pub use holes::{GUARD_GAP, Holes};
 pub use node::{LEVELS, Node, Slot, span};
+pub(crate) use pin::ARENA_LEVEL;
 pub use scan::{Neighbours, Run};
 pub use split::Split;
 pub use word::{Content, Word};
@@ -51,14 +55,69 @@ pub const PAGES: u64 = span(LEVELS);
 
 /// The mappings of one address space.
 pub struct Tree {
-    root: NonNull<Node>,
+    stem: Stem,
+    /// The edit lock, but for what is in arenas.
     edit: Padded<SpinLock<Holes>>,
 }
 
+/// A part of a tree that walks do not leave: a node, and what is below it.
+#[derive(Clone, Copy)]
+pub struct Stem {
+    root: NonNull<Node>,
+    level: usize,
+    /// The first page.
+    base: u64,
+    /// Whether arenas are passed over, each as if [`Word::ARENA`] were mapped there.
+    is_outside: bool,
+}
+
 // SAFETY: nodes are shared through atomics and reclaimed through sections.
-unsafe impl Send for Tree {}
+unsafe impl Send for Stem {}
 // SAFETY: as above; editing needs the lock.
-unsafe impl Sync for Tree {}
+unsafe impl Sync for Stem {}
+
+impl Deref for Tree {
+    type Target = Stem;
+
+    #[inline]
+    fn deref(&self) -> &Stem {
+        &self.stem
+    }
+}
+
+impl<M: Machine> Edit<'_, M> {
+    /// What may be changed.
+    pub(crate) fn part(&self) -> Part {
+        self.part
+    }
+
+    /// The notes of it, or of what is in no arena.
+    pub(crate) fn holes(&mut self) -> &mut Holes {
+        &mut self.holes
+    }
+}
+
+impl Stem {
+    #[inline]
+    fn root(&self) -> &Node {
+        // SAFETY: the root lives as long as the tree, and so does a node that is pinned.
+        unsafe { self.root.as_ref() }
+    }
+
+    /// The page behind the last.
+    #[inline]
+    fn end(&self) -> u64 {
+        self.base + span(self.level + 1)
+    }
+
+    /// The same, but for what is in arenas.
+    fn outside(self) -> Self {
+        Self {
+            is_outside: true,
+            ..self
+        }
+    }
+}
 
 /// Where a page's word was found.
 #[derive(Clone, Copy)]
@@ -77,11 +136,14 @@ impl Found<'_> {
     }
 }
 
-/// The right to change the tree.
+/// The right to change the tree, or a part of it.
 pub struct Edit<'a, M: Machine> {
-    tree: &'a Tree,
+    part: Part,
+    stem: Stem,
     memory: &'a Memory<M>,
     holes: SpinGuard<'a, Holes>,
+    /// The edit locks of all arenas, of who edits everything beside them.
+    arenas: Option<Locks<'a>>,
 }
 
 impl Tree {
@@ -93,15 +155,16 @@ impl Tree {
         let place = memory.allocate_node()?;
         // SAFETY: fresh memory of a node's size.
         let root = unsafe { Node::create(place, Word::EMPTY) };
-        Ok(Self {
+        let stem = Stem {
             root,
+            level: LEVELS - 1,
+            base: 0,
+            is_outside: false,
+        };
+        Ok(Self {
+            stem,
             edit: Padded(SpinLock::new(Holes::new(ceiling))),
         })
-    }
-
-    fn root(&self) -> &Node {
-        // SAFETY: the root lives as long as the tree.
-        unsafe { self.root.as_ref() }
     }
 
     /// The slot of `page` and its word. Inside the read section `'s`, or under
@@ -142,17 +205,40 @@ impl Tree {
         }
     }
 
-    /// Takes the edit lock: for a few stores, and for nothing that waits.
+    /// Takes the edit lock of what is in no arena: for a few stores, and for nothing that waits.
     pub fn edit<'a, M: Machine>(&'a self, memory: &'a Memory<M>) -> Edit<'a, M> {
         Edit {
-            tree: self,
+            part: Part::Central,
+            stem: self.stem.outside(),
             memory,
             holes: self.edit.lock(memory.machine()),
+            arenas: None,
+        }
+    }
+
+    /// Whether somebody has that lock.
+    pub(crate) fn is_edited(&self) -> bool {
+        self.edit.is_locked()
+    }
+
+    /// Takes the edit locks of everything: this tree's and those of its arenas.
+    pub(crate) fn edit_all<'a, M: Machine>(
+        &'a self,
+        memory: &'a Memory<M>,
+        arenas: impl FnOnce() -> Locks<'a>,
+    ) -> Edit<'a, M> {
+        let holes = self.edit.lock(memory.machine());
+        Edit {
+            part: Part::All,
+            stem: self.stem,
+            memory,
+            holes,
+            arenas: Some(arenas()),
         }
     }
 
     /// Gives back all nodes and mappings; nobody can look at the tree any more.
     pub fn destroy<M: Machine>(self, memory: &Memory<M>) {
-        free::free_subtree(memory, self.root, LEVELS - 1);
+        free::free_subtree(memory, self.stem.root, LEVELS - 1);
     }
 }

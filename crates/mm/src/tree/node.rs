@@ -76,6 +76,8 @@ pub struct Node {
     occupied: Local,
     /// A bit for each slot that holds a child or a split. Written under the edit lock.
     children: Local,
+    /// A bit for each slot whose child stays, empty or not ([`super::pin`]).
+    pinned: Local,
     /// Reclamation's link.
     pub(crate) link: Local,
 }
@@ -94,6 +96,7 @@ impl Node {
                 slots: core::array::from_fn(|_| Slot::new(word)),
                 occupied: Local::new(occupied),
                 children: Local::new(0),
+                pinned: Local::new(0),
                 link: Local::new(0),
             });
         }
@@ -125,7 +128,7 @@ impl Node {
     }
 
     /// Writes several slots and their bits, under the edit lock; `word` is no child and
-    /// no split. `replaced` is called for each of those that was in one of them.
+    /// no split, and no child among them stays. `replaced` is called for each of those that was in one of them.
     pub(super) fn put_all(
         &self,
         slots: core::ops::Range<usize>,
@@ -174,6 +177,16 @@ impl Node {
     /// The bits of slots that hold a child or a split.
     pub fn children(&self) -> u64 {
         self.children.get()
+    }
+
+    /// The bits of slots whose child stays.
+    pub(super) fn pinned(&self) -> u64 {
+        self.pinned.get()
+    }
+
+    /// Lets the child of a slot stay.
+    pub(super) fn pin(&self, number: usize) {
+        set_bits(&self.pinned, 1 << number, true);
     }
 
     /// Tells everybody who still looks at this node that it has left the tree.

@@ -9,9 +9,10 @@ use core::ptr::NonNull;
 
 use faultless_paging::Pages;
 
+use super::Stem;
 use super::node::{ALL, LEVELS, Node, SLOTS, index, span};
+use super::pin::ARENA_LEVEL;
 use super::word::{Content, Word};
-use super::{PAGES, Tree};
 
 /// Neighbouring pages with the same word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,12 +32,12 @@ pub struct Neighbours {
     pub behind: Word,
 }
 
-impl Tree {
+impl Stem {
     /// The first run that ends behind `page`, whole but for what lies before
     /// `page`. Takes time with the run's length: where its start is enough, use
     /// [`Tree::next_slot`], and where there is a limit, [`Tree::next_until`].
     pub fn next(&self, page: u64) -> Option<Run> {
-        self.next_until(page, PAGES)
+        self.next_until(page, self.end())
     }
 
     /// The first run that ends behind `page`, cut to `page` and to `limit`;
@@ -56,11 +57,11 @@ impl Tree {
     /// node. Whether the run may go on behind that.
     fn extend(&self, run: &mut Run) -> bool {
         let page = run.pages.end;
-        if page >= PAGES {
+        if page >= self.end() {
             return false;
         }
         let mut node = self.root();
-        let mut level = LEVELS - 1;
+        let mut level = self.level;
         loop {
             let number = index(page, level);
             let word = node.at(number).load();
@@ -105,8 +106,8 @@ impl Tree {
     /// What lies beside `pages`. Under the edit lock.
     pub fn beside(&self, pages: Pages) -> Neighbours {
         let before = pages.start.checked_sub(1);
-        let behind = Some(pages.end).filter(|&page| page < PAGES);
-        let (mut node, mut level) = (self.root(), LEVELS - 1);
+        let behind = Some(pages.end).filter(|&page| page < self.end());
+        let (mut node, mut level) = (self.root(), self.level);
         // Mostly they have one way down for most of it.
         if let (Some(before), Some(behind)) = (before, behind) {
             while level > 0 && index(before, level) == index(behind, level) {
@@ -128,7 +129,7 @@ impl Tree {
     pub fn slot_of(&self, page: u64) -> Option<Run> {
         'root: loop {
             let mut node = self.root();
-            let mut level = LEVELS - 1;
+            let mut level = self.level;
             loop {
                 let word = node.slot(page, level).load();
                 // SAFETY: inside a section or under the lock, by the module's contract.
@@ -160,7 +161,7 @@ impl Tree {
 
     /// The first slot that is not empty and ends behind `page`, cut to `page`.
     pub fn next_slot(&self, page: u64) -> Option<Run> {
-        self.next_slot_before(page, PAGES)
+        self.next_slot_before(page, self.end())
     }
 
     /// The same; perhaps nothing if it does not begin before `limit`.
@@ -187,23 +188,33 @@ impl Tree {
         })
     }
 
+    /// Whether a slot's child is an arena, and this does not look into arenas.
+    #[inline]
+    fn passes_over(&self, node: &Node, page: u64, level: usize) -> bool {
+        let is_pinned = node.pinned() & 1 << index(page, level) != 0;
+        self.is_outside && level == ARENA_LEVEL + 1 && is_pinned
+    }
+
     /// The slot of `page` or, where that is empty, of the nearest page in a direction.
     /// Goes up no further than it must, and not where all it can find begins at `limit`
     /// or behind.
     #[inline]
     fn nearest<D: Direction>(&self, page: u64, limit: u64) -> Option<Spot<'_>> {
         let mut page = page;
-        if page >= PAGES {
+        if page < self.base || page >= self.end() {
             return None;
         }
         'root: loop {
             let mut path = [self.root(); LEVELS];
-            let mut level = LEVELS - 1;
+            let mut level = self.level;
             loop {
                 let node = path[level];
                 let word = node.slot(page, level).load();
                 // SAFETY: inside a section or under the lock, by the module's contract.
                 let (slot, word, other) = match unsafe { word.content() } {
+                    Content::Child(_) if self.passes_over(node, page, level) => {
+                        (slot_around(page, level), Word::ARENA, None)
+                    }
                     Content::Child(child) => {
                         level -= 1;
                         path[level] = child;
@@ -237,7 +248,7 @@ impl Tree {
                 page = loop {
                     match D::beyond(path[level], level, page) {
                         Some(page) => break page,
-                        None if level == LEVELS - 1 => return None,
+                        None if level == self.level => return None,
                         None if page | (span(level + 1) - 1) >= limit - 1 => return None,
                         None => level += 1,
                     }

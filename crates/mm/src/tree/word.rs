@@ -15,12 +15,11 @@
 //! that a fault need not look at the mapping: among many mappings that would be
 //! one more line that no cache holds.
 
-use faultless_paging::Protection;
-use faultless_sync::PLACES;
-
 use super::node::Node;
 use super::split::Split;
+use crate::arena::WRITERS;
 use crate::mapping::Mapping;
+use faultless_paging::Protection;
 
 const CHILD: usize = 1;
 const CHANGING: usize = 2;
@@ -40,7 +39,7 @@ const BITS: usize = 63;
 /// Everything but the pointer to a mapping.
 const MAPPING_BITS: usize = 127;
 /// No object is at a lower address.
-const LOWEST: usize = 4096;
+const LOWEST: usize = 1 << 16;
 /// Where a note has its number.
 const NUMBER: u32 = BITS.count_ones();
 const _: () = assert!(align_of::<Mapping>() > MAPPING_BITS);
@@ -76,7 +75,10 @@ impl Word {
     /// No mapping.
     pub const EMPTY: Word = Word(core::ptr::null_mut());
     /// See [`Content::Reserved`].
-    pub const RESERVED: Word = Word::note(PLACES);
+    pub const RESERVED: Word = Word::note(WRITERS);
+    /// What a search finds in the place of an arena that it does not look into ([`super::pin`]); in
+    /// no slot.
+    pub const ARENA: Word = Word::note(WRITERS + 1);
     /// See [`Content::Gone`].
     pub const GONE: Word = Word(core::ptr::without_provenance_mut(NOTE | CHANGING));
 
@@ -85,15 +87,15 @@ impl Word {
         Self(core::ptr::without_provenance_mut(NOTE | number << NUMBER))
     }
 
-    /// See [`Content::Zapping`]; `place` is that of who zaps ([`crate::range::RangeLock`]).
-    pub const fn zapping(place: usize) -> Self {
-        assert!(place < PLACES);
-        Self::note(place)
+    /// See [`Content::Zapping`]; `writer` is the number of who zaps ([`crate::range::RangeLock`]).
+    pub const fn zapping(writer: usize) -> Self {
+        assert!(writer < WRITERS);
+        Self::note(writer)
     }
 
     /// Whether somebody zaps here.
     pub fn is_zapping(self) -> bool {
-        self.0.addr() & TAGS == NOTE && !self.has_pointer() && self != Self::RESERVED
+        self.0.addr() & TAGS == NOTE && !self.has_pointer() && self.0.addr() >> NUMBER < WRITERS
     }
 
     pub(super) fn from_raw(raw: *mut ()) -> Self {
@@ -227,8 +229,8 @@ impl Word {
         if !self.has_pointer() {
             return match kind {
                 0 => Content::Empty,
-                NOTE if self == Self::RESERVED => Content::Reserved,
-                NOTE => Content::Zapping,
+                NOTE if self.is_zapping() => Content::Zapping,
+                NOTE => Content::Reserved,
                 _ => Content::Gone,
             };
         }

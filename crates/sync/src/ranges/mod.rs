@@ -117,6 +117,7 @@ impl Ranges {
             machine,
             place,
             meets_zaps,
+            has_company: places.has_others(place),
             _held: self.class.hold(),
         })
     }
@@ -150,6 +151,7 @@ impl Ranges {
             machine,
             place,
             meets_zaps,
+            has_company: true,
             _held: self.class.hold(),
         };
         (guard, is_in_the_way)
@@ -179,6 +181,35 @@ impl Ranges {
     ) {
         let places = self.places.lock(machine);
         bits(places.zapped | places.replacing).for_each(|place| visit(places.range(place), place));
+    }
+
+    /// The guard of a place that was kept without one ([`RangeGuard::into_place`]).
+    pub fn guard_of<'a, W: Wait + ?Sized>(
+        &'a self,
+        place: usize,
+        machine: &'a W,
+    ) -> RangeGuard<'a, W> {
+        RangeGuard {
+            ranges: self,
+            machine,
+            place,
+            meets_zaps: false,
+            has_company: false,
+            _held: Held::none(),
+        }
+    }
+
+    /// The same of one that is being zapped ([`ZapGuard::into_place`]).
+    pub fn zap_guard_of<'a, W: Wait + ?Sized>(
+        &'a self,
+        place: usize,
+        machine: &'a W,
+    ) -> ZapGuard<'a, W> {
+        ZapGuard {
+            ranges: self,
+            machine,
+            place,
+        }
     }
 
     /// Whether the zap of a place was left ([`ZapGuard::leave`]). It goes on until it is ended.
@@ -265,6 +296,7 @@ pub struct RangeGuard<'a, W: Wait + ?Sized> {
     machine: &'a W,
     place: usize,
     meets_zaps: bool,
+    has_company: bool,
     _held: Held,
 }
 
@@ -277,6 +309,20 @@ impl<'a, W: Wait + ?Sized> RangeGuard<'a, W> {
     /// Whether something was being zapped, or replaced, there when this was had.
     pub fn meets_zaps(&self) -> bool {
         self.meets_zaps
+    }
+
+    /// Whether others had something, zapped, or waited, when this was had.
+    pub fn has_company(&self) -> bool {
+        self.has_company
+    }
+
+    /// Keeps what is had without its guard; it is had until [`Ranges::guard_of`] has made another.
+    pub fn into_place(self) -> usize {
+        let mut guard = ManuallyDrop::new(self);
+        // What is had goes on, unseen by the checker: who has ranges in several lists has taken
+        // them in the order of these.
+        let _ = core::mem::take(&mut guard._held);
+        guard.place
     }
 
     /// Whether all of `range` is had.
@@ -346,6 +392,11 @@ impl<W: Wait + ?Sized> ZapGuard<'_, W> {
     /// The number of the place.
     pub fn place(&self) -> usize {
         self.place
+    }
+
+    /// Keeps the range without its guard ([`Ranges::zap_guard_of`]).
+    pub fn into_place(self) -> usize {
+        ManuallyDrop::new(self).place
     }
 
     /// The zap is done, and somebody else is to end it ([`Ranges::end_left`]).

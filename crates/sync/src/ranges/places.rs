@@ -65,7 +65,8 @@ impl Wish {
         self.ranges[0].clone()
     }
 
-    fn meets(&self, range: &Range<u64>) -> bool {
+    /// Whether a range has something of it.
+    pub fn meets(&self, range: &Range<u64>) -> bool {
         self.ranges.iter().any(|own| meet(own, range))
     }
 
@@ -146,6 +147,11 @@ impl Places {
         place.wish.clone_from(wish);
         self.next += 1;
         Some(number)
+    }
+
+    /// Whether any other place is not free.
+    pub(super) fn has_others(&self, number: usize) -> bool {
+        self.used & !(1 << number) != 0
     }
 
     /// Frees all places of a set.

@@ -1,7 +1,8 @@
 //! What every writer goes through: the right to change the mappings of a range.
 //!
 //! Writers of ranges that do not meet never wait for each other ([`faultless_sync::Ranges`]).
-//! Who needs more than its own range takes *everything*. Under `classic` and `vma-lock` a writer
+//! Who needs more than its own range takes *everything*. In which lists a range is taken, and which
+//! edit locks go with it, [`crate::arena`] says. Under `classic` and `vma-lock` a writer
 //! also has the mmap lock, as in Linux, so that there they take turns.
 //!
 //! A range gives the right to change what is mapped in it, and nobody else does; mappings that
@@ -12,34 +13,34 @@
 //! Without a range, under the edit lock alone: a stack that grows fills empty slots; who is done
 //! with zapping clears his notes ([`crate::zapping`]).
 //!
-//! Lock order: mmap lock (`classic`, `vma-lock`), range lock, VMA locks (`vma-lock`), the tree's
-//! edit lock, the lock of the list of ranges, allocators. A range is tried for under the edit
+//! Lock order: mmap lock (`classic`, `vma-lock`), ranges in the space's list, ranges in arenas',
+//! VMA locks (`vma-lock`), the tree's edit lock, those of arenas, the lock of a list of ranges,
+//! allocators. A range is tried for under the edit
 //! lock, never waited for. Nothing is waited for under the edit lock, and no user memory is
 //! touched under any of them. Who has a range waits for no other.
 //!
 //! Writers do the same under every policy; that faults of `classic` and `vma-lock` hold something
 //! makes their validation always succeed.
 
+mod room;
+
+pub(crate) use room::ROUNDS;
+
 use core::ops::Range;
 
 use faultless_frames::NoMemory;
 use faultless_paging::{PAGE_SIZE, Pages};
 use faultless_sync::atomic::{Ordering, fence};
-use faultless_sync::{Flaw, RangeGuard, ReadGuard, Wish, WriteGuard, flawed};
+use faultless_sync::{Flaw, RangeGuard, ReadGuard, Wish, WriteGuard, ZapGuard, flawed};
 
 use faultless_trace::{Counter, Kind};
 
-use crate::errno::Errno;
+use crate::arena::{Arenas, Elsewhere, Part, ZapElsewhere};
 use crate::machine::Machine;
-use crate::ops::room;
 use crate::policy::Policy;
 use crate::space::{AddressSpace, Note};
 use crate::tree::{Edit, PAGES};
 use crate::zapping::{Replacing, Zapping};
-
-/// How often room is chosen that somebody else has just then, before everything is kept from
-/// changing.
-pub(crate) const ROUNDS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
 
 /// All pages, and what is not a page but has a lock of its own.
 const EVERYTHING: Range<u64> = 0..PAGES + 1;
@@ -51,7 +52,17 @@ pub(crate) struct RangeLock<'a, M: Machine> {
     space: &'a AddressSpace<M>,
     /// The mmap lock goes first.
     guard: Option<MmapLock<'a, M>>,
+    held: Held<'a, M>,
+}
+
+/// A range, in the lists in which it has to be had.
+struct Held<'a, M: Machine> {
+    part: Part,
     range: RangeGuard<'a, M>,
+    /// For part [`Part::All`].
+    elsewhere: Elsewhere<'a, M>,
+    /// Whether something is zapped, or replacing, in it.
+    meets_zaps: bool,
 }
 
 /// What is held of the mmap lock during a zap.
@@ -69,11 +80,8 @@ pub(crate) struct MmapLock<'a, M: Machine> {
 /// That nobody changes the mappings of a range.
 pub(crate) struct RangeHold<'a, M: Machine> {
     _guard: Option<ReadGuard<'a, M>>,
-    _range: Option<RangeGuard<'a, M>>,
+    _range: Option<Held<'a, M>>,
 }
-
-/// Room for a mapping, under the edit under which it was found.
-pub(crate) type Room<'a, M> = (RangeLock<'a, M>, Edit<'a, M>, Pages);
 
 /// Rule R1: after the stores that change what faults validate, before the
 /// walk that looks for their claims. Partner: the barrier of a claim
@@ -91,23 +99,28 @@ fn span(pages: Pages) -> Range<u64> {
 impl<M: Machine> AddressSpace<M> {
     /// Waits until the caller alone may change mappings in `pages`.
     pub(crate) fn lock_range(&self, pages: Pages) -> RangeLock<'_, M> {
-        self.lock_wish(&Wish::to_change(span(pages)))
+        self.lock_wish(&Wish::to_change(span(pages)), || self.part_of(pages))
     }
 
     /// The same, and until nothing is being zapped there: something new comes there.
     pub(crate) fn lock_range_to_fill(&self, pages: Pages) -> RangeLock<'_, M> {
-        self.lock_wish(&Wish::to_fill(span(pages)))
+        self.lock_wish(&Wish::to_fill(span(pages)), || self.part_of(pages))
     }
 
     /// Waits until the caller alone may change any mapping.
     pub(crate) fn lock_everything(&self) -> RangeLock<'_, M> {
-        self.lock_wish(&Wish::to_change(EVERYTHING))
+        self.lock_every(&Wish::to_change(EVERYTHING))
     }
 
     /// The same, but for what takes the place of something else: its pages are nobody's, and what is
     /// mapped there stays as it is marked ([`crate::zapping`]).
     pub(crate) fn lock_everything_beside_replacing(&self) -> RangeLock<'_, M> {
-        self.lock_wish(&Wish::to_change(EVERYTHING).beside_replacing())
+        self.lock_every(&Wish::to_change(EVERYTHING).beside_replacing())
+    }
+
+    /// The same, and until nothing is being zapped in `pages`: something new comes there.
+    pub(crate) fn lock_everything_to_fill(&self, pages: Pages) -> RangeLock<'_, M> {
+        self.lock_every(&Wish::to_change(EVERYTHING).filling(span(pages)))
     }
 
     /// Waits until the caller alone may change mappings in two ranges, and nothing is being zapped in
@@ -115,12 +128,7 @@ impl<M: Machine> AddressSpace<M> {
     pub(crate) fn lock_both(&self, ranges: [Pages; 2], filled: Pages) -> RangeLock<'_, M> {
         let [one, other] = ranges.map(span);
         let wish = Wish::to_change(one).and(other).filling(span(filled));
-        self.lock_wish(&wish)
-    }
-
-    /// The same, and until nothing is being zapped in `pages`: something new comes there.
-    pub(crate) fn lock_everything_to_fill(&self, pages: Pages) -> RangeLock<'_, M> {
-        self.lock_wish(&Wish::to_change(EVERYTHING).filling(span(pages)))
+        self.lock_wish(&wish, || self.part_of_both(ranges))
     }
 
     /// Waits until the caller alone may move the heap's end, over `pages`; and until nothing is being
@@ -130,21 +138,37 @@ impl<M: Machine> AddressSpace<M> {
             true => Wish::to_fill(span(pages)),
             false => Wish::to_change(span(pages)),
         };
-        self.lock_wish(&wish.and(HEAP))
+        // The heap's end itself is in the space's own list.
+        self.lock_wish(&wish.and(HEAP), || match self.part_of(pages) {
+            Part::Arena(_) => Part::All,
+            part => part,
+        })
     }
 
-    fn lock_wish(&self, wish: &Wish) -> RangeLock<'_, M> {
+    fn lock_every(&self, wish: &Wish) -> RangeLock<'_, M> {
+        self.lock_wish(wish, || self.part_of_everything())
+    }
+
+    fn lock_wish(&self, wish: &Wish, part: impl Fn() -> Part) -> RangeLock<'_, M> {
         let guard = self.lock_as_policy();
         RangeLock {
             space: self,
             guard,
-            range: self.await_range(wish),
+            held: self.await_range(wish, part),
         }
     }
 
-    fn await_range(&self, wish: &Wish) -> RangeGuard<'_, M> {
+    fn await_range(&self, wish: &Wish, part: impl Fn() -> Part) -> Held<'_, M> {
         let start = self.trace_start();
-        let (guard, has_waited) = self.ranges.lock(wish, self.machine());
+        let (held, has_waited) = loop {
+            let arenas = self.arena_count();
+            let part = part();
+            let (range, has_waited) = self.list_of(part).lock(wish, self.machine());
+            // There are no more from here on: who would make one needs every range.
+            if self.arena_count() == arenas || flawed(Flaw::PartChosenOnce) {
+                break self.await_elsewhere(part, range, wish, has_waited);
+            }
+        };
         if has_waited {
             self.memory.count(Counter::RangeWaits);
             let range = wish.range();
@@ -154,7 +178,29 @@ impl<M: Machine> AddressSpace<M> {
             );
             self.trace_end(Kind::RangeWait, start, address, length, 0);
         }
-        guard
+        held
+    }
+
+    /// With a range in the first list, waits for it in those of arenas.
+    #[inline]
+    fn await_elsewhere<'a>(
+        &'a self,
+        part: Part,
+        range: RangeGuard<'a, M>,
+        wish: &Wish,
+        has_waited: bool,
+    ) -> (Held<'a, M>, bool) {
+        let (elsewhere, meets_zaps, waits) = match part {
+            Part::All if !flawed(Flaw::OnePartForAll) => Elsewhere::lock(self, wish),
+            _ => (Elsewhere::none(self), false, false),
+        };
+        let held = Held {
+            part,
+            meets_zaps: meets_zaps || range.meets_zaps(),
+            range,
+            elsewhere,
+        };
+        (held, has_waited || waits)
     }
 
     fn lock_as_policy(&self) -> Option<MmapLock<'_, M>> {
@@ -165,73 +211,22 @@ impl<M: Machine> AddressSpace<M> {
         })
     }
 
-    /// Chooses room for a mapping, and waits until the caller alone may change what is there.
-    ///
-    /// # Errors
-    /// `ENOMEM`: there is none, and none will come of what is being zapped.
-    pub(crate) fn lock_room(&self, wish: &room::Wish) -> Result<Room<'_, M>, Errno> {
-        let machine = self.machine();
-        let guard = self.lock_as_policy();
-        let mut had: Option<(RangeGuard<'_, M>, Range<u64>)> = None;
-        let mut rounds = 0;
-        let (edit, own, pages) = loop {
-            let mut edit = self.tree.edit(self.memory);
-            let found = self.find_room(&mut edit, wish);
-            let wanted = match found {
-                Ok(pages) => {
-                    let is_had =
-                        |had: &Range<u64>| had.start <= pages.start && pages.end <= had.end;
-                    match had.take() {
-                        Some((own, range)) if is_had(&range) => break (edit, own, pages),
-                        Some(other) => {
-                            drop(edit);
-                            drop(other);
-                            continue;
-                        }
-                        None => {}
-                    }
-                    let wish = Wish::to_change(span(pages));
-                    if let Some(own) = self.ranges.try_lock(&wish, machine) {
-                        break (edit, own, pages);
-                    }
-                    rounds += 1;
-                    match rounds > ROUNDS {
-                        true => Wish::to_change(EVERYTHING),
-                        false => wish,
-                    }
-                }
-                // With everything to be filled nothing is being zapped.
-                Err(error) if !self.ranges.is_zapping(machine) => return Err(error),
-                Err(_) => Wish::to_fill(EVERYTHING),
-            };
-            drop(edit);
-            drop(had.take());
-            let range = wanted.range();
-            had = Some((self.await_range(&wanted), range));
-        };
-        let lock = RangeLock {
-            space: self,
-            guard,
-            range: own,
-        };
-        Ok((lock, edit, pages))
-    }
-
     /// Keeps mappings in `pages` as they are.
     pub(crate) fn hold_range(&self, pages: Pages) -> RangeHold<'_, M> {
-        self.hold_wish(&Wish::to_keep(span(pages)))
+        self.hold_wish(&Wish::to_keep(span(pages)), || self.part_of(pages))
     }
 
     /// Keeps all mappings as they are, but for what takes the place of something else.
     pub(crate) fn hold_everything(&self) -> RangeHold<'_, M> {
-        self.hold_wish(&Wish::to_keep(EVERYTHING).beside_replacing())
+        let wish = Wish::to_keep(EVERYTHING).beside_replacing();
+        self.hold_wish(&wish, || self.part_of_everything())
     }
 
-    fn hold_wish(&self, wish: &Wish) -> RangeHold<'_, M> {
+    fn hold_wish(&self, wish: &Wish, part: impl Fn() -> Part) -> RangeHold<'_, M> {
         let classic = self.policy().holds_mmap_lock();
         RangeHold {
             _guard: classic.then(|| self.lock.read(self.machine())),
-            _range: Some(self.await_range(wish)),
+            _range: Some(self.await_range(wish, part)),
         }
     }
 
@@ -248,8 +243,20 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Waits until nothing is being zapped any more of what is now in `pages`.
     pub(crate) fn await_zaps(&self, pages: Pages) {
-        self.ranges
-            .await_zaps(&Wish::to_fill(span(pages)), self.machine());
+        let (wish, machine) = (Wish::to_fill(span(pages)), self.machine());
+        let part = self.part_of(pages);
+        self.list_of(part).await_zaps(&wish, machine);
+        if part == Part::All {
+            let arenas = self.arenas().into_iter().flat_map(Arenas::all);
+            arenas.for_each(|arena| arena.ranges.await_zaps(&wish, machine));
+        }
+    }
+
+    /// Whether anything is being zapped, or will be, anywhere.
+    pub(crate) fn is_zapping(&self) -> bool {
+        let arenas = self.arenas().into_iter().flat_map(Arenas::all);
+        let mut lists = arenas.map(|arena| &*arena.ranges).chain([&*self.ranges]);
+        lists.any(|list| list.is_zapping(self.machine()))
     }
 }
 
@@ -284,7 +291,12 @@ impl<'a, M: Machine> RangeLock<'a, M> {
     }
 
     pub(crate) fn edit(&self) -> Edit<'a, M> {
-        self.space.tree.edit(self.space.memory)
+        self.space.edit(self.held.part)
+    }
+
+    /// The part that the range belongs to.
+    pub(crate) fn part(&self) -> Part {
+        self.held.part
     }
 
     /// See [`settle`].
@@ -294,27 +306,36 @@ impl<'a, M: Machine> RangeLock<'a, M> {
 
     /// Whether no other writer is at work.
     pub(crate) fn has_everything(&self) -> bool {
-        self.range.has(&EVERYTHING)
+        self.held.range.has(&EVERYTHING)
     }
 
-    /// Takes a second range, if that can be had at once; whether it is had. For who is editing.
-    pub(crate) fn try_extend(&self, pages: Pages) -> bool {
-        self.range.try_extend(&span(pages))
+    /// Takes a second range of the same part, if that can be had at once; whether it is had. For who
+    /// is editing.
+    pub(crate) fn try_extend(&mut self, pages: Pages) -> bool {
+        let range = span(pages);
+        let Held {
+            part,
+            range: own,
+            elsewhere,
+            ..
+        } = &mut self.held;
+        own.try_extend(&range) && (*part != Part::All || elsewhere.try_extend(&range))
     }
 
     /// The number by which this writer's notes are known.
-    pub(crate) fn place(&self) -> usize {
-        self.range.place()
+    pub(crate) fn number(&self) -> usize {
+        self.held.part.writer(self.held.range.place())
     }
 
     /// Says, under the edit under which it can be seen, that something will be zapped.
     pub(crate) fn announce_zap(&self) {
-        self.range.announce_zap();
+        self.held.range.announce_zap();
+        self.held.elsewhere.announce_zap();
     }
 
     /// Whether others zap in the range.
     pub(crate) fn meets_zaps(&self) -> bool {
-        self.range.meets_zaps()
+        self.held.meets_zaps
     }
 
     /// Gives up everything but that nothing new comes to `pages`, which say that this writer zaps
@@ -330,21 +351,60 @@ impl<'a, M: Machine> RangeLock<'a, M> {
     }
 
     fn begin_zap_beside(self, pages: Pages, is_beside_others: bool) -> Zapping<'a, M> {
-        let space = self.space;
-        let Self { guard, range, .. } = self;
-        let guard = guard.and_then(MmapLock::for_zap);
-        let zap = range.begin_zap(span(pages));
-        Zapping::new(space, pages, is_beside_others, zap, guard)
+        let guard = self.guard.and_then(MmapLock::for_zap);
+        let zap = self.held.begin_zap(pages);
+        Zapping::new(self.space, is_beside_others, zap, guard)
     }
 
     /// Gives up everything but `pages`, where what is mapped takes the place of what was, and says
     /// so. Only who asks for it passes. The mmap lock is kept, as in Linux.
     pub(crate) fn begin_replace(self, pages: Pages) -> Replacing<'a, M> {
-        let space = self.space;
-        let Self { guard, range, .. } = self;
-        let guard = guard.map(|lock| MmapHold::Write { _lock: lock });
-        let zap = range.begin_replace(span(pages));
-        Replacing::new(space, pages, zap, guard)
+        let guard = self.guard.map(|lock| MmapHold::Write { _lock: lock });
+        let zap = self.held.begin_replace(pages);
+        Replacing::new(self.space, zap, guard)
+    }
+}
+
+impl<'a, M: Machine> Held<'a, M> {
+    fn begin_zap(self, pages: Pages) -> Zap<'a, M> {
+        let range = span(pages);
+        Zap {
+            part: self.part,
+            pages,
+            elsewhere: self.elsewhere.begin_zap(&range),
+            range: self.range.begin_zap(range),
+        }
+    }
+
+    fn begin_replace(self, pages: Pages) -> Zap<'a, M> {
+        let range = span(pages);
+        Zap {
+            part: self.part,
+            pages,
+            elsewhere: self.elsewhere.begin_replace(&range),
+            range: self.range.begin_replace(range),
+        }
+    }
+}
+
+/// A range that is being zapped, or replacing, in the lists in which it was had.
+pub(crate) struct Zap<'a, M: Machine> {
+    pub(crate) part: Part,
+    pub(crate) pages: Pages,
+    range: ZapGuard<'a, M>,
+    elsewhere: ZapElsewhere<'a, M>,
+}
+
+impl<M: Machine> Zap<'_, M> {
+    /// The number by which this writer's notes are known.
+    pub(crate) fn number(&self) -> usize {
+        self.part.writer(self.range.place())
+    }
+
+    /// See [`ZapGuard::leave`].
+    pub(crate) fn leave(self) {
+        self.elsewhere.leave();
+        self.range.leave();
     }
 }
 

@@ -1,0 +1,220 @@
+//! Arenas: parts of an address space whose writers share nothing with others.
+//!
+//! All writers of a space write its list of ranges, its edit lock, its notes about holes and its
+//! account. Where they get into each other's way, CPUs get *arenas*: a gibibyte each, empty at
+//! first, with a list, an edit lock, notes and an account of its own, and with a node of the tree
+//! that stays ([`crate::tree::pin`]). Memory that may lie anywhere is then mapped in the CPU's own. A
+//! program of which one thread maps has none, and gets Linux's addresses
+//! (`docs/decisions/0012-arenas.md`).
+//!
+//! What a writer takes depends on its range alone ([`Part`]): inside an arena, not at its first or
+//! last page, that arena's; away from all arenas the space's own, as if there were none; else those
+//! of everything. So neighbours, with which a mapping may merge, always belong to the same part or
+//! to who has all of them. Lists are taken in order, the space's own first, then the arenas'; edit
+//! locks likewise, after all lists.
+//!
+//! Whether there are arenas changes only with every range and under all edit locks. So who has
+//! a range, or edits, asks again ([`AddressSpace::part_of`]), and then knows.
+//!
+//! * `choice`: which part a range belongs to. `open`: a new arena. `elsewhere`: what is had in the
+//!   lists of arenas beside the space's own.
+//!
+//! Written lines: those of the arena, by who works in it. The table of arenas is written when one
+//! is opened, and read by every writer.
+
+mod choice;
+mod elsewhere;
+mod open;
+
+use faultless_frames::{Flags, FrameSource, NoMemory};
+use faultless_paging::{Frame, PAGE_SIZE, Pages};
+use faultless_sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use faultless_sync::{PLACES, Padded, Ranges, SpinGuards, SpinLock};
+
+use crate::account::Account;
+use crate::machine::Machine;
+use crate::memory::Memory;
+use crate::tree::{Edit, GUARD_GAP, Holes, Stem};
+
+pub(crate) use elsewhere::{Elsewhere, ZapElsewhere};
+pub(crate) use open::give_back;
+
+/// Pages of the largest mapping that is put into an arena unless it has to be there.
+pub(crate) const LARGEST: u64 = open::SPAN / 4;
+
+/// The most arenas of a space.
+pub(crate) const ARENAS: usize = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
+
+/// Writers that may zap at once, in all lists.
+pub(crate) const WRITERS: usize = (1 + ARENAS) * PLACES;
+
+/// Mappings by which an arena may have more than when its account was last settled.
+pub(crate) const QUOTA: u64 = if cfg!(any(loom, shuttle)) { 8 } else { 1024 };
+
+/// Of these: for who has begun before there were too many. No operation makes more than four more.
+pub(crate) const SLACK: u64 = 4 * if cfg!(any(loom, shuttle)) {
+    1
+} else {
+    PLACES as u64
+};
+
+/// Which lists and locks an operation takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The space's own: its range is in no arena.
+    Central,
+    /// Those of the arena with this number, in which its range is.
+    Arena(usize),
+    /// All edit locks, and the lists that its range meets.
+    All,
+}
+
+impl Part {
+    /// The number of the writer who has a place in the first list of the part.
+    pub(crate) fn writer(self, place: usize) -> usize {
+        match self {
+            Part::Arena(number) => (1 + number) * PLACES + place,
+            Part::Central | Part::All => place,
+        }
+    }
+}
+
+/// An arena. In a frame of its own.
+pub(crate) struct Arena {
+    pub(crate) ranges: Padded<Ranges>,
+    pub(crate) edit: Padded<SpinLock<Holes>>,
+    pub(crate) account: Padded<Account>,
+    /// Its node.
+    pub(crate) stem: Stem,
+    frame: Frame,
+}
+const _: () = assert!(size_of::<Arena>() <= PAGE_SIZE as usize);
+
+impl Arena {
+    /// The right to change it; its number is known to the caller.
+    fn edit<'a, M: Machine>(&'a self, memory: &'a Memory<M>, number: usize) -> Edit<'a, M> {
+        let holes = self.edit.lock(memory.machine());
+        self.stem.edit(memory, holes, Part::Arena(number))
+    }
+
+    /// Where room is chosen: so that nobody's guard gap, and no neighbour of another part, matters.
+    pub(crate) fn room(pages: Pages) -> Pages {
+        Pages::new(pages.start + 1, pages.end - GUARD_GAP - 1)
+    }
+}
+
+/// A place in the table.
+pub(crate) struct Slot {
+    /// The first page.
+    base: AtomicU64,
+    arena: AtomicPtr<Arena>,
+}
+
+/// A space's arenas. In a frame of its own, which lives as long as the space.
+pub(crate) struct Arenas {
+    /// How many there are, and why everything is edited at once all the same. Written under all
+    /// edit locks; the number also with every range.
+    state: AtomicU64,
+    slots: [Slot; ARENAS],
+    frame: Frame,
+}
+
+/// Of a state: how many there are.
+const COUNT: u64 = STRICT - 1;
+/// Of a state: there is a limit that is not only of mappings.
+const STRICT: u64 = 1 << 32;
+/// Of a state: there are almost as many mappings as there may be.
+const NEAR: u64 = 1 << 33;
+
+/// All arenas' edit locks.
+pub(crate) struct Locks<'a>(SpinGuards<'a, Slot, Holes>);
+
+impl Locks<'_> {
+    /// The notes of each.
+    pub(crate) fn for_each_holes(&mut self, mut change: impl FnMut(&mut Holes)) {
+        (0..self.0.of().len()).for_each(|number| change(self.0.get_mut(number)));
+    }
+}
+
+impl Arenas {
+    /// Acquire: pairs with the release in [`Arenas::set`].
+    fn state(&self) -> u64 {
+        self.state.load(Ordering::Acquire)
+    }
+
+    /// How many there are.
+    fn count(&self) -> usize {
+        (self.state() & COUNT) as usize
+    }
+
+    /// Whether everything is edited at once.
+    fn is_strict(&self) -> bool {
+        self.state() & !COUNT != 0
+    }
+
+    fn set(&self, state: u64) {
+        if state != self.state() {
+            self.state.store(state, Ordering::Release);
+        }
+    }
+
+    fn set_flag(&self, flag: u64, on: bool) {
+        let state = self.state() & !flag;
+        self.set(if on { state | flag } else { state });
+    }
+
+    fn set_near(&self, is_near: bool) {
+        self.set_flag(NEAR, is_near);
+    }
+
+    /// The arenas there are.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Arena> {
+        self.slots[..self.count()].iter().map(Slot::arena)
+    }
+
+    /// The arena with this number, which there is.
+    pub(crate) fn get(&self, number: usize) -> &Arena {
+        self.slots[number].arena()
+    }
+
+    /// Takes the edit locks of all there are.
+    fn lock_edits<M: Machine>(&self, machine: &M) -> Locks<'_> {
+        let slots = &self.slots[..self.count()];
+        Locks(SpinGuards::lock(
+            slots,
+            |slot| &slot.arena().edit.0,
+            machine,
+        ))
+    }
+}
+
+impl Slot {
+    /// The arena here; there is one.
+    fn arena(&self) -> &Arena {
+        // SAFETY: written before the count that the caller has read, and there until the space ends.
+        unsafe { &*self.arena.load(Ordering::Relaxed) }
+    }
+
+    fn pages(&self) -> Pages {
+        let base = self.base.load(Ordering::Relaxed);
+        Pages::new(base, base + open::SPAN)
+    }
+}
+
+/// A frame for something that lives as long as a space.
+fn take_frame<M: Machine>(memory: &Memory<M>) -> Result<Frame, NoMemory> {
+    let frame = memory.allocate_frame_to_fill()?;
+    memory
+        .machine()
+        .frames()
+        .descriptor(frame)
+        .set_flags(Flags::SPACE);
+    Ok(frame)
+}
+
+/// Gives such a frame back.
+fn give_frame<M: Machine>(memory: &Memory<M>, frame: Frame) {
+    let source = memory.machine().frames();
+    source.descriptor(frame).set_flags(Flags::NONE);
+    source.free(memory.machine().cpu(), frame);
+}

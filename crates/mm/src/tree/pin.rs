@@ -1,0 +1,120 @@
+//! Nodes that stay, whose slots are changed under an edit lock of their own ([`crate::arena`]).
+//!
+//! Such a node is *pinned*: its slot in the node above holds it for as long as the tree lives,
+//! whether anything is mapped below or not, and so do the slots on the way from the root. Who edits
+//! what is in no arena passes over it, and who edits in it never leaves it: each writes lines that
+//! the other does not.
+
+use core::ptr::NonNull;
+
+use faultless_frames::NoMemory;
+use faultless_paging::Pages;
+use faultless_sync::SpinGuard;
+
+use super::edit::fill;
+use super::free::bury_subtree;
+use super::holes::Holes;
+use super::node::{LEVELS, Node, index, span};
+use super::word::{Content, Word};
+use super::{Edit, Stem};
+use crate::arena::Part;
+use crate::machine::Machine;
+use crate::memory::Memory;
+
+/// The level of nodes that are arenas: of 1 GiB each.
+pub(crate) const ARENA_LEVEL: usize = if cfg!(any(loom, shuttle)) { 0 } else { 2 };
+
+impl Stem {
+    /// The pages.
+    pub(crate) fn pages(&self) -> Pages {
+        Pages::new(self.base, self.end())
+    }
+
+    /// The right to change it, for who has its edit lock.
+    pub(crate) fn edit<'a, M: Machine>(
+        self,
+        memory: &'a Memory<M>,
+        holes: SpinGuard<'a, Holes>,
+        part: Part,
+    ) -> Edit<'a, M> {
+        Edit {
+            part,
+            stem: self,
+            memory,
+            holes,
+            arenas: None,
+        }
+    }
+}
+
+impl<M: Machine> Edit<'_, M> {
+    /// Lets a node stay for the pages of an arena, from `base` on. With everything.
+    ///
+    /// # Errors
+    /// [`NoMemory`]; nothing has changed.
+    pub(crate) fn pin(&mut self, base: u64) -> Result<Stem, NoMemory> {
+        let node = self.reach(base).inspect_err(|_| {
+            // Nodes on the way that nothing needs.
+            let pages = Pages::new(base, base + span(ARENA_LEVEL + 1));
+            fill(self.memory, &self.stem, pages, Word::EMPTY);
+        })?;
+        let mut above = self.stem.root();
+        for level in (ARENA_LEVEL + 1..LEVELS).rev() {
+            above.pin(index(base, level));
+            // SAFETY: the edit lock is held.
+            if let Content::Child(child) = unsafe { above.slot(base, level).load().content() } {
+                above = child;
+            }
+        }
+        Ok(Stem {
+            root: node,
+            level: ARENA_LEVEL,
+            base,
+            is_outside: false,
+        })
+    }
+
+    /// The arena's node; made if it is missing, with those on the way.
+    fn reach(&self, base: u64) -> Result<NonNull<Node>, NoMemory> {
+        let mut node = self.stem.root();
+        for level in (ARENA_LEVEL + 1..LEVELS).rev() {
+            let number = index(base, level);
+            let word = node.at(number).load();
+            // SAFETY: the edit lock keeps what the tree holds from being retired.
+            node = match unsafe { word.content() } {
+                Content::Child(child) => child,
+                _ => {
+                    let child = self.expand(word, level)?;
+                    node.put(number, Word::child(child));
+                    bury_subtree(self.memory, word);
+                    // SAFETY: in the tree.
+                    unsafe { child.as_ref() }
+                }
+            };
+        }
+        Ok(NonNull::from(node))
+    }
+
+    /// A node for a slot at `level` that holds no child: it says the same.
+    fn expand(&self, word: Word, level: usize) -> Result<NonNull<Node>, NoMemory> {
+        let place = self.memory.allocate_node()?;
+        // SAFETY: the edit lock is held.
+        let Content::Split(split) = (unsafe { word.content() }) else {
+            // SAFETY: fresh memory of a node's size.
+            return Ok(unsafe { Node::create(place, word) });
+        };
+        let (words, middle, below) = (split.words(), split.middle(), level - 1);
+        // SAFETY: as above.
+        let at = unsafe { Node::create(place, words[1]) };
+        // SAFETY: just made.
+        let node = unsafe { at.as_ref() };
+        let cut = index(middle, below);
+        node.put_all(0..cut, words[0], &mut |_| ());
+        if !middle.is_multiple_of(span(below)) {
+            let both = self.cut_once(middle, words);
+            // Nobody has seen the node.
+            node.put(cut, both.inspect_err(|_| self.memory.free_node(at))?);
+        }
+        Ok(at)
+    }
+}

@@ -1,0 +1,277 @@
+//! Arenas: parts of an address space that writers of several CPUs have to themselves. A program
+//! sees nothing of them but the addresses that are chosen for it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use faultless_mm::{Counter, Errno, Layout, Limits, Policy, flags, remap_flags};
+use faultless_soft::{SoftCpu, SoftMemory, SoftSpace};
+use faultless_tests::operations::{SEALED, forking, limited, near, remapping};
+use faultless_tests::random::{runner, seed};
+use faultless_tests::script::Op;
+use faultless_tests::soft::run_prepared;
+use faultless_tests::{available, machine, on_every_cpu, rounds, space, verify_and_destroy};
+use proptest::prelude::*;
+
+const PAGE: u64 = 4096;
+const GIB: u64 = 1 << 30;
+const HUGE: u64 = 2 << 20;
+const RW: u32 = 3;
+const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS;
+const FIXED: u32 = ANON | flags::FIXED;
+/// The middle of what scripts are about: a boundary of two arenas, if addresses are chosen from the
+/// end of the one above.
+const CENTRE: u64 = (SEALED.start + SEALED.end) / 2;
+
+/// A layout in which the first arenas are on both sides of what scripts are about.
+fn around() -> Layout {
+    Layout {
+        mmap_base: CENTRE + GIB,
+        ..Layout::LINUX_X86_64
+    }
+}
+
+fn lines(memory: &'static SoftMemory, spread: bool, limits: &Limits, script: &[Op]) -> Vec<String> {
+    let prepare = |space: &SoftSpace| {
+        assert!(!spread || space.spread_writers());
+        space.set_brk(1 << 32);
+        space.set_limits(limits);
+    };
+    let policy = Policy::Speculative;
+    let (lines, sound) = run_prepared(memory, policy, around(), &prepare, &SEALED, script);
+    sound.unwrap_or_else(|why| panic!("{why}"));
+    lines
+}
+
+/// The same lines with arenas as without.
+fn same(cases: u64, limits: &Limits, ops: impl Strategy<Value = Op>) {
+    let memory = machine(4, 64);
+    let seed = seed();
+    let scripts = prop::collection::vec(ops, 1..60);
+    let result = runner(cases, seed).run(&scripts, |script| {
+        let without = lines(memory, false, limits, &script);
+        prop_assert_eq!(lines(memory, true, limits, &script), without);
+        Ok(())
+    });
+    if let Err(failure) = result {
+        panic!("FAULTLESS_SEED={seed}: {failure}");
+    }
+}
+
+#[test]
+fn programs_see_the_same() {
+    same(rounds(200, 5000), &Limits::NONE, near());
+}
+
+/// Where a place is chosen, it is one in the arena.
+fn to_a_fixed_place(op: Op) -> Op {
+    match op {
+        Op::Mremap { flags, .. } if flags & remap_flags::FIXED != 0 => op,
+        Op::Mremap {
+            address,
+            old_length,
+            length,
+            to,
+            ..
+        } => Op::Mremap {
+            address,
+            old_length,
+            length,
+            flags: 0,
+            to,
+        },
+        op => op,
+    }
+}
+
+#[test]
+fn programs_that_move_memory_see_the_same() {
+    let ops = remapping().prop_map(to_a_fixed_place);
+    same(rounds(200, 5000), &Limits::NONE, ops);
+}
+
+#[test]
+fn programs_with_limits_see_the_same() {
+    let ops = limited().prop_map(to_a_fixed_place);
+    same(rounds(200, 5000), &Limits::LINUX, ops);
+}
+
+#[test]
+fn programs_with_few_mappings_see_the_same() {
+    let limits = Limits {
+        mappings: 12,
+        ..Limits::LINUX
+    };
+    same(rounds(200, 5000), &limits, near());
+}
+
+#[test]
+fn programs_that_fork_see_the_same() {
+    same(rounds(100, 2000), &Limits::NONE, forking());
+}
+
+/// Maps pages anywhere.
+fn map(space: &SoftSpace, pages: u64) -> u64 {
+    let at = space.mmap(0, pages * PAGE, RW, ANON);
+    at.unwrap_or_else(|errno| panic!("{errno:?}"))
+}
+
+/// One thread that maps, beside others that fault, gets Linux's addresses for ever.
+#[test]
+fn one_thread_gets_the_highest_addresses() {
+    let (memory, space) = space(2, 64, Policy::Speculative);
+    let before = available(memory);
+    let done = AtomicBool::new(false);
+    let at = SoftCpu::attend(memory, 0, || map(&space, 64));
+    assert_eq!(at, Layout::LINUX_X86_64.mmap_base - 64 * PAGE);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            SoftCpu::run(&space, 1, |cpu| {
+                while !done.load(Ordering::Relaxed) {
+                    (0..64).for_each(|page| cpu.store(at + page * PAGE, 1).unwrap());
+                    space
+                        .madvise(at, 64 * PAGE, faultless_mm::advice::DONTNEED)
+                        .unwrap();
+                }
+            });
+        });
+        SoftCpu::run(&space, 0, |_| {
+            for _ in 0..2000 {
+                let new = map(&space, 2);
+                assert_eq!(new, at - 2 * PAGE);
+                space.munmap(new, 2 * PAGE).unwrap();
+            }
+        });
+        done.store(true, Ordering::Relaxed);
+    });
+    SoftCpu::attend(memory, 0, || space.munmap(at, 64 * PAGE)).unwrap();
+    assert_eq!(available(memory), before);
+}
+
+/// Each CPU's addresses are in a gibibyte of its own, and lie beside each other there.
+#[test]
+fn each_cpu_has_its_own() {
+    let (memory, space) = space(2, 64, Policy::Speculative);
+    let of = |number: u32| {
+        SoftCpu::run(&space, number, |cpu| {
+            let at = map(&space, 3);
+            let next = map(&space, 5);
+            assert_eq!(next + 5 * PAGE, at, "one mapping, as by Linux");
+            cpu.store(next, 1).unwrap();
+            cpu.store(at, 2).unwrap();
+            at
+        })
+    };
+    SoftCpu::attend(memory, 0, || assert!(space.spread_writers()));
+    let first = [of(0), of(1)];
+    assert_ne!(first[0] / GIB, first[1] / GIB);
+    let again = [of(0), of(1)];
+    assert_eq!(
+        [0, 1].map(|n| first[n] / GIB),
+        [0, 1].map(|n| again[n] / GIB)
+    );
+    SoftCpu::attend(memory, 0, || {
+        assert_eq!(space.totals().mapped, 32);
+        assert_eq!(space.totals().mappings, 2);
+        assert!(!space.spread_writers(), "more than there are CPUs");
+        space.verify().unwrap();
+        // What has a place is where it is asked for.
+        let fixed = first[0] - 64 * PAGE;
+        assert_eq!(space.mmap(fixed, PAGE, RW, FIXED), Ok(fixed));
+        assert_eq!(space.mmap(fixed - PAGE, PAGE, RW, ANON), Ok(fixed - PAGE));
+        // What is large goes where Linux has it.
+        let large = space.mmap(0, GIB / 2, 0, ANON | flags::NORESERVE).unwrap();
+        assert_eq!(
+            large,
+            (Layout::LINUX_X86_64.mmap_base - GIB / 2) & !(HUGE - 1)
+        );
+    });
+}
+
+/// All room can be had that there was without them: pieces, and one after all is unmapped.
+#[test]
+fn all_room_can_be_had() {
+    let memory = machine(4, 64);
+    let layout = Layout {
+        end: 9 * GIB,
+        mmap_base: 9 * GIB,
+        ..Layout::LINUX_X86_64
+    };
+    let piece = 60 << 20;
+    let pieces = |spread: bool| {
+        let before = available(memory);
+        let space = SoftCpu::attend(memory, 0, || {
+            let space = faultless_mm::AddressSpace::new(memory, Policy::Speculative, layout);
+            let space: SoftSpace = space.expect("memory suffices");
+            assert!(!spread || space.spread_writers());
+            space
+        });
+        let count = SoftCpu::attend(memory, 1, || {
+            let mut count = 0;
+            let how = ANON | flags::NORESERVE;
+            while space.mmap(0, piece, RW, how).is_ok() {
+                count += 1;
+            }
+            assert_eq!(space.mmap(0, piece, RW, how), Err(Errno::ENOMEM));
+            space.munmap(0, layout.end).unwrap();
+            let all = layout.end - 2 * layout.lowest;
+            assert!(space.mmap(0, all, RW, how).is_ok(), "all in one");
+            space.munmap(0, layout.end).unwrap();
+            assert_eq!(space.totals().mapped, 0);
+            count
+        });
+        verify_and_destroy(space, before);
+        count
+    };
+    let (without, with) = (pieces(false), pieces(true));
+    // Where an arena ends a piece may not fit.
+    assert!(with + 8 >= without, "{with} pieces instead of {without}");
+}
+
+/// Two threads that map and unmap get into each other's way, until they have arenas: then no
+/// longer, and no wait is counted.
+#[test]
+fn contention_makes_arenas() {
+    let (memory, space) = space(2, 64, Policy::Speculative);
+    let top = Layout::LINUX_X86_64.mmap_base / GIB;
+    let until = Instant::now() + Duration::from_secs(60);
+    let found = AtomicBool::new(false);
+    on_every_cpu(&space, |cpu| {
+        while !found.load(Ordering::Relaxed) && Instant::now() < until {
+            let at = map(&space, 1);
+            cpu.store(at, 1).unwrap();
+            space.munmap(at, PAGE).unwrap();
+            if at / GIB != top {
+                found.store(true, Ordering::Relaxed);
+            }
+        }
+    });
+    assert!(found.into_inner(), "nobody was in the way for a minute");
+    let before = memory.total(Counter::RangeWaits);
+    on_every_cpu(&space, |cpu| {
+        for _ in 0..1000 {
+            let at = map(&space, 1);
+            cpu.store(at, 1).unwrap();
+            space.munmap(at, PAGE).unwrap();
+        }
+    });
+    assert_eq!(memory.total(Counter::RangeWaits), before);
+    SoftCpu::attend(memory, 0, || assert!(space.verify().is_ok()));
+}
+
+/// Under policies whose writers take turns there are none.
+#[test]
+fn not_where_writers_take_turns() {
+    for policy in [Policy::Classic, Policy::VmaLock] {
+        let (memory, space) = space(2, 64, policy);
+        SoftCpu::attend(memory, 0, || assert!(!space.spread_writers()));
+    }
+    let (memory, space) = space(2, 64, Policy::Speculative);
+    SoftCpu::attend(memory, 0, || {
+        space.set_limits(&Limits {
+            address_space: GIB,
+            ..Limits::NONE
+        });
+        assert!(!space.spread_writers(), "a limit of address space");
+    });
+}
