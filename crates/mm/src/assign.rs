@@ -24,9 +24,10 @@ impl<M: Machine> AddressSpace<M> {
         // Mappings that lose their last page, chained by their link.
         let mut doomed = 0;
         let mut had_guard = false;
+        let near = edit.around(pages);
         // SAFETY: as above.
-        let mut tally = unsafe { Tally::new(pages, self.tree.beside(pages)) };
-        for run in self.tree.runs(pages) {
+        let mut tally = unsafe { Tally::new(pages, near.beside(pages)) };
+        for run in near.runs(pages) {
             // SAFETY: as above.
             let Some(old) = (unsafe { run.word.mapping() }) else {
                 continue;
@@ -41,7 +42,10 @@ impl<M: Machine> AddressSpace<M> {
         // SAFETY: as above.
         let new = unsafe { word.mapping() }.map(Mapping::attributes);
         self.count_change(edit, &tally.end(new));
-        edit.fill(pages, word);
+        match word.is_empty() {
+            true => edit.fill(pages, word),
+            false => edit.fill_below(near, pages, word),
+        }
         if had_guard {
             edit.guard_gone(pages.start);
         }

@@ -69,6 +69,28 @@ impl Chain {
     }
 }
 
+/// Tables of the lowest level that a batch has come to, and how many of them went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    tables: usize,
+    freed: usize,
+}
+
+impl Seen {
+    const ONE_THAT_STAYS: Seen = Seen {
+        tables: 1,
+        freed: 0,
+    };
+}
+
+/// Pages that are taken away without a look for the first table of them.
+const SMALL: u64 = 64;
+
+fn is_in_one_table(pages: Pages) -> bool {
+    let entries = ENTRIES as u64;
+    !pages.is_empty() && pages.start / entries == (pages.end - 1) / entries
+}
+
 /// Which tables that are empty go with the pages that were in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tables {
@@ -92,6 +114,13 @@ impl<M: Machine> AddressSpace<M> {
             Tables::Whole if pages.len() < ENTRIES as u64 => Tables::None,
             _ => tables,
         };
+        if pages.len() <= SMALL && is_in_one_table(pages) {
+            // Mostly its table is there, and stays.
+            if self.zap_batch(pages, pages, tables) == Seen::ONE_THAT_STAYS {
+                self.machine().poll();
+                return;
+            }
+        }
         let mut at = self.first_table(pages.start, pages.end);
         while at < pages.end {
             // Batches end where tables end, so that each table is in one batch.
@@ -111,13 +140,14 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    fn zap_batch(&self, batch: Pages, pages: Pages, tables: Tables) {
+    fn zap_batch(&self, batch: Pages, pages: Pages, tables: Tables) -> Seen {
+        let mut seen = Seen::default();
         let mut gather = Gather::new();
         let mut chain = Chain::default();
         let cpu = self.machine().cpu();
         let mut kept = false;
         let section = self.memory.enter();
-        self.for_each_entry(batch, &mut |entry, page| {
+        let mut take = |entry: &Entry, page: u64| {
             let mut backoff = Backoff::new();
             loop {
                 let value = entry.load();
@@ -151,6 +181,10 @@ impl<M: Machine> AddressSpace<M> {
                     return;
                 }
             }
+        };
+        self.for_each_table(batch, &mut |table, part| {
+            seen.tables += 1;
+            self.for_each_in(table, part, &mut take);
         });
         if kept {
             self.flush(&mut gather);
@@ -158,11 +192,12 @@ impl<M: Machine> AddressSpace<M> {
         }
         if tables != Tables::None {
             // Tables of the lowest level share the pages' flush.
-            self.free_tables_at(1, (batch, pages), tables, &mut gather);
+            seen.freed = self.free_tables_at(1, (batch, pages), tables, &mut gather);
         }
         self.flush(&mut gather);
         drop(section);
         chain.free_all(self.machine());
+        seen
     }
 
     /// Discards all pages of `pages`, which stay mapped: the caller keeps writers out.
@@ -384,16 +419,22 @@ impl<M: Machine> AddressSpace<M> {
     /// Calls `visit` with every entry of `pages` that is not empty. Inside a section.
     pub(crate) fn for_each_entry(&self, pages: Pages, visit: &mut impl FnMut(&Entry, u64)) {
         self.for_each_table(pages, &mut |table, part| {
-            let base = part.start & !(ENTRIES as u64 - 1);
-            let (mut at, end) = ((part.start - base) as usize, (part.end - base) as usize);
-            while let Some(number) = table.next_used(at, end) {
-                visit(&table.entries()[number], base + number as u64);
-                at = number + 1;
-                if (at as u64).is_multiple_of(STRETCH) {
-                    self.machine().poll();
-                }
-            }
+            self.for_each_in(table, part, visit)
         });
+    }
+
+    /// The same of pages of one table.
+    #[inline]
+    fn for_each_in(&self, table: &Table, part: Pages, visit: &mut impl FnMut(&Entry, u64)) {
+        let base = part.start & !(ENTRIES as u64 - 1);
+        let (mut at, end) = ((part.start - base) as usize, (part.end - base) as usize);
+        while let Some(number) = table.next_used(at, end) {
+            visit(&table.entries()[number], base + number as u64);
+            at = number + 1;
+            if (at as u64).is_multiple_of(STRETCH) {
+                self.machine().poll();
+            }
+        }
     }
 
     /// Calls `visit` with every table of the lowest level that has entries of

@@ -45,8 +45,12 @@ impl<M: Machine> AddressSpace<M> {
         pages: Pages,
         commit: impl FnOnce(),
     ) -> Result<(), Errno> {
-        if self.is_unmapped(pages) {
+        self.check_seals(pages)?;
+        lock.lock_out_readers(pages);
+        let mut edit = lock.edit();
+        if edit.around(pages).is_unmapped(pages) {
             commit();
+            drop(edit);
             let is_zapped = lock.meets_zaps();
             drop(lock);
             if is_zapped {
@@ -55,9 +59,6 @@ impl<M: Machine> AddressSpace<M> {
             }
             return Ok(());
         }
-        self.check_seals(pages)?;
-        lock.lock_out_readers(pages);
-        let mut edit = lock.edit();
         self.check_split(&edit, pages, None)?;
         edit.cut(pages)?;
         commit();

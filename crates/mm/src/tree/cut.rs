@@ -6,12 +6,12 @@
 use faultless_frames::NoMemory;
 use faultless_paging::Pages;
 
-use super::Edit;
 use super::edit::fill;
 use super::free::{bury_subtree, free_nodes};
 use super::node::{Node, index, span};
 use super::split::Split;
 use super::word::{Content, Word};
+use super::{Edit, Stem};
 use crate::machine::Machine;
 
 impl<M: Machine> Edit<'_, M> {
@@ -20,18 +20,19 @@ impl<M: Machine> Edit<'_, M> {
     /// # Errors
     /// [`NoMemory`]; no page's mapping has changed.
     pub fn cut(&self, pages: Pages) -> Result<(), NoMemory> {
-        self.cut_at(pages.start, pages)?;
-        self.cut_at(pages.end, pages)
+        let near = self.stem.around(pages);
+        self.cut_at(&near, pages.start, pages)?;
+        self.cut_at(&near, pages.end, pages)
             .inspect_err(|_| self.drop_cut(pages.start))
     }
 
     /// Cuts at `page`, an end of `pages`; at the other end too if that is in the same slot.
-    fn cut_at(&self, page: u64, pages: Pages) -> Result<(), NoMemory> {
+    fn cut_at(&self, stem: &Stem, page: u64, pages: Pages) -> Result<(), NoMemory> {
         if page >= self.stem.end() {
             return Ok(());
         }
-        let mut node = self.stem.root();
-        for level in (1..=self.stem.level).rev() {
+        let mut node = stem.root();
+        for level in (1..=stem.level).rev() {
             if page.is_multiple_of(span(level)) {
                 return Ok(());
             }

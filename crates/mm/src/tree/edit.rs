@@ -23,8 +23,14 @@ use crate::memory::Memory;
 impl<M: Machine> Edit<'_, M> {
     /// Sets the word of all `pages`, whose ends were cut.
     pub fn fill(&mut self, pages: Pages, word: Word) {
+        self.fill_below(self.stem, pages, word);
+    }
+
+    /// The same below a node around them, if they do not become empty.
+    pub(crate) fn fill_below(&mut self, stem: Stem, pages: Pages, word: Word) {
+        debug_assert!(!word.is_empty() || stem.level == self.stem.level);
         if !pages.is_empty() {
-            fill(self.memory, &self.stem, pages, word);
+            fill(self.memory, &stem, pages, word);
             if word.is_empty() {
                 let hole = self.stem.hole_around(pages);
                 self.hole_opened(hole);

@@ -37,6 +37,7 @@ use core::ops::Deref;
 use core::ptr::NonNull;
 
 use faultless_frames::NoMemory;
+use faultless_paging::Pages;
 use faultless_sync::{Flaw, Padded, SpinGuard, SpinLock, flawed};
 
 use crate::arena::{Locks, Part};
@@ -89,6 +90,12 @@ impl<M: Machine> Edit<'_, M> {
     /// What may be changed.
     pub(crate) fn part(&self) -> Part {
         self.part
+    }
+
+    /// The lowest part of it around `pages` ([`Stem::around`]).
+    #[inline]
+    pub(crate) fn around(&self, pages: Pages) -> Stem {
+        self.stem.around(pages)
     }
 
     /// The notes of it, or of what is in no arena.

@@ -103,22 +103,34 @@ impl Stem {
         })
     }
 
+    /// The lowest node with `pages` and one page on either side, for walks that would go through it:
+    /// most ranges are small. Under the edit lock; until something is emptied.
+    pub(crate) fn around(&self, pages: Pages) -> Stem {
+        let first = pages.start.saturating_sub(1).max(self.base);
+        let last = pages.end.min(self.end() - 1);
+        let mut stem = *self;
+        while stem.level > 0 && index(first, stem.level) == index(last, stem.level) {
+            // SAFETY: under the lock, by the module's contract.
+            match unsafe { stem.root().slot(first, stem.level).load().content() } {
+                Content::Child(child) => {
+                    stem.root = NonNull::from(child);
+                    stem.base = first & !(span(stem.level) - 1);
+                    stem.level -= 1;
+                }
+                _ => break,
+            }
+        }
+        stem
+    }
+
     /// What lies beside `pages`. Under the edit lock.
     pub fn beside(&self, pages: Pages) -> Neighbours {
         let before = pages.start.checked_sub(1);
         let behind = Some(pages.end).filter(|&page| page < self.end());
-        let (mut node, mut level) = (self.root(), self.level);
-        // Mostly they have one way down for most of it.
-        if let (Some(before), Some(behind)) = (before, behind) {
-            while level > 0 && index(before, level) == index(behind, level) {
-                // SAFETY: under the lock, by the module's contract.
-                match unsafe { node.slot(behind, level).load().content() } {
-                    Content::Child(child) => (node, level) = (child, level - 1),
-                    _ => break,
-                }
-            }
-        }
-        let find = |page: Option<u64>| page.map_or(Word::EMPTY, |at| word_below(node, level, at));
+        let near = self.around(pages);
+        let find = |page: Option<u64>| {
+            page.map_or(Word::EMPTY, |at| word_below(near.root(), near.level, at))
+        };
         Neighbours {
             before: find(before),
             behind: find(behind),
