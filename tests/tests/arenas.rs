@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use faultless_mm::{Counter, Errno, Layout, Limits, Policy, flags, remap_flags};
-use faultless_soft::{SoftCpu, SoftMemory, SoftSpace};
+use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace};
 use faultless_tests::operations::{SEALED, forking, limited, near, remapping};
 use faultless_tests::random::{runner, seed};
 use faultless_tests::script::Op;
@@ -273,5 +273,62 @@ fn not_where_writers_take_turns() {
             ..Limits::NONE
         });
         assert!(!space.spread_writers(), "a limit of address space");
+    });
+}
+
+/// One mapping in two parts, whose pages come and go in both at once: it goes with the last.
+#[test]
+fn a_mapping_in_two_parts() {
+    let memory = machine(2, 64);
+    let before = available(memory);
+    let space = SoftCpu::attend(memory, 0, || {
+        let space = Soft::space(memory, Policy::Speculative).expect("memory suffices");
+        assert!(space.spread_writers());
+        space
+    });
+    let inside = SoftCpu::attend(memory, 0, || map(&space, 1));
+    let border = (inside / GIB + 1) * GIB;
+    let start = border - 64 * PAGE;
+    SoftCpu::attend(memory, 0, || space.mmap(start, 128 * PAGE, RW, FIXED)).unwrap();
+    on_every_cpu(&space, |cpu| {
+        let own = match cpu.number() {
+            0 => border - 40 * PAGE,
+            _ => border + 40 * PAGE,
+        };
+        for _ in 0..rounds(3000, 100_000) {
+            space.munmap(own, PAGE).unwrap();
+            space.mmap(own, PAGE, RW, FIXED).unwrap();
+        }
+    });
+    SoftCpu::attend(memory, 0, || {
+        assert_eq!(space.totals().mappings, 2);
+        space.verify().unwrap();
+        space.munmap(start, 128 * PAGE).unwrap();
+        space.munmap(inside, PAGE).unwrap();
+    });
+    verify_and_destroy(space, before);
+}
+
+/// A limit of mappings that comes when there are arenas counts from then on, and goes again.
+#[test]
+fn a_limit_of_mappings_that_comes_later() {
+    let (memory, space) = space(2, 64, Policy::Speculative);
+    SoftCpu::attend(memory, 0, || {
+        assert!(space.spread_writers());
+        let few = Limits {
+            mappings: 3,
+            ..Limits::NONE
+        };
+        space.set_limits(&few);
+        // Of every second page, so that none join.
+        let at = map(&space, 200);
+        let mut done = 0;
+        while space.mprotect(at + 2 * done * PAGE, PAGE, 1).is_ok() {
+            done += 1;
+        }
+        assert_eq!((done, space.totals().mappings), (1, 3 - 1));
+        space.set_limits(&Limits::NONE);
+        (0..100).for_each(|n| space.mprotect(at + 2 * n * PAGE, PAGE, 1).unwrap());
+        assert_eq!(space.totals().mappings, 200);
     });
 }

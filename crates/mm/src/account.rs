@@ -308,10 +308,12 @@ impl<M: Machine> AddressSpace<M> {
         })
     }
 
-    /// What a change of a part is counted in.
-    pub(crate) fn account_of(&self, part: Part) -> &Account {
-        match (part, self.arenas()) {
-            (Part::Arena(number), Some(arenas)) => &arenas.get(number).account,
+    /// What a change under an edit is counted in.
+    pub(crate) fn account_of(&self, edit: &Edit<'_, M>) -> &Account {
+        match (edit.part(), self.arenas()) {
+            (Part::Arena(number), Some(arenas)) if !edit.counts_centrally() => {
+                &arenas.get(number).account
+            }
             _ => &self.account,
         }
     }
@@ -336,7 +338,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Counts a change that is made under this edit.
     pub(crate) fn count_change(&self, edit: &Edit<'_, M>, change: &Totals) {
-        self.account_of(edit.part()).apply(change);
+        self.account_of(edit).apply(change);
         self.memory.commit(change.committed);
     }
 

@@ -199,11 +199,17 @@ impl<M: Machine> AddressSpace<M> {
         self.settle_strictness();
     }
 
+    /// Whether under an edit all that is mapped is counted in the space's own account.
+    fn is_exact(&self, edit: &Edit<'_, M>) -> bool {
+        let has_all = self.arena_count() == 0 || edit.part() == Part::All;
+        has_all || (edit.counts_centrally() && self.counts_strictly())
+    }
+
     /// What is mapped and may be, as long as this edit goes on.
     pub(crate) fn room<'a>(&'a self, edit: &'a Edit<'_, M>) -> Room<'a> {
         Room {
-            account: self.account_of(edit.part()),
-            is_exact: edit.part() == Part::All || self.arenas().is_none(),
+            account: self.account_of(edit),
+            is_exact: self.is_exact(edit),
             limits: &self.limits,
             change: Totals::default(),
         }
@@ -212,6 +218,12 @@ impl<M: Machine> AddressSpace<M> {
     /// Whether there are more mappings than may be, so that nothing new is mapped.
     pub(crate) fn has_too_many_mappings(&self, edit: &Edit<'_, M>) -> bool {
         self.room(edit).is_short_of(0)
+    }
+
+    /// The same, as far as can be seen with nothing held.
+    pub(crate) fn looks_full(&self) -> bool {
+        let is_exact = self.arena_count() == 0 || self.counts_strictly();
+        is_exact && self.account.mappings.get() > self.limits.mappings.get()
     }
 
     /// Whether there is a limit of locked memory.

@@ -8,7 +8,8 @@
 use core::ptr::NonNull;
 
 use faultless_paging::Protection;
-use faultless_sync::atomic::Local;
+use faultless_sync::atomic::{AtomicU32, Local, Ordering};
+use faultless_sync::{Flaw, flawed};
 
 use crate::machine::Machine;
 use crate::store::{Cache, Links, Store};
@@ -261,22 +262,31 @@ impl Mapping {
     /// Adds pages; `beside_others`: where the mapping may have pages under another edit lock, too
     /// ([`crate::arena`]).
     pub(crate) fn add_pages(&self, more: u64, beside_others: bool) {
-        match beside_others {
+        match beside_others && !flawed(Flaw::PagesCountedPlainly) {
             true => {
                 self.writers.pages.add_beside_others(more);
             }
-            false => self.writers.pages.add(more),
+            false => self.count_pages(more),
         }
     }
 
     /// Takes pages away likewise; whether none is left, which one caller alone is told.
     pub(crate) fn remove_pages(&self, fewer: u64, beside_others: bool) -> bool {
-        if beside_others {
+        if beside_others && !flawed(Flaw::PagesCountedPlainly) {
             return self.writers.pages.add_beside_others(fewer.wrapping_neg()) == fewer;
         }
-        let left = self.writers.pages.get() - fewer;
-        self.writers.pages.set(left);
-        left == 0
+        self.count_pages(fewer.wrapping_neg());
+        self.pages() == 0
+    }
+
+    /// Adds to the number of pages, where nobody else does.
+    fn count_pages(&self, more: u64) {
+        let before = self.writers.pages.get();
+        if flawed(Flaw::PagesCountedPlainly) {
+            // Models switch threads here.
+            AtomicU32::new(0).load(Ordering::Relaxed);
+        }
+        self.writers.pages.set(before.wrapping_add(more));
     }
 
     pub(crate) fn link(&self) -> &Local {

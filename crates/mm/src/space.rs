@@ -319,7 +319,9 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Notes what was noted of another space, whose copy it is.
     pub(crate) fn note_as(&self, other: &Self) {
-        let notes = other.notes.load(Ordering::Relaxed);
+        // It has no arenas, and nothing locked.
+        let not = Note::SPREAD.0 | Note::LOCKED.0;
+        let notes = other.notes.load(Ordering::Relaxed) & !not;
         self.notes.store(notes, Ordering::Relaxed);
     }
 

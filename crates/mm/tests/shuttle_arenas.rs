@@ -161,8 +161,7 @@ fn chosen_addresses() {
 }
 
 /// A mapping lies in two parts, whose writers take it away at once: it goes once.
-#[test]
-fn one_mapping_in_two_parts() {
+fn in_two_parts() {
     explore_under(POLICIES, 600, |_| {
         let world = spread();
         world.map(MIDDLE - 4, 8, RW);
@@ -183,4 +182,15 @@ fn one_mapping_in_two_parts() {
         others.into_iter().for_each(|other| other.join().unwrap());
         assert_eq!(world.finish().mappings, 0);
     });
+}
+
+#[test]
+fn one_mapping_in_two_parts() {
+    in_two_parts();
+}
+
+#[test]
+#[should_panic]
+fn broken_pages_counted_plainly() {
+    with_flaw(Flaw::PagesCountedPlainly, in_two_parts);
 }

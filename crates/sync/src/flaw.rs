@@ -42,6 +42,8 @@ pub enum Flaw {
     PartChosenOnce,
     /// Who has ranges of several parts of an address space takes them in the space's own list alone.
     OnePartForAll,
+    /// The pages of a mapping that lies in several parts are counted as if they lay in one.
+    PagesCountedPlainly,
     /// Those who wait for a range are woken before there is anything new to see.
     WokenWithoutTurn,
     /// A lock is given up without releasing what was written under it.

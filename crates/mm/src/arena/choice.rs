@@ -9,7 +9,7 @@ use faultless_paging::Pages;
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::{Flaw, Ranges, flawed};
 
-use super::{ARENAS, Arena, Arenas, Part, QUOTA, STRICT};
+use super::{ARENAS, Arena, Arenas, NEAR, Part, QUOTA, STRICT};
 use crate::machine::Machine;
 use crate::space::{AddressSpace, Note};
 use crate::tree::{Edit, GUARD_GAP, Holes};
@@ -71,34 +71,50 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// The right to change the tree in a part, for who has a range of it, or asks again which part it
-    /// is: that part, or everything.
+    /// is.
     #[inline]
     pub(crate) fn edit(&self, part: Part) -> Edit<'_, M> {
-        match self.arenas() {
-            None => self.tree.edit(self.memory),
-            Some(arenas) => self.edit_beside(arenas, part),
+        if self.arenas().is_none() {
+            let edit = self.tree.edit(self.memory);
+            if self.arenas().is_none() {
+                return edit;
+            }
         }
+        self.edit_beside_others(part)
     }
 
-    fn edit_beside<'a>(&'a self, arenas: &'a Arenas, part: Part) -> Edit<'a, M> {
-        match part {
-            _ if arenas.is_strict() => {}
-            Part::Arena(number) => {
-                let arena = arenas.get(number);
-                let edit = arena.edit(self.memory, number);
-                if !arena.account.has_used_quota() {
-                    return edit;
+    #[cold]
+    fn edit_beside_others(&self, part: Part) -> Edit<'_, M> {
+        loop {
+            let Some(arenas) = self.arenas() else {
+                return self.tree.edit(self.memory);
+            };
+            // Asked again under a lock: it changes under all of them.
+            let is_strict = arenas.is_strict();
+            match part {
+                Part::All => return self.edit_all(arenas),
+                Part::Central => {
+                    let edit = self.tree.edit(self.memory);
+                    if arenas.is_strict() || !self.is_near_limit(arenas.count()) {
+                        return edit;
+                    }
+                }
+                Part::Arena(number) => {
+                    let arena = arenas.get(number);
+                    // What is counted there is exact.
+                    let counts = is_strict.then(|| self.tree.lock(self.memory));
+                    let edit = arena.edit(self.memory, number, counts);
+                    if arenas.is_strict() != is_strict {
+                        continue;
+                    }
+                    if is_strict || !arena.account.has_used_quota() {
+                        return edit;
+                    }
                 }
             }
-            Part::Central => {
-                let edit = self.tree.edit(self.memory);
-                if !self.is_near_limit(arenas) {
-                    return edit;
-                }
-            }
-            Part::All => {}
+            // Settles accounts, and says whether there are almost too many mappings.
+            drop(self.edit_all(arenas));
         }
-        self.edit_all(arenas)
     }
 
     /// Whether somebody edits what a part is.
@@ -118,7 +134,7 @@ impl<M: Machine> AddressSpace<M> {
         arenas
             .all()
             .for_each(|arena| self.account.settle(&arena.account));
-        arenas.set_near(self.is_near_limit(arenas));
+        self.settle_strictness();
         edit
     }
 
@@ -134,27 +150,25 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Whether so many mappings may be that arenas could have too many.
-    fn is_near_limit(&self, arenas: &Arenas) -> bool {
-        let most = self
-            .account
-            .mappings
-            .get()
-            .saturating_add(arenas.count() as u64 * QUOTA);
-        most > self.limits.mappings.get()
+    /// Whether there are so many mappings that so many arenas could make too many.
+    fn is_near_limit(&self, arenas: usize) -> bool {
+        let most = arenas as u64 * QUOTA;
+        self.account.mappings.get().saturating_add(most) > self.limits.mappings.get()
+    }
+
+    /// Whether all is counted in the space's own account, for who edits what that is.
+    pub(crate) fn counts_strictly(&self) -> bool {
+        self.arenas().is_some_and(Arenas::is_strict)
     }
 
     /// Says that something will be locked: a limit of that is exact from then on.
     pub(crate) fn note_locked(&self) {
-        if self.has_note(Note::LOCKED) {
-            return;
-        }
         self.note(Note::LOCKED);
         // Partner: the fence in `open`. Either the new arena is seen here, or the note there.
         fence(Ordering::SeqCst);
-        if self.arenas().is_some() {
-            let _edit = self.edit(Part::All);
-            self.settle_strictness();
+        let is_strict = self.arenas().is_none_or(Arenas::is_strict);
+        if !is_strict && self.has_strict_limits() {
+            drop(self.edit(Part::All));
         }
     }
 
@@ -165,16 +179,24 @@ impl<M: Machine> AddressSpace<M> {
         is_limited || (self.has_lock_limit() && self.has_note(Note::LOCKED))
     }
 
-    /// Says in the table whether that is so. Under all edit locks.
+    /// Why what is counted has to be exact, if there are so many arenas. Under all edit locks.
+    pub(super) fn strictness(&self, arenas: usize) -> u64 {
+        let strict = if self.has_strict_limits() { STRICT } else { 0 };
+        let near = if self.is_near_limit(arenas) { NEAR } else { 0 };
+        strict | near
+    }
+
+    /// Says in the table whether it has. Under all edit locks, accounts being settled.
     pub(crate) fn settle_strictness(&self) {
         if let Some(arenas) = self.arenas() {
-            arenas.set_flag(STRICT, self.has_strict_limits());
+            let count = arenas.count();
+            arenas.set(count as u64 | self.strictness(count));
         }
     }
 
     /// The arena in which this CPU finds room first, if mappings are chosen in one.
     pub(crate) fn arena_of_cpu(&self) -> Option<usize> {
-        let arenas = self.arenas().filter(|arenas| !arenas.is_strict())?;
+        let arenas = self.arenas()?;
         self.machine().cpu().index().checked_rem(arenas.count())
     }
 

@@ -29,7 +29,7 @@ mod open;
 use faultless_frames::{Flags, FrameSource, NoMemory};
 use faultless_paging::{Frame, PAGE_SIZE, Pages};
 use faultless_sync::atomic::{AtomicPtr, AtomicU64, Ordering};
-use faultless_sync::{PLACES, Padded, Ranges, SpinGuards, SpinLock};
+use faultless_sync::{PLACES, Padded, Ranges, SpinGuard, SpinGuards, SpinLock};
 
 use crate::account::Account;
 use crate::machine::Machine;
@@ -91,10 +91,16 @@ pub(crate) struct Arena {
 const _: () = assert!(size_of::<Arena>() <= PAGE_SIZE as usize);
 
 impl Arena {
-    /// The right to change it; its number is known to the caller.
-    fn edit<'a, M: Machine>(&'a self, memory: &'a Memory<M>, number: usize) -> Edit<'a, M> {
+    /// The right to change it; with the space's own edit lock, which was taken before, if what changes
+    /// is counted there.
+    fn edit<'a, M: Machine>(
+        &'a self,
+        memory: &'a Memory<M>,
+        number: usize,
+        counts: Option<SpinGuard<'a, Holes>>,
+    ) -> Edit<'a, M> {
         let holes = self.edit.lock(memory.machine());
-        self.stem.edit(memory, holes, Part::Arena(number))
+        self.stem.edit(memory, holes, Part::Arena(number), counts)
     }
 
     /// Where room is chosen: so that nobody's guard gap, and no neighbour of another part, matters.
@@ -112,8 +118,8 @@ pub(crate) struct Slot {
 
 /// A space's arenas. In a frame of its own, which lives as long as the space.
 pub(crate) struct Arenas {
-    /// How many there are, and why everything is edited at once all the same. Written under all
-    /// edit locks; the number also with every range.
+    /// How many there are, and why all is counted in the space's own account all the same. Written
+    /// under all edit locks; the number also with every range.
     state: AtomicU64,
     slots: [Slot; ARENAS],
     frame: Frame,
@@ -147,7 +153,7 @@ impl Arenas {
         (self.state() & COUNT) as usize
     }
 
-    /// Whether everything is edited at once.
+    /// Whether all is counted in the space's own account.
     fn is_strict(&self) -> bool {
         self.state() & !COUNT != 0
     }
@@ -156,15 +162,6 @@ impl Arenas {
         if state != self.state() {
             self.state.store(state, Ordering::Release);
         }
-    }
-
-    fn set_flag(&self, flag: u64, on: bool) {
-        let state = self.state() & !flag;
-        self.set(if on { state | flag } else { state });
-    }
-
-    fn set_near(&self, is_near: bool) {
-        self.set_flag(NEAR, is_near);
     }
 
     /// The arenas there are.

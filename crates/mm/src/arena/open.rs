@@ -39,10 +39,15 @@ impl<M: Machine> AddressSpace<M> {
         self.open_arenas(&lock).is_ok_and(|more| more)
     }
 
-    /// The same, for who found writers in each other's way.
+    /// The same, for who found writers in each other's way while there were `seen` arenas.
     #[cold]
-    pub(crate) fn spread_if_possible(&self) {
-        if !self.spread_writers() {
+    pub(crate) fn spread_beside(&self, seen: usize) {
+        let all = self.all_pages();
+        let lock = self.lock_everything_to_fill(all);
+        if self.arena_count() != seen || !self.may_spread() {
+            return;
+        }
+        if !self.open_arenas(&lock).is_ok_and(|more| more) {
             // Not again: it takes everything.
             self.note(Note::SPREAD);
         }
@@ -86,7 +91,8 @@ impl<M: Machine> AddressSpace<M> {
             let slot = &arenas.slots[count];
             slot.base.store(base, Ordering::Relaxed);
             slot.arena.store(arena.as_ptr(), Ordering::Relaxed);
-            arenas.set(arenas.state() + 1);
+            let more = count + 1;
+            arenas.set(more as u64 | self.strictness(more));
             // Partner: the fence in `AddressSpace::note_locked`.
             fence(Ordering::SeqCst);
             self.settle_strictness();

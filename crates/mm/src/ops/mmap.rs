@@ -179,6 +179,9 @@ impl<M: Machine> AddressSpace<M> {
         };
         let locked;
         let start = {
+            if self.looks_full() {
+                return Err(Errno::ENOMEM);
+            }
             if has(flags::LOCKED) {
                 self.note_locked();
             }

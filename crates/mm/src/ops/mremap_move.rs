@@ -292,7 +292,7 @@ impl<M: Machine> AddressSpace<M> {
         }
 
         // For a moment both places are mapped, and nobody is to see that afterwards.
-        let account = self.account_of(edit.part());
+        let account = self.account_of(&edit);
         let peak = account.get().peak;
         self.assign(&mut edit, target, word.changing());
         if !stays {

@@ -39,7 +39,7 @@ use crate::arena::{Arenas, Elsewhere, Part, ZapElsewhere};
 use crate::machine::Machine;
 use crate::policy::Policy;
 use crate::space::{AddressSpace, Note};
-use crate::tree::{Edit, PAGES};
+use crate::tree::{Edit, GUARD_GAP, PAGES};
 use crate::zapping::{Replacing, Zapping};
 
 /// All pages, and what is not a page but has a lock of its own.
@@ -139,7 +139,9 @@ impl<M: Machine> AddressSpace<M> {
             false => Wish::to_change(span(pages)),
         };
         // The heap's end itself is in the space's own list.
-        self.lock_wish(&wish.and(HEAP), || match self.part_of(pages) {
+        // Behind it a stack may ask for its guard gap.
+        let around = Pages::new(pages.start, pages.end + GUARD_GAP);
+        self.lock_wish(&wish.and(HEAP), || match self.part_of(around) {
             Part::Arena(_) => Part::All,
             part => part,
         })

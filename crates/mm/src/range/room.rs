@@ -24,8 +24,8 @@ pub(crate) const ROUNDS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
 /// Room for a mapping, under the edit under which it was found.
 pub(crate) type Room<'a, M> = (RangeLock<'a, M>, Edit<'a, M>, Pages);
 
-/// Writers have got into each other's way often.
-struct Crowded;
+/// Writers have got into each other's way often, while there were so many arenas.
+struct Crowded(usize);
 
 /// Room that is had.
 type Found<'a, M> = (Held<'a, M>, Edit<'a, M>, Pages);
@@ -44,7 +44,9 @@ impl<M: Machine> AddressSpace<M> {
             };
             match found {
                 Ok(found) => break found,
-                Err(Crowded) => self.spread_if_possible(),
+                // With the mmap lock nobody is in the way.
+                Err(Crowded(_)) if guard.is_some() => {}
+                Err(Crowded(seen)) => self.spread_beside(seen),
             }
         };
         let (held, edit, pages) = found;
@@ -58,19 +60,28 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Room in this CPU's arena, if it has one, and that has room which nobody has.
     fn room_in_arena(&self, wish: &room::Wish) -> Option<Result<Found<'_, M>, Crowded>> {
-        if wish.hint >= PAGE_SIZE || wish.zone != room::Zone::All || wish.count > LARGEST {
+        if wish.zone != room::Zone::All || wish.count > LARGEST {
             return None;
         }
-        let part = Part::Arena(self.arena_of_cpu()?);
+        let part = match wish.hint / PAGE_SIZE {
+            0 => Part::Arena(self.arena_of_cpu()?),
+            page => {
+                let pages = Pages::new(page, page.saturating_add(wish.count));
+                let part = self.part_of(pages);
+                let is_inside = matches!(part, Part::Arena(_)) && self.may_choose(part, pages);
+                is_inside.then_some(part)?
+            }
+        };
         let was_edited = self.is_edited(part);
         let mut edit = self.edit(part);
-        if edit.part() != part {
+        let pages = self.find_room(&mut edit, part, wish).ok()?;
+        if wish.hint >= PAGE_SIZE && pages.start != wish.hint / PAGE_SIZE {
+            // As if nothing had been named.
             return None;
         }
-        let pages = self.find_room(&mut edit, part, wish).ok()?;
         let own = self.try_range(part, pages);
-        if self.has_crowd(&mut edit, was_edited, own.as_ref()) {
-            return Some(Err(Crowded));
+        if let Some(crowded) = self.is_crowded_by(&mut edit, was_edited, own.as_ref()) {
+            return Some(Err(crowded));
         }
         Some(Ok((self.held_in(part, own?), edit, pages)))
     }
@@ -102,8 +113,9 @@ impl<M: Machine> AddressSpace<M> {
                         None => {}
                     }
                     let own = self.try_range(part, pages);
-                    if self.has_crowd(&mut edit, was_edited, own.as_ref()) {
-                        return Ok(Err(Crowded));
+                    let crowded = self.is_crowded_by(&mut edit, was_edited, own.as_ref());
+                    if let Some(crowded) = crowded {
+                        return Ok(Err(crowded));
                     }
                     if let Some(own) = own {
                         return Ok(Ok((self.held_in(part, own), edit, pages)));
@@ -145,13 +157,14 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Whether it is time for more arenas, after somebody was in the way here, or not.
-    fn has_crowd(
+    fn is_crowded_by(
         &self,
         edit: &mut Edit<'_, M>,
         was_edited: bool,
         own: Option<&RangeGuard<'_, M>>,
-    ) -> bool {
+    ) -> Option<Crowded> {
         let was_busy = was_edited || own.is_none_or(RangeGuard::has_company);
-        edit.is_crowded(was_busy) && self.may_spread()
+        let is_crowded = edit.is_crowded(was_busy) && self.may_spread();
+        is_crowded.then(|| Crowded(self.arena_count()))
     }
 }

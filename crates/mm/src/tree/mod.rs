@@ -98,6 +98,11 @@ impl<M: Machine> Edit<'_, M> {
         self.stem.around(pages)
     }
 
+    /// Whether what is changed is counted in the space's own account.
+    pub(crate) fn counts_centrally(&self) -> bool {
+        !matches!(self.part, Part::Arena(_)) || self.counts.is_some()
+    }
+
     /// The notes of it, or of what is in no arena.
     pub(crate) fn holes(&mut self) -> &mut Holes {
         &mut self.holes
@@ -151,6 +156,8 @@ pub struct Edit<'a, M: Machine> {
     holes: SpinGuard<'a, Holes>,
     /// The edit locks of all arenas, of who edits everything beside them.
     arenas: Option<Locks<'a>>,
+    /// The edit lock of what is in no arena, of who edits one, if what is changed is counted there.
+    counts: Option<SpinGuard<'a, Holes>>,
 }
 
 impl Tree {
@@ -220,7 +227,13 @@ impl Tree {
             memory,
             holes: self.edit.lock(memory.machine()),
             arenas: None,
+            counts: None,
         }
+    }
+
+    /// That lock alone.
+    pub(crate) fn lock<'a, M: Machine>(&'a self, memory: &Memory<M>) -> SpinGuard<'a, Holes> {
+        self.edit.lock(memory.machine())
     }
 
     /// Whether somebody has that lock.
@@ -241,6 +254,7 @@ impl Tree {
             memory,
             holes,
             arenas: Some(arenas()),
+            counts: None,
         }
     }
 

@@ -36,9 +36,11 @@ impl Stem {
         memory: &'a Memory<M>,
         holes: SpinGuard<'a, Holes>,
         part: Part,
+        counts: Option<SpinGuard<'a, Holes>>,
     ) -> Edit<'a, M> {
         Edit {
             part,
+            counts,
             stem: self,
             memory,
             holes,

@@ -203,8 +203,7 @@ impl Stem {
     /// Whether a slot's child is an arena, and this does not look into arenas.
     #[inline]
     fn passes_over(&self, node: &Node, page: u64, level: usize) -> bool {
-        let is_pinned = node.pinned() & 1 << index(page, level) != 0;
-        self.is_outside && level == ARENA_LEVEL + 1 && is_pinned
+        self.is_outside && level == ARENA_LEVEL + 1 && node.pinned() & 1 << index(page, level) != 0
     }
 
     /// The slot of `page` or, where that is empty, of the nearest page in a direction.
@@ -265,6 +264,10 @@ impl Stem {
                         None => level += 1,
                     }
                 };
+                if page >= limit {
+                    // It may be where the caller must not look.
+                    return None;
+                }
             }
         }
     }

@@ -311,7 +311,7 @@ impl<'a, W: Wait + ?Sized> RangeGuard<'a, W> {
         self.meets_zaps
     }
 
-    /// Whether others had something, zapped, or waited, when this was had.
+    /// Whether others had something, or waited, when this was had: not who zaps.
     pub fn has_company(&self) -> bool {
         self.has_company
     }

@@ -149,9 +149,9 @@ impl Places {
         Some(number)
     }
 
-    /// Whether any other place is not free.
+    /// Whether anybody else has something, or waits, who does not zap.
     pub(super) fn has_others(&self, number: usize) -> bool {
-        self.used & !(1 << number) != 0
+        self.used & !(self.zapped | self.replacing | 1 << number) != 0
     }
 
     /// Frees all places of a set.
