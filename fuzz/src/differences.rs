@@ -226,6 +226,14 @@ pub const DIFFERENCES: &[Difference] = &[
         how: How::Avoided,
     },
     Difference {
+        name: "devices",
+        what: "a device is mapped shared alone (`EINVAL`), and from outside a program it is not reached \
+               (`EIO`); neighbours of it that follow each other are one line, and one mapping",
+        why: "what a private copy of a device's page would be, only its driver knows, and most refuse it \
+              on Linux, too; `/dev/mem` there does not. A child faults where Linux copies entries",
+        how: How::Avoided,
+    },
+    Difference {
         name: "damage",
         what: "`MADV_HWPOISON` and `MADV_SOFT_OFFLINE` are refused to everybody",
         why: "they would break the memory of the machine that the programs run on",

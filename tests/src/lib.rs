@@ -4,6 +4,7 @@ pub mod boot;
 pub mod counting;
 pub mod device;
 pub mod file_injection;
+pub mod frames_device;
 pub mod heap;
 pub mod host;
 pub mod inject;
@@ -29,11 +30,15 @@ pub fn rounds(quick: u64, long: u64) -> u64 {
     if full() { long } else { quick }
 }
 
+/// Pages of each machine's device.
+pub const DEVICE_PAGES: u64 = 1024;
+
 /// A machine that checks itself.
 pub fn machine(cpus: usize, megabytes: u64) -> &'static SoftMemory {
     let options = Options {
         cpus,
         memory: megabytes << 20,
+        device: DEVICE_PAGES * 4096,
         check: true,
         ..Options::default()
     };

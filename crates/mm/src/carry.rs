@@ -111,14 +111,13 @@ impl<M: Machine> AddressSpace<M> {
                         // guard has, which stays what it is.
                         return value;
                     }
-                    let frame = format.frame(value);
-                    let own = self.is_exclusive(frame);
-                    if own {
+                    let own = self.is_exclusive(value);
+                    match self.counted(value) {
                         // Nobody else looks at it before it is published (rule R7).
-                        self.machine().frames().descriptor(frame).move_to(page);
-                    } else if !self.is_zero_page(frame) {
+                        Some(descriptor) if own => descriptor.move_to(page),
                         // What others have at the old place has to be looked for here.
-                        self.note(Note::MOVED);
+                        Some(_) => self.note(Note::MOVED),
+                        None => {}
                     }
                     // What was moved counts as written, as on Linux: who watches the old place
                     // does not know the new one.

@@ -59,6 +59,9 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Withdrawn::MappingChanged);
         };
         let (cache, index) = (backed.cache(), backed.index(page.0));
+        if cache.is_device() {
+            return self.map_device_page(at, access, attributes, (cache, index), prepared);
+        }
         let mut was_there = true;
         let found = loop {
             match cache.find(index) {

@@ -110,11 +110,16 @@ impl<'s> Hold<'s> {
         self.is_backed() && self.attributes().is_some_and(|a| a.flags.shared)
     }
 
+    /// Whether a device is mapped. Reads the mapping, if it has a store.
+    pub(crate) fn is_device(&self) -> bool {
+        self.is_backed() && self.attributes().is_some_and(|a| a.flags.device)
+    }
+
     /// Whether who may pass over protections may do this access: a write to private memory gets
-    /// a copy, which nobody else sees.
+    /// a copy, which nobody else sees. Of a device nothing is reached so.
     #[cold]
     pub(crate) fn may_be_forced(&self, access: Access) -> bool {
-        access != Access::Write || !self.is_shared()
+        (access != Access::Write || !self.is_shared()) && !self.is_device()
     }
 
     /// The mapping's attributes: one more line to read.

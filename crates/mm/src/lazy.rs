@@ -26,8 +26,8 @@
 //!
 //! Written lines: the entries; for those taken their descriptors; `AddressSpace::notes`.
 
-use faultless_frames::{Flags, FrameSource};
-use faultless_paging::{Entry, Frame, Gather, PAGE_SIZE, Page, Pages, Walk, walk};
+use faultless_frames::{Descriptor, Flags, FrameSource};
+use faultless_paging::{Entry, Gather, PAGE_SIZE, Page, Pages, Walk, walk};
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, Flaw, flawed};
@@ -59,7 +59,7 @@ impl<M: Machine> AddressSpace<M> {
                     backoff.turn(self.machine());
                     continue;
                 }
-                if !format.is_dirty(value) || !self.may_be_let_go(format.frame(value)) {
+                if !format.is_dirty(value) || !self.may_be_let_go(value) {
                     return;
                 }
                 if self.clean(entry, value) {
@@ -89,7 +89,7 @@ impl<M: Machine> AddressSpace<M> {
         let format = Self::FORMAT;
         let interrupts = self.machine().interrupts_off();
         let cleaned = match entry.claim_present::<M::Format>(value) {
-            Ok(claim) if self.may_be_let_go(format.frame(value)) || flawed(Flaw::PinsNotTested) => {
+            Ok(claim) if self.may_be_let_go(value) || flawed(Flaw::PinsNotTested) => {
                 claim.publish(|value| format.cleaned(value));
                 true
             }
@@ -116,9 +116,8 @@ impl<M: Machine> AddressSpace<M> {
         let all = Pages::of_bytes(0..self.layout.end);
         self.for_each_entry(all, &mut |entry, page| {
             let value = entry.load();
-            let may_go = format.is_present(value)
-                && !format.is_claimed(value)
-                && self.is_anonymous(format.frame(value));
+            let may_go =
+                format.is_present(value) && !format.is_claimed(value) && self.is_anonymous(value);
             let is_clean = may_go && (!format.is_dirty(value) || flawed(Flaw::TakenThoughWritten));
             seen |= is_clean;
             let is_taken = (is_clean || may_go && droppable)
@@ -139,15 +138,15 @@ impl<M: Machine> AddressSpace<M> {
         true
     }
 
-    /// Whether a frame that this space maps is a page of anonymous memory.
-    fn is_anonymous(&self, frame: Frame) -> bool {
-        let descriptor = self.machine().frames().descriptor(frame);
-        !self.is_zero_page(frame) && descriptor.flags().has(Flags::ANONYMOUS)
+    /// Whether the page of an entry is one of anonymous memory.
+    fn is_anonymous(&self, value: u64) -> bool {
+        self.counted(value)
+            .is_some_and(|descriptor| descriptor.flags().has(Flags::ANONYMOUS))
     }
 
     /// Whether it is one that nobody else maps or has pinned.
-    fn may_be_let_go(&self, frame: Frame) -> bool {
-        self.is_anonymous(frame) && self.machine().frames().descriptor(frame).is_sole_use()
+    fn may_be_let_go(&self, value: u64) -> bool {
+        self.is_anonymous(value) && self.counted(value).is_some_and(Descriptor::is_sole_use)
     }
 
     /// Takes a page away whose entry holds `value`, if it `is_clean` or may go at any time;
@@ -179,7 +178,7 @@ impl<M: Machine> AddressSpace<M> {
             // Of what a fork that was over before the validation has done to the page: as in
             // `is_alone` (`shared.rs`), and with the same partner.
             fence(Ordering::Acquire);
-            if !self.may_be_let_go(frame) {
+            if !self.may_be_let_go(value) {
                 // Forked since.
                 return Ok(value);
             }

@@ -53,6 +53,8 @@
 //!   with a lock of the core held: there is no way to hold one.
 //! * Where the kernel or a device uses a program's page beside the program,
 //!   [`AddressSpace::pin`] keeps its frame what it is.
+//! * Frames of a device, which no allocator gives out, are mapped through a [`Device`], which can be
+//!   revoked.
 //! * [`AddressSpace::set_limits`] says what may be mapped and locked; call it again when
 //!   that changes. [`AddressSpace::totals`] says what is.
 //! * [`AddressSpace::destroy`] when no CPU runs the space any more.
@@ -72,6 +74,8 @@ mod arena;
 mod assign;
 mod carry;
 mod compact;
+mod departing;
+mod device;
 mod errno;
 mod fault;
 mod file;
@@ -117,20 +121,21 @@ pub use mapping::{Attributes, Backed, Birth, Flags, Huge, Locked, Mapping, Readi
 pub use memory::{Memory, PerCpu};
 pub use migrate::{Mover, NotMoved};
 pub use ops::{
-    MappedFile, MapsEntry, Opened, PROT_EXEC, PROT_READ, PROT_WRITE, PageState, Share, Unused,
-    Usage, advice, flags, lock_all_flags, lock_flags, remap_flags,
+    MappedFile, MapsEntry, Opened, OpenedDevice, PROT_EXEC, PROT_READ, PROT_WRITE, PageState,
+    Share, Unused, Usage, advice, flags, lock_all_flags, lock_flags, remap_flags,
 };
 pub use pin::{Taken, UserPage};
 pub use policy::{Policy, UnknownPolicy};
 pub use space::{AddressSpace, Layout};
-pub use store::{Backing, Pinned, Store};
+pub use store::{Backing, Device, Pinned, Store};
 pub use verify::{Census, Violation};
 
 pub use faultless_frames::{
     Descriptor, FrameCache, FrameSource, Frames, MOST_PINS, NoMemory, Sharing,
 };
 pub use faultless_paging::{
-    Access, EntryFormat, Flush, Frame, PAGE_SIZE, PhysicalMemory, Protection, SpaceId, Tlb, X86_64,
+    Access, Caching, EntryFormat, Flush, Frame, PAGE_SIZE, PhysicalMemory, Protection, SpaceId,
+    Tlb, X86_64,
 };
 pub use faultless_sync::atomic::AtomicU32;
 pub use faultless_sync::reclaim::Participant;

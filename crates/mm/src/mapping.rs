@@ -41,6 +41,9 @@ pub struct Flags {
     pub droppable: bool,
     /// Whether huge pages are wanted (`MADV_HUGEPAGE`; not: `MADV_NOHUGEPAGE`, `MAP_STACK`).
     pub huge: Huge,
+    /// Its pages are a device's ([`crate::Device`]): nobody counts them, and nobody moves, copies or
+    /// gives them back (Linux: `VM_PFNMAP`, `VM_IO`, `VM_DONTEXPAND`).
+    pub device: bool,
     /// Equal pages may become one (`MADV_MERGEABLE`).
     pub mergeable: bool,
     /// What it is stays as it is (`mseal`).
@@ -99,6 +102,7 @@ impl Flags {
         sync: false,
         droppable: false,
         huge: Huge::Unsaid,
+        device: false,
         mergeable: false,
         sealed: false,
         locked: Locked::No,

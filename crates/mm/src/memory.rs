@@ -12,6 +12,7 @@ use faultless_sync::reclaim::{Domain, Owner, Participant, Section};
 use faultless_sync::{Cpu, Padded};
 use faultless_trace::{Counter, Counters, Tracer};
 
+use crate::departing::Departing;
 use crate::kept::Kept;
 use crate::machine::Machine;
 use crate::mapping::{Attributes, Mapping};
@@ -68,6 +69,7 @@ pub struct Memory<M: Machine> {
     all_stores: Padded<store::Stores>,
     spaces: Padded<Spaces>,
     kept: Padded<Kept>,
+    departing: Padded<Departing>,
     next_id: Padded<AtomicU64>,
 }
 
@@ -104,6 +106,7 @@ impl<M: Machine> Memory<M> {
             all_stores: Padded(store::Stores::new()),
             spaces: Padded(Spaces::new()),
             kept: Padded(Kept::new()),
+            departing: Padded(Departing::default()),
             next_id: Padded(AtomicU64::new(1)),
         }
     }
@@ -181,6 +184,10 @@ impl<M: Machine> Memory<M> {
 
     pub(crate) fn kept(&self) -> &Kept {
         &self.kept
+    }
+
+    pub(crate) fn departing(&'static self) -> &'static Departing {
+        &self.departing
     }
 
     pub(crate) fn new_id(&self) -> u64 {

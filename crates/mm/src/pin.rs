@@ -148,7 +148,8 @@ impl<M: Machine> AddressSpace<M> {
     ///
     /// # Errors
     /// How a fault on it ends: never [`Outcome::Resolved`]. A page that is pinned
-    /// [`crate::MOST_PINS`] times already is out of memory, as on Linux.
+    /// [`crate::MOST_PINS`] times already is out of memory, as on Linux; a device's is
+    /// [`Outcome::Bus`].
     pub fn pin(&self, address: u64, taken: Taken) -> Result<UserPage<M>, Outcome> {
         if address >= self.layout.end {
             return Err(Outcome::Segv(SegvCode::MapErr));
@@ -192,6 +193,10 @@ impl<M: Machine> AddressSpace<M> {
         };
         if !taken.is_allowed(hold.protection()) {
             return Err(Missed::Refused(Outcome::Segv(SegvCode::AccErr)));
+        }
+        if hold.is_device() {
+            // Nobody could be told that its page is held.
+            return Err(Missed::Refused(Outcome::Bus));
         }
         // SAFETY: inside the section.
         let walked = unsafe { walk::<M::Format, M>(self.machine(), self.root, page) };

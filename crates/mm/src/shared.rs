@@ -1,7 +1,7 @@
 //! Writes to pages that are present and read-only: by `mprotect`, or because
 //! `fork` shared them.
 //!
-//! A page of a store stays what it is: where the store is mapped shared it becomes
+//! A page of a device becomes writable in place. A page of a store stays what it is: where the store is mapped shared it becomes
 //! writable in place, elsewhere it is copied.
 //!
 //! Whether a page is shared is known, not guessed: its frame's descriptor has
@@ -35,6 +35,11 @@ impl<M: Machine> AddressSpace<M> {
         page: Page,
         prepared: &mut Prepared<M, N>,
     ) -> Result<(), Withdrawn> {
+        if Self::FORMAT.is_device(at.value) {
+            self.raise_page(at, || true)?;
+            prepared.trail.ends(How::Reuse);
+            return Ok(());
+        }
         let frame = Self::FORMAT.frame(at.value);
         let descriptor = self.machine().frames().descriptor(frame);
         if descriptor.flags().has(Flags::FILE) && at.hold.is_shared() {

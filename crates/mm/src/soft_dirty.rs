@@ -11,7 +11,7 @@
 //! * A read that found the mapping new lets stores through, with the bit, though nobody
 //!   stores: a page too much, and only of shared memory beside a clearing.
 //! * A page that somebody has pinned goes on counting as written: stores through the pin are no
-//!   faults.
+//!   faults. So does a device's page, which Linux leaves alone.
 //! * Stores by what TLBs still hold come before the clearing's end: it flushes first, and
 //!   keeps its claims until then (rule R2). Reads go on meanwhile.
 //!
@@ -20,8 +20,7 @@
 //!
 //! Written lines: the entries that are soft-dirty; `AddressSpace::clearings`.
 
-use faultless_frames::FrameSource;
-use faultless_paging::{Access, ENTRIES, Frame, Gather, PAGE_SIZE, Pages};
+use faultless_paging::{Access, ENTRIES, Gather, PAGE_SIZE, Pages};
 use faultless_sync::atomic::Ordering;
 use faultless_sync::{Backoff, Flaw, flawed};
 
@@ -107,7 +106,7 @@ impl<M: Machine> AddressSpace<M> {
                         return;
                     }
                     backoff.turn(self.machine());
-                } else if !format.is_soft_dirty(value) || self.is_pinned(format.frame(value)) {
+                } else if !format.is_soft_dirty(value) || self.is_kept_written(value) {
                     return;
                 } else if !format.permits(value, Access::Write) {
                     // Nothing is lowered that hardware knows of.
@@ -115,7 +114,7 @@ impl<M: Machine> AddressSpace<M> {
                         return;
                     }
                 } else if let Ok(claim) = entry.claim_present::<M::Format>(value) {
-                    if self.is_pinned(format.frame(value)) {
+                    if self.is_kept_written(value) {
                         // Meanwhile; to drop the claim is to withdraw it.
                         return;
                     }
@@ -141,10 +140,13 @@ impl<M: Machine> AddressSpace<M> {
         stop
     }
 
-    /// Whether somebody has pinned a page that is mapped here. Pins are counted under claims, so
-    /// that under a claim the answer stays.
-    fn is_pinned(&self, frame: Frame) -> bool {
-        self.machine().frames().descriptor(frame).pins() != 0
+    /// Whether the page of an entry goes on counting as written: somebody has pinned it, or it is a
+    /// device's. Pins are counted under claims, so that under a claim the answer stays.
+    fn is_kept_written(&self, value: u64) -> bool {
+        match self.counted(value) {
+            Some(descriptor) => descriptor.pins() != 0,
+            None => Self::FORMAT.is_device(value),
+        }
     }
 
     /// Whether what is mapped at an address, or a part of the mapping that it belongs to, was

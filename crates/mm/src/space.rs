@@ -23,7 +23,7 @@
 use core::ops::Deref;
 use core::ptr::{NonNull, null_mut};
 
-use faultless_frames::{Flags, FrameSource, NoMemory};
+use faultless_frames::{Descriptor, Flags, FrameSource, NoMemory};
 use faultless_paging::{EntryFormat, Format, Frame, Gather, PAGE_SIZE, SpaceId};
 use faultless_sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Local, Ordering};
 use faultless_sync::{CpuSet, Padded, Ranges, RwLock};
@@ -82,12 +82,14 @@ impl Note {
     pub(crate) const GUARDED_STORES: Note = Note(8);
     /// It has, or had, mappings whose pages may be taken away.
     pub(crate) const DROPPABLE: Note = Note(1 << 9);
+    /// It has, or had, mappings of devices.
+    pub(crate) const DEVICES: Note = Note(1 << 11);
     /// Under `classic` the mmap lock is held for writing until pages are gone.
     pub(crate) const HELD_ZAPS: Note = Note(1 << 10);
     /// There are as many arenas as there could be made.
-    pub(crate) const SPREAD: Note = Note(1 << 12);
+    pub(crate) const SPREAD: Note = Note(1 << 13);
     /// It has, or had, or will have mappings that are locked.
-    pub(crate) const LOCKED: Note = Note(1 << 11);
+    pub(crate) const LOCKED: Note = Note(1 << 12);
     /// It may have pages, shared since a fork, elsewhere than where they were then.
     pub(crate) const MOVED: Note = Note(1 << 8);
 }
@@ -350,12 +352,21 @@ impl<M: Machine> AddressSpace<M> {
         frame == self.machine().frames().zero_frame()
     }
 
-    /// Whether a frame that this space maps is mapped by nobody else, so that it
+    /// Where the page of an entry is counted, or of a claim that remembers one: its frame's
+    /// descriptor. The shared zero page is not, and a device's pages have none.
+    #[inline]
+    pub(crate) fn counted(&self, value: u64) -> Option<&'static Descriptor> {
+        let frame = Self::FORMAT.frame(value);
+        let is_counted = !Self::FORMAT.is_device(value) && !self.is_zero_page(frame);
+        is_counted.then(|| self.machine().frames().descriptor(frame))
+    }
+
+    /// Whether the page of an entry of this space is mapped by nobody else, so that it
     /// may be written at once.
     #[inline]
-    pub(crate) fn is_exclusive(&self, frame: Frame) -> bool {
-        let descriptor = self.machine().frames().descriptor(frame);
-        !self.is_zero_page(frame) && descriptor.flags().has(Flags::EXCLUSIVE)
+    pub(crate) fn is_exclusive(&self, value: u64) -> bool {
+        self.counted(value)
+            .is_some_and(|descriptor| descriptor.flags().has(Flags::EXCLUSIVE))
     }
 
     /// The pages of a byte range, checked as `munmap` checks it.

@@ -6,6 +6,7 @@
 //!    [`AddressSpace::verify_together`]).
 //! 2. An exclusive anonymous frame has exactly one entry, and knows where it is.
 //!    A page that lets stores through is exclusive.
+//!    A device's page lies where the device is mapped that has it.
 //! 3. A guard lies in a mapping; it has no frame. What lets stores through is soft-dirty.
 //! 4. No entry is claimed; no table is frozen; no mapping is changing or zapping. What is mapped
 //!    is counted right ([`AddressSpace::totals`]).
@@ -204,6 +205,18 @@ impl<M: Machine> AddressSpace<M> {
                 return wrong("the shared zero page is writable");
             }
             return Ok(());
+        }
+        if format.is_device(value) != mapping.attributes().flags.device {
+            return wrong("a device's page is mapped where no device is, or the reverse");
+        }
+        if format.is_device(value) {
+            let backed = &mapping.attributes().backed;
+            let is_its =
+                backed.is_some_and(|b| b.cache().device_frame(b.index(page)) == Some(frame));
+            return match is_its {
+                true => Ok(()),
+                false => wrong("a page shows another frame of its device, or of none"),
+            };
         }
         census.pages += 1;
         let descriptor = self.machine().frames().descriptor(frame);

@@ -7,12 +7,12 @@
 //! 3. A mapping counts as many pages as point to it.
 //! 4. Every node, split and mapping that a slab has given out is in one of the trees.
 //! 5. Every frame of the machine is free, cached, a page, pinned, a table, small objects, or
-//!    the port's. What is left is lost: the accounts say how much, and what it was last.
+//!    the port's. A device's frames are none of these. What is left is lost: the accounts say how much, and what it was last.
 //! 6. If nothing is lost, the machine has committed what its address spaces have.
 
 use core::ptr::NonNull;
 
-use faultless_frames::{Accounts, Books, Flags, FrameSource, Frames, Misuse, Slab, Use};
+use faultless_frames::{Accounts, Books, Flags, Frames, Misuse, Slab, Use};
 use faultless_paging::{EntryFormat, Frame, LEVELS, PAGE_SIZE, PhysicalMemory, Table, table};
 use faultless_sync::Wait;
 
@@ -149,8 +149,7 @@ impl<M: Machine> AddressSpace<M> {
             let below = M::Format::FORMAT.frame(value);
             if level > 0 {
                 self.enter_tables(books, below, level - 1, at)?;
-            } else if !self.is_zero_page(below) {
-                let descriptor = self.machine().frames().descriptor(below);
+            } else if let Some(descriptor) = self.counted(value) {
                 let is_file = descriptor.flags().has(Flags::FILE);
                 books.enter(below, if is_file { Use::FILE } else { Use::PAGE })?;
             }

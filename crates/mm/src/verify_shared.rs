@@ -75,7 +75,8 @@ impl<M: Machine> AddressSpace<M> {
         self.for_each_entry(pages, &mut |entry, page| {
             let value = entry.load();
             let frame = Self::FORMAT.frame(value);
-            let is_page = value != 0 && !Self::FORMAT.is_guard(value) && !self.is_zero_page(frame);
+            let is_page =
+                value != 0 && !Self::FORMAT.is_guard(value) && self.counted(value).is_some();
             if !is_page || result.is_err() {
                 return;
             }

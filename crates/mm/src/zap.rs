@@ -14,7 +14,7 @@
 //!
 //! Written lines: the entries, the frames' descriptors, and per-CPU caches.
 
-use faultless_frames::{Flags, FrameSource};
+use faultless_frames::{Descriptor, Flags, FrameSource};
 use faultless_paging::{ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Pages, Table, free, next_table};
 use faultless_sync::{Backoff, Flaw, flawed};
 use faultless_trace::Counter;
@@ -166,7 +166,7 @@ impl<M: Machine> AddressSpace<M> {
                     let _ = entry.replace(value, 0);
                     return;
                 }
-                let shared = self.is_shared(Self::FORMAT.frame(value));
+                let shared = self.is_shared(value);
                 let left = if shared {
                     Self::FORMAT.claim_of(value, cpu)
                 } else {
@@ -241,14 +241,10 @@ impl<M: Machine> AddressSpace<M> {
         copies: bool,
     ) -> u64 {
         let is_meant = |value: u64| {
-            let frame = Self::FORMAT.frame(value);
             copies
                 || self
-                    .machine()
-                    .frames()
-                    .descriptor(frame)
-                    .flags()
-                    .has(Flags::FILE)
+                    .counted(value)
+                    .is_some_and(|descriptor| descriptor.flags().has(Flags::FILE))
         };
         // Decided again once the claim keeps the frame what it is.
         let is_valid = |page: u64, value| {
@@ -344,17 +340,15 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Takes away the mapping that an entry was.
     pub(crate) fn give_up(&self, value: u64, chain: &mut Chain) {
-        let frame = Self::FORMAT.frame(value);
-        let source = self.machine().frames();
-        if !self.is_zero_page(frame) && source.descriptor(frame).unmap() {
-            chain.push(source, frame);
+        if self.counted(value).is_some_and(Descriptor::unmap) {
+            chain.push(self.machine().frames(), Self::FORMAT.frame(value));
         }
     }
 
-    /// Whether a frame that this space maps is also mapped elsewhere, or pinned.
-    fn is_shared(&self, frame: Frame) -> bool {
-        !self.is_zero_page(frame)
-            && !self.machine().frames().descriptor(frame).is_sole_use()
+    /// Whether the page of an entry is also mapped elsewhere, or pinned.
+    fn is_shared(&self, value: u64) -> bool {
+        self.counted(value)
+            .is_some_and(|descriptor| !descriptor.is_sole_use())
             && !flawed(Flaw::CountedTooShort)
     }
 

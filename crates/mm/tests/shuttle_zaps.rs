@@ -27,6 +27,16 @@ fn beside(
     let world = World::new(2, policy);
     world.map(0, 12, RW);
     (0..12).for_each(|page| world.cpu().store(page * PAGE, 1).unwrap());
+    beside_in(world, zap, act, check);
+}
+
+/// The same where something is mapped already.
+fn beside_in(
+    world: Arc<World>,
+    zap: fn(&Processor<'_>),
+    act: fn(&World, &mut Vec<Space>),
+    check: fn(&World),
+) {
     let machine = world.space().memory().machine();
     machine.shut_gate(1);
     let zapper = world.run(1, move |cpu| zap(cpu));
@@ -43,36 +53,65 @@ fn unmap(cpu: &Processor<'_>) {
     cpu.space().munmap(2 * PAGE, 4 * PAGE).unwrap();
 }
 
+/// What goes on beside the zap of pages 2 to 5.
+fn go_on_elsewhere(world: &World, _: &mut Vec<Space>) {
+    let (cpu, space) = (world.cpu(), world.space());
+    // Who had the page in his TLB may use it until the flush.
+    let fault = space.fault(2 * PAGE, Access::Read);
+    assert_eq!(fault, Outcome::Segv(SegvCode::MapErr));
+    cpu.store(PAGE, 2).unwrap();
+    let at = space.mmap(0, 2 * PAGE, RW, ANYWHERE).unwrap();
+    cpu.store(at, 3).unwrap();
+    space.mprotect(0, 2 * PAGE, PROT_READ).unwrap();
+    space.mlock(0, PAGE, 0).unwrap();
+    space.madvise(6 * PAGE, PAGE, advice::DONTNEED).unwrap();
+    assert_eq!(cpu.load(6 * PAGE), Ok(0));
+    space.munmap(at, PAGE).unwrap();
+    space.mmap(7 * PAGE, PAGE, RW, FIXED).unwrap();
+    assert_eq!(cpu.load(7 * PAGE), Ok(0));
+    let (from, to) = (8 * PAGE, 16 * PAGE);
+    let moved = space.mremap(from, PAGE, 2 * PAGE, remap_flags::MAYMOVE, to);
+    assert!(moved.is_ok(), "{moved:?}");
+    space.set_brk(40 * PAGE);
+    assert_eq!(space.brk(42 * PAGE), 42 * PAGE);
+    assert_eq!(space.brk(41 * PAGE), 41 * PAGE);
+}
+
 #[test]
 fn faults_and_writers_elsewhere_go_on() {
     explore_under(POLICIES, 300, |policy| {
-        beside(
-            policy,
-            unmap,
-            |world, _| {
-                let (cpu, space) = (world.cpu(), world.space());
-                // Who had the page in his TLB may use it until the flush.
-                let fault = space.fault(2 * PAGE, Access::Read);
-                assert_eq!(fault, Outcome::Segv(SegvCode::MapErr));
-                cpu.store(PAGE, 2).unwrap();
-                let at = space.mmap(0, 2 * PAGE, RW, ANYWHERE).unwrap();
-                cpu.store(at, 3).unwrap();
-                space.mprotect(0, 2 * PAGE, PROT_READ).unwrap();
-                space.mlock(0, PAGE, 0).unwrap();
-                space.madvise(6 * PAGE, PAGE, advice::DONTNEED).unwrap();
-                assert_eq!(cpu.load(6 * PAGE), Ok(0));
-                space.munmap(at, PAGE).unwrap();
-                space.mmap(7 * PAGE, PAGE, RW, FIXED).unwrap();
-                assert_eq!(cpu.load(7 * PAGE), Ok(0));
-                let (from, to) = (8 * PAGE, 16 * PAGE);
-                let moved = space.mremap(from, PAGE, 2 * PAGE, remap_flags::MAYMOVE, to);
-                assert!(moved.is_ok(), "{moved:?}");
-                space.set_brk(40 * PAGE);
-                assert_eq!(space.brk(42 * PAGE), 42 * PAGE);
-                assert_eq!(space.brk(41 * PAGE), 41 * PAGE);
-            },
-            |world| assert_eq!(world.cpu().load(11 * PAGE), Ok(1)),
-        );
+        beside(policy, unmap, go_on_elsewhere, |world| {
+            assert_eq!(world.cpu().load(11 * PAGE), Ok(1));
+        });
+    });
+}
+
+/// What is locked, and a device, go in the same way.
+#[test]
+fn special_mappings_hold_nothing_up() {
+    fn act(world: &World, children: &mut Vec<Space>) {
+        go_on_elsewhere(world, children);
+        let child = world.space().fork().unwrap();
+        assert!(child.lookup(2 * PAGE).is_none() && child.lookup(4 * PAGE).is_none());
+        children.push(child);
+        world.space().mlockall(lock_all_flags::CURRENT).unwrap();
+        world.space().munlockall();
+    }
+    explore_under(POLICIES, 300, |policy| {
+        let world = World::new(2, policy);
+        world.map(0, 12, RW);
+        let device = world.device();
+        world.map_device(&device, 4, 2);
+        drop(device);
+        world.space().mlock(2 * PAGE, 4 * PAGE, 0).unwrap();
+        (0..12).for_each(|page| world.cpu().store(page * PAGE, 1).unwrap());
+        let flags = |page| world.space().lookup(page * PAGE).unwrap().flags;
+        assert!(flags(2).locked == Locked::Yes && flags(5).device);
+        beside_in(world, unmap, act, |world| {
+            // The device is not in use, but for what maps it anew.
+            world.map_device(&world.device(), 2, 2);
+            assert_eq!(world.cpu().load(2 * PAGE), Ok(1));
+        });
     });
 }
 

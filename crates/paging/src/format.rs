@@ -18,6 +18,9 @@
 //! An entry that is claimed while its page is moved is not present, has `claim` and `moving`,
 //! and keeps everything else that it was.
 //!
+//! An entry whose page is a device's, and not memory that anybody counts, has `device` as long as
+//! it is anything but empty, a claim that remembers it included: its frame has no descriptor.
+//!
 //! An entry that has a page, present or hidden, also says whether the page was written since
 //! somebody began to watch for that: `soft_dirty`. **What lets stores through has it**, so
 //! that a store that would have to set it faults first; whoever takes it away takes the
@@ -83,8 +86,22 @@ pub struct Format {
     pub soft_dirty: u64,
     /// Software, not present: claimed by whoever moves its page ([`Format::is_moving`]).
     pub moving: u64,
+    /// Software: the frame is a device's ([`Format::is_device`]).
+    pub device: u64,
+    /// How a device's page is cached, but for [`Caching::Cached`]: bits of a leaf, none of which
+    /// any other leaf has.
+    pub uncached: u64,
     /// Where a claim that is not present keeps the claimer's CPU number (8 bits).
     pub claimer_shift: u32,
+}
+
+/// How CPUs cache the pages of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Caching {
+    /// Like memory: for what is memory.
+    Cached,
+    /// Not at all: every access reaches the device, in order.
+    Uncached,
 }
 
 /// Chooses a [`Format`] at compile time.
@@ -118,6 +135,9 @@ impl EntryFormat for X86_64 {
         guard: 1 << 11,
         soft_dirty: 1 << 11,
         moving: 1 << 52,
+        device: 1 << 53,
+        // PWT and PCD: entry 3 of the page attribute table, strongly uncacheable after reset.
+        uncached: (1 << 3) | (1 << 4),
         claimer_shift: 1,
     };
 }
@@ -187,6 +207,29 @@ impl Format {
     #[inline]
     pub fn leaf_of(&self, frame: Frame, write: bool, protection: Protection, dirty: bool) -> u64 {
         self.leaf(frame, write, protection.execute, dirty) | self.key(protection)
+    }
+
+    /// The same for a page of a device.
+    #[inline]
+    pub fn device_leaf(
+        &self,
+        frame: Frame,
+        write: bool,
+        protection: Protection,
+        caching: Caching,
+    ) -> u64 {
+        let cached = match caching {
+            Caching::Cached => 0,
+            Caching::Uncached => self.uncached,
+        };
+        self.leaf_of(frame, write, protection, write) | self.device | cached
+    }
+
+    /// Whether an entry that is not empty, or a claim, is of a device's page: nobody counts its
+    /// frame, which has no descriptor.
+    #[inline]
+    pub const fn is_device(&self, value: u64) -> bool {
+        value & self.device != 0
     }
 
     #[inline]
@@ -307,10 +350,10 @@ impl Format {
             }
     }
 
-    /// The claim of `cpu` that replaces `old`, remembering its frame.
+    /// The claim of `cpu` that replaces `old`, remembering its frame and whose that is.
     #[inline]
     pub const fn claim_of(&self, old: u64, cpu: Cpu) -> u64 {
-        (old & self.address) | self.claim | ((cpu.0 as u64) << self.claimer_shift)
+        (old & (self.address | self.device)) | self.claim | ((cpu.0 as u64) << self.claimer_shift)
     }
 
     /// The claim of whoever moves the page of an entry that has one: all else is kept in it.
@@ -341,7 +384,8 @@ impl Format {
     /// unless the page is soft-dirty.
     #[inline]
     pub fn with_protection(&self, value: u64, protection: Protection, write: bool) -> u64 {
-        let kept = value & (self.address | self.accessed | self.dirty | self.soft_dirty);
+        let state = self.accessed | self.dirty | self.soft_dirty;
+        let kept = value & (self.address | state | self.device | self.uncached);
         if protection.is_none() {
             kept | self.hidden
         } else {

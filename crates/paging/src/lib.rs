@@ -24,7 +24,7 @@ pub mod walk;
 
 pub use address::{Frame, PAGE_SIZE, Page, Pages};
 pub use entry::{Claim, Entry, PresentClaim, Value};
-pub use format::{Access, EntryFormat, Format, Protection, X86_64};
+pub use format::{Access, Caching, EntryFormat, Format, Protection, X86_64};
 pub use memory::PhysicalMemory;
 pub use table::{ENTRIES, LEVELS, Table};
 pub use tlb::{Flush, Gather, SpaceId, Tlb};

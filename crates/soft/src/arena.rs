@@ -40,7 +40,7 @@ impl Arena {
 impl PhysicalMemory for Arena {
     #[inline]
     fn pointer(&self, frame: Frame) -> NonNull<u8> {
-        // SAFETY: frames come from the allocator, which stays inside the arena.
+        // SAFETY: frames come from the allocator, or are the device's: all lie inside the arena.
         unsafe { self.base.add(((frame.0 - FIRST) * PAGE_SIZE) as usize) }
     }
 

@@ -1,6 +1,7 @@
 //! The soft machine as the memory core sees it.
 
 use std::cell::Cell;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Instant;
@@ -24,6 +25,8 @@ pub struct Options {
     pub cpus: usize,
     /// Bytes of physical memory.
     pub memory: u64,
+    /// Bytes of a device, behind the memory: its frames are no allocator's.
+    pub device: u64,
     /// Check every TLB hit against the tables, and overwrite frames that become free.
     pub check: bool,
     /// Keep a pool of zeroed frames.
@@ -41,6 +44,7 @@ impl Default for Options {
         Self {
             cpus: 2,
             memory: 256 << 20,
+            device: 0,
             check: false,
             zeroed_pool: true,
             execute_only: false,
@@ -110,7 +114,8 @@ impl Soft {
                 "a soft machine has 1 to {MAX_CPUS} CPUs and at least 64 KiB of memory"
             )));
         }
-        let arena = Arena::new(frames, options.check)?;
+        let device = options.device / PAGE_SIZE;
+        let arena = Arena::new(frames + device, options.check)?;
         let descriptors = leak(frames as usize, Descriptor::new);
         let caches = leak(options.cpus, FrameCache::new);
         let source = Frames::new(
@@ -184,6 +189,12 @@ impl Soft {
     /// The options it was started with.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// The frames of its device.
+    pub fn device_frames(&self) -> Range<u64> {
+        let first = FIRST + self.options.memory / PAGE_SIZE;
+        first..first + self.options.device / PAGE_SIZE
     }
 
     /// The frame allocator.

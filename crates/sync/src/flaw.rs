@@ -94,6 +94,8 @@ pub enum Flaw {
     /// No fence stands between a page's leaving its slot and the look at the entries: not
     /// the truncation's own, nor that of the section in which it looks.
     TruncateWithoutFence,
+    /// Who revokes a device does not wait for what is just being unmapped.
+    DeparturesNotAwaited,
     /// An entry is said to be clean while TLBs may remember that it was not.
     LetGoWithoutFlush,
     /// A page that was let go of is taken although it was written since.

@@ -12,7 +12,7 @@
 //!
 //! Written lines: those of the fault; the entry; the page.
 
-use faultless_frames::{Flags, FrameSource};
+use faultless_frames::Flags;
 use faultless_paging::{Access, Frame, Page, Walk, walk};
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::{Backoff, Flaw, flawed};
@@ -32,7 +32,7 @@ impl<M: Machine> AddressSpace<M> {
     /// touches no user memory.
     ///
     /// # Errors
-    /// `EIO` where nothing is mapped, or nothing is behind the page, at a guard, and for writing
+    /// `EIO` where nothing is mapped, or a device, or nothing is behind the page, at a guard, and for writing
     /// what is shared and may not be written; `ENOMEM`.
     pub fn access(
         &self,
@@ -46,6 +46,10 @@ impl<M: Machine> AddressSpace<M> {
         let page = Page::containing(address);
         let mut backoff = Backoff::new();
         loop {
+            // What an access of a device would do, nobody knows.
+            if self.lookup(address).is_some_and(|of| of.flags.device) {
+                return Err(Errno::EIO);
+            }
             match self.transfer(page, access, transfer) {
                 Ok(true) => return Ok(()),
                 Ok(false) => match self.fault_forced(address, access) {
@@ -135,11 +139,15 @@ impl<M: Machine> AddressSpace<M> {
         if value == 0 || format.is_guard(value) {
             return false;
         }
-        let frame = format.frame(value);
-        let flags = self.machine().frames().descriptor(frame).flags();
-        let may_be_written = match flags.has(Flags::FILE) {
+        if format.is_device(value) {
+            return false;
+        }
+        let is_file = self
+            .counted(value)
+            .is_some_and(|descriptor| descriptor.flags().has(Flags::FILE));
+        let may_be_written = match is_file {
             true => format.permits(value, Access::Write),
-            false => self.is_exclusive(frame) && format.is_soft_dirty(value),
+            false => self.is_exclusive(value) && format.is_soft_dirty(value),
         };
         access != Access::Write || may_be_written
     }

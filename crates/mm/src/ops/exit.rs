@@ -15,7 +15,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Gives everything back. No CPU runs the space any more (its set is empty,
     /// each having dropped its translations), and owning it means that nobody
     /// else uses it: nothing is claimed, nothing waits for readers. How many pages
-    /// were present, without those that were the shared zero page.
+    /// were present, without those that were the shared zero page or a device's.
     pub fn destroy(self) -> u64 {
         // From the stores first: who moves a page has the list of spaces locked, and may have found
         // this one in a store's list. Once out of that, to wait for the other is to wait for them.
@@ -78,7 +78,7 @@ fn free_pages<M: Machine>(machine: &M, entries: &[Entry]) -> u64 {
         for entry in line {
             let value = entry.load();
             let frame = format.frame(value);
-            if value == 0 || format.is_guard(value) || frame == zero {
+            if value == 0 || format.is_guard(value) || format.is_device(value) || frame == zero {
                 continue;
             }
             pages += 1;

@@ -27,7 +27,8 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// The store that is mapped at an address, held, and which of its bytes is there.
+    /// The store that is mapped at an address, held, and which of its bytes is there. None where a
+    /// device is mapped.
     pub fn store_at(&self, address: u64) -> Option<(Store<M>, u64)> {
         if address >= self.layout.end {
             return None;
@@ -36,7 +37,8 @@ impl<M: Machine> AddressSpace<M> {
         let page = Page::containing(address).0;
         // SAFETY: found in this section.
         let mapping = unsafe { self.tree.find(page).word.mapping() }?;
-        let backed = mapping.attributes().backed?;
+        let attributes = mapping.attributes();
+        let backed = attributes.backed.filter(|_| !attributes.flags.device)?;
         let byte = backed.index(page).checked_mul(PAGE_SIZE)? + address % PAGE_SIZE;
         Some((Store::of(self.memory, backed.pointer()), byte))
     }
@@ -74,7 +76,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// How many pages there are, without those that are the shared zero page; those included that
-    /// no access may reach.
+    /// no access may reach, and not those of devices.
     /// A look at all tables beside whoever changes them: exact if nobody does.
     pub fn resident(&self) -> u64 {
         let _section = self.memory.enter();
@@ -98,7 +100,7 @@ impl<M: Machine> AddressSpace<M> {
             let below = format.frame(value);
             if level > 0 && format.is_present(value) {
                 pages += self.resident_below(below, level - 1);
-            } else if level == 0 && below != Frame(0) && !self.is_zero_page(below) {
+            } else if level == 0 && below != Frame(0) && self.counted(value).is_some() {
                 // A claim remembers the frame that it replaces.
                 pages += 1;
             }

@@ -92,6 +92,22 @@ pub(super) fn allow(attributes: &Attributes, what: i32) -> Result<(), Errno> {
     if takes_locked && attributes.flags.locked != Locked::No {
         return Err(Errno::EINVAL);
     }
+    // A device's pages are no memory that could be given back or kept, and all of it stays special.
+    let is_for_memory = matches!(
+        what,
+        advice::DONTNEED
+            | advice::DONTNEED_LOCKED
+            | advice::FREE
+            | advice::COLD
+            | advice::PAGEOUT
+            | advice::DOFORK
+            | advice::DODUMP
+            | advice::GUARD_INSTALL
+            | advice::GUARD_REMOVE
+    );
+    if is_for_memory && attributes.flags.device {
+        return Err(Errno::EINVAL);
+    }
     match what {
         // There is no file to take anything out of.
         advice::REMOVE if is_anonymous => Err(Errno::EINVAL),
@@ -209,7 +225,7 @@ impl<M: Machine> AddressSpace<M> {
                 Access::Read => attributes.protection.read,
                 _ => attributes.protection.allows(access),
             };
-            if !allowed {
+            if !allowed || attributes.flags.device {
                 return Err(Errno::EINVAL);
             }
             self.machine().poll();

@@ -16,7 +16,7 @@ impl<M: Machine> AddressSpace<M> {
     ///
     /// # Errors
     /// `EINVAL` where there is no store, `EACCES` where it is not mapped shared for
-    /// writing: what comes before is gone. `ENOMEM` for holes between mappings, when
+    /// writing, `ENODEV` where it is a device: what comes before is gone. `ENOMEM` for holes between mappings, when
     /// everything else is done.
     pub(crate) fn remove(&self, pages: Pages) -> Result<(), Errno> {
         let mut at = pages.start;
@@ -57,6 +57,9 @@ impl<M: Machine> AddressSpace<M> {
         let backed = attributes.backed.ok_or(Errno::EINVAL)?;
         if !attributes.flags.shared || attributes.flags.never_written {
             return Err(Errno::EACCES);
+        }
+        if attributes.flags.device {
+            return Err(Errno::ENODEV);
         }
         let store = Store::of(self.memory, backed.pointer());
         Ok(Some((pages, store, backed.index(pages.start))))

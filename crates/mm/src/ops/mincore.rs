@@ -59,8 +59,9 @@ impl<M: Machine> AddressSpace<M> {
             }
         }
         self.for_each_entry(run.pages, &mut |entry, at| {
-            // A claim remembers the frame that it replaces.
-            let has_frame = Self::FORMAT.frame(entry.load()).0 != 0;
+            // A claim remembers the frame that it replaces. A device's is never there, as on Linux.
+            let value = entry.load();
+            let has_frame = Self::FORMAT.frame(value).0 != 0 && !Self::FORMAT.is_device(value);
             there[(at - page) as usize] |= u8::from(has_frame);
         });
         Ok(run.pages.len() as usize)

@@ -49,9 +49,9 @@ fn touched(start: u64, length: u64) -> Pages {
 }
 
 /// The flags with another lock. What may be taken away at any time is never locked, and nothing
-/// says so; populated it is all the same.
+/// says so; populated it is all the same. A device is neither.
 fn relocked(flags: Flags, locked: Locked) -> Flags {
-    match flags.droppable {
+    match flags.droppable || flags.device {
         true => flags,
         false => Flags { locked, ..flags },
     }

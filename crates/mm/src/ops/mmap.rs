@@ -24,7 +24,7 @@ use crate::machine::Machine;
 use crate::mapping::{Attributes, Backed, Flags, Huge, Locked, Mapping};
 use crate::range::RangeLock;
 use crate::space::{AddressSpace, Note};
-use crate::store::Store;
+use crate::store::{Device, Store};
 use crate::tree::{Content, Edit, Neighbours, Word};
 
 /// `MAP_*` flags that are looked at.
@@ -76,6 +76,18 @@ pub struct Opened<'a, M: Machine> {
     /// The byte of the file that the mapping begins with: a whole page.
     pub offset: u64,
     /// The port's name for what was opened: mappings that differ in it do not merge.
+    pub file: u64,
+    /// Whether it was opened for writing.
+    pub writable: bool,
+}
+
+/// A device to be mapped, likewise.
+pub struct OpenedDevice<'a, M: Machine> {
+    /// The device, or why what is open cannot be mapped.
+    pub device: Result<&'a Device<M>, Errno>,
+    /// The byte of the device that the mapping begins with: a whole page.
+    pub offset: u64,
+    /// The port's name for what was opened.
     pub file: u64,
     /// Whether it was opened for writing.
     pub writable: bool,
@@ -139,6 +151,28 @@ impl<M: Machine> AddressSpace<M> {
         self.mmap_recorded(address, length, prot, flags, Some(opened))
     }
 
+    /// Maps `length` bytes of a device likewise. No access to it is more than that: its pages come by
+    /// faults, and are nobody's to copy, lock, pin or give back.
+    ///
+    /// # Errors
+    /// The same; `EINVAL` where it is not to be shared, and behind the device's end.
+    pub fn mmap_device(
+        &self,
+        address: u64,
+        length: u64,
+        prot: u32,
+        flags: u32,
+        opened: &OpenedDevice<'_, M>,
+    ) -> Result<u64, Errno> {
+        let opened = Opened {
+            store: opened.device.map(Device::store),
+            offset: opened.offset,
+            file: opened.file,
+            writable: opened.writable,
+        };
+        self.mmap_recorded(address, length, prot, flags, Some(&opened))
+    }
+
     fn mmap_recorded(
         &self,
         address: u64,
@@ -177,7 +211,7 @@ impl<M: Machine> AddressSpace<M> {
             zone: Zone::of(map_flags),
             is_private: opened.is_none() && !is_shared,
         };
-        let locked;
+        let mut locked;
         let start = {
             if self.looks_full() {
                 return Err(Errno::ENOMEM);
@@ -218,11 +252,18 @@ impl<M: Machine> AddressSpace<M> {
             let backed = store
                 .or(own.as_ref())
                 .map(|store| Backed::new(store, pages.start, index, file));
+            let device = store.is_some_and(|store| store.cache().is_device());
+            if device {
+                locked = Locked::No;
+            }
+            let born = born(map_flags, locked);
             let attributes = Attributes {
                 protection: protection(prot),
                 flags: Flags {
                     never_written: is_shared && opened.is_some_and(|opened| !opened.writable),
-                    ..born(map_flags, locked)
+                    device,
+                    dont_dump: born.dont_dump || device,
+                    ..born
                 },
                 backed,
                 birth: self.birth(),
@@ -310,6 +351,12 @@ impl<M: Machine> AddressSpace<M> {
         let store = opened.map(|opened| opened.store).transpose()?;
         if opened.is_some() && has(flags::GROWSDOWN) {
             return Err(Errno::EINVAL);
+        }
+        if let Some(device) = store.filter(|store| store.cache().is_device()) {
+            let end = opened.map_or(0, |opened| opened.offset) / PAGE_SIZE + length / PAGE_SIZE;
+            if kind == flags::PRIVATE || !device.cache().spans(end) {
+                return Err(Errno::EINVAL);
+            }
         }
         // What is private is looked at where it is counted.
         let makes_store = has(flags::SHARED) && opened.is_none();

@@ -33,7 +33,7 @@ pub use clear_refs::Unused;
 pub use madvise::advice;
 pub use maps::{MappedFile, MapsEntry};
 pub use mlock::{lock_all_flags, lock_flags};
-pub use mmap::{Opened, flags};
+pub use mmap::{Opened, OpenedDevice, flags};
 pub use mremap::remap_flags;
 pub use pagemap::PageState;
 pub use usage::{Share, Usage};

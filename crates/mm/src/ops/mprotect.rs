@@ -216,7 +216,7 @@ impl<M: Machine> AddressSpace<M> {
                     backoff.turn(self.machine());
                     continue;
                 }
-                let own = to.write && (shared || self.is_exclusive(format.frame(value)));
+                let own = to.write && (shared || self.is_exclusive(value));
                 // Where every page counts as written nobody watches for stores.
                 let from = if own && is_new {
                     value | format.soft_dirty

@@ -98,7 +98,7 @@ impl<M: Machine> AddressSpace<M> {
     ///
     /// # Errors
     /// As Linux's `mremap`: `EINVAL`; `EFAULT` where nothing is mapped, or more than
-    /// one mapping; `ENOMEM` where there is no room or no memory, or at a limit; `EAGAIN` for
+    /// one mapping, or for more of a device; `ENOMEM` where there is no room or no memory, or at a limit; `EAGAIN` for
     /// what may not be locked; `EPERM` below [`crate::Layout::lowest`], and where a mapping is
     /// sealed.
     pub fn mremap(
@@ -323,9 +323,16 @@ impl<M: Machine> AddressSpace<M> {
             // A second mapping of the same pages, which private memory has not.
             return Err(Errno::EINVAL);
         }
+        if attributes.flags.device && request.has(DONTUNMAP) {
+            return Err(Errno::EINVAL);
+        }
         let page = request.old / PAGE_SIZE;
         let end = page.saturating_add((request.old_length / PAGE_SIZE).max(1));
         if !self.is_one_mapping(Pages::new(page, end), &attributes) {
+            return Err(Errno::EFAULT);
+        }
+        if attributes.flags.device && request.length > request.old_length {
+            // What a driver has mapped is all that there is.
             return Err(Errno::EFAULT);
         }
         self.check_more(&lock.edit(), request, &attributes, change)?;

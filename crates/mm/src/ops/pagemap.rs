@@ -4,7 +4,7 @@
 //! is said of a page was true at a moment of the call. A page that is being claimed is waited
 //! for.
 
-use faultless_frames::{Flags, FrameSource};
+use faultless_frames::Flags;
 use faultless_paging::{Entry, Frame, PAGE_SIZE, Page, Pages, Walk, walk};
 use faultless_sync::Backoff;
 
@@ -144,9 +144,10 @@ impl<M: Machine> AddressSpace<M> {
 
     fn state_in(&self, value: u64) -> PageState {
         let format = Self::FORMAT;
-        if value == 0 || format.is_guard(value) {
+        // Of a device's pages Linux says nothing.
+        if value == 0 || format.is_guard(value) || format.is_device(value) {
             return PageState {
-                guard: value != 0,
+                guard: format.is_guard(value),
                 ..PageState::default()
             };
         }
@@ -156,8 +157,7 @@ impl<M: Machine> AddressSpace<M> {
             soft_dirty: format.is_soft_dirty(value),
             ..PageState::default()
         };
-        if !self.is_zero_page(frame) {
-            let descriptor = self.machine().frames().descriptor(frame);
+        if let Some(descriptor) = self.counted(value) {
             state.file = descriptor.flags().has(Flags::FILE);
             state.exclusive = descriptor.map_count() == 1;
         }

@@ -3,7 +3,7 @@
 //! These are faults like all others, with no lock held, so that faults and operations beside
 //! them go on. As on Linux a mapping that may be written is written (which copies a page that is
 //! shared), any other is read, one without any access is an error, and one that is to be locked
-//! as it is touched is left alone. Pages that are there already are no faults.
+//! as it is touched is left alone, and so is a device. Pages that are there already are no faults.
 
 use faultless_paging::{Access, Page, Pages};
 
@@ -105,7 +105,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Populates pages of which this is true. The page from which on it no longer is.
     fn populate_part(&self, pages: Pages, attributes: &Attributes) -> Result<u64, Errno> {
-        if attributes.flags.locked == Locked::OnFault {
+        if attributes.flags.locked == Locked::OnFault || attributes.flags.device {
             return Ok(pages.end);
         }
         let access = match attributes.protection {

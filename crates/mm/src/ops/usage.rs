@@ -6,7 +6,7 @@
 
 use core::ops::{AddAssign, Range};
 
-use faultless_frames::{Flags, FrameSource};
+use faultless_frames::Flags;
 use faultless_paging::{PAGE_SIZE, Pages};
 
 use crate::machine::Machine;
@@ -39,7 +39,7 @@ impl AddAssign for Share {
     }
 }
 
-/// What is in memory of a range: bytes, without the shared zero page. A page is *shared* if more
+/// What is in memory of a range: bytes, without the shared zero page and without devices. A page is *shared* if more
 /// than one entry maps it, here or in another address space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -103,10 +103,12 @@ impl<M: Machine> AddressSpace<M> {
 
     fn add_entry(&self, value: u64, usage: &mut Usage) {
         let format = Self::FORMAT;
-        if value == 0 || format.is_guard(value) || self.is_zero_page(format.frame(value)) {
+        if value == 0 || format.is_guard(value) {
             return;
         }
-        let descriptor = self.machine().frames().descriptor(format.frame(value));
+        let Some(descriptor) = self.counted(value) else {
+            return;
+        };
         let map_count = u64::from(descriptor.map_count());
         let share = Share::of_page(map_count);
         let is_dirty = format.is_dirty(value);

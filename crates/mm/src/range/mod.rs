@@ -36,6 +36,7 @@ use faultless_sync::{Flaw, RangeGuard, ReadGuard, Wish, WriteGuard, ZapGuard, fl
 use faultless_trace::{Counter, Kind};
 
 use crate::arena::{Arenas, Elsewhere, Part, ZapElsewhere};
+use crate::departing::Departure;
 use crate::machine::Machine;
 use crate::policy::Policy;
 use crate::space::{AddressSpace, Note};
@@ -53,6 +54,8 @@ pub(crate) struct RangeLock<'a, M: Machine> {
     /// The mmap lock goes first.
     guard: Option<MmapLock<'a, M>>,
     held: Held<'a, M>,
+    /// Who revokes a device waits for it.
+    departure: Option<Departure<'static>>,
 }
 
 /// A range, in the lists in which it has to be had.
@@ -131,6 +134,13 @@ impl<M: Machine> AddressSpace<M> {
         self.lock_wish(&wish, || self.part_of_both(ranges))
     }
 
+    /// Of a child that nobody knows yet: its mappings are the caller's to make. Nobody else has a
+    /// range of it, so that this is had at once.
+    pub(crate) fn keep_others_out(&self) -> Option<RangeGuard<'_, M>> {
+        self.ranges
+            .try_lock(&Wish::to_change(EVERYTHING), self.machine())
+    }
+
     /// Waits until the caller alone may move the heap's end, over `pages`; and until nothing is being
     /// zapped there, if it `fills` them.
     pub(crate) fn lock_heap(&self, pages: Pages, fills: bool) -> RangeLock<'_, M> {
@@ -157,6 +167,7 @@ impl<M: Machine> AddressSpace<M> {
             space: self,
             guard,
             held: self.await_range(wish, part),
+            departure: self.begin_departure(),
         }
     }
 
@@ -354,7 +365,7 @@ impl<'a, M: Machine> RangeLock<'a, M> {
 
     fn begin_zap_beside(self, pages: Pages, is_beside_others: bool) -> Zapping<'a, M> {
         let guard = self.guard.and_then(MmapLock::for_zap);
-        let zap = self.held.begin_zap(pages);
+        let zap = self.held.begin_zap(pages, self.departure);
         Zapping::new(self.space, is_beside_others, zap, guard)
     }
 
@@ -362,29 +373,31 @@ impl<'a, M: Machine> RangeLock<'a, M> {
     /// so. Only who asks for it passes. The mmap lock is kept, as in Linux.
     pub(crate) fn begin_replace(self, pages: Pages) -> Replacing<'a, M> {
         let guard = self.guard.map(|lock| MmapHold::Write { _lock: lock });
-        let zap = self.held.begin_replace(pages);
+        let zap = self.held.begin_replace(pages, self.departure);
         Replacing::new(self.space, zap, guard)
     }
 }
 
 impl<'a, M: Machine> Held<'a, M> {
-    fn begin_zap(self, pages: Pages) -> Zap<'a, M> {
+    fn begin_zap(self, pages: Pages, departure: Option<Departure<'static>>) -> Zap<'a, M> {
         let range = span(pages);
         Zap {
             part: self.part,
             pages,
             elsewhere: self.elsewhere.begin_zap(&range),
             range: self.range.begin_zap(range),
+            _departure: departure,
         }
     }
 
-    fn begin_replace(self, pages: Pages) -> Zap<'a, M> {
+    fn begin_replace(self, pages: Pages, departure: Option<Departure<'static>>) -> Zap<'a, M> {
         let range = span(pages);
         Zap {
             part: self.part,
             pages,
             elsewhere: self.elsewhere.begin_replace(&range),
             range: self.range.begin_replace(range),
+            _departure: departure,
         }
     }
 }
@@ -395,6 +408,8 @@ pub(crate) struct Zap<'a, M: Machine> {
     pub(crate) pages: Pages,
     range: ZapGuard<'a, M>,
     elsewhere: ZapElsewhere<'a, M>,
+    /// Last: it ends with the flush.
+    _departure: Option<Departure<'static>>,
 }
 
 impl<M: Machine> Zap<'_, M> {

@@ -54,6 +54,8 @@ impl<M: Machine> AddressSpace<M> {
             space: self,
             guard,
             held,
+            // Nothing is taken away where there is room.
+            departure: None,
         };
         Ok((lock, edit, pages))
     }

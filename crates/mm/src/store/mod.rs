@@ -22,12 +22,14 @@
 //! * `fill`: reading a page in, waiting for who does.
 //! * `reverse`: the mappings of a store; taking pages away from all of them.
 //! * `truncate`: a smaller size, and holes.
+//! * `device`: a store that is no memory: its pages are a device's frames, in their order.
 //! * `verify`: the books of all stores. `list`: what lies elsewhere, linked.
 //!
 //! Written lines: a fault writes the frame's descriptor, and a page's slot if it adds
 //! the page. The count of holders and the list of mappings are written when mappings
 //! come and go, the size by whoever writes the file.
 
+mod device;
 mod fill;
 pub(crate) mod list;
 mod moving;
@@ -47,6 +49,8 @@ use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::memory::Memory;
+pub use device::Device;
+use device::Span;
 pub(crate) use fill::Waited;
 use list::{Hook, List};
 pub(crate) use moving::Moving;
@@ -107,10 +111,14 @@ pub struct Cache {
     tag: u64,
     /// Never used twice; the owner that its pages' descriptors name.
     pub(crate) id: u64,
+    /// Of a device: its frames. It has no other pages.
+    span: Option<Span>,
     writers: Writers,
     /// Its place among all stores.
     hook: Hook,
 }
+
+const _: () = assert!(cfg!(any(loom, shuttle)) || core::mem::offset_of!(Cache, writers) == 64);
 
 /// All stores of a machine, for who verifies it.
 pub(crate) struct Stores(SpinLock<List>);
@@ -157,6 +165,17 @@ impl<M: Machine> Store<M> {
         backing: Option<&'static dyn Backing>,
         tag: u64,
     ) -> Result<Self, NoMemory> {
+        Self::of_kind(memory, size, None, backing, tag)
+    }
+
+    /// The same; with a `span`, of a device.
+    fn of_kind(
+        memory: &'static Memory<M>,
+        size: u64,
+        span: Option<Span>,
+        backing: Option<&'static dyn Backing>,
+        tag: u64,
+    ) -> Result<Self, NoMemory> {
         let cache = memory.allocate_store()?;
         let content = Cache {
             pages: Radix::new(),
@@ -164,6 +183,7 @@ impl<M: Machine> Store<M> {
             backing,
             tag,
             id: memory.new_id(),
+            span,
             writers: Writers {
                 holders: AtomicU64::new(1),
                 mappings: SpinLock::new(List::new()),

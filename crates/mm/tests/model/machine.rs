@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::mem::MaybeUninit;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Mutex;
 
@@ -21,6 +22,9 @@ use faultless_sync::atomic::{AtomicU32, Ordering, fence};
 /// Turns of waiting that loom explores.
 #[cfg(loom)]
 const TURNS: u32 = 3;
+
+/// Frames of a device, behind all others: they have no descriptors.
+const DEVICE: usize = 4;
 
 /// What a frame holds that nobody uses.
 const FREE: u64 = 0xdead_dead_dead_dead;
@@ -182,7 +186,7 @@ impl Model {
                 free: (2..=frames as u64).rev().map(Frame).collect(),
                 spent: Vec::new(),
                 used: HashSet::new(),
-                words: vec![0; frames],
+                words: vec![0; frames + DEVICE],
             }),
             tlbs: (0..cpus).map(|_| Mutex::default()).collect(),
             bus: AtomicU32::new(0),
@@ -193,6 +197,21 @@ impl Model {
             #[cfg(shuttle)]
             failing: std::sync::atomic::AtomicU32::new(0),
         }
+    }
+
+    /// The device's frames.
+    pub fn device_frames(&self) -> Range<u64> {
+        let first = 1 + self.descriptors.len() as u64;
+        first..first + DEVICE as u64
+    }
+
+    /// Whether a CPU reaches the device by what it has cached.
+    pub fn is_device_cached(&self) -> bool {
+        let device = self.device_frames();
+        self.tlbs.iter().any(|tlb| {
+            let tlb = tlb.lock().unwrap();
+            tlb.entries.values().any(|t| device.contains(&t.frame.0))
+        })
     }
 
     /// Frames that have not come back. Under loom, slab objects do not.

@@ -7,12 +7,15 @@ use loom::thread::{self, JoinHandle};
 #[cfg(shuttle)]
 use shuttle::thread::{self, JoinHandle};
 
-use faultless_mm::{AddressSpace, Census, Cpu, Layout, Memory, Participant, PerCpu, Policy};
+use faultless_mm::{
+    AddressSpace, Caching, Census, Cpu, Device, Layout, Memory, OpenedDevice, Participant, PerCpu,
+    Policy, flags,
+};
 use faultless_paging::{LEVELS, table};
 
 use super::machine::{Model, set_cpu};
 use super::processor::Processor;
-use super::{FIXED, PAGE};
+use super::{FIXED, PAGE, RW};
 
 /// An address space of the machine.
 pub type Space = AddressSpace<Model>;
@@ -74,6 +77,29 @@ impl World {
             .mmap(first * PAGE, count * PAGE, prot, FIXED)
             .expect("there is room");
         assert_eq!(at, first * PAGE);
+    }
+
+    /// The machine's device.
+    pub fn device(&self) -> Device<Model> {
+        let memory = self.space.memory();
+        let frames = memory.machine().device_frames();
+        Device::new(memory, frames, Caching::Uncached, None, 0).expect("there are frames")
+    }
+
+    /// Maps `count` pages of a device from its first one on, shared, at page `first`.
+    pub fn map_device(&self, device: &Device<Model>, first: u64, count: u64) {
+        let opened = OpenedDevice {
+            device: Ok(device),
+            offset: 0,
+            file: 0,
+            writable: true,
+        };
+        let (at, how) = (first * PAGE, flags::SHARED | flags::FIXED);
+        let mapped = self
+            .space
+            .mmap_device(at, count * PAGE, RW, how, &opened)
+            .expect("there is room");
+        assert_eq!(mapped, at);
     }
 
     /// Runs `program` on CPU `cpu`, on a thread of its own.
