@@ -55,6 +55,9 @@ pub extern "C" fn kernel_start(start_info: u32) -> ! {
         gdt::prepare(number as u32, &mut frames);
     }
     memory::machine::set_up(&info, frames, apic_ids.len());
+    if let Some(address) = found.hpet {
+        files::hpet::begin(address);
+    }
 
     if let Some((start, size)) = info.module {
         // SAFETY: The module's memory was never given out, and nobody writes it.

@@ -55,6 +55,18 @@ fn dynamically_linked_programs() {
     }
 }
 
+/// The timer's registers. What there is of it on Linux depends on the machine, so the program knows
+/// what Linux answers.
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn a_device() {
+    for cpus in [1, 2] {
+        let ended = Machine::with_cpus(cpus).run(&compile("device"), &[]);
+        assert_eq!((ended.exit, &ended.error), (Some(0), &None), "{ended:?}");
+        assert_eq!(ended.stdout, "device: all as it should be\n");
+    }
+}
+
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
 fn files_have_half_of_memory() {

@@ -1,10 +1,10 @@
 //! Character devices: what `/dev` has.
 
 use super::copy::{fill, gather};
-use super::{input, stream};
+use super::{hpet, input, stream};
 use crate::arch::random;
 use crate::console;
-use crate::errno::{Answer, ENOSPC};
+use crate::errno::{Answer, EINVAL, EIO, ENOSPC, Errno};
 
 /// A device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -16,6 +16,8 @@ pub enum Device {
     Random(u32),
     /// `/dev/tty` and `/dev/console`: standard input and standard output.
     Terminal(u32),
+    /// `/dev/hpet`: the machine's timer.
+    Timer,
 }
 
 /// Fills a buffer with random bytes.
@@ -35,6 +37,7 @@ impl Device {
         ("urandom", Self::Random(9)),
         ("tty", Self::Terminal(0)),
         ("console", Self::Terminal(1)),
+        ("hpet", Self::Timer),
     ];
 
     /// Its major and minor number, as on Linux.
@@ -45,14 +48,31 @@ impl Device {
             Self::Full => (1, 7),
             Self::Random(minor) => (1, minor),
             Self::Terminal(minor) => (5, minor),
+            Self::Timer => (10, 228),
         }
     }
 
     /// Permissions of its node.
     pub fn permissions(self) -> u32 {
         match self {
-            Self::Terminal(1) => 0o600,
+            Self::Terminal(1) | Self::Timer => 0o600,
             _ => 0o666,
+        }
+    }
+
+    /// Whether the machine has it.
+    pub fn is_there(self) -> bool {
+        self != Self::Timer || hpet::device().is_some()
+    }
+
+    /// Whether it can be opened so.
+    ///
+    /// # Errors
+    /// `EINVAL`.
+    pub fn check(self, writes: bool) -> Result<(), Errno> {
+        match self {
+            Self::Timer if writes => Err(EINVAL),
+            _ => Ok(()),
         }
     }
 
@@ -62,6 +82,8 @@ impl Device {
             Self::Zero | Self::Full => fill(to, length, |chunk| chunk.fill(0)),
             Self::Random(_) => fill(to, length, randomise),
             Self::Terminal(_) => input::read(to, length, wait),
+            // No interrupt was asked for.
+            Self::Timer => Err(EIO),
         }
     }
 
@@ -72,6 +94,7 @@ impl Device {
             // What is written is stirred in on Linux; the generator here needs none.
             Self::Random(_) => gather(from, length, |piece| Ok(piece.len())),
             Self::Terminal(_) => stream::write(console::OUTPUT, from, length),
+            Self::Timer => Err(EINVAL),
         }
     }
 }

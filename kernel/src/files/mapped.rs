@@ -6,11 +6,12 @@ use linux_raw_sys::general as linux;
 use super::content::{self, Content};
 use super::description::{Description, Object};
 use super::device::Device;
+use super::hpet;
 use super::node::Body;
 use super::source::{self, seal};
 use crate::errno::{Answer, EACCES, EINVAL, ENODEV, ENOMEM, EPERM, Errno};
 use crate::memory::machine::memory;
-use crate::memory::{Opened, Store};
+use crate::memory::{Opened, OpenedDevice, Store};
 use crate::process::space;
 
 /// What `mmap` is told beside the file.
@@ -57,6 +58,7 @@ pub fn map(description: &Description, wish: &Wish) -> Answer {
             _ => Err(ENODEV),
         },
         Object::Device(Device::Zero, _) => map_zeroes(description, wish),
+        Object::Device(Device::Timer, _) => map_timer(description, wish),
         _ => wish.map(readable.and(Err(ENODEV)), 0, writable),
     }
 }
@@ -95,6 +97,20 @@ fn map_zeroes(description: &Description, wish: &Wish) -> Answer {
     let size = wish.length.checked_next_multiple_of(content::PAGE);
     let store = Store::new(memory(), size.unwrap_or(0), None, 0).map_err(|_| ENOMEM)?;
     wish.map(Ok(&store), 0, writable)
+}
+
+/// `/dev/hpet`: its registers.
+fn map_timer(description: &Description, wish: &Wish) -> Answer {
+    let opened = OpenedDevice {
+        device: hpet::device().ok_or(ENODEV),
+        offset: wish.offset,
+        file: description.number,
+        writable: description.may_write().is_ok(),
+    };
+    let Wish {
+        address, length, ..
+    } = *wish;
+    space().mmap_device(address, length, wish.protection, wish.flags, &opened)
 }
 
 /// `MADV_REMOVE`: makes holes in the files that a range shows.

@@ -22,6 +22,7 @@ pub mod device;
 pub mod directory;
 pub mod epoll;
 pub mod event;
+pub mod hpet;
 pub mod image;
 pub mod initramfs;
 pub mod input;

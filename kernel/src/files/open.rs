@@ -138,7 +138,10 @@ pub fn node(
             Body::Directory(_) => Object::Directory(node),
             // Kept by `O_NOFOLLOW`.
             Body::Link(_) => return Err(ELOOP),
-            Body::Device(device) => Object::Device(*device, node.clone()),
+            Body::Device(device) => {
+                device.check(writes)?;
+                Object::Device(*device, node.clone())
+            }
         },
         Node::Proc(entry) if entry.is_directory() => {
             if writes {

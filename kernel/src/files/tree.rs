@@ -39,7 +39,7 @@ pub fn build() -> Result<(), Errno> {
     drop(tmp);
     drop(make_directory(&dev, b"shm", 0o1777)?);
     insert_directory(&root, b"proc", Node::Proc(proc::Entry::Root))?;
-    for (name, device) in Device::ALL {
+    for (name, device) in Device::ALL.iter().filter(|(_, device)| device.is_there()) {
         let inode = Inode::new(Body::Device(*device), device.permissions())?;
         dev.directory()?
             .insert(name.as_bytes(), Node::Memory(inode))?;

@@ -19,6 +19,12 @@ pub type Space = faultless_mm::AddressSpace<Kernel>;
 /// Pages that address spaces share: a file's, or shared memory's.
 pub type Store = faultless_mm::Store<Kernel>;
 
+/// Frames that are no memory.
+pub type Device = faultless_mm::Device<Kernel>;
+
+/// What is to be mapped of a device.
+pub type OpenedDevice<'a> = faultless_mm::OpenedDevice<'a, Kernel>;
+
 /// What is to be mapped of a file.
 pub type Opened<'a> = faultless_mm::Opened<'a, Kernel>;
 

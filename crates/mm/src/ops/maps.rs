@@ -20,6 +20,8 @@ pub struct MapsEntry {
     pub grows_down: bool,
     /// Whether what is written is for all who map the store.
     pub shared: bool,
+    /// Whether it is a device's ([`crate::Device`]).
+    pub device: bool,
     /// What it shows of a store.
     pub file: Option<MappedFile>,
 }
@@ -55,6 +57,7 @@ impl<M: Machine> AddressSpace<M> {
                         protection: attributes.protection,
                         grows_down: attributes.flags.grows_down,
                         shared: attributes.flags.shared,
+                        device: attributes.flags.device,
                         file: attributes.backed.map(|backed| MappedFile {
                             offset: backed.index(run.pages.start).wrapping_mul(PAGE_SIZE),
                             tag: backed.cache().tag(),

@@ -1,11 +1,11 @@
-//! Which CPUs there are, and where interrupts of devices come in: the APIC entries of the ACPI
-//! tables.
+//! Which CPUs there are, where interrupts of devices come in, and where the timer is: entries of the
+//! ACPI tables.
 
 use core::ptr::NonNull;
 
 use super::percpu::MAX_CPUS;
 use acpi::madt::{Madt, MadtEntry};
-use acpi::{AcpiHandler, AcpiTables, PhysicalMapping};
+use acpi::{AcpiHandler, AcpiTables, HpetInfo, PhysicalMapping};
 use arrayvec::ArrayVec;
 
 use super::paging::physical_to_virtual;
@@ -42,6 +42,8 @@ pub struct Found {
     pub apic_ids: ArrayVec<u32, MAX_CPUS>,
     /// The physical address of the first controller of device interrupts, if there is one.
     pub io_apic: Option<u64>,
+    /// The physical address of the high precision event timer's registers, if there is one.
+    pub hpet: Option<u64>,
 }
 
 /// Reads the tables.
@@ -79,8 +81,10 @@ pub fn read(rsdp: u64) -> Result<Found, &'static str> {
         ids.try_push(id)
             .map_err(|_| "more CPUs than the kernel supports (64)")?;
     }
+    let hpet = HpetInfo::new(&tables).ok();
     Ok(Found {
         apic_ids: ids,
         io_apic,
+        hpet: hpet.map(|hpet| hpet.base_address as u64),
     })
 }

@@ -10,7 +10,7 @@ use arrayvec::ArrayString;
 use super::Text;
 use crate::errno::{EINTR, ENOMEM, Errno};
 use crate::files::node::{MEMORY, Node};
-use crate::files::source;
+use crate::files::{hpet, source};
 use crate::memory::{MapsEntry, USER_END};
 use crate::process::{Process, UserSpace};
 use crate::sched;
@@ -81,7 +81,9 @@ pub fn line(space: &UserSpace, text: &mut Text, entry: &MapsEntry) -> Result<(),
     )
     .map_err(|_| ENOMEM)?;
     let (heap_start, heap_end) = space.heap();
+    let is_device = entry.file.filter(|_| entry.device);
     let name = match source {
+        _ if is_device.is_some_and(|file| file.tag == hpet::TAG) => "/dev/hpet",
         Some(None) => "/dev/zero (deleted)",
         Some(Some(_)) => "",
         None if entry.end == USER_END => "[stack]",
