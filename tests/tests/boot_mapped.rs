@@ -55,8 +55,8 @@ fn dynamically_linked_programs() {
     }
 }
 
-/// The timer's registers. What there is of it on Linux depends on the machine, so the program knows
-/// what Linux answers.
+/// The timer's registers. The host may have none that can be mapped, so the program knows what Linux
+/// answers: `./x compare --linux 6.12` runs it there.
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
 fn a_device() {

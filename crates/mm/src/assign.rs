@@ -23,7 +23,7 @@ impl<M: Machine> AddressSpace<M> {
         }
         // Mappings that lose their last page, chained by their link.
         let mut doomed = 0;
-        let mut had_guard = false;
+        let (mut had_guard, mut had_probes) = (false, false);
         let near = edit.around(pages);
         // SAFETY: as above.
         let mut tally = unsafe { Tally::new(pages, near.beside(pages)) };
@@ -34,6 +34,7 @@ impl<M: Machine> AddressSpace<M> {
             };
             tally.see(run.pages, old.attributes());
             had_guard |= old.grows_down();
+            had_probes |= self.takes_probes(old.attributes());
             if old.remove_pages(run.pages.len(), self.is_divided()) {
                 old.link().set(doomed);
                 doomed = core::ptr::from_ref(old).expose_provenance() as u64;
@@ -48,6 +49,12 @@ impl<M: Machine> AddressSpace<M> {
         }
         if had_guard {
             edit.guard_gone(pages.start);
+        }
+        if had_probes {
+            self.check_probes_later();
+        }
+        if let Some(new) = new {
+            self.brings_probes(pages, new);
         }
         while let Some(old) = NonNull::new(core::ptr::with_exposed_provenance_mut::<Mapping>(
             doomed as usize,
@@ -75,6 +82,7 @@ impl<M: Machine> AddressSpace<M> {
             let tally = unsafe { Tally::new(pages, beside) };
             self.count_change(edit, &tally.end(Some(mapping.attributes())));
             edit.fill(pages, word);
+            self.brings_probes(pages, mapping.attributes());
         }
     }
 

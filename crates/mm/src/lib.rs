@@ -94,6 +94,8 @@ mod ops;
 mod pin;
 mod policy;
 mod prepare;
+mod probed;
+mod probes;
 mod range;
 mod refusal;
 mod shared;
@@ -126,6 +128,7 @@ pub use ops::{
 };
 pub use pin::{Taken, UserPage};
 pub use policy::{Policy, UnknownPolicy};
+pub use probes::Probe;
 pub use space::{AddressSpace, Layout};
 pub use store::{Backing, Device, Pinned, Store};
 pub use verify::{Census, Violation};

@@ -160,7 +160,7 @@ impl Backed {
     }
 
     /// Whether it is this place in this store.
-    pub(crate) fn is(&self, cache: &Cache, first: u64) -> bool {
+    pub(crate) fn is(&self, cache: *const Cache, first: u64) -> bool {
         core::ptr::eq(self.cache.as_ptr(), cache) && self.first == first
     }
 }

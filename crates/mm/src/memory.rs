@@ -16,6 +16,7 @@ use crate::departing::Departing;
 use crate::kept::Kept;
 use crate::machine::Machine;
 use crate::mapping::{Attributes, Mapping};
+use crate::probes::{self, Probes};
 use crate::space::AddressSpace;
 use crate::spaces::Spaces;
 use crate::store;
@@ -32,6 +33,7 @@ pub struct PerCpu {
     mappings: Magazine,
     stores: Magazine,
     store_nodes: Magazine,
+    probes: Magazine,
     /// Its part of what is committed: a difference, which wraps.
     committed: Local,
 }
@@ -66,6 +68,8 @@ pub struct Memory<M: Machine> {
     mappings: Padded<Slab>,
     stores: Padded<Slab>,
     store_nodes: Padded<Slab>,
+    probe_bodies: Padded<Slab>,
+    probes: Padded<Probes>,
     all_stores: Padded<store::Stores>,
     spaces: Padded<Spaces>,
     kept: Padded<Kept>,
@@ -103,6 +107,8 @@ impl<M: Machine> Memory<M> {
             mappings: Padded(Slab::new(size_of::<Mapping>())),
             stores: Padded(Slab::new(size_of::<store::Cache>())),
             store_nodes: Padded(Slab::new(size_of::<store::Node>())),
+            probe_bodies: Padded(Slab::new(size_of::<probes::Body>())),
+            probes: Padded(Probes::new()),
             all_stores: Padded(store::Stores::new()),
             spaces: Padded(Spaces::new()),
             kept: Padded(Kept::new()),
@@ -297,6 +303,20 @@ impl<M: Machine> Memory<M> {
         self.allocate_object(&self.store_nodes, |cpu| &cpu.store_nodes)
     }
 
+    pub(crate) fn probes(&self) -> &Probes {
+        &self.probes
+    }
+
+    pub(crate) fn allocate_probe(&self) -> Result<NonNull<probes::Body>, NoMemory> {
+        let place = self.allocate_object(&self.probe_bodies, |cpu| &cpu.probes)?;
+        Ok(place.cast())
+    }
+
+    pub(crate) fn free_probe(&self, body: NonNull<probes::Body>) {
+        // SAFETY: as for nodes.
+        unsafe { self.free_object(&self.probe_bodies, |cpu| &cpu.probes, body.cast()) };
+    }
+
     fn allocate_object(
         &self,
         slab: &Slab,
@@ -390,7 +410,7 @@ impl<M: Machine> Memory<M> {
         self.domain.deferred(self.participants, &self.machine)
     }
 
-    /// Frames that hold nodes, splits, mappings and stores.
+    /// Frames that hold nodes, splits, mappings, stores and probes.
     pub fn slab_frames(&self) -> u64 {
         let slabs = [
             &self.nodes,
@@ -398,6 +418,7 @@ impl<M: Machine> Memory<M> {
             &self.mappings,
             &self.stores,
             &self.store_nodes,
+            &self.probe_bodies,
         ];
         slabs.iter().map(|slab| slab.frames()).sum()
     }
@@ -413,6 +434,7 @@ impl<M: Machine> Memory<M> {
                 (&self.mappings, &part.mappings),
                 (&self.stores, &part.stores),
                 (&self.store_nodes, &part.store_nodes),
+                (&self.probe_bodies, &part.probes),
             ];
             for (slab, magazine) in slabs {
                 slab.drain(cpu, magazine, self.machine.frames(), &self.machine);

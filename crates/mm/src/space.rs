@@ -10,6 +10,7 @@
 //! | `write_hold` | writers under `vma-lock` | a write hold ends |
 //! | `notes` | `madvise`, `mseal`, a fault that finds no frame | the first time |
 //! | `clearings` | whoever clears soft-dirty bits | each time |
+//! | `probed` | writers, where mappings have probes; who registers or ends one | each time |
 //! | `cpus` | a CPU that takes up or leaves the space | a context switch |
 //! | `account` | writers, but for those in arenas, and stacks that grow, under the tree's edit lock | a mapping changes |
 //! | `limits` | who sets them | |
@@ -125,6 +126,8 @@ pub struct Body {
     pub(crate) arenas: AtomicPtr<Arenas>,
     /// How often soft-dirty bits were cleared ([`crate::soft_dirty`]).
     pub(crate) clearings: AtomicU64,
+    /// Whether it may show breakpoints of probes ([`crate::probed`]).
+    pub(crate) probed: AtomicU32,
     /// The page, plus 1, that a fault waits for a fork to copy ([`crate::freeze`]).
     pub(crate) wanted: Padded<AtomicU64>,
     /// Walks of a store's mappings that are here ([`crate::store`]).
@@ -211,6 +214,7 @@ impl<M: Machine> AddressSpace<M> {
             policy: AtomicU32::new(policy as u32),
             arenas: AtomicPtr::new(null_mut()),
             clearings: AtomicU64::new(0),
+            probed: AtomicU32::new(0),
             wanted: Padded(AtomicU64::new(0)),
             visitors: Padded(AtomicU32::new(0)),
             brk: Padded(core::array::from_fn(|_| AtomicU64::new(0))),

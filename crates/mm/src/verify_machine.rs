@@ -78,6 +78,7 @@ impl<M: Machine> Memory<M> {
             committed += space.totals().committed;
         }
         self.enter_stores(&books)?;
+        self.enter_probes(&books)?;
         port(&books)?;
         books.for_each(Use::FILE, &mut |frame, descriptor, times| {
             // Once by its store.

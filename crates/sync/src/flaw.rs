@@ -96,6 +96,12 @@ pub enum Flaw {
     TruncateWithoutFence,
     /// Who revokes a device does not wait for what is just being unmapped.
     DeparturesNotAwaited,
+    /// A space is said to show no probes although one has come since it was looked through.
+    ProbesForgotten,
+    /// Who registers a probe does not wait for who changes what is mapped there.
+    ProbeBesideChanges,
+    /// A breakpoint is put in place without another look whether its probe is still there.
+    ProbeOutlived,
     /// An entry is said to be clean while TLBs may remember that it was not.
     LetGoWithoutFlush,
     /// A page that was let go of is taken although it was written since.

@@ -21,6 +21,7 @@ use crate::errno::Errno;
 use crate::fault::{Outcome, Place};
 use crate::hold::{Hold, Mode};
 use crate::machine::Machine;
+use crate::mapping::Attributes;
 use crate::prepare::Prepared;
 use crate::space::AddressSpace;
 use crate::trail::{Forced, Trail};
@@ -40,6 +41,17 @@ impl<M: Machine> AddressSpace<M> {
         access: Access,
         transfer: &mut dyn FnMut(Frame),
     ) -> Result<(), Errno> {
+        self.access_meant(address, access, &|_| true, transfer)
+    }
+
+    /// The same where what is mapped is meant, by its attributes: elsewhere it is `EIO`.
+    pub(crate) fn access_meant(
+        &self,
+        address: u64,
+        access: Access,
+        is_meant: &dyn Fn(&Attributes) -> bool,
+        transfer: &mut dyn FnMut(Frame),
+    ) -> Result<(), Errno> {
         if address >= self.layout.end {
             return Err(Errno::EIO);
         }
@@ -47,10 +59,11 @@ impl<M: Machine> AddressSpace<M> {
         let mut backoff = Backoff::new();
         loop {
             // What an access of a device would do, nobody knows.
-            if self.lookup(address).is_some_and(|of| of.flags.device) {
+            let is_other = |of: Attributes| of.flags.device || !is_meant(&of);
+            if self.lookup(address).is_some_and(is_other) {
                 return Err(Errno::EIO);
             }
-            match self.transfer(page, access, transfer) {
+            match self.transfer(page, access, is_meant, transfer) {
                 Ok(true) => return Ok(()),
                 Ok(false) => match self.fault_forced(address, access) {
                     Outcome::Resolved => {}
@@ -77,6 +90,7 @@ impl<M: Machine> AddressSpace<M> {
         &self,
         page: Page,
         access: Access,
+        is_meant: &dyn Fn(&Attributes) -> bool,
         transfer: &mut dyn FnMut(Frame),
     ) -> Result<bool, Withdrawn> {
         let section = self.memory.enter();
@@ -84,6 +98,9 @@ impl<M: Machine> AddressSpace<M> {
         let Some(hold) = Hold::find(self, page, Mode::Locked, &section)? else {
             return Ok(false);
         };
+        if !hold.attributes().is_some_and(is_meant) {
+            return Ok(false);
+        }
         if !hold.protection().allows(access) && !hold.may_be_forced(access) {
             return Ok(false);
         }

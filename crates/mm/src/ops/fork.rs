@@ -61,6 +61,9 @@ impl<M: Machine> AddressSpace<M> {
             for (to, from) in child.brk.iter().zip(self.brk.iter()) {
                 to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
             }
+            // Nobody looks for a place in the child before it is whole: who visits it by the list of a
+            // store waits for that, if it matters to him.
+            let _child = child.keep_others_out();
             lock.edit().bar_change();
             child.begin_clearings(self);
             let mut fork = Fork::new(self, &child, &lock);
@@ -80,7 +83,10 @@ impl<M: Machine> AddressSpace<M> {
             let has_unwanted = fork.has_unwanted;
             child.begin_account(&fork.sum.totals());
             child.set_limits(&self.limits());
-            (result.and_then(|()| fork.copy_tables()), has_unwanted)
+            let copied = result.and_then(|()| fork.copy_tables());
+            // While nothing that the child has a copy of leaves the parent.
+            child.inherit_probes(self);
+            (copied, has_unwanted)
         };
         let result = result
             .map_err(Errno::from)
@@ -94,6 +100,7 @@ impl<M: Machine> AddressSpace<M> {
             Ok(()) => {
                 self.memory.count(Counter::Fork);
                 child.enter_list();
+                child.install_probes(child.all_pages());
                 Ok(child)
             }
             Err(error) => {

@@ -280,6 +280,9 @@ impl<M: Machine> AddressSpace<M> {
             pages.start * PAGE_SIZE
         };
         self.memory.count(Counter::Mmap);
+        if opened.is_some() && !is_shared {
+            self.install_probes(Pages::of_bytes(start..start + length));
+        }
 
         let populate = map_flags & (flags::POPULATE | flags::NONBLOCK) == flags::POPULATE;
         if populate || locked != Locked::No {

@@ -116,6 +116,7 @@ impl<M: Machine> AddressSpace<M> {
             // What is new of a locked mapping is there from the start.
             let pages = Pages::of_bytes(at..at + length.next_multiple_of(PAGE_SIZE));
             let was = old_length.div_ceil(PAGE_SIZE);
+            self.install_probes(Pages::new(pages.start + was, pages.end));
             self.populate_locked(Pages::new(pages.start + was, pages.end));
         }
         self.trace_result(Kind::Mremap, start, (at, length), result)

@@ -90,7 +90,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// The first pages from `page` on that are one mapping, and what is true of it.
-    fn mapped_in(&self, page: u64, limit: u64) -> Option<(Pages, Attributes)> {
+    pub(crate) fn mapped_in(&self, page: u64, limit: u64) -> Option<(Pages, Attributes)> {
         let _section = self.memory.enter();
         let mut at = page;
         loop {

@@ -149,7 +149,7 @@ impl<M: Machine> Store<M> {
 
     /// Calls `visit` for every mapping, with its address space and the index that page 0
     /// would have. What comes meanwhile is visited as well.
-    fn for_each_mapping(&self, visit: impl Fn(&AddressSpace<M>, u64)) {
+    pub(crate) fn for_each_mapping(&self, visit: impl Fn(&AddressSpace<M>, u64)) {
         let cursor = Links::new();
         let mut list = self.cache().writers.mappings.lock(self.memory.machine());
         // SAFETY: it stays until `advance` has taken it out.

@@ -62,6 +62,17 @@ pub fn set_cpu(cpu: u32) {
 #[repr(align(4096))]
 struct Place(MaybeUninit<[u8; PAGE_SIZE as usize]>);
 
+impl Place {
+    fn new() -> Self {
+        // The first bytes stand for a page's instructions, and somebody may look at them.
+        Self(MaybeUninit::zeroed())
+    }
+}
+
+/// How many they are.
+#[cfg(shuttle)]
+const INSTRUCTIONS: usize = 64;
+
 /// What a CPU has cached.
 #[derive(Clone, Copy)]
 pub struct Translation {
@@ -177,7 +188,7 @@ impl Model {
     /// `frames` frames, one of which is the zero page, and `cpus` CPUs.
     pub fn new(frames: usize, cpus: usize) -> Self {
         Self {
-            places: (0..frames).map(|_| Place(MaybeUninit::uninit())).collect(),
+            places: (0..frames).map(|_| Place::new()).collect(),
             #[cfg(loom)]
             watched: (0..frames).map(|_| Watched::default()).collect(),
             descriptors: (0..frames).map(|_| Descriptor::new()).collect(),
@@ -335,9 +346,20 @@ impl PhysicalMemory for Model {
 
     fn zero(&self, frame: Frame) {
         self.set_word(frame, 0);
+        #[cfg(shuttle)]
+        // SAFETY: inside the frame, which is the caller's alone.
+        unsafe {
+            self.place(frame).as_ptr().write_bytes(0, INSTRUCTIONS);
+        }
     }
 
     fn copy(&self, from: Frame, to: Frame) {
+        #[cfg(shuttle)]
+        // SAFETY: inside the frames; nobody else has the second, and threads take turns.
+        unsafe {
+            let (from, to) = (self.place(from).as_ptr(), self.place(to).as_ptr());
+            to.copy_from_nonoverlapping(from, INSTRUCTIONS);
+        }
         let mut pool = self.pool.lock().unwrap();
         pool.words[index(to)] = pool.words[index(from)];
     }

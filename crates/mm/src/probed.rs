@@ -1,0 +1,269 @@
+//! Probes ([`crate::probes`]) as one address space has them: whether it shows any, and how a breakpoint
+//! gets into it and out of it.
+//!
+//! A word of the space says whether it *may* show breakpoints: who is trapped at one that the space
+//! cannot have is trapped at the program's own. It is set where a mapping with probes comes
+//! into the tree, under the edit that shows it and before any breakpoint is in its pages. Where one
+//! leaves the tree it is only noted that the answer is to be *checked again*, after the slots say so
+//! and under the same edit: the zap that follows knows nothing of it. The next who is trapped at what
+//! is no probe looks through the tree, with no lock, and clears the word if no mapping is left that
+//! has probes; unless one has come meanwhile, which each coming is counted for, in the same word.
+//!
+//! A mapping that is moved leaves its old place when it is at the new one, which counts as coming: who
+//! looks finds one of them, or fails to clear.
+//!
+//! Written lines: `AddressSpace::probed`, when mappings with probes come and go; in a page's case those
+//! of an access from outside.
+
+use faultless_paging::{Access, PAGE_SIZE, Page, Pages};
+use faultless_sync::atomic::Ordering;
+use faultless_sync::{Flaw, flawed};
+
+use crate::errno::Errno;
+use crate::machine::Machine;
+use crate::mapping::{Attributes, Backed};
+use crate::probes::Known;
+use crate::space::AddressSpace;
+use crate::store::Cache;
+use crate::tree::PAGES;
+
+/// In the word: it may show breakpoints.
+const MAY_SHOW: u32 = 1;
+/// In the word: that is to be checked again.
+const CHECK: u32 = 2;
+/// In the word: one mapping with probes more has come.
+const ONE: u32 = 4;
+
+impl Attributes {
+    /// The store whose probes a mapping shows, if it is of that kind. Breakpoints only come to what
+    /// cannot be written, but stay when it can.
+    fn shows_probes(&self) -> Option<&Backed> {
+        self.backed.as_ref().filter(|_| !self.flags.shared)
+    }
+}
+
+impl<M: Machine> AddressSpace<M> {
+    /// The probe at an address, by its tag, for who is trapped at a breakpoint there. `None`: it is the
+    /// program's own, if it is still there; or the probe has gone since.
+    pub fn probe_at(&self, address: u64) -> Option<u64> {
+        if !self.may_show_probes() {
+            return None;
+        }
+        let found = self.lookup(address).and_then(|attributes| {
+            let backed = attributes.shows_probes()?;
+            let index = backed.index(address / PAGE_SIZE);
+            let byte = index.checked_mul(PAGE_SIZE)? + address % PAGE_SIZE;
+            self.find_probe_of(backed, byte)
+        });
+        if found.is_none() {
+            self.check_probes();
+        }
+        found.map(|known| known.tag)
+    }
+
+    fn find_probe_of(&self, backed: &Backed, byte: u64) -> Option<Known> {
+        self.memory
+            .find_probe(backed.pointer().as_ptr(), byte..byte.checked_add(1)?)
+    }
+
+    /// Whether it may show breakpoints of probes.
+    pub fn may_show_probes(&self) -> bool {
+        // Acquire: of the release of who let it show one.
+        self.probed.load(Ordering::Acquire) & MAY_SHOW != 0
+    }
+
+    /// Whether a mapping with these attributes shows probes in `pages`.
+    fn has_probes(&self, pages: Pages, attributes: &Attributes) -> bool {
+        let backed = attributes.shows_probes();
+        backed.is_some_and(|backed| {
+            let index = backed.index(pages.start);
+            let cache = backed.pointer().as_ptr();
+            self.memory.probe_in(cache, index, pages).is_some()
+        })
+    }
+
+    /// A mapping that is about to leave the tree, or a part of it: whether it may have shown probes.
+    /// They may be ended by now.
+    #[inline]
+    pub(crate) fn takes_probes(&self, attributes: &Attributes) -> bool {
+        self.may_show_probes() && attributes.shows_probes().is_some()
+    }
+
+    /// It has left, and its slots say so.
+    #[cold]
+    pub(crate) fn check_probes_later(&self) {
+        // Release: who checks again sees the slots.
+        self.probed.fetch_or(CHECK, Ordering::Release);
+    }
+
+    /// A mapping of `pages` has come into the tree, and nobody runs it yet.
+    #[inline]
+    pub(crate) fn brings_probes(&self, pages: Pages, attributes: &Attributes) {
+        if self.memory.probes().any() && self.has_probes(pages, attributes) {
+            self.show_probes();
+        }
+    }
+
+    #[cold]
+    fn show_probes(&self) {
+        let more = |word: u32| Some(word.wrapping_add(ONE) | MAY_SHOW);
+        let (set, fetch) = (Ordering::AcqRel, Ordering::Relaxed);
+        let _ = self.probed.fetch_update(set, fetch, more);
+    }
+
+    /// Looks through the tree whether any mapping shows probes, if that is in doubt.
+    fn check_probes(&self) {
+        // Acquire: of the releases above.
+        if self.probed.load(Ordering::Acquire) & CHECK == 0 {
+            return;
+        }
+        // What leaves from here on sets it again.
+        let seen = self.probed.fetch_and(!CHECK, Ordering::AcqRel) & !CHECK;
+        let mut at = 0;
+        while let Some((part, attributes)) = self.mapped_in(at, PAGES) {
+            at = part.end;
+            if self.has_probes(part, &attributes) {
+                return;
+            }
+        }
+        let cleared = seen & !MAY_SHOW;
+        if flawed(Flaw::ProbesForgotten) {
+            self.probed.fetch_and(!MAY_SHOW, Ordering::AcqRel);
+            return;
+        }
+        // Not if one has come since: it counts, and may be where this has been.
+        let (set, fetch) = (Ordering::AcqRel, Ordering::Relaxed);
+        let _ = self.probed.compare_exchange(seen, cleared, set, fetch);
+    }
+
+    /// In a child that nobody else knows: it may show what its parent shows, but for what it did not get.
+    pub(crate) fn inherit_probes(&self, parent: &Self) {
+        if parent.may_show_probes() {
+            self.probed.store(MAY_SHOW | CHECK, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts breakpoints into what is mapped of `pages`, for who has changed the tree, with nothing
+    /// held. Where there is no memory for one there is none, as on Linux.
+    pub(crate) fn install_probes(&self, pages: Pages) {
+        // The caller has had the range: see `await_change`.
+        if !self.memory.probes().any() {
+            return;
+        }
+        let mut at = pages.start;
+        while let Some((part, attributes)) = self.mapped_in(at, pages.end) {
+            at = part.end;
+            if let Some(backed) = attributes.shows_probes() {
+                self.install_in(part, backed);
+            }
+        }
+    }
+
+    /// The same for pages that one mapping has.
+    fn install_in(&self, pages: Pages, backed: &Backed) {
+        let cache = backed.pointer().as_ptr();
+        let mut at = pages.start;
+        while at < pages.end {
+            let rest = Pages::new(at, pages.end);
+            let Some(known) = self.memory.probe_in(cache, backed.index(at), rest) else {
+                return;
+            };
+            at = self.page_of(&known, backed.first);
+            // Every probe of a page, one byte after the other.
+            let page = at;
+            let mut next = Some(known);
+            while let Some(known) = next {
+                let _ = self.install_probe(page, (cache, backed.first), &known);
+                let end = (known.byte / PAGE_SIZE + 1).saturating_mul(PAGE_SIZE);
+                next = self.memory.find_probe(cache, known.byte + 1..end);
+            }
+            at += 1;
+        }
+    }
+
+    fn page_of(&self, known: &Known, first: u64) -> u64 {
+        (known.byte / PAGE_SIZE).wrapping_sub(first)
+    }
+
+    /// Waits until nobody changes what is mapped at a page, a fork that fills this space included. What
+    /// was changed before is seen from here on; who changes it later sees what the caller has done.
+    pub(crate) fn await_change(&self, page: u64) {
+        if page < self.layout.end / PAGE_SIZE && !flawed(Flaw::ProbeBesideChanges) {
+            drop(self.hold_range(Pages::new(page, page + 1)));
+        }
+    }
+
+    /// Puts a breakpoint into a page, where a mapping of the store shows it that cannot be written and
+    /// the probe is registered.
+    pub(crate) fn install_probe(
+        &self,
+        page: u64,
+        (cache, first): (*const Cache, u64),
+        known: &Known,
+    ) -> Result<(), Errno> {
+        let is_meant = |attributes: &Attributes| {
+            let backed = attributes.shows_probes();
+            backed.is_some_and(|backed| backed.is(cache, first)) && !attributes.protection.write
+        };
+        let Some(address) = self.address_of(page, &is_meant) else {
+            return Ok(());
+        };
+        // Before anybody runs it.
+        self.show_probes();
+        let mut put = |frame| {
+            let byte = known.byte;
+            if self.memory.find_probe(cache, byte..byte + 1).is_some()
+                || flawed(Flaw::ProbeOutlived)
+            {
+                self.memory.set_byte_in(frame, byte, known.breakpoint);
+            }
+        };
+        match self.access_meant(address, Access::Write, &is_meant, &mut put) {
+            Err(Errno::ENOMEM) => Err(Errno::ENOMEM),
+            // Or there is something else by now.
+            _ => Ok(()),
+        }
+    }
+
+    /// Takes a breakpoint out of a page, where a mapping of the store shows it. Not what the program
+    /// has written there itself.
+    pub(crate) fn remove_probe(
+        &self,
+        page: u64,
+        (cache, first): (*const Cache, u64),
+        known: &Known,
+    ) {
+        let is_meant = |attributes: &Attributes| {
+            let backed = attributes.shows_probes();
+            backed.is_some_and(|backed| backed.is(cache, first))
+        };
+        self.check_probes_later();
+        let Some(address) = self.address_of(page, &is_meant) else {
+            return;
+        };
+        let mut is_there = false;
+        let mut look = |frame| {
+            is_there = self.memory.byte_in(frame, known.byte) == known.breakpoint;
+        };
+        // What cannot be brought shows none.
+        let _ = self.access_meant(address, Access::Read, &is_meant, &mut look);
+        if is_there && known.breakpoint != known.original {
+            let mut put = |frame| {
+                if self.memory.byte_in(frame, known.byte) == known.breakpoint {
+                    self.memory.set_byte_in(frame, known.byte, known.original);
+                }
+            };
+            let _ = self.access_meant(address, Access::Write, &is_meant, &mut put);
+        }
+    }
+
+    /// The address of a page, if it is mapped as is meant.
+    fn address_of(&self, page: u64, is_meant: &dyn Fn(&Attributes) -> bool) -> Option<u64> {
+        if page >= self.layout.end / PAGE_SIZE {
+            return None;
+        }
+        let address = Page(page).address();
+        let attributes = self.lookup(address)?;
+        is_meant(&attributes).then_some(address)
+    }
+}

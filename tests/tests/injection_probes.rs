@@ -1,0 +1,164 @@
+//! One allocation fails, wherever there is one, or it and all that follow, when a probe is registered,
+//! and when something is mapped that has one. There is a probe and its breakpoint everywhere, or
+//! neither; a mapping may come without the breakpoint, as on Linux, but never with half of it.
+
+use std::cell::RefCell;
+
+use faultless_mm::{Errno, Probe};
+use faultless_soft::{Soft, SoftCpu};
+use faultless_tests::file_injection::{AT, File, OTHER, PAGE, PRIVATE};
+use faultless_tests::inject::{Failing, Operation, Stage};
+
+const RX: u32 = 5;
+const BREAKPOINT: u8 = 0xcc;
+const BYTE: u64 = 70 * PAGE + 8;
+const ORIGINAL: u8 = (1070 & 0xff) as u8;
+
+/// A file and its probe.
+struct Probed {
+    file: File,
+    probe: RefCell<Option<Probe<Soft>>>,
+}
+
+impl Stage for Probed {
+    fn end(self) {}
+}
+
+fn map(cpu: &SoftCpu<'_>, file: &File, at: u64) -> Result<u64, Errno> {
+    let opened = faultless_mm::Opened {
+        store: Ok(&file.store),
+        offset: 0,
+        file: 3,
+        writable: false,
+    };
+    let space = cpu.space();
+    space.mmap_store(at, 200 * PAGE, RX, PRIVATE, &opened)
+}
+
+fn probed(cpu: &SoftCpu<'_>) -> Probed {
+    let file = File::of_device(cpu, 200);
+    map(cpu, &file, AT).unwrap();
+    map(cpu, &file, OTHER).unwrap();
+    // One of them has the page already.
+    cpu.load_u8(AT + BYTE).unwrap();
+    Probed {
+        file,
+        probe: RefCell::new(None),
+    }
+}
+
+fn register(stage: &Probed) -> Result<u64, Errno> {
+    let probe = Probe::register(&stage.file.store, BYTE, BREAKPOINT, 1)?;
+    *stage.probe.borrow_mut() = Some(probe);
+    Ok(0)
+}
+
+fn expect(cpu: &SoftCpu<'_>, places: &[u64], byte: u8) {
+    for at in places {
+        assert_eq!(cpu.load_u8(at + BYTE), Ok(byte), "{at:#x}");
+    }
+}
+
+fn inject(
+    name: &str,
+    prepare: &dyn Fn(&SoftCpu<'_>) -> Probed,
+    act: &dyn Fn(&SoftCpu<'_>, &Probed) -> Result<u64, Errno>,
+    failed: &dyn Fn(&SoftCpu<'_>),
+    check: &dyn Fn(&SoftCpu<'_>, &Probed),
+) {
+    let outcomes = Operation {
+        name,
+        failing: Failing::Whole,
+        prepare,
+        act,
+        failed: &|cpu, _, error| {
+            assert_eq!(error, Errno::ENOMEM, "{name}");
+            failed(cpu);
+        },
+        check,
+    }
+    .inject();
+    for (allocations, errors) in outcomes {
+        assert!(allocations > 0, "{name} allocates nothing");
+        assert!(errors > 0, "{name} never fails");
+    }
+}
+
+#[test]
+fn registering() {
+    inject(
+        "Probe::register",
+        &probed,
+        &|_, stage| register(stage),
+        &|cpu| {
+            expect(cpu, &[AT, OTHER], ORIGINAL);
+            assert_eq!(cpu.space().probe_at(AT + BYTE), None);
+        },
+        &|cpu, stage| {
+            expect(cpu, &[AT, OTHER], BREAKPOINT);
+            assert_eq!(cpu.space().probe_at(OTHER + BYTE), Some(1));
+            stage.probe.borrow_mut().take();
+            expect(cpu, &[AT, OTHER], ORIGINAL);
+        },
+    );
+}
+
+#[test]
+fn mapping_what_has_one() {
+    let to = OTHER + (1 << 30);
+    inject(
+        "mmap of what has a probe",
+        &|cpu| {
+            let stage = probed(cpu);
+            register(&stage).unwrap();
+            stage
+        },
+        &|cpu, stage| map(cpu, &stage.file, to),
+        &|cpu| expect(cpu, &[AT, OTHER], BREAKPOINT),
+        &|cpu, stage| {
+            expect(cpu, &[AT, OTHER], BREAKPOINT);
+            let met = cpu.load_u8(to + BYTE).unwrap();
+            assert!(met == BREAKPOINT || met == ORIGINAL, "{met:#x}");
+            assert_eq!(cpu.space().probe_at(to + BYTE), Some(1));
+            stage.probe.borrow_mut().take();
+            expect(cpu, &[AT, OTHER, to], ORIGINAL);
+        },
+    );
+}
+
+#[test]
+fn unmapping_and_forking() {
+    let prepare = |cpu: &SoftCpu<'_>| {
+        let stage = probed(cpu);
+        register(&stage).unwrap();
+        stage
+    };
+    inject(
+        "munmap of what has a probe",
+        &prepare,
+        &|cpu, _| {
+            let gone = cpu.space().munmap(AT + 65 * PAGE, 20 * PAGE);
+            gone.map(|()| 0)
+        },
+        &|cpu| expect(cpu, &[AT, OTHER], BREAKPOINT),
+        &|cpu, _| {
+            assert_eq!(cpu.space().probe_at(AT + BYTE), None);
+            assert!(cpu.space().may_show_probes());
+            expect(cpu, &[OTHER], BREAKPOINT);
+        },
+    );
+    inject(
+        "fork of what has a probe",
+        &prepare,
+        &|cpu, _| {
+            let child = cpu.space().fork()?;
+            assert_eq!(child.probe_at(AT + BYTE), Some(1));
+            Ok(child.destroy())
+        },
+        &|cpu| expect(cpu, &[AT, OTHER], BREAKPOINT),
+        &|cpu, stage| {
+            stage.probe.borrow_mut().take();
+            expect(cpu, &[AT, OTHER], ORIGINAL);
+        },
+    );
+}
