@@ -162,14 +162,13 @@ impl Case<'_> {
         counts
     }
 
-    /// One flush operation over a range of `pages`.
+    /// One flush operation over a range of `pages`, which no other CPU has loaded.
     pub fn flush(&self, pages: u64) -> Expected {
-        let local = match pages {
-            0 => return Vec::new(),
-            1..=SINGLE => (Counter::TlbLocalFlushOne, pages),
-            _ => (Counter::TlbLocalFlushAll, 1),
-        };
-        vec![local, (Counter::TlbRemoteFlush, u64::from(!self.is_alone))]
+        match pages {
+            0 => Vec::new(),
+            1..=SINGLE => vec![(Counter::TlbLocalFlushOne, pages)],
+            _ => one(Counter::TlbLocalFlushAll),
+        }
     }
 
     /// Maps in place of whatever is there.

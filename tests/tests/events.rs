@@ -160,12 +160,14 @@ fn shootdowns_have_a_sender_and_a_receiver() {
     });
     SoftCpu::run(&space, 0, |cpu| {
         let at = space.mmap(0, 4 * PAGE_SIZE, 3, ANON).unwrap();
+        cpu.store(at, 1).unwrap();
         std::thread::scope(|scope| {
             let (stop, stopped) = std::sync::mpsc::channel::<()>();
             let (ready, is_ready) = std::sync::mpsc::channel::<()>();
             let space = &space;
             let other = scope.spawn(move || {
                 SoftCpu::run(space, 1, |other| {
+                    other.load(at).unwrap();
                     ready.send(()).unwrap();
                     let _ = stopped.recv();
                     // An access answers what has arrived.
@@ -173,7 +175,6 @@ fn shootdowns_have_a_sender_and_a_receiver() {
                 });
             });
             is_ready.recv().unwrap();
-            cpu.store(at, 1).unwrap();
             space.mprotect(at, PAGE_SIZE, 1).unwrap();
             stop.send(()).unwrap();
             other.join().unwrap();

@@ -18,7 +18,7 @@
 //! space's alone, which say where the page is.
 
 use faultless_frames::FrameSource;
-use faultless_paging::{ENTRIES, Entry, Gather, PAGE_SIZE, Page, Pages, Protection, Walk, walk};
+use faultless_paging::{ENTRIES, Entry, Gather, Page, Pages, Protection, Walk, walk};
 use faultless_sync::{Backoff, Flaw, flawed};
 use faultless_trace::Counter;
 
@@ -68,7 +68,7 @@ impl<M: Machine> AddressSpace<M> {
                     let cpu = self.machine().cpu();
                     match entry.claim::<M::Format>(0, cpu) {
                         Ok(claim) => {
-                            claim.publish(Self::FORMAT.table(table));
+                            claim.publish(self.own(Self::FORMAT.table(table)));
                             self.memory.count(Counter::TableAlloc);
                         }
                         // A fault beside these pages was quicker.
@@ -91,9 +91,7 @@ impl<M: Machine> AddressSpace<M> {
         self.for_each_entry(source, &mut |entry, page| {
             if let Some(value) = self.take_out(entry) {
                 let to = page - source.start + target;
-                if format.is_present(value) {
-                    gather.add(page * PAGE_SIZE, PAGE_SIZE);
-                }
+                self.gather(value, page, &mut gather);
                 let hidden = match format.is_guard(value) {
                     true => value,
                     false => format.with_protection(value, Protection::default(), false),

@@ -46,7 +46,7 @@ impl<M: Machine> AddressSpace<M> {
             let write = stores && protection.write;
             let caching = cache.caching();
             let leaf = Self::FORMAT.device_leaf(frame, write, protection, caching);
-            Ok(Self::allowed::<N>(leaf, at))
+            Ok(self.allowed::<N>(leaf, at))
         })?;
         prepared.trail.ends(How::File);
         Ok(Outcome::Resolved)

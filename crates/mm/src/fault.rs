@@ -12,7 +12,7 @@
 //! [`crate::shared`] for writes to pages that `fork` may have shared.
 
 use faultless_frames::FrameSource;
-use faultless_paging::{Access, Entry, Gather, Link, Page, Walk, walk};
+use faultless_paging::{Access, Entry, Link, Page, Walk, walk};
 use faultless_sync::{Backoff, Flaw, flawed};
 use faultless_trace::{Counter, How, Kind, Tracer};
 
@@ -250,11 +250,11 @@ impl<M: Machine> AddressSpace<M> {
             if at.value != 0 {
                 // What CPUs have cached of the zero page must go before the new
                 // page can be written (rule R3).
-                self.flush(&mut Gather::of_page(page));
+                self.flush_page(page, at.value);
             }
             let protection = at.hold.protection();
             let leaf = Self::FORMAT.leaf_of(frame, true, protection, true);
-            Ok(Self::allowed::<N>(leaf, at))
+            Ok(self.allowed::<N>(leaf, at))
         })
     }
 
@@ -264,20 +264,31 @@ impl<M: Machine> AddressSpace<M> {
         let protection = at.hold.protection();
         self.publish(at, || {
             let leaf = Self::FORMAT.leaf_of(zero, false, protection, false);
-            Ok(Self::allowed::<N>(leaf, at))
+            Ok(self.allowed::<N>(leaf, at))
         })?;
         self.memory.count(Counter::ZeroPageMaps);
         Ok(())
     }
 
-    /// What is to be published, as far as the mapping allows: only where it need not allow the
-    /// access is that less.
+    /// What is to be published of a page that no TLB holds, as far as the mapping allows: only
+    /// where it need not allow the access is that less.
     #[inline]
-    pub(crate) fn allowed<N: Notes>(leaf: u64, at: &Place<'_>) -> u64 {
+    pub(crate) fn allowed<N: Notes>(&self, leaf: u64, at: &Place<'_>) -> u64 {
         let format = Self::FORMAT;
+        let leaf = self.own(leaf);
         match N::FORCES {
             true => format.with_protection(leaf, at.hold.protection(), format.is_writable(leaf)),
             false => leaf,
+        }
+    }
+
+    /// An entry that no TLB holds, as this CPU publishes it: whose walks mark what they load, it is
+    /// this CPU's own until another one loads it ([`faultless_paging::holders`]).
+    #[inline]
+    pub(crate) fn own(&self, value: u64) -> u64 {
+        match self.machine().marks_loads() {
+            true => Self::FORMAT.owned(value, self.machine().cpu()),
+            false => value,
         }
     }
 
@@ -290,7 +301,7 @@ impl<M: Machine> AddressSpace<M> {
         let table = prepared.table()?;
         let published = self.publish(at, || {
             prepared.page_used();
-            Ok(Self::FORMAT.table(table))
+            Ok(self.own(Self::FORMAT.table(table)))
         });
         match published {
             Ok(()) => self.memory.count(Counter::TableAlloc),

@@ -122,11 +122,12 @@ impl<M: Machine> AddressSpace<M> {
             let write = stores && protection.write;
             let is_write = used_for == Use::Write;
             let leaf = Self::FORMAT.leaf_of(found.frame, write, protection, is_write);
-            let leaf = match used_for {
+            let leaf = self.allowed::<N>(leaf, at);
+            Ok(match used_for {
+                Use::None if self.machine().marks_loads() => Self::FORMAT.unloaded(leaf),
                 Use::None => Self::FORMAT.unused(leaf),
                 _ => leaf,
-            };
-            Ok(Self::allowed::<N>(leaf, at))
+            })
         })
     }
 
@@ -148,7 +149,7 @@ impl<M: Machine> AddressSpace<M> {
             prepared.page_used();
             self.machine().copy(found.frame, new);
             let leaf = Self::FORMAT.leaf_of(new, true, protection, true);
-            Ok(Self::allowed::<N>(leaf, at))
+            Ok(self.allowed::<N>(leaf, at))
         })?;
         self.uncount_page(found);
         self.memory.count(Counter::Copies);

@@ -42,7 +42,9 @@ impl<M: Machine> AddressSpace<M> {
                 } else if value == 0 {
                     return;
                 } else if entry.replace(value, Self::FORMAT.frozen(value)).is_ok() {
-                    gather.add_table(pages.start * PAGE_SIZE, pages.len() * PAGE_SIZE);
+                    // Whoever has loaded an entry of the table has loaded the one that leads to it.
+                    let holders = Self::FORMAT.holders(value);
+                    gather.add_table(pages.start * PAGE_SIZE, pages.len() * PAGE_SIZE, holders);
                     return;
                 }
             }

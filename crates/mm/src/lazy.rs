@@ -27,7 +27,7 @@
 //! Written lines: the entries; for those taken their descriptors; `AddressSpace::notes`.
 
 use faultless_frames::{Descriptor, Flags, FrameSource};
-use faultless_paging::{Entry, Gather, PAGE_SIZE, Page, Pages, Walk, walk};
+use faultless_paging::{Entry, Gather, Page, Pages, Walk, walk};
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, Flaw, flawed};
@@ -62,11 +62,9 @@ impl<M: Machine> AddressSpace<M> {
                 if !format.is_dirty(value) || !self.may_be_let_go(value) {
                     return;
                 }
-                if self.clean(entry, value) {
+                if let Some(before) = self.clean(entry, value) {
                     freed += 1;
-                    if format.is_present(value) {
-                        gather.add(page * PAGE_SIZE, PAGE_SIZE);
-                    }
+                    self.gather(before, page, &mut gather);
                     return;
                 }
             }
@@ -82,19 +80,18 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Lets a page that may be let go of count as not written; whether its entry still held
-    /// `value`. Under a claim: a pin leaves the entry what it was, and from the claim on none comes
+    /// Lets a page that may be let go of count as not written; what its entry held to the last,
+    /// if that was still `value`, but for what hardware sets. Under a claim: a pin leaves the entry what it was, and from the claim on none comes
     /// that this does not see.
-    fn clean(&self, entry: &Entry, value: u64) -> bool {
+    fn clean(&self, entry: &Entry, value: u64) -> Option<u64> {
         let format = Self::FORMAT;
         let interrupts = self.machine().interrupts_off();
         let cleaned = match entry.claim_present::<M::Format>(value) {
             Ok(claim) if self.may_be_let_go(value) || flawed(Flaw::PinsNotTested) => {
-                claim.publish(|value| format.cleaned(value));
-                true
+                Some(claim.publish(|value| format.cleaned(value)))
             }
             // A claim that is dropped is withdrawn.
-            _ => false,
+            _ => None,
         };
         self.machine().interrupts_restore(interrupts);
         cleaned
@@ -182,7 +179,7 @@ impl<M: Machine> AddressSpace<M> {
                 // Forked since.
                 return Ok(value);
             }
-            self.flush(&mut Gather::of_page(page));
+            self.flush_page(page, value);
             is_taken = true;
             Ok(0)
         });

@@ -34,6 +34,8 @@
 //!    takes the right to store away there, and a machine that walks the tables
 //!    in software has to honour that as hardware does. The core calls with interrupts
 //!    off, and may hold claims, so that other CPUs may be waiting in `relax` meanwhile.
+//!    An emulator, which walks the tables itself, says so ([`Tlb::marks_loads`]): then a page
+//!    that one CPU alone has used is flushed on that CPU alone.
 //! 5. **[`Machine`]**: which CPU this is, interrupts off and on, the time.
 //!    During a call into the core the calling thread must stay on its CPU,
 //!    except inside `park`.

@@ -32,7 +32,7 @@
 use core::ptr::NonNull;
 
 use faultless_frames::{Flags, FrameSource, NoMemory};
-use faultless_paging::{Entry, Frame, Gather, PAGE_SIZE, Page, Pages, Walk, walk};
+use faultless_paging::{Entry, Frame, PAGE_SIZE, Page, Pages, Walk, walk};
 use faultless_sync::{Backoff, Flaw, fence_after_rmw, flawed};
 use faultless_trace::Counter;
 
@@ -276,7 +276,7 @@ impl<'a, M: Machine> Claims<'a, M> {
         });
         if result.is_ok() {
             if !flawed(Flaw::MovedWithoutFlush) {
-                self.for_each(|space, page| space.flush(&mut Gather::of_page(Page(page))));
+                self.for_each(|space, page| space.flush_moving(page));
             }
             machine.copy(from, to);
             source.descriptor(to).become_page(old, maps, is_held);
@@ -302,16 +302,27 @@ impl<'a, M: Machine> Claims<'a, M> {
 impl<M: Machine> AddressSpace<M> {
     /// Gives up the claim of a page that was moved to `frame`.
     fn publish_moved(&self, page: u64, frame: Frame) {
+        self.with_moving(page, |entry, before| {
+            // Nobody else writes a claim. Release: the page's content and its
+            // descriptor were written before.
+            entry.set(Self::FORMAT.with_frame(before, frame));
+        });
+    }
+
+    /// Flushes a page that is claimed to be moved.
+    fn flush_moving(&self, page: u64) {
+        self.with_moving(page, |_, before| self.flush_page(Page(page), before));
+    }
+
+    /// Does something with the entry of a page that is claimed to be moved, and with what it was.
+    fn with_moving(&self, page: u64, act: impl FnOnce(&Entry, u64)) {
         let mut backoff = Backoff::new();
         let _section = self.memory.enter();
         loop {
             // SAFETY: inside the section.
             match unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(page)) } {
                 Walk::Leaf { entry, value, .. } if Self::FORMAT.is_moving(value) => {
-                    // Nobody else writes a claim. Release: the page's content and its
-                    // descriptor were written before.
-                    let settled = Self::FORMAT.settled(value);
-                    return entry.set(Self::FORMAT.with_frame(settled, frame));
+                    return act(entry, Self::FORMAT.settled(value));
                 }
                 // Somebody looks whether the table is empty.
                 _ => backoff.turn(self.machine()),

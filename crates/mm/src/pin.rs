@@ -33,7 +33,7 @@
 //! Written lines: the entry, twice; the frame's descriptor, and again when the pin ends.
 
 use faultless_frames::{Flags, FrameSource, NotPinned};
-use faultless_paging::{Access, Frame, Gather, Page, Pages, Protection, Walk, walk};
+use faultless_paging::{Access, Frame, Page, Pages, Protection, Walk, walk};
 use faultless_sync::{Backoff, Flaw, flawed};
 
 use crate::fault::{Outcome, Place, SegvCode};
@@ -260,9 +260,10 @@ impl<M: Machine> AddressSpace<M> {
         source.descriptor(new).set_anonymous(self.id, page.0);
         self.publish(at, || {
             prepared.page_used();
-            self.flush(&mut Gather::of_page(page));
+            self.flush_page(page, at.value);
             let protection = at.hold.protection();
-            Ok(Self::FORMAT.leaf_of(new, protection.write, protection, true))
+            let leaf = Self::FORMAT.leaf_of(new, protection.write, protection, true);
+            Ok(self.own(leaf))
         })
     }
 

@@ -15,7 +15,7 @@
 //! frame and its descriptor.
 
 use faultless_frames::{Descriptor, Flags, FrameSource};
-use faultless_paging::{Gather, Page};
+use faultless_paging::Page;
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::{Flaw, flawed};
 use faultless_trace::{Counter, How};
@@ -113,11 +113,11 @@ impl<M: Machine> AddressSpace<M> {
             prepared.page_used();
             // What CPUs have cached of the old page must go before the new one
             // can be written, and only then is it copied (rule R3).
-            self.flush(&mut Gather::of_page(page));
+            self.flush_page(page, at.value);
             self.machine().copy(old, new);
             copied = true;
             let leaf = format.leaf_of(new, protection.write, protection, true);
-            Ok(Self::allowed::<N>(leaf, at))
+            Ok(self.allowed::<N>(leaf, at))
         })?;
         if !copied {
             self.memory.count(Counter::Reuses);

@@ -118,9 +118,9 @@ impl<M: Machine> AddressSpace<M> {
                         // Meanwhile; to drop the claim is to withdraw it.
                         return;
                     }
-                    claim.keep(|value| format.watched(value));
+                    let before = claim.keep(|value| format.watched(value));
                     kept.add(page);
-                    gather.add(page * PAGE_SIZE, PAGE_SIZE);
+                    self.gather(before, page, &mut gather);
                     return;
                 }
             }

@@ -15,7 +15,9 @@
 //! Written lines: the entries, the frames' descriptors, and per-CPU caches.
 
 use faultless_frames::{Descriptor, Flags, FrameSource};
-use faultless_paging::{ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Pages, Table, free, next_table};
+use faultless_paging::{
+    ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Page, Pages, Table, free, next_table,
+};
 use faultless_sync::{Backoff, Flaw, flawed};
 use faultless_trace::Counter;
 
@@ -331,11 +333,18 @@ impl<M: Machine> AddressSpace<M> {
         });
     }
 
-    /// What has to be flushed when `value` was taken out of an entry.
+    /// What has to be flushed, and who, when `value` was taken out of an entry, or lowered.
     pub(crate) fn gather(&self, value: u64, page: u64, gather: &mut Gather) {
         if Self::FORMAT.is_present(value) {
-            gather.add(page * PAGE_SIZE, PAGE_SIZE);
+            gather.add(page * PAGE_SIZE, PAGE_SIZE, Self::FORMAT.holders(value));
         }
+    }
+
+    /// Flushes a page whose entry, claimed now, held `before`.
+    pub(crate) fn flush_page(&self, page: Page, before: u64) {
+        let mut gather = Gather::new();
+        self.gather(before, page.0, &mut gather);
+        self.flush(&mut gather);
     }
 
     /// Takes away the mapping that an entry was.

@@ -182,10 +182,24 @@ impl<'a, F: EntryFormat> PresentClaim<'a, F> {
     }
 
     /// Replaces the entry by `change` of what it holds, hardware's bits
-    /// included. Only those can differ from one attempt to the next.
+    /// included. Only those can differ from one attempt to the next. What it held to the last.
     #[inline]
-    pub fn publish(self, change: impl Fn(Value) -> Value) {
-        let mut seen = self.before | F::FORMAT.claim;
+    pub fn publish(self, change: impl Fn(Value) -> Value) -> Value {
+        self.replace(change)
+    }
+
+    /// Leaves the claim in the entry, with what `change` makes of the rest, to be given back
+    /// by [`Entry::release_kept`] after a flush (rule R2). Hardware goes on using it. What it
+    /// held until then.
+    #[inline]
+    pub fn keep(self, change: impl Fn(Value) -> Value) -> Value {
+        self.replace(|seen| change(seen) | F::FORMAT.claim)
+    }
+
+    #[inline]
+    fn replace(self, change: impl Fn(Value) -> Value) -> Value {
+        let before = self.before;
+        let mut seen = before | F::FORMAT.claim;
         while let Err(now) = self.entry.0.compare_exchange(
             seen,
             change(seen & !F::FORMAT.claim),
@@ -195,22 +209,10 @@ impl<'a, F: EntryFormat> PresentClaim<'a, F> {
             seen = now;
         }
         core::mem::forget(self);
-    }
-
-    /// Leaves the claim in the entry, with what `change` makes of the rest, to be given back
-    /// by [`Entry::release_kept`] after a flush (rule R2). Hardware goes on using it.
-    #[inline]
-    pub fn keep(self, change: impl Fn(Value) -> Value) {
-        let mut seen = self.before | F::FORMAT.claim;
-        while let Err(now) = self.entry.0.compare_exchange(
-            seen,
-            change(seen & !F::FORMAT.claim) | F::FORMAT.claim,
-            Ordering::AcqRel,
-            Ordering::Relaxed,
-        ) {
-            seen = now;
+        if flawed(Flaw::HoldersOfFirstLook) {
+            return before;
         }
-        core::mem::forget(self);
+        seen & !F::FORMAT.claim
     }
 
     /// Takes the entry from hardware while keeping the claim.

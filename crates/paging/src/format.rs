@@ -25,6 +25,8 @@
 //! somebody began to watch for that: `soft_dirty`. **What lets stores through has it**, so
 //! that a store that would have to set it faults first; whoever takes it away takes the
 //! right to store away with it. It may be the bit of `guard`, which has no page.
+//!
+//! `owner` is explained in [`crate::holders`].
 
 use crate::address::{Frame, PAGE_SIZE};
 use faultless_sync::Cpu;
@@ -93,6 +95,9 @@ pub struct Format {
     pub uncached: u64,
     /// Where a claim that is not present keeps the claimer's CPU number (8 bits).
     pub claimer_shift: u32,
+    /// Software, where loads are marked: the CPU that alone may hold the entry while `accessed`
+    /// is clear, plus 1; 0 for none, all ones for nobody ([`crate::holders`]). May be empty.
+    pub owner: u64,
 }
 
 /// How CPUs cache the pages of a device.
@@ -135,10 +140,11 @@ impl EntryFormat for X86_64 {
         guard: 1 << 11,
         soft_dirty: 1 << 11,
         moving: 1 << 52,
-        device: 1 << 53,
+        device: 1 << 58,
         // PWT and PCD: entry 3 of the page attribute table, strongly uncacheable after reset.
         uncached: (1 << 3) | (1 << 4),
         claimer_shift: 1,
+        owner: 0x1f << 53,
     };
 }
 
@@ -309,16 +315,18 @@ impl Format {
     }
 
     /// Whether the page behind a present entry was used since it was mapped, as far as the entry
-    /// says.
+    /// says: by whom it is owned it was used.
     #[inline]
     pub const fn is_used(&self, value: u64) -> bool {
-        value & self.accessed != 0
+        let owner = value & self.owner;
+        value & self.accessed != 0 || (owner != 0 && owner != self.owner)
     }
 
-    /// A leaf whose page nobody has used yet: hardware says so when somebody does.
+    /// The same entry, its page not having been used: hardware says so when somebody does. Who may
+    /// hold it is not known any more.
     #[inline]
-    pub const fn unused(&self, leaf: u64) -> u64 {
-        leaf & !self.accessed
+    pub const fn unused(&self, value: u64) -> u64 {
+        value & !(self.accessed | self.owner)
     }
 
     /// The same entry, its page being clean.
@@ -384,8 +392,8 @@ impl Format {
     /// unless the page is soft-dirty.
     #[inline]
     pub fn with_protection(&self, value: u64, protection: Protection, write: bool) -> u64 {
-        let state = self.accessed | self.dirty | self.soft_dirty;
-        let kept = value & (self.address | state | self.device | self.uncached);
+        let kept = self.address | self.marks() | self.soft_dirty | self.device | self.uncached;
+        let kept = value & kept;
         if protection.is_none() {
             kept | self.hidden
         } else {

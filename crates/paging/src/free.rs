@@ -129,9 +129,12 @@ pub unsafe fn detach<F: EntryFormat, M: PhysicalMemory + Wait>(
         if table.next_used(0, ENTRIES).is_some() && !flawed(Flaw::TableNotScanned) {
             return;
         }
-        claim.hide(cpu).keep();
+        // What it was to the last: walks mark it until it is hidden.
+        let hidden = claim.hide(cpu);
+        let holders = F::FORMAT.holders(hidden.before());
+        hidden.keep();
         if !flawed(Flaw::TableNotFlushed) {
-            gather.add_table(page * PAGE_SIZE, span(level) * PAGE_SIZE);
+            gather.add_table(page * PAGE_SIZE, span(level) * PAGE_SIZE, holders);
         }
         detached += 1;
     };

@@ -6,6 +6,7 @@
 //! * [`free`]: giving back empty tables while neighbours live in them (rule R5).
 //! * [`tlb`]: what a machine does so that old translations are gone, and the
 //!   gather that asks for it once per operation.
+//! * [`holders`]: whose TLBs may hold an entry, so that the others are not asked.
 //!
 //! Who writes which line: an entry is written by whoever has claimed it, by the
 //! hardware (accessed and dirty bits), and by a writer that has made its range
@@ -17,6 +18,7 @@ pub mod address;
 pub mod entry;
 pub mod format;
 pub mod free;
+pub mod holders;
 pub mod memory;
 pub mod table;
 pub mod tlb;
@@ -25,7 +27,8 @@ pub mod walk;
 pub use address::{Frame, PAGE_SIZE, Page, Pages};
 pub use entry::{Claim, Entry, PresentClaim, Value};
 pub use format::{Access, Caching, EntryFormat, Format, Protection, X86_64};
+pub use holders::Holders;
 pub use memory::PhysicalMemory;
 pub use table::{ENTRIES, LEVELS, Table};
 pub use tlb::{Flush, Gather, SpaceId, Tlb};
-pub use walk::{Link, Walk, next_table, walk};
+pub use walk::{Link, Walk, next_table, walk, walk_marking};

@@ -2,9 +2,10 @@
 
 use core::ops::Range;
 
-use faultless_sync::CpuSet;
+use faultless_sync::{CpuSet, fence_after_rmw};
 
 use crate::address::{Frame, PAGE_SIZE, Page};
+use crate::holders::Holders;
 
 /// Names an address space to the machine's TLBs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,31 +44,56 @@ pub trait Tlb {
     /// followed by a full fence; a CPU that joins `cpus` later sees them new.
     /// The machine counts remote and local flushes.
     fn flush(&self, cpus: &CpuSet, space: SpaceId, flush: Flush);
+
+    /// Whether every table walk makes [`Format::loaded`](crate::Format::loaded) of an entry
+    /// before it uses it, of those that lead to tables too ([`crate::walk_marking`]). Then
+    /// entries name their owners, and flushes go only to CPUs that may hold what was changed
+    /// ([`crate::holders`]). Hardware does not: there accessed bits are preset. The answer is
+    /// always the same.
+    #[inline]
+    fn marks_loads(&self) -> bool {
+        false
+    }
 }
 
-/// Collects what one operation must flush, so that it flushes once.
-#[derive(Debug, Default)]
+/// Collects what one operation must flush, and who, so that it flushes once.
+#[derive(Debug)]
 pub struct Gather {
     range: Option<Range<u64>>,
     tables: bool,
+    holders: Holders,
+}
+
+impl Default for Gather {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Gather {
     /// Nothing to flush.
     pub fn new() -> Self {
-        Self::default()
+        Self {
+            range: None,
+            tables: false,
+            holders: Holders::NONE,
+        }
     }
 
     /// One page.
-    pub fn of_page(page: Page) -> Self {
+    pub fn of_page(page: Page, holders: Holders) -> Self {
         let mut gather = Self::new();
-        gather.add(page.address(), PAGE_SIZE);
+        gather.add(page.address(), PAGE_SIZE, holders);
         gather
     }
 
-    /// An entry that TLBs may hold was changed.
+    /// An entry that the TLBs of these CPUs may hold was changed.
     #[inline]
-    pub fn add(&mut self, address: u64, bytes: u64) {
+    pub fn add(&mut self, address: u64, bytes: u64, holders: Holders) {
+        if holders == Holders::NONE {
+            return;
+        }
+        self.holders = self.holders.and(holders);
         let end = address + bytes;
         self.range = Some(match self.range.take() {
             Some(range) => range.start.min(address)..range.end.max(end),
@@ -76,9 +102,9 @@ impl Gather {
     }
 
     /// A table that walk caches may hold was unlinked, or what leads to it was changed.
-    pub fn add_table(&mut self, address: u64, bytes: u64) {
-        self.add(address, bytes);
-        self.tables = true;
+    pub fn add_table(&mut self, address: u64, bytes: u64, holders: Holders) {
+        self.add(address, bytes, holders);
+        self.tables |= holders != Holders::NONE;
     }
 
     /// Whether there is nothing to flush.
@@ -86,21 +112,33 @@ impl Gather {
         self.range.is_none()
     }
 
-    /// Flushes what was collected, if anything, and forgets it. What it was.
+    /// Flushes what was collected on those of `cpus` that may hold it, and forgets it. What it
+    /// was, if anything.
     pub fn flush<T: Tlb + ?Sized>(
         &mut self,
         tlb: &T,
         cpus: &CpuSet,
         space: SpaceId,
     ) -> Option<Flush> {
-        let tables = core::mem::take(&mut self.tables);
-        let range = self.range.take()?;
+        let Self {
+            range,
+            tables,
+            holders,
+        } = core::mem::take(self);
+        let range = range?;
         let flush = Flush {
             start: range.start,
             end: range.end,
             tables,
         };
-        tlb.flush(cpus, space, flush);
+        // The entries were changed by read-modify-writes, or before a fence, and the set is read
+        // after. Partner: the barrier of a CPU that joins the set ([`CpuSet::insert`]).
+        fence_after_rmw();
+        match holders.among(cpus) {
+            None => tlb.flush(cpus, space, flush),
+            Some(some) if some.is_empty() => {}
+            Some(some) => tlb.flush(&some, space, flush),
+        }
         Some(flush)
     }
 }

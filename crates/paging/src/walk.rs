@@ -5,7 +5,7 @@
 //! ends; that it was unlinked shows in its [`Link`], which is validated after
 //! the claim. The walk writes nothing.
 
-use faultless_sync::{Flaw, flawed};
+use faultless_sync::{Cpu, Flaw, flawed};
 
 use crate::address::{Frame, Page};
 use crate::entry::{Entry, Value};
@@ -17,6 +17,8 @@ use crate::table::{ENTRIES, LEVELS, Table, index, span};
 #[derive(Clone, Copy)]
 pub struct Link<'s> {
     parent: Option<(&'s Entry, Value)>,
+    /// Bits that table walks set in the parent entry.
+    marks: Value,
     is_frozen: bool,
 }
 
@@ -30,7 +32,9 @@ impl Link<'_> {
             return false;
         }
         match self.parent {
-            Some((entry, value)) => entry.load_relaxed() == value || flawed(Flaw::LinkNotValidated),
+            Some((entry, value)) => {
+                (entry.load_relaxed() ^ value) & !self.marks == 0 || flawed(Flaw::LinkNotValidated)
+            }
             None => true,
         }
     }
@@ -117,9 +121,51 @@ pub unsafe fn walk<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
     root: Frame,
     page: Page,
 ) -> Walk<'s> {
+    // SAFETY: passed on to the caller.
+    unsafe { walk_by::<F, P>(memory, root, page, &|entry| entry.load()) }
+}
+
+/// The same as hardware does it, as CPU `cpu` of a machine that marks loads
+/// ([`crate::Tlb::marks_loads`]): each entry that leads to a table is marked before the table
+/// is looked into. The page's own is for the caller to mark, if it allows the access.
+///
+/// # Safety
+/// `root` is a root table, and during `'s` a flush that names `cpu` waits for the caller.
+#[inline]
+pub unsafe fn walk_marking<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
+    memory: &P,
+    root: Frame,
+    page: Page,
+    cpu: Cpu,
+) -> Walk<'s> {
+    let load = |entry: &Entry| {
+        loop {
+            let value = entry.load();
+            if !F::FORMAT.is_present(value) || F::FORMAT.is_claimed(value) {
+                return value;
+            }
+            let marked = F::FORMAT.loaded(value, cpu);
+            if marked == value || entry.replace(value, marked).is_ok() {
+                return marked;
+            }
+        }
+    };
+    // SAFETY: passed on to the caller: who frees a table flushes whoever has marked its parent.
+    unsafe { walk_by::<F, P>(memory, root, page, &load) }
+}
+
+/// A walk that loads the entries above the page by `load`.
+#[inline(always)]
+unsafe fn walk_by<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
+    memory: &P,
+    root: Frame,
+    page: Page,
+    load: &impl Fn(&Entry) -> Value,
+) -> Walk<'s> {
     let mut frame = root;
     let mut link = Link {
         parent: None,
+        marks: F::FORMAT.marks(),
         is_frozen: false,
     };
     let mut level = LEVELS - 1;
@@ -127,7 +173,11 @@ pub unsafe fn walk<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
         // SAFETY: the frame was found linked as a table after the section began.
         let table = unsafe { Table::at(memory, frame) };
         let entry = table.entry(page.0, level);
-        let value = entry.load();
+        let value = if level == 0 {
+            entry.load()
+        } else {
+            load(entry)
+        };
         if level == 0 {
             return Walk::Leaf { entry, value, link };
         }
@@ -140,6 +190,7 @@ pub unsafe fn walk<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
         frame = F::FORMAT.frame(value);
         link = Link {
             parent: Some((entry, value)),
+            marks: F::FORMAT.marks(),
             is_frozen: F::FORMAT.is_frozen(value),
         };
         level -= 1;

@@ -4,7 +4,9 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use faultless_mm::{Outcome, SegvCode};
-use faultless_paging::{Access, EntryFormat, PAGE_SIZE, Page, PhysicalMemory, Walk, X86_64, walk};
+use faultless_paging::{
+    Access, EntryFormat, PAGE_SIZE, Page, PhysicalMemory, Walk, X86_64, walk, walk_marking,
+};
 use faultless_sync::Cpu;
 
 use crate::machine::{CpuState, Soft, SoftMemory, SoftSpace};
@@ -215,7 +217,8 @@ impl<'a> SoftCpu<'a> {
     }
 
     /// What the hardware does on a miss: walk the tables, set accessed and
-    /// dirty bits, remember the translation.
+    /// dirty bits, remember the translation. The accessed bit of what this CPU alone has loaded
+    /// stays clear ([`faultless_paging::holders`]).
     fn walk(&self, page: Page, access: Access) -> Option<Translation> {
         let format = X86_64::FORMAT;
         if page.address() >= self.space.layout().end {
@@ -223,9 +226,11 @@ impl<'a> SoftCpu<'a> {
         }
         loop {
             // SAFETY: a table is freed only after a flush, which waits for this
-            // access section.
-            let walked =
-                unsafe { walk::<X86_64, Soft>(self.machine(), self.space.id().root, page) };
+            // access section: the walk marks what leads to it.
+            let walked = unsafe {
+                let root = self.space.id().root;
+                walk_marking::<X86_64, Soft>(self.machine(), root, page, self.cpu)
+            };
             let Walk::Leaf { entry, value, link } = walked else {
                 return None;
             };
@@ -242,8 +247,9 @@ impl<'a> SoftCpu<'a> {
             } else {
                 0
             };
-            let bits = format.accessed | dirty;
-            if value & bits != bits && entry.touch(value, bits).is_err() {
+            // Whose own entry it is leaves the accessed bit clear.
+            let used = format.loaded(value, self.cpu) | dirty;
+            if used != value && entry.replace(value, used).is_err() {
                 continue;
             }
             let translation = Translation {
@@ -261,11 +267,11 @@ impl<'a> SoftCpu<'a> {
     }
 
     /// Invariant 5: what the TLB gives, the tables give, unless the entry is in
-    /// the hands of somebody who has yet to flush.
+    /// the hands of somebody who has yet to flush. And the entry says that this CPU may hold it.
     #[cold]
     fn check_hit(&self, hit: &Translation) {
         let format = X86_64::FORMAT;
-        // SAFETY: as in `walk`.
+        // SAFETY: as in `walk`: the tables are those that the hit came from, and marked since.
         let walked =
             unsafe { walk::<X86_64, Soft>(self.machine(), self.space.id().root, Page(hit.page)) };
         let Walk::Leaf { value, link, .. } = walked else {
@@ -276,6 +282,7 @@ impl<'a> SoftCpu<'a> {
         }
         assert!(
             format.is_present(value)
+                && format.may_be_held_by(value, self.cpu)
                 && self.machine().pointer(format.frame(value)) == hit.host
                 && (!hit.write || (format.is_writable(value) && !link.is_frozen())),
             "CPU {} uses a translation of page {:#x} that its entry {value:#x} does not give",

@@ -336,6 +336,11 @@ impl Wait for Soft {
 }
 
 impl faultless_paging::Tlb for Soft {
+    #[inline]
+    fn marks_loads(&self) -> bool {
+        true
+    }
+
     fn flush(&self, cpus: &CpuSet, space: SpaceId, flush: Flush) {
         let me = self.cpu();
         // The entries were changed before: whoever joins the set from now on sees them new.

@@ -67,6 +67,20 @@ impl CpuSet {
         })
     }
 
+    /// A set of those members whose bits are set in `numbers`: only the first 64 can be.
+    pub fn low(&self, numbers: u64) -> Self {
+        let set = Self::new();
+        // Acquire as in `iter`; the new set is the caller's own.
+        let members = self.0[0].load(Ordering::Acquire) & numbers;
+        set.0[0].store(members, Ordering::Relaxed);
+        set
+    }
+
+    /// Whether the set has no member.
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| word.load(Ordering::Acquire) == 0)
+    }
+
     /// The members, each word read once. Acquire: pairs with [`CpuSet::remove`],
     /// so that what a CPU did as a member is done once it is missed here.
     pub fn iter(&self) -> impl Iterator<Item = Cpu> + '_ {

@@ -108,6 +108,12 @@ pub enum Flaw {
     TakenThoughWritten,
     /// Stores are watched for while TLBs may let them through.
     WatchedWithoutFlush,
+    /// A table walk uses an entry of another CPU's without a mark that it does.
+    LoadNotMarked,
+    /// An entry whose accessed bit is cleared keeps its owner.
+    OwnerNotTakenAway,
+    /// Who is to flush is decided by what an entry held before it was claimed in place.
+    HoldersOfFirstLook,
 }
 
 #[cfg(any(loom, shuttle))]

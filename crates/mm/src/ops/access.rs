@@ -139,6 +139,8 @@ impl<M: Machine> AddressSpace<M> {
                 transfer(Self::FORMAT.frame(value));
                 claim.publish(|now| match access {
                     Access::Write => Self::FORMAT.written(now),
+                    // Who owns it has used it already.
+                    _ if Self::FORMAT.is_used(now) => now,
                     _ => now | Self::FORMAT.accessed,
                 });
                 Ok(true)

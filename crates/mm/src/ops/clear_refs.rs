@@ -3,11 +3,13 @@
 //!
 //! What says that a page was used is hardware's accessed bit. Clearing it takes no right away,
 //! so that nothing is claimed; it is flushed before the end, so that the next use sets it again
-//! and a bit that is clear still says that no TLB has the page (rule R8).
+//! and a bit that is clear still says that no TLB has the page (rule R8). Until then it does not,
+//! so that an entry's owner goes with its bit ([`faultless_paging::holders`]).
 //!
 //! Written lines: the entries.
 
-use faultless_paging::{Gather, PAGE_SIZE, Pages};
+use faultless_paging::{Gather, Pages};
+use faultless_sync::{Flaw, flawed};
 
 use crate::machine::Machine;
 use crate::mapping::Attributes;
@@ -61,14 +63,16 @@ impl<M: Machine> AddressSpace<M> {
             loop {
                 let value = entry.load();
                 // A claim is a use that goes on.
-                if value & format.accessed == 0 || format.is_claimed(value) {
+                if !format.is_used(value) || format.is_claimed(value) {
                     return;
                 }
                 // Not by a store: hardware may set bits at any moment (rule R8).
-                if entry.replace(value, value & !format.accessed).is_ok() {
-                    if format.is_present(value) {
-                        gather.add(page * PAGE_SIZE, PAGE_SIZE);
-                    }
+                let unused = match flawed(Flaw::OwnerNotTakenAway) {
+                    true => value & !format.accessed,
+                    false => format.unused(value),
+                };
+                if entry.replace(value, unused).is_ok() {
+                    self.gather(value, page, gather);
                     return;
                 }
             }

@@ -231,7 +231,7 @@ impl<M: Machine> AddressSpace<M> {
                             || (format.is_executable(value) && !format.is_executable(new))
                             || (format.is_execute_only(new) && !format.is_execute_only(value)));
                     if lowered {
-                        gather.add(page * PAGE_SIZE, PAGE_SIZE);
+                        self.gather(value, page, gather);
                     }
                     return;
                 }

@@ -121,7 +121,7 @@ impl<M: Machine> AddressSpace<M> {
                 usage.lazily_free += PAGE_SIZE;
             }
         }
-        if value & format.accessed != 0 {
+        if format.is_used(value) {
             usage.referenced += PAGE_SIZE;
         }
         if is_dirty {

@@ -14,7 +14,7 @@ use shuttle::{sync, thread, thread_local};
 
 use faultless_frames::Flags;
 use faultless_mm::{
-    Cpu, CpuSet, Descriptor, Flush, Frame, FrameSource, Machine, NoMemory, PAGE_SIZE,
+    Cpu, CpuSet, Descriptor, EntryFormat, Flush, Frame, FrameSource, Machine, NoMemory, PAGE_SIZE,
     PhysicalMemory, SpaceId, Tlb, Wait, X86_64,
 };
 use faultless_sync::atomic::{AtomicU32, Ordering, fence};
@@ -38,6 +38,34 @@ thread_local! {
 std::thread_local! {
     /// Whether TLBs forget to flush: the broken variant.
     static LAZY: Cell<bool> = const { Cell::new(false) };
+    /// Whether the machines of this model mark what their table walks load.
+    static MARKS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a model on a machine whose table walks mark what they load.
+pub fn with_marks(model: impl FnOnce()) {
+    struct Reset;
+    impl Drop for Reset {
+        fn drop(&mut self) {
+            MARKS.set(false);
+        }
+    }
+    let _reset = Reset;
+    MARKS.set(true);
+    model();
+}
+
+/// Under shuttle some executions have such a machine, and some do not.
+#[cfg(shuttle)]
+fn marks_loads() -> bool {
+    use shuttle::rand::{Rng, thread_rng};
+    MARKS.get() || thread_rng().gen_bool(0.5)
+}
+
+/// Under loom only the models that are about them have such a machine.
+#[cfg(loom)]
+fn marks_loads() -> bool {
+    MARKS.get()
 }
 
 /// Runs a model on a machine whose flushes do nothing.
@@ -127,6 +155,9 @@ pub struct Model {
     descriptors: Box<[Descriptor]>,
     pool: Mutex<Pool>,
     tlbs: Box<[Mutex<CpuTlb>]>,
+    marks_loads: bool,
+    /// Flushes that other CPUs were asked for.
+    remote_flushes: std::sync::atomic::AtomicU64,
     bus: AtomicU32,
     /// Threads park as on a futex.
     queue: sync::Mutex<()>,
@@ -200,6 +231,8 @@ impl Model {
                 words: vec![0; frames + DEVICE],
             }),
             tlbs: (0..cpus).map(|_| Mutex::default()).collect(),
+            marks_loads: marks_loads(),
+            remote_flushes: std::sync::atomic::AtomicU64::new(0),
             bus: AtomicU32::new(0),
             queue: sync::Mutex::new(()),
             woken: sync::Condvar::new(),
@@ -252,6 +285,20 @@ impl Model {
     /// A CPU's TLB.
     pub fn tlb(&self, cpu: u32) -> &Mutex<CpuTlb> {
         &self.tlbs[cpu as usize]
+    }
+
+    /// What a table walk by `cpu` makes of a present entry before it uses it.
+    pub fn loaded(&self, value: u64, cpu: u32) -> u64 {
+        let format = X86_64::FORMAT;
+        match self.marks_loads {
+            true => format.loaded(value, Cpu(cpu)),
+            false => value | format.accessed,
+        }
+    }
+
+    /// How often a CPU was asked by another one to flush.
+    pub fn remote_flushes(&self) -> u64 {
+        self.remote_flushes.load(Ordering::Relaxed)
     }
 
     /// Memory as table walks see it. No order of the code is between a walk and who
@@ -397,6 +444,10 @@ impl Wait for Model {
 }
 
 impl Tlb for Model {
+    fn marks_loads(&self) -> bool {
+        self.marks_loads
+    }
+
     fn flush(&self, cpus: &CpuSet, _space: SpaceId, flush: Flush) {
         fence(Ordering::SeqCst);
         #[cfg(shuttle)]
@@ -406,6 +457,9 @@ impl Tlb for Model {
         }
         let pages = flush.start / PAGE_SIZE..flush.end / PAGE_SIZE;
         for cpu in cpus.iter() {
+            let is_remote = cpu != self.cpu();
+            self.remote_flushes
+                .fetch_add(u64::from(is_remote), Ordering::Relaxed);
             self.step();
             loop {
                 let mut tlb = self.tlb(cpu.0).lock().unwrap();

@@ -1,7 +1,7 @@
 //! A CPU as programs see it.
 
 use faultless_mm::{Access, EntryFormat, Outcome, SegvCode, X86_64};
-use faultless_paging::{Frame, LEVELS, Page, Table, table};
+use faultless_paging::{Entry, Frame, LEVELS, Page, Table, table};
 use faultless_sync::atomic::{Ordering, fence};
 
 use super::machine::{Model, Translation};
@@ -135,7 +135,7 @@ impl<'a> Processor<'a> {
         while level > 0 {
             // SAFETY: as in `walk`; the root lives as long as the space.
             let table = unsafe { Table::at(&self.machine().hardware(), frame) };
-            let value = table.entry(page.0, level).load();
+            let value = self.load_entry(table.entry(page.0, level));
             if !X86_64::FORMAT.is_present(value) {
                 return None;
             }
@@ -145,6 +145,20 @@ impl<'a> Processor<'a> {
             tlb().tables.insert(place(level), (frame, write));
         }
         Some((frame, write))
+    }
+
+    /// What an entry that leads to a table holds, once it is marked.
+    fn load_entry(&self, entry: &Entry) -> u64 {
+        loop {
+            let value = entry.load();
+            if !X86_64::FORMAT.is_present(value) {
+                return value;
+            }
+            let loaded = self.machine().loaded(value, self.cpu);
+            if loaded == value || entry.replace(value, loaded).is_ok() {
+                return loaded;
+            }
+        }
     }
 
     /// A fault drops what the walk cache has for its page.
@@ -171,13 +185,11 @@ impl<'a> Processor<'a> {
             } else {
                 0
             };
-            let bits = format.accessed | dirty;
-            if value & bits == bits || entry.touch(value, bits).is_ok() {
+            let used = self.machine().loaded(value, self.cpu) | dirty;
+            if used == value || entry.replace(value, used).is_ok() {
                 return Some(Translation {
                     frame: format.frame(value),
-                    write: may_write
-                        && format.is_writable(value)
-                        && (value | bits) & format.dirty != 0,
+                    write: may_write && format.is_writable(value) && used & format.dirty != 0,
                 });
             }
         }

@@ -1,0 +1,213 @@
+//! Which CPUs' TLBs may hold a translation: what an entry says of that.
+//!
+//! A machine that walks its tables in software ([`crate::Tlb::marks_loads`]) can know more than
+//! that some CPU has used an entry. Whoever publishes one names itself in it, the *owner*, and
+//! leaves the accessed bit clear. The owner's walks leave it so; those of any other CPU set
+//! the bit, by compare-and-swap, before they use the entry ([`Format::loaded`]). So:
+//!
+//! > While the accessed bit is clear, no TLB holds the entry but, perhaps, its owner's.
+//!
+//! The idea, for hardware, is that of N. Amit, "Optimizing the TLB Shootdown Algorithm with Page
+//! Access Tracking", USENIX ATC 2017.
+//!
+//! What the proof hangs on:
+//!
+//! * An entry is taken away, or lowered, by a read-modify-write, and what that has replaced says
+//!   who is to flush. A walk that comes later fails to set the bit and looks again; one that came
+//!   before has set it.
+//! * Whoever clears the accessed bit takes the owner away in the same step: an entry with neither
+//!   says nothing, and everybody flushes ([`Format::unused`]).
+//! * Whoever raises an entry in place keeps both: the owner's TLB may hold what it was.
+//! * What is published anew is in no TLB (rule R2), so that its owner may be any CPU.
+//! * An owner is a CPU, not a thread. One that leaves an address space drops its translations.
+//!
+//! An entry may also be published with *nobody* as its owner, because it lies around
+//! one that is used: the first CPU whose walk finds it becomes the owner. Entries that lead to
+//! tables are marked like those of pages, so that who frees a table knows who may be walking it.
+
+use faultless_sync::{Cpu, CpuSet, Flaw, flawed};
+
+use crate::format::Format;
+
+/// The CPUs whose TLBs may hold something: all, or some of those with low numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holders(u64);
+
+impl Holders {
+    /// None.
+    pub const NONE: Self = Self(0);
+    /// All that run the address space.
+    pub const ALL: Self = Self(u64::MAX);
+
+    /// Those of either.
+    #[inline]
+    pub const fn and(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Those of them that are in a set, if not all are. No CPU of so high a number that it has
+    /// no bit here is ever an owner.
+    #[inline]
+    pub(crate) fn among(self, cpus: &CpuSet) -> Option<CpuSet> {
+        (self != Self::ALL).then(|| cpus.low(self.0))
+    }
+}
+
+impl Format {
+    /// The bits of an owner; none if the number is too high for them.
+    #[inline]
+    const fn owner_of(&self, cpu: Cpu) -> u64 {
+        // 0 is no owner, and the highest is nobody.
+        let number = (cpu.0 as u64 + 1) << self.owner_shift();
+        if cpu.0 < 62 && number & !self.owner == 0 && number != self.owner {
+            number
+        } else {
+            0
+        }
+    }
+
+    /// Of a format that has no place for an owner it does not matter.
+    #[inline]
+    const fn owner_shift(&self) -> u32 {
+        self.owner.trailing_zeros() % u64::BITS
+    }
+
+    /// An entry that no TLB holds, with its owner: one that counts as used.
+    #[inline]
+    pub const fn owned(&self, value: u64, cpu: Cpu) -> u64 {
+        let owner = self.owner_of(cpu);
+        if owner == 0 {
+            value
+        } else {
+            (value & !(self.accessed | self.owner)) | owner
+        }
+    }
+
+    /// An entry that no TLB holds, and that counts as used only once a walk has found it.
+    #[inline]
+    pub const fn unloaded(&self, value: u64) -> u64 {
+        (value & !self.accessed) | self.owner
+    }
+
+    /// What a walk by `cpu` makes of a present entry before it uses it, on a machine that marks
+    /// loads. To be put in place by compare-and-swap, unless it is the same.
+    #[inline]
+    pub fn loaded(&self, value: u64, cpu: Cpu) -> u64 {
+        let owner = self.owner_of(cpu);
+        let named = value & self.owner;
+        if value & self.accessed != 0 || (named != 0 && named == owner) {
+            value
+        } else if named != 0 && named == self.owner && owner != 0 {
+            (value & !self.owner) | owner
+        } else if named != 0 && flawed(Flaw::LoadNotMarked) {
+            value
+        } else {
+            value | self.accessed
+        }
+    }
+
+    /// Who may hold what an entry that was present has said.
+    #[inline]
+    pub const fn holders(&self, value: u64) -> Holders {
+        let named = value & self.owner;
+        if value & self.accessed != 0 || named == 0 {
+            Holders::ALL
+        } else if named == self.owner {
+            Holders::NONE
+        } else {
+            Holders(1 << ((named >> self.owner_shift()) - 1))
+        }
+    }
+
+    /// Whether a TLB of `cpu` may hold a present entry, as far as the entry says.
+    #[inline]
+    pub const fn may_be_held_by(&self, value: u64, cpu: Cpu) -> bool {
+        let Holders(bits) = self.holders(value);
+        bits == u64::MAX || (cpu.0 < 64 && bits >> cpu.0 & 1 != 0)
+    }
+
+    /// Bits of an entry that change while it stays what it is: hardware's, and its owner.
+    #[inline]
+    pub const fn marks(&self) -> u64 {
+        self.hardware() | self.owner
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Holders;
+    use crate::{EntryFormat, Frame, X86_64};
+    use faultless_sync::{Cpu, CpuSet};
+
+    const FORMAT: crate::Format = X86_64::FORMAT;
+
+    fn leaf() -> u64 {
+        FORMAT.leaf(Frame(0xf_ffff_ffff), true, true, true)
+    }
+
+    #[test]
+    fn an_owner_is_named_and_counts_as_use() {
+        for cpu in 0..62 {
+            let entry = FORMAT.owned(leaf(), Cpu(cpu));
+            assert_eq!(FORMAT.holders(entry), Holders(1 << cpu));
+            assert!(FORMAT.is_used(entry) && FORMAT.may_be_held_by(entry, Cpu(cpu)));
+            assert_eq!(FORMAT.frame(entry), Frame(0xf_ffff_ffff));
+            assert_eq!(entry & !FORMAT.marks(), leaf() & !FORMAT.marks());
+            assert_eq!(FORMAT.loaded(entry, Cpu(cpu)), entry);
+            let other = FORMAT.loaded(entry, Cpu((cpu + 1) % 62));
+            assert_eq!(other, entry | FORMAT.accessed);
+            assert_eq!(FORMAT.holders(other), Holders::ALL);
+        }
+    }
+
+    #[test]
+    fn a_number_too_high_is_no_owner() {
+        for cpu in [62, 63, 64, 127, 255] {
+            assert_eq!(FORMAT.owned(leaf(), Cpu(cpu)), leaf());
+            let entry = FORMAT.owned(leaf(), Cpu(0));
+            assert_eq!(FORMAT.loaded(entry, Cpu(cpu)), entry | FORMAT.accessed);
+            assert!(!FORMAT.may_be_held_by(entry, Cpu(cpu)));
+            assert!(FORMAT.may_be_held_by(leaf(), Cpu(cpu)));
+            let unloaded = FORMAT.unloaded(leaf());
+            assert_eq!(
+                FORMAT.holders(FORMAT.loaded(unloaded, Cpu(cpu))),
+                Holders::ALL
+            );
+        }
+    }
+
+    #[test]
+    fn nobody_holds_what_nobody_has_loaded() {
+        let entry = FORMAT.unloaded(leaf());
+        assert_eq!(FORMAT.holders(entry), Holders::NONE);
+        assert!(!FORMAT.is_used(entry));
+        assert_eq!(FORMAT.loaded(entry, Cpu(7)), FORMAT.owned(leaf(), Cpu(7)));
+    }
+
+    #[test]
+    fn a_bit_that_software_has_cleared_says_nothing() {
+        for entry in [
+            leaf(),
+            FORMAT.owned(leaf(), Cpu(3)),
+            FORMAT.unloaded(leaf()),
+        ] {
+            let cleared = FORMAT.unused(entry);
+            assert_eq!(FORMAT.holders(cleared), Holders::ALL);
+            assert!(!FORMAT.is_used(cleared));
+            assert_eq!(FORMAT.loaded(cleared, Cpu(3)), cleared | FORMAT.accessed);
+        }
+    }
+
+    #[test]
+    fn holders_among_a_set() {
+        let cpus = CpuSet::new();
+        [1, 5, 200].iter().for_each(|&cpu| cpus.insert(Cpu(cpu)));
+        assert!(Holders::ALL.among(&cpus).is_none());
+        let members = |holders: Holders, expected: &[Cpu]| {
+            let among = holders.among(&cpus);
+            among.is_some_and(|set| set.iter().eq(expected.iter().copied()))
+        };
+        assert!(members(Holders(0b11_0011), &[Cpu(1), Cpu(5)]));
+        assert!(members(Holders::NONE, &[]));
+    }
+}
