@@ -6,8 +6,8 @@ use faultless_mm::{Counter, PAGE_SIZE as PAGE, Policy, flags};
 use faultless_soft::{SoftCpu, SoftMemory, SoftSpace};
 
 const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS;
-/// More single pages than this are flushed by flushing everything.
-const SINGLE: u64 = 33;
+/// For more pages than this the soft machine goes over its whole TLB.
+const SINGLE: u64 = 64;
 
 /// Every counter, added up over all CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -2,6 +2,7 @@
 
 pub mod boot;
 pub mod counting;
+pub mod cpus;
 pub mod device;
 pub mod file_injection;
 pub mod frames_device;

@@ -1,99 +1,16 @@
 //! Whose TLBs are flushed: those that may hold what goes, and no other's. Counted exactly, with
 //! three CPUs that do one thing after another.
 
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::channel;
 
-use faultless_mm::{Counter, Policy, Unused, advice, flags};
-use faultless_soft::{SoftCpu, SoftMemory, SoftSpace};
+use faultless_mm::{Counter, Flush, Tlb as _, Unused, advice, flags};
+use faultless_soft::SoftSpace;
 use faultless_tests::counting::{Counts, counted};
-use faultless_tests::space;
+use faultless_tests::cpus::{AT, Cpus, FIXED, with_cpus};
 
 const PAGE: u64 = 4096;
 const RW: u32 = 3;
-const AT: u64 = 1 << 36;
 const TABLE: u64 = 2 << 20;
-const FIXED: u32 = flags::PRIVATE | flags::ANONYMOUS | flags::FIXED;
-
-type Work = Box<dyn FnOnce(&SoftCpu<'_>) + Send>;
-
-/// CPUs, each of which does what it is told and says when that is done.
-struct Cpus {
-    work: Vec<Sender<Work>>,
-    done: Receiver<()>,
-    memory: &'static SoftMemory,
-}
-
-impl Cpus {
-    /// Has one CPU do something. If that fails the test ends, as nobody says that it is done.
-    fn on(&self, cpu: usize, work: impl FnOnce(&SoftCpu<'_>) + Send + 'static) {
-        self.work[cpu].send(Box::new(work)).unwrap();
-        self.done.recv().expect("a CPU has failed");
-    }
-
-    fn store(&self, cpu: usize, at: u64) {
-        self.on(cpu, move |cpu| assert_eq!(cpu.store(at, 1), Ok(())));
-    }
-
-    fn load(&self, cpu: usize, at: u64) {
-        self.on(cpu, move |cpu| assert!(cpu.load(at).is_ok()));
-    }
-
-    /// Checks what CPU 0 makes others flush: operations that ask others, and who is asked.
-    #[track_caller]
-    fn asks(&self, what: &str, others: &[usize], work: impl FnOnce(&SoftSpace) + Send + 'static) {
-        let received = |cpu: usize| {
-            let counters = self.memory.cpus()[cpu].counters();
-            counters.get(Counter::TlbRemoteFlushReceived)
-        };
-        let before = [0, 1, 2].map(received);
-        let work = || self.on(0, move |cpu| work(cpu.space()));
-        let (counts, ()) = counted(self.memory, work);
-        // Each answers before its next access; that one is no page of the test's.
-        (1..3).for_each(|cpu| self.load(cpu, AT - TABLE));
-        let asked: Vec<_> = (0..3).filter(|&cpu| received(cpu) > before[cpu]).collect();
-        assert_eq!(asked, others, "{what}");
-        let flushes = u64::from(!others.is_empty());
-        assert_eq!(counts.get(Counter::TlbRemoteFlush), flushes, "{what}");
-    }
-}
-
-/// Runs `test` with three CPUs in a space where 1024 pages can be written, under every policy. The
-/// pages' tables stay; a page before them is there to be loaded.
-fn with_cpus(test: impl Fn(&Cpus)) {
-    for &policy in Policy::ALL {
-        let (memory, space) = space(3, 64, policy);
-        std::thread::scope(|scope| {
-            let (says, done) = channel();
-            let start = |cpu| {
-                let (send, receive) = channel::<Work>();
-                let (space, says) = (&space, says.clone());
-                scope.spawn(move || {
-                    SoftCpu::run(space, cpu, |cpu| {
-                        for work in receive {
-                            work(cpu);
-                            let _ = says.send(());
-                        }
-                    });
-                });
-                send
-            };
-            let work = (0..3).map(start).collect();
-            drop(says);
-            let cpus = Cpus { work, done, memory };
-            cpus.on(0, |cpu| {
-                let map = |at, pages| cpu.space().mmap(at, pages * PAGE, RW, FIXED).unwrap();
-                map(AT - TABLE, 1);
-                map(AT, 1024);
-                cpu.store(AT + 511 * PAGE, 1).unwrap();
-                cpu.store(AT + 1023 * PAGE, 1).unwrap();
-            });
-            (1..3).for_each(|cpu| cpus.load(cpu, AT - TABLE));
-            test(&cpus);
-            cpus.on(0, |cpu| assert!(cpu.space().verify().is_ok()));
-        });
-        SoftCpu::attend(memory, 0, || space.destroy());
-    }
-}
 
 fn unmap(space: &SoftSpace) {
     assert_eq!(space.munmap(AT, 2 * PAGE), Ok(()));
@@ -180,7 +97,7 @@ fn a_thread_that_changes_its_cpu() {
         let (counts, ()) = counted(cpus.memory, || cpus.on(0, |cpu| discard(cpu.space())));
         assert_eq!(counts.get(Counter::TlbRemoteFlush), 0, "it is away");
         drop(go);
-        cpus.done.recv().unwrap();
+        assert_eq!(cpus.done.recv(), Ok(true));
     });
 }
 
@@ -238,4 +155,49 @@ fn mapping_and_unmapping_interrupts_nobody() {
         assert_eq!(counts.get(Counter::TlbRemoteFlush), 0);
         assert_eq!(counts.get(Counter::Munmap), 100);
     });
+}
+
+/// CPU 1 answers late, once: it flushes what it was asked for, each page once, and not everything.
+#[test]
+fn gathers_that_meet_do_not_add_up_to_everything() {
+    let flushed = |ranges: &'static [(u64, u64)], expected: [u64; 2]| {
+        with_cpus(|cpus| {
+            cpus.on(0, move |cpu| {
+                let (space, machine) = (cpu.space(), cpu.space().memory().machine());
+                for &(first, end) in ranges {
+                    let (start, end) = (AT + first * PAGE, AT + end * PAGE);
+                    let tables = false;
+                    machine.flush(space.cpus(), space.id(), Flush { start, end, tables });
+                }
+            });
+            let own = |counter| cpus.memory.cpus()[1].counters().get(counter);
+            cpus.load(1, AT - TABLE);
+            assert_eq!(own(Counter::TlbRemoteFlushReceived), ranges.len() as u64);
+            let pages = [Counter::TlbLocalFlushOne, Counter::TlbLocalFlushAll].map(own);
+            assert_eq!(pages, expected, "{ranges:?}");
+        });
+    };
+    // Twelve that overlap, twelve that adjoin, twelve apart.
+    flushed(&[(0, 30); 12], [30, 0]);
+    const SLIDING: [(u64, u64); 12] = ranges(2, 5);
+    flushed(&SLIDING, [27, 0]);
+    const ADJOINING: [(u64, u64); 12] = ranges(5, 5);
+    flushed(&ADJOINING, [60, 0]);
+    const APART: [(u64, u64); 12] = ranges(10, 5);
+    flushed(&APART, [60, 0]);
+    // More pages than are worth flushing one by one.
+    const MORE: [(u64, u64); 12] = ranges(10, 6);
+    flushed(&MORE, [0, 1]);
+}
+
+/// Ranges of `pages`, each beginning `step` pages after the one before.
+const fn ranges(step: u64, pages: u64) -> [(u64, u64); 12] {
+    let mut ranges = [(0, 0); 12];
+    let mut number = 0;
+    while number < 12 {
+        let first = number as u64 * step;
+        ranges[number] = (first, first + pages);
+        number += 1;
+    }
+    ranges
 }

@@ -7,6 +7,7 @@
 //! * [`tlb`]: what a machine does so that old translations are gone, and the
 //!   gather that asks for it once per operation.
 //! * [`holders`]: whose TLBs may hold an entry, so that the others are not asked.
+//! * [`requests`]: what a CPU was asked to flush and has not yet.
 //!
 //! Who writes which line: an entry is written by whoever has claimed it, by the
 //! hardware (accessed and dirty bits), and by a writer that has made its range
@@ -20,6 +21,7 @@ pub mod format;
 pub mod free;
 pub mod holders;
 pub mod memory;
+pub mod requests;
 pub mod table;
 pub mod tlb;
 pub mod walk;
@@ -29,6 +31,7 @@ pub use entry::{Claim, Entry, PresentClaim, Value};
 pub use format::{Access, Caching, EntryFormat, Format, Protection, X86_64};
 pub use holders::Holders;
 pub use memory::PhysicalMemory;
+pub use requests::Requests;
 pub use table::{ENTRIES, LEVELS, Table};
 pub use tlb::{Flush, Gather, SpaceId, Tlb};
 pub use walk::{Link, Walk, next_table, walk, walk_marking};

@@ -282,15 +282,12 @@ impl Soft {
         state.target.answer(|mailbox| {
             numbers = mailbox.number - mailbox.received..mailbox.number;
             self.count(cpu, Counter::TlbRemoteFlushReceived, mailbox.received);
-            if mailbox.everything {
+            if mailbox.ranges.is_everything() {
                 tlb.flush_all();
                 self.count_flushed(cpu, Flushed::All);
             } else {
-                for (space, flush) in &mailbox.requests {
-                    if *space == state.space.get() {
-                        self.count_flushed(cpu, tlb.flush(*flush));
-                    }
-                }
+                let ranges = mailbox.ranges.of(state.space.get());
+                self.count_flushed(cpu, tlb.flush(ranges));
             }
         });
         if let Some(start) = start {
@@ -346,7 +343,8 @@ impl faultless_paging::Tlb for Soft {
         // The entries were changed before: whoever joins the set from now on sees them new.
         std::sync::atomic::fence(Ordering::SeqCst);
         if cpus.contains(me) && self.state(me).space.get() == space.id {
-            self.count_flushed(me, self.state(me).tlb.0.flush(flush));
+            let range = core::iter::once(flush.start..flush.end);
+            self.count_flushed(me, self.state(me).tlb.0.flush(range));
         }
         if cpus.is_only(me) {
             return;

@@ -16,12 +16,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
 use std::sync::{Mutex, PoisonError};
 
-use faultless_paging::{Flush, SpaceId};
+use faultless_paging::{Flush, Requests, SpaceId};
 
 use crate::host;
-
-/// Requests that fit before they become one for everything.
-const REQUESTS: usize = 8;
+use crate::tlb::SINGLE_PAGES;
 
 /// The side of a CPU that others see.
 #[repr(align(128))]
@@ -32,12 +30,9 @@ pub struct Target {
 }
 
 /// What a CPU has been asked to flush.
-#[derive(Default)]
 pub struct Mailbox {
-    /// The requests, each with the space it is about.
-    pub requests: Vec<(u64, Flush)>,
-    /// More than fit: flush everything.
-    pub everything: bool,
+    /// What they were about: ranges of spaces.
+    pub ranges: Requests<u64, { SINGLE_PAGES as usize }>,
     /// Requests received.
     pub received: u64,
     /// Requests ever received.
@@ -47,8 +42,9 @@ pub struct Mailbox {
 impl Target {
     pub fn new() -> Self {
         let mailbox = Mailbox {
-            requests: Vec::with_capacity(REQUESTS),
-            ..Mailbox::default()
+            ranges: Requests::new(0),
+            received: 0,
+            number: 0,
         };
         Self {
             section: AtomicU64::new(0),
@@ -83,8 +79,7 @@ impl Target {
         let mut mailbox = self.mailbox.lock().unwrap_or_else(PoisonError::into_inner);
         self.pending.store(false, Ordering::Relaxed);
         act(&mut mailbox);
-        mailbox.requests.clear();
-        mailbox.everything = false;
+        mailbox.ranges.clear();
         mailbox.received = 0;
     }
 
@@ -93,11 +88,7 @@ impl Target {
         let mut mailbox = self.mailbox.lock().unwrap_or_else(PoisonError::into_inner);
         mailbox.received += 1;
         mailbox.number += 1;
-        if mailbox.requests.len() < REQUESTS {
-            mailbox.requests.push((space.id, flush));
-        } else {
-            mailbox.everything = true;
-        }
+        mailbox.ranges.add(space.id, flush.start..flush.end);
         self.pending.store(true, Ordering::SeqCst);
         mailbox.number
     }

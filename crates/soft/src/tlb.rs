@@ -1,15 +1,18 @@
 //! A software TLB: set-associative, tagged by page. Its CPU alone touches it.
 
 use std::cell::Cell;
+use std::ops::Range;
 use std::ptr::NonNull;
 
-use faultless_paging::{Access, Flush, PAGE_SIZE};
+use faultless_paging::{Access, PAGE_SIZE};
 
 const SETS: usize = 64;
 const WAYS: usize = 4;
 
-/// More pages than this are flushed by flushing everything, as Linux does on x86-64.
-const SINGLE_PAGES: u64 = 33;
+/// Up to so many pages are flushed one by one. More would look at every set more than once: then
+/// one pass over all of them takes what lies in the ranges, and leaves the rest. To flush
+/// everything instead saves the comparisons, and costs a walk for every page that is used again.
+pub const SINGLE_PAGES: u64 = SETS as u64;
 
 /// A cached translation.
 #[derive(Clone, Copy)]
@@ -47,7 +50,7 @@ pub struct Tlb {
 /// How a flush was carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flushed {
-    /// Everything went.
+    /// All of the TLB was looked at.
     All,
     /// So many single pages.
     Pages(u64),
@@ -91,13 +94,20 @@ impl Tlb {
         self.sets.iter().flatten().for_each(|way| way.set(None));
     }
 
-    pub fn flush(&self, flush: Flush) -> Flushed {
-        let (first, pages) = (flush.start / PAGE_SIZE, flush.pages());
+    /// Drops what lies in these ranges of bytes.
+    pub fn flush(&self, ranges: impl Iterator<Item = Range<u64>> + Clone) -> Flushed {
+        let ranges = ranges.map(|range| range.start / PAGE_SIZE..range.end / PAGE_SIZE);
+        let pages = ranges.clone().map(|range| range.end - range.start).sum();
         if pages > SINGLE_PAGES {
-            self.flush_all();
+            for way in self.sets.iter().flatten() {
+                let has = |page| ranges.clone().any(|range| range.contains(&page));
+                if way.get().is_some_and(|t| has(t.page)) {
+                    way.set(None);
+                }
+            }
             return Flushed::All;
         }
-        for page in first..first + pages {
+        for page in ranges.flatten() {
             for way in self.set(page) {
                 if way.get().is_some_and(|t| t.page == page) {
                     way.set(None);
@@ -105,5 +115,60 @@ impl Tlb {
             }
         }
         Flushed::Pages(pages)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Flushed, PAGE_SIZE, SINGLE_PAGES, Tlb, Translation};
+    use std::ptr::NonNull;
+
+    fn full() -> Tlb {
+        let tlb = Tlb::new();
+        for page in 0..256 {
+            tlb.insert(Translation {
+                page,
+                host: NonNull::dangling(),
+                write: true,
+                execute: true,
+                execute_only: false,
+            });
+        }
+        tlb
+    }
+
+    fn flush(tlb: &Tlb, pages: &[(u64, u64)]) -> Flushed {
+        let bytes = |&(first, end): &(u64, u64)| first * PAGE_SIZE..end * PAGE_SIZE;
+        tlb.flush(pages.iter().map(bytes))
+    }
+
+    #[test]
+    fn what_was_not_asked_for_stays() {
+        let ranges: [&[(u64, u64)]; 5] = [
+            &[],
+            &[(7, 8)],
+            &[(0, SINGLE_PAGES)],
+            &[(0, SINGLE_PAGES + 1)],
+            &[(10, 20), (30, 150), (200, 1 << 40)],
+        ];
+        for ranges in ranges {
+            let tlb = full();
+            let pages = ranges.iter().map(|(first, end)| end - first).sum();
+            let expected = match pages {
+                0..=SINGLE_PAGES => Flushed::Pages(pages),
+                _ => Flushed::All,
+            };
+            assert_eq!(flush(&tlb, ranges), expected);
+            for page in 0..256 {
+                let is_asked = ranges
+                    .iter()
+                    .any(|&(first, end)| (first..end).contains(&page));
+                assert_eq!(
+                    tlb.find(page).is_none(),
+                    is_asked,
+                    "page {page}, {ranges:?}"
+                );
+            }
+        }
     }
 }

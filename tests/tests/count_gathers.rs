@@ -1,0 +1,101 @@
+//! One flush for an operation, whatever it takes away: counted on pages that another CPU has loaded.
+
+use faultless_mm::{Unused, advice, remap_flags};
+use faultless_soft::SoftSpace;
+use faultless_tests::cpus::{AT, Cpus, FIXED, with_cpus};
+
+const PAGE: u64 = 4096;
+const RW: u32 = 3;
+/// Pages that are there, and that CPU 1 has loaded.
+const PAGES: u64 = 6;
+
+/// Brings the pages back, loaded by CPUs 0 and 1.
+fn share(cpus: &Cpus) {
+    for page in 0..PAGES {
+        cpus.store(0, AT + page * PAGE);
+        cpus.load(1, AT + page * PAGE);
+    }
+}
+
+/// Checks that an operation flushes once.
+#[track_caller]
+fn once(cpus: &Cpus, what: &str, work: impl FnOnce(&SoftSpace) + Send + 'static) {
+    cpus.asks(what, &[1, 2], work);
+}
+
+fn advise(space: &SoftSpace, what: i32) {
+    assert_eq!(space.madvise(AT, PAGES * PAGE, what), Ok(()));
+}
+
+#[test]
+fn what_takes_pages_away() {
+    with_cpus(|cpus| {
+        share(cpus);
+        once(cpus, "DONTNEED", |space| advise(space, advice::DONTNEED));
+        share(cpus);
+        once(cpus, "guards", |space| advise(space, advice::GUARD_INSTALL));
+        cpus.asks("no guards", &[], |space| {
+            advise(space, advice::GUARD_REMOVE)
+        });
+        share(cpus);
+        once(cpus, "FIXED", |space| {
+            assert_eq!(space.mmap(AT, PAGES * PAGE, RW, FIXED), Ok(AT));
+        });
+        share(cpus);
+        once(cpus, "munmap", |space| {
+            space.munmap(AT, PAGES * PAGE).unwrap()
+        });
+    });
+}
+
+#[test]
+fn what_lowers_pages() {
+    with_cpus(|cpus| {
+        share(cpus);
+        once(cpus, "mprotect", |space| {
+            space.mprotect(AT, PAGES * PAGE, 1).unwrap()
+        });
+        cpus.asks("and back", &[], |space| {
+            space.mprotect(AT, PAGES * PAGE, RW).unwrap()
+        });
+        share(cpus);
+        once(cpus, "FREE", |space| advise(space, advice::FREE));
+        share(cpus);
+        once(cpus, "clear_refs 4", SoftSpace::clear_soft_dirty);
+        share(cpus);
+        once(cpus, "clear_refs 1", |space| {
+            space.clear_accessed(Unused::All)
+        });
+    });
+}
+
+#[test]
+fn what_moves_pages() {
+    with_cpus(|cpus| {
+        share(cpus);
+        let to = AT + 100 * PAGE;
+        once(cpus, "mremap", move |space| {
+            let fixed = remap_flags::MAYMOVE | remap_flags::FIXED;
+            let moved = space.mremap(AT, PAGES * PAGE, PAGES * PAGE, fixed, to);
+            assert_eq!(moved, Ok(to));
+        });
+        (0..PAGES).for_each(|page| cpus.load(1, to + page * PAGE));
+        once(cpus, "shrunk", move |space| {
+            let kept = space.mremap(to, PAGES * PAGE, PAGE, 0, 0);
+            assert_eq!(kept, Ok(to));
+        });
+    });
+}
+
+#[test]
+fn a_family() {
+    with_cpus(|cpus| {
+        share(cpus);
+        // One for all tables, and who has walked any of them.
+        once(cpus, "fork", |space| {
+            let child = space.fork().unwrap();
+            // The last mapping of each page goes with a flush of the parent's that is none.
+            child.destroy();
+        });
+    });
+}
