@@ -7,7 +7,7 @@ use faultless_soft::{SoftCpu, SoftMemory, SoftSpace};
 
 const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS;
 /// For more pages than this the soft machine goes over its whole TLB.
-const SINGLE: u64 = 64;
+const SINGLE: u64 = 128;
 
 /// Every counter, added up over all CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -186,7 +186,7 @@ fn gathers_that_meet_do_not_add_up_to_everything() {
     const APART: [(u64, u64); 12] = ranges(10, 5);
     flushed(&APART, [60, 0]);
     // More pages than are worth flushing one by one.
-    const MORE: [(u64, u64); 12] = ranges(10, 6);
+    const MORE: [(u64, u64); 12] = ranges(12, 11);
     flushed(&MORE, [0, 1]);
 }
 

@@ -9,10 +9,11 @@ use faultless_paging::{Access, PAGE_SIZE};
 const SETS: usize = 64;
 const WAYS: usize = 4;
 
-/// Up to so many pages are flushed one by one. More would look at every set more than once: then
-/// one pass over all of them takes what lies in the ranges, and leaves the rest. To flush
-/// everything instead saves the comparisons, and costs a walk for every page that is used again.
-pub const SINGLE_PAGES: u64 = SETS as u64;
+/// Up to so many pages are flushed one by one. For more, one pass over all sets takes what lies in
+/// the ranges, and leaves the rest: it takes as long as 140 pages (690 ns and 4.8 ns, figures
+/// `soft_flush_pass_ns`, `soft_flush_page_ns`). Never everything instead, as hardware would: what is lost
+/// and used again costs ten times that (`soft_flush_refill_ns`).
+pub const SINGLE_PAGES: u64 = 128;
 
 /// A cached translation.
 #[derive(Clone, Copy)]

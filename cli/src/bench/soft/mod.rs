@@ -6,11 +6,13 @@
 //! * `host`: what a cold load costs here, now.
 //! * `policies`: one policy against another, and one mapping against two spaces.
 //! * `unmapping`: what a large `munmap` holds up.
+//! * `flush`: what a TLB flush costs, by pages and as a whole.
 //! * `churn`: mapping and unmapping a little, alone and in two threads.
 
 mod change;
 mod churn;
 mod find;
+mod flush;
 mod host;
 mod limit;
 mod policies;
@@ -26,6 +28,7 @@ use rustix::time::{ClockId, clock_gettime};
 pub use change::{mmap_1gib_vs_1mib, protect_100k, unmap_100k};
 pub use churn::{mmap_churn_one_vs_two_spaces, munmap_1, munmap_16};
 pub use find::find_100k;
+pub use flush::{page as flush_page, pass as flush_pass, refill as flush_refill};
 pub use host::load_4m;
 pub use limit::{fault_over_limit, fault_over_limit_100k};
 pub use policies::{
