@@ -1,10 +1,11 @@
 //! Flushing translations, here and on other CPUs.
 //!
 //! Each CPU has a mailbox: ranges under a short lock, and two counters. Whoever wants a flush puts
-//! its range in, takes the next number of `requested`, interrupts the CPU if the box was empty, and
-//! waits until `done` reaches that number. The owner empties the box in its interrupt or in any
-//! wait loop (`poll`), flushes, and only then advances `done`: so nobody waits for a CPU that waits
-//! with interrupts off, and two CPUs that flush each other both proceed.
+//! its range in, where it becomes one with those that it meets, takes the next number of
+//! `requested`, interrupts the CPU if the box was empty, and waits until `done` reaches that
+//! number. The owner empties the box in its interrupt or in any wait loop (`poll`), flushes, and
+//! only then advances `done`: so nobody waits for a CPU that waits with interrupts off, and two
+//! CPUs that flush each other both proceed.
 //!
 //! A CPU in the kernel uses no translation of user memory until it returns to user mode or begins
 //! a user access, and before either it says so (`uses_user`) and empties its box. Whoever finds it
@@ -17,24 +18,28 @@
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use faultless_paging::{Flush, SpaceId};
+use faultless_paging::{Flush, PAGE_SIZE, Requests, SpaceId};
 use faultless_sync::CpuSet;
 use faultless_trace::{Counter, Kind};
 
 use super::{apic, idt, interrupts, paging, percpu};
 use crate::{memory, trace};
 
-/// Beyond so many pages everything is flushed: reloading CR3 is cheaper (Linux's limit).
+/// Beyond so many pages everything is flushed: Linux's ceiling, for its reasons. An `invlpg` takes about
+/// 100 ns, and at most as long what is lost otherwise and walked for again, so that with 512 translations
+/// in use the two meet at 256 pages or before; walks are mostly far quicker, and Linux took a sixteenth of
+/// the TLB (its commit e7b52ffd45a6), today this (Documentation/arch/x86/tlb.rst). Here nothing better can
+/// be measured: an emulator's `invlpg` says nothing of a processor's.
 const MAX_SINGLE: u64 = 33;
-/// Ranges that a mailbox holds; more become a flush of everything.
-const CAPACITY: usize = 8;
+
+/// What a CPU was asked to flush. Of all spaces: a page too much is no harm. Ranges that find no place
+/// have more than `MAX_SINGLE` pages with the others.
+type Asked = Requests<(), { MAX_SINGLE as usize }>;
 
 struct Ranges {
-    length: usize,
-    everything: bool,
+    asked: Asked,
     /// An interrupt is on its way to the owner.
     interrupted: bool,
-    ranges: [(u64, u64); CAPACITY],
 }
 
 /// What other CPUs want flushed here.
@@ -93,10 +98,8 @@ impl Mailbox {
             ranges: NoPoll {
                 locked: core::sync::atomic::AtomicBool::new(false),
                 value: core::cell::UnsafeCell::new(Ranges {
-                    length: 0,
-                    everything: false,
+                    asked: Asked::new(()),
                     interrupted: false,
-                    ranges: [(0, 0); CAPACITY],
                 }),
             },
         }
@@ -107,11 +110,10 @@ impl Mailbox {
         self.ranges.with(|ranges| {
             if start == end {
                 // A barrier: nothing to flush.
-            } else if end == u64::MAX || ranges.length == CAPACITY {
-                ranges.everything = true;
+            } else if end == u64::MAX {
+                ranges.asked.add_everything();
             } else {
-                ranges.ranges[ranges.length] = (start, end);
-                ranges.length += 1;
+                ranges.asked.add((), start..end);
             }
             let number = self.requested.fetch_add(1, Ordering::SeqCst) + 1;
             // A full barrier lies between; partner: the exchange that sets the flag, after which
@@ -128,15 +130,13 @@ impl Mailbox {
         })
     }
 
-    /// Takes everything out: the number reached, and the ranges (none: everything).
-    fn take(&self, out: &mut [(u64, u64); CAPACITY]) -> (u64, Option<usize>) {
+    /// Takes everything out: the number reached, and what was asked for.
+    fn take(&self) -> (u64, Asked) {
         self.ranges.with(|ranges| {
-            let length = (!ranges.everything).then_some(ranges.length);
-            *out = ranges.ranges;
-            ranges.length = 0;
-            ranges.everything = false;
+            let asked = ranges.asked;
+            ranges.asked.clear();
             ranges.interrupted = false;
-            (self.requested.load(Ordering::Relaxed), length)
+            (self.requested.load(Ordering::Relaxed), asked)
         })
     }
 }
@@ -153,25 +153,13 @@ pub fn poll() {
 #[cold]
 fn answer(mailbox: &Mailbox) {
     let start = trace::start();
-    let mut ranges = [(0, 0); CAPACITY];
-    let (number, length) = mailbox.take(&mut ranges);
+    let (number, asked) = mailbox.take();
     let count = |counter| memory::count(counter, 1);
     count(Counter::TlbRemoteFlushReceived);
-    match length {
-        None => flush_everything(),
-        Some(length) => {
-            let pages: u64 = ranges[..length]
-                .iter()
-                .map(|(start, end)| (end - start) / 4096)
-                .sum();
-            if pages > MAX_SINGLE {
-                flush_everything();
-            } else {
-                ranges[..length]
-                    .iter()
-                    .for_each(|&(start, end)| flush_pages(start, end));
-            }
-        }
+    if asked.is_everything() || asked.pages(()) > MAX_SINGLE {
+        flush_everything();
+    } else {
+        asked.of(()).for_each(|range| flush_pages(range.start, range.end));
     }
     let before = mailbox.done.load(Ordering::Relaxed);
     mailbox.done.store(number, Ordering::Release);
@@ -212,7 +200,7 @@ fn flush_pages(start: u64, end: u64) {
     while at < end {
         // SAFETY: Dropping a translation is always allowed.
         unsafe { core::arch::asm!("invlpg [{}]", in(reg) at, options(nostack, preserves_flags)) };
-        at += 4096;
+        at += PAGE_SIZE;
     }
 }
 
@@ -227,7 +215,7 @@ pub extern "C" fn flush_interrupt() {
 pub fn flush(cpus: &CpuSet, _space: SpaceId, flush: Flush) {
     // The entries were changed before this; the sets that CPUs join are read after.
     fence(Ordering::SeqCst);
-    let everything = flush.end == u64::MAX || (flush.end - flush.start) / 4096 > MAX_SINGLE;
+    let everything = flush.end == u64::MAX || flush.pages() > MAX_SINGLE;
     let (start, end) = if everything {
         (0, u64::MAX)
     } else {
@@ -249,7 +237,7 @@ fn flush_here(cpus: &CpuSet, this: u32, start: u64, end: u64) {
         memory::count(Counter::TlbLocalFlushAll, 1);
         flush_everything();
     } else {
-        memory::count(Counter::TlbLocalFlushOne, (end - start) / 4096);
+        memory::count(Counter::TlbLocalFlushOne, (end - start) / PAGE_SIZE);
         flush_pages(start, end);
     }
 }
