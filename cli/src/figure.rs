@@ -32,6 +32,13 @@ impl Figure {
             _ => 1e9 / self.value,
         }
     }
+
+    /// About how many records, pages or operations a run of so many seconds had: of a rate, if
+    /// the program kept to it from its first instruction to its end.
+    pub fn operations(&self, seconds: f64) -> Option<f64> {
+        let count = self.value * seconds;
+        (self.name != "ns/op" && count.is_finite() && count > 0.0).then_some(count)
+    }
 }
 
 impl FigureFinder {
@@ -84,6 +91,15 @@ fn parse(line: &str) -> Option<Figure> {
 #[cfg(test)]
 mod tests {
     use super::{Figure, FigureFinder};
+
+    #[test]
+    fn only_a_rate_says_how_many_there_were() {
+        let figure = |name| Figure { name, value: 250.0 };
+        assert_eq!(figure("records/s").operations(2.0), Some(500.0));
+        assert_eq!(figure("average").operations(4.0), Some(1000.0));
+        assert_eq!(figure("ns/op").operations(2.0), None);
+        assert_eq!(figure("records/s").operations(0.0), None);
+    }
 
     fn find(pieces: &[&str]) -> Option<Figure> {
         let mut finder = FigureFinder::default();

@@ -43,7 +43,12 @@ fn assert_shape(result: &Value) {
         assert!(result.get(key).is_some(), "{key}: {result}");
     }
     for side in ["our_counts", "their_counts"] {
-        for count in ["faults", "flushes_received", "context_switches"] {
+        for count in [
+            "faults",
+            "flushes_received",
+            "flushes_per_op",
+            "context_switches",
+        ] {
             assert!(
                 result[side].get(count).is_some(),
                 "{side} {count}: {result}"

@@ -202,8 +202,18 @@ fn report(json: Option<&Destination>, file: &CompareFile, peers: &[Peer]) -> Res
 
 fn overview(results: &[CompareResult]) -> Table {
     let header = [
-        "workload", "against", "metric", "ours", "theirs", "ratio", "10 %", "90 %", "faults",
-        "flushes", "switches",
+        "workload",
+        "against",
+        "metric",
+        "ours",
+        "theirs",
+        "ratio",
+        "10 %",
+        "90 %",
+        "faults",
+        "flushes",
+        "flushes/op",
+        "switches",
     ];
     let mut table = table::new(header.into_iter().map(Cell::new).collect());
     for result in results {
@@ -225,6 +235,11 @@ fn overview(results: &[CompareResult]) -> Table {
             table::number(short(result.high)),
             table::number(ours(|counts| counts.faults)),
             table::number(ours(|counts| counts.flushes_received)),
+            table::number(format!(
+                "{} / {}",
+                rare(result.our_counts.flushes_per_op),
+                rare(result.their_counts.flushes_per_op)
+            )),
             table::number(ours(|counts| counts.context_switches)),
         ]);
     }
@@ -241,6 +256,10 @@ fn middle(figures: &[f64]) -> Option<u64> {
 
 fn whole(count: Option<u64>) -> String {
     count.map_or_else(|| "–".to_owned(), grouped)
+}
+
+fn rare(count: Option<f64>) -> String {
+    count.map_or_else(|| "–".to_owned(), |count| format!("{count:.4}"))
 }
 
 fn short(ratio: Option<f64>) -> String {

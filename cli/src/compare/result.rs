@@ -21,12 +21,14 @@ pub enum Metric {
 }
 
 /// Events beside the figure; `None` where a kernel does not count them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Counts {
     /// Page faults of the program and its children.
     pub faults: Option<u64>,
     /// TLB flushes that a CPU was asked for by another.
     pub flushes_received: Option<u64>,
+    /// The same for each operation; `None` if the figure is no rate, too.
+    pub flushes_per_op: Option<f64>,
     /// Switches between threads in the whole machine.
     pub context_switches: Option<u64>,
 }
@@ -100,11 +102,14 @@ impl Metric {
 }
 
 impl Counts {
-    /// Those of one run.
-    pub fn of(counters: &Counters) -> Self {
+    /// Those of one run, of about so many operations.
+    pub fn of(counters: &Counters, operations: Option<f64>) -> Self {
+        let flushes_received = counters.named("nr_tlb_remote_flush_received");
+        let per_op = |flushes: u64| Some(flushes as f64 / operations?);
         Counts {
             faults: counters.named("faults"),
-            flushes_received: counters.named("nr_tlb_remote_flush_received"),
+            flushes_received,
+            flushes_per_op: flushes_received.and_then(per_op),
             context_switches: counters.named("context_switches"),
         }
     }

@@ -108,11 +108,13 @@ fn keep_console(peer: &Peer, booted: &Booted) -> Option<PathBuf> {
 impl Shown {
     fn of(booted: Booted, console: Option<PathBuf>) -> Self {
         let outcome = booted.outcome;
-        let per_op = outcome.figure.map(|figure| figure.nanoseconds());
+        let figure = outcome.figure.as_ref();
+        let operations = figure.and_then(|figure| figure.operations(outcome.seconds));
+        let per_op = figure.map(|figure| figure.nanoseconds());
         Shown {
             per_op: per_op.filter(|value| value.is_finite() && *value > 0.0),
             per_run: outcome.seconds * 1e9,
-            counts: Counts::of(&outcome.counters),
+            counts: Counts::of(&outcome.counters, operations),
             release: booted.release,
             remark: match console {
                 Some(file) => Some(format!("its console: {}", file.display())),
