@@ -11,7 +11,7 @@ use crate::machine::Machine;
 use crate::mapping::{Attributes, Flags, Locked};
 use crate::range::RangeLock;
 use crate::space::AddressSpace;
-use crate::tree::Run;
+use crate::tree::{Edit, Run};
 
 impl<M: Machine> AddressSpace<M> {
     /// Changes the flags of a run, or of the part of one.
@@ -23,6 +23,20 @@ impl<M: Machine> AddressSpace<M> {
         lock: &RangeLock<'_, M>,
         run: Run,
         change: impl FnOnce(Flags) -> Flags,
+    ) -> Result<(), Errno> {
+        self.change_run_if(lock, run, change, |_| true)
+    }
+
+    /// The same, if it `may_be` under the edit that does it.
+    ///
+    /// # Errors
+    /// `ENOMEM` if not, too.
+    pub(super) fn change_run_if(
+        &self,
+        lock: &RangeLock<'_, M>,
+        run: Run,
+        change: impl FnOnce(Flags) -> Flags,
+        may_be: impl FnOnce(&Edit<'_, M>) -> bool,
     ) -> Result<(), Errno> {
         // SAFETY: the range keeps mappings from being retired.
         let Some(mapping) = (unsafe { run.word.mapping() }) else {
@@ -37,6 +51,9 @@ impl<M: Machine> AddressSpace<M> {
             return Ok(());
         }
         let mut edit = lock.edit();
+        if !may_be(&edit) {
+            return Err(Errno::ENOMEM);
+        }
         self.check_split(&edit, run.pages, Some(&to))?;
         edit.cut(run.pages)?;
         let word = self.word_for(&edit, run.pages, to)?;

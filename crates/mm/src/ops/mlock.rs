@@ -15,7 +15,7 @@ use crate::machine::Machine;
 use crate::mapping::{Flags, Locked};
 use crate::range::RangeLock;
 use crate::space::AddressSpace;
-use crate::tree::{PAGES, Word};
+use crate::tree::{Edit, PAGES, Run, Word};
 
 /// `MLOCK_*` flags.
 #[allow(missing_docs)]
@@ -73,16 +73,9 @@ impl<M: Machine> AddressSpace<M> {
         let (start, length) = whole_pages(address, length);
         self.note_locked();
         let pages = {
-            // What is compared with a limit must not change until it is used up.
-            let mut lock = match self.has_lock_limit() {
-                true => self.lock_everything_beside_replacing(),
-                false => self.lock_range(touched(start, length)),
-            };
-            if self.has_lock_limit() && !lock.has_everything() {
-                // Since then.
-                drop(lock);
-                lock = self.lock_everything_beside_replacing();
-            }
+            let lock = self.lock_range(touched(start, length));
+            // As on Linux, for all of it at once; and what others lock meanwhile counts where it is
+            // done, under the edit that does it.
             self.check_limit(&lock, start, length)?;
             self.lock_pages(&lock, start, length, locked)?
         };
@@ -183,10 +176,20 @@ impl<M: Machine> AddressSpace<M> {
             let run = self.run_in(at, pages.end);
             let run = run.filter(|run| run.pages.start == at && !run.word.is_zapping());
             let run = run.ok_or(Errno::ENOMEM)?;
-            self.change_run(lock, run, |flags| relocked(flags, locked))?;
+            let may_be = |edit: &Edit<'_, M>| self.may_lock_run(edit, run, locked);
+            self.change_run_if(lock, run, |flags| relocked(flags, locked), may_be)?;
             at = run.pages.end;
         }
         Ok(pages)
+    }
+
+    /// Whether a run may be locked, under the edit that would do it.
+    fn may_lock_run(&self, edit: &Edit<'_, M>, run: Run, locked: Locked) -> bool {
+        let more = match self.is_locked(run.word) {
+            true => 0,
+            false => run.pages.len(),
+        };
+        locked == Locked::No || more == 0 || self.room(edit).may_lock_pages(more)
     }
 
     /// Changes the locks of everything that it can be changed of.

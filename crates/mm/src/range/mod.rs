@@ -317,11 +317,6 @@ impl<'a, M: Machine> RangeLock<'a, M> {
         settle();
     }
 
-    /// Whether no other writer is at work.
-    pub(crate) fn has_everything(&self) -> bool {
-        self.held.range.has(&EVERYTHING)
-    }
-
     /// Takes a second range of the same part, if that can be had at once; whether it is had. For who
     /// is editing.
     pub(crate) fn try_extend(&mut self, pages: Pages) -> bool {

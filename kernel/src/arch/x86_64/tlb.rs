@@ -159,7 +159,9 @@ fn answer(mailbox: &Mailbox) {
     if asked.is_everything() || asked.pages(()) > MAX_SINGLE {
         flush_everything();
     } else {
-        asked.of(()).for_each(|range| flush_pages(range.start, range.end));
+        asked
+            .of(())
+            .for_each(|range| flush_pages(range.start, range.end));
     }
     let before = mailbox.done.load(Ordering::Relaxed);
     mailbox.done.store(number, Ordering::Release);
