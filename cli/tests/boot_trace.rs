@@ -96,6 +96,17 @@ fn a_trace_has_every_fault_and_the_threads_they_belong_to() {
         if cpus == "2" {
             assert!(!of("tlb:shootdown_sent").is_empty());
         }
+        // Arrows have both ends.
+        let shootdowns = of("tlb:shootdown");
+        let arrows = |phase: &str| {
+            let ends = shootdowns.iter().filter(|end| end["ph"] == phase);
+            ends.map(|end| end["id"].as_u64().unwrap())
+                .collect::<Vec<_>>()
+        };
+        if end["lost"] == 0 {
+            assert_eq!(arrows("s"), arrows("f"));
+            assert_eq!(arrows("s").is_empty(), cpus == "1");
+        }
     }
 }
 

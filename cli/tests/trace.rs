@@ -212,7 +212,7 @@ fn a_filter_leaves_out_the_rest() {
 }
 
 #[test]
-fn every_track_has_a_name_and_arrows_have_both_ends() {
+fn every_track_has_a_name() {
     let (file, _) = trace(
         &[],
         &[
@@ -238,14 +238,6 @@ fn every_track_has_a_name_and_arrows_have_both_ends() {
         }
         assert!(event["ph"] == "M" || event["ts"].as_f64().unwrap() >= 0.0);
     }
-    let arrows = events(&file, "tlb:shootdown");
-    let of = |phase: &str| {
-        let ends = arrows.iter().filter(|end| end["ph"] == phase);
-        ends.map(|end| end["id"].as_u64().unwrap())
-            .collect::<Vec<_>>()
-    };
-    assert!(!of("s").is_empty());
-    assert_eq!(of("s"), of("f"));
     // CPUs say who ran on them.
     assert!(!events(&file, "sched:switch").is_empty());
 }

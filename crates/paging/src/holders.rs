@@ -140,6 +140,8 @@ mod tests {
     use faultless_sync::{Cpu, CpuSet};
 
     const FORMAT: crate::Format = X86_64::FORMAT;
+    /// CPUs that have a number in an entry.
+    const OWNERS: u32 = 30;
 
     fn leaf() -> u64 {
         FORMAT.leaf(Frame(0xf_ffff_ffff), true, true, true)
@@ -147,14 +149,14 @@ mod tests {
 
     #[test]
     fn an_owner_is_named_and_counts_as_use() {
-        for cpu in 0..62 {
+        for cpu in 0..OWNERS {
             let entry = FORMAT.owned(leaf(), Cpu(cpu));
             assert_eq!(FORMAT.holders(entry), Holders(1 << cpu));
             assert!(FORMAT.is_used(entry) && FORMAT.may_be_held_by(entry, Cpu(cpu)));
             assert_eq!(FORMAT.frame(entry), Frame(0xf_ffff_ffff));
             assert_eq!(entry & !FORMAT.marks(), leaf() & !FORMAT.marks());
             assert_eq!(FORMAT.loaded(entry, Cpu(cpu)), entry);
-            let other = FORMAT.loaded(entry, Cpu((cpu + 1) % 62));
+            let other = FORMAT.loaded(entry, Cpu((cpu + 1) % OWNERS));
             assert_eq!(other, entry | FORMAT.accessed);
             assert_eq!(FORMAT.holders(other), Holders::ALL);
         }
@@ -162,7 +164,7 @@ mod tests {
 
     #[test]
     fn a_number_too_high_is_no_owner() {
-        for cpu in [62, 63, 64, 127, 255] {
+        for cpu in [OWNERS, OWNERS + 1, 62, 63, 64, 127, 255] {
             assert_eq!(FORMAT.owned(leaf(), Cpu(cpu)), leaf());
             let entry = FORMAT.owned(leaf(), Cpu(0));
             assert_eq!(FORMAT.loaded(entry, Cpu(cpu)), entry | FORMAT.accessed);

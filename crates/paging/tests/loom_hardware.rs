@@ -35,7 +35,9 @@ fn claim(entry: &Entry, then: Then) {
     };
     match then {
         Then::Withdraw => drop(claim),
-        Then::Publish => claim.publish(|value| value | WRITE),
+        Then::Publish => {
+            claim.publish(|value| value | WRITE);
+        }
         // As before a table is freed; here the claim is then withdrawn.
         Then::Hide => drop(claim.hide(Cpu(0))),
     }
