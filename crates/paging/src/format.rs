@@ -148,6 +148,21 @@ impl EntryFormat for X86_64 {
     };
 }
 
+/// Bits that stand beside each other in one entry, or in a claim that remembers one.
+const _: () = {
+    let f = X86_64::FORMAT;
+    let together = [f.address, f.device, f.owner, f.execute_only, f.execute.no];
+    let (mut all, mut at) = (f.claim | f.hidden | f.guard | f.moving, 0);
+    while at < together.len() {
+        assert!(all & together[at] == 0);
+        all |= together[at];
+        at += 1;
+    }
+    // One run of bits.
+    let owner = f.owner >> f.owner.trailing_zeros();
+    assert!(owner & (owner + 1) == 0);
+};
+
 /// What an access does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {

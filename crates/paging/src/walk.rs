@@ -3,7 +3,7 @@
 //! Loads are acquire, so that a table is seen initialised by whoever finds it.
 //! A table that is unlinked meanwhile stays a table until the walker's section
 //! ends; that it was unlinked shows in its [`Link`], which is validated after
-//! the claim. The walk writes nothing.
+//! the claim. The walk writes nothing, but for [`walk_marking`], a machine's own, which marks what it loads.
 
 use faultless_sync::{Cpu, Flaw, flawed};
 

@@ -57,6 +57,9 @@ pub enum Flushed {
     Pages(u64),
 }
 
+/// So many ranges are not looked for in each translation: to load all of them again takes no longer.
+const MANY: usize = 8;
+
 impl Tlb {
     pub fn new() -> Self {
         Self {
@@ -99,6 +102,10 @@ impl Tlb {
     pub fn flush(&self, ranges: impl Iterator<Item = Range<u64>> + Clone) -> Flushed {
         let ranges = ranges.map(|range| range.start / PAGE_SIZE..range.end / PAGE_SIZE);
         let pages = ranges.clone().map(|range| range.end - range.start).sum();
+        if pages > SINGLE_PAGES && ranges.clone().count() > MANY {
+            self.flush_all();
+            return Flushed::All;
+        }
         if pages > SINGLE_PAGES {
             for way in self.sets.iter().flatten() {
                 let has = |page| ranges.clone().any(|range| range.contains(&page));

@@ -3,7 +3,8 @@
 //!
 //! What says that a page was used is hardware's accessed bit. Clearing it takes no right away,
 //! so that nothing is claimed; it is flushed before the end, so that the next use sets it again
-//! and a bit that is clear still says that no TLB has the page (rule R8). Until then it does not,
+//! and an entry that names no owner ([`faultless_paging::holders`]) and has a clear bit was in no TLB when
+//! it was flushed (rule R8). Until then it does not,
 //! so that an entry's owner goes with its bit ([`faultless_paging::holders`]).
 //!
 //! Written lines: the entries.
