@@ -11,12 +11,23 @@ use crate::machine::Machine;
 use crate::mapping::Mapping;
 use crate::memory::Retired;
 use crate::space::AddressSpace;
-use crate::tree::{Edit, Neighbours, Run, Word};
+use crate::tree::{Edit, Neighbours, Run, Stem, Word};
 
 impl<M: Machine> AddressSpace<M> {
     /// Points all of `pages` to `word`, and lets go of what they pointed to. Every change
     /// of what is mapped comes here, but for stacks that grow, and is counted.
     pub(crate) fn assign(&self, edit: &mut Edit<'_, M>, pages: Pages, word: Word) {
+        self.assign_below(edit, edit.around(pages), pages, word);
+    }
+
+    /// The same of pages below a node around them ([`Stem::around`]).
+    pub(crate) fn assign_below(
+        &self,
+        edit: &mut Edit<'_, M>,
+        near: Stem,
+        pages: Pages,
+        word: Word,
+    ) {
         // SAFETY: the edit lock keeps what the tree holds from being retired.
         if let Some(mapping) = unsafe { word.mapping() } {
             mapping.add_pages(pages.len(), self.is_divided());
@@ -24,9 +35,8 @@ impl<M: Machine> AddressSpace<M> {
         // Mappings that lose their last page, chained by their link.
         let mut doomed = 0;
         let (mut had_guard, mut had_probes) = (false, false);
-        let near = edit.around(pages);
         // SAFETY: as above.
-        let mut tally = unsafe { Tally::new(pages, near.beside(pages)) };
+        let mut tally = unsafe { Tally::new(pages, near.beside_below(pages)) };
         for run in near.runs(pages) {
             // SAFETY: as above.
             let Some(old) = (unsafe { run.word.mapping() }) else {

@@ -11,6 +11,7 @@ use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::range::RangeLock;
 use crate::space::AddressSpace;
+use crate::tree::Word;
 
 impl<M: Machine> AddressSpace<M> {
     /// Unmaps the pages of a byte range; holes in it do not matter.
@@ -48,7 +49,8 @@ impl<M: Machine> AddressSpace<M> {
         self.check_seals(pages)?;
         lock.lock_out_readers(pages);
         let mut edit = lock.edit();
-        if edit.around(pages).is_unmapped(pages) {
+        let near = edit.around(pages);
+        if near.is_unmapped(pages) {
             commit();
             drop(edit);
             let is_zapped = lock.meets_zaps();
@@ -60,9 +62,12 @@ impl<M: Machine> AddressSpace<M> {
             return Ok(());
         }
         self.check_split(&edit, pages, None)?;
-        edit.cut(pages)?;
+        edit.cut_below(&near, pages)?;
         commit();
-        self.detach(&lock, &mut edit, pages);
+        match lock.meets_zaps() {
+            true => self.detach(&lock, &mut edit, pages),
+            false => self.assign_below(&mut edit, near, pages, Word::zapping(lock.number())),
+        }
         // Under the edit that shows it: who would put something new there waits from now on.
         let zapping = lock.begin_zap(pages);
         drop(edit);

@@ -20,9 +20,17 @@ impl<M: Machine> Edit<'_, M> {
     /// # Errors
     /// [`NoMemory`]; no page's mapping has changed.
     pub fn cut(&self, pages: Pages) -> Result<(), NoMemory> {
-        let near = self.stem.around(pages);
-        self.cut_at(&near, pages.start, pages)?;
-        self.cut_at(&near, pages.end, pages)
+        self.cut_below(&self.stem.around(pages), pages)
+    }
+
+    /// The same below a node around them ([`Stem::around`]).
+    ///
+    /// # Errors
+    /// The same.
+    #[inline]
+    pub(crate) fn cut_below(&self, near: &Stem, pages: Pages) -> Result<(), NoMemory> {
+        self.cut_at(near, pages.start, pages)?;
+        self.cut_at(near, pages.end, pages)
             .inspect_err(|_| self.drop_cut(pages.start))
     }
 

@@ -146,8 +146,13 @@ fn fill_beside_pinned<M: Machine>(
 impl Stem {
     /// The pages from the mapping before `pages` to the one behind.
     pub(super) fn hole_around(&self, pages: Pages) -> Pages {
-        let start = self.last_before(pages.start);
-        let end = self.next_slot(pages.end);
+        // Mostly they are near.
+        let near = self.around(pages);
+        let start = near
+            .last_before(pages.start)
+            .or_else(|| self.last_before(pages.start));
+        let end = near.next_slot(pages.end);
+        let end = end.or_else(|| self.next_slot(pages.end));
         Pages::new(
             start.map_or(self.base, |run| run.pages.end),
             end.map_or(self.end(), |run| run.pages.start),

@@ -125,11 +125,16 @@ impl Stem {
 
     /// What lies beside `pages`. Under the edit lock.
     pub fn beside(&self, pages: Pages) -> Neighbours {
+        self.around(pages).beside_below(pages)
+    }
+
+    /// The same from a node around them.
+    #[inline]
+    pub(crate) fn beside_below(&self, pages: Pages) -> Neighbours {
         let before = pages.start.checked_sub(1);
         let behind = Some(pages.end).filter(|&page| page < self.end());
-        let near = self.around(pages);
         let find = |page: Option<u64>| {
-            page.map_or(Word::EMPTY, |at| word_below(near.root(), near.level, at))
+            page.map_or(Word::EMPTY, |at| word_below(self.root(), self.level, at))
         };
         Neighbours {
             before: find(before),

@@ -105,7 +105,18 @@ impl Ranges {
         if !places.queue.is_empty() {
             return None;
         }
+        let is_alone = places.is_unused();
         let place = places.take(wish)?;
+        if is_alone {
+            return Some(RangeGuard {
+                ranges: self,
+                machine,
+                place,
+                meets_zaps: false,
+                has_company: false,
+                _held: self.class.hold(),
+            });
+        }
         let meets_zaps = places.meets_zaps(wish);
         if places.is_kept_out(place) || places.is_in_the_way(wish, u64::MAX) {
             // Nobody has seen it, so that nobody waits for it.

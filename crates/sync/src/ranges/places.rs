@@ -149,6 +149,12 @@ impl Places {
         Some(number)
     }
 
+    /// Whether nobody has anything, waits, or zaps.
+    #[inline]
+    pub(super) fn is_unused(&self) -> bool {
+        self.used == 0
+    }
+
     /// Whether anybody else has something, or waits, who does not zap.
     pub(super) fn has_others(&self, number: usize) -> bool {
         self.used & !(self.zapped | self.replacing | 1 << number) != 0
