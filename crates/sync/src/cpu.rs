@@ -69,10 +69,10 @@ impl CpuSet {
 
     /// A set of those members whose bits are set in `numbers`: only the first 64 can be.
     pub fn low(&self, numbers: u64) -> Self {
-        let set = Self::new();
+        let mut set = Self::new();
         // Acquire as in `iter`; the new set is the caller's own.
         let members = self.0[0].load(Ordering::Acquire) & numbers;
-        set.0[0].store(members, Ordering::Relaxed);
+        set.0[0] = AtomicU64::new(members);
         set
     }
 
