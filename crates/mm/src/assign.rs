@@ -73,7 +73,10 @@ impl<M: Machine> AddressSpace<M> {
             let mapping = unsafe { old.as_ref() };
             doomed = mapping.link().get();
             self.memory.unlink(mapping);
-            self.memory.retire(Retired::Mapping(old));
+            match mapping.attributes().flags.device {
+                true => edit.doomed().push(old),
+                false => self.memory.retire(Retired::Mapping(old)),
+            }
         }
     }
 

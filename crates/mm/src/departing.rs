@@ -14,7 +14,7 @@
 //! Written lines: one of the two counts, by writers of such spaces alone.
 
 use faultless_sync::atomic::{AtomicU32, Ordering};
-use faultless_sync::{Backoff, Flaw, flawed};
+use faultless_sync::{Backoff, Flaw, RwLock, flawed};
 
 use crate::machine::Machine;
 use crate::memory::Memory;
@@ -23,6 +23,8 @@ use crate::space::{AddressSpace, Note};
 /// The writers that are at work.
 #[derive(Default)]
 pub(crate) struct Departing {
+    /// Who waits: one at a time, or two would change generations under each other's feet.
+    turn: RwLock,
     generation: AtomicU32,
     counts: [AtomicU32; 2],
 }
@@ -59,6 +61,7 @@ impl<M: Machine> Memory<M> {
     /// Waits for all who had begun when the caller saw what they had changed.
     pub(crate) fn await_departing(&'static self) {
         let departing = self.departing();
+        let _turn = departing.turn.write(self.machine());
         for _ in 0..2 {
             let old = departing.generation.fetch_add(1, Ordering::Relaxed);
             let mut backoff = Backoff::new();

@@ -212,6 +212,10 @@ impl<M: Machine> AddressSpace<M> {
         if Self::FORMAT.is_claimed(value) {
             return Err(Withdrawn::EntryClaimed.into());
         }
+        if Self::FORMAT.is_device(value) {
+            // One has come since the mapping was found; its frame has no descriptor.
+            return Err(Withdrawn::MappingChanged.into());
+        }
         if !Self::FORMAT.permits(value, taken.access()) {
             return Err(Missed::Fault);
         }

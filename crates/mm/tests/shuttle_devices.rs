@@ -7,7 +7,9 @@ mod model;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use faultless_mm::{Device, Outcome, PROT_READ, Policy, remap_flags};
+use faultless_mm::{
+    Backing, Caching, Device, Errno, Frame, Outcome, PROT_READ, Policy, remap_flags,
+};
 use faultless_sync::{Flaw, with_flaw};
 use model::{FIXED, Model, PAGE, Processor, RW, Space, World, explore, explore_under};
 
@@ -196,5 +198,71 @@ fn what_is_being_unmapped_is_waited_for() {
 fn broken_departures_not_awaited() {
     with_flaw(Flaw::DeparturesNotAwaited, || {
         explore_under(&[Policy::Speculative], 400, waits_for_zap);
+    });
+}
+
+/// Two who revoke at once both wait for what is being unmapped.
+#[test]
+fn two_who_revoke_wait_for_what_is_being_unmapped() {
+    explore_under(&[Policy::Speculative], 400, |policy| {
+        let (world, device) = mapped(policy, 2);
+        let machine = world.space().memory().machine();
+        machine.shut_gate(1);
+        let revokers = [2, 3].map(|cpu| {
+            let (world, device) = (world.clone(), device.clone());
+            thread_on(cpu, move || {
+                device.revoke();
+                is_unreached(&world);
+            })
+        });
+        let zapper = world.run(1, unmap);
+        machine.await_gate();
+        machine.open_gate();
+        zapper.join().unwrap();
+        revokers.into_iter().for_each(|other| other.join().unwrap());
+        is_unreached(&world);
+        drop(device);
+        world.finish();
+    });
+}
+
+/// Is told that a device is gone.
+struct Told;
+
+static IS_GONE: AtomicBool = AtomicBool::new(false);
+
+impl Backing for Told {
+    fn fill(&self, _: u64, _: u64, _: Frame) -> Result<(), Errno> {
+        unreachable!("a device is not filled")
+    }
+
+    fn gone(&self, _: u64) {
+        IS_GONE.store(true, Relaxed);
+    }
+}
+
+/// A device is gone when its last mapping has been flushed, not before.
+#[test]
+fn it_is_gone_when_nobody_reaches_it() {
+    explore_under(&[Policy::Speculative], 300, |policy| {
+        let world = World::new(2, policy);
+        IS_GONE.store(false, Relaxed);
+        let memory = world.space().memory();
+        let frames = memory.machine().device_frames();
+        let device = Device::new(memory, frames, Caching::Uncached, Some(&Told), 0).unwrap();
+        world.map_device(&device, 2, 4);
+        world.cpu().store(2 * PAGE, 1).unwrap();
+        drop(device);
+        let machine = memory.machine();
+        machine.shut_gate(1);
+        let zapper = world.run(1, unmap_all);
+        machine.await_gate();
+        (0..4).for_each(|_| memory.expedite());
+        assert!(!IS_GONE.load(Relaxed), "it is gone, and a TLB has it");
+        machine.open_gate();
+        zapper.join().unwrap();
+        (0..4).for_each(|_| memory.expedite());
+        assert!(IS_GONE.load(Relaxed));
+        world.finish();
     });
 }

@@ -388,6 +388,7 @@ impl<M: Machine> AddressSpace<M> {
             true => word,
         };
         self.assign(&mut edit, pages, marked);
+        lock.keep_doomed(&edit);
         drop(edit);
         lock.settle();
         lock.begin_replace(pages).finish();

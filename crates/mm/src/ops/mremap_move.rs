@@ -302,6 +302,7 @@ impl<M: Machine> AddressSpace<M> {
             self.detach(lock, &mut edit, gone);
             account.set_peak(peak);
         }
+        lock.keep_doomed(&edit);
         Ok(Shown {
             old,
             word,

@@ -37,6 +37,7 @@ use faultless_trace::{Counter, Kind};
 
 use crate::arena::{Arenas, Elsewhere, Part, ZapElsewhere};
 use crate::departing::Departure;
+use crate::doomed::Doomed;
 use crate::machine::Machine;
 use crate::policy::Policy;
 use crate::space::{AddressSpace, Note};
@@ -56,6 +57,8 @@ pub(crate) struct RangeLock<'a, M: Machine> {
     held: Held<'a, M>,
     /// Who revokes a device waits for it.
     departure: Option<Departure<'static>>,
+    /// Mappings of devices whose pages are still to be flushed.
+    doomed: Doomed<'a, M>,
 }
 
 /// A range, in the lists in which it has to be had.
@@ -67,6 +70,9 @@ struct Held<'a, M: Machine> {
     /// Whether something is zapped, or replacing, in it.
     meets_zaps: bool,
 }
+
+/// What devices ask for until a zap is done.
+type Devices<'a, M> = (Option<Departure<'static>>, Doomed<'a, M>);
 
 /// What is held of the mmap lock during a zap.
 pub(crate) enum MmapHold<'a, M: Machine> {
@@ -168,6 +174,7 @@ impl<M: Machine> AddressSpace<M> {
             guard,
             held: self.await_range(wish, part),
             departure: self.begin_departure(),
+            doomed: Doomed::new(self.memory),
         }
     }
 
@@ -307,6 +314,13 @@ impl<'a, M: Machine> RangeLock<'a, M> {
         self.space.edit(self.held.part)
     }
 
+    /// Keeps the mappings of devices that lost their last page under an edit, until what they showed is
+    /// flushed.
+    #[inline]
+    pub(crate) fn keep_doomed(&self, edit: &Edit<'_, M>) {
+        self.doomed.take(edit.doomed());
+    }
+
     /// The part that the range belongs to.
     pub(crate) fn part(&self) -> Part {
         self.held.part
@@ -360,7 +374,7 @@ impl<'a, M: Machine> RangeLock<'a, M> {
 
     fn begin_zap_beside(self, pages: Pages, is_beside_others: bool) -> Zapping<'a, M> {
         let guard = self.guard.and_then(MmapLock::for_zap);
-        let zap = self.held.begin_zap(pages, self.departure);
+        let zap = self.held.begin_zap(pages, (self.departure, self.doomed));
         Zapping::new(self.space, is_beside_others, zap, guard)
     }
 
@@ -368,13 +382,15 @@ impl<'a, M: Machine> RangeLock<'a, M> {
     /// so. Only who asks for it passes. The mmap lock is kept, as in Linux.
     pub(crate) fn begin_replace(self, pages: Pages) -> Replacing<'a, M> {
         let guard = self.guard.map(|lock| MmapHold::Write { _lock: lock });
-        let zap = self.held.begin_replace(pages, self.departure);
+        let zap = self
+            .held
+            .begin_replace(pages, (self.departure, self.doomed));
         Replacing::new(self.space, zap, guard)
     }
 }
 
 impl<'a, M: Machine> Held<'a, M> {
-    fn begin_zap(self, pages: Pages, departure: Option<Departure<'static>>) -> Zap<'a, M> {
+    fn begin_zap(self, pages: Pages, (departure, doomed): Devices<'a, M>) -> Zap<'a, M> {
         let range = span(pages);
         Zap {
             part: self.part,
@@ -382,10 +398,11 @@ impl<'a, M: Machine> Held<'a, M> {
             elsewhere: self.elsewhere.begin_zap(&range),
             range: self.range.begin_zap(range),
             _departure: departure,
+            _doomed: doomed,
         }
     }
 
-    fn begin_replace(self, pages: Pages, departure: Option<Departure<'static>>) -> Zap<'a, M> {
+    fn begin_replace(self, pages: Pages, (departure, doomed): Devices<'a, M>) -> Zap<'a, M> {
         let range = span(pages);
         Zap {
             part: self.part,
@@ -393,6 +410,7 @@ impl<'a, M: Machine> Held<'a, M> {
             elsewhere: self.elsewhere.begin_replace(&range),
             range: self.range.begin_replace(range),
             _departure: departure,
+            _doomed: doomed,
         }
     }
 }
@@ -405,6 +423,7 @@ pub(crate) struct Zap<'a, M: Machine> {
     elsewhere: ZapElsewhere<'a, M>,
     /// Last: it ends with the flush.
     _departure: Option<Departure<'static>>,
+    _doomed: Doomed<'a, M>,
 }
 
 impl<M: Machine> Zap<'_, M> {

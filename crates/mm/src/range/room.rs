@@ -11,6 +11,7 @@ use faultless_sync::{RangeGuard, Wish};
 
 use super::{EVERYTHING, Held, RangeLock, span};
 use crate::arena::{Elsewhere, LARGEST, Part};
+use crate::doomed::Doomed;
 use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::ops::room;
@@ -56,6 +57,7 @@ impl<M: Machine> AddressSpace<M> {
             held,
             // Nothing is taken away where there is room.
             departure: None,
+            doomed: Doomed::new(self.memory),
         };
         Ok((lock, edit, pages))
     }

@@ -41,6 +41,7 @@ use faultless_paging::Pages;
 use faultless_sync::{Flaw, Padded, SpinGuard, SpinLock, flawed};
 
 use crate::arena::{Locks, Part};
+use crate::doomed::Doomed;
 use crate::machine::Machine;
 use crate::memory::Memory;
 pub(crate) use copy::Copier;
@@ -96,6 +97,11 @@ impl<M: Machine> Edit<'_, M> {
     #[inline]
     pub(crate) fn around(&self, pages: Pages) -> Stem {
         self.stem.around(pages)
+    }
+
+    /// Mappings of devices that lost their last page under this edit.
+    pub(crate) fn doomed(&self) -> &Doomed<'_, M> {
+        &self.doomed
     }
 
     /// Whether what is changed is counted in the space's own account.
@@ -158,6 +164,8 @@ pub struct Edit<'a, M: Machine> {
     arenas: Option<Locks<'a>>,
     /// The edit lock of what is in no arena, of who edits one, if what is changed is counted there.
     counts: Option<SpinGuard<'a, Holes>>,
+    /// Mappings of devices that lost their last page.
+    doomed: Doomed<'a, M>,
 }
 
 impl Tree {
@@ -228,6 +236,7 @@ impl Tree {
             holes: self.edit.lock(memory.machine()),
             arenas: None,
             counts: None,
+            doomed: Doomed::new(memory),
         }
     }
 
@@ -255,6 +264,7 @@ impl Tree {
             holes,
             arenas: Some(arenas()),
             counts: None,
+            doomed: Doomed::new(memory),
         }
     }
 

@@ -18,6 +18,7 @@ use super::node::{LEVELS, Node, index, span};
 use super::word::{Content, Word};
 use super::{Edit, Stem};
 use crate::arena::Part;
+use crate::doomed::Doomed;
 use crate::machine::Machine;
 use crate::memory::Memory;
 
@@ -45,6 +46,7 @@ impl Stem {
             memory,
             holes,
             arenas: None,
+            doomed: Doomed::new(memory),
         }
     }
 }
