@@ -5,7 +5,8 @@
 use std::cell::RefCell;
 
 use faultless_mm::{Errno, Probe};
-use faultless_soft::{Soft, SoftCpu};
+use faultless_soft::{Soft, SoftCpu, SoftSpace};
+use faultless_tests::each_policy;
 use faultless_tests::file_injection::{AT, File, OTHER, PAGE, PRIVATE};
 use faultless_tests::inject::{Failing, Operation, Stage};
 
@@ -14,14 +15,21 @@ const BREAKPOINT: u8 = 0xcc;
 const BYTE: u64 = 70 * PAGE + 8;
 const ORIGINAL: u8 = (1070 & 0xff) as u8;
 
-/// A file and its probe.
+/// A file and its probe, and children that have it mapped.
 struct Probed {
     file: File,
     probe: RefCell<Option<Probe<Soft>>>,
+    children: Vec<SoftSpace>,
 }
 
 impl Stage for Probed {
-    fn end(self) {}
+    fn children(&self) -> &[SoftSpace] {
+        &self.children
+    }
+
+    fn end(self) {
+        self.children.end();
+    }
 }
 
 fn map(cpu: &SoftCpu<'_>, file: &File, at: u64) -> Result<u64, Errno> {
@@ -44,6 +52,7 @@ fn probed(cpu: &SoftCpu<'_>) -> Probed {
     Probed {
         file,
         probe: RefCell::new(None),
+        children: Vec::new(),
     }
 }
 
@@ -161,4 +170,90 @@ fn unmapping_and_forking() {
             expect(cpu, &[AT, OTHER], ORIGINAL);
         },
     );
+}
+
+/// Registered, and shared with a child: to take a breakpoint away needs a copy. There was just
+/// memory enough for the fork, and none for breakpoints of the child's own.
+fn shared(cpu: &SoftCpu<'_>) -> Probed {
+    let mut stage = probed(cpu);
+    register(&stage).unwrap();
+    let machine = cpu.space().memory().machine();
+    let forked = |allocations| {
+        machine.fail_from(Some(allocations));
+        let child = cpu.space().fork();
+        machine.fail_from(None);
+        child.ok()
+    };
+    stage.children.extend((0..).find_map(forked));
+    stage
+}
+
+/// What is met is the probe's, or the file's.
+fn is_somebodys(cpu: &SoftCpu<'_>) {
+    for at in [AT, OTHER] {
+        let met = cpu.load_u8(at + BYTE).unwrap();
+        assert!(met == BREAKPOINT || met == ORIGINAL, "{met:#x}");
+        assert_eq!(cpu.space().probe_at(at + BYTE), Some(1), "it is nobody's");
+    }
+}
+
+fn is_nowhere(cpu: &SoftCpu<'_>, stage: &Probed) {
+    expect(cpu, &[AT, OTHER], ORIGINAL);
+    for space in stage.children.iter().chain([cpu.space()]) {
+        assert_eq!(space.probe_at(AT + BYTE), None);
+        assert!(!space.may_show_probes());
+    }
+}
+
+#[test]
+fn ending() {
+    inject(
+        "Probe::end",
+        &shared,
+        &|_, stage| match stage.probe.take().unwrap().end() {
+            Ok(()) => Ok(0),
+            Err((probe, error)) => {
+                stage.probe.replace(Some(probe));
+                Err(error)
+            }
+        },
+        &is_somebodys,
+        &is_nowhere,
+    );
+}
+
+/// Who drops one while there is no memory leaves it to who registers the next, or to the store's end.
+#[test]
+fn dropping_without_memory() {
+    each_policy(1, 64, |cpu, space, memory| {
+        for is_registered in [true, false] {
+            let stage = shared(cpu);
+            memory.machine().fail_from(Some(0));
+            stage.probe.take();
+            memory.machine().fail_from(None);
+            expect(cpu, &[AT, OTHER], BREAKPOINT);
+            is_somebodys(cpu);
+            if is_registered {
+                // At the same byte: the first is ended for it.
+                register(&stage).unwrap();
+                expect(cpu, &[AT, OTHER], BREAKPOINT);
+                stage.probe.take();
+                is_nowhere(cpu, &stage);
+            }
+            space.munmap(AT, 200 * PAGE).unwrap();
+            space.munmap(OTHER, 200 * PAGE).unwrap();
+            stage.end();
+            memory.expedite();
+            memory.drain();
+            let frames = memory.machine().allocator();
+            let verified = memory.verify_machine(frames, [space].into_iter(), |_| Ok(()));
+            assert_eq!(verified.unwrap().1.lost(), 0);
+            // Nor does a store that comes to its place have it.
+            let file = File::of_device(cpu, 200);
+            map(cpu, &file, AT).unwrap();
+            expect(cpu, &[AT], ORIGINAL);
+            assert_eq!(space.probe_at(AT + BYTE), None);
+            space.munmap(AT, 200 * PAGE).unwrap();
+        }
+    });
 }

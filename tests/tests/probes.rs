@@ -158,6 +158,29 @@ fn what_is_unmapped_is_checked_again() {
     });
 }
 
+/// Where no breakpoint can be nothing is read, brought or written when a probe ends.
+#[test]
+fn who_never_showed_it_is_left_alone() {
+    each_policy(1, 32, |cpu, space, _| {
+        let file = File::of_device(cpu, 8);
+        // It stores such a byte of its own.
+        map(space, &file, AT, RW, PRIVATE);
+        cpu.store(AT + BYTE, u64::from(BREAKPOINT)).unwrap();
+        let ended = probe(&file, BYTE).unwrap();
+        assert!(!space.may_show_probes());
+        drop(ended);
+        assert_eq!(met(cpu, AT), BREAKPOINT, "the program's own byte is gone");
+        // Copies that were there, and are not any more.
+        map(space, &file, AT, RX, PRIVATE);
+        let ended = probe(&file, BYTE).unwrap();
+        assert_eq!(met(cpu, AT), BREAKPOINT);
+        space.madvise(AT, 8 * PAGE, advice::DONTNEED).unwrap();
+        drop(ended);
+        assert_eq!(space.translate(AT + BYTE), None, "it was brought");
+        assert_eq!(met(cpu, AT), ORIGINAL);
+    });
+}
+
 /// One CPU maps, moves, unmaps and forks; another registers and ends probes. Who has registered one
 /// finds it in the mapping that stays; who has ended it finds none.
 #[test]

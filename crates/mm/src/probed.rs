@@ -7,7 +7,11 @@
 //! leaves the tree it is only noted that the answer is to be *checked again*, after the slots say so
 //! and under the same edit: the zap that follows knows nothing of it. The next who is trapped at what
 //! is no probe looks through the tree, with no lock, and clears the word if no mapping is left that
-//! has probes; unless one has come meanwhile, which each coming is counted for, in the same word.
+//! has probes; unless one has come meanwhile, which each coming is counted for, in the same word. A probe
+//! that is ending is one, and leaves the answer in doubt.
+//!
+//! Who ends a probe passes over a space that cannot show any: whoever puts a breakpoint in place says so before he
+//! asks, under the claim, whether the probe is ending.
 //!
 //! A mapping that is moved leaves its old place when it is at the new one, which counts as coming: who
 //! looks finds one of them, or fails to clear.
@@ -15,14 +19,15 @@
 //! Written lines: `AddressSpace::probed`, when mappings with probes come and go; in a page's case those
 //! of an access from outside.
 
-use faultless_paging::{Access, PAGE_SIZE, Page, Pages};
+use faultless_frames::Flags;
+use faultless_paging::{Access, PAGE_SIZE, Page, Pages, Walk, walk};
 use faultless_sync::atomic::Ordering;
 use faultless_sync::{Flaw, flawed};
 
 use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::mapping::{Attributes, Backed};
-use crate::probes::Known;
+use crate::probes::{Known, Which};
 use crate::space::AddressSpace;
 use crate::store::Cache;
 use crate::tree::PAGES;
@@ -62,8 +67,9 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     fn find_probe_of(&self, backed: &Backed, byte: u64) -> Option<Known> {
+        let bytes = byte..byte.checked_add(1)?;
         self.memory
-            .find_probe(backed.pointer().as_ptr(), byte..byte.checked_add(1)?)
+            .find_probe(backed.pointer().as_ptr(), bytes, Which::Listed)
     }
 
     /// Whether it may show breakpoints of probes.
@@ -73,12 +79,12 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Whether a mapping with these attributes shows probes in `pages`.
-    fn has_probes(&self, pages: Pages, attributes: &Attributes) -> bool {
+    fn has_probes(&self, pages: Pages, attributes: &Attributes, which: Which) -> bool {
         let backed = attributes.shows_probes();
         backed.is_some_and(|backed| {
             let index = backed.index(pages.start);
             let cache = backed.pointer().as_ptr();
-            self.memory.probe_in(cache, index, pages).is_some()
+            self.memory.probe_in(cache, index, pages, which).is_some()
         })
     }
 
@@ -99,7 +105,7 @@ impl<M: Machine> AddressSpace<M> {
     /// A mapping of `pages` has come into the tree, and nobody runs it yet.
     #[inline]
     pub(crate) fn brings_probes(&self, pages: Pages, attributes: &Attributes) {
-        if self.memory.probes().any() && self.has_probes(pages, attributes) {
+        if self.memory.probes().any() && self.has_probes(pages, attributes, Which::Listed) {
             self.show_probes();
         }
     }
@@ -119,12 +125,18 @@ impl<M: Machine> AddressSpace<M> {
         }
         // What leaves from here on sets it again.
         let seen = self.probed.fetch_and(!CHECK, Ordering::AcqRel) & !CHECK;
-        let mut at = 0;
+        let (mut at, mut is_doubtful) = (0, false);
         while let Some((part, attributes)) = self.mapped_in(at, PAGES) {
             at = part.end;
-            if self.has_probes(part, &attributes) {
+            // In this order: what ends in between says itself that there is doubt.
+            if self.has_probes(part, &attributes, Which::Registered) {
                 return;
             }
+            is_doubtful |= self.has_probes(part, &attributes, Which::Listed);
+        }
+        if is_doubtful {
+            self.check_probes_later();
+            return;
         }
         let cleared = seen & !MAY_SHOW;
         if flawed(Flaw::ProbesForgotten) {
@@ -165,7 +177,7 @@ impl<M: Machine> AddressSpace<M> {
         let mut at = pages.start;
         while at < pages.end {
             let rest = Pages::new(at, pages.end);
-            let Some(known) = self.memory.probe_in(cache, backed.index(at), rest) else {
+            let Some(known) = self.registered_in(cache, backed.index(at), rest) else {
                 return;
             };
             at = self.page_of(&known, backed.first);
@@ -175,10 +187,15 @@ impl<M: Machine> AddressSpace<M> {
             while let Some(known) = next {
                 let _ = self.install_probe(page, (cache, backed.first), &known);
                 let end = (known.byte / PAGE_SIZE + 1).saturating_mul(PAGE_SIZE);
-                next = self.memory.find_probe(cache, known.byte + 1..end);
+                let rest = known.byte + 1..end;
+                next = self.memory.find_probe(cache, rest, Which::Registered);
             }
             at += 1;
         }
+    }
+
+    fn registered_in(&self, cache: *const Cache, index: u64, pages: Pages) -> Option<Known> {
+        self.memory.probe_in(cache, index, pages, Which::Registered)
     }
 
     fn page_of(&self, known: &Known, first: u64) -> u64 {
@@ -210,15 +227,21 @@ impl<M: Machine> AddressSpace<M> {
         };
         // Before anybody runs it.
         self.show_probes();
+        let mut is_put = false;
         let mut put = |frame| {
-            let byte = known.byte;
-            if self.memory.find_probe(cache, byte..byte + 1).is_some()
-                || flawed(Flaw::ProbeOutlived)
-            {
-                self.memory.set_byte_in(frame, byte, known.breakpoint);
+            let bytes = known.byte..known.byte + 1;
+            let found = self.memory.find_probe(cache, bytes, Which::Registered);
+            if found.is_some() || flawed(Flaw::ProbeOutlived) {
+                self.memory.set_byte_in(frame, known.byte, known.breakpoint);
+                is_put = true;
             }
         };
-        match self.access_meant(address, Access::Write, &is_meant, &mut put) {
+        let result = self.access_meant(address, Access::Write, &is_meant, &mut put);
+        if !is_put {
+            // What has left meanwhile may have found that it showed none.
+            self.check_probes_later();
+        }
+        match result {
             Err(Errno::ENOMEM) => Err(Errno::ENOMEM),
             // Or there is something else by now.
             _ => Ok(()),
@@ -226,35 +249,64 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Takes a breakpoint out of a page, where a mapping of the store shows it. Not what the program
-    /// has written there itself.
+    /// has written there itself, in a space that shows no probes.
     pub(crate) fn remove_probe(
         &self,
         page: u64,
         (cache, first): (*const Cache, u64),
         known: &Known,
-    ) {
+    ) -> Result<(), Errno> {
         let is_meant = |attributes: &Attributes| {
             let backed = attributes.shows_probes();
             backed.is_some_and(|backed| backed.is(cache, first))
         };
-        self.check_probes_later();
+        if page >= self.layout.end / PAGE_SIZE || !self.has_copy(page) {
+            return Ok(());
+        }
         let Some(address) = self.address_of(page, &is_meant) else {
-            return;
+            return Ok(());
         };
         let mut is_there = false;
         let mut look = |frame| {
             is_there = self.memory.byte_in(frame, known.byte) == known.breakpoint;
         };
-        // What cannot be brought shows none.
+        // What is not there any more has to be brought for this, and what cannot be shows none.
         let _ = self.access_meant(address, Access::Read, &is_meant, &mut look);
-        if is_there && known.breakpoint != known.original {
-            let mut put = |frame| {
-                if self.memory.byte_in(frame, known.byte) == known.breakpoint {
-                    self.memory.set_byte_in(frame, known.byte, known.original);
-                }
-            };
-            let _ = self.access_meant(address, Access::Write, &is_meant, &mut put);
+        if !is_there || known.breakpoint == known.original {
+            return Ok(());
         }
+        let mut put = |frame| {
+            if self.memory.byte_in(frame, known.byte) == known.breakpoint {
+                self.memory.set_byte_in(frame, known.byte, known.original);
+            }
+        };
+        match self.access_meant(address, Access::Write, &is_meant, &mut put) {
+            Err(Errno::ENOMEM) => Err(Errno::ENOMEM),
+            // Or it has gone.
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a page is one of the space's own, in a space that may show breakpoints. A page of the
+    /// store shows none. Waits as [`AddressSpace::await_change`] does, and looks while nobody moves it.
+    fn has_copy(&self, page: u64) -> bool {
+        let _range = self.hold_range(Pages::new(page, page + 1));
+        if !self.may_show_probes() {
+            return false;
+        }
+        self.check_probes_later();
+        let _section = self.memory.enter();
+        // SAFETY: inside the section.
+        let walked = unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(page)) };
+        let Walk::Leaf { entry, .. } = walked else {
+            return matches!(walked, Walk::Busy);
+        };
+        let value = self.settled(entry);
+        value != 0
+            && !Self::FORMAT.is_guard(value)
+            && self
+                .counted(value)
+                .is_some_and(|descriptor| !descriptor.flags().has(Flags::FILE))
     }
 
     /// The address of a page, if it is mapped as is meant.

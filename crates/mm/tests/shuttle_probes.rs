@@ -7,8 +7,8 @@ mod model;
 use std::sync::Arc;
 
 use faultless_mm::{
-    Opened, PROT_EXEC, PROT_READ, PhysicalMemory, Policy, Probe, Store, flags, lock_all_flags,
-    remap_flags,
+    Errno, Opened, PROT_EXEC, PROT_READ, PhysicalMemory, Policy, Probe, Store, flags,
+    lock_all_flags, remap_flags,
 };
 use faultless_sync::{Flaw, with_flaw};
 use model::{Model, PAGE, RW, Space, World, explore, explore_under};
@@ -111,6 +111,80 @@ fn who_maps_while_it_ends() {
 #[should_panic(expected = "a breakpoint outlived its probe")]
 fn broken_probe_outlived() {
     with_flaw(Flaw::ProbeOutlived, mapped_while_it_ends);
+}
+
+/// Who runs it while the probe goes meets a breakpoint that is the probe's, or that has gone since.
+fn run_while_it_ends() {
+    explore(600, |policy| {
+        let world = World::new(2, policy);
+        let store = store(&world);
+        map(world.space(), &store, 0);
+        let probe = probe(&store);
+        let runner = world.run(1, |cpu| {
+            let space = cpu.space();
+            for _ in 0..2 {
+                let is_met = met(space, 0) == BREAKPOINT;
+                if is_met && space.probe_at(BYTE).is_none() {
+                    assert_ne!(met(space, 0), BREAKPOINT, "a breakpoint is nobody's");
+                }
+            }
+        });
+        drop(probe);
+        runner.join().unwrap();
+        let space = world.space();
+        assert_eq!((met(space, 0), space.probe_at(BYTE)), (0, None));
+        assert!(!space.may_show_probes(), "nobody looks again");
+        finish(world, store, Vec::new());
+    });
+}
+
+#[test]
+fn who_runs_it_while_it_ends() {
+    run_while_it_ends();
+}
+
+#[test]
+#[should_panic(expected = "a breakpoint is nobody's")]
+fn broken_probe_unlisted_first() {
+    with_flaw(Flaw::ProbeUnlistedFirst, run_while_it_ends);
+}
+
+/// The next probe at the byte comes when the first has gone, with all that was its.
+fn registered_while_another_ends() {
+    explore(600, |policy| {
+        let world = World::new(2, policy);
+        let store = store(&world);
+        map(world.space(), &store, 0);
+        let first = probe(&store);
+        let ender = world.run(1, move |_| drop(first));
+        let second = Probe::register(&store, BYTE, BREAKPOINT, TAG);
+        ender.join().unwrap();
+        match second {
+            Ok(second) => {
+                assert_eq!(
+                    met(world.space(), 0),
+                    BREAKPOINT,
+                    "it was taken for another's"
+                );
+                shows(world.space(), 0);
+                drop(second);
+            }
+            Err(error) => assert_eq!(error, Errno::EEXIST),
+        }
+        assert_eq!(met(world.space(), 0), 0);
+        finish(world, store, Vec::new());
+    });
+}
+
+#[test]
+fn who_registers_while_another_ends() {
+    registered_while_another_ends();
+}
+
+#[test]
+#[should_panic(expected = "it was taken for another's")]
+fn broken_probes_at_one_byte() {
+    with_flaw(Flaw::ProbeUnlistedFirst, registered_while_another_ends);
 }
 
 /// A child that comes meanwhile has it, or has it not, as its parent.

@@ -102,6 +102,8 @@ pub enum Flaw {
     ProbeBesideChanges,
     /// A breakpoint is put in place without another look whether its probe is still there.
     ProbeOutlived,
+    /// A probe that ends is out of the list before its breakpoints are gone.
+    ProbeUnlistedFirst,
     /// An entry is said to be clean while TLBs may remember that it was not.
     LetGoWithoutFlush,
     /// A page that was let go of is taken although it was written since.

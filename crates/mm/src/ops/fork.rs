@@ -63,7 +63,8 @@ impl<M: Machine> AddressSpace<M> {
             }
             // Nobody looks for a place in the child before it is whole: who visits it by the list of a
             // store waits for that, if it matters to him.
-            let _child = child.keep_others_out();
+            let others = child.keep_others_out();
+            debug_assert!(others.is_some(), "somebody knows the child");
             lock.edit().bar_change();
             child.begin_clearings(self);
             let mut fork = Fork::new(self, &child, &lock);

@@ -131,7 +131,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// What an entry holds when nobody claims it.
-    pub(super) fn settled(&self, entry: &Entry) -> u64 {
+    pub(crate) fn settled(&self, entry: &Entry) -> u64 {
         let mut backoff = Backoff::new();
         loop {
             let value = entry.load();

@@ -337,6 +337,7 @@ impl<M: Machine> Memory<M> {
         if body.writers.holders.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }
+        self.forget_probes(cache.as_ptr());
         let source = self.machine().frames();
         // SAFETY: in the list since it was made.
         unsafe { self.all_stores().0.lock(self.machine()).remove(&body.hook) };
