@@ -44,7 +44,7 @@ impl<M: Machine> AddressSpace<M> {
             };
             tally.see(run.pages, old.attributes());
             had_guard |= old.grows_down();
-            had_probes |= self.takes_probes(old.attributes());
+            had_probes |= old.attributes().may_show_probes();
             if old.remove_pages(run.pages.len(), self.is_divided()) {
                 old.link().set(doomed);
                 doomed = core::ptr::from_ref(old).expose_provenance() as u64;
@@ -61,7 +61,7 @@ impl<M: Machine> AddressSpace<M> {
             edit.guard_gone(pages.start);
         }
         if had_probes {
-            self.check_probes_later();
+            self.takes_probes();
         }
         if let Some(new) = new {
             self.brings_probes(pages, new);

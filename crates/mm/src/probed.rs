@@ -45,6 +45,12 @@ impl Attributes {
     fn shows_probes(&self) -> Option<&Backed> {
         self.backed.as_ref().filter(|_| !self.flags.shared)
     }
+
+    /// Whether a mapping is of that kind.
+    #[inline]
+    pub(crate) fn may_show_probes(&self) -> bool {
+        self.shows_probes().is_some()
+    }
 }
 
 impl<M: Machine> AddressSpace<M> {
@@ -88,14 +94,16 @@ impl<M: Machine> AddressSpace<M> {
         })
     }
 
-    /// A mapping that is about to leave the tree, or a part of it: whether it may have shown probes.
-    /// They may be ended by now.
+    /// A mapping that may have shown probes, which may be ended by now, or a part of it, has left the
+    /// tree, and its slots say so. Asked now and not before: what came to it at the last is seen.
     #[inline]
-    pub(crate) fn takes_probes(&self, attributes: &Attributes) -> bool {
-        self.may_show_probes() && attributes.shows_probes().is_some()
+    pub(crate) fn takes_probes(&self) {
+        if self.may_show_probes() {
+            self.check_probes_later();
+        }
     }
 
-    /// It has left, and its slots say so.
+    /// Whether it shows any is in doubt.
     #[cold]
     pub(crate) fn check_probes_later(&self) {
         // Release: who checks again sees the slots.

@@ -187,6 +187,24 @@ fn broken_probes_at_one_byte() {
     with_flaw(Flaw::ProbeUnlistedFirst, registered_while_another_ends);
 }
 
+/// What goes while a probe comes leaves no space that says for ever that it shows one.
+#[test]
+fn who_unmaps_while_it_is_registered() {
+    explore(600, |policy| {
+        let world = World::new(2, policy);
+        let store = store(&world);
+        map(world.space(), &store, 0);
+        let unmapper = world.run(1, |cpu| cpu.space().munmap(0, 2 * PAGE).unwrap());
+        let probe = probe(&store);
+        unmapper.join().unwrap();
+        let space = world.space();
+        assert_eq!(space.probe_at(BYTE), None);
+        assert!(!space.may_show_probes(), "nobody looks again");
+        drop(probe);
+        finish(world, store, Vec::new());
+    });
+}
+
 /// A child that comes meanwhile has it, or has it not, as its parent.
 #[test]
 fn who_forks_meanwhile() {
