@@ -99,7 +99,7 @@ static int look(int is_copy)
     data++;
     printf("%s: %d %d %s\n", is_copy ? "copy" : "program", sum, data, relocated);
     printf("headers %d entry %d base %d begins %d\n", memcmp(own, ELFMAG, 4) == 0,
-           (unsigned long)own + own->e_entry == getauxval(AT_ENTRY), base > 0x7f0000000000,
+           (unsigned long)own + own->e_entry == getauxval(AT_ENTRY), base > 0x600000000000,
            memcmp((void *)base, ELFMAG, 4) == 0);
     printf("count %d\n", own->e_phnum == getauxval(AT_PHNUM));
     fflush(stdout);
