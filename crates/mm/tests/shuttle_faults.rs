@@ -11,7 +11,7 @@ use model::{FIXED, PAGE, RW, World, explore};
 /// that the shared zero page is replaced under the others.
 #[test]
 fn every_first_write_survives() {
-    explore(5000, |policy| {
+    explore(2500, |policy| {
         let world = World::new(4, policy);
         world.map(0, 4, RW);
         let threads = [1, 2, 3].map(|number| {
@@ -35,7 +35,7 @@ fn every_first_write_survives() {
 /// POPULATE is a fault like all others: it replaces no page that is there.
 #[test]
 fn populate_keeps_what_is_there() {
-    explore(3000, |policy| {
+    explore(1500, |policy| {
         let world = World::new(4, policy);
         world.map(0, 10, RW);
         let populate =
@@ -61,7 +61,7 @@ fn populate_keeps_what_is_there() {
 /// POPULATE finds a hole where a page was just unmapped, and says so.
 #[test]
 fn populate_against_munmap() {
-    explore(3000, |policy| {
+    explore(1500, |policy| {
         let world = World::new(3, policy);
         world.map(0, 6, RW);
         let populate = world.run(1, |cpu| {
@@ -84,7 +84,7 @@ fn populate_against_munmap() {
 /// another mapping is placed in its way: the guard gap holds, and no write is lost.
 #[test]
 fn a_stack_grows_under_everybody() {
-    explore(3000, |policy| {
+    explore(1500, |policy| {
         const TOP: u64 = 48;
         let world = World::new(4, policy);
         let flags = FIXED | flags::GROWSDOWN;

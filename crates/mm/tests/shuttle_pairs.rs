@@ -118,15 +118,15 @@ fn all_pairs(policy: Policy, distance: u64) {
 
 #[test]
 fn on_the_same_range() {
-    explore(4000, |policy| all_pairs(policy, 0));
+    explore(2000, |policy| all_pairs(policy, 0));
 }
 
 #[test]
 fn on_ranges_that_overlap() {
-    explore(4000, |policy| all_pairs(policy, 2));
+    explore(2000, |policy| all_pairs(policy, 2));
 }
 
 #[test]
 fn on_ranges_beside_each_other() {
-    explore(4000, |policy| all_pairs(policy, 4));
+    explore(2000, |policy| all_pairs(policy, 4));
 }

@@ -47,7 +47,7 @@ fn store_until(
 }
 
 fn munmap_against_stores() {
-    explore(5000, |policy| {
+    explore(2500, |policy| {
         let world = World::new(3, policy);
         world.map(0, 4, RW);
         world.cpu().store(3 * PAGE, 7).unwrap();
@@ -91,7 +91,7 @@ fn broken_munmap_without_validation() {
 }
 
 fn mprotect_against_stores() {
-    explore(5000, |policy| {
+    explore(2500, |policy| {
         let world = World::new(3, policy);
         world.map(0, 4, RW);
         let returned = Returned::default();
@@ -134,7 +134,7 @@ fn broken_mprotect_without_a_flush() {
 /// succeeded is there.
 #[test]
 fn mprotect_down_and_up_loses_nothing() {
-    explore(3000, |policy| {
+    explore(1500, |policy| {
         let world = World::new(3, policy);
         world.map(0, 3, RW);
         let threads = [1u32, 2].map(|number| {
@@ -199,7 +199,7 @@ fn replaces_contents(policy: Policy, replace: fn(&Processor<'_>)) {
 /// Rule R11: faults wait while a mapping is replaced, and do not die.
 #[test]
 fn mmap_over_a_mapping_kills_nobody() {
-    explore(5000, |policy| {
+    explore(2500, |policy| {
         replaces_contents(policy, |cpu| {
             cpu.space().mmap(0, 2 * PAGE, RW, FIXED).unwrap();
         });
@@ -208,7 +208,7 @@ fn mmap_over_a_mapping_kills_nobody() {
 
 #[test]
 fn dont_need_discards_once() {
-    explore(5000, |policy| {
+    explore(2500, |policy| {
         replaces_contents(policy, |cpu| {
             cpu.space().madvise(0, 2 * PAGE, advice::DONTNEED).unwrap();
         });
