@@ -118,7 +118,8 @@ fn what_is_stored_after_letting_go_stays() {
 #[should_panic(expected = "a store is lost")]
 fn broken_taken_though_written() {
     with_flaw(Flaw::TakenThoughWritten, || {
-        explore(2000, letting_go_beside_stores);
+        // It is seen in few of them, and ends with the first.
+        explore(12_000, letting_go_beside_stores);
     });
 }
 
