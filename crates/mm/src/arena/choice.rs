@@ -1,9 +1,10 @@
 //! Which part of a space a range belongs to, and the right to change the tree there.
 //!
 //! What is counted has to be exact where a limit compares with it. An arena's account says by how
-//! much it has more than when accounts were last settled ([`crate::account`]). So who edits takes
-//! everything all the same while a limit is *strict* (any but that of mappings), while there are
-//! almost too many mappings, and when an arena has got too many more.
+//! much it has more than when accounts were last settled ([`crate::account`]). So while there is a
+//! limit that is not only of mappings, or there are almost too many mappings, all is counted in the
+//! space's own account: who edits an arena takes the space's edit lock first. When an arena has got
+//! too many mappings more, accounts are settled.
 
 use faultless_paging::Pages;
 use faultless_sync::atomic::{Ordering, fence};
