@@ -60,21 +60,21 @@ fn exclusion(preemptions: usize, third: bool) {
         let write = |range: Range<u64>| {
             move |shared: &Shared| {
                 let wish = Wish::to_change(range.clone());
-                let _guard = shared.ranges.lock(&wish, &shared.machine).0;
+                let _guard = shared.ranges.lock(&wish, &shared.machine);
                 range.for_each(|at| shared.add(at as usize));
             }
         };
         let writer = spawn(&shared, write(0..2));
         let reader = third.then(|| {
             spawn(&shared, |shared| {
-                let _guard = shared.ranges.lock(&Wish::to_keep(1..2), &shared.machine).0;
+                let _guard = shared.ranges.lock(&Wish::to_keep(1..2), &shared.machine);
                 assert!(shared.read(1) <= 2);
             })
         });
         write(1..3)(&shared);
         writer.join().unwrap();
         reader.into_iter().for_each(|reader| reader.join().unwrap());
-        let _guard = shared.ranges.lock(&Wish::to_keep(0..3), &shared.machine).0;
+        let _guard = shared.ranges.lock(&Wish::to_keep(0..3), &shared.machine);
         assert_eq!([0, 1, 2].map(|at| shared.read(at)), [1, 2, 1]);
     });
 }
@@ -112,20 +112,20 @@ fn zaps(preemptions: usize, third: bool) {
         let shared = Shared::new();
         let zapper = spawn(&shared, |shared| {
             let wish = Wish::to_change(0..2);
-            let guard = shared.ranges.lock(&wish, &shared.machine).0;
+            let guard = shared.ranges.lock(&wish, &shared.machine);
             shared.add(0);
             let _zap = guard.begin_zap(1..2);
             shared.add(1);
         });
         let mapper = spawn(&shared, |shared| {
             let wish = Wish::to_fill(1..3);
-            let _guard = shared.ranges.lock(&wish, &shared.machine).0;
+            let _guard = shared.ranges.lock(&wish, &shared.machine);
             shared.add(1);
             shared.add(2);
         });
         if third {
             let wish = Wish::to_change(0..1).and(2..3);
-            let _guard = shared.ranges.lock(&wish, &shared.machine).0;
+            let _guard = shared.ranges.lock(&wish, &shared.machine);
             shared.add(0);
             shared.add(2);
         }
@@ -157,16 +157,16 @@ fn an_end_is_left_to_another() {
     explore(Some(2), || {
         let shared = Shared::new();
         let wish = Wish::to_change(1..2);
-        let zap = shared.ranges.lock(&wish, &shared.machine).0.begin_zap(1..2);
+        let zap = shared.ranges.lock(&wish, &shared.machine).begin_zap(1..2);
         let place = zap.place();
         let mapper = spawn(&shared, |shared| {
             let wish = Wish::to_fill(1..2);
-            let _guard = shared.ranges.lock(&wish, &shared.machine).0;
+            let _guard = shared.ranges.lock(&wish, &shared.machine);
             shared.add(1);
         });
         let wish = Wish::to_change(0..3);
         {
-            let _all = shared.ranges.lock(&wish, &shared.machine).0;
+            let _all = shared.ranges.lock(&wish, &shared.machine);
             zap.leave();
             assert!(shared.ranges.is_left(place, &shared.machine));
             shared.add(1);

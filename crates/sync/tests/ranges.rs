@@ -69,9 +69,9 @@ fn only_ranges_that_meet_keep_each_other_out() {
 #[test]
 fn a_second_range_is_had_at_once_or_not() {
     let (ranges, machine) = (Ranges::new(), Machine::default());
-    let one = ranges.lock(&Wish::to_change(0..10), &machine).0;
+    let one = ranges.lock(&Wish::to_change(0..10), &machine);
     assert!(one.try_extend(&(2..3)), "it is had already");
-    let other = ranges.lock(&Wish::to_keep(20..30), &machine).0;
+    let other = ranges.lock(&Wish::to_keep(20..30), &machine);
     assert!(!one.try_extend(&(29..40)));
     assert!(one.try_extend(&(30..40)));
     assert!(ranges.try_lock(&Wish::to_keep(39..50), &machine).is_none());
@@ -89,7 +89,7 @@ fn a_second_range_is_had_at_once_or_not() {
 #[test]
 fn a_zap_keeps_out_only_what_is_new() {
     let (ranges, machine) = (Ranges::new(), Machine::default());
-    let guard = ranges.lock(&Wish::to_change(0..100), &machine).0;
+    let guard = ranges.lock(&Wish::to_change(0..100), &machine);
     assert!(!guard.meets_zaps());
     let zap = guard.begin_zap(10..20);
     let change = ranges.try_lock(&Wish::to_change(0..100), &machine).unwrap();
@@ -115,7 +115,7 @@ fn who_waits_is_not_passed() {
     let (ranges, machine) = (Ranges::new(), Machine::default());
     let order = Mutex::new(Vec::new());
     thread::scope(|scope| {
-        let first = ranges.lock(&Wish::to_keep(0..10), &machine).0;
+        let first = ranges.lock(&Wish::to_keep(0..10), &machine);
         // Each waits for the one before, though the first would let the third one in.
         for (number, wish) in [
             Wish::to_change(5..20),
@@ -127,7 +127,7 @@ fn who_waits_is_not_passed() {
         {
             let (ranges, machine, order) = (&ranges, &machine, &order);
             scope.spawn(move || {
-                let _guard = ranges.lock(&wish, machine).0;
+                let _guard = ranges.lock(&wish, machine);
                 order.lock().unwrap().push(number);
             });
             machine.await_parked(number + 1);
@@ -152,7 +152,7 @@ fn places_are_given_in_order_too() {
         for number in 0..3 {
             let (ranges, machine, order, wish) = (&ranges, &machine, &order, &wish);
             scope.spawn(move || {
-                let _guard = ranges.lock(&wish(1000), machine).0;
+                let _guard = ranges.lock(&wish(1000), machine);
                 order.lock().unwrap().push(number);
             });
             machine.await_parked(number + 1);
@@ -188,7 +188,7 @@ fn many_threads() {
                     let pages = || range.clone().map(|at| &users[at as usize]);
                     match draw(3) {
                         0 => {
-                            let guard = ranges.lock(&Wish::to_change(range.clone()), machine).0;
+                            let guard = ranges.lock(&Wish::to_change(range.clone()), machine);
                             for page in pages() {
                                 assert_eq!(page.fetch_add(1, SeqCst) & 0xffff, 0);
                             }
@@ -202,7 +202,7 @@ fn many_threads() {
                             drop(zap);
                         }
                         1 => {
-                            let _guard = ranges.lock(&Wish::to_fill(range.clone()), machine).0;
+                            let _guard = ranges.lock(&Wish::to_fill(range.clone()), machine);
                             for page in pages() {
                                 assert_eq!(page.fetch_add(1, SeqCst), 0);
                             }
@@ -211,7 +211,7 @@ fn many_threads() {
                             }
                         }
                         _ => {
-                            let _guard = ranges.lock(&Wish::to_keep(range.clone()), machine).0;
+                            let _guard = ranges.lock(&Wish::to_keep(range.clone()), machine);
                             for page in pages() {
                                 assert_eq!(page.load(SeqCst) & 0xffff, 0);
                             }

@@ -74,9 +74,9 @@ impl<'a, M: Machine> Elsewhere<'a, M> {
         for (number, arena) in space.arenas().into_iter().flat_map(Arenas::all).enumerate() {
             let pages = arena.stem.pages();
             if wish.meets(&(pages.start..pages.end)) {
-                let (guard, waited) = arena.ranges.lock(wish, space.machine());
+                let guard = arena.ranges.lock(wish, space.machine());
                 meets_zaps |= guard.meets_zaps();
-                has_waited |= waited;
+                has_waited |= guard.has_waited();
                 own.0.put(number, guard.into_place());
             }
         }

@@ -178,27 +178,18 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
+    #[inline]
     fn await_range(&self, wish: &Wish, part: impl Fn() -> Part) -> Held<'_, M> {
         let start = self.trace_start();
-        let (held, has_waited) = loop {
+        loop {
             let arenas = self.arena_count();
             let part = part();
-            let (range, has_waited) = self.list_of(part).lock(wish, self.machine());
+            let range = self.list_of(part).lock(wish, self.machine());
             // There are no more from here on: who would make one needs every range.
             if self.arena_count() == arenas || flawed(Flaw::PartChosenOnce) {
-                break self.await_elsewhere(part, range, wish, has_waited);
+                return self.await_elsewhere(part, range, wish, start);
             }
-        };
-        if has_waited {
-            self.memory.count(Counter::RangeWaits);
-            let range = wish.range();
-            let (address, length) = (
-                range.start * PAGE_SIZE,
-                (range.end - range.start) * PAGE_SIZE,
-            );
-            self.trace_end(Kind::RangeWait, start, address, length, 0);
         }
-        held
     }
 
     /// With a range in the first list, waits for it in those of arenas.
@@ -208,19 +199,32 @@ impl<M: Machine> AddressSpace<M> {
         part: Part,
         range: RangeGuard<'a, M>,
         wish: &Wish,
-        has_waited: bool,
-    ) -> (Held<'a, M>, bool) {
-        let (elsewhere, meets_zaps, waits) = match part {
+        start: u64,
+    ) -> Held<'a, M> {
+        let (elsewhere, meets_zaps, has_waited) = match part {
             Part::All if !flawed(Flaw::OnePartForAll) => Elsewhere::lock(self, wish),
             _ => (Elsewhere::none(self), false, false),
         };
-        let held = Held {
+        if has_waited || range.has_waited() {
+            self.note_wait(wish, start);
+        }
+        Held {
             part,
             meets_zaps: meets_zaps || range.meets_zaps(),
             range,
             elsewhere,
-        };
-        (held, has_waited || waits)
+        }
+    }
+
+    #[cold]
+    fn note_wait(&self, wish: &Wish, start: u64) {
+        self.memory.count(Counter::RangeWaits);
+        let range = wish.range();
+        let (address, length) = (
+            range.start * PAGE_SIZE,
+            (range.end - range.start) * PAGE_SIZE,
+        );
+        self.trace_end(Kind::RangeWait, start, address, length, 0);
     }
 
     fn lock_as_policy(&self) -> Option<MmapLock<'_, M>> {

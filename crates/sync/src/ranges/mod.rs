@@ -62,16 +62,13 @@ impl Ranges {
         }
     }
 
-    /// What is wished for, if it can be had at once; or waits for it, and says so.
-    pub fn lock<'a, W: Wait + ?Sized>(
-        &'a self,
-        wish: &Wish,
-        machine: &'a W,
-    ) -> (RangeGuard<'a, W>, bool) {
+    /// What is wished for, if it can be had at once; or waits for it.
+    #[inline]
+    pub fn lock<'a, W: Wait + ?Sized>(&'a self, wish: &Wish, machine: &'a W) -> RangeGuard<'a, W> {
         self.class.check();
-        match self.try_lock(wish, machine) {
-            Some(guard) => (guard, false),
-            None => (self.lock_in_turn(wish, machine), true),
+        match self.try_take(wish, machine) {
+            Some(taken) => self.guard(taken, machine),
+            None => self.lock_in_turn(wish, machine),
         }
     }
 
@@ -96,11 +93,29 @@ impl Ranges {
     }
 
     /// What is wished for, if it can be had at once.
+    #[inline]
     pub fn try_lock<'a, W: Wait + ?Sized>(
         &'a self,
         wish: &Wish,
         machine: &'a W,
     ) -> Option<RangeGuard<'a, W>> {
+        let taken = self.try_take(wish, machine);
+        taken.map(|taken| self.guard(taken, machine))
+    }
+
+    /// The guard of what was taken, which has none yet.
+    #[inline]
+    fn guard<'a, W: Wait + ?Sized>(&'a self, taken: Taken, machine: &'a W) -> RangeGuard<'a, W> {
+        RangeGuard {
+            ranges: self,
+            machine,
+            taken,
+            _held: self.class.hold(),
+        }
+    }
+
+    /// A place with what is wished for, if that can be had at once.
+    fn try_take<W: Wait + ?Sized>(&self, wish: &Wish, machine: &W) -> Option<Taken> {
         let mut places = self.places.lock(machine);
         if !places.queue.is_empty() {
             return None;
@@ -108,14 +123,7 @@ impl Ranges {
         let is_alone = places.is_unused();
         let place = places.take(wish)?;
         if is_alone {
-            return Some(RangeGuard {
-                ranges: self,
-                machine,
-                place,
-                meets_zaps: false,
-                has_company: false,
-                _held: self.class.hold(),
-            });
+            return Some(Taken::alone(place));
         }
         let meets_zaps = places.meets_zaps(wish);
         if places.is_kept_out(place) || places.is_in_the_way(wish, u64::MAX) {
@@ -123,13 +131,10 @@ impl Ranges {
             places.free(1 << place);
             return None;
         }
-        Some(RangeGuard {
-            ranges: self,
-            machine,
-            place,
+        Some(Taken {
             meets_zaps,
             has_company: places.has_others(place),
-            _held: self.class.hold(),
+            ..Taken::alone(place)
         })
     }
 
@@ -157,15 +162,13 @@ impl Ranges {
                 (place, places.meets_zaps(wish), is_in_the_way)
             })
         });
-        let guard = RangeGuard {
-            ranges: self,
-            machine,
-            place,
+        let taken = Taken {
             meets_zaps,
             has_company: true,
-            _held: self.class.hold(),
+            has_waited: true,
+            ..Taken::alone(place)
         };
-        (guard, is_in_the_way)
+        (self.guard(taken, machine), is_in_the_way)
     }
 
     /// Waits for the end of all zaps that are in the way of a wish when this is called.
@@ -203,9 +206,7 @@ impl Ranges {
         RangeGuard {
             ranges: self,
             machine,
-            place,
-            meets_zaps: false,
-            has_company: false,
+            taken: Taken::alone(place),
             _held: Held::none(),
         }
     }
@@ -301,30 +302,55 @@ fn join(places: &mut Places, queued: &mut Option<u64>) -> u64 {
     own
 }
 
+/// A place that was taken, and what was seen then. Small: it is handed on by every operation.
+#[derive(Clone, Copy)]
+struct Taken {
+    place: u8,
+    meets_zaps: bool,
+    has_company: bool,
+    has_waited: bool,
+}
+const _: () = assert!(PLACES <= 256);
+
+impl Taken {
+    /// By who has met nobody.
+    fn alone(place: usize) -> Self {
+        Self {
+            place: place as u8,
+            meets_zaps: false,
+            has_company: false,
+            has_waited: false,
+        }
+    }
+}
+
 /// What was wished for.
 pub struct RangeGuard<'a, W: Wait + ?Sized> {
     ranges: &'a Ranges,
     machine: &'a W,
-    place: usize,
-    meets_zaps: bool,
-    has_company: bool,
+    taken: Taken,
     _held: Held,
 }
 
 impl<'a, W: Wait + ?Sized> RangeGuard<'a, W> {
     /// The number of the place: less than [`PLACES`], and nobody else's meanwhile.
     pub fn place(&self) -> usize {
-        self.place
+        self.taken.place.into()
     }
 
     /// Whether something was being zapped, or replaced, there when this was had.
     pub fn meets_zaps(&self) -> bool {
-        self.meets_zaps
+        self.taken.meets_zaps
     }
 
     /// Whether others had something, or waited, when this was had: not who zaps.
     pub fn has_company(&self) -> bool {
-        self.has_company
+        self.taken.has_company
+    }
+
+    /// Whether somebody was waited for.
+    pub fn has_waited(&self) -> bool {
+        self.taken.has_waited
     }
 
     /// Keeps what is had without its guard; it is had until [`Ranges::guard_of`] has made another.
@@ -333,13 +359,13 @@ impl<'a, W: Wait + ?Sized> RangeGuard<'a, W> {
         // What is had goes on, unseen by the checker: who has ranges in several lists has taken
         // them in the order of these.
         let _ = core::mem::take(&mut guard._held);
-        guard.place
+        guard.place()
     }
 
     /// Whether all of `range` is had.
     pub fn has(&self, range: &Range<u64>) -> bool {
         let places = self.ranges.places.lock(self.machine);
-        places.has(self.place, range)
+        places.has(self.place(), range)
     }
 
     /// Has a second range, too, if it can be had at once; whether it is. One that was had before
@@ -347,7 +373,7 @@ impl<'a, W: Wait + ?Sized> RangeGuard<'a, W> {
     pub fn try_extend(&self, range: &Range<u64>) -> bool {
         let mut is_had = false;
         self.ranges.release(self.machine, |places| {
-            is_had = places.extend(self.place, range);
+            is_had = places.extend(self.place(), range);
         });
         is_had
     }
@@ -356,7 +382,7 @@ impl<'a, W: Wait + ?Sized> RangeGuard<'a, W> {
     /// new there waits for that.
     pub fn announce_zap(&self) {
         let mut places = self.ranges.places.lock(self.machine);
-        places.announced |= 1 << self.place;
+        places.announced |= 1 << self.place();
     }
 
     /// Keeps of all that was had `range`, to be zapped.
@@ -372,7 +398,7 @@ impl<'a, W: Wait + ?Sized> RangeGuard<'a, W> {
     fn begin(self, change: impl FnOnce(&mut Places, usize)) -> ZapGuard<'a, W> {
         let mut guard = ManuallyDrop::new(self);
         let _ = core::mem::take(&mut guard._held);
-        let place = guard.place;
+        let place = guard.place();
         guard
             .ranges
             .release(guard.machine, |places| change(places, place));
@@ -386,7 +412,7 @@ impl<'a, W: Wait + ?Sized> RangeGuard<'a, W> {
 
 impl<W: Wait + ?Sized> Drop for RangeGuard<'_, W> {
     fn drop(&mut self) {
-        let place = 1 << self.place;
+        let place = 1 << self.place();
         self.ranges
             .release(self.machine, |places| places.free(place));
     }
