@@ -152,11 +152,12 @@ impl Domain {
         owner: &O,
         machine: &W,
     ) {
-        // Pairs with the fence in `enter`: the unlinking is before it.
-        fence(Ordering::SeqCst);
+        let mut deferred = participants[cpu.index()].deferred.lock(machine);
+        // Pairs with the fence in `enter`: the unlinking is before it. The lock was taken by a
+        // read-modify-write just now.
+        fence_after_rmw();
         // Acquire: as in `drain`, for a chain that is found ripe.
         let epoch = self.epoch.load(Ordering::Acquire);
-        let mut deferred = participants[cpu.index()].deferred.lock(machine);
         let old = deferred.push(epoch, object, owner);
         deferred.since_attempt += 1;
         let attempt = deferred.since_attempt >= BATCH;
