@@ -17,14 +17,15 @@ impl<M: Machine> AddressSpace<M> {
     /// Points all of `pages` to `word`, and lets go of what they pointed to. Every change
     /// of what is mapped comes here, but for stacks that grow, and is counted.
     pub(crate) fn assign(&self, edit: &mut Edit<'_, M>, pages: Pages, word: Word) {
-        self.assign_below(edit, edit.around(pages), pages, word);
+        let near = edit.around(pages);
+        self.assign_below(edit, &near, pages, word);
     }
 
     /// The same of pages below a node around them ([`Stem::around`]).
     pub(crate) fn assign_below(
         &self,
         edit: &mut Edit<'_, M>,
-        near: Stem,
+        near: &Stem,
         pages: Pages,
         word: Word,
     ) {
@@ -84,6 +85,7 @@ impl<M: Machine> AddressSpace<M> {
     pub(crate) fn assign_free(
         &self,
         edit: &mut Edit<'_, M>,
+        near: &Stem,
         pages: Pages,
         word: Word,
         beside: Neighbours,
@@ -94,7 +96,7 @@ impl<M: Machine> AddressSpace<M> {
             // SAFETY: as above.
             let tally = unsafe { Tally::new(pages, beside) };
             self.count_change(edit, &tally.end(Some(mapping.attributes())));
-            edit.fill(pages, word);
+            edit.fill_below(near, pages, word);
             self.brings_probes(pages, mapping.attributes());
         }
     }

@@ -76,9 +76,9 @@ impl<M: Machine> AddressSpace<M> {
     #[inline]
     pub(crate) fn edit(&self, part: Part) -> Edit<'_, M> {
         if self.arenas().is_none() {
-            let edit = self.tree.edit(self.memory);
+            let holes = self.tree.lock(self.memory);
             if self.arenas().is_none() {
-                return edit;
+                return self.tree.edit_under(self.memory, holes);
             }
         }
         self.edit_beside_others(part)

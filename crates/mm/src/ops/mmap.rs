@@ -402,10 +402,11 @@ impl<M: Machine> AddressSpace<M> {
         pages: Pages,
         attributes: Attributes,
     ) -> Result<(), Errno> {
-        edit.cut(pages)?;
-        let beside = self.tree.beside(pages);
+        let near = edit.around(pages);
+        edit.cut_below(&near, pages)?;
+        let beside = near.beside_below(pages);
         let word = self.word_between(beside, attributes)?;
-        self.assign_free(edit, pages, word, beside);
+        self.assign_free(edit, &near, pages, word, beside);
         Ok(())
     }
 

@@ -66,7 +66,7 @@ impl<M: Machine> AddressSpace<M> {
         commit();
         match lock.meets_zaps() {
             true => self.detach(&lock, &mut edit, pages),
-            false => self.assign_below(&mut edit, near, pages, Word::zapping(lock.number())),
+            false => self.assign_below(&mut edit, &near, pages, Word::zapping(lock.number())),
         }
         lock.keep_doomed(&edit);
         // Under the edit that shows it: who would put something new there waits from now on.

@@ -4,12 +4,10 @@
 //! no room, outside of all arenas, which is where Linux would put it; and if there is none either,
 //! in any hole.
 
-use core::ops::Range;
-
 use faultless_paging::{PAGE_SIZE, Pages};
 use faultless_sync::{RangeGuard, Wish};
 
-use super::{EVERYTHING, Held, RangeLock, span};
+use super::{EVERYTHING, Held, MmapLock, RangeLock, span};
 use crate::arena::{Elsewhere, LARGEST, Part};
 use crate::doomed::Doomed;
 use crate::errno::Errno;
@@ -25,11 +23,18 @@ pub(crate) const ROUNDS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
 /// Room for a mapping, under the edit under which it was found.
 pub(crate) type Room<'a, M> = (RangeLock<'a, M>, Edit<'a, M>, Pages);
 
-/// Writers have got into each other's way often, while there were so many arenas.
-struct Crowded(usize);
-
 /// Room that is had.
 type Found<'a, M> = (Held<'a, M>, Edit<'a, M>, Pages);
+
+/// Why room is not had.
+enum Obstacle {
+    /// There is none, though some may come of what was being zapped.
+    Full { is_zapping: bool },
+    /// Somebody has it just then.
+    Taken(Pages),
+    /// Writers have got into each other's way often, while there were so many arenas.
+    Crowded(usize),
+}
 
 impl<M: Machine> AddressSpace<M> {
     /// Chooses room for a mapping, and waits until the caller alone may change what is there.
@@ -38,117 +43,151 @@ impl<M: Machine> AddressSpace<M> {
     /// `ENOMEM`: there is none, and none will come of what is being zapped.
     pub(crate) fn lock_room(&self, wish: &room::Wish) -> Result<Room<'_, M>, Errno> {
         let guard = self.lock_as_policy();
-        let found = loop {
-            let found = match self.room_in_arena(wish) {
-                Some(found) => found,
-                None => self.room_outside(wish)?,
-            };
-            match found {
-                Ok(found) => break found,
-                // With the mmap lock nobody is in the way.
-                Err(Crowded(_)) if guard.is_some() => {}
-                Err(Crowded(seen)) => self.spread_beside(seen),
+        'again: loop {
+            let parts = [self.arena_for(wish), Some(Part::Central)];
+            let mut obstacle = Obstacle::Full { is_zapping: false };
+            for part in parts.into_iter().flatten() {
+                let was_edited = self.is_edited(part);
+                let mut edit = self.edit(part);
+                match self.take_room(&mut edit, part, wish, was_edited) {
+                    Ok((pages, range)) => {
+                        let held = self.held_in(part, range);
+                        return Ok((self.lock_of_room(guard, held), edit, pages));
+                    }
+                    Err(other) => obstacle = other,
+                }
+                drop(edit);
+                if let Obstacle::Crowded(seen) = obstacle {
+                    // With the mmap lock nobody is in the way.
+                    if guard.is_none() {
+                        self.spread_beside(seen);
+                    }
+                    continue 'again;
+                }
             }
-        };
-        let (held, edit, pages) = found;
-        let lock = RangeLock {
+            if let Some((held, edit, pages)) = self.room_in_turn(wish, obstacle)? {
+                return Ok((self.lock_of_room(guard, held), edit, pages));
+            }
+        }
+    }
+
+    fn lock_of_room<'a>(
+        &'a self,
+        guard: Option<MmapLock<'a, M>>,
+        held: Held<'a, M>,
+    ) -> RangeLock<'a, M> {
+        RangeLock {
             space: self,
             guard,
             held,
             // Nothing is taken away where there is room.
             departure: None,
             doomed: Doomed::new(self.memory),
-        };
-        Ok((lock, edit, pages))
+        }
     }
 
-    /// Room in this CPU's arena, if it has one, and that has room which nobody has.
-    fn room_in_arena(&self, wish: &room::Wish) -> Option<Result<Found<'_, M>, Crowded>> {
+    /// The arena in which room is looked for first: this CPU's, if it has one, or where the hint is.
+    fn arena_for(&self, wish: &room::Wish) -> Option<Part> {
         if wish.zone != room::Zone::All || wish.count > LARGEST {
             return None;
         }
-        let part = match wish.hint / PAGE_SIZE {
-            0 => Part::Arena(self.arena_of_cpu()?),
+        match wish.hint / PAGE_SIZE {
+            0 => Some(Part::Arena(self.arena_of_cpu()?)),
             page => {
                 let pages = Pages::new(page, page.saturating_add(wish.count));
                 let part = self.part_of(pages);
                 let is_inside = matches!(part, Part::Arena(_)) && self.may_choose(part, pages);
-                is_inside.then_some(part)?
+                is_inside.then_some(part)
             }
-        };
-        let was_edited = self.is_edited(part);
-        let mut edit = self.edit(part);
-        let pages = self.find_room(&mut edit, part, wish).ok()?;
-        if wish.hint >= PAGE_SIZE && pages.start != wish.hint / PAGE_SIZE {
-            // As if nothing had been named.
-            return None;
         }
-        let own = self.try_range(part, pages);
-        if let Some(crowded) = self.is_crowded_by(&mut edit, was_edited, own.as_ref()) {
-            return Some(Err(crowded));
-        }
-        Some(Ok((self.held_in(part, own?), edit, pages)))
     }
 
-    /// Room outside of arenas; or anywhere, if there is none.
-    fn room_outside(&self, wish: &room::Wish) -> Result<Result<Found<'_, M>, Crowded>, Errno> {
-        let mut had: Option<(Held<'_, M>, Range<u64>)> = None;
-        let mut rounds = 0;
+    /// Room in a part, and its range, if both can be had at once.
+    fn take_room(
+        &self,
+        edit: &mut Edit<'_, M>,
+        part: Part,
+        wish: &room::Wish,
+        was_edited: bool,
+    ) -> Result<(Pages, RangeGuard<'_, M>), Obstacle> {
+        let Ok(pages) = self.find_room(edit, part, wish) else {
+            return Err(self.full());
+        };
+        let is_hint = wish.hint < PAGE_SIZE || pages.start == wish.hint / PAGE_SIZE;
+        if matches!(part, Part::Arena(_)) && !is_hint {
+            // As if nothing had been named.
+            return Err(self.full());
+        }
+        let range = Wish::to_change(span(pages));
+        let range = self.list_of(part).try_lock(&range, self.machine());
+        let was_busy = was_edited || range.as_ref().is_none_or(RangeGuard::has_company);
+        if edit.is_crowded(was_busy) && self.may_spread() {
+            return Err(Obstacle::Crowded(self.arena_count()));
+        }
+        range
+            .map(|range| (pages, range))
+            .ok_or(Obstacle::Taken(pages))
+    }
+
+    /// Under the edit under which no room was found: what is zapped is noted until it has ended.
+    fn full(&self) -> Obstacle {
+        Obstacle::Full {
+            is_zapping: self.is_zapping(),
+        }
+    }
+
+    /// Room outside of arenas for who waits his turn; or anywhere, if there is none. Nothing, if it is
+    /// time for more arenas, or to look again.
+    fn room_in_turn(
+        &self,
+        wish: &room::Wish,
+        obstacle: Obstacle,
+    ) -> Result<Option<Found<'_, M>>, Errno> {
+        let mut obstacle = obstacle;
+        let (mut part, mut rounds) = (Part::Central, 0);
         loop {
+            let wanted = match obstacle {
+                Obstacle::Taken(pages) if rounds < ROUNDS => Wish::to_change(span(pages)),
+                Obstacle::Taken(_) => Wish::to_change(EVERYTHING),
+                Obstacle::Crowded(_) => return Ok(None),
+                Obstacle::Full { .. } if part != self.part_of_everything() => {
+                    Wish::to_change(EVERYTHING)
+                }
+                // With everything to be filled nothing is being zapped.
+                Obstacle::Full { is_zapping: false } => return Err(Errno::ENOMEM),
+                Obstacle::Full { is_zapping: true } => Wish::to_fill(EVERYTHING),
+            };
+            rounds += 1;
+            let range = wanted.range();
             // With every range it may be anywhere.
-            let has_all = had.as_ref().is_some_and(|(_, range)| *range == EVERYTHING);
-            let part = match has_all {
+            let has_all = range == EVERYTHING;
+            let part_of = || match has_all {
                 true => self.part_of_everything(),
                 false => Part::Central,
             };
-            let was_edited = self.is_edited(part);
+            let held = self.await_range(&wanted, part_of);
+            part = part_of();
             let mut edit = self.edit(part);
-            let wanted = match self.find_room(&mut edit, part, wish) {
-                Ok(pages) => {
-                    let is_had =
-                        |had: &Range<u64>| had.start <= pages.start && pages.end <= had.end;
-                    match had.take() {
-                        Some((own, range)) if is_had(&range) => return Ok(Ok((own, edit, pages))),
-                        Some(other) => {
-                            drop(edit);
-                            drop(other);
-                            continue;
+            obstacle = match self.find_room(&mut edit, part, wish) {
+                Err(_) => self.full(),
+                Ok(pages) if range.start <= pages.start && pages.end <= range.end => {
+                    return Ok(Some((held, edit, pages)));
+                }
+                Ok(_) => {
+                    drop(edit);
+                    drop(held);
+                    part = Part::Central;
+                    let was_edited = self.is_edited(part);
+                    let mut edit = self.edit(part);
+                    match self.take_room(&mut edit, part, wish, was_edited) {
+                        Ok((pages, own)) => {
+                            return Ok(Some((self.held_in(part, own), edit, pages)));
                         }
-                        None => {}
-                    }
-                    let own = self.try_range(part, pages);
-                    let crowded = self.is_crowded_by(&mut edit, was_edited, own.as_ref());
-                    if let Some(crowded) = crowded {
-                        return Ok(Err(crowded));
-                    }
-                    if let Some(own) = own {
-                        return Ok(Ok((self.held_in(part, own), edit, pages)));
-                    }
-                    rounds += 1;
-                    match rounds > ROUNDS {
-                        true => Wish::to_change(EVERYTHING),
-                        false => Wish::to_change(span(pages)),
+                        Err(obstacle) => obstacle,
                     }
                 }
-                Err(_) if part != self.part_of_everything() => Wish::to_change(EVERYTHING),
-                // With everything to be filled nothing is being zapped.
-                Err(error) if !self.is_zapping() => return Err(error),
-                Err(_) => Wish::to_fill(EVERYTHING),
             };
-            drop(edit);
-            drop(had.take());
-            let range = wanted.range();
-            let held = self.await_range(&wanted, || match range == EVERYTHING {
-                true => self.part_of_everything(),
-                false => Part::Central,
-            });
-            had = Some((held, range));
         }
-    }
-
-    fn try_range(&self, part: Part, pages: Pages) -> Option<RangeGuard<'_, M>> {
-        let wish = Wish::to_change(span(pages));
-        self.list_of(part).try_lock(&wish, self.machine())
     }
 
     fn held_in<'a>(&'a self, part: Part, range: RangeGuard<'a, M>) -> Held<'a, M> {
@@ -158,17 +197,5 @@ impl<M: Machine> AddressSpace<M> {
             range,
             elsewhere: Elsewhere::none(self),
         }
-    }
-
-    /// Whether it is time for more arenas, after somebody was in the way here, or not.
-    fn is_crowded_by(
-        &self,
-        edit: &mut Edit<'_, M>,
-        was_edited: bool,
-        own: Option<&RangeGuard<'_, M>>,
-    ) -> Option<Crowded> {
-        let was_busy = was_edited || own.is_none_or(RangeGuard::has_company);
-        let is_crowded = edit.is_crowded(was_busy) && self.may_spread();
-        is_crowded.then(|| Crowded(self.arena_count()))
     }
 }

@@ -127,7 +127,7 @@ impl<M: Machine> Edit<'_, M> {
                 Content::Child(child) => (node, level) = (child, level - 1),
                 Content::Split(split) if split.words() == [Word::EMPTY; 2] => {
                     let part = split.part(page, level);
-                    return fill(self.memory, &self.stem, part, Word::EMPTY);
+                    return fill(self.memory, self.stem, part, Word::EMPTY);
                 }
                 _ => return,
             }

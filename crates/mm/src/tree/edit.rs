@@ -27,10 +27,10 @@ impl<M: Machine> Edit<'_, M> {
     }
 
     /// The same below a node around them, if they do not become empty.
-    pub(crate) fn fill_below(&mut self, stem: Stem, pages: Pages, word: Word) {
+    pub(crate) fn fill_below(&mut self, stem: &Stem, pages: Pages, word: Word) {
         debug_assert!(!word.is_empty() || stem.level == self.stem.level);
         if !pages.is_empty() {
-            fill(self.memory, &stem, pages, word);
+            fill(self.memory, stem, pages, word);
             if word.is_empty() {
                 let hole = self.stem.hole_around(pages);
                 self.hole_opened(hole);
@@ -146,17 +146,26 @@ fn fill_beside_pinned<M: Machine>(
 impl Stem {
     /// The pages from the mapping before `pages` to the one behind.
     pub(super) fn hole_around(&self, pages: Pages) -> Pages {
-        // Mostly they are near.
+        // Mostly they are near, if not next to it.
         let near = self.around(pages);
-        let start = near
-            .last_before(pages.start)
-            .or_else(|| self.last_before(pages.start));
-        let end = near.next_slot(pages.end);
-        let end = end.or_else(|| self.next_slot(pages.end));
-        Pages::new(
-            start.map_or(self.base, |run| run.pages.end),
-            end.map_or(self.end(), |run| run.pages.start),
-        )
+        let beside = near.beside_below(pages);
+        let start = match beside.before.is_empty() {
+            true => {
+                let before = near.last_before(pages.start);
+                let before = before.or_else(|| self.last_before(pages.start));
+                before.map_or(self.base, |run| run.pages.end)
+            }
+            false => pages.start,
+        };
+        let end = match beside.behind.is_empty() {
+            true => {
+                let behind = near.next_slot(pages.end);
+                let behind = behind.or_else(|| self.next_slot(pages.end));
+                behind.map_or(self.end(), |run| run.pages.start)
+            }
+            false => pages.end,
+        };
+        Pages::new(start, end)
     }
 
     /// Whether every slot of `pages` is empty.

@@ -58,6 +58,8 @@ pub const PAGES: u64 = span(LEVELS);
 /// The mappings of one address space.
 pub struct Tree {
     stem: Stem,
+    /// The same, but for what is in arenas.
+    outside: Stem,
     /// The edit lock, but for what is in arenas.
     edit: Padded<SpinLock<Holes>>,
 }
@@ -157,7 +159,7 @@ impl Found<'_> {
 /// The right to change the tree, or a part of it.
 pub struct Edit<'a, M: Machine> {
     part: Part,
-    stem: Stem,
+    stem: &'a Stem,
     memory: &'a Memory<M>,
     holes: SpinGuard<'a, Holes>,
     /// The edit locks of all arenas, of who edits everything beside them.
@@ -185,6 +187,7 @@ impl Tree {
         };
         Ok(Self {
             stem,
+            outside: stem.outside(),
             edit: Padded(SpinLock::new(Holes::new(ceiling))),
         })
     }
@@ -229,11 +232,21 @@ impl Tree {
 
     /// Takes the edit lock of what is in no arena: for a few stores, and for nothing that waits.
     pub fn edit<'a, M: Machine>(&'a self, memory: &'a Memory<M>) -> Edit<'a, M> {
+        self.edit_under(memory, self.lock(memory))
+    }
+
+    /// The same under that lock.
+    #[inline]
+    pub(crate) fn edit_under<'a, M: Machine>(
+        &'a self,
+        memory: &'a Memory<M>,
+        holes: SpinGuard<'a, Holes>,
+    ) -> Edit<'a, M> {
         Edit {
             part: Part::Central,
-            stem: self.stem.outside(),
+            stem: &self.outside,
             memory,
-            holes: self.edit.lock(memory.machine()),
+            holes,
             arenas: None,
             counts: None,
             doomed: Doomed::new(memory),
@@ -241,6 +254,7 @@ impl Tree {
     }
 
     /// That lock alone.
+    #[inline]
     pub(crate) fn lock<'a, M: Machine>(&'a self, memory: &Memory<M>) -> SpinGuard<'a, Holes> {
         self.edit.lock(memory.machine())
     }
@@ -259,7 +273,7 @@ impl Tree {
         let holes = self.edit.lock(memory.machine());
         Edit {
             part: Part::All,
-            stem: self.stem,
+            stem: &self.stem,
             memory,
             holes,
             arenas: Some(arenas()),

@@ -33,7 +33,7 @@ impl Stem {
 
     /// The right to change it, for who has its edit lock.
     pub(crate) fn edit<'a, M: Machine>(
-        self,
+        &'a self,
         memory: &'a Memory<M>,
         holes: SpinGuard<'a, Holes>,
         part: Part,
@@ -60,7 +60,7 @@ impl<M: Machine> Edit<'_, M> {
         let node = self.reach(base).inspect_err(|_| {
             // Nodes on the way that nothing needs.
             let pages = Pages::new(base, base + span(ARENA_LEVEL + 1));
-            fill(self.memory, &self.stem, pages, Word::EMPTY);
+            fill(self.memory, self.stem, pages, Word::EMPTY);
         })?;
         let mut above = self.stem.root();
         for level in (ARENA_LEVEL + 1..LEVELS).rev() {
