@@ -166,6 +166,11 @@ fn dont_need() {
     });
 }
 
+fn discard_at(case: &Case<'_>, at: u64) {
+    let done = case.cpu.space().madvise(at, PAGE, advice::DONTNEED);
+    assert_eq!(done, Ok(()));
+}
+
 #[test]
 fn tables() {
     cases(|case| {
@@ -200,5 +205,41 @@ fn tables() {
         case.write(at + UPPER, 1);
         let two = [one(Counter::Munmap), all(), all(), all(), freed(4)];
         case.counts("two levels", &two, || unmap(case, at, pages));
+    });
+}
+
+#[test]
+fn what_was_never_used() {
+    cases(|case| {
+        let freed = |count| vec![(Counter::TableFree, count)];
+        let (at, pages) = (AT + 4 * UPPER, 20 * 512);
+        case.map(at, pages, RW, flags::NORESERVE);
+        // Beside it, under the same upper table.
+        let beside = at + 40 * TABLE;
+        case.map(beside, 1, RW, 0);
+        case.write(beside, 1);
+
+        // No page and no table is there: nothing is flushed.
+        let nothing = [one(Counter::Munmap)];
+        case.counts("a part", &nothing, || unmap(case, at + TABLE, 512));
+        case.counts("the rest", &nothing, || unmap(case, at, pages));
+        case.map(at, pages, RW, flags::NORESERVE);
+
+        // A table that is there goes, though no page is in it.
+        case.write(at + TABLE, 1);
+        discard_at(case, at + TABLE);
+        let empty = [one(Counter::Munmap), case.flush(512), freed(1)];
+        case.counts("an empty table", &empty, || unmap(case, at, 2 * 512));
+
+        // Who goes last takes the upper tables along, used or not.
+        let last = [one(Counter::Munmap), case.flush(512), freed(1)];
+        case.counts("the neighbour", &last, || unmap(case, beside, 1));
+        let upper = [
+            one(Counter::Munmap),
+            case.flush(512),
+            case.flush(512),
+            freed(2),
+        ];
+        case.counts("the last", &upper, || unmap(case, at, pages));
     });
 }

@@ -15,6 +15,9 @@
 //! every writer but those who have all ranges and ask for no page: a fork gives its child the
 //! mapping and nothing of the pages, `mlockall` changes the mapping and keeps the mark.
 //!
+//! A large range was often reserved and never used. If neither a page nor a table is found under it
+//! once it says that it is zapped, it is empty at once, under the same edit.
+//!
 //! A fork needs the tree to be still while it copies it. Who is done meanwhile *leaves* his notes
 //! to it, and goes ([`AddressSpace::end_left_zaps`]).
 //!
@@ -26,7 +29,7 @@ use faultless_trace::Kind;
 
 use crate::arena::{ARENAS, Arenas, Part};
 use crate::machine::Machine;
-use crate::range::{MmapHold, RangeLock, Zap, settle};
+use crate::range::{MmapHold, RangeLock, Zap};
 use crate::space::AddressSpace;
 use crate::tree::{Edit, Tree, Word};
 use crate::zap::Tables;
@@ -205,7 +208,8 @@ impl<'a, M: Machine> Zapping<'a, M> {
         }
     }
 
-    /// Takes the pages away; then something new may be mapped. Under no edit.
+    /// Takes the pages away; then something new may be mapped. Under no edit. Rule R1's fence is that of
+    /// the sections in which entries are looked at.
     pub(crate) fn finish(self) {
         let Self {
             space,
@@ -213,7 +217,6 @@ impl<'a, M: Machine> Zapping<'a, M> {
             guard,
             is_beside_others,
         } = self;
-        settle();
         let pages = zap.pages;
         let note = Word::zapping(zap.number());
         let tables = match zap.part {

@@ -66,3 +66,45 @@ fn a_fork_beside_a_zap() {
         world.finish_with(vec![child]);
     });
 }
+
+/// Two pages that were never used go beside the first fault there: what that brings goes, too, and
+/// is nowhere afterwards. Page 2 keeps the table above.
+fn unused_beside_a_fault(preemptions: usize) {
+    explore(Some(preemptions), || {
+        let world = World::new(2, Policy::Speculative);
+        world.map(0, 3, RW);
+        world.cpu().store(2 * PAGE, 5).unwrap();
+        let user = world.run(1, |cpu| cpu.store(0, 4));
+        world.space().munmap(0, 2 * PAGE).unwrap();
+        assert_eq!(world.cpu().load(0), Err(SegvCode::MapErr));
+        let stored = user.join().unwrap();
+        assert!(matches!(stored, Ok(()) | Err(SegvCode::MapErr)));
+        assert_eq!(world.cpu().load(2 * PAGE), Ok(5));
+        assert_eq!(world.finish().pages, 1);
+    });
+}
+
+#[test]
+fn what_was_never_used_goes_beside_a_fault() {
+    unused_beside_a_fault(3);
+}
+
+#[test]
+#[should_panic]
+fn broken_looked_for_before_it_is_settled() {
+    with_flaw(Flaw::SettleWithoutFence, || unused_beside_a_fault(3));
+}
+
+/// Two neighbours under one table go at once, neither of them used: the table goes with the last.
+#[test]
+fn of_two_that_were_never_used_one_takes_the_table() {
+    explore(Some(3), || {
+        let world = World::new(2, Policy::Speculative);
+        world.map(0, 2, RW);
+        world.map(2, 2, RW);
+        let other = world.run(1, |cpu| cpu.space().munmap(2 * PAGE, 2 * PAGE));
+        world.space().munmap(0, 2 * PAGE).unwrap();
+        other.join().unwrap().unwrap();
+        assert_eq!(world.finish().pages, 0);
+    });
+}

@@ -34,4 +34,4 @@ pub use memory::PhysicalMemory;
 pub use requests::Requests;
 pub use table::{ENTRIES, LEVELS, Table};
 pub use tlb::{Flush, Gather, SpaceId, Tlb};
-pub use walk::{Link, Walk, next_table, walk, walk_marking};
+pub use walk::{Link, Walk, bare, next_table, walk, walk_marking};

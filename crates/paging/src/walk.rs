@@ -7,7 +7,7 @@
 
 use faultless_sync::{Cpu, Flaw, flawed};
 
-use crate::address::{Frame, Page};
+use crate::address::{Frame, Page, Pages};
 use crate::entry::{Entry, Value};
 use crate::format::EntryFormat;
 use crate::memory::PhysicalMemory;
@@ -108,6 +108,36 @@ pub unsafe fn next_table<F: EntryFormat, P: PhysicalMemory + ?Sized>(
         return page;
     }
     page
+}
+
+/// The pages of the lowest table over all of `pages`, if nothing hangs in it there: no page, and no
+/// table. Not if one comes or goes.
+///
+/// # Safety
+/// As for [`walk()`]. `pages` are not empty, and end where the root's do, or before.
+pub unsafe fn bare<F: EntryFormat, P: PhysicalMemory + ?Sized>(
+    memory: &P,
+    root: Frame,
+    pages: Pages,
+) -> Option<Pages> {
+    let last = pages.end - 1;
+    let (mut frame, mut level) = (root, LEVELS - 1);
+    loop {
+        // SAFETY: found linked as a table after the section began.
+        let table = unsafe { Table::at(memory, frame) };
+        let numbers = [index(pages.start, level), index(last, level)];
+        let value = table.entries()[numbers[0]].load();
+        if numbers[0] == numbers[1] && level > 0 && value != 0 {
+            if F::FORMAT.is_claimed(value) {
+                return None;
+            }
+            (frame, level) = (F::FORMAT.frame(value), level - 1);
+            continue;
+        }
+        let is_bare = value == 0 && table.next_used(numbers[0], numbers[1] + 1).is_none();
+        let start = pages.start & !(span(level + 1) - 1);
+        return is_bare.then(|| Pages::new(start, start + span(level + 1)));
+    }
 }
 
 /// Walks from `root` to the entry of `page`.

@@ -12,6 +12,7 @@ use crate::machine::Machine;
 use crate::range::RangeLock;
 use crate::space::AddressSpace;
 use crate::tree::Word;
+use crate::zap::SMALL;
 
 impl<M: Machine> AddressSpace<M> {
     /// Unmaps the pages of a byte range; holes in it do not matter.
@@ -69,6 +70,13 @@ impl<M: Machine> AddressSpace<M> {
             false => self.assign_below(&mut edit, &near, pages, Word::zapping(lock.number())),
         }
         lock.keep_doomed(&edit);
+        if pages.len() > SMALL && !lock.meets_zaps() && self.has_nothing(pages) {
+            // As large ranges often are: reserved, and never used.
+            edit.fill(pages, Word::EMPTY);
+            drop(edit);
+            self.memory.count(Counter::Munmap);
+            return Ok(());
+        }
         // Under the edit that shows it: who would put something new there waits from now on.
         let zapping = lock.begin_zap(pages);
         drop(edit);

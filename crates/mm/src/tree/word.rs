@@ -195,6 +195,11 @@ impl Word {
         self.has_pointer() && !self.is_child() && self.0.addr() & (CHANGING | REPLACING) == 0
     }
 
+    /// Whether there is a mapping, in whatever state.
+    pub fn is_mapped(self) -> bool {
+        self.has_pointer() && !self.is_child()
+    }
+
     /// Whether there is no mapping and nothing else.
     pub fn is_empty(self) -> bool {
         self == Self::EMPTY
