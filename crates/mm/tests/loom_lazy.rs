@@ -29,7 +29,7 @@ fn take(space: &Space) {
 
 /// CPU 1 stores, with the page in its TLB, while CPU 0 lets go of it and takes it.
 fn a_store(policy: Policy) {
-    explore(Some(4), move || {
+    explore(Some(3), move || {
         let world = World::new(2, policy);
         world.map(0, 1, RW);
         Processor::new(world.space(), 1).store(0, OLD).unwrap();
@@ -60,7 +60,7 @@ fn a_store_after_letting_go_stays() {
 
 /// The same, the page having been let go of before.
 fn a_store_beside_the_taking(policy: Policy) {
-    explore(Some(4), move || {
+    explore(Some(3), move || {
         let world = World::new(2, policy);
         world.map(0, 1, RW);
         Processor::new(world.space(), 1).store(0, OLD).unwrap();
@@ -96,7 +96,7 @@ fn broken_taken_though_written() {
 /// CPU 1 takes a page that was let go of while CPU 0 does something with its mapping.
 /// `read_only`: nothing that `change` does to the entry is seen by who takes.
 fn taken_beside(policy: Policy, read_only: bool, change: fn(&Space) -> Option<Space>) {
-    explore(Some(4), move || {
+    explore(Some(3), move || {
         let world = World::new(2, policy);
         world.map(0, 2, RW);
         world.cpu().store(0, OLD).unwrap();

@@ -26,7 +26,7 @@ fn clear(space: &Space, is_clear: &AtomicU32) {
 
 /// CPU 1 stores, having done `before`, while CPU 0 clears. `kind`: the mapping's.
 fn a_store(policy: Policy, kind: u32, before: fn(&Processor<'_>)) {
-    explore(Some(4), move || {
+    explore(Some(3), move || {
         let world = World::new(2, policy);
         let kind = kind | flags::ANONYMOUS | flags::FIXED;
         world.space().mmap(0, PAGE, RW, kind).unwrap();
@@ -120,7 +120,7 @@ fn a_read_lets_no_store_through_unnoticed() {
 
 /// CPU 1 clears while CPU 0 does something with the mapping.
 fn cleared_beside(policy: Policy, change: fn(&Space) -> Option<Space>) {
-    explore(Some(3), move || {
+    explore(Some(2), move || {
         let world = World::new(2, policy);
         world.map(0, 2, RW);
         world.cpu().store(0, OLD).unwrap();
