@@ -7,6 +7,7 @@
 //! and counted apart. Tables are in place: a table serves 512 pages.
 
 use std::collections::BTreeMap;
+use std::sync::Barrier;
 
 use anyhow::{Result, ensure};
 use faultless_mm::{Access, Outcome, PAGE_SIZE, Policy, flags};
@@ -96,9 +97,9 @@ fn common(a: &Fault, b: &Fault) -> (usize, usize) {
 }
 
 /// Lines that are written by each of two CPUs that map memory where there is room, touch it and
-/// unmap it, as writers do who got into each other's way: the worst pair of rounds. (The CPUs work
-/// one after the other, so that the second gets in time what the first has given back: only rounds
-/// with the same number are a pair.)
+/// unmap it, as writers do who got into each other's way: the worst pair of rounds. The CPUs take
+/// turns, so that what a round writes does not depend on luck, and what one has given back long ago
+/// may be the other's: two rounds that follow each other are a pair.
 pub fn take_mappings() -> Result<Samples> {
     let options = Options {
         cpus: 2,
@@ -111,17 +112,19 @@ pub fn take_mappings() -> Result<Samples> {
         ensure!(space.spread_writers(), "there is no room for arenas");
         Ok(())
     })?;
-    let first = SoftCpu::run(&space, 0, mappings)?;
-    let second = std::thread::scope(|scope| {
-        let second = scope.spawn(|| SoftCpu::run(&space, 1, mappings)).join();
-        second.map_err(|_| anyhow::anyhow!("a thread of the bench died"))?
-    })?;
-    let pairs = first.iter().zip(&second).map(|(a, b)| common(a, b));
+    let barrier = Barrier::new(2);
+    let cpu = |number| SoftCpu::run(&space, number, |cpu| mappings(cpu, number, &barrier));
+    let (first, second) = std::thread::scope(|scope| {
+        let second = scope.spawn(|| cpu(1));
+        (cpu(0), second.join())
+    });
+    let second = second.map_err(|_| anyhow::anyhow!("a thread of the bench died"))??;
+    let pairs = first?.into_iter().zip(second).map(|(a, b)| common(&a, &b));
     let worst = pairs.map(|(direct, _)| direct).max().unwrap_or(0);
     Samples::new(vec![worst as f64])
 }
 
-fn mappings(cpu: &SoftCpu<'_>) -> Result<Vec<Fault>> {
+fn mappings(cpu: &SoftCpu<'_>, number: u32, barrier: &Barrier) -> Result<Vec<Fault>> {
     let space = cpu.space();
     let round = || {
         let at = space.mmap(0, PAGE_SIZE, 3, flags::PRIVATE | flags::ANONYMOUS)?;
@@ -130,15 +133,23 @@ fn mappings(cpu: &SoftCpu<'_>) -> Result<Vec<Fault>> {
         space.munmap(at, PAGE_SIZE)
     };
     // The table comes with the first.
-    round()?;
-    (0..FAULTS)
-        .map(|page| {
-            let mut result = Ok(());
-            let lines = record::lines(|| result = round());
-            result?;
-            Ok(Fault { page, lines })
-        })
-        .collect()
+    let mut result = round();
+    let mut rounds = Vec::new();
+    for page in 0..FAULTS {
+        for turn in 0..2 {
+            if turn == number && result.is_ok() {
+                let lines = record::lines(|| result = round());
+                rounds.push(Fault { page, lines });
+            }
+            cpu.pause(|| barrier.wait());
+        }
+    }
+    result?;
+    ensure!(
+        rounds.iter().all(|round| !round.lines.is_empty()),
+        "a round wrote nothing: the recorder is off"
+    );
+    Ok(rounds)
 }
 
 fn faults(space: &SoftSpace, from: u64) -> Result<Vec<Fault>> {
