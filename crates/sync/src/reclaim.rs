@@ -152,9 +152,10 @@ impl Domain {
         owner: &O,
         machine: &W,
     ) {
+        // The unlinking stays before the lock, whose read-modify-write only acquires: so that it is
+        // also before the fence behind that, which pairs with the one in `enter`.
+        core::sync::atomic::compiler_fence(Ordering::SeqCst);
         let mut deferred = participants[cpu.index()].deferred.lock(machine);
-        // Pairs with the fence in `enter`: the unlinking is before it. The lock was taken by a
-        // read-modify-write just now.
         fence_after_rmw();
         // Acquire: as in `drain`, for a chain that is found ripe.
         let epoch = self.epoch.load(Ordering::Acquire);
