@@ -28,7 +28,7 @@ type Found<'a, M> = (Held<'a, M>, Edit<'a, M>, Pages);
 
 /// Why room is not had.
 enum Obstacle {
-    /// There is none, though some may come of what was being zapped.
+    /// There is none. Whether some may come of what was being zapped, for who looked everywhere.
     Full { is_zapping: bool },
     /// Somebody has it just then.
     Taken(Pages),
@@ -58,15 +58,16 @@ impl<M: Machine> AddressSpace<M> {
                 }
                 drop(edit);
                 if let Obstacle::Crowded(seen) = obstacle {
-                    // With the mmap lock nobody is in the way.
-                    if guard.is_none() {
-                        self.spread_beside(seen);
-                    }
+                    // Not with the mmap lock: nobody is in the way then.
+                    self.spread_beside(seen);
                     continue 'again;
                 }
             }
-            if let Some((held, edit, pages)) = self.room_in_turn(wish, obstacle)? {
-                return Ok((self.lock_of_room(guard, held), edit, pages));
+            match self.room_in_turn(wish, obstacle)? {
+                Ok((held, edit, pages)) => {
+                    return Ok((self.lock_of_room(guard, held), edit, pages));
+                }
+                Err(seen) => self.spread_beside(seen),
             }
         }
     }
@@ -111,12 +112,12 @@ impl<M: Machine> AddressSpace<M> {
         was_edited: bool,
     ) -> Result<(Pages, RangeGuard<'_, M>), Obstacle> {
         let Ok(pages) = self.find_room(edit, part, wish) else {
-            return Err(self.full());
+            return Err(self.full(part));
         };
         let is_hint = wish.hint < PAGE_SIZE || pages.start == wish.hint / PAGE_SIZE;
         if matches!(part, Part::Arena(_)) && !is_hint {
             // As if nothing had been named.
-            return Err(self.full());
+            return Err(self.full(part));
         }
         let range = Wish::to_change(span(pages));
         let range = self.list_of(part).try_lock(&range, self.machine());
@@ -130,26 +131,26 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Under the edit under which no room was found: what is zapped is noted until it has ended.
-    fn full(&self) -> Obstacle {
+    fn full(&self, part: Part) -> Obstacle {
         Obstacle::Full {
-            is_zapping: self.is_zapping(),
+            is_zapping: part == self.part_of_everything() && self.is_zapping(),
         }
     }
 
-    /// Room outside of arenas for who waits his turn; or anywhere, if there is none. Nothing, if it is
-    /// time for more arenas, or to look again.
+    /// Room outside of arenas for who waits his turn; or anywhere, if there is none. Or that it is time
+    /// for more arenas than these.
     fn room_in_turn(
         &self,
         wish: &room::Wish,
         obstacle: Obstacle,
-    ) -> Result<Option<Found<'_, M>>, Errno> {
+    ) -> Result<Result<Found<'_, M>, usize>, Errno> {
         let mut obstacle = obstacle;
         let (mut part, mut rounds) = (Part::Central, 0);
         loop {
             let wanted = match obstacle {
                 Obstacle::Taken(pages) if rounds < ROUNDS => Wish::to_change(span(pages)),
                 Obstacle::Taken(_) => Wish::to_change(EVERYTHING),
-                Obstacle::Crowded(_) => return Ok(None),
+                Obstacle::Crowded(seen) => return Ok(Err(seen)),
                 Obstacle::Full { .. } if part != self.part_of_everything() => {
                     Wish::to_change(EVERYTHING)
                 }
@@ -169,9 +170,9 @@ impl<M: Machine> AddressSpace<M> {
             part = part_of();
             let mut edit = self.edit(part);
             obstacle = match self.find_room(&mut edit, part, wish) {
-                Err(_) => self.full(),
+                Err(_) => self.full(part),
                 Ok(pages) if range.start <= pages.start && pages.end <= range.end => {
-                    return Ok(Some((held, edit, pages)));
+                    return Ok(Ok((held, edit, pages)));
                 }
                 Ok(_) => {
                     drop(edit);
@@ -181,7 +182,7 @@ impl<M: Machine> AddressSpace<M> {
                     let mut edit = self.edit(part);
                     match self.take_room(&mut edit, part, wish, was_edited) {
                         Ok((pages, own)) => {
-                            return Ok(Some((self.held_in(part, own), edit, pages)));
+                            return Ok(Ok((self.held_in(part, own), edit, pages)));
                         }
                         Err(obstacle) => obstacle,
                     }
