@@ -241,5 +241,21 @@ fn what_was_never_used() {
             freed(2),
         ];
         case.counts("the last", &upper, || unmap(case, at, pages));
+
+        // In another part of the address space, with a table between them that is neither's alone.
+        let far = AT + (1 << 40);
+        case.map(far, 1, RW, 0);
+        case.write(far, 1);
+        case.map(far + 2 * UPPER, pages, RW, flags::NORESERVE);
+        let first = [
+            one(Counter::Munmap),
+            case.flush(512),
+            case.flush(512),
+            freed(2),
+        ];
+        case.counts("who used it", &first, || unmap(case, far, 1));
+        let second = [one(Counter::Munmap), case.flush(512), freed(1)];
+        let rest = || unmap(case, far + 2 * UPPER, pages);
+        case.counts("who did not", &second, rest);
     });
 }

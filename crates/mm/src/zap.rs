@@ -134,10 +134,9 @@ impl<M: Machine> AddressSpace<M> {
         if tables != Tables::None {
             let _section = self.memory.enter();
             for level in (1..faultless_paging::LEVELS).skip(1) {
+                // Also where none went below: another's may have gone before, and left this to us.
                 let mut gather = Gather::new();
-                if self.free_tables_at(level, (pages, pages), tables, &mut gather) == 0 {
-                    break;
-                }
+                self.free_tables_at(level, (pages, pages), tables, &mut gather);
             }
         }
     }
