@@ -78,6 +78,7 @@ mod carry;
 mod compact;
 mod departing;
 mod device;
+mod discard;
 mod doomed;
 mod errno;
 mod fault;

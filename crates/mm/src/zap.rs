@@ -1,12 +1,9 @@
 //! Taking pages away.
 //!
-//! Two ways. [`AddressSpace::zap`] serves ranges that admit no new claims (their
-//! slots are empty, zapping or changing): entries are taken by compare-and-swap,
-//! claims of faults that came too early are waited for (rule R1), one flush
-//! follows, then frames are freed. [`AddressSpace::discard`] serves ranges that
-//! stay mapped (DONTNEED, truncation): entries are claimed, validated where nothing else keeps
-//! writers out, flushed, and only then released as empty (rule R2), so that no mapping has to
-//! change.
+//! Of ranges that admit no new claims (their slots are empty, zapping or changing): entries are
+//! taken by compare-and-swap, claims of faults that came too early are waited for (rule R1), one
+//! flush follows, then frames are freed. Ranges that stay mapped are another matter
+//! ([`crate::discard`]).
 //!
 //! A page that other address spaces map, too, or that is pinned, is given up only after the
 //! flush: whoever is left alone with it may write it, which nobody here may then see, or
@@ -14,7 +11,7 @@
 //!
 //! Written lines: the entries, the frames' descriptors, and per-CPU caches.
 
-use faultless_frames::{Descriptor, Flags, FrameSource};
+use faultless_frames::{Descriptor, FrameSource};
 use faultless_paging::{
     ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Page, Pages, Table, bare, free, next_table,
 };
@@ -24,10 +21,6 @@ use faultless_trace::Counter;
 use crate::machine::Machine;
 use crate::memory::Retired;
 use crate::space::AddressSpace;
-use crate::store::Cache;
-
-/// Pages discarded under one flush: claims held together stall faults on them.
-pub(crate) const DISCARD_BATCH: u64 = 16 * ENTRIES as u64;
 
 /// Pages between two looks for what other CPUs want to have flushed: they wait for it.
 const STRETCH: u64 = 32;
@@ -201,59 +194,6 @@ impl<M: Machine> AddressSpace<M> {
         seen
     }
 
-    /// Discards all pages of `pages`, which stay mapped: the caller keeps writers out.
-    pub(crate) fn discard(&self, pages: Pages) {
-        let mut at = self.first_table(pages.start, pages.end);
-        while at < pages.end {
-            let batch = Pages::new(at, pages.end.min(at + DISCARD_BATCH));
-            let stop = self.discard_batch(batch, &|_| true, &|_, _| true);
-            at = self.first_table(stop, pages.end);
-        }
-    }
-
-    /// Discards from the start of `pages` what is meant, as long as each is valid when its entry is
-    /// claimed. The page to go on from: one that was not, or the end.
-    pub(crate) fn discard_valid(
-        &self,
-        pages: Pages,
-        is_meant: &dyn Fn(u64) -> bool,
-        is_valid: &dyn Fn(u64, u64) -> bool,
-    ) -> u64 {
-        let mut at = self.first_table(pages.start, pages.end);
-        while at < pages.end {
-            let batch = Pages::new(at, pages.end.min(at + DISCARD_BATCH));
-            let stop = self.discard_batch(batch, is_meant, is_valid);
-            if stop == at {
-                return at;
-            }
-            at = self.first_table(stop, pages.end);
-        }
-        at
-    }
-
-    /// Discards those of `pages` that are pages of a store, and with `copies` private
-    /// ones too, where they belong to a live mapping of the store after their claim. The
-    /// page to go on from: where they do not, or the end.
-    pub(crate) fn discard_file(
-        &self,
-        pages: Pages,
-        cache: &Cache,
-        first: u64,
-        copies: bool,
-    ) -> u64 {
-        let is_meant = |value: u64| {
-            copies
-                || self
-                    .counted(value)
-                    .is_some_and(|descriptor| descriptor.flags().has(Flags::FILE))
-        };
-        // Decided again once the claim keeps the frame what it is.
-        let is_valid = |page: u64, value| {
-            is_meant(value) && self.is_file_page(page, cache, first) && !self.is_frozen(page)
-        };
-        self.discard_valid(pages, &is_meant, &is_valid)
-    }
-
     /// `page`, or the first page behind it whose table may exist.
     pub(crate) fn first_table(&self, page: u64, limit: u64) -> u64 {
         let _section = self.memory.enter();
@@ -287,67 +227,9 @@ impl<M: Machine> AddressSpace<M> {
             && self.tree.is_unmapped(before)
     }
 
-    /// Discards pages from the start of `pages` whose entries are meant, and valid when
-    /// they are claimed; the page to go on from.
-    fn discard_batch(
-        &self,
-        pages: Pages,
-        is_meant: &dyn Fn(u64) -> bool,
-        is_valid: &dyn Fn(u64, u64) -> bool,
-    ) -> u64 {
-        let mut gather = Gather::new();
-        let mut chain = Chain::default();
-        let cpu = self.machine().cpu();
-        let interrupts = self.machine().interrupts_off();
-        let section = self.memory.enter();
-        let mut claimed = 0u64;
-        let mut stop = pages.end;
-        self.for_each_entry(pages, &mut |entry, page| {
-            if page >= stop {
-                return;
-            }
-            let mut backoff = Backoff::new();
-            loop {
-                let value = entry.load();
-                if value == 0 || Self::FORMAT.is_guard(value) {
-                    // A guard outlasts what is discarded around it.
-                    return;
-                }
-                if Self::FORMAT.is_claimed(value) {
-                    if claimed > 0 {
-                        // Never wait for a claim while holding some (rule R9).
-                        stop = page;
-                        return;
-                    }
-                    backoff.turn(self.machine());
-                } else if !is_meant(value) {
-                    return;
-                } else if let Ok(claim) = entry.claim::<M::Format>(value, cpu) {
-                    if !is_valid(page, value) {
-                        // Dropped, the claim is withdrawn.
-                        stop = page;
-                        return;
-                    }
-                    claim.keep();
-                    claimed += 1;
-                    self.gather(value, page, &mut gather);
-                    return;
-                }
-            }
-        });
-        self.flush(&mut gather);
-        if claimed > 0 {
-            self.release_kept(Pages::new(pages.start, stop), &mut chain);
-        }
-        drop(section);
-        self.machine().interrupts_restore(interrupts);
-        chain.free_all(self.machine());
-        stop
-    }
-
     /// After the flush: empties the entries of `pages` in which this CPU has kept
     /// a claim, and gives up their pages.
-    fn release_kept(&self, pages: Pages, chain: &mut Chain) {
+    pub(crate) fn release_kept(&self, pages: Pages, chain: &mut Chain) {
         let cpu = self.machine().cpu();
         self.for_each_entry(pages, &mut |entry, _| {
             let value = entry.load();

@@ -9,11 +9,11 @@ use faultless_paging::Pages;
 use faultless_sync::atomic::{Ordering, fence};
 
 use super::madvise::allow;
+use crate::discard::DISCARD_BATCH;
 use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::space::AddressSpace;
 use crate::tree::{Content, Run};
-use crate::zap::DISCARD_BATCH;
 
 impl<M: Machine> AddressSpace<M> {
     /// Takes away what is mapped of `pages`, if `what` is allowed there; `ENOMEM` if
