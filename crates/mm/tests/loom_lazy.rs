@@ -2,7 +2,7 @@
 //! the letting go is never lost, and whoever forks, protects or unmaps meanwhile finds the
 //! page or finds it gone.
 //!
-//! At most four preemptions.
+//! At most three preemptions in the quick form.
 #![cfg(loom)]
 
 mod model;

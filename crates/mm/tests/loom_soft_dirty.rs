@@ -1,7 +1,7 @@
 //! Loom models of soft-dirty bits: a store that begins when a clearing has ended is noticed,
 //! whatever TLBs hold and whichever fault comes beside; and the two never wait for each other.
 //!
-//! At most four preemptions; beside a writer three.
+//! At most three preemptions in the quick form; beside a writer two.
 #![cfg(loom)]
 
 mod model;
