@@ -1,0 +1,171 @@
+//! Loom models of writers beside the CPUs that use what they change. Once one CPU
+//! has seen a change, no other uses the page as it was (rule R2): it was flushed
+//! before a fault could see it. And what a fault puts into a mapping that is there,
+//! stays there.
+//!
+//! At most two preemptions in the quick form with three CPUs, four with two.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crate::model::{FIXED, PAGE, Processor, RW, Space, World, explore, with_lazy_tlbs};
+use faultless_mm::{PROT_READ, Policy, SegvCode, advice};
+use faultless_sync::{Flaw, with_flaw};
+
+/// What page 0 holds before it is changed.
+const OLD: u64 = 7;
+
+/// CPU 0 changes page 0, CPU 2 looks whether it finds it changed, and CPU 1, which
+/// has it in its TLB, does the same. `forked`: a child keeps the page, so that its
+/// frame is not freed.
+fn what_one_sees(forked: bool, change: fn(&Space), finds: fn(&Processor<'_>) -> bool) {
+    explore(Some(2), move || {
+        let world = World::new(3, Policy::Speculative);
+        world.map(0, 1, RW);
+        let cached = Processor::new(world.space(), 1);
+        cached.store(0, OLD).unwrap();
+        let children = match forked {
+            true => vec![world.space().fork().unwrap()],
+            false => Vec::new(),
+        };
+        cached.load(0).unwrap();
+        // Not a thing that threads are switched at.
+        let seen = Arc::new(AtomicBool::new(false));
+        let first = {
+            let seen = seen.clone();
+            world.run(2, move |cpu| seen.store(finds(cpu), Relaxed))
+        };
+        let second = world.run(1, move |cpu| {
+            let late = seen.load(Relaxed);
+            assert!(finds(cpu) || !late, "a change is undone");
+        });
+        change(world.space());
+        first.join().unwrap();
+        second.join().unwrap();
+        assert!(finds(&world.cpu()), "nothing has changed");
+        world.finish_with(children);
+    });
+}
+
+fn is_zero(cpu: &Processor<'_>) -> bool {
+    let word = cpu.load(0).unwrap();
+    assert!([0, OLD].contains(&word));
+    word == 0
+}
+
+fn discarded() {
+    let discard: fn(&Space) = |space| space.madvise(0, PAGE, advice::DONTNEED).unwrap();
+    what_one_sees(true, discard, is_zero);
+}
+
+#[test]
+fn a_discarded_page_is_gone_for_all() {
+    discarded();
+}
+
+#[test]
+#[should_panic(expected = "a change is undone")]
+fn broken_discard_without_a_flush() {
+    with_lazy_tlbs(discarded);
+}
+
+fn replaced() {
+    let map_over: fn(&Space) = |space| {
+        space.mmap(0, PAGE, RW, FIXED).unwrap();
+    };
+    what_one_sees(false, map_over, is_zero);
+}
+
+#[test]
+fn a_replaced_mapping_is_gone_for_all() {
+    replaced();
+}
+
+#[test]
+#[should_panic(expected = "a change is undone")]
+fn broken_replacement_without_a_mark() {
+    with_flaw(Flaw::ReplacedWithoutMark, replaced);
+}
+
+fn protected() {
+    let protect: fn(&Space) = |space| space.mprotect(0, PAGE, PROT_READ).unwrap();
+    what_one_sees(false, protect, |cpu| {
+        cpu.store(0, OLD) == Err(SegvCode::AccErr)
+    });
+}
+
+#[test]
+fn a_lowered_protection_is_lowered_for_all() {
+    protected();
+}
+
+#[test]
+#[should_panic(expected = "a change is undone")]
+fn broken_protection_without_a_flush() {
+    with_lazy_tlbs(protected);
+}
+
+/// A page that cannot be written is mapped over by one that can. A store that
+/// succeeds has found the new mapping.
+fn stored_in_a_replacement(policy: Policy) {
+    explore(Some(4), move || {
+        let world = World::new(2, policy);
+        world.map(0, 1, PROT_READ);
+        assert_eq!(world.cpu().load(0), Ok(0));
+        let writer = world.run(1, |cpu| cpu.store(0, 5));
+        world.map(0, 1, RW);
+        let stored = match writer.join().unwrap() {
+            Ok(()) => 5,
+            Err(code) => {
+                assert_eq!(code, SegvCode::AccErr);
+                0
+            }
+        };
+        assert_eq!(world.cpu().load(0), Ok(stored), "a store is lost");
+        world.finish();
+    });
+}
+
+#[test]
+fn a_store_in_a_replacement_stays() {
+    Policy::ALL
+        .iter()
+        .for_each(|&policy| stored_in_a_replacement(policy));
+}
+
+#[test]
+#[should_panic(expected = "a store is lost")]
+fn broken_store_in_a_replacement_without_a_mark() {
+    with_flaw(Flaw::ReplacedWithoutMark, || {
+        stored_in_a_replacement(Policy::Speculative);
+    });
+}
+
+/// A fault that was about to copy a shared page finds it discarded: what it has in
+/// hand is not zeroed.
+fn discarded_before_a_copy() {
+    explore(Some(4), || {
+        let world = World::new(2, Policy::Speculative);
+        world.map(0, 1, RW);
+        world.cpu().store(0, 1).unwrap();
+        let child = world.space().fork().unwrap();
+        let writer = world.run(1, |cpu| cpu.set_bits(0, 2).unwrap());
+        world.space().madvise(0, PAGE, advice::DONTNEED).unwrap();
+        writer.join().unwrap();
+        let word = world.cpu().load(0).unwrap();
+        assert!([0, 2].contains(&word), "a new page is not zeroed: {word:x}");
+        assert_eq!(world.word_of(&child, 0), 1);
+        world.finish_with(vec![child]);
+    });
+}
+
+#[test]
+fn a_new_page_is_zeroed_whatever_was_tried() {
+    discarded_before_a_copy();
+}
+
+#[test]
+#[should_panic(expected = "a new page is not zeroed")]
+fn broken_not_zeroed_again() {
+    with_flaw(Flaw::NotZeroedAgain, discarded_before_a_copy);
+}

@@ -1,0 +1,85 @@
+//! Loom models: whether a space may show breakpoints is checked again beside a mapping with a probe
+//! that comes elsewhere; in the end the space says that it may. A probe is registered beside a mapping
+//! that comes; in the end there is a breakpoint.
+//!
+//! At most three preemptions in the quick form.
+
+use crate::model::{Model, PAGE, Space, World, explore};
+use faultless_mm::{Opened, PROT_EXEC, PROT_READ, PhysicalMemory, Policy, Probe, Store, flags};
+use faultless_sync::{Flaw, with_flaw};
+
+fn map(space: &Space, store: &Store<Model>, page: u64) {
+    let opened = Opened {
+        store: Ok(store),
+        offset: 0,
+        file: 0,
+        writable: false,
+    };
+    let (prot, how) = (PROT_READ | PROT_EXEC, flags::PRIVATE | flags::FIXED);
+    let mapped = space.mmap_store(page * PAGE, PAGE, prot, how, &opened);
+    assert_eq!(mapped, Ok(page * PAGE));
+}
+
+fn checked() {
+    explore(Some(3), || {
+        let world = World::new(2, Policy::Speculative);
+        let store = Store::new(world.space().memory(), PAGE, None, 0).unwrap();
+        let probe = Probe::register(&store, 0, 0xcc, 5).unwrap();
+        map(world.space(), &store, 1);
+        world.space().munmap(PAGE, PAGE).unwrap();
+        let looker = world.run(1, |cpu| {
+            assert_eq!(cpu.space().probe_at(PAGE), None);
+        });
+        map(world.space(), &store, 0);
+        looker.join().unwrap();
+        let found = world.space().probe_at(0);
+        assert_eq!(found, Some(5), "a breakpoint is nobody's");
+        drop(probe);
+        drop(store);
+        world.finish();
+    });
+}
+
+#[test]
+fn what_comes_is_not_forgotten() {
+    checked();
+}
+
+#[test]
+#[should_panic(expected = "a breakpoint is nobody's")]
+fn broken_probes_forgotten() {
+    with_flaw(Flaw::ProbesForgotten, checked);
+}
+
+fn registered() {
+    explore(Some(3), || {
+        let world = World::new(2, Policy::Speculative);
+        let store = Store::new(world.space().memory(), PAGE, None, 0).unwrap();
+        let mapper = {
+            let store = store.clone();
+            world.run(1, move |cpu| map(cpu.space(), &store, 0))
+        };
+        let probe = Probe::register(&store, 0, 0xcc, 5).unwrap();
+        mapper.join().unwrap();
+        let machine = world.space().memory().machine();
+        let frame = world.space().translate(0);
+        // SAFETY: the first byte of a page that nobody changes now.
+        let met = frame.map(|frame| unsafe { machine.pointer(frame).read() });
+        assert_eq!(met, Some(0xcc), "a breakpoint is missing");
+        assert_eq!(world.space().probe_at(0), Some(5));
+        drop(probe);
+        drop(store);
+        world.finish();
+    });
+}
+
+#[test]
+fn who_maps_while_it_is_registered() {
+    registered();
+}
+
+#[test]
+#[should_panic(expected = "a breakpoint is missing")]
+fn broken_probe_beside_changes() {
+    with_flaw(Flaw::ProbeBesideChanges, registered);
+}

@@ -1,0 +1,205 @@
+//! Loom model (c): a truncation, and a hole, beside faults on the pages that go
+//! (rule R6). When it has returned nothing shows the pages any more, and what a fault
+//! has published before is gone; frames that are freed too early are noticed by the
+//! machine, whose TLBs must not hold them. (Beside writers: `store_writers.rs`.)
+//!
+//! At most three preemptions in the quick form.
+
+use crate::model::{Model, PAGE, Processor, RW, World, explore};
+use faultless_mm::{Opened, Outcome, PROT_READ, Policy, Store, flags};
+use faultless_sync::{Flaw, with_flaw};
+use std::sync::Arc;
+
+/// A store of one page, which is mapped at page 0.
+fn mapped(world: &Arc<World>, prot: u32, how: u32) -> Store<Model> {
+    let store = Store::new(world.space().memory(), PAGE, None, 0).unwrap();
+    let opened = Opened {
+        store: Ok(&store),
+        offset: 0,
+        file: 0,
+        writable: true,
+    };
+    let how = how | flags::FIXED;
+    assert_eq!(world.space().mmap_store(0, PAGE, prot, how, &opened), Ok(0));
+    store
+}
+
+/// A fault on CPU 1, beside a truncation to nothing.
+fn truncated(
+    is_there: bool,
+    prot: u32,
+    how: u32,
+    access: fn(&Processor<'_>) -> Result<u64, Outcome>,
+) {
+    explore(Some(3), move || {
+        let world = World::new(2, Policy::Speculative);
+        let store = mapped(&world, prot, how);
+        if is_there {
+            drop(store.page_to_write(0).unwrap());
+        }
+        let fault = world.run(1, move |cpu| access(cpu));
+        store.truncate(0).unwrap();
+        let seen = fault.join().unwrap();
+        assert_eq!(store.pages(), 0);
+        assert!(matches!(seen, Ok(_) | Err(Outcome::Bus)), "{seen:?}");
+        assert_eq!(
+            world.space().translate(0),
+            None,
+            "a page is left that was truncated"
+        );
+        assert_eq!(world.cpu().load_file(0), Err(Outcome::Bus));
+        drop(store);
+        world.finish();
+    });
+}
+
+fn load(cpu: &Processor<'_>) -> Result<u64, Outcome> {
+    cpu.load_file(0)
+}
+
+fn store(cpu: &Processor<'_>) -> Result<u64, Outcome> {
+    cpu.store_file(0, 1).map(|()| 1)
+}
+
+#[test]
+fn a_page_that_is_there_goes() {
+    truncated(true, PROT_READ, flags::SHARED, load);
+}
+
+#[test]
+fn a_page_that_comes_goes() {
+    truncated(false, RW, flags::SHARED, store);
+}
+
+#[test]
+fn a_private_copy_goes() {
+    truncated(true, RW, flags::PRIVATE, store);
+}
+
+/// Two faults: one may add the page, and the other map it, before the first sees that it
+/// is behind the end.
+fn added_by_another(bound: usize) {
+    explore(Some(bound), || {
+        let world = World::new(3, Policy::Speculative);
+        let store = mapped(&world, RW, flags::SHARED);
+        let faults = [1, 2].map(|cpu| world.run(cpu, |cpu| self::store(cpu)));
+        store.truncate(0).unwrap();
+        for fault in faults {
+            let seen = fault.join().unwrap();
+            assert!(matches!(seen, Ok(_) | Err(Outcome::Bus)), "{seen:?}");
+        }
+        assert_eq!(store.pages(), 0);
+        assert_eq!(
+            world.space().translate(0),
+            None,
+            "a page is left that was truncated"
+        );
+        drop(store);
+        world.finish();
+    });
+}
+
+#[test]
+fn a_page_that_another_fault_adds_goes() {
+    added_by_another(3);
+}
+
+#[test]
+#[should_panic(expected = "a page is left that was truncated")]
+fn broken_size_not_validated() {
+    with_flaw(Flaw::SizeNotValidated, || added_by_another(4));
+}
+
+#[test]
+#[should_panic(expected = "a page is left that was truncated")]
+fn broken_identity_not_validated() {
+    with_flaw(Flaw::IdentityNotValidated, || {
+        truncated(true, PROT_READ, flags::SHARED, load);
+    });
+}
+
+/// A hole beside a read: what is mapped in the end is what the store has.
+fn punched() {
+    explore(Some(3), || {
+        let world = World::new(2, Policy::Speculative);
+        let store = mapped(&world, PROT_READ, flags::SHARED);
+        drop(store.page_to_write(0).unwrap());
+        let fault = world.run(1, |cpu| cpu.load_file(0));
+        store.punch(0..PAGE).unwrap();
+        assert_eq!(fault.join().unwrap(), Ok(0), "a freed page is read");
+        let has = store.page(0).unwrap().map(|page| page.frame());
+        let shows = world.space().translate(0);
+        assert!(
+            shows.is_none() || shows == has,
+            "a page is left that is not the store's"
+        );
+        drop(store);
+        world.finish();
+    });
+}
+
+#[test]
+fn a_page_goes_into_a_hole() {
+    punched();
+}
+
+#[test]
+#[should_panic(expected = "a page is left that is not the store's")]
+fn broken_hole_without_fence() {
+    with_flaw(Flaw::TruncateWithoutFence, punched);
+}
+
+#[test]
+#[should_panic(expected = "a page is left that was truncated")]
+fn broken_claim_without_fence() {
+    with_flaw(Flaw::ClaimWithoutFence, || {
+        truncated(true, PROT_READ, flags::SHARED, load);
+    });
+}
+
+/// A hole beside a read of the store by the kernel, which pins the page: it reads the
+/// page as it was, or none, and never a frame that is somebody else's.
+#[test]
+fn a_pinned_page_stays_until_it_is_read() {
+    explore(Some(3), || {
+        let world = World::new(2, Policy::Speculative);
+        let store = Store::new(world.space().memory(), PAGE, None, 0).unwrap();
+        let frame = store.page_to_write(0).unwrap().frame();
+        world.space().memory().machine().set_word(frame, 5);
+        let reader = {
+            let store = store.clone();
+            world.run(1, move |_| {
+                let page = store.page(0).unwrap()?;
+                let word = store.memory().machine().word(page.frame());
+                Some(word)
+            })
+        };
+        store.punch(0..PAGE).unwrap();
+        // The frame's next user.
+        let next = store.page_to_write(0).unwrap();
+        let machine = world.space().memory().machine();
+        machine.set_word(next.frame(), 6);
+        drop(next);
+        let seen = reader.join().unwrap();
+        assert!(matches!(seen, None | Some(0 | 5 | 6)), "{seen:?}");
+        drop(store);
+        world.finish();
+    });
+}
+
+/// A truncation beside an unmapping of the same page: whoever is last frees the frame,
+/// once.
+#[test]
+fn a_page_that_is_unmapped_meanwhile_is_freed_once() {
+    explore(Some(3), || {
+        let world = World::new(2, Policy::Speculative);
+        let store = mapped(&world, RW, flags::SHARED);
+        world.cpu().store_file(0, 1).unwrap();
+        let unmapping = world.run(1, |cpu| cpu.space().munmap(0, PAGE).unwrap());
+        store.truncate(0).unwrap();
+        unmapping.join().unwrap();
+        assert_eq!(store.pages(), 0);
+        drop(store);
+        world.finish();
+    });
+}

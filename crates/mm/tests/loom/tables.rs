@@ -1,0 +1,126 @@
+//! Loom model (b) on whole operations: `munmap` frees a table while a neighbour's
+//! fault looks into it, and may have to install the next one; and while a fault, or a
+//! table walk, still has the table that goes (rule R5).
+//!
+//! At most three preemptions in the quick form.
+
+use crate::model::{FIXED, PAGE, RW, World, explore};
+use faultless_mm::{Access, Outcome, Policy, SegvCode, flags};
+use faultless_sync::{Flaw, with_flaw};
+
+const MAP_ERR: Outcome = Outcome::Segv(SegvCode::MapErr);
+
+/// Pages 0 and 1 share a table. Page 0 is touched and unmapped; a stack grows
+/// into page 1 meanwhile. (No other mapping can appear there during a zap, and
+/// tables under a mapping are left alone. That the fault validates the link is what `free.rs`, among
+/// the models of `faultless-paging`, shows: here the question what is mapped, asked after the claim,
+/// would save its page.)
+fn a_neighbours_first_touch() {
+    explore(Some(3), || {
+        let world = World::new(2, Policy::Speculative);
+        world.map(0, 1, RW);
+        let stack = FIXED | flags::GROWSDOWN;
+        world.space().mmap(2 * PAGE, 2 * PAGE, RW, stack).unwrap();
+        assert_eq!(world.space().fault(0, Access::Write), Outcome::Resolved);
+        let neighbour = world.run(1, |cpu| cpu.space().fault(PAGE, Access::Write));
+        world.space().munmap(0, PAGE).unwrap();
+        let pages = match neighbour.join().unwrap() {
+            // Page 0 was in the guard gap.
+            MAP_ERR => 0,
+            outcome => {
+                assert_eq!(outcome, Outcome::Resolved);
+                1
+            }
+        };
+        assert_eq!(world.finish().pages, pages, "the neighbour's page is lost");
+    });
+}
+
+#[test]
+fn a_table_is_freed_beside_a_first_touch() {
+    a_neighbours_first_touch();
+}
+
+#[test]
+#[should_panic(expected = "frames were lost")]
+fn broken_table_not_scanned() {
+    with_flaw(Flaw::TableNotScanned, a_neighbours_first_touch);
+}
+
+/// The table is free as soon as its readers allow, while the neighbour's fault still
+/// looks for it: the fault does not look into a free frame.
+fn a_table_and_a_late_fault() {
+    explore(Some(3), || {
+        let world = World::new(2, Policy::Speculative);
+        world.map(0, 1, RW);
+        assert_eq!(world.space().fault(0, Access::Write), Outcome::Resolved);
+        let late = world.run(1, |cpu| cpu.space().fault(0, Access::Read));
+        world.space().munmap(0, PAGE).unwrap();
+        world.space().memory().expedite();
+        let outcome = late.join().unwrap();
+        assert!([Outcome::Resolved, MAP_ERR].contains(&outcome));
+        assert_eq!(world.finish().pages, 0);
+    });
+}
+
+#[test]
+fn a_table_outlives_a_fault_that_looks_into_it() {
+    a_table_and_a_late_fault();
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn broken_table_not_retired() {
+    with_flaw(Flaw::TableNotRetired, a_table_and_a_late_fault);
+}
+
+/// A CPU loads from both pages of a table, and keeps the table in its walk cache; the
+/// last page goes, and the table. No walk cache has it by then.
+fn a_table_and_a_walk() {
+    explore(Some(3), || {
+        let world = World::new(2, Policy::Speculative);
+        world.map(0, 1, RW);
+        assert_eq!(world.space().fault(0, Access::Write), Outcome::Resolved);
+        let walker = world.run(1, |cpu| {
+            for page in [1, 0] {
+                let loaded = cpu.load(page * PAGE);
+                assert!([Ok(0), Err(SegvCode::MapErr)].contains(&loaded));
+            }
+        });
+        world.space().munmap(0, PAGE).unwrap();
+        walker.join().unwrap();
+        for _ in 0..4 {
+            world.space().memory().expedite();
+        }
+        assert_eq!(world.space().memory().deferred(), 0);
+        assert_eq!(world.finish().pages, 0);
+    });
+}
+
+#[test]
+fn a_table_is_in_no_walk_cache_when_it_is_free() {
+    a_table_and_a_walk();
+}
+
+#[test]
+#[should_panic(expected = "a walk cache holds a table that is freed")]
+fn broken_table_not_flushed() {
+    with_flaw(Flaw::TableNotFlushed, a_table_and_a_walk);
+}
+
+/// Both pages go, each by a CPU of its own: each may find the table empty.
+#[test]
+fn two_that_empty_a_table() {
+    explore(Some(3), || {
+        let world = World::new(2, Policy::Speculative);
+        world.map(0, 1, RW);
+        world.map(1, 1, RW);
+        assert_eq!(world.space().fault(0, Access::Write), Outcome::Resolved);
+        assert_eq!(world.space().fault(PAGE, Access::Write), Outcome::Resolved);
+        let other = world.run(1, |cpu| cpu.space().munmap(PAGE, PAGE));
+        world.space().munmap(0, PAGE).unwrap();
+        other.join().unwrap().unwrap();
+        let census = world.finish();
+        assert_eq!((census.pages, census.mapped), (0, 0));
+    });
+}

@@ -1,0 +1,238 @@
+//! Loom model (j): the mapping tree. A lock-free lookup against a first and a second cut of
+//! a slot, a replacement and a refill; and a fault that holds a slot of a split or of a node
+//! that leaves the tree. A node holds four slots here, and there are two levels.
+//!
+//! Nodes are not reused in these models: reclamation has a model of its own.
+
+use crate::model::{Model, explore};
+use faultless_mm::tree::{Tree, Word};
+use faultless_mm::{Attributes, Birth, Flags, Mapping, Memory, Participant, PerCpu, Protection};
+use faultless_paging::{Entry, EntryFormat, Frame, Pages, X86_64};
+use faultless_sync::atomic::{Ordering, fence};
+use faultless_sync::{Cpu, Flaw, with_flaw};
+use loom::thread;
+use std::sync::Arc;
+
+/// A tree and three mappings to put into it.
+struct Forest {
+    memory: &'static Memory<Model>,
+    tree: Tree,
+    mappings: [Mapping; 3],
+    /// The entry of the page that faults are about.
+    entry: Entry,
+}
+
+impl Forest {
+    /// Pages 0 to 3 point to mapping 0.
+    fn new() -> Arc<Self> {
+        crate::model::set_cpu(0);
+        // Small, and as good as free: every execution leaves one behind.
+        let per_cpu = Box::leak(Box::new([PerCpu::new()]));
+        let participants = Box::leak(Box::new([Participant::new()]));
+        let memory = Memory::new(Model::new(12, 1), per_cpu, participants);
+        let memory: &'static Memory<Model> = Box::leak(Box::new(memory));
+        let attributes = Attributes {
+            protection: Protection::default(),
+            flags: Flags::default(),
+            backed: None,
+            birth: Birth::default(),
+        };
+        let tree = Tree::new(memory, faultless_mm::tree::PAGES).expect("there are frames");
+        let forest = Arc::new(Self {
+            memory,
+            tree,
+            mappings: [(); 3].map(|()| Mapping::new(attributes)),
+            entry: Entry::new(),
+        });
+        forest.set(0, 4, forest.word(0));
+        forest
+    }
+
+    fn word(&self, number: usize) -> Word {
+        Word::live(&self.mappings[number])
+    }
+
+    /// Cuts and fills pages `start..end`.
+    fn set(&self, start: u64, end: u64, word: Word) {
+        let pages = Pages::new(start, end);
+        let mut edit = self.tree.edit(self.memory);
+        edit.cut(pages).expect("there are frames");
+        edit.fill(pages, word);
+    }
+
+    /// What a lookup of `page` finds, by its place in `history`.
+    fn find(&self, page: u64, history: &[Word]) -> usize {
+        let word = self.tree.find(page).word;
+        let place = history.iter().position(|w| *w == word);
+        place.expect("a lookup finds what was never there")
+    }
+}
+
+/// Page 0 changes, page 1 never does; no lookup goes back in time.
+#[test]
+fn lookups_against_a_cut() {
+    explore(None, || {
+        let forest = Forest::new();
+        let reader = {
+            let forest = forest.clone();
+            thread::spawn(move || {
+                let history = [forest.word(0), forest.word(1)];
+                let first = forest.find(0, &history);
+                assert_eq!(forest.find(1, &history), 0);
+                assert!(first <= forest.find(0, &history));
+            })
+        };
+        forest.set(0, 1, forest.word(1));
+        reader.join().unwrap();
+    });
+}
+
+/// A split becomes a node, and page 2 changes; pages 0 and 1 never do.
+#[test]
+fn lookups_against_a_second_cut() {
+    explore(None, || {
+        let forest = Forest::new();
+        forest.set(0, 1, forest.word(1));
+        let reader = {
+            let forest = forest.clone();
+            thread::spawn(move || {
+                assert_eq!(forest.find(0, &[forest.word(1)]), 0);
+                assert_eq!(forest.find(1, &[forest.word(0)]), 0);
+                let history = [forest.word(0), forest.word(2)];
+                let first = forest.find(2, &history);
+                assert_eq!(forest.find(0, &[forest.word(1)]), 0);
+                assert!(first <= forest.find(2, &history));
+            })
+        };
+        forest.set(2, 4, forest.word(2));
+        reader.join().unwrap();
+    });
+}
+
+/// Cut, emptied, filled again, replaced as a whole.
+#[test]
+fn lookups_against_a_replacement() {
+    explore(None, || {
+        let forest = Forest::new();
+        forest.set(0, 1, Word::EMPTY);
+        let reader = {
+            let forest = forest.clone();
+            thread::spawn(move || {
+                // Page 1's split empties and leaves, then comes another, then none.
+                let history = [forest.word(0), Word::EMPTY, forest.word(1), forest.word(2)];
+                let first = forest.find(1, &history);
+                let second = forest.find(1, &history);
+                assert!(first <= second, "{first} before {second}");
+            })
+        };
+        forest.set(1, 4, Word::EMPTY);
+        forest.set(1, 4, forest.word(1));
+        forest.set(0, 4, forest.word(2));
+        reader.join().unwrap();
+    });
+}
+
+/// How page 0 comes to have slots of its own beside others, and how these leave the tree when its
+/// mapping is replaced.
+#[derive(Clone, Copy)]
+enum Leaves {
+    /// A split, by a mapping of all its pages.
+    Split,
+    /// A node, likewise.
+    Node,
+    /// A split, which becomes a node before page 0 is mapped over.
+    Widened,
+}
+
+/// Faults that have found mapping 1 in a split or a node, claim and validate; a writer
+/// replaces that, fences, and waits for claims. Nothing is published for a
+/// mapping that is gone.
+fn validation_against(leaves: Leaves, faults: u32, bound: Option<usize>) {
+    const LEAF: u64 = X86_64::FORMAT.leaf(Frame(9), true, false, true);
+    explore(bound, move || {
+        let forest = Forest::new();
+        forest.set(0, 1, forest.word(1));
+        if let Leaves::Node = leaves {
+            forest.set(2, 4, forest.word(2));
+        }
+        let faults = (0..faults).map(|cpu| {
+            let forest = forest.clone();
+            thread::spawn(move || {
+                let found = forest.tree.find(0);
+                if found.word == forest.word(1)
+                    && let Ok(claim) = forest.entry.claim::<X86_64>(0, Cpu(cpu))
+                    && found.is_valid()
+                {
+                    claim.publish(LEAF);
+                }
+            })
+        });
+        let faults = faults.collect::<Vec<_>>();
+        match leaves {
+            Leaves::Split | Leaves::Node => forest.set(0, 4, forest.word(2)),
+            Leaves::Widened => {
+                forest.set(2, 4, forest.word(2));
+                forest.set(0, 1, forest.word(2));
+            }
+        }
+        fence(Ordering::SeqCst);
+        loop {
+            let value = forest.entry.load();
+            if X86_64::FORMAT.is_claimed(value) {
+                thread::yield_now();
+            } else if value == 0 || forest.entry.replace(value, 0).is_ok() {
+                break;
+            }
+        }
+        faults.into_iter().for_each(|f| f.join().unwrap());
+        assert_eq!(
+            forest.entry.load(),
+            0,
+            "published for a mapping that is gone"
+        );
+    });
+}
+
+#[test]
+fn a_split_that_left_the_tree_does_not_validate() {
+    validation_against(Leaves::Split, 1, None);
+}
+
+#[test]
+fn nor_does_a_node() {
+    validation_against(Leaves::Node, 1, None);
+}
+
+#[test]
+fn nor_does_a_split_that_became_a_node() {
+    validation_against(Leaves::Widened, 1, None);
+}
+
+#[test]
+fn nor_for_either_of_two_faults() {
+    validation_against(Leaves::Split, 2, Some(3));
+}
+
+#[test]
+#[should_panic(expected = "published for a mapping that is gone")]
+fn broken_node_not_buried() {
+    with_flaw(Flaw::NodeNotBuried, || {
+        validation_against(Leaves::Node, 1, None);
+    });
+}
+
+#[test]
+#[should_panic(expected = "published for a mapping that is gone")]
+fn broken_split_not_buried() {
+    with_flaw(Flaw::NodeNotBuried, || {
+        validation_against(Leaves::Widened, 1, None);
+    });
+}
+
+#[test]
+#[should_panic(expected = "published for a mapping that is gone")]
+fn broken_claim_without_a_fence() {
+    with_flaw(Flaw::ClaimWithoutFence, || {
+        validation_against(Leaves::Split, 1, None);
+    });
+}

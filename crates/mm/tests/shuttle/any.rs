@@ -1,0 +1,211 @@
+//! Any operations at all, drawn, on the same few pages, by several threads, with files, forks,
+//! migration, truncation, allocations that fail and policies that change. Nothing panics or hangs,
+//! no invariant is broken (`World::finish`), and when all is unmapped no page and no table is left.
+
+use std::sync::Arc;
+
+use crate::model::{FIXED, Model, PAGE, Processor, RW, World, explore_under};
+use faultless_mm::{
+    Cpu, FrameSource, Mover, Opened, PROT_READ, Policy, Store, Taken, Unused, advice, flags,
+    remap_flags,
+};
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::sync::Mutex;
+
+const ANYWHERE: u32 = flags::PRIVATE | flags::ANONYMOUS;
+const PAGES: u64 = 16;
+/// Where the pages begin: away from arenas, or where the space's end is, so that they lie in two
+/// arenas and beside them.
+const PLACES: [u64; 2] = [0, 44];
+
+/// A file: its size changes under a lock, as a port sees to.
+struct File {
+    store: Store<Model>,
+    inode: Mutex<()>,
+}
+
+impl File {
+    const PAGES: u64 = 6;
+
+    fn map(&self, cpu: &Processor<'_>, at: u64, length: u64, offset: u64, how: u32) {
+        let opened = Opened {
+            store: Ok(&self.store),
+            offset: offset % 4 * PAGE,
+            file: 0,
+            writable: true,
+        };
+        let _ = cpu
+            .space()
+            .mmap_store(at, length, RW, how | flags::FIXED, &opened);
+    }
+
+    fn shorten(&self, page: u64) {
+        let _inode = self.inode.lock().unwrap();
+        let _ = self.store.truncate(page % Self::PAGES * PAGE);
+        let _ = self.store.truncate(Self::PAGES * PAGE);
+    }
+
+    fn punch(&self, page: u64, pages: u64) {
+        let _inode = self.inode.lock().unwrap();
+        let page = page % Self::PAGES;
+        let _ = self.store.punch(page * PAGE..(page + pages) * PAGE);
+    }
+}
+
+/// Moves the page at an address to another frame.
+fn migrate(cpu: &Processor<'_>, at: u64) {
+    let (space, number) = (cpu.space(), Cpu(cpu.number()));
+    let machine = space.memory().machine();
+    let Some(from) = space.translate(at) else {
+        return;
+    };
+    let Ok(to) = machine.allocate(number) else {
+        return;
+    };
+    let moved = Mover::new(space.memory()).is_ok_and(|mut mover| mover.migrate(from, to).is_ok());
+    machine.free(number, if moved { from } else { to });
+}
+
+fn any(cpu: &Processor<'_>, file: &File, first: u64, changes_policy: bool) {
+    let space = cpu.space();
+    let mut rng = thread_rng();
+    let (page, pages, other) = (
+        first + rng.gen_range(0..PAGES),
+        rng.gen_range(1..7),
+        first + rng.gen_range(0..PAGES),
+    );
+    let (at, length, to) = (page * PAGE, pages * PAGE, other * PAGE);
+    let more = other % 8 * PAGE + PAGE;
+    let (one, move_to) = (rng.r#gen(), remap_flags::MAYMOVE | remap_flags::FIXED);
+    // Errors are what others do.
+    let _ = match rng.gen_range(0..27) {
+        0..=4 => space.munmap(at, length),
+        5 | 6 => space.mmap(at, length, RW, FIXED).map(drop),
+        7 => space
+            .mmap(at, length, RW, FIXED | flags::GROWSDOWN)
+            .map(drop),
+        8 => space.mprotect(at, length, if one { RW } else { PROT_READ }),
+        9 => space.mremap(at, length, more, move_to, to).map(drop),
+        10 => space
+            .mremap(at, length, more, remap_flags::MAYMOVE, 0)
+            .map(drop),
+        11 => {
+            let stays = remap_flags::MAYMOVE | remap_flags::DONTUNMAP;
+            space.mremap(at, length, length, stays, 0).map(drop)
+        }
+        12 | 13 => space.fork().map(|child| drop(child.destroy())),
+        14 => space.mmap(0, length, RW, ANYWHERE).and_then(|new| {
+            let _ = cpu.store_file(new, 5);
+            space.munmap(new, length)
+        }),
+        15 => {
+            space.brk((40 + other % 8) * PAGE);
+            Ok(())
+        }
+        16 => space.madvise(at, length, advice::DONTNEED),
+        17 if one => space.madvise(at, length, advice::GUARD_INSTALL),
+        17 => space.madvise(at, length, advice::FREE),
+        18 if one => {
+            space.clear_soft_dirty();
+            Ok(())
+        }
+        18 => {
+            space.clear_accessed(Unused::All);
+            Ok(())
+        }
+        19 if one => space.munlock(at, length),
+        19 => space.mlock(at, length, 0),
+        20 => {
+            drop(space.pin(at, Taken::ToWrite));
+            Ok(())
+        }
+        21 => {
+            let how = if one { flags::SHARED } else { flags::PRIVATE };
+            file.map(cpu, at, length, other, how);
+            Ok(())
+        }
+        22 if one => {
+            file.shorten(other);
+            Ok(())
+        }
+        22 => {
+            file.punch(other, pages);
+            Ok(())
+        }
+        23 => {
+            migrate(cpu, at);
+            Ok(())
+        }
+        24 if one => space.madvise(at, length, advice::REMOVE),
+        24 => space.madvise(at, length, advice::DONTFORK),
+        25 => {
+            space.spread_writers();
+            Ok(())
+        }
+        _ => {
+            if changes_policy {
+                space.set_policy(Policy::ALL[rng.gen_range(0..Policy::ALL.len())]);
+            }
+            Ok(())
+        }
+    };
+    let _ = cpu.store_file(at, 1);
+    let _ = cpu.load_file(to);
+}
+
+fn several(policy: Policy, failing: u32, changes_policy: bool) {
+    PLACES
+        .into_iter()
+        .for_each(|first| several_at(first, policy, failing, changes_policy));
+}
+
+fn several_at(first: u64, policy: Policy, failing: u32, changes_policy: bool) {
+    const THREADS: u32 = 3;
+    const STEPS: usize = 6;
+    // Each may have a child.
+    let world = World::with_frames(200, THREADS, 0, policy);
+    if first != 0 {
+        world.space().spread_writers();
+    }
+    world.map(first, PAGES / 2, RW);
+    (first..first + PAGES / 2).for_each(|page| world.cpu().store(page * PAGE, 1).unwrap());
+    world.space().set_brk(40 * PAGE);
+    let memory = world.space().memory();
+    let store = Store::new(memory, File::PAGES * PAGE, None, 0).unwrap();
+    let inode = Mutex::new(());
+    let file = Arc::new(File { store, inode });
+    memory.machine().fail_one_in(failing);
+    let others = [1, 2].map(|number| {
+        let file = file.clone();
+        world.run(number, move |cpu| {
+            (0..STEPS).for_each(|_| any(cpu, &file, first, changes_policy));
+        })
+    });
+    (0..STEPS).for_each(|_| any(&world.cpu(), &file, first, changes_policy));
+    others.into_iter().for_each(|thread| thread.join().unwrap());
+    memory.machine().fail_one_in(0);
+    drop(file);
+    // All room can be had.
+    let space = world.space();
+    let end = space.layout().end;
+    space.munmap(0, end).unwrap();
+    assert!(space.mmap(0, end - PAGE, RW, ANYWHERE).is_ok());
+    space.munmap(0, end).unwrap();
+    let census = world.finish();
+    assert_eq!((census.pages, census.tables), (0, 1), "something is left");
+}
+
+#[test]
+fn any_operations() {
+    explore_under(Policy::ALL, 400, |policy| several(policy, 0, false));
+}
+
+#[test]
+fn where_allocations_fail() {
+    explore_under(Policy::ALL, 400, |policy| several(policy, 12, false));
+}
+
+#[test]
+fn while_the_policy_changes() {
+    explore_under(Policy::ALL, 400, |policy| several(policy, 12, true));
+}

@@ -1,0 +1,268 @@
+//! A device is revoked beside everything that can be done to mappings of it: when that has returned
+//! no CPU reaches it, whoever was about to take a mapping away included.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crate::model::{FIXED, Model, PAGE, Processor, RW, Space, World, explore, explore_under};
+use faultless_mm::{
+    Backing, Caching, Device, Errno, Frame, Outcome, PROT_READ, Policy, remap_flags,
+};
+use faultless_sync::{Flaw, with_flaw};
+
+/// Where mappings of it lie: pages 2 to 5, of which two are touched.
+fn mapped(policy: Policy, others: u32) -> (Arc<World>, Device<Model>) {
+    let world = World::with_others(2, others, policy);
+    let device = world.device();
+    world.map_device(&device, 2, 4);
+    world.cpu().store(2 * PAGE, 1).unwrap();
+    world.cpu().store(4 * PAGE, 1).unwrap();
+    (world, device)
+}
+
+fn is_unreached(world: &World) {
+    let machine = world.space().memory().machine();
+    assert!(
+        !machine.is_device_cached(),
+        "a device is reached that was revoked"
+    );
+}
+
+/// `act` on CPU 1 beside a revocation.
+fn revoked(policy: Policy, act: fn(&Processor<'_>)) {
+    let (world, device) = mapped(policy, 0);
+    let other = world.run(1, move |cpu| act(cpu));
+    device.revoke();
+    is_unreached(&world);
+    other.join().unwrap();
+    is_unreached(&world);
+    for page in 0..16 {
+        let seen = world.cpu().load_file(page * PAGE);
+        let is_device = world.space().lookup(page * PAGE);
+        if is_device.is_some_and(|of| of.flags.device) {
+            assert_eq!(seen, Err(Outcome::Bus), "page {page}");
+        }
+    }
+    device.restore();
+    drop(device);
+    world.finish();
+}
+
+fn touch(cpu: &Processor<'_>) {
+    let seen = cpu.load_file(3 * PAGE);
+    assert!(matches!(seen, Ok(_) | Err(Outcome::Bus)), "{seen:?}");
+    let stored = cpu.store_file(4 * PAGE, 2);
+    assert!(matches!(stored, Ok(()) | Err(Outcome::Bus)), "{stored:?}");
+}
+
+fn unmap(cpu: &Processor<'_>) {
+    cpu.space().munmap(2 * PAGE, 3 * PAGE).unwrap();
+}
+
+fn unmap_all(cpu: &Processor<'_>) {
+    cpu.space().munmap(0, 8 * PAGE).unwrap();
+}
+
+fn replace(cpu: &Processor<'_>) {
+    cpu.space().mmap(2 * PAGE, 3 * PAGE, RW, FIXED).unwrap();
+    assert_eq!(cpu.load(2 * PAGE), Ok(0));
+}
+
+fn move_away(cpu: &Processor<'_>) {
+    let how = remap_flags::MAYMOVE | remap_flags::FIXED;
+    let moved = cpu
+        .space()
+        .mremap(2 * PAGE, 4 * PAGE, 3 * PAGE, how, 9 * PAGE);
+    assert_eq!(moved, Ok(9 * PAGE));
+    let _ = cpu.load_file(9 * PAGE);
+}
+
+fn move_down(cpu: &Processor<'_>) {
+    let how = remap_flags::MAYMOVE | remap_flags::FIXED;
+    let moved = cpu.space().mremap(4 * PAGE, 2 * PAGE, 2 * PAGE, how, 0);
+    assert_eq!(moved, Ok(0));
+}
+
+fn protect(cpu: &Processor<'_>) {
+    cpu.space().mprotect(2 * PAGE, 2 * PAGE, PROT_READ).unwrap();
+    let _ = cpu.load_file(2 * PAGE);
+    cpu.space().mprotect(2 * PAGE, 2 * PAGE, RW).unwrap();
+    let _ = cpu.store_file(2 * PAGE, 3);
+}
+
+#[test]
+fn whatever_is_done_beside_it() {
+    explore(400, |policy| {
+        for act in [
+            touch, unmap, unmap_all, replace, move_away, move_down, protect,
+        ] {
+            revoked(policy, act);
+        }
+    });
+}
+
+/// A child that comes meanwhile does not reach it either.
+#[test]
+fn a_child_that_comes_beside_it() {
+    explore(600, |policy| {
+        let (world, device) = mapped(policy, 1);
+        let forker = world.run(1, |cpu| cpu.space().fork().unwrap());
+        device.revoke();
+        is_unreached(&world);
+        let child: Arc<Space> = Arc::new(forker.join().unwrap());
+        let seen = world.run_in(&child, 2, |cpu| cpu.load_file(2 * PAGE));
+        assert_eq!(seen.join().unwrap(), Err(Outcome::Bus));
+        is_unreached(&world);
+        let Ok(child) = Arc::try_unwrap(child) else {
+            panic!("a thread still runs");
+        };
+        drop(device);
+        world.finish_with(vec![child]);
+    });
+}
+
+/// Two who revoke it, beside each other and somebody who maps it.
+#[test]
+fn revoked_twice() {
+    explore(400, |policy| {
+        let (world, device) = mapped(policy, 0);
+        let other = {
+            let device = device.clone();
+            world.run(1, move |cpu| {
+                device.revoke();
+                assert_eq!(cpu.load_file(4 * PAGE), Err(Outcome::Bus));
+            })
+        };
+        world.space().munmap(2 * PAGE, PAGE).unwrap();
+        world.map_device(&device, 2, 1);
+        device.revoke();
+        is_unreached(&world);
+        other.join().unwrap();
+        drop(device);
+        world.finish();
+    });
+}
+
+/// What is being unmapped is waited for, and nobody else waits for that.
+fn waits_for_zap(policy: Policy) {
+    let (world, device) = mapped(policy, 1);
+    let machine = world.space().memory().machine();
+    world
+        .run(1, |cpu| cpu.load(4 * PAGE))
+        .join()
+        .unwrap()
+        .unwrap();
+    machine.shut_gate(1);
+    let zapper = world.run(1, unmap);
+    machine.await_gate();
+    let opened = Arc::new(AtomicBool::new(false));
+    let revoker = {
+        let (opened, device) = (opened.clone(), device.clone());
+        let world = world.clone();
+        thread_on(2, move || {
+            device.revoke();
+            assert!(opened.load(Relaxed), "a device is reached that was revoked");
+            is_unreached(&world);
+        })
+    };
+    world.map(9, 2, RW);
+    world.cpu().store(9 * PAGE, 1).unwrap();
+    let child = world.space().fork().unwrap();
+    world.space().munmap(9 * PAGE, PAGE).unwrap();
+    opened.store(true, Relaxed);
+    machine.open_gate();
+    zapper.join().unwrap();
+    revoker.join().unwrap();
+    drop(device);
+    world.finish_with(vec![child]);
+}
+
+/// A thread on a CPU that runs no space.
+fn thread_on(cpu: u32, work: impl FnOnce() + Send + 'static) -> shuttle::thread::JoinHandle<()> {
+    shuttle::thread::spawn(move || {
+        crate::model::set_cpu(cpu);
+        work();
+    })
+}
+
+#[test]
+fn what_is_being_unmapped_is_waited_for() {
+    explore_under(&[Policy::Speculative], 400, waits_for_zap);
+}
+
+#[test]
+#[should_panic(expected = "a device is reached that was revoked")]
+fn broken_departures_not_awaited() {
+    with_flaw(Flaw::DeparturesNotAwaited, || {
+        explore_under(&[Policy::Speculative], 400, waits_for_zap);
+    });
+}
+
+/// Others who revoke something else, again and again, do not make anybody wait for too little.
+#[test]
+fn others_revoke_meanwhile() {
+    explore_under(&[Policy::Speculative], 1500, |policy| {
+        let (world, device) = mapped(policy, 2);
+        let other = {
+            let memory = world.space().memory();
+            let frames = memory.machine().device_frames();
+            let frames = frames.start + 1..frames.end;
+            Device::new(memory, frames, Caching::Uncached, None, 0).unwrap()
+        };
+        let zapper = world.run(1, unmap);
+        let others = thread_on(2, move || (0..2).for_each(|_| other.revoke()));
+        let revoker = {
+            let (world, device) = (world.clone(), device.clone());
+            thread_on(3, move || {
+                device.revoke();
+                is_unreached(&world);
+            })
+        };
+        zapper.join().unwrap();
+        others.join().unwrap();
+        revoker.join().unwrap();
+        drop(device);
+        world.finish();
+    });
+}
+
+/// Is told that a device is gone.
+struct Told;
+
+static IS_GONE: AtomicBool = AtomicBool::new(false);
+
+impl Backing for Told {
+    fn fill(&self, _: u64, _: u64, _: Frame) -> Result<(), Errno> {
+        unreachable!("a device is not filled")
+    }
+
+    fn gone(&self, _: u64) {
+        IS_GONE.store(true, Relaxed);
+    }
+}
+
+/// A device is gone when its last mapping has been flushed, not before.
+#[test]
+fn it_is_gone_when_nobody_reaches_it() {
+    explore_under(&[Policy::Speculative], 1500, |policy| {
+        let world = World::new(2, policy);
+        IS_GONE.store(false, Relaxed);
+        let memory = world.space().memory();
+        let frames = memory.machine().device_frames();
+        let device = Device::new(memory, frames, Caching::Uncached, Some(&Told), 0).unwrap();
+        world.map_device(&device, 2, 4);
+        world.cpu().store(2 * PAGE, 1).unwrap();
+        drop(device);
+        let zapper = world.run(1, unmap_all);
+        for _ in 0..6 {
+            memory.expedite();
+            if IS_GONE.load(Relaxed) {
+                is_unreached(&world);
+            }
+        }
+        zapper.join().unwrap();
+        (0..4).for_each(|_| memory.expedite());
+        assert!(IS_GONE.load(Relaxed));
+        world.finish();
+    });
+}

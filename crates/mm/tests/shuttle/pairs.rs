@@ -1,0 +1,129 @@
+//! All pairs of writers, on ranges that overlap and on ranges that do not, beside faults and a
+//! fork, in random interleavings of whole operations. What nobody touches stays; what an operation
+//! has taken away does not come back; and all invariants hold at the end (`World::finish`).
+
+use crate::model::{FIXED, PAGE, Processor, RW, World, explore};
+use faultless_mm::{PROT_READ, Policy, advice, flags, lock_flags, remap_flags};
+
+const ANYWHERE: u32 = flags::PRIVATE | flags::ANONYMOUS;
+const MOVE: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
+/// What every page holds at first.
+const OLD: u64 = 1;
+
+/// A writer: it may change pages `at..at + 4`, and leaves its own pages from 24 on alone. Errors
+/// are the other's doing; what succeeds holds at once.
+type Writer = fn(&Processor<'_>, u64);
+
+const WRITERS: &[Writer] = &[
+    // munmap, and something new in its place.
+    |cpu, at| {
+        cpu.space().munmap(at * PAGE, 3 * PAGE).unwrap();
+        cpu.space().mmap(at * PAGE, 2 * PAGE, RW, FIXED).unwrap();
+    },
+    // MAP_FIXED over.
+    |cpu, at| {
+        let replaced = cpu.space().mmap((at + 1) * PAGE, 2 * PAGE, RW, FIXED);
+        assert_eq!(replaced, Ok((at + 1) * PAGE));
+    },
+    // mmap anywhere, use, munmap.
+    |cpu, _| {
+        let new = cpu.space().mmap(0, 2 * PAGE, RW, ANYWHERE).unwrap();
+        assert_eq!(cpu.load(new), Ok(0), "somebody's page");
+        cpu.store(new + PAGE, 9).unwrap();
+        assert_eq!(cpu.load(new + PAGE), Ok(9));
+        cpu.space().munmap(new, 2 * PAGE).unwrap();
+    },
+    // mprotect there and back.
+    |cpu, at| {
+        for prot in [PROT_READ, RW] {
+            let _ = cpu.space().mprotect(at * PAGE, 3 * PAGE, prot);
+        }
+    },
+    // A move away, and back.
+    |cpu, at| {
+        let to = (24 + 4 * u64::from(cpu.number())) * PAGE;
+        let space = cpu.space();
+        if space.mremap((at + 1) * PAGE, PAGE, PAGE, MOVE, to).is_ok() {
+            let seen = cpu.load(to).unwrap();
+            let moved = space.mremap(to, PAGE, PAGE, MOVE, (at + 1) * PAGE);
+            assert_eq!(moved, Ok((at + 1) * PAGE));
+            assert!([0, OLD].contains(&seen), "a page that was never here");
+        }
+    },
+    // A mapping shrinks and grows again.
+    |cpu, at| {
+        let (space, at) = (cpu.space(), at * PAGE);
+        let _ = space.mremap(at, 3 * PAGE, PAGE, 0, 0);
+        let _ = space.mremap(at, PAGE, 2 * PAGE, 0, 0);
+    },
+    // Advice that changes no mapping, and advice that does.
+    |cpu, at| {
+        let _ = cpu.space().madvise(at * PAGE, 2 * PAGE, advice::DONTNEED);
+        let _ = cpu.space().madvise(at * PAGE, 3 * PAGE, advice::DONTDUMP);
+    },
+    // mlock and munlock.
+    |cpu, at| {
+        let _ = cpu.space().mlock(at * PAGE, 3 * PAGE, lock_flags::ONFAULT);
+        let _ = cpu.space().munlock(at * PAGE, 3 * PAGE);
+    },
+    // The heap, on both sides of its start.
+    |cpu, _| {
+        let space = cpu.space();
+        let (_, end) = space.heap();
+        space.brk(end + 2 * PAGE);
+        space.brk(end + PAGE);
+    },
+    // fork.
+    |cpu, at| {
+        let child = cpu.space().fork().unwrap();
+        let _ = child.munmap(at * PAGE, PAGE);
+        child.destroy();
+    },
+];
+
+fn pair(policy: Policy, one: Writer, other: Writer, distance: u64) {
+    let world = World::new(3, policy);
+    world.map(0, 12, RW);
+    (0..12).for_each(|page| world.cpu().store(page * PAGE, OLD).unwrap());
+    world.space().set_brk(40 * PAGE);
+    let first = world.run(1, move |cpu| one(cpu, 1));
+    let second = world.run(2, move |cpu| other(cpu, 1 + distance));
+    for page in [0, 2, 3, 11] {
+        // Old content, a fresh page, or none; what is a fault's error is a hole's.
+        if let Ok(seen) = world.cpu().load(page * PAGE) {
+            assert!([0, OLD].contains(&seen), "page {page} holds {seen}");
+        }
+    }
+    first.join().unwrap();
+    second.join().unwrap();
+    for page in [0, 11] {
+        assert_eq!(world.cpu().load(page * PAGE), Ok(OLD), "nobody's business");
+    }
+    world.space().munmap(0, 12 * PAGE).unwrap();
+    world.map(0, 12, RW);
+    assert_eq!(world.cpu().load(2 * PAGE), Ok(0));
+    world.finish();
+}
+
+fn all_pairs(policy: Policy, distance: u64) {
+    use shuttle::rand::Rng;
+    let mut draw = shuttle::rand::thread_rng();
+    let mut writer = || WRITERS[draw.gen_range(0..WRITERS.len())];
+    let (one, other) = (writer(), writer());
+    pair(policy, one, other, distance);
+}
+
+#[test]
+fn on_the_same_range() {
+    explore(2000, |policy| all_pairs(policy, 0));
+}
+
+#[test]
+fn on_ranges_that_overlap() {
+    explore(2000, |policy| all_pairs(policy, 2));
+}
+
+#[test]
+fn on_ranges_beside_each_other() {
+    explore(2000, |policy| all_pairs(policy, 4));
+}

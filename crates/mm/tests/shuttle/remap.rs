@@ -1,0 +1,110 @@
+//! `mremap` beside stores to both places, in random interleavings of whole
+//! operations. What was stored goes along; nothing reaches a page by its old
+//! address once it has moved, whatever a TLB holds; and a fault at a destination
+//! that something else was mapped at waits, and does not die.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crate::model::{PAGE, RW, World, explore, with_lazy_tlbs};
+use faultless_mm::{Policy, SegvCode, remap_flags};
+
+const FIXED: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
+/// Where pages 0 and 1 go: another table.
+const TO: u64 = 8 * PAGE;
+
+fn a_move_beside_stores(policy: Policy) {
+    let world = World::new(3, policy);
+    world.map(0, 3, RW);
+    let returned = Arc::new(AtomicBool::new(false));
+    let threads = [1u32, 2].map(|number| {
+        let returned = returned.clone();
+        world.run(number, move |cpu| {
+            let mut written = [0; 2];
+            for round in 0..8 {
+                let page = round as usize % 2;
+                let bit = 1u64 << (8 * number + round);
+                let late = returned.load(Relaxed);
+                match cpu.set_bits(page as u64 * PAGE, bit) {
+                    Ok(()) => {
+                        assert!(!late, "a store outlived the move");
+                        written[page] |= bit;
+                    }
+                    Err(code) => assert_eq!(code, SegvCode::MapErr),
+                }
+            }
+            written
+        })
+    });
+    let moved = world.space().mremap(0, 2 * PAGE, 2 * PAGE, FIXED, TO);
+    assert_eq!(moved, Ok(TO));
+    returned.store(true, Relaxed);
+    let seen = [0, 1].map(|page| world.cpu().load(TO + page * PAGE).unwrap());
+    let written = threads.map(|thread| thread.join().unwrap());
+    for page in 0..2 {
+        let expected = written[0][page] | written[1][page];
+        assert_eq!(
+            seen[page], expected,
+            "a store outlived the move, or was lost"
+        );
+    }
+    assert_eq!(world.cpu().load(0), Err(SegvCode::MapErr));
+    world.finish();
+}
+
+#[test]
+fn what_was_stored_goes_along() {
+    explore(3000, a_move_beside_stores);
+}
+
+#[test]
+#[should_panic(expected = "a store outlived the move")]
+fn broken_move_without_a_flush() {
+    with_lazy_tlbs(|| explore(3000, a_move_beside_stores));
+}
+
+/// A CPU goes on storing at the destination, where something else was mapped:
+/// it stores into the one page or the other, and never dies.
+#[test]
+fn a_destination_is_never_unmapped() {
+    explore(3000, |policy| {
+        let world = World::new(2, policy);
+        world.map(0, 1, RW);
+        world.map(TO / PAGE, 2, RW);
+        world.cpu().store(0, 1 << 40).unwrap();
+        let thread = world.run(1, move |cpu| {
+            for round in 0..6 {
+                cpu.set_bits(TO, 1 << round).expect("always mapped");
+            }
+        });
+        let moved = world.space().mremap(0, PAGE, PAGE, FIXED, TO);
+        assert_eq!(moved, Ok(TO));
+        let seen = world.cpu().load(TO).unwrap();
+        assert_eq!(seen >> 40, 1, "the page has moved");
+        thread.join().unwrap();
+        world.finish();
+    });
+}
+
+/// A mapping grows in place to where a stack grows down to meanwhile: one of them does.
+#[test]
+fn a_mapping_and_a_stack_grow_towards_each_other() {
+    explore(3000, |policy| {
+        let world = World::new(2, policy);
+        let space = world.space();
+        // A mapping without any access keeps no stack away.
+        world.map(10, 2, 0);
+        let stack = crate::model::FIXED | faultless_mm::flags::GROWSDOWN;
+        space.mmap(20 * PAGE, PAGE, RW, stack).unwrap();
+        let thread = world.run(1, move |cpu| cpu.store(15 * PAGE, 1));
+        let grown = space.mremap(10 * PAGE, 2 * PAGE, 8 * PAGE, 0, 0);
+        match thread.join().unwrap() {
+            Ok(()) => {
+                assert_eq!(grown, Err(faultless_mm::Errno::ENOMEM));
+                assert_eq!(world.cpu().load(15 * PAGE), Ok(1));
+            }
+            Err(_) => assert_eq!(grown, Ok(10 * PAGE)),
+        }
+        world.finish();
+    });
+}

@@ -1,0 +1,122 @@
+//! Loom model (g): hardware sets accessed and dirty bits in a present entry
+//! while a fault claims it in place and withdraws or publishes, and while a
+//! writer takes the page away (rule R8). A bit that hardware has set is found by
+//! whoever holds the entry in the end.
+
+use crate::model::explore;
+use faultless_paging::{Entry, EntryFormat, Frame, X86_64};
+use faultless_sync::{Cpu, Flaw, with_flaw};
+use loom::sync::Arc;
+use loom::thread;
+
+const BITS: u64 = X86_64::FORMAT.hardware();
+/// Read-only and present, neither accessed nor dirty.
+const PAGE: u64 = X86_64::FORMAT.leaf(Frame(7), false, false, false) & !BITS;
+const WRITE: u64 = X86_64::FORMAT.write.yes;
+
+/// What a fault does with its claim.
+#[derive(Clone, Copy, PartialEq)]
+enum Then {
+    Withdraw,
+    Publish,
+    Hide,
+}
+
+fn claim(entry: &Entry, then: Then) {
+    let seen = entry.load();
+    if seen == 0 || X86_64::FORMAT.is_claimed(seen) {
+        return;
+    }
+    let Ok(claim) = entry.claim_present::<X86_64>(seen) else {
+        return;
+    };
+    match then {
+        Then::Withdraw => drop(claim),
+        Then::Publish => {
+            claim.publish(|value| value | WRITE);
+        }
+        // As before a table is freed; here the claim is then withdrawn.
+        Then::Hide => drop(claim.hide(Cpu(0))),
+    }
+}
+
+/// A table walk that uses the entry. Whether the TLB has it now.
+fn touch(entry: &Entry) -> bool {
+    for _ in 0..2 {
+        let seen = entry.load();
+        if !X86_64::FORMAT.is_present(seen) {
+            return false;
+        }
+        if entry.touch(seen, BITS).is_ok() {
+            return true;
+        }
+    }
+    false
+}
+
+/// A writer takes the page away, if it can at once. What it held.
+fn remove(entry: &Entry) -> Option<u64> {
+    for _ in 0..2 {
+        let seen = entry.load();
+        if X86_64::FORMAT.is_claimed(seen) {
+            thread::yield_now();
+        } else if entry.replace(seen, 0).is_ok() {
+            return Some(seen);
+        }
+    }
+    None
+}
+
+fn bits_against(then: Then) {
+    explore(None, move || {
+        let entry = Arc::new(Entry::new());
+        entry.set(PAGE);
+        let fault = {
+            let entry = entry.clone();
+            thread::spawn(move || claim(&entry, then))
+        };
+        let hardware = {
+            let entry = entry.clone();
+            thread::spawn(move || touch(&entry))
+        };
+        let removed = remove(&entry);
+        fault.join().unwrap();
+        let cached = hardware.join().unwrap();
+        let left = entry.load();
+        assert!(!X86_64::FORMAT.is_claimed(left), "entry: a claim is left");
+        let held = match removed {
+            Some(held) => {
+                assert_eq!(left, 0, "a page that was taken away is back");
+                held
+            }
+            None => left,
+        };
+        assert!(
+            !cached || held & BITS == BITS,
+            "entry: hardware's bits are lost"
+        );
+    });
+}
+
+#[test]
+fn bits_survive_a_withdrawal() {
+    bits_against(Then::Withdraw);
+}
+
+#[test]
+fn bits_survive_a_publication() {
+    bits_against(Then::Publish);
+}
+
+#[test]
+fn bits_survive_hiding() {
+    bits_against(Then::Hide);
+}
+
+/// Loom does not put the store and hardware's RMW in one order, so that it may
+/// also show the claim in place of the bits.
+#[test]
+#[should_panic(expected = "entry: ")]
+fn broken_withdrawal_by_a_store() {
+    with_flaw(Flaw::WithdrawByStore, || bits_against(Then::Withdraw));
+}

@@ -1,0 +1,175 @@
+//! Loom models of the lock for ranges: exclusion where ranges meet, what a holder sees of the one
+//! before, zaps, and no lost wake-up. At most two preemptions in the quick form; with three threads one.
+
+use core::ops::Range;
+
+use crate::model::{Machine, explore};
+use faultless_sync::{Flaw, Ranges, Wish, with_flaw};
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+
+/// The lock, and what is in three of the places that its ranges are of. A cell reports two users
+/// of which one writes, and a reader that does not see the last write as done.
+struct Shared {
+    ranges: Ranges,
+    machine: Machine,
+    values: [UnsafeCell<u32>; 3],
+}
+
+// SAFETY: the cells are used under the lock, which is what the models check.
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            ranges: Ranges::new(),
+            machine: Machine::default(),
+            values: [0; 3].map(UnsafeCell::new),
+        })
+    }
+
+    fn add(&self, at: usize) {
+        // SAFETY: loom checks it.
+        self.values[at].with_mut(|v| unsafe { *v += 1 });
+    }
+
+    fn read(&self, at: usize) -> u32 {
+        // SAFETY: loom checks it.
+        self.values[at].with(|v| unsafe { *v })
+    }
+}
+
+fn spawn(
+    shared: &Arc<Shared>,
+    work: impl FnOnce(&Shared) + Send + 'static,
+) -> thread::JoinHandle<()> {
+    let shared = shared.clone();
+    thread::spawn(move || work(&shared))
+}
+
+/// Two writers whose ranges meet in one place, and perhaps a third who only looks.
+fn exclusion(preemptions: usize, third: bool) {
+    explore(Some(preemptions), move || {
+        let shared = Shared::new();
+        let write = |range: Range<u64>| {
+            move |shared: &Shared| {
+                let wish = Wish::to_change(range.clone());
+                let _guard = shared.ranges.lock(&wish, &shared.machine);
+                range.for_each(|at| shared.add(at as usize));
+            }
+        };
+        let writer = spawn(&shared, write(0..2));
+        let reader = third.then(|| {
+            spawn(&shared, |shared| {
+                let _guard = shared.ranges.lock(&Wish::to_keep(1..2), &shared.machine);
+                assert!(shared.read(1) <= 2);
+            })
+        });
+        write(1..3)(&shared);
+        writer.join().unwrap();
+        reader.into_iter().for_each(|reader| reader.join().unwrap());
+        let _guard = shared.ranges.lock(&Wish::to_keep(0..3), &shared.machine);
+        assert_eq!([0, 1, 2].map(|at| shared.read(at)), [1, 2, 1]);
+    });
+}
+
+#[test]
+fn whose_ranges_meet_exclude_each_other() {
+    exclusion(3, false);
+}
+
+#[test]
+fn of_three_two_wait() {
+    exclusion(1, true);
+}
+
+/// A deadlock ends loom's process, so that the model runs in one of its own.
+#[test]
+fn broken_wake_without_a_turn() {
+    const NAME: &str = "ranges::broken_wake_without_a_turn";
+    if std::env::var_os(NAME).is_some() {
+        return with_flaw(Flaw::WokenWithoutTurn, || exclusion(2, false));
+    }
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", NAME, "--nocapture"])
+        .env(NAME, "1")
+        .output()
+        .unwrap();
+    assert!(!output.status.success(), "the model did not notice");
+    assert!(String::from_utf8_lossy(&output.stderr).contains("deadlock"));
+}
+
+/// What is zapped is written by who zaps it, without the range; somebody puts something new there,
+/// and perhaps a third changes ranges around it.
+fn zaps(preemptions: usize, third: bool) {
+    explore(Some(preemptions), move || {
+        let shared = Shared::new();
+        let zapper = spawn(&shared, |shared| {
+            let wish = Wish::to_change(0..2);
+            let guard = shared.ranges.lock(&wish, &shared.machine);
+            shared.add(0);
+            let _zap = guard.begin_zap(1..2);
+            shared.add(1);
+        });
+        let mapper = spawn(&shared, |shared| {
+            let wish = Wish::to_fill(1..3);
+            let _guard = shared.ranges.lock(&wish, &shared.machine);
+            shared.add(1);
+            shared.add(2);
+        });
+        if third {
+            let wish = Wish::to_change(0..1).and(2..3);
+            let _guard = shared.ranges.lock(&wish, &shared.machine);
+            shared.add(0);
+            shared.add(2);
+        }
+        zapper.join().unwrap();
+        mapper.join().unwrap();
+        assert!(!shared.ranges.is_zapping(&shared.machine));
+    });
+}
+
+#[test]
+fn something_new_waits_for_a_zap() {
+    zaps(3, false);
+}
+
+#[test]
+fn nobody_else_does() {
+    zaps(1, true);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn broken_zap_not_awaited() {
+    with_flaw(Flaw::ZapsNotAwaited, || zaps(2, false));
+}
+
+/// A zap's end is left to somebody who has everything.
+#[test]
+fn an_end_is_left_to_another() {
+    explore(Some(2), || {
+        let shared = Shared::new();
+        let wish = Wish::to_change(1..2);
+        let zap = shared.ranges.lock(&wish, &shared.machine).begin_zap(1..2);
+        let place = zap.place();
+        let mapper = spawn(&shared, |shared| {
+            let wish = Wish::to_fill(1..2);
+            let _guard = shared.ranges.lock(&wish, &shared.machine);
+            shared.add(1);
+        });
+        let wish = Wish::to_change(0..3);
+        {
+            let _all = shared.ranges.lock(&wish, &shared.machine);
+            zap.leave();
+            assert!(shared.ranges.is_left(place, &shared.machine));
+            shared.add(1);
+            shared.ranges.end_left(1 << place, &shared.machine);
+        }
+        mapper.join().unwrap();
+        assert!(!shared.ranges.is_zapping(&shared.machine));
+    });
+}

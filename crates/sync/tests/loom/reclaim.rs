@@ -1,0 +1,200 @@
+//! Loom model (i): a read section is entered while an object is unlinked,
+//! retired and released. Objects are cells that loom watches: a release that
+//! does not come after a reader's last look is a causality violation.
+
+use crate::model::{Machine, explore};
+use faultless_sync::atomic::{AtomicU64, Ordering};
+use faultless_sync::reclaim::{Domain, Owner, Participant};
+use faultless_sync::{Cpu, Flaw, with_flaw};
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::thread;
+use std::sync::Mutex;
+
+/// Objects 1 and up. Their links are used by whoever has retired them; what a
+/// reader looks at is `body`.
+struct Objects {
+    bodies: Vec<UnsafeCell<bool>>,
+    links: Mutex<Vec<u64>>,
+}
+
+impl Objects {
+    fn look(&self, object: u64) {
+        // SAFETY: loom checks it.
+        let alive = self.bodies[object as usize].with(|alive| unsafe { *alive });
+        assert!(alive, "a reader looks at a released object");
+    }
+
+    fn is_released(&self, object: u64) -> bool {
+        // SAFETY: loom checks it.
+        !self.bodies[object as usize].with(|alive| unsafe { *alive })
+    }
+}
+
+impl Owner for Objects {
+    fn next(&self, object: u64) -> u64 {
+        self.links.lock().unwrap()[object as usize]
+    }
+    fn set_next(&self, object: u64, next: u64) {
+        self.links.lock().unwrap()[object as usize] = next;
+    }
+    fn release(&self, _cpu: Cpu, object: u64) {
+        // SAFETY: loom checks it.
+        self.bodies[object as usize].with_mut(|alive| unsafe { *alive = false });
+    }
+}
+
+struct Shared {
+    domain: Domain,
+    cpus: Vec<Participant>,
+    objects: Objects,
+    machine: Machine,
+    /// Where readers find an object.
+    linked: AtomicU64,
+}
+
+// SAFETY: the bodies are used as reclamation allows, which is what the models check.
+unsafe impl Sync for Shared {}
+// SAFETY: as above.
+unsafe impl Send for Shared {}
+
+impl Shared {
+    fn new(cpus: u32, objects: usize) -> Arc<Self> {
+        let shared = Self {
+            domain: Domain::new(),
+            cpus: (0..cpus).map(|_| Participant::new()).collect(),
+            objects: Objects {
+                bodies: (0..=objects).map(|_| UnsafeCell::new(true)).collect(),
+                links: Mutex::new(vec![0; objects + 1]),
+            },
+            machine: Machine::default(),
+            linked: AtomicU64::new(1),
+        };
+        (0..cpus).for_each(|cpu| shared.domain.online(Cpu(cpu)));
+        Arc::new(shared)
+    }
+
+    /// What a lock-free reader does.
+    fn read(&self, cpu: u32) {
+        let _section = self.domain.enter(&self.cpus[cpu as usize]);
+        let object = self.linked.load(Ordering::Acquire);
+        if object != 0 {
+            self.objects.look(object);
+        }
+    }
+
+    fn retire(&self, cpu: u32, object: u64) {
+        self.domain
+            .retire(Cpu(cpu), &self.cpus, object, &self.objects, &self.machine);
+    }
+
+    fn expedite(&self, cpu: u32) {
+        self.domain
+            .expedite(Cpu(cpu), &self.cpus, &self.objects, &self.machine);
+    }
+}
+
+/// A reader, a CPU that retires, and one that is short of memory.
+fn enter_against_retire() {
+    explore(Some(2), || {
+        let shared = Shared::new(3, 1);
+        let reader = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.read(0))
+        };
+        let hurried = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.expedite(1))
+        };
+        shared.linked.store(0, Ordering::Release);
+        shared.retire(2, 1);
+        shared.expedite(2);
+        reader.join().unwrap();
+        hurried.join().unwrap();
+        shared.expedite(2);
+        shared.expedite(2);
+        assert!(shared.objects.is_released(1), "nothing is left behind");
+    });
+}
+
+#[test]
+fn a_retired_object_outlives_its_readers() {
+    enter_against_retire();
+}
+
+/// The two sides alone, a reader that comes twice: every interleaving.
+#[test]
+fn a_reader_may_come_again() {
+    explore(None, || {
+        let shared = Shared::new(2, 1);
+        let reader = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                shared.read(0);
+                shared.read(0);
+            })
+        };
+        shared.linked.store(0, Ordering::Release);
+        shared.retire(1, 1);
+        shared.expedite(1);
+        reader.join().unwrap();
+    });
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn broken_enter_without_a_fence() {
+    with_flaw(Flaw::EnterWithoutFence, enter_against_retire);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn broken_release_after_one_epoch() {
+    with_flaw(Flaw::OneEpoch, enter_against_retire);
+}
+
+/// A reader takes its CPU offline afterwards: the advancing CPU then no longer
+/// looks at its section, and must learn from the set that it has ended.
+#[test]
+fn a_cpu_that_goes_offline_has_read_before() {
+    explore(Some(3), || {
+        let shared = Shared::new(2, 1);
+        let reader = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                shared.read(0);
+                shared.domain.offline(Cpu(0));
+            })
+        };
+        shared.linked.store(0, Ordering::Release);
+        shared.retire(1, 1);
+        shared.expedite(1);
+        reader.join().unwrap();
+    });
+}
+
+/// The epoch is moved by another CPU, and a chain is found ripe by the next
+/// retirement at its place, three epochs on.
+#[test]
+fn a_ripe_chain_is_released_after_its_readers() {
+    explore(Some(2), || {
+        const BATCH: u64 = 4;
+        let shared = Shared::new(3, 2 + 3 * BATCH as usize);
+        let reader = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.read(0))
+        };
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || {
+                // Each batch moves the epoch on by one, if it can be moved.
+                (3..3 + 3 * BATCH).for_each(|object| shared.retire(1, object));
+            })
+        };
+        shared.linked.store(0, Ordering::Release);
+        shared.retire(2, 1);
+        shared.retire(2, 2);
+        reader.join().unwrap();
+        other.join().unwrap();
+    });
+}

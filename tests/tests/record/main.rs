@@ -1,0 +1,5 @@
+//! Which cache lines are written, and by whom.
+#![cfg(record)]
+
+mod copies;
+mod lines;
