@@ -151,7 +151,7 @@ pub const STEPS: &[Step] = &[
             "--test=boot*",
             "--",
             "--ignored",
-            "--test-threads=1",
+            "--test-threads=2",
         ]),
     },
     Step {
