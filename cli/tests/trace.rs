@@ -213,33 +213,25 @@ fn a_filter_leaves_out_the_rest() {
 
 #[test]
 fn every_track_has_a_name() {
-    let (file, _) = trace(
-        &[],
-        &[
-            "--machine",
-            "soft",
-            "--",
-            "ebizzy",
-            "-mTRp",
-            "-t",
-            "2",
-            "-S",
-            "1",
-        ],
-    );
-    let all = file["traceEvents"].as_array().unwrap();
-    let mut named = std::collections::HashSet::new();
-    for event in all {
-        let track = (event["pid"].as_u64().unwrap(), event.get("tid").cloned());
-        match event["ph"].as_str().unwrap() {
-            "M" => drop(named.insert(track)),
-            "X" | "i" | "s" | "f" => assert!(named.contains(&track), "{event}"),
-            other => panic!("{other}"),
+    for program in ["first_write", "guard"] {
+        let (file, _) = trace(
+            &[],
+            &["--machine", "soft", "--cpus", "2", "--", program, "-r1"],
+        );
+        let all = file["traceEvents"].as_array().unwrap();
+        let mut named = std::collections::HashSet::new();
+        for event in all {
+            let track = (event["pid"].as_u64().unwrap(), event.get("tid").cloned());
+            match event["ph"].as_str().unwrap() {
+                "M" => drop(named.insert(track)),
+                "X" | "i" | "s" | "f" => assert!(named.contains(&track), "{event}"),
+                other => panic!("{other}"),
+            }
+            assert!(event["ph"] == "M" || event["ts"].as_f64().unwrap() >= 0.0);
         }
-        assert!(event["ph"] == "M" || event["ts"].as_f64().unwrap() >= 0.0);
+        // CPUs say who ran on them.
+        assert!(!events(&file, "sched:switch").is_empty());
     }
-    // CPUs say who ran on them.
-    assert!(!events(&file, "sched:switch").is_empty());
 }
 
 #[test]

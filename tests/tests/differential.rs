@@ -156,53 +156,53 @@ fn check(cases: u64, window: &Window, about: About, ops: impl Strategy<Value = O
 
 #[test]
 fn operations_in_a_window() {
-    check(rounds(800, 40_000), &OPEN, About::Window, near());
+    check(rounds(400, 40_000), &OPEN, About::Window, near());
 }
 
 /// With moves, where Linux has one mapping as well.
 #[test]
 fn mappings_that_move() {
-    check(rounds(800, 40_000), &OPEN, About::Window, remapping());
+    check(rounds(400, 40_000), &OPEN, About::Window, remapping());
 }
 
 /// What nobody may take away.
 #[test]
 fn mappings_that_are_sealed() {
-    check(rounds(400, 10_000), &OPEN, About::Window, sealing());
+    check(rounds(200, 10_000), &OPEN, About::Window, sealing());
 }
 
 /// Trees of processes: each sees its memory as it was at its fork.
 #[test]
 fn processes_that_fork() {
-    check(rounds(500, 5_000), &OPEN, About::Window, forking());
+    check(rounds(200, 5_000), &OPEN, About::Window, forking());
 }
 
 #[test]
 fn arguments_from_beyond() {
     let ops = prop_oneof![2 => near(), 1 => far()];
-    check(rounds(500, 20_000), &OPEN, About::Window, ops);
+    check(rounds(200, 20_000), &OPEN, About::Window, ops);
 }
 
 #[test]
 fn addresses_that_the_kernel_chooses() {
-    check(rounds(600, 30_000), &SEALED, About::Sealed, sealed());
+    check(rounds(300, 30_000), &SEALED, About::Sealed, sealed());
 }
 
 #[test]
 fn memory_that_is_locked_or_limited() {
-    check(rounds(1000, 40_000), &OPEN, About::Window, limited());
+    check(rounds(500, 40_000), &OPEN, About::Window, limited());
 }
 
 /// Locks and limits of parents and children.
 #[test]
 fn limits_of_processes_that_fork() {
-    check(rounds(400, 5_000), &OPEN, About::Window, limited_forking());
+    check(rounds(200, 5_000), &OPEN, About::Window, limited_forking());
 }
 
 #[test]
 fn the_heap() {
     check(
-        rounds(800, 40_000),
+        rounds(400, 40_000),
         &heap::NOWHERE,
         About::Heap,
         heap::heap(),
