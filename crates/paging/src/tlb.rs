@@ -59,7 +59,8 @@ pub trait Tlb {
 /// Collects what one operation must flush, and who, so that it flushes once.
 #[derive(Debug)]
 pub struct Gather {
-    range: Option<Range<u64>>,
+    /// Ends before it begins, if there is nothing to flush.
+    range: Range<u64>,
     tables: bool,
     holders: Holders,
 }
@@ -74,7 +75,10 @@ impl Gather {
     /// Nothing to flush.
     pub fn new() -> Self {
         Self {
-            range: None,
+            range: Range {
+                start: u64::MAX,
+                end: 0,
+            },
             tables: false,
             holders: Holders::NONE,
         }
@@ -94,11 +98,8 @@ impl Gather {
             return;
         }
         self.holders = self.holders.and(holders);
-        let end = address + bytes;
-        self.range = Some(match self.range.take() {
-            Some(range) => range.start.min(address)..range.end.max(end),
-            None => address..end,
-        });
+        self.range.start = self.range.start.min(address);
+        self.range.end = self.range.end.max(address + bytes);
     }
 
     /// A table that walk caches may hold was unlinked, or what leads to it was changed.
@@ -109,7 +110,7 @@ impl Gather {
 
     /// Whether there is nothing to flush.
     pub fn is_empty(&self) -> bool {
-        self.range.is_none()
+        self.range.is_empty()
     }
 
     /// Flushes what was collected on those of `cpus` that may hold it, and forgets it. What it
@@ -125,7 +126,9 @@ impl Gather {
             tables,
             holders,
         } = core::mem::take(self);
-        let range = range?;
+        if range.is_empty() {
+            return None;
+        }
         let flush = Flush {
             start: range.start,
             end: range.end,
