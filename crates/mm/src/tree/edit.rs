@@ -146,26 +146,15 @@ fn fill_beside_pinned<M: Machine>(
 impl Stem {
     /// The pages from the mapping before `pages` to the one behind.
     pub(super) fn hole_around(&self, pages: Pages) -> Pages {
-        // Mostly they are near, if not next to it.
+        // Mostly they are near.
         let near = self.around(pages);
-        let beside = near.beside_below(pages);
-        let start = match beside.before.is_empty() {
-            true => {
-                let before = near.last_before(pages.start);
-                let before = before.or_else(|| self.last_before(pages.start));
-                before.map_or(self.base, |run| run.pages.end)
-            }
-            false => pages.start,
-        };
-        let end = match beside.behind.is_empty() {
-            true => {
-                let behind = near.next_slot(pages.end);
-                let behind = behind.or_else(|| self.next_slot(pages.end));
-                behind.map_or(self.end(), |run| run.pages.start)
-            }
-            false => pages.end,
-        };
-        Pages::new(start, end)
+        let start = near
+            .end_before(pages.start)
+            .or_else(|| self.end_before(pages.start));
+        let end = near
+            .start_behind(pages.end)
+            .or_else(|| self.start_behind(pages.end));
+        Pages::new(start.unwrap_or(self.base), end.unwrap_or(self.end()))
     }
 
     /// Whether every slot of `pages` is empty.

@@ -205,6 +205,18 @@ impl Stem {
         })
     }
 
+    /// Where the last pages before `page` end that are not empty.
+    pub(super) fn end_before(&self, page: u64) -> Option<u64> {
+        let spot = self.nearest::<Earlier>(page.checked_sub(1)?, u64::MAX)?;
+        Some(spot.page + 1)
+    }
+
+    /// Where the first pages from `page` on begin that are not empty.
+    pub(super) fn start_behind(&self, page: u64) -> Option<u64> {
+        let spot = self.nearest::<Later>(page, self.end())?;
+        Some(spot.page)
+    }
+
     /// Whether a slot's child is an arena, and this does not look into arenas.
     #[inline]
     fn passes_over(&self, node: &Node, page: u64, level: usize) -> bool {
