@@ -93,7 +93,9 @@ fn any(cpu: &Processor<'_>, file: &File, first: u64, changes_policy: bool) {
             let stays = remap_flags::MAYMOVE | remap_flags::DONTUNMAP;
             space.mremap(at, length, length, stays, 0).map(drop)
         }
-        12 | 13 => space.fork().map(|child| drop(child.destroy())),
+        12 | 13 => space.fork().map(|child| {
+            child.destroy();
+        }),
         14 => space.mmap(0, length, RW, ANYWHERE).and_then(|new| {
             let _ = cpu.store_file(new, 5);
             space.munmap(new, length)
