@@ -62,6 +62,12 @@ fn exclusive(bytes: u64, policy: Policy, held: bool, rounds: usize) -> Result<Sa
     let memory = machine(1, megabytes)?;
     let space = space(memory, policy)?;
     space.hold_zaps(held);
+    let words = (0..Latencies::WORDS + 256).map(|_| Local::new(0));
+    let words: &'static [Local] = words.collect::<Vec<_>>().leak();
+    // Touched, so that no page of it comes from the host while something is measured.
+    words.iter().for_each(|word| word.set(0));
+    let tracer = memory.cpus()[0].tracer();
+    tracer.begin(words, Mask::NONE.with(Kind::Munmap).with(Kind::Zap));
     let samples = SoftCpu::run(&space, 0, |_| {
         (0..=rounds)
             .map(|_| {
@@ -79,21 +85,17 @@ fn exclusive(bytes: u64, policy: Policy, held: bool, rounds: usize) -> Result<Sa
                 Ok((if held { whole } else { whole - zap }) as f64 / 1000.0)
             })
             .collect::<Result<Vec<f64>>>()
-    })?;
-    Samples::new(samples[1..].to_vec())
+    });
+    tracer.end();
+    Samples::new(samples?[1..].to_vec())
 }
 
-/// Unmaps; how long that took, and how long the zap, in nanoseconds.
+/// Unmaps, traced; how long that took, and how long the zap, in nanoseconds.
 fn traced_munmap(memory: &'static SoftMemory, space: &SoftSpace, bytes: u64) -> Result<[u64; 2]> {
-    let words = (0..Latencies::WORDS + 256).map(|_| Local::new(0));
-    let words: &'static [Local] = words.collect::<Vec<_>>().leak();
-    let tracer = memory.cpus()[0].tracer();
-    tracer.begin(words, Mask::NONE.with(Kind::Munmap).with(Kind::Zap));
-    let unmapped = space.munmap(BASE, bytes);
-    tracer.end();
-    unmapped.context("cannot unmap")?;
+    space.munmap(BASE, bytes).context("cannot unmap")?;
+    // The last of each kind.
     let mut times = [0; 2];
-    tracer.ring().collect(0, |_, event| {
+    memory.cpus()[0].tracer().ring().collect(0, |_, event| {
         let which = usize::from(event.kind == Kind::Zap);
         times[which] = event.duration();
     });
