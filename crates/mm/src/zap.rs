@@ -203,6 +203,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Whether there is nothing to take away of `pages`, which admit no new claims: neither pages, nor
     /// a table over them that nothing else needs.
+    #[inline(never)]
     pub(crate) fn has_nothing(&self, pages: Pages) -> bool {
         // The section's fence is that of rule R1: a fault that is not seen here sees that nothing is
         // mapped. And of two neighbours that go at once, one sees the other gone.

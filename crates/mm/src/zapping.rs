@@ -98,6 +98,51 @@ impl<M: Machine> AddressSpace<M> {
         });
     }
 
+    /// Takes away detached pages, under no edit: all of `pages`, or where others zap in them those that
+    /// the writer of this number has noted. Then clears the notes and ends the zap, or lets it be
+    /// left to a fork.
+    #[inline]
+    pub(crate) fn clear_away<Z>(
+        &self,
+        part: Part,
+        pages: Pages,
+        number: usize,
+        is_beside_others: bool,
+        zap: Z,
+        leave: impl FnOnce(Z),
+    ) {
+        let note = Word::zapping(number);
+        let tables = match part {
+            Part::Arena(_) => Tables::Whole,
+            _ => Tables::All,
+        };
+        let start = self.trace_start();
+        if is_beside_others {
+            let mut at = pages.start;
+            while let Some(run) = self.run_in(at, pages.end) {
+                at = run.pages.end;
+                if run.word == note {
+                    self.zap(run.pages, tables);
+                }
+            }
+        } else {
+            self.zap(pages, tables);
+        }
+        self.trace_zap(start, pages);
+        let mut edit = self.edit(part);
+        if edit.is_still() {
+            // Under the edit lock, so that the fork finds it when it takes that.
+            leave(zap);
+            return;
+        }
+        match is_beside_others {
+            true => self.tree.clear_notes(&mut edit, pages, note),
+            false => edit.fill(pages, Word::EMPTY),
+        }
+        drop(edit);
+        drop(zap);
+    }
+
     fn trace_zap(&self, start: u64, pages: Pages) {
         let address = pages.start * PAGE_SIZE;
         self.trace_end(Kind::Zap, start, address, pages.len() * PAGE_SIZE, 0);
@@ -217,38 +262,8 @@ impl<'a, M: Machine> Zapping<'a, M> {
             guard,
             is_beside_others,
         } = self;
-        let pages = zap.pages;
-        let note = Word::zapping(zap.number());
-        let tables = match zap.part {
-            Part::Arena(_) => Tables::Whole,
-            _ => Tables::All,
-        };
-        let start = space.trace_start();
-        if is_beside_others {
-            let mut at = pages.start;
-            while let Some(run) = space.run_in(at, pages.end) {
-                at = run.pages.end;
-                if run.word == note {
-                    space.zap(run.pages, tables);
-                }
-            }
-        } else {
-            space.zap(pages, tables);
-        }
-        space.trace_zap(start, pages);
-        let mut edit = space.edit(zap.part);
-        if edit.is_still() {
-            // Under the edit lock, so that the fork finds it when it takes that.
-            zap.leave();
-            drop(edit);
-        } else {
-            match is_beside_others {
-                true => space.tree.clear_notes(&mut edit, pages, note),
-                false => edit.fill(pages, Word::EMPTY),
-            }
-            drop(edit);
-            drop(zap);
-        }
+        let (part, pages, number) = (zap.part, zap.pages, zap.number());
+        space.clear_away(part, pages, number, is_beside_others, zap, Zap::leave);
         drop(guard);
         if is_beside_others {
             space.await_zaps(pages);

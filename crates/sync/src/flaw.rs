@@ -38,6 +38,8 @@ pub enum Flaw {
     DowngradeByUnlocking,
     /// Something new is put where something else is still being cleared away.
     ZapsNotAwaited,
+    /// A range is zapped at once although somebody has something of it.
+    ZapBesideHolder,
     /// Which part of an address space a range belongs to is not asked again once the range is had.
     PartChosenOnce,
     /// Who has ranges of several parts of an address space takes them in the space's own list alone.

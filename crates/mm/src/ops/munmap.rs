@@ -36,7 +36,10 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     pub(crate) fn unmap(&self, pages: Pages) -> Result<(), Errno> {
-        self.unmap_locked(self.lock_range(pages), pages, || ())
+        match self.unmap_at_once(pages) {
+            true => Ok(()),
+            false => self.unmap_locked(self.lock_range(pages), pages, || ()),
+        }
     }
 
     /// Unmaps `pages`, of which the caller has the range. `commit` is called

@@ -11,7 +11,8 @@
 //! what is compared with a limit is changed under the same edit.
 //!
 //! Without a range, under the edit lock alone: a stack that grows fills empty slots; who is done
-//! with zapping clears his notes ([`crate::zapping`]).
+//! with zapping clears his notes ([`crate::zapping`]). And under that of the list of ranges, too:
+//! few pages are detached that nobody has ([`at_once`]).
 //!
 //! Lock order: mmap lock (`classic`, `vma-lock`), ranges in the space's list, ranges in arenas',
 //! VMA locks (`vma-lock`), the tree's edit lock, those of arenas, the lock of a list of ranges,
@@ -22,6 +23,7 @@
 //! Writers do the same under every policy; that faults of `classic` and `vma-lock` hold something
 //! makes their validation always succeed.
 
+mod at_once;
 mod room;
 
 pub(crate) use room::ROUNDS;

@@ -112,6 +112,31 @@ fn special_mappings_hold_nothing_up() {
     });
 }
 
+/// Few pages are detached at once, and taken away like any others.
+#[test]
+fn few_hold_nothing_up() {
+    explore_under(POLICIES, 300, |policy| {
+        beside(
+            policy,
+            |cpu| cpu.space().munmap(2 * PAGE, 2 * PAGE).unwrap(),
+            |world, children| {
+                go_on_elsewhere(world, children);
+                let child = world.space().fork().unwrap();
+                assert!(child.lookup(2 * PAGE).is_none());
+                assert_eq!(child.mmap(2 * PAGE, PAGE, RW, FIXED), Ok(2 * PAGE));
+                children.push(child);
+                world.space().mlockall(lock_all_flags::CURRENT).unwrap();
+                world.space().munlockall();
+            },
+            |world| {
+                assert_eq!(world.cpu().load(4 * PAGE), Ok(1));
+                world.map(2, 1, RW);
+                assert_eq!(world.cpu().load(2 * PAGE), Ok(0));
+            },
+        );
+    });
+}
+
 #[test]
 fn whole_spaces_go_on() {
     explore_under(POLICIES, 300, |policy| {

@@ -5,7 +5,8 @@
 //! cannot be beside, and for no others: first come, first served, so that nobody starves, whole
 //! spaces and single pages alike. Where no place is free, who comes waits for one, in order too.
 //!
-//! A range that somebody has alone may become one that is being *zapped*. From then on nobody
+//! A range that somebody has alone may become one that is being *zapped*; where nobody has anything,
+//! it may be so at once. From then on nobody
 //! waits for it but who would put something new there: what was there is gone for everybody, and
 //! is being cleared away. If something new was put there already, the range is *replacing*: then
 //! only those pass who ask for it.
@@ -101,6 +102,30 @@ impl Ranges {
     ) -> Option<RangeGuard<'a, W>> {
         let taken = self.try_take(wish, machine);
         taken.map(|taken| self.guard(taken, machine))
+    }
+
+    /// A range that is being zapped from the beginning, if nobody has, waits for, or zaps anything
+    /// of it. `detach` lets go of what is there; it is called under the lock, with the place's
+    /// number, and says whether it has.
+    #[inline]
+    pub fn try_zap<'a, W: Wait + ?Sized>(
+        &'a self,
+        range: Range<u64>,
+        machine: &'a W,
+        detach: impl FnOnce(usize) -> bool,
+    ) -> Option<ZapGuard<'a, W>> {
+        let mut places = self.places.lock(machine);
+        let place = places.take_to_zap(range)?;
+        if !detach(place) {
+            // Nobody has seen it.
+            places.free(1 << place);
+            return None;
+        }
+        Some(ZapGuard {
+            ranges: self,
+            machine,
+            place,
+        })
     }
 
     /// The guard of what was taken, which has none yet.

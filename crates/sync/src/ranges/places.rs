@@ -2,6 +2,8 @@
 
 use core::ops::Range;
 
+use crate::flaw::{Flaw, flawed};
+
 /// How many may have ranges, wait for them, or zap at once. Others wait for a place.
 pub const PLACES: usize = if cfg!(any(loom, shuttle)) { 6 } else { 32 };
 
@@ -140,11 +142,30 @@ impl Places {
 
     /// Takes a place, if there is one.
     pub(super) fn take(&mut self, wish: &Wish) -> Option<usize> {
+        let number = self.take_any()?;
+        self.places[number].wish.clone_from(wish);
+        Some(number)
+    }
+
+    /// Takes a place that is zapped from the beginning, if nothing of `range` is in any other.
+    #[inline]
+    pub(super) fn take_to_zap(&mut self, range: Range<u64>) -> Option<usize> {
+        let mut others = bits(self.used);
+        let is_met = others.any(|other| self.places[other].wish.meets(&range));
+        if !self.queue.is_empty() || (is_met && !flawed(Flaw::ZapBesideHolder)) {
+            return None;
+        }
+        let number = self.take_any()?;
+        self.begin_zap(number, range);
+        Some(number)
+    }
+
+    #[inline]
+    fn take_any(&mut self) -> Option<usize> {
         let number = (!self.used).trailing_zeros() as usize;
         let place = self.places.get_mut(number)?;
         self.used |= 1 << number;
         place.number = self.next;
-        place.wish.clone_from(wish);
         self.next += 1;
         Some(number)
     }

@@ -173,3 +173,62 @@ fn an_end_is_left_to_another() {
         assert!(!shared.ranges.is_zapping(&shared.machine));
     });
 }
+
+/// A range is zapped at once, if nobody has anything of it, beside somebody who changes what is next to
+/// it and in it, and then puts something new there. Place 1 is what a slot says: written by who has
+/// it, or where it is detached. Place 0 is a page, which who zaps takes away.
+fn at_once(preemptions: usize) {
+    explore(Some(preemptions), || {
+        let shared = Shared::new();
+        let zapper = spawn(&shared, |shared| {
+            let detach = |_| {
+                shared.add(1);
+                true
+            };
+            if let Some(_zap) = shared.ranges.try_zap(0..2, &shared.machine, detach) {
+                shared.add(0);
+            }
+        });
+        {
+            let wish = Wish::to_change(1..3);
+            let _guard = shared.ranges.lock(&wish, &shared.machine);
+            shared.add(1);
+            shared.add(2);
+        }
+        {
+            let wish = Wish::to_fill(0..1);
+            let _guard = shared.ranges.lock(&wish, &shared.machine);
+            shared.add(0);
+        }
+        zapper.join().unwrap();
+        assert!(!shared.ranges.is_zapping(&shared.machine));
+    });
+}
+
+#[test]
+fn what_nobody_has_is_zapped_at_once() {
+    at_once(3);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn broken_zap_beside_a_holder() {
+    with_flaw(Flaw::ZapBesideHolder, || at_once(2));
+}
+
+/// What could not be detached is nobody's.
+#[test]
+fn what_is_not_detached_is_free() {
+    explore(Some(2), || {
+        let shared = Shared::new();
+        let other = spawn(&shared, |shared| {
+            let zap = shared.ranges.try_zap(0..2, &shared.machine, |_| false);
+            assert!(zap.is_none());
+        });
+        let wish = Wish::to_fill(0..2);
+        let guard = shared.ranges.lock(&wish, &shared.machine);
+        assert!(!guard.meets_zaps());
+        drop(guard);
+        other.join().unwrap();
+    });
+}
