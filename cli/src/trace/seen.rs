@@ -120,7 +120,9 @@ impl Field {
             | Kind::SpfVmaNotsup
             | Kind::SpfVmaAccess
             | Kind::SpfPmdChanged => &[Field::Address],
-            Kind::Flush | Kind::Zap | Kind::RangeWait => &[Field::Address, Field::Length],
+            Kind::Flush | Kind::Zap | Kind::RangeWait | Kind::RangeHold => {
+                &[Field::Address, Field::Length]
+            }
             Kind::ShootdownSent => &[Field::Target, Field::Request],
             Kind::ShootdownReceived => &[Field::Request],
             Kind::Brk => &[Field::Address, Field::Wanted],

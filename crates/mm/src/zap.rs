@@ -205,12 +205,21 @@ impl<M: Machine> AddressSpace<M> {
     /// a table over them that nothing else needs.
     #[inline(never)]
     pub(crate) fn has_nothing(&self, pages: Pages) -> bool {
+        self.may_have_nothing(pages, |table| !self.is_vacant_beside(table, pages))
+    }
+
+    /// Whether that may be so: no promise, for who has nothing.
+    pub(crate) fn looks_unused(&self, pages: Pages) -> bool {
+        self.may_have_nothing(pages, |_| true)
+    }
+
+    fn may_have_nothing(&self, pages: Pages, is_needed: impl FnOnce(Pages) -> bool) -> bool {
         // The section's fence is that of rule R1: a fault that is not seen here sees that nothing is
         // mapped. And of two neighbours that go at once, one sees the other gone.
         let _section = self.memory.enter();
         // SAFETY: inside the section.
         let table = unsafe { bare::<M::Format, M>(self.machine(), self.root, pages) };
-        table.is_some_and(|table| !self.is_vacant_beside(table, pages))
+        table.is_some_and(is_needed)
     }
 
     /// Whether nothing is mapped in `span`, where nothing is in `pages`.

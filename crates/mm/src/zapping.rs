@@ -130,22 +130,32 @@ impl<M: Machine> AddressSpace<M> {
         }
         self.trace_zap(start, pages);
         let mut edit = self.edit(part);
+        let start = self.trace_start();
         if edit.is_still() {
             // Under the edit lock, so that the fork finds it when it takes that.
             leave(zap);
-            return;
+            drop(edit);
+        } else {
+            match is_beside_others {
+                true => self.tree.clear_notes(&mut edit, pages, note),
+                false => edit.fill(pages, Word::EMPTY),
+            }
+            drop(edit);
+            drop(zap);
         }
-        match is_beside_others {
-            true => self.tree.clear_notes(&mut edit, pages, note),
-            false => edit.fill(pages, Word::EMPTY),
-        }
-        drop(edit);
-        drop(zap);
+        self.trace_hold(start, pages);
     }
 
     fn trace_zap(&self, start: u64, pages: Pages) {
         let address = pages.start * PAGE_SIZE;
         self.trace_end(Kind::Zap, start, address, pages.len() * PAGE_SIZE, 0);
+    }
+
+    /// Nobody else could change `pages` from `start` until now. Recorded where that is over.
+    #[inline(always)]
+    pub(crate) fn trace_hold(&self, start: u64, pages: Pages) {
+        let address = pages.start * PAGE_SIZE;
+        self.trace_end(Kind::RangeHold, start, address, pages.len() * PAGE_SIZE, 0);
     }
 
     /// All lists: the space's own, and those of arenas.

@@ -78,6 +78,9 @@ words! {
         Zap = 19, "mm:zap",
         /// An operation waited for a range that somebody else had, or zapped.
         RangeWait = 20, "mm:range_wait",
+        /// A `munmap`, or its like, let nobody else change its range: while it detached what was mapped, and
+        /// once more when it ended. What comes before it, between the two, and after, holds nothing.
+        RangeHold = 21, "mm:range_hold",
     }
 }
 

@@ -28,7 +28,7 @@ pub enum Measure {
 }
 
 /// Operations that are measured, in the order of their tables.
-const OPERATIONS: [Kind; 11] = [
+const OPERATIONS: [Kind; 12] = [
     Kind::Mmap,
     Kind::Munmap,
     Kind::Mprotect,
@@ -38,6 +38,7 @@ const OPERATIONS: [Kind; 11] = [
     Kind::Fork,
     Kind::Zap,
     Kind::RangeWait,
+    Kind::RangeHold,
     Kind::Flush,
     Kind::ShootdownReceived,
 ];

@@ -51,7 +51,7 @@ fn kinds(size: usize, record: Mask) -> (Vec<Kind>, u64) {
 
 #[test]
 fn a_ring_keeps_what_happened_in_the_order_in_which_it_ended() {
-    use Kind::{Fault, Flush, Mmap, Mprotect, Munmap, SpfVmaAccess, Zap};
+    use Kind::{Fault, Flush, Mmap, Mprotect, Munmap, RangeHold, SpfVmaAccess, Zap};
     let (kinds, lost) = kinds(64, ALL);
     let expected = [
         Mmap,
@@ -64,8 +64,10 @@ fn a_ring_keeps_what_happened_in_the_order_in_which_it_ended() {
         SpfVmaAccess,
         Fault,
         Munmap,
+        RangeHold,
         Flush,
         Zap,
+        RangeHold,
         Munmap,
     ];
     assert_eq!((kinds, lost), (expected.to_vec(), 0));
@@ -135,9 +137,8 @@ fn latencies_are_counted_for_each_thing_that_takes_time() {
                     1
                 }
                 Measure::Operation(Kind::Mmap | Kind::Mprotect | Kind::Zap) => 1,
-                Measure::Operation(Kind::Munmap | Kind::Flush) => {
-                    2 + u64::from(measure.event() == Kind::Flush)
-                }
+                Measure::Operation(Kind::Munmap | Kind::RangeHold) => 2,
+                Measure::Operation(Kind::Flush) => 3,
                 _ => 0,
             };
             assert_eq!(latency.count(), expected, "{measure:?} {record:?}");

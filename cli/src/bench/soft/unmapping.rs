@@ -67,7 +67,7 @@ fn exclusive(bytes: u64, policy: Policy, held: bool, rounds: usize) -> Result<Sa
     // Touched, so that no page of it comes from the host while something is measured.
     words.iter().for_each(|word| word.set(0));
     let tracer = memory.cpus()[0].tracer();
-    tracer.begin(words, Mask::NONE.with(Kind::Munmap).with(Kind::Zap));
+    tracer.begin(words, Mask::NONE.with(Kind::Munmap).with(Kind::RangeHold));
     let samples = SoftCpu::run(&space, 0, |_| {
         (0..=rounds)
             .map(|_| {
@@ -81,8 +81,8 @@ fn exclusive(bytes: u64, policy: Policy, held: bool, rounds: usize) -> Result<Sa
                 space
                     .madvise(BASE, bytes, populate)
                     .context("cannot touch")?;
-                let [whole, zap] = traced_munmap(memory, &space, bytes)?;
-                Ok((if held { whole } else { whole - zap }) as f64 / 1000.0)
+                let [whole, hold] = traced_munmap(memory, &space, bytes)?;
+                Ok((if held { whole } else { hold }) as f64 / 1000.0)
             })
             .collect::<Result<Vec<f64>>>()
     });
@@ -90,19 +90,18 @@ fn exclusive(bytes: u64, policy: Policy, held: bool, rounds: usize) -> Result<Sa
     Samples::new(samples?[1..].to_vec())
 }
 
-/// Unmaps, traced; how long that took, and how long the zap, in nanoseconds.
+/// Unmaps, traced; how long that took, and for how long of it nobody else could change the range or,
+/// in phases that take the edit lock, anything, in nanoseconds.
 fn traced_munmap(memory: &'static SoftMemory, space: &SoftSpace, bytes: u64) -> Result<[u64; 2]> {
     space.munmap(BASE, bytes).context("cannot unmap")?;
-    // The last of each kind.
-    let mut times = [0; 2];
-    memory.cpus()[0].tracer().ring().collect(0, |_, event| {
-        let which = usize::from(event.kind == Kind::Zap);
-        times[which] = event.duration();
+    let (mut times, mut hold) = ([0; 2], 0);
+    let ring = memory.cpus()[0].tracer().ring();
+    ring.collect(0, |_, event| match event.kind {
+        Kind::RangeHold => hold += event.duration(),
+        _ => times = [event.duration(), core::mem::take(&mut hold)],
     });
-    ensure!(
-        times[0] >= times[1] && times[1] > 0,
-        "the tracer saw no zap"
-    );
+    let [whole, hold] = times;
+    ensure!(whole >= hold && hold > 0, "the tracer saw no munmap");
     Ok(times)
 }
 

@@ -33,7 +33,10 @@ impl<M: Machine> AddressSpace<M> {
         if pages.len() > MOST || part == Part::All || self.policy().holds_mmap_lock() {
             return false;
         }
+        // If not, nobody has to wait for the look that counts.
+        let looks_unused = pages.len() > SMALL && self.looks_unused(pages);
         let mut edit = self.edit(part);
+        let start = self.trace_start();
         if self.part_of(pages) != part
             || self.has_note(Note::SEALED)
             || self.has_note(Note::DEVICES)
@@ -48,12 +51,16 @@ impl<M: Machine> AddressSpace<M> {
             return false;
         };
         self.memory.count(Counter::Munmap);
-        if pages.len() > SMALL && self.has_nothing(pages) {
+        if looks_unused && self.has_nothing(pages) {
             // As large ranges often are: reserved, and never used.
             edit.fill(pages, Word::EMPTY);
+            drop(zap);
+            drop(edit);
+            self.trace_hold(start, pages);
             return true;
         }
         drop(edit);
+        self.trace_hold(start, pages);
         let number = part.writer(zap.place());
         self.clear_away(part, pages, number, false, zap, ZapGuard::leave);
         true
