@@ -86,6 +86,11 @@ fn is_in_one_table(pages: Pages) -> bool {
     !pages.is_empty() && pages.start / entries == (pages.end - 1) / entries
 }
 
+/// Whether a page is also mapped elsewhere, or pinned.
+fn is_shared(page: &Descriptor) -> bool {
+    !page.is_sole_use() && !flawed(Flaw::CountedTooShort)
+}
+
 /// Which tables that are empty go with the pages that were in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Tables {
@@ -160,7 +165,8 @@ impl<M: Machine> AddressSpace<M> {
                     let _ = entry.replace(value, 0);
                     return;
                 }
-                let shared = self.is_shared(value);
+                let counted = self.counted(value);
+                let shared = counted.is_some_and(is_shared);
                 let left = if shared {
                     Self::FORMAT.claim_of(value, cpu)
                 } else {
@@ -169,8 +175,8 @@ impl<M: Machine> AddressSpace<M> {
                 if entry.replace(value, left).is_ok() {
                     self.gather(value, page, &mut gather);
                     kept |= shared;
-                    if !shared {
-                        self.give_up(value, &mut chain);
+                    if !shared && counted.is_some_and(Descriptor::unmap) {
+                        chain.push(self.machine().frames(), Self::FORMAT.frame(value));
                     }
                     return;
                 }
@@ -269,13 +275,6 @@ impl<M: Machine> AddressSpace<M> {
         if self.counted(value).is_some_and(Descriptor::unmap) {
             chain.push(self.machine().frames(), Self::FORMAT.frame(value));
         }
-    }
-
-    /// Whether the page of an entry is also mapped elsewhere, or pinned.
-    fn is_shared(&self, value: u64) -> bool {
-        self.counted(value)
-            .is_some_and(|descriptor| !descriptor.is_sole_use())
-            && !flawed(Flaw::CountedTooShort)
     }
 
     /// Frees tables under entries at `level` in `batch`, a part of the zapped
