@@ -7,11 +7,21 @@ use core::ptr::NonNull;
 use faultless_paging::Pages;
 
 use crate::account::Tally;
+use crate::doomed::Doomed;
 use crate::machine::Machine;
 use crate::mapping::Mapping;
 use crate::memory::Retired;
 use crate::space::AddressSpace;
 use crate::tree::{Edit, Neighbours, Run, Stem, Word};
+
+/// Mappings that have lost their last page, chained by their links.
+#[must_use]
+pub(crate) struct Orphans(u64);
+
+impl Orphans {
+    /// None.
+    pub(crate) const NONE: Self = Self(0);
+}
 
 impl<M: Machine> AddressSpace<M> {
     /// Points all of `pages` to `word`, and lets go of what they pointed to. Every change
@@ -29,11 +39,22 @@ impl<M: Machine> AddressSpace<M> {
         pages: Pages,
         word: Word,
     ) {
+        let orphans = self.repoint(edit, near, pages, word);
+        self.retire_orphans(orphans, edit.doomed());
+    }
+
+    /// The same, but for the last: the orphans are still to be retired.
+    pub(crate) fn repoint(
+        &self,
+        edit: &mut Edit<'_, M>,
+        near: &Stem,
+        pages: Pages,
+        word: Word,
+    ) -> Orphans {
         // SAFETY: the edit lock keeps what the tree holds from being retired.
         if let Some(mapping) = unsafe { word.mapping() } {
             mapping.add_pages(pages.len(), self.is_divided());
         }
-        // Mappings that lose their last page, chained by their link.
         let mut doomed = 0;
         let (mut had_guard, mut had_probes) = (false, false);
         // SAFETY: as above.
@@ -67,6 +88,12 @@ impl<M: Machine> AddressSpace<M> {
         if let Some(new) = new {
             self.brings_probes(pages, new);
         }
+        Orphans(doomed)
+    }
+
+    /// Takes mappings that no slot leads to any more out of lists, and retires them; those of devices are
+    /// kept with others.
+    pub(crate) fn retire_orphans(&self, Orphans(mut doomed): Orphans, devices: &Doomed<'_, M>) {
         while let Some(old) = NonNull::new(core::ptr::with_exposed_provenance_mut::<Mapping>(
             doomed as usize,
         )) {
@@ -75,7 +102,7 @@ impl<M: Machine> AddressSpace<M> {
             doomed = mapping.link().get();
             self.memory.unlink(mapping);
             match mapping.attributes().flags.device {
-                true => edit.doomed().push(old),
+                true => devices.push(old),
                 false => self.memory.retire(Retired::Mapping(old)),
             }
         }

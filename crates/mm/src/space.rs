@@ -85,6 +85,8 @@ impl Note {
     pub(crate) const DROPPABLE: Note = Note(1 << 9);
     /// It has, or had, mappings of devices.
     pub(crate) const DEVICES: Note = Note(1 << 11);
+    /// Either of what an unmapping looks for: seals, and devices.
+    pub(crate) const SEALED_OR_DEVICES: Note = Note(Self::SEALED.0 | Self::DEVICES.0);
     /// Under `classic` the mmap lock is held for writing until pages are gone.
     pub(crate) const HELD_ZAPS: Note = Note(1 << 10);
     /// There are as many arenas as there could be made.

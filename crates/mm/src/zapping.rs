@@ -237,6 +237,7 @@ impl<'a, M: Machine> Replacing<'a, M> {
         space.zap(pages, Tables::None);
         space.trace_zap(start, pages);
         let mut edit = space.edit(zap.part);
+        let start = space.trace_start();
         if edit.is_still() {
             zap.leave();
             return;
@@ -245,6 +246,7 @@ impl<'a, M: Machine> Replacing<'a, M> {
         drop(edit);
         drop(zap);
         drop(guard);
+        space.trace_hold(start, pages);
     }
 }
 

@@ -79,7 +79,7 @@ words! {
         /// An operation waited for a range that somebody else had, or zapped.
         RangeWait = 20, "mm:range_wait",
         /// A `munmap`, or its like, let nobody else change its range: while it detached what was mapped, and
-        /// once more when it ended. What comes before it, between the two, and after, holds nothing.
+        /// once more when it ended.
         RangeHold = 21, "mm:range_hold",
     }
 }

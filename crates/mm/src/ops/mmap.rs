@@ -391,7 +391,10 @@ impl<M: Machine> AddressSpace<M> {
         lock.keep_doomed(&edit);
         drop(edit);
         lock.settle();
-        lock.begin_replace(pages).finish();
+        let had = lock.had();
+        let replacing = lock.begin_replace(pages);
+        self.trace_hold(had, pages);
+        replacing.finish();
         Ok(())
     }
 

@@ -210,7 +210,10 @@ impl<M: Machine> AddressSpace<M> {
         if !stays {
             self.memory.count(Counter::Munmap);
             // Of the source nothing but tables is left.
-            lock.begin_zap_of_mapped(gone).finish();
+            let had = lock.had();
+            let zapping = lock.begin_zap_of_mapped(gone);
+            self.trace_hold(had, gone);
+            zapping.finish();
         }
         Ok(Remapped::To(target.start * PAGE_SIZE))
     }

@@ -50,7 +50,7 @@ impl<M: Machine> AddressSpace<M> {
         pages: Pages,
         commit: impl FnOnce(),
     ) -> Result<(), Errno> {
-        let start = self.trace_start();
+        let had = lock.had();
         self.check_seals(pages)?;
         lock.lock_out_readers(pages);
         let mut edit = lock.edit();
@@ -79,14 +79,14 @@ impl<M: Machine> AddressSpace<M> {
             edit.fill(pages, Word::EMPTY);
             drop(edit);
             drop(lock);
-            self.trace_hold(start, pages);
+            self.trace_hold(had, pages);
             self.memory.count(Counter::Munmap);
             return Ok(());
         }
         // Under the edit that shows it: who would put something new there waits from now on.
         let zapping = lock.begin_zap(pages);
         drop(edit);
-        self.trace_hold(start, pages);
+        self.trace_hold(had, pages);
         self.memory.count(Counter::Munmap);
         zapping.finish();
         Ok(())

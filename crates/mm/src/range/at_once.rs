@@ -2,18 +2,20 @@
 //! one look at the list of ranges, in which they are taken as *zapping* from the beginning.
 //!
 //! Who is alone has no use for a range of his own between the two: nobody could come to it but by the
-//! list, and that is locked until the slots say that he zaps there. It is for what takes not
-//! long, as the list is locked meanwhile, and only where nothing else is asked for: no mmap lock, no seals to be
-//! looked for, no devices that wait for it.
+//! list, and that is locked until the slots say that he zaps there. So it is only for what takes not
+//! long: few slots, and what they pointed to is let go of afterwards. And only where nothing else is
+//! asked for: no mmap lock, no seals to be looked for, no devices that wait for it. Whether there are
+//! any is noted before the slot that leads to the first one, so that it is seen under the edit.
 //!
 //! Written lines: those of the list, the tree's slots, mappings' page counts, and the account.
 
 use faultless_paging::Pages;
-use faultless_sync::ZapGuard;
+use faultless_sync::{Flaw, ZapGuard, flawed};
 use faultless_trace::Counter;
 
 use super::span;
 use crate::arena::Part;
+use crate::assign::Orphans;
 use crate::machine::Machine;
 use crate::space::{AddressSpace, Note};
 use crate::tree::{Edit, PAGES, Word};
@@ -30,59 +32,57 @@ impl<M: Machine> AddressSpace<M> {
     #[inline]
     pub(crate) fn unmap_at_once(&self, pages: Pages) -> bool {
         let part = self.part_of(pages);
-        if pages.len() > MOST || part == Part::All || self.policy().holds_mmap_lock() {
+        let asks_for_more = || self.has_note(Note::SEALED_OR_DEVICES);
+        let is_elsewhere = part == Part::All || self.policy().holds_mmap_lock();
+        if pages.len() > MOST || is_elsewhere || asks_for_more() {
             return false;
         }
         // If not, nobody has to wait for the look that counts.
         let looks_unused = pages.len() > SMALL && self.looks_unused(pages);
         let mut edit = self.edit(part);
-        let start = self.trace_start();
-        if self.part_of(pages) != part
-            || self.has_note(Note::SEALED)
-            || self.has_note(Note::DEVICES)
-        {
+        let had = self.trace_start();
+        let has_changed = self.part_of(pages) != part && !flawed(Flaw::PartChosenOnce);
+        if has_changed || asks_for_more() {
             return false;
         }
         let list = self.list_of(part);
+        let mut orphans = Orphans::NONE;
         let zap = list.try_zap(span(pages), self.machine(), |place| {
-            self.detach_alone(&mut edit, pages, Word::zapping(part.writer(place)))
+            let note = Word::zapping(part.writer(place));
+            let detached = self.detach_alone(&mut edit, pages, note);
+            detached.map(|detached| orphans = detached).is_some()
         });
         let Some(zap) = zap else {
             return false;
         };
-        self.memory.count(Counter::Munmap);
-        if looks_unused && self.has_nothing(pages) {
+        self.retire_orphans(orphans, edit.doomed());
+        let is_unused = looks_unused && self.has_nothing(pages);
+        if is_unused {
             // As large ranges often are: reserved, and never used.
             edit.fill(pages, Word::EMPTY);
-            drop(zap);
-            drop(edit);
-            self.trace_hold(start, pages);
-            return true;
         }
         drop(edit);
-        self.trace_hold(start, pages);
-        let number = part.writer(zap.place());
-        self.clear_away(part, pages, number, false, zap, ZapGuard::leave);
+        self.trace_hold(had, pages);
+        self.memory.count(Counter::Munmap);
+        if !is_unused {
+            let number = part.writer(zap.place());
+            self.clear_away(part, pages, number, false, zap, ZapGuard::leave);
+        }
         true
     }
 
-    /// Whether something was mapped in `pages` that is quickly detached, and now says `note`.
+    /// Lets the slots of `pages` say `note`, if something is mapped there that is quickly detached; what
+    /// has lost its last page.
     #[inline]
-    fn detach_alone(&self, edit: &mut Edit<'_, M>, pages: Pages, note: Word) -> bool {
+    fn detach_alone(&self, edit: &mut Edit<'_, M>, pages: Pages, note: Word) -> Option<Orphans> {
         let near = edit.around(pages);
         let is_quick = match pages.len() <= FEW {
             true => !near.is_unmapped(pages),
-            false => {
-                let run = near.next_until(pages.start, pages.end);
-                run.is_some_and(|run| run.pages == pages)
-            }
+            false => near.is_one_run(pages),
         };
         let is_cut = is_quick
             && self.check_split(edit, pages, None).is_ok()
             && edit.cut_below(&near, pages).is_ok();
-        if is_cut {
-            self.assign_below(edit, &near, pages, note);
-        }
-        is_cut
+        is_cut.then(|| self.repoint(edit, &near, pages, note))
     }
 }

@@ -61,6 +61,8 @@ pub(crate) struct RangeLock<'a, M: Machine> {
     departure: Option<Departure<'static>>,
     /// Mappings of devices whose pages are still to be flushed.
     doomed: Doomed<'a, M>,
+    /// When it was had ([`AddressSpace::trace_hold`]).
+    had: u64,
 }
 
 /// A range, in the lists in which it has to be had.
@@ -175,6 +177,7 @@ impl<M: Machine> AddressSpace<M> {
             space: self,
             guard,
             held: self.await_range(wish, part),
+            had: self.trace_start(),
             departure: self.begin_departure(),
             doomed: Doomed::new(self.memory),
         }
@@ -325,6 +328,11 @@ impl<'a, M: Machine> RangeLock<'a, M> {
     #[inline]
     pub(crate) fn keep_doomed(&self, edit: &Edit<'_, M>) {
         self.doomed.take(edit.doomed());
+    }
+
+    /// When it was had, for [`AddressSpace::trace_hold`].
+    pub(crate) fn had(&self) -> u64 {
+        self.had
     }
 
     /// The part that the range belongs to.

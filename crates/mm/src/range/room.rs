@@ -84,6 +84,7 @@ impl<M: Machine> AddressSpace<M> {
             // Nothing is taken away where there is room.
             departure: None,
             doomed: Doomed::new(self.memory),
+            had: self.trace_start(),
         }
     }
 

@@ -97,7 +97,8 @@ pub trait Backing: Sync {
     fn uncharge(&self, _tag: u64, _index: u64) {}
 
     /// The store is gone, and with it the last that led to `tag`. Called wherever memory
-    /// is given back: it must not call the core, and needs no memory.
+    /// is given back, locks of address spaces being held: it must not call the core, nor wait for
+    /// who does, and needs no memory.
     fn gone(&self, _tag: u64) {}
 }
 

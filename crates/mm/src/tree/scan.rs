@@ -53,6 +53,22 @@ impl Stem {
         Some(run)
     }
 
+    /// Whether all of `pages` hold the same word, as far as few looks can tell: not if they were mapped
+    /// little by little, in many nodes.
+    pub(crate) fn is_one_run(&self, pages: Pages) -> bool {
+        let run = self.next_slot_before(pages.start, pages.end);
+        let Some(mut run) = run.filter(|run| run.pages.start <= pages.start) else {
+            return false;
+        };
+        // Up from the first slot to the largest, and down to the last.
+        for _ in 0..2 * LEVELS {
+            if run.pages.end >= pages.end || !self.extend(&mut run) {
+                break;
+            }
+        }
+        run.pages.end >= pages.end
+    }
+
     /// Adds the slots behind `run` that hold the same word and are in the same
     /// node. Whether the run may go on behind that.
     fn extend(&self, run: &mut Run) -> bool {

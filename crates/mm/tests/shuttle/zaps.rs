@@ -9,6 +9,7 @@ use faultless_mm::{
     Access, Errno, Locked, Outcome, PROT_READ, Policy, SegvCode, advice, flags, lock_all_flags,
     remap_flags,
 };
+use faultless_sync::{Flaw, with_flaw};
 
 /// Under the others writers take turns, as in Linux.
 const POLICIES: &[Policy] = &[Policy::Speculative];
@@ -135,6 +136,35 @@ fn few_hold_nothing_up() {
             },
         );
     });
+}
+
+/// Few pages are unmapped while another CPU, which has them and more, changes what is mapped there.
+fn few_beside_a_change() {
+    explore_under(POLICIES, 1000, |policy| {
+        let world = World::new(2, policy);
+        world.map(0, 4, RW);
+        (0..4).for_each(|page| world.cpu().store(page * PAGE, 1).unwrap());
+        let other = world.run(1, |cpu| {
+            let changed = cpu.space().mprotect(0, 4 * PAGE, PROT_READ);
+            assert!(matches!(changed, Ok(()) | Err(Errno::ENOMEM)));
+        });
+        world.space().munmap(PAGE, 2 * PAGE).unwrap();
+        other.join().unwrap();
+        assert!(world.space().lookup(PAGE).is_none() && world.space().lookup(2 * PAGE).is_none());
+        assert_eq!(world.cpu().load(3 * PAGE), Ok(1));
+        world.finish();
+    });
+}
+
+#[test]
+fn few_go_beside_a_change() {
+    few_beside_a_change();
+}
+
+#[test]
+#[should_panic]
+fn broken_few_go_beside_a_holder() {
+    with_flaw(Flaw::ZapBesideHolder, few_beside_a_change);
 }
 
 #[test]

@@ -107,7 +107,7 @@ impl Ranges {
     /// A range that is being zapped from the beginning, if nobody has, waits for, or zaps anything
     /// of it. `detach` lets go of what is there; it is called under the lock, with the place's
     /// number, and says whether it has.
-    #[inline]
+    #[inline(always)]
     pub fn try_zap<'a, W: Wait + ?Sized>(
         &'a self,
         range: Range<u64>,
