@@ -83,7 +83,7 @@ impl<'s> Hold<'s> {
             _ => return Ok(None),
         };
         let read = match mode {
-            Mode::VmaLock => match mapping.vma_lock().try_read(&space.write_hold) {
+            Mode::VmaLock => match mapping.vma_lock().try_read(&space.busy.write_hold) {
                 // Locked readers come after the writer: the word must be looked at again.
                 Some(read) if found.is_valid() => Some(read),
                 _ => return Err(Withdrawn::MappingChanged),

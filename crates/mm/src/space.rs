@@ -5,9 +5,9 @@
 //! | `tree` | writers, under its edit lock | a mapping changes |
 //! | page tables under `root` | faults and writers, by the entry protocol | always |
 //! | `ranges` | writers, but for those in arenas; faults that fell back | see [`crate::range`] |
-//! | `arenas`, and the table | who makes arenas | at most five times |
+//! | `arenas`, and the table | who makes arenas | at most 13 times |
 //! | `lock` | writers and faults under `classic`; writers under `vma-lock`, and faults that fell back | see [`crate::range`] |
-//! | `write_hold` | writers under `vma-lock` | a write hold ends |
+//! | `busy` | writers under `vma-lock`; else writers that found others in their way outside of arenas | a write hold ends; each time, until there is an arena |
 //! | `notes` | `madvise`, `mseal`, a fault that finds no frame | the first time |
 //! | `clearings` | whoever clears soft-dirty bits | each time |
 //! | `probed` | writers, where mappings have probes; who registers or ends one | each time |
@@ -31,7 +31,7 @@ use faultless_sync::{CpuSet, Padded, Ranges, RwLock};
 use faultless_trace::Kind;
 
 use crate::account::Account;
-use crate::arena::{self, Arenas};
+use crate::arena::{self, Arenas, Crowd};
 use crate::errno::Errno;
 use crate::limits::{LimitWords, Limits};
 use crate::machine::Machine;
@@ -85,8 +85,10 @@ impl Note {
     pub(crate) const DROPPABLE: Note = Note(1 << 9);
     /// It has, or had, mappings of devices.
     pub(crate) const DEVICES: Note = Note(1 << 11);
-    /// Either of what an unmapping looks for: seals, and devices.
-    pub(crate) const SEALED_OR_DEVICES: Note = Note(Self::SEALED.0 | Self::DEVICES.0);
+    /// Writers outside of arenas often get into each other's way at the same places.
+    pub(crate) const CROWDED: Note = Note(1 << 14);
+    /// Why nothing is unmapped at once: seals, devices, and arenas that are to be made first.
+    pub(crate) const NOT_AT_ONCE: Note = Note(Self::SEALED.0 | Self::DEVICES.0 | Self::CROWDED.0);
     /// Under `classic` the mmap lock is held for writing until pages are gone.
     pub(crate) const HELD_ZAPS: Note = Note(1 << 10);
     /// There are as many arenas as there could be made.
@@ -119,8 +121,7 @@ pub struct Body {
     pub(crate) ranges: Padded<Ranges>,
     /// The mmap lock.
     pub(crate) lock: Padded<RwLock>,
-    /// See [`crate::mapping::Mapping`]: the number of the present write hold.
-    pub(crate) write_hold: Padded<AtomicU32>,
+    pub(crate) busy: Padded<Busy>,
     pub(crate) cpus: Padded<CpuSet>,
     pub(crate) layout: Layout,
     policy: AtomicU32,
@@ -148,6 +149,14 @@ pub struct Body {
     notes: Padded<AtomicU32>,
 }
 const _: () = assert!(size_of::<Body>() <= PAGE_SIZE as usize);
+
+/// On one line, as no policy writes both.
+pub(crate) struct Busy {
+    /// See [`crate::mapping::Mapping`]: the number of the present write hold.
+    pub(crate) write_hold: AtomicU32,
+    /// Who got into whose way, where writers do not take turns.
+    pub(crate) crowd: Crowd,
+}
 
 impl<M: Machine> Deref for AddressSpace<M> {
     type Target = Body;
@@ -210,7 +219,10 @@ impl<M: Machine> AddressSpace<M> {
             frame,
             ranges: Padded(Ranges::new()),
             lock: Padded(RwLock::new()),
-            write_hold: Padded(AtomicU32::new(1)),
+            busy: Padded(Busy {
+                write_hold: AtomicU32::new(1),
+                crowd: Crowd::default(),
+            }),
             cpus: Padded(CpuSet::new()),
             layout,
             policy: AtomicU32::new(policy as u32),
@@ -328,7 +340,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Notes what was noted of another space, whose copy it is.
     pub(crate) fn note_as(&self, other: &Self) {
         // It has no arenas, and nothing locked.
-        let not = Note::SPREAD.0 | Note::LOCKED.0;
+        let not = Note::SPREAD.0 | Note::LOCKED.0 | Note::CROWDED.0;
         let notes = other.notes.load(Ordering::Relaxed) & !not;
         self.notes.store(notes, Ordering::Relaxed);
     }

@@ -40,6 +40,8 @@ pub enum Flaw {
     ZapsNotAwaited,
     /// A range is zapped at once although somebody has something of it.
     ZapBesideHolder,
+    /// A part of an address space gets locks of its own while somebody is taking pages away there.
+    AroundBesideZaps,
     /// Which part of an address space a range belongs to is not asked again once the range is had.
     PartChosenOnce,
     /// Who has ranges of several parts of an address space takes them in the space's own list alone.

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeSet;
 
-use faultless_mm::{Access, Mask, Outcome, Policy, Tracer, flags};
+use faultless_mm::{Access, Mask, Outcome, Policy, Tracer, advice, flags};
 use faultless_soft::SoftCpu;
 use faultless_sync::atomic::Local;
 use faultless_sync::record::{self, LINE};
@@ -143,6 +143,53 @@ fn writers_in_arenas_share_no_line() {
                 };
                 space.mmap(0, PAGE, 1, ANYWHERE).unwrap();
                 round();
+                let written = record::lines(round);
+                let direct = written.into_iter().filter(|(_, w)| w.direct > 0);
+                direct.map(|(line, _)| line).collect::<BTreeSet<_>>()
+            })
+        };
+        std::thread::scope(|scope| scope.spawn(work).join().unwrap())
+    };
+    let (one, other) = (of(0), of(1));
+    assert!(one.len() > 8, "the recorder is off");
+    let both = one.intersection(&other).collect::<Vec<_>>();
+    assert!(both.is_empty(), "{both:x?}");
+}
+
+/// The same of two that change what lies at places of their own, each in an arena around it: by every
+/// operation there is.
+#[test]
+fn writers_at_named_places_share_no_line() {
+    const MIB: u64 = 1 << 20;
+    let (memory, space) = space(2, 64, Policy::Speculative);
+    let start = 64 * MIB;
+    let fixed = ANYWHERE | flags::FIXED;
+    SoftCpu::attend(memory, 0, || {
+        space
+            .mmap(start, 64 * MIB, 3, fixed | flags::NORESERVE)
+            .unwrap();
+        assert!(space.spread_around(start) && space.spread_around(start + 32 * MIB));
+    });
+    let of = |number: u32| {
+        let work = || {
+            SoftCpu::run(&space, number, |cpu| {
+                let at = start + u64::from(number) * 32 * MIB + 100 * PAGE;
+                let touch = |page| cpu.store(at + page * PAGE, 1).unwrap();
+                let round = || {
+                    (0..8).for_each(touch);
+                    space.mprotect(at, 2 * PAGE, 1).unwrap();
+                    space.mprotect(at, 2 * PAGE, 3).unwrap();
+                    space.madvise(at, 8 * PAGE, advice::DONTNEED).unwrap();
+                    space.madvise(at, PAGE, advice::DONTFORK).unwrap();
+                    space.madvise(at, PAGE, advice::DOFORK).unwrap();
+                    space.mlock(at, 2 * PAGE, 0).unwrap();
+                    space.munlock(at, 2 * PAGE).unwrap();
+                    space.munmap(at + 2 * PAGE, 3 * PAGE).unwrap();
+                    space.mremap(at, 2 * PAGE, 4 * PAGE, 0, 0).unwrap();
+                    space.mremap(at, 4 * PAGE, 3 * PAGE, 0, 0).unwrap();
+                    space.mmap(at, 5 * PAGE, 3, fixed).unwrap();
+                };
+                (0..2).for_each(|_| round());
                 let written = record::lines(round);
                 let direct = written.into_iter().filter(|(_, w)| w.direct > 0);
                 direct.map(|(line, _)| line).collect::<BTreeSet<_>>()

@@ -31,9 +31,44 @@ fn around() -> Layout {
     }
 }
 
-fn lines(memory: &'static SoftMemory, spread: bool, limits: &Limits, script: &[Op]) -> Vec<String> {
+/// Which arenas there are, and what is mapped before.
+#[derive(Clone, Copy)]
+enum Prepared {
+    /// Nothing is mapped; whether two arenas are there.
+    OfCpus(bool),
+    /// All is; whether an arena is there around the upper half, and another around the lower.
+    Around([bool; 2]),
+}
+
+impl Prepared {
+    fn prepare(self, space: &SoftSpace) {
+        match self {
+            Self::OfCpus(spread) => assert!(!spread || space.spread_writers()),
+            Self::Around(halves) => {
+                // In pieces that end where slots do not.
+                let (start, length) = (SEALED.start - 5 * PAGE, 90 * PAGE);
+                for (at, prot) in (start..SEALED.end)
+                    .step_by(length as usize)
+                    .zip([1, 3].repeat(99))
+                {
+                    space.mmap(at, length, prot, FIXED).unwrap();
+                }
+                for (half, at) in halves.into_iter().zip([CENTRE, CENTRE - PAGE]) {
+                    assert!(!half || space.spread_around(at));
+                }
+            }
+        }
+    }
+}
+
+fn lines(
+    memory: &'static SoftMemory,
+    prepared: Prepared,
+    limits: &Limits,
+    script: &[Op],
+) -> Vec<String> {
     let prepare = |space: &SoftSpace| {
-        assert!(!spread || space.spread_writers());
+        prepared.prepare(space);
         space.set_brk(1 << 32);
         space.set_limits(limits);
     };
@@ -45,16 +80,39 @@ fn lines(memory: &'static SoftMemory, spread: bool, limits: &Limits, script: &[O
 
 /// The same lines with arenas as without.
 fn same(cases: u64, limits: &Limits, ops: impl Strategy<Value = Op>) {
+    same_as([true, false].map(Prepared::OfCpus), cases, limits, ops);
+}
+
+fn same_as(
+    [one, other]: [Prepared; 2],
+    cases: u64,
+    limits: &Limits,
+    ops: impl Strategy<Value = Op>,
+) {
     let memory = machine(4, 64);
     let seed = seed();
     let scripts = prop::collection::vec(ops, 1..60);
     let result = runner(cases, seed).run(&scripts, |script| {
-        let without = lines(memory, false, limits, &script);
-        prop_assert_eq!(lines(memory, true, limits, &script), without);
+        let without = lines(memory, other, limits, &script);
+        prop_assert_eq!(lines(memory, one, limits, &script), without);
         Ok(())
     });
     if let Err(failure) = result {
         panic!("FAULTLESS_SEED={seed}: {failure}");
+    }
+}
+
+#[test]
+fn programs_see_the_same_in_arenas_around_them() {
+    let without = Prepared::Around([false; 2]);
+    for halves in [[true, false], [false, true], [true; 2]] {
+        let with = Prepared::Around(halves);
+        same_as([with, without], rounds(60, 2000), &Limits::NONE, near());
+        let ops = remapping().prop_map(to_a_fixed_place);
+        same_as([with, without], rounds(60, 2000), &Limits::NONE, ops);
+        let ops = limited().prop_map(to_a_fixed_place);
+        same_as([with, without], rounds(60, 2000), &Limits::LINUX, ops);
+        same_as([with, without], rounds(30, 1000), &Limits::NONE, forking());
     }
 }
 
@@ -331,4 +389,99 @@ fn a_limit_of_mappings_that_comes_later() {
         (0..100).for_each(|n| space.mprotect(at + 2 * n * PAGE, PAGE, 1).unwrap());
         assert_eq!(space.totals().mappings, 200);
     });
+}
+
+/// Works at what lies at `at`, two pages of which are its own to change.
+fn change(space: &SoftSpace, at: u64) {
+    space.mprotect(at, PAGE, 1).unwrap();
+    space.mprotect(at, PAGE, RW).unwrap();
+    space.munmap(at + PAGE, PAGE).unwrap();
+    let how = FIXED | flags::NORESERVE;
+    space.mmap(at + PAGE, PAGE, RW, how).unwrap();
+}
+
+/// Two threads that change what lies at places they name get into each other's way until what one
+/// of them works at is an arena; wherever the other is.
+#[test]
+fn contention_at_named_places_makes_arenas() {
+    for apart in [20 << 20, 3 * GIB] {
+        let (memory, space) = space(2, 64, Policy::Speculative);
+        let all = 4 * GIB;
+        let start = SoftCpu::attend(memory, 0, || {
+            space
+                .mmap(16 * GIB, all, RW, FIXED | flags::NORESERVE)
+                .unwrap()
+        });
+        let until = Instant::now() + Duration::from_secs(60);
+        on_every_cpu(&space, |cpu| {
+            let own = start + u64::from(cpu.number()) * apart + 5 * PAGE;
+            while space.arena_count() == 0 && Instant::now() < until {
+                change(&space, own);
+            }
+        });
+        assert!(
+            space.arena_count() > 0,
+            "nobody was in the way for a minute"
+        );
+        SoftCpu::attend(memory, 0, || {
+            space.verify().unwrap();
+            // One of them has it, and the other one not.
+            let other = (0..2).map(|n| start + n * apart + 5 * PAGE);
+            let refused = other.filter(|&at| !space.spread_around(at)).count();
+            assert_eq!(refused, 1);
+            assert_eq!(space.totals().mappings, 1);
+            space.munmap(start, all).unwrap();
+            assert_eq!(space.totals().mapped, 0);
+        });
+    }
+}
+
+/// One thread, beside others that fault and fork, gets none.
+#[test]
+fn one_thread_that_names_places_gets_none() {
+    let (memory, space) = space(2, 64, Policy::Speculative);
+    let start = SoftCpu::attend(memory, 0, || map(&space, 1000));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            SoftCpu::run(&space, 1, |cpu| {
+                while !done.load(Ordering::Relaxed) {
+                    cpu.store(start + 900 * PAGE, 1).unwrap();
+                    space.fork().unwrap().destroy();
+                }
+            });
+        });
+        SoftCpu::run(&space, 0, |_| (0..2000).for_each(|_| change(&space, start)));
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(space.arena_count(), 0);
+}
+
+/// Where there is none: beside one, where the heap is, beyond the end, under a policy whose
+/// writers take turns; and there are at most eight.
+#[test]
+fn where_there_can_be_none() {
+    let (memory, space) = space(2, 64, Policy::Speculative);
+    SoftCpu::attend(memory, 0, || {
+        space.set_brk(GIB + PAGE);
+        assert!(space.brk(GIB + 3 * PAGE) > GIB);
+        assert!(!space.spread_around(GIB), "the heap is there");
+        assert!(!space.spread_around(u64::MAX), "that is no address");
+        assert!(
+            !space.spread_around(space.layout().end),
+            "nothing is mapped there"
+        );
+        let made = (2..20).filter(|n| space.spread_around(n * GIB)).count();
+        assert_eq!((made, space.arena_count()), (8, 8));
+        assert!(!space.spread_around(2 * GIB), "there is one");
+        // Those of CPUs are others, and are chosen for what may lie anywhere.
+        let at = map(&space, 1);
+        assert!(space.spread_writers());
+        let new = map(&space, 1);
+        assert_ne!(at / GIB, new / GIB);
+        assert_eq!(space.arena_count(), 10);
+        space.verify().unwrap();
+    });
+    let (memory, space) = self::space(2, 64, Policy::Classic);
+    SoftCpu::attend(memory, 0, || assert!(!space.spread_around(GIB)));
 }

@@ -97,6 +97,7 @@ fn act(cpu: &SoftCpu<'_>, run: &Run, numbers: &mut Numbers, switch: bool) {
                 let _ = space.munmap(new, length);
             }
         }
+        39 => drop(space.spread_around(at)),
         16 if switch => {
             space.set_policy(Policy::ALL[numbers.below(Policy::ALL.len() as u64) as usize]);
         }

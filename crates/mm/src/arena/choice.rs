@@ -10,10 +10,10 @@ use faultless_paging::Pages;
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::{Flaw, Ranges, flawed};
 
-use super::{ARENAS, Arena, Arenas, NEAR, Part, QUOTA, STRICT};
+use super::{Arena, Arenas, COUNT, COUNT_OF_CPUS, NEAR, Part, QUOTA, STRICT};
 use crate::machine::Machine;
 use crate::space::{AddressSpace, Note};
-use crate::tree::{Edit, GUARD_GAP, Holes};
+use crate::tree::{Edit, GUARD_GAP};
 
 impl<M: Machine> AddressSpace<M> {
     /// The table of arenas, once there was one. Acquire: pairs with the release in `open`.
@@ -23,9 +23,10 @@ impl<M: Machine> AddressSpace<M> {
         unsafe { self.arenas.load(Ordering::Acquire).as_ref() }
     }
 
-    /// How many arenas there are.
+    /// How many parts writers have to themselves ([`AddressSpace::spread_writers`],
+    /// [`AddressSpace::spread_around`]).
     #[inline]
-    pub(crate) fn arena_count(&self) -> usize {
+    pub fn arena_count(&self) -> usize {
         self.arenas().map_or(0, Arenas::count)
     }
 
@@ -190,15 +191,17 @@ impl<M: Machine> AddressSpace<M> {
     /// Says in the table whether it has. Under all edit locks, accounts being settled.
     pub(crate) fn settle_strictness(&self) {
         if let Some(arenas) = self.arenas() {
-            let count = arenas.count();
-            arenas.set(count as u64 | self.strictness(count));
+            let counts = arenas.state() & (COUNT | COUNT_OF_CPUS);
+            arenas.set(counts | self.strictness(arenas.count()));
         }
     }
 
     /// The arena in which this CPU finds room first, if mappings are chosen in one.
     pub(crate) fn arena_of_cpu(&self) -> Option<usize> {
         let arenas = self.arenas()?;
-        self.machine().cpu().index().checked_rem(arenas.count())
+        let cpu = self.machine().cpu().index();
+        let number = cpu.checked_rem(arenas.count_of_cpus())?;
+        Some(arenas.of_cpus[number].load(Ordering::Relaxed) as usize)
     }
 
     /// Where an operation of a part may choose room: an arena's pages, or all.
@@ -244,33 +247,3 @@ impl Arenas {
         }
     }
 }
-
-/// What it counts that somebody was in the way.
-const MORE: u32 = 8;
-/// What it takes back that nobody was.
-const LESS: u32 = 1;
-/// How much is enough.
-const ENOUGH: u32 = 64;
-
-impl<M: Machine> Edit<'_, M> {
-    /// See [`Holes::is_crowded`].
-    pub(crate) fn is_crowded(&mut self, was_busy: bool) -> bool {
-        self.holes().is_crowded(was_busy)
-    }
-}
-
-impl Holes {
-    /// Whether those who choose room here have got into each other's way so often that it is time for
-    /// more arenas; `was_busy`: this one did.
-    fn is_crowded(&mut self, was_busy: bool) -> bool {
-        let now = match was_busy {
-            true => self.crowding + MORE,
-            false => self.crowding.saturating_sub(LESS),
-        };
-        let is_crowded = now >= ENOUGH;
-        self.crowding = if is_crowded { 0 } else { now };
-        is_crowded
-    }
-}
-
-const _: () = assert!(ARENAS.is_power_of_two());

@@ -1,9 +1,10 @@
 //! Arenas: parts of an address space whose writers share nothing with others.
 //!
 //! All writers of a space write its list of ranges, its edit lock, its notes about holes and its
-//! account. Where they get into each other's way, CPUs get *arenas*: a gibibyte each, empty at
-//! first, with a list, an edit lock, notes and an account of its own, and with a node of the tree
-//! that stays ([`crate::tree::pin`]). Memory that may lie anywhere is then mapped in the CPU's own. A
+//! account. Where they get into each other's way, they get *arenas*, with a list, an edit lock, notes and an
+//! account of its own each, and with a node of the tree that stays ([`crate::tree::pin`]). CPUs get a gibibyte
+//! each, empty at first, and memory that may lie anywhere is then mapped in the CPU's own. Who works at
+//! places that he names gets one around these, 16 MiB or a gibibyte, whatever is mapped there. A
 //! program of which one thread maps has none, and gets Linux's addresses
 //! (`docs/decisions/0012-arenas.md`).
 //!
@@ -16,19 +17,24 @@
 //! Whether there are arenas changes only with every range and under all edit locks. So who has
 //! a range, or edits, asks again ([`AddressSpace::part_of`]), and then knows.
 //!
-//! * `choice`: which part a range belongs to. `open`: a new arena. `elsewhere`: what is had in the
-//!   lists of arenas beside the space's own.
+//! An arena is opened beside those who zap: not where they do, so that what is being taken away stays
+//! in the list in which it was.
+//!
+//! * `choice`: which part a range belongs to. `crowd`: who gets into whose way. `open`, `around`: a new arena,
+//!   of a CPU, or around what is there. `elsewhere`: what is had in the lists of arenas beside the space's own.
 //!
 //! Written lines: those of the arena, by who works in it. The table of arenas is written when one
 //! is opened, and read by every writer.
 
+mod around;
 mod choice;
+mod crowd;
 mod elsewhere;
 mod open;
 
 use faultless_frames::{Flags, FrameSource, NoMemory};
 use faultless_paging::{Frame, PAGE_SIZE, Pages};
-use faultless_sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use faultless_sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use faultless_sync::{PLACES, Padded, Ranges, SpinGuard, SpinGuards, SpinLock};
 
 use crate::account::Account;
@@ -36,14 +42,21 @@ use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::tree::{Edit, GUARD_GAP, Holes, Stem};
 
+pub(crate) use crowd::Crowd;
 pub(crate) use elsewhere::{Elsewhere, ZapElsewhere};
 pub(crate) use open::give_back;
 
 /// Pages of the largest mapping that is put into an arena unless it has to be there.
 pub(crate) const LARGEST: u64 = open::SPAN / 4;
 
+/// The most arenas of CPUs that a space has.
+const OF_CPUS: usize = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
+
+/// The most arenas around what writers work at.
+const AROUND: usize = if cfg!(any(loom, shuttle)) { 1 } else { 8 };
+
 /// The most arenas of a space.
-pub(crate) const ARENAS: usize = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
+pub(crate) const ARENAS: usize = OF_CPUS + AROUND;
 
 /// Writers that may zap at once, in all lists.
 pub(crate) const WRITERS: usize = (1 + ARENAS) * PLACES;
@@ -111,8 +124,9 @@ impl Arena {
 
 /// A place in the table.
 pub(crate) struct Slot {
-    /// The first page.
+    /// The first page, and the page after the last.
     base: AtomicU64,
+    end: AtomicU64,
     arena: AtomicPtr<Arena>,
 }
 
@@ -122,11 +136,15 @@ pub(crate) struct Arenas {
     /// under all edit locks; the number also with every range.
     state: AtomicU64,
     slots: [Slot; ARENAS],
+    /// The numbers of those that are CPUs'.
+    of_cpus: [AtomicU32; OF_CPUS],
     frame: Frame,
 }
 
 /// Of a state: how many there are.
-const COUNT: u64 = STRICT - 1;
+const COUNT: u64 = 0xff;
+/// Of a state: how many of these are CPUs'.
+const COUNT_OF_CPUS: u64 = COUNT << COUNT.count_ones();
 /// Of a state: there is a limit that is not only of mappings.
 const STRICT: u64 = 1 << 32;
 /// Of a state: there are almost as many mappings as there may be.
@@ -153,9 +171,20 @@ impl Arenas {
         (self.state() & COUNT) as usize
     }
 
+    /// How many of these are CPUs'.
+    fn count_of_cpus(&self) -> usize {
+        ((self.state() & COUNT_OF_CPUS) >> COUNT.count_ones()) as usize
+    }
+
     /// Whether all is counted in the space's own account.
     fn is_strict(&self) -> bool {
-        self.state() & !COUNT != 0
+        self.state() & (STRICT | NEAR) != 0
+    }
+
+    /// Whether there is one that has something of `pages`.
+    fn meet(&self, pages: Pages) -> bool {
+        let mut arenas = self.slots[..self.count()].iter().map(Slot::pages);
+        arenas.any(|arena| pages.start < arena.end && arena.start < pages.end)
     }
 
     fn set(&self, state: u64) {
@@ -193,8 +222,8 @@ impl Slot {
     }
 
     fn pages(&self) -> Pages {
-        let base = self.base.load(Ordering::Relaxed);
-        Pages::new(base, base + open::SPAN)
+        let [base, end] = [&self.base, &self.end].map(|page| page.load(Ordering::Relaxed));
+        Pages::new(base, end)
     }
 }
 

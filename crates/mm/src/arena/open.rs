@@ -4,10 +4,10 @@ use core::ptr::{NonNull, null_mut};
 
 use faultless_frames::NoMemory;
 use faultless_paging::{Frame, PAGE_SIZE, Pages};
-use faultless_sync::atomic::{AtomicPtr, AtomicU64, Ordering, fence};
+use faultless_sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use faultless_sync::{Padded, Ranges, SpinLock};
 
-use super::{ARENAS, Arena, Arenas, Slot, give_frame, take_frame};
+use super::{Arena, Arenas, COUNT, COUNT_OF_CPUS, OF_CPUS, Slot, give_frame, take_frame};
 use crate::account::Account;
 use crate::machine::Machine;
 use crate::memory::Memory;
@@ -34,16 +34,14 @@ impl<M: Machine> AddressSpace<M> {
         if self.policy().holds_mmap_lock() {
             return false;
         }
-        let all = self.all_pages();
-        let lock = self.lock_everything_to_fill(all);
+        let lock = self.lock_everything_beside_replacing();
         self.open_arenas(&lock).is_ok_and(|more| more)
     }
 
     /// The same, for who found writers in each other's way while there were `seen` arenas.
     #[cold]
     pub(crate) fn spread_beside(&self, seen: usize) {
-        let all = self.all_pages();
-        let lock = self.lock_everything_to_fill(all);
+        let lock = self.lock_everything_beside_replacing();
         if self.arena_count() != seen || !self.may_spread() {
             return;
         }
@@ -57,7 +55,8 @@ impl<M: Machine> AddressSpace<M> {
     pub(crate) fn may_spread(&self) -> bool {
         let is_strict = self.arenas().is_some_and(Arenas::is_strict);
         let is_allowed = !self.policy().holds_mmap_lock() && !is_strict;
-        is_allowed && self.arena_count() < self.most_arenas() && !self.has_note(Note::SPREAD)
+        let count = self.arenas().map_or(0, Arenas::count_of_cpus);
+        is_allowed && count < self.most_arenas() && !self.has_note(Note::SPREAD)
     }
 
     /// So many, and no more than there are CPUs.
@@ -66,7 +65,7 @@ impl<M: Machine> AddressSpace<M> {
             .cpus()
             .len()
             .next_power_of_two()
-            .clamp(1, ARENAS)
+            .clamp(1, OF_CPUS)
     }
 
     /// As many again as there are, two at first; as far as there is room.
@@ -78,36 +77,73 @@ impl<M: Machine> AddressSpace<M> {
             Some(arenas) => arenas,
             None => self.make_table()?,
         };
-        let before = arenas.count();
+        let before = arenas.count_of_cpus();
         let most = (before * 2).max(2).min(self.most_arenas());
-        while arenas.count() < most {
+        while arenas.count_of_cpus() < most {
             let mut edit = self.edit_all(arenas);
             let Some(base) = self.find_arena(&edit, arenas) else {
                 break;
             };
-            let made = self.make_arena(&mut edit, base);
-            let Ok(arena) = made else { break };
-            let count = arenas.count();
-            let slot = &arenas.slots[count];
-            slot.base.store(base, Ordering::Relaxed);
-            slot.arena.store(arena.as_ptr(), Ordering::Relaxed);
-            let more = count + 1;
-            arenas.set(more as u64 | self.strictness(more));
-            // Partner: the fence in `AddressSpace::note_locked`.
-            fence(Ordering::SeqCst);
-            self.settle_strictness();
+            if self
+                .open_arena(&mut edit, arenas, base, ARENA_LEVEL)
+                .is_err()
+            {
+                break;
+            }
+            let (number, of_cpus) = (arenas.count() - 1, arenas.count_of_cpus());
+            arenas.of_cpus[of_cpus].store(number as u32, Ordering::Relaxed);
+            arenas.set(arenas.state() + (1 << COUNT.count_ones()));
         }
-        Ok(arenas.count() > before)
+        Ok(arenas.count_of_cpus() > before)
     }
 
-    /// The highest place for an arena, in all of which nothing is.
+    /// Makes an arena of a node at `level`, from page `base` on. With every range, but for what is
+    /// zapped or replaced elsewhere.
+    ///
+    /// # Errors
+    /// [`NoMemory`]; there is none more.
+    pub(super) fn open_arena(
+        &self,
+        edit: &mut Edit<'_, M>,
+        arenas: &Arenas,
+        base: u64,
+        level: usize,
+    ) -> Result<(), NoMemory> {
+        let pages = Pages::new(base, base + span(level + 1));
+        let arena = self.make_arena(edit, pages, level)?;
+        let count = arenas.count();
+        let slot = &arenas.slots[count];
+        slot.base.store(pages.start, Ordering::Relaxed);
+        slot.end.store(pages.end, Ordering::Relaxed);
+        slot.arena.store(arena.as_ptr(), Ordering::Relaxed);
+        let counts = arenas.state() & (COUNT | COUNT_OF_CPUS);
+        arenas.set((counts + 1) | self.strictness(count + 1));
+        // Partner: the fence in `AddressSpace::note_locked`.
+        fence(Ordering::SeqCst);
+        self.settle_strictness();
+        Ok(())
+    }
+
+    /// Whether somebody takes pages away in `pages`, or beside them. With every range.
+    pub(super) fn is_zapped_in(&self, pages: Pages) -> bool {
+        let (start, end) = (pages.start.saturating_sub(1), pages.end + 1);
+        let mut is_zapped = false;
+        // Who zaps across arenas is in this list, too.
+        self.ranges.for_each_zap(self.machine(), |range, _| {
+            is_zapped |= start < range.end && range.start < end;
+        });
+        is_zapped
+    }
+
+    /// The highest place for an arena, in all of which nothing is, nor is taken away.
     fn find_arena(&self, edit: &Edit<'_, M>, arenas: &Arenas) -> Option<u64> {
         let top = self.layout.mmap_base.min(self.layout.end) / PAGE_SIZE;
         let low = LOWEST.max(self.layout.lowest.div_ceil(PAGE_SIZE));
         let mut end = top & !(SPAN - 1);
         loop {
             let base = end.checked_sub(SPAN).filter(|&base| base >= low)?;
-            let taken = arenas.all().any(|arena| arena.stem.pages().start == base);
+            let pages = Pages::new(base, end);
+            let taken = arenas.meet(pages) || self.is_zapped_in(pages);
             end = match edit.last_before(end).filter(|run| run.pages.end > base) {
                 Some(run) => run.pages.start & !(SPAN - 1),
                 None if taken => base,
@@ -116,15 +152,17 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    fn make_table(&self) -> Result<&Arenas, NoMemory> {
+    pub(super) fn make_table(&self) -> Result<&Arenas, NoMemory> {
         let frame = take_frame(self.memory)?;
         let at = self.machine().pointer(frame).cast::<Arenas>();
         let table = Arenas {
             state: AtomicU64::new(0),
             slots: core::array::from_fn(|_| Slot {
                 base: AtomicU64::new(0),
+                end: AtomicU64::new(0),
                 arena: AtomicPtr::new(null_mut()),
             }),
+            of_cpus: core::array::from_fn(|_| AtomicU32::new(0)),
             frame,
         };
         // SAFETY: a frame of ours, large enough and aligned.
@@ -135,12 +173,17 @@ impl<M: Machine> AddressSpace<M> {
         Ok(unsafe { at.as_ref() })
     }
 
-    fn make_arena(&self, edit: &mut Edit<'_, M>, base: u64) -> Result<NonNull<Arena>, NoMemory> {
+    fn make_arena(
+        &self,
+        edit: &mut Edit<'_, M>,
+        pages: Pages,
+        level: usize,
+    ) -> Result<NonNull<Arena>, NoMemory> {
         let frame = take_frame(self.memory)?;
         let stem = edit
-            .pin(base)
+            .pin(pages.start, level)
             .inspect_err(|_| give_frame(self.memory, frame))?;
-        let room = Arena::room(Pages::new(base, base + SPAN));
+        let room = Arena::room(pages);
         let arena = Arena {
             ranges: Padded(Ranges::new()),
             edit: Padded(SpinLock::new(Holes::new(room.end))),

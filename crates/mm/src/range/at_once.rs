@@ -32,13 +32,16 @@ impl<M: Machine> AddressSpace<M> {
     #[inline]
     pub(crate) fn unmap_at_once(&self, pages: Pages) -> bool {
         let part = self.part_of(pages);
-        let asks_for_more = || self.has_note(Note::SEALED_OR_DEVICES);
+        let asks_for_more = || self.has_note(Note::NOT_AT_ONCE);
         let is_elsewhere = part == Part::All || self.policy().holds_mmap_lock();
         if pages.len() > MOST || is_elsewhere || asks_for_more() {
             return false;
         }
         // If not, nobody has to wait for the look that counts.
         let looks_unused = pages.len() > SMALL && self.looks_unused(pages);
+        if !cfg!(loom) && part == Part::Central && self.tree.is_edited() {
+            self.note_crowd(pages);
+        }
         let mut edit = self.edit(part);
         let had = self.trace_start();
         let has_changed = self.part_of(pages) != part && !flawed(Flaw::PartChosenOnce);

@@ -172,11 +172,21 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     fn lock_wish(&self, wish: &Wish, part: impl Fn() -> Part) -> RangeLock<'_, M> {
+        if self.has_note(Note::CROWDED) {
+            self.spread_crowd();
+        }
         let guard = self.lock_as_policy();
+        // A guess, and nothing that a model has to look at.
+        let is_edited = !cfg!(loom) && self.tree.is_edited();
+        let held = self.await_range(wish, part);
+        if held.part == Part::Central && (is_edited || held.range.has_company()) {
+            let range = wish.range();
+            self.note_crowd(Pages::new(range.start, range.end));
+        }
         RangeLock {
             space: self,
             guard,
-            held: self.await_range(wish, part),
+            held,
             had: self.trace_start(),
             departure: self.begin_departure(),
             doomed: Doomed::new(self.memory),
@@ -296,7 +306,7 @@ impl<'a, M: Machine> RangeLock<'a, M> {
         if self.guard.is_none() || self.space.policy() != Policy::VmaLock {
             return;
         }
-        let hold = self.space.write_hold.load(Ordering::Relaxed);
+        let hold = self.space.busy.write_hold.load(Ordering::Relaxed);
         let mut at = pages.start;
         while let Some(run) = self.space.run_in(at, pages.end) {
             // SAFETY: the range keeps mappings from being retired.
@@ -468,8 +478,9 @@ impl<'a, M: Machine> MmapLock<'a, M> {
         if self.guard.is_some() {
             // Release: a fault that finds its mapping unlocked sees what was changed
             // (acquire in `Mapping::try_read`).
-            let hold = self.space.write_hold.load(Ordering::Relaxed);
+            let hold = self.space.busy.write_hold.load(Ordering::Relaxed);
             self.space
+                .busy
                 .write_hold
                 .store(hold.wrapping_add(1), Ordering::Release);
         }

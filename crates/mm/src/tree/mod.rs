@@ -47,7 +47,7 @@ use crate::memory::Memory;
 pub(crate) use copy::Copier;
 pub use holes::{GUARD_GAP, Holes};
 pub use node::{LEVELS, Node, Slot, span};
-pub(crate) use pin::ARENA_LEVEL;
+pub(crate) use pin::{ARENA_LEVEL, SMALL_ARENA_LEVEL};
 pub use scan::{Neighbours, Run};
 pub use split::Split;
 pub use word::{Content, Word};

@@ -22,8 +22,10 @@ use crate::doomed::Doomed;
 use crate::machine::Machine;
 use crate::memory::Memory;
 
-/// The level of nodes that are arenas: of 1 GiB each.
+/// The level of nodes that are arenas of CPUs: of 1 GiB each.
 pub(crate) const ARENA_LEVEL: usize = if cfg!(any(loom, shuttle)) { 0 } else { 2 };
+/// The lowest level of nodes that are arenas: of 16 MiB each.
+pub(crate) const SMALL_ARENA_LEVEL: usize = if cfg!(any(loom, shuttle)) { 0 } else { 1 };
 
 impl Stem {
     /// The pages.
@@ -52,18 +54,21 @@ impl Stem {
 }
 
 impl<M: Machine> Edit<'_, M> {
-    /// Lets a node stay for the pages of an arena, from `base` on. With everything.
+    /// Lets a node at `bottom` stay for the pages of an arena, from `base` on, whatever is mapped there.
+    /// No arena lies in it, or around it. With everything.
     ///
     /// # Errors
-    /// [`NoMemory`]; nothing has changed.
-    pub(crate) fn pin(&mut self, base: u64) -> Result<Stem, NoMemory> {
-        let node = self.reach(base).inspect_err(|_| {
-            // Nodes on the way that nothing needs.
-            let pages = Pages::new(base, base + span(ARENA_LEVEL + 1));
-            fill(self.memory, self.stem, pages, Word::EMPTY);
+    /// [`NoMemory`]; no page's mapping has changed.
+    pub(crate) fn pin(&mut self, base: u64, bottom: usize) -> Result<Stem, NoMemory> {
+        let node = self.reach(base, bottom).inspect_err(|_| {
+            let pages = Pages::new(base, base + span(bottom + 1));
+            if self.stem.is_vacant(pages) {
+                // Nodes on the way that nothing needs.
+                fill(self.memory, self.stem, pages, Word::EMPTY);
+            }
         })?;
         let mut above = self.stem.root();
-        for level in (ARENA_LEVEL + 1..LEVELS).rev() {
+        for level in (bottom + 1..LEVELS).rev() {
             above.pin(index(base, level));
             // SAFETY: the edit lock is held.
             if let Content::Child(child) = unsafe { above.slot(base, level).load().content() } {
@@ -72,16 +77,16 @@ impl<M: Machine> Edit<'_, M> {
         }
         Ok(Stem {
             root: node,
-            level: ARENA_LEVEL,
+            level: bottom,
             base,
             is_outside: false,
         })
     }
 
     /// The arena's node; made if it is missing, with those on the way.
-    fn reach(&self, base: u64) -> Result<NonNull<Node>, NoMemory> {
+    fn reach(&self, base: u64, bottom: usize) -> Result<NonNull<Node>, NoMemory> {
         let mut node = self.stem.root();
-        for level in (ARENA_LEVEL + 1..LEVELS).rev() {
+        for level in (bottom + 1..LEVELS).rev() {
             let number = index(base, level);
             let word = node.at(number).load();
             // SAFETY: the edit lock keeps what the tree holds from being retired.

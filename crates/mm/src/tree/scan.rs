@@ -11,7 +11,7 @@ use faultless_paging::Pages;
 
 use super::Stem;
 use super::node::{ALL, LEVELS, Node, SLOTS, index, span};
-use super::pin::ARENA_LEVEL;
+use super::pin::{ARENA_LEVEL, SMALL_ARENA_LEVEL};
 use super::word::{Content, Word};
 
 /// Neighbouring pages with the same word.
@@ -235,8 +235,12 @@ impl Stem {
 
     /// Whether a slot's child is an arena, and this does not look into arenas.
     #[inline]
-    fn passes_over(&self, node: &Node, page: u64, level: usize) -> bool {
-        self.is_outside && level == ARENA_LEVEL + 1 && node.pinned() & 1 << index(page, level) != 0
+    fn passes_over(&self, node: &Node, child: &Node, page: u64, level: usize) -> bool {
+        self.is_outside
+            && (SMALL_ARENA_LEVEL + 1..=ARENA_LEVEL + 1).contains(&level)
+            && node.pinned() & 1 << index(page, level) != 0
+            // What leads to an arena holds one that stays, which an arena does not.
+            && child.pinned() == 0
     }
 
     /// The slot of `page` or, where that is empty, of the nearest page in a direction.
@@ -256,7 +260,7 @@ impl Stem {
                 let word = node.slot(page, level).load();
                 // SAFETY: inside a section or under the lock, by the module's contract.
                 let (slot, word, other) = match unsafe { word.content() } {
-                    Content::Child(_) if self.passes_over(node, page, level) => {
+                    Content::Child(child) if self.passes_over(node, child, page, level) => {
                         (slot_around(page, level), Word::ARENA, None)
                     }
                     Content::Child(child) => {

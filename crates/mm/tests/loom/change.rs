@@ -99,6 +99,28 @@ fn a_lowered_protection_is_lowered_for_all() {
     protected();
 }
 
+/// The same where what is changed gets locks of its own first: what a fault has found before, in a slot
+/// for all of it, is true no more.
+#[test]
+fn likewise_in_what_becomes_an_arena() {
+    explore(Some(3), || {
+        let world = World::with_frames(20, 2, 0, Policy::Speculative);
+        world.space().set_brk(1 << 30);
+        world.map(0, 4, RW);
+        let fault = world.run(1, |cpu| {
+            let stored = cpu.store(PAGE, OLD);
+            assert!(matches!(stored, Ok(()) | Err(SegvCode::AccErr)));
+        });
+        assert!(world.space().spread_around(0));
+        world.space().mprotect(PAGE, PAGE, PROT_READ).unwrap();
+        assert_eq!(world.cpu().store(PAGE, 9), Err(SegvCode::AccErr));
+        let before = world.cpu().load(PAGE).unwrap();
+        fault.join().unwrap();
+        assert_eq!(world.cpu().load(PAGE), Ok(before), "a store came too late");
+        world.finish();
+    });
+}
+
 #[test]
 #[should_panic(expected = "a change is undone")]
 fn broken_protection_without_a_flush() {

@@ -140,6 +140,10 @@ fn any(cpu: &Processor<'_>, file: &File, first: u64, changes_policy: bool) {
         }
         24 if one => space.madvise(at, length, advice::REMOVE),
         24 => space.madvise(at, length, advice::DONTFORK),
+        25 if one => {
+            space.spread_around(at);
+            Ok(())
+        }
         25 => {
             space.spread_writers();
             Ok(())

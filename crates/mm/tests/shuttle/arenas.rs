@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::model::{FIXED, PAGE, Processor, RW, World, explore_under};
+use crate::model::{FIXED, PAGE, Processor, RW, Space, World, explore_under};
 use faultless_mm::{PROT_READ, Policy, flags, remap_flags};
 use faultless_sync::{Flaw, with_flaw};
 
@@ -89,30 +89,45 @@ fn broken_one_part_for_all() {
 }
 
 /// Arenas come into being where somebody is about to map, and others work in them at once.
+fn opened_beside(open: fn(&Space)) {
+    let world = World::with_frames(200, 3, 0, Policy::Speculative);
+    let at = (MIDDLE + 2) * PAGE;
+    let inside = world.run(1, move |cpu| {
+        for round in 0..3 {
+            cpu.space().mmap(at, 2 * PAGE, RW, FIXED).unwrap();
+            let _ = cpu.store(at, round);
+            cpu.space().munmap(at, PAGE).unwrap();
+        }
+    });
+    let beside = world.run(2, move |cpu| {
+        for round in 0..3 {
+            cpu.space().mmap(at, 2 * PAGE, RW, FIXED).unwrap();
+            let _ = cpu.store(at + PAGE, round);
+            cpu.space().munmap(at + PAGE, PAGE).unwrap();
+        }
+    });
+    open(world.space());
+    inside.join().unwrap();
+    beside.join().unwrap();
+    world.space().munmap(0, 64 * PAGE).unwrap();
+    assert_eq!(world.finish().pages, 0);
+}
+
 fn opened_meanwhile() {
     explore_under(POLICIES, 1000, |_| {
-        let world = World::with_frames(200, 3, 0, Policy::Speculative);
-        let at = (MIDDLE + 2) * PAGE;
-        let inside = world.run(1, move |cpu| {
-            for round in 0..3 {
-                cpu.space().mmap(at, 2 * PAGE, RW, FIXED).unwrap();
-                let _ = cpu.store(at, round);
-                cpu.space().munmap(at, PAGE).unwrap();
-            }
+        opened_beside(|space| {
+            space.spread_writers();
         });
-        let beside = world.run(2, move |cpu| {
-            for round in 0..3 {
-                cpu.space().mmap(at, 2 * PAGE, RW, FIXED).unwrap();
-                let _ = cpu.store(at + PAGE, round);
-                cpu.space().munmap(at + PAGE, PAGE).unwrap();
-            }
-        });
-        world.space().spread_writers();
-        inside.join().unwrap();
-        beside.join().unwrap();
-        world.space().munmap(0, 64 * PAGE).unwrap();
-        assert_eq!(world.finish().pages, 0);
     });
+}
+
+fn opened_around() {
+    explore_under(POLICIES, 1000, |_| opened_beside(spread_around));
+}
+
+/// Around what is mapped there, or is just then taken away.
+fn spread_around(space: &Space) {
+    space.spread_around(MIDDLE * PAGE);
 }
 
 #[test]
@@ -121,9 +136,93 @@ fn opened_where_somebody_maps() {
 }
 
 #[test]
+fn opened_around_what_is_worked_at() {
+    opened_around();
+}
+
+#[test]
 #[should_panic]
 fn broken_part_chosen_once() {
     with_flaw(Flaw::PartChosenOnce, opened_meanwhile);
+}
+
+#[test]
+#[should_panic]
+fn broken_part_chosen_once_around() {
+    with_flaw(Flaw::PartChosenOnce, opened_around);
+}
+
+/// Pages are taken away in what becomes an arena, in which then something new is mapped.
+fn around_what_is_taken_away() {
+    explore_under(POLICIES, 1000, |_| {
+        let world = World::with_frames(200, 2, 0, Policy::Speculative);
+        let pages = MIDDLE + 1..MIDDLE + 5;
+        world.map(pages.start, 4, RW);
+        let touch = |page| world.cpu().store(page * PAGE, 1).unwrap();
+        pages.clone().for_each(touch);
+        let away = world.run(1, |cpu| {
+            cpu.space().munmap((MIDDLE + 1) * PAGE, 4 * PAGE).unwrap();
+        });
+        spread_around(world.space());
+        for at in pages.rev().map(|page| page * PAGE) {
+            let how = ANYWHERE | flags::FIXED_NOREPLACE;
+            if world.space().lookup(at).is_none() {
+                assert_eq!(world.space().mmap(at, PAGE, RW, how), Ok(at));
+                assert_eq!(world.cpu().load(at), Ok(0), "an old page in a new mapping");
+                world.cpu().store(at, 2).unwrap();
+                assert_eq!(world.cpu().load(at), Ok(2), "a new page was taken away");
+            }
+        }
+        away.join().unwrap();
+        world.space().munmap(0, 64 * PAGE).unwrap();
+        assert_eq!(world.finish().pages, 0);
+    });
+}
+
+#[test]
+fn opened_around_what_is_taken_away() {
+    around_what_is_taken_away();
+}
+
+#[test]
+#[should_panic]
+fn broken_around_beside_zaps() {
+    with_flaw(Flaw::AroundBesideZaps, around_what_is_taken_away);
+}
+
+/// An arena around what is mapped there already: faults, and forks, go on; one mapping lies in it and beside it.
+#[test]
+fn opened_around_what_is_mapped() {
+    explore_under(POLICIES, 600, |_| {
+        let world = World::with_frames(200, 3, 0, Policy::Speculative);
+        world.map(MIDDLE - 4, 10, RW);
+        let faults = world.run(1, |cpu| {
+            for page in MIDDLE - 2..MIDDLE + 2 {
+                cpu.store(page * PAGE, page).unwrap();
+                assert_eq!(cpu.load(page * PAGE), Ok(page));
+            }
+        });
+        let writes = world.run(2, |cpu| {
+            let at = (MIDDLE + 2) * PAGE;
+            cpu.space().mprotect(at, PAGE, PROT_READ).unwrap();
+            assert!(cpu.store(at, 1).is_err(), "what was protected is not");
+            cpu.space().munmap(at + PAGE, PAGE).unwrap();
+            assert!(cpu.load(at + PAGE).is_err(), "what was unmapped is there");
+        });
+        spread_around(world.space());
+        let child = world.space().fork().unwrap();
+        faults.join().unwrap();
+        writes.join().unwrap();
+        // While pages were taken away there could be none.
+        let is_there = world.space().arena_count() == 1;
+        assert_ne!(world.space().spread_around(MIDDLE * PAGE), is_there);
+        child.destroy();
+        world.space().munmap((MIDDLE - 4) * PAGE, 9 * PAGE).unwrap();
+        let last = (MIDDLE + 5) * PAGE;
+        assert_eq!(world.cpu().load(last), Ok(0));
+        let census = world.finish();
+        assert_eq!(census.mappings, 1);
+    });
 }
 
 /// Addresses that are chosen: two never get the same, and each is empty; all room can be had.
