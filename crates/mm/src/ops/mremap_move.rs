@@ -77,16 +77,15 @@ impl<M: Machine> AddressSpace<M> {
         self.replace_word(edit, pages, Word::EMPTY, Word::RESERVED);
     }
 
-    /// Gives up what was reserved of `pages`, and tables there that nothing will use.
-    fn give_up_room(&self, lock: &RangeLock<'_, M>, pages: Pages) {
-        let mut at = pages.start;
-        while let Some(run) = self.run_in(at, pages.end) {
-            at = run.pages.end;
-            if run.word == Word::RESERVED {
-                self.zap(run.pages, Tables::All);
-            }
-        }
-        self.end_reserve(&mut lock.edit(), pages);
+    /// Gives up what was reserved of `pages`, and tables there that nothing will use. As what is unmapped
+    /// there: who unmaps what lies beside must not leave a table because of it.
+    fn give_up_room(&self, lock: RangeLock<'_, M>, pages: Pages) {
+        let mut edit = lock.edit();
+        let note = Word::zapping(lock.number());
+        self.replace_word(&mut edit, pages, Word::RESERVED, note);
+        let zapping = lock.begin_zap_of_mapped(pages);
+        drop(edit);
+        zapping.finish();
     }
 
     /// Gives up what was reserved of `pages`.
@@ -189,7 +188,13 @@ impl<M: Machine> AddressSpace<M> {
             word,
             unlocked,
             is_vacant,
-        } = shown.inspect_err(|_| self.give_up_room(&lock, target))?;
+        } = match shown {
+            Ok(shown) => shown,
+            Err(error) => {
+                self.give_up_room(lock, target);
+                return Err(error);
+            }
+        };
         lock.settle();
         if !is_vacant {
             self.zap(target, Tables::None);

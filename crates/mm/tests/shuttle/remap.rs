@@ -108,3 +108,29 @@ fn a_mapping_and_a_stack_grow_towards_each_other() {
         world.finish();
     });
 }
+
+/// Where a move fails for want of memory, and its neighbour's page is unmapped, no table stays behind
+/// that nobody needs.
+#[test]
+fn a_move_that_fails_leaves_no_table() {
+    explore(3000, |policy| {
+        let world = World::new(2, policy);
+        for page in [0, 16] {
+            world.map(page, 1, RW);
+            world.cpu().store(page * PAGE, 1).unwrap();
+        }
+        let machine = world.space().memory().machine();
+        machine.fail_one_in(3);
+        let neighbour = world.run(
+            1,
+            |cpu| while cpu.space().munmap(16 * PAGE, PAGE).is_err() {},
+        );
+        let to = 18 * PAGE;
+        let moved = world.space().mremap(0, PAGE, PAGE, FIXED, to);
+        neighbour.join().unwrap();
+        machine.fail_one_in(0);
+        assert_eq!(world.cpu().load(moved.unwrap_or(0)), Ok(1));
+        // Of each level one, wherever the page is.
+        assert_eq!(world.finish().tables, 3, "a table is left");
+    });
+}
