@@ -14,12 +14,13 @@ use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::tree::{ARENA_LEVEL, Edit, Holes, SMALL_ARENA_LEVEL, span};
 
-/// What it counts that somebody was in the way.
-const MORE: u32 = 8;
+/// What it counts that somebody was in the way. One in 32 is much: while they seldom wait for each other, the
+/// lines that they both write go to and fro every time, and take longer than all that is done under the lock.
+const MORE: u32 = 32;
 /// What it takes back that nobody was.
 const LESS: u32 = 1;
 /// How much is enough.
-const ENOUGH: u32 = 64;
+const ENOUGH: u32 = 256;
 
 impl<M: crate::machine::Machine> Edit<'_, M> {
     /// See [`Holes::is_crowded`].
