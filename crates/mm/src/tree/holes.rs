@@ -200,6 +200,9 @@ impl Stem {
                 at = run.pages.end;
                 continue;
             }
+            if run.word == Word::ARENA {
+                return before(&run).min(page);
+            }
             // SAFETY: the edit lock is held.
             return match unsafe { run.word.mapping() } {
                 Some(m) if m.grows_down() && run.pages.start < page + GUARD_GAP => {
