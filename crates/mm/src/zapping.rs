@@ -31,8 +31,8 @@ use crate::arena::{ARENAS, Arenas, Part};
 use crate::machine::Machine;
 use crate::range::{MmapHold, RangeLock, Zap};
 use crate::space::AddressSpace;
-use crate::tree::{Edit, Tree, Word};
-use crate::zap::Tables;
+use crate::tree::{Edit, Neighbours, Tree, Word};
+use crate::zap::{SMALL, Tables};
 
 /// A zap that goes on.
 pub(crate) struct Zapping<'a, M: Machine> {
@@ -129,6 +129,9 @@ impl<M: Machine> AddressSpace<M> {
             self.zap(pages, tables);
         }
         self.trace_zap(start, pages);
+        if pages.len() > SMALL {
+            self.read_ahead(part, pages);
+        }
         let mut edit = self.edit(part);
         let start = self.trace_start();
         if edit.is_still() {
@@ -144,6 +147,22 @@ impl<M: Machine> AddressSpace<M> {
             drop(zap);
         }
         self.trace_hold(start, pages);
+    }
+
+    /// Reads what will be read under an edit of `pages`, which are many: what comes from memory that is
+    /// far away nobody else has to wait for.
+    pub(crate) fn read_ahead(&self, part: Part, pages: Pages) {
+        let _section = self.memory.enter();
+        let near = self.tree.around(pages);
+        let Neighbours { before, behind } = near.beside_below(pages);
+        near.is_one_run(pages);
+        for word in [before, self.tree.find(pages.start).word, behind] {
+            // SAFETY: read in this section.
+            if let Some(mapping) = unsafe { word.mapping() } {
+                mapping.pages();
+            }
+        }
+        self.list_of(part).is_zapping(self.machine());
     }
 
     fn trace_zap(&self, start: u64, pages: Pages) {

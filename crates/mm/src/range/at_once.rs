@@ -39,6 +39,9 @@ impl<M: Machine> AddressSpace<M> {
         }
         // If not, nobody has to wait for the look that counts.
         let looks_unused = pages.len() > SMALL && self.looks_unused(pages);
+        if pages.len() > SMALL {
+            self.read_ahead(part, pages);
+        }
         if !cfg!(loom) && part == Part::Central && self.tree.is_edited() {
             self.note_crowd(pages);
         }
