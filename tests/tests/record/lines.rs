@@ -162,7 +162,7 @@ fn writers_in_arenas_share_no_line() {
 fn writers_at_named_places_share_no_line() {
     const MIB: u64 = 1 << 20;
     let (memory, space) = space(2, 64, Policy::Speculative);
-    let start = 64 * MIB;
+    let start = 8192 * MIB;
     let fixed = ANYWHERE | flags::FIXED;
     SoftCpu::attend(memory, 0, || {
         space

@@ -10,6 +10,7 @@ use faultless_paging::{PAGE_SIZE, Pages};
 use faultless_sync::{Flaw, flawed};
 
 use super::crowd::Candidate;
+use super::open::LOWEST;
 use super::{ARENAS, AROUND, Arenas, OF_CPUS};
 use crate::machine::Machine;
 use crate::range::RangeLock;
@@ -20,18 +21,22 @@ impl<M: Machine> AddressSpace<M> {
     /// Gives who changes mappings around `address` a part of the address space of their own, as
     /// happens by itself where they get into the way of writers elsewhere: from then on they do not. 16 MiB, beginning at a
     /// multiple of that. Whether there is such a part now; not under a policy whose writers take turns, under
-    /// a limit of address space or data, where the heap is, where there is one already or pages are being taken away, without
-    /// memory, or once there are enough.
+    /// a limit of address space or data, below 4 GiB, where the heap is, where there is one already or pages
+    /// are being taken away, without memory, with almost too many mappings, or once there are enough.
     pub fn spread_around(&self, address: u64) -> bool {
         let page = address / PAGE_SIZE;
         let candidate = Candidate::around(page, SMALL_ARENA_LEVEL);
-        candidate.pages().end <= self.all_pages().end && self.open_around(candidate)
+        self.open_around(candidate)
     }
 
     /// Somebody has found others in his way when he came to `pages`, outside of all arenas.
     #[cold]
     pub(crate) fn note_crowd(&self, pages: Pages) {
-        if self.may_have_around() && self.busy.crowd.note(pages, self.machine().cpu().index()) {
+        let cpu = self.machine().cpu().index();
+        let may_be = |candidate| self.may_be_around(candidate);
+        // Who has everything is in anybody's way, wherever that is.
+        let is_place = pages.end <= self.all_pages().end;
+        if is_place && self.may_have_around() && self.busy.crowd.note(pages, cpu, may_be) {
             self.note(Note::CROWDED);
         }
     }
@@ -41,30 +46,42 @@ impl<M: Machine> AddressSpace<M> {
     pub(crate) fn spread_crowd(&self) {
         if self.take_note(Note::CROWDED)
             && let Some(candidate) = self.busy.crowd.take()
+            && !self.open_around(candidate)
         {
-            self.open_around(candidate);
+            self.busy.crowd.note_refusal();
         }
     }
 
+    /// Whether there may be one more.
     fn may_have_around(&self) -> bool {
-        let count = |arenas: &Arenas| arenas.count() - arenas.count_of_cpus();
-        let is_strict = self.arenas().is_some_and(Arenas::is_strict);
-        let is_allowed = !self.policy().holds_mmap_lock() && !is_strict;
-        is_allowed && self.arenas().map_or(0, count) < AROUND
+        let arenas = self.arenas();
+        let all = arenas.map_or(0, Arenas::count);
+        let around = arenas.map_or(0, |arenas| all - arenas.count_of_cpus());
+        // With it nothing has to be counted in the space's own account.
+        let is_strict = self.strictness(all + 1) != 0;
+        around < AROUND && !is_strict && !self.policy().holds_mmap_lock()
     }
 
-    fn open_around(&self, candidate: Candidate) -> bool {
-        let lock = self.lock_everything_beside_replacing();
-        self.may_have_around() && self.open_around_under(&lock, candidate).is_some()
-    }
-
-    fn open_around_under(&self, _lock: &RangeLock<'_, M>, candidate: Candidate) -> Option<()> {
+    /// Whether it may be there.
+    fn may_be_around(&self, candidate: Candidate) -> bool {
         let pages = candidate.pages();
         let (start, end) = self.heap();
         // Who moves its end has a place in the space's own list in any case.
         let is_heap = pages.start <= end / PAGE_SIZE && start / PAGE_SIZE < pages.end;
-        let is_zapped = self.is_zapped_in(pages) && !flawed(Flaw::AroundBesideZaps);
-        if self.has_strict_limits() || is_heap || is_zapped {
+        let is_met = self.arenas().is_some_and(|arenas| arenas.meet(pages));
+        pages.start >= LOWEST && pages.end <= self.all_pages().end && !is_heap && !is_met
+    }
+
+    fn open_around(&self, candidate: Candidate) -> bool {
+        let lock = self.lock_everything_beside_replacing();
+        self.may_have_around()
+            && self.may_be_around(candidate)
+            && self.open_around_under(&lock, candidate).is_some()
+    }
+
+    fn open_around_under(&self, _lock: &RangeLock<'_, M>, candidate: Candidate) -> Option<()> {
+        let Candidate { base, level } = candidate;
+        if self.is_zapped_in(candidate.pages()) && !flawed(Flaw::AroundBesideZaps) {
             return None;
         }
         let arenas = match self.arenas() {
@@ -72,11 +89,7 @@ impl<M: Machine> AddressSpace<M> {
             None => self.make_table().ok()?,
         };
         let mut edit = self.edit_all(arenas);
-        if arenas.meet(pages) {
-            return None;
-        }
-        self.open_arena(&mut edit, arenas, candidate.base, candidate.level)
-            .ok()
+        self.open_arena(&mut edit, arenas, base, level).ok()
     }
 }
 

@@ -73,14 +73,13 @@ impl Candidate {
         own.start < pages.start && pages.end < own.end
     }
 
-    /// The largest that has `pages`, and `other` not.
-    fn between(pages: Pages, other: u64) -> Option<Self> {
-        let mut levels = (SMALL_ARENA_LEVEL..=ARENA_LEVEL).rev();
-        levels.find_map(|level| {
-            let at = Self::around(pages.start, level);
-            let is_apart = Self::around(other, level) != at;
-            (is_apart && at.has(pages)).then_some(at)
-        })
+    /// The largest that has `pages`, and `other` not, and may be an arena.
+    fn between(pages: Pages, other: u64, may_be: impl Fn(Self) -> bool) -> Option<Self> {
+        let levels = (SMALL_ARENA_LEVEL..=ARENA_LEVEL).rev();
+        let mut candidates = levels.map(|level| (Self::around(pages.start, level), level));
+        let found = candidates
+            .find(|&(at, level)| at.has(pages) && Self::around(other, level) != at && may_be(at));
+        found.map(|(at, _)| at)
     }
 
     /// As a word; bases are multiples of more.
@@ -108,14 +107,22 @@ pub(crate) struct Crowd {
     candidate: AtomicU64,
     hits: AtomicU32,
     misses: AtomicU32,
+    /// How often there was none where one was asked for.
+    refused: AtomicU32,
 }
 
 /// Bits of a CPU's number.
 const CPU: u32 = 16;
 
 impl Crowd {
-    /// Somebody on this CPU was in the way when he came to `pages`. Whether that happens there often.
-    pub(crate) fn note(&self, pages: Pages, cpu: usize) -> bool {
+    /// Somebody on this CPU was in the way when he came to `pages`. Whether that happens there often, and
+    /// there may be an arena.
+    pub(crate) fn note(
+        &self,
+        pages: Pages,
+        cpu: usize,
+        may_be: impl Fn(Candidate) -> bool,
+    ) -> bool {
         let cpu = cpu as u64 % (1 << CPU);
         let last = self.last.load(Ordering::Relaxed);
         self.last.store(pages.start << CPU | cpu, Ordering::Relaxed);
@@ -123,12 +130,12 @@ impl Crowd {
             // By whom is not known.
             return false;
         }
-        let Some(new) = Candidate::between(pages, last >> CPU) else {
+        let Some(new) = Candidate::between(pages, last >> CPU, may_be) else {
             return false;
         };
         match self.candidate() {
             Some(old) if old == new || old.level < new.level && old.has(pages) => {
-                add(&self.hits) >= HITS
+                add(&self.hits) >= self.enough()
             }
             // Others are in the larger one, too.
             Some(old) if old.level > new.level && old.has(pages) => self.begin(new),
@@ -152,7 +159,16 @@ impl Crowd {
     pub(crate) fn take(&self) -> Option<Candidate> {
         let candidate = self.candidate();
         self.candidate.store(0, Ordering::Relaxed);
-        candidate.filter(|_| self.hits.load(Ordering::Relaxed) >= HITS)
+        candidate.filter(|_| self.hits.load(Ordering::Relaxed) >= self.enough())
+    }
+
+    /// There was none: the next time it takes longer until one is asked for.
+    pub(crate) fn note_refusal(&self) {
+        add(&self.refused);
+    }
+
+    fn enough(&self) -> u32 {
+        HITS << self.refused.load(Ordering::Relaxed).min(16)
     }
 }
 

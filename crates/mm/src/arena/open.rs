@@ -18,8 +18,8 @@ use crate::tree::{ARENA_LEVEL, Edit, Holes, span};
 /// Pages of an arena.
 pub(super) const SPAN: u64 = span(ARENA_LEVEL + 1);
 
-/// No arena lies below 4 GiB.
-const LOWEST: u64 = if cfg!(any(loom, shuttle)) {
+/// No arena lies below 4 GiB, where some mappings have to be.
+pub(super) const LOWEST: u64 = if cfg!(any(loom, shuttle)) {
     0
 } else {
     (1 << 32) / PAGE_SIZE

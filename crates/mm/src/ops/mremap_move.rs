@@ -17,6 +17,7 @@ use super::mremap::remap_flags::DONTUNMAP;
 use super::mremap::{Remapped, Request, Room, SPARE_TO_MOVE};
 use super::room::{Wish, Zone};
 use crate::account::Totals;
+use crate::arena::Part;
 use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::mapping::{Attributes, Flags, Locked, Mapping};
@@ -57,6 +58,12 @@ impl<M: Machine> AddressSpace<M> {
         let part = lock.part();
         let room = match self.find_room(&mut edit, part, &wish) {
             Ok(room) => room,
+            Err(_) if matches!(part, Part::Arena(_)) => {
+                drop(edit);
+                let mut edit = self.edit(Part::Central);
+                let room = self.find_room(&mut edit, Part::Central, &wish);
+                return Ok(Room::Not(room.map_or(Remapped::AfterAll, Remapped::With)));
+            }
             // There may be elsewhere.
             Err(_) if part != self.part_of_everything() || self.is_zapping() => {
                 return Ok(Room::Not(Remapped::AfterAll));

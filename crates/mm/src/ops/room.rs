@@ -92,12 +92,13 @@ impl<M: Machine> AddressSpace<M> {
             .map(|start| Pages::new(start, start.saturating_add(count)))
             .filter(|pages| pages.end <= end_of_hints);
         if let Some(pages) = at_hint {
-            if !self.may_choose(part, pages) {
+            if self.may_choose(part, pages) {
+                if edit.is_free(pages) {
+                    return Ok(pages);
+                }
+            } else if self.looks_vacant(pages) {
                 // Whether it is free can be said by who has everything.
                 return Err(Errno::ENOMEM);
-            }
-            if edit.is_free(pages) {
-                return Ok(pages);
             }
         }
         let is_aligned = wish.is_private && hint.is_none() && count.is_multiple_of(HUGE);
@@ -111,6 +112,12 @@ impl<M: Machine> AddressSpace<M> {
         let start = aligned.or_else(|| self.find_hole(edit, part, count, zone));
         let start = start.ok_or(Errno::ENOMEM)?;
         Ok(Pages::new(start, start + count))
+    }
+
+    /// Whether nothing is mapped in `pages`, as far as can be seen with nothing held.
+    fn looks_vacant(&self, pages: Pages) -> bool {
+        let _section = self.memory.enter();
+        self.tree.is_vacant(pages)
     }
 
     /// A hole of so many pages.

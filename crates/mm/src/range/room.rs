@@ -58,8 +58,10 @@ impl<M: Machine> AddressSpace<M> {
                 }
                 drop(edit);
                 if let Obstacle::Crowded(seen) = obstacle {
-                    // Not with the mmap lock: nobody is in the way then.
-                    self.spread_beside(seen);
+                    // Not with the mmap lock, which it takes, too, if the policy is another by now.
+                    if guard.is_none() {
+                        self.spread_beside(seen);
+                    }
                     continue 'again;
                 }
             }
@@ -67,7 +69,8 @@ impl<M: Machine> AddressSpace<M> {
                 Ok((held, edit, pages)) => {
                     return Ok((self.lock_of_room(guard, held), edit, pages));
                 }
-                Err(seen) => self.spread_beside(seen),
+                Err(seen) if guard.is_none() => self.spread_beside(seen),
+                Err(_) => {}
             }
         }
     }
