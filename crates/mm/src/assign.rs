@@ -39,16 +39,17 @@ impl<M: Machine> AddressSpace<M> {
         pages: Pages,
         word: Word,
     ) {
-        let orphans = self.repoint(edit, near, pages, word);
+        let orphans = self.repoint(edit, near, pages, near.runs(pages), word);
         self.retire_orphans(orphans, edit.doomed());
     }
 
-    /// The same, but for the last: the orphans are still to be retired.
+    /// The same, but for the last: the orphans are still to be retired. `runs` are those of `pages`.
     pub(crate) fn repoint(
         &self,
         edit: &mut Edit<'_, M>,
         near: &Stem,
         pages: Pages,
+        runs: impl Iterator<Item = Run>,
         word: Word,
     ) -> Orphans {
         // SAFETY: the edit lock keeps what the tree holds from being retired.
@@ -59,7 +60,7 @@ impl<M: Machine> AddressSpace<M> {
         let (mut had_guard, mut had_probes) = (false, false);
         // SAFETY: as above.
         let mut tally = unsafe { Tally::new(pages, near.beside_below(pages)) };
-        for run in near.runs(pages) {
+        for run in runs {
             // SAFETY: as above.
             let Some(old) = (unsafe { run.word.mapping() }) else {
                 continue;

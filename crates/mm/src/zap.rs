@@ -13,7 +13,8 @@
 
 use faultless_frames::{Descriptor, FrameSource};
 use faultless_paging::{
-    ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Page, Pages, Table, bare, free, next_table,
+    ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Page, Pages, Table, Walk, bare, free, next_table,
+    walk,
 };
 use faultless_sync::{Backoff, Flaw, flawed};
 use faultless_trace::Counter;
@@ -211,21 +212,20 @@ impl<M: Machine> AddressSpace<M> {
     /// a table over them that nothing else needs.
     #[inline(never)]
     pub(crate) fn has_nothing(&self, pages: Pages) -> bool {
-        self.may_have_nothing(pages, |table| !self.is_vacant_beside(table, pages))
-    }
-
-    /// Whether that may be so: no promise, for who has nothing.
-    pub(crate) fn looks_unused(&self, pages: Pages) -> bool {
-        self.may_have_nothing(pages, |_| true)
-    }
-
-    fn may_have_nothing(&self, pages: Pages, is_needed: impl FnOnce(Pages) -> bool) -> bool {
         // The section's fence is that of rule R1: a fault that is not seen here sees that nothing is
         // mapped. And of two neighbours that go at once, one sees the other gone.
         let _section = self.memory.enter();
         // SAFETY: inside the section.
         let table = unsafe { bare::<M::Format, M>(self.machine(), self.root, pages) };
-        table.is_some_and(is_needed)
+        table.is_some_and(|table| !self.is_vacant_beside(table, pages))
+    }
+
+    /// Whether a page, or one near it, seems to be there: it has a table.
+    pub(crate) fn looks_used(&self, page: u64) -> bool {
+        let _section = self.memory.enter();
+        // SAFETY: inside the section.
+        let walked = unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(page)) };
+        matches!(walked, Walk::Leaf { .. })
     }
 
     /// Whether nothing is mapped in `span`, where nothing is in `pages`.

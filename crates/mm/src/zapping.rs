@@ -32,7 +32,10 @@ use crate::machine::Machine;
 use crate::range::{MmapHold, RangeLock, Zap};
 use crate::space::AddressSpace;
 use crate::tree::{Edit, Neighbours, Tree, Word};
-use crate::zap::{SMALL, Tables};
+use crate::zap::Tables;
+
+/// Pages that are so many that whoever has taken them away has little else in his caches.
+const MANY: u64 = if cfg!(any(loom, shuttle)) { 3 } else { 1 << 16 };
 
 /// A zap that goes on.
 pub(crate) struct Zapping<'a, M: Machine> {
@@ -129,7 +132,7 @@ impl<M: Machine> AddressSpace<M> {
             self.zap(pages, tables);
         }
         self.trace_zap(start, pages);
-        if pages.len() > SMALL {
+        if pages.len() > MANY {
             self.read_ahead(part, pages);
         }
         let mut edit = self.edit(part);
@@ -149,14 +152,14 @@ impl<M: Machine> AddressSpace<M> {
         self.trace_hold(start, pages);
     }
 
-    /// Reads what will be read under an edit of `pages`, which are many: what comes from memory that is
-    /// far away nobody else has to wait for.
+    /// Reads what will be read under an edit of `pages`, so that nobody else has to wait for what comes from
+    /// memory that is far away.
     pub(crate) fn read_ahead(&self, part: Part, pages: Pages) {
         let _section = self.memory.enter();
         let near = self.tree.around(pages);
         let Neighbours { before, behind } = near.beside_below(pages);
-        near.is_one_run(pages);
-        for word in [before, self.tree.find(pages.start).word, behind] {
+        let own = near.one_run(pages).map_or(Word::EMPTY, |run| run.word);
+        for word in [before, own, behind] {
             // SAFETY: read in this section.
             if let Some(mapping) = unsafe { word.mapping() } {
                 mapping.pages();

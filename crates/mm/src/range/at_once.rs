@@ -23,6 +23,8 @@ use crate::zap::SMALL;
 
 /// Pages that are few, whatever is mapped there.
 const FEW: u64 = if cfg!(shuttle) { 2 } else { SMALL };
+/// Pages that are many, if they are used: a table is over none but them.
+const MANY: u64 = if cfg!(shuttle) { 2 } else { 1 << 12 };
 /// The most that are detached at once.
 const MOST: u64 = if cfg!(shuttle) { 3 } else { PAGES };
 
@@ -37,9 +39,9 @@ impl<M: Machine> AddressSpace<M> {
         if pages.len() > MOST || is_elsewhere || asks_for_more() {
             return false;
         }
-        // If not, nobody has to wait for the look that counts.
-        let looks_unused = pages.len() > SMALL && self.looks_unused(pages);
-        if pages.len() > SMALL {
+        // If so there is little else in the caches; and nobody has to wait for a look that is in vain.
+        let is_used = pages.len() > MANY && self.looks_used(pages.start.midpoint(pages.end));
+        if is_used {
             self.read_ahead(part, pages);
         }
         if !cfg!(loom) && part == Part::Central && self.tree.is_edited() {
@@ -62,7 +64,7 @@ impl<M: Machine> AddressSpace<M> {
             return false;
         };
         self.retire_orphans(orphans, edit.doomed());
-        let is_unused = looks_unused && self.has_nothing(pages);
+        let is_unused = pages.len() > SMALL && !is_used && self.has_nothing(pages);
         if is_unused {
             // As large ranges often are: reserved, and never used.
             edit.fill(pages, Word::EMPTY);
@@ -82,13 +84,15 @@ impl<M: Machine> AddressSpace<M> {
     #[inline]
     fn detach_alone(&self, edit: &mut Edit<'_, M>, pages: Pages, note: Word) -> Option<Orphans> {
         let near = edit.around(pages);
-        let is_quick = match pages.len() <= FEW {
-            true => !near.is_unmapped(pages),
-            false => near.is_one_run(pages),
-        };
+        let is_few = pages.len() <= FEW;
+        let one = if is_few { None } else { near.one_run(pages) };
+        let is_quick = one.is_some() || is_few && !near.is_unmapped(pages);
         let is_cut = is_quick
             && self.check_split(edit, pages, None).is_ok()
             && edit.cut_below(&near, pages).is_ok();
-        is_cut.then(|| self.repoint(edit, &near, pages, note))
+        is_cut.then(|| match one {
+            Some(run) => self.repoint(edit, &near, pages, [run].into_iter(), note),
+            None => self.repoint(edit, &near, pages, near.runs(pages), note),
+        })
     }
 }

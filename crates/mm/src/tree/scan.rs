@@ -53,20 +53,19 @@ impl Stem {
         Some(run)
     }
 
-    /// Whether all of `pages` hold the same word, as far as few looks can tell: not if they were mapped
-    /// little by little, in many nodes.
-    pub(crate) fn is_one_run(&self, pages: Pages) -> bool {
+    /// The word that all of `pages` hold, if it is one, as far as few looks can tell: not if they were
+    /// mapped little by little, in many nodes.
+    pub(crate) fn one_run(&self, pages: Pages) -> Option<Run> {
         let run = self.next_slot_before(pages.start, pages.end);
-        let Some(mut run) = run.filter(|run| run.pages.start <= pages.start) else {
-            return false;
-        };
+        let mut run = run.filter(|run| run.pages.start <= pages.start)?;
         // Up from the first slot to the largest, and down to the last.
         for _ in 0..2 * LEVELS {
             if run.pages.end >= pages.end || !self.extend(&mut run) {
                 break;
             }
         }
-        run.pages.end >= pages.end
+        let word = run.word;
+        (run.pages.end >= pages.end).then_some(Run { pages, word })
     }
 
     /// Adds the slots behind `run` that hold the same word and are in the same
