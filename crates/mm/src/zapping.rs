@@ -31,7 +31,7 @@ use crate::arena::{ARENAS, Arenas, Part};
 use crate::machine::Machine;
 use crate::range::{MmapHold, RangeLock, Zap};
 use crate::space::AddressSpace;
-use crate::tree::{Edit, Neighbours, Tree, Word};
+use crate::tree::{Edit, Tree, Word};
 use crate::zap::Tables;
 
 /// Pages that are so many that whoever has taken them away has little else in his caches.
@@ -156,16 +156,22 @@ impl<M: Machine> AddressSpace<M> {
     /// memory that is far away.
     pub(crate) fn read_ahead(&self, part: Part, pages: Pages) {
         let _section = self.memory.enter();
-        let near = self.tree.around(pages);
-        let Neighbours { before, behind } = near.beside_below(pages);
-        let own = near.one_run(pages).map_or(Word::EMPTY, |run| run.word);
-        for word in [before, own, behind] {
+        // Of the node around them only that: it may be leaving the tree, so that others are looked for from
+        // the root.
+        self.tree.around(pages).is_in_use();
+        let before = self.tree.last_before(pages.start);
+        let behind = self.tree.next_slot(pages.end);
+        for run in [before, self.tree.one_run(pages), behind]
+            .into_iter()
+            .flatten()
+        {
             // SAFETY: read in this section.
-            if let Some(mapping) = unsafe { word.mapping() } {
+            if let Some(mapping) = unsafe { run.word.mapping() } {
                 mapping.pages();
             }
         }
         self.list_of(part).is_zapping(self.machine());
+        self.account.get();
     }
 
     fn trace_zap(&self, start: u64, pages: Pages) {

@@ -53,7 +53,7 @@ impl Stem {
         Some(run)
     }
 
-    /// The word that all of `pages` hold, if it is one, as far as few looks can tell: not if they were
+    /// `pages` as one run, if all hold the same word, as far as few looks can tell: not if they were
     /// mapped little by little, in many nodes.
     pub(crate) fn one_run(&self, pages: Pages) -> Option<Run> {
         let run = self.next_slot_before(pages.start, pages.end);
@@ -119,7 +119,8 @@ impl Stem {
     }
 
     /// The lowest node with `pages` and one page on either side, for walks that would go through it:
-    /// most ranges are small. Under the edit lock; until something is emptied.
+    /// most ranges are small. Under the edit lock; until something is emptied. In a section alone it may be
+    /// leaving the tree: then walks that begin there do not end.
     pub(crate) fn around(&self, pages: Pages) -> Stem {
         let first = pages.start.saturating_sub(1).max(self.base);
         let last = pages.end.min(self.end() - 1);
@@ -136,6 +137,11 @@ impl Stem {
             }
         }
         stem
+    }
+
+    /// Whether its node holds anything. Also of one that is leaving the tree, in a section.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.root().occupied() != 0
     }
 
     /// What lies beside `pages`. Under the edit lock.
