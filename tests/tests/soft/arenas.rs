@@ -561,3 +561,24 @@ fn hints_and_moves_in_arenas_around() {
         assert_eq!(space.totals().mapped, 0);
     });
 }
+
+/// A mapping that lies in one node with an arena further up: right below it there is room.
+#[test]
+fn room_is_right_below_what_an_arena_is_not_in() {
+    const MIB: u64 = 1 << 20;
+    let layout = Layout {
+        mmap_base: 20 * GIB,
+        ..Layout::LINUX_X86_64
+    };
+    let memory = machine(2, 64);
+    SoftCpu::attend(memory, 0, || {
+        let space = faultless_mm::AddressSpace::new(memory, Policy::Speculative, layout);
+        let space: SoftSpace = space.expect("memory suffices");
+        let (at, length) = (19 * GIB + 64 * MIB, GIB - 64 * MIB);
+        let how = FIXED | flags::NORESERVE;
+        space.mmap(at, length, RW, how).unwrap();
+        assert!(space.spread_around(at + 128 * MIB));
+        assert_eq!(map(&space, 3), at - 3 * PAGE);
+        space.destroy();
+    });
+}

@@ -216,7 +216,7 @@ impl Stem {
     /// `word` is that of its last page.
     pub fn last_before(&self, page: u64) -> Option<Run> {
         let spot = self.nearest::<Earlier>(page.checked_sub(1)?, u64::MAX)?;
-        let start = match spot.is_part {
+        let start = match spot.is_part || spot.word == Word::ARENA {
             true => spot.slot.start,
             false => stretch(spot.node, spot.level, spot.page),
         };
