@@ -21,7 +21,8 @@
 //! A fork needs the tree to be still while it copies it. Who is done meanwhile *leaves* his notes
 //! to it, and goes ([`AddressSpace::end_left_zaps`]).
 //!
-//! Written lines: the tree's slots, under the edit lock; what a zap writes.
+//! Written lines: the tree's slots, under the edit lock; the lock of the list of ranges; what a zap
+//! writes.
 
 use faultless_paging::{PAGE_SIZE, Pages};
 use faultless_sync::{PLACES, Ranges};
@@ -171,7 +172,10 @@ impl<M: Machine> AddressSpace<M> {
             }
         }
         self.list_of(part).is_zapping(self.machine());
-        self.account.get();
+        match (part, self.arenas()) {
+            (Part::Arena(number), Some(arenas)) => arenas.get(number).account.get(),
+            _ => self.account.get(),
+        };
     }
 
     fn trace_zap(&self, start: u64, pages: Pages) {

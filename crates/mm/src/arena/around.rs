@@ -46,9 +46,9 @@ impl<M: Machine> AddressSpace<M> {
     pub(crate) fn spread_crowd(&self) {
         if self.take_note(Note::CROWDED)
             && let Some(candidate) = self.busy.crowd.take()
-            && !self.open_around(candidate)
         {
-            self.busy.crowd.note_refusal();
+            let is_made = self.open_around(candidate);
+            self.busy.crowd.note_made(is_made);
         }
     }
 

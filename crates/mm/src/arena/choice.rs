@@ -181,7 +181,8 @@ impl<M: Machine> AddressSpace<M> {
         is_limited || (self.has_lock_limit() && self.has_note(Note::LOCKED))
     }
 
-    /// Why what is counted has to be exact, if there are so many arenas. Under all edit locks.
+    /// Why what is counted has to be exact, if there are so many arenas. Under all edit locks; else it is a
+    /// guess.
     pub(super) fn strictness(&self, arenas: usize) -> u64 {
         let strict = if self.has_strict_limits() { STRICT } else { 0 };
         let near = if self.is_near_limit(arenas) { NEAR } else { 0 };

@@ -157,18 +157,26 @@ impl Crowd {
 
     /// Where it happens often; what is noted begins anew.
     pub(crate) fn take(&self) -> Option<Candidate> {
-        let candidate = self.candidate();
-        self.candidate.store(0, Ordering::Relaxed);
-        candidate.filter(|_| self.hits.load(Ordering::Relaxed) >= self.enough())
+        let is_often = self.hits.load(Ordering::Relaxed) >= self.enough();
+        let candidate = self.candidate().filter(|_| is_often);
+        if candidate.is_some() {
+            self.candidate.store(0, Ordering::Relaxed);
+        }
+        candidate
     }
 
-    /// There was none: the next time it takes longer until one is asked for.
-    pub(crate) fn note_refusal(&self) {
-        add(&self.refused);
+    /// Whether there is one now where it happens often. If not, it takes longer until one is asked for again.
+    pub(crate) fn note_made(&self, is_made: bool) {
+        match is_made {
+            true => self.refused.store(0, Ordering::Relaxed),
+            false => {
+                add(&self.refused);
+            }
+        }
     }
 
     fn enough(&self) -> u32 {
-        HITS << self.refused.load(Ordering::Relaxed).min(16)
+        HITS << self.refused.load(Ordering::Relaxed).min(4)
     }
 }
 
