@@ -86,8 +86,10 @@ pub const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         name: "arenas",
-        what: "where mappings go once threads that map got into each other's way",
-        why: "each CPU has a part of the address space then; on Linux they wait for each other \
+        what: "where mappings go once threads that map, or change what is mapped, got into each \
+               other's way",
+        why: "each CPU has a part of the address space then, and nothing is put without need \
+              where others work at places they name; on Linux they wait for each other \
               (decision 12)",
         how: How::Avoided,
     },
