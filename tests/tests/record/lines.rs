@@ -126,32 +126,44 @@ fn a_large_mapping_writes_no_more_than_a_small_one() {
     assert!(large <= small, "{large} lines, and {small} for small ones");
 }
 
+/// The lines that CPU `number` writes in `round`, on a thread of its own, batched work left out; `prepare`
+/// comes before.
+fn lines_of(
+    space: &faultless_soft::SoftSpace,
+    number: u32,
+    prepare: impl Fn(&SoftCpu<'_>) + Sync,
+    round: impl Fn(&SoftCpu<'_>) + Sync,
+) -> BTreeSet<usize> {
+    let work = || {
+        SoftCpu::run(space, number, |cpu| {
+            prepare(cpu);
+            let written = record::lines(|| round(cpu));
+            let direct = written.into_iter().filter(|(_, w)| w.direct > 0);
+            direct.map(|(line, _)| line).collect::<BTreeSet<_>>()
+        })
+    };
+    let lines = std::thread::scope(|scope| scope.spawn(work).join().unwrap());
+    assert!(lines.len() > 8, "the recorder is off");
+    lines
+}
+
 /// Lines that CPUs 0 and 1 both write when each maps, touches and unmaps in an arena of its own,
 /// batched work left out.
 #[test]
 fn writers_in_arenas_share_no_line() {
     let (memory, space) = space(2, 16, Policy::Speculative);
     SoftCpu::attend(memory, 0, || assert!(space.spread_writers()));
-    let of = |number: u32| {
-        let work = || {
-            SoftCpu::run(&space, number, |cpu| {
-                // Another neighbour stays, and tables are there.
-                let round = || {
-                    let at = space.mmap(0, 3 * PAGE, 3, ANYWHERE).unwrap();
-                    cpu.store(at, 1).unwrap();
-                    space.munmap(at, 3 * PAGE).unwrap();
-                };
-                space.mmap(0, PAGE, 1, ANYWHERE).unwrap();
-                round();
-                let written = record::lines(round);
-                let direct = written.into_iter().filter(|(_, w)| w.direct > 0);
-                direct.map(|(line, _)| line).collect::<BTreeSet<_>>()
-            })
-        };
-        std::thread::scope(|scope| scope.spawn(work).join().unwrap())
+    let round = |cpu: &SoftCpu<'_>| {
+        let at = space.mmap(0, 3 * PAGE, 3, ANYWHERE).unwrap();
+        cpu.store(at, 1).unwrap();
+        space.munmap(at, 3 * PAGE).unwrap();
     };
-    let (one, other) = (of(0), of(1));
-    assert!(one.len() > 8, "the recorder is off");
+    // Another neighbour stays, and tables are there.
+    let prepare = |cpu: &SoftCpu<'_>| {
+        space.mmap(0, PAGE, 1, ANYWHERE).unwrap();
+        round(cpu);
+    };
+    let [one, other] = [0, 1].map(|number| lines_of(&space, number, prepare, round));
     let both = one.intersection(&other).collect::<Vec<_>>();
     assert!(both.is_empty(), "{both:x?}");
 }
@@ -170,35 +182,24 @@ fn writers_at_named_places_share_no_line() {
             .unwrap();
         assert!(space.spread_around(start) && space.spread_around(start + 32 * MIB));
     });
-    let of = |number: u32| {
-        let work = || {
-            SoftCpu::run(&space, number, |cpu| {
-                let at = start + u64::from(number) * 32 * MIB + 100 * PAGE;
-                let touch = |page| cpu.store(at + page * PAGE, 1).unwrap();
-                let round = || {
-                    (0..8).for_each(touch);
-                    space.mprotect(at, 2 * PAGE, 1).unwrap();
-                    space.mprotect(at, 2 * PAGE, 3).unwrap();
-                    space.madvise(at, 8 * PAGE, advice::DONTNEED).unwrap();
-                    space.madvise(at, PAGE, advice::DONTFORK).unwrap();
-                    space.madvise(at, PAGE, advice::DOFORK).unwrap();
-                    space.mlock(at, 2 * PAGE, 0).unwrap();
-                    space.munlock(at, 2 * PAGE).unwrap();
-                    space.munmap(at + 2 * PAGE, 3 * PAGE).unwrap();
-                    space.mremap(at, 2 * PAGE, 4 * PAGE, 0, 0).unwrap();
-                    space.mremap(at, 4 * PAGE, 3 * PAGE, 0, 0).unwrap();
-                    space.mmap(at, 5 * PAGE, 3, fixed).unwrap();
-                };
-                (0..2).for_each(|_| round());
-                let written = record::lines(round);
-                let direct = written.into_iter().filter(|(_, w)| w.direct > 0);
-                direct.map(|(line, _)| line).collect::<BTreeSet<_>>()
-            })
-        };
-        std::thread::scope(|scope| scope.spawn(work).join().unwrap())
+    let round = |cpu: &SoftCpu<'_>| {
+        let at = start + u64::from(cpu.number()) * 32 * MIB + 100 * PAGE;
+        let touch = |page| cpu.store(at + page * PAGE, 1).unwrap();
+        (0..8).for_each(touch);
+        space.mprotect(at, 2 * PAGE, 1).unwrap();
+        space.mprotect(at, 2 * PAGE, 3).unwrap();
+        space.madvise(at, 8 * PAGE, advice::DONTNEED).unwrap();
+        space.madvise(at, PAGE, advice::DONTFORK).unwrap();
+        space.madvise(at, PAGE, advice::DOFORK).unwrap();
+        space.mlock(at, 2 * PAGE, 0).unwrap();
+        space.munlock(at, 2 * PAGE).unwrap();
+        space.munmap(at + 2 * PAGE, 3 * PAGE).unwrap();
+        space.mremap(at, 2 * PAGE, 4 * PAGE, 0, 0).unwrap();
+        space.mremap(at, 4 * PAGE, 3 * PAGE, 0, 0).unwrap();
+        space.mmap(at, 5 * PAGE, 3, fixed).unwrap();
     };
-    let (one, other) = (of(0), of(1));
-    assert!(one.len() > 8, "the recorder is off");
+    let prepare = |cpu: &SoftCpu<'_>| (0..2).for_each(|_| round(cpu));
+    let [one, other] = [0, 1].map(|number| lines_of(&space, number, prepare, round));
     let both = one.intersection(&other).collect::<Vec<_>>();
     assert!(both.is_empty(), "{both:x?}");
 }

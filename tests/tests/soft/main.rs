@@ -4,6 +4,7 @@
 mod access;
 mod advice;
 mod arenas;
+mod arenas_around;
 mod backing_errors;
 mod count_flushes;
 mod count_gathers;

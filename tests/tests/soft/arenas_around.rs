@@ -1,0 +1,213 @@
+//! Arenas around what is mapped already, where writers at places that they name get into each other's
+//! way; and what room is found beside arenas.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use faultless_mm::{Layout, Limits, Policy, flags, remap_flags};
+use faultless_soft::{SoftCpu, SoftSpace};
+use faultless_tests::{machine, on_every_cpu, space};
+
+const PAGE: u64 = 4096;
+const GIB: u64 = 1 << 30;
+const RW: u32 = 3;
+const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS;
+const FIXED: u32 = ANON | flags::FIXED;
+
+/// Maps pages anywhere.
+fn map(space: &SoftSpace, pages: u64) -> u64 {
+    let at = space.mmap(0, pages * PAGE, RW, ANON);
+    at.unwrap_or_else(|errno| panic!("{errno:?}"))
+}
+
+/// Works at what lies at `at`, two pages of which are its own to change.
+fn change(space: &SoftSpace, at: u64) {
+    space.mprotect(at, PAGE, 1).unwrap();
+    space.mprotect(at, PAGE, RW).unwrap();
+    space.munmap(at + PAGE, PAGE).unwrap();
+    let how = FIXED | flags::NORESERVE;
+    space.mmap(at + PAGE, PAGE, RW, how).unwrap();
+}
+
+/// Two threads, the second `apart` from the first, change what lies at places they name until one of them
+/// has an arena more.
+fn contend(apart: u64, prepare: impl Fn(&SoftSpace, u64)) {
+    let (memory, space) = space(2, 64, Policy::Speculative);
+    let all = 4 * GIB;
+    let start = SoftCpu::attend(memory, 0, || {
+        let how = FIXED | flags::NORESERVE;
+        let start = space.mmap(16 * GIB, all, RW, how).unwrap();
+        prepare(&space, start);
+        start
+    });
+    let before = space.arena_count();
+    let places = [0, 1].map(|n| start + n * apart + 5 * PAGE);
+    let until = Instant::now() + Duration::from_secs(60);
+    on_every_cpu(&space, |cpu| {
+        while space.arena_count() == before && Instant::now() < until {
+            change(&space, places[cpu.number() as usize]);
+        }
+    });
+    let made = space.arena_count() - before;
+    assert!(made > 0, "nobody was in the way for a minute");
+    SoftCpu::attend(memory, 0, || {
+        space.verify().unwrap();
+        // One of them has it, and the other one not.
+        let refused = places.iter().filter(|&&at| !space.spread_around(at));
+        assert_eq!(refused.count(), 1);
+        assert_eq!(space.totals().mappings, 1);
+        space.munmap(start, all).unwrap();
+        assert_eq!(space.totals().mapped, 0);
+    });
+}
+
+/// They get into each other's way until what one of them works at is an arena; wherever the other is.
+#[test]
+fn contention_at_named_places_makes_arenas() {
+    for apart in [20 << 20, 3 * GIB] {
+        contend(apart, |_, _| ());
+    }
+}
+
+/// A gibibyte in which there is one, or the heap, is none; but a part of it may be.
+#[test]
+fn contention_beside_a_small_arena_makes_another() {
+    contend(3 * GIB, |space, start| {
+        assert!(space.spread_around(start + GIB / 2));
+        space.set_brk(start + 3 * GIB + GIB / 2);
+    });
+}
+
+/// One thread, beside others that fault and fork, gets none.
+#[test]
+fn one_thread_that_names_places_gets_none() {
+    let (memory, space) = space(2, 64, Policy::Speculative);
+    let start = SoftCpu::attend(memory, 0, || map(&space, 1000));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            SoftCpu::run(&space, 1, |cpu| {
+                while !done.load(Ordering::Relaxed) {
+                    cpu.store(start + 900 * PAGE, 1).unwrap();
+                    space.fork().unwrap().destroy();
+                }
+            });
+        });
+        SoftCpu::run(&space, 0, |_| (0..2000).for_each(|_| change(&space, start)));
+        done.store(true, Ordering::Relaxed);
+    });
+    assert_eq!(space.arena_count(), 0);
+}
+
+/// Where there is none: below 4 GiB, beside one, where the heap is, beyond the end, under a policy whose
+/// writers take turns, with few mappings to come; and there are at most eight.
+#[test]
+fn where_there_can_be_none() {
+    let (memory, space) = space(2, 64, Policy::Speculative);
+    SoftCpu::attend(memory, 0, || {
+        let heap = 5 * GIB + PAGE;
+        space.set_brk(heap);
+        assert!(space.brk(heap + 2 * PAGE) > heap);
+        assert!(!space.spread_around(heap), "the heap is there");
+        assert!(!space.spread_around(3 * GIB), "that is low");
+        assert!(!space.spread_around(u64::MAX), "that is no address");
+        let end = space.layout().end;
+        assert!(!space.spread_around(end), "nothing is mapped there");
+        let few = Limits {
+            mappings: 1000,
+            ..Limits::NONE
+        };
+        space.set_limits(&few);
+        assert!(
+            !space.spread_around(6 * GIB),
+            "all would be counted centrally"
+        );
+        space.set_limits(&Limits::NONE);
+        let made = (6..30).filter(|n| space.spread_around(n * GIB)).count();
+        assert_eq!((made, space.arena_count()), (8, 8));
+        assert!(!space.spread_around(6 * GIB), "there is one");
+        // Those of CPUs are others, and are chosen for what may lie anywhere.
+        let at = map(&space, 1);
+        assert!(space.spread_writers());
+        let new = map(&space, 1);
+        assert_ne!(at / GIB, new / GIB);
+        assert_eq!(space.arena_count(), 10);
+        space.verify().unwrap();
+    });
+    let (memory, space) = self::space(2, 64, Policy::Classic);
+    SoftCpu::attend(memory, 0, || assert!(!space.spread_around(6 * GIB)));
+}
+
+/// Below an arena a stack's gap is kept, and a page to merge over, however room was found there.
+#[test]
+fn nothing_is_put_right_below_an_arena() {
+    const GAP: u64 = 256 * PAGE;
+    let (memory, space) = space(2, 64, Policy::Speculative);
+    SoftCpu::attend(memory, 0, || {
+        assert!(space.spread_writers());
+        let large = || space.mmap(0, 4 * GIB, 0, ANON | flags::NORESERVE).unwrap();
+        let first = large();
+        // A stack at the arena's beginning.
+        let arena = (first + 4 * GIB).next_multiple_of(GIB);
+        assert!(arena - (first + 4 * GIB) > GAP);
+        let stack = FIXED | flags::GROWSDOWN;
+        space.mmap(arena, PAGE, RW, stack).unwrap();
+        for _ in 0..3 {
+            space.munmap(first, 4 * GIB).unwrap();
+            assert_eq!(large(), first);
+        }
+        space.verify().unwrap();
+    });
+}
+
+/// A hint that something is mapped at, in an arena or across its end, is as good as none; one that is free
+/// is where it is put. What grows in a full arena moves out of it.
+#[test]
+fn hints_and_moves_in_arenas_around() {
+    const MIB: u64 = 1 << 20;
+    let (memory, space) = space(2, 64, Policy::Speculative);
+    SoftCpu::attend(memory, 0, || {
+        let (arena, end) = (16 * GIB, 16 * GIB + 16 * MIB);
+        space.mmap(arena, 16 * MIB, RW, FIXED).unwrap();
+        assert!(space.spread_around(arena));
+        let top = Layout::LINUX_X86_64.mmap_base;
+        for hint in [arena, arena + 5 * PAGE, end - PAGE, arena - PAGE] {
+            let at = space.mmap(hint, 2 * PAGE, RW, ANON).unwrap();
+            assert_eq!(at, top - 2 * PAGE, "{hint:x}");
+            space.munmap(at, 2 * PAGE).unwrap();
+        }
+        for hint in [end, arena - 2 * PAGE] {
+            assert_eq!(space.mmap(hint, 2 * PAGE, RW, ANON), Ok(hint));
+            space.munmap(hint, 2 * PAGE).unwrap();
+        }
+        // Full; and then where it was something is free.
+        let at = arena + MIB;
+        let grown = space.mremap(at, PAGE, 9 * PAGE, remap_flags::MAYMOVE, 0);
+        assert_eq!(grown, Ok(top - 9 * PAGE));
+        assert_eq!(space.mmap(at, PAGE, RW, ANON), Ok(at));
+        space.verify().unwrap();
+        space.munmap(0, space.layout().end).unwrap();
+        assert_eq!(space.totals().mapped, 0);
+    });
+}
+
+/// A mapping that lies in one node with an arena further up: right below it there is room.
+#[test]
+fn room_is_right_below_what_an_arena_is_not_in() {
+    const MIB: u64 = 1 << 20;
+    let layout = Layout {
+        mmap_base: 20 * GIB,
+        ..Layout::LINUX_X86_64
+    };
+    let memory = machine(2, 64);
+    SoftCpu::attend(memory, 0, || {
+        let space = faultless_mm::AddressSpace::new(memory, Policy::Speculative, layout);
+        let space: SoftSpace = space.expect("memory suffices");
+        let (at, length) = (19 * GIB + 64 * MIB, GIB - 64 * MIB);
+        let how = FIXED | flags::NORESERVE;
+        space.mmap(at, length, RW, how).unwrap();
+        assert!(space.spread_around(at + 128 * MIB));
+        assert_eq!(map(&space, 3), at - 3 * PAGE);
+        space.destroy();
+    });
+}
