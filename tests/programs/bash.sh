@@ -22,8 +22,8 @@ echo "to the other" >&"${COPROC[1]}"
 read -r answer <&"${COPROC[0]}"
 echo "$answer"
 kill "$COPROC_PID"; wait "$COPROC_PID" 2> /dev/null
-for n in 1 2 3 4; do (for ((k = 0; k < 2000; k++)); do :; done; exit $n) & done
-sum=0; for job in $(jobs -p); do wait "$job"; sum=$((sum + $?)); done; echo "jobs $sum"
+for n in 1 2 3 4; do (for ((k = 0; k < 2000; k++)); do :; done; exit $n) & started+=" $!"; done
+sum=0; for job in $started; do wait "$job"; sum=$((sum + $?)); done; echo "jobs $sum"
 printf '%s\n' {9..0} > /tmp/numbers.$$
 while read -r n; do echo -n "$n "; done < /tmp/numbers.$$; echo
 exec 7<> /tmp/numbers.$$; read -r -u 7 n; echo "descriptor $n"; exec 7>&-
