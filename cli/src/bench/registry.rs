@@ -183,6 +183,22 @@ pub const BENCHES: &[Bench] = &[
         take: soft::stall_p99_fork,
     },
     Bench {
+        name: "mmap_fixed_ns",
+        unit: "ns",
+        better: Lower,
+        group: Soft,
+        about: "mmap of a page at a free place that is named",
+        take: soft::mmap_fixed,
+    },
+    Bench {
+        name: "mmap_anywhere_ns",
+        unit: "ns",
+        better: Lower,
+        group: Soft,
+        about: "mmap of a page where there is room",
+        take: soft::mmap_anywhere,
+    },
+    Bench {
         name: "munmap_1_ns",
         unit: "ns",
         better: Lower,

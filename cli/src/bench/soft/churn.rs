@@ -25,19 +25,61 @@ pub fn munmap_16() -> Result<Samples> {
     munmap(16)
 }
 
+/// `mmap` of a page at a free place that is named.
+pub fn mmap_fixed() -> Result<Samples> {
+    one_by_one(1, |cost| cost.mmap)
+}
+
+/// `mmap` of a page where there is room.
+pub fn mmap_anywhere() -> Result<Samples> {
+    let memory = machine(1, 64)?;
+    let space = space(memory, Policy::default())?;
+    let samples = SoftCpu::run(&space, 0, |_| {
+        (0..=30)
+            .map(|_| {
+                let start = cpu_time();
+                let mapped = (0..COUNT).map(|_| space.mmap(0, PAGE, READ_WRITE, ANONYMOUS));
+                let first = mapped.last().context("nothing was mapped")??;
+                let time = cpu_time() - start;
+                space.munmap(first, COUNT * PAGE).context("cannot unmap")?;
+                Ok(time.as_nanos() as f64 / COUNT as f64)
+            })
+            .collect::<Result<Vec<f64>>>()
+    })?;
+    Samples::new(samples[1..].to_vec())
+}
+
+/// Pages of a round.
+const COUNT: u64 = 2000;
+
+/// What one operation of a round takes.
+struct Cost {
+    mmap: Duration,
+    munmap: Duration,
+}
+
 /// Nanoseconds of a `munmap` of a mapping of so many pages, all there, beside another mapping.
 fn munmap(pages: u64) -> Result<Samples> {
-    const COUNT: u64 = 2000;
+    one_by_one(pages, |cost| cost.munmap)
+}
+
+/// Maps so many pages at places with holes between them, so that each is a mapping of its own, touches
+/// and unmaps them; nanoseconds of one of these operations.
+fn one_by_one(pages: u64, of: fn(Cost) -> Duration) -> Result<Samples> {
     let memory = machine(1, 192)?;
     let space = space(memory, Policy::default())?;
     let samples = SoftCpu::run(&space, 0, |_| {
         map(&space, BASE - PAGE, PAGE)?;
         (0..=30)
             .map(|_| {
-                // Holes between them, so that each is a mapping of its own.
-                let addresses = (0..COUNT / pages).map(|n| BASE + n * (pages + 1) * PAGE);
+                let count = COUNT / pages;
+                let addresses = (0..count).map(|n| BASE + n * (pages + 1) * PAGE);
+                let start = cpu_time();
                 for at in addresses.clone() {
                     map(&space, at, pages * PAGE)?;
+                }
+                let mmap = cpu_time() - start;
+                for at in addresses.clone() {
                     let touched = space.madvise(at, pages * PAGE, advice::POPULATE_WRITE);
                     touched.context("cannot touch")?;
                 }
@@ -45,7 +87,8 @@ fn munmap(pages: u64) -> Result<Samples> {
                 for at in addresses {
                     space.munmap(at, pages * PAGE).context("cannot unmap")?;
                 }
-                Ok((cpu_time() - start).as_nanos() as f64 / (COUNT / pages) as f64)
+                let munmap = cpu_time() - start;
+                Ok(of(Cost { mmap, munmap }).as_nanos() as f64 / count as f64)
             })
             .collect::<Result<Vec<f64>>>()
     })?;

@@ -26,7 +26,7 @@ use faultless_soft::{Options, Soft, SoftCpu, SoftMemory, SoftSpace};
 use rustix::time::{ClockId, clock_gettime};
 
 pub use change::{mmap_1gib_vs_1mib, protect_100k, unmap_100k};
-pub use churn::{mmap_churn_one_vs_two_spaces, munmap_1, munmap_16};
+pub use churn::{mmap_anywhere, mmap_churn_one_vs_two_spaces, mmap_fixed, munmap_1, munmap_16};
 pub use find::find_100k;
 pub use flush::{page as flush_page, pass as flush_pass, refill as flush_refill};
 pub use host::load_4m;
