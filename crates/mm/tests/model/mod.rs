@@ -24,7 +24,7 @@ pub use explore::explore;
 pub use machine::{Model, set_cpu, with_lazy_tlbs, with_marks};
 pub use processor::Processor;
 #[cfg(shuttle)]
-pub use schedules::{explore, explore_under};
+pub use schedules::{explore, explore_under, fails};
 pub use world::{Space, World};
 
 use faultless_mm::{PROT_READ, PROT_WRITE, flags};

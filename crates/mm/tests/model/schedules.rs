@@ -37,3 +37,24 @@ pub fn explore_under(policies: &[Policy], schedules: usize, scenario: fn(Policy)
     // Shown by `--nocapture`.
     println!("{count} schedules in {:.1?}", start.elapsed());
 }
+
+/// Runs a broken model in a process of its own, and has it fail: what is broken may take memory from under
+/// itself, and end by a signal. `test` is the name of the test that calls this.
+pub fn fails(test: &str, model: impl FnOnce()) {
+    if std::env::var_os(test).is_some() {
+        return model();
+    }
+    let output = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(test, "1")
+        .output()
+        .unwrap();
+    assert!(!output.status.success(), "the model did not notice");
+    // It has run, and said why it ended, if it could.
+    use std::os::unix::process::ExitStatusExt;
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.signal().is_some() || said.contains("1 failed"),
+        "{said}"
+    );
+}

@@ -3,7 +3,7 @@
 //! lost, no child changes, every frame is accounted for; and nobody finds memory short because
 //! frames are kept.
 
-use crate::model::{PAGE, Processor, RW, Space, World, explore, with_lazy_tlbs};
+use crate::model::{PAGE, Processor, RW, Space, World, explore, fails, with_lazy_tlbs};
 use faultless_mm::{Cpu, FrameSource, Mover, PROT_READ, Policy, Taken, advice};
 use faultless_sync::{Flaw, with_flaw};
 
@@ -91,21 +91,24 @@ fn moving_pages_loses_nothing() {
 }
 
 #[test]
-#[should_panic]
 fn broken_moved_without_flush() {
-    with_flaw(Flaw::MovedWithoutFlush, || explore(1000, moves));
+    fails("migrate::broken_moved_without_flush", || {
+        with_flaw(Flaw::MovedWithoutFlush, || explore(1000, moves));
+    });
 }
 
 #[test]
-#[should_panic]
 fn broken_moved_though_used() {
-    with_flaw(Flaw::MovedThoughUsed, || explore(1000, moves));
+    fails("migrate::broken_moved_though_used", || {
+        with_flaw(Flaw::MovedThoughUsed, || explore(1000, moves));
+    });
 }
 
 #[test]
-#[should_panic]
 fn broken_tlbs_that_flush_late() {
-    with_lazy_tlbs(|| explore(1000, moves));
+    fails("migrate::broken_tlbs_that_flush_late", || {
+        with_lazy_tlbs(|| explore(1000, moves));
+    });
 }
 
 /// Pages that a CPU touches one after the other.
