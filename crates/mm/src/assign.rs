@@ -18,11 +18,6 @@ use crate::tree::{Edit, Neighbours, Run, Stem, Word};
 #[must_use]
 pub(crate) struct Orphans(u64);
 
-impl Orphans {
-    /// None.
-    pub(crate) const NONE: Self = Self(0);
-}
-
 impl<M: Machine> AddressSpace<M> {
     /// Points all of `pages` to `word`, and lets go of what they pointed to. Every change
     /// of what is mapped comes here, but for stacks that grow, and is counted.

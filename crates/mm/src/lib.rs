@@ -107,6 +107,7 @@ mod soft_dirty;
 mod space;
 mod spaces;
 mod store;
+mod taken;
 mod trail;
 pub mod tree;
 mod verify;

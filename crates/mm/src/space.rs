@@ -364,6 +364,18 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
+    /// The same if this CPU alone may hold any of it; whether that is so.
+    #[inline]
+    pub(crate) fn flush_here(&self, gather: &mut Gather) -> bool {
+        let (start, cpu) = (self.trace_start(), self.machine().cpu());
+        let flushed = gather.flush_here(self.machine(), cpu, &self.cpus, self.id());
+        if let Ok(Some(flush)) = flushed {
+            let bytes = flush.end - flush.start;
+            self.trace_end(Kind::Flush, start, flush.start, bytes, 0);
+        }
+        flushed.is_ok()
+    }
+
     /// Whether a frame is the shared zero page.
     #[inline]
     pub(crate) fn is_zero_page(&self, frame: Frame) -> bool {

@@ -19,9 +19,11 @@ use faultless_paging::{
 use faultless_sync::{Backoff, Flaw, flawed};
 use faultless_trace::Counter;
 
+use crate::arena::Part;
 use crate::machine::Machine;
 use crate::memory::Retired;
 use crate::space::AddressSpace;
+use crate::taken::Taken;
 
 /// Pages between two looks for what other CPUs want to have flushed: they wait for it.
 const STRETCH: u64 = 32;
@@ -82,13 +84,13 @@ impl Seen {
 /// Pages that are taken away without a look for the first table of them.
 pub(crate) const SMALL: u64 = if cfg!(any(loom, shuttle)) { 1 } else { 64 };
 
-fn is_in_one_table(pages: Pages) -> bool {
+pub(crate) fn is_in_one_table(pages: Pages) -> bool {
     let entries = ENTRIES as u64;
     !pages.is_empty() && pages.start / entries == (pages.end - 1) / entries
 }
 
 /// Whether a page is also mapped elsewhere, or pinned.
-fn is_shared(page: &Descriptor) -> bool {
+pub(crate) fn is_shared(page: &Descriptor) -> bool {
     !page.is_sole_use() && !flawed(Flaw::CountedTooShort)
 }
 
@@ -103,6 +105,16 @@ pub(crate) enum Tables {
     All,
 }
 
+impl Tables {
+    /// Those of what is unmapped in a part.
+    pub(crate) fn of(part: Part) -> Self {
+        match part {
+            Part::Arena(_) => Self::Whole,
+            _ => Self::All,
+        }
+    }
+}
+
 impl<M: Machine> AddressSpace<M> {
     /// Takes away all pages of `pages` and flushes them; frees tables that are
     /// now empty. The range admits no new claims. When it
@@ -111,13 +123,18 @@ impl<M: Machine> AddressSpace<M> {
     /// Goes by batches, each with one flush: frames become free and other CPUs
     /// get their answers while a large range is on its way.
     pub(crate) fn zap(&self, pages: Pages, tables: Tables) {
+        self.zap_rest(pages, tables, Taken::new());
+    }
+
+    /// The same where some were taken already, of few in one table.
+    pub(crate) fn zap_rest(&self, pages: Pages, tables: Tables, taken: Taken) {
         let tables = match tables {
             Tables::Whole if pages.len() < ENTRIES as u64 => Tables::None,
             _ => tables,
         };
         if pages.len() <= SMALL && is_in_one_table(pages) {
             // Mostly its table is there, and stays.
-            if self.zap_batch(pages, pages, tables) == Seen::ONE_THAT_STAYS {
+            if self.zap_batch(pages, pages, tables, taken) == Seen::ONE_THAT_STAYS {
                 self.machine().poll();
                 return;
             }
@@ -126,7 +143,7 @@ impl<M: Machine> AddressSpace<M> {
         while at < pages.end {
             // Batches end where tables end, so that each table is in one batch.
             let end = ((at + ZAP_BATCH) & !(ENTRIES as u64 - 1)).min(pages.end);
-            self.zap_batch(Pages::new(at, end), pages, tables);
+            self.zap_batch(Pages::new(at, end), pages, tables, Taken::new());
             self.machine().poll();
             at = self.first_table(end, pages.end);
         }
@@ -140,10 +157,12 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    fn zap_batch(&self, batch: Pages, pages: Pages, tables: Tables) -> Seen {
+    fn zap_batch(&self, batch: Pages, pages: Pages, tables: Tables, taken: Taken) -> Seen {
         let mut seen = Seen::default();
-        let mut gather = Gather::new();
-        let mut chain = Chain::default();
+        let Taken {
+            mut gather,
+            mut chain,
+        } = taken;
         let cpu = self.machine().cpu();
         let mut kept = false;
         let section = self.memory.enter();
@@ -229,7 +248,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Whether nothing is mapped in `span`, where nothing is in `pages`.
-    fn is_vacant_beside(&self, span: Pages, pages: Pages) -> bool {
+    pub(crate) fn is_vacant_beside(&self, span: Pages, pages: Pages) -> bool {
         let before = Pages::new(span.start, pages.start.clamp(span.start, span.end));
         let behind = Pages::new(pages.end.clamp(span.start, span.end), span.end);
         // Mostly what is next to them is enough.

@@ -32,11 +32,20 @@ use crate::arena::{ARENAS, Arenas, Part};
 use crate::machine::Machine;
 use crate::range::{MmapHold, RangeLock, Zap};
 use crate::space::AddressSpace;
+use crate::taken::Taken;
 use crate::tree::{Edit, Tree, Word};
 use crate::zap::Tables;
 
 /// Pages that are so many that whoever has taken them away has little else in his caches.
 const MANY: u64 = if cfg!(any(loom, shuttle)) { 3 } else { 1 << 16 };
+
+/// Which of a range's pages are to be taken away.
+pub(crate) enum Rest {
+    /// All that were not taken already.
+    All(Taken),
+    /// Those that the writer has noted: others zap in the range, too.
+    Noted,
+}
 
 /// A zap that goes on.
 pub(crate) struct Zapping<'a, M: Machine> {
@@ -102,35 +111,33 @@ impl<M: Machine> AddressSpace<M> {
         });
     }
 
-    /// Takes away detached pages, under no edit: all of `pages`, or where others zap in them those that
-    /// the writer of this number has noted. Then clears the notes and ends the zap, or lets it be
-    /// left to a fork.
+    /// Takes away detached pages, under no edit. Then clears the notes of the writer of this number, and ends
+    /// the zap, or lets it be left to a fork.
     #[inline]
     pub(crate) fn clear_away<Z>(
         &self,
         part: Part,
         pages: Pages,
         number: usize,
-        is_beside_others: bool,
+        rest: Rest,
         zap: Z,
         leave: impl FnOnce(Z),
     ) {
+        let is_beside_others = matches!(rest, Rest::Noted);
         let note = Word::zapping(number);
-        let tables = match part {
-            Part::Arena(_) => Tables::Whole,
-            _ => Tables::All,
-        };
+        let tables = Tables::of(part);
         let start = self.trace_start();
-        if is_beside_others {
-            let mut at = pages.start;
-            while let Some(run) = self.run_in(at, pages.end) {
-                at = run.pages.end;
-                if run.word == note {
-                    self.zap(run.pages, tables);
+        match rest {
+            Rest::All(taken) => self.zap_rest(pages, tables, taken),
+            Rest::Noted => {
+                let mut at = pages.start;
+                while let Some(run) = self.run_in(at, pages.end) {
+                    at = run.pages.end;
+                    if run.word == note {
+                        self.zap(run.pages, tables);
+                    }
                 }
             }
-        } else {
-            self.zap(pages, tables);
         }
         self.trace_zap(start, pages);
         if pages.len() > MANY {
@@ -147,6 +154,32 @@ impl<M: Machine> AddressSpace<M> {
                 true => self.tree.clear_notes(&mut edit, pages, note),
                 false => edit.fill(pages, Word::EMPTY),
             }
+            drop(edit);
+            drop(zap);
+        }
+        self.trace_hold(start, pages);
+    }
+
+    /// Takes pages away, under no edit, from under what has taken their place; then shows that, or lets it be
+    /// left to a fork.
+    pub(crate) fn take_from_under<Z>(
+        &self,
+        part: Part,
+        pages: Pages,
+        taken: Taken,
+        zap: Z,
+        leave: impl FnOnce(Z),
+    ) {
+        let start = self.trace_start();
+        self.zap_rest(pages, Tables::None, taken);
+        self.trace_zap(start, pages);
+        let mut edit = self.edit(part);
+        let start = self.trace_start();
+        if edit.is_still() {
+            leave(zap);
+            drop(edit);
+        } else {
+            self.tree.show_replaced(&mut edit, pages);
             drop(edit);
             drop(zap);
         }
@@ -178,7 +211,7 @@ impl<M: Machine> AddressSpace<M> {
         };
     }
 
-    fn trace_zap(&self, start: u64, pages: Pages) {
+    pub(crate) fn trace_zap(&self, start: u64, pages: Pages) {
         let address = pages.start * PAGE_SIZE;
         self.trace_end(Kind::Zap, start, address, pages.len() * PAGE_SIZE, 0);
     }
@@ -222,7 +255,7 @@ pub(crate) struct Left([u64; LISTS]);
 
 impl Tree {
     /// Lets faults go on in those of `pages` that are replacing.
-    fn show_replaced<M: Machine>(&self, edit: &mut Edit<'_, M>, pages: Pages) {
+    pub(crate) fn show_replaced<M: Machine>(&self, edit: &mut Edit<'_, M>, pages: Pages) {
         let mut at = pages.start;
         while let Some(run) = self.next_until(at, pages.end) {
             at = run.pages.end;
@@ -264,21 +297,8 @@ impl<'a, M: Machine> Replacing<'a, M> {
     /// Takes the old pages away; then there may be new ones.
     pub(crate) fn finish(self) {
         let Self { space, zap, guard } = self;
-        let pages = zap.pages;
-        let start = space.trace_start();
-        space.zap(pages, Tables::None);
-        space.trace_zap(start, pages);
-        let mut edit = space.edit(zap.part);
-        let start = space.trace_start();
-        if edit.is_still() {
-            zap.leave();
-            return;
-        }
-        space.tree.show_replaced(&mut edit, pages);
-        drop(edit);
-        drop(zap);
+        space.take_from_under(zap.part, zap.pages, Taken::new(), zap, Zap::leave);
         drop(guard);
-        space.trace_hold(start, pages);
     }
 }
 
@@ -307,7 +327,11 @@ impl<'a, M: Machine> Zapping<'a, M> {
             is_beside_others,
         } = self;
         let (part, pages, number) = (zap.part, zap.pages, zap.number());
-        space.clear_away(part, pages, number, is_beside_others, zap, Zap::leave);
+        let rest = match is_beside_others {
+            true => Rest::Noted,
+            false => Rest::All(Taken::new()),
+        };
+        space.clear_away(part, pages, number, rest, zap, Zap::leave);
         drop(guard);
         if is_beside_others {
             space.await_zaps(pages);

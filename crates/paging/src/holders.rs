@@ -51,6 +51,18 @@ impl Holders {
     pub(crate) fn among(self, cpus: &CpuSet) -> Option<CpuSet> {
         (self != Self::ALL).then(|| cpus.low(self.0))
     }
+
+    /// Whether no member of a set is one of them but, perhaps, `cpu`.
+    #[inline]
+    pub fn are_only(self, cpu: Cpu, cpus: &CpuSet) -> bool {
+        let own = if cpu.0 < 64 { 1 << cpu.0 } else { 0 };
+        match self.0 & !own {
+            0 => true,
+            _ if flawed(Flaw::FlushedHereAlone) => true,
+            _ if self == Self::ALL => cpus.is_only(cpu),
+            others => cpus.low(others).is_empty(),
+        }
+    }
 }
 
 impl Format {

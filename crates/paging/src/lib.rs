@@ -33,5 +33,5 @@ pub use holders::Holders;
 pub use memory::PhysicalMemory;
 pub use requests::Requests;
 pub use table::{ENTRIES, LEVELS, Table};
-pub use tlb::{Flush, Gather, SpaceId, Tlb};
-pub use walk::{Link, Walk, bare, next_table, walk, walk_marking};
+pub use tlb::{Flush, Gather, HeldElsewhere, SpaceId, Tlb};
+pub use walk::{Link, Lowest, Walk, bare, lowest, next_table, walk, walk_marking};

@@ -2,7 +2,7 @@
 
 use core::ops::Range;
 
-use faultless_sync::{CpuSet, fence_after_rmw};
+use faultless_sync::{Cpu, CpuSet, fence_after_rmw};
 
 use crate::address::{Frame, PAGE_SIZE, Page};
 use crate::holders::Holders;
@@ -144,4 +144,40 @@ impl Gather {
         }
         Some(flush)
     }
+
+    /// The same if no CPU but `cpu`, the caller's own, may hold any of it: so nobody is waited for. Else
+    /// nothing is flushed, nor forgotten.
+    ///
+    /// # Errors
+    /// [`HeldElsewhere`].
+    pub fn flush_here<T: Tlb + ?Sized>(
+        &mut self,
+        tlb: &T,
+        cpu: Cpu,
+        cpus: &CpuSet,
+        space: SpaceId,
+    ) -> Result<Option<Flush>, HeldElsewhere> {
+        if self.is_empty() {
+            return Ok(None);
+        }
+        // As in `flush`: who joins the set later sees the entries new, and is not asked.
+        fence_after_rmw();
+        if !self.holders.are_only(cpu, cpus) {
+            return Err(HeldElsewhere);
+        }
+        let Self { range, tables, .. } = core::mem::take(self);
+        let flush = Flush {
+            start: range.start,
+            end: range.end,
+            tables,
+        };
+        if cpus.contains(cpu) {
+            tlb.flush(&CpuSet::of(cpu), space, flush);
+        }
+        Ok(Some(flush))
+    }
 }
+
+/// Another CPU may hold what is to be flushed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldElsewhere;

@@ -140,6 +140,44 @@ pub unsafe fn bare<F: EntryFormat, P: PhysicalMemory + ?Sized>(
     }
 }
 
+/// What a walk that waits for nothing finds of the lowest table over a page.
+pub enum Lowest<'s> {
+    /// The table.
+    Table(&'s Table),
+    /// There is none.
+    Missing,
+    /// A table comes or goes.
+    Busy,
+}
+
+/// The lowest table over `page`.
+///
+/// # Safety
+/// As for [`walk()`].
+#[inline]
+pub unsafe fn lowest<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
+    memory: &P,
+    root: Frame,
+    page: u64,
+) -> Lowest<'s> {
+    let mut frame = root;
+    for level in (1..LEVELS).rev() {
+        // SAFETY: found linked as a table after the section began.
+        let value = unsafe { Table::at(memory, frame) }
+            .entry(page, level)
+            .load();
+        if value == 0 {
+            return Lowest::Missing;
+        }
+        if F::FORMAT.is_claimed(value) {
+            return Lowest::Busy;
+        }
+        frame = F::FORMAT.frame(value);
+    }
+    // SAFETY: as above.
+    Lowest::Table(unsafe { Table::at(memory, frame) })
+}
+
 /// Walks from `root` to the entry of `page`.
 ///
 /// # Safety

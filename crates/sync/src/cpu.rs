@@ -37,6 +37,13 @@ impl CpuSet {
         Self(core::array::from_fn(|_| AtomicU64::new(0)))
     }
 
+    /// The set of one CPU.
+    pub fn of(cpu: Cpu) -> Self {
+        let mut set = Self::new();
+        set.0[cpu.index() / 64] = AtomicU64::new(1 << (cpu.0 % 64));
+        set
+    }
+
     /// Adds a CPU. A full barrier: what the CPU loads through the address space
     /// afterwards is either seen by a flush that reads the set, or already new.
     pub fn insert(&self, cpu: Cpu) {

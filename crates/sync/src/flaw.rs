@@ -38,8 +38,10 @@ pub enum Flaw {
     DowngradeByUnlocking,
     /// Something new is put where something else is still being cleared away.
     ZapsNotAwaited,
-    /// A range is zapped at once although somebody has something of it.
-    ZapBesideHolder,
+    /// Something is done at once in a range although somebody has something of it.
+    AtOnceBesideHolder,
+    /// What other CPUs may hold is flushed on this one alone.
+    FlushedHereAlone,
     /// A part of an address space gets locks of its own while somebody is taking pages away there.
     AroundBesideZaps,
     /// Which part of an address space a range belongs to is not asked again once the range is had.

@@ -38,7 +38,7 @@ pub use fence::fence_after_rmw;
 pub use flaw::with_flaw;
 pub use flaw::{Flaw, flawed};
 pub use prefetch::prefetch_to_write;
-pub use ranges::{PLACES, RangeGuard, Ranges, Wish, ZapGuard};
+pub use ranges::{KeepOut, PLACES, RangeGuard, Ranges, Wish, ZapGuard};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use spin::{SpinGuard, SpinLock};
 pub use spins::SpinGuards;

@@ -64,7 +64,6 @@ fn a_ring_keeps_what_happened_in_the_order_in_which_it_ended() {
         SpfVmaAccess,
         Fault,
         Munmap,
-        RangeHold,
         Flush,
         Zap,
         RangeHold,
@@ -136,8 +135,8 @@ fn latencies_are_counted_for_each_thing_that_takes_time() {
                 Measure::Fault(How::FirstTouch | How::ZeroPage | How::ZeroReplaced | How::Segv) => {
                     1
                 }
-                Measure::Operation(Kind::Mmap | Kind::Mprotect | Kind::Zap) => 1,
-                Measure::Operation(Kind::Munmap | Kind::RangeHold) => 2,
+                Measure::Operation(Kind::Mmap | Kind::Mprotect | Kind::Zap | Kind::RangeHold) => 1,
+                Measure::Operation(Kind::Munmap) => 2,
                 Measure::Operation(Kind::Flush) => 3,
                 _ => 0,
             };

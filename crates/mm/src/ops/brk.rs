@@ -10,8 +10,8 @@ use faultless_trace::{Counter, Kind};
 use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::mapping::{Attributes, Birth, Flags, Locked};
-use crate::range::RangeLock;
 use crate::space::AddressSpace;
+use crate::tree::Edit;
 
 /// Attributes of the heap: readable, writable.
 const HEAP: Attributes = Attributes {
@@ -55,6 +55,9 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     fn move_brk(&self, new: u64) -> u64 {
+        if let Some(end) = self.move_brk_at_once(new) {
+            return end;
+        }
         let (lock, start, end) = loop {
             let (start, end) = self.heap();
             if new < start {
@@ -71,11 +74,7 @@ impl<M: Machine> AddressSpace<M> {
                 break (lock, start, end);
             }
         };
-        if new < start || new > self.layout.end - PAGE_SIZE {
-            return end;
-        }
-        let heap = (new - start).saturating_add(self.brk[2].load(Ordering::Relaxed));
-        if heap > self.limits.data.get() {
+        if !self.may_end_at(start, new) {
             return end;
         }
         let old_page = end.next_multiple_of(PAGE_SIZE);
@@ -92,8 +91,11 @@ impl<M: Machine> AddressSpace<M> {
                 Err(_) => end,
             };
         }
-        if new_page > old_page && self.extend_heap(&lock, old_page, new_page).is_err() {
-            return end;
+        if new_page > old_page {
+            let more = Pages::of_bytes(old_page..new_page);
+            if self.extend_heap(&mut lock.edit(), more).is_err() {
+                return end;
+            }
         }
         commit();
         drop(lock);
@@ -103,21 +105,59 @@ impl<M: Machine> AddressSpace<M> {
         new
     }
 
-    fn extend_heap(&self, lock: &RangeLock<'_, M>, from: u64, to: u64) -> Result<(), Errno> {
-        let more = Pages::of_bytes(from..to);
-        let mut edit = lock.edit();
+    /// The same where that can be done at once ([`crate::range`]); else nothing has changed.
+    fn move_brk_at_once(&self, new: u64) -> Option<u64> {
+        let (start, end) = self.heap();
+        let old_page = end.checked_next_multiple_of(PAGE_SIZE)?;
+        let new_page = new.checked_next_multiple_of(PAGE_SIZE)?;
+        if !self.may_end_at(start, new) {
+            return None;
+        }
+        let is_still = || self.heap() == (start, end);
+        let commit = || self.brk[1].store(new, Ordering::Relaxed);
+        if new_page < old_page {
+            let less = Pages::of_bytes(new_page..old_page);
+            let is_done = self.unmap_heap_at_once(less, is_still, commit);
+            return is_done.then_some(new);
+        }
+        if new_page == old_page || self.lock_future() != Locked::No {
+            return None;
+        }
+        let more = Pages::of_bytes(old_page..new_page);
+        self.grow_heap_at_once(more, |edit| {
+            let is_still = is_still() && self.lock_future() == Locked::No;
+            is_still.then(|| match self.extend_heap(edit, more) {
+                Ok(()) => {
+                    commit();
+                    new
+                }
+                Err(_) => end,
+            })
+        })
+    }
+
+    /// Whether a heap from `start` on may end at `new`.
+    fn may_end_at(&self, start: u64, new: u64) -> bool {
+        if new < start || new > self.layout.end - PAGE_SIZE {
+            return false;
+        }
+        let heap = (new - start).saturating_add(self.brk[2].load(Ordering::Relaxed));
+        heap <= self.limits.data.get()
+    }
+
+    fn extend_heap(&self, edit: &mut Edit<'_, M>, more: Pages) -> Result<(), Errno> {
         let mut heap = HEAP;
         heap.birth = self.birth();
         heap.flags.locked = self.lock_future();
-        let room = self.room(&edit);
+        let room = self.room(edit);
         // A page stays free behind the heap, and a stack above keeps its guard gap.
         let free = edit.is_free(Pages::new(more.start, more.end + 1));
-        let is_full = self.has_too_many_mappings(&edit);
+        let is_full = self.has_too_many_mappings(edit);
         if !free || is_full || !room.may_lock_more(&heap, more.len()) {
             return Err(Errno::ENOMEM);
         }
-        self.check_new(&edit, more, &heap)?;
-        self.map_free(&mut edit, more, heap)?;
+        self.check_new(edit, more, &heap)?;
+        self.map_free(edit, more, heap)?;
         self.memory.count(Counter::Mmap);
         Ok(())
     }

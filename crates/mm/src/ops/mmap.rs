@@ -4,28 +4,26 @@
 //! mappings shows the new mapping as *replacing* until the old pages are gone (rule R11): faults
 //! there wait, and do not die.
 //!
-//! There are no huge pages that can be asked for by name, and no file is memory that keeps what is
-//! written to it: the errors of `MAP_HUGETLB` and `MAP_SYNC` are those of a Linux that is built
-//! without hugetlbfs and has no such device.
-//!
 //! A neighbour with equal attributes lends its mapping, which is how mappings
 //! merge.
 
 use core::ptr::NonNull;
 
 use faultless_paging::{PAGE_SIZE, Pages};
-use faultless_sync::{Flaw, flawed};
+use faultless_sync::{Flaw, ZapGuard, flawed};
 use faultless_trace::{Counter, Kind};
 
+use super::mmap_request::Request;
 use super::room::{Wish, Zone};
-use super::{PROT_WRITE, protection};
 use crate::errno::Errno;
 use crate::machine::Machine;
-use crate::mapping::{Attributes, Backed, Flags, Huge, Locked, Mapping};
-use crate::range::RangeLock;
+use crate::mapping::{Attributes, Locked, Mapping};
+use crate::range::{RangeLock, span};
 use crate::space::{AddressSpace, Note};
 use crate::store::{Device, Store};
+use crate::taken::Taken;
 use crate::tree::{Content, Edit, Neighbours, Word};
+use crate::zap::Tables;
 
 /// `MAP_*` flags that are looked at.
 #[allow(missing_docs)]
@@ -91,34 +89,6 @@ pub struct OpenedDevice<'a, M: Machine> {
     pub file: u64,
     /// Whether it was opened for writing.
     pub writable: bool,
-}
-
-/// The largest size of a file.
-const LARGEST: u64 = i64::MAX as u64;
-
-/// What `mmap`'s flags say of a mapping, `locked` being asked for.
-fn born(map_flags: u32, locked: Locked) -> Flags {
-    let has = |flag| map_flags & flag != 0;
-    // What may go at any time is neither kept in memory nor for anybody else.
-    let droppable = map_flags & flags::TYPE == flags::DROPPABLE;
-    Flags {
-        grows_down: has(flags::GROWSDOWN),
-        no_reserve: has(flags::NORESERVE) || droppable,
-        shared: has(flags::SHARED),
-        sync: has(flags::SYNC),
-        huge: match has(flags::STACK) {
-            true => Huge::Unwanted,
-            false => Huge::Unsaid,
-        },
-        droppable,
-        wipe_on_fork: droppable,
-        dont_dump: droppable,
-        locked: match droppable {
-            true => Locked::No,
-            false => locked,
-        },
-        ..Flags::NONE
-    }
 }
 
 impl<M: Machine> AddressSpace<M> {
@@ -203,92 +173,119 @@ impl<M: Machine> AddressSpace<M> {
             Some(length) if length <= self.layout.end => length,
             _ => return Err(Errno::ENOMEM),
         };
-        let fixed = has(flags::FIXED | flags::FIXED_NOREPLACE);
-        let is_shared = has(flags::SHARED);
-        let wish = Wish {
-            hint: address,
-            count: length / PAGE_SIZE,
-            zone: Zone::of(map_flags),
-            is_private: opened.is_none() && !is_shared,
+        let request = Request {
+            length,
+            prot,
+            map_flags,
+            opened,
         };
-        let mut locked;
-        let start = {
-            if self.looks_full() {
-                return Err(Errno::ENOMEM);
-            }
-            if has(flags::LOCKED) {
-                self.note_locked();
-            }
-            // One edit from the look to the mapping: what is chosen stays free, and what is counted
-            // stays within its limit.
-            let (lock, mut edit, pages) = if fixed {
-                self.check_fixed(address, length)?;
-                let pages = Pages::of_bytes(address..address + length);
-                let lock = self.lock_range_to_fill(pages);
-                lock.lock_out_readers(pages);
-                let edit = lock.edit();
-                (lock, edit, pages)
-            } else {
-                self.lock_room(&wish)?
+        if self.looks_full() {
+            return Err(Errno::ENOMEM);
+        }
+        if has(flags::LOCKED) {
+            self.note_locked();
+        }
+        let (pages, locked) = if has(flags::FIXED | flags::FIXED_NOREPLACE) {
+            self.check_fixed(address, length)?;
+            let pages = Pages::of_bytes(address..address + length);
+            (pages, self.map_at(pages, &request)?)
+        } else {
+            let wish = Wish {
+                hint: address,
+                count: length / PAGE_SIZE,
+                zone: Zone::of(map_flags),
+                is_private: opened.is_none() && !has(flags::SHARED),
             };
-            if self.has_too_many_mappings(&edit) {
-                return Err(Errno::ENOMEM);
-            }
-            // What was found has room.
-            let is_vacant = !fixed || self.tree.is_vacant(pages);
-            if has(flags::FIXED_NOREPLACE) && !is_vacant {
-                return Err(Errno::EEXIST);
-            }
-            locked = self.locked_at_birth(has(flags::LOCKED));
-            self.check_lock(&edit, locked, pages.len(), map_flags)?;
-            let store = self.check_kind(length, prot, map_flags, opened)?;
-            // Memory that is shared and has no file gets a store of its own, which the
-            // mapping holds.
-            let own = match opened {
-                None if is_shared => Some(Store::new(self.memory, length, None, 0)?),
-                _ => None,
-            };
-            let (index, file) = opened.map_or((0, 0), |o| (o.offset / PAGE_SIZE, o.file));
-            let backed = store
-                .or(own.as_ref())
-                .map(|store| Backed::new(store, pages.start, index, file));
-            let device = store.is_some_and(|store| store.cache().is_device());
-            if device {
-                locked = Locked::No;
-            }
-            let born = born(map_flags, locked);
-            let attributes = Attributes {
-                protection: protection(prot),
-                flags: Flags {
-                    never_written: is_shared && opened.is_some_and(|opened| !opened.writable),
-                    device,
-                    dont_dump: born.dont_dump || device,
-                    ..born
-                },
-                backed,
-                birth: self.birth(),
-            };
-            if attributes.flags.droppable {
-                self.note(Note::DROPPABLE);
-            }
-            if is_vacant {
-                self.check_new(&edit, pages, &attributes)?;
-                self.map_free(&mut edit, pages, attributes)?;
-            } else {
-                self.map_over(lock, edit, pages, attributes)?;
-            }
-            pages.start * PAGE_SIZE
+            self.in_room(&wish, |edit, pages| {
+                let locked = self.map_vacant(edit, pages, &request)?;
+                Ok((pages, locked))
+            })?
         };
         self.memory.count(Counter::Mmap);
-        if opened.is_some() && !is_shared {
-            self.install_probes(Pages::of_bytes(start..start + length));
+        if opened.is_some() && !has(flags::SHARED) {
+            self.install_probes(pages);
         }
-
         let populate = map_flags & (flags::POPULATE | flags::NONBLOCK) == flags::POPULATE;
         if populate || locked != Locked::No {
-            self.populate_ignoring(Pages::of_bytes(start..start + length));
+            self.populate_ignoring(pages);
         }
-        Ok(start)
+        Ok(pages.start * PAGE_SIZE)
+    }
+
+    /// Maps what is asked for in `pages`, whatever is mapped there. One edit from the look to the mapping:
+    /// what is counted stays within its limit.
+    #[inline]
+    fn map_at(&self, pages: Pages, request: &Request<'_, M>) -> Result<Locked, Errno> {
+        if let Some(part) = self.part_at_once(pages, Note::CROWDED) {
+            let mut edit = self.edit(part);
+            let kept = self.keep_out(&edit, (part, pages), [span(pages)], Note::CROWDED);
+            if let Some(kept) = kept {
+                if self.tree.is_vacant(pages) {
+                    return self.map_vacant(&mut edit, pages, request);
+                }
+                let place = kept.next_place();
+                if let Some(place) = place.filter(|_| self.is_quickly_replaced(&edit, pages)) {
+                    let had = self.trace_start();
+                    let locked = self.show_over(&mut edit, pages, request)?;
+                    let mut taken = Taken::new();
+                    if self.take_at_once(&edit, pages, Tables::None, &mut taken) {
+                        self.tree.show_replaced(&mut edit, pages);
+                        drop(kept);
+                        drop(edit);
+                        self.trace_hold(had, pages);
+                        taken.free(self.machine());
+                        return Ok(locked);
+                    }
+                    let zap = kept.begin_replace(place, span(pages));
+                    drop(edit);
+                    self.trace_hold(had, pages);
+                    self.take_from_under(part, pages, taken, zap, ZapGuard::leave);
+                    return Ok(locked);
+                }
+            }
+        }
+        self.map_at_in_turn(pages, request)
+    }
+
+    /// The same for who waits until he has the range.
+    fn map_at_in_turn(&self, pages: Pages, request: &Request<'_, M>) -> Result<Locked, Errno> {
+        let lock = self.lock_range_to_fill(pages);
+        lock.lock_out_readers(pages);
+        let mut edit = lock.edit();
+        if self.tree.is_vacant(pages) {
+            return self.map_vacant(&mut edit, pages, request);
+        }
+        let locked = self.show_over(&mut edit, pages, request)?;
+        self.replace(lock, edit, pages);
+        Ok(locked)
+    }
+
+    /// Maps what is asked for where nothing is mapped, under the edit under which that was seen.
+    #[inline]
+    fn map_vacant(
+        &self,
+        edit: &mut Edit<'_, M>,
+        pages: Pages,
+        request: &Request<'_, M>,
+    ) -> Result<Locked, Errno> {
+        let mut own = None;
+        let (attributes, locked) = self.attributes_of(edit, pages, true, request, &mut own)?;
+        self.check_new(edit, pages, &attributes)?;
+        self.map_free(edit, pages, attributes)?;
+        Ok(locked)
+    }
+
+    /// Lets `pages` show what is asked for, marked as *replacing*, in place of what is mapped there.
+    fn show_over(
+        &self,
+        edit: &mut Edit<'_, M>,
+        pages: Pages,
+        request: &Request<'_, M>,
+    ) -> Result<Locked, Errno> {
+        let mut own = None;
+        let (attributes, locked) = self.attributes_of(edit, pages, false, request, &mut own)?;
+        self.assign_over(edit, pages, attributes)?;
+        Ok(locked)
     }
 
     fn check_fixed(&self, address: u64, length: u64) -> Result<(), Errno> {
@@ -303,73 +300,6 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Whether so many pages may be mapped if they are to be locked.
-    fn check_lock(
-        &self,
-        edit: &Edit<'_, M>,
-        locked: Locked,
-        pages: u64,
-        map_flags: u32,
-    ) -> Result<(), Errno> {
-        if locked == Locked::No {
-            return Ok(());
-        }
-        let room = self.room(edit);
-        if map_flags & flags::LOCKED != 0 && !room.may_lock() {
-            return Err(Errno::EPERM);
-        }
-        match room.may_lock_pages(pages) {
-            true => Ok(()),
-            false => Err(Errno::EAGAIN),
-        }
-    }
-
-    /// What Linux looks at once it has an address. The store of what was opened.
-    fn check_kind<'o>(
-        &self,
-        length: u64,
-        prot: u32,
-        map_flags: u32,
-        opened: Option<&Opened<'o, M>>,
-    ) -> Result<Option<&'o Store<M>>, Errno> {
-        if opened.is_some_and(|opened| opened.offset > LARGEST.saturating_sub(length)) {
-            return Err(Errno::EOVERFLOW);
-        }
-        let has = |flag| map_flags & flag != 0;
-        let kind = map_flags & flags::TYPE;
-        match (kind, opened) {
-            (flags::PRIVATE, _) => {}
-            (flags::DROPPABLE, None) if !has(flags::LOCKED | flags::GROWSDOWN) => {}
-            (flags::SHARED, None) if !has(flags::GROWSDOWN) => {}
-            (flags::SHARED | flags::SHARED_VALIDATE, Some(opened)) => {
-                if kind == flags::SHARED_VALIDATE && map_flags & !flags::LEGACY != 0 {
-                    return Err(Errno::EOPNOTSUPP);
-                }
-                if prot & PROT_WRITE != 0 && !opened.writable {
-                    return Err(Errno::EACCES);
-                }
-            }
-            _ => return Err(Errno::EINVAL),
-        }
-        let store = opened.map(|opened| opened.store).transpose()?;
-        if opened.is_some() && has(flags::GROWSDOWN) {
-            return Err(Errno::EINVAL);
-        }
-        if let Some(device) = store.filter(|store| store.cache().is_device()) {
-            let end = opened.map_or(0, |opened| opened.offset) / PAGE_SIZE + length / PAGE_SIZE;
-            if kind == flags::PRIVATE || !device.cache().spans(end) {
-                return Err(Errno::EINVAL);
-            }
-        }
-        // What is private is looked at where it is counted.
-        let makes_store = has(flags::SHARED) && opened.is_none();
-        let reserve = makes_store && !has(flags::NORESERVE);
-        if reserve && length / PAGE_SIZE > self.layout.commit_pages {
-            return Err(Errno::ENOMEM);
-        }
-        Ok(store)
-    }
-
     /// Maps `pages`, in place of what is mapped there, under the edit under which that was seen.
     /// Readers are locked out.
     pub(crate) fn map_over(
@@ -379,15 +309,31 @@ impl<M: Machine> AddressSpace<M> {
         pages: Pages,
         attributes: Attributes,
     ) -> Result<(), Errno> {
+        self.assign_over(&mut edit, pages, attributes)?;
+        self.replace(lock, edit, pages);
+        Ok(())
+    }
+
+    fn assign_over(
+        &self,
+        edit: &mut Edit<'_, M>,
+        pages: Pages,
+        attributes: Attributes,
+    ) -> Result<(), Errno> {
         self.check_seals(pages)?;
-        self.check_replacing(&edit, pages, &attributes)?;
+        self.check_replacing(edit, pages, &attributes)?;
         edit.cut(pages)?;
-        let word = self.word_for(&edit, pages, attributes)?;
+        let word = self.word_for(edit, pages, attributes)?;
         let marked = match flawed(Flaw::ReplacedWithoutMark) {
             false => word.replacing(),
             true => word,
         };
-        self.assign(&mut edit, pages, marked);
+        self.assign(edit, pages, marked);
+        Ok(())
+    }
+
+    /// With `pages` showing what takes the place of something else, gives up the range, and takes that away.
+    fn replace(&self, lock: RangeLock<'_, M>, edit: Edit<'_, M>, pages: Pages) {
         lock.keep_doomed(&edit);
         drop(edit);
         lock.settle();
@@ -395,7 +341,6 @@ impl<M: Machine> AddressSpace<M> {
         let replacing = lock.begin_replace(pages);
         self.trace_hold(had, pages);
         replacing.finish();
-        Ok(())
     }
 
     /// Maps `pages`, which are free, under the edit under which that was seen.

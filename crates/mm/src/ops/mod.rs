@@ -18,6 +18,7 @@ mod maps;
 mod mincore;
 pub mod mlock;
 pub mod mmap;
+mod mmap_request;
 mod mprotect;
 pub mod mremap;
 mod mremap_move;

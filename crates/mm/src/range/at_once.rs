@@ -1,25 +1,30 @@
-//! Few pages, or one mapping, of which nobody has anything are detached at once: under one edit, and
-//! one look at the list of ranges, in which they are taken as *zapping* from the beginning.
+//! What takes not long, in a range of which nobody has anything, is done at once: under one edit, and
+//! one look at the list of ranges, which is locked meanwhile ([`KeepOut`]).
 //!
-//! Who is alone has no use for a range of his own between the two: nobody could come to it but by the
-//! list, and that is locked until the slots say that he zaps there. So it is only for what takes not
-//! long: few slots, and what they pointed to is let go of afterwards. And only where nothing else is
+//! Who is alone has no use for a range of his own: nobody could come to it but by the list. So it is
+//! for what ends under the edit in which it begins: something new where there is nothing, few pages or
+//! one mapping that are detached or replaced. Who has pages to take away then leaves a place in the list,
+//! as *zapping* or *replacing* from the beginning. And it is only where nothing else is
 //! asked for: no mmap lock, no seals to be looked for, no devices that wait for it. Whether there are
 //! any is noted before the slot that leads to the first one, so that it is seen under the edit.
 //!
 //! Written lines: those of the list, the tree's slots, mappings' page counts, and the account.
 
+use core::ops::Range;
+
 use faultless_paging::Pages;
-use faultless_sync::{Flaw, ZapGuard, flawed};
+use faultless_sync::{Flaw, KeepOut, ZapGuard, flawed};
 use faultless_trace::Counter;
 
-use super::span;
+use super::{HEAP, span};
 use crate::arena::Part;
 use crate::assign::Orphans;
 use crate::machine::Machine;
 use crate::space::{AddressSpace, Note};
-use crate::tree::{Edit, PAGES, Word};
-use crate::zap::SMALL;
+use crate::taken::{self, Taken};
+use crate::tree::{Edit, GUARD_GAP, PAGES, Word};
+use crate::zap::{SMALL, Tables};
+use crate::zapping::Rest;
 
 /// Pages that are few, whatever is mapped there.
 const FEW: u64 = if cfg!(shuttle) { 2 } else { SMALL };
@@ -29,54 +34,182 @@ const MANY: u64 = if cfg!(shuttle) { 2 } else { 1 << 12 };
 const MOST: u64 = if cfg!(shuttle) { 3 } else { PAGES };
 
 impl<M: Machine> AddressSpace<M> {
+    /// The part in which something may be done at once in `pages`, as far as nothing is noted that asks for
+    /// more; and, with the mmap lock, that may not be.
+    #[inline]
+    pub(crate) fn part_at_once(&self, pages: Pages, unless: Note) -> Option<Part> {
+        let part = self.part_of(pages);
+        let is_elsewhere = part == Part::All || self.policy().holds_mmap_lock();
+        if is_elsewhere || self.has_note(unless) {
+            return None;
+        }
+        if !cfg!(loom) && part == Part::Central && self.tree.is_edited() {
+            self.note_crowd(pages);
+        }
+        Some(part)
+    }
+
+    /// Keeps others out of `ranges`, for who edits the part of `pages`, as long as that is so still and they have
+    /// nothing of these.
+    #[inline(always)]
+    pub(crate) fn keep_out<const N: usize>(
+        &self,
+        _edit: &Edit<'_, M>,
+        (part, pages): (Part, Pages),
+        ranges: [Range<u64>; N],
+        unless: Note,
+    ) -> Option<KeepOut<'_, M>> {
+        let has_changed = self.part_of(pages) != part && !flawed(Flaw::PartChosenOnce);
+        if has_changed || self.has_note(unless) {
+            return None;
+        }
+        let kept = self.list_of(part).try_keep_out(ranges, self.machine())?;
+        if !cfg!(loom) && part == Part::Central && kept.has_company() {
+            self.note_crowd(pages);
+        }
+        Some(kept)
+    }
+
     /// Unmaps `pages`, if they can be detached at once; whether they were. Otherwise nothing has
     /// changed, and the caller takes the range.
     #[inline]
     pub(crate) fn unmap_at_once(&self, pages: Pages) -> bool {
-        let part = self.part_of(pages);
-        let asks_for_more = || self.has_note(Note::NOT_AT_ONCE);
-        let is_elsewhere = part == Part::All || self.policy().holds_mmap_lock();
-        if pages.len() > MOST || is_elsewhere || asks_for_more() {
+        if pages.len() > MOST {
             return false;
         }
+        let Some(part) = self.part_at_once(pages, Note::NOT_AT_ONCE) else {
+            return false;
+        };
         // If so there is little else in the caches; and nobody has to wait for a look that is in vain.
         let is_used = pages.len() > MANY && self.looks_used(pages.start.midpoint(pages.end));
         if is_used {
             self.read_ahead(part, pages);
         }
-        if !cfg!(loom) && part == Part::Central && self.tree.is_edited() {
-            self.note_crowd(pages);
-        }
         let mut edit = self.edit(part);
         let had = self.trace_start();
-        let has_changed = self.part_of(pages) != part && !flawed(Flaw::PartChosenOnce);
-        if has_changed || asks_for_more() {
-            return false;
-        }
-        let list = self.list_of(part);
-        let mut orphans = Orphans::NONE;
-        let zap = list.try_zap(span(pages), self.machine(), |place| {
-            let note = Word::zapping(part.writer(place));
-            let detached = self.detach_alone(&mut edit, pages, note);
-            detached.map(|detached| orphans = detached).is_some()
-        });
-        let Some(zap) = zap else {
+        let ranges = [span(pages)];
+        let Some(kept) = self.keep_out(&edit, (part, pages), ranges, Note::NOT_AT_ONCE) else {
             return false;
         };
-        self.retire_orphans(orphans, edit.doomed());
-        let is_unused = pages.len() > SMALL && !is_used && self.has_nothing(pages);
-        if is_unused {
+        let mut taken = Taken::new();
+        let zap = match self.detach_kept(&mut edit, part, kept, pages, &mut taken, || ()) {
+            None => return false,
+            Some(zap) => zap,
+        };
+        let is_unused = |_: &_| !is_used && pages.len() > taken::MOST && self.has_nothing(pages);
+        let zap = if zap.as_ref().is_some_and(is_unused) {
             // As large ranges often are: reserved, and never used.
             edit.fill(pages, Word::EMPTY);
-        }
+            None
+        } else {
+            zap
+        };
         drop(edit);
+        self.end_at_once(part, pages, had, taken, zap);
+        true
+    }
+
+    #[inline(always)]
+    fn end_at_once(
+        &self,
+        part: Part,
+        pages: Pages,
+        had: u64,
+        taken: Taken,
+        zap: Option<ZapGuard<'_, M>>,
+    ) {
         self.trace_hold(had, pages);
         self.memory.count(Counter::Munmap);
-        if !is_unused {
-            let number = part.writer(zap.place());
-            self.clear_away(part, pages, number, false, zap, ZapGuard::leave);
+        let Some(zap) = zap else {
+            return taken.free(self.machine());
+        };
+        let number = part.writer(zap.place());
+        self.clear_away(part, pages, number, Rest::All(taken), zap, ZapGuard::leave);
+    }
+
+    /// Unmaps `pages`, the end of the heap, likewise, and calls `commit` under the edit; if `is_still`
+    /// what the caller has seen.
+    #[inline]
+    pub(crate) fn unmap_heap_at_once(
+        &self,
+        pages: Pages,
+        is_still: impl FnOnce() -> bool,
+        commit: impl FnOnce(),
+    ) -> bool {
+        if pages.len() > FEW || self.part_of_heap(pages, Note::NOT_AT_ONCE).is_none() {
+            return false;
         }
+        let part = Part::Central;
+        let mut edit = self.edit(part);
+        let had = self.trace_start();
+        let kept = self.keep_heap(&edit, pages, Note::NOT_AT_ONCE);
+        let Some(kept) = kept.filter(|_| is_still()) else {
+            return false;
+        };
+        let mut taken = Taken::new();
+        let detached = self.detach_kept(&mut edit, part, kept, pages, &mut taken, commit);
+        let Some(zap) = detached else {
+            return false;
+        };
+        drop(edit);
+        self.end_at_once(part, pages, had, taken, zap);
         true
+    }
+
+    /// Lets `grow` put something new into `pages`, the heap's next ones, under an edit, if nobody has anything of
+    /// them, of the page behind them, or of the heap's end; what it says.
+    #[inline]
+    pub(crate) fn grow_heap_at_once<T>(
+        &self,
+        pages: Pages,
+        grow: impl FnOnce(&mut Edit<'_, M>) -> Option<T>,
+    ) -> Option<T> {
+        let pages = Pages::new(pages.start, pages.end + 1);
+        self.part_of_heap(pages, Note::CROWDED)?;
+        let mut edit = self.edit(Part::Central);
+        let _kept = self.keep_heap(&edit, pages, Note::CROWDED)?;
+        grow(&mut edit)
+    }
+
+    /// That pages of the heap belong to the part of its end, likewise; see `lock_heap`.
+    fn part_of_heap(&self, pages: Pages, unless: Note) -> Option<Part> {
+        let around = Pages::new(pages.start, pages.end + GUARD_GAP);
+        let part = self.part_at_once(around, unless);
+        part.filter(|part| *part == Part::Central)
+    }
+
+    #[inline(always)]
+    fn keep_heap(&self, edit: &Edit<'_, M>, pages: Pages, unless: Note) -> Option<KeepOut<'_, M>> {
+        let around = Pages::new(pages.start, pages.end + GUARD_GAP);
+        self.keep_out(edit, (Part::Central, around), [span(pages), HEAP], unless)
+    }
+
+    /// Lets the slots of `pages` say that they are zapped, if they can be detached at once. What is left of
+    /// the zap, if anything is: they may have been taken away at once, too.
+    #[inline(always)]
+    fn detach_kept<'a>(
+        &self,
+        edit: &mut Edit<'_, M>,
+        part: Part,
+        kept: KeepOut<'a, M>,
+        pages: Pages,
+        taken: &mut Taken,
+        commit: impl FnOnce(),
+    ) -> Option<Option<ZapGuard<'a, M>>> {
+        let place = kept.next_place()?;
+        let note = Word::zapping(part.writer(place));
+        let orphans = self.detach_alone(edit, pages, note)?;
+        commit();
+        let is_done = self.take_at_once(edit, pages, Tables::of(part), taken);
+        let zap = if is_done {
+            edit.fill(pages, Word::EMPTY);
+            drop(kept);
+            None
+        } else {
+            Some(kept.begin_zap(place, span(pages)))
+        };
+        self.retire_orphans(orphans, edit.doomed());
+        Some(zap)
     }
 
     /// Lets the slots of `pages` say `note`, if something is mapped there that is quickly detached; what
@@ -94,5 +227,11 @@ impl<M: Machine> AddressSpace<M> {
             Some(run) => self.repoint(edit, &near, pages, [run].into_iter(), note),
             None => self.repoint(edit, &near, pages, near.runs(pages), note),
         })
+    }
+
+    /// Whether what is mapped in `pages` is quickly replaced, and asks for nothing else.
+    pub(crate) fn is_quickly_replaced(&self, edit: &Edit<'_, M>, pages: Pages) -> bool {
+        let is_quick = || pages.len() <= MOST && edit.around(pages).one_run(pages).is_some();
+        !self.has_note(Note::NOT_AT_ONCE) && (pages.len() <= FEW || is_quick())
     }
 }

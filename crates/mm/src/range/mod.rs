@@ -12,7 +12,7 @@
 //!
 //! Without a range, under the edit lock alone: a stack that grows fills empty slots; who is done
 //! with zapping clears his notes ([`crate::zapping`]). And under that of the list of ranges, too:
-//! few pages are detached that nobody has ([`at_once`]).
+//! what takes not long, in ranges that nobody has ([`at_once`]).
 //!
 //! Lock order: mmap lock (`classic`, `vma-lock`), ranges in the space's list, ranges in arenas',
 //! VMA locks (`vma-lock`), the tree's edit lock, those of arenas, the lock of a list of ranges,
@@ -105,7 +105,7 @@ pub(crate) fn settle() {
     }
 }
 
-fn span(pages: Pages) -> Range<u64> {
+pub(crate) fn span(pages: Pages) -> Range<u64> {
     pages.start..pages.end
 }
 

@@ -1,15 +1,15 @@
-//! Room for a mapping that may lie anywhere: chosen, and had, under one edit.
+//! Room for a mapping that may lie anywhere: chosen, and had, under the edit under which it is used.
 //!
 //! In the CPU's own arena, where there are arenas and the mapping is not large; else, or if there is
 //! no room, outside of all arenas, which is where Linux would put it; and if there is none either,
-//! in any hole.
+//! in any hole. Mostly nobody has anything of it, and it is kept so until the mapping is there
+//! ([`KeepOut`]); else it is waited for.
 
 use faultless_paging::{PAGE_SIZE, Pages};
-use faultless_sync::{RangeGuard, Wish};
+use faultless_sync::{KeepOut, Wish};
 
-use super::{EVERYTHING, Held, MmapLock, RangeLock, span};
-use crate::arena::{Elsewhere, LARGEST, Part};
-use crate::doomed::Doomed;
+use super::{EVERYTHING, Held, span};
+use crate::arena::{LARGEST, Part};
 use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::ops::room;
@@ -20,11 +20,13 @@ use crate::tree::Edit;
 /// changing.
 pub(crate) const ROUNDS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
 
-/// Room for a mapping, under the edit under which it was found.
-pub(crate) type Room<'a, M> = (RangeLock<'a, M>, Edit<'a, M>, Pages);
-
-/// Room that is had.
-type Found<'a, M> = (Held<'a, M>, Edit<'a, M>, Pages);
+/// How room is had, and the edit under which it was found.
+enum Room<'a, M: Machine> {
+    Kept(KeepOut<'a, M>, Edit<'a, M>, Pages),
+    Held(Held<'a, M>, Edit<'a, M>, Pages),
+    /// It is not: see [`Obstacle::Crowded`].
+    Crowded(usize),
+}
 
 /// Why room is not had.
 enum Obstacle {
@@ -37,11 +39,16 @@ enum Obstacle {
 }
 
 impl<M: Machine> AddressSpace<M> {
-    /// Chooses room for a mapping, and waits until the caller alone may change what is there.
+    /// Chooses room for a mapping, where nobody else changes anything, and lets `map` use it.
     ///
     /// # Errors
-    /// `ENOMEM`: there is none, and none will come of what is being zapped.
-    pub(crate) fn lock_room(&self, wish: &room::Wish) -> Result<Room<'_, M>, Errno> {
+    /// `ENOMEM`: there is none, and none will come of what is being zapped; and those of `map`.
+    #[inline]
+    pub(crate) fn in_room<T>(
+        &self,
+        wish: &room::Wish,
+        map: impl FnOnce(&mut Edit<'_, M>, Pages) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
         let guard = self.lock_as_policy();
         'again: loop {
             let parts = [self.arena_for(wish), Some(Part::Central)];
@@ -49,11 +56,8 @@ impl<M: Machine> AddressSpace<M> {
             for part in parts.into_iter().flatten() {
                 let was_edited = self.is_edited(part);
                 let mut edit = self.edit(part);
-                match self.take_room(&mut edit, part, wish, was_edited) {
-                    Ok((pages, range)) => {
-                        let held = self.held_in(part, range);
-                        return Ok((self.lock_of_room(guard, held), edit, pages));
-                    }
+                match self.keep_room(&mut edit, part, wish, was_edited) {
+                    Ok((pages, _kept)) => return map(&mut edit, pages),
                     Err(other) => obstacle = other,
                 }
                 drop(edit);
@@ -66,28 +70,11 @@ impl<M: Machine> AddressSpace<M> {
                 }
             }
             match self.room_in_turn(wish, obstacle)? {
-                Ok((held, edit, pages)) => {
-                    return Ok((self.lock_of_room(guard, held), edit, pages));
-                }
-                Err(seen) if guard.is_none() => self.spread_beside(seen),
-                Err(_) => {}
+                Room::Kept(_kept, mut edit, pages) => return map(&mut edit, pages),
+                Room::Held(_held, mut edit, pages) => return map(&mut edit, pages),
+                Room::Crowded(seen) if guard.is_none() => self.spread_beside(seen),
+                Room::Crowded(_) => {}
             }
-        }
-    }
-
-    fn lock_of_room<'a>(
-        &'a self,
-        guard: Option<MmapLock<'a, M>>,
-        held: Held<'a, M>,
-    ) -> RangeLock<'a, M> {
-        RangeLock {
-            space: self,
-            guard,
-            held,
-            // Nothing is taken away where there is room.
-            departure: None,
-            doomed: Doomed::new(self.memory),
-            had: self.trace_start(),
         }
     }
 
@@ -107,14 +94,15 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Room in a part, and its range, if both can be had at once.
-    fn take_room(
+    /// Room in a part, if nobody has anything of it.
+    #[inline]
+    fn keep_room(
         &self,
         edit: &mut Edit<'_, M>,
         part: Part,
         wish: &room::Wish,
         was_edited: bool,
-    ) -> Result<(Pages, RangeGuard<'_, M>), Obstacle> {
+    ) -> Result<(Pages, KeepOut<'_, M>), Obstacle> {
         let Ok(pages) = self.find_room(edit, part, wish) else {
             return Err(self.full(part));
         };
@@ -123,15 +111,13 @@ impl<M: Machine> AddressSpace<M> {
             // As if nothing had been named.
             return Err(self.full(part));
         }
-        let range = Wish::to_change(span(pages));
-        let range = self.list_of(part).try_lock(&range, self.machine());
-        let was_busy = was_edited || range.as_ref().is_none_or(RangeGuard::has_company);
+        let list = self.list_of(part);
+        let kept = list.try_keep_out([span(pages)], self.machine());
+        let was_busy = was_edited || kept.as_ref().is_none_or(KeepOut::has_company);
         if edit.is_crowded(was_busy) && self.may_spread() {
             return Err(Obstacle::Crowded(self.arena_count()));
         }
-        range
-            .map(|range| (pages, range))
-            .ok_or(Obstacle::Taken(pages))
+        kept.map(|kept| (pages, kept)).ok_or(Obstacle::Taken(pages))
     }
 
     /// Under the edit under which no room was found: what is zapped is noted until it has ended.
@@ -143,18 +129,15 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Room outside of arenas for who waits his turn; or anywhere, if there is none. Or that it is time
     /// for more arenas than these.
-    fn room_in_turn(
-        &self,
-        wish: &room::Wish,
-        obstacle: Obstacle,
-    ) -> Result<Result<Found<'_, M>, usize>, Errno> {
+    #[cold]
+    fn room_in_turn(&self, wish: &room::Wish, obstacle: Obstacle) -> Result<Room<'_, M>, Errno> {
         let mut obstacle = obstacle;
         let (mut part, mut rounds) = (Part::Central, 0);
         loop {
             let wanted = match obstacle {
                 Obstacle::Taken(pages) if rounds < ROUNDS => Wish::to_change(span(pages)),
                 Obstacle::Taken(_) => Wish::to_change(EVERYTHING),
-                Obstacle::Crowded(seen) => return Ok(Err(seen)),
+                Obstacle::Crowded(seen) => return Ok(Room::Crowded(seen)),
                 Obstacle::Full { .. } if part != self.part_of_everything() => {
                     Wish::to_change(EVERYTHING)
                 }
@@ -176,7 +159,7 @@ impl<M: Machine> AddressSpace<M> {
             obstacle = match self.find_room(&mut edit, part, wish) {
                 Err(_) => self.full(part),
                 Ok(pages) if range.start <= pages.start && pages.end <= range.end => {
-                    return Ok(Ok((held, edit, pages)));
+                    return Ok(Room::Held(held, edit, pages));
                 }
                 Ok(_) => {
                     drop(edit);
@@ -184,23 +167,12 @@ impl<M: Machine> AddressSpace<M> {
                     part = Part::Central;
                     let was_edited = self.is_edited(part);
                     let mut edit = self.edit(part);
-                    match self.take_room(&mut edit, part, wish, was_edited) {
-                        Ok((pages, own)) => {
-                            return Ok(Ok((self.held_in(part, own), edit, pages)));
-                        }
+                    match self.keep_room(&mut edit, part, wish, was_edited) {
+                        Ok((pages, kept)) => return Ok(Room::Kept(kept, edit, pages)),
                         Err(obstacle) => obstacle,
                     }
                 }
             };
-        }
-    }
-
-    fn held_in<'a>(&'a self, part: Part, range: RangeGuard<'a, M>) -> Held<'a, M> {
-        Held {
-            part,
-            meets_zaps: range.meets_zaps(),
-            range,
-            elsewhere: Elsewhere::none(self),
         }
     }
 }

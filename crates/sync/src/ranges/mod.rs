@@ -24,7 +24,7 @@ use core::ops::Range;
 use crate::atomic::{AtomicU32, Ordering};
 use crate::flaw::{Flaw, flawed};
 use crate::order::{Class, Held, Kind, check_park};
-use crate::spin::SpinLock;
+use crate::spin::{SpinGuard, SpinLock};
 use crate::wait::{Backoff, Wait};
 
 pub use places::{PLACES, Wish};
@@ -104,27 +104,20 @@ impl Ranges {
         taken.map(|taken| self.guard(taken, machine))
     }
 
-    /// A range that is being zapped from the beginning, if nobody has, waits for, or zaps anything
-    /// of it. `detach` lets go of what is there; it is called under the lock, with the place's
-    /// number, and says whether it has.
+    /// Keeps others out of some ranges, if nobody has, waits for, or zaps anything of them. The list is
+    /// locked as long: for what takes not long, and waits for nothing.
     #[inline(always)]
-    pub fn try_zap<'a, W: Wait + ?Sized>(
+    pub fn try_keep_out<'a, W: Wait + ?Sized, const N: usize>(
         &'a self,
-        range: Range<u64>,
+        ranges: [Range<u64>; N],
         machine: &'a W,
-        detach: impl FnOnce(usize) -> bool,
-    ) -> Option<ZapGuard<'a, W>> {
-        let mut places = self.places.lock(machine);
-        let place = places.take_to_zap(range)?;
-        if !detach(place) {
-            // Nobody has seen it.
-            places.free(1 << place);
-            return None;
-        }
-        Some(ZapGuard {
+    ) -> Option<KeepOut<'a, W>> {
+        let places = self.places.lock(machine);
+        let is_free = places.are_nobodys(&ranges);
+        is_free.then_some(KeepOut {
             ranges: self,
             machine,
-            place,
+            places,
         })
     }
 
@@ -298,6 +291,50 @@ impl Ranges {
         }
         drop(places);
         machine.wake(&self.turn, u32::MAX);
+    }
+}
+
+/// That nobody comes to some ranges: the list is locked.
+pub struct KeepOut<'a, W: Wait + ?Sized> {
+    ranges: &'a Ranges,
+    machine: &'a W,
+    places: SpinGuard<'a, Places>,
+}
+
+impl<'a, W: Wait + ?Sized> KeepOut<'a, W> {
+    /// Whether others have something elsewhere, or wait for it: not who zaps.
+    pub fn has_company(&self) -> bool {
+        self.places.has_holders()
+    }
+
+    /// The number of the next place, if there is one.
+    #[inline]
+    pub fn next_place(&self) -> Option<usize> {
+        self.places.next_place()
+    }
+
+    /// Takes that place for `range`, of those that others were kept out of, to be zapped.
+    #[inline]
+    pub fn begin_zap(mut self, place: usize, range: Range<u64>) -> ZapGuard<'a, W> {
+        self.places.take_place(place);
+        self.places.begin_zap(place, range);
+        self.guard(place)
+    }
+
+    /// The same for a range in which something has taken the place of something else.
+    #[inline]
+    pub fn begin_replace(mut self, place: usize, range: Range<u64>) -> ZapGuard<'a, W> {
+        self.places.take_place(place);
+        self.places.begin_replace(place, range);
+        self.guard(place)
+    }
+
+    fn guard(&self, place: usize) -> ZapGuard<'a, W> {
+        ZapGuard {
+            ranges: self.ranges,
+            machine: self.machine,
+            place,
+        }
     }
 }
 

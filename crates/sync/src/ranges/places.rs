@@ -142,38 +142,45 @@ impl Places {
 
     /// Takes a place, if there is one.
     pub(super) fn take(&mut self, wish: &Wish) -> Option<usize> {
-        let number = self.take_any()?;
+        let number = self.next_place()?;
+        self.take_place(number);
         self.places[number].wish.clone_from(wish);
         Some(number)
     }
 
-    /// Takes a place that is zapped from the beginning, if nothing of `range` is in any other.
+    /// Whether nobody has, waits for, or zaps anything of some ranges; and nobody waits for a place.
     #[inline]
-    pub(super) fn take_to_zap(&mut self, range: Range<u64>) -> Option<usize> {
-        let mut others = bits(self.used);
-        let is_met = others.any(|other| self.places[other].wish.meets(&range));
-        if !self.queue.is_empty() || (is_met && !flawed(Flaw::ZapBesideHolder)) {
-            return None;
-        }
-        let number = self.take_any()?;
-        self.begin_zap(number, range);
-        Some(number)
+    pub(super) fn are_nobodys(&self, ranges: &[Range<u64>]) -> bool {
+        let mut others = bits(self.used).map(|other| &self.places[other].wish);
+        let is_met = others.any(|other| ranges.iter().any(|range| other.meets(range)));
+        self.queue.is_empty() && (!is_met || flawed(Flaw::AtOnceBesideHolder))
     }
 
+    /// The number of the place that is taken next, if there is one.
     #[inline]
-    fn take_any(&mut self) -> Option<usize> {
+    pub(super) fn next_place(&self) -> Option<usize> {
         let number = (!self.used).trailing_zeros() as usize;
-        let place = self.places.get_mut(number)?;
+        (number < PLACES).then_some(number)
+    }
+
+    /// Takes it.
+    #[inline]
+    pub(super) fn take_place(&mut self, number: usize) {
+        debug_assert_eq!(self.next_place(), Some(number), "it is another's");
         self.used |= 1 << number;
-        place.number = self.next;
+        self.places[number].number = self.next;
         self.next += 1;
-        Some(number)
     }
 
     /// Whether nobody has anything, waits, or zaps.
     #[inline]
     pub(super) fn is_unused(&self) -> bool {
         self.used == 0
+    }
+
+    /// Whether anybody has something, or waits, who does not zap.
+    pub(super) fn has_holders(&self) -> bool {
+        self.used & !(self.zapped | self.replacing) != 0
     }
 
     /// Whether anybody else has something, or waits, who does not zap.
