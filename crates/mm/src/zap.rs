@@ -23,7 +23,7 @@ use crate::arena::Part;
 use crate::machine::Machine;
 use crate::memory::Retired;
 use crate::space::AddressSpace;
-use crate::taken::Taken;
+use crate::taken::{self, Taken};
 
 /// Pages between two looks for what other CPUs want to have flushed: they wait for it.
 const STRETCH: u64 = 32;
@@ -132,7 +132,7 @@ impl<M: Machine> AddressSpace<M> {
             Tables::Whole if pages.len() < ENTRIES as u64 => Tables::None,
             _ => tables,
         };
-        if pages.len() <= SMALL && is_in_one_table(pages) {
+        if pages.len() <= SMALL.max(taken::MOST) && is_in_one_table(pages) {
             // Mostly its table is there, and stays.
             if self.zap_batch(pages, pages, tables, taken) == Seen::ONE_THAT_STAYS {
                 self.machine().poll();

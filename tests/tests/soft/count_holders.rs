@@ -53,8 +53,15 @@ fn pages_that_another_cpu_has_loaded() {
         // Who has loaded it is not known any more.
         cpus.asks("DONTNEED", &[1, 2], discard);
         cpus.asks("and again", &[], discard);
-        cpus.store(0, AT);
-        cpus.store(1, AT + PAGE);
+        let each_its_own = |cpus: &Cpus| {
+            cpus.store(0, AT);
+            cpus.store(1, AT + PAGE);
+        };
+        each_its_own(cpus);
+        cpus.asks("each its own, replaced", &[1], |space| {
+            assert_eq!(space.mmap(AT, 2 * PAGE, RW, FIXED), Ok(AT));
+        });
+        each_its_own(cpus);
         cpus.asks("each its own", &[1], unmap);
     });
 }
