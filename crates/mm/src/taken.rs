@@ -12,7 +12,7 @@
 //! Written lines: the entries and the frames' descriptors.
 
 use faultless_frames::Descriptor;
-use faultless_paging::{ENTRIES, Entry, Gather, Lowest, Pages, Table, lowest};
+use faultless_paging::{ENTRIES, Entry, Gather, Lowest, Pages, Table, Value, lowest};
 use faultless_sync::Cpu;
 
 use crate::machine::Machine;
@@ -37,6 +37,11 @@ impl Taken {
             gather: Gather::new(),
             chain: Chain::default(),
         }
+    }
+
+    /// Whether there are none.
+    pub(crate) fn is_none(&self) -> bool {
+        self.gather.is_empty() && self.chain.is_empty()
     }
 
     /// Under no edit: frees them, where nothing is left to be flushed.
@@ -77,13 +82,32 @@ impl<M: Machine> AddressSpace<M> {
         };
         let base = pages.start & !(ENTRIES as u64 - 1);
         let span = Pages::new(base, base + ENTRIES as u64);
-        let stays = tables != Tables::All || !self.is_vacant_beside(span, pages);
-        let is_done =
-            stays && self.take_from(table, pages, taken) && self.flush_here(&mut taken.gather);
+        // The first is looked at before others are asked about: often it says that it is for a zap.
+        let is_done = self.begins_own(table, pages)
+            && (tables != Tables::All || !self.is_vacant_beside(span, pages))
+            && self.take_from(table, pages, taken)
+            && self.flush_here(&mut taken.gather);
         if is_done {
             self.trace_zap(start, pages);
         }
         is_done
+    }
+
+    /// Whether the first of `pages` that is there, if any is, may be taken at once, as far as one look can tell.
+    fn begins_own(&self, table: &Table, pages: Pages) -> bool {
+        let base = pages.start & !(ENTRIES as u64 - 1);
+        let first = table.next_used((pages.start - base) as usize, (pages.end - base) as usize);
+        let cpu = self.machine().cpu();
+        first.is_none_or(|number| self.is_own(table.entries()[number].load(), cpu))
+    }
+
+    /// Whether an entry is a page that no other CPU's TLB holds.
+    #[inline]
+    fn is_own(&self, value: Value, cpu: Cpu) -> bool {
+        let format = Self::FORMAT;
+        format.is_present(value)
+            && !format.is_claimed(value)
+            && format.holders(value).are_only(cpu, &self.cpus)
     }
 
     /// Takes pages out of their table, as far as that waits for nobody; whether all are.
@@ -107,11 +131,7 @@ impl<M: Machine> AddressSpace<M> {
             if value == 0 {
                 return true;
             }
-            let format = Self::FORMAT;
-            let is_own = format.is_present(value)
-                && !format.is_claimed(value)
-                && format.holders(value).are_only(cpu, &self.cpus);
-            if !is_own {
+            if !self.is_own(value, cpu) {
                 return false;
             }
             let counted = self.counted(value);
@@ -123,7 +143,7 @@ impl<M: Machine> AddressSpace<M> {
                 if counted.is_some_and(Descriptor::unmap) {
                     taken
                         .chain
-                        .push(self.machine().frames(), format.frame(value));
+                        .push(self.machine().frames(), Self::FORMAT.frame(value));
                 }
                 return true;
             }

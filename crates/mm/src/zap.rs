@@ -40,6 +40,10 @@ pub(crate) struct Chain {
 }
 
 impl Chain {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head == 0
+    }
+
     pub(crate) fn push<S: FrameSource>(&mut self, source: &S, frame: Frame) {
         source.descriptor(frame).set_link(self.head);
         self.head = frame.0 + 1;
@@ -138,6 +142,8 @@ impl<M: Machine> AddressSpace<M> {
                 self.machine().poll();
                 return;
             }
+        } else {
+            debug_assert!(taken.is_none(), "of few in one table alone");
         }
         let mut at = self.first_table(pages.start, pages.end);
         while at < pages.end {

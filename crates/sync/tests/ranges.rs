@@ -67,6 +67,46 @@ fn only_ranges_that_meet_keep_each_other_out() {
 }
 
 #[test]
+fn others_are_kept_out_where_nobody_has_anything() {
+    let (ranges, machine) = (Ranges::new(), Machine::default());
+    let keep_out = |range| ranges.try_keep_out([range, 90..91], &machine).is_some();
+    let beside_zaps = |range| ranges.try_keep_out_beside_zaps(range, &machine).is_some();
+    let hold = |range| ranges.try_lock(&Wish::to_change(range), &machine).unwrap();
+    assert!(
+        keep_out(0..u64::MAX),
+        "nobody has anything, and nothing is left of it"
+    );
+    let one = hold(10..20);
+    assert!(!keep_out(19..20) && keep_out(20..30) && !beside_zaps(10..11));
+    one.announce_zap();
+    assert!(!beside_zaps(10..11), "it is somebody's still");
+    let zap = one.begin_zap(12..14);
+    assert!(keep_out(10..12) && !keep_out(13..15) && beside_zaps(13..15));
+    let replacing = hold(30..40).begin_replace(30..40);
+    assert!(!keep_out(39..40) && !beside_zaps(39..40));
+    drop((zap, replacing));
+    let other = hold(90..100);
+    assert!(
+        !keep_out(0..1) && beside_zaps(0..1),
+        "of two ranges either may be had"
+    );
+    drop(other);
+
+    let kept = ranges.try_keep_out([0..10, 20..21], &machine).unwrap();
+    let place = kept.next_place().unwrap();
+    let zap = kept.begin_zap(place, 2..4);
+    assert!(zap.place() == place && ranges.is_zapping(&machine));
+    assert!(!keep_out(3..4) && keep_out(4..10));
+    drop(zap);
+    let all = (0..PLACES as u64).map(|at| hold(100 + at..101 + at));
+    let all: Vec<_> = all.collect();
+    let kept = ranges.try_keep_out([0..10, 20..21], &machine).unwrap();
+    assert!(kept.next_place().is_none() && kept.has_company());
+    drop((kept, all));
+    assert!(!ranges.is_zapping(&machine) && keep_out(0..u64::MAX));
+}
+
+#[test]
 fn a_second_range_is_had_at_once_or_not() {
     let (ranges, machine) = (Ranges::new(), Machine::default());
     let one = ranges.lock(&Wish::to_change(0..10), &machine);
@@ -186,7 +226,28 @@ fn many_threads() {
                     let start = draw(PAGES as u64);
                     let range = start..(start + 1 + draw(8)).min(PAGES as u64);
                     let pages = || range.clone().map(|at| &users[at as usize]);
-                    match draw(3) {
+                    match draw(4) {
+                        3 => {
+                            let kept = ranges.try_keep_out([range.clone()], machine);
+                            let Some(kept) = kept else { continue };
+                            for page in pages() {
+                                assert_eq!(page.fetch_add(1, SeqCst), 0);
+                            }
+                            let Some(place) = kept.next_place() else {
+                                for page in pages() {
+                                    page.fetch_sub(1, SeqCst);
+                                }
+                                continue;
+                            };
+                            for page in pages() {
+                                page.fetch_add((1 << 16) - 1, SeqCst);
+                            }
+                            let zap = kept.begin_zap(place, range.clone());
+                            for page in pages() {
+                                page.fetch_sub(1 << 16, SeqCst);
+                            }
+                            drop(zap);
+                        }
                         0 => {
                             let guard = ranges.lock(&Wish::to_change(range.clone()), machine);
                             for page in pages() {

@@ -15,6 +15,7 @@ use faultless_trace::{Counter, Kind};
 
 use super::mmap_request::Request;
 use super::room::{Wish, Zone};
+use crate::assign::Orphans;
 use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::mapping::{Attributes, Locked, Mapping};
@@ -226,20 +227,25 @@ impl<M: Machine> AddressSpace<M> {
                 let place = kept.next_place();
                 if let Some(place) = place.filter(|_| self.is_quickly_replaced(&edit, pages)) {
                     let had = self.trace_start();
-                    let locked = self.show_over(&mut edit, pages, request)?;
+                    let (orphans, locked) = self.show_over(&mut edit, pages, request)?;
                     let mut taken = Taken::new();
-                    if self.take_at_once(&edit, pages, Tables::None, &mut taken) {
+                    let zap = if self.take_at_once(&edit, pages, Tables::None, &mut taken) {
                         self.tree.show_replaced(&mut edit, pages);
                         drop(kept);
-                        drop(edit);
-                        self.trace_hold(had, pages);
-                        taken.free(self.machine());
-                        return Ok(locked);
-                    }
-                    let zap = kept.begin_replace(place, span(pages));
+                        None
+                    } else {
+                        Some(kept.begin_replace(place, span(pages)))
+                    };
+                    // Not with the list locked: much may be let go of.
+                    self.retire_orphans(orphans, edit.doomed());
                     drop(edit);
                     self.trace_hold(had, pages);
-                    self.take_from_under(part, pages, taken, zap, ZapGuard::leave);
+                    match zap {
+                        None => taken.free(self.machine()),
+                        Some(zap) => {
+                            self.take_from_under(part, pages, taken, zap, ZapGuard::leave);
+                        }
+                    }
                     return Ok(locked);
                 }
             }
@@ -255,7 +261,8 @@ impl<M: Machine> AddressSpace<M> {
         if self.tree.is_vacant(pages) {
             return self.map_vacant(&mut edit, pages, request);
         }
-        let locked = self.show_over(&mut edit, pages, request)?;
+        let (orphans, locked) = self.show_over(&mut edit, pages, request)?;
+        self.retire_orphans(orphans, edit.doomed());
         self.replace(lock, edit, pages);
         Ok(locked)
     }
@@ -275,17 +282,18 @@ impl<M: Machine> AddressSpace<M> {
         Ok(locked)
     }
 
-    /// Lets `pages` show what is asked for, marked as *replacing*, in place of what is mapped there.
+    /// Lets `pages` show what is asked for, marked as *replacing*, in place of what is mapped there; what has
+    /// lost its last page by that.
     fn show_over(
         &self,
         edit: &mut Edit<'_, M>,
         pages: Pages,
         request: &Request<'_, M>,
-    ) -> Result<Locked, Errno> {
+    ) -> Result<(Orphans, Locked), Errno> {
         let mut own = None;
         let (attributes, locked) = self.attributes_of(edit, pages, false, request, &mut own)?;
-        self.assign_over(edit, pages, attributes)?;
-        Ok(locked)
+        let orphans = self.assign_over(edit, pages, attributes)?;
+        Ok((orphans, locked))
     }
 
     fn check_fixed(&self, address: u64, length: u64) -> Result<(), Errno> {
@@ -309,7 +317,8 @@ impl<M: Machine> AddressSpace<M> {
         pages: Pages,
         attributes: Attributes,
     ) -> Result<(), Errno> {
-        self.assign_over(&mut edit, pages, attributes)?;
+        let orphans = self.assign_over(&mut edit, pages, attributes)?;
+        self.retire_orphans(orphans, edit.doomed());
         self.replace(lock, edit, pages);
         Ok(())
     }
@@ -319,7 +328,7 @@ impl<M: Machine> AddressSpace<M> {
         edit: &mut Edit<'_, M>,
         pages: Pages,
         attributes: Attributes,
-    ) -> Result<(), Errno> {
+    ) -> Result<Orphans, Errno> {
         self.check_seals(pages)?;
         self.check_replacing(edit, pages, &attributes)?;
         edit.cut(pages)?;
@@ -328,8 +337,8 @@ impl<M: Machine> AddressSpace<M> {
             false => word.replacing(),
             true => word,
         };
-        self.assign(edit, pages, marked);
-        Ok(())
+        let near = edit.around(pages);
+        Ok(self.repoint(edit, &near, pages, near.runs(pages), marked))
     }
 
     /// With `pages` showing what takes the place of something else, gives up the range, and takes that away.

@@ -92,17 +92,12 @@ impl<M: Machine> AddressSpace<M> {
             return false;
         };
         let mut taken = Taken::new();
-        let zap = match self.detach_kept(&mut edit, part, kept, pages, &mut taken, || ()) {
-            None => return false,
-            Some(zap) => zap,
-        };
-        let is_unused = |_: &_| !is_used && pages.len() > taken::MOST && self.has_nothing(pages);
-        let zap = if zap.as_ref().is_some_and(is_unused) {
-            // As large ranges often are: reserved, and never used.
-            edit.fill(pages, Word::EMPTY);
-            None
-        } else {
-            zap
+        // As large ranges often are: reserved, and never used.
+        let is_unused = || pages.len() > taken::MOST && !is_used && self.has_nothing(pages);
+        let kept = (part, kept);
+        let detached = self.detach_kept(&mut edit, kept, pages, &mut taken, || (), is_unused);
+        let Some(zap) = detached else {
+            return false;
         };
         drop(edit);
         self.end_at_once(part, pages, had, taken, zap);
@@ -147,7 +142,8 @@ impl<M: Machine> AddressSpace<M> {
             return false;
         };
         let mut taken = Taken::new();
-        let detached = self.detach_kept(&mut edit, part, kept, pages, &mut taken, commit);
+        let kept = (part, kept);
+        let detached = self.detach_kept(&mut edit, kept, pages, &mut taken, commit, || false);
         let Some(zap) = detached else {
             return false;
         };
@@ -185,22 +181,22 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Lets the slots of `pages` say that they are zapped, if they can be detached at once. What is left of
-    /// the zap, if anything is: they may have been taken away at once, too.
+    /// the zap, if anything is: they may have been taken away at once, too, or never have been used.
     #[inline(always)]
     fn detach_kept<'a>(
         &self,
         edit: &mut Edit<'_, M>,
-        part: Part,
-        kept: KeepOut<'a, M>,
+        (part, kept): (Part, KeepOut<'a, M>),
         pages: Pages,
         taken: &mut Taken,
         commit: impl FnOnce(),
+        is_unused: impl FnOnce() -> bool,
     ) -> Option<Option<ZapGuard<'a, M>>> {
         let place = kept.next_place()?;
         let note = Word::zapping(part.writer(place));
         let orphans = self.detach_alone(edit, pages, note)?;
         commit();
-        let is_done = self.take_at_once(edit, pages, Tables::of(part), taken);
+        let is_done = self.take_at_once(edit, pages, Tables::of(part), taken) || is_unused();
         let zap = if is_done {
             edit.fill(pages, Word::EMPTY);
             drop(kept);

@@ -22,7 +22,7 @@ pub(crate) const ROUNDS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
 
 /// How room is had, and the edit under which it was found.
 enum Room<'a, M: Machine> {
-    Kept(KeepOut<'a, M>, Edit<'a, M>, Pages),
+    Kept(Edit<'a, M>, KeepOut<'a, M>, Pages),
     Held(Held<'a, M>, Edit<'a, M>, Pages),
     /// It is not: see [`Obstacle::Crowded`].
     Crowded(usize),
@@ -70,7 +70,7 @@ impl<M: Machine> AddressSpace<M> {
                 }
             }
             match self.room_in_turn(wish, obstacle)? {
-                Room::Kept(_kept, mut edit, pages) => return map(&mut edit, pages),
+                Room::Kept(mut edit, _kept, pages) => return map(&mut edit, pages),
                 Room::Held(_held, mut edit, pages) => return map(&mut edit, pages),
                 Room::Crowded(seen) if guard.is_none() => self.spread_beside(seen),
                 Room::Crowded(_) => {}
@@ -112,7 +112,8 @@ impl<M: Machine> AddressSpace<M> {
             return Err(self.full(part));
         }
         let list = self.list_of(part);
-        let kept = list.try_keep_out([span(pages)], self.machine());
+        // What is zapped there is noted in slots that were not chosen.
+        let kept = list.try_keep_out_beside_zaps(span(pages), self.machine());
         let was_busy = was_edited || kept.as_ref().is_none_or(KeepOut::has_company);
         if edit.is_crowded(was_busy) && self.may_spread() {
             return Err(Obstacle::Crowded(self.arena_count()));
@@ -168,7 +169,7 @@ impl<M: Machine> AddressSpace<M> {
                     let was_edited = self.is_edited(part);
                     let mut edit = self.edit(part);
                     match self.keep_room(&mut edit, part, wish, was_edited) {
-                        Ok((pages, kept)) => return Ok(Room::Kept(kept, edit, pages)),
+                        Ok((pages, kept)) => return Ok(Room::Kept(edit, kept, pages)),
                         Err(obstacle) => obstacle,
                     }
                 }

@@ -29,8 +29,12 @@ fn of_pages(world: &World, pages: u64) -> Store<Model> {
 
 /// A fault on CPU 1, a truncation on CPU 0, and an unmapping on CPU 2: the page's frame is
 /// freed once, and by the last who uses it.
-fn truncated_and_unmapped(prot: u32, how: u32, access: fn(&Processor<'_>) -> Result<u64, Outcome>) {
-    explore(Some(2), move || {
+fn truncated_and_unmapped(
+    preemptions: usize,
+    (prot, how): (u32, u32),
+    access: fn(&Processor<'_>) -> Result<u64, Outcome>,
+) {
+    explore(Some(preemptions), move || {
         let world = World::new(3, Policy::Speculative);
         let store = of_pages(&world, 1);
         map(world.space(), 0, &store, 0, prot, how);
@@ -53,19 +57,21 @@ fn truncated_and_unmapped(prot: u32, how: u32, access: fn(&Processor<'_>) -> Res
 
 #[test]
 fn a_page_that_is_mapped_while_its_mapping_goes_is_freed_once() {
-    truncated_and_unmapped(PROT_READ, flags::SHARED, |cpu| cpu.load_file(0));
+    truncated_and_unmapped(2, (PROT_READ, flags::SHARED), |cpu| cpu.load_file(0));
 }
 
 #[test]
 fn a_page_that_is_copied_while_its_mapping_goes_is_freed_once() {
-    truncated_and_unmapped(RW, flags::PRIVATE, |cpu| cpu.store_file(0, 1).map(|()| 1));
+    truncated_and_unmapped(2, (RW, flags::PRIVATE), |cpu| {
+        cpu.store_file(0, 1).map(|()| 1)
+    });
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_counted_too_late() {
     with_flaw(Flaw::CountedTooLate, || {
-        truncated_and_unmapped(PROT_READ, flags::SHARED, |cpu| cpu.load_file(0));
+        truncated_and_unmapped(3, (PROT_READ, flags::SHARED), |cpu| cpu.load_file(0));
     });
 }
 

@@ -112,9 +112,27 @@ impl Ranges {
         ranges: [Range<u64>; N],
         machine: &'a W,
     ) -> Option<KeepOut<'a, W>> {
+        self.keep_out_if(machine, |places| places.are_nobodys(&ranges))
+    }
+
+    /// The same, beside who zaps there: for who sees that what he changes is not what they zap.
+    #[inline(always)]
+    pub fn try_keep_out_beside_zaps<'a, W: Wait + ?Sized>(
+        &'a self,
+        range: Range<u64>,
+        machine: &'a W,
+    ) -> Option<KeepOut<'a, W>> {
+        self.keep_out_if(machine, |places| places.is_nobodys_beside_zaps(&range))
+    }
+
+    #[inline(always)]
+    fn keep_out_if<'a, W: Wait + ?Sized>(
+        &'a self,
+        machine: &'a W,
+        are_free: impl FnOnce(&Places) -> bool,
+    ) -> Option<KeepOut<'a, W>> {
         let places = self.places.lock(machine);
-        let is_free = places.are_nobodys(&ranges);
-        is_free.then_some(KeepOut {
+        are_free(&places).then_some(KeepOut {
             ranges: self,
             machine,
             places,

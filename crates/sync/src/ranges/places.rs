@@ -151,7 +151,18 @@ impl Places {
     /// Whether nobody has, waits for, or zaps anything of some ranges; and nobody waits for a place.
     #[inline]
     pub(super) fn are_nobodys(&self, ranges: &[Range<u64>]) -> bool {
-        let mut others = bits(self.used).map(|other| &self.places[other].wish);
+        self.meet_none(self.used, ranges)
+    }
+
+    /// The same of one, whoever zaps there.
+    #[inline]
+    pub(super) fn is_nobodys_beside_zaps(&self, range: &Range<u64>) -> bool {
+        self.meet_none(self.used & !self.zapped, core::slice::from_ref(range))
+    }
+
+    #[inline]
+    fn meet_none(&self, places: u64, ranges: &[Range<u64>]) -> bool {
+        let mut others = bits(places).map(|other| &self.places[other].wish);
         let is_met = others.any(|other| ranges.iter().any(|range| other.meets(range)));
         self.queue.is_empty() && (!is_met || flawed(Flaw::AtOnceBesideHolder))
     }
