@@ -220,12 +220,12 @@ fn stress(plan: &Plan) -> (u64, u64) {
 fn recover(space: &SoftSpace, arena: u64, plan: &Plan) {
     SoftCpu::run(space, 0, |cpu| {
         let space = cpu.space();
-        space
-            .munmap(CENTRE - HALF * PAGE, 2 * HALF * PAGE)
-            .unwrap_or_else(|e| panic!("{e}"));
-        space
-            .munmap(arena, plan.arena_pages * PAGE)
-            .unwrap_or_else(|e| panic!("{e}"));
+        // First what needs nothing to be cut: there may be no frame left, but in other CPUs' caches.
+        for (at, pages) in [(arena, plan.arena_pages), (CENTRE - HALF * PAGE, 2 * HALF)] {
+            space
+                .munmap(at, pages * PAGE)
+                .unwrap_or_else(|e| panic!("{pages} pages at {at:#x}: {e}"));
+        }
         let at = space
             .mmap(0, 64 * PAGE, RW, ANON)
             .unwrap_or_else(|e| panic!("{e}"));
