@@ -143,6 +143,23 @@ impl<M: Machine> AddressSpace<M> {
         if pages.len() > MANY {
             self.read_ahead(part, pages);
         }
+        self.end_zap(part, pages, zap, leave, |edit| match is_beside_others {
+            true => self.tree.clear_notes(edit, pages, note),
+            false => edit.fill(pages, Word::EMPTY),
+        });
+    }
+
+    /// Has an edit of its own let the slots of `pages` be what they are when a zap has ended, and ends it; or
+    /// leaves it to a fork.
+    #[inline(always)]
+    fn end_zap<Z>(
+        &self,
+        part: Part,
+        pages: Pages,
+        zap: Z,
+        leave: impl FnOnce(Z),
+        show: impl FnOnce(&mut Edit<'_, M>),
+    ) {
         let mut edit = self.edit(part);
         let start = self.trace_start();
         if edit.is_still() {
@@ -150,10 +167,7 @@ impl<M: Machine> AddressSpace<M> {
             leave(zap);
             drop(edit);
         } else {
-            match is_beside_others {
-                true => self.tree.clear_notes(&mut edit, pages, note),
-                false => edit.fill(pages, Word::EMPTY),
-            }
+            show(&mut edit);
             drop(edit);
             drop(zap);
         }
@@ -173,17 +187,9 @@ impl<M: Machine> AddressSpace<M> {
         let start = self.trace_start();
         self.zap_rest(pages, Tables::None, taken);
         self.trace_zap(start, pages);
-        let mut edit = self.edit(part);
-        let start = self.trace_start();
-        if edit.is_still() {
-            leave(zap);
-            drop(edit);
-        } else {
-            self.tree.show_replaced(&mut edit, pages);
-            drop(edit);
-            drop(zap);
-        }
-        self.trace_hold(start, pages);
+        self.end_zap(part, pages, zap, leave, |edit| {
+            self.tree.show_replaced(edit, pages);
+        });
     }
 
     /// Reads what will be read under an edit of `pages`, so that nobody else has to wait for what comes from

@@ -7,7 +7,8 @@
 //! finds the slot cleared and withdraws, or the page is found counted here. The walk is
 //! repeated until no page is counted any more: an entry may be where the walk has been,
 //! beside an `mremap`, or where no mapping leads any more, because `munmap` is at work
-//! there and waits for the claim.
+//! there and waits for the claim. A private copy is counted by nobody: one that is being zapped when the
+//! walk comes is not found, and is there until it is flushed (docs/status.md).
 //!
 //! The caller lets no write and no other truncation of the store run meanwhile, as the
 //! lock of an inode does. Faults and mappings go on.

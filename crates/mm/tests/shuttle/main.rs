@@ -8,6 +8,7 @@ mod model;
 mod advice;
 mod any;
 mod arenas;
+mod at_once;
 mod devices;
 mod faults;
 mod fork;
