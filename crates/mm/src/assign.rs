@@ -7,9 +7,9 @@ use core::ptr::NonNull;
 use faultless_paging::Pages;
 
 use crate::account::Tally;
-use crate::doomed::Doomed;
+use crate::departing::Departure;
 use crate::machine::Machine;
-use crate::mapping::Mapping;
+use crate::mapping::{Attributes, Mapping};
 use crate::memory::Retired;
 use crate::space::AddressSpace;
 use crate::tree::{Edit, Neighbours, Run, Stem, Word};
@@ -35,7 +35,7 @@ impl<M: Machine> AddressSpace<M> {
         word: Word,
     ) {
         let orphans = self.repoint(edit, near, pages, near.runs(pages), word);
-        self.retire_orphans(orphans, edit.doomed());
+        self.retire_orphans(orphans, edit.departure());
     }
 
     /// The same, but for the last: the orphans are still to be retired. `runs` are those of `pages`.
@@ -54,6 +54,12 @@ impl<M: Machine> AddressSpace<M> {
         let mut doomed = 0;
         let (mut had_guard, mut had_probes) = (false, false);
         // SAFETY: as above.
+        let new = unsafe { word.mapping() }.map(Mapping::attributes);
+        // Or else the same pages are shown as before, and found as before.
+        let is_same = |old: &Attributes| {
+            new.is_some_and(|new| !word.is_replacing() && new.backed == old.backed)
+        };
+        // SAFETY: as above.
         let mut tally = unsafe { Tally::new(pages, near.beside_below(pages)) };
         for run in runs {
             // SAFETY: as above.
@@ -61,6 +67,9 @@ impl<M: Machine> AddressSpace<M> {
                 continue;
             };
             tally.see(run.pages, old.attributes());
+            if old.attributes().backed.is_some() && !is_same(old.attributes()) {
+                edit.departure().begin(old.attributes());
+            }
             had_guard |= old.grows_down();
             had_probes |= old.attributes().may_show_probes();
             if old.remove_pages(run.pages.len(), self.is_divided()) {
@@ -68,8 +77,6 @@ impl<M: Machine> AddressSpace<M> {
                 doomed = core::ptr::from_ref(old).expose_provenance() as u64;
             }
         }
-        // SAFETY: as above.
-        let new = unsafe { word.mapping() }.map(Mapping::attributes);
         self.count_change(edit, &tally.end(new));
         match word.is_empty() {
             true => edit.fill(pages, word),
@@ -89,7 +96,11 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Takes mappings that no slot leads to any more out of lists, and retires them; those of devices are
     /// kept with others.
-    pub(crate) fn retire_orphans(&self, Orphans(mut doomed): Orphans, devices: &Doomed<'_, M>) {
+    pub(crate) fn retire_orphans(
+        &self,
+        Orphans(mut doomed): Orphans,
+        departure: &Departure<'_, M>,
+    ) {
         while let Some(old) = NonNull::new(core::ptr::with_exposed_provenance_mut::<Mapping>(
             doomed as usize,
         )) {
@@ -98,7 +109,7 @@ impl<M: Machine> AddressSpace<M> {
             doomed = mapping.link().get();
             self.memory.unlink(mapping);
             match mapping.attributes().flags.device {
-                true => devices.push(old),
+                true => departure.keep(old),
                 false => self.memory.retire(Retired::Mapping(old)),
             }
         }

@@ -1,72 +1,173 @@
-//! Waiting for what leaves address spaces that have mappings of devices.
+//! What has left the tree, until it is flushed: waiting for it, and keeping it alive till then.
 //!
-//! What somebody unmaps is not found any more from the moment at which its slots say so, and is
-//! flushed later ([`crate::zapping`]). Who takes a counted page away waits until nothing maps it;
-//! a device's pages are not counted. So writers of a space that has, or had, a mapping of a device
-//! say that they are at work, from before they change a slot until what they take away is flushed;
-//! who has revoked a device, and has gone through its mappings, waits for those who had begun.
+//! What somebody unmaps, or replaces, is not found any more from the moment at which its slots say so,
+//! and is flushed later ([`crate::zapping`]). Who takes a *counted* page away from everybody waits until
+//! nothing maps it. Two kinds of pages are not counted by their store: a device's, which have no
+//! count, and private copies. So a writer that detaches such a mapping says that it *departs*, from before its
+//! slots change until what it showed is flushed. A truncation, and who revokes a device, has gone through the
+//! mappings of the store, and then waits for those who had begun.
 //!
-//! They are counted in two generations, so that those who come later are not waited for: the
-//! generation is changed, and then the old one runs out. A writer may have read the generation just
-//! before that, so both are waited for, one after the other. Who has begun before the walk is in one
-//! of them.
+//! They are counted in *lanes*, one of which is a store's: whoever unmaps something of one store seldom
+//! writes where those of another do. In each there are two generations, so that those who come later are not
+//! waited for: the generation is changed, and then the old one runs out. A writer may have read the
+//! generation just before that, so both are waited for, one after the other. Who has begun before the walk is
+//! in one of them.
 //!
-//! Written lines: one of the two counts, by writers of such spaces alone.
+//! Nothing but its mappings holds a device: its frames have no count, and with the last of its mappings it is
+//! said to be gone. So those that have left the tree are retired by who flushes, after that.
+//!
+//! Written lines: one of the two counts of a lane, and the links of a device's mappings.
+
+use core::cell::Cell;
+use core::ptr::NonNull;
 
 use faultless_sync::atomic::{AtomicU32, Ordering};
-use faultless_sync::{Backoff, Flaw, RwLock, flawed};
+use faultless_sync::{Backoff, Flaw, Padded, RwLock, flawed};
 
 use crate::machine::Machine;
-use crate::memory::Memory;
-use crate::space::{AddressSpace, Note};
+use crate::mapping::{Attributes, Mapping};
+use crate::memory::{Memory, Retired};
+use crate::store::Cache;
+
+/// Lanes; a bit for each generation of each fits into 32.
+const LANES: usize = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
 
 /// The writers that are at work.
 #[derive(Default)]
-pub(crate) struct Departing {
+pub(crate) struct Departing([Padded<Lane>; LANES]);
+
+#[derive(Default)]
+struct Lane {
     /// Who waits: one at a time, or two would change generations under each other's feet.
     turn: RwLock,
     generation: AtomicU32,
     counts: [AtomicU32; 2],
 }
 
-/// That a writer is at work.
-pub(crate) struct Departure<'a> {
-    count: &'a AtomicU32,
-}
+impl Departing {
+    /// The number of a store's lane.
+    fn lane_of(cache: &Cache) -> usize {
+        let address = core::ptr::from_ref(cache).addr() as u64;
+        // Fibonacci hashing (Knuth): the highest bits of the product depend on all below.
+        (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as usize % LANES
+    }
 
-impl Drop for Departure<'_> {
-    fn drop(&mut self) {
-        // Release: the flush comes before what is done once nobody is waited for.
-        self.count.fetch_sub(1, Ordering::Release);
+    /// The count of lane and generation `number`.
+    fn count(&self, number: usize) -> &AtomicU32 {
+        &self.0[number / 2].counts[number % 2]
     }
 }
 
-impl<M: Machine> AddressSpace<M> {
-    /// Says that a writer is at work, who has a range and has changed nothing yet; where that
-    /// matters. A device that is mapped in the range was noted by whoever had it before.
-    pub(crate) fn begin_departure(&self) -> Option<Departure<'static>> {
-        if !self.has_note(Note::DEVICES) || flawed(Flaw::DeparturesNotAwaited) {
-            return None;
+impl Attributes {
+    /// The store, if what a mapping shows is, or may be, counted by nobody there.
+    fn uncounted(&self) -> Option<&Cache> {
+        let is_uncounted = self.flags.device || !self.flags.shared;
+        let backed = self.backed.as_ref().filter(|_| is_uncounted)?;
+        Some(backed.cache())
+    }
+}
+
+/// What one writer has let leave the tree, and not flushed yet. It ends with this.
+pub(crate) struct Departure<'a, M: Machine> {
+    memory: &'a Memory<M>,
+    /// A bit for each count that has this writer.
+    counted: Cell<u32>,
+    /// Mappings of devices, chained by their links.
+    head: Cell<u64>,
+}
+
+impl<'a, M: Machine> Departure<'a, M> {
+    pub(crate) fn new(memory: &'a Memory<M>) -> Self {
+        Self {
+            memory,
+            counted: Cell::new(0),
+            head: Cell::new(0),
+        }
+    }
+
+    /// Says that what a mapping shows departs. Its slots lead to it still.
+    #[inline]
+    pub(crate) fn begin(&self, attributes: &Attributes) {
+        if let Some(cache) = attributes.uncounted() {
+            self.begin_from(cache);
+        }
+    }
+
+    fn begin_from(&self, cache: &Cache) {
+        let number = Departing::lane_of(cache);
+        if self.counted.get() >> (2 * number) & 3 != 0 || flawed(Flaw::DeparturesNotAwaited) {
+            return;
         }
         let departing = self.memory.departing();
-        let generation = departing.generation.load(Ordering::Relaxed);
-        let count = &departing.counts[generation as usize % 2];
+        let generation = departing.0[number].generation.load(Ordering::Relaxed);
+        let number = 2 * number + generation as usize % 2;
         // No order: whoever sees a slot that is changed afterwards, by its release, sees this.
-        count.fetch_add(1, Ordering::Relaxed);
-        Some(Departure { count })
+        departing.count(number).fetch_add(1, Ordering::Relaxed);
+        self.counted.set(self.counted.get() | 1 << number);
+    }
+
+    /// Keeps a device's mapping, which no slot leads to.
+    pub(crate) fn keep(&self, mapping: NonNull<Mapping>) {
+        // SAFETY: retired only here.
+        unsafe { mapping.as_ref() }.link().set(self.head.get());
+        self.head.set(mapping.as_ptr().expose_provenance() as u64);
+    }
+
+    fn pop(&self) -> Option<NonNull<Mapping>> {
+        let head = core::ptr::with_exposed_provenance_mut(self.head.get() as usize);
+        let mapping = NonNull::<Mapping>::new(head)?;
+        // SAFETY: kept, and not retired yet.
+        self.head.set(unsafe { mapping.as_ref() }.link().get());
+        Some(mapping)
+    }
+
+    /// Takes over what another has begun.
+    #[inline]
+    pub(crate) fn take(&self, other: &Departure<'_, M>) {
+        while let Some(mapping) = other.pop() {
+            self.keep(mapping);
+        }
+        let own = self.counted.get();
+        let others = other.counted.replace(own & other.counted.get());
+        self.counted.set(own | others);
+    }
+
+    /// Lets all of it be another's.
+    #[inline]
+    pub(crate) fn hand_over(&self) -> Self {
+        let next = Self::new(self.memory);
+        next.take(self);
+        next
+    }
+}
+
+impl<M: Machine> Drop for Departure<'_, M> {
+    #[inline]
+    fn drop(&mut self) {
+        while let Some(mapping) = self.pop() {
+            self.memory.retire(Retired::Mapping(mapping));
+        }
+        let mut counted = self.counted.get();
+        while counted != 0 {
+            let number = counted.trailing_zeros() as usize;
+            counted &= counted - 1;
+            // Release: the flush comes before what is done once nobody is waited for.
+            let count = self.memory.departing().count(number);
+            count.fetch_sub(1, Ordering::Release);
+        }
     }
 }
 
 impl<M: Machine> Memory<M> {
-    /// Waits for all who had begun when the caller saw what they had changed.
-    pub(crate) fn await_departing(&'static self) {
-        let departing = self.departing();
-        let _turn = departing.turn.write(self.machine());
+    /// Waits for all of a store's lane who had begun when the caller saw what they had changed.
+    pub(crate) fn await_departing(&self, cache: &Cache) {
+        let lane = &self.departing().0[Departing::lane_of(cache)];
+        let _turn = lane.turn.write(self.machine());
         for _ in 0..2 {
-            let old = departing.generation.fetch_add(1, Ordering::Relaxed);
+            let old = lane.generation.fetch_add(1, Ordering::Relaxed);
             let mut backoff = Backoff::new();
             // Acquire: of the release at the end of a departure.
-            while departing.counts[old as usize % 2].load(Ordering::Acquire) != 0 {
+            while lane.counts[old as usize % 2].load(Ordering::Acquire) != 0 {
                 backoff.turn(self.machine());
             }
         }

@@ -79,7 +79,6 @@ mod compact;
 mod departing;
 mod device;
 mod discard;
-mod doomed;
 mod errno;
 mod fault;
 mod file;

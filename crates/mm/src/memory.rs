@@ -73,7 +73,7 @@ pub struct Memory<M: Machine> {
     all_stores: Padded<store::Stores>,
     spaces: Padded<Spaces>,
     kept: Padded<Kept>,
-    departing: Padded<Departing>,
+    departing: Departing,
     next_id: Padded<AtomicU64>,
 }
 
@@ -112,7 +112,7 @@ impl<M: Machine> Memory<M> {
             all_stores: Padded(store::Stores::new()),
             spaces: Padded(Spaces::new()),
             kept: Padded(Kept::new()),
-            departing: Padded(Departing::default()),
+            departing: Departing::default(),
             next_id: Padded(AtomicU64::new(1)),
         }
     }
@@ -192,7 +192,7 @@ impl<M: Machine> Memory<M> {
         &self.kept
     }
 
-    pub(crate) fn departing(&'static self) -> &'static Departing {
+    pub(crate) fn departing(&self) -> &Departing {
         &self.departing
     }
 

@@ -83,12 +83,10 @@ impl Note {
     pub(crate) const GUARDED_STORES: Note = Note(8);
     /// It has, or had, mappings whose pages may be taken away.
     pub(crate) const DROPPABLE: Note = Note(1 << 9);
-    /// It has, or had, mappings of devices.
-    pub(crate) const DEVICES: Note = Note(1 << 11);
     /// Writers outside of arenas often get into each other's way at the same places.
     pub(crate) const CROWDED: Note = Note(1 << 14);
-    /// Why nothing is unmapped at once: seals, devices, and arenas that are to be made first.
-    pub(crate) const NOT_AT_ONCE: Note = Note(Self::SEALED.0 | Self::DEVICES.0 | Self::CROWDED.0);
+    /// Why nothing is unmapped at once: seals, and arenas that are to be made first.
+    pub(crate) const NOT_AT_ONCE: Note = Note(Self::SEALED.0 | Self::CROWDED.0);
     /// Under `classic` the mmap lock is held for writing until pages are gone.
     pub(crate) const HELD_ZAPS: Note = Note(1 << 10);
     /// There are as many arenas as there could be made.

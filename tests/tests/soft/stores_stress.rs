@@ -9,7 +9,6 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Barrier, Mutex};
-use std::time::Duration;
 
 use faultless_mm::{
     Backing, Counter, Errno, Frame, Opened, PhysicalMemory, Policy, Store, advice, flags,
@@ -164,23 +163,12 @@ fn cut(cpu: &SoftCpu<'_>, numbers: &mut Numbers, files: &Files, file: u64) {
             let _ = store.truncate(size);
             for which in 0..AREAS {
                 for index in size.div_ceil(PAGE)..PAGES {
-                    let is_gone = || {
-                        let seen = cpu.load(area(file, which) + index * PAGE);
-                        matches!(
-                            seen,
-                            Err(Trap::Bus { .. } | Trap::Segv { .. } | Trap::OutOfMemory)
-                        )
-                    };
-                    // A private copy that another CPU is unmapping stays until it is flushed there:
-                    // docs/status.md has it among what is not yet as on Linux.
-                    let goes = |_| {
-                        let gone = is_gone();
-                        if !gone {
-                            cpu.pause(|| std::thread::sleep(Duration::from_millis(1)));
-                        }
-                        gone
-                    };
-                    assert!((0..10_000).any(goes), "page {index} of {size} bytes stays");
+                    let seen = cpu.load(area(file, which) + index * PAGE);
+                    let is_gone = matches!(
+                        seen,
+                        Err(Trap::Bus { .. } | Trap::Segv { .. } | Trap::OutOfMemory)
+                    );
+                    assert!(is_gone, "page {index} of {size} bytes stays: {seen:?}");
                 }
             }
         }

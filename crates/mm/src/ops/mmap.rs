@@ -10,7 +10,7 @@
 use core::ptr::NonNull;
 
 use faultless_paging::{PAGE_SIZE, Pages};
-use faultless_sync::{Flaw, ZapGuard, flawed};
+use faultless_sync::{Flaw, flawed};
 use faultless_trace::{Counter, Kind};
 
 use super::mmap_request::Request;
@@ -237,13 +237,14 @@ impl<M: Machine> AddressSpace<M> {
                         Some(kept.begin_replace(place, span(pages)))
                     };
                     // Not with the list locked: much may be let go of.
-                    self.retire_orphans(orphans, edit.doomed());
+                    self.retire_orphans(orphans, edit.departure());
+                    let zap = zap.map(|zap| (zap, edit.departure().hand_over()));
                     drop(edit);
                     self.trace_hold(had, pages);
                     match zap {
                         None => taken.free(self.machine()),
                         Some(zap) => {
-                            self.take_from_under(part, pages, taken, zap, ZapGuard::leave);
+                            self.take_from_under(part, pages, taken, zap, |(zap, _)| zap.leave());
                         }
                     }
                     return Ok(locked);
@@ -262,7 +263,7 @@ impl<M: Machine> AddressSpace<M> {
             return self.map_vacant(&mut edit, pages, request);
         }
         let (orphans, locked) = self.show_over(&mut edit, pages, request)?;
-        self.retire_orphans(orphans, edit.doomed());
+        self.retire_orphans(orphans, edit.departure());
         self.replace(lock, edit, pages);
         Ok(locked)
     }
@@ -318,7 +319,7 @@ impl<M: Machine> AddressSpace<M> {
         attributes: Attributes,
     ) -> Result<(), Errno> {
         let orphans = self.assign_over(&mut edit, pages, attributes)?;
-        self.retire_orphans(orphans, edit.doomed());
+        self.retire_orphans(orphans, edit.departure());
         self.replace(lock, edit, pages);
         Ok(())
     }
@@ -343,7 +344,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// With `pages` showing what takes the place of something else, gives up the range, and takes that away.
     fn replace(&self, lock: RangeLock<'_, M>, edit: Edit<'_, M>, pages: Pages) {
-        lock.keep_doomed(&edit);
+        lock.keep_departure(&edit);
         drop(edit);
         lock.settle();
         let had = lock.had();

@@ -317,7 +317,7 @@ impl<M: Machine> AddressSpace<M> {
             self.detach(lock, &mut edit, gone);
             account.set_peak(peak);
         }
-        lock.keep_doomed(&edit);
+        lock.keep_departure(&edit);
         Ok(Shown {
             old,
             word,

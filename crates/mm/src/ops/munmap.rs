@@ -73,7 +73,7 @@ impl<M: Machine> AddressSpace<M> {
             true => self.detach(&lock, &mut edit, pages),
             false => self.assign_below(&mut edit, &near, pages, Word::zapping(lock.number())),
         }
-        lock.keep_doomed(&edit);
+        lock.keep_departure(&edit);
         if pages.len() > SMALL && !lock.meets_zaps() && self.has_nothing(pages) {
             // As large ranges often are: reserved, and never used.
             edit.fill(pages, Word::EMPTY);

@@ -5,8 +5,8 @@
 //! for what ends under the edit in which it begins: something new where there is nothing, few pages or
 //! one mapping that are detached or replaced. Who has pages to take away then leaves a place in the list,
 //! as *zapping* or *replacing* from the beginning. And it is only where nothing else is
-//! asked for: no mmap lock, no seals to be looked for, no devices that wait for it. Whether there are
-//! any is noted before the slot that leads to the first one, so that it is seen under the edit.
+//! asked for: no mmap lock, no seals to be looked for. Whether there are any is noted before the slot that
+//! leads to the first one, so that it is seen under the edit.
 //!
 //! Written lines: those of the list, the tree's slots, mappings' page counts, and the account.
 
@@ -19,6 +19,7 @@ use faultless_trace::Counter;
 use super::{HEAP, span};
 use crate::arena::Part;
 use crate::assign::Orphans;
+use crate::departing::Departure;
 use crate::machine::Machine;
 use crate::space::{AddressSpace, Note};
 use crate::taken::{self, Taken};
@@ -32,6 +33,9 @@ const FEW: u64 = if cfg!(shuttle) { 2 } else { SMALL };
 const MANY: u64 = if cfg!(shuttle) { 2 } else { 1 << 12 };
 /// The most that are detached at once.
 const MOST: u64 = if cfg!(shuttle) { 3 } else { PAGES };
+
+/// A zap that goes on, and what it has let leave the tree.
+type AtOnce<'a, M> = (ZapGuard<'a, M>, Departure<'a, M>);
 
 impl<M: Machine> AddressSpace<M> {
     /// The part in which something may be done at once in `pages`, as far as nothing is noted that asks for
@@ -111,15 +115,17 @@ impl<M: Machine> AddressSpace<M> {
         pages: Pages,
         had: u64,
         taken: Taken,
-        zap: Option<ZapGuard<'_, M>>,
+        zap: Option<AtOnce<'_, M>>,
     ) {
         self.trace_hold(had, pages);
         self.memory.count(Counter::Munmap);
         let Some(zap) = zap else {
             return taken.free(self.machine());
         };
-        let number = part.writer(zap.place());
-        self.clear_away(part, pages, number, Rest::All(taken), zap, ZapGuard::leave);
+        let number = part.writer(zap.0.place());
+        self.clear_away(part, pages, number, Rest::All(taken), zap, |(zap, _)| {
+            zap.leave();
+        });
     }
 
     /// Unmaps `pages`, the end of the heap, likewise, and calls `commit` under the edit; if `is_still`
@@ -185,13 +191,13 @@ impl<M: Machine> AddressSpace<M> {
     #[inline(always)]
     fn detach_kept<'a>(
         &self,
-        edit: &mut Edit<'_, M>,
+        edit: &mut Edit<'a, M>,
         (part, kept): (Part, KeepOut<'a, M>),
         pages: Pages,
         taken: &mut Taken,
         commit: impl FnOnce(),
         is_unused: impl FnOnce() -> bool,
-    ) -> Option<Option<ZapGuard<'a, M>>> {
+    ) -> Option<Option<AtOnce<'a, M>>> {
         let place = kept.next_place()?;
         let note = Word::zapping(part.writer(place));
         let orphans = self.detach_alone(edit, pages, note)?;
@@ -204,8 +210,8 @@ impl<M: Machine> AddressSpace<M> {
         } else {
             Some(kept.begin_zap(place, span(pages)))
         };
-        self.retire_orphans(orphans, edit.doomed());
-        Some(zap)
+        self.retire_orphans(orphans, edit.departure());
+        Some(zap.map(|zap| (zap, edit.departure().hand_over())))
     }
 
     /// Lets the slots of `pages` say `note`, if something is mapped there that is quickly detached; what

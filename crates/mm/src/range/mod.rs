@@ -39,7 +39,6 @@ use faultless_trace::{Counter, Kind};
 
 use crate::arena::{Arenas, Elsewhere, Part, ZapElsewhere};
 use crate::departing::Departure;
-use crate::doomed::Doomed;
 use crate::machine::Machine;
 use crate::policy::Policy;
 use crate::space::{AddressSpace, Note};
@@ -57,10 +56,8 @@ pub(crate) struct RangeLock<'a, M: Machine> {
     /// The mmap lock goes first.
     guard: Option<MmapLock<'a, M>>,
     held: Held<'a, M>,
-    /// Who revokes a device waits for it.
-    departure: Option<Departure<'static>>,
-    /// Mappings of devices whose pages are still to be flushed.
-    doomed: Doomed<'a, M>,
+    /// What has left the tree, and is still to be flushed.
+    departure: Departure<'a, M>,
     /// When it was had ([`AddressSpace::trace_hold`]).
     had: u64,
 }
@@ -74,9 +71,6 @@ struct Held<'a, M: Machine> {
     /// Whether something is zapped, or replacing, in it.
     meets_zaps: bool,
 }
-
-/// What devices ask for until a zap is done.
-type Devices<'a, M> = (Option<Departure<'static>>, Doomed<'a, M>);
 
 /// What is held of the mmap lock during a zap.
 pub(crate) enum MmapHold<'a, M: Machine> {
@@ -188,8 +182,7 @@ impl<M: Machine> AddressSpace<M> {
             guard,
             held,
             had: self.trace_start(),
-            departure: self.begin_departure(),
-            doomed: Doomed::new(self.memory),
+            departure: Departure::new(self.memory),
         }
     }
 
@@ -333,11 +326,10 @@ impl<'a, M: Machine> RangeLock<'a, M> {
         self.space.edit(self.held.part)
     }
 
-    /// Keeps the mappings of devices that lost their last page under an edit, until what they showed is
-    /// flushed.
+    /// Lets what leaves the tree by an edit be this writer's, until it is flushed.
     #[inline]
-    pub(crate) fn keep_doomed(&self, edit: &Edit<'_, M>) {
-        self.doomed.take(edit.doomed());
+    pub(crate) fn keep_departure(&self, edit: &Edit<'_, M>) {
+        self.departure.take(edit.departure());
     }
 
     /// When it was had, for [`AddressSpace::trace_hold`].
@@ -398,7 +390,7 @@ impl<'a, M: Machine> RangeLock<'a, M> {
 
     fn begin_zap_beside(self, pages: Pages, is_beside_others: bool) -> Zapping<'a, M> {
         let guard = self.guard.and_then(MmapLock::for_zap);
-        let zap = self.held.begin_zap(pages, (self.departure, self.doomed));
+        let zap = self.held.begin_zap(pages, self.departure);
         Zapping::new(self.space, is_beside_others, zap, guard)
     }
 
@@ -406,15 +398,13 @@ impl<'a, M: Machine> RangeLock<'a, M> {
     /// so. Only who asks for it passes. The mmap lock is kept, as in Linux.
     pub(crate) fn begin_replace(self, pages: Pages) -> Replacing<'a, M> {
         let guard = self.guard.map(|lock| MmapHold::Write { _lock: lock });
-        let zap = self
-            .held
-            .begin_replace(pages, (self.departure, self.doomed));
+        let zap = self.held.begin_replace(pages, self.departure);
         Replacing::new(self.space, zap, guard)
     }
 }
 
 impl<'a, M: Machine> Held<'a, M> {
-    fn begin_zap(self, pages: Pages, (departure, doomed): Devices<'a, M>) -> Zap<'a, M> {
+    fn begin_zap(self, pages: Pages, departure: Departure<'a, M>) -> Zap<'a, M> {
         let range = span(pages);
         Zap {
             part: self.part,
@@ -422,11 +412,10 @@ impl<'a, M: Machine> Held<'a, M> {
             elsewhere: self.elsewhere.begin_zap(&range),
             range: self.range.begin_zap(range),
             _departure: departure,
-            _doomed: doomed,
         }
     }
 
-    fn begin_replace(self, pages: Pages, (departure, doomed): Devices<'a, M>) -> Zap<'a, M> {
+    fn begin_replace(self, pages: Pages, departure: Departure<'a, M>) -> Zap<'a, M> {
         let range = span(pages);
         Zap {
             part: self.part,
@@ -434,7 +423,6 @@ impl<'a, M: Machine> Held<'a, M> {
             elsewhere: self.elsewhere.begin_replace(&range),
             range: self.range.begin_replace(range),
             _departure: departure,
-            _doomed: doomed,
         }
     }
 }
@@ -446,8 +434,7 @@ pub(crate) struct Zap<'a, M: Machine> {
     range: ZapGuard<'a, M>,
     elsewhere: ZapElsewhere<'a, M>,
     /// Last: it ends with the flush.
-    _departure: Option<Departure<'static>>,
-    _doomed: Doomed<'a, M>,
+    _departure: Departure<'a, M>,
 }
 
 impl<M: Machine> Zap<'_, M> {

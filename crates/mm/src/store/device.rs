@@ -8,9 +8,8 @@
 //!
 //! To *revoke* it is to truncate it to nothing: a fault looks at the size after its claim (step 7),
 //! and the walk of the list takes away what was published before (rule R6). Where a truncation then
-//! waits until its pages are counted no more, a device has no counts. It waits for the writers that
-//! had begun, of all spaces that have mappings of devices: what the walk did not find any more is
-//! theirs, and they flush it ([`crate::departing`]).
+//! waits until its pages are counted no more, a device has no counts. What the walk did not find any more
+//! departs, as private copies do: it waits for whoever flushes it ([`crate::departing`]).
 
 use core::ops::Range;
 
@@ -70,7 +69,6 @@ impl<M: Machine> Device<M> {
     pub fn revoke(&self) {
         // There is no page that could not be read in.
         let _ = self.store.truncate(0);
-        self.store.memory.await_departing();
     }
 
     /// Lets programs reach it again, by faults.

@@ -76,9 +76,6 @@ impl<M: Machine> Memory<M> {
     pub(crate) fn link(&self, mapping: &Mapping, backed: &Backed, space: &AddressSpace<M>) {
         let links = mapping.links();
         space.note(Note::STORES);
-        if backed.cache().is_device() {
-            space.note(Note::DEVICES);
-        }
         links
             .space
             .set(space.body().as_ptr().expose_provenance() as u64);

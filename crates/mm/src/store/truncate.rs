@@ -8,7 +8,7 @@
 //! repeated until no page is counted any more: an entry may be where the walk has been,
 //! beside an `mremap`, or where no mapping leads any more, because `munmap` is at work
 //! there and waits for the claim. A private copy is counted by nobody: one that is being zapped when the
-//! walk comes is not found, and is there until it is flushed (docs/status.md).
+//! walk comes is not found, and departs; whoever has begun that is waited for ([`crate::departing`]).
 //!
 //! The caller lets no write and no other truncation of the store run meanwhile, as the
 //! lock of an inode does. Faults and mappings go on.
@@ -110,9 +110,12 @@ impl<M: Machine> Store<M> {
             self.unmap(pages.clone(), copies);
             chain = self.let_go_unmapped(chain);
             if chain.head == 0 {
-                return;
+                break;
             }
             backoff.turn(self.memory.machine());
+        }
+        if copies {
+            self.memory.await_departing(self.cache());
         }
     }
 

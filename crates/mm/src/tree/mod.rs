@@ -41,7 +41,7 @@ use faultless_paging::Pages;
 use faultless_sync::{Flaw, Padded, SpinGuard, SpinLock, flawed};
 
 use crate::arena::{Locks, Part};
-use crate::doomed::Doomed;
+use crate::departing::Departure;
 use crate::machine::Machine;
 use crate::memory::Memory;
 pub(crate) use copy::Copier;
@@ -89,7 +89,7 @@ impl Deref for Tree {
     }
 }
 
-impl<M: Machine> Edit<'_, M> {
+impl<'a, M: Machine> Edit<'a, M> {
     /// What may be changed.
     pub(crate) fn part(&self) -> Part {
         self.part
@@ -101,9 +101,9 @@ impl<M: Machine> Edit<'_, M> {
         self.stem.around(pages)
     }
 
-    /// Mappings of devices that lost their last page under this edit.
-    pub(crate) fn doomed(&self) -> &Doomed<'_, M> {
-        &self.doomed
+    /// What leaves the tree by it.
+    pub(crate) fn departure(&self) -> &Departure<'a, M> {
+        &self.departure
     }
 
     /// Whether what is changed is counted in the space's own account.
@@ -166,8 +166,8 @@ pub struct Edit<'a, M: Machine> {
     arenas: Option<Locks<'a>>,
     /// The edit lock of what is in no arena, of who edits one, if what is changed is counted there.
     counts: Option<SpinGuard<'a, Holes>>,
-    /// Mappings of devices that lost their last page.
-    doomed: Doomed<'a, M>,
+    /// Last: what is not handed over ends with the edit.
+    departure: Departure<'a, M>,
 }
 
 impl Tree {
@@ -249,7 +249,7 @@ impl Tree {
             holes,
             arenas: None,
             counts: None,
-            doomed: Doomed::new(memory),
+            departure: Departure::new(memory),
         }
     }
 
@@ -278,7 +278,7 @@ impl Tree {
             holes,
             arenas: Some(arenas()),
             counts: None,
-            doomed: Doomed::new(memory),
+            departure: Departure::new(memory),
         }
     }
 

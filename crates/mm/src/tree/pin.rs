@@ -18,7 +18,7 @@ use super::node::{LEVELS, Node, index, span};
 use super::word::{Content, Word};
 use super::{Edit, Stem};
 use crate::arena::Part;
-use crate::doomed::Doomed;
+use crate::departing::Departure;
 use crate::machine::Machine;
 use crate::memory::Memory;
 
@@ -48,7 +48,7 @@ impl Stem {
             memory,
             holes,
             arenas: None,
-            doomed: Doomed::new(memory),
+            departure: Departure::new(memory),
         }
     }
 }

@@ -203,3 +203,51 @@ fn a_page_that_is_unmapped_meanwhile_is_freed_once() {
         world.finish();
     });
 }
+
+/// A private copy, which CPU 0 has in its TLB, is unmapped, or replaced, while the store is truncated:
+/// nobody counts it, and the walk may not find it.
+fn departs(act: fn(&Processor<'_>)) {
+    explore(Some(3), move || {
+        let world = World::new(2, Policy::Speculative);
+        let store = mapped(&world, RW, flags::PRIVATE);
+        world.cpu().store_file(0, 7).unwrap();
+        let other = world.run(1, move |cpu| act(cpu));
+        store.truncate(0).unwrap();
+        let seen = world.cpu().load_file(0);
+        assert_ne!(seen, Ok(7), "a copy is left that was truncated");
+        other.join().unwrap();
+        drop(store);
+        world.finish();
+    });
+}
+
+fn unmap(cpu: &Processor<'_>) {
+    cpu.space().munmap(0, PAGE).unwrap();
+}
+
+fn replace(cpu: &Processor<'_>) {
+    let how = flags::PRIVATE | flags::ANONYMOUS | flags::FIXED;
+    assert_eq!(cpu.space().mmap(0, PAGE, RW, how), Ok(0));
+}
+
+#[test]
+fn a_copy_that_departs_goes() {
+    departs(unmap);
+}
+
+#[test]
+fn a_copy_that_is_replaced_goes() {
+    departs(replace);
+}
+
+#[test]
+#[should_panic(expected = "a copy is left that was truncated")]
+fn broken_departures_not_awaited() {
+    with_flaw(Flaw::DeparturesNotAwaited, || departs(unmap));
+}
+
+#[test]
+#[should_panic(expected = "a copy is left that was truncated")]
+fn broken_departures_of_what_is_replaced_not_awaited() {
+    with_flaw(Flaw::DeparturesNotAwaited, || departs(replace));
+}

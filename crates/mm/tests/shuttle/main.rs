@@ -9,6 +9,7 @@ mod advice;
 mod any;
 mod arenas;
 mod at_once;
+mod copies;
 mod devices;
 mod faults;
 mod fork;

@@ -1,0 +1,134 @@
+//! A truncation beside whoever takes private copies of the store's pages away in the same moment: when
+//! it has returned no CPU reads them. Nobody counts a private copy, and what is being zapped the
+//! walk of the store's mappings does not find.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use crate::model::{FIXED, Model, PAGE, Processor, RW, World, explore_under};
+use faultless_mm::{Opened, Policy, Store, flags, remap_flags};
+use faultless_sync::{Flaw, with_flaw};
+
+const MOVE: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
+/// What the copies hold.
+const COPY: u64 = 7;
+
+/// The ways: of pages 2 to 5, which are private ones of the store, with anonymous memory around.
+const WAYS: [fn(&Processor<'_>); 8] = [
+    |cpu| cpu.space().munmap(2 * PAGE, 4 * PAGE).unwrap(),
+    |cpu| cpu.space().munmap(3 * PAGE, 2 * PAGE).unwrap(),
+    |cpu| cpu.space().munmap(3 * PAGE, PAGE).unwrap(),
+    |cpu| cpu.space().munmap(0, 8 * PAGE).unwrap(),
+    |cpu| _ = cpu.space().mmap(2 * PAGE, 4 * PAGE, RW, FIXED).unwrap(),
+    |cpu| _ = cpu.space().mmap(3 * PAGE, PAGE, RW, FIXED).unwrap(),
+    |cpu| {
+        let shrunk = cpu.space().mremap(2 * PAGE, 4 * PAGE, PAGE, 0, 0);
+        assert_eq!(shrunk, Ok(2 * PAGE));
+    },
+    |cpu| {
+        let (from, to) = (12 * PAGE, 2 * PAGE);
+        let moved = cpu.space().mremap(from, 2 * PAGE, 2 * PAGE, MOVE, to);
+        assert_eq!(moved, Ok(to));
+    },
+];
+
+/// Such pages, each of which both CPU 0 and CPU 2 have in their TLBs.
+fn copied(policy: Policy) -> (Arc<World>, Store<Model>) {
+    let world = World::new(3, policy);
+    let store = Store::new(world.space().memory(), 4 * PAGE, None, 0).unwrap();
+    world.map(0, 2, RW);
+    world.map(6, 2, RW);
+    world.map(12, 2, RW);
+    let opened = Opened {
+        store: Ok(&store),
+        offset: 0,
+        file: 0,
+        writable: true,
+    };
+    let how = flags::PRIVATE | flags::FIXED;
+    let mapped = world
+        .space()
+        .mmap_store(2 * PAGE, 4 * PAGE, RW, how, &opened);
+    assert_eq!(mapped, Ok(2 * PAGE));
+    for page in 2..6 {
+        world.cpu().store_file(page * PAGE, COPY).unwrap();
+    }
+    let reader = world.run(2, |cpu| {
+        (2..6).for_each(|page| assert_eq!(cpu.load_file(page * PAGE), Ok(COPY)));
+    });
+    reader.join().unwrap();
+    (world, store)
+}
+
+fn are_gone(cpu: &Processor<'_>) {
+    for page in 2..6 {
+        let seen = cpu.load_file(page * PAGE);
+        assert_ne!(seen, Ok(COPY), "a copy is left that was truncated");
+    }
+}
+
+fn beside(policy: Policy, way: fn(&Processor<'_>)) {
+    let (world, store) = copied(policy);
+    let zapper = world.run(1, move |cpu| way(cpu));
+    let cutter = world.run(2, move |cpu| {
+        store.truncate(0).unwrap();
+        are_gone(cpu);
+    });
+    zapper.join().unwrap();
+    cutter.join().unwrap();
+    are_gone(&world.cpu());
+    world.finish();
+}
+
+#[test]
+fn whatever_takes_them_away() {
+    explore_under(Policy::ALL, 200, |policy| {
+        WAYS.into_iter().for_each(|way| beside(policy, way));
+    });
+}
+
+/// Whoever takes them away is stopped in his flush. The truncation waits for him, and nobody for it.
+fn stopped(policy: Policy, way: fn(&Processor<'_>)) {
+    let (world, store) = copied(policy);
+    let machine = world.space().memory().machine();
+    machine.shut_gate(1);
+    let zapper = world.run(1, move |cpu| way(cpu));
+    machine.await_gate();
+    let opened = Arc::new(AtomicBool::new(false));
+    let cutter = {
+        let opened = opened.clone();
+        world.run(2, move |cpu| {
+            store.truncate(0).unwrap();
+            are_gone(cpu);
+            assert!(opened.load(Relaxed), "it was not waited for");
+        })
+    };
+    let child = world.space().fork().unwrap();
+    world.map(9, 1, RW);
+    world.cpu().store(9 * PAGE, 1).unwrap();
+    world.space().munmap(9 * PAGE, PAGE).unwrap();
+    opened.store(true, Relaxed);
+    machine.open_gate();
+    zapper.join().unwrap();
+    cutter.join().unwrap();
+    are_gone(&world.cpu());
+    world.finish_with(vec![child]);
+}
+
+/// Those that have nothing but a zap to flush.
+fn each_stopped(policy: Policy) {
+    WAYS[..6].iter().for_each(|&way| stopped(policy, way));
+}
+
+#[test]
+fn who_is_stopped_is_waited_for() {
+    explore_under(&[Policy::Speculative], 100, each_stopped);
+}
+
+#[test]
+#[should_panic(expected = "a copy is left that was truncated")]
+fn broken_departures_not_awaited() {
+    with_flaw(Flaw::DeparturesNotAwaited, || {
+        explore_under(&[Policy::Speculative], 100, each_stopped);
+    });
+}
