@@ -55,7 +55,8 @@ impl<M: Machine> AddressSpace<M> {
         let (mut had_guard, mut had_probes) = (false, false);
         // SAFETY: as above.
         let new = unsafe { word.mapping() }.map(Mapping::attributes);
-        // Or else the same pages are shown as before, and found as before.
+        // Or else the same pages are shown as before, and found as before. Where `mremap` moves such pages
+        // over others with the same indices, `link_again` has had the walks come again.
         let is_same = |old: &Attributes| {
             new.is_some_and(|new| !word.is_replacing() && new.backed == old.backed)
         };

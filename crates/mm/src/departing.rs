@@ -14,15 +14,17 @@
 //! in one of them.
 //!
 //! Nothing but its mappings holds a device: its frames have no count, and with the last of its mappings it is
-//! said to be gone. So those that have left the tree are retired by who flushes, after that.
+//! said to be gone. Several may have taken a mapping away, each a part of it, and the last who detaches need
+//! not be the last who flushes. So those that have left the tree are retired once nobody is at work who has
+//! detached anything of any device: that may be late, if many are at work all the time, and is never too early.
 //!
-//! Written lines: one of the two counts of a lane, and the links of a device's mappings.
+//! Written lines: one of the two counts of a lane; where devices are, what all of them share.
 
 use core::cell::Cell;
 use core::ptr::NonNull;
 
 use faultless_sync::atomic::{AtomicU32, Ordering};
-use faultless_sync::{Backoff, Flaw, Padded, RwLock, flawed};
+use faultless_sync::{Backoff, Flaw, Padded, RwLock, SpinGuard, SpinLock, flawed};
 
 use crate::machine::Machine;
 use crate::mapping::{Attributes, Mapping};
@@ -33,8 +35,10 @@ use crate::store::Cache;
 const LANES: usize = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
 
 /// The writers that are at work.
-#[derive(Default)]
-pub(crate) struct Departing([Padded<Lane>; LANES]);
+pub(crate) struct Departing {
+    lanes: [Padded<Lane>; LANES],
+    devices: Padded<SpinLock<Devices>>,
+}
 
 #[derive(Default)]
 struct Lane {
@@ -44,7 +48,40 @@ struct Lane {
     counts: [AtomicU32; 2],
 }
 
+/// Those who have detached something of a device.
+#[derive(Default)]
+struct Devices {
+    at_work: u32,
+    /// Mappings that no slot leads to any more, chained by their links.
+    head: u64,
+}
+
+impl Devices {
+    fn push(&mut self, mapping: NonNull<Mapping>) {
+        // SAFETY: retired only by who has popped it.
+        unsafe { mapping.as_ref() }.link().set(self.head);
+        self.head = mapping.as_ptr().expose_provenance() as u64;
+    }
+
+    /// One less is at work; what to retire, if it was the last.
+    fn end(&mut self) -> u64 {
+        self.at_work -= 1;
+        match self.at_work == 0 || flawed(Flaw::DeviceGoneWithFirstFlush) {
+            true => core::mem::take(&mut self.head),
+            false => 0,
+        }
+    }
+}
+
 impl Departing {
+    /// Nobody.
+    pub(crate) fn new() -> Self {
+        Self {
+            lanes: Default::default(),
+            devices: Padded(SpinLock::new(Devices::default())),
+        }
+    }
+
     /// The number of a store's lane.
     fn lane_of(cache: &Cache) -> usize {
         let address = core::ptr::from_ref(cache).addr() as u64;
@@ -54,7 +91,7 @@ impl Departing {
 
     /// The count of lane and generation `number`.
     fn count(&self, number: usize) -> &AtomicU32 {
-        &self.0[number / 2].counts[number % 2]
+        &self.lanes[number / 2].counts[number % 2]
     }
 }
 
@@ -72,8 +109,8 @@ pub(crate) struct Departure<'a, M: Machine> {
     memory: &'a Memory<M>,
     /// A bit for each count that has this writer.
     counted: Cell<u32>,
-    /// Mappings of devices, chained by their links.
-    head: Cell<u64>,
+    /// Whether something of a device is among it.
+    has_device: Cell<bool>,
 }
 
 impl<'a, M: Machine> Departure<'a, M> {
@@ -81,7 +118,7 @@ impl<'a, M: Machine> Departure<'a, M> {
         Self {
             memory,
             counted: Cell::new(0),
-            head: Cell::new(0),
+            has_device: Cell::new(false),
         }
     }
 
@@ -91,6 +128,20 @@ impl<'a, M: Machine> Departure<'a, M> {
         if let Some(cache) = attributes.uncounted() {
             self.begin_from(cache);
         }
+        if attributes.flags.device {
+            self.begin_devices();
+        }
+    }
+
+    fn begin_devices(&self) {
+        if !self.has_device.replace(true) {
+            self.devices().at_work += 1;
+        }
+    }
+
+    fn devices(&self) -> SpinGuard<'a, Devices> {
+        let memory = self.memory;
+        memory.departing().devices.lock(memory.machine())
     }
 
     fn begin_from(&self, cache: &Cache) {
@@ -99,33 +150,25 @@ impl<'a, M: Machine> Departure<'a, M> {
             return;
         }
         let departing = self.memory.departing();
-        let generation = departing.0[number].generation.load(Ordering::Relaxed);
+        let generation = departing.lanes[number].generation.load(Ordering::Relaxed);
         let number = 2 * number + generation as usize % 2;
         // No order: whoever sees a slot that is changed afterwards, by its release, sees this.
         departing.count(number).fetch_add(1, Ordering::Relaxed);
         self.counted.set(self.counted.get() | 1 << number);
     }
 
-    /// Keeps a device's mapping, which no slot leads to.
+    /// Keeps a device's mapping, which no slot leads to any more.
     pub(crate) fn keep(&self, mapping: NonNull<Mapping>) {
-        // SAFETY: retired only here.
-        unsafe { mapping.as_ref() }.link().set(self.head.get());
-        self.head.set(mapping.as_ptr().expose_provenance() as u64);
-    }
-
-    fn pop(&self) -> Option<NonNull<Mapping>> {
-        let head = core::ptr::with_exposed_provenance_mut(self.head.get() as usize);
-        let mapping = NonNull::<Mapping>::new(head)?;
-        // SAFETY: kept, and not retired yet.
-        self.head.set(unsafe { mapping.as_ref() }.link().get());
-        Some(mapping)
+        // It may not have begun: where something else shows the same pages.
+        self.begin_devices();
+        self.devices().push(mapping);
     }
 
     /// Takes over what another has begun.
     #[inline]
     pub(crate) fn take(&self, other: &Departure<'_, M>) {
-        while let Some(mapping) = other.pop() {
-            self.keep(mapping);
+        if !self.has_device.get() {
+            self.has_device.set(other.has_device.take());
         }
         let own = self.counted.get();
         let others = other.counted.replace(own & other.counted.get());
@@ -141,12 +184,22 @@ impl<'a, M: Machine> Departure<'a, M> {
     }
 }
 
+impl<M: Machine> Departure<'_, M> {
+    #[cold]
+    fn end_devices(&self) {
+        let mut head = self.devices().end();
+        let address = |head| core::ptr::with_exposed_provenance_mut::<Mapping>(head as usize);
+        while let Some(mapping) = NonNull::new(address(head)) {
+            // SAFETY: pushed, and taken out by us alone.
+            head = unsafe { mapping.as_ref() }.link().get();
+            self.memory.retire(Retired::Mapping(mapping));
+        }
+    }
+}
+
 impl<M: Machine> Drop for Departure<'_, M> {
     #[inline]
     fn drop(&mut self) {
-        while let Some(mapping) = self.pop() {
-            self.memory.retire(Retired::Mapping(mapping));
-        }
         let mut counted = self.counted.get();
         while counted != 0 {
             let number = counted.trailing_zeros() as usize;
@@ -155,13 +208,16 @@ impl<M: Machine> Drop for Departure<'_, M> {
             let count = self.memory.departing().count(number);
             count.fetch_sub(1, Ordering::Release);
         }
+        if self.has_device.get() {
+            self.end_devices();
+        }
     }
 }
 
 impl<M: Machine> Memory<M> {
     /// Waits for all of a store's lane who had begun when the caller saw what they had changed.
     pub(crate) fn await_departing(&self, cache: &Cache) {
-        let lane = &self.departing().0[Departing::lane_of(cache)];
+        let lane = &self.departing().lanes[Departing::lane_of(cache)];
         let _turn = lane.turn.write(self.machine());
         for _ in 0..2 {
             let old = lane.generation.fetch_add(1, Ordering::Relaxed);

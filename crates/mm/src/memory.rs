@@ -112,7 +112,7 @@ impl<M: Machine> Memory<M> {
             all_stores: Padded(store::Stores::new()),
             spaces: Padded(Spaces::new()),
             kept: Padded(Kept::new()),
-            departing: Departing::default(),
+            departing: Departing::new(),
             next_id: Padded(AtomicU64::new(1)),
         }
     }

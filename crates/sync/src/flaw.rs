@@ -102,6 +102,8 @@ pub enum Flaw {
     TruncateWithoutFence,
     /// Who revokes a device does not wait for what is just being unmapped.
     DeparturesNotAwaited,
+    /// A device's mapping is retired by the last who detached some of it.
+    DeviceGoneWithFirstFlush,
     /// A space is said to show no probes although one has come since it was looked through.
     ProbesForgotten,
     /// Who registers a probe does not wait for who changes what is mapped there.

@@ -93,7 +93,8 @@ pub trait Backing: Sync {
         Ok(())
     }
 
-    /// The page `index`, which was charged, has left the store, or did not come.
+    /// The page `index`, which was charged, has left the store, or did not come. Called where
+    /// [`Backing::gone`] is, and likewise.
     fn uncharge(&self, _tag: u64, _index: u64) {}
 
     /// The store is gone, and with it the last that led to `tag`. Called wherever memory

@@ -229,40 +229,75 @@ fn others_revoke_meanwhile() {
 /// Is told that a device is gone.
 struct Told;
 
-static IS_GONE: AtomicBool = AtomicBool::new(false);
+/// Of each test its own: they run beside each other.
+static IS_GONE: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
 
 impl Backing for Told {
     fn fill(&self, _: u64, _: u64, _: Frame) -> Result<(), Errno> {
         unreachable!("a device is not filled")
     }
 
-    fn gone(&self, _: u64) {
-        IS_GONE.store(true, Relaxed);
+    fn gone(&self, test: u64) {
+        IS_GONE[test as usize].store(true, Relaxed);
     }
 }
 
-/// A device is gone when its last mapping has been flushed, not before.
+/// A device is gone when the last that shows it has been flushed, not before. CPU 1 takes away pages
+/// from 2 on, CPU 2 those from 4 on.
+fn gone_with(test: u64, parts: [u64; 2]) {
+    let is_gone = &IS_GONE[test as usize];
+    let world = World::new(3, Policy::Speculative);
+    is_gone.store(false, Relaxed);
+    let memory = world.space().memory();
+    let frames = memory.machine().device_frames();
+    let device = Device::new(memory, frames, Caching::Uncached, Some(&Told), test).unwrap();
+    world.map_device(&device, 2, 4);
+    world.cpu().store(2 * PAGE, 1).unwrap();
+    world.cpu().store(4 * PAGE, 1).unwrap();
+    drop(device);
+    let mut at = 2;
+    let zappers = [1, 2].map(|cpu| {
+        let (from, count) = (at, parts[cpu as usize - 1]);
+        at += count;
+        let unmap = move |cpu: &Processor<'_>| {
+            if count > 0 {
+                cpu.space().munmap(from * PAGE, count * PAGE).unwrap();
+            }
+        };
+        world.run(cpu, unmap)
+    });
+    for _ in 0..6 {
+        memory.expedite();
+        if is_gone.load(Relaxed) {
+            is_unreached(&world);
+        }
+    }
+    zappers
+        .into_iter()
+        .for_each(|zapper| zapper.join().unwrap());
+    (0..4).for_each(|_| memory.expedite());
+    assert!(is_gone.load(Relaxed));
+    world.finish();
+}
+
 #[test]
 fn it_is_gone_when_nobody_reaches_it() {
-    explore_under(&[Policy::Speculative], 1500, |policy| {
-        let world = World::new(2, policy);
-        IS_GONE.store(false, Relaxed);
-        let memory = world.space().memory();
-        let frames = memory.machine().device_frames();
-        let device = Device::new(memory, frames, Caching::Uncached, Some(&Told), 0).unwrap();
-        world.map_device(&device, 2, 4);
-        world.cpu().store(2 * PAGE, 1).unwrap();
-        drop(device);
-        let zapper = world.run(1, unmap_all);
-        for _ in 0..6 {
-            memory.expedite();
-            if IS_GONE.load(Relaxed) {
-                is_unreached(&world);
-            }
-        }
-        zapper.join().unwrap();
-        (0..4).for_each(|_| memory.expedite());
-        assert!(IS_GONE.load(Relaxed));
-        world.finish();
+    explore_under(&[Policy::Speculative], 1500, |_| gone_with(0, [4, 0]));
+}
+
+/// Whoever detaches the last of it need not be who flushes last.
+#[test]
+fn it_is_gone_when_all_have_flushed() {
+    explore_under(&[Policy::Speculative], 1500, |_| {
+        gone_with(1, [2, 2]);
+        gone_with(1, [1, 3]);
+    });
+}
+
+#[test]
+#[should_panic(expected = "a device is reached that was revoked")]
+fn broken_gone_with_first_flush() {
+    with_flaw(Flaw::DeviceGoneWithFirstFlush, || {
+        explore_under(&[Policy::Speculative], 3000, |_| gone_with(2, [2, 2]));
     });
 }
