@@ -5,7 +5,7 @@
 //! | plain | `core::sync::atomic` |
 //! | `--cfg loom` | loom's model of the C11 memory model |
 //! | `--cfg shuttle` | shuttle's scheduler (sequentially consistent) |
-//! | `--cfg record` | the CPU's atomics, and every write noted by cache line ([`crate::record`]) |
+//! | `--cfg record` | the CPU's atomics, and every write noted by cache line (`crate::record`) |
 //!
 //! [`Local`] is for a word that one CPU alone writes (counters, caches, list
 //! heads): relaxed accesses, no read-modify-write. Others may read it and get

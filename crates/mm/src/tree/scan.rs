@@ -35,7 +35,7 @@ pub struct Neighbours {
 impl Stem {
     /// The first run that ends behind `page`, whole but for what lies before
     /// `page`. Takes time with the run's length: where its start is enough, use
-    /// [`Tree::next_slot`], and where there is a limit, [`Tree::next_until`].
+    /// [`Stem::next_slot`], and where there is a limit, [`Stem::next_until`].
     pub fn next(&self, page: u64) -> Option<Run> {
         self.next_until(page, self.end())
     }
