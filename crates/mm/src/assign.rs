@@ -55,11 +55,6 @@ impl<M: Machine> AddressSpace<M> {
         let (mut had_guard, mut had_probes) = (false, false);
         // SAFETY: as above.
         let new = unsafe { word.mapping() }.map(Mapping::attributes);
-        // Or else the same pages are shown as before, and found as before. Where `mremap` moves such pages
-        // over others with the same indices, `link_again` has had the walks come again.
-        let is_same = |old: &Attributes| {
-            new.is_some_and(|new| !word.is_replacing() && new.backed == old.backed)
-        };
         // SAFETY: as above.
         let mut tally = unsafe { Tally::new(pages, near.beside_below(pages)) };
         for run in runs {
@@ -68,8 +63,8 @@ impl<M: Machine> AddressSpace<M> {
                 continue;
             };
             tally.see(run.pages, old.attributes());
-            if old.attributes().backed.is_some() && !is_same(old.attributes()) {
-                edit.departure().begin(old.attributes());
+            if old.attributes().backed.is_some() {
+                depart(edit, old.attributes(), new, word);
             }
             had_guard |= old.grows_down();
             had_probes |= old.attributes().may_show_probes();
@@ -169,5 +164,17 @@ impl<M: Machine> AddressSpace<M> {
                 edit.fill(run.pages, run.word.settled());
             }
         }
+    }
+}
+
+/// Says that what a mapping of a store shows departs when its slots lead to `word`, whose mapping has the `new`
+/// attributes; unless that shows the same pages.
+#[inline(never)]
+fn depart<M: Machine>(edit: &Edit<'_, M>, old: &Attributes, new: Option<&Attributes>, word: Word) {
+    // Those are found as before. Where `mremap` moves such pages over others with the same indices,
+    // `link_again` has had the walks come again.
+    let is_same = new.is_some_and(|new| !word.is_replacing() && new.backed == old.backed);
+    if !is_same {
+        edit.departure().begin(old);
     }
 }

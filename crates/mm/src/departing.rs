@@ -104,26 +104,25 @@ impl Attributes {
     }
 }
 
+/// In [`Departure::counted`]: among it is something of a device.
+const DEVICE: u64 = 1 << 32;
+
 /// What one writer has let leave the tree, and not flushed yet. It ends with this.
 pub(crate) struct Departure<'a, M: Machine> {
     memory: &'a Memory<M>,
-    /// A bit for each count that has this writer.
-    counted: Cell<u32>,
-    /// Whether something of a device is among it.
-    has_device: Cell<bool>,
+    /// A bit for each count that has this writer. Mostly none: what is done with others is out of line, as a
+    /// writer who was long elsewhere misses the cache for every line of code.
+    counted: Cell<u64>,
 }
 
 impl<'a, M: Machine> Departure<'a, M> {
+    #[inline]
     pub(crate) fn new(memory: &'a Memory<M>) -> Self {
-        Self {
-            memory,
-            counted: Cell::new(0),
-            has_device: Cell::new(false),
-        }
+        let counted = Cell::new(0);
+        Self { memory, counted }
     }
 
-    /// Says that what a mapping shows departs. Its slots lead to it still.
-    #[inline]
+    /// Says that what a mapping of a store shows departs. Its slots lead to it still.
     pub(crate) fn begin(&self, attributes: &Attributes) {
         if let Some(cache) = attributes.uncounted() {
             self.begin_from(cache);
@@ -134,7 +133,8 @@ impl<'a, M: Machine> Departure<'a, M> {
     }
 
     fn begin_devices(&self) {
-        if !self.has_device.replace(true) {
+        if self.counted.get() & DEVICE == 0 {
+            self.counted.set(self.counted.get() | DEVICE);
             self.devices().at_work += 1;
         }
     }
@@ -167,12 +167,12 @@ impl<'a, M: Machine> Departure<'a, M> {
     /// Takes over what another has begun.
     #[inline]
     pub(crate) fn take(&self, other: &Departure<'_, M>) {
-        if !self.has_device.get() {
-            self.has_device.set(other.has_device.take());
+        let (own, others) = (self.counted.get(), other.counted.get());
+        if others != 0 {
+            // What is counted twice the other ends.
+            other.counted.set(own & others);
+            self.counted.set(own | others);
         }
-        let own = self.counted.get();
-        let others = other.counted.replace(own & other.counted.get());
-        self.counted.set(own | others);
     }
 
     /// Lets all of it be another's.
@@ -182,11 +182,21 @@ impl<'a, M: Machine> Departure<'a, M> {
         next.take(self);
         next
     }
-}
 
-impl<M: Machine> Departure<'_, M> {
-    #[cold]
-    fn end_devices(&self) {
+    #[inline(never)]
+    fn end(&self) {
+        let counted = self.counted.take();
+        let mut counts = counted & (DEVICE - 1);
+        while counts != 0 {
+            let number = counts.trailing_zeros() as usize;
+            counts &= counts - 1;
+            // Release: the flush comes before what is done once nobody is waited for.
+            let count = self.memory.departing().count(number);
+            count.fetch_sub(1, Ordering::Release);
+        }
+        if counted & DEVICE == 0 {
+            return;
+        }
         let mut head = self.devices().end();
         let address = |head| core::ptr::with_exposed_provenance_mut::<Mapping>(head as usize);
         while let Some(mapping) = NonNull::new(address(head)) {
@@ -200,16 +210,8 @@ impl<M: Machine> Departure<'_, M> {
 impl<M: Machine> Drop for Departure<'_, M> {
     #[inline]
     fn drop(&mut self) {
-        let mut counted = self.counted.get();
-        while counted != 0 {
-            let number = counted.trailing_zeros() as usize;
-            counted &= counted - 1;
-            // Release: the flush comes before what is done once nobody is waited for.
-            let count = self.memory.departing().count(number);
-            count.fetch_sub(1, Ordering::Release);
-        }
-        if self.has_device.get() {
-            self.end_devices();
+        if self.counted.get() != 0 {
+            self.end();
         }
     }
 }
