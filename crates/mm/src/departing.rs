@@ -15,8 +15,8 @@
 //!
 //! Nothing but its mappings holds a device: its frames have no count, and with the last of its mappings it is
 //! said to be gone. Several may have taken a mapping away, each a part of it, and the last who detaches need
-//! not be the last who flushes. So those that have left the tree are retired once nobody is at work who has
-//! detached anything of any device: that may be late, if many are at work all the time, and is never too early.
+//! not be the last who flushes. So those that have left the tree are retired once nobody is at work any more who
+//! was at work, on any device, when they left. Whoever comes later is not waited for here either.
 //!
 //! Written lines: one of the two counts of a lane; where devices are, what all of them share.
 
@@ -48,27 +48,43 @@ struct Lane {
     counts: [AtomicU32; 2],
 }
 
-/// Those who have detached something of a device.
+/// Those who have detached something of a device, in two generations: those of the one that is not current had
+/// begun when it was changed.
 #[derive(Default)]
 struct Devices {
-    at_work: u32,
-    /// Mappings that no slot leads to any more, chained by their links.
-    head: u64,
+    generation: usize,
+    at_work: [u32; 2],
+    /// Mappings that no slot leads to any more, chained by their links: those that wait for the older
+    /// generation, and those that have come since.
+    old: u64,
+    new: u64,
 }
 
 impl Devices {
-    fn push(&mut self, mapping: NonNull<Mapping>) {
-        // SAFETY: retired only by who has popped it.
-        unsafe { mapping.as_ref() }.link().set(self.head);
-        self.head = mapping.as_ptr().expose_provenance() as u64;
+    fn begin(&mut self) -> usize {
+        self.at_work[self.generation] += 1;
+        self.generation
     }
 
-    /// One less is at work; what to retire, if it was the last.
-    fn end(&mut self) -> u64 {
-        self.at_work -= 1;
-        match self.at_work == 0 || flawed(Flaw::DeviceGoneWithFirstFlush) {
-            true => core::mem::take(&mut self.head),
-            false => 0,
+    fn push(&mut self, mapping: NonNull<Mapping>) {
+        // SAFETY: retired only by who has taken it out.
+        unsafe { mapping.as_ref() }.link().set(self.new);
+        self.new = mapping.as_ptr().expose_provenance() as u64;
+    }
+
+    /// One less is at work. What to retire: what was there when all who are still at work had not begun.
+    fn end(&mut self, generation: usize) -> [u64; 2] {
+        self.at_work[generation] -= 1;
+        let older = 1 - self.generation;
+        if self.at_work[older] != 0 && !flawed(Flaw::DeviceGoneWithFirstFlush) {
+            return [0; 2];
+        }
+        let done = core::mem::replace(&mut self.old, core::mem::take(&mut self.new));
+        // Nobody has begun before what is now old but the current generation.
+        self.generation = older;
+        match self.at_work[1 - older] == 0 || flawed(Flaw::DeviceGoneWithFirstFlush) {
+            true => [done, core::mem::take(&mut self.old)],
+            false => [done, 0],
         }
     }
 }
@@ -104,8 +120,9 @@ impl Attributes {
     }
 }
 
-/// In [`Departure::counted`]: among it is something of a device.
+/// In [`Departure::counted`]: among it is something of a device, that began in the first generation, or in the second.
 const DEVICE: u64 = 1 << 32;
+const DEVICES: u64 = 3 * DEVICE;
 
 /// What one writer has let leave the tree, and not flushed yet. It ends with this.
 pub(crate) struct Departure<'a, M: Machine> {
@@ -133,9 +150,9 @@ impl<'a, M: Machine> Departure<'a, M> {
     }
 
     fn begin_devices(&self) {
-        if self.counted.get() & DEVICE == 0 {
-            self.counted.set(self.counted.get() | DEVICE);
-            self.devices().at_work += 1;
+        if self.counted.get() & DEVICES == 0 {
+            let generation = self.devices().begin();
+            self.counted.set(self.counted.get() | DEVICE << generation);
         }
     }
 
@@ -194,10 +211,15 @@ impl<'a, M: Machine> Departure<'a, M> {
             let count = self.memory.departing().count(number);
             count.fetch_sub(1, Ordering::Release);
         }
-        if counted & DEVICE == 0 {
-            return;
+        for generation in 0..2 {
+            if counted & DEVICE << generation != 0 {
+                let done = self.devices().end(generation);
+                done.into_iter().for_each(|head| self.retire(head));
+            }
         }
-        let mut head = self.devices().end();
+    }
+
+    fn retire(&self, mut head: u64) {
         let address = |head| core::ptr::with_exposed_provenance_mut::<Mapping>(head as usize);
         while let Some(mapping) = NonNull::new(address(head)) {
             // SAFETY: pushed, and taken out by us alone.

@@ -114,14 +114,14 @@ impl<M: Machine> AddressSpace<M> {
     /// Takes away detached pages, under no edit. Then clears the notes of the writer of this number, and ends
     /// the zap, or lets it be left to a fork.
     #[inline]
-    pub(crate) fn clear_away<Z>(
+    pub(crate) fn clear_away<Z, L>(
         &self,
         part: Part,
         pages: Pages,
         number: usize,
         rest: Rest,
         zap: Z,
-        leave: impl FnOnce(Z),
+        leave: impl FnOnce(Z) -> L,
     ) {
         let is_beside_others = matches!(rest, Rest::Noted);
         let note = Word::zapping(number);
@@ -150,22 +150,23 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Has an edit of its own let the slots of `pages` be what they are when a zap has ended, and ends it; or
-    /// leaves it to a fork.
+    /// leaves it to a fork. What `leave` returns goes once nothing is locked.
     #[inline(always)]
-    fn end_zap<Z>(
+    fn end_zap<Z, L>(
         &self,
         part: Part,
         pages: Pages,
         zap: Z,
-        leave: impl FnOnce(Z),
+        leave: impl FnOnce(Z) -> L,
         show: impl FnOnce(&mut Edit<'_, M>),
     ) {
         let mut edit = self.edit(part);
         let start = self.trace_start();
         if edit.is_still() {
             // Under the edit lock, so that the fork finds it when it takes that.
-            leave(zap);
+            let left = leave(zap);
             drop(edit);
+            drop(left);
         } else {
             show(&mut edit);
             drop(edit);
@@ -176,13 +177,13 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Takes pages away, under no edit, from under what has taken their place; then shows that, or lets it be
     /// left to a fork.
-    pub(crate) fn take_from_under<Z>(
+    pub(crate) fn take_from_under<Z, L>(
         &self,
         part: Part,
         pages: Pages,
         taken: Taken,
         zap: Z,
-        leave: impl FnOnce(Z),
+        leave: impl FnOnce(Z) -> L,
     ) {
         let start = self.trace_start();
         self.zap_rest(pages, Tables::None, taken);

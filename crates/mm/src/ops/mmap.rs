@@ -19,7 +19,7 @@ use crate::assign::Orphans;
 use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::mapping::{Attributes, Locked, Mapping};
-use crate::range::{RangeLock, span};
+use crate::range::{RangeLock, leave_at_once, span};
 use crate::space::{AddressSpace, Note};
 use crate::store::{Device, Store};
 use crate::taken::Taken;
@@ -244,7 +244,7 @@ impl<M: Machine> AddressSpace<M> {
                     match zap {
                         None => taken.free(self.machine()),
                         Some(zap) => {
-                            self.take_from_under(part, pages, taken, zap, |(zap, _)| zap.leave());
+                            self.take_from_under(part, pages, taken, zap, leave_at_once);
                         }
                     }
                     return Ok(locked);

@@ -35,7 +35,13 @@ const MANY: u64 = if cfg!(shuttle) { 2 } else { 1 << 12 };
 const MOST: u64 = if cfg!(shuttle) { 3 } else { PAGES };
 
 /// A zap that goes on, and what it has let leave the tree.
-type AtOnce<'a, M> = (ZapGuard<'a, M>, Departure<'a, M>);
+pub(crate) type AtOnce<'a, M> = (ZapGuard<'a, M>, Departure<'a, M>);
+
+/// Leaves the zap to a fork.
+pub(crate) fn leave_at_once<'a, M: Machine>((zap, departure): AtOnce<'a, M>) -> Departure<'a, M> {
+    zap.leave();
+    departure
+}
 
 impl<M: Machine> AddressSpace<M> {
     /// The part in which something may be done at once in `pages`, as far as nothing is noted that asks for
@@ -123,9 +129,7 @@ impl<M: Machine> AddressSpace<M> {
             return taken.free(self.machine());
         };
         let number = part.writer(zap.0.place());
-        self.clear_away(part, pages, number, Rest::All(taken), zap, |(zap, _)| {
-            zap.leave();
-        });
+        self.clear_away(part, pages, number, Rest::All(taken), zap, leave_at_once);
     }
 
     /// Unmaps `pages`, the end of the heap, likewise, and calls `commit` under the edit; if `is_still`

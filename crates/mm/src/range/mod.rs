@@ -16,7 +16,7 @@
 //!
 //! Lock order: mmap lock (`classic`, `vma-lock`), ranges in the space's list, ranges in arenas',
 //! VMA locks (`vma-lock`), the tree's edit lock, those of arenas, the lock of a list of ranges,
-//! allocators. A range is tried for under the edit
+//! what devices' writers share ([`crate::departing`]), allocators. A range is tried for under the edit
 //! lock, never waited for. Nothing is waited for under the edit lock, and no user memory is
 //! touched under any of them. Who has a range waits for no other.
 //!
@@ -26,6 +26,7 @@
 mod at_once;
 mod room;
 
+pub(crate) use at_once::leave_at_once;
 pub(crate) use room::ROUNDS;
 
 use core::ops::Range;
@@ -411,7 +412,7 @@ impl<'a, M: Machine> Held<'a, M> {
             pages,
             elsewhere: self.elsewhere.begin_zap(&range),
             range: self.range.begin_zap(range),
-            _departure: departure,
+            departure,
         }
     }
 
@@ -422,7 +423,7 @@ impl<'a, M: Machine> Held<'a, M> {
             pages,
             elsewhere: self.elsewhere.begin_replace(&range),
             range: self.range.begin_replace(range),
-            _departure: departure,
+            departure,
         }
     }
 }
@@ -434,19 +435,20 @@ pub(crate) struct Zap<'a, M: Machine> {
     range: ZapGuard<'a, M>,
     elsewhere: ZapElsewhere<'a, M>,
     /// Last: it ends with the flush.
-    _departure: Departure<'a, M>,
+    departure: Departure<'a, M>,
 }
 
-impl<M: Machine> Zap<'_, M> {
+impl<'a, M: Machine> Zap<'a, M> {
     /// The number by which this writer's notes are known.
     pub(crate) fn number(&self) -> usize {
         self.part.writer(self.range.place())
     }
 
     /// See [`ZapGuard::leave`].
-    pub(crate) fn leave(self) {
+    pub(crate) fn leave(self) -> Departure<'a, M> {
         self.elsewhere.leave();
         self.range.leave();
+        self.departure
     }
 }
 

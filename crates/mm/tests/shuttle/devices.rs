@@ -230,7 +230,7 @@ fn others_revoke_meanwhile() {
 struct Told;
 
 /// Of each test its own: they run beside each other.
-static IS_GONE: [AtomicBool; 3] = [const { AtomicBool::new(false) }; 3];
+static IS_GONE: [AtomicBool; 4] = [const { AtomicBool::new(false) }; 4];
 
 impl Backing for Told {
     fn fill(&self, _: u64, _: u64, _: Frame) -> Result<(), Errno> {
@@ -242,9 +242,9 @@ impl Backing for Told {
     }
 }
 
-/// A device is gone when the last that shows it has been flushed, not before. CPU 1 takes away pages
-/// from 2 on, CPU 2 those from 4 on.
-fn gone_with(test: u64, parts: [u64; 2]) {
+/// A device is gone when the last that shows it has been flushed, not before: `acts` are those of CPUs 1 and 2,
+/// by which pages 2 to 5 go.
+fn gone_with(test: u64, acts: [fn(&Processor<'_>); 2]) {
     let is_gone = &IS_GONE[test as usize];
     let world = World::new(3, Policy::Speculative);
     is_gone.store(false, Relaxed);
@@ -255,17 +255,7 @@ fn gone_with(test: u64, parts: [u64; 2]) {
     world.cpu().store(2 * PAGE, 1).unwrap();
     world.cpu().store(4 * PAGE, 1).unwrap();
     drop(device);
-    let mut at = 2;
-    let zappers = [1, 2].map(|cpu| {
-        let (from, count) = (at, parts[cpu as usize - 1]);
-        at += count;
-        let unmap = move |cpu: &Processor<'_>| {
-            if count > 0 {
-                cpu.space().munmap(from * PAGE, count * PAGE).unwrap();
-            }
-        };
-        world.run(cpu, unmap)
-    });
+    let zappers = [1, 2].map(|cpu| world.run(cpu, move |own| acts[cpu as usize - 1](own)));
     for _ in 0..6 {
         memory.expedite();
         if is_gone.load(Relaxed) {
@@ -280,17 +270,62 @@ fn gone_with(test: u64, parts: [u64; 2]) {
     world.finish();
 }
 
+fn unmap_some(cpu: &Processor<'_>, first: u64, count: u64) {
+    cpu.space().munmap(first * PAGE, count * PAGE).unwrap();
+}
+
+fn unmap_first(cpu: &Processor<'_>) {
+    unmap_some(cpu, 2, 2);
+}
+
+fn unmap_second(cpu: &Processor<'_>) {
+    unmap_some(cpu, 4, 2);
+}
+
+fn replace_second(cpu: &Processor<'_>) {
+    cpu.space().mmap(4 * PAGE, 2 * PAGE, RW, FIXED).unwrap();
+}
+
+fn move_second(cpu: &Processor<'_>) {
+    let how = remap_flags::MAYMOVE | remap_flags::FIXED;
+    let moved = cpu
+        .space()
+        .mremap(4 * PAGE, 2 * PAGE, 2 * PAGE, how, 9 * PAGE);
+    assert_eq!(moved, Ok(9 * PAGE));
+    unmap_some(cpu, 9, 2);
+}
+
+fn protect_second(cpu: &Processor<'_>) {
+    cpu.space().mprotect(4 * PAGE, 2 * PAGE, PROT_READ).unwrap();
+    unmap_second(cpu);
+}
+
 #[test]
 fn it_is_gone_when_nobody_reaches_it() {
-    explore_under(&[Policy::Speculative], 1500, |_| gone_with(0, [4, 0]));
+    explore_under(&[Policy::Speculative], 1500, |_| {
+        gone_with(0, [unmap_all, |_| ()]);
+    });
 }
 
 /// Whoever detaches the last of it need not be who flushes last.
 #[test]
 fn it_is_gone_when_all_have_flushed() {
-    explore_under(&[Policy::Speculative], 1500, |_| {
-        gone_with(1, [2, 2]);
-        gone_with(1, [1, 3]);
+    explore_under(&[Policy::Speculative], 600, |_| {
+        for second in [unmap_second, replace_second, move_second, protect_second] {
+            gone_with(1, [unmap_first, second]);
+        }
+        gone_with(
+            1,
+            [|cpu| unmap_some(cpu, 2, 1), |cpu| unmap_some(cpu, 3, 3)],
+        );
+        // Others come and go beside them.
+        gone_with(
+            1,
+            [unmap_first, |cpu| {
+                unmap_some(cpu, 5, 1);
+                unmap_some(cpu, 4, 1);
+            }],
+        );
     });
 }
 
@@ -298,6 +333,45 @@ fn it_is_gone_when_all_have_flushed() {
 #[should_panic(expected = "a device is reached that was revoked")]
 fn broken_gone_with_first_flush() {
     with_flaw(Flaw::DeviceGoneWithFirstFlush, || {
-        explore_under(&[Policy::Speculative], 3000, |_| gone_with(2, [2, 2]));
+        explore_under(&[Policy::Speculative], 3000, |_| {
+            gone_with(2, [unmap_first, unmap_second]);
+        });
+    });
+}
+
+/// Of two spaces.
+#[test]
+fn it_is_gone_when_both_spaces_have_flushed() {
+    explore_under(&[Policy::Speculative], 1000, |_| {
+        let is_gone = &IS_GONE[3];
+        let world = World::with_others(2, 1, Policy::Speculative);
+        is_gone.store(false, Relaxed);
+        let memory = world.space().memory();
+        let frames = memory.machine().device_frames();
+        let device = Device::new(memory, frames, Caching::Uncached, Some(&Told), 3).unwrap();
+        world.map_device(&device, 2, 4);
+        world.cpu().store(2 * PAGE, 1).unwrap();
+        drop(device);
+        let child: Arc<Space> = Arc::new(world.space().fork().unwrap());
+        let one = world.run(1, |cpu| unmap_all(cpu));
+        let other = world.run_in(&child, 2, |cpu| {
+            let _ = cpu.load_file(4 * PAGE);
+            unmap_first(cpu);
+            unmap_second(cpu);
+        });
+        for _ in 0..4 {
+            memory.expedite();
+            if is_gone.load(Relaxed) {
+                is_unreached(&world);
+            }
+        }
+        one.join().unwrap();
+        other.join().unwrap();
+        (0..4).for_each(|_| memory.expedite());
+        assert!(is_gone.load(Relaxed));
+        let Ok(child) = Arc::try_unwrap(child) else {
+            panic!("a thread still runs");
+        };
+        world.finish_with(vec![child]);
     });
 }
