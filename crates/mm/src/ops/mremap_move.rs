@@ -11,6 +11,7 @@
 use core::ptr::NonNull;
 
 use faultless_paging::{PAGE_SIZE, Pages};
+use faultless_sync::{Flaw, flawed};
 use faultless_trace::Counter;
 
 use super::mremap::remap_flags::DONTUNMAP;
@@ -300,16 +301,24 @@ impl<M: Machine> AddressSpace<M> {
                 return Err(error);
             }
         };
-        // SAFETY: the range keeps mappings from being retired.
-        if let Some(mapping) = unsafe { word.mapping() } {
-            // A truncation that has been at the target already comes again.
-            self.memory.link_again(mapping);
+        // A truncation that has been at the target already comes again. Not before the target says that it is
+        // changing: or it may see what is there now, come to what has gone from it, and be at its end.
+        let link_again = || {
+            // SAFETY: the range keeps mappings from being retired.
+            if let Some(mapping) = unsafe { word.mapping() } {
+                self.memory.link_again(mapping);
+            }
+        };
+        if flawed(Flaw::LinkedAgainTooEarly) {
+            link_again();
         }
-
         // For a moment both places are mapped, and nobody is to see that afterwards.
         let account = self.account_of(&edit);
         let peak = account.get().peak;
         self.assign(&mut edit, target, word.changing());
+        if !flawed(Flaw::LinkedAgainTooEarly) {
+            link_again();
+        }
         if !stays {
             lock.announce_zap();
             // A hole's end may be uncut again: since it was cut others have emptied what lies beside.

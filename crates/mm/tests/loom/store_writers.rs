@@ -175,6 +175,42 @@ fn broken_not_linked_again() {
     with_flaw(Flaw::NotLinkedAgain, moved_to_a_neighbour);
 }
 
+/// A private copy, which CPU 0 has in its TLB, goes because something that shows the same page of the store is
+/// moved over it and stays where it was. So nothing departs: the walk comes once more, and waits there.
+fn moved_over_the_same() {
+    explore(Some(4), || {
+        let world = World::new(3, Policy::Speculative);
+        let store = of_pages(&world, 2);
+        // The walk comes to the source first; the second page lends its mapping to what comes, so there is but one
+        // other in the list.
+        map(world.space(), 3, &store, 0, RW, flags::PRIVATE);
+        map(world.space(), 0, &store, 0, RW, flags::PRIVATE);
+        map(world.space(), 1, &store, 1, RW, flags::PRIVATE);
+        world.cpu().store_file(0, 7).unwrap();
+        let moving = world.run(1, |cpu| {
+            let how = MOVE | remap_flags::DONTUNMAP;
+            assert_eq!(cpu.space().mremap(3 * PAGE, PAGE, PAGE, how, 0), Ok(0));
+        });
+        let cutter = world.run(2, move |_| store.truncate(0).unwrap());
+        cutter.join().unwrap();
+        let seen = world.cpu().load_file(0);
+        assert_ne!(seen, Ok(7), "a copy is left that was truncated");
+        moving.join().unwrap();
+        world.finish();
+    });
+}
+
+#[test]
+fn a_copy_goes_that_the_same_is_moved_over() {
+    moved_over_the_same();
+}
+
+#[test]
+#[should_panic(expected = "a copy is left that was truncated")]
+fn broken_linked_again_too_early() {
+    with_flaw(Flaw::LinkedAgainTooEarly, moved_over_the_same);
+}
+
 /// A private copy in a mapping that is just being made, seen by the fault before the
 /// truncation can be led to it.
 #[test]

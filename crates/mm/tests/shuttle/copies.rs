@@ -10,11 +10,12 @@ use faultless_mm::{Opened, Policy, Store, flags, remap_flags};
 use faultless_sync::{Flaw, with_flaw};
 
 const MOVE: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
+const STAY: u32 = MOVE | remap_flags::DONTUNMAP;
 /// What the copies hold.
 const COPY: u64 = 7;
 
 /// The ways: of pages 2 to 5, which are private ones of the store, with anonymous memory around.
-const WAYS: [fn(&Processor<'_>); 8] = [
+const WAYS: [fn(&Processor<'_>); 10] = [
     |cpu| cpu.space().munmap(2 * PAGE, 4 * PAGE).unwrap(),
     |cpu| cpu.space().munmap(3 * PAGE, 2 * PAGE).unwrap(),
     |cpu| cpu.space().munmap(3 * PAGE, PAGE).unwrap(),
@@ -25,12 +26,17 @@ const WAYS: [fn(&Processor<'_>); 8] = [
         let shrunk = cpu.space().mremap(2 * PAGE, 4 * PAGE, PAGE, 0, 0);
         assert_eq!(shrunk, Ok(2 * PAGE));
     },
-    |cpu| {
-        let (from, to) = (12 * PAGE, 2 * PAGE);
-        let moved = cpu.space().mremap(from, 2 * PAGE, 2 * PAGE, MOVE, to);
-        assert_eq!(moved, Ok(to));
-    },
+    |cpu| move_over(cpu, 12 * PAGE, MOVE),
+    // What comes shows the same pages of the store as what goes.
+    |cpu| move_over(cpu, 14 * PAGE, MOVE),
+    |cpu| move_over(cpu, 14 * PAGE, STAY),
 ];
+
+fn move_over(cpu: &Processor<'_>, from: u64, flags: u32) {
+    let to = 2 * PAGE;
+    let moved = cpu.space().mremap(from, 2 * PAGE, 2 * PAGE, flags, to);
+    assert_eq!(moved, Ok(to));
+}
 
 /// Such pages, each of which both CPU 0 and CPU 2 have in their TLBs.
 fn copied(policy: Policy) -> (Arc<World>, Store<Model>) {
@@ -46,10 +52,11 @@ fn copied(policy: Policy) -> (Arc<World>, Store<Model>) {
         writable: true,
     };
     let how = flags::PRIVATE | flags::FIXED;
-    let mapped = world
-        .space()
-        .mmap_store(2 * PAGE, 4 * PAGE, RW, how, &opened);
-    assert_eq!(mapped, Ok(2 * PAGE));
+    for (place, pages) in [(2, 4), (14, 2)] {
+        let (place, length) = (place * PAGE, pages * PAGE);
+        let mapped = world.space().mmap_store(place, length, RW, how, &opened);
+        assert_eq!(mapped, Ok(place));
+    }
     for page in 2..6 {
         world.cpu().store_file(page * PAGE, COPY).unwrap();
     }
@@ -113,6 +120,44 @@ fn stopped(policy: Policy, way: fn(&Processor<'_>)) {
     cutter.join().unwrap();
     are_gone(&world.cpu());
     world.finish_with(vec![child]);
+}
+
+/// Both at once, and whoever takes them away is slow to flush: the truncation may have seen what was there
+/// before.
+fn slow(policy: Policy, way: fn(&Processor<'_>)) {
+    let (world, store) = copied(policy);
+    let machine = world.space().memory().machine();
+    machine.shut_gate(1);
+    let is_cut = Arc::new(AtomicBool::new(false));
+    let zapper = world.run(1, move |cpu| way(cpu));
+    let cutter = {
+        let is_cut = is_cut.clone();
+        world.run(2, move |cpu| {
+            store.truncate(0).unwrap();
+            are_gone(cpu);
+            is_cut.store(true, Relaxed);
+        })
+    };
+    for _ in 0..200 {
+        if is_cut.load(Relaxed) {
+            break;
+        }
+        shuttle::thread::yield_now();
+    }
+    machine.open_gate();
+    zapper.join().unwrap();
+    cutter.join().unwrap();
+    are_gone(&world.cpu());
+    world.finish();
+}
+
+fn each_slow(policy: Policy) {
+    WAYS.into_iter().for_each(|way| slow(policy, way));
+}
+
+#[test]
+fn who_is_slow_is_waited_for() {
+    explore_under(&[Policy::Speculative], 200, each_slow);
 }
 
 /// Those that have nothing but a zap to flush.
