@@ -47,10 +47,14 @@ impl<M: Machine> AddressSpace<M> {
         runs: impl Iterator<Item = Run>,
         word: Word,
     ) -> Orphans {
+        let is_divided = self.is_divided();
         // SAFETY: the edit lock keeps what the tree holds from being retired.
         if let Some(mapping) = unsafe { word.mapping() } {
-            mapping.add_pages(pages.len(), self.is_divided());
+            mapping.add_pages(pages.len(), is_divided);
         }
+        // What others have a part of they may retire, once they have counted the last page away, before the slots
+        // here are filled: not to be released before who comes to it there has gone (`Links::Going`).
+        let _section = is_divided.then(|| self.memory.enter());
         let mut doomed = 0;
         let (mut had_guard, mut had_probes) = (false, false);
         // SAFETY: as above.
@@ -68,7 +72,7 @@ impl<M: Machine> AddressSpace<M> {
             }
             had_guard |= old.grows_down();
             had_probes |= old.attributes().may_show_probes();
-            if old.remove_pages(run.pages.len(), self.is_divided()) {
+            if old.remove_pages(run.pages.len(), is_divided) {
                 old.link().set(doomed);
                 doomed = core::ptr::from_ref(old).expose_provenance() as u64;
             }

@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 use faultless_frames::{Flags, FrameSource, Magazine, NoMemory, Slab};
 use faultless_paging::{Frame, Table};
 use faultless_sync::atomic::{AtomicU64, Local, Ordering, amortised};
-use faultless_sync::reclaim::{Domain, Owner, Participant, Section};
+use faultless_sync::reclaim::{Domain, Links, Owner, Participant, Section};
 use faultless_sync::{Cpu, Padded};
 use faultless_trace::{Counter, Counters, Tracer};
 
@@ -390,10 +390,15 @@ impl<M: Machine> Memory<M> {
             Retired::Mapping(mapping) => mapping.as_ptr().expose_provenance() as u64 | MAPPING,
             Retired::Table(frame) => (frame.0 << 2) | TABLE,
         };
+        // A mapping's pages may lie in parts of a space that have writers of their own (`assign.rs`).
+        let links = match what {
+            Retired::Mapping(_) => Links::Going,
+            _ => Links::Gone,
+        };
         let cpu = self.machine.cpu();
         amortised(|| {
             self.domain
-                .retire(cpu, self.participants, object, self, &self.machine)
+                .retire(cpu, self.participants, (object, links), self, &self.machine)
         });
     }
 

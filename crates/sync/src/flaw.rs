@@ -50,6 +50,8 @@ pub enum Flaw {
     OnePartForAll,
     /// The pages of a mapping that lies in several parts are counted as if they lay in one.
     PagesCountedPlainly,
+    /// What others are unlinking still is retired as if nobody could come to it any more.
+    RetiredTooEarly,
     /// Those who wait for a range are woken before there is anything new to see.
     WokenWithoutTurn,
     /// A lock is given up without releasing what was written under it.

@@ -10,6 +10,12 @@
 //! entered in `e` or before. The step to `e + 1` may happen under its eyes (it
 //! has the present epoch), the step to `e + 2` cannot.
 //!
+//! Several may unlink one object, each from other places, and the one who counts the last place away may
+//! retire it while others are about to do what they have counted already. Each does both in a section that it has
+//! entered before. So when it is retired in `e` they have entered in `e` or before, and readers come to
+//! it until the step to `e + 2`, which waits for them: it counts as retired in `e + 1`
+//! ([`Links::Going`]).
+//!
 //! Who writes which line: a reader writes its own [`Participant`] only, and
 //! reads the epoch, which moves once per batch of retired objects. A retiring
 //! CPU writes its own participant and the retired objects' link words.
@@ -34,6 +40,15 @@ pub trait Owner {
     fn set_next(&self, object: u64, next: u64);
     /// Takes an object back: no reader can reach it any more.
     fn release(&self, cpu: Cpu, object: u64);
+}
+
+/// Whether readers still come to what is retired.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Links {
+    /// Nothing leads to it any more.
+    Gone,
+    /// Others who have entered a section, and then said to the caller that they unlink it, may not have done so.
+    Going,
 }
 
 /// One CPU's part in a [`Domain`].
@@ -142,13 +157,13 @@ impl Domain {
         Section { participant }
     }
 
-    /// Retires an object that has been unlinked. It is released once no section
+    /// Retires an object that has been unlinked, or is being. It is released once no section
     /// that could have found it is left.
     pub fn retire<O: Owner, W: Wait>(
         &self,
         cpu: Cpu,
         participants: &[Participant],
-        object: u64,
+        (object, links): (u64, Links),
         owner: &O,
         machine: &W,
     ) {
@@ -159,7 +174,8 @@ impl Domain {
         fence_after_rmw();
         // Acquire: as in `drain`, for a chain that is found ripe.
         let epoch = self.epoch.load(Ordering::Acquire);
-        let old = deferred.push(epoch, object, owner);
+        let is_late = links == Links::Going && !flawed(Flaw::RetiredTooEarly);
+        let old = deferred.push(epoch + u64::from(is_late), object, owner);
         deferred.since_attempt += 1;
         let attempt = deferred.since_attempt >= BATCH;
         if attempt {
@@ -182,8 +198,10 @@ impl Domain {
         owner: &O,
         machine: &W,
     ) {
-        self.try_advance(participants);
-        self.try_advance(participants);
+        // Twice for what was retired in this epoch, and once more for what counts as retired in the next.
+        for _ in 0..3 {
+            self.try_advance(participants);
+        }
         for other in 0..participants.len() {
             self.drain(cpu, Cpu(other as u32), participants, owner, machine);
         }
@@ -254,7 +272,7 @@ impl Deferred {
         let chain = &mut self.chains[(epoch % 3) as usize];
         let mut old = 0;
         if chain.epoch != epoch {
-            // The same place three epochs ago: released long since, or ripe now.
+            // The same place three epochs before: released long since, or ripe now, be it for the next epoch.
             old = core::mem::replace(
                 chain,
                 Chain {

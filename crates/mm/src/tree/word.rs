@@ -240,7 +240,7 @@ impl Word {
             };
         }
         // SAFETY: what else has a pointer leads to a mapping, which is retired only
-        // after its last slot was overwritten.
+        // after its last slot was overwritten, or counts as retired after that (`Links::Going`).
         let mapping = unsafe { &*self.pointer(MAPPING_BITS) };
         match self.0.addr() & (CHANGING | REPLACING) {
             0 => Content::Live(mapping),

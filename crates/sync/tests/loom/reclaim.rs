@@ -4,7 +4,7 @@
 
 use crate::model::{Machine, explore};
 use faultless_sync::atomic::{AtomicU64, Ordering};
-use faultless_sync::reclaim::{Domain, Owner, Participant};
+use faultless_sync::reclaim::{Domain, Links, Owner, Participant};
 use faultless_sync::{Cpu, Flaw, with_flaw};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -51,6 +51,9 @@ struct Shared {
     machine: Machine,
     /// Where readers find an object.
     linked: AtomicU64,
+    /// Where others find the same, and how many of both lead to it.
+    linked_too: AtomicU64,
+    places: AtomicU64,
 }
 
 // SAFETY: the bodies are used as reclamation allows, which is what the models check.
@@ -69,6 +72,8 @@ impl Shared {
             },
             machine: Machine::default(),
             linked: AtomicU64::new(1),
+            linked_too: AtomicU64::new(1),
+            places: AtomicU64::new(2),
         };
         (0..cpus).for_each(|cpu| shared.domain.online(Cpu(cpu)));
         Arc::new(shared)
@@ -84,8 +89,25 @@ impl Shared {
     }
 
     fn retire(&self, cpu: u32, object: u64) {
+        self.retire_as(cpu, (object, Links::Gone));
+    }
+
+    fn retire_as(&self, cpu: u32, object: (u64, Links)) {
         self.domain
             .retire(Cpu(cpu), &self.cpus, object, &self.objects, &self.machine);
+    }
+
+    /// Unlinks the object from one of two places, and retires it if the other does not lead to it, or
+    /// will not.
+    fn unlink_from(&self, cpu: u32, place: &AtomicU64, in_section: bool) {
+        let section = in_section.then(|| self.domain.enter(&self.cpus[cpu as usize]));
+        let is_last = self.places.fetch_sub(1, Ordering::AcqRel) == 1;
+        place.store(0, Ordering::Release);
+        drop(section);
+        if is_last {
+            self.retire_as(cpu, (1, Links::Going));
+            self.expedite(cpu);
+        }
     }
 
     fn expedite(&self, cpu: u32) {
@@ -151,6 +173,44 @@ fn broken_enter_without_a_fence() {
 #[should_panic(expected = "Causality violation")]
 fn broken_release_after_one_epoch() {
     with_flaw(Flaw::OneEpoch, enter_against_retire);
+}
+
+/// Two unlink one object, each from a place of its own, while a reader comes to one of these. Who counts the
+/// last one away retires it, and the other may not have done what he has counted.
+fn unlinked_by_two(in_section: bool) {
+    explore(Some(3), move || {
+        let shared = Shared::new(3, 1);
+        let reader = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.read(0))
+        };
+        let other = {
+            let shared = shared.clone();
+            thread::spawn(move || shared.unlink_from(1, &shared.linked, in_section))
+        };
+        shared.unlink_from(2, &shared.linked_too, in_section);
+        reader.join().unwrap();
+        other.join().unwrap();
+        shared.expedite(2);
+        assert!(shared.objects.is_released(1), "nothing is left behind");
+    });
+}
+
+#[test]
+fn an_object_that_two_unlink_outlives_its_readers() {
+    unlinked_by_two(true);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn broken_unlinked_outside_a_section() {
+    unlinked_by_two(false);
+}
+
+#[test]
+#[should_panic(expected = "Causality violation")]
+fn broken_retired_too_early() {
+    with_flaw(Flaw::RetiredTooEarly, || unlinked_by_two(true));
 }
 
 /// A reader takes its CPU offline afterwards: the advancing CPU then no longer
