@@ -116,6 +116,13 @@ pub fn both<T: Send>(
     theirs: &mut dyn Side,
     ask: impl Fn(&mut dyn Side) -> Result<T, Stopped> + Sync,
 ) -> Result<(T, T), Stopped> {
+    let ask = |side: &mut dyn Side| {
+        let name = side.name();
+        ask(side).map_err(|stopped| Stopped {
+            why: format!("{name}: {}", stopped.why),
+            ..stopped
+        })
+    };
     std::thread::scope(|scope| {
         let there = scope.spawn(|| ask(theirs));
         let here = ask(ours);

@@ -141,7 +141,7 @@ impl Campaign {
         let judged = match judge(looked_at, &mut **ours, &mut **oracle) {
             Ok(judged) => judged,
             Err(_) if interrupt::is_requested() => return Ok(()),
-            Err(stopped) => bail!("{}: {stopped}", ours.name()),
+            Err(stopped) => bail!("{stopped}"),
         };
         for (row, count) in judged.left_out {
             *self.sides[number]

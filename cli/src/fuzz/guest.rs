@@ -26,6 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(3600);
 const WORTH_A_BOOT: usize = 300;
 /// The most boots side by side.
 const MOST_BOOTS: usize = 8;
+/// Lines of a Linux's console that are shown when it has died.
+const CONSOLE_LINES: usize = 40;
 /// Where programs are in there.
 const FILE: &str = "/programs";
 
@@ -142,7 +144,11 @@ impl GuestSide {
         };
         let booted = system.boot(&boot.request)?;
         let text = String::from_utf8_lossy(&boot.output.take()).into_owned();
-        let said = booted.stderr.last_line().unwrap_or_default();
+        let said = match &self.peer {
+            // Silent unless it dies; then the last lines are what it called.
+            Some(_) => booted.console.last_lines(CONSOLE_LINES).join(" | "),
+            None => booted.stderr.last_line().unwrap_or_default(),
+        };
         let why = match booted.outcome.end {
             End::Exited(status) => format!("the executor ended with {status}; {said}"),
             End::Signalled(signal) => format!("signal {signal} killed the executor; {said}"),

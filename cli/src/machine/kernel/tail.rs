@@ -23,9 +23,16 @@ impl Tail {
 
     /// The last line that is not empty.
     pub fn last_line(&self) -> Option<String> {
+        self.last_lines(1).pop()
+    }
+
+    /// As many of the last lines that are not empty, in their order.
+    pub fn last_lines(&self, count: usize) -> Vec<String> {
         let text = String::from_utf8_lossy(&self.0);
-        let line = text.lines().map(str::trim).rfind(|line| !line.is_empty());
-        line.map(str::to_owned)
+        let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
+        let mut last: Vec<String> = lines.rev().take(count).map(str::to_owned).collect();
+        last.reverse();
+        last
     }
 }
 
@@ -41,6 +48,7 @@ mod tests {
             tail.feed(piece.as_bytes());
         }
         assert_eq!(tail.last_line().as_deref(), Some("two"));
+        assert_eq!(tail.last_lines(3), ["one", "two"]);
     }
 
     #[test]
