@@ -12,7 +12,8 @@ use faultless_fuzz::side::{Side, Stopped, read_digests, read_records};
 use faultless_fuzz::{Program, Record, encode_all};
 
 use crate::compare::Peer;
-use crate::machine::kernel::System;
+use crate::interrupt;
+use crate::machine::kernel::{Booted, System};
 use crate::machine::{Accel, Added, End, Files, Policy, Request};
 use crate::paths;
 use crate::show::{Kept, Sink};
@@ -133,8 +134,7 @@ impl GuestSide {
             .collect()
     }
 
-    /// What it printed, and how it ended.
-    fn boot(&self, boot: &Boot<'_>) -> Result<(String, String)> {
+    fn boot_once(&self, boot: &Boot<'_>) -> Result<(Booted, String)> {
         let system = match &self.peer {
             Some(peer) => peer.system(false),
             None => System {
@@ -144,11 +144,22 @@ impl GuestSide {
         };
         let booted = system.boot(&boot.request)?;
         let text = String::from_utf8_lossy(&boot.output.take()).into_owned();
-        let said = match &self.peer {
-            // Silent unless it dies; then the last lines are what it called.
-            Some(_) => booted.console.last_lines(CONSOLE_LINES).join(" | "),
-            None => booted.stderr.last_line().unwrap_or_default(),
-        };
+        Ok((booted, text))
+    }
+
+    /// What it printed, and how it ended.
+    fn boot(&self, boot: &Boot<'_>) -> Result<(String, String)> {
+        let (mut booted, mut text) = self.boot_once(boot)?;
+        // Seen of a Linux in some hundred boots, and it says nothing. Of ours it would be a finding.
+        let is_silent = text.is_empty() && matches!(booted.outcome.end, End::Failed(_));
+        if self.peer.is_some() && is_silent && !interrupt::is_requested() {
+            let (name, said) = (self.name(), self.said(&booted));
+            eprintln!(
+                "faultless: {name} stopped before it ran a program, and boots again ({said})"
+            );
+            (booted, text) = self.boot_once(boot)?;
+        }
+        let said = self.said(&booted);
         let why = match booted.outcome.end {
             End::Exited(status) => format!("the executor ended with {status}; {said}"),
             End::Signalled(signal) => format!("signal {signal} killed the executor; {said}"),
@@ -163,6 +174,15 @@ impl GuestSide {
                 format!("{why} (policy {policy})")
             },
         ))
+    }
+
+    /// Its last words.
+    fn said(&self, booted: &Booted) -> String {
+        match &self.peer {
+            // Silent unless it dies; then the last lines are what it called.
+            Some(_) => booted.console.last_lines(CONSOLE_LINES).join(" | "),
+            None => booted.stderr.last_line().unwrap_or_default(),
+        }
     }
 
     fn run<T>(
