@@ -47,8 +47,7 @@ impl<M: Machine> AddressSpace<M> {
         };
         let grown = Pages::new(page.0, run.pages.start);
         let attributes = mapping.attributes();
-        let limit = self.limits.stack.get() / PAGE_SIZE;
-        if run.pages.end - page.0 > limit || page.address() < self.layout.lowest {
+        if run.pages.end - page.0 > self.longest_stack() {
             return Ok(None);
         }
         let room = self.room(&edit);
@@ -71,11 +70,23 @@ impl<M: Machine> AddressSpace<M> {
         Ok(Some(mapping.protection()))
     }
 
-    /// Whether the next mapping above `page` is one that grows down. Withdraws
-    /// when that cannot be said now.
+    /// The most pages that a stack may have.
+    fn longest_stack(&self) -> u64 {
+        self.limits.stack.get() / PAGE_SIZE
+    }
+
+    /// Whether the next mapping above `page` is one that grows down, and not too far away. Withdraws
+    /// when that cannot be said now: not for what no stack could grow to in any case, which would have such a
+    /// fault wait for somebody's zap.
     fn may_grow_to(&self, page: Page) -> Result<bool, Withdrawn> {
+        if page.address() < self.layout.lowest {
+            return Ok(false);
+        }
         let mut at = page.0;
         while let Some(run) = self.tree.next_slot(at) {
+            if run.pages.start.saturating_sub(page.0) >= self.longest_stack() {
+                return Ok(false);
+            }
             // SAFETY: inside the caller's section.
             match unsafe { run.word.content() } {
                 // Old pages between here and a stack must be gone before it grows over them.

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::model::{FIXED, PAGE, Processor, RW, Space, World, explore, explore_under};
 use faultless_mm::{
-    Access, Errno, Locked, Outcome, PROT_READ, Policy, SegvCode, advice, flags, lock_all_flags,
-    remap_flags,
+    Access, Errno, Limits, Locked, Outcome, PROT_READ, Policy, SegvCode, advice, flags,
+    lock_all_flags, remap_flags,
 };
 
 /// Under the others writers take turns, as in Linux.
@@ -364,6 +364,35 @@ fn a_stack_waits_for_what_is_in_its_way() {
         zapper.join().unwrap();
         grower.join().unwrap();
         assert_eq!(world.cpu().load(4 * PAGE), Ok(3));
+        world.finish();
+    });
+}
+
+/// Where nothing could grow to it is refused at once, although a stack is the next thing above.
+#[test]
+fn too_far_from_a_stack_nobody_waits() {
+    explore_under(POLICIES, 300, |policy| {
+        let world = World::new(3, policy);
+        world.map(0, 6, RW);
+        (0..6).for_each(|page| world.cpu().store(page * PAGE, 1).unwrap());
+        let stack = FIXED | flags::GROWSDOWN;
+        world.space().mmap(20 * PAGE, PAGE, RW, stack).unwrap();
+        world.space().munmap(0, 2 * PAGE).unwrap();
+        world.space().set_limits(&Limits {
+            stack: 15 * PAGE,
+            ..Limits::NONE
+        });
+        let machine = world.space().memory().machine();
+        machine.shut_gate(1);
+        let zapper = world.run(1, |cpu| cpu.space().munmap(2 * PAGE, 4 * PAGE).unwrap());
+        machine.await_gate();
+        // Not CPU 0, whose TLB is still to be flushed.
+        let late = world.run(2, |cpu| [1, 4, 5].map(|page| cpu.load(page * PAGE)));
+        assert_eq!(late.join().unwrap(), [Err(SegvCode::MapErr); 3]);
+        machine.open_gate();
+        zapper.join().unwrap();
+        assert_eq!(world.cpu().load(6 * PAGE), Ok(0), "as long as it may be");
+        assert_eq!(world.cpu().load(5 * PAGE), Err(SegvCode::MapErr));
         world.finish();
     });
 }
