@@ -96,11 +96,6 @@ impl<M: Machine> AddressSpace<M> {
         zapping.finish();
     }
 
-    /// Gives up what was reserved of `pages`.
-    fn end_reserve(&self, edit: &mut Edit<'_, M>, pages: Pages) {
-        self.replace_word(edit, pages, Word::RESERVED, Word::EMPTY);
-    }
-
     fn replace_word(&self, edit: &mut Edit<'_, M>, pages: Pages, old: Word, new: Word) {
         let mut at = pages.start;
         while at < pages.end {
@@ -127,11 +122,18 @@ impl<M: Machine> AddressSpace<M> {
     ) -> Result<Remapped, Errno> {
         lock.lock_out_readers(target);
         let mut edit = lock.edit();
-        self.end_reserve(&mut edit, target);
-        self.check_more(&edit, request, &attributes, change)?;
-        if self.tree.is_vacant(target) {
-            self.map_free(&mut edit, target, attributes)?;
-        } else {
+        let is_free = self.is_reserved(target);
+        let done = self.check_more(&edit, request, &attributes, change);
+        let done = done.and_then(|()| match is_free {
+            true => self.map_free(&mut edit, target, attributes),
+            false => Ok(()),
+        });
+        if let Err(error) = done {
+            drop(edit);
+            self.give_up_room(lock, target);
+            return Err(error);
+        }
+        if !is_free {
             self.map_over(lock, edit, target, attributes)?;
         }
         self.memory.count(Counter::Mmap);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::model::{PAGE, RW, World, explore, with_lazy_tlbs};
-use faultless_mm::{Policy, SegvCode, remap_flags};
+use faultless_mm::{Opened, Policy, SegvCode, Store, flags, remap_flags};
 
 const FIXED: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
 /// Where pages 0 and 1 go: another table.
@@ -131,6 +131,47 @@ fn a_move_that_fails_leaves_no_table() {
         machine.fail_one_in(0);
         assert_eq!(world.cpu().load(moved.unwrap_or(0)), Ok(1));
         // Of each level one, wherever the page is.
+        assert_eq!(world.finish().tables, 3, "a table is left");
+    });
+}
+
+/// The same where shared memory is to be mapped once more.
+#[test]
+fn a_second_mapping_that_fails_leaves_no_table() {
+    explore(3000, |policy| {
+        let world = World::new(2, policy);
+        let store = Store::new(world.space().memory(), PAGE, None, 0).unwrap();
+        let opened = Opened {
+            store: Ok(&store),
+            offset: 0,
+            file: 0,
+            writable: true,
+        };
+        let how = flags::SHARED | flags::FIXED;
+        let mapped = world.space().mmap_store(0, PAGE, RW, how, &opened);
+        assert_eq!(mapped, Ok(0));
+        world.cpu().store_file(0, 1).unwrap();
+        // The room will be beside it.
+        let beside = world
+            .space()
+            .mmap(0, PAGE, RW, flags::PRIVATE | flags::ANONYMOUS)
+            .unwrap();
+        world.cpu().store(beside, 1).unwrap();
+        let machine = world.space().memory().machine();
+        machine.fail_one_in(3);
+        let neighbour = world.run(
+            1,
+            move |cpu| {
+                while cpu.space().munmap(beside, PAGE).is_err() {}
+            },
+        );
+        let made = world.space().mremap(0, 0, PAGE, remap_flags::MAYMOVE, 0);
+        neighbour.join().unwrap();
+        machine.fail_one_in(0);
+        if let Ok(made) = made {
+            world.space().munmap(made, PAGE).unwrap();
+        }
+        drop(store);
         assert_eq!(world.finish().tables, 3, "a table is left");
     });
 }
