@@ -46,6 +46,26 @@ fn each_policy(test: impl Fn(&SoftCpu<'_>, &SoftSpace, &'static SoftMemory)) {
     }
 }
 
+/// The end of the old place wraps to 0, as on Linux: nothing overlaps it, and what is in the way of the move is
+/// gone before its length is refused.
+#[test]
+fn a_length_to_the_end_of_everything() {
+    each_policy(|_, space, _| {
+        map(space, AT, 1);
+        map(space, TO, 1);
+        let refused = space.mremap(AT, AT.wrapping_neg(), PAGE, FIXED, TO);
+        assert_eq!(refused, Err(Errno::EINVAL));
+        assert!(space.lookup(TO).is_none() && space.lookup(AT).is_some());
+        map(space, TO, 1);
+        let one_less = AT.wrapping_neg() - PAGE;
+        let refused = space.mremap(AT, one_less, PAGE, FIXED, TO);
+        assert_eq!(refused, Err(Errno::EINVAL), "they overlap");
+        assert!(space.lookup(TO).is_some());
+        let nowhere = space.mremap(AT, PAGE, PAGE, FIXED, PAGE.wrapping_neg());
+        assert_eq!(nowhere, Err(Errno::EINVAL));
+    });
+}
+
 /// No length is too much to be asked for, and none of these fits.
 #[test]
 fn lengths_beyond_everything_are_refused() {

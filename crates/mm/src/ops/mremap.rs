@@ -220,7 +220,8 @@ impl<M: Machine> AddressSpace<M> {
             ..
         } = request;
         let end = self.layout.end;
-        let overlaps = old.saturating_add(old_length) > new && new.saturating_add(length) > old;
+        // The end of the old place wraps, as in Linux.
+        let overlaps = old.wrapping_add(old_length) > new && new.wrapping_add(length) > old;
         if !new.is_multiple_of(PAGE_SIZE) || length > end || new > end - length || overlaps {
             return Err(Errno::EINVAL);
         }
