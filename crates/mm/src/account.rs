@@ -210,8 +210,8 @@ impl<'s> Tally<'s> {
     /// Of `pages`; nothing was shown yet.
     ///
     /// # Safety
-    /// Nothing in the tree is retired during `'s`: the caller is editing. The neighbours are
-    /// those of `pages`, seen under the same edit.
+    /// Nothing in the tree is released during `'s`: the caller is editing, and in a section if it counts
+    /// pages of what is in other parts, too. The neighbours are those of `pages`, seen under the same edit.
     pub(crate) unsafe fn new(pages: Pages, Neighbours { before, behind }: Neighbours) -> Self {
         // SAFETY: passed on to the caller.
         let attributes = |word: Word| unsafe { word.mapping() }.map(Mapping::attributes);

@@ -53,7 +53,8 @@ impl<M: Machine> AddressSpace<M> {
             mapping.add_pages(pages.len(), is_divided);
         }
         // What others have a part of they may retire, once they have counted the last page away, before the slots
-        // here are filled: not to be released before who comes to it there has gone (`Links::Going`).
+        // here are filled: not to be released before who comes to it there has gone (`Links::Going`). So from
+        // the first page that is counted away it is the section that keeps it, for this writer too.
         let _section = is_divided.then(|| self.memory.enter());
         let mut doomed = 0;
         let (mut had_guard, mut had_probes) = (false, false);

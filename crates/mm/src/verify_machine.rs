@@ -22,7 +22,7 @@ use crate::space::AddressSpace;
 use crate::tree::Content;
 use crate::verify::{Census, Violation};
 
-/// Times that what was retired is asked for: each lets readers of two epochs go by.
+/// Times that what was retired is asked for: each lets readers of three epochs go by.
 const EXPEDITIONS: usize = 4;
 
 impl From<Misuse> for Violation {

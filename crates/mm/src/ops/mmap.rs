@@ -363,7 +363,12 @@ impl<M: Machine> AddressSpace<M> {
         let near = edit.around(pages);
         edit.cut_below(&near, pages)?;
         let beside = near.beside_below(pages);
-        let word = self.word_between(beside, attributes)?;
+        let word = self.word_between(beside, attributes).inspect_err(|_| {
+            if self.tree.is_vacant(pages) {
+                // Nodes and splits that were made for the ends go.
+                edit.fill(pages, Word::EMPTY);
+            }
+        })?;
         self.assign_free(edit, &near, pages, word, beside);
         Ok(())
     }
