@@ -206,6 +206,34 @@ static void tell(int signal)
     CHECK(write(ends[1], &byte, 1) == 1);
 }
 
+static volatile sig_atomic_t continued;
+
+static void is_continued(int signal)
+{
+    (void)signal;
+    continued = 1;
+}
+
+// Whoever is continued runs its handler before anything else.
+static void handlers_of_who_goes_on(void)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGCONT, is_continued);
+        for (int i = 0; i < 200; i++) {
+            continued = 0;
+            raise(SIGSTOP);
+            if (!continued)
+                _exit(1);
+        }
+        _exit(0);
+    }
+    int status;
+    while (waitpid(child, &status, WUNTRACED) == child && WIFSTOPPED(status))
+        CHECK(kill(child, SIGCONT) == 0);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
 // A stopped group that nobody is left to continue is told so, and goes on.
 static void orphaned_groups(void)
 {
@@ -306,6 +334,7 @@ int main(void)
     the_parent_is_told();
     groups_and_sessions();
     stops();
+    handlers_of_who_goes_on();
     orphaned_groups();
     what_was_used();
     many_at_once();

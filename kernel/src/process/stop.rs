@@ -84,10 +84,9 @@ impl Process {
         self.tell_parent(Change::Stopped(signal));
     }
 
-    /// SIGCONT or SIGKILL is being sent: what waits to stop the process is forgotten, and if it is
+    /// SIGCONT or SIGKILL was sent, and what waited to stop the process is forgotten: if it is
     /// stopped it goes on, which only the former tells.
     pub fn go_on(&self, signal: u32) {
-        self.forget_waiting(STOPPING);
         if self.state.swap(RUNS, Ordering::SeqCst) == STOPPED {
             wait::wake_address(self.stop_key(), u32::MAX, u32::MAX);
             if signal == linux::SIGCONT {

@@ -34,9 +34,10 @@ fn check(signal: u32) -> Result<(), Errno> {
 pub fn to_thread(process: &Process, id: u32, info: Info) -> Answer {
     check(info.signal)?;
     let signal = info.signal;
-    settle_opposites(process, signal);
+    forget_opposites(process, signal);
     if signal == linux::SIGKILL {
         process.with_thread(id, |_| ()).ok_or(ESRCH)?;
+        process.go_on(signal);
         process.kill(signal);
         return Ok(0);
     }
@@ -52,6 +53,7 @@ pub fn to_thread(process: &Process, id: u32, info: Info) -> Answer {
             sched::interrupt(thread, Work::SIGNAL);
         }
     });
+    goes_on(process, signal);
     sent.map(|()| 0).ok_or(ESRCH)
 }
 
@@ -62,11 +64,18 @@ pub fn to_self(signal: u32) {
 }
 
 /// Stopping and going on cancel each other when they are sent, even if they are blocked.
-fn settle_opposites(process: &Process, signal: u32) {
+fn forget_opposites(process: &Process, signal: u32) {
     if signal == linux::SIGCONT || signal == linux::SIGKILL {
-        process.go_on(signal);
+        process.forget_waiting(STOPPING);
     } else if signal != 0 && bit(signal) & STOPPING != 0 {
         process.forget_waiting(bit(linux::SIGCONT));
+    }
+}
+
+/// What was stopped goes on once the signal waits for it: its handler runs before anything else does.
+fn goes_on(process: &Process, signal: u32) {
+    if signal == linux::SIGCONT {
+        process.go_on(signal);
     }
 }
 
@@ -84,12 +93,20 @@ pub fn info_to_process(process: &Process, info: Info) {
     if signal == 0 {
         return;
     }
-    settle_opposites(process, signal);
+    forget_opposites(process, signal);
     if signal == linux::SIGKILL {
+        process.go_on(signal);
         // Nothing can become of it but the end, which no thread has to take: all may be busy with
         // what no other signal ends, such as the wait of `vfork`.
         return process.kill(signal);
     }
+    wait_in_process(process, info);
+    goes_on(process, signal);
+}
+
+/// Lets a signal wait for whichever thread takes it, unless it is ignored.
+fn wait_in_process(process: &Process, info: Info) {
+    let signal = info.signal;
     if ignores(process, signal) && !kept_by_all(process, signal) && !is_traced(process) {
         return;
     }
