@@ -52,7 +52,7 @@ fn copied(policy: Policy) -> (Arc<World>, Store<Model>) {
         writable: true,
     };
     let how = flags::PRIVATE | flags::FIXED;
-    for (place, pages) in [(2, 4), (14, 2)] {
+    for (place, pages) in [(14, 2), (2, 4)] {
         let (place, length) = (place * PAGE, pages * PAGE);
         let mapped = world.space().mmap_store(place, length, RW, how, &opened);
         assert_eq!(mapped, Ok(place));
