@@ -166,7 +166,7 @@ impl Backed {
 }
 
 /// When a mapping was made: after how many clearings of its space's soft-dirty bits
-/// ([`crate::soft_dirty`]). Nothing that a program can ask of the mapping itself depends on it:
+/// (`crate::soft_dirty`). Nothing that a program can ask of the mapping itself depends on it:
 /// neighbours that differ in nothing else are one mapping, as on Linux.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Birth(pub(crate) u64);

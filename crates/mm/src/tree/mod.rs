@@ -20,7 +20,7 @@
 //! * `copy`: the same tree again, for a forked address space.
 //! * `scan`: walking over what is mapped, for writers and for `/proc/PID/maps`.
 //! * `holes`: choosing addresses, highest first, as Linux does.
-//! * `pin`: nodes that stay, whose slots have an edit lock of their own ([`crate::arena`]).
+//! * `pin`: nodes that stay, whose slots have an edit lock of their own (`crate::arena`).
 
 mod copy;
 mod cut;

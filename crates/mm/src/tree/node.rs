@@ -50,14 +50,14 @@ impl Slot {
         Self(AtomicPtr::new(word.raw()))
     }
 
-    /// Acquire: pairs with [`Slot::store`]; what the word points to is seen initialised.
+    /// Acquire: pairs with `Slot::store`; what the word points to is seen initialised.
     #[inline]
     pub fn load(&self) -> Word {
         Word::from_raw(self.0.load(Ordering::Acquire))
     }
 
     /// For validation, after the caller's own full fence (the claim's). Partner:
-    /// the fence in [`crate::range::RangeLock::settle`], after the writer's stores.
+    /// the fence in `crate::range::RangeLock::settle`, after the writer's stores.
     #[inline]
     pub fn holds(&self, word: Word) -> bool {
         self.0.load(Ordering::Relaxed) == word.raw()

@@ -76,7 +76,7 @@ impl Word {
     pub const EMPTY: Word = Word(core::ptr::null_mut());
     /// See [`Content::Reserved`].
     pub const RESERVED: Word = Word::note(WRITERS);
-    /// What a search finds in the place of an arena that it does not look into ([`super::pin`]); in
+    /// What a search finds in the place of an arena that it does not look into (`super::pin`); in
     /// no slot.
     pub const ARENA: Word = Word::note(WRITERS + 1);
     /// See [`Content::Gone`].
@@ -87,7 +87,7 @@ impl Word {
         Self(core::ptr::without_provenance_mut(NOTE | number << NUMBER))
     }
 
-    /// See [`Content::Zapping`]; `writer` is the number of who zaps ([`crate::range::RangeLock`]).
+    /// See [`Content::Zapping`]; `writer` is the number of who zaps (`crate::range::RangeLock`).
     pub const fn zapping(writer: usize) -> Self {
         assert!(writer < WRITERS);
         Self::note(writer)
@@ -158,7 +158,7 @@ impl Word {
     }
 
     /// The same mapping, where what it took the place of is still being taken away. Like one at
-    /// which a writer is at work, but beside other writers: see [`crate::zapping`].
+    /// which a writer is at work, but beside other writers: see `crate::zapping`.
     pub fn replacing(self) -> Self {
         Self(self.0.map_addr(|a| a | REPLACING))
     }
