@@ -150,6 +150,68 @@ fn a_zap_keeps_out_only_what_is_new() {
     assert!(ranges.try_lock(&Wish::to_fill(19..30), &machine).is_some());
 }
 
+/// Whoever waits for what takes the place of something else keeps nobody out who need not wait for that.
+#[test]
+fn who_waits_where_something_is_replaced_keeps_nobody_out() {
+    let (ranges, machine) = (Ranges::new(), Machine::default());
+    let all = Wish::to_change(0..100).beside_replacing();
+    thread::scope(|scope| {
+        let guard = ranges.lock(&Wish::to_change(0..100), &machine);
+        let replacing = guard.begin_replace(10..20);
+        for number in 0..2 {
+            let (ranges, machine) = (&ranges, &machine);
+            let wish = match number {
+                0 => Wish::to_keep(15..16),
+                _ => Wish::to_change(5..12),
+            };
+            assert!(ranges.try_lock(&wish, machine).is_none());
+            scope.spawn(move || drop(ranges.lock(&wish, machine)));
+            machine.await_parked(number + 1);
+            let whole = ranges.try_lock(&all, machine).unwrap();
+            assert!(whole.meets_zaps());
+            assert!(ranges.try_lock(&Wish::to_keep(50..51), machine).is_none());
+        }
+        drop(replacing);
+    });
+    assert!(ranges.try_lock(&all, &machine).is_some());
+}
+
+#[test]
+fn a_move_is_a_zap_here_and_a_replacement_there() {
+    let (ranges, machine) = (Ranges::new(), Machine::default());
+    let is_had = |wish: Wish| ranges.try_lock(&wish, &machine).is_some();
+    let is_nobodys = |range| {
+        let kept = ranges.try_keep_out_beside_zaps(range, &machine);
+        kept.is_some()
+    };
+    let begin = |stays| {
+        let guard = ranges.lock(&Wish::to_change(10..20).and(40..50), &machine);
+        guard.begin_move(10..20, 40..50, stays)
+    };
+    let moving = begin(false);
+    let mut seen = Vec::new();
+    ranges.for_each_zap(&machine, |range, _| seen.push(range));
+    assert_eq!(seen, [10..20, 40..50]);
+    assert!(is_had(Wish::to_change(15..30)) && is_nobodys(15..30));
+    assert!(!is_had(Wish::to_fill(15..30)) && !is_had(Wish::to_fill(45..46)));
+    assert!(!is_had(Wish::to_keep(30..41)) && !is_nobodys(30..41));
+    assert!(is_had(Wish::to_fill(20..40)));
+    let whole = Wish::to_change(0..100).beside_replacing();
+    assert!(is_had(whole.clone()) && !is_had(Wish::to_change(0..100)));
+    let other = ranges.lock(&Wish::to_change(60..70), &machine);
+    assert!(!other.try_extend(&(49..52)) && other.try_extend(&(15..16)));
+    drop(other);
+    moving.end_move(10..20);
+    assert!(is_had(Wish::to_fill(40..50)) && !is_had(Wish::to_fill(15..16)));
+    assert!(is_had(Wish::to_change(0..100)));
+    drop(moving);
+    let moving = begin(true);
+    assert!(!is_had(Wish::to_change(15..30)) && !is_had(Wish::to_keep(45..46)));
+    assert!(is_had(whole) && is_had(Wish::to_fill(20..40)));
+    drop(moving);
+    assert!(is_had(Wish::to_fill(0..100)));
+}
+
 #[test]
 fn who_waits_is_not_passed() {
     let (ranges, machine) = (Ranges::new(), Machine::default());

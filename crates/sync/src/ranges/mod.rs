@@ -9,7 +9,8 @@
 //! it may be so at once. From then on nobody
 //! waits for it but who would put something new there: what was there is gone for everybody, and
 //! is being cleared away. If something new was put there already, the range is *replacing*: then
-//! only those pass who ask for it.
+//! only those pass who ask for it. Who waits for either has nothing at first: whoever came later, and
+//! passes, is not to wait for him.
 //!
 //! No deadlock: who has a range waits for no other one, and who zaps waits for none at all.
 //!
@@ -35,8 +36,8 @@ use places::{Places, bits};
 /// Turns of spinning before a waiter parks.
 const SPIN: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
 
-/// How often who would put something new where something is being zapped gives way to others,
-/// before he keeps them out while he waits.
+/// How often who waits for a zap, or where something is replaced, gives way to others, before he keeps
+/// them out while he waits.
 const ROUNDS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
 
 /// The lock. What the ranges are of is the user's to say.
@@ -141,7 +142,7 @@ impl Ranges {
         })
     }
 
-    /// Waits for what is wished for; and says whether somebody zaps there who may not.
+    /// Waits for what is wished for; and says whether somebody zaps, or replaces something, there who may not.
     fn lock_beside_zaps<'a, W: Wait + ?Sized>(
         &'a self,
         wish: &Wish,
@@ -190,14 +191,16 @@ impl Ranges {
     }
 
     /// Calls `visit` with each range that is being zapped or replacing, or was and is noted still,
-    /// and with its place. Under the lock, so that it may only look.
+    /// and with its place, which may have two. Under the lock, so that it may only look.
     pub fn for_each_zap<W: Wait + ?Sized>(
         &self,
         machine: &W,
         mut visit: impl FnMut(Range<u64>, usize),
     ) {
         let places = self.places.lock(machine);
-        bits(places.zapped | places.replacing).for_each(|place| visit(places.range(place), place));
+        for place in bits(places.zapped | places.replacing) {
+            places.ranges(place).for_each(|range| visit(range, place));
+        }
     }
 
     /// The guard of a place that was kept without one ([`RangeGuard::into_place`]).
@@ -395,7 +398,17 @@ impl<'a, W: Wait + ?Sized> RangeGuard<'a, W> {
 
     /// Keeps of all that was had `range`, in which something takes the place of something else.
     pub fn begin_replace(self, range: Range<u64>) -> ZapGuard<'a, W> {
-        self.begin(|places, place| places.begin_replace(place, range))
+        self.begin(|places, place| places.begin_replace(place, [range, 0..0]))
+    }
+
+    /// Keeps of all that was had two ranges, for something that moves from the one to the other, where it
+    /// takes the place of something else. What it leaves is to be zapped; or, if it `stays`, nothing is to
+    /// come there for as long.
+    pub fn begin_move(self, from: Range<u64>, to: Range<u64>, stays: bool) -> ZapGuard<'a, W> {
+        self.begin(|places, place| match stays {
+            true => places.begin_replace(place, [from, to]),
+            false => places.begin_move(place, from, to),
+        })
     }
 
     fn begin(self, change: impl FnOnce(&mut Places, usize)) -> ZapGuard<'a, W> {
@@ -437,6 +450,13 @@ impl<W: Wait + ?Sized> ZapGuard<'_, W> {
     /// Keeps the range without its guard ([`Ranges::zap_guard_of`]).
     pub fn into_place(self) -> usize {
         ManuallyDrop::new(self).place
+    }
+
+    /// What has moved is where it goes: of both ranges only the one that it has left is kept, to be zapped.
+    pub fn end_move(&self, from: Range<u64>) {
+        let place = self.place;
+        self.ranges
+            .release(self.machine, |places| places.begin_zap(place, from));
     }
 
     /// The zap is done, and somebody else is to end it ([`Ranges::end_left`]).

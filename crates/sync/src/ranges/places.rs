@@ -100,7 +100,8 @@ struct Place {
 
 /// All places. Each is free, *taken* by somebody who has what he wished for or waits for it, or
 /// *zapped*: what was in its range is being cleared away. In one that is *replacing* something has
-/// already taken the place of that.
+/// already taken the place of that. In one that is both, something moves from the first range, which is
+/// zapped, to the second, which is replacing.
 pub(super) struct Places {
     places: [Place; PLACES],
     /// A bit for each place that is not free.
@@ -151,20 +152,22 @@ impl Places {
     /// Whether nobody has, waits for, or zaps anything of some ranges; and nobody waits for a place.
     #[inline]
     pub(super) fn are_nobodys(&self, ranges: &[Range<u64>]) -> bool {
-        self.meet_none(self.used, ranges)
+        let mut others = bits(self.used).map(|other| &self.places[other].wish);
+        let is_met = others.any(|other| ranges.iter().any(|range| other.meets(range)));
+        self.queue.is_empty() && (!is_met || flawed(Flaw::AtOnceBesideHolder))
     }
 
     /// The same of one, whoever zaps there.
     #[inline]
     pub(super) fn is_nobodys_beside_zaps(&self, range: &Range<u64>) -> bool {
-        self.meet_none(self.used & !self.zapped, core::slice::from_ref(range))
+        self.queue.is_empty()
+            && (!self.is_barred(self.used, range) || flawed(Flaw::AtOnceBesideHolder))
     }
 
+    /// Whether those of some places keep others than what is new out of a range.
     #[inline]
-    fn meet_none(&self, places: u64, ranges: &[Range<u64>]) -> bool {
-        let mut others = bits(places).map(|other| &self.places[other].wish);
-        let is_met = others.any(|other| ranges.iter().any(|range| other.meets(range)));
-        self.queue.is_empty() && (!is_met || flawed(Flaw::AtOnceBesideHolder))
+    fn is_barred(&self, places: u64, range: &Range<u64>) -> bool {
+        bits(places).any(|other| self.barred(other).iter().any(|own| meet(own, range)))
     }
 
     /// The number of the place that is taken next, if there is one.
@@ -220,8 +223,7 @@ impl Places {
         if self.has(number, range) {
             return true;
         }
-        let mut others = bits(self.used & !self.zapped & !(1 << number));
-        if others.any(|other| self.places[other].wish.meets(range)) {
+        if self.is_barred(self.used & !(1 << number), range) {
             return false;
         }
         self.places[number].wish.ranges[1] = range.clone();
@@ -231,45 +233,68 @@ impl Places {
     /// From here on a place is one that is zapped.
     pub(super) fn begin_zap(&mut self, number: usize, range: Range<u64>) {
         self.announced &= !(1 << number);
+        self.replacing &= !(1 << number);
         self.zapped |= 1 << number;
         self.places[number].wish = Wish::to_change(range);
     }
 
     /// From here on a place is one that is replacing.
-    pub(super) fn begin_replace(&mut self, number: usize, range: Range<u64>) {
+    pub(super) fn begin_replace(&mut self, number: usize, ranges: [Range<u64>; 2]) {
+        let [first, second] = ranges;
         self.replacing |= 1 << number;
-        self.places[number].wish = Wish::to_change(range);
+        self.places[number].wish = Wish::to_change(first).and(second);
     }
 
-    /// The range of a place.
-    pub(super) fn range(&self, number: usize) -> Range<u64> {
-        self.places[number].wish.range()
+    /// From here on something moves from one range, which is zapped, to another, which is replacing.
+    pub(super) fn begin_move(&mut self, number: usize, from: Range<u64>, to: Range<u64>) {
+        self.begin_zap(number, from);
+        self.replacing |= 1 << number;
+        self.places[number].wish.ranges[1] = to;
     }
 
-    /// Whether somebody who came before has, or waits for, what this place excludes.
+    /// Of a place the ranges that keep out not only what is new.
+    fn barred(&self, number: usize) -> &[Range<u64>] {
+        let ranges = &self.places[number].wish.ranges;
+        match (self.zapped >> number & 1, self.replacing >> number & 1) {
+            (0, _) => ranges,
+            (_, 0) => &[],
+            _ => &ranges[1..],
+        }
+    }
+
+    /// The ranges of a place.
+    pub(super) fn ranges(&self, number: usize) -> impl Iterator<Item = Range<u64>> {
+        let ranges = self.places[number].wish.ranges.clone();
+        ranges.into_iter().filter(|range| !range.is_empty())
+    }
+
+    /// Whether somebody who came before has, or waits for, what this place excludes: not who zaps, or
+    /// replaces something.
     pub(super) fn is_kept_out(&self, number: usize) -> bool {
         let own = &self.places[number];
-        let passed = match own.wish.is_beside_replacing {
-            true => self.zapped | self.replacing,
-            false => self.zapped,
-        };
-        bits(self.used & !passed & !(1 << number)).any(|other| {
+        let passed = self.zapped | self.replacing | 1 << number;
+        bits(self.used & !passed).any(|other| {
             let other = &self.places[other];
             other.number < own.number && own.wish.excludes(&other.wish)
         })
     }
 
-    /// Whether somebody zaps, or will, where a wish puts something new, and came before `limit`.
+    /// Whether somebody zaps, or will, where a wish puts something new, or replaces something where it may
+    /// not be beside that; and came before `limit`.
     pub(super) fn is_in_the_way(&self, wish: &Wish, limit: u64) -> bool {
-        bits(self.zapped | self.announced).any(|other| {
-            let other = &self.places[other];
-            other.number < limit && other.wish.meets(&wish.new)
+        bits(self.zapped | self.announced | self.replacing).any(|number| {
+            let other = &self.places[number];
+            let is_zap = (self.zapped | self.announced) & 1 << number != 0;
+            let is_replacing = self.replacing & 1 << number != 0 && !wish.is_beside_replacing;
+            let is_barred = || self.barred(number).iter().any(|range| wish.meets(range));
+            let is_met = is_zap && other.wish.meets(&wish.new) || is_replacing && is_barred();
+            other.number < limit && is_met
         })
     }
 
     /// Whether somebody zaps, or replaces something, in the range of a wish.
     pub(super) fn meets_zaps(&self, wish: &Wish) -> bool {
         bits(self.zapped | self.replacing)
-            .any(|other| wish.meets(&self.places[other].wish.ranges[0]))
+            .any(|other| self.ranges(other).any(|range| wish.meets(&range)))
     }
 }
