@@ -1,10 +1,11 @@
 //! Carrying pages from one place of an address space to another (`mremap`).
 //!
-//! Neither place admits new claims: the source's slots are zapping or changing, the
-//! destination's changing. Every entry is taken out of the source, late claims
+//! Neither place admits new claims: the source's slots are zapping or replacing, the
+//! destination's replacing. Every entry is taken out of the source, late claims
 //! waited for (rule R1), and put into the destination *hidden*, where no hardware
 //! uses it; then the source is flushed, once, and only then does the destination
-//! become present (rule R2): no CPU ever reaches a page by both addresses.
+//! become present (rule R2): no CPU ever reaches a page by both addresses. A fork may come between
+//! any two tables ([`crate::moves`]).
 //!
 //! Claims that come late and are withdrawn again are seen in both places all the while: of
 //! faults that have found what was mapped there before, and of walks of a store's mappings,
@@ -24,7 +25,7 @@ use faultless_trace::Counter;
 
 use crate::errno::Errno;
 use crate::machine::Machine;
-use crate::mapping::Attributes;
+use crate::moves::Move;
 use crate::space::{AddressSpace, Note};
 
 impl<M: Machine> AddressSpace<M> {
@@ -80,51 +81,107 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Carries the pages of `source` to those that begin with `target`, where
-    /// nothing is. They get the destination's protection.
-    pub(crate) fn carry(&self, source: Pages, target: u64, attributes: &Attributes) {
-        let (protection, shared) = (attributes.protection, attributes.flags.shared);
-        let format = Self::FORMAT;
+    /// Carries the pages of a move's source to its target, where nothing is. They get the target's
+    /// protection. In turns ([`crate::moves`]), with no range.
+    pub(crate) fn carry(&self, record: &Move) {
         let mut gather = Gather::new();
-        let section = self.memory.enter();
         let mut carried: Option<(u64, u64)> = None;
-        self.for_each_entry(source, &mut |entry, page| {
-            if let Some(value) = self.take_out(entry) {
-                let to = page - source.start + target;
-                self.gather(value, page, &mut gather);
-                let hidden = match format.is_guard(value) {
-                    true => value,
-                    false => format.with_protection(value, Protection::default(), false),
-                };
-                self.put(to, hidden);
-                carried = Some((carried.map_or(to, |(first, _)| first), to));
-            }
+        self.in_turns(record.source, |turn| {
+            self.for_each_entry(turn, &mut |entry, page| {
+                if let Some(value) = self.take_out(entry) {
+                    let to = record.goes_to(page);
+                    self.gather(value, page, &mut gather);
+                    let hidden = match Self::FORMAT.is_guard(value) {
+                        true => value,
+                        false => Self::FORMAT.with_protection(value, Protection::default(), false),
+                    };
+                    self.put(to, hidden);
+                    carried = Some((carried.map_or(to, |(first, _)| first), to));
+                }
+            });
+            record.note(turn.end, &gather, self.machine());
         });
+        // A fork that comes between flushes this, too, and waits for nobody.
         self.flush(&mut gather);
+        let turn = self.move_turn();
+        record.note(record.source.end, &gather, self.machine());
+        drop(turn);
         if let Some((first, last)) = carried {
-            self.for_each_entry(Pages::new(first, last + 1), &mut |entry, page| {
-                self.change(entry, |value| {
-                    if value == 0 || format.is_guard(value) {
-                        // Nothing has moved there, but for a claim that was withdrawn; or a
-                        // guard has, which stays what it is.
-                        return value;
-                    }
-                    let own = self.is_exclusive(value);
-                    match self.counted(value) {
-                        // Nobody else looks at it before it is published (rule R7).
-                        Some(descriptor) if own => descriptor.move_to(page),
-                        // What others have at the old place has to be looked for here.
-                        Some(_) => self.note(Note::MOVED),
-                        None => {}
-                    }
-                    // What was moved counts as written, as on Linux: who watches the old place
-                    // does not know the new one.
-                    let value = value | format.soft_dirty;
-                    format.with_protection(value, protection, own || shared)
+            self.in_turns(Pages::new(first, last + 1), |turn| {
+                self.for_each_entry(turn, &mut |entry, page| {
+                    self.show_carried(record, entry, page)
                 });
             });
         }
+    }
+
+    /// Calls `act` with the pages of each table over `pages`, in a turn, and in a section.
+    fn in_turns(&self, pages: Pages, mut act: impl FnMut(Pages)) {
+        let mut at = self.first_table(pages.start, pages.end);
+        while at < pages.end {
+            let end = ((at + ENTRIES as u64) & !(ENTRIES as u64 - 1)).min(pages.end);
+            let turn = self.move_turn();
+            let section = self.memory.enter();
+            act(Pages::new(at, end));
+            drop(section);
+            drop(turn);
+            self.machine().poll();
+            at = self.first_table(end, pages.end);
+        }
+    }
+
+    /// Lets hardware use what was carried to `page`.
+    fn show_carried(&self, record: &Move, entry: &Entry, page: u64) {
+        let format = Self::FORMAT;
+        self.change(entry, |value| {
+            if value == 0 || format.is_guard(value) {
+                // Nothing has moved there, but for a claim that was withdrawn; or a
+                // guard has, which stays what it is.
+                return value;
+            }
+            let own = self.is_exclusive(value);
+            match self.counted(value) {
+                // Nobody else looks at it before it is published (rule R7).
+                Some(descriptor) if own => descriptor.move_to(page),
+                // What others have at the old place has to be looked for here.
+                Some(_) => self.note(Note::MOVED),
+                None => {}
+            }
+            self.shown(record, value, own || record.shared)
+        });
+    }
+
+    /// What an entry holds where it goes.
+    fn shown(&self, record: &Move, value: u64, write: bool) -> u64 {
+        // What was moved counts as written, as on Linux: who watches the old place
+        // does not know the new one.
+        let value = value | Self::FORMAT.soft_dirty;
+        Self::FORMAT.with_protection(value, record.protection, write)
+    }
+
+    /// What a child's entry holds of what its parent's does, or did, at either place.
+    pub(crate) fn shown_to_child(&self, record: &Move, value: u64) -> u64 {
+        match value == 0 || Self::FORMAT.is_guard(value) {
+            true => value,
+            false => self.shown(record, value, false),
+        }
+    }
+
+    /// For a fork: lets no store through to what moves by its old address.
+    pub(crate) fn stop_stores(&self, record: &Move) {
+        if record.shared || flawed(Flaw::MovedStoresNotStopped) {
+            return;
+        }
+        let mut gather = record.unflushed(self.machine());
+        let section = self.memory.enter();
+        self.for_each_entry(record.left(self.machine()), &mut |entry, page| {
+            let before = self.change(entry, |value| Self::FORMAT.without_write(value));
+            if before != Self::FORMAT.without_write(before) {
+                self.gather(before, page, &mut gather);
+            }
+        });
         drop(section);
+        self.flush(&mut gather);
     }
 
     /// Empties an entry; what it held.

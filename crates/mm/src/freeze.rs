@@ -30,7 +30,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Freezes all tables of the lowest level in which something is mapped. When it returns, no CPU stores to a page that
     /// is in one of them. With every range, and after a fence behind what keeps new tables away.
     pub(crate) fn freeze(&self) {
-        self.wanted.store(0, Ordering::Relaxed);
+        self.forks.wanted.store(0, Ordering::Relaxed);
         let mut gather = Gather::new();
         self.for_each_link(self.all_pages(), &mut |entry, pages| {
             let mut backoff = Backoff::new();
@@ -118,14 +118,14 @@ impl<M: Machine> AddressSpace<M> {
     /// heard: the others ask again. No ordering: it only says what to do first.
     #[cold]
     pub(crate) fn ask_for(&self, page: Page) {
-        self.wanted.store(page.0 + 1, Ordering::Relaxed);
+        self.forks.wanted.store(page.0 + 1, Ordering::Relaxed);
     }
 
     /// The page that was asked for, once.
     pub(crate) fn take_wanted(&self) -> Option<u64> {
-        match self.wanted.load(Ordering::Relaxed) {
+        match self.forks.wanted.load(Ordering::Relaxed) {
             0 => None,
-            _ => self.wanted.swap(0, Ordering::Relaxed).checked_sub(1),
+            _ => self.forks.wanted.swap(0, Ordering::Relaxed).checked_sub(1),
         }
     }
 }

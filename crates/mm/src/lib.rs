@@ -93,6 +93,7 @@ mod machine;
 mod mapping;
 mod memory;
 mod migrate;
+mod moves;
 mod ops;
 mod pin;
 mod policy;

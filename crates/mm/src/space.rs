@@ -36,6 +36,7 @@ use crate::errno::Errno;
 use crate::limits::{LimitWords, Limits};
 use crate::machine::Machine;
 use crate::memory::Memory;
+use crate::moves::Moves;
 use crate::policy::Policy;
 use crate::spaces::Place;
 use crate::tree::{PAGES, Tree};
@@ -129,8 +130,7 @@ pub struct Body {
     pub(crate) clearings: AtomicU64,
     /// Whether it may show breakpoints of probes ([`crate::probed`]).
     pub(crate) probed: AtomicU32,
-    /// The page, plus 1, that a fault waits for a fork to copy ([`crate::freeze`]).
-    pub(crate) wanted: Padded<AtomicU64>,
+    pub(crate) forks: Padded<Forks>,
     /// Walks of a store's mappings that are here ([`crate::store`]).
     pub(crate) visitors: Padded<AtomicU32>,
     /// Start and end of the heap, and bytes beside it that count as its. Written by who has the
@@ -147,6 +147,14 @@ pub struct Body {
     notes: Padded<AtomicU32>,
 }
 const _: () = assert!(size_of::<Body>() <= PAGE_SIZE as usize);
+
+/// What a fork goes on beside.
+pub(crate) struct Forks {
+    /// The page, plus 1, that a fault waits for a fork to copy ([`crate::freeze`]).
+    pub(crate) wanted: AtomicU64,
+    /// Pages that go to another place ([`crate::moves`]).
+    pub(crate) moves: Moves,
+}
 
 /// On one line, as no policy writes both.
 pub(crate) struct Busy {
@@ -227,7 +235,10 @@ impl<M: Machine> AddressSpace<M> {
             arenas: AtomicPtr::new(null_mut()),
             clearings: AtomicU64::new(0),
             probed: AtomicU32::new(0),
-            wanted: Padded(AtomicU64::new(0)),
+            forks: Padded(Forks {
+                wanted: AtomicU64::new(0),
+                moves: Moves::new(),
+            }),
             visitors: Padded(AtomicU32::new(0)),
             brk: Padded(core::array::from_fn(|_| AtomicU64::new(0))),
             account: Padded(Account::default()),

@@ -233,6 +233,26 @@ impl<M: Machine> AddressSpace<M> {
         unsafe { next_table::<M::Format, M>(self.machine(), self.root, page, limit) }
     }
 
+    /// The first of `pages` whose entry is not empty.
+    pub(crate) fn first_entry(&self, pages: Pages) -> Option<u64> {
+        let mut first = None;
+        let mut at = self.first_table(pages.start, pages.end);
+        while at < pages.end && first.is_none() {
+            let end = ((at + ENTRIES as u64) & !(ENTRIES as u64 - 1)).min(pages.end);
+            let section = self.memory.enter();
+            self.for_each_table(Pages::new(at, end), &mut |table, part| {
+                let base = part.start & !(ENTRIES as u64 - 1);
+                let (start, end) = ((part.start - base) as usize, (part.end - base) as usize);
+                first = table
+                    .next_used(start, end)
+                    .map(|number| base + number as u64);
+            });
+            drop(section);
+            at = self.first_table(end, pages.end);
+        }
+        first
+    }
+
     /// Whether there is nothing to take away of `pages`, which admit no new claims: neither pages, nor
     /// a table over them that nothing else needs.
     #[inline(never)]

@@ -240,12 +240,15 @@ impl<M: Machine> AddressSpace<M> {
     /// the pages, and the place there.
     fn for_each_noted(&self, visit: &mut dyn FnMut(usize, &Ranges, Pages, usize)) {
         for (number, list) in self.lists().enumerate() {
-            let mut noted = [None; PLACES];
+            // A move has two.
+            let mut noted = [[None; 2]; PLACES];
             list.for_each_zap(self.machine(), |range, place| {
-                noted[place] = Some(Pages::new(range.start, range.end));
+                let [first, second] = &mut noted[place];
+                let free = if first.is_none() { first } else { second };
+                *free = Some(Pages::new(range.start, range.end));
             });
-            for (place, pages) in noted.into_iter().enumerate() {
-                if let Some(pages) = pages {
+            for (place, noted) in noted.into_iter().enumerate() {
+                for pages in noted.into_iter().flatten() {
                     visit(number, list, pages, place);
                 }
             }
@@ -306,6 +309,38 @@ impl<'a, M: Machine> Replacing<'a, M> {
         let Self { space, zap, guard } = self;
         space.take_from_under(zap.part, zap.pages, Taken::new(), zap, Zap::leave);
         drop(guard);
+    }
+}
+
+/// Pages that go to another place, beside a fork.
+pub(crate) struct Moved<'a, M: Machine> {
+    space: &'a AddressSpace<M>,
+    zap: Zap<'a, M>,
+    /// Under `classic` and `vma-lock`.
+    guard: Option<MmapHold<'a, M>>,
+}
+
+impl<'a, M: Machine> Moved<'a, M> {
+    pub(crate) fn new(
+        space: &'a AddressSpace<M>,
+        zap: Zap<'a, M>,
+        guard: Option<MmapHold<'a, M>>,
+    ) -> Self {
+        Self { space, zap, guard }
+    }
+
+    /// The part that both places belong to.
+    pub(crate) fn part(&self) -> Part {
+        self.zap.part
+    }
+
+    /// All are where they go, and faults find them there. What is left of where they were goes, too.
+    pub(crate) fn finish(self) {
+        let Self { space, zap, guard } = self;
+        zap.end_move();
+        let guard = guard.and_then(MmapHold::for_zap);
+        // Of the source nothing but tables is left. A stack may have grown to beside what was mapped.
+        Zapping::new(space, true, zap, guard).finish();
     }
 }
 

@@ -57,7 +57,7 @@ pub trait Tlb {
 }
 
 /// Collects what one operation must flush, and who, so that it flushes once.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Gather {
     /// Ends before it begins, if there is nothing to flush.
     range: Range<u64>,

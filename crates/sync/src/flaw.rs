@@ -62,6 +62,10 @@ pub enum Flaw {
     ForkWithoutFreeze,
     /// A fault goes on in a table that a fork has yet to copy.
     FrozenIgnored,
+    /// A move goes on while a fork copies what is moved.
+    MovedBesideFork,
+    /// What moves may be stored to by its old address while a fork copies it.
+    MovedStoresNotStopped,
     /// A mapping that takes another's place is live before the old pages are gone.
     ReplacedWithoutMark,
     /// A fault takes hold of a mapping without the full barrier (policy `vma-lock`).

@@ -20,15 +20,16 @@
 //! program can reach the page: the snapshot holds for it, too. The parent's entry stays as it is.
 //!
 //! Who waits: every range is held all the while, so that other
-//! writers of the parent wait. Zaps go on: what they take away is not mapped, here or in the child. Nothing in the parent is changed that could not
+//! writers of the parent wait. Zaps go on: what they take away is not mapped, here or in the child. A move that
+//! is under way waits, and the child has its pages where they go (`fork_moves.rs`). Nothing in the parent is changed that could not
 //! stay: a fork that fails thaws the rest without copying, and leaves pages that are
 //! marked shared without being so, which the next write of each finds out.
 //!
 //! Written lines: every slot of the parent's tree; every entry that leads to a table; its
 //! entries that were writable; every page's descriptor.
 
-use faultless_frames::{Descriptor, FrameSource, NoMemory, Sharing};
-use faultless_paging::{ENTRIES, Entry, Frame, LEVELS, Pages, Table};
+use faultless_frames::{FrameSource, NoMemory, Sharing};
+use faultless_paging::{ENTRIES, Entry, Format, Frame, LEVELS, Pages, Table};
 use faultless_sync::Backoff;
 use faultless_sync::atomic::Ordering;
 use faultless_trace::{Counter, Kind};
@@ -37,6 +38,7 @@ use crate::account::Sum;
 use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::mapping::{self, Attributes, Locked};
+use crate::moves::Paused;
 use crate::range::RangeLock;
 use crate::space::{AddressSpace, Note};
 use crate::tree::{Copier, PAGES, Run, Word};
@@ -58,6 +60,8 @@ impl<M: Machine> AddressSpace<M> {
         child.join_family(self);
         let (result, has_unwanted) = {
             let lock = self.lock_everything_beside_replacing();
+            let moves = self.pause_moves();
+            moves.for_each(|record| self.stop_stores(record));
             for (to, from) in child.brk.iter().zip(self.brk.iter()) {
                 to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
             }
@@ -67,7 +71,7 @@ impl<M: Machine> AddressSpace<M> {
             debug_assert!(others.is_some(), "somebody knows the child");
             lock.edit().bar_change();
             child.begin_clearings(self);
-            let mut fork = Fork::new(self, &child, &lock);
+            let mut fork = Fork::new(self, &child, &lock, &moves);
             let result = self.tree.copy_to(&child.tree, self.memory, &mut fork);
             if result.is_ok() {
                 // From here on no fault publishes anything but those whose claims are seen (rule R1).
@@ -85,6 +89,7 @@ impl<M: Machine> AddressSpace<M> {
             child.begin_account(&fork.sum.totals());
             child.set_limits(&self.limits());
             let copied = result.and_then(|()| fork.copy_tables());
+            let copied = copied.and_then(|()| fork.copy_left());
             // While nothing that the child has a copy of leaves the parent.
             child.inherit_probes(self);
             (copied, has_unwanted)
@@ -131,7 +136,7 @@ impl<M: Machine> AddressSpace<M> {
 
 /// What a child gets of a mapping's entries.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Gets {
+pub(super) enum Gets {
     /// Everything that the store behind them does not have.
     All,
     /// Guards: the rest is in the store.
@@ -140,12 +145,21 @@ enum Gets {
     Nothing,
 }
 
+/// Copies what an entry holds if that is a guard.
+pub(super) fn copy_guard(entry: &Entry, copy: &Entry, format: Format) {
+    let value = entry.load();
+    if format.is_guard(value) {
+        copy.set(value);
+    }
+}
+
 /// A fork under way.
-struct Fork<'a, M: Machine> {
-    parent: &'a AddressSpace<M>,
-    child: &'a AddressSpace<M>,
+pub(super) struct Fork<'a, M: Machine> {
+    pub(super) parent: &'a AddressSpace<M>,
+    pub(super) child: &'a AddressSpace<M>,
     lock: &'a RangeLock<'a, M>,
-    zero: Frame,
+    pub(super) moves: &'a Paused<'a, M>,
+    pub(super) zero: Frame,
     /// The parent's and the child's ([`AddressSpace::family`]).
     family: u64,
     /// The word that was copied last, and its copy: one mapping of the parent
@@ -164,11 +178,13 @@ impl<'a, M: Machine> Fork<'a, M> {
         parent: &'a AddressSpace<M>,
         child: &'a AddressSpace<M>,
         lock: &'a RangeLock<'a, M>,
+        moves: &'a Paused<'a, M>,
     ) -> Self {
         Self {
             parent,
             child,
             lock,
+            moves,
             zero: parent.machine().frames().zero_frame(),
             family: parent.family(),
             last: None,
@@ -209,7 +225,7 @@ impl<'a, M: Machine> Fork<'a, M> {
             let child = self.child;
             let mut runs = child.tree.runs(pages);
             *result = runs.try_for_each(|run| match self.lock.meets_zaps() {
-                false => self.copy_run(table, &run),
+                false => self.copy_run(table, &run, |value| value),
                 true => self.copy_own(table, &run),
             });
         }
@@ -217,25 +233,33 @@ impl<'a, M: Machine> Fork<'a, M> {
     }
 
     /// The same as [`Fork::copy_run`], where in parts of the run what is in the entries may belong to
-    /// what was mapped there before. Where that is over nothing has come yet: the table is frozen.
+    /// what was mapped there before. Where that is over nothing has come yet, as the table is frozen, but
+    /// what was carried there.
     #[cold]
     fn copy_own(&mut self, table: &Table, run: &Run) -> Result<(), NoMemory> {
         let mut at = run.pages.start;
         while let Some(part) = self.parent.run_in(at, run.pages.end) {
             at = part.pages.end;
-            if !part.word.is_replacing() {
-                let part = Run {
-                    pages: part.pages,
-                    word: run.word,
-                };
-                self.copy_run(table, &part)?;
+            let own = Run {
+                pages: part.pages,
+                word: run.word,
+            };
+            match part.word.is_replacing() {
+                false => self.copy_run(table, &own, |value| value)?,
+                true => self.copy_carried(table, &own)?,
             }
         }
         Ok(())
     }
 
-    /// Copies those entries of one of the parent's tables that are for a run of the child's.
-    fn copy_run(&mut self, table: &Table, run: &Run) -> Result<(), NoMemory> {
+    /// Copies those entries of one of the parent's tables that are for a run of the child's, where they
+    /// hold what is `shown` of what the parent's do.
+    pub(super) fn copy_run(
+        &mut self,
+        table: &Table,
+        run: &Run,
+        shown: impl Fn(u64) -> u64,
+    ) -> Result<(), NoMemory> {
         // SAFETY: nobody else changes the child.
         let Some(mapping) = (unsafe { run.word.mapping() }) else {
             return Ok(());
@@ -254,21 +278,26 @@ impl<'a, M: Machine> Fork<'a, M> {
         let entries = from[first..end].iter().zip(&to[first..end]);
         if gets == Gets::All {
             let zero = self.zero;
-            entries
-                .into_iter()
-                .try_for_each(|(entry, copy)| self.copy_entry(entry, copy, zero))
+            let mut entries = (base + first as u64..).zip(entries);
+            entries.try_for_each(|(page, (entry, copy))| {
+                self.copy_entry(entry, (copy, page), zero, &shown)
+            })
         } else {
-            let is_guard = |entry: &Entry| AddressSpace::<M>::FORMAT.is_guard(entry.load());
-            let guards = entries.filter(|(entry, _)| is_guard(entry));
-            guards.for_each(|(entry, copy)| copy.set(entry.load()));
+            entries.for_each(|(entry, copy)| copy_guard(entry, copy, AddressSpace::<M>::FORMAT));
             Ok(())
         }
     }
 
     /// Copies what one entry holds, and counts the second mapping of its page. `copy` is the
-    /// child's, which nobody else knows yet.
+    /// child's of a page, which nobody else knows yet.
     #[inline]
-    fn copy_entry(&self, entry: &Entry, copy: &Entry, zero: Frame) -> Result<(), NoMemory> {
+    pub(super) fn copy_entry(
+        &self,
+        entry: &Entry,
+        (copy, page): (&Entry, u64),
+        zero: Frame,
+        shown: impl Fn(u64) -> u64,
+    ) -> Result<(), NoMemory> {
         let format = AddressSpace::<M>::FORMAT;
         let mut value = entry.load();
         if format.is_claimed(value) {
@@ -288,30 +317,29 @@ impl<'a, M: Machine> Fork<'a, M> {
                 Sharing::File if format.is_used(value) && descriptor.map() => {}
                 Sharing::File => return Ok(()),
                 Sharing::Pinned => {
-                    copy.set(format.with_frame(value, self.copy_of(frame, descriptor)?));
+                    let own = self.copy_of(frame, page)?;
+                    copy.set(shown(format.with_frame(value, own)));
                     return Ok(());
                 }
             }
         }
-        copy.set(self.write_protect(entry, value));
+        copy.set(shown(self.write_protect(entry, value)));
         Ok(())
     }
 
-    /// A copy of the child's own of a page that is pinned in the parent. No store of the program
+    /// A copy, for a page of the child's, of one that is pinned in the parent. No store of the program
     /// reaches that now: its table is frozen.
     #[cold]
-    fn copy_of(&self, frame: Frame, descriptor: &Descriptor) -> Result<Frame, NoMemory> {
+    fn copy_of(&self, frame: Frame, page: u64) -> Result<Frame, NoMemory> {
         let child = self.child;
         let new = child.memory.allocate_frame_to_fill()?;
-        // What is pinned is the parent's alone, so that it says where it is.
-        let (_, index) = descriptor.owner();
         let frames = child.machine().frames();
-        frames.descriptor(new).set_anonymous(child.id, index);
+        frames.descriptor(new).set_anonymous(child.id, page);
         child.machine().copy(frame, new);
         Ok(new)
     }
 
-    fn gets_of(&self, attributes: &Attributes) -> Gets {
+    pub(super) fn gets_of(&self, attributes: &Attributes) -> Gets {
         let flags = attributes.flags;
         if flags.dont_fork || flags.wipe_on_fork {
             Gets::Nothing
@@ -356,7 +384,7 @@ impl<'a, M: Machine> Fork<'a, M> {
     }
 
     /// The child's table for the pages from `base` on, made if it is missing.
-    fn child_table(&mut self, base: u64) -> Result<&'a Table, NoMemory> {
+    pub(super) fn child_table(&mut self, base: u64) -> Result<&'a Table, NoMemory> {
         let format = AddressSpace::<M>::FORMAT;
         let memory = self.child.memory;
         let frame = match self.table {

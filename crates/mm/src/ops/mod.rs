@@ -10,6 +10,7 @@ mod clear_refs;
 mod dont_need;
 mod exit;
 mod fork;
+mod fork_moves;
 mod inspect;
 pub mod madvise;
 mod madvise_flags;

@@ -1,9 +1,10 @@
 //! The move of `mremap`: pages go over to another place, and what was there goes.
 //!
-//! It shows its destination as *changing*, so that faults there wait, and its
-//! source as *zapping* (or, if it stays mapped, as changing too). Then the pages
-//! go over ([`crate::carry`]), the destination becomes live, and what is left of
-//! the source is zapped beside readers, as by `munmap`.
+//! It shows its destination as *replacing*, so that faults there wait, and its
+//! source as *zapping* (or, if it stays mapped, as replacing too), and gives up its range. Then the pages
+//! go over ([`crate::carry`]), beside whoever has all ranges and asks for no page, a fork above all
+//! ([`crate::moves`]). The destination becomes live, and what is left of
+//! the source is zapped, as by `munmap`.
 //!
 //! What is one mapping to a program may be several here: equal ones, made apart, and some of them
 //! since soft-dirty bits were cleared. The destination is one, and new if one of them is.
@@ -23,19 +24,14 @@ use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::mapping::{Attributes, Flags, Locked, Mapping};
 use crate::memory::Retired;
+use crate::moves::Move;
 use crate::range::RangeLock;
 use crate::space::AddressSpace;
 use crate::tree::{Edit, Word};
 use crate::zap::Tables;
 
-/// Both places of a move, shown as changing.
+/// Both places of a move, shown as what they are for as long.
 struct Shown {
-    /// The source's word as it was.
-    old: Word,
-    /// The target's as it will be.
-    word: Word,
-    /// What the source becomes if it stays and was locked.
-    unlocked: Option<NonNull<Mapping>>,
     /// Whether nothing was where the source goes.
     is_vacant: bool,
 }
@@ -193,12 +189,7 @@ impl<M: Machine> AddressSpace<M> {
             }
         };
         let shown = self.show_move(&lock, (source, gone), target, attributes, stays, &may_be);
-        let Shown {
-            old,
-            word,
-            unlocked,
-            is_vacant,
-        } = match shown {
+        let Shown { is_vacant } = match shown {
             Ok(shown) => shown,
             Err(error) => {
                 self.give_up_room(lock, target);
@@ -206,29 +197,29 @@ impl<M: Machine> AddressSpace<M> {
             }
         };
         lock.settle();
+        let had = lock.had();
+        let record = Move::new(source, target, &attributes);
+        let listed = self.list_move(&record);
+        let moved = lock.begin_move(gone, target, stays);
+        self.trace_hold(had, gone);
         if !is_vacant {
             self.zap(target, Tables::None);
         }
-        self.carry(source, target.start, &attributes);
+        self.carry(&record);
 
-        let mut edit = lock.edit();
-        edit.fill(target, word);
-        if let Some(unlocked) = unlocked {
-            // SAFETY: made for this, and put into the tree here.
-            let word = Word::live(unsafe { unlocked.as_ref() });
-            self.assign(&mut edit, source, word);
-        } else if stays {
-            edit.fill(source, old);
+        let turn = self.move_turn();
+        let mut edit = self.edit(moved.part());
+        self.tree.show_replaced(&mut edit, target);
+        if stays {
+            self.tree.show_replaced(&mut edit, source);
         }
         drop(edit);
+        drop(listed);
+        drop(turn);
         self.memory.count(Counter::Mmap);
         if !stays {
             self.memory.count(Counter::Munmap);
-            // Of the source nothing but tables is left.
-            let had = lock.had();
-            let zapping = lock.begin_zap_of_mapped(gone);
-            self.trace_hold(had, gone);
-            zapping.finish();
+            moved.finish();
         }
         Ok(Remapped::To(target.start * PAGE_SIZE))
     }
@@ -255,7 +246,7 @@ impl<M: Machine> AddressSpace<M> {
         Some((newer.unwrap_or(first.word), false))
     }
 
-    /// Shows both places of a move as changing, or the source, with what goes behind it, as zapping
+    /// Shows both places of a move as replacing, or the source, with what goes behind it, as zapping
     /// unless it `stays`, once nothing can fail any more. Whether it `may_be` is asked when it is.
     fn show_move(
         &self,
@@ -317,11 +308,17 @@ impl<M: Machine> AddressSpace<M> {
         // For a moment both places are mapped, and nobody is to see that afterwards.
         let account = self.account_of(&edit);
         let peak = account.get().peak;
-        self.assign(&mut edit, target, word.changing());
+        self.assign(&mut edit, target, word.replacing());
         if !flawed(Flaw::LinkedAgainTooEarly) {
             link_again();
         }
-        if !stays {
+        if let Some(unlocked) = unlocked {
+            // SAFETY: made above, and put into the tree here.
+            let word = Word::live(unsafe { unlocked.as_ref() });
+            self.assign(&mut edit, source, word.replacing());
+        } else if stays {
+            edit.fill(source, old.replacing());
+        } else {
             lock.announce_zap();
             // A hole's end may be uncut again: since it was cut others have emptied what lies beside.
             let gone = edit.extent(gone);
@@ -329,11 +326,6 @@ impl<M: Machine> AddressSpace<M> {
             account.set_peak(peak);
         }
         lock.keep_departure(&edit);
-        Ok(Shown {
-            old,
-            word,
-            unlocked,
-            is_vacant,
-        })
+        Ok(Shown { is_vacant })
     }
 }

@@ -44,7 +44,7 @@ use crate::machine::Machine;
 use crate::policy::Policy;
 use crate::space::{AddressSpace, Note};
 use crate::tree::{Edit, GUARD_GAP, PAGES};
-use crate::zapping::{Replacing, Zapping};
+use crate::zapping::{Moved, Replacing, Zapping};
 
 /// All pages, and what is not a page but has a lock of its own.
 const EVERYTHING: Range<u64> = 0..PAGES + 1;
@@ -276,7 +276,8 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Waits until nothing is being zapped any more of what is now in `pages`.
     pub(crate) fn await_zaps(&self, pages: Pages) {
-        let (wish, machine) = (Wish::to_fill(span(pages)), self.machine());
+        let wish = Wish::to_fill(span(pages)).beside_replacing();
+        let machine = self.machine();
         let part = self.part_of(pages);
         self.list_of(part).await_zaps(&wish, machine);
         if part == Part::All {
@@ -402,6 +403,14 @@ impl<'a, M: Machine> RangeLock<'a, M> {
         let zap = self.held.begin_replace(pages, self.departure);
         Replacing::new(self.space, zap, guard)
     }
+
+    /// Gives up everything but what a move needs: that nothing new comes to `gone`, which says that this
+    /// writer zaps there, or, if it `stays`, that it is replacing; and nobody to `target`, which is replacing.
+    pub(crate) fn begin_move(self, gone: Pages, target: Pages, stays: bool) -> Moved<'a, M> {
+        let guard = self.guard.map(|lock| MmapHold::Write { _lock: lock });
+        let zap = self.held.begin_move(gone, target, stays, self.departure);
+        Moved::new(self.space, zap, guard)
+    }
 }
 
 impl<'a, M: Machine> Held<'a, M> {
@@ -426,6 +435,23 @@ impl<'a, M: Machine> Held<'a, M> {
             departure,
         }
     }
+
+    fn begin_move(
+        self,
+        gone: Pages,
+        target: Pages,
+        stays: bool,
+        departure: Departure<'a, M>,
+    ) -> Zap<'a, M> {
+        let (from, to) = (span(gone), span(target));
+        Zap {
+            part: self.part,
+            pages: gone,
+            elsewhere: self.elsewhere.begin_move(&from, &to, stays),
+            range: self.range.begin_move(from, to, stays),
+            departure,
+        }
+    }
 }
 
 /// A range that is being zapped, or replacing, in the lists in which it was had.
@@ -444,11 +470,28 @@ impl<'a, M: Machine> Zap<'a, M> {
         self.part.writer(self.range.place())
     }
 
+    /// See [`ZapGuard::end_move`].
+    pub(crate) fn end_move(&self) {
+        let from = span(self.pages);
+        self.elsewhere.end_move(&from);
+        self.range.end_move(from);
+    }
+
     /// See [`ZapGuard::leave`].
     pub(crate) fn leave(self) -> Departure<'a, M> {
         self.elsewhere.leave();
         self.range.leave();
         self.departure
+    }
+}
+
+impl<M: Machine> MmapHold<'_, M> {
+    /// The same for a zap.
+    pub(crate) fn for_zap(self) -> Option<Self> {
+        match self {
+            Self::Write { _lock } => _lock.for_zap(),
+            Self::Read { .. } => Some(self),
+        }
     }
 }
 

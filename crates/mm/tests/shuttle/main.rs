@@ -15,6 +15,7 @@ mod faults;
 mod fork;
 mod locks;
 mod migrate;
+mod moves;
 mod owned;
 mod pairs;
 mod pin;

@@ -1,0 +1,279 @@
+//! A fork beside a move: it waits for none, and the child has what is moved where it goes, as it was at one
+//! moment.
+
+use std::sync::Arc;
+
+use crate::model::{FIXED, PAGE, Processor, RW, Space, World, explore, explore_under};
+use faultless_mm::{
+    Locked, Opened, PROT_READ, Policy, SegvCode, Store, Taken, advice, flags, lock_all_flags,
+    remap_flags,
+};
+use faultless_sync::{Flaw, with_flaw};
+
+/// Under the others a fork waits for a move, as in Linux.
+const POLICIES: &[Policy] = &[Policy::Speculative];
+const MOVE: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
+const COPY: u32 = MOVE | remap_flags::DONTUNMAP;
+
+/// All pages of two tables go to three others. Nothing that stays is below, so that no flush for another
+/// reason takes these in.
+const FROM: u64 = 0;
+const COUNT: u64 = 16;
+const TO: u64 = 34;
+
+fn move_them(cpu: &Processor<'_>, how: u32) {
+    let (from, length, to) = (FROM * PAGE, COUNT * PAGE, TO * PAGE);
+    assert_eq!(cpu.space().mremap(from, length, length, how, to), Ok(to));
+}
+
+fn world() -> Arc<World> {
+    let world = World::new(3, Policy::Speculative);
+    world.map(0, 24, RW);
+    (0..24).for_each(|page| world.cpu().store(page * PAGE, 100 + page).unwrap());
+    world
+}
+
+/// CPU 1 moves pages, and is stopped in its first flush: of what was carried, or of what was at the target.
+/// Another waits at the target. A fork does not.
+fn stopped(how: u32, world: Arc<World>) {
+    let machine = world.space().memory().machine();
+    machine.shut_gate(1);
+    let mover = world.run(1, move |cpu| move_them(cpu, how));
+    machine.await_gate();
+    let waiter = world.run(2, |cpu| {
+        let (first, last) = (TO * PAGE, (TO + COUNT - 1) * PAGE);
+        (cpu.load(first), cpu.set_bits(last, 1 << 20))
+    });
+    let space = world.space();
+    let child = space.fork().unwrap();
+    let moved = |space: &Space| {
+        for page in 0..COUNT {
+            assert_eq!(world.word_of(space, TO + page), 100 + FROM + page);
+        }
+        assert_eq!(world.word_of(space, FROM + COUNT), 100 + FROM + COUNT);
+    };
+    moved(&child);
+    let stays = how == COPY;
+    for page in FROM..FROM + COUNT {
+        assert_eq!(child.lookup(page * PAGE).is_some(), stays);
+    }
+    if stays {
+        assert_eq!(world.word_of(&child, FROM), 0);
+    }
+    // So do others who ask for no page there, and a second fork.
+    let current = lock_all_flags::CURRENT | lock_all_flags::ONFAULT;
+    space.mlockall(current).unwrap();
+    space.clear_soft_dirty();
+    space.mprotect(20 * PAGE, PAGE, PROT_READ).unwrap();
+    let second = space.fork().unwrap();
+    moved(&second);
+    assert_eq!(child.mmap(FROM * PAGE, PAGE, RW, FIXED), Ok(FROM * PAGE));
+    machine.open_gate();
+    mover.join().unwrap();
+    assert_eq!(waiter.join().unwrap(), (Ok(100 + FROM), Ok(())));
+    assert_ne!(
+        space.lookup(TO * PAGE).unwrap().flags.locked,
+        Locked::No,
+        "mlockall came after the move"
+    );
+    world.cpu().store(TO * PAGE, 1).unwrap();
+    moved(&child);
+    moved(&second);
+    let before = match stays {
+        true => Ok(0),
+        false => Err(SegvCode::MapErr),
+    };
+    assert_eq!(world.cpu().load(FROM * PAGE), before);
+    space.munlockall();
+    world.finish_with(vec![child, second]);
+}
+
+#[test]
+fn a_fork_goes_on_beside_a_move() {
+    explore_under(POLICIES, 300, |_| stopped(MOVE, world()));
+}
+
+#[test]
+fn a_fork_goes_on_beside_a_move_that_leaves_its_source_mapped() {
+    explore_under(POLICIES, 300, |_| stopped(COPY, world()));
+}
+
+/// What was at the target is not the child's, and none of what moves has been carried yet.
+#[test]
+fn a_fork_goes_on_beside_a_move_over_something_else() {
+    explore_under(POLICIES, 300, |_| {
+        let world = world();
+        world.map(TO - 1, COUNT + 2, RW);
+        (TO - 1..TO + COUNT + 1).for_each(|page| world.cpu().store(page * PAGE, 7).unwrap());
+        stopped(MOVE, world);
+    });
+}
+
+/// A fork in any moment of a move, beside stores to what moves, wherever it is. The child has the first of
+/// two stores if it has the second, and all of it at one of both places.
+fn in_any_moment(policy: Policy) -> (Arc<World>, Space) {
+    let world = World::new(4, policy);
+    world.map(0, 24, RW);
+    // One in each table, between two that stay.
+    const PAGES: [u64; 4] = [20, FROM, FROM + COUNT - 1, 21];
+    for page in PAGES {
+        world.cpu().store(page * PAGE, 1).unwrap();
+    }
+    let goes_to = |page: u64| match page {
+        20 | 21 => page,
+        _ => page - FROM + TO,
+    };
+    let writer = world.run(2, move |cpu| {
+        for round in 2..5 {
+            for page in PAGES {
+                let at = [page * PAGE, goes_to(page) * PAGE];
+                while !at.iter().any(|at| cpu.store(*at, round).is_ok()) {
+                    shuttle::thread::yield_now();
+                }
+            }
+        }
+    });
+    let mover = world.run(1, |cpu| move_them(cpu, MOVE));
+    let child = world.space().fork().unwrap();
+    writer.join().unwrap();
+    mover.join().unwrap();
+    let has_moved = child.lookup(TO * PAGE).is_some();
+    assert_eq!(child.lookup(FROM * PAGE).is_none(), has_moved);
+    let words = PAGES.map(|page| match has_moved {
+        true => world.word_of(&child, goes_to(page)),
+        false => world.word_of(&child, page),
+    });
+    let in_order = words.is_sorted_by(|a, b| a >= b);
+    assert!(in_order && words[3] >= 1, "a store without an earlier one");
+    for page in PAGES {
+        assert_eq!(world.cpu().load(goes_to(page) * PAGE), Ok(4));
+        world.cpu().store(goes_to(page) * PAGE, 5).unwrap();
+    }
+    let again = PAGES.map(|page| match has_moved {
+        true => world.word_of(&child, goes_to(page)),
+        false => world.word_of(&child, page),
+    });
+    assert_eq!(again, words, "the child sees what its parent does");
+    (world, child)
+}
+
+#[test]
+fn the_child_has_what_moves_as_it_was_at_one_moment() {
+    explore(2000, |policy| {
+        let (world, child) = in_any_moment(policy);
+        world.finish_with(vec![child]);
+    });
+}
+
+#[test]
+#[should_panic]
+fn broken_move_beside_a_fork() {
+    with_flaw(Flaw::MovedBesideFork, || {
+        explore_under(POLICIES, 2000, |policy| {
+            drop(in_any_moment(policy));
+        });
+    });
+}
+
+#[test]
+#[should_panic(expected = "a store without an earlier one")]
+fn broken_stores_not_stopped() {
+    with_flaw(Flaw::MovedStoresNotStopped, || {
+        explore_under(POLICIES, 2000, |policy| {
+            drop(in_any_moment(policy));
+        });
+    });
+}
+
+/// Two moves and two forks, and memory that runs out.
+#[test]
+fn forks_that_fail_leave_a_move_as_it_was() {
+    explore(1000, |policy| {
+        let world = World::new(4, policy);
+        world.map(0, 24, RW);
+        (0..24).for_each(|page| world.cpu().store(page * PAGE, 100 + page).unwrap());
+        let mover = world.run(1, |cpu| move_them(cpu, MOVE));
+        let other = world.run(2, |cpu| {
+            let (from, length) = (16 * PAGE, 3 * PAGE);
+            let moved = cpu.space().mremap(from, length, length, COPY, 50 * PAGE);
+            assert_eq!(moved, Ok(50 * PAGE));
+        });
+        let forker = world.run(3, |cpu| cpu.space().fork().ok());
+        let children = [world.space().fork().ok(), forker.join().unwrap()];
+        mover.join().unwrap();
+        other.join().unwrap();
+        let children: Vec<_> = children.into_iter().flatten().collect();
+        for child in &children {
+            for (from, to) in [(FROM, TO), (FROM + 9, TO + 9), (16, 50), (18, 52)] {
+                let words = [from, to].map(|page| match child.lookup(page * PAGE) {
+                    Some(_) => world.word_of(child, page),
+                    None => 0,
+                });
+                assert_eq!(words.iter().sum::<u64>(), 100 + from, "{words:?}");
+            }
+        }
+        world.finish_with(children);
+    });
+}
+
+/// What is pinned is copied, from wherever it is; a guard is one in the child, too.
+#[test]
+fn what_is_pinned_or_a_guard_goes_along() {
+    explore(1000, |policy| {
+        let world = World::new(2, policy);
+        world.map(0, 24, RW);
+        (0..24).for_each(|page| world.cpu().store(page * PAGE, 100 + page).unwrap());
+        let guard = FROM + 9;
+        let space = world.space();
+        space
+            .madvise(guard * PAGE, PAGE, advice::GUARD_INSTALL)
+            .unwrap();
+        let pin = space.pin(FROM * PAGE, Taken::ToWrite).ok().unwrap();
+        let mover = world.run(1, |cpu| move_them(cpu, MOVE));
+        let child = world.space().fork().unwrap();
+        mover.join().unwrap();
+        let has_moved = child.lookup(TO * PAGE).is_some();
+        let at = |page: u64| if has_moved { page - FROM + TO } else { page };
+        // By the parent's pin nothing reaches the child.
+        world.cpu().store(TO * PAGE, 7).unwrap();
+        assert_eq!(world.word_of(&child, at(FROM)), 100 + FROM);
+        let guarded = Processor::new(&child, 0).load(at(guard) * PAGE);
+        assert_eq!(guarded, Err(SegvCode::MapErr), "the guard is lost");
+        let machine = world.space().memory().machine();
+        assert_eq!(machine.word(pin.frame()), 7);
+        drop(pin);
+        world.finish_with(vec![child]);
+    });
+}
+
+/// A file's pages and private copies of them: a truncation takes them from the child, too, wherever
+/// they were when it was made.
+#[test]
+fn a_truncation_finds_what_moved_in_the_child() {
+    explore(1000, |policy| {
+        let world = World::new(3, policy);
+        let store = Store::new(world.space().memory(), 20 * PAGE, None, 0).unwrap();
+        let opened = Opened {
+            store: Ok(&store),
+            offset: 0,
+            file: 0,
+            writable: true,
+        };
+        let space = world.space();
+        let how = flags::PRIVATE | flags::FIXED;
+        space.mmap_store(0, 20 * PAGE, RW, how, &opened).unwrap();
+        (0..20).for_each(|page| world.cpu().store_file(page * PAGE, 1).unwrap());
+        let mover = world.run(1, |cpu| move_them(cpu, MOVE));
+        let truncating = world.run(2, move |_| store.truncate(0).unwrap());
+        let child = world.space().fork().unwrap();
+        mover.join().unwrap();
+        truncating.join().unwrap();
+        for cpu in [world.cpu(), Processor::new(&child, 0)] {
+            for page in [FROM, FROM + COUNT - 1, TO, TO + COUNT - 1, 19] {
+                let seen = cpu.load_file(page * PAGE);
+                assert!(seen.is_err(), "page {page} outlived the truncation");
+            }
+        }
+        world.finish_with(vec![child]);
+    });
+}
