@@ -116,6 +116,7 @@ mod verify_shared;
 mod vma_lock;
 mod withdrawn;
 mod zap;
+mod zap_tables;
 mod zapping;
 
 pub use account::Totals;

@@ -18,7 +18,8 @@ use faultless_sync::Cpu;
 use crate::machine::Machine;
 use crate::space::AddressSpace;
 use crate::tree::Edit;
-use crate::zap::{Chain, Tables, is_in_one_table, is_shared};
+use crate::zap::{Chain, is_in_one_table, is_shared};
+use crate::zap_tables::Tables;
 
 /// The most pages.
 pub(crate) const MOST: u64 = if cfg!(any(loom, shuttle)) { 2 } else { 16 };

@@ -2,7 +2,7 @@
 //!
 //! Of ranges that admit no new claims (their slots are empty, zapping or changing): entries are
 //! taken by compare-and-swap, claims of faults that came too early are waited for (rule R1), one
-//! flush follows, then frames are freed. Ranges that stay mapped are another matter
+//! flush follows, then frames are freed (`zap_tables.rs`). Ranges that stay mapped are another matter
 //! ([`crate::discard`]).
 //!
 //! A page that other address spaces map, too, or that is pinned, is given up only after the
@@ -17,13 +17,11 @@ use faultless_paging::{
     walk,
 };
 use faultless_sync::{Backoff, Flaw, flawed};
-use faultless_trace::Counter;
 
-use crate::arena::Part;
 use crate::machine::Machine;
-use crate::memory::Retired;
 use crate::space::AddressSpace;
 use crate::taken::{self, Taken};
+use crate::zap_tables::{Emptied, TOP, Tables};
 
 /// Pages between two looks for what other CPUs want to have flushed: they wait for it.
 const STRETCH: u64 = 32;
@@ -71,20 +69,6 @@ impl Chain {
     }
 }
 
-/// Tables of the lowest level that a batch has come to, and how many of them went.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Seen {
-    tables: usize,
-    freed: usize,
-}
-
-impl Seen {
-    const ONE_THAT_STAYS: Seen = Seen {
-        tables: 1,
-        freed: 0,
-    };
-}
-
 /// Pages that are taken away without a look for the first table of them.
 pub(crate) const SMALL: u64 = if cfg!(any(loom, shuttle)) { 1 } else { 64 };
 
@@ -96,27 +80,6 @@ pub(crate) fn is_in_one_table(pages: Pages) -> bool {
 /// Whether a page is also mapped elsewhere, or pinned.
 pub(crate) fn is_shared(page: &Descriptor) -> bool {
     !page.is_sole_use() && !flawed(Flaw::CountedTooShort)
-}
-
-/// Which tables that are empty go with the pages that were in them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tables {
-    /// None: something comes to where they are.
-    None,
-    /// Those of which all pages go. For arenas, where memory comes and goes in the same places.
-    Whole,
-    /// All.
-    All,
-}
-
-impl Tables {
-    /// Those of what is unmapped in a part.
-    pub(crate) fn of(part: Part) -> Self {
-        match part {
-            Part::Arena(_) => Self::Whole,
-            _ => Self::All,
-        }
-    }
 }
 
 impl<M: Machine> AddressSpace<M> {
@@ -137,34 +100,33 @@ impl<M: Machine> AddressSpace<M> {
             _ => tables,
         };
         if pages.len() <= SMALL.max(taken::MOST) && is_in_one_table(pages) {
-            // Mostly its table is there, and stays.
-            if self.zap_batch(pages, pages, tables, taken) == Seen::ONE_THAT_STAYS {
-                self.machine().poll();
-                return;
-            }
-        } else {
-            debug_assert!(taken.is_none(), "of few in one table alone");
+            // Mostly its table is there.
+            return self.zap_batch(pages, (pages, TOP), tables, taken);
         }
+        debug_assert!(taken.is_none(), "of few in one table alone");
         let mut at = self.first_table(pages.start, pages.end);
-        while at < pages.end {
+        loop {
             // Batches end where tables end, so that each table is in one batch.
             let end = ((at + ZAP_BATCH) & !(ENTRIES as u64 - 1)).min(pages.end);
-            self.zap_batch(Pages::new(at, end), pages, tables, Taken::new());
-            self.machine().poll();
-            at = self.first_table(end, pages.end);
-        }
-        if tables != Tables::None {
-            let _section = self.memory.enter();
-            for level in (1..faultless_paging::LEVELS).skip(1) {
-                // Also where none went below: another's may have gone before, and left this to us.
-                let mut gather = Gather::new();
-                self.free_tables_at(level, (pages, pages), tables, &mut gather);
+            let next = self.first_table(end, pages.end);
+            let is_last = next >= pages.end;
+            let top = if is_last { TOP } else { 1 };
+            self.zap_batch(
+                Pages::new(at.min(end), end),
+                (pages, top),
+                tables,
+                Taken::new(),
+            );
+            if is_last {
+                return;
             }
+            at = next;
         }
     }
 
-    fn zap_batch(&self, batch: Pages, pages: Pages, tables: Tables, taken: Taken) -> Seen {
-        let mut seen = Seen::default();
+    /// Takes away a part of `pages`, and frees tables up to those under entries at level `top`.
+    fn zap_batch(&self, batch: Pages, (pages, top): (Pages, usize), tables: Tables, taken: Taken) {
+        let mut seen = 0;
         let Taken {
             mut gather,
             mut chain,
@@ -209,21 +171,20 @@ impl<M: Machine> AddressSpace<M> {
             }
         };
         self.for_each_table(batch, &mut |table, part| {
-            seen.tables += 1;
+            seen += 1;
             self.for_each_in(table, part, &mut take);
         });
-        if kept {
-            self.flush(&mut gather);
-            self.release_kept(batch, &mut chain);
-        }
-        if tables != Tables::None {
-            // Tables of the lowest level share the pages' flush.
-            seen.freed = self.free_tables_at(1, (batch, pages), tables, &mut gather);
-        }
-        self.flush(&mut gather);
+        let range = Emptied {
+            batch,
+            pages,
+            kept,
+            top,
+            tables: seen,
+        };
+        self.flush_with_tables(&range, tables, &mut gather, &mut chain);
         drop(section);
         chain.free_all(self.machine());
-        seen
+        self.machine().poll();
     }
 
     /// `page`, or the first page behind it whose table may exist.
@@ -288,19 +249,6 @@ impl<M: Machine> AddressSpace<M> {
             && self.tree.is_unmapped(before)
     }
 
-    /// After the flush: empties the entries of `pages` in which this CPU has kept
-    /// a claim, and gives up their pages.
-    pub(crate) fn release_kept(&self, pages: Pages, chain: &mut Chain) {
-        let cpu = self.machine().cpu();
-        self.for_each_entry(pages, &mut |entry, _| {
-            let value = entry.load();
-            if value != 0 && value == Self::FORMAT.claim_of(value, cpu) {
-                entry.set(0);
-                self.give_up(value, chain);
-            }
-        });
-    }
-
     /// What has to be flushed, and who, when `value` was taken out of an entry, or lowered.
     pub(crate) fn gather(&self, value: u64, page: u64, gather: &mut Gather) {
         if Self::FORMAT.is_present(value) {
@@ -313,67 +261,6 @@ impl<M: Machine> AddressSpace<M> {
         let mut gather = Gather::new();
         self.gather(before, page.0, &mut gather);
         self.flush(&mut gather);
-    }
-
-    /// Takes away the mapping that an entry was.
-    pub(crate) fn give_up(&self, value: u64, chain: &mut Chain) {
-        if self.counted(value).is_some_and(Descriptor::unmap) {
-            chain.push(self.machine().frames(), Self::FORMAT.frame(value));
-        }
-    }
-
-    /// Frees tables under entries at `level` in `batch`, a part of the zapped
-    /// `pages`, that are empty (rule R5). What `gather` holds is flushed with them.
-    /// How many there were.
-    fn free_tables_at(
-        &self,
-        level: usize,
-        (batch, pages): (Pages, Pages),
-        tables: Tables,
-        gather: &mut Gather,
-    ) -> usize {
-        // Nothing is mapped in the range itself: look beside it.
-        let vacant = |span: Pages| match tables {
-            Tables::All => self.is_vacant_beside(span, pages),
-            _ => pages.start <= span.start && span.end <= pages.end,
-        };
-        let cpu = self.machine().cpu();
-        let interrupts = self.machine().interrupts_off();
-        // SAFETY: inside the caller's section; tables are retired, not freed.
-        let detached = unsafe {
-            free::detach::<M::Format, M>(
-                self.machine(),
-                self.root,
-                batch,
-                level,
-                cpu,
-                gather,
-                &vacant,
-            )
-        };
-        if detached > 0 {
-            self.flush(gather);
-            let mut give = |table| {
-                self.memory.count(Counter::TableFree);
-                if flawed(Flaw::TableNotRetired) {
-                    return self.machine().frames().free(cpu, table);
-                }
-                self.memory.retire(Retired::Table(table));
-            };
-            // SAFETY: this CPU detached them, and walk caches are flushed.
-            unsafe {
-                free::unlink::<M::Format, M>(
-                    self.machine(),
-                    self.root,
-                    batch,
-                    level,
-                    cpu,
-                    &mut give,
-                );
-            }
-        }
-        self.machine().interrupts_restore(interrupts);
-        detached
     }
 
     /// Calls `visit` with every entry of `pages` that is not empty. Inside a section.

@@ -34,7 +34,7 @@ use crate::range::{MmapHold, RangeLock, Zap};
 use crate::space::AddressSpace;
 use crate::taken::Taken;
 use crate::tree::{Edit, Tree, Word};
-use crate::zap::Tables;
+use crate::zap_tables::Tables;
 
 /// Pages that are so many that whoever has taken them away has little else in his caches.
 const MANY: u64 = if cfg!(any(loom, shuttle)) { 3 } else { 1 << 16 };

@@ -8,6 +8,11 @@
 //! the claims and hands the tables over, to be retired: walkers may still look
 //! at them until their sections end.
 //!
+//! What the caller has *kept* is not anything: a claim of its own that remembers a page, or a table that it
+//! has detached. So pages and tables of all levels go with one flush, and are taken out of the tables that are
+//! handed over ([`kept_in`]). Others do see it. Who has kept something, and found a table not to be empty, looks
+//! again when he has given that up: of several the last one frees it.
+//!
 //! A fault that claims an entry in the table validates the parent's link after
 //! its own fence. Either it sees the parent claimed and withdraws, or its claim
 //! is seen by the look through the table. Loom model (b) checks this code.
@@ -83,7 +88,7 @@ pub unsafe fn entries_at<F: EntryFormat, M: PhysicalMemory + Wait>(
     }
 }
 
-/// Claims the tables at `level - 1` under entries at `level` that are empty.
+/// Claims the tables at `level - 1` under entries at `level` that are empty, but for what `cpu` has kept.
 /// Returns how many; their walk-cache entries are in `gather`.
 ///
 /// `vacant` says whether a span of pages holds no mapping. Before the claim it is a cheap
@@ -126,7 +131,7 @@ pub unsafe fn detach<F: EntryFormat, M: PhysicalMemory + Wait>(
         }
         // SAFETY: linked until now, and the claim keeps it linked.
         let table = unsafe { Table::at(machine, F::FORMAT.frame(value)) };
-        if table.next_used(0, ENTRIES).is_some() && !flawed(Flaw::TableNotScanned) {
+        if !has_kept_alone::<F>(table, cpu) && !flawed(Flaw::TableNotScanned) {
             return;
         }
         // What it was to the last: walks mark it until it is hidden.
@@ -143,8 +148,42 @@ pub unsafe fn detach<F: EntryFormat, M: PhysicalMemory + Wait>(
     detached
 }
 
+/// Whether an entry holds what `cpu` has kept: a claim that remembers a frame.
+fn is_kept<F: EntryFormat>(value: u64, cpu: Cpu) -> bool {
+    let format = F::FORMAT;
+    let is_claim = !format.is_present(value) && value == format.claim_of(value, cpu);
+    value != 0 && is_claim && format.frame(value) != Frame(0)
+}
+
+/// Whether there is nothing in a table but what `cpu` has kept.
+fn has_kept_alone<F: EntryFormat>(table: &Table, cpu: Cpu) -> bool {
+    let mut at = 0;
+    while let Some(used) = table.next_used(at, ENTRIES) {
+        if !is_kept::<F>(table.entries()[used].load(), cpu) {
+            return false;
+        }
+        at = used + 1;
+    }
+    true
+}
+
+/// Clears what `cpu` has kept in a table, after the flush, and hands each over. Of other
+/// claims there may be some, of faults that come too late.
+pub fn kept_in<F: EntryFormat>(table: &Table, cpu: Cpu, give: &mut dyn FnMut(u64)) {
+    let mut at = 0;
+    while let Some(used) = table.next_used(at, ENTRIES) {
+        let entry = &table.entries()[used];
+        let value = entry.load();
+        if is_kept::<F>(value, cpu) {
+            entry.set(0);
+            give(value);
+        }
+        at = used + 1;
+    }
+}
+
 /// Clears the claims that [`detach`] left at `level`, after the flush, and
-/// hands each table over.
+/// hands each table over. Higher levels first: below what is kept nothing is found.
 ///
 /// # Safety
 /// As for [`crate::walk()`]; `cpu` called `detach` for the same pages, nobody
@@ -159,12 +198,9 @@ pub unsafe fn unlink<F: EntryFormat, M: PhysicalMemory + Wait>(
 ) {
     let mut visit = |entry: &Entry, _page: u64| {
         let value = entry.load();
-        if value != 0 && !F::FORMAT.is_present(value) && value == F::FORMAT.claim_of(value, cpu) {
-            let table = F::FORMAT.frame(value);
-            if table != Frame(0) {
-                entry.set(0);
-                give(table);
-            }
+        if is_kept::<F>(value, cpu) {
+            entry.set(0);
+            give(F::FORMAT.frame(value));
         }
     };
     // SAFETY: passed on to the caller.

@@ -24,6 +24,10 @@ pub enum Flaw {
     TableNotScanned,
     /// A table is freed without a second look at what is mapped there.
     VacancyNotAskedAgain,
+    /// Who has kept pages in a table until the flush, and has not found it empty, does not look again.
+    TablesLookedAtOnce,
+    /// No fence stands between what is taken out of a table and the look at what is mapped beside it.
+    TablesLookedAtWithoutFence,
     /// A table is freed while CPUs may have it in their walk caches.
     TableNotFlushed,
     /// A table is freed without waiting for those that look into it.

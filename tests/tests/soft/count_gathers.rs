@@ -1,5 +1,7 @@
 //! One flush for an operation, whatever it takes away: counted on pages that another CPU has loaded.
 
+use std::sync::mpsc::channel;
+
 use faultless_mm::{Unused, advice, remap_flags};
 use faultless_soft::SoftSpace;
 use faultless_tests::cpus::{AT, Cpus, FIXED, with_cpus};
@@ -95,6 +97,40 @@ fn a_family() {
         once(cpus, "fork", |space| {
             let child = space.fork().unwrap();
             // The last mapping of each page goes with a flush of the parent's that is none.
+            child.destroy();
+        });
+    });
+}
+
+/// Tables that are empty go with the flush of the pages, however many levels there are of them, and whoever
+/// maps the pages, too.
+#[test]
+fn what_empties_tables() {
+    // Nothing else is mapped within 512 GiB.
+    const FAR: u64 = 0x5000_0000_0000;
+    let go = |space: &SoftSpace| space.munmap(FAR, PAGES * PAGE).unwrap();
+    let load = |cpus: &Cpus| (0..PAGES).for_each(|page| cpus.load(1, FAR + page * PAGE));
+    let come = |cpus: &Cpus| {
+        cpus.on(0, |cpu| {
+            let mapped = cpu.space().mmap(FAR, PAGES * PAGE, RW, FIXED);
+            assert_eq!(mapped, Ok(FAR));
+        });
+        (0..PAGES).for_each(|page| cpus.store(0, FAR + page * PAGE));
+        load(cpus);
+    };
+    with_cpus(|cpus| {
+        come(cpus);
+        once(cpus, "munmap", go);
+        come(cpus);
+        let (send, receive) = channel();
+        cpus.on(0, move |cpu| {
+            send.send(cpu.space().fork().unwrap()).unwrap()
+        });
+        let child = receive.recv().unwrap();
+        load(cpus);
+        once(cpus, "munmap of pages that a child maps, too", go);
+        cpus.on(0, move |_| {
+            assert!(child.lookup(FAR).is_some());
             child.destroy();
         });
     });

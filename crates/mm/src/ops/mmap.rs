@@ -24,7 +24,7 @@ use crate::space::{AddressSpace, Note};
 use crate::store::{Device, Store};
 use crate::taken::Taken;
 use crate::tree::{Content, Edit, Neighbours, Word};
-use crate::zap::Tables;
+use crate::zap_tables::Tables;
 
 /// `MAP_*` flags that are looked at.
 #[allow(missing_docs)]

@@ -28,7 +28,7 @@ use crate::moves::Move;
 use crate::range::RangeLock;
 use crate::space::AddressSpace;
 use crate::tree::{Edit, Word};
-use crate::zap::Tables;
+use crate::zap_tables::Tables;
 
 /// Both places of a move, shown as what they are for as long.
 struct Shown {

@@ -24,7 +24,8 @@ use crate::machine::Machine;
 use crate::space::{AddressSpace, Note};
 use crate::taken::{self, Taken};
 use crate::tree::{Edit, GUARD_GAP, PAGES, Word};
-use crate::zap::{SMALL, Tables};
+use crate::zap::SMALL;
+use crate::zap_tables::Tables;
 use crate::zapping::Rest;
 
 /// Pages that are few, whatever is mapped there.

@@ -5,7 +5,7 @@
 //! At most three preemptions in the quick form.
 
 use crate::model::{FIXED, PAGE, RW, World, explore};
-use faultless_mm::{Access, Outcome, Policy, SegvCode, flags};
+use faultless_mm::{Access, Outcome, Policy, SegvCode, Taken, flags};
 use faultless_sync::{Flaw, with_flaw};
 
 const MAP_ERR: Outcome = Outcome::Segv(SegvCode::MapErr);
@@ -108,19 +108,47 @@ fn broken_table_not_flushed() {
     with_flaw(Flaw::TableNotFlushed, a_table_and_a_walk);
 }
 
-/// Both pages go, each by a CPU of its own: each may find the table empty.
-#[test]
-fn two_that_empty_a_table() {
-    explore(Some(3), || {
+/// Both pages go, each by a CPU of its own: each may find the table empty. Pages that are `pinned` are kept
+/// until the flush, and seen by the other meanwhile.
+fn two_that_empty_a_table(pinned: bool) {
+    explore(Some(if pinned { 2 } else { 3 }), move || {
         let world = World::new(2, Policy::Speculative);
         world.map(0, 1, RW);
         world.map(1, 1, RW);
         assert_eq!(world.space().fault(0, Access::Write), Outcome::Resolved);
         assert_eq!(world.space().fault(PAGE, Access::Write), Outcome::Resolved);
+        let pins = pinned
+            .then(|| [0, PAGE].map(|page| world.space().pin(page, Taken::ToRead).ok().unwrap()));
         let other = world.run(1, |cpu| cpu.space().munmap(PAGE, PAGE));
         world.space().munmap(0, PAGE).unwrap();
         other.join().unwrap().unwrap();
+        drop(pins);
         let census = world.finish();
         assert_eq!((census.pages, census.mapped), (0, 0));
+        assert_eq!(census.tables, 1, "a table is left");
+    });
+}
+
+#[test]
+fn the_last_of_two_frees_their_table() {
+    two_that_empty_a_table(false);
+}
+
+#[test]
+fn the_last_of_two_that_have_kept_their_pages_frees_their_table() {
+    two_that_empty_a_table(true);
+}
+
+#[test]
+#[should_panic(expected = "a table is left")]
+fn broken_not_looked_again() {
+    with_flaw(Flaw::TablesLookedAtOnce, || two_that_empty_a_table(true));
+}
+
+#[test]
+#[should_panic(expected = "a table is left")]
+fn broken_looked_without_a_fence() {
+    with_flaw(Flaw::TablesLookedAtWithoutFence, || {
+        two_that_empty_a_table(false)
     });
 }
