@@ -176,8 +176,7 @@ impl<M: Machine> AddressSpace<M> {
 /// attributes; unless that shows the same pages.
 #[inline(never)]
 fn depart<M: Machine>(edit: &Edit<'_, M>, old: &Attributes, new: Option<&Attributes>, word: Word) {
-    // Those are found as before. Where `mremap` moves such pages over others with the same indices, `link_again`
-    // has the walks come again, and wait there.
+    // Those are found as before.
     let is_same = new.is_some_and(|new| !word.is_replacing() && new.backed == old.backed);
     if !is_same {
         edit.departure().begin(old);

@@ -6,7 +6,8 @@
 //! all of them at the new place, wherever they are.
 //!
 //! So each move goes in *turns*, of the pages of one table, and lets forks in between two of them: a
-//! fork waits for a turn, and then no move goes on until it is done. Moves do not wait for each
+//! fork waits for a turn, and then no move goes on until it is done. Before it gives up its ranges, and another fork
+//! gets them, each move that waits has its turn. Moves do not wait for each
 //! other. What the fork has to know is in the move's record: what was carried, and what is
 //! still to be flushed. It
 //!
@@ -22,7 +23,8 @@
 //! Written lines: the lock of turns, twice for each; that of the list, twice for each move.
 
 use faultless_paging::{Gather, Pages, Protection};
-use faultless_sync::{Flaw, ReadGuard, RwLock, SpinLock, WriteGuard, flawed};
+use faultless_sync::atomic::{AtomicU32, Ordering};
+use faultless_sync::{Backoff, Flaw, ReadGuard, RwLock, SpinLock, WriteGuard, flawed};
 
 use crate::machine::Machine;
 use crate::mapping::Attributes;
@@ -33,6 +35,8 @@ use crate::store::list::{Hook, List};
 pub(crate) struct Moves {
     /// Had for reading by a move that goes on, for writing by a fork.
     turn: RwLock,
+    /// Moves that wait for a fork.
+    waiting: AtomicU32,
     list: SpinLock<List>,
 }
 
@@ -41,6 +45,7 @@ impl Moves {
     pub(crate) fn new() -> Self {
         Self {
             turn: RwLock::new(),
+            waiting: AtomicU32::new(0),
             list: SpinLock::new(List::new()),
         }
     }
@@ -138,7 +143,18 @@ impl<M: Machine> Drop for Listed<'_, M> {
 /// That no move goes on.
 pub(crate) struct Paused<'a, M: Machine> {
     space: &'a AddressSpace<M>,
-    _turn: WriteGuard<'a, M>,
+    turn: Option<WriteGuard<'a, M>>,
+}
+
+impl<M: Machine> Drop for Paused<'_, M> {
+    fn drop(&mut self) {
+        self.turn.take();
+        let mut backoff = Backoff::new();
+        // Nobody bars them now. No order: all that counts is that they are let in.
+        while self.space.forks.moves.waiting.load(Ordering::Relaxed) != 0 {
+            backoff.turn(self.space.machine());
+        }
+    }
 }
 
 impl<M: Machine> Paused<'_, M> {
@@ -187,17 +203,24 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Waits for a move's turn to go on. With no range.
     pub(crate) fn move_turn(&self) -> Option<ReadGuard<'_, M>> {
-        match flawed(Flaw::MovedBesideFork) {
-            true => None,
-            false => Some(self.forks.moves.turn.read(self.machine())),
+        if flawed(Flaw::MovedBesideFork) {
+            return None;
         }
+        let moves = &self.forks.moves;
+        let turn = moves.turn.try_read(self.machine());
+        turn.or_else(|| {
+            moves.waiting.fetch_add(1, Ordering::Relaxed);
+            let turn = moves.turn.read(self.machine());
+            moves.waiting.fetch_sub(1, Ordering::Relaxed);
+            Some(turn)
+        })
     }
 
     /// Lets no move go on. With every range.
     pub(crate) fn pause_moves(&self) -> Paused<'_, M> {
         Paused {
             space: self,
-            _turn: self.forks.moves.turn.write(self.machine()),
+            turn: Some(self.forks.moves.turn.write(self.machine())),
         }
     }
 }

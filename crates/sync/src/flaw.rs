@@ -105,8 +105,6 @@ pub enum Flaw {
     CountedTooLate,
     /// Pages are carried to a mapping that stays where it is in its store's list.
     NotLinkedAgain,
-    /// A mapping is put last in its store's list before the pages say that something is carried there.
-    LinkedAgainTooEarly,
     /// A page of a store is mapped although it is behind the store's end.
     SizeNotValidated,
     /// No fence stands between a page's leaving its slot and the look at the entries: not

@@ -373,14 +373,25 @@ impl<M: Machine> AddressSpace<M> {
         Ok(())
     }
 
-    /// A live mapping with these attributes for `pages`: a neighbour's, or a new one.
+    /// A live mapping with these attributes for `pages`, where there may be pages: a neighbour's, or a new one.
     pub(crate) fn word_for(
         &self,
         _edit: &Edit<'_, M>,
         pages: Pages,
         attributes: Attributes,
     ) -> Result<Word, Errno> {
-        self.word_between(self.tree.beside(pages), attributes)
+        let word = self.word_between(self.tree.beside(pages), attributes)?;
+        self.link_word_again(word);
+        Ok(word)
+    }
+
+    /// Lets a walk of the store's mappings that has passed a mapping come to it once more: what it leads to from
+    /// now on may have pages already.
+    pub(crate) fn link_word_again(&self, word: Word) {
+        // SAFETY: the caller keeps it from being retired.
+        if let Some(mapping) = unsafe { word.mapping() } {
+            self.memory.link_again(mapping);
+        }
     }
 
     /// The same for pages with these neighbours, under the edit under which they were seen.

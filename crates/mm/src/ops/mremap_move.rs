@@ -12,7 +12,6 @@
 use core::ptr::NonNull;
 
 use faultless_paging::{PAGE_SIZE, Pages};
-use faultless_sync::{Flaw, flawed};
 use faultless_trace::Counter;
 
 use super::mremap::remap_flags::DONTUNMAP;
@@ -136,24 +135,21 @@ impl<M: Machine> AddressSpace<M> {
         Ok(Remapped::To(target.start * PAGE_SIZE))
     }
 
-    /// What the source becomes if it stays and was locked: Linux takes the lock along. Not a
-    /// neighbour's mapping, which may be one that the move replaces.
-    fn unlocked(&self, word: Word, stays: bool) -> Result<Option<NonNull<Mapping>>, Errno> {
+    /// What the source becomes if it stays: Linux takes a lock along. A mapping of its own, not that of a
+    /// neighbour, which may be one that the move replaces, or that replaces something: who comes to places
+    /// that are replacing tells them apart by their words alone.
+    fn staying(&self, word: Word, stays: bool) -> Result<Option<NonNull<Mapping>>, Errno> {
         // SAFETY: the range keeps mappings from being retired.
-        let Some(mapping) = (unsafe { word.mapping() }) else {
+        let Some(mapping) = (unsafe { word.mapping() }).filter(|_| stays) else {
             return Ok(None);
         };
-        let attributes = *mapping.attributes();
-        if !stays || attributes.flags.locked == Locked::No {
-            return Ok(None);
-        }
         let flags = Flags {
             locked: Locked::No,
-            ..attributes.flags
+            ..mapping.attributes().flags
         };
         let unlocked = Attributes {
             flags,
-            ..attributes
+            ..*mapping.attributes()
         };
         Ok(Some(self.memory.allocate_mapping(self, unlocked)?))
     }
@@ -268,25 +264,26 @@ impl<M: Machine> AddressSpace<M> {
         let is_vacant = self.is_reserved(target);
         let (old, is_one) = self.newest_of(source).ok_or(Errno::EFAULT)?;
         if !is_one {
-            // Equal neighbours become one.
+            // Equal neighbours become one. A walk may have been at that one before pages came to the others.
             self.assign(&mut edit, source, old);
+            self.link_word_again(old);
         }
         edit.fill(source, old.changing());
         drop(edit);
         lock.settle();
         let prepared = self.prepare_tables(source, target.start);
-        let prepared = prepared.and_then(|()| self.unlocked(old, stays));
+        let prepared = prepared.and_then(|()| self.staying(old, stays));
         let mut edit = lock.edit();
-        let words = prepared.and_then(|unlocked| {
+        let words = prepared.and_then(|staying| {
             let word = may_be(&edit).and_then(|()| self.word_for(&edit, target, attributes));
-            if let (Err(_), Some(unlocked)) = (&word, unlocked) {
+            if let (Err(_), Some(staying)) = (&word, staying) {
                 // SAFETY: made above, and nobody else's.
-                self.memory.unlink(unsafe { unlocked.as_ref() });
-                self.memory.retire(Retired::Mapping(unlocked));
+                self.memory.unlink(unsafe { staying.as_ref() });
+                self.memory.retire(Retired::Mapping(staying));
             }
-            Ok((word?, unlocked))
+            Ok((word?, staying))
         });
-        let (word, unlocked) = match words {
+        let (word, staying) = match words {
             Ok(words) => words,
             Err(error) => {
                 edit.fill(source, old);
@@ -294,30 +291,16 @@ impl<M: Machine> AddressSpace<M> {
                 return Err(error);
             }
         };
-        // A truncation that has been at the target already comes again. Not before the target says that it is
-        // changing: or it may see what is there now, come to what has gone from it, and be at its end.
-        let link_again = || {
-            // SAFETY: the range keeps mappings from being retired.
-            if let Some(mapping) = unsafe { word.mapping() } {
-                self.memory.link_again(mapping);
-            }
-        };
-        if flawed(Flaw::LinkedAgainTooEarly) {
-            link_again();
-        }
         // For a moment both places are mapped, and nobody is to see that afterwards.
         let account = self.account_of(&edit);
         let peak = account.get().peak;
         self.assign(&mut edit, target, word.replacing());
-        if !flawed(Flaw::LinkedAgainTooEarly) {
-            link_again();
-        }
-        if let Some(unlocked) = unlocked {
+        // A truncation that has been at the target already comes again, and waits there.
+        self.link_word_again(word);
+        if let Some(staying) = staying {
             // SAFETY: made above, and put into the tree here.
-            let word = Word::live(unsafe { unlocked.as_ref() });
+            let word = Word::live(unsafe { staying.as_ref() });
             self.assign(&mut edit, source, word.replacing());
-        } else if stays {
-            edit.fill(source, old.replacing());
         } else {
             lock.announce_zap();
             // A hole's end may be uncut again: since it was cut others have emptied what lies beside.

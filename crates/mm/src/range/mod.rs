@@ -190,15 +190,36 @@ impl<M: Machine> AddressSpace<M> {
     #[inline]
     fn await_range(&self, wish: &Wish, part: impl Fn() -> Part) -> Held<'_, M> {
         let start = self.trace_start();
+        let mut rounds = 0;
         loop {
             let arenas = self.arena_count();
             let part = part();
             let range = self.list_of(part).lock(wish, self.machine());
             // There are no more from here on: who would make one needs every range.
-            if self.arena_count() == arenas || flawed(Flaw::PartChosenOnce) {
-                return self.await_elsewhere(part, range, wish, start);
+            if self.arena_count() != arenas && !flawed(Flaw::PartChosenOnce) {
+                continue;
             }
+            if part == Part::All && rounds < ROUNDS && self.awaits_elsewhere(wish, &range) {
+                // Not with a place in the first list, for which others would have to wait.
+                drop(range);
+                rounds += 1;
+                self.await_zaps_in_arenas(wish);
+                continue;
+            }
+            return self.await_elsewhere(part, range, wish, start);
         }
+    }
+
+    /// Whether somebody zaps, or replaces something, in an arena where that is in the wish's way.
+    #[cold]
+    fn awaits_elsewhere(&self, wish: &Wish, _range: &RangeGuard<'_, M>) -> bool {
+        let mut arenas = self.arenas().into_iter().flat_map(Arenas::all);
+        arenas.any(|arena| arena.ranges.is_in_the_way(wish, self.machine()))
+    }
+
+    fn await_zaps_in_arenas(&self, wish: &Wish) {
+        let arenas = self.arenas().into_iter().flat_map(Arenas::all);
+        arenas.for_each(|arena| arena.ranges.await_zaps(wish, self.machine()));
     }
 
     /// With a range in the first list, waits for it in those of arenas.
@@ -281,8 +302,7 @@ impl<M: Machine> AddressSpace<M> {
         let part = self.part_of(pages);
         self.list_of(part).await_zaps(&wish, machine);
         if part == Part::All {
-            let arenas = self.arenas().into_iter().flat_map(Arenas::all);
-            arenas.for_each(|arena| arena.ranges.await_zaps(&wish, machine));
+            self.await_zaps_in_arenas(&wish);
         }
     }
 

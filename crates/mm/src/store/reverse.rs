@@ -10,7 +10,7 @@
 //! A walk holds the list's lock only from one mapping to the next: a *cursor* keeps its
 //! place. What pages are carried to (`mremap`, `fork`) is behind every cursor when they are
 //! taken from where they were: a new mapping is put last, and one that was there is put
-//! last once more. An address space waits, when it ends, for walks that are in it.
+//! last once more; so is one that becomes a neighbour's to pages that are there. An address space waits, when it ends, for walks that are in it.
 //!
 //! Written lines: the list's lock and the neighbours' links when mappings come and go.
 
@@ -90,7 +90,7 @@ impl<M: Machine> Memory<M> {
     }
 
     /// Puts a mapping of the tree, if it has a store, last in the store's list: pages are
-    /// about to be carried to where it leads.
+    /// about to be carried to where it leads, or it is about to lead to some.
     pub(crate) fn link_again(&self, mapping: &Mapping) {
         let Some(backed) = &mapping.attributes().backed else {
             return;

@@ -290,3 +290,32 @@ fn one_mapping_in_two_parts() {
 fn broken_pages_counted_plainly() {
     with_flaw(Flaw::PagesCountedPlainly, in_two_parts);
 }
+
+/// Who waits, across what is an arena's, for what is replaced there keeps nobody out of the rest of the space.
+#[test]
+fn who_waits_across_parts_keeps_no_fork_out() {
+    explore_under(POLICIES, 300, |_| {
+        let world = spread();
+        let at = (MIDDLE + 2) * PAGE;
+        world.map(MIDDLE - 2, 6, RW);
+        (MIDDLE - 2..MIDDLE + 4).for_each(|page| world.cpu().store(page * PAGE, 7).unwrap());
+        let machine = world.space().memory().machine();
+        machine.shut_gate(1);
+        let mapper = world.run(1, move |cpu| {
+            assert_eq!(cpu.space().mmap(at, PAGE, RW, FIXED), Ok(at));
+        });
+        machine.await_gate();
+        let waiter = world.run(2, move |cpu| {
+            let (from, length) = ((MIDDLE - 2) * PAGE, 6 * PAGE);
+            cpu.space().mprotect(from, length, PROT_READ).unwrap();
+            cpu.load(at)
+        });
+        let child = world.space().fork().unwrap();
+        assert_eq!(world.word_of(&child, MIDDLE + 2), 0);
+        assert_eq!(world.word_of(&child, MIDDLE + 3), 7);
+        machine.open_gate();
+        mapper.join().unwrap();
+        assert_eq!(waiter.join().unwrap(), Ok(0));
+        world.finish_with(vec![child]);
+    });
+}

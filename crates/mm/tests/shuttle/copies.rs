@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::model::{FIXED, Model, PAGE, Processor, RW, World, explore_under};
-use faultless_mm::{Opened, Policy, Store, flags, remap_flags};
+use faultless_mm::{Opened, PROT_READ, Policy, Store, flags, remap_flags};
 use faultless_sync::{Flaw, with_flaw};
 
 const MOVE: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
@@ -176,4 +176,50 @@ fn broken_departures_not_awaited() {
     with_flaw(Flaw::DeparturesNotAwaited, || {
         explore_under(&[Policy::Speculative], 100, each_stopped);
     });
+}
+
+/// Copies are moved, and become part of a neighbour's mapping, which a walk of the store's mappings has
+/// passed.
+fn merged_behind_a_walk() {
+    explore_under(&[Policy::Speculative], 2000, |policy| {
+        let world = World::new(2, policy);
+        let store = Store::new(world.space().memory(), 8 * PAGE, None, 0).unwrap();
+        let space = world.space();
+        let map = |at: u64, first: u64, prot: u32| {
+            let opened = Opened {
+                store: Ok(&store),
+                offset: first * PAGE,
+                file: 0,
+                writable: true,
+            };
+            let how = flags::PRIVATE | flags::FIXED;
+            space
+                .mmap_store(at * PAGE, 2 * PAGE, prot, how, &opened)
+                .unwrap();
+        };
+        map(0, 0, PROT_READ);
+        map(40, 2, RW);
+        (40..42).for_each(|page| world.cpu().store_file(page * PAGE, COPY).unwrap());
+        let cutter = world.run(1, move |_| store.truncate(0).unwrap());
+        let moved = space.mremap(40 * PAGE, 2 * PAGE, 2 * PAGE, MOVE, 2 * PAGE);
+        assert_eq!(moved, Ok(2 * PAGE));
+        space.mprotect(2 * PAGE, 2 * PAGE, PROT_READ).unwrap();
+        cutter.join().unwrap();
+        for page in 2..4 {
+            let seen = world.cpu().load_file(page * PAGE);
+            assert_ne!(seen, Ok(COPY), "a copy is left that was truncated");
+        }
+        world.finish();
+    });
+}
+
+#[test]
+fn what_is_merged_behind_a_walk_goes() {
+    merged_behind_a_walk();
+}
+
+#[test]
+#[should_panic(expected = "a copy is left that was truncated")]
+fn broken_not_linked_again() {
+    with_flaw(Flaw::NotLinkedAgain, merged_behind_a_walk);
 }

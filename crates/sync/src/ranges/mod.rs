@@ -184,6 +184,11 @@ impl Ranges {
         });
     }
 
+    /// Whether somebody zaps, or replaces something, where that is in a wish's way.
+    pub fn is_in_the_way<W: Wait + ?Sized>(&self, wish: &Wish, machine: &W) -> bool {
+        self.places.lock(machine).is_in_the_way(wish, u64::MAX)
+    }
+
     /// Whether anything is being zapped, or will be.
     pub fn is_zapping<W: Wait + ?Sized>(&self, machine: &W) -> bool {
         let places = self.places.lock(machine);
