@@ -38,6 +38,10 @@ const MOST: u64 = if cfg!(shuttle) { 3 } else { PAGES };
 /// A zap that goes on, and what it has let leave the tree.
 pub(crate) type AtOnce<'a, M> = (ZapGuard<'a, M>, Departure<'a, M>);
 
+/// What was detached at once, for after the edit: mappings that have lost their last page, what has left the
+/// tree, and the zap, if one goes on.
+type Detached<'a, M> = (Orphans, Departure<'a, M>, Option<ZapGuard<'a, M>>);
+
 /// Leaves the zap to a fork.
 pub(crate) fn leave_at_once<'a, M: Machine>((zap, departure): AtOnce<'a, M>) -> Departure<'a, M> {
     zap.leave();
@@ -107,11 +111,11 @@ impl<M: Machine> AddressSpace<M> {
         let is_unused = || pages.len() > taken::MOST && !is_used && self.has_nothing(pages);
         let kept = (part, kept);
         let detached = self.detach_kept(&mut edit, kept, pages, &mut taken, || (), is_unused);
-        let Some(zap) = detached else {
+        let Some(detached) = detached else {
             return false;
         };
         drop(edit);
-        self.end_at_once(part, pages, had, taken, zap);
+        self.end_at_once(part, pages, had, taken, detached);
         true
     }
 
@@ -122,14 +126,17 @@ impl<M: Machine> AddressSpace<M> {
         pages: Pages,
         had: u64,
         taken: Taken,
-        zap: Option<AtOnce<'_, M>>,
+        (orphans, departure, zap): Detached<'_, M>,
     ) {
         self.trace_hold(had, pages);
         self.memory.count(Counter::Munmap);
+        // Not under the edit: that, too, takes others' time.
+        self.retire_orphans(orphans, &departure);
         let Some(zap) = zap else {
             return taken.free(self.machine());
         };
-        let number = part.writer(zap.0.place());
+        let number = part.writer(zap.place());
+        let zap = (zap, departure);
         self.clear_away(part, pages, number, Rest::All(taken), zap, leave_at_once);
     }
 
@@ -155,11 +162,11 @@ impl<M: Machine> AddressSpace<M> {
         let mut taken = Taken::new();
         let kept = (part, kept);
         let detached = self.detach_kept(&mut edit, kept, pages, &mut taken, commit, || false);
-        let Some(zap) = detached else {
+        let Some(detached) = detached else {
             return false;
         };
         drop(edit);
-        self.end_at_once(part, pages, had, taken, zap);
+        self.end_at_once(part, pages, had, taken, detached);
         true
     }
 
@@ -191,8 +198,8 @@ impl<M: Machine> AddressSpace<M> {
         self.keep_out(edit, (Part::Central, around), [span(pages), HEAP], unless)
     }
 
-    /// Lets the slots of `pages` say that they are zapped, if they can be detached at once. What is left of
-    /// the zap, if anything is: they may have been taken away at once, too, or never have been used.
+    /// Lets the slots of `pages` say that they are zapped, if they can be detached at once. What has lost its
+    /// last page, for after the edit, and what is left of the zap, if anything is: they may have been taken away at once, too, or never have been used.
     #[inline(always)]
     fn detach_kept<'a>(
         &self,
@@ -202,12 +209,15 @@ impl<M: Machine> AddressSpace<M> {
         taken: &mut Taken,
         commit: impl FnOnce(),
         is_unused: impl FnOnce() -> bool,
-    ) -> Option<Option<AtOnce<'a, M>>> {
+    ) -> Option<Detached<'a, M>> {
         let place = kept.next_place()?;
         let note = Word::zapping(part.writer(place));
         let orphans = self.detach_alone(edit, pages, note)?;
         commit();
-        let is_done = self.take_at_once(edit, pages, Tables::of(part), taken) || is_unused();
+        // Of many not even the code is looked at, which may not be in a cache.
+        let is_few = pages.len() <= taken::MOST;
+        let tables = Tables::of(part);
+        let is_done = is_few && self.take_at_once(edit, pages, tables, taken) || is_unused();
         let zap = if is_done {
             edit.fill(pages, Word::EMPTY);
             drop(kept);
@@ -215,8 +225,7 @@ impl<M: Machine> AddressSpace<M> {
         } else {
             Some(kept.begin_zap(place, span(pages)))
         };
-        self.retire_orphans(orphans, edit.departure());
-        Some(zap.map(|zap| (zap, edit.departure().hand_over())))
+        Some((orphans, edit.departure().hand_over(), zap))
     }
 
     /// Lets the slots of `pages` say `note`, if something is mapped there that is quickly detached; what
