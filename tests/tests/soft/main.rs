@@ -17,6 +17,7 @@ mod exhaustion;
 mod fallbacks;
 mod fork;
 mod fork_injection;
+mod fork_moves;
 mod fork_stress;
 mod guards;
 mod injection;

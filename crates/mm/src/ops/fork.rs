@@ -11,7 +11,8 @@
 //! 3. Table by table the entries are copied, write-protected, and the table is thawed.
 //!    Faults there wait for it, and by asking make it the next; all others go on.
 //!
-//! The first two take time by mappings and tables, the third by pages. A store that needs
+//! The first two take time by mappings and tables, the third by pages. (Where pages are being moved, stores by
+//! their old addresses are stopped before, which takes time by those that were not moved yet.) A store that needs
 //! no fault can still reach a page before the flush; that page is then the child's, too. What
 //! is written after it is written to a copy, or to a page that the child does not have.
 //!
