@@ -24,12 +24,18 @@ use core::cell::Cell;
 use core::ptr::NonNull;
 
 use faultless_sync::atomic::{AtomicU32, Ordering};
-use faultless_sync::{Backoff, Flaw, Padded, RwLock, SpinGuard, SpinLock, flawed};
+use faultless_sync::{Backoff, Flaw, Padded, RwLock, SpinGuard, SpinLock, check_park, flawed};
 
 use crate::machine::Machine;
 use crate::mapping::{Attributes, Mapping};
 use crate::memory::{Memory, Retired};
 use crate::store::Cache;
+
+/// In a count: somebody is parked until nobody is counted.
+const AWAITED: u32 = 1 << 31;
+
+/// Turns of spinning before a waiter parks.
+const SPIN: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
 
 /// Lanes; a bit for each generation of each fits into 32.
 const LANES: usize = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
@@ -209,7 +215,9 @@ impl<'a, M: Machine> Departure<'a, M> {
             counts &= counts - 1;
             // Release: the flush comes before what is done once nobody is waited for.
             let count = self.memory.departing().count(number);
-            count.fetch_sub(1, Ordering::Release);
+            if count.fetch_sub(1, Ordering::Release) == AWAITED | 1 {
+                self.memory.machine().wake(count, u32::MAX);
+            }
         }
         for generation in 0..2 {
             if counted & DEVICE << generation != 0 {
@@ -245,10 +253,31 @@ impl<M: Machine> Memory<M> {
         let _turn = lane.turn.write(self.machine());
         for _ in 0..2 {
             let old = lane.generation.fetch_add(1, Ordering::Relaxed);
-            let mut backoff = Backoff::new();
+            self.await_none(&lane.counts[old as usize % 2]);
+        }
+    }
+
+    /// Waits until nobody is counted. Who is may be parked himself: a move that lets a fork go first.
+    #[allow(clippy::absurd_extreme_comparisons, reason = "models do not spin")]
+    fn await_none(&self, count: &AtomicU32) {
+        let mut backoff = Backoff::new();
+        loop {
             // Acquire: of the release at the end of a departure.
-            while lane.counts[old as usize % 2].load(Ordering::Acquire) != 0 {
+            let now = count.load(Ordering::Acquire);
+            if now & !AWAITED == 0 {
+                // Of a lane one waits at a time.
+                if now != 0 {
+                    count.fetch_and(!AWAITED, Ordering::Relaxed);
+                }
+                return;
+            }
+            if backoff.turns() < SPIN {
                 backoff.turn(self.machine());
+            } else if now & AWAITED == 0 {
+                count.fetch_or(AWAITED, Ordering::Relaxed);
+            } else {
+                check_park();
+                self.machine().park(count, now);
             }
         }
     }

@@ -43,7 +43,10 @@ impl<M: Machine> AddressSpace<M> {
         };
         // SAFETY: the edit lock keeps it.
         let Content::Live(mapping) = (unsafe { run.word.content() }) else {
-            return Err(Withdrawn::MappingChanged);
+            return Err(match run.word.is_replacing() {
+                true => Withdrawn::Zapped,
+                false => Withdrawn::MappingChanged,
+            });
         };
         let grown = Pages::new(page.0, run.pages.start);
         let attributes = mapping.attributes();
@@ -147,7 +150,8 @@ impl<M: Machine> AddressSpace<M> {
         Ok(false)
     }
 
-    /// Waits until nothing is being taken away any more between `page` and the mapping above.
+    /// Waits until nothing is being taken away any more between `page` and the mapping above, and until that has
+    /// taken the place of what was there.
     #[cold]
     pub(crate) fn await_zaps_below_stack(&self, page: Page) {
         let above = {
@@ -160,6 +164,6 @@ impl<M: Machine> AddressSpace<M> {
                 }
             }
         };
-        self.await_zaps(Pages::new(page.0, above.max(page.0 + 1)));
+        self.await_zaps_and_replacing(Pages::new(page.0, above.max(page.0) + 1));
     }
 }

@@ -24,7 +24,7 @@
 
 use faultless_paging::{Gather, Pages, Protection};
 use faultless_sync::atomic::{AtomicU32, Ordering};
-use faultless_sync::{Backoff, Flaw, ReadGuard, RwLock, SpinLock, WriteGuard, flawed};
+use faultless_sync::{Flaw, ReadGuard, RwLock, SpinLock, WriteGuard, check_park, flawed};
 
 use crate::machine::Machine;
 use crate::mapping::Attributes;
@@ -149,10 +149,16 @@ pub(crate) struct Paused<'a, M: Machine> {
 impl<M: Machine> Drop for Paused<'_, M> {
     fn drop(&mut self) {
         self.turn.take();
-        let mut backoff = Backoff::new();
-        // Nobody bars them now. No order: all that counts is that they are let in.
-        while self.space.forks.moves.waiting.load(Ordering::Relaxed) != 0 {
-            backoff.turn(self.space.machine());
+        // Nobody bars them now. They may be parked on this very CPU.
+        let (waiting, machine) = (&self.space.forks.moves.waiting, self.space.machine());
+        loop {
+            match waiting.load(Ordering::Relaxed) {
+                0 => return,
+                some => {
+                    check_park();
+                    machine.park(waiting, some);
+                }
+            }
         }
     }
 }
@@ -212,6 +218,7 @@ impl<M: Machine> AddressSpace<M> {
             moves.waiting.fetch_add(1, Ordering::Relaxed);
             let turn = moves.turn.read(self.machine());
             moves.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.machine().wake(&moves.waiting, u32::MAX);
             Some(turn)
         })
     }

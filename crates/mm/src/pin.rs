@@ -116,8 +116,8 @@ impl From<Withdrawn> for Missed {
     }
 }
 
-/// Tries before a pin waits for whoever changes mappings.
-const TRIES: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 1024 };
+/// Tries before a pin, or an access from outside, waits for whoever changes mappings.
+pub(crate) const TRIES: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 1024 };
 
 impl<M: Machine> AddressSpace<M> {
     /// Pins pages from the one at `address` on, one for each place in `into`. How many were

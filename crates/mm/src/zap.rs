@@ -24,7 +24,7 @@ use crate::taken::{self, Taken};
 use crate::zap_tables::{Emptied, TOP, Tables};
 
 /// Pages between two looks for what other CPUs want to have flushed: they wait for it.
-const STRETCH: u64 = 32;
+pub(crate) const STRETCH: u64 = 32;
 
 /// Pages zapped under one flush.
 const ZAP_BATCH: u64 = 64 * ENTRIES as u64;

@@ -28,7 +28,7 @@ use crate::arena::Part;
 use crate::machine::Machine;
 use crate::memory::Retired;
 use crate::space::AddressSpace;
-use crate::zap::Chain;
+use crate::zap::{Chain, STRETCH};
 
 /// The level of the entries that lead to the highest tables that go.
 pub(crate) const TOP: usize = LEVELS - 1;
@@ -205,9 +205,16 @@ impl<M: Machine> AddressSpace<M> {
         if level > 0 || kept {
             // SAFETY: this CPU detached it, and it is there until it is retired.
             let table = unsafe { Table::at(machine, frame) };
-            free::kept_in::<M::Format>(table, cpu, &mut |value| match level {
-                0 => self.give_up(value, chain),
-                _ => self.give_table(Self::FORMAT.frame(value), level - 1, kept, chain),
+            let mut given = 0;
+            free::kept_in::<M::Format>(table, cpu, &mut |value| {
+                match level {
+                    0 => self.give_up(value, chain),
+                    _ => self.give_table(Self::FORMAT.frame(value), level - 1, kept, chain),
+                }
+                given += 1;
+                if given % STRETCH == 0 {
+                    machine.poll();
+                }
             });
             machine.poll();
         }

@@ -37,6 +37,7 @@ pub use fence::fence_after_rmw;
 #[cfg(any(loom, shuttle))]
 pub use flaw::with_flaw;
 pub use flaw::{Flaw, flawed};
+pub use order::check_park;
 pub use prefetch::prefetch_to_write;
 pub use ranges::{KeepOut, PLACES, RangeGuard, Ranges, Wish, ZapGuard};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};

@@ -13,7 +13,7 @@
 //! Written lines: those of the fault; the entry; the page.
 
 use faultless_frames::Flags;
-use faultless_paging::{Access, Frame, Page, Walk, walk};
+use faultless_paging::{Access, Frame, Page, Pages, Walk, walk};
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::{Backoff, Flaw, flawed};
 
@@ -22,6 +22,7 @@ use crate::fault::{Outcome, Place};
 use crate::hold::{Hold, Mode};
 use crate::machine::Machine;
 use crate::mapping::Attributes;
+use crate::pin::TRIES;
 use crate::prepare::Prepared;
 use crate::space::AddressSpace;
 use crate::trail::{Forced, Trail};
@@ -70,6 +71,12 @@ impl<M: Machine> AddressSpace<M> {
                     Outcome::OutOfMemory => return Err(Errno::ENOMEM),
                     Outcome::Segv(_) | Outcome::Bus => return Err(Errno::EIO),
                 },
+                Err(_) if backoff.turns() >= TRIES => {
+                    // A writer is at work there: it waits for nothing that is held here.
+                    drop(self.hold_range(Pages::new(page.0, page.0 + 1)));
+                    backoff = Backoff::new();
+                    continue;
+                }
                 Err(_) => {}
             }
             backoff.turn(self.machine());

@@ -187,7 +187,10 @@ impl<M: Machine> AddressSpace<M> {
             unsafe { word.mapping() }.is_some_and(|m| self.are_one(m.attributes(), &attributes))
         });
         let successor = match lent {
-            Some(word) => word,
+            Some(word) => {
+                self.link_word_again(word);
+                word
+            }
             None => self.word_for(&edit, run.pages, attributes)?,
         };
         self.assign(&mut edit, run.pages, successor.changing());

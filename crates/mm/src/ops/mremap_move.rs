@@ -265,8 +265,8 @@ impl<M: Machine> AddressSpace<M> {
         let (old, is_one) = self.newest_of(source).ok_or(Errno::EFAULT)?;
         if !is_one {
             // Equal neighbours become one. A walk may have been at that one before pages came to the others.
-            self.assign(&mut edit, source, old);
             self.link_word_again(old);
+            self.assign(&mut edit, source, old);
         }
         edit.fill(source, old.changing());
         drop(edit);

@@ -298,11 +298,19 @@ impl<M: Machine> AddressSpace<M> {
     /// Waits until nothing is being zapped any more of what is now in `pages`.
     pub(crate) fn await_zaps(&self, pages: Pages) {
         let wish = Wish::to_fill(span(pages)).beside_replacing();
-        let machine = self.machine();
+        self.await_in_the_way(pages, &wish);
+    }
+
+    /// The same, and until nothing there takes the place of something else.
+    pub(crate) fn await_zaps_and_replacing(&self, pages: Pages) {
+        self.await_in_the_way(pages, &Wish::to_fill(span(pages)));
+    }
+
+    fn await_in_the_way(&self, pages: Pages, wish: &Wish) {
         let part = self.part_of(pages);
-        self.list_of(part).await_zaps(&wish, machine);
+        self.list_of(part).await_zaps(wish, self.machine());
         if part == Part::All {
-            self.await_zaps_in_arenas(&wish);
+            self.await_zaps_in_arenas(wish);
         }
     }
 

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use crate::model::{FIXED, Model, PAGE, Processor, RW, World, explore_under};
+use crate::model::{FIXED, Model, PAGE, Processor, RW, Space, World, explore_under};
 use faultless_mm::{Opened, PROT_READ, Policy, Store, flags, remap_flags};
 use faultless_sync::{Flaw, with_flaw};
 
@@ -178,48 +178,74 @@ fn broken_departures_not_awaited() {
     });
 }
 
-/// Copies are moved, and become part of a neighbour's mapping, which a walk of the store's mappings has
-/// passed.
-fn merged_behind_a_walk() {
-    explore_under(&[Policy::Speculative], 2000, |policy| {
-        let world = World::new(2, policy);
-        let store = Store::new(world.space().memory(), 8 * PAGE, None, 0).unwrap();
-        let space = world.space();
-        let map = |at: u64, first: u64, prot: u32| {
-            let opened = Opened {
-                store: Ok(&store),
-                offset: first * PAGE,
-                file: 0,
-                writable: true,
-            };
-            let how = flags::PRIVATE | flags::FIXED;
-            space
-                .mmap_store(at * PAGE, 2 * PAGE, prot, how, &opened)
-                .unwrap();
+/// Copies are moved behind a neighbour, pages 0 and 1, which a walk of the store's mappings may have passed, and
+/// become part of its mapping in some `way`; they are at `to` in the end.
+fn merged_behind_a_walk(policy: Policy, prot: u32, way: fn(&Space), to: u64) {
+    let world = World::new(2, policy);
+    let store = Store::new(world.space().memory(), 8 * PAGE, None, 0).unwrap();
+    let space = world.space();
+    let map = |at: u64, first: u64, prot: u32| {
+        let opened = Opened {
+            store: Ok(&store),
+            offset: first * PAGE,
+            file: 0,
+            writable: true,
         };
-        map(0, 0, PROT_READ);
-        map(40, 2, RW);
-        (40..42).for_each(|page| world.cpu().store_file(page * PAGE, COPY).unwrap());
-        let cutter = world.run(1, move |_| store.truncate(0).unwrap());
-        let moved = space.mremap(40 * PAGE, 2 * PAGE, 2 * PAGE, MOVE, 2 * PAGE);
-        assert_eq!(moved, Ok(2 * PAGE));
-        space.mprotect(2 * PAGE, 2 * PAGE, PROT_READ).unwrap();
-        cutter.join().unwrap();
-        for page in 2..4 {
-            let seen = world.cpu().load_file(page * PAGE);
-            assert_ne!(seen, Ok(COPY), "a copy is left that was truncated");
-        }
-        world.finish();
-    });
+        let how = flags::PRIVATE | flags::FIXED;
+        let mapped = space.mmap_store(at * PAGE, 2 * PAGE, prot, how, &opened);
+        assert_eq!(mapped, Ok(at * PAGE));
+    };
+    map(0, 0, prot);
+    if prot == RW {
+        // It is older, and so another mapping than what would be equal.
+        space.clear_soft_dirty();
+    }
+    map(40, 2, RW);
+    (40..42).for_each(|page| world.cpu().store_file(page * PAGE, COPY).unwrap());
+    let cutter = world.run(1, move |_| store.truncate(0).unwrap());
+    let moved = space.mremap(40 * PAGE, 2 * PAGE, 2 * PAGE, MOVE, 2 * PAGE);
+    assert_eq!(moved, Ok(2 * PAGE));
+    way(space);
+    cutter.join().unwrap();
+    for page in to..to + 2 {
+        let seen = world.cpu().load_file(page * PAGE);
+        assert_ne!(seen, Ok(COPY), "a copy is left that was truncated");
+    }
+    world.finish();
+}
+
+/// Of them alone, which looks at the neighbours.
+fn protect_them(space: &Space) {
+    space.mprotect(2 * PAGE, 2 * PAGE, PROT_READ).unwrap();
+}
+
+/// Of both, the first of which is what it is to be already.
+fn protect_both(space: &Space) {
+    space.mprotect(0, 4 * PAGE, PROT_READ).unwrap();
+}
+
+/// Both are equal now, and go on together.
+fn move_both(space: &Space) {
+    space.clear_soft_dirty();
+    let moved = space.mremap(0, 4 * PAGE, 4 * PAGE, MOVE, 20 * PAGE);
+    assert_eq!(moved, Ok(20 * PAGE));
 }
 
 #[test]
 fn what_is_merged_behind_a_walk_goes() {
-    merged_behind_a_walk();
+    explore_under(&[Policy::Speculative], 2000, |policy| {
+        merged_behind_a_walk(policy, PROT_READ, protect_them, 2);
+        merged_behind_a_walk(policy, PROT_READ, protect_both, 2);
+        merged_behind_a_walk(policy, RW, move_both, 22);
+    });
 }
 
 #[test]
 #[should_panic(expected = "a copy is left that was truncated")]
 fn broken_not_linked_again() {
-    with_flaw(Flaw::NotLinkedAgain, merged_behind_a_walk);
+    with_flaw(Flaw::NotLinkedAgain, || {
+        explore_under(&[Policy::Speculative], 4000, |policy| {
+            merged_behind_a_walk(policy, PROT_READ, protect_both, 2);
+        });
+    });
 }
