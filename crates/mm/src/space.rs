@@ -38,6 +38,7 @@ use crate::machine::Machine;
 use crate::memory::Memory;
 use crate::moves::Moves;
 use crate::policy::Policy;
+use crate::range::give_rooms;
 use crate::spaces::Place;
 use crate::tree::{PAGES, Tree};
 
@@ -273,6 +274,7 @@ impl<M: Machine> AddressSpace<M> {
         let body = unsafe { self.body.read() };
         let machine = self.machine();
         let source = machine.frames();
+        give_rooms(self.memory, &body.ranges);
         source.descriptor(body.frame).set_flags(Flags::NONE);
         source.free(machine.cpu(), body.frame);
         arena::give_back(self.memory, body.arenas.load(Ordering::Relaxed));

@@ -67,6 +67,11 @@ impl<M: Machine> Memory<M> {
             space
                 .arena_frames()
                 .try_for_each(|frame| books.enter(frame, Use::SPACE))?;
+            let mut entered = Ok(());
+            space.for_each_room(|frame| {
+                entered = entered.and_then(|()| books.enter(frame, Use::SPACE));
+            });
+            entered?;
             space.enter_tables(&books, space.root, LEVELS - 1, 0)?;
             space.enter_objects(&books)?;
             drop(_section);

@@ -25,7 +25,7 @@
 //! writes.
 
 use faultless_paging::{PAGE_SIZE, Pages};
-use faultless_sync::{PLACES, Ranges};
+use faultless_sync::{PLACES, Ranges, Set};
 use faultless_trace::Kind;
 
 use crate::arena::{ARENAS, Arenas, Part};
@@ -81,13 +81,13 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Clears what is noted for zaps that were left to a fork, which has let the tree change again.
     pub(crate) fn end_left_zaps(&self, edit: &mut Edit<'_, M>) -> Left {
-        let mut left = Left([0; LISTS]);
+        let mut left = Left([Set::default(); LISTS]);
         self.for_each_noted(&mut |number, list, pages, place| {
             if list.is_left(place, self.machine()) {
                 let note = Word::zapping(number * PLACES + place);
                 self.tree.clear_notes(edit, pages, note);
                 self.tree.show_replaced(edit, pages);
-                left.0[number] |= 1 << place;
+                left.0[number].insert(place);
             }
         });
         left
@@ -95,8 +95,8 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Says that those zaps have ended, under no edit.
     pub(crate) fn say_ended(&self, left: &Left) {
-        for (list, left) in self.lists().zip(left.0) {
-            if left != 0 {
+        for (list, left) in self.lists().zip(&left.0) {
+            if !left.is_empty() {
                 list.end_left(left, self.machine());
             }
         }
@@ -240,16 +240,12 @@ impl<M: Machine> AddressSpace<M> {
     /// the pages, and the place there.
     fn for_each_noted(&self, visit: &mut dyn FnMut(usize, &Ranges, Pages, usize)) {
         for (number, list) in self.lists().enumerate() {
-            // A move has two.
-            let mut noted = [[None; 2]; PLACES];
-            list.for_each_zap(self.machine(), |range, place| {
-                let [first, second] = &mut noted[place];
-                let free = if first.is_none() { first } else { second };
-                *free = Some(Pages::new(range.start, range.end));
-            });
-            for (place, noted) in noted.into_iter().enumerate() {
-                for pages in noted.into_iter().flatten() {
-                    visit(number, list, pages, place);
+            for place in list.zaps(self.machine()).iter() {
+                for range in list.ranges_of(place, self.machine()) {
+                    let pages = Pages::new(range.start, range.end);
+                    if !pages.is_empty() {
+                        visit(number, list, pages, place);
+                    }
                 }
             }
         }
@@ -259,9 +255,8 @@ impl<M: Machine> AddressSpace<M> {
 /// Lists of ranges that a space may have.
 const LISTS: usize = 1 + ARENAS;
 
-/// Zaps that were left, and of which there are no notes any more; for each list a bit for each
-/// place.
-pub(crate) struct Left([u64; LISTS]);
+/// Zaps that were left, and of which there are no notes any more; for each list.
+pub(crate) struct Left([Set; LISTS]);
 
 impl Tree {
     /// Lets faults go on in those of `pages` that are replacing.

@@ -39,7 +39,7 @@ pub use flaw::with_flaw;
 pub use flaw::{Flaw, flawed};
 pub use order::check_park;
 pub use prefetch::prefetch_to_write;
-pub use ranges::{KeepOut, PLACES, RangeGuard, Ranges, Wish, ZapGuard};
+pub use ranges::{KeepOut, PLACES, RangeGuard, Ranges, Room, Set, Wish, ZapGuard};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use spin::{SpinGuard, SpinLock};
 pub use spins::SpinGuards;

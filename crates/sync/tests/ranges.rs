@@ -1,13 +1,15 @@
 //! The lock for ranges: who waits for whom, and in what order.
 #![cfg(not(any(loom, shuttle)))]
 
+use std::collections::HashSet;
+use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Condvar, Mutex};
 use std::thread;
 use std::time::Duration;
 
 use faultless_sync::atomic::AtomicU32;
-use faultless_sync::{PLACES, Ranges, Wait, Wish};
+use faultless_sync::{PLACES, RangeGuard, Ranges, Room, Set, Wait, Wish};
 
 #[derive(Default)]
 struct Machine {
@@ -98,8 +100,7 @@ fn others_are_kept_out_where_nobody_has_anything() {
     assert!(zap.place() == place && ranges.is_zapping(&machine));
     assert!(!keep_out(3..4) && keep_out(4..10));
     drop(zap);
-    let all = (0..PLACES as u64).map(|at| hold(100 + at..101 + at));
-    let all: Vec<_> = all.collect();
+    let all = fill(&ranges, &machine);
     let kept = ranges.try_keep_out([0..10, 20..21], &machine).unwrap();
     assert!(kept.next_place().is_none() && kept.has_company());
     drop((kept, all));
@@ -212,6 +213,95 @@ fn a_move_is_a_zap_here_and_a_replacement_there() {
     assert!(is_had(Wish::to_fill(0..100)));
 }
 
+/// Takes all places that there are, of ranges from 100 on.
+fn fill<'a>(ranges: &'a Ranges, machine: &'a Machine) -> Vec<RangeGuard<'a, Machine>> {
+    let wish = |at: u64| Wish::to_change(100 + at..101 + at);
+    (0..)
+        .map_while(|at| ranges.try_lock(&wish(at), machine))
+        .collect()
+}
+
+fn add_room(ranges: &Ranges, machine: &Machine) -> bool {
+    let room = NonNull::from(Box::leak(Box::new(Room::new(7))));
+    // SAFETY: it is the list's from now on, and stays.
+    unsafe { ranges.add_room(room, machine) }
+}
+
+#[test]
+fn room_is_added_where_places_are_scarce() {
+    let (ranges, machine) = (Ranges::new(), Machine::default());
+    assert!(!ranges.is_scarce());
+    let first = fill(&ranges, &machine);
+    assert!(ranges.is_scarce());
+    drop(first);
+    assert!(!ranges.is_scarce());
+    let mut rooms = 0;
+    let mut all = Vec::new();
+    loop {
+        let before = all.len();
+        let wish = |at: usize| Wish::to_change(at as u64..at as u64 + 1);
+        while let Some(guard) = ranges.try_lock(&wish(all.len()), &machine) {
+            all.push(guard);
+        }
+        assert!(all.len() > before, "there is no room");
+        if !add_room(&ranges, &machine) {
+            break;
+        }
+        rooms += 1;
+        assert!(!ranges.is_scarce());
+    }
+    assert_eq!(all.len(), PLACES);
+    assert!(!ranges.is_scarce(), "there can be no more");
+    let places: HashSet<_> = all.iter().map(RangeGuard::place).collect();
+    assert_eq!(places.len(), PLACES);
+    let mut tags = Vec::new();
+    ranges.for_each_room(&machine, |tag| tags.push(tag));
+    assert_eq!(tags, vec![7; rooms]);
+    // They are zapped like any others.
+    let zaps: Vec<_> = all
+        .into_iter()
+        .enumerate()
+        .map(|(at, guard)| guard.begin_zap(at as u64..at as u64 + 1))
+        .collect();
+    assert!(ranges.zaps(&machine).iter().eq(0..PLACES));
+    for zap in &zaps {
+        let [range, none] = ranges.ranges_of(zap.place(), &machine);
+        assert!(range.end - range.start == 1 && none.is_empty());
+    }
+    let mut left = Set::default();
+    for (at, zap) in zaps.into_iter().enumerate() {
+        if at % 2 == 0 {
+            left.insert(zap.place());
+            zap.leave();
+        }
+    }
+    assert_eq!(ranges.zaps(&machine), left);
+    ranges.end_left(&left, &machine);
+    assert!(ranges.zaps(&machine).is_empty());
+}
+
+/// However many wait for a range, who wants another has it at once.
+#[test]
+fn who_waits_leaves_places_for_who_need_not() {
+    let (ranges, machine) = (Ranges::new(), Machine::default());
+    let done = AtomicU64::new(0);
+    thread::scope(|scope| {
+        let first = ranges.lock(&Wish::to_change(0..10), &machine);
+        for number in 0..100 {
+            let (ranges, machine, done) = (&ranges, &machine, &done);
+            scope.spawn(move || {
+                drop(ranges.lock(&Wish::to_change(5..20), machine));
+                done.fetch_add(1, SeqCst);
+            });
+            machine.await_parked(number + 1);
+            let elsewhere = ranges.try_lock(&Wish::to_change(200..300), machine);
+            assert!(elsewhere.is_some(), "{number} wait");
+        }
+        drop(first);
+    });
+    assert_eq!(done.load(SeqCst), 100);
+}
+
 #[test]
 fn who_waits_is_not_passed() {
     let (ranges, machine) = (Ranges::new(), Machine::default());
@@ -247,9 +337,7 @@ fn places_are_given_in_order_too() {
     let order = Mutex::new(Vec::new());
     let wish = |at: usize| Wish::to_change(at as u64..at as u64 + 1);
     thread::scope(|scope| {
-        let mut held: Vec<_> = (0..PLACES)
-            .map(|at| ranges.try_lock(&wish(at), &machine).unwrap())
-            .collect();
+        let mut held = fill(&ranges, &machine);
         assert!(ranges.try_lock(&wish(1000), &machine).is_none());
         for number in 0..3 {
             let (ranges, machine, order, wish) = (&ranges, &machine, &order, &wish);
@@ -259,8 +347,7 @@ fn places_are_given_in_order_too() {
             });
             machine.await_parked(number + 1);
         }
-        held.truncate(PLACES - 2);
-        assert!(held.len() < PLACES);
+        held.truncate(held.len() - 2);
     });
     assert_eq!(*order.lock().unwrap(), [0, 1, 2]);
 }
@@ -269,12 +356,25 @@ fn places_are_given_in_order_too() {
 /// the only user is only used by one, and all end.
 #[test]
 fn many_threads() {
+    beside_each_other(false);
+}
+
+/// The same with more places than there are from the beginning.
+#[test]
+fn many_threads_with_room() {
+    beside_each_other(true);
+}
+
+fn beside_each_other(has_room: bool) {
     const PAGES: usize = 64;
     let (ranges, machine) = (Ranges::new(), Machine::default());
+    if has_room {
+        add_room(&ranges, &machine);
+    }
     // Users in the low half, zappers in the high.
     let users: [AtomicU64; PAGES] = std::array::from_fn(|_| AtomicU64::new(0));
     thread::scope(|scope| {
-        for seed in 0..PLACES as u64 + 8 {
+        for seed in 0..48u64 {
             let (ranges, machine, users) = (&ranges, &machine, &users);
             scope.spawn(move || {
                 let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;

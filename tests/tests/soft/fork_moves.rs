@@ -44,7 +44,7 @@ fn move_about(space: &SoftSpace, stays: bool, is_over: &AtomicBool) {
     while !is_over.load(Ordering::Relaxed) || number % 2 != 0 {
         let (from, to) = (PLACES[number % 2], PLACES[1 - number % 2]);
         let how = remap_flags::MAYMOVE | remap_flags::FIXED;
-        let how = how | u32::from(stays) * remap_flags::DONTUNMAP;
+        let how = how | (u32::from(stays) * remap_flags::DONTUNMAP);
         let moved = space.mremap(from, PAGES * PAGE, PAGES * PAGE, how, to);
         assert_eq!(moved, Ok(to));
         if stays {

@@ -10,6 +10,7 @@ mod count_flushes;
 mod count_gathers;
 mod count_holders;
 mod counts;
+mod crowd;
 mod devices;
 mod events;
 mod execute_only;

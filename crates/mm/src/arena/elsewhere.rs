@@ -74,6 +74,7 @@ impl<'a, M: Machine> Elsewhere<'a, M> {
         for (number, arena) in space.arenas().into_iter().flat_map(Arenas::all).enumerate() {
             let pages = arena.stem.pages();
             if wish.meets(&(pages.start..pages.end)) {
+                space.make_room(&arena.ranges);
                 let guard = arena.ranges.lock(wish, space.machine());
                 meets_zaps |= guard.meets_zaps();
                 has_waited |= guard.has_waited();

@@ -228,7 +228,7 @@ impl Slot {
 }
 
 /// A frame for something that lives as long as a space.
-fn take_frame<M: Machine>(memory: &Memory<M>) -> Result<Frame, NoMemory> {
+pub(crate) fn take_frame<M: Machine>(memory: &Memory<M>) -> Result<Frame, NoMemory> {
     let frame = memory.allocate_frame_to_fill()?;
     memory
         .machine()
@@ -239,7 +239,7 @@ fn take_frame<M: Machine>(memory: &Memory<M>) -> Result<Frame, NoMemory> {
 }
 
 /// Gives such a frame back.
-fn give_frame<M: Machine>(memory: &Memory<M>, frame: Frame) {
+pub(crate) fn give_frame<M: Machine>(memory: &Memory<M>, frame: Frame) {
     let source = memory.machine().frames();
     source.descriptor(frame).set_flags(Flags::NONE);
     source.free(memory.machine().cpu(), frame);

@@ -11,7 +11,7 @@ use super::{Arena, Arenas, COUNT, COUNT_OF_CPUS, OF_CPUS, Slot, give_frame, take
 use crate::account::Account;
 use crate::machine::Machine;
 use crate::memory::Memory;
-use crate::range::RangeLock;
+use crate::range::{RangeLock, give_rooms};
 use crate::space::{AddressSpace, Note};
 use crate::tree::{ARENA_LEVEL, Edit, Holes, span};
 
@@ -212,6 +212,7 @@ pub(crate) fn give_back<M: Machine>(memory: &Memory<M>, arenas: *mut Arenas) {
     // SAFETY: of the space, and nobody looks at it any more.
     if let Some(arenas) = unsafe { arenas.as_ref() } {
         for number in 0..arenas.count() {
+            give_rooms(memory, &arenas.get(number).ranges);
             give_frame(memory, arenas.get(number).frame);
         }
         give_frame(memory, arenas.frame);

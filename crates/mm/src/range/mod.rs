@@ -24,9 +24,11 @@
 //! makes their validation always succeed.
 
 mod at_once;
+mod places;
 mod room;
 
 pub(crate) use at_once::leave_at_once;
+pub(crate) use places::give_rooms;
 pub(crate) use room::ROUNDS;
 
 use core::ops::Range;
@@ -194,7 +196,9 @@ impl<M: Machine> AddressSpace<M> {
         loop {
             let arenas = self.arena_count();
             let part = part();
-            let range = self.list_of(part).lock(wish, self.machine());
+            let list = self.list_of(part);
+            self.make_room(list);
+            let range = list.lock(wish, self.machine());
             // There are no more from here on: who would make one needs every range.
             if self.arena_count() != arenas && !flawed(Flaw::PartChosenOnce) {
                 continue;

@@ -39,7 +39,7 @@ const BITS: usize = 63;
 /// Everything but the pointer to a mapping.
 const MAPPING_BITS: usize = 127;
 /// No object is at a lower address.
-const LOWEST: usize = 1 << 16;
+const LOWEST: usize = 1 << 19;
 /// Where a note has its number.
 const NUMBER: u32 = BITS.count_ones();
 const _: () = assert!(align_of::<Mapping>() > MAPPING_BITS);

@@ -71,7 +71,7 @@ impl<'a, W: Wait + ?Sized> KeepOut<'a, W> {
     /// Takes that place for `range`, of those that others were kept out of, to be zapped.
     #[inline]
     pub fn begin_zap(mut self, place: usize, range: Range<u64>) -> ZapGuard<'a, W> {
-        self.places.take_place(place);
+        self.take(place);
         self.places.begin_zap(place, range);
         self.guard(place)
     }
@@ -79,9 +79,15 @@ impl<'a, W: Wait + ?Sized> KeepOut<'a, W> {
     /// The same for a range in which something has taken the place of something else.
     #[inline]
     pub fn begin_replace(mut self, place: usize, range: Range<u64>) -> ZapGuard<'a, W> {
-        self.places.take_place(place);
+        self.take(place);
         self.places.begin_replace(place, [range, 0..0]);
         self.guard(place)
+    }
+
+    #[inline]
+    fn take(&mut self, place: usize) {
+        self.places.take_place(place);
+        self.ranges.note_taken(&self.places, place);
     }
 
     fn guard(&self, place: usize) -> ZapGuard<'a, W> {

@@ -1,9 +1,11 @@
 //! A lock for ranges: who uses ranges that do not meet never waits.
 //!
 //! A fixed number of places, each with a range or two that somebody has or waits for, under a
-//! spin lock that is held for one look at them. A wish waits for those wishes before it that it
+//! spin lock that is held for one look at them. There is memory for some; more is added when these are almost
+//! all taken ([`Ranges::add_room`]). A wish waits for those wishes before it that it
 //! cannot be beside, and for no others: first come, first served, so that nobody starves, whole
-//! spaces and single pages alike. Where no place is free, who comes waits for one, in order too.
+//! spaces and single pages alike. Half of the places are for who need not wait; where there is none for who
+//! has to, he waits for one, in order too.
 //!
 //! A range that somebody has alone may become one that is being *zapped*; where nobody has anything,
 //! it may be so at once. From then on nobody
@@ -19,9 +21,11 @@
 
 mod keep_out;
 mod places;
+mod set;
 
 use core::mem::ManuallyDrop;
 use core::ops::Range;
+use core::ptr::NonNull;
 
 use crate::atomic::{AtomicU32, Ordering};
 use crate::flaw::{Flaw, flawed};
@@ -30,8 +34,9 @@ use crate::spin::SpinLock;
 use crate::wait::{Backoff, Wait};
 
 pub use keep_out::KeepOut;
-pub use places::{PLACES, Wish};
-use places::{Places, bits};
+use places::Places;
+pub use places::{PLACES, Room, Wish};
+pub use set::Set;
 
 /// Turns of spinning before a waiter parks.
 const SPIN: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
@@ -46,6 +51,8 @@ pub struct Ranges {
     places: SpinLock<Places>,
     /// Counts what waiters may have waited for.
     turn: AtomicU32,
+    /// 1 if there are almost no places left.
+    scarce: AtomicU32,
 }
 
 impl Default for Ranges {
@@ -63,6 +70,7 @@ impl Ranges {
             class: Class::new(Kind::Parking),
             places: SpinLock::new(Places::new()),
             turn: AtomicU32::new(0),
+            scarce: AtomicU32::new(0),
         }
     }
 
@@ -121,18 +129,19 @@ impl Ranges {
     /// A place with what is wished for, if that can be had at once.
     fn try_take<W: Wait + ?Sized>(&self, wish: &Wish, machine: &W) -> Option<Taken> {
         let mut places = self.places.lock(machine);
-        if !places.queue.is_empty() {
+        let is_alone = places.is_unused();
+        if !places.may_pass() {
             return None;
         }
-        let is_alone = places.is_unused();
         let place = places.take(wish)?;
+        self.note_taken(&places, place);
         if is_alone {
             return Some(Taken::alone(place));
         }
         let meets_zaps = places.meets_zaps(wish);
         if places.is_kept_out(place) || places.is_in_the_way(wish, u64::MAX) {
             // Nobody has seen it, so that nobody waits for it.
-            places.free(1 << place);
+            places.free(place);
             return None;
         }
         Some(Taken {
@@ -151,16 +160,21 @@ impl Ranges {
         let mut place = None;
         let mut queued = None;
         let (place, meets_zaps, is_in_the_way) = self.wait(machine, |places| {
-            if place.is_none() {
+            let is_new = place.is_none();
+            if is_new {
                 place = take_in_turn(places, wish, &mut queued);
-                if queued.is_some() && place.is_some() && !places.queue.is_empty() {
-                    // There may be another place, for who is next in the queue.
-                    self.turn.fetch_add(1, Ordering::Relaxed);
-                    machine.wake(&self.turn, u32::MAX);
-                }
             }
             let place = place?;
+            if is_new {
+                self.note_taken(places, place);
+            }
             let is_kept_out = places.is_kept_out(place);
+            let is_over = places.set_waits(place, is_kept_out);
+            if !places.queue.is_empty() && (is_over || is_new && queued.is_some()) {
+                // There may be another place, for who is next in the queue.
+                self.turn.fetch_add(1, Ordering::Relaxed);
+                machine.wake(&self.turn, u32::MAX);
+            }
             (!is_kept_out).then(|| {
                 let is_in_the_way = places.is_in_the_way(wish, u64::MAX);
                 (place, places.meets_zaps(wish), is_in_the_way)
@@ -192,7 +206,7 @@ impl Ranges {
     /// Whether anything is being zapped, or will be.
     pub fn is_zapping<W: Wait + ?Sized>(&self, machine: &W) -> bool {
         let places = self.places.lock(machine);
-        places.zapped | places.announced != 0
+        !places.zapped.or(&places.announced).is_empty()
     }
 
     /// Calls `visit` with each range that is being zapped or replacing, or was and is noted still,
@@ -203,9 +217,22 @@ impl Ranges {
         mut visit: impl FnMut(Range<u64>, usize),
     ) {
         let places = self.places.lock(machine);
-        for place in bits(places.zapped | places.replacing) {
-            places.ranges(place).for_each(|range| visit(range, place));
+        for place in places.zapped.or(&places.replacing).iter() {
+            let ranges = places.ranges(place).iter();
+            let ranges = ranges.filter(|range| !range.is_empty());
+            ranges.for_each(|range| visit(range.clone(), place));
         }
+    }
+
+    /// The places of all these.
+    pub fn zaps<W: Wait + ?Sized>(&self, machine: &W) -> Set {
+        let places = self.places.lock(machine);
+        places.zapped.or(&places.replacing)
+    }
+
+    /// The ranges of one of them: of a move two, of others the second is empty.
+    pub fn ranges_of<W: Wait + ?Sized>(&self, place: usize, machine: &W) -> [Range<u64>; 2] {
+        self.places.lock(machine).ranges(place).clone()
     }
 
     /// The guard of a place that was kept without one ([`RangeGuard::into_place`]).
@@ -237,12 +264,52 @@ impl Ranges {
 
     /// Whether the zap of a place was left ([`ZapGuard::leave`]). It goes on until it is ended.
     pub fn is_left<W: Wait + ?Sized>(&self, place: usize, machine: &W) -> bool {
-        self.places.lock(machine).left & 1 << place != 0
+        self.places.lock(machine).left.has(place)
     }
 
-    /// Ends zaps that were left: a bit for each place.
-    pub fn end_left<W: Wait + ?Sized>(&self, set: u64, machine: &W) {
-        self.release(machine, |places| places.free(places.left & set));
+    /// Ends those of a set of zaps that were left.
+    pub fn end_left<W: Wait + ?Sized>(&self, set: &Set, machine: &W) {
+        self.release(machine, |places| places.free_all(&places.left.and(set)));
+    }
+
+    /// Whether there are almost no places left, and room may be added. A look without the lock.
+    #[inline]
+    pub fn is_scarce(&self) -> bool {
+        self.scarce.load(Ordering::Relaxed) != 0
+    }
+
+    /// Adds room for more places; whether there may be more. It is the list's from then on.
+    ///
+    /// # Safety
+    /// It is the caller's alone, and stays where it is as long as the list.
+    pub unsafe fn add_room<W: Wait + ?Sized>(&self, room: NonNull<Room>, machine: &W) -> bool {
+        let mut is_added = false;
+        self.release(machine, |places| {
+            is_added = places.add_room(room);
+            self.note_scarcity(places);
+        });
+        is_added
+    }
+
+    /// Calls `visit` with the tag of each room that was added.
+    pub fn for_each_room<W: Wait + ?Sized>(&self, machine: &W, visit: impl FnMut(u64)) {
+        self.places.lock(machine).tags().for_each(visit);
+    }
+
+    /// Says, when a place was taken, whether there are almost none left.
+    #[inline]
+    fn note_taken(&self, places: &Places, place: usize) {
+        if places.is_late(place) {
+            self.note_scarcity(places);
+        }
+    }
+
+    #[cold]
+    fn note_scarcity(&self, places: &Places) {
+        let is_scarce = u32::from(places.is_scarce());
+        if self.scarce.load(Ordering::Relaxed) != is_scarce {
+            self.scarce.store(is_scarce, Ordering::Relaxed);
+        }
     }
 
     /// Waits until `look` has an answer: it looks again after each release.
@@ -276,6 +343,9 @@ impl Ranges {
     fn release<W: Wait + ?Sized>(&self, machine: &W, change: impl FnOnce(&mut Places)) {
         let mut places = self.places.lock(machine);
         change(&mut places);
+        if self.is_scarce() {
+            self.note_scarcity(&places);
+        }
         if places.waiting == 0 {
             return;
         }
@@ -292,13 +362,13 @@ impl Ranges {
 fn take_in_turn(places: &mut Places, wish: &Wish, queued: &mut Option<u64>) -> Option<usize> {
     let own = match *queued {
         Some(own) => own,
-        None if places.queue.is_empty() => match places.take(wish) {
+        None if places.queue.is_empty() && places.may_wait() => match places.take(wish) {
             Some(place) => return Some(place),
             None => join(places, queued),
         },
         None => join(places, queued),
     };
-    if own != places.queue.start {
+    if own != places.queue.start || !places.may_wait() {
         return None;
     }
     let place = places.take(wish)?;
@@ -393,7 +463,7 @@ impl<'a, W: Wait + ?Sized> RangeGuard<'a, W> {
     /// new there waits for that.
     pub fn announce_zap(&self) {
         let mut places = self.ranges.places.lock(self.machine);
-        places.announced |= 1 << self.place();
+        places.announced.insert(self.place());
     }
 
     /// Keeps of all that was had `range`, to be zapped.
@@ -433,7 +503,7 @@ impl<'a, W: Wait + ?Sized> RangeGuard<'a, W> {
 
 impl<W: Wait + ?Sized> Drop for RangeGuard<'_, W> {
     fn drop(&mut self) {
-        let place = 1 << self.place();
+        let place = self.place();
         self.ranges
             .release(self.machine, |places| places.free(place));
     }
@@ -467,13 +537,14 @@ impl<W: Wait + ?Sized> ZapGuard<'_, W> {
     /// The zap is done, and somebody else is to end it ([`Ranges::end_left`]).
     pub fn leave(self) {
         let guard = ManuallyDrop::new(self);
-        guard.ranges.places.lock(guard.machine).left |= 1 << guard.place;
+        let mut places = guard.ranges.places.lock(guard.machine);
+        places.left.insert(guard.place);
     }
 }
 
 impl<W: Wait + ?Sized> Drop for ZapGuard<'_, W> {
     fn drop(&mut self) {
-        let place = 1 << self.place;
+        let place = self.place;
         self.ranges
             .release(self.machine, |places| places.free(place));
     }

@@ -1,11 +1,23 @@
 //! What is in the places of a [`super::Ranges`], and who keeps whom out. Under its lock.
 
 use core::ops::Range;
+use core::ptr::NonNull;
 
+use super::set::Set;
 use crate::flaw::{Flaw, flawed};
 
-/// How many may have ranges, wait for them, or zap at once. Others wait for a place.
-pub const PLACES: usize = if cfg!(any(loom, shuttle)) { 6 } else { 32 };
+/// How many may have ranges, or zap, at once, if there is room for all; and half as many wait for them. Others wait
+/// for a place.
+pub const PLACES: usize = OWN + ROOMS * ROOM;
+
+/// So many there are from the beginning.
+const OWN: usize = if cfg!(any(loom, shuttle)) { 6 } else { 24 };
+/// In a room that is added.
+const ROOM: usize = if cfg!(any(loom, shuttle)) { 4 } else { 58 };
+/// So many rooms may be added.
+const ROOMS: usize = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
+/// Room is to be added before there are no more places than this.
+const MARGIN: usize = if cfg!(any(loom, shuttle)) { 1 } else { 8 };
 
 /// What somebody wants, or has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -83,19 +95,33 @@ fn meet(one: &Range<u64>, other: &Range<u64>) -> bool {
     one.start.max(other.start) < one.end.min(other.end)
 }
 
-/// The places of a set of bits.
-pub(super) fn bits(mut set: u64) -> impl Iterator<Item = usize> {
-    core::iter::from_fn(move || {
-        let first = (set != 0).then(|| set.trailing_zeros() as usize)?;
-        set &= set - 1;
-        Some(first)
-    })
-}
-
 struct Place {
     /// When it was taken: who came before has less.
     number: u64,
     wish: Wish,
+}
+
+impl Place {
+    const FREE: Place = Place {
+        number: 0,
+        wish: Wish::to_change(0..0),
+    };
+}
+
+/// Memory for more places ([`super::Ranges::add_room`]).
+pub struct Room {
+    places: [Place; ROOM],
+    tag: u64,
+}
+
+impl Room {
+    /// With free places; `tag` is for who finds it again ([`super::Ranges::for_each_room`]).
+    pub const fn new(tag: u64) -> Self {
+        Self {
+            places: [const { Place::FREE }; ROOM],
+            tag,
+        }
+    }
 }
 
 /// All places. Each is free, *taken* by somebody who has what he wished for or waits for it, or
@@ -103,17 +129,20 @@ struct Place {
 /// already taken the place of that. In one that is both, something moves from the first range, which is
 /// zapped, to the second, which is replacing.
 pub(super) struct Places {
-    places: [Place; PLACES],
-    /// A bit for each place that is not free.
-    used: u64,
-    /// Of these: a bit for each that is being zapped, or was, and is noted still.
-    pub(super) zapped: u64,
-    /// A bit for each taken one that will be zapped: what is there says so already.
-    pub(super) announced: u64,
-    /// A bit for each that is replacing.
-    pub(super) replacing: u64,
-    /// Of both: a bit for each of which somebody else is to say that it was.
-    pub(super) left: u64,
+    own: [Place; OWN],
+    rooms: [Option<NonNull<Room>>; ROOMS],
+    /// Those that are not free.
+    used: Set,
+    /// Of these: those that are being zapped, or were, and are noted still.
+    pub(super) zapped: Set,
+    /// Those of which the range is waited for.
+    waits: Set,
+    /// The taken ones that will be zapped: what is there says so already.
+    pub(super) announced: Set,
+    /// Those that are replacing.
+    pub(super) replacing: Set,
+    /// Of both: those of which somebody else is to say that they were.
+    pub(super) left: Set,
     /// The number of the next wish.
     pub(super) next: u64,
     /// Who waits for a place: the number of who gets the next one, and of who comes next.
@@ -122,37 +151,113 @@ pub(super) struct Places {
     pub(super) waiting: u32,
 }
 
+// SAFETY: rooms are the list's alone, and what is in them is used under its lock.
+unsafe impl Send for Places {}
+
 impl Places {
     pub(super) fn new() -> Self {
-        const FREE: Place = Place {
-            number: 0,
-            wish: Wish::to_change(0..0),
-        };
         Self {
-            places: [FREE; PLACES],
-            used: 0,
-            zapped: 0,
-            announced: 0,
-            replacing: 0,
-            left: 0,
+            own: [const { Place::FREE }; OWN],
+            rooms: [None; ROOMS],
+            used: Set::EMPTY,
+            waits: Set::EMPTY,
+            zapped: Set::EMPTY,
+            announced: Set::EMPTY,
+            replacing: Set::EMPTY,
+            left: Set::EMPTY,
             next: 0,
             queue: 0..0,
             waiting: 0,
         }
     }
 
+    /// A place that there is room for.
+    #[inline]
+    fn at(&self, number: usize) -> &Place {
+        match number.checked_sub(OWN) {
+            None => &self.own[number],
+            Some(further) => {
+                let room = self.rooms[further / ROOM].expect("there is room for it");
+                // SAFETY: the list's alone, and there as long as it ([`super::Ranges::add_room`]).
+                &unsafe { room.as_ref() }.places[further % ROOM]
+            }
+        }
+    }
+
+    #[inline]
+    fn at_mut(&mut self, number: usize) -> &mut Place {
+        match number.checked_sub(OWN) {
+            None => &mut self.own[number],
+            Some(further) => {
+                let mut room = self.rooms[further / ROOM].expect("there is room for it");
+                // SAFETY: as above.
+                &mut unsafe { room.as_mut() }.places[further % ROOM]
+            }
+        }
+    }
+
+    /// How many places there are.
+    fn capacity(&self) -> usize {
+        OWN + self.rooms.iter().flatten().count() * ROOM
+    }
+
+    /// Whether there should be more room, and may be.
+    pub(super) fn is_scarce(&self) -> bool {
+        let capacity = self.capacity();
+        capacity < PLACES && self.used.len() + MARGIN >= capacity
+    }
+
+    /// Whether who has to wait may have a place for as long: half of them are kept for who need not.
+    pub(super) fn may_wait(&self) -> bool {
+        self.waits.len() < self.capacity() / 2
+    }
+
+    /// Whether who need not wait may have a place: the last one is for who waits for a place.
+    pub(super) fn may_pass(&self) -> bool {
+        self.queue.is_empty() || self.capacity() - self.used.len() >= 2
+    }
+
+    /// Says whether a place's range is waited for; whether that was so, and is not any more.
+    pub(super) fn set_waits(&mut self, number: usize, waits: bool) -> bool {
+        let has_waited = self.waits.has(number);
+        match waits {
+            true => self.waits.insert(number),
+            false => self.waits.remove(number),
+        }
+        has_waited && !waits
+    }
+
+    /// Whether there may be almost no places left, now that this one was taken: the first are taken first.
+    #[inline]
+    pub(super) fn is_late(&self, number: usize) -> bool {
+        number + MARGIN >= OWN
+    }
+
+    /// Adds room, if there may be more.
+    pub(super) fn add_room(&mut self, room: NonNull<Room>) -> bool {
+        let free = self.rooms.iter_mut().find(|room| room.is_none());
+        free.map(|free| *free = Some(room)).is_some()
+    }
+
+    /// The tags of rooms that were added.
+    pub(super) fn tags(&self) -> impl Iterator<Item = u64> {
+        let rooms = self.rooms.iter().flatten();
+        // SAFETY: as above.
+        rooms.map(|room| unsafe { room.as_ref() }.tag)
+    }
+
     /// Takes a place, if there is one.
     pub(super) fn take(&mut self, wish: &Wish) -> Option<usize> {
         let number = self.next_place()?;
         self.take_place(number);
-        self.places[number].wish.clone_from(wish);
+        self.at_mut(number).wish.clone_from(wish);
         Some(number)
     }
 
     /// Whether nobody has, waits for, or zaps anything of some ranges; and nobody waits for a place.
     #[inline]
     pub(super) fn are_nobodys(&self, ranges: &[Range<u64>]) -> bool {
-        let mut others = bits(self.used).map(|other| &self.places[other].wish);
+        let mut others = self.used.iter().map(|other| &self.at(other).wish);
         let is_met = others.any(|other| ranges.iter().any(|range| other.meets(range)));
         self.queue.is_empty() && (!is_met || flawed(Flaw::AtOnceBesideHolder))
     }
@@ -161,60 +266,80 @@ impl Places {
     #[inline]
     pub(super) fn is_nobodys_beside_zaps(&self, range: &Range<u64>) -> bool {
         self.queue.is_empty()
-            && (!self.is_barred(self.used, range) || flawed(Flaw::AtOnceBesideHolder))
+            && (!self.is_barred(&self.used, range) || flawed(Flaw::AtOnceBesideHolder))
     }
 
     /// Whether those of some places keep others than what is new out of a range.
     #[inline]
-    fn is_barred(&self, places: u64, range: &Range<u64>) -> bool {
-        bits(places).any(|other| self.barred(other).iter().any(|own| meet(own, range)))
+    fn is_barred(&self, places: &Set, range: &Range<u64>) -> bool {
+        let mut barred = places.iter().flat_map(|other| self.barred(other));
+        barred.any(|own| meet(own, range))
     }
 
     /// The number of the place that is taken next, if there is one.
     #[inline]
     pub(super) fn next_place(&self) -> Option<usize> {
-        let number = (!self.used).trailing_zeros() as usize;
-        (number < PLACES).then_some(number)
+        let number = self.used.first_missing();
+        (number < OWN || number < self.capacity()).then_some(number)
     }
 
     /// Takes it.
     #[inline]
     pub(super) fn take_place(&mut self, number: usize) {
         debug_assert_eq!(self.next_place(), Some(number), "it is another's");
-        self.used |= 1 << number;
-        self.places[number].number = self.next;
+        self.used.insert(number);
+        self.at_mut(number).number = self.next;
         self.next += 1;
     }
 
     /// Whether nobody has anything, waits, or zaps.
     #[inline]
     pub(super) fn is_unused(&self) -> bool {
-        self.used == 0
+        self.used.is_empty()
     }
 
     /// Whether anybody has something, or waits, who does not zap.
     pub(super) fn has_holders(&self) -> bool {
-        self.used & !(self.zapped | self.replacing) != 0
+        let holders = self.used.without(&self.zapped).without(&self.replacing);
+        !holders.is_empty()
     }
 
     /// Whether anybody else has something, or waits, who does not zap.
     pub(super) fn has_others(&self, number: usize) -> bool {
-        self.used & !(self.zapped | self.replacing | 1 << number) != 0
+        let mut holders = self.used.without(&self.zapped).without(&self.replacing);
+        holders.remove(number);
+        !holders.is_empty()
     }
 
     /// Frees all places of a set.
-    pub(super) fn free(&mut self, set: u64) {
-        self.used &= !set;
-        self.zapped &= !set;
-        self.announced &= !set;
-        self.replacing &= !set;
-        self.left &= !set;
+    pub(super) fn free_all(&mut self, set: &Set) {
+        for sets in [
+            &mut self.used,
+            &mut self.waits,
+            &mut self.zapped,
+            &mut self.announced,
+            &mut self.replacing,
+            &mut self.left,
+        ] {
+            *sets = sets.without(set);
+        }
+    }
+
+    /// Frees a place.
+    #[inline]
+    pub(super) fn free(&mut self, number: usize) {
+        self.used.remove(number);
+        self.waits.remove(number);
+        self.zapped.remove(number);
+        self.announced.remove(number);
+        self.replacing.remove(number);
+        self.left.remove(number);
     }
 
     /// Whether one of the ranges of a place has all of `range`.
     pub(super) fn has(&self, number: usize, range: &Range<u64>) -> bool {
         let has = |own: &Range<u64>| own.start <= range.start && range.end <= own.end;
-        self.places[number].wish.ranges.iter().any(has)
+        self.at(number).wish.ranges.iter().any(has)
     }
 
     /// Gives a place a second range, instead of the one that it may have had, if nobody has that or
@@ -223,58 +348,57 @@ impl Places {
         if self.has(number, range) {
             return true;
         }
-        if self.is_barred(self.used & !(1 << number), range) {
+        if self.is_barred(&self.used.without(&Set::of(number)), range) {
             return false;
         }
-        self.places[number].wish.ranges[1] = range.clone();
+        self.at_mut(number).wish.ranges[1] = range.clone();
         true
     }
 
     /// From here on a place is one that is zapped.
     pub(super) fn begin_zap(&mut self, number: usize, range: Range<u64>) {
-        self.announced &= !(1 << number);
-        self.replacing &= !(1 << number);
-        self.zapped |= 1 << number;
-        self.places[number].wish = Wish::to_change(range);
+        self.announced.remove(number);
+        self.replacing.remove(number);
+        self.zapped.insert(number);
+        self.at_mut(number).wish = Wish::to_change(range);
     }
 
     /// From here on a place is one that is replacing.
     pub(super) fn begin_replace(&mut self, number: usize, ranges: [Range<u64>; 2]) {
         let [first, second] = ranges;
-        self.replacing |= 1 << number;
-        self.places[number].wish = Wish::to_change(first).and(second);
+        self.replacing.insert(number);
+        self.at_mut(number).wish = Wish::to_change(first).and(second);
     }
 
     /// From here on something moves from one range, which is zapped, to another, which is replacing.
     pub(super) fn begin_move(&mut self, number: usize, from: Range<u64>, to: Range<u64>) {
         self.begin_zap(number, from);
-        self.replacing |= 1 << number;
-        self.places[number].wish.ranges[1] = to;
+        self.replacing.insert(number);
+        self.at_mut(number).wish.ranges[1] = to;
     }
 
     /// Of a place the ranges that keep out not only what is new.
     fn barred(&self, number: usize) -> &[Range<u64>] {
-        let ranges = &self.places[number].wish.ranges;
-        match (self.zapped >> number & 1, self.replacing >> number & 1) {
-            (0, _) => ranges,
-            (_, 0) => &[],
-            _ => &ranges[1..],
+        let ranges = &self.at(number).wish.ranges;
+        match (self.zapped.has(number), self.replacing.has(number)) {
+            (false, _) => ranges,
+            (true, false) => &[],
+            (true, true) => &ranges[1..],
         }
     }
 
-    /// The ranges of a place.
-    pub(super) fn ranges(&self, number: usize) -> impl Iterator<Item = Range<u64>> {
-        let ranges = self.places[number].wish.ranges.clone();
-        ranges.into_iter().filter(|range| !range.is_empty())
+    /// The ranges of a place; the second may be empty.
+    pub(super) fn ranges(&self, number: usize) -> &[Range<u64>; 2] {
+        &self.at(number).wish.ranges
     }
 
     /// Whether somebody who came before has, or waits for, what this place excludes: not who zaps, or
     /// replaces something.
     pub(super) fn is_kept_out(&self, number: usize) -> bool {
-        let own = &self.places[number];
-        let passed = self.zapped | self.replacing | 1 << number;
-        bits(self.used & !passed).any(|other| {
-            let other = &self.places[other];
+        let own = self.at(number);
+        let others = self.used.without(&self.zapped).without(&self.replacing);
+        others.iter().any(|other| {
+            let other = self.at(other);
             other.number < own.number && own.wish.excludes(&other.wish)
         })
     }
@@ -282,10 +406,11 @@ impl Places {
     /// Whether somebody zaps, or will, where a wish puts something new, or replaces something where it may
     /// not be beside that; and came before `limit`.
     pub(super) fn is_in_the_way(&self, wish: &Wish, limit: u64) -> bool {
-        bits(self.zapped | self.announced | self.replacing).any(|number| {
-            let other = &self.places[number];
-            let is_zap = (self.zapped | self.announced) & 1 << number != 0;
-            let is_replacing = self.replacing & 1 << number != 0 && !wish.is_beside_replacing;
+        let zaps = self.zapped.or(&self.announced);
+        zaps.or(&self.replacing).iter().any(|number| {
+            let other = self.at(number);
+            let is_zap = zaps.has(number);
+            let is_replacing = self.replacing.has(number) && !wish.is_beside_replacing;
             let is_barred = || self.barred(number).iter().any(|range| wish.meets(range));
             let is_met = is_zap && other.wish.meets(&wish.new) || is_replacing && is_barred();
             other.number < limit && is_met
@@ -294,7 +419,8 @@ impl Places {
 
     /// Whether somebody zaps, or replaces something, in the range of a wish.
     pub(super) fn meets_zaps(&self, wish: &Wish) -> bool {
-        bits(self.zapped | self.replacing)
-            .any(|other| self.ranges(other).any(|range| wish.meets(&range)))
+        let zaps = self.zapped.or(&self.replacing);
+        zaps.iter()
+            .any(|other| self.ranges(other).iter().any(|range| wish.meets(range)))
     }
 }

@@ -1,0 +1,116 @@
+//! A set of places.
+
+use super::places::PLACES;
+
+const WORDS: usize = PLACES.div_ceil(64);
+
+/// A bit for each place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Set([u64; WORDS]);
+
+impl Set {
+    /// No place.
+    pub(super) const EMPTY: Set = Set([0; WORDS]);
+
+    /// One place.
+    pub fn of(place: usize) -> Self {
+        let mut set = Self::EMPTY;
+        set.insert(place);
+        set
+    }
+
+    /// Whether a place is in it.
+    #[inline]
+    pub fn has(&self, place: usize) -> bool {
+        self.0[place / 64] & 1 << (place % 64) != 0
+    }
+
+    /// Puts a place in.
+    #[inline]
+    pub fn insert(&mut self, place: usize) {
+        self.0[place / 64] |= 1 << (place % 64);
+    }
+
+    #[inline]
+    pub(super) fn remove(&mut self, place: usize) {
+        self.0[place / 64] &= !(1 << (place % 64));
+    }
+
+    /// Whether no place is in it.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.0.iter().all(|word| *word == 0)
+    }
+
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// The first place that is not in it.
+    #[inline]
+    pub(super) fn first_missing(&self) -> usize {
+        let words = self.0.iter().enumerate();
+        let mut missing = words.filter(|(_, word)| **word != u64::MAX);
+        missing.next().map_or(PLACES, |(number, word)| {
+            number * 64 + (!word).trailing_zeros() as usize
+        })
+    }
+
+    /// Those of either.
+    #[inline]
+    pub(super) fn or(mut self, other: &Self) -> Self {
+        self.0.iter_mut().zip(other.0).for_each(|(a, b)| *a |= b);
+        self
+    }
+
+    /// Those that are not in the other.
+    #[inline]
+    pub(super) fn without(mut self, other: &Self) -> Self {
+        self.0.iter_mut().zip(other.0).for_each(|(a, b)| *a &= !b);
+        self
+    }
+
+    /// Those of both.
+    #[inline]
+    pub(super) fn and(mut self, other: &Self) -> Self {
+        self.0.iter_mut().zip(other.0).for_each(|(a, b)| *a &= b);
+        self
+    }
+
+    /// The places, from the first on.
+    #[inline]
+    pub fn iter(self) -> impl Iterator<Item = usize> {
+        self.0
+            .into_iter()
+            .enumerate()
+            .flat_map(|(number, mut word)| {
+                core::iter::from_fn(move || {
+                    let first = (word != 0).then(|| word.trailing_zeros() as usize)?;
+                    word &= word - 1;
+                    Some(number * 64 + first)
+                })
+            })
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_come_and_go() {
+        let mut set = Set::default();
+        assert!(set.is_empty() && set.first_missing() == 0);
+        (0..PLACES).for_each(|place| set.insert(place));
+        assert!(set.iter().eq(0..PLACES) && set.len() == PLACES && set.first_missing() >= PLACES);
+        for place in [0, 63, 64, PLACES - 1] {
+            set.remove(place);
+            assert!(!set.has(place) && set.first_missing() == place);
+            set.insert(place);
+        }
+        let (one, other) = (Set::of(70), Set::of(3));
+        assert!(one.or(&other).iter().eq([3, 70]));
+        assert!(set.without(&one).or(&one) == set && set.and(&one) == one);
+    }
+}
