@@ -64,12 +64,10 @@ pub(crate) const WRITERS: usize = (1 + ARENAS) * PLACES;
 /// Mappings by which an arena may have more than when its account was last settled.
 pub(crate) const QUOTA: u64 = if cfg!(any(loom, shuttle)) { 8 } else { 1024 };
 
-/// Of these: for who has begun before there were too many. No operation makes more than four more.
-pub(crate) const SLACK: u64 = 4 * if cfg!(any(loom, shuttle)) {
-    1
-} else {
-    PLACES as u64
-};
+/// Of these: for what is made under one edit, before which it is asked whether there are too many. No operation makes
+/// more than four more; the rest is distance.
+pub(crate) const SLACK: u64 = if cfg!(any(loom, shuttle)) { 4 } else { 128 };
+const _: () = assert!(SLACK <= QUOTA / 2);
 
 /// Which lists and locks an operation takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! More places in a list of ranges, where there are almost none left.
 //!
 //! A list has memory for some, which is enough for most spaces for ever. Where more writers are at work at once, who
-//! comes brings a frame with more, before he waits for anything. It stays until the space ends. Without memory
+//! comes brings a frame with more, before he waits for anything in that list. It stays until the space ends. Without memory
 //! he waits for a place.
 //!
 //! Written lines: the list's lock; four times for a list, at most.
@@ -17,7 +17,7 @@ use crate::space::AddressSpace;
 const _: () = assert!(size_of::<Room>() <= PAGE_SIZE as usize);
 
 impl<M: Machine> AddressSpace<M> {
-    /// Adds places to a list that has almost none left. For who has nothing.
+    /// Adds places to a list that has almost none left. For who has nothing of that list.
     #[inline]
     pub(crate) fn make_room(&self, list: &Ranges) {
         if list.is_scarce() {

@@ -87,7 +87,7 @@ impl<'a, W: Wait + ?Sized> KeepOut<'a, W> {
     #[inline]
     fn take(&mut self, place: usize) {
         self.places.take_place(place);
-        self.ranges.note_taken(&self.places, place);
+        self.ranges.note_taken(&self.places);
     }
 
     fn guard(&self, place: usize) -> ZapGuard<'a, W> {

@@ -16,8 +16,8 @@
 //!
 //! No deadlock: who has a range waits for no other one, and who zaps waits for none at all.
 //!
-//! Written lines: the lock's and the place's, by each lock and each unlock; and, if somebody
-//! waits, the word on which waiters park.
+//! Written lines: the lock's, those of the sets of places, and the place's, by each lock and each unlock; and, if
+//! somebody waits, the word on which waiters park.
 
 mod keep_out;
 mod places;
@@ -99,8 +99,11 @@ impl Ranges {
             self.await_zaps(wish, machine);
         }
         let (guard, _) = self.lock_beside_zaps(wish, machine);
+        let place = guard.place();
+        self.release(machine, |places| _ = places.set_waits(place, true));
         // No other zap begins there now.
         self.await_zaps(wish, machine);
+        self.release(machine, |places| _ = places.set_waits(place, false));
         guard
     }
 
@@ -134,7 +137,6 @@ impl Ranges {
             return None;
         }
         let place = places.take(wish)?;
-        self.note_taken(&places, place);
         if is_alone {
             return Some(Taken::alone(place));
         }
@@ -144,6 +146,7 @@ impl Ranges {
             places.free(place);
             return None;
         }
+        self.note_taken(&places);
         Some(Taken {
             meets_zaps,
             has_company: places.has_others(place),
@@ -165,11 +168,11 @@ impl Ranges {
                 place = take_in_turn(places, wish, &mut queued);
             }
             let place = place?;
-            if is_new {
-                self.note_taken(places, place);
-            }
             let is_kept_out = places.is_kept_out(place);
             let is_over = places.set_waits(place, is_kept_out);
+            if is_new {
+                self.note_taken(places);
+            }
             if !places.queue.is_empty() && (is_over || is_new && queued.is_some()) {
                 // There may be another place, for who is next in the queue.
                 self.turn.fetch_add(1, Ordering::Relaxed);
@@ -230,9 +233,13 @@ impl Ranges {
         places.zapped.or(&places.replacing)
     }
 
-    /// The ranges of one of them: of a move two, of others the second is empty.
+    /// The ranges of one of them: of a move two, of others the second is empty, and both if that has ended.
     pub fn ranges_of<W: Wait + ?Sized>(&self, place: usize, machine: &W) -> [Range<u64>; 2] {
-        self.places.lock(machine).ranges(place).clone()
+        let places = self.places.lock(machine);
+        match places.zapped.has(place) || places.replacing.has(place) {
+            true => places.ranges(place).clone(),
+            false => [0..0, 0..0],
+        }
     }
 
     /// The guard of a place that was kept without one ([`RangeGuard::into_place`]).
@@ -278,7 +285,8 @@ impl Ranges {
         self.scarce.load(Ordering::Relaxed) != 0
     }
 
-    /// Adds room for more places; whether there may be more. It is the list's from then on.
+    /// Adds room for more places, if there are almost none left, and may be more; whether it is added, and
+    /// the list's from then on.
     ///
     /// # Safety
     /// It is the caller's alone, and stays where it is as long as the list.
@@ -298,8 +306,8 @@ impl Ranges {
 
     /// Says, when a place was taken, whether there are almost none left.
     #[inline]
-    fn note_taken(&self, places: &Places, place: usize) {
-        if places.is_late(place) {
+    fn note_taken(&self, places: &Places) {
+        if places.is_scarce() {
             self.note_scarcity(places);
         }
     }

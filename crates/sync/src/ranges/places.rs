@@ -11,13 +11,17 @@ use crate::flaw::{Flaw, flawed};
 pub const PLACES: usize = OWN + ROOMS * ROOM;
 
 /// So many there are from the beginning.
-const OWN: usize = if cfg!(any(loom, shuttle)) { 6 } else { 24 };
+const OWN: usize = match (cfg!(loom), cfg!(shuttle)) {
+    (true, _) => 3,
+    (_, true) => 6,
+    _ => 24,
+};
 /// In a room that is added.
 const ROOM: usize = if cfg!(any(loom, shuttle)) { 4 } else { 58 };
 /// So many rooms may be added.
 const ROOMS: usize = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
 /// Room is to be added before there are no more places than this.
-const MARGIN: usize = if cfg!(any(loom, shuttle)) { 1 } else { 8 };
+const MARGIN: usize = if cfg!(any(loom, shuttle)) { 0 } else { 8 };
 
 /// What somebody wants, or has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,12 +135,16 @@ impl Room {
 pub(super) struct Places {
     own: [Place; OWN],
     rooms: [Option<NonNull<Room>>; ROOMS],
-    /// Those that are not free.
+    /// How many there are.
+    capacity: usize,
+    /// Those that are not free, and how many these are.
     used: Set,
+    used_count: usize,
     /// Of these: those that are being zapped, or were, and are noted still.
     pub(super) zapped: Set,
-    /// Those of which the range is waited for.
+    /// Those of which the range is waited for, and how many these are.
     waits: Set,
+    waits_count: usize,
     /// The taken ones that will be zapped: what is there says so already.
     pub(super) announced: Set,
     /// Those that are replacing.
@@ -159,8 +167,11 @@ impl Places {
         Self {
             own: [const { Place::FREE }; OWN],
             rooms: [None; ROOMS],
+            capacity: OWN,
             used: Set::EMPTY,
+            used_count: 0,
             waits: Set::EMPTY,
+            waits_count: 0,
             zapped: Set::EMPTY,
             announced: Set::EMPTY,
             replacing: Set::EMPTY,
@@ -196,47 +207,52 @@ impl Places {
         }
     }
 
-    /// How many places there are.
-    fn capacity(&self) -> usize {
-        OWN + self.rooms.iter().flatten().count() * ROOM
-    }
-
     /// Whether there should be more room, and may be.
+    #[inline]
     pub(super) fn is_scarce(&self) -> bool {
-        let capacity = self.capacity();
-        capacity < PLACES && self.used.len() + MARGIN >= capacity
+        let is_late = self.used_count + MARGIN >= self.capacity || !self.may_wait();
+        is_late && self.capacity < PLACES
     }
 
     /// Whether who has to wait may have a place for as long: half of them are kept for who need not.
+    #[inline]
     pub(super) fn may_wait(&self) -> bool {
-        self.waits.len() < self.capacity() / 2
+        self.waits_count < self.capacity / 2
     }
 
     /// Whether who need not wait may have a place: the last one is for who waits for a place.
+    #[inline]
     pub(super) fn may_pass(&self) -> bool {
-        self.queue.is_empty() || self.capacity() - self.used.len() >= 2
+        self.queue.is_empty() || self.capacity - self.used_count >= 2
     }
 
     /// Says whether a place's range is waited for; whether that was so, and is not any more.
     pub(super) fn set_waits(&mut self, number: usize, waits: bool) -> bool {
         let has_waited = self.waits.has(number);
-        match waits {
-            true => self.waits.insert(number),
-            false => self.waits.remove(number),
+        match (has_waited, waits) {
+            (false, true) => {
+                self.waits.insert(number);
+                self.waits_count += 1;
+            }
+            (true, false) => {
+                self.waits.remove(number);
+                self.waits_count -= 1;
+            }
+            _ => {}
         }
         has_waited && !waits
     }
 
-    /// Whether there may be almost no places left, now that this one was taken: the first are taken first.
-    #[inline]
-    pub(super) fn is_late(&self, number: usize) -> bool {
-        number + MARGIN >= OWN
-    }
-
-    /// Adds room, if there may be more.
+    /// Adds room, if there should be more.
     pub(super) fn add_room(&mut self, room: NonNull<Room>) -> bool {
+        let is_scarce = self.is_scarce();
         let free = self.rooms.iter_mut().find(|room| room.is_none());
-        free.map(|free| *free = Some(room)).is_some()
+        let Some(free) = free.filter(|_| is_scarce) else {
+            return false;
+        };
+        *free = Some(room);
+        self.capacity += ROOM;
+        true
     }
 
     /// The tags of rooms that were added.
@@ -259,14 +275,13 @@ impl Places {
     pub(super) fn are_nobodys(&self, ranges: &[Range<u64>]) -> bool {
         let mut others = self.used.iter().map(|other| &self.at(other).wish);
         let is_met = others.any(|other| ranges.iter().any(|range| other.meets(range)));
-        self.queue.is_empty() && (!is_met || flawed(Flaw::AtOnceBesideHolder))
+        self.may_pass() && (!is_met || flawed(Flaw::AtOnceBesideHolder))
     }
 
     /// The same of one, whoever zaps there.
     #[inline]
     pub(super) fn is_nobodys_beside_zaps(&self, range: &Range<u64>) -> bool {
-        self.queue.is_empty()
-            && (!self.is_barred(&self.used, range) || flawed(Flaw::AtOnceBesideHolder))
+        self.may_pass() && (!self.is_barred(&self.used, range) || flawed(Flaw::AtOnceBesideHolder))
     }
 
     /// Whether those of some places keep others than what is new out of a range.
@@ -280,7 +295,7 @@ impl Places {
     #[inline]
     pub(super) fn next_place(&self) -> Option<usize> {
         let number = self.used.first_missing();
-        (number < OWN || number < self.capacity()).then_some(number)
+        (number < self.capacity).then_some(number)
     }
 
     /// Takes it.
@@ -288,6 +303,7 @@ impl Places {
     pub(super) fn take_place(&mut self, number: usize) {
         debug_assert_eq!(self.next_place(), Some(number), "it is another's");
         self.used.insert(number);
+        self.used_count += 1;
         self.at_mut(number).number = self.next;
         self.next += 1;
     }
@@ -313,23 +329,16 @@ impl Places {
 
     /// Frees all places of a set.
     pub(super) fn free_all(&mut self, set: &Set) {
-        for sets in [
-            &mut self.used,
-            &mut self.waits,
-            &mut self.zapped,
-            &mut self.announced,
-            &mut self.replacing,
-            &mut self.left,
-        ] {
-            *sets = sets.without(set);
-        }
+        set.iter().for_each(|number| self.free(number));
     }
 
     /// Frees a place.
     #[inline]
     pub(super) fn free(&mut self, number: usize) {
+        debug_assert!(self.used.has(number), "it is free");
         self.used.remove(number);
-        self.waits.remove(number);
+        self.used_count -= 1;
+        self.set_waits(number, false);
         self.zapped.remove(number);
         self.announced.remove(number);
         self.replacing.remove(number);

@@ -4,7 +4,7 @@
 use core::ops::Range;
 
 use crate::model::{Machine, explore};
-use faultless_sync::{Flaw, Ranges, Wish, with_flaw};
+use faultless_sync::{Flaw, Ranges, Set, Wish, with_flaw};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
@@ -167,7 +167,7 @@ fn an_end_is_left_to_another() {
             zap.leave();
             assert!(shared.ranges.is_left(place, &shared.machine));
             shared.add(1);
-            shared.ranges.end_left(1 << place, &shared.machine);
+            shared.ranges.end_left(&Set::of(place), &shared.machine);
         }
         mapper.join().unwrap();
         assert!(!shared.ranges.is_zapping(&shared.machine));
