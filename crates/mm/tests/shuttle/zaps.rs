@@ -545,7 +545,7 @@ fn the_last_of_three_frees_their_tables() {
         let left = (census.pages, census.mapped, census.tables);
         assert_eq!(left, (0, 0, 1), "a table is left");
     }
-    explore_under(POLICIES, 200, |_| {
+    explore_under(POLICIES, 60, |_| {
         for ways in [
             [(0, 1), (1, 1), (2, 2)],
             [(0, 6), (8, 4), (13, 2)],
