@@ -198,12 +198,12 @@ fn tables() {
         case.counts("62 tables", &many, || unmap(case, start, 63 * 512));
         case.counts("nothing", &[], || unmap(case, start, 63 * 512));
 
-        // Tables above go level by level, each with a flush of its own.
+        // Tables above go with the last of them.
         let (at, pages) = (AT + 4 * UPPER, 2 * UPPER / PAGE);
         case.map(at, pages, RW, flags::NORESERVE);
         case.write(at, 1);
         case.write(at + UPPER, 1);
-        let two = [one(Counter::Munmap), all(), all(), all(), freed(4)];
+        let two = [one(Counter::Munmap), all(), all(), freed(4)];
         case.counts("two levels", &two, || unmap(case, at, pages));
     });
 }
@@ -234,12 +234,7 @@ fn what_was_never_used() {
         // Who goes last takes the upper tables along, used or not.
         let last = [one(Counter::Munmap), case.flush(512), freed(1)];
         case.counts("the neighbour", &last, || unmap(case, beside, 1));
-        let upper = [
-            one(Counter::Munmap),
-            case.flush(512),
-            case.flush(512),
-            freed(2),
-        ];
+        let upper = [one(Counter::Munmap), case.flush(512), freed(2)];
         case.counts("the last", &upper, || unmap(case, at, pages));
 
         // In another part of the address space, with a table between them that is neither's alone.
@@ -247,12 +242,7 @@ fn what_was_never_used() {
         case.map(far, 1, RW, 0);
         case.write(far, 1);
         case.map(far + 2 * UPPER, pages, RW, flags::NORESERVE);
-        let first = [
-            one(Counter::Munmap),
-            case.flush(512),
-            case.flush(512),
-            freed(2),
-        ];
+        let first = [one(Counter::Munmap), case.flush(512), freed(2)];
         case.counts("who used it", &first, || unmap(case, far, 1));
         let second = [one(Counter::Munmap), case.flush(512), freed(1)];
         let rest = || unmap(case, far + 2 * UPPER, pages);
