@@ -30,7 +30,7 @@ use faultless_trace::Kind;
 
 use crate::arena::{ARENAS, Arenas, Part};
 use crate::machine::Machine;
-use crate::range::{MmapHold, RangeLock, Zap};
+use crate::range::{MmapHold, RangeLock, Zap, span};
 use crate::space::AddressSpace;
 use crate::taken::Taken;
 use crate::tree::{Edit, Tree, Word};
@@ -211,7 +211,11 @@ impl<M: Machine> AddressSpace<M> {
                 mapping.pages();
             }
         }
-        self.list_of(part).is_zapping(self.machine());
+        // For the code as much as for what is read: it is asked again where the answer counts.
+        drop(
+            self.list_of(part)
+                .try_keep_out([span(pages)], self.machine()),
+        );
         match (part, self.arenas()) {
             (Part::Arena(number), Some(arenas)) => arenas.get(number).account.get(),
             _ => self.account.get(),

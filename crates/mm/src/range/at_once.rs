@@ -236,9 +236,15 @@ impl<M: Machine> AddressSpace<M> {
         let is_few = pages.len() <= FEW;
         let one = if is_few { None } else { near.one_run(pages) };
         let is_quick = one.is_some() || is_few && !near.is_unmapped(pages);
-        let is_cut = is_quick
-            && self.check_split(edit, pages, None).is_ok()
-            && edit.cut_below(&near, pages).is_ok();
+        // A whole mapping, or what is one in the tree, is not split, and ends between slots.
+        let is_whole = one.is_some_and(|run| {
+            let beside = near.beside_below(pages);
+            run.word != beside.before && run.word != beside.behind
+        });
+        let is_cut = is_whole
+            || is_quick
+                && self.check_split(edit, pages, None).is_ok()
+                && edit.cut_below(&near, pages).is_ok();
         is_cut.then(|| match one {
             Some(run) => self.repoint(edit, &near, pages, [run].into_iter(), note),
             None => self.repoint(edit, &near, pages, near.runs(pages), note),
