@@ -11,6 +11,7 @@
 //! | `notes` | `madvise`, `mseal`, a fault that finds no frame | the first time |
 //! | `clearings` | whoever clears soft-dirty bits | each time |
 //! | `probed` | writers, where mappings have probes; who registers or ends one | each time |
+//! | `forks` | moves, for each table; faults that wait for a fork; a fork | see [`crate::moves`], [`crate::freeze`] |
 //! | `cpus` | a CPU that takes up or leaves the space | a context switch |
 //! | `account` | writers, but for those in arenas, and stacks that grow, under the tree's edit lock | a mapping changes |
 //! | `limits` | who sets them | |

@@ -286,7 +286,8 @@ impl Tree {
     }
 }
 
-/// Pages that are taken away from under what has taken their place.
+/// Something that takes the place of something else, whose pages are taken away from under it; or that moves
+/// there with its own.
 pub(crate) struct Replacing<'a, M: Machine> {
     space: &'a AddressSpace<M>,
     zap: Zap<'a, M>,
@@ -309,32 +310,14 @@ impl<'a, M: Machine> Replacing<'a, M> {
         space.take_from_under(zap.part, zap.pages, Taken::new(), zap, Zap::leave);
         drop(guard);
     }
-}
 
-/// Pages that go to another place, beside a fork.
-pub(crate) struct Moved<'a, M: Machine> {
-    space: &'a AddressSpace<M>,
-    zap: Zap<'a, M>,
-    /// Under `classic` and `vma-lock`.
-    guard: Option<MmapHold<'a, M>>,
-}
-
-impl<'a, M: Machine> Moved<'a, M> {
-    pub(crate) fn new(
-        space: &'a AddressSpace<M>,
-        zap: Zap<'a, M>,
-        guard: Option<MmapHold<'a, M>>,
-    ) -> Self {
-        Self { space, zap, guard }
-    }
-
-    /// The part that both places belong to.
+    /// The part that it belongs to.
     pub(crate) fn part(&self) -> Part {
         self.zap.part
     }
 
-    /// All are where they go, and faults find them there. What is left of where they were goes, too.
-    pub(crate) fn finish(self) {
+    /// Of a move: all pages are where they go, and faults find them there. What is left of where they were goes.
+    pub(crate) fn finish_move(self) {
         let Self { space, zap, guard } = self;
         zap.end_move();
         let guard = guard.and_then(MmapHold::for_zap);

@@ -215,7 +215,7 @@ impl<M: Machine> AddressSpace<M> {
         self.memory.count(Counter::Mmap);
         if !stays {
             self.memory.count(Counter::Munmap);
-            moved.finish();
+            moved.finish_move();
         }
         Ok(Remapped::To(target.start * PAGE_SIZE))
     }

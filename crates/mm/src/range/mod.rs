@@ -24,29 +24,33 @@
 //! makes their validation always succeed.
 
 mod at_once;
+mod mmap_lock;
 mod places;
 mod room;
+mod zap;
 
 pub(crate) use at_once::leave_at_once;
+pub(crate) use mmap_lock::{MmapHold, MmapLock};
 pub(crate) use places::give_rooms;
 pub(crate) use room::ROUNDS;
+pub(crate) use zap::Zap;
 
 use core::ops::Range;
 
 use faultless_frames::NoMemory;
 use faultless_paging::{PAGE_SIZE, Pages};
 use faultless_sync::atomic::{Ordering, fence};
-use faultless_sync::{Flaw, RangeGuard, ReadGuard, Wish, WriteGuard, ZapGuard, flawed};
+use faultless_sync::{Flaw, RangeGuard, ReadGuard, Wish, flawed};
 
 use faultless_trace::{Counter, Kind};
 
-use crate::arena::{Arenas, Elsewhere, Part, ZapElsewhere};
+use crate::arena::{Arenas, Elsewhere, Part};
 use crate::departing::Departure;
 use crate::machine::Machine;
 use crate::policy::Policy;
 use crate::space::{AddressSpace, Note};
 use crate::tree::{Edit, GUARD_GAP, PAGES};
-use crate::zapping::{Moved, Replacing, Zapping};
+use crate::zapping::{Replacing, Zapping};
 
 /// All pages, and what is not a page but has a lock of its own.
 const EVERYTHING: Range<u64> = 0..PAGES + 1;
@@ -73,18 +77,6 @@ struct Held<'a, M: Machine> {
     elsewhere: Elsewhere<'a, M>,
     /// Whether something is zapped, or replacing, in it.
     meets_zaps: bool,
-}
-
-/// What is held of the mmap lock during a zap.
-pub(crate) enum MmapHold<'a, M: Machine> {
-    Read { _guard: ReadGuard<'a, M> },
-    Write { _lock: MmapLock<'a, M> },
-}
-
-/// The mmap lock, for writing.
-pub(crate) struct MmapLock<'a, M: Machine> {
-    space: &'a AddressSpace<M>,
-    guard: Option<WriteGuard<'a, M>>,
 }
 
 /// That nobody changes the mappings of a range.
@@ -438,121 +430,9 @@ impl<'a, M: Machine> RangeLock<'a, M> {
 
     /// Gives up everything but what a move needs: that nothing new comes to `gone`, which says that this
     /// writer zaps there, or, if it `stays`, that it is replacing; and nobody to `target`, which is replacing.
-    pub(crate) fn begin_move(self, gone: Pages, target: Pages, stays: bool) -> Moved<'a, M> {
+    pub(crate) fn begin_move(self, gone: Pages, target: Pages, stays: bool) -> Replacing<'a, M> {
         let guard = self.guard.map(|lock| MmapHold::Write { _lock: lock });
         let zap = self.held.begin_move(gone, target, stays, self.departure);
-        Moved::new(self.space, zap, guard)
-    }
-}
-
-impl<'a, M: Machine> Held<'a, M> {
-    fn begin_zap(self, pages: Pages, departure: Departure<'a, M>) -> Zap<'a, M> {
-        let range = span(pages);
-        Zap {
-            part: self.part,
-            pages,
-            elsewhere: self.elsewhere.begin_zap(&range),
-            range: self.range.begin_zap(range),
-            departure,
-        }
-    }
-
-    fn begin_replace(self, pages: Pages, departure: Departure<'a, M>) -> Zap<'a, M> {
-        let range = span(pages);
-        Zap {
-            part: self.part,
-            pages,
-            elsewhere: self.elsewhere.begin_replace(&range),
-            range: self.range.begin_replace(range),
-            departure,
-        }
-    }
-
-    fn begin_move(
-        self,
-        gone: Pages,
-        target: Pages,
-        stays: bool,
-        departure: Departure<'a, M>,
-    ) -> Zap<'a, M> {
-        let (from, to) = (span(gone), span(target));
-        Zap {
-            part: self.part,
-            pages: gone,
-            elsewhere: self.elsewhere.begin_move(&from, &to, stays),
-            range: self.range.begin_move(from, to, stays),
-            departure,
-        }
-    }
-}
-
-/// A range that is being zapped, or replacing, in the lists in which it was had.
-pub(crate) struct Zap<'a, M: Machine> {
-    pub(crate) part: Part,
-    pub(crate) pages: Pages,
-    range: ZapGuard<'a, M>,
-    elsewhere: ZapElsewhere<'a, M>,
-    /// Last: it ends with the flush.
-    departure: Departure<'a, M>,
-}
-
-impl<'a, M: Machine> Zap<'a, M> {
-    /// The number by which this writer's notes are known.
-    pub(crate) fn number(&self) -> usize {
-        self.part.writer(self.range.place())
-    }
-
-    /// See [`ZapGuard::end_move`].
-    pub(crate) fn end_move(&self) {
-        let from = span(self.pages);
-        self.elsewhere.end_move(&from);
-        self.range.end_move(from);
-    }
-
-    /// See [`ZapGuard::leave`].
-    pub(crate) fn leave(self) -> Departure<'a, M> {
-        self.elsewhere.leave();
-        self.range.leave();
-        self.departure
-    }
-}
-
-impl<M: Machine> MmapHold<'_, M> {
-    /// The same for a zap.
-    pub(crate) fn for_zap(self) -> Option<Self> {
-        match self {
-            Self::Write { _lock } => _lock.for_zap(),
-            Self::Read { .. } => Some(self),
-        }
-    }
-}
-
-impl<'a, M: Machine> MmapLock<'a, M> {
-    /// Ends the write hold, and keeps the right to read; or keeps all, for comparisons.
-    fn for_zap(mut self) -> Option<MmapHold<'a, M>> {
-        if self.space.has_note(Note::HELD_ZAPS) {
-            return Some(MmapHold::Write { _lock: self });
-        }
-        self.end_hold();
-        let guard = self.guard.take().map(WriteGuard::downgrade);
-        guard.map(|guard| MmapHold::Read { _guard: guard })
-    }
-
-    fn end_hold(&self) {
-        if self.guard.is_some() {
-            // Release: a fault that finds its mapping unlocked sees what was changed
-            // (acquire in `Mapping::try_read`).
-            let hold = self.space.busy.write_hold.load(Ordering::Relaxed);
-            self.space
-                .busy
-                .write_hold
-                .store(hold.wrapping_add(1), Ordering::Release);
-        }
-    }
-}
-
-impl<M: Machine> Drop for MmapLock<'_, M> {
-    fn drop(&mut self) {
-        self.end_hold();
+        Replacing::new(self.space, zap, guard)
     }
 }

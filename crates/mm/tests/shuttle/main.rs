@@ -23,5 +23,6 @@ mod probes;
 mod remap;
 mod soft_dirty;
 mod store;
+mod tables;
 mod writers;
 mod zaps;

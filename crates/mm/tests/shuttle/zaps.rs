@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::model::{FIXED, PAGE, Processor, RW, Space, World, explore, explore_under};
 use faultless_mm::{
-    Access, Errno, Limits, Locked, Outcome, PROT_READ, Policy, SegvCode, Taken, advice, flags,
+    Access, Errno, Limits, Locked, Outcome, PROT_READ, Policy, SegvCode, advice, flags,
     lock_all_flags, remap_flags,
 };
 
@@ -510,51 +510,5 @@ fn neighbours_are_replaced_beside_mlockall() {
         replacers.into_iter().for_each(|t| t.join().unwrap());
         (8..16).for_each(|page| assert_eq!(world.cpu().load(page * PAGE), Ok(0)));
         world.finish();
-    });
-}
-
-/// Three unmap neighbours in tables that they share, some of whose pages are kept until the flush, being pinned.
-/// Whoever is last frees the tables, on every level.
-#[test]
-fn the_last_of_three_frees_their_tables() {
-    fn three(ways: [(u64, u64); 3], pinned: u64) {
-        let world = World::new(3, Policy::Speculative);
-        for (first, count) in ways {
-            world.map(first, count, RW);
-            let used = (first..first + count).filter(|page| count < 6 || page % 3 == 0);
-            used.for_each(|page| world.cpu().store(page * PAGE, 1).unwrap());
-        }
-        let space = world.space();
-        let ends = (0..3).filter(|way| pinned >> way & 1 != 0).flat_map(|way| {
-            let (first, count) = ways[way];
-            [first, first + count - 1]
-        });
-        let pins = ends.map(|page| space.pin(page * PAGE, Taken::ToRead).ok().unwrap());
-        let pins: Vec<_> = pins.collect();
-        let unmap = |cpu: &Processor<'_>, (first, count): (u64, u64)| {
-            cpu.space().munmap(first * PAGE, count * PAGE).unwrap();
-        };
-        let others = [1, 2].map(|number| {
-            let way = ways[number as usize];
-            world.run(number, move |cpu| unmap(cpu, way))
-        });
-        unmap(&world.cpu(), ways[0]);
-        others.into_iter().for_each(|other| other.join().unwrap());
-        drop(pins);
-        let census = world.finish();
-        let left = (census.pages, census.mapped, census.tables);
-        assert_eq!(left, (0, 0, 1), "a table is left");
-    }
-    explore_under(POLICIES, 60, |_| {
-        for ways in [
-            [(0, 1), (1, 1), (2, 2)],
-            [(0, 6), (8, 4), (13, 2)],
-            [(2, 17), (20, 1), (1, 1)],
-            [(0, 4), (5, 11), (16, 8)],
-        ] {
-            [0, 1, 6, 7]
-                .into_iter()
-                .for_each(|pinned| three(ways, pinned));
-        }
     });
 }

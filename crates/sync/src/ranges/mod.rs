@@ -1,11 +1,11 @@
 //! A lock for ranges: who uses ranges that do not meet never waits.
 //!
-//! A fixed number of places, each with a range or two that somebody has or waits for, under a
+//! Places, each with a range or two that somebody has or waits for, under a
 //! spin lock that is held for one look at them. There is memory for some; more is added when these are almost
 //! all taken ([`Ranges::add_room`]). A wish waits for those wishes before it that it
 //! cannot be beside, and for no others: first come, first served, so that nobody starves, whole
 //! spaces and single pages alike. Half of the places are for who need not wait; where there is none for who
-//! has to, he waits for one, in order too.
+//! has to, he waits for one, in order too, and may be passed by those.
 //!
 //! A range that somebody has alone may become one that is being *zapped*; where nobody has anything,
 //! it may be so at once. From then on nobody
