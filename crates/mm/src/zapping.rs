@@ -25,7 +25,7 @@
 //! writes.
 
 use faultless_paging::{PAGE_SIZE, Pages};
-use faultless_sync::{PLACES, Ranges, Set};
+use faultless_sync::{Flaw, PLACES, Ranges, Set, flawed};
 use faultless_trace::Kind;
 
 use crate::arena::{ARENAS, Arenas, Part};
@@ -86,7 +86,10 @@ impl<M: Machine> AddressSpace<M> {
             if list.is_left(place, self.machine()) {
                 let note = Word::zapping(number * PLACES + place);
                 self.tree.clear_notes(edit, pages, note);
-                self.tree.show_replaced(edit, pages);
+                let is_all_own = list.is_replacing(place, self.machine());
+                if is_all_own || flawed(Flaw::ReplacedInLeftZap) {
+                    self.tree.show_replaced(edit, pages);
+                }
                 left.0[number].insert(place);
             }
         });

@@ -68,6 +68,8 @@ pub enum Flaw {
     FrozenIgnored,
     /// A move goes on while a fork copies what is moved.
     MovedBesideFork,
+    /// Where a zap that was left has ended, what moves there is live.
+    ReplacedInLeftZap,
     /// What moves may be stored to by its old address while a fork copies it.
     MovedStoresNotStopped,
     /// A mapping that takes another's place is live before the old pages are gone.

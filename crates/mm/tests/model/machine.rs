@@ -173,8 +173,8 @@ pub struct Model {
 #[cfg(shuttle)]
 #[derive(Default)]
 struct Gate {
-    /// The CPU, and whether it has come.
-    shut_for: sync::Mutex<Option<(u32, bool)>>,
+    /// The CPUs, and whether each has come.
+    shut_for: sync::Mutex<Vec<(u32, bool)>>,
     changed: sync::Condvar,
 }
 
@@ -187,29 +187,38 @@ impl Model {
 
     /// Lets the next flush of a CPU wait.
     pub fn shut_gate(&self, cpu: u32) {
-        *self.gate.shut_for.lock().unwrap() = Some((cpu, false));
+        self.gate.shut_for.lock().unwrap().push((cpu, false));
     }
 
-    /// Waits until that flush has come.
+    /// Waits until all those flushes have come.
     pub fn await_gate(&self) {
         let mut shut_for = self.gate.shut_for.lock().unwrap();
-        while !matches!(*shut_for, Some((_, true))) {
+        while shut_for.iter().any(|(_, has_come)| !has_come) {
             shut_for = self.gate.changed.wait(shut_for).unwrap();
         }
     }
 
-    /// Lets it go on.
+    /// Lets all of them go on.
     pub fn open_gate(&self) {
-        *self.gate.shut_for.lock().unwrap() = None;
+        self.gate.shut_for.lock().unwrap().clear();
+        self.gate.changed.notify_all();
+    }
+
+    /// Lets that of one CPU go on.
+    pub fn open_gate_for(&self, cpu: u32) {
+        let mut shut_for = self.gate.shut_for.lock().unwrap();
+        shut_for.retain(|(shut, _)| *shut != cpu);
         self.gate.changed.notify_all();
     }
 
     fn pass_gate(&self) {
         let cpu = CPU.with(Cell::get);
         let mut shut_for = self.gate.shut_for.lock().unwrap();
-        while shut_for.is_some_and(|(shut, _)| shut == cpu) {
-            *shut_for = Some((cpu, true));
-            self.gate.changed.notify_all();
+        while let Some(own) = shut_for.iter_mut().find(|(shut, _)| *shut == cpu) {
+            // Once, or those who wait here wake each other for ever.
+            if !core::mem::replace(&mut own.1, true) {
+                self.gate.changed.notify_all();
+            }
             shut_for = self.gate.changed.wait(shut_for).unwrap();
         }
     }

@@ -339,3 +339,63 @@ fn two_who_replace_beside_each_other() {
         world.finish();
     });
 }
+
+/// Something moves into a hole that is being unmapped along with what was beside it, by one who ends, and leaves
+/// that to a fork. The fork may end what he has noted; where something moves to is not his.
+fn a_move_in_what_is_zapped() {
+    let world = World::new(5, Policy::Speculative);
+    world.map(0, 16, RW);
+    world.map(44, COUNT, RW);
+    (0..16).for_each(|page| world.cpu().store(page * PAGE, 7).unwrap());
+    (44..44 + COUNT).for_each(|page| world.cpu().store(page * PAGE, 100 + page).unwrap());
+    let machine = world.space().memory().machine();
+    // Beside the first, who takes no table away, the second notes what is left, but has all of his range.
+    let unmapping = [(1, 4), (2, 40)].map(|(cpu, count)| {
+        machine.shut_gate(cpu);
+        let thread = world.run(cpu, move |cpu| {
+            cpu.space().munmap(0, count * PAGE).unwrap();
+        });
+        machine.await_gate();
+        thread
+    });
+    machine.shut_gate(3);
+    let mover = world.run(3, |cpu| {
+        let (from, length, to) = (44 * PAGE, COUNT * PAGE, 20 * PAGE);
+        let how = remap_flags::MAYMOVE | remap_flags::DONTUNMAP;
+        assert_eq!(cpu.space().mremap(from, length, length, how, to), Ok(to));
+    });
+    machine.await_gate();
+    let opener = world.run(0, |cpu| {
+        cpu.space().memory().machine().open_gate_for(2);
+    });
+    let child = world.space().fork().unwrap();
+    opener.join().unwrap();
+    for page in 0..COUNT {
+        assert_eq!(world.word_of(&child, 20 + page), 144 + page);
+    }
+    // Here it moves still: whoever stores there waits.
+    let waiter = world.run(4, |cpu| cpu.set_bits((20 + COUNT - 1) * PAGE, 1 << 20));
+    machine.open_gate();
+    unmapping.into_iter().chain([mover]).for_each(|thread| {
+        thread.join().unwrap();
+    });
+    waiter.join().unwrap().unwrap();
+    for page in 0..COUNT {
+        let bit = if page == COUNT - 1 { 1 << 20 } else { 0 };
+        assert_eq!(world.word_of(world.space(), 20 + page), 144 + page | bit);
+    }
+    world.finish_with(vec![child]);
+}
+
+#[test]
+fn a_zap_that_is_left_shows_nothing_of_a_move_in_its_range() {
+    explore_under(POLICIES, 1000, |_| a_move_in_what_is_zapped());
+}
+
+#[test]
+#[should_panic]
+fn broken_end_of_a_zap_that_is_left() {
+    with_flaw(Flaw::ReplacedInLeftZap, || {
+        explore_under(POLICIES, 1000, |_| a_move_in_what_is_zapped());
+    });
+}

@@ -278,6 +278,11 @@ impl Ranges {
         self.places.lock(machine).left.has(place)
     }
 
+    /// Whether a place is replacing: all that is in its range is its own. A zap may have others in its range.
+    pub fn is_replacing<W: Wait + ?Sized>(&self, place: usize, machine: &W) -> bool {
+        self.places.lock(machine).replacing.has(place)
+    }
+
     /// Ends those of a set of zaps that were left.
     pub fn end_left<W: Wait + ?Sized>(&self, set: &Set, machine: &W) {
         self.release(machine, |places| places.free_all(&places.left.and(set)));
