@@ -7,7 +7,7 @@ use core::ptr::NonNull;
 
 use faultless_frames::{Flags, FrameSource, Magazine, NoMemory, Slab};
 use faultless_paging::{Frame, Table};
-use faultless_sync::atomic::{AtomicU64, Local, Ordering, amortised};
+use faultless_sync::atomic::{AtomicU32, AtomicU64, Local, Ordering, amortised};
 use faultless_sync::reclaim::{Domain, Links, Owner, Participant, Section};
 use faultless_sync::{Cpu, Padded};
 use faultless_trace::{Counter, Counters, Tracer};
@@ -74,6 +74,8 @@ pub struct Memory<M: Machine> {
     spaces: Padded<Spaces>,
     kept: Padded<Kept>,
     departing: Departing,
+    /// Counts how often the last walk has left a space that waited for that.
+    visits_over: Padded<AtomicU32>,
     next_id: Padded<AtomicU64>,
 }
 
@@ -113,6 +115,7 @@ impl<M: Machine> Memory<M> {
             spaces: Padded(Spaces::new()),
             kept: Padded(Kept::new()),
             departing: Departing::new(),
+            visits_over: Padded(AtomicU32::new(0)),
             next_id: Padded(AtomicU64::new(1)),
         }
     }
@@ -194,6 +197,11 @@ impl<M: Machine> Memory<M> {
 
     pub(crate) fn departing(&self) -> &Departing {
         &self.departing
+    }
+
+    /// What spaces park on that end while walks of stores are in them.
+    pub(crate) fn visits_over(&self) -> &AtomicU32 {
+        &self.visits_over
     }
 
     pub(crate) fn new_id(&self) -> u64 {

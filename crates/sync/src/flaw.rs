@@ -68,6 +68,8 @@ pub enum Flaw {
     FrozenIgnored,
     /// A move goes on while a fork copies what is moved.
     MovedBesideFork,
+    /// A walk of a store's mappings leaves a space that has parked for that, and wakes it not.
+    VisitorWakesNobody,
     /// Where a zap that was left has ended, what moves there is live.
     ReplacedInLeftZap,
     /// What moves may be stored to by its old address while a fork copies it.

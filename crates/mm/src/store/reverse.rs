@@ -12,14 +12,15 @@
 //! taken from where they were: a new mapping is put last, and one that was there is put
 //! last once more; so is one that becomes a neighbour's to pages that are there. An address space waits, when it ends, for walks that are in it.
 //!
-//! Written lines: the list's lock and the neighbours' links when mappings come and go.
+//! Written lines: the list's lock and the neighbours' links when mappings come and go; the count of the space that
+//! a walk is in, and the word that all spaces share, if that space waits.
 
 use core::ops::Range;
 use core::ptr::NonNull;
 
 use faultless_paging::{PAGE_SIZE, Pages};
 use faultless_sync::atomic::{Local, Ordering};
-use faultless_sync::{Backoff, Flaw, flawed};
+use faultless_sync::{Backoff, Flaw, check_park, flawed};
 
 use super::list::Hook;
 use super::{Cache, Store};
@@ -28,6 +29,12 @@ use crate::mapping::{Backed, Mapping};
 use crate::memory::Memory;
 use crate::space::{AddressSpace, Body, Note};
 use crate::tree::Content;
+
+/// In the count of walks that are in a space: it is parked until they are not.
+const AWAITED: u32 = 1 << 31;
+
+/// Turns of spinning before it parks.
+const SPIN: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
 
 /// A mapping's place in its store's list. Read and written under the list's lock.
 #[repr(C)]
@@ -155,7 +162,15 @@ impl<M: Machine> Store<M> {
         while let Some(stop) = self.advance(&cursor) {
             visit(&stop.space, stop.first);
             // Release: pairs with the acquire in `AddressSpace::await_visitors`.
-            stop.space.visitors.fetch_sub(1, Ordering::Release);
+            if stop.space.visitors.fetch_sub(1, Ordering::Release) == AWAITED | 1
+                && !flawed(Flaw::VisitorWakesNobody)
+            {
+                // From here on the space may be gone: the word is not its own.
+                let turn = self.memory.visits_over();
+                // Release: pairs with the acquire there; who has read the new value sees none of us.
+                turn.fetch_add(1, Ordering::Release);
+                self.memory.machine().wake(turn, u32::MAX);
+            }
         }
     }
 
@@ -195,10 +210,30 @@ impl<M: Machine> AddressSpace<M> {
                 self.memory.unlink(mapping);
             }
         }
+        self.await_visitors();
+    }
+
+    /// Waits until no walk is here any more; none comes. Who walks may be parked: he waits for a writer, or has
+    /// been woken on the very CPU that waits here.
+    #[allow(clippy::absurd_extreme_comparisons, reason = "models do not spin")]
+    fn await_visitors(&self) {
         let mut backoff = Backoff::new();
-        // Acquire: pairs with the release at the end of a visit.
-        while self.visitors.load(Ordering::Acquire) != 0 {
-            backoff.turn(self.machine());
+        let turn = self.memory.visits_over();
+        loop {
+            // Acquire, both: of the releases at the end of a visit. The turn first: who changes it is not here then.
+            let before = turn.load(Ordering::Acquire);
+            let now = self.visitors.load(Ordering::Acquire);
+            if now & !AWAITED == 0 {
+                return;
+            }
+            if backoff.turns() < SPIN {
+                backoff.turn(self.machine());
+            } else if now & AWAITED == 0 {
+                self.visitors.fetch_or(AWAITED, Ordering::Relaxed);
+            } else {
+                check_park();
+                self.machine().park(turn, before);
+            }
         }
     }
 

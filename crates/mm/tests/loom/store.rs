@@ -251,3 +251,20 @@ fn broken_departures_not_awaited() {
 fn broken_departures_of_what_is_replaced_not_awaited() {
     with_flaw(Flaw::DeparturesNotAwaited, || departs(replace));
 }
+
+/// A space ends while a truncation is in it: it waits for that, parked, and is woken by who may not touch
+/// it any more.
+#[test]
+fn a_space_ends_once_no_walk_is_in_it() {
+    explore(Some(3), || {
+        let world = World::new(2, Policy::Speculative);
+        let store = mapped(&world, RW, flags::SHARED);
+        let child = world.space().fork().unwrap();
+        let ending = world.run(1, move |_| child.destroy());
+        store.truncate(0).unwrap();
+        ending.join().unwrap();
+        assert_eq!(store.pages(), 0);
+        drop(store);
+        world.finish();
+    });
+}

@@ -11,6 +11,7 @@ use faultless_mm::{
     Backing, Errno, Frame, Memory, Opened, Outcome, PROT_READ, Policy, Store, advice, flags,
     remap_flags,
 };
+use faultless_sync::{Flaw, with_flaw};
 
 const MOVE: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
 const PAGES: u64 = 4;
@@ -237,26 +238,36 @@ fn cut_beside_unmapping() {
 }
 
 /// An address space ends while a truncation goes through its mappings.
+fn ended_beside_a_truncation(policy: Policy) {
+    let world = World::new(3, policy);
+    let store = filled(&world);
+    map(&world, 0, &store, flags::SHARED);
+    map(&world, 8, &store, flags::PRIVATE);
+    for page in 0..PAGES {
+        world.cpu().store_file((8 + page) * PAGE, 1).unwrap();
+    }
+    let child = world.space().fork().unwrap();
+    let forking = world.run(2, |cpu| cpu.space().fork().unwrap().destroy());
+    let ending = world.run(1, move |_| child.destroy());
+    store.truncate(0).unwrap();
+    ending.join().unwrap();
+    forking.join().unwrap();
+    assert_eq!(store.pages(), 0);
+    drop(store);
+    assert_eq!(world.cpu().load_file(0), Err(Outcome::Bus));
+    world.finish();
+}
+
 #[test]
 fn a_space_ends_beside_a_truncation() {
-    explore(1500, |policy| {
-        let world = World::new(3, policy);
-        let store = filled(&world);
-        map(&world, 0, &store, flags::SHARED);
-        map(&world, 8, &store, flags::PRIVATE);
-        for page in 0..PAGES {
-            world.cpu().store_file((8 + page) * PAGE, 1).unwrap();
-        }
-        let child = world.space().fork().unwrap();
-        let forking = world.run(2, |cpu| cpu.space().fork().unwrap().destroy());
-        let ending = world.run(1, move |_| child.destroy());
-        store.truncate(0).unwrap();
-        ending.join().unwrap();
-        forking.join().unwrap();
-        assert_eq!(store.pages(), 0);
-        drop(store);
-        assert_eq!(world.cpu().load_file(0), Err(Outcome::Bus));
-        world.finish();
+    explore(1500, ended_beside_a_truncation);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn broken_end_of_a_walk() {
+    with_flaw(Flaw::VisitorWakesNobody, || {
+        explore(1500, ended_beside_a_truncation);
     });
 }
 
