@@ -53,6 +53,31 @@ impl Stem {
     }
 }
 
+/// For models of the tree alone: parts of it as arenas have them.
+#[cfg(loom)]
+impl super::Tree {
+    /// The lowest node around page `base`, pinned.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn pin_node<M: Machine>(&self, memory: &Memory<M>, base: u64) -> Result<Stem, NoMemory> {
+        self.edit(memory).pin(base, ARENA_LEVEL)
+    }
+}
+
+#[cfg(loom)]
+impl Stem {
+    /// The right to change it, under a lock of its own.
+    pub fn edit_alone<'a, M: Machine>(
+        &'a self,
+        memory: &'a Memory<M>,
+        lock: &'a faultless_sync::SpinLock<Holes>,
+    ) -> Edit<'a, M> {
+        let holes = lock.lock(memory.machine());
+        self.edit(memory, holes, Part::Arena(0), None)
+    }
+}
+
 impl<M: Machine> Edit<'_, M> {
     /// Lets a node at `bottom` stay for the pages of an arena, from `base` on, whatever is mapped there.
     /// No arena lies in it, or around it. With everything.

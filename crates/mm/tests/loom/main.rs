@@ -24,4 +24,5 @@ mod store;
 mod store_writers;
 mod tables;
 mod tree;
+mod tree_writers;
 mod zaps;

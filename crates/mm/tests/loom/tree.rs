@@ -2,6 +2,8 @@
 //! a slot, a replacement and a refill; and a fault that holds a slot of a split or of a node
 //! that leaves the tree. A node holds four slots here, and there are two levels.
 //!
+//! (Two writers: `tree_writers.rs`.)
+//!
 //! Nodes are not reused in these models: reclamation has a model of its own.
 
 use crate::model::{Model, explore};
@@ -14,22 +16,27 @@ use loom::thread;
 use std::sync::Arc;
 
 /// A tree and three mappings to put into it.
-struct Forest {
-    memory: &'static Memory<Model>,
-    tree: Tree,
+pub struct Forest {
+    pub memory: &'static Memory<Model>,
+    pub tree: Tree,
     mappings: [Mapping; 3],
     /// The entry of the page that faults are about.
-    entry: Entry,
+    pub entry: Entry,
 }
 
 impl Forest {
     /// Pages 0 to 3 point to mapping 0.
-    fn new() -> Arc<Self> {
+    pub fn new() -> Arc<Self> {
+        Self::of::<1>()
+    }
+
+    /// The same for so many CPUs that write.
+    pub fn of<const CPUS: usize>() -> Arc<Self> {
         crate::model::set_cpu(0);
         // Small, and as good as free: every execution leaves one behind.
-        let per_cpu = Box::leak(Box::new([PerCpu::new()]));
-        let participants = Box::leak(Box::new([Participant::new()]));
-        let memory = Memory::new(Model::new(12, 1), per_cpu, participants);
+        let per_cpu = Box::leak(Box::new([(); CPUS].map(|()| PerCpu::new())));
+        let participants = Box::leak(Box::new([(); CPUS].map(|()| Participant::new())));
+        let memory = Memory::new(Model::new(12, CPUS), per_cpu, participants);
         let memory: &'static Memory<Model> = Box::leak(Box::new(memory));
         let attributes = Attributes {
             protection: Protection::default(),
@@ -48,12 +55,12 @@ impl Forest {
         forest
     }
 
-    fn word(&self, number: usize) -> Word {
+    pub fn word(&self, number: usize) -> Word {
         Word::live(&self.mappings[number])
     }
 
     /// Cuts and fills pages `start..end`.
-    fn set(&self, start: u64, end: u64, word: Word) {
+    pub fn set(&self, start: u64, end: u64, word: Word) {
         let pages = Pages::new(start, end);
         let mut edit = self.tree.edit(self.memory);
         edit.cut(pages).expect("there are frames");
@@ -61,7 +68,7 @@ impl Forest {
     }
 
     /// What a lookup of `page` finds, by its place in `history`.
-    fn find(&self, page: u64, history: &[Word]) -> usize {
+    pub fn find(&self, page: u64, history: &[Word]) -> usize {
         let word = self.tree.find(page).word;
         let place = history.iter().position(|w| *w == word);
         place.expect("a lookup finds what was never there")

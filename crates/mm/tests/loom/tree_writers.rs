@@ -1,0 +1,170 @@
+//! Loom model (j) with several writers: lookups, and faults that claim and validate, while two writers cut,
+//! fill and replace what is in the same node, or in two of which one has become an arena with an edit lock
+//! of its own. The nodes of writers who are in different parts are joined only above.
+//!
+//! At most three preemptions where that is said, else all interleavings. (One writer: `tree.rs`.)
+
+use crate::model::explore;
+use crate::tree::Forest;
+use faultless_mm::tree::{Holes, PAGES, Word};
+use faultless_paging::{EntryFormat, Frame, Pages, X86_64};
+use faultless_sync::atomic::{Ordering, fence};
+use faultless_sync::{Cpu, Flaw, SpinLock, with_flaw};
+use loom::thread;
+use std::sync::Arc;
+
+/// Runs a writer beside the caller.
+fn writes(
+    forest: &Arc<Forest>,
+    cpu: u32,
+    program: impl FnOnce(&Forest) + Send + 'static,
+) -> thread::JoinHandle<()> {
+    let forest = forest.clone();
+    thread::spawn(move || {
+        crate::model::set_cpu(cpu);
+        program(&forest);
+    })
+}
+
+/// Each cuts off an end of one slot: whoever comes second makes a node of the other's split. What is between
+/// them never changes.
+#[test]
+fn lookups_between_two_cuts() {
+    explore(None, || {
+        let forest = Forest::of::<3>();
+        let low = writes(&forest, 1, |forest| forest.set(0, 1, forest.word(1)));
+        let high = writes(&forest, 2, |forest| forest.set(3, 4, forest.word(2)));
+        assert_eq!(forest.find(1, &[forest.word(0)]), 0);
+        let first = forest.find(0, &[forest.word(0), forest.word(1)]);
+        assert_eq!(forest.find(2, &[forest.word(0)]), 0);
+        assert!(first <= forest.find(0, &[forest.word(0), forest.word(1)]));
+        low.join().unwrap();
+        high.join().unwrap();
+        for (page, number) in [(0, 1), (1, 0), (2, 0), (3, 2)] {
+            assert_eq!(forest.find(page, &[forest.word(number)]), 0);
+        }
+    });
+}
+
+/// One cuts the slot that another replaces as a whole: everything is as if one of them had come first.
+#[test]
+fn lookups_beside_a_cut_and_a_replacement() {
+    explore(Some(3), || {
+        let forest = Forest::of::<3>();
+        let cutting = writes(&forest, 1, |forest| forest.set(0, 1, forest.word(1)));
+        let replacing = writes(&forest, 2, |forest| forest.set(0, 4, forest.word(2)));
+        let history = [forest.word(0), forest.word(2)];
+        let first = forest.find(3, &history);
+        forest.find(0, &[forest.word(0), forest.word(1), forest.word(2)]);
+        assert!(first <= forest.find(3, &history));
+        cutting.join().unwrap();
+        replacing.join().unwrap();
+        forest.find(0, &[forest.word(1), forest.word(2)]);
+        assert_eq!(forest.find(1, &[forest.word(2)]), 0);
+        assert_eq!(forest.find(3, &[forest.word(2)]), 0);
+    });
+}
+
+/// One empties what another fills: the slots of their own go, and come again.
+#[test]
+fn lookups_beside_one_who_empties_and_one_who_fills() {
+    explore(None, || {
+        let forest = Forest::of::<3>();
+        forest.set(0, 1, Word::EMPTY);
+        let emptying = writes(&forest, 1, |forest| forest.set(1, 4, Word::EMPTY));
+        let filling = writes(&forest, 2, |forest| forest.set(0, 1, forest.word(1)));
+        let history = [forest.word(0), Word::EMPTY];
+        let first = forest.find(2, &history);
+        assert!(first <= forest.find(2, &history));
+        emptying.join().unwrap();
+        filling.join().unwrap();
+        assert_eq!(forest.find(0, &[forest.word(1)]), 0);
+        assert_eq!(forest.find(2, &[Word::EMPTY]), 0);
+    });
+}
+
+/// A fault has found mapping 1 in a split, which another writer makes a node of before, while, or after
+/// mapping 1 is replaced. Nothing is published for what is gone.
+fn validation_beside_two() {
+    const LEAF: u64 = X86_64::FORMAT.leaf(Frame(9), true, false, true);
+    explore(Some(3), || {
+        let forest = Forest::of::<3>();
+        forest.set(0, 1, forest.word(1));
+        let fault = writes(&forest, 1, |forest| {
+            let found = forest.tree.find(0);
+            if found.word == forest.word(1)
+                && let Ok(claim) = forest.entry.claim::<X86_64>(0, Cpu(1))
+                && found.is_valid()
+            {
+                claim.publish(LEAF);
+            }
+        });
+        let widening = writes(&forest, 2, |forest| forest.set(2, 4, forest.word(2)));
+        forest.set(0, 1, forest.word(2));
+        fence(Ordering::SeqCst);
+        loop {
+            let value = forest.entry.load();
+            if X86_64::FORMAT.is_claimed(value) {
+                thread::yield_now();
+            } else if value == 0 || forest.entry.replace(value, 0).is_ok() {
+                break;
+            }
+        }
+        fault.join().unwrap();
+        widening.join().unwrap();
+        let left = forest.entry.load();
+        assert_eq!(left, 0, "published for a mapping that is gone");
+    });
+}
+
+#[test]
+fn a_split_that_another_widens_does_not_validate() {
+    validation_beside_two();
+}
+
+#[test]
+#[should_panic(expected = "published for a mapping that is gone")]
+fn broken_split_not_buried_by_another() {
+    with_flaw(Flaw::NodeNotBuried, validation_beside_two);
+}
+
+/// Pages 4 to 7 are a part with an edit lock of its own, as an arena has it; what lies before them is changed under
+/// the tree's. Each part loses all that is in it, and gets something else, and lookups see that of each by itself.
+#[test]
+fn lookups_in_two_parts() {
+    explore(None, || {
+        let forest = Forest::of::<3>();
+        forest.set(4, 8, forest.word(1));
+        let part = forest.tree.pin_node(forest.memory, 4).expect("frames");
+        let part = Arc::new((part, SpinLock::new(Holes::new(PAGES))));
+        let own = part.clone();
+        let inside = writes(&forest, 1, move |forest| {
+            let (stem, lock) = &*own;
+            for word in [Word::EMPTY, forest.word(2)] {
+                let mut edit = stem.edit_alone(forest.memory, lock);
+                edit.fill(Pages::new(4, 8), word);
+            }
+        });
+        let outside = writes(&forest, 2, |forest| {
+            forest.set(1, 4, Word::EMPTY);
+            forest.set(0, 4, forest.word(2));
+        });
+        let history = [forest.word(1), Word::EMPTY, forest.word(2)];
+        let first = forest.find(5, &history);
+        let before = [forest.word(0), Word::EMPTY, forest.word(2)];
+        let seen = forest.find(2, &before);
+        assert!(first <= forest.find(5, &history));
+        assert!(seen <= forest.find(2, &before));
+        inside.join().unwrap();
+        outside.join().unwrap();
+        for page in 0..8 {
+            assert_eq!(forest.find(page, &[forest.word(2)]), 0, "page {page}");
+        }
+        // What lies in a part of its own is in nobody's way who fills what is around it.
+        forest
+            .tree
+            .edit(forest.memory)
+            .fill(Pages::new(0, 4), Word::EMPTY);
+        assert_eq!(forest.find(4, &[forest.word(2)]), 0);
+    });
+}
