@@ -3,6 +3,7 @@
 //! The table in `registry` says what there is; a bench is a function that takes samples. Ratios
 //! are taken pair by pair in one run, because machines are shared and noisy.
 
+mod before;
 mod kernel;
 #[cfg(record)]
 mod lines;

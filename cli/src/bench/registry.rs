@@ -2,7 +2,7 @@
 
 use super::Better::{Higher, Lower};
 use super::Group::{Kernel, KernelPair, Record, Soft};
-use super::{Bench, kernel, record, soft};
+use super::{Bench, before, kernel, record, soft};
 
 /// The figures, in the order in which they are taken.
 pub const BENCHES: &[Bench] = &[
@@ -213,6 +213,14 @@ pub const BENCHES: &[Bench] = &[
         group: Soft,
         about: "the same of 16 pages",
         take: soft::munmap_16,
+    },
+    Bench {
+        name: "munmap_small_vs_before",
+        unit: "ratio",
+        better: Lower,
+        group: Soft,
+        about: "a small munmap, against the same before ranges were locked; 1 page or 16, the worse",
+        take: before::munmap_small_vs_before,
     },
     Bench {
         name: "mmap_churn_one_vs_two_spaces",
