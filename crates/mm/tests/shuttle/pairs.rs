@@ -1,9 +1,9 @@
-//! All pairs of writers, on ranges that overlap and on ranges that do not, beside faults and a
-//! fork, in random interleavings of whole operations. What nobody touches stays; what an operation
+//! All pairs of writers, on ranges that overlap and on ranges that do not, beside loads, stores, or
+//! a fork, in random interleavings of whole operations. What nobody touches stays; what an operation
 //! has taken away does not come back; and all invariants hold at the end (`World::finish`).
 
 use crate::model::{FIXED, PAGE, Processor, RW, World, explore};
-use faultless_mm::{PROT_READ, Policy, advice, flags, lock_flags, remap_flags};
+use faultless_mm::{PROT_READ, Policy, advice, flags, lock_all_flags, lock_flags, remap_flags};
 
 const ANYWHERE: u32 = flags::PRIVATE | flags::ANONYMOUS;
 const MOVE: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
@@ -73,6 +73,12 @@ const WRITERS: &[Writer] = &[
         space.brk(end + 2 * PAGE);
         space.brk(end + PAGE);
     },
+    // Everything locked, and not.
+    |cpu, _| {
+        let current = lock_all_flags::CURRENT | lock_all_flags::ONFAULT;
+        let _ = cpu.space().mlockall(current);
+        cpu.space().munlockall();
+    },
     // fork.
     |cpu, at| {
         let child = cpu.space().fork().unwrap();
@@ -81,49 +87,83 @@ const WRITERS: &[Writer] = &[
     },
 ];
 
-fn pair(policy: Policy, one: Writer, other: Writer, distance: u64) {
+/// What goes on beside a pair of writers.
+#[derive(Clone, Copy)]
+enum Beside {
+    Loads,
+    Stores,
+    Fork,
+}
+
+/// The pages that are looked at: the first and the last are nobody's.
+const SEEN: [u64; 4] = [0, 2, 3, 11];
+
+fn pair(policy: Policy, one: Writer, other: Writer, distance: u64, beside: Beside) {
     let world = World::new(3, policy);
     world.map(0, 12, RW);
     (0..12).for_each(|page| world.cpu().store(page * PAGE, OLD).unwrap());
     world.space().set_brk(40 * PAGE);
     let first = world.run(1, move |cpu| one(cpu, 1));
     let second = world.run(2, move |cpu| other(cpu, 1 + distance));
-    for page in [0, 2, 3, 11] {
-        // Old content, a fresh page, or none; what is a fault's error is a hole's.
-        if let Ok(seen) = world.cpu().load(page * PAGE) {
-            assert!([0, OLD].contains(&seen), "page {page} holds {seen}");
-        }
+    let mut children = Vec::new();
+    match beside {
+        Beside::Loads => {}
+        // A hole, or what may be read only, refuses them.
+        Beside::Stores => SEEN.iter().for_each(|page| {
+            let stored = world.cpu().store(page * PAGE, OLD);
+            assert!(stored.is_ok() || ![0, 11].contains(page), "nobody's");
+        }),
+        Beside::Fork => children.push(world.space().fork().unwrap()),
     }
+    let looks = |cpu: &Processor<'_>| {
+        for page in SEEN {
+            // Old content, a fresh page, or none; what is a fault's error is a hole's.
+            if let Ok(seen) = cpu.load(page * PAGE) {
+                assert!([0, OLD].contains(&seen), "page {page} holds {seen}");
+            }
+        }
+    };
+    looks(&world.cpu());
     first.join().unwrap();
     second.join().unwrap();
+    for child in &children {
+        for page in [0, 11] {
+            assert_eq!(world.word_of(child, page), OLD, "the child has lost a page");
+        }
+        for page in [2, 3] {
+            assert!([0, OLD].contains(&world.word_of(child, page)));
+        }
+    }
     for page in [0, 11] {
         assert_eq!(world.cpu().load(page * PAGE), Ok(OLD), "nobody's business");
     }
     world.space().munmap(0, 12 * PAGE).unwrap();
     world.map(0, 12, RW);
     assert_eq!(world.cpu().load(2 * PAGE), Ok(0));
-    world.finish();
+    world.finish_with(children);
 }
 
+/// Each pair is drawn dozens of times.
 fn all_pairs(policy: Policy, distance: u64) {
     use shuttle::rand::Rng;
     let mut draw = shuttle::rand::thread_rng();
+    let beside = [Beside::Loads, Beside::Stores, Beside::Fork][draw.gen_range(0..3)];
     let mut writer = || WRITERS[draw.gen_range(0..WRITERS.len())];
     let (one, other) = (writer(), writer());
-    pair(policy, one, other, distance);
+    pair(policy, one, other, distance, beside);
 }
 
 #[test]
 fn on_the_same_range() {
-    explore(2000, |policy| all_pairs(policy, 0));
+    explore(3000, |policy| all_pairs(policy, 0));
 }
 
 #[test]
 fn on_ranges_that_overlap() {
-    explore(2000, |policy| all_pairs(policy, 2));
+    explore(3000, |policy| all_pairs(policy, 2));
 }
 
 #[test]
 fn on_ranges_beside_each_other() {
-    explore(2000, |policy| all_pairs(policy, 4));
+    explore(3000, |policy| all_pairs(policy, 4));
 }
