@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use faultless_mm::{Access, Outcome, Policy, advice, flags};
+use faultless_mm::{Access, Outcome, Policy, advice, flags, remap_flags};
 use faultless_soft::{SoftCpu, SoftMemory, SoftSpace};
 use faultless_sync::atomic::Local;
 use faultless_trace::{Counter, Kind, Latencies, Mask};
@@ -18,6 +18,8 @@ const MB: u64 = 1 << 20;
 const LARGE: u64 = 400 * MB;
 /// Where the others work.
 const ELSEWHERE: u64 = 0x20_0000_0000;
+/// Where their heap begins.
+const HEAP: u64 = 0x30_0000_0000;
 const READ: u32 = 1;
 
 /// 80 MB.
@@ -37,7 +39,7 @@ pub fn exclusive_8gb() -> Result<Samples> {
 
 /// 80 GB of the zero page.
 pub fn exclusive_80gb() -> Result<Samples> {
-    exclusive(80_000 * MB, Policy::default(), false, 3)
+    exclusive(80_000 * MB, Policy::default(), false, 9)
 }
 
 /// The same, the mmap lock being downgraded.
@@ -109,12 +111,16 @@ fn traced_munmap(memory: &'static SoftMemory, space: &SoftSpace, bytes: u64) -> 
 pub fn disjoint_waits() -> Result<Samples> {
     let memory = machine(2, LARGE / MB * 9 / 7 + 64)?;
     let space = space(memory, Policy::default())?;
+    space.set_brk(HEAP);
     let samples = (0..5).map(|_| {
         let counters = memory.cpus()[1].counters();
         let before = counters.get(Counter::RangeWaits);
         let done = beside(&space, &space, |cpu| {
             mmap_and_munmap(cpu)?;
             mprotect(cpu)?;
+            mlock(cpu)?;
+            mremap(cpu)?;
+            brk(cpu)?;
             fault(cpu)
         })?;
         ensure!(!done.is_empty(), "the munmap was over too soon");
@@ -150,6 +156,28 @@ pub fn stall_p99_fork() -> Result<Samples> {
 fn mmap_and_munmap(cpu: &SoftCpu<'_>) -> Result<()> {
     let at = cpu.space().mmap(0, 16 * PAGE, READ_WRITE, ANONYMOUS)?;
     Ok(cpu.space().munmap(at, 16 * PAGE)?)
+}
+
+fn mlock(cpu: &SoftCpu<'_>) -> Result<()> {
+    cpu.space().mlock(ELSEWHERE, PAGE, 0)?;
+    Ok(cpu.space().munlock(ELSEWHERE, PAGE)?)
+}
+
+/// A mapping that shrinks, and grows to where there is room.
+fn mremap(cpu: &SoftCpu<'_>) -> Result<()> {
+    let (space, how) = (cpu.space(), remap_flags::MAYMOVE);
+    let at = space.mmap(0, 16 * PAGE, READ_WRITE, ANONYMOUS)?;
+    space.mremap(at, 16 * PAGE, 8 * PAGE, how, 0)?;
+    let at = space.mremap(at, 8 * PAGE, 32 * PAGE, how, 0)?;
+    Ok(space.munmap(at, 32 * PAGE)?)
+}
+
+/// The heap a page longer, and shorter.
+fn brk(cpu: &SoftCpu<'_>) -> Result<()> {
+    for end in [HEAP + PAGE, HEAP] {
+        ensure!(cpu.space().brk(end) == end, "no heap");
+    }
+    Ok(())
 }
 
 fn mprotect(cpu: &SoftCpu<'_>) -> Result<()> {
