@@ -67,6 +67,20 @@ impl Forest {
         edit.fill(pages, word);
     }
 
+    /// Takes the page away, as a writer does that has changed what is mapped there: claims that came
+    /// before that are waited for.
+    pub fn take_page(&self) {
+        fence(Ordering::SeqCst);
+        loop {
+            let value = self.entry.load();
+            if X86_64::FORMAT.is_claimed(value) {
+                thread::yield_now();
+            } else if value == 0 || self.entry.replace(value, 0).is_ok() {
+                return;
+            }
+        }
+    }
+
     /// What a lookup of `page` finds, by its place in `history`.
     pub fn find(&self, page: u64, history: &[Word]) -> usize {
         let word = self.tree.find(page).word;
@@ -182,15 +196,7 @@ fn validation_against(leaves: Leaves, faults: u32, bound: Option<usize>) {
                 forest.set(0, 1, forest.word(2));
             }
         }
-        fence(Ordering::SeqCst);
-        loop {
-            let value = forest.entry.load();
-            if X86_64::FORMAT.is_claimed(value) {
-                thread::yield_now();
-            } else if value == 0 || forest.entry.replace(value, 0).is_ok() {
-                break;
-            }
-        }
+        forest.take_page();
         faults.into_iter().for_each(|f| f.join().unwrap());
         assert_eq!(
             forest.entry.load(),

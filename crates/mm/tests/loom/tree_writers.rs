@@ -8,7 +8,6 @@ use crate::model::explore;
 use crate::tree::Forest;
 use faultless_mm::tree::{Holes, PAGES, Word};
 use faultless_paging::{EntryFormat, Frame, Pages, X86_64};
-use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::{Cpu, Flaw, SpinLock, with_flaw};
 use loom::thread;
 use std::sync::Arc;
@@ -101,15 +100,7 @@ fn validation_beside_two() {
         });
         let widening = writes(&forest, 2, |forest| forest.set(2, 4, forest.word(2)));
         forest.set(0, 1, forest.word(2));
-        fence(Ordering::SeqCst);
-        loop {
-            let value = forest.entry.load();
-            if X86_64::FORMAT.is_claimed(value) {
-                thread::yield_now();
-            } else if value == 0 || forest.entry.replace(value, 0).is_ok() {
-                break;
-            }
-        }
+        forest.take_page();
         fault.join().unwrap();
         widening.join().unwrap();
         let left = forest.entry.load();
