@@ -1,7 +1,7 @@
 //! Memory beyond `mmap`, as on Linux. `./x test boot` builds the kernel and runs these tests.
 
 use faultless_tests::boot::{
-    Machine, assert_prints_as_on_linux, assert_prints_as_on_linux_6_12, compile,
+    Machine, archive, assert_prints_as_on_linux, assert_prints_as_on_linux_6_12, compile,
 };
 
 #[test]
@@ -104,4 +104,20 @@ fn listings_in_pieces() {
     for cpus in [1, 2] {
         assert_prints_as_on_linux("listings", Machine::with_cpus(cpus));
     }
+}
+
+/// Not verified: that takes longer than what is measured, and lets nobody else run.
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn taking_pages_away_lets_others_run() {
+    let files = [
+        ("bin/test", &compile("resched")[..]),
+        (".faultless/run", b"exec=/bin/test\0argv=test\0"),
+    ];
+    let machine = Machine {
+        cpus: 1,
+        memory: 256,
+    };
+    let ended = machine.boot(&archive(&files));
+    assert_eq!((ended.exit, &ended.error), (Some(0), &None), "{ended:?}");
 }

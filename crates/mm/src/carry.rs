@@ -20,13 +20,16 @@
 
 use faultless_frames::FrameSource;
 use faultless_paging::{ENTRIES, Entry, Gather, Page, Pages, Protection, Walk, walk};
-use faultless_sync::{Backoff, Flaw, flawed};
+use faultless_sync::{Backoff, Flaw, cond_resched, flawed};
 use faultless_trace::Counter;
 
 use crate::errno::Errno;
 use crate::machine::Machine;
 use crate::moves::Move;
 use crate::space::{AddressSpace, Note};
+
+/// Tables of the lowest level between two looks whether somebody else should run.
+const TABLES: u64 = 32;
 
 impl<M: Machine> AddressSpace<M> {
     /// Puts tables under the pages at `target` that pages of `source` will go to.
@@ -35,8 +38,14 @@ impl<M: Machine> AddressSpace<M> {
     /// `ENOMEM`; tables that are there stay, and are freed with what is mapped beside them.
     pub(crate) fn prepare_tables(&self, source: Pages, target: u64) -> Result<(), Errno> {
         let mut result = Ok(());
+        let mut seen = 0u64;
         // SAFETY below: of tables over what is mapped, or reserved, none is freed (rule R5).
         self.for_each_table(source, &mut |table, part| {
+            seen += 1;
+            if seen.is_multiple_of(TABLES) {
+                // Outside a section, and with no table claimed.
+                cond_resched(self.machine());
+            }
             let base = part.start & !(ENTRIES as u64 - 1);
             let (first, end) = ((part.start - base) as usize, (part.end - base) as usize);
             if result.is_err() || table.next_used(first, end).is_none() {
@@ -127,6 +136,9 @@ impl<M: Machine> AddressSpace<M> {
             drop(turn);
             self.machine().poll();
             at = self.first_table(end, pages.end);
+            if at < pages.end {
+                cond_resched(self.machine());
+            }
         }
     }
 

@@ -7,7 +7,7 @@
 
 use faultless_frames::Flags;
 use faultless_paging::{ENTRIES, Gather, Pages};
-use faultless_sync::Backoff;
+use faultless_sync::{Backoff, cond_resched};
 
 use crate::machine::Machine;
 use crate::space::AddressSpace;
@@ -25,6 +25,9 @@ impl<M: Machine> AddressSpace<M> {
             let batch = Pages::new(at, pages.end.min(at + DISCARD_BATCH));
             let stop = self.discard_batch(batch, &|_| true, &|_, _| true);
             at = self.first_table(stop, pages.end);
+            if at < pages.end {
+                cond_resched(self.machine());
+            }
         }
     }
 
@@ -44,6 +47,9 @@ impl<M: Machine> AddressSpace<M> {
                 return at;
             }
             at = self.first_table(stop, pages.end);
+            if at < pages.end {
+                cond_resched(self.machine());
+            }
         }
         at
     }

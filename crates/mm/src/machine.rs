@@ -21,7 +21,7 @@ pub trait Machine: PhysicalMemory + Tlb + Wait + Send + Sync + Sized + 'static {
     fn frames(&self) -> &Self::Frames;
 
     /// The CPU that asks. It does not change during a call into the core,
-    /// except while that call parks.
+    /// except while that call parks, or lets others run ([`Wait::cond_resched`]).
     fn cpu(&self) -> Cpu;
 
     /// Turns interrupts off; whether they were on. A fault holds its claim with

@@ -16,7 +16,7 @@ use faultless_paging::{
     ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Page, Pages, Table, Walk, bare, free, next_table,
     walk,
 };
-use faultless_sync::{Backoff, Flaw, flawed};
+use faultless_sync::{Backoff, Flaw, cond_resched, flawed};
 
 use crate::machine::Machine;
 use crate::space::AddressSpace;
@@ -87,8 +87,8 @@ impl<M: Machine> AddressSpace<M> {
     /// now empty. The range admits no new claims. When it
     /// returns, no CPU can use the old pages.
     ///
-    /// Goes by batches, each with one flush: frames become free and other CPUs
-    /// get their answers while a large range is on its way.
+    /// Goes by batches, each with one flush: frames become free, other CPUs
+    /// get their answers, and others who want this CPU run, while a large range is on its way.
     pub(crate) fn zap(&self, pages: Pages, tables: Tables) {
         self.zap_rest(pages, tables, Taken::new());
     }
@@ -120,6 +120,7 @@ impl<M: Machine> AddressSpace<M> {
             if is_last {
                 return;
             }
+            cond_resched(self.machine());
             at = next;
         }
     }

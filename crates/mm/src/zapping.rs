@@ -25,7 +25,7 @@
 //! writes.
 
 use faultless_paging::{PAGE_SIZE, Pages};
-use faultless_sync::{Flaw, PLACES, Ranges, Set, flawed};
+use faultless_sync::{Flaw, PLACES, Ranges, Set, cond_resched, flawed};
 use faultless_trace::Kind;
 
 use crate::arena::{ARENAS, Arenas, Part};
@@ -138,6 +138,9 @@ impl<M: Machine> AddressSpace<M> {
                     at = run.pages.end;
                     if run.word == note {
                         self.zap(run.pages, tables);
+                    }
+                    if at < pages.end {
+                        cond_resched(self.machine());
                     }
                 }
             }

@@ -44,7 +44,7 @@ pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use spin::{SpinGuard, SpinLock};
 pub use spins::SpinGuards;
 pub use state::{Phase, State};
-pub use wait::{Backoff, Wait};
+pub use wait::{Backoff, Wait, cond_resched};
 
 /// A value on cache lines of its own.
 ///

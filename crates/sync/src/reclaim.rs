@@ -24,6 +24,7 @@
 //! can be released when memory is short.
 
 use crate::atomic::{AtomicU64, Ordering, fence};
+use crate::order::{Class, Held, Kind};
 use crate::{Cpu, CpuSet, Flaw, SpinLock, Wait, fence_after_rmw, flawed};
 
 /// Retirements of one CPU between two attempts to move the epoch.
@@ -104,6 +105,8 @@ impl Default for Domain {
 #[must_use]
 pub struct Section<'a> {
     participant: &'a Participant,
+    /// Nobody waits for a section, but who is in one keeps its CPU.
+    _held: Held,
 }
 
 impl Drop for Section<'_> {
@@ -154,7 +157,10 @@ impl Domain {
         if has_fence {
             fence_after_rmw();
         }
-        Section { participant }
+        Section {
+            participant,
+            _held: Class::new(Kind::Spin).hold(),
+        }
     }
 
     /// Retires an object that has been unlinked, or is being. It is released once no section

@@ -1,6 +1,7 @@
 //! How a CPU waits: the machine's part of every lock and every claim.
 
 use crate::atomic::AtomicU32;
+use crate::order::check_park;
 
 /// What a machine provides so that its CPUs can wait for each other.
 ///
@@ -17,6 +18,14 @@ pub trait Wait {
     #[inline]
     fn poll(&self) {}
 
+    /// Lets somebody else have this CPU if it is his turn, as Linux's function of that name
+    /// does: called between the parts of work that may be of any length, with nothing held
+    /// for which anybody spins, neither claim nor spin lock, and outside read sections. The
+    /// caller may be on another CPU afterwards. A machine that preempts the core anyway, or
+    /// runs nothing else, does nothing. Called through [`cond_resched`].
+    #[inline]
+    fn cond_resched(&self) {}
+
     /// Sleeps while `*word == expected`; may return at any time without reason.
     fn park(&self, word: &AtomicU32, expected: u32);
 
@@ -31,12 +40,23 @@ impl<W: Wait + ?Sized> Wait for &W {
     fn poll(&self) {
         (**self).poll();
     }
+    fn cond_resched(&self) {
+        (**self).cond_resched();
+    }
     fn park(&self, word: &AtomicU32, expected: u32) {
         (**self).park(word, expected);
     }
     fn wake(&self, word: &AtomicU32, count: u32) {
         (**self).wake(word, count);
     }
+}
+
+/// Lets somebody else have the CPU ([`Wait::cond_resched`]). Models of whole operations check that
+/// the caller may.
+#[inline]
+pub fn cond_resched<W: Wait + ?Sized>(machine: &W) {
+    check_park();
+    machine.cond_resched();
 }
 
 /// Counts the turns of one wait.
@@ -55,6 +75,13 @@ impl Backoff {
     pub fn turn<W: Wait + ?Sized>(&mut self, machine: &W) {
         machine.relax(self.turn);
         self.turn = self.turn.saturating_add(1);
+    }
+
+    /// Waits one turn for somebody who may have let go of his CPU ([`cond_resched`]), perhaps of this one:
+    /// under the same conditions. Who waits by [`Backoff::turn`] alone keeps others from running here.
+    pub fn rest<W: Wait + ?Sized>(&mut self, machine: &W) {
+        self.turn(machine);
+        cond_resched(machine);
     }
 
     /// How many turns it has been.

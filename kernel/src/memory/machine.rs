@@ -19,7 +19,7 @@ use super::boot_frames::{BootFrames, TOO_LITTLE};
 use crate::arch::start_info::StartInfo;
 use crate::arch::{self, paging, percpu, protection_keys, time, tlb};
 use crate::report::refuse;
-use crate::sched::alone;
+use crate::sched::{self, alone};
 use crate::sched::wait::{self, Interruptible};
 use crate::sync::Once;
 
@@ -56,6 +56,12 @@ impl Wait for Kernel {
     #[inline]
     fn poll(&self) {
         tlb::poll();
+    }
+
+    fn cond_resched(&self) {
+        if percpu::current().is_some_and(|thread| thread.id() != 0) {
+            sched::cond_resched(alone::go_on_inside);
+        }
     }
 
     fn park(&self, word: &AtomicU32, expected: u32) {

@@ -151,13 +151,19 @@ fn give_up(below: u32) {
 /// In the midst of a long system call, with no lock held: answers shootdowns, takes interrupts and
 /// lets another thread run if this one's slice is over. `false`: a signal or the end waits.
 pub fn breathe() -> bool {
+    cond_resched(|| ());
+    !current().is_interrupted()
+}
+
+/// The same, whatever waits. What `around` returns is kept while another thread runs.
+pub fn cond_resched<R>(around: impl FnOnce() -> R) {
     arch::take_interrupts();
     arch::relax();
     let thread = current();
     if thread.work().contains(Work::RESCHEDULE) {
+        let _kept = around();
         preempt(thread);
     }
-    !thread.is_interrupted()
 }
 
 /// Lets another thread run; the current one, whose state is no longer `RUNNABLE` or which somebody

@@ -7,6 +7,7 @@
 
 use faultless_paging::Pages;
 use faultless_sync::atomic::{Ordering, fence};
+use faultless_sync::cond_resched;
 
 use super::madvise::allow;
 use crate::discard::DISCARD_BATCH;
@@ -31,6 +32,9 @@ impl<M: Machine> AddressSpace<M> {
             };
             allow(&attributes, what)?;
             at = self.discard_run(&run, what);
+            if at < pages.end {
+                cond_resched(self.machine());
+            }
             if at == run.pages.start {
                 let first = Pages::new(at, run.pages.end.min(at + DISCARD_BATCH));
                 let held = self.over_mapped(first, what, |part| {

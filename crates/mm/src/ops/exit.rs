@@ -2,6 +2,7 @@
 
 use faultless_frames::FrameSource;
 use faultless_paging::{ENTRIES, Entry, EntryFormat, Frame, LEVELS, PAGE_SIZE, Table, table};
+use faultless_sync::cond_resched;
 use faultless_trace::Counter;
 
 use crate::machine::Machine;
@@ -10,6 +11,9 @@ use crate::space::AddressSpace;
 
 /// Entries that lie in one cache line.
 const LINE: usize = 8;
+
+/// Tables of the lowest level between two looks whether somebody else should run.
+const TABLES: usize = 32;
 
 impl<M: Machine> AddressSpace<M> {
     /// Gives everything back. No CPU runs the space any more (its set is empty,
@@ -53,6 +57,9 @@ fn free_table<M: Machine>(
         let mut at = 0;
         while let Some(number) = table.next_used(at, entries) {
             at = number + 1;
+            if level == 1 && at.is_multiple_of(TABLES) {
+                cond_resched(machine);
+            }
             let below = format.frame(table.entries()[number].load());
             pages += free_table(memory, below, level - 1, page + number as u64 * size, end);
         }

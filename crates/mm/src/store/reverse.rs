@@ -20,7 +20,7 @@ use core::ptr::NonNull;
 
 use faultless_paging::{PAGE_SIZE, Pages};
 use faultless_sync::atomic::{Local, Ordering};
-use faultless_sync::{Backoff, Flaw, check_park, flawed};
+use faultless_sync::{Backoff, Flaw, check_park, cond_resched, flawed};
 
 use super::list::Hook;
 use super::{Cache, Store};
@@ -148,7 +148,10 @@ impl<M: Machine> Store<M> {
     /// Takes away whatever shows one of `pages` in any address space, and flushes it;
     /// with `copies`, private copies too.
     pub(super) fn unmap(&self, pages: Range<u64>, copies: bool) {
-        self.for_each_mapping(|space, first| space.unmap_file(self.cache(), first, &pages, copies));
+        self.for_each_mapping(|space, first| {
+            space.unmap_file(self.cache(), first, &pages, copies);
+            cond_resched(self.memory.machine());
+        });
     }
 
     /// Calls `visit` for every mapping, with its address space and the index that page 0
@@ -280,7 +283,7 @@ impl<M: Machine> AddressSpace<M> {
             // one waits for us, or one that never rests would keep the walk here for ever.
             match &hold {
                 Some((held, _)) if held.start <= at && at < held.end => {
-                    backoff.turn(self.machine());
+                    backoff.rest(self.machine());
                 }
                 // What was held may have been unmapped before it was; or there is something else.
                 _ => {

@@ -17,12 +17,15 @@ use core::ops::Range;
 
 use faultless_paging::{Frame, PAGE_SIZE};
 use faultless_sync::atomic::{Ordering, fence};
-use faultless_sync::{Backoff, Flaw, flawed};
+use faultless_sync::{Backoff, Flaw, cond_resched, flawed};
 
 use super::Store;
 use super::radix::Content;
 use crate::errno::Errno;
 use crate::machine::Machine;
+
+/// Pages between two looks whether somebody else should run.
+const STRETCH: u64 = 4096;
 
 /// Frames, chained by their descriptors: any number, no memory.
 #[derive(Default)]
@@ -112,7 +115,8 @@ impl<M: Machine> Store<M> {
             if chain.head == 0 {
                 break;
             }
-            backoff.turn(self.memory.machine());
+            // Who zaps one of them may have let others run: on this very CPU.
+            backoff.rest(self.memory.machine());
         }
         if copies {
             self.memory.await_departing(self.cache());
@@ -122,7 +126,12 @@ impl<M: Machine> Store<M> {
     /// Empties the slots of `pages`; what was in them.
     fn take_out(&self, pages: Range<u64>) -> Chain {
         let mut chain = Chain::default();
+        let mut seen = 0u64;
         self.cache().pages.for_each(pages, &mut |index, slot| {
+            seen += 1;
+            if seen.is_multiple_of(STRETCH) {
+                cond_resched(self.memory.machine());
+            }
             let mut backoff = Backoff::new();
             loop {
                 let content = slot.load();
@@ -151,7 +160,12 @@ impl<M: Machine> Store<M> {
     fn let_go_unmapped(&self, chain: Chain) -> Chain {
         let mut left = Chain::default();
         let mut next = chain.head;
+        let mut seen = 0u64;
         while next != 0 {
+            seen += 1;
+            if seen.is_multiple_of(STRETCH) {
+                cond_resched(self.memory.machine());
+            }
             let frame = Frame(next - 1);
             let descriptor = self.descriptor(frame);
             next = descriptor.link();
