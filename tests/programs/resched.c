@@ -9,6 +9,7 @@
 
 #include "common.h"
 
+#include <setjmp.h>
 #include <sys/wait.h>
 
 // Newer than the headers.
@@ -19,7 +20,7 @@
 
 enum { PAGE = 4096, TRIES = 10 };
 
-static const size_t SIZE = 4UL << 30, FILE_SIZE = 8UL << 20;
+static const size_t SIZE = 4UL << 30, FILE_SIZE = 8UL << 20, WIDE = 16UL << 30;
 
 // What the looker shares with everybody, children included.
 static struct {
@@ -126,6 +127,60 @@ static long of_moving(void)
     return since;
 }
 
+static atomic_bool begun, is_over;
+static __thread sigjmp_buf *recovery;
+
+static void recover(int signal)
+{
+    (void)signal;
+    siglongjmp(*recovery, 1);
+}
+
+static void *touch(void *address)
+{
+    sigjmp_buf here;
+
+    recovery = &here;
+    while (!atomic_load(&begun))
+        sched_yield();
+    while (!atomic_load(&is_over)) {
+        if (sigsetjmp(here, 1) == 0) {
+            *(volatile char *)address = 1;
+            EXPECT(false, "nothing is mapped there");
+        }
+    }
+    return NULL;
+}
+
+// The place before one that something moves to is touched meanwhile: were that a stack, it would
+// grow, so that such a fault has to know.
+static long of_moving_beside_faults(void)
+{
+    const size_t gap = 64 * PAGE, size = WIDE - gap;
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    char *memory = map(WIDE, flags, -1), *to = map(WIDE, flags, -1);
+    struct sigaction action = {.sa_handler = recover};
+    pthread_t other = start(touch, to + gap / 2);
+    long since;
+
+    // Most of the time goes by before the move is shown: each page has a table of its own.
+    for (size_t at = 0; at < size; at += 512 * PAGE)
+        *(volatile char *)(memory + at);
+    CHECK(sigaction(SIGSEGV, &action, NULL) == 0);
+    CHECK(munmap(to, WIDE) == 0);
+    to += gap;
+    atomic_store(&is_over, false);
+    atomic_store(&begun, true);
+    since = begin();
+    CHECK(mremap(memory, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to);
+    since = now() - since;
+    atomic_store(&is_over, true);
+    pthread_join(other, NULL);
+    atomic_store(&begun, false);
+    CHECK(munmap(to, size) == 0 && munmap(memory + size, gap) == 0);
+    return since;
+}
+
 // A file's pages, mapped many times over, because the file has to fit.
 enum { TIMES = 128 };
 
@@ -152,8 +207,6 @@ static long of_truncating(void)
     close(file);
     return since;
 }
-
-static atomic_bool begun;
 
 static void *unmap(void *memory)
 {
@@ -211,6 +264,7 @@ int main(void)
         {"MAP_FIXED", of_mapping_over},
         {"MADV_DONTNEED", of_discarding},
         {"mremap", of_moving},
+        {"mremap beside faults", of_moving_beside_faults},
         {"ftruncate", of_truncating},
         {"ftruncate beside munmap", of_truncating_beside},
         {"exit", of_exit},
@@ -227,7 +281,8 @@ int main(void)
             took = all[i].take();
             await_look();
             longest = atomic_load(&shared->longest);
-            fprintf(stderr, "%s: %ld us, longest %ld us\n", all[i].name, took / 1000, longest / 1000);
+            fprintf(stderr, "%s: %ld us, longest %ld us\n", all[i].name, took / 1000,
+                    longest / 1000);
         } while (longest * 3 > took && ++tries < TRIES);
         EXPECT(tries < TRIES, "%s: nobody else ran for %ld of %ld us", all[i].name, longest / 1000,
                took / 1000);

@@ -122,7 +122,7 @@ impl<M: Machine> AddressSpace<M> {
                 // waited for with nothing held.
                 drop(lock.take());
                 self.await_zaps_below_stack(page);
-                backoff.turn(self.machine());
+                backoff.rest(self.machine());
                 lock = mode.lock(self, page);
                 continue;
             }
@@ -135,7 +135,7 @@ impl<M: Machine> AddressSpace<M> {
             if mode.is_speculative() {
                 self.memory.count(Counter::SpfRetry);
             }
-            backoff.turn(self.machine());
+            backoff.rest(self.machine());
         }
     }
 

@@ -175,7 +175,7 @@ impl<M: Machine> AddressSpace<M> {
                     drop(self.hold_range(Pages::new(page.0, page.0 + 1)));
                     backoff = Backoff::new();
                 }
-                Err(Missed::Withdrawn(_)) => backoff.turn(self.machine()),
+                Err(Missed::Withdrawn(_)) => backoff.rest(self.machine()),
             }
         }
     }

@@ -79,7 +79,7 @@ impl<M: Machine> AddressSpace<M> {
                 }
                 Err(_) => {}
             }
-            backoff.turn(self.machine());
+            backoff.rest(self.machine());
         }
     }
 
