@@ -20,10 +20,13 @@
 //! A record enters the list while the move has its range, and leaves it in a turn: whoever has
 //! every range and lets no move go on finds the list as it stays.
 //!
-//! Written lines: the lock of turns, twice for each; that of the list, twice for each move.
+//! Whoever goes through pages without having them, in order (`MADV_DONTNEED`), may miss what moves from
+//! before him to behind him. He asks whether any move was shown meanwhile ([`Moves::shown`]).
+//!
+//! Written lines: the lock of turns, twice for each; that of the list, and the counts, twice for each move.
 
 use faultless_paging::{Gather, Pages, Protection};
-use faultless_sync::atomic::{AtomicU32, Ordering};
+use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use faultless_sync::{Flaw, ReadGuard, RwLock, SpinLock, WriteGuard, check_park, flawed};
 
 use crate::machine::Machine;
@@ -38,7 +41,16 @@ pub(crate) struct Moves {
     /// Moves that wait for a fork.
     waiting: AtomicU32,
     list: SpinLock<List>,
+    /// How many began to be shown, above [`SHOWN_BITS`]; below, how many of them are not shown yet.
+    shown: AtomicU64,
 }
+
+/// Moves are shown under an edit, of which there are fewer at once.
+const SHOWN_BITS: u32 = 16;
+
+/// Which moves had been shown at some moment.
+#[derive(Clone, Copy)]
+pub(crate) struct MovesShown(u64);
 
 impl Moves {
     /// None.
@@ -47,7 +59,36 @@ impl Moves {
             turn: RwLock::new(),
             waiting: AtomicU32::new(0),
             list: SpinLock::new(List::new()),
+            shown: AtomicU64::new(0),
         }
+    }
+
+    /// A move is about to be shown, under an edit.
+    pub(crate) fn begin_show(&self) {
+        // Partner: the fence in `is_still`. Whoever has seen a slot that is written from now on, or an entry
+        // without the page that has moved, sees this behind that fence: a release follows, of the slot or the
+        // writer's fence.
+        self.shown
+            .fetch_add((1 << SHOWN_BITS) + 1, Ordering::Relaxed);
+    }
+
+    /// It is shown, under the same edit.
+    pub(crate) fn end_show(&self) {
+        // Release, with the acquire in `shown`: who sees this sees the slots.
+        self.shown.fetch_sub(1, Ordering::Release);
+    }
+
+    /// Which have been shown: whoever goes through pages now sees what those moves do.
+    pub(crate) fn shown(&self) -> MovesShown {
+        MovesShown(self.shown.load(Ordering::Acquire))
+    }
+
+    /// Whether none was being shown then, or has begun to be since, that the caller can have seen anything of.
+    pub(crate) fn is_still(&self, then: MovesShown) -> bool {
+        // Partner: what follows `begin_show`.
+        fence(Ordering::SeqCst);
+        let were_shown = then.0.is_multiple_of(1 << SHOWN_BITS);
+        were_shown && self.shown.load(Ordering::Relaxed) >> SHOWN_BITS == then.0 >> SHOWN_BITS
     }
 }
 

@@ -70,6 +70,8 @@ pub enum Flaw {
     MovedBesideFork,
     /// A walk of a store's mappings leaves a space that has parked for that, and wakes it not.
     VisitorWakesNobody,
+    /// Who discards pages does not ask whether others moved meanwhile.
+    MovesNotCounted,
     /// Where a zap that was left has ended, what moves there is live.
     ReplacedInLeftZap,
     /// What moves may be stored to by its old address while a fork copies it.

@@ -49,8 +49,9 @@ pub use wait::{Backoff, Wait, cond_resched};
 /// A value on cache lines of its own.
 ///
 /// 128 bytes, because CPUs that prefetch lines in pairs make two neighbours
-/// share as if they were one.
-#[repr(align(128))]
+/// share as if they were one. In models, whose atomics are larger, as small as can be: an
+/// address space has to fit into a page there, too.
+#[cfg_attr(not(shuttle), repr(align(128)))]
 #[derive(Debug, Default)]
 pub struct Padded<T>(pub T);
 

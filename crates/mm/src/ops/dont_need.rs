@@ -4,10 +4,13 @@
 //! then it is asked whether its page still belongs to a mapping that allows this (rule R1, as for a
 //! fault); many entries are flushed together and released as empty (rule R2). Where a writer is at
 //! work, or a fork has yet to copy the table, that range is waited for, and held for one batch.
+//!
+//! Linux has no move come in between. Here one may carry a page from before the walk to behind it, so that, if any
+//! was shown meanwhile, all is looked through again; beside moves without end, with the range.
 
 use faultless_paging::Pages;
 use faultless_sync::atomic::{Ordering, fence};
-use faultless_sync::cond_resched;
+use faultless_sync::{Flaw, cond_resched, flawed};
 
 use super::madvise::allow;
 use crate::discard::DISCARD_BATCH;
@@ -16,10 +19,28 @@ use crate::machine::Machine;
 use crate::space::AddressSpace;
 use crate::tree::{Content, Run};
 
+/// How often the pages are looked through without having them.
+const ROUNDS: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 8 };
+
 impl<M: Machine> AddressSpace<M> {
     /// Takes away what is mapped of `pages`, if `what` is allowed there; `ENOMEM` if
     /// not all was mapped.
     pub(super) fn dont_need(&self, pages: Pages, what: i32) -> Result<(), Errno> {
+        for _ in 0..ROUNDS {
+            let moves = self.forks.moves.shown();
+            let result = self.dont_need_once(pages, what);
+            if self.forks.moves.is_still(moves) || flawed(Flaw::MovesNotCounted) {
+                return result;
+            }
+        }
+        self.over_mapped(pages, what, |part| {
+            self.discard(part);
+            Ok(())
+        })
+    }
+
+    /// The same, where no page moves meanwhile from one of `pages` to another.
+    fn dont_need_once(&self, pages: Pages, what: i32) -> Result<(), Errno> {
         let mut at = pages.start;
         let mut holes = false;
         while let Some((run, attributes)) = self.next_part(at, pages.end) {

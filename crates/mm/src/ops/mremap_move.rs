@@ -294,6 +294,7 @@ impl<M: Machine> AddressSpace<M> {
         // For a moment both places are mapped, and nobody is to see that afterwards.
         let account = self.account_of(&edit);
         let peak = account.get().peak;
+        self.forks.moves.begin_show();
         self.assign(&mut edit, target, word.replacing());
         // A truncation that has been at the target already comes again, and waits there.
         self.link_word_again(word);
@@ -308,6 +309,7 @@ impl<M: Machine> AddressSpace<M> {
             self.detach(lock, &mut edit, gone);
             account.set_peak(peak);
         }
+        self.forks.moves.end_show();
         lock.keep_departure(&edit);
         Ok(Shown { is_vacant })
     }

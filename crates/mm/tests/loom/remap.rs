@@ -2,10 +2,12 @@
 //! late: it has found the old mapping and no page, and claims the entry when the page that
 //! is moved is about to come, or has come. The page must not be lost.
 //!
+//! And of one within what is discarded, beside that: it must not keep its page.
+//!
 //! At most three preemptions in the quick form.
 
 use crate::model::{PAGE, Processor, RW, World, explore};
-use faultless_mm::{Outcome, Policy, remap_flags};
+use faultless_mm::{Outcome, Policy, advice, remap_flags};
 use faultless_sync::{Flaw, with_flaw};
 
 const MOVE: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
@@ -52,4 +54,34 @@ fn broken_claims_not_awaited() {
     with_flaw(Flaw::ClaimsNotAwaited, || {
         moved_over(2, |cpu, at| cpu.load_file(at));
     });
+}
+
+/// The last page goes to the first, which the walk may have passed.
+fn moved_ahead_of_a_discard() {
+    explore(Some(2), || {
+        let world = World::new(2, Policy::Speculative);
+        world.map(0, 2, RW);
+        world.cpu().store(PAGE, 4).unwrap();
+        let discarding = world.run(1, |cpu| {
+            // Whether there is a hole by then.
+            let _ = cpu.space().madvise(0, 2 * PAGE, advice::DONTNEED);
+        });
+        let moved = world.space().mremap(PAGE, PAGE, PAGE, MOVE, 0);
+        assert_eq!(moved, Ok(0));
+        discarding.join().unwrap();
+        let word = world.cpu().load(0).unwrap();
+        assert_eq!(word, 0, "kept, though it was there all the while");
+        world.finish();
+    });
+}
+
+#[test]
+fn what_moves_is_discarded_too() {
+    moved_ahead_of_a_discard();
+}
+
+#[test]
+#[should_panic(expected = "kept, though")]
+fn broken_discard_beside_a_move() {
+    with_flaw(Flaw::MovesNotCounted, moved_ahead_of_a_discard);
 }

@@ -399,3 +399,46 @@ fn broken_end_of_a_zap_that_is_left() {
         explore_under(POLICIES, 1000, |_| a_move_in_what_is_zapped());
     });
 }
+
+/// Pages are discarded in order while one of the last goes to before the first, and another away and back. The
+/// first was there all the while; and if all were, so was the second.
+fn discards_what_moves() {
+    explore(1000, |policy| {
+        let world = World::new(3, policy);
+        world.map(0, 24, RW);
+        for page in [8, 20] {
+            world.cpu().store(page * PAGE, 7).unwrap();
+        }
+        let move_page = |cpu: &Processor<'_>, from: u64, to: u64| {
+            let moved = cpu.space().mremap(from * PAGE, PAGE, PAGE, MOVE, to * PAGE);
+            assert_eq!(moved, Ok(to * PAGE));
+        };
+        let mover = world.run(1, move |cpu| {
+            move_page(cpu, 8, 40);
+            move_page(cpu, 40, 8);
+            move_page(cpu, 20, 0);
+        });
+        let discarded = world.space().madvise(0, 24 * PAGE, advice::DONTNEED);
+        mover.join().unwrap();
+        assert_eq!(
+            world.cpu().load(0),
+            Ok(0),
+            "kept what moved ahead, {discarded:?}"
+        );
+        if discarded.is_ok() {
+            assert_eq!(world.cpu().load(8 * PAGE), Ok(0), "kept what was away");
+        }
+        world.finish();
+    });
+}
+
+#[test]
+fn discarding_keeps_nothing_that_moves() {
+    discards_what_moves();
+}
+
+#[test]
+#[should_panic(expected = "kept what")]
+fn broken_discarding_beside_moves() {
+    with_flaw(Flaw::MovesNotCounted, discards_what_moves);
+}
