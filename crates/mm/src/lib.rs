@@ -27,7 +27,8 @@
 //!    except, if you like, the zero page.
 //! 3. **[`Wait`]**: `relax` is a turn of a short wait, `park` and `wake` are a
 //!    futex. *`relax` must answer TLB shootdowns*: two CPUs that wait for each
-//!    other's acknowledgement must not stand still.
+//!    other's acknowledgement must not stand still. A kernel that is not preempted inside the
+//!    core has [`Wait::cond_resched`] let others run: long work asks between its batches.
 //! 4. **[`Tlb`]**: `flush` returns when no CPU of the set uses an old
 //!    translation of the range. The core has changed the entries before it
 //!    calls, those that lead to tables too if [`Flush::tables`] says so: a fork
@@ -38,7 +39,7 @@
 //!    that one CPU alone has used is flushed on that CPU alone.
 //! 5. **[`Machine`]**: which CPU this is, interrupts off and on, the time.
 //!    During a call into the core the calling thread must stay on its CPU,
-//!    except inside `park`.
+//!    except inside `park` and `cond_resched`.
 //!
 //! Then:
 //!
