@@ -19,8 +19,8 @@ use super::boot_frames::{BootFrames, TOO_LITTLE};
 use crate::arch::start_info::StartInfo;
 use crate::arch::{self, paging, percpu, protection_keys, time, tlb};
 use crate::report::refuse;
-use crate::sched::{self, alone};
 use crate::sched::wait::{self, Interruptible};
+use crate::sched::{self, alone};
 use crate::sync::Once;
 
 /// The machine.
