@@ -313,15 +313,26 @@ pub fn forking() -> impl Strategy<Value = Op> {
     prop_oneof![9 => near, 1 => fork]
 }
 
+/// Half of what a stack may be: it may have grown.
+const LONGEST_STACK: u64 = 4 << 20;
+
 /// One operation with arguments from beyond.
 pub fn far() -> impl Strategy<Value = Op> {
     let no_populate = map_flags().prop_map(|f| f & !flags::POPULATE | flags::FIXED_NOREPLACE);
     prop_oneof![
-        (page(), odd(), prot(), no_populate).prop_map(|(address, length, prot, flags)| Op::Mmap {
-            address,
-            length,
-            prot,
-            flags
+        (page(), odd(), prot(), no_populate).prop_map(|(address, length, prot, flags)| {
+            // Of a stack that is longer than stacks may be, Linux lets grow what it has kept apart by
+            // chance ("stack-limit" in docs/differences.md).
+            let flags = match length > LONGEST_STACK {
+                true => flags & !flags::GROWSDOWN,
+                false => flags,
+            };
+            Op::Mmap {
+                address,
+                length,
+                prot,
+                flags,
+            }
         }),
         (
             page(),
