@@ -27,7 +27,7 @@
 
 use faultless_paging::{Gather, Pages, Protection};
 use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use faultless_sync::{Flaw, ReadGuard, RwLock, SpinLock, WriteGuard, check_park, flawed};
+use faultless_sync::{Backoff, Flaw, ReadGuard, RwLock, SpinLock, WriteGuard, check_park, flawed};
 
 use crate::machine::Machine;
 use crate::mapping::Attributes;
@@ -43,7 +43,15 @@ pub(crate) struct Moves {
     list: SpinLock<List>,
     /// How many began to be shown, above [`SHOWN_BITS`]; below, how many of them are not shown yet.
     shown: AtomicU64,
+    /// Source and target of the last that began to be shown, by their numbers.
+    last: SpinLock<[(Pages, Pages); LAST]>,
 }
+
+/// Moves whose places are known to who comes after them.
+const LAST: usize = if cfg!(any(loom, shuttle)) { 2 } else { 4 };
+
+/// Turns for which moves that are being shown are waited for.
+const PATIENCE: u32 = 1024;
 
 /// Moves are shown under an edit, of which there are fewer at once.
 const SHOWN_BITS: u32 = 16;
@@ -60,11 +68,15 @@ impl Moves {
             waiting: AtomicU32::new(0),
             list: SpinLock::new(List::new()),
             shown: AtomicU64::new(0),
+            last: SpinLock::new([(Pages::new(0, 0), Pages::new(0, 0)); LAST]),
         }
     }
 
     /// A move is about to be shown, under an edit.
-    pub(crate) fn begin_show(&self) {
+    pub(crate) fn begin_show<M: Machine>(&self, source: Pages, target: Pages, machine: &M) {
+        let mut last = self.last.lock(machine);
+        let begun = self.shown.load(Ordering::Relaxed) >> SHOWN_BITS;
+        last[begun as usize % LAST] = (source, target);
         // Partner: the fence in `is_still`. Whoever has seen a slot that is written from now on, or an entry
         // without the page that has moved, sees this behind that fence: a release follows, of the slot or the
         // writer's fence.
@@ -78,17 +90,38 @@ impl Moves {
         self.shown.fetch_sub(1, Ordering::Release);
     }
 
-    /// Which have been shown: whoever goes through pages now sees what those moves do.
-    pub(crate) fn shown(&self) -> MovesShown {
-        MovesShown(self.shown.load(Ordering::Acquire))
+    /// Which have been shown: whoever goes through pages now sees what those moves do. One that is being shown is
+    /// waited for, as who has an edit is; not without end, for there may always be another.
+    pub(crate) fn shown<M: Machine>(&self, machine: &M) -> MovesShown {
+        let mut backoff = Backoff::new();
+        loop {
+            let shown = self.shown.load(Ordering::Acquire);
+            if shown.is_multiple_of(1 << SHOWN_BITS) || backoff.turns() >= PATIENCE {
+                return MovesShown(shown);
+            }
+            backoff.turn(machine);
+        }
     }
 
-    /// Whether none was being shown then, or has begun to be since, that the caller can have seen anything of.
-    pub(crate) fn is_still(&self, then: MovesShown) -> bool {
+    /// Whether none was being shown then, or has begun to be since that has to do with `pages`, as far as
+    /// the caller can have seen anything of it.
+    pub(crate) fn is_still<M: Machine>(&self, then: MovesShown, pages: Pages, machine: &M) -> bool {
         // Partner: what follows `begin_show`.
         fence(Ordering::SeqCst);
-        let were_shown = then.0.is_multiple_of(1 << SHOWN_BITS);
-        were_shown && self.shown.load(Ordering::Relaxed) >> SHOWN_BITS == then.0 >> SHOWN_BITS
+        let begun = then.0 >> SHOWN_BITS;
+        if !then.0.is_multiple_of(1 << SHOWN_BITS) {
+            return false;
+        }
+        if self.shown.load(Ordering::Relaxed) >> SHOWN_BITS == begun {
+            return true;
+        }
+        let last = self.last.lock(machine);
+        let now = self.shown.load(Ordering::Relaxed) >> SHOWN_BITS;
+        let is_apart = |(source, target): (Pages, Pages)| {
+            pages.and(source).is_empty() && pages.and(target).is_empty()
+        };
+        now - begun <= LAST as u64
+            && (begun..now).all(|number| is_apart(last[number as usize % LAST]))
     }
 }
 

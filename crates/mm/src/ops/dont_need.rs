@@ -5,8 +5,9 @@
 //! fault); many entries are flushed together and released as empty (rule R2). Where a writer is at
 //! work, or a fork has yet to copy the table, that range is waited for, and held for one batch.
 //!
-//! Linux has no move come in between. Here one may carry a page from before the walk to behind it, so that, if any
-//! was shown meanwhile, all is looked through again; beside moves without end, with the range.
+//! Linux has no move come in between. Here one may carry a page from before the walk to behind it, so that, if one
+//! that has to do with these pages was shown meanwhile, all is looked through again; beside moves without
+//! end, with the range.
 
 use faultless_paging::Pages;
 use faultless_sync::atomic::{Ordering, fence};
@@ -27,9 +28,10 @@ impl<M: Machine> AddressSpace<M> {
     /// not all was mapped.
     pub(super) fn dont_need(&self, pages: Pages, what: i32) -> Result<(), Errno> {
         for _ in 0..ROUNDS {
-            let moves = self.forks.moves.shown();
+            let moves = self.forks.moves.shown(self.machine());
             let result = self.dont_need_once(pages, what);
-            if self.forks.moves.is_still(moves) || flawed(Flaw::MovesNotCounted) {
+            let is_still = self.forks.moves.is_still(moves, pages, self.machine());
+            if is_still || flawed(Flaw::MovesNotCounted) {
                 return result;
             }
         }

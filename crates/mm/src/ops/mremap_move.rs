@@ -294,7 +294,7 @@ impl<M: Machine> AddressSpace<M> {
         // For a moment both places are mapped, and nobody is to see that afterwards.
         let account = self.account_of(&edit);
         let peak = account.get().peak;
-        self.forks.moves.begin_show();
+        self.forks.moves.begin_show(gone, target, self.machine());
         self.assign(&mut edit, target, word.replacing());
         // A truncation that has been at the target already comes again, and waits there.
         self.link_word_again(word);

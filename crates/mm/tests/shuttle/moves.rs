@@ -442,3 +442,33 @@ fn discarding_keeps_nothing_that_moves() {
 fn broken_discarding_beside_moves() {
     with_flaw(Flaw::MovesNotCounted, discards_what_moves);
 }
+
+/// What is stored once a page was seen to be discarded stays, whatever moves elsewhere.
+#[test]
+fn discarding_is_done_once_beside_moves_elsewhere() {
+    explore(700, |policy| {
+        let world = World::new(3, policy);
+        world.map(0, 24, RW);
+        world.map(40, 4, RW);
+        world.cpu().store(0, 7).unwrap();
+        let mover = world.run(1, |cpu| {
+            for (from, to) in [(40, 60), (60, 40)] {
+                let moved = cpu.space().mremap(from * PAGE, PAGE, PAGE, MOVE, to * PAGE);
+                assert_eq!(moved, Ok(to * PAGE));
+            }
+        });
+        let writer = world.run(2, |cpu| {
+            let is_zero = cpu.load(0) == Ok(0);
+            if is_zero {
+                cpu.store(0, 9).unwrap();
+            }
+            is_zero
+        });
+        let length = 24 * PAGE;
+        assert_eq!(world.space().madvise(0, length, advice::DONTNEED), Ok(()));
+        mover.join().unwrap();
+        let expected = if writer.join().unwrap() { 9 } else { 0 };
+        assert_eq!(world.cpu().load(0), Ok(expected));
+        world.finish();
+    });
+}
