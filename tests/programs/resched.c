@@ -234,6 +234,30 @@ static long of_truncating_beside(void)
     return since;
 }
 
+// What may be taken away at any time can be populated without end: until whoever does that is killed.
+static long of_populating(void)
+{
+    enum { DROPPABLE = 8 };
+    long since;
+    pid_t child;
+    int status;
+
+    child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        mmap(NULL, WIDE, PROT_READ | PROT_WRITE, DROPPABLE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+        _exit(1);
+    }
+    since = begin();
+    sleep_ms(500);
+    CHECK(kill(child, SIGKILL) == 0);
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    since = now() - since;
+    EXPECT(since < 10000000000, "%ld us until it was gone", since / 1000);
+    return since;
+}
+
 static long of_exit(void)
 {
     long *since = (long *)map(PAGE, MAP_SHARED | MAP_ANONYMOUS, -1);
@@ -268,6 +292,7 @@ int main(void)
         {"ftruncate", of_truncating},
         {"ftruncate beside munmap", of_truncating_beside},
         {"exit", of_exit},
+        {"MAP_POPULATE", of_populating},
     };
 
     shared = (void *)map(PAGE, MAP_SHARED | MAP_ANONYMOUS, -1);

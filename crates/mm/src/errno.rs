@@ -25,6 +25,7 @@ macro_rules! errnos {
 
 errnos! {
     EPERM = 1: "operation not permitted",
+    EINTR = 4: "interrupted",
     EIO = 5: "input/output error",
     EAGAIN = 11: "resource temporarily unavailable",
     ENOMEM = 12: "cannot allocate memory, or no mapping there",

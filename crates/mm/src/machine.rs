@@ -48,6 +48,13 @@ pub trait Machine: PhysicalMemory + Tlb + Wait + Send + Sync + Sized + 'static {
         false
     }
 
+    /// Whether the caller was killed, so that long work that is for it alone should end as soon as it
+    /// may: Linux's function of that name. Pages are then populated no more, because that may be
+    /// without end where memory is short and what was populated may be taken away again.
+    fn fatal_signal_pending(&self) -> bool {
+        false
+    }
+
     /// A new root table, zeroed: a kernel copies its own half into it.
     fn init_root(&self, _root: Frame) {}
 

@@ -19,6 +19,7 @@ use super::boot_frames::{BootFrames, TOO_LITTLE};
 use crate::arch::start_info::StartInfo;
 use crate::arch::{self, paging, percpu, protection_keys, time, tlb};
 use crate::report::refuse;
+use crate::sched::thread::Work;
 use crate::sched::wait::{self, Interruptible};
 use crate::sched::{self, alone};
 use crate::sync::Once;
@@ -106,6 +107,10 @@ impl Machine for Kernel {
 
     fn now(&self) -> u64 {
         time::now()
+    }
+
+    fn fatal_signal_pending(&self) -> bool {
+        percpu::current().is_some_and(|thread| thread.work().contains(Work::EXIT))
     }
 
     fn init_root(&self, root: Frame) {

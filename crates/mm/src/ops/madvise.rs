@@ -229,6 +229,7 @@ impl<M: Machine> AddressSpace<M> {
                 return Err(Errno::EINVAL);
             }
             self.machine().poll();
+            self.populates_on(page)?;
             if self
                 .entry(address)
                 .is_some_and(|entry| Self::FORMAT.permits(entry, access))

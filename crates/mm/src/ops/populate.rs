@@ -4,14 +4,19 @@
 //! them go on. As on Linux a mapping that may be written is written (which copies a page that is
 //! shared), any other is read, one without any access is an error, and one that is to be locked
 //! as it is touched is left alone, and so is a device. Pages that are there already are no faults.
+//! Others run in between, and who is killed meanwhile stops.
 
 use faultless_paging::{Access, Page, Pages};
+use faultless_sync::cond_resched;
 
 use crate::errno::Errno;
 use crate::fault::{Outcome, SegvCode};
 use crate::machine::Machine;
 use crate::mapping::{Attributes, Locked};
 use crate::space::AddressSpace;
+
+/// Pages between two looks whether somebody else should run.
+const STRETCH: u64 = 64;
 
 /// Parts that are told apart. What is between further ones is populated with them, which takes
 /// pages early and changes nothing that they hold.
@@ -103,6 +108,20 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
+    /// Lets others run, now and then.
+    ///
+    /// # Errors
+    /// `EINTR`: the caller was killed.
+    pub(crate) fn populates_on(&self, page: u64) -> Result<(), Errno> {
+        if page.is_multiple_of(STRETCH) {
+            cond_resched(self.machine());
+            if self.machine().fatal_signal_pending() {
+                return Err(Errno::EINTR);
+            }
+        }
+        Ok(())
+    }
+
     /// Populates pages of which this is true. The page from which on it no longer is.
     fn populate_part(&self, pages: Pages, attributes: &Attributes) -> Result<u64, Errno> {
         if attributes.flags.locked == Locked::OnFault || attributes.flags.device {
@@ -115,6 +134,7 @@ impl<M: Machine> AddressSpace<M> {
         };
         for page in pages.start..pages.end {
             self.machine().poll();
+            self.populates_on(page)?;
             let address = Page(page).address();
             let entry = self.entry(address);
             if entry.is_some_and(|entry| Self::FORMAT.permits(entry, access)) {
