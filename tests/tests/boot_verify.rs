@@ -3,7 +3,7 @@
 
 use faultless_tests::boot::{Ended, Machine, archive, compile};
 
-/// Boots with a program that ends in less than a second.
+/// Boots with a program that ends within seconds.
 fn run(program: &str, cpus: u32, fields: &str) -> Ended {
     let program = compile(program);
     let run = format!("exec=/bin/test\0argv=test\0verify=1\0{fields}");
@@ -25,6 +25,19 @@ fn a_sound_kernel_is_verified_while_it_runs() {
         assert!(moments > 2, "{moments}");
         // How many live at a moment is chance there. Here two do all the time, and at the end.
         assert!(matches!(verified("outlived"), (3.., 2)));
+    }
+}
+
+/// A thread that lets others run in the midst of a call goes on while the verifier wants everybody
+/// out of the core, but only as far as user mode.
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn a_thread_in_long_calls_is_stopped() {
+    for cpus in [1, 2] {
+        let ended = run("long_calls", cpus, "verify-every=5\0");
+        assert_eq!((ended.exit, &ended.error), (Some(0), &None), "{ended:?}");
+        let (moments, _) = ended.verified.expect("it is reported");
+        assert!(moments > 10, "{moments}");
     }
 }
 

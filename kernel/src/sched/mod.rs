@@ -182,16 +182,16 @@ fn switch() {
     let this = percpu::cpu_number();
     let old = current();
     let new = queue::next(this, percpu::count()).unwrap_or_else(|| idle::of(this));
+    if alone::is_wanted() {
+        // It passes; only as far as user mode, even if it is the old one.
+        new.add_work(Work::RESCHEDULE);
+    }
     if core::ptr::eq(old, new) {
         timer::program();
         return;
     }
     process::usage::charge(old);
     trace::switch(new);
-    if alone::is_wanted() {
-        // It passes; only as far as user mode.
-        new.add_work(Work::RESCHEDULE);
-    }
     new.on_cpu.store(true, Ordering::Relaxed);
     let cpu = percpu::this();
     cpu.current.store(new.as_mut_ptr(), Ordering::Relaxed);
