@@ -72,72 +72,37 @@
 //! branch while it does not.
 #![cfg_attr(not(any(loom, shuttle, record)), no_std)]
 
-mod account;
-mod arena;
-mod assign;
-mod carry;
-mod compact;
-mod departing;
-mod device;
-mod discard;
-mod errno;
+mod base;
 mod fault;
-mod file;
-mod freeze;
-mod grow;
-mod guard;
-mod hold;
-mod kept;
-mod lazy;
-mod limits;
-mod machine;
-mod mapping;
-mod memory;
-mod migrate;
-mod moves;
+mod lock;
+mod object;
 mod ops;
-mod pin;
-mod policy;
-mod prepare;
-mod probed;
-mod probes;
-mod range;
-mod refusal;
-mod shared;
-mod soft_dirty;
+mod probe;
+mod reclaim;
+mod rmap;
 mod space;
-mod spaces;
-mod store;
-mod taken;
-mod trail;
+mod table;
 pub mod tree;
 mod verify;
-mod verify_machine;
-mod verify_shared;
-mod vma_lock;
-mod withdrawn;
-mod zap;
-mod zap_tables;
-mod zapping;
 
-pub use account::Totals;
-pub use compact::Vacated;
-pub use errno::Errno;
+pub use base::errno::Errno;
+pub use base::machine::Machine;
+pub use base::policy::{Policy, UnknownPolicy};
+pub use fault::pin::{Taken, UserPage};
 pub use fault::{Outcome, SegvCode};
-pub use limits::Limits;
-pub use machine::Machine;
-pub use mapping::{Attributes, Backed, Birth, Flags, Huge, Locked, Mapping, Reading};
-pub use memory::{Memory, PerCpu};
-pub use migrate::{Mover, NotMoved};
+pub use object::{Backing, Device, Pinned, Store};
 pub use ops::{
     MappedFile, MapsEntry, Opened, OpenedDevice, PROT_EXEC, PROT_READ, PROT_WRITE, PageState,
     Share, Unused, Usage, advice, flags, lock_all_flags, lock_flags, remap_flags,
 };
-pub use pin::{Taken, UserPage};
-pub use policy::{Policy, UnknownPolicy};
-pub use probes::Probe;
+pub use probe::list::Probe;
+pub use reclaim::compact::Vacated;
+pub use rmap::migrate::{Mover, NotMoved};
+pub use space::account::Totals;
+pub use space::limits::Limits;
+pub use space::memory::{Memory, PerCpu};
 pub use space::{AddressSpace, Layout};
-pub use store::{Backing, Device, Pinned, Store};
+pub use tree::mapping::{Attributes, Backed, Birth, Flags, Huge, Locked, Mapping, Reading};
 pub use verify::{Census, Violation};
 
 pub use faultless_frames::{

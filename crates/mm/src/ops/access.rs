@@ -17,16 +17,16 @@ use faultless_paging::{Access, Frame, Page, Pages, Walk, walk};
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::{Backoff, Flaw, flawed};
 
-use crate::errno::Errno;
+use crate::base::errno::Errno;
+use crate::base::machine::Machine;
+use crate::fault::pin::TRIES;
+use crate::fault::retry::Withdrawn;
+use crate::fault::state::Prepared;
+use crate::fault::trace::{Forced, Trail};
+use crate::fault::vma::{Hold, Mode};
 use crate::fault::{Outcome, Place};
-use crate::hold::{Hold, Mode};
-use crate::machine::Machine;
-use crate::mapping::Attributes;
-use crate::pin::TRIES;
-use crate::prepare::Prepared;
 use crate::space::AddressSpace;
-use crate::trail::{Forced, Trail};
-use crate::withdrawn::Withdrawn;
+use crate::tree::mapping::Attributes;
 
 impl<M: Machine> AddressSpace<M> {
     /// Shows `transfer` the frame of the page at an address, to be read or written, whatever the

@@ -6,11 +6,11 @@
 use faultless_paging::Pages;
 use faultless_sync::Backoff;
 
-use crate::errno::Errno;
-use crate::machine::Machine;
-use crate::mapping::{Attributes, Flags, Locked};
-use crate::range::RangeLock;
+use crate::base::errno::Errno;
+use crate::base::machine::Machine;
+use crate::lock::RangeLock;
 use crate::space::AddressSpace;
+use crate::tree::mapping::{Attributes, Flags, Locked};
 use crate::tree::{Edit, Run};
 
 impl<M: Machine> AddressSpace<M> {
@@ -18,7 +18,7 @@ impl<M: Machine> AddressSpace<M> {
     ///
     /// # Errors
     /// `ENOMEM`: memory, or too many mappings. Nothing has changed.
-    pub(super) fn change_run(
+    pub(crate) fn change_run(
         &self,
         lock: &RangeLock<'_, M>,
         run: Run,
@@ -31,7 +31,7 @@ impl<M: Machine> AddressSpace<M> {
     ///
     /// # Errors
     /// `ENOMEM` if not, too.
-    pub(super) fn change_run_if(
+    pub(crate) fn change_run_if(
         &self,
         lock: &RangeLock<'_, M>,
         run: Run,

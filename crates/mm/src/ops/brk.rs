@@ -7,11 +7,11 @@ use faultless_paging::{PAGE_SIZE, Pages, Protection};
 use faultless_sync::atomic::Ordering;
 use faultless_trace::{Counter, Kind};
 
-use crate::errno::Errno;
-use crate::machine::Machine;
-use crate::mapping::{Attributes, Birth, Flags, Locked};
+use crate::base::errno::Errno;
+use crate::base::machine::Machine;
 use crate::space::AddressSpace;
 use crate::tree::Edit;
+use crate::tree::mapping::{Attributes, Birth, Flags, Locked};
 
 /// Attributes of the heap: readable, writable.
 const HEAP: Attributes = Attributes {
@@ -105,7 +105,7 @@ impl<M: Machine> AddressSpace<M> {
         new
     }
 
-    /// The same where that can be done at once ([`crate::range`]); else nothing has changed.
+    /// The same where that can be done at once ([`crate::lock`]); else nothing has changed.
     fn move_brk_at_once(&self, new: u64) -> Option<u64> {
         let (start, end) = self.heap();
         let old_page = end.checked_next_multiple_of(PAGE_SIZE)?;

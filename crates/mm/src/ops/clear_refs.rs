@@ -12,10 +12,10 @@
 use faultless_paging::{Gather, Pages};
 use faultless_sync::{Flaw, flawed};
 
-use crate::machine::Machine;
-use crate::mapping::Attributes;
+use crate::base::machine::Machine;
 use crate::space::AddressSpace;
 use crate::tree::PAGES;
+use crate::tree::mapping::Attributes;
 
 /// Which mappings' pages are to count as not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

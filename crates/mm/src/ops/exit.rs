@@ -5,9 +5,9 @@ use faultless_paging::{ENTRIES, Entry, EntryFormat, Frame, LEVELS, PAGE_SIZE, Ta
 use faultless_sync::cond_resched;
 use faultless_trace::Counter;
 
-use crate::machine::Machine;
-use crate::memory::Memory;
+use crate::base::machine::Machine;
 use crate::space::AddressSpace;
+use crate::space::memory::Memory;
 
 /// Entries that lie in one cache line.
 const LINE: usize = 8;

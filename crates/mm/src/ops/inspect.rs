@@ -4,11 +4,11 @@ use faultless_paging::{
     ENTRIES, EntryFormat, Frame, LEVELS, PAGE_SIZE, Page, Table, Walk, table, walk,
 };
 
-use crate::machine::Machine;
-use crate::mapping::Attributes;
+use crate::base::machine::Machine;
+use crate::object::Store;
 use crate::space::AddressSpace;
-use crate::store::Store;
 use crate::tree::Content;
+use crate::tree::mapping::Attributes;
 
 impl<M: Machine> AddressSpace<M> {
     /// What is true of the mapping at an address, if there is one: the lookup

@@ -3,9 +3,9 @@
 
 use faultless_paging::{PAGE_SIZE, Protection};
 
-use crate::machine::Machine;
-use crate::mapping::Attributes;
+use crate::base::machine::Machine;
 use crate::space::AddressSpace;
+use crate::tree::mapping::Attributes;
 
 /// One line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,10 +5,10 @@
 
 use faultless_paging::{PAGE_SIZE, Pages};
 
-use crate::errno::Errno;
-use crate::machine::Machine;
+use crate::base::errno::Errno;
+use crate::base::machine::Machine;
+use crate::object::Seen;
 use crate::space::AddressSpace;
-use crate::store::Seen;
 
 /// Pages looked at in one section.
 const BATCH: u64 = 256;

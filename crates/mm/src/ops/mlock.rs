@@ -2,7 +2,7 @@
 //!
 //! That pages stay in memory is an attribute of their mapping, which splits and merges mappings
 //! like any other. Once it is set the pages are populated, with no lock held
-//! ([`super::populate`]); what cannot be populated stays locked all the same. A child of `fork`
+//! ([`crate::ops::populate`]); what cannot be populated stays locked all the same. A child of `fork`
 //! has no locks, and what `mlockall` said of the future is not true of it.
 //!
 //! Nothing takes a page away behind a program's back so far, so that only advice that takes
@@ -10,11 +10,11 @@
 
 use faultless_paging::{PAGE_SIZE, Pages};
 
-use crate::errno::Errno;
-use crate::machine::Machine;
-use crate::mapping::{Flags, Locked};
-use crate::range::RangeLock;
+use crate::base::errno::Errno;
+use crate::base::machine::Machine;
+use crate::lock::RangeLock;
 use crate::space::AddressSpace;
+use crate::tree::mapping::{Flags, Locked};
 use crate::tree::{Edit, PAGES, Run, Word};
 
 /// `MLOCK_*` flags.

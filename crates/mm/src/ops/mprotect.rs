@@ -10,13 +10,13 @@ use faultless_paging::{Gather, PAGE_SIZE, Pages, Protection};
 use faultless_sync::Backoff;
 use faultless_trace::{Counter, Kind};
 
-use super::populate::Parts;
-use super::protection;
-use crate::errno::Errno;
-use crate::machine::Machine;
-use crate::mapping::Attributes;
-use crate::range::RangeLock;
+use crate::base::errno::Errno;
+use crate::base::machine::Machine;
+use crate::lock::RangeLock;
+use crate::ops::populate::Parts;
+use crate::ops::protection;
 use crate::space::AddressSpace;
+use crate::tree::mapping::Attributes;
 use crate::tree::{Run, Word};
 
 const PROT_SEM: u32 = 8;
@@ -51,7 +51,10 @@ impl<M: Machine> AddressSpace<M> {
             .checked_next_multiple_of(PAGE_SIZE)
             .ok_or(Errno::ENOMEM)?;
         let end = address.checked_add(length).ok_or(Errno::ENOMEM)?;
-        if prot & !(super::PROT_READ | super::PROT_WRITE | super::PROT_EXEC | PROT_SEM) != 0 {
+        if prot
+            & !(crate::ops::PROT_READ | crate::ops::PROT_WRITE | crate::ops::PROT_EXEC | PROT_SEM)
+            != 0
+        {
             return Err(Errno::EINVAL);
         }
         if address >= self.layout.end {

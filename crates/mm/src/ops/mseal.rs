@@ -8,10 +8,10 @@
 
 use faultless_paging::{PAGE_SIZE, Pages};
 
-use crate::errno::Errno;
-use crate::machine::Machine;
-use crate::mapping::Flags;
+use crate::base::errno::Errno;
+use crate::base::machine::Machine;
 use crate::space::{AddressSpace, Note};
+use crate::tree::mapping::Flags;
 
 impl<M: Machine> AddressSpace<M> {
     /// Seals the mappings of a byte range. No flags are known.

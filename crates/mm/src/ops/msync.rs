@@ -3,9 +3,9 @@
 
 use faultless_paging::{PAGE_SIZE, Pages};
 
-use super::advice;
-use crate::errno::Errno;
-use crate::machine::Machine;
+use crate::base::errno::Errno;
+use crate::base::machine::Machine;
+use crate::ops::advice;
 use crate::space::AddressSpace;
 
 /// `MS_*` flags.

@@ -1,4 +1,4 @@
-//! `munmap`, in two phases ([`crate::zapping`]).
+//! `munmap`, in two phases ([`crate::lock::pending`]).
 //!
 //! With the range: check, cut, and let the slots say *zapping*. From then on nothing is mapped
 //! there. With nothing held: take the pages away, flush, free the tables, and let the slots be
@@ -7,12 +7,12 @@
 use faultless_paging::Pages;
 use faultless_trace::{Counter, Kind};
 
-use crate::errno::Errno;
-use crate::machine::Machine;
-use crate::range::RangeLock;
+use crate::base::errno::Errno;
+use crate::base::machine::Machine;
+use crate::lock::RangeLock;
 use crate::space::AddressSpace;
+use crate::table::zap::SMALL;
 use crate::tree::Word;
-use crate::zap::SMALL;
 
 impl<M: Machine> AddressSpace<M> {
     /// Unmaps the pages of a byte range; holes in it do not matter.

@@ -8,9 +8,9 @@ use faultless_frames::Flags;
 use faultless_paging::{Entry, Frame, PAGE_SIZE, Page, Pages, Walk, walk};
 use faultless_sync::Backoff;
 
-use crate::machine::Machine;
-use crate::mapping::Attributes;
+use crate::base::machine::Machine;
 use crate::space::AddressSpace;
+use crate::tree::mapping::Attributes;
 
 /// What is known of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,11 +9,11 @@
 use faultless_paging::{Access, Page, Pages};
 use faultless_sync::cond_resched;
 
-use crate::errno::Errno;
+use crate::base::errno::Errno;
+use crate::base::machine::Machine;
 use crate::fault::{Outcome, SegvCode};
-use crate::machine::Machine;
-use crate::mapping::{Attributes, Locked};
 use crate::space::AddressSpace;
+use crate::tree::mapping::{Attributes, Locked};
 
 /// Pages between two looks whether somebody else should run.
 const STRETCH: u64 = 64;

@@ -9,7 +9,7 @@ use core::ops::{AddAssign, Range};
 use faultless_frames::Flags;
 use faultless_paging::{PAGE_SIZE, Pages};
 
-use crate::machine::Machine;
+use crate::base::machine::Machine;
 use crate::space::AddressSpace;
 
 /// Pages looked at in one section.

@@ -13,12 +13,12 @@ use faultless_frames::NoMemory;
 use faultless_paging::Pages;
 use faultless_sync::{Flaw, flawed};
 
-use super::node::{LEVELS, Node, SLOTS, Slot, span};
-use super::split::Split;
-use super::word::{Content, Word};
-use super::{Edit, Tree};
-use crate::machine::Machine;
-use crate::memory::Memory;
+use crate::base::machine::Machine;
+use crate::space::memory::Memory;
+use crate::tree::node::{LEVELS, Node, SLOTS, Slot, span};
+use crate::tree::split::Split;
+use crate::tree::value::{Content, Word};
+use crate::tree::{Edit, Tree};
 
 /// What is done for each run of slots.
 pub(crate) trait Copier {

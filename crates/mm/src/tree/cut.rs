@@ -6,13 +6,13 @@
 use faultless_frames::NoMemory;
 use faultless_paging::Pages;
 
-use super::edit::fill;
-use super::free::{bury_subtree, free_nodes};
-use super::node::{Node, index, span};
-use super::split::Split;
-use super::word::{Content, Word};
-use super::{Edit, Stem};
-use crate::machine::Machine;
+use crate::base::machine::Machine;
+use crate::tree::edit::fill;
+use crate::tree::node::{Node, index, span};
+use crate::tree::retire::{bury_subtree, free_nodes};
+use crate::tree::split::Split;
+use crate::tree::value::{Content, Word};
+use crate::tree::{Edit, Stem};
 
 impl<M: Machine> Edit<'_, M> {
     /// Makes both ends of `pages` fall between slots.

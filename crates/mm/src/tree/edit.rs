@@ -1,6 +1,6 @@
 //! Changing the tree, under the edit lock.
 //!
-//! A change has two parts. *Cut* ([`super::cut`]) makes the range's ends fall between
+//! A change has two parts. *Cut* ([`crate::tree::cut`]) makes the range's ends fall between
 //! slots; it allocates and can fail, and changes no page's mapping. *Fill* then writes
 //! the range's slots; it cannot fail. Each slot changes by one store, so that a
 //! reader sees the old or the new word of a page and never a third.
@@ -13,12 +13,12 @@ use core::ops::Range;
 
 use faultless_paging::Pages;
 
-use super::free::{bury_subtree, drop_empty, drop_empty_split};
-use super::node::{ALL, LEVELS, Node, index, span};
-use super::word::{Content, Word};
-use super::{Edit, Stem};
-use crate::machine::Machine;
-use crate::memory::Memory;
+use crate::base::machine::Machine;
+use crate::space::memory::Memory;
+use crate::tree::node::{ALL, LEVELS, Node, index, span};
+use crate::tree::retire::{bury_subtree, drop_empty, drop_empty_split};
+use crate::tree::value::{Content, Word};
+use crate::tree::{Edit, Stem};
 
 impl<M: Machine> Edit<'_, M> {
     /// Sets the word of all `pages`, whose ends were cut.

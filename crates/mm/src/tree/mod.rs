@@ -20,18 +20,20 @@
 //! * `copy`: the same tree again, for a forked address space.
 //! * `scan`: walking over what is mapped, for writers and for `/proc/PID/maps`.
 //! * `holes`: choosing addresses, highest first, as Linux does.
-//! * `pin`: nodes that stay, whose slots have an edit lock of their own (`crate::arena`).
+//! * `pin`: nodes that stay, whose slots have an edit lock of their own (`crate::lock::shard`).
 
 mod copy;
 mod cut;
 mod edit;
-mod free;
-mod holes;
+mod gaps;
+mod iter;
+pub(crate) mod mapping;
 mod node;
-mod pin;
-mod scan;
+pub(crate) mod pinned;
+mod retire;
 mod split;
-mod word;
+mod value;
+pub(crate) mod vma_lock;
 
 use core::ops::Deref;
 use core::ptr::NonNull;
@@ -40,17 +42,17 @@ use faultless_frames::NoMemory;
 use faultless_paging::Pages;
 use faultless_sync::{Flaw, Padded, SpinGuard, SpinLock, flawed};
 
-use crate::arena::{Locks, Part};
-use crate::departing::Departure;
-use crate::machine::Machine;
-use crate::memory::Memory;
+use crate::base::machine::Machine;
+use crate::lock::departing::Departure;
+use crate::lock::shard::{Locks, Part};
+use crate::space::memory::Memory;
 pub(crate) use copy::Copier;
-pub use holes::{GUARD_GAP, Holes};
+pub use gaps::{GUARD_GAP, Holes};
+pub use iter::{Neighbours, Run};
 pub use node::{LEVELS, Node, Slot, span};
-pub(crate) use pin::{ARENA_LEVEL, SMALL_ARENA_LEVEL};
-pub use scan::{Neighbours, Run};
+pub(crate) use pinned::{ARENA_LEVEL, SMALL_ARENA_LEVEL};
 pub use split::Split;
-pub use word::{Content, Word};
+pub use value::{Content, Word};
 
 /// Pages that the tree can cover.
 pub const PAGES: u64 = span(LEVELS);
@@ -284,6 +286,6 @@ impl Tree {
 
     /// Gives back all nodes and mappings; nobody can look at the tree any more.
     pub fn destroy<M: Machine>(self, memory: &Memory<M>) {
-        free::free_subtree(memory, self.stem.root, LEVELS - 1);
+        retire::free_subtree(memory, self.stem.root, LEVELS - 1);
     }
 }

@@ -11,7 +11,7 @@ use core::ptr::NonNull;
 
 use faultless_sync::atomic::{AtomicPtr, Local, Ordering};
 
-use super::word::Word;
+use crate::tree::value::Word;
 
 /// Page-number bits that one node decodes.
 pub const BITS: u32 = if cfg!(loom) {
@@ -57,7 +57,7 @@ impl Slot {
     }
 
     /// For validation, after the caller's own full fence (the claim's). Partner:
-    /// the fence in `crate::range::RangeLock::settle`, after the writer's stores.
+    /// the fence in `crate::lock::RangeLock::settle`, after the writer's stores.
     #[inline]
     pub fn holds(&self, word: Word) -> bool {
         self.0.load(Ordering::Relaxed) == word.raw()
@@ -76,7 +76,7 @@ pub struct Node {
     occupied: Local,
     /// A bit for each slot that holds a child or a split. Written under the edit lock.
     children: Local,
-    /// A bit for each slot whose child stays, empty or not ([`super::pin`]).
+    /// A bit for each slot whose child stays, empty or not ([`crate::tree::pinned`]).
     pinned: Local,
     /// Reclamation's link.
     pub(crate) link: Local,

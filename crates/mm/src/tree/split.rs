@@ -3,7 +3,7 @@
 //! Where a mapping ends inside a slot of many pages, a node would say so with dozens of equal
 //! slots, and one for each level down to the page. A split says it with the page that the second
 //! part begins with, which never changes, and a slot for each part: a large mapping costs what a
-//! small one does. A slot that is cut a second time gets a node ([`super::Edit::cut`]).
+//! small one does. A slot that is cut a second time gets a node ([`crate::tree::Edit::cut`]).
 //!
 //! Faults read the parts' slots; writers write them under the tree's edit lock.
 
@@ -12,8 +12,8 @@ use core::ptr::NonNull;
 use faultless_paging::Pages;
 use faultless_sync::atomic::Local;
 
-use super::node::{Slot, span};
-use super::word::Word;
+use crate::tree::node::{Slot, span};
+use crate::tree::value::Word;
 
 /// A slot's two parts.
 #[repr(C, align(64))]

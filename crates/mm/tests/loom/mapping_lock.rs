@@ -8,7 +8,7 @@
 mod model;
 
 /// The real file: its lock is not public.
-#[path = "../../src/vma_lock.rs"]
+#[path = "../../src/tree/vma_lock.rs"]
 #[allow(dead_code)]
 mod vma_lock;
 

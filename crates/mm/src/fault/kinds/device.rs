@@ -1,0 +1,54 @@
+//! Faults on pages of a device ([`crate::Device`]): frames that nobody counts.
+//!
+//! The page is known without looking for it, so there is nothing to prepare. After the claim the
+//! device's size is looked at once more (step 7): a revocation sets it to nothing, fences, and then
+//! looks at the entries. Either the fault sees that and withdraws, or what it has published is found
+//! and taken away.
+//!
+//! Written lines: the entry.
+
+use faultless_paging::Access;
+use faultless_sync::{Flaw, flawed};
+use faultless_trace::How;
+
+use crate::base::machine::Machine;
+use crate::fault::retry::Withdrawn;
+use crate::fault::state::Prepared;
+use crate::fault::trace::Notes;
+use crate::fault::{Outcome, Place};
+use crate::object::Cache;
+use crate::space::AddressSpace;
+use crate::tree::mapping::Attributes;
+
+impl<M: Machine> AddressSpace<M> {
+    /// An access to an empty entry of a mapping of a device.
+    pub(crate) fn map_device_page<N: Notes>(
+        &self,
+        at: &Place<'_>,
+        access: Access,
+        attributes: &Attributes,
+        (cache, index): (&Cache, u64),
+        prepared: &mut Prepared<M, N>,
+    ) -> Result<Outcome, Withdrawn> {
+        let frame = cache.device_frame(index).filter(|_| cache.has(index));
+        let Some(frame) = frame else {
+            return Ok(Outcome::Bus);
+        };
+        // Where a store has to be noticed, a read does not let it through.
+        let stores = access == Access::Write || self.is_new(attributes);
+        let protection = attributes.protection;
+        self.publish(at, || {
+            // Partner of the claim's barrier: the fence of a truncation, between the size and its
+            // look at the entries.
+            if !cache.has(index) && !flawed(Flaw::SizeNotValidated) {
+                return Err(Withdrawn::PageChanged);
+            }
+            let write = stores && protection.write;
+            let caching = cache.caching();
+            let leaf = Self::FORMAT.device_leaf(frame, write, protection, caching);
+            Ok(self.allowed::<N>(leaf, at))
+        })?;
+        prepared.trail.ends(How::File);
+        Ok(Outcome::Resolved)
+    }
+}

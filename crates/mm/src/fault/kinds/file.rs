@@ -1,0 +1,232 @@
+//! Faults on pages that a store has: files and shared memory.
+//!
+//! The page is looked up, or added, with nothing held (step 5). After the claim the
+//! mapping is counted, before publication (rule R7), and then the page's slot is looked at
+//! once more (step 7). A truncation clears the slot before it looks at the entries and
+//! then at the counts (rule R6): an entry that nothing leads to any more, because its
+//! mapping goes meanwhile, it does not find, but it sees it counted. A write to private
+//! memory gets a copy at once, made under the claim; the page is counted while it is
+//! copied.
+//!
+//! A read of a page that is there also maps what is there around it, as Linux's
+//! fault-around does: up to 16 pages, each claimed and validated like the first.
+//!
+//! Written lines: the entry, the frame's descriptor, which all have in common who map
+//! the page; its slot, if the page was not there.
+
+use faultless_frames::FrameSource;
+use faultless_paging::{Access, ENTRIES, Page, Walk, walk};
+use faultless_sync::{Flaw, fence_after_rmw, flawed};
+use faultless_trace::{Counter, How};
+
+use crate::base::errno::Errno;
+use crate::base::machine::Machine;
+use crate::fault::retry::Withdrawn;
+use crate::fault::state::Prepared;
+use crate::fault::trace::Notes;
+use crate::fault::{Outcome, Place};
+use crate::object::{Cache, PageOf, Seen};
+use crate::space::AddressSpace;
+use crate::tree::mapping::Backed;
+
+/// Pages that a read maps together, the one it is for included.
+const AROUND: u64 = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
+
+/// What a page of a store is mapped for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// Nothing yet: it lies around one that is used.
+    None,
+    /// A load or an instruction fetch.
+    Read,
+    /// A store.
+    Write,
+}
+
+impl<M: Machine> AddressSpace<M> {
+    /// An access to an empty entry of a mapping with a store.
+    pub(crate) fn map_file_page<N: Notes>(
+        &self,
+        at: &Place<'_>,
+        page: Page,
+        access: Access,
+        prepared: &mut Prepared<M, N>,
+    ) -> Result<Outcome, Withdrawn> {
+        let Some(attributes) = at.hold.attributes() else {
+            return Err(Withdrawn::MappingChanged);
+        };
+        let Some(backed) = &attributes.backed else {
+            return Err(Withdrawn::MappingChanged);
+        };
+        let (cache, index) = (backed.cache(), backed.index(page.0));
+        if cache.is_device() {
+            return self.map_device_page(at, access, attributes, (cache, index), prepared);
+        }
+        let mut was_there = true;
+        let found = loop {
+            match cache.find(index) {
+                Seen::Page(found) => break found,
+                Seen::Beyond => return Ok(Outcome::Bus),
+                Seen::Missing if cache.is_zeroes(index) => {
+                    // Its slot first: who holds the last frame cannot make what leads to that.
+                    self.make_slot(cache, index)
+                        .map_err(|_| Withdrawn::NoMemory)?;
+                    let frame = prepared.page()?;
+                    match self.add_page(cache, index, frame) {
+                        Ok(true) => prepared.page_used(),
+                        Ok(false) => prepared.page_shown(),
+                        Err(Errno::ENOMEM) => return Err(Withdrawn::NoMemory),
+                        Err(_) => return Ok(Outcome::Bus),
+                    }
+                    was_there = false;
+                }
+                Seen::Missing | Seen::Filling | Seen::Moving => {
+                    return Err(prepared.needs_page(backed, index));
+                }
+            }
+        };
+        let is_write = access == Access::Write;
+        if is_write && !attributes.flags.shared {
+            self.copy_file_page(at, page, cache, found, prepared)?;
+        } else {
+            // Where a store has to be noticed, a read does not let it through.
+            let shared = attributes.flags.shared;
+            let stores = shared && (is_write || self.is_new(attributes));
+            let used_for = if is_write { Use::Write } else { Use::Read };
+            self.show_file_page::<N>(at, cache, found, stores, used_for)?;
+            prepared.trail.ends(match prepared.has_waited {
+                true => How::Major,
+                false => How::File,
+            });
+            if was_there && !is_write {
+                self.fault_around::<N>(at, page, backed, stores);
+            }
+        }
+        prepared.count_wait();
+        Ok(Outcome::Resolved)
+    }
+
+    /// Maps a page of a store as it is; `stores`: so that it can be written, if the mapping
+    /// allows that.
+    fn show_file_page<N: Notes>(
+        &self,
+        at: &Place<'_>,
+        cache: &Cache,
+        found: PageOf<'_>,
+        stores: bool,
+        used_for: Use,
+    ) -> Result<(), Withdrawn> {
+        let protection = at.hold.protection();
+        self.publish(at, || {
+            self.count_page(cache, found)?;
+            let write = stores && protection.write;
+            let is_write = used_for == Use::Write;
+            let leaf = Self::FORMAT.leaf_of(found.frame, write, protection, is_write);
+            let leaf = self.allowed::<N>(leaf, at);
+            Ok(match used_for {
+                Use::None if self.machine().marks_loads() => Self::FORMAT.unloaded(leaf),
+                Use::None => Self::FORMAT.unused(leaf),
+                _ => leaf,
+            })
+        })
+    }
+
+    /// A write to private memory: a copy, and nobody sees the page itself.
+    fn copy_file_page<N: Notes>(
+        &self,
+        at: &Place<'_>,
+        page: Page,
+        cache: &Cache,
+        found: PageOf<'_>,
+        prepared: &mut Prepared<M, N>,
+    ) -> Result<(), Withdrawn> {
+        let protection = at.hold.protection();
+        let new = prepared.page_to_fill()?;
+        let descriptor = self.machine().frames().descriptor(new);
+        descriptor.set_anonymous(self.id, page.0);
+        self.publish(at, || {
+            self.count_page(cache, found)?;
+            prepared.page_used();
+            self.machine().copy(found.frame, new);
+            let leaf = Self::FORMAT.leaf_of(new, true, protection, true);
+            Ok(self.allowed::<N>(leaf, at))
+        })?;
+        self.uncount_page(found);
+        self.memory.count(Counter::Copies);
+        prepared.trail.ends(How::Copy);
+        Ok(())
+    }
+
+    /// Maps what the store has around a page that was just mapped. What cannot be had at
+    /// once stays for a fault of its own.
+    fn fault_around<N: Notes>(&self, at: &Place<'_>, page: Page, backed: &Backed, stores: bool) {
+        let table_end = (page.0 | (ENTRIES as u64 - 1)) + 1;
+        let mut before = page.0;
+        // As far down as the window goes, or the mapping.
+        let window = page.0 & !(AROUND - 1);
+        while before > window && at.hold.beside(self, Page(before - 1)).is_some() {
+            before -= 1;
+        }
+        for neighbour in before..table_end.min(before + AROUND) {
+            if neighbour == page.0 {
+                continue;
+            }
+            let Some(hold) = at.hold.beside(self, Page(neighbour)) else {
+                return;
+            };
+            // SAFETY: inside the fault's section.
+            let walked =
+                unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(neighbour)) };
+            let Walk::Leaf {
+                entry,
+                value: 0,
+                link,
+            } = walked
+            else {
+                continue;
+            };
+            if let Seen::Page(found) = backed.cache().find(backed.index(neighbour)) {
+                let at = Place {
+                    entry,
+                    value: 0,
+                    link,
+                    hold: &hold,
+                };
+                // Withdrawn: somebody else is there.
+                let _ = self.show_file_page::<N>(&at, backed.cache(), found, stores, Use::None);
+            }
+        }
+    }
+
+    /// The rest of step 7: the frame is counted as mapped, and still is the page that it was
+    /// taken for.
+    #[inline]
+    fn count_page(&self, cache: &Cache, found: PageOf<'_>) -> Result<(), Withdrawn> {
+        if flawed(Flaw::CountedTooLate) && !found.is_valid(cache) {
+            return Err(Withdrawn::PageChanged);
+        }
+        if !self.machine().frames().descriptor(found.frame).map() {
+            return Err(Withdrawn::PageChanged);
+        }
+        // Partner: the fence between a page's leaving its slot and the look at its uses.
+        if !flawed(Flaw::ClaimWithoutFence) {
+            fence_after_rmw();
+        }
+        let is_valid = found.is_valid(cache)
+            || flawed(Flaw::IdentityNotValidated)
+            || flawed(Flaw::CountedTooLate);
+        if is_valid {
+            return Ok(());
+        }
+        self.uncount_page(found);
+        Err(Withdrawn::PageChanged)
+    }
+
+    /// Takes the count away again. The page may have been let go of meanwhile.
+    fn uncount_page(&self, page: PageOf<'_>) {
+        let source = self.machine().frames();
+        if source.descriptor(page.frame).unmap() {
+            source.free(self.machine().cpu(), page.frame);
+        }
+    }
+}

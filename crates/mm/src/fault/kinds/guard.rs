@@ -1,0 +1,192 @@
+//! Guards: entries that say that their page may not be reached (`MADV_GUARD_INSTALL`).
+//!
+//! A guard belongs to its entry, not to a mapping: it costs no mapping, and any number
+//! of pages between others can have one. It stays until it is removed or its page is
+//! unmapped, goes along where pages are moved, and is copied by `fork`. A fault that
+//! meets one is answered without a lock, as where nothing is mapped.
+//!
+//! To install is to discard and to bar in one: entries are claimed, empty ones too,
+//! flushed, and then published as guards (rule R2), so that no mapping has to change
+//! and faults beside them go on. Several claims are held until the flush, so nobody is
+//! waited for meanwhile (rule R9). To remove takes one compare-and-swap an entry and no
+//! flush: no TLB holds an entry that is not present.
+//!
+//! The caller keeps mappings as they are ([`AddressSpace::hold_range`]). Tables are
+//! put in place as by a fault, beside whoever frees others.
+//!
+//! Written lines: the entries, and the descriptors of pages that were there.
+
+use faultless_paging::{ENTRIES, Frame, Gather, Page, Pages, Walk, walk};
+use faultless_sync::reclaim::Section;
+use faultless_sync::{Backoff, Flaw, flawed};
+
+use crate::base::errno::Errno;
+use crate::base::machine::Machine;
+use crate::fault::retry::Withdrawn;
+use crate::fault::state::Prepared;
+use crate::fault::vma::{Hold, Mode};
+use crate::fault::{Outcome, Place};
+use crate::space::{AddressSpace, Note};
+use crate::table::zap::Chain;
+
+/// Entries claimed under one flush.
+const BATCH: u64 = ENTRIES as u64;
+
+impl<M: Machine> AddressSpace<M> {
+    /// A fault has found a guard: an error, if it is one of the mapping that was found.
+    #[cold]
+    pub(crate) fn meet_guard(
+        &self,
+        at: &Place<'_>,
+        mode: Mode,
+        page: Page,
+    ) -> Result<Outcome, Withdrawn> {
+        // It may be a later mapping's, which allows other accesses. No fence: what put it
+        // there came after that mapping, and the entry was loaded by acquire.
+        at.validate()?;
+        Ok(self.is_kept_out(mode, page.address()))
+    }
+
+    /// Whether the entry of the page at an address is a guard.
+    pub(crate) fn is_guarded(&self, page: Page) -> bool {
+        let _section = self.memory.enter();
+        // SAFETY: inside the section.
+        let walked = unsafe { walk::<M::Format, M>(self.machine(), self.root, page) };
+        matches!(walked, Walk::Leaf { value, .. } if Self::FORMAT.is_guard(value))
+    }
+
+    /// Puts guards in place of all of `pages`.
+    ///
+    /// # Errors
+    /// `ENOMEM` when there is no frame for a table; what came before it is guarded.
+    pub(crate) fn install_guards(&self, pages: Pages) -> Result<(), Errno> {
+        let mut prepared = Prepared::new(self.memory, ());
+        let mut backoff = Backoff::new();
+        let mut at = pages.start;
+        while at < pages.end {
+            let batch = Pages::new(at, pages.end.min(at + BATCH));
+            let (stop, why) = self.install_batch(batch, &mut prepared);
+            match why {
+                Some(Withdrawn::NoMemory) if !prepared.find_memory() => return Err(Errno::ENOMEM),
+                // Somebody else has the next entry, or its table.
+                Some(_) if stop == at => backoff.turn(self.machine()),
+                _ => backoff = Backoff::new(),
+            }
+            self.machine().poll();
+            at = stop;
+        }
+        Ok(())
+    }
+
+    /// Guards pages from the start of `pages` on; the page to go on from, and what was
+    /// in the way there.
+    fn install_batch(
+        &self,
+        pages: Pages,
+        prepared: &mut Prepared<M, ()>,
+    ) -> (u64, Option<Withdrawn>) {
+        let mut gather = Gather::new();
+        let mut chain = Chain::default();
+        let (mut stop, mut why) = (pages.end, None);
+        let interrupts = self.machine().interrupts_off();
+        let section = self.memory.enter();
+        for page in pages.start..pages.end {
+            match self.claim_to_guard(Page(page), prepared, &section) {
+                Ok(None) => {}
+                Ok(Some(before)) => self.gather(before, page, &mut gather),
+                Err(withdrawn) => {
+                    (stop, why) = (page, Some(withdrawn));
+                    break;
+                }
+            }
+        }
+        self.flush(&mut gather);
+        self.publish_guards(Pages::new(pages.start, stop), &mut chain);
+        drop(section);
+        self.machine().interrupts_restore(interrupts);
+        chain.free_all(self.machine());
+        (stop, why)
+    }
+
+    /// Claims the entry of `page` and keeps the claim; what was there. `None` if that is
+    /// a guard already.
+    fn claim_to_guard(
+        &self,
+        page: Page,
+        prepared: &mut Prepared<M, ()>,
+        section: &Section<'_>,
+    ) -> Result<Option<u64>, Withdrawn> {
+        // The caller has the lock that this mode is about.
+        let Some(hold) = Hold::find(self, page, Mode::Locked, section)? else {
+            return Ok(None);
+        };
+        if hold.is_backed() {
+            self.note(Note::GUARDED_STORES);
+        }
+        let at = loop {
+            // SAFETY: inside the section.
+            match unsafe { walk::<M::Format, M>(self.machine(), self.root, page) } {
+                Walk::Leaf { entry, value, link } => {
+                    break Place {
+                        entry,
+                        value,
+                        link,
+                        hold: &hold,
+                    };
+                }
+                Walk::Missing { entry, link, .. } => {
+                    let at = Place {
+                        entry,
+                        value: 0,
+                        link,
+                        hold: &hold,
+                    };
+                    self.install_table(&at, prepared)?;
+                }
+                Walk::Busy => return Err(Withdrawn::TableChanged),
+            }
+        };
+        if Self::FORMAT.is_guard(at.value) {
+            return Ok(None);
+        }
+        if Self::FORMAT.is_claimed(at.value) {
+            if flawed(Flaw::ClaimsNotAwaited) {
+                return Ok(None);
+            }
+            return Err(Withdrawn::EntryClaimed);
+        }
+        let claim = at
+            .entry
+            .claim::<M::Format>(at.value, self.machine().cpu())
+            .map_err(|_| Withdrawn::EntryClaimed)?;
+        // That the table stays: from here on it is not empty.
+        at.validate()?;
+        claim.keep();
+        Ok(Some(at.value))
+    }
+
+    /// After the flush: makes guards of those entries of `pages` in which this CPU has
+    /// kept a claim, and gives up their pages.
+    fn publish_guards(&self, pages: Pages, chain: &mut Chain) {
+        let cpu = self.machine().cpu();
+        self.for_each_entry(pages, &mut |entry, _| {
+            let value = entry.load();
+            if value == Self::FORMAT.claim_of(value, cpu) {
+                // Nobody else writes a claim.
+                entry.set(Self::FORMAT.guard);
+                if Self::FORMAT.frame(value) != Frame(0) {
+                    self.give_up(value, chain);
+                }
+            }
+        });
+    }
+
+    /// Takes away the guards of `pages`, and nothing else.
+    pub(crate) fn remove_guards(&self, pages: Pages) {
+        let _section = self.memory.enter();
+        self.for_each_entry(pages, &mut |entry, _| {
+            // Nobody else changes a guard while mappings are kept, but to remove it.
+            let _ = entry.replace(Self::FORMAT.guard, 0);
+        });
+    }
+}

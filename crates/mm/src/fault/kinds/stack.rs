@@ -1,0 +1,169 @@
+//! Stack growth: a fault below a mapping that grows down extends it.
+//!
+//! Done without a range lock, under every policy: it fills empty slots
+//! under the tree's edit lock, which is held for stores alone. Slots whose
+//! former pages are still being zapped are not empty, so that growth never
+//! meets a zap. The guard gap is looked at under the same lock under which
+//! every other mapping is made, so that it holds. While a fork goes over the tree
+//! nothing grows: growth could add pages where the fork has already been.
+
+use faultless_paging::{PAGE_SIZE, Page, Pages, Protection};
+use faultless_trace::Counter;
+
+use crate::base::machine::Machine;
+use crate::fault::retry::Withdrawn;
+use crate::space::AddressSpace;
+use crate::tree::{Content, GUARD_GAP, Word};
+
+impl<M: Machine> AddressSpace<M> {
+    /// Extends the mapping above `page` down to it, if it is one that grows and
+    /// may. What the page's mapping allows now; `None`: there is no mapping.
+    pub(crate) fn grow_down(&self, page: Page) -> Result<Option<Protection>, Withdrawn> {
+        let _section = self.memory.enter();
+        // A look without the lock: most such faults are plain errors.
+        if !self.may_grow_to(page)? {
+            return Ok(None);
+        }
+        let Some(above) = self.above_of(page) else {
+            return Ok(None);
+        };
+        let mut edit = self.edit_around(Pages::new(page.0, above));
+        if !self.may_grow_to(page)? {
+            return Ok(None);
+        }
+        if self.above_of(page) != Some(above) {
+            return Err(Withdrawn::MappingChanged);
+        }
+        if edit.is_still() {
+            // A fork goes over the tree.
+            return Err(Withdrawn::MappingChanged);
+        }
+        let Some(run) = self.tree.next(page.0) else {
+            return Ok(None);
+        };
+        // SAFETY: the edit lock keeps it.
+        let Content::Live(mapping) = (unsafe { run.word.content() }) else {
+            return Err(match run.word.is_replacing() {
+                true => Withdrawn::Zapped,
+                false => Withdrawn::MappingChanged,
+            });
+        };
+        let grown = Pages::new(page.0, run.pages.start);
+        let attributes = mapping.attributes();
+        if run.pages.end - page.0 > self.longest_stack() {
+            return Ok(None);
+        }
+        let room = self.room(&edit);
+        if !room.has(attributes, grown.len())
+            || !room.may_lock_more(attributes, grown.len())
+            || !self.may_commit(attributes, grown.len())
+            || self.is_crowded(page)?
+        {
+            return Ok(None);
+        }
+        if edit.cut(grown).is_err() {
+            // Linux, too, gives SIGSEGV when a stack cannot grow.
+            return Ok(None);
+        }
+        mapping.add_pages(grown.len(), self.is_divided());
+        let change = self.tally(&edit, grown, Some(attributes));
+        self.count_change(&edit, &change);
+        edit.fill(grown, run.word);
+        self.memory.count(Counter::Mmap);
+        Ok(Some(mapping.protection()))
+    }
+
+    /// The most pages that a stack may have.
+    fn longest_stack(&self) -> u64 {
+        self.limits.stack.get() / PAGE_SIZE
+    }
+
+    /// Whether the next mapping above `page` is one that grows down, and not too far away. Withdraws
+    /// when that cannot be said now: not for what no stack could grow to in any case, which would have such a
+    /// fault wait for somebody's zap.
+    fn may_grow_to(&self, page: Page) -> Result<bool, Withdrawn> {
+        if page.address() < self.layout.lowest {
+            return Ok(false);
+        }
+        let mut at = page.0;
+        while let Some(run) = self.tree.next_slot(at) {
+            if run.pages.start.saturating_sub(page.0) >= self.longest_stack() {
+                return Ok(false);
+            }
+            // SAFETY: inside the caller's section.
+            match unsafe { run.word.content() } {
+                // Old pages between here and a stack must be gone before it grows over them.
+                Content::Zapping => at = run.pages.end,
+                Content::Live(m) | Content::Changing(m) => {
+                    if run.pages.start == page.0 {
+                        return Err(Withdrawn::MappingChanged);
+                    }
+                    if m.grows_down() && at != page.0 {
+                        return Err(Withdrawn::Zapped);
+                    }
+                    return Ok(m.grows_down());
+                }
+                // Somebody moves something to where the stack would grow.
+                Content::Reserved => return Err(Withdrawn::MappingChanged),
+                _ => return Ok(false),
+            }
+        }
+        Ok(false)
+    }
+
+    /// The first page of what is mapped above `page`, and the next one: what a stack's growth there
+    /// concerns.
+    fn above_of(&self, page: Page) -> Option<u64> {
+        let mut at = page.0;
+        loop {
+            let run = self.tree.next_slot(at)?;
+            if !run.word.is_zapping() {
+                return Some(run.pages.start + 1);
+            }
+            at = run.pages.end;
+        }
+    }
+
+    /// Whether the nearest mapping below leaves no guard gap to `page`. Linux does
+    /// not mind one without any access, or one that grows itself. Under the edit lock.
+    fn is_crowded(&self, page: Page) -> Result<bool, Withdrawn> {
+        let mut at = page.0;
+        while let Some(run) = self.tree.last_before(at) {
+            if page.0 - run.pages.end >= GUARD_GAP {
+                return Ok(false);
+            }
+            if run.word.is_zapping() {
+                // What is below that counts.
+                let slot = self.tree.slot_of(run.pages.end - 1);
+                at = slot.map_or(run.pages.start, |slot| slot.pages.start);
+                continue;
+            }
+            if run.word == Word::RESERVED {
+                // What will be there, if anything, may mind or not.
+                return Err(Withdrawn::MappingChanged);
+            }
+            // SAFETY: the edit lock keeps it.
+            let mapping = unsafe { run.word.mapping() };
+            let minds = mapping.is_some_and(|m| !m.protection().is_none() && !m.grows_down());
+            return Ok(minds);
+        }
+        Ok(false)
+    }
+
+    /// Waits until nothing is being taken away any more between `page` and the mapping above, and until that has
+    /// taken the place of what was there.
+    #[cold]
+    pub(crate) fn await_zaps_below_stack(&self, page: Page) {
+        let above = {
+            let _section = self.memory.enter();
+            let mut at = page.0;
+            loop {
+                match self.tree.next_slot(at) {
+                    Some(run) if run.word.is_zapping() => at = run.pages.end,
+                    _ => break at,
+                }
+            }
+        };
+        self.await_zaps_and_replacing(Pages::new(page.0, above.max(page.0) + 1));
+    }
+}

@@ -1,0 +1,162 @@
+//! What a fault gets ready before it claims anything: a frame.
+//!
+//! Zeroed, for a fresh page or a table, or with any content, for a copy. It is
+//! kept from one try to the next, used for whatever is needed then, and given
+//! back if nobody needed it. A fault that finds no memory leaves its section,
+//! releases what reclamation still holds back, and tries once more.
+
+use faultless_frames::FrameSource;
+use faultless_paging::Frame;
+use faultless_sync::{Flaw, flawed};
+use faultless_trace::Counter;
+
+use crate::base::errno::Errno;
+use crate::base::machine::Machine;
+use crate::fault::Outcome;
+use crate::fault::retry::Withdrawn;
+use crate::object::{Store, Waited};
+use crate::space::memory::Memory;
+use crate::tree::mapping::Backed;
+
+/// How often a fault looks for memory before it gives up.
+const SEARCHES: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
+
+/// A frame that a fault has in hand.
+pub(crate) struct Prepared<M: Machine, N> {
+    memory: &'static Memory<M>,
+    frame: Option<Frame>,
+    is_zeroed: bool,
+    searches: u32,
+    /// A page that has to be read in: its store, and its index.
+    missing: Option<(Store<M>, u64)>,
+    /// Whether the fault had to wait for I/O.
+    pub(crate) has_waited: bool,
+    /// What the fault tells about itself.
+    pub(crate) trail: N,
+}
+
+impl<M: Machine, N> Prepared<M, N> {
+    #[inline]
+    pub(crate) fn new(memory: &'static Memory<M>, trail: N) -> Self {
+        Self {
+            trail,
+            memory,
+            frame: None,
+            is_zeroed: true,
+            searches: 0,
+            missing: None,
+            has_waited: false,
+        }
+    }
+
+    /// A zeroed frame; still in hand until [`Prepared::page_used`].
+    #[inline]
+    pub(crate) fn page(&mut self) -> Result<Frame, Withdrawn> {
+        if let Some(frame) = self.frame {
+            if !self.is_zeroed && !flawed(Flaw::NotZeroedAgain) {
+                self.zero(frame);
+            }
+            return Ok(frame);
+        }
+        let frame = self
+            .memory
+            .allocate_frame()
+            .map_err(|_| Withdrawn::NoMemory)?;
+        self.frame = Some(frame);
+        Ok(frame)
+    }
+
+    #[cold]
+    fn zero(&mut self, frame: Frame) {
+        self.memory.machine().zero(frame);
+        self.is_zeroed = true;
+    }
+
+    /// A frame to copy a page to; still in hand likewise.
+    pub(crate) fn page_to_fill(&mut self) -> Result<Frame, Withdrawn> {
+        let frame = match self.frame {
+            Some(frame) => frame,
+            None => self
+                .memory
+                .allocate_frame_to_fill()
+                .map_err(|_| Withdrawn::NoMemory)?,
+        };
+        self.frame = Some(frame);
+        self.is_zeroed = false;
+        Ok(frame)
+    }
+
+    /// The same as [`Prepared::page`], as a table.
+    pub(crate) fn table(&mut self) -> Result<Frame, Withdrawn> {
+        let frame = self.page()?;
+        self.memory.make_table(frame);
+        Ok(frame)
+    }
+
+    /// The frame now belongs to an entry.
+    #[inline]
+    pub(crate) fn page_used(&mut self) {
+        self.frame = None;
+        self.is_zeroed = true;
+    }
+
+    /// The frame is still in hand, but others may have found it in a store meanwhile,
+    /// and written it.
+    #[cold]
+    pub(crate) fn page_shown(&mut self) {
+        self.is_zeroed = false;
+    }
+
+    /// The try needs a page of a store that has to be read in.
+    #[cold]
+    pub(crate) fn needs_page(&mut self, backed: &Backed, index: u64) -> Withdrawn {
+        self.missing = Some((Store::of(self.memory, backed.pointer()), index));
+        Withdrawn::NotFilled
+    }
+
+    /// Reads in the page that the last try needed, or waits for who does. How the fault
+    /// ends, if it cannot be.
+    #[cold]
+    pub(crate) fn wait_for_page(&mut self) -> Option<Outcome> {
+        let (store, index) = self.missing.take()?;
+        match store.fill(index) {
+            Ok(waited) => {
+                self.has_waited |= waited == Waited::ForIo;
+                None
+            }
+            Err(Errno::ENOMEM) if self.find_memory() => None,
+            Err(Errno::ENOMEM) => Some(Outcome::OutOfMemory),
+            Err(_) => Some(Outcome::Bus),
+        }
+    }
+
+    /// The fault is resolved: a major one, if it waited for I/O.
+    #[inline]
+    pub(crate) fn count_wait(&self) {
+        if self.has_waited {
+            self.memory.count(Counter::MajorFaults);
+        }
+    }
+
+    /// Looks for memory harder. Whether it is worth another try: releasing what
+    /// reclamation holds back can take other CPUs' leaving their sections.
+    /// Outside any section, so that this CPU holds nothing back.
+    #[cold]
+    pub(crate) fn find_memory(&mut self) -> bool {
+        self.searches += 1;
+        self.memory.expedite();
+        self.searches <= SEARCHES
+    }
+}
+
+impl<M: Machine, N> Drop for Prepared<M, N> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(frame) = self.frame {
+            self.memory
+                .machine()
+                .frames()
+                .free(self.memory.machine().cpu(), frame);
+        }
+    }
+}

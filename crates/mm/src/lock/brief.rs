@@ -1,0 +1,259 @@
+//! What takes not long, in a range of which nobody has anything, is done at once: under one edit, and
+//! one look at the list of ranges, which is locked meanwhile ([`KeepOut`]).
+//!
+//! Who is alone has no use for a range of his own: nobody could come to it but by the list. So it is
+//! for what ends under the edit in which it begins: something new where there is nothing, few pages or
+//! one mapping that are detached or replaced. Who has pages to take away then leaves a place in the list,
+//! as *zapping* or *replacing* from the beginning. And it is only where nothing else is
+//! asked for: no mmap lock, no seals to be looked for. Whether there are any is noted before the slot that
+//! leads to the first one, so that it is seen under the edit.
+//!
+//! Written lines: those of the list, the tree's slots, mappings' page counts, and the account.
+
+use core::ops::Range;
+
+use faultless_paging::Pages;
+use faultless_sync::{Flaw, KeepOut, ZapGuard, flawed};
+use faultless_trace::Counter;
+
+use crate::base::machine::Machine;
+use crate::lock::departing::Departure;
+use crate::lock::pending::Rest;
+use crate::lock::shard::Part;
+use crate::lock::{HEAP, span};
+use crate::space::edit::Orphans;
+use crate::space::{AddressSpace, Note};
+use crate::table::free::Tables;
+use crate::table::taken::{self, Taken};
+use crate::table::zap::SMALL;
+use crate::tree::{Edit, GUARD_GAP, PAGES, Word};
+
+/// Pages that are few, whatever is mapped there.
+const FEW: u64 = if cfg!(shuttle) { 2 } else { SMALL };
+/// Pages that are many, if they are used: a table is over none but them.
+const MANY: u64 = if cfg!(shuttle) { 2 } else { 1 << 12 };
+/// The most that are detached at once.
+const MOST: u64 = if cfg!(shuttle) { 3 } else { PAGES };
+
+/// A zap that goes on, and what it has let leave the tree.
+pub(crate) type AtOnce<'a, M> = (ZapGuard<'a, M>, Departure<'a, M>);
+
+/// What was detached at once, for after the edit: mappings that have lost their last page, what has left the
+/// tree, and the zap, if one goes on.
+type Detached<'a, M> = (Orphans, Departure<'a, M>, Option<ZapGuard<'a, M>>);
+
+/// Leaves the zap to a fork.
+pub(crate) fn leave_at_once<'a, M: Machine>((zap, departure): AtOnce<'a, M>) -> Departure<'a, M> {
+    zap.leave();
+    departure
+}
+
+impl<M: Machine> AddressSpace<M> {
+    /// The part in which something may be done at once in `pages`, as far as nothing is noted that asks for
+    /// more; and, with the mmap lock, that may not be.
+    #[inline]
+    pub(crate) fn part_at_once(&self, pages: Pages, unless: Note) -> Option<Part> {
+        let part = self.part_of(pages);
+        let is_elsewhere = part == Part::All || self.policy().holds_mmap_lock();
+        if is_elsewhere || self.has_note(unless) {
+            return None;
+        }
+        if !cfg!(loom) && part == Part::Central && self.tree.is_edited() {
+            self.note_crowd(pages);
+        }
+        Some(part)
+    }
+
+    /// Keeps others out of `ranges`, for who edits the part of `pages`, as long as that is so still and they have
+    /// nothing of these.
+    #[inline(always)]
+    pub(crate) fn keep_out<const N: usize>(
+        &self,
+        _edit: &Edit<'_, M>,
+        (part, pages): (Part, Pages),
+        ranges: [Range<u64>; N],
+        unless: Note,
+    ) -> Option<KeepOut<'_, M>> {
+        let has_changed = self.part_of(pages) != part && !flawed(Flaw::PartChosenOnce);
+        if has_changed || self.has_note(unless) {
+            return None;
+        }
+        let kept = self.list_of(part).try_keep_out(ranges, self.machine())?;
+        if !cfg!(loom) && part == Part::Central && kept.has_company() {
+            self.note_crowd(pages);
+        }
+        Some(kept)
+    }
+
+    /// Unmaps `pages`, if they can be detached at once; whether they were. Otherwise nothing has
+    /// changed, and the caller takes the range.
+    #[inline]
+    pub(crate) fn unmap_at_once(&self, pages: Pages) -> bool {
+        if pages.len() > MOST {
+            return false;
+        }
+        let Some(part) = self.part_at_once(pages, Note::NOT_AT_ONCE) else {
+            return false;
+        };
+        // If so there is little else in the caches; and nobody has to wait for a look that is in vain.
+        let is_used = pages.len() > MANY && self.looks_used(pages.start.midpoint(pages.end));
+        if is_used {
+            self.read_ahead(part, pages);
+        }
+        let mut edit = self.edit(part);
+        let had = self.trace_start();
+        let ranges = [span(pages)];
+        let Some(kept) = self.keep_out(&edit, (part, pages), ranges, Note::NOT_AT_ONCE) else {
+            return false;
+        };
+        let mut taken = Taken::new();
+        // As large ranges often are: reserved, and never used.
+        let is_unused = || pages.len() > taken::MOST && !is_used && self.has_nothing(pages);
+        let kept = (part, kept);
+        let detached = self.detach_kept(&mut edit, kept, pages, &mut taken, || (), is_unused);
+        let Some(detached) = detached else {
+            return false;
+        };
+        drop(edit);
+        self.end_at_once(part, pages, had, taken, detached);
+        true
+    }
+
+    #[inline(always)]
+    fn end_at_once(
+        &self,
+        part: Part,
+        pages: Pages,
+        had: u64,
+        taken: Taken,
+        (orphans, departure, zap): Detached<'_, M>,
+    ) {
+        self.trace_hold(had, pages);
+        self.memory.count(Counter::Munmap);
+        // Not under the edit: that, too, takes others' time.
+        self.retire_orphans(orphans, &departure);
+        let Some(zap) = zap else {
+            return taken.free(self.machine());
+        };
+        let number = part.writer(zap.place());
+        let zap = (zap, departure);
+        self.clear_away(part, pages, number, Rest::All(taken), zap, leave_at_once);
+    }
+
+    /// Unmaps `pages`, the end of the heap, likewise, and calls `commit` under the edit; if `is_still`
+    /// what the caller has seen.
+    #[inline]
+    pub(crate) fn unmap_heap_at_once(
+        &self,
+        pages: Pages,
+        is_still: impl FnOnce() -> bool,
+        commit: impl FnOnce(),
+    ) -> bool {
+        if pages.len() > FEW || self.part_of_heap(pages, Note::NOT_AT_ONCE).is_none() {
+            return false;
+        }
+        let part = Part::Central;
+        let mut edit = self.edit(part);
+        let had = self.trace_start();
+        let kept = self.keep_heap(&edit, pages, Note::NOT_AT_ONCE);
+        let Some(kept) = kept.filter(|_| is_still()) else {
+            return false;
+        };
+        let mut taken = Taken::new();
+        let kept = (part, kept);
+        let detached = self.detach_kept(&mut edit, kept, pages, &mut taken, commit, || false);
+        let Some(detached) = detached else {
+            return false;
+        };
+        drop(edit);
+        self.end_at_once(part, pages, had, taken, detached);
+        true
+    }
+
+    /// Lets `grow` put something new into `pages`, the heap's next ones, under an edit, if nobody has anything of
+    /// them, of the page behind them, or of the heap's end; what it says.
+    #[inline]
+    pub(crate) fn grow_heap_at_once<T>(
+        &self,
+        pages: Pages,
+        grow: impl FnOnce(&mut Edit<'_, M>) -> Option<T>,
+    ) -> Option<T> {
+        let pages = Pages::new(pages.start, pages.end + 1);
+        self.part_of_heap(pages, Note::CROWDED)?;
+        let mut edit = self.edit(Part::Central);
+        let _kept = self.keep_heap(&edit, pages, Note::CROWDED)?;
+        grow(&mut edit)
+    }
+
+    /// That pages of the heap belong to the part of its end, likewise; see `lock_heap`.
+    fn part_of_heap(&self, pages: Pages, unless: Note) -> Option<Part> {
+        let around = Pages::new(pages.start, pages.end + GUARD_GAP);
+        let part = self.part_at_once(around, unless);
+        part.filter(|part| *part == Part::Central)
+    }
+
+    #[inline(always)]
+    fn keep_heap(&self, edit: &Edit<'_, M>, pages: Pages, unless: Note) -> Option<KeepOut<'_, M>> {
+        let around = Pages::new(pages.start, pages.end + GUARD_GAP);
+        self.keep_out(edit, (Part::Central, around), [span(pages), HEAP], unless)
+    }
+
+    /// Lets the slots of `pages` say that they are zapped, if they can be detached at once. What has lost its
+    /// last page, for after the edit, and what is left of the zap, if anything is: they may have been taken away at once, too, or never have been used.
+    #[inline(always)]
+    fn detach_kept<'a>(
+        &self,
+        edit: &mut Edit<'a, M>,
+        (part, kept): (Part, KeepOut<'a, M>),
+        pages: Pages,
+        taken: &mut Taken,
+        commit: impl FnOnce(),
+        is_unused: impl FnOnce() -> bool,
+    ) -> Option<Detached<'a, M>> {
+        let place = kept.next_place()?;
+        let note = Word::zapping(part.writer(place));
+        let orphans = self.detach_alone(edit, pages, note)?;
+        commit();
+        // Of many not even the code is looked at, which may not be in a cache.
+        let is_few = pages.len() <= taken::MOST;
+        let tables = Tables::of(part);
+        let is_done = is_few && self.take_at_once(edit, pages, tables, taken) || is_unused();
+        let zap = if is_done {
+            edit.fill(pages, Word::EMPTY);
+            drop(kept);
+            None
+        } else {
+            Some(kept.begin_zap(place, span(pages)))
+        };
+        Some((orphans, edit.departure().hand_over(), zap))
+    }
+
+    /// Lets the slots of `pages` say `note`, if something is mapped there that is quickly detached; what
+    /// has lost its last page.
+    #[inline]
+    fn detach_alone(&self, edit: &mut Edit<'_, M>, pages: Pages, note: Word) -> Option<Orphans> {
+        let near = edit.around(pages);
+        let is_few = pages.len() <= FEW;
+        let one = if is_few { None } else { near.one_run(pages) };
+        let is_quick = one.is_some() || is_few && !near.is_unmapped(pages);
+        // A whole mapping, or what is one in the tree, is not split, and ends between slots.
+        let is_whole = one.is_some_and(|run| {
+            let beside = near.beside_below(pages);
+            run.word != beside.before && run.word != beside.behind
+        });
+        let is_cut = is_whole
+            || is_quick
+                && self.check_split(edit, pages, None).is_ok()
+                && edit.cut_below(&near, pages).is_ok();
+        is_cut.then(|| match one {
+            Some(run) => self.repoint(edit, &near, pages, [run].into_iter(), note),
+            None => self.repoint(edit, &near, pages, near.runs(pages), note),
+        })
+    }
+
+    /// Whether what is mapped in `pages` is quickly replaced, and asks for nothing else.
+    pub(crate) fn is_quickly_replaced(&self, edit: &Edit<'_, M>, pages: Pages) -> bool {
+        let is_quick = || pages.len() <= MOST && edit.around(pages).one_run(pages).is_some();
+        !self.has_note(Note::NOT_AT_ONCE) && (pages.len() <= FEW || is_quick())
+    }
+}

@@ -1,0 +1,284 @@
+//! What has left the tree, until it is flushed: waiting for it, and keeping it alive till then.
+//!
+//! What somebody unmaps, or replaces, is not found any more from the moment at which its slots say so,
+//! and is flushed later ([`crate::lock::pending`]). Who takes a *counted* page away from everybody waits until
+//! nothing maps it. Two kinds of pages are not counted by their store: a device's, which have no
+//! count, and private copies. So a writer that detaches such a mapping says that it *departs*, from before its
+//! slots change until what it showed is flushed. A truncation, and who revokes a device, has gone through the
+//! mappings of the store, and then waits for those who had begun.
+//!
+//! They are counted in *lanes*, one of which is a store's: whoever unmaps something of one store seldom
+//! writes where those of another do. In each there are two generations, so that those who come later are not
+//! waited for: the generation is changed, and then the old one runs out. A writer may have read the
+//! generation just before that, so both are waited for, one after the other. Who has begun before the walk is
+//! in one of them.
+//!
+//! Nothing but its mappings holds a device: its frames have no count, and with the last of its mappings it is
+//! said to be gone. Several may have taken a mapping away, each a part of it, and the last who detaches need
+//! not be the last who flushes. So those that have left the tree are retired once nobody is at work any more who
+//! was at work, on any device, when they left. Whoever comes later is not waited for here either.
+//!
+//! Written lines: one of the two counts of a lane; where devices are, what all of them share.
+
+use core::cell::Cell;
+use core::ptr::NonNull;
+
+use faultless_sync::atomic::{AtomicU32, Ordering};
+use faultless_sync::{Backoff, Flaw, Padded, RwLock, SpinGuard, SpinLock, check_park, flawed};
+
+use crate::base::machine::Machine;
+use crate::object::Cache;
+use crate::space::memory::{Memory, Retired};
+use crate::tree::mapping::{Attributes, Mapping};
+
+/// In a count: somebody is parked until nobody is counted.
+const AWAITED: u32 = 1 << 31;
+
+/// Turns of spinning before a waiter parks.
+const SPIN: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
+
+/// Lanes; a bit for each generation of each fits into 32.
+const LANES: usize = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
+
+/// The writers that are at work.
+pub(crate) struct Departing {
+    lanes: [Padded<Lane>; LANES],
+    devices: Padded<SpinLock<Devices>>,
+}
+
+#[derive(Default)]
+struct Lane {
+    /// Who waits: one at a time, or two would change generations under each other's feet.
+    turn: RwLock,
+    generation: AtomicU32,
+    counts: [AtomicU32; 2],
+}
+
+/// Those who have detached something of a device, in two generations: those of the one that is not current had
+/// begun when it was changed.
+#[derive(Default)]
+struct Devices {
+    generation: usize,
+    at_work: [u32; 2],
+    /// Mappings that no slot leads to any more, chained by their links: those that wait for the older
+    /// generation, and those that have come since.
+    old: u64,
+    new: u64,
+}
+
+impl Devices {
+    fn begin(&mut self) -> usize {
+        self.at_work[self.generation] += 1;
+        self.generation
+    }
+
+    fn push(&mut self, mapping: NonNull<Mapping>) {
+        // SAFETY: retired only by who has taken it out.
+        unsafe { mapping.as_ref() }.link().set(self.new);
+        self.new = mapping.as_ptr().expose_provenance() as u64;
+    }
+
+    /// One less is at work. What to retire: what was there when all who are still at work had not begun.
+    fn end(&mut self, generation: usize) -> [u64; 2] {
+        self.at_work[generation] -= 1;
+        let older = 1 - self.generation;
+        if self.at_work[older] != 0 && !flawed(Flaw::DeviceGoneWithFirstFlush) {
+            return [0; 2];
+        }
+        let done = core::mem::replace(&mut self.old, core::mem::take(&mut self.new));
+        // Nobody has begun before what is now old but the current generation.
+        self.generation = older;
+        match self.at_work[1 - older] == 0 || flawed(Flaw::DeviceGoneWithFirstFlush) {
+            true => [done, core::mem::take(&mut self.old)],
+            false => [done, 0],
+        }
+    }
+}
+
+impl Departing {
+    /// Nobody.
+    pub(crate) fn new() -> Self {
+        Self {
+            lanes: Default::default(),
+            devices: Padded(SpinLock::new(Devices::default())),
+        }
+    }
+
+    /// The number of a store's lane.
+    fn lane_of(cache: &Cache) -> usize {
+        let address = core::ptr::from_ref(cache).addr() as u64;
+        // Fibonacci hashing (Knuth): the highest bits of the product depend on all below.
+        (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as usize % LANES
+    }
+
+    /// The count of lane and generation `number`.
+    fn count(&self, number: usize) -> &AtomicU32 {
+        &self.lanes[number / 2].counts[number % 2]
+    }
+}
+
+impl Attributes {
+    /// The store, if what a mapping shows is, or may be, counted by nobody there.
+    fn uncounted(&self) -> Option<&Cache> {
+        let is_uncounted = self.flags.device || !self.flags.shared;
+        let backed = self.backed.as_ref().filter(|_| is_uncounted)?;
+        Some(backed.cache())
+    }
+}
+
+/// In [`Departure::counted`]: among it is something of a device, that began in the first generation, or in the second.
+const DEVICE: u64 = 1 << 32;
+const DEVICES: u64 = 3 * DEVICE;
+
+/// What one writer has let leave the tree, and not flushed yet. It ends with this.
+pub(crate) struct Departure<'a, M: Machine> {
+    memory: &'a Memory<M>,
+    /// A bit for each count that has this writer. Mostly none: what is done with others is out of line, as a
+    /// writer who was long elsewhere misses the cache for every line of code.
+    counted: Cell<u64>,
+}
+
+impl<'a, M: Machine> Departure<'a, M> {
+    #[inline]
+    pub(crate) fn new(memory: &'a Memory<M>) -> Self {
+        let counted = Cell::new(0);
+        Self { memory, counted }
+    }
+
+    /// Says that what a mapping of a store shows departs. Its slots lead to it still.
+    pub(crate) fn begin(&self, attributes: &Attributes) {
+        if let Some(cache) = attributes.uncounted() {
+            self.begin_from(cache);
+        }
+        if attributes.flags.device {
+            self.begin_devices();
+        }
+    }
+
+    fn begin_devices(&self) {
+        if self.counted.get() & DEVICES == 0 {
+            let generation = self.devices().begin();
+            self.counted.set(self.counted.get() | DEVICE << generation);
+        }
+    }
+
+    fn devices(&self) -> SpinGuard<'a, Devices> {
+        let memory = self.memory;
+        memory.departing().devices.lock(memory.machine())
+    }
+
+    fn begin_from(&self, cache: &Cache) {
+        let number = Departing::lane_of(cache);
+        if self.counted.get() >> (2 * number) & 3 != 0 || flawed(Flaw::DeparturesNotAwaited) {
+            return;
+        }
+        let departing = self.memory.departing();
+        let generation = departing.lanes[number].generation.load(Ordering::Relaxed);
+        let number = 2 * number + generation as usize % 2;
+        // No order: whoever sees a slot that is changed afterwards, by its release, sees this.
+        departing.count(number).fetch_add(1, Ordering::Relaxed);
+        self.counted.set(self.counted.get() | 1 << number);
+    }
+
+    /// Keeps a device's mapping, which no slot leads to any more.
+    pub(crate) fn keep(&self, mapping: NonNull<Mapping>) {
+        // It may not have begun: where something else shows the same pages.
+        self.begin_devices();
+        self.devices().push(mapping);
+    }
+
+    /// Takes over what another has begun.
+    #[inline]
+    pub(crate) fn take(&self, other: &Departure<'_, M>) {
+        let (own, others) = (self.counted.get(), other.counted.get());
+        if others != 0 {
+            // What is counted twice the other ends.
+            other.counted.set(own & others);
+            self.counted.set(own | others);
+        }
+    }
+
+    /// Lets all of it be another's.
+    #[inline]
+    pub(crate) fn hand_over(&self) -> Self {
+        let next = Self::new(self.memory);
+        next.take(self);
+        next
+    }
+
+    #[inline(never)]
+    fn end(&self) {
+        let counted = self.counted.take();
+        let mut counts = counted & (DEVICE - 1);
+        while counts != 0 {
+            let number = counts.trailing_zeros() as usize;
+            counts &= counts - 1;
+            // Release: the flush comes before what is done once nobody is waited for.
+            let count = self.memory.departing().count(number);
+            if count.fetch_sub(1, Ordering::Release) == AWAITED | 1 {
+                self.memory.machine().wake(count, u32::MAX);
+            }
+        }
+        for generation in 0..2 {
+            if counted & DEVICE << generation != 0 {
+                let done = self.devices().end(generation);
+                done.into_iter().for_each(|head| self.retire(head));
+            }
+        }
+    }
+
+    fn retire(&self, mut head: u64) {
+        let address = |head| core::ptr::with_exposed_provenance_mut::<Mapping>(head as usize);
+        while let Some(mapping) = NonNull::new(address(head)) {
+            // SAFETY: pushed, and taken out by us alone.
+            head = unsafe { mapping.as_ref() }.link().get();
+            self.memory.retire(Retired::Mapping(mapping));
+        }
+    }
+}
+
+impl<M: Machine> Drop for Departure<'_, M> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.counted.get() != 0 {
+            self.end();
+        }
+    }
+}
+
+impl<M: Machine> Memory<M> {
+    /// Waits for all of a store's lane who had begun when the caller saw what they had changed.
+    pub(crate) fn await_departing(&self, cache: &Cache) {
+        let lane = &self.departing().lanes[Departing::lane_of(cache)];
+        let _turn = lane.turn.write(self.machine());
+        for _ in 0..2 {
+            let old = lane.generation.fetch_add(1, Ordering::Relaxed);
+            self.await_none(&lane.counts[old as usize % 2]);
+        }
+    }
+
+    /// Waits until nobody is counted. Who is may be parked himself: a move that lets a fork go first.
+    #[allow(clippy::absurd_extreme_comparisons, reason = "models do not spin")]
+    fn await_none(&self, count: &AtomicU32) {
+        let mut backoff = Backoff::new();
+        loop {
+            // Acquire: of the release at the end of a departure.
+            let now = count.load(Ordering::Acquire);
+            if now & !AWAITED == 0 {
+                // Of a lane one waits at a time.
+                if now != 0 {
+                    count.fetch_and(!AWAITED, Ordering::Relaxed);
+                }
+                return;
+            }
+            if backoff.turns() < SPIN {
+                backoff.turn(self.machine());
+            } else if now & AWAITED == 0 {
+                count.fetch_or(AWAITED, Ordering::Relaxed);
+            } else {
+                check_park();
+                self.machine().park(count, now);
+            }
+        }
+    }
+}

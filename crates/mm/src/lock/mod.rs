@@ -1,0 +1,442 @@
+//! What every writer goes through: the right to change the mappings of a range.
+//!
+//! Writers of ranges that do not meet never wait for each other ([`faultless_sync::Ranges`]).
+//! Who needs more than its own range takes *everything*. In which lists a range is taken, and which
+//! edit locks go with it, [`crate::lock::shard`] says. Under `classic` and `vma-lock` a writer
+//! also has the mmap lock, as in Linux, so that there they take turns.
+//!
+//! A range gives the right to change what is mapped in it, and nobody else does; mappings that
+//! have a page in it are not retired. Beside it everything may change at any moment: a neighbour
+//! is looked at, and merged with, under the tree's edit lock. So is everything that is counted:
+//! what is compared with a limit is changed under the same edit.
+//!
+//! Without a range, under the edit lock alone: a stack that grows fills empty slots; who is done
+//! with zapping clears his notes ([`crate::lock::pending`]). And under that of the list of ranges, too:
+//! what takes not long, in ranges that nobody has ([`brief`]).
+//!
+//! Lock order: mmap lock (`classic`, `vma-lock`), ranges in the space's list, ranges in arenas',
+//! VMA locks (`vma-lock`), the tree's edit lock, those of arenas, the lock of a list of ranges,
+//! what devices' writers share ([`crate::lock::departing`]), allocators. A range is tried for under the edit
+//! lock, never waited for. Nothing is waited for under the edit lock, and no user memory is
+//! touched under any of them. Who has a range waits for no other.
+//!
+//! Writers do the same under every policy; that faults of `classic` and `vma-lock` hold something
+//! makes their validation always succeed.
+
+pub(crate) mod brief;
+pub(crate) mod chunks;
+pub(crate) mod departing;
+mod mmap_lock;
+pub(crate) mod moves;
+pub(crate) mod pending;
+pub(crate) mod place;
+pub(crate) mod shard;
+mod zap;
+
+pub(crate) use brief::leave_at_once;
+pub(crate) use chunks::give_rooms;
+pub(crate) use mmap_lock::{MmapHold, MmapLock};
+pub(crate) use place::ROUNDS;
+pub(crate) use zap::Zap;
+
+use core::ops::Range;
+
+use faultless_frames::NoMemory;
+use faultless_paging::{PAGE_SIZE, Pages};
+use faultless_sync::atomic::{Ordering, fence};
+use faultless_sync::{Flaw, RangeGuard, ReadGuard, Wish, flawed};
+
+use faultless_trace::{Counter, Kind};
+
+use crate::base::machine::Machine;
+use crate::base::policy::Policy;
+use crate::lock::departing::Departure;
+use crate::lock::pending::{Replacing, Zapping};
+use crate::lock::shard::{Arenas, Elsewhere, Part};
+use crate::space::{AddressSpace, Note};
+use crate::tree::{Edit, GUARD_GAP, PAGES};
+
+/// All pages, and what is not a page but has a lock of its own.
+const EVERYTHING: Range<u64> = 0..PAGES + 1;
+/// The heap's end.
+const HEAP: Range<u64> = PAGES..PAGES + 1;
+
+/// The right to change the mappings of a range.
+pub(crate) struct RangeLock<'a, M: Machine> {
+    space: &'a AddressSpace<M>,
+    /// The mmap lock goes first.
+    guard: Option<MmapLock<'a, M>>,
+    held: Held<'a, M>,
+    /// What has left the tree, and is still to be flushed.
+    departure: Departure<'a, M>,
+    /// When it was had ([`AddressSpace::trace_hold`]).
+    had: u64,
+}
+
+/// A range, in the lists in which it has to be had.
+struct Held<'a, M: Machine> {
+    part: Part,
+    range: RangeGuard<'a, M>,
+    /// For part [`Part::All`].
+    elsewhere: Elsewhere<'a, M>,
+    /// Whether something is zapped, or replacing, in it.
+    meets_zaps: bool,
+}
+
+/// That nobody changes the mappings of a range.
+pub(crate) struct RangeHold<'a, M: Machine> {
+    _guard: Option<ReadGuard<'a, M>>,
+    _range: Option<Held<'a, M>>,
+}
+
+/// Rule R1: after the stores that change what faults validate, before the
+/// walk that looks for their claims. Partner: the barrier of a claim
+/// ([`faultless_paging::Entry::claim`]), which precedes the validation.
+pub(crate) fn settle() {
+    if !flawed(Flaw::SettleWithoutFence) {
+        fence(Ordering::SeqCst);
+    }
+}
+
+pub(crate) fn span(pages: Pages) -> Range<u64> {
+    pages.start..pages.end
+}
+
+impl<M: Machine> AddressSpace<M> {
+    /// Waits until the caller alone may change mappings in `pages`.
+    pub(crate) fn lock_range(&self, pages: Pages) -> RangeLock<'_, M> {
+        self.lock_wish(&Wish::to_change(span(pages)), || self.part_of(pages))
+    }
+
+    /// The same, and until nothing is being zapped there: something new comes there.
+    pub(crate) fn lock_range_to_fill(&self, pages: Pages) -> RangeLock<'_, M> {
+        self.lock_wish(&Wish::to_fill(span(pages)), || self.part_of(pages))
+    }
+
+    /// Waits until the caller alone may change any mapping.
+    pub(crate) fn lock_everything(&self) -> RangeLock<'_, M> {
+        self.lock_every(&Wish::to_change(EVERYTHING))
+    }
+
+    /// The same, but for what takes the place of something else: its pages are nobody's, and what is
+    /// mapped there stays as it is marked ([`crate::lock::pending`]).
+    pub(crate) fn lock_everything_beside_replacing(&self) -> RangeLock<'_, M> {
+        self.lock_every(&Wish::to_change(EVERYTHING).beside_replacing())
+    }
+
+    /// The same, and until nothing is being zapped in `pages`: something new comes there.
+    pub(crate) fn lock_everything_to_fill(&self, pages: Pages) -> RangeLock<'_, M> {
+        self.lock_every(&Wish::to_change(EVERYTHING).filling(span(pages)))
+    }
+
+    /// Waits until the caller alone may change mappings in two ranges, and nothing is being zapped in
+    /// `filled`.
+    pub(crate) fn lock_both(&self, ranges: [Pages; 2], filled: Pages) -> RangeLock<'_, M> {
+        let [one, other] = ranges.map(span);
+        let wish = Wish::to_change(one).and(other).filling(span(filled));
+        self.lock_wish(&wish, || self.part_of_both(ranges))
+    }
+
+    /// Of a child that nobody knows yet: its mappings are the caller's to make. Nobody else has a
+    /// range of it, so that this is had at once.
+    pub(crate) fn keep_others_out(&self) -> Option<RangeGuard<'_, M>> {
+        self.ranges
+            .try_lock(&Wish::to_change(EVERYTHING), self.machine())
+    }
+
+    /// Waits until the caller alone may move the heap's end, over `pages`; and until nothing is being
+    /// zapped there, if it `fills` them.
+    pub(crate) fn lock_heap(&self, pages: Pages, fills: bool) -> RangeLock<'_, M> {
+        let wish = match fills {
+            true => Wish::to_fill(span(pages)),
+            false => Wish::to_change(span(pages)),
+        };
+        // The heap's end itself is in the space's own list.
+        // Behind it a stack may ask for its guard gap.
+        let around = Pages::new(pages.start, pages.end + GUARD_GAP);
+        self.lock_wish(&wish.and(HEAP), || match self.part_of(around) {
+            Part::Arena(_) => Part::All,
+            part => part,
+        })
+    }
+
+    fn lock_every(&self, wish: &Wish) -> RangeLock<'_, M> {
+        self.lock_wish(wish, || self.part_of_everything())
+    }
+
+    fn lock_wish(&self, wish: &Wish, part: impl Fn() -> Part) -> RangeLock<'_, M> {
+        if self.has_note(Note::CROWDED) {
+            self.spread_crowd();
+        }
+        let guard = self.lock_as_policy();
+        // A guess, and nothing that a model has to look at.
+        let is_edited = !cfg!(loom) && self.tree.is_edited();
+        let held = self.await_range(wish, part);
+        if held.part == Part::Central && (is_edited || held.range.has_company()) {
+            let range = wish.range();
+            self.note_crowd(Pages::new(range.start, range.end));
+        }
+        RangeLock {
+            space: self,
+            guard,
+            held,
+            had: self.trace_start(),
+            departure: Departure::new(self.memory),
+        }
+    }
+
+    #[inline]
+    fn await_range(&self, wish: &Wish, part: impl Fn() -> Part) -> Held<'_, M> {
+        let start = self.trace_start();
+        let mut rounds = 0;
+        loop {
+            let arenas = self.arena_count();
+            let part = part();
+            let list = self.list_of(part);
+            self.make_room(list);
+            let range = list.lock(wish, self.machine());
+            // There are no more from here on: who would make one needs every range.
+            if self.arena_count() != arenas && !flawed(Flaw::PartChosenOnce) {
+                continue;
+            }
+            if part == Part::All && rounds < ROUNDS && self.awaits_elsewhere(wish, &range) {
+                // Not with a place in the first list, for which others would have to wait.
+                drop(range);
+                rounds += 1;
+                self.await_zaps_in_arenas(wish);
+                continue;
+            }
+            return self.await_elsewhere(part, range, wish, start);
+        }
+    }
+
+    /// Whether somebody zaps, or replaces something, in an arena where that is in the wish's way.
+    #[cold]
+    fn awaits_elsewhere(&self, wish: &Wish, _range: &RangeGuard<'_, M>) -> bool {
+        let mut arenas = self.arenas().into_iter().flat_map(Arenas::all);
+        arenas.any(|arena| arena.ranges.is_in_the_way(wish, self.machine()))
+    }
+
+    fn await_zaps_in_arenas(&self, wish: &Wish) {
+        let arenas = self.arenas().into_iter().flat_map(Arenas::all);
+        arenas.for_each(|arena| arena.ranges.await_zaps(wish, self.machine()));
+    }
+
+    /// With a range in the first list, waits for it in those of arenas.
+    #[inline]
+    fn await_elsewhere<'a>(
+        &'a self,
+        part: Part,
+        range: RangeGuard<'a, M>,
+        wish: &Wish,
+        start: u64,
+    ) -> Held<'a, M> {
+        let (elsewhere, meets_zaps, has_waited) = match part {
+            Part::All if !flawed(Flaw::OnePartForAll) => Elsewhere::lock(self, wish),
+            _ => (Elsewhere::none(self), false, false),
+        };
+        if has_waited || range.has_waited() {
+            self.note_wait(wish, start);
+        }
+        Held {
+            part,
+            meets_zaps: meets_zaps || range.meets_zaps(),
+            range,
+            elsewhere,
+        }
+    }
+
+    #[cold]
+    fn note_wait(&self, wish: &Wish, start: u64) {
+        self.memory.count(Counter::RangeWaits);
+        let range = wish.range();
+        let (address, length) = (
+            range.start * PAGE_SIZE,
+            (range.end - range.start) * PAGE_SIZE,
+        );
+        self.trace_end(Kind::RangeWait, start, address, length, 0);
+    }
+
+    fn lock_as_policy(&self) -> Option<MmapLock<'_, M>> {
+        let is_held = self.policy().holds_mmap_lock();
+        is_held.then(|| MmapLock {
+            space: self,
+            guard: Some(self.lock.write(self.machine())),
+        })
+    }
+
+    /// Keeps mappings in `pages` as they are.
+    pub(crate) fn hold_range(&self, pages: Pages) -> RangeHold<'_, M> {
+        self.hold_wish(&Wish::to_keep(span(pages)), || self.part_of(pages))
+    }
+
+    /// Keeps all mappings as they are, but for what takes the place of something else.
+    pub(crate) fn hold_everything(&self) -> RangeHold<'_, M> {
+        let wish = Wish::to_keep(EVERYTHING).beside_replacing();
+        self.hold_wish(&wish, || self.part_of_everything())
+    }
+
+    fn hold_wish(&self, wish: &Wish, part: impl Fn() -> Part) -> RangeHold<'_, M> {
+        let classic = self.policy().holds_mmap_lock();
+        RangeHold {
+            _guard: classic.then(|| self.lock.read(self.machine())),
+            _range: Some(self.await_range(wish, part)),
+        }
+    }
+
+    /// The same of a page for a fault: under a policy whose writers have the mmap lock that is enough.
+    pub(crate) fn hold_page(&self, page: u64) -> RangeHold<'_, M> {
+        if !self.policy().holds_mmap_lock() {
+            return self.hold_range(Pages::new(page, page + 1));
+        }
+        RangeHold {
+            _guard: Some(self.lock.read(self.machine())),
+            _range: None,
+        }
+    }
+
+    /// Waits until nothing is being zapped any more of what is now in `pages`.
+    pub(crate) fn await_zaps(&self, pages: Pages) {
+        let wish = Wish::to_fill(span(pages)).beside_replacing();
+        self.await_in_the_way(pages, &wish);
+    }
+
+    /// The same, and until nothing there takes the place of something else.
+    pub(crate) fn await_zaps_and_replacing(&self, pages: Pages) {
+        self.await_in_the_way(pages, &Wish::to_fill(span(pages)));
+    }
+
+    fn await_in_the_way(&self, pages: Pages, wish: &Wish) {
+        let part = self.part_of(pages);
+        self.list_of(part).await_zaps(wish, self.machine());
+        if part == Part::All {
+            self.await_zaps_in_arenas(wish);
+        }
+    }
+
+    /// Whether anything is being zapped, or will be, anywhere.
+    pub(crate) fn is_zapping(&self) -> bool {
+        let arenas = self.arenas().into_iter().flat_map(Arenas::all);
+        let mut lists = arenas.map(|arena| &*arena.ranges).chain([&*self.ranges]);
+        lists.any(|list| list.is_zapping(self.machine()))
+    }
+}
+
+impl<'a, M: Machine> RangeLock<'a, M> {
+    /// Lets no fault hold a mapping of `pages` (policy `vma-lock`); to be
+    /// called before they change. Ends with the hold of the mmap lock.
+    pub(crate) fn lock_out_readers(&self, pages: Pages) {
+        if self.guard.is_none() || self.space.policy() != Policy::VmaLock {
+            return;
+        }
+        let hold = self.space.busy.write_hold.load(Ordering::Relaxed);
+        let mut at = pages.start;
+        while let Some(run) = self.space.run_in(at, pages.end) {
+            // SAFETY: the range keeps mappings from being retired.
+            if let Some(mapping) = unsafe { run.word.mapping() } {
+                mapping
+                    .vma_lock()
+                    .lock_out_readers(hold, self.space.machine());
+            }
+            at = run.pages.end;
+        }
+    }
+
+    /// Makes the ends of `pages` fall between slots, and begins an edit.
+    ///
+    /// # Errors
+    /// [`NoMemory`]; nothing has changed.
+    pub(crate) fn cut(&self, pages: Pages) -> Result<Edit<'a, M>, NoMemory> {
+        let edit = self.edit();
+        edit.cut(pages)?;
+        Ok(edit)
+    }
+
+    pub(crate) fn edit(&self) -> Edit<'a, M> {
+        self.space.edit(self.held.part)
+    }
+
+    /// Lets what leaves the tree by an edit be this writer's, until it is flushed.
+    #[inline]
+    pub(crate) fn keep_departure(&self, edit: &Edit<'_, M>) {
+        self.departure.take(edit.departure());
+    }
+
+    /// When it was had, for [`AddressSpace::trace_hold`].
+    pub(crate) fn had(&self) -> u64 {
+        self.had
+    }
+
+    /// The part that the range belongs to.
+    pub(crate) fn part(&self) -> Part {
+        self.held.part
+    }
+
+    /// See [`settle`].
+    pub(crate) fn settle(&self) {
+        settle();
+    }
+
+    /// Takes a second range of the same part, if that can be had at once; whether it is had. For who
+    /// is editing.
+    pub(crate) fn try_extend(&mut self, pages: Pages) -> bool {
+        let range = span(pages);
+        let Held {
+            part,
+            range: own,
+            elsewhere,
+            ..
+        } = &mut self.held;
+        own.try_extend(&range) && (*part != Part::All || elsewhere.try_extend(&range))
+    }
+
+    /// The number by which this writer's notes are known.
+    pub(crate) fn number(&self) -> usize {
+        self.held.part.writer(self.held.range.place())
+    }
+
+    /// Says, under the edit under which it can be seen, that something will be zapped.
+    pub(crate) fn announce_zap(&self) {
+        self.held.range.announce_zap();
+        self.held.elsewhere.announce_zap();
+    }
+
+    /// Whether others zap in the range.
+    pub(crate) fn meets_zaps(&self) -> bool {
+        self.held.meets_zaps
+    }
+
+    /// Gives up everything but that nothing new comes to `pages`, which say that this writer zaps
+    /// there, as far as anything was mapped. Of the mmap lock the right to read is kept.
+    pub(crate) fn begin_zap(self, pages: Pages) -> Zapping<'a, M> {
+        let meets_zaps = self.meets_zaps();
+        self.begin_zap_beside(pages, meets_zaps)
+    }
+
+    /// The same where only what was mapped says so: a stack may grow into what was not.
+    pub(crate) fn begin_zap_of_mapped(self, pages: Pages) -> Zapping<'a, M> {
+        self.begin_zap_beside(pages, true)
+    }
+
+    fn begin_zap_beside(self, pages: Pages, is_beside_others: bool) -> Zapping<'a, M> {
+        let guard = self.guard.and_then(MmapLock::for_zap);
+        let zap = self.held.begin_zap(pages, self.departure);
+        Zapping::new(self.space, is_beside_others, zap, guard)
+    }
+
+    /// Gives up everything but `pages`, where what is mapped takes the place of what was, and says
+    /// so. Only who asks for it passes. The mmap lock is kept, as in Linux.
+    pub(crate) fn begin_replace(self, pages: Pages) -> Replacing<'a, M> {
+        let guard = self.guard.map(|lock| MmapHold::Write { _lock: lock });
+        let zap = self.held.begin_replace(pages, self.departure);
+        Replacing::new(self.space, zap, guard)
+    }
+
+    /// Gives up everything but what a move needs: that nothing new comes to `gone`, which says that this
+    /// writer zaps there, or, if it `stays`, that it is replacing; and nobody to `target`, which is replacing.
+    pub(crate) fn begin_move(self, gone: Pages, target: Pages, stays: bool) -> Replacing<'a, M> {
+        let guard = self.guard.map(|lock| MmapHold::Write { _lock: lock });
+        let zap = self.held.begin_move(gone, target, stays, self.departure);
+        Replacing::new(self.space, zap, guard)
+    }
+}

@@ -1,0 +1,370 @@
+//! Unmapping in two phases: what is mapped goes at once, its pages afterwards.
+//!
+//! A writer that has a range *detaches* it: cuts it, and lets the slots of what is mapped say that
+//! he zaps there. From then on no fault finds a mapping, and every operation finds a hole. He then
+//! gives up the range, and takes the pages away ([`crate::table::zap`]), flushes, frees tables, all with
+//! nothing held; at last he clears his notes. Until that is done nothing new is mapped there, which
+//! is all that anybody waits for.
+//!
+//! Ranges of several who zap may overlap: each has noted, and zaps, only what was mapped when he
+//! came. The note says whose it is. Before `munmap` returns it waits, with nothing held, for those
+//! who came before to the same pages: what it has unmapped no TLB lets through any more (rule R2).
+//!
+//! Where something takes the place of what is mapped, slots lead to that at once, marked as
+//! *replacing* until the old pages are gone. A fault waits, as for a writer at work, and so does
+//! every writer but those who have all ranges and ask for no page: a fork gives its child the
+//! mapping and nothing of the pages, `mlockall` changes the mapping and keeps the mark.
+//!
+//! A large range was often reserved and never used. If neither a page nor a table is found under it
+//! once it says that it is zapped, it is empty at once, under the same edit.
+//!
+//! A fork needs the tree to be still while it copies it. Who is done meanwhile *leaves* his notes
+//! to it, and goes ([`AddressSpace::end_left_zaps`]).
+//!
+//! Written lines: the tree's slots, under the edit lock; the lock of the list of ranges; what a zap
+//! writes.
+
+use faultless_paging::{PAGE_SIZE, Pages};
+use faultless_sync::{Flaw, PLACES, Ranges, Set, cond_resched, flawed};
+use faultless_trace::Kind;
+
+use crate::base::machine::Machine;
+use crate::lock::shard::{ARENAS, Arenas, Part};
+use crate::lock::{MmapHold, RangeLock, Zap, span};
+use crate::space::AddressSpace;
+use crate::table::free::Tables;
+use crate::table::taken::Taken;
+use crate::tree::{Edit, Tree, Word};
+
+/// Pages that are so many that whoever has taken them away has little else in his caches.
+const MANY: u64 = if cfg!(any(loom, shuttle)) { 3 } else { 1 << 16 };
+
+/// Which of a range's pages are to be taken away.
+pub(crate) enum Rest {
+    /// All that were not taken already.
+    All(Taken),
+    /// Those that the writer has noted: others zap in the range, too.
+    Noted,
+}
+
+/// A zap that goes on.
+pub(crate) struct Zapping<'a, M: Machine> {
+    space: &'a AddressSpace<M>,
+    /// Whether others may have notes in the range.
+    is_beside_others: bool,
+    zap: Zap<'a, M>,
+    /// Under `classic` and `vma-lock`.
+    guard: Option<MmapHold<'a, M>>,
+}
+
+impl<M: Machine> AddressSpace<M> {
+    /// Unmaps `pages`, whose ends were cut, for a writer that has them: they say that he zaps
+    /// there. Under the same edit the list of ranges has to say so, too ([`RangeLock::begin_zap`],
+    /// [`RangeLock::announce_zap`]).
+    pub(crate) fn detach(&self, lock: &RangeLock<'_, M>, edit: &mut Edit<'_, M>, pages: Pages) {
+        let note = Word::zapping(lock.number());
+        if !lock.meets_zaps() {
+            return self.assign(edit, pages, note);
+        }
+        let mut at = pages.start;
+        while at < pages.end {
+            let mut runs = self.tree.runs(Pages::new(at, pages.end));
+            let others = runs.find(|run| run.word.is_zapping());
+            let others = others.map_or(Pages::new(pages.end, pages.end), |run| run.pages);
+            let part = edit.extent(Pages::new(at, others.start));
+            if !part.is_empty() {
+                self.assign(edit, part, note);
+            }
+            at = others.end;
+        }
+    }
+
+    /// Clears what is noted for zaps that were left to a fork, which has let the tree change again.
+    pub(crate) fn end_left_zaps(&self, edit: &mut Edit<'_, M>) -> Left {
+        let mut left = Left([Set::default(); LISTS]);
+        self.for_each_noted(&mut |number, list, pages, place| {
+            if list.is_left(place, self.machine()) {
+                let note = Word::zapping(number * PLACES + place);
+                self.tree.clear_notes(edit, pages, note);
+                let is_all_own = list.is_replacing(place, self.machine());
+                if is_all_own || flawed(Flaw::ReplacedInLeftZap) {
+                    self.tree.show_replaced(edit, pages);
+                }
+                left.0[number].insert(place);
+            }
+        });
+        left
+    }
+
+    /// Says that those zaps have ended, under no edit.
+    pub(crate) fn say_ended(&self, left: &Left) {
+        for (list, left) in self.lists().zip(&left.0) {
+            if !left.is_empty() {
+                list.end_left(left, self.machine());
+            }
+        }
+    }
+
+    /// Clears, in a child that has just been copied from this space, the notes that were copied.
+    pub(crate) fn clear_notes_of_child(&self, child: &Self) {
+        self.for_each_noted(&mut |number, _, pages, place| {
+            let mut edit = child.tree.edit(child.memory);
+            let note = Word::zapping(number * PLACES + place);
+            child.tree.clear_notes(&mut edit, pages, note);
+        });
+    }
+
+    /// Takes away detached pages, under no edit. Then clears the notes of the writer of this number, and ends
+    /// the zap, or lets it be left to a fork.
+    #[inline]
+    pub(crate) fn clear_away<Z, L>(
+        &self,
+        part: Part,
+        pages: Pages,
+        number: usize,
+        rest: Rest,
+        zap: Z,
+        leave: impl FnOnce(Z) -> L,
+    ) {
+        let is_beside_others = matches!(rest, Rest::Noted);
+        let note = Word::zapping(number);
+        let tables = Tables::of(part);
+        let start = self.trace_start();
+        match rest {
+            Rest::All(taken) => self.zap_rest(pages, tables, taken),
+            Rest::Noted => {
+                let mut at = pages.start;
+                while let Some(run) = self.run_in(at, pages.end) {
+                    at = run.pages.end;
+                    if run.word == note {
+                        self.zap(run.pages, tables);
+                    }
+                    if at < pages.end {
+                        cond_resched(self.machine());
+                    }
+                }
+            }
+        }
+        self.trace_zap(start, pages);
+        if pages.len() > MANY {
+            self.read_ahead(part, pages);
+        }
+        self.end_zap(part, pages, zap, leave, |edit| match is_beside_others {
+            true => self.tree.clear_notes(edit, pages, note),
+            false => edit.fill(pages, Word::EMPTY),
+        });
+    }
+
+    /// Has an edit of its own let the slots of `pages` be what they are when a zap has ended, and ends it; or
+    /// leaves it to a fork. What `leave` returns goes once nothing is locked.
+    #[inline(always)]
+    fn end_zap<Z, L>(
+        &self,
+        part: Part,
+        pages: Pages,
+        zap: Z,
+        leave: impl FnOnce(Z) -> L,
+        show: impl FnOnce(&mut Edit<'_, M>),
+    ) {
+        let mut edit = self.edit(part);
+        let start = self.trace_start();
+        if edit.is_still() {
+            // Under the edit lock, so that the fork finds it when it takes that.
+            let left = leave(zap);
+            drop(edit);
+            drop(left);
+        } else {
+            show(&mut edit);
+            drop(edit);
+            drop(zap);
+        }
+        self.trace_hold(start, pages);
+    }
+
+    /// Takes pages away, under no edit, from under what has taken their place; then shows that, or lets it be
+    /// left to a fork.
+    pub(crate) fn take_from_under<Z, L>(
+        &self,
+        part: Part,
+        pages: Pages,
+        taken: Taken,
+        zap: Z,
+        leave: impl FnOnce(Z) -> L,
+    ) {
+        let start = self.trace_start();
+        self.zap_rest(pages, Tables::None, taken);
+        self.trace_zap(start, pages);
+        self.end_zap(part, pages, zap, leave, |edit| {
+            self.tree.show_replaced(edit, pages);
+        });
+    }
+
+    /// Reads what will be read under an edit of `pages`, so that nobody else has to wait for what comes from
+    /// memory that is far away.
+    pub(crate) fn read_ahead(&self, part: Part, pages: Pages) {
+        let _section = self.memory.enter();
+        // Of the node around them only that: it may be leaving the tree, so that others are looked for from
+        // the root.
+        self.tree.around(pages).is_in_use();
+        let before = self.tree.last_before(pages.start);
+        let behind = self.tree.next_slot(pages.end);
+        for run in [before, self.tree.one_run(pages), behind]
+            .into_iter()
+            .flatten()
+        {
+            // SAFETY: read in this section.
+            if let Some(mapping) = unsafe { run.word.mapping() } {
+                mapping.pages();
+            }
+        }
+        // For the code as much as for what is read: it is asked again where the answer counts.
+        drop(
+            self.list_of(part)
+                .try_keep_out([span(pages)], self.machine()),
+        );
+        match (part, self.arenas()) {
+            (Part::Arena(number), Some(arenas)) => arenas.get(number).account.get(),
+            _ => self.account.get(),
+        };
+    }
+
+    pub(crate) fn trace_zap(&self, start: u64, pages: Pages) {
+        let address = pages.start * PAGE_SIZE;
+        self.trace_end(Kind::Zap, start, address, pages.len() * PAGE_SIZE, 0);
+    }
+
+    /// Nobody else could change `pages` from `start` until now. Recorded where that is over.
+    #[inline(always)]
+    pub(crate) fn trace_hold(&self, start: u64, pages: Pages) {
+        let address = pages.start * PAGE_SIZE;
+        self.trace_end(Kind::RangeHold, start, address, pages.len() * PAGE_SIZE, 0);
+    }
+
+    /// All lists: the space's own, and those of arenas.
+    fn lists(&self) -> impl Iterator<Item = &Ranges> {
+        let arenas = self.arenas().into_iter().flat_map(Arenas::all);
+        core::iter::once(&*self.ranges).chain(arenas.map(|arena| &*arena.ranges))
+    }
+
+    /// Calls `visit` for all zaps that go on, or were left: with the number of the list, the list,
+    /// the pages, and the place there.
+    fn for_each_noted(&self, visit: &mut dyn FnMut(usize, &Ranges, Pages, usize)) {
+        for (number, list) in self.lists().enumerate() {
+            for place in list.zaps(self.machine()).iter() {
+                for range in list.ranges_of(place, self.machine()) {
+                    let pages = Pages::new(range.start, range.end);
+                    if !pages.is_empty() {
+                        visit(number, list, pages, place);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Lists of ranges that a space may have.
+const LISTS: usize = 1 + ARENAS;
+
+/// Zaps that were left, and of which there are no notes any more; for each list.
+pub(crate) struct Left([Set; LISTS]);
+
+impl Tree {
+    /// Lets faults go on in those of `pages` that are replacing.
+    pub(crate) fn show_replaced<M: Machine>(&self, edit: &mut Edit<'_, M>, pages: Pages) {
+        let mut at = pages.start;
+        while let Some(run) = self.next_until(at, pages.end) {
+            at = run.pages.end;
+            if run.word.is_replacing() {
+                edit.fill(run.pages, run.word.replaced());
+            }
+        }
+    }
+
+    /// Empties those slots of `pages` that hold a note.
+    fn clear_notes<M: Machine>(&self, edit: &mut Edit<'_, M>, pages: Pages, note: Word) {
+        let mut at = pages.start;
+        while let Some(run) = self.next_until(at, pages.end) {
+            at = run.pages.end;
+            if run.word == note {
+                edit.fill(run.pages, Word::EMPTY);
+            }
+        }
+    }
+}
+
+/// Something that takes the place of something else, whose pages are taken away from under it; or that moves
+/// there with its own.
+pub(crate) struct Replacing<'a, M: Machine> {
+    space: &'a AddressSpace<M>,
+    zap: Zap<'a, M>,
+    /// Under `classic` and `vma-lock`.
+    guard: Option<MmapHold<'a, M>>,
+}
+
+impl<'a, M: Machine> Replacing<'a, M> {
+    pub(crate) fn new(
+        space: &'a AddressSpace<M>,
+        zap: Zap<'a, M>,
+        guard: Option<MmapHold<'a, M>>,
+    ) -> Self {
+        Self { space, zap, guard }
+    }
+
+    /// Takes the old pages away; then there may be new ones.
+    pub(crate) fn finish(self) {
+        let Self { space, zap, guard } = self;
+        space.take_from_under(zap.part, zap.pages, Taken::new(), zap, Zap::leave);
+        drop(guard);
+    }
+
+    /// The part that it belongs to.
+    pub(crate) fn part(&self) -> Part {
+        self.zap.part
+    }
+
+    /// Of a move: all pages are where they go, and faults find them there. What is left of where they were goes.
+    pub(crate) fn finish_move(self) {
+        let Self { space, zap, guard } = self;
+        zap.end_move();
+        let guard = guard.and_then(MmapHold::for_zap);
+        // Of the source nothing but tables is left. A stack may have grown to beside what was mapped.
+        Zapping::new(space, true, zap, guard).finish();
+    }
+}
+
+impl<'a, M: Machine> Zapping<'a, M> {
+    pub(crate) fn new(
+        space: &'a AddressSpace<M>,
+        is_beside_others: bool,
+        zap: Zap<'a, M>,
+        guard: Option<MmapHold<'a, M>>,
+    ) -> Self {
+        Self {
+            space,
+            is_beside_others,
+            zap,
+            guard,
+        }
+    }
+
+    /// Takes the pages away; then something new may be mapped. Under no edit. Rule R1's fence is that of
+    /// the sections in which entries are looked at.
+    pub(crate) fn finish(self) {
+        let Self {
+            space,
+            zap,
+            guard,
+            is_beside_others,
+        } = self;
+        let (part, pages, number) = (zap.part, zap.pages, zap.number());
+        let rest = match is_beside_others {
+            true => Rest::Noted,
+            false => Rest::All(Taken::new()),
+        };
+        space.clear_away(part, pages, number, rest, zap, Zap::leave);
+        drop(guard);
+        if is_beside_others {
+            space.await_zaps(pages);
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! An arena around what somebody works at, who is in others' way there.
+//!
+//! Memory at a place that was named, and what is done to memory that is there, cannot go to another
+//! place. So the arena comes to it: a gibibyte or 16 MiB in which things are mapped already, which only
+//! changes what locks are taken for them. Where somebody zaps there is none until he has done: his range is in the
+//! space's own list.
+
+use faultless_paging::{PAGE_SIZE, Pages};
+
+use faultless_sync::{Flaw, flawed};
+
+use crate::base::machine::Machine;
+use crate::lock::RangeLock;
+use crate::lock::shard::contention::Candidate;
+use crate::lock::shard::create::LOWEST;
+use crate::lock::shard::{ARENAS, AROUND, Arenas, OF_CPUS};
+use crate::space::{AddressSpace, Note};
+use crate::tree::SMALL_ARENA_LEVEL;
+
+impl<M: Machine> AddressSpace<M> {
+    /// Gives who changes mappings around `address` a part of the address space of their own, as
+    /// happens by itself where they get into the way of writers elsewhere: from then on they do not. 16 MiB, beginning at a
+    /// multiple of that. Whether there is such a part now; not under a policy whose writers take turns, under
+    /// a limit of address space or data, below 4 GiB, where the heap is, where there is one already or pages
+    /// are being taken away, without memory, with almost too many mappings, or once there are enough.
+    pub fn spread_around(&self, address: u64) -> bool {
+        let page = address / PAGE_SIZE;
+        let candidate = Candidate::around(page, SMALL_ARENA_LEVEL);
+        self.open_around(candidate)
+    }
+
+    /// Somebody has found others in his way when he came to `pages`, outside of all arenas.
+    #[cold]
+    pub(crate) fn note_crowd(&self, pages: Pages) {
+        let cpu = self.machine().cpu().index();
+        let may_be = |candidate| self.may_be_around(candidate);
+        // Who has everything is in anybody's way, wherever that is.
+        let is_place = pages.end <= self.all_pages().end;
+        if is_place && self.may_have_around() && self.busy.crowd.note(pages, cpu, may_be) {
+            self.note(Note::CROWDED);
+        }
+    }
+
+    /// An arena where writers often get into each other's way, for who has nothing yet.
+    #[cold]
+    pub(crate) fn spread_crowd(&self) {
+        if self.take_note(Note::CROWDED)
+            && let Some(candidate) = self.busy.crowd.take()
+        {
+            let is_made = self.open_around(candidate);
+            self.busy.crowd.note_made(is_made);
+        }
+    }
+
+    /// Whether there may be one more.
+    fn may_have_around(&self) -> bool {
+        let arenas = self.arenas();
+        let all = arenas.map_or(0, Arenas::count);
+        let around = arenas.map_or(0, |arenas| all - arenas.count_of_cpus());
+        // With it nothing has to be counted in the space's own account.
+        let is_strict = self.strictness(all + 1) != 0;
+        around < AROUND && !is_strict && !self.policy().holds_mmap_lock()
+    }
+
+    /// Whether it may be there.
+    fn may_be_around(&self, candidate: Candidate) -> bool {
+        let pages = candidate.pages();
+        let (start, end) = self.heap();
+        // Who moves its end has a place in the space's own list in any case.
+        let is_heap = pages.start <= end / PAGE_SIZE && start / PAGE_SIZE < pages.end;
+        let is_met = self.arenas().is_some_and(|arenas| arenas.meet(pages));
+        pages.start >= LOWEST && pages.end <= self.all_pages().end && !is_heap && !is_met
+    }
+
+    fn open_around(&self, candidate: Candidate) -> bool {
+        let lock = self.lock_everything_beside_replacing();
+        self.may_have_around()
+            && self.may_be_around(candidate)
+            && self.open_around_under(&lock, candidate).is_some()
+    }
+
+    fn open_around_under(&self, _lock: &RangeLock<'_, M>, candidate: Candidate) -> Option<()> {
+        let Candidate { base, level } = candidate;
+        if self.is_zapped_in(candidate.pages()) && !flawed(Flaw::AroundBesideZaps) {
+            return None;
+        }
+        let arenas = match self.arenas() {
+            Some(arenas) => arenas,
+            None => self.make_table().ok()?,
+        };
+        let mut edit = self.edit_all(arenas);
+        self.open_arena(&mut edit, arenas, base, level).ok()
+    }
+}
+
+const _: () = assert!(OF_CPUS.is_power_of_two() && ARENAS < 256);

@@ -1,0 +1,222 @@
+//! A new arena.
+
+use core::ptr::{NonNull, null_mut};
+
+use faultless_frames::NoMemory;
+use faultless_paging::{Frame, PAGE_SIZE, Pages};
+use faultless_sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
+use faultless_sync::{Padded, Ranges, SpinLock};
+
+use crate::base::machine::Machine;
+use crate::lock::shard::{
+    Arena, Arenas, COUNT, COUNT_OF_CPUS, OF_CPUS, Slot, give_frame, take_frame,
+};
+use crate::lock::{RangeLock, give_rooms};
+use crate::space::account::Account;
+use crate::space::memory::Memory;
+use crate::space::{AddressSpace, Note};
+use crate::tree::{ARENA_LEVEL, Edit, Holes, span};
+
+/// Pages of an arena.
+pub(super) const SPAN: u64 = span(ARENA_LEVEL + 1);
+
+/// No arena lies below 4 GiB, where some mappings have to be.
+pub(super) const LOWEST: u64 = if cfg!(any(loom, shuttle)) {
+    0
+} else {
+    (1 << 32) / PAGE_SIZE
+};
+
+impl<M: Machine> AddressSpace<M> {
+    /// Gives CPUs parts of the address space of their own to map memory in that may lie anywhere, as
+    /// happens by itself where threads that map get into each other's way: from then on they do
+    /// not. Whether there are more such parts now; not under a policy whose writers take turns, under
+    /// a limit of address space or data, without room or memory, or once there are enough.
+    pub fn spread_writers(&self) -> bool {
+        if self.policy().holds_mmap_lock() {
+            return false;
+        }
+        let lock = self.lock_everything_beside_replacing();
+        self.open_arenas(&lock).is_ok_and(|more| more)
+    }
+
+    /// The same, for who found writers in each other's way while there were `seen` arenas.
+    #[cold]
+    pub(crate) fn spread_beside(&self, seen: usize) {
+        let lock = self.lock_everything_beside_replacing();
+        if self.arena_count() != seen || !self.may_spread() {
+            return;
+        }
+        if !self.open_arenas(&lock).is_ok_and(|more| more) {
+            // Not again: it takes everything.
+            self.note(Note::SPREAD);
+        }
+    }
+
+    /// Whether there may be more arenas.
+    pub(crate) fn may_spread(&self) -> bool {
+        let is_strict = self.arenas().is_some_and(Arenas::is_strict);
+        let is_allowed = !self.policy().holds_mmap_lock() && !is_strict;
+        let count = self.arenas().map_or(0, Arenas::count_of_cpus);
+        is_allowed && count < self.most_arenas() && !self.has_note(Note::SPREAD)
+    }
+
+    /// So many, and no more than there are CPUs.
+    fn most_arenas(&self) -> usize {
+        self.memory
+            .cpus()
+            .len()
+            .next_power_of_two()
+            .clamp(1, OF_CPUS)
+    }
+
+    /// As many again as there are, two at first; as far as there is room.
+    fn open_arenas(&self, _lock: &RangeLock<'_, M>) -> Result<bool, NoMemory> {
+        if self.has_strict_limits() {
+            return Ok(false);
+        }
+        let arenas = match self.arenas() {
+            Some(arenas) => arenas,
+            None => self.make_table()?,
+        };
+        let before = arenas.count_of_cpus();
+        let most = (before * 2).max(2).min(self.most_arenas());
+        while arenas.count_of_cpus() < most {
+            let mut edit = self.edit_all(arenas);
+            let Some(base) = self.find_arena(&edit, arenas) else {
+                break;
+            };
+            if self
+                .open_arena(&mut edit, arenas, base, ARENA_LEVEL)
+                .is_err()
+            {
+                break;
+            }
+            let (number, of_cpus) = (arenas.count() - 1, arenas.count_of_cpus());
+            arenas.of_cpus[of_cpus].store(number as u32, Ordering::Relaxed);
+            arenas.set(arenas.state() + (1 << COUNT.count_ones()));
+        }
+        Ok(arenas.count_of_cpus() > before)
+    }
+
+    /// Makes an arena of a node at `level`, from page `base` on. With every range, but for what is
+    /// zapped or replaced elsewhere.
+    ///
+    /// # Errors
+    /// [`NoMemory`]; there is none more.
+    pub(super) fn open_arena(
+        &self,
+        edit: &mut Edit<'_, M>,
+        arenas: &Arenas,
+        base: u64,
+        level: usize,
+    ) -> Result<(), NoMemory> {
+        let pages = Pages::new(base, base + span(level + 1));
+        let arena = self.make_arena(edit, pages, level)?;
+        let count = arenas.count();
+        let slot = &arenas.slots[count];
+        slot.base.store(pages.start, Ordering::Relaxed);
+        slot.end.store(pages.end, Ordering::Relaxed);
+        slot.arena.store(arena.as_ptr(), Ordering::Relaxed);
+        let counts = arenas.state() & (COUNT | COUNT_OF_CPUS);
+        arenas.set((counts + 1) | self.strictness(count + 1));
+        // Partner: the fence in `AddressSpace::note_locked`.
+        fence(Ordering::SeqCst);
+        self.settle_strictness();
+        Ok(())
+    }
+
+    /// Whether somebody takes pages away in `pages`, or beside them. With every range.
+    pub(super) fn is_zapped_in(&self, pages: Pages) -> bool {
+        let (start, end) = (pages.start.saturating_sub(1), pages.end + 1);
+        let mut is_zapped = false;
+        // Who zaps across arenas is in this list, too.
+        self.ranges.for_each_zap(self.machine(), |range, _| {
+            is_zapped |= start < range.end && range.start < end;
+        });
+        is_zapped
+    }
+
+    /// The highest place for an arena, in all of which nothing is, nor is taken away.
+    fn find_arena(&self, edit: &Edit<'_, M>, arenas: &Arenas) -> Option<u64> {
+        let top = self.layout.mmap_base.min(self.layout.end) / PAGE_SIZE;
+        let low = LOWEST.max(self.layout.lowest.div_ceil(PAGE_SIZE));
+        let mut end = top & !(SPAN - 1);
+        loop {
+            let base = end.checked_sub(SPAN).filter(|&base| base >= low)?;
+            let pages = Pages::new(base, end);
+            let taken = arenas.meet(pages) || self.is_zapped_in(pages);
+            end = match edit.last_before(end).filter(|run| run.pages.end > base) {
+                Some(run) => run.pages.start & !(SPAN - 1),
+                None if taken => base,
+                None => return Some(base),
+            };
+        }
+    }
+
+    pub(super) fn make_table(&self) -> Result<&Arenas, NoMemory> {
+        let frame = take_frame(self.memory)?;
+        let at = self.machine().pointer(frame).cast::<Arenas>();
+        let table = Arenas {
+            state: AtomicU64::new(0),
+            slots: core::array::from_fn(|_| Slot {
+                base: AtomicU64::new(0),
+                end: AtomicU64::new(0),
+                arena: AtomicPtr::new(null_mut()),
+            }),
+            of_cpus: core::array::from_fn(|_| AtomicU32::new(0)),
+            frame,
+        };
+        // SAFETY: a frame of ours, large enough and aligned.
+        unsafe { at.write(table) };
+        // Release: pairs with the acquire in `AddressSpace::arenas`.
+        self.arenas.store(at.as_ptr(), Ordering::Release);
+        // SAFETY: just written, and there until the space ends.
+        Ok(unsafe { at.as_ref() })
+    }
+
+    fn make_arena(
+        &self,
+        edit: &mut Edit<'_, M>,
+        pages: Pages,
+        level: usize,
+    ) -> Result<NonNull<Arena>, NoMemory> {
+        let frame = take_frame(self.memory)?;
+        let stem = edit
+            .pin(pages.start, level)
+            .inspect_err(|_| give_frame(self.memory, frame))?;
+        let room = Arena::room(pages);
+        let arena = Arena {
+            ranges: Padded(Ranges::new()),
+            edit: Padded(SpinLock::new(Holes::new(room.end))),
+            account: Padded(Account::default()),
+            stem,
+            frame,
+        };
+        let at = self.machine().pointer(frame).cast::<Arena>();
+        // SAFETY: a frame of ours, large enough and aligned.
+        unsafe { at.write(arena) };
+        Ok(at)
+    }
+
+    /// The frames of arenas and their table, for the verifier.
+    pub(crate) fn arena_frames(&self) -> impl Iterator<Item = Frame> {
+        let table = self.arenas().into_iter();
+        table.flat_map(|table| {
+            let arenas = table.all().map(|arena| arena.frame);
+            core::iter::once(table.frame).chain(arenas)
+        })
+    }
+}
+
+/// Gives the arenas of a space back that has ended.
+pub(crate) fn give_back<M: Machine>(memory: &Memory<M>, arenas: *mut Arenas) {
+    // SAFETY: of the space, and nobody looks at it any more.
+    if let Some(arenas) = unsafe { arenas.as_ref() } {
+        for number in 0..arenas.count() {
+            give_rooms(memory, &arenas.get(number).ranges);
+            give_frame(memory, arenas.get(number).frame);
+        }
+        give_frame(memory, arenas.frame);
+    }
+}

@@ -1,0 +1,200 @@
+//! What an operation has in the lists of arenas beside the place in the space's own list.
+
+use core::ops::Range;
+
+use faultless_sync::{PLACES, RangeGuard, Ranges, Wish};
+
+use crate::base::machine::Machine;
+use crate::lock::shard::{ARENAS, Arenas};
+use crate::space::AddressSpace;
+
+/// Places in lists of arenas. Few operations have any.
+struct Places<'a, M: Machine> {
+    space: &'a AddressSpace<M>,
+    /// A bit for each arena in whose list there is one.
+    had: u32,
+    places: [u8; ARENAS],
+}
+const _: () = assert!(PLACES <= 256 && ARENAS <= 32);
+
+/// Ranges that are had, or waited for, in lists of arenas.
+pub(crate) struct Elsewhere<'a, M: Machine>(Places<'a, M>);
+
+/// Ranges that are being zapped, or replacing, in lists of arenas.
+pub(crate) struct ZapElsewhere<'a, M: Machine>(Places<'a, M>);
+
+impl<'a, M: Machine> Places<'a, M> {
+    fn none(space: &'a AddressSpace<M>) -> Self {
+        Self {
+            space,
+            had: 0,
+            places: [0; ARENAS],
+        }
+    }
+
+    fn arenas(&self) -> impl Iterator<Item = usize> + use<M> {
+        let had = self.had;
+        (0..ARENAS)
+            .take_while(move |at| had >> at != 0)
+            .filter(move |at| had >> at & 1 != 0)
+    }
+
+    fn list(&self, number: usize) -> Option<&'a Ranges> {
+        self.space
+            .arenas()
+            .map(|arenas| &*arenas.get(number).ranges)
+    }
+
+    fn put(&mut self, number: usize, place: usize) {
+        self.had |= 1 << number;
+        self.places[number] = place as u8;
+    }
+
+    /// What `make` makes of each place.
+    fn for_each(&self, mut make: impl FnMut(usize, &'a Ranges, usize)) {
+        for number in self.arenas() {
+            if let Some(list) = self.list(number) {
+                make(number, list, self.places[number].into());
+            }
+        }
+    }
+}
+
+impl<'a, M: Machine> Elsewhere<'a, M> {
+    /// None.
+    pub(crate) fn none(space: &'a AddressSpace<M>) -> Self {
+        Self(Places::none(space))
+    }
+
+    /// Waits for what is wished for in the lists of all arenas that it meets, one after the other.
+    /// Whether something is zapped there, and whether somebody was waited for.
+    pub(crate) fn lock(space: &'a AddressSpace<M>, wish: &Wish) -> (Self, bool, bool) {
+        let mut own = Self::none(space);
+        let (mut meets_zaps, mut has_waited) = (false, false);
+        for (number, arena) in space.arenas().into_iter().flat_map(Arenas::all).enumerate() {
+            let pages = arena.stem.pages();
+            if wish.meets(&(pages.start..pages.end)) {
+                space.make_room(&arena.ranges);
+                let guard = arena.ranges.lock(wish, space.machine());
+                meets_zaps |= guard.meets_zaps();
+                has_waited |= guard.has_waited();
+                own.0.put(number, guard.into_place());
+            }
+        }
+        (own, meets_zaps, has_waited)
+    }
+
+    fn guard(list: &'a Ranges, place: usize, space: &'a AddressSpace<M>) -> RangeGuard<'a, M> {
+        list.guard_of(place, space.machine())
+    }
+
+    /// See [`RangeGuard::try_extend`].
+    pub(crate) fn try_extend(&mut self, range: &Range<u64>) -> bool {
+        let space = self.0.space;
+        for (number, arena) in space.arenas().into_iter().flat_map(Arenas::all).enumerate() {
+            let pages = arena.stem.pages();
+            if pages.start >= range.end || range.start >= pages.end {
+                continue;
+            }
+            let is_had = self.0.had & 1 << number != 0;
+            let guard = match is_had {
+                true => {
+                    let place = self.0.places[number].into();
+                    Some(Self::guard(&arena.ranges, place, space))
+                }
+                false => {
+                    let wish = Wish::to_change(range.clone());
+                    arena.ranges.try_lock(&wish, space.machine())
+                }
+            };
+            let Some(guard) = guard else { return false };
+            let is_extended = guard.try_extend(range);
+            self.0.put(number, guard.into_place());
+            if !is_extended {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// See [`RangeGuard::announce_zap`].
+    pub(crate) fn announce_zap(&self) {
+        self.0.for_each(|_, list, place| {
+            let guard = Self::guard(list, place, self.0.space);
+            guard.announce_zap();
+            guard.into_place();
+        });
+    }
+
+    /// See [`RangeGuard::begin_zap`].
+    pub(crate) fn begin_zap(self, range: &Range<u64>) -> ZapElsewhere<'a, M> {
+        self.begin(|guard| guard.begin_zap(range.clone()).into_place())
+    }
+
+    /// See [`RangeGuard::begin_replace`].
+    pub(crate) fn begin_replace(self, range: &Range<u64>) -> ZapElsewhere<'a, M> {
+        self.begin(|guard| guard.begin_replace(range.clone()).into_place())
+    }
+
+    /// See [`RangeGuard::begin_move`].
+    pub(crate) fn begin_move(
+        self,
+        from: &Range<u64>,
+        to: &Range<u64>,
+        stays: bool,
+    ) -> ZapElsewhere<'a, M> {
+        self.begin(|guard| {
+            guard
+                .begin_move(from.clone(), to.clone(), stays)
+                .into_place()
+        })
+    }
+
+    fn begin(mut self, change: impl Fn(RangeGuard<'a, M>) -> usize) -> ZapElsewhere<'a, M> {
+        let space = self.0.space;
+        let places = core::mem::replace(&mut self.0, Places::none(space));
+        places.for_each(|_, list, place| {
+            change(Self::guard(list, place, space));
+        });
+        ZapElsewhere(places)
+    }
+}
+
+impl<M: Machine> Drop for Elsewhere<'_, M> {
+    fn drop(&mut self) {
+        if self.0.had != 0 {
+            self.0
+                .for_each(|_, list, place| drop(Self::guard(list, place, self.0.space)));
+        }
+    }
+}
+
+impl<M: Machine> ZapElsewhere<'_, M> {
+    /// See [`faultless_sync::ZapGuard::end_move`].
+    pub(crate) fn end_move(&self, from: &Range<u64>) {
+        let machine = self.0.space.machine();
+        self.0.for_each(|_, list, place| {
+            let guard = list.zap_guard_of(place, machine);
+            guard.end_move(from.clone());
+            guard.into_place();
+        });
+    }
+
+    /// See [`faultless_sync::ZapGuard::leave`].
+    pub(crate) fn leave(mut self) {
+        let machine = self.0.space.machine();
+        self.0
+            .for_each(|_, list, place| list.zap_guard_of(place, machine).leave());
+        self.0.had = 0;
+    }
+}
+
+impl<M: Machine> Drop for ZapElsewhere<'_, M> {
+    fn drop(&mut self) {
+        let machine = self.0.space.machine();
+        if self.0.had != 0 {
+            self.0
+                .for_each(|_, list, place| drop(list.zap_guard_of(place, machine)));
+        }
+    }
+}

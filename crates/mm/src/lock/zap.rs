@@ -1,0 +1,81 @@
+//! What is kept of a range whose pages are taken away, or that something new has taken the place of.
+
+use faultless_paging::Pages;
+use faultless_sync::ZapGuard;
+
+use crate::base::machine::Machine;
+use crate::lock::departing::Departure;
+use crate::lock::shard::{Part, ZapElsewhere};
+use crate::lock::{Held, span};
+
+impl<'a, M: Machine> Held<'a, M> {
+    pub(super) fn begin_zap(self, pages: Pages, departure: Departure<'a, M>) -> Zap<'a, M> {
+        let range = span(pages);
+        Zap {
+            part: self.part,
+            pages,
+            elsewhere: self.elsewhere.begin_zap(&range),
+            range: self.range.begin_zap(range),
+            departure,
+        }
+    }
+
+    pub(super) fn begin_replace(self, pages: Pages, departure: Departure<'a, M>) -> Zap<'a, M> {
+        let range = span(pages);
+        Zap {
+            part: self.part,
+            pages,
+            elsewhere: self.elsewhere.begin_replace(&range),
+            range: self.range.begin_replace(range),
+            departure,
+        }
+    }
+
+    pub(super) fn begin_move(
+        self,
+        gone: Pages,
+        target: Pages,
+        stays: bool,
+        departure: Departure<'a, M>,
+    ) -> Zap<'a, M> {
+        let (from, to) = (span(gone), span(target));
+        Zap {
+            part: self.part,
+            pages: gone,
+            elsewhere: self.elsewhere.begin_move(&from, &to, stays),
+            range: self.range.begin_move(from, to, stays),
+            departure,
+        }
+    }
+}
+
+/// A range that is being zapped, or replacing, in the lists in which it was had.
+pub(crate) struct Zap<'a, M: Machine> {
+    pub(crate) part: Part,
+    pub(crate) pages: Pages,
+    range: ZapGuard<'a, M>,
+    elsewhere: ZapElsewhere<'a, M>,
+    /// Last: it ends with the flush.
+    departure: Departure<'a, M>,
+}
+
+impl<'a, M: Machine> Zap<'a, M> {
+    /// The number by which this writer's notes are known.
+    pub(crate) fn number(&self) -> usize {
+        self.part.writer(self.range.place())
+    }
+
+    /// See [`ZapGuard::end_move`].
+    pub(crate) fn end_move(&self) {
+        let from = span(self.pages);
+        self.elsewhere.end_move(&from);
+        self.range.end_move(from);
+    }
+
+    /// See [`ZapGuard::leave`].
+    pub(crate) fn leave(self) -> Departure<'a, M> {
+        self.elsewhere.leave();
+        self.range.leave();
+        self.departure
+    }
+}

@@ -1,0 +1,121 @@
+//! Devices: frames that belong to no allocator and have no descriptor, mapped into programs. Linux's
+//! name for such a mapping is PFN mapping.
+//!
+//! A device is a store whose pages are not looked up: page `index` is in frame `first + index`.
+//! Its mappings are in the store's list like all others, and what reaches them there is the same;
+//! but none of its pages is counted, pinned, copied, moved, or given back, because nobody but its
+//! driver knows what it is. Its entries say so ([`faultless_paging::Format::is_device`]).
+//!
+//! To *revoke* it is to truncate it to nothing: a fault looks at the size after its claim (step 7),
+//! and the walk of the list takes away what was published before (rule R6). Where a truncation then
+//! waits until its pages are counted no more, a device has no counts. What the walk did not find any more
+//! departs, as private copies do: it waits for whoever flushes it ([`crate::lock::departing`]).
+
+use core::ops::Range;
+
+use faultless_frames::NoMemory;
+use faultless_paging::{Caching, Frame, PAGE_SIZE};
+
+use crate::base::machine::Machine;
+use crate::object::{Backing, Cache, Store};
+use crate::space::AddressSpace;
+use crate::space::memory::Memory;
+
+/// The frames of a device.
+#[derive(Clone, Copy)]
+pub(crate) struct Span {
+    first: Frame,
+    count: u32,
+    caching: Caching,
+}
+
+/// A device's frames, to be mapped by [`crate::AddressSpace::mmap_device`]. What is mapped holds them:
+/// the last of its handles and mappings that goes tells the port so.
+pub struct Device<M: Machine> {
+    store: Store<M>,
+}
+
+impl<M: Machine> Device<M> {
+    /// The device that has these frames, none of which a [`crate::FrameSource`] gives out, and which
+    /// do not begin with frame 0. `told` is told when it is gone, with `tag`, and asked for nothing.
+    ///
+    /// # Errors
+    /// [`NoMemory`], also for frames that do not fit into an entry, and for 2^32 or more.
+    pub fn new(
+        memory: &'static Memory<M>,
+        frames: Range<u64>,
+        caching: Caching,
+        told: Option<&'static dyn Backing>,
+        tag: u64,
+    ) -> Result<Self, NoMemory> {
+        let count = frames.end.checked_sub(frames.start).ok_or(NoMemory)?;
+        let count = u32::try_from(count).map_err(|_| NoMemory)?;
+        let largest = AddressSpace::<M>::FORMAT.address / PAGE_SIZE;
+        if frames.start == 0 || frames.end > largest {
+            return Err(NoMemory);
+        }
+        let span = Span {
+            first: Frame(frames.start),
+            count,
+            caching,
+        };
+        let store = Store::of_kind(memory, u64::from(count) * PAGE_SIZE, Some(span), told, tag)?;
+        Ok(Self { store })
+    }
+
+    /// Takes it away from all programs. When this returns no CPU reaches it, and every access to a
+    /// mapping of it is SIGBUS until it is [restored](Device::restore). May wait for those who change
+    /// mappings, and for nothing else; the caller holds no lock of the core.
+    pub fn revoke(&self) {
+        // There is no page that could not be read in.
+        let _ = self.store.truncate(0);
+    }
+
+    /// Lets programs reach it again, by faults.
+    pub fn restore(&self) {
+        self.store.extend(self.size());
+    }
+
+    /// How many bytes it has, revoked or not.
+    pub fn size(&self) -> u64 {
+        let span = self.store.cache().span;
+        span.map_or(0, |span| u64::from(span.count) * PAGE_SIZE)
+    }
+
+    pub(crate) fn store(&self) -> &Store<M> {
+        &self.store
+    }
+}
+
+impl<M: Machine> Clone for Device<M> {
+    fn clone(&self) -> Self {
+        Self {
+            store: self.store.clone(),
+        }
+    }
+}
+
+impl Cache {
+    /// Whether it is a device.
+    #[inline]
+    pub(crate) fn is_device(&self) -> bool {
+        self.span.is_some()
+    }
+
+    /// Whether a device has so many pages, revoked or not.
+    pub(crate) fn spans(&self, pages: u64) -> bool {
+        self.span.is_some_and(|span| pages <= span.count.into())
+    }
+
+    /// How a device is cached.
+    pub(crate) fn caching(&self) -> Caching {
+        self.span.map_or(Caching::Cached, |span| span.caching)
+    }
+
+    /// The frame of a device's page, whether it is revoked or not.
+    #[inline]
+    pub(crate) fn device_frame(&self, index: u64) -> Option<Frame> {
+        let first = self.span?.first;
+        Some(Frame(first.0.wrapping_add(index)))
+    }
+}

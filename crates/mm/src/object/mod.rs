@@ -1,0 +1,366 @@
+//! Stores: pages that belong to a file or to shared memory, and not to one address
+//! space. Linux's name for it is the page cache of an inode.
+//!
+//! A port makes a [`Store`] for each file and each piece of shared memory, reads and
+//! writes its pages, and maps it ([`crate::AddressSpace::mmap_store`]). What it does not
+//! have is filled through [`Backing`]; memory that begins as zeroes needs none.
+//!
+//! # Invariants
+//!
+//! * A page that is in its slot is held by the store: its descriptor has the mark and
+//!   says which page of which store it is.
+//! * No entry shows a page that has left its slot, once the truncation that took it
+//!   out has returned (rule R6).
+//! * Pages at or behind the size exist only while somebody adds them: whoever adds one
+//!   looks at the size afterwards, a truncation at the slots.
+//! * A store outlives every mapping that leads to it: a mapping holds it until no
+//!   reader can look at that mapping.
+//!
+//! * `radix`: page number to frame, without a lock.
+//! * `page`: finding, adding, pinning pages.
+//! * `moving`: pages that go to another frame.
+//! * `fill`: reading a page in, waiting for who does.
+//! * `reverse`: the mappings of a store; taking pages away from all of them.
+//! * `truncate`: a smaller size, and holes.
+//! * `device`: a store that is no memory: its pages are a device's frames, in their order.
+//! * `verify`: the books of all stores. `list`: what lies elsewhere, linked.
+//!
+//! Written lines: a fault writes the frame's descriptor, and a page's slot if it adds
+//! the page. The count of holders and the list of mappings are written when mappings
+//! come and go, the size by whoever writes the file.
+
+pub(crate) mod device;
+mod fill;
+mod moving;
+pub(crate) mod page;
+pub(crate) mod radix;
+
+use core::ptr::NonNull;
+
+use faultless_frames::{FrameSource, NoMemory};
+use faultless_paging::{Frame, PAGE_SIZE};
+use faultless_sync::SpinLock;
+use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use crate::base::errno::Errno;
+use crate::base::list::{Hook, List};
+use crate::base::machine::Machine;
+use crate::space::memory::Memory;
+pub use device::Device;
+use device::Span;
+pub(crate) use fill::Waited;
+pub(crate) use moving::Moving;
+pub use page::Pinned;
+pub(crate) use page::{PageOf, Seen};
+pub(crate) use radix::Node;
+use radix::{Content, Nodes, Radix};
+
+/// What stands behind a store: where its pages come from when they are needed, and who is
+/// told when they come and go. All methods get the `tag` that the store was made with.
+///
+/// Pages that a truncation or a hole has taken away are asked for again when the store has
+/// grown, or at once. The store does not remember that they are zeroes: the port tells its
+/// device before it calls [`Store::truncate`] or [`Store::punch`], as a file system does.
+pub trait Backing: Sync {
+    /// Whether it has the page `index`. What it does not have begins as zeroes.
+    fn has(&self, _tag: u64, _index: u64) -> bool {
+        true
+    }
+
+    /// Fills a page of the store that was made with `tag`. May wait: the caller holds
+    /// nothing but the frame.
+    ///
+    /// # Errors
+    /// Whatever keeps it from doing so: a fault becomes SIGBUS, a read fails with it.
+    fn fill(&self, tag: u64, index: u64, frame: Frame) -> Result<(), Errno>;
+
+    /// Whether filling a page is I/O, so that a fault which waits for it is a major one. What is
+    /// only copied in memory is not.
+    fn is_io(&self) -> bool {
+        true
+    }
+
+    /// Asked before the store gets the page `index`.
+    ///
+    /// # Errors
+    /// There is no room for it: a fault becomes SIGBUS, a write fails with it.
+    fn charge(&self, _tag: u64, _index: u64) -> Result<(), Errno> {
+        Ok(())
+    }
+
+    /// The page `index`, which was charged, has left the store, or did not come. Called where
+    /// [`Backing::gone`] is, and likewise.
+    fn uncharge(&self, _tag: u64, _index: u64) {}
+
+    /// The store is gone, and with it the last that led to `tag`. Called wherever memory
+    /// is given back, locks of address spaces being held: it must not call the core, nor wait for
+    /// who does, and needs no memory.
+    fn gone(&self, _tag: u64) {}
+}
+
+/// What is shared by all who hold a store. Faults read the first line.
+#[repr(C, align(64))]
+pub struct Cache {
+    pub(crate) pages: Radix,
+    /// Bytes.
+    pub(crate) size: AtomicU64,
+    pub(crate) backing: Option<&'static dyn Backing>,
+    pub(crate) tag: u64,
+    /// Never used twice; the owner that its pages' descriptors name.
+    pub(crate) id: u64,
+    /// Of a device: its frames. It has no other pages.
+    pub(crate) span: Option<Span>,
+    pub(crate) writers: Writers,
+    /// Its place among all stores.
+    pub(crate) hook: Hook,
+}
+
+const _: () = assert!(cfg!(any(loom, shuttle)) || core::mem::offset_of!(Cache, writers) == 64);
+
+/// All stores of a machine, for who verifies it.
+pub(crate) struct Stores(pub(crate) SpinLock<List>);
+
+impl Stores {
+    pub(crate) fn new() -> Self {
+        Self(SpinLock::new(List::new()))
+    }
+}
+
+/// What is written when mappings and handles come and go, and when pages are read in.
+#[repr(C, align(64))]
+pub(crate) struct Writers {
+    /// Handles and mappings.
+    pub(crate) holders: AtomicU64,
+    pub(crate) mappings: SpinLock<List>,
+    /// How many of them let programs write to the store, or can be made to. Written under
+    /// the list's lock.
+    pub(crate) writable: AtomicU32,
+    /// Goes up when a page was filled, or could not be: what waits parks on it.
+    pub(crate) filled: AtomicU32,
+}
+
+/// A store, held. Clones lead to the same one; it goes with the last of them and the
+/// last mapping, and its pages with it.
+pub struct Store<M: Machine> {
+    pub(crate) memory: &'static Memory<M>,
+    pub(crate) cache: NonNull<Cache>,
+}
+
+// SAFETY: shared through atomics and a lock.
+unsafe impl<M: Machine> Send for Store<M> {}
+// SAFETY: as above.
+unsafe impl<M: Machine> Sync for Store<M> {}
+
+impl<M: Machine> Store<M> {
+    /// A store of `size` bytes without any page. `tag` is the port's name for it.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn new(
+        memory: &'static Memory<M>,
+        size: u64,
+        backing: Option<&'static dyn Backing>,
+        tag: u64,
+    ) -> Result<Self, NoMemory> {
+        Self::of_kind(memory, size, None, backing, tag)
+    }
+
+    /// The same; with a `span`, of a device.
+    fn of_kind(
+        memory: &'static Memory<M>,
+        size: u64,
+        span: Option<Span>,
+        backing: Option<&'static dyn Backing>,
+        tag: u64,
+    ) -> Result<Self, NoMemory> {
+        let cache = memory.allocate_store()?;
+        let content = Cache {
+            pages: Radix::new(),
+            size: AtomicU64::new(size),
+            backing,
+            tag,
+            id: memory.new_id(),
+            span,
+            writers: Writers {
+                holders: AtomicU64::new(1),
+                mappings: SpinLock::new(List::new()),
+                writable: AtomicU32::new(0),
+                filled: AtomicU32::new(0),
+            },
+            hook: Hook::new(),
+        };
+        let mut all = memory.all_stores().0.lock(memory.machine());
+        let _ = cache.as_ptr().expose_provenance();
+        // SAFETY: fresh memory of its size and alignment; in the list until it goes.
+        unsafe {
+            cache.write(content);
+            all.push(&cache.as_ref().hook);
+        }
+        drop(all);
+        Ok(Self { memory, cache })
+    }
+
+    /// A handle to a store that a mapping holds.
+    pub(crate) fn of(memory: &'static Memory<M>, cache: NonNull<Cache>) -> Self {
+        // SAFETY: the caller's mapping holds it.
+        unsafe { cache.as_ref() }.hold();
+        Self { memory, cache }
+    }
+
+    #[inline]
+    pub(crate) fn cache(&self) -> &Cache {
+        // SAFETY: held.
+        unsafe { self.cache.as_ref() }
+    }
+
+    pub(crate) fn pointer(&self) -> NonNull<Cache> {
+        self.cache
+    }
+
+    /// The memory core that it belongs to.
+    pub fn memory(&self) -> &'static Memory<M> {
+        self.memory
+    }
+
+    /// The port's name for it.
+    pub fn tag(&self) -> u64 {
+        self.cache().tag
+    }
+
+    /// Its size in bytes.
+    pub fn size(&self) -> u64 {
+        self.cache().size()
+    }
+
+    /// Makes it at least so large. What is new reads as zeroes, but for what programs have
+    /// written behind the end in the last page, as in Linux's shared memory.
+    pub fn extend(&self, size: u64) {
+        self.cache().size.fetch_max(size, Ordering::SeqCst);
+    }
+
+    /// Its number, never used twice.
+    pub fn id(&self) -> u64 {
+        self.cache().id
+    }
+
+    /// The first page from `index` on that it has now.
+    pub fn next(&self, index: u64) -> Option<u64> {
+        self.cache().pages.next(index)
+    }
+
+    /// Whether a mapping lets a program write to it, or can be made to.
+    pub fn is_mapped_writable(&self) -> bool {
+        let writers = &self.cache().writers;
+        let _list = writers.mappings.lock(self.memory.machine());
+        writers.writable.load(Ordering::Relaxed) != 0
+    }
+
+    /// How many pages it has. Takes time with their number.
+    pub fn pages(&self) -> u64 {
+        let mut count = 0;
+        let all = 0..u64::MAX;
+        let mut visit = |_, slot: &radix::Slot| count += u64::from(slot.load() != Content::Empty);
+        self.cache().pages.for_each(all, &mut visit);
+        count
+    }
+}
+
+impl<M: Machine> Clone for Store<M> {
+    fn clone(&self) -> Self {
+        Self::of(self.memory, self.cache)
+    }
+}
+
+impl<M: Machine> Drop for Store<M> {
+    fn drop(&mut self) {
+        self.memory.let_go(self.cache);
+    }
+}
+
+impl Cache {
+    /// The store that a hook belongs to.
+    ///
+    /// # Safety
+    /// The hook is in the list of all stores, whose lock is held.
+    pub(crate) unsafe fn of(hook: &Hook) -> &Cache {
+        let start = core::ptr::from_ref(hook).addr() - core::mem::offset_of!(Cache, hook);
+        // SAFETY: the hook is a store's, which was exposed when it was made.
+        unsafe { &*core::ptr::with_exposed_provenance::<Cache>(start) }
+    }
+
+    pub(crate) fn hold(&self) {
+        self.writers.holders.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Its size in bytes.
+    #[inline]
+    pub(crate) fn size(&self) -> u64 {
+        self.size.load(Ordering::Acquire)
+    }
+
+    /// Whether a page lies before the end, in part or whole.
+    #[inline]
+    pub(crate) fn has(&self, index: u64) -> bool {
+        index < self.size().div_ceil(PAGE_SIZE)
+    }
+
+    /// The port's name for it.
+    pub(crate) fn tag(&self) -> u64 {
+        self.tag
+    }
+
+    /// Asks whether there is room for a page.
+    pub(crate) fn charge(&self, index: u64) -> Result<(), Errno> {
+        match self.backing {
+            Some(backing) => backing.charge(self.tag, index),
+            None => Ok(()),
+        }
+    }
+
+    /// A page that was charged is not there, or not any more.
+    pub(crate) fn uncharge(&self, index: u64) {
+        if let Some(backing) = self.backing {
+            backing.uncharge(self.tag, index);
+        }
+    }
+}
+
+impl<M: Machine> Memory<M> {
+    /// Lets go of a store: a handle or a mapping that held it is gone.
+    pub(crate) fn let_go(&self, cache: NonNull<Cache>) {
+        // SAFETY: held until here.
+        let body = unsafe { cache.as_ref() };
+        // Release and acquire: what every holder did comes before the end.
+        if body.writers.holders.fetch_sub(1, Ordering::AcqRel) != 1 {
+            return;
+        }
+        self.forget_probes(cache.as_ptr());
+        let source = self.machine().frames();
+        // SAFETY: in the list since it was made.
+        unsafe { self.all_stores().0.lock(self.machine()).remove(&body.hook) };
+        body.pages.for_each(0..u64::MAX, &mut |index, slot| {
+            if let Content::Page(frame) = slot.load() {
+                body.uncharge(index);
+                if source.descriptor(frame).let_go() {
+                    source.free(self.machine().cpu(), frame);
+                }
+            }
+        });
+        body.pages.destroy(self);
+        let (backing, tag) = (body.backing, body.tag);
+        self.free_store(cache);
+        if let Some(backing) = backing {
+            backing.gone(tag);
+        }
+    }
+}
+
+impl<M: Machine> Nodes for Memory<M> {
+    fn allocate(&self) -> Result<NonNull<u8>, NoMemory> {
+        self.allocate_store_node()
+    }
+
+    fn free(&self, node: NonNull<Node>) {
+        self.free_store_node(node);
+    }
+}

@@ -1,0 +1,318 @@
+//! The index of a page cache: which frame a page of the file is in.
+//!
+//! A radix tree over page numbers of the file, as high as the largest number that was
+//! ever asked for needs. Nodes come and stay until the store goes: looking one up takes
+//! no lock, and no read section of its own. Slots of the lowest level hold a frame, or
+//! one that is still being filled; they change by compare-and-swap alone, because a
+//! fault, a read, and a truncation meet there.
+//!
+//! Written lines: the slot's, which 8 neighbouring pages of the file share; a node's
+//! once, when it is put in place.
+
+use core::ptr::{NonNull, null_mut, without_provenance_mut};
+
+use faultless_frames::NoMemory;
+use faultless_paging::Frame;
+use faultless_sync::atomic::{AtomicPtr, Ordering};
+
+/// Page-number bits that one node decodes.
+const BITS: u32 = if cfg!(loom) {
+    1
+} else if cfg!(shuttle) {
+    2
+} else {
+    6
+};
+const SLOTS: usize = 1 << BITS;
+
+/// What a slot of the lowest level holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Content {
+    /// No page: a hole, or one that was not read yet.
+    Empty,
+    /// A page.
+    Page(Frame),
+    /// A page that somebody is reading in.
+    Filling(Frame),
+    /// A page that somebody is moving from this frame to another one.
+    Moving(Frame),
+}
+
+const PAGE: usize = 1;
+const FILLING: usize = 2;
+const MOVING: usize = PAGE | FILLING;
+const TAGS: u32 = 2;
+
+impl Content {
+    fn raw(self) -> *mut () {
+        let tagged = |frame: Frame, tag| without_provenance_mut((frame.0 as usize) << TAGS | tag);
+        match self {
+            Content::Empty => null_mut(),
+            Content::Page(frame) => tagged(frame, PAGE),
+            Content::Filling(frame) => tagged(frame, FILLING),
+            Content::Moving(frame) => tagged(frame, MOVING),
+        }
+    }
+
+    fn from_raw(raw: *mut ()) -> Self {
+        let frame = Frame((raw.addr() >> TAGS) as u64);
+        match raw.addr() & MOVING {
+            0 => Content::Empty,
+            PAGE => Content::Page(frame),
+            FILLING => Content::Filling(frame),
+            _ => Content::Moving(frame),
+        }
+    }
+}
+
+/// A slot: of the lowest level, what a page of the file is in; else a node.
+#[repr(transparent)]
+pub(crate) struct Slot(AtomicPtr<()>);
+
+impl Slot {
+    /// Acquire: of the release of who put a page there; its descriptor says what it
+    /// is, and its content is there.
+    #[inline]
+    pub(crate) fn load(&self) -> Content {
+        Content::from_raw(self.0.load(Ordering::Acquire))
+    }
+
+    /// For validation, after the caller's own full fence (the claim's). Partner: the
+    /// fence in [`crate::rmap::file`], after the page was taken out of its slot.
+    #[inline]
+    pub(crate) fn holds(&self, frame: Frame) -> bool {
+        self.0.load(Ordering::Relaxed) == Content::Page(frame).raw()
+    }
+
+    /// Puts `to` in the place of `from`; what is there instead if somebody was faster.
+    pub(crate) fn replace(&self, from: Content, to: Content) -> Result<(), Content> {
+        self.0
+            .compare_exchange(from.raw(), to.raw(), Ordering::AcqRel, Ordering::Acquire)
+            .map(|_| ())
+            .map_err(Content::from_raw)
+    }
+
+    fn node(&self) -> Option<&Node> {
+        // SAFETY: above the lowest level there are nodes alone, which stay.
+        NonNull::new(self.0.load(Ordering::Acquire)).map(|node| unsafe { node.cast().as_ref() })
+    }
+}
+
+/// An array of slots.
+#[repr(C, align(64))]
+pub(crate) struct Node {
+    slots: [Slot; SLOTS],
+}
+
+/// In a root: the levels below it.
+const HEIGHT: usize = 63;
+const _: () = assert!(align_of::<Node>() > HEIGHT);
+
+/// The index.
+pub(crate) struct Radix {
+    /// A node and how many levels there are; null while there is none.
+    root: AtomicPtr<()>,
+}
+
+/// Where nodes come from, and go if they are not needed.
+pub(crate) trait Nodes {
+    fn allocate(&self) -> Result<NonNull<u8>, NoMemory>;
+    fn free(&self, node: NonNull<Node>);
+}
+
+/// The part of a page number that a level and those below it decode.
+fn below(height: usize, index: u64) -> u64 {
+    let bits = BITS * height as u32;
+    index & 1u64.checked_shl(bits).map_or(u64::MAX, |end| end - 1)
+}
+
+fn number(height: usize, index: u64) -> usize {
+    index.checked_shr(BITS * height as u32).unwrap_or(0) as usize % SLOTS
+}
+
+impl Radix {
+    pub(crate) fn new() -> Self {
+        Self {
+            root: AtomicPtr::new(null_mut()),
+        }
+    }
+
+    fn root(&self) -> (*mut (), Option<&Node>, usize) {
+        let raw = self.root.load(Ordering::Acquire);
+        let node = NonNull::new(raw.map_addr(|at| at & !HEIGHT).cast::<Node>());
+        // SAFETY: a root stays, and once in place is only read and put under another.
+        (
+            raw,
+            node.map(|node| unsafe { node.as_ref() }),
+            raw.addr() & HEIGHT,
+        )
+    }
+
+    /// The slot of a page, if there ever was a need for one.
+    #[inline]
+    pub(crate) fn find(&self, index: u64) -> Option<&Slot> {
+        let (_, node, mut height) = self.root();
+        let mut node = node?;
+        if below(height, index) != index {
+            return None;
+        }
+        loop {
+            height -= 1;
+            let slot = &node.slots[number(height, index)];
+            if height == 0 {
+                return Some(slot);
+            }
+            node = slot.node()?;
+        }
+    }
+
+    /// The slot of a page.
+    ///
+    /// # Errors
+    /// [`NoMemory`] when there is none for a node.
+    pub(crate) fn slot(&self, index: u64, nodes: &impl Nodes) -> Result<&Slot, NoMemory> {
+        loop {
+            let (raw, node, height) = self.root();
+            let Some(mut node) = node.filter(|_| below(height, index) == index) else {
+                self.grow(raw, height, nodes)?;
+                continue;
+            };
+            let mut height = height;
+            loop {
+                height -= 1;
+                let slot = &node.slots[number(height, index)];
+                if height == 0 {
+                    return Ok(slot);
+                }
+                node = match slot.node() {
+                    Some(node) => node,
+                    None => {
+                        put(&slot.0, null_mut(), 0, null_mut(), nodes)?;
+                        match slot.node() {
+                            Some(node) => node,
+                            None => break,
+                        }
+                    }
+                };
+            }
+        }
+    }
+
+    /// Puts a node over the root.
+    fn grow(&self, raw: *mut (), height: usize, nodes: &impl Nodes) -> Result<(), NoMemory> {
+        let old = raw.map_addr(|at| at & !HEIGHT);
+        put(&self.root, raw, height + 1, old, nodes)
+    }
+
+    /// Calls `visit` for every page in `pages` that has something in its slot.
+    pub(crate) fn for_each(
+        &self,
+        pages: core::ops::Range<u64>,
+        visit: &mut impl FnMut(u64, &Slot),
+    ) {
+        if let (_, Some(node), height) = self.root() {
+            for_each(node, height - 1, 0, &pages, visit);
+        }
+    }
+
+    /// The first page from `index` on that has a page in its slot.
+    pub(crate) fn next(&self, index: u64) -> Option<u64> {
+        let (_, node, height) = self.root();
+        next(node?, height - 1, 0, index)
+    }
+
+    /// Calls `visit` for every node.
+    pub(crate) fn for_each_node(&self, visit: &mut impl FnMut(&Node)) {
+        if let (_, Some(node), height) = self.root() {
+            for_each_node(node, height - 1, visit);
+        }
+    }
+
+    /// Gives back all nodes; nobody looks at the index any more.
+    pub(crate) fn destroy(&self, nodes: &impl Nodes) {
+        if let (_, Some(node), height) = self.root() {
+            destroy(node, height - 1, nodes);
+        }
+    }
+}
+
+/// Puts a new node into a word that holds `seen`, unless somebody is faster. Its
+/// first slot holds `first`; with `tag` in the pointer.
+fn put(
+    word: &AtomicPtr<()>,
+    seen: *mut (),
+    tag: usize,
+    first: *mut (),
+    nodes: &impl Nodes,
+) -> Result<(), NoMemory> {
+    let node = nodes.allocate()?.cast::<Node>();
+    let slots =
+        core::array::from_fn(|i| Slot(AtomicPtr::new(if i == 0 { first } else { null_mut() })));
+    // SAFETY: fresh memory of a node's size and alignment.
+    unsafe { node.write(Node { slots }) };
+    let raw = node.as_ptr().cast::<()>().map_addr(|at| at | tag);
+    // Release: who finds the node finds its slots.
+    let placed = word.compare_exchange(seen, raw, Ordering::AcqRel, Ordering::Relaxed);
+    if placed.is_err() {
+        nodes.free(node);
+    }
+    Ok(())
+}
+
+fn for_each(
+    node: &Node,
+    level: usize,
+    base: u64,
+    pages: &core::ops::Range<u64>,
+    visit: &mut impl FnMut(u64, &Slot),
+) {
+    let size = 1u64.checked_shl(BITS * level as u32).unwrap_or(u64::MAX);
+    for (i, slot) in node.slots.iter().enumerate() {
+        let start = base.saturating_add((i as u64).saturating_mul(size));
+        if start >= pages.end || start.saturating_add(size) <= pages.start {
+            continue;
+        }
+        if level == 0 {
+            if slot.load() != Content::Empty {
+                visit(start, slot);
+            }
+        } else if let Some(below) = slot.node() {
+            for_each(below, level - 1, start, pages, visit);
+        }
+    }
+}
+
+fn next(node: &Node, level: usize, base: u64, from: u64) -> Option<u64> {
+    let size = 1u64.checked_shl(BITS * level as u32)?;
+    let skipped = from.saturating_sub(base) / size;
+    let slots = node.slots.iter().enumerate();
+    slots
+        .skip(skipped.min(SLOTS as u64) as usize)
+        .find_map(|(i, slot)| {
+            let start = base.checked_add((i as u64).checked_mul(size)?)?;
+            match level {
+                0 => matches!(slot.load(), Content::Page(_) | Content::Moving(_)).then_some(start),
+                _ => next(slot.node()?, level - 1, start, from),
+            }
+        })
+}
+
+fn for_each_node(node: &Node, level: usize, visit: &mut impl FnMut(&Node)) {
+    visit(node);
+    if level > 0 {
+        for below in node.slots.iter().filter_map(Slot::node) {
+            for_each_node(below, level - 1, visit);
+        }
+    }
+}
+
+fn destroy(node: &Node, level: usize, nodes: &impl Nodes) {
+    if level > 0 {
+        for slot in &node.slots {
+            if let Some(below) = slot.node() {
+                destroy(below, level - 1, nodes);
+            }
+        }
+    }
+    nodes.free(NonNull::from(node));
+}

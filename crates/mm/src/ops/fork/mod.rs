@@ -1,0 +1,458 @@
+//! `fork`: a second address space with the same mappings, in which every page is
+//! shared until one of the two writes it.
+//!
+//! The child is a snapshot (rule R10): of two writes by another thread it has the
+//! first if it has the second. Three steps make it one:
+//!
+//! 1. Fork goes over the mappings, shows each as *changing*, and gives the child its
+//!    own; fence. Faults wait, so that nothing comes to where no table is.
+//! 2. All tables are *frozen*, one flush ([`crate::table::freeze`]): no store goes through. That
+//!    is the moment which the child sees. The mappings are shown live again.
+//! 3. Table by table the entries are copied, write-protected, and the table is thawed.
+//!    Faults there wait for it, and by asking make it the next; all others go on.
+//!
+//! The first two take time by mappings and tables, the third by pages. (Where pages are being moved, stores by
+//! their old addresses are stopped before, which takes time by those that were not moved yet.) A store that needs
+//! no fault can still reach a page before the flush; that page is then the child's, too. What
+//! is written after it is written to a copy, or to a page that the child does not have.
+//!
+//! A page that somebody has pinned is not shared, or the parent's next store would go to
+//! another page than the one that is pinned. The child gets a copy, taken while no store of the
+//! program can reach the page: the snapshot holds for it, too. The parent's entry stays as it is.
+//!
+//! Who waits: every range is held all the while, so that other
+//! writers of the parent wait. Zaps go on: what they take away is not mapped, here or in the child. A move that
+//! is under way waits, and the child has its pages where they go (`fork_moves.rs`). Nothing in the parent is changed that could not
+//! stay: a fork that fails thaws the rest without copying, and leaves pages that are
+//! marked shared without being so, which the next write of each finds out.
+//!
+//! Written lines: every slot of the parent's tree; every entry that leads to a table; its
+//! entries that were writable; every page's descriptor.
+
+mod moves;
+
+use faultless_frames::{FrameSource, NoMemory, Sharing};
+use faultless_paging::{ENTRIES, Entry, Format, Frame, LEVELS, Pages, Table};
+use faultless_sync::Backoff;
+use faultless_sync::atomic::Ordering;
+use faultless_trace::{Counter, Kind};
+
+use crate::base::errno::Errno;
+use crate::base::machine::Machine;
+use crate::lock::RangeLock;
+use crate::lock::moves::Paused;
+use crate::space::account::Sum;
+use crate::space::{AddressSpace, Note};
+use crate::tree::mapping::{self, Attributes, Locked};
+use crate::tree::{Copier, PAGES, Run, Word};
+
+impl<M: Machine> AddressSpace<M> {
+    /// A new address space with the same layout, limits, policy, heap and mappings, of which
+    /// none is locked; the pages of both are shared until they are written.
+    ///
+    /// # Errors
+    /// `ENOMEM` when memory is short, or a mapping is larger than memory. Nothing has changed.
+    pub fn fork(&self) -> Result<Self, Errno> {
+        let start = self.trace_start();
+        let result = self.copy();
+        self.trace_result(Kind::Fork, start, (0, self.layout.end), result)
+    }
+
+    fn copy(&self) -> Result<Self, Errno> {
+        let child = Self::unlisted(self.memory, self.policy(), self.layout)?;
+        child.join_family(self);
+        let (result, has_unwanted) = {
+            let lock = self.lock_everything_beside_replacing();
+            let moves = self.pause_moves();
+            moves.for_each(|record| self.stop_stores(record));
+            for (to, from) in child.brk.iter().zip(self.brk.iter()) {
+                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
+            // Nobody looks for a place in the child before it is whole: who visits it by the list of a
+            // store waits for that, if it matters to him.
+            let others = child.keep_others_out();
+            debug_assert!(others.is_some(), "somebody knows the child");
+            lock.edit().bar_change();
+            child.begin_clearings(self);
+            let mut fork = Fork::new(self, &child, &lock, &moves);
+            let result = self.tree.copy_to(&child.tree, self.memory, &mut fork);
+            if result.is_ok() {
+                // From here on no fault publishes anything but those whose claims are seen (rule R1).
+                lock.settle();
+                self.freeze();
+            }
+            self.tree.show_live();
+            self.clear_notes_of_child(&child);
+            let mut edit = lock.edit();
+            edit.let_change();
+            let left = self.end_left_zaps(&mut edit);
+            drop(edit);
+            self.say_ended(&left);
+            let has_unwanted = fork.has_unwanted;
+            child.begin_account(&fork.sum.totals());
+            child.set_limits(&self.limits());
+            let copied = result.and_then(|()| fork.copy_tables());
+            let copied = copied.and_then(|()| fork.copy_left());
+            // While nothing that the child has a copy of leaves the parent.
+            child.inherit_probes(self);
+            (copied, has_unwanted)
+        };
+        let result = result
+            .map_err(Errno::from)
+            .and_then(|()| match has_unwanted {
+                true => child.unmap_unwanted(),
+                false => Ok(()),
+            });
+        // Only now: what is not for the child goes, sealed or not.
+        child.note_as(self);
+        match result {
+            Ok(()) => {
+                self.memory.count(Counter::Fork);
+                child.enter_list();
+                child.install_probes(child.all_pages());
+                Ok(child)
+            }
+            Err(error) => {
+                child.destroy();
+                Err(error)
+            }
+        }
+    }
+
+    /// In a child that nobody else knows: takes away mappings that are not for it
+    /// (`MADV_DONTFORK`). They have no pages.
+    fn unmap_unwanted(&self) -> Result<(), Errno> {
+        let mut at = 0;
+        while let Some(run) = self.run_in(at, PAGES) {
+            at = run.pages.end;
+            // SAFETY: nobody else changes the child.
+            let mapping = unsafe { run.word.mapping() };
+            if mapping.is_some_and(|mapping| mapping.attributes().flags.dont_fork) {
+                self.unmap(run.pages)?;
+            }
+        }
+        // The child never had them.
+        self.account.set_peak(self.totals().mapped);
+        Ok(())
+    }
+}
+
+/// What a child gets of a mapping's entries.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gets {
+    /// Everything that the store behind them does not have.
+    All,
+    /// Guards: the rest is in the store.
+    Guards,
+    /// None.
+    Nothing,
+}
+
+/// Copies what an entry holds if that is a guard.
+pub(crate) fn copy_guard(entry: &Entry, copy: &Entry, format: Format) {
+    let value = entry.load();
+    if format.is_guard(value) {
+        copy.set(value);
+    }
+}
+
+/// A fork under way.
+pub(crate) struct Fork<'a, M: Machine> {
+    pub(crate) parent: &'a AddressSpace<M>,
+    pub(crate) child: &'a AddressSpace<M>,
+    lock: &'a RangeLock<'a, M>,
+    pub(crate) moves: &'a Paused<'a, M>,
+    pub(crate) zero: Frame,
+    /// The parent's and the child's ([`AddressSpace::family`]).
+    family: u64,
+    /// The word that was copied last, and its copy: one mapping of the parent
+    /// becomes one of the child where its pages follow each other.
+    last: Option<(Word, Word)>,
+    /// Whether there are any that the child must not have mapped either.
+    has_unwanted: bool,
+    /// What the child has mapped so far.
+    sum: Sum,
+    /// The child's table that was filled last, by its first page.
+    table: Option<(u64, Frame)>,
+}
+
+impl<'a, M: Machine> Fork<'a, M> {
+    fn new(
+        parent: &'a AddressSpace<M>,
+        child: &'a AddressSpace<M>,
+        lock: &'a RangeLock<'a, M>,
+        moves: &'a Paused<'a, M>,
+    ) -> Self {
+        Self {
+            parent,
+            child,
+            lock,
+            moves,
+            zero: parent.machine().frames().zero_frame(),
+            family: parent.family(),
+            last: None,
+            has_unwanted: false,
+            sum: Sum::default(),
+            table: None,
+        }
+    }
+
+    /// Copies all frozen tables, and thaws them; when memory is short, only that.
+    fn copy_tables(&mut self) -> Result<(), NoMemory> {
+        let parent = self.parent;
+        let mut result = Ok(());
+        parent.for_each_frozen(parent.all_pages(), &mut |entry, pages| {
+            // What a fault waits for comes first.
+            while let Some(page) = parent.take_wanted() {
+                parent.for_each_frozen(Pages::new(page, page + 1), &mut |entry, pages| {
+                    self.copy_and_thaw(entry, pages, &mut result);
+                });
+            }
+            self.copy_and_thaw(entry, pages, &mut result);
+            parent.machine().poll();
+        });
+        result
+    }
+
+    /// Copies the table of `pages` that an entry leads to, unless that is done.
+    fn copy_and_thaw(&mut self, entry: &Entry, pages: Pages, result: &mut Result<(), NoMemory>) {
+        let format = AddressSpace::<M>::FORMAT;
+        let value = entry.load();
+        if !format.is_frozen(value) {
+            return;
+        }
+        if result.is_ok() {
+            // SAFETY: something is mapped in its pages, and stays so: it is not freed (rule R5).
+            let table = unsafe { Table::at(self.parent.machine(), format.frame(value)) };
+            // Of the mappings the child has the same, and nobody changes them.
+            let child = self.child;
+            let mut runs = child.tree.runs(pages);
+            *result = runs.try_for_each(|run| match self.lock.meets_zaps() {
+                false => self.copy_run(table, &run, |value| value),
+                true => self.copy_own(table, &run),
+            });
+        }
+        self.parent.thaw(entry);
+    }
+
+    /// The same as [`Fork::copy_run`], where in parts of the run what is in the entries may belong to
+    /// what was mapped there before. Where that is over nothing has come yet, as the table is frozen, but
+    /// what was carried there.
+    #[cold]
+    fn copy_own(&mut self, table: &Table, run: &Run) -> Result<(), NoMemory> {
+        let mut at = run.pages.start;
+        while let Some(part) = self.parent.run_in(at, run.pages.end) {
+            at = part.pages.end;
+            let own = Run {
+                pages: part.pages,
+                word: run.word,
+            };
+            match part.word.is_replacing() {
+                false => self.copy_run(table, &own, |value| value)?,
+                true => self.copy_carried(table, &own)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies those entries of one of the parent's tables that are for a run of the child's, where they
+    /// hold what is `shown` of what the parent's do.
+    pub(crate) fn copy_run(
+        &mut self,
+        table: &Table,
+        run: &Run,
+        shown: impl Fn(u64) -> u64,
+    ) -> Result<(), NoMemory> {
+        // SAFETY: nobody else changes the child.
+        let Some(mapping) = (unsafe { run.word.mapping() }) else {
+            return Ok(());
+        };
+        let gets = self.gets_of(mapping.attributes());
+        if gets == Gets::Nothing {
+            return Ok(());
+        }
+        let base = run.pages.start & !(ENTRIES as u64 - 1);
+        let (from, end) = (table.entries(), (run.pages.end - base) as usize);
+        // An entry that is empty now stays so: no fault publishes anything here.
+        let Some(first) = table.next_used((run.pages.start - base) as usize, end) else {
+            return Ok(());
+        };
+        let to = self.child_table(base)?.entries();
+        let entries = from[first..end].iter().zip(&to[first..end]);
+        if gets == Gets::All {
+            let zero = self.zero;
+            let mut entries = (base + first as u64..).zip(entries);
+            entries.try_for_each(|(page, (entry, copy))| {
+                self.copy_entry(entry, (copy, page), zero, &shown)
+            })
+        } else {
+            entries.for_each(|(entry, copy)| copy_guard(entry, copy, AddressSpace::<M>::FORMAT));
+            Ok(())
+        }
+    }
+
+    /// Copies what one entry holds, and counts the second mapping of its page. `copy` is the
+    /// child's of a page, which nobody else knows yet.
+    #[inline]
+    pub(crate) fn copy_entry(
+        &self,
+        entry: &Entry,
+        (copy, page): (&Entry, u64),
+        zero: Frame,
+        shown: impl Fn(u64) -> u64,
+    ) -> Result<(), NoMemory> {
+        let format = AddressSpace::<M>::FORMAT;
+        let mut value = entry.load();
+        if format.is_claimed(value) {
+            value = self.unclaimed(entry);
+        }
+        if value == 0 {
+            return Ok(());
+        }
+        let frame = format.frame(value);
+        if frame != zero && !format.is_guard(value) {
+            let descriptor = self.parent.machine().frames().descriptor(frame);
+            match descriptor.share(self.family) {
+                Sharing::Shared => {}
+                // What the parent has used of a file the child will mostly use, too, and would
+                // take a fault for it; the rest it finds in the store. Nobody takes the page away
+                // here: a truncation waits, and comes to the child after the parent.
+                Sharing::File if format.is_used(value) && descriptor.map() => {}
+                Sharing::File => return Ok(()),
+                Sharing::Pinned => {
+                    let own = self.copy_of(frame, page)?;
+                    copy.set(shown(format.with_frame(value, own)));
+                    return Ok(());
+                }
+            }
+        }
+        copy.set(shown(self.write_protect(entry, value)));
+        Ok(())
+    }
+
+    /// A copy, for a page of the child's, of one that is pinned in the parent. No store of the program
+    /// reaches that now: its table is frozen.
+    #[cold]
+    fn copy_of(&self, frame: Frame, page: u64) -> Result<Frame, NoMemory> {
+        let child = self.child;
+        let new = child.memory.allocate_frame_to_fill()?;
+        let frames = child.machine().frames();
+        frames.descriptor(new).set_anonymous(child.id, page);
+        child.machine().copy(frame, new);
+        Ok(new)
+    }
+
+    pub(crate) fn gets_of(&self, attributes: &Attributes) -> Gets {
+        let flags = attributes.flags;
+        if flags.dont_fork || flags.wipe_on_fork {
+            Gets::Nothing
+        } else if !flags.shared {
+            Gets::All
+        } else if self.parent.has_note(Note::GUARDED_STORES) {
+            Gets::Guards
+        } else {
+            Gets::Nothing
+        }
+    }
+
+    /// Lets no store through an entry that holds `seen`, a page or a guard. What it holds then,
+    /// which is also the child's.
+    #[inline]
+    fn write_protect(&self, entry: &Entry, seen: u64) -> u64 {
+        let format = AddressSpace::<M>::FORMAT;
+        let mut value = seen;
+        loop {
+            let shared = format.without_write(value);
+            // Not by a store: hardware may set bits at any moment (rule R8).
+            if shared == value || entry.replace(value, shared).is_ok() {
+                return shared;
+            }
+            // Or a fault that came too late has claimed it, and gives it back.
+            value = self.unclaimed(entry);
+        }
+    }
+
+    /// What an entry holds when a fault that came too early has seen the mark, or
+    /// has published.
+    #[cold]
+    fn unclaimed(&self, entry: &Entry) -> u64 {
+        let mut backoff = Backoff::new();
+        loop {
+            let value = entry.load();
+            if !AddressSpace::<M>::FORMAT.is_claimed(value) {
+                return value;
+            }
+            backoff.turn(self.parent.machine());
+        }
+    }
+
+    /// The child's table for the pages from `base` on, made if it is missing.
+    pub(crate) fn child_table(&mut self, base: u64) -> Result<&'a Table, NoMemory> {
+        let format = AddressSpace::<M>::FORMAT;
+        let memory = self.child.memory;
+        let frame = match self.table {
+            Some((at, frame)) if at == base => frame,
+            _ => {
+                let mut frame = self.child.root;
+                for level in (1..LEVELS).rev() {
+                    // SAFETY: the child's own table.
+                    let table = unsafe { Table::at(memory.machine(), frame) };
+                    let entry = table.entry(base, level);
+                    frame = match entry.load() {
+                        0 => {
+                            let new = memory.allocate_table()?;
+                            memory.count(Counter::TableAlloc);
+                            entry.set(format.table(new));
+                            new
+                        }
+                        value => format.frame(value),
+                    };
+                }
+                self.table = Some((base, frame));
+                frame
+            }
+        };
+        // SAFETY: the child's own table, which lives as long as the child.
+        Ok(unsafe { Table::at(memory.machine(), frame) })
+    }
+}
+
+impl<M: Machine> Copier for Fork<'_, M> {
+    fn word_for(&mut self, pages: Pages, word: Word) -> Result<Word, NoMemory> {
+        self.lock.lock_out_readers(pages);
+        // SAFETY: the range keeps mappings from being retired.
+        let Some(mapping) = (unsafe { word.mapping() }) else {
+            // A note, which goes when the copy is whole.
+            return Ok(word);
+        };
+        let flags = mapping::Flags {
+            locked: Locked::No,
+            ..mapping.attributes().flags
+        };
+        let attributes = Attributes {
+            flags,
+            ..*mapping.attributes()
+        };
+        let line = self.sum.add(pages, &attributes);
+        // As on Linux, each mapping is a request of its own.
+        if !flags.dont_fork && !self.child.may_commit(&attributes, line.len()) {
+            return Err(NoMemory);
+        }
+        let copy = match self.last {
+            Some((last, copy)) if last == word => copy,
+            _ => {
+                self.has_unwanted |= flags.dont_fork;
+                let new = self.child.memory.allocate_mapping(self.child, attributes)?;
+                // SAFETY: just made; it goes into the child's tree.
+                let copy = Word::live(unsafe { new.as_ref() });
+                self.last = Some((word, copy));
+                copy
+            }
+        };
+        // SAFETY: in the child's tree, or about to be.
+        if let Some(mapping) = unsafe { copy.mapping() } {
+            mapping.add_pages(pages.len(), false);
+        }
+        Ok(copy)
+    }
+}

@@ -1,0 +1,67 @@
+//! `MADV_REMOVE`: a hole in the store that is mapped there.
+//!
+//! Which stores, and where in them, is found under the range's hold; the holes are made
+//! afterwards, with nothing held, because whoever maps those pages anywhere is looked for.
+
+use faultless_paging::{PAGE_SIZE, Pages};
+
+use crate::base::errno::Errno;
+use crate::base::machine::Machine;
+use crate::object::Store;
+use crate::ops::madvise::{advice, allow};
+use crate::space::AddressSpace;
+
+impl<M: Machine> AddressSpace<M> {
+    /// Makes holes of `pages`, mapping by mapping.
+    ///
+    /// # Errors
+    /// `EINVAL` where there is no store, `EACCES` where it is not mapped shared for
+    /// writing, `ENODEV` where it is a device: what comes before is gone. `ENOMEM` for holes between mappings, when
+    /// everything else is done.
+    pub(crate) fn remove(&self, pages: Pages) -> Result<(), Errno> {
+        let mut at = pages.start;
+        let mut has_holes = false;
+        while at < pages.end {
+            let Some((part, store, index)) = self.store_behind(at, pages.end)? else {
+                return Err(Errno::ENOMEM);
+            };
+            has_holes |= part.start != at;
+            let start = index.checked_mul(PAGE_SIZE).ok_or(Errno::EINVAL)?;
+            store.punch(start..start.saturating_add(part.len() * PAGE_SIZE))?;
+            at = part.end;
+        }
+        match has_holes {
+            true => Err(Errno::ENOMEM),
+            false => Ok(()),
+        }
+    }
+
+    /// The first run from `page` on, its store, and which page of that it begins with.
+    #[allow(clippy::type_complexity)]
+    fn store_behind(&self, page: u64, limit: u64) -> Result<Option<(Pages, Store<M>, u64)>, Errno> {
+        let _hold = self.hold_range(Pages::new(page, limit));
+        let mut at = page;
+        let (pages, mapping) = loop {
+            let Some(run) = self.run_in(at, limit) else {
+                return Ok(None);
+            };
+            // SAFETY: the hold keeps mappings from being retired.
+            match unsafe { run.word.mapping() } {
+                Some(mapping) => break (run.pages, mapping),
+                // Somebody's munmap is still at it.
+                None => at = run.pages.end,
+            }
+        };
+        let attributes = mapping.attributes();
+        allow(attributes, advice::REMOVE)?;
+        let backed = attributes.backed.ok_or(Errno::EINVAL)?;
+        if !attributes.flags.shared || attributes.flags.never_written {
+            return Err(Errno::EACCES);
+        }
+        if attributes.flags.device {
+            return Err(Errno::ENODEV);
+        }
+        let store = Store::of(self.memory, backed.pointer());
+        Ok(Some((pages, store, backed.index(pages.start))))
+    }
+}

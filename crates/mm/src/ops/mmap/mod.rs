@@ -1,0 +1,419 @@
+//! `mmap`.
+//!
+//! Where a mapping goes that is not fixed is chosen in [`crate::ops::mmap::place`]. `MAP_FIXED` over existing
+//! mappings shows the new mapping as *replacing* until the old pages are gone (rule R11): faults
+//! there wait, and do not die.
+//!
+//! A neighbour with equal attributes lends its mapping, which is how mappings
+//! merge.
+
+pub(crate) mod place;
+mod request;
+
+use core::ptr::NonNull;
+
+use faultless_paging::{PAGE_SIZE, Pages};
+use faultless_sync::{Flaw, flawed};
+use faultless_trace::{Counter, Kind};
+
+use crate::base::errno::Errno;
+use crate::base::machine::Machine;
+use crate::lock::{RangeLock, leave_at_once, span};
+use crate::object::{Device, Store};
+use crate::ops::mmap::place::{Wish, Zone};
+use crate::ops::mmap::request::Request;
+use crate::space::edit::Orphans;
+use crate::space::{AddressSpace, Note};
+use crate::table::free::Tables;
+use crate::table::taken::Taken;
+use crate::tree::mapping::{Attributes, Locked, Mapping};
+use crate::tree::{Content, Edit, Neighbours, Word};
+
+/// `MAP_*` flags that are looked at.
+#[allow(missing_docs)]
+pub mod flags {
+    pub const TYPE: u32 = 0x0f;
+    pub const SHARED: u32 = 0x01;
+    pub const PRIVATE: u32 = 0x02;
+    pub const SHARED_VALIDATE: u32 = 0x03;
+    pub const DROPPABLE: u32 = 0x08;
+    pub const FIXED: u32 = 0x10;
+    pub const ANONYMOUS: u32 = 0x20;
+    pub const LOW_32BIT: u32 = 0x40;
+    pub const ABOVE4G: u32 = 0x80;
+    pub const GROWSDOWN: u32 = 0x100;
+    pub const LOCKED: u32 = 0x2000;
+    pub const NORESERVE: u32 = 0x4000;
+    pub const POPULATE: u32 = 0x8000;
+    pub const NONBLOCK: u32 = 0x1_0000;
+    pub const STACK: u32 = 0x2_0000;
+    pub const HUGETLB: u32 = 0x4_0000;
+    pub const SYNC: u32 = 0x8_0000;
+    pub const FIXED_NOREPLACE: u32 = 0x10_0000;
+    /// What `SHARED_VALIDATE` knows: most of these, and `DENYWRITE`, `EXECUTABLE`, and the sizes
+    /// of huge pages.
+    pub const LEGACY: u32 = TYPE & 0x3
+        | FIXED
+        | ANONYMOUS
+        | LOW_32BIT
+        | ABOVE4G
+        | GROWSDOWN
+        | 0x800
+        | 0x1000
+        | LOCKED
+        | NORESERVE
+        | POPULATE
+        | NONBLOCK
+        | STACK
+        | HUGETLB
+        | 21 << 26
+        | 30 << 26;
+}
+
+/// A store to be mapped, as a port's `mmap` of a file has it.
+pub struct Opened<'a, M: Machine> {
+    /// The file's pages, or why what is open cannot be mapped at all: `EACCES` if it was
+    /// not opened for reading, `ENODEV` if it has no pages.
+    pub store: Result<&'a Store<M>, Errno>,
+    /// The byte of the file that the mapping begins with: a whole page.
+    pub offset: u64,
+    /// The port's name for what was opened: mappings that differ in it do not merge.
+    pub file: u64,
+    /// Whether it was opened for writing.
+    pub writable: bool,
+}
+
+/// A device to be mapped, likewise.
+pub struct OpenedDevice<'a, M: Machine> {
+    /// The device, or why what is open cannot be mapped.
+    pub device: Result<&'a Device<M>, Errno>,
+    /// The byte of the device that the mapping begins with: a whole page.
+    pub offset: u64,
+    /// The port's name for what was opened.
+    pub file: u64,
+    /// Whether it was opened for writing.
+    pub writable: bool,
+}
+
+impl<M: Machine> AddressSpace<M> {
+    /// Maps `length` bytes of anonymous memory at `address`, or near it, or anywhere. The
+    /// address.
+    ///
+    /// # Errors
+    /// As Linux's `mmap`: `EINVAL`, `ENOMEM`, `EEXIST`, `EPERM` below
+    /// [`crate::Layout::lowest`] and over a sealed mapping; `EAGAIN` and `EPERM` for what may
+    /// not be locked.
+    pub fn mmap(&self, address: u64, length: u64, prot: u32, flags: u32) -> Result<u64, Errno> {
+        self.mmap_recorded(address, length, prot, flags, None)
+    }
+
+    /// Maps `length` bytes of a store likewise; of `flags` those that say whether it is
+    /// anonymous have no meaning.
+    ///
+    /// # Errors
+    /// The same; `EACCES` for shared writing of what was not opened for it,
+    /// `EOVERFLOW` behind the largest file, `EOPNOTSUPP` for flags that
+    /// `MAP_SHARED_VALIDATE` does not know.
+    pub fn mmap_store(
+        &self,
+        address: u64,
+        length: u64,
+        prot: u32,
+        flags: u32,
+        opened: &Opened<'_, M>,
+    ) -> Result<u64, Errno> {
+        self.mmap_recorded(address, length, prot, flags, Some(opened))
+    }
+
+    /// Maps `length` bytes of a device likewise. No access to it is more than that: its pages come by
+    /// faults, and are nobody's to copy, lock, pin or give back.
+    ///
+    /// # Errors
+    /// The same; `EINVAL` where it is not to be shared, and behind the device's end.
+    pub fn mmap_device(
+        &self,
+        address: u64,
+        length: u64,
+        prot: u32,
+        flags: u32,
+        opened: &OpenedDevice<'_, M>,
+    ) -> Result<u64, Errno> {
+        let opened = Opened {
+            store: opened.device.map(Device::store),
+            offset: opened.offset,
+            file: opened.file,
+            writable: opened.writable,
+        };
+        self.mmap_recorded(address, length, prot, flags, Some(&opened))
+    }
+
+    fn mmap_recorded(
+        &self,
+        address: u64,
+        length: u64,
+        prot: u32,
+        flags: u32,
+        opened: Option<&Opened<'_, M>>,
+    ) -> Result<u64, Errno> {
+        let start = self.trace_start();
+        let result = self.map(address, length, prot, flags, opened);
+        let at = *result.as_ref().unwrap_or(&address);
+        self.trace_result(Kind::Mmap, start, (at, length), result)
+    }
+
+    fn map(
+        &self,
+        address: u64,
+        length: u64,
+        prot: u32,
+        map_flags: u32,
+        opened: Option<&Opened<'_, M>>,
+    ) -> Result<u64, Errno> {
+        let has = |flag| map_flags & flag != 0;
+        if has(flags::HUGETLB) || length == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let length = match length.checked_next_multiple_of(PAGE_SIZE) {
+            Some(length) if length <= self.layout.end => length,
+            _ => return Err(Errno::ENOMEM),
+        };
+        let request = Request {
+            length,
+            prot,
+            map_flags,
+            opened,
+        };
+        if self.looks_full() {
+            return Err(Errno::ENOMEM);
+        }
+        if has(flags::LOCKED) {
+            self.note_locked();
+        }
+        let (pages, locked) = if has(flags::FIXED | flags::FIXED_NOREPLACE) {
+            self.check_fixed(address, length)?;
+            let pages = Pages::of_bytes(address..address + length);
+            (pages, self.map_at(pages, &request)?)
+        } else {
+            let wish = Wish {
+                hint: address,
+                count: length / PAGE_SIZE,
+                zone: Zone::of(map_flags),
+                is_private: opened.is_none() && !has(flags::SHARED),
+            };
+            self.in_room(&wish, |edit, pages| {
+                let locked = self.map_vacant(edit, pages, &request)?;
+                Ok((pages, locked))
+            })?
+        };
+        self.memory.count(Counter::Mmap);
+        if opened.is_some() && !has(flags::SHARED) {
+            self.install_probes(pages);
+        }
+        let populate = map_flags & (flags::POPULATE | flags::NONBLOCK) == flags::POPULATE;
+        if populate || locked != Locked::No {
+            self.populate_ignoring(pages);
+        }
+        Ok(pages.start * PAGE_SIZE)
+    }
+
+    /// Maps what is asked for in `pages`, whatever is mapped there. One edit from the look to the mapping:
+    /// what is counted stays within its limit.
+    #[inline]
+    fn map_at(&self, pages: Pages, request: &Request<'_, M>) -> Result<Locked, Errno> {
+        if let Some(part) = self.part_at_once(pages, Note::CROWDED) {
+            let mut edit = self.edit(part);
+            let kept = self.keep_out(&edit, (part, pages), [span(pages)], Note::CROWDED);
+            if let Some(kept) = kept {
+                if self.tree.is_vacant(pages) {
+                    return self.map_vacant(&mut edit, pages, request);
+                }
+                let place = kept.next_place();
+                if let Some(place) = place.filter(|_| self.is_quickly_replaced(&edit, pages)) {
+                    let had = self.trace_start();
+                    let (orphans, locked) = self.show_over(&mut edit, pages, request)?;
+                    let mut taken = Taken::new();
+                    let zap = if self.take_at_once(&edit, pages, Tables::None, &mut taken) {
+                        self.tree.show_replaced(&mut edit, pages);
+                        drop(kept);
+                        None
+                    } else {
+                        Some(kept.begin_replace(place, span(pages)))
+                    };
+                    // Not with the list locked: much may be let go of.
+                    self.retire_orphans(orphans, edit.departure());
+                    let zap = zap.map(|zap| (zap, edit.departure().hand_over()));
+                    drop(edit);
+                    self.trace_hold(had, pages);
+                    match zap {
+                        None => taken.free(self.machine()),
+                        Some(zap) => {
+                            self.take_from_under(part, pages, taken, zap, leave_at_once);
+                        }
+                    }
+                    return Ok(locked);
+                }
+            }
+        }
+        self.map_at_in_turn(pages, request)
+    }
+
+    /// The same for who waits until he has the range.
+    fn map_at_in_turn(&self, pages: Pages, request: &Request<'_, M>) -> Result<Locked, Errno> {
+        let lock = self.lock_range_to_fill(pages);
+        lock.lock_out_readers(pages);
+        let mut edit = lock.edit();
+        if self.tree.is_vacant(pages) {
+            return self.map_vacant(&mut edit, pages, request);
+        }
+        let (orphans, locked) = self.show_over(&mut edit, pages, request)?;
+        self.retire_orphans(orphans, edit.departure());
+        self.replace(lock, edit, pages);
+        Ok(locked)
+    }
+
+    /// Maps what is asked for where nothing is mapped, under the edit under which that was seen.
+    #[inline]
+    fn map_vacant(
+        &self,
+        edit: &mut Edit<'_, M>,
+        pages: Pages,
+        request: &Request<'_, M>,
+    ) -> Result<Locked, Errno> {
+        let mut own = None;
+        let (attributes, locked) = self.attributes_of(edit, pages, true, request, &mut own)?;
+        self.check_new(edit, pages, &attributes)?;
+        self.map_free(edit, pages, attributes)?;
+        Ok(locked)
+    }
+
+    /// Lets `pages` show what is asked for, marked as *replacing*, in place of what is mapped there; what has
+    /// lost its last page by that.
+    fn show_over(
+        &self,
+        edit: &mut Edit<'_, M>,
+        pages: Pages,
+        request: &Request<'_, M>,
+    ) -> Result<(Orphans, Locked), Errno> {
+        let mut own = None;
+        let (attributes, locked) = self.attributes_of(edit, pages, false, request, &mut own)?;
+        let orphans = self.assign_over(edit, pages, attributes)?;
+        Ok((orphans, locked))
+    }
+
+    fn check_fixed(&self, address: u64, length: u64) -> Result<(), Errno> {
+        if address > self.layout.end - length {
+            Err(Errno::ENOMEM)
+        } else if !address.is_multiple_of(PAGE_SIZE) {
+            Err(Errno::EINVAL)
+        } else if address < self.layout.lowest {
+            Err(Errno::EPERM)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Maps `pages`, in place of what is mapped there, under the edit under which that was seen.
+    /// Readers are locked out.
+    pub(crate) fn map_over(
+        &self,
+        lock: RangeLock<'_, M>,
+        mut edit: Edit<'_, M>,
+        pages: Pages,
+        attributes: Attributes,
+    ) -> Result<(), Errno> {
+        let orphans = self.assign_over(&mut edit, pages, attributes)?;
+        self.retire_orphans(orphans, edit.departure());
+        self.replace(lock, edit, pages);
+        Ok(())
+    }
+
+    fn assign_over(
+        &self,
+        edit: &mut Edit<'_, M>,
+        pages: Pages,
+        attributes: Attributes,
+    ) -> Result<Orphans, Errno> {
+        self.check_seals(pages)?;
+        self.check_replacing(edit, pages, &attributes)?;
+        edit.cut(pages)?;
+        let word = self.word_for(edit, pages, attributes)?;
+        let marked = match flawed(Flaw::ReplacedWithoutMark) {
+            false => word.replacing(),
+            true => word,
+        };
+        let near = edit.around(pages);
+        Ok(self.repoint(edit, &near, pages, near.runs(pages), marked))
+    }
+
+    /// With `pages` showing what takes the place of something else, gives up the range, and takes that away.
+    fn replace(&self, lock: RangeLock<'_, M>, edit: Edit<'_, M>, pages: Pages) {
+        lock.keep_departure(&edit);
+        drop(edit);
+        lock.settle();
+        let had = lock.had();
+        let replacing = lock.begin_replace(pages);
+        self.trace_hold(had, pages);
+        replacing.finish();
+    }
+
+    /// Maps `pages`, which are free, under the edit under which that was seen.
+    pub(crate) fn map_free(
+        &self,
+        edit: &mut Edit<'_, M>,
+        pages: Pages,
+        attributes: Attributes,
+    ) -> Result<(), Errno> {
+        let near = edit.around(pages);
+        edit.cut_below(&near, pages)?;
+        let beside = near.beside_below(pages);
+        let word = self.word_between(beside, attributes).inspect_err(|_| {
+            if self.tree.is_vacant(pages) {
+                // Nodes and splits that were made for the ends go.
+                edit.fill(pages, Word::EMPTY);
+            }
+        })?;
+        self.assign_free(edit, &near, pages, word, beside);
+        Ok(())
+    }
+
+    /// A live mapping with these attributes for `pages`, where there may be pages: a neighbour's, or a new one.
+    pub(crate) fn word_for(
+        &self,
+        _edit: &Edit<'_, M>,
+        pages: Pages,
+        attributes: Attributes,
+    ) -> Result<Word, Errno> {
+        let word = self.word_between(self.tree.beside(pages), attributes)?;
+        self.link_word_again(word);
+        Ok(word)
+    }
+
+    /// Lets a walk of the store's mappings that has passed a mapping come to it once more: what it leads to from
+    /// now on may have pages already.
+    pub(crate) fn link_word_again(&self, word: Word) {
+        // SAFETY: the caller keeps it from being retired.
+        if let Some(mapping) = unsafe { word.mapping() } {
+            self.memory.link_again(mapping);
+        }
+    }
+
+    /// The same for pages with these neighbours, under the edit under which they were seen.
+    fn word_between(&self, beside: Neighbours, attributes: Attributes) -> Result<Word, Errno> {
+        let beside = [beside.before, beside.behind];
+        // What is replacing there ends where this begins: by the words alone can it be told.
+        let may_lend = !beside.iter().any(|word| word.is_replacing());
+        let lent = beside.into_iter().filter(|_| may_lend).find(|word| {
+            // SAFETY: the caller is editing, so nothing is retired.
+            match unsafe { word.content() } {
+                Content::Live(neighbour) => self.are_one(neighbour.attributes(), &attributes),
+                _ => false,
+            }
+        });
+        if let Some(word) = lent {
+            return Ok(word);
+        }
+        let mapping: NonNull<Mapping> = self.memory.allocate_mapping(self, attributes)?;
+        // SAFETY: just made; the caller puts it into the tree.
+        Ok(Word::live(unsafe { mapping.as_ref() }))
+    }
+}

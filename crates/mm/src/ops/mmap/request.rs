@@ -1,0 +1,186 @@
+//! What `mmap` is asked for, and what that makes of a mapping.
+//!
+//! There are no huge pages that can be asked for by name, and no file is memory that keeps what is
+//! written to it: the errors of `MAP_HUGETLB` and `MAP_SYNC` are those of a Linux that is built
+//! without hugetlbfs and has no such device.
+
+use faultless_paging::{PAGE_SIZE, Pages};
+
+use crate::base::errno::Errno;
+use crate::base::machine::Machine;
+use crate::object::Store;
+use crate::ops::mmap::{Opened, flags};
+use crate::ops::{PROT_WRITE, protection};
+use crate::space::{AddressSpace, Note};
+use crate::tree::Edit;
+use crate::tree::mapping::{Attributes, Backed, Flags, Huge, Locked};
+
+/// The largest size of a file.
+const LARGEST: u64 = i64::MAX as u64;
+
+/// What `mmap`'s flags say of a mapping, `locked` being asked for.
+fn born(map_flags: u32, locked: Locked) -> Flags {
+    let has = |flag| map_flags & flag != 0;
+    // What may go at any time is neither kept in memory nor for anybody else.
+    let droppable = map_flags & flags::TYPE == flags::DROPPABLE;
+    Flags {
+        grows_down: has(flags::GROWSDOWN),
+        no_reserve: has(flags::NORESERVE) || droppable,
+        shared: has(flags::SHARED),
+        sync: has(flags::SYNC),
+        huge: match has(flags::STACK) {
+            true => Huge::Unwanted,
+            false => Huge::Unsaid,
+        },
+        droppable,
+        wipe_on_fork: droppable,
+        dont_dump: droppable,
+        locked: match droppable {
+            true => Locked::No,
+            false => locked,
+        },
+        ..Flags::NONE
+    }
+}
+
+/// What is asked for. Of whole pages.
+pub(crate) struct Request<'a, M: Machine> {
+    pub(crate) length: u64,
+    pub(crate) prot: u32,
+    pub(crate) map_flags: u32,
+    pub(crate) opened: Option<&'a Opened<'a, M>>,
+}
+
+impl<M: Machine> Request<'_, M> {
+    fn has(&self, flag: u32) -> bool {
+        self.map_flags & flag != 0
+    }
+}
+
+impl<M: Machine> AddressSpace<M> {
+    /// The attributes of a mapping of `pages`, if there may be one, and whether its pages are to be there at
+    /// once; `own` becomes its store, if it has one that it shares with nobody yet, and lives as long as
+    /// the attributes do.
+    ///
+    /// # Errors
+    /// As Linux's, in its order.
+    pub(crate) fn attributes_of(
+        &self,
+        edit: &Edit<'_, M>,
+        pages: Pages,
+        is_vacant: bool,
+        request: &Request<'_, M>,
+        own: &mut Option<Store<M>>,
+    ) -> Result<(Attributes, Locked), Errno> {
+        let &Request {
+            length,
+            prot,
+            map_flags,
+            opened,
+        } = request;
+        if self.has_too_many_mappings(edit) {
+            return Err(Errno::ENOMEM);
+        }
+        if request.has(flags::FIXED_NOREPLACE) && !is_vacant {
+            return Err(Errno::EEXIST);
+        }
+        let locked = self.locked_at_birth(request.has(flags::LOCKED));
+        self.check_lock(edit, locked, pages.len(), map_flags)?;
+        let store = self.check_kind(length, prot, map_flags, opened)?;
+        let is_shared = request.has(flags::SHARED);
+        // Memory that is shared and has no file gets a store of its own, which the
+        // mapping holds.
+        if opened.is_none() && is_shared {
+            *own = Some(Store::new(self.memory, length, None, 0)?);
+        }
+        let (index, file) = opened.map_or((0, 0), |o| (o.offset / PAGE_SIZE, o.file));
+        let backed = store
+            .or(own.as_ref())
+            .map(|store| Backed::new(store, pages.start, index, file));
+        let device = store.is_some_and(|store| store.cache().is_device());
+        let locked = if device { Locked::No } else { locked };
+        let born = born(map_flags, locked);
+        let attributes = Attributes {
+            protection: protection(prot),
+            flags: Flags {
+                never_written: is_shared && opened.is_some_and(|opened| !opened.writable),
+                device,
+                dont_dump: born.dont_dump || device,
+                ..born
+            },
+            backed,
+            birth: self.birth(),
+        };
+        if attributes.flags.droppable {
+            self.note(Note::DROPPABLE);
+        }
+        Ok((attributes, locked))
+    }
+
+    /// Whether so many pages may be mapped if they are to be locked.
+    fn check_lock(
+        &self,
+        edit: &Edit<'_, M>,
+        locked: Locked,
+        pages: u64,
+        map_flags: u32,
+    ) -> Result<(), Errno> {
+        if locked == Locked::No {
+            return Ok(());
+        }
+        let room = self.room(edit);
+        if map_flags & flags::LOCKED != 0 && !room.may_lock() {
+            return Err(Errno::EPERM);
+        }
+        match room.may_lock_pages(pages) {
+            true => Ok(()),
+            false => Err(Errno::EAGAIN),
+        }
+    }
+
+    /// What Linux looks at once it has an address. The store of what was opened.
+    fn check_kind<'o>(
+        &self,
+        length: u64,
+        prot: u32,
+        map_flags: u32,
+        opened: Option<&Opened<'o, M>>,
+    ) -> Result<Option<&'o Store<M>>, Errno> {
+        if opened.is_some_and(|opened| opened.offset > LARGEST.saturating_sub(length)) {
+            return Err(Errno::EOVERFLOW);
+        }
+        let has = |flag| map_flags & flag != 0;
+        let kind = map_flags & flags::TYPE;
+        match (kind, opened) {
+            (flags::PRIVATE, _) => {}
+            (flags::DROPPABLE, None) if !has(flags::LOCKED | flags::GROWSDOWN) => {}
+            (flags::SHARED, None) if !has(flags::GROWSDOWN) => {}
+            (flags::SHARED | flags::SHARED_VALIDATE, Some(opened)) => {
+                if kind == flags::SHARED_VALIDATE && map_flags & !flags::LEGACY != 0 {
+                    return Err(Errno::EOPNOTSUPP);
+                }
+                if prot & PROT_WRITE != 0 && !opened.writable {
+                    return Err(Errno::EACCES);
+                }
+            }
+            _ => return Err(Errno::EINVAL),
+        }
+        let store = opened.map(|opened| opened.store).transpose()?;
+        if opened.is_some() && has(flags::GROWSDOWN) {
+            return Err(Errno::EINVAL);
+        }
+        if let Some(device) = store.filter(|store| store.cache().is_device()) {
+            let end = opened.map_or(0, |opened| opened.offset) / PAGE_SIZE + length / PAGE_SIZE;
+            if kind == flags::PRIVATE || !device.cache().spans(end) {
+                return Err(Errno::EINVAL);
+            }
+        }
+        // What is private is looked at where it is counted.
+        let makes_store = has(flags::SHARED) && opened.is_none();
+        let reserve = makes_store && !has(flags::NORESERVE);
+        if reserve && length / PAGE_SIZE > self.layout.commit_pages {
+            return Err(Errno::ENOMEM);
+        }
+        Ok(store)
+    }
+}

@@ -1,0 +1,414 @@
+//! `mremap`: shrinks, grows and moves a part of one mapping.
+//!
+//! The order of checks is Linux 6.12's, and so is what an error leaves behind: the
+//! tail of a range that was to shrink, and what lay at a fixed destination, are
+//! unmapped before the source is looked at.
+//!
+//! Where pages go to another place, `mremap_move.rs` goes on.
+
+mod relocate;
+
+use faultless_paging::{PAGE_SIZE, Page, Pages};
+use faultless_trace::{Counter, Kind};
+
+use crate::base::errno::Errno;
+use crate::base::machine::Machine;
+use crate::lock::{ROUNDS, RangeLock};
+use crate::space::AddressSpace;
+use crate::space::account::Totals;
+use crate::tree::mapping::Attributes;
+use crate::tree::{Edit, PAGES};
+
+/// `MREMAP_*` flags.
+#[allow(missing_docs)]
+pub mod remap_flags {
+    pub const MAYMOVE: u32 = 1;
+    pub const FIXED: u32 = 2;
+    pub const DONTUNMAP: u32 = 4;
+}
+use remap_flags::{DONTUNMAP, FIXED, MAYMOVE};
+
+/// A move is refused unless so many mappings could be added: Linux fears to fail in the middle.
+pub(crate) const SPARE_TO_MOVE: u64 = 4;
+
+/// The pages that a byte range touches, as far as there are any.
+fn touched(start: u64, length: u64) -> Pages {
+    let end = start.saturating_add(length).div_ceil(PAGE_SIZE).min(PAGES);
+    Pages::new((start / PAGE_SIZE).min(end), end)
+}
+
+/// What is asked for, in bytes; lengths are whole pages.
+#[derive(Clone, Copy)]
+pub(crate) struct Request {
+    pub(crate) old: u64,
+    pub(crate) old_length: u64,
+    /// What lies behind that and goes, if the rest moves.
+    pub(crate) tail: u64,
+    pub(crate) length: u64,
+    flags: u32,
+    /// Where to, or near it.
+    new: u64,
+}
+
+/// How a try ended.
+pub(crate) enum Remapped {
+    /// The mapping is here now.
+    To(u64),
+    /// It is to be tried again when nothing is being zapped any more in these pages.
+    After(Pages),
+    /// The same, anywhere.
+    AfterAll,
+    /// It is to be tried again with these pages, which there is room in, and somebody else has.
+    With(Pages),
+}
+
+/// Room for a move.
+pub(crate) enum Room {
+    /// Here, reserved.
+    Reserved(Pages),
+    /// Not now.
+    Not(Remapped),
+}
+
+/// Whether a mapping could grow where it is.
+enum Growth {
+    Done,
+    /// Something is mapped behind it.
+    Barred,
+    /// It can, once nothing is being zapped any more in these pages.
+    After(Pages),
+}
+
+impl Request {
+    pub(crate) fn has(&self, flag: u32) -> bool {
+        self.flags & flag != 0
+    }
+
+    /// The pages that change where the mapping is: those that go, move, or come behind it.
+    fn source(&self) -> Pages {
+        let length = match self.has(FIXED | DONTUNMAP) {
+            true => self.old_length,
+            false => self.old_length.max(self.length),
+        };
+        touched(self.old, length.max(1))
+    }
+}
+
+impl<M: Machine> AddressSpace<M> {
+    /// Gives the `old_length` bytes at `old` the length `length`: in place, or, if
+    /// `flags` allow it, elsewhere (at `new`, if that is fixed). Where they are now.
+    ///
+    /// # Errors
+    /// As Linux's `mremap`: `EINVAL`; `EFAULT` where nothing is mapped, or more than
+    /// one mapping, or for more of a device; `ENOMEM` where there is no room or no memory, or at a limit; `EAGAIN` for
+    /// what may not be locked; `EPERM` below [`crate::Layout::lowest`], and where a mapping is
+    /// sealed.
+    pub fn mremap(
+        &self,
+        old: u64,
+        old_length: u64,
+        length: u64,
+        flags: u32,
+        new: u64,
+    ) -> Result<u64, Errno> {
+        let start = self.trace_start();
+        let result = self.remap(old, old_length, length, flags, new);
+        let at = *result.as_ref().unwrap_or(&old);
+        if result.is_ok() && length > old_length {
+            // What is new of a locked mapping is there from the start.
+            let pages = Pages::of_bytes(at..at + length.next_multiple_of(PAGE_SIZE));
+            let was = old_length.div_ceil(PAGE_SIZE);
+            self.install_probes(Pages::new(pages.start + was, pages.end));
+            self.populate_locked(Pages::new(pages.start + was, pages.end));
+        }
+        self.trace_result(Kind::Mremap, start, (at, length), result)
+    }
+
+    fn remap(
+        &self,
+        old: u64,
+        old_length: u64,
+        length: u64,
+        flags: u32,
+        new: u64,
+    ) -> Result<u64, Errno> {
+        let has = |flag| flags & flag != 0;
+        let resizes = old_length != length;
+        if flags & !(MAYMOVE | FIXED | DONTUNMAP) != 0
+            || has(FIXED | DONTUNMAP) && !has(MAYMOVE)
+            || has(DONTUNMAP) && resizes
+            || !old.is_multiple_of(PAGE_SIZE)
+        {
+            return Err(Errno::EINVAL);
+        }
+        // Linux lets lengths wrap to 0.
+        let round = |length: u64| length.checked_next_multiple_of(PAGE_SIZE).unwrap_or(0);
+        let request = Request {
+            old,
+            old_length: round(old_length),
+            tail: 0,
+            length: round(length),
+            flags,
+            new,
+        };
+        if request.length == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let none = Pages::new(0, 0);
+        let (mut target, mut filled) = match has(FIXED) {
+            true => (touched(new, request.length), touched(new, request.length)),
+            false => (none, none),
+        };
+        let mut rounds = 0;
+        loop {
+            let lock = match rounds > ROUNDS {
+                true => self.lock_everything_to_fill(filled),
+                false => self.lock_both([request.source(), target], filled),
+            };
+            match self.attributes_at(old) {
+                None => return Err(Errno::EFAULT),
+                Some(attributes) if attributes.flags.sealed => return Err(Errno::EPERM),
+                Some(_) => {}
+            }
+            let result = match has(FIXED | DONTUNMAP) {
+                true => self.remap_to(lock, request),
+                false => self.remap_near(lock, request),
+            };
+            match result {
+                Ok(Remapped::To(at)) => return Ok(at),
+                Ok(Remapped::After(zaps)) => filled = zaps,
+                Ok(Remapped::AfterAll) => (filled, rounds) = (self.all_pages(), ROUNDS + 1),
+                Ok(Remapped::With(room)) => (target, rounds) = (room, rounds + 1),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Shrinks, grows in place, or moves to where there is room.
+    fn remap_near(&self, mut lock: RangeLock<'_, M>, request: Request) -> Result<Remapped, Errno> {
+        let old = request.old;
+        if request.length <= request.old_length {
+            let tail = request.old_length - request.length;
+            self.unmap_tail(lock, old, request.length, tail)?;
+            return Ok(Remapped::To(old));
+        }
+        let attributes = self.check_source(&lock, &request, Totals::default())?;
+        match self.grow_in_place(&lock, &request, attributes)? {
+            Growth::Done => {
+                self.memory.count(Counter::Mmap);
+                return Ok(Remapped::To(old));
+            }
+            Growth::After(zaps) => return Ok(Remapped::After(zaps)),
+            Growth::Barred if !request.has(MAYMOVE) => return Err(Errno::ENOMEM),
+            Growth::Barred => {}
+        }
+        if self.room(&lock.edit()).is_short_of(SPARE_TO_MOVE) {
+            return Err(Errno::ENOMEM);
+        }
+        let none = Totals::default();
+        match self.reserve_room(&mut lock, 0, request.length, &attributes)? {
+            Room::Reserved(room) => self.move_to(lock, &request, room, attributes, none),
+            Room::Not(why) => Ok(why),
+        }
+    }
+
+    /// A move to a fixed place, or one that leaves the old place mapped.
+    fn remap_to(&self, mut lock: RangeLock<'_, M>, request: Request) -> Result<Remapped, Errno> {
+        let Request {
+            old,
+            old_length,
+            length,
+            new,
+            ..
+        } = request;
+        let end = self.layout.end;
+        // The end of the old place wraps, as in Linux.
+        let overlaps = old.wrapping_add(old_length) > new && new.wrapping_add(length) > old;
+        if !new.is_multiple_of(PAGE_SIZE) || length > end || new > end - length || overlaps {
+            return Err(Errno::EINVAL);
+        }
+        // Linux looks before it unmaps anything.
+        if self.room(&lock.edit()).is_short_of(SPARE_TO_MOVE + 2) {
+            return Err(Errno::ENOMEM);
+        }
+        let target = Pages::of_bytes(new..new + length);
+        if request.has(FIXED) {
+            self.check_seals(target)?;
+        }
+        let mut request = request;
+        let tail = Pages::of_bytes(old + length.min(old_length)..old.saturating_add(old_length));
+        let checked = if old_length > length {
+            request.old_length = length;
+            request.tail = old_length - length;
+            self.check_range(old + length, old_length - length)
+                .and_then(|stop| self.check_seals(Pages::of_bytes(old + length..stop)))
+        } else {
+            Ok(())
+        };
+        // What the checks come after is gone by then.
+        let gone = |pages: Pages| match pages.end <= end / PAGE_SIZE {
+            true => self.tally(&lock.edit(), pages, None),
+            false => Totals::default(),
+        };
+        let change = match request.has(FIXED) {
+            true => gone(target).and(&gone(tail)),
+            false => gone(tail),
+        };
+        let checked = checked.and_then(|()| {
+            // Of no length, and itself in the way.
+            match request.has(FIXED) && target.contains(Page::containing(old)) {
+                true => Err(Errno::EFAULT),
+                false => self.check_source(&lock, &request, change),
+            }
+        });
+        let checked = checked.and_then(|attributes| match request.has(FIXED) {
+            true if new < self.layout.lowest => Err(Errno::EPERM),
+            _ => Ok(attributes),
+        });
+        let attributes = match checked {
+            Ok(attributes) => attributes,
+            Err(error) => {
+                // As far as Linux has come: what is in the way is gone, and the tail.
+                if request.has(FIXED) {
+                    self.unmap_locked(lock, target, || ())?;
+                    if !tail.is_empty() && tail.end <= end / PAGE_SIZE {
+                        self.unmap(tail)?;
+                    }
+                }
+                return Err(error);
+            }
+        };
+        let target = match request.has(FIXED) {
+            true => target,
+            false => match self.reserve_room(&mut lock, new, length, &attributes)? {
+                Room::Reserved(room) => room,
+                Room::Not(why) => return Ok(why),
+            },
+        };
+        self.move_to(lock, &request, target, attributes, change)
+    }
+
+    fn unmap_tail(
+        &self,
+        lock: RangeLock<'_, M>,
+        old: u64,
+        length: u64,
+        tail: u64,
+    ) -> Result<(), Errno> {
+        if tail == 0 {
+            return Ok(());
+        }
+        let start = old.checked_add(length).ok_or(Errno::EINVAL)?;
+        let end = self.check_range(start, tail)?;
+        self.unmap_locked(lock, Pages::of_bytes(start..end), || ())
+    }
+
+    /// What is true of the mapping at an address, for a writer.
+    fn attributes_at(&self, address: u64) -> Option<Attributes> {
+        if address >= self.layout.end {
+            return None;
+        }
+        let page = address / PAGE_SIZE;
+        let run = self.run_in(page, page + 1)?;
+        // SAFETY: the range keeps mappings from being retired.
+        unsafe { run.word.mapping() }.map(|mapping| *mapping.attributes())
+    }
+
+    /// The source's attributes, if all of it is one mapping that may get the new length.
+    /// It may if that is within the limits after `change`.
+    fn check_source(
+        &self,
+        lock: &RangeLock<'_, M>,
+        request: &Request,
+        change: Totals,
+    ) -> Result<Attributes, Errno> {
+        let attributes = self.attributes_at(request.old).ok_or(Errno::EFAULT)?;
+        if request.old_length == 0 && !attributes.flags.shared {
+            // A second mapping of the same pages, which private memory has not.
+            return Err(Errno::EINVAL);
+        }
+        if attributes.flags.device && request.has(DONTUNMAP) {
+            return Err(Errno::EINVAL);
+        }
+        let page = request.old / PAGE_SIZE;
+        let end = page.saturating_add((request.old_length / PAGE_SIZE).max(1));
+        if !self.is_one_mapping(Pages::new(page, end), &attributes) {
+            return Err(Errno::EFAULT);
+        }
+        if attributes.flags.device && request.length > request.old_length {
+            // What a driver has mapped is all that there is.
+            return Err(Errno::EFAULT);
+        }
+        self.check_more(&lock.edit(), request, &attributes, change)?;
+        Ok(attributes)
+    }
+
+    /// Whether the mapping may get its new length within the limits after `change`, under the edit
+    /// under which that was seen. To be asked again under the edit under which it gets it.
+    pub(crate) fn check_more(
+        &self,
+        edit: &Edit<'_, M>,
+        request: &Request,
+        attributes: &Attributes,
+        change: Totals,
+    ) -> Result<(), Errno> {
+        let room = self.room(edit).after(change);
+        let more = (request.length - request.old_length) / PAGE_SIZE;
+        if more > 0 && !room.may_lock_more(attributes, more) {
+            return Err(Errno::EAGAIN);
+        }
+        let more = match request.has(DONTUNMAP) {
+            true => request.length / PAGE_SIZE,
+            false => more,
+        };
+        if more > 0 && !(room.has(attributes, more) && self.may_commit(attributes, more)) {
+            return Err(Errno::ENOMEM);
+        }
+        Ok(())
+    }
+
+    /// Whether all of `pages` has these attributes: then it is one mapping to a program, even
+    /// where equal neighbours are two in the tree.
+    fn is_one_mapping(&self, pages: Pages, attributes: &Attributes) -> bool {
+        let mut at = pages.start;
+        while at < pages.end {
+            let run = self.run_in(at, pages.end).filter(|run| {
+                // SAFETY: the range keeps mappings from being retired.
+                let mapping = unsafe { run.word.mapping() };
+                run.pages.start <= at && mapping.is_some_and(|m| m.attributes() == attributes)
+            });
+            match run {
+                Some(run) => at = run.pages.end,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Maps what is to come behind the source, if that is the mapping's end and
+    /// there is room.
+    fn grow_in_place(
+        &self,
+        lock: &RangeLock<'_, M>,
+        request: &Request,
+        attributes: Attributes,
+    ) -> Result<Growth, Errno> {
+        let start = (request.old + request.old_length) / PAGE_SIZE;
+        let more = Pages::new(
+            start,
+            start + (request.length - request.old_length) / PAGE_SIZE,
+        );
+        // One edit from the look to the mapping: stacks grow without a range lock.
+        let mut edit = lock.edit();
+        // A guard gap above is no obstacle, as on Linux.
+        if more.end > self.layout.end / PAGE_SIZE || !self.tree.is_unmapped(more) {
+            return Ok(Growth::Barred);
+        }
+        if !self.tree.is_vacant(more) {
+            return Ok(Growth::After(more));
+        }
+        self.check_more(&edit, request, &attributes, Totals::default())?;
+        self.map_free(&mut edit, more, attributes)?;
+        Ok(Growth::Done)
+    }
+}

@@ -1,0 +1,316 @@
+//! The move of `mremap`: pages go over to another place, and what was there goes.
+//!
+//! It shows its destination as *replacing*, so that faults there wait, and its
+//! source as *zapping* (or, if it stays mapped, as replacing too), and gives up its range. Then the pages
+//! go over ([`crate::table::move_ptes`]), beside whoever has all ranges and asks for no page, a fork above all
+//! ([`crate::lock::moves`]). The destination becomes live, and what is left of
+//! the source is zapped, as by `munmap`.
+//!
+//! What is one mapping to a program may be several here: equal ones, made apart, and some of them
+//! since soft-dirty bits were cleared. The destination is one, and new if one of them is.
+
+use core::ptr::NonNull;
+
+use faultless_paging::{PAGE_SIZE, Pages};
+use faultless_trace::Counter;
+
+use crate::base::errno::Errno;
+use crate::base::machine::Machine;
+use crate::lock::RangeLock;
+use crate::lock::moves::Move;
+use crate::lock::shard::Part;
+use crate::ops::mmap::place::{Wish, Zone};
+use crate::ops::mremap::remap_flags::DONTUNMAP;
+use crate::ops::mremap::{Remapped, Request, Room, SPARE_TO_MOVE};
+use crate::space::AddressSpace;
+use crate::space::account::Totals;
+use crate::space::memory::Retired;
+use crate::table::free::Tables;
+use crate::tree::mapping::{Attributes, Flags, Locked, Mapping};
+use crate::tree::{Edit, Word};
+
+/// Both places of a move, shown as what they are for as long.
+struct Shown {
+    /// Whether nothing was where the source goes.
+    is_vacant: bool,
+}
+
+impl<M: Machine> AddressSpace<M> {
+    /// Room for so many bytes, had and reserved, if there is some that nobody else has.
+    pub(crate) fn reserve_room(
+        &self,
+        lock: &mut RangeLock<'_, M>,
+        hint: u64,
+        length: u64,
+        attributes: &Attributes,
+    ) -> Result<Room, Errno> {
+        let wish = Wish {
+            hint,
+            count: length / PAGE_SIZE,
+            zone: Zone::All,
+            is_private: attributes.backed.is_none(),
+        };
+        let mut edit = lock.edit();
+        let part = lock.part();
+        let room = match self.find_room(&mut edit, part, &wish) {
+            Ok(room) => room,
+            Err(_) if matches!(part, Part::Arena(_)) => {
+                drop(edit);
+                let mut edit = self.edit(Part::Central);
+                let room = self.find_room(&mut edit, Part::Central, &wish);
+                return Ok(Room::Not(room.map_or(Remapped::AfterAll, Remapped::With)));
+            }
+            // There may be elsewhere.
+            Err(_) if part != self.part_of_everything() || self.is_zapping() => {
+                return Ok(Room::Not(Remapped::AfterAll));
+            }
+            Err(error) => return Err(error),
+        };
+        if !lock.try_extend(room) {
+            return Ok(Room::Not(Remapped::With(room)));
+        }
+        edit.cut(room)?;
+        edit.fill(room, Word::RESERVED);
+        Ok(Room::Reserved(room))
+    }
+
+    /// Reserves what is free of `pages`, whose ends were cut: no stack grows there, and tables
+    /// stay.
+    fn reserve(&self, edit: &mut Edit<'_, M>, pages: Pages) {
+        self.replace_word(edit, pages, Word::EMPTY, Word::RESERVED);
+    }
+
+    /// Gives up what was reserved of `pages`, and tables there that nothing will use. As what is unmapped
+    /// there: who unmaps what lies beside must not leave a table because of it.
+    fn give_up_room(&self, lock: RangeLock<'_, M>, pages: Pages) {
+        let mut edit = lock.edit();
+        let note = Word::zapping(lock.number());
+        self.replace_word(&mut edit, pages, Word::RESERVED, note);
+        let zapping = lock.begin_zap_of_mapped(pages);
+        drop(edit);
+        zapping.finish();
+    }
+
+    fn replace_word(&self, edit: &mut Edit<'_, M>, pages: Pages, old: Word, new: Word) {
+        let mut at = pages.start;
+        while at < pages.end {
+            let run = self.tree.next_until(at, pages.end);
+            let hole = Pages::new(at, run.map_or(pages.end, |run| run.pages.start));
+            if old.is_empty() && !hole.is_empty() {
+                edit.fill(hole, new);
+            }
+            let Some(run) = run else { break };
+            if run.word == old {
+                edit.fill(run.pages, new);
+            }
+            at = run.pages.end;
+        }
+    }
+
+    fn map_again(
+        &self,
+        lock: RangeLock<'_, M>,
+        request: &Request,
+        target: Pages,
+        attributes: Attributes,
+        change: Totals,
+    ) -> Result<Remapped, Errno> {
+        lock.lock_out_readers(target);
+        let mut edit = lock.edit();
+        let is_free = self.is_reserved(target);
+        let done = self.check_more(&edit, request, &attributes, change);
+        let done = done.and_then(|()| match is_free {
+            true => self.map_free(&mut edit, target, attributes),
+            false => Ok(()),
+        });
+        if let Err(error) = done {
+            drop(edit);
+            self.give_up_room(lock, target);
+            return Err(error);
+        }
+        if !is_free {
+            self.map_over(lock, edit, target, attributes)?;
+        }
+        self.memory.count(Counter::Mmap);
+        Ok(Remapped::To(target.start * PAGE_SIZE))
+    }
+
+    /// What the source becomes if it stays: Linux takes a lock along. A mapping of its own, not that of a
+    /// neighbour, which may be one that the move replaces, or that replaces something: who comes to places
+    /// that are replacing tells them apart by their words alone.
+    fn staying(&self, word: Word, stays: bool) -> Result<Option<NonNull<Mapping>>, Errno> {
+        // SAFETY: the range keeps mappings from being retired.
+        let Some(mapping) = (unsafe { word.mapping() }).filter(|_| stays) else {
+            return Ok(None);
+        };
+        let flags = Flags {
+            locked: Locked::No,
+            ..mapping.attributes().flags
+        };
+        let unlocked = Attributes {
+            flags,
+            ..*mapping.attributes()
+        };
+        Ok(Some(self.memory.allocate_mapping(self, unlocked)?))
+    }
+
+    /// Moves the source to `target`, in place of whatever is there.
+    pub(crate) fn move_to(
+        &self,
+        lock: RangeLock<'_, M>,
+        request: &Request,
+        target: Pages,
+        attributes: Attributes,
+        change: Totals,
+    ) -> Result<Remapped, Errno> {
+        let old_end = request.old + request.old_length;
+        let source = Pages::of_bytes(request.old..old_end);
+        let mut attributes = attributes.moved(request.old / PAGE_SIZE, target.start);
+        // Both ends: what belongs together to a program ends where the heap begins.
+        let last = old_end.max(request.old + 1) - 1;
+        if self.is_newly_mapped(request.old) || self.is_newly_mapped(last) {
+            attributes.birth = self.birth();
+        }
+        let stays = request.has(DONTUNMAP);
+        if source.is_empty() {
+            // Shared memory once more: the old mapping stays what it is.
+            return self.map_again(lock, request, target, attributes, change);
+        }
+        let gone = Pages::of_bytes(request.old..old_end + request.tail);
+        let may_be = |edit: &Edit<'_, M>| {
+            self.check_more(edit, request, &attributes, change)?;
+            match self.room(edit).is_short_of(SPARE_TO_MOVE) {
+                true => Err(Errno::ENOMEM),
+                false => Ok(()),
+            }
+        };
+        let shown = self.show_move(&lock, (source, gone), target, attributes, stays, &may_be);
+        let Shown { is_vacant } = match shown {
+            Ok(shown) => shown,
+            Err(error) => {
+                self.give_up_room(lock, target);
+                return Err(error);
+            }
+        };
+        lock.settle();
+        let had = lock.had();
+        let record = Move::new(source, target, &attributes);
+        let listed = self.list_move(&record);
+        let moved = lock.begin_move(gone, target, stays);
+        self.trace_hold(had, gone);
+        if !is_vacant {
+            self.zap(target, Tables::None);
+        }
+        self.carry(&record);
+
+        let turn = self.move_turn();
+        let mut edit = self.edit(moved.part());
+        self.tree.show_replaced(&mut edit, target);
+        if stays {
+            self.tree.show_replaced(&mut edit, source);
+        }
+        drop(edit);
+        drop(listed);
+        drop(turn);
+        self.memory.count(Counter::Mmap);
+        if !stays {
+            self.memory.count(Counter::Munmap);
+            moved.finish_move();
+        }
+        Ok(Remapped::To(target.start * PAGE_SIZE))
+    }
+
+    /// Whether nothing is mapped in `pages`, all of which is mapped or reserved.
+    fn is_reserved(&self, pages: Pages) -> bool {
+        self.tree.runs(pages).all(|run| run.word == Word::RESERVED)
+    }
+
+    /// What is mapped in pages that are one mapping to a program: a part that was made since
+    /// soft-dirty bits were cleared, if there is one; and whether that is all of it.
+    fn newest_of(&self, pages: Pages) -> Option<(Word, bool)> {
+        let mut runs = self.tree.runs(pages);
+        let first = runs.next()?;
+        let is_new = |word: &Word| {
+            // SAFETY: the caller is editing, so nothing is retired.
+            unsafe { word.mapping() }.is_some_and(|mapping| self.is_new(mapping.attributes()))
+        };
+        let is_one = first.pages.end >= pages.end;
+        if is_one || is_new(&first.word) {
+            return Some((first.word, is_one));
+        }
+        let newer = runs.map(|run| run.word).find(is_new);
+        Some((newer.unwrap_or(first.word), false))
+    }
+
+    /// Shows both places of a move as replacing, or the source, with what goes behind it, as zapping
+    /// unless it `stays`, once nothing can fail any more. Whether it `may_be` is asked when it is.
+    fn show_move(
+        &self,
+        lock: &RangeLock<'_, M>,
+        (source, gone): (Pages, Pages),
+        target: Pages,
+        attributes: Attributes,
+        stays: bool,
+        may_be: &dyn Fn(&Edit<'_, M>) -> Result<(), Errno>,
+    ) -> Result<Shown, Errno> {
+        lock.lock_out_readers(gone);
+        lock.lock_out_readers(target);
+        // No fault puts a page into the source meanwhile: a page without a table to go to
+        // would be lost.
+        let mut edit = lock.cut(source)?;
+        edit.cut(gone)?;
+        edit.cut(target)?;
+        self.reserve(&mut edit, target);
+        let is_vacant = self.is_reserved(target);
+        let (old, is_one) = self.newest_of(source).ok_or(Errno::EFAULT)?;
+        if !is_one {
+            // Equal neighbours become one. A walk may have been at that one before pages came to the others.
+            self.link_word_again(old);
+            self.assign(&mut edit, source, old);
+        }
+        edit.fill(source, old.changing());
+        drop(edit);
+        lock.settle();
+        let prepared = self.prepare_tables(source, target.start);
+        let prepared = prepared.and_then(|()| self.staying(old, stays));
+        let mut edit = lock.edit();
+        let words = prepared.and_then(|staying| {
+            let word = may_be(&edit).and_then(|()| self.word_for(&edit, target, attributes));
+            if let (Err(_), Some(staying)) = (&word, staying) {
+                // SAFETY: made above, and nobody else's.
+                self.memory.unlink(unsafe { staying.as_ref() });
+                self.memory.retire(Retired::Mapping(staying));
+            }
+            Ok((word?, staying))
+        });
+        let (word, staying) = match words {
+            Ok(words) => words,
+            Err(error) => {
+                edit.fill(source, old);
+                drop(edit);
+                return Err(error);
+            }
+        };
+        // For a moment both places are mapped, and nobody is to see that afterwards.
+        let account = self.account_of(&edit);
+        let peak = account.get().peak;
+        self.forks.moves.begin_show(gone, target, self.machine());
+        self.assign(&mut edit, target, word.replacing());
+        // A truncation that has been at the target already comes again, and waits there.
+        self.link_word_again(word);
+        if let Some(staying) = staying {
+            // SAFETY: made above, and put into the tree here.
+            let word = Word::live(unsafe { staying.as_ref() });
+            self.assign(&mut edit, source, word.replacing());
+        } else {
+            lock.announce_zap();
+            // A hole's end may be uncut again: since it was cut others have emptied what lies beside.
+            let gone = edit.extent(gone);
+            self.detach(lock, &mut edit, gone);
+            account.set_peak(peak);
+        }
+        self.forks.moves.end_show();
+        lock.keep_departure(&edit);
+        Ok(Shown { is_vacant })
+    }
+}

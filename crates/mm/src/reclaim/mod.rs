@@ -1,0 +1,5 @@
+//! Getting frames back: lazily freed pages, compaction, and the frames it isolates.
+
+pub(crate) mod compact;
+pub(crate) mod isolated;
+pub(crate) mod lazyfree;

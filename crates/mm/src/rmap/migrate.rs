@@ -1,0 +1,332 @@
+//! Moving a page to another frame, under whoever uses it.
+//!
+//! Where the page is mapped is found by the reverse map: for anonymous pages [`crate::rmap::anon`],
+//! for those of a store its list of mappings ([`crate::object`]). Each of its entries is
+//! *claimed as moving*: not present, so that no hardware uses it, and otherwise what it was.
+//! That is what Linux's migration entries are. Faults that meet one wait as for any
+//! claim, without a lock; so does whoever unmaps, protects, moves or forks. When all
+//! entries are claimed and the count of the page's uses is that of the claims, nobody else
+//! has the page: no other mapping, no pin, nobody who just copies it. The uses are taken away in that
+//! same step, so that none can be added. Then each space is flushed, the page copied, and
+//! each entry published with the new frame, its other bits as they were.
+//!
+//! Anything else that is found gives the claims back and the page stays: a claim in the way,
+//! a mapping that changes, a pin, a mapping that was not found. So nothing is waited for while
+//! claims are held but flushes, and several claims at once are no danger (rule R9).
+//!
+//! # Why each step is right
+//!
+//! * A claim is validated: the page's mapping is live behind the claim's barrier, and no fork has
+//!   yet to copy its table (rule R1). So
+//!   a fork, an unmapping or a move that is at work there has waited for the claim, or the claim
+//!   is withdrawn. It need not be any certain mapping, because nothing is decided from it.
+//! * A table is not freed while an entry in it is claimed, so that the claims are found
+//!   again. A space does not end: the list of spaces is locked, and who ends one takes it out of
+//!   the stores' lists, and then out of that ([`AddressSpace::destroy`]).
+//! * A page of a store has left its slot before the entries are looked at: a fault that has
+//!   counted it finds that out and takes the count back ([`crate::object`]).
+//! * Stores through TLBs end with the flush, before the copy (rule R3).
+//!
+//! Written lines: the entries, both frames' descriptors, the list's lock.
+
+use core::ptr::NonNull;
+
+use faultless_frames::{Flags, FrameSource, NoMemory};
+use faultless_paging::{Entry, Frame, PAGE_SIZE, Page, Pages, Walk, walk};
+use faultless_sync::{Backoff, Flaw, fence_after_rmw, flawed};
+use faultless_trace::Counter;
+
+use crate::base::machine::Machine;
+use crate::object::{Moving, Store};
+use crate::rmap::anon::AllSpaces;
+use crate::space::memory::Memory;
+use crate::space::{AddressSpace, Body, Note};
+use crate::tree::Content;
+
+/// Why a page was not moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotMoved {
+    /// The frame is free, used for something that cannot be moved, or none of the machine's.
+    NoPage,
+    /// The other frame is none of the machine's, the same, the shared zero page, or a page already.
+    NoPlace,
+    /// Somebody uses the page in a way that forbids it now: has pinned it, is at work on one of
+    /// its entries, or maps it where it was not found, or more often than can be remembered.
+    Busy,
+}
+
+/// Moves pages, one at a time.
+pub struct Mover<M: Machine> {
+    memory: &'static Memory<M>,
+    /// Where the claims of the present page are: pairs of a space's body and a page.
+    places: Frame,
+}
+
+/// Claims that one page may have.
+const MOST: usize = PAGE_SIZE as usize / size_of::<[u64; 2]>();
+
+/// The claims of a page.
+struct Claims<'a, M: Machine> {
+    mover: &'a Mover<M>,
+    count: usize,
+}
+
+impl<M: Machine> Mover<M> {
+    /// One that has moved nothing yet.
+    ///
+    /// # Errors
+    /// [`NoMemory`]: it needs a frame.
+    pub fn new(memory: &'static Memory<M>) -> Result<Self, NoMemory> {
+        let places = memory.allocate_frame_to_fill()?;
+        Ok(Self { memory, places })
+    }
+
+    /// Moves the page in `from` to `to`, a frame of the caller's, who has got it from the
+    /// machine's source. Afterwards `from` is the caller's.
+    ///
+    /// As when a frame is given back ([`FrameSource::free`]), that it is the caller's is
+    /// the caller's word: a page in use is seen and refused, a table or a free frame is not.
+    ///
+    /// # Errors
+    /// Why it was not moved: nothing has changed.
+    pub fn migrate(&mut self, from: Frame, to: Frame) -> Result<(), NotMoved> {
+        let machine = self.memory.machine();
+        let spaces = self.memory.keep_spaces();
+        let interrupts = machine.interrupts_off();
+        // What is not used says with its flags what it was last.
+        let used = machine.frames().find(from).filter(|d| d.is_used());
+        let flags = used.map_or(Flags::NONE, |descriptor| descriptor.flags());
+        let (is_file, is_anonymous) = (flags.has(Flags::FILE), flags.has(Flags::ANONYMOUS));
+        let zero = machine.frames().zero_frame();
+        let place = machine.frames().find(to).filter(|d| !d.is_used());
+        let mut store = None;
+        let result = if from == zero || !(is_file || is_anonymous) {
+            Err(NotMoved::NoPage)
+        } else if place.is_none() || to == from || to == zero {
+            Err(NotMoved::NoPlace)
+        } else if is_file {
+            self.migrate_file_page(from, to, &mut store)
+        } else {
+            self.migrate_anonymous_page(&spaces, from, to)
+        };
+        machine.interrupts_restore(interrupts);
+        drop(spaces);
+        // The last that held it, perhaps.
+        drop(store);
+        if result.is_ok() {
+            self.memory.count(Counter::Migrations);
+        }
+        result
+    }
+
+    fn migrate_file_page(
+        &self,
+        from: Frame,
+        to: Frame,
+        store: &mut Option<Store<M>>,
+    ) -> Result<(), NotMoved> {
+        let moving = Moving::begin(self.memory, from).map_err(|held| {
+            *store = held;
+            NotMoved::Busy
+        })?;
+        let mut claims = Claims::new(self);
+        let found = moving.try_for_each_place(|space, page| claims.claim(space, page, from));
+        let result = claims.finish(found, from, to, true);
+        *store = Some(moving.end(if result.is_ok() { to } else { from }));
+        result
+    }
+
+    fn migrate_anonymous_page(
+        &self,
+        spaces: &AllSpaces<'_, M>,
+        from: Frame,
+        to: Frame,
+    ) -> Result<(), NotMoved> {
+        let descriptor = self.memory.machine().frames().descriptor(from);
+        // What was written by several stores may not fit together. Then the page is not found.
+        let (owner, index) = descriptor.owner();
+        let is_relative = |space: &AddressSpace<M>| space.id == owner || space.family() == owner;
+        let mut claims = Claims::new(self);
+        let all_found =
+            |claims: &Claims<'_, M>| claims.count as u64 >= u64::from(descriptor.map_count());
+        let mut found = spaces.try_for_each(|space| {
+            if !is_relative(space) || all_found(&claims) || index >= space.layout.end / PAGE_SIZE {
+                return Ok(());
+            }
+            claims.claim(space, index, from)
+        });
+        if found.is_ok() && !all_found(&claims) {
+            found = spaces.try_for_each(|space| {
+                if !is_relative(space) || all_found(&claims) || !space.has_note(Note::MOVED) {
+                    return Ok(());
+                }
+                claims.claim_anywhere(space, from)
+            });
+        }
+        claims.finish(found, from, to, false)
+    }
+}
+
+impl<M: Machine> Drop for Mover<M> {
+    fn drop(&mut self) {
+        let machine = self.memory.machine();
+        machine.frames().free(machine.cpu(), self.places);
+    }
+}
+
+impl<'a, M: Machine> Claims<'a, M> {
+    fn new(mover: &'a Mover<M>) -> Self {
+        Self { mover, count: 0 }
+    }
+
+    fn place(&self, number: usize) -> *mut [u64; 2] {
+        let places = self.mover.memory.machine().pointer(self.mover.places);
+        places.as_ptr().cast::<[u64; 2]>().wrapping_add(number)
+    }
+
+    /// Claims the entry of `page` if it maps `frame`.
+    fn claim(&mut self, space: &AddressSpace<M>, page: u64, frame: Frame) -> Result<(), NotMoved> {
+        let _section = space.memory.enter();
+        // SAFETY: inside the section.
+        match unsafe { walk::<M::Format, M>(space.machine(), space.root, Page(page)) } {
+            Walk::Leaf { entry, .. } => self.claim_entry(space, entry, page, frame),
+            Walk::Missing { .. } => Ok(()),
+            Walk::Busy => Err(NotMoved::Busy),
+        }
+    }
+
+    /// Claims any entry that maps `frame`.
+    #[cold]
+    fn claim_anywhere(&mut self, space: &AddressSpace<M>, frame: Frame) -> Result<(), NotMoved> {
+        let _section = space.memory.enter();
+        let mut result = Ok(());
+        let all = Pages::of_bytes(0..space.layout.end);
+        space.for_each_entry(all, &mut |entry, page| {
+            if result.is_ok() {
+                result = self.claim_entry(space, entry, page, frame);
+            }
+        });
+        result
+    }
+
+    fn claim_entry(
+        &mut self,
+        space: &AddressSpace<M>,
+        entry: &Entry,
+        page: u64,
+        frame: Frame,
+    ) -> Result<(), NotMoved> {
+        let format = AddressSpace::<M>::FORMAT;
+        let value = loop {
+            let value = entry.load();
+            if value == 0 || format.is_guard(value) || format.frame(value) != frame {
+                return Ok(());
+            }
+            if format.is_moving(value) {
+                // Ours: nobody else moves pages now.
+                return Ok(());
+            }
+            if format.is_claimed(value) || self.count == MOST {
+                return Err(NotMoved::Busy);
+            }
+            // Fails when hardware has set a bit, or somebody was quicker.
+            if entry.replace(value, format.moving(value)).is_ok() {
+                break value;
+            }
+        };
+        if !flawed(Flaw::ClaimWithoutFence) {
+            // Partner: the fence of rule R1 in whoever changes a mapping.
+            fence_after_rmw();
+        }
+        // SAFETY: in the caller's section.
+        let is_live = matches!(
+            unsafe { space.tree.find(page).word.content() },
+            Content::Live(_)
+        );
+        let is_valid = is_live && !space.is_frozen(page);
+        if !is_valid && !flawed(Flaw::MappingNotValidated) {
+            entry.set(value);
+            return Err(NotMoved::Busy);
+        }
+        let place = [space.body().as_ptr().expose_provenance() as u64, page];
+        // SAFETY: inside the frame, which is this mover's.
+        unsafe { self.place(self.count).write(place) };
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Moves the page if `found` says that all its entries were looked for, and nobody uses
+    /// it otherwise; gives the claims up.
+    fn finish(
+        self,
+        found: Result<(), NotMoved>,
+        from: Frame,
+        to: Frame,
+        is_held: bool,
+    ) -> Result<(), NotMoved> {
+        let machine = self.mover.memory.machine();
+        let source = machine.frames();
+        let (old, maps) = (source.descriptor(from), self.count as u32);
+        let result = found.and_then(|()| {
+            let is_all = (maps != 0 || is_held) && old.freeze(maps, is_held);
+            match is_all || flawed(Flaw::MovedThoughUsed) {
+                true => Ok(()),
+                false => Err(NotMoved::Busy),
+            }
+        });
+        if result.is_ok() {
+            if !flawed(Flaw::MovedWithoutFlush) {
+                self.for_each(|space, page| space.flush_moving(page));
+            }
+            machine.copy(from, to);
+            source.descriptor(to).become_page(old, maps, is_held);
+        }
+        let frame = if result.is_ok() { to } else { from };
+        self.for_each(|space, page| space.publish_moved(page, frame));
+        result
+    }
+
+    fn for_each(&self, mut visit: impl FnMut(&AddressSpace<M>, u64)) {
+        for number in 0..self.count {
+            // SAFETY: written by `claim_entry`.
+            let [body, page] = unsafe { self.place(number).read() };
+            let body = core::ptr::with_exposed_provenance_mut::<Body>(body as usize);
+            if let Some(body) = NonNull::new(body) {
+                // SAFETY: exposed by `claim_entry`; no space ends meanwhile.
+                visit(&unsafe { AddressSpace::at(self.mover.memory, body) }, page);
+            }
+        }
+    }
+}
+
+impl<M: Machine> AddressSpace<M> {
+    /// Gives up the claim of a page that was moved to `frame`.
+    fn publish_moved(&self, page: u64, frame: Frame) {
+        self.with_moving(page, |entry, before| {
+            // Nobody else writes a claim. Release: the page's content and its
+            // descriptor were written before.
+            entry.set(Self::FORMAT.with_frame(before, frame));
+        });
+    }
+
+    /// Flushes a page that is claimed to be moved.
+    fn flush_moving(&self, page: u64) {
+        self.with_moving(page, |_, before| self.flush_page(Page(page), before));
+    }
+
+    /// Does something with the entry of a page that is claimed to be moved, and with what it was.
+    fn with_moving(&self, page: u64, act: impl FnOnce(&Entry, u64)) {
+        let mut backoff = Backoff::new();
+        let _section = self.memory.enter();
+        loop {
+            // SAFETY: inside the section.
+            match unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(page)) } {
+                Walk::Leaf { entry, value, .. } if Self::FORMAT.is_moving(value) => {
+                    return act(entry, Self::FORMAT.settled(value));
+                }
+                // Somebody looks whether the table is empty.
+                _ => backoff.turn(self.machine()),
+            }
+        }
+    }
+}

@@ -1,0 +1,10 @@
+//! The reverse map: from a page to the entries that map it.
+//!
+//! * `file`: the mappings of an object, and taking its pages out of all of them.
+//! * `anon`: all address spaces, in which an anonymous page is found through its descriptor.
+//! * `truncate`, `migrate`: operations that have to reach every entry of a page.
+
+pub(crate) mod anon;
+pub(crate) mod file;
+pub(crate) mod migrate;
+mod truncate;

@@ -1,0 +1,181 @@
+//! A smaller size, and holes: pages leave their slots, and then every address space
+//! (rule R6).
+//!
+//! A page's identity is its slot. It is cleared first; then, behind a full fence, every
+//! mapping of the store is looked through, claims are waited for, and what shows one of
+//! the pages is taken away. A fault has counted the page before it looks at the slot: it
+//! finds the slot cleared and withdraws, or the page is found counted here. The walk is
+//! repeated until no page is counted any more: an entry may be where the walk has been,
+//! beside an `mremap`, or where no mapping leads any more, because `munmap` is at work
+//! there and waits for the claim. A private copy is counted by nobody: one that is being zapped when the
+//! walk comes is not found, and departs; whoever has begun that is waited for ([`crate::lock::departing`]).
+//!
+//! The caller lets no write and no other truncation of the store run meanwhile, as the
+//! lock of an inode does. Faults and mappings go on.
+
+use core::ops::Range;
+
+use faultless_paging::{Frame, PAGE_SIZE};
+use faultless_sync::atomic::{Ordering, fence};
+use faultless_sync::{Backoff, Flaw, cond_resched, flawed};
+
+use crate::base::errno::Errno;
+use crate::base::machine::Machine;
+use crate::object::Store;
+use crate::object::radix::Content;
+
+/// Pages between two looks whether somebody else should run.
+const STRETCH: u64 = 4096;
+
+/// Frames, chained by their descriptors: any number, no memory.
+#[derive(Default)]
+struct Chain {
+    /// The first frame plus 1; 0 for none.
+    head: u64,
+}
+
+impl<M: Machine> Store<M> {
+    /// Sets the size. Pages behind it leave every address space, with what programs have
+    /// changed in private copies of them; an access there is SIGBUS. What lies behind
+    /// the size in the last page reads as zeroes. The size that it has already takes away what
+    /// a write that failed has left behind it.
+    ///
+    /// # Errors
+    /// What reading the last page in failed with: the size is set all the same.
+    pub fn truncate(&self, size: u64) -> Result<(), Errno> {
+        let before = self.cache().size.swap(size, Ordering::AcqRel);
+        // Partner: the fence between a page's addition and the look at the size.
+        fence(Ordering::SeqCst);
+        if size > before {
+            return Ok(());
+        }
+        self.take_away(size.div_ceil(PAGE_SIZE)..u64::MAX, true);
+        let used = size % PAGE_SIZE;
+        match used {
+            0 => Ok(()),
+            _ => self.zero(size / PAGE_SIZE, used..PAGE_SIZE),
+        }
+    }
+
+    /// Makes a hole of a range of bytes: it reads as zeroes. Private copies stay.
+    ///
+    /// # Errors
+    /// What reading a page in failed with that lies in the hole in part.
+    pub fn punch(&self, bytes: Range<u64>) -> Result<(), Errno> {
+        let size = self.size().checked_next_multiple_of(PAGE_SIZE);
+        let end = bytes.end.min(size.unwrap_or(u64::MAX));
+        if bytes.start >= end {
+            return Ok(());
+        }
+        let (first, last) = (bytes.start.div_ceil(PAGE_SIZE), end / PAGE_SIZE);
+        let (head, tail) = (bytes.start % PAGE_SIZE, end % PAGE_SIZE);
+        if first > last {
+            return self.zero(last, head..tail);
+        }
+        if first < last {
+            self.take_away(first..last, false);
+        }
+        if head != 0 {
+            self.zero(first - 1, head..PAGE_SIZE)?;
+        }
+        if tail != 0 {
+            self.zero(last, 0..tail)?;
+        }
+        Ok(())
+    }
+
+    /// Zeroes a part of a page, if the store has it.
+    fn zero(&self, index: u64, bytes: Range<u64>) -> Result<(), Errno> {
+        if let Some(page) = self.page(index)? {
+            let start = self.memory.machine().pointer(page.frame());
+            let length = (bytes.end - bytes.start) as usize;
+            // SAFETY: inside the frame, which is pinned. Programs may write it meanwhile,
+            // as they may beside any write to a file: it is memory without a type.
+            unsafe {
+                start
+                    .as_ptr()
+                    .add(bytes.start as usize)
+                    .write_bytes(0, length);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes pages out of the store and out of every address space.
+    fn take_away(&self, pages: Range<u64>, copies: bool) {
+        let mut chain = self.take_out(pages.clone());
+        // Rule R6. Partner: the barrier of a claim, which precedes the look at the slot.
+        if !flawed(Flaw::TruncateWithoutFence) {
+            fence(Ordering::SeqCst);
+        }
+        let mut backoff = Backoff::new();
+        loop {
+            self.unmap(pages.clone(), copies);
+            chain = self.let_go_unmapped(chain);
+            if chain.head == 0 {
+                break;
+            }
+            // Who zaps one of them may have let others run: on this very CPU.
+            backoff.rest(self.memory.machine());
+        }
+        if copies {
+            self.memory.await_departing(self.cache());
+        }
+    }
+
+    /// Empties the slots of `pages`; what was in them.
+    fn take_out(&self, pages: Range<u64>) -> Chain {
+        let mut chain = Chain::default();
+        let mut seen = 0u64;
+        self.cache().pages.for_each(pages, &mut |index, slot| {
+            seen += 1;
+            if seen.is_multiple_of(STRETCH) {
+                cond_resched(self.memory.machine());
+            }
+            let mut backoff = Backoff::new();
+            loop {
+                let content = slot.load();
+                if content == Content::Empty {
+                    break;
+                }
+                if let Content::Moving(_) = content {
+                    // Who moves it waits for nobody.
+                    backoff.turn(self.memory.machine());
+                    continue;
+                }
+                if slot.replace(content, Content::Empty).is_ok() {
+                    if let Content::Page(frame) = content {
+                        self.cache().uncharge(index);
+                        self.descriptor(frame).set_link(chain.head);
+                        chain.head = frame.0 + 1;
+                    }
+                    break;
+                }
+            }
+        });
+        chain
+    }
+
+    /// Lets go of those frames that nothing maps any more; the others.
+    fn let_go_unmapped(&self, chain: Chain) -> Chain {
+        let mut left = Chain::default();
+        let mut next = chain.head;
+        let mut seen = 0u64;
+        while next != 0 {
+            seen += 1;
+            if seen.is_multiple_of(STRETCH) {
+                cond_resched(self.memory.machine());
+            }
+            let frame = Frame(next - 1);
+            let descriptor = self.descriptor(frame);
+            next = descriptor.link();
+            if descriptor.map_count() != 0 {
+                descriptor.set_link(left.head);
+                left.head = frame.0 + 1;
+            } else if descriptor.let_go() {
+                self.free(frame);
+            }
+        }
+        left
+    }
+}

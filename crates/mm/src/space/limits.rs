@@ -1,0 +1,303 @@
+//! Limits of what an address space may map, and whether an operation keeps to them.
+//!
+//! They may change at any time, and count from then on: what is mapped stays mapped. They are
+//! compared with the [`crate::space::account`] under the edit lock under which the change is then made,
+//! so that two that would fit alone do not both come in, stacks that grow included. (A move by
+//! `mremap` is checked before it makes room: a stack may take some of what it was promised.)
+//!
+//! No fault looks at a limit, but for one that makes a stack grow.
+//!
+//! Overcommit is Linux's heuristic: a single request must fit into the machine's memory, and that
+//! is all ([`crate::Layout::commit_pages`]). What is committed in sum is only shown
+//! ([`crate::Memory::committed`]); each CPU has a part of it, so that nobody's line is shared.
+
+use faultless_paging::{PAGE_SIZE, Pages};
+use faultless_sync::atomic::Local;
+
+use crate::base::errno::Errno;
+use crate::base::machine::Machine;
+use crate::lock::shard::Part;
+use crate::space::AddressSpace;
+use crate::space::account::{Account, Totals};
+use crate::tree::Edit;
+use crate::tree::mapping::{Attributes, Locked};
+
+/// What an address space may map. Bytes, but for the number of mappings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// All mappings together (`RLIMIT_AS`).
+    pub address_space: u64,
+    /// Private memory that may be written (`RLIMIT_DATA`).
+    pub data: u64,
+    /// What that limit could be raised to: as Linux has it, this counts while the limit is 0.
+    pub most_data: u64,
+    /// One mapping that grows down, when it does (`RLIMIT_STACK`).
+    pub stack: u64,
+    /// Memory that is locked (`RLIMIT_MEMLOCK`).
+    pub locked: u64,
+    /// The limit of locked memory does not count (`CAP_IPC_LOCK`).
+    pub locks_freely: bool,
+    /// Mappings (`vm.max_map_count`).
+    pub mappings: u64,
+}
+
+impl Limits {
+    /// None.
+    pub const NONE: Limits = Limits {
+        address_space: u64::MAX,
+        data: u64::MAX,
+        most_data: u64::MAX,
+        stack: u64::MAX,
+        locked: u64::MAX,
+        locks_freely: true,
+        mappings: u64::MAX,
+    };
+
+    /// Those that a process without privileges has on Linux.
+    pub const LINUX: Limits = Limits {
+        stack: 8 << 20,
+        locked: 8 << 20,
+        locks_freely: false,
+        mappings: 65_530,
+        ..Limits::NONE
+    };
+}
+
+/// The limits of an address space. Written under the tree's edit lock.
+pub(crate) struct LimitWords {
+    address_space: Local,
+    pub(crate) data: Local,
+    most_data: Local,
+    pub(crate) stack: Local,
+    pub(crate) locked: Local,
+    locks_freely: Local,
+    pub(crate) mappings: Local,
+}
+
+impl LimitWords {
+    pub(crate) fn new(limits: &Limits) -> Self {
+        Self {
+            address_space: Local::new(limits.address_space),
+            data: Local::new(limits.data),
+            most_data: Local::new(limits.most_data),
+            stack: Local::new(limits.stack),
+            locked: Local::new(limits.locked),
+            locks_freely: Local::new(limits.locks_freely.into()),
+            mappings: Local::new(limits.mappings),
+        }
+    }
+
+    fn get(&self) -> Limits {
+        Limits {
+            address_space: self.address_space.get(),
+            data: self.data.get(),
+            most_data: self.most_data.get(),
+            stack: self.stack.get(),
+            locked: self.locked.get(),
+            locks_freely: self.locks_freely.get() != 0,
+            mappings: self.mappings.get(),
+        }
+    }
+
+    fn set(&self, limits: &Limits) {
+        self.address_space.set(limits.address_space);
+        self.data.set(limits.data);
+        self.most_data.set(limits.most_data);
+        self.stack.set(limits.stack);
+        self.locked.set(limits.locked);
+        self.locks_freely.set(limits.locks_freely.into());
+        self.mappings.set(limits.mappings);
+    }
+}
+
+/// What is mapped, or will be after a change, and what may be.
+pub(crate) struct Room<'a> {
+    account: &'a Account,
+    /// Whether all is counted there. Where it is not, no limit can be reached ([`crate::lock::shard`]).
+    is_exact: bool,
+    limits: &'a LimitWords,
+    change: Totals,
+}
+
+impl Room<'_> {
+    /// The room after a change.
+    pub(crate) fn after(self, change: Totals) -> Self {
+        Self { change, ..self }
+    }
+
+    /// Whether so many more pages with these attributes may be mapped.
+    pub(crate) fn has(&self, attributes: &Attributes, more: u64) -> bool {
+        let Self {
+            account,
+            limits,
+            change,
+            is_exact,
+        } = self;
+        if !is_exact {
+            return true;
+        }
+        let mapped = account.mapped.get().wrapping_add(change.mapped);
+        if mapped.saturating_add(more) > limits.address_space.get() / PAGE_SIZE {
+            return false;
+        }
+        if !attributes.is_data() {
+            return true;
+        }
+        let data = account.data.get().wrapping_add(change.data);
+        let data = data.saturating_add(more);
+        data <= limits.data.get() / PAGE_SIZE
+            // Linux: a limit of 0 asks for what the greatest one asks for.
+            || (limits.data.get() == 0 && data <= limits.most_data.get() / PAGE_SIZE)
+    }
+
+    /// Whether the limit of locked memory does not count.
+    pub(crate) fn locks_freely(&self) -> bool {
+        self.limits.locks_freely.get() != 0
+    }
+
+    /// Whether any memory may be locked.
+    pub(crate) fn may_lock(&self) -> bool {
+        self.locks_freely() || self.limits.locked.get() != 0
+    }
+
+    /// Whether so many more pages with these attributes may be mapped, for all that is locked.
+    pub(crate) fn may_lock_more(&self, attributes: &Attributes, more: u64) -> bool {
+        attributes.flags.locked == Locked::No || self.may_lock_pages(more)
+    }
+
+    /// Whether so many more pages may be locked.
+    pub(crate) fn may_lock_pages(&self, more: u64) -> bool {
+        let locked = self.account.locked.get().wrapping_add(self.change.locked);
+        let limit = self.limits.locked.get() / PAGE_SIZE;
+        self.locks_freely() || !self.is_exact || locked.saturating_add(more) <= limit
+    }
+
+    /// Whether all that is mapped may be locked: as on Linux what is locked already does not help.
+    pub(crate) fn may_lock_all(&self) -> bool {
+        let limit = self.limits.locked.get() / PAGE_SIZE;
+        self.locks_freely() || self.account.mapped.get() <= limit
+    }
+
+    /// Whether fewer than `spare` mappings could be added.
+    pub(crate) fn is_short_of(&self, spare: u64) -> bool {
+        let mappings = self.account.mappings.get();
+        self.is_exact && mappings.saturating_add(spare) > self.limits.mappings.get()
+    }
+}
+
+impl<M: Machine> AddressSpace<M> {
+    /// What it may map.
+    pub fn limits(&self) -> Limits {
+        self.limits.get()
+    }
+
+    /// What it may map from now on.
+    pub fn set_limits(&self, limits: &Limits) {
+        // Under the lock, so that an operation sees all of them or none.
+        let _edit = self.edit(Part::All);
+        self.limits.set(limits);
+        self.settle_strictness();
+    }
+
+    /// Whether under an edit all that is mapped is counted in the space's own account.
+    fn is_exact(&self, edit: &Edit<'_, M>) -> bool {
+        let has_all = self.arena_count() == 0 || edit.part() == Part::All;
+        has_all || (edit.counts_centrally() && self.counts_strictly())
+    }
+
+    /// What is mapped and may be, as long as this edit goes on.
+    pub(crate) fn room<'a>(&'a self, edit: &'a Edit<'_, M>) -> Room<'a> {
+        Room {
+            account: self.account_of(edit),
+            is_exact: self.is_exact(edit),
+            limits: &self.limits,
+            change: Totals::default(),
+        }
+    }
+
+    /// Whether there are more mappings than may be, so that nothing new is mapped.
+    pub(crate) fn has_too_many_mappings(&self, edit: &Edit<'_, M>) -> bool {
+        self.room(edit).is_short_of(0)
+    }
+
+    /// The same, as far as can be seen with nothing held.
+    pub(crate) fn looks_full(&self) -> bool {
+        let is_exact = self.arena_count() == 0 || self.counts_strictly();
+        is_exact && self.account.mappings.get() > self.limits.mappings.get()
+    }
+
+    /// Whether there is a limit of locked memory.
+    pub(crate) fn has_lock_limit(&self) -> bool {
+        self.limits.locks_freely.get() == 0 && self.limits.locked.get() != u64::MAX
+    }
+
+    /// Whether so many pages with these attributes may be promised at once.
+    pub(crate) fn may_commit(&self, attributes: &Attributes, pages: u64) -> bool {
+        !attributes.commits() || pages <= self.layout.commit_pages
+    }
+
+    /// Whether `pages` may become `new`, or unmapped, as far as mappings are counted. As on Linux
+    /// only what *splits* a mapping is refused: not what makes none more, and not at an end where
+    /// the pages join a neighbour.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(crate) fn check_split(
+        &self,
+        edit: &Edit<'_, M>,
+        pages: Pages,
+        new: Option<&Attributes>,
+    ) -> Result<(), Errno> {
+        let room = self.room(edit);
+        // A part in the middle makes two more; near the limit it is worth a look.
+        if !room.is_short_of(2) {
+            return Ok(());
+        }
+        let more = self.tally(edit, pages, new).mappings;
+        if more.cast_signed() > 0 && room.is_short_of(more) {
+            return Err(Errno::ENOMEM);
+        }
+        Ok(())
+    }
+
+    /// Whether `pages`, which replace whatever is mapped there, may be mapped with these
+    /// attributes.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(crate) fn check_replacing(
+        &self,
+        edit: &Edit<'_, M>,
+        pages: Pages,
+        attributes: &Attributes,
+    ) -> Result<(), Errno> {
+        self.check_split(edit, pages, None)?;
+        let change = self.tally(edit, pages, Some(attributes));
+        // As on Linux, what is replaced counts whatever it was.
+        if !self.room(edit).has(attributes, change.mapped) {
+            return Err(Errno::ENOMEM);
+        }
+        let charged = u64::try_from(change.committed.cast_signed()).unwrap_or(0);
+        match self.may_commit(attributes, charged) {
+            true => Ok(()),
+            false => Err(Errno::ENOMEM),
+        }
+    }
+
+    /// Whether `pages` where nothing is mapped may be mapped with these attributes.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub(crate) fn check_new(
+        &self,
+        edit: &Edit<'_, M>,
+        pages: Pages,
+        attributes: &Attributes,
+    ) -> Result<(), Errno> {
+        let more = pages.len();
+        match self.room(edit).has(attributes, more) && self.may_commit(attributes, more) {
+            true => Ok(()),
+            false => Err(Errno::ENOMEM),
+        }
+    }
+}

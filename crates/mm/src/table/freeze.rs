@@ -1,0 +1,131 @@
+//! Frozen tables: how a fork stops all stores at once, and copies afterwards.
+//!
+//! A table is *frozen* while the entry that leads to it lets no store through. Hardware
+//! then loads from its pages and faults at stores, whatever their own entries say. A fork
+//! freezes every table of the lowest level in which something is mapped and flushes once: that moment is what the child
+//! sees. Then it copies table by table, and *thaws* each one as it is copied. A fault that
+//! comes to a frozen table withdraws, and asks for that table, which is then copied next: it
+//! waits for one table, or a few, and not for the fork.
+//!
+//! Freezing changes the link that a fault validates after its claim, so that rule R1 holds for
+//! the entries of a frozen table as it does for those of a mapping that changes: after the
+//! fork's fence, either the fault sees the link frozen, or the fork sees the claim and waits for
+//! it. The same is true of whoever else changes entries without a range lock, and validates the link
+//! (frames of `MADV_FREE`) or asks after its claim (truncation).
+//! Only a fork freezes and thaws, which has every range; and only tables in whose pages something
+//! is mapped, so that no table that is frozen goes away: who frees tables asks what is mapped there
+//! after his claim, and a fence stands between the making of what is mapped and the fork's look.
+//!
+//! Written lines: the entries that lead to tables, twice for a fork; and the word by
+//! which faults ask, which only those write that wait.
+
+use faultless_paging::{ENTRIES, Entry, Gather, PAGE_SIZE, Page, Pages, Walk, free, walk};
+use faultless_sync::atomic::{Ordering, fence};
+use faultless_sync::{Backoff, Flaw, flawed};
+
+use crate::base::machine::Machine;
+use crate::space::AddressSpace;
+
+impl<M: Machine> AddressSpace<M> {
+    /// Freezes all tables of the lowest level in which something is mapped. When it returns, no CPU stores to a page that
+    /// is in one of them. With every range, and after a fence behind what keeps new tables away.
+    pub(crate) fn freeze(&self) {
+        self.forks.wanted.store(0, Ordering::Relaxed);
+        let mut gather = Gather::new();
+        self.for_each_link(self.all_pages(), &mut |entry, pages| {
+            let mut backoff = Backoff::new();
+            loop {
+                let value = entry.load();
+                if Self::FORMAT.is_claimed(value) {
+                    // Of a fault that came before: a table comes, or does not (rule R1).
+                    backoff.turn(self.machine());
+                } else if value == 0 {
+                    return;
+                } else if entry.replace(value, Self::FORMAT.frozen(value)).is_ok() {
+                    // Whoever has loaded an entry of the table has loaded the one that leads to it.
+                    let holders = Self::FORMAT.holders(value);
+                    gather.add_table(pages.start * PAGE_SIZE, pages.len() * PAGE_SIZE, holders);
+                    return;
+                }
+            }
+        });
+        // Rule R1, before the look at the tables' entries. Partner: the barrier of a claim, which
+        // precedes the look at the link.
+        fence(Ordering::SeqCst);
+        if !flawed(Flaw::ForkWithoutFreeze) {
+            self.flush(&mut gather);
+        }
+    }
+
+    /// Lets stores through again, as far as the entries in the table do. Release: whoever finds
+    /// the table thawed finds its entries, and its pages' descriptors, as the fork has left them.
+    pub(crate) fn thaw(&self, entry: &Entry) {
+        loop {
+            let value = entry.load();
+            if entry.replace(value, Self::FORMAT.thawed(value)).is_ok() {
+                return;
+            }
+        }
+    }
+
+    /// Calls `visit` with every entry that leads to a frozen table of `pages`, and with the
+    /// pages that the table is for. With every range.
+    pub(crate) fn for_each_frozen(&self, pages: Pages, visit: &mut impl FnMut(&Entry, Pages)) {
+        self.for_each_link(pages, &mut |entry, pages| {
+            if Self::FORMAT.is_frozen(entry.load()) {
+                visit(entry, pages);
+            }
+        });
+    }
+
+    /// The same for all tables. Where nothing is mapped there may be some, but no pages.
+    fn for_each_link(&self, pages: Pages, visit: &mut impl FnMut(&Entry, Pages)) {
+        let mut visit_base =
+            |entry: &Entry, base: u64| visit(entry, Pages::new(base, base + ENTRIES as u64));
+        let mut at = pages.start;
+        while let Some(run) = self.mapped_run(Pages::new(at, pages.end)) {
+            // A stack may have grown just now.
+            fence(Ordering::SeqCst);
+            // SAFETY: all these tables have pages in which something is mapped, which was so before
+            // the fence: they are not freed (rule R5).
+            unsafe {
+                free::entries_at::<M::Format, M>(
+                    self.machine(),
+                    self.root,
+                    run.pages,
+                    1,
+                    &mut visit_base,
+                );
+            }
+            // Other mappings may begin in the last table.
+            at = run.pages.end.next_multiple_of(ENTRIES as u64);
+        }
+    }
+
+    pub(crate) fn all_pages(&self) -> Pages {
+        Pages::of_bytes(0..self.layout.end)
+    }
+
+    /// Whether a page's table is frozen. Inside a section, and after a full fence that
+    /// follows a claim in that table.
+    pub(crate) fn is_frozen(&self, page: u64) -> bool {
+        // SAFETY: inside the caller's section.
+        let walked = unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(page)) };
+        matches!(walked, Walk::Leaf { link, .. } if link.is_frozen())
+    }
+
+    /// A fault asks the fork that is under way for a page's table. The last one who asks is
+    /// heard: the others ask again. No ordering: it only says what to do first.
+    #[cold]
+    pub(crate) fn ask_for(&self, page: Page) {
+        self.forks.wanted.store(page.0 + 1, Ordering::Relaxed);
+    }
+
+    /// The page that was asked for, once.
+    pub(crate) fn take_wanted(&self) -> Option<u64> {
+        match self.forks.wanted.load(Ordering::Relaxed) {
+            0 => None,
+            _ => self.forks.wanted.swap(0, Ordering::Relaxed).checked_sub(1),
+        }
+    }
+}

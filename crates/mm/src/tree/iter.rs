@@ -1,0 +1,417 @@
+//! Walking over what is mapped.
+//!
+//! Exact under the range lock. Without it, inside a read section, every run was
+//! true at the moment it was read; runs read at different moments may not fit
+//! together. A node's bits of occupied slots are a writer's note: a reader that
+//! sees them late misses only what is being mapped right now.
+
+use core::ptr::NonNull;
+
+use faultless_paging::Pages;
+
+use crate::tree::Stem;
+use crate::tree::node::{ALL, LEVELS, Node, SLOTS, index, span};
+use crate::tree::pinned::{ARENA_LEVEL, SMALL_ARENA_LEVEL};
+use crate::tree::value::{Content, Word};
+
+/// Neighbouring pages with the same word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// The pages.
+    pub pages: Pages,
+    /// Their word: never empty.
+    pub word: Word,
+}
+
+/// What lies beside some pages.
+#[derive(Clone, Copy, Debug)]
+pub struct Neighbours {
+    /// The word of the page before; empty if there is none.
+    pub before: Word,
+    /// The word of the page behind.
+    pub behind: Word,
+}
+
+impl Stem {
+    /// The first run that ends behind `page`, whole but for what lies before
+    /// `page`. Takes time with the run's length: where its start is enough, use
+    /// [`Stem::next_slot`], and where there is a limit, [`Stem::next_until`].
+    pub fn next(&self, page: u64) -> Option<Run> {
+        self.next_until(page, self.end())
+    }
+
+    /// The first run that ends behind `page`, cut to `page` and to `limit`;
+    /// `None` when nothing begins before `limit`.
+    pub fn next_until(&self, page: u64, limit: u64) -> Option<Run> {
+        if page >= limit {
+            return None;
+        }
+        let run = self.next_slot_before(page, limit);
+        let mut run = run.filter(|run| run.pages.start < limit)?;
+        while run.pages.end < limit && self.extend(&mut run) {}
+        run.pages.end = run.pages.end.min(limit);
+        Some(run)
+    }
+
+    /// `pages` as one run, if all hold the same word, as far as few looks can tell: not if they were
+    /// mapped little by little, in many nodes.
+    pub(crate) fn one_run(&self, pages: Pages) -> Option<Run> {
+        let run = self.next_slot_before(pages.start, pages.end);
+        let mut run = run.filter(|run| run.pages.start <= pages.start)?;
+        // Up from the first slot to the largest, and down to the last.
+        for _ in 0..2 * LEVELS {
+            if run.pages.end >= pages.end || !self.extend(&mut run) {
+                break;
+            }
+        }
+        let word = run.word;
+        (run.pages.end >= pages.end).then_some(Run { pages, word })
+    }
+
+    /// Adds the slots behind `run` that hold the same word and are in the same
+    /// node. Whether the run may go on behind that.
+    fn extend(&self, run: &mut Run) -> bool {
+        let page = run.pages.end;
+        if page >= self.end() {
+            return false;
+        }
+        let mut node = self.root();
+        let mut level = self.level;
+        loop {
+            let number = index(page, level);
+            let word = node.at(number).load();
+            // SAFETY: inside a section or under the lock, by the module's contract.
+            match unsafe { word.content() } {
+                Content::Child(child) => {
+                    (node, level) = (child, level - 1);
+                    continue;
+                }
+                Content::Split(split) => {
+                    if split.slot(page).load() != run.word {
+                        return false;
+                    }
+                    run.pages.end = split.part(page, level).end;
+                    return true;
+                }
+                _ => {}
+            }
+            let same = (number..SLOTS)
+                .take_while(|&n| node.at(n).load() == run.word)
+                .count();
+            if same == 0 {
+                // Not from what was read here: beside a writer the slot may be a larger one now.
+                return false;
+            }
+            run.pages.end = (page & !(span(level) - 1)) + same as u64 * span(level);
+            // The next slot may hold a child that begins with the same word.
+            return true;
+        }
+    }
+
+    /// The runs that touch `pages`, cut to them.
+    pub fn runs(&self, pages: Pages) -> impl Iterator<Item = Run> + '_ {
+        let mut at = pages.start;
+        core::iter::from_fn(move || {
+            let run = self.next_until(at, pages.end)?;
+            at = run.pages.end;
+            Some(run)
+        })
+    }
+
+    /// The lowest node with `pages` and one page on either side, for walks that would go through it:
+    /// most ranges are small. Under the edit lock; until something is emptied. In a section alone it may be
+    /// leaving the tree: then walks that begin there do not end.
+    pub(crate) fn around(&self, pages: Pages) -> Stem {
+        let first = pages.start.saturating_sub(1).max(self.base);
+        let last = pages.end.min(self.end() - 1);
+        let mut stem = *self;
+        while stem.level > 0 && index(first, stem.level) == index(last, stem.level) {
+            // SAFETY: under the lock, by the module's contract.
+            match unsafe { stem.root().slot(first, stem.level).load().content() } {
+                Content::Child(child) => {
+                    stem.root = NonNull::from(child);
+                    stem.base = first & !(span(stem.level) - 1);
+                    stem.level -= 1;
+                }
+                _ => break,
+            }
+        }
+        stem
+    }
+
+    /// Whether its node holds anything. Also of one that is leaving the tree, in a section.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.root().occupied() != 0
+    }
+
+    /// What lies beside `pages`. Under the edit lock.
+    pub fn beside(&self, pages: Pages) -> Neighbours {
+        self.around(pages).beside_below(pages)
+    }
+
+    /// The same from a node around them.
+    #[inline]
+    pub(crate) fn beside_below(&self, pages: Pages) -> Neighbours {
+        let before = pages.start.checked_sub(1);
+        let behind = Some(pages.end).filter(|&page| page < self.end());
+        let find = |page: Option<u64>| {
+            page.map_or(Word::EMPTY, |at| word_below(self.root(), self.level, at))
+        };
+        Neighbours {
+            before: find(before),
+            behind: find(behind),
+        }
+    }
+
+    /// The whole slot that covers `page`, unless it is empty.
+    pub fn slot_of(&self, page: u64) -> Option<Run> {
+        'root: loop {
+            let mut node = self.root();
+            let mut level = self.level;
+            loop {
+                let word = node.slot(page, level).load();
+                // SAFETY: inside a section or under the lock, by the module's contract.
+                let (pages, word) = match unsafe { word.content() } {
+                    Content::Child(child) => {
+                        node = child;
+                        level -= 1;
+                        continue;
+                    }
+                    Content::Split(split) => (split.part(page, level), split.slot(page).load()),
+                    _ => (slot_around(page, level), word),
+                };
+                if word == Word::GONE {
+                    continue 'root;
+                }
+                return (!word.is_empty()).then_some(Run { pages, word });
+            }
+        }
+    }
+
+    /// Calls `visit` with every node and every split; under the range lock, or with nobody at
+    /// work.
+    pub fn for_each_object<E>(
+        &self,
+        visit: &mut dyn FnMut(NonNull<u8>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        for_each_below(self.root(), visit)
+    }
+
+    /// The first slot that is not empty and ends behind `page`, cut to `page`.
+    pub fn next_slot(&self, page: u64) -> Option<Run> {
+        self.next_slot_before(page, self.end())
+    }
+
+    /// The same; perhaps nothing if it does not begin before `limit`.
+    pub fn next_slot_before(&self, page: u64, limit: u64) -> Option<Run> {
+        let spot = self.nearest::<Later>(page, limit)?;
+        Some(Run {
+            pages: Pages::new(spot.page, spot.slot.end),
+            word: spot.word,
+        })
+    }
+
+    /// The last pages before `page` that are not empty: a stretch that ends
+    /// where a hole begins, or at `page`, and begins no later than its node.
+    /// `word` is that of its last page.
+    pub fn last_before(&self, page: u64) -> Option<Run> {
+        let spot = self.nearest::<Earlier>(page.checked_sub(1)?, u64::MAX)?;
+        let start = match spot.is_part || spot.word == Word::ARENA {
+            true => spot.slot.start,
+            false => stretch(spot.node, spot.level, spot.page),
+        };
+        Some(Run {
+            pages: Pages::new(start, spot.page + 1),
+            word: spot.word,
+        })
+    }
+
+    /// Where the last pages before `page` end that are not empty.
+    pub(super) fn end_before(&self, page: u64) -> Option<u64> {
+        let spot = self.nearest::<Earlier>(page.checked_sub(1)?, u64::MAX)?;
+        Some(spot.page + 1)
+    }
+
+    /// Where the first pages from `page` on begin that are not empty.
+    pub(super) fn start_behind(&self, page: u64) -> Option<u64> {
+        let spot = self.nearest::<Later>(page, self.end())?;
+        Some(spot.page)
+    }
+
+    /// Whether a slot's child is an arena, and this does not look into arenas.
+    #[inline]
+    fn passes_over(&self, node: &Node, child: &Node, page: u64, level: usize) -> bool {
+        self.is_outside
+            && (SMALL_ARENA_LEVEL + 1..=ARENA_LEVEL + 1).contains(&level)
+            && node.pinned() & 1 << index(page, level) != 0
+            // What leads to an arena holds one that stays, which an arena does not.
+            && child.pinned() == 0
+    }
+
+    /// The slot of `page` or, where that is empty, of the nearest page in a direction.
+    /// Goes up no further than it must, and not where all it can find begins at `limit`
+    /// or behind.
+    #[inline]
+    fn nearest<D: Direction>(&self, page: u64, limit: u64) -> Option<Spot<'_>> {
+        let mut page = page;
+        if page < self.base || page >= self.end() {
+            return None;
+        }
+        'root: loop {
+            let mut path = [self.root(); LEVELS];
+            let mut level = self.level;
+            loop {
+                let node = path[level];
+                let word = node.slot(page, level).load();
+                // SAFETY: inside a section or under the lock, by the module's contract.
+                let (slot, word, other) = match unsafe { word.content() } {
+                    Content::Child(child) if self.passes_over(node, child, page, level) => {
+                        (slot_around(page, level), Word::ARENA, None)
+                    }
+                    Content::Child(child) => {
+                        level -= 1;
+                        path[level] = child;
+                        continue;
+                    }
+                    Content::Split(split) => {
+                        let other = D::across(split.middle(), page);
+                        let (part, slot) = (split.part(page, level), split.slot(page));
+                        (part, slot.load(), Some(other))
+                    }
+                    _ => (slot_around(page, level), word, None),
+                };
+                if word == Word::GONE {
+                    continue 'root;
+                }
+                if !word.is_empty() {
+                    let is_part = other.is_some();
+                    return Some(Spot {
+                        node,
+                        level,
+                        slot,
+                        is_part,
+                        page,
+                        word,
+                    });
+                }
+                if let Some(across) = other.flatten() {
+                    page = across;
+                    continue;
+                }
+                page = loop {
+                    match D::beyond(path[level], level, page) {
+                        Some(page) => break page,
+                        None if level == self.level => return None,
+                        None if page | (span(level + 1) - 1) >= limit - 1 => return None,
+                        None => level += 1,
+                    }
+                };
+                if page >= limit {
+                    // It may be where the caller must not look.
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+/// The pages of the slot of `page` in a node at `level`.
+fn slot_around(page: u64, level: usize) -> Pages {
+    let start = page & !(span(level) - 1);
+    Pages::new(start, start + span(level))
+}
+
+/// The word of a page that `node` covers.
+fn word_below(node: &Node, level: usize, page: u64) -> Word {
+    let (mut node, mut level) = (node, level);
+    loop {
+        let word = node.slot(page, level).load();
+        // SAFETY: under the lock, by the module's contract.
+        match unsafe { word.content() } {
+            Content::Child(child) => (node, level) = (child, level - 1),
+            Content::Split(split) => return split.slot(page).load(),
+            _ => return word,
+        }
+    }
+}
+
+fn for_each_below<E>(
+    node: &Node,
+    visit: &mut dyn FnMut(NonNull<u8>) -> Result<(), E>,
+) -> Result<(), E> {
+    visit(NonNull::from(node).cast())?;
+    let mut children = node.children();
+    while children != 0 {
+        let word = node.at(children.trailing_zeros() as usize).load();
+        // SAFETY: inside a section or under the lock, by the module's contract.
+        match unsafe { word.content() } {
+            Content::Child(child) => for_each_below(child, visit)?,
+            Content::Split(split) => visit(NonNull::from(split).cast())?,
+            _ => {}
+        }
+        children &= children - 1;
+    }
+    Ok(())
+}
+
+/// Where a search ended: at a slot that is not empty.
+struct Spot<'s> {
+    node: &'s Node,
+    level: usize,
+    /// The slot's pages: one in the node, or a part of a split that is there.
+    slot: Pages,
+    is_part: bool,
+    /// The page of the slot that is nearest to where the search began.
+    page: u64,
+    word: Word,
+}
+
+/// Where a search goes on.
+trait Direction {
+    /// The nearest page of the other part of a split with this middle, if that part is ahead.
+    fn across(middle: u64, page: u64) -> Option<u64>;
+
+    /// The nearest page of the next occupied slot of `node`.
+    fn beyond(node: &Node, level: usize, page: u64) -> Option<u64>;
+}
+
+/// Towards higher addresses.
+struct Later;
+
+impl Direction for Later {
+    fn across(middle: u64, page: u64) -> Option<u64> {
+        (page < middle).then_some(middle)
+    }
+
+    fn beyond(node: &Node, level: usize, page: u64) -> Option<u64> {
+        let base = page & !(span(level + 1) - 1);
+        let slots = node.occupied() & !((2u64 << index(page, level)).wrapping_sub(1));
+        (slots != 0).then(|| base + u64::from(slots.trailing_zeros()) * span(level))
+    }
+}
+
+/// Towards lower addresses.
+struct Earlier;
+
+impl Direction for Earlier {
+    fn across(middle: u64, page: u64) -> Option<u64> {
+        (page >= middle).then(|| middle - 1)
+    }
+
+    fn beyond(node: &Node, level: usize, page: u64) -> Option<u64> {
+        let base = page & !(span(level + 1) - 1);
+        let slots = node.occupied() & ((1u64 << index(page, level)) - 1);
+        (slots != 0).then(|| base + u64::from(64 - slots.leading_zeros()) * span(level) - 1)
+    }
+}
+
+/// The first page of the occupied slots of `node` that lead up to `last`, as far down as they
+/// are neighbours. Slots that hold a child or a split may have holes, and end it.
+fn stretch(node: &Node, level: usize, last: u64) -> u64 {
+    let base = last & !(span(level + 1) - 1);
+    let number = index(last, level);
+    let ends = (!node.occupied() | node.children()) & ALL & ((1u64 << number) - 1);
+    let first = (64 - ends.leading_zeros()) as usize;
+    debug_assert!(number < SLOTS);
+    base + first as u64 * span(level)
+}

@@ -1,0 +1,310 @@
+//! A mapping: what is true of all pages whose slots point to it.
+//!
+//! Immutable but for two things on a second cache line. `pages` counts the
+//! pages that point here; writers alone touch it, under an edit lock, and the
+//! mapping is retired when it falls to 0. The *VMA lock* belongs to the policy
+//! `vma-lock` alone (`vma_lock.rs`).
+
+use core::ptr::NonNull;
+
+use faultless_paging::Protection;
+use faultless_sync::atomic::{AtomicU32, Local, Ordering};
+use faultless_sync::{Flaw, flawed};
+
+use crate::base::machine::Machine;
+use crate::object::{Cache, Store};
+use crate::rmap::file::Links;
+use crate::tree::vma_lock::VmaLock;
+
+/// Attributes beside the protection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct Flags {
+    /// Grows towards lower addresses when touched there (`MAP_GROWSDOWN`).
+    pub grows_down: bool,
+    /// Not counted against overcommit (`MAP_NORESERVE`).
+    pub no_reserve: bool,
+    /// How it will be read (`MADV_RANDOM`, `MADV_SEQUENTIAL`).
+    pub reading: Reading,
+    /// A child does not get it (`MADV_DONTFORK`).
+    pub dont_fork: bool,
+    /// A child finds it empty (`MADV_WIPEONFORK`).
+    pub wipe_on_fork: bool,
+    /// Not part of a core dump (`MADV_DONTDUMP`).
+    pub dont_dump: bool,
+    /// What is written is seen by all who map the same store (`MAP_SHARED`).
+    pub shared: bool,
+    /// May never allow writing: shared, and the file was not opened for it.
+    pub never_written: bool,
+    /// It was asked for with `MAP_SYNC`. Nothing comes of it: no store is memory that keeps what
+    /// is written to it.
+    pub sync: bool,
+    /// Its pages may be taken away at any time, and are zero then (`MAP_DROPPABLE`).
+    pub droppable: bool,
+    /// Whether huge pages are wanted (`MADV_HUGEPAGE`; not: `MADV_NOHUGEPAGE`, `MAP_STACK`).
+    pub huge: Huge,
+    /// Its pages are a device's ([`crate::Device`]): nobody counts them, and nobody moves, copies or
+    /// gives them back (Linux: `VM_PFNMAP`, `VM_IO`, `VM_DONTEXPAND`).
+    pub device: bool,
+    /// Equal pages may become one (`MADV_MERGEABLE`).
+    pub mergeable: bool,
+    /// What it is stays as it is (`mseal`).
+    pub sealed: bool,
+    /// Whether its pages stay in memory (`mlock`).
+    pub locked: Locked,
+}
+
+/// What a program says about huge pages in a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Huge {
+    /// It has not said anything.
+    #[default]
+    Unsaid,
+    /// It wants them.
+    Wanted,
+    /// It wants none.
+    Unwanted,
+}
+
+/// Whether a mapping's pages stay in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Locked {
+    /// They need not.
+    #[default]
+    No,
+    /// They do, and are there from the start.
+    Yes,
+    /// They do once they were touched (`MLOCK_ONFAULT`).
+    OnFault,
+}
+
+/// How a program says that it will read a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Reading {
+    /// It has not said.
+    #[default]
+    Normal,
+    /// At random.
+    Random,
+    /// In order.
+    Sequential,
+}
+
+impl Flags {
+    /// None of them.
+    pub const NONE: Flags = Flags {
+        grows_down: false,
+        no_reserve: false,
+        reading: Reading::Normal,
+        dont_fork: false,
+        wipe_on_fork: false,
+        dont_dump: false,
+        shared: false,
+        never_written: false,
+        sync: false,
+        droppable: false,
+        huge: Huge::Unsaid,
+        device: false,
+        mergeable: false,
+        sealed: false,
+        locked: Locked::No,
+    };
+}
+
+/// A mapping's place in a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backed {
+    cache: NonNull<Cache>,
+    /// The index that page 0 of the address space would have; wraps.
+    pub(crate) first: u64,
+    /// The port's name for what was opened: mappings that differ in it do not merge.
+    pub(crate) file: u64,
+}
+
+// SAFETY: whoever has one from a mapping holds the store by that.
+unsafe impl Send for Backed {}
+// SAFETY: as above.
+unsafe impl Sync for Backed {}
+
+impl Backed {
+    /// The store's page `index` at `page`, and all others where they follow from that.
+    pub(crate) fn new<M: Machine>(store: &Store<M>, page: u64, index: u64, file: u64) -> Self {
+        Self {
+            cache: store.pointer(),
+            first: index.wrapping_sub(page),
+            file,
+        }
+    }
+
+    /// The store. Held by the mapping that this is an attribute of.
+    #[inline]
+    pub(crate) fn cache(&self) -> &Cache {
+        // SAFETY: a mapping holds its store until nobody can look at it.
+        unsafe { self.cache.as_ref() }
+    }
+
+    pub(crate) fn pointer(&self) -> NonNull<Cache> {
+        self.cache
+    }
+
+    /// Which page of the store a page shows.
+    #[inline]
+    pub(crate) fn index(&self, page: u64) -> u64 {
+        page.wrapping_add(self.first)
+    }
+
+    /// The same store from `page` on what it was from `from` on.
+    pub(crate) fn moved(self, from: u64, page: u64) -> Self {
+        Self {
+            first: self.first.wrapping_add(from).wrapping_sub(page),
+            ..self
+        }
+    }
+
+    /// Whether it is this place in this store.
+    pub(crate) fn is(&self, cache: *const Cache, first: u64) -> bool {
+        core::ptr::eq(self.cache.as_ptr(), cache) && self.first == first
+    }
+}
+
+/// When a mapping was made: after how many clearings of its space's soft-dirty bits
+/// (`crate::table::soft_dirty`). Nothing that a program can ask of the mapping itself depends on it:
+/// neighbours that differ in nothing else are one mapping, as on Linux.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Birth(pub(crate) u64);
+
+impl PartialEq for Birth {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Birth {}
+
+/// What is true of a page's mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Attributes {
+    /// Which accesses are allowed.
+    pub protection: Protection,
+    /// The rest.
+    pub flags: Flags,
+    /// Where its pages come from, unless it is anonymous and private.
+    pub backed: Option<Backed>,
+    /// When it was made.
+    pub birth: Birth,
+}
+
+impl Attributes {
+    /// Whether what is written goes to the store, if writing is or can be allowed.
+    pub(crate) fn writes_store(&self) -> bool {
+        self.flags.shared && !self.flags.never_written
+    }
+
+    /// The same, of pages that are moved from `from` to `page`.
+    pub(crate) fn moved(self, from: u64, page: u64) -> Self {
+        Self {
+            backed: self.backed.map(|backed| backed.moved(from, page)),
+            ..self
+        }
+    }
+}
+
+/// A mapping.
+#[repr(C, align(128))]
+pub struct Mapping {
+    attributes: Attributes,
+    writers: WriterLine,
+}
+
+/// What is written after a mapping was made.
+#[repr(C, align(64))]
+struct WriterLine {
+    pages: Local,
+    /// The link of reclamation.
+    link: Local,
+    /// Who holds the mapping, or has locked it.
+    vma_lock: VmaLock,
+    /// Its place in the list of its store.
+    store: Links,
+}
+const _: () = assert!(cfg!(any(loom, shuttle)) || size_of::<Mapping>() == 128);
+
+impl Mapping {
+    /// A mapping to which no page points yet.
+    pub fn new(attributes: Attributes) -> Self {
+        Self {
+            attributes,
+            writers: WriterLine {
+                pages: Local::new(0),
+                link: Local::new(0),
+                vma_lock: VmaLock::new(),
+                store: Links::new(),
+            },
+        }
+    }
+
+    /// Its attributes.
+    #[inline]
+    pub fn attributes(&self) -> &Attributes {
+        &self.attributes
+    }
+
+    /// Which accesses are allowed.
+    #[inline]
+    pub fn protection(&self) -> Protection {
+        self.attributes.protection
+    }
+
+    /// Whether it grows towards lower addresses.
+    pub fn grows_down(&self) -> bool {
+        self.attributes.flags.grows_down
+    }
+
+    /// Pages that point here.
+    pub fn pages(&self) -> u64 {
+        self.writers.pages.get()
+    }
+
+    /// Adds pages; `beside_others`: where the mapping may have pages under another edit lock, too
+    /// ([`crate::lock::shard`]).
+    pub(crate) fn add_pages(&self, more: u64, beside_others: bool) {
+        match beside_others && !flawed(Flaw::PagesCountedPlainly) {
+            true => {
+                self.writers.pages.add_beside_others(more);
+            }
+            false => self.count_pages(more),
+        }
+    }
+
+    /// Takes pages away likewise; whether none is left, which one caller alone is told.
+    pub(crate) fn remove_pages(&self, fewer: u64, beside_others: bool) -> bool {
+        if beside_others && !flawed(Flaw::PagesCountedPlainly) {
+            return self.writers.pages.add_beside_others(fewer.wrapping_neg()) == fewer;
+        }
+        self.count_pages(fewer.wrapping_neg());
+        self.pages() == 0
+    }
+
+    /// Adds to the number of pages, where nobody else does.
+    fn count_pages(&self, more: u64) {
+        let before = self.writers.pages.get();
+        if flawed(Flaw::PagesCountedPlainly) {
+            // Models switch threads here.
+            AtomicU32::new(0).load(Ordering::Relaxed);
+        }
+        self.writers.pages.set(before.wrapping_add(more));
+    }
+
+    pub(crate) fn link(&self) -> &Local {
+        &self.writers.link
+    }
+
+    pub(crate) fn links(&self) -> &Links {
+        &self.writers.store
+    }
+
+    /// Its lock.
+    #[inline]
+    pub(crate) fn vma_lock(&self) -> &VmaLock {
+        &self.writers.vma_lock
+    }
+}

@@ -1,0 +1,154 @@
+//! Nodes that stay, whose slots are changed under an edit lock of their own ([`crate::lock::shard`]).
+//!
+//! Such a node is *pinned*: its slot in the node above holds it for as long as the tree lives,
+//! whether anything is mapped below or not, and so do the slots on the way from the root. Who edits
+//! what is in no arena passes over it, and who edits in it never leaves it: each writes lines that
+//! the other does not.
+
+use core::ptr::NonNull;
+
+use faultless_frames::NoMemory;
+use faultless_paging::Pages;
+use faultless_sync::SpinGuard;
+
+use crate::base::machine::Machine;
+use crate::lock::departing::Departure;
+use crate::lock::shard::Part;
+use crate::space::memory::Memory;
+use crate::tree::edit::fill;
+use crate::tree::gaps::Holes;
+use crate::tree::node::{LEVELS, Node, index, span};
+use crate::tree::retire::bury_subtree;
+use crate::tree::value::{Content, Word};
+use crate::tree::{Edit, Stem};
+
+/// The level of nodes that are arenas of CPUs: of 1 GiB each.
+pub(crate) const ARENA_LEVEL: usize = if cfg!(any(loom, shuttle)) { 0 } else { 2 };
+/// The lowest level of nodes that are arenas: of 16 MiB each.
+pub(crate) const SMALL_ARENA_LEVEL: usize = if cfg!(any(loom, shuttle)) { 0 } else { 1 };
+
+impl Stem {
+    /// The pages.
+    pub(crate) fn pages(&self) -> Pages {
+        Pages::new(self.base, self.end())
+    }
+
+    /// The right to change it, for who has its edit lock.
+    pub(crate) fn edit<'a, M: Machine>(
+        &'a self,
+        memory: &'a Memory<M>,
+        holes: SpinGuard<'a, Holes>,
+        part: Part,
+        counts: Option<SpinGuard<'a, Holes>>,
+    ) -> Edit<'a, M> {
+        Edit {
+            part,
+            counts,
+            stem: self,
+            memory,
+            holes,
+            arenas: None,
+            departure: Departure::new(memory),
+        }
+    }
+}
+
+/// For models of the tree alone: parts of it as arenas have them.
+#[cfg(loom)]
+impl crate::tree::Tree {
+    /// The lowest node around page `base`, pinned.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub fn pin_node<M: Machine>(&self, memory: &Memory<M>, base: u64) -> Result<Stem, NoMemory> {
+        self.edit(memory).pin(base, ARENA_LEVEL)
+    }
+}
+
+#[cfg(loom)]
+impl Stem {
+    /// The right to change it, under a lock of its own.
+    pub fn edit_alone<'a, M: Machine>(
+        &'a self,
+        memory: &'a Memory<M>,
+        lock: &'a faultless_sync::SpinLock<Holes>,
+    ) -> Edit<'a, M> {
+        let holes = lock.lock(memory.machine());
+        self.edit(memory, holes, Part::Arena(0), None)
+    }
+}
+
+impl<M: Machine> Edit<'_, M> {
+    /// Lets a node at `bottom` stay for the pages of an arena, from `base` on, whatever is mapped there.
+    /// No arena lies in it, or around it. With everything.
+    ///
+    /// # Errors
+    /// [`NoMemory`]; no page's mapping has changed.
+    pub(crate) fn pin(&mut self, base: u64, bottom: usize) -> Result<Stem, NoMemory> {
+        let node = self.reach(base, bottom).inspect_err(|_| {
+            let pages = Pages::new(base, base + span(bottom + 1));
+            if self.stem.is_vacant(pages) {
+                // Nodes on the way that nothing needs.
+                fill(self.memory, self.stem, pages, Word::EMPTY);
+            }
+        })?;
+        let mut above = self.stem.root();
+        for level in (bottom + 1..LEVELS).rev() {
+            above.pin(index(base, level));
+            // SAFETY: the edit lock is held.
+            if let Content::Child(child) = unsafe { above.slot(base, level).load().content() } {
+                above = child;
+            }
+        }
+        Ok(Stem {
+            root: node,
+            level: bottom,
+            base,
+            is_outside: false,
+        })
+    }
+
+    /// The arena's node; made if it is missing, with those on the way.
+    fn reach(&self, base: u64, bottom: usize) -> Result<NonNull<Node>, NoMemory> {
+        let mut node = self.stem.root();
+        for level in (bottom + 1..LEVELS).rev() {
+            let number = index(base, level);
+            let word = node.at(number).load();
+            // SAFETY: the edit lock keeps what the tree holds from being retired.
+            node = match unsafe { word.content() } {
+                Content::Child(child) => child,
+                _ => {
+                    let child = self.expand(word, level)?;
+                    node.put(number, Word::child(child));
+                    bury_subtree(self.memory, word);
+                    // SAFETY: in the tree.
+                    unsafe { child.as_ref() }
+                }
+            };
+        }
+        Ok(NonNull::from(node))
+    }
+
+    /// A node for a slot at `level` that holds no child: it says the same.
+    fn expand(&self, word: Word, level: usize) -> Result<NonNull<Node>, NoMemory> {
+        let place = self.memory.allocate_node()?;
+        // SAFETY: the edit lock is held.
+        let Content::Split(split) = (unsafe { word.content() }) else {
+            // SAFETY: fresh memory of a node's size.
+            return Ok(unsafe { Node::create(place, word) });
+        };
+        let (words, middle, below) = (split.words(), split.middle(), level - 1);
+        // SAFETY: as above.
+        let at = unsafe { Node::create(place, words[1]) };
+        // SAFETY: just made.
+        let node = unsafe { at.as_ref() };
+        let cut = index(middle, below);
+        node.put_all(0..cut, words[0], &mut |_| ());
+        if !middle.is_multiple_of(span(below)) {
+            let both = self.cut_once(middle, words);
+            // Nobody has seen the node.
+            node.put(cut, both.inspect_err(|_| self.memory.free_node(at))?);
+        }
+        Ok(at)
+    }
+}

@@ -1,0 +1,212 @@
+//! The verifier over a whole machine: every frame is somebody's, and nobody else's.
+//!
+//! While nothing else is in the core, and with all address spaces that there are:
+//! 1. Each of them is sound by itself ([`AddressSpace::verify`]).
+//! 2. A page's frame is mapped by as many entries as its descriptor counts, an exclusive
+//!    one by one.
+//! 3. A mapping counts as many pages as point to it.
+//! 4. Every node, split and mapping that a slab has given out is in one of the trees.
+//! 5. Every frame of the machine is free, cached, a page, pinned, a table, small objects, or
+//!    the port's. A device's frames are none of these. What is left is lost: the accounts say how much, and what it was last.
+//! 6. If nothing is lost, the machine has committed what its address spaces have.
+
+use core::ptr::NonNull;
+
+use faultless_frames::{Accounts, Books, Flags, Frames, Misuse, Slab, Use};
+use faultless_paging::{EntryFormat, Frame, LEVELS, PAGE_SIZE, PhysicalMemory, Table, table};
+use faultless_sync::Wait;
+
+use crate::base::machine::Machine;
+use crate::space::AddressSpace;
+use crate::space::memory::Memory;
+use crate::tree::Content;
+use crate::verify::{Census, Violation};
+
+/// Times that what was retired is asked for: each lets readers of three epochs go by.
+const EXPEDITIONS: usize = 4;
+
+impl From<Misuse> for Violation {
+    fn from(misuse: Misuse) -> Self {
+        Violation {
+            rule: misuse.rule,
+            address: misuse.frame.0 * PAGE_SIZE,
+            value: 0,
+        }
+    }
+}
+
+impl<M: Machine> Memory<M> {
+    /// Checks the whole machine, whose frames are those of `frames`, while no CPU but the
+    /// caller's is in the core. `spaces` are all address spaces that there are; `port`
+    /// enters what the port uses itself. What the spaces use, and what every frame is.
+    ///
+    /// # Errors
+    /// The first violation found. Frames that nobody has are no violation, but lost
+    /// ([`Accounts::lost`]).
+    pub fn verify_machine<'a, P: PhysicalMemory + Wait>(
+        &self,
+        frames: &Frames<P>,
+        spaces: impl Iterator<Item = &'a AddressSpace<M>>,
+        port: impl FnOnce(&Books) -> Result<(), Misuse>,
+    ) -> Result<(Census, Accounts), Violation> {
+        (0..EXPEDITIONS).for_each(|_| self.expedite());
+        if self.deferred() != 0 {
+            return Err(of_frame(
+                "what was retired is not given back at rest",
+                Frame(0),
+                0,
+            ));
+        }
+        self.drain();
+        let books = frames.open_books()?;
+        let mut all = Census::default();
+        let mut committed = 0;
+        for space in spaces {
+            let _section = self.enter();
+            books.enter(space.frame, Use::SPACE)?;
+            space
+                .arena_frames()
+                .try_for_each(|frame| books.enter(frame, Use::SPACE))?;
+            let mut entered = Ok(());
+            space.for_each_room(|frame| {
+                entered = entered.and_then(|()| books.enter(frame, Use::SPACE));
+            });
+            entered?;
+            space.enter_tables(&books, space.root, LEVELS - 1, 0)?;
+            space.enter_objects(&books)?;
+            drop(_section);
+            let census = space.verify()?;
+            all.zero_pages += census.zero_pages;
+            all.tables += census.tables;
+            all.mapped += census.mapped;
+            all.mappings += census.mappings;
+            committed += space.totals().committed;
+        }
+        self.enter_stores(&books)?;
+        self.enter_probes(&books)?;
+        port(&books)?;
+        books.for_each(Use::FILE, &mut |frame, descriptor, times| {
+            // Once by its store.
+            if times != descriptor.map_count() + u32::from(descriptor.is_held()) {
+                let rule = "a page of a store is not mapped as often as is counted";
+                return Err(of_frame(rule, frame, u64::from(times)));
+            }
+            Ok(())
+        })?;
+        books.for_each(Use::PAGE, &mut |frame, descriptor, times| {
+            all.pages += 1;
+            let wrong = |rule| Err(of_frame(rule, frame, u64::from(times)));
+            if times != descriptor.map_count() {
+                return wrong("a frame is not mapped as often as is counted");
+            }
+            if times != 1 && descriptor.flags().has(Flags::EXCLUSIVE) {
+                return wrong("an exclusive frame is mapped more than once");
+            }
+            Ok(())
+        })?;
+        books.for_each(Use::SLAB, &mut |frame, _, times| {
+            // SAFETY: an object in use was found in it, and nobody else is in the core.
+            let used = unsafe { Slab::objects_in(self.machine(), frame) };
+            if used != u64::from(times) {
+                let rule = "a node, split or mapping in use is in no tree";
+                return Err(of_frame(rule, frame, used));
+            }
+            Ok(())
+        })?;
+        let accounts = books.close();
+        if accounts.lost() == 0 && committed != self.committed() {
+            let rule = "the machine has committed what no address space has, or not what one has";
+            return Err(of_frame(rule, Frame(0), self.committed()));
+        }
+        Ok((all, accounts))
+    }
+}
+
+/// A violation at a frame's physical address.
+fn of_frame(rule: &'static str, frame: Frame, value: u64) -> Violation {
+    Violation {
+        rule,
+        address: frame.0 * PAGE_SIZE,
+        value,
+    }
+}
+
+impl<M: Machine> AddressSpace<M> {
+    /// Enters the tables below one, itself included, and the pages. Inside a section.
+    fn enter_tables(
+        &self,
+        books: &Books,
+        frame: Frame,
+        level: usize,
+        page: u64,
+    ) -> Result<(), Misuse> {
+        books.enter(frame, Use::TABLE)?;
+        // SAFETY: inside the caller's section.
+        let entries = unsafe { Table::at(self.machine(), frame) };
+        for (i, entry) in entries.entries().iter().enumerate() {
+            let at = page + i as u64 * table::span(level);
+            if at * PAGE_SIZE >= self.layout.end {
+                break;
+            }
+            let value = entry.load();
+            if value == 0 || M::Format::FORMAT.is_guard(value) {
+                continue;
+            }
+            let below = M::Format::FORMAT.frame(value);
+            if level > 0 {
+                self.enter_tables(books, below, level - 1, at)?;
+            } else if let Some(descriptor) = self.counted(value) {
+                let is_file = descriptor.flags().has(Flags::FILE);
+                books.enter(below, if is_file { Use::FILE } else { Use::PAGE })?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Enters the tree's nodes, splits and mappings, each of which counts the pages that point to
+    /// it. Inside a section.
+    fn enter_objects(&self, books: &Books) -> Result<(), Violation> {
+        let enter = |object: NonNull<u8>| {
+            // SAFETY: nodes, splits and mappings are objects of slabs.
+            books.enter(unsafe { Slab::frame_of(object) }, Use::SLAB)
+        };
+        self.tree.for_each_object(&mut |object| enter(object))?;
+        // Mappings are counted by their links, which only the retired need.
+        self.for_each_run(&mut |mapping, _, _| {
+            mapping.link().set(0);
+            Ok(())
+        })?;
+        self.for_each_run(&mut |mapping, pages, _| {
+            if mapping.link().get() == 0 {
+                enter(NonNull::from(mapping).cast())?;
+            }
+            mapping.link().add(pages);
+            Ok(())
+        })?;
+        self.for_each_run(&mut |mapping, _, address| {
+            if mapping.link().get() != mapping.pages() {
+                return Err(Violation {
+                    rule: "a mapping does not count the pages that point to it",
+                    address,
+                    value: mapping.pages(),
+                });
+            }
+            Ok(())
+        })
+    }
+
+    fn for_each_run(
+        &self,
+        visit: &mut dyn FnMut(&crate::tree::mapping::Mapping, u64, u64) -> Result<(), Violation>,
+    ) -> Result<(), Violation> {
+        let mut at = 0;
+        while let Some(run) = self.tree.next(at) {
+            // SAFETY: read in the caller's section.
+            if let Content::Live(mapping) = unsafe { run.word.content() } {
+                visit(mapping, run.pages.len(), run.pages.start * PAGE_SIZE)?;
+            }
+            at = run.pages.end;
+        }
+        Ok(())
+    }
+}

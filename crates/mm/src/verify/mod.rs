@@ -1,0 +1,266 @@
+//! The verifier: the design's invariants, checked against what is in memory.
+//!
+//! To be called when no fault and no writer is running on the address space.
+//! 1. Every present entry lies in exactly one live mapping and gives no more
+//!    than it allows; every page's frame is counted (as often as it is mapped:
+//!    [`AddressSpace::verify_together`]).
+//! 2. An exclusive anonymous frame has exactly one entry, and knows where it is.
+//!    A page that lets stores through is exclusive.
+//!    A device's page lies where the device is mapped that has it.
+//! 3. A guard lies in a mapping; it has no frame. What lets stores through is soft-dirty.
+//! 4. No entry is claimed; no table is frozen; no mapping is changing or zapping. What is mapped
+//!    is counted right ([`AddressSpace::totals`]).
+//! 5. (With the caller's census of frames) used + free + cached + deferred = all.
+//! 6. What TLBs hold is checked by the machine, on every hit.
+
+mod machine;
+mod objects;
+mod shared;
+
+use core::fmt;
+
+use faultless_frames::{Flags, FrameSource};
+use faultless_paging::{EntryFormat, Frame, LEVELS, PAGE_SIZE, Page, Table, table};
+
+use crate::base::machine::Machine;
+use crate::space::AddressSpace;
+use crate::space::account::{Sum, Totals};
+use crate::tree::Content;
+use crate::tree::mapping::Mapping;
+
+/// What an address space uses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Census {
+    /// Frames of pages.
+    pub pages: u64,
+    /// Entries of the shared zero page.
+    pub zero_pages: u64,
+    /// Frames of tables, the root included.
+    pub tables: u64,
+    /// Pages that are mapped, present or not.
+    pub mapped: u64,
+    /// Mappings, as `/proc/PID/maps` shows them.
+    pub mappings: u64,
+}
+
+/// An invariant that does not hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which.
+    pub rule: &'static str,
+    /// The address at which it was seen.
+    pub address: u64,
+    /// The entry there.
+    pub value: u64,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} at {:#x} (entry {:#x})",
+            self.rule, self.address, self.value
+        )
+    }
+}
+
+impl core::error::Error for Violation {}
+
+impl<M: Machine> AddressSpace<M> {
+    /// Checks every invariant. What the space uses.
+    ///
+    /// # Errors
+    /// The first violation found.
+    pub fn verify(&self) -> Result<Census, Violation> {
+        let _section = self.memory.enter();
+        let mut census = Census::default();
+        self.verify_tree(&mut census)?;
+        self.verify_table(self.root, LEVELS - 1, 0, &mut census)?;
+        Ok(census)
+    }
+
+    /// Whether a writer is at work on a page's mapping, so that TLBs may hold
+    /// what its entry no longer gives (rule R2).
+    pub fn is_in_motion(&self, page: Page) -> bool {
+        let _section = self.memory.enter();
+        // SAFETY: read in this section.
+        !matches!(
+            unsafe { self.tree.find(page.0).word.content() },
+            Content::Live(_)
+        )
+    }
+
+    fn verify_tree(&self, census: &mut Census) -> Result<(), Violation> {
+        let mut at = 0;
+        let mut sum = Sum::default();
+        while let Some(run) = self.tree.next(at) {
+            let address = run.pages.start * PAGE_SIZE;
+            let wrong = |rule| Violation {
+                rule,
+                address,
+                value: 0,
+            };
+            // SAFETY: read in the section of `verify`.
+            match unsafe { run.word.content() } {
+                Content::Live(mapping) => {
+                    if mapping.pages() < run.pages.len() {
+                        return Err(wrong("a mapping counts fewer pages than point to it"));
+                    }
+                    census.mapped += run.pages.len();
+                    sum.add(run.pages, mapping.attributes());
+                }
+                Content::Changing(_) => {
+                    return Err(wrong("a mapping is changing without a writer"));
+                }
+                Content::Zapping => return Err(wrong("a range is zapping without a writer")),
+                _ => return Err(wrong("a slot holds what it must not")),
+            }
+            at = run.pages.end;
+        }
+        let (counted, found) = (self.totals(), sum.totals());
+        let counted_now = Totals {
+            peak: counted.mapped,
+            ..counted
+        };
+        if counted_now != found || counted.peak < counted.mapped {
+            return Err(Violation {
+                rule: "what is mapped was not counted right",
+                address: 0,
+                value: 0,
+            });
+        }
+        census.mappings = found.mappings;
+        Ok(())
+    }
+
+    fn verify_table(
+        &self,
+        frame: Frame,
+        level: usize,
+        page: u64,
+        census: &mut Census,
+    ) -> Result<(), Violation> {
+        let format = M::Format::FORMAT;
+        census.tables += 1;
+        // SAFETY: inside the section of `verify`.
+        let entries = unsafe { Table::at(self.machine(), frame) };
+        for (i, entry) in entries.entries().iter().enumerate() {
+            let at = page + i as u64 * table::span(level);
+            if at * PAGE_SIZE >= self.layout.end {
+                break;
+            }
+            let value = entry.load();
+            if value == 0 {
+                continue;
+            }
+            if format.is_claimed(value) {
+                return Err(Violation {
+                    rule: "an entry is claimed without a fault",
+                    address: at * PAGE_SIZE,
+                    value,
+                });
+            }
+            if level == 1 && format.is_frozen(value) {
+                return Err(Violation {
+                    rule: "a table is frozen without a fork",
+                    address: at * PAGE_SIZE,
+                    value,
+                });
+            }
+            if level > 0 {
+                self.verify_table(format.frame(value), level - 1, at, census)?;
+            } else {
+                self.verify_page(value, at, census)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn verify_page(&self, value: u64, page: u64, census: &mut Census) -> Result<(), Violation> {
+        let format = M::Format::FORMAT;
+        let wrong = |rule| {
+            Err(Violation {
+                rule,
+                address: page * PAGE_SIZE,
+                value,
+            })
+        };
+        let word = self.tree.find(page).word;
+        // SAFETY: inside the section of `verify`.
+        let Content::Live(mapping) = (unsafe { word.content() }) else {
+            return wrong("a page is present outside any live mapping");
+        };
+        if word.protection() != mapping.protection() {
+            return wrong("a slot allows what its mapping does not, or less");
+        }
+        if format.is_guard(value) {
+            return Ok(());
+        }
+        if exceeds(value, mapping, format) {
+            return wrong("an entry allows more than its mapping");
+        }
+        if format.is_present(value) && format.is_writable(value) && !format.is_soft_dirty(value) {
+            return wrong("a page can be written that is not soft-dirty");
+        }
+        let frame = format.frame(value);
+        if self.is_zero_page(frame) {
+            census.zero_pages += 1;
+            if format.is_present(value) && format.is_writable(value) {
+                return wrong("the shared zero page is writable");
+            }
+            return Ok(());
+        }
+        if format.is_device(value) != mapping.attributes().flags.device {
+            return wrong("a device's page is mapped where no device is, or the reverse");
+        }
+        if format.is_device(value) {
+            let backed = &mapping.attributes().backed;
+            let is_its =
+                backed.is_some_and(|b| b.cache().device_frame(b.index(page)) == Some(frame));
+            return match is_its {
+                true => Ok(()),
+                false => wrong("a page shows another frame of its device, or of none"),
+            };
+        }
+        census.pages += 1;
+        let descriptor = self.machine().frames().descriptor(frame);
+        if descriptor.flags().has(Flags::FILE) {
+            let Some(backed) = &mapping.attributes().backed else {
+                return wrong("a file's page is mapped where no file is");
+            };
+            if descriptor.owner() != (backed.cache().id, backed.index(page)) {
+                return wrong("a page shows another page of the file, or of another file");
+            }
+            let shared = mapping.attributes().flags.shared;
+            if !shared && format.is_present(value) && format.is_writable(value) {
+                return wrong("a file's page is writable in private memory");
+            }
+            if descriptor.map_count() == 0 {
+                return wrong("a mapped frame is not counted");
+            }
+            return Ok(());
+        }
+        if !descriptor.flags().has(Flags::ANONYMOUS) {
+            return wrong("a mapped frame is not marked as a page");
+        }
+        if descriptor.flags().has(Flags::EXCLUSIVE) {
+            if descriptor.map_count() != 1 || descriptor.owner() != (self.id, page) {
+                return wrong("an exclusive frame is mapped elsewhere, or not counted");
+            }
+        } else if descriptor.map_count() == 0 {
+            return wrong("a mapped frame is not counted");
+        } else if format.is_present(value) && format.is_writable(value) {
+            return wrong("a page is writable that may be shared");
+        }
+        Ok(())
+    }
+}
+
+fn exceeds(value: u64, mapping: &Mapping, format: faultless_paging::Format) -> bool {
+    let protection = mapping.protection();
+    format.is_present(value)
+        && (protection.is_none()
+            || (format.is_writable(value) && !protection.write)
+            || (format.is_executable(value) && !protection.execute)
+            || format.is_execute_only(value) != protection.is_execute_only())
+}

@@ -1,0 +1,51 @@
+//! The books of a machine's stores: their pages, and the objects that they are made of.
+//!
+//! A page of a store is entered once by its store and once by each entry that maps it,
+//! as often as its descriptor counts while nobody has it pinned.
+
+use core::ptr::NonNull;
+
+use faultless_frames::{Books, Misuse, Slab, Use};
+
+use crate::base::machine::Machine;
+use crate::object::radix::Content;
+use crate::object::{Cache, Stores};
+use crate::space::memory::Memory;
+
+impl<M: Machine> Memory<M> {
+    /// Enters all stores, while nothing else is in the core.
+    pub(crate) fn enter_stores(&self, books: &Books) -> Result<(), Misuse> {
+        let Stores(all) = self.all_stores();
+        let list = all.lock(self.machine());
+        // SAFETY: under the lock, and nobody else is at work.
+        let mut next = unsafe { list.first() };
+        while let Some(hook) = next {
+            // SAFETY: as above.
+            enter(unsafe { Cache::of(hook) }, books)?;
+            // SAFETY: as above.
+            next = unsafe { list.next(hook) };
+        }
+        Ok(())
+    }
+}
+
+fn enter(cache: &Cache, books: &Books) -> Result<(), Misuse> {
+    let object = |object: NonNull<u8>| {
+        // SAFETY: stores and their nodes are objects of slabs.
+        books.enter(unsafe { Slab::frame_of(object) }, Use::SLAB)
+    };
+    object(NonNull::from(cache).cast())?;
+    let mut result = Ok(());
+    cache.pages.for_each_node(&mut |node| {
+        if result.is_ok() {
+            result = object(NonNull::from(node).cast());
+        }
+    });
+    result?;
+    cache.pages.for_each(0..u64::MAX, &mut |_, slot| {
+        if let (Ok(()), Content::Page(frame) | Content::Filling(frame)) = (&result, slot.load()) {
+            result = books.enter(frame, Use::FILE);
+        }
+    });
+    result
+}

@@ -1,0 +1,92 @@
+//! The verifier over several address spaces: what one alone cannot know.
+//!
+//! 1. A page's frame is mapped by as many entries as its descriptor counts.
+//! 2. An exclusive frame by one.
+//!
+//! The links of descriptors, which a mapped frame does not use, are where it counts.
+
+use faultless_frames::{Flags, FrameSource};
+use faultless_paging::{PAGE_SIZE, Pages};
+
+use crate::base::machine::Machine;
+use crate::space::AddressSpace;
+use crate::verify::{Census, Violation};
+
+impl<M: Machine> AddressSpace<M> {
+    /// Checks every invariant of `spaces`, which are all that share pages with
+    /// each other, while no fault and no writer is running on any. What they use
+    /// together, each frame counted once.
+    ///
+    /// # Errors
+    /// The first violation found.
+    pub fn verify_together(spaces: &[&Self]) -> Result<Census, Violation> {
+        let mut all = Census::default();
+        for space in spaces {
+            let census = space.verify()?;
+            all.zero_pages += census.zero_pages;
+            all.tables += census.tables;
+            all.mapped += census.mapped;
+            all.mappings += census.mappings;
+            space.for_each_page(&mut |space, frame, _| {
+                space.machine().frames().descriptor(frame).set_link(0);
+                Ok(())
+            })?;
+        }
+        for space in spaces {
+            space.for_each_page(&mut |space, frame, _| {
+                let descriptor = space.machine().frames().descriptor(frame);
+                all.pages += u64::from(descriptor.link() == 0);
+                descriptor.set_link(descriptor.link() + 1);
+                Ok(())
+            })?;
+        }
+        for space in spaces {
+            space.for_each_page(&mut |space, frame, wrong| {
+                let descriptor = space.machine().frames().descriptor(frame);
+                let mapped = descriptor.link();
+                if descriptor.flags().has(Flags::FILE) {
+                    // Spaces that are not here may map it.
+                    return Ok(());
+                }
+                if mapped != u64::from(descriptor.map_count()) {
+                    return Err(wrong("a frame is not mapped as often as is counted"));
+                }
+                if mapped != 1 && descriptor.flags().has(Flags::EXCLUSIVE) {
+                    return Err(wrong("an exclusive frame is mapped more than once"));
+                }
+                Ok(())
+            })?;
+        }
+        Ok(all)
+    }
+
+    /// Calls `visit` with the frame of every page, and with what makes an error of it.
+    fn for_each_page(
+        &self,
+        visit: &mut impl FnMut(
+            &Self,
+            faultless_paging::Frame,
+            &dyn Fn(&'static str) -> Violation,
+        ) -> Result<(), Violation>,
+    ) -> Result<(), Violation> {
+        let _section = self.memory.enter();
+        let mut result = Ok(());
+        let pages = Pages::of_bytes(0..self.layout.end);
+        self.for_each_entry(pages, &mut |entry, page| {
+            let value = entry.load();
+            let frame = Self::FORMAT.frame(value);
+            let is_page =
+                value != 0 && !Self::FORMAT.is_guard(value) && self.counted(value).is_some();
+            if !is_page || result.is_err() {
+                return;
+            }
+            let wrong = |rule| Violation {
+                rule,
+                address: page * PAGE_SIZE,
+                value,
+            };
+            result = visit(self, frame, &wrong);
+        });
+        result
+    }
+}
