@@ -3,7 +3,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
 
-use faultless_mm::{Backing, Errno, Frame, PhysicalMemory};
+use faultless_mm::{Errno, Frame, Pager, PhysicalMemory};
 use faultless_soft::SoftMemory;
 
 /// Every word of a page that it fills is the page's number plus this.
@@ -64,7 +64,7 @@ impl Device {
     }
 }
 
-impl Backing for Device {
+impl Pager for Device {
     fn has(&self, _tag: u64, _index: u64) -> bool {
         self.has_pages
     }

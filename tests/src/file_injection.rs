@@ -1,6 +1,6 @@
 //! Files, and the failure of allocations in what is done to them.
 
-use faultless_mm::{Errno, Opened, PhysicalMemory, Store, flags};
+use faultless_mm::{Errno, MemoryObject, Opened, PhysicalMemory, flags};
 use faultless_soft::{Soft, SoftCpu, Trap};
 
 use crate::device::{Device, FIRST};
@@ -24,7 +24,7 @@ pub const OTHER: u64 = AT + (1 << 30);
 /// A file, which comes from a device or begins as zeroes.
 pub struct File {
     /// Its pages.
-    pub store: Store<Soft>,
+    pub store: MemoryObject<Soft>,
     /// What they come from.
     pub device: Option<&'static Device>,
 }
@@ -37,7 +37,7 @@ impl File {
     /// One of so many pages that come from a device.
     pub fn of_device(cpu: &SoftCpu<'_>, pages: u64) -> Self {
         let device = Device::new(cpu.space().memory());
-        let store = Store::new(cpu.space().memory(), pages * PAGE, Some(device), 7).unwrap();
+        let store = MemoryObject::new(cpu.space().memory(), pages * PAGE, Some(device), 7).unwrap();
         Self {
             store,
             device: Some(device),
@@ -47,7 +47,7 @@ impl File {
     /// One of so many pages of zeroes.
     pub fn of_zeroes(cpu: &SoftCpu<'_>, pages: u64) -> Self {
         Self {
-            store: Store::new(cpu.space().memory(), pages * PAGE, None, 7).unwrap(),
+            store: MemoryObject::new(cpu.space().memory(), pages * PAGE, None, 7).unwrap(),
             device: None,
         }
     }
@@ -77,7 +77,7 @@ impl File {
             file: 3,
             writable: true,
         };
-        cpu.space().mmap_store(at, pages * PAGE, RW, how, &opened)
+        cpu.space().mmap_object(at, pages * PAGE, RW, how, &opened)
     }
 
     /// The first word of a page that is there.

@@ -60,7 +60,7 @@ pub fn heap() -> impl Strategy<Value = Op> {
         1 => (page(), length()).prop_map(
             |(address, length)| Op::Madvise { address, length, advice: advice::DONTNEED }),
         3 => word().prop_map(|address| Op::Load { address }),
-        6 => (word(), 1..u64::MAX).prop_map(|(address, value)| Op::Store { address, value }),
+        6 => (word(), 1..u64::MAX).prop_map(|(address, value)| Op::MemoryObject { address, value }),
     ]
 }
 

@@ -2,13 +2,13 @@
 
 use std::fmt::Debug;
 
-use faultless_mm::{MapsEntry, Policy, Totals};
+use faultless_mm::{MapsEntry, Policy, VmStats};
 use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace};
 
 use crate::{available, machine};
 
 /// Every line of the maps, and what they amount to, for comparison.
-fn maps(space: &SoftSpace) -> (Vec<MapsEntry>, Totals) {
+fn maps(space: &SoftSpace) -> (Vec<MapsEntry>, VmStats) {
     let mut lines = Vec::new();
     space.maps(&mut |line| lines.push(line));
     (lines, space.totals())

@@ -204,7 +204,7 @@ pub fn near() -> impl Strategy<Value = Op> {
             |(address, length, advice)| Op::Madvise { address, length, advice }),
         1 => (address(), length()).prop_map(|(address, length)| Op::Mincore { address, length }),
         4 => word().prop_map(|address| Op::Load { address }),
-        8 => (word(), 1..u64::MAX).prop_map(|(address, value)| Op::Store { address, value }),
+        8 => (word(), 1..u64::MAX).prop_map(|(address, value)| Op::MemoryObject { address, value }),
     ]
 }
 
@@ -258,7 +258,7 @@ fn locking() -> impl Strategy<Value = Op> {
                 flags: flags | LOCKED,
             }),
         3 => limit(),
-        3 => Just(Op::Totals),
+        3 => Just(Op::VmStats),
     ]
 }
 
@@ -270,7 +270,7 @@ fn limited_without_moves() -> impl Strategy<Value = Op> {
 /// which pages are there (see [`forking`]), or that Linux might have to leave out.
 pub fn limited_forking() -> impl Strategy<Value = Op> {
     prop_oneof![4 => limited_without_moves(), 1 => forking()].prop_map(|op| match op {
-        Op::Mincore { .. } | Op::Limit(Limit::Mapped(_) | Limit::Data(_)) => Op::Totals,
+        Op::Mincore { .. } | Op::Limit(Limit::Mapped(_) | Limit::Data(_)) => Op::VmStats,
         op => op,
     })
 }
@@ -280,7 +280,7 @@ pub fn limited_forking() -> impl Strategy<Value = Op> {
 /// from its equal neighbours what was moved to them.
 pub fn limited() -> impl Strategy<Value = Op> {
     let without_moves = limited_without_moves().prop_map(|op| match op {
-        Op::Limit(Limit::Stack(_)) => Op::Totals,
+        Op::Limit(Limit::Stack(_)) => Op::VmStats,
         op => op,
     });
     let remap = remap().prop_map(|op| match op {
@@ -307,7 +307,7 @@ pub fn limited() -> impl Strategy<Value = Op> {
 pub fn forking() -> impl Strategy<Value = Op> {
     let fork = (0..12u64, any::<bool>()).prop_map(|(ops, later)| Op::Fork { ops, later });
     let near = near().prop_map(|op| match op {
-        Op::Mincore { .. } => Op::Totals,
+        Op::Mincore { .. } => Op::VmStats,
         op => op,
     });
     prop_oneof![9 => near, 1 => fork]

@@ -72,11 +72,11 @@ pub enum Op {
     Munlockall,
     Limit(Limit),
     /// What is mapped, in numbers.
-    Totals,
+    VmStats,
     Load {
         address: u64,
     },
-    Store {
+    MemoryObject {
         address: u64,
         value: u64,
     },
@@ -118,12 +118,12 @@ impl Op {
             | Op::Munlock { address, .. }
             | Op::Brk { address }
             | Op::Load { address }
-            | Op::Store { address, .. } => *address = address.wrapping_add(base),
+            | Op::MemoryObject { address, .. } => *address = address.wrapping_add(base),
             Op::Mremap { address, to, .. } => {
                 *address = address.wrapping_add(base);
                 *to = to.wrapping_add(base);
             }
-            Op::Mlockall { .. } | Op::Munlockall | Op::Limit(_) | Op::Totals => {}
+            Op::Mlockall { .. } | Op::Munlockall | Op::Limit(_) | Op::VmStats => {}
             Op::Fork { .. } | Op::LeftOut => {}
         }
         op
@@ -175,9 +175,9 @@ impl fmt::Display for Op {
             Op::Limit(Limit::Data(pages)) => write!(f, "limit-data {pages:x}"),
             Op::Limit(Limit::Stack(pages)) => write!(f, "limit-stack {pages:x}"),
             Op::Limit(Limit::Locked(pages)) => write!(f, "limit-locked {pages:x}"),
-            Op::Totals => f.write_str("totals"),
+            Op::VmStats => f.write_str("totals"),
             Op::Load { address } => write!(f, "load {address:x}"),
-            Op::Store { address, value } => write!(f, "store {address:x} {value:x}"),
+            Op::MemoryObject { address, value } => write!(f, "store {address:x} {value:x}"),
             Op::LeftOut => f.write_str(LEFT_OUT),
             Op::Fork { ops, later } => write!(f, "fork {ops:x} {:x}", u8::from(later)),
         }
@@ -236,9 +236,9 @@ impl Op {
             "limit-data" => Op::Limit(Limit::Data(address)),
             "limit-stack" => Op::Limit(Limit::Stack(address)),
             "limit-locked" => Op::Limit(Limit::Locked(address)),
-            "totals" => Op::Totals,
+            "totals" => Op::VmStats,
             "load" => Op::Load { address },
-            "store" => Op::Store {
+            "store" => Op::MemoryObject {
                 address,
                 value: length,
             },
@@ -484,12 +484,12 @@ fn step(on: &mut impl Memory, window: &Window, base: [u64; 4], op: &Op) -> Strin
             on.limit(limit);
             "limited".into()
         }
-        Op::Totals => totals(on.totals(), base),
+        Op::VmStats => totals(on.totals(), base),
         Op::Load { address } => match on.load(address) {
             Ok(value) => format!("{value:x}"),
             Err(signal) => trap(signal),
         },
-        Op::Store { address, value } => match on.store(address, value) {
+        Op::MemoryObject { address, value } => match on.store(address, value) {
             Ok(()) => "stored".into(),
             Err(signal) => trap(signal),
         },

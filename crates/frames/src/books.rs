@@ -131,11 +131,11 @@ impl Accounts {
 }
 
 /// The entries of a census.
-pub struct Books {
+pub struct FrameAudit {
     range: Range<'static>,
 }
 
-impl Books {
+impl FrameAudit {
     pub(crate) fn new(range: Range<'static>) -> Self {
         range.descriptors.iter().for_each(|d| d.enter(0, 0));
         Self { range }

@@ -36,7 +36,7 @@
 //! the page be written, and no TLB elsewhere may still show it.
 
 use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use faultless_sync::{Flaw, flawed};
+use faultless_sync::{Mutant, mutant};
 
 /// What a frame is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,7 +191,7 @@ impl Descriptor {
     pub fn share(&self, family: u64) -> Sharing {
         let flags = self.flags();
         if flags.has(Flags::EXCLUSIVE) {
-            if !self.is_sole_use() && !flawed(Flaw::PinsNotTested) {
+            if !self.is_sole_use() && !mutant(Mutant::PinsNotTested) {
                 return Sharing::Pinned;
             }
             // One mapping, and it is the caller's: nobody else writes here.
@@ -250,7 +250,7 @@ impl Descriptor {
         }
         // Release: pairs with the acquire in `is_sole`, and with this one's own in
         // whoever takes the last mapping away and frees the frame.
-        let order = if flawed(Flaw::CountRelaxed) {
+        let order = if mutant(Mutant::CountRelaxed) {
             Ordering::Relaxed
         } else {
             Ordering::AcqRel
@@ -325,7 +325,7 @@ impl Descriptor {
     #[inline]
     fn add(&self, one: u64) -> bool {
         let mut seen = self.uses.load(Ordering::Relaxed);
-        while seen & HELD != 0 || flawed(Flaw::CountedTooLate) {
+        while seen & HELD != 0 || mutant(Mutant::CountedTooLate) {
             // Acquire: of the release with which the frame became what it is now.
             match self.uses.compare_exchange_weak(
                 seen,

@@ -4,7 +4,7 @@ use faultless_paging::{Frame, PAGE_SIZE, PhysicalMemory};
 use faultless_sync::atomic::amortised;
 use faultless_sync::{Cpu, Padded, SpinLock, Wait, prefetch_to_write};
 
-use crate::books::{Books, Misuse, Use};
+use crate::books::{FrameAudit, Misuse, Use};
 use crate::buddy::{Buddy, MAX_ORDER, Range};
 use crate::cache::{BATCH, CAPACITY, FrameCache};
 use crate::descriptor::{Descriptor, Flags};
@@ -215,8 +215,8 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
     ///
     /// # Errors
     /// A frame that is free twice, or that should be zeroed and is not.
-    pub fn open_books(&self) -> Result<Books, Misuse> {
-        let books = Books::new(self.range());
+    pub fn open_books(&self) -> Result<FrameAudit, Misuse> {
+        let books = FrameAudit::new(self.range());
         let free = &mut |first: Frame, order: u32| {
             (first.0..first.0 + (1 << order)).try_for_each(|f| books.enter(Frame(f), Use::FREE))
         };

@@ -5,7 +5,7 @@
 //! * [`Frames`]: the default source: a buddy allocator behind per-CPU caches, a
 //!   pool of frames zeroed in idle time, and the shared zero page.
 //! * [`Slab`]: small objects of one size over frames, for tree nodes and mappings.
-//! * [`Books`]: a census of all frames, for whoever looks for leaks.
+//! * [`FrameAudit`]: a census of all frames, for whoever looks for leaks.
 //!
 //! Every allocation can fail, and says so with [`NoMemory`].
 //!
@@ -22,7 +22,7 @@ mod frames;
 mod slab;
 mod source;
 
-pub use books::{Accounts, Books, Misuse, Use};
+pub use books::{Accounts, FrameAudit, Misuse, Use};
 pub use cache::FrameCache;
 pub use descriptor::{Descriptor, Flags, MOST_PINS, NotPinned, Sharing};
 pub use frames::{Census, Frames};

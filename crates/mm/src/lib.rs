@@ -90,19 +90,21 @@ pub use base::machine::Machine;
 pub use base::policy::{Policy, UnknownPolicy};
 pub use fault::pin::{Taken, UserPage};
 pub use fault::{Outcome, SegvCode};
-pub use object::{Backing, Device, Pinned, Store};
+pub use object::{Device, MemoryObject, Pager, Pinned};
 pub use ops::{
-    MappedFile, MapsEntry, Opened, OpenedDevice, PROT_EXEC, PROT_READ, PROT_WRITE, PageState,
-    Share, Unused, Usage, advice, flags, lock_all_flags, lock_flags, remap_flags,
+    AgingMode, MappedFile, MapsEntry, Opened, OpenedDevice, PROT_EXEC, PROT_READ, PROT_WRITE,
+    PageState, Share, Usage, advice, flags, lock_all_flags, lock_flags, remap_flags,
 };
 pub use probe::list::Probe;
-pub use reclaim::compact::Vacated;
+pub use reclaim::compact::Evacuated;
 pub use rmap::migrate::{Mover, NotMoved};
-pub use space::account::Totals;
+pub use space::account::VmStats;
 pub use space::limits::Limits;
 pub use space::memory::{Memory, PerCpu};
 pub use space::{AddressSpace, Layout};
-pub use tree::mapping::{Attributes, Backed, Birth, Flags, Huge, Locked, Mapping, Reading};
+pub use tree::mapping::{
+    Attributes, Flags, Huge, Locked, Mapping, ObjectRef, Reading, SoftDirtyEpoch,
+};
 pub use verify::{Census, Violation};
 
 pub use faultless_frames::{

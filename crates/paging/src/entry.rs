@@ -16,7 +16,7 @@
 use core::marker::PhantomData;
 
 use faultless_sync::atomic::{AtomicU64, Ordering};
-use faultless_sync::{Cpu, Flaw, fence_after_rmw, flawed};
+use faultless_sync::{Cpu, Mutant, fence_after_rmw, mutant};
 
 use crate::format::EntryFormat;
 
@@ -82,7 +82,7 @@ impl Entry {
         let claim = F::FORMAT.claim_of(seen, cpu);
         self.0
             .compare_exchange(seen, claim, Ordering::AcqRel, Ordering::Acquire)?;
-        if !flawed(Flaw::ClaimWithoutFence) {
+        if !mutant(Mutant::ClaimWithoutFence) {
             fence_after_rmw();
         }
         Ok(Claim {
@@ -109,7 +109,7 @@ impl Entry {
             Ordering::AcqRel,
             Ordering::Acquire,
         )?;
-        if !flawed(Flaw::ClaimWithoutFence) {
+        if !mutant(Mutant::ClaimWithoutFence) {
             fence_after_rmw();
         }
         Ok(PresentClaim {
@@ -145,7 +145,7 @@ impl<F: EntryFormat> Claim<'_, F> {
     #[inline]
     pub fn publish(self, value: Value) {
         // Nobody else writes a claim that is not present, hardware included.
-        let order = if flawed(Flaw::PublishRelaxed) {
+        let order = if mutant(Mutant::PublishRelaxed) {
             Ordering::Relaxed
         } else {
             Ordering::Release
@@ -209,7 +209,7 @@ impl<'a, F: EntryFormat> PresentClaim<'a, F> {
             seen = now;
         }
         core::mem::forget(self);
-        if flawed(Flaw::HoldersOfFirstLook) {
+        if mutant(Mutant::HoldersOfFirstLook) {
             return before;
         }
         seen & !F::FORMAT.claim
@@ -231,7 +231,7 @@ impl<'a, F: EntryFormat> PresentClaim<'a, F> {
 
 impl<F: EntryFormat> Drop for PresentClaim<'_, F> {
     fn drop(&mut self) {
-        if flawed(Flaw::WithdrawByStore) {
+        if mutant(Mutant::WithdrawByStore) {
             return self.entry.0.store(self.before, Ordering::Release);
         }
         // A read-modify-write, because hardware may have set bits meanwhile (rule R8).

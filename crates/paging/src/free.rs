@@ -25,7 +25,7 @@
 //! the look alone: who meets it waits, so that of two who each see the other's pages the last one
 //! frees the table.
 
-use faultless_sync::{Backoff, Cpu, Flaw, Wait, flawed};
+use faultless_sync::{Backoff, Cpu, Mutant, Wait, mutant};
 
 use crate::address::{Frame, PAGE_SIZE, Pages};
 use crate::entry::Entry;
@@ -125,20 +125,20 @@ pub unsafe fn detach<F: EntryFormat, M: PhysicalMemory + Wait>(
                 backoff.turn(machine);
             }
         };
-        let asks = !flawed(Flaw::VacancyNotAskedAgain) && !flawed(Flaw::TableNotScanned);
+        let asks = !mutant(Mutant::VacancyNotAskedAgain) && !mutant(Mutant::TableNotScanned);
         if asks && !vacant(pages) {
             return;
         }
         // SAFETY: linked until now, and the claim keeps it linked.
         let table = unsafe { Table::at(machine, F::FORMAT.frame(value)) };
-        if !has_kept_alone::<F>(table, cpu) && !flawed(Flaw::TableNotScanned) {
+        if !has_kept_alone::<F>(table, cpu) && !mutant(Mutant::TableNotScanned) {
             return;
         }
         // What it was to the last: walks mark it until it is hidden.
         let hidden = claim.hide(cpu);
         let holders = F::FORMAT.holders(hidden.before());
         hidden.keep();
-        if !flawed(Flaw::TableNotFlushed) {
+        if !mutant(Mutant::TableNotFlushed) {
             gather.add_table(page * PAGE_SIZE, span(level) * PAGE_SIZE, holders);
         }
         detached += 1;

@@ -25,7 +25,7 @@
 //! one that is used: the first CPU whose walk finds it becomes the owner. Entries that lead to
 //! tables are marked like those of pages, so that who frees a table knows who may be walking it.
 
-use faultless_sync::{Cpu, CpuSet, Flaw, flawed};
+use faultless_sync::{Cpu, CpuSet, Mutant, mutant};
 
 use crate::format::Format;
 
@@ -58,7 +58,7 @@ impl Holders {
         let own = if cpu.0 < 64 { 1 << cpu.0 } else { 0 };
         match self.0 & !own {
             0 => true,
-            _ if flawed(Flaw::FlushedHereAlone) => true,
+            _ if mutant(Mutant::FlushedHereAlone) => true,
             _ if self == Self::ALL => cpus.is_only(cpu),
             others => cpus.low(others).is_empty(),
         }
@@ -111,7 +111,7 @@ impl Format {
             value
         } else if named != 0 && named == self.owner && owner != 0 {
             (value & !self.owner) | owner
-        } else if named != 0 && flawed(Flaw::LoadNotMarked) {
+        } else if named != 0 && mutant(Mutant::LoadNotMarked) {
             value
         } else {
             value | self.accessed

@@ -5,7 +5,7 @@
 //! ends; that it was unlinked shows in its [`Link`], which is validated after
 //! the claim. The walk writes nothing, but for [`walk_marking`], a machine's own, which marks what it loads.
 
-use faultless_sync::{Cpu, Flaw, flawed};
+use faultless_sync::{Cpu, Mutant, mutant};
 
 use crate::address::{Frame, Page, Pages};
 use crate::entry::{Entry, Value};
@@ -28,12 +28,13 @@ impl Link<'_> {
     /// [`crate::free`], and the one after the parent was frozen.
     #[inline]
     pub fn is_valid(&self) -> bool {
-        if self.is_frozen && !flawed(Flaw::FrozenIgnored) {
+        if self.is_frozen && !mutant(Mutant::FrozenIgnored) {
             return false;
         }
         match self.parent {
             Some((entry, value)) => {
-                (entry.load_relaxed() ^ value) & !self.marks == 0 || flawed(Flaw::LinkNotValidated)
+                (entry.load_relaxed() ^ value) & !self.marks == 0
+                    || mutant(Mutant::LinkNotValidated)
             }
             None => true,
         }

@@ -62,7 +62,7 @@ impl Local {
     /// Adds to a value that others add to at the same moment; what it was. Acquire and release:
     /// who sees a sum sees what came before each addition to it.
     #[inline]
-    pub fn add_beside_others(&self, more: u64) -> u64 {
+    pub fn fetch_add(&self, more: u64) -> u64 {
         #[cfg(record)]
         crate::record::write(core::ptr::from_ref(self).cast());
         self.0.fetch_add(more, Ordering::AcqRel)

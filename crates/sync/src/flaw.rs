@@ -1,17 +1,17 @@
 //! Flaws that models switch on, to show that they would notice them.
 //!
-//! The code asks [`flawed`] at the few places on which the proofs hang. In every
+//! The code asks [`mutant`] at the few places on which the proofs hang. In every
 //! build but those of models the answer is the constant `false`, and nothing is
 //! left of the question.
 
 /// A way to break a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flaw {
+pub enum Mutant {
     /// A claim is not followed by the full barrier.
     ClaimWithoutFence,
     /// No fence stands between a writer's change and its look at the entries: not
     /// its own, nor that of the section in which it looks.
-    SettleWithoutFence,
+    ValidationWithoutFence,
     /// A writer does not wait for the claims that it finds.
     ClaimsNotAwaited,
     /// A present claim is withdrawn by a plain store.
@@ -145,25 +145,25 @@ pub enum Flaw {
 #[cfg(any(loom, shuttle))]
 std::thread_local! {
     /// All threads of a model run on the thread that runs the test.
-    static PRESENT: core::cell::Cell<Option<Flaw>> = const { core::cell::Cell::new(None) };
+    static PRESENT: core::cell::Cell<Option<Mutant>> = const { core::cell::Cell::new(None) };
 }
 
 /// Whether the code is to make this mistake.
 #[cfg(any(loom, shuttle))]
-pub fn flawed(flaw: Flaw) -> bool {
+pub fn mutant(flaw: Mutant) -> bool {
     PRESENT.get() == Some(flaw)
 }
 
 /// Whether the code is to make this mistake: never.
 #[cfg(not(any(loom, shuttle)))]
 #[inline(always)]
-pub const fn flawed(_flaw: Flaw) -> bool {
+pub const fn mutant(_flaw: Mutant) -> bool {
     false
 }
 
 /// Runs a model with a flaw in the code.
 #[cfg(any(loom, shuttle))]
-pub fn with_flaw<R>(flaw: Flaw, model: impl FnOnce() -> R) -> R {
+pub fn with_flaw<R>(flaw: Mutant, model: impl FnOnce() -> R) -> R {
     struct Mended;
     impl Drop for Mended {
         fn drop(&mut self) {

@@ -7,7 +7,7 @@
 //! * [`State`]: a word that only moves forward.
 //! * [`SpinLock`] and [`RwLock`]: short exclusion, and a downgradable
 //!   reader-writer lock that parks through the machine.
-//! * [`Ranges`]: exclusion of those whose ranges meet, first come first served.
+//! * [`RangeLock`]: exclusion of those whose ranges meet, first come first served.
 //! * [`prefetch_to_write`]: a hint for a line that a claim will wait for.
 //! * [`reclaim`]: quiescent-state reclamation. Lock-free readers may look at a
 //!   retired object until they leave their section.
@@ -22,7 +22,7 @@ mod fence;
 mod flaw;
 mod order;
 mod prefetch;
-mod ranges;
+mod range_lock;
 pub mod reclaim;
 #[cfg(record)]
 pub mod record;
@@ -36,10 +36,12 @@ pub use cpu::{Cpu, CpuSet, MAX_CPUS};
 pub use fence::fence_after_rmw;
 #[cfg(any(loom, shuttle))]
 pub use flaw::with_flaw;
-pub use flaw::{Flaw, flawed};
+pub use flaw::{Mutant, mutant};
 pub use order::check_park;
 pub use prefetch::prefetch_to_write;
-pub use ranges::{KeepOut, PLACES, RangeGuard, Ranges, Room, Set, Wish, ZapGuard};
+pub use range_lock::{
+    BriefGuard, LockRequest, PLACES, RangeGuard, RangeLock, Set, SlotChunk, ZapGuard,
+};
 pub use rwlock::{ReadGuard, RwLock, WriteGuard};
 pub use spin::{SpinGuard, SpinLock};
 pub use spins::SpinGuards;

@@ -14,7 +14,7 @@
 //! retire it while others are about to do what they have counted already. Each does both in a section that it has
 //! entered before. So when it is retired in `e` they have entered in `e` or before, and readers come to
 //! it until the step to `e + 2`, which waits for them: it counts as retired in `e + 1`
-//! ([`Links::Going`]).
+//! ([`Grace::Going`]).
 //!
 //! Who writes which line: a reader writes its own [`Participant`] only, and
 //! reads the epoch, which moves once per batch of retired objects. A retiring
@@ -25,7 +25,7 @@
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::order::{Class, Held, Kind};
-use crate::{Cpu, CpuSet, Flaw, SpinLock, Wait, fence_after_rmw, flawed};
+use crate::{Cpu, CpuSet, Mutant, SpinLock, Wait, fence_after_rmw, mutant};
 
 /// Retirements of one CPU between two attempts to move the epoch.
 const BATCH: u32 = if cfg!(loom) { 4 } else { 32 };
@@ -45,7 +45,7 @@ pub trait Owner {
 
 /// Whether readers still come to what is retired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Links {
+pub enum Grace {
     /// Nothing leads to it any more.
     Gone,
     /// Others who have entered a section, and then said to the caller that they unlink it, may not have done so.
@@ -151,9 +151,9 @@ impl Domain {
         // this reader sees the object unlinked, or the object's epoch is not
         // older than the section.
         participant.section.swap(epoch, Ordering::AcqRel);
-        let has_fence = !flawed(Flaw::EnterWithoutFence)
-            && !flawed(Flaw::SettleWithoutFence)
-            && !flawed(Flaw::TruncateWithoutFence);
+        let has_fence = !mutant(Mutant::EnterWithoutFence)
+            && !mutant(Mutant::ValidationWithoutFence)
+            && !mutant(Mutant::TruncateWithoutFence);
         if has_fence {
             fence_after_rmw();
         }
@@ -169,7 +169,7 @@ impl Domain {
         &self,
         cpu: Cpu,
         participants: &[Participant],
-        (object, links): (u64, Links),
+        (object, links): (u64, Grace),
         owner: &O,
         machine: &W,
     ) {
@@ -180,7 +180,7 @@ impl Domain {
         fence_after_rmw();
         // Acquire: as in `drain`, for a chain that is found ripe.
         let epoch = self.epoch.load(Ordering::Acquire);
-        let is_late = links == Links::Going && !flawed(Flaw::RetiredTooEarly);
+        let is_late = links == Grace::Going && !mutant(Mutant::RetiredTooEarly);
         let old = deferred.push(epoch + u64::from(is_late), object, owner);
         deferred.since_attempt += 1;
         let attempt = deferred.since_attempt >= BATCH;
@@ -260,7 +260,7 @@ impl Domain {
         let mut deferred = participants[of.index()].deferred.lock(machine);
         let mut heads = [0; 3];
         for (chain, head) in deferred.chains.iter_mut().zip(&mut heads) {
-            let grace = if flawed(Flaw::OneEpoch) { 1 } else { 2 };
+            let grace = if mutant(Mutant::OneEpoch) { 1 } else { 2 };
             if chain.head != 0 && chain.epoch + grace <= epoch {
                 *head = core::mem::take(chain).head;
             }

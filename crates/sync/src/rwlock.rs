@@ -13,7 +13,7 @@
 use core::marker::PhantomData;
 
 use crate::atomic::{AtomicU32, Ordering};
-use crate::flaw::{Flaw, flawed};
+use crate::flaw::{Mutant, mutant};
 use crate::order::{Class, Held, Kind, check_park};
 use crate::wait::{Backoff, Wait};
 
@@ -171,7 +171,7 @@ impl RwLock {
                 left &= !PARKED;
             }
             // Release: pairs with the acquire of the next holder.
-            let release = if flawed(Flaw::UnlockRelaxed) {
+            let release = if mutant(Mutant::UnlockRelaxed) {
                 Ordering::Relaxed
             } else {
                 Ordering::Release
@@ -219,7 +219,7 @@ impl<'a, W: Wait + ?Sized> WriteGuard<'a, W> {
     /// in which another writer could come in. Parked readers are let in.
     pub fn downgrade(self) -> ReadGuard<'a, W> {
         let (lock, machine) = (self.lock, self.machine);
-        if flawed(Flaw::DowngradeByUnlocking) {
+        if mutant(Mutant::DowngradeByUnlocking) {
             drop(self);
             return lock.read(machine);
         }

@@ -7,7 +7,7 @@ use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 
 use crate::atomic::{AtomicU32, Ordering};
-use crate::flaw::{Flaw, flawed};
+use crate::flaw::{Mutant, mutant};
 use crate::order::{Class, Held, Kind};
 use crate::wait::{Backoff, Wait};
 
@@ -84,7 +84,7 @@ impl<T> SpinLock<T> {
     /// The caller has it, and looks at the value no more.
     pub(crate) unsafe fn give_up(&self) {
         // Release: pairs with the acquire in `try_take`.
-        let release = match flawed(Flaw::UnlockRelaxed) {
+        let release = match mutant(Mutant::UnlockRelaxed) {
             false => Ordering::Release,
             true => Ordering::Relaxed,
         };

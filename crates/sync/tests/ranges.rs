@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Duration;
 
 use faultless_sync::atomic::AtomicU32;
-use faultless_sync::{PLACES, RangeGuard, Ranges, Room, Set, Wait, Wish};
+use faultless_sync::{LockRequest, PLACES, RangeGuard, RangeLock, Set, SlotChunk, Wait};
 
 #[derive(Default)]
 struct Machine {
@@ -49,9 +49,9 @@ impl Machine {
 
 #[test]
 fn only_ranges_that_meet_keep_each_other_out() {
-    let (ranges, machine) = (Ranges::new(), Machine::default());
-    let change = |range| ranges.try_lock(&Wish::to_change(range), &machine);
-    let keep = |range| ranges.try_lock(&Wish::to_keep(range), &machine);
+    let (ranges, machine) = (RangeLock::new(), Machine::default());
+    let change = |range| ranges.try_lock(&LockRequest::to_change(range), &machine);
+    let keep = |range| ranges.try_lock(&LockRequest::to_keep(range), &machine);
     let one = change(10..20).unwrap();
     assert!(change(20..30).is_some() && change(0..10).is_some());
     assert!(change(19..20).is_none() && change(0..11).is_none() && change(12..14).is_none());
@@ -61,7 +61,7 @@ fn only_ranges_that_meet_keep_each_other_out() {
     let one = keep(10..20).unwrap();
     assert!(keep(0..100).is_some() && change(0..100).is_none());
     drop(one);
-    let two = Wish::to_change(1..2).and(5..6);
+    let two = LockRequest::to_change(1..2).and(5..6);
     let two = ranges.try_lock(&two, &machine).unwrap();
     assert!(change(5..7).is_none() && change(2..5).is_some() && keep(1..2).is_none());
     drop(two);
@@ -70,10 +70,14 @@ fn only_ranges_that_meet_keep_each_other_out() {
 
 #[test]
 fn others_are_kept_out_where_nobody_has_anything() {
-    let (ranges, machine) = (Ranges::new(), Machine::default());
+    let (ranges, machine) = (RangeLock::new(), Machine::default());
     let keep_out = |range| ranges.try_keep_out([range, 90..91], &machine).is_some();
     let beside_zaps = |range| ranges.try_keep_out_beside_zaps(range, &machine).is_some();
-    let hold = |range| ranges.try_lock(&Wish::to_change(range), &machine).unwrap();
+    let hold = |range| {
+        ranges
+            .try_lock(&LockRequest::to_change(range), &machine)
+            .unwrap()
+    };
     assert!(
         keep_out(0..u64::MAX),
         "nobody has anything, and nothing is left of it"
@@ -109,68 +113,90 @@ fn others_are_kept_out_where_nobody_has_anything() {
 
 #[test]
 fn a_second_range_is_had_at_once_or_not() {
-    let (ranges, machine) = (Ranges::new(), Machine::default());
-    let one = ranges.lock(&Wish::to_change(0..10), &machine);
+    let (ranges, machine) = (RangeLock::new(), Machine::default());
+    let one = ranges.lock(&LockRequest::to_change(0..10), &machine);
     assert!(one.try_extend(&(2..3)), "it is had already");
-    let other = ranges.lock(&Wish::to_keep(20..30), &machine);
+    let other = ranges.lock(&LockRequest::to_keep(20..30), &machine);
     assert!(!one.try_extend(&(29..40)));
     assert!(one.try_extend(&(30..40)));
-    assert!(ranges.try_lock(&Wish::to_keep(39..50), &machine).is_none());
+    assert!(
+        ranges
+            .try_lock(&LockRequest::to_keep(39..50), &machine)
+            .is_none()
+    );
     assert!(one.try_extend(&(40..50)));
-    let third = ranges.try_lock(&Wish::to_change(30..40), &machine);
+    let third = ranges.try_lock(&LockRequest::to_change(30..40), &machine);
     assert!(third.is_some(), "the one before went");
     drop((one, other, third));
     assert!(
         ranges
-            .try_lock(&Wish::to_change(0..100), &machine)
+            .try_lock(&LockRequest::to_change(0..100), &machine)
             .is_some()
     );
 }
 
 #[test]
 fn a_zap_keeps_out_only_what_is_new() {
-    let (ranges, machine) = (Ranges::new(), Machine::default());
-    let guard = ranges.lock(&Wish::to_change(0..100), &machine);
+    let (ranges, machine) = (RangeLock::new(), Machine::default());
+    let guard = ranges.lock(&LockRequest::to_change(0..100), &machine);
     assert!(!guard.meets_zaps());
     let zap = guard.begin_zap(10..20);
-    let change = ranges.try_lock(&Wish::to_change(0..100), &machine).unwrap();
+    let change = ranges
+        .try_lock(&LockRequest::to_change(0..100), &machine)
+        .unwrap();
     assert!(change.meets_zaps());
     drop(change);
     let beside = ranges
-        .try_lock(&Wish::to_change(20..100), &machine)
+        .try_lock(&LockRequest::to_change(20..100), &machine)
         .unwrap();
     assert!(!beside.meets_zaps());
     drop(beside);
-    assert!(ranges.try_lock(&Wish::to_fill(19..30), &machine).is_none());
-    assert!(ranges.try_lock(&Wish::to_fill(20..30), &machine).is_some());
+    assert!(
+        ranges
+            .try_lock(&LockRequest::to_fill(19..30), &machine)
+            .is_none()
+    );
+    assert!(
+        ranges
+            .try_lock(&LockRequest::to_fill(20..30), &machine)
+            .is_some()
+    );
     let mut seen = Vec::new();
     ranges.for_each_zap(&machine, |range, place| seen.push((range, place)));
     assert_eq!(seen, [(10..20, zap.place())]);
     drop(zap);
     assert!(!ranges.is_zapping(&machine));
-    assert!(ranges.try_lock(&Wish::to_fill(19..30), &machine).is_some());
+    assert!(
+        ranges
+            .try_lock(&LockRequest::to_fill(19..30), &machine)
+            .is_some()
+    );
 }
 
 /// Whoever waits for what takes the place of something else keeps nobody out who need not wait for that.
 #[test]
 fn who_waits_where_something_is_replaced_keeps_nobody_out() {
-    let (ranges, machine) = (Ranges::new(), Machine::default());
-    let all = Wish::to_change(0..100).beside_replacing();
+    let (ranges, machine) = (RangeLock::new(), Machine::default());
+    let all = LockRequest::to_change(0..100).beside_replacing();
     thread::scope(|scope| {
-        let guard = ranges.lock(&Wish::to_change(0..100), &machine);
+        let guard = ranges.lock(&LockRequest::to_change(0..100), &machine);
         let replacing = guard.begin_replace(10..20);
         for number in 0..2 {
             let (ranges, machine) = (&ranges, &machine);
             let wish = match number {
-                0 => Wish::to_keep(15..16),
-                _ => Wish::to_change(5..12),
+                0 => LockRequest::to_keep(15..16),
+                _ => LockRequest::to_change(5..12),
             };
             assert!(ranges.try_lock(&wish, machine).is_none());
             scope.spawn(move || drop(ranges.lock(&wish, machine)));
             machine.await_parked(number + 1);
             let whole = ranges.try_lock(&all, machine).unwrap();
             assert!(whole.meets_zaps());
-            assert!(ranges.try_lock(&Wish::to_keep(50..51), machine).is_none());
+            assert!(
+                ranges
+                    .try_lock(&LockRequest::to_keep(50..51), machine)
+                    .is_none()
+            );
         }
         drop(replacing);
     });
@@ -179,57 +205,57 @@ fn who_waits_where_something_is_replaced_keeps_nobody_out() {
 
 #[test]
 fn a_move_is_a_zap_here_and_a_replacement_there() {
-    let (ranges, machine) = (Ranges::new(), Machine::default());
-    let is_had = |wish: Wish| ranges.try_lock(&wish, &machine).is_some();
+    let (ranges, machine) = (RangeLock::new(), Machine::default());
+    let is_had = |wish: LockRequest| ranges.try_lock(&wish, &machine).is_some();
     let is_nobodys = |range| {
         let kept = ranges.try_keep_out_beside_zaps(range, &machine);
         kept.is_some()
     };
     let begin = |stays| {
-        let guard = ranges.lock(&Wish::to_change(10..20).and(40..50), &machine);
+        let guard = ranges.lock(&LockRequest::to_change(10..20).and(40..50), &machine);
         guard.begin_move(10..20, 40..50, stays)
     };
     let moving = begin(false);
     let mut seen = Vec::new();
     ranges.for_each_zap(&machine, |range, _| seen.push(range));
     assert_eq!(seen, [10..20, 40..50]);
-    assert!(is_had(Wish::to_change(15..30)) && is_nobodys(15..30));
-    assert!(!is_had(Wish::to_fill(15..30)) && !is_had(Wish::to_fill(45..46)));
-    assert!(!is_had(Wish::to_keep(30..41)) && !is_nobodys(30..41));
-    assert!(is_had(Wish::to_fill(20..40)));
-    let whole = Wish::to_change(0..100).beside_replacing();
-    assert!(is_had(whole.clone()) && !is_had(Wish::to_change(0..100)));
-    let other = ranges.lock(&Wish::to_change(60..70), &machine);
+    assert!(is_had(LockRequest::to_change(15..30)) && is_nobodys(15..30));
+    assert!(!is_had(LockRequest::to_fill(15..30)) && !is_had(LockRequest::to_fill(45..46)));
+    assert!(!is_had(LockRequest::to_keep(30..41)) && !is_nobodys(30..41));
+    assert!(is_had(LockRequest::to_fill(20..40)));
+    let whole = LockRequest::to_change(0..100).beside_replacing();
+    assert!(is_had(whole.clone()) && !is_had(LockRequest::to_change(0..100)));
+    let other = ranges.lock(&LockRequest::to_change(60..70), &machine);
     assert!(!other.try_extend(&(49..52)) && other.try_extend(&(15..16)));
     drop(other);
     moving.end_move(10..20);
-    assert!(is_had(Wish::to_fill(40..50)) && !is_had(Wish::to_fill(15..16)));
-    assert!(is_had(Wish::to_change(0..100)));
+    assert!(is_had(LockRequest::to_fill(40..50)) && !is_had(LockRequest::to_fill(15..16)));
+    assert!(is_had(LockRequest::to_change(0..100)));
     drop(moving);
     let moving = begin(true);
-    assert!(!is_had(Wish::to_change(15..30)) && !is_had(Wish::to_keep(45..46)));
-    assert!(is_had(whole) && is_had(Wish::to_fill(20..40)));
+    assert!(!is_had(LockRequest::to_change(15..30)) && !is_had(LockRequest::to_keep(45..46)));
+    assert!(is_had(whole) && is_had(LockRequest::to_fill(20..40)));
     drop(moving);
-    assert!(is_had(Wish::to_fill(0..100)));
+    assert!(is_had(LockRequest::to_fill(0..100)));
 }
 
 /// Takes all places that there are, of ranges from 100 on.
-fn fill<'a>(ranges: &'a Ranges, machine: &'a Machine) -> Vec<RangeGuard<'a, Machine>> {
-    let wish = |at: u64| Wish::to_change(100 + at..101 + at);
+fn fill<'a>(ranges: &'a RangeLock, machine: &'a Machine) -> Vec<RangeGuard<'a, Machine>> {
+    let wish = |at: u64| LockRequest::to_change(100 + at..101 + at);
     (0..)
         .map_while(|at| ranges.try_lock(&wish(at), machine))
         .collect()
 }
 
-fn add_room(ranges: &Ranges, machine: &Machine) -> bool {
-    let room = NonNull::from(Box::leak(Box::new(Room::new(7))));
+fn add_room(ranges: &RangeLock, machine: &Machine) -> bool {
+    let room = NonNull::from(Box::leak(Box::new(SlotChunk::new(7))));
     // SAFETY: it is the list's from now on, and stays.
     unsafe { ranges.add_room(room, machine) }
 }
 
 #[test]
 fn room_is_added_where_places_are_scarce() {
-    let (ranges, machine) = (Ranges::new(), Machine::default());
+    let (ranges, machine) = (RangeLock::new(), Machine::default());
     assert!(!ranges.is_scarce());
     let first = fill(&ranges, &machine);
     assert!(ranges.is_scarce());
@@ -239,7 +265,7 @@ fn room_is_added_where_places_are_scarce() {
     let mut all = Vec::new();
     loop {
         let before = all.len();
-        let wish = |at: usize| Wish::to_change(at as u64..at as u64 + 1);
+        let wish = |at: usize| LockRequest::to_change(at as u64..at as u64 + 1);
         while let Some(guard) = ranges.try_lock(&wish(all.len()), &machine) {
             all.push(guard);
         }
@@ -283,18 +309,18 @@ fn room_is_added_where_places_are_scarce() {
 /// However many wait for a range, who wants another has it at once.
 #[test]
 fn who_waits_leaves_places_for_who_need_not() {
-    let (ranges, machine) = (Ranges::new(), Machine::default());
+    let (ranges, machine) = (RangeLock::new(), Machine::default());
     let done = AtomicU64::new(0);
     thread::scope(|scope| {
-        let first = ranges.lock(&Wish::to_change(0..10), &machine);
+        let first = ranges.lock(&LockRequest::to_change(0..10), &machine);
         for number in 0..40 {
             let (ranges, machine, done) = (&ranges, &machine, &done);
             scope.spawn(move || {
-                drop(ranges.lock(&Wish::to_change(5..20), machine));
+                drop(ranges.lock(&LockRequest::to_change(5..20), machine));
                 done.fetch_add(1, SeqCst);
             });
             machine.await_parked(number + 1);
-            let elsewhere = ranges.try_lock(&Wish::to_change(200..300), machine);
+            let elsewhere = ranges.try_lock(&LockRequest::to_change(200..300), machine);
             assert!(elsewhere.is_some(), "{number} wait");
         }
         drop(first);
@@ -304,15 +330,15 @@ fn who_waits_leaves_places_for_who_need_not() {
 
 #[test]
 fn who_waits_is_not_passed() {
-    let (ranges, machine) = (Ranges::new(), Machine::default());
+    let (ranges, machine) = (RangeLock::new(), Machine::default());
     let order = Mutex::new(Vec::new());
     thread::scope(|scope| {
-        let first = ranges.lock(&Wish::to_keep(0..10), &machine);
+        let first = ranges.lock(&LockRequest::to_keep(0..10), &machine);
         // Each waits for the one before, though the first would let the third one in.
         for (number, wish) in [
-            Wish::to_change(5..20),
-            Wish::to_keep(15..16),
-            Wish::to_change(0..100),
+            LockRequest::to_change(5..20),
+            LockRequest::to_keep(15..16),
+            LockRequest::to_change(0..100),
         ]
         .into_iter()
         .enumerate()
@@ -323,8 +349,16 @@ fn who_waits_is_not_passed() {
                 order.lock().unwrap().push(number);
             });
             machine.await_parked(number + 1);
-            assert!(ranges.try_lock(&Wish::to_keep(15..16), machine).is_none());
-            assert!(ranges.try_lock(&Wish::to_keep(200..300), machine).is_some());
+            assert!(
+                ranges
+                    .try_lock(&LockRequest::to_keep(15..16), machine)
+                    .is_none()
+            );
+            assert!(
+                ranges
+                    .try_lock(&LockRequest::to_keep(200..300), machine)
+                    .is_some()
+            );
         }
         drop(first);
     });
@@ -333,9 +367,9 @@ fn who_waits_is_not_passed() {
 
 #[test]
 fn places_are_given_in_order_too() {
-    let (ranges, machine) = (Ranges::new(), Machine::default());
+    let (ranges, machine) = (RangeLock::new(), Machine::default());
     let order = Mutex::new(Vec::new());
-    let wish = |at: usize| Wish::to_change(at as u64..at as u64 + 1);
+    let wish = |at: usize| LockRequest::to_change(at as u64..at as u64 + 1);
     thread::scope(|scope| {
         let mut held = fill(&ranges, &machine);
         assert!(ranges.try_lock(&wish(1000), &machine).is_none());
@@ -367,7 +401,7 @@ fn many_threads_with_room() {
 
 fn beside_each_other(has_room: bool) {
     const PAGES: usize = 64;
-    let (ranges, machine) = (Ranges::new(), Machine::default());
+    let (ranges, machine) = (RangeLock::new(), Machine::default());
     if has_room {
         let all = fill(&ranges, &machine);
         assert!(add_room(&ranges, &machine));
@@ -413,7 +447,8 @@ fn beside_each_other(has_room: bool) {
                             drop(zap);
                         }
                         0 => {
-                            let guard = ranges.lock(&Wish::to_change(range.clone()), machine);
+                            let guard =
+                                ranges.lock(&LockRequest::to_change(range.clone()), machine);
                             for page in pages() {
                                 assert_eq!(page.fetch_add(1, SeqCst) & 0xffff, 0);
                             }
@@ -427,7 +462,7 @@ fn beside_each_other(has_room: bool) {
                             drop(zap);
                         }
                         1 => {
-                            let _guard = ranges.lock(&Wish::to_fill(range.clone()), machine);
+                            let _guard = ranges.lock(&LockRequest::to_fill(range.clone()), machine);
                             for page in pages() {
                                 assert_eq!(page.fetch_add(1, SeqCst), 0);
                             }
@@ -436,7 +471,7 @@ fn beside_each_other(has_room: bool) {
                             }
                         }
                         _ => {
-                            let _guard = ranges.lock(&Wish::to_keep(range.clone()), machine);
+                            let _guard = ranges.lock(&LockRequest::to_keep(range.clone()), machine);
                             for page in pages() {
                                 assert_eq!(page.load(SeqCst) & 0xffff, 0);
                             }
@@ -448,7 +483,7 @@ fn beside_each_other(has_room: bool) {
     });
     assert!(
         ranges
-            .try_lock(&Wish::to_fill(0..u64::MAX), &machine)
+            .try_lock(&LockRequest::to_fill(0..u64::MAX), &machine)
             .is_some()
     );
 }

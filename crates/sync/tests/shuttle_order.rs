@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use faultless_sync::atomic::AtomicU32;
-use faultless_sync::{Ranges, RwLock, SpinLock, Wait, Wish};
+use faultless_sync::{LockRequest, RangeLock, RwLock, SpinLock, Wait};
 
 struct Machine;
 
@@ -75,23 +75,27 @@ fn so_is_a_ring_of_three() {
 #[should_panic(expected = "the order of locks")]
 fn who_has_a_range_waits_for_no_other() {
     run(|| {
-        let ranges = Ranges::new();
-        let _one = ranges.lock(&Wish::to_change(0..1), &Machine);
-        let _two = ranges.lock(&Wish::to_change(1..2), &Machine);
+        let ranges = RangeLock::new();
+        let _one = ranges.lock(&LockRequest::to_change(0..1), &Machine);
+        let _two = ranges.lock(&LockRequest::to_change(1..2), &Machine);
     });
 }
 
 #[test]
 fn a_lock_that_is_tried_for_has_no_order() {
     run(|| {
-        let ranges = Ranges::new();
+        let ranges = RangeLock::new();
         let spin = SpinLock::new(());
         {
             let _spin = spin.lock(&Machine);
-            assert!(ranges.try_lock(&Wish::to_change(0..1), &Machine).is_some());
+            assert!(
+                ranges
+                    .try_lock(&LockRequest::to_change(0..1), &Machine)
+                    .is_some()
+            );
         }
-        let _one = ranges.lock(&Wish::to_change(0..1), &Machine);
-        let _two = ranges.try_lock(&Wish::to_change(1..2), &Machine);
+        let _one = ranges.lock(&LockRequest::to_change(0..1), &Machine);
+        let _two = ranges.try_lock(&LockRequest::to_change(1..2), &Machine);
         let _spin = spin.lock(&Machine);
     });
 }

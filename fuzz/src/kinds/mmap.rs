@@ -88,7 +88,7 @@ pub static MMAP: Kind = Kind {
                 writable: true,
             };
             let space = here.space();
-            space.mmap_store(address, length, prot, kind, &opened)
+            space.mmap_object(address, length, prot, kind, &opened)
         },
     },
 };

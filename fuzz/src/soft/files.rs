@@ -3,7 +3,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use faultless_mm::{Errno, NoMemory, PhysicalMemory, Store};
+use faultless_mm::{Errno, MemoryObject, NoMemory, PhysicalMemory};
 use faultless_soft::{Soft, SoftMemory};
 
 use crate::address::PAGE;
@@ -18,7 +18,7 @@ const LARGEST: u64 = i64::MAX as u64;
 pub struct Files(Vec<File>);
 
 struct File {
-    store: Store<Soft>,
+    store: MemoryObject<Soft>,
     /// One truncation or write at a time.
     turn: Mutex<()>,
 }
@@ -29,7 +29,7 @@ impl Files {
         let count = if has_files { FILES as u64 } else { 0 };
         let file = |number| {
             Ok(File {
-                store: Store::new(memory, 0, None, number)?,
+                store: MemoryObject::new(memory, 0, None, number)?,
                 turn: Mutex::new(()),
             })
         };
@@ -42,7 +42,7 @@ impl Files {
     }
 
     /// The pages of a file.
-    pub fn store(&self, number: u64) -> Result<&Store<Soft>, Errno> {
+    pub fn store(&self, number: u64) -> Result<&MemoryObject<Soft>, Errno> {
         Ok(&self.file(number)?.store)
     }
 

@@ -139,7 +139,7 @@ fn map_file(image: &Image, segment: &ProgramHeader, start: u64, end: u64) -> Res
     let opened = image.opened(segment.p_offset & !(PAGE - 1));
     let flags = linux::MAP_PRIVATE | linux::MAP_FIXED;
     let mapped =
-        process::space().mmap_store(start, end - start, protection(segment), flags, &opened);
+        process::space().mmap_object(start, end - start, protection(segment), flags, &opened);
     mapped.map(drop).map_err(|_| Error::NoMemory)
 }
 

@@ -9,7 +9,7 @@ use faultless_trace::Mask;
 use crate::files::initramfs;
 use crate::memory::Policy;
 use crate::trace;
-use crate::verify::{self, Flaw};
+use crate::verify::{self, Mutant};
 
 /// The command's wishes.
 pub struct RunFile {
@@ -93,7 +93,8 @@ impl RunFile {
                     run.verify.every = every;
                 }
                 b"verify-flaw" => {
-                    let flaw = Flaw::named(value).ok_or("`verify-flaw=` is none that is known")?;
+                    let flaw =
+                        Mutant::named(value).ok_or("`verify-flaw=` is none that is known")?;
                     run.verify.flaw = Some(flaw);
                 }
                 b"list-unknown" => LIST_UNKNOWN.store(value == b"1", Ordering::Relaxed),

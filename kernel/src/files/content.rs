@@ -13,7 +13,7 @@ use super::source::{self, Files, Kind, Source, seal};
 use crate::arch::paging::physical_to_virtual;
 use crate::arch::uaccess;
 use crate::errno::{Answer, EFBIG, ENOMEM, ENOSPC, Errno};
-use crate::memory::Store;
+use crate::memory::MemoryObject;
 use crate::memory::machine::{Kernel, memory};
 use crate::sched;
 use crate::sched::thread::Work;
@@ -33,7 +33,7 @@ static ZEROES: [u8; PAGE as usize] = [0; PAGE as usize];
 
 /// A file's content.
 pub struct Content {
-    pub store: Store,
+    pub store: MemoryObject,
     pub source: Shared<Source>,
 }
 
@@ -58,10 +58,10 @@ impl Content {
         let source = Shared::new(Source::new(number, kind, archive))?;
         let tag = source::tag(&source);
         let size = archive.len() as u64;
-        match Store::new(memory(), size, Some(&FILES), tag) {
+        match MemoryObject::new(memory(), size, Some(&FILES), tag) {
             Ok(store) => Ok(Self { store, source }),
             Err(_) => {
-                faultless_mm::Backing::gone(&FILES, tag);
+                faultless_mm::Pager::gone(&FILES, tag);
                 Err(ENOMEM)
             }
         }
@@ -306,7 +306,7 @@ impl Content {
 ///
 /// # Errors
 /// `EPERM` for a sealed file; `ENOMEM`.
-pub fn punch(store: &Store, source: &Source, start: u64, end: u64) -> Result<(), Errno> {
+pub fn punch(store: &MemoryObject, source: &Source, start: u64, end: u64) -> Result<(), Errno> {
     source.check(seal::NO_WRITES)?;
     let bound = source.bound();
     let mut start = start;
@@ -335,7 +335,7 @@ pub fn punch(store: &Store, source: &Source, start: u64, end: u64) -> Result<(),
 ///
 /// # Errors
 /// `ENOSPC`.
-fn to_write(store: &Store, page: u64) -> Result<Pinned<'_, Kernel>, Errno> {
+fn to_write(store: &MemoryObject, page: u64) -> Result<Pinned<'_, Kernel>, Errno> {
     for _ in 0..EXPEDITIONS {
         match store.page_to_write(page) {
             Err(ENOMEM | ENOSPC) => memory().expedite(),

@@ -11,12 +11,12 @@ use super::node::Body;
 use super::source::{self, seal};
 use crate::errno::{Answer, EACCES, EINVAL, ENODEV, ENOMEM, EPERM, Errno};
 use crate::memory::machine::memory;
-use crate::memory::{Opened, OpenedDevice, Store};
+use crate::memory::{MemoryObject, Opened, OpenedDevice};
 use crate::process::space;
 
 /// What `mmap` is told beside the file.
 #[derive(Clone, Copy)]
-pub struct Wish {
+pub struct MmapArgs {
     pub address: u64,
     pub length: u64,
     pub protection: u32,
@@ -25,13 +25,13 @@ pub struct Wish {
     pub offset: u64,
 }
 
-impl Wish {
+impl MmapArgs {
     fn is_shared(&self) -> bool {
         self.flags & linux::MAP_TYPE != linux::MAP_PRIVATE
     }
 
     /// Maps a store, or says why there is none when Linux says it.
-    fn map(&self, store: Result<&Store, Errno>, file: u64, writable: bool) -> Answer {
+    fn map(&self, store: Result<&MemoryObject, Errno>, file: u64, writable: bool) -> Answer {
         let opened = Opened {
             store,
             offset: self.offset,
@@ -41,7 +41,7 @@ impl Wish {
         let Self {
             address, length, ..
         } = *self;
-        space().mmap_store(address, length, self.protection, self.flags, &opened)
+        space().mmap_object(address, length, self.protection, self.flags, &opened)
     }
 }
 
@@ -49,7 +49,7 @@ impl Wish {
 ///
 /// # Errors
 /// Those of `mmap`.
-pub fn map(description: &Description, wish: &Wish) -> Answer {
+pub fn map(description: &Description, wish: &MmapArgs) -> Answer {
     let readable = description.may_read().map_err(|_| EACCES);
     let writable = description.may_write().is_ok();
     match &description.object {
@@ -63,7 +63,7 @@ pub fn map(description: &Description, wish: &Wish) -> Answer {
     }
 }
 
-fn map_file(description: &Description, content: &Content, wish: &Wish) -> Answer {
+fn map_file(description: &Description, content: &Content, wish: &MmapArgs) -> Answer {
     let writable = description.may_write().is_ok();
     let source = &content.source;
     if let Some(origin) = description.origin() {
@@ -85,7 +85,7 @@ fn map_file(description: &Description, content: &Content, wish: &Wish) -> Answer
 }
 
 /// `/dev/zero`: private, it is anonymous memory; shared, anonymous memory that is shared.
-fn map_zeroes(description: &Description, wish: &Wish) -> Answer {
+fn map_zeroes(description: &Description, wish: &MmapArgs) -> Answer {
     let writable = description.may_write().is_ok();
     if description.may_read().is_err() {
         return wish.map(Err(EACCES), 0, writable);
@@ -95,19 +95,19 @@ fn map_zeroes(description: &Description, wish: &Wish) -> Answer {
         return space().mmap(wish.address, wish.length, wish.protection, flags);
     }
     let size = wish.length.checked_next_multiple_of(content::PAGE);
-    let store = Store::new(memory(), size.unwrap_or(0), None, 0).map_err(|_| ENOMEM)?;
+    let store = MemoryObject::new(memory(), size.unwrap_or(0), None, 0).map_err(|_| ENOMEM)?;
     wish.map(Ok(&store), 0, writable)
 }
 
 /// `/dev/hpet`: its registers.
-fn map_timer(description: &Description, wish: &Wish) -> Answer {
+fn map_timer(description: &Description, wish: &MmapArgs) -> Answer {
     let opened = OpenedDevice {
         device: hpet::device().ok_or(ENODEV),
         offset: wish.offset,
         file: description.number,
         writable: description.may_write().is_ok(),
     };
-    let Wish {
+    let MmapArgs {
         address, length, ..
     } = *wish;
     space().mmap_device(address, length, wish.protection, wish.flags, &opened)

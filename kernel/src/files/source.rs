@@ -11,7 +11,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use faultless_mm::Backing;
+use faultless_mm::Pager;
 use faultless_paging::{Frame, PhysicalMemory};
 
 use super::content::PAGE;
@@ -235,7 +235,7 @@ pub unsafe fn of<'a>(tag: u64) -> &'a Source {
     unsafe { Shared::borrow_raw(tag as *const ()) }
 }
 
-impl Backing for Files {
+impl Pager for Files {
     fn has(&self, tag: u64, index: u64) -> bool {
         // SAFETY: The core asks about stores that it holds.
         let source = unsafe { of(tag) };

@@ -21,7 +21,7 @@ use crate::arch::{self, paging, percpu, protection_keys, time, tlb};
 use crate::report::refuse;
 use crate::sched::thread::Work;
 use crate::sched::wait::{self, Interruptible};
-use crate::sched::{self, alone};
+use crate::sched::{self, stop_machine};
 use crate::sync::Once;
 
 /// The machine.
@@ -61,7 +61,7 @@ impl Wait for Kernel {
 
     fn cond_resched(&self) {
         if percpu::current().is_some_and(|thread| thread.id() != 0) {
-            sched::cond_resched(alone::go_on_inside);
+            sched::cond_resched(stop_machine::go_on_inside);
         }
     }
 
@@ -70,7 +70,7 @@ impl Wait for Kernel {
             return arch::relax();
         }
         let key = core::ptr::from_ref(word) as u64;
-        let _inside = alone::go_on_inside();
+        let _inside = stop_machine::go_on_inside();
         let _ = wait::sleep(key, u32::MAX, None, Interruptible::No, || {
             Ok(word.load(Ordering::SeqCst) == expected)
         });

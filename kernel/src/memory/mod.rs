@@ -5,8 +5,8 @@ pub mod machine;
 pub mod stacks;
 
 pub use faultless_mm::{
-    Attributes, Huge, Layout, Limits as MemoryLimits, Locked, MapsEntry, Outcome, Policy, Reading,
-    SegvCode, Totals, Unused, Usage,
+    AgingMode, Attributes, Huge, Layout, Limits as MemoryLimits, Locked, MapsEntry, Outcome,
+    Policy, Reading, SegvCode, Usage, VmStats,
 };
 pub use faultless_paging::{Access, Frame, PAGE_SIZE, PhysicalMemory};
 pub use faultless_sync::Cpu;
@@ -17,7 +17,7 @@ use machine::{Kernel, memory};
 pub type Space = faultless_mm::AddressSpace<Kernel>;
 
 /// Pages that address spaces share: a file's, or shared memory's.
-pub type Store = faultless_mm::Store<Kernel>;
+pub type MemoryObject = faultless_mm::MemoryObject<Kernel>;
 
 /// Frames that are no memory.
 pub type Device = faultless_mm::Device<Kernel>;

@@ -6,7 +6,7 @@
 use core::sync::atomic::{AtomicPtr, Ordering};
 
 use super::thread::Thread;
-use super::{alone, block, queue, timer};
+use super::{block, queue, stop_machine, timer};
 use crate::arch::percpu::{self, MAX_CPUS};
 use crate::arch::{self, TrapFrame, gdt, time};
 use crate::memory::boot_frames::TOO_LITTLE;
@@ -56,7 +56,7 @@ pub fn begin() -> ! {
     let mut looks = 0;
     loop {
         block();
-        if alone::nap_at_gate(cpu) {
+        if stop_machine::nap_at_gate(cpu) {
             continue;
         }
         queue::set_idle(cpu, true);

@@ -7,10 +7,10 @@
 //! `SLEEPING` under that list's lock, then calls `block`; the waker, under the same lock, calls
 //! `wake`, whose compare-and-swap back to `RUNNABLE` decides who queues the thread.
 
-pub mod alone;
 pub mod idle;
 mod place;
 pub mod queue;
+pub mod stop_machine;
 pub mod thread;
 pub mod timer;
 pub mod wait;
@@ -107,7 +107,7 @@ fn tell_others() {
 
 /// A CPU was told that its queue, or its thread's work, has changed.
 pub fn reschedule_interrupt() {
-    if alone::is_wanted() {
+    if stop_machine::is_wanted() {
         current().add_work(Work::RESCHEDULE);
     }
     timer::program();
@@ -182,7 +182,7 @@ fn switch() {
     let this = percpu::cpu_number();
     let old = current();
     let new = queue::next(this, percpu::count()).unwrap_or_else(|| idle::of(this));
-    if alone::is_wanted() {
+    if stop_machine::is_wanted() {
         // It passes; only as far as user mode, even if it is the old one.
         new.add_work(Work::RESCHEDULE);
     }

@@ -6,7 +6,7 @@
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::alone;
+use super::stop_machine;
 use super::thread::Thread;
 use crate::arch::percpu::MAX_CPUS;
 use crate::sync::SpinLock;
@@ -134,7 +134,7 @@ fn take(from: u32, cpu: u32) -> Option<Taken> {
         } else {
             allowed && free
         };
-        if fits && alone::lets(thread) {
+        if fits && stop_machine::lets(thread) {
             // SAFETY: As above.
             match unsafe { previous.as_ref() } {
                 None => list.first = next,

@@ -59,7 +59,7 @@ pub struct Thread {
     pub on_cpu: AtomicBool,
     /// The CPU that runs it, ran it last, or has it in its queue.
     pub cpu: AtomicU32,
-    /// It runs while all others wait (`sched::alone`): it is in the memory core, or waits to be
+    /// It runs while all others wait (`sched::stop_machine`): it is in the memory core, or waits to be
     /// alone.
     pub passes: AtomicBool,
     /// CPUs it may run on.

@@ -8,7 +8,7 @@ use super::pidfd;
 use crate::arch::uaccess;
 use crate::errno::{Answer, EBADF, EFAULT, EINVAL, ENOMEM, ESRCH};
 use crate::files::descriptors;
-use crate::files::mapped::{self, Wish};
+use crate::files::mapped::{self, MmapArgs};
 use crate::process::space;
 
 pub fn mmap(
@@ -33,7 +33,7 @@ pub fn mmap(
     if flags & linux::MAP_HUGETLB != 0 {
         return Err(EINVAL);
     }
-    let wish = Wish {
+    let wish = MmapArgs {
         address,
         length,
         protection,

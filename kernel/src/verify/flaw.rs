@@ -9,7 +9,7 @@ use crate::memory::{self, Layout, Policy};
 
 /// What to damage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Flaw {
+pub enum Mutant {
     /// A frame of a page is taken and forgotten.
     LostPage,
     /// A pipe forgets a frame.
@@ -26,7 +26,7 @@ pub enum Flaw {
     LostSpace,
 }
 
-impl Flaw {
+impl Mutant {
     /// The one of this name.
     pub fn named(name: &[u8]) -> Option<Self> {
         Some(match name {

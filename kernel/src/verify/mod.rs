@@ -1,5 +1,5 @@
 //! The verifier, if the run file asks for it: at moments at which everything stands still
-//! (`sched::alone`) every address space is checked against the core's invariants, and every frame
+//! (`sched::stop_machine`) every address space is checked against the core's invariants, and every frame
 //! of the machine has to be somebody's.
 //!
 //! The moments: every so often; when the first process has ended, with all others that live; and
@@ -12,7 +12,7 @@ pub mod spaces;
 use core::fmt::Write;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use faultless_frames::{Accounts, Books, Misuse, Use};
+use faultless_frames::{Accounts, FrameAudit, Misuse, Use};
 use faultless_mm::Violation;
 
 use crate::arch::{TrapFrame, time};
@@ -22,9 +22,9 @@ use crate::memory::machine::{Purpose, frames, memory};
 use crate::process::{FIRST, family};
 use crate::report::refuse;
 use crate::sched::thread::Thread;
-use crate::sched::{self, alone};
+use crate::sched::{self, stop_machine};
 use crate::sync::{Once, SpinLock};
-pub use flaw::Flaw;
+pub use flaw::Mutant;
 use linux_raw_sys::general::SIGKILL;
 
 /// What the run file asks for.
@@ -34,7 +34,7 @@ pub struct Wish {
     /// Milliseconds between two moments while the program runs; 0 for none.
     pub every: u64,
     /// What to damage before the last moment but one, to show that it is noticed.
-    pub flaw: Option<Flaw>,
+    pub flaw: Option<Mutant>,
 }
 
 /// How long processes may take to end when they are killed: 60 s.
@@ -101,7 +101,7 @@ pub fn begin(wish: Wish) -> Result<(), &'static str> {
 /// The thread that verifies while programs run.
 fn again_and_again(_: &'static Thread) {
     loop {
-        alone::nap(WISH.get().every * 1_000_000);
+        stop_machine::nap(WISH.get().every * 1_000_000);
         check(Moment::Any);
     }
 }
@@ -110,7 +110,7 @@ fn again_and_again(_: &'static Thread) {
 pub fn with_those_that_live() {
     if is_wanted() {
         if let Some(flaw) = WISH.get().flaw {
-            alone::alone(|| flaw.make());
+            stop_machine::stop_machine(|| flaw.make());
         }
         check(Moment::Any);
     }
@@ -131,7 +131,7 @@ pub fn without_processes() {
                 "verification failed: a process cannot be killed"
             ));
         }
-        alone::nap(1_000_000);
+        stop_machine::nap(1_000_000);
     }
     check(Moment::Last);
 }
@@ -145,7 +145,7 @@ fn lives_another() -> bool {
 
 /// Verifies everything; ends the run if something is wrong.
 fn check(moment: Moment) {
-    match alone::alone(|| look(moment)) {
+    match stop_machine::stop_machine(|| look(moment)) {
         Err(violation) => refuse(format_args!("verification failed: {violation}")),
         Ok(accounts) if accounts.lost() != 0 => refuse(format_args!("{}", Loss(accounts))),
         Ok(accounts) => *LAST.lock() = Some(accounts),
@@ -185,7 +185,7 @@ fn look(moment: Moment) -> Result<Accounts, Violation> {
 }
 
 /// Enters the kernel's own frames.
-fn enter_own(books: &Books, moment: Moment) -> Result<(), Misuse> {
+fn enter_own(books: &FrameAudit, moment: Moment) -> Result<(), Misuse> {
     for purpose in [Purpose::Heap, Purpose::Stack, Purpose::Trace] {
         books.enter_all_of_port(purpose as u32);
     }

@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use faultless_mm::{
-    Access, AddressSpace, Errno, Frame, Opened, PAGE_SIZE, PhysicalMemory, Policy, Store, advice,
-    flags,
+    Access, AddressSpace, Errno, Frame, MemoryObject, Opened, PAGE_SIZE, PhysicalMemory, Policy,
+    advice, flags,
 };
 use faultless_soft::{SoftCpu, SoftSpace, Trap};
 use faultless_tests::random::{Numbers, seed};
@@ -142,7 +142,7 @@ fn what_cannot_be_reached() {
 #[test]
 fn a_file_that_is_only_read() {
     each_policy(1, 64, |cpu, space, memory| {
-        let store = Store::new(memory, 4 * PAGE, None, 0).unwrap();
+        let store = MemoryObject::new(memory, 4 * PAGE, None, 0).unwrap();
         for index in 0..4 {
             drop(store.page_to_write(index).unwrap());
         }
@@ -155,7 +155,7 @@ fn a_file_that_is_only_read() {
         let shared = AT + (1 << 30);
         let map = |at, prot, kind: u32| {
             let kind = kind | flags::FIXED;
-            assert_eq!(space.mmap_store(at, 5 * PAGE, prot, kind, &opened), Ok(at));
+            assert_eq!(space.mmap_object(at, 5 * PAGE, prot, kind, &opened), Ok(at));
         };
         for prot in [READ, NONE] {
             map(AT, prot, flags::PRIVATE);

@@ -2,7 +2,7 @@
 //! no page is left that was not filled, nothing is lost, and all of it works once the device does.
 
 use faultless_mm::{
-    Access, Counter, Errno, Opened, Outcome, PhysicalMemory, Store, Taken, advice, flags,
+    Access, Counter, Errno, MemoryObject, Opened, Outcome, PhysicalMemory, Taken, advice, flags,
 };
 use faultless_soft::{Soft, SoftCpu, SoftMemory, Trap};
 use faultless_tests::device::{Device, FIRST};
@@ -16,7 +16,7 @@ const KINDS: [u32; 2] = [flags::SHARED, flags::PRIVATE];
 
 /// A file of 20 pages, mapped.
 struct File {
-    store: Store<Soft>,
+    store: MemoryObject<Soft>,
     device: &'static Device,
 }
 
@@ -31,7 +31,7 @@ impl File {
         how: u32,
         device: &'static Device,
     ) -> Self {
-        let store = Store::new(memory, 20 * PAGE, Some(device), 7).unwrap();
+        let store = MemoryObject::new(memory, 20 * PAGE, Some(device), 7).unwrap();
         let opened = Opened {
             store: Ok(&store),
             offset: 0,
@@ -39,7 +39,7 @@ impl File {
             writable: true,
         };
         let how = how | flags::FIXED;
-        let mapped = cpu.space().mmap_store(AT, 20 * PAGE, RW, how, &opened);
+        let mapped = cpu.space().mmap_object(AT, 20 * PAGE, RW, how, &opened);
         assert_eq!(mapped, Ok(AT));
         Self { store, device }
     }

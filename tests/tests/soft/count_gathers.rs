@@ -2,7 +2,7 @@
 
 use std::sync::mpsc::channel;
 
-use faultless_mm::{Unused, advice, remap_flags};
+use faultless_mm::{AgingMode, advice, remap_flags};
 use faultless_soft::SoftSpace;
 use faultless_tests::cpus::{AT, Cpus, FIXED, with_cpus};
 
@@ -66,7 +66,7 @@ fn what_lowers_pages() {
         once(cpus, "clear_refs 4", SoftSpace::clear_soft_dirty);
         share(cpus);
         once(cpus, "clear_refs 1", |space| {
-            space.clear_accessed(Unused::All)
+            space.clear_accessed(AgingMode::All)
         });
     });
 }

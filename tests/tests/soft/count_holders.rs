@@ -3,7 +3,7 @@
 
 use std::sync::mpsc::channel;
 
-use faultless_mm::{Counter, Flush, Tlb as _, Unused, advice, flags};
+use faultless_mm::{AgingMode, Counter, Flush, Tlb as _, advice, flags};
 use faultless_soft::SoftSpace;
 use faultless_tests::counting::{Counts, counted};
 use faultless_tests::cpus::{AT, Cpus, FIXED, with_cpus};
@@ -114,7 +114,7 @@ fn what_counts_as_not_used() {
         cpus.store(0, AT);
         cpus.load(1, AT);
         cpus.asks("cleared", &[1, 2], |space| {
-            space.clear_accessed(Unused::All)
+            space.clear_accessed(AgingMode::All)
         });
         // A bit that is clear says nothing of who has loaded the page since.
         cpus.load(1, AT);

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use faultless_mm::{
-    Access, Backing, Caching, Device, EntryFormat, Errno, Frame, Locked, OpenedDevice, Outcome,
-    PageState, Taken, Usage, X86_64, advice, flags, lock_all_flags, remap_flags,
+    Access, Caching, Device, EntryFormat, Errno, Frame, Locked, OpenedDevice, Outcome, PageState,
+    Pager, Taken, Usage, X86_64, advice, flags, lock_all_flags, remap_flags,
 };
 use faultless_soft::{Soft, SoftCpu, Trap};
 use faultless_tests::frames_device::{PAGE, SHARED, device, map, word};
@@ -303,7 +303,7 @@ fn what_is_revoked_is_reached_by_nobody() {
 #[test]
 fn its_end_is_told() {
     struct Told(AtomicU64);
-    impl Backing for Told {
+    impl Pager for Told {
         fn fill(&self, _: u64, _: u64, _: Frame) -> Result<(), Errno> {
             panic!("a device has no pages to be filled");
         }

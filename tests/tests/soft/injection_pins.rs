@@ -6,8 +6,8 @@ use std::cell::Cell;
 use std::ops::Range;
 
 use faultless_mm::{
-    Access, Errno, Frame, FrameSource, Machine, Mover, Opened, Outcome, PhysicalMemory, Store,
-    Taken, Unused, advice, flags, remap_flags,
+    Access, AgingMode, Errno, Frame, FrameSource, Machine, MemoryObject, Mover, Opened, Outcome,
+    PhysicalMemory, Taken, advice, flags, remap_flags,
 };
 use faultless_soft::{Soft, SoftCpu, SoftSpace};
 use faultless_tests::device::{Device, FIRST};
@@ -28,16 +28,18 @@ fn map(cpu: &SoftCpu<'_>, pages: u64) {
     assert_eq!(cpu.space().mmap(AT, pages * PAGE, RW, ANON), Ok(AT));
 }
 
-fn map_device(cpu: &SoftCpu<'_>, pages: u64, prot: u32, how: u32) -> Store<Soft> {
+fn map_device(cpu: &SoftCpu<'_>, pages: u64, prot: u32, how: u32) -> MemoryObject<Soft> {
     let memory = cpu.space().memory();
-    let store = Store::new(memory, pages * PAGE, Some(Device::new(memory)), 7).unwrap();
+    let store = MemoryObject::new(memory, pages * PAGE, Some(Device::new(memory)), 7).unwrap();
     let opened = Opened {
         store: Ok(&store),
         offset: 0,
         file: 0,
         writable: true,
     };
-    let mapped = cpu.space().mmap_store(AT, pages * PAGE, prot, how, &opened);
+    let mapped = cpu
+        .space()
+        .mmap_object(AT, pages * PAGE, prot, how, &opened);
     assert_eq!(mapped, Ok(AT));
     store
 }
@@ -132,7 +134,7 @@ fn pinning_what_a_child_has_too() {
 }
 
 /// A mapping of a file.
-struct File(Store<Soft>);
+struct File(MemoryObject<Soft>);
 
 impl Stage for File {
     fn end(self) {}
@@ -300,7 +302,7 @@ fn accesses_from_outside() {
 }
 
 /// A range of frames to be vacated, and the file that is mapped.
-struct Full(Range<u64>, Option<Store<Soft>>);
+struct Full(Range<u64>, Option<MemoryObject<Soft>>);
 
 impl Stage for Full {
     fn end(self) {}
@@ -317,7 +319,7 @@ fn used(space: &SoftSpace) -> Range<u64> {
 fn moving_pages() {
     for of_file in [false, true] {
         let outcomes = Operation {
-            name: "vacate",
+            name: "evacuate",
             // What was moved before stays moved.
             failing: Failing::Part,
             prepare: &|cpu| {
@@ -331,7 +333,7 @@ fn moving_pages() {
                 Full(used(cpu.space()), file)
             },
             act: &|cpu, Full(range, _)| {
-                let vacated = cpu.space().memory().vacate(range.clone())?;
+                let vacated = cpu.space().memory().evacuate(range.clone())?;
                 assert_eq!(vacated.busy, 0);
                 Ok::<_, Errno>(())
             },
@@ -402,7 +404,7 @@ fn what_needs_no_memory() {
         memory.machine().fail_from(Some(0));
 
         space.clear_soft_dirty();
-        for of in [Unused::All, Unused::Anonymous, Unused::Stores] {
+        for of in [AgingMode::All, AgingMode::Anonymous, AgingMode::Objects] {
             space.clear_accessed(of);
         }
         for at in [AT, anonymous] {
@@ -461,14 +463,14 @@ fn what_was_let_go_of_is_taken() {
             assert_eq!(cpu.load(AT + PAGE), Ok(0));
             cpu.store(AT + 2 * PAGE, 2).unwrap();
             let child = space.fork().unwrap();
-            let store = Store::new(memory, PAGE, Some(Device::new(memory)), 7).unwrap();
+            let store = MemoryObject::new(memory, PAGE, Some(Device::new(memory)), 7).unwrap();
             let opened = Opened {
                 store: Ok(&store),
                 offset: 0,
                 file: 0,
                 writable: true,
             };
-            let mapped = space.mmap_store(OTHER, PAGE, R, PRIVATE, &opened);
+            let mapped = space.mmap_object(OTHER, PAGE, R, PRIVATE, &opened);
             assert_eq!(mapped, Ok(OTHER));
             drop(store.page_to_write(0).unwrap());
             assert_eq!(cpu.load(OTHER), Ok(FIRST));

@@ -40,7 +40,7 @@ fn map(cpu: &SoftCpu<'_>, file: &File, at: u64) -> Result<u64, Errno> {
         writable: false,
     };
     let space = cpu.space();
-    space.mmap_store(at, 200 * PAGE, RX, PRIVATE, &opened)
+    space.mmap_object(at, 200 * PAGE, RX, PRIVATE, &opened)
 }
 
 fn probed(cpu: &SoftCpu<'_>) -> Probed {

@@ -3,7 +3,7 @@
 //! failed says so and has left the store as it was or has done a part that stays, and it works when
 //! repeated. What changes mappings of them: `injection_mapped.rs`.
 
-use faultless_mm::{AddressSpace, Errno, Store, flags};
+use faultless_mm::{AddressSpace, Errno, MemoryObject, flags};
 use faultless_soft::{SoftCpu, Trap};
 use faultless_tests::device::FIRST;
 use faultless_tests::file_injection::{
@@ -14,10 +14,10 @@ use faultless_tests::inject::{Failing, Operation};
 #[test]
 fn making_a_store() {
     let outcomes = Operation {
-        name: "Store::new",
+        name: "MemoryObject::new",
         failing: Failing::Whole,
         prepare: &|_| (),
-        act: &|cpu, ()| Store::new(cpu.space().memory(), PAGE, None, 0).map(drop),
+        act: &|cpu, ()| MemoryObject::new(cpu.space().memory(), PAGE, None, 0).map(drop),
         failed: &|_, (), _| {},
         check: &|_, ()| {},
     }
@@ -28,9 +28,9 @@ fn making_a_store() {
 #[test]
 fn mapping_a_store() {
     for (name, how, is_shared) in [
-        ("mmap_store shared", SHARED, true),
-        ("mmap_store private", PRIVATE, false),
-        ("mmap_store anywhere", flags::SHARED, true),
+        ("mmap_object shared", SHARED, true),
+        ("mmap_object private", PRIVATE, false),
+        ("mmap_object anywhere", flags::SHARED, true),
     ] {
         inject(
             name,
@@ -65,7 +65,7 @@ fn mapping_a_store() {
 fn mapping_and_populating() {
     for how in [SHARED, PRIVATE] {
         inject(
-            "mmap_store POPULATE",
+            "mmap_object POPULATE",
             Failing::Whole,
             Errno::ENOMEM,
             &|cpu| File::of_device(cpu, 70),

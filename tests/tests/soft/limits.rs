@@ -1,6 +1,6 @@
 //! Limits of what a process may map, and the numbers they are compared with, as on Linux 6.12.
 
-use faultless_mm::{Errno, Layout, Limits, Totals, advice, flags, remap_flags};
+use faultless_mm::{Errno, Layout, Limits, VmStats, advice, flags, remap_flags};
 use faultless_soft::{SoftCpu, SoftSpace};
 
 const PAGE: u64 = 4096;
@@ -34,7 +34,7 @@ fn what_is_counted() {
         map(space, 30, 3, 0, 0).unwrap();
         map(space, 40, 2, RW, flags::NORESERVE).unwrap();
         map(space, 42, 1, 7, 0).unwrap();
-        let expected = Totals {
+        let expected = VmStats {
             mapped: 25,
             data: 13,
             stack: 4,
@@ -56,9 +56,9 @@ fn what_is_counted() {
         child.destroy();
         assert_eq!(space.memory().committed(), 16);
         space.munmap(AT, 2000 * PAGE).unwrap();
-        let left = Totals {
+        let left = VmStats {
             peak: 26,
-            ..Totals::default()
+            ..VmStats::default()
         };
         assert_eq!(space.totals(), left);
         assert_eq!(space.memory().committed(), 0);

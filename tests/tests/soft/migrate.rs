@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use faultless_mm::{
-    AddressSpace, Counter, Errno, Frame, FrameSource, Machine, Mover, NoMemory, NotMoved, Opened,
-    PhysicalMemory, Policy, Store, Taken, Vacated, advice, flags, remap_flags,
+    AddressSpace, Counter, Errno, Evacuated, Frame, FrameSource, Machine, MemoryObject, Mover,
+    NoMemory, NotMoved, Opened, PhysicalMemory, Policy, Taken, advice, flags, remap_flags,
 };
 use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace, Trap};
 use faultless_tests::random::{Numbers, seed};
@@ -111,7 +111,7 @@ fn what_cannot_be_moved() {
         {
             assert_eq!(migrate(memory, *other), Err(NotMoved::NoPage), "{other:?}");
         }
-        let store = Store::new(memory, PAGE, None, 0).unwrap();
+        let store = MemoryObject::new(memory, PAGE, None, 0).unwrap();
         let page = store.page_to_write(0).unwrap();
         let frame = page.frame();
         assert_eq!(migrate(memory, frame), Err(NotMoved::Busy));
@@ -132,7 +132,7 @@ fn where_nothing_can_be_moved_to() {
         let frames = memory.machine().frames();
         let (from, other) = (space.translate(AT), space.translate(AT + PAGE));
         let (from, other) = (from.unwrap(), other.unwrap());
-        let store = Store::new(memory, PAGE, None, 0).unwrap();
+        let store = MemoryObject::new(memory, PAGE, None, 0).unwrap();
         let held = store.page_to_write(0).unwrap().frame();
         let end = frames.extent().end;
         let elsewhere = [Frame(end), Frame(u64::MAX), Frame(0)];
@@ -161,27 +161,27 @@ fn ranges_of_any_kind() {
             cpu.store(AT + page * PAGE, page + 1).unwrap();
         }
         let all = memory.machine().frames().extent();
-        let nothing = Ok(Vacated::default());
+        let nothing = Ok(Evacuated::default());
         // Each would take ages if every number of it was looked at.
         for none in [0..all.start, all.end..u64::MAX, u64::MAX - 1..u64::MAX] {
-            assert_eq!(memory.vacate(none.clone()), nothing, "{none:?}");
+            assert_eq!(memory.evacuate(none.clone()), nothing, "{none:?}");
         }
         let backwards = core::ops::Range {
             start: all.end,
             end: all.start,
         };
-        assert_eq!(memory.vacate(backwards), nothing);
+        assert_eq!(memory.evacuate(backwards), nothing);
         for whole in [all.clone(), 0..all.end, 0..u64::MAX] {
-            assert_eq!(memory.vacate(whole), Err(NoMemory));
+            assert_eq!(memory.evacuate(whole), Err(NoMemory));
         }
         assert_eq!(memory.total(Counter::Migrations), 0);
         // Nearly all: one page finds a place, if the others leave it.
         let (first, last) = (all.start..all.end - 1, all.start + 1..all.end);
-        let frees_one = [first, last].map(|most| memory.vacate(most).is_err());
+        let frees_one = [first, last].map(|most| memory.evacuate(most).is_err());
         assert_eq!(frees_one, [true; 2]);
         // From here to the end, and beyond it.
         let middle = all.start + (all.end - all.start) / 2;
-        let vacated = memory.vacate(middle..u64::MAX).unwrap();
+        let vacated = memory.evacuate(middle..u64::MAX).unwrap();
         assert_eq!(vacated.busy, 0);
         for page in 0..64 {
             assert_eq!(cpu.load(AT + page * PAGE), Ok(page + 1));
@@ -207,7 +207,7 @@ fn nobody_fails_because_frames_are_kept() {
                 SoftCpu::run(space, 1, |_| {
                     let mut given_up = 0u64;
                     while !done.load(Ordering::SeqCst) {
-                        let ended = memory.vacate(all.start + 8..all.end);
+                        let ended = memory.evacuate(all.start + 8..all.end);
                         given_up += u64::from(ended == Err(NoMemory));
                     }
                     given_up
@@ -309,7 +309,8 @@ fn pages_of_stores() {
         let spaces: Vec<_> = (0..3)
             .map(|_| SoftCpu::attend(memory, 0, || Soft::space(memory, policy)).unwrap())
             .collect();
-        let store = SoftCpu::attend(memory, 0, || Store::new(memory, 4 * PAGE, None, 0)).unwrap();
+        let store =
+            SoftCpu::attend(memory, 0, || MemoryObject::new(memory, 4 * PAGE, None, 0)).unwrap();
         let opened = Opened {
             store: Ok(&store),
             offset: 0,
@@ -321,7 +322,7 @@ fn pages_of_stores() {
             on(space, |cpu| {
                 for (at, how) in [(AT, flags::SHARED), (other, flags::PRIVATE)] {
                     let how = how | flags::FIXED;
-                    let mapped = space.mmap_store(at, 4 * PAGE, RW, how, &opened);
+                    let mapped = space.mmap_object(at, 4 * PAGE, RW, how, &opened);
                     assert_eq!(mapped, Ok(at));
                 }
                 space.mprotect(AT + PAGE, PAGE, 1).unwrap();
@@ -455,7 +456,7 @@ fn compact(policy: Policy) {
                 assert!(begun.elapsed() < LIMIT, "no block becomes free");
                 let frame = space.translate(AT + page * PAGE).unwrap();
                 let first = frame.0 & !((1 << ORDER) - 1);
-                let vacated = memory.vacate(first..first + (1 << ORDER)).unwrap();
+                let vacated = memory.evacuate(first..first + (1 << ORDER)).unwrap();
                 if vacated.moved == 0 {
                     // Somebody forks, and does not run perhaps.
                     std::thread::yield_now();

@@ -4,8 +4,8 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use faultless_mm::{
-    AddressSpace, Backing, Counter, Errno, Frame, FrameSource, MOST_PINS, Machine, Opened, Outcome,
-    PhysicalMemory, SegvCode, Store, Taken, UserPage, advice, flags, remap_flags,
+    AddressSpace, Counter, Errno, Frame, FrameSource, MOST_PINS, Machine, MemoryObject, Opened,
+    Outcome, Pager, PhysicalMemory, SegvCode, Taken, UserPage, advice, flags, remap_flags,
 };
 use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace};
 use faultless_tests::{available, each_policy, full, machine, space};
@@ -340,7 +340,7 @@ fn a_pinned_page_is_not_freed_lazily() {
 /// A file that cannot be read.
 struct Bad;
 
-impl Backing for Bad {
+impl Pager for Bad {
     fn fill(&self, _: u64, _: u64, _: Frame) -> Result<(), Errno> {
         Err(Errno::EINVAL)
     }
@@ -350,7 +350,7 @@ impl Backing for Bad {
 #[test]
 fn pages_of_stores() {
     each_policy(1, 32, |cpu, space, memory| {
-        let store = Store::new(memory, 2 * PAGE, None, 0).unwrap();
+        let store = MemoryObject::new(memory, 2 * PAGE, None, 0).unwrap();
         let opened = Opened {
             store: Ok(&store),
             offset: 0,
@@ -359,9 +359,9 @@ fn pages_of_stores() {
         };
         let private = AT + 16 * PAGE;
         let how = flags::SHARED | flags::FIXED;
-        assert_eq!(space.mmap_store(AT, 3 * PAGE, RW, how, &opened), Ok(AT));
+        assert_eq!(space.mmap_object(AT, 3 * PAGE, RW, how, &opened), Ok(AT));
         let how = flags::PRIVATE | flags::FIXED;
-        let mapped = space.mmap_store(private, 2 * PAGE, RW, how, &opened);
+        let mapped = space.mmap_object(private, 2 * PAGE, RW, how, &opened);
         assert_eq!(mapped, Ok(private));
 
         let pin = space.pin(AT, Taken::ToWrite).ok().unwrap();
@@ -385,12 +385,12 @@ fn pages_of_stores() {
         assert!(matches!(space.pin(AT, Taken::ToRead), Err(Outcome::Bus)));
         drop((pin, now, long));
 
-        let bad = Store::new(memory, PAGE, Some(&Bad), 0).unwrap();
+        let bad = MemoryObject::new(memory, PAGE, Some(&Bad), 0).unwrap();
         let opened = Opened {
             store: Ok(&bad),
             ..opened
         };
-        assert_eq!(space.mmap_store(AT, PAGE, RW, how, &opened), Ok(AT));
+        assert_eq!(space.mmap_object(AT, PAGE, RW, how, &opened), Ok(AT));
         assert!(matches!(space.pin(AT, Taken::ToWrite), Err(Outcome::Bus)));
         space.munmap(AT, 32 * PAGE).unwrap();
     });
@@ -523,7 +523,7 @@ fn a_page_is_pinned_only_so_often() {
         drop(all);
         assert!(!memory.machine().frames().descriptor(frame).is_used());
 
-        let store = Store::new(memory, PAGE, None, 0).unwrap();
+        let store = MemoryObject::new(memory, PAGE, None, 0).unwrap();
         let mut all: Vec<_> = (0..most).map(|_| store.page_to_write(0).unwrap()).collect();
         assert!(matches!(store.page_to_write(0), Err(Errno::ENOMEM)));
         assert!(matches!(store.page(0), Err(Errno::ENOMEM)));
@@ -535,7 +535,7 @@ fn a_page_is_pinned_only_so_often() {
             writable: true,
         };
         let how = flags::SHARED | flags::FIXED;
-        assert_eq!(space.mmap_store(AT, PAGE, RW, how, &opened), Ok(AT));
+        assert_eq!(space.mmap_object(AT, PAGE, RW, how, &opened), Ok(AT));
         cpu.store(AT, 3).unwrap();
         assert!(matches!(pin(Taken::ToWrite), Err(Outcome::OutOfMemory)));
         assert_eq!(word_in(memory, all[0].frame()).load(Ordering::SeqCst), 3);

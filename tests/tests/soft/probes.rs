@@ -29,7 +29,7 @@ fn map(space: &SoftSpace, file: &File, at: u64, prot: u32, how: u32) {
         file: 3,
         writable: true,
     };
-    let mapped = space.mmap_store(at, 8 * PAGE, prot, how, &opened);
+    let mapped = space.mmap_object(at, 8 * PAGE, prot, how, &opened);
     assert_eq!(mapped, Ok(at));
 }
 

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use faultless_mm::{
-    Backing, Counter, Errno, Frame, Opened, PhysicalMemory, Policy, SegvCode, Store, advice, flags,
-    remap_flags,
+    Counter, Errno, Frame, MemoryObject, Opened, Pager, PhysicalMemory, Policy, SegvCode, advice,
+    flags, remap_flags,
 };
 use faultless_soft::{SoftCpu, SoftMemory, Trap};
 use faultless_tests::each_policy;
@@ -43,7 +43,7 @@ impl Slow {
     }
 }
 
-impl Backing for Slow {
+impl Pager for Slow {
     fn fill(&self, _tag: u64, _index: u64, frame: Frame) -> Result<(), Errno> {
         self.is_asked.store(true, Ordering::Release);
         self.wait(&self.may_answer);
@@ -65,7 +65,7 @@ fn counted(memory: &'static SoftMemory) -> [u64; 3] {
 fn while_waiting(
     how: u32,
     access: impl Fn(&SoftCpu<'_>) -> Result<u64, Trap> + Sync,
-    meanwhile: impl Fn(&SoftCpu<'_>, &Store<faultless_soft::Soft>),
+    meanwhile: impl Fn(&SoftCpu<'_>, &MemoryObject<faultless_soft::Soft>),
     expected: Result<u64, Trap>,
     majors: u64,
 ) {
@@ -76,7 +76,7 @@ fn while_waiting(
             may_answer: AtomicBool::new(false),
             is_tired: AtomicBool::new(false),
         }));
-        let file = Store::new(memory, 4 * PAGE, Some(device), 7).unwrap();
+        let file = MemoryObject::new(memory, 4 * PAGE, Some(device), 7).unwrap();
         let opened = Opened {
             store: Ok(&file),
             offset: 0,
@@ -84,7 +84,7 @@ fn while_waiting(
             writable: true,
         };
         let how = how | flags::FIXED;
-        let mapped = space.mmap_store(AT, 4 * PAGE, RW, how, &opened);
+        let mapped = space.mmap_object(AT, 4 * PAGE, RW, how, &opened);
         assert_eq!(mapped, Ok(AT));
         let before = counted(memory);
         std::thread::scope(|scope| {
@@ -164,7 +164,7 @@ fn what_the_fault_finds_is_what_holds_then() {
         while_waiting(how, load, anonymous, Ok(0), 0);
         while_waiting(how, store, anonymous, Ok(5), 0);
         // What was read is thrown away.
-        let cut = |_: &SoftCpu<'_>, file: &Store<_>| file.truncate(0).unwrap();
+        let cut = |_: &SoftCpu<'_>, file: &MemoryObject<_>| file.truncate(0).unwrap();
         while_waiting(how, load, cut, Err(Trap::Bus { address: AT }), 0);
     }
 }

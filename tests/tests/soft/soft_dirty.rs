@@ -2,7 +2,8 @@
 //! somebody began to watch, whatever has happened to them and to their mappings.
 
 use faultless_mm::{
-    AddressSpace, EntryFormat, Opened, PAGE_SIZE, Store, Unused, X86_64, advice, flags, remap_flags,
+    AddressSpace, AgingMode, EntryFormat, MemoryObject, Opened, PAGE_SIZE, X86_64, advice, flags,
+    remap_flags,
 };
 use faultless_soft::{SoftCpu, SoftSpace};
 use faultless_tests::each_policy;
@@ -308,7 +309,7 @@ fn the_heap_is_new_when_it_grows() {
 #[test]
 fn pages_of_a_file() {
     each_policy(1, 64, |cpu, space, memory| {
-        let store = Store::new(memory, PAGES * PAGE, None, 0).unwrap();
+        let store = MemoryObject::new(memory, PAGES * PAGE, None, 0).unwrap();
         for index in 0..PAGES {
             drop(store.page_to_write(index).unwrap());
         }
@@ -320,7 +321,7 @@ fn pages_of_a_file() {
         };
         for kind in [flags::PRIVATE, flags::SHARED] {
             let kind = kind | flags::FIXED;
-            let at = space.mmap_store(AT, PAGES * PAGE, RW, kind, &opened);
+            let at = space.mmap_object(AT, PAGES * PAGE, RW, kind, &opened);
             assert_eq!(at, Ok(AT));
             space.clear_soft_dirty();
             // What its table has room for is mapped by one read, and none of it written.
@@ -342,14 +343,14 @@ fn what_counts_as_unused_is_used_again() {
         fill(cpu);
         let entry = |number| space.entry(page(number)).unwrap();
         let is_used = |number| X86_64::FORMAT.is_used(entry(number));
-        space.clear_accessed(Unused::Stores);
+        space.clear_accessed(AgingMode::Objects);
         assert!(is_used(1));
-        space.clear_accessed(Unused::Anonymous);
+        space.clear_accessed(AgingMode::Anonymous);
         assert!(!(0..PAGES).any(is_used));
         // It is in no TLB any more.
         assert_eq!(cpu.load(page(1)), Ok(2));
         assert!(is_used(1) && !is_used(2));
-        space.clear_accessed(Unused::All);
+        space.clear_accessed(AgingMode::All);
         assert!(!is_used(1));
         // Nothing that was written is lost, and nothing more is watched.
         assert_eq!(cpu.load(page(7)), Ok(8));

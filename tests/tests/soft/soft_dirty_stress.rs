@@ -66,7 +66,7 @@ fn disturb(space: &SoftSpace, numbers: &mut Numbers) {
             space.mprotect(at, length, 7).unwrap();
             space.mprotect(at, length, RW).unwrap();
         }
-        6 => space.clear_accessed(faultless_mm::Unused::All),
+        6 => space.clear_accessed(faultless_mm::AgingMode::All),
         _ => drop(space.mmap(at, length, READ, ANON)),
     }
 }

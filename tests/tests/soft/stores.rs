@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use faultless_mm::{
-    Backing, Counter, Errno, Frame, Opened, PhysicalMemory, Policy, Store, advice, flags,
+    Counter, Errno, Frame, MemoryObject, Opened, Pager, PhysicalMemory, Policy, advice, flags,
 };
 use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace, Trap};
 use faultless_tests::counting::Counts;
@@ -47,8 +47,8 @@ fn verify(memory: &'static SoftMemory, spaces: &[&SoftSpace]) {
     });
 }
 
-fn store(cpu: &SoftCpu<'_>, size: u64) -> Store<Soft> {
-    Store::new(cpu.space().memory(), size, None, 7).unwrap()
+fn store(cpu: &SoftCpu<'_>, size: u64) -> MemoryObject<Soft> {
+    MemoryObject::new(cpu.space().memory(), size, None, 7).unwrap()
 }
 
 fn map(
@@ -57,7 +57,7 @@ fn map(
     pages: u64,
     prot: u32,
     how: u32,
-    store: &Store<Soft>,
+    store: &MemoryObject<Soft>,
     first: u64,
 ) {
     let opened = Opened {
@@ -67,11 +67,13 @@ fn map(
         writable: true,
     };
     let how = how | flags::FIXED;
-    let mapped = cpu.space().mmap_store(at, pages * PAGE, prot, how, &opened);
+    let mapped = cpu
+        .space()
+        .mmap_object(at, pages * PAGE, prot, how, &opened);
     assert_eq!(mapped, Ok(at));
 }
 
-fn word(cpu: &SoftCpu<'_>, store: &Store<Soft>, index: u64) -> Option<u64> {
+fn word(cpu: &SoftCpu<'_>, store: &MemoryObject<Soft>, index: u64) -> Option<u64> {
     let page = store.page(index).unwrap()?;
     let pointer = cpu.space().memory().machine().pointer(page.frame());
     // SAFETY: the page is pinned.
@@ -236,7 +238,7 @@ fn a_file_not_opened_for_writing_is_never_written() {
             writable: false,
         };
         let space = cpu.space();
-        let map = |prot, how| space.mmap_store(AT, PAGE, prot, how | flags::FIXED, &opened);
+        let map = |prot, how| space.mmap_object(AT, PAGE, prot, how | flags::FIXED, &opened);
         assert_eq!(map(RW, flags::SHARED), Err(Errno::EACCES));
         assert_eq!(map(R, flags::SHARED), Ok(AT));
         assert_eq!(space.mprotect(AT, PAGE, RW), Err(Errno::EACCES));
@@ -269,7 +271,7 @@ struct Device {
     reads: AtomicU32,
 }
 
-impl Backing for Device {
+impl Pager for Device {
     fn fill(&self, tag: u64, index: u64, frame: Frame) -> Result<(), Errno> {
         self.reads.fetch_add(1, Ordering::Relaxed);
         std::thread::sleep(std::time::Duration::from_millis(30));
@@ -297,7 +299,7 @@ fn a_slow_device_is_asked_once() {
         DEVICE.reads.store(0, Ordering::Relaxed);
         let space = SoftCpu::attend(memory, 0, || Soft::space(memory, policy).unwrap());
         SoftCpu::attend(memory, 0, || {
-            let file = Store::new(memory, 4 * PAGE, Some(&DEVICE), 1000).unwrap();
+            let file = MemoryObject::new(memory, 4 * PAGE, Some(&DEVICE), 1000).unwrap();
             let opened = Opened {
                 store: Ok(&file),
                 offset: 0,
@@ -305,7 +307,7 @@ fn a_slow_device_is_asked_once() {
                 writable: true,
             };
             let how = flags::SHARED | flags::FIXED;
-            space.mmap_store(AT, 4 * PAGE, RW, how, &opened).unwrap();
+            space.mmap_object(AT, 4 * PAGE, RW, how, &opened).unwrap();
         });
         let before = Counts::now(memory);
         let together = std::sync::Barrier::new(2);

@@ -4,7 +4,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use faultless_mm::{Backing, Errno, Frame, Opened, Policy, Store, advice, flags, remap_flags};
+use faultless_mm::{Errno, Frame, MemoryObject, Opened, Pager, Policy, advice, flags, remap_flags};
 use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace, Trap};
 use faultless_tests::{available, machine};
 
@@ -48,11 +48,11 @@ fn in_child<R: Send>(child: &SoftSpace, look: impl Fn(&SoftCpu<'_>) -> R + Sync)
     })
 }
 
-fn store(cpu: &SoftCpu<'_>, size: u64) -> Store<Soft> {
-    Store::new(cpu.space().memory(), size, None, 7).unwrap()
+fn store(cpu: &SoftCpu<'_>, size: u64) -> MemoryObject<Soft> {
+    MemoryObject::new(cpu.space().memory(), size, None, 7).unwrap()
 }
 
-fn map(cpu: &SoftCpu<'_>, at: u64, pages: u64, prot: u32, how: u32, store: &Store<Soft>) {
+fn map(cpu: &SoftCpu<'_>, at: u64, pages: u64, prot: u32, how: u32, store: &MemoryObject<Soft>) {
     map_at(cpu, at, pages, prot, how, store, 0);
 }
 
@@ -62,7 +62,7 @@ fn map_at(
     pages: u64,
     prot: u32,
     how: u32,
-    store: &Store<Soft>,
+    store: &MemoryObject<Soft>,
     offset: u64,
 ) {
     let opened = Opened {
@@ -72,7 +72,9 @@ fn map_at(
         writable: true,
     };
     let how = how | flags::FIXED;
-    let mapped = cpu.space().mmap_store(at, pages * PAGE, prot, how, &opened);
+    let mapped = cpu
+        .space()
+        .mmap_object(at, pages * PAGE, prot, how, &opened);
     assert_eq!(mapped, Ok(at));
 }
 
@@ -102,7 +104,7 @@ fn files_of_every_size() {
             writable: true,
         };
         let how = flags::SHARED | flags::FIXED;
-        let mapped = cpu.space().mmap_store(AT, 4 * PAGE, R, how, &opened);
+        let mapped = cpu.space().mmap_object(AT, 4 * PAGE, R, how, &opened);
         assert_eq!(mapped, Err(Errno::EOVERFLOW));
         file.truncate(0).unwrap();
         file.truncate(u64::MAX).unwrap();
@@ -286,7 +288,7 @@ struct Stuck {
     is_asked: AtomicBool,
 }
 
-impl Backing for Stuck {
+impl Pager for Stuck {
     fn fill(&self, _tag: u64, _index: u64, _frame: Frame) -> Result<(), Errno> {
         self.is_asked.store(true, Ordering::Release);
         while !self.may_answer.load(Ordering::Acquire) {
@@ -307,7 +309,7 @@ fn a_store_that_goes_while_a_fault_waits() {
         DEVICE.may_answer.store(false, Ordering::Release);
         DEVICE.is_asked.store(false, Ordering::Release);
         let memory = cpu.space().memory();
-        let file = Store::new(memory, 4 * PAGE, Some(&DEVICE), 7).unwrap();
+        let file = MemoryObject::new(memory, 4 * PAGE, Some(&DEVICE), 7).unwrap();
         map(cpu, AT, 4, RW, flags::SHARED, &file);
         let space = cpu.space();
         std::thread::scope(|scope| {

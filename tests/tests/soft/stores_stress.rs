@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Barrier, Mutex};
 
 use faultless_mm::{
-    Backing, Counter, Errno, Frame, Opened, PhysicalMemory, Policy, Store, advice, flags,
+    Counter, Errno, Frame, MemoryObject, Opened, Pager, PhysicalMemory, Policy, advice, flags,
     remap_flags,
 };
 use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace, Trap};
@@ -39,10 +39,10 @@ type Family = Mutex<BTreeMap<u64, Arc<SoftSpace>>>;
 
 /// The files. Who writes or cuts one has its lock, as an inode's.
 struct Files {
-    files: Vec<Mutex<Store<Soft>>>,
+    files: Vec<Mutex<MemoryObject<Soft>>>,
     /// The same, for who maps one.
-    handles: Vec<Store<Soft>>,
-    ledger: Store<Soft>,
+    handles: Vec<MemoryObject<Soft>>,
+    ledger: MemoryObject<Soft>,
 }
 
 /// What every word of a page begins with.
@@ -57,7 +57,7 @@ fn area(file: u64, area: u64) -> u64 {
 /// Fills pages with words of their own, and fails for some.
 struct Device(&'static SoftMemory);
 
-impl Backing for Device {
+impl Pager for Device {
     fn fill(&self, tag: u64, index: u64, frame: Frame) -> Result<(), Errno> {
         std::thread::yield_now();
         let at = self.0.machine().pointer(frame).cast::<[u64; 512]>();
@@ -74,19 +74,19 @@ impl Files {
     fn new(memory: &'static SoftMemory) -> Self {
         let device: &'static Device = Box::leak(Box::new(Device(memory)));
         let of = |file| {
-            let backing = (file == DEVICE).then_some(device as &dyn Backing);
-            Store::new(memory, PAGES * PAGE, backing, file).unwrap()
+            let backing = (file == DEVICE).then_some(device as &dyn Pager);
+            MemoryObject::new(memory, PAGES * PAGE, backing, file).unwrap()
         };
         let handles: Vec<_> = (0..FILES).map(of).collect();
         Self {
             files: handles.iter().cloned().map(Mutex::new).collect(),
             handles,
-            ledger: Store::new(memory, LEDGER_PAGES * PAGE, None, FILES).unwrap(),
+            ledger: MemoryObject::new(memory, LEDGER_PAGES * PAGE, None, FILES).unwrap(),
         }
     }
 }
 
-fn opened(store: &Store<Soft>, index: u64) -> Opened<'_, Soft> {
+fn opened(store: &MemoryObject<Soft>, index: u64) -> Opened<'_, Soft> {
     Opened {
         store: Ok(store),
         offset: index * PAGE,
@@ -123,7 +123,7 @@ fn act(cpu: &SoftCpu<'_>, numbers: &mut Numbers, files: &Files) {
             let how = [flags::SHARED, flags::PRIVATE][usize::from(kind > 3)] | flags::FIXED;
             let populate = if kind == 0 { flags::POPULATE } else { 0 };
             let opened = opened(&files.handles[file as usize], first);
-            let _ = space.mmap_store(at, length, prot, how | populate, &opened);
+            let _ = space.mmap_object(at, length, prot, how | populate, &opened);
         }
         7 | 8 => drop(space.munmap(at, length)),
         9 | 10 => drop(space.mprotect(at, length, prot)),
@@ -278,7 +278,7 @@ fn stress(policy: Policy, megabytes: u64, epochs: u64) -> u64 {
         let opened = opened(&files.ledger, 0);
         let how = flags::SHARED | flags::FIXED;
         let length = LEDGER_PAGES * PAGE;
-        let mapped = cpu.space().mmap_store(LEDGER, length, RW, how, &opened);
+        let mapped = cpu.space().mmap_object(LEDGER, length, RW, how, &opened);
         assert_eq!(mapped, Ok(LEDGER));
     });
     let family: Family = Mutex::new(BTreeMap::from([(first.id().id, Arc::new(first))]));

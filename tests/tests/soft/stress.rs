@@ -7,7 +7,7 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use faultless_mm::{AddressSpace, Counter, Layout, Policy, Unused, advice, flags, remap_flags};
+use faultless_mm::{AddressSpace, AgingMode, Counter, Layout, Policy, advice, flags, remap_flags};
 use faultless_soft::{SoftCpu, SoftSpace, Trap};
 use faultless_tests::random::{Numbers, seed};
 use faultless_tests::{available, machine, on_every_cpu, rounds};
@@ -76,7 +76,7 @@ fn act(cpu: &SoftCpu<'_>, run: &Run, numbers: &mut Numbers, switch: bool) {
         19 => drop(space.madvise(at, length, advice::GUARD_REMOVE)),
         20 => drop(space.take_let_go()),
         21 => space.clear_soft_dirty(),
-        22 => space.clear_accessed(Unused::All),
+        22 => space.clear_accessed(AgingMode::All),
         23 => drop(space.usage(at..at + length)),
         24 => drop(space.page_state(at)),
         40 => {

@@ -1,6 +1,6 @@
 //! What a range has in memory, in numbers, under every policy.
 
-use faultless_mm::{Opened, PAGE_SIZE, Store, Unused, Usage, advice, flags};
+use faultless_mm::{AgingMode, MemoryObject, Opened, PAGE_SIZE, Usage, advice, flags};
 use faultless_soft::{SoftCpu, SoftSpace};
 use faultless_tests::each_policy;
 
@@ -66,7 +66,7 @@ fn private_memory() {
         assert_eq!(usage(space), all);
         assert_eq!(space.resident(), 8);
         space.mprotect(AT, PAGES * PAGE, RW).unwrap();
-        space.clear_accessed(Unused::All);
+        space.clear_accessed(AgingMode::All);
         assert_eq!(usage(space).referenced, 0);
         cpu.load(page(1)).unwrap();
         assert_eq!(usage(space).referenced, PAGE);
@@ -109,7 +109,7 @@ fn what_is_shared_is_divided() {
 #[test]
 fn stores() {
     each_policy(1, 64, |cpu, space, memory| {
-        let store = Store::new(memory, PAGES * PAGE, None, 0).unwrap();
+        let store = MemoryObject::new(memory, PAGES * PAGE, None, 0).unwrap();
         for index in 0..PAGES {
             drop(store.page_to_write(index).unwrap());
         }
@@ -121,7 +121,7 @@ fn stores() {
         };
         let map = |at: u64, prot, kind: u32| {
             let kind = kind | flags::FIXED;
-            let mapped = space.mmap_store(at, PAGES * PAGE, prot, kind, &opened);
+            let mapped = space.mmap_object(at, PAGES * PAGE, prot, kind, &opened);
             assert_eq!(mapped, Ok(at));
         };
         map(AT, RW, flags::PRIVATE);

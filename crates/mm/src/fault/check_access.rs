@@ -13,7 +13,7 @@ use crate::space::AddressSpace;
 impl<M: Machine> AddressSpace<M> {
     /// Why a mapping that allows this refuses an access, if it does.
     #[inline]
-    pub(crate) fn refusal(&self, protection: Protection, access: Access) -> Option<SegvCode> {
+    pub(crate) fn check_access(&self, protection: Protection, access: Access) -> Option<SegvCode> {
         let is_allowed = match access {
             Access::Read => protection.read || protection.write,
             Access::Write => protection.write,
@@ -22,13 +22,13 @@ impl<M: Machine> AddressSpace<M> {
         if is_allowed {
             None
         } else {
-            self.refusal_of_rest(protection, access)
+            self.check_access_slow(protection, access)
         }
     }
 
     /// The same for what no machine allows, and for loads from memory that may only be executed.
     #[cold]
-    fn refusal_of_rest(&self, protection: Protection, access: Access) -> Option<SegvCode> {
+    fn check_access_slow(&self, protection: Protection, access: Access) -> Option<SegvCode> {
         if protection.is_execute_only() && self.machine().refuses_data(access) {
             Some(SegvCode::KeyErr)
         } else if protection.allows(access) {

@@ -1,7 +1,7 @@
 //! The fault engine. There is one; this file reads from top to bottom like the
 //! ten steps of ARCHITECTURE.md.
 //!
-//! Policies differ in how the mapping is found and held (`Hold`), and in nothing
+//! Policies differ in how the mapping is found and held (`VmaRef`), and in nothing
 //! else. A try ends in an outcome or is *withdrawn* with a reason; a speculative
 //! fault whose tries were all withdrawn keeps writers from its page, so that only
 //! the page itself and its tables can still be in motion.
@@ -21,14 +21,14 @@ pub(crate) mod vma;
 
 use faultless_frames::FrameSource;
 use faultless_paging::{Access, Entry, Link, Page, Walk, walk};
-use faultless_sync::{Backoff, Flaw, flawed};
+use faultless_sync::{Backoff, Mutant, mutant};
 use faultless_trace::{Counter, How, Kind, Tracer};
 
 use crate::base::machine::Machine;
-use crate::fault::retry::Withdrawn;
-use crate::fault::state::Prepared;
-use crate::fault::trace::{Notes, Trail};
-use crate::fault::vma::{Hold, Mode};
+use crate::fault::retry::Retry;
+use crate::fault::state::FaultState;
+use crate::fault::trace::{FaultTrace, TraceSink};
+use crate::fault::vma::{Mode, VmaRef};
 use crate::space::AddressSpace;
 
 /// How a fault ended.
@@ -74,7 +74,7 @@ impl<M: Machine> AddressSpace<M> {
         if Tracer::any_is_on() {
             return self.fault_recorded(address, access);
         }
-        self.resolve(address, access, &mut Prepared::new(self.memory, ()))
+        self.resolve(address, access, &mut FaultState::new(self.memory, ()))
     }
 
     /// The same, with notes. The engine is built twice, so that a fault without them is what it
@@ -83,18 +83,18 @@ impl<M: Machine> AddressSpace<M> {
     #[inline(never)]
     fn fault_recorded(&self, address: u64, access: Access) -> Outcome {
         let start = self.trace_start();
-        let mut prepared = Prepared::new(self.memory, Trail::new());
+        let mut prepared = FaultState::new(self.memory, FaultTrace::new());
         let outcome = self.resolve(address, access, &mut prepared);
         prepared.trail.end(self, start, address, outcome);
         outcome
     }
 
     #[inline]
-    pub(crate) fn resolve<N: Notes>(
+    pub(crate) fn resolve<N: TraceSink>(
         &self,
         address: u64,
         access: Access,
-        prepared: &mut Prepared<M, N>,
+        prepared: &mut FaultState<M, N>,
     ) -> Outcome {
         if address >= self.layout.end {
             self.memory.count(Counter::Faults);
@@ -110,11 +110,11 @@ impl<M: Machine> AddressSpace<M> {
                 Ok(outcome) => return outcome,
                 Err(why) => why,
             };
-            if why == Withdrawn::NoMemory && !prepared.find_memory() && !self.take_let_go() {
+            if why == Retry::NoMemory && !prepared.find_memory() && !self.take_let_go() {
                 // Resolved without the lock all the same: waiting for it finds no frame.
                 return self.fails(mode, Outcome::OutOfMemory);
             }
-            if why == Withdrawn::NotFilled {
+            if why == Retry::NotFilled {
                 // Nothing is held while somebody reads the page in.
                 drop(lock.take());
                 match prepared.wait_for_page() {
@@ -125,7 +125,7 @@ impl<M: Machine> AddressSpace<M> {
                 lock = mode.lock(self, page);
                 continue;
             }
-            if why == Withdrawn::Zapped {
+            if why == Retry::Zapped {
                 // Something is being taken away where a stack would grow: whoever does that is
                 // waited for with nothing held.
                 drop(lock.take());
@@ -148,25 +148,25 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// One try: the life of a fault.
-    fn attempt<N: Notes>(
+    fn attempt<N: TraceSink>(
         &self,
         page: Page,
         access: Access,
         mode: Mode,
-        prepared: &mut Prepared<M, N>,
-    ) -> Result<Outcome, Withdrawn> {
+        prepared: &mut FaultState<M, N>,
+    ) -> Result<Outcome, Retry> {
         // 1. Enter a read section: what is found below stays what it is until the end.
         let section = self.memory.enter();
 
         // 2. Find the mapping, and hold it as the policy does.
-        let Some(hold) = Hold::find(self, page, mode, &section)? else {
+        let Some(hold) = VmaRef::find(self, page, mode, &section)? else {
             drop(section);
             return self.not_mapped(page, access, mode);
         };
 
         // 3. Decide. What a live mapping does not allow is an error, now.
         let may_be_forced = || N::FORCES && hold.may_be_forced(access);
-        if let Some(code) = self.refusal(hold.protection(), access)
+        if let Some(code) = self.check_access(hold.protection(), access)
             && !may_be_forced()
         {
             return Ok(self.refuse(mode, code, page.address()));
@@ -178,7 +178,7 @@ impl<M: Machine> AddressSpace<M> {
             match unsafe { walk::<M::Format, M>(self.machine(), self.root, page) } {
                 Walk::Leaf { entry, value, link } => break (entry, value, link),
                 Walk::Missing { entry, link, .. } => {
-                    let at = Place {
+                    let at = PteRef {
                         entry,
                         value: 0,
                         link,
@@ -187,20 +187,21 @@ impl<M: Machine> AddressSpace<M> {
                     self.install_table(&at, prepared)?;
                     prepared.trail.has_table();
                 }
-                Walk::Busy => return Err(Withdrawn::TableChanged),
+                Walk::Busy => return Err(Retry::TableChanged),
             }
         };
 
         // The flaw is not to go round and round where hardware refuses what the entry permits.
-        if link.is_frozen() && (!flawed(Flaw::FrozenIgnored) || Self::FORMAT.permits(value, access))
+        if link.is_frozen()
+            && (!mutant(Mutant::FrozenIgnored) || Self::FORMAT.permits(value, access))
         {
             // A fork has yet to copy this table: next, please.
-            self.ask_for(page);
-            return Err(Withdrawn::TableChanged);
+            self.prioritise_copy(page);
+            return Err(Retry::TableChanged);
         }
 
         // 5. to 9. Prepare, claim, validate, complete, publish: by what is there now.
-        let at = Place {
+        let at = PteRef {
             entry,
             value,
             link,
@@ -208,7 +209,7 @@ impl<M: Machine> AddressSpace<M> {
         };
         let format = Self::FORMAT;
         if format.is_claimed(value) {
-            return Err(Withdrawn::EntryClaimed);
+            return Err(Retry::EntryClaimed);
         } else if format.permits(value, access) || N::FORCES && self.suffices(value, access) {
             // Somebody else was faster, or the TLB was behind.
             prepared.count_wait();
@@ -228,7 +229,7 @@ impl<M: Machine> AddressSpace<M> {
             return self.meet_guard(&at, mode, page);
         } else if access != Access::Write || !(format.is_present(value) || N::FORCES) {
             // The mapping allows what the entry does not: seen in the middle of a change.
-            return Err(Withdrawn::MappingChanged);
+            return Err(Retry::MappingChanged);
         } else if self.is_zero_page(format.frame(value)) {
             self.map_fresh_page(&at, page, prepared)?;
             prepared.trail.ends(How::ZeroReplaced);
@@ -242,12 +243,12 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Write to an empty entry, or to the zero page: a fresh page, zeroed.
     #[inline]
-    fn map_fresh_page<N: Notes>(
+    fn map_fresh_page<N: TraceSink>(
         &self,
-        at: &Place<'_>,
+        at: &PteRef<'_>,
         page: Page,
-        prepared: &mut Prepared<M, N>,
-    ) -> Result<(), Withdrawn> {
+        prepared: &mut FaultState<M, N>,
+    ) -> Result<(), Retry> {
         let frame = prepared.page()?;
         // Owner, flags and map count precede publication (rule R7); nobody
         // reaches the frame before that, so they may precede the claim.
@@ -267,7 +268,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Read of an empty entry: the shared zero page, read-only.
-    fn map_zero_page<N: Notes>(&self, at: &Place<'_>) -> Result<(), Withdrawn> {
+    fn map_zero_page<N: TraceSink>(&self, at: &PteRef<'_>) -> Result<(), Retry> {
         let zero = self.machine().frames().zero_frame();
         let protection = at.hold.protection();
         self.publish(at, || {
@@ -281,9 +282,9 @@ impl<M: Machine> AddressSpace<M> {
     /// What is to be published of a page that no TLB holds, as far as the mapping allows: only
     /// where it need not allow the access is that less.
     #[inline]
-    pub(crate) fn allowed<N: Notes>(&self, leaf: u64, at: &Place<'_>) -> u64 {
+    pub(crate) fn allowed<N: TraceSink>(&self, leaf: u64, at: &PteRef<'_>) -> u64 {
         let format = Self::FORMAT;
-        let leaf = self.own(leaf);
+        let leaf = self.with_tlb_owner(leaf);
         match N::FORCES {
             true => format.with_protection(leaf, at.hold.protection(), format.is_writable(leaf)),
             false => leaf,
@@ -293,7 +294,7 @@ impl<M: Machine> AddressSpace<M> {
     /// An entry that no TLB holds, as this CPU publishes it: whose walks mark what they load, it is
     /// this CPU's own until another one loads it ([`faultless_paging::holders`]).
     #[inline]
-    pub(crate) fn own(&self, value: u64) -> u64 {
+    pub(crate) fn with_tlb_owner(&self, value: u64) -> u64 {
         match self.machine().marks_loads() {
             true => Self::FORMAT.owned(value, self.machine().cpu()),
             false => value,
@@ -301,20 +302,20 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Puts a table under an empty entry above the page.
-    pub(crate) fn install_table<N: Notes>(
+    pub(crate) fn install_table<N: TraceSink>(
         &self,
-        at: &Place<'_>,
-        prepared: &mut Prepared<M, N>,
-    ) -> Result<(), Withdrawn> {
+        at: &PteRef<'_>,
+        prepared: &mut FaultState<M, N>,
+    ) -> Result<(), Retry> {
         let table = prepared.table()?;
         let published = self.publish(at, || {
             prepared.page_used();
-            Ok(self.own(Self::FORMAT.table(table)))
+            Ok(self.with_tlb_owner(Self::FORMAT.table(table)))
         });
         match published {
             Ok(()) => self.memory.count(Counter::TableAlloc),
             // Somebody else is putting one there: the next look finds it.
-            Err(Withdrawn::EntryClaimed) => return Err(Withdrawn::TableChanged),
+            Err(Retry::EntryClaimed) => return Err(Retry::TableChanged),
             Err(why) => return Err(why),
         }
         Ok(())
@@ -330,9 +331,9 @@ impl<M: Machine> AddressSpace<M> {
     #[inline]
     pub(crate) fn publish(
         &self,
-        at: &Place<'_>,
-        complete: impl FnOnce() -> Result<u64, Withdrawn>,
-    ) -> Result<(), Withdrawn> {
+        at: &PteRef<'_>,
+        complete: impl FnOnce() -> Result<u64, Retry>,
+    ) -> Result<(), Retry> {
         let interrupts = self.machine().interrupts_off();
         let result = match at.entry.claim::<M::Format>(at.value, self.machine().cpu()) {
             // A claim that is dropped is withdrawn.
@@ -340,18 +341,18 @@ impl<M: Machine> AddressSpace<M> {
                 .validate()
                 .and_then(|()| complete())
                 .map(|value| claim.publish(value)),
-            Err(_) => Err(Withdrawn::EntryClaimed),
+            Err(_) => Err(Retry::EntryClaimed),
         };
         self.machine().interrupts_restore(interrupts);
         result
     }
 
     /// No mapping at `page`: perhaps one above grows down to it, else an error.
-    fn not_mapped(&self, page: Page, access: Access, mode: Mode) -> Result<Outcome, Withdrawn> {
+    fn not_mapped(&self, page: Page, access: Access, mode: Mode) -> Result<Outcome, Retry> {
         match self.grow_down(page)? {
             // Found now: the next try maps the page.
-            Some(protection) => match self.refusal(protection, access) {
-                None => Err(Withdrawn::MappingChanged),
+            Some(protection) => match self.check_access(protection, access) {
+                None => Err(Retry::MappingChanged),
                 Some(code) => Ok(self.refuse(mode, code, page.address())),
             },
             None => Ok(self.refuse(mode, SegvCode::MapErr, page.address())),
@@ -365,7 +366,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// A guard is there, in a mapping that allows the access.
-    pub(crate) fn is_kept_out(&self, mode: Mode, address: u64) -> Outcome {
+    pub(crate) fn guard_fault(&self, mode: Mode, address: u64) -> Outcome {
         self.memory.count(Counter::FaultsFailed);
         self.ends_in_segv(mode, SegvCode::MapErr, address)
     }
@@ -397,10 +398,10 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     #[cold]
-    fn fall_back<N: Notes>(&self, mode: Mode, why: Withdrawn, address: u64, trail: &mut N) {
+    fn fall_back<N: TraceSink>(&self, mode: Mode, why: Retry, address: u64, trail: &mut N) {
         let (counter, kind) = match why {
-            Withdrawn::EntryClaimed => (Counter::SpfPteLock, Kind::SpfPteLock),
-            Withdrawn::TableChanged => (Counter::SpfPmdChanged, Kind::SpfPmdChanged),
+            Retry::EntryClaimed => (Counter::SpfPteLock, Kind::SpfPteLock),
+            Retry::TableChanged => (Counter::SpfPmdChanged, Kind::SpfPmdChanged),
             _ => (Counter::SpfVmaChanged, Kind::SpfVmaChanged),
         };
         let cpu = self.memory.this_cpu();
@@ -414,23 +415,23 @@ impl<M: Machine> AddressSpace<M> {
 }
 
 /// Where a fault has come to: an entry, what it held, and what that was based on.
-pub(crate) struct Place<'s> {
+pub(crate) struct PteRef<'s> {
     pub(crate) entry: &'s Entry,
     pub(crate) value: u64,
     pub(crate) link: Link<'s>,
-    pub(crate) hold: &'s Hold<'s>,
+    pub(crate) hold: &'s VmaRef<'s>,
 }
 
-impl Place<'_> {
+impl PteRef<'_> {
     /// Step 7: what the decision was based on, beside the entry. The mapping is
     /// the same and not changing, and the table still hangs where it was found.
     #[inline]
-    pub(crate) fn validate(&self) -> Result<(), Withdrawn> {
+    pub(crate) fn validate(&self) -> Result<(), Retry> {
         if !self.hold.is_valid() {
-            return Err(Withdrawn::MappingChanged);
+            return Err(Retry::MappingChanged);
         }
         if !self.link.is_valid() {
-            return Err(Withdrawn::TableChanged);
+            return Err(Retry::TableChanged);
         }
         Ok(())
     }

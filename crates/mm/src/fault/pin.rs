@@ -34,13 +34,13 @@
 
 use faultless_frames::{Flags, FrameSource, NotPinned};
 use faultless_paging::{Access, Frame, Page, Pages, Protection, Walk, walk};
-use faultless_sync::{Backoff, Flaw, flawed};
+use faultless_sync::{Backoff, Mutant, mutant};
 
 use crate::base::machine::Machine;
-use crate::fault::retry::Withdrawn;
-use crate::fault::state::Prepared;
-use crate::fault::vma::{Hold, Mode};
-use crate::fault::{Outcome, Place, SegvCode};
+use crate::fault::retry::Retry;
+use crate::fault::state::FaultState;
+use crate::fault::vma::{Mode, VmaRef};
+use crate::fault::{Outcome, PteRef, SegvCode};
 use crate::space::AddressSpace;
 use crate::space::memory::Memory;
 
@@ -105,14 +105,14 @@ enum Missed {
     /// The page has to be brought, or made writable.
     Fault,
     /// Somebody else was at work.
-    Withdrawn(Withdrawn),
+    Retry(Retry),
     /// It cannot be pinned.
     Refused(Outcome),
 }
 
-impl From<Withdrawn> for Missed {
-    fn from(why: Withdrawn) -> Self {
-        Missed::Withdrawn(why)
+impl From<Retry> for Missed {
+    fn from(why: Retry) -> Self {
+        Missed::Retry(why)
     }
 }
 
@@ -155,7 +155,7 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Outcome::Segv(SegvCode::MapErr));
         }
         let page = Page::containing(address);
-        let mut prepared = Prepared::new(self.memory, ());
+        let mut prepared = FaultState::new(self.memory, ());
         let mut backoff = Backoff::new();
         loop {
             match self.try_to_pin(page, taken, &mut prepared) {
@@ -165,17 +165,17 @@ impl<M: Machine> AddressSpace<M> {
                     Outcome::Resolved => backoff = Backoff::new(),
                     error => return Err(error),
                 },
-                Err(Missed::Withdrawn(Withdrawn::NoMemory))
+                Err(Missed::Retry(Retry::NoMemory))
                     if !prepared.find_memory() && !self.take_let_go() =>
                 {
                     return Err(Outcome::OutOfMemory);
                 }
-                Err(Missed::Withdrawn(_)) if backoff.turns() >= TRIES => {
+                Err(Missed::Retry(_)) if backoff.turns() >= TRIES => {
                     // A writer is at work there: it waits for nothing that is held here.
                     drop(self.hold_range(Pages::new(page.0, page.0 + 1)));
                     backoff = Backoff::new();
                 }
-                Err(Missed::Withdrawn(_)) => backoff.rest(self.machine()),
+                Err(Missed::Retry(_)) => backoff.rest(self.machine()),
             }
         }
     }
@@ -184,11 +184,11 @@ impl<M: Machine> AddressSpace<M> {
         &self,
         page: Page,
         taken: Taken,
-        prepared: &mut Prepared<M, ()>,
+        prepared: &mut FaultState<M, ()>,
     ) -> Result<UserPage<M>, Missed> {
         let section = self.memory.enter();
         // By validation alone, whatever the policy of faults is: writers know no difference.
-        let Some(hold) = Hold::find(self, page, Mode::Locked, &section)? else {
+        let Some(hold) = VmaRef::find(self, page, Mode::Locked, &section)? else {
             return Err(Missed::Refused(Outcome::Segv(SegvCode::MapErr)));
         };
         if !taken.is_allowed(hold.protection()) {
@@ -203,23 +203,23 @@ impl<M: Machine> AddressSpace<M> {
         let (entry, value, link) = match walked {
             Walk::Leaf { entry, value, link } => (entry, value, link),
             Walk::Missing { .. } => return Err(Missed::Fault),
-            Walk::Busy => return Err(Withdrawn::TableChanged.into()),
+            Walk::Busy => return Err(Retry::TableChanged.into()),
         };
         if link.is_frozen() {
-            self.ask_for(page);
-            return Err(Withdrawn::TableChanged.into());
+            self.prioritise_copy(page);
+            return Err(Retry::TableChanged.into());
         }
         if Self::FORMAT.is_claimed(value) {
-            return Err(Withdrawn::EntryClaimed.into());
+            return Err(Retry::EntryClaimed.into());
         }
         if Self::FORMAT.is_device(value) {
             // One has come since the mapping was found; its frame has no descriptor.
-            return Err(Withdrawn::MappingChanged.into());
+            return Err(Retry::MappingChanged.into());
         }
         if !Self::FORMAT.permits(value, taken.access()) {
             return Err(Missed::Fault);
         }
-        let at = Place {
+        let at = PteRef {
             entry,
             value,
             link,
@@ -228,7 +228,7 @@ impl<M: Machine> AddressSpace<M> {
         let frame = Self::FORMAT.frame(value);
         if self.must_unshare(&at, frame, taken) {
             self.unshare(&at, page, prepared)?;
-            return Err(Withdrawn::PageChanged.into());
+            return Err(Retry::PageChanged.into());
         }
         if !self.is_zero_page(frame) {
             self.count_pin(&at, page, frame, taken)?;
@@ -240,7 +240,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Whether the program's next store to a page goes to another one.
-    fn must_unshare(&self, at: &Place<'_>, frame: Frame, taken: Taken) -> bool {
+    fn must_unshare(&self, at: &PteRef<'_>, frame: Frame, taken: Taken) -> bool {
         let flags = self.machine().frames().descriptor(frame).flags();
         if !self.is_zero_page(frame) && flags.has(Flags::ANONYMOUS) {
             return !flags.has(Flags::EXCLUSIVE);
@@ -251,10 +251,10 @@ impl<M: Machine> AddressSpace<M> {
     /// Replaces a page that is present by one that is this space's alone.
     fn unshare(
         &self,
-        at: &Place<'_>,
+        at: &PteRef<'_>,
         page: Page,
-        prepared: &mut Prepared<M, ()>,
-    ) -> Result<(), Withdrawn> {
+        prepared: &mut FaultState<M, ()>,
+    ) -> Result<(), Retry> {
         let source = self.machine().frames();
         let frame = Self::FORMAT.frame(at.value);
         if !self.is_zero_page(frame) {
@@ -267,22 +267,22 @@ impl<M: Machine> AddressSpace<M> {
             self.flush_page(page, at.value);
             let protection = at.hold.protection();
             let leaf = Self::FORMAT.leaf_of(new, protection.write, protection, true);
-            Ok(self.own(leaf))
+            Ok(self.with_tlb_owner(leaf))
         })
     }
 
     /// Claims the entry as present, validates, and adds a pin to the page's count.
     fn count_pin(
         &self,
-        at: &Place<'_>,
+        at: &PteRef<'_>,
         page: Page,
         frame: Frame,
         taken: Taken,
-    ) -> Result<(), Withdrawn> {
+    ) -> Result<(), Retry> {
         let descriptor = self.machine().frames().descriptor(frame);
         let why = |why| match why {
-            NotPinned::Gone => Withdrawn::PageChanged,
-            NotPinned::TooOften => Withdrawn::NoMemory,
+            NotPinned::Gone => Retry::PageChanged,
+            NotPinned::TooOften => Retry::NoMemory,
         };
         let count = || {
             if descriptor.flags().has(Flags::FILE) {
@@ -290,14 +290,14 @@ impl<M: Machine> AddressSpace<M> {
                 return descriptor.pin().map_err(why);
             }
             // Forked since the look, if not, and over again.
-            if !self.is_alone(descriptor, page) && !flawed(Flaw::SharingNotChecked) {
-                return Err(Withdrawn::PageChanged);
+            if !self.is_alone(descriptor, page) && !mutant(Mutant::SharingNotChecked) {
+                return Err(Retry::PageChanged);
             }
             descriptor.pin_exclusive().map_err(why)
         };
         let interrupts = self.machine().interrupts_off();
         let result = match at.entry.claim_present::<M::Format>(at.value) {
-            Err(_) => Err(Withdrawn::EntryClaimed),
+            Err(_) => Err(Retry::EntryClaimed),
             Ok(claim) => at.validate().and_then(|()| count()).map(|()| {
                 let dirty = match taken {
                     Taken::ToWrite => Self::FORMAT.dirty,

@@ -2,7 +2,7 @@
 
 /// Why a try was given up. Some are fallback reasons, and counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Withdrawn {
+pub(crate) enum Retry {
     /// The entry is claimed by another fault.
     EntryClaimed,
     /// The mapping is changing, or changed before validation.

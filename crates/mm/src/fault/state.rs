@@ -7,35 +7,35 @@
 
 use faultless_frames::FrameSource;
 use faultless_paging::Frame;
-use faultless_sync::{Flaw, flawed};
+use faultless_sync::{Mutant, mutant};
 use faultless_trace::Counter;
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::fault::Outcome;
-use crate::fault::retry::Withdrawn;
-use crate::object::{Store, Waited};
+use crate::fault::retry::Retry;
+use crate::object::{MemoryObject, WaitKind};
 use crate::space::memory::Memory;
-use crate::tree::mapping::Backed;
+use crate::tree::mapping::ObjectRef;
 
 /// How often a fault looks for memory before it gives up.
 const SEARCHES: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
 
 /// A frame that a fault has in hand.
-pub(crate) struct Prepared<M: Machine, N> {
+pub(crate) struct FaultState<M: Machine, N> {
     memory: &'static Memory<M>,
     frame: Option<Frame>,
     is_zeroed: bool,
     searches: u32,
     /// A page that has to be read in: its store, and its index.
-    missing: Option<(Store<M>, u64)>,
+    missing: Option<(MemoryObject<M>, u64)>,
     /// Whether the fault had to wait for I/O.
     pub(crate) has_waited: bool,
     /// What the fault tells about itself.
     pub(crate) trail: N,
 }
 
-impl<M: Machine, N> Prepared<M, N> {
+impl<M: Machine, N> FaultState<M, N> {
     #[inline]
     pub(crate) fn new(memory: &'static Memory<M>, trail: N) -> Self {
         Self {
@@ -49,19 +49,16 @@ impl<M: Machine, N> Prepared<M, N> {
         }
     }
 
-    /// A zeroed frame; still in hand until [`Prepared::page_used`].
+    /// A zeroed frame; still in hand until [`FaultState::page_used`].
     #[inline]
-    pub(crate) fn page(&mut self) -> Result<Frame, Withdrawn> {
+    pub(crate) fn page(&mut self) -> Result<Frame, Retry> {
         if let Some(frame) = self.frame {
-            if !self.is_zeroed && !flawed(Flaw::NotZeroedAgain) {
+            if !self.is_zeroed && !mutant(Mutant::NotZeroedAgain) {
                 self.zero(frame);
             }
             return Ok(frame);
         }
-        let frame = self
-            .memory
-            .allocate_frame()
-            .map_err(|_| Withdrawn::NoMemory)?;
+        let frame = self.memory.allocate_frame().map_err(|_| Retry::NoMemory)?;
         self.frame = Some(frame);
         Ok(frame)
     }
@@ -73,21 +70,21 @@ impl<M: Machine, N> Prepared<M, N> {
     }
 
     /// A frame to copy a page to; still in hand likewise.
-    pub(crate) fn page_to_fill(&mut self) -> Result<Frame, Withdrawn> {
+    pub(crate) fn page_to_fill(&mut self) -> Result<Frame, Retry> {
         let frame = match self.frame {
             Some(frame) => frame,
             None => self
                 .memory
                 .allocate_frame_to_fill()
-                .map_err(|_| Withdrawn::NoMemory)?,
+                .map_err(|_| Retry::NoMemory)?,
         };
         self.frame = Some(frame);
         self.is_zeroed = false;
         Ok(frame)
     }
 
-    /// The same as [`Prepared::page`], as a table.
-    pub(crate) fn table(&mut self) -> Result<Frame, Withdrawn> {
+    /// The same as [`FaultState::page`], as a table.
+    pub(crate) fn table(&mut self) -> Result<Frame, Retry> {
         let frame = self.page()?;
         self.memory.make_table(frame);
         Ok(frame)
@@ -109,9 +106,9 @@ impl<M: Machine, N> Prepared<M, N> {
 
     /// The try needs a page of a store that has to be read in.
     #[cold]
-    pub(crate) fn needs_page(&mut self, backed: &Backed, index: u64) -> Withdrawn {
-        self.missing = Some((Store::of(self.memory, backed.pointer()), index));
-        Withdrawn::NotFilled
+    pub(crate) fn needs_page(&mut self, backed: &ObjectRef, index: u64) -> Retry {
+        self.missing = Some((MemoryObject::of(self.memory, backed.pointer()), index));
+        Retry::NotFilled
     }
 
     /// Reads in the page that the last try needed, or waits for who does. How the fault
@@ -121,7 +118,7 @@ impl<M: Machine, N> Prepared<M, N> {
         let (store, index) = self.missing.take()?;
         match store.fill(index) {
             Ok(waited) => {
-                self.has_waited |= waited == Waited::ForIo;
+                self.has_waited |= waited == WaitKind::ForIo;
                 None
             }
             Err(Errno::ENOMEM) if self.find_memory() => None,
@@ -149,7 +146,7 @@ impl<M: Machine, N> Prepared<M, N> {
     }
 }
 
-impl<M: Machine, N> Drop for Prepared<M, N> {
+impl<M: Machine, N> Drop for FaultState<M, N> {
     #[inline]
     fn drop(&mut self) {
         if let Some(frame) = self.frame {

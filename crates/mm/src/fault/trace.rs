@@ -8,14 +8,14 @@ use faultless_trace::{Event, How, Kind, Reason, Tracer};
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::fault::Outcome;
-use crate::fault::retry::Withdrawn;
+use crate::fault::retry::Retry;
 use crate::space::AddressSpace;
 
 /// Nothing is recorded.
 const OFF: u64 = u64::MAX;
 
 /// Takes note of how a fault goes; `()` takes none.
-pub(crate) trait Notes {
+pub(crate) trait TraceSink {
     /// Whether the fault is one that the mapping need not allow ([`crate::ops`], `access`).
     const FORCES: bool = false;
     /// It has found how it ends, should nothing come between.
@@ -23,26 +23,26 @@ pub(crate) trait Notes {
     /// It has put a table in place.
     fn has_table(&mut self);
     /// It goes on under the mmap lock.
-    fn fell_back(&mut self, why: Withdrawn);
+    fn fell_back(&mut self, why: Retry);
 }
 
-impl Notes for () {
+impl TraceSink for () {
     #[inline(always)]
     fn ends(&mut self, _: How) {}
     #[inline(always)]
     fn has_table(&mut self) {}
     #[inline(always)]
-    fn fell_back(&mut self, _: Withdrawn) {}
+    fn fell_back(&mut self, _: Retry) {}
 }
 
 /// How one fault goes.
-pub(crate) struct Trail {
+pub(crate) struct FaultTrace {
     how: How,
     table: bool,
     reason: Reason,
 }
 
-impl Notes for Trail {
+impl TraceSink for FaultTrace {
     fn ends(&mut self, how: How) {
         self.how = how;
     }
@@ -51,19 +51,19 @@ impl Notes for Trail {
         self.table = true;
     }
 
-    fn fell_back(&mut self, why: Withdrawn) {
+    fn fell_back(&mut self, why: Retry) {
         self.reason = match why {
-            Withdrawn::EntryClaimed => Reason::PteLock,
-            Withdrawn::TableChanged => Reason::PmdChanged,
+            Retry::EntryClaimed => Reason::PteLock,
+            Retry::TableChanged => Reason::PmdChanged,
             _ => Reason::VmaChanged,
         };
     }
 }
 
 /// The same of one that the mapping need not allow.
-pub(crate) struct Forced(pub(crate) Trail);
+pub(crate) struct Forced(pub(crate) FaultTrace);
 
-impl Notes for Forced {
+impl TraceSink for Forced {
     const FORCES: bool = true;
 
     fn ends(&mut self, how: How) {
@@ -74,12 +74,12 @@ impl Notes for Forced {
         self.0.has_table();
     }
 
-    fn fell_back(&mut self, why: Withdrawn) {
+    fn fell_back(&mut self, why: Retry) {
         self.0.fell_back(why);
     }
 }
 
-impl Trail {
+impl FaultTrace {
     pub(crate) fn new() -> Self {
         Self {
             how: How::Unknown,

@@ -9,12 +9,12 @@ use faultless_sync::reclaim::Section;
 
 use crate::base::machine::Machine;
 use crate::base::policy::Policy;
-use crate::fault::retry::Withdrawn;
-use crate::lock::RangeHold;
+use crate::fault::retry::Retry;
+use crate::lock::RangeReadGuard;
 use crate::space::AddressSpace;
 use crate::tree::mapping::Attributes;
 use crate::tree::vma_lock::VmaRead;
-use crate::tree::{Content, Found};
+use crate::tree::{Found, SlotState};
 
 /// How mappings are held during a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +52,7 @@ impl Mode {
         self,
         space: &AddressSpace<M>,
         page: Page,
-    ) -> Option<RangeHold<'_, M>> {
+    ) -> Option<RangeReadGuard<'_, M>> {
         match self {
             Mode::Locked => Some(space.hold_page(page.0)),
             _ => None,
@@ -61,12 +61,12 @@ impl Mode {
 }
 
 /// A mapping, found and held.
-pub(crate) struct Hold<'s> {
+pub(crate) struct VmaRef<'s> {
     found: Found<'s>,
     _read: Option<VmaRead<'s>>,
 }
 
-impl<'s> Hold<'s> {
+impl<'s> VmaRef<'s> {
     /// Finds the mapping of `page`. `None`: there is none.
     #[inline]
     pub(crate) fn find<M: Machine>(
@@ -74,19 +74,19 @@ impl<'s> Hold<'s> {
         page: Page,
         mode: Mode,
         _section: &'s Section<'_>,
-    ) -> Result<Option<Self>, Withdrawn> {
+    ) -> Result<Option<Self>, Retry> {
         let found = space.tree.find(page.0);
         // SAFETY: found inside the section, which outlives the hold.
         let mapping = match unsafe { found.word.content() } {
-            Content::Live(mapping) => mapping,
-            Content::Changing(_) => return Err(Withdrawn::MappingChanged),
+            SlotState::Live(mapping) => mapping,
+            SlotState::Changing(_) => return Err(Retry::MappingChanged),
             _ => return Ok(None),
         };
         let read = match mode {
             Mode::VmaLock => match mapping.vma_lock().try_read(&space.busy.write_hold) {
                 // Locked readers come after the writer: the word must be looked at again.
                 Some(read) if found.is_valid() => Some(read),
-                _ => return Err(Withdrawn::MappingChanged),
+                _ => return Err(Retry::MappingChanged),
             },
             _ => None,
         };

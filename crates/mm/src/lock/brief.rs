@@ -1,5 +1,5 @@
 //! What takes not long, in a range of which nobody has anything, is done at once: under one edit, and
-//! one look at the list of ranges, which is locked meanwhile ([`KeepOut`]).
+//! one look at the list of ranges, which is locked meanwhile ([`BriefGuard`]).
 //!
 //! Who is alone has no use for a range of his own: nobody could come to it but by the list. So it is
 //! for what ends under the edit in which it begins: something new where there is nothing, few pages or
@@ -13,20 +13,20 @@
 use core::ops::Range;
 
 use faultless_paging::Pages;
-use faultless_sync::{Flaw, KeepOut, ZapGuard, flawed};
+use faultless_sync::{BriefGuard, Mutant, ZapGuard, mutant};
 use faultless_trace::Counter;
 
 use crate::base::machine::Machine;
-use crate::lock::departing::Departure;
-use crate::lock::pending::Rest;
-use crate::lock::shard::Part;
+use crate::lock::departing::UnmapGuard;
+use crate::lock::pending::ZapScope;
+use crate::lock::shard::LockDomain;
 use crate::lock::{HEAP, span};
-use crate::space::edit::Orphans;
+use crate::space::edit::DeadMappings;
 use crate::space::{AddressSpace, Note};
 use crate::table::free::Tables;
 use crate::table::taken::{self, Taken};
 use crate::table::zap::SMALL;
-use crate::tree::{Edit, GUARD_GAP, PAGES, Word};
+use crate::tree::{Edit, GUARD_GAP, PAGES, SlotValue};
 
 /// Pages that are few, whatever is mapped there.
 const FEW: u64 = if cfg!(shuttle) { 2 } else { SMALL };
@@ -36,14 +36,14 @@ const MANY: u64 = if cfg!(shuttle) { 2 } else { 1 << 12 };
 const MOST: u64 = if cfg!(shuttle) { 3 } else { PAGES };
 
 /// A zap that goes on, and what it has let leave the tree.
-pub(crate) type AtOnce<'a, M> = (ZapGuard<'a, M>, Departure<'a, M>);
+pub(crate) type AtOnce<'a, M> = (ZapGuard<'a, M>, UnmapGuard<'a, M>);
 
 /// What was detached at once, for after the edit: mappings that have lost their last page, what has left the
 /// tree, and the zap, if one goes on.
-type Detached<'a, M> = (Orphans, Departure<'a, M>, Option<ZapGuard<'a, M>>);
+type Detached<'a, M> = (DeadMappings, UnmapGuard<'a, M>, Option<ZapGuard<'a, M>>);
 
 /// Leaves the zap to a fork.
-pub(crate) fn leave_at_once<'a, M: Machine>((zap, departure): AtOnce<'a, M>) -> Departure<'a, M> {
+pub(crate) fn leave_at_once<'a, M: Machine>((zap, departure): AtOnce<'a, M>) -> UnmapGuard<'a, M> {
     zap.leave();
     departure
 }
@@ -52,13 +52,13 @@ impl<M: Machine> AddressSpace<M> {
     /// The part in which something may be done at once in `pages`, as far as nothing is noted that asks for
     /// more; and, with the mmap lock, that may not be.
     #[inline]
-    pub(crate) fn part_at_once(&self, pages: Pages, unless: Note) -> Option<Part> {
+    pub(crate) fn part_at_once(&self, pages: Pages, unless: Note) -> Option<LockDomain> {
         let part = self.part_of(pages);
-        let is_elsewhere = part == Part::All || self.policy().holds_mmap_lock();
+        let is_elsewhere = part == LockDomain::All || self.policy().holds_mmap_lock();
         if is_elsewhere || self.has_note(unless) {
             return None;
         }
-        if !cfg!(loom) && part == Part::Central && self.tree.is_edited() {
+        if !cfg!(loom) && part == LockDomain::Central && self.tree.is_edited() {
             self.note_crowd(pages);
         }
         Some(part)
@@ -70,16 +70,16 @@ impl<M: Machine> AddressSpace<M> {
     pub(crate) fn keep_out<const N: usize>(
         &self,
         _edit: &Edit<'_, M>,
-        (part, pages): (Part, Pages),
+        (part, pages): (LockDomain, Pages),
         ranges: [Range<u64>; N],
         unless: Note,
-    ) -> Option<KeepOut<'_, M>> {
-        let has_changed = self.part_of(pages) != part && !flawed(Flaw::PartChosenOnce);
+    ) -> Option<BriefGuard<'_, M>> {
+        let has_changed = self.part_of(pages) != part && !mutant(Mutant::PartChosenOnce);
         if has_changed || self.has_note(unless) {
             return None;
         }
         let kept = self.list_of(part).try_keep_out(ranges, self.machine())?;
-        if !cfg!(loom) && part == Part::Central && kept.has_company() {
+        if !cfg!(loom) && part == LockDomain::Central && kept.has_company() {
             self.note_crowd(pages);
         }
         Some(kept)
@@ -96,7 +96,7 @@ impl<M: Machine> AddressSpace<M> {
             return false;
         };
         // If so there is little else in the caches; and nobody has to wait for a look that is in vain.
-        let is_used = pages.len() > MANY && self.looks_used(pages.start.midpoint(pages.end));
+        let is_used = pages.len() > MANY && self.has_table_hint(pages.start.midpoint(pages.end));
         if is_used {
             self.read_ahead(part, pages);
         }
@@ -108,7 +108,7 @@ impl<M: Machine> AddressSpace<M> {
         };
         let mut taken = Taken::new();
         // As large ranges often are: reserved, and never used.
-        let is_unused = || pages.len() > taken::MOST && !is_used && self.has_nothing(pages);
+        let is_unused = || pages.len() > taken::MOST && !is_used && self.is_unpopulated(pages);
         let kept = (part, kept);
         let detached = self.detach_kept(&mut edit, kept, pages, &mut taken, || (), is_unused);
         let Some(detached) = detached else {
@@ -122,7 +122,7 @@ impl<M: Machine> AddressSpace<M> {
     #[inline(always)]
     fn end_at_once(
         &self,
-        part: Part,
+        part: LockDomain,
         pages: Pages,
         had: u64,
         taken: Taken,
@@ -137,26 +137,33 @@ impl<M: Machine> AddressSpace<M> {
         };
         let number = part.writer(zap.place());
         let zap = (zap, departure);
-        self.clear_away(part, pages, number, Rest::All(taken), zap, leave_at_once);
+        self.clear_away(
+            part,
+            pages,
+            number,
+            ZapScope::All(taken),
+            zap,
+            leave_at_once,
+        );
     }
 
-    /// Unmaps `pages`, the end of the heap, likewise, and calls `commit` under the edit; if `is_still`
+    /// Unmaps `pages`, the end of the heap, likewise, and calls `commit` under the edit; if `is_unchanged`
     /// what the caller has seen.
     #[inline]
     pub(crate) fn unmap_heap_at_once(
         &self,
         pages: Pages,
-        is_still: impl FnOnce() -> bool,
+        is_unchanged: impl FnOnce() -> bool,
         commit: impl FnOnce(),
     ) -> bool {
         if pages.len() > FEW || self.part_of_heap(pages, Note::NOT_AT_ONCE).is_none() {
             return false;
         }
-        let part = Part::Central;
+        let part = LockDomain::Central;
         let mut edit = self.edit(part);
         let had = self.trace_start();
         let kept = self.keep_heap(&edit, pages, Note::NOT_AT_ONCE);
-        let Some(kept) = kept.filter(|_| is_still()) else {
+        let Some(kept) = kept.filter(|_| is_unchanged()) else {
             return false;
         };
         let mut taken = Taken::new();
@@ -180,22 +187,32 @@ impl<M: Machine> AddressSpace<M> {
     ) -> Option<T> {
         let pages = Pages::new(pages.start, pages.end + 1);
         self.part_of_heap(pages, Note::CROWDED)?;
-        let mut edit = self.edit(Part::Central);
+        let mut edit = self.edit(LockDomain::Central);
         let _kept = self.keep_heap(&edit, pages, Note::CROWDED)?;
         grow(&mut edit)
     }
 
     /// That pages of the heap belong to the part of its end, likewise; see `lock_heap`.
-    fn part_of_heap(&self, pages: Pages, unless: Note) -> Option<Part> {
+    fn part_of_heap(&self, pages: Pages, unless: Note) -> Option<LockDomain> {
         let around = Pages::new(pages.start, pages.end + GUARD_GAP);
         let part = self.part_at_once(around, unless);
-        part.filter(|part| *part == Part::Central)
+        part.filter(|part| *part == LockDomain::Central)
     }
 
     #[inline(always)]
-    fn keep_heap(&self, edit: &Edit<'_, M>, pages: Pages, unless: Note) -> Option<KeepOut<'_, M>> {
+    fn keep_heap(
+        &self,
+        edit: &Edit<'_, M>,
+        pages: Pages,
+        unless: Note,
+    ) -> Option<BriefGuard<'_, M>> {
         let around = Pages::new(pages.start, pages.end + GUARD_GAP);
-        self.keep_out(edit, (Part::Central, around), [span(pages), HEAP], unless)
+        self.keep_out(
+            edit,
+            (LockDomain::Central, around),
+            [span(pages), HEAP],
+            unless,
+        )
     }
 
     /// Lets the slots of `pages` say that they are zapped, if they can be detached at once. What has lost its
@@ -204,14 +221,14 @@ impl<M: Machine> AddressSpace<M> {
     fn detach_kept<'a>(
         &self,
         edit: &mut Edit<'a, M>,
-        (part, kept): (Part, KeepOut<'a, M>),
+        (part, kept): (LockDomain, BriefGuard<'a, M>),
         pages: Pages,
         taken: &mut Taken,
         commit: impl FnOnce(),
         is_unused: impl FnOnce() -> bool,
     ) -> Option<Detached<'a, M>> {
         let place = kept.next_place()?;
-        let note = Word::zapping(part.writer(place));
+        let note = SlotValue::zapping(part.writer(place));
         let orphans = self.detach_alone(edit, pages, note)?;
         commit();
         // Of many not even the code is looked at, which may not be in a cache.
@@ -219,7 +236,7 @@ impl<M: Machine> AddressSpace<M> {
         let tables = Tables::of(part);
         let is_done = is_few && self.take_at_once(edit, pages, tables, taken) || is_unused();
         let zap = if is_done {
-            edit.fill(pages, Word::EMPTY);
+            edit.fill(pages, SlotValue::EMPTY);
             drop(kept);
             None
         } else {
@@ -231,7 +248,12 @@ impl<M: Machine> AddressSpace<M> {
     /// Lets the slots of `pages` say `note`, if something is mapped there that is quickly detached; what
     /// has lost its last page.
     #[inline]
-    fn detach_alone(&self, edit: &mut Edit<'_, M>, pages: Pages, note: Word) -> Option<Orphans> {
+    fn detach_alone(
+        &self,
+        edit: &mut Edit<'_, M>,
+        pages: Pages,
+        note: SlotValue,
+    ) -> Option<DeadMappings> {
         let near = edit.around(pages);
         let is_few = pages.len() <= FEW;
         let one = if is_few { None } else { near.one_run(pages) };
@@ -246,8 +268,8 @@ impl<M: Machine> AddressSpace<M> {
                 && self.check_split(edit, pages, None).is_ok()
                 && edit.cut_below(&near, pages).is_ok();
         is_cut.then(|| match one {
-            Some(run) => self.repoint(edit, &near, pages, [run].into_iter(), note),
-            None => self.repoint(edit, &near, pages, near.runs(pages), note),
+            Some(run) => self.replace_range(edit, &near, pages, [run].into_iter(), note),
+            None => self.replace_range(edit, &near, pages, near.runs(pages), note),
         })
     }
 

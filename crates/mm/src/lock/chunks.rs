@@ -7,32 +7,32 @@
 //! Written lines: the list's lock; four times for a list, at most.
 
 use faultless_paging::{Frame, PAGE_SIZE};
-use faultless_sync::{Ranges, Room};
+use faultless_sync::{RangeLock, SlotChunk};
 
 use crate::base::machine::Machine;
-use crate::lock::shard::{Arenas, give_frame, take_frame};
+use crate::lock::shard::{Shards, give_frame, take_frame};
 use crate::space::AddressSpace;
 use crate::space::memory::Memory;
 
-const _: () = assert!(size_of::<Room>() <= PAGE_SIZE as usize);
+const _: () = assert!(size_of::<SlotChunk>() <= PAGE_SIZE as usize);
 
 impl<M: Machine> AddressSpace<M> {
     /// Adds places to a list that has almost none left. For who has nothing of that list.
     #[inline]
-    pub(crate) fn make_room(&self, list: &Ranges) {
+    pub(crate) fn make_room(&self, list: &RangeLock) {
         if list.is_scarce() {
             self.add_room(list);
         }
     }
 
     #[cold]
-    fn add_room(&self, list: &Ranges) {
+    fn add_room(&self, list: &RangeLock) {
         let Ok(frame) = take_frame(self.memory) else {
             return;
         };
-        let room = self.machine().pointer(frame).cast::<Room>();
+        let room = self.machine().pointer(frame).cast::<SlotChunk>();
         // SAFETY: a frame of ours, large enough and aligned.
-        unsafe { room.write(Room::new(frame.0)) };
+        unsafe { room.write(SlotChunk::new(frame.0)) };
         // SAFETY: it is nobody else's, and given back with the list.
         if !unsafe { list.add_room(room, self.machine()) } {
             // Another was quicker.
@@ -42,7 +42,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Calls `visit` with the frames of all places that were added.
     pub(crate) fn for_each_room(&self, mut visit: impl FnMut(Frame)) {
-        let arenas = self.arenas().into_iter().flat_map(Arenas::all);
+        let arenas = self.arenas().into_iter().flat_map(Shards::all);
         let lists = arenas.map(|arena| &*arena.ranges).chain([&*self.ranges]);
         for list in lists {
             list.for_each_room(self.machine(), |tag| visit(Frame(tag)));
@@ -51,6 +51,6 @@ impl<M: Machine> AddressSpace<M> {
 }
 
 /// Gives the places back that were added to a list, which ends.
-pub(crate) fn give_rooms<M: Machine>(memory: &Memory<M>, list: &Ranges) {
+pub(crate) fn give_chunks<M: Machine>(memory: &Memory<M>, list: &RangeLock) {
     list.for_each_room(memory.machine(), |tag| give_frame(memory, Frame(tag)));
 }

@@ -24,10 +24,10 @@ use core::cell::Cell;
 use core::ptr::NonNull;
 
 use faultless_sync::atomic::{AtomicU32, Ordering};
-use faultless_sync::{Backoff, Flaw, Padded, RwLock, SpinGuard, SpinLock, check_park, flawed};
+use faultless_sync::{Backoff, Mutant, Padded, RwLock, SpinGuard, SpinLock, check_park, mutant};
 
 use crate::base::machine::Machine;
-use crate::object::Cache;
+use crate::object::ObjectInner;
 use crate::space::memory::{Memory, Retired};
 use crate::tree::mapping::{Attributes, Mapping};
 
@@ -82,13 +82,13 @@ impl Devices {
     fn end(&mut self, generation: usize) -> [u64; 2] {
         self.at_work[generation] -= 1;
         let older = 1 - self.generation;
-        if self.at_work[older] != 0 && !flawed(Flaw::DeviceGoneWithFirstFlush) {
+        if self.at_work[older] != 0 && !mutant(Mutant::DeviceGoneWithFirstFlush) {
             return [0; 2];
         }
         let done = core::mem::replace(&mut self.old, core::mem::take(&mut self.new));
         // Nobody has begun before what is now old but the current generation.
         self.generation = older;
-        match self.at_work[1 - older] == 0 || flawed(Flaw::DeviceGoneWithFirstFlush) {
+        match self.at_work[1 - older] == 0 || mutant(Mutant::DeviceGoneWithFirstFlush) {
             true => [done, core::mem::take(&mut self.old)],
             false => [done, 0],
         }
@@ -105,7 +105,7 @@ impl Departing {
     }
 
     /// The number of a store's lane.
-    fn lane_of(cache: &Cache) -> usize {
+    fn lane_of(cache: &ObjectInner) -> usize {
         let address = core::ptr::from_ref(cache).addr() as u64;
         // Fibonacci hashing (Knuth): the highest bits of the product depend on all below.
         (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as usize % LANES
@@ -119,26 +119,26 @@ impl Departing {
 
 impl Attributes {
     /// The store, if what a mapping shows is, or may be, counted by nobody there.
-    fn uncounted(&self) -> Option<&Cache> {
+    fn uncounted(&self) -> Option<&ObjectInner> {
         let is_uncounted = self.flags.device || !self.flags.shared;
         let backed = self.backed.as_ref().filter(|_| is_uncounted)?;
         Some(backed.cache())
     }
 }
 
-/// In [`Departure::counted`]: among it is something of a device, that began in the first generation, or in the second.
+/// In [`UnmapGuard::counted`]: among it is something of a device, that began in the first generation, or in the second.
 const DEVICE: u64 = 1 << 32;
 const DEVICES: u64 = 3 * DEVICE;
 
 /// What one writer has let leave the tree, and not flushed yet. It ends with this.
-pub(crate) struct Departure<'a, M: Machine> {
+pub(crate) struct UnmapGuard<'a, M: Machine> {
     memory: &'a Memory<M>,
     /// A bit for each count that has this writer. Mostly none: what is done with others is out of line, as a
     /// writer who was long elsewhere misses the cache for every line of code.
     counted: Cell<u64>,
 }
 
-impl<'a, M: Machine> Departure<'a, M> {
+impl<'a, M: Machine> UnmapGuard<'a, M> {
     #[inline]
     pub(crate) fn new(memory: &'a Memory<M>) -> Self {
         let counted = Cell::new(0);
@@ -167,9 +167,9 @@ impl<'a, M: Machine> Departure<'a, M> {
         memory.departing().devices.lock(memory.machine())
     }
 
-    fn begin_from(&self, cache: &Cache) {
+    fn begin_from(&self, cache: &ObjectInner) {
         let number = Departing::lane_of(cache);
-        if self.counted.get() >> (2 * number) & 3 != 0 || flawed(Flaw::DeparturesNotAwaited) {
+        if self.counted.get() >> (2 * number) & 3 != 0 || mutant(Mutant::DeparturesNotAwaited) {
             return;
         }
         let departing = self.memory.departing();
@@ -189,12 +189,12 @@ impl<'a, M: Machine> Departure<'a, M> {
 
     /// Takes over what another has begun.
     #[inline]
-    pub(crate) fn take(&self, other: &Departure<'_, M>) {
-        let (own, others) = (self.counted.get(), other.counted.get());
+    pub(crate) fn take(&self, other: &UnmapGuard<'_, M>) {
+        let (with_tlb_owner, others) = (self.counted.get(), other.counted.get());
         if others != 0 {
             // What is counted twice the other ends.
-            other.counted.set(own & others);
-            self.counted.set(own | others);
+            other.counted.set(with_tlb_owner & others);
+            self.counted.set(with_tlb_owner | others);
         }
     }
 
@@ -237,7 +237,7 @@ impl<'a, M: Machine> Departure<'a, M> {
     }
 }
 
-impl<M: Machine> Drop for Departure<'_, M> {
+impl<M: Machine> Drop for UnmapGuard<'_, M> {
     #[inline]
     fn drop(&mut self) {
         if self.counted.get() != 0 {
@@ -248,7 +248,7 @@ impl<M: Machine> Drop for Departure<'_, M> {
 
 impl<M: Machine> Memory<M> {
     /// Waits for all of a store's lane who had begun when the caller saw what they had changed.
-    pub(crate) fn await_departing(&self, cache: &Cache) {
+    pub(crate) fn await_departing(&self, cache: &ObjectInner) {
         let lane = &self.departing().lanes[Departing::lane_of(cache)];
         let _turn = lane.turn.write(self.machine());
         for _ in 0..2 {

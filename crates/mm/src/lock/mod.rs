@@ -1,6 +1,6 @@
 //! What every writer goes through: the right to change the mappings of a range.
 //!
-//! Writers of ranges that do not meet never wait for each other ([`faultless_sync::Ranges`]).
+//! Writers of ranges that do not meet never wait for each other ([`faultless_sync::RangeLock`]).
 //! Who needs more than its own range takes *everything*. In which lists a range is taken, and which
 //! edit locks go with it, [`crate::lock::shard`] says. Under `classic` and `vma-lock` a writer
 //! also has the mmap lock, as in Linux, so that there they take turns.
@@ -34,7 +34,7 @@ pub(crate) mod shard;
 mod zap;
 
 pub(crate) use brief::leave_at_once;
-pub(crate) use chunks::give_rooms;
+pub(crate) use chunks::give_chunks;
 pub(crate) use mmap_lock::{MmapHold, MmapLock};
 pub(crate) use place::ROUNDS;
 pub(crate) use zap::Zap;
@@ -44,15 +44,15 @@ use core::ops::Range;
 use faultless_frames::NoMemory;
 use faultless_paging::{PAGE_SIZE, Pages};
 use faultless_sync::atomic::{Ordering, fence};
-use faultless_sync::{Flaw, RangeGuard, ReadGuard, Wish, flawed};
+use faultless_sync::{LockRequest, Mutant, RangeGuard, ReadGuard, mutant};
 
 use faultless_trace::{Counter, Kind};
 
 use crate::base::machine::Machine;
 use crate::base::policy::Policy;
-use crate::lock::departing::Departure;
+use crate::lock::departing::UnmapGuard;
 use crate::lock::pending::{Replacing, Zapping};
-use crate::lock::shard::{Arenas, Elsewhere, Part};
+use crate::lock::shard::{LockDomain, ShardGuards, Shards};
 use crate::space::{AddressSpace, Note};
 use crate::tree::{Edit, GUARD_GAP, PAGES};
 
@@ -62,29 +62,29 @@ const EVERYTHING: Range<u64> = 0..PAGES + 1;
 const HEAP: Range<u64> = PAGES..PAGES + 1;
 
 /// The right to change the mappings of a range.
-pub(crate) struct RangeLock<'a, M: Machine> {
+pub(crate) struct RangeWriteGuard<'a, M: Machine> {
     space: &'a AddressSpace<M>,
     /// The mmap lock goes first.
     guard: Option<MmapLock<'a, M>>,
     held: Held<'a, M>,
     /// What has left the tree, and is still to be flushed.
-    departure: Departure<'a, M>,
+    departure: UnmapGuard<'a, M>,
     /// When it was had ([`AddressSpace::trace_hold`]).
     had: u64,
 }
 
 /// A range, in the lists in which it has to be had.
 struct Held<'a, M: Machine> {
-    part: Part,
+    part: LockDomain,
     range: RangeGuard<'a, M>,
-    /// For part [`Part::All`].
-    elsewhere: Elsewhere<'a, M>,
+    /// For part [`LockDomain::All`].
+    elsewhere: ShardGuards<'a, M>,
     /// Whether something is zapped, or replacing, in it.
     meets_zaps: bool,
 }
 
 /// That nobody changes the mappings of a range.
-pub(crate) struct RangeHold<'a, M: Machine> {
+pub(crate) struct RangeReadGuard<'a, M: Machine> {
     _guard: Option<ReadGuard<'a, M>>,
     _range: Option<Held<'a, M>>,
 }
@@ -92,8 +92,8 @@ pub(crate) struct RangeHold<'a, M: Machine> {
 /// Rule R1: after the stores that change what faults validate, before the
 /// walk that looks for their claims. Partner: the barrier of a claim
 /// ([`faultless_paging::Entry::claim`]), which precedes the validation.
-pub(crate) fn settle() {
-    if !flawed(Flaw::SettleWithoutFence) {
+pub(crate) fn validation_fence() {
+    if !mutant(Mutant::ValidationWithoutFence) {
         fence(Ordering::SeqCst);
     }
 }
@@ -104,36 +104,36 @@ pub(crate) fn span(pages: Pages) -> Range<u64> {
 
 impl<M: Machine> AddressSpace<M> {
     /// Waits until the caller alone may change mappings in `pages`.
-    pub(crate) fn lock_range(&self, pages: Pages) -> RangeLock<'_, M> {
-        self.lock_wish(&Wish::to_change(span(pages)), || self.part_of(pages))
+    pub(crate) fn lock_range(&self, pages: Pages) -> RangeWriteGuard<'_, M> {
+        self.lock_wish(&LockRequest::to_change(span(pages)), || self.part_of(pages))
     }
 
     /// The same, and until nothing is being zapped there: something new comes there.
-    pub(crate) fn lock_range_to_fill(&self, pages: Pages) -> RangeLock<'_, M> {
-        self.lock_wish(&Wish::to_fill(span(pages)), || self.part_of(pages))
+    pub(crate) fn lock_range_to_fill(&self, pages: Pages) -> RangeWriteGuard<'_, M> {
+        self.lock_wish(&LockRequest::to_fill(span(pages)), || self.part_of(pages))
     }
 
     /// Waits until the caller alone may change any mapping.
-    pub(crate) fn lock_everything(&self) -> RangeLock<'_, M> {
-        self.lock_every(&Wish::to_change(EVERYTHING))
+    pub(crate) fn lock_everything(&self) -> RangeWriteGuard<'_, M> {
+        self.lock_every(&LockRequest::to_change(EVERYTHING))
     }
 
     /// The same, but for what takes the place of something else: its pages are nobody's, and what is
     /// mapped there stays as it is marked ([`crate::lock::pending`]).
-    pub(crate) fn lock_everything_beside_replacing(&self) -> RangeLock<'_, M> {
-        self.lock_every(&Wish::to_change(EVERYTHING).beside_replacing())
+    pub(crate) fn lock_everything_beside_replacing(&self) -> RangeWriteGuard<'_, M> {
+        self.lock_every(&LockRequest::to_change(EVERYTHING).beside_replacing())
     }
 
     /// The same, and until nothing is being zapped in `pages`: something new comes there.
-    pub(crate) fn lock_everything_to_fill(&self, pages: Pages) -> RangeLock<'_, M> {
-        self.lock_every(&Wish::to_change(EVERYTHING).filling(span(pages)))
+    pub(crate) fn lock_everything_to_fill(&self, pages: Pages) -> RangeWriteGuard<'_, M> {
+        self.lock_every(&LockRequest::to_change(EVERYTHING).filling(span(pages)))
     }
 
     /// Waits until the caller alone may change mappings in two ranges, and nothing is being zapped in
     /// `filled`.
-    pub(crate) fn lock_both(&self, ranges: [Pages; 2], filled: Pages) -> RangeLock<'_, M> {
+    pub(crate) fn lock_both(&self, ranges: [Pages; 2], filled: Pages) -> RangeWriteGuard<'_, M> {
         let [one, other] = ranges.map(span);
-        let wish = Wish::to_change(one).and(other).filling(span(filled));
+        let wish = LockRequest::to_change(one).and(other).filling(span(filled));
         self.lock_wish(&wish, || self.part_of_both(ranges))
     }
 
@@ -141,30 +141,34 @@ impl<M: Machine> AddressSpace<M> {
     /// range of it, so that this is had at once.
     pub(crate) fn keep_others_out(&self) -> Option<RangeGuard<'_, M>> {
         self.ranges
-            .try_lock(&Wish::to_change(EVERYTHING), self.machine())
+            .try_lock(&LockRequest::to_change(EVERYTHING), self.machine())
     }
 
     /// Waits until the caller alone may move the heap's end, over `pages`; and until nothing is being
     /// zapped there, if it `fills` them.
-    pub(crate) fn lock_heap(&self, pages: Pages, fills: bool) -> RangeLock<'_, M> {
+    pub(crate) fn lock_heap(&self, pages: Pages, fills: bool) -> RangeWriteGuard<'_, M> {
         let wish = match fills {
-            true => Wish::to_fill(span(pages)),
-            false => Wish::to_change(span(pages)),
+            true => LockRequest::to_fill(span(pages)),
+            false => LockRequest::to_change(span(pages)),
         };
         // The heap's end itself is in the space's own list.
         // Behind it a stack may ask for its guard gap.
         let around = Pages::new(pages.start, pages.end + GUARD_GAP);
         self.lock_wish(&wish.and(HEAP), || match self.part_of(around) {
-            Part::Arena(_) => Part::All,
+            LockDomain::Shard(_) => LockDomain::All,
             part => part,
         })
     }
 
-    fn lock_every(&self, wish: &Wish) -> RangeLock<'_, M> {
+    fn lock_every(&self, wish: &LockRequest) -> RangeWriteGuard<'_, M> {
         self.lock_wish(wish, || self.part_of_everything())
     }
 
-    fn lock_wish(&self, wish: &Wish, part: impl Fn() -> Part) -> RangeLock<'_, M> {
+    fn lock_wish(
+        &self,
+        wish: &LockRequest,
+        part: impl Fn() -> LockDomain,
+    ) -> RangeWriteGuard<'_, M> {
         if self.has_note(Note::CROWDED) {
             self.spread_crowd();
         }
@@ -172,21 +176,21 @@ impl<M: Machine> AddressSpace<M> {
         // A guess, and nothing that a model has to look at.
         let is_edited = !cfg!(loom) && self.tree.is_edited();
         let held = self.await_range(wish, part);
-        if held.part == Part::Central && (is_edited || held.range.has_company()) {
+        if held.part == LockDomain::Central && (is_edited || held.range.has_company()) {
             let range = wish.range();
             self.note_crowd(Pages::new(range.start, range.end));
         }
-        RangeLock {
+        RangeWriteGuard {
             space: self,
             guard,
             held,
             had: self.trace_start(),
-            departure: Departure::new(self.memory),
+            departure: UnmapGuard::new(self.memory),
         }
     }
 
     #[inline]
-    fn await_range(&self, wish: &Wish, part: impl Fn() -> Part) -> Held<'_, M> {
+    fn await_range(&self, wish: &LockRequest, part: impl Fn() -> LockDomain) -> Held<'_, M> {
         let start = self.trace_start();
         let mut rounds = 0;
         loop {
@@ -196,10 +200,10 @@ impl<M: Machine> AddressSpace<M> {
             self.make_room(list);
             let range = list.lock(wish, self.machine());
             // There are no more from here on: who would make one needs every range.
-            if self.arena_count() != arenas && !flawed(Flaw::PartChosenOnce) {
+            if self.arena_count() != arenas && !mutant(Mutant::PartChosenOnce) {
                 continue;
             }
-            if part == Part::All && rounds < ROUNDS && self.awaits_elsewhere(wish, &range) {
+            if part == LockDomain::All && rounds < ROUNDS && self.awaits_elsewhere(wish, &range) {
                 // Not with a place in the first list, for which others would have to wait.
                 drop(range);
                 rounds += 1;
@@ -212,13 +216,13 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Whether somebody zaps, or replaces something, in an arena where that is in the wish's way.
     #[cold]
-    fn awaits_elsewhere(&self, wish: &Wish, _range: &RangeGuard<'_, M>) -> bool {
-        let mut arenas = self.arenas().into_iter().flat_map(Arenas::all);
+    fn awaits_elsewhere(&self, wish: &LockRequest, _range: &RangeGuard<'_, M>) -> bool {
+        let mut arenas = self.arenas().into_iter().flat_map(Shards::all);
         arenas.any(|arena| arena.ranges.is_in_the_way(wish, self.machine()))
     }
 
-    fn await_zaps_in_arenas(&self, wish: &Wish) {
-        let arenas = self.arenas().into_iter().flat_map(Arenas::all);
+    fn await_zaps_in_arenas(&self, wish: &LockRequest) {
+        let arenas = self.arenas().into_iter().flat_map(Shards::all);
         arenas.for_each(|arena| arena.ranges.await_zaps(wish, self.machine()));
     }
 
@@ -226,14 +230,14 @@ impl<M: Machine> AddressSpace<M> {
     #[inline]
     fn await_elsewhere<'a>(
         &'a self,
-        part: Part,
+        part: LockDomain,
         range: RangeGuard<'a, M>,
-        wish: &Wish,
+        wish: &LockRequest,
         start: u64,
     ) -> Held<'a, M> {
         let (elsewhere, meets_zaps, has_waited) = match part {
-            Part::All if !flawed(Flaw::OnePartForAll) => Elsewhere::lock(self, wish),
-            _ => (Elsewhere::none(self), false, false),
+            LockDomain::All if !mutant(Mutant::OnePartForAll) => ShardGuards::lock(self, wish),
+            _ => (ShardGuards::none(self), false, false),
         };
         if has_waited || range.has_waited() {
             self.note_wait(wish, start);
@@ -247,7 +251,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     #[cold]
-    fn note_wait(&self, wish: &Wish, start: u64) {
+    fn note_wait(&self, wish: &LockRequest, start: u64) {
         self.memory.count(Counter::RangeWaits);
         let range = wish.range();
         let (address, length) = (
@@ -266,30 +270,34 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Keeps mappings in `pages` as they are.
-    pub(crate) fn hold_range(&self, pages: Pages) -> RangeHold<'_, M> {
-        self.hold_wish(&Wish::to_keep(span(pages)), || self.part_of(pages))
+    pub(crate) fn hold_range(&self, pages: Pages) -> RangeReadGuard<'_, M> {
+        self.hold_wish(&LockRequest::to_keep(span(pages)), || self.part_of(pages))
     }
 
     /// Keeps all mappings as they are, but for what takes the place of something else.
-    pub(crate) fn hold_everything(&self) -> RangeHold<'_, M> {
-        let wish = Wish::to_keep(EVERYTHING).beside_replacing();
+    pub(crate) fn hold_everything(&self) -> RangeReadGuard<'_, M> {
+        let wish = LockRequest::to_keep(EVERYTHING).beside_replacing();
         self.hold_wish(&wish, || self.part_of_everything())
     }
 
-    fn hold_wish(&self, wish: &Wish, part: impl Fn() -> Part) -> RangeHold<'_, M> {
+    fn hold_wish(
+        &self,
+        wish: &LockRequest,
+        part: impl Fn() -> LockDomain,
+    ) -> RangeReadGuard<'_, M> {
         let classic = self.policy().holds_mmap_lock();
-        RangeHold {
+        RangeReadGuard {
             _guard: classic.then(|| self.lock.read(self.machine())),
             _range: Some(self.await_range(wish, part)),
         }
     }
 
     /// The same of a page for a fault: under a policy whose writers have the mmap lock that is enough.
-    pub(crate) fn hold_page(&self, page: u64) -> RangeHold<'_, M> {
+    pub(crate) fn hold_page(&self, page: u64) -> RangeReadGuard<'_, M> {
         if !self.policy().holds_mmap_lock() {
             return self.hold_range(Pages::new(page, page + 1));
         }
-        RangeHold {
+        RangeReadGuard {
             _guard: Some(self.lock.read(self.machine())),
             _range: None,
         }
@@ -297,32 +305,32 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Waits until nothing is being zapped any more of what is now in `pages`.
     pub(crate) fn await_zaps(&self, pages: Pages) {
-        let wish = Wish::to_fill(span(pages)).beside_replacing();
+        let wish = LockRequest::to_fill(span(pages)).beside_replacing();
         self.await_in_the_way(pages, &wish);
     }
 
     /// The same, and until nothing there takes the place of something else.
     pub(crate) fn await_zaps_and_replacing(&self, pages: Pages) {
-        self.await_in_the_way(pages, &Wish::to_fill(span(pages)));
+        self.await_in_the_way(pages, &LockRequest::to_fill(span(pages)));
     }
 
-    fn await_in_the_way(&self, pages: Pages, wish: &Wish) {
+    fn await_in_the_way(&self, pages: Pages, wish: &LockRequest) {
         let part = self.part_of(pages);
         self.list_of(part).await_zaps(wish, self.machine());
-        if part == Part::All {
+        if part == LockDomain::All {
             self.await_zaps_in_arenas(wish);
         }
     }
 
     /// Whether anything is being zapped, or will be, anywhere.
     pub(crate) fn is_zapping(&self) -> bool {
-        let arenas = self.arenas().into_iter().flat_map(Arenas::all);
+        let arenas = self.arenas().into_iter().flat_map(Shards::all);
         let mut lists = arenas.map(|arena| &*arena.ranges).chain([&*self.ranges]);
         lists.any(|list| list.is_zapping(self.machine()))
     }
 }
 
-impl<'a, M: Machine> RangeLock<'a, M> {
+impl<'a, M: Machine> RangeWriteGuard<'a, M> {
     /// Lets no fault hold a mapping of `pages` (policy `vma-lock`); to be
     /// called before they change. Ends with the hold of the mmap lock.
     pub(crate) fn lock_out_readers(&self, pages: Pages) {
@@ -368,13 +376,13 @@ impl<'a, M: Machine> RangeLock<'a, M> {
     }
 
     /// The part that the range belongs to.
-    pub(crate) fn part(&self) -> Part {
+    pub(crate) fn part(&self) -> LockDomain {
         self.held.part
     }
 
-    /// See [`settle`].
-    pub(crate) fn settle(&self) {
-        settle();
+    /// See [`validation_fence`].
+    pub(crate) fn validation_fence(&self) {
+        validation_fence();
     }
 
     /// Takes a second range of the same part, if that can be had at once; whether it is had. For who
@@ -383,11 +391,12 @@ impl<'a, M: Machine> RangeLock<'a, M> {
         let range = span(pages);
         let Held {
             part,
-            range: own,
+            range: with_tlb_owner,
             elsewhere,
             ..
         } = &mut self.held;
-        own.try_extend(&range) && (*part != Part::All || elsewhere.try_extend(&range))
+        with_tlb_owner.try_extend(&range)
+            && (*part != LockDomain::All || elsewhere.try_extend(&range))
     }
 
     /// The number by which this writer's notes are known.

@@ -27,7 +27,9 @@
 
 use faultless_paging::{Gather, Pages, Protection};
 use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use faultless_sync::{Backoff, Flaw, ReadGuard, RwLock, SpinLock, WriteGuard, check_park, flawed};
+use faultless_sync::{
+    Backoff, Mutant, ReadGuard, RwLock, SpinLock, WriteGuard, check_park, mutant,
+};
 
 use crate::base::list::{Hook, List};
 use crate::base::machine::Machine;
@@ -77,7 +79,7 @@ impl Moves {
         let mut last = self.last.lock(machine);
         let begun = self.shown.load(Ordering::Relaxed) >> SHOWN_BITS;
         last[begun as usize % LAST] = (source, target);
-        // Partner: the fence in `is_still`. Whoever has seen a slot that is written from now on, or an entry
+        // Partner: the fence in `is_unchanged`. Whoever has seen a slot that is written from now on, or an entry
         // without the page that has moved, sees this behind that fence: a release follows, of the slot or the
         // writer's fence.
         self.shown
@@ -105,7 +107,12 @@ impl Moves {
 
     /// Whether none was being shown then, or has begun to be since that has to do with `pages`, as far as
     /// the caller can have seen anything of it.
-    pub(crate) fn is_still<M: Machine>(&self, then: MovesShown, pages: Pages, machine: &M) -> bool {
+    pub(crate) fn is_unchanged<M: Machine>(
+        &self,
+        then: MovesShown,
+        pages: Pages,
+        machine: &M,
+    ) -> bool {
         // Partner: what follows `begin_show`.
         fence(Ordering::SeqCst);
         let begun = then.0 >> SHOWN_BITS;
@@ -283,7 +290,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Waits for a move's turn to go on. With no range.
     pub(crate) fn move_turn(&self) -> Option<ReadGuard<'_, M>> {
-        if flawed(Flaw::MovedBesideFork) {
+        if mutant(Mutant::MovedBesideFork) {
             return None;
         }
         let moves = &self.forks.moves;

@@ -25,22 +25,22 @@
 //! writes.
 
 use faultless_paging::{PAGE_SIZE, Pages};
-use faultless_sync::{Flaw, PLACES, Ranges, Set, cond_resched, flawed};
+use faultless_sync::{Mutant, PLACES, RangeLock, Set, cond_resched, mutant};
 use faultless_trace::Kind;
 
 use crate::base::machine::Machine;
-use crate::lock::shard::{ARENAS, Arenas, Part};
-use crate::lock::{MmapHold, RangeLock, Zap, span};
+use crate::lock::shard::{LockDomain, SHARDS, Shards};
+use crate::lock::{MmapHold, RangeWriteGuard, Zap, span};
 use crate::space::AddressSpace;
 use crate::table::free::Tables;
 use crate::table::taken::Taken;
-use crate::tree::{Edit, Tree, Word};
+use crate::tree::{Edit, SlotValue, Tree};
 
 /// Pages that are so many that whoever has taken them away has little else in his caches.
 const MANY: u64 = if cfg!(any(loom, shuttle)) { 3 } else { 1 << 16 };
 
 /// Which of a range's pages are to be taken away.
-pub(crate) enum Rest {
+pub(crate) enum ZapScope {
     /// All that were not taken already.
     All(Taken),
     /// Those that the writer has noted: others zap in the range, too.
@@ -59,12 +59,17 @@ pub(crate) struct Zapping<'a, M: Machine> {
 
 impl<M: Machine> AddressSpace<M> {
     /// Unmaps `pages`, whose ends were cut, for a writer that has them: they say that he zaps
-    /// there. Under the same edit the list of ranges has to say so, too ([`RangeLock::begin_zap`],
-    /// [`RangeLock::announce_zap`]).
-    pub(crate) fn detach(&self, lock: &RangeLock<'_, M>, edit: &mut Edit<'_, M>, pages: Pages) {
-        let note = Word::zapping(lock.number());
+    /// there. Under the same edit the list of ranges has to say so, too ([`RangeWriteGuard::begin_zap`],
+    /// [`RangeWriteGuard::announce_zap`]).
+    pub(crate) fn detach(
+        &self,
+        lock: &RangeWriteGuard<'_, M>,
+        edit: &mut Edit<'_, M>,
+        pages: Pages,
+    ) {
+        let note = SlotValue::zapping(lock.number());
         if !lock.meets_zaps() {
-            return self.assign(edit, pages, note);
+            return self.set_range(edit, pages, note);
         }
         let mut at = pages.start;
         while at < pages.end {
@@ -73,21 +78,21 @@ impl<M: Machine> AddressSpace<M> {
             let others = others.map_or(Pages::new(pages.end, pages.end), |run| run.pages);
             let part = edit.extent(Pages::new(at, others.start));
             if !part.is_empty() {
-                self.assign(edit, part, note);
+                self.set_range(edit, part, note);
             }
             at = others.end;
         }
     }
 
     /// Clears what is noted for zaps that were left to a fork, which has let the tree change again.
-    pub(crate) fn end_left_zaps(&self, edit: &mut Edit<'_, M>) -> Left {
-        let mut left = Left([Set::default(); LISTS]);
+    pub(crate) fn end_left_zaps(&self, edit: &mut Edit<'_, M>) -> DeferredMarks {
+        let mut left = DeferredMarks([Set::default(); LISTS]);
         self.for_each_noted(&mut |number, list, pages, place| {
             if list.is_left(place, self.machine()) {
-                let note = Word::zapping(number * PLACES + place);
+                let note = SlotValue::zapping(number * PLACES + place);
                 self.tree.clear_notes(edit, pages, note);
                 let is_all_own = list.is_replacing(place, self.machine());
-                if is_all_own || flawed(Flaw::ReplacedInLeftZap) {
+                if is_all_own || mutant(Mutant::ReplacedInLeftZap) {
                     self.tree.show_replaced(edit, pages);
                 }
                 left.0[number].insert(place);
@@ -97,7 +102,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Says that those zaps have ended, under no edit.
-    pub(crate) fn say_ended(&self, left: &Left) {
+    pub(crate) fn say_ended(&self, left: &DeferredMarks) {
         for (list, left) in self.lists().zip(&left.0) {
             if !left.is_empty() {
                 list.end_left(left, self.machine());
@@ -109,7 +114,7 @@ impl<M: Machine> AddressSpace<M> {
     pub(crate) fn clear_notes_of_child(&self, child: &Self) {
         self.for_each_noted(&mut |number, _, pages, place| {
             let mut edit = child.tree.edit(child.memory);
-            let note = Word::zapping(number * PLACES + place);
+            let note = SlotValue::zapping(number * PLACES + place);
             child.tree.clear_notes(&mut edit, pages, note);
         });
     }
@@ -119,20 +124,20 @@ impl<M: Machine> AddressSpace<M> {
     #[inline]
     pub(crate) fn clear_away<Z, L>(
         &self,
-        part: Part,
+        part: LockDomain,
         pages: Pages,
         number: usize,
-        rest: Rest,
+        rest: ZapScope,
         zap: Z,
         leave: impl FnOnce(Z) -> L,
     ) {
-        let is_beside_others = matches!(rest, Rest::Noted);
-        let note = Word::zapping(number);
+        let is_beside_others = matches!(rest, ZapScope::Noted);
+        let note = SlotValue::zapping(number);
         let tables = Tables::of(part);
         let start = self.trace_start();
         match rest {
-            Rest::All(taken) => self.zap_rest(pages, tables, taken),
-            Rest::Noted => {
+            ZapScope::All(taken) => self.zap_rest(pages, tables, taken),
+            ZapScope::Noted => {
                 let mut at = pages.start;
                 while let Some(run) = self.run_in(at, pages.end) {
                     at = run.pages.end;
@@ -151,7 +156,7 @@ impl<M: Machine> AddressSpace<M> {
         }
         self.end_zap(part, pages, zap, leave, |edit| match is_beside_others {
             true => self.tree.clear_notes(edit, pages, note),
-            false => edit.fill(pages, Word::EMPTY),
+            false => edit.fill(pages, SlotValue::EMPTY),
         });
     }
 
@@ -160,7 +165,7 @@ impl<M: Machine> AddressSpace<M> {
     #[inline(always)]
     fn end_zap<Z, L>(
         &self,
-        part: Part,
+        part: LockDomain,
         pages: Pages,
         zap: Z,
         leave: impl FnOnce(Z) -> L,
@@ -168,7 +173,7 @@ impl<M: Machine> AddressSpace<M> {
     ) {
         let mut edit = self.edit(part);
         let start = self.trace_start();
-        if edit.is_still() {
+        if edit.is_frozen() {
             // Under the edit lock, so that the fork finds it when it takes that.
             let left = leave(zap);
             drop(edit);
@@ -185,7 +190,7 @@ impl<M: Machine> AddressSpace<M> {
     /// left to a fork.
     pub(crate) fn take_from_under<Z, L>(
         &self,
-        part: Part,
+        part: LockDomain,
         pages: Pages,
         taken: Taken,
         zap: Z,
@@ -201,7 +206,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Reads what will be read under an edit of `pages`, so that nobody else has to wait for what comes from
     /// memory that is far away.
-    pub(crate) fn read_ahead(&self, part: Part, pages: Pages) {
+    pub(crate) fn read_ahead(&self, part: LockDomain, pages: Pages) {
         let _section = self.memory.enter();
         // Of the node around them only that: it may be leaving the tree, so that others are looked for from
         // the root.
@@ -223,7 +228,7 @@ impl<M: Machine> AddressSpace<M> {
                 .try_keep_out([span(pages)], self.machine()),
         );
         match (part, self.arenas()) {
-            (Part::Arena(number), Some(arenas)) => arenas.get(number).account.get(),
+            (LockDomain::Shard(number), Some(arenas)) => arenas.get(number).account.get(),
             _ => self.account.get(),
         };
     }
@@ -241,14 +246,14 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// All lists: the space's own, and those of arenas.
-    fn lists(&self) -> impl Iterator<Item = &Ranges> {
-        let arenas = self.arenas().into_iter().flat_map(Arenas::all);
+    fn lists(&self) -> impl Iterator<Item = &RangeLock> {
+        let arenas = self.arenas().into_iter().flat_map(Shards::all);
         core::iter::once(&*self.ranges).chain(arenas.map(|arena| &*arena.ranges))
     }
 
     /// Calls `visit` for all zaps that go on, or were left: with the number of the list, the list,
     /// the pages, and the place there.
-    fn for_each_noted(&self, visit: &mut dyn FnMut(usize, &Ranges, Pages, usize)) {
+    fn for_each_noted(&self, visit: &mut dyn FnMut(usize, &RangeLock, Pages, usize)) {
         for (number, list) in self.lists().enumerate() {
             for place in list.zaps(self.machine()).iter() {
                 for range in list.ranges_of(place, self.machine()) {
@@ -263,10 +268,10 @@ impl<M: Machine> AddressSpace<M> {
 }
 
 /// Lists of ranges that a space may have.
-const LISTS: usize = 1 + ARENAS;
+const LISTS: usize = 1 + SHARDS;
 
 /// Zaps that were left, and of which there are no notes any more; for each list.
-pub(crate) struct Left([Set; LISTS]);
+pub(crate) struct DeferredMarks([Set; LISTS]);
 
 impl Tree {
     /// Lets faults go on in those of `pages` that are replacing.
@@ -281,12 +286,12 @@ impl Tree {
     }
 
     /// Empties those slots of `pages` that hold a note.
-    fn clear_notes<M: Machine>(&self, edit: &mut Edit<'_, M>, pages: Pages, note: Word) {
+    fn clear_notes<M: Machine>(&self, edit: &mut Edit<'_, M>, pages: Pages, note: SlotValue) {
         let mut at = pages.start;
         while let Some(run) = self.next_until(at, pages.end) {
             at = run.pages.end;
             if run.word == note {
-                edit.fill(run.pages, Word::EMPTY);
+                edit.fill(run.pages, SlotValue::EMPTY);
             }
         }
     }
@@ -318,7 +323,7 @@ impl<'a, M: Machine> Replacing<'a, M> {
     }
 
     /// The part that it belongs to.
-    pub(crate) fn part(&self) -> Part {
+    pub(crate) fn part(&self) -> LockDomain {
         self.zap.part
     }
 
@@ -358,8 +363,8 @@ impl<'a, M: Machine> Zapping<'a, M> {
         } = self;
         let (part, pages, number) = (zap.part, zap.pages, zap.number());
         let rest = match is_beside_others {
-            true => Rest::Noted,
-            false => Rest::All(Taken::new()),
+            true => ZapScope::Noted,
+            false => ZapScope::All(Taken::new()),
         };
         space.clear_away(part, pages, number, rest, zap, Zap::leave);
         drop(guard);

@@ -3,14 +3,14 @@
 //! In the CPU's own arena, where there are arenas and the mapping is not large; else, or if there is
 //! no room, outside of all arenas, which is where Linux would put it; and if there is none either,
 //! in any hole. Mostly nobody has anything of it, and it is kept so until the mapping is there
-//! ([`KeepOut`]); else it is waited for.
+//! ([`BriefGuard`]); else it is waited for.
 
 use faultless_paging::{PAGE_SIZE, Pages};
-use faultless_sync::{KeepOut, Wish};
+use faultless_sync::{BriefGuard, LockRequest};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::lock::shard::{LARGEST, Part};
+use crate::lock::shard::{LARGEST, LockDomain};
 use crate::lock::{EVERYTHING, Held, span};
 use crate::ops::mmap::place as room;
 use crate::space::AddressSpace;
@@ -21,8 +21,8 @@ use crate::tree::Edit;
 pub(crate) const ROUNDS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
 
 /// How room is had, and the edit under which it was found.
-enum Room<'a, M: Machine> {
-    Kept(Edit<'a, M>, KeepOut<'a, M>, Pages),
+enum Placed<'a, M: Machine> {
+    Kept(Edit<'a, M>, BriefGuard<'a, M>, Pages),
     Held(Held<'a, M>, Edit<'a, M>, Pages),
     /// It is not: see [`Obstacle::Crowded`].
     Crowded(usize),
@@ -46,12 +46,12 @@ impl<M: Machine> AddressSpace<M> {
     #[inline]
     pub(crate) fn in_room<T>(
         &self,
-        wish: &room::Wish,
+        wish: &room::GapRequest,
         map: impl FnOnce(&mut Edit<'_, M>, Pages) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
         let guard = self.lock_as_policy();
         'again: loop {
-            let parts = [self.arena_for(wish), Some(Part::Central)];
+            let parts = [self.arena_for(wish), Some(LockDomain::Central)];
             let mut obstacle = Obstacle::Full { is_zapping: false };
             for part in parts.into_iter().flatten() {
                 let was_edited = self.is_edited(part);
@@ -70,25 +70,26 @@ impl<M: Machine> AddressSpace<M> {
                 }
             }
             match self.room_in_turn(wish, obstacle)? {
-                Room::Kept(mut edit, _kept, pages) => return map(&mut edit, pages),
-                Room::Held(_held, mut edit, pages) => return map(&mut edit, pages),
-                Room::Crowded(seen) if guard.is_none() => self.spread_beside(seen),
-                Room::Crowded(_) => {}
+                Placed::Kept(mut edit, _kept, pages) => return map(&mut edit, pages),
+                Placed::Held(_held, mut edit, pages) => return map(&mut edit, pages),
+                Placed::Crowded(seen) if guard.is_none() => self.spread_beside(seen),
+                Placed::Crowded(_) => {}
             }
         }
     }
 
     /// The arena in which room is looked for first: this CPU's, if it has one, or where the hint is.
-    fn arena_for(&self, wish: &room::Wish) -> Option<Part> {
+    fn arena_for(&self, wish: &room::GapRequest) -> Option<LockDomain> {
         if wish.zone != room::Zone::All || wish.count > LARGEST {
             return None;
         }
         match wish.hint / PAGE_SIZE {
-            0 => Some(Part::Arena(self.arena_of_cpu()?)),
+            0 => Some(LockDomain::Shard(self.arena_of_cpu()?)),
             page => {
                 let pages = Pages::new(page, page.saturating_add(wish.count));
                 let part = self.part_of(pages);
-                let is_inside = matches!(part, Part::Arena(_)) && self.may_choose(part, pages);
+                let is_inside =
+                    matches!(part, LockDomain::Shard(_)) && self.may_choose(part, pages);
                 is_inside.then_some(part)
             }
         }
@@ -99,22 +100,22 @@ impl<M: Machine> AddressSpace<M> {
     fn keep_room(
         &self,
         edit: &mut Edit<'_, M>,
-        part: Part,
-        wish: &room::Wish,
+        part: LockDomain,
+        wish: &room::GapRequest,
         was_edited: bool,
-    ) -> Result<(Pages, KeepOut<'_, M>), Obstacle> {
-        let Ok(pages) = self.find_room(edit, part, wish) else {
+    ) -> Result<(Pages, BriefGuard<'_, M>), Obstacle> {
+        let Ok(pages) = self.find_unmapped_area(edit, part, wish) else {
             return Err(self.full(part));
         };
         let is_hint = wish.hint < PAGE_SIZE || pages.start == wish.hint / PAGE_SIZE;
-        if matches!(part, Part::Arena(_)) && !is_hint {
+        if matches!(part, LockDomain::Shard(_)) && !is_hint {
             // As if nothing had been named.
             return Err(self.full(part));
         }
         let list = self.list_of(part);
         // What is zapped there is noted in slots that were not chosen.
         let kept = list.try_keep_out_beside_zaps(span(pages), self.machine());
-        let was_busy = was_edited || kept.as_ref().is_none_or(KeepOut::has_company);
+        let was_busy = was_edited || kept.as_ref().is_none_or(BriefGuard::has_company);
         if edit.is_crowded(was_busy) && self.may_spread() {
             return Err(Obstacle::Crowded(self.arena_count()));
         }
@@ -122,7 +123,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Under the edit under which no room was found: what is zapped is noted until it has ended.
-    fn full(&self, part: Part) -> Obstacle {
+    fn full(&self, part: LockDomain) -> Obstacle {
         Obstacle::Full {
             is_zapping: part == self.part_of_everything() && self.is_zapping(),
         }
@@ -131,45 +132,49 @@ impl<M: Machine> AddressSpace<M> {
     /// Room outside of arenas for who waits his turn; or anywhere, if there is none. Or that it is time
     /// for more arenas than these.
     #[cold]
-    fn room_in_turn(&self, wish: &room::Wish, obstacle: Obstacle) -> Result<Room<'_, M>, Errno> {
+    fn room_in_turn(
+        &self,
+        wish: &room::GapRequest,
+        obstacle: Obstacle,
+    ) -> Result<Placed<'_, M>, Errno> {
         let mut obstacle = obstacle;
-        let (mut part, mut rounds) = (Part::Central, 0);
+        let (mut part, mut rounds) = (LockDomain::Central, 0);
         loop {
-            let wanted = match obstacle {
-                Obstacle::Taken(pages) if rounds < ROUNDS => Wish::to_change(span(pages)),
-                Obstacle::Taken(_) => Wish::to_change(EVERYTHING),
-                Obstacle::Crowded(seen) => return Ok(Room::Crowded(seen)),
+            let priority = match obstacle {
+                Obstacle::Taken(pages) if rounds < ROUNDS => LockRequest::to_change(span(pages)),
+                Obstacle::Taken(_) => LockRequest::to_change(EVERYTHING),
+                Obstacle::Crowded(seen) => return Ok(Placed::Crowded(seen)),
                 Obstacle::Full { .. } if part != self.part_of_everything() => {
-                    Wish::to_change(EVERYTHING)
+                    LockRequest::to_change(EVERYTHING)
                 }
                 // With everything to be filled nothing is being zapped.
                 Obstacle::Full { is_zapping: false } => return Err(Errno::ENOMEM),
-                Obstacle::Full { is_zapping: true } => Wish::to_fill(EVERYTHING),
+                Obstacle::Full { is_zapping: true } => LockRequest::to_fill(EVERYTHING),
             };
             rounds += 1;
-            let range = wanted.range();
+            let range = priority.range();
             // With every range it may be anywhere.
             let has_all = range == EVERYTHING;
             let part_of = || match has_all {
                 true => self.part_of_everything(),
-                false => Part::Central,
+                false => LockDomain::Central,
             };
-            let held = self.await_range(&wanted, part_of);
+            let held = self.await_range(&priority, part_of);
             part = part_of();
             let mut edit = self.edit(part);
-            obstacle = match self.find_room(&mut edit, part, wish) {
+            obstacle = match self.find_unmapped_area(&mut edit, part, wish) {
                 Err(_) => self.full(part),
                 Ok(pages) if range.start <= pages.start && pages.end <= range.end => {
-                    return Ok(Room::Held(held, edit, pages));
+                    return Ok(Placed::Held(held, edit, pages));
                 }
                 Ok(_) => {
                     drop(edit);
                     drop(held);
-                    part = Part::Central;
+                    part = LockDomain::Central;
                     let was_edited = self.is_edited(part);
                     let mut edit = self.edit(part);
                     match self.keep_room(&mut edit, part, wish, was_edited) {
-                        Ok((pages, kept)) => return Ok(Room::Kept(edit, kept, pages)),
+                        Ok((pages, kept)) => return Ok(Placed::Kept(edit, kept, pages)),
                         Err(obstacle) => obstacle,
                     }
                 }

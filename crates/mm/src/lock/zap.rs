@@ -4,12 +4,12 @@ use faultless_paging::Pages;
 use faultless_sync::ZapGuard;
 
 use crate::base::machine::Machine;
-use crate::lock::departing::Departure;
-use crate::lock::shard::{Part, ZapElsewhere};
+use crate::lock::departing::UnmapGuard;
+use crate::lock::shard::{LockDomain, ZapShardGuards};
 use crate::lock::{Held, span};
 
 impl<'a, M: Machine> Held<'a, M> {
-    pub(super) fn begin_zap(self, pages: Pages, departure: Departure<'a, M>) -> Zap<'a, M> {
+    pub(super) fn begin_zap(self, pages: Pages, departure: UnmapGuard<'a, M>) -> Zap<'a, M> {
         let range = span(pages);
         Zap {
             part: self.part,
@@ -20,7 +20,7 @@ impl<'a, M: Machine> Held<'a, M> {
         }
     }
 
-    pub(super) fn begin_replace(self, pages: Pages, departure: Departure<'a, M>) -> Zap<'a, M> {
+    pub(super) fn begin_replace(self, pages: Pages, departure: UnmapGuard<'a, M>) -> Zap<'a, M> {
         let range = span(pages);
         Zap {
             part: self.part,
@@ -36,7 +36,7 @@ impl<'a, M: Machine> Held<'a, M> {
         gone: Pages,
         target: Pages,
         stays: bool,
-        departure: Departure<'a, M>,
+        departure: UnmapGuard<'a, M>,
     ) -> Zap<'a, M> {
         let (from, to) = (span(gone), span(target));
         Zap {
@@ -51,12 +51,12 @@ impl<'a, M: Machine> Held<'a, M> {
 
 /// A range that is being zapped, or replacing, in the lists in which it was had.
 pub(crate) struct Zap<'a, M: Machine> {
-    pub(crate) part: Part,
+    pub(crate) part: LockDomain,
     pub(crate) pages: Pages,
     range: ZapGuard<'a, M>,
-    elsewhere: ZapElsewhere<'a, M>,
+    elsewhere: ZapShardGuards<'a, M>,
     /// Last: it ends with the flush.
-    departure: Departure<'a, M>,
+    departure: UnmapGuard<'a, M>,
 }
 
 impl<'a, M: Machine> Zap<'a, M> {
@@ -73,7 +73,7 @@ impl<'a, M: Machine> Zap<'a, M> {
     }
 
     /// See [`ZapGuard::leave`].
-    pub(crate) fn leave(self) -> Departure<'a, M> {
+    pub(crate) fn leave(self) -> UnmapGuard<'a, M> {
         self.elsewhere.leave();
         self.range.leave();
         self.departure

@@ -17,7 +17,7 @@ use faultless_frames::NoMemory;
 use faultless_paging::{Caching, Frame, PAGE_SIZE};
 
 use crate::base::machine::Machine;
-use crate::object::{Backing, Cache, Store};
+use crate::object::{MemoryObject, ObjectInner, Pager};
 use crate::space::AddressSpace;
 use crate::space::memory::Memory;
 
@@ -32,7 +32,7 @@ pub(crate) struct Span {
 /// A device's frames, to be mapped by [`crate::AddressSpace::mmap_device`]. What is mapped holds them:
 /// the last of its handles and mappings that goes tells the port so.
 pub struct Device<M: Machine> {
-    store: Store<M>,
+    store: MemoryObject<M>,
 }
 
 impl<M: Machine> Device<M> {
@@ -45,7 +45,7 @@ impl<M: Machine> Device<M> {
         memory: &'static Memory<M>,
         frames: Range<u64>,
         caching: Caching,
-        told: Option<&'static dyn Backing>,
+        told: Option<&'static dyn Pager>,
         tag: u64,
     ) -> Result<Self, NoMemory> {
         let count = frames.end.checked_sub(frames.start).ok_or(NoMemory)?;
@@ -59,7 +59,8 @@ impl<M: Machine> Device<M> {
             count,
             caching,
         };
-        let store = Store::of_kind(memory, u64::from(count) * PAGE_SIZE, Some(span), told, tag)?;
+        let store =
+            MemoryObject::of_kind(memory, u64::from(count) * PAGE_SIZE, Some(span), told, tag)?;
         Ok(Self { store })
     }
 
@@ -82,7 +83,7 @@ impl<M: Machine> Device<M> {
         span.map_or(0, |span| u64::from(span.count) * PAGE_SIZE)
     }
 
-    pub(crate) fn store(&self) -> &Store<M> {
+    pub(crate) fn store(&self) -> &MemoryObject<M> {
         &self.store
     }
 }
@@ -95,7 +96,7 @@ impl<M: Machine> Clone for Device<M> {
     }
 }
 
-impl Cache {
+impl ObjectInner {
     /// Whether it is a device.
     #[inline]
     pub(crate) fn is_device(&self) -> bool {

@@ -12,47 +12,47 @@ use faultless_sync::atomic::{Ordering, fence};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::object::Store;
-use crate::object::radix::{Content, Slot};
+use crate::object::MemoryObject;
+use crate::object::radix::{PageSlot, Slot};
 
 /// What filling a page took.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waited {
+pub(crate) enum WaitKind {
     /// I/O, the caller's own or somebody else's.
     ForIo,
     /// Nothing of the kind: somebody moves the page, or it is copied from memory.
     ForNone,
 }
 
-impl<M: Machine> Store<M> {
+impl<M: Machine> MemoryObject<M> {
     /// Reads the page `index` in, or waits until somebody has. It is worth looking
     /// again afterwards.
     ///
     /// # Errors
     /// What filling it failed with; `ENOMEM`.
-    pub(crate) fn fill(&self, index: u64) -> Result<Waited, Errno> {
+    pub(crate) fn fill(&self, index: u64) -> Result<WaitKind, Errno> {
         let cache = self.cache();
         let machine = self.memory.machine();
         // Acquire: before the look at the slot, so that a page filled after it is noticed.
         let filled = cache.writers.filled.load(Ordering::Acquire);
         let seen = cache.pages.find(index).map(Slot::load);
         let by_io = match cache.backing {
-            Some(backing) if backing.is_io() => Waited::ForIo,
-            _ => Waited::ForNone,
+            Some(backing) if backing.is_io() => WaitKind::ForIo,
+            _ => WaitKind::ForNone,
         };
-        if let Some(Content::Moving(_) | Content::Filling(_)) = seen {
+        if let Some(PageSlot::Moving(_) | PageSlot::Filling(_)) = seen {
             machine.park(&cache.writers.filled, filled);
             return Ok(match seen {
-                Some(Content::Filling(_)) => by_io,
-                _ => Waited::ForNone,
+                Some(PageSlot::Filling(_)) => by_io,
+                _ => WaitKind::ForNone,
             });
         }
         let Some(backing) = cache.backing else {
-            return Ok(Waited::ForNone);
+            return Ok(WaitKind::ForNone);
         };
         let slot = cache.pages.slot(index, self.memory)?;
         match slot.load() {
-            Content::Empty => {}
+            PageSlot::Empty => {}
             // Somebody was faster: the next look finds that.
             _ => return Ok(by_io),
         }
@@ -61,23 +61,23 @@ impl<M: Machine> Store<M> {
             self.free(frame);
             // Somebody may have begun with the last room that there was.
             return match slot.load() {
-                Content::Empty => Err(error),
+                PageSlot::Empty => Err(error),
                 _ => Ok(by_io),
             };
         }
         let descriptor = self.descriptor(frame);
         descriptor.set_file(cache.id, index);
         let mut ours = slot
-            .replace(Content::Empty, Content::Filling(frame))
+            .replace(PageSlot::Empty, PageSlot::Filling(frame))
             .is_ok();
         let mut result = Ok(by_io);
         if ours {
             result = backing.fill(cache.tag, index, frame).map(|()| by_io);
             let next = match result {
-                Ok(_) => Content::Page(frame),
-                Err(_) => Content::Empty,
+                Ok(_) => PageSlot::Page(frame),
+                Err(_) => PageSlot::Empty,
             };
-            let shown = slot.replace(Content::Filling(frame), next);
+            let shown = slot.replace(PageSlot::Filling(frame), next);
             ours = shown.is_ok() && result.is_ok();
             // Partner: the fence between a truncation's new size and its look at the slots.
             fence(Ordering::SeqCst);

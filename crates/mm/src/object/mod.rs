@@ -1,9 +1,9 @@
 //! Stores: pages that belong to a file or to shared memory, and not to one address
 //! space. Linux's name for it is the page cache of an inode.
 //!
-//! A port makes a [`Store`] for each file and each piece of shared memory, reads and
-//! writes its pages, and maps it ([`crate::AddressSpace::mmap_store`]). What it does not
-//! have is filled through [`Backing`]; memory that begins as zeroes needs none.
+//! A port makes a [`MemoryObject`] for each file and each piece of shared memory, reads and
+//! writes its pages, and maps it ([`crate::AddressSpace::mmap_object`]). What it does not
+//! have is filled through [`Pager`]; memory that begins as zeroes needs none.
 //!
 //! # Invariants
 //!
@@ -48,20 +48,20 @@ use crate::base::machine::Machine;
 use crate::space::memory::Memory;
 pub use device::Device;
 use device::Span;
-pub(crate) use fill::Waited;
+pub(crate) use fill::WaitKind;
 pub(crate) use moving::Moving;
 pub use page::Pinned;
-pub(crate) use page::{PageOf, Seen};
+pub(crate) use page::{Lookup, PageRef};
 pub(crate) use radix::Node;
-use radix::{Content, Nodes, Radix};
+use radix::{Nodes, PageSlot, Radix};
 
 /// What stands behind a store: where its pages come from when they are needed, and who is
 /// told when they come and go. All methods get the `tag` that the store was made with.
 ///
 /// Pages that a truncation or a hole has taken away are asked for again when the store has
 /// grown, or at once. The store does not remember that they are zeroes: the port tells its
-/// device before it calls [`Store::truncate`] or [`Store::punch`], as a file system does.
-pub trait Backing: Sync {
+/// device before it calls [`MemoryObject::truncate`] or [`MemoryObject::punch`], as a file system does.
+pub trait Pager: Sync {
     /// Whether it has the page `index`. What it does not have begins as zeroes.
     fn has(&self, _tag: u64, _index: u64) -> bool {
         true
@@ -89,7 +89,7 @@ pub trait Backing: Sync {
     }
 
     /// The page `index`, which was charged, has left the store, or did not come. Called where
-    /// [`Backing::gone`] is, and likewise.
+    /// [`Pager::gone`] is, and likewise.
     fn uncharge(&self, _tag: u64, _index: u64) {}
 
     /// The store is gone, and with it the last that led to `tag`. Called wherever memory
@@ -100,11 +100,11 @@ pub trait Backing: Sync {
 
 /// What is shared by all who hold a store. Faults read the first line.
 #[repr(C, align(64))]
-pub struct Cache {
+pub struct ObjectInner {
     pub(crate) pages: Radix,
     /// Bytes.
     pub(crate) size: AtomicU64,
-    pub(crate) backing: Option<&'static dyn Backing>,
+    pub(crate) backing: Option<&'static dyn Pager>,
     pub(crate) tag: u64,
     /// Never used twice; the owner that its pages' descriptors name.
     pub(crate) id: u64,
@@ -115,12 +115,13 @@ pub struct Cache {
     pub(crate) hook: Hook,
 }
 
-const _: () = assert!(cfg!(any(loom, shuttle)) || core::mem::offset_of!(Cache, writers) == 64);
+const _: () =
+    assert!(cfg!(any(loom, shuttle)) || core::mem::offset_of!(ObjectInner, writers) == 64);
 
 /// All stores of a machine, for who verifies it.
-pub(crate) struct Stores(pub(crate) SpinLock<List>);
+pub(crate) struct Objects(pub(crate) SpinLock<List>);
 
-impl Stores {
+impl Objects {
     pub(crate) fn new() -> Self {
         Self(SpinLock::new(List::new()))
     }
@@ -141,17 +142,17 @@ pub(crate) struct Writers {
 
 /// A store, held. Clones lead to the same one; it goes with the last of them and the
 /// last mapping, and its pages with it.
-pub struct Store<M: Machine> {
+pub struct MemoryObject<M: Machine> {
     pub(crate) memory: &'static Memory<M>,
-    pub(crate) cache: NonNull<Cache>,
+    pub(crate) cache: NonNull<ObjectInner>,
 }
 
 // SAFETY: shared through atomics and a lock.
-unsafe impl<M: Machine> Send for Store<M> {}
+unsafe impl<M: Machine> Send for MemoryObject<M> {}
 // SAFETY: as above.
-unsafe impl<M: Machine> Sync for Store<M> {}
+unsafe impl<M: Machine> Sync for MemoryObject<M> {}
 
-impl<M: Machine> Store<M> {
+impl<M: Machine> MemoryObject<M> {
     /// A store of `size` bytes without any page. `tag` is the port's name for it.
     ///
     /// # Errors
@@ -159,7 +160,7 @@ impl<M: Machine> Store<M> {
     pub fn new(
         memory: &'static Memory<M>,
         size: u64,
-        backing: Option<&'static dyn Backing>,
+        backing: Option<&'static dyn Pager>,
         tag: u64,
     ) -> Result<Self, NoMemory> {
         Self::of_kind(memory, size, None, backing, tag)
@@ -170,11 +171,11 @@ impl<M: Machine> Store<M> {
         memory: &'static Memory<M>,
         size: u64,
         span: Option<Span>,
-        backing: Option<&'static dyn Backing>,
+        backing: Option<&'static dyn Pager>,
         tag: u64,
     ) -> Result<Self, NoMemory> {
-        let cache = memory.allocate_store()?;
-        let content = Cache {
+        let cache = memory.allocate_object_inner()?;
+        let content = ObjectInner {
             pages: Radix::new(),
             size: AtomicU64::new(size),
             backing,
@@ -189,7 +190,7 @@ impl<M: Machine> Store<M> {
             },
             hook: Hook::new(),
         };
-        let mut all = memory.all_stores().0.lock(memory.machine());
+        let mut all = memory.all_objects().0.lock(memory.machine());
         let _ = cache.as_ptr().expose_provenance();
         // SAFETY: fresh memory of its size and alignment; in the list until it goes.
         unsafe {
@@ -201,19 +202,19 @@ impl<M: Machine> Store<M> {
     }
 
     /// A handle to a store that a mapping holds.
-    pub(crate) fn of(memory: &'static Memory<M>, cache: NonNull<Cache>) -> Self {
+    pub(crate) fn of(memory: &'static Memory<M>, cache: NonNull<ObjectInner>) -> Self {
         // SAFETY: the caller's mapping holds it.
         unsafe { cache.as_ref() }.hold();
         Self { memory, cache }
     }
 
     #[inline]
-    pub(crate) fn cache(&self) -> &Cache {
+    pub(crate) fn cache(&self) -> &ObjectInner {
         // SAFETY: held.
         unsafe { self.cache.as_ref() }
     }
 
-    pub(crate) fn pointer(&self) -> NonNull<Cache> {
+    pub(crate) fn pointer(&self) -> NonNull<ObjectInner> {
         self.cache
     }
 
@@ -259,33 +260,33 @@ impl<M: Machine> Store<M> {
     pub fn pages(&self) -> u64 {
         let mut count = 0;
         let all = 0..u64::MAX;
-        let mut visit = |_, slot: &radix::Slot| count += u64::from(slot.load() != Content::Empty);
+        let mut visit = |_, slot: &radix::Slot| count += u64::from(slot.load() != PageSlot::Empty);
         self.cache().pages.for_each(all, &mut visit);
         count
     }
 }
 
-impl<M: Machine> Clone for Store<M> {
+impl<M: Machine> Clone for MemoryObject<M> {
     fn clone(&self) -> Self {
         Self::of(self.memory, self.cache)
     }
 }
 
-impl<M: Machine> Drop for Store<M> {
+impl<M: Machine> Drop for MemoryObject<M> {
     fn drop(&mut self) {
         self.memory.let_go(self.cache);
     }
 }
 
-impl Cache {
+impl ObjectInner {
     /// The store that a hook belongs to.
     ///
     /// # Safety
     /// The hook is in the list of all stores, whose lock is held.
-    pub(crate) unsafe fn of(hook: &Hook) -> &Cache {
-        let start = core::ptr::from_ref(hook).addr() - core::mem::offset_of!(Cache, hook);
+    pub(crate) unsafe fn of(hook: &Hook) -> &ObjectInner {
+        let start = core::ptr::from_ref(hook).addr() - core::mem::offset_of!(ObjectInner, hook);
         // SAFETY: the hook is a store's, which was exposed when it was made.
-        unsafe { &*core::ptr::with_exposed_provenance::<Cache>(start) }
+        unsafe { &*core::ptr::with_exposed_provenance::<ObjectInner>(start) }
     }
 
     pub(crate) fn hold(&self) {
@@ -327,7 +328,7 @@ impl Cache {
 
 impl<M: Machine> Memory<M> {
     /// Lets go of a store: a handle or a mapping that held it is gone.
-    pub(crate) fn let_go(&self, cache: NonNull<Cache>) {
+    pub(crate) fn let_go(&self, cache: NonNull<ObjectInner>) {
         // SAFETY: held until here.
         let body = unsafe { cache.as_ref() };
         // Release and acquire: what every holder did comes before the end.
@@ -337,9 +338,9 @@ impl<M: Machine> Memory<M> {
         self.forget_probes(cache.as_ptr());
         let source = self.machine().frames();
         // SAFETY: in the list since it was made.
-        unsafe { self.all_stores().0.lock(self.machine()).remove(&body.hook) };
+        unsafe { self.all_objects().0.lock(self.machine()).remove(&body.hook) };
         body.pages.for_each(0..u64::MAX, &mut |index, slot| {
-            if let Content::Page(frame) = slot.load() {
+            if let PageSlot::Page(frame) = slot.load() {
                 body.uncharge(index);
                 if source.descriptor(frame).let_go() {
                     source.free(self.machine().cpu(), frame);
@@ -348,7 +349,7 @@ impl<M: Machine> Memory<M> {
         });
         body.pages.destroy(self);
         let (backing, tag) = (body.backing, body.tag);
-        self.free_store(cache);
+        self.free_object_inner(cache);
         if let Some(backing) = backing {
             backing.gone(tag);
         }
@@ -357,10 +358,10 @@ impl<M: Machine> Memory<M> {
 
 impl<M: Machine> Nodes for Memory<M> {
     fn allocate(&self) -> Result<NonNull<u8>, NoMemory> {
-        self.allocate_store_node()
+        self.allocate_radix_node()
     }
 
     fn free(&self, node: NonNull<Node>) {
-        self.free_store_node(node);
+        self.free_radix_node(node);
     }
 }

@@ -11,18 +11,18 @@
 use faultless_frames::FrameSource;
 use faultless_paging::{Frame, PAGE_SIZE};
 use faultless_sync::atomic::{Ordering, fence};
-use faultless_sync::{Flaw, flawed};
+use faultless_sync::{Mutant, mutant};
 
 use crate::base::machine::Machine;
-use crate::object::radix::{Content, Slot};
-use crate::object::{Cache, Store, Stores};
-use crate::rmap::file::Links;
+use crate::object::radix::{PageSlot, Slot};
+use crate::object::{MemoryObject, ObjectInner, Objects};
+use crate::rmap::file::ObjectLinks;
 use crate::space::AddressSpace;
 use crate::space::memory::Memory;
 
 /// A page that is being moved. Must be ended.
 pub(crate) struct Moving<M: Machine> {
-    store: Store<M>,
+    store: MemoryObject<M>,
     index: u64,
     from: Frame,
 }
@@ -32,14 +32,17 @@ impl<M: Machine> Moving<M> {
     ///
     /// # Errors
     /// It is not, or is about to go. What held the store, if any did, as from [`Moving::end`].
-    pub(crate) fn begin(memory: &'static Memory<M>, from: Frame) -> Result<Self, Option<Store<M>>> {
+    pub(crate) fn begin(
+        memory: &'static Memory<M>,
+        from: Frame,
+    ) -> Result<Self, Option<MemoryObject<M>>> {
         let (id, index) = memory.machine().frames().descriptor(from).owner();
-        let store = Store::with_id(memory, id).ok_or(None)?;
+        let store = MemoryObject::with_id(memory, id).ok_or(None)?;
         let hidden = match store.cache().pages.find(index) {
             None => false,
-            Some(slot) if flawed(Flaw::MovedInPlainSight) => slot.load() == Content::Page(from),
+            Some(slot) if mutant(Mutant::MovedInPlainSight) => slot.load() == PageSlot::Page(from),
             Some(slot) => {
-                let (shown, hidden) = (Content::Page(from), Content::Moving(from));
+                let (shown, hidden) = (PageSlot::Page(from), PageSlot::Moving(from));
                 slot.replace(shown, hidden).is_ok()
             }
         };
@@ -49,7 +52,7 @@ impl<M: Machine> Moving<M> {
         // Partner: the barrier of who counts a mapping or a pin and then looks at the slot.
         fence(Ordering::SeqCst);
         let moving = Self { store, index, from };
-        if !moving.store.cache().has(index) && !flawed(Flaw::SizeNotValidated) {
+        if !moving.store.cache().has(index) && !mutant(Mutant::SizeNotValidated) {
             // Who has added it beside a truncation is to take it back, and finds it
             // as it was.
             return Err(Some(moving.end(from)));
@@ -69,7 +72,7 @@ impl<M: Machine> Moving<M> {
         let mut next = unsafe { list.first() };
         while let Some(hook) = next {
             // SAFETY: as above.
-            if let Some((space, first)) = unsafe { Links::of(hook) }.space(memory) {
+            if let Some((space, first)) = unsafe { ObjectLinks::of(hook) }.space(memory) {
                 let page = self.index.wrapping_sub(first);
                 if page < space.layout.end / PAGE_SIZE {
                     visit(&space, page)?;
@@ -83,16 +86,16 @@ impl<M: Machine> Moving<M> {
 
     /// Shows the page again, which is in `to` now. What held the store is returned, to be
     /// let go of when nothing is locked.
-    pub(crate) fn end(self, to: Frame) -> Store<M> {
+    pub(crate) fn end(self, to: Frame) -> MemoryObject<M> {
         let cache = self.store.cache();
         let slot = cache.pages.find(self.index);
-        let before = match flawed(Flaw::MovedInPlainSight) {
-            true => Content::Page(self.from),
-            false => Content::Moving(self.from),
+        let before = match mutant(Mutant::MovedInPlainSight) {
+            true => PageSlot::Page(self.from),
+            false => PageSlot::Moving(self.from),
         };
         // Nobody else changes a slot that says so.
-        let shown = slot.map(|slot: &Slot| slot.replace(before, Content::Page(to)));
-        debug_assert!(matches!(shown, Some(Ok(()))) || flawed(Flaw::MovedInPlainSight));
+        let shown = slot.map(|slot: &Slot| slot.replace(before, PageSlot::Page(to)));
+        debug_assert!(matches!(shown, Some(Ok(()))) || mutant(Mutant::MovedInPlainSight));
         // Release: whoever is woken sees the slot.
         cache.writers.filled.fetch_add(1, Ordering::Release);
         let machine = self.store.memory.machine();
@@ -101,16 +104,16 @@ impl<M: Machine> Moving<M> {
     }
 }
 
-impl<M: Machine> Store<M> {
+impl<M: Machine> MemoryObject<M> {
     /// The store with this number, if there is one that does not go just now.
     fn with_id(memory: &'static Memory<M>, id: u64) -> Option<Self> {
-        let Stores(all) = memory.all_stores();
+        let Objects(all) = memory.all_objects();
         let list = all.lock(memory.machine());
         // SAFETY: under the lock, and stores stay in the list until they go.
         let mut next = unsafe { list.first() };
         while let Some(hook) = next {
             // SAFETY: as above.
-            let cache = unsafe { Cache::of(hook) };
+            let cache = unsafe { ObjectInner::of(hook) };
             if cache.id == id {
                 return cache.try_hold().then(|| Self {
                     memory,
@@ -124,7 +127,7 @@ impl<M: Machine> Store<M> {
     }
 }
 
-impl Cache {
+impl ObjectInner {
     /// Holds it, unless the last that held it has let go.
     fn try_hold(&self) -> bool {
         let holders = &self.writers.holders;

@@ -12,18 +12,18 @@
 use faultless_frames::{Descriptor, FrameSource, NoMemory, NotPinned};
 use faultless_paging::Frame;
 use faultless_sync::atomic::{Ordering, fence};
-use faultless_sync::{Backoff, Flaw, flawed};
+use faultless_sync::{Backoff, Mutant, mutant};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::object::radix::{Content, Slot};
-use crate::object::{Cache, Store};
+use crate::object::radix::{PageSlot, Slot};
+use crate::object::{MemoryObject, ObjectInner};
 use crate::space::AddressSpace;
 
 /// What a look for a page has found.
-pub(crate) enum Seen<'s> {
+pub(crate) enum Lookup<'s> {
     /// It is there.
-    Page(PageOf<'s>),
+    Page(PageRef<'s>),
     /// It is not there: a hole, or not read yet.
     Missing,
     /// Somebody is reading it in.
@@ -36,42 +36,42 @@ pub(crate) enum Seen<'s> {
 
 /// A page of a store and the slot in which it was found.
 #[derive(Clone, Copy)]
-pub(crate) struct PageOf<'s> {
+pub(crate) struct PageRef<'s> {
     pub(crate) frame: Frame,
     slot: &'s Slot,
     index: u64,
 }
 
-impl PageOf<'_> {
+impl PageRef<'_> {
     /// Whether the frame still is that page, after a full fence: step 7 of a fault. A page
     /// that was added beside a truncation is in its slot for a moment, and behind the size.
     #[inline]
-    pub(crate) fn is_valid(&self, cache: &Cache) -> bool {
-        self.slot.holds(self.frame) && (cache.has(self.index) || flawed(Flaw::SizeNotValidated))
+    pub(crate) fn is_valid(&self, cache: &ObjectInner) -> bool {
+        self.slot.holds(self.frame) && (cache.has(self.index) || mutant(Mutant::SizeNotValidated))
     }
 }
 
-impl Cache {
+impl ObjectInner {
     /// Looks for a page.
     #[inline]
-    pub(crate) fn find(&self, index: u64) -> Seen<'_> {
+    pub(crate) fn find(&self, index: u64) -> Lookup<'_> {
         if !self.has(index) {
-            return Seen::Beyond;
+            return Lookup::Beyond;
         }
         let Some(slot) = self.pages.find(index) else {
-            return Seen::Missing;
+            return Lookup::Missing;
         };
         match slot.load() {
-            Content::Page(frame) => Seen::Page(PageOf { frame, slot, index }),
-            Content::Filling(_) => Seen::Filling,
-            Content::Moving(_) => Seen::Moving,
-            Content::Empty => Seen::Missing,
+            PageSlot::Page(frame) => Lookup::Page(PageRef { frame, slot, index }),
+            PageSlot::Filling(_) => Lookup::Filling,
+            PageSlot::Moving(_) => Lookup::Moving,
+            PageSlot::Empty => Lookup::Missing,
         }
     }
 
     /// Takes a page out again that was shown beside a truncation, behind the size; whether it
     /// was. Not if the store was extended meanwhile: who writes behind the end and then extends
-    /// may have found the page, and keeps it ([`Store::extend_with`]).
+    /// may have found the page, and keeps it ([`MemoryObject::extend_with`]).
     #[cold]
     pub(crate) fn take_back<M: Machine>(
         &self,
@@ -80,21 +80,21 @@ impl Cache {
         index: u64,
         frame: Frame,
     ) -> bool {
-        let (shown, hidden) = (Content::Page(frame), Content::Filling(frame));
+        let (shown, hidden) = (PageSlot::Page(frame), PageSlot::Filling(frame));
         let mut backoff = Backoff::new();
         loop {
             match slot.replace(shown, hidden) {
                 Ok(()) => break,
                 // It is about to be shown again.
-                Err(Content::Moving(_)) => backoff.turn(machine),
+                Err(PageSlot::Moving(_)) => backoff.turn(machine),
                 // The truncation, or another one, has taken it out.
                 Err(_) => return false,
             }
         }
         // Partner: the fence between a writer's new size and its look at the slot.
         fence(Ordering::SeqCst);
-        let stays = self.has(index) && !flawed(Flaw::SizeNotValidated);
-        let next = if stays { shown } else { Content::Empty };
+        let stays = self.has(index) && !mutant(Mutant::SizeNotValidated);
+        let next = if stays { shown } else { PageSlot::Empty };
         // A truncation takes the mark out, and leaves the frame to who has put it there.
         let is_shown = slot.replace(hidden, next).is_ok() && stays;
         // Release: whoever is woken sees the slot.
@@ -111,7 +111,7 @@ impl Cache {
     }
 }
 
-impl<M: Machine> Store<M> {
+impl<M: Machine> MemoryObject<M> {
     /// The page `index` if the store has it, pinned. One that has to be read in is; a
     /// hole of memory that begins as zeroes stays one.
     ///
@@ -121,15 +121,15 @@ impl<M: Machine> Store<M> {
         let mut backoff = Backoff::new();
         loop {
             match self.cache().find(index) {
-                Seen::Page(page) => {
+                Lookup::Page(page) => {
                     if let Some(pinned) = self.pin(page.slot, page.frame)? {
                         return Ok(Some(pinned));
                     }
                     backoff.turn(self.memory.machine());
                 }
-                Seen::Beyond => return Ok(None),
-                Seen::Missing if self.cache().is_zeroes(index) => return Ok(None),
-                Seen::Missing | Seen::Filling | Seen::Moving => {
+                Lookup::Beyond => return Ok(None),
+                Lookup::Missing if self.cache().is_zeroes(index) => return Ok(None),
+                Lookup::Missing | Lookup::Filling | Lookup::Moving => {
                     self.fill(index)?;
                 }
             }
@@ -144,48 +144,48 @@ impl<M: Machine> Store<M> {
         let mut backoff = Backoff::new();
         loop {
             match self.cache().find(index) {
-                Seen::Page(page) => {
+                Lookup::Page(page) => {
                     if let Some(pinned) = self.pin(page.slot, page.frame)? {
                         return Ok(Some(pinned));
                     }
                 }
-                Seen::Moving => {}
-                Seen::Missing | Seen::Filling | Seen::Beyond => return Ok(None),
+                Lookup::Moving => {}
+                Lookup::Missing | Lookup::Filling | Lookup::Beyond => return Ok(None),
             }
             backoff.turn(self.memory.machine());
         }
     }
 
     /// The page `index`, pinned, made if need be. Where the store ends before it, the
-    /// caller extends it afterwards ([`Store::extend_with`]), or truncates it to the size that it
+    /// caller extends it afterwards ([`MemoryObject::extend_with`]), or truncates it to the size that it
     /// has; it lets no other truncation run meanwhile.
     ///
     /// # Errors
-    /// As [`Store::page`].
+    /// As [`MemoryObject::page`].
     pub fn page_to_write(&self, index: u64) -> Result<Pinned<'_, M>, Errno> {
         let mut backoff = Backoff::new();
         loop {
             let slot = self.cache().pages.slot(index, self.memory)?;
             match slot.load() {
-                Content::Page(frame) => {
+                PageSlot::Page(frame) => {
                     if let Some(pinned) = self.pin(slot, frame)? {
                         return Ok(pinned);
                     }
                     backoff.turn(self.memory.machine());
                 }
-                Content::Empty if self.cache().is_zeroes(index) || !self.cache().has(index) => {
+                PageSlot::Empty if self.cache().is_zeroes(index) || !self.cache().has(index) => {
                     let frame = self.memory.allocate_frame()?;
                     if let Err(error) = self.cache().charge(index) {
                         self.free(frame);
                         // As in `add_page`.
                         match slot.load() {
-                            Content::Empty => return Err(error),
+                            PageSlot::Empty => return Err(error),
                             _ => continue,
                         }
                     }
                     let descriptor = self.descriptor(frame);
                     descriptor.set_file(self.cache().id, index);
-                    let added = slot.replace(Content::Empty, Content::Page(frame));
+                    let added = slot.replace(PageSlot::Empty, PageSlot::Page(frame));
                     if added.is_err() {
                         self.cache().uncharge(index);
                         if descriptor.let_go() {
@@ -200,7 +200,7 @@ impl<M: Machine> Store<M> {
         }
     }
 
-    /// As [`Store::extend`], for who has written to `page`, the page `index`, behind the end.
+    /// As [`MemoryObject::extend`], for who has written to `page`, the page `index`, behind the end.
     /// Whether it is still that page: if not, a fault that came too late for the last truncation has
     /// put it there, and taken it back, and what was written is to be written again.
     pub fn extend_with(&self, size: u64, index: u64, page: &Pinned<'_, M>) -> bool {
@@ -210,11 +210,13 @@ impl<M: Machine> Store<M> {
         let mut backoff = Backoff::new();
         loop {
             match self.cache().pages.find(index).map(Slot::load) {
-                Some(Content::Filling(frame)) if frame == page.frame => {
+                Some(PageSlot::Filling(frame)) if frame == page.frame => {
                     backoff.turn(self.memory.machine());
                 }
                 // A page that is pinned is moved nowhere.
-                Some(Content::Page(frame) | Content::Moving(frame)) => return frame == page.frame,
+                Some(PageSlot::Page(frame) | PageSlot::Moving(frame)) => {
+                    return frame == page.frame;
+                }
                 _ => return false,
             }
         }
@@ -246,7 +248,7 @@ impl<M: Machine> Store<M> {
 
 /// A page that stays what it is until this is dropped.
 pub struct Pinned<'a, M: Machine> {
-    store: &'a Store<M>,
+    store: &'a MemoryObject<M>,
     frame: Frame,
 }
 
@@ -267,25 +269,30 @@ impl<M: Machine> Drop for Pinned<'_, M> {
 
 impl<M: Machine> AddressSpace<M> {
     /// Makes sure that a store has a slot for the page `index`.
-    pub(crate) fn make_slot(&self, cache: &Cache, index: u64) -> Result<(), NoMemory> {
+    pub(crate) fn make_slot(&self, cache: &ObjectInner, index: u64) -> Result<(), NoMemory> {
         cache.pages.slot(index, self.memory).map(drop)
     }
 
     /// Adds a zeroed frame of the caller's to a store as the page `index`, for a fault.
     /// Whether the frame is not the caller's any more.
-    pub(crate) fn add_page(&self, cache: &Cache, index: u64, frame: Frame) -> Result<bool, Errno> {
+    pub(crate) fn add_page(
+        &self,
+        cache: &ObjectInner,
+        index: u64,
+        frame: Frame,
+    ) -> Result<bool, Errno> {
         let slot = cache.pages.slot(index, self.memory)?;
         if let Err(error) = cache.charge(index) {
             // Somebody may have added it with the last room that there was.
             return match slot.load() {
-                Content::Empty => Err(error),
+                PageSlot::Empty => Err(error),
                 _ => Ok(false),
             };
         }
         let descriptor = self.machine().frames().descriptor(frame);
         descriptor.set_file(cache.id, index);
-        let page = Content::Page(frame);
-        if slot.replace(Content::Empty, page).is_err() {
+        let page = PageSlot::Page(frame);
+        if slot.replace(PageSlot::Empty, page).is_err() {
             cache.uncharge(index);
             // Somebody who knew the frame as another page may have pinned it.
             return Ok(!descriptor.let_go());

@@ -27,7 +27,7 @@ const SLOTS: usize = 1 << BITS;
 
 /// What a slot of the lowest level holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Content {
+pub(crate) enum PageSlot {
     /// No page: a hole, or one that was not read yet.
     Empty,
     /// A page.
@@ -43,24 +43,24 @@ const FILLING: usize = 2;
 const MOVING: usize = PAGE | FILLING;
 const TAGS: u32 = 2;
 
-impl Content {
+impl PageSlot {
     fn raw(self) -> *mut () {
         let tagged = |frame: Frame, tag| without_provenance_mut((frame.0 as usize) << TAGS | tag);
         match self {
-            Content::Empty => null_mut(),
-            Content::Page(frame) => tagged(frame, PAGE),
-            Content::Filling(frame) => tagged(frame, FILLING),
-            Content::Moving(frame) => tagged(frame, MOVING),
+            PageSlot::Empty => null_mut(),
+            PageSlot::Page(frame) => tagged(frame, PAGE),
+            PageSlot::Filling(frame) => tagged(frame, FILLING),
+            PageSlot::Moving(frame) => tagged(frame, MOVING),
         }
     }
 
     fn from_raw(raw: *mut ()) -> Self {
         let frame = Frame((raw.addr() >> TAGS) as u64);
         match raw.addr() & MOVING {
-            0 => Content::Empty,
-            PAGE => Content::Page(frame),
-            FILLING => Content::Filling(frame),
-            _ => Content::Moving(frame),
+            0 => PageSlot::Empty,
+            PAGE => PageSlot::Page(frame),
+            FILLING => PageSlot::Filling(frame),
+            _ => PageSlot::Moving(frame),
         }
     }
 }
@@ -73,23 +73,23 @@ impl Slot {
     /// Acquire: of the release of who put a page there; its descriptor says what it
     /// is, and its content is there.
     #[inline]
-    pub(crate) fn load(&self) -> Content {
-        Content::from_raw(self.0.load(Ordering::Acquire))
+    pub(crate) fn load(&self) -> PageSlot {
+        PageSlot::from_raw(self.0.load(Ordering::Acquire))
     }
 
     /// For validation, after the caller's own full fence (the claim's). Partner: the
     /// fence in [`crate::rmap::file`], after the page was taken out of its slot.
     #[inline]
     pub(crate) fn holds(&self, frame: Frame) -> bool {
-        self.0.load(Ordering::Relaxed) == Content::Page(frame).raw()
+        self.0.load(Ordering::Relaxed) == PageSlot::Page(frame).raw()
     }
 
     /// Puts `to` in the place of `from`; what is there instead if somebody was faster.
-    pub(crate) fn replace(&self, from: Content, to: Content) -> Result<(), Content> {
+    pub(crate) fn replace(&self, from: PageSlot, to: PageSlot) -> Result<(), PageSlot> {
         self.0
             .compare_exchange(from.raw(), to.raw(), Ordering::AcqRel, Ordering::Acquire)
             .map(|_| ())
-            .map_err(Content::from_raw)
+            .map_err(PageSlot::from_raw)
     }
 
     fn node(&self) -> Option<&Node> {
@@ -273,7 +273,7 @@ fn for_each(
             continue;
         }
         if level == 0 {
-            if slot.load() != Content::Empty {
+            if slot.load() != PageSlot::Empty {
                 visit(start, slot);
             }
         } else if let Some(below) = slot.node() {
@@ -291,7 +291,9 @@ fn next(node: &Node, level: usize, base: u64, from: u64) -> Option<u64> {
         .find_map(|(i, slot)| {
             let start = base.checked_add((i as u64).checked_mul(size)?)?;
             match level {
-                0 => matches!(slot.load(), Content::Page(_) | Content::Moving(_)).then_some(start),
+                0 => {
+                    matches!(slot.load(), PageSlot::Page(_) | PageSlot::Moving(_)).then_some(start)
+                }
                 _ => next(slot.node()?, level - 1, start, from),
             }
         })

@@ -15,16 +15,16 @@
 use faultless_frames::Flags;
 use faultless_paging::{Access, Frame, Page, Pages, Walk, walk};
 use faultless_sync::atomic::{Ordering, fence};
-use faultless_sync::{Backoff, Flaw, flawed};
+use faultless_sync::{Backoff, Mutant, mutant};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::fault::pin::TRIES;
-use crate::fault::retry::Withdrawn;
-use crate::fault::state::Prepared;
-use crate::fault::trace::{Forced, Trail};
-use crate::fault::vma::{Hold, Mode};
-use crate::fault::{Outcome, Place};
+use crate::fault::retry::Retry;
+use crate::fault::state::FaultState;
+use crate::fault::trace::{FaultTrace, Forced};
+use crate::fault::vma::{Mode, VmaRef};
+use crate::fault::{Outcome, PteRef};
 use crate::space::AddressSpace;
 use crate::tree::mapping::Attributes;
 
@@ -86,7 +86,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Resolves a fault that the mapping need not allow.
     fn fault_forced(&self, address: u64, access: Access) -> Outcome {
         let start = self.trace_start();
-        let mut prepared = Prepared::new(self.memory, Forced(Trail::new()));
+        let mut prepared = FaultState::new(self.memory, Forced(FaultTrace::new()));
         let outcome = self.resolve(address, access, &mut prepared);
         prepared.trail.0.end(self, start, address, outcome);
         outcome
@@ -99,10 +99,10 @@ impl<M: Machine> AddressSpace<M> {
         access: Access,
         is_meant: &dyn Fn(&Attributes) -> bool,
         transfer: &mut dyn FnMut(Frame),
-    ) -> Result<bool, Withdrawn> {
+    ) -> Result<bool, Retry> {
         let section = self.memory.enter();
         // By validation alone, as under the policy `speculative`.
-        let Some(hold) = Hold::find(self, page, Mode::Locked, &section)? else {
+        let Some(hold) = VmaRef::find(self, page, Mode::Locked, &section)? else {
             return Ok(false);
         };
         if !hold.attributes().is_some_and(is_meant) {
@@ -117,16 +117,16 @@ impl<M: Machine> AddressSpace<M> {
             return Ok(false);
         };
         if link.is_frozen() {
-            self.ask_for(page);
-            return Err(Withdrawn::TableChanged);
+            self.prioritise_copy(page);
+            return Err(Retry::TableChanged);
         }
         if Self::FORMAT.is_claimed(value) {
-            return Err(Withdrawn::EntryClaimed);
+            return Err(Retry::EntryClaimed);
         }
         if !self.suffices(value, access) {
             return Ok(false);
         }
-        let at = Place {
+        let at = PteRef {
             entry,
             value,
             link,
@@ -134,14 +134,14 @@ impl<M: Machine> AddressSpace<M> {
         };
         let interrupts = self.machine().interrupts_off();
         let result = match at.entry.claim_present::<M::Format>(value) {
-            Err(_) => Err(Withdrawn::EntryClaimed),
+            Err(_) => Err(Retry::EntryClaimed),
             // A claim that is dropped is withdrawn.
             Ok(claim) => at.validate().and_then(|()| {
                 // A fork that was over before the validation took the mark away before it let
                 // the mapping be live again. Pairs with the release of that store.
                 fence(Ordering::Acquire);
-                if !self.suffices(value, access) && !flawed(Flaw::SharingNotChecked) {
-                    return Err(Withdrawn::MappingChanged);
+                if !self.suffices(value, access) && !mutant(Mutant::SharingNotChecked) {
+                    return Err(Retry::MappingChanged);
                 }
                 transfer(Self::FORMAT.frame(value));
                 claim.publish(|now| match access {

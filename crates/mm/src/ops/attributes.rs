@@ -8,7 +8,7 @@ use faultless_sync::Backoff;
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::lock::RangeLock;
+use crate::lock::RangeWriteGuard;
 use crate::space::AddressSpace;
 use crate::tree::mapping::{Attributes, Flags, Locked};
 use crate::tree::{Edit, Run};
@@ -20,7 +20,7 @@ impl<M: Machine> AddressSpace<M> {
     /// `ENOMEM`: memory, or too many mappings. Nothing has changed.
     pub(crate) fn change_run(
         &self,
-        lock: &RangeLock<'_, M>,
+        lock: &RangeWriteGuard<'_, M>,
         run: Run,
         change: impl FnOnce(Flags) -> Flags,
     ) -> Result<(), Errno> {
@@ -33,7 +33,7 @@ impl<M: Machine> AddressSpace<M> {
     /// `ENOMEM` if not, too.
     pub(crate) fn change_run_if(
         &self,
-        lock: &RangeLock<'_, M>,
+        lock: &RangeWriteGuard<'_, M>,
         run: Run,
         change: impl FnOnce(Flags) -> Flags,
         may_be: impl FnOnce(&Edit<'_, M>) -> bool,
@@ -63,13 +63,13 @@ impl<M: Machine> AddressSpace<M> {
             true => word.replacing(),
             false => word,
         };
-        self.assign(&mut edit, run.pages, word);
+        self.set_range(&mut edit, run.pages, word);
         drop(edit);
         let is_sealed = to.flags.sealed && !from.flags.sealed;
         let is_locked = to.flags.locked != Locked::No && from.flags.locked == Locked::No;
         if (is_sealed || is_locked) && !word.is_replacing() {
             // Who has claimed entries to discard their pages did that while he was allowed to.
-            lock.settle();
+            lock.validation_fence();
             self.await_claims(run.pages);
         }
         Ok(())

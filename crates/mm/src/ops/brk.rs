@@ -11,7 +11,7 @@ use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::space::AddressSpace;
 use crate::tree::Edit;
-use crate::tree::mapping::{Attributes, Birth, Flags, Locked};
+use crate::tree::mapping::{Attributes, Flags, Locked, SoftDirtyEpoch};
 
 /// Attributes of the heap: readable, writable.
 const HEAP: Attributes = Attributes {
@@ -22,7 +22,7 @@ const HEAP: Attributes = Attributes {
     },
     flags: Flags::NONE,
     backed: None,
-    birth: Birth(0),
+    birth: SoftDirtyEpoch(0),
 };
 
 impl<M: Machine> AddressSpace<M> {
@@ -113,11 +113,11 @@ impl<M: Machine> AddressSpace<M> {
         if !self.may_end_at(start, new) {
             return None;
         }
-        let is_still = || self.heap() == (start, end);
+        let is_unchanged = || self.heap() == (start, end);
         let commit = || self.brk[1].store(new, Ordering::Relaxed);
         if new_page < old_page {
             let less = Pages::of_bytes(new_page..old_page);
-            let is_done = self.unmap_heap_at_once(less, is_still, commit);
+            let is_done = self.unmap_heap_at_once(less, is_unchanged, commit);
             return is_done.then_some(new);
         }
         if new_page == old_page || self.lock_future() != Locked::No {
@@ -125,8 +125,8 @@ impl<M: Machine> AddressSpace<M> {
         }
         let more = Pages::of_bytes(old_page..new_page);
         self.grow_heap_at_once(more, |edit| {
-            let is_still = is_still() && self.lock_future() == Locked::No;
-            is_still.then(|| match self.extend_heap(edit, more) {
+            let is_unchanged = is_unchanged() && self.lock_future() == Locked::No;
+            is_unchanged.then(|| match self.extend_heap(edit, more) {
                 Ok(()) => {
                     commit();
                     new

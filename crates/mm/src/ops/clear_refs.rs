@@ -10,7 +10,7 @@
 //! Written lines: the entries.
 
 use faultless_paging::{Gather, Pages};
-use faultless_sync::{Flaw, flawed};
+use faultless_sync::{Mutant, mutant};
 
 use crate::base::machine::Machine;
 use crate::space::AddressSpace;
@@ -19,28 +19,28 @@ use crate::tree::mapping::Attributes;
 
 /// Which mappings' pages are to count as not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unused {
+pub enum AgingMode {
     /// All.
     All,
     /// Those without a store.
     Anonymous,
     /// Those with one.
-    Stores,
+    Objects,
 }
 
-impl Unused {
+impl AgingMode {
     fn applies(self, attributes: &Attributes) -> bool {
         match self {
-            Unused::All => true,
-            Unused::Anonymous => attributes.backed.is_none(),
-            Unused::Stores => attributes.backed.is_some(),
+            AgingMode::All => true,
+            AgingMode::Anonymous => attributes.backed.is_none(),
+            AgingMode::Objects => attributes.backed.is_some(),
         }
     }
 }
 
 impl<M: Machine> AddressSpace<M> {
     /// Lets the pages of some mappings count as not used.
-    pub fn clear_accessed(&self, of: Unused) {
+    pub fn clear_accessed(&self, of: AgingMode) {
         let _hold = self.hold_everything();
         let mut gather = Gather::new();
         let mut at = 0;
@@ -68,7 +68,7 @@ impl<M: Machine> AddressSpace<M> {
                     return;
                 }
                 // Not by a store: hardware may set bits at any moment (rule R8).
-                let unused = match flawed(Flaw::OwnerNotTakenAway) {
+                let unused = match mutant(Mutant::OwnerNotTakenAway) {
                     true => value & !format.accessed,
                     false => format.unused(value),
                 };

@@ -5,9 +5,9 @@ use faultless_paging::{
 };
 
 use crate::base::machine::Machine;
-use crate::object::Store;
+use crate::object::MemoryObject;
 use crate::space::AddressSpace;
-use crate::tree::Content;
+use crate::tree::SlotState;
 use crate::tree::mapping::Attributes;
 
 impl<M: Machine> AddressSpace<M> {
@@ -22,14 +22,14 @@ impl<M: Machine> AddressSpace<M> {
         let word = self.tree.find(Page::containing(address).0).word;
         // SAFETY: found in this section.
         match unsafe { word.content() } {
-            Content::Live(mapping) | Content::Changing(mapping) => Some(*mapping.attributes()),
+            SlotState::Live(mapping) | SlotState::Changing(mapping) => Some(*mapping.attributes()),
             _ => None,
         }
     }
 
     /// The store that is mapped at an address, held, and which of its bytes is there. None where a
     /// device is mapped.
-    pub fn store_at(&self, address: u64) -> Option<(Store<M>, u64)> {
+    pub fn store_at(&self, address: u64) -> Option<(MemoryObject<M>, u64)> {
         if address >= self.layout.end {
             return None;
         }
@@ -40,7 +40,7 @@ impl<M: Machine> AddressSpace<M> {
         let attributes = mapping.attributes();
         let backed = attributes.backed.filter(|_| !attributes.flags.device)?;
         let byte = backed.index(page).checked_mul(PAGE_SIZE)? + address % PAGE_SIZE;
-        Some((Store::of(self.memory, backed.pointer()), byte))
+        Some((MemoryObject::of(self.memory, backed.pointer()), byte))
     }
 
     /// The frame of the page at an address, if one is present.

@@ -7,7 +7,7 @@ use faultless_paging::{PAGE_SIZE, Pages};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::object::Seen;
+use crate::object::Lookup;
 use crate::space::AddressSpace;
 
 /// Pages looked at in one section.
@@ -55,7 +55,7 @@ impl<M: Machine> AddressSpace<M> {
         if let Some(backed) = &mapping.attributes().backed {
             for (at, there) in (page..run.pages.end).zip(&mut *there) {
                 let seen = backed.cache().find(backed.index(at));
-                *there = u8::from(matches!(seen, Seen::Page(_) | Seen::Moving));
+                *there = u8::from(matches!(seen, Lookup::Page(_) | Lookup::Moving));
             }
         }
         self.for_each_entry(run.pages, &mut |entry, at| {

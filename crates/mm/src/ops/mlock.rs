@@ -12,10 +12,10 @@ use faultless_paging::{PAGE_SIZE, Pages};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::lock::RangeLock;
+use crate::lock::RangeWriteGuard;
 use crate::space::AddressSpace;
 use crate::tree::mapping::{Flags, Locked};
-use crate::tree::{Edit, PAGES, Run, Word};
+use crate::tree::{Edit, PAGES, Run, SlotValue};
 
 /// `MLOCK_*` flags.
 #[allow(missing_docs)]
@@ -143,7 +143,12 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Whether so much more may be locked: what is locked already does not count twice.
-    fn check_limit(&self, lock: &RangeLock<'_, M>, start: u64, length: u64) -> Result<(), Errno> {
+    fn check_limit(
+        &self,
+        lock: &RangeWriteGuard<'_, M>,
+        start: u64,
+        length: u64,
+    ) -> Result<(), Errno> {
         let edit = lock.edit();
         let room = self.room(&edit);
         if !room.may_lock() {
@@ -164,7 +169,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Changes the locks of a range up to its first hole. The range's pages.
     fn lock_pages(
         &self,
-        lock: &RangeLock<'_, M>,
+        lock: &RangeWriteGuard<'_, M>,
         start: u64,
         length: u64,
         locked: Locked,
@@ -193,7 +198,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Changes the locks of everything that it can be changed of.
-    fn lock_all(&self, lock: &RangeLock<'_, M>, locked: Locked) {
+    fn lock_all(&self, lock: &RangeWriteGuard<'_, M>, locked: Locked) {
         let mut at = 0;
         while let Some(run) = self.run_in(at, PAGES) {
             at = run.pages.end;
@@ -224,7 +229,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Whether a word's mapping is locked and private.
-    pub(crate) fn is_locked_private(&self, word: Word) -> bool {
+    pub(crate) fn is_locked_private(&self, word: SlotValue) -> bool {
         // SAFETY: the range keeps mappings from being retired.
         let mapping = unsafe { word.mapping() };
         let flags = mapping.map(|mapping| mapping.attributes().flags);
@@ -232,7 +237,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Whether a word's mapping is locked.
-    pub(crate) fn is_locked(&self, word: Word) -> bool {
+    pub(crate) fn is_locked(&self, word: SlotValue) -> bool {
         // SAFETY: the range keeps mappings from being retired.
         let mapping = unsafe { word.mapping() };
         mapping.is_some_and(|mapping| mapping.attributes().flags.locked != Locked::No)

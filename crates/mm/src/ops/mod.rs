@@ -24,7 +24,7 @@ mod pagemap;
 mod populate;
 mod usage;
 
-pub use clear_refs::Unused;
+pub use clear_refs::AgingMode;
 pub use madvise::advice;
 pub use maps::{MappedFile, MapsEntry};
 pub use mlock::{lock_all_flags, lock_flags};

@@ -12,12 +12,12 @@ use faultless_trace::{Counter, Kind};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::lock::RangeLock;
+use crate::lock::RangeWriteGuard;
 use crate::ops::populate::Parts;
 use crate::ops::protection;
 use crate::space::AddressSpace;
 use crate::tree::mapping::Attributes;
-use crate::tree::{Run, Word};
+use crate::tree::{Run, SlotValue};
 
 const PROT_SEM: u32 = 8;
 const PROT_GROWSDOWN: u32 = 0x0100_0000;
@@ -113,7 +113,7 @@ impl<M: Machine> AddressSpace<M> {
     /// as they could not before.
     fn protect(
         &self,
-        lock: &RangeLock<'_, M>,
+        lock: &RangeWriteGuard<'_, M>,
         pages: Pages,
         to: Protection,
         to_populate: &mut Parts,
@@ -141,7 +141,7 @@ impl<M: Machine> AddressSpace<M> {
             at = run.pages.end;
         };
         self.flush(&mut gather);
-        self.show_changed(&mut lock.edit(), Pages::new(pages.start, at));
+        self.publish_live(&mut lock.edit(), Pages::new(pages.start, at));
         result
     }
 
@@ -149,12 +149,12 @@ impl<M: Machine> AddressSpace<M> {
     /// of the run before it.
     fn protect_run(
         &self,
-        lock: &RangeLock<'_, M>,
+        lock: &RangeWriteGuard<'_, M>,
         run: Run,
         to: Protection,
-        before: Option<Word>,
+        before: Option<SlotValue>,
         gather: &mut Gather,
-    ) -> Result<Word, Errno> {
+    ) -> Result<SlotValue, Errno> {
         // SAFETY: the range keeps mappings from being retired.
         let Some(mapping) = (unsafe { run.word.mapping() }) else {
             return Err(Errno::ENOMEM);
@@ -196,9 +196,9 @@ impl<M: Machine> AddressSpace<M> {
             }
             None => self.word_for(&edit, run.pages, attributes)?,
         };
-        self.assign(&mut edit, run.pages, successor.changing());
+        self.set_range(&mut edit, run.pages, successor.changing());
         drop(edit);
-        lock.settle();
+        lock.validation_fence();
         self.protect_entries(run.pages, &attributes, gather);
         Ok(successor)
     }
@@ -222,14 +222,14 @@ impl<M: Machine> AddressSpace<M> {
                     backoff.turn(self.machine());
                     continue;
                 }
-                let own = to.write && (shared || self.is_exclusive(value));
+                let with_tlb_owner = to.write && (shared || self.is_exclusive(value));
                 // Where every page counts as written nobody watches for stores.
-                let from = if own && is_new {
+                let from = if with_tlb_owner && is_new {
                     value | format.soft_dirty
                 } else {
                     value
                 };
-                let new = format.with_protection(from, to, own);
+                let new = format.with_protection(from, to, with_tlb_owner);
                 if entry.replace(value, new).is_ok() {
                     let lowered = format.is_present(value)
                         && (!format.is_present(new)

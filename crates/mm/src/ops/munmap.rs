@@ -9,10 +9,10 @@ use faultless_trace::{Counter, Kind};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::lock::RangeLock;
+use crate::lock::RangeWriteGuard;
 use crate::space::AddressSpace;
 use crate::table::zap::SMALL;
-use crate::tree::Word;
+use crate::tree::SlotValue;
 
 impl<M: Machine> AddressSpace<M> {
     /// Unmaps the pages of a byte range; holes in it do not matter.
@@ -46,7 +46,7 @@ impl<M: Machine> AddressSpace<M> {
     /// while he has, once nothing can fail any more.
     pub(crate) fn unmap_locked(
         &self,
-        lock: RangeLock<'_, M>,
+        lock: RangeWriteGuard<'_, M>,
         pages: Pages,
         commit: impl FnOnce(),
     ) -> Result<(), Errno> {
@@ -71,12 +71,14 @@ impl<M: Machine> AddressSpace<M> {
         commit();
         match lock.meets_zaps() {
             true => self.detach(&lock, &mut edit, pages),
-            false => self.assign_below(&mut edit, &near, pages, Word::zapping(lock.number())),
+            false => {
+                self.set_range_below(&mut edit, &near, pages, SlotValue::zapping(lock.number()))
+            }
         }
         lock.keep_departure(&edit);
-        if pages.len() > SMALL && !lock.meets_zaps() && self.has_nothing(pages) {
+        if pages.len() > SMALL && !lock.meets_zaps() && self.is_unpopulated(pages) {
             // As large ranges often are: reserved, and never used.
-            edit.fill(pages, Word::EMPTY);
+            edit.fill(pages, SlotValue::EMPTY);
             drop(edit);
             drop(lock);
             self.trace_hold(had, pages);

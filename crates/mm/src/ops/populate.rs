@@ -16,7 +16,7 @@ use crate::space::AddressSpace;
 use crate::tree::mapping::{Attributes, Locked};
 
 /// Pages between two looks whether somebody else should run.
-const STRETCH: u64 = 64;
+const POLL_INTERVAL: u64 = 64;
 
 /// Parts that are told apart. What is between further ones is populated with them, which takes
 /// pages early and changes nothing that they hold.
@@ -113,7 +113,7 @@ impl<M: Machine> AddressSpace<M> {
     /// # Errors
     /// `EINTR`: the caller was killed.
     pub(crate) fn populates_on(&self, page: u64) -> Result<(), Errno> {
-        if page.is_multiple_of(STRETCH) {
+        if page.is_multiple_of(POLL_INTERVAL) {
             cond_resched(self.machine());
             if self.machine().fatal_signal_pending() {
                 return Err(Errno::EINTR);

@@ -37,15 +37,15 @@ use core::cell::Cell;
 use core::ops::Range;
 use core::ptr::NonNull;
 
-use faultless_frames::{Books, Misuse, Slab, Use};
+use faultless_frames::{FrameAudit, Misuse, Slab, Use};
 use faultless_paging::{Frame, PAGE_SIZE, Pages};
 use faultless_sync::atomic::{AtomicU32, Local, Ordering};
-use faultless_sync::{Flaw, SpinLock, flawed};
+use faultless_sync::{Mutant, SpinLock, mutant};
 
 use crate::base::errno::Errno;
 use crate::base::list::{Hook, List};
 use crate::base::machine::Machine;
-use crate::object::{Cache, Store};
+use crate::object::{MemoryObject, ObjectInner};
 use crate::space::memory::Memory;
 
 /// All probes of a machine.
@@ -58,8 +58,8 @@ pub(crate) struct Probes {
 #[repr(C)]
 pub(crate) struct Body {
     hook: Hook,
-    cache: NonNull<Cache>,
-    known: Known,
+    cache: NonNull<ObjectInner>,
+    known: ProbeInfo,
     /// One of those below, under the list's lock.
     state: Local,
 }
@@ -73,7 +73,7 @@ const LEFT: u64 = 2;
 
 /// Which probes are looked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Which {
+pub(crate) enum ProbeFilter {
     /// All that may have breakpoints.
     Listed,
     /// Those that get more of them.
@@ -82,7 +82,7 @@ pub(crate) enum Which {
 
 /// What is known of a probe.
 #[derive(Clone, Copy)]
-pub(crate) struct Known {
+pub(crate) struct ProbeInfo {
     /// The byte of the store.
     pub(crate) byte: u64,
     /// What programs find there.
@@ -115,7 +115,7 @@ impl Probes {
 /// breakpoints stay, and stay this probe's ([`crate::AddressSpace::probe_at`]), until the next probe of
 /// the store is registered or ended, or the store goes. Who wants to know calls [`Probe::end`].
 pub struct Probe<M: Machine> {
-    store: Store<M>,
+    store: MemoryObject<M>,
     body: NonNull<Body>,
     is_ended: bool,
 }
@@ -135,7 +135,12 @@ impl<M: Machine> Probe<M> {
     ///
     /// What programs find when the probe has ended is the byte that the store has now, whatever is
     /// written to it later.
-    pub fn register(store: &Store<M>, byte: u64, breakpoint: u8, tag: u64) -> Result<Self, Errno> {
+    pub fn register(
+        store: &MemoryObject<M>,
+        byte: u64,
+        breakpoint: u8,
+        tag: u64,
+    ) -> Result<Self, Errno> {
         let memory = store.memory();
         if byte >= store.size() {
             return Err(Errno::EINVAL);
@@ -147,7 +152,7 @@ impl<M: Machine> Probe<M> {
         let content = Body {
             hook: Hook::new(),
             cache: store.pointer(),
-            known: Known {
+            known: ProbeInfo {
                 byte,
                 breakpoint,
                 original,
@@ -158,7 +163,7 @@ impl<M: Machine> Probe<M> {
         let probes = memory.probes();
         let mut list = probes.list.lock(memory.machine());
         let bytes = byte..byte.saturating_add(1);
-        if find(&list, store.cache(), bytes, Which::Listed).is_some() {
+        if find(&list, store.cache(), bytes, ProbeFilter::Listed).is_some() {
             drop(list);
             memory.free_probe(body);
             return Err(Errno::EEXIST);
@@ -220,14 +225,14 @@ impl<M: Machine> Drop for Probe<M> {
     }
 }
 
-impl<M: Machine> Store<M> {
+impl<M: Machine> MemoryObject<M> {
     /// Takes a probe's breakpoints away, and then the probe. If one cannot be it stays, as ending.
     fn end_probe(&self, body: NonNull<Body>) -> Result<(), Errno> {
         let memory = self.memory();
         // SAFETY: it stays until the end of this, which the caller alone has to do with.
         let known = unsafe { body.as_ref() }.known;
         self.set_probe(body, ENDING);
-        let is_early = flawed(Flaw::ProbeUnlistedFirst);
+        let is_early = mutant(Mutant::ProbeUnlistedFirst);
         if is_early {
             memory.unlist_probe(body);
         }
@@ -278,12 +283,12 @@ impl<M: Machine> Store<M> {
 }
 
 impl Body {
-    fn is_of(&self, cache: *const Cache) -> bool {
+    fn is_of(&self, cache: *const ObjectInner) -> bool {
         core::ptr::eq(self.cache.as_ptr(), cache)
     }
 
-    fn is(&self, which: Which) -> bool {
-        which == Which::Listed || self.state.get() == REGISTERED
+    fn is(&self, which: ProbeFilter) -> bool {
+        which == ProbeFilter::Listed || self.state.get() == REGISTERED
     }
 
     /// As it was when it was exposed.
@@ -309,7 +314,12 @@ fn bodies(list: &List) -> impl Iterator<Item = &Body> {
 }
 
 /// The first probe of a store in a range of its bytes.
-fn find(list: &List, cache: *const Cache, bytes: Range<u64>, which: Which) -> Option<Known> {
+fn find(
+    list: &List,
+    cache: *const ObjectInner,
+    bytes: Range<u64>,
+    which: ProbeFilter,
+) -> Option<ProbeInfo> {
     bodies(list)
         .filter(|body| body.is_of(cache) && bytes.contains(&body.known.byte) && body.is(which))
         .map(|body| body.known)
@@ -321,10 +331,10 @@ impl<M: Machine> Memory<M> {
     /// gone: what has a probe is not.
     pub(crate) fn find_probe(
         &self,
-        cache: *const Cache,
+        cache: *const ObjectInner,
         bytes: Range<u64>,
-        which: Which,
-    ) -> Option<Known> {
+        which: ProbeFilter,
+    ) -> Option<ProbeInfo> {
         let list = self.probes().list.lock(self.machine());
         find(&list, cache, bytes, which)
     }
@@ -332,11 +342,11 @@ impl<M: Machine> Memory<M> {
     /// The first probe in pages that show a store from the page `index` on.
     pub(crate) fn probe_in(
         &self,
-        cache: *const Cache,
+        cache: *const ObjectInner,
         index: u64,
         pages: Pages,
-        which: Which,
-    ) -> Option<Known> {
+        which: ProbeFilter,
+    ) -> Option<ProbeInfo> {
         let start = index.saturating_mul(PAGE_SIZE);
         let end = start.saturating_add(pages.len().saturating_mul(PAGE_SIZE));
         self.find_probe(cache, start..end, which)
@@ -350,7 +360,7 @@ impl<M: Machine> Memory<M> {
     }
 
     /// A store goes, with what was left of its probes: nobody has one of them, nothing shows them.
-    pub(crate) fn forget_probes(&self, cache: *const Cache) {
+    pub(crate) fn forget_probes(&self, cache: *const ObjectInner) {
         // Who left one held the store when he counted it.
         while self.probes().any() {
             let list = self.probes().list.lock(self.machine());
@@ -382,7 +392,7 @@ impl<M: Machine> Memory<M> {
     }
 
     /// Enters the objects of all probes, for who verifies the machine.
-    pub(crate) fn enter_probes(&self, books: &Books) -> Result<(), Misuse> {
+    pub(crate) fn enter_probes(&self, books: &FrameAudit) -> Result<(), Misuse> {
         let list = self.probes().list.lock(self.machine());
         // SAFETY: under the lock.
         let mut next = unsafe { list.first() };

@@ -22,15 +22,15 @@
 use faultless_frames::Flags;
 use faultless_paging::{Access, PAGE_SIZE, Page, Pages, Walk, walk};
 use faultless_sync::atomic::Ordering;
-use faultless_sync::{Flaw, flawed};
+use faultless_sync::{Mutant, mutant};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::object::Cache;
-use crate::probe::list::{Known, Which};
+use crate::object::ObjectInner;
+use crate::probe::list::{ProbeFilter, ProbeInfo};
 use crate::space::AddressSpace;
 use crate::tree::PAGES;
-use crate::tree::mapping::{Attributes, Backed};
+use crate::tree::mapping::{Attributes, ObjectRef};
 
 /// In the word: it may show breakpoints.
 const MAY_SHOW: u32 = 1;
@@ -42,7 +42,7 @@ const ONE: u32 = 4;
 impl Attributes {
     /// The store whose probes a mapping shows, if it is of that kind. Breakpoints only come to what
     /// cannot be written, but stay when it can.
-    fn shows_probes(&self) -> Option<&Backed> {
+    fn shows_probes(&self) -> Option<&ObjectRef> {
         self.backed.as_ref().filter(|_| !self.flags.shared)
     }
 
@@ -72,10 +72,10 @@ impl<M: Machine> AddressSpace<M> {
         found.map(|known| known.tag)
     }
 
-    fn find_probe_of(&self, backed: &Backed, byte: u64) -> Option<Known> {
+    fn find_probe_of(&self, backed: &ObjectRef, byte: u64) -> Option<ProbeInfo> {
         let bytes = byte..byte.checked_add(1)?;
         self.memory
-            .find_probe(backed.pointer().as_ptr(), bytes, Which::Listed)
+            .find_probe(backed.pointer().as_ptr(), bytes, ProbeFilter::Listed)
     }
 
     /// Whether it may show breakpoints of probes.
@@ -85,7 +85,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Whether a mapping with these attributes shows probes in `pages`.
-    fn has_probes(&self, pages: Pages, attributes: &Attributes, which: Which) -> bool {
+    fn has_probes(&self, pages: Pages, attributes: &Attributes, which: ProbeFilter) -> bool {
         let backed = attributes.shows_probes();
         backed.is_some_and(|backed| {
             let index = backed.index(pages.start);
@@ -113,7 +113,7 @@ impl<M: Machine> AddressSpace<M> {
     /// A mapping of `pages` has come into the tree, and nobody runs it yet.
     #[inline]
     pub(crate) fn brings_probes(&self, pages: Pages, attributes: &Attributes) {
-        if self.memory.probes().any() && self.has_probes(pages, attributes, Which::Listed) {
+        if self.memory.probes().any() && self.has_probes(pages, attributes, ProbeFilter::Listed) {
             self.show_probes();
         }
     }
@@ -137,17 +137,17 @@ impl<M: Machine> AddressSpace<M> {
         while let Some((part, attributes)) = self.mapped_in(at, PAGES) {
             at = part.end;
             // In this order: what ends in between says itself that there is doubt.
-            if self.has_probes(part, &attributes, Which::Registered) {
+            if self.has_probes(part, &attributes, ProbeFilter::Registered) {
                 return;
             }
-            is_doubtful |= self.has_probes(part, &attributes, Which::Listed);
+            is_doubtful |= self.has_probes(part, &attributes, ProbeFilter::Listed);
         }
         if is_doubtful {
             self.check_probes_later();
             return;
         }
         let cleared = seen & !MAY_SHOW;
-        if flawed(Flaw::ProbesForgotten) {
+        if mutant(Mutant::ProbesForgotten) {
             self.probed.fetch_and(!MAY_SHOW, Ordering::AcqRel);
             return;
         }
@@ -180,7 +180,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// The same for pages that one mapping has.
-    fn install_in(&self, pages: Pages, backed: &Backed) {
+    fn install_in(&self, pages: Pages, backed: &ObjectRef) {
         let cache = backed.pointer().as_ptr();
         let mut at = pages.start;
         while at < pages.end {
@@ -196,24 +196,30 @@ impl<M: Machine> AddressSpace<M> {
                 let _ = self.install_probe(page, (cache, backed.first), &known);
                 let end = (known.byte / PAGE_SIZE + 1).saturating_mul(PAGE_SIZE);
                 let rest = known.byte + 1..end;
-                next = self.memory.find_probe(cache, rest, Which::Registered);
+                next = self.memory.find_probe(cache, rest, ProbeFilter::Registered);
             }
             at += 1;
         }
     }
 
-    fn registered_in(&self, cache: *const Cache, index: u64, pages: Pages) -> Option<Known> {
-        self.memory.probe_in(cache, index, pages, Which::Registered)
+    fn registered_in(
+        &self,
+        cache: *const ObjectInner,
+        index: u64,
+        pages: Pages,
+    ) -> Option<ProbeInfo> {
+        self.memory
+            .probe_in(cache, index, pages, ProbeFilter::Registered)
     }
 
-    fn page_of(&self, known: &Known, first: u64) -> u64 {
+    fn page_of(&self, known: &ProbeInfo, first: u64) -> u64 {
         (known.byte / PAGE_SIZE).wrapping_sub(first)
     }
 
     /// Waits until nobody changes what is mapped at a page, a fork that fills this space included. What
     /// was changed before is seen from here on; who changes it later sees what the caller has done.
     pub(crate) fn await_change(&self, page: u64) {
-        if page < self.layout.end / PAGE_SIZE && !flawed(Flaw::ProbeBesideChanges) {
+        if page < self.layout.end / PAGE_SIZE && !mutant(Mutant::ProbeBesideChanges) {
             drop(self.hold_range(Pages::new(page, page + 1)));
         }
     }
@@ -223,8 +229,8 @@ impl<M: Machine> AddressSpace<M> {
     pub(crate) fn install_probe(
         &self,
         page: u64,
-        (cache, first): (*const Cache, u64),
-        known: &Known,
+        (cache, first): (*const ObjectInner, u64),
+        known: &ProbeInfo,
     ) -> Result<(), Errno> {
         let is_meant = |attributes: &Attributes| {
             let backed = attributes.shows_probes();
@@ -238,8 +244,10 @@ impl<M: Machine> AddressSpace<M> {
         let mut is_put = false;
         let mut put = |frame| {
             let bytes = known.byte..known.byte + 1;
-            let found = self.memory.find_probe(cache, bytes, Which::Registered);
-            if found.is_some() || flawed(Flaw::ProbeOutlived) {
+            let found = self
+                .memory
+                .find_probe(cache, bytes, ProbeFilter::Registered);
+            if found.is_some() || mutant(Mutant::ProbeOutlived) {
                 self.memory.set_byte_in(frame, known.byte, known.breakpoint);
                 is_put = true;
             }
@@ -261,8 +269,8 @@ impl<M: Machine> AddressSpace<M> {
     pub(crate) fn remove_probe(
         &self,
         page: u64,
-        (cache, first): (*const Cache, u64),
-        known: &Known,
+        (cache, first): (*const ObjectInner, u64),
+        known: &ProbeInfo,
     ) -> Result<(), Errno> {
         let is_meant = |attributes: &Attributes| {
             let backed = attributes.shows_probes();

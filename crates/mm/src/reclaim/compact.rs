@@ -13,13 +13,13 @@ use faultless_frames::{FrameSource, NoMemory};
 use faultless_paging::Frame;
 
 use crate::base::machine::Machine;
-use crate::reclaim::isolated::Keeping;
+use crate::reclaim::isolated::Isolating;
 use crate::rmap::migrate::{Mover, NotMoved};
 use crate::space::memory::Memory;
 
 /// What became of a range of frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Vacated {
+pub struct Evacuated {
     /// Pages that went elsewhere.
     pub moved: u64,
     /// Pages that are still there.
@@ -37,12 +37,12 @@ impl<M: Machine> Memory<M> {
     /// # Errors
     /// [`NoMemory`] when there is no frame elsewhere, or others have found none; what was moved
     /// before stays moved.
-    pub fn vacate(&'static self, frames: Range<u64>) -> Result<Vacated, NoMemory> {
+    pub fn evacuate(&'static self, frames: Range<u64>) -> Result<Evacuated, NoMemory> {
         let machine = self.machine();
         let all = machine.frames().extent();
         let range = frames.start.max(all.start)..frames.end.min(all.end);
         if range.is_empty() {
-            return Ok(Vacated::default());
+            return Ok(Evacuated::default());
         }
         if range == all {
             // There is nothing elsewhere, and no use in looking.
@@ -50,7 +50,7 @@ impl<M: Machine> Memory<M> {
         }
         let mut mover = Mover::new(self)?;
         let keeping = self.kept().begin(machine);
-        let mut vacated = Vacated::default();
+        let mut vacated = Evacuated::default();
         let mut target = None;
         for frame in range.clone().map(Frame) {
             let to = match target.take() {
@@ -79,7 +79,7 @@ impl<M: Machine> Memory<M> {
     fn frame_outside(
         &self,
         range: &Range<u64>,
-        keeping: &Keeping<'_, M>,
+        keeping: &Isolating<'_, M>,
     ) -> Result<Frame, NoMemory> {
         let machine = self.machine();
         loop {

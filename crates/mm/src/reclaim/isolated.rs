@@ -15,16 +15,16 @@
 use faultless_frames::{FrameSource, NoMemory};
 use faultless_paging::Frame;
 use faultless_sync::atomic::{AtomicU64, Ordering};
-use faultless_sync::{Flaw, SpinLock, flawed};
+use faultless_sync::{Mutant, SpinLock, mutant};
 
 use crate::base::machine::Machine;
-use crate::table::zap::Chain;
+use crate::table::zap::FrameList;
 
 /// Frames that go back while the lock is held once.
 const BATCH: u64 = 32;
 
 /// What all compactions keep.
-pub(crate) struct Kept {
+pub(crate) struct IsolatedFrames {
     /// How many frames that is: a hint, changed under the lock.
     count: AtomicU64,
     list: SpinLock<List>,
@@ -32,7 +32,7 @@ pub(crate) struct Kept {
 
 #[derive(Default)]
 struct List {
-    frames: Chain,
+    frames: FrameList,
     /// Compactions at work.
     running: u64,
     /// How often somebody has taken some.
@@ -40,14 +40,14 @@ struct List {
 }
 
 /// A compaction at work. What it keeps is free again when all that work at once have ended.
-pub(crate) struct Keeping<'a, M: Machine> {
-    kept: &'a Kept,
+pub(crate) struct Isolating<'a, M: Machine> {
+    kept: &'a IsolatedFrames,
     machine: &'a M,
     /// How often somebody had taken some when it began.
     taken: u64,
 }
 
-impl Kept {
+impl IsolatedFrames {
     /// Nothing.
     pub(crate) fn new() -> Self {
         Self {
@@ -57,12 +57,12 @@ impl Kept {
     }
 
     /// Begins a compaction.
-    pub(crate) fn begin<'a, M: Machine>(&'a self, machine: &'a M) -> Keeping<'a, M> {
+    pub(crate) fn begin<'a, M: Machine>(&'a self, machine: &'a M) -> Isolating<'a, M> {
         let mut list = self.list.lock(machine);
         list.running += 1;
         let taken = list.taken;
         drop(list);
-        Keeping {
+        Isolating {
             kept: self,
             machine,
             taken,
@@ -74,7 +74,7 @@ impl Kept {
     pub(crate) fn give_up<M: Machine>(&self, machine: &M) -> bool {
         // Relaxed: no more than a hint. Whoever finds no frame because all are kept has met who
         // keeps them in the source, at its lock.
-        if self.count.load(Ordering::Relaxed) == 0 || flawed(Flaw::KeptFromOthers) {
+        if self.count.load(Ordering::Relaxed) == 0 || mutant(Mutant::KeptFromOthers) {
             return false;
         }
         let mut list = self.list.lock(machine);
@@ -99,7 +99,7 @@ impl Kept {
     }
 }
 
-impl<M: Machine> Keeping<'_, M> {
+impl<M: Machine> Isolating<'_, M> {
     /// Keeps a frame of the caller's.
     ///
     /// # Errors
@@ -117,7 +117,7 @@ impl<M: Machine> Keeping<'_, M> {
     }
 }
 
-impl<M: Machine> Drop for Keeping<'_, M> {
+impl<M: Machine> Drop for Isolating<'_, M> {
     fn drop(&mut self) {
         let mut list = self.kept.list.lock(self.machine);
         list.running -= 1;

@@ -30,12 +30,12 @@ use faultless_frames::{Descriptor, Flags, FrameSource};
 use faultless_paging::{Entry, Gather, Page, Pages, Walk, walk};
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::reclaim::Section;
-use faultless_sync::{Backoff, Flaw, flawed};
+use faultless_sync::{Backoff, Mutant, mutant};
 use faultless_trace::Counter;
 
 use crate::base::machine::Machine;
-use crate::fault::Place;
-use crate::fault::vma::{Hold, Mode};
+use crate::fault::PteRef;
+use crate::fault::vma::{Mode, VmaRef};
 use crate::space::{AddressSpace, Note};
 
 /// Pages taken before the fault tries again.
@@ -69,7 +69,7 @@ impl<M: Machine> AddressSpace<M> {
                 }
             }
         });
-        if !flawed(Flaw::LetGoWithoutFlush) {
+        if !mutant(Mutant::LetGoWithoutFlush) {
             self.flush(&mut gather);
         }
         drop(section);
@@ -87,7 +87,7 @@ impl<M: Machine> AddressSpace<M> {
         let format = Self::FORMAT;
         let interrupts = self.machine().interrupts_off();
         let cleaned = match entry.claim_present::<M::Format>(value) {
-            Ok(claim) if self.may_be_let_go(value) || flawed(Flaw::PinsNotTested) => {
+            Ok(claim) if self.may_be_let_go(value) || mutant(Mutant::PinsNotTested) => {
                 Some(claim.publish(|value| format.cleaned(value)))
             }
             // A claim that is dropped is withdrawn.
@@ -115,7 +115,8 @@ impl<M: Machine> AddressSpace<M> {
             let value = entry.load();
             let may_go =
                 format.is_present(value) && !format.is_claimed(value) && self.is_anonymous(value);
-            let is_clean = may_go && (!format.is_dirty(value) || flawed(Flaw::TakenThoughWritten));
+            let is_clean =
+                may_go && (!format.is_dirty(value) || mutant(Mutant::TakenThoughWritten));
             seen |= is_clean;
             let is_taken = (is_clean || may_go && droppable)
                 && taken < BATCH
@@ -150,7 +151,7 @@ impl<M: Machine> AddressSpace<M> {
     /// whether that was possible.
     fn take_page(&self, page: Page, value: u64, is_clean: bool, section: &Section<'_>) -> bool {
         // By validation alone, as under the policy `speculative`.
-        let Ok(Some(hold)) = Hold::find(self, page, Mode::Locked, section) else {
+        let Ok(Some(hold)) = VmaRef::find(self, page, Mode::Locked, section) else {
             return false;
         };
         let is_droppable = || hold.attributes().is_some_and(|of| of.flags.droppable);
@@ -164,7 +165,7 @@ impl<M: Machine> AddressSpace<M> {
         };
         let source = self.machine().frames();
         let frame = Self::FORMAT.frame(value);
-        let at = Place {
+        let at = PteRef {
             entry,
             value,
             link,

@@ -41,13 +41,13 @@ impl Spaces {
 
 /// A space's place in it. Written under its lock, the family before the space is in it.
 #[repr(C)]
-pub(crate) struct Place {
+pub(crate) struct SpaceLink {
     hook: Hook,
     is_listed: Local,
     family: Local,
 }
 
-impl Place {
+impl SpaceLink {
     /// A space that is the first of its family: the family has its number.
     pub(crate) fn new(id: u64) -> Self {
         Self {
@@ -114,7 +114,7 @@ impl<M: Machine> AllSpaces<'_, M> {
         // SAFETY: under the lock, and hooks stay in the list until their spaces end.
         let mut next = unsafe { self.list.first() };
         while let Some(hook) = next {
-            let offset = offset_of!(Body, place) + offset_of!(Place, hook);
+            let offset = offset_of!(Body, place) + offset_of!(SpaceLink, hook);
             let body = core::ptr::from_ref(hook).addr() - offset;
             let body = core::ptr::with_exposed_provenance_mut::<Body>(body);
             if let Some(body) = NonNull::new(body) {

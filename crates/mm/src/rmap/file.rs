@@ -20,15 +20,15 @@ use core::ptr::NonNull;
 
 use faultless_paging::{PAGE_SIZE, Pages};
 use faultless_sync::atomic::{Local, Ordering};
-use faultless_sync::{Backoff, Flaw, check_park, cond_resched, flawed};
+use faultless_sync::{Backoff, Mutant, check_park, cond_resched, mutant};
 
 use crate::base::list::Hook;
 use crate::base::machine::Machine;
-use crate::object::{Cache, Store};
+use crate::object::{MemoryObject, ObjectInner};
 use crate::space::memory::Memory;
 use crate::space::{AddressSpace, Body, Note};
-use crate::tree::Content;
-use crate::tree::mapping::{Backed, Mapping};
+use crate::tree::SlotState;
+use crate::tree::mapping::{Mapping, ObjectRef};
 
 /// In the count of walks that are in a space: it is parked until they are not.
 const AWAITED: u32 = 1 << 31;
@@ -38,7 +38,7 @@ const SPIN: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
 
 /// A mapping's place in its store's list. Read and written under the list's lock.
 #[repr(C)]
-pub(crate) struct Links {
+pub(crate) struct ObjectLinks {
     hook: Hook,
     /// The address space; 0 of a cursor, and of a mapping that is in no list.
     space: Local,
@@ -46,7 +46,7 @@ pub(crate) struct Links {
     first: Local,
 }
 
-impl Links {
+impl ObjectLinks {
     pub(crate) const fn new() -> Self {
         Self {
             hook: Hook::new(),
@@ -59,7 +59,7 @@ impl Links {
     ///
     /// # Safety
     /// The hook is in the list of a store's mappings, whose lock is held.
-    pub(crate) unsafe fn of(hook: &Hook) -> &Links {
+    pub(crate) unsafe fn of(hook: &Hook) -> &ObjectLinks {
         // SAFETY: it is the first field, and was exposed with the whole.
         unsafe { &*core::ptr::with_exposed_provenance(core::ptr::from_ref(hook).addr()) }
     }
@@ -80,7 +80,7 @@ impl Links {
 
 impl<M: Machine> Memory<M> {
     /// Enters a mapping, which nothing leads to yet, into the list of its store.
-    pub(crate) fn link(&self, mapping: &Mapping, backed: &Backed, space: &AddressSpace<M>) {
+    pub(crate) fn link(&self, mapping: &Mapping, backed: &ObjectRef, space: &AddressSpace<M>) {
         let links = mapping.links();
         space.note(Note::STORES);
         links
@@ -102,7 +102,7 @@ impl<M: Machine> Memory<M> {
         let Some(backed) = &mapping.attributes().backed else {
             return;
         };
-        if flawed(Flaw::NotLinkedAgain) {
+        if mutant(Mutant::NotLinkedAgain) {
             return;
         }
         let mut list = backed.cache().writers.mappings.lock(self.machine());
@@ -133,7 +133,7 @@ impl<M: Machine> Memory<M> {
 }
 
 /// The hook, by which the whole can be found again.
-fn expose(links: &Links) -> &Hook {
+fn expose(links: &ObjectLinks) -> &Hook {
     let _ = core::ptr::from_ref(links).expose_provenance();
     &links.hook
 }
@@ -144,7 +144,7 @@ struct Stop<M: Machine> {
     first: u64,
 }
 
-impl<M: Machine> Store<M> {
+impl<M: Machine> MemoryObject<M> {
     /// Takes away whatever shows one of `pages` in any address space, and flushes it;
     /// with `copies`, private copies too.
     pub(crate) fn unmap(&self, pages: Range<u64>, copies: bool) {
@@ -157,7 +157,7 @@ impl<M: Machine> Store<M> {
     /// Calls `visit` for every mapping, with its address space and the index that page 0
     /// would have. What comes meanwhile is visited as well.
     pub(crate) fn for_each_mapping(&self, visit: impl Fn(&AddressSpace<M>, u64)) {
-        let cursor = Links::new();
+        let cursor = ObjectLinks::new();
         let mut list = self.cache().writers.mappings.lock(self.memory.machine());
         // SAFETY: it stays until `advance` has taken it out.
         unsafe { list.insert(expose(&cursor), None) };
@@ -166,7 +166,7 @@ impl<M: Machine> Store<M> {
             visit(&stop.space, stop.first);
             // Release: pairs with the acquire in `AddressSpace::await_visitors`.
             if stop.space.visitors.fetch_sub(1, Ordering::Release) == AWAITED | 1
-                && !flawed(Flaw::VisitorWakesNobody)
+                && !mutant(Mutant::VisitorWakesNobody)
             {
                 // From here on the space may be gone: the word is not its own.
                 let turn = self.memory.visits_over();
@@ -179,7 +179,7 @@ impl<M: Machine> Store<M> {
 
     /// Moves a cursor behind the next mapping, whose space then waits for us; `None`, and
     /// the cursor is out of the list, when there is none.
-    fn advance(&self, cursor: &Links) -> Option<Stop<M>> {
+    fn advance(&self, cursor: &ObjectLinks) -> Option<Stop<M>> {
         let mut list = self.cache().writers.mappings.lock(self.memory.machine());
         loop {
             // SAFETY: the cursor is in the list, and what is there stays under the lock.
@@ -188,7 +188,7 @@ impl<M: Machine> Store<M> {
                 list.remove(&cursor.hook);
                 let next = next?;
                 list.insert(&cursor.hook, Some(next));
-                Links::of(next)
+                ObjectLinks::of(next)
             };
             if let Some((space, first)) = links.space(self.memory) {
                 space.visitors.fetch_add(1, Ordering::Relaxed);
@@ -243,7 +243,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Takes away what shows pages `indices` of a store, where page 0 would have the
     /// index `first`. No lock is held, but where a writer is met: what is found is validated
     /// after its claim.
-    fn unmap_file(&self, cache: &Cache, first: u64, indices: &Range<u64>, copies: bool) {
+    fn unmap_file(&self, cache: &ObjectInner, first: u64, indices: &Range<u64>, copies: bool) {
         let end = self.layout.end / PAGE_SIZE;
         let (mut at, end) = pages_of(first, indices, end);
         let mut hold: Option<(Pages, _)> = None;
@@ -262,8 +262,8 @@ impl<M: Machine> AddressSpace<M> {
                 };
                 // SAFETY: read in this section.
                 match unsafe { run.word.content() } {
-                    Content::Live(mapping) if is_same(mapping) => (run.pages, true),
-                    Content::Changing(mapping) if is_same(mapping) => (run.pages, false),
+                    SlotState::Live(mapping) if is_same(mapping) => (run.pages, true),
+                    SlotState::Changing(mapping) if is_same(mapping) => (run.pages, false),
                     _ => {
                         at = run.pages.end;
                         continue;
@@ -296,10 +296,10 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Whether a page belongs to a live mapping of a store, as a walk of its mappings
     /// has it. Inside a section.
-    pub(crate) fn is_file_page(&self, page: u64, cache: &Cache, first: u64) -> bool {
+    pub(crate) fn is_file_page(&self, page: u64, cache: &ObjectInner, first: u64) -> bool {
         // SAFETY: inside the caller's section.
         match unsafe { self.tree.find(page).word.content() } {
-            Content::Live(mapping) => {
+            SlotState::Live(mapping) => {
                 let backed = mapping.attributes().backed;
                 backed.is_some_and(|b| b.is(cache, first))
             }

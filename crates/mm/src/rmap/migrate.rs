@@ -33,15 +33,15 @@ use core::ptr::NonNull;
 
 use faultless_frames::{Flags, FrameSource, NoMemory};
 use faultless_paging::{Entry, Frame, PAGE_SIZE, Page, Pages, Walk, walk};
-use faultless_sync::{Backoff, Flaw, fence_after_rmw, flawed};
+use faultless_sync::{Backoff, Mutant, fence_after_rmw, mutant};
 use faultless_trace::Counter;
 
 use crate::base::machine::Machine;
-use crate::object::{Moving, Store};
+use crate::object::{MemoryObject, Moving};
 use crate::rmap::anon::AllSpaces;
 use crate::space::memory::Memory;
 use crate::space::{AddressSpace, Body, Note};
-use crate::tree::Content;
+use crate::tree::SlotState;
 
 /// Why a page was not moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -123,7 +123,7 @@ impl<M: Machine> Mover<M> {
         &self,
         from: Frame,
         to: Frame,
-        store: &mut Option<Store<M>>,
+        store: &mut Option<MemoryObject<M>>,
     ) -> Result<(), NotMoved> {
         let moving = Moving::begin(self.memory, from).map_err(|held| {
             *store = held;
@@ -234,17 +234,17 @@ impl<'a, M: Machine> Claims<'a, M> {
                 break value;
             }
         };
-        if !flawed(Flaw::ClaimWithoutFence) {
+        if !mutant(Mutant::ClaimWithoutFence) {
             // Partner: the fence of rule R1 in whoever changes a mapping.
             fence_after_rmw();
         }
         // SAFETY: in the caller's section.
         let is_live = matches!(
             unsafe { space.tree.find(page).word.content() },
-            Content::Live(_)
+            SlotState::Live(_)
         );
         let is_valid = is_live && !space.is_frozen(page);
-        if !is_valid && !flawed(Flaw::MappingNotValidated) {
+        if !is_valid && !mutant(Mutant::MappingNotValidated) {
             entry.set(value);
             return Err(NotMoved::Busy);
         }
@@ -269,13 +269,13 @@ impl<'a, M: Machine> Claims<'a, M> {
         let (old, maps) = (source.descriptor(from), self.count as u32);
         let result = found.and_then(|()| {
             let is_all = (maps != 0 || is_held) && old.freeze(maps, is_held);
-            match is_all || flawed(Flaw::MovedThoughUsed) {
+            match is_all || mutant(Mutant::MovedThoughUsed) {
                 true => Ok(()),
                 false => Err(NotMoved::Busy),
             }
         });
         if result.is_ok() {
-            if !flawed(Flaw::MovedWithoutFlush) {
+            if !mutant(Mutant::MovedWithoutFlush) {
                 self.for_each(|space, page| space.flush_moving(page));
             }
             machine.copy(from, to);

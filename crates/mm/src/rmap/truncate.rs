@@ -17,24 +17,24 @@ use core::ops::Range;
 
 use faultless_paging::{Frame, PAGE_SIZE};
 use faultless_sync::atomic::{Ordering, fence};
-use faultless_sync::{Backoff, Flaw, cond_resched, flawed};
+use faultless_sync::{Backoff, Mutant, cond_resched, mutant};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::object::Store;
-use crate::object::radix::Content;
+use crate::object::MemoryObject;
+use crate::object::radix::PageSlot;
 
 /// Pages between two looks whether somebody else should run.
-const STRETCH: u64 = 4096;
+const POLL_INTERVAL: u64 = 4096;
 
 /// Frames, chained by their descriptors: any number, no memory.
 #[derive(Default)]
-struct Chain {
+struct FrameList {
     /// The first frame plus 1; 0 for none.
     head: u64,
 }
 
-impl<M: Machine> Store<M> {
+impl<M: Machine> MemoryObject<M> {
     /// Sets the size. Pages behind it leave every address space, with what programs have
     /// changed in private copies of them; an access there is SIGBUS. What lies behind
     /// the size in the last page reads as zeroes. The size that it has already takes away what
@@ -105,7 +105,7 @@ impl<M: Machine> Store<M> {
     fn take_away(&self, pages: Range<u64>, copies: bool) {
         let mut chain = self.take_out(pages.clone());
         // Rule R6. Partner: the barrier of a claim, which precedes the look at the slot.
-        if !flawed(Flaw::TruncateWithoutFence) {
+        if !mutant(Mutant::TruncateWithoutFence) {
             fence(Ordering::SeqCst);
         }
         let mut backoff = Backoff::new();
@@ -124,27 +124,27 @@ impl<M: Machine> Store<M> {
     }
 
     /// Empties the slots of `pages`; what was in them.
-    fn take_out(&self, pages: Range<u64>) -> Chain {
-        let mut chain = Chain::default();
+    fn take_out(&self, pages: Range<u64>) -> FrameList {
+        let mut chain = FrameList::default();
         let mut seen = 0u64;
         self.cache().pages.for_each(pages, &mut |index, slot| {
             seen += 1;
-            if seen.is_multiple_of(STRETCH) {
+            if seen.is_multiple_of(POLL_INTERVAL) {
                 cond_resched(self.memory.machine());
             }
             let mut backoff = Backoff::new();
             loop {
                 let content = slot.load();
-                if content == Content::Empty {
+                if content == PageSlot::Empty {
                     break;
                 }
-                if let Content::Moving(_) = content {
+                if let PageSlot::Moving(_) = content {
                     // Who moves it waits for nobody.
                     backoff.turn(self.memory.machine());
                     continue;
                 }
-                if slot.replace(content, Content::Empty).is_ok() {
-                    if let Content::Page(frame) = content {
+                if slot.replace(content, PageSlot::Empty).is_ok() {
+                    if let PageSlot::Page(frame) = content {
                         self.cache().uncharge(index);
                         self.descriptor(frame).set_link(chain.head);
                         chain.head = frame.0 + 1;
@@ -157,13 +157,13 @@ impl<M: Machine> Store<M> {
     }
 
     /// Lets go of those frames that nothing maps any more; the others.
-    fn let_go_unmapped(&self, chain: Chain) -> Chain {
-        let mut left = Chain::default();
+    fn let_go_unmapped(&self, chain: FrameList) -> FrameList {
+        let mut left = FrameList::default();
         let mut next = chain.head;
         let mut seen = 0u64;
         while next != 0 {
             seen += 1;
-            if seen.is_multiple_of(STRETCH) {
+            if seen.is_multiple_of(POLL_INTERVAL) {
                 cond_resched(self.memory.machine());
             }
             let frame = Frame(next - 1);

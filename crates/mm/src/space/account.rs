@@ -2,7 +2,7 @@
 //!
 //! Limits compare with these, and `/proc` shows them. Each is a function of the mapping tree
 //! alone (the verifier counts again), and changes where the tree changes: under the edit lock, by
-//! what a [`Tally`] finds in the range that is about to change. A fault changes no mapping, and so
+//! what a [`AccountDelta`] finds in the range that is about to change. A fault changes no mapping, and so
 //! no number here.
 //!
 //! *Mappings* are counted as Linux counts its own: the lines of `/proc/PID/maps`. The tree keeps
@@ -22,14 +22,14 @@ use faultless_paging::Pages;
 use faultless_sync::atomic::Local;
 
 use crate::base::machine::Machine;
-use crate::lock::shard::{Arenas, Part, QUOTA, SLACK};
+use crate::lock::shard::{LockDomain, QUOTA, SLACK, Shards};
 use crate::space::AddressSpace;
 use crate::tree::mapping::{Attributes, Locked, Mapping};
-use crate::tree::{Edit, Neighbours, Word};
+use crate::tree::{Edit, Neighbours, SlotValue};
 
 /// What an address space has mapped: pages, and the number of mappings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Totals {
+pub struct VmStats {
     /// All pages.
     pub mapped: u64,
     /// Pages that are private and may be written, without stacks.
@@ -62,7 +62,7 @@ impl Attributes {
     }
 }
 
-impl Totals {
+impl VmStats {
     /// Adds `pages` with these attributes; or takes them away: arithmetic wraps.
     fn add(&mut self, attributes: &Attributes, pages: u64) {
         let add = |to: &mut u64, applies: bool| {
@@ -82,8 +82,8 @@ impl Totals {
     }
 
     /// Both changes.
-    pub(crate) fn and(self, change: &Totals) -> Totals {
-        Totals {
+    pub(crate) fn and(self, change: &VmStats) -> VmStats {
+        VmStats {
             mapped: self.mapped.wrapping_add(change.mapped),
             data: self.data.wrapping_add(change.data),
             stack: self.stack.wrapping_add(change.stack),
@@ -113,9 +113,9 @@ pub(crate) struct Account {
 
 impl Account {
     /// What it says now.
-    pub(crate) fn get(&self) -> Totals {
+    pub(crate) fn get(&self) -> VmStats {
         let mapped = self.mapped.get();
-        Totals {
+        VmStats {
             mapped,
             data: self.data.get(),
             stack: self.stack.get(),
@@ -127,7 +127,7 @@ impl Account {
         }
     }
 
-    fn set(&self, totals: &Totals) {
+    fn set(&self, totals: &VmStats) {
         self.mapped.set(totals.mapped);
         self.data.set(totals.data);
         self.stack.set(totals.stack);
@@ -139,7 +139,7 @@ impl Account {
     }
 
     /// Counts a change. Most change little.
-    fn apply(&self, change: &Totals) {
+    fn apply(&self, change: &VmStats) {
         if change.mapped.cast_signed() < 0 {
             self.peak.set(higher(self.peak.get(), self.mapped.get()));
         }
@@ -159,17 +159,17 @@ impl Account {
     }
 
     /// Adds an arena's account, from the one before to the next, to this one. Under all edit locks.
-    pub(crate) fn settle(&self, arena: &Account) {
+    pub(crate) fn validation_fence(&self, arena: &Account) {
         let more = arena.get();
-        if more == Totals::default() {
+        if more == VmStats::default() {
             return;
         }
         let now = self.get();
-        self.set(&Totals {
+        self.set(&VmStats {
             peak: higher(now.peak, now.mapped.wrapping_add(more.peak)),
             ..now.and(&more)
         });
-        arena.set(&Totals::default());
+        arena.set(&VmStats::default());
     }
 
     /// Whether there are so many mappings more than when it was last settled that that has to be done.
@@ -189,9 +189,9 @@ fn higher(one: u64, other: u64) -> u64 {
 }
 
 /// What changes when all pages of a range become something else. Is shown the range's runs.
-pub(crate) struct Tally<'s> {
+pub(crate) struct AccountDelta<'s> {
     pages: Pages,
-    change: Totals,
+    change: VmStats,
     /// The run seen last, or what comes before the range: its end and what is true of it.
     last: Option<(u64, &'s Attributes)>,
     before: Option<&'s Attributes>,
@@ -206,7 +206,7 @@ fn is_one(one: Option<&Attributes>, other: Option<&Attributes>) -> bool {
     }
 }
 
-impl<'s> Tally<'s> {
+impl<'s> AccountDelta<'s> {
     /// Of `pages`; nothing was shown yet.
     ///
     /// # Safety
@@ -214,11 +214,11 @@ impl<'s> Tally<'s> {
     /// pages of what is in other parts, too. The neighbours are those of `pages`, seen under the same edit.
     pub(crate) unsafe fn new(pages: Pages, Neighbours { before, behind }: Neighbours) -> Self {
         // SAFETY: passed on to the caller.
-        let attributes = |word: Word| unsafe { word.mapping() }.map(Mapping::attributes);
+        let attributes = |word: SlotValue| unsafe { word.mapping() }.map(Mapping::attributes);
         let before = attributes(before);
         Self {
             pages,
-            change: Totals::default(),
+            change: VmStats::default(),
             last: before.map(|before| (pages.start, before)),
             before,
             behind: attributes(behind),
@@ -242,9 +242,9 @@ impl<'s> Tally<'s> {
     }
 
     /// The change, if the range becomes `new`: differences, which wrap.
-    pub(crate) fn end(mut self, new: Option<&Attributes>) -> Totals {
+    pub(crate) fn end(mut self, new: Option<&Attributes>) -> VmStats {
         if self.pages.is_empty() {
-            return Totals::default();
+            return VmStats::default();
         }
         let mut begins = 0;
         if let Some(new) = new {
@@ -264,7 +264,7 @@ impl<'s> Tally<'s> {
 /// The totals of runs that are shown in order.
 #[derive(Default)]
 pub(crate) struct Sum {
-    totals: Totals,
+    totals: VmStats,
     last: Option<(Pages, Attributes)>,
 }
 
@@ -286,8 +286,8 @@ impl Sum {
     }
 
     /// All of them.
-    pub(crate) fn totals(&self) -> Totals {
-        Totals {
+    pub(crate) fn totals(&self) -> VmStats {
+        VmStats {
             peak: self.totals.mapped,
             ..self.totals
         }
@@ -296,12 +296,12 @@ impl Sum {
 
 impl<M: Machine> AddressSpace<M> {
     /// What is mapped, in numbers. Beside writers it may be a change half done.
-    pub fn totals(&self) -> Totals {
-        let own = self.account.get();
-        let arenas = self.arenas().into_iter().flat_map(Arenas::all);
-        arenas.fold(own, |sum, arena| {
+    pub fn totals(&self) -> VmStats {
+        let with_tlb_owner = self.account.get();
+        let arenas = self.arenas().into_iter().flat_map(Shards::all);
+        arenas.fold(with_tlb_owner, |sum, arena| {
             let more = arena.account.get();
-            Totals {
+            VmStats {
                 peak: higher(sum.peak, sum.mapped.wrapping_add(more.peak)),
                 ..sum.and(&more)
             }
@@ -311,7 +311,7 @@ impl<M: Machine> AddressSpace<M> {
     /// What a change under an edit is counted in.
     pub(crate) fn account_of(&self, edit: &Edit<'_, M>) -> &Account {
         match (edit.part(), self.arenas()) {
-            (Part::Arena(number), Some(arenas)) if !edit.counts_centrally() => {
+            (LockDomain::Shard(number), Some(arenas)) if !edit.counts_centrally() => {
                 &arenas.get(number).account
             }
             _ => &self.account,
@@ -324,9 +324,9 @@ impl<M: Machine> AddressSpace<M> {
         _edit: &Edit<'_, M>,
         pages: Pages,
         new: Option<&Attributes>,
-    ) -> Totals {
+    ) -> VmStats {
         // SAFETY: the edit lock keeps what the tree holds from being retired.
-        let mut tally = unsafe { Tally::new(pages, self.tree.beside(pages)) };
+        let mut tally = unsafe { AccountDelta::new(pages, self.tree.beside(pages)) };
         for run in self.tree.runs(pages) {
             // SAFETY: as above.
             if let Some(mapping) = unsafe { run.word.mapping() } {
@@ -337,13 +337,13 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Counts a change that is made under this edit.
-    pub(crate) fn count_change(&self, edit: &Edit<'_, M>, change: &Totals) {
+    pub(crate) fn count_change(&self, edit: &Edit<'_, M>, change: &VmStats) {
         self.account_of(edit).apply(change);
         self.memory.commit(change.committed);
     }
 
     /// This is what a child has whose tree was copied, and which nobody else knows.
-    pub(crate) fn begin_account(&self, totals: &Totals) {
+    pub(crate) fn begin_account(&self, totals: &VmStats) {
         self.account.set(totals);
         self.memory.commit(totals.committed);
     }

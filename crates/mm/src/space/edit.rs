@@ -7,46 +7,46 @@ use core::ptr::NonNull;
 use faultless_paging::Pages;
 
 use crate::base::machine::Machine;
-use crate::lock::departing::Departure;
+use crate::lock::departing::UnmapGuard;
 use crate::space::AddressSpace;
-use crate::space::account::Tally;
+use crate::space::account::AccountDelta;
 use crate::space::memory::Retired;
 use crate::tree::mapping::{Attributes, Mapping};
-use crate::tree::{Edit, Neighbours, Run, Stem, Word};
+use crate::tree::{Edit, Neighbours, Run, SlotValue, Subtree};
 
 /// Mappings that have lost their last page, chained by their links.
 #[must_use]
-pub(crate) struct Orphans(u64);
+pub(crate) struct DeadMappings(u64);
 
 impl<M: Machine> AddressSpace<M> {
     /// Points all of `pages` to `word`, and lets go of what they pointed to. Every change
     /// of what is mapped comes here, but for stacks that grow, and is counted.
-    pub(crate) fn assign(&self, edit: &mut Edit<'_, M>, pages: Pages, word: Word) {
+    pub(crate) fn set_range(&self, edit: &mut Edit<'_, M>, pages: Pages, word: SlotValue) {
         let near = edit.around(pages);
-        self.assign_below(edit, &near, pages, word);
+        self.set_range_below(edit, &near, pages, word);
     }
 
-    /// The same of pages below a node around them ([`Stem::around`]).
-    pub(crate) fn assign_below(
+    /// The same of pages below a node around them ([`Subtree::around`]).
+    pub(crate) fn set_range_below(
         &self,
         edit: &mut Edit<'_, M>,
-        near: &Stem,
+        near: &Subtree,
         pages: Pages,
-        word: Word,
+        word: SlotValue,
     ) {
-        let orphans = self.repoint(edit, near, pages, near.runs(pages), word);
+        let orphans = self.replace_range(edit, near, pages, near.runs(pages), word);
         self.retire_orphans(orphans, edit.departure());
     }
 
     /// The same, but for the last: the orphans are still to be retired. `runs` are those of `pages`.
-    pub(crate) fn repoint(
+    pub(crate) fn replace_range(
         &self,
         edit: &mut Edit<'_, M>,
-        near: &Stem,
+        near: &Subtree,
         pages: Pages,
         runs: impl Iterator<Item = Run>,
-        word: Word,
-    ) -> Orphans {
+        word: SlotValue,
+    ) -> DeadMappings {
         let is_divided = self.is_divided();
         // SAFETY: the edit lock keeps what the tree holds from being retired.
         if let Some(mapping) = unsafe { word.mapping() } {
@@ -56,12 +56,12 @@ impl<M: Machine> AddressSpace<M> {
         // here are filled: not to be released before who comes to it there has gone (`Links::Going`). So from
         // the first page that is counted away it is the section that keeps it, for this writer too.
         let _section = is_divided.then(|| self.memory.enter());
-        let mut doomed = 0;
+        let mut dead = 0;
         let (mut had_guard, mut had_probes) = (false, false);
         // SAFETY: as above.
         let new = unsafe { word.mapping() }.map(Mapping::attributes);
         // SAFETY: as above.
-        let mut tally = unsafe { Tally::new(pages, near.beside_below(pages)) };
+        let mut tally = unsafe { AccountDelta::new(pages, near.beside_below(pages)) };
         for run in runs {
             // SAFETY: as above.
             let Some(old) = (unsafe { run.word.mapping() }) else {
@@ -74,8 +74,8 @@ impl<M: Machine> AddressSpace<M> {
             had_guard |= old.grows_down();
             had_probes |= old.attributes().may_show_probes();
             if old.remove_pages(run.pages.len(), is_divided) {
-                old.link().set(doomed);
-                doomed = core::ptr::from_ref(old).expose_provenance() as u64;
+                old.link().set(dead);
+                dead = core::ptr::from_ref(old).expose_provenance() as u64;
             }
         }
         self.count_change(edit, &tally.end(new));
@@ -92,22 +92,22 @@ impl<M: Machine> AddressSpace<M> {
         if let Some(new) = new {
             self.brings_probes(pages, new);
         }
-        Orphans(doomed)
+        DeadMappings(dead)
     }
 
     /// Takes mappings that no slot leads to any more out of lists, and retires them; those of devices are
     /// kept with others.
     pub(crate) fn retire_orphans(
         &self,
-        Orphans(mut doomed): Orphans,
-        departure: &Departure<'_, M>,
+        DeadMappings(mut dead): DeadMappings,
+        departure: &UnmapGuard<'_, M>,
     ) {
         while let Some(old) = NonNull::new(core::ptr::with_exposed_provenance_mut::<Mapping>(
-            doomed as usize,
+            dead as usize,
         )) {
             // SAFETY: unlinked just now, and retired only here.
             let mapping = unsafe { old.as_ref() };
-            doomed = mapping.link().get();
+            dead = mapping.link().get();
             self.memory.unlink(mapping);
             match mapping.attributes().flags.device {
                 true => departure.keep(old),
@@ -117,19 +117,19 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// The same for a mapping of `pages` where nothing is mapped, between these neighbours.
-    pub(crate) fn assign_free(
+    pub(crate) fn set_free_range(
         &self,
         edit: &mut Edit<'_, M>,
-        near: &Stem,
+        near: &Subtree,
         pages: Pages,
-        word: Word,
+        word: SlotValue,
         beside: Neighbours,
     ) {
         // SAFETY: made or found by the caller under this edit.
         if let Some(mapping) = unsafe { word.mapping() } {
             mapping.add_pages(pages.len(), self.is_divided());
             // SAFETY: as above.
-            let tally = unsafe { Tally::new(pages, beside) };
+            let tally = unsafe { AccountDelta::new(pages, beside) };
             self.count_change(edit, &tally.end(Some(mapping.attributes())));
             edit.fill_below(near, pages, word);
             self.brings_probes(pages, mapping.attributes());
@@ -163,7 +163,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Lets faults go on in those of `pages` that are changing.
-    pub(crate) fn show_changed(&self, edit: &mut Edit<'_, M>, pages: Pages) {
+    pub(crate) fn publish_live(&self, edit: &mut Edit<'_, M>, pages: Pages) {
         for run in self.tree.runs(pages) {
             if run.word != run.word.settled() {
                 edit.fill(run.pages, run.word.settled());
@@ -175,7 +175,12 @@ impl<M: Machine> AddressSpace<M> {
 /// Says that what a mapping of a store shows departs when its slots lead to `word`, whose mapping has the `new`
 /// attributes; unless that shows the same pages.
 #[inline(never)]
-fn depart<M: Machine>(edit: &Edit<'_, M>, old: &Attributes, new: Option<&Attributes>, word: Word) {
+fn depart<M: Machine>(
+    edit: &Edit<'_, M>,
+    old: &Attributes,
+    new: Option<&Attributes>,
+    word: SlotValue,
+) {
     // Those are found as before.
     let is_same = new.is_some_and(|new| !word.is_replacing() && new.backed == old.backed);
     if !is_same {

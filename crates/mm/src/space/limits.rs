@@ -16,9 +16,9 @@ use faultless_sync::atomic::Local;
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::lock::shard::Part;
+use crate::lock::shard::LockDomain;
 use crate::space::AddressSpace;
-use crate::space::account::{Account, Totals};
+use crate::space::account::{Account, VmStats};
 use crate::tree::Edit;
 use crate::tree::mapping::{Attributes, Locked};
 
@@ -111,17 +111,17 @@ impl LimitWords {
 }
 
 /// What is mapped, or will be after a change, and what may be.
-pub(crate) struct Room<'a> {
+pub(crate) struct Headroom<'a> {
     account: &'a Account,
     /// Whether all is counted there. Where it is not, no limit can be reached ([`crate::lock::shard`]).
     is_exact: bool,
     limits: &'a LimitWords,
-    change: Totals,
+    change: VmStats,
 }
 
-impl Room<'_> {
+impl Headroom<'_> {
     /// The room after a change.
-    pub(crate) fn after(self, change: Totals) -> Self {
+    pub(crate) fn after(self, change: VmStats) -> Self {
         Self { change, ..self }
     }
 
@@ -194,24 +194,24 @@ impl<M: Machine> AddressSpace<M> {
     /// What it may map from now on.
     pub fn set_limits(&self, limits: &Limits) {
         // Under the lock, so that an operation sees all of them or none.
-        let _edit = self.edit(Part::All);
+        let _edit = self.edit(LockDomain::All);
         self.limits.set(limits);
         self.settle_strictness();
     }
 
     /// Whether under an edit all that is mapped is counted in the space's own account.
     fn is_exact(&self, edit: &Edit<'_, M>) -> bool {
-        let has_all = self.arena_count() == 0 || edit.part() == Part::All;
+        let has_all = self.arena_count() == 0 || edit.part() == LockDomain::All;
         has_all || (edit.counts_centrally() && self.counts_strictly())
     }
 
     /// What is mapped and may be, as long as this edit goes on.
-    pub(crate) fn room<'a>(&'a self, edit: &'a Edit<'_, M>) -> Room<'a> {
-        Room {
+    pub(crate) fn room<'a>(&'a self, edit: &'a Edit<'_, M>) -> Headroom<'a> {
+        Headroom {
             account: self.account_of(edit),
             is_exact: self.is_exact(edit),
             limits: &self.limits,
-            change: Totals::default(),
+            change: VmStats::default(),
         }
     }
 

@@ -8,7 +8,7 @@ use core::ptr::NonNull;
 use faultless_frames::{Flags, FrameSource, Magazine, NoMemory, Slab};
 use faultless_paging::{Frame, Table};
 use faultless_sync::atomic::{AtomicU32, AtomicU64, Local, Ordering, amortised};
-use faultless_sync::reclaim::{Domain, Links, Owner, Participant, Section};
+use faultless_sync::reclaim::{Domain, Grace, Owner, Participant, Section};
 use faultless_sync::{Cpu, Padded};
 use faultless_trace::{Counter, Counters, Tracer};
 
@@ -16,7 +16,7 @@ use crate::base::machine::Machine;
 use crate::lock::departing::Departing;
 use crate::object;
 use crate::probe::list::{self, Probes};
-use crate::reclaim::isolated::Kept;
+use crate::reclaim::isolated::IsolatedFrames;
 use crate::rmap::anon::Spaces;
 use crate::space::AddressSpace;
 use crate::tree::mapping::{Attributes, Mapping};
@@ -32,7 +32,7 @@ pub struct PerCpu {
     splits: Magazine,
     mappings: Magazine,
     stores: Magazine,
-    store_nodes: Magazine,
+    radix_nodes: Magazine,
     probes: Magazine,
     /// Its part of what is committed: a difference, which wraps.
     committed: Local,
@@ -67,12 +67,12 @@ pub struct Memory<M: Machine> {
     splits: Padded<Slab>,
     mappings: Padded<Slab>,
     stores: Padded<Slab>,
-    store_nodes: Padded<Slab>,
+    radix_nodes: Padded<Slab>,
     probe_bodies: Padded<Slab>,
     probes: Padded<Probes>,
-    all_stores: Padded<object::Stores>,
+    all_objects: Padded<object::Objects>,
     spaces: Padded<Spaces>,
-    kept: Padded<Kept>,
+    kept: Padded<IsolatedFrames>,
     departing: Departing,
     /// Counts how often the last walk has left a space that waited for that.
     visits_over: Padded<AtomicU32>,
@@ -107,13 +107,13 @@ impl<M: Machine> Memory<M> {
             nodes: Padded(Slab::new(size_of::<Node>())),
             splits: Padded(Slab::new(size_of::<Split>())),
             mappings: Padded(Slab::new(size_of::<Mapping>())),
-            stores: Padded(Slab::new(size_of::<object::Cache>())),
-            store_nodes: Padded(Slab::new(size_of::<object::Node>())),
+            stores: Padded(Slab::new(size_of::<object::ObjectInner>())),
+            radix_nodes: Padded(Slab::new(size_of::<object::Node>())),
             probe_bodies: Padded(Slab::new(size_of::<list::Body>())),
             probes: Padded(Probes::new()),
-            all_stores: Padded(object::Stores::new()),
+            all_objects: Padded(object::Objects::new()),
             spaces: Padded(Spaces::new()),
-            kept: Padded(Kept::new()),
+            kept: Padded(IsolatedFrames::new()),
             departing: Departing::new(),
             visits_over: Padded(AtomicU32::new(0)),
             next_id: Padded(AtomicU64::new(1)),
@@ -183,15 +183,15 @@ impl<M: Machine> Memory<M> {
             .enter(&self.participants[self.machine.cpu().index()])
     }
 
-    pub(crate) fn all_stores(&self) -> &object::Stores {
-        &self.all_stores
+    pub(crate) fn all_objects(&self) -> &object::Objects {
+        &self.all_objects
     }
 
     pub(crate) fn spaces(&self) -> &Spaces {
         &self.spaces
     }
 
-    pub(crate) fn kept(&self) -> &Kept {
+    pub(crate) fn kept(&self) -> &IsolatedFrames {
         &self.kept
     }
 
@@ -302,13 +302,13 @@ impl<M: Machine> Memory<M> {
         Ok(place)
     }
 
-    pub(crate) fn allocate_store(&self) -> Result<NonNull<object::Cache>, NoMemory> {
+    pub(crate) fn allocate_object_inner(&self) -> Result<NonNull<object::ObjectInner>, NoMemory> {
         let place = self.allocate_object(&self.stores, |cpu| &cpu.stores)?;
         Ok(place.cast())
     }
 
-    pub(crate) fn allocate_store_node(&self) -> Result<NonNull<u8>, NoMemory> {
-        self.allocate_object(&self.store_nodes, |cpu| &cpu.store_nodes)
+    pub(crate) fn allocate_radix_node(&self) -> Result<NonNull<u8>, NoMemory> {
+        self.allocate_object(&self.radix_nodes, |cpu| &cpu.radix_nodes)
     }
 
     pub(crate) fn probes(&self) -> &Probes {
@@ -364,14 +364,14 @@ impl<M: Machine> Memory<M> {
         }
     }
 
-    pub(crate) fn free_store(&self, cache: NonNull<object::Cache>) {
+    pub(crate) fn free_object_inner(&self, cache: NonNull<object::ObjectInner>) {
         // SAFETY: as for nodes.
         unsafe { self.free_object(&self.stores, |cpu| &cpu.stores, cache.cast()) };
     }
 
-    pub(crate) fn free_store_node(&self, node: NonNull<object::Node>) {
+    pub(crate) fn free_radix_node(&self, node: NonNull<object::Node>) {
         // SAFETY: as for nodes.
-        unsafe { self.free_object(&self.store_nodes, |cpu| &cpu.store_nodes, node.cast()) };
+        unsafe { self.free_object(&self.radix_nodes, |cpu| &cpu.radix_nodes, node.cast()) };
     }
 
     /// Returns an object to its slab.
@@ -398,10 +398,10 @@ impl<M: Machine> Memory<M> {
             Retired::Mapping(mapping) => mapping.as_ptr().expose_provenance() as u64 | MAPPING,
             Retired::Table(frame) => (frame.0 << 2) | TABLE,
         };
-        // A mapping's pages may lie in parts of a space that have writers of their own (`assign.rs`).
+        // A mapping's pages may lie in parts of a space that have writers of their own (`set_range.rs`).
         let links = match what {
-            Retired::Mapping(_) => Links::Going,
-            _ => Links::Gone,
+            Retired::Mapping(_) => Grace::Going,
+            _ => Grace::Gone,
         };
         let cpu = self.machine.cpu();
         amortised(|| {
@@ -430,7 +430,7 @@ impl<M: Machine> Memory<M> {
             &self.splits,
             &self.mappings,
             &self.stores,
-            &self.store_nodes,
+            &self.radix_nodes,
             &self.probe_bodies,
         ];
         slabs.iter().map(|slab| slab.frames()).sum()
@@ -446,7 +446,7 @@ impl<M: Machine> Memory<M> {
                 (&self.splits, &part.splits),
                 (&self.mappings, &part.mappings),
                 (&self.stores, &part.stores),
-                (&self.store_nodes, &part.store_nodes),
+                (&self.radix_nodes, &part.radix_nodes),
                 (&self.probe_bodies, &part.probes),
             ];
             for (slab, magazine) in slabs {

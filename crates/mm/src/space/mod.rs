@@ -9,7 +9,7 @@
 //! | `lock` | writers and faults under `classic`; writers under `vma-lock`, and faults that fell back | see [`crate::lock`] |
 //! | `busy` | writers under `vma-lock`; else writers that found others in their way outside of arenas | a write hold ends; each time, until there is an arena |
 //! | `notes` | `madvise`, `mseal`, a fault that finds no frame | the first time |
-//! | `clearings` | whoever clears soft-dirty bits | each time |
+//! | `soft_dirty_epoch` | whoever clears soft-dirty bits | each time |
 //! | `probed` | writers, where mappings have probes; who registers or ends one | each time |
 //! | `forks` | moves, for each table; faults that wait for a fork; a fork | see [`crate::lock::moves`], [`crate::table::freeze`] |
 //! | `cpus` | a CPU that takes up or leaves the space | a context switch |
@@ -33,16 +33,16 @@ use core::ptr::{NonNull, null_mut};
 use faultless_frames::{Descriptor, Flags, FrameSource, NoMemory};
 use faultless_paging::{EntryFormat, Format, Frame, Gather, PAGE_SIZE, SpaceId};
 use faultless_sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Local, Ordering};
-use faultless_sync::{CpuSet, Padded, Ranges, RwLock};
+use faultless_sync::{CpuSet, Padded, RangeLock, RwLock};
 use faultless_trace::Kind;
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::base::policy::Policy;
-use crate::lock::give_rooms;
+use crate::lock::give_chunks;
 use crate::lock::moves::Moves;
-use crate::lock::shard::{self, Arenas, Crowd};
-use crate::rmap::anon::Place;
+use crate::lock::shard::{self, Contention, Shards};
+use crate::rmap::anon::SpaceLink;
 use crate::space::account::Account;
 use crate::space::limits::{LimitWords, Limits};
 use crate::space::memory::Memory;
@@ -124,20 +124,20 @@ pub struct Body {
     /// The frame in which this is.
     pub(crate) frame: Frame,
     // What writers write is on lines of its own: faults read the rest.
-    pub(crate) ranges: Padded<Ranges>,
+    pub(crate) ranges: Padded<RangeLock>,
     /// The mmap lock.
     pub(crate) lock: Padded<RwLock>,
-    pub(crate) busy: Padded<Busy>,
+    pub(crate) busy: Padded<WriterState>,
     pub(crate) cpus: Padded<CpuSet>,
     pub(crate) layout: Layout,
     policy: AtomicU32,
     /// Parts that some writers have to themselves ([`crate::lock::shard`]); null until there are any.
-    pub(crate) arenas: AtomicPtr<Arenas>,
+    pub(crate) arenas: AtomicPtr<Shards>,
     /// How often soft-dirty bits were cleared ([`crate::table::soft_dirty`]).
-    pub(crate) clearings: AtomicU64,
+    pub(crate) soft_dirty_epoch: AtomicU64,
     /// Whether it may show breakpoints of probes ([`crate::probe::space`]).
     pub(crate) probed: AtomicU32,
-    pub(crate) forks: Padded<Forks>,
+    pub(crate) forks: Padded<ForkState>,
     /// Walks of a store's mappings that are here ([`crate::object`]).
     pub(crate) visitors: Padded<AtomicU32>,
     /// Start and end of the heap, and bytes beside it that count as its. Written by who has the
@@ -149,26 +149,26 @@ pub struct Body {
     /// by who has every range.
     pub(crate) lock_future: Local,
     /// Its place among all spaces, and its family ([`crate::rmap::anon`]).
-    pub(crate) place: Padded<Place>,
+    pub(crate) place: Padded<SpaceLink>,
     /// What was noted: by `madvise` and `mseal`, once.
     notes: Padded<AtomicU32>,
 }
 const _: () = assert!(size_of::<Body>() <= PAGE_SIZE as usize);
 
 /// What a fork goes on beside.
-pub(crate) struct Forks {
+pub(crate) struct ForkState {
     /// The page, plus 1, that a fault waits for a fork to copy ([`crate::table::freeze`]).
-    pub(crate) wanted: AtomicU64,
+    pub(crate) priority: AtomicU64,
     /// Pages that go to another place ([`crate::lock::moves`]).
     pub(crate) moves: Moves,
 }
 
 /// On one line, as no policy writes both.
-pub(crate) struct Busy {
+pub(crate) struct WriterState {
     /// See [`crate::tree::mapping::Mapping`]: the number of the present write hold.
     pub(crate) write_hold: AtomicU32,
     /// Who got into whose way, where writers do not take turns.
-    pub(crate) crowd: Crowd,
+    pub(crate) crowd: Contention,
 }
 
 impl<M: Machine> Deref for AddressSpace<M> {
@@ -230,20 +230,20 @@ impl<M: Machine> AddressSpace<M> {
             root,
             id,
             frame,
-            ranges: Padded(Ranges::new()),
+            ranges: Padded(RangeLock::new()),
             lock: Padded(RwLock::new()),
-            busy: Padded(Busy {
+            busy: Padded(WriterState {
                 write_hold: AtomicU32::new(1),
-                crowd: Crowd::default(),
+                crowd: Contention::default(),
             }),
             cpus: Padded(CpuSet::new()),
             layout,
             policy: AtomicU32::new(policy as u32),
             arenas: AtomicPtr::new(null_mut()),
-            clearings: AtomicU64::new(0),
+            soft_dirty_epoch: AtomicU64::new(0),
             probed: AtomicU32::new(0),
-            forks: Padded(Forks {
-                wanted: AtomicU64::new(0),
+            forks: Padded(ForkState {
+                priority: AtomicU64::new(0),
                 moves: Moves::new(),
             }),
             visitors: Padded(AtomicU32::new(0)),
@@ -254,7 +254,7 @@ impl<M: Machine> AddressSpace<M> {
                 ..Limits::NONE
             })),
             lock_future: Local::new(0),
-            place: Padded(Place::new(id)),
+            place: Padded(SpaceLink::new(id)),
             notes: Padded(AtomicU32::new(0)),
         };
         // SAFETY: a frame of ours, large enough and aligned.
@@ -280,7 +280,7 @@ impl<M: Machine> AddressSpace<M> {
         let body = unsafe { self.body.read() };
         let machine = self.machine();
         let source = machine.frames();
-        give_rooms(self.memory, &body.ranges);
+        give_chunks(self.memory, &body.ranges);
         source.descriptor(body.frame).set_flags(Flags::NONE);
         source.free(machine.cpu(), body.frame);
         shard::give_back(self.memory, body.arenas.load(Ordering::Relaxed));

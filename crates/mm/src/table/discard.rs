@@ -10,9 +10,9 @@ use faultless_paging::{ENTRIES, Gather, Pages};
 use faultless_sync::{Backoff, cond_resched};
 
 use crate::base::machine::Machine;
-use crate::object::Cache;
+use crate::object::ObjectInner;
 use crate::space::AddressSpace;
-use crate::table::zap::Chain;
+use crate::table::zap::FrameList;
 
 /// Pages discarded under one flush: claims held together stall faults on them.
 pub(crate) const DISCARD_BATCH: u64 = 16 * ENTRIES as u64;
@@ -60,7 +60,7 @@ impl<M: Machine> AddressSpace<M> {
     pub(crate) fn discard_file(
         &self,
         pages: Pages,
-        cache: &Cache,
+        cache: &ObjectInner,
         first: u64,
         copies: bool,
     ) -> u64 {
@@ -86,7 +86,7 @@ impl<M: Machine> AddressSpace<M> {
         is_valid: &dyn Fn(u64, u64) -> bool,
     ) -> u64 {
         let mut gather = Gather::new();
-        let mut chain = Chain::default();
+        let mut chain = FrameList::default();
         let cpu = self.machine().cpu();
         let interrupts = self.machine().interrupts_off();
         let section = self.memory.enter();

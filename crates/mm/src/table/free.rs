@@ -21,14 +21,14 @@
 use faultless_frames::{Descriptor, FrameSource};
 use faultless_paging::{ENTRIES, Frame, Gather, LEVELS, Pages, Table, free};
 use faultless_sync::atomic::{Ordering, fence};
-use faultless_sync::{Flaw, fence_after_rmw, flawed};
+use faultless_sync::{Mutant, fence_after_rmw, mutant};
 use faultless_trace::Counter;
 
 use crate::base::machine::Machine;
-use crate::lock::shard::Part;
+use crate::lock::shard::LockDomain;
 use crate::space::AddressSpace;
 use crate::space::memory::Retired;
-use crate::table::zap::{Chain, STRETCH};
+use crate::table::zap::{FrameList, POLL_INTERVAL};
 
 /// The level of the entries that lead to the highest tables that go.
 pub(crate) const TOP: usize = LEVELS - 1;
@@ -46,9 +46,9 @@ pub(crate) enum Tables {
 
 impl Tables {
     /// Those of what is unmapped in a part.
-    pub(crate) fn of(part: Part) -> Self {
+    pub(crate) fn of(part: LockDomain) -> Self {
         match part {
-            Part::Arena(_) => Self::Whole,
+            LockDomain::Shard(_) => Self::Whole,
             _ => Self::All,
         }
     }
@@ -69,7 +69,7 @@ impl Levels {
 }
 
 /// Pages that were taken away, and are neither flushed nor given up.
-pub(crate) struct Emptied {
+pub(crate) struct ZappedRange {
     /// Those of them that are to be flushed now.
     pub(crate) batch: Pages,
     /// All of the zap.
@@ -82,7 +82,7 @@ pub(crate) struct Emptied {
     pub(crate) kept: bool,
 }
 
-impl Emptied {
+impl ZappedRange {
     /// Those over which tables under entries at `level` go.
     fn at(&self, level: usize) -> Pages {
         match level {
@@ -103,10 +103,10 @@ impl<M: Machine> AddressSpace<M> {
     /// section.
     pub(crate) fn flush_with_tables(
         &self,
-        of: &Emptied,
+        of: &ZappedRange,
         tables: Tables,
         gather: &mut Gather,
-        chain: &mut Chain,
+        chain: &mut FrameList,
     ) {
         if tables == Tables::None {
             self.flush(gather);
@@ -115,7 +115,7 @@ impl<M: Machine> AddressSpace<M> {
             }
             return;
         }
-        if !flawed(Flaw::TablesLookedAtWithoutFence) {
+        if !mutant(Mutant::TablesLookedAtWithoutFence) {
             // What was taken away was taken by such operations.
             fence_after_rmw();
         }
@@ -138,7 +138,7 @@ impl<M: Machine> AddressSpace<M> {
         }
         let mut had_kept = of.kept;
         for level in 1..=of.top {
-            if had_kept && !flawed(Flaw::TablesLookedAtOnce) {
+            if had_kept && !mutant(Mutant::TablesLookedAtOnce) {
                 freed.put(level, self.look_again(level, of, tables));
             }
             had_kept = freed.has(level);
@@ -147,11 +147,11 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Frees tables under entries at `level` that are empty now, with nothing kept in them. Whether there
     /// were any.
-    fn look_again(&self, level: usize, of: &Emptied, tables: Tables) -> bool {
-        if !flawed(Flaw::TablesLookedAtWithoutFence) {
+    fn look_again(&self, level: usize, of: &ZappedRange, tables: Tables) -> bool {
+        if !mutant(Mutant::TablesLookedAtWithoutFence) {
             fence(Ordering::SeqCst);
         }
-        let (mut gather, mut chain) = (Gather::new(), Chain::default());
+        let (mut gather, mut chain) = (Gather::new(), FrameList::default());
         let interrupts = self.machine().interrupts_off();
         let freed = self.detach_tables(level, of, tables, &mut gather);
         if freed {
@@ -167,7 +167,7 @@ impl<M: Machine> AddressSpace<M> {
     fn detach_tables(
         &self,
         level: usize,
-        of: &Emptied,
+        of: &ZappedRange,
         tables: Tables,
         gather: &mut Gather,
     ) -> bool {
@@ -190,7 +190,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Gives up those tables, and what was kept in them. After the flush.
-    fn unlink_tables(&self, level: usize, of: &Emptied, chain: &mut Chain) {
+    fn unlink_tables(&self, level: usize, of: &ZappedRange, chain: &mut FrameList) {
         let (machine, cpu) = (self.machine(), self.machine().cpu());
         let mut give = |table| self.give_table(table, level - 1, of.kept, chain);
         // SAFETY: this CPU detached them, and walk caches are flushed.
@@ -200,7 +200,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Gives up a table, whose own entries are at `level`.
-    fn give_table(&self, frame: Frame, level: usize, kept: bool, chain: &mut Chain) {
+    fn give_table(&self, frame: Frame, level: usize, kept: bool, chain: &mut FrameList) {
         let (machine, cpu) = (self.machine(), self.machine().cpu());
         if level > 0 || kept {
             // SAFETY: this CPU detached it, and it is there until it is retired.
@@ -212,14 +212,14 @@ impl<M: Machine> AddressSpace<M> {
                     _ => self.give_table(Self::FORMAT.frame(value), level - 1, kept, chain),
                 }
                 given += 1;
-                if given % STRETCH == 0 {
+                if given % POLL_INTERVAL == 0 {
                     machine.poll();
                 }
             });
             machine.poll();
         }
         self.memory.count(Counter::TableFree);
-        if flawed(Flaw::TableNotRetired) {
+        if mutant(Mutant::TableNotRetired) {
             return machine.frames().free(cpu, frame);
         }
         self.memory.retire(Retired::Table(frame));
@@ -227,7 +227,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// After the flush: empties the entries of `pages` in which this CPU has kept
     /// a claim, and gives up their pages.
-    pub(crate) fn release_kept(&self, pages: Pages, chain: &mut Chain) {
+    pub(crate) fn release_kept(&self, pages: Pages, chain: &mut FrameList) {
         let cpu = self.machine().cpu();
         self.for_each_entry(pages, &mut |entry, _| {
             let value = entry.load();
@@ -239,7 +239,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Takes away the mapping that an entry was.
-    pub(crate) fn give_up(&self, value: u64, chain: &mut Chain) {
+    pub(crate) fn give_up(&self, value: u64, chain: &mut FrameList) {
         if self.counted(value).is_some_and(Descriptor::unmap) {
             chain.push(self.machine().frames(), Self::FORMAT.frame(value));
         }

@@ -21,7 +21,7 @@
 
 use faultless_paging::{ENTRIES, Entry, Gather, PAGE_SIZE, Page, Pages, Walk, free, walk};
 use faultless_sync::atomic::{Ordering, fence};
-use faultless_sync::{Backoff, Flaw, flawed};
+use faultless_sync::{Backoff, Mutant, mutant};
 
 use crate::base::machine::Machine;
 use crate::space::AddressSpace;
@@ -30,7 +30,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Freezes all tables of the lowest level in which something is mapped. When it returns, no CPU stores to a page that
     /// is in one of them. With every range, and after a fence behind what keeps new tables away.
     pub(crate) fn freeze(&self) {
-        self.forks.wanted.store(0, Ordering::Relaxed);
+        self.forks.priority.store(0, Ordering::Relaxed);
         let mut gather = Gather::new();
         self.for_each_link(self.all_pages(), &mut |entry, pages| {
             let mut backoff = Backoff::new();
@@ -52,7 +52,7 @@ impl<M: Machine> AddressSpace<M> {
         // Rule R1, before the look at the tables' entries. Partner: the barrier of a claim, which
         // precedes the look at the link.
         fence(Ordering::SeqCst);
-        if !flawed(Flaw::ForkWithoutFreeze) {
+        if !mutant(Mutant::ForkWithoutFreeze) {
             self.flush(&mut gather);
         }
     }
@@ -117,15 +117,19 @@ impl<M: Machine> AddressSpace<M> {
     /// A fault asks the fork that is under way for a page's table. The last one who asks is
     /// heard: the others ask again. No ordering: it only says what to do first.
     #[cold]
-    pub(crate) fn ask_for(&self, page: Page) {
-        self.forks.wanted.store(page.0 + 1, Ordering::Relaxed);
+    pub(crate) fn prioritise_copy(&self, page: Page) {
+        self.forks.priority.store(page.0 + 1, Ordering::Relaxed);
     }
 
     /// The page that was asked for, once.
     pub(crate) fn take_wanted(&self) -> Option<u64> {
-        match self.forks.wanted.load(Ordering::Relaxed) {
+        match self.forks.priority.load(Ordering::Relaxed) {
             0 => None,
-            _ => self.forks.wanted.swap(0, Ordering::Relaxed).checked_sub(1),
+            _ => self
+                .forks
+                .priority
+                .swap(0, Ordering::Relaxed)
+                .checked_sub(1),
         }
     }
 }

@@ -20,7 +20,7 @@
 
 use faultless_frames::FrameSource;
 use faultless_paging::{ENTRIES, Entry, Gather, Page, Pages, Protection, Walk, walk};
-use faultless_sync::{Backoff, Flaw, cond_resched, flawed};
+use faultless_sync::{Backoff, Mutant, cond_resched, mutant};
 use faultless_trace::Counter;
 
 use crate::base::errno::Errno;
@@ -78,7 +78,7 @@ impl<M: Machine> AddressSpace<M> {
                     let cpu = self.machine().cpu();
                     match entry.claim::<M::Format>(0, cpu) {
                         Ok(claim) => {
-                            claim.publish(self.own(Self::FORMAT.table(table)));
+                            claim.publish(self.with_tlb_owner(Self::FORMAT.table(table)));
                             self.memory.count(Counter::TableAlloc);
                         }
                         // A fault beside these pages was quicker.
@@ -151,15 +151,15 @@ impl<M: Machine> AddressSpace<M> {
                 // guard has, which stays what it is.
                 return value;
             }
-            let own = self.is_exclusive(value);
+            let with_tlb_owner = self.is_exclusive(value);
             match self.counted(value) {
                 // Nobody else looks at it before it is published (rule R7).
-                Some(descriptor) if own => descriptor.move_to(page),
+                Some(descriptor) if with_tlb_owner => descriptor.move_to(page),
                 // What others have at the old place has to be looked for here.
                 Some(_) => self.note(Note::MOVED),
                 None => {}
             }
-            self.shown(record, value, own || record.shared)
+            self.shown(record, value, with_tlb_owner || record.shared)
         });
     }
 
@@ -181,7 +181,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// For a fork: lets no store through to what moves by its old address.
     pub(crate) fn stop_stores(&self, record: &Move) {
-        if record.shared || flawed(Flaw::MovedStoresNotStopped) {
+        if record.shared || mutant(Mutant::MovedStoresNotStopped) {
             return;
         }
         let mut gather = record.unflushed(self.machine());
@@ -207,7 +207,7 @@ impl<M: Machine> AddressSpace<M> {
         let mut backoff = Backoff::new();
         loop {
             let value = entry.load();
-            if Self::FORMAT.is_claimed(value) && !flawed(Flaw::ClaimsNotAwaited) {
+            if Self::FORMAT.is_claimed(value) && !mutant(Mutant::ClaimsNotAwaited) {
                 backoff.turn(self.machine());
                 continue;
             }

@@ -18,16 +18,16 @@
 //! Mappings are made while the lock is held that a clearing holds for reading. What was made
 //! before is old from the moment the clearing is counted, without being touched.
 //!
-//! Written lines: the entries that are soft-dirty; `AddressSpace::clearings`.
+//! Written lines: the entries that are soft-dirty; `AddressSpace::soft_dirty_epoch`.
 
 use faultless_paging::{Access, ENTRIES, Gather, PAGE_SIZE, Pages};
 use faultless_sync::atomic::Ordering;
-use faultless_sync::{Backoff, Flaw, flawed};
+use faultless_sync::{Backoff, Mutant, mutant};
 
 use crate::base::machine::Machine;
 use crate::space::AddressSpace;
 use crate::tree::Run;
-use crate::tree::mapping::{Attributes, Birth};
+use crate::tree::mapping::{Attributes, SoftDirtyEpoch};
 
 /// Pages watched under one flush: claims held together stall stores to them.
 const BATCH: usize = if cfg!(any(loom, shuttle)) { 64 } else { 4096 };
@@ -73,7 +73,7 @@ impl<M: Machine> AddressSpace<M> {
         let _hold = self.hold_everything();
         // No order: who makes mappings has the lock, and a fault that comes with the old
         // number sets the bit.
-        self.clearings.fetch_add(1, Ordering::Relaxed);
+        self.soft_dirty_epoch.fetch_add(1, Ordering::Relaxed);
         let mut at = self.first_table(all.start, all.end);
         while at < all.end {
             // Batches end where tables end.
@@ -125,7 +125,7 @@ impl<M: Machine> AddressSpace<M> {
                 }
             }
         });
-        if !flawed(Flaw::WatchedWithoutFlush) {
+        if !mutant(Mutant::WatchedWithoutFlush) {
             self.flush(&mut gather);
         }
         if kept.any {
@@ -164,14 +164,14 @@ impl<M: Machine> AddressSpace<M> {
 
     /// When a mapping is made that is made now. With a range, or by whoever alone has
     /// the space.
-    pub(crate) fn birth(&self) -> Birth {
-        Birth(self.clearings.load(Ordering::Relaxed))
+    pub(crate) fn birth(&self) -> SoftDirtyEpoch {
+        SoftDirtyEpoch(self.soft_dirty_epoch.load(Ordering::Relaxed))
     }
 
     /// Whether a mapping was made since soft-dirty bits were cleared, so that all of its
     /// pages count as written.
     pub(crate) fn is_new(&self, attributes: &Attributes) -> bool {
-        attributes.birth.0 >= self.clearings.load(Ordering::Relaxed)
+        attributes.birth.0 >= self.soft_dirty_epoch.load(Ordering::Relaxed)
     }
 
     /// Whether one mapping can be what both are.
@@ -181,8 +181,9 @@ impl<M: Machine> AddressSpace<M> {
 
     /// In a child that nobody else knows: its mappings are as old as its parent's.
     pub(crate) fn begin_clearings(&self, parent: &Self) {
-        let clearings = parent.clearings.load(Ordering::Relaxed);
-        self.clearings.store(clearings, Ordering::Relaxed);
+        let soft_dirty_epoch = parent.soft_dirty_epoch.load(Ordering::Relaxed);
+        self.soft_dirty_epoch
+            .store(soft_dirty_epoch, Ordering::Relaxed);
     }
 
     /// Whether the mapping that a run is a part of, as a program sees it, has a new part: then

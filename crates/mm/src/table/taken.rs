@@ -18,7 +18,7 @@ use faultless_sync::Cpu;
 use crate::base::machine::Machine;
 use crate::space::AddressSpace;
 use crate::table::free::Tables;
-use crate::table::zap::{Chain, is_in_one_table, is_shared};
+use crate::table::zap::{FrameList, is_in_one_table, is_shared};
 use crate::tree::Edit;
 
 /// The most pages.
@@ -28,7 +28,7 @@ pub(crate) const MOST: u64 = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
 #[must_use]
 pub(crate) struct Taken {
     pub(crate) gather: Gather,
-    pub(crate) chain: Chain,
+    pub(crate) chain: FrameList,
 }
 
 impl Taken {
@@ -36,7 +36,7 @@ impl Taken {
     pub(crate) fn new() -> Self {
         Self {
             gather: Gather::new(),
-            chain: Chain::default(),
+            chain: FrameList::default(),
         }
     }
 
@@ -77,7 +77,7 @@ impl<M: Machine> AddressSpace<M> {
             Lowest::Missing => {
                 drop(section);
                 // A table above may go.
-                return tables != Tables::All || self.has_nothing(pages);
+                return tables != Tables::All || self.is_unpopulated(pages);
             }
             Lowest::Busy => return false,
         };

@@ -16,15 +16,15 @@ use faultless_paging::{
     ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Page, Pages, Table, Walk, bare, free, next_table,
     walk,
 };
-use faultless_sync::{Backoff, Flaw, cond_resched, flawed};
+use faultless_sync::{Backoff, Mutant, cond_resched, mutant};
 
 use crate::base::machine::Machine;
 use crate::space::AddressSpace;
-use crate::table::free::{Emptied, TOP, Tables};
+use crate::table::free::{TOP, Tables, ZappedRange};
 use crate::table::taken::{self, Taken};
 
 /// Pages between two looks for what other CPUs want to have flushed: they wait for it.
-pub(crate) const STRETCH: u64 = 32;
+pub(crate) const POLL_INTERVAL: u64 = 32;
 
 /// Pages zapped under one flush.
 const ZAP_BATCH: u64 = 64 * ENTRIES as u64;
@@ -32,12 +32,12 @@ const ZAP_BATCH: u64 = 64 * ENTRIES as u64;
 /// Frames taken out of entries, to be freed after the flush. Chained by their
 /// descriptors, so that any number fits.
 #[derive(Default)]
-pub(crate) struct Chain {
+pub(crate) struct FrameList {
     /// The first frame plus 1; 0 for none.
     head: u64,
 }
 
-impl Chain {
+impl FrameList {
     pub(crate) fn is_empty(&self) -> bool {
         self.head == 0
     }
@@ -62,7 +62,7 @@ impl Chain {
             next = machine.frames().descriptor(frame).link();
             machine.frames().free(cpu, frame);
             freed += 1;
-            if freed % STRETCH == 0 {
+            if freed % POLL_INTERVAL == 0 {
                 machine.poll();
             }
         }
@@ -79,7 +79,7 @@ pub(crate) fn is_in_one_table(pages: Pages) -> bool {
 
 /// Whether a page is also mapped elsewhere, or pinned.
 pub(crate) fn is_shared(page: &Descriptor) -> bool {
-    !page.is_sole_use() && !flawed(Flaw::CountedTooShort)
+    !page.is_sole_use() && !mutant(Mutant::CountedTooShort)
 }
 
 impl<M: Machine> AddressSpace<M> {
@@ -143,7 +143,7 @@ impl<M: Machine> AddressSpace<M> {
                     return;
                 }
                 if Self::FORMAT.is_claimed(value) {
-                    if flawed(Flaw::ClaimsNotAwaited) {
+                    if mutant(Mutant::ClaimsNotAwaited) {
                         return;
                     }
                     backoff.turn(self.machine());
@@ -175,7 +175,7 @@ impl<M: Machine> AddressSpace<M> {
             seen += 1;
             self.for_each_in(table, part, &mut take);
         });
-        let range = Emptied {
+        let range = ZappedRange {
             batch,
             pages,
             kept,
@@ -218,7 +218,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Whether there is nothing to take away of `pages`, which admit no new claims: neither pages, nor
     /// a table over them that nothing else needs.
     #[inline(never)]
-    pub(crate) fn has_nothing(&self, pages: Pages) -> bool {
+    pub(crate) fn is_unpopulated(&self, pages: Pages) -> bool {
         // The section's fence is that of rule R1: a fault that is not seen here sees that nothing is
         // mapped. And of two neighbours that go at once, one sees the other gone.
         let _section = self.memory.enter();
@@ -228,7 +228,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Whether a page, or one near it, seems to be there: it has a table.
-    pub(crate) fn looks_used(&self, page: u64) -> bool {
+    pub(crate) fn has_table_hint(&self, page: u64) -> bool {
         let _section = self.memory.enter();
         // SAFETY: inside the section.
         let walked = unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(page)) };
@@ -279,7 +279,7 @@ impl<M: Machine> AddressSpace<M> {
         while let Some(number) = table.next_used(at, end) {
             visit(&table.entries()[number], base + number as u64);
             at = number + 1;
-            if (at as u64).is_multiple_of(STRETCH) {
+            if (at as u64).is_multiple_of(POLL_INTERVAL) {
                 self.machine().poll();
             }
         }

@@ -11,26 +11,26 @@
 
 use faultless_frames::NoMemory;
 use faultless_paging::Pages;
-use faultless_sync::{Flaw, flawed};
+use faultless_sync::{Mutant, mutant};
 
 use crate::base::machine::Machine;
 use crate::space::memory::Memory;
 use crate::tree::node::{LEVELS, Node, SLOTS, Slot, span};
 use crate::tree::split::Split;
-use crate::tree::value::{Content, Word};
+use crate::tree::value::{SlotState, SlotValue};
 use crate::tree::{Edit, Tree};
 
 /// What is done for each run of slots.
 pub(crate) trait Copier {
     /// Before `pages`, which hold `word`, are marked: the word that they have in
     /// the copy.
-    fn word_for(&mut self, pages: Pages, word: Word) -> Result<Word, NoMemory>;
+    fn word_for(&mut self, pages: Pages, word: SlotValue) -> Result<SlotValue, NoMemory>;
 }
 
 impl<M: Machine> Edit<'_, M> {
     /// Lets nobody change the tree until [`Edit::let_change`], who does so without a range: no
     /// mapping grows, no note is cleared.
-    pub(crate) fn bar_change(&mut self) {
+    pub(crate) fn freeze_tree(&mut self) {
         self.set_still(true);
     }
 
@@ -39,13 +39,13 @@ impl<M: Machine> Edit<'_, M> {
         self.set_still(false);
     }
 
-    fn set_still(&mut self, is_still: bool) {
-        self.for_each_holes(|holes| holes.is_still = is_still);
+    fn set_still(&mut self, is_frozen: bool) {
+        self.for_each_holes(|holes| holes.is_frozen = is_frozen);
     }
 
     /// Whether nobody without a range may change the tree now.
-    pub(crate) fn is_still(&self) -> bool {
-        self.holes.is_still
+    pub(crate) fn is_frozen(&self) -> bool {
+        self.holes.is_frozen
     }
 }
 
@@ -63,7 +63,7 @@ impl Tree {
             let notes = self.edit.lock(memory.machine()).clone();
             let mut to = copy.edit.lock(memory.machine());
             *to = notes;
-            to.is_still = false;
+            to.is_frozen = false;
         }
         copy_node(memory, self.root(), copy.root(), LEVELS - 1, 0, copier)
     }
@@ -91,28 +91,28 @@ fn copy_node<M: Machine>(
         let word = from.at(first).load();
         // SAFETY: the tree is still, so that nothing in it is retired.
         match unsafe { word.content() } {
-            Content::Child(child) if is_bare(child) => {
+            SlotState::Child(child) if is_bare(child) => {
                 // It stays here; in the copy nothing does.
-                to.put(first, Word::EMPTY);
+                to.put(first, SlotValue::EMPTY);
                 rest &= rest - 1;
                 continue;
             }
-            Content::Child(child) => {
+            SlotState::Child(child) => {
                 let place = memory.allocate_node()?;
                 // SAFETY: fresh memory of a node's size.
-                let node = unsafe { Node::create(place, Word::EMPTY) };
-                to.at(first).store(Word::child(node));
+                let node = unsafe { Node::create(place, SlotValue::EMPTY) };
+                to.at(first).store(SlotValue::child(node));
                 // SAFETY: just made, and in the copy.
                 let node = unsafe { node.as_ref() };
                 copy_node(memory, child, node, level - 1, start, copier)?;
                 rest &= rest - 1;
                 continue;
             }
-            Content::Split(split) => {
+            SlotState::Split(split) => {
                 let place = memory.allocate_split()?;
                 // SAFETY: fresh memory of a split's size.
-                let at = unsafe { Split::create(place, split.middle(), [Word::EMPTY; 2]) };
-                to.at(first).store(Word::split(at));
+                let at = unsafe { Split::create(place, split.middle(), [SlotValue::EMPTY; 2]) };
+                to.at(first).store(SlotValue::split(at));
                 // SAFETY: just made, and in the copy.
                 let copy = unsafe { at.as_ref() };
                 for (pages, from) in split.parts(level) {
@@ -148,7 +148,7 @@ fn is_bare(node: &Node) -> bool {
     while pinned != 0 {
         let word = node.at(pinned.trailing_zeros() as usize).load();
         // SAFETY: the tree is still, so that nothing in it is retired.
-        if let Content::Child(child) = unsafe { word.content() }
+        if let SlotState::Child(child) = unsafe { word.content() }
             && !is_bare(child)
         {
             return false;
@@ -159,8 +159,8 @@ fn is_bare(node: &Node) -> bool {
 }
 
 /// Marks a slot that holds `word`, and gives the copy's its own.
-fn copy_slot(from: &Slot, to: &Slot, word: Word, copied: Word) {
-    if !flawed(Flaw::ForkWithoutMark) {
+fn copy_slot(from: &Slot, to: &Slot, word: SlotValue, copied: SlotValue) {
+    if !mutant(Mutant::ForkWithoutMark) {
         from.store(word.changing());
     }
     to.store(copied);
@@ -174,8 +174,8 @@ fn show_live(node: &Node) {
         let word = node.at(number).load();
         // SAFETY: the tree is still, so that nothing in it is retired.
         match unsafe { word.content() } {
-            Content::Child(child) => show_live(child),
-            Content::Split(split) => {
+            SlotState::Child(child) => show_live(child),
+            SlotState::Split(split) => {
                 for page in [split.middle() - 1, split.middle()] {
                     show_slot_live(split.slot(page));
                 }

@@ -9,10 +9,10 @@ use faultless_paging::Pages;
 use crate::base::machine::Machine;
 use crate::tree::edit::fill;
 use crate::tree::node::{Node, index, span};
-use crate::tree::retire::{bury_subtree, free_nodes};
+use crate::tree::retire::{free_nodes, retire_subtree};
 use crate::tree::split::Split;
-use crate::tree::value::{Content, Word};
-use crate::tree::{Edit, Stem};
+use crate::tree::value::{SlotState, SlotValue};
+use crate::tree::{Edit, Subtree};
 
 impl<M: Machine> Edit<'_, M> {
     /// Makes both ends of `pages` fall between slots.
@@ -23,19 +23,19 @@ impl<M: Machine> Edit<'_, M> {
         self.cut_below(&self.stem.around(pages), pages)
     }
 
-    /// The same below a node around them ([`Stem::around`]).
+    /// The same below a node around them ([`Subtree::around`]).
     ///
     /// # Errors
     /// The same.
     #[inline]
-    pub(crate) fn cut_below(&self, near: &Stem, pages: Pages) -> Result<(), NoMemory> {
+    pub(crate) fn cut_below(&self, near: &Subtree, pages: Pages) -> Result<(), NoMemory> {
         self.cut_at(near, pages.start, pages)?;
         self.cut_at(near, pages.end, pages)
             .inspect_err(|_| self.drop_cut(pages.start))
     }
 
     /// Cuts at `page`, an end of `pages`; at the other end too if that is in the same slot.
-    fn cut_at(&self, stem: &Stem, page: u64, pages: Pages) -> Result<(), NoMemory> {
+    fn cut_at(&self, stem: &Subtree, page: u64, pages: Pages) -> Result<(), NoMemory> {
         if page >= self.stem.end() {
             return Ok(());
         }
@@ -48,12 +48,12 @@ impl<M: Machine> Edit<'_, M> {
             let word = node.at(number).load();
             // SAFETY: the edit lock keeps what the tree holds from being retired.
             let instead = match unsafe { word.content() } {
-                Content::Child(child) => {
+                SlotState::Child(child) => {
                     node = child;
                     continue;
                 }
-                Content::Split(split) if split.middle() == page => return Ok(()),
-                Content::Split(split) => {
+                SlotState::Split(split) if split.middle() == page => return Ok(()),
+                SlotState::Split(split) => {
                     let ([first, last], middle) = (split.words(), split.middle());
                     let (cuts, between) = match page < middle {
                         true => ([page, middle], first),
@@ -72,22 +72,33 @@ impl<M: Machine> Edit<'_, M> {
                 }
             };
             node.put(number, instead);
-            bury_subtree(self.memory, word);
+            retire_subtree(self.memory, word);
             return Ok(());
         }
         Ok(())
     }
 
     /// A split of a slot, with these words before and from `middle`.
-    pub(super) fn cut_once(&self, middle: u64, words: [Word; 2]) -> Result<Word, NoMemory> {
+    pub(super) fn cut_once(
+        &self,
+        middle: u64,
+        words: [SlotValue; 2],
+    ) -> Result<SlotValue, NoMemory> {
         let place = self.memory.allocate_split()?;
         // SAFETY: fresh memory of a split's size.
-        Ok(Word::split(unsafe { Split::create(place, middle, words) }))
+        Ok(SlotValue::split(unsafe {
+            Split::create(place, middle, words)
+        }))
     }
 
     /// A node for a slot at `level`, cut at two pages, one before the other, with these words
     /// before, between and behind.
-    fn cut_twice(&self, level: usize, cuts: [u64; 2], words: [Word; 3]) -> Result<Word, NoMemory> {
+    fn cut_twice(
+        &self,
+        level: usize,
+        cuts: [u64; 2],
+        words: [SlotValue; 3],
+    ) -> Result<SlotValue, NoMemory> {
         let place = self.memory.allocate_node()?;
         let ([before, between, behind], below) = (words, level - 1);
         // SAFETY: fresh memory of a node's size.
@@ -98,7 +109,7 @@ impl<M: Machine> Edit<'_, M> {
         node.put_all(0..first, before, &mut |_| ());
         node.put_all(first..last, between, &mut |_| ());
         let starts = cuts.map(|page| page.is_multiple_of(span(below)));
-        let put = |number, word: Result<Word, NoMemory>| -> Result<(), NoMemory> {
+        let put = |number, word: Result<SlotValue, NoMemory>| -> Result<(), NoMemory> {
             // Nobody has seen the node.
             let word = word.inspect_err(|_| free_nodes(self.memory, at))?;
             node.put(number, word);
@@ -106,7 +117,7 @@ impl<M: Machine> Edit<'_, M> {
         };
         if first == last && !starts[0] {
             put(first, self.cut_twice(below, cuts, words))?;
-            return Ok(Word::child(at));
+            return Ok(SlotValue::child(at));
         }
         if !starts[0] {
             put(first, self.cut_once(cuts[0], [before, between]))?;
@@ -114,7 +125,7 @@ impl<M: Machine> Edit<'_, M> {
         if !starts[1] {
             put(last, self.cut_once(cuts[1], [between, behind]))?;
         }
-        Ok(Word::child(at))
+        Ok(SlotValue::child(at))
     }
 
     /// Undoes a cut at `page`, if all it cuts is a hole.
@@ -124,10 +135,10 @@ impl<M: Machine> Edit<'_, M> {
         loop {
             // SAFETY: the edit lock is held.
             match unsafe { node.slot(page, level).load().content() } {
-                Content::Child(child) => (node, level) = (child, level - 1),
-                Content::Split(split) if split.words() == [Word::EMPTY; 2] => {
+                SlotState::Child(child) => (node, level) = (child, level - 1),
+                SlotState::Split(split) if split.words() == [SlotValue::EMPTY; 2] => {
                     let part = split.part(page, level);
-                    return fill(self.memory, self.stem, part, Word::EMPTY);
+                    return fill(self.memory, self.stem, part, SlotValue::EMPTY);
                 }
                 _ => return,
             }

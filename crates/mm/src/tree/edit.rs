@@ -16,18 +16,18 @@ use faultless_paging::Pages;
 use crate::base::machine::Machine;
 use crate::space::memory::Memory;
 use crate::tree::node::{ALL, LEVELS, Node, index, span};
-use crate::tree::retire::{bury_subtree, drop_empty, drop_empty_split};
-use crate::tree::value::{Content, Word};
-use crate::tree::{Edit, Stem};
+use crate::tree::retire::{drop_empty, drop_empty_split, retire_subtree};
+use crate::tree::value::{SlotState, SlotValue};
+use crate::tree::{Edit, Subtree};
 
 impl<M: Machine> Edit<'_, M> {
     /// Sets the word of all `pages`, whose ends were cut.
-    pub fn fill(&mut self, pages: Pages, word: Word) {
+    pub fn fill(&mut self, pages: Pages, word: SlotValue) {
         self.fill_below(self.stem, pages, word);
     }
 
     /// The same below a node around them, if they do not become empty.
-    pub(crate) fn fill_below(&mut self, stem: &Stem, pages: Pages, word: Word) {
+    pub(crate) fn fill_below(&mut self, stem: &Subtree, pages: Pages, word: SlotValue) {
         debug_assert!(!word.is_empty() || stem.level == self.stem.level);
         if !pages.is_empty() {
             fill(self.memory, stem, pages, word);
@@ -40,14 +40,14 @@ impl<M: Machine> Edit<'_, M> {
 }
 
 /// Fills `pages` of a part of a tree.
-pub(super) fn fill<M: Machine>(memory: &Memory<M>, stem: &Stem, pages: Pages, word: Word) {
+pub(super) fn fill<M: Machine>(memory: &Memory<M>, stem: &Subtree, pages: Pages, word: SlotValue) {
     // Down to where the range begins to matter: most ranges are small.
     let mut path = [stem.root(); LEVELS];
     let mut level = stem.level;
     while pages.len() < span(level) && pages.start / span(level) == (pages.end - 1) / span(level) {
         // SAFETY: the edit lock is held.
         match unsafe { path[level].slot(pages.start, level).load().content() } {
-            Content::Child(child) => {
+            SlotState::Child(child) => {
                 level -= 1;
                 path[level] = child;
             }
@@ -75,7 +75,7 @@ fn fill_part<M: Machine>(
     level: usize,
     base: u64,
     pages: Pages,
-    word: Word,
+    word: SlotValue,
 ) {
     let size = span(level);
     let (start, end) = (
@@ -87,7 +87,9 @@ fn fill_part<M: Machine>(
     let whole_end = ((end / size) as usize).max(whole);
     let pinned = node.pinned();
     if pinned == 0 {
-        node.put_all(whole..whole_end, word, &mut |old| bury_subtree(memory, old));
+        node.put_all(whole..whole_end, word, &mut |old| {
+            retire_subtree(memory, old)
+        });
     } else {
         fill_beside_pinned(memory, (node, level, base), whole..whole_end, pages, word);
     }
@@ -97,15 +99,15 @@ fn fill_part<M: Machine>(
         // SAFETY: the edit lock is held. Cut at both ends, so a slot covered in part has a child,
         // or a split, of which one part is covered.
         match unsafe { node.at(number).load().content() } {
-            Content::Child(child) => {
+            SlotState::Child(child) => {
                 fill_part(memory, child, level - 1, base, pages, word);
                 if child.occupied() == 0 && pinned & 1 << number == 0 {
                     drop_empty(memory, node, number, child);
                 }
             }
-            Content::Split(split) => {
+            SlotState::Split(split) => {
                 split.slot(pages.start.max(base)).store(word);
-                if split.words() == [Word::EMPTY; 2] {
+                if split.words() == [SlotValue::EMPTY; 2] {
                     drop_empty_split(memory, node, number, split);
                 }
             }
@@ -123,27 +125,27 @@ fn fill_beside_pinned<M: Machine>(
     (node, level, base): (&Node, usize, u64),
     slots: Range<usize>,
     pages: Pages,
-    word: Word,
+    word: SlotValue,
 ) {
     let pinned = node.pinned();
     let mut at = slots.start;
     while at < slots.end {
         let rest = pinned & (ALL << at);
         let stays = (rest.trailing_zeros() as usize).min(slots.end);
-        node.put_all(at..stays, word, &mut |old| bury_subtree(memory, old));
+        node.put_all(at..stays, word, &mut |old| retire_subtree(memory, old));
         at = stays + 1;
         if stays == slots.end {
             break;
         }
         // SAFETY: the edit lock is held.
-        if let Content::Child(child) = unsafe { node.at(stays).load().content() } {
+        if let SlotState::Child(child) = unsafe { node.at(stays).load().content() } {
             let base = base + stays as u64 * span(level);
             fill_part(memory, child, level - 1, base, pages, word);
         }
     }
 }
 
-impl Stem {
+impl Subtree {
     /// The pages from the mapping before `pages` to the one behind.
     pub(super) fn hole_around(&self, pages: Pages) -> Pages {
         // Mostly they are near.

@@ -10,8 +10,8 @@
 use faultless_paging::Pages;
 
 use crate::base::machine::Machine;
-use crate::tree::value::Word;
-use crate::tree::{Edit, Run, Stem};
+use crate::tree::value::SlotValue;
+use crate::tree::{Edit, Run, Subtree};
 
 /// Pages that stay free below a mapping that grows down (Linux: `stack_guard_gap`).
 pub const GUARD_GAP: u64 = if cfg!(any(loom, shuttle)) { 1 } else { 256 };
@@ -20,24 +20,24 @@ const CLASSES: usize = 40;
 
 /// Notes about holes.
 #[derive(Clone)]
-pub struct Holes {
+pub struct GapIndex {
     ceiling: u64,
     /// No hole of `2^c` pages below the ceiling ends above `tops[c]`. None is less than the
     /// next one: where no hole is large enough, none is larger.
     tops: [u64; CLASSES],
     /// Nobody but a fork changes the tree now: no mapping grows, and no note goes.
-    pub(super) is_still: bool,
+    pub(super) is_frozen: bool,
     /// How often those who choose room have got into each other's way ([`crate::lock::shard`]).
     pub(crate) crowding: u32,
 }
 
-impl Holes {
+impl GapIndex {
     /// Notes for searches from `ceiling` downwards; others do without.
     pub fn new(ceiling: u64) -> Self {
         Self {
             ceiling,
             tops: [ceiling; CLASSES],
-            is_still: false,
+            is_frozen: false,
             crowding: 0,
         }
     }
@@ -73,7 +73,7 @@ impl<M: Machine> Edit<'_, M> {
     }
 
     /// The notes of everything that is edited.
-    pub(super) fn for_each_holes(&mut self, mut change: impl FnMut(&mut Holes)) {
+    pub(super) fn for_each_holes(&mut self, mut change: impl FnMut(&mut GapIndex)) {
         change(&mut self.holes);
         if let Some(arenas) = &mut self.arenas {
             arenas.for_each_holes(change);
@@ -111,7 +111,7 @@ impl<M: Machine> Edit<'_, M> {
         self.stem.lowest_hole(pages, low, high)
     }
 
-    /// The last pages before `page` that are not empty ([`Stem::last_before`]).
+    /// The last pages before `page` that are not empty ([`Subtree::last_before`]).
     pub(crate) fn last_before(&self, page: u64) -> Option<Run> {
         self.stem.last_before(page)
     }
@@ -135,7 +135,7 @@ impl<M: Machine> Edit<'_, M> {
     }
 }
 
-impl Stem {
+impl Subtree {
     /// The highest hole; and, if it was not the first that was large enough but for guard gaps,
     /// or was, above which page there is none, and how many pages the largest there has.
     fn highest_hole(&self, pages: u64, low: u64, top: u64) -> (Option<u64>, Option<(u64, u64)>) {
@@ -200,7 +200,7 @@ impl Stem {
                 at = run.pages.end;
                 continue;
             }
-            if run.word == Word::ARENA {
+            if run.word == SlotValue::ARENA {
                 return before(&run).min(page);
             }
             // SAFETY: the edit lock is held.
@@ -218,7 +218,7 @@ impl Stem {
 /// Where a hole below may end: who changes what is in no arena keeps away from what is in one, whose
 /// neighbours and whose guard gap he does not know.
 fn before(run: &Run) -> u64 {
-    match run.word == Word::ARENA {
+    match run.word == SlotValue::ARENA {
         true => run.pages.start.saturating_sub(GUARD_GAP + 1),
         false => run.pages.start,
     }
@@ -226,5 +226,5 @@ fn before(run: &Run) -> u64 {
 
 /// Where a hole above may begin.
 fn behind(run: &Run) -> u64 {
-    run.pages.end + u64::from(run.word == Word::ARENA)
+    run.pages.end + u64::from(run.word == SlotValue::ARENA)
 }

@@ -9,10 +9,10 @@ use core::ptr::NonNull;
 
 use faultless_paging::Pages;
 
-use crate::tree::Stem;
+use crate::tree::Subtree;
 use crate::tree::node::{ALL, LEVELS, Node, SLOTS, index, span};
-use crate::tree::pinned::{ARENA_LEVEL, SMALL_ARENA_LEVEL};
-use crate::tree::value::{Content, Word};
+use crate::tree::pinned::{SHARD_LEVEL, SMALL_SHARD_LEVEL};
+use crate::tree::value::{SlotState, SlotValue};
 
 /// Neighbouring pages with the same word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,22 +20,22 @@ pub struct Run {
     /// The pages.
     pub pages: Pages,
     /// Their word: never empty.
-    pub word: Word,
+    pub word: SlotValue,
 }
 
 /// What lies beside some pages.
 #[derive(Clone, Copy, Debug)]
 pub struct Neighbours {
     /// The word of the page before; empty if there is none.
-    pub before: Word,
+    pub before: SlotValue,
     /// The word of the page behind.
-    pub behind: Word,
+    pub behind: SlotValue,
 }
 
-impl Stem {
+impl Subtree {
     /// The first run that ends behind `page`, whole but for what lies before
     /// `page`. Takes time with the run's length: where its start is enough, use
-    /// [`Stem::next_slot`], and where there is a limit, [`Stem::next_until`].
+    /// [`Subtree::next_slot`], and where there is a limit, [`Subtree::next_until`].
     pub fn next(&self, page: u64) -> Option<Run> {
         self.next_until(page, self.end())
     }
@@ -82,11 +82,11 @@ impl Stem {
             let word = node.at(number).load();
             // SAFETY: inside a section or under the lock, by the module's contract.
             match unsafe { word.content() } {
-                Content::Child(child) => {
+                SlotState::Child(child) => {
                     (node, level) = (child, level - 1);
                     continue;
                 }
-                Content::Split(split) => {
+                SlotState::Split(split) => {
                     if split.slot(page).load() != run.word {
                         return false;
                     }
@@ -121,14 +121,14 @@ impl Stem {
     /// The lowest node with `pages` and one page on either side, for walks that would go through it:
     /// most ranges are small. Under the edit lock; until something is emptied. In a section alone it may be
     /// leaving the tree: then walks that begin there do not end.
-    pub(crate) fn around(&self, pages: Pages) -> Stem {
+    pub(crate) fn around(&self, pages: Pages) -> Subtree {
         let first = pages.start.saturating_sub(1).max(self.base);
         let last = pages.end.min(self.end() - 1);
         let mut stem = *self;
         while stem.level > 0 && index(first, stem.level) == index(last, stem.level) {
             // SAFETY: under the lock, by the module's contract.
             match unsafe { stem.root().slot(first, stem.level).load().content() } {
-                Content::Child(child) => {
+                SlotState::Child(child) => {
                     stem.root = NonNull::from(child);
                     stem.base = first & !(span(stem.level) - 1);
                     stem.level -= 1;
@@ -155,7 +155,9 @@ impl Stem {
         let before = pages.start.checked_sub(1);
         let behind = Some(pages.end).filter(|&page| page < self.end());
         let find = |page: Option<u64>| {
-            page.map_or(Word::EMPTY, |at| word_below(self.root(), self.level, at))
+            page.map_or(SlotValue::EMPTY, |at| {
+                word_below(self.root(), self.level, at)
+            })
         };
         Neighbours {
             before: find(before),
@@ -172,15 +174,15 @@ impl Stem {
                 let word = node.slot(page, level).load();
                 // SAFETY: inside a section or under the lock, by the module's contract.
                 let (pages, word) = match unsafe { word.content() } {
-                    Content::Child(child) => {
+                    SlotState::Child(child) => {
                         node = child;
                         level -= 1;
                         continue;
                     }
-                    Content::Split(split) => (split.part(page, level), split.slot(page).load()),
+                    SlotState::Split(split) => (split.part(page, level), split.slot(page).load()),
                     _ => (slot_around(page, level), word),
                 };
-                if word == Word::GONE {
+                if word == SlotValue::RETIRED {
                     continue 'root;
                 }
                 return (!word.is_empty()).then_some(Run { pages, word });
@@ -216,7 +218,7 @@ impl Stem {
     /// `word` is that of its last page.
     pub fn last_before(&self, page: u64) -> Option<Run> {
         let spot = self.nearest::<Earlier>(page.checked_sub(1)?, u64::MAX)?;
-        let start = match spot.is_part || spot.word == Word::ARENA {
+        let start = match spot.is_part || spot.word == SlotValue::ARENA {
             true => spot.slot.start,
             false => stretch(spot.node, spot.level, spot.page),
         };
@@ -242,7 +244,7 @@ impl Stem {
     #[inline]
     fn passes_over(&self, node: &Node, child: &Node, page: u64, level: usize) -> bool {
         self.is_outside
-            && (SMALL_ARENA_LEVEL + 1..=ARENA_LEVEL + 1).contains(&level)
+            && (SMALL_SHARD_LEVEL + 1..=SHARD_LEVEL + 1).contains(&level)
             && node.pinned() & 1 << index(page, level) != 0
             // What leads to an arena holds one that stays, which an arena does not.
             && child.pinned() == 0
@@ -265,22 +267,22 @@ impl Stem {
                 let word = node.slot(page, level).load();
                 // SAFETY: inside a section or under the lock, by the module's contract.
                 let (slot, word, other) = match unsafe { word.content() } {
-                    Content::Child(child) if self.passes_over(node, child, page, level) => {
-                        (slot_around(page, level), Word::ARENA, None)
+                    SlotState::Child(child) if self.passes_over(node, child, page, level) => {
+                        (slot_around(page, level), SlotValue::ARENA, None)
                     }
-                    Content::Child(child) => {
+                    SlotState::Child(child) => {
                         level -= 1;
                         path[level] = child;
                         continue;
                     }
-                    Content::Split(split) => {
+                    SlotState::Split(split) => {
                         let other = D::across(split.middle(), page);
                         let (part, slot) = (split.part(page, level), split.slot(page));
                         (part, slot.load(), Some(other))
                     }
                     _ => (slot_around(page, level), word, None),
                 };
-                if word == Word::GONE {
+                if word == SlotValue::RETIRED {
                     continue 'root;
                 }
                 if !word.is_empty() {
@@ -322,14 +324,14 @@ fn slot_around(page: u64, level: usize) -> Pages {
 }
 
 /// The word of a page that `node` covers.
-fn word_below(node: &Node, level: usize, page: u64) -> Word {
+fn word_below(node: &Node, level: usize, page: u64) -> SlotValue {
     let (mut node, mut level) = (node, level);
     loop {
         let word = node.slot(page, level).load();
         // SAFETY: under the lock, by the module's contract.
         match unsafe { word.content() } {
-            Content::Child(child) => (node, level) = (child, level - 1),
-            Content::Split(split) => return split.slot(page).load(),
+            SlotState::Child(child) => (node, level) = (child, level - 1),
+            SlotState::Split(split) => return split.slot(page).load(),
             _ => return word,
         }
     }
@@ -345,8 +347,8 @@ fn for_each_below<E>(
         let word = node.at(children.trailing_zeros() as usize).load();
         // SAFETY: inside a section or under the lock, by the module's contract.
         match unsafe { word.content() } {
-            Content::Child(child) => for_each_below(child, visit)?,
-            Content::Split(split) => visit(NonNull::from(split).cast())?,
+            SlotState::Child(child) => for_each_below(child, visit)?,
+            SlotState::Split(split) => visit(NonNull::from(split).cast())?,
             _ => {}
         }
         children &= children - 1;
@@ -363,7 +365,7 @@ struct Spot<'s> {
     is_part: bool,
     /// The page of the slot that is nearest to where the search began.
     page: u64,
-    word: Word,
+    word: SlotValue,
 }
 
 /// Where a search goes on.

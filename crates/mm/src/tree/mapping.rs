@@ -9,11 +9,11 @@ use core::ptr::NonNull;
 
 use faultless_paging::Protection;
 use faultless_sync::atomic::{AtomicU32, Local, Ordering};
-use faultless_sync::{Flaw, flawed};
+use faultless_sync::{Mutant, mutant};
 
 use crate::base::machine::Machine;
-use crate::object::{Cache, Store};
-use crate::rmap::file::Links;
+use crate::object::{MemoryObject, ObjectInner};
+use crate::rmap::file::ObjectLinks;
 use crate::tree::vma_lock::VmaLock;
 
 /// Attributes beside the protection.
@@ -112,8 +112,8 @@ impl Flags {
 
 /// A mapping's place in a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backed {
-    cache: NonNull<Cache>,
+pub struct ObjectRef {
+    cache: NonNull<ObjectInner>,
     /// The index that page 0 of the address space would have; wraps.
     pub(crate) first: u64,
     /// The port's name for what was opened: mappings that differ in it do not merge.
@@ -121,13 +121,18 @@ pub struct Backed {
 }
 
 // SAFETY: whoever has one from a mapping holds the store by that.
-unsafe impl Send for Backed {}
+unsafe impl Send for ObjectRef {}
 // SAFETY: as above.
-unsafe impl Sync for Backed {}
+unsafe impl Sync for ObjectRef {}
 
-impl Backed {
+impl ObjectRef {
     /// The store's page `index` at `page`, and all others where they follow from that.
-    pub(crate) fn new<M: Machine>(store: &Store<M>, page: u64, index: u64, file: u64) -> Self {
+    pub(crate) fn new<M: Machine>(
+        store: &MemoryObject<M>,
+        page: u64,
+        index: u64,
+        file: u64,
+    ) -> Self {
         Self {
             cache: store.pointer(),
             first: index.wrapping_sub(page),
@@ -137,12 +142,12 @@ impl Backed {
 
     /// The store. Held by the mapping that this is an attribute of.
     #[inline]
-    pub(crate) fn cache(&self) -> &Cache {
+    pub(crate) fn cache(&self) -> &ObjectInner {
         // SAFETY: a mapping holds its store until nobody can look at it.
         unsafe { self.cache.as_ref() }
     }
 
-    pub(crate) fn pointer(&self) -> NonNull<Cache> {
+    pub(crate) fn pointer(&self) -> NonNull<ObjectInner> {
         self.cache
     }
 
@@ -161,7 +166,7 @@ impl Backed {
     }
 
     /// Whether it is this place in this store.
-    pub(crate) fn is(&self, cache: *const Cache, first: u64) -> bool {
+    pub(crate) fn is(&self, cache: *const ObjectInner, first: u64) -> bool {
         core::ptr::eq(self.cache.as_ptr(), cache) && self.first == first
     }
 }
@@ -170,15 +175,15 @@ impl Backed {
 /// (`crate::table::soft_dirty`). Nothing that a program can ask of the mapping itself depends on it:
 /// neighbours that differ in nothing else are one mapping, as on Linux.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Birth(pub(crate) u64);
+pub struct SoftDirtyEpoch(pub(crate) u64);
 
-impl PartialEq for Birth {
+impl PartialEq for SoftDirtyEpoch {
     fn eq(&self, _: &Self) -> bool {
         true
     }
 }
 
-impl Eq for Birth {}
+impl Eq for SoftDirtyEpoch {}
 
 /// What is true of a page's mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -188,9 +193,9 @@ pub struct Attributes {
     /// The rest.
     pub flags: Flags,
     /// Where its pages come from, unless it is anonymous and private.
-    pub backed: Option<Backed>,
+    pub backed: Option<ObjectRef>,
     /// When it was made.
-    pub birth: Birth,
+    pub birth: SoftDirtyEpoch,
 }
 
 impl Attributes {
@@ -224,7 +229,7 @@ struct WriterLine {
     /// Who holds the mapping, or has locked it.
     vma_lock: VmaLock,
     /// Its place in the list of its store.
-    store: Links,
+    store: ObjectLinks,
 }
 const _: () = assert!(cfg!(any(loom, shuttle)) || size_of::<Mapping>() == 128);
 
@@ -237,7 +242,7 @@ impl Mapping {
                 pages: Local::new(0),
                 link: Local::new(0),
                 vma_lock: VmaLock::new(),
-                store: Links::new(),
+                store: ObjectLinks::new(),
             },
         }
     }
@@ -267,9 +272,9 @@ impl Mapping {
     /// Adds pages; `beside_others`: where the mapping may have pages under another edit lock, too
     /// ([`crate::lock::shard`]).
     pub(crate) fn add_pages(&self, more: u64, beside_others: bool) {
-        match beside_others && !flawed(Flaw::PagesCountedPlainly) {
+        match beside_others && !mutant(Mutant::PagesCountedPlainly) {
             true => {
-                self.writers.pages.add_beside_others(more);
+                self.writers.pages.fetch_add(more);
             }
             false => self.count_pages(more),
         }
@@ -277,8 +282,8 @@ impl Mapping {
 
     /// Takes pages away likewise; whether none is left, which one caller alone is told.
     pub(crate) fn remove_pages(&self, fewer: u64, beside_others: bool) -> bool {
-        if beside_others && !flawed(Flaw::PagesCountedPlainly) {
-            return self.writers.pages.add_beside_others(fewer.wrapping_neg()) == fewer;
+        if beside_others && !mutant(Mutant::PagesCountedPlainly) {
+            return self.writers.pages.fetch_add(fewer.wrapping_neg()) == fewer;
         }
         self.count_pages(fewer.wrapping_neg());
         self.pages() == 0
@@ -287,7 +292,7 @@ impl Mapping {
     /// Adds to the number of pages, where nobody else does.
     fn count_pages(&self, more: u64) {
         let before = self.writers.pages.get();
-        if flawed(Flaw::PagesCountedPlainly) {
+        if mutant(Mutant::PagesCountedPlainly) {
             // Models switch threads here.
             AtomicU32::new(0).load(Ordering::Relaxed);
         }
@@ -298,7 +303,7 @@ impl Mapping {
         &self.writers.link
     }
 
-    pub(crate) fn links(&self) -> &Links {
+    pub(crate) fn links(&self) -> &ObjectLinks {
         &self.writers.store
     }
 

@@ -40,86 +40,86 @@ use core::ptr::NonNull;
 
 use faultless_frames::NoMemory;
 use faultless_paging::Pages;
-use faultless_sync::{Flaw, Padded, SpinGuard, SpinLock, flawed};
+use faultless_sync::{Mutant, Padded, SpinGuard, SpinLock, mutant};
 
 use crate::base::machine::Machine;
-use crate::lock::departing::Departure;
-use crate::lock::shard::{Locks, Part};
+use crate::lock::departing::UnmapGuard;
+use crate::lock::shard::{LockDomain, Locks};
 use crate::space::memory::Memory;
 pub(crate) use copy::Copier;
-pub use gaps::{GUARD_GAP, Holes};
+pub use gaps::{GUARD_GAP, GapIndex};
 pub use iter::{Neighbours, Run};
 pub use node::{LEVELS, Node, Slot, span};
-pub(crate) use pinned::{ARENA_LEVEL, SMALL_ARENA_LEVEL};
+pub(crate) use pinned::{SHARD_LEVEL, SMALL_SHARD_LEVEL};
 pub use split::Split;
-pub use value::{Content, Word};
+pub use value::{SlotState, SlotValue};
 
 /// Pages that the tree can cover.
 pub const PAGES: u64 = span(LEVELS);
 
 /// The mappings of one address space.
 pub struct Tree {
-    stem: Stem,
+    stem: Subtree,
     /// The same, but for what is in arenas.
-    outside: Stem,
+    outside: Subtree,
     /// The edit lock, but for what is in arenas.
-    edit: Padded<SpinLock<Holes>>,
+    edit: Padded<SpinLock<GapIndex>>,
 }
 
 /// A part of a tree that walks do not leave: a node, and what is below it.
 #[derive(Clone, Copy)]
-pub struct Stem {
+pub struct Subtree {
     root: NonNull<Node>,
     level: usize,
     /// The first page.
     base: u64,
-    /// Whether arenas are passed over, each as if [`Word::ARENA`] were mapped there.
+    /// Whether arenas are passed over, each as if [`SlotValue::ARENA`] were mapped there.
     is_outside: bool,
 }
 
 // SAFETY: nodes are shared through atomics and reclaimed through sections.
-unsafe impl Send for Stem {}
+unsafe impl Send for Subtree {}
 // SAFETY: as above; editing needs the lock.
-unsafe impl Sync for Stem {}
+unsafe impl Sync for Subtree {}
 
 impl Deref for Tree {
-    type Target = Stem;
+    type Target = Subtree;
 
     #[inline]
-    fn deref(&self) -> &Stem {
+    fn deref(&self) -> &Subtree {
         &self.stem
     }
 }
 
 impl<'a, M: Machine> Edit<'a, M> {
     /// What may be changed.
-    pub(crate) fn part(&self) -> Part {
+    pub(crate) fn part(&self) -> LockDomain {
         self.part
     }
 
-    /// The lowest part of it around `pages` ([`Stem::around`]).
+    /// The lowest part of it around `pages` ([`Subtree::around`]).
     #[inline]
-    pub(crate) fn around(&self, pages: Pages) -> Stem {
+    pub(crate) fn around(&self, pages: Pages) -> Subtree {
         self.stem.around(pages)
     }
 
     /// What leaves the tree by it.
-    pub(crate) fn departure(&self) -> &Departure<'a, M> {
+    pub(crate) fn departure(&self) -> &UnmapGuard<'a, M> {
         &self.departure
     }
 
     /// Whether what is changed is counted in the space's own account.
     pub(crate) fn counts_centrally(&self) -> bool {
-        !matches!(self.part, Part::Arena(_)) || self.counts.is_some()
+        !matches!(self.part, LockDomain::Shard(_)) || self.counts.is_some()
     }
 
     /// The notes of it, or of what is in no arena.
-    pub(crate) fn holes(&mut self) -> &mut Holes {
+    pub(crate) fn holes(&mut self) -> &mut GapIndex {
         &mut self.holes
     }
 }
 
-impl Stem {
+impl Subtree {
     #[inline]
     fn root(&self) -> &Node {
         // SAFETY: the root lives as long as the tree, and so does a node that is pinned.
@@ -147,29 +147,29 @@ pub struct Found<'s> {
     /// The slot, to be validated again.
     pub slot: &'s Slot,
     /// What it held.
-    pub word: Word,
+    pub word: SlotValue,
 }
 
 impl Found<'_> {
     /// Whether the slot still holds what was found; after a full fence.
     #[inline]
     pub fn is_valid(&self) -> bool {
-        self.slot.holds(self.word) || flawed(Flaw::MappingNotValidated)
+        self.slot.holds(self.word) || mutant(Mutant::MappingNotValidated)
     }
 }
 
 /// The right to change the tree, or a part of it.
 pub struct Edit<'a, M: Machine> {
-    part: Part,
-    stem: &'a Stem,
+    part: LockDomain,
+    stem: &'a Subtree,
     memory: &'a Memory<M>,
-    holes: SpinGuard<'a, Holes>,
+    holes: SpinGuard<'a, GapIndex>,
     /// The edit locks of all arenas, of who edits everything beside them.
     arenas: Option<Locks<'a>>,
     /// The edit lock of what is in no arena, of who edits one, if what is changed is counted there.
-    counts: Option<SpinGuard<'a, Holes>>,
+    counts: Option<SpinGuard<'a, GapIndex>>,
     /// Last: what is not handed over ends with the edit.
-    departure: Departure<'a, M>,
+    departure: UnmapGuard<'a, M>,
 }
 
 impl Tree {
@@ -180,8 +180,8 @@ impl Tree {
     pub fn new<M: Machine>(memory: &Memory<M>, ceiling: u64) -> Result<Self, NoMemory> {
         let place = memory.allocate_node()?;
         // SAFETY: fresh memory of a node's size.
-        let root = unsafe { Node::create(place, Word::EMPTY) };
-        let stem = Stem {
+        let root = unsafe { Node::create(place, SlotValue::EMPTY) };
+        let stem = Subtree {
             root,
             level: LEVELS - 1,
             base: 0,
@@ -190,7 +190,7 @@ impl Tree {
         Ok(Self {
             stem,
             outside: stem.outside(),
-            edit: Padded(SpinLock::new(Holes::new(ceiling))),
+            edit: Padded(SpinLock::new(GapIndex::new(ceiling))),
         })
     }
 
@@ -210,18 +210,18 @@ impl Tree {
                 let slot = node.slot(page, level);
                 let word = slot.load();
                 if !word.is_child() {
-                    if word == Word::GONE {
+                    if word == SlotValue::RETIRED {
                         continue 'root;
                     }
                     return Found { slot, word };
                 }
                 // SAFETY: read in this section.
                 match unsafe { word.content::<'s>() } {
-                    Content::Child(child) => (node, level) = (child, level - 1),
-                    Content::Split(split) => {
+                    SlotState::Child(child) => (node, level) = (child, level - 1),
+                    SlotState::Split(split) => {
                         let slot = split.slot(page);
                         let word = slot.load();
-                        if word == Word::GONE {
+                        if word == SlotValue::RETIRED {
                             continue 'root;
                         }
                         return Found { slot, word };
@@ -242,22 +242,22 @@ impl Tree {
     pub(crate) fn edit_under<'a, M: Machine>(
         &'a self,
         memory: &'a Memory<M>,
-        holes: SpinGuard<'a, Holes>,
+        holes: SpinGuard<'a, GapIndex>,
     ) -> Edit<'a, M> {
         Edit {
-            part: Part::Central,
+            part: LockDomain::Central,
             stem: &self.outside,
             memory,
             holes,
             arenas: None,
             counts: None,
-            departure: Departure::new(memory),
+            departure: UnmapGuard::new(memory),
         }
     }
 
     /// That lock alone.
     #[inline]
-    pub(crate) fn lock<'a, M: Machine>(&'a self, memory: &Memory<M>) -> SpinGuard<'a, Holes> {
+    pub(crate) fn lock<'a, M: Machine>(&'a self, memory: &Memory<M>) -> SpinGuard<'a, GapIndex> {
         self.edit.lock(memory.machine())
     }
 
@@ -274,13 +274,13 @@ impl Tree {
     ) -> Edit<'a, M> {
         let holes = self.edit.lock(memory.machine());
         Edit {
-            part: Part::All,
+            part: LockDomain::All,
             stem: &self.stem,
             memory,
             holes,
             arenas: Some(arenas()),
             counts: None,
-            departure: Departure::new(memory),
+            departure: UnmapGuard::new(memory),
         }
     }
 

@@ -11,7 +11,7 @@ use core::ptr::NonNull;
 
 use faultless_sync::atomic::{AtomicPtr, Local, Ordering};
 
-use crate::tree::value::Word;
+use crate::tree::value::SlotValue;
 
 /// Page-number bits that one node decodes.
 pub const BITS: u32 = if cfg!(loom) {
@@ -46,24 +46,24 @@ pub fn index(page: u64, level: usize) -> usize {
 pub struct Slot(AtomicPtr<()>);
 
 impl Slot {
-    pub(super) fn new(word: Word) -> Self {
+    pub(super) fn new(word: SlotValue) -> Self {
         Self(AtomicPtr::new(word.raw()))
     }
 
     /// Acquire: pairs with `Slot::store`; what the word points to is seen initialised.
     #[inline]
-    pub fn load(&self) -> Word {
-        Word::from_raw(self.0.load(Ordering::Acquire))
+    pub fn load(&self) -> SlotValue {
+        SlotValue::from_raw(self.0.load(Ordering::Acquire))
     }
 
     /// For validation, after the caller's own full fence (the claim's). Partner:
-    /// the fence in `crate::lock::RangeLock::settle`, after the writer's stores.
+    /// the fence in `crate::lock::RangeWriteGuard::validation_fence`, after the writer's stores.
     #[inline]
-    pub fn holds(&self, word: Word) -> bool {
+    pub fn holds(&self, word: SlotValue) -> bool {
         self.0.load(Ordering::Relaxed) == word.raw()
     }
 
-    pub(super) fn store(&self, word: Word) {
+    pub(super) fn store(&self, word: SlotValue) {
         self.0.store(word.raw(), Ordering::Release);
     }
 }
@@ -87,7 +87,7 @@ impl Node {
     ///
     /// # Safety
     /// `place` is memory for a node that the caller alone uses.
-    pub(super) unsafe fn create(place: NonNull<u8>, word: Word) -> NonNull<Node> {
+    pub(super) unsafe fn create(place: NonNull<u8>, word: SlotValue) -> NonNull<Node> {
         let node = place.cast::<Node>();
         let occupied = if word.is_empty() { 0 } else { ALL };
         // SAFETY: by the caller's promise.
@@ -115,7 +115,7 @@ impl Node {
     }
 
     /// Writes a slot and its bits, under the edit lock.
-    pub(super) fn put(&self, number: usize, word: Word) {
+    pub(super) fn put(&self, number: usize, word: SlotValue) {
         let bit = 1 << number;
         if !word.is_empty() {
             set_bits(&self.occupied, bit, true);
@@ -132,8 +132,8 @@ impl Node {
     pub(super) fn put_all(
         &self,
         slots: core::ops::Range<usize>,
-        word: Word,
-        replaced: &mut impl FnMut(Word),
+        word: SlotValue,
+        replaced: &mut impl FnMut(SlotValue),
     ) {
         if slots.is_empty() {
             return;
@@ -190,8 +190,10 @@ impl Node {
     }
 
     /// Tells everybody who still looks at this node that it has left the tree.
-    pub(super) fn bury(&self) {
-        self.slots.iter().for_each(|slot| slot.store(Word::GONE));
+    pub(super) fn mark_retired(&self) {
+        self.slots
+            .iter()
+            .for_each(|slot| slot.store(SlotValue::RETIRED));
     }
 }
 

@@ -12,22 +12,22 @@ use faultless_paging::Pages;
 use faultless_sync::SpinGuard;
 
 use crate::base::machine::Machine;
-use crate::lock::departing::Departure;
-use crate::lock::shard::Part;
+use crate::lock::departing::UnmapGuard;
+use crate::lock::shard::LockDomain;
 use crate::space::memory::Memory;
 use crate::tree::edit::fill;
-use crate::tree::gaps::Holes;
+use crate::tree::gaps::GapIndex;
 use crate::tree::node::{LEVELS, Node, index, span};
-use crate::tree::retire::bury_subtree;
-use crate::tree::value::{Content, Word};
-use crate::tree::{Edit, Stem};
+use crate::tree::retire::retire_subtree;
+use crate::tree::value::{SlotState, SlotValue};
+use crate::tree::{Edit, Subtree};
 
 /// The level of nodes that are arenas of CPUs: of 1 GiB each.
-pub(crate) const ARENA_LEVEL: usize = if cfg!(any(loom, shuttle)) { 0 } else { 2 };
+pub(crate) const SHARD_LEVEL: usize = if cfg!(any(loom, shuttle)) { 0 } else { 2 };
 /// The lowest level of nodes that are arenas: of 16 MiB each.
-pub(crate) const SMALL_ARENA_LEVEL: usize = if cfg!(any(loom, shuttle)) { 0 } else { 1 };
+pub(crate) const SMALL_SHARD_LEVEL: usize = if cfg!(any(loom, shuttle)) { 0 } else { 1 };
 
-impl Stem {
+impl Subtree {
     /// The pages.
     pub(crate) fn pages(&self) -> Pages {
         Pages::new(self.base, self.end())
@@ -37,9 +37,9 @@ impl Stem {
     pub(crate) fn edit<'a, M: Machine>(
         &'a self,
         memory: &'a Memory<M>,
-        holes: SpinGuard<'a, Holes>,
-        part: Part,
-        counts: Option<SpinGuard<'a, Holes>>,
+        holes: SpinGuard<'a, GapIndex>,
+        part: LockDomain,
+        counts: Option<SpinGuard<'a, GapIndex>>,
     ) -> Edit<'a, M> {
         Edit {
             part,
@@ -48,7 +48,7 @@ impl Stem {
             memory,
             holes,
             arenas: None,
-            departure: Departure::new(memory),
+            departure: UnmapGuard::new(memory),
         }
     }
 }
@@ -60,21 +60,21 @@ impl crate::tree::Tree {
     ///
     /// # Errors
     /// [`NoMemory`].
-    pub fn pin_node<M: Machine>(&self, memory: &Memory<M>, base: u64) -> Result<Stem, NoMemory> {
-        self.edit(memory).pin(base, ARENA_LEVEL)
+    pub fn pin_node<M: Machine>(&self, memory: &Memory<M>, base: u64) -> Result<Subtree, NoMemory> {
+        self.edit(memory).pin(base, SHARD_LEVEL)
     }
 }
 
 #[cfg(loom)]
-impl Stem {
+impl Subtree {
     /// The right to change it, under a lock of its own.
     pub fn edit_alone<'a, M: Machine>(
         &'a self,
         memory: &'a Memory<M>,
-        lock: &'a faultless_sync::SpinLock<Holes>,
+        lock: &'a faultless_sync::SpinLock<GapIndex>,
     ) -> Edit<'a, M> {
         let holes = lock.lock(memory.machine());
-        self.edit(memory, holes, Part::Arena(0), None)
+        self.edit(memory, holes, LockDomain::Shard(0), None)
     }
 }
 
@@ -84,23 +84,23 @@ impl<M: Machine> Edit<'_, M> {
     ///
     /// # Errors
     /// [`NoMemory`]; no page's mapping has changed.
-    pub(crate) fn pin(&mut self, base: u64, bottom: usize) -> Result<Stem, NoMemory> {
+    pub(crate) fn pin(&mut self, base: u64, bottom: usize) -> Result<Subtree, NoMemory> {
         let node = self.reach(base, bottom).inspect_err(|_| {
             let pages = Pages::new(base, base + span(bottom + 1));
             if self.stem.is_vacant(pages) {
                 // Nodes on the way that nothing needs.
-                fill(self.memory, self.stem, pages, Word::EMPTY);
+                fill(self.memory, self.stem, pages, SlotValue::EMPTY);
             }
         })?;
         let mut above = self.stem.root();
         for level in (bottom + 1..LEVELS).rev() {
             above.pin(index(base, level));
             // SAFETY: the edit lock is held.
-            if let Content::Child(child) = unsafe { above.slot(base, level).load().content() } {
+            if let SlotState::Child(child) = unsafe { above.slot(base, level).load().content() } {
                 above = child;
             }
         }
-        Ok(Stem {
+        Ok(Subtree {
             root: node,
             level: bottom,
             base,
@@ -116,11 +116,11 @@ impl<M: Machine> Edit<'_, M> {
             let word = node.at(number).load();
             // SAFETY: the edit lock keeps what the tree holds from being retired.
             node = match unsafe { word.content() } {
-                Content::Child(child) => child,
+                SlotState::Child(child) => child,
                 _ => {
                     let child = self.expand(word, level)?;
-                    node.put(number, Word::child(child));
-                    bury_subtree(self.memory, word);
+                    node.put(number, SlotValue::child(child));
+                    retire_subtree(self.memory, word);
                     // SAFETY: in the tree.
                     unsafe { child.as_ref() }
                 }
@@ -130,10 +130,10 @@ impl<M: Machine> Edit<'_, M> {
     }
 
     /// A node for a slot at `level` that holds no child: it says the same.
-    fn expand(&self, word: Word, level: usize) -> Result<NonNull<Node>, NoMemory> {
+    fn expand(&self, word: SlotValue, level: usize) -> Result<NonNull<Node>, NoMemory> {
         let place = self.memory.allocate_node()?;
         // SAFETY: the edit lock is held.
-        let Content::Split(split) = (unsafe { word.content() }) else {
+        let SlotState::Split(split) = (unsafe { word.content() }) else {
             // SAFETY: fresh memory of a node's size.
             return Ok(unsafe { Node::create(place, word) });
         };

@@ -2,17 +2,17 @@
 
 use core::ptr::NonNull;
 
-use faultless_sync::{Flaw, flawed};
+use faultless_sync::{Mutant, mutant};
 
 use crate::base::machine::Machine;
 use crate::space::memory::{Memory, Retired};
 use crate::tree::node::{Node, SLOTS, span};
 use crate::tree::split::Split;
-use crate::tree::value::{Content, Word};
+use crate::tree::value::{SlotState, SlotValue};
 
 /// Takes an empty child out of a slot: its slots stay empty, which is true of them for ever.
 pub(super) fn drop_empty<M: Machine>(memory: &Memory<M>, node: &Node, number: usize, child: &Node) {
-    node.put(number, Word::EMPTY);
+    node.put(number, SlotValue::EMPTY);
     memory.retire(Retired::Node(NonNull::from(child)));
 }
 
@@ -23,29 +23,29 @@ pub(super) fn drop_empty_split<M: Machine>(
     number: usize,
     split: &Split,
 ) {
-    node.put(number, Word::EMPTY);
+    node.put(number, SlotValue::EMPTY);
     memory.retire(Retired::Split(NonNull::from(split)));
 }
 
 /// Marks the slots that a replaced word led to gone, and retires them with all below.
-pub(super) fn bury_subtree<M: Machine>(memory: &Memory<M>, word: Word) {
+pub(super) fn retire_subtree<M: Machine>(memory: &Memory<M>, word: SlotValue) {
     // SAFETY: the edit lock is held, and what the word leads to was in the tree until now.
     match unsafe { word.content() } {
-        Content::Child(node) => {
+        SlotState::Child(node) => {
             for number in 0..SLOTS {
                 let below = node.at(number).load();
                 if below.is_child() {
-                    bury_subtree(memory, below);
+                    retire_subtree(memory, below);
                 }
             }
-            if !flawed(Flaw::NodeNotBuried) {
-                node.bury();
+            if !mutant(Mutant::NodeNotBuried) {
+                node.mark_retired();
             }
             memory.retire(Retired::Node(NonNull::from(node)));
         }
-        Content::Split(split) => {
-            if !flawed(Flaw::NodeNotBuried) {
-                split.bury();
+        SlotState::Split(split) => {
+            if !mutant(Mutant::NodeNotBuried) {
+                split.mark_retired();
             }
             memory.retire(Retired::Split(NonNull::from(split)));
         }
@@ -66,8 +66,8 @@ pub(super) fn free_subtree<M: Machine>(memory: &Memory<M>, at: NonNull<Node>, le
         rest &= u64::MAX.checked_shl((first + slots) as u32).unwrap_or(0);
         // SAFETY: as above.
         match unsafe { word.content() } {
-            Content::Child(child) => free_subtree(memory, NonNull::from(child), level - 1),
-            Content::Split(split) => {
+            SlotState::Child(child) => free_subtree(memory, NonNull::from(child), level - 1),
+            SlotState::Split(split) => {
                 for (pages, slot) in split.parts(level) {
                     free_pages(memory, slot.load(), pages.len());
                 }
@@ -88,8 +88,8 @@ pub(super) fn free_nodes<M: Machine>(memory: &Memory<M>, at: NonNull<Node>) {
         let word = node.at(children.trailing_zeros() as usize).load();
         // SAFETY: as above.
         match unsafe { word.content() } {
-            Content::Child(child) => free_nodes(memory, NonNull::from(child)),
-            Content::Split(split) => memory.free_split(NonNull::from(split)),
+            SlotState::Child(child) => free_nodes(memory, NonNull::from(child)),
+            SlotState::Split(split) => memory.free_split(NonNull::from(split)),
             _ => {}
         }
         children &= children - 1;
@@ -98,7 +98,7 @@ pub(super) fn free_nodes<M: Machine>(memory: &Memory<M>, at: NonNull<Node>) {
 }
 
 /// So many pages point to the mapping of `word` no more.
-fn free_pages<M: Machine>(memory: &Memory<M>, word: Word, pages: u64) {
+fn free_pages<M: Machine>(memory: &Memory<M>, word: SlotValue, pages: u64) {
     // SAFETY: the caller alone uses the tree.
     if let Some(mapping) = unsafe { word.mapping() }
         && mapping.remove_pages(pages, false)

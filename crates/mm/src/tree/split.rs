@@ -13,7 +13,7 @@ use faultless_paging::Pages;
 use faultless_sync::atomic::Local;
 
 use crate::tree::node::{Slot, span};
-use crate::tree::value::Word;
+use crate::tree::value::SlotValue;
 
 /// A slot's two parts.
 #[repr(C, align(64))]
@@ -33,7 +33,7 @@ impl Split {
     pub(super) unsafe fn create(
         place: NonNull<u8>,
         middle: u64,
-        words: [Word; 2],
+        words: [SlotValue; 2],
     ) -> NonNull<Split> {
         let split = place.cast::<Split>();
         // SAFETY: by the caller's promise.
@@ -74,12 +74,14 @@ impl Split {
     }
 
     /// What each part holds.
-    pub(super) fn words(&self) -> [Word; 2] {
+    pub(super) fn words(&self) -> [SlotValue; 2] {
         [self.parts[0].load(), self.parts[1].load()]
     }
 
     /// Tells everybody who still looks at this split that it has left the tree.
-    pub(super) fn bury(&self) {
-        self.parts.iter().for_each(|slot| slot.store(Word::GONE));
+    pub(super) fn mark_retired(&self) {
+        self.parts
+            .iter()
+            .for_each(|slot| slot.store(SlotValue::RETIRED));
     }
 }

@@ -47,10 +47,10 @@ const _: () = assert!(align_of::<Node>() > BITS && align_of::<Split>() > BITS);
 
 /// A slot's content.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Word(*mut ());
+pub struct SlotValue(*mut ());
 
 /// A slot's content, told apart.
-pub enum Content<'s> {
+pub enum SlotState<'s> {
     /// No mapping.
     Empty,
     /// No mapping any more, but its pages are still being taken away: nothing
@@ -71,23 +71,23 @@ pub enum Content<'s> {
     Split(&'s Split),
 }
 
-impl Word {
+impl SlotValue {
     /// No mapping.
-    pub const EMPTY: Word = Word(core::ptr::null_mut());
-    /// See [`Content::Reserved`].
-    pub const RESERVED: Word = Word::note(WRITERS);
+    pub const EMPTY: SlotValue = SlotValue(core::ptr::null_mut());
+    /// See [`SlotState::Reserved`].
+    pub const RESERVED: SlotValue = SlotValue::note(WRITERS);
     /// What a search finds in the place of an arena that it does not look into (`crate::tree::pinned`); in
     /// no slot.
-    pub const ARENA: Word = Word::note(WRITERS + 1);
-    /// See [`Content::Gone`].
-    pub const GONE: Word = Word(core::ptr::without_provenance_mut(NOTE | CHANGING));
+    pub const ARENA: SlotValue = SlotValue::note(WRITERS + 1);
+    /// See [`SlotState::Gone`].
+    pub const RETIRED: SlotValue = SlotValue(core::ptr::without_provenance_mut(NOTE | CHANGING));
 
     const fn note(number: usize) -> Self {
         assert!(number << NUMBER < LOWEST);
         Self(core::ptr::without_provenance_mut(NOTE | number << NUMBER))
     }
 
-    /// See [`Content::Zapping`]; `writer` is the number of who zaps (`crate::lock::RangeLock`).
+    /// See [`SlotState::Zapping`]; `writer` is the number of who zaps (`crate::lock::RangeWriteGuard`).
     pub const fn zapping(writer: usize) -> Self {
         assert!(writer < WRITERS);
         Self::note(writer)
@@ -220,42 +220,42 @@ impl Word {
     /// The word was read from the tree in the read section `'s`, or by a
     /// writer that keeps its content from being retired.
     #[inline]
-    pub unsafe fn content<'s>(self) -> Content<'s> {
+    pub unsafe fn content<'s>(self) -> SlotState<'s> {
         let kind = self.0.addr() & TAGS;
         if kind & CHILD != 0 {
             // SAFETY: what it leads to is retired only after this slot was overwritten.
             return unsafe {
                 match kind & SPLIT == SPLIT {
-                    false => Content::Child(&*self.pointer(BITS)),
-                    true => Content::Split(&*self.pointer(BITS)),
+                    false => SlotState::Child(&*self.pointer(BITS)),
+                    true => SlotState::Split(&*self.pointer(BITS)),
                 }
             };
         }
         if !self.has_pointer() {
             return match kind {
-                0 => Content::Empty,
-                NOTE if self.is_zapping() => Content::Zapping,
-                NOTE => Content::Reserved,
-                _ => Content::Gone,
+                0 => SlotState::Empty,
+                NOTE if self.is_zapping() => SlotState::Zapping,
+                NOTE => SlotState::Reserved,
+                _ => SlotState::Gone,
             };
         }
         // SAFETY: what else has a pointer leads to a mapping, which is retired only
         // after its last slot was overwritten, or counts as retired after that (`Links::Going`).
         let mapping = unsafe { &*self.pointer(MAPPING_BITS) };
         match self.0.addr() & (CHANGING | REPLACING) {
-            0 => Content::Live(mapping),
-            _ => Content::Changing(mapping),
+            0 => SlotState::Live(mapping),
+            _ => SlotState::Changing(mapping),
         }
     }
 
     /// The mapping, live or changing.
     ///
     /// # Safety
-    /// As for [`Word::content`].
+    /// As for [`SlotValue::content`].
     pub unsafe fn mapping<'s>(self) -> Option<&'s Mapping> {
         // SAFETY: passed on to the caller.
         match unsafe { self.content() } {
-            Content::Live(mapping) | Content::Changing(mapping) => Some(mapping),
+            SlotState::Live(mapping) | SlotState::Changing(mapping) => Some(mapping),
             _ => None,
         }
     }

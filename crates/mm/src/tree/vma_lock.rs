@@ -6,7 +6,7 @@
 //! of a hold unlocks everything.
 
 use faultless_sync::atomic::{AtomicU32, Ordering, fence};
-use faultless_sync::{Backoff, Flaw, Wait, fence_after_rmw, flawed};
+use faultless_sync::{Backoff, Mutant, Wait, fence_after_rmw, mutant};
 
 /// The lock.
 pub(crate) struct VmaLock {
@@ -29,7 +29,7 @@ impl VmaLock {
     /// address space's present write hold.
     pub(crate) fn try_read(&self, hold: &AtomicU32) -> Option<VmaRead<'_>> {
         self.readers.fetch_add(1, Ordering::Acquire);
-        if !flawed(Flaw::HoldWithoutFence) {
+        if !mutant(Mutant::HoldWithoutFence) {
             fence_after_rmw();
         }
         let read = VmaRead(self);
@@ -51,7 +51,7 @@ impl VmaLock {
             return;
         }
         self.write_hold.store(hold, Ordering::Release);
-        if !flawed(Flaw::LockOutWithoutFence) {
+        if !mutant(Mutant::LockOutWithoutFence) {
             fence(Ordering::SeqCst);
         }
         let mut backoff = Backoff::new();

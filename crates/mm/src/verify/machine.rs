@@ -12,14 +12,14 @@
 
 use core::ptr::NonNull;
 
-use faultless_frames::{Accounts, Books, Flags, Frames, Misuse, Slab, Use};
+use faultless_frames::{Accounts, Flags, FrameAudit, Frames, Misuse, Slab, Use};
 use faultless_paging::{EntryFormat, Frame, LEVELS, PAGE_SIZE, PhysicalMemory, Table, table};
 use faultless_sync::Wait;
 
 use crate::base::machine::Machine;
 use crate::space::AddressSpace;
 use crate::space::memory::Memory;
-use crate::tree::Content;
+use crate::tree::SlotState;
 use crate::verify::{Census, Violation};
 
 /// Times that what was retired is asked for: each lets readers of three epochs go by.
@@ -47,7 +47,7 @@ impl<M: Machine> Memory<M> {
         &self,
         frames: &Frames<P>,
         spaces: impl Iterator<Item = &'a AddressSpace<M>>,
-        port: impl FnOnce(&Books) -> Result<(), Misuse>,
+        port: impl FnOnce(&FrameAudit) -> Result<(), Misuse>,
     ) -> Result<(Census, Accounts), Violation> {
         (0..EXPEDITIONS).for_each(|_| self.expedite());
         if self.deferred() != 0 {
@@ -135,7 +135,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Enters the tables below one, itself included, and the pages. Inside a section.
     fn enter_tables(
         &self,
-        books: &Books,
+        books: &FrameAudit,
         frame: Frame,
         level: usize,
         page: u64,
@@ -165,7 +165,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Enters the tree's nodes, splits and mappings, each of which counts the pages that point to
     /// it. Inside a section.
-    fn enter_objects(&self, books: &Books) -> Result<(), Violation> {
+    fn enter_objects(&self, books: &FrameAudit) -> Result<(), Violation> {
         let enter = |object: NonNull<u8>| {
             // SAFETY: nodes, splits and mappings are objects of slabs.
             books.enter(unsafe { Slab::frame_of(object) }, Use::SLAB)
@@ -202,7 +202,7 @@ impl<M: Machine> AddressSpace<M> {
         let mut at = 0;
         while let Some(run) = self.tree.next(at) {
             // SAFETY: read in the caller's section.
-            if let Content::Live(mapping) = unsafe { run.word.content() } {
+            if let SlotState::Live(mapping) = unsafe { run.word.content() } {
                 visit(mapping, run.pages.len(), run.pages.start * PAGE_SIZE)?;
             }
             at = run.pages.end;

@@ -24,8 +24,8 @@ use faultless_paging::{EntryFormat, Frame, LEVELS, PAGE_SIZE, Page, Table, table
 
 use crate::base::machine::Machine;
 use crate::space::AddressSpace;
-use crate::space::account::{Sum, Totals};
-use crate::tree::Content;
+use crate::space::account::{Sum, VmStats};
+use crate::tree::SlotState;
 use crate::tree::mapping::Mapping;
 
 /// What an address space uses.
@@ -86,7 +86,7 @@ impl<M: Machine> AddressSpace<M> {
         // SAFETY: read in this section.
         !matches!(
             unsafe { self.tree.find(page.0).word.content() },
-            Content::Live(_)
+            SlotState::Live(_)
         )
     }
 
@@ -102,23 +102,23 @@ impl<M: Machine> AddressSpace<M> {
             };
             // SAFETY: read in the section of `verify`.
             match unsafe { run.word.content() } {
-                Content::Live(mapping) => {
+                SlotState::Live(mapping) => {
                     if mapping.pages() < run.pages.len() {
                         return Err(wrong("a mapping counts fewer pages than point to it"));
                     }
                     census.mapped += run.pages.len();
                     sum.add(run.pages, mapping.attributes());
                 }
-                Content::Changing(_) => {
+                SlotState::Changing(_) => {
                     return Err(wrong("a mapping is changing without a writer"));
                 }
-                Content::Zapping => return Err(wrong("a range is zapping without a writer")),
+                SlotState::Zapping => return Err(wrong("a range is zapping without a writer")),
                 _ => return Err(wrong("a slot holds what it must not")),
             }
             at = run.pages.end;
         }
         let (counted, found) = (self.totals(), sum.totals());
-        let counted_now = Totals {
+        let counted_now = VmStats {
             peak: counted.mapped,
             ..counted
         };
@@ -187,7 +187,7 @@ impl<M: Machine> AddressSpace<M> {
         };
         let word = self.tree.find(page).word;
         // SAFETY: inside the section of `verify`.
-        let Content::Live(mapping) = (unsafe { word.content() }) else {
+        let SlotState::Live(mapping) = (unsafe { word.content() }) else {
             return wrong("a page is present outside any live mapping");
         };
         if word.protection() != mapping.protection() {

@@ -5,23 +5,23 @@
 
 use core::ptr::NonNull;
 
-use faultless_frames::{Books, Misuse, Slab, Use};
+use faultless_frames::{FrameAudit, Misuse, Slab, Use};
 
 use crate::base::machine::Machine;
-use crate::object::radix::Content;
-use crate::object::{Cache, Stores};
+use crate::object::radix::PageSlot;
+use crate::object::{ObjectInner, Objects};
 use crate::space::memory::Memory;
 
 impl<M: Machine> Memory<M> {
     /// Enters all stores, while nothing else is in the core.
-    pub(crate) fn enter_stores(&self, books: &Books) -> Result<(), Misuse> {
-        let Stores(all) = self.all_stores();
+    pub(crate) fn enter_stores(&self, books: &FrameAudit) -> Result<(), Misuse> {
+        let Objects(all) = self.all_objects();
         let list = all.lock(self.machine());
         // SAFETY: under the lock, and nobody else is at work.
         let mut next = unsafe { list.first() };
         while let Some(hook) = next {
             // SAFETY: as above.
-            enter(unsafe { Cache::of(hook) }, books)?;
+            enter(unsafe { ObjectInner::of(hook) }, books)?;
             // SAFETY: as above.
             next = unsafe { list.next(hook) };
         }
@@ -29,7 +29,7 @@ impl<M: Machine> Memory<M> {
     }
 }
 
-fn enter(cache: &Cache, books: &Books) -> Result<(), Misuse> {
+fn enter(cache: &ObjectInner, books: &FrameAudit) -> Result<(), Misuse> {
     let object = |object: NonNull<u8>| {
         // SAFETY: stores and their nodes are objects of slabs.
         books.enter(unsafe { Slab::frame_of(object) }, Use::SLAB)
@@ -43,7 +43,7 @@ fn enter(cache: &Cache, books: &Books) -> Result<(), Misuse> {
     });
     result?;
     cache.pages.for_each(0..u64::MAX, &mut |_, slot| {
-        if let (Ok(()), Content::Page(frame) | Content::Filling(frame)) = (&result, slot.load()) {
+        if let (Ok(()), PageSlot::Page(frame) | PageSlot::Filling(frame)) = (&result, slot.load()) {
             result = books.enter(frame, Use::FILE);
         }
     });

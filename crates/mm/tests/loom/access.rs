@@ -6,8 +6,8 @@
 //! At most three preemptions.
 
 use crate::model::{PAGE, Processor, RW, Space, World, explore, with_lazy_tlbs};
-use faultless_mm::{Access, EntryFormat, Errno, PROT_READ, Policy, Unused, X86_64};
-use faultless_sync::{Flaw, with_flaw};
+use faultless_mm::{Access, AgingMode, EntryFormat, Errno, PROT_READ, Policy, X86_64};
+use faultless_sync::{Mutant, with_flaw};
 
 const OLD: u64 = 1;
 const NEW: u64 = 2;
@@ -61,7 +61,7 @@ fn an_unmapping() {
 #[test]
 #[should_panic]
 fn broken_claims_not_awaited() {
-    with_flaw(Flaw::ClaimsNotAwaited, || {
+    with_flaw(Mutant::ClaimsNotAwaited, || {
         beside_an_unmapping(Policy::Speculative, Some(NEW));
     });
 }
@@ -117,7 +117,7 @@ fn a_fork() {
 #[test]
 #[should_panic(expected = "the child")]
 fn broken_link_not_validated() {
-    with_flaw(Flaw::LinkNotValidated, || {
+    with_flaw(Mutant::LinkNotValidated, || {
         beside_a_fork(Policy::Speculative, true);
     });
 }
@@ -126,7 +126,7 @@ fn broken_link_not_validated() {
 #[test]
 #[should_panic(expected = "the child")]
 fn broken_sharing_not_checked() {
-    with_flaw(Flaw::SharingNotChecked, || {
+    with_flaw(Mutant::SharingNotChecked, || {
         beside_a_fork(Policy::Speculative, true);
     });
 }
@@ -140,7 +140,7 @@ fn clearing_beside_a_store(is_cached: bool) {
             .store(0, OLD)
             .unwrap();
         let other = world.run(1, |cpu| cpu.store(0, NEW).unwrap());
-        world.space().clear_accessed(Unused::All);
+        world.space().clear_accessed(AgingMode::All);
         other.join().unwrap();
         let entry = world.space().entry(0).unwrap();
         let format = X86_64::FORMAT;

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::model::{FIXED, PAGE, Processor, RW, Space, World, explore, with_lazy_tlbs};
 use faultless_mm::{PROT_READ, Policy, SegvCode, advice};
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 
 /// What page 0 holds before it is changed.
 const OLD: u64 = 7;
@@ -84,7 +84,7 @@ fn a_replaced_mapping_is_gone_for_all() {
 #[test]
 #[should_panic(expected = "a change is undone")]
 fn broken_replacement_without_a_mark() {
-    with_flaw(Flaw::ReplacedWithoutMark, replaced);
+    with_flaw(Mutant::ReplacedWithoutMark, replaced);
 }
 
 fn protected() {
@@ -158,7 +158,7 @@ fn a_store_in_a_replacement_stays() {
 #[test]
 #[should_panic(expected = "a store is lost")]
 fn broken_store_in_a_replacement_without_a_mark() {
-    with_flaw(Flaw::ReplacedWithoutMark, || {
+    with_flaw(Mutant::ReplacedWithoutMark, || {
         stored_in_a_replacement(Policy::Speculative);
     });
 }
@@ -189,5 +189,5 @@ fn a_new_page_is_zeroed_whatever_was_tried() {
 #[test]
 #[should_panic(expected = "a new page is not zeroed")]
 fn broken_not_zeroed_again() {
-    with_flaw(Flaw::NotZeroedAgain, discarded_before_a_copy);
+    with_flaw(Mutant::NotZeroedAgain, discarded_before_a_copy);
 }

@@ -5,7 +5,7 @@
 
 use crate::model::{PAGE, Processor, World, explore};
 use faultless_mm::{Outcome, Policy};
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 
 /// `act` on CPU 1, beside a revocation.
 fn revoked(is_there: bool, bound: usize, act: fn(&Processor<'_>)) {
@@ -74,17 +74,17 @@ fn a_page_that_is_unmapped_is_gone() {
 #[test]
 #[should_panic(expected = "a device is reached that was revoked")]
 fn broken_size_not_validated() {
-    with_flaw(Flaw::SizeNotValidated, || revoked(false, 3, load));
+    with_flaw(Mutant::SizeNotValidated, || revoked(false, 3, load));
 }
 
 #[test]
 #[should_panic(expected = "a device is reached that was revoked")]
 fn broken_claim_without_fence() {
-    with_flaw(Flaw::ClaimWithoutFence, || revoked(false, 3, load));
+    with_flaw(Mutant::ClaimWithoutFence, || revoked(false, 3, load));
 }
 
 #[test]
 #[should_panic(expected = "a device is reached that was revoked")]
 fn broken_departures_not_awaited() {
-    with_flaw(Flaw::DeparturesNotAwaited, || revoked(true, 3, unmap));
+    with_flaw(Mutant::DeparturesNotAwaited, || revoked(true, 3, unmap));
 }

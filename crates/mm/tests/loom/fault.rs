@@ -7,7 +7,7 @@
 
 use crate::model::{FIXED, PAGE, RW, Space, World, explore};
 use faultless_mm::{Access, Outcome, PROT_READ, Policy, SegvCode, advice};
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 
 const MAP_ERR: Outcome = Outcome::Segv(SegvCode::MapErr);
 const ACC_ERR: Outcome = Outcome::Segv(SegvCode::AccErr);
@@ -138,7 +138,7 @@ fn one_fault_and(policy: Policy, writer: fn(&Space)) {
 #[test]
 #[should_panic(expected = "outside any live mapping")]
 fn broken_claim_without_a_fence() {
-    with_flaw(Flaw::ClaimWithoutFence, || {
+    with_flaw(Mutant::ClaimWithoutFence, || {
         one_fault_and(Policy::Speculative, unmap_page_0)
     });
 }
@@ -146,7 +146,7 @@ fn broken_claim_without_a_fence() {
 #[test]
 #[should_panic(expected = "outside any live mapping")]
 fn broken_settle_without_a_fence() {
-    with_flaw(Flaw::SettleWithoutFence, || {
+    with_flaw(Mutant::ValidationWithoutFence, || {
         one_fault_and(Policy::Speculative, unmap_page_0)
     });
 }
@@ -154,7 +154,7 @@ fn broken_settle_without_a_fence() {
 #[test]
 #[should_panic(expected = "allows more than its mapping")]
 fn broken_settle_without_a_fence_by_mprotect() {
-    with_flaw(Flaw::SettleWithoutFence, || {
+    with_flaw(Mutant::ValidationWithoutFence, || {
         one_fault_and(Policy::Speculative, protect_page_0)
     });
 }
@@ -162,7 +162,7 @@ fn broken_settle_without_a_fence_by_mprotect() {
 #[test]
 #[should_panic(expected = "allows more than its mapping")]
 fn broken_settle_without_a_fence_by_mmap() {
-    with_flaw(Flaw::SettleWithoutFence, || {
+    with_flaw(Mutant::ValidationWithoutFence, || {
         one_fault_and(Policy::Speculative, map_over_page_0)
     });
 }
@@ -170,7 +170,7 @@ fn broken_settle_without_a_fence_by_mmap() {
 #[test]
 #[should_panic(expected = "outside any live mapping")]
 fn broken_claims_not_awaited() {
-    with_flaw(Flaw::ClaimsNotAwaited, || {
+    with_flaw(Mutant::ClaimsNotAwaited, || {
         one_fault_and(Policy::Speculative, unmap_page_0)
     });
 }
@@ -178,7 +178,7 @@ fn broken_claims_not_awaited() {
 #[test]
 #[should_panic(expected = "outside any live mapping")]
 fn broken_mapping_not_validated() {
-    with_flaw(Flaw::MappingNotValidated, || {
+    with_flaw(Mutant::MappingNotValidated, || {
         one_fault_and(Policy::Speculative, unmap_page_0)
     });
 }
@@ -186,7 +186,7 @@ fn broken_mapping_not_validated() {
 #[test]
 #[should_panic(expected = "allows more than its mapping")]
 fn broken_mapping_not_validated_by_mprotect() {
-    with_flaw(Flaw::MappingNotValidated, || {
+    with_flaw(Mutant::MappingNotValidated, || {
         one_fault_and(Policy::Speculative, protect_page_0)
     });
 }

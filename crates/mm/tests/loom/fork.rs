@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use crate::model::{PAGE, Processor, RW, Space, World, explore, with_lazy_tlbs};
 use faultless_mm::Policy;
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 
 /// What each page is before the fork, for the CPU that writes.
 #[derive(Clone, Copy)]
@@ -90,7 +90,7 @@ fn pages_in_the_tlb() {
 #[test]
 #[should_panic(expected = "the child")]
 fn broken_fork_without_freeze() {
-    with_flaw(Flaw::ForkWithoutFreeze, || {
+    with_flaw(Mutant::ForkWithoutFreeze, || {
         snapshot(
             4,
             Policy::Speculative,
@@ -167,7 +167,7 @@ fn other_policies() {
 #[test]
 #[should_panic(expected = "the second write and not the first")]
 fn broken_without_a_mark() {
-    with_flaw(Flaw::ForkWithoutMark, || {
+    with_flaw(Mutant::ForkWithoutMark, || {
         snapshot(
             4,
             Policy::Speculative,
@@ -215,13 +215,13 @@ fn a_reuse_and_a_fork() {
 #[test]
 #[should_panic(expected = "a page is writable that may be shared")]
 fn broken_sharing_not_checked() {
-    with_flaw(Flaw::SharingNotChecked, || reuse_against_fork(4));
+    with_flaw(Mutant::SharingNotChecked, || reuse_against_fork(4));
 }
 
 #[test]
 #[should_panic(expected = "an exclusive frame is mapped elsewhere")]
 fn broken_frozen_table_ignored() {
-    with_flaw(Flaw::FrozenIgnored, || reuse_against_fork(4));
+    with_flaw(Mutant::FrozenIgnored, || reuse_against_fork(4));
 }
 
 /// Two CPUs write a page that a child shares, or shares no longer: one of them

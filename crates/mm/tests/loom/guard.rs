@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::model::{PAGE, Processor, RW, Space, World, explore, with_lazy_tlbs};
 use faultless_mm::{Access, Outcome, Policy, SegvCode, advice};
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 
 const BARRED: Outcome = Outcome::Segv(SegvCode::MapErr);
 const OLD: u64 = 7;
@@ -54,7 +54,7 @@ fn a_first_touch_beside_installation() {
 #[test]
 #[should_panic(expected = "a guard is missing")]
 fn broken_claims_not_awaited() {
-    with_flaw(Flaw::ClaimsNotAwaited, || {
+    with_flaw(Mutant::ClaimsNotAwaited, || {
         a_first_touch(Policy::Speculative, true);
     });
 }

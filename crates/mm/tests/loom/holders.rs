@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use crate::model::{PAGE, RW, World, explore, with_marks};
-use faultless_mm::{AtomicU32, Policy, SegvCode, Unused, advice};
+use faultless_mm::{AgingMode, AtomicU32, Policy, SegvCode, advice};
 use faultless_sync::atomic::Ordering::Relaxed;
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 
 const OLD: u64 = 7;
 const NEW: u64 = 9;
@@ -52,7 +52,7 @@ fn a_page_goes_beside_a_load() {
 #[test]
 #[should_panic(expected = "a TLB holds a frame that is freed")]
 fn broken_load_not_marked() {
-    with_marks(|| with_flaw(Flaw::LoadNotMarked, || a_page_and_a_load(false)));
+    with_marks(|| with_flaw(Mutant::LoadNotMarked, || a_page_and_a_load(false)));
 }
 
 /// Nobody else has loaded the page, or the table: nobody else is asked.
@@ -102,7 +102,7 @@ fn a_table_goes_beside_a_walk() {
 #[test]
 #[should_panic(expected = "that is freed")]
 fn broken_walk_not_marked() {
-    with_marks(|| with_flaw(Flaw::LoadNotMarked, a_table_and_a_walk));
+    with_marks(|| with_flaw(Mutant::LoadNotMarked, a_table_and_a_walk));
 }
 
 /// CPU 1 has loaded the page and discards it, while CPU 0 lets it count as not used: CPU 0 itself
@@ -117,7 +117,7 @@ fn clearing_beside_a_discard() {
             cpu.load(0).unwrap();
             cpu.space().madvise(0, PAGE, advice::DONTNEED).unwrap();
         });
-        world.space().clear_accessed(Unused::All);
+        world.space().clear_accessed(AgingMode::All);
         other.join().unwrap();
         world.finish();
     });
@@ -131,7 +131,7 @@ fn a_bit_is_cleared_beside_a_discard() {
 #[test]
 #[should_panic(expected = "a TLB holds a frame that is freed")]
 fn broken_owner_not_taken_away() {
-    with_marks(|| with_flaw(Flaw::OwnerNotTakenAway, clearing_beside_a_discard));
+    with_marks(|| with_flaw(Mutant::OwnerNotTakenAway, clearing_beside_a_discard));
 }
 
 /// CPU 1 stores to the page for the first time while CPU 0 clears soft-dirty bits.
@@ -169,5 +169,5 @@ fn a_page_is_watched_beside_a_store() {
 #[test]
 #[should_panic(expected = "a store is missed")]
 fn broken_holders_of_the_first_look() {
-    with_marks(|| with_flaw(Flaw::HoldersOfFirstLook, watching_beside_a_store));
+    with_marks(|| with_flaw(Mutant::HoldersOfFirstLook, watching_beside_a_store));
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::model::{PAGE, Processor, RW, Space, World, explore};
 use faultless_mm::{AtomicU32, PROT_READ, Policy, advice};
 use faultless_sync::atomic::Ordering::Relaxed;
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 
 const OLD: u64 = 7;
 const NEW: u64 = 9;
@@ -79,13 +79,13 @@ fn a_store_beside_the_taking_stays() {
 #[test]
 #[should_panic(expected = "a store is lost")]
 fn broken_let_go_without_a_flush() {
-    with_flaw(Flaw::LetGoWithoutFlush, || a_store(Policy::Speculative));
+    with_flaw(Mutant::LetGoWithoutFlush, || a_store(Policy::Speculative));
 }
 
 #[test]
 #[should_panic(expected = "a store is lost")]
 fn broken_taken_though_written() {
-    with_flaw(Flaw::TakenThoughWritten, || {
+    with_flaw(Mutant::TakenThoughWritten, || {
         a_store_beside_the_taking(Policy::Speculative);
     });
 }
@@ -152,7 +152,7 @@ fn taken_beside_writers() {
 #[test]
 #[should_panic]
 fn broken_taken_without_validation() {
-    with_flaw(Flaw::LinkNotValidated, || {
+    with_flaw(Mutant::LinkNotValidated, || {
         taken_beside(Policy::Speculative, true, fork);
     });
 }

@@ -13,7 +13,7 @@ mod model;
 mod vma_lock;
 
 use faultless_sync::atomic::{AtomicU32, Ordering};
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
@@ -50,7 +50,7 @@ impl Shared {
         Some(self.content.with(|content| unsafe { *content }))
     }
 
-    /// A write hold; its end is that of `RangeLock`.
+    /// A write hold; its end is that of `RangeWriteGuard`.
     fn change(&self) {
         let hold = self.write_hold.load(Ordering::Relaxed);
         self.lock.lock_out_readers(hold, &self.machine);
@@ -92,11 +92,11 @@ fn so_do_two_faults_and_a_writer() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_hold_without_a_fence() {
-    with_flaw(Flaw::HoldWithoutFence, || faults_and_a_writer(1, None));
+    with_flaw(Mutant::HoldWithoutFence, || faults_and_a_writer(1, None));
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_lock_without_a_fence() {
-    with_flaw(Flaw::LockOutWithoutFence, || faults_and_a_writer(1, None));
+    with_flaw(Mutant::LockOutWithoutFence, || faults_and_a_writer(1, None));
 }

@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use crate::model::{Model, PAGE, Processor, RW, Space, World, explore};
 use faultless_mm::{
-    Cpu, FrameSource, Mover, Opened, Outcome, PROT_READ, Policy, Store, Taken, flags, remap_flags,
+    Cpu, FrameSource, MemoryObject, Mover, Opened, Outcome, PROT_READ, Policy, Taken, flags,
+    remap_flags,
 };
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 
 const OLD: u64 = 1;
 const NEW: u64 = 2;
@@ -60,7 +61,7 @@ fn a_store() {
 #[test]
 #[should_panic]
 fn broken_moved_without_flush() {
-    with_flaw(Flaw::MovedWithoutFlush, || {
+    with_flaw(Mutant::MovedWithoutFlush, || {
         beside_a_store(Policy::Speculative, true);
     });
 }
@@ -147,7 +148,7 @@ fn writers() {
 #[test]
 #[should_panic]
 fn broken_mapping_not_validated() {
-    with_flaw(Flaw::MappingNotValidated, || {
+    with_flaw(Mutant::MappingNotValidated, || {
         beside(Policy::Speculative, true, fork);
     });
 }
@@ -181,7 +182,7 @@ fn a_pin() {
 #[test]
 #[should_panic]
 fn broken_moved_though_used() {
-    with_flaw(Flaw::MovedThoughUsed, beside_a_pin);
+    with_flaw(Mutant::MovedThoughUsed, beside_a_pin);
 }
 
 /// A page that parent and child share is moved while the child writes it.
@@ -258,8 +259,8 @@ fn a_shared_page_is_moved_everywhere() {
 }
 
 /// A store of one page, which is mapped at page 0.
-fn mapped(world: &Arc<World>) -> Store<Model> {
-    let store = Store::new(world.space().memory(), PAGE, None, 0).unwrap();
+fn mapped(world: &Arc<World>) -> MemoryObject<Model> {
+    let store = MemoryObject::new(world.space().memory(), PAGE, None, 0).unwrap();
     let opened = Opened {
         store: Ok(&store),
         offset: 0,
@@ -267,7 +268,7 @@ fn mapped(world: &Arc<World>) -> Store<Model> {
         writable: true,
     };
     let how = flags::SHARED | flags::FIXED;
-    assert_eq!(world.space().mmap_store(0, PAGE, RW, how, &opened), Ok(0));
+    assert_eq!(world.space().mmap_object(0, PAGE, RW, how, &opened), Ok(0));
     store
 }
 
@@ -321,5 +322,5 @@ fn a_truncation() {
 #[test]
 #[should_panic]
 fn broken_moved_in_plain_sight() {
-    with_flaw(Flaw::MovedInPlainSight, beside_a_truncation);
+    with_flaw(Mutant::MovedInPlainSight, beside_a_truncation);
 }

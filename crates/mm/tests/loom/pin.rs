@@ -10,7 +10,7 @@ use std::sync::Arc;
 use crate::model::{Model, PAGE, Processor, RW, World, explore};
 use faultless_mm::{PROT_READ, Policy, Taken, UserPage, advice};
 use faultless_sync::atomic::{AtomicU32, Ordering};
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 
 const OLD: u64 = 1;
 const PINNED: u64 = 2;
@@ -84,7 +84,7 @@ fn a_pin_to_read_and_a_fork() {
 #[test]
 #[should_panic(expected = "the program has another page")]
 fn broken_pins_not_tested() {
-    with_flaw(Flaw::PinsNotTested, || {
+    with_flaw(Mutant::PinsNotTested, || {
         beside_a_fork(Policy::Speculative, Taken::ToWrite, false);
     });
 }
@@ -93,7 +93,7 @@ fn broken_pins_not_tested() {
 #[test]
 #[should_panic]
 fn broken_link_not_validated() {
-    with_flaw(Flaw::LinkNotValidated, || {
+    with_flaw(Mutant::LinkNotValidated, || {
         beside_a_fork(Policy::Speculative, Taken::ToRead, true);
     });
 }
@@ -102,7 +102,7 @@ fn broken_link_not_validated() {
 #[test]
 #[should_panic]
 fn broken_sharing_not_checked() {
-    with_flaw(Flaw::SharingNotChecked, || {
+    with_flaw(Mutant::SharingNotChecked, || {
         beside_a_fork(Policy::Speculative, Taken::ToRead, true);
     });
 }
@@ -141,7 +141,7 @@ fn a_pin_and_an_unmapping() {
 #[test]
 #[should_panic(expected = "a TLB holds a frame that is freed")]
 fn broken_given_up_before_the_flush() {
-    with_flaw(Flaw::CountedTooShort, || {
+    with_flaw(Mutant::CountedTooShort, || {
         beside_an_unmapping(Policy::Speculative);
     });
 }
@@ -226,13 +226,13 @@ fn a_pin_and_the_letting_go() {
 #[test]
 #[should_panic(expected = "a write through a pin is lost")]
 fn broken_let_go_though_pinned() {
-    with_flaw(Flaw::PinsNotTested, beside_the_letting_go);
+    with_flaw(Mutant::PinsNotTested, beside_the_letting_go);
 }
 
 #[test]
 #[should_panic(expected = "a write through a pin is lost")]
 fn broken_taken_though_written() {
-    with_flaw(Flaw::TakenThoughWritten, beside_the_taking);
+    with_flaw(Mutant::TakenThoughWritten, beside_the_taking);
 }
 
 /// A page that a child shares is unshared by a pin to read, while the parent stores to it.

@@ -5,10 +5,12 @@
 //! At most three preemptions in the quick form.
 
 use crate::model::{Model, PAGE, Space, World, explore};
-use faultless_mm::{Opened, PROT_EXEC, PROT_READ, PhysicalMemory, Policy, Probe, Store, flags};
-use faultless_sync::{Flaw, with_flaw};
+use faultless_mm::{
+    MemoryObject, Opened, PROT_EXEC, PROT_READ, PhysicalMemory, Policy, Probe, flags,
+};
+use faultless_sync::{Mutant, with_flaw};
 
-fn map(space: &Space, store: &Store<Model>, page: u64) {
+fn map(space: &Space, store: &MemoryObject<Model>, page: u64) {
     let opened = Opened {
         store: Ok(store),
         offset: 0,
@@ -16,14 +18,14 @@ fn map(space: &Space, store: &Store<Model>, page: u64) {
         writable: false,
     };
     let (prot, how) = (PROT_READ | PROT_EXEC, flags::PRIVATE | flags::FIXED);
-    let mapped = space.mmap_store(page * PAGE, PAGE, prot, how, &opened);
+    let mapped = space.mmap_object(page * PAGE, PAGE, prot, how, &opened);
     assert_eq!(mapped, Ok(page * PAGE));
 }
 
 fn checked() {
     explore(Some(3), || {
         let world = World::new(2, Policy::Speculative);
-        let store = Store::new(world.space().memory(), PAGE, None, 0).unwrap();
+        let store = MemoryObject::new(world.space().memory(), PAGE, None, 0).unwrap();
         let probe = Probe::register(&store, 0, 0xcc, 5).unwrap();
         map(world.space(), &store, 1);
         world.space().munmap(PAGE, PAGE).unwrap();
@@ -48,13 +50,13 @@ fn what_comes_is_not_forgotten() {
 #[test]
 #[should_panic(expected = "a breakpoint is nobody's")]
 fn broken_probes_forgotten() {
-    with_flaw(Flaw::ProbesForgotten, checked);
+    with_flaw(Mutant::ProbesForgotten, checked);
 }
 
 fn registered() {
     explore(Some(3), || {
         let world = World::new(2, Policy::Speculative);
-        let store = Store::new(world.space().memory(), PAGE, None, 0).unwrap();
+        let store = MemoryObject::new(world.space().memory(), PAGE, None, 0).unwrap();
         let mapper = {
             let store = store.clone();
             world.run(1, move |cpu| map(cpu.space(), &store, 0))
@@ -81,5 +83,5 @@ fn who_maps_while_it_is_registered() {
 #[test]
 #[should_panic(expected = "a breakpoint is missing")]
 fn broken_probe_beside_changes() {
-    with_flaw(Flaw::ProbeBesideChanges, registered);
+    with_flaw(Mutant::ProbeBesideChanges, registered);
 }

@@ -8,7 +8,7 @@
 
 use crate::model::{PAGE, Processor, RW, World, explore};
 use faultless_mm::{Outcome, Policy, advice, remap_flags};
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 
 const MOVE: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
 
@@ -51,7 +51,7 @@ fn a_late_fault_on_the_page_behind_does_no_harm() {
 #[test]
 #[should_panic]
 fn broken_claims_not_awaited() {
-    with_flaw(Flaw::ClaimsNotAwaited, || {
+    with_flaw(Mutant::ClaimsNotAwaited, || {
         moved_over(2, |cpu, at| cpu.load_file(at));
     });
 }
@@ -83,5 +83,5 @@ fn what_moves_is_discarded_too() {
 #[test]
 #[should_panic(expected = "kept, though")]
 fn broken_discard_beside_a_move() {
-    with_flaw(Flaw::MovesNotCounted, moved_ahead_of_a_discard);
+    with_flaw(Mutant::MovesNotCounted, moved_ahead_of_a_discard);
 }

@@ -8,7 +8,7 @@
 
 use crate::model::explore;
 use faultless_mm::{Descriptor, Sharing};
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
@@ -89,7 +89,7 @@ fn who_is_last_frees_after_the_others_last_look() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_count_relaxed() {
-    with_flaw(Flaw::CountRelaxed, || {
+    with_flaw(Mutant::CountRelaxed, || {
         both(|page| page.store(1), |page| page.store(2));
     });
 }
@@ -97,7 +97,7 @@ fn broken_count_relaxed() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_count_relaxed_by_the_last() {
-    with_flaw(Flaw::CountRelaxed, || {
+    with_flaw(Mutant::CountRelaxed, || {
         both(Page::copy_and_leave, Page::copy_and_leave);
     });
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::model::{PAGE, Processor, RW, Space, World, explore};
 use faultless_mm::{AtomicU32, PROT_READ, Policy, flags};
 use faultless_sync::atomic::Ordering::Relaxed;
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 
 const OLD: u64 = 7;
 const NEW: u64 = 9;
@@ -80,7 +80,7 @@ fn a_first_touch_is_noticed() {
 #[test]
 #[should_panic(expected = "a store is missed")]
 fn broken_watched_without_a_flush() {
-    with_flaw(Flaw::WatchedWithoutFlush, || {
+    with_flaw(Mutant::WatchedWithoutFlush, || {
         a_store(Policy::Speculative, flags::PRIVATE, has_stored);
     });
 }

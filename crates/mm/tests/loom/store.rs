@@ -6,13 +6,13 @@
 //! At most three preemptions in the quick form.
 
 use crate::model::{Model, PAGE, Processor, RW, World, explore};
-use faultless_mm::{Opened, Outcome, PROT_READ, Policy, Store, flags};
-use faultless_sync::{Flaw, with_flaw};
+use faultless_mm::{MemoryObject, Opened, Outcome, PROT_READ, Policy, flags};
+use faultless_sync::{Mutant, with_flaw};
 use std::sync::Arc;
 
 /// A store of one page, which is mapped at page 0.
-fn mapped(world: &Arc<World>, prot: u32, how: u32) -> Store<Model> {
-    let store = Store::new(world.space().memory(), PAGE, None, 0).unwrap();
+fn mapped(world: &Arc<World>, prot: u32, how: u32) -> MemoryObject<Model> {
+    let store = MemoryObject::new(world.space().memory(), PAGE, None, 0).unwrap();
     let opened = Opened {
         store: Ok(&store),
         offset: 0,
@@ -20,7 +20,10 @@ fn mapped(world: &Arc<World>, prot: u32, how: u32) -> Store<Model> {
         writable: true,
     };
     let how = how | flags::FIXED;
-    assert_eq!(world.space().mmap_store(0, PAGE, prot, how, &opened), Ok(0));
+    assert_eq!(
+        world.space().mmap_object(0, PAGE, prot, how, &opened),
+        Ok(0)
+    );
     store
 }
 
@@ -107,13 +110,13 @@ fn a_page_that_another_fault_adds_goes() {
 #[test]
 #[should_panic(expected = "a page is left that was truncated")]
 fn broken_size_not_validated() {
-    with_flaw(Flaw::SizeNotValidated, || added_by_another(4));
+    with_flaw(Mutant::SizeNotValidated, || added_by_another(4));
 }
 
 #[test]
 #[should_panic(expected = "a page is left that was truncated")]
 fn broken_identity_not_validated() {
-    with_flaw(Flaw::IdentityNotValidated, || {
+    with_flaw(Mutant::IdentityNotValidated, || {
         truncated(true, PROT_READ, flags::SHARED, load);
     });
 }
@@ -146,13 +149,13 @@ fn a_page_goes_into_a_hole() {
 #[test]
 #[should_panic(expected = "a page is left that is not the store's")]
 fn broken_hole_without_fence() {
-    with_flaw(Flaw::TruncateWithoutFence, punched);
+    with_flaw(Mutant::TruncateWithoutFence, punched);
 }
 
 #[test]
 #[should_panic(expected = "a page is left that was truncated")]
 fn broken_claim_without_fence() {
-    with_flaw(Flaw::ClaimWithoutFence, || {
+    with_flaw(Mutant::ClaimWithoutFence, || {
         truncated(true, PROT_READ, flags::SHARED, load);
     });
 }
@@ -163,7 +166,7 @@ fn broken_claim_without_fence() {
 fn a_pinned_page_stays_until_it_is_read() {
     explore(Some(3), || {
         let world = World::new(2, Policy::Speculative);
-        let store = Store::new(world.space().memory(), PAGE, None, 0).unwrap();
+        let store = MemoryObject::new(world.space().memory(), PAGE, None, 0).unwrap();
         let frame = store.page_to_write(0).unwrap().frame();
         world.space().memory().machine().set_word(frame, 5);
         let reader = {
@@ -243,13 +246,13 @@ fn a_copy_that_is_replaced_goes() {
 #[test]
 #[should_panic(expected = "a copy is left that was truncated")]
 fn broken_departures_not_awaited() {
-    with_flaw(Flaw::DeparturesNotAwaited, || departs(unmap));
+    with_flaw(Mutant::DeparturesNotAwaited, || departs(unmap));
 }
 
 #[test]
 #[should_panic(expected = "a copy is left that was truncated")]
 fn broken_departures_of_what_is_replaced_not_awaited() {
-    with_flaw(Flaw::DeparturesNotAwaited, || departs(replace));
+    with_flaw(Mutant::DeparturesNotAwaited, || departs(replace));
 }
 
 /// A space ends while a truncation is in it: it waits for that, parked, and is woken by who may not touch

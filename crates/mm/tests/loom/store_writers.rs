@@ -5,13 +5,15 @@
 //! Two or three preemptions in the quick form.
 
 use crate::model::{Model, PAGE, Processor, RW, Space, World, explore};
-use faultless_mm::{Opened, Outcome, PROT_READ, Policy, SegvCode, Store, flags, remap_flags};
-use faultless_sync::{Flaw, with_flaw};
+use faultless_mm::{
+    MemoryObject, Opened, Outcome, PROT_READ, Policy, SegvCode, flags, remap_flags,
+};
+use faultless_sync::{Mutant, with_flaw};
 
 const MOVE: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
 
 /// Maps a page of a store.
-fn map(space: &Space, page: u64, store: &Store<Model>, index: u64, prot: u32, how: u32) {
+fn map(space: &Space, page: u64, store: &MemoryObject<Model>, index: u64, prot: u32, how: u32) {
     let opened = Opened {
         store: Ok(store),
         offset: index * PAGE,
@@ -19,12 +21,12 @@ fn map(space: &Space, page: u64, store: &Store<Model>, index: u64, prot: u32, ho
         writable: true,
     };
     let (at, how) = (page * PAGE, how | flags::FIXED);
-    let mapped = space.mmap_store(at, PAGE, prot, how, &opened);
+    let mapped = space.mmap_object(at, PAGE, prot, how, &opened);
     assert_eq!(mapped, Ok(at));
 }
 
-fn of_pages(world: &World, pages: u64) -> Store<Model> {
-    Store::new(world.space().memory(), pages * PAGE, None, 0).unwrap()
+fn of_pages(world: &World, pages: u64) -> MemoryObject<Model> {
+    MemoryObject::new(world.space().memory(), pages * PAGE, None, 0).unwrap()
 }
 
 /// A fault on CPU 1, a truncation on CPU 0, and an unmapping on CPU 2: the page's frame is
@@ -70,7 +72,7 @@ fn a_page_that_is_copied_while_its_mapping_goes_is_freed_once() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_counted_too_late() {
-    with_flaw(Flaw::CountedTooLate, || {
+    with_flaw(Mutant::CountedTooLate, || {
         truncated_and_unmapped(3, (PROT_READ, flags::SHARED), |cpu| cpu.load_file(0));
     });
 }
@@ -109,7 +111,7 @@ fn what_is_written_behind_the_end_stays() {
 #[test]
 #[should_panic(expected = "what was written is lost")]
 fn broken_size_not_validated() {
-    with_flaw(Flaw::SizeNotValidated, truncated_and_written);
+    with_flaw(Mutant::SizeNotValidated, truncated_and_written);
 }
 
 /// A copy of a page that goes into a hole, while the copy's mapping is moved: it is of what
@@ -172,7 +174,7 @@ fn a_copy_that_moves_to_a_neighbour_goes() {
 #[test]
 #[should_panic(expected = "a copy is left that was truncated")]
 fn broken_not_linked_again() {
-    with_flaw(Flaw::NotLinkedAgain, moved_to_a_neighbour);
+    with_flaw(Mutant::NotLinkedAgain, moved_to_a_neighbour);
 }
 
 /// A private copy, which CPU 0 has in its TLB, goes because something that shows the same page of the store is

@@ -6,7 +6,7 @@
 
 use crate::model::{FIXED, PAGE, RW, World, explore};
 use faultless_mm::{Access, Outcome, Policy, SegvCode, Taken, flags};
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 
 const MAP_ERR: Outcome = Outcome::Segv(SegvCode::MapErr);
 
@@ -44,7 +44,7 @@ fn a_table_is_freed_beside_a_first_touch() {
 #[test]
 #[should_panic(expected = "frames were lost")]
 fn broken_table_not_scanned() {
-    with_flaw(Flaw::TableNotScanned, a_neighbours_first_touch);
+    with_flaw(Mutant::TableNotScanned, a_neighbours_first_touch);
 }
 
 /// The table is free as soon as its readers allow, while the neighbour's fault still
@@ -71,7 +71,7 @@ fn a_table_outlives_a_fault_that_looks_into_it() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_table_not_retired() {
-    with_flaw(Flaw::TableNotRetired, a_table_and_a_late_fault);
+    with_flaw(Mutant::TableNotRetired, a_table_and_a_late_fault);
 }
 
 /// A CPU loads from both pages of a table, and keeps the table in its walk cache; the
@@ -105,7 +105,7 @@ fn a_table_is_in_no_walk_cache_when_it_is_free() {
 #[test]
 #[should_panic(expected = "a walk cache holds a table that is freed")]
 fn broken_table_not_flushed() {
-    with_flaw(Flaw::TableNotFlushed, a_table_and_a_walk);
+    with_flaw(Mutant::TableNotFlushed, a_table_and_a_walk);
 }
 
 /// Both pages go, each by a CPU of its own: each may find the table empty. Pages that are `pinned` are kept
@@ -142,13 +142,13 @@ fn the_last_of_two_that_have_kept_their_pages_frees_their_table() {
 #[test]
 #[should_panic(expected = "a table is left")]
 fn broken_not_looked_again() {
-    with_flaw(Flaw::TablesLookedAtOnce, || two_that_empty_a_table(true));
+    with_flaw(Mutant::TablesLookedAtOnce, || two_that_empty_a_table(true));
 }
 
 #[test]
 #[should_panic(expected = "a table is left")]
 fn broken_looked_without_a_fence() {
-    with_flaw(Flaw::TablesLookedAtWithoutFence, || {
+    with_flaw(Mutant::TablesLookedAtWithoutFence, || {
         two_that_empty_a_table(false)
     });
 }

@@ -7,11 +7,13 @@
 //! Nodes are not reused in these models: reclamation has a model of its own.
 
 use crate::model::{Model, explore};
-use faultless_mm::tree::{Tree, Word};
-use faultless_mm::{Attributes, Birth, Flags, Mapping, Memory, Participant, PerCpu, Protection};
+use faultless_mm::tree::{SlotValue, Tree};
+use faultless_mm::{
+    Attributes, Flags, Mapping, Memory, Participant, PerCpu, Protection, SoftDirtyEpoch,
+};
 use faultless_paging::{Entry, EntryFormat, Frame, Pages, X86_64};
 use faultless_sync::atomic::{Ordering, fence};
-use faultless_sync::{Cpu, Flaw, with_flaw};
+use faultless_sync::{Cpu, Mutant, with_flaw};
 use loom::thread;
 use std::sync::Arc;
 
@@ -42,7 +44,7 @@ impl Forest {
             protection: Protection::default(),
             flags: Flags::default(),
             backed: None,
-            birth: Birth::default(),
+            birth: SoftDirtyEpoch::default(),
         };
         let tree = Tree::new(memory, faultless_mm::tree::PAGES).expect("there are frames");
         let forest = Arc::new(Self {
@@ -55,12 +57,12 @@ impl Forest {
         forest
     }
 
-    pub fn word(&self, number: usize) -> Word {
-        Word::live(&self.mappings[number])
+    pub fn word(&self, number: usize) -> SlotValue {
+        SlotValue::live(&self.mappings[number])
     }
 
     /// Cuts and fills pages `start..end`.
-    pub fn set(&self, start: u64, end: u64, word: Word) {
+    pub fn set(&self, start: u64, end: u64, word: SlotValue) {
         let pages = Pages::new(start, end);
         let mut edit = self.tree.edit(self.memory);
         edit.cut(pages).expect("there are frames");
@@ -82,7 +84,7 @@ impl Forest {
     }
 
     /// What a lookup of `page` finds, by its place in `history`.
-    pub fn find(&self, page: u64, history: &[Word]) -> usize {
+    pub fn find(&self, page: u64, history: &[SlotValue]) -> usize {
         let word = self.tree.find(page).word;
         let place = history.iter().position(|w| *w == word);
         place.expect("a lookup finds what was never there")
@@ -135,18 +137,23 @@ fn lookups_against_a_second_cut() {
 fn lookups_against_a_replacement() {
     explore(None, || {
         let forest = Forest::new();
-        forest.set(0, 1, Word::EMPTY);
+        forest.set(0, 1, SlotValue::EMPTY);
         let reader = {
             let forest = forest.clone();
             thread::spawn(move || {
                 // Page 1's split empties and leaves, then comes another, then none.
-                let history = [forest.word(0), Word::EMPTY, forest.word(1), forest.word(2)];
+                let history = [
+                    forest.word(0),
+                    SlotValue::EMPTY,
+                    forest.word(1),
+                    forest.word(2),
+                ];
                 let first = forest.find(1, &history);
                 let second = forest.find(1, &history);
                 assert!(first <= second, "{first} before {second}");
             })
         };
-        forest.set(1, 4, Word::EMPTY);
+        forest.set(1, 4, SlotValue::EMPTY);
         forest.set(1, 4, forest.word(1));
         forest.set(0, 4, forest.word(2));
         reader.join().unwrap();
@@ -229,7 +236,7 @@ fn nor_for_either_of_two_faults() {
 #[test]
 #[should_panic(expected = "published for a mapping that is gone")]
 fn broken_node_not_buried() {
-    with_flaw(Flaw::NodeNotBuried, || {
+    with_flaw(Mutant::NodeNotBuried, || {
         validation_against(Leaves::Node, 1, None);
     });
 }
@@ -237,7 +244,7 @@ fn broken_node_not_buried() {
 #[test]
 #[should_panic(expected = "published for a mapping that is gone")]
 fn broken_split_not_buried() {
-    with_flaw(Flaw::NodeNotBuried, || {
+    with_flaw(Mutant::NodeNotBuried, || {
         validation_against(Leaves::Widened, 1, None);
     });
 }
@@ -245,7 +252,7 @@ fn broken_split_not_buried() {
 #[test]
 #[should_panic(expected = "published for a mapping that is gone")]
 fn broken_claim_without_a_fence() {
-    with_flaw(Flaw::ClaimWithoutFence, || {
+    with_flaw(Mutant::ClaimWithoutFence, || {
         validation_against(Leaves::Split, 1, None);
     });
 }

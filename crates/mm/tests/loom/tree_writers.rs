@@ -6,9 +6,9 @@
 
 use crate::model::explore;
 use crate::tree::Forest;
-use faultless_mm::tree::{Holes, PAGES, Word};
+use faultless_mm::tree::{GapIndex, PAGES, SlotValue};
 use faultless_paging::{EntryFormat, Frame, Pages, X86_64};
-use faultless_sync::{Cpu, Flaw, SpinLock, with_flaw};
+use faultless_sync::{Cpu, Mutant, SpinLock, with_flaw};
 use loom::thread;
 use std::sync::Arc;
 
@@ -69,16 +69,16 @@ fn lookups_beside_a_cut_and_a_replacement() {
 fn lookups_beside_one_who_empties_and_one_who_fills() {
     explore(None, || {
         let forest = Forest::of::<3>();
-        forest.set(0, 1, Word::EMPTY);
-        let emptying = writes(&forest, 1, |forest| forest.set(1, 4, Word::EMPTY));
+        forest.set(0, 1, SlotValue::EMPTY);
+        let emptying = writes(&forest, 1, |forest| forest.set(1, 4, SlotValue::EMPTY));
         let filling = writes(&forest, 2, |forest| forest.set(0, 1, forest.word(1)));
-        let history = [forest.word(0), Word::EMPTY];
+        let history = [forest.word(0), SlotValue::EMPTY];
         let first = forest.find(2, &history);
         assert!(first <= forest.find(2, &history));
         emptying.join().unwrap();
         filling.join().unwrap();
         assert_eq!(forest.find(0, &[forest.word(1)]), 0);
-        assert_eq!(forest.find(2, &[Word::EMPTY]), 0);
+        assert_eq!(forest.find(2, &[SlotValue::EMPTY]), 0);
     });
 }
 
@@ -116,7 +116,7 @@ fn a_split_that_another_widens_does_not_validate() {
 #[test]
 #[should_panic(expected = "published for a mapping that is gone")]
 fn broken_split_not_buried_by_another() {
-    with_flaw(Flaw::NodeNotBuried, validation_beside_two);
+    with_flaw(Mutant::NodeNotBuried, validation_beside_two);
 }
 
 /// Pages 4 to 7 are a part with an edit lock of its own, as an arena has it; what lies before them is changed under
@@ -127,22 +127,22 @@ fn lookups_in_two_parts() {
         let forest = Forest::of::<3>();
         forest.set(4, 8, forest.word(1));
         let part = forest.tree.pin_node(forest.memory, 4).expect("frames");
-        let part = Arc::new((part, SpinLock::new(Holes::new(PAGES))));
-        let own = part.clone();
+        let part = Arc::new((part, SpinLock::new(GapIndex::new(PAGES))));
+        let with_tlb_owner = part.clone();
         let inside = writes(&forest, 1, move |forest| {
-            let (stem, lock) = &*own;
-            for word in [Word::EMPTY, forest.word(2)] {
+            let (stem, lock) = &*with_tlb_owner;
+            for word in [SlotValue::EMPTY, forest.word(2)] {
                 let mut edit = stem.edit_alone(forest.memory, lock);
                 edit.fill(Pages::new(4, 8), word);
             }
         });
         let outside = writes(&forest, 2, |forest| {
-            forest.set(1, 4, Word::EMPTY);
+            forest.set(1, 4, SlotValue::EMPTY);
             forest.set(0, 4, forest.word(2));
         });
-        let history = [forest.word(1), Word::EMPTY, forest.word(2)];
+        let history = [forest.word(1), SlotValue::EMPTY, forest.word(2)];
         let first = forest.find(5, &history);
-        let before = [forest.word(0), Word::EMPTY, forest.word(2)];
+        let before = [forest.word(0), SlotValue::EMPTY, forest.word(2)];
         let seen = forest.find(2, &before);
         assert!(first <= forest.find(5, &history));
         assert!(seen <= forest.find(2, &before));
@@ -155,7 +155,7 @@ fn lookups_in_two_parts() {
         forest
             .tree
             .edit(forest.memory)
-            .fill(Pages::new(0, 4), Word::EMPTY);
+            .fill(Pages::new(0, 4), SlotValue::EMPTY);
         assert_eq!(forest.find(4, &[forest.word(2)]), 0);
     });
 }

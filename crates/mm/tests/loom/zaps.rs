@@ -5,7 +5,7 @@
 
 use crate::model::{PAGE, RW, World, explore};
 use faultless_mm::{Policy, SegvCode, remap_flags};
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 
 const MOVE: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
 
@@ -40,7 +40,7 @@ fn a_page_moves_to_a_table_that_a_zap_has_emptied() {
 #[test]
 #[should_panic]
 fn broken_vacancy_not_asked_again() {
-    with_flaw(Flaw::VacancyNotAskedAgain, || moved_beside_a_zap(3));
+    with_flaw(Mutant::VacancyNotAskedAgain, || moved_beside_a_zap(3));
 }
 
 /// A fork beside the unmapping of one of two pages: the child has it whole or not at all, and no
@@ -89,7 +89,7 @@ fn what_was_never_used_goes_beside_a_fault() {
 #[test]
 #[should_panic]
 fn broken_looked_for_before_it_is_settled() {
-    with_flaw(Flaw::SettleWithoutFence, || unused_beside_a_fault(3));
+    with_flaw(Mutant::ValidationWithoutFence, || unused_beside_a_fault(3));
 }
 
 /// Two neighbours under one table go at once, neither of them used: the table goes with the last.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::model::{PAGE, RW, World, explore, with_lazy_tlbs};
 use faultless_mm::{Policy, SegvCode, advice, flags};
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 
 /// Pages on both sides of a table's end.
 const FIRST: u64 = 3;
@@ -114,7 +114,7 @@ fn what_is_stored_after_letting_go_stays() {
 #[test]
 #[should_panic(expected = "a store is lost")]
 fn broken_taken_though_written() {
-    with_flaw(Flaw::TakenThoughWritten, || {
+    with_flaw(Mutant::TakenThoughWritten, || {
         // It is seen in few of them, and ends with the first.
         explore(12_000, letting_go_beside_stores);
     });
@@ -160,7 +160,7 @@ fn what_replaces_what_may_go_stays() {
 #[test]
 #[should_panic(expected = "a store is lost")]
 fn broken_taken_whatever_it_is() {
-    with_flaw(Flaw::TakenThoughWritten, || {
+    with_flaw(Mutant::TakenThoughWritten, || {
         explore(2000, replacing_beside_taking);
     });
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::model::{FIXED, Model, PAGE, Processor, RW, World, explore_under};
 use faultless_mm::{
-    Cpu, FrameSource, Mover, Opened, PROT_READ, Policy, Store, Taken, Unused, advice, flags,
-    remap_flags,
+    AgingMode, Cpu, FrameSource, MemoryObject, Mover, Opened, PROT_READ, Policy, Taken, advice,
+    flags, remap_flags,
 };
 use shuttle::rand::{Rng, thread_rng};
 use shuttle::sync::Mutex;
@@ -20,7 +20,7 @@ const PLACES: [u64; 2] = [0, 44];
 
 /// A file: its size changes under a lock, as a port sees to.
 struct File {
-    store: Store<Model>,
+    store: MemoryObject<Model>,
     inode: Mutex<()>,
 }
 
@@ -36,7 +36,7 @@ impl File {
         };
         let _ = cpu
             .space()
-            .mmap_store(at, length, RW, how | flags::FIXED, &opened);
+            .mmap_object(at, length, RW, how | flags::FIXED, &opened);
     }
 
     fn shorten(&self, page: u64) {
@@ -112,7 +112,7 @@ fn any(cpu: &Processor<'_>, file: &File, first: u64, changes_policy: bool) {
             Ok(())
         }
         18 => {
-            space.clear_accessed(Unused::All);
+            space.clear_accessed(AgingMode::All);
             Ok(())
         }
         19 if one => space.munlock(at, length),
@@ -177,7 +177,7 @@ fn several_at(first: u64, policy: Policy, failing: u32, changes_policy: bool) {
     (first..first + PAGES / 2).for_each(|page| world.cpu().store(page * PAGE, 1).unwrap());
     world.space().set_brk(40 * PAGE);
     let memory = world.space().memory();
-    let store = Store::new(memory, File::PAGES * PAGE, None, 0).unwrap();
+    let store = MemoryObject::new(memory, File::PAGES * PAGE, None, 0).unwrap();
     let inode = Mutex::new(());
     let file = Arc::new(File { store, inode });
     memory.machine().fail_one_in(failing);

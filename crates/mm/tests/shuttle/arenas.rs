@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use crate::model::{FIXED, PAGE, Processor, RW, Space, World, explore_under};
 use faultless_mm::{PROT_READ, Policy, flags, remap_flags};
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 
 const POLICIES: &[Policy] = &[Policy::Speculative];
 const ANYWHERE: u32 = flags::PRIVATE | flags::ANONYMOUS;
@@ -85,7 +85,7 @@ fn across_what_is_in_an_arena() {
 #[test]
 #[should_panic]
 fn broken_one_part_for_all() {
-    with_flaw(Flaw::OnePartForAll, across);
+    with_flaw(Mutant::OnePartForAll, across);
 }
 
 /// Arenas come into being where somebody is about to map, and others work in them at once.
@@ -143,13 +143,13 @@ fn opened_around_what_is_worked_at() {
 #[test]
 #[should_panic]
 fn broken_part_chosen_once() {
-    with_flaw(Flaw::PartChosenOnce, opened_meanwhile);
+    with_flaw(Mutant::PartChosenOnce, opened_meanwhile);
 }
 
 #[test]
 #[should_panic]
 fn broken_part_chosen_once_around() {
-    with_flaw(Flaw::PartChosenOnce, opened_around);
+    with_flaw(Mutant::PartChosenOnce, opened_around);
 }
 
 /// Pages are taken away in what becomes an arena, in which then something new is mapped.
@@ -187,7 +187,7 @@ fn opened_around_what_is_taken_away() {
 #[test]
 #[should_panic]
 fn broken_around_beside_zaps() {
-    with_flaw(Flaw::AroundBesideZaps, around_what_is_taken_away);
+    with_flaw(Mutant::AroundBesideZaps, around_what_is_taken_away);
 }
 
 /// An arena around what is mapped there already: faults, and forks, go on; one mapping lies in it and beside it.
@@ -232,14 +232,14 @@ fn chosen_addresses() {
         let world = spread();
         let choose = |cpu: &Processor<'_>| {
             for _ in 0..4 {
-                let own = u64::from(cpu.number()) + 1;
+                let with_tlb_owner = u64::from(cpu.number()) + 1;
                 let at = cpu.space().mmap(0, 2 * PAGE, RW, ANYWHERE).unwrap();
                 assert_eq!(cpu.load(at), Ok(0), "somebody's page");
-                cpu.store(at, own).unwrap();
-                cpu.store(at + PAGE, own).unwrap();
-                assert_eq!(cpu.load(at), Ok(own));
+                cpu.store(at, with_tlb_owner).unwrap();
+                cpu.store(at + PAGE, with_tlb_owner).unwrap();
+                assert_eq!(cpu.load(at), Ok(with_tlb_owner));
                 cpu.space().munmap(at, PAGE).unwrap();
-                assert_eq!(cpu.load(at + PAGE), Ok(own));
+                assert_eq!(cpu.load(at + PAGE), Ok(with_tlb_owner));
             }
         };
         let others = [1, 2].map(|number| world.run(number, choose));
@@ -288,7 +288,7 @@ fn one_mapping_in_two_parts() {
 #[test]
 #[should_panic]
 fn broken_pages_counted_plainly() {
-    with_flaw(Flaw::PagesCountedPlainly, in_two_parts);
+    with_flaw(Mutant::PagesCountedPlainly, in_two_parts);
 }
 
 /// Who waits, across what is an arena's, for what is replaced there keeps nobody out of the rest of the space.

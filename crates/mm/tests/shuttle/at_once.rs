@@ -3,7 +3,7 @@
 
 use crate::model::{FIXED, PAGE, RW, World, explore_under};
 use faultless_mm::{Errno, PROT_READ, Policy, remap_flags};
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 
 /// Under the others nothing is done at once.
 const POLICIES: &[Policy] = &[Policy::Speculative];
@@ -34,7 +34,7 @@ fn few_go_beside_a_change() {
 #[test]
 #[should_panic]
 fn broken_few_go_beside_a_holder() {
-    with_flaw(Flaw::AtOnceBesideHolder, few_beside_a_change);
+    with_flaw(Mutant::AtOnceBesideHolder, few_beside_a_change);
 }
 
 /// Something else takes the place of few pages, while another CPU moves them and more.
@@ -75,7 +75,7 @@ fn few_are_replaced_beside_a_move() {
 #[test]
 #[should_panic]
 fn broken_few_are_replaced_beside_a_holder() {
-    with_flaw(Flaw::AtOnceBesideHolder, few_replaced_beside_a_move);
+    with_flaw(Mutant::AtOnceBesideHolder, few_replaced_beside_a_move);
 }
 
 /// Pages that one CPU has used are taken away under the edit, beside another that begins to use them, and
@@ -114,5 +114,5 @@ fn few_are_taken_beside_a_user() {
 #[test]
 #[should_panic]
 fn broken_taken_from_under_another() {
-    with_flaw(Flaw::FlushedHereAlone, taken_beside_a_user);
+    with_flaw(Mutant::FlushedHereAlone, taken_beside_a_user);
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::model::{FIXED, Model, PAGE, Processor, RW, Space, World, explore_under};
-use faultless_mm::{Opened, PROT_READ, Policy, Store, flags, remap_flags};
-use faultless_sync::{Flaw, with_flaw};
+use faultless_mm::{MemoryObject, Opened, PROT_READ, Policy, flags, remap_flags};
+use faultless_sync::{Mutant, with_flaw};
 
 const MOVE: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
 const STAY: u32 = MOVE | remap_flags::DONTUNMAP;
@@ -39,9 +39,9 @@ fn move_over(cpu: &Processor<'_>, from: u64, flags: u32) {
 }
 
 /// Such pages, each of which both CPU 0 and CPU 2 have in their TLBs.
-fn copied(policy: Policy) -> (Arc<World>, Store<Model>) {
+fn copied(policy: Policy) -> (Arc<World>, MemoryObject<Model>) {
     let world = World::new(3, policy);
-    let store = Store::new(world.space().memory(), 4 * PAGE, None, 0).unwrap();
+    let store = MemoryObject::new(world.space().memory(), 4 * PAGE, None, 0).unwrap();
     world.map(0, 2, RW);
     world.map(6, 2, RW);
     world.map(12, 2, RW);
@@ -54,7 +54,7 @@ fn copied(policy: Policy) -> (Arc<World>, Store<Model>) {
     let how = flags::PRIVATE | flags::FIXED;
     for (place, pages) in [(14, 2), (2, 4)] {
         let (place, length) = (place * PAGE, pages * PAGE);
-        let mapped = world.space().mmap_store(place, length, RW, how, &opened);
+        let mapped = world.space().mmap_object(place, length, RW, how, &opened);
         assert_eq!(mapped, Ok(place));
     }
     for page in 2..6 {
@@ -173,7 +173,7 @@ fn who_is_stopped_is_waited_for() {
 #[test]
 #[should_panic(expected = "a copy is left that was truncated")]
 fn broken_departures_not_awaited() {
-    with_flaw(Flaw::DeparturesNotAwaited, || {
+    with_flaw(Mutant::DeparturesNotAwaited, || {
         explore_under(&[Policy::Speculative], 100, each_stopped);
     });
 }
@@ -182,7 +182,7 @@ fn broken_departures_not_awaited() {
 /// become part of its mapping in some `way`; they are at `to` in the end.
 fn merged_behind_a_walk(policy: Policy, prot: u32, way: fn(&Space), to: u64) {
     let world = World::new(2, policy);
-    let store = Store::new(world.space().memory(), 8 * PAGE, None, 0).unwrap();
+    let store = MemoryObject::new(world.space().memory(), 8 * PAGE, None, 0).unwrap();
     let space = world.space();
     let map = |at: u64, first: u64, prot: u32| {
         let opened = Opened {
@@ -192,7 +192,7 @@ fn merged_behind_a_walk(policy: Policy, prot: u32, way: fn(&Space), to: u64) {
             writable: true,
         };
         let how = flags::PRIVATE | flags::FIXED;
-        let mapped = space.mmap_store(at * PAGE, 2 * PAGE, prot, how, &opened);
+        let mapped = space.mmap_object(at * PAGE, 2 * PAGE, prot, how, &opened);
         assert_eq!(mapped, Ok(at * PAGE));
     };
     map(0, 0, prot);
@@ -243,7 +243,7 @@ fn what_is_merged_behind_a_walk_goes() {
 #[test]
 #[should_panic(expected = "a copy is left that was truncated")]
 fn broken_not_linked_again() {
-    with_flaw(Flaw::NotLinkedAgain, || {
+    with_flaw(Mutant::NotLinkedAgain, || {
         explore_under(&[Policy::Speculative], 4000, |policy| {
             merged_behind_a_walk(policy, PROT_READ, protect_both, 2);
         });

@@ -5,10 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::model::{FIXED, Model, PAGE, Processor, RW, Space, World, explore, explore_under};
-use faultless_mm::{
-    Backing, Caching, Device, Errno, Frame, Outcome, PROT_READ, Policy, remap_flags,
-};
-use faultless_sync::{Flaw, with_flaw};
+use faultless_mm::{Caching, Device, Errno, Frame, Outcome, PROT_READ, Pager, Policy, remap_flags};
+use faultless_sync::{Mutant, with_flaw};
 
 /// Where mappings of it lie: pages 2 to 5, of which two are touched.
 fn mapped(policy: Policy, others: u32) -> (Arc<World>, Device<Model>) {
@@ -193,7 +191,7 @@ fn what_is_being_unmapped_is_waited_for() {
 #[test]
 #[should_panic(expected = "a device is reached that was revoked")]
 fn broken_departures_not_awaited() {
-    with_flaw(Flaw::DeparturesNotAwaited, || {
+    with_flaw(Mutant::DeparturesNotAwaited, || {
         explore_under(&[Policy::Speculative], 400, waits_for_zap);
     });
 }
@@ -232,7 +230,7 @@ struct Told;
 /// Of each test its own: they run beside each other.
 static IS_GONE: [AtomicBool; 4] = [const { AtomicBool::new(false) }; 4];
 
-impl Backing for Told {
+impl Pager for Told {
     fn fill(&self, _: u64, _: u64, _: Frame) -> Result<(), Errno> {
         unreachable!("a device is not filled")
     }
@@ -255,7 +253,11 @@ fn gone_with(test: u64, acts: [fn(&Processor<'_>); 2]) {
     world.cpu().store(2 * PAGE, 1).unwrap();
     world.cpu().store(4 * PAGE, 1).unwrap();
     drop(device);
-    let zappers = [1, 2].map(|cpu| world.run(cpu, move |own| acts[cpu as usize - 1](own)));
+    let zappers = [1, 2].map(|cpu| {
+        world.run(cpu, move |with_tlb_owner| {
+            acts[cpu as usize - 1](with_tlb_owner)
+        })
+    });
     for _ in 0..6 {
         memory.expedite();
         if is_gone.load(Relaxed) {
@@ -332,7 +334,7 @@ fn it_is_gone_when_all_have_flushed() {
 #[test]
 #[should_panic(expected = "a device is reached that was revoked")]
 fn broken_gone_with_first_flush() {
-    with_flaw(Flaw::DeviceGoneWithFirstFlush, || {
+    with_flaw(Mutant::DeviceGoneWithFirstFlush, || {
         explore_under(&[Policy::Speculative], 3000, |_| {
             gone_with(2, [unmap_first, unmap_second]);
         });

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::model::{FIXED, PAGE, Processor, RW, Space, World, explore, explore_under};
 use faultless_mm::{PROT_READ, Policy, SegvCode, advice, flags};
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 
 fn leave(child: Arc<Space>) -> Space {
     Arc::into_inner(child).expect("all threads of the child are joined")
@@ -67,7 +67,7 @@ fn the_child_is_a_snapshot() {
 #[test]
 #[should_panic(expected = "without")]
 fn broken_snapshot_without_marks() {
-    with_flaw(Flaw::ForkWithoutMark, || {
+    with_flaw(Mutant::ForkWithoutMark, || {
         // Under the others it does not show. What is left is lost: few schedules, or much memory.
         explore_under(&[Policy::Speculative], 1500, |policy| {
             drop(snapshot(policy));
@@ -223,7 +223,7 @@ fn parent_and_child_go_apart() {
 #[test]
 #[should_panic]
 fn broken_counts_that_end_before_the_flush() {
-    with_flaw(Flaw::CountedTooShort, given_up);
+    with_flaw(Mutant::CountedTooShort, given_up);
 }
 
 /// A child gives pages up that its parent writes.

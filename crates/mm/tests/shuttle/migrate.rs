@@ -5,7 +5,7 @@
 
 use crate::model::{PAGE, Processor, RW, Space, World, explore, fails, with_lazy_tlbs};
 use faultless_mm::{Cpu, FrameSource, Mover, PROT_READ, Policy, Taken, advice};
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 
 /// Pages on both sides of a table's end: one for each CPU, and one that comes and goes.
 const FIRST: u64 = 2;
@@ -93,14 +93,14 @@ fn moving_pages_loses_nothing() {
 #[test]
 fn broken_moved_without_flush() {
     fails("migrate::broken_moved_without_flush", || {
-        with_flaw(Flaw::MovedWithoutFlush, || explore(1000, moves));
+        with_flaw(Mutant::MovedWithoutFlush, || explore(1000, moves));
     });
 }
 
 #[test]
 fn broken_moved_though_used() {
     fails("migrate::broken_moved_though_used", || {
-        with_flaw(Flaw::MovedThoughUsed, || explore(1000, moves));
+        with_flaw(Mutant::MovedThoughUsed, || explore(1000, moves));
     });
 }
 
@@ -135,8 +135,8 @@ fn vacates(policy: Policy) {
     let threads = [1u32, 2].map(|number| world.run(number, touch_many));
     for _ in 0..3 {
         // NoMemory if somebody was in need, or there was nowhere to go.
-        let _ = memory.vacate(0..all.end - 6);
-        let _ = memory.vacate(0..all.end / 2);
+        let _ = memory.evacuate(0..all.end - 6);
+        let _ = memory.evacuate(0..all.end / 2);
     }
     threads
         .into_iter()
@@ -152,5 +152,5 @@ fn vacating_takes_no_memory_from_anybody() {
 #[test]
 #[should_panic(expected = "a model has memory enough")]
 fn broken_kept_from_others() {
-    with_flaw(Flaw::KeptFromOthers, || explore(500, vacates));
+    with_flaw(Mutant::KeptFromOthers, || explore(500, vacates));
 }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::model::{FIXED, PAGE, Processor, RW, Space, World, explore, explore_under};
 use faultless_mm::{
-    Locked, Opened, PROT_READ, Policy, SegvCode, Store, Taken, advice, flags, lock_all_flags,
-    remap_flags,
+    Locked, MemoryObject, Opened, PROT_READ, Policy, SegvCode, Taken, advice, flags,
+    lock_all_flags, remap_flags,
 };
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 
 /// Under the others a fork waits for a move, as in Linux.
 const POLICIES: &[Policy] = &[Policy::Speculative];
@@ -173,7 +173,7 @@ fn the_child_has_what_moves_as_it_was_at_one_moment() {
 #[test]
 #[should_panic]
 fn broken_move_beside_a_fork() {
-    with_flaw(Flaw::MovedBesideFork, || {
+    with_flaw(Mutant::MovedBesideFork, || {
         explore_under(POLICIES, 2000, |policy| {
             drop(in_any_moment(policy));
         });
@@ -183,7 +183,7 @@ fn broken_move_beside_a_fork() {
 #[test]
 #[should_panic(expected = "a store outlived the fork")]
 fn broken_stores_not_stopped() {
-    with_flaw(Flaw::MovedStoresNotStopped, || {
+    with_flaw(Mutant::MovedStoresNotStopped, || {
         explore_under(POLICIES, 10, |_| stopped(MOVE, world()));
     });
 }
@@ -255,7 +255,7 @@ fn what_is_pinned_or_a_guard_goes_along() {
 fn a_truncation_finds_what_moved_in_the_child() {
     explore(1000, |policy| {
         let world = World::new(3, policy);
-        let store = Store::new(world.space().memory(), 20 * PAGE, None, 0).unwrap();
+        let store = MemoryObject::new(world.space().memory(), 20 * PAGE, None, 0).unwrap();
         let opened = Opened {
             store: Ok(&store),
             offset: 0,
@@ -264,7 +264,7 @@ fn a_truncation_finds_what_moved_in_the_child() {
         };
         let space = world.space();
         let how = flags::PRIVATE | flags::FIXED;
-        space.mmap_store(0, 20 * PAGE, RW, how, &opened).unwrap();
+        space.mmap_object(0, 20 * PAGE, RW, how, &opened).unwrap();
         (0..20).for_each(|page| world.cpu().store_file(page * PAGE, 1).unwrap());
         let mover = world.run(1, |cpu| move_them(cpu, MOVE));
         let truncating = world.run(2, move |_| store.truncate(0).unwrap());
@@ -395,7 +395,7 @@ fn a_zap_that_is_left_shows_nothing_of_a_move_in_its_range() {
 #[test]
 #[should_panic]
 fn broken_end_of_a_zap_that_is_left() {
-    with_flaw(Flaw::ReplacedInLeftZap, || {
+    with_flaw(Mutant::ReplacedInLeftZap, || {
         explore_under(POLICIES, 1000, |_| a_move_in_what_is_zapped());
     });
 }
@@ -440,7 +440,7 @@ fn discarding_keeps_nothing_that_moves() {
 #[test]
 #[should_panic(expected = "kept what")]
 fn broken_discarding_beside_moves() {
-    with_flaw(Flaw::MovesNotCounted, discards_what_moves);
+    with_flaw(Mutant::MovesNotCounted, discards_what_moves);
 }
 
 /// What is stored once a page was seen to be discarded stays, whatever moves elsewhere.

@@ -91,7 +91,7 @@ const WRITERS: &[Writer] = &[
 #[derive(Clone, Copy)]
 enum Beside {
     Loads,
-    Stores,
+    Objects,
     Fork,
 }
 
@@ -109,7 +109,7 @@ fn pair(policy: Policy, one: Writer, other: Writer, distance: u64, beside: Besid
     match beside {
         Beside::Loads => {}
         // A hole, or what may be read only, refuses them.
-        Beside::Stores => SEEN.iter().for_each(|page| {
+        Beside::Objects => SEEN.iter().for_each(|page| {
             let stored = world.cpu().store(page * PAGE, OLD);
             assert!(stored.is_ok() || ![0, 11].contains(page), "nobody's");
         }),
@@ -147,7 +147,7 @@ fn pair(policy: Policy, one: Writer, other: Writer, distance: u64, beside: Besid
 fn all_pairs(policy: Policy, distance: u64) {
     use shuttle::rand::Rng;
     let mut draw = shuttle::rand::thread_rng();
-    let beside = [Beside::Loads, Beside::Stores, Beside::Fork][draw.gen_range(0..3)];
+    let beside = [Beside::Loads, Beside::Objects, Beside::Fork][draw.gen_range(0..3)];
     let mut writer = || WRITERS[draw.gen_range(0..WRITERS.len())];
     let (one, other) = (writer(), writer());
     pair(policy, one, other, distance, beside);

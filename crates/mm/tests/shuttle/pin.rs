@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::model::{PAGE, RW, Space, World, explore, with_lazy_tlbs};
 use faultless_mm::{Policy, Taken, advice};
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 
 /// Pages on both sides of a table's end: one for each CPU, and one that comes and goes.
 const FIRST: u64 = 2;
@@ -101,7 +101,7 @@ fn a_pin_and_its_program_see_each_other() {
 #[test]
 #[should_panic]
 fn broken_pins_not_tested() {
-    with_flaw(Flaw::PinsNotTested, || explore(1000, pins));
+    with_flaw(Mutant::PinsNotTested, || explore(1000, pins));
 }
 
 #[test]

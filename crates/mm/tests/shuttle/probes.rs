@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use crate::model::{Model, PAGE, RW, Space, World, explore, explore_under};
 use faultless_mm::{
-    Errno, Opened, PROT_EXEC, PROT_READ, PhysicalMemory, Policy, Probe, Store, flags,
+    Errno, MemoryObject, Opened, PROT_EXEC, PROT_READ, PhysicalMemory, Policy, Probe, flags,
     lock_all_flags, remap_flags,
 };
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 
 const RX: u32 = PROT_READ | PROT_EXEC;
 const BREAKPOINT: u8 = 0xcc;
@@ -18,16 +18,16 @@ const TAG: u64 = 5;
 const SPECULATIVE: &[Policy] = &[Policy::Speculative];
 
 /// Two pages of zeroes.
-fn store(world: &World) -> Store<Model> {
-    Store::new(world.space().memory(), 2 * PAGE, None, 0).unwrap()
+fn store(world: &World) -> MemoryObject<Model> {
+    MemoryObject::new(world.space().memory(), 2 * PAGE, None, 0).unwrap()
 }
 
-fn probe(store: &Store<Model>) -> Probe<Model> {
+fn probe(store: &MemoryObject<Model>) -> Probe<Model> {
     Probe::register(store, BYTE, BREAKPOINT, TAG).unwrap()
 }
 
 /// Maps both pages at page `first`.
-fn map(space: &Space, store: &Store<Model>, first: u64) {
+fn map(space: &Space, store: &MemoryObject<Model>, first: u64) {
     let opened = Opened {
         store: Ok(store),
         offset: 0,
@@ -35,7 +35,7 @@ fn map(space: &Space, store: &Store<Model>, first: u64) {
         writable: true,
     };
     let (at, how) = (first * PAGE, flags::PRIVATE | flags::FIXED);
-    let mapped = space.mmap_store(at, 2 * PAGE, RX, how, &opened);
+    let mapped = space.mmap_object(at, 2 * PAGE, RX, how, &opened);
     assert_eq!(mapped, Ok(at));
 }
 
@@ -56,7 +56,7 @@ fn shows(space: &Space, first: u64) {
     assert_eq!(space.probe_at(at), Some(TAG), "a breakpoint is nobody's");
 }
 
-fn finish(world: Arc<World>, store: Store<Model>, children: Vec<Space>) {
+fn finish(world: Arc<World>, store: MemoryObject<Model>, children: Vec<Space>) {
     drop(store);
     world.finish_with(children);
 }
@@ -107,7 +107,7 @@ fn who_maps_while_it_ends() {
 #[test]
 #[should_panic(expected = "a breakpoint outlived its probe")]
 fn broken_probe_outlived() {
-    with_flaw(Flaw::ProbeOutlived, mapped_while_it_ends);
+    with_flaw(Mutant::ProbeOutlived, mapped_while_it_ends);
 }
 
 /// Who runs it while the probe goes meets a breakpoint that is the probe's, or that has gone since.
@@ -143,7 +143,7 @@ fn who_runs_it_while_it_ends() {
 #[test]
 #[should_panic(expected = "a breakpoint is nobody's")]
 fn broken_probe_unlisted_first() {
-    with_flaw(Flaw::ProbeUnlistedFirst, run_while_it_ends);
+    with_flaw(Mutant::ProbeUnlistedFirst, run_while_it_ends);
 }
 
 /// The next probe at the byte comes when the first has gone, with all that was its.
@@ -181,7 +181,7 @@ fn who_registers_while_another_ends() {
 #[test]
 #[should_panic(expected = "it was taken for another's")]
 fn broken_probes_at_one_byte() {
-    with_flaw(Flaw::ProbeUnlistedFirst, registered_while_another_ends);
+    with_flaw(Mutant::ProbeUnlistedFirst, registered_while_another_ends);
 }
 
 /// What goes while a probe comes leaves no space that says for ever that it shows one.
@@ -279,7 +279,7 @@ fn what_comes_elsewhere_is_not_forgotten() {
 #[test]
 #[should_panic(expected = "a breakpoint is nobody's")]
 fn broken_probes_forgotten() {
-    with_flaw(Flaw::ProbesForgotten, || {
+    with_flaw(Mutant::ProbesForgotten, || {
         explore_under(SPECULATIVE, 3000, comes_beside_a_check);
     });
 }

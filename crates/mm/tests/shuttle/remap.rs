@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::model::{PAGE, RW, World, explore, with_lazy_tlbs};
-use faultless_mm::{Opened, Policy, SegvCode, Store, flags, remap_flags};
+use faultless_mm::{MemoryObject, Opened, Policy, SegvCode, flags, remap_flags};
 
 const FIXED: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
 /// Where pages 0 and 1 go: another table.
@@ -140,7 +140,7 @@ fn a_move_that_fails_leaves_no_table() {
 fn a_second_mapping_that_fails_leaves_no_table() {
     explore(3000, |policy| {
         let world = World::new(2, policy);
-        let store = Store::new(world.space().memory(), PAGE, None, 0).unwrap();
+        let store = MemoryObject::new(world.space().memory(), PAGE, None, 0).unwrap();
         let opened = Opened {
             store: Ok(&store),
             offset: 0,
@@ -148,7 +148,7 @@ fn a_second_mapping_that_fails_leaves_no_table() {
             writable: true,
         };
         let how = flags::SHARED | flags::FIXED;
-        let mapped = world.space().mmap_store(0, PAGE, RW, how, &opened);
+        let mapped = world.space().mmap_object(0, PAGE, RW, how, &opened);
         assert_eq!(mapped, Ok(0));
         world.cpu().store_file(0, 1).unwrap();
         // The room will be beside it.

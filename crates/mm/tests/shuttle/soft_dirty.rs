@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::model::{PAGE, RW, World, explore, with_lazy_tlbs};
 use faultless_mm::{PROT_READ, Policy, flags};
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 
 /// Pages on both sides of a table's end.
 const FIRST: u64 = 3;
@@ -22,9 +22,9 @@ fn stores(policy: Policy, kind: u32) {
     let all = (FIRST * PAGE, (PAGES + 1) * PAGE);
     world.space().mmap(all.0, all.1, RW, kind).unwrap();
     // Counts the beginnings and the ends of clearings.
-    let clearings = Arc::new(AtomicU64::new(0));
+    let soft_dirty_epoch = Arc::new(AtomicU64::new(0));
     let threads = [1u32, 2].map(|number| {
-        let clearings = clearings.clone();
+        let soft_dirty_epoch = soft_dirty_epoch.clone();
         world.run(number, move |cpu| {
             let page = FIRST + u64::from(number) - 1;
             let address = page * PAGE;
@@ -42,10 +42,10 @@ fn stores(policy: Policy, kind: u32) {
                         }
                     }
                 }
-                let before = clearings.load(Relaxed);
+                let before = soft_dirty_epoch.load(Relaxed);
                 cpu.store_file(address, turn).unwrap();
                 let counts = space.page_state(address).soft_dirty;
-                let is_quiet = before % 2 == 0 && clearings.load(Relaxed) == before;
+                let is_quiet = before % 2 == 0 && soft_dirty_epoch.load(Relaxed) == before;
                 assert!(counts || !is_quiet, "a store is missed");
                 assert_eq!(cpu.load_file(address), Ok(turn), "a store is lost");
             }
@@ -53,9 +53,9 @@ fn stores(policy: Policy, kind: u32) {
     });
     let mut child = None;
     for round in 0..3 {
-        clearings.fetch_add(1, Relaxed);
+        soft_dirty_epoch.fetch_add(1, Relaxed);
         world.space().clear_soft_dirty();
-        clearings.fetch_add(1, Relaxed);
+        soft_dirty_epoch.fetch_add(1, Relaxed);
         if round == 1 {
             child = Some(world.space().fork().unwrap());
         }
@@ -97,5 +97,5 @@ fn broken_tlbs_that_flush_late() {
 #[test]
 #[should_panic(expected = "a store is missed")]
 fn broken_watched_without_a_flush() {
-    with_flaw(Flaw::WatchedWithoutFlush, || explore(2000, private));
+    with_flaw(Mutant::WatchedWithoutFlush, || explore(2000, private));
 }

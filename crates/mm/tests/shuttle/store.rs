@@ -8,10 +8,10 @@ use std::sync::Arc;
 
 use crate::model::{Model, PAGE, RW, World, explore};
 use faultless_mm::{
-    Backing, Errno, Frame, Memory, Opened, Outcome, PROT_READ, Policy, Store, advice, flags,
+    Errno, Frame, Memory, MemoryObject, Opened, Outcome, PROT_READ, Pager, Policy, advice, flags,
     remap_flags,
 };
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 
 const MOVE: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
 const PAGES: u64 = 4;
@@ -20,8 +20,8 @@ const TO: u64 = 16;
 /// What each page of a file holds at first.
 const BASE: u64 = 1 << 40;
 
-fn filled(world: &World) -> Store<Model> {
-    let store = Store::new(world.space().memory(), PAGES * PAGE, None, 0).unwrap();
+fn filled(world: &World) -> MemoryObject<Model> {
+    let store = MemoryObject::new(world.space().memory(), PAGES * PAGE, None, 0).unwrap();
     for index in 0..PAGES {
         let page = store.page_to_write(index).unwrap();
         world
@@ -33,7 +33,7 @@ fn filled(world: &World) -> Store<Model> {
     store
 }
 
-fn map(world: &World, at: u64, store: &Store<Model>, how: u32) {
+fn map(world: &World, at: u64, store: &MemoryObject<Model>, how: u32) {
     let opened = Opened {
         store: Ok(store),
         offset: 0,
@@ -41,11 +41,13 @@ fn map(world: &World, at: u64, store: &Store<Model>, how: u32) {
         writable: true,
     };
     let (at, how) = (at * PAGE, how | flags::FIXED);
-    let mapped = world.space().mmap_store(at, PAGES * PAGE, RW, how, &opened);
+    let mapped = world
+        .space()
+        .mmap_object(at, PAGES * PAGE, RW, how, &opened);
     assert_eq!(mapped, Ok(at));
 }
 
-fn word(store: &Store<Model>, index: u64) -> u64 {
+fn word(store: &MemoryObject<Model>, index: u64) -> u64 {
     let page = store.page(index).unwrap().expect("the store has the page");
     store.memory().machine().word(page.frame())
 }
@@ -266,7 +268,7 @@ fn a_space_ends_beside_a_truncation() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn broken_end_of_a_walk() {
-    with_flaw(Flaw::VisitorWakesNobody, || {
+    with_flaw(Mutant::VisitorWakesNobody, || {
         explore(1500, ended_beside_a_truncation);
     });
 }
@@ -274,7 +276,7 @@ fn broken_end_of_a_walk() {
 /// A device that takes a while, and fails for the last page.
 struct Device(&'static Memory<Model>);
 
-impl Backing for Device {
+impl Pager for Device {
     fn fill(&self, _tag: u64, index: u64, frame: Frame) -> Result<(), Errno> {
         let machine = self.0.machine();
         machine.step();
@@ -295,7 +297,7 @@ fn pages_are_read_in_beside_a_truncation() {
         let world = World::new(4, policy);
         let memory = world.space().memory();
         let device: &'static Device = Box::leak(Box::new(Device(memory)));
-        let store = Store::new(memory, PAGES * PAGE, Some(device), 0).unwrap();
+        let store = MemoryObject::new(memory, PAGES * PAGE, Some(device), 0).unwrap();
         map(&world, 0, &store, flags::SHARED);
         map(&world, 8, &store, flags::PRIVATE);
         let readers = [1u64, 2].map(|number| {

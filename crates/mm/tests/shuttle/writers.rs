@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::model::{FIXED, PAGE, Processor, RW, World, explore, with_lazy_tlbs};
 use faultless_mm::{PROT_READ, Policy, SegvCode, advice, flags};
-use faultless_sync::{Flaw, with_flaw};
+use faultless_sync::{Mutant, with_flaw};
 
 /// Entries of a table.
 const ENTRIES: u64 = faultless_paging::ENTRIES as u64;
@@ -84,7 +84,7 @@ fn broken_munmap_without_a_flush() {
 #[test]
 #[should_panic(expected = "outlived the writer")]
 fn broken_munmap_without_validation() {
-    with_flaw(Flaw::MappingNotValidated, munmap_against_stores);
+    with_flaw(Mutant::MappingNotValidated, munmap_against_stores);
 }
 
 fn mprotect_against_stores() {
@@ -282,7 +282,7 @@ fn upper_tables_are_freed_when_nobody_has_them() {
 #[test]
 #[should_panic(expected = "a walk cache holds a table that is freed")]
 fn broken_tables_not_flushed() {
-    with_flaw(Flaw::TableNotFlushed, upper_tables_come_and_go);
+    with_flaw(Mutant::TableNotFlushed, upper_tables_come_and_go);
 }
 
 /// While `munmap` zaps with its lock downgraded, others map, protect, fault and

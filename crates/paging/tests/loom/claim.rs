@@ -5,7 +5,7 @@
 use crate::model::explore;
 use faultless_paging::{Entry, EntryFormat, Frame, X86_64};
 use faultless_sync::atomic::{AtomicU32, Ordering};
-use faultless_sync::{Cpu, Flaw, Phase, State, flawed, with_flaw};
+use faultless_sync::{Cpu, Mutant, Phase, State, mutant, with_flaw};
 use loom::sync::Arc;
 use loom::thread;
 
@@ -28,7 +28,7 @@ impl Shared {
         let Ok(claim) = self.entry.claim::<X86_64>(0, Cpu(cpu)) else {
             return;
         };
-        if self.mapping.phase() == Phase::Live || flawed(Flaw::MappingNotValidated) {
+        if self.mapping.phase() == Phase::Live || mutant(Mutant::MappingNotValidated) {
             self.published.fetch_add(1, Ordering::Relaxed);
             claim.publish(LEAF + u64::from(cpu) * 4096);
         }
@@ -82,13 +82,13 @@ fn so_it_is_with_two_faults() {
 #[test]
 #[should_panic(expected = "a page outlives its mapping")]
 fn broken_claim_without_a_fence() {
-    with_flaw(Flaw::ClaimWithoutFence, || faults_and_a_writer(1, None));
+    with_flaw(Mutant::ClaimWithoutFence, || faults_and_a_writer(1, None));
 }
 
 #[test]
 #[should_panic(expected = "a page outlives its mapping")]
 fn broken_publication_without_validation() {
-    with_flaw(Flaw::MappingNotValidated, || faults_and_a_writer(1, None));
+    with_flaw(Mutant::MappingNotValidated, || faults_and_a_writer(1, None));
 }
 
 /// A page that a fault fills and then publishes, to whoever finds the entry: a
@@ -134,5 +134,5 @@ fn what_is_found_was_filled_before() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_publication_relaxed() {
-    with_flaw(Flaw::PublishRelaxed, publication);
+    with_flaw(Mutant::PublishRelaxed, publication);
 }

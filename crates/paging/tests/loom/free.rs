@@ -5,7 +5,7 @@
 use crate::model::{Memory, ROOT, explore};
 use faultless_paging::{EntryFormat, Frame, Gather, Pages, Walk, X86_64, free};
 use faultless_sync::atomic::{AtomicU64, Ordering};
-use faultless_sync::{Cpu, Flaw, Phase, State, with_flaw};
+use faultless_sync::{Cpu, Mutant, Phase, State, with_flaw};
 use loom::sync::Arc;
 use loom::thread;
 
@@ -145,17 +145,17 @@ fn a_table_is_freed_beside_two_faults() {
 #[test]
 #[should_panic(expected = "the neighbour's page is lost")]
 fn broken_link_not_validated() {
-    with_flaw(Flaw::LinkNotValidated, || neighbour_lives(false, None));
+    with_flaw(Mutant::LinkNotValidated, || neighbour_lives(false, None));
 }
 
 #[test]
 #[should_panic(expected = "the neighbour's page is lost")]
 fn broken_table_not_scanned() {
-    with_flaw(Flaw::TableNotScanned, || neighbour_lives(false, None));
+    with_flaw(Mutant::TableNotScanned, || neighbour_lives(false, None));
 }
 
 #[test]
 #[should_panic(expected = "the neighbour's page is lost")]
 fn broken_claim_without_a_fence() {
-    with_flaw(Flaw::ClaimWithoutFence, || neighbour_lives(false, None));
+    with_flaw(Mutant::ClaimWithoutFence, || neighbour_lives(false, None));
 }

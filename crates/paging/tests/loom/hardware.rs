@@ -5,7 +5,7 @@
 
 use crate::model::explore;
 use faultless_paging::{Entry, EntryFormat, Frame, X86_64};
-use faultless_sync::{Cpu, Flaw, with_flaw};
+use faultless_sync::{Cpu, Mutant, with_flaw};
 use loom::sync::Arc;
 use loom::thread;
 
@@ -118,5 +118,5 @@ fn bits_survive_hiding() {
 #[test]
 #[should_panic(expected = "entry: ")]
 fn broken_withdrawal_by_a_store() {
-    with_flaw(Flaw::WithdrawByStore, || bits_against(Then::Withdraw));
+    with_flaw(Mutant::WithdrawByStore, || bits_against(Then::Withdraw));
 }

@@ -4,7 +4,7 @@
 use core::ops::Range;
 
 use crate::model::{Machine, explore};
-use faultless_sync::{Flaw, Ranges, Set, Wish, with_flaw};
+use faultless_sync::{LockRequest, Mutant, RangeLock, Set, with_flaw};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
@@ -12,7 +12,7 @@ use loom::thread;
 /// The lock, and what is in three of the places that its ranges are of. A cell reports two users
 /// of which one writes, and a reader that does not see the last write as done.
 struct Shared {
-    ranges: Ranges,
+    ranges: RangeLock,
     machine: Machine,
     values: [UnsafeCell<u32>; 3],
 }
@@ -25,7 +25,7 @@ unsafe impl Send for Shared {}
 impl Shared {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            ranges: Ranges::new(),
+            ranges: RangeLock::new(),
             machine: Machine::default(),
             values: [0; 3].map(UnsafeCell::new),
         })
@@ -56,7 +56,7 @@ fn exclusion(preemptions: usize, third: bool) {
         let shared = Shared::new();
         let write = |range: Range<u64>| {
             move |shared: &Shared| {
-                let wish = Wish::to_change(range.clone());
+                let wish = LockRequest::to_change(range.clone());
                 let _guard = shared.ranges.lock(&wish, &shared.machine);
                 range.for_each(|at| shared.add(at as usize));
             }
@@ -64,14 +64,18 @@ fn exclusion(preemptions: usize, third: bool) {
         let writer = spawn(&shared, write(0..2));
         let reader = third.then(|| {
             spawn(&shared, |shared| {
-                let _guard = shared.ranges.lock(&Wish::to_keep(1..2), &shared.machine);
+                let _guard = shared
+                    .ranges
+                    .lock(&LockRequest::to_keep(1..2), &shared.machine);
                 assert!(shared.read(1) <= 2);
             })
         });
         write(1..3)(&shared);
         writer.join().unwrap();
         reader.into_iter().for_each(|reader| reader.join().unwrap());
-        let _guard = shared.ranges.lock(&Wish::to_keep(0..3), &shared.machine);
+        let _guard = shared
+            .ranges
+            .lock(&LockRequest::to_keep(0..3), &shared.machine);
         assert_eq!([0, 1, 2].map(|at| shared.read(at)), [1, 2, 1]);
     });
 }
@@ -91,7 +95,7 @@ fn of_three_two_wait() {
 fn broken_wake_without_a_turn() {
     const NAME: &str = "ranges::broken_wake_without_a_turn";
     if std::env::var_os(NAME).is_some() {
-        return with_flaw(Flaw::WokenWithoutTurn, || exclusion(2, false));
+        return with_flaw(Mutant::WokenWithoutTurn, || exclusion(2, false));
     }
     let output = std::process::Command::new(std::env::current_exe().unwrap())
         .args(["--exact", NAME, "--nocapture"])
@@ -108,20 +112,20 @@ fn zaps(preemptions: usize, third: bool) {
     explore(Some(preemptions), move || {
         let shared = Shared::new();
         let zapper = spawn(&shared, |shared| {
-            let wish = Wish::to_change(0..2);
+            let wish = LockRequest::to_change(0..2);
             let guard = shared.ranges.lock(&wish, &shared.machine);
             shared.add(0);
             let _zap = guard.begin_zap(1..2);
             shared.add(1);
         });
         let mapper = spawn(&shared, |shared| {
-            let wish = Wish::to_fill(1..3);
+            let wish = LockRequest::to_fill(1..3);
             let _guard = shared.ranges.lock(&wish, &shared.machine);
             shared.add(1);
             shared.add(2);
         });
         if third {
-            let wish = Wish::to_change(0..1).and(2..3);
+            let wish = LockRequest::to_change(0..1).and(2..3);
             let _guard = shared.ranges.lock(&wish, &shared.machine);
             shared.add(0);
             shared.add(2);
@@ -145,7 +149,7 @@ fn nobody_else_does() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_zap_not_awaited() {
-    with_flaw(Flaw::ZapsNotAwaited, || zaps(2, false));
+    with_flaw(Mutant::ZapsNotAwaited, || zaps(2, false));
 }
 
 /// A zap's end is left to somebody who has everything.
@@ -153,15 +157,15 @@ fn broken_zap_not_awaited() {
 fn an_end_is_left_to_another() {
     explore(Some(2), || {
         let shared = Shared::new();
-        let wish = Wish::to_change(1..2);
+        let wish = LockRequest::to_change(1..2);
         let zap = shared.ranges.lock(&wish, &shared.machine).begin_zap(1..2);
         let place = zap.place();
         let mapper = spawn(&shared, |shared| {
-            let wish = Wish::to_fill(1..2);
+            let wish = LockRequest::to_fill(1..2);
             let _guard = shared.ranges.lock(&wish, &shared.machine);
             shared.add(1);
         });
-        let wish = Wish::to_change(0..3);
+        let wish = LockRequest::to_change(0..3);
         {
             let _all = shared.ranges.lock(&wish, &shared.machine);
             zap.leave();
@@ -190,13 +194,13 @@ fn at_once(preemptions: usize) {
             }
         });
         {
-            let wish = Wish::to_change(1..3);
+            let wish = LockRequest::to_change(1..3);
             let _guard = shared.ranges.lock(&wish, &shared.machine);
             shared.add(1);
             shared.add(2);
         }
         {
-            let wish = Wish::to_fill(0..1);
+            let wish = LockRequest::to_fill(0..1);
             let _guard = shared.ranges.lock(&wish, &shared.machine);
             shared.add(0);
         }
@@ -213,7 +217,7 @@ fn what_nobody_has_is_zapped_at_once() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_at_once_beside_a_holder() {
-    with_flaw(Flaw::AtOnceBesideHolder, || at_once(2));
+    with_flaw(Mutant::AtOnceBesideHolder, || at_once(2));
 }
 
 /// Who is done when he gives up the list has no place, and nobody waits for him; in two ranges at once.
@@ -229,7 +233,7 @@ fn who_is_done_at_once_leaves_nothing() {
             }
         });
         for range in [1..3, 0..1] {
-            let wish = Wish::to_fill(range.clone());
+            let wish = LockRequest::to_fill(range.clone());
             let guard = shared.ranges.lock(&wish, &shared.machine);
             assert!(!guard.meets_zaps() && !guard.has_company());
             range.for_each(|at| shared.add(at as usize));

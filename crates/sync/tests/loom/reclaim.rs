@@ -4,8 +4,8 @@
 
 use crate::model::{Machine, explore};
 use faultless_sync::atomic::{AtomicU64, Ordering};
-use faultless_sync::reclaim::{Domain, Links, Owner, Participant};
-use faultless_sync::{Cpu, Flaw, with_flaw};
+use faultless_sync::reclaim::{Domain, Grace, Owner, Participant};
+use faultless_sync::{Cpu, Mutant, with_flaw};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
@@ -89,10 +89,10 @@ impl Shared {
     }
 
     fn retire(&self, cpu: u32, object: u64) {
-        self.retire_as(cpu, (object, Links::Gone));
+        self.retire_as(cpu, (object, Grace::Gone));
     }
 
-    fn retire_as(&self, cpu: u32, object: (u64, Links)) {
+    fn retire_as(&self, cpu: u32, object: (u64, Grace)) {
         self.domain
             .retire(Cpu(cpu), &self.cpus, object, &self.objects, &self.machine);
     }
@@ -105,7 +105,7 @@ impl Shared {
         place.store(0, Ordering::Release);
         drop(section);
         if is_last {
-            self.retire_as(cpu, (1, Links::Going));
+            self.retire_as(cpu, (1, Grace::Going));
             self.expedite(cpu);
         }
     }
@@ -166,13 +166,13 @@ fn a_reader_may_come_again() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_enter_without_a_fence() {
-    with_flaw(Flaw::EnterWithoutFence, enter_against_retire);
+    with_flaw(Mutant::EnterWithoutFence, enter_against_retire);
 }
 
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_release_after_one_epoch() {
-    with_flaw(Flaw::OneEpoch, enter_against_retire);
+    with_flaw(Mutant::OneEpoch, enter_against_retire);
 }
 
 /// Two unlink one object, each from a place of its own, while a reader comes to one of these. Who counts the
@@ -210,7 +210,7 @@ fn broken_unlinked_outside_a_section() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_retired_too_early() {
-    with_flaw(Flaw::RetiredTooEarly, || unlinked_by_two(true));
+    with_flaw(Mutant::RetiredTooEarly, || unlinked_by_two(true));
 }
 
 /// A reader takes its CPU offline afterwards: the advancing CPU then no longer

@@ -3,7 +3,7 @@
 //! loom reports), and the lock's downgrade. At most two preemptions in the quick form.
 
 use crate::model::{Machine, explore};
-use faultless_sync::{Flaw, RwLock, with_flaw};
+use faultless_sync::{Mutant, RwLock, with_flaw};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
@@ -89,7 +89,7 @@ fn broken_park_without_a_second_look() {
 #[test]
 #[should_panic(expected = "Causality violation")]
 fn broken_unlock_without_release() {
-    with_flaw(Flaw::UnlockRelaxed, || exclusion(false));
+    with_flaw(Mutant::UnlockRelaxed, || exclusion(false));
 }
 
 /// Two readers at once, then a writer that must not starve or be forgotten.
@@ -159,5 +159,5 @@ fn downgrade_lets_no_writer_in() {
 #[test]
 #[should_panic(expected = "a writer came in")]
 fn broken_downgrade_by_unlocking() {
-    with_flaw(Flaw::DowngradeByUnlocking, downgrade);
+    with_flaw(Mutant::DowngradeByUnlocking, downgrade);
 }

@@ -2,7 +2,7 @@
 //! sees of the one before.
 
 use crate::model::{Machine, explore};
-use faultless_sync::{Flaw, SpinGuards, SpinLock, with_flaw};
+use faultless_sync::{Mutant, SpinGuards, SpinLock, with_flaw};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
@@ -63,5 +63,5 @@ fn who_has_all_excludes_who_has_one() {
 #[test]
 #[should_panic]
 fn broken_unlock_relaxed() {
-    with_flaw(Flaw::UnlockRelaxed, all_beside_each);
+    with_flaw(Mutant::UnlockRelaxed, all_beside_each);
 }

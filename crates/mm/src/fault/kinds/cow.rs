@@ -17,24 +17,24 @@
 use faultless_frames::{Descriptor, Flags, FrameSource};
 use faultless_paging::Page;
 use faultless_sync::atomic::{Ordering, fence};
-use faultless_sync::{Flaw, flawed};
+use faultless_sync::{Mutant, mutant};
 use faultless_trace::{Counter, How};
 
 use crate::base::machine::Machine;
-use crate::fault::Place;
-use crate::fault::retry::Withdrawn;
-use crate::fault::state::Prepared;
-use crate::fault::trace::Notes;
+use crate::fault::PteRef;
+use crate::fault::retry::Retry;
+use crate::fault::state::FaultState;
+use crate::fault::trace::TraceSink;
 use crate::space::AddressSpace;
 
 impl<M: Machine> AddressSpace<M> {
     /// Write to a page that is present and read-only, in a mapping that allows it.
-    pub(crate) fn write_page<N: Notes>(
+    pub(crate) fn write_page<N: TraceSink>(
         &self,
-        at: &Place<'_>,
+        at: &PteRef<'_>,
         page: Page,
-        prepared: &mut Prepared<M, N>,
-    ) -> Result<(), Withdrawn> {
+        prepared: &mut FaultState<M, N>,
+    ) -> Result<(), Retry> {
         if Self::FORMAT.is_device(at.value) {
             self.raise_page(at, || true)?;
             prepared.trail.ends(How::Reuse);
@@ -58,13 +58,13 @@ impl<M: Machine> AddressSpace<M> {
     /// Lets a page be written that is this space's alone.
     fn reuse_page(
         &self,
-        at: &Place<'_>,
+        at: &PteRef<'_>,
         page: Page,
         descriptor: &Descriptor,
-    ) -> Result<(), Withdrawn> {
+    ) -> Result<(), Retry> {
         self.raise_page(at, || {
             // Forked since the look, if not: the next try copies.
-            flawed(Flaw::SharingNotChecked) || self.is_alone(descriptor, page)
+            mutant(Mutant::SharingNotChecked) || self.is_alone(descriptor, page)
         })?;
         self.memory.count(Counter::Reuses);
         Ok(())
@@ -72,14 +72,14 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Lets a page that is present be written, if it still `may`. No copy and no flush;
     /// another CPU's old translation faults.
-    fn raise_page(&self, at: &Place<'_>, may: impl FnOnce() -> bool) -> Result<(), Withdrawn> {
+    fn raise_page(&self, at: &PteRef<'_>, may: impl FnOnce() -> bool) -> Result<(), Retry> {
         let protection = at.hold.protection();
         let interrupts = self.machine().interrupts_off();
         let result = match at.entry.claim_present::<M::Format>(at.value) {
-            Err(_) => Err(Withdrawn::EntryClaimed),
+            Err(_) => Err(Retry::EntryClaimed),
             Ok(claim) => at.validate().and_then(|()| {
                 if !may() {
-                    return Err(Withdrawn::MappingChanged);
+                    return Err(Retry::MappingChanged);
                 }
                 let format = Self::FORMAT;
                 claim.publish(|v| format.with_protection(format.written(v), protection, true));
@@ -91,13 +91,13 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Gives this space a copy of a page that others map, too; writable if the mapping allows.
-    pub(crate) fn copy_page<N: Notes>(
+    pub(crate) fn copy_page<N: TraceSink>(
         &self,
-        at: &Place<'_>,
+        at: &PteRef<'_>,
         page: Page,
         descriptor: &Descriptor,
-        prepared: &mut Prepared<M, N>,
-    ) -> Result<(), Withdrawn> {
+        prepared: &mut FaultState<M, N>,
+    ) -> Result<(), Retry> {
         let format = Self::FORMAT;
         let protection = at.hold.protection();
         let source = self.machine().frames();

@@ -8,28 +8,28 @@
 //! Written lines: the entry.
 
 use faultless_paging::Access;
-use faultless_sync::{Flaw, flawed};
+use faultless_sync::{Mutant, mutant};
 use faultless_trace::How;
 
 use crate::base::machine::Machine;
-use crate::fault::retry::Withdrawn;
-use crate::fault::state::Prepared;
-use crate::fault::trace::Notes;
-use crate::fault::{Outcome, Place};
-use crate::object::Cache;
+use crate::fault::retry::Retry;
+use crate::fault::state::FaultState;
+use crate::fault::trace::TraceSink;
+use crate::fault::{Outcome, PteRef};
+use crate::object::ObjectInner;
 use crate::space::AddressSpace;
 use crate::tree::mapping::Attributes;
 
 impl<M: Machine> AddressSpace<M> {
     /// An access to an empty entry of a mapping of a device.
-    pub(crate) fn map_device_page<N: Notes>(
+    pub(crate) fn map_device_page<N: TraceSink>(
         &self,
-        at: &Place<'_>,
+        at: &PteRef<'_>,
         access: Access,
         attributes: &Attributes,
-        (cache, index): (&Cache, u64),
-        prepared: &mut Prepared<M, N>,
-    ) -> Result<Outcome, Withdrawn> {
+        (cache, index): (&ObjectInner, u64),
+        prepared: &mut FaultState<M, N>,
+    ) -> Result<Outcome, Retry> {
         let frame = cache.device_frame(index).filter(|_| cache.has(index));
         let Some(frame) = frame else {
             return Ok(Outcome::Bus);
@@ -40,8 +40,8 @@ impl<M: Machine> AddressSpace<M> {
         self.publish(at, || {
             // Partner of the claim's barrier: the fence of a truncation, between the size and its
             // look at the entries.
-            if !cache.has(index) && !flawed(Flaw::SizeNotValidated) {
-                return Err(Withdrawn::PageChanged);
+            if !cache.has(index) && !mutant(Mutant::SizeNotValidated) {
+                return Err(Retry::PageChanged);
             }
             let write = stores && protection.write;
             let caching = cache.caching();

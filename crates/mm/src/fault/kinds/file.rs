@@ -16,18 +16,18 @@
 
 use faultless_frames::FrameSource;
 use faultless_paging::{Access, ENTRIES, Page, Walk, walk};
-use faultless_sync::{Flaw, fence_after_rmw, flawed};
+use faultless_sync::{Mutant, fence_after_rmw, mutant};
 use faultless_trace::{Counter, How};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::fault::retry::Withdrawn;
-use crate::fault::state::Prepared;
-use crate::fault::trace::Notes;
-use crate::fault::{Outcome, Place};
-use crate::object::{Cache, PageOf, Seen};
+use crate::fault::retry::Retry;
+use crate::fault::state::FaultState;
+use crate::fault::trace::TraceSink;
+use crate::fault::{Outcome, PteRef};
+use crate::object::{Lookup, ObjectInner, PageRef};
 use crate::space::AddressSpace;
-use crate::tree::mapping::Backed;
+use crate::tree::mapping::ObjectRef;
 
 /// Pages that a read maps together, the one it is for included.
 const AROUND: u64 = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
@@ -45,18 +45,18 @@ enum Use {
 
 impl<M: Machine> AddressSpace<M> {
     /// An access to an empty entry of a mapping with a store.
-    pub(crate) fn map_file_page<N: Notes>(
+    pub(crate) fn map_file_page<N: TraceSink>(
         &self,
-        at: &Place<'_>,
+        at: &PteRef<'_>,
         page: Page,
         access: Access,
-        prepared: &mut Prepared<M, N>,
-    ) -> Result<Outcome, Withdrawn> {
+        prepared: &mut FaultState<M, N>,
+    ) -> Result<Outcome, Retry> {
         let Some(attributes) = at.hold.attributes() else {
-            return Err(Withdrawn::MappingChanged);
+            return Err(Retry::MappingChanged);
         };
         let Some(backed) = &attributes.backed else {
-            return Err(Withdrawn::MappingChanged);
+            return Err(Retry::MappingChanged);
         };
         let (cache, index) = (backed.cache(), backed.index(page.0));
         if cache.is_device() {
@@ -65,22 +65,21 @@ impl<M: Machine> AddressSpace<M> {
         let mut was_there = true;
         let found = loop {
             match cache.find(index) {
-                Seen::Page(found) => break found,
-                Seen::Beyond => return Ok(Outcome::Bus),
-                Seen::Missing if cache.is_zeroes(index) => {
+                Lookup::Page(found) => break found,
+                Lookup::Beyond => return Ok(Outcome::Bus),
+                Lookup::Missing if cache.is_zeroes(index) => {
                     // Its slot first: who holds the last frame cannot make what leads to that.
-                    self.make_slot(cache, index)
-                        .map_err(|_| Withdrawn::NoMemory)?;
+                    self.make_slot(cache, index).map_err(|_| Retry::NoMemory)?;
                     let frame = prepared.page()?;
                     match self.add_page(cache, index, frame) {
                         Ok(true) => prepared.page_used(),
                         Ok(false) => prepared.page_shown(),
-                        Err(Errno::ENOMEM) => return Err(Withdrawn::NoMemory),
+                        Err(Errno::ENOMEM) => return Err(Retry::NoMemory),
                         Err(_) => return Ok(Outcome::Bus),
                     }
                     was_there = false;
                 }
-                Seen::Missing | Seen::Filling | Seen::Moving => {
+                Lookup::Missing | Lookup::Filling | Lookup::Moving => {
                     return Err(prepared.needs_page(backed, index));
                 }
             }
@@ -108,14 +107,14 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Maps a page of a store as it is; `stores`: so that it can be written, if the mapping
     /// allows that.
-    fn show_file_page<N: Notes>(
+    fn show_file_page<N: TraceSink>(
         &self,
-        at: &Place<'_>,
-        cache: &Cache,
-        found: PageOf<'_>,
+        at: &PteRef<'_>,
+        cache: &ObjectInner,
+        found: PageRef<'_>,
         stores: bool,
         used_for: Use,
-    ) -> Result<(), Withdrawn> {
+    ) -> Result<(), Retry> {
         let protection = at.hold.protection();
         self.publish(at, || {
             self.count_page(cache, found)?;
@@ -132,14 +131,14 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// A write to private memory: a copy, and nobody sees the page itself.
-    fn copy_file_page<N: Notes>(
+    fn copy_file_page<N: TraceSink>(
         &self,
-        at: &Place<'_>,
+        at: &PteRef<'_>,
         page: Page,
-        cache: &Cache,
-        found: PageOf<'_>,
-        prepared: &mut Prepared<M, N>,
-    ) -> Result<(), Withdrawn> {
+        cache: &ObjectInner,
+        found: PageRef<'_>,
+        prepared: &mut FaultState<M, N>,
+    ) -> Result<(), Retry> {
         let protection = at.hold.protection();
         let new = prepared.page_to_fill()?;
         let descriptor = self.machine().frames().descriptor(new);
@@ -159,7 +158,13 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Maps what the store has around a page that was just mapped. What cannot be had at
     /// once stays for a fault of its own.
-    fn fault_around<N: Notes>(&self, at: &Place<'_>, page: Page, backed: &Backed, stores: bool) {
+    fn fault_around<N: TraceSink>(
+        &self,
+        at: &PteRef<'_>,
+        page: Page,
+        backed: &ObjectRef,
+        stores: bool,
+    ) {
         let table_end = (page.0 | (ENTRIES as u64 - 1)) + 1;
         let mut before = page.0;
         // As far down as the window goes, or the mapping.
@@ -185,8 +190,8 @@ impl<M: Machine> AddressSpace<M> {
             else {
                 continue;
             };
-            if let Seen::Page(found) = backed.cache().find(backed.index(neighbour)) {
-                let at = Place {
+            if let Lookup::Page(found) = backed.cache().find(backed.index(neighbour)) {
+                let at = PteRef {
                     entry,
                     value: 0,
                     link,
@@ -201,29 +206,29 @@ impl<M: Machine> AddressSpace<M> {
     /// The rest of step 7: the frame is counted as mapped, and still is the page that it was
     /// taken for.
     #[inline]
-    fn count_page(&self, cache: &Cache, found: PageOf<'_>) -> Result<(), Withdrawn> {
-        if flawed(Flaw::CountedTooLate) && !found.is_valid(cache) {
-            return Err(Withdrawn::PageChanged);
+    fn count_page(&self, cache: &ObjectInner, found: PageRef<'_>) -> Result<(), Retry> {
+        if mutant(Mutant::CountedTooLate) && !found.is_valid(cache) {
+            return Err(Retry::PageChanged);
         }
         if !self.machine().frames().descriptor(found.frame).map() {
-            return Err(Withdrawn::PageChanged);
+            return Err(Retry::PageChanged);
         }
         // Partner: the fence between a page's leaving its slot and the look at its uses.
-        if !flawed(Flaw::ClaimWithoutFence) {
+        if !mutant(Mutant::ClaimWithoutFence) {
             fence_after_rmw();
         }
         let is_valid = found.is_valid(cache)
-            || flawed(Flaw::IdentityNotValidated)
-            || flawed(Flaw::CountedTooLate);
+            || mutant(Mutant::IdentityNotValidated)
+            || mutant(Mutant::CountedTooLate);
         if is_valid {
             return Ok(());
         }
         self.uncount_page(found);
-        Err(Withdrawn::PageChanged)
+        Err(Retry::PageChanged)
     }
 
     /// Takes the count away again. The page may have been let go of meanwhile.
-    fn uncount_page(&self, page: PageOf<'_>) {
+    fn uncount_page(&self, page: PageRef<'_>) {
         let source = self.machine().frames();
         if source.descriptor(page.frame).unmap() {
             source.free(self.machine().cpu(), page.frame);

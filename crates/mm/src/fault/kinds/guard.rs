@@ -18,16 +18,16 @@
 
 use faultless_paging::{ENTRIES, Frame, Gather, Page, Pages, Walk, walk};
 use faultless_sync::reclaim::Section;
-use faultless_sync::{Backoff, Flaw, flawed};
+use faultless_sync::{Backoff, Mutant, mutant};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::fault::retry::Withdrawn;
-use crate::fault::state::Prepared;
-use crate::fault::vma::{Hold, Mode};
-use crate::fault::{Outcome, Place};
+use crate::fault::retry::Retry;
+use crate::fault::state::FaultState;
+use crate::fault::vma::{Mode, VmaRef};
+use crate::fault::{Outcome, PteRef};
 use crate::space::{AddressSpace, Note};
-use crate::table::zap::Chain;
+use crate::table::zap::FrameList;
 
 /// Entries claimed under one flush.
 const BATCH: u64 = ENTRIES as u64;
@@ -37,14 +37,14 @@ impl<M: Machine> AddressSpace<M> {
     #[cold]
     pub(crate) fn meet_guard(
         &self,
-        at: &Place<'_>,
+        at: &PteRef<'_>,
         mode: Mode,
         page: Page,
-    ) -> Result<Outcome, Withdrawn> {
+    ) -> Result<Outcome, Retry> {
         // It may be a later mapping's, which allows other accesses. No fence: what put it
         // there came after that mapping, and the entry was loaded by acquire.
         at.validate()?;
-        Ok(self.is_kept_out(mode, page.address()))
+        Ok(self.guard_fault(mode, page.address()))
     }
 
     /// Whether the entry of the page at an address is a guard.
@@ -60,14 +60,14 @@ impl<M: Machine> AddressSpace<M> {
     /// # Errors
     /// `ENOMEM` when there is no frame for a table; what came before it is guarded.
     pub(crate) fn install_guards(&self, pages: Pages) -> Result<(), Errno> {
-        let mut prepared = Prepared::new(self.memory, ());
+        let mut prepared = FaultState::new(self.memory, ());
         let mut backoff = Backoff::new();
         let mut at = pages.start;
         while at < pages.end {
             let batch = Pages::new(at, pages.end.min(at + BATCH));
             let (stop, why) = self.install_batch(batch, &mut prepared);
             match why {
-                Some(Withdrawn::NoMemory) if !prepared.find_memory() => return Err(Errno::ENOMEM),
+                Some(Retry::NoMemory) if !prepared.find_memory() => return Err(Errno::ENOMEM),
                 // Somebody else has the next entry, or its table.
                 Some(_) if stop == at => backoff.turn(self.machine()),
                 _ => backoff = Backoff::new(),
@@ -83,10 +83,10 @@ impl<M: Machine> AddressSpace<M> {
     fn install_batch(
         &self,
         pages: Pages,
-        prepared: &mut Prepared<M, ()>,
-    ) -> (u64, Option<Withdrawn>) {
+        prepared: &mut FaultState<M, ()>,
+    ) -> (u64, Option<Retry>) {
         let mut gather = Gather::new();
-        let mut chain = Chain::default();
+        let mut chain = FrameList::default();
         let (mut stop, mut why) = (pages.end, None);
         let interrupts = self.machine().interrupts_off();
         let section = self.memory.enter();
@@ -113,11 +113,11 @@ impl<M: Machine> AddressSpace<M> {
     fn claim_to_guard(
         &self,
         page: Page,
-        prepared: &mut Prepared<M, ()>,
+        prepared: &mut FaultState<M, ()>,
         section: &Section<'_>,
-    ) -> Result<Option<u64>, Withdrawn> {
+    ) -> Result<Option<u64>, Retry> {
         // The caller has the lock that this mode is about.
-        let Some(hold) = Hold::find(self, page, Mode::Locked, section)? else {
+        let Some(hold) = VmaRef::find(self, page, Mode::Locked, section)? else {
             return Ok(None);
         };
         if hold.is_backed() {
@@ -127,7 +127,7 @@ impl<M: Machine> AddressSpace<M> {
             // SAFETY: inside the section.
             match unsafe { walk::<M::Format, M>(self.machine(), self.root, page) } {
                 Walk::Leaf { entry, value, link } => {
-                    break Place {
+                    break PteRef {
                         entry,
                         value,
                         link,
@@ -135,7 +135,7 @@ impl<M: Machine> AddressSpace<M> {
                     };
                 }
                 Walk::Missing { entry, link, .. } => {
-                    let at = Place {
+                    let at = PteRef {
                         entry,
                         value: 0,
                         link,
@@ -143,22 +143,22 @@ impl<M: Machine> AddressSpace<M> {
                     };
                     self.install_table(&at, prepared)?;
                 }
-                Walk::Busy => return Err(Withdrawn::TableChanged),
+                Walk::Busy => return Err(Retry::TableChanged),
             }
         };
         if Self::FORMAT.is_guard(at.value) {
             return Ok(None);
         }
         if Self::FORMAT.is_claimed(at.value) {
-            if flawed(Flaw::ClaimsNotAwaited) {
+            if mutant(Mutant::ClaimsNotAwaited) {
                 return Ok(None);
             }
-            return Err(Withdrawn::EntryClaimed);
+            return Err(Retry::EntryClaimed);
         }
         let claim = at
             .entry
             .claim::<M::Format>(at.value, self.machine().cpu())
-            .map_err(|_| Withdrawn::EntryClaimed)?;
+            .map_err(|_| Retry::EntryClaimed)?;
         // That the table stays: from here on it is not empty.
         at.validate()?;
         claim.keep();
@@ -167,7 +167,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// After the flush: makes guards of those entries of `pages` in which this CPU has
     /// kept a claim, and gives up their pages.
-    fn publish_guards(&self, pages: Pages, chain: &mut Chain) {
+    fn publish_guards(&self, pages: Pages, chain: &mut FrameList) {
         let cpu = self.machine().cpu();
         self.for_each_entry(pages, &mut |entry, _| {
             let value = entry.load();

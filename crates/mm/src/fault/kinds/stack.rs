@@ -11,14 +11,14 @@ use faultless_paging::{PAGE_SIZE, Page, Pages, Protection};
 use faultless_trace::Counter;
 
 use crate::base::machine::Machine;
-use crate::fault::retry::Withdrawn;
+use crate::fault::retry::Retry;
 use crate::space::AddressSpace;
-use crate::tree::{Content, GUARD_GAP, Word};
+use crate::tree::{GUARD_GAP, SlotState, SlotValue};
 
 impl<M: Machine> AddressSpace<M> {
     /// Extends the mapping above `page` down to it, if it is one that grows and
     /// may. What the page's mapping allows now; `None`: there is no mapping.
-    pub(crate) fn grow_down(&self, page: Page) -> Result<Option<Protection>, Withdrawn> {
+    pub(crate) fn grow_down(&self, page: Page) -> Result<Option<Protection>, Retry> {
         let _section = self.memory.enter();
         // A look without the lock: most such faults are plain errors.
         if !self.may_grow_to(page)? {
@@ -32,20 +32,20 @@ impl<M: Machine> AddressSpace<M> {
             return Ok(None);
         }
         if self.above_of(page) != Some(above) {
-            return Err(Withdrawn::MappingChanged);
+            return Err(Retry::MappingChanged);
         }
-        if edit.is_still() {
+        if edit.is_frozen() {
             // A fork goes over the tree.
-            return Err(Withdrawn::MappingChanged);
+            return Err(Retry::MappingChanged);
         }
         let Some(run) = self.tree.next(page.0) else {
             return Ok(None);
         };
         // SAFETY: the edit lock keeps it.
-        let Content::Live(mapping) = (unsafe { run.word.content() }) else {
+        let SlotState::Live(mapping) = (unsafe { run.word.content() }) else {
             return Err(match run.word.is_replacing() {
-                true => Withdrawn::Zapped,
-                false => Withdrawn::MappingChanged,
+                true => Retry::Zapped,
+                false => Retry::MappingChanged,
             });
         };
         let grown = Pages::new(page.0, run.pages.start);
@@ -81,7 +81,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Whether the next mapping above `page` is one that grows down, and not too far away. Withdraws
     /// when that cannot be said now: not for what no stack could grow to in any case, which would have such a
     /// fault wait for somebody's zap.
-    fn may_grow_to(&self, page: Page) -> Result<bool, Withdrawn> {
+    fn may_grow_to(&self, page: Page) -> Result<bool, Retry> {
         if page.address() < self.layout.lowest {
             return Ok(false);
         }
@@ -93,18 +93,18 @@ impl<M: Machine> AddressSpace<M> {
             // SAFETY: inside the caller's section.
             match unsafe { run.word.content() } {
                 // Old pages between here and a stack must be gone before it grows over them.
-                Content::Zapping => at = run.pages.end,
-                Content::Live(m) | Content::Changing(m) => {
+                SlotState::Zapping => at = run.pages.end,
+                SlotState::Live(m) | SlotState::Changing(m) => {
                     if run.pages.start == page.0 {
-                        return Err(Withdrawn::MappingChanged);
+                        return Err(Retry::MappingChanged);
                     }
                     if m.grows_down() && at != page.0 {
-                        return Err(Withdrawn::Zapped);
+                        return Err(Retry::Zapped);
                     }
                     return Ok(m.grows_down());
                 }
                 // Somebody moves something to where the stack would grow.
-                Content::Reserved => return Err(Withdrawn::MappingChanged),
+                SlotState::Reserved => return Err(Retry::MappingChanged),
                 _ => return Ok(false),
             }
         }
@@ -126,7 +126,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Whether the nearest mapping below leaves no guard gap to `page`. Linux does
     /// not mind one without any access, or one that grows itself. Under the edit lock.
-    fn is_crowded(&self, page: Page) -> Result<bool, Withdrawn> {
+    fn is_crowded(&self, page: Page) -> Result<bool, Retry> {
         let mut at = page.0;
         while let Some(run) = self.tree.last_before(at) {
             if page.0 - run.pages.end >= GUARD_GAP {
@@ -138,9 +138,9 @@ impl<M: Machine> AddressSpace<M> {
                 at = slot.map_or(run.pages.start, |slot| slot.pages.start);
                 continue;
             }
-            if run.word == Word::RESERVED {
+            if run.word == SlotValue::RESERVED {
                 // What will be there, if anything, may mind or not.
-                return Err(Withdrawn::MappingChanged);
+                return Err(Retry::MappingChanged);
             }
             // SAFETY: the edit lock keeps it.
             let mapping = unsafe { run.word.mapping() };

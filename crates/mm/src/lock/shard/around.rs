@@ -7,15 +7,15 @@
 
 use faultless_paging::{PAGE_SIZE, Pages};
 
-use faultless_sync::{Flaw, flawed};
+use faultless_sync::{Mutant, mutant};
 
 use crate::base::machine::Machine;
-use crate::lock::RangeLock;
+use crate::lock::RangeWriteGuard;
 use crate::lock::shard::contention::Candidate;
 use crate::lock::shard::create::LOWEST;
-use crate::lock::shard::{ARENAS, AROUND, Arenas, OF_CPUS};
+use crate::lock::shard::{AROUND, OF_CPUS, SHARDS, Shards};
 use crate::space::{AddressSpace, Note};
-use crate::tree::SMALL_ARENA_LEVEL;
+use crate::tree::SMALL_SHARD_LEVEL;
 
 impl<M: Machine> AddressSpace<M> {
     /// Gives who changes mappings around `address` a part of the address space of their own, as
@@ -25,7 +25,7 @@ impl<M: Machine> AddressSpace<M> {
     /// are being taken away, without memory, with almost too many mappings, or once there are enough.
     pub fn spread_around(&self, address: u64) -> bool {
         let page = address / PAGE_SIZE;
-        let candidate = Candidate::around(page, SMALL_ARENA_LEVEL);
+        let candidate = Candidate::around(page, SMALL_SHARD_LEVEL);
         self.open_around(candidate)
     }
 
@@ -55,7 +55,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Whether there may be one more.
     fn may_have_around(&self) -> bool {
         let arenas = self.arenas();
-        let all = arenas.map_or(0, Arenas::count);
+        let all = arenas.map_or(0, Shards::count);
         let around = arenas.map_or(0, |arenas| all - arenas.count_of_cpus());
         // With it nothing has to be counted in the space's own account.
         let is_strict = self.strictness(all + 1) != 0;
@@ -79,9 +79,13 @@ impl<M: Machine> AddressSpace<M> {
             && self.open_around_under(&lock, candidate).is_some()
     }
 
-    fn open_around_under(&self, _lock: &RangeLock<'_, M>, candidate: Candidate) -> Option<()> {
+    fn open_around_under(
+        &self,
+        _lock: &RangeWriteGuard<'_, M>,
+        candidate: Candidate,
+    ) -> Option<()> {
         let Candidate { base, level } = candidate;
-        if self.is_zapped_in(candidate.pages()) && !flawed(Flaw::AroundBesideZaps) {
+        if self.is_zapped_in(candidate.pages()) && !mutant(Mutant::AroundBesideZaps) {
             return None;
         }
         let arenas = match self.arenas() {
@@ -93,4 +97,4 @@ impl<M: Machine> AddressSpace<M> {
     }
 }
 
-const _: () = assert!(OF_CPUS.is_power_of_two() && ARENAS < 256);
+const _: () = assert!(OF_CPUS.is_power_of_two() && SHARDS < 256);

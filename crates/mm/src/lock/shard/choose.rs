@@ -8,17 +8,17 @@
 
 use faultless_paging::Pages;
 use faultless_sync::atomic::{Ordering, fence};
-use faultless_sync::{Flaw, Ranges, flawed};
+use faultless_sync::{Mutant, RangeLock, mutant};
 
 use crate::base::machine::Machine;
-use crate::lock::shard::{Arena, Arenas, COUNT, COUNT_OF_CPUS, NEAR, Part, QUOTA, STRICT};
+use crate::lock::shard::{COUNT, COUNT_OF_CPUS, LockDomain, NEAR, QUOTA, STRICT, Shard, Shards};
 use crate::space::{AddressSpace, Note};
 use crate::tree::{Edit, GUARD_GAP};
 
 impl<M: Machine> AddressSpace<M> {
     /// The table of arenas, once there was one. Acquire: pairs with the release in `open`.
     #[inline]
-    pub(crate) fn arenas(&self) -> Option<&Arenas> {
+    pub(crate) fn arenas(&self) -> Option<&Shards> {
         // SAFETY: written before it could be found, and there until the space ends.
         unsafe { self.arenas.load(Ordering::Acquire).as_ref() }
     }
@@ -27,7 +27,7 @@ impl<M: Machine> AddressSpace<M> {
     /// [`AddressSpace::spread_around`]).
     #[inline]
     pub fn arena_count(&self) -> usize {
-        self.arenas().map_or(0, Arenas::count)
+        self.arenas().map_or(0, Shards::count)
     }
 
     /// Whether there are several edit locks.
@@ -39,35 +39,35 @@ impl<M: Machine> AddressSpace<M> {
     /// Which part `pages` belong to, as long as there are no more arenas. So it stays while the
     /// caller has a range of that part, or its edit lock.
     #[inline]
-    pub(crate) fn part_of(&self, pages: Pages) -> Part {
+    pub(crate) fn part_of(&self, pages: Pages) -> LockDomain {
         match self.arenas() {
-            None => Part::Central,
+            None => LockDomain::Central,
             Some(arenas) => arenas.part_of(pages),
         }
     }
 
     /// Which part an operation belongs to that has two ranges, of which one may be empty.
-    pub(crate) fn part_of_both(&self, [one, other]: [Pages; 2]) -> Part {
+    pub(crate) fn part_of_both(&self, [one, other]: [Pages; 2]) -> LockDomain {
         let part = self.part_of(one);
         match other.is_empty() || self.part_of(other) == part {
             true => part,
-            false => Part::All,
+            false => LockDomain::All,
         }
     }
 
     /// The part of everything.
-    pub(crate) fn part_of_everything(&self) -> Part {
+    pub(crate) fn part_of_everything(&self) -> LockDomain {
         match self.arena_count() {
-            0 => Part::Central,
-            _ => Part::All,
+            0 => LockDomain::Central,
+            _ => LockDomain::All,
         }
     }
 
     /// The list in which an operation of a part has its first place.
     #[inline]
-    pub(crate) fn list_of(&self, part: Part) -> &Ranges {
+    pub(crate) fn list_of(&self, part: LockDomain) -> &RangeLock {
         match (part, self.arenas()) {
-            (Part::Arena(number), Some(arenas)) => &arenas.get(number).ranges,
+            (LockDomain::Shard(number), Some(arenas)) => &arenas.get(number).ranges,
             _ => &self.ranges,
         }
     }
@@ -75,7 +75,7 @@ impl<M: Machine> AddressSpace<M> {
     /// The right to change the tree in a part, for who has a range of it, or asks again which part it
     /// is.
     #[inline]
-    pub(crate) fn edit(&self, part: Part) -> Edit<'_, M> {
+    pub(crate) fn edit(&self, part: LockDomain) -> Edit<'_, M> {
         if self.arenas().is_none() {
             let holes = self.tree.lock(self.memory);
             if self.arenas().is_none() {
@@ -86,7 +86,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     #[cold]
-    fn edit_beside_others(&self, part: Part) -> Edit<'_, M> {
+    fn edit_beside_others(&self, part: LockDomain) -> Edit<'_, M> {
         loop {
             let Some(arenas) = self.arenas() else {
                 return self.tree.edit(self.memory);
@@ -94,14 +94,14 @@ impl<M: Machine> AddressSpace<M> {
             // Asked again under a lock: it changes under all of them.
             let is_strict = arenas.is_strict();
             match part {
-                Part::All => return self.edit_all(arenas),
-                Part::Central => {
+                LockDomain::All => return self.edit_all(arenas),
+                LockDomain::Central => {
                     let edit = self.tree.edit(self.memory);
                     if arenas.is_strict() || !self.is_near_limit(arenas.count()) {
                         return edit;
                     }
                 }
-                Part::Arena(number) => {
+                LockDomain::Shard(number) => {
                     let arena = arenas.get(number);
                     // What is counted there is exact.
                     let counts = is_strict.then(|| self.tree.lock(self.memory));
@@ -120,22 +120,22 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Whether somebody edits what a part is.
-    pub(crate) fn is_edited(&self, part: Part) -> bool {
+    pub(crate) fn is_edited(&self, part: LockDomain) -> bool {
         match (part, self.arenas()) {
-            (Part::Arena(number), Some(arenas)) => arenas.get(number).edit.is_locked(),
+            (LockDomain::Shard(number), Some(arenas)) => arenas.get(number).edit.is_locked(),
             _ => self.tree.is_edited(),
         }
     }
 
     /// The right to change everything.
-    pub(super) fn edit_all<'a>(&'a self, arenas: &'a Arenas) -> Edit<'a, M> {
+    pub(super) fn edit_all<'a>(&'a self, arenas: &'a Shards) -> Edit<'a, M> {
         let machine = self.machine();
         let edit = self
             .tree
             .edit_all(self.memory, || arenas.lock_edits(machine));
         arenas
             .all()
-            .for_each(|arena| self.account.settle(&arena.account));
+            .for_each(|arena| self.account.validation_fence(&arena.account));
         self.settle_strictness();
         edit
     }
@@ -146,7 +146,7 @@ impl<M: Machine> AddressSpace<M> {
         loop {
             let part = self.part_of(pages);
             let edit = self.edit(part);
-            if part == self.part_of(pages) || flawed(Flaw::PartChosenOnce) {
+            if part == self.part_of(pages) || mutant(Mutant::PartChosenOnce) {
                 return edit;
             }
         }
@@ -160,7 +160,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Whether all is counted in the space's own account, for who edits what that is.
     pub(crate) fn counts_strictly(&self) -> bool {
-        self.arenas().is_some_and(Arenas::is_strict)
+        self.arenas().is_some_and(Shards::is_strict)
     }
 
     /// Says that something will be locked: a limit of that is exact from then on.
@@ -168,9 +168,9 @@ impl<M: Machine> AddressSpace<M> {
         self.note(Note::LOCKED);
         // Partner: the fence in `open`. Either the new arena is seen here, or the note there.
         fence(Ordering::SeqCst);
-        let is_strict = self.arenas().is_none_or(Arenas::is_strict);
+        let is_strict = self.arenas().is_none_or(Shards::is_strict);
         if !is_strict && self.has_strict_limits() {
-            drop(self.edit(Part::All));
+            drop(self.edit(LockDomain::All));
         }
     }
 
@@ -206,31 +206,33 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Where an operation of a part may choose room: an arena's pages, or all.
-    pub(crate) fn room_of(&self, part: Part) -> Option<Pages> {
+    pub(crate) fn room_of(&self, part: LockDomain) -> Option<Pages> {
         match (part, self.arenas()) {
-            (Part::Arena(number), Some(arenas)) => Some(Arena::room(arenas.slots[number].pages())),
+            (LockDomain::Shard(number), Some(arenas)) => {
+                Some(Shard::room(arenas.slots[number].pages()))
+            }
             _ => None,
         }
     }
 
     /// Whether an operation of a part may choose `pages`.
-    pub(crate) fn may_choose(&self, part: Part, pages: Pages) -> bool {
+    pub(crate) fn may_choose(&self, part: LockDomain, pages: Pages) -> bool {
         match part {
-            Part::All => true,
-            Part::Arena(_) => self
+            LockDomain::All => true,
+            LockDomain::Shard(_) => self
                 .room_of(part)
                 .is_some_and(|room| room.start <= pages.start && pages.end <= room.end),
             // What is mapped in an arena may ask for a guard gap below.
-            Part::Central => {
+            LockDomain::Central => {
                 let end = pages.end.saturating_add(GUARD_GAP);
-                self.part_of(Pages::new(pages.start, end)) == Part::Central
+                self.part_of(Pages::new(pages.start, end)) == LockDomain::Central
             }
         }
     }
 }
 
-impl Arenas {
-    fn part_of(&self, pages: Pages) -> Part {
+impl Shards {
+    fn part_of(&self, pages: Pages) -> LockDomain {
         // With what is looked at, and merged with.
         let start = pages.start.saturating_sub(1);
         let end = pages.end.saturating_add(1);
@@ -239,12 +241,12 @@ impl Arenas {
             .map(crate::lock::shard::Slot::pages);
         let met = arenas.position(|arena| start < arena.end && arena.start < end);
         match met {
-            None => Part::Central,
+            None => LockDomain::Central,
             Some(number) => {
                 let arena = self.slots[number].pages();
                 match arena.start <= start && end <= arena.end {
-                    true => Part::Arena(number),
-                    false => Part::All,
+                    true => LockDomain::Shard(number),
+                    false => LockDomain::All,
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! Who gets into whose way.
 //!
 //! Where room is chosen it is counted whether the edit lock was had by another, or another had a range
-//! ([`Holes::is_crowded`]). Where a place was named ([`Crowd`]) it is also looked where the two were: if
+//! ([`GapIndex::is_crowded`]). Where a place was named ([`Contention`]) it is also looked where the two were: if
 //! one of a gibibyte, or else of 16 MiB, has one of them and not the other, and goes on to, then an arena around it keeps
 //! them apart ([`crate::lock::shard::around`]).
 //!
@@ -12,7 +12,7 @@ use core::num::NonZeroU64;
 use faultless_paging::Pages;
 use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::tree::{ARENA_LEVEL, Edit, Holes, SMALL_ARENA_LEVEL, span};
+use crate::tree::{Edit, GapIndex, SHARD_LEVEL, SMALL_SHARD_LEVEL, span};
 
 /// What it counts that somebody was in the way. One in 32 is much: while they seldom wait for each other, the
 /// lines that they both write go to and fro every time, and take longer than all that is done under the lock.
@@ -23,13 +23,13 @@ const LESS: u32 = 1;
 const ENOUGH: u32 = 256;
 
 impl<M: crate::base::machine::Machine> Edit<'_, M> {
-    /// See [`Holes::is_crowded`].
+    /// See [`GapIndex::is_crowded`].
     pub(crate) fn is_crowded(&mut self, was_busy: bool) -> bool {
         self.holes().is_crowded(was_busy)
     }
 }
 
-impl Holes {
+impl GapIndex {
     /// Whether those who choose room here have got into each other's way so often that it is time for
     /// more arenas; `was_busy`: this one did.
     fn is_crowded(&mut self, was_busy: bool) -> bool {
@@ -69,13 +69,13 @@ impl Candidate {
 
     /// Whether it has `pages`, and one more on either side.
     fn has(self, pages: Pages) -> bool {
-        let own = self.pages();
-        own.start < pages.start && pages.end < own.end
+        let with_tlb_owner = self.pages();
+        with_tlb_owner.start < pages.start && pages.end < with_tlb_owner.end
     }
 
     /// The largest that has `pages`, and `other` not, and may be an arena.
     fn between(pages: Pages, other: u64, may_be: impl Fn(Self) -> bool) -> Option<Self> {
-        let levels = (SMALL_ARENA_LEVEL..=ARENA_LEVEL).rev();
+        let levels = (SMALL_SHARD_LEVEL..=SHARD_LEVEL).rev();
         let mut candidates = levels.map(|level| (Self::around(pages.start, level), level));
         let found = candidates
             .find(|&(at, level)| at.has(pages) && Self::around(other, level) != at && may_be(at));
@@ -100,7 +100,7 @@ impl Candidate {
 /// Who was in another's way outside of arenas, at a place that was named. Guesses: what is lost between
 /// two at once does not matter.
 #[derive(Default)]
-pub(crate) struct Crowd {
+pub(crate) struct Contention {
     /// Where the last one was, and on which CPU.
     last: AtomicU64,
     /// Where the next arena may be; 0: nowhere.
@@ -114,7 +114,7 @@ pub(crate) struct Crowd {
 /// Bits of a CPU's number.
 const CPU: u32 = 16;
 
-impl Crowd {
+impl Contention {
     /// Somebody on this CPU was in the way when he came to `pages`. Whether that happens there often, and
     /// there may be an arena.
     pub(crate) fn note(

@@ -5,20 +5,20 @@ use core::ptr::{NonNull, null_mut};
 use faultless_frames::NoMemory;
 use faultless_paging::{Frame, PAGE_SIZE, Pages};
 use faultless_sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
-use faultless_sync::{Padded, Ranges, SpinLock};
+use faultless_sync::{Padded, RangeLock, SpinLock};
 
 use crate::base::machine::Machine;
 use crate::lock::shard::{
-    Arena, Arenas, COUNT, COUNT_OF_CPUS, OF_CPUS, Slot, give_frame, take_frame,
+    COUNT, COUNT_OF_CPUS, OF_CPUS, Shard, Shards, Slot, give_frame, take_frame,
 };
-use crate::lock::{RangeLock, give_rooms};
+use crate::lock::{RangeWriteGuard, give_chunks};
 use crate::space::account::Account;
 use crate::space::memory::Memory;
 use crate::space::{AddressSpace, Note};
-use crate::tree::{ARENA_LEVEL, Edit, Holes, span};
+use crate::tree::{Edit, GapIndex, SHARD_LEVEL, span};
 
 /// Pages of an arena.
-pub(super) const SPAN: u64 = span(ARENA_LEVEL + 1);
+pub(super) const SPAN: u64 = span(SHARD_LEVEL + 1);
 
 /// No arena lies below 4 GiB, where some mappings have to be.
 pub(super) const LOWEST: u64 = if cfg!(any(loom, shuttle)) {
@@ -55,9 +55,9 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Whether there may be more arenas.
     pub(crate) fn may_spread(&self) -> bool {
-        let is_strict = self.arenas().is_some_and(Arenas::is_strict);
+        let is_strict = self.arenas().is_some_and(Shards::is_strict);
         let is_allowed = !self.policy().holds_mmap_lock() && !is_strict;
-        let count = self.arenas().map_or(0, Arenas::count_of_cpus);
+        let count = self.arenas().map_or(0, Shards::count_of_cpus);
         is_allowed && count < self.most_arenas() && !self.has_note(Note::SPREAD)
     }
 
@@ -71,7 +71,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// As many again as there are, two at first; as far as there is room.
-    fn open_arenas(&self, _lock: &RangeLock<'_, M>) -> Result<bool, NoMemory> {
+    fn open_arenas(&self, _lock: &RangeWriteGuard<'_, M>) -> Result<bool, NoMemory> {
         if self.has_strict_limits() {
             return Ok(false);
         }
@@ -87,7 +87,7 @@ impl<M: Machine> AddressSpace<M> {
                 break;
             };
             if self
-                .open_arena(&mut edit, arenas, base, ARENA_LEVEL)
+                .open_arena(&mut edit, arenas, base, SHARD_LEVEL)
                 .is_err()
             {
                 break;
@@ -107,7 +107,7 @@ impl<M: Machine> AddressSpace<M> {
     pub(super) fn open_arena(
         &self,
         edit: &mut Edit<'_, M>,
-        arenas: &Arenas,
+        arenas: &Shards,
         base: u64,
         level: usize,
     ) -> Result<(), NoMemory> {
@@ -138,7 +138,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// The highest place for an arena, in all of which nothing is, nor is taken away.
-    fn find_arena(&self, edit: &Edit<'_, M>, arenas: &Arenas) -> Option<u64> {
+    fn find_arena(&self, edit: &Edit<'_, M>, arenas: &Shards) -> Option<u64> {
         let top = self.layout.mmap_base.min(self.layout.end) / PAGE_SIZE;
         let low = LOWEST.max(self.layout.lowest.div_ceil(PAGE_SIZE));
         let mut end = top & !(SPAN - 1);
@@ -154,10 +154,10 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    pub(super) fn make_table(&self) -> Result<&Arenas, NoMemory> {
+    pub(super) fn make_table(&self) -> Result<&Shards, NoMemory> {
         let frame = take_frame(self.memory)?;
-        let at = self.machine().pointer(frame).cast::<Arenas>();
-        let table = Arenas {
+        let at = self.machine().pointer(frame).cast::<Shards>();
+        let table = Shards {
             state: AtomicU64::new(0),
             slots: core::array::from_fn(|_| Slot {
                 base: AtomicU64::new(0),
@@ -180,20 +180,20 @@ impl<M: Machine> AddressSpace<M> {
         edit: &mut Edit<'_, M>,
         pages: Pages,
         level: usize,
-    ) -> Result<NonNull<Arena>, NoMemory> {
+    ) -> Result<NonNull<Shard>, NoMemory> {
         let frame = take_frame(self.memory)?;
         let stem = edit
             .pin(pages.start, level)
             .inspect_err(|_| give_frame(self.memory, frame))?;
-        let room = Arena::room(pages);
-        let arena = Arena {
-            ranges: Padded(Ranges::new()),
-            edit: Padded(SpinLock::new(Holes::new(room.end))),
+        let room = Shard::room(pages);
+        let arena = Shard {
+            ranges: Padded(RangeLock::new()),
+            edit: Padded(SpinLock::new(GapIndex::new(room.end))),
             account: Padded(Account::default()),
             stem,
             frame,
         };
-        let at = self.machine().pointer(frame).cast::<Arena>();
+        let at = self.machine().pointer(frame).cast::<Shard>();
         // SAFETY: a frame of ours, large enough and aligned.
         unsafe { at.write(arena) };
         Ok(at)
@@ -210,11 +210,11 @@ impl<M: Machine> AddressSpace<M> {
 }
 
 /// Gives the arenas of a space back that has ended.
-pub(crate) fn give_back<M: Machine>(memory: &Memory<M>, arenas: *mut Arenas) {
+pub(crate) fn give_back<M: Machine>(memory: &Memory<M>, arenas: *mut Shards) {
     // SAFETY: of the space, and nobody looks at it any more.
     if let Some(arenas) = unsafe { arenas.as_ref() } {
         for number in 0..arenas.count() {
-            give_rooms(memory, &arenas.get(number).ranges);
+            give_chunks(memory, &arenas.get(number).ranges);
             give_frame(memory, arenas.get(number).frame);
         }
         give_frame(memory, arenas.frame);

@@ -2,10 +2,10 @@
 
 use core::ops::Range;
 
-use faultless_sync::{PLACES, RangeGuard, Ranges, Wish};
+use faultless_sync::{LockRequest, PLACES, RangeGuard, RangeLock};
 
 use crate::base::machine::Machine;
-use crate::lock::shard::{ARENAS, Arenas};
+use crate::lock::shard::{SHARDS, Shards};
 use crate::space::AddressSpace;
 
 /// Places in lists of arenas. Few operations have any.
@@ -13,33 +13,33 @@ struct Places<'a, M: Machine> {
     space: &'a AddressSpace<M>,
     /// A bit for each arena in whose list there is one.
     had: u32,
-    places: [u8; ARENAS],
+    places: [u8; SHARDS],
 }
-const _: () = assert!(PLACES <= 256 && ARENAS <= 32);
+const _: () = assert!(PLACES <= 256 && SHARDS <= 32);
 
 /// Ranges that are had, or waited for, in lists of arenas.
-pub(crate) struct Elsewhere<'a, M: Machine>(Places<'a, M>);
+pub(crate) struct ShardGuards<'a, M: Machine>(Places<'a, M>);
 
 /// Ranges that are being zapped, or replacing, in lists of arenas.
-pub(crate) struct ZapElsewhere<'a, M: Machine>(Places<'a, M>);
+pub(crate) struct ZapShardGuards<'a, M: Machine>(Places<'a, M>);
 
 impl<'a, M: Machine> Places<'a, M> {
     fn none(space: &'a AddressSpace<M>) -> Self {
         Self {
             space,
             had: 0,
-            places: [0; ARENAS],
+            places: [0; SHARDS],
         }
     }
 
     fn arenas(&self) -> impl Iterator<Item = usize> + use<M> {
         let had = self.had;
-        (0..ARENAS)
+        (0..SHARDS)
             .take_while(move |at| had >> at != 0)
             .filter(move |at| had >> at & 1 != 0)
     }
 
-    fn list(&self, number: usize) -> Option<&'a Ranges> {
+    fn list(&self, number: usize) -> Option<&'a RangeLock> {
         self.space
             .arenas()
             .map(|arenas| &*arenas.get(number).ranges)
@@ -51,7 +51,7 @@ impl<'a, M: Machine> Places<'a, M> {
     }
 
     /// What `make` makes of each place.
-    fn for_each(&self, mut make: impl FnMut(usize, &'a Ranges, usize)) {
+    fn for_each(&self, mut make: impl FnMut(usize, &'a RangeLock, usize)) {
         for number in self.arenas() {
             if let Some(list) = self.list(number) {
                 make(number, list, self.places[number].into());
@@ -60,7 +60,7 @@ impl<'a, M: Machine> Places<'a, M> {
     }
 }
 
-impl<'a, M: Machine> Elsewhere<'a, M> {
+impl<'a, M: Machine> ShardGuards<'a, M> {
     /// None.
     pub(crate) fn none(space: &'a AddressSpace<M>) -> Self {
         Self(Places::none(space))
@@ -68,30 +68,30 @@ impl<'a, M: Machine> Elsewhere<'a, M> {
 
     /// Waits for what is wished for in the lists of all arenas that it meets, one after the other.
     /// Whether something is zapped there, and whether somebody was waited for.
-    pub(crate) fn lock(space: &'a AddressSpace<M>, wish: &Wish) -> (Self, bool, bool) {
-        let mut own = Self::none(space);
+    pub(crate) fn lock(space: &'a AddressSpace<M>, wish: &LockRequest) -> (Self, bool, bool) {
+        let mut with_tlb_owner = Self::none(space);
         let (mut meets_zaps, mut has_waited) = (false, false);
-        for (number, arena) in space.arenas().into_iter().flat_map(Arenas::all).enumerate() {
+        for (number, arena) in space.arenas().into_iter().flat_map(Shards::all).enumerate() {
             let pages = arena.stem.pages();
             if wish.meets(&(pages.start..pages.end)) {
                 space.make_room(&arena.ranges);
                 let guard = arena.ranges.lock(wish, space.machine());
                 meets_zaps |= guard.meets_zaps();
                 has_waited |= guard.has_waited();
-                own.0.put(number, guard.into_place());
+                with_tlb_owner.0.put(number, guard.into_place());
             }
         }
-        (own, meets_zaps, has_waited)
+        (with_tlb_owner, meets_zaps, has_waited)
     }
 
-    fn guard(list: &'a Ranges, place: usize, space: &'a AddressSpace<M>) -> RangeGuard<'a, M> {
+    fn guard(list: &'a RangeLock, place: usize, space: &'a AddressSpace<M>) -> RangeGuard<'a, M> {
         list.guard_of(place, space.machine())
     }
 
     /// See [`RangeGuard::try_extend`].
     pub(crate) fn try_extend(&mut self, range: &Range<u64>) -> bool {
         let space = self.0.space;
-        for (number, arena) in space.arenas().into_iter().flat_map(Arenas::all).enumerate() {
+        for (number, arena) in space.arenas().into_iter().flat_map(Shards::all).enumerate() {
             let pages = arena.stem.pages();
             if pages.start >= range.end || range.start >= pages.end {
                 continue;
@@ -103,7 +103,7 @@ impl<'a, M: Machine> Elsewhere<'a, M> {
                     Some(Self::guard(&arena.ranges, place, space))
                 }
                 false => {
-                    let wish = Wish::to_change(range.clone());
+                    let wish = LockRequest::to_change(range.clone());
                     arena.ranges.try_lock(&wish, space.machine())
                 }
             };
@@ -127,12 +127,12 @@ impl<'a, M: Machine> Elsewhere<'a, M> {
     }
 
     /// See [`RangeGuard::begin_zap`].
-    pub(crate) fn begin_zap(self, range: &Range<u64>) -> ZapElsewhere<'a, M> {
+    pub(crate) fn begin_zap(self, range: &Range<u64>) -> ZapShardGuards<'a, M> {
         self.begin(|guard| guard.begin_zap(range.clone()).into_place())
     }
 
     /// See [`RangeGuard::begin_replace`].
-    pub(crate) fn begin_replace(self, range: &Range<u64>) -> ZapElsewhere<'a, M> {
+    pub(crate) fn begin_replace(self, range: &Range<u64>) -> ZapShardGuards<'a, M> {
         self.begin(|guard| guard.begin_replace(range.clone()).into_place())
     }
 
@@ -142,7 +142,7 @@ impl<'a, M: Machine> Elsewhere<'a, M> {
         from: &Range<u64>,
         to: &Range<u64>,
         stays: bool,
-    ) -> ZapElsewhere<'a, M> {
+    ) -> ZapShardGuards<'a, M> {
         self.begin(|guard| {
             guard
                 .begin_move(from.clone(), to.clone(), stays)
@@ -150,17 +150,17 @@ impl<'a, M: Machine> Elsewhere<'a, M> {
         })
     }
 
-    fn begin(mut self, change: impl Fn(RangeGuard<'a, M>) -> usize) -> ZapElsewhere<'a, M> {
+    fn begin(mut self, change: impl Fn(RangeGuard<'a, M>) -> usize) -> ZapShardGuards<'a, M> {
         let space = self.0.space;
         let places = core::mem::replace(&mut self.0, Places::none(space));
         places.for_each(|_, list, place| {
             change(Self::guard(list, place, space));
         });
-        ZapElsewhere(places)
+        ZapShardGuards(places)
     }
 }
 
-impl<M: Machine> Drop for Elsewhere<'_, M> {
+impl<M: Machine> Drop for ShardGuards<'_, M> {
     fn drop(&mut self) {
         if self.0.had != 0 {
             self.0
@@ -169,7 +169,7 @@ impl<M: Machine> Drop for Elsewhere<'_, M> {
     }
 }
 
-impl<M: Machine> ZapElsewhere<'_, M> {
+impl<M: Machine> ZapShardGuards<'_, M> {
     /// See [`faultless_sync::ZapGuard::end_move`].
     pub(crate) fn end_move(&self, from: &Range<u64>) {
         let machine = self.0.space.machine();
@@ -189,7 +189,7 @@ impl<M: Machine> ZapElsewhere<'_, M> {
     }
 }
 
-impl<M: Machine> Drop for ZapElsewhere<'_, M> {
+impl<M: Machine> Drop for ZapShardGuards<'_, M> {
     fn drop(&mut self) {
         let machine = self.0.space.machine();
         if self.0.had != 0 {

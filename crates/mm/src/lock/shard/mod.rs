@@ -8,7 +8,7 @@
 //! program of which one thread maps has none, and gets Linux's addresses
 //! (`docs/decisions/0012-arenas.md`).
 //!
-//! What a writer takes depends on its range alone ([`Part`]): inside an arena, not at its first or
+//! What a writer takes depends on its range alone ([`LockDomain`]): inside an arena, not at its first or
 //! last page, that arena's; away from all arenas the space's own, as if there were none; else those
 //! of everything. So neighbours, with which a mapping may merge, always belong to the same part or
 //! to who has all of them. Lists are taken in order, the space's own first, then the arenas'; edit
@@ -35,16 +35,16 @@ pub(crate) mod guards;
 use faultless_frames::{Flags, FrameSource, NoMemory};
 use faultless_paging::{Frame, PAGE_SIZE, Pages};
 use faultless_sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
-use faultless_sync::{PLACES, Padded, Ranges, SpinGuard, SpinGuards, SpinLock};
+use faultless_sync::{PLACES, Padded, RangeLock, SpinGuard, SpinGuards, SpinLock};
 
 use crate::base::machine::Machine;
 use crate::space::account::Account;
 use crate::space::memory::Memory;
-use crate::tree::{Edit, GUARD_GAP, Holes, Stem};
+use crate::tree::{Edit, GUARD_GAP, GapIndex, Subtree};
 
-pub(crate) use contention::Crowd;
+pub(crate) use contention::Contention;
 pub(crate) use create::give_back;
-pub(crate) use guards::{Elsewhere, ZapElsewhere};
+pub(crate) use guards::{ShardGuards, ZapShardGuards};
 
 /// Pages of the largest mapping that is put into an arena unless it has to be there.
 pub(crate) const LARGEST: u64 = create::SPAN / 4;
@@ -56,10 +56,10 @@ const OF_CPUS: usize = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
 const AROUND: usize = if cfg!(any(loom, shuttle)) { 1 } else { 8 };
 
 /// The most arenas of a space.
-pub(crate) const ARENAS: usize = OF_CPUS + AROUND;
+pub(crate) const SHARDS: usize = OF_CPUS + AROUND;
 
 /// Writers that may zap at once, in all lists.
-pub(crate) const WRITERS: usize = (1 + ARENAS) * PLACES;
+pub(crate) const WRITERS: usize = (1 + SHARDS) * PLACES;
 
 /// Mappings by which an arena may have more than when its account was last settled.
 pub(crate) const QUOTA: u64 = if cfg!(any(loom, shuttle)) { 8 } else { 1024 };
@@ -71,47 +71,48 @@ const _: () = assert!(SLACK <= QUOTA / 2);
 
 /// Which lists and locks an operation takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Part {
+pub(crate) enum LockDomain {
     /// The space's own: its range is in no arena.
     Central,
     /// Those of the arena with this number, in which its range is.
-    Arena(usize),
+    Shard(usize),
     /// All edit locks, and the lists that its range meets.
     All,
 }
 
-impl Part {
+impl LockDomain {
     /// The number of the writer who has a place in the first list of the part.
     pub(crate) fn writer(self, place: usize) -> usize {
         match self {
-            Part::Arena(number) => (1 + number) * PLACES + place,
-            Part::Central | Part::All => place,
+            LockDomain::Shard(number) => (1 + number) * PLACES + place,
+            LockDomain::Central | LockDomain::All => place,
         }
     }
 }
 
 /// An arena. In a frame of its own.
-pub(crate) struct Arena {
-    pub(crate) ranges: Padded<Ranges>,
-    pub(crate) edit: Padded<SpinLock<Holes>>,
+pub(crate) struct Shard {
+    pub(crate) ranges: Padded<RangeLock>,
+    pub(crate) edit: Padded<SpinLock<GapIndex>>,
     pub(crate) account: Padded<Account>,
     /// Its node.
-    pub(crate) stem: Stem,
+    pub(crate) stem: Subtree,
     frame: Frame,
 }
-const _: () = assert!(size_of::<Arena>() <= PAGE_SIZE as usize);
+const _: () = assert!(size_of::<Shard>() <= PAGE_SIZE as usize);
 
-impl Arena {
+impl Shard {
     /// The right to change it; with the space's own edit lock, which was taken before, if what changes
     /// is counted there.
     fn edit<'a, M: Machine>(
         &'a self,
         memory: &'a Memory<M>,
         number: usize,
-        counts: Option<SpinGuard<'a, Holes>>,
+        counts: Option<SpinGuard<'a, GapIndex>>,
     ) -> Edit<'a, M> {
         let holes = self.edit.lock(memory.machine());
-        self.stem.edit(memory, holes, Part::Arena(number), counts)
+        self.stem
+            .edit(memory, holes, LockDomain::Shard(number), counts)
     }
 
     /// Where room is chosen: so that nobody's guard gap, and no neighbour of another part, matters.
@@ -125,15 +126,15 @@ pub(crate) struct Slot {
     /// The first page, and the page after the last.
     base: AtomicU64,
     end: AtomicU64,
-    arena: AtomicPtr<Arena>,
+    arena: AtomicPtr<Shard>,
 }
 
 /// A space's arenas. In a frame of its own, which lives as long as the space.
-pub(crate) struct Arenas {
+pub(crate) struct Shards {
     /// How many there are, and why all is counted in the space's own account all the same. Written
     /// under all edit locks; the number also with every range.
     state: AtomicU64,
-    slots: [Slot; ARENAS],
+    slots: [Slot; SHARDS],
     /// The numbers of those that are CPUs'.
     of_cpus: [AtomicU32; OF_CPUS],
     frame: Frame,
@@ -149,17 +150,17 @@ const STRICT: u64 = 1 << 32;
 const NEAR: u64 = 1 << 33;
 
 /// All arenas' edit locks.
-pub(crate) struct Locks<'a>(SpinGuards<'a, Slot, Holes>);
+pub(crate) struct Locks<'a>(SpinGuards<'a, Slot, GapIndex>);
 
 impl Locks<'_> {
     /// The notes of each.
-    pub(crate) fn for_each_holes(&mut self, mut change: impl FnMut(&mut Holes)) {
+    pub(crate) fn for_each_holes(&mut self, mut change: impl FnMut(&mut GapIndex)) {
         (0..self.0.of().len()).for_each(|number| change(self.0.get_mut(number)));
     }
 }
 
-impl Arenas {
-    /// Acquire: pairs with the release in [`Arenas::set`].
+impl Shards {
+    /// Acquire: pairs with the release in [`Shards::set`].
     fn state(&self) -> u64 {
         self.state.load(Ordering::Acquire)
     }
@@ -192,12 +193,12 @@ impl Arenas {
     }
 
     /// The arenas there are.
-    pub(crate) fn all(&self) -> impl Iterator<Item = &Arena> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Shard> {
         self.slots[..self.count()].iter().map(Slot::arena)
     }
 
     /// The arena with this number, which there is.
-    pub(crate) fn get(&self, number: usize) -> &Arena {
+    pub(crate) fn get(&self, number: usize) -> &Shard {
         self.slots[number].arena()
     }
 
@@ -214,7 +215,7 @@ impl Arenas {
 
 impl Slot {
     /// The arena here; there is one.
-    fn arena(&self) -> &Arena {
+    fn arena(&self) -> &Shard {
         // SAFETY: written before the count that the caller has read, and there until the space ends.
         unsafe { &*self.arena.load(Ordering::Relaxed) }
     }

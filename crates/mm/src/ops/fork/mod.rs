@@ -39,12 +39,12 @@ use faultless_trace::{Counter, Kind};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::lock::RangeLock;
+use crate::lock::RangeWriteGuard;
 use crate::lock::moves::Paused;
 use crate::space::account::Sum;
 use crate::space::{AddressSpace, Note};
 use crate::tree::mapping::{self, Attributes, Locked};
-use crate::tree::{Copier, PAGES, Run, Word};
+use crate::tree::{Copier, PAGES, Run, SlotValue};
 
 impl<M: Machine> AddressSpace<M> {
     /// A new address space with the same layout, limits, policy, heap and mappings, of which
@@ -72,13 +72,13 @@ impl<M: Machine> AddressSpace<M> {
             // store waits for that, if it matters to him.
             let others = child.keep_others_out();
             debug_assert!(others.is_some(), "somebody knows the child");
-            lock.edit().bar_change();
+            lock.edit().freeze_tree();
             child.begin_clearings(self);
             let mut fork = Fork::new(self, &child, &lock, &moves);
             let result = self.tree.copy_to(&child.tree, self.memory, &mut fork);
             if result.is_ok() {
                 // From here on no fault publishes anything but those whose claims are seen (rule R1).
-                lock.settle();
+                lock.validation_fence();
                 self.freeze();
             }
             self.tree.show_live();
@@ -160,14 +160,14 @@ pub(crate) fn copy_guard(entry: &Entry, copy: &Entry, format: Format) {
 pub(crate) struct Fork<'a, M: Machine> {
     pub(crate) parent: &'a AddressSpace<M>,
     pub(crate) child: &'a AddressSpace<M>,
-    lock: &'a RangeLock<'a, M>,
+    lock: &'a RangeWriteGuard<'a, M>,
     pub(crate) moves: &'a Paused<'a, M>,
     pub(crate) zero: Frame,
     /// The parent's and the child's ([`AddressSpace::family`]).
     family: u64,
     /// The word that was copied last, and its copy: one mapping of the parent
     /// becomes one of the child where its pages follow each other.
-    last: Option<(Word, Word)>,
+    last: Option<(SlotValue, SlotValue)>,
     /// Whether there are any that the child must not have mapped either.
     has_unwanted: bool,
     /// What the child has mapped so far.
@@ -180,7 +180,7 @@ impl<'a, M: Machine> Fork<'a, M> {
     fn new(
         parent: &'a AddressSpace<M>,
         child: &'a AddressSpace<M>,
-        lock: &'a RangeLock<'a, M>,
+        lock: &'a RangeWriteGuard<'a, M>,
         moves: &'a Paused<'a, M>,
     ) -> Self {
         Self {
@@ -243,13 +243,13 @@ impl<'a, M: Machine> Fork<'a, M> {
         let mut at = run.pages.start;
         while let Some(part) = self.parent.run_in(at, run.pages.end) {
             at = part.pages.end;
-            let own = Run {
+            let with_tlb_owner = Run {
                 pages: part.pages,
                 word: run.word,
             };
             match part.word.is_replacing() {
-                false => self.copy_run(table, &own, |value| value)?,
-                true => self.copy_carried(table, &own)?,
+                false => self.copy_run(table, &with_tlb_owner, |value| value)?,
+                true => self.copy_carried(table, &with_tlb_owner)?,
             }
         }
         Ok(())
@@ -320,8 +320,8 @@ impl<'a, M: Machine> Fork<'a, M> {
                 Sharing::File if format.is_used(value) && descriptor.map() => {}
                 Sharing::File => return Ok(()),
                 Sharing::Pinned => {
-                    let own = self.copy_of(frame, page)?;
-                    copy.set(shown(format.with_frame(value, own)));
+                    let with_tlb_owner = self.copy_of(frame, page)?;
+                    copy.set(shown(format.with_frame(value, with_tlb_owner)));
                     return Ok(());
                 }
             }
@@ -418,7 +418,7 @@ impl<'a, M: Machine> Fork<'a, M> {
 }
 
 impl<M: Machine> Copier for Fork<'_, M> {
-    fn word_for(&mut self, pages: Pages, word: Word) -> Result<Word, NoMemory> {
+    fn word_for(&mut self, pages: Pages, word: SlotValue) -> Result<SlotValue, NoMemory> {
         self.lock.lock_out_readers(pages);
         // SAFETY: the range keeps mappings from being retired.
         let Some(mapping) = (unsafe { word.mapping() }) else {
@@ -444,7 +444,7 @@ impl<M: Machine> Copier for Fork<'_, M> {
                 self.has_unwanted |= flags.dont_fork;
                 let new = self.child.memory.allocate_mapping(self.child, attributes)?;
                 // SAFETY: just made; it goes into the child's tree.
-                let copy = Word::live(unsafe { new.as_ref() });
+                let copy = SlotValue::live(unsafe { new.as_ref() });
                 self.last = Some((word, copy));
                 copy
             }

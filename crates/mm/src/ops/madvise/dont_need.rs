@@ -11,14 +11,14 @@
 
 use faultless_paging::Pages;
 use faultless_sync::atomic::{Ordering, fence};
-use faultless_sync::{Flaw, cond_resched, flawed};
+use faultless_sync::{Mutant, cond_resched, mutant};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::ops::madvise::allow;
 use crate::space::AddressSpace;
 use crate::table::discard::DISCARD_BATCH;
-use crate::tree::{Content, Run};
+use crate::tree::{Run, SlotState};
 
 /// How often the pages are looked through without having them.
 const ROUNDS: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 8 };
@@ -30,8 +30,8 @@ impl<M: Machine> AddressSpace<M> {
         for _ in 0..ROUNDS {
             let moves = self.forks.moves.shown(self.machine());
             let result = self.dont_need_once(pages, what);
-            let is_still = self.forks.moves.is_still(moves, pages, self.machine());
-            if is_still || flawed(Flaw::MovesNotCounted) {
+            let is_unchanged = self.forks.moves.is_unchanged(moves, pages, self.machine());
+            if is_unchanged || mutant(Mutant::MovesNotCounted) {
                 return result;
             }
         }
@@ -103,7 +103,7 @@ impl<M: Machine> AddressSpace<M> {
         self.discard_valid(pages, &|_| true, &|page, _| {
             // SAFETY: inside the section in which entries are claimed.
             let is_allowed = match unsafe { self.tree.find(page).word.content() } {
-                Content::Live(mapping) => allow(mapping.attributes(), what).is_ok(),
+                SlotState::Live(mapping) => allow(mapping.attributes(), what).is_ok(),
                 _ => false,
             };
             is_allowed && !self.is_frozen(page)

@@ -6,7 +6,7 @@ use faultless_paging::Pages;
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::lock::RangeLock;
+use crate::lock::RangeWriteGuard;
 use crate::ops::madvise::{advice, allow};
 use crate::space::AddressSpace;
 use crate::tree::mapping::{Attributes, Flags, Huge, Reading};
@@ -54,7 +54,7 @@ impl<M: Machine> AddressSpace<M> {
     /// is mapped. `short` is the error when memory is short.
     pub(crate) fn relabel(
         &self,
-        lock: &RangeLock<'_, M>,
+        lock: &RangeWriteGuard<'_, M>,
         pages: Pages,
         short: Errno,
         change: impl Fn(&Attributes) -> Result<Flags, Errno>,

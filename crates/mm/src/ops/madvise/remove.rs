@@ -7,7 +7,7 @@ use faultless_paging::{PAGE_SIZE, Pages};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::object::Store;
+use crate::object::MemoryObject;
 use crate::ops::madvise::{advice, allow};
 use crate::space::AddressSpace;
 
@@ -38,7 +38,11 @@ impl<M: Machine> AddressSpace<M> {
 
     /// The first run from `page` on, its store, and which page of that it begins with.
     #[allow(clippy::type_complexity)]
-    fn store_behind(&self, page: u64, limit: u64) -> Result<Option<(Pages, Store<M>, u64)>, Errno> {
+    fn store_behind(
+        &self,
+        page: u64,
+        limit: u64,
+    ) -> Result<Option<(Pages, MemoryObject<M>, u64)>, Errno> {
         let _hold = self.hold_range(Pages::new(page, limit));
         let mut at = page;
         let (pages, mapping) = loop {
@@ -61,7 +65,7 @@ impl<M: Machine> AddressSpace<M> {
         if attributes.flags.device {
             return Err(Errno::ENODEV);
         }
-        let store = Store::of(self.memory, backed.pointer());
+        let store = MemoryObject::of(self.memory, backed.pointer());
         Ok(Some((pages, store, backed.index(pages.start))))
     }
 }

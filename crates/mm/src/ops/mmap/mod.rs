@@ -13,21 +13,21 @@ mod request;
 use core::ptr::NonNull;
 
 use faultless_paging::{PAGE_SIZE, Pages};
-use faultless_sync::{Flaw, flawed};
+use faultless_sync::{Mutant, mutant};
 use faultless_trace::{Counter, Kind};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::lock::{RangeLock, leave_at_once, span};
-use crate::object::{Device, Store};
-use crate::ops::mmap::place::{Wish, Zone};
+use crate::lock::{RangeWriteGuard, leave_at_once, span};
+use crate::object::{Device, MemoryObject};
+use crate::ops::mmap::place::{GapRequest, Zone};
 use crate::ops::mmap::request::Request;
-use crate::space::edit::Orphans;
+use crate::space::edit::DeadMappings;
 use crate::space::{AddressSpace, Note};
 use crate::table::free::Tables;
 use crate::table::taken::Taken;
 use crate::tree::mapping::{Attributes, Locked, Mapping};
-use crate::tree::{Content, Edit, Neighbours, Word};
+use crate::tree::{Edit, Neighbours, SlotState, SlotValue};
 
 /// `MAP_*` flags that are looked at.
 #[allow(missing_docs)]
@@ -74,7 +74,7 @@ pub mod flags {
 pub struct Opened<'a, M: Machine> {
     /// The file's pages, or why what is open cannot be mapped at all: `EACCES` if it was
     /// not opened for reading, `ENODEV` if it has no pages.
-    pub store: Result<&'a Store<M>, Errno>,
+    pub store: Result<&'a MemoryObject<M>, Errno>,
     /// The byte of the file that the mapping begins with: a whole page.
     pub offset: u64,
     /// The port's name for what was opened: mappings that differ in it do not merge.
@@ -114,7 +114,7 @@ impl<M: Machine> AddressSpace<M> {
     /// The same; `EACCES` for shared writing of what was not opened for it,
     /// `EOVERFLOW` behind the largest file, `EOPNOTSUPP` for flags that
     /// `MAP_SHARED_VALIDATE` does not know.
-    pub fn mmap_store(
+    pub fn mmap_object(
         &self,
         address: u64,
         length: u64,
@@ -194,7 +194,7 @@ impl<M: Machine> AddressSpace<M> {
             let pages = Pages::of_bytes(address..address + length);
             (pages, self.map_at(pages, &request)?)
         } else {
-            let wish = Wish {
+            let wish = GapRequest {
                 hint: address,
                 count: length / PAGE_SIZE,
                 zone: Zone::of(map_flags),
@@ -279,8 +279,9 @@ impl<M: Machine> AddressSpace<M> {
         pages: Pages,
         request: &Request<'_, M>,
     ) -> Result<Locked, Errno> {
-        let mut own = None;
-        let (attributes, locked) = self.attributes_of(edit, pages, true, request, &mut own)?;
+        let mut with_tlb_owner = None;
+        let (attributes, locked) =
+            self.attributes_of(edit, pages, true, request, &mut with_tlb_owner)?;
         self.check_new(edit, pages, &attributes)?;
         self.map_free(edit, pages, attributes)?;
         Ok(locked)
@@ -293,9 +294,10 @@ impl<M: Machine> AddressSpace<M> {
         edit: &mut Edit<'_, M>,
         pages: Pages,
         request: &Request<'_, M>,
-    ) -> Result<(Orphans, Locked), Errno> {
-        let mut own = None;
-        let (attributes, locked) = self.attributes_of(edit, pages, false, request, &mut own)?;
+    ) -> Result<(DeadMappings, Locked), Errno> {
+        let mut with_tlb_owner = None;
+        let (attributes, locked) =
+            self.attributes_of(edit, pages, false, request, &mut with_tlb_owner)?;
         let orphans = self.assign_over(edit, pages, attributes)?;
         Ok((orphans, locked))
     }
@@ -316,7 +318,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Readers are locked out.
     pub(crate) fn map_over(
         &self,
-        lock: RangeLock<'_, M>,
+        lock: RangeWriteGuard<'_, M>,
         mut edit: Edit<'_, M>,
         pages: Pages,
         attributes: Attributes,
@@ -332,24 +334,24 @@ impl<M: Machine> AddressSpace<M> {
         edit: &mut Edit<'_, M>,
         pages: Pages,
         attributes: Attributes,
-    ) -> Result<Orphans, Errno> {
+    ) -> Result<DeadMappings, Errno> {
         self.check_seals(pages)?;
         self.check_replacing(edit, pages, &attributes)?;
         edit.cut(pages)?;
         let word = self.word_for(edit, pages, attributes)?;
-        let marked = match flawed(Flaw::ReplacedWithoutMark) {
+        let marked = match mutant(Mutant::ReplacedWithoutMark) {
             false => word.replacing(),
             true => word,
         };
         let near = edit.around(pages);
-        Ok(self.repoint(edit, &near, pages, near.runs(pages), marked))
+        Ok(self.replace_range(edit, &near, pages, near.runs(pages), marked))
     }
 
     /// With `pages` showing what takes the place of something else, gives up the range, and takes that away.
-    fn replace(&self, lock: RangeLock<'_, M>, edit: Edit<'_, M>, pages: Pages) {
+    fn replace(&self, lock: RangeWriteGuard<'_, M>, edit: Edit<'_, M>, pages: Pages) {
         lock.keep_departure(&edit);
         drop(edit);
-        lock.settle();
+        lock.validation_fence();
         let had = lock.had();
         let replacing = lock.begin_replace(pages);
         self.trace_hold(had, pages);
@@ -369,10 +371,10 @@ impl<M: Machine> AddressSpace<M> {
         let word = self.word_between(beside, attributes).inspect_err(|_| {
             if self.tree.is_vacant(pages) {
                 // Nodes and splits that were made for the ends go.
-                edit.fill(pages, Word::EMPTY);
+                edit.fill(pages, SlotValue::EMPTY);
             }
         })?;
-        self.assign_free(edit, &near, pages, word, beside);
+        self.set_free_range(edit, &near, pages, word, beside);
         Ok(())
     }
 
@@ -382,7 +384,7 @@ impl<M: Machine> AddressSpace<M> {
         _edit: &Edit<'_, M>,
         pages: Pages,
         attributes: Attributes,
-    ) -> Result<Word, Errno> {
+    ) -> Result<SlotValue, Errno> {
         let word = self.word_between(self.tree.beside(pages), attributes)?;
         self.link_word_again(word);
         Ok(word)
@@ -390,7 +392,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Lets a walk of the store's mappings that has passed a mapping come to it once more: what it leads to from
     /// now on may have pages already.
-    pub(crate) fn link_word_again(&self, word: Word) {
+    pub(crate) fn link_word_again(&self, word: SlotValue) {
         // SAFETY: the caller keeps it from being retired.
         if let Some(mapping) = unsafe { word.mapping() } {
             self.memory.link_again(mapping);
@@ -398,14 +400,14 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// The same for pages with these neighbours, under the edit under which they were seen.
-    fn word_between(&self, beside: Neighbours, attributes: Attributes) -> Result<Word, Errno> {
+    fn word_between(&self, beside: Neighbours, attributes: Attributes) -> Result<SlotValue, Errno> {
         let beside = [beside.before, beside.behind];
         // What is replacing there ends where this begins: by the words alone can it be told.
         let may_lend = !beside.iter().any(|word| word.is_replacing());
         let lent = beside.into_iter().filter(|_| may_lend).find(|word| {
             // SAFETY: the caller is editing, so nothing is retired.
             match unsafe { word.content() } {
-                Content::Live(neighbour) => self.are_one(neighbour.attributes(), &attributes),
+                SlotState::Live(neighbour) => self.are_one(neighbour.attributes(), &attributes),
                 _ => false,
             }
         });
@@ -414,6 +416,6 @@ impl<M: Machine> AddressSpace<M> {
         }
         let mapping: NonNull<Mapping> = self.memory.allocate_mapping(self, attributes)?;
         // SAFETY: just made; the caller puts it into the tree.
-        Ok(Word::live(unsafe { mapping.as_ref() }))
+        Ok(SlotValue::live(unsafe { mapping.as_ref() }))
     }
 }

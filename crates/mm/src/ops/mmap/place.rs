@@ -13,7 +13,7 @@ use faultless_paging::{PAGE_SIZE, Pages};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::lock::shard::Part;
+use crate::lock::shard::LockDomain;
 use crate::ops::mmap::flags;
 use crate::space::AddressSpace;
 use crate::tree::Edit;
@@ -53,7 +53,7 @@ impl Zone {
 }
 
 /// What room is looked for.
-pub(crate) struct Wish {
+pub(crate) struct GapRequest {
     /// The address that was named, or 0.
     pub(crate) hint: u64,
     /// How many pages.
@@ -67,13 +67,13 @@ pub(crate) struct Wish {
 impl<M: Machine> AddressSpace<M> {
     /// Where a mapping goes, at the hint if possible: in an arena, outside of all, or, for who has
     /// everything, anywhere.
-    pub(crate) fn find_room(
+    pub(crate) fn find_unmapped_area(
         &self,
         edit: &mut Edit<'_, M>,
-        part: Part,
-        wish: &Wish,
+        part: LockDomain,
+        wish: &GapRequest,
     ) -> Result<Pages, Errno> {
-        let &Wish { count, zone, .. } = wish;
+        let &GapRequest { count, zone, .. } = wish;
         let layout = &self.layout;
         let (low, end) = (layout.lowest.div_ceil(PAGE_SIZE), layout.end / PAGE_SIZE);
         if count > end - low {
@@ -121,7 +121,13 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// A hole of so many pages.
-    fn find_hole(&self, edit: &mut Edit<'_, M>, part: Part, count: u64, zone: Zone) -> Option<u64> {
+    fn find_hole(
+        &self,
+        edit: &mut Edit<'_, M>,
+        part: LockDomain,
+        count: u64,
+        zone: Zone,
+    ) -> Option<u64> {
         if let Some(room) = self.room_of(part) {
             return edit.highest_hole(count, room.start, room.end);
         }
@@ -139,7 +145,7 @@ impl<M: Machine> AddressSpace<M> {
         let outside = edit
             .highest_hole(count, floor, base)
             .or_else(|| edit.lowest_hole(count, lowest, end));
-        if outside.is_some() || part != Part::All {
+        if outside.is_some() || part != LockDomain::All {
             return outside;
         }
         edit.highest_hole_anywhere(count, floor, base)

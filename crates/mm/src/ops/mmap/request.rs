@@ -8,12 +8,12 @@ use faultless_paging::{PAGE_SIZE, Pages};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::object::Store;
+use crate::object::MemoryObject;
 use crate::ops::mmap::{Opened, flags};
 use crate::ops::{PROT_WRITE, protection};
 use crate::space::{AddressSpace, Note};
 use crate::tree::Edit;
-use crate::tree::mapping::{Attributes, Backed, Flags, Huge, Locked};
+use crate::tree::mapping::{Attributes, Flags, Huge, Locked, ObjectRef};
 
 /// The largest size of a file.
 const LARGEST: u64 = i64::MAX as u64;
@@ -59,7 +59,7 @@ impl<M: Machine> Request<'_, M> {
 
 impl<M: Machine> AddressSpace<M> {
     /// The attributes of a mapping of `pages`, if there may be one, and whether its pages are to be there at
-    /// once; `own` becomes its store, if it has one that it shares with nobody yet, and lives as long as
+    /// once; `with_tlb_owner` becomes its store, if it has one that it shares with nobody yet, and lives as long as
     /// the attributes do.
     ///
     /// # Errors
@@ -70,7 +70,7 @@ impl<M: Machine> AddressSpace<M> {
         pages: Pages,
         is_vacant: bool,
         request: &Request<'_, M>,
-        own: &mut Option<Store<M>>,
+        with_tlb_owner: &mut Option<MemoryObject<M>>,
     ) -> Result<(Attributes, Locked), Errno> {
         let &Request {
             length,
@@ -91,12 +91,12 @@ impl<M: Machine> AddressSpace<M> {
         // Memory that is shared and has no file gets a store of its own, which the
         // mapping holds.
         if opened.is_none() && is_shared {
-            *own = Some(Store::new(self.memory, length, None, 0)?);
+            *with_tlb_owner = Some(MemoryObject::new(self.memory, length, None, 0)?);
         }
         let (index, file) = opened.map_or((0, 0), |o| (o.offset / PAGE_SIZE, o.file));
         let backed = store
-            .or(own.as_ref())
-            .map(|store| Backed::new(store, pages.start, index, file));
+            .or(with_tlb_owner.as_ref())
+            .map(|store| ObjectRef::new(store, pages.start, index, file));
         let device = store.is_some_and(|store| store.cache().is_device());
         let locked = if device { Locked::No } else { locked };
         let born = born(map_flags, locked);
@@ -145,7 +145,7 @@ impl<M: Machine> AddressSpace<M> {
         prot: u32,
         map_flags: u32,
         opened: Option<&Opened<'o, M>>,
-    ) -> Result<Option<&'o Store<M>>, Errno> {
+    ) -> Result<Option<&'o MemoryObject<M>>, Errno> {
         if opened.is_some_and(|opened| opened.offset > LARGEST.saturating_sub(length)) {
             return Err(Errno::EOVERFLOW);
         }

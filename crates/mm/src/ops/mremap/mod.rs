@@ -13,9 +13,9 @@ use faultless_trace::{Counter, Kind};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::lock::{ROUNDS, RangeLock};
+use crate::lock::{ROUNDS, RangeWriteGuard};
 use crate::space::AddressSpace;
-use crate::space::account::Totals;
+use crate::space::account::VmStats;
 use crate::tree::mapping::Attributes;
 use crate::tree::{Edit, PAGES};
 
@@ -63,7 +63,7 @@ pub(crate) enum Remapped {
 }
 
 /// Room for a move.
-pub(crate) enum Room {
+pub(crate) enum Reservation {
     /// Here, reserved.
     Reserved(Pages),
     /// Not now.
@@ -185,14 +185,18 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Shrinks, grows in place, or moves to where there is room.
-    fn remap_near(&self, mut lock: RangeLock<'_, M>, request: Request) -> Result<Remapped, Errno> {
+    fn remap_near(
+        &self,
+        mut lock: RangeWriteGuard<'_, M>,
+        request: Request,
+    ) -> Result<Remapped, Errno> {
         let old = request.old;
         if request.length <= request.old_length {
             let tail = request.old_length - request.length;
             self.unmap_tail(lock, old, request.length, tail)?;
             return Ok(Remapped::To(old));
         }
-        let attributes = self.check_source(&lock, &request, Totals::default())?;
+        let attributes = self.check_source(&lock, &request, VmStats::default())?;
         match self.grow_in_place(&lock, &request, attributes)? {
             Growth::Done => {
                 self.memory.count(Counter::Mmap);
@@ -205,15 +209,19 @@ impl<M: Machine> AddressSpace<M> {
         if self.room(&lock.edit()).is_short_of(SPARE_TO_MOVE) {
             return Err(Errno::ENOMEM);
         }
-        let none = Totals::default();
+        let none = VmStats::default();
         match self.reserve_room(&mut lock, 0, request.length, &attributes)? {
-            Room::Reserved(room) => self.move_to(lock, &request, room, attributes, none),
-            Room::Not(why) => Ok(why),
+            Reservation::Reserved(room) => self.move_to(lock, &request, room, attributes, none),
+            Reservation::Not(why) => Ok(why),
         }
     }
 
     /// A move to a fixed place, or one that leaves the old place mapped.
-    fn remap_to(&self, mut lock: RangeLock<'_, M>, request: Request) -> Result<Remapped, Errno> {
+    fn remap_to(
+        &self,
+        mut lock: RangeWriteGuard<'_, M>,
+        request: Request,
+    ) -> Result<Remapped, Errno> {
         let Request {
             old,
             old_length,
@@ -248,7 +256,7 @@ impl<M: Machine> AddressSpace<M> {
         // What the checks come after is gone by then.
         let gone = |pages: Pages| match pages.end <= end / PAGE_SIZE {
             true => self.tally(&lock.edit(), pages, None),
-            false => Totals::default(),
+            false => VmStats::default(),
         };
         let change = match request.has(FIXED) {
             true => gone(target).and(&gone(tail)),
@@ -281,8 +289,8 @@ impl<M: Machine> AddressSpace<M> {
         let target = match request.has(FIXED) {
             true => target,
             false => match self.reserve_room(&mut lock, new, length, &attributes)? {
-                Room::Reserved(room) => room,
-                Room::Not(why) => return Ok(why),
+                Reservation::Reserved(room) => room,
+                Reservation::Not(why) => return Ok(why),
             },
         };
         self.move_to(lock, &request, target, attributes, change)
@@ -290,7 +298,7 @@ impl<M: Machine> AddressSpace<M> {
 
     fn unmap_tail(
         &self,
-        lock: RangeLock<'_, M>,
+        lock: RangeWriteGuard<'_, M>,
         old: u64,
         length: u64,
         tail: u64,
@@ -318,9 +326,9 @@ impl<M: Machine> AddressSpace<M> {
     /// It may if that is within the limits after `change`.
     fn check_source(
         &self,
-        lock: &RangeLock<'_, M>,
+        lock: &RangeWriteGuard<'_, M>,
         request: &Request,
-        change: Totals,
+        change: VmStats,
     ) -> Result<Attributes, Errno> {
         let attributes = self.attributes_at(request.old).ok_or(Errno::EFAULT)?;
         if request.old_length == 0 && !attributes.flags.shared {
@@ -350,7 +358,7 @@ impl<M: Machine> AddressSpace<M> {
         edit: &Edit<'_, M>,
         request: &Request,
         attributes: &Attributes,
-        change: Totals,
+        change: VmStats,
     ) -> Result<(), Errno> {
         let room = self.room(edit).after(change);
         let more = (request.length - request.old_length) / PAGE_SIZE;
@@ -389,7 +397,7 @@ impl<M: Machine> AddressSpace<M> {
     /// there is room.
     fn grow_in_place(
         &self,
-        lock: &RangeLock<'_, M>,
+        lock: &RangeWriteGuard<'_, M>,
         request: &Request,
         attributes: Attributes,
     ) -> Result<Growth, Errno> {
@@ -407,7 +415,7 @@ impl<M: Machine> AddressSpace<M> {
         if !self.tree.is_vacant(more) {
             return Ok(Growth::After(more));
         }
-        self.check_more(&edit, request, &attributes, Totals::default())?;
+        self.check_more(&edit, request, &attributes, VmStats::default())?;
         self.map_free(&mut edit, more, attributes)?;
         Ok(Growth::Done)
     }

@@ -16,18 +16,18 @@ use faultless_trace::Counter;
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::lock::RangeLock;
+use crate::lock::RangeWriteGuard;
 use crate::lock::moves::Move;
-use crate::lock::shard::Part;
-use crate::ops::mmap::place::{Wish, Zone};
+use crate::lock::shard::LockDomain;
+use crate::ops::mmap::place::{GapRequest, Zone};
 use crate::ops::mremap::remap_flags::DONTUNMAP;
-use crate::ops::mremap::{Remapped, Request, Room, SPARE_TO_MOVE};
+use crate::ops::mremap::{Remapped, Request, Reservation, SPARE_TO_MOVE};
 use crate::space::AddressSpace;
-use crate::space::account::Totals;
+use crate::space::account::VmStats;
 use crate::space::memory::Retired;
 use crate::table::free::Tables;
 use crate::tree::mapping::{Attributes, Flags, Locked, Mapping};
-use crate::tree::{Edit, Word};
+use crate::tree::{Edit, SlotValue};
 
 /// Both places of a move, shown as what they are for as long.
 struct Shown {
@@ -39,12 +39,12 @@ impl<M: Machine> AddressSpace<M> {
     /// Room for so many bytes, had and reserved, if there is some that nobody else has.
     pub(crate) fn reserve_room(
         &self,
-        lock: &mut RangeLock<'_, M>,
+        lock: &mut RangeWriteGuard<'_, M>,
         hint: u64,
         length: u64,
         attributes: &Attributes,
-    ) -> Result<Room, Errno> {
-        let wish = Wish {
+    ) -> Result<Reservation, Errno> {
+        let wish = GapRequest {
             hint,
             count: length / PAGE_SIZE,
             zone: Zone::All,
@@ -52,46 +52,48 @@ impl<M: Machine> AddressSpace<M> {
         };
         let mut edit = lock.edit();
         let part = lock.part();
-        let room = match self.find_room(&mut edit, part, &wish) {
+        let room = match self.find_unmapped_area(&mut edit, part, &wish) {
             Ok(room) => room,
-            Err(_) if matches!(part, Part::Arena(_)) => {
+            Err(_) if matches!(part, LockDomain::Shard(_)) => {
                 drop(edit);
-                let mut edit = self.edit(Part::Central);
-                let room = self.find_room(&mut edit, Part::Central, &wish);
-                return Ok(Room::Not(room.map_or(Remapped::AfterAll, Remapped::With)));
+                let mut edit = self.edit(LockDomain::Central);
+                let room = self.find_unmapped_area(&mut edit, LockDomain::Central, &wish);
+                return Ok(Reservation::Not(
+                    room.map_or(Remapped::AfterAll, Remapped::With),
+                ));
             }
             // There may be elsewhere.
             Err(_) if part != self.part_of_everything() || self.is_zapping() => {
-                return Ok(Room::Not(Remapped::AfterAll));
+                return Ok(Reservation::Not(Remapped::AfterAll));
             }
             Err(error) => return Err(error),
         };
         if !lock.try_extend(room) {
-            return Ok(Room::Not(Remapped::With(room)));
+            return Ok(Reservation::Not(Remapped::With(room)));
         }
         edit.cut(room)?;
-        edit.fill(room, Word::RESERVED);
-        Ok(Room::Reserved(room))
+        edit.fill(room, SlotValue::RESERVED);
+        Ok(Reservation::Reserved(room))
     }
 
     /// Reserves what is free of `pages`, whose ends were cut: no stack grows there, and tables
     /// stay.
     fn reserve(&self, edit: &mut Edit<'_, M>, pages: Pages) {
-        self.replace_word(edit, pages, Word::EMPTY, Word::RESERVED);
+        self.replace_word(edit, pages, SlotValue::EMPTY, SlotValue::RESERVED);
     }
 
     /// Gives up what was reserved of `pages`, and tables there that nothing will use. As what is unmapped
     /// there: who unmaps what lies beside must not leave a table because of it.
-    fn give_up_room(&self, lock: RangeLock<'_, M>, pages: Pages) {
+    fn give_up_room(&self, lock: RangeWriteGuard<'_, M>, pages: Pages) {
         let mut edit = lock.edit();
-        let note = Word::zapping(lock.number());
-        self.replace_word(&mut edit, pages, Word::RESERVED, note);
+        let note = SlotValue::zapping(lock.number());
+        self.replace_word(&mut edit, pages, SlotValue::RESERVED, note);
         let zapping = lock.begin_zap_of_mapped(pages);
         drop(edit);
         zapping.finish();
     }
 
-    fn replace_word(&self, edit: &mut Edit<'_, M>, pages: Pages, old: Word, new: Word) {
+    fn replace_word(&self, edit: &mut Edit<'_, M>, pages: Pages, old: SlotValue, new: SlotValue) {
         let mut at = pages.start;
         while at < pages.end {
             let run = self.tree.next_until(at, pages.end);
@@ -109,11 +111,11 @@ impl<M: Machine> AddressSpace<M> {
 
     fn map_again(
         &self,
-        lock: RangeLock<'_, M>,
+        lock: RangeWriteGuard<'_, M>,
         request: &Request,
         target: Pages,
         attributes: Attributes,
-        change: Totals,
+        change: VmStats,
     ) -> Result<Remapped, Errno> {
         lock.lock_out_readers(target);
         let mut edit = lock.edit();
@@ -138,7 +140,7 @@ impl<M: Machine> AddressSpace<M> {
     /// What the source becomes if it stays: Linux takes a lock along. A mapping of its own, not that of a
     /// neighbour, which may be one that the move replaces, or that replaces something: who comes to places
     /// that are replacing tells them apart by their words alone.
-    fn staying(&self, word: Word, stays: bool) -> Result<Option<NonNull<Mapping>>, Errno> {
+    fn staying(&self, word: SlotValue, stays: bool) -> Result<Option<NonNull<Mapping>>, Errno> {
         // SAFETY: the range keeps mappings from being retired.
         let Some(mapping) = (unsafe { word.mapping() }).filter(|_| stays) else {
             return Ok(None);
@@ -157,11 +159,11 @@ impl<M: Machine> AddressSpace<M> {
     /// Moves the source to `target`, in place of whatever is there.
     pub(crate) fn move_to(
         &self,
-        lock: RangeLock<'_, M>,
+        lock: RangeWriteGuard<'_, M>,
         request: &Request,
         target: Pages,
         attributes: Attributes,
-        change: Totals,
+        change: VmStats,
     ) -> Result<Remapped, Errno> {
         let old_end = request.old + request.old_length;
         let source = Pages::of_bytes(request.old..old_end);
@@ -192,7 +194,7 @@ impl<M: Machine> AddressSpace<M> {
                 return Err(error);
             }
         };
-        lock.settle();
+        lock.validation_fence();
         let had = lock.had();
         let record = Move::new(source, target, &attributes);
         let listed = self.list_move(&record);
@@ -222,15 +224,17 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Whether nothing is mapped in `pages`, all of which is mapped or reserved.
     fn is_reserved(&self, pages: Pages) -> bool {
-        self.tree.runs(pages).all(|run| run.word == Word::RESERVED)
+        self.tree
+            .runs(pages)
+            .all(|run| run.word == SlotValue::RESERVED)
     }
 
     /// What is mapped in pages that are one mapping to a program: a part that was made since
     /// soft-dirty bits were cleared, if there is one; and whether that is all of it.
-    fn newest_of(&self, pages: Pages) -> Option<(Word, bool)> {
+    fn newest_of(&self, pages: Pages) -> Option<(SlotValue, bool)> {
         let mut runs = self.tree.runs(pages);
         let first = runs.next()?;
-        let is_new = |word: &Word| {
+        let is_new = |word: &SlotValue| {
             // SAFETY: the caller is editing, so nothing is retired.
             unsafe { word.mapping() }.is_some_and(|mapping| self.is_new(mapping.attributes()))
         };
@@ -246,7 +250,7 @@ impl<M: Machine> AddressSpace<M> {
     /// unless it `stays`, once nothing can fail any more. Whether it `may_be` is asked when it is.
     fn show_move(
         &self,
-        lock: &RangeLock<'_, M>,
+        lock: &RangeWriteGuard<'_, M>,
         (source, gone): (Pages, Pages),
         target: Pages,
         attributes: Attributes,
@@ -266,11 +270,11 @@ impl<M: Machine> AddressSpace<M> {
         if !is_one {
             // Equal neighbours become one. A walk may have been at that one before pages came to the others.
             self.link_word_again(old);
-            self.assign(&mut edit, source, old);
+            self.set_range(&mut edit, source, old);
         }
         edit.fill(source, old.changing());
         drop(edit);
-        lock.settle();
+        lock.validation_fence();
         let prepared = self.prepare_tables(source, target.start);
         let prepared = prepared.and_then(|()| self.staying(old, stays));
         let mut edit = lock.edit();
@@ -295,13 +299,13 @@ impl<M: Machine> AddressSpace<M> {
         let account = self.account_of(&edit);
         let peak = account.get().peak;
         self.forks.moves.begin_show(gone, target, self.machine());
-        self.assign(&mut edit, target, word.replacing());
+        self.set_range(&mut edit, target, word.replacing());
         // A truncation that has been at the target already comes again, and waits there.
         self.link_word_again(word);
         if let Some(staying) = staying {
             // SAFETY: made above, and put into the tree here.
-            let word = Word::live(unsafe { staying.as_ref() });
-            self.assign(&mut edit, source, word.replacing());
+            let word = SlotValue::live(unsafe { staying.as_ref() });
+            self.set_range(&mut edit, source, word.replacing());
         } else {
             lock.announce_zap();
             // A hole's end may be uncut again: since it was cut others have emptied what lies beside.

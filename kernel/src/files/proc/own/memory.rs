@@ -14,7 +14,7 @@ use crate::arch::uaccess;
 use crate::errno::{Answer, EFAULT, EINVAL, EIO, ERANGE, ESRCH, Errno};
 use crate::files::copy::scatter;
 use crate::memory::machine::Kernel;
-use crate::memory::{Access, USER_END, Unused};
+use crate::memory::{Access, AgingMode, USER_END};
 use crate::process::UserSpace;
 use crate::sched;
 use crate::shared::Shared;
@@ -134,9 +134,9 @@ impl MemoryFile {
             None if !processes::exists(self.process) => return Err(ESRCH),
             None => {}
             Some(space) => match number {
-                1 => space.clear_accessed(Unused::All),
-                2 => space.clear_accessed(Unused::Anonymous),
-                3 => space.clear_accessed(Unused::Stores),
+                1 => space.clear_accessed(AgingMode::All),
+                2 => space.clear_accessed(AgingMode::Anonymous),
+                3 => space.clear_accessed(AgingMode::Objects),
                 4 => space.clear_soft_dirty(),
                 _ => space.forget_most_resident(),
             },

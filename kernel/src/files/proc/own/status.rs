@@ -7,7 +7,7 @@ use arrayvec::ArrayString;
 use super::smaps::Sum;
 use super::{Text, maps, processes};
 use crate::errno::Errno;
-use crate::memory::Totals;
+use crate::memory::VmStats;
 use crate::process::Process;
 use crate::process::usage::{self, Usage};
 use crate::sched;
@@ -35,7 +35,7 @@ impl fmt::Display for Printable {
 /// Pages of a process's memory; none of one that has ended.
 #[derive(Default)]
 struct Sizes {
-    totals: Totals,
+    totals: VmStats,
     resident: u64,
     most_resident: u64,
     /// Of the resident, those of files, and of memory that has none in the tree.

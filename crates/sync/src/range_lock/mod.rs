@@ -2,7 +2,7 @@
 //!
 //! Places, each with a range or two that somebody has or waits for, under a
 //! spin lock that is held for one look at them. There is memory for some; more is added when these are almost
-//! all taken ([`Ranges::add_room`]). A wish waits for those wishes before it that it
+//! all taken ([`RangeLock::add_room`]). A wish waits for those wishes before it that it
 //! cannot be beside, and for no others: first come, first served, so that nobody starves, whole
 //! spaces and single pages alike. Half of the places are for who need not wait; where there is none for who
 //! has to, he waits for one, in order too, and may be passed by those.
@@ -19,28 +19,28 @@
 //! Written lines: the lock's, those of the sets of places, and the place's, by each lock and each unlock; and, if
 //! somebody waits, the word on which waiters park.
 
+mod brief;
 mod guard;
-mod keep_out;
 mod places;
+mod request;
 mod set;
-mod wish;
 
 use core::ops::Range;
 use core::ptr::NonNull;
 
 use crate::atomic::{AtomicU32, Ordering};
-use crate::flaw::{Flaw, flawed};
+use crate::flaw::{Mutant, mutant};
 use crate::order::{Class, Held, Kind, check_park};
 use crate::spin::SpinLock;
 use crate::wait::{Backoff, Wait};
 
+pub use brief::BriefGuard;
 use guard::Taken;
 pub use guard::{RangeGuard, ZapGuard};
-pub use keep_out::KeepOut;
 use places::Places;
-pub use places::{PLACES, Room};
+pub use places::{PLACES, SlotChunk};
+pub use request::LockRequest;
 pub use set::Set;
-pub use wish::Wish;
 
 /// Turns of spinning before a waiter parks.
 const SPIN: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
@@ -50,7 +50,7 @@ const SPIN: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
 const ROUNDS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
 
 /// The lock. What the ranges are of is the user's to say.
-pub struct Ranges {
+pub struct RangeLock {
     class: Class,
     places: SpinLock<Places>,
     /// Counts what waiters may have waited for.
@@ -59,14 +59,14 @@ pub struct Ranges {
     scarce: AtomicU32,
 }
 
-impl Default for Ranges {
+impl Default for RangeLock {
     #[track_caller]
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Ranges {
+impl RangeLock {
     /// Nobody has anything.
     #[track_caller]
     pub fn new() -> Self {
@@ -80,7 +80,11 @@ impl Ranges {
 
     /// What is wished for, if it can be had at once; or waits for it.
     #[inline]
-    pub fn lock<'a, W: Wait + ?Sized>(&'a self, wish: &Wish, machine: &'a W) -> RangeGuard<'a, W> {
+    pub fn lock<'a, W: Wait + ?Sized>(
+        &'a self,
+        wish: &LockRequest,
+        machine: &'a W,
+    ) -> RangeGuard<'a, W> {
         self.class.check();
         match self.try_take(wish, machine) {
             Some(taken) => self.guard(taken, machine),
@@ -91,12 +95,12 @@ impl Ranges {
     #[cold]
     fn lock_in_turn<'a, W: Wait + ?Sized>(
         &'a self,
-        wish: &Wish,
+        wish: &LockRequest,
         machine: &'a W,
     ) -> RangeGuard<'a, W> {
         for _ in 0..ROUNDS {
             let (guard, is_in_the_way) = self.lock_beside_zaps(wish, machine);
-            if !is_in_the_way || flawed(Flaw::ZapsNotAwaited) {
+            if !is_in_the_way || mutant(Mutant::ZapsNotAwaited) {
                 return guard;
             }
             drop(guard);
@@ -115,7 +119,7 @@ impl Ranges {
     #[inline]
     pub fn try_lock<'a, W: Wait + ?Sized>(
         &'a self,
-        wish: &Wish,
+        wish: &LockRequest,
         machine: &'a W,
     ) -> Option<RangeGuard<'a, W>> {
         let taken = self.try_take(wish, machine);
@@ -134,7 +138,7 @@ impl Ranges {
     }
 
     /// A place with what is wished for, if that can be had at once.
-    fn try_take<W: Wait + ?Sized>(&self, wish: &Wish, machine: &W) -> Option<Taken> {
+    fn try_take<W: Wait + ?Sized>(&self, wish: &LockRequest, machine: &W) -> Option<Taken> {
         let mut places = self.places.lock(machine);
         let is_alone = places.is_unused();
         if !places.may_pass() {
@@ -161,7 +165,7 @@ impl Ranges {
     /// Waits for what is wished for; and says whether somebody zaps, or replaces something, there who may not.
     fn lock_beside_zaps<'a, W: Wait + ?Sized>(
         &'a self,
-        wish: &Wish,
+        wish: &LockRequest,
         machine: &'a W,
     ) -> (RangeGuard<'a, W>, bool) {
         let mut place = None;
@@ -197,7 +201,7 @@ impl Ranges {
     }
 
     /// Waits for the end of all zaps that are in the way of a wish when this is called.
-    pub fn await_zaps<W: Wait + ?Sized>(&self, wish: &Wish, machine: &W) {
+    pub fn await_zaps<W: Wait + ?Sized>(&self, wish: &LockRequest, machine: &W) {
         let mut limit = None;
         self.wait(machine, |places| {
             let limit = *limit.get_or_insert(places.next);
@@ -206,7 +210,7 @@ impl Ranges {
     }
 
     /// Whether somebody zaps, or replaces something, where that is in a wish's way.
-    pub fn is_in_the_way<W: Wait + ?Sized>(&self, wish: &Wish, machine: &W) -> bool {
+    pub fn is_in_the_way<W: Wait + ?Sized>(&self, wish: &LockRequest, machine: &W) -> bool {
         self.places.lock(machine).is_in_the_way(wish, u64::MAX)
     }
 
@@ -299,7 +303,7 @@ impl Ranges {
     ///
     /// # Safety
     /// It is the caller's alone, and stays where it is as long as the list.
-    pub unsafe fn add_room<W: Wait + ?Sized>(&self, room: NonNull<Room>, machine: &W) -> bool {
+    pub unsafe fn add_room<W: Wait + ?Sized>(&self, room: NonNull<SlotChunk>, machine: &W) -> bool {
         let mut is_added = false;
         self.release(machine, |places| {
             is_added = places.add_room(room);
@@ -366,7 +370,7 @@ impl Ranges {
         if places.waiting == 0 {
             return;
         }
-        if !flawed(Flaw::WokenWithoutTurn) {
+        if !mutant(Mutant::WokenWithoutTurn) {
             self.turn.fetch_add(1, Ordering::Relaxed);
         }
         drop(places);
@@ -376,7 +380,11 @@ impl Ranges {
 
 /// A place for a wish, if there is one and nobody waits for it who came before; `queued` is the
 /// number of who waits.
-fn take_in_turn(places: &mut Places, wish: &Wish, queued: &mut Option<u64>) -> Option<usize> {
+fn take_in_turn(
+    places: &mut Places,
+    wish: &LockRequest,
+    queued: &mut Option<u64>,
+) -> Option<usize> {
     let own = match *queued {
         Some(own) => own,
         None if places.queue.is_empty() && places.may_wait() => match places.take(wish) {

@@ -8,11 +8,11 @@
 use core::ops::Range;
 
 use super::places::Places;
-use super::{Ranges, ZapGuard};
+use super::{RangeLock, ZapGuard};
 use crate::spin::SpinGuard;
 use crate::wait::Wait;
 
-impl Ranges {
+impl RangeLock {
     /// Keeps others out of some ranges, if nobody has, waits for, or zaps anything of them. The list is
     /// locked as long: for what takes not long, and waits for nothing.
     #[inline(always)]
@@ -20,7 +20,7 @@ impl Ranges {
         &'a self,
         ranges: [Range<u64>; N],
         machine: &'a W,
-    ) -> Option<KeepOut<'a, W>> {
+    ) -> Option<BriefGuard<'a, W>> {
         self.keep_out_if(machine, |places| places.are_nobodys(&ranges))
     }
 
@@ -30,7 +30,7 @@ impl Ranges {
         &'a self,
         range: Range<u64>,
         machine: &'a W,
-    ) -> Option<KeepOut<'a, W>> {
+    ) -> Option<BriefGuard<'a, W>> {
         self.keep_out_if(machine, |places| places.is_nobodys_beside_zaps(&range))
     }
 
@@ -39,9 +39,9 @@ impl Ranges {
         &'a self,
         machine: &'a W,
         are_free: impl FnOnce(&Places) -> bool,
-    ) -> Option<KeepOut<'a, W>> {
+    ) -> Option<BriefGuard<'a, W>> {
         let places = self.places.lock(machine);
-        are_free(&places).then_some(KeepOut {
+        are_free(&places).then_some(BriefGuard {
             ranges: self,
             machine,
             places,
@@ -50,13 +50,13 @@ impl Ranges {
 }
 
 /// That nobody comes to some ranges: the list is locked.
-pub struct KeepOut<'a, W: Wait + ?Sized> {
-    ranges: &'a Ranges,
+pub struct BriefGuard<'a, W: Wait + ?Sized> {
+    ranges: &'a RangeLock,
     machine: &'a W,
     places: SpinGuard<'a, Places>,
 }
 
-impl<'a, W: Wait + ?Sized> KeepOut<'a, W> {
+impl<'a, W: Wait + ?Sized> BriefGuard<'a, W> {
     /// Whether others have something elsewhere, or wait for it: not who zaps.
     pub fn has_company(&self) -> bool {
         self.places.has_holders()

@@ -1,9 +1,9 @@
-//! What is had of a [`Ranges`], until it is dropped; and what is being zapped.
+//! What is had of a [`RangeLock`], until it is dropped; and what is being zapped.
 
 use core::mem::ManuallyDrop;
 use core::ops::Range;
 
-use super::Ranges;
+use super::RangeLock;
 use super::places::{PLACES, Places};
 use crate::order::Held;
 use crate::wait::Wait;
@@ -32,7 +32,7 @@ impl Taken {
 
 /// What was wished for.
 pub struct RangeGuard<'a, W: Wait + ?Sized> {
-    pub(super) ranges: &'a Ranges,
+    pub(super) ranges: &'a RangeLock,
     pub(super) machine: &'a W,
     pub(super) taken: Taken,
     pub(super) _held: Held,
@@ -59,7 +59,7 @@ impl<'a, W: Wait + ?Sized> RangeGuard<'a, W> {
         self.taken.has_waited
     }
 
-    /// Keeps what is had without its guard; it is had until [`Ranges::guard_of`] has made another.
+    /// Keeps what is had without its guard; it is had until [`RangeLock::guard_of`] has made another.
     pub fn into_place(self) -> usize {
         let mut guard = ManuallyDrop::new(self);
         // What is had goes on, unseen by the checker: who has ranges in several lists has taken
@@ -136,7 +136,7 @@ impl<W: Wait + ?Sized> Drop for RangeGuard<'_, W> {
 
 /// A range that is being zapped, or replacing.
 pub struct ZapGuard<'a, W: Wait + ?Sized> {
-    pub(super) ranges: &'a Ranges,
+    pub(super) ranges: &'a RangeLock,
     pub(super) machine: &'a W,
     pub(super) place: usize,
 }
@@ -147,7 +147,7 @@ impl<W: Wait + ?Sized> ZapGuard<'_, W> {
         self.place
     }
 
-    /// Keeps the range without its guard ([`Ranges::zap_guard_of`]).
+    /// Keeps the range without its guard ([`RangeLock::zap_guard_of`]).
     pub fn into_place(self) -> usize {
         ManuallyDrop::new(self).place
     }
@@ -159,7 +159,7 @@ impl<W: Wait + ?Sized> ZapGuard<'_, W> {
             .release(self.machine, |places| places.begin_zap(place, from));
     }
 
-    /// The zap is done, and somebody else is to end it ([`Ranges::end_left`]).
+    /// The zap is done, and somebody else is to end it ([`RangeLock::end_left`]).
     pub fn leave(self) {
         let guard = ManuallyDrop::new(self);
         let mut places = guard.ranges.places.lock(guard.machine);

@@ -1,10 +1,10 @@
-//! What somebody asks a [`super::Ranges`] for.
+//! What somebody asks a [`super::RangeLock`] for.
 
 use core::ops::Range;
 
 /// What somebody wants, or has.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wish {
+pub struct LockRequest {
     pub(super) ranges: [Range<u64>; 2],
     /// Where nothing may be zapped.
     pub(super) new: Range<u64>,
@@ -12,7 +12,7 @@ pub struct Wish {
     pub(super) is_beside_replacing: bool,
 }
 
-impl Wish {
+impl LockRequest {
     /// To change what is in a range: alone, but for who zaps there.
     pub const fn to_change(range: Range<u64>) -> Self {
         Self {

@@ -1,11 +1,11 @@
-//! What is in the places of a [`super::Ranges`], and who keeps whom out. Under its lock.
+//! What is in the places of a [`super::RangeLock`], and who keeps whom out. Under its lock.
 
 use core::ops::Range;
 use core::ptr::NonNull;
 
+use super::request::{LockRequest, meet};
 use super::set::Set;
-use super::wish::{Wish, meet};
-use crate::flaw::{Flaw, flawed};
+use crate::flaw::{Mutant, mutant};
 
 /// How many may have ranges, or zap, at once, if there is room for all; and half as many wait for them. Others wait
 /// for a place.
@@ -24,30 +24,30 @@ const ROOMS: usize = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
 /// Room is to be added before there are no more places than this.
 const MARGIN: usize = if cfg!(any(loom, shuttle)) { 0 } else { 8 };
 
-struct Place {
+struct Waiter {
     /// When it was taken: who came before has less.
     number: u64,
-    wish: Wish,
+    wish: LockRequest,
 }
 
-impl Place {
-    const FREE: Place = Place {
+impl Waiter {
+    const FREE: Waiter = Waiter {
         number: 0,
-        wish: Wish::to_change(0..0),
+        wish: LockRequest::to_change(0..0),
     };
 }
 
-/// Memory for more places ([`super::Ranges::add_room`]).
-pub struct Room {
-    places: [Place; ROOM],
+/// Memory for more places ([`super::RangeLock::add_room`]).
+pub struct SlotChunk {
+    places: [Waiter; ROOM],
     tag: u64,
 }
 
-impl Room {
-    /// With free places; `tag` is for who finds it again ([`super::Ranges::for_each_room`]).
+impl SlotChunk {
+    /// With free places; `tag` is for who finds it again ([`super::RangeLock::for_each_room`]).
     pub const fn new(tag: u64) -> Self {
         Self {
-            places: [const { Place::FREE }; ROOM],
+            places: [const { Waiter::FREE }; ROOM],
             tag,
         }
     }
@@ -58,8 +58,8 @@ impl Room {
 /// already taken the place of that. In one that is both, something moves from the first range, which is
 /// zapped, to the second, which is replacing.
 pub(super) struct Places {
-    own: [Place; OWN],
-    rooms: [Option<NonNull<Room>>; ROOMS],
+    own: [Waiter; OWN],
+    rooms: [Option<NonNull<SlotChunk>>; ROOMS],
     /// How many there are.
     capacity: usize,
     /// Those that are not free, and how many these are.
@@ -90,7 +90,7 @@ unsafe impl Send for Places {}
 impl Places {
     pub(super) fn new() -> Self {
         Self {
-            own: [const { Place::FREE }; OWN],
+            own: [const { Waiter::FREE }; OWN],
             rooms: [None; ROOMS],
             capacity: OWN,
             used: Set::EMPTY,
@@ -109,19 +109,19 @@ impl Places {
 
     /// A place that there is room for.
     #[inline]
-    fn at(&self, number: usize) -> &Place {
+    fn at(&self, number: usize) -> &Waiter {
         match number.checked_sub(OWN) {
             None => &self.own[number],
             Some(further) => {
                 let room = self.rooms[further / ROOM].expect("there is room for it");
-                // SAFETY: the list's alone, and there as long as it ([`super::Ranges::add_room`]).
+                // SAFETY: the list's alone, and there as long as it ([`super::RangeLock::add_room`]).
                 &unsafe { room.as_ref() }.places[further % ROOM]
             }
         }
     }
 
     #[inline]
-    fn at_mut(&mut self, number: usize) -> &mut Place {
+    fn at_mut(&mut self, number: usize) -> &mut Waiter {
         match number.checked_sub(OWN) {
             None => &mut self.own[number],
             Some(further) => {
@@ -169,7 +169,7 @@ impl Places {
     }
 
     /// Adds room, if there should be more.
-    pub(super) fn add_room(&mut self, room: NonNull<Room>) -> bool {
+    pub(super) fn add_room(&mut self, room: NonNull<SlotChunk>) -> bool {
         let is_scarce = self.is_scarce();
         let free = self.rooms.iter_mut().find(|room| room.is_none());
         let Some(free) = free.filter(|_| is_scarce) else {
@@ -188,7 +188,7 @@ impl Places {
     }
 
     /// Takes a place, if there is one.
-    pub(super) fn take(&mut self, wish: &Wish) -> Option<usize> {
+    pub(super) fn take(&mut self, wish: &LockRequest) -> Option<usize> {
         let number = self.next_place()?;
         self.take_place(number);
         self.at_mut(number).wish.clone_from(wish);
@@ -200,13 +200,14 @@ impl Places {
     pub(super) fn are_nobodys(&self, ranges: &[Range<u64>]) -> bool {
         let mut others = self.used.iter().map(|other| &self.at(other).wish);
         let is_met = others.any(|other| ranges.iter().any(|range| other.meets(range)));
-        self.may_pass() && (!is_met || flawed(Flaw::AtOnceBesideHolder))
+        self.may_pass() && (!is_met || mutant(Mutant::AtOnceBesideHolder))
     }
 
     /// The same of one, whoever zaps there.
     #[inline]
     pub(super) fn is_nobodys_beside_zaps(&self, range: &Range<u64>) -> bool {
-        self.may_pass() && (!self.is_barred(&self.used, range) || flawed(Flaw::AtOnceBesideHolder))
+        self.may_pass()
+            && (!self.is_barred(&self.used, range) || mutant(Mutant::AtOnceBesideHolder))
     }
 
     /// Whether those of some places keep others than what is new out of a range.
@@ -294,14 +295,14 @@ impl Places {
         self.announced.remove(number);
         self.replacing.remove(number);
         self.zapped.insert(number);
-        self.at_mut(number).wish = Wish::to_change(range);
+        self.at_mut(number).wish = LockRequest::to_change(range);
     }
 
     /// From here on a place is one that is replacing.
     pub(super) fn begin_replace(&mut self, number: usize, ranges: [Range<u64>; 2]) {
         let [first, second] = ranges;
         self.replacing.insert(number);
-        self.at_mut(number).wish = Wish::to_change(first).and(second);
+        self.at_mut(number).wish = LockRequest::to_change(first).and(second);
     }
 
     /// From here on something moves from one range, which is zapped, to another, which is replacing.
@@ -339,7 +340,7 @@ impl Places {
 
     /// Whether somebody zaps, or will, where a wish puts something new, or replaces something where it may
     /// not be beside that; and came before `limit`.
-    pub(super) fn is_in_the_way(&self, wish: &Wish, limit: u64) -> bool {
+    pub(super) fn is_in_the_way(&self, wish: &LockRequest, limit: u64) -> bool {
         let zaps = self.zapped.or(&self.announced);
         zaps.or(&self.replacing).iter().any(|number| {
             let other = self.at(number);
@@ -352,7 +353,7 @@ impl Places {
     }
 
     /// Whether somebody zaps, or replaces something, in the range of a wish.
-    pub(super) fn meets_zaps(&self, wish: &Wish) -> bool {
+    pub(super) fn meets_zaps(&self, wish: &LockRequest) -> bool {
         let zaps = self.zapped.or(&self.replacing);
         zaps.iter()
             .any(|other| self.ranges(other).iter().any(|range| wish.meets(range)))

@@ -94,7 +94,7 @@ pub fn nap(nanoseconds: u64) {
 }
 
 /// Does something while nobody else does anything.
-pub fn alone<R>(f: impl FnOnce() -> R) -> R {
+pub fn stop_machine<R>(f: impl FnOnce() -> R) -> R {
     while TAKEN.swap(true, Ordering::SeqCst) {
         nap(LOOK);
     }
