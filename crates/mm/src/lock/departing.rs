@@ -190,11 +190,11 @@ impl<'a, M: Machine> UnmapGuard<'a, M> {
     /// Takes over what another has begun.
     #[inline]
     pub(crate) fn take(&self, other: &UnmapGuard<'_, M>) {
-        let (with_tlb_owner, others) = (self.counted.get(), other.counted.get());
+        let (own, others) = (self.counted.get(), other.counted.get());
         if others != 0 {
             // What is counted twice the other ends.
-            other.counted.set(with_tlb_owner & others);
-            self.counted.set(with_tlb_owner | others);
+            other.counted.set(own & others);
+            self.counted.set(own | others);
         }
     }
 

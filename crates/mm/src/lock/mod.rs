@@ -391,12 +391,11 @@ impl<'a, M: Machine> RangeWriteGuard<'a, M> {
         let range = span(pages);
         let Held {
             part,
-            range: with_tlb_owner,
+            range: own,
             elsewhere,
             ..
         } = &mut self.held;
-        with_tlb_owner.try_extend(&range)
-            && (*part != LockDomain::All || elsewhere.try_extend(&range))
+        own.try_extend(&range) && (*part != LockDomain::All || elsewhere.try_extend(&range))
     }
 
     /// The number by which this writer's notes are known.

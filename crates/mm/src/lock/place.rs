@@ -140,7 +140,7 @@ impl<M: Machine> AddressSpace<M> {
         let mut obstacle = obstacle;
         let (mut part, mut rounds) = (LockDomain::Central, 0);
         loop {
-            let priority = match obstacle {
+            let request = match obstacle {
                 Obstacle::Taken(pages) if rounds < ROUNDS => LockRequest::to_change(span(pages)),
                 Obstacle::Taken(_) => LockRequest::to_change(EVERYTHING),
                 Obstacle::Crowded(seen) => return Ok(Placed::Crowded(seen)),
@@ -152,14 +152,14 @@ impl<M: Machine> AddressSpace<M> {
                 Obstacle::Full { is_zapping: true } => LockRequest::to_fill(EVERYTHING),
             };
             rounds += 1;
-            let range = priority.range();
+            let range = request.range();
             // With every range it may be anywhere.
             let has_all = range == EVERYTHING;
             let part_of = || match has_all {
                 true => self.part_of_everything(),
                 false => LockDomain::Central,
             };
-            let held = self.await_range(&priority, part_of);
+            let held = self.await_range(&request, part_of);
             part = part_of();
             let mut edit = self.edit(part);
             obstacle = match self.find_unmapped_area(&mut edit, part, wish) {

@@ -222,14 +222,14 @@ impl<M: Machine> AddressSpace<M> {
                     backoff.turn(self.machine());
                     continue;
                 }
-                let with_tlb_owner = to.write && (shared || self.is_exclusive(value));
+                let own = to.write && (shared || self.is_exclusive(value));
                 // Where every page counts as written nobody watches for stores.
-                let from = if with_tlb_owner && is_new {
+                let from = if own && is_new {
                     value | format.soft_dirty
                 } else {
                     value
                 };
-                let new = format.with_protection(from, to, with_tlb_owner);
+                let new = format.with_protection(from, to, own);
                 if entry.replace(value, new).is_ok() {
                     let lowered = format.is_present(value)
                         && (!format.is_present(new)

@@ -159,7 +159,7 @@ impl Account {
     }
 
     /// Adds an arena's account, from the one before to the next, to this one. Under all edit locks.
-    pub(crate) fn validation_fence(&self, arena: &Account) {
+    pub(crate) fn settle(&self, arena: &Account) {
         let more = arena.get();
         if more == VmStats::default() {
             return;
@@ -297,9 +297,9 @@ impl Sum {
 impl<M: Machine> AddressSpace<M> {
     /// What is mapped, in numbers. Beside writers it may be a change half done.
     pub fn totals(&self) -> VmStats {
-        let with_tlb_owner = self.account.get();
+        let own = self.account.get();
         let arenas = self.arenas().into_iter().flat_map(Shards::all);
-        arenas.fold(with_tlb_owner, |sum, arena| {
+        arenas.fold(own, |sum, arena| {
             let more = arena.account.get();
             VmStats {
                 peak: higher(sum.peak, sum.mapped.wrapping_add(more.peak)),

@@ -151,15 +151,15 @@ impl<M: Machine> AddressSpace<M> {
                 // guard has, which stays what it is.
                 return value;
             }
-            let with_tlb_owner = self.is_exclusive(value);
+            let own = self.is_exclusive(value);
             match self.counted(value) {
                 // Nobody else looks at it before it is published (rule R7).
-                Some(descriptor) if with_tlb_owner => descriptor.move_to(page),
+                Some(descriptor) if own => descriptor.move_to(page),
                 // What others have at the old place has to be looked for here.
                 Some(_) => self.note(Note::MOVED),
                 None => {}
             }
-            self.shown(record, value, with_tlb_owner || record.shared)
+            self.shown(record, value, own || record.shared)
         });
     }
 

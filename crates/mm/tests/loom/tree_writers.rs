@@ -128,9 +128,9 @@ fn lookups_in_two_parts() {
         forest.set(4, 8, forest.word(1));
         let part = forest.tree.pin_node(forest.memory, 4).expect("frames");
         let part = Arc::new((part, SpinLock::new(GapIndex::new(PAGES))));
-        let with_tlb_owner = part.clone();
+        let own = part.clone();
         let inside = writes(&forest, 1, move |forest| {
-            let (stem, lock) = &*with_tlb_owner;
+            let (stem, lock) = &*own;
             for word in [SlotValue::EMPTY, forest.word(2)] {
                 let mut edit = stem.edit_alone(forest.memory, lock);
                 edit.fill(Pages::new(4, 8), word);

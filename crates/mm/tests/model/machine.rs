@@ -214,9 +214,9 @@ impl Model {
     fn pass_gate(&self) {
         let cpu = CPU.with(Cell::get);
         let mut shut_for = self.gate.shut_for.lock().unwrap();
-        while let Some(with_tlb_owner) = shut_for.iter_mut().find(|(shut, _)| *shut == cpu) {
+        while let Some(own) = shut_for.iter_mut().find(|(shut, _)| *shut == cpu) {
             // Once, or those who wait here wake each other for ever.
-            if !core::mem::replace(&mut with_tlb_owner.1, true) {
+            if !core::mem::replace(&mut own.1, true) {
                 self.gate.changed.notify_all();
             }
             shut_for = self.gate.changed.wait(shut_for).unwrap();

@@ -232,14 +232,14 @@ fn chosen_addresses() {
         let world = spread();
         let choose = |cpu: &Processor<'_>| {
             for _ in 0..4 {
-                let with_tlb_owner = u64::from(cpu.number()) + 1;
+                let own = u64::from(cpu.number()) + 1;
                 let at = cpu.space().mmap(0, 2 * PAGE, RW, ANYWHERE).unwrap();
                 assert_eq!(cpu.load(at), Ok(0), "somebody's page");
-                cpu.store(at, with_tlb_owner).unwrap();
-                cpu.store(at + PAGE, with_tlb_owner).unwrap();
-                assert_eq!(cpu.load(at), Ok(with_tlb_owner));
+                cpu.store(at, own).unwrap();
+                cpu.store(at + PAGE, own).unwrap();
+                assert_eq!(cpu.load(at), Ok(own));
                 cpu.space().munmap(at, PAGE).unwrap();
-                assert_eq!(cpu.load(at + PAGE), Ok(with_tlb_owner));
+                assert_eq!(cpu.load(at + PAGE), Ok(own));
             }
         };
         let others = [1, 2].map(|number| world.run(number, choose));

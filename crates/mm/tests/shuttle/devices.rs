@@ -253,11 +253,7 @@ fn gone_with(test: u64, acts: [fn(&Processor<'_>); 2]) {
     world.cpu().store(2 * PAGE, 1).unwrap();
     world.cpu().store(4 * PAGE, 1).unwrap();
     drop(device);
-    let zappers = [1, 2].map(|cpu| {
-        world.run(cpu, move |with_tlb_owner| {
-            acts[cpu as usize - 1](with_tlb_owner)
-        })
-    });
+    let zappers = [1, 2].map(|cpu| world.run(cpu, move |own| acts[cpu as usize - 1](own)));
     for _ in 0..6 {
         memory.expedite();
         if is_gone.load(Relaxed) {

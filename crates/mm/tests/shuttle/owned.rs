@@ -24,7 +24,7 @@ struct Owner<'a> {
     cpu: &'a Processor<'a>,
     world: &'a World,
     first: u64,
-    with_tlb_owner: [Option<Mapped>; OWN as usize],
+    own: [Option<Mapped>; OWN as usize],
 }
 
 impl<'a> Owner<'a> {
@@ -33,7 +33,7 @@ impl<'a> Owner<'a> {
             cpu,
             world,
             first: u64::from(cpu.number()) * OWN,
-            with_tlb_owner: [None; OWN as usize],
+            own: [None; OWN as usize],
         }
     }
 
@@ -44,7 +44,7 @@ impl<'a> Owner<'a> {
     /// What an operation says that ends at the first hole, and what it does to what comes before.
     fn up_to_a_hole(&mut self, from: u64, pages: u64, change: impl Fn(&mut Mapped)) -> bool {
         let range = from as usize..(from + pages) as usize;
-        for page in &mut self.with_tlb_owner[range] {
+        for page in &mut self.own[range] {
             match page {
                 Some(mapped) => change(mapped),
                 None => return false,
@@ -64,11 +64,11 @@ impl<'a> Owner<'a> {
             0 | 1 => {
                 assert_eq!(space.mmap(at, length, RW, FIXED), Ok(at));
                 let (writable, word) = (true, 0);
-                self.with_tlb_owner[range].fill(Some(Mapped { writable, word }));
+                self.own[range].fill(Some(Mapped { writable, word }));
             }
             2 | 3 => {
                 assert_eq!(space.munmap(at, length), Ok(()));
-                self.with_tlb_owner[range].fill(None);
+                self.own[range].fill(None);
                 for page in from..from + pages {
                     assert_eq!(cpu.load(self.address(page)), Err(SegvCode::MapErr));
                 }
@@ -82,7 +82,7 @@ impl<'a> Owner<'a> {
             6 | 7 => self.move_some(from, pages),
             8 => {
                 let result = space.madvise(at, length, advice::DONTNEED);
-                let some = self.with_tlb_owner[range].iter_mut();
+                let some = self.own[range].iter_mut();
                 let there = some.flatten().map(|page| page.word = 0).count();
                 assert_eq!(result.is_ok(), there as u64 == pages);
             }
@@ -115,7 +115,7 @@ impl<'a> Owner<'a> {
     fn move_some(&mut self, from: u64, pages: u64) {
         let to = thread_rng().gen_range(0..OWN);
         let is_apart = to + pages <= from || from + pages <= to;
-        let source = &self.with_tlb_owner[from as usize..(from + pages) as usize];
+        let source = &self.own[from as usize..(from + pages) as usize];
         let writable = source[0].map(|page| page.writable);
         let is_one = source
             .iter()
@@ -128,19 +128,15 @@ impl<'a> Owner<'a> {
         let moved = self.cpu.space().mremap(at, length, length, flags, target);
         assert_eq!(moved, Ok(target));
         for page in 0..pages as usize {
-            self.with_tlb_owner[to as usize + page] =
-                self.with_tlb_owner[from as usize + page].take();
+            self.own[to as usize + page] = self.own[from as usize + page].take();
         }
     }
 
     fn fork(&self) {
         let child = self.cpu.space().fork().unwrap();
-        for (page, with_tlb_owner) in (self.first..).zip(&self.with_tlb_owner) {
-            assert_eq!(
-                child.lookup(page * PAGE).is_some(),
-                with_tlb_owner.is_some()
-            );
-            if let Some(mapped) = with_tlb_owner {
+        for (page, own) in (self.first..).zip(&self.own) {
+            assert_eq!(child.lookup(page * PAGE).is_some(), own.is_some());
+            if let Some(mapped) = own {
                 let word = self.world.word_of(&child, page);
                 assert_eq!(word, mapped.word, "the child's page {page}");
             }
@@ -153,7 +149,7 @@ impl<'a> Owner<'a> {
         let mut rng = thread_rng();
         for page in 0..OWN {
             let at = self.address(page);
-            match &mut self.with_tlb_owner[page as usize] {
+            match &mut self.own[page as usize] {
                 _ if rng.r#gen() => {}
                 None => assert_eq!(self.cpu.load(at), Err(SegvCode::MapErr)),
                 Some(mapped) => {
@@ -182,8 +178,8 @@ fn what_is_somebodys_own_stays_so() {
     explore(600, |policy| {
         let world = World::new(THREADS, policy);
         let others = [1, 2].map(|number| {
-            let with_tlb_owner = world.clone();
-            world.run(number, move |cpu| Owner::new(cpu, &with_tlb_owner).run())
+            let own = world.clone();
+            world.run(number, move |cpu| Owner::new(cpu, &own).run())
         });
         Owner::new(&world.cpu(), &world).run();
         others.into_iter().for_each(|thread| thread.join().unwrap());

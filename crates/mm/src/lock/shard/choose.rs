@@ -135,7 +135,7 @@ impl<M: Machine> AddressSpace<M> {
             .edit_all(self.memory, || arenas.lock_edits(machine));
         arenas
             .all()
-            .for_each(|arena| self.account.validation_fence(&arena.account));
+            .for_each(|arena| self.account.settle(&arena.account));
         self.settle_strictness();
         edit
     }

@@ -69,8 +69,8 @@ impl Candidate {
 
     /// Whether it has `pages`, and one more on either side.
     fn has(self, pages: Pages) -> bool {
-        let with_tlb_owner = self.pages();
-        with_tlb_owner.start < pages.start && pages.end < with_tlb_owner.end
+        let own = self.pages();
+        own.start < pages.start && pages.end < own.end
     }
 
     /// The largest that has `pages`, and `other` not, and may be an arena.

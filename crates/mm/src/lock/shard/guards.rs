@@ -69,7 +69,7 @@ impl<'a, M: Machine> ShardGuards<'a, M> {
     /// Waits for what is wished for in the lists of all arenas that it meets, one after the other.
     /// Whether something is zapped there, and whether somebody was waited for.
     pub(crate) fn lock(space: &'a AddressSpace<M>, wish: &LockRequest) -> (Self, bool, bool) {
-        let mut with_tlb_owner = Self::none(space);
+        let mut own = Self::none(space);
         let (mut meets_zaps, mut has_waited) = (false, false);
         for (number, arena) in space.arenas().into_iter().flat_map(Shards::all).enumerate() {
             let pages = arena.stem.pages();
@@ -78,10 +78,10 @@ impl<'a, M: Machine> ShardGuards<'a, M> {
                 let guard = arena.ranges.lock(wish, space.machine());
                 meets_zaps |= guard.meets_zaps();
                 has_waited |= guard.has_waited();
-                with_tlb_owner.0.put(number, guard.into_place());
+                own.0.put(number, guard.into_place());
             }
         }
-        (with_tlb_owner, meets_zaps, has_waited)
+        (own, meets_zaps, has_waited)
     }
 
     fn guard(list: &'a RangeLock, place: usize, space: &'a AddressSpace<M>) -> RangeGuard<'a, M> {

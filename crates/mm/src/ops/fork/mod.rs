@@ -243,13 +243,13 @@ impl<'a, M: Machine> Fork<'a, M> {
         let mut at = run.pages.start;
         while let Some(part) = self.parent.run_in(at, run.pages.end) {
             at = part.pages.end;
-            let with_tlb_owner = Run {
+            let own = Run {
                 pages: part.pages,
                 word: run.word,
             };
             match part.word.is_replacing() {
-                false => self.copy_run(table, &with_tlb_owner, |value| value)?,
-                true => self.copy_carried(table, &with_tlb_owner)?,
+                false => self.copy_run(table, &own, |value| value)?,
+                true => self.copy_carried(table, &own)?,
             }
         }
         Ok(())
@@ -320,8 +320,8 @@ impl<'a, M: Machine> Fork<'a, M> {
                 Sharing::File if format.is_used(value) && descriptor.map() => {}
                 Sharing::File => return Ok(()),
                 Sharing::Pinned => {
-                    let with_tlb_owner = self.copy_of(frame, page)?;
-                    copy.set(shown(format.with_frame(value, with_tlb_owner)));
+                    let own = self.copy_of(frame, page)?;
+                    copy.set(shown(format.with_frame(value, own)));
                     return Ok(());
                 }
             }

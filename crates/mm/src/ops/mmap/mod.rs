@@ -279,9 +279,8 @@ impl<M: Machine> AddressSpace<M> {
         pages: Pages,
         request: &Request<'_, M>,
     ) -> Result<Locked, Errno> {
-        let mut with_tlb_owner = None;
-        let (attributes, locked) =
-            self.attributes_of(edit, pages, true, request, &mut with_tlb_owner)?;
+        let mut own = None;
+        let (attributes, locked) = self.attributes_of(edit, pages, true, request, &mut own)?;
         self.check_new(edit, pages, &attributes)?;
         self.map_free(edit, pages, attributes)?;
         Ok(locked)
@@ -295,9 +294,8 @@ impl<M: Machine> AddressSpace<M> {
         pages: Pages,
         request: &Request<'_, M>,
     ) -> Result<(DeadMappings, Locked), Errno> {
-        let mut with_tlb_owner = None;
-        let (attributes, locked) =
-            self.attributes_of(edit, pages, false, request, &mut with_tlb_owner)?;
+        let mut own = None;
+        let (attributes, locked) = self.attributes_of(edit, pages, false, request, &mut own)?;
         let orphans = self.assign_over(edit, pages, attributes)?;
         Ok((orphans, locked))
     }

@@ -59,7 +59,7 @@ impl<M: Machine> Request<'_, M> {
 
 impl<M: Machine> AddressSpace<M> {
     /// The attributes of a mapping of `pages`, if there may be one, and whether its pages are to be there at
-    /// once; `with_tlb_owner` becomes its store, if it has one that it shares with nobody yet, and lives as long as
+    /// once; `own` becomes its store, if it has one that it shares with nobody yet, and lives as long as
     /// the attributes do.
     ///
     /// # Errors
@@ -70,7 +70,7 @@ impl<M: Machine> AddressSpace<M> {
         pages: Pages,
         is_vacant: bool,
         request: &Request<'_, M>,
-        with_tlb_owner: &mut Option<MemoryObject<M>>,
+        own: &mut Option<MemoryObject<M>>,
     ) -> Result<(Attributes, Locked), Errno> {
         let &Request {
             length,
@@ -91,11 +91,11 @@ impl<M: Machine> AddressSpace<M> {
         // Memory that is shared and has no file gets a store of its own, which the
         // mapping holds.
         if opened.is_none() && is_shared {
-            *with_tlb_owner = Some(MemoryObject::new(self.memory, length, None, 0)?);
+            *own = Some(MemoryObject::new(self.memory, length, None, 0)?);
         }
         let (index, file) = opened.map_or((0, 0), |o| (o.offset / PAGE_SIZE, o.file));
         let backed = store
-            .or(with_tlb_owner.as_ref())
+            .or(own.as_ref())
             .map(|store| ObjectRef::new(store, pages.start, index, file));
         let device = store.is_some_and(|store| store.cache().is_device());
         let locked = if device { Locked::No } else { locked };
