@@ -14,22 +14,25 @@
 mod check_access;
 pub(crate) mod kinds;
 pub(crate) mod pin;
-pub(crate) mod retry;
 pub(crate) mod state;
 pub(crate) mod trace;
-pub(crate) mod vma;
 
 use faultless_frames::FrameSource;
-use faultless_paging::{Access, Entry, Link, Page, Walk, walk};
+use faultless_paging::{Access, Page, Walk, walk};
 use faultless_sync::{Backoff, Mutant, mutant};
 use faultless_trace::{Counter, How, Kind, Tracer};
 
 use crate::base::machine::Machine;
-use crate::fault::retry::Retry;
 use crate::fault::state::FaultState;
 use crate::fault::trace::{FaultTrace, TraceSink};
-use crate::fault::vma::{Mode, VmaRef};
+use crate::lock::vma::{Mode, VmaRef};
+use crate::reclaim::lazyfree::take_lazyfree;
 use crate::space::AddressSpace;
+use crate::table::retry::Retry;
+use crate::table::txn;
+
+/// An entry that a fault has looked at.
+pub(crate) type PteRef<'s> = txn::PteRef<'s, VmaRef<'s>>;
 
 /// How a fault ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +77,7 @@ impl<M: Machine> AddressSpace<M> {
         if Tracer::any_is_on() {
             return self.fault_recorded(address, access);
         }
-        self.resolve(address, access, &mut FaultState::new(self.memory, ()))
+        self.resolve(address, access, &mut FaultState::new(self.memory(), ()))
     }
 
     /// The same, with notes. The engine is built twice, so that a fault without them is what it
@@ -83,7 +86,7 @@ impl<M: Machine> AddressSpace<M> {
     #[inline(never)]
     fn fault_recorded(&self, address: u64, access: Access) -> Outcome {
         let start = self.trace_start();
-        let mut prepared = FaultState::new(self.memory, FaultTrace::new());
+        let mut prepared = FaultState::new(self.memory(), FaultTrace::new());
         let outcome = self.resolve(address, access, &mut prepared);
         prepared.trail.end(self, start, address, outcome);
         outcome
@@ -96,21 +99,21 @@ impl<M: Machine> AddressSpace<M> {
         access: Access,
         prepared: &mut FaultState<M, N>,
     ) -> Outcome {
-        if address >= self.layout.end {
-            self.memory.count(Counter::Faults);
+        if address >= self.layout().end {
+            self.memory().count(Counter::Faults);
             return self.refuse(Mode::of(self.policy()), SegvCode::MapErr, address);
         }
         let page = Page::containing(address);
         let mut backoff = Backoff::new();
         let mut mode = Mode::of(self.policy());
-        let mut lock = mode.lock(self, page);
-        self.memory.count(Counter::Faults);
+        let mut lock = mode.lock(&self.maps, page);
+        self.memory().count(Counter::Faults);
         loop {
             let why = match self.attempt(page, access, mode, prepared) {
                 Ok(outcome) => return outcome,
                 Err(why) => why,
             };
-            if why == Retry::NoMemory && !prepared.find_memory() && !self.take_let_go() {
+            if why == Retry::NoMemory && !prepared.find_memory() && !take_lazyfree(self) {
                 // Resolved without the lock all the same: waiting for it finds no frame.
                 return self.fails(mode, Outcome::OutOfMemory);
             }
@@ -119,10 +122,10 @@ impl<M: Machine> AddressSpace<M> {
                 drop(lock.take());
                 match prepared.wait_for_page() {
                     None => {}
-                    Some(Outcome::OutOfMemory) if self.take_let_go() => {}
+                    Some(Outcome::OutOfMemory) if take_lazyfree(self) => {}
                     Some(outcome) => return self.fails(mode, outcome),
                 }
-                lock = mode.lock(self, page);
+                lock = mode.lock(&self.maps, page);
                 continue;
             }
             if why == Retry::Zapped {
@@ -131,17 +134,17 @@ impl<M: Machine> AddressSpace<M> {
                 drop(lock.take());
                 self.await_zaps_below_stack(page);
                 backoff.rest(self.machine());
-                lock = mode.lock(self, page);
+                lock = mode.lock(&self.maps, page);
                 continue;
             }
             if lock.is_none() && backoff.turns() >= TRIES {
                 self.fall_back(mode, why, address, &mut prepared.trail);
                 mode = Mode::Locked;
-                lock = mode.lock(self, page);
+                lock = mode.lock(&self.maps, page);
                 continue;
             }
             if mode.is_speculative() {
-                self.memory.count(Counter::SpfRetry);
+                self.memory().count(Counter::SpfRetry);
             }
             backoff.rest(self.machine());
         }
@@ -156,10 +159,10 @@ impl<M: Machine> AddressSpace<M> {
         prepared: &mut FaultState<M, N>,
     ) -> Result<Outcome, Retry> {
         // 1. Enter a read section: what is found below stays what it is until the end.
-        let section = self.memory.enter();
+        let section = self.memory().enter();
 
         // 2. Find the mapping, and hold it as the policy does.
-        let Some(hold) = VmaRef::find(self, page, mode, &section)? else {
+        let Some(hold) = VmaRef::find(&self.maps, page, mode, &section)? else {
             drop(section);
             return self.not_mapped(page, access, mode);
         };
@@ -175,14 +178,14 @@ impl<M: Machine> AddressSpace<M> {
         // 4. Walk; install missing tables by the same protocol as pages.
         let (entry, value, link) = loop {
             // SAFETY: inside the section; the root lives as long as the space.
-            match unsafe { walk::<M::Format, M>(self.machine(), self.root, page) } {
+            match unsafe { walk::<M::Format, M>(self.machine(), self.tables().root, page) } {
                 Walk::Leaf { entry, value, link } => break (entry, value, link),
                 Walk::Missing { entry, link, .. } => {
                     let at = PteRef {
                         entry,
                         value: 0,
                         link,
-                        hold: &hold,
+                        vma: &hold,
                     };
                     self.install_table(&at, prepared)?;
                     prepared.trail.has_table();
@@ -196,7 +199,7 @@ impl<M: Machine> AddressSpace<M> {
             && (!mutant(Mutant::FrozenIgnored) || Self::FORMAT.permits(value, access))
         {
             // A fork has yet to copy this table: next, please.
-            self.prioritise_copy(page);
+            self.tables().prioritise_copy(page);
             return Err(Retry::TableChanged);
         }
 
@@ -205,7 +208,7 @@ impl<M: Machine> AddressSpace<M> {
             entry,
             value,
             link,
-            hold: &hold,
+            vma: &hold,
         };
         let format = Self::FORMAT;
         if format.is_claimed(value) {
@@ -230,7 +233,7 @@ impl<M: Machine> AddressSpace<M> {
         } else if access != Access::Write || !(format.is_present(value) || N::FORCES) {
             // The mapping allows what the entry does not: seen in the middle of a change.
             return Err(Retry::MappingChanged);
-        } else if self.is_zero_page(format.frame(value)) {
+        } else if self.tables().is_zero_page(format.frame(value)) {
             self.map_fresh_page(&at, page, prepared)?;
             prepared.trail.ends(How::ZeroReplaced);
         } else {
@@ -253,15 +256,15 @@ impl<M: Machine> AddressSpace<M> {
         // Owner, flags and map count precede publication (rule R7); nobody
         // reaches the frame before that, so they may precede the claim.
         let descriptor = self.machine().frames().descriptor(frame);
-        descriptor.set_anonymous(self.id, page.0);
-        self.publish(at, || {
+        descriptor.set_anonymous(self.number(), page.0);
+        self.tables().transact(at, || {
             prepared.page_used();
             if at.value != 0 {
                 // What CPUs have cached of the zero page must go before the new
                 // page can be written (rule R3).
-                self.flush_page(page, at.value);
+                self.tables().flush_page(page, at.value);
             }
-            let protection = at.hold.protection();
+            let protection = at.vma.protection();
             let leaf = Self::FORMAT.leaf_of(frame, true, protection, true);
             Ok(self.allowed::<N>(leaf, at))
         })
@@ -270,12 +273,12 @@ impl<M: Machine> AddressSpace<M> {
     /// Read of an empty entry: the shared zero page, read-only.
     fn map_zero_page<N: TraceSink>(&self, at: &PteRef<'_>) -> Result<(), Retry> {
         let zero = self.machine().frames().zero_frame();
-        let protection = at.hold.protection();
-        self.publish(at, || {
+        let protection = at.vma.protection();
+        self.tables().transact(at, || {
             let leaf = Self::FORMAT.leaf_of(zero, false, protection, false);
             Ok(self.allowed::<N>(leaf, at))
         })?;
-        self.memory.count(Counter::ZeroPageMaps);
+        self.memory().count(Counter::ZeroPageMaps);
         Ok(())
     }
 
@@ -284,20 +287,10 @@ impl<M: Machine> AddressSpace<M> {
     #[inline]
     pub(crate) fn allowed<N: TraceSink>(&self, leaf: u64, at: &PteRef<'_>) -> u64 {
         let format = Self::FORMAT;
-        let leaf = self.with_tlb_owner(leaf);
+        let leaf = self.tables().with_tlb_owner(leaf);
         match N::FORCES {
-            true => format.with_protection(leaf, at.hold.protection(), format.is_writable(leaf)),
+            true => format.with_protection(leaf, at.vma.protection(), format.is_writable(leaf)),
             false => leaf,
-        }
-    }
-
-    /// An entry that no TLB holds, as this CPU publishes it: whose walks mark what they load, it is
-    /// this CPU's own until another one loads it ([`faultless_paging::holders`]).
-    #[inline]
-    pub(crate) fn with_tlb_owner(&self, value: u64) -> u64 {
-        match self.machine().marks_loads() {
-            true => Self::FORMAT.owned(value, self.machine().cpu()),
-            false => value,
         }
     }
 
@@ -308,43 +301,17 @@ impl<M: Machine> AddressSpace<M> {
         prepared: &mut FaultState<M, N>,
     ) -> Result<(), Retry> {
         let table = prepared.table()?;
-        let published = self.publish(at, || {
+        let published = self.tables().transact(at, || {
             prepared.page_used();
-            Ok(self.with_tlb_owner(Self::FORMAT.table(table)))
+            Ok(self.tables().with_tlb_owner(Self::FORMAT.table(table)))
         });
         match published {
-            Ok(()) => self.memory.count(Counter::TableAlloc),
+            Ok(()) => self.memory().count(Counter::TableAlloc),
             // Somebody else is putting one there: the next look finds it.
             Err(Retry::EntryClaimed) => return Err(Retry::TableChanged),
             Err(why) => return Err(why),
         }
         Ok(())
-    }
-
-    /// Steps 6 to 9: claim the entry from the value the decision was based on,
-    /// validate the rest of it, `complete`, and publish what that returns. It may
-    /// still withdraw, if it has done nothing: a page's identity is for it to validate.
-    ///
-    /// The claim is a full barrier; its partner is the fence of rule R1 in
-    /// whoever changes a mapping ([`crate::lock`]) or a table's link
-    /// ([`faultless_paging::free`]).
-    #[inline]
-    pub(crate) fn publish(
-        &self,
-        at: &PteRef<'_>,
-        complete: impl FnOnce() -> Result<u64, Retry>,
-    ) -> Result<(), Retry> {
-        let interrupts = self.machine().interrupts_off();
-        let result = match at.entry.claim::<M::Format>(at.value, self.machine().cpu()) {
-            // A claim that is dropped is withdrawn.
-            Ok(claim) => at
-                .validate()
-                .and_then(|()| complete())
-                .map(|value| claim.publish(value)),
-            Err(_) => Err(Retry::EntryClaimed),
-        };
-        self.machine().interrupts_restore(interrupts);
-        result
     }
 
     /// No mapping at `page`: perhaps one above grows down to it, else an error.
@@ -361,19 +328,19 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Nothing is mapped there, or not for this access.
     fn refuse(&self, mode: Mode, code: SegvCode, address: u64) -> Outcome {
-        self.memory.count(Counter::FaultsRefused);
+        self.memory().count(Counter::FaultsRefused);
         self.ends_in_segv(mode, code, address)
     }
 
     /// A guard is there, in a mapping that allows the access.
     pub(crate) fn guard_fault(&self, mode: Mode, address: u64) -> Outcome {
-        self.memory.count(Counter::FaultsFailed);
+        self.memory().count(Counter::FaultsFailed);
         self.ends_in_segv(mode, SegvCode::MapErr, address)
     }
 
     fn ends_in_segv(&self, mode: Mode, code: SegvCode, address: u64) -> Outcome {
         if mode.is_speculative() {
-            self.memory.count(Counter::SpfVmaAccess);
+            self.memory().count(Counter::SpfVmaAccess);
             self.event(Kind::SpfVmaAccess, address, code as u64);
         }
         self.done(mode, Outcome::Segv(code))
@@ -382,7 +349,7 @@ impl<M: Machine> AddressSpace<M> {
     /// The mapping allows the access, and there is no page.
     #[cold]
     fn fails(&self, mode: Mode, outcome: Outcome) -> Outcome {
-        self.memory.count(Counter::FaultsFailed);
+        self.memory().count(Counter::FaultsFailed);
         self.done(mode, outcome)
     }
 
@@ -390,8 +357,8 @@ impl<M: Machine> AddressSpace<M> {
     fn done(&self, mode: Mode, outcome: Outcome) -> Outcome {
         match mode {
             #[cfg(feature = "speculative")]
-            Mode::Speculative => self.memory.count(Counter::Spf),
-            Mode::VmaLock => self.memory.count(Counter::VmaLockSuccess),
+            Mode::Speculative => self.memory().count(Counter::Spf),
+            Mode::VmaLock => self.memory().count(Counter::VmaLockSuccess),
             Mode::Locked => {}
         }
         outcome
@@ -404,35 +371,12 @@ impl<M: Machine> AddressSpace<M> {
             Retry::TableChanged => (Counter::SpfPmdChanged, Kind::SpfPmdChanged),
             _ => (Counter::SpfVmaChanged, Kind::SpfVmaChanged),
         };
-        let cpu = self.memory.this_cpu();
+        let cpu = self.memory().this_cpu();
         match mode {
             Mode::VmaLock => cpu.counters().count(Counter::VmaLockAbort),
             _ => cpu.counters().count(counter),
         }
         self.event(kind, address, 0);
         trail.fell_back(why);
-    }
-}
-
-/// Where a fault has come to: an entry, what it held, and what that was based on.
-pub(crate) struct PteRef<'s> {
-    pub(crate) entry: &'s Entry,
-    pub(crate) value: u64,
-    pub(crate) link: Link<'s>,
-    pub(crate) hold: &'s VmaRef<'s>,
-}
-
-impl PteRef<'_> {
-    /// Step 7: what the decision was based on, beside the entry. The mapping is
-    /// the same and not changing, and the table still hangs where it was found.
-    #[inline]
-    pub(crate) fn validate(&self) -> Result<(), Retry> {
-        if !self.hold.is_valid() {
-            return Err(Retry::MappingChanged);
-        }
-        if !self.link.is_valid() {
-            return Err(Retry::TableChanged);
-        }
-        Ok(())
     }
 }

@@ -37,12 +37,13 @@ use faultless_paging::{Access, Frame, Page, Pages, Protection, Walk, walk};
 use faultless_sync::{Backoff, Mutant, mutant};
 
 use crate::base::machine::Machine;
-use crate::fault::retry::Retry;
+use crate::base::memory::Memory;
 use crate::fault::state::FaultState;
-use crate::fault::vma::{Mode, VmaRef};
 use crate::fault::{Outcome, PteRef, SegvCode};
+use crate::lock::vma::{Mode, VmaRef};
+use crate::reclaim::lazyfree::take_lazyfree;
 use crate::space::AddressSpace;
-use crate::space::memory::Memory;
+use crate::table::retry::Retry;
 
 /// What a page is taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -151,11 +152,11 @@ impl<M: Machine> AddressSpace<M> {
     /// [`crate::MOST_PINS`] times already is out of memory, as on Linux; a device's is
     /// [`Outcome::Bus`].
     pub fn pin(&self, address: u64, taken: Taken) -> Result<UserPage<M>, Outcome> {
-        if address >= self.layout.end {
+        if address >= self.layout().end {
             return Err(Outcome::Segv(SegvCode::MapErr));
         }
         let page = Page::containing(address);
-        let mut prepared = FaultState::new(self.memory, ());
+        let mut prepared = FaultState::new(self.memory(), ());
         let mut backoff = Backoff::new();
         loop {
             match self.try_to_pin(page, taken, &mut prepared) {
@@ -166,13 +167,13 @@ impl<M: Machine> AddressSpace<M> {
                     error => return Err(error),
                 },
                 Err(Missed::Retry(Retry::NoMemory))
-                    if !prepared.find_memory() && !self.take_let_go() =>
+                    if !prepared.find_memory() && !take_lazyfree(self) =>
                 {
                     return Err(Outcome::OutOfMemory);
                 }
                 Err(Missed::Retry(_)) if backoff.turns() >= TRIES => {
                     // A writer is at work there: it waits for nothing that is held here.
-                    drop(self.hold_range(Pages::new(page.0, page.0 + 1)));
+                    drop(self.maps.hold_range(Pages::new(page.0, page.0 + 1)));
                     backoff = Backoff::new();
                 }
                 Err(Missed::Retry(_)) => backoff.rest(self.machine()),
@@ -186,9 +187,9 @@ impl<M: Machine> AddressSpace<M> {
         taken: Taken,
         prepared: &mut FaultState<M, ()>,
     ) -> Result<UserPage<M>, Missed> {
-        let section = self.memory.enter();
+        let section = self.memory().enter();
         // By validation alone, whatever the policy of faults is: writers know no difference.
-        let Some(hold) = VmaRef::find(self, page, Mode::Locked, &section)? else {
+        let Some(hold) = VmaRef::find(&self.maps, page, Mode::Locked, &section)? else {
             return Err(Missed::Refused(Outcome::Segv(SegvCode::MapErr)));
         };
         if !taken.is_allowed(hold.protection()) {
@@ -199,14 +200,14 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Missed::Refused(Outcome::Bus));
         }
         // SAFETY: inside the section.
-        let walked = unsafe { walk::<M::Format, M>(self.machine(), self.root, page) };
+        let walked = unsafe { walk::<M::Format, M>(self.machine(), self.tables().root, page) };
         let (entry, value, link) = match walked {
             Walk::Leaf { entry, value, link } => (entry, value, link),
             Walk::Missing { .. } => return Err(Missed::Fault),
             Walk::Busy => return Err(Retry::TableChanged.into()),
         };
         if link.is_frozen() {
-            self.prioritise_copy(page);
+            self.tables().prioritise_copy(page);
             return Err(Retry::TableChanged.into());
         }
         if Self::FORMAT.is_claimed(value) {
@@ -223,18 +224,18 @@ impl<M: Machine> AddressSpace<M> {
             entry,
             value,
             link,
-            hold: &hold,
+            vma: &hold,
         };
         let frame = Self::FORMAT.frame(value);
         if self.must_unshare(&at, frame, taken) {
             self.unshare(&at, page, prepared)?;
             return Err(Retry::PageChanged.into());
         }
-        if !self.is_zero_page(frame) {
+        if !self.tables().is_zero_page(frame) {
             self.count_pin(&at, page, frame, taken)?;
         }
         Ok(UserPage {
-            memory: self.memory,
+            memory: self.memory(),
             frame,
         })
     }
@@ -242,10 +243,10 @@ impl<M: Machine> AddressSpace<M> {
     /// Whether the program's next store to a page goes to another one.
     fn must_unshare(&self, at: &PteRef<'_>, frame: Frame, taken: Taken) -> bool {
         let flags = self.machine().frames().descriptor(frame).flags();
-        if !self.is_zero_page(frame) && flags.has(Flags::ANONYMOUS) {
+        if !self.tables().is_zero_page(frame) && flags.has(Flags::ANONYMOUS) {
             return !flags.has(Flags::EXCLUSIVE);
         }
-        taken == Taken::ToReadForLong && !at.hold.is_shared()
+        taken == Taken::ToReadForLong && !at.vma.is_shared()
     }
 
     /// Replaces a page that is present by one that is this space's alone.
@@ -257,17 +258,17 @@ impl<M: Machine> AddressSpace<M> {
     ) -> Result<(), Retry> {
         let source = self.machine().frames();
         let frame = Self::FORMAT.frame(at.value);
-        if !self.is_zero_page(frame) {
+        if !self.tables().is_zero_page(frame) {
             return self.copy_page(at, page, source.descriptor(frame), prepared);
         }
         let new = prepared.page()?;
-        source.descriptor(new).set_anonymous(self.id, page.0);
-        self.publish(at, || {
+        source.descriptor(new).set_anonymous(self.number(), page.0);
+        self.tables().transact(at, || {
             prepared.page_used();
-            self.flush_page(page, at.value);
-            let protection = at.hold.protection();
+            self.tables().flush_page(page, at.value);
+            let protection = at.vma.protection();
             let leaf = Self::FORMAT.leaf_of(new, protection.write, protection, true);
-            Ok(self.with_tlb_owner(leaf))
+            Ok(self.tables().with_tlb_owner(leaf))
         })
     }
 
@@ -295,18 +296,11 @@ impl<M: Machine> AddressSpace<M> {
             }
             descriptor.pin_exclusive().map_err(why)
         };
-        let interrupts = self.machine().interrupts_off();
-        let result = match at.entry.claim_present::<M::Format>(at.value) {
-            Err(_) => Err(Retry::EntryClaimed),
-            Ok(claim) => at.validate().and_then(|()| count()).map(|()| {
-                let dirty = match taken {
-                    Taken::ToWrite => Self::FORMAT.dirty,
-                    _ => 0,
-                };
-                claim.publish(|value| value | dirty);
-            }),
+        let dirty = match taken {
+            Taken::ToWrite => Self::FORMAT.dirty,
+            _ => 0,
         };
-        self.machine().interrupts_restore(interrupts);
-        result
+        let tables = self.tables();
+        tables.transact_present(at, || count().map(|()| move |value| value | dirty))
     }
 }

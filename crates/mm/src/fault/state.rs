@@ -12,10 +12,10 @@ use faultless_trace::Counter;
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::base::memory::Memory;
 use crate::fault::Outcome;
-use crate::fault::retry::Retry;
 use crate::object::{MemoryObject, WaitKind};
-use crate::space::memory::Memory;
+use crate::table::retry::Retry;
 use crate::tree::mapping::ObjectRef;
 
 /// How often a fault looks for memory before it gives up.

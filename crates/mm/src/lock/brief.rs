@@ -17,16 +17,17 @@ use faultless_sync::{BriefGuard, Mutant, ZapGuard, mutant};
 use faultless_trace::Counter;
 
 use crate::base::machine::Machine;
+use crate::base::notes::Note;
+use crate::lock::Edit;
+use crate::lock::Mappings;
 use crate::lock::departing::UnmapGuard;
+use crate::lock::edit::DeadMappings;
 use crate::lock::pending::ZapScope;
 use crate::lock::shard::LockDomain;
 use crate::lock::{HEAP, span};
-use crate::space::edit::DeadMappings;
-use crate::space::{AddressSpace, Note};
-use crate::table::free::Tables;
 use crate::table::taken::{self, Taken};
 use crate::table::zap::SMALL;
-use crate::tree::{Edit, GUARD_GAP, PAGES, SlotValue};
+use crate::tree::{GUARD_GAP, PAGES, SlotValue};
 
 /// Pages that are few, whatever is mapped there.
 const FEW: u64 = if cfg!(shuttle) { 2 } else { SMALL };
@@ -48,7 +49,7 @@ pub(crate) fn leave_at_once<'a, M: Machine>((zap, departure): AtOnce<'a, M>) -> 
     departure
 }
 
-impl<M: Machine> AddressSpace<M> {
+impl<M: Machine> Mappings<M> {
     /// The part in which something may be done at once in `pages`, as far as nothing is noted that asks for
     /// more; and, with the mmap lock, that may not be.
     #[inline]
@@ -96,19 +97,22 @@ impl<M: Machine> AddressSpace<M> {
             return false;
         };
         // If so there is little else in the caches; and nobody has to wait for a look that is in vain.
-        let is_used = pages.len() > MANY && self.has_table_hint(pages.start.midpoint(pages.end));
+        let is_used =
+            pages.len() > MANY && self.tables.has_table_hint(pages.start.midpoint(pages.end));
         if is_used {
             self.read_ahead(part, pages);
         }
         let mut edit = self.edit(part);
-        let had = self.trace_start();
+        let had = self.memory.trace_start();
         let ranges = [span(pages)];
         let Some(kept) = self.keep_out(&edit, (part, pages), ranges, Note::NOT_AT_ONCE) else {
             return false;
         };
         let mut taken = Taken::new();
         // As large ranges often are: reserved, and never used.
-        let is_unused = || pages.len() > taken::MOST && !is_used && self.is_unpopulated(pages);
+        let is_unused = || {
+            pages.len() > taken::MOST && !is_used && self.tables.is_unpopulated(&self.tree, pages)
+        };
         let kept = (part, kept);
         let detached = self.detach_kept(&mut edit, kept, pages, &mut taken, || (), is_unused);
         let Some(detached) = detached else {
@@ -161,7 +165,7 @@ impl<M: Machine> AddressSpace<M> {
         }
         let part = LockDomain::Central;
         let mut edit = self.edit(part);
-        let had = self.trace_start();
+        let had = self.memory.trace_start();
         let kept = self.keep_heap(&edit, pages, Note::NOT_AT_ONCE);
         let Some(kept) = kept.filter(|_| is_unchanged()) else {
             return false;
@@ -233,8 +237,9 @@ impl<M: Machine> AddressSpace<M> {
         commit();
         // Of many not even the code is looked at, which may not be in a cache.
         let is_few = pages.len() <= taken::MOST;
-        let tables = Tables::of(part);
-        let is_done = is_few && self.take_at_once(edit, pages, tables, taken) || is_unused();
+        let tables = part.free_tables();
+        let is_done =
+            is_few && self.tables.take_at_once(&self.tree, pages, tables, taken) || is_unused();
         let zap = if is_done {
             edit.fill(pages, SlotValue::EMPTY);
             drop(kept);

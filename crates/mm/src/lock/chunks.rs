@@ -10,13 +10,13 @@ use faultless_paging::{Frame, PAGE_SIZE};
 use faultless_sync::{RangeLock, SlotChunk};
 
 use crate::base::machine::Machine;
+use crate::base::memory::Memory;
+use crate::lock::Mappings;
 use crate::lock::shard::{Shards, give_frame, take_frame};
-use crate::space::AddressSpace;
-use crate::space::memory::Memory;
 
 const _: () = assert!(size_of::<SlotChunk>() <= PAGE_SIZE as usize);
 
-impl<M: Machine> AddressSpace<M> {
+impl<M: Machine> Mappings<M> {
     /// Adds places to a list that has almost none left. For who has nothing of that list.
     #[inline]
     pub(crate) fn make_room(&self, list: &RangeLock) {

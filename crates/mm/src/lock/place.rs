@@ -10,11 +10,11 @@ use faultless_sync::{BriefGuard, LockRequest};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::lock::Edit;
+use crate::lock::Mappings;
+use crate::lock::gap as room;
 use crate::lock::shard::{LARGEST, LockDomain};
 use crate::lock::{EVERYTHING, Held, span};
-use crate::ops::mmap::place as room;
-use crate::space::AddressSpace;
-use crate::tree::Edit;
 
 /// How often room is chosen that somebody else has just then, before everything is kept from
 /// changing.
@@ -38,7 +38,7 @@ enum Obstacle {
     Crowded(usize),
 }
 
-impl<M: Machine> AddressSpace<M> {
+impl<M: Machine> Mappings<M> {
     /// Chooses room for a mapping, where nobody else changes anything, and lets `map` use it.
     ///
     /// # Errors

@@ -15,11 +15,11 @@ impl<M: Machine> AddressSpace<M> {
     /// that every fault begins with.
     #[inline]
     pub fn lookup(&self, address: u64) -> Option<Attributes> {
-        if address >= self.layout.end {
+        if address >= self.layout().end {
             return None;
         }
-        let _section = self.memory.enter();
-        let word = self.tree.find(Page::containing(address).0).word;
+        let _section = self.memory().enter();
+        let word = self.tree().find(Page::containing(address).0).word;
         // SAFETY: found in this section.
         match unsafe { word.content() } {
             SlotState::Live(mapping) | SlotState::Changing(mapping) => Some(*mapping.attributes()),
@@ -30,17 +30,17 @@ impl<M: Machine> AddressSpace<M> {
     /// The store that is mapped at an address, held, and which of its bytes is there. None where a
     /// device is mapped.
     pub fn store_at(&self, address: u64) -> Option<(MemoryObject<M>, u64)> {
-        if address >= self.layout.end {
+        if address >= self.layout().end {
             return None;
         }
-        let _section = self.memory.enter();
+        let _section = self.memory().enter();
         let page = Page::containing(address).0;
         // SAFETY: found in this section.
-        let mapping = unsafe { self.tree.find(page).word.mapping() }?;
+        let mapping = unsafe { self.tree().find(page).word.mapping() }?;
         let attributes = mapping.attributes();
         let backed = attributes.backed.filter(|_| !attributes.flags.device)?;
         let byte = backed.index(page).checked_mul(PAGE_SIZE)? + address % PAGE_SIZE;
-        Some((MemoryObject::of(self.memory, backed.pointer()), byte))
+        Some((MemoryObject::of(self.memory(), backed.pointer()), byte))
     }
 
     /// The frame of the page at an address, if one is present.
@@ -52,13 +52,18 @@ impl<M: Machine> AddressSpace<M> {
     /// what hardware finds when it walks the tables. Takes no fault and sets
     /// no bit.
     pub fn entry(&self, address: u64) -> Option<u64> {
-        if address >= self.layout.end {
+        if address >= self.layout().end {
             return None;
         }
-        let _section = self.memory.enter();
+        let _section = self.memory().enter();
         // SAFETY: inside the section.
-        let walked =
-            unsafe { walk::<M::Format, M>(self.machine(), self.root, Page::containing(address)) };
+        let walked = unsafe {
+            walk::<M::Format, M>(
+                self.machine(),
+                self.tables().root,
+                Page::containing(address),
+            )
+        };
         match walked {
             Walk::Leaf { value, link, .. }
                 if Self::FORMAT.is_present(value) && !Self::FORMAT.is_claimed(value) =>
@@ -79,8 +84,8 @@ impl<M: Machine> AddressSpace<M> {
     /// no access may reach, and not those of devices.
     /// A look at all tables beside whoever changes them: exact if nobody does.
     pub fn resident(&self) -> u64 {
-        let _section = self.memory.enter();
-        self.resident_below(self.root, LEVELS - 1)
+        let _section = self.memory().enter();
+        self.resident_below(self.tables().root, LEVELS - 1)
     }
 
     fn resident_below(&self, table: Frame, level: usize) -> u64 {
@@ -88,7 +93,7 @@ impl<M: Machine> AddressSpace<M> {
         // SAFETY: found in the caller's section, so it stays a table until that ends.
         let table = unsafe { Table::at(self.machine(), table) };
         let user = if level == LEVELS - 1 {
-            (self.layout.end.div_ceil(PAGE_SIZE)).div_ceil(table::span(level)) as usize
+            (self.layout().end.div_ceil(PAGE_SIZE)).div_ceil(table::span(level)) as usize
         } else {
             ENTRIES
         };
@@ -100,7 +105,7 @@ impl<M: Machine> AddressSpace<M> {
             let below = format.frame(value);
             if level > 0 && format.is_present(value) {
                 pages += self.resident_below(below, level - 1);
-            } else if level == 0 && below != Frame(0) && self.counted(value).is_some() {
+            } else if level == 0 && below != Frame(0) && self.tables().counted(value).is_some() {
                 // A claim remembers the frame that it replaces.
                 pages += 1;
             }

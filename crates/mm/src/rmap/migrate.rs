@@ -29,18 +29,18 @@
 //!
 //! Written lines: the entries, both frames' descriptors, the list's lock.
 
-use core::ptr::NonNull;
-
 use faultless_frames::{Flags, FrameSource, NoMemory};
 use faultless_paging::{Entry, Frame, PAGE_SIZE, Page, Pages, Walk, walk};
 use faultless_sync::{Backoff, Mutant, fence_after_rmw, mutant};
 use faultless_trace::Counter;
 
 use crate::base::machine::Machine;
+use crate::base::memory::Memory;
+use crate::base::notes::Note;
 use crate::object::{MemoryObject, Moving};
 use crate::rmap::anon::AllSpaces;
-use crate::space::memory::Memory;
-use crate::space::{AddressSpace, Body, Note};
+use crate::space::AddressSpace;
+use crate::table::Tables;
 use crate::tree::SlotState;
 
 /// Why a page was not moved.
@@ -58,7 +58,7 @@ pub enum NotMoved {
 /// Moves pages, one at a time.
 pub struct Mover<M: Machine> {
     memory: &'static Memory<M>,
-    /// Where the claims of the present page are: pairs of a space's body and a page.
+    /// Where the claims of the present page are: pairs of a space and a page.
     places: Frame,
 }
 
@@ -145,19 +145,21 @@ impl<M: Machine> Mover<M> {
         let descriptor = self.memory.machine().frames().descriptor(from);
         // What was written by several stores may not fit together. Then the page is not found.
         let (owner, index) = descriptor.owner();
-        let is_relative = |space: &AddressSpace<M>| space.id == owner || space.family() == owner;
+        let is_relative =
+            |space: &AddressSpace<M>| space.number() == owner || space.family() == owner;
         let mut claims = Claims::new(self);
         let all_found =
             |claims: &Claims<'_, M>| claims.count as u64 >= u64::from(descriptor.map_count());
         let mut found = spaces.try_for_each(|space| {
-            if !is_relative(space) || all_found(&claims) || index >= space.layout.end / PAGE_SIZE {
+            if !is_relative(space) || all_found(&claims) || index >= space.layout().end / PAGE_SIZE
+            {
                 return Ok(());
             }
             claims.claim(space, index, from)
         });
         if found.is_ok() && !all_found(&claims) {
             found = spaces.try_for_each(|space| {
-                if !is_relative(space) || all_found(&claims) || !space.has_note(Note::MOVED) {
+                if !is_relative(space) || all_found(&claims) || !space.maps.has_note(Note::MOVED) {
                     return Ok(());
                 }
                 claims.claim_anywhere(space, from)
@@ -186,9 +188,9 @@ impl<'a, M: Machine> Claims<'a, M> {
 
     /// Claims the entry of `page` if it maps `frame`.
     fn claim(&mut self, space: &AddressSpace<M>, page: u64, frame: Frame) -> Result<(), NotMoved> {
-        let _section = space.memory.enter();
+        let _section = space.memory().enter();
         // SAFETY: inside the section.
-        match unsafe { walk::<M::Format, M>(space.machine(), space.root, Page(page)) } {
+        match unsafe { walk::<M::Format, M>(space.machine(), space.tables().root, Page(page)) } {
             Walk::Leaf { entry, .. } => self.claim_entry(space, entry, page, frame),
             Walk::Missing { .. } => Ok(()),
             Walk::Busy => Err(NotMoved::Busy),
@@ -198,10 +200,10 @@ impl<'a, M: Machine> Claims<'a, M> {
     /// Claims any entry that maps `frame`.
     #[cold]
     fn claim_anywhere(&mut self, space: &AddressSpace<M>, frame: Frame) -> Result<(), NotMoved> {
-        let _section = space.memory.enter();
+        let _section = space.memory().enter();
         let mut result = Ok(());
-        let all = Pages::of_bytes(0..space.layout.end);
-        space.for_each_entry(all, &mut |entry, page| {
+        let all = Pages::of_bytes(0..space.layout().end);
+        space.tables().for_each_entry(all, &mut |entry, page| {
             if result.is_ok() {
                 result = self.claim_entry(space, entry, page, frame);
             }
@@ -240,15 +242,15 @@ impl<'a, M: Machine> Claims<'a, M> {
         }
         // SAFETY: in the caller's section.
         let is_live = matches!(
-            unsafe { space.tree.find(page).word.content() },
+            unsafe { space.tree().find(page).word.content() },
             SlotState::Live(_)
         );
-        let is_valid = is_live && !space.is_frozen(page);
+        let is_valid = is_live && !space.tables().is_frozen(page);
         if !is_valid && !mutant(Mutant::MappingNotValidated) {
             entry.set(value);
             return Err(NotMoved::Busy);
         }
-        let place = [space.body().as_ptr().expose_provenance() as u64, page];
+        let place = [space.expose(), page];
         // SAFETY: inside the frame, which is this mover's.
         unsafe { self.place(self.count).write(place) };
         self.count += 1;
@@ -276,30 +278,29 @@ impl<'a, M: Machine> Claims<'a, M> {
         });
         if result.is_ok() {
             if !mutant(Mutant::MovedWithoutFlush) {
-                self.for_each(|space, page| space.flush_moving(page));
+                self.for_each(|space, page| space.tables().flush_moving(page));
             }
             machine.copy(from, to);
             source.descriptor(to).become_page(old, maps, is_held);
         }
         let frame = if result.is_ok() { to } else { from };
-        self.for_each(|space, page| space.publish_moved(page, frame));
+        self.for_each(|space, page| space.tables().publish_moved(page, frame));
         result
     }
 
     fn for_each(&self, mut visit: impl FnMut(&AddressSpace<M>, u64)) {
         for number in 0..self.count {
             // SAFETY: written by `claim_entry`.
-            let [body, page] = unsafe { self.place(number).read() };
-            let body = core::ptr::with_exposed_provenance_mut::<Body>(body as usize);
-            if let Some(body) = NonNull::new(body) {
-                // SAFETY: exposed by `claim_entry`; no space ends meanwhile.
-                visit(&unsafe { AddressSpace::at(self.mover.memory, body) }, page);
+            let [space, page] = unsafe { self.place(number).read() };
+            // SAFETY: exposed by `claim_entry`; no space ends meanwhile.
+            if let Some(space) = unsafe { AddressSpace::at(space) } {
+                visit(space, page);
             }
         }
     }
 }
 
-impl<M: Machine> AddressSpace<M> {
+impl<M: Machine> Tables<M> {
     /// Gives up the claim of a page that was moved to `frame`.
     fn publish_moved(&self, page: u64, frame: Frame) {
         self.with_moving(page, |entry, before| {

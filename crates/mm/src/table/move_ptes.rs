@@ -5,7 +5,7 @@
 //! waited for (rule R1), and put into the destination *hidden*, where no hardware
 //! uses it; then the source is flushed, once, and only then does the destination
 //! become present (rule R2): no CPU ever reaches a page by both addresses. A fork may come between
-//! any two tables ([`crate::lock::moves`]).
+//! any two tables ([`crate::table::moves`]).
 //!
 //! Claims that come late and are withdrawn again are seen in both places all the while: of
 //! faults that have found what was mapped there before, and of walks of a store's mappings,
@@ -25,13 +25,14 @@ use faultless_trace::Counter;
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::lock::moves::Move;
-use crate::space::{AddressSpace, Note};
+use crate::table::Tables;
+use crate::table::moves::Move;
+use crate::table::txn::PteTxn;
 
 /// Tables of the lowest level between two looks whether somebody else should run.
 const TABLES: u64 = 32;
 
-impl<M: Machine> AddressSpace<M> {
+impl<M: Machine> Tables<M> {
     /// Puts tables under the pages at `target` that pages of `source` will go to.
     ///
     /// # Errors
@@ -74,9 +75,9 @@ impl<M: Machine> AddressSpace<M> {
                 Walk::Busy => backoff.turn(self.machine()),
                 Walk::Missing { entry, .. } => {
                     let table = self.memory.allocate_table()?;
-                    let interrupts = self.machine().interrupts_off();
+                    let txn = PteTxn::begin(self.machine());
                     let cpu = self.machine().cpu();
-                    match entry.claim::<M::Format>(0, cpu) {
+                    match txn.claim(entry, 0, || Ok(())) {
                         Ok(claim) => {
                             claim.publish(self.with_tlb_owner(Self::FORMAT.table(table)));
                             self.memory.count(Counter::TableAlloc);
@@ -84,15 +85,15 @@ impl<M: Machine> AddressSpace<M> {
                         // A fault beside these pages was quicker.
                         Err(_) => self.machine().frames().free(cpu, table),
                     }
-                    self.machine().interrupts_restore(interrupts);
                 }
             }
         }
     }
 
     /// Carries the pages of a move's source to its target, where nothing is. They get the target's
-    /// protection. In turns ([`crate::lock::moves`]), with no range.
-    pub(crate) fn carry(&self, record: &Move) {
+    /// protection. In turns ([`crate::table::moves`]), with no range.
+    /// Calls `on_shared` before a page that others may map, too, is shown where it went.
+    pub(crate) fn carry(&self, record: &Move, on_shared: &dyn Fn()) {
         let mut gather = Gather::new();
         let mut carried: Option<(u64, u64)> = None;
         self.in_turns(record.source, |turn| {
@@ -118,7 +119,7 @@ impl<M: Machine> AddressSpace<M> {
         if let Some((first, last)) = carried {
             self.in_turns(Pages::new(first, last + 1), |turn| {
                 self.for_each_entry(turn, &mut |entry, page| {
-                    self.show_carried(record, entry, page)
+                    self.show_carried(record, entry, page, on_shared)
                 });
             });
         }
@@ -143,7 +144,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Lets hardware use what was carried to `page`.
-    fn show_carried(&self, record: &Move, entry: &Entry, page: u64) {
+    fn show_carried(&self, record: &Move, entry: &Entry, page: u64, on_shared: &dyn Fn()) {
         let format = Self::FORMAT;
         self.change(entry, |value| {
             if value == 0 || format.is_guard(value) {
@@ -156,7 +157,7 @@ impl<M: Machine> AddressSpace<M> {
                 // Nobody else looks at it before it is published (rule R7).
                 Some(descriptor) if own => descriptor.move_to(page),
                 // What others have at the old place has to be looked for here.
-                Some(_) => self.note(Note::MOVED),
+                Some(_) => on_shared(),
                 None => {}
             }
             self.shown(record, value, own || record.shared)

@@ -14,13 +14,13 @@ use core::ops::Range;
 use faultless_paging::Pages;
 
 use crate::base::machine::Machine;
-use crate::space::memory::Memory;
+use crate::base::memory::Memory;
 use crate::tree::node::{ALL, LEVELS, Node, index, span};
 use crate::tree::retire::{drop_empty, drop_empty_split, retire_subtree};
 use crate::tree::value::{SlotState, SlotValue};
-use crate::tree::{Edit, Subtree};
+use crate::tree::{Edit, EditLocks, Subtree};
 
-impl<M: Machine> Edit<'_, M> {
+impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
     /// Sets the word of all `pages`, whose ends were cut.
     pub fn fill(&mut self, pages: Pages, word: SlotValue) {
         self.fill_below(self.stem, pages, word);

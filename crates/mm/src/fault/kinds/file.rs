@@ -21,12 +21,12 @@ use faultless_trace::{Counter, How};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::fault::retry::Retry;
 use crate::fault::state::FaultState;
 use crate::fault::trace::TraceSink;
 use crate::fault::{Outcome, PteRef};
 use crate::object::{Lookup, ObjectInner, PageRef};
 use crate::space::AddressSpace;
+use crate::table::retry::Retry;
 use crate::tree::mapping::ObjectRef;
 
 /// Pages that a read maps together, the one it is for included.
@@ -52,13 +52,13 @@ impl<M: Machine> AddressSpace<M> {
         access: Access,
         prepared: &mut FaultState<M, N>,
     ) -> Result<Outcome, Retry> {
-        let Some(attributes) = at.hold.attributes() else {
+        let Some(attributes) = at.vma.attributes() else {
             return Err(Retry::MappingChanged);
         };
         let Some(backed) = &attributes.backed else {
             return Err(Retry::MappingChanged);
         };
-        let (cache, index) = (backed.cache(), backed.index(page.0));
+        let (cache, index) = (backed.object(), backed.index(page.0));
         if cache.is_device() {
             return self.map_device_page(at, access, attributes, (cache, index), prepared);
         }
@@ -69,9 +69,11 @@ impl<M: Machine> AddressSpace<M> {
                 Lookup::Beyond => return Ok(Outcome::Bus),
                 Lookup::Missing if cache.is_zeroes(index) => {
                     // Its slot first: who holds the last frame cannot make what leads to that.
-                    self.make_slot(cache, index).map_err(|_| Retry::NoMemory)?;
+                    self.memory()
+                        .make_slot(cache, index)
+                        .map_err(|_| Retry::NoMemory)?;
                     let frame = prepared.page()?;
-                    match self.add_page(cache, index, frame) {
+                    match self.memory().add_page(cache, index, frame) {
                         Ok(true) => prepared.page_used(),
                         Ok(false) => prepared.page_shown(),
                         Err(Errno::ENOMEM) => return Err(Retry::NoMemory),
@@ -115,8 +117,8 @@ impl<M: Machine> AddressSpace<M> {
         stores: bool,
         used_for: Use,
     ) -> Result<(), Retry> {
-        let protection = at.hold.protection();
-        self.publish(at, || {
+        let protection = at.vma.protection();
+        self.tables().transact(at, || {
             self.count_page(cache, found)?;
             let write = stores && protection.write;
             let is_write = used_for == Use::Write;
@@ -139,11 +141,11 @@ impl<M: Machine> AddressSpace<M> {
         found: PageRef<'_>,
         prepared: &mut FaultState<M, N>,
     ) -> Result<(), Retry> {
-        let protection = at.hold.protection();
+        let protection = at.vma.protection();
         let new = prepared.page_to_fill()?;
         let descriptor = self.machine().frames().descriptor(new);
-        descriptor.set_anonymous(self.id, page.0);
-        self.publish(at, || {
+        descriptor.set_anonymous(self.number(), page.0);
+        self.tables().transact(at, || {
             self.count_page(cache, found)?;
             prepared.page_used();
             self.machine().copy(found.frame, new);
@@ -151,7 +153,7 @@ impl<M: Machine> AddressSpace<M> {
             Ok(self.allowed::<N>(leaf, at))
         })?;
         self.uncount_page(found);
-        self.memory.count(Counter::Copies);
+        self.memory().count(Counter::Copies);
         prepared.trail.ends(How::Copy);
         Ok(())
     }
@@ -169,19 +171,20 @@ impl<M: Machine> AddressSpace<M> {
         let mut before = page.0;
         // As far down as the window goes, or the mapping.
         let window = page.0 & !(AROUND - 1);
-        while before > window && at.hold.beside(self, Page(before - 1)).is_some() {
+        while before > window && at.vma.beside(&self.maps, Page(before - 1)).is_some() {
             before -= 1;
         }
         for neighbour in before..table_end.min(before + AROUND) {
             if neighbour == page.0 {
                 continue;
             }
-            let Some(hold) = at.hold.beside(self, Page(neighbour)) else {
+            let Some(hold) = at.vma.beside(&self.maps, Page(neighbour)) else {
                 return;
             };
             // SAFETY: inside the fault's section.
-            let walked =
-                unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(neighbour)) };
+            let walked = unsafe {
+                walk::<M::Format, M>(self.machine(), self.tables().root, Page(neighbour))
+            };
             let Walk::Leaf {
                 entry,
                 value: 0,
@@ -190,15 +193,15 @@ impl<M: Machine> AddressSpace<M> {
             else {
                 continue;
             };
-            if let Lookup::Page(found) = backed.cache().find(backed.index(neighbour)) {
+            if let Lookup::Page(found) = backed.object().find(backed.index(neighbour)) {
                 let at = PteRef {
                     entry,
                     value: 0,
                     link,
-                    hold: &hold,
+                    vma: &hold,
                 };
                 // Withdrawn: somebody else is there.
-                let _ = self.show_file_page::<N>(&at, backed.cache(), found, stores, Use::None);
+                let _ = self.show_file_page::<N>(&at, backed.object(), found, stores, Use::None);
             }
         }
     }

@@ -10,20 +10,21 @@ use faultless_paging::{PAGE_SIZE, Pages};
 use faultless_sync::{Mutant, mutant};
 
 use crate::base::machine::Machine;
+use crate::base::notes::Note;
+use crate::lock::Mappings;
 use crate::lock::RangeWriteGuard;
 use crate::lock::shard::contention::Candidate;
 use crate::lock::shard::create::LOWEST;
 use crate::lock::shard::{AROUND, OF_CPUS, SHARDS, Shards};
-use crate::space::{AddressSpace, Note};
 use crate::tree::SMALL_SHARD_LEVEL;
 
-impl<M: Machine> AddressSpace<M> {
+impl<M: Machine> Mappings<M> {
     /// Gives who changes mappings around `address` a part of the address space of their own, as
     /// happens by itself where they get into the way of writers elsewhere: from then on they do not. 16 MiB, beginning at a
     /// multiple of that. Whether there is such a part now; not under a policy whose writers take turns, under
     /// a limit of address space or data, below 4 GiB, where the heap is, where there is one already or pages
     /// are being taken away, without memory, with almost too many mappings, or once there are enough.
-    pub fn spread_around(&self, address: u64) -> bool {
+    pub(crate) fn spread_around(&self, address: u64) -> bool {
         let page = address / PAGE_SIZE;
         let candidate = Candidate::around(page, SMALL_SHARD_LEVEL);
         self.open_around(candidate)

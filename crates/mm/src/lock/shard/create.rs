@@ -8,14 +8,16 @@ use faultless_sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use faultless_sync::{Padded, RangeLock, SpinLock};
 
 use crate::base::machine::Machine;
+use crate::base::memory::Memory;
+use crate::base::notes::Note;
+use crate::lock::Edit;
+use crate::lock::Mappings;
 use crate::lock::shard::{
     COUNT, COUNT_OF_CPUS, OF_CPUS, Shard, Shards, Slot, give_frame, take_frame,
 };
 use crate::lock::{RangeWriteGuard, give_chunks};
-use crate::space::account::Account;
-use crate::space::memory::Memory;
-use crate::space::{AddressSpace, Note};
-use crate::tree::{Edit, GapIndex, SHARD_LEVEL, span};
+use crate::tree::account::Account;
+use crate::tree::{GapIndex, SHARD_LEVEL, span};
 
 /// Pages of an arena.
 pub(super) const SPAN: u64 = span(SHARD_LEVEL + 1);
@@ -27,12 +29,12 @@ pub(super) const LOWEST: u64 = if cfg!(any(loom, shuttle)) {
     (1 << 32) / PAGE_SIZE
 };
 
-impl<M: Machine> AddressSpace<M> {
+impl<M: Machine> Mappings<M> {
     /// Gives CPUs parts of the address space of their own to map memory in that may lie anywhere, as
     /// happens by itself where threads that map get into each other's way: from then on they do
     /// not. Whether there are more such parts now; not under a policy whose writers take turns, under
     /// a limit of address space or data, without room or memory, or once there are enough.
-    pub fn spread_writers(&self) -> bool {
+    pub(crate) fn spread_writers(&self) -> bool {
         if self.policy().holds_mmap_lock() {
             return false;
         }
@@ -120,7 +122,7 @@ impl<M: Machine> AddressSpace<M> {
         slot.arena.store(arena.as_ptr(), Ordering::Relaxed);
         let counts = arenas.state() & (COUNT | COUNT_OF_CPUS);
         arenas.set((counts + 1) | self.strictness(count + 1));
-        // Partner: the fence in `AddressSpace::note_locked`.
+        // Partner: the fence in `Mappings::note_locked`.
         fence(Ordering::SeqCst);
         self.settle_strictness();
         Ok(())
@@ -169,7 +171,7 @@ impl<M: Machine> AddressSpace<M> {
         };
         // SAFETY: a frame of ours, large enough and aligned.
         unsafe { at.write(table) };
-        // Release: pairs with the acquire in `AddressSpace::arenas`.
+        // Release: pairs with the acquire in `Mappings::arenas`.
         self.arenas.store(at.as_ptr(), Ordering::Release);
         // SAFETY: just written, and there until the space ends.
         Ok(unsafe { at.as_ref() })

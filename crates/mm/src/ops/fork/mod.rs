@@ -39,10 +39,13 @@ use faultless_trace::{Counter, Kind};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::base::notes::Note;
 use crate::lock::RangeWriteGuard;
-use crate::lock::moves::Paused;
-use crate::space::account::Sum;
-use crate::space::{AddressSpace, Note};
+use crate::probe::space::install_probes;
+use crate::rmap::anon::enter_list;
+use crate::space::{AddressSpace, OwnedSpace};
+use crate::table::moves::Paused;
+use crate::tree::account::Sum;
 use crate::tree::mapping::{self, Attributes, Locked};
 use crate::tree::{Copier, PAGES, Run, SlotValue};
 
@@ -52,49 +55,49 @@ impl<M: Machine> AddressSpace<M> {
     ///
     /// # Errors
     /// `ENOMEM` when memory is short, or a mapping is larger than memory. Nothing has changed.
-    pub fn fork(&self) -> Result<Self, Errno> {
+    pub fn fork(&self) -> Result<OwnedSpace<M>, Errno> {
         let start = self.trace_start();
         let result = self.copy();
-        self.trace_result(Kind::Fork, start, (0, self.layout.end), result)
+        self.trace_result(Kind::Fork, start, (0, self.layout().end), result)
     }
 
-    fn copy(&self) -> Result<Self, Errno> {
-        let child = Self::unlisted(self.memory, self.policy(), self.layout)?;
+    fn copy(&self) -> Result<OwnedSpace<M>, Errno> {
+        let child = OwnedSpace::unlisted(self.memory(), self.policy(), *self.layout())?;
         child.join_family(self);
         let (result, has_unwanted) = {
-            let lock = self.lock_everything_beside_replacing();
-            let moves = self.pause_moves();
-            moves.for_each(|record| self.stop_stores(record));
-            for (to, from) in child.brk.iter().zip(self.brk.iter()) {
+            let lock = self.maps.lock_everything_beside_replacing();
+            let moves = self.tables().pause_moves();
+            moves.for_each(|record| self.tables().stop_stores(record));
+            for (to, from) in child.maps.brk.iter().zip(self.maps.brk.iter()) {
                 to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
             }
             // Nobody looks for a place in the child before it is whole: who visits it by the list of a
             // store waits for that, if it matters to him.
-            let others = child.keep_others_out();
+            let others = child.maps.keep_others_out();
             debug_assert!(others.is_some(), "somebody knows the child");
             lock.edit().freeze_tree();
             child.begin_clearings(self);
             let mut fork = Fork::new(self, &child, &lock, &moves);
-            let result = self.tree.copy_to(&child.tree, self.memory, &mut fork);
+            let result = self.tree().copy_to(child.tree(), self.memory(), &mut fork);
             if result.is_ok() {
                 // From here on no fault publishes anything but those whose claims are seen (rule R1).
                 lock.validation_fence();
-                self.freeze();
+                self.tables().freeze(self.tree(), self.all_pages());
             }
-            self.tree.show_live();
-            self.clear_notes_of_child(&child);
+            self.tree().show_live();
+            self.maps.clear_notes_of_child(&child.maps);
             let mut edit = lock.edit();
             edit.let_change();
-            let left = self.end_left_zaps(&mut edit);
+            let left = self.maps.end_left_zaps(&mut edit);
             drop(edit);
-            self.say_ended(&left);
+            self.maps.say_ended(&left);
             let has_unwanted = fork.has_unwanted;
-            child.begin_account(&fork.sum.totals());
+            child.maps.begin_account(&fork.sum.totals());
             child.set_limits(&self.limits());
             let copied = result.and_then(|()| fork.copy_tables());
             let copied = copied.and_then(|()| fork.copy_left());
             // While nothing that the child has a copy of leaves the parent.
-            child.inherit_probes(self);
+            child.maps.inherit_probes(&self.maps);
             (copied, has_unwanted)
         };
         let result = result
@@ -104,12 +107,12 @@ impl<M: Machine> AddressSpace<M> {
                 false => Ok(()),
             });
         // Only now: what is not for the child goes, sealed or not.
-        child.note_as(self);
+        child.maps.notes.copy_from(&self.maps.notes);
         match result {
             Ok(()) => {
-                self.memory.count(Counter::Fork);
-                child.enter_list();
-                child.install_probes(child.all_pages());
+                self.memory().count(Counter::Fork);
+                enter_list(&child);
+                install_probes(&child, child.all_pages());
                 Ok(child)
             }
             Err(error) => {
@@ -123,7 +126,7 @@ impl<M: Machine> AddressSpace<M> {
     /// (`MADV_DONTFORK`). They have no pages.
     fn unmap_unwanted(&self) -> Result<(), Errno> {
         let mut at = 0;
-        while let Some(run) = self.run_in(at, PAGES) {
+        while let Some(run) = self.maps.run_in(at, PAGES) {
             at = run.pages.end;
             // SAFETY: nobody else changes the child.
             let mapping = unsafe { run.word.mapping() };
@@ -132,7 +135,7 @@ impl<M: Machine> AddressSpace<M> {
             }
         }
         // The child never had them.
-        self.account.set_peak(self.totals().mapped);
+        self.maps.account.set_peak(self.totals().mapped);
         Ok(())
     }
 }
@@ -201,16 +204,22 @@ impl<'a, M: Machine> Fork<'a, M> {
     fn copy_tables(&mut self) -> Result<(), NoMemory> {
         let parent = self.parent;
         let mut result = Ok(());
-        parent.for_each_frozen(parent.all_pages(), &mut |entry, pages| {
-            // What a fault waits for comes first.
-            while let Some(page) = parent.take_wanted() {
-                parent.for_each_frozen(Pages::new(page, page + 1), &mut |entry, pages| {
-                    self.copy_and_thaw(entry, pages, &mut result);
-                });
-            }
-            self.copy_and_thaw(entry, pages, &mut result);
-            parent.machine().poll();
-        });
+        parent
+            .tables()
+            .for_each_frozen(parent.tree(), parent.all_pages(), &mut |entry, pages| {
+                // What a fault waits for comes first.
+                while let Some(page) = parent.tables().take_wanted() {
+                    parent.tables().for_each_frozen(
+                        parent.tree(),
+                        Pages::new(page, page + 1),
+                        &mut |entry, pages| {
+                            self.copy_and_thaw(entry, pages, &mut result);
+                        },
+                    );
+                }
+                self.copy_and_thaw(entry, pages, &mut result);
+                parent.machine().poll();
+            });
         result
     }
 
@@ -226,13 +235,13 @@ impl<'a, M: Machine> Fork<'a, M> {
             let table = unsafe { Table::at(self.parent.machine(), format.frame(value)) };
             // Of the mappings the child has the same, and nobody changes them.
             let child = self.child;
-            let mut runs = child.tree.runs(pages);
+            let mut runs = child.tree().runs(pages);
             *result = runs.try_for_each(|run| match self.lock.meets_zaps() {
                 false => self.copy_run(table, &run, |value| value),
                 true => self.copy_own(table, &run),
             });
         }
-        self.parent.thaw(entry);
+        self.parent.tables().thaw(entry);
     }
 
     /// The same as [`Fork::copy_run`], where in parts of the run what is in the entries may belong to
@@ -241,7 +250,7 @@ impl<'a, M: Machine> Fork<'a, M> {
     #[cold]
     fn copy_own(&mut self, table: &Table, run: &Run) -> Result<(), NoMemory> {
         let mut at = run.pages.start;
-        while let Some(part) = self.parent.run_in(at, run.pages.end) {
+        while let Some(part) = self.parent.maps.run_in(at, run.pages.end) {
             at = part.pages.end;
             let own = Run {
                 pages: part.pages,
@@ -335,9 +344,9 @@ impl<'a, M: Machine> Fork<'a, M> {
     #[cold]
     fn copy_of(&self, frame: Frame, page: u64) -> Result<Frame, NoMemory> {
         let child = self.child;
-        let new = child.memory.allocate_frame_to_fill()?;
+        let new = child.memory().allocate_frame_to_fill()?;
         let frames = child.machine().frames();
-        frames.descriptor(new).set_anonymous(child.id, page);
+        frames.descriptor(new).set_anonymous(child.number(), page);
         child.machine().copy(frame, new);
         Ok(new)
     }
@@ -348,7 +357,7 @@ impl<'a, M: Machine> Fork<'a, M> {
             Gets::Nothing
         } else if !flags.shared {
             Gets::All
-        } else if self.parent.has_note(Note::GUARDED_STORES) {
+        } else if self.parent.maps.has_note(Note::GUARDED_STORES) {
             Gets::Guards
         } else {
             Gets::Nothing
@@ -389,11 +398,11 @@ impl<'a, M: Machine> Fork<'a, M> {
     /// The child's table for the pages from `base` on, made if it is missing.
     pub(crate) fn child_table(&mut self, base: u64) -> Result<&'a Table, NoMemory> {
         let format = AddressSpace::<M>::FORMAT;
-        let memory = self.child.memory;
+        let memory = self.child.memory();
         let frame = match self.table {
             Some((at, frame)) if at == base => frame,
             _ => {
-                let mut frame = self.child.root;
+                let mut frame = self.child.tables().root;
                 for level in (1..LEVELS).rev() {
                     // SAFETY: the child's own table.
                     let table = unsafe { Table::at(memory.machine(), frame) };
@@ -435,14 +444,14 @@ impl<M: Machine> Copier for Fork<'_, M> {
         };
         let line = self.sum.add(pages, &attributes);
         // As on Linux, each mapping is a request of its own.
-        if !flags.dont_fork && !self.child.may_commit(&attributes, line.len()) {
+        if !flags.dont_fork && !self.child.maps.may_commit(&attributes, line.len()) {
             return Err(NoMemory);
         }
         let copy = match self.last {
             Some((last, copy)) if last == word => copy,
             _ => {
                 self.has_unwanted |= flags.dont_fork;
-                let new = self.child.memory.allocate_mapping(self.child, attributes)?;
+                let new = self.child.allocate_mapping(attributes)?;
                 // SAFETY: just made; it goes into the child's tree.
                 let copy = SlotValue::live(unsafe { new.as_ref() });
                 self.last = Some((word, copy));

@@ -1,15 +1,16 @@
 //! What a fork copies of pages that are just being moved: the child has them where they go.
 //!
-//! No move goes on meanwhile ([`crate::lock::moves`]), and no store reaches these pages: what was carried is in tables that
+//! No move goes on meanwhile ([`crate::table::moves`]), and no store reaches these pages: what was carried is in tables that
 //! are frozen, and the rest was write-protected before.
 
 use faultless_frames::NoMemory;
 use faultless_paging::{ENTRIES, Pages, Table};
 
 use crate::base::machine::Machine;
-use crate::lock::moves::Move;
+use crate::base::notes::Note;
 use crate::ops::fork::{Fork, Gets, copy_guard};
-use crate::space::{AddressSpace, Note};
+use crate::space::AddressSpace;
+use crate::table::moves::Move;
 use crate::tree::Run;
 
 impl<M: Machine> Fork<'_, M> {
@@ -25,7 +26,9 @@ impl<M: Machine> Fork<'_, M> {
             };
             match part.pages.is_empty() {
                 true => Ok(()),
-                false => self.copy_run(table, &part, |value| parent.shown_to_child(record, value)),
+                false => self.copy_run(table, &part, |value| {
+                    parent.tables().shown_to_child(record, value)
+                }),
             }
         })
     }
@@ -35,7 +38,7 @@ impl<M: Machine> Fork<'_, M> {
         let moves = self.moves;
         moves.try_for_each(|record| {
             // The child has at least one page elsewhere than where its parent had it when it was shared.
-            self.parent.note(Note::MOVED);
+            self.parent.maps.note(Note::MOVED);
             self.copy_left_of(record)
         })
     }
@@ -44,7 +47,7 @@ impl<M: Machine> Fork<'_, M> {
         let left = record.left(self.parent.machine());
         let goes_to = Pages::new(record.goes_to(left.start), record.goes_to(left.end));
         let child = self.child;
-        for run in child.tree.runs(goes_to) {
+        for run in child.tree().runs(goes_to) {
             // SAFETY: nobody else changes the child.
             let mapping = unsafe { run.word.mapping() };
             let gets = mapping.map_or(Gets::Nothing, |mapping| self.gets_of(mapping.attributes()));
@@ -61,7 +64,7 @@ impl<M: Machine> Fork<'_, M> {
     fn copy_pages(&mut self, record: &Move, pages: Pages, gets: Gets) -> Result<(), NoMemory> {
         let (parent, format) = (self.parent, AddressSpace::<M>::FORMAT);
         let mut at = pages.start;
-        while let Some(page) = parent.first_entry(Pages::new(at, pages.end)) {
+        while let Some(page) = parent.tables().first_entry(Pages::new(at, pages.end)) {
             let to = record.goes_to(page);
             // Not in a section: this may need memory.
             let table = self.child_table(to & !(ENTRIES as u64 - 1))?;
@@ -69,17 +72,19 @@ impl<M: Machine> Fork<'_, M> {
             let end = pages.end.min(page + rest(page).min(rest(to)));
             let zero = self.zero;
             let mut result = Ok(());
-            let _section = parent.memory.enter();
-            parent.for_each_entry(Pages::new(page, end), &mut |entry, page| {
-                let to = record.goes_to(page);
-                let copy = &table.entries()[to as usize % ENTRIES];
-                if gets == Gets::Guards {
-                    copy_guard(entry, copy, format);
-                } else if result.is_ok() {
-                    let shown = |value| parent.shown_to_child(record, value);
-                    result = self.copy_entry(entry, (copy, to), zero, shown);
-                }
-            });
+            let _section = parent.memory().enter();
+            parent
+                .tables()
+                .for_each_entry(Pages::new(page, end), &mut |entry, page| {
+                    let to = record.goes_to(page);
+                    let copy = &table.entries()[to as usize % ENTRIES];
+                    if gets == Gets::Guards {
+                        copy_guard(entry, copy, format);
+                    } else if result.is_ok() {
+                        let shown = |value| parent.tables().shown_to_child(record, value);
+                        result = self.copy_entry(entry, (copy, to), zero, shown);
+                    }
+                });
             result?;
             at = end;
         }

@@ -28,15 +28,19 @@ impl<M: Machine> AddressSpace<M> {
     /// not all was mapped.
     pub(crate) fn dont_need(&self, pages: Pages, what: i32) -> Result<(), Errno> {
         for _ in 0..ROUNDS {
-            let moves = self.forks.moves.shown(self.machine());
+            let moves = self.tables().forks.moves.shown(self.machine());
             let result = self.dont_need_once(pages, what);
-            let is_unchanged = self.forks.moves.is_unchanged(moves, pages, self.machine());
+            let is_unchanged = self
+                .tables()
+                .forks
+                .moves
+                .is_unchanged(moves, pages, self.machine());
             if is_unchanged || mutant(Mutant::MovesNotCounted) {
                 return result;
             }
         }
         self.over_mapped(pages, what, |part| {
-            self.discard(part);
+            self.tables().discard(part);
             Ok(())
         })
     }
@@ -61,7 +65,7 @@ impl<M: Machine> AddressSpace<M> {
             if at == run.pages.start {
                 let first = Pages::new(at, run.pages.end.min(at + DISCARD_BATCH));
                 let held = self.over_mapped(first, what, |part| {
-                    self.discard(part);
+                    self.tables().discard(part);
                     Ok(())
                 });
                 match held {
@@ -91,7 +95,7 @@ impl<M: Machine> AddressSpace<M> {
         // Partner: the fence of a writer, after it has marked what it changes.
         fence(Ordering::SeqCst);
         let is_same = |now: &Run| now.word == word && now.pages.start == pages.start;
-        match self.run_in(pages.start, stop).filter(is_same) {
+        match self.maps.run_in(pages.start, stop).filter(is_same) {
             Some(now) => now.pages.end.min(stop),
             None => pages.start,
         }
@@ -100,13 +104,13 @@ impl<M: Machine> AddressSpace<M> {
     /// Takes away pages from the start of `pages`, as far as each belongs to a live mapping that
     /// allows it. The page to go on from.
     fn discard_allowed(&self, pages: Pages, what: i32) -> u64 {
-        self.discard_valid(pages, &|_| true, &|page, _| {
+        self.tables().discard_valid(pages, &|_| true, &|page, _| {
             // SAFETY: inside the section in which entries are claimed.
-            let is_allowed = match unsafe { self.tree.find(page).word.content() } {
+            let is_allowed = match unsafe { self.tree().find(page).word.content() } {
                 SlotState::Live(mapping) => allow(mapping.attributes(), what).is_ok(),
                 _ => false,
             };
-            is_allowed && !self.is_frozen(page)
+            is_allowed && !self.tables().is_frozen(page)
         })
     }
 }

@@ -33,7 +33,7 @@ use faultless_sync::{
 
 use crate::base::list::{Hook, List};
 use crate::base::machine::Machine;
-use crate::space::AddressSpace;
+use crate::table::Tables;
 use crate::tree::mapping::Attributes;
 
 /// The moves of an address space.
@@ -209,13 +209,13 @@ impl Move {
 
 /// That a move is in the list.
 pub(crate) struct Listed<'a, M: Machine> {
-    space: &'a AddressSpace<M>,
+    tables: &'a Tables<M>,
     of: &'a Move,
 }
 
 impl<M: Machine> Drop for Listed<'_, M> {
     fn drop(&mut self) {
-        let mut list = self.space.forks.moves.list.lock(self.space.machine());
+        let mut list = self.tables.forks.moves.list.lock(self.tables.machine());
         // SAFETY: in the list since this was made.
         unsafe { list.remove(&self.of.hook) };
     }
@@ -223,7 +223,7 @@ impl<M: Machine> Drop for Listed<'_, M> {
 
 /// That no move goes on.
 pub(crate) struct Paused<'a, M: Machine> {
-    space: &'a AddressSpace<M>,
+    tables: &'a Tables<M>,
     turn: Option<WriteGuard<'a, M>>,
 }
 
@@ -231,7 +231,7 @@ impl<M: Machine> Drop for Paused<'_, M> {
     fn drop(&mut self) {
         self.turn.take();
         // Nobody bars them now. They may be parked on this very CPU.
-        let (waiting, machine) = (&self.space.forks.moves.waiting, self.space.machine());
+        let (waiting, machine) = (&self.tables.forks.moves.waiting, self.tables.machine());
         loop {
             match waiting.load(Ordering::Relaxed) {
                 0 => return,
@@ -250,7 +250,7 @@ impl<M: Machine> Paused<'_, M> {
         &self,
         mut visit: impl FnMut(&Move) -> Result<(), E>,
     ) -> Result<(), E> {
-        let list = || self.space.forks.moves.list.lock(self.space.machine());
+        let list = || self.tables.forks.moves.list.lock(self.tables.machine());
         // SAFETY: nothing enters the list or leaves it meanwhile, and what is in it is where it was.
         let mut next = unsafe { list().first() };
         while let Some(hook) = next {
@@ -274,7 +274,7 @@ impl<M: Machine> Paused<'_, M> {
     }
 }
 
-impl<M: Machine> AddressSpace<M> {
+impl<M: Machine> Tables<M> {
     /// Enters a move into the list. With its range.
     pub(crate) fn list_move<'a>(&'a self, record: &'a Move) -> Listed<'a, M> {
         let _ = core::ptr::from_ref(record).expose_provenance();
@@ -283,7 +283,7 @@ impl<M: Machine> AddressSpace<M> {
         unsafe { list.push(&record.hook) };
         drop(list);
         Listed {
-            space: self,
+            tables: self,
             of: record,
         }
     }
@@ -307,7 +307,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Lets no move go on. With every range.
     pub(crate) fn pause_moves(&self) -> Paused<'_, M> {
         Paused {
-            space: self,
+            tables: self,
             turn: Some(self.forks.moves.turn.write(self.machine())),
         }
     }
