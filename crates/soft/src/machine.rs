@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use faultless_frames::{Descriptor, FrameCache, Frames};
 use faultless_mm::{Layout, Machine, Memory, OwnedSpace, Participant, PerCpu, Policy};
-use faultless_paging::{Access, Flush, Frame, PAGE_SIZE, PhysicalMemory, SpaceId, X86_64};
+use faultless_paging::{Access, Flush, Frame, MarkedX86_64, PAGE_SIZE, PhysicalMemory, SpaceId};
 use faultless_sync::atomic::{AtomicU32, Local};
 use faultless_sync::{Cpu, CpuSet, MAX_CPUS, Wait};
 use faultless_trace::{Counter, Event, Kind, Mask, Switch, Tracer};
@@ -365,7 +365,7 @@ impl faultless_paging::Tlb for Soft {
 }
 
 impl Machine for Soft {
-    type Format = X86_64;
+    type Format = MarkedX86_64;
     type Frames = Frames<Arena>;
 
     #[inline]
