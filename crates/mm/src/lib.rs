@@ -112,8 +112,8 @@ pub use faultless_frames::{
     Descriptor, FrameCache, FrameSource, Frames, MOST_PINS, NoMemory, Sharing,
 };
 pub use faultless_paging::{
-    Access, Caching, EntryFormat, Flush, Frame, PAGE_SIZE, PhysicalMemory, Protection, SpaceId,
-    Tlb, X86_64,
+    Access, Caching, EntryFormat, Flush, Frame, MarkedX86_64, PAGE_SIZE, PhysicalMemory,
+    Protection, SpaceId, Tlb, X86_64,
 };
 pub use faultless_sync::atomic::AtomicU32;
 pub use faultless_sync::reclaim::Participant;

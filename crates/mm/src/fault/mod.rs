@@ -18,7 +18,7 @@ pub(crate) mod state;
 pub(crate) mod trace;
 
 use faultless_frames::FrameSource;
-use faultless_paging::{Access, Page, Walk, walk};
+use faultless_paging::{Access, Page, Pte, Walk};
 use faultless_sync::{Backoff, Mutant, mutant};
 use faultless_trace::{Counter, How, Kind, Tracer};
 
@@ -28,7 +28,7 @@ use crate::fault::trace::{FaultTrace, TraceSink};
 use crate::lock::vma::{Mode, VmaRef};
 use crate::reclaim::lazyfree::take_lazyfree;
 use crate::space::AddressSpace;
-use crate::table::retry::Retry;
+use crate::table::retry::{Blocker, Retry};
 use crate::table::txn;
 
 /// An entry that a fault has looked at.
@@ -113,29 +113,19 @@ impl<M: Machine> AddressSpace<M> {
                 Ok(outcome) => return outcome,
                 Err(why) => why,
             };
-            if why == Retry::NoMemory && !prepared.find_memory() && !take_lazyfree(self) {
-                // Resolved without the lock all the same: waiting for it finds no frame.
-                return self.fails(mode, Outcome::OutOfMemory);
-            }
-            if why == Retry::NotFilled {
-                // Nothing is held while somebody reads the page in.
+            if let Retry::Wait(blocker) = why
+                && blocker != Blocker::Fork
+            {
                 drop(lock.take());
-                match prepared.wait_for_page() {
-                    None => {}
-                    Some(Outcome::OutOfMemory) if take_lazyfree(self) => {}
-                    Some(outcome) => return self.fails(mode, outcome),
+                if let Some(outcome) = self.wait_for(blocker, page, prepared) {
+                    return self.fails(mode, outcome);
                 }
-                lock = mode.lock(&self.maps, page);
-                continue;
-            }
-            if why == Retry::Zapped {
-                // Something is being taken away where a stack would grow: whoever does that is
-                // waited for with nothing held.
-                drop(lock.take());
-                self.await_zaps_below_stack(page);
                 backoff.rest(self.machine());
                 lock = mode.lock(&self.maps, page);
                 continue;
+            }
+            if why == Retry::Wait(Blocker::Fork) {
+                self.tables().prioritise_copy(page);
             }
             if lock.is_none() && backoff.turns() >= TRIES {
                 self.fall_back(mode, why, address, &mut prepared.trail);
@@ -147,6 +137,32 @@ impl<M: Machine> AddressSpace<M> {
                 self.memory().count(Counter::SpfRetry);
             }
             backoff.rest(self.machine());
+        }
+    }
+
+    /// Waits for what a fault needs first, with nothing held. How the fault ends, if it cannot be had.
+    #[cold]
+    pub(crate) fn wait_for<N>(
+        &self,
+        blocker: Blocker,
+        page: Page,
+        prepared: &mut FaultState<M, N>,
+    ) -> Option<Outcome> {
+        match blocker {
+            Blocker::Memory if prepared.find_memory() || take_lazyfree(self) => None,
+            Blocker::Memory => Some(Outcome::OutOfMemory),
+            Blocker::Page => match prepared.wait_for_page() {
+                Some(Outcome::OutOfMemory) if take_lazyfree(self) => None,
+                ended => ended,
+            },
+            Blocker::Zap => {
+                self.await_zaps_below_stack(page);
+                None
+            }
+            Blocker::Fork => {
+                self.tables().prioritise_copy(page);
+                None
+            }
         }
     }
 
@@ -162,82 +178,89 @@ impl<M: Machine> AddressSpace<M> {
         let section = self.memory().enter();
 
         // 2. Find the mapping, and hold it as the policy does.
-        let Some(hold) = VmaRef::find(&self.maps, page, mode, &section)? else {
+        let Some(vma) = VmaRef::find(&self.maps, page, mode, &section)? else {
             drop(section);
             return self.not_mapped(page, access, mode);
         };
 
         // 3. Decide. What a live mapping does not allow is an error, now.
-        let may_be_forced = || N::FORCES && hold.may_be_forced(access);
-        if let Some(code) = self.check_access(hold.protection(), access)
+        let may_be_forced = || N::FORCES && vma.may_be_forced(access);
+        if let Some(code) = self.check_access(vma.protection(), access)
             && !may_be_forced()
         {
             return Ok(self.refuse(mode, code, page.address()));
         }
 
         // 4. Walk; install missing tables by the same protocol as pages.
-        let (entry, value, link) = loop {
-            // SAFETY: inside the section; the root lives as long as the space.
-            match unsafe { walk::<M::Format, M>(self.machine(), self.tables().root, page) } {
-                Walk::Leaf { entry, value, link } => break (entry, value, link),
-                Walk::Missing { entry, link, .. } => {
-                    let at = PteRef {
-                        entry,
-                        value: 0,
-                        link,
-                        vma: &hold,
-                    };
-                    self.install_table(&at, prepared)?;
-                    prepared.trail.has_table();
-                }
-                Walk::Busy => return Err(Retry::TableChanged),
+        let at = loop {
+            let (entry, value, link, is_leaf) = match self.tables().descend(page, &section) {
+                Walk::Leaf { entry, value, link } => (entry, value, link, true),
+                Walk::Missing { entry, link, .. } => (entry, 0, link, false),
+                Walk::Busy | Walk::Huge { .. } => return Err(Retry::TableChanged),
+            };
+            let at = PteRef {
+                entry,
+                value,
+                link,
+                vma: &vma,
+            };
+            if is_leaf {
+                break at;
             }
+            self.install_table(&at, prepared)?;
+            prepared.trail.has_table();
         };
 
-        // The flaw is not to go round and round where hardware refuses what the entry permits.
-        if link.is_frozen()
-            && (!mutant(Mutant::FrozenIgnored) || Self::FORMAT.permits(value, access))
+        // The broken variant does not loop where hardware refuses what the entry permits.
+        let format = Self::FORMAT;
+        if at.link.is_frozen()
+            && (!mutant(Mutant::FrozenIgnored) || format.permits(at.value, access))
         {
-            // A fork has yet to copy this table: next, please.
-            self.tables().prioritise_copy(page);
-            return Err(Retry::TableChanged);
+            return Err(Retry::Wait(Blocker::Fork));
         }
 
         // 5. to 9. Prepare, claim, validate, complete, publish: by what is there now.
-        let at = PteRef {
-            entry,
-            value,
-            link,
-            vma: &hold,
-        };
-        let format = Self::FORMAT;
-        if format.is_claimed(value) {
-            return Err(Retry::EntryClaimed);
-        } else if format.permits(value, access) || N::FORCES && self.suffices(value, access) {
-            // Somebody else was faster, or the TLB was behind.
-            prepared.count_wait();
-            prepared.trail.ends(How::Spurious);
-        } else if value == 0 && hold.is_backed() {
-            match self.map_file_page(&at, page, access, prepared)? {
-                Outcome::Resolved => {}
-                error => return Ok(self.fails(mode, error)),
+        let is_write = access == Access::Write;
+        match format.decode(at.value, 0) {
+            Pte::Claimed => return Err(Retry::EntryClaimed),
+            Pte::Empty if vma.is_backed() => {
+                match self.map_file_page(&at, page, access, prepared, &section)? {
+                    Outcome::Resolved => {}
+                    error => return Ok(self.fails(mode, error)),
+                }
             }
-        } else if value == 0 && access != Access::Write {
-            self.map_zero_page::<N>(&at)?;
-            prepared.trail.ends(How::ZeroPage);
-        } else if value == 0 {
-            self.map_fresh_page(&at, page, prepared)?;
-            prepared.trail.ends(How::FirstTouch);
-        } else if format.is_guard(value) {
-            return self.meet_guard(&at, mode, page);
-        } else if access != Access::Write || !(format.is_present(value) || N::FORCES) {
+            Pte::Empty if is_write => {
+                self.map_fresh_page(&at, page, prepared)?;
+                prepared.trail.ends(How::FirstTouch);
+            }
+            Pte::Empty => {
+                self.map_zero_page::<N>(&at)?;
+                prepared.trail.ends(How::ZeroPage);
+            }
+            // Another fault was faster, or the TLB was behind.
+            _ if format.permits(at.value, access)
+                || N::FORCES && self.suffices(at.value, access) =>
+            {
+                prepared.count_wait();
+                prepared.trail.ends(How::Spurious);
+            }
+            Pte::Page(frame) if is_write && self.tables().is_zero_page(frame) => {
+                self.map_fresh_page(&at, page, prepared)?;
+                prepared.trail.ends(How::ZeroReplaced);
+            }
+            Pte::Hidden(frame) if is_write && N::FORCES && self.tables().is_zero_page(frame) => {
+                self.map_fresh_page(&at, page, prepared)?;
+                prepared.trail.ends(How::ZeroReplaced);
+            }
+            Pte::Page(_) if is_write => self.write_page(&at, page, prepared)?,
+            Pte::Hidden(_) if is_write && N::FORCES => self.write_page(&at, page, prepared)?,
             // The mapping allows what the entry does not: seen in the middle of a change.
-            return Err(Retry::MappingChanged);
-        } else if self.tables().is_zero_page(format.frame(value)) {
-            self.map_fresh_page(&at, page, prepared)?;
-            prepared.trail.ends(How::ZeroReplaced);
-        } else {
-            self.write_page(&at, page, prepared)?;
+            Pte::Page(_) | Pte::Hidden(_) => return Err(Retry::MappingChanged),
+            Pte::Guard => return self.meet_guard(&at, mode, page),
+            // No operation puts these at this level. As on Linux, an entry that makes no sense is SIGBUS.
+            Pte::Swap(_) | Pte::Marker | Pte::Table(_) | Pte::Huge(_) => {
+                return Ok(self.fails(mode, Outcome::Bus));
+            }
         }
 
         // 10. Afterwards, on lines of this CPU alone.

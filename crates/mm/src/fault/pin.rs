@@ -33,7 +33,7 @@
 //! Written lines: the entry, twice; the frame's descriptor, and again when the pin ends.
 
 use faultless_frames::{Flags, FrameSource, NotPinned};
-use faultless_paging::{Access, Frame, Page, Pages, Protection, Walk, walk};
+use faultless_paging::{Access, Frame, Page, Pages, Protection, Walk};
 use faultless_sync::{Backoff, Mutant, mutant};
 
 use crate::base::machine::Machine;
@@ -41,9 +41,8 @@ use crate::base::memory::Memory;
 use crate::fault::state::FaultState;
 use crate::fault::{Outcome, PteRef, SegvCode};
 use crate::lock::vma::{Mode, VmaRef};
-use crate::reclaim::lazyfree::take_lazyfree;
 use crate::space::AddressSpace;
-use crate::table::retry::Retry;
+use crate::table::retry::{Blocker, Retry};
 
 /// What a page is taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -166,10 +165,11 @@ impl<M: Machine> AddressSpace<M> {
                     Outcome::Resolved => backoff = Backoff::new(),
                     error => return Err(error),
                 },
-                Err(Missed::Retry(Retry::NoMemory))
-                    if !prepared.find_memory() && !take_lazyfree(self) =>
-                {
-                    return Err(Outcome::OutOfMemory);
+                Err(Missed::Retry(Retry::Wait(blocker))) => {
+                    if let Some(outcome) = self.wait_for(blocker, page, &mut prepared) {
+                        return Err(outcome);
+                    }
+                    backoff.rest(self.machine());
                 }
                 Err(Missed::Retry(_)) if backoff.turns() >= TRIES => {
                     // A writer is at work there: it waits for nothing that is held here.
@@ -199,16 +199,14 @@ impl<M: Machine> AddressSpace<M> {
             // Nobody could be told that its page is held.
             return Err(Missed::Refused(Outcome::Bus));
         }
-        // SAFETY: inside the section.
-        let walked = unsafe { walk::<M::Format, M>(self.machine(), self.tables().root, page) };
+        let walked = self.tables().descend(page, &section);
         let (entry, value, link) = match walked {
             Walk::Leaf { entry, value, link } => (entry, value, link),
             Walk::Missing { .. } => return Err(Missed::Fault),
-            Walk::Busy => return Err(Retry::TableChanged.into()),
+            Walk::Busy | Walk::Huge { .. } => return Err(Retry::TableChanged.into()),
         };
         if link.is_frozen() {
-            self.tables().prioritise_copy(page);
-            return Err(Retry::TableChanged.into());
+            return Err(Retry::Wait(Blocker::Fork).into());
         }
         if Self::FORMAT.is_claimed(value) {
             return Err(Retry::EntryClaimed.into());
@@ -283,7 +281,7 @@ impl<M: Machine> AddressSpace<M> {
         let descriptor = self.machine().frames().descriptor(frame);
         let why = |why| match why {
             NotPinned::Gone => Retry::PageChanged,
-            NotPinned::TooOften => Retry::NoMemory,
+            NotPinned::TooOften => Retry::Wait(Blocker::Memory),
         };
         let count = || {
             if descriptor.flags().has(Flags::FILE) {

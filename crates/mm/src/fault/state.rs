@@ -15,7 +15,7 @@ use crate::base::machine::Machine;
 use crate::base::memory::Memory;
 use crate::fault::Outcome;
 use crate::object::{MemoryObject, WaitKind};
-use crate::table::retry::Retry;
+use crate::table::retry::{Blocker, Retry};
 use crate::tree::mapping::ObjectRef;
 
 /// How often a fault looks for memory before it gives up.
@@ -58,7 +58,10 @@ impl<M: Machine, N> FaultState<M, N> {
             }
             return Ok(frame);
         }
-        let frame = self.memory.allocate_frame().map_err(|_| Retry::NoMemory)?;
+        let frame = self
+            .memory
+            .allocate_frame()
+            .map_err(|_| Retry::Wait(Blocker::Memory))?;
         self.frame = Some(frame);
         Ok(frame)
     }
@@ -76,7 +79,7 @@ impl<M: Machine, N> FaultState<M, N> {
             None => self
                 .memory
                 .allocate_frame_to_fill()
-                .map_err(|_| Retry::NoMemory)?,
+                .map_err(|_| Retry::Wait(Blocker::Memory))?,
         };
         self.frame = Some(frame);
         self.is_zeroed = false;
@@ -108,7 +111,7 @@ impl<M: Machine, N> FaultState<M, N> {
     #[cold]
     pub(crate) fn needs_page(&mut self, backed: &ObjectRef, index: u64) -> Retry {
         self.missing = Some((MemoryObject::of(self.memory, backed.pointer()), index));
-        Retry::NotFilled
+        Retry::Wait(Blocker::Page)
     }
 
     /// Reads in the page that the last try needed, or waits for who does. How the fault

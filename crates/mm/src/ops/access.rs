@@ -13,7 +13,7 @@
 //! Written lines: those of the fault; the entry; the page.
 
 use faultless_frames::Flags;
-use faultless_paging::{Access, Frame, Page, Pages, Walk, walk};
+use faultless_paging::{Access, Frame, Page, Pages, Walk};
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::{Backoff, Mutant, mutant};
 
@@ -111,8 +111,7 @@ impl<M: Machine> AddressSpace<M> {
         if !hold.protection().allows(access) && !hold.may_be_forced(access) {
             return Ok(false);
         }
-        // SAFETY: inside the section.
-        let walked = unsafe { walk::<M::Format, M>(self.machine(), self.tables().root, page) };
+        let walked = self.tables().descend(page, &section);
         let Walk::Leaf { entry, value, link } = walked else {
             return Ok(false);
         };

@@ -1,8 +1,6 @@
 //! Looking at an address space without changing it.
 
-use faultless_paging::{
-    ENTRIES, EntryFormat, Frame, LEVELS, PAGE_SIZE, Page, Table, Walk, table, walk,
-};
+use faultless_paging::{ENTRIES, EntryFormat, Frame, LEVELS, PAGE_SIZE, Page, Table, Walk, table};
 
 use crate::base::machine::Machine;
 use crate::object::MemoryObject;
@@ -55,15 +53,8 @@ impl<M: Machine> AddressSpace<M> {
         if address >= self.layout().end {
             return None;
         }
-        let _section = self.memory().enter();
-        // SAFETY: inside the section.
-        let walked = unsafe {
-            walk::<M::Format, M>(
-                self.machine(),
-                self.tables().root,
-                Page::containing(address),
-            )
-        };
+        let section = self.memory().enter();
+        let walked = self.tables().descend(Page::containing(address), &section);
         match walked {
             Walk::Leaf { value, link, .. }
                 if Self::FORMAT.is_present(value) && !Self::FORMAT.is_claimed(value) =>

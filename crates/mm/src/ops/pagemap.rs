@@ -5,7 +5,8 @@
 //! for.
 
 use faultless_frames::Flags;
-use faultless_paging::{Frame, PAGE_SIZE, Page, Pages, Walk, walk};
+use faultless_paging::{Frame, PAGE_SIZE, Page, Pages, Walk};
+use faultless_sync::reclaim::Section;
 
 use crate::base::machine::Machine;
 use crate::space::AddressSpace;
@@ -84,7 +85,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Calls `visit` for every page of which anything is known.
     fn for_each_state(&self, pages: Pages, visit: &mut dyn FnMut(u64, PageState)) {
         let limit = pages.end.min(self.layout().end / PAGE_SIZE);
-        let _section = self.memory().enter();
+        let section = self.memory().enter();
         // The run seen last: its end, and whether the mapping that it is a part of is new.
         let mut last: Option<(u64, &Attributes, bool)> = None;
         // The heap is a mapping of its own.
@@ -111,7 +112,7 @@ impl<M: Machine> AddressSpace<M> {
             };
             last = Some((at, attributes, is_new));
             for page in run.pages.start..run.pages.end {
-                let mut state = self.state_of(Page(page));
+                let mut state = self.state_of(Page(page), &section);
                 state.soft_dirty |= is_new;
                 if state != PageState::default() {
                     visit(page, state);
@@ -120,10 +121,9 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// What a page's entry says. Inside a section.
-    fn state_of(&self, page: Page) -> PageState {
-        // SAFETY: inside the caller's section.
-        match unsafe { walk::<M::Format, M>(self.machine(), self.tables().root, page) } {
+    /// What a page's entry says.
+    fn state_of(&self, page: Page, section: &Section<'_>) -> PageState {
+        match self.tables().descend(page, section) {
             Walk::Leaf { entry, .. } => self.state_in(self.tables().settled(entry)),
             _ => PageState::default(),
         }

@@ -20,7 +20,7 @@
 //! of an access from outside.
 
 use faultless_frames::Flags;
-use faultless_paging::{Access, PAGE_SIZE, Page, Pages, Walk, walk};
+use faultless_paging::{Access, PAGE_SIZE, Page, Pages, Walk};
 use faultless_sync::{Mutant, mutant};
 
 use crate::base::errno::Errno;
@@ -203,9 +203,8 @@ fn has_copy<M: Machine>(space: &AddressSpace<M>, page: u64) -> bool {
         return false;
     }
     space.maps.check_probes_later();
-    let _section = space.memory().enter();
-    // SAFETY: inside the section.
-    let walked = unsafe { walk::<M::Format, M>(space.machine(), space.tables().root, Page(page)) };
+    let section = space.memory().enter();
+    let walked = space.tables().descend(Page(page), &section);
     let Walk::Leaf { entry, .. } = walked else {
         return matches!(walked, Walk::Busy);
     };

@@ -27,7 +27,7 @@
 //! Written lines: the entries; for those taken their descriptors; `AddressSpace::notes`.
 
 use faultless_frames::{Descriptor, Flags, FrameSource};
-use faultless_paging::{Entry, Gather, Page, Pages, Walk, walk};
+use faultless_paging::{Entry, Gather, Page, Pages, Walk};
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, Mutant, mutant};
@@ -157,7 +157,7 @@ fn take_page<M: Machine>(
     page: Page,
     value: u64,
     is_clean: bool,
-    _section: &Section<'_>,
+    section: &Section<'_>,
 ) -> bool {
     // By validation alone, as under the policy `speculative`.
     let found = space.tree().find(page.0);
@@ -169,8 +169,7 @@ fn take_page<M: Machine>(
     if !is_clean && !is_droppable() {
         return false;
     }
-    // SAFETY: inside the section.
-    let walked = unsafe { walk::<M::Format, M>(space.machine(), space.tables().root, page) };
+    let walked = space.tables().descend(page, section);
     let Walk::Leaf { entry, link, .. } = walked else {
         return false;
     };

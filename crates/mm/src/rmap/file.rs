@@ -20,6 +20,7 @@ use core::ops::Range;
 use faultless_frames::Flags;
 use faultless_paging::{PAGE_SIZE, Pages};
 use faultless_sync::atomic::Ordering;
+use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, Mutant, check_park, cond_resched, mutant};
 
 use crate::base::machine::Machine;
@@ -75,7 +76,7 @@ impl<M: Machine> MemoryObject<M> {
         while let Some(stop) = self.advance(&cursor) {
             visit(stop.space, stop.first);
             // Release: pairs with the acquire in `AddressSpace::await_visitors`.
-            if stop.space.visitors.fetch_sub(1, Ordering::Release) == AWAITED | 1
+            if stop.space.place.visitors.fetch_sub(1, Ordering::Release) == AWAITED | 1
                 && !mutant(Mutant::VisitorWakesNobody)
             {
                 // From here on the space may be gone: the word is not its own.
@@ -102,7 +103,7 @@ impl<M: Machine> MemoryObject<M> {
             };
             // SAFETY: under the lock; then the space waits for the visitor that is counted here.
             if let Some((space, first)) = unsafe { space_of(links) } {
-                space.visitors.fetch_add(1, Ordering::Relaxed);
+                space.place.visitors.fetch_add(1, Ordering::Relaxed);
                 return Some(Stop { space, first });
             }
         }
@@ -135,14 +136,14 @@ fn await_visitors<M: Machine>(space: &AddressSpace<M>) {
     loop {
         // Acquire, both: of the releases at the end of a visit. The turn first: who changes it is not here then.
         let before = turn.load(Ordering::Acquire);
-        let now = space.visitors.load(Ordering::Acquire);
+        let now = space.place.visitors.load(Ordering::Acquire);
         if now & !AWAITED == 0 {
             return;
         }
         if backoff.turns() < SPIN {
             backoff.turn(space.machine());
         } else if now & AWAITED == 0 {
-            space.visitors.fetch_or(AWAITED, Ordering::Relaxed);
+            space.place.visitors.fetch_or(AWAITED, Ordering::Relaxed);
         } else {
             check_park();
             space.machine().park(turn, before);
@@ -246,10 +247,10 @@ pub(crate) fn discard_file<M: Machine>(
                 .is_some_and(|descriptor| descriptor.flags().has(Flags::FILE))
     };
     // Decided again once the claim keeps the frame what it is.
-    let is_valid = |page: u64, value| {
+    let is_valid = |page: u64, value, section: &Section<'_>| {
         is_meant(value)
             && is_file_page(space, page, cache, first)
-            && !space.tables().is_frozen(page)
+            && !space.tables().is_frozen(page, section)
     };
     space.tables().discard_valid(pages, &is_meant, &is_valid)
 }

@@ -30,7 +30,8 @@
 //! Written lines: the entries, both frames' descriptors, the list's lock.
 
 use faultless_frames::{Flags, FrameSource, NoMemory};
-use faultless_paging::{Entry, Frame, PAGE_SIZE, Page, Pages, Walk, walk};
+use faultless_paging::{Entry, Frame, PAGE_SIZE, Page, Pages, Walk};
+use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, Mutant, fence_after_rmw, mutant};
 use faultless_trace::Counter;
 
@@ -188,24 +189,23 @@ impl<'a, M: Machine> Claims<'a, M> {
 
     /// Claims the entry of `page` if it maps `frame`.
     fn claim(&mut self, space: &AddressSpace<M>, page: u64, frame: Frame) -> Result<(), NotMoved> {
-        let _section = space.memory().enter();
-        // SAFETY: inside the section.
-        match unsafe { walk::<M::Format, M>(space.machine(), space.tables().root, Page(page)) } {
-            Walk::Leaf { entry, .. } => self.claim_entry(space, entry, page, frame),
+        let section = space.memory().enter();
+        match space.tables().descend(Page(page), &section) {
+            Walk::Leaf { entry, .. } => self.claim_entry(space, entry, page, frame, &section),
             Walk::Missing { .. } => Ok(()),
-            Walk::Busy => Err(NotMoved::Busy),
+            Walk::Busy | Walk::Huge { .. } => Err(NotMoved::Busy),
         }
     }
 
     /// Claims any entry that maps `frame`.
     #[cold]
     fn claim_anywhere(&mut self, space: &AddressSpace<M>, frame: Frame) -> Result<(), NotMoved> {
-        let _section = space.memory().enter();
+        let section = space.memory().enter();
         let mut result = Ok(());
         let all = Pages::of_bytes(0..space.layout().end);
         space.tables().for_each_entry(all, &mut |entry, page| {
             if result.is_ok() {
-                result = self.claim_entry(space, entry, page, frame);
+                result = self.claim_entry(space, entry, page, frame, &section);
             }
         });
         result
@@ -217,6 +217,7 @@ impl<'a, M: Machine> Claims<'a, M> {
         entry: &Entry,
         page: u64,
         frame: Frame,
+        section: &Section<'_>,
     ) -> Result<(), NotMoved> {
         let format = AddressSpace::<M>::FORMAT;
         let value = loop {
@@ -245,7 +246,7 @@ impl<'a, M: Machine> Claims<'a, M> {
             unsafe { space.tree().find(page).word.content() },
             SlotState::Live(_)
         );
-        let is_valid = is_live && !space.tables().is_frozen(page);
+        let is_valid = is_live && !space.tables().is_frozen(page, section);
         if !is_valid && !mutant(Mutant::MappingNotValidated) {
             entry.set(value);
             return Err(NotMoved::Busy);
@@ -318,10 +319,9 @@ impl<M: Machine> Tables<M> {
     /// Does something with the entry of a page that is claimed to be moved, and with what it was.
     fn with_moving(&self, page: u64, act: impl FnOnce(&Entry, u64)) {
         let mut backoff = Backoff::new();
-        let _section = self.memory.enter();
+        let section = self.memory.enter();
         loop {
-            // SAFETY: inside the section.
-            match unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(page)) } {
+            match self.descend(Page(page), &section) {
                 Walk::Leaf { entry, value, .. } if Self::FORMAT.is_moving(value) => {
                     return act(entry, Self::FORMAT.settled(value));
                 }

@@ -4,9 +4,8 @@
 //! | --- | --- | --- |
 //! | `maps` | see [`crate::lock`] | |
 //! | `soft_dirty_epoch` | the caller that clears soft-dirty bits | each time |
-//! | `visitors` | a walk of an object's mappings that comes here | twice each time |
 //! | `lock_future` | a writer that has every range | `mlockall` |
-//! | `place` | a space that is made or ends, under the list's lock | |
+//! | `place` | a space that is made or ends, under the list's lock; a walk of an object's mappings that comes here | |
 //!
 //! It lies in a frame of its own, so that it stays where it is while its owner moves the
 //! [`OwnedSpace`]: mappings of an object lead here ([`crate::object::mappings`]).
@@ -43,8 +42,6 @@ pub struct AddressSpace<M: Machine> {
     pub(crate) frame: Frame,
     /// How often soft-dirty bits were cleared ([`crate::space::soft_dirty`]).
     pub(crate) soft_dirty_epoch: AtomicU64,
-    /// Walks of an object's mappings that are here ([`crate::rmap::file`]).
-    pub(crate) visitors: Padded<AtomicU32>,
     /// Whether what is mapped from now on is locked (a [`crate::tree::mapping::Locked`]).
     pub(crate) lock_future: Local,
     /// Its place among all spaces, and its family.
@@ -57,6 +54,8 @@ pub(crate) struct SpaceLink {
     pub(crate) hook: Hook,
     pub(crate) is_listed: Local,
     pub(crate) family: Local,
+    /// Walks of an object's mappings that are here ([`crate::rmap::file`]).
+    pub(crate) visitors: AtomicU32,
 }
 
 impl SpaceLink {
@@ -66,6 +65,7 @@ impl SpaceLink {
             hook: Hook::new(),
             is_listed: Local::new(0),
             family: Local::new(id),
+            visitors: AtomicU32::new(0),
         }
     }
 }

@@ -9,7 +9,7 @@ use core::ptr::NonNull;
 use faultless_frames::{Flags, FrameSource, NoMemory};
 use faultless_paging::PAGE_SIZE;
 use faultless_sync::Padded;
-use faultless_sync::atomic::{AtomicU32, AtomicU64, Local};
+use faultless_sync::atomic::{AtomicU64, Local};
 
 use crate::base::layout::Layout;
 use crate::base::machine::Machine;
@@ -83,7 +83,6 @@ impl<M: Machine> OwnedSpace<M> {
             maps,
             frame,
             soft_dirty_epoch: AtomicU64::new(0),
-            visitors: Padded(AtomicU32::new(0)),
             lock_future: Local::new(0),
             place,
         };

@@ -6,6 +6,7 @@
 //! Written lines: the entries, the frames' descriptors, and per-CPU caches.
 
 use faultless_paging::{ENTRIES, Gather, Pages};
+use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, cond_resched};
 
 use crate::base::frame_list::FrameList;
@@ -23,7 +24,7 @@ impl<M: Machine> Tables<M> {
         let mut at = self.first_table(pages.start, pages.end);
         while at < pages.end {
             let batch = Pages::new(at, pages.end.min(at + DISCARD_BATCH));
-            let stop = self.discard_batch(batch, &|_| true, &|_, _| true);
+            let stop = self.discard_batch(batch, &|_| true, &|_, _, _| true);
             at = self.first_table(stop, pages.end);
             if at < pages.end {
                 cond_resched(self.machine());
@@ -37,7 +38,7 @@ impl<M: Machine> Tables<M> {
         &self,
         pages: Pages,
         is_meant: &dyn Fn(u64) -> bool,
-        is_valid: &dyn Fn(u64, u64) -> bool,
+        is_valid: &dyn Fn(u64, u64, &Section<'_>) -> bool,
     ) -> u64 {
         let mut at = self.first_table(pages.start, pages.end);
         while at < pages.end {
@@ -60,7 +61,7 @@ impl<M: Machine> Tables<M> {
         &self,
         pages: Pages,
         is_meant: &dyn Fn(u64) -> bool,
-        is_valid: &dyn Fn(u64, u64) -> bool,
+        is_valid: &dyn Fn(u64, u64, &Section<'_>) -> bool,
     ) -> u64 {
         let mut gather = Gather::new();
         let mut chain = FrameList::default();
@@ -89,7 +90,7 @@ impl<M: Machine> Tables<M> {
                 } else if !is_meant(value) {
                     return;
                 } else {
-                    let validate = || match is_valid(page, value) {
+                    let validate = || match is_valid(page, value, &section) {
                         true => Ok(()),
                         false => Err(Retry::MappingChanged),
                     };

@@ -19,8 +19,9 @@
 //! Written lines: the entries that lead to tables, twice for a fork; and the word by
 //! which faults ask, which only those write that wait.
 
-use faultless_paging::{ENTRIES, Entry, Gather, PAGE_SIZE, Page, Pages, Walk, free, walk};
+use faultless_paging::{ENTRIES, Entry, Gather, PAGE_SIZE, Page, Pages, Walk, free};
 use faultless_sync::atomic::{Ordering, fence};
+use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, Mutant, mutant};
 
 use crate::base::machine::Machine;
@@ -108,11 +109,10 @@ impl<M: Machine> Tables<M> {
         }
     }
 
-    /// Whether a page's table is frozen. Inside a section, and after a full fence that
+    /// Whether a page's table is frozen. After a full fence that
     /// follows a claim in that table.
-    pub(crate) fn is_frozen(&self, page: u64) -> bool {
-        // SAFETY: inside the caller's section.
-        let walked = unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(page)) };
+    pub(crate) fn is_frozen(&self, page: u64, section: &Section<'_>) -> bool {
+        let walked = self.descend(Page(page), section);
         matches!(walked, Walk::Leaf { link, .. } if link.is_frozen())
     }
 

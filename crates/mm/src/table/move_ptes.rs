@@ -19,7 +19,8 @@
 //! space's alone, which say where the page is.
 
 use faultless_frames::FrameSource;
-use faultless_paging::{ENTRIES, Entry, Gather, Page, Pages, Protection, Walk, walk};
+use faultless_paging::{ENTRIES, Entry, Gather, Page, Pages, Protection, Walk};
+use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, Mutant, cond_resched, mutant};
 use faultless_trace::Counter;
 
@@ -67,27 +68,37 @@ impl<M: Machine> Tables<M> {
     /// Puts a table of the lowest level over `page`, if there is none. The page's slot is not empty.
     fn table_under(&self, page: u64) -> Result<(), Errno> {
         let mut backoff = Backoff::new();
-        loop {
-            // SAFETY: the page's slot is not empty, which precedes the caller's fence: the tables
-            // over it are not freed (rule R5).
-            match unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(page)) } {
-                Walk::Leaf { .. } => return Ok(()),
-                Walk::Busy => backoff.turn(self.machine()),
-                Walk::Missing { entry, .. } => {
-                    let table = self.memory.allocate_table()?;
+        let mut spare = None;
+        let result = loop {
+            let section = self.memory.enter();
+            match self.descend(Page(page), &section) {
+                Walk::Leaf { .. } => break Ok(()),
+                Walk::Missing { entry, .. } if let Some(table) = spare => {
                     let txn = PteTxn::begin(self.machine());
-                    let cpu = self.machine().cpu();
-                    match txn.claim(entry, 0, || Ok(())) {
-                        Ok(claim) => {
-                            claim.publish(self.with_tlb_owner(Self::FORMAT.table(table)));
-                            self.memory.count(Counter::TableAlloc);
-                        }
-                        // A fault beside these pages was quicker.
-                        Err(_) => self.machine().frames().free(cpu, table),
+                    // If not, a fault beside these pages was quicker.
+                    if let Ok(claim) = txn.claim(entry, 0, || Ok(())) {
+                        claim.publish(self.with_tlb_owner(Self::FORMAT.table(table)));
+                        self.memory.count(Counter::TableAlloc);
+                        spare = None;
                     }
                 }
+                Walk::Missing { .. } => {
+                    drop(section);
+                    match self.memory.allocate_table() {
+                        Ok(table) => spare = Some(table),
+                        Err(none) => break Err(none.into()),
+                    }
+                }
+                Walk::Busy | Walk::Huge { .. } => {
+                    drop(section);
+                    backoff.turn(self.machine());
+                }
             }
+        };
+        if let Some(table) = spare {
+            self.machine().frames().free(self.machine().cpu(), table);
         }
+        result
     }
 
     /// Carries the pages of a move's source to its target, where nothing is. They get the target's
@@ -96,7 +107,7 @@ impl<M: Machine> Tables<M> {
     pub(crate) fn carry(&self, record: &Move, on_shared: &dyn Fn()) {
         let mut gather = Gather::new();
         let mut carried: Option<(u64, u64)> = None;
-        self.in_turns(record.source, |turn| {
+        self.in_turns(record.source, |turn, section| {
             self.for_each_entry(turn, &mut |entry, page| {
                 if let Some(value) = self.take_out(entry) {
                     let to = record.goes_to(page);
@@ -105,7 +116,7 @@ impl<M: Machine> Tables<M> {
                         true => value,
                         false => Self::FORMAT.with_protection(value, Protection::default(), false),
                     };
-                    self.put(to, hidden);
+                    self.put(to, hidden, section);
                     carried = Some((carried.map_or(to, |(first, _)| first), to));
                 }
             });
@@ -117,7 +128,7 @@ impl<M: Machine> Tables<M> {
         record.note(record.source.end, &gather, self.machine());
         drop(turn);
         if let Some((first, last)) = carried {
-            self.in_turns(Pages::new(first, last + 1), |turn| {
+            self.in_turns(Pages::new(first, last + 1), |turn, _| {
                 self.for_each_entry(turn, &mut |entry, page| {
                     self.show_carried(record, entry, page, on_shared)
                 });
@@ -126,13 +137,13 @@ impl<M: Machine> Tables<M> {
     }
 
     /// Calls `act` with the pages of each table over `pages`, in a turn, and in a section.
-    fn in_turns(&self, pages: Pages, mut act: impl FnMut(Pages)) {
+    fn in_turns(&self, pages: Pages, mut act: impl FnMut(Pages, &Section<'_>)) {
         let mut at = self.first_table(pages.start, pages.end);
         while at < pages.end {
             let end = ((at + ENTRIES as u64) & !(ENTRIES as u64 - 1)).min(pages.end);
             let turn = self.move_turn();
             let section = self.memory.enter();
-            act(Pages::new(at, end));
+            act(Pages::new(at, end), &section);
             drop(section);
             drop(turn);
             self.machine().poll();
@@ -221,18 +232,17 @@ impl<M: Machine> Tables<M> {
 
     /// Writes the entry of a page that has a table, and where nothing is. Who frees tables beside
     /// it may have claimed the table for a look.
-    fn put(&self, page: u64, value: u64) {
+    fn put(&self, page: u64, value: u64, section: &Section<'_>) {
         let mut backoff = Backoff::new();
         loop {
-            // SAFETY: in the caller's section.
-            match unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(page)) } {
+            match self.descend(Page(page), section) {
                 Walk::Leaf { entry, .. } => {
                     let before = self.change(entry, |_| value);
                     debug_assert_eq!(before, 0, "a page is where another one moves to");
                     return;
                 }
                 Walk::Busy => backoff.turn(self.machine()),
-                Walk::Missing { .. } => {
+                Walk::Missing { .. } | Walk::Huge { .. } => {
                     debug_assert!(false, "a page moves to where no table is");
                     return;
                 }

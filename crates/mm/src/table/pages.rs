@@ -2,9 +2,10 @@
 
 use faultless_frames::{Descriptor, Flags, FrameSource};
 use faultless_paging::{
-    ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Page, Pages, Table, free, next_table,
+    ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Page, Pages, Table, Walk, free, next_table, walk,
 };
 use faultless_sync::Backoff;
+use faultless_sync::reclaim::Section;
 use faultless_trace::Kind;
 
 use crate::base::frame_list::POLL_INTERVAL;
@@ -12,6 +13,14 @@ use crate::base::machine::Machine;
 use crate::table::Tables;
 
 impl<M: Machine> Tables<M> {
+    /// The entry of a page, or where the walk to it ends: at an entry above the lowest level that is empty,
+    /// maps a huge page, or is claimed. What is found stays what it is as long as the section.
+    #[inline]
+    pub(crate) fn descend<'s>(&'s self, page: Page, _section: &'s Section<'_>) -> Walk<'s> {
+        // SAFETY: the root lives as long as `self`, and the section keeps tables from being reused.
+        unsafe { walk::<M::Format, M>(self.machine(), self.root, page) }
+    }
+
     /// Flushes what an operation has gathered, once, on the CPUs that run the space.
     pub(crate) fn flush(&self, gather: &mut Gather) {
         let start = self.memory.trace_start();

@@ -12,7 +12,7 @@
 //! Written lines: the entries, the frames' descriptors, and per-CPU caches.
 
 use faultless_frames::Descriptor;
-use faultless_paging::{ENTRIES, Entry, Page, Pages, Walk, bare, walk};
+use faultless_paging::{ENTRIES, Entry, Page, Pages, Walk, bare};
 use faultless_sync::{Backoff, Mutant, cond_resched, mutant};
 
 use crate::base::machine::Machine;
@@ -165,9 +165,8 @@ impl<M: Machine> Tables<M> {
 
     /// Whether a page, or one near it, seems to be there: it has a table.
     pub(crate) fn has_table_hint(&self, page: u64) -> bool {
-        let _section = self.memory.enter();
-        // SAFETY: inside the section.
-        let walked = unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(page)) };
+        let section = self.memory.enter();
+        let walked = self.descend(Page(page), &section);
         matches!(walked, Walk::Leaf { .. })
     }
 }

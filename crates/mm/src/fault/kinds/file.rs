@@ -15,7 +15,8 @@
 //! the page; its slot, if the page was not there.
 
 use faultless_frames::FrameSource;
-use faultless_paging::{Access, ENTRIES, Page, Walk, walk};
+use faultless_paging::{Access, ENTRIES, Page, Walk};
+use faultless_sync::reclaim::Section;
 use faultless_sync::{Mutant, fence_after_rmw, mutant};
 use faultless_trace::{Counter, How};
 
@@ -26,7 +27,7 @@ use crate::fault::trace::TraceSink;
 use crate::fault::{Outcome, PteRef};
 use crate::object::{Lookup, ObjectInner, PageRef};
 use crate::space::AddressSpace;
-use crate::table::retry::Retry;
+use crate::table::retry::{Blocker, Retry};
 use crate::tree::mapping::ObjectRef;
 
 /// Pages that a read maps together, the one it is for included.
@@ -51,6 +52,7 @@ impl<M: Machine> AddressSpace<M> {
         page: Page,
         access: Access,
         prepared: &mut FaultState<M, N>,
+        section: &Section<'_>,
     ) -> Result<Outcome, Retry> {
         let Some(attributes) = at.vma.attributes() else {
             return Err(Retry::MappingChanged);
@@ -71,12 +73,12 @@ impl<M: Machine> AddressSpace<M> {
                     // Its slot first: who holds the last frame cannot make what leads to that.
                     self.memory()
                         .make_slot(cache, index)
-                        .map_err(|_| Retry::NoMemory)?;
+                        .map_err(|_| Retry::Wait(Blocker::Memory))?;
                     let frame = prepared.page()?;
                     match self.memory().add_page(cache, index, frame) {
                         Ok(true) => prepared.page_used(),
                         Ok(false) => prepared.page_shown(),
-                        Err(Errno::ENOMEM) => return Err(Retry::NoMemory),
+                        Err(Errno::ENOMEM) => return Err(Retry::Wait(Blocker::Memory)),
                         Err(_) => return Ok(Outcome::Bus),
                     }
                     was_there = false;
@@ -100,7 +102,7 @@ impl<M: Machine> AddressSpace<M> {
                 false => How::File,
             });
             if was_there && !is_write {
-                self.fault_around::<N>(at, page, backed, stores);
+                self.fault_around::<N>(at, page, backed, stores, section);
             }
         }
         prepared.count_wait();
@@ -166,6 +168,7 @@ impl<M: Machine> AddressSpace<M> {
         page: Page,
         backed: &ObjectRef,
         stores: bool,
+        section: &Section<'_>,
     ) {
         let table_end = (page.0 | (ENTRIES as u64 - 1)) + 1;
         let mut before = page.0;
@@ -181,10 +184,7 @@ impl<M: Machine> AddressSpace<M> {
             let Some(hold) = at.vma.beside(&self.maps, Page(neighbour)) else {
                 return;
             };
-            // SAFETY: inside the fault's section.
-            let walked = unsafe {
-                walk::<M::Format, M>(self.machine(), self.tables().root, Page(neighbour))
-            };
+            let walked = self.tables().descend(Page(neighbour), section);
             let Walk::Leaf {
                 entry,
                 value: 0,

@@ -16,7 +16,7 @@
 //!
 //! Written lines: the entries, and the descriptors of pages that were there.
 
-use faultless_paging::{ENTRIES, Frame, Gather, Page, Pages, Walk, walk};
+use faultless_paging::{ENTRIES, Frame, Gather, Page, Pages, Walk};
 use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, Mutant, mutant};
 
@@ -28,7 +28,7 @@ use crate::fault::state::FaultState;
 use crate::fault::{Outcome, PteRef};
 use crate::lock::vma::{Mode, VmaRef};
 use crate::space::AddressSpace;
-use crate::table::retry::Retry;
+use crate::table::retry::{Blocker, Retry};
 use crate::table::txn::PteTxn;
 
 /// Entries claimed under one flush.
@@ -51,9 +51,8 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Whether the entry of the page at an address is a guard.
     pub(crate) fn is_guarded(&self, page: Page) -> bool {
-        let _section = self.memory().enter();
-        // SAFETY: inside the section.
-        let walked = unsafe { walk::<M::Format, M>(self.machine(), self.tables().root, page) };
+        let section = self.memory().enter();
+        let walked = self.tables().descend(page, &section);
         matches!(walked, Walk::Leaf { value, .. } if Self::FORMAT.is_guard(value))
     }
 
@@ -69,7 +68,9 @@ impl<M: Machine> AddressSpace<M> {
             let batch = Pages::new(at, pages.end.min(at + BATCH));
             let (stop, why) = self.install_batch(batch, &mut prepared);
             match why {
-                Some(Retry::NoMemory) if !prepared.find_memory() => return Err(Errno::ENOMEM),
+                Some(Retry::Wait(Blocker::Memory)) if !prepared.find_memory() => {
+                    return Err(Errno::ENOMEM);
+                }
                 // Somebody else has the next entry, or its table.
                 Some(_) if stop == at => backoff.turn(self.machine()),
                 _ => backoff = Backoff::new(),
@@ -127,8 +128,7 @@ impl<M: Machine> AddressSpace<M> {
             self.maps.note(Note::GUARDED_STORES);
         }
         let at = loop {
-            // SAFETY: inside the section.
-            match unsafe { walk::<M::Format, M>(self.machine(), self.tables().root, page) } {
+            match self.tables().descend(page, section) {
                 Walk::Leaf { entry, value, link } => {
                     break PteRef {
                         entry,
@@ -146,7 +146,7 @@ impl<M: Machine> AddressSpace<M> {
                     };
                     self.install_table(&at, prepared)?;
                 }
-                Walk::Busy => return Err(Retry::TableChanged),
+                Walk::Busy | Walk::Huge { .. } => return Err(Retry::TableChanged),
             }
         };
         if Self::FORMAT.is_guard(at.value) {

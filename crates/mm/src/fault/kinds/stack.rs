@@ -12,7 +12,7 @@ use faultless_trace::Counter;
 
 use crate::base::machine::Machine;
 use crate::space::AddressSpace;
-use crate::table::retry::Retry;
+use crate::table::retry::{Blocker, Retry};
 use crate::tree::{GUARD_GAP, SlotState, SlotValue};
 
 impl<M: Machine> AddressSpace<M> {
@@ -44,7 +44,7 @@ impl<M: Machine> AddressSpace<M> {
         // SAFETY: the edit lock keeps it.
         let SlotState::Live(mapping) = (unsafe { run.word.content() }) else {
             return Err(match run.word.is_replacing() {
-                true => Retry::Zapped,
+                true => Retry::Wait(Blocker::Zap),
                 false => Retry::MappingChanged,
             });
         };
@@ -99,7 +99,7 @@ impl<M: Machine> AddressSpace<M> {
                         return Err(Retry::MappingChanged);
                     }
                     if m.grows_down() && at != page.0 {
-                        return Err(Retry::Zapped);
+                        return Err(Retry::Wait(Blocker::Zap));
                     }
                     return Ok(m.grows_down());
                 }
