@@ -82,7 +82,11 @@ mod reclaim;
 mod rmap;
 mod space;
 mod table;
+#[cfg(any(loom, shuttle))]
 pub mod tree;
+#[cfg(not(any(loom, shuttle)))]
+mod tree;
+mod tune;
 mod verify;
 
 pub use base::errno::Errno;

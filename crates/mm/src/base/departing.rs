@@ -5,14 +5,13 @@
 //! *Writes*: one of the two counts of a lane, by a writer that detaches and again when it has flushed;
 //! the line of devices, by writers that detach a device's pages.
 
+use crate::tune::LANES;
+
 use faultless_sync::atomic::{AtomicU32, Local};
 use faultless_sync::{Mutant, Padded, RwLock, SpinLock, mutant};
 
 /// In a count: somebody is parked until nobody is counted.
 pub(crate) const AWAITED: u32 = 1 << 31;
-
-/// Lanes; a bit for each generation of each fits into 32.
-const LANES: usize = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
 
 /// The writers that are at work.
 pub(crate) struct Departing {

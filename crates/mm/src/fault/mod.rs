@@ -30,6 +30,7 @@ use crate::reclaim::lazyfree::take_lazyfree;
 use crate::space::AddressSpace;
 use crate::table::retry::{Blocker, Retry};
 use crate::table::txn;
+use crate::tune::FAULT_TRIES;
 
 /// An entry that a fault has looked at.
 pub(crate) type PteRef<'s> = txn::PteRef<'s, VmaRef<'s>>;
@@ -59,14 +60,6 @@ pub enum SegvCode {
     /// ([`Machine::refuses_data`]).
     KeyErr = 4,
 }
-
-/// Tries before a fault falls back to keeping writers out.
-///
-/// Several times what any machine spins ([`faultless_sync::Wait::relax`]): the CPU waited for may
-/// not be running, under an emulator or a hypervisor, and gets to run only once this one lets go of
-/// the host. Nothing is gained by giving up before: a claim that lasts, because its fault waits for
-/// other CPUs to flush, would have to be waited for under the lock as well.
-const TRIES: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 1024 };
 
 impl<M: Machine> AddressSpace<M> {
     /// Resolves a fault at a byte address, or says what is wrong with the access.
@@ -127,7 +120,7 @@ impl<M: Machine> AddressSpace<M> {
             if why == Retry::Wait(Blocker::Fork) {
                 self.tables().prioritise_copy(page);
             }
-            if lock.is_none() && backoff.turns() >= TRIES {
+            if lock.is_none() && backoff.turns() >= FAULT_TRIES {
                 self.fall_back(mode, why, address, &mut prepared.trail);
                 mode = Mode::Locked;
                 lock = mode.lock(&self.maps, page);

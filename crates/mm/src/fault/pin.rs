@@ -43,6 +43,7 @@ use crate::fault::{Outcome, PteRef, SegvCode};
 use crate::lock::vma::{Mode, VmaRef};
 use crate::space::AddressSpace;
 use crate::table::retry::{Blocker, Retry};
+use crate::tune::PIN_TRIES;
 
 /// What a page is taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,9 +117,6 @@ impl From<Retry> for Missed {
     }
 }
 
-/// Tries before a pin, or an access from outside, waits for whoever changes mappings.
-pub(crate) const TRIES: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 1024 };
-
 impl<M: Machine> AddressSpace<M> {
     /// Pins pages from the one at `address` on, one for each place in `into`. How many were
     /// pinned: less than all of them if one could not be.
@@ -171,7 +169,7 @@ impl<M: Machine> AddressSpace<M> {
                     }
                     backoff.rest(self.machine());
                 }
-                Err(Missed::Retry(_)) if backoff.turns() >= TRIES => {
+                Err(Missed::Retry(_)) if backoff.turns() >= PIN_TRIES => {
                     // A writer is at work there: it waits for nothing that is held here.
                     drop(self.maps.hold_range(Pages::new(page.0, page.0 + 1)));
                     backoff = Backoff::new();

@@ -17,9 +17,7 @@ use crate::fault::Outcome;
 use crate::object::{MemoryObject, WaitKind};
 use crate::table::retry::{Blocker, Retry};
 use crate::tree::mapping::ObjectRef;
-
-/// How often a fault looks for memory before it gives up.
-const SEARCHES: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
+use crate::tune::MEMORY_SEARCHES;
 
 /// A frame that a fault has in hand.
 pub(crate) struct FaultState<M: Machine, N> {
@@ -145,7 +143,7 @@ impl<M: Machine, N> FaultState<M, N> {
     pub(crate) fn find_memory(&mut self) -> bool {
         self.searches += 1;
         self.memory.expedite();
-        self.searches <= SEARCHES
+        self.searches <= MEMORY_SEARCHES
     }
 }
 

@@ -31,9 +31,7 @@ use crate::base::machine::Machine;
 use crate::base::memory::Memory;
 use crate::object::ObjectInner;
 use crate::tree::mapping::{Attributes, Mapping};
-
-/// Turns of spinning before a waiter parks.
-const SPIN: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
+use crate::tune::SPIN;
 
 impl Attributes {
     /// The store, if what a mapping shows is, or may be, counted by nobody there.

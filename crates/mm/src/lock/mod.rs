@@ -45,7 +45,6 @@ pub(crate) use chunks::give_chunks;
 pub(crate) use edit_locks::{DomainLocks, Edit};
 pub(crate) use mappings::Mappings;
 pub(crate) use mmap_lock::{MmapHold, MmapLock};
-pub(crate) use place::ROUNDS;
 pub(crate) use zap::Zap;
 
 use core::ops::Range;
@@ -63,7 +62,8 @@ use crate::base::policy::Policy;
 use crate::lock::departing::UnmapGuard;
 use crate::lock::pending::{Replacing, Zapping};
 use crate::lock::shard::{LockDomain, ShardGuards, Shards};
-use crate::tree::{GUARD_GAP, PAGES};
+use crate::tree::PAGES;
+use crate::tune::{GUARD_GAP, RANGE_ROUNDS};
 
 /// All pages, and what is not a page but has a lock of its own.
 const EVERYTHING: Range<u64> = 0..PAGES + 1;
@@ -212,7 +212,10 @@ impl<M: Machine> Mappings<M> {
             if self.arena_count() != arenas && !mutant(Mutant::PartChosenOnce) {
                 continue;
             }
-            if part == LockDomain::All && rounds < ROUNDS && self.awaits_elsewhere(wish, &range) {
+            if part == LockDomain::All
+                && rounds < RANGE_ROUNDS
+                && self.awaits_elsewhere(wish, &range)
+            {
                 // Not with a place in the first list, for which others would have to wait.
                 drop(range);
                 rounds += 1;

@@ -36,9 +36,7 @@ use crate::lock::{MmapHold, RangeWriteGuard, Zap, span};
 use crate::table::free::FreeTables;
 use crate::table::taken::Taken;
 use crate::tree::{SlotValue, Tree};
-
-/// Pages that are so many that whoever has taken them away has little else in his caches.
-const MANY: u64 = if cfg!(any(loom, shuttle)) { 3 } else { 1 << 16 };
+use crate::tune::ZAP_MANY;
 
 /// Which of a range's pages are to be taken away.
 pub(crate) enum ZapScope {
@@ -152,7 +150,7 @@ impl<M: Machine> Mappings<M> {
             }
         }
         self.tables.trace_zap(start, pages);
-        if pages.len() > MANY {
+        if pages.len() > ZAP_MANY {
             self.read_ahead(part, pages);
         }
         self.end_zap(part, pages, zap, leave, |edit| match is_beside_others {

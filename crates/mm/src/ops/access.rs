@@ -19,7 +19,6 @@ use faultless_sync::{Backoff, Mutant, mutant};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::fault::pin::TRIES;
 use crate::fault::state::FaultState;
 use crate::fault::trace::{FaultTrace, Forced};
 use crate::fault::{Outcome, PteRef};
@@ -27,6 +26,7 @@ use crate::lock::vma::{Mode, VmaRef};
 use crate::space::AddressSpace;
 use crate::table::retry::Retry;
 use crate::tree::mapping::Attributes;
+use crate::tune::PIN_TRIES;
 
 impl<M: Machine> AddressSpace<M> {
     /// Shows `transfer` the frame of the page at an address, to be read or written, whatever the
@@ -71,7 +71,7 @@ impl<M: Machine> AddressSpace<M> {
                     Outcome::OutOfMemory => return Err(Errno::ENOMEM),
                     Outcome::Segv(_) | Outcome::Bus => return Err(Errno::EIO),
                 },
-                Err(_) if backoff.turns() >= TRIES => {
+                Err(_) if backoff.turns() >= PIN_TRIES => {
                     // A writer is at work there: it waits for nothing that is held here.
                     drop(self.maps.hold_range(Pages::new(page.0, page.0 + 1)));
                     backoff = Backoff::new();

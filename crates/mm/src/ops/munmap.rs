@@ -11,8 +11,8 @@ use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::lock::RangeWriteGuard;
 use crate::space::AddressSpace;
-use crate::table::zap::SMALL;
 use crate::tree::SlotValue;
+use crate::tune::SMALL_ZAP;
 
 impl<M: Machine> AddressSpace<M> {
     /// Unmaps the pages of a byte range; holes in it do not matter.
@@ -79,7 +79,7 @@ impl<M: Machine> AddressSpace<M> {
             ),
         }
         lock.keep_departure(&edit);
-        if pages.len() > SMALL
+        if pages.len() > SMALL_ZAP
             && !lock.meets_zaps()
             && self.tables().is_unpopulated(self.tree(), pages)
         {

@@ -39,9 +39,7 @@ use crate::space::AddressSpace;
 use crate::table::retry::Retry;
 use crate::table::txn::{PteRef, PteTxn};
 use crate::tree::SlotState;
-
-/// Pages taken before the fault tries again.
-const BATCH: u64 = if cfg!(any(loom, shuttle)) { 1 } else { 256 };
+use crate::tune::LAZYFREE_BATCH;
 
 /// Lets go of the pages of `pages`; mappings stay as they are meanwhile.
 pub(crate) fn mark_lazyfree<M: Machine>(space: &AddressSpace<M>, pages: Pages) {
@@ -116,7 +114,7 @@ pub(crate) fn take_lazyfree<M: Machine>(space: &AddressSpace<M>) -> bool {
         let is_clean = may_go && (!format.is_dirty(value) || mutant(Mutant::TakenThoughWritten));
         seen |= is_clean;
         let is_taken = (is_clean || may_go && droppable)
-            && taken < BATCH
+            && taken < LAZYFREE_BATCH
             && take_page(space, Page(page), value, is_clean, &section);
         taken += u64::from(is_taken);
     });

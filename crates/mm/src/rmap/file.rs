@@ -31,12 +31,10 @@ use crate::object::{MemoryObject, ObjectInner};
 use crate::space::AddressSpace;
 use crate::tree::SlotState;
 use crate::tree::mapping::{Mapping, ObjectLinks};
+use crate::tune::SPIN;
 
 /// In the count of walks that are in a space: it is parked until they are not.
 const AWAITED: u32 = 1 << 31;
-
-/// Turns of spinning before it parks.
-const SPIN: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
 
 /// The address space of a mapping, and the index that page 0 of it would have; `None` of a cursor.
 ///

@@ -30,14 +30,12 @@ use crate::table::retry::Retry;
 use crate::table::txn::PteTxn;
 use crate::tree::Run;
 use crate::tree::mapping::{Attributes, SoftDirtyEpoch};
-
-/// Pages watched under one flush: claims held together stall stores to them.
-const BATCH: usize = if cfg!(any(loom, shuttle)) { 64 } else { 4096 };
+use crate::tune::SOFT_DIRTY_BATCH;
 
 /// Which pages of a batch this CPU has kept claims of. They do not say whose they are.
 struct Kept {
     first: u64,
-    pages: [u64; BATCH / 64],
+    pages: [u64; SOFT_DIRTY_BATCH / 64],
     any: bool,
 }
 
@@ -45,14 +43,14 @@ impl Kept {
     fn new(first: u64) -> Self {
         Self {
             first,
-            pages: [0; BATCH / 64],
+            pages: [0; SOFT_DIRTY_BATCH / 64],
             any: false,
         }
     }
 
     fn place(&self, page: u64) -> (usize, u64) {
         let at = page - self.first;
-        ((at / 64) as usize % (BATCH / 64), 1 << (at % 64))
+        ((at / 64) as usize % (SOFT_DIRTY_BATCH / 64), 1 << (at % 64))
     }
 
     fn add(&mut self, page: u64) {
@@ -79,7 +77,7 @@ impl<M: Machine> AddressSpace<M> {
         let mut at = self.tables().first_table(all.start, all.end);
         while at < all.end {
             // Batches end where tables end.
-            let end = ((at + BATCH as u64) & !(ENTRIES as u64 - 1)).min(all.end);
+            let end = ((at + SOFT_DIRTY_BATCH as u64) & !(ENTRIES as u64 - 1)).min(all.end);
             let stop = self.watch_batch(Pages::new(at, end));
             self.machine().poll();
             at = self.tables().first_table(stop, all.end);

@@ -35,6 +35,7 @@ use crate::base::list::{Hook, List};
 use crate::base::machine::Machine;
 use crate::table::Tables;
 use crate::tree::mapping::Attributes;
+use crate::tune::LAST_MOVES;
 
 /// The moves of an address space.
 pub(crate) struct Moves {
@@ -46,11 +47,8 @@ pub(crate) struct Moves {
     /// How many began to be shown, above [`SHOWN_BITS`]; below, how many of them are not shown yet.
     shown: AtomicU64,
     /// Source and target of the last that began to be shown, by their numbers.
-    last: SpinLock<[(Pages, Pages); LAST]>,
+    last: SpinLock<[(Pages, Pages); LAST_MOVES]>,
 }
-
-/// Moves whose places are known to who comes after them.
-const LAST: usize = if cfg!(any(loom, shuttle)) { 2 } else { 4 };
 
 /// Turns for which moves that are being shown are waited for.
 const PATIENCE: u32 = 1024;
@@ -70,7 +68,7 @@ impl Moves {
             waiting: AtomicU32::new(0),
             list: SpinLock::new(List::new()),
             shown: AtomicU64::new(0),
-            last: SpinLock::new([(Pages::new(0, 0), Pages::new(0, 0)); LAST]),
+            last: SpinLock::new([(Pages::new(0, 0), Pages::new(0, 0)); LAST_MOVES]),
         }
     }
 
@@ -78,7 +76,7 @@ impl Moves {
     pub(crate) fn begin_show<M: Machine>(&self, source: Pages, target: Pages, machine: &M) {
         let mut last = self.last.lock(machine);
         let begun = self.shown.load(Ordering::Relaxed) >> SHOWN_BITS;
-        last[begun as usize % LAST] = (source, target);
+        last[begun as usize % LAST_MOVES] = (source, target);
         // Partner: the fence in `is_unchanged`. Whoever has seen a slot that is written from now on, or an entry
         // without the page that has moved, sees this behind that fence: a release follows, of the slot or the
         // writer's fence.
@@ -127,8 +125,8 @@ impl Moves {
         let is_apart = |(source, target): (Pages, Pages)| {
             pages.and(source).is_empty() && pages.and(target).is_empty()
         };
-        now - begun <= LAST as u64
-            && (begun..now).all(|number| is_apart(last[number as usize % LAST]))
+        now - begun <= LAST_MOVES as u64
+            && (begun..now).all(|number| is_apart(last[number as usize % LAST_MOVES]))
     }
 }
 

@@ -21,9 +21,7 @@ use crate::table::Tables;
 use crate::table::free::FreeTables;
 use crate::table::zap::{is_in_one_table, is_shared};
 use crate::tree::Tree;
-
-/// The most pages.
-pub(crate) const MOST: u64 = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
+use crate::tune::INLINE_ZAP;
 
 /// Pages that were taken away, to be flushed if they are not yet, and freed.
 #[must_use]
@@ -65,7 +63,7 @@ impl<M: Machine> Tables<M> {
         tables: FreeTables,
         taken: &mut Taken,
     ) -> bool {
-        if pages.len() > MOST || !is_in_one_table(pages) {
+        if pages.len() > INLINE_ZAP || !is_in_one_table(pages) {
             return false;
         }
         let start = self.memory.trace_start();

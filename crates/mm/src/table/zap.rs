@@ -18,14 +18,13 @@ use faultless_sync::{Backoff, Mutant, cond_resched, mutant};
 use crate::base::machine::Machine;
 use crate::table::Tables;
 use crate::table::free::{FreeTables, TOP, ZappedRange};
-use crate::table::taken::{self, Taken};
+use crate::table::taken::Taken;
 use crate::tree::Tree;
+use crate::tune::INLINE_ZAP;
+use crate::tune::SMALL_ZAP;
 
 /// Pages zapped under one flush.
 const ZAP_BATCH: u64 = 64 * ENTRIES as u64;
-
-/// Pages that are taken away without a look for the first table of them.
-pub(crate) const SMALL: u64 = if cfg!(any(loom, shuttle)) { 1 } else { 64 };
 
 pub(crate) fn is_in_one_table(pages: Pages) -> bool {
     let entries = ENTRIES as u64;
@@ -54,7 +53,7 @@ impl<M: Machine> Tables<M> {
             FreeTables::Whole if pages.len() < ENTRIES as u64 => FreeTables::None,
             _ => tables,
         };
-        if pages.len() <= SMALL.max(taken::MOST) && is_in_one_table(pages) {
+        if pages.len() <= SMALL_ZAP.max(INLINE_ZAP) && is_in_one_table(pages) {
             // Mostly its table is there.
             return self.zap_batch(tree, pages, (pages, TOP), tables, taken);
         }

@@ -23,6 +23,8 @@ use faultless_sync::atomic::Local;
 
 use crate::tree::mapping::{Attributes, Locked, Mapping};
 use crate::tree::{Neighbours, SlotValue};
+use crate::tune::QUOTA;
+use crate::tune::SLACK;
 
 /// What an address space has mapped: pages, and the number of mappings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -93,12 +95,6 @@ impl VmStats {
     }
 }
 
-/// Mappings by which a part of a space can have more than when its account was last settled.
-pub(crate) const QUOTA: u64 = if cfg!(any(loom, shuttle)) { 8 } else { 1024 };
-
-/// Of these: for what is made under one edit, before which the limit is compared. No operation makes more
-/// than four more; the rest is distance.
-pub(crate) const SLACK: u64 = if cfg!(any(loom, shuttle)) { 4 } else { 128 };
 const _: () = assert!(SLACK <= QUOTA / 2);
 
 /// An address space's totals. Written under the tree's edit lock; read by anybody, who may see a

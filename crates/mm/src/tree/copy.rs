@@ -15,10 +15,11 @@ use faultless_sync::{Mutant, mutant};
 
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
-use crate::tree::node::{LEVELS, Node, SLOTS, Slot, span};
+use crate::tree::node::{Node, SLOTS, Slot, span};
 use crate::tree::split::Split;
 use crate::tree::value::{SlotState, SlotValue};
 use crate::tree::{Edit, EditLocks, Tree};
+use crate::tune::TREE_LEVELS;
 
 /// What is done for each run of slots.
 pub(crate) trait Copier {
@@ -65,7 +66,7 @@ impl Tree {
             *to = notes;
             to.is_frozen = false;
         }
-        copy_node(memory, self.root(), copy.root(), LEVELS - 1, 0, copier)
+        copy_node(memory, self.root(), copy.root(), TREE_LEVELS - 1, 0, copier)
     }
 
     /// Shows every mapping as live. The tree is still.

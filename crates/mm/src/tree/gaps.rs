@@ -12,9 +12,7 @@ use faultless_paging::Pages;
 use crate::base::machine::Machine;
 use crate::tree::value::SlotValue;
 use crate::tree::{Edit, EditLocks, Run, Subtree};
-
-/// Pages that stay free below a mapping that grows down (Linux: `stack_guard_gap`).
-pub const GUARD_GAP: u64 = if cfg!(any(loom, shuttle)) { 1 } else { 256 };
+use crate::tune::GUARD_GAP;
 
 const CLASSES: usize = 40;
 

@@ -46,18 +46,17 @@ use faultless_sync::{Mutant, Padded, SpinGuard, SpinLock, mutant};
 
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
+use crate::tune::TREE_LEVELS;
 pub(crate) use copy::Copier;
-pub use gaps::{GUARD_GAP, GapIndex};
+pub use gaps::GapIndex;
 pub use iter::{Neighbours, Run};
-pub use node::{LEVELS, Node, Slot, span};
-pub(crate) use pinned::{SHARD_LEVEL, SMALL_SHARD_LEVEL};
+pub use node::{Node, Slot, span};
 pub(crate) use retire::{node_shape, split_shape};
-pub use split::Split;
 pub(crate) use value::WRITERS;
 pub use value::{SlotState, SlotValue};
 
 /// Pages that the tree can cover.
-pub const PAGES: u64 = span(LEVELS);
+pub const PAGES: u64 = span(TREE_LEVELS);
 
 /// The mappings of one address space.
 pub struct Tree {
@@ -185,7 +184,7 @@ impl Tree {
         let root = unsafe { Node::create(place, SlotValue::EMPTY) };
         let stem = Subtree {
             root,
-            level: LEVELS - 1,
+            level: TREE_LEVELS - 1,
             base: 0,
             is_outside: false,
         };
@@ -207,7 +206,7 @@ impl Tree {
     pub fn find<'s>(&'s self, page: u64) -> Found<'s> {
         'root: loop {
             let mut node = self.root();
-            let mut level = LEVELS - 1;
+            let mut level = TREE_LEVELS - 1;
             loop {
                 let slot = node.slot(page, level);
                 let word = slot.load();
@@ -234,7 +233,8 @@ impl Tree {
         }
     }
 
-    /// Takes the edit lock of what is in no shard: for a few stores, and for nothing that waits.
+    /// For models of the tree alone: an edit of what is in no shard.
+    #[cfg(loom)]
     pub fn edit<'a, M: Machine>(
         &'a self,
         memory: &'a Memory<M>,
@@ -265,6 +265,6 @@ impl Tree {
 
     /// Gives back all nodes and mappings; nobody can look at the tree any more.
     pub fn destroy<M: Machine>(self, memory: &Memory<M>) {
-        retire::free_subtree(memory, self.stem.root, LEVELS - 1);
+        retire::free_subtree(memory, self.stem.root, TREE_LEVELS - 1);
     }
 }

@@ -13,15 +13,11 @@ use faultless_paging::Pages;
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
 use crate::tree::edit::fill;
-use crate::tree::node::{LEVELS, Node, index, span};
+use crate::tree::node::{Node, index, span};
 use crate::tree::retire::retire_subtree;
 use crate::tree::value::{SlotState, SlotValue};
 use crate::tree::{Edit, EditLocks, Subtree};
-
-/// The level of nodes that are arenas of CPUs: of 1 GiB each.
-pub(crate) const SHARD_LEVEL: usize = if cfg!(any(loom, shuttle)) { 0 } else { 2 };
-/// The lowest level of nodes that are arenas: of 16 MiB each.
-pub(crate) const SMALL_SHARD_LEVEL: usize = if cfg!(any(loom, shuttle)) { 0 } else { 1 };
+use crate::tune::TREE_LEVELS;
 
 impl Subtree {
     /// The pages.
@@ -51,7 +47,7 @@ impl crate::tree::Tree {
     /// # Errors
     /// [`NoMemory`].
     pub fn pin_node<M: Machine>(&self, memory: &Memory<M>, base: u64) -> Result<Subtree, NoMemory> {
-        self.edit(memory).pin(base, SHARD_LEVEL)
+        self.edit(memory).pin(base, crate::tune::SHARD_LEVEL)
     }
 }
 
@@ -82,7 +78,7 @@ impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
             }
         })?;
         let mut above = self.stem.root();
-        for level in (bottom + 1..LEVELS).rev() {
+        for level in (bottom + 1..TREE_LEVELS).rev() {
             above.pin(index(base, level));
             // SAFETY: the edit lock is held.
             if let SlotState::Child(child) = unsafe { above.slot(base, level).load().content() } {
@@ -100,7 +96,7 @@ impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
     /// The arena's node; made if it is missing, with those on the way.
     fn reach(&self, base: u64, bottom: usize) -> Result<NonNull<Node>, NoMemory> {
         let mut node = self.stem.root();
-        for level in (bottom + 1..LEVELS).rev() {
+        for level in (bottom + 1..TREE_LEVELS).rev() {
             let number = index(base, level);
             let word = node.at(number).load();
             // SAFETY: the edit lock keeps what the tree holds from being retired.

@@ -29,9 +29,7 @@ use crate::object::{Lookup, ObjectInner, PageRef};
 use crate::space::AddressSpace;
 use crate::table::retry::{Blocker, Retry};
 use crate::tree::mapping::ObjectRef;
-
-/// Pages that a read maps together, the one it is for included.
-const AROUND: u64 = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
+use crate::tune::FAULT_AROUND;
 
 /// What a page of a store is mapped for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -173,11 +171,11 @@ impl<M: Machine> AddressSpace<M> {
         let table_end = (page.0 | (ENTRIES as u64 - 1)) + 1;
         let mut before = page.0;
         // As far down as the window goes, or the mapping.
-        let window = page.0 & !(AROUND - 1);
+        let window = page.0 & !(FAULT_AROUND - 1);
         while before > window && at.vma.beside(&self.maps, Page(before - 1)).is_some() {
             before -= 1;
         }
-        for neighbour in before..table_end.min(before + AROUND) {
+        for neighbour in before..table_end.min(before + FAULT_AROUND) {
             if neighbour == page.0 {
                 continue;
             }

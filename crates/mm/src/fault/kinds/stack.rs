@@ -13,7 +13,8 @@ use faultless_trace::Counter;
 use crate::base::machine::Machine;
 use crate::space::AddressSpace;
 use crate::table::retry::{Blocker, Retry};
-use crate::tree::{GUARD_GAP, SlotState, SlotValue};
+use crate::tree::{SlotState, SlotValue};
+use crate::tune::GUARD_GAP;
 
 impl<M: Machine> AddressSpace<M> {
     /// Extends the mapping above `page` down to it, if it is one that grows and

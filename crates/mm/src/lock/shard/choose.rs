@@ -16,8 +16,9 @@ use crate::lock::Edit;
 use crate::lock::departing::UnmapGuard;
 use crate::lock::shard::{COUNT, COUNT_OF_CPUS, LockDomain, NEAR, STRICT, Shard, Shards};
 use crate::lock::{DomainLocks, Mappings};
-use crate::tree::account::QUOTA;
-use crate::tree::{GUARD_GAP, GapIndex};
+use crate::tree::GapIndex;
+use crate::tune::GUARD_GAP;
+use crate::tune::QUOTA;
 
 impl<M: Machine> Mappings<M> {
     /// The table of arenas, once there was one. Acquire: pairs with the release in `open`.

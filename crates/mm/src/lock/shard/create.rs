@@ -12,22 +12,15 @@ use crate::base::memory::Memory;
 use crate::base::notes::Note;
 use crate::lock::Edit;
 use crate::lock::Mappings;
-use crate::lock::shard::{
-    COUNT, COUNT_OF_CPUS, OF_CPUS, Shard, Shards, Slot, give_frame, take_frame,
-};
+use crate::lock::shard::{COUNT, COUNT_OF_CPUS, Shard, Shards, Slot, give_frame, take_frame};
 use crate::lock::{RangeWriteGuard, give_chunks};
 use crate::tree::account::Account;
-use crate::tree::{GapIndex, SHARD_LEVEL, span};
+use crate::tree::{GapIndex, span};
+use crate::tune::SHARD_LEVEL;
+use crate::tune::{LOWEST_SHARD, SHARDS_OF_CPUS};
 
 /// Pages of an arena.
 pub(super) const SPAN: u64 = span(SHARD_LEVEL + 1);
-
-/// No arena lies below 4 GiB, where some mappings have to be.
-pub(super) const LOWEST: u64 = if cfg!(any(loom, shuttle)) {
-    0
-} else {
-    (1 << 32) / PAGE_SIZE
-};
 
 impl<M: Machine> Mappings<M> {
     /// Gives CPUs parts of the address space of their own to map memory in that may lie anywhere, as
@@ -69,7 +62,7 @@ impl<M: Machine> Mappings<M> {
             .cpus()
             .len()
             .next_power_of_two()
-            .clamp(1, OF_CPUS)
+            .clamp(1, SHARDS_OF_CPUS)
     }
 
     /// As many again as there are, two at first; as far as there is room.
@@ -142,7 +135,7 @@ impl<M: Machine> Mappings<M> {
     /// The highest place for an arena, in all of which nothing is, nor is taken away.
     fn find_arena(&self, edit: &Edit<'_, M>, arenas: &Shards) -> Option<u64> {
         let top = self.layout.mmap_base.min(self.layout.end) / PAGE_SIZE;
-        let low = LOWEST.max(self.layout.lowest.div_ceil(PAGE_SIZE));
+        let low = LOWEST_SHARD.max(self.layout.lowest.div_ceil(PAGE_SIZE));
         let mut end = top & !(SPAN - 1);
         loop {
             let base = end.checked_sub(SPAN).filter(|&base| base >= low)?;

@@ -44,7 +44,10 @@ use crate::lock::Edit;
 use crate::lock::departing::UnmapGuard;
 use crate::table::free::FreeTables;
 use crate::tree::account::Account;
-use crate::tree::{GUARD_GAP, GapIndex, Subtree, WRITERS};
+use crate::tree::{GapIndex, Subtree, WRITERS};
+use crate::tune::GUARD_GAP;
+use crate::tune::SHARDS_AROUND;
+use crate::tune::SHARDS_OF_CPUS;
 
 pub(crate) use contention::Contention;
 pub(crate) use create::give_back;
@@ -53,14 +56,8 @@ pub(crate) use guards::{ShardGuards, ZapShardGuards};
 /// Pages of the largest mapping that is put into an arena unless it has to be there.
 pub(crate) const LARGEST: u64 = create::SPAN / 4;
 
-/// The most arenas of CPUs that a space has.
-const OF_CPUS: usize = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
-
-/// The most arenas around what writers work at.
-const AROUND: usize = if cfg!(any(loom, shuttle)) { 1 } else { 8 };
-
 /// The most arenas of a space.
-pub(crate) const SHARDS: usize = OF_CPUS + AROUND;
+pub(crate) const SHARDS: usize = SHARDS_OF_CPUS + SHARDS_AROUND;
 
 /// Writers that may zap at once, in all lists.
 const WRITERS_AT_ONCE: usize = (1 + SHARDS) * PLACES;
@@ -142,7 +139,7 @@ pub(crate) struct Shards {
     state: AtomicU64,
     slots: [Slot; SHARDS],
     /// The numbers of those that are CPUs'.
-    of_cpus: [AtomicU32; OF_CPUS],
+    of_cpus: [AtomicU32; SHARDS_OF_CPUS],
     frame: Frame,
 }
 

@@ -19,15 +19,13 @@ use crate::ops::madvise::allow;
 use crate::space::AddressSpace;
 use crate::table::discard::DISCARD_BATCH;
 use crate::tree::{Run, SlotState};
-
-/// How often the pages are looked through without having them.
-const ROUNDS: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 8 };
+use crate::tune::DONT_NEED_ROUNDS;
 
 impl<M: Machine> AddressSpace<M> {
     /// Takes away what is mapped of `pages`, if `what` is allowed there; `ENOMEM` if
     /// not all was mapped.
     pub(crate) fn dont_need(&self, pages: Pages, what: i32) -> Result<(), Errno> {
-        for _ in 0..ROUNDS {
+        for _ in 0..DONT_NEED_ROUNDS {
             let moves = self.tables().forks.moves.shown(self.machine());
             let result = self.dont_need_once(pages, what);
             let is_unchanged = self

@@ -14,12 +14,13 @@ use faultless_trace::{Counter, Kind};
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::lock::Edit;
-use crate::lock::{ROUNDS, RangeWriteGuard};
+use crate::lock::RangeWriteGuard;
 use crate::probe::space::install_probes;
 use crate::space::AddressSpace;
 use crate::tree::PAGES;
 use crate::tree::account::VmStats;
 use crate::tree::mapping::Attributes;
+use crate::tune::RANGE_ROUNDS;
 
 /// `MREMAP_*` flags.
 #[allow(missing_docs)]
@@ -163,7 +164,7 @@ impl<M: Machine> AddressSpace<M> {
         };
         let mut rounds = 0;
         loop {
-            let lock = match rounds > ROUNDS {
+            let lock = match rounds > RANGE_ROUNDS {
                 true => self.maps.lock_everything_to_fill(filled),
                 false => self.maps.lock_both([request.source(), target], filled),
             };
@@ -179,7 +180,7 @@ impl<M: Machine> AddressSpace<M> {
             match result {
                 Ok(Remapped::To(at)) => return Ok(at),
                 Ok(Remapped::After(zaps)) => filled = zaps,
-                Ok(Remapped::AfterAll) => (filled, rounds) = (self.all_pages(), ROUNDS + 1),
+                Ok(Remapped::AfterAll) => (filled, rounds) = (self.all_pages(), RANGE_ROUNDS + 1),
                 Ok(Remapped::With(room)) => (target, rounds) = (room, rounds + 1),
                 Err(error) => return Err(error),
             }
