@@ -101,5 +101,8 @@ pub(crate) const INLINE_ZAP: u64 = pick(16, 2, 2);
 /// Pages that are taken away without a look for the first table of them.
 pub(crate) const SMALL_ZAP: u64 = pick(64, 1, 1);
 
+/// Tables that move whole under one flush.
+pub(crate) const MOVED_TABLES: u64 = pick(64, 1, 1);
+
 /// Pages taken before the fault tries again.
 pub(crate) const LAZYFREE_BATCH: u64 = pick(256, 1, 1);

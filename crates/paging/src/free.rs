@@ -153,7 +153,7 @@ pub unsafe fn detach<F: EntryFormat, M: PhysicalMemory + Wait>(
 }
 
 /// Whether an entry holds what `cpu` has kept: a claim that remembers a frame.
-fn is_kept<F: EntryFormat>(value: u64, cpu: Cpu) -> bool {
+pub(crate) fn is_kept<F: EntryFormat>(value: u64, cpu: Cpu) -> bool {
     let format = F::FORMAT;
     let is_claim = !format.is_present(value) && value == format.claim_of(value, cpu);
     value != 0 && is_claim && format.frame(value) != Frame(0)

@@ -5,6 +5,7 @@
 //! * [`entry`]: one entry and the protocol on it: claim, then publish or withdraw.
 //! * [`walk`](mod@walk): finding an entry without a lock.
 //! * [`free`]: giving back empty tables while neighbours live in them (rule R5).
+//! * [`relink`]: moving a whole table from one place to another.
 //! * [`tlb`]: what a machine does so that old translations are gone, and the
 //!   gather that asks for it once per operation.
 //! * [`holders`]: whose TLBs may hold an entry, so that the others are not asked.
@@ -25,6 +26,7 @@ pub mod holders;
 pub mod memory;
 mod protection;
 pub mod pte;
+pub mod relink;
 pub mod requests;
 pub mod table;
 pub mod tlb;
@@ -42,5 +44,5 @@ pub use pte::{Pte, SwapEntry};
 pub use requests::Requests;
 pub use table::{ENTRIES, LEVELS, Table};
 pub use tlb::{Flush, Gather, HeldElsewhere, SpaceId, Tlb};
-pub use walk::{Link, Lowest, Walk, bare, lowest, next_table, walk, walk_marking};
+pub use walk::{Link, Lowest, Walk, bare, lowest, next_table, walk, walk_marking, walk_to};
 pub use x86_64::{MarkedX86_64, X86_64};

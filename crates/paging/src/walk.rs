@@ -201,7 +201,22 @@ pub unsafe fn walk<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
     page: Page,
 ) -> Walk<'s> {
     // SAFETY: passed on to the caller.
-    unsafe { walk_by::<F, P>(memory, root, page, &|entry| entry.load()) }
+    unsafe { walk_by::<F, P>(memory, root, page, 0, &|entry| entry.load()) }
+}
+
+/// The same to the entry at `level`, 0 being the lowest.
+///
+/// # Safety
+/// As for [`walk()`].
+#[inline]
+pub unsafe fn walk_to<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
+    memory: &P,
+    root: Frame,
+    page: Page,
+    level: usize,
+) -> Walk<'s> {
+    // SAFETY: passed on to the caller.
+    unsafe { walk_by::<F, P>(memory, root, page, level, &|entry| entry.load()) }
 }
 
 /// The same as hardware does it, as CPU `cpu` of a machine that marks loads
@@ -230,7 +245,7 @@ pub unsafe fn walk_marking<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
         }
     };
     // SAFETY: passed on to the caller: who frees a table flushes whoever has marked its parent.
-    unsafe { walk_by::<F, P>(memory, root, page, &load) }
+    unsafe { walk_by::<F, P>(memory, root, page, 0, &load) }
 }
 
 /// A walk that loads the entries above the page by `load`.
@@ -239,6 +254,7 @@ unsafe fn walk_by<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
     memory: &P,
     root: Frame,
     page: Page,
+    bottom: usize,
     load: &impl Fn(&Entry) -> Value,
 ) -> Walk<'s> {
     let mut frame = root;
@@ -252,12 +268,12 @@ unsafe fn walk_by<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
         // SAFETY: the frame was found linked as a table after the section began.
         let table = unsafe { Table::at(memory, frame) };
         let entry = table.entry(page.0, level);
-        let value = if level == 0 {
+        let value = if level == bottom {
             entry.load()
         } else {
             load(entry)
         };
-        if level == 0 {
+        if level == bottom {
             return Walk::Leaf { entry, value, link };
         }
         frame = match F::FORMAT.decode(value, level) {

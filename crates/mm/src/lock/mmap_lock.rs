@@ -19,16 +19,6 @@ pub(crate) struct MmapLock<'a, M: Machine> {
     pub(super) guard: Option<WriteGuard<'a, M>>,
 }
 
-impl<M: Machine> MmapHold<'_, M> {
-    /// The same for a zap.
-    pub(crate) fn for_zap(self) -> Option<Self> {
-        match self {
-            Self::Write { _lock } => _lock.for_zap(),
-            Self::Read { .. } => Some(self),
-        }
-    }
-}
-
 impl<'a, M: Machine> MmapLock<'a, M> {
     /// Ends the write hold, and keeps the right to read; or keeps all, for comparisons.
     pub(super) fn for_zap(mut self) -> Option<MmapHold<'a, M>> {

@@ -452,12 +452,4 @@ impl<'a, M: Machine> RangeWriteGuard<'a, M> {
         let zap = self.held.begin_replace(pages, self.departure);
         Replacing::new(self.space, zap, guard)
     }
-
-    /// Gives up everything but what a move needs: that nothing new comes to `gone`, which says that this
-    /// writer zaps there, or, if it `stays`, that it is replacing; and nobody to `target`, which is replacing.
-    pub(crate) fn begin_move(self, gone: Pages, target: Pages, stays: bool) -> Replacing<'a, M> {
-        let guard = self.guard.map(|lock| MmapHold::Write { _lock: lock });
-        let zap = self.held.begin_move(gone, target, stays, self.departure);
-        Replacing::new(self.space, zap, guard)
-    }
 }

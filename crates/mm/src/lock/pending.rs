@@ -25,7 +25,7 @@
 //! writes.
 
 use faultless_paging::{PAGE_SIZE, Pages};
-use faultless_sync::{Mutant, PLACES, RangeLock, Set, cond_resched, mutant};
+use faultless_sync::{PLACES, RangeLock, Set, cond_resched};
 use faultless_trace::Kind;
 
 use crate::base::machine::Machine;
@@ -91,7 +91,7 @@ impl<M: Machine> Mappings<M> {
                 let note = SlotValue::zapping(number * PLACES + place);
                 self.tree.clear_notes(edit, pages, note);
                 let is_all_own = list.is_replacing(place, self.machine());
-                if is_all_own || mutant(Mutant::ReplacedInLeftZap) {
+                if is_all_own {
                     self.tree.show_replaced(edit, pages);
                 }
                 left.0[number].insert(place);
@@ -316,20 +316,6 @@ impl<'a, M: Machine> Replacing<'a, M> {
         let Self { space, zap, guard } = self;
         space.take_from_under(zap.part, zap.pages, Taken::new(), zap, Zap::leave);
         drop(guard);
-    }
-
-    /// The part that it belongs to.
-    pub(crate) fn part(&self) -> LockDomain {
-        self.zap.part
-    }
-
-    /// Of a move: all pages are where they go, and faults find them there. What is left of where they were goes.
-    pub(crate) fn finish_move(self) {
-        let Self { space, zap, guard } = self;
-        zap.end_move();
-        let guard = guard.and_then(MmapHold::for_zap);
-        // Of the source nothing but tables is left. A stack may have grown to beside what was mapped.
-        Zapping::new(space, true, zap, guard).finish();
     }
 }
 

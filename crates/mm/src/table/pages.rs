@@ -3,6 +3,7 @@
 use faultless_frames::{Descriptor, Flags, FrameSource};
 use faultless_paging::{
     ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Page, Pages, Table, Walk, free, next_table, walk,
+    walk_to,
 };
 use faultless_sync::Backoff;
 use faultless_sync::reclaim::Section;
@@ -77,6 +78,17 @@ impl<M: Machine> Tables<M> {
         }
     }
 
+    /// The same to the entry at `level` above the page.
+    pub(crate) fn descend_to<'s>(
+        &'s self,
+        page: Page,
+        level: usize,
+        _section: &'s Section<'_>,
+    ) -> Walk<'s> {
+        // SAFETY: as for `descend`.
+        unsafe { walk_to::<M::Format, M>(self.machine(), self.root, page, level) }
+    }
+
     /// What an entry holds when nobody claims it.
     pub(crate) fn settled(&self, entry: &Entry) -> u64 {
         let mut backoff = Backoff::new();
@@ -94,26 +106,6 @@ impl<M: Machine> Tables<M> {
         let _section = self.memory.enter();
         // SAFETY: inside the section.
         unsafe { next_table::<M::Format, M>(self.machine(), self.root, page, limit) }
-    }
-
-    /// The first of `pages` whose entry is not empty.
-    pub(crate) fn first_entry(&self, pages: Pages) -> Option<u64> {
-        let mut first = None;
-        let mut at = self.first_table(pages.start, pages.end);
-        while at < pages.end && first.is_none() {
-            let end = ((at + ENTRIES as u64) & !(ENTRIES as u64 - 1)).min(pages.end);
-            let section = self.memory.enter();
-            self.for_each_table(Pages::new(at, end), &mut |table, part| {
-                let base = part.start & !(ENTRIES as u64 - 1);
-                let (start, end) = ((part.start - base) as usize, (part.end - base) as usize);
-                first = table
-                    .next_used(start, end)
-                    .map(|number| base + number as u64);
-            });
-            drop(section);
-            at = self.first_table(end, pages.end);
-        }
-        first
     }
 
     /// What has to be flushed, and who, when `value` was taken out of an entry, or lowered.

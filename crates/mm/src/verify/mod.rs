@@ -23,6 +23,7 @@ use faultless_frames::{Flags, FrameSource};
 use faultless_paging::{EntryFormat, Frame, LEVELS, PAGE_SIZE, Page, Table, table};
 
 use crate::base::machine::Machine;
+use crate::base::notes::Note;
 use crate::space::AddressSpace;
 use crate::tree::SlotState;
 use crate::tree::account::{Sum, VmStats};
@@ -244,7 +245,10 @@ impl<M: Machine> AddressSpace<M> {
             return wrong("a mapped frame is not marked as a page");
         }
         if descriptor.flags().has(Flags::EXCLUSIVE) {
-            if descriptor.map_count() != 1 || descriptor.owner() != (self.number(), page) {
+            // A page whose table has moved whole is not where its descriptor says.
+            let (owner, at) = descriptor.owner();
+            let is_found = at == page || self.maps.has_note(Note::MOVED);
+            if descriptor.map_count() != 1 || owner != self.number() || !is_found {
                 return wrong("an exclusive frame is mapped elsewhere, or not counted");
             }
         } else if descriptor.map_count() == 0 {

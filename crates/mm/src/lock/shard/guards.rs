@@ -136,20 +136,6 @@ impl<'a, M: Machine> ShardGuards<'a, M> {
         self.begin(|guard| guard.begin_replace(range.clone()).into_place())
     }
 
-    /// See [`RangeGuard::begin_move`].
-    pub(crate) fn begin_move(
-        self,
-        from: &Range<u64>,
-        to: &Range<u64>,
-        stays: bool,
-    ) -> ZapShardGuards<'a, M> {
-        self.begin(|guard| {
-            guard
-                .begin_move(from.clone(), to.clone(), stays)
-                .into_place()
-        })
-    }
-
     fn begin(mut self, change: impl Fn(RangeGuard<'a, M>) -> usize) -> ZapShardGuards<'a, M> {
         let space = self.0.space;
         let places = core::mem::replace(&mut self.0, Places::none(space));
@@ -170,16 +156,6 @@ impl<M: Machine> Drop for ShardGuards<'_, M> {
 }
 
 impl<M: Machine> ZapShardGuards<'_, M> {
-    /// See [`faultless_sync::ZapGuard::end_move`].
-    pub(crate) fn end_move(&self, from: &Range<u64>) {
-        let machine = self.0.space.machine();
-        self.0.for_each(|_, list, place| {
-            let guard = list.zap_guard_of(place, machine);
-            guard.end_move(from.clone());
-            guard.into_place();
-        });
-    }
-
     /// See [`faultless_sync::ZapGuard::leave`].
     pub(crate) fn leave(mut self) {
         let machine = self.0.space.machine();

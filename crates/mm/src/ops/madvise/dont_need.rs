@@ -26,7 +26,7 @@ impl<M: Machine> AddressSpace<M> {
     /// not all was mapped.
     pub(crate) fn dont_need(&self, pages: Pages, what: i32) -> Result<(), Errno> {
         for _ in 0..DONT_NEED_ROUNDS {
-            let moves = self.tables().forks.moves.shown(self.machine());
+            let moves = self.tables().forks.moves.shown();
             let result = self.dont_need_once(pages, what);
             let is_unchanged = self
                 .tables()

@@ -25,7 +25,7 @@ use crate::ops::mremap::remap_flags::DONTUNMAP;
 use crate::ops::mremap::{Remapped, Request, Reservation, SPARE_TO_MOVE};
 use crate::space::AddressSpace;
 use crate::table::free::FreeTables;
-use crate::table::moves::Move;
+use crate::table::move_ptes::Move;
 use crate::tree::SlotValue;
 use crate::tree::account::VmStats;
 use crate::tree::mapping::{Attributes, Flags, Locked, Mapping};
@@ -189,7 +189,15 @@ impl<M: Machine> AddressSpace<M> {
                 false => Ok(()),
             }
         };
-        let shown = self.show_move(&lock, (source, gone), target, attributes, stays, &may_be);
+        let record = Move {
+            source,
+            target: target.start,
+            protection: attributes.protection,
+            shared: attributes.flags.shared,
+            // A page that is watched has to count as written where it goes.
+            by_tables: self.birth().0 == 0,
+        };
+        let shown = self.show_move(&lock, (&record, gone), target, attributes, stays, &may_be);
         let Shown { is_vacant } = match shown {
             Ok(shown) => shown,
             Err(error) => {
@@ -198,31 +206,28 @@ impl<M: Machine> AddressSpace<M> {
             }
         };
         lock.validation_fence();
-        let had = lock.had();
-        let record = Move::new(source, target, &attributes);
-        let listed = self.tables().list_move(&record);
-        let moved = lock.begin_move(gone, target, stays);
-        self.maps.trace_hold(had, gone);
         if !is_vacant {
             self.tables().zap(self.tree(), target, FreeTables::None);
         }
         self.tables()
-            .carry(&record, &|| self.maps.note(Note::MOVED));
-
-        let turn = self.tables().move_turn();
-        let mut edit = self.maps.edit(moved.part());
+            .move_pages(&record, &|| self.maps.note(Note::MOVED));
+        let mut edit = lock.edit();
         self.tree().show_replaced(&mut edit, target);
+        self.memory().count(Counter::Mmap);
+        let had = lock.had();
         if stays {
             self.tree().show_replaced(&mut edit, source);
-        }
-        drop(edit);
-        drop(listed);
-        drop(turn);
-        self.memory().count(Counter::Mmap);
-        if !stays {
+            drop(edit);
+            drop(lock);
+        } else {
+            // Nothing but tables is left of it, and what goes behind it. A stack may have grown to beside what
+            // was mapped.
+            let zapping = lock.begin_zap_of_mapped(gone);
+            drop(edit);
             self.memory().count(Counter::Munmap);
-            moved.finish_move();
+            zapping.finish();
         }
+        self.maps.trace_hold(had, gone);
         Ok(Remapped::To(target.start * PAGE_SIZE))
     }
 
@@ -255,12 +260,13 @@ impl<M: Machine> AddressSpace<M> {
     fn show_move(
         &self,
         lock: &RangeWriteGuard<'_, M>,
-        (source, gone): (Pages, Pages),
+        (record, gone): (&Move, Pages),
         target: Pages,
         attributes: Attributes,
         stays: bool,
         may_be: &dyn Fn(&Edit<'_, M>) -> Result<(), Errno>,
     ) -> Result<Shown, Errno> {
+        let source = record.source;
         lock.lock_out_readers(gone);
         lock.lock_out_readers(target);
         // No fault puts a page into the source meanwhile: a page without a table to go to
@@ -279,7 +285,7 @@ impl<M: Machine> AddressSpace<M> {
         edit.fill(source, old.changing());
         drop(edit);
         lock.validation_fence();
-        let prepared = self.tables().prepare_tables(source, target.start);
+        let prepared = self.tables().prepare_tables(record);
         let prepared = prepared.and_then(|()| self.staying(old, stays));
         let mut edit = lock.edit();
         let words = prepared.and_then(|staying| {

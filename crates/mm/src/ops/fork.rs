@@ -11,8 +11,7 @@
 //! 3. Table by table the entries are copied, write-protected, and the table is thawed.
 //!    Faults there wait for it, and by asking make it the next; all others go on.
 //!
-//! The first two take time by mappings and tables, the third by pages. (Where pages are being moved, stores by
-//! their old addresses are stopped before, which takes time by those that were not moved yet.) A store that needs
+//! The first two take time by mappings and tables, the third by pages. A store that needs
 //! no fault can still reach a page before the flush; that page is then the child's, too. What
 //! is written after it is written to a copy, or to a page that the child does not have.
 //!
@@ -21,15 +20,13 @@
 //! program can reach the page: the snapshot holds for it, too. The parent's entry stays as it is.
 //!
 //! Who waits: every range is held all the while, so that other
-//! writers of the parent wait. Zaps go on: what they take away is not mapped, here or in the child. A move that
-//! is under way waits, and the child has its pages where they go (`fork_moves.rs`). Nothing in the parent is changed that could not
+//! writers of the parent wait. Zaps go on: what they take away is not mapped, here or in the child. A move
+//! holds its ranges until it has ended, so that fork waits for it. Nothing in the parent is changed that could not
 //! stay: a fork that fails thaws the rest without copying, and leaves pages that are
 //! marked shared without being so, which the next write of each finds out.
 //!
 //! Written lines: every slot of the parent's tree; every entry that leads to a table; its
 //! entries that were writable; every page's descriptor.
-
-mod moves;
 
 use faultless_frames::{FrameSource, NoMemory, Sharing};
 use faultless_paging::{ENTRIES, Entry, Format, Frame, LEVELS, Pages, Table};
@@ -44,7 +41,6 @@ use crate::lock::RangeWriteGuard;
 use crate::probe::space::install_probes;
 use crate::rmap::anon::enter_list;
 use crate::space::{AddressSpace, OwnedSpace};
-use crate::table::moves::Paused;
 use crate::tree::account::Sum;
 use crate::tree::mapping::{self, Attributes, Locked};
 use crate::tree::{Copier, PAGES, Run, SlotValue};
@@ -66,8 +62,6 @@ impl<M: Machine> AddressSpace<M> {
         child.join_family(self);
         let (result, has_unwanted) = {
             let lock = self.maps.lock_everything_beside_replacing();
-            let moves = self.tables().pause_moves();
-            moves.for_each(|record| self.tables().stop_stores(record));
             for (to, from) in child.maps.brk.iter().zip(self.maps.brk.iter()) {
                 to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
             }
@@ -77,7 +71,7 @@ impl<M: Machine> AddressSpace<M> {
             debug_assert!(others.is_some(), "somebody knows the child");
             lock.edit().freeze_tree();
             child.begin_clearings(self);
-            let mut fork = Fork::new(self, &child, &lock, &moves);
+            let mut fork = Fork::new(self, &child, &lock);
             let result = self.tree().copy_to(child.tree(), self.memory(), &mut fork);
             if result.is_ok() {
                 // From here on no fault publishes anything but those whose claims are seen (rule R1).
@@ -95,7 +89,6 @@ impl<M: Machine> AddressSpace<M> {
             child.maps.begin_account(&fork.sum.totals());
             child.set_limits(&self.limits());
             let copied = result.and_then(|()| fork.copy_tables());
-            let copied = copied.and_then(|()| fork.copy_left());
             // While nothing that the child has a copy of leaves the parent.
             child.maps.inherit_probes(&self.maps);
             (copied, has_unwanted)
@@ -142,7 +135,7 @@ impl<M: Machine> AddressSpace<M> {
 
 /// What a child gets of a mapping's entries.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Gets {
+enum Gets {
     /// Everything that the store behind them does not have.
     All,
     /// Guards: the rest is in the store.
@@ -152,7 +145,7 @@ pub(crate) enum Gets {
 }
 
 /// Copies what an entry holds if that is a guard.
-pub(crate) fn copy_guard(entry: &Entry, copy: &Entry, format: Format) {
+fn copy_guard(entry: &Entry, copy: &Entry, format: Format) {
     let value = entry.load();
     if format.is_guard(value) {
         copy.set(value);
@@ -160,12 +153,11 @@ pub(crate) fn copy_guard(entry: &Entry, copy: &Entry, format: Format) {
 }
 
 /// A fork under way.
-pub(crate) struct Fork<'a, M: Machine> {
-    pub(crate) parent: &'a AddressSpace<M>,
-    pub(crate) child: &'a AddressSpace<M>,
+struct Fork<'a, M: Machine> {
+    parent: &'a AddressSpace<M>,
+    child: &'a AddressSpace<M>,
     lock: &'a RangeWriteGuard<'a, M>,
-    pub(crate) moves: &'a Paused<'a, M>,
-    pub(crate) zero: Frame,
+    zero: Frame,
     /// The parent's and the child's ([`AddressSpace::family`]).
     family: u64,
     /// The word that was copied last, and its copy: one mapping of the parent
@@ -184,13 +176,11 @@ impl<'a, M: Machine> Fork<'a, M> {
         parent: &'a AddressSpace<M>,
         child: &'a AddressSpace<M>,
         lock: &'a RangeWriteGuard<'a, M>,
-        moves: &'a Paused<'a, M>,
     ) -> Self {
         Self {
             parent,
             child,
             lock,
-            moves,
             zero: parent.machine().frames().zero_frame(),
             family: parent.family(),
             last: None,
@@ -237,7 +227,7 @@ impl<'a, M: Machine> Fork<'a, M> {
             let child = self.child;
             let mut runs = child.tree().runs(pages);
             *result = runs.try_for_each(|run| match self.lock.meets_zaps() {
-                false => self.copy_run(table, &run, |value| value),
+                false => self.copy_run(table, &run),
                 true => self.copy_own(table, &run),
             });
         }
@@ -245,8 +235,7 @@ impl<'a, M: Machine> Fork<'a, M> {
     }
 
     /// The same as [`Fork::copy_run`], where in parts of the run what is in the entries may belong to
-    /// what was mapped there before. Where that is over nothing has come yet, as the table is frozen, but
-    /// what was carried there.
+    /// what was mapped there before. Where that is over nothing has come yet, as the table is frozen.
     #[cold]
     fn copy_own(&mut self, table: &Table, run: &Run) -> Result<(), NoMemory> {
         let mut at = run.pages.start;
@@ -256,22 +245,16 @@ impl<'a, M: Machine> Fork<'a, M> {
                 pages: part.pages,
                 word: run.word,
             };
-            match part.word.is_replacing() {
-                false => self.copy_run(table, &own, |value| value)?,
-                true => self.copy_carried(table, &own)?,
+            if !part.word.is_replacing() {
+                self.copy_run(table, &own)?;
             }
         }
         Ok(())
     }
 
     /// Copies those entries of one of the parent's tables that are for a run of the child's, where they
-    /// hold what is `shown` of what the parent's do.
-    pub(crate) fn copy_run(
-        &mut self,
-        table: &Table,
-        run: &Run,
-        shown: impl Fn(u64) -> u64,
-    ) -> Result<(), NoMemory> {
+    /// hold what the parent's do.
+    fn copy_run(&mut self, table: &Table, run: &Run) -> Result<(), NoMemory> {
         // SAFETY: nobody else changes the child.
         let Some(mapping) = (unsafe { run.word.mapping() }) else {
             return Ok(());
@@ -291,9 +274,7 @@ impl<'a, M: Machine> Fork<'a, M> {
         if gets == Gets::All {
             let zero = self.zero;
             let mut entries = (base + first as u64..).zip(entries);
-            entries.try_for_each(|(page, (entry, copy))| {
-                self.copy_entry(entry, (copy, page), zero, &shown)
-            })
+            entries.try_for_each(|(page, (entry, copy))| self.copy_entry(entry, (copy, page), zero))
         } else {
             entries.for_each(|(entry, copy)| copy_guard(entry, copy, AddressSpace::<M>::FORMAT));
             Ok(())
@@ -303,12 +284,11 @@ impl<'a, M: Machine> Fork<'a, M> {
     /// Copies what one entry holds, and counts the second mapping of its page. `copy` is the
     /// child's of a page, which nobody else knows yet.
     #[inline]
-    pub(crate) fn copy_entry(
+    fn copy_entry(
         &self,
         entry: &Entry,
         (copy, page): (&Entry, u64),
         zero: Frame,
-        shown: impl Fn(u64) -> u64,
     ) -> Result<(), NoMemory> {
         let format = AddressSpace::<M>::FORMAT;
         let mut value = entry.load();
@@ -330,12 +310,12 @@ impl<'a, M: Machine> Fork<'a, M> {
                 Sharing::File => return Ok(()),
                 Sharing::Pinned => {
                     let own = self.copy_of(frame, page)?;
-                    copy.set(shown(format.with_frame(value, own)));
+                    copy.set(format.with_frame(value, own));
                     return Ok(());
                 }
             }
         }
-        copy.set(shown(self.write_protect(entry, value)));
+        copy.set(self.write_protect(entry, value));
         Ok(())
     }
 
@@ -351,7 +331,7 @@ impl<'a, M: Machine> Fork<'a, M> {
         Ok(new)
     }
 
-    pub(crate) fn gets_of(&self, attributes: &Attributes) -> Gets {
+    fn gets_of(&self, attributes: &Attributes) -> Gets {
         let flags = attributes.flags;
         if flags.dont_fork || flags.wipe_on_fork {
             Gets::Nothing
@@ -396,7 +376,7 @@ impl<'a, M: Machine> Fork<'a, M> {
     }
 
     /// The child's table for the pages from `base` on, made if it is missing.
-    pub(crate) fn child_table(&mut self, base: u64) -> Result<&'a Table, NoMemory> {
+    fn child_table(&mut self, base: u64) -> Result<&'a Table, NoMemory> {
         let format = AddressSpace::<M>::FORMAT;
         let memory = self.child.memory();
         let frame = match self.table {
