@@ -3,18 +3,18 @@
 //! The pages of a table change their addresses all at once, and no entry of theirs is written. In ranges that
 //! admit no new claims:
 //!
-//! 1. [`detach_whole`] claims the parent entry, waits until no entry of the table is claimed, and hides the
-//!    table from hardware. A claim that came too early may belong to an operation that walks back to its
-//!    entries by their addresses (DONTNEED, a guard), so that the table waits for all of them.
+//! 1. [`detach_whole`] claims the parent entry, and hides the table from hardware if no entry of it is claimed.
+//!    A claim that came too early may belong to an operation that walks back to its entries by their
+//!    addresses (DONTNEED, a guard), so that the table waits for all of them.
 //! 2. One flush (rule R2).
 //! 3. [`relink`] empties the old parent entries and gives the tables to their new ones.
 //!
-//! While it waits for a claim nothing is claimed here: the holder of that claim may be waiting for the table's
-//! parent (rule R9).
+//! While the caller waits for such a claim it holds none on that table's parent: the holder may be waiting for
+//! it (rule R9).
 //!
 //! *Writes*: the two parent entries.
 
-use faultless_sync::{Backoff, Cpu, Mutant, Wait, mutant};
+use faultless_sync::{Cpu, Mutant, Wait, mutant};
 
 use crate::address::{Frame, PAGE_SIZE, Page};
 use crate::entry::Entry;
@@ -26,8 +26,19 @@ use crate::tlb::Gather;
 use crate::walk::{Walk, walk_to};
 use crate::{Pages, Pte};
 
-/// Hides the lowest table over the pages from `base` on; `base` is the first page of a table. Whether there is
-/// one. Until [`relink`] its parent entry holds a claim of `cpu` that remembers the table.
+/// How a try to hide a table ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Detached {
+    /// It is hidden.
+    Done,
+    /// There is none.
+    NoTable,
+    /// The table, or an entry of it, is claimed: to be tried again.
+    Busy,
+}
+
+/// Tries to hide the lowest table over the pages from `base` on; `base` is the first page of a table. Until
+/// [`relink`] its parent entry then holds a claim of `cpu` that remembers the table.
 ///
 /// # Safety
 /// As for [`crate::walk()`]. Interrupts are off until `relink`.
@@ -37,42 +48,32 @@ pub unsafe fn detach_whole<F: EntryFormat, M: PhysicalMemory + Wait>(
     base: u64,
     cpu: Cpu,
     gather: &mut Gather,
-) -> bool {
-    let mut backoff = Backoff::new();
-    loop {
-        // SAFETY: passed on to the caller.
-        let (entry, value) = match unsafe { walk_to::<F, M>(machine, root, Page(base), 1) } {
-            Walk::Leaf { entry, value, .. } => (entry, value),
-            Walk::Missing { .. } => return false,
-            Walk::Busy | Walk::Huge { .. } => {
-                backoff.turn(machine);
-                continue;
-            }
-        };
-        let Pte::Table(frame) = F::FORMAT.decode(value, 1) else {
-            if value == 0 {
-                return false;
-            }
-            backoff.turn(machine);
-            continue;
-        };
-        let Ok(claim) = entry.claim_present::<F>(value) else {
-            continue;
-        };
-        // SAFETY: linked until now, and the claim keeps it linked.
-        let table = unsafe { Table::at(machine, frame) };
-        if has_claims::<F>(table) && !mutant(Mutant::ClaimedTableMoved) {
-            // Dropped, the claim is withdrawn: its holder may wait for this entry.
-            drop(claim);
-            backoff.turn(machine);
-            continue;
-        }
-        let hidden = claim.hide(cpu);
-        let holders = F::FORMAT.holders(hidden.before());
-        hidden.keep();
-        gather.add_table(base * PAGE_SIZE, span(1) * PAGE_SIZE, holders);
-        return true;
+) -> Detached {
+    // SAFETY: passed on to the caller.
+    let (entry, value) = match unsafe { walk_to::<F, M>(machine, root, Page(base), 1) } {
+        Walk::Leaf { entry, value, .. } => (entry, value),
+        Walk::Missing { .. } => return Detached::NoTable,
+        Walk::Busy | Walk::Huge { .. } => return Detached::Busy,
+    };
+    let frame = match F::FORMAT.decode(value, 1) {
+        Pte::Table(frame) => frame,
+        Pte::Empty => return Detached::NoTable,
+        _ => return Detached::Busy,
+    };
+    let Ok(claim) = entry.claim_present::<F>(value) else {
+        return Detached::Busy;
+    };
+    // SAFETY: linked until now, and the claim keeps it linked.
+    let table = unsafe { Table::at(machine, frame) };
+    if has_claims::<F>(table) && !mutant(Mutant::ClaimedTableMoved) {
+        // Dropped, the claim is withdrawn: the holder of the other may wait for this entry.
+        return Detached::Busy;
     }
+    let hidden = claim.hide(cpu);
+    let holders = F::FORMAT.holders(hidden.before());
+    hidden.keep();
+    gather.add_table(base * PAGE_SIZE, span(1) * PAGE_SIZE, holders);
+    Detached::Done
 }
 
 fn has_claims<F: EntryFormat>(table: &Table) -> bool {

@@ -19,7 +19,7 @@
 //! this space's alone.
 
 use faultless_frames::FrameSource;
-use faultless_paging::relink::{detach_whole, relink};
+use faultless_paging::relink::{Detached, detach_whole, relink};
 use faultless_paging::{ENTRIES, Entry, Frame, Gather, Page, Pages, Protection, Pte, Walk};
 use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, Mutant, cond_resched, mutant};
@@ -185,11 +185,15 @@ impl<M: Machine> Tables<M> {
                 let is_whole = span.and(of.source).len() == entries
                     && of.moves_whole(span)
                     && self.has_no_table(of.goes_to(base), &section);
-                if is_whole {
+                let mut backoff = Backoff::new();
+                let mut detach = || {
                     // SAFETY: inside the section, with interrupts off until `relink`.
                     unsafe {
-                        detach_whole::<M::Format, M>(machine, self.root, base, cpu, &mut gather);
+                        detach_whole::<M::Format, M>(machine, self.root, base, cpu, &mut gather)
                     }
+                };
+                while is_whole && detach() == Detached::Busy {
+                    backoff.turn(machine);
                 }
             }
             if !mutant(Mutant::TableMovedWithoutFlush) {

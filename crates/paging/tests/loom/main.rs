@@ -7,3 +7,4 @@ mod model;
 mod claim;
 mod free;
 mod hardware;
+mod relink;
