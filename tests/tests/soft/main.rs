@@ -1,52 +1,77 @@
 //! The soft machine and the memory core on it. One program: a hundred would each be linked with the
 //! core, and each wait for its slowest test alone.
 
-mod access;
-mod advice;
-mod arenas;
-mod arenas_around;
-mod backing_errors;
-mod count_flushes;
-mod count_gathers;
-mod count_holders;
-mod counts;
-mod crowd;
-mod devices;
-mod events;
-mod execute_only;
-mod exhaustion;
-mod fallbacks;
-mod fork;
-mod fork_injection;
-mod fork_moves;
-mod fork_stress;
-mod guards;
-mod injection;
-mod injection_devices;
-mod injection_mapped;
-mod injection_pins;
-mod injection_probes;
-mod injection_stores;
-mod lazily_freed;
-mod limits;
-mod maps_beside_changes;
-mod migrate;
-mod mlock;
-mod mmap_flags;
-mod mremap;
-mod pins;
-mod policies;
-mod probes;
-mod seals;
-mod slow_backing;
-mod soft_basics;
-mod soft_dirty;
-mod soft_dirty_stress;
-mod stores;
-mod stores_edges;
-mod stores_stress;
-mod stress;
-mod tree_many;
-mod tree_model;
-mod usage;
-mod verify_machine;
+// By the rooms of `crates/mm/src`.
+mod base {
+    mod events;
+    mod exhaustion;
+    mod injection;
+    mod soft_basics;
+}
+mod tree {
+    mod tree_many;
+    mod tree_model;
+}
+mod table {
+    mod count_flushes;
+    mod count_gathers;
+    mod count_holders;
+}
+mod object {
+    mod devices;
+    mod injection_devices;
+    mod injection_stores;
+    mod pager_errors;
+    mod slow_pager;
+    mod stores;
+    mod stores_edges;
+    mod stores_stress;
+}
+mod lock {
+    mod arenas;
+    mod arenas_around;
+    mod contention;
+    mod limits;
+}
+mod space {
+    mod soft_dirty;
+    mod soft_dirty_stress;
+}
+mod rmap {
+    mod migrate;
+}
+mod reclaim {
+    mod lazily_freed;
+}
+mod fault {
+    mod counts;
+    mod execute_only;
+    mod fallbacks;
+    mod guards;
+    mod injection_mapped;
+    mod injection_pins;
+    mod pins;
+    mod policies;
+}
+mod probe {
+    mod injection_probes;
+    mod probes;
+}
+mod ops {
+    mod access;
+    mod advice;
+    mod fork;
+    mod fork_injection;
+    mod fork_moves;
+    mod fork_stress;
+    mod maps_beside_changes;
+    mod mlock;
+    mod mmap_flags;
+    mod mremap;
+    mod seals;
+    mod stress;
+    mod usage;
+}
+mod verify {
+    mod verify_machine;
+}

@@ -10,6 +10,8 @@
 //! its descriptor, and the line of the entry. See [`crate::fault::state`] for what is
 //! got ready before anything is claimed, [`crate::fault::kinds::file`] for pages of a store, and
 //! [`crate::fault::kinds::cow`] for writes to pages that `fork` may have shared.
+//!
+//! *Models*: loom `fault/engine.rs`, shuttle `fault/faults.rs`.
 
 mod check_access;
 pub(crate) mod kinds;

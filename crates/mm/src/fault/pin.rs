@@ -31,6 +31,8 @@
 //! every page change its count by a read-modify-write. So only who pins has to.
 //!
 //! Written lines: the entry, twice; the frame's descriptor, and again when the pin ends.
+//!
+//! *Models*: loom `fault/pin.rs`, shuttle `fault/pin.rs`.
 
 use faultless_frames::{Flags, FrameSource, NotPinned};
 use faultless_paging::{Access, Frame, Page, Pages, Protection, Walk};

@@ -9,6 +9,8 @@
 //! leads to the first one, so that it is seen under the edit.
 //!
 //! Written lines: those of the list, the tree's slots, mappings' page counts, and the account.
+//!
+//! *Models*: shuttle `lock/brief.rs`.
 
 use core::ops::Range;
 

@@ -19,6 +19,8 @@
 //! was at work, on any device, when they left. Whoever comes later is not waited for here either.
 //!
 //! Written lines: one of the two counts of a lane; where devices are, what all of them share.
+//!
+//! *Models*: loom `object/device.rs`, shuttle `object/devices.rs`.
 
 use core::cell::Cell;
 use core::ptr::NonNull;

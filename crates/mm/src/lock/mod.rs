@@ -22,6 +22,9 @@
 //!
 //! Writers do the same under every policy; that faults of `classic` and `vma-lock` hold something
 //! makes their validation always succeed.
+//!
+//! *Models*: loom `lock/change.rs`, shuttle `lock/{pairs,writers,locks}.rs`; the range lock
+//! itself: `crates/sync/tests/loom/ranges.rs`.
 
 pub(crate) mod brief;
 pub(crate) mod chunks;

@@ -23,6 +23,8 @@
 //!
 //! Written lines: the tree's slots, under the edit lock; the lock of the list of ranges; what a zap
 //! writes.
+//!
+//! *Models*: loom `lock/zaps.rs`, shuttle `lock/zaps.rs`.
 
 use faultless_paging::{PAGE_SIZE, Pages};
 use faultless_sync::{PLACES, RangeLock, Set, cond_resched};

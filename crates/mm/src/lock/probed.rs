@@ -16,6 +16,8 @@
 //! looks finds one of them, or fails to clear.
 //!
 //! *Writes*: `Mappings::probed`, when mappings with probes come and go.
+//!
+//! *Models*: loom `probe/probes.rs`, shuttle `probe/probes.rs`.
 
 use faultless_paging::Pages;
 use faultless_sync::atomic::Ordering;

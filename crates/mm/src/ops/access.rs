@@ -11,6 +11,8 @@
 //! meanwhile waits for no longer than a page takes to copy.
 //!
 //! Written lines: those of the fault; the entry; the page.
+//!
+//! *Models*: loom `ops/access.rs`.
 
 use faultless_frames::Flags;
 use faultless_paging::{Access, Frame, Page, Pages, Walk};

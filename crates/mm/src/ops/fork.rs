@@ -27,6 +27,8 @@
 //!
 //! Written lines: every slot of the parent's tree; every entry that leads to a table; its
 //! entries that were writable; every page's descriptor.
+//!
+//! *Models*: loom `ops/fork.rs`, shuttle `ops/fork.rs`.
 
 use faultless_frames::{FrameSource, NoMemory, Sharing};
 use faultless_paging::{ENTRIES, Entry, Format, Frame, LEVELS, Pages, Table};

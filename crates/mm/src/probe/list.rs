@@ -32,6 +32,8 @@
 //! fault knows nothing of it.
 //!
 //! Written lines: the list and its count, by who registers and ends.
+//!
+//! *Models*: loom `probe/probes.rs`, shuttle `probe/probes.rs`.
 
 use core::cell::Cell;
 use core::ptr::NonNull;

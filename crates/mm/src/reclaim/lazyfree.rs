@@ -25,6 +25,8 @@
 //! the machine ([`AddressSpace::take_lazyfree`]); nothing else reclaims yet.
 //!
 //! Written lines: the entries; for those taken their descriptors; `AddressSpace::notes`.
+//!
+//! *Models*: loom `reclaim/lazyfree.rs`.
 
 use faultless_frames::{Descriptor, Flags, FrameSource};
 use faultless_paging::{Entry, Gather, Page, Pages, Walk};

@@ -14,6 +14,8 @@
 //!
 //! Written lines: the list's lock and the neighbours' links when mappings come and go; the count of the space that
 //! a walk is in, and the word that all spaces share, if that space waits.
+//!
+//! *Models*: loom `rmap/{truncate,truncate_writers}.rs`, shuttle `rmap/truncate.rs`.
 
 use core::ops::Range;
 

@@ -28,6 +28,8 @@
 //! * Stores through TLBs end with the flush, before the copy (rule R3).
 //!
 //! Written lines: the entries, both frames' descriptors, the list's lock.
+//!
+//! *Models*: loom `rmap/migrate.rs`, shuttle `rmap/migrate.rs`.
 
 use faultless_frames::{Flags, FrameSource, NoMemory};
 use faultless_paging::{Entry, Frame, PAGE_SIZE, Page, Pages, Walk};

@@ -12,6 +12,8 @@
 //!
 //! The caller lets no write and no other truncation of the store run meanwhile, as the
 //! lock of an inode does. Faults and mappings go on.
+//!
+//! *Models*: loom `rmap/{truncate,truncate_writers}.rs`, shuttle `rmap/truncate.rs`.
 
 use core::ops::Range;
 

@@ -19,6 +19,8 @@
 //! before is old from the moment the clearing is counted, without being touched.
 //!
 //! Written lines: the entries that are soft-dirty; `AddressSpace::soft_dirty_epoch`.
+//!
+//! *Models*: loom `space/soft_dirty.rs`, shuttle `space/soft_dirty.rs`.
 
 use faultless_paging::{Access, ENTRIES, Gather, PAGE_SIZE, Pages};
 use faultless_sync::atomic::Ordering;

@@ -4,6 +4,8 @@
 //! released as empty (rule R2), so that no mapping has to change.
 //!
 //! Written lines: the entries, the frames' descriptors, and per-CPU caches.
+//!
+//! *Models*: loom `rmap/truncate.rs`, `ops/remap.rs`, shuttle `ops/advice.rs`.
 
 use faultless_paging::{ENTRIES, Gather, Pages};
 use faultless_sync::reclaim::Section;

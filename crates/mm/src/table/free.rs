@@ -17,6 +17,8 @@
 //! who has one of these waits for one below.
 //!
 //! Written lines: entries that lead to tables, those that hold what was kept, and the pages' descriptors.
+//!
+//! *Models*: loom `table/free.rs`, shuttle `table/free.rs`.
 
 use faultless_frames::{Descriptor, FrameSource};
 use faultless_paging::{ENTRIES, Frame, Gather, LEVELS, Pages, Table, free};

@@ -18,6 +18,8 @@
 //!
 //! Written lines: the entries that lead to tables, twice for a fork; and the word by
 //! which faults ask, which only those write that wait.
+//!
+//! *Models*: loom `ops/fork.rs`, shuttle `ops/fork.rs`.
 
 use faultless_paging::{ENTRIES, Entry, Gather, PAGE_SIZE, Page, Pages, Walk, free};
 use faultless_sync::atomic::{Ordering, fence};

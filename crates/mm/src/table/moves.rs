@@ -8,6 +8,8 @@
 //!   changes them.
 //!
 //! *Writes*: a move, under its edit.
+//!
+//! *Models*: loom `ops/remap.rs`, shuttle `ops/moves.rs`.
 
 use faultless_paging::Pages;
 use faultless_sync::SpinLock;

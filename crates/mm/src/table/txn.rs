@@ -11,6 +11,8 @@
 //! * A transaction that claims several entries waits for no claim while it has one (rule R9).
 //!
 //! *Writes*: the entry.
+//!
+//! *Models*: loom `fault/{engine,sharing,pin,guard}.rs`.
 
 use faultless_paging::{Claim, Entry, Link, PresentClaim, Value};
 

@@ -10,6 +10,8 @@
 //! free it. Until then its entry keeps a claim that remembers the frame.
 //!
 //! Written lines: the entries, the frames' descriptors, and per-CPU caches.
+//!
+//! *Models*: loom `lock/{change,zaps}.rs`, shuttle `lock/zaps.rs`.
 
 use faultless_frames::Descriptor;
 use faultless_paging::{ENTRIES, Entry, Page, Pages, Walk, bare};

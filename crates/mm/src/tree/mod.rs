@@ -21,6 +21,8 @@
 //! * `scan`: walking over what is mapped, for writers and for `/proc/PID/maps`.
 //! * `holes`: choosing addresses, highest first, as Linux does.
 //! * `pin`: nodes that stay, whose slots have an edit lock of their own (`crate::lock::shard`).
+//!
+//! *Models*: loom `tree/{readers,writers}.rs`.
 
 pub(crate) mod account;
 mod copy;

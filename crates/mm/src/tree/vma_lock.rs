@@ -4,6 +4,8 @@
 //! costs. Writers do not unlock: a mapping is locked as long as the write hold under
 //! which it was locked is the address space's present one (`range.rs`), so that the end
 //! of a hold unlocks everything.
+//!
+//! *Models*: loom `tree/vma_lock.rs`.
 
 use faultless_sync::atomic::{AtomicU32, Ordering, fence};
 use faultless_sync::{Backoff, Mutant, Wait, fence_after_rmw, mutant};

@@ -5,24 +5,45 @@
 #[path = "../model/mod.rs"]
 mod model;
 
-mod access;
-mod change;
-mod device;
-mod fault;
-mod fork;
-mod guard;
-mod holders;
-mod lazy;
-mod mapping_lock;
-mod migrate;
-mod pin;
-mod probes;
-mod remap;
-mod sharing;
-mod soft_dirty;
-mod store;
-mod store_writers;
-mod tables;
-mod tree;
-mod tree_writers;
-mod zaps;
+// By the rooms of `crates/mm/src`.
+mod tree {
+    mod readers;
+    mod vma_lock;
+    mod writers;
+}
+mod table {
+    mod free;
+    mod holders;
+}
+mod object {
+    mod device;
+}
+mod lock {
+    mod change;
+    mod zaps;
+}
+mod space {
+    mod soft_dirty;
+}
+mod rmap {
+    mod migrate;
+    mod truncate;
+    mod truncate_writers;
+}
+mod reclaim {
+    mod lazyfree;
+}
+mod fault {
+    mod engine;
+    mod guard;
+    mod pin;
+    mod sharing;
+}
+mod probe {
+    mod probes;
+}
+mod ops {
+    mod access;
+    mod fork;
+    mod remap;
+}

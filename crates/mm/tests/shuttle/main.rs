@@ -5,24 +5,41 @@
 #[path = "../model/mod.rs"]
 mod model;
 
-mod advice;
-mod any;
-mod arenas;
-mod at_once;
-mod copies;
-mod devices;
-mod faults;
-mod fork;
-mod locks;
-mod migrate;
-mod moves;
-mod owned;
-mod pairs;
-mod pin;
-mod probes;
-mod remap;
-mod soft_dirty;
-mod store;
-mod tables;
-mod writers;
-mod zaps;
+// By the rooms of `crates/mm/src`.
+mod table {
+    mod free;
+}
+mod object {
+    mod devices;
+}
+mod lock {
+    mod brief;
+    mod locks;
+    mod pairs;
+    mod shards;
+    mod writers;
+    mod zaps;
+}
+mod space {
+    mod soft_dirty;
+}
+mod rmap {
+    mod migrate;
+    mod truncate;
+}
+mod fault {
+    mod copies;
+    mod faults;
+    mod pin;
+}
+mod probe {
+    mod probes;
+}
+mod ops {
+    mod advice;
+    mod any;
+    mod fork;
+    mod moves;
+    mod owned;
+    mod remap;
+}

@@ -13,6 +13,8 @@
 //!
 //! Written lines: the entry, the old frame's descriptor, and for a copy the new
 //! frame and its descriptor.
+//!
+//! *Models*: loom `fault/sharing.rs`, shuttle `fault/copies.rs`.
 
 use faultless_frames::{Descriptor, Flags, FrameSource};
 use faultless_paging::Page;

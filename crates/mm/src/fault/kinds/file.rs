@@ -13,6 +13,8 @@
 //!
 //! Written lines: the entry, the frame's descriptor, which all have in common who map
 //! the page; its slot, if the page was not there.
+//!
+//! *Models*: loom `rmap/truncate.rs`.
 
 use faultless_frames::FrameSource;
 use faultless_paging::{Access, ENTRIES, Page, Walk};

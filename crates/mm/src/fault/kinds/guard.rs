@@ -15,6 +15,8 @@
 //! put in place as by a fault, beside whoever frees others.
 //!
 //! Written lines: the entries, and the descriptors of pages that were there.
+//!
+//! *Models*: loom `fault/guard.rs`.
 
 use faultless_paging::{ENTRIES, Frame, Gather, Page, Pages, Walk};
 use faultless_sync::reclaim::Section;

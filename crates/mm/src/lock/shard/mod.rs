@@ -25,6 +25,8 @@
 //!
 //! Written lines: those of the arena, by who works in it. The table of arenas is written when one
 //! is opened, and read by every writer.
+//!
+//! *Models*: shuttle `lock/shards.rs`, loom `tree/writers.rs`.
 
 pub(crate) mod around;
 pub(crate) mod choose;

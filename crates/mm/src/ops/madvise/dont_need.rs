@@ -8,6 +8,8 @@
 //! Linux has no move come in between. Here one may carry a page from before the walk to behind it, so that, if one
 //! that has to do with these pages was shown meanwhile, all is looked through again; beside moves without
 //! end, with the range.
+//!
+//! *Models*: loom `ops/remap.rs`, shuttle `ops/{advice,moves}.rs`.
 
 use faultless_paging::Pages;
 use faultless_sync::atomic::{Ordering, fence};

@@ -1,4 +1,4 @@
-//! Tables that several who unmap leave empty together (also `loom/tables.rs`).
+//! Tables that several who unmap leave empty together (also `loom/table/free.rs`).
 
 use crate::model::{PAGE, Processor, RW, World, explore_under};
 use faultless_mm::{Policy, Taken};

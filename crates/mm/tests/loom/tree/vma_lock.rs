@@ -4,11 +4,11 @@
 //! show that: the entry protocol holds under this policy, too, so that nothing is
 //! lost if a fault and a writer meet.)
 
-#[path = "../../../sync/tests/model/mod.rs"]
+#[path = "../../../../sync/tests/model/mod.rs"]
 mod model;
 
 /// The real file: its lock is not public.
-#[path = "../../src/tree/vma_lock.rs"]
+#[path = "../../../src/tree/vma_lock.rs"]
 #[allow(dead_code)]
 mod vma_lock;
 

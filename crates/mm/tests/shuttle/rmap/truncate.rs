@@ -2,7 +2,7 @@
 //! change the mappings, fork, truncate, make holes, end address spaces. What was written to
 //! shared memory is in the store, and to private memory where it was written or has moved
 //! to; what was truncated is nowhere; every frame is accounted for in the end. (Broken
-//! variants are in `loom/store.rs` and `loom/store_writers.rs`.)
+//! variants are in `loom/rmap/truncate.rs` and `truncate_writers.rs`.)
 
 use std::sync::Arc;
 

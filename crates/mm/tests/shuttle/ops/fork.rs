@@ -1,7 +1,7 @@
 //! Fork against faults, writers and other forks, in random interleavings of whole
 //! operations: what a child sees is the parent's memory at one moment, and from
 //! then on neither sees what the other does. (What a fork without its flush does
-//! is in `loom/fork.rs`.)
+//! is in `loom/ops/fork.rs`.)
 
 use std::sync::Arc;
 

@@ -5,7 +5,7 @@
 //! At most three preemptions where that is said, else all interleavings. (One writer: `tree.rs`.)
 
 use crate::model::explore;
-use crate::tree::Forest;
+use crate::tree::readers::Forest;
 use faultless_mm::tree::{GapIndex, PAGES, SlotValue};
 use faultless_paging::{EntryFormat, Frame, Pages, X86_64};
 use faultless_sync::{Cpu, Mutant, SpinLock, with_flaw};
