@@ -10,6 +10,7 @@ use crate::base::machine::Machine;
 use crate::lock::Edit;
 use crate::lock::Mappings;
 use crate::lock::departing::UnmapGuard;
+use crate::lock::notify::Unmapped;
 use crate::tree::account::AccountDelta;
 use crate::tree::mapping::{Attributes, Mapping};
 use crate::tree::{Neighbours, Run, SlotValue, Subtree};
@@ -57,7 +58,8 @@ impl<M: Machine> Mappings<M> {
         // the first page that is counted away it is the section that keeps it, for this writer too.
         let _section = is_divided.then(|| self.memory.enter());
         let mut dead = 0;
-        let (mut had_guard, mut had_probes) = (false, false);
+        let mut had_guard = false;
+        let mut unmapped = Unmapped::default();
         // SAFETY: as above.
         let new = unsafe { word.mapping() }.map(Mapping::attributes);
         // SAFETY: as above.
@@ -72,7 +74,7 @@ impl<M: Machine> Mappings<M> {
                 depart(edit, old.attributes(), new, word);
             }
             had_guard |= old.grows_down();
-            had_probes |= old.attributes().may_show_probes();
+            unmapped.see(old.attributes());
             if old.remove_pages(run.pages.len(), is_divided) {
                 old.link().set(dead);
                 dead = core::ptr::from_ref(old).expose_provenance() as u64;
@@ -86,11 +88,9 @@ impl<M: Machine> Mappings<M> {
         if had_guard {
             edit.guard_gone(pages.start);
         }
-        if had_probes {
-            self.takes_probes();
-        }
+        self.notify_unmap(&unmapped);
         if let Some(new) = new {
-            self.brings_probes(pages, new);
+            self.notify_map(pages, new);
         }
         DeadMappings(dead)
     }
@@ -132,7 +132,7 @@ impl<M: Machine> Mappings<M> {
             let tally = unsafe { AccountDelta::new(pages, beside) };
             self.count_change(edit, &tally.end(Some(mapping.attributes())));
             edit.fill_below(near, pages, word);
-            self.brings_probes(pages, mapping.attributes());
+            self.notify_map(pages, mapping.attributes());
         }
     }
 

@@ -36,6 +36,7 @@ pub(crate) mod gap;
 pub(crate) mod limits;
 pub(crate) mod mappings;
 mod mmap_lock;
+pub(crate) mod notify;
 pub(crate) mod pending;
 pub(crate) mod place;
 pub(crate) mod probed;

@@ -81,7 +81,7 @@ impl<M: Machine> Mappings<M> {
     /// A mapping that may have shown probes, which may be ended by now, or a part of it, has left the
     /// tree, and its slots say so. Asked now and not before: what came to it at the last is seen.
     #[inline]
-    pub(crate) fn takes_probes(&self) {
+    pub(super) fn takes_probes(&self) {
         if self.may_show_probes() {
             self.check_probes_later();
         }
@@ -96,7 +96,7 @@ impl<M: Machine> Mappings<M> {
 
     /// A mapping of `pages` has come into the tree, and nobody runs it yet.
     #[inline]
-    pub(crate) fn brings_probes(&self, pages: Pages, attributes: &Attributes) {
+    pub(super) fn brings_probes(&self, pages: Pages, attributes: &Attributes) {
         if self.memory.has_probes() && self.has_probes(pages, attributes, ProbeFilter::Listed) {
             self.show_probes();
         }
@@ -141,7 +141,7 @@ impl<M: Machine> Mappings<M> {
     }
 
     /// In a child that nobody else knows: it may show what its parent shows, but for what it did not get.
-    pub(crate) fn inherit_probes(&self, parent: &Self) {
+    pub(super) fn inherit_probes(&self, parent: &Self) {
         if parent.may_show_probes() {
             self.probed.store(MAY_SHOW | CHECK, Ordering::Relaxed);
         }

@@ -92,7 +92,7 @@ impl<M: Machine> AddressSpace<M> {
             child.set_limits(&self.limits());
             let copied = result.and_then(|()| fork.copy_tables());
             // While nothing that the child has a copy of leaves the parent.
-            child.maps.inherit_probes(&self.maps);
+            child.maps.notify_fork(&self.maps);
             (copied, has_unwanted)
         };
         let result = result
