@@ -30,6 +30,7 @@ use crate::fault::state::FaultState;
 use crate::fault::trace::{FaultTrace, TraceSink};
 use crate::fault::vma::{Mode, VmaRef};
 use crate::space::AddressSpace;
+use crate::table::rss::RssKind;
 
 /// How a fault ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -264,7 +265,9 @@ impl<M: Machine> AddressSpace<M> {
             let protection = at.hold.protection();
             let leaf = Self::FORMAT.leaf_of(frame, true, protection, true);
             Ok(self.allowed::<N>(leaf, at))
-        })
+        })?;
+        self.rss.came(self.machine().cpu(), RssKind::Anonymous);
+        Ok(())
     }
 
     /// Read of an empty entry: the shared zero page, read-only.
@@ -313,7 +316,10 @@ impl<M: Machine> AddressSpace<M> {
             Ok(self.with_tlb_owner(Self::FORMAT.table(table)))
         });
         match published {
-            Ok(()) => self.memory.count(Counter::TableAlloc),
+            Ok(()) => {
+                self.rss.came(self.machine().cpu(), RssKind::Table);
+                self.memory.count(Counter::TableAlloc);
+            }
             // Somebody else is putting one there: the next look finds it.
             Err(Retry::EntryClaimed) => return Err(Retry::TableChanged),
             Err(why) => return Err(why),

@@ -43,6 +43,7 @@ use crate::fault::vma::{Mode, VmaRef};
 use crate::fault::{Outcome, PteRef, SegvCode};
 use crate::space::AddressSpace;
 use crate::space::memory::Memory;
+use crate::table::rss::RssKind;
 
 /// What a page is taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -268,7 +269,9 @@ impl<M: Machine> AddressSpace<M> {
             let protection = at.hold.protection();
             let leaf = Self::FORMAT.leaf_of(new, protection.write, protection, true);
             Ok(self.with_tlb_owner(leaf))
-        })
+        })?;
+        self.rss.came(self.machine().cpu(), RssKind::Anonymous);
+        Ok(())
     }
 
     /// Claims the entry as present, validates, and adds a pin to the page's count.

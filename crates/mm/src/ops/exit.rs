@@ -26,7 +26,9 @@ impl<M: Machine> AddressSpace<M> {
         self.leave_stores();
         self.leave_list();
         let end = self.layout.end.div_ceil(PAGE_SIZE);
+        let counted = self.resident();
         let present = free_table(self.memory, self.root, LEVELS - 1, 0, end);
+        debug_assert_eq!(present, counted, "what is in memory was not counted right");
         let memory = self.memory;
         memory.commit(self.totals().committed.wrapping_neg());
         self.take_apart().tree.destroy(memory);

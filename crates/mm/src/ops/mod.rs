@@ -22,6 +22,7 @@ mod msync;
 mod munmap;
 mod pagemap;
 mod populate;
+mod rss;
 mod usage;
 
 pub use clear_refs::AgingMode;
@@ -31,6 +32,7 @@ pub use mlock::{lock_all_flags, lock_flags};
 pub use mmap::{Opened, OpenedDevice, flags};
 pub use mremap::remap_flags;
 pub use pagemap::PageState;
+pub use rss::Rss;
 pub use usage::{Share, Usage};
 
 use faultless_paging::Protection;

@@ -37,6 +37,7 @@ use crate::base::machine::Machine;
 use crate::fault::PteRef;
 use crate::fault::vma::{Mode, VmaRef};
 use crate::space::{AddressSpace, Note};
+use crate::table::rss::RssKind;
 
 /// Pages taken before the fault tries again.
 const BATCH: u64 = if cfg!(any(loom, shuttle)) { 1 } else { 256 };
@@ -187,8 +188,10 @@ impl<M: Machine> AddressSpace<M> {
         if published.is_err() || !is_taken {
             return false;
         }
+        let cpu = self.machine().cpu();
+        self.rss.gone_one(cpu, RssKind::Anonymous);
         if source.descriptor(frame).unmap() {
-            source.free(self.machine().cpu(), frame);
+            source.free(cpu, frame);
         }
         true
     }

@@ -14,9 +14,10 @@
 //! | `forks` | moves, for each table; faults that wait for a fork; a fork | see [`crate::lock::moves`], [`crate::table::freeze`] |
 //! | `cpus` | a CPU that takes up or leaves the space | a context switch |
 //! | `account` | writers, but for those in arenas, and stacks that grow, under the tree's edit lock | a mapping changes |
+//! | `rss` | the CPU that brings pages or takes them away, in a line of its own | a fault, a zap |
 //! | `limits` | who sets them | |
 //!
-//! A speculative fault writes none of them but the one entry.
+//! A speculative fault writes none of them but the one entry, and its CPU's line of `rss`.
 //!
 //! All of it is in a frame of its own ([`Body`]), so that it stays where it is while
 //! its owner moves the [`AddressSpace`]: mappings of a file lead here
@@ -46,6 +47,7 @@ use crate::rmap::anon::SpaceLink;
 use crate::space::account::Account;
 use crate::space::limits::{LimitWords, Limits};
 use crate::space::memory::Memory;
+use crate::table::rss::RssCounters;
 use crate::tree::{PAGES, Tree};
 
 /// Where things are in an address space, and its limits. Byte addresses.
@@ -130,6 +132,8 @@ pub struct Body {
     pub(crate) busy: Padded<WriterState>,
     pub(crate) cpus: Padded<CpuSet>,
     pub(crate) layout: Layout,
+    /// What it has in memory: each CPU writes a line of its own.
+    pub(crate) rss: RssCounters,
     policy: AtomicU32,
     /// Parts that some writers have to themselves ([`crate::lock::shard`]); null until there are any.
     pub(crate) arenas: AtomicPtr<Shards>,
@@ -144,7 +148,8 @@ pub struct Body {
     /// heap, or everything.
     pub(crate) brk: Padded<[AtomicU64; 3]>,
     pub(crate) account: Padded<Account>,
-    pub(crate) limits: Padded<LimitWords>,
+    /// Seldom written.
+    pub(crate) limits: LimitWords,
     /// Whether what is mapped from now on is locked (a [`crate::tree::mapping::Locked`]). Written
     /// by who has every range.
     pub(crate) lock_future: Local,
@@ -221,6 +226,12 @@ impl<M: Machine> AddressSpace<M> {
                 return Err(none);
             }
         };
+        let Ok(rss) = RssCounters::new(memory, frame, size_of::<Body>()) else {
+            tree.destroy(memory);
+            machine.frames().free(machine.cpu(), root);
+            give_back();
+            return Err(NoMemory);
+        };
         machine.init_root(root);
         machine.frames().descriptor(frame).set_flags(Flags::SPACE);
         let body = machine.pointer(frame).cast::<Body>();
@@ -238,6 +249,7 @@ impl<M: Machine> AddressSpace<M> {
             }),
             cpus: Padded(CpuSet::new()),
             layout,
+            rss,
             policy: AtomicU32::new(policy as u32),
             arenas: AtomicPtr::new(null_mut()),
             soft_dirty_epoch: AtomicU64::new(0),
@@ -249,10 +261,10 @@ impl<M: Machine> AddressSpace<M> {
             visitors: Padded(AtomicU32::new(0)),
             brk: Padded(core::array::from_fn(|_| AtomicU64::new(0))),
             account: Padded(Account::default()),
-            limits: Padded(LimitWords::new(&Limits {
+            limits: LimitWords::new(&Limits {
                 stack: layout.stack_limit,
                 ..Limits::NONE
-            })),
+            }),
             lock_future: Local::new(0),
             place: Padded(SpaceLink::new(id)),
             notes: Padded(AtomicU32::new(0)),
@@ -281,6 +293,7 @@ impl<M: Machine> AddressSpace<M> {
         let machine = self.machine();
         let source = machine.frames();
         give_chunks(self.memory, &body.ranges);
+        body.rss.free(self.memory);
         source.descriptor(body.frame).set_flags(Flags::NONE);
         source.free(machine.cpu(), body.frame);
         shard::give_back(self.memory, body.arenas.load(Ordering::Relaxed));

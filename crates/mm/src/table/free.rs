@@ -28,6 +28,7 @@ use crate::base::machine::Machine;
 use crate::lock::shard::LockDomain;
 use crate::space::AddressSpace;
 use crate::space::memory::Retired;
+use crate::table::rss::{RssDelta, RssKind};
 use crate::table::zap::{FrameList, POLL_INTERVAL};
 
 /// The level of the entries that lead to the highest tables that go.
@@ -205,10 +206,11 @@ impl<M: Machine> AddressSpace<M> {
         if level > 0 || kept {
             // SAFETY: this CPU detached it, and it is there until it is retired.
             let table = unsafe { Table::at(machine, frame) };
+            let mut gone = RssDelta::default();
             let mut given = 0;
             free::kept_in::<M::Format>(table, cpu, &mut |value| {
                 match level {
-                    0 => self.give_up(value, chain),
+                    0 => gone.add(self.give_up(value, chain)),
                     _ => self.give_table(Self::FORMAT.frame(value), level - 1, kept, chain),
                 }
                 given += 1;
@@ -216,8 +218,10 @@ impl<M: Machine> AddressSpace<M> {
                     machine.poll();
                 }
             });
+            self.rss.gone(cpu, &gone);
             machine.poll();
         }
+        self.rss.gone_one(cpu, RssKind::Table);
         self.memory.count(Counter::TableFree);
         if mutant(Mutant::TableNotRetired) {
             return machine.frames().free(cpu, frame);
@@ -229,19 +233,24 @@ impl<M: Machine> AddressSpace<M> {
     /// a claim, and gives up their pages.
     pub(crate) fn release_kept(&self, pages: Pages, chain: &mut FrameList) {
         let cpu = self.machine().cpu();
+        let mut gone = RssDelta::default();
         self.for_each_entry(pages, &mut |entry, _| {
             let value = entry.load();
             if value != 0 && value == Self::FORMAT.claim_of(value, cpu) {
                 entry.set(0);
-                self.give_up(value, chain);
+                gone.add(self.give_up(value, chain));
             }
         });
+        self.rss.gone(cpu, &gone);
     }
 
-    /// Takes away the mapping that an entry was.
-    pub(crate) fn give_up(&self, value: u64, chain: &mut FrameList) {
-        if self.counted(value).is_some_and(Descriptor::unmap) {
+    /// Takes away the mapping that an entry was; what the caller has to count as gone.
+    pub(crate) fn give_up(&self, value: u64, chain: &mut FrameList) -> Option<RssKind> {
+        let counted = self.counted(value);
+        let kind = counted.map(RssKind::of);
+        if counted.is_some_and(Descriptor::unmap) {
             chain.push(self.machine().frames(), Self::FORMAT.frame(value));
         }
+        kind
     }
 }

@@ -7,6 +7,7 @@ pub(crate) mod discard;
 pub(crate) mod free;
 pub(crate) mod freeze;
 pub(crate) mod move_ptes;
+pub(crate) mod rss;
 pub(crate) mod soft_dirty;
 pub(crate) mod taken;
 pub(crate) mod zap;

@@ -27,6 +27,7 @@ use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::lock::moves::Move;
 use crate::space::{AddressSpace, Note};
+use crate::table::rss::RssKind;
 
 /// Tables of the lowest level between two looks whether somebody else should run.
 const TABLES: u64 = 32;
@@ -79,6 +80,7 @@ impl<M: Machine> AddressSpace<M> {
                     match entry.claim::<M::Format>(0, cpu) {
                         Ok(claim) => {
                             claim.publish(self.with_tlb_owner(Self::FORMAT.table(table)));
+                            self.rss.came(cpu, RssKind::Table);
                             self.memory.count(Counter::TableAlloc);
                         }
                         // A fault beside these pages was quicker.

@@ -21,6 +21,7 @@ use faultless_sync::{Backoff, Mutant, cond_resched, mutant};
 use crate::base::machine::Machine;
 use crate::space::AddressSpace;
 use crate::table::free::{TOP, Tables, ZappedRange};
+use crate::table::rss::{RssDelta, RssKind};
 use crate::table::taken::{self, Taken};
 
 /// Pages between two looks for what other CPUs want to have flushed: they wait for it.
@@ -134,6 +135,7 @@ impl<M: Machine> AddressSpace<M> {
         } = taken;
         let cpu = self.machine().cpu();
         let mut kept = false;
+        let mut gone = RssDelta::default();
         let section = self.memory.enter();
         let mut take = |entry: &Entry, page: u64| {
             let mut backoff = Backoff::new();
@@ -164,6 +166,8 @@ impl<M: Machine> AddressSpace<M> {
                 if entry.replace(value, left).is_ok() {
                     self.gather(value, page, &mut gather);
                     kept |= shared;
+                    // What is kept is counted when it is given up.
+                    gone.add(counted.filter(|_| !shared).map(RssKind::of));
                     if !shared && counted.is_some_and(Descriptor::unmap) {
                         chain.push(self.machine().frames(), Self::FORMAT.frame(value));
                     }
@@ -175,6 +179,7 @@ impl<M: Machine> AddressSpace<M> {
             seen += 1;
             self.for_each_in(table, part, &mut take);
         });
+        self.rss.gone(cpu, &gone);
         let range = ZappedRange {
             batch,
             pages,

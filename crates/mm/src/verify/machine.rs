@@ -66,6 +66,7 @@ impl<M: Machine> Memory<M> {
             books.enter(space.frame, Use::SPACE)?;
             space
                 .arena_frames()
+                .chain(space.rss.frames())
                 .try_for_each(|frame| books.enter(frame, Use::SPACE))?;
             let mut entered = Ok(());
             space.for_each_room(|frame| {

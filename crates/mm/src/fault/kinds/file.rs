@@ -27,6 +27,7 @@ use crate::fault::trace::TraceSink;
 use crate::fault::{Outcome, PteRef};
 use crate::object::{Lookup, ObjectInner, PageRef};
 use crate::space::AddressSpace;
+use crate::table::rss::RssKind;
 use crate::tree::mapping::ObjectRef;
 
 /// Pages that a read maps together, the one it is for included.
@@ -116,8 +117,11 @@ impl<M: Machine> AddressSpace<M> {
         used_for: Use,
     ) -> Result<(), Retry> {
         let protection = at.hold.protection();
+        let mut kind = RssKind::File;
         self.publish(at, || {
             self.count_page(cache, found)?;
+            // Once it is published the page may go, and its frame may become something else.
+            kind = RssKind::of(self.machine().frames().descriptor(found.frame));
             let write = stores && protection.write;
             let is_write = used_for == Use::Write;
             let leaf = Self::FORMAT.leaf_of(found.frame, write, protection, is_write);
@@ -127,7 +131,9 @@ impl<M: Machine> AddressSpace<M> {
                 Use::None => Self::FORMAT.unused(leaf),
                 _ => leaf,
             })
-        })
+        })?;
+        self.rss.came(self.machine().cpu(), kind);
+        Ok(())
     }
 
     /// A write to private memory: a copy, and nobody sees the page itself.
@@ -150,6 +156,7 @@ impl<M: Machine> AddressSpace<M> {
             let leaf = Self::FORMAT.leaf_of(new, true, protection, true);
             Ok(self.allowed::<N>(leaf, at))
         })?;
+        self.rss.came(self.machine().cpu(), RssKind::Anonymous);
         self.uncount_page(found);
         self.memory.count(Counter::Copies);
         prepared.trail.ends(How::Copy);

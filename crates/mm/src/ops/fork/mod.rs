@@ -43,6 +43,7 @@ use crate::lock::RangeWriteGuard;
 use crate::lock::moves::Paused;
 use crate::space::account::Sum;
 use crate::space::{AddressSpace, Note};
+use crate::table::rss::{RssDelta, RssKind};
 use crate::tree::mapping::{self, Attributes, Locked};
 use crate::tree::{Copier, PAGES, Run, SlotValue};
 
@@ -281,18 +282,22 @@ impl<'a, M: Machine> Fork<'a, M> {
         let entries = from[first..end].iter().zip(&to[first..end]);
         if gets == Gets::All {
             let zero = self.zero;
+            let mut came = RssDelta::default();
             let mut entries = (base + first as u64..).zip(entries);
-            entries.try_for_each(|(page, (entry, copy))| {
-                self.copy_entry(entry, (copy, page), zero, &shown)
-            })
+            let result = entries.try_for_each(|(page, (entry, copy))| {
+                came.add(self.copy_entry(entry, (copy, page), zero, &shown)?);
+                Ok(())
+            });
+            self.child.rss.came_all(self.child.machine().cpu(), &came);
+            result
         } else {
             entries.for_each(|(entry, copy)| copy_guard(entry, copy, AddressSpace::<M>::FORMAT));
             Ok(())
         }
     }
 
-    /// Copies what one entry holds, and counts the second mapping of its page. `copy` is the
-    /// child's of a page, which nobody else knows yet.
+    /// Copies what one entry holds, and counts the second mapping of its page; what the caller has to
+    /// count of the child's. `copy` is the child's of a page, which nobody else knows yet.
     #[inline]
     pub(crate) fn copy_entry(
         &self,
@@ -300,34 +305,36 @@ impl<'a, M: Machine> Fork<'a, M> {
         (copy, page): (&Entry, u64),
         zero: Frame,
         shown: impl Fn(u64) -> u64,
-    ) -> Result<(), NoMemory> {
+    ) -> Result<Option<RssKind>, NoMemory> {
         let format = AddressSpace::<M>::FORMAT;
         let mut value = entry.load();
         if format.is_claimed(value) {
             value = self.unclaimed(entry);
         }
         if value == 0 {
-            return Ok(());
+            return Ok(None);
         }
         let frame = format.frame(value);
+        let mut kind = None;
         if frame != zero && !format.is_guard(value) {
             let descriptor = self.parent.machine().frames().descriptor(frame);
+            kind = Some(RssKind::of(descriptor));
             match descriptor.share(self.family) {
                 Sharing::Shared => {}
                 // What the parent has used of a file the child will mostly use, too, and would
                 // take a fault for it; the rest it finds in the store. Nobody takes the page away
                 // here: a truncation waits, and comes to the child after the parent.
                 Sharing::File if format.is_used(value) && descriptor.map() => {}
-                Sharing::File => return Ok(()),
+                Sharing::File => return Ok(None),
                 Sharing::Pinned => {
                     let own = self.copy_of(frame, page)?;
                     copy.set(shown(format.with_frame(value, own)));
-                    return Ok(());
+                    return Ok(kind);
                 }
             }
         }
         copy.set(shown(self.write_protect(entry, value)));
-        Ok(())
+        Ok(kind)
     }
 
     /// A copy, for a page of the child's, of one that is pinned in the parent. No store of the program
@@ -402,6 +409,7 @@ impl<'a, M: Machine> Fork<'a, M> {
                         0 => {
                             let new = memory.allocate_table()?;
                             memory.count(Counter::TableAlloc);
+                            self.child.rss.came(memory.machine().cpu(), RssKind::Table);
                             entry.set(format.table(new));
                             new
                         }

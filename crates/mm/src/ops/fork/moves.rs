@@ -10,6 +10,7 @@ use crate::base::machine::Machine;
 use crate::lock::moves::Move;
 use crate::ops::fork::{Fork, Gets, copy_guard};
 use crate::space::{AddressSpace, Note};
+use crate::table::rss::RssDelta;
 use crate::tree::Run;
 
 impl<M: Machine> Fork<'_, M> {
@@ -69,6 +70,7 @@ impl<M: Machine> Fork<'_, M> {
             let end = pages.end.min(page + rest(page).min(rest(to)));
             let zero = self.zero;
             let mut result = Ok(());
+            let mut came = RssDelta::default();
             let _section = parent.memory.enter();
             parent.for_each_entry(Pages::new(page, end), &mut |entry, page| {
                 let to = record.goes_to(page);
@@ -77,9 +79,12 @@ impl<M: Machine> Fork<'_, M> {
                     copy_guard(entry, copy, format);
                 } else if result.is_ok() {
                     let shown = |value| parent.shown_to_child(record, value);
-                    result = self.copy_entry(entry, (copy, to), zero, shown);
+                    result = self
+                        .copy_entry(entry, (copy, to), zero, shown)
+                        .map(|kind| came.add(kind));
                 }
             });
+            self.child.rss.came_all(parent.machine().cpu(), &came);
             result?;
             at = end;
         }

@@ -1,0 +1,274 @@
+//! How many pages an address space has in memory, by kind, and how many page tables.
+//!
+//! Each CPU counts in a line of its own what it brings into a space and what it takes away. A CPU may take away what
+//! another one has brought: a line means nothing by itself, and its words wrap. Their sum is what there is.
+//!
+//! Invariants:
+//!
+//! * The sum is exact while no operation is at work on the space (the verifier walks the tables and compares). An
+//!   entry is counted after it is published, and counted away after it is taken: in between the sum is off by what
+//!   is under way.
+//! * The shared zero page and pages of devices are not counted, nor is the root table.
+//! * The *peak* is the most pages that there were at once. It is noted before pages are counted away, but for the
+//!   last [`SLACK`] of each CPU, and whenever it is read.
+//!
+//! The lines lie behind the space's body in its frame, if there is room for all CPUs, else in frames of their own.
+//!
+//! *Writes:* this CPU's line of the space; [`RssCounters::forget_peak`] every CPU's.
+
+use core::ptr::NonNull;
+
+use faultless_frames::{Descriptor, Flags, NoMemory};
+use faultless_paging::{Frame, PAGE_SIZE};
+use faultless_sync::atomic::Local;
+use faultless_sync::{Cpu, MAX_CPUS};
+
+use crate::base::machine::Machine;
+use crate::lock::shard::{give_frame, take_frame};
+use crate::space::memory::Memory;
+
+/// Pages that a CPU may count away before it notes the peak again. Small unmappings are spared the sum.
+const SLACK: u64 = 64;
+
+/// What is counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum RssKind {
+    /// Pages of anonymous memory.
+    Anonymous,
+    /// Pages of files.
+    File,
+    /// Pages of memory that is shared and has no file.
+    SharedMemory,
+    /// Pages that were written out: nothing does so yet.
+    #[expect(dead_code, reason = "the slot of a later kind")]
+    Swap,
+    /// Page tables.
+    Table,
+}
+
+/// Kinds of [`RssKind`].
+const KINDS: usize = RssKind::Table as usize + 1;
+
+impl RssKind {
+    /// Those that are pages in memory.
+    const RESIDENT: [RssKind; 3] = [Self::Anonymous, Self::File, Self::SharedMemory];
+
+    /// What a mapped page is, which has this descriptor.
+    #[inline]
+    pub(crate) fn of(page: &Descriptor) -> Self {
+        let flags = page.flags();
+        if !flags.has(Flags::FILE) {
+            Self::Anonymous
+        } else if flags.has(Flags::SHARED_MEMORY) {
+            Self::SharedMemory
+        } else {
+            Self::File
+        }
+    }
+}
+
+/// A number of each kind: what one batch brings or takes away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct RssDelta([u64; KINDS]);
+
+impl RssDelta {
+    /// One more, if it is counted.
+    #[inline]
+    pub(crate) fn add(&mut self, kind: Option<RssKind>) {
+        if let Some(kind) = kind {
+            self.0[kind as usize] += 1;
+        }
+    }
+
+    /// How many of a kind.
+    pub(crate) fn get(&self, kind: RssKind) -> u64 {
+        self.0[kind as usize]
+    }
+
+    /// All pages in memory.
+    #[inline]
+    pub(crate) fn resident(&self) -> u64 {
+        let each = RssKind::RESIDENT.map(|kind| self.get(kind));
+        each.into_iter().fold(0, u64::wrapping_add)
+    }
+}
+
+/// What one CPU has counted.
+#[derive(Default)]
+#[repr(C, align(64))]
+struct RssLine {
+    counts: [Local; KINDS],
+    /// Pages counted away since this CPU last looked at the peak.
+    unnoted: Local,
+    /// The most pages in memory that this CPU has seen.
+    peak: Local,
+    /// In a frame's first line: the frame's number, if it is not the body's.
+    frame: Local,
+}
+
+const _: () = assert!(size_of::<RssLine>() == 64);
+
+/// CPUs whose lines fit into a frame.
+const LINES: usize = PAGE_SIZE as usize / size_of::<RssLine>();
+
+/// Frames that the lines of the most CPUs need.
+const GROUPS: usize = MAX_CPUS.div_ceil(LINES);
+
+/// The counts of an address space.
+pub(crate) struct RssCounters {
+    /// The lines of each [`LINES`] CPUs.
+    lines: [NonNull<RssLine>; GROUPS],
+    cpus: usize,
+}
+
+impl RssCounters {
+    /// Counts of nothing, behind the first `used` bytes of a space's own frame if they fit there.
+    ///
+    /// # Errors
+    /// [`NoMemory`].
+    pub(crate) fn new<M: Machine>(
+        memory: &Memory<M>,
+        body: Frame,
+        used: usize,
+    ) -> Result<Self, NoMemory> {
+        let cpus = memory.cpus().len();
+        let mut counters = Self {
+            lines: [NonNull::dangling(); GROUPS],
+            cpus: 0,
+        };
+        let start = used.next_multiple_of(size_of::<RssLine>());
+        if start + cpus * size_of::<RssLine>() <= PAGE_SIZE as usize {
+            // SAFETY: inside the frame.
+            let tail = unsafe { memory.machine().pointer(body).byte_add(start) };
+            counters.append(tail.cast(), cpus, 0);
+            return Ok(counters);
+        }
+        while counters.cpus < cpus {
+            let frame = take_frame(memory).inspect_err(|_| counters.free(memory))?;
+            let lines = memory.machine().pointer(frame).cast();
+            counters.append(lines, LINES.min(cpus - counters.cpus), frame.0);
+        }
+        Ok(counters)
+    }
+
+    /// Adds lines for the next `count` CPUs.
+    fn append(&mut self, lines: NonNull<RssLine>, count: usize, frame: u64) {
+        for number in 0..count {
+            // SAFETY: memory of the caller's for so many lines, aligned to a line.
+            unsafe { lines.add(number).write(RssLine::default()) };
+        }
+        // SAFETY: written above.
+        unsafe { lines.as_ref() }.frame.set(frame);
+        self.lines[self.cpus / LINES] = lines;
+        self.cpus += count;
+    }
+
+    /// The frames that are of its own.
+    pub(crate) fn frames(&self) -> impl Iterator<Item = Frame> {
+        let firsts = (0..self.cpus).step_by(LINES);
+        let numbers = firsts.map(|cpu| self.line(cpu).frame.get());
+        numbers.filter(|&number| number != 0).map(Frame)
+    }
+
+    /// Gives them back: the last use.
+    pub(crate) fn free<M: Machine>(&self, memory: &Memory<M>) {
+        // Each is read before it goes.
+        self.frames().for_each(|frame| give_frame(memory, frame));
+    }
+
+    #[inline]
+    fn line(&self, cpu: usize) -> &RssLine {
+        debug_assert!(cpu < self.cpus, "a CPU without a line");
+        // SAFETY: there is a line for each CPU, which lives as long as the space.
+        unsafe { self.lines[cpu / LINES].add(cpu % LINES).as_ref() }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &RssLine> {
+        (0..self.cpus).map(|cpu| self.line(cpu))
+    }
+
+    /// A page or a table has come; on this CPU.
+    #[inline]
+    pub(crate) fn came(&self, cpu: Cpu, kind: RssKind) {
+        self.line(cpu.index()).counts[kind as usize].add(1);
+    }
+
+    /// A page of this kind was replaced by a copy, which is anonymous.
+    #[inline]
+    pub(crate) fn copied(&self, cpu: Cpu, from: RssKind) {
+        if from != RssKind::Anonymous {
+            self.came(cpu, RssKind::Anonymous);
+            self.gone_one(cpu, from);
+        }
+    }
+
+    /// These have come.
+    pub(crate) fn came_all(&self, cpu: Cpu, pages: &RssDelta) {
+        let line = self.line(cpu.index());
+        for (count, &more) in line.counts.iter().zip(&pages.0) {
+            if more != 0 {
+                count.add(more);
+            }
+        }
+    }
+
+    /// These have gone.
+    #[inline]
+    pub(crate) fn gone(&self, cpu: Cpu, pages: &RssDelta) {
+        let line = self.line(cpu.index());
+        let resident = pages.resident();
+        let unnoted = line.unnoted.get() + resident;
+        if resident != 0 && unnoted <= SLACK {
+            line.unnoted.set(unnoted);
+        } else if resident != 0 {
+            self.note_peak(cpu);
+        }
+        for (count, &less) in line.counts.iter().zip(&pages.0) {
+            if less != 0 {
+                count.add(less.wrapping_neg());
+            }
+        }
+    }
+
+    /// One page or table has gone.
+    #[inline]
+    pub(crate) fn gone_one(&self, cpu: Cpu, kind: RssKind) {
+        let mut one = RssDelta::default();
+        one.add(Some(kind));
+        self.gone(cpu, &one);
+    }
+
+    /// What there is. Beside others who are at work it may be off by what they do.
+    pub(crate) fn sum(&self) -> RssDelta {
+        let mut sum = RssDelta::default();
+        for line in self.all() {
+            for (sum, count) in sum.0.iter_mut().zip(&line.counts) {
+                *sum = sum.wrapping_add(count.get());
+            }
+        }
+        // Lines are read one after the other, and may not fit together.
+        sum.0 = sum.0.map(|n| n.cast_signed().max(0).cast_unsigned());
+        sum
+    }
+
+    /// Notes how many pages there are now, on this CPU.
+    pub(crate) fn note_peak(&self, cpu: Cpu) {
+        let line = self.line(cpu.index());
+        let now = self.sum().resident();
+        if line.peak.get() < now {
+            line.peak.set(now);
+        }
+        line.unnoted.set(0);
+    }
+
+    /// The most pages that there were, as far as was noted.
+    pub(crate) fn peak(&self) -> u64 {
+        self.all().map(|line| line.peak.get()).max().unwrap_or(0)
+    }
+
+    /// Forgets the peak. Beside who notes one that may be lost, or outlast this, as on Linux.
+    pub(crate) fn forget_peak(&self) {
+        self.all().for_each(|line| line.peak.set(0));
+    }
+}
