@@ -37,6 +37,7 @@ mod mremap;
 mod pins;
 mod policies;
 mod probes;
+mod rss;
 mod seals;
 mod slow_backing;
 mod soft_basics;
