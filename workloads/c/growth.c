@@ -35,6 +35,9 @@ static size_t mappings = 10000;
 static volatile char *page; // one of three that are mapped and touched
 static char buffer[1 << 16];
 static int pipes[2];
+static int memory; // a memfd of two pages, of which one is mapped
+static char *shared;
+static const char itself[] = "/proc/self/exe";
 
 typedef struct {
     const char *name;
@@ -118,6 +121,7 @@ static void call_read_memory(int file)
 
 static void call_reset_peak(int file) { must(write(file, "5", 1) == 1, "clear_refs"); }
 static void call_soft_dirty(int file) { must(write(file, "4", 1) == 1, "clear_refs"); }
+static void call_accessed(int file) { must(write(file, "1", 1) == 1, "clear_refs"); }
 
 static void call_open(int n)
 {
@@ -145,6 +149,39 @@ static void call_mmap(int touch)
         *at = 1;
     munmap((char *)at, PAGE);
 }
+
+// Something else in the place of the page.
+static void call_mmap_over(int n)
+{
+    (void)n;
+    mmap((char *)page, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    *page = 1;
+}
+
+static void call_mmap_file(int flags)
+{
+    volatile char *at = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, flags, memory, 0);
+
+    must(at != MAP_FAILED, "mmap");
+    *at = 1;
+    munmap((char *)at, PAGE);
+}
+
+static void call_truncate(int n)
+{
+    (void)n;
+    must(ftruncate(memory, PAGE) == 0, "ftruncate");
+    must(ftruncate(memory, 2 * PAGE) == 0, "ftruncate");
+    shared[PAGE] = 1;
+}
+
+static void call_futex(int n)
+{
+    (void)n;
+    must(syscall(SYS_futex, shared, 1 /* FUTEX_WAKE */, 1, NULL, NULL, 0) == 0, "futex");
+}
+
+static void call_membarrier(int command) { must(syscall(SYS_membarrier, command, 0, 0) == 0, "membarrier"); }
 
 static void call_mprotect(int n)
 {
@@ -197,6 +234,13 @@ static void call_lock_future(int n)
     must(munlockall() == 0, "munlockall");
 }
 
+static void call_lock_all(int n)
+{
+    (void)n;
+    must(mlockall(MCL_CURRENT) == 0, "mlockall");
+    must(munlockall() == 0, "munlockall");
+}
+
 static void call_process_vm(int n)
 {
     struct iovec to = {buffer, 64}, from = {(char *)page, 64};
@@ -235,6 +279,31 @@ static void call_vfork(int n)
     must(child > 0 && waitpid(child, NULL, 0) == child, "vfork");
 }
 
+// Runs this program, which has nothing to do.
+static void call_vfork_exec(int n)
+{
+    pid_t child = vfork();
+
+    (void)n;
+    if (child == 0) {
+        execl(itself, itself, "-e", (char *)NULL);
+        _exit(1);
+    }
+    must(child > 0 && waitpid(child, NULL, 0) == child, "vfork");
+}
+
+static void call_fork_exec(int n)
+{
+    pid_t child = fork();
+
+    (void)n;
+    if (child == 0) {
+        execl(itself, itself, "-e", (char *)NULL);
+        _exit(1);
+    }
+    must(child > 0 && waitpid(child, NULL, 0) == child, "fork");
+}
+
 static void call_fork(int n)
 {
     pid_t child = fork();
@@ -258,6 +327,8 @@ static const Call calls[] = {
     {"open_close", call_open, 0, NULL},
     {"pipe", call_pipe, 0, NULL},
     {"signal", call_signal, SIGUSR1, NULL},
+    {"futex_shared", call_futex, 0, NULL},
+    {"membarrier", call_membarrier, 1 << 3, NULL}, // private, expedited
     {"statm", call_read, 0, "/proc/self/statm"},
     {"stat", call_read, 0, "/proc/self/stat"},
     {"status", call_read, 0, "/proc/self/status"},
@@ -272,6 +343,10 @@ static const Call calls[] = {
     {"brk", call_brk, 0, NULL},
     {"mmap", call_mmap, false, NULL},
     {"mmap_touched", call_mmap, true, NULL},
+    {"mmap_over", call_mmap_over, 0, NULL},
+    {"mmap_shared_file", call_mmap_file, MAP_SHARED, NULL},
+    {"mmap_private_file", call_mmap_file, MAP_PRIVATE, NULL},
+    {"ftruncate", call_truncate, 0, NULL},
     {"mprotect", call_mprotect, 0, NULL},
     {"madvise_dontneed_fault", call_madvise, MADV_DONTNEED, NULL},
     {"madvise_free", call_madvise, MADV_FREE, NULL},
@@ -280,15 +355,19 @@ static const Call calls[] = {
     {"msync", call_msync, 0, NULL},
     {"mremap", call_mremap, 0, NULL},
     {"mlock", call_mlock, 0, NULL},
+    {"mlockall_future", call_lock_future, 0, NULL},
     {"process_vm_readv", call_process_vm, 0, NULL},
     {"thread", call_thread, 0, NULL},
     {"vfork", call_vfork, 0, NULL},
+    {"vfork_exec", call_vfork_exec, 0, NULL},
     {"fork", call_fork, 0, NULL},
+    {"fork_exec", call_fork_exec, 0, NULL},
     {"maps", call_read, 0, "/proc/self/maps"},
     {"smaps", call_read, 0, "/proc/self/smaps"},
     {"smaps_rollup", call_read, 0, "/proc/self/smaps_rollup"},
     {"clear_soft_dirty", call_soft_dirty, 0, "/proc/self/clear_refs"},
-    {"mlockall_future", call_lock_future, 0, NULL},
+    {"clear_accessed", call_accessed, 0, "/proc/self/clear_refs"},
+    {"mlockall", call_lock_all, 0, NULL},
 };
 
 enum { CALLS = sizeof calls / sizeof *calls };
@@ -359,6 +438,8 @@ static void options(int argc, char **argv)
 
         if (strcmp(argv[i], "-h") == 0 || strcmp(argv[i], "--help") == 0)
             help();
+        if (strcmp(argv[i], "-e") == 0)
+            exit(0);
         if (strcmp(argv[i], "-b") == 0 && parse_number(value, true, PAGE, 1ull << 40, &number))
             bytes = number;
         else if (strcmp(argv[i], "-m") == 0 && parse_number(value, true, 0, 60000, &number))
@@ -379,6 +460,11 @@ int main(int argc, char **argv)
     options(argc, argv);
     signal(SIGUSR1, ignore);
     must(pipe(pipes) == 0, "pipe");
+    must(syscall(SYS_membarrier, 1 << 4, 0, 0) == 0, "membarrier");
+    memory = memfd_create("growth", 0);
+    must(memory >= 0 && ftruncate(memory, 2 * PAGE) == 0, "memfd_create");
+    shared = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0);
+    must(shared != MAP_FAILED, "mmap");
     pages = map(3 * PAGE, MAP_POPULATE);
     page = pages + PAGE;
     *page = 1;

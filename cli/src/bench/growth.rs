@@ -17,6 +17,7 @@ const REASONS: &[(&str, &str)] = &[
         "fork",
         "copies page tables and the tree, and the child gives them back",
     ),
+    ("fork_exec", "the same"),
     ("maps", "a line for each mapping"),
     (
         "smaps",
@@ -24,10 +25,8 @@ const REASONS: &[(&str, &str)] = &[
     ),
     ("smaps_rollup", "a look at each page"),
     ("clear_soft_dirty", "lowers each page's entry"),
-    (
-        "mlockall_future",
-        "munlockall changes each mapping, locked or not",
-    ),
+    ("clear_accessed", "the same"),
+    ("mlockall", "changes each mapping, and brings each page"),
 ];
 
 /// A call, and what it takes with little memory and with much: instructions.
