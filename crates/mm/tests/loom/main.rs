@@ -18,6 +18,7 @@ mod migrate;
 mod pin;
 mod probes;
 mod remap;
+mod rss;
 mod sharing;
 mod soft_dirty;
 mod store;
