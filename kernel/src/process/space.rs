@@ -114,7 +114,7 @@ impl Drop for UserSpace {
             arch::relax();
         }
         verify::spaces::remove(self);
-        // SAFETY: Taken once: nobody looks at a space that nobody refers to.
+        // SAFETY: Taken once, by the last reference.
         memory::destroy(unsafe { ManuallyDrop::take(&mut self.space) });
     }
 }

@@ -77,7 +77,7 @@ fn faults_and_unmapping() {
         assert_eq!(rss(space), Rss::default());
         map(space, 1200, ANON);
         assert_eq!(rss(space), Rss::default());
-        // The zero page is nobody's; its tables are.
+        // The zero page is not counted, the tables that lead to it are.
         cpu.load(page(3)).unwrap();
         let tables = rss(space).tables;
         assert_eq!((kinds(space), tables), ([0; 3], 3));
@@ -115,7 +115,7 @@ fn the_peak_is_noted_before_pages_go() {
     each_policy(1, 64, |cpu, space, _| {
         map(space, 1000, ANON);
         fill(cpu, 1000);
-        // Nobody has looked since.
+        // The peak is not read before the pages go.
         for number in 0..500 {
             space.munmap(page(2 * number), PAGE).unwrap();
         }
@@ -268,7 +268,7 @@ fn many_cpus() {
                     SoftCpu::run(space, number, |on| {
                         let first = 64 * u64::from(cpu);
                         (first..first + 64).for_each(|n| on.store(page(n), n).unwrap());
-                        // Everybody takes some of the neighbour's away.
+                        // Each CPU takes some of its neighbour's pages away.
                         let next = page((first + 64) % 512);
                         space.madvise(next, 8 * PAGE, advice::DONTNEED).unwrap();
                         on.store(next, 1).unwrap();

@@ -296,8 +296,8 @@ impl<'a, M: Machine> Fork<'a, M> {
         }
     }
 
-    /// Copies what one entry holds, and counts the second mapping of its page; what the caller has to
-    /// count of the child's. `copy` is the child's of a page, which nobody else knows yet.
+    /// Copies what one entry holds, and counts the second mapping of its page. The kind that the caller
+    /// counts as come to the child. `copy` is the child's of a page, which no other CPU knows yet.
     #[inline]
     pub(crate) fn copy_entry(
         &self,
