@@ -1,6 +1,6 @@
 //! The soft machine as memory that scripts run on.
 
-use faultless_mm::{AddressSpace, Errno, Layout, Limits, Policy};
+use faultless_mm::{Errno, Layout, Limits, OwnedSpace, Policy};
 use faultless_soft::{SoftCpu, SoftMemory, SoftSpace, Trap};
 
 use crate::script::{Family, Limit, Memory, Op, PAGE, Remap, Signal, Window, run};
@@ -177,7 +177,7 @@ pub fn run_prepared(
 ) -> (Vec<String>, Result<(), String>) {
     let before = crate::available(memory);
     let space = SoftCpu::attend(memory, 0, || {
-        let space = AddressSpace::new(memory, policy, layout)
+        let space = OwnedSpace::new(memory, policy, layout)
             .unwrap_or_else(|e| panic!("no address space: {e}"));
         prepare(&space);
         space

@@ -109,7 +109,7 @@ pub fn take_mappings() -> Result<Samples> {
     let memory = Soft::start(options)?;
     let space = SoftCpu::attend(memory, 0, || Soft::space(memory, Policy::default()))?;
     SoftCpu::attend(memory, 0, || {
-        ensure!(space.spread_writers(), "there is no room for arenas");
+        ensure!(space.shard(), "there is no room for arenas");
         Ok(())
     })?;
     let barrier = Barrier::new(2);

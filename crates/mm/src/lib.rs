@@ -82,14 +82,21 @@ mod reclaim;
 mod rmap;
 mod space;
 mod table;
+#[cfg(any(loom, shuttle))]
 pub mod tree;
+#[cfg(not(any(loom, shuttle)))]
+mod tree;
+mod tune;
 mod verify;
 
 pub use base::errno::Errno;
+pub use base::layout::Layout;
 pub use base::machine::Machine;
+pub use base::memory::{Memory, PerCpu};
 pub use base::policy::{Policy, UnknownPolicy};
 pub use fault::pin::{Taken, UserPage};
 pub use fault::{Outcome, SegvCode};
+pub use lock::limits::Limits;
 pub use object::{Device, MemoryObject, Pager, Pinned};
 pub use ops::{
     AgingMode, MappedFile, MapsEntry, Opened, OpenedDevice, PROT_EXEC, PROT_READ, PROT_WRITE,
@@ -98,10 +105,8 @@ pub use ops::{
 pub use probe::list::Probe;
 pub use reclaim::compact::Evacuated;
 pub use rmap::migrate::{Mover, NotMoved};
-pub use space::account::VmStats;
-pub use space::limits::Limits;
-pub use space::memory::{Memory, PerCpu};
-pub use space::{AddressSpace, Layout};
+pub use space::{AddressSpace, OwnedSpace};
+pub use tree::account::VmStats;
 pub use tree::mapping::{
     Attributes, Flags, Huge, Locked, Mapping, ObjectRef, Reading, SoftDirtyEpoch,
 };
@@ -111,8 +116,8 @@ pub use faultless_frames::{
     Descriptor, FrameCache, FrameSource, Frames, MOST_PINS, NoMemory, Sharing,
 };
 pub use faultless_paging::{
-    Access, Caching, EntryFormat, Flush, Frame, PAGE_SIZE, PhysicalMemory, Protection, SpaceId,
-    Tlb, X86_64,
+    Access, Caching, EntryFormat, Flush, Frame, MarkedX86_64, PAGE_SIZE, PhysicalMemory,
+    Protection, SpaceId, Tlb, X86_64,
 };
 pub use faultless_sync::atomic::AtomicU32;
 pub use faultless_sync::reclaim::Participant;

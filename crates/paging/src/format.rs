@@ -15,6 +15,10 @@
 //! | 0 | 0 | 1 | 0 | a page that no access may reach (`PROT_NONE`), with its frame |
 //! | 0 | 0 | 0 | 1 | a guard: no page, and no access may bring one; nothing else is set |
 //!
+//! An entry that is not present, has `moving`, and is not claimed, is a *swap entry* or a *marker*
+//! ([`crate::pte`]). A present entry above the lowest level that has `huge` maps a huge page and leads to no
+//! table. Whichever it is, [`Format::decode`] says.
+//!
 //! An entry that is claimed while its page is moved is not present, has `claim` and `moving`,
 //! and keeps everything else that it was.
 //!
@@ -29,6 +33,8 @@
 //! `owner` is explained in [`crate::holders`].
 
 use crate::address::{Frame, PAGE_SIZE};
+use crate::protection::Access;
+use crate::protection::Protection;
 use faultless_sync::Cpu;
 
 /// A property that some machines express by a set bit and some by a clear one.
@@ -41,15 +47,15 @@ pub struct Flag {
 }
 
 impl Flag {
-    const fn bits(self, holds: bool) -> u64 {
+    pub(crate) const fn bits(self, holds: bool) -> u64 {
         if holds { self.yes } else { self.no }
     }
 
-    const fn mask(self) -> u64 {
+    pub(crate) const fn mask(self) -> u64 {
         self.yes | self.no
     }
 
-    const fn holds(self, value: u64) -> bool {
+    pub(crate) const fn holds(self, value: u64) -> bool {
         value & self.mask() == self.yes
     }
 }
@@ -93,11 +99,35 @@ pub struct Format {
     /// How a device's page is cached, but for [`Caching::Cached`]: bits of a leaf, none of which
     /// any other leaf has.
     pub uncached: u64,
+    /// Of a present entry above the lowest level: it maps a huge page, and leads to no table.
+    pub huge: Flag,
+    /// Software: stores to the page are reported to a handler (userfaultfd's write protection). In
+    /// entries with a page, in swap entries, and in markers.
+    pub reports_writes: u64,
+    /// What a swap entry holds where.
+    pub swap: SwapBits,
     /// Where a claim that is not present keeps the claimer's CPU number (8 bits).
     pub claimer_shift: u32,
     /// Software, where loads are marked: the CPU that alone may hold the entry while `accessed`
     /// is clear, plus 1; 0 for none, all ones for nobody ([`crate::holders`]). May be empty.
     pub owner: u64,
+}
+
+/// Where a swap entry, which has [`Format::moving`] and is neither present nor claimed, keeps what it says.
+#[derive(Clone, Copy, Debug)]
+pub struct SwapBits {
+    /// The lowest bit of the device's number, which has [`SwapBits::DEVICE_BITS`].
+    pub device_shift: u32,
+    /// The page belongs to one space alone (see the mark of its frame's descriptor).
+    pub exclusive: u64,
+    /// Whether the slot's bits are inverted: on CPUs that can speculatively load through an entry that is not
+    /// present (L1TF), the address must not be that of memory.
+    pub is_inverted: bool,
+}
+
+impl SwapBits {
+    /// Bits of a device's number.
+    pub const DEVICE_BITS: u32 = 5;
 }
 
 /// How CPUs cache the pages of a device.
@@ -115,102 +145,49 @@ pub trait EntryFormat: Send + Sync + 'static {
     const FORMAT: Format;
 }
 
-/// x86-64, four levels, 4 KiB leaves (AMD64 Architecture Programmer's Manual, volume 2, 5.3).
-#[derive(Clone, Copy, Debug)]
-pub struct X86_64;
-
-impl EntryFormat for X86_64 {
-    const FORMAT: Format = Format {
-        present: 1 << 0,
-        leaf: (1 << 0) | (1 << 2),
-        table: (1 << 0) | (1 << 1) | (1 << 2) | (1 << 5),
-        write: Flag { yes: 1 << 1, no: 0 },
-        table_write: Flag { yes: 1 << 1, no: 0 },
-        execute: Flag {
-            yes: 0,
-            no: 1 << 63,
-        },
-        // Protection key 1.
-        execute_only: 1 << 59,
-        accessed: 1 << 5,
-        dirty: 1 << 6,
-        address: 0x000f_ffff_ffff_f000,
-        claim: 1 << 9,
-        hidden: 1 << 10,
-        guard: 1 << 11,
-        soft_dirty: 1 << 11,
-        moving: 1 << 52,
-        device: 1 << 58,
-        // PWT and PCD: entry 3 of the page attribute table, strongly uncacheable after reset.
-        uncached: (1 << 3) | (1 << 4),
-        claimer_shift: 1,
-        owner: 0x1f << 53,
-    };
-}
-
-/// Bits that stand beside each other in one entry, or in a claim that remembers one.
-const _: () = {
-    let f = X86_64::FORMAT;
-    let together = [f.address, f.device, f.owner, f.execute_only, f.execute.no];
-    let (mut all, mut at) = (f.claim | f.hidden | f.guard | f.moving, 0);
-    while at < together.len() {
-        assert!(all & together[at] == 0);
-        all |= together[at];
-        at += 1;
-    }
-    // One run of bits.
-    let owner = f.owner >> f.owner.trailing_zeros();
-    assert!(owner & (owner + 1) == 0);
-};
-
-/// What an access does.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Access {
-    /// A load.
-    Read,
-    /// A store, or a read-modify-write.
-    Write,
-    /// An instruction fetch.
-    Execute,
-}
-
-/// What accesses are allowed. Every combination is legal; a machine that cannot
-/// express one grants what Linux grants there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub struct Protection {
-    /// Loads.
-    pub read: bool,
-    /// Stores.
-    pub write: bool,
-    /// Instruction fetches.
-    pub execute: bool,
-}
-
-impl Protection {
-    /// Whether an access is allowed. On x86-64 every present page can be read,
-    /// so that writing or executing includes reading, as in Linux there.
-    pub fn allows(self, access: Access) -> bool {
-        match access {
-            Access::Read => self.read || self.write || self.execute,
-            Access::Write => self.write,
-            Access::Execute => self.execute,
-        }
-    }
-
-    /// Whether instruction fetches are allowed and nothing else is: on a machine that cannot
-    /// express that loads are allowed too.
-    #[inline]
-    pub fn is_execute_only(self) -> bool {
-        self.execute && !self.read && !self.write
-    }
-
-    /// Whether nothing is allowed.
-    pub fn is_none(self) -> bool {
-        !(self.read || self.write || self.execute)
-    }
-}
-
 impl Format {
+    /// That what stands beside each other in one entry, or in a claim that remembers one, has bits of its own.
+    pub(crate) const fn check(&self) {
+        let together = [
+            self.address,
+            self.device,
+            self.owner,
+            self.execute_only,
+            self.execute.no,
+            self.reports_writes,
+        ];
+        let (mut all, mut at) = (self.claim | self.hidden | self.guard | self.moving, 0);
+        while at < together.len() {
+            assert!(all & together[at] == 0);
+            all |= together[at];
+            at += 1;
+        }
+        // A claim's CPU number stands beside a frame; a swap entry's parts beside each other, and none is
+        // taken for another kind of entry.
+        let claimer = 0xff << self.claimer_shift;
+        assert!(claimer & (self.present | self.claim | self.address | self.device) == 0);
+        let device = ((1 << SwapBits::DEVICE_BITS) - 1) << self.swap.device_shift;
+        let swap = [
+            self.address,
+            self.moving,
+            self.soft_dirty,
+            self.reports_writes,
+        ];
+        let (mut all, mut at) = (self.present | self.claim | self.hidden | device, 0);
+        assert!(device & (self.present | self.claim | self.hidden) == 0);
+        while at < swap.len() {
+            assert!(all & swap[at] == 0);
+            all |= swap[at];
+            at += 1;
+        }
+        assert!(all & self.swap.exclusive == 0);
+        // A present page never has what says that a claimed one was hidden.
+        assert!(self.leaf & (self.hidden | self.moving | self.claim) == 0);
+        // One run of bits.
+        let owner = self.owner >> (self.owner.trailing_zeros() % u64::BITS);
+        assert!(owner & (owner + 1) == 0);
+    }
+
     /// An entry that maps `frame`, accessed preset, dirty if `dirty`, soft-dirty if `write`.
     #[inline]
     pub const fn leaf(&self, frame: Frame, write: bool, execute: bool, dirty: bool) -> u64 {
@@ -290,6 +267,12 @@ impl Format {
     #[inline]
     pub const fn is_frozen(&self, value: u64) -> bool {
         self.is_present(value) && !self.table_write.holds(value)
+    }
+
+    /// Whether a present entry above the lowest level maps a huge page.
+    #[inline]
+    pub const fn is_huge(&self, value: u64) -> bool {
+        self.is_present(value) && self.huge.holds(value)
     }
 
     /// The frame of an entry that has one.
@@ -376,7 +359,14 @@ impl Format {
     /// The claim of `cpu` that replaces `old`, remembering its frame and whose that is.
     #[inline]
     pub const fn claim_of(&self, old: u64, cpu: Cpu) -> u64 {
-        (old & (self.address | self.device)) | self.claim | ((cpu.0 as u64) << self.claimer_shift)
+        // A swap entry's slot is no frame.
+        let has_frame = old & (self.present | self.hidden | self.claim) != 0;
+        let kept = if has_frame {
+            self.address | self.device
+        } else {
+            0
+        };
+        (old & kept) | self.claim | ((cpu.0 as u64) << self.claimer_shift)
     }
 
     /// The claim of whoever moves the page of an entry that has one: all else is kept in it.
@@ -408,6 +398,7 @@ impl Format {
     #[inline]
     pub fn with_protection(&self, value: u64, protection: Protection, write: bool) -> u64 {
         let kept = self.address | self.marks() | self.soft_dirty | self.device | self.uncached;
+        let kept = kept | self.reports_writes;
         let kept = value & kept;
         if protection.is_none() {
             kept | self.hidden

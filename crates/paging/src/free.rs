@@ -31,6 +31,7 @@ use crate::address::{Frame, PAGE_SIZE, Pages};
 use crate::entry::Entry;
 use crate::format::EntryFormat;
 use crate::memory::PhysicalMemory;
+use crate::pte::Pte;
 use crate::table::{ENTRIES, LEVELS, Table, index, span};
 use crate::tlb::Gather;
 
@@ -77,13 +78,16 @@ pub unsafe fn entries_at<F: EntryFormat, M: PhysicalMemory + Wait>(
                 page = base + used.map_or(span(at + 1), |used| used as u64 * span(at));
                 continue 'next;
             }
-            if F::FORMAT.is_claimed(value) {
+            match F::FORMAT.decode(value, at) {
+                Pte::Table(table) => (frame, at) = (table, at - 1),
+                // A huge page of a higher level: there is nothing below.
+                Pte::Huge(_) => {
+                    page = (page | (span(at) - 1)) + 1;
+                    continue 'next;
+                }
                 // A table comes or goes: rule R1 says to wait for it.
-                backoff.turn(machine);
-                continue;
+                _ => backoff.turn(machine),
             }
-            frame = F::FORMAT.frame(value);
-            at -= 1;
         }
     }
 }
@@ -111,7 +115,7 @@ pub unsafe fn detach<F: EntryFormat, M: PhysicalMemory + Wait>(
         let mut backoff = Backoff::new();
         let (claim, value) = loop {
             let value = entry.load();
-            if value == 0 || !vacant(pages) {
+            if value == 0 || F::FORMAT.is_huge(value) || !vacant(pages) {
                 return;
             }
             if !F::FORMAT.is_claimed(value) {
@@ -149,7 +153,7 @@ pub unsafe fn detach<F: EntryFormat, M: PhysicalMemory + Wait>(
 }
 
 /// Whether an entry holds what `cpu` has kept: a claim that remembers a frame.
-fn is_kept<F: EntryFormat>(value: u64, cpu: Cpu) -> bool {
+pub(crate) fn is_kept<F: EntryFormat>(value: u64, cpu: Cpu) -> bool {
     let format = F::FORMAT;
     let is_claim = !format.is_present(value) && value == format.claim_of(value, cpu);
     value != 0 && is_claim && format.frame(value) != Frame(0)

@@ -148,12 +148,12 @@ impl Format {
 #[cfg(test)]
 mod tests {
     use super::Holders;
-    use crate::{EntryFormat, Frame, X86_64};
+    use crate::{EntryFormat, Frame, MarkedX86_64};
     use faultless_sync::{Cpu, CpuSet};
 
-    const FORMAT: crate::Format = X86_64::FORMAT;
+    const FORMAT: crate::Format = MarkedX86_64::FORMAT;
     /// CPUs that have a number in an entry.
-    const OWNERS: u32 = 30;
+    const OWNERS: u32 = 14;
 
     fn leaf() -> u64 {
         FORMAT.leaf(Frame(0xf_ffff_ffff), true, true, true)

@@ -11,6 +11,7 @@ use crate::address::{Frame, Page, Pages};
 use crate::entry::{Entry, Value};
 use crate::format::EntryFormat;
 use crate::memory::PhysicalMemory;
+use crate::pte::Pte;
 use crate::table::{ENTRIES, LEVELS, Table, index, span};
 
 /// That a table hangs in its parent: what a claim in the table is validated against.
@@ -68,6 +69,17 @@ pub enum Walk<'s> {
         /// Its table's link.
         link: Link<'s>,
     },
+    /// At an entry above the page that maps a huge page.
+    Huge {
+        /// The level of the entry, 1 or more.
+        level: usize,
+        /// The entry.
+        entry: &'s Entry,
+        /// What it held.
+        value: Value,
+        /// Its table's link.
+        link: Link<'s>,
+    },
     /// At an entry above the page that is claimed: a table comes or goes.
     Busy,
 }
@@ -100,11 +112,11 @@ pub unsafe fn next_table<F: EntryFormat, P: PhysicalMemory + ?Sized>(
                 page = (page & !(span(level) - 1)) + (number - first) as u64 * span(level);
             }
             let value = table.entries()[number].load();
-            if value == 0 || F::FORMAT.is_claimed(value) {
-                // It has just gone, or one comes or goes: whoever looks closer finds out.
+            let Pte::Table(table) = F::FORMAT.decode(value, level) else {
+                // A huge page; or a table has just gone, or comes or goes: a closer look finds out.
                 return page;
-            }
-            frame = F::FORMAT.frame(value);
+            };
+            frame = table;
         }
         return page;
     }
@@ -129,10 +141,10 @@ pub unsafe fn bare<F: EntryFormat, P: PhysicalMemory + ?Sized>(
         let numbers = [index(pages.start, level), index(last, level)];
         let value = table.entries()[numbers[0]].load();
         if numbers[0] == numbers[1] && level > 0 && value != 0 {
-            if F::FORMAT.is_claimed(value) {
+            let Pte::Table(table) = F::FORMAT.decode(value, level) else {
                 return None;
-            }
-            (frame, level) = (F::FORMAT.frame(value), level - 1);
+            };
+            (frame, level) = (table, level - 1);
             continue;
         }
         let is_bare = value == 0 && table.next_used(numbers[0], numbers[1] + 1).is_none();
@@ -147,7 +159,7 @@ pub enum Lowest<'s> {
     Table(&'s Table),
     /// There is none.
     Missing,
-    /// A table comes or goes.
+    /// A table comes or goes, or a huge page is there.
     Busy,
 }
 
@@ -167,13 +179,11 @@ pub unsafe fn lowest<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
         let value = unsafe { Table::at(memory, frame) }
             .entry(page, level)
             .load();
-        if value == 0 {
-            return Lowest::Missing;
+        match F::FORMAT.decode(value, level) {
+            Pte::Table(table) => frame = table,
+            Pte::Empty => return Lowest::Missing,
+            _ => return Lowest::Busy,
         }
-        if F::FORMAT.is_claimed(value) {
-            return Lowest::Busy;
-        }
-        frame = F::FORMAT.frame(value);
     }
     // SAFETY: as above.
     Lowest::Table(unsafe { Table::at(memory, frame) })
@@ -191,7 +201,22 @@ pub unsafe fn walk<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
     page: Page,
 ) -> Walk<'s> {
     // SAFETY: passed on to the caller.
-    unsafe { walk_by::<F, P>(memory, root, page, &|entry| entry.load()) }
+    unsafe { walk_by::<F, P>(memory, root, page, 0, &|entry| entry.load()) }
+}
+
+/// The same to the entry at `level`, 0 being the lowest.
+///
+/// # Safety
+/// As for [`walk()`].
+#[inline]
+pub unsafe fn walk_to<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
+    memory: &P,
+    root: Frame,
+    page: Page,
+    level: usize,
+) -> Walk<'s> {
+    // SAFETY: passed on to the caller.
+    unsafe { walk_by::<F, P>(memory, root, page, level, &|entry| entry.load()) }
 }
 
 /// The same as hardware does it, as CPU `cpu` of a machine that marks loads
@@ -220,7 +245,7 @@ pub unsafe fn walk_marking<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
         }
     };
     // SAFETY: passed on to the caller: who frees a table flushes whoever has marked its parent.
-    unsafe { walk_by::<F, P>(memory, root, page, &load) }
+    unsafe { walk_by::<F, P>(memory, root, page, 0, &load) }
 }
 
 /// A walk that loads the entries above the page by `load`.
@@ -229,6 +254,7 @@ unsafe fn walk_by<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
     memory: &P,
     root: Frame,
     page: Page,
+    bottom: usize,
     load: &impl Fn(&Entry) -> Value,
 ) -> Walk<'s> {
     let mut frame = root;
@@ -242,21 +268,27 @@ unsafe fn walk_by<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
         // SAFETY: the frame was found linked as a table after the section began.
         let table = unsafe { Table::at(memory, frame) };
         let entry = table.entry(page.0, level);
-        let value = if level == 0 {
+        let value = if level == bottom {
             entry.load()
         } else {
             load(entry)
         };
-        if level == 0 {
+        if level == bottom {
             return Walk::Leaf { entry, value, link };
         }
-        if value == 0 {
-            return Walk::Missing { level, entry, link };
-        }
-        if F::FORMAT.is_claimed(value) {
-            return Walk::Busy;
-        }
-        frame = F::FORMAT.frame(value);
+        frame = match F::FORMAT.decode(value, level) {
+            Pte::Table(table) => table,
+            Pte::Empty => return Walk::Missing { level, entry, link },
+            Pte::Huge(_) => {
+                return Walk::Huge {
+                    level,
+                    entry,
+                    value,
+                    link,
+                };
+            }
+            _ => return Walk::Busy,
+        };
         link = Link {
             parent: Some((entry, value)),
             marks: F::FORMAT.marks(),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use faultless_mm::{Outcome, SegvCode};
 use faultless_paging::{
-    Access, EntryFormat, PAGE_SIZE, Page, PhysicalMemory, Walk, X86_64, walk, walk_marking,
+    Access, EntryFormat, MarkedX86_64, PAGE_SIZE, Page, PhysicalMemory, Walk, walk, walk_marking,
 };
 use faultless_sync::Cpu;
 
@@ -220,7 +220,7 @@ impl<'a> SoftCpu<'a> {
     /// dirty bits, remember the translation. The accessed bit of what this CPU alone has loaded
     /// stays clear ([`faultless_paging::holders`]).
     fn walk(&self, page: Page, access: Access) -> Option<Translation> {
-        let format = X86_64::FORMAT;
+        let format = MarkedX86_64::FORMAT;
         if page.address() >= self.space.layout().end {
             return None;
         }
@@ -229,7 +229,7 @@ impl<'a> SoftCpu<'a> {
             // access section: the walk marks what leads to it.
             let walked = unsafe {
                 let root = self.space.id().root;
-                walk_marking::<X86_64, Soft>(self.machine(), root, page, self.cpu)
+                walk_marking::<MarkedX86_64, Soft>(self.machine(), root, page, self.cpu)
             };
             let Walk::Leaf { entry, value, link } = walked else {
                 return None;
@@ -270,10 +270,11 @@ impl<'a> SoftCpu<'a> {
     /// the hands of somebody who has yet to flush. And the entry says that this CPU may hold it.
     #[cold]
     fn check_hit(&self, hit: &Translation) {
-        let format = X86_64::FORMAT;
+        let format = MarkedX86_64::FORMAT;
         // SAFETY: as in `walk`: the tables are those that the hit came from, and marked since.
-        let walked =
-            unsafe { walk::<X86_64, Soft>(self.machine(), self.space.id().root, Page(hit.page)) };
+        let walked = unsafe {
+            walk::<MarkedX86_64, Soft>(self.machine(), self.space.id().root, Page(hit.page))
+        };
         let Walk::Leaf { value, link, .. } = walked else {
             return;
         };

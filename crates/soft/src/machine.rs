@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Instant;
 
 use faultless_frames::{Descriptor, FrameCache, Frames};
-use faultless_mm::{AddressSpace, Layout, Machine, Memory, Participant, PerCpu, Policy};
-use faultless_paging::{Access, Flush, Frame, PAGE_SIZE, PhysicalMemory, SpaceId, X86_64};
+use faultless_mm::{Layout, Machine, Memory, OwnedSpace, Participant, PerCpu, Policy};
+use faultless_paging::{Access, Flush, Frame, MarkedX86_64, PAGE_SIZE, PhysicalMemory, SpaceId};
 use faultless_sync::atomic::{AtomicU32, Local};
 use faultless_sync::{Cpu, CpuSet, MAX_CPUS, Wait};
 use faultless_trace::{Counter, Event, Kind, Mask, Switch, Tracer};
@@ -58,7 +58,7 @@ impl Default for Options {
 pub type SoftMemory = Memory<Soft>;
 
 /// An address space of a soft machine.
-pub type SoftSpace = AddressSpace<Soft>;
+pub type SoftSpace = OwnedSpace<Soft>;
 
 /// One CPU, as the machine keeps it.
 pub(crate) struct CpuState {
@@ -176,7 +176,7 @@ impl Soft {
         policy: Policy,
     ) -> Result<SoftSpace, faultless_frames::NoMemory> {
         let commit_pages = memory.machine().options.memory / PAGE_SIZE;
-        AddressSpace::new(
+        OwnedSpace::new(
             memory,
             policy,
             Layout {
@@ -365,7 +365,7 @@ impl faultless_paging::Tlb for Soft {
 }
 
 impl Machine for Soft {
-    type Format = X86_64;
+    type Format = MarkedX86_64;
     type Frames = Frames<Arena>;
 
     #[inline]

@@ -19,7 +19,7 @@
 pub mod atomic;
 mod cpu;
 mod fence;
-mod flaw;
+mod mutant;
 mod order;
 mod prefetch;
 mod range_lock;
@@ -35,8 +35,8 @@ mod wait;
 pub use cpu::{Cpu, CpuSet, MAX_CPUS};
 pub use fence::fence_after_rmw;
 #[cfg(any(loom, shuttle))]
-pub use flaw::with_flaw;
-pub use flaw::{Mutant, mutant};
+pub use mutant::with_flaw;
+pub use mutant::{Mutant, mutant};
 pub use order::check_park;
 pub use prefetch::prefetch_to_write;
 pub use range_lock::{

@@ -13,7 +13,7 @@
 use core::marker::PhantomData;
 
 use crate::atomic::{AtomicU32, Ordering};
-use crate::flaw::{Mutant, mutant};
+use crate::mutant::{Mutant, mutant};
 use crate::order::{Class, Held, Kind, check_park};
 use crate::wait::{Backoff, Wait};
 

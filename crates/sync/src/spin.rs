@@ -7,7 +7,7 @@ use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
 
 use crate::atomic::{AtomicU32, Ordering};
-use crate::flaw::{Mutant, mutant};
+use crate::mutant::{Mutant, mutant};
 use crate::order::{Class, Held, Kind};
 use crate::wait::{Backoff, Wait};
 

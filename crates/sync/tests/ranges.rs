@@ -203,42 +203,6 @@ fn who_waits_where_something_is_replaced_keeps_nobody_out() {
     assert!(ranges.try_lock(&all, &machine).is_some());
 }
 
-#[test]
-fn a_move_is_a_zap_here_and_a_replacement_there() {
-    let (ranges, machine) = (RangeLock::new(), Machine::default());
-    let is_had = |wish: LockRequest| ranges.try_lock(&wish, &machine).is_some();
-    let is_nobodys = |range| {
-        let kept = ranges.try_keep_out_beside_zaps(range, &machine);
-        kept.is_some()
-    };
-    let begin = |stays| {
-        let guard = ranges.lock(&LockRequest::to_change(10..20).and(40..50), &machine);
-        guard.begin_move(10..20, 40..50, stays)
-    };
-    let moving = begin(false);
-    let mut seen = Vec::new();
-    ranges.for_each_zap(&machine, |range, _| seen.push(range));
-    assert_eq!(seen, [10..20, 40..50]);
-    assert!(is_had(LockRequest::to_change(15..30)) && is_nobodys(15..30));
-    assert!(!is_had(LockRequest::to_fill(15..30)) && !is_had(LockRequest::to_fill(45..46)));
-    assert!(!is_had(LockRequest::to_keep(30..41)) && !is_nobodys(30..41));
-    assert!(is_had(LockRequest::to_fill(20..40)));
-    let whole = LockRequest::to_change(0..100).beside_replacing();
-    assert!(is_had(whole.clone()) && !is_had(LockRequest::to_change(0..100)));
-    let other = ranges.lock(&LockRequest::to_change(60..70), &machine);
-    assert!(!other.try_extend(&(49..52)) && other.try_extend(&(15..16)));
-    drop(other);
-    moving.end_move(10..20);
-    assert!(is_had(LockRequest::to_fill(40..50)) && !is_had(LockRequest::to_fill(15..16)));
-    assert!(is_had(LockRequest::to_change(0..100)));
-    drop(moving);
-    let moving = begin(true);
-    assert!(!is_had(LockRequest::to_change(15..30)) && !is_had(LockRequest::to_keep(45..46)));
-    assert!(is_had(whole) && is_had(LockRequest::to_fill(20..40)));
-    drop(moving);
-    assert!(is_had(LockRequest::to_fill(0..100)));
-}
-
 /// Takes all places that there are, of ranges from 100 on.
 fn fill<'a>(ranges: &'a RangeLock, machine: &'a Machine) -> Vec<RangeGuard<'a, Machine>> {
     let wish = |at: u64| LockRequest::to_change(100 + at..101 + at);

@@ -10,7 +10,7 @@ mod machine;
 
 use std::error::Error;
 
-use faultless_mm::{AddressSpace, Counter, Layout, PAGE_SIZE, Policy, advice, flags};
+use faultless_mm::{AddressSpace, Counter, Layout, OwnedSpace, PAGE_SIZE, Policy, advice, flags};
 use machine::{Cpu, Machine};
 
 const READ: u32 = faultless_mm::PROT_READ;
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     for &policy in Policy::ALL {
         let frames = memory.machine().free_frames();
         Machine::as_cpu(memory, 0, || -> Result<(), Box<dyn Error>> {
-            let space = AddressSpace::new(memory, policy, Layout::LINUX_X86_64)?;
+            let space = OwnedSpace::new(memory, policy, Layout::LINUX_X86_64)?;
             run(&space)?;
             let used = space.verify()?;
             println!("{policy}: {} pages in {} tables", used.pages, used.tables);

@@ -8,7 +8,7 @@ mod files;
 use std::sync::{Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
 
-use faultless_mm::{AddressSpace, Layout, Limits, Policy};
+use faultless_mm::{AddressSpace, Layout, Limits, OwnedSpace, Policy};
 use faultless_soft::{Options, Soft, SoftCpu, SoftMemory, SoftSpace};
 
 use crate::Record;
@@ -99,7 +99,8 @@ impl SoftMachine {
             .collect();
         let sound = SoftCpu::attend(self.memory, 0, || {
             let all: Vec<&SoftSpace> = spaces.iter().collect();
-            let sound = SoftSpace::verify_together(&all).map_err(|violation| violation.to_string());
+            let sound =
+                AddressSpace::verify_together(&all).map_err(|violation| violation.to_string());
             for space in spaces {
                 space.destroy();
             }
@@ -128,7 +129,7 @@ impl SoftMachine {
                 ..layout
             },
         };
-        AddressSpace::new(self.memory, policy, layout)
+        OwnedSpace::new(self.memory, policy, layout)
     }
 
     /// Frames that are free or cached, with nothing deferred.

@@ -14,7 +14,7 @@ pub use faultless_trace::{Counter, Counters};
 use machine::{Kernel, memory};
 
 /// An address space of this kernel.
-pub type Space = faultless_mm::AddressSpace<Kernel>;
+pub type Space = faultless_mm::OwnedSpace<Kernel>;
 
 /// Pages that address spaces share: a file's, or shared memory's.
 pub type MemoryObject = faultless_mm::MemoryObject<Kernel>;

@@ -40,7 +40,7 @@ fn largest() -> Option<(Shared<Process>, u64)> {
 fn take_let_go() -> bool {
     let mut taken = false;
     family::for_each(|entry| entry.process.is_some(), &mut |process| {
-        taken |= process.space().is_some_and(|space| space.take_let_go());
+        taken |= process.space().is_some_and(|space| space.take_lazyfree());
     });
     taken
 }

@@ -152,7 +152,7 @@ fn lines_of(
 #[test]
 fn writers_in_arenas_share_no_line() {
     let (memory, space) = space(2, 16, Policy::Speculative);
-    SoftCpu::attend(memory, 0, || assert!(space.spread_writers()));
+    SoftCpu::attend(memory, 0, || assert!(space.shard()));
     let round = |cpu: &SoftCpu<'_>| {
         let at = space.mmap(0, 3 * PAGE, 3, ANYWHERE).unwrap();
         cpu.store(at, 1).unwrap();
@@ -180,7 +180,7 @@ fn writers_at_named_places_share_no_line() {
         space
             .mmap(start, 64 * MIB, 3, fixed | flags::NORESERVE)
             .unwrap();
-        assert!(space.spread_around(start) && space.spread_around(start + 32 * MIB));
+        assert!(space.shard_around(start) && space.shard_around(start + 32 * MIB));
     });
     let round = |cpu: &SoftCpu<'_>| {
         let at = start + u64::from(cpu.number()) * 32 * MIB + 100 * PAGE;

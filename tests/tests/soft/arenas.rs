@@ -43,7 +43,7 @@ enum Prepared {
 impl Prepared {
     fn prepare(self, space: &SoftSpace) {
         match self {
-            Self::OfCpus(spread) => assert!(!spread || space.spread_writers()),
+            Self::OfCpus(spread) => assert!(!spread || space.shard()),
             Self::Around(halves) => {
                 // In pieces that end where slots do not.
                 let (start, length) = (SEALED.start - 5 * PAGE, 90 * PAGE);
@@ -54,7 +54,7 @@ impl Prepared {
                     space.mmap(at, length, prot, FIXED).unwrap();
                 }
                 for (half, at) in halves.into_iter().zip([CENTRE, CENTRE - PAGE]) {
-                    assert!(!half || space.spread_around(at));
+                    assert!(!half || space.shard_around(at));
                 }
             }
         }
@@ -220,7 +220,7 @@ fn each_cpu_has_its_own() {
             at
         })
     };
-    SoftCpu::attend(memory, 0, || assert!(space.spread_writers()));
+    SoftCpu::attend(memory, 0, || assert!(space.shard()));
     let first = [of(0), of(1)];
     assert_ne!(first[0] / GIB, first[1] / GIB);
     let again = [of(0), of(1)];
@@ -231,7 +231,7 @@ fn each_cpu_has_its_own() {
     SoftCpu::attend(memory, 0, || {
         assert_eq!(space.totals().mapped, 32);
         assert_eq!(space.totals().mappings, 2);
-        assert!(!space.spread_writers(), "more than there are CPUs");
+        assert!(!space.shard(), "more than there are CPUs");
         space.verify().unwrap();
         // What has a place is where it is asked for.
         let fixed = first[0] - 64 * PAGE;
@@ -259,9 +259,9 @@ fn all_room_can_be_had() {
     let pieces = |spread: bool| {
         let before = available(memory);
         let space = SoftCpu::attend(memory, 0, || {
-            let space = faultless_mm::AddressSpace::new(memory, Policy::Speculative, layout);
+            let space = faultless_mm::OwnedSpace::new(memory, Policy::Speculative, layout);
             let space: SoftSpace = space.expect("memory suffices");
-            assert!(!spread || space.spread_writers());
+            assert!(!spread || space.shard());
             space
         });
         let count = SoftCpu::attend(memory, 1, || {
@@ -322,7 +322,7 @@ fn contention_makes_arenas() {
 fn not_where_writers_take_turns() {
     for policy in [Policy::Classic, Policy::VmaLock] {
         let (memory, space) = space(2, 64, policy);
-        SoftCpu::attend(memory, 0, || assert!(!space.spread_writers()));
+        SoftCpu::attend(memory, 0, || assert!(!space.shard()));
     }
     let (memory, space) = space(2, 64, Policy::Speculative);
     SoftCpu::attend(memory, 0, || {
@@ -330,7 +330,7 @@ fn not_where_writers_take_turns() {
             address_space: GIB,
             ..Limits::NONE
         });
-        assert!(!space.spread_writers(), "a limit of address space");
+        assert!(!space.shard(), "a limit of address space");
     });
 }
 
@@ -341,7 +341,7 @@ fn a_mapping_in_two_parts() {
     let before = available(memory);
     let space = SoftCpu::attend(memory, 0, || {
         let space = Soft::space(memory, Policy::Speculative).expect("memory suffices");
-        assert!(space.spread_writers());
+        assert!(space.shard());
         space
     });
     let inside = SoftCpu::attend(memory, 0, || map(&space, 1));
@@ -372,7 +372,7 @@ fn a_mapping_in_two_parts() {
 fn a_limit_of_mappings_that_comes_later() {
     let (memory, space) = space(2, 64, Policy::Speculative);
     SoftCpu::attend(memory, 0, || {
-        assert!(space.spread_writers());
+        assert!(space.shard());
         let few = Limits {
             mappings: 3,
             ..Limits::NONE

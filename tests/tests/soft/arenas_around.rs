@@ -40,20 +40,20 @@ fn contend(apart: u64, prepare: impl Fn(&SoftSpace, u64)) {
         prepare(&space, start);
         start
     });
-    let before = space.arena_count();
+    let before = space.shard_count();
     let places = [0, 1].map(|n| start + n * apart + 5 * PAGE);
     let until = Instant::now() + Duration::from_secs(60);
     on_every_cpu(&space, |cpu| {
-        while space.arena_count() == before && Instant::now() < until {
+        while space.shard_count() == before && Instant::now() < until {
             change(&space, places[cpu.number() as usize]);
         }
     });
-    let made = space.arena_count() - before;
+    let made = space.shard_count() - before;
     assert!(made > 0, "nobody was in the way for a minute");
     SoftCpu::attend(memory, 0, || {
         space.verify().unwrap();
         // One of them has it, and the other one not.
-        let refused = places.iter().filter(|&&at| !space.spread_around(at));
+        let refused = places.iter().filter(|&&at| !space.shard_around(at));
         assert_eq!(refused.count(), 1);
         assert_eq!(space.totals().mappings, 1);
         space.munmap(start, all).unwrap();
@@ -73,7 +73,7 @@ fn contention_at_named_places_makes_arenas() {
 #[test]
 fn contention_beside_a_small_arena_makes_another() {
     contend(3 * GIB, |space, start| {
-        assert!(space.spread_around(start + GIB / 2));
+        assert!(space.shard_around(start + GIB / 2));
         space.set_brk(start + 3 * GIB + GIB / 2);
     });
 }
@@ -96,7 +96,7 @@ fn one_thread_that_names_places_gets_none() {
         SoftCpu::run(&space, 0, |_| (0..2000).for_each(|_| change(&space, start)));
         done.store(true, Ordering::Relaxed);
     });
-    assert_eq!(space.arena_count(), 0);
+    assert_eq!(space.shard_count(), 0);
 }
 
 /// Where there is none: below 4 GiB, beside one, where the heap is, beyond the end, under a policy whose
@@ -108,34 +108,34 @@ fn where_there_can_be_none() {
         let heap = 5 * GIB + PAGE;
         space.set_brk(heap);
         assert!(space.brk(heap + 2 * PAGE) > heap);
-        assert!(!space.spread_around(heap), "the heap is there");
-        assert!(!space.spread_around(3 * GIB), "that is low");
-        assert!(!space.spread_around(u64::MAX), "that is no address");
+        assert!(!space.shard_around(heap), "the heap is there");
+        assert!(!space.shard_around(3 * GIB), "that is low");
+        assert!(!space.shard_around(u64::MAX), "that is no address");
         let end = space.layout().end;
-        assert!(!space.spread_around(end), "nothing is mapped there");
+        assert!(!space.shard_around(end), "nothing is mapped there");
         let few = Limits {
             mappings: 1000,
             ..Limits::NONE
         };
         space.set_limits(&few);
         assert!(
-            !space.spread_around(6 * GIB),
+            !space.shard_around(6 * GIB),
             "all would be counted centrally"
         );
         space.set_limits(&Limits::NONE);
-        let made = (6..30).filter(|n| space.spread_around(n * GIB)).count();
-        assert_eq!((made, space.arena_count()), (8, 8));
-        assert!(!space.spread_around(6 * GIB), "there is one");
+        let made = (6..30).filter(|n| space.shard_around(n * GIB)).count();
+        assert_eq!((made, space.shard_count()), (8, 8));
+        assert!(!space.shard_around(6 * GIB), "there is one");
         // Those of CPUs are others, and are chosen for what may lie anywhere.
         let at = map(&space, 1);
-        assert!(space.spread_writers());
+        assert!(space.shard());
         let new = map(&space, 1);
         assert_ne!(at / GIB, new / GIB);
-        assert_eq!(space.arena_count(), 10);
+        assert_eq!(space.shard_count(), 10);
         space.verify().unwrap();
     });
     let (memory, space) = self::space(2, 64, Policy::Classic);
-    SoftCpu::attend(memory, 0, || assert!(!space.spread_around(6 * GIB)));
+    SoftCpu::attend(memory, 0, || assert!(!space.shard_around(6 * GIB)));
 }
 
 /// Below an arena a stack's gap is kept, and a page to merge over, however room was found there.
@@ -144,7 +144,7 @@ fn nothing_is_put_right_below_an_arena() {
     const GAP: u64 = 256 * PAGE;
     let (memory, space) = space(2, 64, Policy::Speculative);
     SoftCpu::attend(memory, 0, || {
-        assert!(space.spread_writers());
+        assert!(space.shard());
         let large = || space.mmap(0, 4 * GIB, 0, ANON | flags::NORESERVE).unwrap();
         let first = large();
         // A stack at the arena's beginning.
@@ -169,7 +169,7 @@ fn hints_and_moves_in_arenas_around() {
     SoftCpu::attend(memory, 0, || {
         let (arena, end) = (16 * GIB, 16 * GIB + 16 * MIB);
         space.mmap(arena, 16 * MIB, RW, FIXED).unwrap();
-        assert!(space.spread_around(arena));
+        assert!(space.shard_around(arena));
         let top = Layout::LINUX_X86_64.mmap_base;
         for hint in [arena, arena + 5 * PAGE, end - PAGE, arena - PAGE] {
             let at = space.mmap(hint, 2 * PAGE, RW, ANON).unwrap();
@@ -201,12 +201,12 @@ fn room_is_right_below_what_an_arena_is_not_in() {
     };
     let memory = machine(2, 64);
     SoftCpu::attend(memory, 0, || {
-        let space = faultless_mm::AddressSpace::new(memory, Policy::Speculative, layout);
+        let space = faultless_mm::OwnedSpace::new(memory, Policy::Speculative, layout);
         let space: SoftSpace = space.expect("memory suffices");
         let (at, length) = (19 * GIB + 64 * MIB, GIB - 64 * MIB);
         let how = FIXED | flags::NORESERVE;
         space.mmap(at, length, RW, how).unwrap();
-        assert!(space.spread_around(at + 128 * MIB));
+        assert!(space.shard_around(at + 128 * MIB));
         assert_eq!(map(&space, 3), at - 3 * PAGE);
         space.destroy();
     });

@@ -63,7 +63,7 @@ fn what_lowers_pages() {
         share(cpus);
         once(cpus, "FREE", |space| advise(space, advice::FREE));
         share(cpus);
-        once(cpus, "clear_refs 4", SoftSpace::clear_soft_dirty);
+        once(cpus, "clear_refs 4", |space| space.clear_soft_dirty());
         share(cpus);
         once(cpus, "clear_refs 1", |space| {
             space.clear_accessed(AgingMode::All)

@@ -34,7 +34,7 @@ fn ones_own_pages() {
         cpus.asks("raised", &[], |space| {
             space.mprotect(AT, 2 * PAGE, RW).unwrap()
         });
-        cpus.asks("watched", &[], SoftSpace::clear_soft_dirty);
+        cpus.asks("watched", &[], |space| space.clear_soft_dirty());
         cpus.asks("moved", &[], |space| {
             let to = AT + 100 * PAGE;
             let fixed = faultless_mm::remap_flags::MAYMOVE | faultless_mm::remap_flags::FIXED;

@@ -110,7 +110,7 @@ fn really_exhausted() {
             commit_pages: u64::MAX,
             ..Layout::LINUX_X86_64
         };
-        faultless_mm::AddressSpace::new(memory, Policy::default(), layout)
+        faultless_mm::OwnedSpace::new(memory, Policy::default(), layout)
     })
     .unwrap();
     SoftCpu::run(&space, 0, |cpu| {

@@ -25,7 +25,7 @@ fn claim(space: &SoftSpace, address: u64) -> Claim<'_, X86_64> {
     let (entry, value) = match walked {
         Walk::Leaf { entry, value, .. } => (entry, value),
         Walk::Missing { entry, .. } => (entry, 0),
-        Walk::Busy => panic!("claimed already"),
+        Walk::Busy | Walk::Huge { .. } => panic!("claimed already"),
     };
     entry
         .claim(value, Cpu(0))

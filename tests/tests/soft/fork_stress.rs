@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Barrier, Mutex};
 
-use faultless_mm::{AddressSpace, Counter, Layout, Policy, advice, flags};
+use faultless_mm::{AddressSpace, Counter, Layout, OwnedSpace, Policy, advice, flags};
 use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace, Trap};
 use faultless_tests::random::{Numbers, seed};
 use faultless_tests::{available, machine, rounds};
@@ -96,8 +96,8 @@ fn stress(policy: Policy, megabytes: u64, epochs: u64, in_arenas: bool) -> u64 {
     let first = SoftCpu::attend(memory, 0, || match in_arenas {
         false => Soft::space(memory, policy).unwrap(),
         true => {
-            let space = AddressSpace::new(memory, policy, layout).unwrap();
-            assert!(space.spread_writers());
+            let space = OwnedSpace::new(memory, policy, layout).unwrap();
+            assert!(space.shard());
             space
         }
     });

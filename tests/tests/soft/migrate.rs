@@ -83,7 +83,7 @@ fn pages_of_one_space() {
         space.mprotect(AT + 2 * PAGE, PAGE, RW).unwrap();
         assert_eq!(cpu.load(AT + 2 * PAGE), Ok(3));
         // Clean still.
-        assert!(space.take_let_go());
+        assert!(space.take_lazyfree());
         assert_eq!(cpu.load(AT + 3 * PAGE), Ok(0));
         let copies = memory.total(Counter::Copies);
         cpu.store(AT + 2 * PAGE, 4).unwrap();

@@ -327,11 +327,11 @@ fn a_pinned_page_is_not_freed_lazily() {
         let first = space.pin(AT, Taken::ToRead).ok().unwrap();
         space.madvise(AT, 3 * PAGE, advice::FREE).unwrap();
         let second = space.pin(AT + PAGE, Taken::ToWrite).ok().unwrap();
-        assert!(space.take_let_go());
+        assert!(space.take_lazyfree());
         store_by(memory, &second, 9);
         drop((first, second));
         // A write through a pin is a write.
-        space.take_let_go();
+        space.take_lazyfree();
         let left = [0, 1, 2].map(|page| cpu.load(AT + page * PAGE));
         assert_eq!(left, [Ok(1), Ok(9), Ok(0)]);
     });
@@ -483,7 +483,7 @@ fn pins_beside_everything() {
                         let half = PAGES / 2 * PAGE;
                         space.madvise(AT + half, half, advice::DONTNEED).unwrap();
                         space.madvise(AT + half, half, advice::FREE).unwrap();
-                        space.take_let_go();
+                        space.take_lazyfree();
                     }
                 });
             });

@@ -71,7 +71,7 @@ fn the_policy_changes_in_the_middle() {
         let classic = lines(memory, Policy::Classic, script);
         let space = SoftCpu::attend(memory, 0, || {
             let layout = Layout::LINUX_X86_64;
-            faultless_mm::AddressSpace::new(memory, Policy::Classic, layout)
+            faultless_mm::OwnedSpace::new(memory, Policy::Classic, layout)
         })
         .map_err(|e| TestCaseError::fail(e.to_string()))?;
         let mut changing = Vec::new();

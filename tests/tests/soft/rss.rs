@@ -235,7 +235,7 @@ fn what_was_let_go_of() {
         fill(cpu, 300);
         space.madvise(AT, 100 * PAGE, advice::FREE).unwrap();
         assert_eq!(kinds(space), [300, 0, 0]);
-        assert!(space.take_let_go());
+        assert!(space.take_lazyfree());
         assert_eq!(kinds(space), [200, 0, 0]);
         space
             .mmap(
@@ -247,7 +247,7 @@ fn what_was_let_go_of() {
             .unwrap();
         fill(cpu, 20);
         assert_eq!(kinds(space), [220, 0, 0]);
-        assert!(space.take_let_go());
+        assert!(space.take_lazyfree());
         assert_eq!(kinds(space), [200, 0, 0]);
     });
 }

@@ -7,7 +7,7 @@
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use faultless_mm::{AddressSpace, AgingMode, Counter, Layout, Policy, advice, flags, remap_flags};
+use faultless_mm::{AgingMode, Counter, Layout, OwnedSpace, Policy, advice, flags, remap_flags};
 use faultless_soft::{SoftCpu, SoftSpace, Trap};
 use faultless_tests::random::{Numbers, seed};
 use faultless_tests::{available, machine, on_every_cpu, rounds};
@@ -74,7 +74,7 @@ fn act(cpu: &SoftCpu<'_>, run: &Run, numbers: &mut Numbers, switch: bool) {
         17 => drop(space.madvise(at, length, advice::FREE)),
         18 => drop(space.madvise(at, length.min(8 * PAGE), advice::GUARD_INSTALL)),
         19 => drop(space.madvise(at, length, advice::GUARD_REMOVE)),
-        20 => drop(space.take_let_go()),
+        20 => drop(space.take_lazyfree()),
         21 => space.clear_soft_dirty(),
         22 => space.clear_accessed(AgingMode::All),
         23 => drop(space.usage(at..at + length)),
@@ -97,7 +97,7 @@ fn act(cpu: &SoftCpu<'_>, run: &Run, numbers: &mut Numbers, switch: bool) {
                 let _ = space.munmap(new, length);
             }
         }
-        39 => drop(space.spread_around(at)),
+        39 => drop(space.shard_around(at)),
         16 if switch => {
             space.set_policy(Policy::ALL[numbers.below(Policy::ALL.len() as u64) as usize]);
         }
@@ -172,9 +172,9 @@ fn stress(plan: &Plan) -> (u64, u64) {
         ..Layout::LINUX_X86_64
     };
     let space = SoftCpu::attend(memory, 0, || {
-        let space = AddressSpace::new(memory, plan.policy, layout);
+        let space = OwnedSpace::new(memory, plan.policy, layout);
         let space = space.unwrap_or_else(|e| panic!("{e}"));
-        assert!(!plan.in_arenas || space.spread_writers());
+        assert!(!plan.in_arenas || space.shard());
         space
     });
     let arena = SoftCpu::run(&space, 0, |cpu| {

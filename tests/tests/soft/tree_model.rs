@@ -1,7 +1,7 @@
 //! The mapping tree against a simple model, through the operations of an address
 //! space: mappings, chosen addresses, errors and invariants after every step.
 
-use faultless_mm::{AddressSpace, Layout, Policy, SegvCode, flags};
+use faultless_mm::{Layout, OwnedSpace, Policy, SegvCode, flags};
 use faultless_soft::{SoftCpu, SoftMemory, Trap};
 use faultless_tests::model::{GUARD_GAP, HUGE, Kind, Model, line};
 use faultless_tests::random::{runner, seed};
@@ -222,7 +222,7 @@ fn run(memory: &'static SoftMemory, filled: u64, steps: &[Step]) -> Result<(), S
         ..Layout::LINUX_X86_64
     };
     let policy = Policy::ALL[steps.len() % Policy::ALL.len()];
-    let space = SoftCpu::attend(memory, 0, || AddressSpace::new(memory, policy, layout))
+    let space = SoftCpu::attend(memory, 0, || OwnedSpace::new(memory, policy, layout))
         .map_err(|e| e.to_string())?;
     let mut model = Model::new(LOW, BASE, END);
     let result = SoftCpu::run(&space, 0, |cpu| {

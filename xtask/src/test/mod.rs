@@ -4,6 +4,7 @@
 //! Progress goes to stderr; a line for each step and the total go to stdout.
 
 mod count;
+mod rooms;
 mod run;
 mod steps;
 

@@ -20,6 +20,8 @@ pub enum Run {
     Workspace(&'static [&'static str]),
     /// Cargo in the workspace with `--cfg NAME`, in a target folder of its own.
     WithCfg(&'static str, &'static [&'static str]),
+    /// The order of the rooms of `crates/mm`.
+    Rooms,
     /// Clippy in the kernel.
     KernelClippy,
     /// Cargo in the workspace, once the kernel and the packaged workloads are built.
@@ -52,6 +54,12 @@ pub const STEPS: &[Step] = &[
         about: "the kernel is formatted",
         needs: &[Need::Lints],
         run: Run::Workspace(&["fmt", "--manifest-path=kernel/Cargo.toml", "--check"]),
+    },
+    Step {
+        name: "rooms",
+        about: "the rooms of the memory core depend on each other in one order",
+        needs: &[],
+        run: Run::Rooms,
     },
     Step {
         name: "clippy",

@@ -2,7 +2,8 @@
 //!
 //! Everything is read and written under a lock that the list lies in.
 
-use faultless_sync::atomic::Local;
+use faultless_sync::SpinLock;
+use faultless_sync::atomic::{AtomicU32, Local};
 
 /// What links a thing to its neighbours.
 #[repr(C)]
@@ -107,6 +108,22 @@ impl List {
         match unsafe { at(next) } {
             Some(next) => next.previous.set(previous),
             None => self.last = previous,
+        }
+    }
+}
+
+/// A list with a count that can be asked without its lock.
+pub(crate) struct CountedList {
+    /// Written under the lock.
+    pub(crate) count: AtomicU32,
+    pub(crate) list: SpinLock<List>,
+}
+
+impl CountedList {
+    pub(crate) fn new() -> Self {
+        Self {
+            count: AtomicU32::new(0),
+            list: SpinLock::new(List::new()),
         }
     }
 }

@@ -33,17 +33,18 @@
 //! Written lines: the entry, twice; the frame's descriptor, and again when the pin ends.
 
 use faultless_frames::{Flags, FrameSource, NotPinned};
-use faultless_paging::{Access, Frame, Page, Pages, Protection, Walk, walk};
+use faultless_paging::{Access, Frame, Page, Pages, Protection, Walk};
 use faultless_sync::{Backoff, Mutant, mutant};
 
 use crate::base::machine::Machine;
-use crate::fault::retry::Retry;
+use crate::base::memory::Memory;
 use crate::fault::state::FaultState;
-use crate::fault::vma::{Mode, VmaRef};
 use crate::fault::{Outcome, PteRef, SegvCode};
+use crate::lock::vma::{Mode, VmaRef};
 use crate::space::AddressSpace;
-use crate::space::memory::Memory;
+use crate::table::retry::{Blocker, Retry};
 use crate::table::rss::RssKind;
+use crate::tune::PIN_TRIES;
 
 /// What a page is taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,9 +118,6 @@ impl From<Retry> for Missed {
     }
 }
 
-/// Tries before a pin, or an access from outside, waits for whoever changes mappings.
-pub(crate) const TRIES: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 1024 };
-
 impl<M: Machine> AddressSpace<M> {
     /// Pins pages from the one at `address` on, one for each place in `into`. How many were
     /// pinned: less than all of them if one could not be.
@@ -152,11 +150,11 @@ impl<M: Machine> AddressSpace<M> {
     /// [`crate::MOST_PINS`] times already is out of memory, as on Linux; a device's is
     /// [`Outcome::Bus`].
     pub fn pin(&self, address: u64, taken: Taken) -> Result<UserPage<M>, Outcome> {
-        if address >= self.layout.end {
+        if address >= self.layout().end {
             return Err(Outcome::Segv(SegvCode::MapErr));
         }
         let page = Page::containing(address);
-        let mut prepared = FaultState::new(self.memory, ());
+        let mut prepared = FaultState::new(self.memory(), ());
         let mut backoff = Backoff::new();
         loop {
             match self.try_to_pin(page, taken, &mut prepared) {
@@ -166,14 +164,15 @@ impl<M: Machine> AddressSpace<M> {
                     Outcome::Resolved => backoff = Backoff::new(),
                     error => return Err(error),
                 },
-                Err(Missed::Retry(Retry::NoMemory))
-                    if !prepared.find_memory() && !self.take_let_go() =>
-                {
-                    return Err(Outcome::OutOfMemory);
+                Err(Missed::Retry(Retry::Wait(blocker))) => {
+                    if let Some(outcome) = self.wait_for(blocker, page, &mut prepared) {
+                        return Err(outcome);
+                    }
+                    backoff.rest(self.machine());
                 }
-                Err(Missed::Retry(_)) if backoff.turns() >= TRIES => {
+                Err(Missed::Retry(_)) if backoff.turns() >= PIN_TRIES => {
                     // A writer is at work there: it waits for nothing that is held here.
-                    drop(self.hold_range(Pages::new(page.0, page.0 + 1)));
+                    drop(self.maps.hold_range(Pages::new(page.0, page.0 + 1)));
                     backoff = Backoff::new();
                 }
                 Err(Missed::Retry(_)) => backoff.rest(self.machine()),
@@ -187,9 +186,9 @@ impl<M: Machine> AddressSpace<M> {
         taken: Taken,
         prepared: &mut FaultState<M, ()>,
     ) -> Result<UserPage<M>, Missed> {
-        let section = self.memory.enter();
+        let section = self.memory().enter();
         // By validation alone, whatever the policy of faults is: writers know no difference.
-        let Some(hold) = VmaRef::find(self, page, Mode::Locked, &section)? else {
+        let Some(hold) = VmaRef::find(&self.maps, page, Mode::Locked, &section)? else {
             return Err(Missed::Refused(Outcome::Segv(SegvCode::MapErr)));
         };
         if !taken.is_allowed(hold.protection()) {
@@ -199,16 +198,14 @@ impl<M: Machine> AddressSpace<M> {
             // Nobody could be told that its page is held.
             return Err(Missed::Refused(Outcome::Bus));
         }
-        // SAFETY: inside the section.
-        let walked = unsafe { walk::<M::Format, M>(self.machine(), self.root, page) };
+        let walked = self.tables().descend(page, &section);
         let (entry, value, link) = match walked {
             Walk::Leaf { entry, value, link } => (entry, value, link),
             Walk::Missing { .. } => return Err(Missed::Fault),
-            Walk::Busy => return Err(Retry::TableChanged.into()),
+            Walk::Busy | Walk::Huge { .. } => return Err(Retry::TableChanged.into()),
         };
         if link.is_frozen() {
-            self.prioritise_copy(page);
-            return Err(Retry::TableChanged.into());
+            return Err(Retry::Wait(Blocker::Fork).into());
         }
         if Self::FORMAT.is_claimed(value) {
             return Err(Retry::EntryClaimed.into());
@@ -224,18 +221,18 @@ impl<M: Machine> AddressSpace<M> {
             entry,
             value,
             link,
-            hold: &hold,
+            vma: &hold,
         };
         let frame = Self::FORMAT.frame(value);
         if self.must_unshare(&at, frame, taken) {
             self.unshare(&at, page, prepared)?;
             return Err(Retry::PageChanged.into());
         }
-        if !self.is_zero_page(frame) {
+        if !self.tables().is_zero_page(frame) {
             self.count_pin(&at, page, frame, taken)?;
         }
         Ok(UserPage {
-            memory: self.memory,
+            memory: self.memory(),
             frame,
         })
     }
@@ -243,10 +240,10 @@ impl<M: Machine> AddressSpace<M> {
     /// Whether the program's next store to a page goes to another one.
     fn must_unshare(&self, at: &PteRef<'_>, frame: Frame, taken: Taken) -> bool {
         let flags = self.machine().frames().descriptor(frame).flags();
-        if !self.is_zero_page(frame) && flags.has(Flags::ANONYMOUS) {
+        if !self.tables().is_zero_page(frame) && flags.has(Flags::ANONYMOUS) {
             return !flags.has(Flags::EXCLUSIVE);
         }
-        taken == Taken::ToReadForLong && !at.hold.is_shared()
+        taken == Taken::ToReadForLong && !at.vma.is_shared()
     }
 
     /// Replaces a page that is present by one that is this space's alone.
@@ -258,19 +255,20 @@ impl<M: Machine> AddressSpace<M> {
     ) -> Result<(), Retry> {
         let source = self.machine().frames();
         let frame = Self::FORMAT.frame(at.value);
-        if !self.is_zero_page(frame) {
+        if !self.tables().is_zero_page(frame) {
             return self.copy_page(at, page, source.descriptor(frame), prepared);
         }
         let new = prepared.page()?;
-        source.descriptor(new).set_anonymous(self.id, page.0);
-        self.publish(at, || {
+        source.descriptor(new).set_anonymous(self.number(), page.0);
+        self.tables().transact(at, || {
             prepared.page_used();
-            self.flush_page(page, at.value);
-            let protection = at.hold.protection();
+            self.tables().flush_page(page, at.value);
+            let protection = at.vma.protection();
             let leaf = Self::FORMAT.leaf_of(new, protection.write, protection, true);
-            Ok(self.with_tlb_owner(leaf))
+            Ok(self.tables().with_tlb_owner(leaf))
         })?;
-        self.rss.came(self.machine().cpu(), RssKind::Anonymous);
+        let cpu = self.machine().cpu();
+        self.tables().rss.came(cpu, RssKind::Anonymous);
         Ok(())
     }
 
@@ -285,7 +283,7 @@ impl<M: Machine> AddressSpace<M> {
         let descriptor = self.machine().frames().descriptor(frame);
         let why = |why| match why {
             NotPinned::Gone => Retry::PageChanged,
-            NotPinned::TooOften => Retry::NoMemory,
+            NotPinned::TooOften => Retry::Wait(Blocker::Memory),
         };
         let count = || {
             if descriptor.flags().has(Flags::FILE) {
@@ -298,18 +296,11 @@ impl<M: Machine> AddressSpace<M> {
             }
             descriptor.pin_exclusive().map_err(why)
         };
-        let interrupts = self.machine().interrupts_off();
-        let result = match at.entry.claim_present::<M::Format>(at.value) {
-            Err(_) => Err(Retry::EntryClaimed),
-            Ok(claim) => at.validate().and_then(|()| count()).map(|()| {
-                let dirty = match taken {
-                    Taken::ToWrite => Self::FORMAT.dirty,
-                    _ => 0,
-                };
-                claim.publish(|value| value | dirty);
-            }),
+        let dirty = match taken {
+            Taken::ToWrite => Self::FORMAT.dirty,
+            _ => 0,
         };
-        self.machine().interrupts_restore(interrupts);
-        result
+        let tables = self.tables();
+        tables.transact_present(at, || count().map(|()| move |value| value | dirty))
     }
 }

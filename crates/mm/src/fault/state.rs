@@ -12,14 +12,12 @@ use faultless_trace::Counter;
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::base::memory::Memory;
 use crate::fault::Outcome;
-use crate::fault::retry::Retry;
 use crate::object::{MemoryObject, WaitKind};
-use crate::space::memory::Memory;
+use crate::table::retry::{Blocker, Retry};
 use crate::tree::mapping::ObjectRef;
-
-/// How often a fault looks for memory before it gives up.
-const SEARCHES: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
+use crate::tune::MEMORY_SEARCHES;
 
 /// A frame that a fault has in hand.
 pub(crate) struct FaultState<M: Machine, N> {
@@ -58,7 +56,10 @@ impl<M: Machine, N> FaultState<M, N> {
             }
             return Ok(frame);
         }
-        let frame = self.memory.allocate_frame().map_err(|_| Retry::NoMemory)?;
+        let frame = self
+            .memory
+            .allocate_frame()
+            .map_err(|_| Retry::Wait(Blocker::Memory))?;
         self.frame = Some(frame);
         Ok(frame)
     }
@@ -76,7 +77,7 @@ impl<M: Machine, N> FaultState<M, N> {
             None => self
                 .memory
                 .allocate_frame_to_fill()
-                .map_err(|_| Retry::NoMemory)?,
+                .map_err(|_| Retry::Wait(Blocker::Memory))?,
         };
         self.frame = Some(frame);
         self.is_zeroed = false;
@@ -108,7 +109,7 @@ impl<M: Machine, N> FaultState<M, N> {
     #[cold]
     pub(crate) fn needs_page(&mut self, backed: &ObjectRef, index: u64) -> Retry {
         self.missing = Some((MemoryObject::of(self.memory, backed.pointer()), index));
-        Retry::NotFilled
+        Retry::Wait(Blocker::Page)
     }
 
     /// Reads in the page that the last try needed, or waits for who does. How the fault
@@ -142,7 +143,7 @@ impl<M: Machine, N> FaultState<M, N> {
     pub(crate) fn find_memory(&mut self) -> bool {
         self.searches += 1;
         self.memory.expedite();
-        self.searches <= SEARCHES
+        self.searches <= MEMORY_SEARCHES
     }
 }
 

@@ -17,23 +17,21 @@ use faultless_sync::{BriefGuard, Mutant, ZapGuard, mutant};
 use faultless_trace::Counter;
 
 use crate::base::machine::Machine;
+use crate::base::notes::Note;
+use crate::lock::Edit;
+use crate::lock::Mappings;
 use crate::lock::departing::UnmapGuard;
+use crate::lock::edit::DeadMappings;
 use crate::lock::pending::ZapScope;
 use crate::lock::shard::LockDomain;
 use crate::lock::{HEAP, span};
-use crate::space::edit::DeadMappings;
-use crate::space::{AddressSpace, Note};
-use crate::table::free::Tables;
-use crate::table::taken::{self, Taken};
-use crate::table::zap::SMALL;
-use crate::tree::{Edit, GUARD_GAP, PAGES, SlotValue};
-
-/// Pages that are few, whatever is mapped there.
-const FEW: u64 = if cfg!(shuttle) { 2 } else { SMALL };
-/// Pages that are many, if they are used: a table is over none but them.
-const MANY: u64 = if cfg!(shuttle) { 2 } else { 1 << 12 };
-/// The most that are detached at once.
-const MOST: u64 = if cfg!(shuttle) { 3 } else { PAGES };
+use crate::table::taken::Taken;
+use crate::tree::SlotValue;
+use crate::tune::BRIEF_FEW;
+use crate::tune::BRIEF_MANY;
+use crate::tune::BRIEF_MOST;
+use crate::tune::GUARD_GAP;
+use crate::tune::INLINE_ZAP;
 
 /// A zap that goes on, and what it has let leave the tree.
 pub(crate) type AtOnce<'a, M> = (ZapGuard<'a, M>, UnmapGuard<'a, M>);
@@ -48,7 +46,7 @@ pub(crate) fn leave_at_once<'a, M: Machine>((zap, departure): AtOnce<'a, M>) -> 
     departure
 }
 
-impl<M: Machine> AddressSpace<M> {
+impl<M: Machine> Mappings<M> {
     /// The part in which something may be done at once in `pages`, as far as nothing is noted that asks for
     /// more; and, with the mmap lock, that may not be.
     #[inline]
@@ -89,26 +87,29 @@ impl<M: Machine> AddressSpace<M> {
     /// changed, and the caller takes the range.
     #[inline]
     pub(crate) fn unmap_at_once(&self, pages: Pages) -> bool {
-        if pages.len() > MOST {
+        if pages.len() > BRIEF_MOST {
             return false;
         }
         let Some(part) = self.part_at_once(pages, Note::NOT_AT_ONCE) else {
             return false;
         };
         // If so there is little else in the caches; and nobody has to wait for a look that is in vain.
-        let is_used = pages.len() > MANY && self.has_table_hint(pages.start.midpoint(pages.end));
+        let is_used =
+            pages.len() > BRIEF_MANY && self.tables.has_table_hint(pages.start.midpoint(pages.end));
         if is_used {
             self.read_ahead(part, pages);
         }
         let mut edit = self.edit(part);
-        let had = self.trace_start();
+        let had = self.memory.trace_start();
         let ranges = [span(pages)];
         let Some(kept) = self.keep_out(&edit, (part, pages), ranges, Note::NOT_AT_ONCE) else {
             return false;
         };
         let mut taken = Taken::new();
         // As large ranges often are: reserved, and never used.
-        let is_unused = || pages.len() > taken::MOST && !is_used && self.is_unpopulated(pages);
+        let is_unused = || {
+            pages.len() > INLINE_ZAP && !is_used && self.tables.is_unpopulated(&self.tree, pages)
+        };
         let kept = (part, kept);
         let detached = self.detach_kept(&mut edit, kept, pages, &mut taken, || (), is_unused);
         let Some(detached) = detached else {
@@ -156,12 +157,12 @@ impl<M: Machine> AddressSpace<M> {
         is_unchanged: impl FnOnce() -> bool,
         commit: impl FnOnce(),
     ) -> bool {
-        if pages.len() > FEW || self.part_of_heap(pages, Note::NOT_AT_ONCE).is_none() {
+        if pages.len() > BRIEF_FEW || self.part_of_heap(pages, Note::NOT_AT_ONCE).is_none() {
             return false;
         }
         let part = LockDomain::Central;
         let mut edit = self.edit(part);
-        let had = self.trace_start();
+        let had = self.memory.trace_start();
         let kept = self.keep_heap(&edit, pages, Note::NOT_AT_ONCE);
         let Some(kept) = kept.filter(|_| is_unchanged()) else {
             return false;
@@ -232,9 +233,10 @@ impl<M: Machine> AddressSpace<M> {
         let orphans = self.detach_alone(edit, pages, note)?;
         commit();
         // Of many not even the code is looked at, which may not be in a cache.
-        let is_few = pages.len() <= taken::MOST;
-        let tables = Tables::of(part);
-        let is_done = is_few && self.take_at_once(edit, pages, tables, taken) || is_unused();
+        let is_few = pages.len() <= INLINE_ZAP;
+        let tables = part.free_tables();
+        let is_done =
+            is_few && self.tables.take_at_once(&self.tree, pages, tables, taken) || is_unused();
         let zap = if is_done {
             edit.fill(pages, SlotValue::EMPTY);
             drop(kept);
@@ -255,7 +257,7 @@ impl<M: Machine> AddressSpace<M> {
         note: SlotValue,
     ) -> Option<DeadMappings> {
         let near = edit.around(pages);
-        let is_few = pages.len() <= FEW;
+        let is_few = pages.len() <= BRIEF_FEW;
         let one = if is_few { None } else { near.one_run(pages) };
         let is_quick = one.is_some() || is_few && !near.is_unmapped(pages);
         // A whole mapping, or what is one in the tree, is not split, and ends between slots.
@@ -275,7 +277,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Whether what is mapped in `pages` is quickly replaced, and asks for nothing else.
     pub(crate) fn is_quickly_replaced(&self, edit: &Edit<'_, M>, pages: Pages) -> bool {
-        let is_quick = || pages.len() <= MOST && edit.around(pages).one_run(pages).is_some();
-        !self.has_note(Note::NOT_AT_ONCE) && (pages.len() <= FEW || is_quick())
+        let is_quick = || pages.len() <= BRIEF_MOST && edit.around(pages).one_run(pages).is_some();
+        !self.has_note(Note::NOT_AT_ONCE) && (pages.len() <= BRIEF_FEW || is_quick())
     }
 }

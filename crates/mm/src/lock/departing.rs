@@ -24,105 +24,21 @@ use core::cell::Cell;
 use core::ptr::NonNull;
 
 use faultless_sync::atomic::{AtomicU32, Ordering};
-use faultless_sync::{Backoff, Mutant, Padded, RwLock, SpinGuard, SpinLock, check_park, mutant};
+use faultless_sync::{Backoff, Mutant, SpinGuard, check_park, mutant};
 
+use crate::base::departing::{AWAITED, Departing, Devices};
 use crate::base::machine::Machine;
+use crate::base::memory::Memory;
 use crate::object::ObjectInner;
-use crate::space::memory::{Memory, Retired};
 use crate::tree::mapping::{Attributes, Mapping};
-
-/// In a count: somebody is parked until nobody is counted.
-const AWAITED: u32 = 1 << 31;
-
-/// Turns of spinning before a waiter parks.
-const SPIN: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
-
-/// Lanes; a bit for each generation of each fits into 32.
-const LANES: usize = if cfg!(any(loom, shuttle)) { 1 } else { 16 };
-
-/// The writers that are at work.
-pub(crate) struct Departing {
-    lanes: [Padded<Lane>; LANES],
-    devices: Padded<SpinLock<Devices>>,
-}
-
-#[derive(Default)]
-struct Lane {
-    /// Who waits: one at a time, or two would change generations under each other's feet.
-    turn: RwLock,
-    generation: AtomicU32,
-    counts: [AtomicU32; 2],
-}
-
-/// Those who have detached something of a device, in two generations: those of the one that is not current had
-/// begun when it was changed.
-#[derive(Default)]
-struct Devices {
-    generation: usize,
-    at_work: [u32; 2],
-    /// Mappings that no slot leads to any more, chained by their links: those that wait for the older
-    /// generation, and those that have come since.
-    old: u64,
-    new: u64,
-}
-
-impl Devices {
-    fn begin(&mut self) -> usize {
-        self.at_work[self.generation] += 1;
-        self.generation
-    }
-
-    fn push(&mut self, mapping: NonNull<Mapping>) {
-        // SAFETY: retired only by who has taken it out.
-        unsafe { mapping.as_ref() }.link().set(self.new);
-        self.new = mapping.as_ptr().expose_provenance() as u64;
-    }
-
-    /// One less is at work. What to retire: what was there when all who are still at work had not begun.
-    fn end(&mut self, generation: usize) -> [u64; 2] {
-        self.at_work[generation] -= 1;
-        let older = 1 - self.generation;
-        if self.at_work[older] != 0 && !mutant(Mutant::DeviceGoneWithFirstFlush) {
-            return [0; 2];
-        }
-        let done = core::mem::replace(&mut self.old, core::mem::take(&mut self.new));
-        // Nobody has begun before what is now old but the current generation.
-        self.generation = older;
-        match self.at_work[1 - older] == 0 || mutant(Mutant::DeviceGoneWithFirstFlush) {
-            true => [done, core::mem::take(&mut self.old)],
-            false => [done, 0],
-        }
-    }
-}
-
-impl Departing {
-    /// Nobody.
-    pub(crate) fn new() -> Self {
-        Self {
-            lanes: Default::default(),
-            devices: Padded(SpinLock::new(Devices::default())),
-        }
-    }
-
-    /// The number of a store's lane.
-    fn lane_of(cache: &ObjectInner) -> usize {
-        let address = core::ptr::from_ref(cache).addr() as u64;
-        // Fibonacci hashing (Knuth): the highest bits of the product depend on all below.
-        (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as usize % LANES
-    }
-
-    /// The count of lane and generation `number`.
-    fn count(&self, number: usize) -> &AtomicU32 {
-        &self.lanes[number / 2].counts[number % 2]
-    }
-}
+use crate::tune::SPIN;
 
 impl Attributes {
     /// The store, if what a mapping shows is, or may be, counted by nobody there.
     fn uncounted(&self) -> Option<&ObjectInner> {
         let is_uncounted = self.flags.device || !self.flags.shared;
         let backed = self.backed.as_ref().filter(|_| is_uncounted)?;
-        Some(backed.cache())
+        Some(backed.object())
     }
 }
 
@@ -164,7 +80,7 @@ impl<'a, M: Machine> UnmapGuard<'a, M> {
 
     fn devices(&self) -> SpinGuard<'a, Devices> {
         let memory = self.memory;
-        memory.departing().devices.lock(memory.machine())
+        memory.departing.devices.lock(memory.machine())
     }
 
     fn begin_from(&self, cache: &ObjectInner) {
@@ -172,7 +88,7 @@ impl<'a, M: Machine> UnmapGuard<'a, M> {
         if self.counted.get() >> (2 * number) & 3 != 0 || mutant(Mutant::DeparturesNotAwaited) {
             return;
         }
-        let departing = self.memory.departing();
+        let departing = &self.memory.departing;
         let generation = departing.lanes[number].generation.load(Ordering::Relaxed);
         let number = 2 * number + generation as usize % 2;
         // No order: whoever sees a slot that is changed afterwards, by its release, sees this.
@@ -184,7 +100,10 @@ impl<'a, M: Machine> UnmapGuard<'a, M> {
     pub(crate) fn keep(&self, mapping: NonNull<Mapping>) {
         // It may not have begun: where something else shows the same pages.
         self.begin_devices();
-        self.devices().push(mapping);
+        // SAFETY: unlinked, and retired only from there.
+        let link = unsafe { mapping.as_ref() }.link();
+        let address = mapping.as_ptr().expose_provenance() as u64;
+        self.devices().push(address, link);
     }
 
     /// Takes over what another has begun.
@@ -214,7 +133,7 @@ impl<'a, M: Machine> UnmapGuard<'a, M> {
             let number = counts.trailing_zeros() as usize;
             counts &= counts - 1;
             // Release: the flush comes before what is done once nobody is waited for.
-            let count = self.memory.departing().count(number);
+            let count = self.memory.departing.count(number);
             if count.fetch_sub(1, Ordering::Release) == AWAITED | 1 {
                 self.memory.machine().wake(count, u32::MAX);
             }
@@ -232,7 +151,7 @@ impl<'a, M: Machine> UnmapGuard<'a, M> {
         while let Some(mapping) = NonNull::new(address(head)) {
             // SAFETY: pushed, and taken out by us alone.
             head = unsafe { mapping.as_ref() }.link().get();
-            self.memory.retire(Retired::Mapping(mapping));
+            self.memory.retire_mapping(mapping);
         }
     }
 }
@@ -249,7 +168,7 @@ impl<M: Machine> Drop for UnmapGuard<'_, M> {
 impl<M: Machine> Memory<M> {
     /// Waits for all of a store's lane who had begun when the caller saw what they had changed.
     pub(crate) fn await_departing(&self, cache: &ObjectInner) {
-        let lane = &self.departing().lanes[Departing::lane_of(cache)];
+        let lane = &self.departing.lanes[Departing::lane_of(cache)];
         let _turn = lane.turn.write(self.machine());
         for _ in 0..2 {
             let old = lane.generation.fetch_add(1, Ordering::Relaxed);

@@ -4,7 +4,8 @@ use faultless_sync::atomic::Ordering;
 use faultless_sync::{ReadGuard, WriteGuard};
 
 use crate::base::machine::Machine;
-use crate::space::{AddressSpace, Note};
+use crate::base::notes::Note;
+use crate::lock::Mappings;
 
 /// What is held of the mmap lock during a zap.
 pub(crate) enum MmapHold<'a, M: Machine> {
@@ -14,18 +15,8 @@ pub(crate) enum MmapHold<'a, M: Machine> {
 
 /// The mmap lock, for writing.
 pub(crate) struct MmapLock<'a, M: Machine> {
-    pub(super) space: &'a AddressSpace<M>,
+    pub(super) space: &'a Mappings<M>,
     pub(super) guard: Option<WriteGuard<'a, M>>,
-}
-
-impl<M: Machine> MmapHold<'_, M> {
-    /// The same for a zap.
-    pub(crate) fn for_zap(self) -> Option<Self> {
-        match self {
-            Self::Write { _lock } => _lock.for_zap(),
-            Self::Read { .. } => Some(self),
-        }
-    }
 }
 
 impl<'a, M: Machine> MmapLock<'a, M> {

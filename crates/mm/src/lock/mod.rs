@@ -25,18 +25,26 @@
 
 pub(crate) mod brief;
 pub(crate) mod chunks;
+pub(crate) mod counting;
 pub(crate) mod departing;
+pub(crate) mod edit;
+mod edit_locks;
+pub(crate) mod gap;
+pub(crate) mod limits;
+pub(crate) mod mappings;
 mod mmap_lock;
-pub(crate) mod moves;
 pub(crate) mod pending;
 pub(crate) mod place;
+pub(crate) mod probed;
 pub(crate) mod shard;
+pub(crate) mod vma;
 mod zap;
 
 pub(crate) use brief::leave_at_once;
 pub(crate) use chunks::give_chunks;
+pub(crate) use edit_locks::{DomainLocks, Edit};
+pub(crate) use mappings::Mappings;
 pub(crate) use mmap_lock::{MmapHold, MmapLock};
-pub(crate) use place::ROUNDS;
 pub(crate) use zap::Zap;
 
 use core::ops::Range;
@@ -49,12 +57,13 @@ use faultless_sync::{LockRequest, Mutant, RangeGuard, ReadGuard, mutant};
 use faultless_trace::{Counter, Kind};
 
 use crate::base::machine::Machine;
+use crate::base::notes::Note;
 use crate::base::policy::Policy;
 use crate::lock::departing::UnmapGuard;
 use crate::lock::pending::{Replacing, Zapping};
 use crate::lock::shard::{LockDomain, ShardGuards, Shards};
-use crate::space::{AddressSpace, Note};
-use crate::tree::{Edit, GUARD_GAP, PAGES};
+use crate::tree::PAGES;
+use crate::tune::{GUARD_GAP, RANGE_ROUNDS};
 
 /// All pages, and what is not a page but has a lock of its own.
 const EVERYTHING: Range<u64> = 0..PAGES + 1;
@@ -63,13 +72,13 @@ const HEAP: Range<u64> = PAGES..PAGES + 1;
 
 /// The right to change the mappings of a range.
 pub(crate) struct RangeWriteGuard<'a, M: Machine> {
-    space: &'a AddressSpace<M>,
+    space: &'a Mappings<M>,
     /// The mmap lock goes first.
     guard: Option<MmapLock<'a, M>>,
     held: Held<'a, M>,
     /// What has left the tree, and is still to be flushed.
     departure: UnmapGuard<'a, M>,
-    /// When it was had ([`AddressSpace::trace_hold`]).
+    /// When it was had ([`Mappings::trace_hold`]).
     had: u64,
 }
 
@@ -102,7 +111,7 @@ pub(crate) fn span(pages: Pages) -> Range<u64> {
     pages.start..pages.end
 }
 
-impl<M: Machine> AddressSpace<M> {
+impl<M: Machine> Mappings<M> {
     /// Waits until the caller alone may change mappings in `pages`.
     pub(crate) fn lock_range(&self, pages: Pages) -> RangeWriteGuard<'_, M> {
         self.lock_wish(&LockRequest::to_change(span(pages)), || self.part_of(pages))
@@ -184,14 +193,14 @@ impl<M: Machine> AddressSpace<M> {
             space: self,
             guard,
             held,
-            had: self.trace_start(),
+            had: self.memory.trace_start(),
             departure: UnmapGuard::new(self.memory),
         }
     }
 
     #[inline]
     fn await_range(&self, wish: &LockRequest, part: impl Fn() -> LockDomain) -> Held<'_, M> {
-        let start = self.trace_start();
+        let start = self.memory.trace_start();
         let mut rounds = 0;
         loop {
             let arenas = self.arena_count();
@@ -203,7 +212,10 @@ impl<M: Machine> AddressSpace<M> {
             if self.arena_count() != arenas && !mutant(Mutant::PartChosenOnce) {
                 continue;
             }
-            if part == LockDomain::All && rounds < ROUNDS && self.awaits_elsewhere(wish, &range) {
+            if part == LockDomain::All
+                && rounds < RANGE_ROUNDS
+                && self.awaits_elsewhere(wish, &range)
+            {
                 // Not with a place in the first list, for which others would have to wait.
                 drop(range);
                 rounds += 1;
@@ -258,7 +270,8 @@ impl<M: Machine> AddressSpace<M> {
             range.start * PAGE_SIZE,
             (range.end - range.start) * PAGE_SIZE,
         );
-        self.trace_end(Kind::RangeWait, start, address, length, 0);
+        self.memory
+            .trace_end(Kind::RangeWait, start, address, length, 0);
     }
 
     fn lock_as_policy(&self) -> Option<MmapLock<'_, M>> {
@@ -370,7 +383,7 @@ impl<'a, M: Machine> RangeWriteGuard<'a, M> {
         self.departure.take(edit.departure());
     }
 
-    /// When it was had, for [`AddressSpace::trace_hold`].
+    /// When it was had, for [`Mappings::trace_hold`].
     pub(crate) fn had(&self) -> u64 {
         self.had
     }
@@ -437,14 +450,6 @@ impl<'a, M: Machine> RangeWriteGuard<'a, M> {
     pub(crate) fn begin_replace(self, pages: Pages) -> Replacing<'a, M> {
         let guard = self.guard.map(|lock| MmapHold::Write { _lock: lock });
         let zap = self.held.begin_replace(pages, self.departure);
-        Replacing::new(self.space, zap, guard)
-    }
-
-    /// Gives up everything but what a move needs: that nothing new comes to `gone`, which says that this
-    /// writer zaps there, or, if it `stays`, that it is replacing; and nobody to `target`, which is replacing.
-    pub(crate) fn begin_move(self, gone: Pages, target: Pages, stays: bool) -> Replacing<'a, M> {
-        let guard = self.guard.map(|lock| MmapHold::Write { _lock: lock });
-        let zap = self.held.begin_move(gone, target, stays, self.departure);
         Replacing::new(self.space, zap, guard)
     }
 }

@@ -19,25 +19,24 @@
 //! once it says that it is zapped, it is empty at once, under the same edit.
 //!
 //! A fork needs the tree to be still while it copies it. Who is done meanwhile *leaves* his notes
-//! to it, and goes ([`AddressSpace::end_left_zaps`]).
+//! to it, and goes ([`Mappings::end_left_zaps`]).
 //!
 //! Written lines: the tree's slots, under the edit lock; the lock of the list of ranges; what a zap
 //! writes.
 
 use faultless_paging::{PAGE_SIZE, Pages};
-use faultless_sync::{Mutant, PLACES, RangeLock, Set, cond_resched, mutant};
+use faultless_sync::{PLACES, RangeLock, Set, cond_resched};
 use faultless_trace::Kind;
 
 use crate::base::machine::Machine;
+use crate::lock::Edit;
+use crate::lock::Mappings;
 use crate::lock::shard::{LockDomain, SHARDS, Shards};
 use crate::lock::{MmapHold, RangeWriteGuard, Zap, span};
-use crate::space::AddressSpace;
-use crate::table::free::Tables;
+use crate::table::free::FreeTables;
 use crate::table::taken::Taken;
-use crate::tree::{Edit, SlotValue, Tree};
-
-/// Pages that are so many that whoever has taken them away has little else in his caches.
-const MANY: u64 = if cfg!(any(loom, shuttle)) { 3 } else { 1 << 16 };
+use crate::tree::{SlotValue, Tree};
+use crate::tune::ZAP_MANY;
 
 /// Which of a range's pages are to be taken away.
 pub(crate) enum ZapScope {
@@ -49,7 +48,7 @@ pub(crate) enum ZapScope {
 
 /// A zap that goes on.
 pub(crate) struct Zapping<'a, M: Machine> {
-    space: &'a AddressSpace<M>,
+    space: &'a Mappings<M>,
     /// Whether others may have notes in the range.
     is_beside_others: bool,
     zap: Zap<'a, M>,
@@ -57,7 +56,7 @@ pub(crate) struct Zapping<'a, M: Machine> {
     guard: Option<MmapHold<'a, M>>,
 }
 
-impl<M: Machine> AddressSpace<M> {
+impl<M: Machine> Mappings<M> {
     /// Unmaps `pages`, whose ends were cut, for a writer that has them: they say that he zaps
     /// there. Under the same edit the list of ranges has to say so, too ([`RangeWriteGuard::begin_zap`],
     /// [`RangeWriteGuard::announce_zap`]).
@@ -92,7 +91,7 @@ impl<M: Machine> AddressSpace<M> {
                 let note = SlotValue::zapping(number * PLACES + place);
                 self.tree.clear_notes(edit, pages, note);
                 let is_all_own = list.is_replacing(place, self.machine());
-                if is_all_own || mutant(Mutant::ReplacedInLeftZap) {
+                if is_all_own {
                     self.tree.show_replaced(edit, pages);
                 }
                 left.0[number].insert(place);
@@ -113,7 +112,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Clears, in a child that has just been copied from this space, the notes that were copied.
     pub(crate) fn clear_notes_of_child(&self, child: &Self) {
         self.for_each_noted(&mut |number, _, pages, place| {
-            let mut edit = child.tree.edit(child.memory);
+            let mut edit = child.edit(LockDomain::Central);
             let note = SlotValue::zapping(number * PLACES + place);
             child.tree.clear_notes(&mut edit, pages, note);
         });
@@ -133,16 +132,16 @@ impl<M: Machine> AddressSpace<M> {
     ) {
         let is_beside_others = matches!(rest, ZapScope::Noted);
         let note = SlotValue::zapping(number);
-        let tables = Tables::of(part);
-        let start = self.trace_start();
+        let tables = part.free_tables();
+        let start = self.memory.trace_start();
         match rest {
-            ZapScope::All(taken) => self.zap_rest(pages, tables, taken),
+            ZapScope::All(taken) => self.tables.zap_rest(&self.tree, pages, tables, taken),
             ZapScope::Noted => {
                 let mut at = pages.start;
                 while let Some(run) = self.run_in(at, pages.end) {
                     at = run.pages.end;
                     if run.word == note {
-                        self.zap(run.pages, tables);
+                        self.tables.zap(&self.tree, run.pages, tables);
                     }
                     if at < pages.end {
                         cond_resched(self.machine());
@@ -150,8 +149,8 @@ impl<M: Machine> AddressSpace<M> {
                 }
             }
         }
-        self.trace_zap(start, pages);
-        if pages.len() > MANY {
+        self.tables.trace_zap(start, pages);
+        if pages.len() > ZAP_MANY {
             self.read_ahead(part, pages);
         }
         self.end_zap(part, pages, zap, leave, |edit| match is_beside_others {
@@ -172,7 +171,7 @@ impl<M: Machine> AddressSpace<M> {
         show: impl FnOnce(&mut Edit<'_, M>),
     ) {
         let mut edit = self.edit(part);
-        let start = self.trace_start();
+        let start = self.memory.trace_start();
         if edit.is_frozen() {
             // Under the edit lock, so that the fork finds it when it takes that.
             let left = leave(zap);
@@ -196,9 +195,10 @@ impl<M: Machine> AddressSpace<M> {
         zap: Z,
         leave: impl FnOnce(Z) -> L,
     ) {
-        let start = self.trace_start();
-        self.zap_rest(pages, Tables::None, taken);
-        self.trace_zap(start, pages);
+        let start = self.memory.trace_start();
+        self.tables
+            .zap_rest(&self.tree, pages, FreeTables::None, taken);
+        self.tables.trace_zap(start, pages);
         self.end_zap(part, pages, zap, leave, |edit| {
             self.tree.show_replaced(edit, pages);
         });
@@ -233,16 +233,12 @@ impl<M: Machine> AddressSpace<M> {
         };
     }
 
-    pub(crate) fn trace_zap(&self, start: u64, pages: Pages) {
-        let address = pages.start * PAGE_SIZE;
-        self.trace_end(Kind::Zap, start, address, pages.len() * PAGE_SIZE, 0);
-    }
-
     /// Nobody else could change `pages` from `start` until now. Recorded where that is over.
     #[inline(always)]
     pub(crate) fn trace_hold(&self, start: u64, pages: Pages) {
         let address = pages.start * PAGE_SIZE;
-        self.trace_end(Kind::RangeHold, start, address, pages.len() * PAGE_SIZE, 0);
+        self.memory
+            .trace_end(Kind::RangeHold, start, address, pages.len() * PAGE_SIZE, 0);
     }
 
     /// All lists: the space's own, and those of arenas.
@@ -300,7 +296,7 @@ impl Tree {
 /// Something that takes the place of something else, whose pages are taken away from under it; or that moves
 /// there with its own.
 pub(crate) struct Replacing<'a, M: Machine> {
-    space: &'a AddressSpace<M>,
+    space: &'a Mappings<M>,
     zap: Zap<'a, M>,
     /// Under `classic` and `vma-lock`.
     guard: Option<MmapHold<'a, M>>,
@@ -308,7 +304,7 @@ pub(crate) struct Replacing<'a, M: Machine> {
 
 impl<'a, M: Machine> Replacing<'a, M> {
     pub(crate) fn new(
-        space: &'a AddressSpace<M>,
+        space: &'a Mappings<M>,
         zap: Zap<'a, M>,
         guard: Option<MmapHold<'a, M>>,
     ) -> Self {
@@ -321,25 +317,11 @@ impl<'a, M: Machine> Replacing<'a, M> {
         space.take_from_under(zap.part, zap.pages, Taken::new(), zap, Zap::leave);
         drop(guard);
     }
-
-    /// The part that it belongs to.
-    pub(crate) fn part(&self) -> LockDomain {
-        self.zap.part
-    }
-
-    /// Of a move: all pages are where they go, and faults find them there. What is left of where they were goes.
-    pub(crate) fn finish_move(self) {
-        let Self { space, zap, guard } = self;
-        zap.end_move();
-        let guard = guard.and_then(MmapHold::for_zap);
-        // Of the source nothing but tables is left. A stack may have grown to beside what was mapped.
-        Zapping::new(space, true, zap, guard).finish();
-    }
 }
 
 impl<'a, M: Machine> Zapping<'a, M> {
     pub(crate) fn new(
-        space: &'a AddressSpace<M>,
+        space: &'a Mappings<M>,
         is_beside_others: bool,
         zap: Zap<'a, M>,
         guard: Option<MmapHold<'a, M>>,

@@ -10,15 +10,12 @@ use faultless_sync::{BriefGuard, LockRequest};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::lock::Edit;
+use crate::lock::Mappings;
+use crate::lock::gap as room;
 use crate::lock::shard::{LARGEST, LockDomain};
 use crate::lock::{EVERYTHING, Held, span};
-use crate::ops::mmap::place as room;
-use crate::space::AddressSpace;
-use crate::tree::Edit;
-
-/// How often room is chosen that somebody else has just then, before everything is kept from
-/// changing.
-pub(crate) const ROUNDS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
+use crate::tune::RANGE_ROUNDS;
 
 /// How room is had, and the edit under which it was found.
 enum Placed<'a, M: Machine> {
@@ -38,7 +35,7 @@ enum Obstacle {
     Crowded(usize),
 }
 
-impl<M: Machine> AddressSpace<M> {
+impl<M: Machine> Mappings<M> {
     /// Chooses room for a mapping, where nobody else changes anything, and lets `map` use it.
     ///
     /// # Errors
@@ -141,7 +138,9 @@ impl<M: Machine> AddressSpace<M> {
         let (mut part, mut rounds) = (LockDomain::Central, 0);
         loop {
             let request = match obstacle {
-                Obstacle::Taken(pages) if rounds < ROUNDS => LockRequest::to_change(span(pages)),
+                Obstacle::Taken(pages) if rounds < RANGE_ROUNDS => {
+                    LockRequest::to_change(span(pages))
+                }
                 Obstacle::Taken(_) => LockRequest::to_change(EVERYTHING),
                 Obstacle::Crowded(seen) => return Ok(Placed::Crowded(seen)),
                 Obstacle::Full { .. } if part != self.part_of_everything() => {

@@ -30,23 +30,6 @@ impl<'a, M: Machine> Held<'a, M> {
             departure,
         }
     }
-
-    pub(super) fn begin_move(
-        self,
-        gone: Pages,
-        target: Pages,
-        stays: bool,
-        departure: UnmapGuard<'a, M>,
-    ) -> Zap<'a, M> {
-        let (from, to) = (span(gone), span(target));
-        Zap {
-            part: self.part,
-            pages: gone,
-            elsewhere: self.elsewhere.begin_move(&from, &to, stays),
-            range: self.range.begin_move(from, to, stays),
-            departure,
-        }
-    }
 }
 
 /// A range that is being zapped, or replacing, in the lists in which it was had.
@@ -63,13 +46,6 @@ impl<'a, M: Machine> Zap<'a, M> {
     /// The number by which this writer's notes are known.
     pub(crate) fn number(&self) -> usize {
         self.part.writer(self.range.place())
-    }
-
-    /// See [`ZapGuard::end_move`].
-    pub(crate) fn end_move(&self) {
-        let from = span(self.pages);
-        self.elsewhere.end_move(&from);
-        self.range.end_move(from);
     }
 
     /// See [`ZapGuard::leave`].

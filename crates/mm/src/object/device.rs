@@ -14,12 +14,11 @@
 use core::ops::Range;
 
 use faultless_frames::NoMemory;
-use faultless_paging::{Caching, Frame, PAGE_SIZE};
+use faultless_paging::{Caching, EntryFormat, Frame, PAGE_SIZE};
 
 use crate::base::machine::Machine;
+use crate::base::memory::Memory;
 use crate::object::{MemoryObject, ObjectInner, Pager};
-use crate::space::AddressSpace;
-use crate::space::memory::Memory;
 
 /// The frames of a device.
 #[derive(Clone, Copy)]
@@ -50,7 +49,7 @@ impl<M: Machine> Device<M> {
     ) -> Result<Self, NoMemory> {
         let count = frames.end.checked_sub(frames.start).ok_or(NoMemory)?;
         let count = u32::try_from(count).map_err(|_| NoMemory)?;
-        let largest = AddressSpace::<M>::FORMAT.address / PAGE_SIZE;
+        let largest = M::Format::FORMAT.address / PAGE_SIZE;
         if frames.start == 0 || frames.end > largest {
             return Err(NoMemory);
         }

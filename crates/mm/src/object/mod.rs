@@ -31,8 +31,10 @@
 
 pub(crate) mod device;
 mod fill;
+pub(crate) mod mappings;
 mod moving;
 pub(crate) mod page;
+pub(crate) mod probe;
 pub(crate) mod radix;
 
 use core::ptr::NonNull;
@@ -45,7 +47,8 @@ use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::base::errno::Errno;
 use crate::base::list::{Hook, List};
 use crate::base::machine::Machine;
-use crate::space::memory::Memory;
+use crate::base::memory::{Kind, Memory};
+use crate::tree::mapping::{AnyObject, ObjectRef};
 pub use device::Device;
 use device::Span;
 pub(crate) use fill::WaitKind;
@@ -123,15 +126,6 @@ pub struct ObjectInner {
 const _: () =
     assert!(cfg!(any(loom, shuttle)) || core::mem::offset_of!(ObjectInner, writers) == 64);
 
-/// All stores of a machine, for who verifies it.
-pub(crate) struct Objects(pub(crate) SpinLock<List>);
-
-impl Objects {
-    pub(crate) fn new() -> Self {
-        Self(SpinLock::new(List::new()))
-    }
-}
-
 /// What is written when mappings and handles come and go, and when pages are read in.
 #[repr(C, align(64))]
 pub(crate) struct Writers {
@@ -179,7 +173,7 @@ impl<M: Machine> MemoryObject<M> {
         backing: Option<&'static dyn Pager>,
         tag: u64,
     ) -> Result<Self, NoMemory> {
-        let cache = memory.allocate_object_inner()?;
+        let cache = memory.allocate(Kind::Object)?.cast::<ObjectInner>();
         let content = ObjectInner {
             pages: Radix::new(),
             size: AtomicU64::new(size),
@@ -195,7 +189,7 @@ impl<M: Machine> MemoryObject<M> {
             },
             hook: Hook::new(),
         };
-        let mut all = memory.all_objects().0.lock(memory.machine());
+        let mut all = memory.objects.lock(memory.machine());
         let _ = cache.as_ptr().expose_provenance();
         // SAFETY: fresh memory of its size and alignment; in the list until it goes.
         unsafe {
@@ -207,7 +201,8 @@ impl<M: Machine> MemoryObject<M> {
     }
 
     /// A handle to a store that a mapping holds.
-    pub(crate) fn of(memory: &'static Memory<M>, cache: NonNull<ObjectInner>) -> Self {
+    pub(crate) fn of(memory: &'static Memory<M>, object: NonNull<AnyObject>) -> Self {
+        let cache = object.cast::<ObjectInner>();
         // SAFETY: the caller's mapping holds it.
         unsafe { cache.as_ref() }.hold();
         Self { memory, cache }
@@ -273,17 +268,42 @@ impl<M: Machine> MemoryObject<M> {
 
 impl<M: Machine> Clone for MemoryObject<M> {
     fn clone(&self) -> Self {
-        Self::of(self.memory, self.cache)
+        Self::of(self.memory, self.cache.cast())
     }
 }
 
 impl<M: Machine> Drop for MemoryObject<M> {
     fn drop(&mut self) {
-        self.memory.let_go(self.cache);
+        self.memory.put_object(self.cache);
+    }
+}
+
+impl ObjectRef {
+    /// The object's page `index` at `page`, and all others where they follow from that.
+    pub(crate) fn new<M: Machine>(
+        object: &MemoryObject<M>,
+        page: u64,
+        index: u64,
+        file: u64,
+    ) -> Self {
+        Self::at(object.pointer().cast(), index.wrapping_sub(page), file)
+    }
+
+    /// The object. Held by the mapping that this is an attribute of.
+    #[inline]
+    pub(crate) fn object(&self) -> &ObjectInner {
+        // SAFETY: references to objects are made above alone, and a mapping holds its object until no
+        // reader can look at the mapping.
+        unsafe { self.pointer().cast::<ObjectInner>().as_ref() }
     }
 }
 
 impl ObjectInner {
+    /// How mappings name it.
+    pub(crate) fn any(&self) -> NonNull<AnyObject> {
+        NonNull::from(self).cast()
+    }
+
     /// The store that a hook belongs to.
     ///
     /// # Safety
@@ -344,7 +364,7 @@ impl ObjectInner {
 
 impl<M: Machine> Memory<M> {
     /// Lets go of a store: a handle or a mapping that held it is gone.
-    pub(crate) fn let_go(&self, cache: NonNull<ObjectInner>) {
+    pub(crate) fn put_object(&self, cache: NonNull<ObjectInner>) {
         // SAFETY: held until here.
         let body = unsafe { cache.as_ref() };
         // Release and acquire: what every holder did comes before the end.
@@ -354,7 +374,7 @@ impl<M: Machine> Memory<M> {
         self.forget_probes(cache.as_ptr());
         let source = self.machine().frames();
         // SAFETY: in the list since it was made.
-        unsafe { self.all_objects().0.lock(self.machine()).remove(&body.hook) };
+        unsafe { self.objects.lock(self.machine()).remove(&body.hook) };
         body.pages.for_each(0..u64::MAX, &mut |index, slot| {
             if let PageSlot::Page(frame) = slot.load() {
                 body.uncharge(index);
@@ -365,7 +385,8 @@ impl<M: Machine> Memory<M> {
         });
         body.pages.destroy(self);
         let (backing, tag) = (body.backing, body.tag);
-        self.free_object_inner(cache);
+        // SAFETY: allocated as an object, and no holder is left.
+        unsafe { self.free(Kind::Object, cache.cast()) };
         if let Some(backing) = backing {
             backing.gone(tag);
         }
@@ -374,10 +395,11 @@ impl<M: Machine> Memory<M> {
 
 impl<M: Machine> Nodes for Memory<M> {
     fn allocate(&self) -> Result<NonNull<u8>, NoMemory> {
-        self.allocate_radix_node()
+        Memory::allocate(self, Kind::RadixNode)
     }
 
     fn free(&self, node: NonNull<Node>) {
-        self.free_radix_node(node);
+        // SAFETY: nodes are allocated as this kind; the caller has the last pointer.
+        unsafe { Memory::free(self, Kind::RadixNode, node.cast()) };
     }
 }

@@ -9,21 +9,19 @@
 //! Written lines: the slot, twice; the count that those park on; the list's lock.
 
 use faultless_frames::FrameSource;
-use faultless_paging::{Frame, PAGE_SIZE};
+use faultless_paging::Frame;
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::{Mutant, mutant};
 
 use crate::base::machine::Machine;
+use crate::base::memory::Memory;
 use crate::object::radix::{PageSlot, Slot};
-use crate::object::{MemoryObject, ObjectInner, Objects};
-use crate::rmap::file::ObjectLinks;
-use crate::space::AddressSpace;
-use crate::space::memory::Memory;
+use crate::object::{MemoryObject, ObjectInner};
 
 /// A page that is being moved. Must be ended.
 pub(crate) struct Moving<M: Machine> {
-    store: MemoryObject<M>,
-    index: u64,
+    pub(crate) store: MemoryObject<M>,
+    pub(crate) index: u64,
     from: Frame,
 }
 
@@ -60,30 +58,6 @@ impl<M: Machine> Moving<M> {
         Ok(moving)
     }
 
-    /// Calls `visit` with every space and page where it may be mapped, until that fails.
-    /// Under the list's lock: nothing may be waited for.
-    pub(crate) fn try_for_each_place<E>(
-        &self,
-        mut visit: impl FnMut(&AddressSpace<M>, u64) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let memory = self.store.memory;
-        let list = self.store.cache().writers.mappings.lock(memory.machine());
-        // SAFETY: under the lock, and mappings stay in the list until they are unlinked.
-        let mut next = unsafe { list.first() };
-        while let Some(hook) = next {
-            // SAFETY: as above.
-            if let Some((space, first)) = unsafe { ObjectLinks::of(hook) }.space(memory) {
-                let page = self.index.wrapping_sub(first);
-                if page < space.layout.end / PAGE_SIZE {
-                    visit(&space, page)?;
-                }
-            }
-            // SAFETY: as above.
-            next = unsafe { list.next(hook) };
-        }
-        Ok(())
-    }
-
     /// Shows the page again, which is in `to` now. What held the store is returned, to be
     /// let go of when nothing is locked.
     pub(crate) fn end(self, to: Frame) -> MemoryObject<M> {
@@ -107,8 +81,7 @@ impl<M: Machine> Moving<M> {
 impl<M: Machine> MemoryObject<M> {
     /// The store with this number, if there is one that does not go just now.
     fn with_id(memory: &'static Memory<M>, id: u64) -> Option<Self> {
-        let Objects(all) = memory.all_objects();
-        let list = all.lock(memory.machine());
+        let list = memory.objects.lock(memory.machine());
         // SAFETY: under the lock, and stores stay in the list until they go.
         let mut next = unsafe { list.first() };
         while let Some(hook) = next {

@@ -16,9 +16,9 @@ use faultless_sync::{Backoff, Mutant, mutant};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::base::memory::Memory;
 use crate::object::radix::{PageSlot, Slot};
 use crate::object::{MemoryObject, ObjectInner};
-use crate::space::AddressSpace;
 
 /// What a look for a page has found.
 pub(crate) enum Lookup<'s> {
@@ -267,10 +267,10 @@ impl<M: Machine> Drop for Pinned<'_, M> {
     }
 }
 
-impl<M: Machine> AddressSpace<M> {
+impl<M: Machine> Memory<M> {
     /// Makes sure that a store has a slot for the page `index`.
     pub(crate) fn make_slot(&self, cache: &ObjectInner, index: u64) -> Result<(), NoMemory> {
-        cache.pages.slot(index, self.memory).map(drop)
+        cache.pages.slot(index, self).map(drop)
     }
 
     /// Adds a zeroed frame of the caller's to a store as the page `index`, for a fault.
@@ -281,7 +281,7 @@ impl<M: Machine> AddressSpace<M> {
         index: u64,
         frame: Frame,
     ) -> Result<bool, Errno> {
-        let slot = cache.pages.slot(index, self.memory)?;
+        let slot = cache.pages.slot(index, self)?;
         if let Err(error) = cache.charge(index) {
             // Somebody may have added it with the last room that there was.
             return match slot.load() {

@@ -9,21 +9,15 @@
 //! Written lines: the slot's, which 8 neighbouring pages of the file share; a node's
 //! once, when it is put in place.
 
+use crate::tune::RADIX_BITS;
+
 use core::ptr::{NonNull, null_mut, without_provenance_mut};
 
 use faultless_frames::NoMemory;
 use faultless_paging::Frame;
 use faultless_sync::atomic::{AtomicPtr, Ordering};
 
-/// Page-number bits that one node decodes.
-const BITS: u32 = if cfg!(loom) {
-    1
-} else if cfg!(shuttle) {
-    2
-} else {
-    6
-};
-const SLOTS: usize = 1 << BITS;
+const SLOTS: usize = 1 << RADIX_BITS;
 
 /// What a slot of the lowest level holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,12 +116,12 @@ pub(crate) trait Nodes {
 
 /// The part of a page number that a level and those below it decode.
 fn below(height: usize, index: u64) -> u64 {
-    let bits = BITS * height as u32;
+    let bits = RADIX_BITS * height as u32;
     index & 1u64.checked_shl(bits).map_or(u64::MAX, |end| end - 1)
 }
 
 fn number(height: usize, index: u64) -> usize {
-    index.checked_shr(BITS * height as u32).unwrap_or(0) as usize % SLOTS
+    index.checked_shr(RADIX_BITS * height as u32).unwrap_or(0) as usize % SLOTS
 }
 
 impl Radix {
@@ -266,7 +260,9 @@ fn for_each(
     pages: &core::ops::Range<u64>,
     visit: &mut impl FnMut(u64, &Slot),
 ) {
-    let size = 1u64.checked_shl(BITS * level as u32).unwrap_or(u64::MAX);
+    let size = 1u64
+        .checked_shl(RADIX_BITS * level as u32)
+        .unwrap_or(u64::MAX);
     for (i, slot) in node.slots.iter().enumerate() {
         let start = base.saturating_add((i as u64).saturating_mul(size));
         if start >= pages.end || start.saturating_add(size) <= pages.start {
@@ -283,7 +279,7 @@ fn for_each(
 }
 
 fn next(node: &Node, level: usize, base: u64, from: u64) -> Option<u64> {
-    let size = 1u64.checked_shl(BITS * level as u32)?;
+    let size = 1u64.checked_shl(RADIX_BITS * level as u32)?;
     let skipped = from.saturating_sub(base) / size;
     let slots = node.slots.iter().enumerate();
     slots

@@ -13,20 +13,20 @@
 //! Written lines: those of the fault; the entry; the page.
 
 use faultless_frames::Flags;
-use faultless_paging::{Access, Frame, Page, Pages, Walk, walk};
+use faultless_paging::{Access, Frame, Page, Pages, Walk};
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::{Backoff, Mutant, mutant};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::fault::pin::TRIES;
-use crate::fault::retry::Retry;
 use crate::fault::state::FaultState;
 use crate::fault::trace::{FaultTrace, Forced};
-use crate::fault::vma::{Mode, VmaRef};
 use crate::fault::{Outcome, PteRef};
+use crate::lock::vma::{Mode, VmaRef};
 use crate::space::AddressSpace;
+use crate::table::retry::Retry;
 use crate::tree::mapping::Attributes;
+use crate::tune::PIN_TRIES;
 
 impl<M: Machine> AddressSpace<M> {
     /// Shows `transfer` the frame of the page at an address, to be read or written, whatever the
@@ -53,7 +53,7 @@ impl<M: Machine> AddressSpace<M> {
         is_meant: &dyn Fn(&Attributes) -> bool,
         transfer: &mut dyn FnMut(Frame),
     ) -> Result<(), Errno> {
-        if address >= self.layout.end {
+        if address >= self.layout().end {
             return Err(Errno::EIO);
         }
         let page = Page::containing(address);
@@ -71,9 +71,9 @@ impl<M: Machine> AddressSpace<M> {
                     Outcome::OutOfMemory => return Err(Errno::ENOMEM),
                     Outcome::Segv(_) | Outcome::Bus => return Err(Errno::EIO),
                 },
-                Err(_) if backoff.turns() >= TRIES => {
+                Err(_) if backoff.turns() >= PIN_TRIES => {
                     // A writer is at work there: it waits for nothing that is held here.
-                    drop(self.hold_range(Pages::new(page.0, page.0 + 1)));
+                    drop(self.maps.hold_range(Pages::new(page.0, page.0 + 1)));
                     backoff = Backoff::new();
                     continue;
                 }
@@ -86,7 +86,7 @@ impl<M: Machine> AddressSpace<M> {
     /// Resolves a fault that the mapping need not allow.
     fn fault_forced(&self, address: u64, access: Access) -> Outcome {
         let start = self.trace_start();
-        let mut prepared = FaultState::new(self.memory, Forced(FaultTrace::new()));
+        let mut prepared = FaultState::new(self.memory(), Forced(FaultTrace::new()));
         let outcome = self.resolve(address, access, &mut prepared);
         prepared.trail.0.end(self, start, address, outcome);
         outcome
@@ -100,9 +100,9 @@ impl<M: Machine> AddressSpace<M> {
         is_meant: &dyn Fn(&Attributes) -> bool,
         transfer: &mut dyn FnMut(Frame),
     ) -> Result<bool, Retry> {
-        let section = self.memory.enter();
+        let section = self.memory().enter();
         // By validation alone, as under the policy `speculative`.
-        let Some(hold) = VmaRef::find(self, page, Mode::Locked, &section)? else {
+        let Some(hold) = VmaRef::find(&self.maps, page, Mode::Locked, &section)? else {
             return Ok(false);
         };
         if !hold.attributes().is_some_and(is_meant) {
@@ -111,13 +111,12 @@ impl<M: Machine> AddressSpace<M> {
         if !hold.protection().allows(access) && !hold.may_be_forced(access) {
             return Ok(false);
         }
-        // SAFETY: inside the section.
-        let walked = unsafe { walk::<M::Format, M>(self.machine(), self.root, page) };
+        let walked = self.tables().descend(page, &section);
         let Walk::Leaf { entry, value, link } = walked else {
             return Ok(false);
         };
         if link.is_frozen() {
-            self.prioritise_copy(page);
+            self.tables().prioritise_copy(page);
             return Err(Retry::TableChanged);
         }
         if Self::FORMAT.is_claimed(value) {
@@ -130,31 +129,24 @@ impl<M: Machine> AddressSpace<M> {
             entry,
             value,
             link,
-            hold: &hold,
+            vma: &hold,
         };
-        let interrupts = self.machine().interrupts_off();
-        let result = match at.entry.claim_present::<M::Format>(value) {
-            Err(_) => Err(Retry::EntryClaimed),
-            // A claim that is dropped is withdrawn.
-            Ok(claim) => at.validate().and_then(|()| {
-                // A fork that was over before the validation took the mark away before it let
-                // the mapping be live again. Pairs with the release of that store.
-                fence(Ordering::Acquire);
-                if !self.suffices(value, access) && !mutant(Mutant::SharingNotChecked) {
-                    return Err(Retry::MappingChanged);
-                }
-                transfer(Self::FORMAT.frame(value));
-                claim.publish(|now| match access {
-                    Access::Write => Self::FORMAT.written(now),
-                    // Who owns it has used it already.
-                    _ if Self::FORMAT.is_used(now) => now,
-                    _ => now | Self::FORMAT.accessed,
-                });
-                Ok(true)
-            }),
-        };
-        self.machine().interrupts_restore(interrupts);
-        result
+        self.tables().transact_present(&at, || {
+            // A fork that was over before the validation took the mark away before it let
+            // the mapping be live again. Pairs with the release of that store.
+            fence(Ordering::Acquire);
+            if !self.suffices(value, access) && !mutant(Mutant::SharingNotChecked) {
+                return Err(Retry::MappingChanged);
+            }
+            transfer(Self::FORMAT.frame(value));
+            Ok(move |now| match access {
+                Access::Write => Self::FORMAT.written(now),
+                // Its owner has used it already.
+                _ if Self::FORMAT.is_used(now) => now,
+                _ => now | Self::FORMAT.accessed,
+            })
+        })?;
+        Ok(true)
     }
 
     /// Whether the page of an entry can be accessed from outside as it is: to be written, it is
@@ -169,11 +161,12 @@ impl<M: Machine> AddressSpace<M> {
             return false;
         }
         let is_file = self
+            .tables()
             .counted(value)
             .is_some_and(|descriptor| descriptor.flags().has(Flags::FILE));
         let may_be_written = match is_file {
             true => format.permits(value, Access::Write),
-            false => self.is_exclusive(value) && format.is_soft_dirty(value),
+            false => self.tables().is_exclusive(value) && format.is_soft_dirty(value),
         };
         access != Access::Write || may_be_written
     }

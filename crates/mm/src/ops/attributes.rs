@@ -8,10 +8,11 @@ use faultless_sync::Backoff;
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::lock::Edit;
 use crate::lock::RangeWriteGuard;
 use crate::space::AddressSpace;
+use crate::tree::Run;
 use crate::tree::mapping::{Attributes, Flags, Locked};
-use crate::tree::{Edit, Run};
 
 impl<M: Machine> AddressSpace<M> {
     /// Changes the flags of a run, or of the part of one.
@@ -54,16 +55,16 @@ impl<M: Machine> AddressSpace<M> {
         if !may_be(&edit) {
             return Err(Errno::ENOMEM);
         }
-        self.check_split(&edit, run.pages, Some(&to))?;
+        self.maps.check_split(&edit, run.pages, Some(&to))?;
         edit.cut(run.pages)?;
         let word = self.word_for(&edit, run.pages, to)?;
         // Now: whoever replaces something here may have finished since the run was read.
-        let is_replacing = self.tree.find(run.pages.start).word.is_replacing();
+        let is_replacing = self.tree().find(run.pages.start).word.is_replacing();
         let word = match is_replacing {
             true => word.replacing(),
             false => word,
         };
-        self.set_range(&mut edit, run.pages, word);
+        self.maps.set_range(&mut edit, run.pages, word);
         drop(edit);
         let is_sealed = to.flags.sealed && !from.flags.sealed;
         let is_locked = to.flags.locked != Locked::No && from.flags.locked == Locked::No;
@@ -77,8 +78,8 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Waits until no entry of `pages` is claimed that was when this was called.
     fn await_claims(&self, pages: Pages) {
-        let _section = self.memory.enter();
-        self.for_each_entry(pages, &mut |entry, _| {
+        let _section = self.memory().enter();
+        self.tables().for_each_entry(pages, &mut |entry, _| {
             let mut backoff = Backoff::new();
             while Self::FORMAT.is_claimed(entry.load()) {
                 backoff.turn(self.machine());

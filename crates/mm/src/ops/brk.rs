@@ -9,8 +9,8 @@ use faultless_trace::{Counter, Kind};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::lock::Edit;
 use crate::space::AddressSpace;
-use crate::tree::Edit;
 use crate::tree::mapping::{Attributes, Flags, Locked, SoftDirtyEpoch};
 
 /// Attributes of the heap: readable, writable.
@@ -28,22 +28,14 @@ const HEAP: Attributes = Attributes {
 impl<M: Machine> AddressSpace<M> {
     /// Where the heap begins, empty. For `exec`.
     pub fn set_brk(&self, start: u64) {
-        self.brk[0].store(start, Ordering::Relaxed);
-        self.brk[1].store(start, Ordering::Relaxed);
+        self.maps.brk[0].store(start, Ordering::Relaxed);
+        self.maps.brk[1].store(start, Ordering::Relaxed);
     }
 
     /// Bytes of the program's data, which the heap's part of [`crate::Limits::data`] includes.
     /// For `exec`.
     pub fn set_data_size(&self, bytes: u64) {
-        self.brk[2].store(bytes, Ordering::Relaxed);
-    }
-
-    /// Where the heap begins and ends.
-    pub fn heap(&self) -> (u64, u64) {
-        (
-            self.brk[0].load(Ordering::Relaxed),
-            self.brk[1].load(Ordering::Relaxed),
-        )
+        self.maps.brk[2].store(bytes, Ordering::Relaxed);
     }
 
     /// Moves the heap's end to `new` if that can be done. The end now.
@@ -64,11 +56,11 @@ impl<M: Machine> AddressSpace<M> {
                 return end;
             }
             // A page stays free behind the heap.
-            let last = self.layout.end / PAGE_SIZE;
+            let last = self.layout().end / PAGE_SIZE;
             let page = |address: u64| (address.div_ceil(PAGE_SIZE)).min(last);
             let pages = Pages::new(page(end.min(new)), page(end.max(new)) + 1);
             // Only what grows puts something new there.
-            let lock = self.lock_heap(pages, new > end);
+            let lock = self.maps.lock_heap(pages, new > end);
             let (start, now) = self.heap();
             if now == end {
                 break (lock, start, end);
@@ -79,10 +71,10 @@ impl<M: Machine> AddressSpace<M> {
         }
         let old_page = end.next_multiple_of(PAGE_SIZE);
         let new_page = new.next_multiple_of(PAGE_SIZE);
-        let commit = || self.brk[1].store(new, Ordering::Relaxed);
+        let commit = || self.maps.brk[1].store(new, Ordering::Relaxed);
         if new_page < old_page {
             let less = Pages::of_bytes(new_page..old_page);
-            if self.is_unmapped(less) {
+            if self.maps.is_unmapped(less) {
                 // The program has unmapped it already: Linux leaves the end alone.
                 return end;
             }
@@ -114,17 +106,17 @@ impl<M: Machine> AddressSpace<M> {
             return None;
         }
         let is_unchanged = || self.heap() == (start, end);
-        let commit = || self.brk[1].store(new, Ordering::Relaxed);
+        let commit = || self.maps.brk[1].store(new, Ordering::Relaxed);
         if new_page < old_page {
             let less = Pages::of_bytes(new_page..old_page);
-            let is_done = self.unmap_heap_at_once(less, is_unchanged, commit);
+            let is_done = self.maps.unmap_heap_at_once(less, is_unchanged, commit);
             return is_done.then_some(new);
         }
         if new_page == old_page || self.lock_future() != Locked::No {
             return None;
         }
         let more = Pages::of_bytes(old_page..new_page);
-        self.grow_heap_at_once(more, |edit| {
+        self.maps.grow_heap_at_once(more, |edit| {
             let is_unchanged = is_unchanged() && self.lock_future() == Locked::No;
             is_unchanged.then(|| match self.extend_heap(edit, more) {
                 Ok(()) => {
@@ -138,27 +130,27 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Whether a heap from `start` on may end at `new`.
     fn may_end_at(&self, start: u64, new: u64) -> bool {
-        if new < start || new > self.layout.end - PAGE_SIZE {
+        if new < start || new > self.layout().end - PAGE_SIZE {
             return false;
         }
-        let heap = (new - start).saturating_add(self.brk[2].load(Ordering::Relaxed));
-        heap <= self.limits.data.get()
+        let heap = (new - start).saturating_add(self.maps.brk[2].load(Ordering::Relaxed));
+        heap <= self.maps.limits.data.get()
     }
 
     fn extend_heap(&self, edit: &mut Edit<'_, M>, more: Pages) -> Result<(), Errno> {
         let mut heap = HEAP;
         heap.birth = self.birth();
         heap.flags.locked = self.lock_future();
-        let room = self.room(edit);
+        let room = self.maps.room(edit);
         // A page stays free behind the heap, and a stack above keeps its guard gap.
         let free = edit.is_free(Pages::new(more.start, more.end + 1));
-        let is_full = self.has_too_many_mappings(edit);
+        let is_full = self.maps.has_too_many_mappings(edit);
         if !free || is_full || !room.may_lock_more(&heap, more.len()) {
             return Err(Errno::ENOMEM);
         }
-        self.check_new(edit, more, &heap)?;
+        self.maps.check_new(edit, more, &heap)?;
         self.map_free(edit, more, heap)?;
-        self.memory.count(Counter::Mmap);
+        self.memory().count(Counter::Mmap);
         Ok(())
     }
 }

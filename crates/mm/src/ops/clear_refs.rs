@@ -41,10 +41,10 @@ impl AgingMode {
 impl<M: Machine> AddressSpace<M> {
     /// Lets the pages of some mappings count as not used.
     pub fn clear_accessed(&self, of: AgingMode) {
-        let _hold = self.hold_everything();
+        let _hold = self.maps.hold_everything();
         let mut gather = Gather::new();
         let mut at = 0;
-        while let Some(run) = self.run_in(at, PAGES) {
+        while let Some(run) = self.maps.run_in(at, PAGES) {
             at = run.pages.end;
             // SAFETY: the hold keeps mappings.
             let mapping = unsafe { run.word.mapping() };
@@ -52,15 +52,15 @@ impl<M: Machine> AddressSpace<M> {
                 self.clear_accessed_in(run.pages, &mut gather);
             }
         }
-        let section = self.memory.enter();
-        self.flush(&mut gather);
+        let section = self.memory().enter();
+        self.tables().flush(&mut gather);
         drop(section);
     }
 
     fn clear_accessed_in(&self, pages: Pages, gather: &mut Gather) {
         let format = Self::FORMAT;
-        let _section = self.memory.enter();
-        self.for_each_entry(pages, &mut |entry, page| {
+        let _section = self.memory().enter();
+        self.tables().for_each_entry(pages, &mut |entry, page| {
             loop {
                 let value = entry.load();
                 // A claim is a use that goes on.
@@ -73,7 +73,7 @@ impl<M: Machine> AddressSpace<M> {
                     false => format.unused(value),
                 };
                 if entry.replace(value, unused).is_ok() {
-                    self.gather(value, page, gather);
+                    self.tables().gather(value, page, gather);
                     return;
                 }
             }

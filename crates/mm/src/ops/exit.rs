@@ -6,8 +6,10 @@ use faultless_sync::cond_resched;
 use faultless_trace::Counter;
 
 use crate::base::machine::Machine;
-use crate::space::AddressSpace;
-use crate::space::memory::Memory;
+use crate::base::memory::Memory;
+use crate::rmap::anon::leave_list;
+use crate::rmap::file::leave_objects;
+use crate::space::OwnedSpace;
 
 /// Entries that lie in one cache line.
 const LINE: usize = 8;
@@ -15,7 +17,7 @@ const LINE: usize = 8;
 /// Tables of the lowest level between two looks whether somebody else should run.
 const TABLES: usize = 32;
 
-impl<M: Machine> AddressSpace<M> {
+impl<M: Machine> OwnedSpace<M> {
     /// Gives everything back. No CPU runs the space any more (its set is empty,
     /// each having dropped its translations), and owning it means that nobody
     /// else uses it: nothing is claimed, nothing waits for readers. How many pages
@@ -23,15 +25,15 @@ impl<M: Machine> AddressSpace<M> {
     pub fn destroy(self) -> u64 {
         // From the stores first: who moves a page has the list of spaces locked, and may have found
         // this one in a store's list. Once out of that, to wait for the other is to wait for them.
-        self.leave_stores();
-        self.leave_list();
-        let end = self.layout.end.div_ceil(PAGE_SIZE);
+        leave_objects(&self);
+        leave_list(&self);
+        let end = self.layout().end.div_ceil(PAGE_SIZE);
         let counted = self.resident();
-        let present = free_table(self.memory, self.root, LEVELS - 1, 0, end);
+        let present = free_table(self.memory(), self.tables().root, LEVELS - 1, 0, end);
         debug_assert_eq!(present, counted, "what is in memory was not counted right");
-        let memory = self.memory;
+        let memory = self.memory();
         memory.commit(self.totals().committed.wrapping_neg());
-        self.take_apart().tree.destroy(memory);
+        self.take_apart();
         present
     }
 }

@@ -1,6 +1,6 @@
 //! Looking at an address space without changing it.
 
-use faultless_paging::{Frame, PAGE_SIZE, Page, Walk, walk};
+use faultless_paging::{Frame, PAGE_SIZE, Page, Walk};
 
 use crate::base::machine::Machine;
 use crate::object::MemoryObject;
@@ -13,11 +13,11 @@ impl<M: Machine> AddressSpace<M> {
     /// that every fault begins with.
     #[inline]
     pub fn lookup(&self, address: u64) -> Option<Attributes> {
-        if address >= self.layout.end {
+        if address >= self.layout().end {
             return None;
         }
-        let _section = self.memory.enter();
-        let word = self.tree.find(Page::containing(address).0).word;
+        let _section = self.memory().enter();
+        let word = self.tree().find(Page::containing(address).0).word;
         // SAFETY: found in this section.
         match unsafe { word.content() } {
             SlotState::Live(mapping) | SlotState::Changing(mapping) => Some(*mapping.attributes()),
@@ -28,17 +28,17 @@ impl<M: Machine> AddressSpace<M> {
     /// The store that is mapped at an address, held, and which of its bytes is there. None where a
     /// device is mapped.
     pub fn store_at(&self, address: u64) -> Option<(MemoryObject<M>, u64)> {
-        if address >= self.layout.end {
+        if address >= self.layout().end {
             return None;
         }
-        let _section = self.memory.enter();
+        let _section = self.memory().enter();
         let page = Page::containing(address).0;
         // SAFETY: found in this section.
-        let mapping = unsafe { self.tree.find(page).word.mapping() }?;
+        let mapping = unsafe { self.tree().find(page).word.mapping() }?;
         let attributes = mapping.attributes();
         let backed = attributes.backed.filter(|_| !attributes.flags.device)?;
         let byte = backed.index(page).checked_mul(PAGE_SIZE)? + address % PAGE_SIZE;
-        Some((MemoryObject::of(self.memory, backed.pointer()), byte))
+        Some((MemoryObject::of(self.memory(), backed.pointer()), byte))
     }
 
     /// The frame of the page at an address, if one is present.
@@ -50,13 +50,11 @@ impl<M: Machine> AddressSpace<M> {
     /// what hardware finds when it walks the tables. Takes no fault and sets
     /// no bit.
     pub fn entry(&self, address: u64) -> Option<u64> {
-        if address >= self.layout.end {
+        if address >= self.layout().end {
             return None;
         }
-        let _section = self.memory.enter();
-        // SAFETY: inside the section.
-        let walked =
-            unsafe { walk::<M::Format, M>(self.machine(), self.root, Page::containing(address)) };
+        let section = self.memory().enter();
+        let walked = self.tables().descend(Page::containing(address), &section);
         match walked {
             Walk::Leaf { value, link, .. }
                 if Self::FORMAT.is_present(value) && !Self::FORMAT.is_claimed(value) =>

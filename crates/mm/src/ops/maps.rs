@@ -41,10 +41,10 @@ impl<M: Machine> AddressSpace<M> {
     /// The first line that ends behind `address`. Stops nobody, so that lines
     /// read one after the other may be from different moments, as in Linux.
     pub fn maps_after(&self, address: u64) -> Option<MapsEntry> {
-        let _section = self.memory.enter();
+        let _section = self.memory().enter();
         let mut line: Option<(MapsEntry, Attributes)> = None;
         let mut at = address.div_ceil(PAGE_SIZE);
-        while let Some(run) = self.tree.next(at) {
+        while let Some(run) = self.tree().next(at) {
             // SAFETY: read in this section.
             let attributes = unsafe { run.word.mapping() }.map(|m| *m.attributes());
             let (start, end) = (run.pages.start * PAGE_SIZE, run.pages.end * PAGE_SIZE);
@@ -60,7 +60,7 @@ impl<M: Machine> AddressSpace<M> {
                         device: attributes.flags.device,
                         file: attributes.backed.map(|backed| MappedFile {
                             offset: backed.index(run.pages.start).wrapping_mul(PAGE_SIZE),
-                            tag: backed.cache().tag(),
+                            tag: backed.object().tag(),
                             file: backed.file,
                         }),
                     };

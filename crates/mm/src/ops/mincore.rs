@@ -29,7 +29,7 @@ impl<M: Machine> AddressSpace<M> {
         if !address.is_multiple_of(PAGE_SIZE) {
             return Err(Errno::EINVAL);
         }
-        if length > self.layout.end || address > self.layout.end - length {
+        if length > self.layout().end || address > self.layout().end - length {
             return Err(Errno::ENOMEM);
         }
         let pages = Pages::of_bytes(address..address + length.next_multiple_of(PAGE_SIZE));
@@ -45,8 +45,8 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Looks at pages from `page` on, as far as one mapping goes; how many.
     fn look(&self, page: u64, limit: u64, there: &mut [u8]) -> Result<usize, Errno> {
-        let _section = self.memory.enter();
-        let run = self.tree.next_until(page, limit).ok_or(Errno::ENOMEM)?;
+        let _section = self.memory().enter();
+        let run = self.tree().next_until(page, limit).ok_or(Errno::ENOMEM)?;
         // SAFETY: read in this section.
         let mapping = unsafe { run.word.mapping() };
         let Some(mapping) = mapping.filter(|_| run.pages.start == page) else {
@@ -54,11 +54,11 @@ impl<M: Machine> AddressSpace<M> {
         };
         if let Some(backed) = &mapping.attributes().backed {
             for (at, there) in (page..run.pages.end).zip(&mut *there) {
-                let seen = backed.cache().find(backed.index(at));
+                let seen = backed.object().find(backed.index(at));
                 *there = u8::from(matches!(seen, Lookup::Page(_) | Lookup::Moving));
             }
         }
-        self.for_each_entry(run.pages, &mut |entry, at| {
+        self.tables().for_each_entry(run.pages, &mut |entry, at| {
             // A claim remembers the frame that it replaces. A device's is never there, as on Linux.
             let value = entry.load();
             let has_frame = Self::FORMAT.frame(value).0 != 0 && !Self::FORMAT.is_device(value);

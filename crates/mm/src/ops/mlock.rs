@@ -12,10 +12,11 @@ use faultless_paging::{PAGE_SIZE, Pages};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::lock::Edit;
 use crate::lock::RangeWriteGuard;
 use crate::space::AddressSpace;
 use crate::tree::mapping::{Flags, Locked};
-use crate::tree::{Edit, PAGES, Run, SlotValue};
+use crate::tree::{PAGES, Run, SlotValue};
 
 /// `MLOCK_*` flags.
 #[allow(missing_docs)]
@@ -71,9 +72,9 @@ impl<M: Machine> AddressSpace<M> {
             _ => return Err(Errno::EINVAL),
         };
         let (start, length) = whole_pages(address, length);
-        self.note_locked();
+        self.maps.note_locked();
         let pages = {
-            let lock = self.lock_range(touched(start, length));
+            let lock = self.maps.lock_range(touched(start, length));
             // As on Linux, for all of it at once; and what others lock meanwhile counts where it is
             // done, under the edit that does it.
             self.check_limit(&lock, start, length)?;
@@ -92,7 +93,7 @@ impl<M: Machine> AddressSpace<M> {
     /// when a mapping could not be split.
     pub fn munlock(&self, address: u64, length: u64) -> Result<(), Errno> {
         let (start, length) = whole_pages(address, length);
-        let lock = self.lock_range(touched(start, length));
+        let lock = self.maps.lock_range(touched(start, length));
         self.lock_pages(&lock, start, length, Locked::No)?;
         Ok(())
     }
@@ -111,12 +112,12 @@ impl<M: Machine> AddressSpace<M> {
             true => Locked::OnFault,
             false => Locked::Yes,
         };
-        let all = Pages::of_bytes(0..self.layout.end);
-        self.note_locked();
+        let all = Pages::of_bytes(0..self.layout().end);
+        self.maps.note_locked();
         {
-            let lock = self.lock_everything_beside_replacing();
+            let lock = self.maps.lock_everything_beside_replacing();
             let edit = lock.edit();
-            let room = self.room(&edit);
+            let room = self.maps.room(&edit);
             if !room.may_lock() {
                 return Err(Errno::EPERM);
             }
@@ -137,7 +138,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Unlocks everything, and what will be mapped.
     pub fn munlockall(&self) {
-        let lock = self.lock_everything_beside_replacing();
+        let lock = self.maps.lock_everything_beside_replacing();
         self.set_lock_future(Locked::No);
         // Mostly nothing is locked, among any number of mappings.
         if self.totals().locked != 0 {
@@ -153,7 +154,7 @@ impl<M: Machine> AddressSpace<M> {
         length: u64,
     ) -> Result<(), Errno> {
         let edit = lock.edit();
-        let room = self.room(&edit);
+        let room = self.maps.room(&edit);
         if !room.may_lock() {
             return Err(Errno::EPERM);
         }
@@ -162,7 +163,7 @@ impl<M: Machine> AddressSpace<M> {
             return Ok(());
         }
         let pages = touched(start, length);
-        let change = self.tally(&edit, pages, None);
+        let change = self.maps.tally(&edit, pages, None);
         match room.after(change).may_lock_pages(more) {
             true => Ok(()),
             false => Err(Errno::ENOMEM),
@@ -181,7 +182,7 @@ impl<M: Machine> AddressSpace<M> {
         let pages = Pages::of_bytes(start..end);
         let mut at = pages.start;
         while at < pages.end {
-            let run = self.run_in(at, pages.end);
+            let run = self.maps.run_in(at, pages.end);
             let run = run.filter(|run| run.pages.start == at && !run.word.is_zapping());
             let run = run.ok_or(Errno::ENOMEM)?;
             let may_be = |edit: &Edit<'_, M>| self.may_lock_run(edit, run, locked);
@@ -197,13 +198,13 @@ impl<M: Machine> AddressSpace<M> {
             true => 0,
             false => run.pages.len(),
         };
-        locked == Locked::No || more == 0 || self.room(edit).may_lock_pages(more)
+        locked == Locked::No || more == 0 || self.maps.room(edit).may_lock_pages(more)
     }
 
     /// Changes the locks of everything that it can be changed of.
     fn lock_all(&self, lock: &RangeWriteGuard<'_, M>, locked: Locked) {
         let mut at = 0;
-        while let Some(run) = self.run_in(at, PAGES) {
+        while let Some(run) = self.maps.run_in(at, PAGES) {
             at = run.pages.end;
             // Linux, too, says nothing of mappings that could not be split or merged.
             let _ = self.change_run(lock, run, |flags| relocked(flags, locked));

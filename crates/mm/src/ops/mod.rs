@@ -7,6 +7,8 @@ mod access;
 mod attributes;
 mod brk;
 mod clear_refs;
+mod control;
+mod create;
 mod exit;
 mod fork;
 mod inspect;

@@ -57,18 +57,20 @@ impl<M: Machine> AddressSpace<M> {
         {
             return Err(Errno::EINVAL);
         }
-        if address >= self.layout.end {
+        if address >= self.layout().end {
             return Err(Errno::ENOMEM);
         }
         let mut pages = Pages::of_bytes(address..end);
         let lock = match grows {
             // It may begin anywhere.
-            PROT_GROWSDOWN => self.lock_everything(),
-            _ => self.lock_range(pages),
+            PROT_GROWSDOWN => self.maps.lock_everything(),
+            _ => self.maps.lock_range(pages),
         };
         if grows == PROT_GROWSUP {
             // No mapping grows up here.
-            let mapped = !self.is_unmapped(Pages::new(pages.start, pages.start + 1));
+            let mapped = !self
+                .maps
+                .is_unmapped(Pages::new(pages.start, pages.start + 1));
             return Err(if mapped { Errno::EINVAL } else { Errno::ENOMEM });
         }
         if grows == PROT_GROWSDOWN {
@@ -80,23 +82,23 @@ impl<M: Machine> AddressSpace<M> {
         for pages in to_populate.iter() {
             self.populate_locked(pages);
         }
-        self.memory.count(Counter::Mprotect);
+        self.memory().count(Counter::Mprotect);
         result
     }
 
     /// `PROT_GROWSDOWN`: the range begins where the mapping that grows down does.
     fn extend_to_growing(&self, pages: Pages) -> Result<Pages, Errno> {
-        let run = self.mapped_run(pages).ok_or(Errno::ENOMEM)?;
+        let run = self.maps.mapped_run(pages).ok_or(Errno::ENOMEM)?;
         // SAFETY: the caller has every range.
         let mapping = unsafe { run.word.mapping() }.ok_or(Errno::EINVAL)?;
         if !mapping.grows_down() {
             return Err(Errno::EINVAL);
         }
-        let _section = self.memory.enter();
+        let _section = self.memory().enter();
         let mut start = run.pages.start;
         while let Some(below) = start
             .checked_sub(1)
-            .and_then(|page| self.tree.slot_of(page))
+            .and_then(|page| self.tree().slot_of(page))
         {
             // SAFETY: read in this section.
             let same = unsafe { below.word.mapping() }
@@ -125,7 +127,11 @@ impl<M: Machine> AddressSpace<M> {
             if at >= pages.end {
                 break Ok(());
             }
-            let Some(run) = self.run_in(at, pages.end).filter(|r| r.pages.start == at) else {
+            let Some(run) = self
+                .maps
+                .run_in(at, pages.end)
+                .filter(|r| r.pages.start == at)
+            else {
                 break Err(Errno::ENOMEM);
             };
             // Pages of their own; what is shared is there already, or was taken away on purpose.
@@ -140,8 +146,9 @@ impl<M: Machine> AddressSpace<M> {
             }
             at = run.pages.end;
         };
-        self.flush(&mut gather);
-        self.publish_live(&mut lock.edit(), Pages::new(pages.start, at));
+        self.tables().flush(&mut gather);
+        self.maps
+            .publish_live(&mut lock.edit(), Pages::new(pages.start, at));
         result
     }
 
@@ -174,16 +181,16 @@ impl<M: Machine> AddressSpace<M> {
             ..from
         };
         let count = run.pages.len();
-        if !from.commits() && !self.may_commit(&attributes, count) {
+        if !from.commits() && !self.maps.may_commit(&attributes, count) {
             return Err(Errno::ENOMEM);
         }
         lock.lock_out_readers(run.pages);
         let mut edit = lock.edit();
-        let room = self.room(&edit);
+        let room = self.maps.room(&edit);
         if to.write && !room.has(&attributes, count) && room.has(&from, count) {
             return Err(Errno::ENOMEM);
         }
-        self.check_split(&edit, run.pages, Some(&attributes))?;
+        self.maps.check_split(&edit, run.pages, Some(&attributes))?;
         edit.cut(run.pages)?;
         let lent = before.filter(|word| {
             // SAFETY: as above.
@@ -196,7 +203,8 @@ impl<M: Machine> AddressSpace<M> {
             }
             None => self.word_for(&edit, run.pages, attributes)?,
         };
-        self.set_range(&mut edit, run.pages, successor.changing());
+        self.maps
+            .set_range(&mut edit, run.pages, successor.changing());
         drop(edit);
         lock.validation_fence();
         self.protect_entries(run.pages, &attributes, gather);
@@ -209,8 +217,8 @@ impl<M: Machine> AddressSpace<M> {
         let format = Self::FORMAT;
         let (to, shared) = (attributes.protection, attributes.flags.shared);
         let is_new = self.is_new(attributes);
-        let section = self.memory.enter();
-        self.for_each_entry(pages, &mut |entry, page| {
+        let section = self.memory().enter();
+        self.tables().for_each_entry(pages, &mut |entry, page| {
             let mut backoff = Backoff::new();
             loop {
                 let value = entry.load();
@@ -222,7 +230,7 @@ impl<M: Machine> AddressSpace<M> {
                     backoff.turn(self.machine());
                     continue;
                 }
-                let own = to.write && (shared || self.is_exclusive(value));
+                let own = to.write && (shared || self.tables().is_exclusive(value));
                 // Where every page counts as written nobody watches for stores.
                 let from = if own && is_new {
                     value | format.soft_dirty
@@ -237,7 +245,7 @@ impl<M: Machine> AddressSpace<M> {
                             || (format.is_executable(value) && !format.is_executable(new))
                             || (format.is_execute_only(new) && !format.is_execute_only(value)));
                     if lowered {
-                        self.gather(value, page, gather);
+                        self.tables().gather(value, page, gather);
                     }
                     return;
                 }

@@ -10,7 +10,8 @@ use faultless_paging::{PAGE_SIZE, Pages};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::space::{AddressSpace, Note};
+use crate::base::notes::Note;
+use crate::space::AddressSpace;
 use crate::tree::mapping::Flags;
 
 impl<M: Machine> AddressSpace<M> {
@@ -32,11 +33,11 @@ impl<M: Machine> AddressSpace<M> {
         if pages.is_empty() {
             return Ok(());
         }
-        let lock = self.lock_range(pages);
+        let lock = self.maps.lock_range(pages);
         if !self.is_mapped(pages) {
             return Err(Errno::ENOMEM);
         }
-        self.note(Note::SEALED);
+        self.maps.note(Note::SEALED);
         let seal = |from: &crate::Attributes| {
             Ok(Flags {
                 sealed: true,
@@ -50,7 +51,7 @@ impl<M: Machine> AddressSpace<M> {
     fn is_mapped(&self, pages: Pages) -> bool {
         let mut at = pages.start;
         while at < pages.end {
-            match self.run_in(at, pages.end) {
+            match self.maps.run_in(at, pages.end) {
                 Some(run) if run.pages.start == at && !run.word.is_zapping() => at = run.pages.end,
                 _ => return false,
             }
@@ -63,11 +64,11 @@ impl<M: Machine> AddressSpace<M> {
     /// # Errors
     /// `EPERM`.
     pub(crate) fn check_seals(&self, pages: Pages) -> Result<(), Errno> {
-        if !self.has_note(Note::SEALED) {
+        if !self.maps.has_note(Note::SEALED) {
             return Ok(());
         }
         let mut at = pages.start;
-        while let Some(run) = self.run_in(at, pages.end) {
+        while let Some(run) = self.maps.run_in(at, pages.end) {
             // SAFETY: the range keeps mappings from being retired.
             let mapping = unsafe { run.word.mapping() };
             if mapping.is_some_and(|mapping| mapping.attributes().flags.sealed) {

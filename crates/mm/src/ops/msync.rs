@@ -35,7 +35,7 @@ impl<M: Machine> AddressSpace<M> {
         }
         let pages = Pages::of_bytes(address..end);
         self.over_mapped(pages, advice::NORMAL, |part| {
-            let run = self.run_in(part.start, part.end);
+            let run = self.maps.run_in(part.start, part.end);
             match flags & INVALIDATE != 0 && run.is_some_and(|run| self.is_locked(run.word)) {
                 true => Err(Errno::EBUSY),
                 false => Ok(()),

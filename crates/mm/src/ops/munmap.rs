@@ -11,8 +11,8 @@ use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::lock::RangeWriteGuard;
 use crate::space::AddressSpace;
-use crate::table::zap::SMALL;
 use crate::tree::SlotValue;
+use crate::tune::SMALL_ZAP;
 
 impl<M: Machine> AddressSpace<M> {
     /// Unmaps the pages of a byte range; holes in it do not matter.
@@ -36,9 +36,9 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     pub(crate) fn unmap(&self, pages: Pages) -> Result<(), Errno> {
-        match self.unmap_at_once(pages) {
+        match self.maps.unmap_at_once(pages) {
             true => Ok(()),
-            false => self.unmap_locked(self.lock_range(pages), pages, || ()),
+            false => self.unmap_locked(self.maps.lock_range(pages), pages, || ()),
         }
     }
 
@@ -62,34 +62,40 @@ impl<M: Machine> AddressSpace<M> {
             drop(lock);
             if is_zapped {
                 // By others, who are not done yet.
-                self.await_zaps(pages);
+                self.maps.await_zaps(pages);
             }
             return Ok(());
         }
-        self.check_split(&edit, pages, None)?;
+        self.maps.check_split(&edit, pages, None)?;
         edit.cut_below(&near, pages)?;
         commit();
         match lock.meets_zaps() {
-            true => self.detach(&lock, &mut edit, pages),
-            false => {
-                self.set_range_below(&mut edit, &near, pages, SlotValue::zapping(lock.number()))
-            }
+            true => self.maps.detach(&lock, &mut edit, pages),
+            false => self.maps.set_range_below(
+                &mut edit,
+                &near,
+                pages,
+                SlotValue::zapping(lock.number()),
+            ),
         }
         lock.keep_departure(&edit);
-        if pages.len() > SMALL && !lock.meets_zaps() && self.is_unpopulated(pages) {
+        if pages.len() > SMALL_ZAP
+            && !lock.meets_zaps()
+            && self.tables().is_unpopulated(self.tree(), pages)
+        {
             // As large ranges often are: reserved, and never used.
             edit.fill(pages, SlotValue::EMPTY);
             drop(edit);
             drop(lock);
-            self.trace_hold(had, pages);
-            self.memory.count(Counter::Munmap);
+            self.maps.trace_hold(had, pages);
+            self.memory().count(Counter::Munmap);
             return Ok(());
         }
         // Under the edit that shows it: who would put something new there waits from now on.
         let zapping = lock.begin_zap(pages);
         drop(edit);
-        self.trace_hold(had, pages);
-        self.memory.count(Counter::Munmap);
+        self.maps.trace_hold(had, pages);
+        self.memory().count(Counter::Munmap);
         zapping.finish();
         Ok(())
     }

@@ -5,8 +5,8 @@
 //! for.
 
 use faultless_frames::Flags;
-use faultless_paging::{Entry, Frame, PAGE_SIZE, Page, Pages, Walk, walk};
-use faultless_sync::Backoff;
+use faultless_paging::{Frame, PAGE_SIZE, Page, Pages, Walk};
+use faultless_sync::reclaim::Section;
 
 use crate::base::machine::Machine;
 use crate::space::AddressSpace;
@@ -68,7 +68,7 @@ impl<M: Machine> AddressSpace<M> {
     /// many, which is fewer than there is room for only at the end of user memory. A few
     /// hundred at a time: all is done in one read section.
     pub fn pagemap(&self, page: u64, to: &mut [u64], with_frames: bool) -> usize {
-        let end = self.layout.end / PAGE_SIZE;
+        let end = self.layout().end / PAGE_SIZE;
         let stop = page.saturating_add(to.len() as u64).min(end);
         let Some(count) = stop.checked_sub(page) else {
             return 0;
@@ -84,8 +84,8 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Calls `visit` for every page of which anything is known.
     fn for_each_state(&self, pages: Pages, visit: &mut dyn FnMut(u64, PageState)) {
-        let limit = pages.end.min(self.layout.end / PAGE_SIZE);
-        let _section = self.memory.enter();
+        let limit = pages.end.min(self.layout().end / PAGE_SIZE);
+        let section = self.memory().enter();
         // The run seen last: its end, and whether the mapping that it is a part of is new.
         let mut last: Option<(u64, &Attributes, bool)> = None;
         // The heap is a mapping of its own.
@@ -93,7 +93,7 @@ impl<M: Machine> AddressSpace<M> {
         let mut at = pages.start;
         while at < limit {
             let stop = if at < cut { limit.min(cut) } else { limit };
-            let Some(run) = self.tree.next_until(at, stop) else {
+            let Some(run) = self.tree().next_until(at, stop) else {
                 at = stop;
                 continue;
             };
@@ -112,7 +112,7 @@ impl<M: Machine> AddressSpace<M> {
             };
             last = Some((at, attributes, is_new));
             for page in run.pages.start..run.pages.end {
-                let mut state = self.state_of(Page(page));
+                let mut state = self.state_of(Page(page), &section);
                 state.soft_dirty |= is_new;
                 if state != PageState::default() {
                     visit(page, state);
@@ -121,24 +121,11 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// What a page's entry says. Inside a section.
-    fn state_of(&self, page: Page) -> PageState {
-        // SAFETY: inside the caller's section.
-        match unsafe { walk::<M::Format, M>(self.machine(), self.root, page) } {
-            Walk::Leaf { entry, .. } => self.state_in(self.settled(entry)),
+    /// What a page's entry says.
+    fn state_of(&self, page: Page, section: &Section<'_>) -> PageState {
+        match self.tables().descend(page, section) {
+            Walk::Leaf { entry, .. } => self.state_in(self.tables().settled(entry)),
             _ => PageState::default(),
-        }
-    }
-
-    /// What an entry holds when nobody claims it.
-    pub(crate) fn settled(&self, entry: &Entry) -> u64 {
-        let mut backoff = Backoff::new();
-        loop {
-            let value = entry.load();
-            if !Self::FORMAT.is_claimed(value) {
-                return value;
-            }
-            backoff.turn(self.machine());
         }
     }
 
@@ -157,7 +144,7 @@ impl<M: Machine> AddressSpace<M> {
             soft_dirty: format.is_soft_dirty(value),
             ..PageState::default()
         };
-        if let Some(descriptor) = self.counted(value) {
+        if let Some(descriptor) = self.tables().counted(value) {
             state.file = descriptor.flags().has(Flags::FILE);
             state.exclusive = descriptor.map_count() == 1;
         }

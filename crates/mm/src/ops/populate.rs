@@ -80,7 +80,7 @@ impl<M: Machine> AddressSpace<M> {
         on_error: impl Fn(Errno) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let mut at = pages.start;
-        while let Some((part, attributes)) = self.mapped_in(at, pages.end) {
+        while let Some((part, attributes)) = self.maps.mapped_in(at, pages.end) {
             at = part.end;
             if !applies(&attributes) {
                 continue;
@@ -92,20 +92,6 @@ impl<M: Machine> AddressSpace<M> {
             }
         }
         Ok(())
-    }
-
-    /// The first pages from `page` on that are one mapping, and what is true of it.
-    pub(crate) fn mapped_in(&self, page: u64, limit: u64) -> Option<(Pages, Attributes)> {
-        let _section = self.memory.enter();
-        let mut at = page;
-        loop {
-            let run = self.tree.next_until(at, limit)?;
-            // SAFETY: read in this section.
-            if let Some(mapping) = unsafe { run.word.mapping() } {
-                return Some((run.pages, *mapping.attributes()));
-            }
-            at = run.pages.end;
-        }
     }
 
     /// Lets others run, now and then.

@@ -34,7 +34,7 @@ impl Rss {
 impl<M: Machine> AddressSpace<M> {
     /// What is in memory now, and the most that was.
     pub fn rss(&self) -> Rss {
-        let counters = &self.rss;
+        let counters = &self.tables().rss;
         counters.note_peak(self.machine().cpu());
         let sum = counters.sum();
         Rss {
@@ -48,12 +48,12 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Pages in memory, without the shared zero page and without devices.
     pub fn resident(&self) -> u64 {
-        self.rss.sum().resident()
+        self.tables().rss.sum().resident()
     }
 
     /// From here on the most pages that were in memory are those that are there now.
     pub fn forget_peak_rss(&self) {
-        self.rss.forget_peak();
-        self.rss.note_peak(self.machine().cpu());
+        self.tables().rss.forget_peak();
+        self.tables().rss.note_peak(self.machine().cpu());
     }
 }

@@ -86,17 +86,17 @@ impl AddAssign for Usage {
 impl<M: Machine> AddressSpace<M> {
     /// What is in memory of a byte range, of whole pages.
     pub fn usage(&self, range: Range<u64>) -> Usage {
-        let pages = Pages::of_bytes(range.start..range.end.min(self.layout.end));
+        let pages = Pages::of_bytes(range.start..range.end.min(self.layout().end));
         let mut usage = Usage::default();
-        let mut at = self.first_table(pages.start, pages.end);
+        let mut at = self.tables().first_table(pages.start, pages.end);
         while at < pages.end {
             let batch = Pages::new(at, pages.end.min(at.saturating_add(BATCH)));
-            let section = self.memory.enter();
-            self.for_each_entry(batch, &mut |entry, _| {
-                self.add_entry(self.settled(entry), &mut usage);
+            let section = self.memory().enter();
+            self.tables().for_each_entry(batch, &mut |entry, _| {
+                self.add_entry(self.tables().settled(entry), &mut usage);
             });
             drop(section);
-            at = self.first_table(batch.end, pages.end);
+            at = self.tables().first_table(batch.end, pages.end);
         }
         usage
     }
@@ -106,7 +106,7 @@ impl<M: Machine> AddressSpace<M> {
         if value == 0 || format.is_guard(value) {
             return;
         }
-        let Some(descriptor) = self.counted(value) else {
+        let Some(descriptor) = self.tables().counted(value) else {
             return;
         };
         let map_count = u64::from(descriptor.map_count());

@@ -34,79 +34,19 @@
 //! Written lines: the list and its count, by who registers and ends.
 
 use core::cell::Cell;
-use core::ops::Range;
 use core::ptr::NonNull;
 
-use faultless_frames::{FrameAudit, Misuse, Slab, Use};
-use faultless_paging::{Frame, PAGE_SIZE, Pages};
-use faultless_sync::atomic::{AtomicU32, Local, Ordering};
-use faultless_sync::{Mutant, SpinLock, mutant};
+use faultless_paging::{Frame, PAGE_SIZE};
+use faultless_sync::atomic::{Local, Ordering};
+use faultless_sync::{Mutant, mutant};
 
 use crate::base::errno::Errno;
-use crate::base::list::{Hook, List};
+use crate::base::list::Hook;
 use crate::base::machine::Machine;
-use crate::object::{MemoryObject, ObjectInner};
-use crate::space::memory::Memory;
-
-/// All probes of a machine.
-pub(crate) struct Probes {
-    count: AtomicU32,
-    list: SpinLock<List>,
-}
-
-/// A probe in the list. What is known of it never changes.
-#[repr(C)]
-pub(crate) struct Body {
-    hook: Hook,
-    cache: NonNull<ObjectInner>,
-    known: ProbeInfo,
-    /// One of those below, under the list's lock.
-    state: Local,
-}
-
-/// Breakpoints are put in place.
-const REGISTERED: u64 = 0;
-/// They are being taken away, or could not be, by who has the probe.
-const ENDING: u64 = 1;
-/// They could not be, and nobody has the probe.
-const LEFT: u64 = 2;
-
-/// Which probes are looked for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum ProbeFilter {
-    /// All that may have breakpoints.
-    Listed,
-    /// Those that get more of them.
-    Registered,
-}
-
-/// What is known of a probe.
-#[derive(Clone, Copy)]
-pub(crate) struct ProbeInfo {
-    /// The byte of the store.
-    pub(crate) byte: u64,
-    /// What programs find there.
-    pub(crate) breakpoint: u8,
-    /// What the store had there.
-    pub(crate) original: u8,
-    /// The port's name for it.
-    pub(crate) tag: u64,
-}
-
-impl Probes {
-    pub(crate) fn new() -> Self {
-        Self {
-            count: AtomicU32::new(0),
-            list: SpinLock::new(List::new()),
-        }
-    }
-
-    /// Whether there are any. Relaxed: see above.
-    #[inline]
-    pub(crate) fn any(&self) -> bool {
-        self.count.load(Ordering::Relaxed) != 0
-    }
-}
+use crate::base::memory::{Kind, Memory};
+use crate::object::MemoryObject;
+use crate::object::probe::{Body, ENDING, LEFT, ProbeFilter, ProbeInfo, REGISTERED, bodies, find};
+use crate::probe::space::{await_change, install_probe, remove_probe};
 
 /// A breakpoint in a store, until this is ended or dropped.
 ///
@@ -148,7 +88,7 @@ impl<M: Machine> Probe<M> {
         store.end_left_probes();
         let page = store.page(byte / PAGE_SIZE)?;
         let original = page.map_or(0, |page| memory.byte_in(page.frame(), byte));
-        let body = memory.allocate_probe()?;
+        let body = memory.allocate(Kind::Probe)?.cast::<Body>();
         let content = Body {
             hook: Hook::new(),
             cache: store.pointer(),
@@ -160,7 +100,7 @@ impl<M: Machine> Probe<M> {
             },
             state: Local::new(REGISTERED),
         };
-        let probes = memory.probes();
+        let probes = &memory.probes;
         let mut list = probes.list.lock(memory.machine());
         let bytes = byte..byte.saturating_add(1);
         if find(&list, store.cache(), bytes, ProbeFilter::Listed).is_some() {
@@ -206,8 +146,8 @@ impl<M: Machine> Probe<M> {
         let result = Cell::new(Ok(()));
         self.store.for_each_mapping(|space, first| {
             let page = (known.byte / PAGE_SIZE).wrapping_sub(first);
-            space.await_change(page);
-            if let Err(error) = space.install_probe(page, (self.store.cache(), first), &known) {
+            await_change(space, page);
+            if let Err(error) = install_probe(space, page, (self.store.cache(), first), &known) {
                 result.set(Err(error));
             }
         });
@@ -239,7 +179,7 @@ impl<M: Machine> MemoryObject<M> {
         let result = Cell::new(Ok(()));
         self.for_each_mapping(|space, first| {
             let page = (known.byte / PAGE_SIZE).wrapping_sub(first);
-            if let Err(error) = space.remove_probe(page, (self.cache(), first), &known) {
+            if let Err(error) = remove_probe(space, page, (self.cache(), first), &known) {
                 result.set(Err(error));
             }
         });
@@ -253,7 +193,7 @@ impl<M: Machine> MemoryObject<M> {
 
     fn set_probe(&self, body: NonNull<Body>, state: u64) {
         let memory = self.memory();
-        let _list = memory.probes().list.lock(memory.machine());
+        let _list = memory.probes.list.lock(memory.machine());
         // SAFETY: the caller has it.
         unsafe { body.as_ref() }.state.set(state);
     }
@@ -271,10 +211,10 @@ impl<M: Machine> MemoryObject<M> {
     /// A probe of the store that was left, which is now the caller's.
     fn adopt_left(&self) -> Option<NonNull<Body>> {
         let memory = self.memory();
-        if !memory.probes().any() {
+        if !memory.has_probes() {
             return None;
         }
-        let list = memory.probes().list.lock(memory.machine());
+        let list = memory.probes.list.lock(memory.machine());
         let left =
             bodies(&list).find(|body| body.is_of(self.cache()) && body.state.get() == LEFT)?;
         left.state.set(ENDING);
@@ -282,98 +222,7 @@ impl<M: Machine> MemoryObject<M> {
     }
 }
 
-impl Body {
-    fn is_of(&self, cache: *const ObjectInner) -> bool {
-        core::ptr::eq(self.cache.as_ptr(), cache)
-    }
-
-    fn is(&self, which: ProbeFilter) -> bool {
-        which == ProbeFilter::Listed || self.state.get() == REGISTERED
-    }
-
-    /// As it was when it was exposed.
-    fn pointer(&self) -> NonNull<Self> {
-        let at = core::ptr::from_ref(self).addr();
-        let body = core::ptr::with_exposed_provenance_mut(at);
-        // SAFETY: the address of something.
-        unsafe { NonNull::new_unchecked(body) }
-    }
-}
-
-/// What is in the list.
-fn bodies(list: &List) -> impl Iterator<Item = &Body> {
-    // SAFETY: the caller has the list's lock, and what is in it stays until it is removed.
-    let first = unsafe { list.first() };
-    // SAFETY: as above.
-    let hooks = core::iter::successors(first, |hook| unsafe { list.next(hook) });
-    hooks.map(|hook| {
-        let at = core::ptr::from_ref::<Hook>(hook).addr();
-        // SAFETY: the hook is the first field of a probe's body, which was exposed.
-        unsafe { &*core::ptr::with_exposed_provenance::<Body>(at) }
-    })
-}
-
-/// The first probe of a store in a range of its bytes.
-fn find(
-    list: &List,
-    cache: *const ObjectInner,
-    bytes: Range<u64>,
-    which: ProbeFilter,
-) -> Option<ProbeInfo> {
-    bodies(list)
-        .filter(|body| body.is_of(cache) && bytes.contains(&body.known.byte) && body.is(which))
-        .map(|body| body.known)
-        .min_by_key(|known| known.byte)
-}
-
 impl<M: Machine> Memory<M> {
-    /// The first probe of a store in a range of its bytes. The store, which is not looked at, may be
-    /// gone: what has a probe is not.
-    pub(crate) fn find_probe(
-        &self,
-        cache: *const ObjectInner,
-        bytes: Range<u64>,
-        which: ProbeFilter,
-    ) -> Option<ProbeInfo> {
-        let list = self.probes().list.lock(self.machine());
-        find(&list, cache, bytes, which)
-    }
-
-    /// The first probe in pages that show a store from the page `index` on.
-    pub(crate) fn probe_in(
-        &self,
-        cache: *const ObjectInner,
-        index: u64,
-        pages: Pages,
-        which: ProbeFilter,
-    ) -> Option<ProbeInfo> {
-        let start = index.saturating_mul(PAGE_SIZE);
-        let end = start.saturating_add(pages.len().saturating_mul(PAGE_SIZE));
-        self.find_probe(cache, start..end, which)
-    }
-
-    fn unlist_probe(&self, body: NonNull<Body>) {
-        let mut list = self.probes().list.lock(self.machine());
-        // SAFETY: in the list since it was made, and the caller's to end.
-        unsafe { list.remove(&body.as_ref().hook) };
-        self.probes().count.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// A store goes, with what was left of its probes: nobody has one of them, nothing shows them.
-    pub(crate) fn forget_probes(&self, cache: *const ObjectInner) {
-        // Who left one held the store when he counted it.
-        while self.probes().any() {
-            let list = self.probes().list.lock(self.machine());
-            let left = bodies(&list)
-                .find(|body| body.is_of(cache))
-                .map(Body::pointer);
-            drop(list);
-            let Some(body) = left else { return };
-            self.unlist_probe(body);
-            self.free_probe(body);
-        }
-    }
-
     /// A byte of a page's frame, which the caller keeps what it is. Programs may write it meanwhile.
     pub(crate) fn byte_in(&self, frame: Frame, byte: u64) -> u8 {
         // SAFETY: inside the frame.
@@ -389,20 +238,5 @@ impl<M: Machine> Memory<M> {
     fn place_in(&self, frame: Frame, byte: u64) -> *mut u8 {
         let start = self.machine().pointer(frame).as_ptr();
         start.wrapping_add((byte % PAGE_SIZE) as usize)
-    }
-
-    /// Enters the objects of all probes, for who verifies the machine.
-    pub(crate) fn enter_probes(&self, books: &FrameAudit) -> Result<(), Misuse> {
-        let list = self.probes().list.lock(self.machine());
-        // SAFETY: under the lock.
-        let mut next = unsafe { list.first() };
-        while let Some(hook) = next {
-            // SAFETY: a probe's body is an object of a slab, and begins with its hook.
-            let frame = unsafe { Slab::frame_of(NonNull::from(hook).cast()) };
-            books.enter(frame, Use::SLAB)?;
-            // SAFETY: as above.
-            next = unsafe { list.next(hook) };
-        }
-        Ok(())
     }
 }

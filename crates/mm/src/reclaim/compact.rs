@@ -2,7 +2,7 @@
 //!
 //! Every page in the range is moved elsewhere ([`crate::rmap::migrate`]). What comes free in the
 //! range meanwhile is kept until the end, so that nothing goes back there, unless somebody finds no
-//! frame at all ([`crate::reclaim::isolated`]). What cannot be moved stays: tables, small objects, pages that are
+//! frame at all ([`crate::base::isolated`]). What cannot be moved stays: tables, small objects, pages that are
 //! pinned or just in use.
 //!
 //! Written lines: those of moving pages, and of what is kept.
@@ -12,10 +12,10 @@ use core::ops::Range;
 use faultless_frames::{FrameSource, NoMemory};
 use faultless_paging::Frame;
 
+use crate::base::isolated::Isolating;
 use crate::base::machine::Machine;
-use crate::reclaim::isolated::Isolating;
+use crate::base::memory::Memory;
 use crate::rmap::migrate::{Mover, NotMoved};
-use crate::space::memory::Memory;
 
 /// What became of a range of frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,7 +49,7 @@ impl<M: Machine> Memory<M> {
             return Err(NoMemory);
         }
         let mut mover = Mover::new(self)?;
-        let keeping = self.kept().begin(machine);
+        let keeping = self.isolated.begin(machine);
         let mut vacated = Evacuated::default();
         let mut target = None;
         for frame in range.clone().map(Frame) {

@@ -22,177 +22,184 @@
 //! beside the entry, whose bit was set when the pin was made and has to stay.
 //!
 //! Who takes is a fault or a pin of the same address space that finds no frame, and whoever runs
-//! the machine ([`AddressSpace::take_let_go`]); nothing else reclaims yet.
+//! the machine ([`AddressSpace::take_lazyfree`]); nothing else reclaims yet.
 //!
 //! Written lines: the entries; for those taken their descriptors; `AddressSpace::notes`.
 
 use faultless_frames::{Descriptor, Flags, FrameSource};
-use faultless_paging::{Entry, Gather, Page, Pages, Walk, walk};
+use faultless_paging::{Entry, Gather, Page, Pages, Walk};
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, Mutant, mutant};
 use faultless_trace::Counter;
 
 use crate::base::machine::Machine;
-use crate::fault::PteRef;
-use crate::fault::vma::{Mode, VmaRef};
-use crate::space::{AddressSpace, Note};
+use crate::base::notes::Note;
+use crate::space::AddressSpace;
+use crate::table::retry::Retry;
 use crate::table::rss::RssKind;
+use crate::table::txn::{PteRef, PteTxn};
+use crate::tree::SlotState;
+use crate::tune::LAZYFREE_BATCH;
 
-/// Pages taken before the fault tries again.
-const BATCH: u64 = if cfg!(any(loom, shuttle)) { 1 } else { 256 };
-
-impl<M: Machine> AddressSpace<M> {
-    /// Lets go of the pages of `pages`; mappings stay as they are meanwhile.
-    pub(crate) fn let_go(&self, pages: Pages) {
-        let format = Self::FORMAT;
-        let mut gather = Gather::new();
-        let mut freed = 0;
-        let section = self.memory.enter();
-        self.for_each_entry(pages, &mut |entry, page| {
-            let mut backoff = Backoff::new();
-            loop {
-                let value = entry.load();
-                if value == 0 || format.is_guard(value) {
-                    return;
-                }
-                if format.is_claimed(value) {
-                    backoff.turn(self.machine());
-                    continue;
-                }
-                if !format.is_dirty(value) || !self.may_be_let_go(value) {
-                    return;
-                }
-                if let Some(before) = self.clean(entry, value) {
-                    freed += 1;
-                    self.gather(before, page, &mut gather);
-                    return;
-                }
-            }
-        });
-        if !mutant(Mutant::LetGoWithoutFlush) {
-            self.flush(&mut gather);
-        }
-        drop(section);
-        if freed > 0 {
-            self.note(Note::LET_GO);
-            let counters = self.memory.this_cpu().counters();
-            counters.add(Counter::LazyFree, freed);
-        }
-    }
-
-    /// Lets a page that may be let go of count as not written; what its entry held to the last,
-    /// if that was still `value`, but for what hardware sets. Under a claim: a pin leaves the entry what it was, and from the claim on none comes
-    /// that this does not see.
-    fn clean(&self, entry: &Entry, value: u64) -> Option<u64> {
-        let format = Self::FORMAT;
-        let interrupts = self.machine().interrupts_off();
-        let cleaned = match entry.claim_present::<M::Format>(value) {
-            Ok(claim) if self.may_be_let_go(value) || mutant(Mutant::PinsNotTested) => {
-                Some(claim.publish(|value| format.cleaned(value)))
-            }
-            // A claim that is dropped is withdrawn.
-            _ => None,
-        };
-        self.machine().interrupts_restore(interrupts);
-        cleaned
-    }
-
-    /// Takes some of the pages that `MADV_FREE` let go of and that were not written since;
-    /// whether there were any. A fault that finds no frame does this in its own space; a
-    /// port may do it in any, before it gives up.
-    #[cold]
-    pub fn take_let_go(&self) -> bool {
-        // Whoever lets go while this looks notes it again.
-        let droppable = self.has_note(Note::DROPPABLE);
-        if !self.take_note(Note::LET_GO) && !droppable {
-            return false;
-        }
-        let format = Self::FORMAT;
-        let (mut seen, mut taken) = (false, 0);
-        let section = self.memory.enter();
-        let all = Pages::of_bytes(0..self.layout.end);
-        self.for_each_entry(all, &mut |entry, page| {
+/// Lets go of the pages of `pages`; mappings stay as they are meanwhile.
+pub(crate) fn mark_lazyfree<M: Machine>(space: &AddressSpace<M>, pages: Pages) {
+    let format = AddressSpace::<M>::FORMAT;
+    let mut gather = Gather::new();
+    let mut freed = 0;
+    let section = space.memory().enter();
+    space.tables().for_each_entry(pages, &mut |entry, page| {
+        let mut backoff = Backoff::new();
+        loop {
             let value = entry.load();
-            let may_go =
-                format.is_present(value) && !format.is_claimed(value) && self.is_anonymous(value);
-            let is_clean =
-                may_go && (!format.is_dirty(value) || mutant(Mutant::TakenThoughWritten));
-            seen |= is_clean;
-            let is_taken = (is_clean || may_go && droppable)
-                && taken < BATCH
-                && self.take_page(Page(page), value, is_clean, &section);
-            taken += u64::from(is_taken);
-        });
-        drop(section);
-        if seen {
-            // There may be more, or what is shared now may be this space's alone later.
-            self.note(Note::LET_GO);
-        }
-        if taken == 0 {
-            return false;
-        }
-        let counters = self.memory.this_cpu().counters();
-        counters.add(Counter::LazyFreed, taken);
-        true
-    }
-
-    /// Whether the page of an entry is one of anonymous memory.
-    fn is_anonymous(&self, value: u64) -> bool {
-        self.counted(value)
-            .is_some_and(|descriptor| descriptor.flags().has(Flags::ANONYMOUS))
-    }
-
-    /// Whether it is one that nobody else maps or has pinned.
-    fn may_be_let_go(&self, value: u64) -> bool {
-        self.is_anonymous(value) && self.counted(value).is_some_and(Descriptor::is_sole_use)
-    }
-
-    /// Takes a page away whose entry holds `value`, if it `is_clean` or may go at any time;
-    /// whether that was possible.
-    fn take_page(&self, page: Page, value: u64, is_clean: bool, section: &Section<'_>) -> bool {
-        // By validation alone, as under the policy `speculative`.
-        let Ok(Some(hold)) = VmaRef::find(self, page, Mode::Locked, section) else {
-            return false;
-        };
-        let is_droppable = || hold.attributes().is_some_and(|of| of.flags.droppable);
-        if !is_clean && !is_droppable() {
-            return false;
-        }
-        // SAFETY: inside the section.
-        let walked = unsafe { walk::<M::Format, M>(self.machine(), self.root, page) };
-        let Walk::Leaf { entry, link, .. } = walked else {
-            return false;
-        };
-        let source = self.machine().frames();
-        let frame = Self::FORMAT.frame(value);
-        let at = PteRef {
-            entry,
-            value,
-            link,
-            hold: &hold,
-        };
-        let mut is_taken = false;
-        let published = self.publish(&at, || {
-            // Of what a fork that was over before the validation has done to the page: as in
-            // `is_alone` (`shared.rs`), and with the same partner.
-            fence(Ordering::Acquire);
-            if !self.may_be_let_go(value) {
-                // Forked since.
-                return Ok(value);
+            if value == 0 || format.is_guard(value) {
+                return;
             }
-            self.flush_page(page, value);
-            is_taken = true;
-            Ok(0)
-        });
-        if published.is_err() || !is_taken {
-            return false;
+            if format.is_claimed(value) {
+                backoff.turn(space.machine());
+                continue;
+            }
+            if !format.is_dirty(value) || !is_sole_anonymous(space, value) {
+                return;
+            }
+            if let Some(before) = clean(space, entry, value) {
+                freed += 1;
+                space.tables().gather(before, page, &mut gather);
+                return;
+            }
         }
-        let cpu = self.machine().cpu();
-        self.rss.gone_one(cpu, RssKind::Anonymous);
-        if source.descriptor(frame).unmap() {
-            source.free(cpu, frame);
-        }
-        true
+    });
+    if !mutant(Mutant::LetGoWithoutFlush) {
+        space.tables().flush(&mut gather);
     }
+    drop(section);
+    if freed > 0 {
+        space.maps.note(Note::LET_GO);
+        let counters = space.memory().this_cpu().counters();
+        counters.add(Counter::LazyFree, freed);
+    }
+}
+
+/// Lets a page that may be let go of count as not written; what its entry held to the last,
+/// if that was still `value`, but for what hardware sets. Under a claim: a pin leaves the entry what it was, and from the claim on none comes
+/// that this does not see.
+fn clean<M: Machine>(space: &AddressSpace<M>, entry: &Entry, value: u64) -> Option<u64> {
+    let format = AddressSpace::<M>::FORMAT;
+    let validate = || match is_sole_anonymous(space, value) || mutant(Mutant::PinsNotTested) {
+        true => Ok(()),
+        false => Err(Retry::PageChanged),
+    };
+    let txn = PteTxn::begin(space.machine());
+    let claim = txn.claim_present(entry, value, validate).ok()?;
+    Some(claim.publish(|value| format.cleaned(value)))
+}
+
+/// Takes some of the pages that `MADV_FREE` let go of and that were not written since;
+/// whether there were any. A fault that finds no frame does this in its own space; a
+/// port may do it in any, before it gives up.
+#[cold]
+pub(crate) fn take_lazyfree<M: Machine>(space: &AddressSpace<M>) -> bool {
+    // Whoever lets go while this looks notes it again.
+    let droppable = space.maps.has_note(Note::DROPPABLE);
+    if !space.maps.take_note(Note::LET_GO) && !droppable {
+        return false;
+    }
+    let format = AddressSpace::<M>::FORMAT;
+    let (mut seen, mut taken) = (false, 0);
+    let section = space.memory().enter();
+    let all = Pages::of_bytes(0..space.layout().end);
+    space.tables().for_each_entry(all, &mut |entry, page| {
+        let value = entry.load();
+        let may_go =
+            format.is_present(value) && !format.is_claimed(value) && is_anonymous(space, value);
+        let is_clean = may_go && (!format.is_dirty(value) || mutant(Mutant::TakenThoughWritten));
+        seen |= is_clean;
+        let is_taken = (is_clean || may_go && droppable)
+            && taken < LAZYFREE_BATCH
+            && take_page(space, Page(page), value, is_clean, &section);
+        taken += u64::from(is_taken);
+    });
+    drop(section);
+    if seen {
+        // There may be more, or what is shared now may be this space's alone later.
+        space.maps.note(Note::LET_GO);
+    }
+    if taken == 0 {
+        return false;
+    }
+    let counters = space.memory().this_cpu().counters();
+    counters.add(Counter::LazyFreed, taken);
+    true
+}
+
+/// Whether the page of an entry is one of anonymous memory.
+fn is_anonymous<M: Machine>(space: &AddressSpace<M>, value: u64) -> bool {
+    space
+        .tables()
+        .counted(value)
+        .is_some_and(|descriptor| descriptor.flags().has(Flags::ANONYMOUS))
+}
+
+/// Whether it is one that nobody else maps or has pinned.
+fn is_sole_anonymous<M: Machine>(space: &AddressSpace<M>, value: u64) -> bool {
+    is_anonymous(space, value)
+        && space
+            .tables()
+            .counted(value)
+            .is_some_and(Descriptor::is_sole_use)
+}
+
+/// Takes a page away whose entry holds `value`, if it `is_clean` or may go at any time;
+/// whether that was possible.
+fn take_page<M: Machine>(
+    space: &AddressSpace<M>,
+    page: Page,
+    value: u64,
+    is_clean: bool,
+    section: &Section<'_>,
+) -> bool {
+    // By validation alone, as under the policy `speculative`.
+    let found = space.tree().find(page.0);
+    // SAFETY: inside the section.
+    let SlotState::Live(mapping) = (unsafe { found.word.content() }) else {
+        return false;
+    };
+    let is_droppable = || mapping.attributes().flags.droppable;
+    if !is_clean && !is_droppable() {
+        return false;
+    }
+    let walked = space.tables().descend(page, section);
+    let Walk::Leaf { entry, link, .. } = walked else {
+        return false;
+    };
+    let source = space.machine().frames();
+    let frame = AddressSpace::<M>::FORMAT.frame(value);
+    let at = PteRef {
+        entry,
+        value,
+        link,
+        vma: &found,
+    };
+    let mut is_taken = false;
+    let published = space.tables().transact(&at, || {
+        // Of what a fork that was over before the validation has done to the page: as in
+        // `is_alone` (`shared.rs`), and with the same partner.
+        fence(Ordering::Acquire);
+        if !is_sole_anonymous(space, value) {
+            // Forked since.
+            return Ok(value);
+        }
+        space.tables().flush_page(page, value);
+        is_taken = true;
+        Ok(0)
+    });
+    if published.is_err() || !is_taken {
+        return false;
+    }
+    let cpu = space.machine().cpu();
+    space.tables().rss.gone_one(cpu, RssKind::Anonymous);
+    if source.descriptor(frame).unmap() {
+        source.free(cpu, frame);
+    }
+    true
 }

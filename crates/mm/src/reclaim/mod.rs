@@ -1,5 +1,4 @@
 //! Getting frames back: lazily freed pages, compaction, and the frames it isolates.
 
 pub(crate) mod compact;
-pub(crate) mod isolated;
 pub(crate) mod lazyfree;

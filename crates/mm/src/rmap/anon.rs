@@ -19,88 +19,47 @@
 //!
 //! Written lines: the list's lock and the neighbours' places.
 
+use core::marker::PhantomData;
 use core::mem::offset_of;
-use core::ptr::NonNull;
 
-use faultless_sync::atomic::Local;
-use faultless_sync::{SpinGuard, SpinLock};
+use faultless_sync::SpinGuard;
 
-use crate::base::list::{Hook, List};
+use crate::base::list::List;
 use crate::base::machine::Machine;
-use crate::space::memory::Memory;
-use crate::space::{AddressSpace, Body};
+use crate::base::memory::Memory;
+use crate::space::{AddressSpace, SpaceLink};
 
-/// The list.
-pub(crate) struct Spaces(SpinLock<List>);
-
-impl Spaces {
-    pub(crate) fn new() -> Self {
-        Self(SpinLock::new(List::new()))
-    }
+/// Lets pages be looked for here.
+pub(crate) fn enter_list<M: Machine>(space: &AddressSpace<M>) {
+    let mut list = space.memory().spaces.lock(space.machine());
+    let _ = space.expose();
+    space.place.is_listed.set(1);
+    // SAFETY: it stays until `leave_list`.
+    unsafe { list.push(&space.place.hook) };
 }
 
-/// A space's place in it. Written under its lock, the family before the space is in it.
-#[repr(C)]
-pub(crate) struct SpaceLink {
-    hook: Hook,
-    is_listed: Local,
-    family: Local,
-}
-
-impl SpaceLink {
-    /// A space that is the first of its family: the family has its number.
-    pub(crate) fn new(id: u64) -> Self {
-        Self {
-            hook: Hook::new(),
-            is_listed: Local::new(0),
-            family: Local::new(id),
-        }
-    }
-}
-
-impl<M: Machine> AddressSpace<M> {
-    /// Its family's number: a space's, so that no space of another family has it.
-    pub(crate) fn family(&self) -> u64 {
-        self.place.family.get()
-    }
-
-    /// Makes a space that is not in the list yet one of another one's family.
-    pub(crate) fn join_family(&self, other: &Self) {
-        self.place.family.set(other.family());
-    }
-
-    /// Lets pages be looked for here.
-    pub(crate) fn enter_list(&self) {
-        let mut list = self.memory.spaces().0.lock(self.machine());
-        let _ = self.body().as_ptr().expose_provenance();
-        self.place.is_listed.set(1);
-        // SAFETY: it stays until `leave_list`.
-        unsafe { list.push(&self.place.hook) };
-    }
-
-    /// No page is looked for here any more. The space ends.
-    pub(crate) fn leave_list(&self) {
-        let mut list = self.memory.spaces().0.lock(self.machine());
-        if self.place.is_listed.get() != 0 {
-            self.place.is_listed.set(0);
-            // SAFETY: it is in the list.
-            unsafe { list.remove(&self.place.hook) };
-        }
+/// No page is looked for here any more. The space ends.
+pub(crate) fn leave_list<M: Machine>(space: &AddressSpace<M>) {
+    let mut list = space.memory().spaces.lock(space.machine());
+    if space.place.is_listed.get() != 0 {
+        space.place.is_listed.set(0);
+        // SAFETY: it is in the list.
+        unsafe { list.remove(&space.place.hook) };
     }
 }
 
 /// The list, locked: all spaces stay.
 pub(crate) struct AllSpaces<'a, M: Machine> {
-    memory: &'static Memory<M>,
     list: SpinGuard<'a, List>,
+    _machine: PhantomData<M>,
 }
 
 impl<M: Machine> Memory<M> {
     /// Keeps all address spaces that there are.
     pub(crate) fn keep_spaces(&'static self) -> AllSpaces<'static, M> {
         AllSpaces {
-            memory: self,
-            list: self.spaces().0.lock(self.machine()),
+            list: self.spaces.lock(self.machine()),
+            _machine: PhantomData,
         }
     }
 }
@@ -114,12 +73,11 @@ impl<M: Machine> AllSpaces<'_, M> {
         // SAFETY: under the lock, and hooks stay in the list until their spaces end.
         let mut next = unsafe { self.list.first() };
         while let Some(hook) = next {
-            let offset = offset_of!(Body, place) + offset_of!(SpaceLink, hook);
-            let body = core::ptr::from_ref(hook).addr() - offset;
-            let body = core::ptr::with_exposed_provenance_mut::<Body>(body);
-            if let Some(body) = NonNull::new(body) {
-                // SAFETY: the hook lies in a space's body, which was exposed with it.
-                visit(&unsafe { AddressSpace::at(self.memory, body) })?;
+            let offset = offset_of!(AddressSpace<M>, place) + offset_of!(SpaceLink, hook);
+            let space = (core::ptr::from_ref(hook).addr() - offset) as u64;
+            // SAFETY: the hook lies in a space, which was exposed when it was listed.
+            if let Some(space) = unsafe { AddressSpace::at(space) } {
+                visit(space)?;
             }
             // SAFETY: as above.
             next = unsafe { self.list.next(hook) };

@@ -29,18 +29,19 @@
 //!
 //! Written lines: the entries, both frames' descriptors, the list's lock.
 
-use core::ptr::NonNull;
-
 use faultless_frames::{Flags, FrameSource, NoMemory};
-use faultless_paging::{Entry, Frame, PAGE_SIZE, Page, Pages, Walk, walk};
+use faultless_paging::{Entry, Frame, PAGE_SIZE, Page, Pages, Walk};
+use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, Mutant, fence_after_rmw, mutant};
 use faultless_trace::Counter;
 
 use crate::base::machine::Machine;
+use crate::base::memory::Memory;
+use crate::base::notes::Note;
 use crate::object::{MemoryObject, Moving};
 use crate::rmap::anon::AllSpaces;
-use crate::space::memory::Memory;
-use crate::space::{AddressSpace, Body, Note};
+use crate::space::AddressSpace;
+use crate::table::Tables;
 use crate::tree::SlotState;
 
 /// Why a page was not moved.
@@ -58,7 +59,7 @@ pub enum NotMoved {
 /// Moves pages, one at a time.
 pub struct Mover<M: Machine> {
     memory: &'static Memory<M>,
-    /// Where the claims of the present page are: pairs of a space's body and a page.
+    /// Where the claims of the present page are: pairs of a space and a page.
     places: Frame,
 }
 
@@ -145,19 +146,21 @@ impl<M: Machine> Mover<M> {
         let descriptor = self.memory.machine().frames().descriptor(from);
         // What was written by several stores may not fit together. Then the page is not found.
         let (owner, index) = descriptor.owner();
-        let is_relative = |space: &AddressSpace<M>| space.id == owner || space.family() == owner;
+        let is_relative =
+            |space: &AddressSpace<M>| space.number() == owner || space.family() == owner;
         let mut claims = Claims::new(self);
         let all_found =
             |claims: &Claims<'_, M>| claims.count as u64 >= u64::from(descriptor.map_count());
         let mut found = spaces.try_for_each(|space| {
-            if !is_relative(space) || all_found(&claims) || index >= space.layout.end / PAGE_SIZE {
+            if !is_relative(space) || all_found(&claims) || index >= space.layout().end / PAGE_SIZE
+            {
                 return Ok(());
             }
             claims.claim(space, index, from)
         });
         if found.is_ok() && !all_found(&claims) {
             found = spaces.try_for_each(|space| {
-                if !is_relative(space) || all_found(&claims) || !space.has_note(Note::MOVED) {
+                if !is_relative(space) || all_found(&claims) || !space.maps.has_note(Note::MOVED) {
                     return Ok(());
                 }
                 claims.claim_anywhere(space, from)
@@ -186,24 +189,23 @@ impl<'a, M: Machine> Claims<'a, M> {
 
     /// Claims the entry of `page` if it maps `frame`.
     fn claim(&mut self, space: &AddressSpace<M>, page: u64, frame: Frame) -> Result<(), NotMoved> {
-        let _section = space.memory.enter();
-        // SAFETY: inside the section.
-        match unsafe { walk::<M::Format, M>(space.machine(), space.root, Page(page)) } {
-            Walk::Leaf { entry, .. } => self.claim_entry(space, entry, page, frame),
+        let section = space.memory().enter();
+        match space.tables().descend(Page(page), &section) {
+            Walk::Leaf { entry, .. } => self.claim_entry(space, entry, page, frame, &section),
             Walk::Missing { .. } => Ok(()),
-            Walk::Busy => Err(NotMoved::Busy),
+            Walk::Busy | Walk::Huge { .. } => Err(NotMoved::Busy),
         }
     }
 
     /// Claims any entry that maps `frame`.
     #[cold]
     fn claim_anywhere(&mut self, space: &AddressSpace<M>, frame: Frame) -> Result<(), NotMoved> {
-        let _section = space.memory.enter();
+        let section = space.memory().enter();
         let mut result = Ok(());
-        let all = Pages::of_bytes(0..space.layout.end);
-        space.for_each_entry(all, &mut |entry, page| {
+        let all = Pages::of_bytes(0..space.layout().end);
+        space.tables().for_each_entry(all, &mut |entry, page| {
             if result.is_ok() {
-                result = self.claim_entry(space, entry, page, frame);
+                result = self.claim_entry(space, entry, page, frame, &section);
             }
         });
         result
@@ -215,6 +217,7 @@ impl<'a, M: Machine> Claims<'a, M> {
         entry: &Entry,
         page: u64,
         frame: Frame,
+        section: &Section<'_>,
     ) -> Result<(), NotMoved> {
         let format = AddressSpace::<M>::FORMAT;
         let value = loop {
@@ -240,15 +243,15 @@ impl<'a, M: Machine> Claims<'a, M> {
         }
         // SAFETY: in the caller's section.
         let is_live = matches!(
-            unsafe { space.tree.find(page).word.content() },
+            unsafe { space.tree().find(page).word.content() },
             SlotState::Live(_)
         );
-        let is_valid = is_live && !space.is_frozen(page);
+        let is_valid = is_live && !space.tables().is_frozen(page, section);
         if !is_valid && !mutant(Mutant::MappingNotValidated) {
             entry.set(value);
             return Err(NotMoved::Busy);
         }
-        let place = [space.body().as_ptr().expose_provenance() as u64, page];
+        let place = [space.expose(), page];
         // SAFETY: inside the frame, which is this mover's.
         unsafe { self.place(self.count).write(place) };
         self.count += 1;
@@ -276,30 +279,29 @@ impl<'a, M: Machine> Claims<'a, M> {
         });
         if result.is_ok() {
             if !mutant(Mutant::MovedWithoutFlush) {
-                self.for_each(|space, page| space.flush_moving(page));
+                self.for_each(|space, page| space.tables().flush_moving(page));
             }
             machine.copy(from, to);
             source.descriptor(to).become_page(old, maps, is_held);
         }
         let frame = if result.is_ok() { to } else { from };
-        self.for_each(|space, page| space.publish_moved(page, frame));
+        self.for_each(|space, page| space.tables().publish_moved(page, frame));
         result
     }
 
     fn for_each(&self, mut visit: impl FnMut(&AddressSpace<M>, u64)) {
         for number in 0..self.count {
             // SAFETY: written by `claim_entry`.
-            let [body, page] = unsafe { self.place(number).read() };
-            let body = core::ptr::with_exposed_provenance_mut::<Body>(body as usize);
-            if let Some(body) = NonNull::new(body) {
-                // SAFETY: exposed by `claim_entry`; no space ends meanwhile.
-                visit(&unsafe { AddressSpace::at(self.mover.memory, body) }, page);
+            let [space, page] = unsafe { self.place(number).read() };
+            // SAFETY: exposed by `claim_entry`; no space ends meanwhile.
+            if let Some(space) = unsafe { AddressSpace::at(space) } {
+                visit(space, page);
             }
         }
     }
 }
 
-impl<M: Machine> AddressSpace<M> {
+impl<M: Machine> Tables<M> {
     /// Gives up the claim of a page that was moved to `frame`.
     fn publish_moved(&self, page: u64, frame: Frame) {
         self.with_moving(page, |entry, before| {
@@ -317,10 +319,9 @@ impl<M: Machine> AddressSpace<M> {
     /// Does something with the entry of a page that is claimed to be moved, and with what it was.
     fn with_moving(&self, page: u64, act: impl FnOnce(&Entry, u64)) {
         let mut backoff = Backoff::new();
-        let _section = self.memory.enter();
+        let section = self.memory.enter();
         loop {
-            // SAFETY: inside the section.
-            match unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(page)) } {
+            match self.descend(Page(page), &section) {
                 Walk::Leaf { entry, value, .. } if Self::FORMAT.is_moving(value) => {
                     return act(entry, Self::FORMAT.settled(value));
                 }

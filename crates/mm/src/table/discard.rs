@@ -5,25 +5,26 @@
 //!
 //! Written lines: the entries, the frames' descriptors, and per-CPU caches.
 
-use faultless_frames::Flags;
 use faultless_paging::{ENTRIES, Gather, Pages};
+use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, cond_resched};
 
+use crate::base::frame_list::FrameList;
 use crate::base::machine::Machine;
-use crate::object::ObjectInner;
-use crate::space::AddressSpace;
-use crate::table::zap::FrameList;
+use crate::table::Tables;
+use crate::table::retry::Retry;
+use crate::table::txn::PteTxn;
 
 /// Pages discarded under one flush: claims held together stall faults on them.
 pub(crate) const DISCARD_BATCH: u64 = 16 * ENTRIES as u64;
 
-impl<M: Machine> AddressSpace<M> {
+impl<M: Machine> Tables<M> {
     /// Discards all pages of `pages`, which stay mapped: the caller keeps writers out.
     pub(crate) fn discard(&self, pages: Pages) {
         let mut at = self.first_table(pages.start, pages.end);
         while at < pages.end {
             let batch = Pages::new(at, pages.end.min(at + DISCARD_BATCH));
-            let stop = self.discard_batch(batch, &|_| true, &|_, _| true);
+            let stop = self.discard_batch(batch, &|_| true, &|_, _, _| true);
             at = self.first_table(stop, pages.end);
             if at < pages.end {
                 cond_resched(self.machine());
@@ -37,7 +38,7 @@ impl<M: Machine> AddressSpace<M> {
         &self,
         pages: Pages,
         is_meant: &dyn Fn(u64) -> bool,
-        is_valid: &dyn Fn(u64, u64) -> bool,
+        is_valid: &dyn Fn(u64, u64, &Section<'_>) -> bool,
     ) -> u64 {
         let mut at = self.first_table(pages.start, pages.end);
         while at < pages.end {
@@ -54,41 +55,17 @@ impl<M: Machine> AddressSpace<M> {
         at
     }
 
-    /// Discards those of `pages` that are pages of a store, and with `copies` private
-    /// ones too, where they belong to a live mapping of the store after their claim. The
-    /// page to go on from: where they do not, or the end.
-    pub(crate) fn discard_file(
-        &self,
-        pages: Pages,
-        cache: &ObjectInner,
-        first: u64,
-        copies: bool,
-    ) -> u64 {
-        let is_meant = |value: u64| {
-            copies
-                || self
-                    .counted(value)
-                    .is_some_and(|descriptor| descriptor.flags().has(Flags::FILE))
-        };
-        // Decided again once the claim keeps the frame what it is.
-        let is_valid = |page: u64, value| {
-            is_meant(value) && self.is_file_page(page, cache, first) && !self.is_frozen(page)
-        };
-        self.discard_valid(pages, &is_meant, &is_valid)
-    }
-
     /// Discards pages from the start of `pages` whose entries are meant, and valid when
     /// they are claimed; the page to go on from.
     fn discard_batch(
         &self,
         pages: Pages,
         is_meant: &dyn Fn(u64) -> bool,
-        is_valid: &dyn Fn(u64, u64) -> bool,
+        is_valid: &dyn Fn(u64, u64, &Section<'_>) -> bool,
     ) -> u64 {
         let mut gather = Gather::new();
         let mut chain = FrameList::default();
-        let cpu = self.machine().cpu();
-        let interrupts = self.machine().interrupts_off();
+        let txn = PteTxn::begin(self.machine());
         let section = self.memory.enter();
         let mut claimed = 0u64;
         let mut stop = pages.end;
@@ -112,16 +89,24 @@ impl<M: Machine> AddressSpace<M> {
                     backoff.turn(self.machine());
                 } else if !is_meant(value) {
                     return;
-                } else if let Ok(claim) = entry.claim::<M::Format>(value, cpu) {
-                    if !is_valid(page, value) {
-                        // Dropped, the claim is withdrawn.
-                        stop = page;
-                        return;
+                } else {
+                    let validate = || match is_valid(page, value, &section) {
+                        true => Ok(()),
+                        false => Err(Retry::MappingChanged),
+                    };
+                    match txn.claim(entry, value, validate) {
+                        Ok(claim) => {
+                            claim.keep();
+                            claimed += 1;
+                            return self.gather(value, page, &mut gather);
+                        }
+                        // Changed, or claimed by another: look again.
+                        Err(Retry::EntryClaimed) => {}
+                        Err(_) => {
+                            stop = page;
+                            return;
+                        }
                     }
-                    claim.keep();
-                    claimed += 1;
-                    self.gather(value, page, &mut gather);
-                    return;
                 }
             }
         });
@@ -130,7 +115,7 @@ impl<M: Machine> AddressSpace<M> {
             self.release_kept(Pages::new(pages.start, stop), &mut chain);
         }
         drop(section);
-        self.machine().interrupts_restore(interrupts);
+        drop(txn);
         chain.free_all(self.machine());
         stop
     }

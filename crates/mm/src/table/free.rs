@@ -24,35 +24,24 @@ use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::{Mutant, fence_after_rmw, mutant};
 use faultless_trace::Counter;
 
+use crate::base::frame_list::{FrameList, POLL_INTERVAL};
 use crate::base::machine::Machine;
-use crate::lock::shard::LockDomain;
-use crate::space::AddressSpace;
-use crate::space::memory::Retired;
+use crate::table::Tables;
 use crate::table::rss::{RssDelta, RssKind};
-use crate::table::zap::{FrameList, POLL_INTERVAL};
+use crate::tree::Tree;
 
 /// The level of the entries that lead to the highest tables that go.
 pub(crate) const TOP: usize = LEVELS - 1;
 
 /// Which tables that are empty go with the pages that were in them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Tables {
+pub(crate) enum FreeTables {
     /// None: something comes to where they are.
     None,
     /// Those of which all pages go. For arenas, where memory comes and goes in the same places.
     Whole,
     /// All.
     All,
-}
-
-impl Tables {
-    /// Those of what is unmapped in a part.
-    pub(crate) fn of(part: LockDomain) -> Self {
-        match part {
-            LockDomain::Shard(_) => Self::Whole,
-            _ => Self::All,
-        }
-    }
 }
 
 /// A set of levels.
@@ -99,17 +88,18 @@ impl ZappedRange {
     }
 }
 
-impl<M: Machine> AddressSpace<M> {
+impl<M: Machine> Tables<M> {
     /// Flushes what `gather` holds, once, with tables that are empty now, and gives up what was kept. In a
     /// section.
     pub(crate) fn flush_with_tables(
         &self,
+        tree: &Tree,
         of: &ZappedRange,
-        tables: Tables,
+        tables: FreeTables,
         gather: &mut Gather,
         chain: &mut FrameList,
     ) {
-        if tables == Tables::None {
+        if tables == FreeTables::None {
             self.flush(gather);
             if of.kept {
                 self.release_kept(of.batch, chain);
@@ -123,7 +113,7 @@ impl<M: Machine> AddressSpace<M> {
         let mut freed = Levels(0);
         let interrupts = self.machine().interrupts_off();
         for level in 1..=of.top {
-            freed.put(level, self.detach_tables(level, of, tables, gather));
+            freed.put(level, self.detach_tables(tree, level, of, tables, gather));
             if level == 1 && !freed.has(1) && of.is_in_one_table() {
                 // It stays, and so do those above it.
                 break;
@@ -140,7 +130,7 @@ impl<M: Machine> AddressSpace<M> {
         let mut had_kept = of.kept;
         for level in 1..=of.top {
             if had_kept && !mutant(Mutant::TablesLookedAtOnce) {
-                freed.put(level, self.look_again(level, of, tables));
+                freed.put(level, self.look_again(tree, level, of, tables));
             }
             had_kept = freed.has(level);
         }
@@ -148,13 +138,13 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Frees tables under entries at `level` that are empty now, with nothing kept in them. Whether there
     /// were any.
-    fn look_again(&self, level: usize, of: &ZappedRange, tables: Tables) -> bool {
+    fn look_again(&self, tree: &Tree, level: usize, of: &ZappedRange, tables: FreeTables) -> bool {
         if !mutant(Mutant::TablesLookedAtWithoutFence) {
             fence(Ordering::SeqCst);
         }
         let (mut gather, mut chain) = (Gather::new(), FrameList::default());
         let interrupts = self.machine().interrupts_off();
-        let freed = self.detach_tables(level, of, tables, &mut gather);
+        let freed = self.detach_tables(tree, level, of, tables, &mut gather);
         if freed {
             self.flush(&mut gather);
             self.unlink_tables(level, of, &mut chain);
@@ -167,15 +157,16 @@ impl<M: Machine> AddressSpace<M> {
     /// Detaches tables under entries at `level` that are empty (rule R5). Whether there were any.
     fn detach_tables(
         &self,
+        tree: &Tree,
         level: usize,
         of: &ZappedRange,
-        tables: Tables,
+        tables: FreeTables,
         gather: &mut Gather,
     ) -> bool {
         let pages = of.pages;
         // Nothing is mapped in the range itself: look beside it.
         let vacant = |span: Pages| match tables {
-            Tables::All => self.is_vacant_beside(span, pages),
+            FreeTables::All => tree.is_vacant_beside(span, pages),
             _ => pages.start <= span.start && span.end <= pages.end,
         };
         let (machine, cpu) = (self.machine(), self.machine().cpu());
@@ -226,7 +217,7 @@ impl<M: Machine> AddressSpace<M> {
         if mutant(Mutant::TableNotRetired) {
             return machine.frames().free(cpu, frame);
         }
-        self.memory.retire(Retired::Table(frame));
+        self.memory.retire_table(frame);
     }
 
     /// After the flush: empties the entries of `pages` in which this CPU has kept

@@ -19,20 +19,22 @@
 //! Written lines: the entries that lead to tables, twice for a fork; and the word by
 //! which faults ask, which only those write that wait.
 
-use faultless_paging::{ENTRIES, Entry, Gather, PAGE_SIZE, Page, Pages, Walk, free, walk};
+use faultless_paging::{ENTRIES, Entry, Gather, PAGE_SIZE, Page, Pages, Walk, free};
 use faultless_sync::atomic::{Ordering, fence};
+use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, Mutant, mutant};
 
 use crate::base::machine::Machine;
-use crate::space::AddressSpace;
+use crate::table::Tables;
+use crate::tree::Tree;
 
-impl<M: Machine> AddressSpace<M> {
+impl<M: Machine> Tables<M> {
     /// Freezes all tables of the lowest level in which something is mapped. When it returns, no CPU stores to a page that
     /// is in one of them. With every range, and after a fence behind what keeps new tables away.
-    pub(crate) fn freeze(&self) {
+    pub(crate) fn freeze(&self, tree: &Tree, all: Pages) {
         self.forks.priority.store(0, Ordering::Relaxed);
         let mut gather = Gather::new();
-        self.for_each_link(self.all_pages(), &mut |entry, pages| {
+        self.for_each_link(tree, all, &mut |entry, pages| {
             let mut backoff = Backoff::new();
             loop {
                 let value = entry.load();
@@ -70,8 +72,13 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Calls `visit` with every entry that leads to a frozen table of `pages`, and with the
     /// pages that the table is for. With every range.
-    pub(crate) fn for_each_frozen(&self, pages: Pages, visit: &mut impl FnMut(&Entry, Pages)) {
-        self.for_each_link(pages, &mut |entry, pages| {
+    pub(crate) fn for_each_frozen(
+        &self,
+        tree: &Tree,
+        pages: Pages,
+        visit: &mut impl FnMut(&Entry, Pages),
+    ) {
+        self.for_each_link(tree, pages, &mut |entry, pages| {
             if Self::FORMAT.is_frozen(entry.load()) {
                 visit(entry, pages);
             }
@@ -79,11 +86,11 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// The same for all tables. Where nothing is mapped there may be some, but no pages.
-    fn for_each_link(&self, pages: Pages, visit: &mut impl FnMut(&Entry, Pages)) {
+    fn for_each_link(&self, tree: &Tree, pages: Pages, visit: &mut impl FnMut(&Entry, Pages)) {
         let mut visit_base =
             |entry: &Entry, base: u64| visit(entry, Pages::new(base, base + ENTRIES as u64));
         let mut at = pages.start;
-        while let Some(run) = self.mapped_run(Pages::new(at, pages.end)) {
+        while let Some(run) = tree.mapped_run(self.memory, Pages::new(at, pages.end)) {
             // A stack may have grown just now.
             fence(Ordering::SeqCst);
             // SAFETY: all these tables have pages in which something is mapped, which was so before
@@ -102,15 +109,10 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    pub(crate) fn all_pages(&self) -> Pages {
-        Pages::of_bytes(0..self.layout.end)
-    }
-
-    /// Whether a page's table is frozen. Inside a section, and after a full fence that
+    /// Whether a page's table is frozen. After a full fence that
     /// follows a claim in that table.
-    pub(crate) fn is_frozen(&self, page: u64) -> bool {
-        // SAFETY: inside the caller's section.
-        let walked = unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(page)) };
+    pub(crate) fn is_frozen(&self, page: u64, section: &Section<'_>) -> bool {
+        let walked = self.descend(Page(page), section);
         matches!(walked, Walk::Leaf { link, .. } if link.is_frozen())
     }
 

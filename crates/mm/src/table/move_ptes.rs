@@ -1,47 +1,76 @@
-//! Carrying pages from one place of an address space to another (`mremap`).
+//! Moving pages from one place of an address space to another (`mremap`).
 //!
-//! Neither place admits new claims: the source's slots are zapping or replacing, the
-//! destination's replacing. Every entry is taken out of the source, late claims
-//! waited for (rule R1), and put into the destination *hidden*, where no hardware
-//! uses it; then the source is flushed, once, and only then does the destination
-//! become present (rule R2): no CPU ever reaches a page by both addresses. A fork may come between
-//! any two tables ([`crate::lock::moves`]).
+//! The caller has the ranges of both places, and neither admits new claims. Where source and target lie alike
+//! in their tables, a table that is all the source's moves whole ([`faultless_paging::relink`]): its entries stay
+//! what they are. Of the others every entry is taken out of the source, late claims waited for (rule R1), and
+//! put into the target *hidden*, where no hardware uses it. The source is flushed, and only then does the target
+//! become present (rule R2): no CPU ever reaches a page by both addresses.
 //!
-//! Claims that come late and are withdrawn again are seen in both places all the while: of
-//! faults that have found what was mapped there before, and of walks of a store's mappings,
-//! which validate after their claims. So entries are written by compare-and-swap alone, and
-//! a claim is waited for: who withdraws it writes back what it has seen.
+//! * Claims that come late and are withdrawn again are seen in both places all the while: of faults that
+//!   found what was mapped there before, and of walks of an object's mappings, which validate after their
+//!   claims. So entries are written by compare-and-swap alone, and a claim is waited for: its withdrawal writes
+//!   back what it has seen.
+//! * Tables are put under the target before anything is taken, because that can fail and moving cannot; by
+//!   then no fault puts anything into the source.
+//! * A page whose table moved whole is not where its descriptor says. The space notes that (`on_moved`), and
+//!   the reverse map looks for the page everywhere in it.
 //!
-//! Tables are put under the destination before anything is taken, because that can
-//! fail and carrying cannot; by then no fault puts anything into the source.
-//!
-//! Written lines: both places' entries; the descriptors of pages that are this
-//! space's alone, which say where the page is.
+//! *Writes*: both places' entries, or the entries above them; descriptors of pages that move one by one and are
+//! this space's alone.
 
 use faultless_frames::FrameSource;
-use faultless_paging::{ENTRIES, Entry, Gather, Page, Pages, Protection, Walk, walk};
+use faultless_paging::relink::{detach_whole, relink};
+use faultless_paging::{ENTRIES, Entry, Frame, Gather, Page, Pages, Protection, Pte, Walk};
+use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, Mutant, cond_resched, mutant};
 use faultless_trace::Counter;
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::lock::moves::Move;
-use crate::space::{AddressSpace, Note};
+use crate::table::Tables;
 use crate::table::rss::RssKind;
+use crate::table::txn::PteTxn;
+use crate::tune::MOVED_TABLES;
 
-/// Tables of the lowest level between two looks whether somebody else should run.
+/// Tables of the lowest level between two looks whether another thread should run.
 const TABLES: u64 = 32;
 
-impl<M: Machine> AddressSpace<M> {
-    /// Puts tables under the pages at `target` that pages of `source` will go to.
+/// What moves where, and what the mapping there allows.
+pub(crate) struct Move {
+    pub(crate) source: Pages,
+    /// The first page of the target.
+    pub(crate) target: u64,
+    pub(crate) protection: Protection,
+    /// Whether the mapping is shared, so that stores go through at once.
+    pub(crate) shared: bool,
+    /// Whether tables move whole: not where what moves has to count as written from now on.
+    pub(crate) by_tables: bool,
+}
+
+impl Move {
+    /// Where a page of the source goes.
+    fn goes_to(&self, page: u64) -> u64 {
+        page - self.source.start + self.target
+    }
+
+    /// Whether the pages of one table are all the source's, and lie in one table where they go.
+    fn moves_whole(&self, pages: Pages) -> bool {
+        self.by_tables
+            && pages.len() == ENTRIES as u64
+            && self.goes_to(pages.start).is_multiple_of(ENTRIES as u64)
+    }
+}
+
+impl<M: Machine> Tables<M> {
+    /// Puts tables under the pages at the target that pages of the source will go to.
     ///
     /// # Errors
     /// `ENOMEM`; tables that are there stay, and are freed with what is mapped beside them.
-    pub(crate) fn prepare_tables(&self, source: Pages, target: u64) -> Result<(), Errno> {
+    pub(crate) fn prepare_tables(&self, of: &Move) -> Result<(), Errno> {
         let mut result = Ok(());
         let mut seen = 0u64;
         // SAFETY below: of tables over what is mapped, or reserved, none is freed (rule R5).
-        self.for_each_table(source, &mut |table, part| {
+        self.for_each_table(of.source, &mut |table, part| {
             seen += 1;
             if seen.is_multiple_of(TABLES) {
                 // Outside a section, and with no table claimed.
@@ -52,100 +81,186 @@ impl<M: Machine> AddressSpace<M> {
             if result.is_err() || table.next_used(first, end).is_none() {
                 return;
             }
-            let to = Pages::new(
-                part.start - source.start + target,
-                part.end - source.start + target,
-            );
+            let (first, last) = (of.goes_to(part.start), of.goes_to(part.end - 1));
             // A table's pages may go to two.
-            result = self
-                .table_under(to.start)
-                .and_then(|()| self.table_under(to.end - 1));
+            result = match of.moves_whole(part) {
+                true => self.table_under(first, 1),
+                false => self
+                    .table_under(first, 0)
+                    .and_then(|()| self.table_under(last, 0)),
+            };
         });
         result
     }
 
-    /// Puts a table of the lowest level over `page`, if there is none. The page's slot is not empty.
-    fn table_under(&self, page: u64) -> Result<(), Errno> {
+    /// Puts tables over `page` down to the one whose entries are at `level`. The page's slot is not empty.
+    fn table_under(&self, page: u64, level: usize) -> Result<(), Errno> {
         let mut backoff = Backoff::new();
-        loop {
-            // SAFETY: the page's slot is not empty, which precedes the caller's fence: the tables
-            // over it are not freed (rule R5).
-            match unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(page)) } {
-                Walk::Leaf { .. } => return Ok(()),
-                Walk::Busy => backoff.turn(self.machine()),
-                Walk::Missing { entry, .. } => {
-                    let table = self.memory.allocate_table()?;
-                    let interrupts = self.machine().interrupts_off();
-                    let cpu = self.machine().cpu();
-                    match entry.claim::<M::Format>(0, cpu) {
-                        Ok(claim) => {
-                            claim.publish(self.with_tlb_owner(Self::FORMAT.table(table)));
-                            self.rss.came(cpu, RssKind::Table);
-                            self.memory.count(Counter::TableAlloc);
-                        }
-                        // A fault beside these pages was quicker.
-                        Err(_) => self.machine().frames().free(cpu, table),
+        let mut spare = None;
+        let result = loop {
+            let section = self.memory.enter();
+            match self.descend_to(Page(page), level, &section) {
+                Walk::Leaf { .. } => break Ok(()),
+                Walk::Missing { entry, .. } if let Some(table) = spare => {
+                    let txn = PteTxn::begin(self.machine());
+                    // If not, a fault beside these pages was quicker.
+                    if let Ok(claim) = txn.claim(entry, 0, || Ok(())) {
+                        claim.publish(self.with_tlb_owner(Self::FORMAT.table(table)));
+                        self.rss.came(self.machine().cpu(), RssKind::Table);
+                        self.memory.count(Counter::TableAlloc);
+                        spare = None;
                     }
-                    self.machine().interrupts_restore(interrupts);
                 }
+                Walk::Missing { .. } => {
+                    drop(section);
+                    match self.memory.allocate_table() {
+                        Ok(table) => spare = Some(table),
+                        Err(none) => break Err(none.into()),
+                    }
+                }
+                Walk::Busy | Walk::Huge { .. } => {
+                    drop(section);
+                    backoff.turn(self.machine());
+                }
+            }
+        };
+        if let Some(table) = spare {
+            self.machine().frames().free(self.machine().cpu(), table);
+        }
+        result
+    }
+
+    /// Moves the pages of the source, where nothing is at the target. Calls `on_moved` before a page is shown
+    /// where its descriptor does not say.
+    pub(crate) fn move_pages(&self, of: &Move, on_moved: &dyn Fn()) {
+        let mut gather = Gather::new();
+        // The first and the last page that have moved one by one, at the target.
+        let mut moved: Option<(u64, u64)> = None;
+        let mut has_whole = false;
+        self.for_each_span(of.source, |span, section| {
+            if of.moves_whole(span) && self.has_no_table(of.goes_to(span.start), section) {
+                has_whole = true;
+                return;
+            }
+            self.for_each_entry(span, &mut |entry, page| {
+                let value = self.change(entry, |_| 0);
+                if value == 0 {
+                    return;
+                }
+                let to = of.goes_to(page);
+                self.gather(value, page, &mut gather);
+                let hidden = match Self::FORMAT.is_guard(value) {
+                    true => value,
+                    false => Self::FORMAT.with_protection(value, Protection::default(), false),
+                };
+                self.put(to, hidden, section);
+                moved = Some((moved.map_or(to, |(first, _)| first), to));
+            });
+        });
+        self.flush(&mut gather);
+        if let Some((first, last)) = moved {
+            self.for_each_span(Pages::new(first, last + 1), |span, _| {
+                self.for_each_entry(span, &mut |entry, page| {
+                    self.show_moved(of, entry, page, on_moved)
+                });
+            });
+        }
+        if has_whole {
+            on_moved();
+            self.move_whole_tables(of);
+        }
+    }
+
+    /// Moves the tables that are all the source's to where there is none, in batches of one flush each.
+    fn move_whole_tables(&self, of: &Move) {
+        let entries = ENTRIES as u64;
+        let (machine, cpu) = (self.machine(), self.machine().cpu());
+        let mut at = self.first_table(of.source.start, of.source.end);
+        while at < of.source.end {
+            let start = at & !(entries - 1);
+            let batch = Pages::new(start, start + MOVED_TABLES * entries);
+            let mut gather = Gather::new();
+            let txn = PteTxn::begin(machine);
+            let section = self.memory.enter();
+            for base in (batch.start..batch.end).step_by(ENTRIES) {
+                let span = Pages::new(base, base + entries);
+                let is_whole = span.and(of.source).len() == entries
+                    && of.moves_whole(span)
+                    && self.has_no_table(of.goes_to(base), &section);
+                if is_whole {
+                    // SAFETY: inside the section, with interrupts off until `relink`.
+                    unsafe {
+                        detach_whole::<M::Format, M>(machine, self.root, base, cpu, &mut gather);
+                    }
+                }
+            }
+            if !mutant(Mutant::TableMovedWithoutFlush) {
+                self.flush(&mut gather);
+            }
+            let mut attach = |base, frame| self.attach_table(of.goes_to(base), frame, &section);
+            // SAFETY: as above; what this CPU has kept in the batch was detached just now.
+            unsafe { relink::<M::Format, M>(machine, self.root, batch, cpu, &mut attach) };
+            drop(section);
+            drop(txn);
+            machine.poll();
+            at = self.first_table(batch.end, of.source.end);
+            if at < of.source.end {
+                cond_resched(machine);
             }
         }
     }
 
-    /// Carries the pages of a move's source to its target, where nothing is. They get the target's
-    /// protection. In turns ([`crate::lock::moves`]), with no range.
-    pub(crate) fn carry(&self, record: &Move) {
-        let mut gather = Gather::new();
-        let mut carried: Option<(u64, u64)> = None;
-        self.in_turns(record.source, |turn| {
-            self.for_each_entry(turn, &mut |entry, page| {
-                if let Some(value) = self.take_out(entry) {
-                    let to = record.goes_to(page);
-                    self.gather(value, page, &mut gather);
-                    let hidden = match Self::FORMAT.is_guard(value) {
-                        true => value,
-                        false => Self::FORMAT.with_protection(value, Protection::default(), false),
-                    };
-                    self.put(to, hidden);
-                    carried = Some((carried.map_or(to, |(first, _)| first), to));
-                }
-            });
-            record.note(turn.end, &gather, self.machine());
-        });
-        // A fork that comes between flushes this, too, and waits for nobody.
-        self.flush(&mut gather);
-        let turn = self.move_turn();
-        record.note(record.source.end, &gather, self.machine());
-        drop(turn);
-        if let Some((first, last)) = carried {
-            self.in_turns(Pages::new(first, last + 1), |turn| {
-                self.for_each_entry(turn, &mut |entry, page| {
-                    self.show_carried(record, entry, page)
-                });
-            });
+    /// Whether no table is over the pages from `base` on, in a range where none comes any more but that of a
+    /// fault which has claimed its entry already.
+    fn has_no_table(&self, base: u64, section: &Section<'_>) -> bool {
+        let mut backoff = Backoff::new();
+        loop {
+            match self.descend_to(Page(base), 1, section) {
+                Walk::Leaf { value, .. } => match Self::FORMAT.decode(value, 1) {
+                    Pte::Empty => return true,
+                    Pte::Claimed => backoff.turn(self.machine()),
+                    _ => return false,
+                },
+                Walk::Missing { .. } => return false,
+                Walk::Busy | Walk::Huge { .. } => backoff.turn(self.machine()),
+            }
         }
     }
 
-    /// Calls `act` with the pages of each table over `pages`, in a turn, and in a section.
-    fn in_turns(&self, pages: Pages, mut act: impl FnMut(Pages)) {
+    /// Puts a table over the pages from `base` on, where none is.
+    fn attach_table(&self, base: u64, table: Frame, section: &Section<'_>) {
+        let new = self.with_tlb_owner(Self::FORMAT.table(table));
+        let mut backoff = Backoff::new();
+        loop {
+            if let Walk::Leaf { entry, .. } = self.descend_to(Page(base), 1, section)
+                && entry.replace(0, new).is_ok()
+            {
+                return;
+            }
+            // A fault has claimed the entry, and withdraws.
+            backoff.turn(self.machine());
+        }
+    }
+
+    /// Calls `act` with the pages of each table over `pages`, in a section.
+    fn for_each_span(&self, pages: Pages, mut act: impl FnMut(Pages, &Section<'_>)) {
         let mut at = self.first_table(pages.start, pages.end);
         while at < pages.end {
-            let end = ((at + ENTRIES as u64) & !(ENTRIES as u64 - 1)).min(pages.end);
-            let turn = self.move_turn();
+            let base = at & !(ENTRIES as u64 - 1);
+            let span = Pages::new(base, base + ENTRIES as u64).and(pages);
             let section = self.memory.enter();
-            act(Pages::new(at, end));
+            act(span, &section);
             drop(section);
-            drop(turn);
             self.machine().poll();
-            at = self.first_table(end, pages.end);
+            at = self.first_table(span.end, pages.end);
             if at < pages.end {
                 cond_resched(self.machine());
             }
         }
     }
 
-    /// Lets hardware use what was carried to `page`.
-    fn show_carried(&self, record: &Move, entry: &Entry, page: u64) {
+    /// Lets hardware use what has moved to `page`.
+    fn show_moved(&self, of: &Move, entry: &Entry, page: u64, on_moved: &dyn Fn()) {
         let format = Self::FORMAT;
         self.change(entry, |value| {
             if value == 0 || format.is_guard(value) {
@@ -155,53 +270,17 @@ impl<M: Machine> AddressSpace<M> {
             }
             let own = self.is_exclusive(value);
             match self.counted(value) {
-                // Nobody else looks at it before it is published (rule R7).
+                // No other CPU looks at it before it is published (rule R7).
                 Some(descriptor) if own => descriptor.move_to(page),
                 // What others have at the old place has to be looked for here.
-                Some(_) => self.note(Note::MOVED),
+                Some(_) => on_moved(),
                 None => {}
             }
-            self.shown(record, value, own || record.shared)
+            // What has moved counts as written, as on Linux: a watcher of the old place does not know the new
+            // one.
+            let value = value | format.soft_dirty;
+            format.with_protection(value, of.protection, own || of.shared)
         });
-    }
-
-    /// What an entry holds where it goes.
-    fn shown(&self, record: &Move, value: u64, write: bool) -> u64 {
-        // What was moved counts as written, as on Linux: who watches the old place
-        // does not know the new one.
-        let value = value | Self::FORMAT.soft_dirty;
-        Self::FORMAT.with_protection(value, record.protection, write)
-    }
-
-    /// What a child's entry holds of what its parent's does, or did, at either place.
-    pub(crate) fn shown_to_child(&self, record: &Move, value: u64) -> u64 {
-        match value == 0 || Self::FORMAT.is_guard(value) {
-            true => value,
-            false => self.shown(record, value, false),
-        }
-    }
-
-    /// For a fork: lets no store through to what moves by its old address.
-    pub(crate) fn stop_stores(&self, record: &Move) {
-        if record.shared || mutant(Mutant::MovedStoresNotStopped) {
-            return;
-        }
-        let mut gather = record.unflushed(self.machine());
-        let section = self.memory.enter();
-        self.for_each_entry(record.left(self.machine()), &mut |entry, page| {
-            let before = self.change(entry, |value| Self::FORMAT.without_write(value));
-            if before != Self::FORMAT.without_write(before) {
-                self.gather(before, page, &mut gather);
-            }
-        });
-        drop(section);
-        self.flush(&mut gather);
-    }
-
-    /// Empties an entry; what it held.
-    fn take_out(&self, entry: &Entry) -> Option<u64> {
-        let value = self.change(entry, |_| 0);
-        (value != 0).then_some(value)
     }
 
     /// Puts `to` of what an entry holds into it; what that was. A claim is waited for.
@@ -222,18 +301,17 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Writes the entry of a page that has a table, and where nothing is. Who frees tables beside
     /// it may have claimed the table for a look.
-    fn put(&self, page: u64, value: u64) {
+    fn put(&self, page: u64, value: u64, section: &Section<'_>) {
         let mut backoff = Backoff::new();
         loop {
-            // SAFETY: in the caller's section.
-            match unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(page)) } {
+            match self.descend(Page(page), section) {
                 Walk::Leaf { entry, .. } => {
                     let before = self.change(entry, |_| value);
                     debug_assert_eq!(before, 0, "a page is where another one moves to");
                     return;
                 }
                 Walk::Busy => backoff.turn(self.machine()),
-                Walk::Missing { .. } => {
+                Walk::Missing { .. } | Walk::Huge { .. } => {
                     debug_assert!(false, "a page moves to where no table is");
                     return;
                 }

@@ -15,15 +15,14 @@ use faultless_frames::Descriptor;
 use faultless_paging::{ENTRIES, Entry, Gather, Lowest, Pages, Table, Value, lowest};
 use faultless_sync::Cpu;
 
+use crate::base::frame_list::FrameList;
 use crate::base::machine::Machine;
-use crate::space::AddressSpace;
-use crate::table::free::Tables;
+use crate::table::Tables;
+use crate::table::free::FreeTables;
 use crate::table::rss::{RssDelta, RssKind};
-use crate::table::zap::{FrameList, is_in_one_table, is_shared};
-use crate::tree::Edit;
-
-/// The most pages.
-pub(crate) const MOST: u64 = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
+use crate::table::zap::{is_in_one_table, is_shared};
+use crate::tree::Tree;
+use crate::tune::INLINE_ZAP;
 
 /// Pages that were taken away, to be flushed if they are not yet, and freed.
 #[must_use]
@@ -54,21 +53,21 @@ impl Taken {
     }
 }
 
-impl<M: Machine> AddressSpace<M> {
+impl<M: Machine> Tables<M> {
     /// Takes away `pages`, which admit no new claims, and flushes them, if nobody has to be waited for, and no
     /// table goes with them. Whether all of that is done; then they are still to be freed.
     #[inline]
     pub(crate) fn take_at_once(
         &self,
-        _edit: &Edit<'_, M>,
+        tree: &Tree,
         pages: Pages,
-        tables: Tables,
+        tables: FreeTables,
         taken: &mut Taken,
     ) -> bool {
-        if pages.len() > MOST || !is_in_one_table(pages) {
+        if pages.len() > INLINE_ZAP || !is_in_one_table(pages) {
             return false;
         }
-        let start = self.trace_start();
+        let start = self.memory.trace_start();
         // Its fence is that of rule R1: a fault that is not seen here sees that nothing is mapped.
         let section = self.memory.enter();
         // SAFETY: inside the section.
@@ -78,7 +77,7 @@ impl<M: Machine> AddressSpace<M> {
             Lowest::Missing => {
                 drop(section);
                 // A table above may go.
-                return tables != Tables::All || self.is_unpopulated(pages);
+                return tables != FreeTables::All || self.is_unpopulated(tree, pages);
             }
             Lowest::Busy => return false,
         };
@@ -86,7 +85,7 @@ impl<M: Machine> AddressSpace<M> {
         let span = Pages::new(base, base + ENTRIES as u64);
         // The first is looked at before others are asked about: often it says that it is for a zap.
         let is_done = self.begins_own(table, pages)
-            && (tables != Tables::All || !self.is_vacant_beside(span, pages))
+            && (tables != FreeTables::All || !tree.is_vacant_beside(span, pages))
             && self.take_from(table, pages, taken)
             && self.flush_here(&mut taken.gather);
         if is_done {

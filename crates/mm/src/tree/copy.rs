@@ -14,11 +14,12 @@ use faultless_paging::Pages;
 use faultless_sync::{Mutant, mutant};
 
 use crate::base::machine::Machine;
-use crate::space::memory::Memory;
-use crate::tree::node::{LEVELS, Node, SLOTS, Slot, span};
+use crate::base::memory::Memory;
+use crate::tree::node::{Node, SLOTS, Slot, span};
 use crate::tree::split::Split;
 use crate::tree::value::{SlotState, SlotValue};
-use crate::tree::{Edit, Tree};
+use crate::tree::{Edit, EditLocks, Tree};
+use crate::tune::TREE_LEVELS;
 
 /// What is done for each run of slots.
 pub(crate) trait Copier {
@@ -27,7 +28,7 @@ pub(crate) trait Copier {
     fn word_for(&mut self, pages: Pages, word: SlotValue) -> Result<SlotValue, NoMemory>;
 }
 
-impl<M: Machine> Edit<'_, M> {
+impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
     /// Lets nobody change the tree until [`Edit::let_change`], who does so without a range: no
     /// mapping grows, no note is cleared.
     pub(crate) fn freeze_tree(&mut self) {
@@ -40,12 +41,12 @@ impl<M: Machine> Edit<'_, M> {
     }
 
     fn set_still(&mut self, is_frozen: bool) {
-        self.for_each_holes(|holes| holes.is_frozen = is_frozen);
+        self.locks.for_each(&mut |gaps| gaps.is_frozen = is_frozen);
     }
 
     /// Whether nobody without a range may change the tree now.
     pub(crate) fn is_frozen(&self) -> bool {
-        self.holes.is_frozen
+        self.locks.own().is_frozen
     }
 }
 
@@ -65,7 +66,7 @@ impl Tree {
             *to = notes;
             to.is_frozen = false;
         }
-        copy_node(memory, self.root(), copy.root(), LEVELS - 1, 0, copier)
+        copy_node(memory, self.root(), copy.root(), TREE_LEVELS - 1, 0, copier)
     }
 
     /// Shows every mapping as live. The tree is still.

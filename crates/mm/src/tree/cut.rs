@@ -12,9 +12,9 @@ use crate::tree::node::{Node, index, span};
 use crate::tree::retire::{free_nodes, retire_subtree};
 use crate::tree::split::Split;
 use crate::tree::value::{SlotState, SlotValue};
-use crate::tree::{Edit, Subtree};
+use crate::tree::{Edit, EditLocks, Subtree};
 
-impl<M: Machine> Edit<'_, M> {
+impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
     /// Makes both ends of `pages` fall between slots.
     ///
     /// # Errors

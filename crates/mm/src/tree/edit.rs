@@ -14,13 +14,14 @@ use core::ops::Range;
 use faultless_paging::Pages;
 
 use crate::base::machine::Machine;
-use crate::space::memory::Memory;
-use crate::tree::node::{ALL, LEVELS, Node, index, span};
+use crate::base::memory::Memory;
+use crate::tree::node::{ALL, Node, index, span};
 use crate::tree::retire::{drop_empty, drop_empty_split, retire_subtree};
 use crate::tree::value::{SlotState, SlotValue};
-use crate::tree::{Edit, Subtree};
+use crate::tree::{Edit, EditLocks, Subtree};
+use crate::tune::TREE_LEVELS;
 
-impl<M: Machine> Edit<'_, M> {
+impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
     /// Sets the word of all `pages`, whose ends were cut.
     pub fn fill(&mut self, pages: Pages, word: SlotValue) {
         self.fill_below(self.stem, pages, word);
@@ -42,7 +43,7 @@ impl<M: Machine> Edit<'_, M> {
 /// Fills `pages` of a part of a tree.
 pub(super) fn fill<M: Machine>(memory: &Memory<M>, stem: &Subtree, pages: Pages, word: SlotValue) {
     // Down to where the range begins to matter: most ranges are small.
-    let mut path = [stem.root(); LEVELS];
+    let mut path = [stem.root(); TREE_LEVELS];
     let mut level = stem.level;
     while pages.len() < span(level) && pages.start / span(level) == (pages.end - 1) / span(level) {
         // SAFETY: the edit lock is held.

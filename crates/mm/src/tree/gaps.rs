@@ -11,10 +11,8 @@ use faultless_paging::Pages;
 
 use crate::base::machine::Machine;
 use crate::tree::value::SlotValue;
-use crate::tree::{Edit, Run, Subtree};
-
-/// Pages that stay free below a mapping that grows down (Linux: `stack_guard_gap`).
-pub const GUARD_GAP: u64 = if cfg!(any(loom, shuttle)) { 1 } else { 256 };
+use crate::tree::{Edit, EditLocks, Run, Subtree};
+use crate::tune::GUARD_GAP;
 
 const CLASSES: usize = 40;
 
@@ -62,35 +60,24 @@ impl GapIndex {
     }
 }
 
-impl<M: Machine> Edit<'_, M> {
+impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
     /// Notes that something is free now that was not.
     pub(super) fn hole_opened(&mut self, hole: Pages) {
-        self.holes.opened(hole);
-        if let Some(arenas) = &mut self.arenas {
-            // What is free of them is less than that.
-            arenas.for_each_holes(|holes| holes.opened(hole));
-        }
-    }
-
-    /// The notes of everything that is edited.
-    pub(super) fn for_each_holes(&mut self, mut change: impl FnMut(&mut GapIndex)) {
-        change(&mut self.holes);
-        if let Some(arenas) = &mut self.arenas {
-            arenas.for_each_holes(change);
-        }
+        // In another index what is free of its part is less than that.
+        self.locks.for_each(&mut |gaps| gaps.opened(hole));
     }
 
     /// The highest `pages` free pages between `low` and `high`, by their first page: in no arena,
     /// or, for who edits one, in that.
     pub fn highest_hole(&mut self, pages: u64, low: u64, high: u64) -> Option<u64> {
-        let from_ceiling = high == self.holes.ceiling;
+        let from_ceiling = high == self.locks.own().ceiling;
         let top = match from_ceiling {
-            true => *self.holes.tops.get(pages.ilog2() as usize)?,
+            true => *self.locks.own().tops.get(pages.ilog2() as usize)?,
             false => high,
         };
         let (found, top) = self.stem.outside().highest_hole(pages, low, top);
         if let Some((top, largest)) = top.filter(|_| from_ceiling && found.is_some()) {
-            self.holes.none_above(top, largest + 1);
+            self.locks.own_mut().none_above(top, largest + 1);
         }
         found
     }

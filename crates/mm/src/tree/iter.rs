@@ -10,9 +10,10 @@ use core::ptr::NonNull;
 use faultless_paging::Pages;
 
 use crate::tree::Subtree;
-use crate::tree::node::{ALL, LEVELS, Node, SLOTS, index, span};
-use crate::tree::pinned::{SHARD_LEVEL, SMALL_SHARD_LEVEL};
+use crate::tree::node::{ALL, Node, SLOTS, index, span};
 use crate::tree::value::{SlotState, SlotValue};
+use crate::tune::TREE_LEVELS;
+use crate::tune::{SHARD_LEVEL, SMALL_SHARD_LEVEL};
 
 /// Neighbouring pages with the same word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +60,7 @@ impl Subtree {
         let run = self.next_slot_before(pages.start, pages.end);
         let mut run = run.filter(|run| run.pages.start <= pages.start)?;
         // Up from the first slot to the largest, and down to the last.
-        for _ in 0..2 * LEVELS {
+        for _ in 0..2 * TREE_LEVELS {
             if run.pages.end >= pages.end || !self.extend(&mut run) {
                 break;
             }
@@ -260,7 +261,7 @@ impl Subtree {
             return None;
         }
         'root: loop {
-            let mut path = [self.root(); LEVELS];
+            let mut path = [self.root(); TREE_LEVELS];
             let mut level = self.level;
             loop {
                 let node = path[level];

@@ -11,9 +11,7 @@ use faultless_paging::Protection;
 use faultless_sync::atomic::{AtomicU32, Local, Ordering};
 use faultless_sync::{Mutant, mutant};
 
-use crate::base::machine::Machine;
-use crate::object::{MemoryObject, ObjectInner};
-use crate::rmap::file::ObjectLinks;
+use crate::base::list::Hook;
 use crate::tree::vma_lock::VmaLock;
 
 /// Attributes beside the protection.
@@ -110,10 +108,34 @@ impl Flags {
     };
 }
 
+/// A memory object, to which a mapping leads without knowing what it is (`crate::object`).
+#[derive(Debug)]
+pub struct AnyObject(());
+
+/// A mapping's place in the list of its object. Read and written under the list's lock.
+#[repr(C)]
+pub(crate) struct ObjectLinks {
+    pub(crate) hook: Hook,
+    /// The address space's address; 0 of a cursor, and of a mapping that is in no list.
+    pub(crate) space: Local,
+    /// The index that page 0 of the space would have.
+    pub(crate) first: Local,
+}
+
+impl ObjectLinks {
+    pub(crate) const fn new() -> Self {
+        Self {
+            hook: Hook::new(),
+            space: Local::new(0),
+            first: Local::new(0),
+        }
+    }
+}
+
 /// A mapping's place in a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectRef {
-    cache: NonNull<ObjectInner>,
+    object: NonNull<AnyObject>,
     /// The index that page 0 of the address space would have; wraps.
     pub(crate) first: u64,
     /// The port's name for what was opened: mappings that differ in it do not merge.
@@ -126,29 +148,19 @@ unsafe impl Send for ObjectRef {}
 unsafe impl Sync for ObjectRef {}
 
 impl ObjectRef {
-    /// The store's page `index` at `page`, and all others where they follow from that.
-    pub(crate) fn new<M: Machine>(
-        store: &MemoryObject<M>,
-        page: u64,
-        index: u64,
-        file: u64,
-    ) -> Self {
+    /// The object at `object`, whose page `first` would be at page 0 of the address space.
+    pub(crate) fn at(object: NonNull<AnyObject>, first: u64, file: u64) -> Self {
         Self {
-            cache: store.pointer(),
-            first: index.wrapping_sub(page),
+            object,
+            first,
             file,
         }
     }
 
-    /// The store. Held by the mapping that this is an attribute of.
+    /// The object, whose type the room above knows (`crate::object`).
     #[inline]
-    pub(crate) fn cache(&self) -> &ObjectInner {
-        // SAFETY: a mapping holds its store until nobody can look at it.
-        unsafe { self.cache.as_ref() }
-    }
-
-    pub(crate) fn pointer(&self) -> NonNull<ObjectInner> {
-        self.cache
+    pub(crate) fn pointer(&self) -> NonNull<AnyObject> {
+        self.object
     }
 
     /// Which page of the store a page shows.
@@ -165,14 +177,19 @@ impl ObjectRef {
         }
     }
 
+    /// The same of an object that may be gone.
+    pub(crate) fn leads_to<T>(&self, object: *const T, first: u64) -> bool {
+        self.object.as_ptr().cast_const().cast() == object && self.first == first
+    }
+
     /// Whether it is this place in this store.
-    pub(crate) fn is(&self, cache: *const ObjectInner, first: u64) -> bool {
-        core::ptr::eq(self.cache.as_ptr(), cache) && self.first == first
+    pub(crate) fn is(&self, object: NonNull<AnyObject>, first: u64) -> bool {
+        self.object == object && self.first == first
     }
 }
 
 /// When a mapping was made: after how many clearings of its space's soft-dirty bits
-/// (`crate::table::soft_dirty`). Nothing that a program can ask of the mapping itself depends on it:
+/// (`crate::space::soft_dirty`). Nothing that a program can ask of the mapping itself depends on it:
 /// neighbours that differ in nothing else are one mapping, as on Linux.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SoftDirtyEpoch(pub(crate) u64);
@@ -234,6 +251,10 @@ struct WriterLine {
 const _: () = assert!(cfg!(any(loom, shuttle)) || size_of::<Mapping>() == 128);
 
 impl Mapping {
+    /// Where the link of reclamation lies.
+    pub(crate) const LINK: usize =
+        core::mem::offset_of!(Mapping, writers) + core::mem::offset_of!(WriterLine, link);
+
     /// A mapping to which no page points yet.
     pub fn new(attributes: Attributes) -> Self {
         Self {

@@ -22,6 +22,7 @@
 //! * `holes`: choosing addresses, highest first, as Linux does.
 //! * `pin`: nodes that stay, whose slots have an edit lock of their own (`crate::lock::shard`).
 
+pub(crate) mod account;
 mod copy;
 mod cut;
 mod edit;
@@ -31,6 +32,7 @@ pub(crate) mod mapping;
 mod node;
 pub(crate) mod pinned;
 mod retire;
+mod runs;
 mod split;
 mod value;
 pub(crate) mod vma_lock;
@@ -43,19 +45,18 @@ use faultless_paging::Pages;
 use faultless_sync::{Mutant, Padded, SpinGuard, SpinLock, mutant};
 
 use crate::base::machine::Machine;
-use crate::lock::departing::UnmapGuard;
-use crate::lock::shard::{LockDomain, Locks};
-use crate::space::memory::Memory;
+use crate::base::memory::Memory;
+use crate::tune::TREE_LEVELS;
 pub(crate) use copy::Copier;
-pub use gaps::{GUARD_GAP, GapIndex};
+pub use gaps::GapIndex;
 pub use iter::{Neighbours, Run};
-pub use node::{LEVELS, Node, Slot, span};
-pub(crate) use pinned::{SHARD_LEVEL, SMALL_SHARD_LEVEL};
-pub use split::Split;
+pub use node::{Node, Slot, span};
+pub(crate) use retire::{node_shape, split_shape};
+pub(crate) use value::WRITERS;
 pub use value::{SlotState, SlotValue};
 
 /// Pages that the tree can cover.
-pub const PAGES: u64 = span(LEVELS);
+pub const PAGES: u64 = span(TREE_LEVELS);
 
 /// The mappings of one address space.
 pub struct Tree {
@@ -91,31 +92,11 @@ impl Deref for Tree {
     }
 }
 
-impl<'a, M: Machine> Edit<'a, M> {
-    /// What may be changed.
-    pub(crate) fn part(&self) -> LockDomain {
-        self.part
-    }
-
+impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
     /// The lowest part of it around `pages` ([`Subtree::around`]).
     #[inline]
     pub(crate) fn around(&self, pages: Pages) -> Subtree {
         self.stem.around(pages)
-    }
-
-    /// What leaves the tree by it.
-    pub(crate) fn departure(&self) -> &UnmapGuard<'a, M> {
-        &self.departure
-    }
-
-    /// Whether what is changed is counted in the space's own account.
-    pub(crate) fn counts_centrally(&self) -> bool {
-        !matches!(self.part, LockDomain::Shard(_)) || self.counts.is_some()
-    }
-
-    /// The notes of it, or of what is in no arena.
-    pub(crate) fn holes(&mut self) -> &mut GapIndex {
-        &mut self.holes
     }
 }
 
@@ -158,18 +139,38 @@ impl Found<'_> {
     }
 }
 
-/// The right to change the tree, or a part of it.
-pub struct Edit<'a, M: Machine> {
-    part: LockDomain,
+/// The locks under which a tree, or a part of it, is changed; each guards an index of gaps.
+///
+/// The tree has one edit lock. What divides it into parts with locks of their own stands above
+/// (`crate::lock`), and hangs here what belongs to an edit there.
+pub trait EditLocks {
+    /// The index of what is edited.
+    fn own(&self) -> &GapIndex;
+    /// The same, to be changed.
+    fn own_mut(&mut self) -> &mut GapIndex;
+    /// Changes the indices of all that is edited.
+    fn for_each(&mut self, change: &mut dyn FnMut(&mut GapIndex));
+}
+
+impl EditLocks for SpinGuard<'_, GapIndex> {
+    fn own(&self) -> &GapIndex {
+        self
+    }
+
+    fn own_mut(&mut self) -> &mut GapIndex {
+        self
+    }
+
+    fn for_each(&mut self, change: &mut dyn FnMut(&mut GapIndex)) {
+        change(self);
+    }
+}
+
+/// The right to change the tree, or a part of it, as long as the locks are held.
+pub struct Edit<'a, M: Machine, L: EditLocks> {
     stem: &'a Subtree,
     memory: &'a Memory<M>,
-    holes: SpinGuard<'a, GapIndex>,
-    /// The edit locks of all arenas, of who edits everything beside them.
-    arenas: Option<Locks<'a>>,
-    /// The edit lock of what is in no arena, of who edits one, if what is changed is counted there.
-    counts: Option<SpinGuard<'a, GapIndex>>,
-    /// Last: what is not handed over ends with the edit.
-    departure: UnmapGuard<'a, M>,
+    pub(crate) locks: L,
 }
 
 impl Tree {
@@ -183,7 +184,7 @@ impl Tree {
         let root = unsafe { Node::create(place, SlotValue::EMPTY) };
         let stem = Subtree {
             root,
-            level: LEVELS - 1,
+            level: TREE_LEVELS - 1,
             base: 0,
             is_outside: false,
         };
@@ -205,7 +206,7 @@ impl Tree {
     pub fn find<'s>(&'s self, page: u64) -> Found<'s> {
         'root: loop {
             let mut node = self.root();
-            let mut level = LEVELS - 1;
+            let mut level = TREE_LEVELS - 1;
             loop {
                 let slot = node.slot(page, level);
                 let word = slot.load();
@@ -232,27 +233,18 @@ impl Tree {
         }
     }
 
-    /// Takes the edit lock of what is in no arena: for a few stores, and for nothing that waits.
-    pub fn edit<'a, M: Machine>(&'a self, memory: &'a Memory<M>) -> Edit<'a, M> {
-        self.edit_under(memory, self.lock(memory))
-    }
-
-    /// The same under that lock.
-    #[inline]
-    pub(crate) fn edit_under<'a, M: Machine>(
+    /// For models of the tree alone: an edit of what is in no shard.
+    #[cfg(loom)]
+    pub fn edit<'a, M: Machine>(
         &'a self,
         memory: &'a Memory<M>,
-        holes: SpinGuard<'a, GapIndex>,
-    ) -> Edit<'a, M> {
-        Edit {
-            part: LockDomain::Central,
-            stem: &self.outside,
-            memory,
-            holes,
-            arenas: None,
-            counts: None,
-            departure: UnmapGuard::new(memory),
-        }
+    ) -> Edit<'a, M, SpinGuard<'a, GapIndex>> {
+        self.outside.edit(memory, self.lock(memory))
+    }
+
+    /// What is in no shard, whose edit lock is [`Tree::lock`].
+    pub(crate) fn outside(&self) -> &Subtree {
+        &self.outside
     }
 
     /// That lock alone.
@@ -261,31 +253,18 @@ impl Tree {
         self.edit.lock(memory.machine())
     }
 
-    /// Whether somebody has that lock.
+    /// Whether another CPU has that lock.
     pub(crate) fn is_edited(&self) -> bool {
         self.edit.is_locked()
     }
 
-    /// Takes the edit locks of everything: this tree's and those of its arenas.
-    pub(crate) fn edit_all<'a, M: Machine>(
-        &'a self,
-        memory: &'a Memory<M>,
-        arenas: impl FnOnce() -> Locks<'a>,
-    ) -> Edit<'a, M> {
-        let holes = self.edit.lock(memory.machine());
-        Edit {
-            part: LockDomain::All,
-            stem: &self.stem,
-            memory,
-            holes,
-            arenas: Some(arenas()),
-            counts: None,
-            departure: UnmapGuard::new(memory),
-        }
+    /// The whole tree, for an edit under all locks.
+    pub(crate) fn whole(&self) -> &Subtree {
+        &self.stem
     }
 
     /// Gives back all nodes and mappings; nobody can look at the tree any more.
     pub fn destroy<M: Machine>(self, memory: &Memory<M>) {
-        retire::free_subtree(memory, self.stem.root, LEVELS - 1);
+        retire::free_subtree(memory, self.stem.root, TREE_LEVELS - 1);
     }
 }

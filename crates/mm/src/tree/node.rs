@@ -12,32 +12,21 @@ use core::ptr::NonNull;
 use faultless_sync::atomic::{AtomicPtr, Local, Ordering};
 
 use crate::tree::value::SlotValue;
-
-/// Page-number bits that one node decodes.
-pub const BITS: u32 = if cfg!(loom) {
-    2
-} else if cfg!(shuttle) {
-    3
-} else {
-    6
-};
+use crate::tune::TREE_BITS;
 
 /// Slots of a node.
-pub const SLOTS: usize = 1 << BITS;
-
-/// Levels of nodes; a slot at level 0 covers one page.
-pub const LEVELS: usize = if cfg!(any(loom, shuttle)) { 2 } else { 6 };
+pub const SLOTS: usize = 1 << TREE_BITS;
 
 /// Pages that one slot at `level` covers.
 #[inline]
 pub const fn span(level: usize) -> u64 {
-    1 << (BITS as usize * level)
+    1 << (TREE_BITS as usize * level)
 }
 
 /// Which slot of a node at `level` covers `page`.
 #[inline]
 pub fn index(page: u64, level: usize) -> usize {
-    (page >> (BITS as usize * level)) as usize % SLOTS
+    (page >> (TREE_BITS as usize * level)) as usize % SLOTS
 }
 
 /// A slot.

@@ -9,23 +9,15 @@ use core::ptr::NonNull;
 
 use faultless_frames::NoMemory;
 use faultless_paging::Pages;
-use faultless_sync::SpinGuard;
 
 use crate::base::machine::Machine;
-use crate::lock::departing::UnmapGuard;
-use crate::lock::shard::LockDomain;
-use crate::space::memory::Memory;
+use crate::base::memory::Memory;
 use crate::tree::edit::fill;
-use crate::tree::gaps::GapIndex;
-use crate::tree::node::{LEVELS, Node, index, span};
+use crate::tree::node::{Node, index, span};
 use crate::tree::retire::retire_subtree;
 use crate::tree::value::{SlotState, SlotValue};
-use crate::tree::{Edit, Subtree};
-
-/// The level of nodes that are arenas of CPUs: of 1 GiB each.
-pub(crate) const SHARD_LEVEL: usize = if cfg!(any(loom, shuttle)) { 0 } else { 2 };
-/// The lowest level of nodes that are arenas: of 16 MiB each.
-pub(crate) const SMALL_SHARD_LEVEL: usize = if cfg!(any(loom, shuttle)) { 0 } else { 1 };
+use crate::tree::{Edit, EditLocks, Subtree};
+use crate::tune::TREE_LEVELS;
 
 impl Subtree {
     /// The pages.
@@ -33,22 +25,16 @@ impl Subtree {
         Pages::new(self.base, self.end())
     }
 
-    /// The right to change it, for who has its edit lock.
-    pub(crate) fn edit<'a, M: Machine>(
+    /// The right to change it, under its edit lock, which is among `locks`.
+    pub(crate) fn edit<'a, M: Machine, L: EditLocks>(
         &'a self,
         memory: &'a Memory<M>,
-        holes: SpinGuard<'a, GapIndex>,
-        part: LockDomain,
-        counts: Option<SpinGuard<'a, GapIndex>>,
-    ) -> Edit<'a, M> {
+        locks: L,
+    ) -> Edit<'a, M, L> {
         Edit {
-            part,
-            counts,
             stem: self,
             memory,
-            holes,
-            arenas: None,
-            departure: UnmapGuard::new(memory),
+            locks,
         }
     }
 }
@@ -61,7 +47,7 @@ impl crate::tree::Tree {
     /// # Errors
     /// [`NoMemory`].
     pub fn pin_node<M: Machine>(&self, memory: &Memory<M>, base: u64) -> Result<Subtree, NoMemory> {
-        self.edit(memory).pin(base, SHARD_LEVEL)
+        self.edit(memory).pin(base, crate::tune::SHARD_LEVEL)
     }
 }
 
@@ -71,14 +57,13 @@ impl Subtree {
     pub fn edit_alone<'a, M: Machine>(
         &'a self,
         memory: &'a Memory<M>,
-        lock: &'a faultless_sync::SpinLock<GapIndex>,
-    ) -> Edit<'a, M> {
-        let holes = lock.lock(memory.machine());
-        self.edit(memory, holes, LockDomain::Shard(0), None)
+        lock: &'a faultless_sync::SpinLock<super::GapIndex>,
+    ) -> Edit<'a, M, faultless_sync::SpinGuard<'a, super::GapIndex>> {
+        self.edit(memory, lock.lock(memory.machine()))
     }
 }
 
-impl<M: Machine> Edit<'_, M> {
+impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
     /// Lets a node at `bottom` stay for the pages of an arena, from `base` on, whatever is mapped there.
     /// No arena lies in it, or around it. With everything.
     ///
@@ -93,7 +78,7 @@ impl<M: Machine> Edit<'_, M> {
             }
         })?;
         let mut above = self.stem.root();
-        for level in (bottom + 1..LEVELS).rev() {
+        for level in (bottom + 1..TREE_LEVELS).rev() {
             above.pin(index(base, level));
             // SAFETY: the edit lock is held.
             if let SlotState::Child(child) = unsafe { above.slot(base, level).load().content() } {
@@ -111,7 +96,7 @@ impl<M: Machine> Edit<'_, M> {
     /// The arena's node; made if it is missing, with those on the way.
     fn reach(&self, base: u64, bottom: usize) -> Result<NonNull<Node>, NoMemory> {
         let mut node = self.stem.root();
-        for level in (bottom + 1..LEVELS).rev() {
+        for level in (bottom + 1..TREE_LEVELS).rev() {
             let number = index(base, level);
             let word = node.at(number).load();
             // SAFETY: the edit lock keeps what the tree holds from being retired.

@@ -2,10 +2,12 @@
 
 use core::ptr::NonNull;
 
+use faultless_frames::NoMemory;
 use faultless_sync::{Mutant, mutant};
 
 use crate::base::machine::Machine;
-use crate::space::memory::{Memory, Retired};
+use crate::base::memory::{Kind, Memory, Shape};
+use crate::tree::mapping::Mapping;
 use crate::tree::node::{Node, SLOTS, span};
 use crate::tree::split::Split;
 use crate::tree::value::{SlotState, SlotValue};
@@ -13,7 +15,7 @@ use crate::tree::value::{SlotState, SlotValue};
 /// Takes an empty child out of a slot: its slots stay empty, which is true of them for ever.
 pub(super) fn drop_empty<M: Machine>(memory: &Memory<M>, node: &Node, number: usize, child: &Node) {
     node.put(number, SlotValue::EMPTY);
-    memory.retire(Retired::Node(NonNull::from(child)));
+    memory.retire_node(child);
 }
 
 /// The same of a split.
@@ -24,7 +26,7 @@ pub(super) fn drop_empty_split<M: Machine>(
     split: &Split,
 ) {
     node.put(number, SlotValue::EMPTY);
-    memory.retire(Retired::Split(NonNull::from(split)));
+    memory.retire_split(split);
 }
 
 /// Marks the slots that a replaced word led to gone, and retires them with all below.
@@ -41,13 +43,13 @@ pub(super) fn retire_subtree<M: Machine>(memory: &Memory<M>, word: SlotValue) {
             if !mutant(Mutant::NodeNotBuried) {
                 node.mark_retired();
             }
-            memory.retire(Retired::Node(NonNull::from(node)));
+            memory.retire_node(node);
         }
         SlotState::Split(split) => {
             if !mutant(Mutant::NodeNotBuried) {
                 split.mark_retired();
             }
-            memory.retire(Retired::Split(NonNull::from(split)));
+            memory.retire_split(split);
         }
         _ => {}
     }
@@ -103,6 +105,62 @@ fn free_pages<M: Machine>(memory: &Memory<M>, word: SlotValue, pages: u64) {
     if let Some(mapping) = unsafe { word.mapping() }
         && mapping.remove_pages(pages, false)
     {
-        memory.free_mapping(NonNull::from(mapping));
+        memory.release_mapping(NonNull::from(mapping));
+    }
+}
+
+/// The shape of nodes.
+pub(crate) const fn node_shape<M: Machine>() -> Shape<M> {
+    Shape {
+        size: size_of::<Node>(),
+        link: core::mem::offset_of!(Node, link),
+        release: |memory, node| memory.free_node(node.cast()),
+    }
+}
+
+/// The shape of splits.
+pub(crate) const fn split_shape<M: Machine>() -> Shape<M> {
+    Shape {
+        size: size_of::<Split>(),
+        link: core::mem::offset_of!(Split, link),
+        release: |memory, split| memory.free_split(split.cast()),
+    }
+}
+
+impl<M: Machine> Memory<M> {
+    pub(crate) fn allocate_node(&self) -> Result<NonNull<u8>, NoMemory> {
+        self.allocate(Kind::Node)
+    }
+
+    pub(crate) fn allocate_split(&self) -> Result<NonNull<u8>, NoMemory> {
+        self.allocate(Kind::Split)
+    }
+
+    /// Gives back a node that no reader looks at.
+    pub(crate) fn free_node(&self, node: NonNull<Node>) {
+        // SAFETY: nodes are of this kind, and the caller has the last pointer.
+        unsafe { self.free(Kind::Node, node.cast()) };
+    }
+
+    /// Gives back a split that no reader looks at.
+    pub(crate) fn free_split(&self, split: NonNull<Split>) {
+        // SAFETY: as for nodes.
+        unsafe { self.free(Kind::Split, split.cast()) };
+    }
+
+    fn retire_node(&self, node: &Node) {
+        // SAFETY: a node, which its caller has just unlinked.
+        unsafe { self.retire(Kind::Node, NonNull::from(node).cast()) };
+    }
+
+    fn retire_split(&self, split: &Split) {
+        // SAFETY: as for nodes.
+        unsafe { self.retire(Kind::Split, NonNull::from(split).cast()) };
+    }
+
+    /// Retires a mapping that no slot leads to any more, and that nothing else retires.
+    pub(crate) fn retire_mapping(&self, mapping: NonNull<Mapping>) {
+        // SAFETY: a mapping, retired once.
+        unsafe { self.retire(Kind::Mapping, mapping.cast()) };
     }
 }

@@ -15,11 +15,13 @@
 //! that a fault need not look at the mapping: among many mappings that would be
 //! one more line that no cache holds.
 
-use crate::lock::shard::WRITERS;
 use crate::tree::mapping::Mapping;
 use crate::tree::node::Node;
 use crate::tree::split::Split;
 use faultless_paging::Protection;
+
+/// The most writers that can zap at once, each with a mark of its own.
+pub(crate) const WRITERS: usize = 8000;
 
 const CHILD: usize = 1;
 const CHANGING: usize = 2;

@@ -17,8 +17,8 @@ use faultless_paging::{EntryFormat, Frame, LEVELS, PAGE_SIZE, PhysicalMemory, Ta
 use faultless_sync::Wait;
 
 use crate::base::machine::Machine;
+use crate::base::memory::Memory;
 use crate::space::AddressSpace;
-use crate::space::memory::Memory;
 use crate::tree::SlotState;
 use crate::verify::{Census, Violation};
 
@@ -43,10 +43,10 @@ impl<M: Machine> Memory<M> {
     /// # Errors
     /// The first violation found. Frames that nobody has are no violation, but lost
     /// ([`Accounts::lost`]).
-    pub fn verify_machine<'a, P: PhysicalMemory + Wait>(
+    pub fn verify_machine<'a, P: PhysicalMemory + Wait, S: AsRef<AddressSpace<M>> + 'a>(
         &self,
         frames: &Frames<P>,
-        spaces: impl Iterator<Item = &'a AddressSpace<M>>,
+        spaces: impl Iterator<Item = &'a S>,
         port: impl FnOnce(&FrameAudit) -> Result<(), Misuse>,
     ) -> Result<(Census, Accounts), Violation> {
         (0..EXPEDITIONS).for_each(|_| self.expedite());
@@ -61,19 +61,20 @@ impl<M: Machine> Memory<M> {
         let books = frames.open_books()?;
         let mut all = Census::default();
         let mut committed = 0;
-        for space in spaces {
+        for space in spaces.map(S::as_ref) {
             let _section = self.enter();
             books.enter(space.frame, Use::SPACE)?;
             space
+                .maps
                 .arena_frames()
-                .chain(space.rss.frames())
+                .chain(space.tables().rss.frames())
                 .try_for_each(|frame| books.enter(frame, Use::SPACE))?;
             let mut entered = Ok(());
-            space.for_each_room(|frame| {
+            space.maps.for_each_room(|frame| {
                 entered = entered.and_then(|()| books.enter(frame, Use::SPACE));
             });
             entered?;
-            space.enter_tables(&books, space.root, LEVELS - 1, 0)?;
+            space.enter_tables(&books, space.tables().root, LEVELS - 1, 0)?;
             space.enter_objects(&books)?;
             drop(_section);
             let census = space.verify()?;
@@ -146,7 +147,7 @@ impl<M: Machine> AddressSpace<M> {
         let entries = unsafe { Table::at(self.machine(), frame) };
         for (i, entry) in entries.entries().iter().enumerate() {
             let at = page + i as u64 * table::span(level);
-            if at * PAGE_SIZE >= self.layout.end {
+            if at * PAGE_SIZE >= self.layout().end {
                 break;
             }
             let value = entry.load();
@@ -156,7 +157,7 @@ impl<M: Machine> AddressSpace<M> {
             let below = M::Format::FORMAT.frame(value);
             if level > 0 {
                 self.enter_tables(books, below, level - 1, at)?;
-            } else if let Some(descriptor) = self.counted(value) {
+            } else if let Some(descriptor) = self.tables().counted(value) {
                 let is_file = descriptor.flags().has(Flags::FILE);
                 books.enter(below, if is_file { Use::FILE } else { Use::PAGE })?;
             }
@@ -171,7 +172,7 @@ impl<M: Machine> AddressSpace<M> {
             // SAFETY: nodes, splits and mappings are objects of slabs.
             books.enter(unsafe { Slab::frame_of(object) }, Use::SLAB)
         };
-        self.tree.for_each_object(&mut |object| enter(object))?;
+        self.tree().for_each_object(&mut |object| enter(object))?;
         // Mappings are counted by their links, which only the retired need.
         self.for_each_run(&mut |mapping, _, _| {
             mapping.link().set(0);
@@ -201,7 +202,7 @@ impl<M: Machine> AddressSpace<M> {
         visit: &mut dyn FnMut(&crate::tree::mapping::Mapping, u64, u64) -> Result<(), Violation>,
     ) -> Result<(), Violation> {
         let mut at = 0;
-        while let Some(run) = self.tree.next(at) {
+        while let Some(run) = self.tree().next(at) {
             // SAFETY: read in the caller's section.
             if let SlotState::Live(mapping) = unsafe { run.word.content() } {
                 visit(mapping, run.pages.len(), run.pages.start * PAGE_SIZE)?;

@@ -24,9 +24,10 @@ use faultless_frames::{Flags, FrameSource};
 use faultless_paging::{EntryFormat, Frame, LEVELS, PAGE_SIZE, Page, Table, table};
 
 use crate::base::machine::Machine;
+use crate::base::notes::Note;
 use crate::space::AddressSpace;
-use crate::space::account::{Sum, VmStats};
 use crate::tree::SlotState;
+use crate::tree::account::{Sum, VmStats};
 use crate::tree::mapping::Mapping;
 
 /// What an address space uses.
@@ -73,10 +74,10 @@ impl<M: Machine> AddressSpace<M> {
     /// # Errors
     /// The first violation found.
     pub fn verify(&self) -> Result<Census, Violation> {
-        let _section = self.memory.enter();
+        let _section = self.memory().enter();
         let mut census = Census::default();
         self.verify_tree(&mut census)?;
-        self.verify_table(self.root, LEVELS - 1, 0, &mut census)?;
+        self.verify_table(self.tables().root, LEVELS - 1, 0, &mut census)?;
         self.verify_rss(census.tables - 1)?;
         Ok(census)
     }
@@ -84,10 +85,10 @@ impl<M: Machine> AddressSpace<M> {
     /// Whether a writer is at work on a page's mapping, so that TLBs may hold
     /// what its entry no longer gives (rule R2).
     pub fn is_in_motion(&self, page: Page) -> bool {
-        let _section = self.memory.enter();
+        let _section = self.memory().enter();
         // SAFETY: read in this section.
         !matches!(
-            unsafe { self.tree.find(page.0).word.content() },
+            unsafe { self.tree().find(page.0).word.content() },
             SlotState::Live(_)
         )
     }
@@ -95,7 +96,7 @@ impl<M: Machine> AddressSpace<M> {
     fn verify_tree(&self, census: &mut Census) -> Result<(), Violation> {
         let mut at = 0;
         let mut sum = Sum::default();
-        while let Some(run) = self.tree.next(at) {
+        while let Some(run) = self.tree().next(at) {
             let address = run.pages.start * PAGE_SIZE;
             let wrong = |rule| Violation {
                 rule,
@@ -148,7 +149,7 @@ impl<M: Machine> AddressSpace<M> {
         let entries = unsafe { Table::at(self.machine(), frame) };
         for (i, entry) in entries.entries().iter().enumerate() {
             let at = page + i as u64 * table::span(level);
-            if at * PAGE_SIZE >= self.layout.end {
+            if at * PAGE_SIZE >= self.layout().end {
                 break;
             }
             let value = entry.load();
@@ -187,7 +188,7 @@ impl<M: Machine> AddressSpace<M> {
                 value,
             })
         };
-        let word = self.tree.find(page).word;
+        let word = self.tree().find(page).word;
         // SAFETY: inside the section of `verify`.
         let SlotState::Live(mapping) = (unsafe { word.content() }) else {
             return wrong("a page is present outside any live mapping");
@@ -205,7 +206,7 @@ impl<M: Machine> AddressSpace<M> {
             return wrong("a page can be written that is not soft-dirty");
         }
         let frame = format.frame(value);
-        if self.is_zero_page(frame) {
+        if self.tables().is_zero_page(frame) {
             census.zero_pages += 1;
             if format.is_present(value) && format.is_writable(value) {
                 return wrong("the shared zero page is writable");
@@ -218,7 +219,7 @@ impl<M: Machine> AddressSpace<M> {
         if format.is_device(value) {
             let backed = &mapping.attributes().backed;
             let is_its =
-                backed.is_some_and(|b| b.cache().device_frame(b.index(page)) == Some(frame));
+                backed.is_some_and(|b| b.object().device_frame(b.index(page)) == Some(frame));
             return match is_its {
                 true => Ok(()),
                 false => wrong("a page shows another frame of its device, or of none"),
@@ -230,7 +231,7 @@ impl<M: Machine> AddressSpace<M> {
             let Some(backed) = &mapping.attributes().backed else {
                 return wrong("a file's page is mapped where no file is");
             };
-            if descriptor.owner() != (backed.cache().id, backed.index(page)) {
+            if descriptor.owner() != (backed.object().id, backed.index(page)) {
                 return wrong("a page shows another page of the file, or of another file");
             }
             let shared = mapping.attributes().flags.shared;
@@ -246,7 +247,10 @@ impl<M: Machine> AddressSpace<M> {
             return wrong("a mapped frame is not marked as a page");
         }
         if descriptor.flags().has(Flags::EXCLUSIVE) {
-            if descriptor.map_count() != 1 || descriptor.owner() != (self.id, page) {
+            // A page whose table has moved whole is not where its descriptor says.
+            let (owner, at) = descriptor.owner();
+            let is_found = at == page || self.maps.has_note(Note::MOVED);
+            if descriptor.map_count() != 1 || owner != self.number() || !is_found {
                 return wrong("an exclusive frame is mapped elsewhere, or not counted");
             }
         } else if descriptor.map_count() == 0 {

@@ -8,15 +8,14 @@ use core::ptr::NonNull;
 use faultless_frames::{FrameAudit, Misuse, Slab, Use};
 
 use crate::base::machine::Machine;
+use crate::base::memory::Memory;
+use crate::object::ObjectInner;
 use crate::object::radix::PageSlot;
-use crate::object::{ObjectInner, Objects};
-use crate::space::memory::Memory;
 
 impl<M: Machine> Memory<M> {
     /// Enters all stores, while nothing else is in the core.
     pub(crate) fn enter_stores(&self, books: &FrameAudit) -> Result<(), Misuse> {
-        let Objects(all) = self.all_objects();
-        let list = all.lock(self.machine());
+        let list = self.objects.lock(self.machine());
         // SAFETY: under the lock, and nobody else is at work.
         let mut next = unsafe { list.first() };
         while let Some(hook) = next {

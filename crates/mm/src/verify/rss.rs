@@ -12,13 +12,14 @@ impl<M: Machine> AddressSpace<M> {
     pub(crate) fn verify_rss(&self, tables: u64) -> Result<(), Violation> {
         let mut found = RssDelta::default();
         (0..tables).for_each(|_| found.add(Some(RssKind::Table)));
-        self.for_each_entry(Pages::of_bytes(0..self.layout.end), &mut |entry, _| {
-            let value = entry.load();
-            if !Self::FORMAT.is_guard(value) {
-                found.add(self.counted(value).map(RssKind::of));
-            }
-        });
-        let counted = self.rss.sum();
+        self.tables()
+            .for_each_entry(Pages::of_bytes(0..self.layout().end), &mut |entry, _| {
+                let value = entry.load();
+                if !Self::FORMAT.is_guard(value) {
+                    found.add(self.tables().counted(value).map(RssKind::of));
+                }
+            });
+        let counted = self.tables().rss.sum();
         match counted == found {
             true => Ok(()),
             false => Err(Violation {

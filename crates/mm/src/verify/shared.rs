@@ -19,9 +19,9 @@ impl<M: Machine> AddressSpace<M> {
     ///
     /// # Errors
     /// The first violation found.
-    pub fn verify_together(spaces: &[&Self]) -> Result<Census, Violation> {
+    pub fn verify_together<S: AsRef<Self>>(spaces: &[&S]) -> Result<Census, Violation> {
         let mut all = Census::default();
-        for space in spaces {
+        for space in spaces.iter().map(|space| (*space).as_ref()) {
             let census = space.verify()?;
             all.zero_pages += census.zero_pages;
             all.tables += census.tables;
@@ -32,7 +32,7 @@ impl<M: Machine> AddressSpace<M> {
                 Ok(())
             })?;
         }
-        for space in spaces {
+        for space in spaces.iter().map(|space| (*space).as_ref()) {
             space.for_each_page(&mut |space, frame, _| {
                 let descriptor = space.machine().frames().descriptor(frame);
                 all.pages += u64::from(descriptor.link() == 0);
@@ -40,7 +40,7 @@ impl<M: Machine> AddressSpace<M> {
                 Ok(())
             })?;
         }
-        for space in spaces {
+        for space in spaces.iter().map(|space| (*space).as_ref()) {
             space.for_each_page(&mut |space, frame, wrong| {
                 let descriptor = space.machine().frames().descriptor(frame);
                 let mapped = descriptor.link();
@@ -69,14 +69,15 @@ impl<M: Machine> AddressSpace<M> {
             &dyn Fn(&'static str) -> Violation,
         ) -> Result<(), Violation>,
     ) -> Result<(), Violation> {
-        let _section = self.memory.enter();
+        let _section = self.memory().enter();
         let mut result = Ok(());
-        let pages = Pages::of_bytes(0..self.layout.end);
-        self.for_each_entry(pages, &mut |entry, page| {
+        let pages = Pages::of_bytes(0..self.layout().end);
+        self.tables().for_each_entry(pages, &mut |entry, page| {
             let value = entry.load();
             let frame = Self::FORMAT.frame(value);
-            let is_page =
-                value != 0 && !Self::FORMAT.is_guard(value) && self.counted(value).is_some();
+            let is_page = value != 0
+                && !Self::FORMAT.is_guard(value)
+                && self.tables().counted(value).is_some();
             if !is_page || result.is_err() {
                 return;
             }

@@ -111,7 +111,7 @@ fn likewise_in_what_becomes_an_arena() {
             let stored = cpu.store(PAGE, OLD);
             assert!(matches!(stored, Ok(()) | Err(SegvCode::AccErr)));
         });
-        assert!(world.space().spread_around(0));
+        assert!(world.space().shard_around(0));
         world.space().mprotect(PAGE, PAGE, PROT_READ).unwrap();
         assert_eq!(world.cpu().store(PAGE, 9), Err(SegvCode::AccErr));
         let before = world.cpu().load(PAGE).unwrap();

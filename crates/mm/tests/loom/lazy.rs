@@ -21,7 +21,7 @@ fn let_go(space: &Space) {
 fn take(space: &Space) {
     // Loom reorders what conflicts, as this does with a store's beginning.
     space.memory().machine().step();
-    space.take_let_go();
+    space.take_lazyfree();
 }
 
 /// CPU 1 stores, with the page in its TLB, while CPU 0 lets go of it and takes it.
@@ -102,7 +102,7 @@ fn taken_beside(policy: Policy, read_only: bool, change: fn(&Space) -> Option<Sp
         if read_only {
             world.space().mprotect(0, PAGE, PROT_READ).unwrap();
         }
-        let taker = world.run(1, |cpu| cpu.space().take_let_go());
+        let taker = world.run(1, |cpu| cpu.space().take_lazyfree());
         let child = change(world.space());
         let taken = taker.join().unwrap();
         if let Ok(word) = world.cpu().load(0) {

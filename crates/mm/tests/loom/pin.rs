@@ -178,7 +178,7 @@ fn beside_the_taking() {
         world.space().madvise(0, PAGE, advice::FREE).unwrap();
         let writer = world.run(1, |cpu| drop(pin(cpu, Taken::ToWrite)));
         machine(&world).step();
-        world.space().take_let_go();
+        world.space().take_lazyfree();
         writer.join().unwrap();
         let word = world.cpu().load(0).unwrap();
         assert_eq!(word & PINNED, PINNED, "a write through a pin is lost");
@@ -211,7 +211,7 @@ fn beside_the_letting_go() {
         world.space().madvise(0, PAGE, advice::FREE).unwrap();
         gone.store(1, Ordering::Release);
         let is_later = writer.join().unwrap();
-        world.space().take_let_go();
+        world.space().take_lazyfree();
         let word = world.cpu().load(0).unwrap();
         assert!(word == PINNED || !is_later, "a write through a pin is lost");
         world.finish();

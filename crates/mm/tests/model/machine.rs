@@ -14,8 +14,8 @@ use shuttle::{sync, thread, thread_local};
 
 use faultless_frames::Flags;
 use faultless_mm::{
-    Cpu, CpuSet, Descriptor, EntryFormat, Flush, Frame, FrameSource, Machine, NoMemory, PAGE_SIZE,
-    PhysicalMemory, SpaceId, Tlb, Wait, X86_64,
+    Cpu, CpuSet, Descriptor, EntryFormat, Flush, Frame, FrameSource, Machine, MarkedX86_64,
+    NoMemory, PAGE_SIZE, PhysicalMemory, SpaceId, Tlb, Wait,
 };
 use faultless_sync::atomic::{AtomicU32, Ordering, fence};
 
@@ -298,7 +298,7 @@ impl Model {
 
     /// What a table walk by `cpu` makes of a present entry before it uses it.
     pub fn loaded(&self, value: u64, cpu: u32) -> u64 {
-        let format = X86_64::FORMAT;
+        let format = MarkedX86_64::FORMAT;
         match self.marks_loads {
             true => format.loaded(value, Cpu(cpu)),
             false => value | format.accessed,
@@ -488,7 +488,7 @@ impl Tlb for Model {
 }
 
 impl Machine for Model {
-    type Format = X86_64;
+    type Format = MarkedX86_64;
     type Frames = Self;
 
     #[cfg(shuttle)]

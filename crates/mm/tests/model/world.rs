@@ -8,8 +8,8 @@ use loom::thread::{self, JoinHandle};
 use shuttle::thread::{self, JoinHandle};
 
 use faultless_mm::{
-    AddressSpace, Caching, Census, Cpu, Device, Layout, Memory, OpenedDevice, Participant, PerCpu,
-    Policy, flags,
+    AddressSpace, Caching, Census, Cpu, Device, Layout, Memory, OpenedDevice, OwnedSpace,
+    Participant, PerCpu, Policy, flags,
 };
 use faultless_paging::{LEVELS, table};
 
@@ -18,7 +18,7 @@ use super::processor::Processor;
 use super::{FIXED, PAGE, RW};
 
 /// An address space of the machine.
-pub type Space = AddressSpace<Model>;
+pub type Space = OwnedSpace<Model>;
 
 /// Frames of the machine: the zero page and what a model needs.
 const FRAMES: usize = if cfg!(loom) { 32 } else { 96 };
@@ -57,7 +57,7 @@ impl World {
             end: table::span(LEVELS) * PAGE,
             ..Layout::LINUX_X86_64
         };
-        let space = AddressSpace::new(memory, policy, layout).expect("there are frames");
+        let space = OwnedSpace::new(memory, policy, layout).expect("there are frames");
         (0..running).for_each(|cpu| space.cpus().insert(Cpu(cpu)));
         Arc::new(Self {
             space,
@@ -156,7 +156,7 @@ impl World {
     /// The same for the space and its children, together.
     pub fn finish_with(self: Arc<Self>, children: Vec<Space>) -> Census {
         let family: Vec<_> = children.iter().chain([&self.space]).collect();
-        let census = match Space::verify_together(&family) {
+        let census = match faultless_mm::AddressSpace::verify_together(&family) {
             Ok(census) => census,
             Err(violation) => panic!("{violation}"),
         };

@@ -94,11 +94,11 @@ fn letting_go_beside_stores(policy: Policy) {
             .madvise(FIRST * PAGE, PAGES * PAGE, advice::FREE)
             .unwrap();
         moves.fetch_add(1, Relaxed);
-        space.take_let_go();
+        space.take_lazyfree();
     }
     // From here on nothing is let go of, and all that is stored stays.
     for _ in 0..6 {
-        space.take_let_go();
+        space.take_lazyfree();
     }
     threads
         .into_iter()
@@ -127,7 +127,7 @@ fn replacing_beside_taking(policy: Policy) {
     let threads = [1u32, 2].map(|number| {
         world.run(number, move |cpu| {
             for _ in 0..8 {
-                cpu.space().take_let_go();
+                cpu.space().take_lazyfree();
             }
         })
     });

@@ -141,11 +141,11 @@ fn any(cpu: &Processor<'_>, file: &File, first: u64, changes_policy: bool) {
         24 if one => space.madvise(at, length, advice::REMOVE),
         24 => space.madvise(at, length, advice::DONTFORK),
         25 if one => {
-            space.spread_around(at);
+            space.shard_around(at);
             Ok(())
         }
         25 => {
-            space.spread_writers();
+            space.shard();
             Ok(())
         }
         _ => {
@@ -171,7 +171,7 @@ fn several_at(first: u64, policy: Policy, failing: u32, changes_policy: bool) {
     // Each may have a child.
     let world = World::with_frames(200, THREADS, 0, policy);
     if first != 0 {
-        world.space().spread_writers();
+        world.space().shard();
     }
     world.map(first, PAGES / 2, RW);
     (first..first + PAGES / 2).for_each(|page| world.cpu().store(page * PAGE, 1).unwrap());

@@ -18,7 +18,7 @@ const MIDDLE: u64 = 56;
 
 fn spread() -> Arc<World> {
     let world = World::with_frames(200, 3, 0, Policy::Speculative);
-    assert!(world.space().spread_writers());
+    assert!(world.space().shard());
     world
 }
 
@@ -116,7 +116,7 @@ fn opened_beside(open: fn(&Space)) {
 fn opened_meanwhile() {
     explore_under(POLICIES, 1000, |_| {
         opened_beside(|space| {
-            space.spread_writers();
+            space.shard();
         });
     });
 }
@@ -127,7 +127,7 @@ fn opened_around() {
 
 /// Around what is mapped there, or is just then taken away.
 fn spread_around(space: &Space) {
-    space.spread_around(MIDDLE * PAGE);
+    space.shard_around(MIDDLE * PAGE);
 }
 
 #[test]
@@ -214,8 +214,8 @@ fn opened_around_what_is_mapped() {
         faults.join().unwrap();
         writes.join().unwrap();
         // While pages were taken away there could be none.
-        let is_there = world.space().arena_count() == 1;
-        assert_ne!(world.space().spread_around(MIDDLE * PAGE), is_there);
+        let is_there = world.space().shard_count() == 1;
+        assert_ne!(world.space().shard_around(MIDDLE * PAGE), is_there);
         child.destroy();
         world.space().munmap((MIDDLE - 4) * PAGE, 9 * PAGE).unwrap();
         let last = (MIDDLE + 5) * PAGE;

@@ -1,12 +1,11 @@
-//! A fork beside a move: it waits for none, and the child has what is moved where it goes, as it was at one
-//! moment.
+//! A move beside forks, faults, discards and truncations: a fork waits for it, the child has what moves at one of
+//! both places, as it was at one moment. Tables move whole where source and target lie alike in them.
 
 use std::sync::Arc;
 
 use crate::model::{FIXED, PAGE, Processor, RW, Space, World, explore, explore_under};
 use faultless_mm::{
-    Locked, MemoryObject, Opened, PROT_READ, Policy, SegvCode, Taken, advice, flags,
-    lock_all_flags, remap_flags,
+    MemoryObject, Opened, Policy, SegvCode, Taken, advice, flags, lock_all_flags, remap_flags,
 };
 use faultless_sync::{Mutant, with_flaw};
 
@@ -15,8 +14,7 @@ const POLICIES: &[Policy] = &[Policy::Speculative];
 const MOVE: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
 const COPY: u32 = MOVE | remap_flags::DONTUNMAP;
 
-/// All pages of two tables go to three others. Nothing that stays is below, so that no flush for another
-/// reason takes these in.
+/// Pages of tables that go to where they lie otherwise in them.
 const FROM: u64 = 0;
 const COUNT: u64 = 16;
 const TO: u64 = 34;
@@ -27,14 +25,14 @@ fn move_them(cpu: &Processor<'_>, how: u32) {
 }
 
 fn world() -> Arc<World> {
-    let world = World::new(3, Policy::Speculative);
+    let world = World::new(4, Policy::Speculative);
     world.map(0, 24, RW);
     (0..24).for_each(|page| world.cpu().store(page * PAGE, 100 + page).unwrap());
     world
 }
 
-/// CPU 1 moves pages, and is stopped in its first flush: of what was carried, or of what was at the target.
-/// Another waits at the target. A fork does not.
+/// CPU 1 moves pages, and is stopped in its first flush: of what has moved, or of what was at the target. A fault
+/// at the target waits, and a fork does, too: the child has everything where it goes.
 fn stopped(how: u32, world: Arc<World>) {
     let machine = world.space().memory().machine();
     machine.shut_gate(1);
@@ -44,68 +42,40 @@ fn stopped(how: u32, world: Arc<World>) {
         let (first, last) = (TO * PAGE, (TO + COUNT - 1) * PAGE);
         (cpu.load(first), cpu.set_bits(last, 1 << 20))
     });
-    let space = world.space();
-    let child = space.fork().unwrap();
-    let moved = |space: &Space| {
-        for page in 0..COUNT {
-            assert_eq!(world.word_of(space, TO + page), 100 + FROM + page);
-        }
-        assert_eq!(world.word_of(space, FROM + COUNT), 100 + FROM + COUNT);
-    };
-    // By the old address this CPU had them in its TLB.
-    if how == MOVE {
-        let late = world.cpu().store(FROM * PAGE, 9);
-        assert_eq!(late, Err(SegvCode::MapErr), "a store outlived the fork");
-    }
-    moved(&child);
-    let stays = how == COPY;
-    for page in FROM..FROM + COUNT {
-        assert_eq!(child.lookup(page * PAGE).is_some(), stays);
-    }
-    if stays {
-        assert_eq!(world.word_of(&child, FROM), 0);
-    }
-    // So do others who ask for no page there, and a second fork.
-    let current = lock_all_flags::CURRENT | lock_all_flags::ONFAULT;
-    space.mlockall(current).unwrap();
-    space.clear_soft_dirty();
-    space.mprotect(20 * PAGE, PAGE, PROT_READ).unwrap();
-    let second = space.fork().unwrap();
-    moved(&second);
-    assert_eq!(child.mmap(FROM * PAGE, PAGE, RW, FIXED), Ok(FROM * PAGE));
-    machine.open_gate();
+    let opener = world.run(3, |cpu| cpu.space().memory().machine().open_gate());
+    let child = world.space().fork().unwrap();
+    opener.join().unwrap();
     mover.join().unwrap();
     assert_eq!(waiter.join().unwrap(), (Ok(100 + FROM), Ok(())));
-    assert_ne!(
-        space.lookup(TO * PAGE).unwrap().flags.locked,
-        Locked::No,
-        "mlockall came after the move"
-    );
     world.cpu().store(TO * PAGE, 1).unwrap();
-    moved(&child);
-    moved(&second);
-    let before = match stays {
+    for page in 0..COUNT {
+        let set = if page == COUNT - 1 { 1 << 20 } else { 0 };
+        let word = world.word_of(&child, TO + page) & !set;
+        assert_eq!(word, 100 + FROM + page);
+    }
+    assert_eq!(world.word_of(&child, FROM + COUNT), 100 + FROM + COUNT);
+    let before = match how == COPY {
         true => Ok(0),
         false => Err(SegvCode::MapErr),
     };
     assert_eq!(world.cpu().load(FROM * PAGE), before);
-    space.munlockall();
-    world.finish_with(vec![child, second]);
+    assert_eq!(child.lookup(FROM * PAGE).is_some(), how == COPY);
+    world.finish_with(vec![child]);
 }
 
 #[test]
-fn a_fork_goes_on_beside_a_move() {
+fn a_fork_waits_for_a_move() {
     explore_under(POLICIES, 300, |_| stopped(MOVE, world()));
 }
 
 #[test]
-fn a_fork_goes_on_beside_a_move_that_leaves_its_source_mapped() {
+fn a_fork_waits_for_a_move_that_leaves_its_source_mapped() {
     explore_under(POLICIES, 300, |_| stopped(COPY, world()));
 }
 
-/// What was at the target is not the child's, and none of what moves has been carried yet.
+/// What was at the target is not the child's.
 #[test]
-fn a_fork_goes_on_beside_a_move_over_something_else() {
+fn a_fork_waits_for_a_move_over_something_else() {
     explore_under(POLICIES, 300, |_| {
         let world = world();
         world.map(TO - 1, COUNT + 2, RW);
@@ -167,24 +137,6 @@ fn the_child_has_what_moves_as_it_was_at_one_moment() {
     explore(2000, |policy| {
         let (world, child) = in_any_moment(policy);
         world.finish_with(vec![child]);
-    });
-}
-
-#[test]
-#[should_panic]
-fn broken_move_beside_a_fork() {
-    with_flaw(Mutant::MovedBesideFork, || {
-        explore_under(POLICIES, 2000, |policy| {
-            drop(in_any_moment(policy));
-        });
-    });
-}
-
-#[test]
-#[should_panic(expected = "a store outlived the fork")]
-fn broken_stores_not_stopped() {
-    with_flaw(Mutant::MovedStoresNotStopped, || {
-        explore_under(POLICIES, 10, |_| stopped(MOVE, world()));
     });
 }
 
@@ -281,28 +233,6 @@ fn a_truncation_finds_what_moved_in_the_child() {
     });
 }
 
-/// Source and target are one slot of the tree, and one mapping; then each is locked.
-#[test]
-fn neighbours_that_are_one_mapping_stay_two_places() {
-    explore_under(POLICIES, 100, |_| {
-        let world = world();
-        let machine = world.space().memory().machine();
-        machine.shut_gate(1);
-        let mover = world.run(1, |cpu| {
-            let moved = cpu.space().mremap(0, 4 * PAGE, 4 * PAGE, COPY, 4 * PAGE);
-            assert_eq!(moved, Ok(4 * PAGE));
-        });
-        machine.await_gate();
-        let current = lock_all_flags::CURRENT | lock_all_flags::ONFAULT;
-        world.space().mlockall(current).unwrap();
-        machine.open_gate();
-        mover.join().unwrap();
-        assert_eq!(world.cpu().load(4 * PAGE), Ok(100));
-        assert_eq!(world.cpu().load(0), Ok(0));
-        world.finish();
-    });
-}
-
 /// The source continues what another replaces beside it, and everything is locked.
 #[test]
 fn two_who_replace_beside_each_other() {
@@ -337,66 +267,6 @@ fn two_who_replace_beside_each_other() {
             assert_eq!(world.cpu().load(page * PAGE), Ok(word), "page {page}");
         }
         world.finish();
-    });
-}
-
-/// Something moves into a hole that is being unmapped along with what was beside it, by one who ends, and leaves
-/// that to a fork. The fork may end what he has noted; where something moves to is not his.
-fn a_move_in_what_is_zapped() {
-    let world = World::new(5, Policy::Speculative);
-    world.map(0, 16, RW);
-    world.map(44, COUNT, RW);
-    (0..16).for_each(|page| world.cpu().store(page * PAGE, 7).unwrap());
-    (44..44 + COUNT).for_each(|page| world.cpu().store(page * PAGE, 100 + page).unwrap());
-    let machine = world.space().memory().machine();
-    // Beside the first, who takes no table away, the second notes what is left, but has all of his range.
-    let unmapping = [(1, 4), (2, 40)].map(|(cpu, count)| {
-        machine.shut_gate(cpu);
-        let thread = world.run(cpu, move |cpu| {
-            cpu.space().munmap(0, count * PAGE).unwrap();
-        });
-        machine.await_gate();
-        thread
-    });
-    machine.shut_gate(3);
-    let mover = world.run(3, |cpu| {
-        let (from, length, to) = (44 * PAGE, COUNT * PAGE, 20 * PAGE);
-        let how = remap_flags::MAYMOVE | remap_flags::DONTUNMAP;
-        assert_eq!(cpu.space().mremap(from, length, length, how, to), Ok(to));
-    });
-    machine.await_gate();
-    let opener = world.run(0, |cpu| {
-        cpu.space().memory().machine().open_gate_for(2);
-    });
-    let child = world.space().fork().unwrap();
-    opener.join().unwrap();
-    for page in 0..COUNT {
-        assert_eq!(world.word_of(&child, 20 + page), 144 + page);
-    }
-    // Here it moves still: whoever stores there waits.
-    let waiter = world.run(4, |cpu| cpu.set_bits((20 + COUNT - 1) * PAGE, 1 << 20));
-    machine.open_gate();
-    unmapping.into_iter().chain([mover]).for_each(|thread| {
-        thread.join().unwrap();
-    });
-    waiter.join().unwrap().unwrap();
-    for page in 0..COUNT {
-        let bit = if page == COUNT - 1 { 1 << 20 } else { 0 };
-        assert_eq!(world.word_of(world.space(), 20 + page), 144 + page | bit);
-    }
-    world.finish_with(vec![child]);
-}
-
-#[test]
-fn a_zap_that_is_left_shows_nothing_of_a_move_in_its_range() {
-    explore_under(POLICIES, 1000, |_| a_move_in_what_is_zapped());
-}
-
-#[test]
-#[should_panic]
-fn broken_end_of_a_zap_that_is_left() {
-    with_flaw(Mutant::ReplacedInLeftZap, || {
-        explore_under(POLICIES, 1000, |_| a_move_in_what_is_zapped());
     });
 }
 
@@ -470,5 +340,118 @@ fn discarding_is_done_once_beside_moves_elsewhere() {
         let expected = if writer.join().unwrap() { 9 } else { 0 };
         assert_eq!(world.cpu().load(0), Ok(expected));
         world.finish();
+    });
+}
+
+/// Whole tables move while a fault, a discard and a truncation are at work in them: what they have claimed stays
+/// theirs, and nothing is lost or kept that must not be.
+fn whole_tables(policy: Policy) {
+    let world = World::new(3, policy);
+    world.map(0, 16, RW);
+    for page in 0..16 {
+        if page != 5 {
+            world.cpu().store(page * PAGE, 100 + page).unwrap();
+        }
+    }
+    let discarding = world.run(1, |cpu| {
+        let _ = cpu.space().madvise(0, 8 * PAGE, advice::DONTNEED);
+    });
+    // First touch of a page that may be at either place.
+    let toucher = world.run(2, |cpu| {
+        while ![5, 37].iter().any(|page| cpu.store(page * PAGE, 7).is_ok()) {
+            shuttle::thread::yield_now();
+        }
+    });
+    let moved = world
+        .space()
+        .mremap(0, 16 * PAGE, 16 * PAGE, MOVE, 32 * PAGE);
+    assert_eq!(moved, Ok(32 * PAGE));
+    discarding.join().unwrap();
+    toucher.join().unwrap();
+    for page in 0..16 {
+        let word = world.cpu().load((32 + page) * PAGE).unwrap();
+        let kept = if page == 5 { 7 } else { 100 + page };
+        let may_be = word == kept || word == 0 && page < 8;
+        assert!(may_be, "page {page} holds {word}");
+        assert_eq!(
+            world.cpu().load(page * PAGE),
+            Err(SegvCode::MapErr),
+            "left behind"
+        );
+        world.cpu().store((32 + page) * PAGE, 1).unwrap();
+    }
+    world.finish();
+}
+
+#[test]
+fn whole_tables_move_beside_claims() {
+    explore(2000, whole_tables);
+}
+
+/// The claim of a discard goes with the table, and is not found where it was.
+#[test]
+#[should_panic]
+fn broken_whole_table_with_claims() {
+    with_flaw(Mutant::ClaimedTableMoved, || explore(2000, whole_tables));
+}
+
+/// A CPU that has the old translation does not store by it when the page is elsewhere.
+fn stores_by_the_old_address(policy: Policy) {
+    let world = World::new(2, policy);
+    // What stays keeps the tables above, so that no flush for their sake takes this in.
+    world.map(0, 24, RW);
+    world.cpu().store(PAGE, 1).unwrap();
+    let writer = world.run(1, |cpu| {
+        for _ in 0..6 {
+            let _ = cpu.store(PAGE, 7);
+            shuttle::thread::yield_now();
+        }
+    });
+    let moved = world.space().mremap(0, 8 * PAGE, 8 * PAGE, MOVE, 32 * PAGE);
+    assert_eq!(moved, Ok(32 * PAGE));
+    world.cpu().store(33 * PAGE, 9).unwrap();
+    writer.join().unwrap();
+    assert_eq!(
+        world.cpu().load(33 * PAGE),
+        Ok(9),
+        "stored by the old address"
+    );
+    world.finish();
+}
+
+#[test]
+fn no_store_goes_by_the_old_address() {
+    explore(2000, stores_by_the_old_address);
+}
+
+#[test]
+#[should_panic(expected = "stored by the old address")]
+fn broken_whole_table_without_flush() {
+    with_flaw(Mutant::TableMovedWithoutFlush, || {
+        explore(2000, stores_by_the_old_address);
+    });
+}
+
+/// Pages of a table that has moved whole are shared by a fork, copied, and moved again.
+#[test]
+fn what_has_moved_whole_is_found_again() {
+    explore_under(POLICIES, 300, |_| {
+        let world = World::new(2, Policy::Speculative);
+        world.map(0, 8, RW);
+        (0..8).for_each(|page| world.cpu().store(page * PAGE, 100 + page).unwrap());
+        let mover = world.run(1, |cpu| {
+            let moved = cpu.space().mremap(0, 8 * PAGE, 8 * PAGE, MOVE, 16 * PAGE);
+            assert_eq!(moved, Ok(16 * PAGE));
+        });
+        let child = world.space().fork().unwrap();
+        mover.join().unwrap();
+        let at = if child.lookup(0).is_some() { 0 } else { 16 };
+        (16..20).for_each(|page| world.cpu().store(page * PAGE, 1).unwrap());
+        (0..8).for_each(|page| assert_eq!(world.word_of(&child, at + page), 100 + page));
+        let again = world.space().mremap(16 * PAGE, 8 * PAGE, 8 * PAGE, MOVE, 0);
+        assert_eq!(again, Ok(0));
+        assert_eq!(world.cpu().load(0), Ok(1));
+        assert_eq!(world.cpu().load(7 * PAGE), Ok(107));
+        world.finish_with(vec![child]);
     });
 }

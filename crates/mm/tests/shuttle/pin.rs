@@ -46,7 +46,7 @@ fn pins(policy: Policy) {
                 if turn == 2 {
                     // Clean it is never while it is pinned.
                     space.madvise(address, PAGE, advice::FREE).unwrap();
-                    space.take_let_go();
+                    space.take_lazyfree();
                     assert_eq!(machine.word(page.frame()), stored);
                 }
                 drop(page);

@@ -60,7 +60,7 @@ impl Shared {
                         return true;
                     }
                 }
-                Walk::Busy => {}
+                Walk::Busy | Walk::Huge { .. } => {}
             }
         }
         false

@@ -80,7 +80,7 @@ impl<'a, W: Wait + ?Sized> BriefGuard<'a, W> {
     #[inline]
     pub fn begin_replace(mut self, place: usize, range: Range<u64>) -> ZapGuard<'a, W> {
         self.take(place);
-        self.places.begin_replace(place, [range, 0..0]);
+        self.places.begin_replace(place, range);
         self.guard(place)
     }
 

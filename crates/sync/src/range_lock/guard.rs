@@ -98,17 +98,7 @@ impl<'a, W: Wait + ?Sized> RangeGuard<'a, W> {
 
     /// Keeps of all that was had `range`, in which something takes the place of something else.
     pub fn begin_replace(self, range: Range<u64>) -> ZapGuard<'a, W> {
-        self.begin(|places, place| places.begin_replace(place, [range, 0..0]))
-    }
-
-    /// Keeps of all that was had two ranges, for something that moves from the one to the other, where it
-    /// takes the place of something else. What it leaves is to be zapped; or, if it `stays`, nothing is to
-    /// come there for as long.
-    pub fn begin_move(self, from: Range<u64>, to: Range<u64>, stays: bool) -> ZapGuard<'a, W> {
-        self.begin(|places, place| match stays {
-            true => places.begin_replace(place, [from, to]),
-            false => places.begin_move(place, from, to),
-        })
+        self.begin(|places, place| places.begin_replace(place, range))
     }
 
     fn begin(self, change: impl FnOnce(&mut Places, usize)) -> ZapGuard<'a, W> {
@@ -150,13 +140,6 @@ impl<W: Wait + ?Sized> ZapGuard<'_, W> {
     /// Keeps the range without its guard ([`RangeLock::zap_guard_of`]).
     pub fn into_place(self) -> usize {
         ManuallyDrop::new(self).place
-    }
-
-    /// What has moved is where it goes: of both ranges only the one that it has left is kept, to be zapped.
-    pub fn end_move(&self, from: Range<u64>) {
-        let place = self.place;
-        self.ranges
-            .release(self.machine, |places| places.begin_zap(place, from));
     }
 
     /// The zap is done, and somebody else is to end it ([`RangeLock::end_left`]).

@@ -29,7 +29,7 @@ use core::ops::Range;
 use core::ptr::NonNull;
 
 use crate::atomic::{AtomicU32, Ordering};
-use crate::flaw::{Mutant, mutant};
+use crate::mutant::{Mutant, mutant};
 use crate::order::{Class, Held, Kind, check_park};
 use crate::spin::SpinLock;
 use crate::wait::{Backoff, Wait};

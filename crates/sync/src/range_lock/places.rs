@@ -5,7 +5,7 @@ use core::ptr::NonNull;
 
 use super::request::{LockRequest, meet};
 use super::set::Set;
-use crate::flaw::{Mutant, mutant};
+use crate::mutant::{Mutant, mutant};
 
 /// How many may have ranges, or zap, at once, if there is room for all; and half as many wait for them. Others wait
 /// for a place.
@@ -55,8 +55,7 @@ impl SlotChunk {
 
 /// All places. Each is free, *taken* by somebody who has what he wished for or waits for it, or
 /// *zapped*: what was in its range is being cleared away. In one that is *replacing* something has
-/// already taken the place of that. In one that is both, something moves from the first range, which is
-/// zapped, to the second, which is replacing.
+/// already taken the place of that.
 pub(super) struct Places {
     own: [Waiter; OWN],
     rooms: [Option<NonNull<SlotChunk>>; ROOMS],
@@ -299,26 +298,17 @@ impl Places {
     }
 
     /// From here on a place is one that is replacing.
-    pub(super) fn begin_replace(&mut self, number: usize, ranges: [Range<u64>; 2]) {
-        let [first, second] = ranges;
+    pub(super) fn begin_replace(&mut self, number: usize, range: Range<u64>) {
         self.replacing.insert(number);
-        self.at_mut(number).wish = LockRequest::to_change(first).and(second);
-    }
-
-    /// From here on something moves from one range, which is zapped, to another, which is replacing.
-    pub(super) fn begin_move(&mut self, number: usize, from: Range<u64>, to: Range<u64>) {
-        self.begin_zap(number, from);
-        self.replacing.insert(number);
-        self.at_mut(number).wish.ranges[1] = to;
+        self.at_mut(number).wish = LockRequest::to_change(range);
     }
 
     /// Of a place the ranges that keep out not only what is new.
     fn barred(&self, number: usize) -> &[Range<u64>] {
         let ranges = &self.at(number).wish.ranges;
-        match (self.zapped.has(number), self.replacing.has(number)) {
-            (false, _) => ranges,
-            (true, false) => &[],
-            (true, true) => &ranges[1..],
+        match self.zapped.has(number) {
+            false => ranges,
+            true => &[],
         }
     }
 

@@ -22,10 +22,10 @@ use faultless_trace::{Counter, How};
 
 use crate::base::machine::Machine;
 use crate::fault::PteRef;
-use crate::fault::retry::Retry;
 use crate::fault::state::FaultState;
 use crate::fault::trace::TraceSink;
 use crate::space::AddressSpace;
+use crate::table::retry::Retry;
 use crate::table::rss::RssKind;
 
 impl<M: Machine> AddressSpace<M> {
@@ -43,7 +43,7 @@ impl<M: Machine> AddressSpace<M> {
         }
         let frame = Self::FORMAT.frame(at.value);
         let descriptor = self.machine().frames().descriptor(frame);
-        if descriptor.flags().has(Flags::FILE) && at.hold.is_shared() {
+        if descriptor.flags().has(Flags::FILE) && at.vma.is_shared() {
             self.raise_page(at, || true)?;
             prepared.trail.ends(How::Reuse);
             Ok(())
@@ -67,28 +67,21 @@ impl<M: Machine> AddressSpace<M> {
             // Forked since the look, if not: the next try copies.
             mutant(Mutant::SharingNotChecked) || self.is_alone(descriptor, page)
         })?;
-        self.memory.count(Counter::Reuses);
+        self.memory().count(Counter::Reuses);
         Ok(())
     }
 
     /// Lets a page that is present be written, if it still `may`. No copy and no flush;
     /// another CPU's old translation faults.
     fn raise_page(&self, at: &PteRef<'_>, may: impl FnOnce() -> bool) -> Result<(), Retry> {
-        let protection = at.hold.protection();
-        let interrupts = self.machine().interrupts_off();
-        let result = match at.entry.claim_present::<M::Format>(at.value) {
-            Err(_) => Err(Retry::EntryClaimed),
-            Ok(claim) => at.validate().and_then(|()| {
-                if !may() {
-                    return Err(Retry::MappingChanged);
-                }
-                let format = Self::FORMAT;
-                claim.publish(|v| format.with_protection(format.written(v), protection, true));
-                Ok(())
-            }),
-        };
-        self.machine().interrupts_restore(interrupts);
-        result
+        let protection = at.vma.protection();
+        self.tables().transact_present(at, || {
+            if !may() {
+                return Err(Retry::MappingChanged);
+            }
+            let format = Self::FORMAT;
+            Ok(move |v| format.with_protection(format.written(v), protection, true))
+        })
     }
 
     /// Gives this space a copy of a page that others map, too; writable if the mapping allows.
@@ -100,12 +93,12 @@ impl<M: Machine> AddressSpace<M> {
         prepared: &mut FaultState<M, N>,
     ) -> Result<(), Retry> {
         let format = Self::FORMAT;
-        let protection = at.hold.protection();
+        let protection = at.vma.protection();
         let source = self.machine().frames();
         let (old, new) = (format.frame(at.value), prepared.page_to_fill()?);
-        source.descriptor(new).set_anonymous(self.id, page.0);
+        source.descriptor(new).set_anonymous(self.number(), page.0);
         let mut copied = false;
-        self.publish(at, || {
+        self.tables().transact(at, || {
             if self.is_alone(descriptor, page) {
                 // The others have gone meanwhile. The claim holds what hardware has set.
                 let written = format.written(at.value);
@@ -114,21 +107,21 @@ impl<M: Machine> AddressSpace<M> {
             prepared.page_used();
             // What CPUs have cached of the old page must go before the new one
             // can be written, and only then is it copied (rule R3).
-            self.flush_page(page, at.value);
+            self.tables().flush_page(page, at.value);
             self.machine().copy(old, new);
             copied = true;
             let leaf = format.leaf_of(new, protection.write, protection, true);
             Ok(self.allowed::<N>(leaf, at))
         })?;
         if !copied {
-            self.memory.count(Counter::Reuses);
+            self.memory().count(Counter::Reuses);
             prepared.trail.ends(How::Reuse);
             return Ok(());
         }
-        self.memory.count(Counter::Copies);
+        self.memory().count(Counter::Copies);
         prepared.trail.ends(How::Copy);
-        self.rss
-            .copied(self.machine().cpu(), RssKind::of(descriptor));
+        let rss = &self.tables().rss;
+        rss.copied(self.machine().cpu(), RssKind::of(descriptor));
         // Copied and flushed: whoever is left may now write it.
         if descriptor.unmap() {
             source.free(self.machine().cpu(), old);
@@ -142,6 +135,6 @@ impl<M: Machine> AddressSpace<M> {
         // A fork that had copied the table before the validation took the mark away before
         // it thawed the table. Pairs with the release of that store.
         fence(Ordering::Acquire);
-        descriptor.take_over(self.id, page.0)
+        descriptor.take_over(self.number(), page.0)
     }
 }

@@ -12,12 +12,12 @@ use faultless_sync::{Mutant, mutant};
 use faultless_trace::How;
 
 use crate::base::machine::Machine;
-use crate::fault::retry::Retry;
 use crate::fault::state::FaultState;
 use crate::fault::trace::TraceSink;
 use crate::fault::{Outcome, PteRef};
 use crate::object::ObjectInner;
 use crate::space::AddressSpace;
+use crate::table::retry::Retry;
 use crate::tree::mapping::Attributes;
 
 impl<M: Machine> AddressSpace<M> {
@@ -37,7 +37,7 @@ impl<M: Machine> AddressSpace<M> {
         // Where a store has to be noticed, a read does not let it through.
         let stores = access == Access::Write || self.is_new(attributes);
         let protection = attributes.protection;
-        self.publish(at, || {
+        self.tables().transact(at, || {
             // Partner of the claim's barrier: the fence of a truncation, between the size and its
             // look at the entries.
             if !cache.has(index) && !mutant(Mutant::SizeNotValidated) {

@@ -15,23 +15,22 @@
 //! the page; its slot, if the page was not there.
 
 use faultless_frames::FrameSource;
-use faultless_paging::{Access, ENTRIES, Page, Walk, walk};
+use faultless_paging::{Access, ENTRIES, Page, Walk};
+use faultless_sync::reclaim::Section;
 use faultless_sync::{Mutant, fence_after_rmw, mutant};
 use faultless_trace::{Counter, How};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::fault::retry::Retry;
 use crate::fault::state::FaultState;
 use crate::fault::trace::TraceSink;
 use crate::fault::{Outcome, PteRef};
 use crate::object::{Lookup, ObjectInner, PageRef};
 use crate::space::AddressSpace;
+use crate::table::retry::{Blocker, Retry};
 use crate::table::rss::RssKind;
 use crate::tree::mapping::ObjectRef;
-
-/// Pages that a read maps together, the one it is for included.
-const AROUND: u64 = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
+use crate::tune::FAULT_AROUND;
 
 /// What a page of a store is mapped for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -52,14 +51,15 @@ impl<M: Machine> AddressSpace<M> {
         page: Page,
         access: Access,
         prepared: &mut FaultState<M, N>,
+        section: &Section<'_>,
     ) -> Result<Outcome, Retry> {
-        let Some(attributes) = at.hold.attributes() else {
+        let Some(attributes) = at.vma.attributes() else {
             return Err(Retry::MappingChanged);
         };
         let Some(backed) = &attributes.backed else {
             return Err(Retry::MappingChanged);
         };
-        let (cache, index) = (backed.cache(), backed.index(page.0));
+        let (cache, index) = (backed.object(), backed.index(page.0));
         if cache.is_device() {
             return self.map_device_page(at, access, attributes, (cache, index), prepared);
         }
@@ -70,12 +70,14 @@ impl<M: Machine> AddressSpace<M> {
                 Lookup::Beyond => return Ok(Outcome::Bus),
                 Lookup::Missing if cache.is_zeroes(index) => {
                     // Its slot first: who holds the last frame cannot make what leads to that.
-                    self.make_slot(cache, index).map_err(|_| Retry::NoMemory)?;
+                    self.memory()
+                        .make_slot(cache, index)
+                        .map_err(|_| Retry::Wait(Blocker::Memory))?;
                     let frame = prepared.page()?;
-                    match self.add_page(cache, index, frame) {
+                    match self.memory().add_page(cache, index, frame) {
                         Ok(true) => prepared.page_used(),
                         Ok(false) => prepared.page_shown(),
-                        Err(Errno::ENOMEM) => return Err(Retry::NoMemory),
+                        Err(Errno::ENOMEM) => return Err(Retry::Wait(Blocker::Memory)),
                         Err(_) => return Ok(Outcome::Bus),
                     }
                     was_there = false;
@@ -99,7 +101,7 @@ impl<M: Machine> AddressSpace<M> {
                 false => How::File,
             });
             if was_there && !is_write {
-                self.fault_around::<N>(at, page, backed, stores);
+                self.fault_around::<N>(at, page, backed, stores, section);
             }
         }
         prepared.count_wait();
@@ -116,9 +118,9 @@ impl<M: Machine> AddressSpace<M> {
         stores: bool,
         used_for: Use,
     ) -> Result<(), Retry> {
-        let protection = at.hold.protection();
+        let protection = at.vma.protection();
         let mut kind = RssKind::File;
-        self.publish(at, || {
+        self.tables().transact(at, || {
             self.count_page(cache, found)?;
             // Once it is published the page may go, and its frame may become something else.
             kind = RssKind::of(self.machine().frames().descriptor(found.frame));
@@ -132,7 +134,7 @@ impl<M: Machine> AddressSpace<M> {
                 _ => leaf,
             })
         })?;
-        self.rss.came(self.machine().cpu(), kind);
+        self.tables().rss.came(self.machine().cpu(), kind);
         Ok(())
     }
 
@@ -145,20 +147,21 @@ impl<M: Machine> AddressSpace<M> {
         found: PageRef<'_>,
         prepared: &mut FaultState<M, N>,
     ) -> Result<(), Retry> {
-        let protection = at.hold.protection();
+        let protection = at.vma.protection();
         let new = prepared.page_to_fill()?;
         let descriptor = self.machine().frames().descriptor(new);
-        descriptor.set_anonymous(self.id, page.0);
-        self.publish(at, || {
+        descriptor.set_anonymous(self.number(), page.0);
+        self.tables().transact(at, || {
             self.count_page(cache, found)?;
             prepared.page_used();
             self.machine().copy(found.frame, new);
             let leaf = Self::FORMAT.leaf_of(new, true, protection, true);
             Ok(self.allowed::<N>(leaf, at))
         })?;
-        self.rss.came(self.machine().cpu(), RssKind::Anonymous);
+        let cpu = self.machine().cpu();
+        self.tables().rss.came(cpu, RssKind::Anonymous);
         self.uncount_page(found);
-        self.memory.count(Counter::Copies);
+        self.memory().count(Counter::Copies);
         prepared.trail.ends(How::Copy);
         Ok(())
     }
@@ -171,24 +174,23 @@ impl<M: Machine> AddressSpace<M> {
         page: Page,
         backed: &ObjectRef,
         stores: bool,
+        section: &Section<'_>,
     ) {
         let table_end = (page.0 | (ENTRIES as u64 - 1)) + 1;
         let mut before = page.0;
         // As far down as the window goes, or the mapping.
-        let window = page.0 & !(AROUND - 1);
-        while before > window && at.hold.beside(self, Page(before - 1)).is_some() {
+        let window = page.0 & !(FAULT_AROUND - 1);
+        while before > window && at.vma.beside(&self.maps, Page(before - 1)).is_some() {
             before -= 1;
         }
-        for neighbour in before..table_end.min(before + AROUND) {
+        for neighbour in before..table_end.min(before + FAULT_AROUND) {
             if neighbour == page.0 {
                 continue;
             }
-            let Some(hold) = at.hold.beside(self, Page(neighbour)) else {
+            let Some(hold) = at.vma.beside(&self.maps, Page(neighbour)) else {
                 return;
             };
-            // SAFETY: inside the fault's section.
-            let walked =
-                unsafe { walk::<M::Format, M>(self.machine(), self.root, Page(neighbour)) };
+            let walked = self.tables().descend(Page(neighbour), section);
             let Walk::Leaf {
                 entry,
                 value: 0,
@@ -197,15 +199,15 @@ impl<M: Machine> AddressSpace<M> {
             else {
                 continue;
             };
-            if let Lookup::Page(found) = backed.cache().find(backed.index(neighbour)) {
+            if let Lookup::Page(found) = backed.object().find(backed.index(neighbour)) {
                 let at = PteRef {
                     entry,
                     value: 0,
                     link,
-                    hold: &hold,
+                    vma: &hold,
                 };
                 // Withdrawn: somebody else is there.
-                let _ = self.show_file_page::<N>(&at, backed.cache(), found, stores, Use::None);
+                let _ = self.show_file_page::<N>(&at, backed.object(), found, stores, Use::None);
             }
         }
     }

@@ -16,19 +16,21 @@
 //!
 //! Written lines: the entries, and the descriptors of pages that were there.
 
-use faultless_paging::{ENTRIES, Frame, Gather, Page, Pages, Walk, walk};
+use faultless_paging::{ENTRIES, Frame, Gather, Page, Pages, Walk};
 use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, Mutant, mutant};
 
 use crate::base::errno::Errno;
+use crate::base::frame_list::FrameList;
 use crate::base::machine::Machine;
-use crate::fault::retry::Retry;
+use crate::base::notes::Note;
 use crate::fault::state::FaultState;
-use crate::fault::vma::{Mode, VmaRef};
 use crate::fault::{Outcome, PteRef};
-use crate::space::{AddressSpace, Note};
+use crate::lock::vma::{Mode, VmaRef};
+use crate::space::AddressSpace;
+use crate::table::retry::{Blocker, Retry};
 use crate::table::rss::RssDelta;
-use crate::table::zap::FrameList;
+use crate::table::txn::PteTxn;
 
 /// Entries claimed under one flush.
 const BATCH: u64 = ENTRIES as u64;
@@ -50,9 +52,8 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Whether the entry of the page at an address is a guard.
     pub(crate) fn is_guarded(&self, page: Page) -> bool {
-        let _section = self.memory.enter();
-        // SAFETY: inside the section.
-        let walked = unsafe { walk::<M::Format, M>(self.machine(), self.root, page) };
+        let section = self.memory().enter();
+        let walked = self.tables().descend(page, &section);
         matches!(walked, Walk::Leaf { value, .. } if Self::FORMAT.is_guard(value))
     }
 
@@ -61,14 +62,16 @@ impl<M: Machine> AddressSpace<M> {
     /// # Errors
     /// `ENOMEM` when there is no frame for a table; what came before it is guarded.
     pub(crate) fn install_guards(&self, pages: Pages) -> Result<(), Errno> {
-        let mut prepared = FaultState::new(self.memory, ());
+        let mut prepared = FaultState::new(self.memory(), ());
         let mut backoff = Backoff::new();
         let mut at = pages.start;
         while at < pages.end {
             let batch = Pages::new(at, pages.end.min(at + BATCH));
             let (stop, why) = self.install_batch(batch, &mut prepared);
             match why {
-                Some(Retry::NoMemory) if !prepared.find_memory() => return Err(Errno::ENOMEM),
+                Some(Retry::Wait(Blocker::Memory)) if !prepared.find_memory() => {
+                    return Err(Errno::ENOMEM);
+                }
                 // Somebody else has the next entry, or its table.
                 Some(_) if stop == at => backoff.turn(self.machine()),
                 _ => backoff = Backoff::new(),
@@ -89,22 +92,22 @@ impl<M: Machine> AddressSpace<M> {
         let mut gather = Gather::new();
         let mut chain = FrameList::default();
         let (mut stop, mut why) = (pages.end, None);
-        let interrupts = self.machine().interrupts_off();
-        let section = self.memory.enter();
+        let txn = PteTxn::begin(self.machine());
+        let section = self.memory().enter();
         for page in pages.start..pages.end {
-            match self.claim_to_guard(Page(page), prepared, &section) {
+            match self.claim_to_guard(&txn, Page(page), prepared, &section) {
                 Ok(None) => {}
-                Ok(Some(before)) => self.gather(before, page, &mut gather),
+                Ok(Some(before)) => self.tables().gather(before, page, &mut gather),
                 Err(withdrawn) => {
                     (stop, why) = (page, Some(withdrawn));
                     break;
                 }
             }
         }
-        self.flush(&mut gather);
+        self.tables().flush(&mut gather);
         self.publish_guards(Pages::new(pages.start, stop), &mut chain);
         drop(section);
-        self.machine().interrupts_restore(interrupts);
+        drop(txn);
         chain.free_all(self.machine());
         (stop, why)
     }
@@ -113,26 +116,26 @@ impl<M: Machine> AddressSpace<M> {
     /// a guard already.
     fn claim_to_guard(
         &self,
+        txn: &PteTxn<'_, M>,
         page: Page,
         prepared: &mut FaultState<M, ()>,
         section: &Section<'_>,
     ) -> Result<Option<u64>, Retry> {
         // The caller has the lock that this mode is about.
-        let Some(hold) = VmaRef::find(self, page, Mode::Locked, section)? else {
+        let Some(hold) = VmaRef::find(&self.maps, page, Mode::Locked, section)? else {
             return Ok(None);
         };
         if hold.is_backed() {
-            self.note(Note::GUARDED_STORES);
+            self.maps.note(Note::GUARDED_STORES);
         }
         let at = loop {
-            // SAFETY: inside the section.
-            match unsafe { walk::<M::Format, M>(self.machine(), self.root, page) } {
+            match self.tables().descend(page, section) {
                 Walk::Leaf { entry, value, link } => {
                     break PteRef {
                         entry,
                         value,
                         link,
-                        hold: &hold,
+                        vma: &hold,
                     };
                 }
                 Walk::Missing { entry, link, .. } => {
@@ -140,11 +143,11 @@ impl<M: Machine> AddressSpace<M> {
                         entry,
                         value: 0,
                         link,
-                        hold: &hold,
+                        vma: &hold,
                     };
                     self.install_table(&at, prepared)?;
                 }
-                Walk::Busy => return Err(Retry::TableChanged),
+                Walk::Busy | Walk::Huge { .. } => return Err(Retry::TableChanged),
             }
         };
         if Self::FORMAT.is_guard(at.value) {
@@ -156,13 +159,8 @@ impl<M: Machine> AddressSpace<M> {
             }
             return Err(Retry::EntryClaimed);
         }
-        let claim = at
-            .entry
-            .claim::<M::Format>(at.value, self.machine().cpu())
-            .map_err(|_| Retry::EntryClaimed)?;
-        // That the table stays: from here on it is not empty.
-        at.validate()?;
-        claim.keep();
+        // Validated, the table stays: from here on it is not empty.
+        txn.claim(at.entry, at.value, || at.validate())?.keep();
         Ok(Some(at.value))
     }
 
@@ -171,23 +169,23 @@ impl<M: Machine> AddressSpace<M> {
     fn publish_guards(&self, pages: Pages, chain: &mut FrameList) {
         let cpu = self.machine().cpu();
         let mut gone = RssDelta::default();
-        self.for_each_entry(pages, &mut |entry, _| {
+        self.tables().for_each_entry(pages, &mut |entry, _| {
             let value = entry.load();
             if value == Self::FORMAT.claim_of(value, cpu) {
                 // Nobody else writes a claim.
                 entry.set(Self::FORMAT.guard);
                 if Self::FORMAT.frame(value) != Frame(0) {
-                    gone.add(self.give_up(value, chain));
+                    gone.add(self.tables().give_up(value, chain));
                 }
             }
         });
-        self.rss.gone(cpu, &gone);
+        self.tables().rss.gone(cpu, &gone);
     }
 
     /// Takes away the guards of `pages`, and nothing else.
     pub(crate) fn remove_guards(&self, pages: Pages) {
-        let _section = self.memory.enter();
-        self.for_each_entry(pages, &mut |entry, _| {
+        let _section = self.memory().enter();
+        self.tables().for_each_entry(pages, &mut |entry, _| {
             // Nobody else changes a guard while mappings are kept, but to remove it.
             let _ = entry.replace(Self::FORMAT.guard, 0);
         });

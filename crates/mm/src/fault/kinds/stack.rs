@@ -11,15 +11,16 @@ use faultless_paging::{PAGE_SIZE, Page, Pages, Protection};
 use faultless_trace::Counter;
 
 use crate::base::machine::Machine;
-use crate::fault::retry::Retry;
 use crate::space::AddressSpace;
-use crate::tree::{GUARD_GAP, SlotState, SlotValue};
+use crate::table::retry::{Blocker, Retry};
+use crate::tree::{SlotState, SlotValue};
+use crate::tune::GUARD_GAP;
 
 impl<M: Machine> AddressSpace<M> {
     /// Extends the mapping above `page` down to it, if it is one that grows and
     /// may. What the page's mapping allows now; `None`: there is no mapping.
     pub(crate) fn grow_down(&self, page: Page) -> Result<Option<Protection>, Retry> {
-        let _section = self.memory.enter();
+        let _section = self.memory().enter();
         // A look without the lock: most such faults are plain errors.
         if !self.may_grow_to(page)? {
             return Ok(None);
@@ -27,7 +28,7 @@ impl<M: Machine> AddressSpace<M> {
         let Some(above) = self.above_of(page) else {
             return Ok(None);
         };
-        let mut edit = self.edit_around(Pages::new(page.0, above));
+        let mut edit = self.maps.edit_around(Pages::new(page.0, above));
         if !self.may_grow_to(page)? {
             return Ok(None);
         }
@@ -38,13 +39,13 @@ impl<M: Machine> AddressSpace<M> {
             // A fork goes over the tree.
             return Err(Retry::MappingChanged);
         }
-        let Some(run) = self.tree.next(page.0) else {
+        let Some(run) = self.tree().next(page.0) else {
             return Ok(None);
         };
         // SAFETY: the edit lock keeps it.
         let SlotState::Live(mapping) = (unsafe { run.word.content() }) else {
             return Err(match run.word.is_replacing() {
-                true => Retry::Zapped,
+                true => Retry::Wait(Blocker::Zap),
                 false => Retry::MappingChanged,
             });
         };
@@ -53,10 +54,10 @@ impl<M: Machine> AddressSpace<M> {
         if run.pages.end - page.0 > self.longest_stack() {
             return Ok(None);
         }
-        let room = self.room(&edit);
+        let room = self.maps.room(&edit);
         if !room.has(attributes, grown.len())
             || !room.may_lock_more(attributes, grown.len())
-            || !self.may_commit(attributes, grown.len())
+            || !self.maps.may_commit(attributes, grown.len())
             || self.is_crowded(page)?
         {
             return Ok(None);
@@ -65,28 +66,28 @@ impl<M: Machine> AddressSpace<M> {
             // Linux, too, gives SIGSEGV when a stack cannot grow.
             return Ok(None);
         }
-        mapping.add_pages(grown.len(), self.is_divided());
-        let change = self.tally(&edit, grown, Some(attributes));
-        self.count_change(&edit, &change);
+        mapping.add_pages(grown.len(), self.maps.is_divided());
+        let change = self.maps.tally(&edit, grown, Some(attributes));
+        self.maps.count_change(&edit, &change);
         edit.fill(grown, run.word);
-        self.memory.count(Counter::Mmap);
+        self.memory().count(Counter::Mmap);
         Ok(Some(mapping.protection()))
     }
 
     /// The most pages that a stack may have.
     fn longest_stack(&self) -> u64 {
-        self.limits.stack.get() / PAGE_SIZE
+        self.maps.limits.stack.get() / PAGE_SIZE
     }
 
     /// Whether the next mapping above `page` is one that grows down, and not too far away. Withdraws
     /// when that cannot be said now: not for what no stack could grow to in any case, which would have such a
     /// fault wait for somebody's zap.
     fn may_grow_to(&self, page: Page) -> Result<bool, Retry> {
-        if page.address() < self.layout.lowest {
+        if page.address() < self.layout().lowest {
             return Ok(false);
         }
         let mut at = page.0;
-        while let Some(run) = self.tree.next_slot(at) {
+        while let Some(run) = self.tree().next_slot(at) {
             if run.pages.start.saturating_sub(page.0) >= self.longest_stack() {
                 return Ok(false);
             }
@@ -99,7 +100,7 @@ impl<M: Machine> AddressSpace<M> {
                         return Err(Retry::MappingChanged);
                     }
                     if m.grows_down() && at != page.0 {
-                        return Err(Retry::Zapped);
+                        return Err(Retry::Wait(Blocker::Zap));
                     }
                     return Ok(m.grows_down());
                 }
@@ -116,7 +117,7 @@ impl<M: Machine> AddressSpace<M> {
     fn above_of(&self, page: Page) -> Option<u64> {
         let mut at = page.0;
         loop {
-            let run = self.tree.next_slot(at)?;
+            let run = self.tree().next_slot(at)?;
             if !run.word.is_zapping() {
                 return Some(run.pages.start + 1);
             }
@@ -128,13 +129,13 @@ impl<M: Machine> AddressSpace<M> {
     /// not mind one without any access, or one that grows itself. Under the edit lock.
     fn is_crowded(&self, page: Page) -> Result<bool, Retry> {
         let mut at = page.0;
-        while let Some(run) = self.tree.last_before(at) {
+        while let Some(run) = self.tree().last_before(at) {
             if page.0 - run.pages.end >= GUARD_GAP {
                 return Ok(false);
             }
             if run.word.is_zapping() {
                 // What is below that counts.
-                let slot = self.tree.slot_of(run.pages.end - 1);
+                let slot = self.tree().slot_of(run.pages.end - 1);
                 at = slot.map_or(run.pages.start, |slot| slot.pages.start);
                 continue;
             }
@@ -155,15 +156,16 @@ impl<M: Machine> AddressSpace<M> {
     #[cold]
     pub(crate) fn await_zaps_below_stack(&self, page: Page) {
         let above = {
-            let _section = self.memory.enter();
+            let _section = self.memory().enter();
             let mut at = page.0;
             loop {
-                match self.tree.next_slot(at) {
+                match self.tree().next_slot(at) {
                     Some(run) if run.word.is_zapping() => at = run.pages.end,
                     _ => break at,
                 }
             }
         };
-        self.await_zaps_and_replacing(Pages::new(page.0, above.max(page.0) + 1));
+        self.maps
+            .await_zaps_and_replacing(Pages::new(page.0, above.max(page.0) + 1));
     }
 }

@@ -10,20 +10,22 @@ use faultless_paging::{PAGE_SIZE, Pages};
 use faultless_sync::{Mutant, mutant};
 
 use crate::base::machine::Machine;
+use crate::base::notes::Note;
+use crate::lock::Mappings;
 use crate::lock::RangeWriteGuard;
 use crate::lock::shard::contention::Candidate;
-use crate::lock::shard::create::LOWEST;
-use crate::lock::shard::{AROUND, OF_CPUS, SHARDS, Shards};
-use crate::space::{AddressSpace, Note};
-use crate::tree::SMALL_SHARD_LEVEL;
+use crate::lock::shard::{SHARDS, Shards};
+use crate::tune::LOWEST_SHARD;
+use crate::tune::SMALL_SHARD_LEVEL;
+use crate::tune::{SHARDS_AROUND, SHARDS_OF_CPUS};
 
-impl<M: Machine> AddressSpace<M> {
+impl<M: Machine> Mappings<M> {
     /// Gives who changes mappings around `address` a part of the address space of their own, as
     /// happens by itself where they get into the way of writers elsewhere: from then on they do not. 16 MiB, beginning at a
     /// multiple of that. Whether there is such a part now; not under a policy whose writers take turns, under
     /// a limit of address space or data, below 4 GiB, where the heap is, where there is one already or pages
     /// are being taken away, without memory, with almost too many mappings, or once there are enough.
-    pub fn spread_around(&self, address: u64) -> bool {
+    pub(crate) fn spread_around(&self, address: u64) -> bool {
         let page = address / PAGE_SIZE;
         let candidate = Candidate::around(page, SMALL_SHARD_LEVEL);
         self.open_around(candidate)
@@ -59,7 +61,7 @@ impl<M: Machine> AddressSpace<M> {
         let around = arenas.map_or(0, |arenas| all - arenas.count_of_cpus());
         // With it nothing has to be counted in the space's own account.
         let is_strict = self.strictness(all + 1) != 0;
-        around < AROUND && !is_strict && !self.policy().holds_mmap_lock()
+        around < SHARDS_AROUND && !is_strict && !self.policy().holds_mmap_lock()
     }
 
     /// Whether it may be there.
@@ -69,7 +71,7 @@ impl<M: Machine> AddressSpace<M> {
         // Who moves its end has a place in the space's own list in any case.
         let is_heap = pages.start <= end / PAGE_SIZE && start / PAGE_SIZE < pages.end;
         let is_met = self.arenas().is_some_and(|arenas| arenas.meet(pages));
-        pages.start >= LOWEST && pages.end <= self.all_pages().end && !is_heap && !is_met
+        pages.start >= LOWEST_SHARD && pages.end <= self.all_pages().end && !is_heap && !is_met
     }
 
     fn open_around(&self, candidate: Candidate) -> bool {
@@ -97,4 +99,4 @@ impl<M: Machine> AddressSpace<M> {
     }
 }
 
-const _: () = assert!(OF_CPUS.is_power_of_two() && SHARDS < 256);
+const _: () = assert!(SHARDS_OF_CPUS.is_power_of_two() && SHARDS < 256);

@@ -1,21 +1,26 @@
 //! Which part of a space a range belongs to, and the right to change the tree there.
 //!
 //! What is counted has to be exact where a limit compares with it. An arena's account says by how
-//! much it has more than when accounts were last settled ([`crate::space::account`]). So while there is a
+//! much it has more than when accounts were last settled ([`crate::tree::account`]). So while there is a
 //! limit that is not only of mappings, or there are almost too many mappings, all is counted in the
 //! space's own account: who edits an arena takes the space's edit lock first. When an arena has got
 //! too many mappings more, accounts are settled.
 
 use faultless_paging::Pages;
 use faultless_sync::atomic::{Ordering, fence};
-use faultless_sync::{Mutant, RangeLock, mutant};
+use faultless_sync::{Mutant, RangeLock, SpinGuard, mutant};
 
 use crate::base::machine::Machine;
-use crate::lock::shard::{COUNT, COUNT_OF_CPUS, LockDomain, NEAR, QUOTA, STRICT, Shard, Shards};
-use crate::space::{AddressSpace, Note};
-use crate::tree::{Edit, GUARD_GAP};
+use crate::base::notes::Note;
+use crate::lock::Edit;
+use crate::lock::departing::UnmapGuard;
+use crate::lock::shard::{COUNT, COUNT_OF_CPUS, LockDomain, NEAR, STRICT, Shard, Shards};
+use crate::lock::{DomainLocks, Mappings};
+use crate::tree::GapIndex;
+use crate::tune::GUARD_GAP;
+use crate::tune::QUOTA;
 
-impl<M: Machine> AddressSpace<M> {
+impl<M: Machine> Mappings<M> {
     /// The table of arenas, once there was one. Acquire: pairs with the release in `open`.
     #[inline]
     pub(crate) fn arenas(&self) -> Option<&Shards> {
@@ -23,10 +28,10 @@ impl<M: Machine> AddressSpace<M> {
         unsafe { self.arenas.load(Ordering::Acquire).as_ref() }
     }
 
-    /// How many parts writers have to themselves ([`AddressSpace::spread_writers`],
-    /// [`AddressSpace::spread_around`]).
+    /// How many parts writers have to themselves ([`Mappings::spread_writers`],
+    /// [`Mappings::spread_around`]).
     #[inline]
-    pub fn arena_count(&self) -> usize {
+    pub(crate) fn arena_count(&self) -> usize {
         self.arenas().map_or(0, Shards::count)
     }
 
@@ -79,24 +84,31 @@ impl<M: Machine> AddressSpace<M> {
         if self.arenas().is_none() {
             let holes = self.tree.lock(self.memory);
             if self.arenas().is_none() {
-                return self.tree.edit_under(self.memory, holes);
+                return self.central_edit(holes);
             }
         }
         self.edit_beside_others(part)
+    }
+
+    /// The right to change what is in no shard, under its lock.
+    #[inline]
+    fn central_edit<'a>(&'a self, own: SpinGuard<'a, GapIndex>) -> Edit<'a, M> {
+        let locks = DomainLocks::new(LockDomain::Central, own, UnmapGuard::new(self.memory));
+        self.tree.outside().edit(self.memory, locks)
     }
 
     #[cold]
     fn edit_beside_others(&self, part: LockDomain) -> Edit<'_, M> {
         loop {
             let Some(arenas) = self.arenas() else {
-                return self.tree.edit(self.memory);
+                return self.central_edit(self.tree.lock(self.memory));
             };
             // Asked again under a lock: it changes under all of them.
             let is_strict = arenas.is_strict();
             match part {
                 LockDomain::All => return self.edit_all(arenas),
                 LockDomain::Central => {
-                    let edit = self.tree.edit(self.memory);
+                    let edit = self.central_edit(self.tree.lock(self.memory));
                     if arenas.is_strict() || !self.is_near_limit(arenas.count()) {
                         return edit;
                     }
@@ -130,9 +142,10 @@ impl<M: Machine> AddressSpace<M> {
     /// The right to change everything.
     pub(super) fn edit_all<'a>(&'a self, arenas: &'a Shards) -> Edit<'a, M> {
         let machine = self.machine();
-        let edit = self
-            .tree
-            .edit_all(self.memory, || arenas.lock_edits(machine));
+        let own = self.tree.lock(self.memory);
+        let locks = DomainLocks::new(LockDomain::All, own, UnmapGuard::new(self.memory));
+        let locks = locks.with_shards(arenas.lock_edits(machine));
+        let edit = self.tree.whole().edit(self.memory, locks);
         arenas
             .all()
             .for_each(|arena| self.account.settle(&arena.account));

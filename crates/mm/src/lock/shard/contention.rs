@@ -12,7 +12,9 @@ use core::num::NonZeroU64;
 use faultless_paging::Pages;
 use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::tree::{Edit, GapIndex, SHARD_LEVEL, SMALL_SHARD_LEVEL, span};
+use crate::lock::Edit;
+use crate::tree::{GapIndex, span};
+use crate::tune::{SHARD_LEVEL, SMALL_SHARD_LEVEL};
 
 /// What it counts that somebody was in the way. One in 32 is much: while they seldom wait for each other, the
 /// lines that they both write go to and fro every time, and take longer than all that is done under the lock.

@@ -8,31 +8,26 @@ use faultless_sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering, fence};
 use faultless_sync::{Padded, RangeLock, SpinLock};
 
 use crate::base::machine::Machine;
-use crate::lock::shard::{
-    COUNT, COUNT_OF_CPUS, OF_CPUS, Shard, Shards, Slot, give_frame, take_frame,
-};
+use crate::base::memory::Memory;
+use crate::base::notes::Note;
+use crate::lock::Edit;
+use crate::lock::Mappings;
+use crate::lock::shard::{COUNT, COUNT_OF_CPUS, Shard, Shards, Slot};
 use crate::lock::{RangeWriteGuard, give_chunks};
-use crate::space::account::Account;
-use crate::space::memory::Memory;
-use crate::space::{AddressSpace, Note};
-use crate::tree::{Edit, GapIndex, SHARD_LEVEL, span};
+use crate::tree::account::Account;
+use crate::tree::{GapIndex, span};
+use crate::tune::SHARD_LEVEL;
+use crate::tune::{LOWEST_SHARD, SHARDS_OF_CPUS};
 
 /// Pages of an arena.
 pub(super) const SPAN: u64 = span(SHARD_LEVEL + 1);
 
-/// No arena lies below 4 GiB, where some mappings have to be.
-pub(super) const LOWEST: u64 = if cfg!(any(loom, shuttle)) {
-    0
-} else {
-    (1 << 32) / PAGE_SIZE
-};
-
-impl<M: Machine> AddressSpace<M> {
+impl<M: Machine> Mappings<M> {
     /// Gives CPUs parts of the address space of their own to map memory in that may lie anywhere, as
     /// happens by itself where threads that map get into each other's way: from then on they do
     /// not. Whether there are more such parts now; not under a policy whose writers take turns, under
     /// a limit of address space or data, without room or memory, or once there are enough.
-    pub fn spread_writers(&self) -> bool {
+    pub(crate) fn spread_writers(&self) -> bool {
         if self.policy().holds_mmap_lock() {
             return false;
         }
@@ -67,7 +62,7 @@ impl<M: Machine> AddressSpace<M> {
             .cpus()
             .len()
             .next_power_of_two()
-            .clamp(1, OF_CPUS)
+            .clamp(1, SHARDS_OF_CPUS)
     }
 
     /// As many again as there are, two at first; as far as there is room.
@@ -120,7 +115,7 @@ impl<M: Machine> AddressSpace<M> {
         slot.arena.store(arena.as_ptr(), Ordering::Relaxed);
         let counts = arenas.state() & (COUNT | COUNT_OF_CPUS);
         arenas.set((counts + 1) | self.strictness(count + 1));
-        // Partner: the fence in `AddressSpace::note_locked`.
+        // Partner: the fence in `Mappings::note_locked`.
         fence(Ordering::SeqCst);
         self.settle_strictness();
         Ok(())
@@ -140,7 +135,7 @@ impl<M: Machine> AddressSpace<M> {
     /// The highest place for an arena, in all of which nothing is, nor is taken away.
     fn find_arena(&self, edit: &Edit<'_, M>, arenas: &Shards) -> Option<u64> {
         let top = self.layout.mmap_base.min(self.layout.end) / PAGE_SIZE;
-        let low = LOWEST.max(self.layout.lowest.div_ceil(PAGE_SIZE));
+        let low = LOWEST_SHARD.max(self.layout.lowest.div_ceil(PAGE_SIZE));
         let mut end = top & !(SPAN - 1);
         loop {
             let base = end.checked_sub(SPAN).filter(|&base| base >= low)?;
@@ -155,7 +150,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     pub(super) fn make_table(&self) -> Result<&Shards, NoMemory> {
-        let frame = take_frame(self.memory)?;
+        let frame = self.memory.take_space_frame()?;
         let at = self.machine().pointer(frame).cast::<Shards>();
         let table = Shards {
             state: AtomicU64::new(0),
@@ -169,7 +164,7 @@ impl<M: Machine> AddressSpace<M> {
         };
         // SAFETY: a frame of ours, large enough and aligned.
         unsafe { at.write(table) };
-        // Release: pairs with the acquire in `AddressSpace::arenas`.
+        // Release: pairs with the acquire in `Mappings::arenas`.
         self.arenas.store(at.as_ptr(), Ordering::Release);
         // SAFETY: just written, and there until the space ends.
         Ok(unsafe { at.as_ref() })
@@ -181,10 +176,10 @@ impl<M: Machine> AddressSpace<M> {
         pages: Pages,
         level: usize,
     ) -> Result<NonNull<Shard>, NoMemory> {
-        let frame = take_frame(self.memory)?;
+        let frame = self.memory.take_space_frame()?;
         let stem = edit
             .pin(pages.start, level)
-            .inspect_err(|_| give_frame(self.memory, frame))?;
+            .inspect_err(|_| self.memory.give_space_frame(frame))?;
         let room = Shard::room(pages);
         let arena = Shard {
             ranges: Padded(RangeLock::new()),
@@ -215,8 +210,8 @@ pub(crate) fn give_back<M: Machine>(memory: &Memory<M>, arenas: *mut Shards) {
     if let Some(arenas) = unsafe { arenas.as_ref() } {
         for number in 0..arenas.count() {
             give_chunks(memory, &arenas.get(number).ranges);
-            give_frame(memory, arenas.get(number).frame);
+            memory.give_space_frame(arenas.get(number).frame);
         }
-        give_frame(memory, arenas.frame);
+        memory.give_space_frame(arenas.frame);
     }
 }

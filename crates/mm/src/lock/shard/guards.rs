@@ -5,12 +5,12 @@ use core::ops::Range;
 use faultless_sync::{LockRequest, PLACES, RangeGuard, RangeLock};
 
 use crate::base::machine::Machine;
+use crate::lock::Mappings;
 use crate::lock::shard::{SHARDS, Shards};
-use crate::space::AddressSpace;
 
 /// Places in lists of arenas. Few operations have any.
 struct Places<'a, M: Machine> {
-    space: &'a AddressSpace<M>,
+    space: &'a Mappings<M>,
     /// A bit for each arena in whose list there is one.
     had: u32,
     places: [u8; SHARDS],
@@ -24,7 +24,7 @@ pub(crate) struct ShardGuards<'a, M: Machine>(Places<'a, M>);
 pub(crate) struct ZapShardGuards<'a, M: Machine>(Places<'a, M>);
 
 impl<'a, M: Machine> Places<'a, M> {
-    fn none(space: &'a AddressSpace<M>) -> Self {
+    fn none(space: &'a Mappings<M>) -> Self {
         Self {
             space,
             had: 0,
@@ -62,13 +62,13 @@ impl<'a, M: Machine> Places<'a, M> {
 
 impl<'a, M: Machine> ShardGuards<'a, M> {
     /// None.
-    pub(crate) fn none(space: &'a AddressSpace<M>) -> Self {
+    pub(crate) fn none(space: &'a Mappings<M>) -> Self {
         Self(Places::none(space))
     }
 
     /// Waits for what is wished for in the lists of all arenas that it meets, one after the other.
     /// Whether something is zapped there, and whether somebody was waited for.
-    pub(crate) fn lock(space: &'a AddressSpace<M>, wish: &LockRequest) -> (Self, bool, bool) {
+    pub(crate) fn lock(space: &'a Mappings<M>, wish: &LockRequest) -> (Self, bool, bool) {
         let mut own = Self::none(space);
         let (mut meets_zaps, mut has_waited) = (false, false);
         for (number, arena) in space.arenas().into_iter().flat_map(Shards::all).enumerate() {
@@ -84,7 +84,7 @@ impl<'a, M: Machine> ShardGuards<'a, M> {
         (own, meets_zaps, has_waited)
     }
 
-    fn guard(list: &'a RangeLock, place: usize, space: &'a AddressSpace<M>) -> RangeGuard<'a, M> {
+    fn guard(list: &'a RangeLock, place: usize, space: &'a Mappings<M>) -> RangeGuard<'a, M> {
         list.guard_of(place, space.machine())
     }
 
@@ -136,20 +136,6 @@ impl<'a, M: Machine> ShardGuards<'a, M> {
         self.begin(|guard| guard.begin_replace(range.clone()).into_place())
     }
 
-    /// See [`RangeGuard::begin_move`].
-    pub(crate) fn begin_move(
-        self,
-        from: &Range<u64>,
-        to: &Range<u64>,
-        stays: bool,
-    ) -> ZapShardGuards<'a, M> {
-        self.begin(|guard| {
-            guard
-                .begin_move(from.clone(), to.clone(), stays)
-                .into_place()
-        })
-    }
-
     fn begin(mut self, change: impl Fn(RangeGuard<'a, M>) -> usize) -> ZapShardGuards<'a, M> {
         let space = self.0.space;
         let places = core::mem::replace(&mut self.0, Places::none(space));
@@ -170,16 +156,6 @@ impl<M: Machine> Drop for ShardGuards<'_, M> {
 }
 
 impl<M: Machine> ZapShardGuards<'_, M> {
-    /// See [`faultless_sync::ZapGuard::end_move`].
-    pub(crate) fn end_move(&self, from: &Range<u64>) {
-        let machine = self.0.space.machine();
-        self.0.for_each(|_, list, place| {
-            let guard = list.zap_guard_of(place, machine);
-            guard.end_move(from.clone());
-            guard.into_place();
-        });
-    }
-
     /// See [`faultless_sync::ZapGuard::leave`].
     pub(crate) fn leave(mut self) {
         let machine = self.0.space.machine();

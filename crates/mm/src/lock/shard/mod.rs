@@ -15,7 +15,7 @@
 //! locks likewise, after all lists.
 //!
 //! Whether there are arenas changes only with every range and under all edit locks. So who has
-//! a range, or edits, asks again ([`AddressSpace::part_of`]), and then knows.
+//! a range, or edits, asks again ([`Mappings::part_of`]), and then knows.
 //!
 //! An arena is opened beside those who zap: not where they do, so that what is being taken away stays
 //! in the list in which it was.
@@ -32,15 +32,21 @@ pub(crate) mod contention;
 pub(crate) mod create;
 pub(crate) mod guards;
 
-use faultless_frames::{Flags, FrameSource, NoMemory};
 use faultless_paging::{Frame, PAGE_SIZE, Pages};
 use faultless_sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use faultless_sync::{PLACES, Padded, RangeLock, SpinGuard, SpinGuards, SpinLock};
 
 use crate::base::machine::Machine;
-use crate::space::account::Account;
-use crate::space::memory::Memory;
-use crate::tree::{Edit, GUARD_GAP, GapIndex, Subtree};
+use crate::base::memory::Memory;
+use crate::lock::DomainLocks;
+use crate::lock::Edit;
+use crate::lock::departing::UnmapGuard;
+use crate::table::free::FreeTables;
+use crate::tree::account::Account;
+use crate::tree::{GapIndex, Subtree, WRITERS};
+use crate::tune::GUARD_GAP;
+use crate::tune::SHARDS_AROUND;
+use crate::tune::SHARDS_OF_CPUS;
 
 pub(crate) use contention::Contention;
 pub(crate) use create::give_back;
@@ -49,25 +55,12 @@ pub(crate) use guards::{ShardGuards, ZapShardGuards};
 /// Pages of the largest mapping that is put into an arena unless it has to be there.
 pub(crate) const LARGEST: u64 = create::SPAN / 4;
 
-/// The most arenas of CPUs that a space has.
-const OF_CPUS: usize = if cfg!(any(loom, shuttle)) { 2 } else { 16 };
-
-/// The most arenas around what writers work at.
-const AROUND: usize = if cfg!(any(loom, shuttle)) { 1 } else { 8 };
-
 /// The most arenas of a space.
-pub(crate) const SHARDS: usize = OF_CPUS + AROUND;
+pub(crate) const SHARDS: usize = SHARDS_OF_CPUS + SHARDS_AROUND;
 
 /// Writers that may zap at once, in all lists.
-pub(crate) const WRITERS: usize = (1 + SHARDS) * PLACES;
-
-/// Mappings by which an arena may have more than when its account was last settled.
-pub(crate) const QUOTA: u64 = if cfg!(any(loom, shuttle)) { 8 } else { 1024 };
-
-/// Of these: for what is made under one edit, before which it is asked whether there are too many. No operation makes
-/// more than four more; the rest is distance.
-pub(crate) const SLACK: u64 = if cfg!(any(loom, shuttle)) { 4 } else { 128 };
-const _: () = assert!(SLACK <= QUOTA / 2);
+const WRITERS_AT_ONCE: usize = (1 + SHARDS) * PLACES;
+const _: () = assert!(WRITERS_AT_ONCE <= WRITERS);
 
 /// Which lists and locks an operation takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +74,15 @@ pub(crate) enum LockDomain {
 }
 
 impl LockDomain {
+    /// Which empty tables go with what is unmapped in it: in a shard memory comes and goes in the same
+    /// places.
+    pub(crate) fn free_tables(self) -> FreeTables {
+        match self {
+            LockDomain::Shard(_) => FreeTables::Whole,
+            LockDomain::Central | LockDomain::All => FreeTables::All,
+        }
+    }
+
     /// The number of the writer who has a place in the first list of the part.
     pub(crate) fn writer(self, place: usize) -> usize {
         match self {
@@ -110,9 +112,9 @@ impl Shard {
         number: usize,
         counts: Option<SpinGuard<'a, GapIndex>>,
     ) -> Edit<'a, M> {
-        let holes = self.edit.lock(memory.machine());
-        self.stem
-            .edit(memory, holes, LockDomain::Shard(number), counts)
+        let own = self.edit.lock(memory.machine());
+        let locks = DomainLocks::new(LockDomain::Shard(number), own, UnmapGuard::new(memory));
+        self.stem.edit(memory, locks.with_counts(counts))
     }
 
     /// Where room is chosen: so that nobody's guard gap, and no neighbour of another part, matters.
@@ -136,7 +138,7 @@ pub(crate) struct Shards {
     state: AtomicU64,
     slots: [Slot; SHARDS],
     /// The numbers of those that are CPUs'.
-    of_cpus: [AtomicU32; OF_CPUS],
+    of_cpus: [AtomicU32; SHARDS_OF_CPUS],
     frame: Frame,
 }
 
@@ -224,22 +226,4 @@ impl Slot {
         let [base, end] = [&self.base, &self.end].map(|page| page.load(Ordering::Relaxed));
         Pages::new(base, end)
     }
-}
-
-/// A frame for something that lives as long as a space.
-pub(crate) fn take_frame<M: Machine>(memory: &Memory<M>) -> Result<Frame, NoMemory> {
-    let frame = memory.allocate_frame_to_fill()?;
-    memory
-        .machine()
-        .frames()
-        .descriptor(frame)
-        .set_flags(Flags::SPACE);
-    Ok(frame)
-}
-
-/// Gives such a frame back.
-pub(crate) fn give_frame<M: Machine>(memory: &Memory<M>, frame: Frame) {
-    let source = memory.machine().frames();
-    source.descriptor(frame).set_flags(Flags::NONE);
-    source.free(memory.machine().cpu(), frame);
 }

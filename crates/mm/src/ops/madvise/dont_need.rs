@@ -19,24 +19,26 @@ use crate::ops::madvise::allow;
 use crate::space::AddressSpace;
 use crate::table::discard::DISCARD_BATCH;
 use crate::tree::{Run, SlotState};
-
-/// How often the pages are looked through without having them.
-const ROUNDS: u32 = if cfg!(any(loom, shuttle)) { 2 } else { 8 };
+use crate::tune::DONT_NEED_ROUNDS;
 
 impl<M: Machine> AddressSpace<M> {
     /// Takes away what is mapped of `pages`, if `what` is allowed there; `ENOMEM` if
     /// not all was mapped.
     pub(crate) fn dont_need(&self, pages: Pages, what: i32) -> Result<(), Errno> {
-        for _ in 0..ROUNDS {
-            let moves = self.forks.moves.shown(self.machine());
+        for _ in 0..DONT_NEED_ROUNDS {
+            let moves = self.tables().forks.moves.shown();
             let result = self.dont_need_once(pages, what);
-            let is_unchanged = self.forks.moves.is_unchanged(moves, pages, self.machine());
+            let is_unchanged = self
+                .tables()
+                .forks
+                .moves
+                .is_unchanged(moves, pages, self.machine());
             if is_unchanged || mutant(Mutant::MovesNotCounted) {
                 return result;
             }
         }
         self.over_mapped(pages, what, |part| {
-            self.discard(part);
+            self.tables().discard(part);
             Ok(())
         })
     }
@@ -61,7 +63,7 @@ impl<M: Machine> AddressSpace<M> {
             if at == run.pages.start {
                 let first = Pages::new(at, run.pages.end.min(at + DISCARD_BATCH));
                 let held = self.over_mapped(first, what, |part| {
-                    self.discard(part);
+                    self.tables().discard(part);
                     Ok(())
                 });
                 match held {
@@ -91,7 +93,7 @@ impl<M: Machine> AddressSpace<M> {
         // Partner: the fence of a writer, after it has marked what it changes.
         fence(Ordering::SeqCst);
         let is_same = |now: &Run| now.word == word && now.pages.start == pages.start;
-        match self.run_in(pages.start, stop).filter(is_same) {
+        match self.maps.run_in(pages.start, stop).filter(is_same) {
             Some(now) => now.pages.end.min(stop),
             None => pages.start,
         }
@@ -100,13 +102,14 @@ impl<M: Machine> AddressSpace<M> {
     /// Takes away pages from the start of `pages`, as far as each belongs to a live mapping that
     /// allows it. The page to go on from.
     fn discard_allowed(&self, pages: Pages, what: i32) -> u64 {
-        self.discard_valid(pages, &|_| true, &|page, _| {
-            // SAFETY: inside the section in which entries are claimed.
-            let is_allowed = match unsafe { self.tree.find(page).word.content() } {
-                SlotState::Live(mapping) => allow(mapping.attributes(), what).is_ok(),
-                _ => false,
-            };
-            is_allowed && !self.is_frozen(page)
-        })
+        self.tables()
+            .discard_valid(pages, &|_| true, &|page, _, section| {
+                // SAFETY: inside the section in which entries are claimed.
+                let is_allowed = match unsafe { self.tree().find(page).word.content() } {
+                    SlotState::Live(mapping) => allow(mapping.attributes(), what).is_ok(),
+                    _ => false,
+                };
+                is_allowed && !self.tables().is_frozen(page, section)
+            })
     }
 }

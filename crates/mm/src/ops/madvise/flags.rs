@@ -39,7 +39,7 @@ impl<M: Machine> AddressSpace<M> {
     /// is short or mappings are too many, and then what came before stays changed, as before
     /// a mapping that does not allow it.
     pub(crate) fn change_flags(&self, pages: Pages, what: i32) -> Result<(), Errno> {
-        let lock = self.lock_range(pages);
+        let lock = self.maps.lock_range(pages);
         let change = |from: &Attributes| {
             allow(from, what)?;
             Ok(advised(from.flags, what))
@@ -61,7 +61,7 @@ impl<M: Machine> AddressSpace<M> {
     ) -> Result<bool, Errno> {
         let mut at = pages.start;
         let mut holes = false;
-        while let Some(run) = self.run_in(at, pages.end) {
+        while let Some(run) = self.maps.run_in(at, pages.end) {
             holes |= run.pages.start != at;
             // SAFETY: the range keeps mappings from being retired.
             let Some(mapping) = (unsafe { run.word.mapping() }) else {

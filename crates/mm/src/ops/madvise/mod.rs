@@ -20,6 +20,7 @@ use faultless_trace::Kind;
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::fault::{Outcome, SegvCode};
+use crate::reclaim::lazyfree::mark_lazyfree;
 use crate::space::AddressSpace;
 use crate::tree::Run;
 use crate::tree::mapping::{Attributes, Locked};
@@ -157,7 +158,7 @@ impl<M: Machine> AddressSpace<M> {
             advice::HWPOISON | advice::SOFT_OFFLINE => Err(Errno::EPERM),
             advice::DONTNEED | advice::DONTNEED_LOCKED => self.dont_need(pages, what),
             advice::FREE => self.over_mapped(pages, what, |part| {
-                self.let_go(part);
+                mark_lazyfree(self, part);
                 Ok(())
             }),
             advice::GUARD_INSTALL => {
@@ -186,7 +187,7 @@ impl<M: Machine> AddressSpace<M> {
         what: i32,
         act: impl Fn(Pages) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
-        let _hold = self.hold_range(pages);
+        let _hold = self.maps.hold_range(pages);
         let mut at = pages.start;
         let mut holes = false;
         while at < pages.end {
@@ -211,8 +212,8 @@ impl<M: Machine> AddressSpace<M> {
     /// The first pages from `page` on that are not empty, and what is true of them if they are
     /// mapped.
     pub(crate) fn next_part(&self, page: u64, limit: u64) -> Option<(Run, Option<Attributes>)> {
-        let _section = self.memory.enter();
-        let run = self.tree.next_until(page, limit)?;
+        let _section = self.memory().enter();
+        let run = self.tree().next_until(page, limit)?;
         // SAFETY: read in this section.
         let mapping = unsafe { run.word.mapping() };
         Some((run, mapping.map(|mapping| *mapping.attributes())))

@@ -43,10 +43,10 @@ impl<M: Machine> AddressSpace<M> {
         page: u64,
         limit: u64,
     ) -> Result<Option<(Pages, MemoryObject<M>, u64)>, Errno> {
-        let _hold = self.hold_range(Pages::new(page, limit));
+        let _hold = self.maps.hold_range(Pages::new(page, limit));
         let mut at = page;
         let (pages, mapping) = loop {
-            let Some(run) = self.run_in(at, limit) else {
+            let Some(run) = self.maps.run_in(at, limit) else {
                 return Ok(None);
             };
             // SAFETY: the hold keeps mappings from being retired.
@@ -65,7 +65,7 @@ impl<M: Machine> AddressSpace<M> {
         if attributes.flags.device {
             return Err(Errno::ENODEV);
         }
-        let store = MemoryObject::of(self.memory, backed.pointer());
+        let store = MemoryObject::of(self.memory(), backed.pointer());
         Ok(Some((pages, store, backed.index(pages.start))))
     }
 }

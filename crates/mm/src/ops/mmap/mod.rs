@@ -1,13 +1,12 @@
 //! `mmap`.
 //!
-//! Where a mapping goes that is not fixed is chosen in [`crate::ops::mmap::place`]. `MAP_FIXED` over existing
+//! Where a mapping goes that is not fixed is chosen in [`crate::lock::gap`]. `MAP_FIXED` over existing
 //! mappings shows the new mapping as *replacing* until the old pages are gone (rule R11): faults
 //! there wait, and do not die.
 //!
 //! A neighbour with equal attributes lends its mapping, which is how mappings
 //! merge.
 
-pub(crate) mod place;
 mod request;
 
 use core::ptr::NonNull;
@@ -18,16 +17,19 @@ use faultless_trace::{Counter, Kind};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::base::notes::Note;
+use crate::lock::Edit;
+use crate::lock::edit::DeadMappings;
+use crate::lock::gap::GapRequest;
 use crate::lock::{RangeWriteGuard, leave_at_once, span};
 use crate::object::{Device, MemoryObject};
-use crate::ops::mmap::place::{GapRequest, Zone};
-use crate::ops::mmap::request::Request;
-use crate::space::edit::DeadMappings;
-use crate::space::{AddressSpace, Note};
-use crate::table::free::Tables;
+use crate::ops::mmap::request::{Request, zone_of};
+use crate::probe::space::install_probes;
+use crate::space::AddressSpace;
+use crate::table::free::FreeTables;
 use crate::table::taken::Taken;
 use crate::tree::mapping::{Attributes, Locked, Mapping};
-use crate::tree::{Edit, Neighbours, SlotState, SlotValue};
+use crate::tree::{Neighbours, SlotState, SlotValue};
 
 /// `MAP_*` flags that are looked at.
 #[allow(missing_docs)]
@@ -174,7 +176,7 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Errno::EINVAL);
         }
         let length = match length.checked_next_multiple_of(PAGE_SIZE) {
-            Some(length) if length <= self.layout.end => length,
+            Some(length) if length <= self.layout().end => length,
             _ => return Err(Errno::ENOMEM),
         };
         let request = Request {
@@ -183,11 +185,11 @@ impl<M: Machine> AddressSpace<M> {
             map_flags,
             opened,
         };
-        if self.looks_full() {
+        if self.maps.looks_full() {
             return Err(Errno::ENOMEM);
         }
         if has(flags::LOCKED) {
-            self.note_locked();
+            self.maps.note_locked();
         }
         let (pages, locked) = if has(flags::FIXED | flags::FIXED_NOREPLACE) {
             self.check_fixed(address, length)?;
@@ -197,17 +199,17 @@ impl<M: Machine> AddressSpace<M> {
             let wish = GapRequest {
                 hint: address,
                 count: length / PAGE_SIZE,
-                zone: Zone::of(map_flags),
+                zone: zone_of(map_flags),
                 is_private: opened.is_none() && !has(flags::SHARED),
             };
-            self.in_room(&wish, |edit, pages| {
+            self.maps.in_room(&wish, |edit, pages| {
                 let locked = self.map_vacant(edit, pages, &request)?;
                 Ok((pages, locked))
             })?
         };
-        self.memory.count(Counter::Mmap);
+        self.memory().count(Counter::Mmap);
         if opened.is_some() && !has(flags::SHARED) {
-            self.install_probes(pages);
+            install_probes(self, pages);
         }
         let populate = map_flags & (flags::POPULATE | flags::NONBLOCK) == flags::POPULATE;
         if populate || locked != Locked::No {
@@ -220,34 +222,42 @@ impl<M: Machine> AddressSpace<M> {
     /// what is counted stays within its limit.
     #[inline]
     fn map_at(&self, pages: Pages, request: &Request<'_, M>) -> Result<Locked, Errno> {
-        if let Some(part) = self.part_at_once(pages, Note::CROWDED) {
-            let mut edit = self.edit(part);
-            let kept = self.keep_out(&edit, (part, pages), [span(pages)], Note::CROWDED);
+        if let Some(part) = self.maps.part_at_once(pages, Note::CROWDED) {
+            let mut edit = self.maps.edit(part);
+            let kept = self
+                .maps
+                .keep_out(&edit, (part, pages), [span(pages)], Note::CROWDED);
             if let Some(kept) = kept {
-                if self.tree.is_vacant(pages) {
+                if self.tree().is_vacant(pages) {
                     return self.map_vacant(&mut edit, pages, request);
                 }
                 let place = kept.next_place();
-                if let Some(place) = place.filter(|_| self.is_quickly_replaced(&edit, pages)) {
+                if let Some(place) = place.filter(|_| self.maps.is_quickly_replaced(&edit, pages)) {
                     let had = self.trace_start();
                     let (orphans, locked) = self.show_over(&mut edit, pages, request)?;
                     let mut taken = Taken::new();
-                    let zap = if self.take_at_once(&edit, pages, Tables::None, &mut taken) {
-                        self.tree.show_replaced(&mut edit, pages);
+                    let zap = if self.tables().take_at_once(
+                        self.tree(),
+                        pages,
+                        FreeTables::None,
+                        &mut taken,
+                    ) {
+                        self.tree().show_replaced(&mut edit, pages);
                         drop(kept);
                         None
                     } else {
                         Some(kept.begin_replace(place, span(pages)))
                     };
                     // Not with the list locked: much may be let go of.
-                    self.retire_orphans(orphans, edit.departure());
+                    self.maps.retire_orphans(orphans, edit.departure());
                     let zap = zap.map(|zap| (zap, edit.departure().hand_over()));
                     drop(edit);
-                    self.trace_hold(had, pages);
+                    self.maps.trace_hold(had, pages);
                     match zap {
                         None => taken.free(self.machine()),
                         Some(zap) => {
-                            self.take_from_under(part, pages, taken, zap, leave_at_once);
+                            self.maps
+                                .take_from_under(part, pages, taken, zap, leave_at_once);
                         }
                     }
                     return Ok(locked);
@@ -259,14 +269,14 @@ impl<M: Machine> AddressSpace<M> {
 
     /// The same for who waits until he has the range.
     fn map_at_in_turn(&self, pages: Pages, request: &Request<'_, M>) -> Result<Locked, Errno> {
-        let lock = self.lock_range_to_fill(pages);
+        let lock = self.maps.lock_range_to_fill(pages);
         lock.lock_out_readers(pages);
         let mut edit = lock.edit();
-        if self.tree.is_vacant(pages) {
+        if self.tree().is_vacant(pages) {
             return self.map_vacant(&mut edit, pages, request);
         }
         let (orphans, locked) = self.show_over(&mut edit, pages, request)?;
-        self.retire_orphans(orphans, edit.departure());
+        self.maps.retire_orphans(orphans, edit.departure());
         self.replace(lock, edit, pages);
         Ok(locked)
     }
@@ -281,7 +291,7 @@ impl<M: Machine> AddressSpace<M> {
     ) -> Result<Locked, Errno> {
         let mut own = None;
         let (attributes, locked) = self.attributes_of(edit, pages, true, request, &mut own)?;
-        self.check_new(edit, pages, &attributes)?;
+        self.maps.check_new(edit, pages, &attributes)?;
         self.map_free(edit, pages, attributes)?;
         Ok(locked)
     }
@@ -301,11 +311,11 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     fn check_fixed(&self, address: u64, length: u64) -> Result<(), Errno> {
-        if address > self.layout.end - length {
+        if address > self.layout().end - length {
             Err(Errno::ENOMEM)
         } else if !address.is_multiple_of(PAGE_SIZE) {
             Err(Errno::EINVAL)
-        } else if address < self.layout.lowest {
+        } else if address < self.layout().lowest {
             Err(Errno::EPERM)
         } else {
             Ok(())
@@ -322,7 +332,7 @@ impl<M: Machine> AddressSpace<M> {
         attributes: Attributes,
     ) -> Result<(), Errno> {
         let orphans = self.assign_over(&mut edit, pages, attributes)?;
-        self.retire_orphans(orphans, edit.departure());
+        self.maps.retire_orphans(orphans, edit.departure());
         self.replace(lock, edit, pages);
         Ok(())
     }
@@ -334,7 +344,7 @@ impl<M: Machine> AddressSpace<M> {
         attributes: Attributes,
     ) -> Result<DeadMappings, Errno> {
         self.check_seals(pages)?;
-        self.check_replacing(edit, pages, &attributes)?;
+        self.maps.check_replacing(edit, pages, &attributes)?;
         edit.cut(pages)?;
         let word = self.word_for(edit, pages, attributes)?;
         let marked = match mutant(Mutant::ReplacedWithoutMark) {
@@ -342,7 +352,9 @@ impl<M: Machine> AddressSpace<M> {
             true => word,
         };
         let near = edit.around(pages);
-        Ok(self.replace_range(edit, &near, pages, near.runs(pages), marked))
+        Ok(self
+            .maps
+            .replace_range(edit, &near, pages, near.runs(pages), marked))
     }
 
     /// With `pages` showing what takes the place of something else, gives up the range, and takes that away.
@@ -352,7 +364,7 @@ impl<M: Machine> AddressSpace<M> {
         lock.validation_fence();
         let had = lock.had();
         let replacing = lock.begin_replace(pages);
-        self.trace_hold(had, pages);
+        self.maps.trace_hold(had, pages);
         replacing.finish();
     }
 
@@ -367,12 +379,12 @@ impl<M: Machine> AddressSpace<M> {
         edit.cut_below(&near, pages)?;
         let beside = near.beside_below(pages);
         let word = self.word_between(beside, attributes).inspect_err(|_| {
-            if self.tree.is_vacant(pages) {
+            if self.tree().is_vacant(pages) {
                 // Nodes and splits that were made for the ends go.
                 edit.fill(pages, SlotValue::EMPTY);
             }
         })?;
-        self.set_free_range(edit, &near, pages, word, beside);
+        self.maps.set_free_range(edit, &near, pages, word, beside);
         Ok(())
     }
 
@@ -383,7 +395,7 @@ impl<M: Machine> AddressSpace<M> {
         pages: Pages,
         attributes: Attributes,
     ) -> Result<SlotValue, Errno> {
-        let word = self.word_between(self.tree.beside(pages), attributes)?;
+        let word = self.word_between(self.tree().beside(pages), attributes)?;
         self.link_word_again(word);
         Ok(word)
     }
@@ -393,7 +405,7 @@ impl<M: Machine> AddressSpace<M> {
     pub(crate) fn link_word_again(&self, word: SlotValue) {
         // SAFETY: the caller keeps it from being retired.
         if let Some(mapping) = unsafe { word.mapping() } {
-            self.memory.link_again(mapping);
+            self.memory().link_again(mapping);
         }
     }
 
@@ -412,7 +424,7 @@ impl<M: Machine> AddressSpace<M> {
         if let Some(word) = lent {
             return Ok(word);
         }
-        let mapping: NonNull<Mapping> = self.memory.allocate_mapping(self, attributes)?;
+        let mapping: NonNull<Mapping> = self.allocate_mapping(attributes)?;
         // SAFETY: just made; the caller puts it into the tree.
         Ok(SlotValue::live(unsafe { mapping.as_ref() }))
     }

@@ -8,11 +8,13 @@ use faultless_paging::{PAGE_SIZE, Pages};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::base::notes::Note;
+use crate::lock::Edit;
+use crate::lock::gap::Zone;
 use crate::object::MemoryObject;
 use crate::ops::mmap::{Opened, flags};
 use crate::ops::{PROT_WRITE, protection};
-use crate::space::{AddressSpace, Note};
-use crate::tree::Edit;
+use crate::space::AddressSpace;
 use crate::tree::mapping::{Attributes, Flags, Huge, Locked, ObjectRef};
 
 /// The largest size of a file.
@@ -78,7 +80,7 @@ impl<M: Machine> AddressSpace<M> {
             map_flags,
             opened,
         } = request;
-        if self.has_too_many_mappings(edit) {
+        if self.maps.has_too_many_mappings(edit) {
             return Err(Errno::ENOMEM);
         }
         if request.has(flags::FIXED_NOREPLACE) && !is_vacant {
@@ -91,7 +93,7 @@ impl<M: Machine> AddressSpace<M> {
         // Memory that is shared and has no file gets a store of its own, which the
         // mapping holds.
         if opened.is_none() && is_shared {
-            *own = Some(MemoryObject::new(self.memory, length, None, 0)?);
+            *own = Some(MemoryObject::new(self.memory(), length, None, 0)?);
         }
         let (index, file) = opened.map_or((0, 0), |o| (o.offset / PAGE_SIZE, o.file));
         let backed = store
@@ -112,7 +114,7 @@ impl<M: Machine> AddressSpace<M> {
             birth: self.birth(),
         };
         if attributes.flags.droppable {
-            self.note(Note::DROPPABLE);
+            self.maps.note(Note::DROPPABLE);
         }
         Ok((attributes, locked))
     }
@@ -128,7 +130,7 @@ impl<M: Machine> AddressSpace<M> {
         if locked == Locked::No {
             return Ok(());
         }
-        let room = self.room(edit);
+        let room = self.maps.room(edit);
         if map_flags & flags::LOCKED != 0 && !room.may_lock() {
             return Err(Errno::EPERM);
         }
@@ -178,9 +180,20 @@ impl<M: Machine> AddressSpace<M> {
         // What is private is looked at where it is counted.
         let makes_store = has(flags::SHARED) && opened.is_none();
         let reserve = makes_store && !has(flags::NORESERVE);
-        if reserve && length / PAGE_SIZE > self.layout.commit_pages {
+        if reserve && length / PAGE_SIZE > self.layout().commit_pages {
             return Err(Errno::ENOMEM);
         }
         Ok(store)
+    }
+}
+
+/// Where `mmap`'s flags let a mapping go.
+pub(super) fn zone_of(map_flags: u32) -> Zone {
+    if map_flags & flags::LOW_32BIT != 0 {
+        Zone::Low
+    } else if map_flags & flags::ABOVE4G != 0 {
+        Zone::High
+    } else {
+        Zone::All
     }
 }

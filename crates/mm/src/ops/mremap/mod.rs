@@ -13,11 +13,14 @@ use faultless_trace::{Counter, Kind};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::lock::{ROUNDS, RangeWriteGuard};
+use crate::lock::Edit;
+use crate::lock::RangeWriteGuard;
+use crate::probe::space::install_probes;
 use crate::space::AddressSpace;
-use crate::space::account::VmStats;
+use crate::tree::PAGES;
+use crate::tree::account::VmStats;
 use crate::tree::mapping::Attributes;
-use crate::tree::{Edit, PAGES};
+use crate::tune::RANGE_ROUNDS;
 
 /// `MREMAP_*` flags.
 #[allow(missing_docs)]
@@ -118,7 +121,7 @@ impl<M: Machine> AddressSpace<M> {
             // What is new of a locked mapping is there from the start.
             let pages = Pages::of_bytes(at..at + length.next_multiple_of(PAGE_SIZE));
             let was = old_length.div_ceil(PAGE_SIZE);
-            self.install_probes(Pages::new(pages.start + was, pages.end));
+            install_probes(self, Pages::new(pages.start + was, pages.end));
             self.populate_locked(Pages::new(pages.start + was, pages.end));
         }
         self.trace_result(Kind::Mremap, start, (at, length), result)
@@ -161,9 +164,9 @@ impl<M: Machine> AddressSpace<M> {
         };
         let mut rounds = 0;
         loop {
-            let lock = match rounds > ROUNDS {
-                true => self.lock_everything_to_fill(filled),
-                false => self.lock_both([request.source(), target], filled),
+            let lock = match rounds > RANGE_ROUNDS {
+                true => self.maps.lock_everything_to_fill(filled),
+                false => self.maps.lock_both([request.source(), target], filled),
             };
             match self.attributes_at(old) {
                 None => return Err(Errno::EFAULT),
@@ -177,7 +180,7 @@ impl<M: Machine> AddressSpace<M> {
             match result {
                 Ok(Remapped::To(at)) => return Ok(at),
                 Ok(Remapped::After(zaps)) => filled = zaps,
-                Ok(Remapped::AfterAll) => (filled, rounds) = (self.all_pages(), ROUNDS + 1),
+                Ok(Remapped::AfterAll) => (filled, rounds) = (self.all_pages(), RANGE_ROUNDS + 1),
                 Ok(Remapped::With(room)) => (target, rounds) = (room, rounds + 1),
                 Err(error) => return Err(error),
             }
@@ -199,14 +202,14 @@ impl<M: Machine> AddressSpace<M> {
         let attributes = self.check_source(&lock, &request, VmStats::default())?;
         match self.grow_in_place(&lock, &request, attributes)? {
             Growth::Done => {
-                self.memory.count(Counter::Mmap);
+                self.memory().count(Counter::Mmap);
                 return Ok(Remapped::To(old));
             }
             Growth::After(zaps) => return Ok(Remapped::After(zaps)),
             Growth::Barred if !request.has(MAYMOVE) => return Err(Errno::ENOMEM),
             Growth::Barred => {}
         }
-        if self.room(&lock.edit()).is_short_of(SPARE_TO_MOVE) {
+        if self.maps.room(&lock.edit()).is_short_of(SPARE_TO_MOVE) {
             return Err(Errno::ENOMEM);
         }
         let none = VmStats::default();
@@ -229,14 +232,14 @@ impl<M: Machine> AddressSpace<M> {
             new,
             ..
         } = request;
-        let end = self.layout.end;
+        let end = self.layout().end;
         // The end of the old place wraps, as in Linux.
         let overlaps = old.wrapping_add(old_length) > new && new.wrapping_add(length) > old;
         if !new.is_multiple_of(PAGE_SIZE) || length > end || new > end - length || overlaps {
             return Err(Errno::EINVAL);
         }
         // Linux looks before it unmaps anything.
-        if self.room(&lock.edit()).is_short_of(SPARE_TO_MOVE + 2) {
+        if self.maps.room(&lock.edit()).is_short_of(SPARE_TO_MOVE + 2) {
             return Err(Errno::ENOMEM);
         }
         let target = Pages::of_bytes(new..new + length);
@@ -255,7 +258,7 @@ impl<M: Machine> AddressSpace<M> {
         };
         // What the checks come after is gone by then.
         let gone = |pages: Pages| match pages.end <= end / PAGE_SIZE {
-            true => self.tally(&lock.edit(), pages, None),
+            true => self.maps.tally(&lock.edit(), pages, None),
             false => VmStats::default(),
         };
         let change = match request.has(FIXED) {
@@ -270,7 +273,7 @@ impl<M: Machine> AddressSpace<M> {
             }
         });
         let checked = checked.and_then(|attributes| match request.has(FIXED) {
-            true if new < self.layout.lowest => Err(Errno::EPERM),
+            true if new < self.layout().lowest => Err(Errno::EPERM),
             _ => Ok(attributes),
         });
         let attributes = match checked {
@@ -313,11 +316,11 @@ impl<M: Machine> AddressSpace<M> {
 
     /// What is true of the mapping at an address, for a writer.
     fn attributes_at(&self, address: u64) -> Option<Attributes> {
-        if address >= self.layout.end {
+        if address >= self.layout().end {
             return None;
         }
         let page = address / PAGE_SIZE;
-        let run = self.run_in(page, page + 1)?;
+        let run = self.maps.run_in(page, page + 1)?;
         // SAFETY: the range keeps mappings from being retired.
         unsafe { run.word.mapping() }.map(|mapping| *mapping.attributes())
     }
@@ -360,7 +363,7 @@ impl<M: Machine> AddressSpace<M> {
         attributes: &Attributes,
         change: VmStats,
     ) -> Result<(), Errno> {
-        let room = self.room(edit).after(change);
+        let room = self.maps.room(edit).after(change);
         let more = (request.length - request.old_length) / PAGE_SIZE;
         if more > 0 && !room.may_lock_more(attributes, more) {
             return Err(Errno::EAGAIN);
@@ -369,7 +372,7 @@ impl<M: Machine> AddressSpace<M> {
             true => request.length / PAGE_SIZE,
             false => more,
         };
-        if more > 0 && !(room.has(attributes, more) && self.may_commit(attributes, more)) {
+        if more > 0 && !(room.has(attributes, more) && self.maps.may_commit(attributes, more)) {
             return Err(Errno::ENOMEM);
         }
         Ok(())
@@ -380,7 +383,7 @@ impl<M: Machine> AddressSpace<M> {
     fn is_one_mapping(&self, pages: Pages, attributes: &Attributes) -> bool {
         let mut at = pages.start;
         while at < pages.end {
-            let run = self.run_in(at, pages.end).filter(|run| {
+            let run = self.maps.run_in(at, pages.end).filter(|run| {
                 // SAFETY: the range keeps mappings from being retired.
                 let mapping = unsafe { run.word.mapping() };
                 run.pages.start <= at && mapping.is_some_and(|m| m.attributes() == attributes)
@@ -409,10 +412,10 @@ impl<M: Machine> AddressSpace<M> {
         // One edit from the look to the mapping: stacks grow without a range lock.
         let mut edit = lock.edit();
         // A guard gap above is no obstacle, as on Linux.
-        if more.end > self.layout.end / PAGE_SIZE || !self.tree.is_unmapped(more) {
+        if more.end > self.layout().end / PAGE_SIZE || !self.tree().is_unmapped(more) {
             return Ok(Growth::Barred);
         }
-        if !self.tree.is_vacant(more) {
+        if !self.tree().is_vacant(more) {
             return Ok(Growth::After(more));
         }
         self.check_more(&edit, request, &attributes, VmStats::default())?;

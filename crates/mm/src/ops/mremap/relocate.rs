@@ -3,7 +3,7 @@
 //! It shows its destination as *replacing*, so that faults there wait, and its
 //! source as *zapping* (or, if it stays mapped, as replacing too), and gives up its range. Then the pages
 //! go over ([`crate::table::move_ptes`]), beside whoever has all ranges and asks for no page, a fork above all
-//! ([`crate::lock::moves`]). The destination becomes live, and what is left of
+//! ([`crate::table::moves`]). The destination becomes live, and what is left of
 //! the source is zapped, as by `munmap`.
 //!
 //! What is one mapping to a program may be several here: equal ones, made apart, and some of them
@@ -16,18 +16,19 @@ use faultless_trace::Counter;
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::base::notes::Note;
+use crate::lock::Edit;
 use crate::lock::RangeWriteGuard;
-use crate::lock::moves::Move;
+use crate::lock::gap::{GapRequest, Zone};
 use crate::lock::shard::LockDomain;
-use crate::ops::mmap::place::{GapRequest, Zone};
 use crate::ops::mremap::remap_flags::DONTUNMAP;
 use crate::ops::mremap::{Remapped, Request, Reservation, SPARE_TO_MOVE};
 use crate::space::AddressSpace;
-use crate::space::account::VmStats;
-use crate::space::memory::Retired;
-use crate::table::free::Tables;
+use crate::table::free::FreeTables;
+use crate::table::move_ptes::Move;
+use crate::tree::SlotValue;
+use crate::tree::account::VmStats;
 use crate::tree::mapping::{Attributes, Flags, Locked, Mapping};
-use crate::tree::{Edit, SlotValue};
 
 /// Both places of a move, shown as what they are for as long.
 struct Shown {
@@ -52,18 +53,20 @@ impl<M: Machine> AddressSpace<M> {
         };
         let mut edit = lock.edit();
         let part = lock.part();
-        let room = match self.find_unmapped_area(&mut edit, part, &wish) {
+        let room = match self.maps.find_unmapped_area(&mut edit, part, &wish) {
             Ok(room) => room,
             Err(_) if matches!(part, LockDomain::Shard(_)) => {
                 drop(edit);
-                let mut edit = self.edit(LockDomain::Central);
-                let room = self.find_unmapped_area(&mut edit, LockDomain::Central, &wish);
+                let mut edit = self.maps.edit(LockDomain::Central);
+                let room = self
+                    .maps
+                    .find_unmapped_area(&mut edit, LockDomain::Central, &wish);
                 return Ok(Reservation::Not(
                     room.map_or(Remapped::AfterAll, Remapped::With),
                 ));
             }
             // There may be elsewhere.
-            Err(_) if part != self.part_of_everything() || self.is_zapping() => {
+            Err(_) if part != self.maps.part_of_everything() || self.maps.is_zapping() => {
                 return Ok(Reservation::Not(Remapped::AfterAll));
             }
             Err(error) => return Err(error),
@@ -96,7 +99,7 @@ impl<M: Machine> AddressSpace<M> {
     fn replace_word(&self, edit: &mut Edit<'_, M>, pages: Pages, old: SlotValue, new: SlotValue) {
         let mut at = pages.start;
         while at < pages.end {
-            let run = self.tree.next_until(at, pages.end);
+            let run = self.tree().next_until(at, pages.end);
             let hole = Pages::new(at, run.map_or(pages.end, |run| run.pages.start));
             if old.is_empty() && !hole.is_empty() {
                 edit.fill(hole, new);
@@ -133,7 +136,7 @@ impl<M: Machine> AddressSpace<M> {
         if !is_free {
             self.map_over(lock, edit, target, attributes)?;
         }
-        self.memory.count(Counter::Mmap);
+        self.memory().count(Counter::Mmap);
         Ok(Remapped::To(target.start * PAGE_SIZE))
     }
 
@@ -153,7 +156,7 @@ impl<M: Machine> AddressSpace<M> {
             flags,
             ..*mapping.attributes()
         };
-        Ok(Some(self.memory.allocate_mapping(self, unlocked)?))
+        Ok(Some(self.allocate_mapping(unlocked)?))
     }
 
     /// Moves the source to `target`, in place of whatever is there.
@@ -181,12 +184,20 @@ impl<M: Machine> AddressSpace<M> {
         let gone = Pages::of_bytes(request.old..old_end + request.tail);
         let may_be = |edit: &Edit<'_, M>| {
             self.check_more(edit, request, &attributes, change)?;
-            match self.room(edit).is_short_of(SPARE_TO_MOVE) {
+            match self.maps.room(edit).is_short_of(SPARE_TO_MOVE) {
                 true => Err(Errno::ENOMEM),
                 false => Ok(()),
             }
         };
-        let shown = self.show_move(&lock, (source, gone), target, attributes, stays, &may_be);
+        let record = Move {
+            source,
+            target: target.start,
+            protection: attributes.protection,
+            shared: attributes.flags.shared,
+            // A page that is watched has to count as written where it goes.
+            by_tables: self.birth().0 == 0,
+        };
+        let shown = self.show_move(&lock, (&record, gone), target, attributes, stays, &may_be);
         let Shown { is_vacant } = match shown {
             Ok(shown) => shown,
             Err(error) => {
@@ -195,36 +206,34 @@ impl<M: Machine> AddressSpace<M> {
             }
         };
         lock.validation_fence();
-        let had = lock.had();
-        let record = Move::new(source, target, &attributes);
-        let listed = self.list_move(&record);
-        let moved = lock.begin_move(gone, target, stays);
-        self.trace_hold(had, gone);
         if !is_vacant {
-            self.zap(target, Tables::None);
+            self.tables().zap(self.tree(), target, FreeTables::None);
         }
-        self.carry(&record);
-
-        let turn = self.move_turn();
-        let mut edit = self.edit(moved.part());
-        self.tree.show_replaced(&mut edit, target);
+        self.tables()
+            .move_pages(&record, &|| self.maps.note(Note::MOVED));
+        let mut edit = lock.edit();
+        self.tree().show_replaced(&mut edit, target);
+        self.memory().count(Counter::Mmap);
+        let had = lock.had();
         if stays {
-            self.tree.show_replaced(&mut edit, source);
+            self.tree().show_replaced(&mut edit, source);
+            drop(edit);
+            drop(lock);
+        } else {
+            // Nothing but tables is left of it, and what goes behind it. A stack may have grown to beside what
+            // was mapped.
+            let zapping = lock.begin_zap_of_mapped(gone);
+            drop(edit);
+            self.memory().count(Counter::Munmap);
+            zapping.finish();
         }
-        drop(edit);
-        drop(listed);
-        drop(turn);
-        self.memory.count(Counter::Mmap);
-        if !stays {
-            self.memory.count(Counter::Munmap);
-            moved.finish_move();
-        }
+        self.maps.trace_hold(had, gone);
         Ok(Remapped::To(target.start * PAGE_SIZE))
     }
 
     /// Whether nothing is mapped in `pages`, all of which is mapped or reserved.
     fn is_reserved(&self, pages: Pages) -> bool {
-        self.tree
+        self.tree()
             .runs(pages)
             .all(|run| run.word == SlotValue::RESERVED)
     }
@@ -232,7 +241,7 @@ impl<M: Machine> AddressSpace<M> {
     /// What is mapped in pages that are one mapping to a program: a part that was made since
     /// soft-dirty bits were cleared, if there is one; and whether that is all of it.
     fn newest_of(&self, pages: Pages) -> Option<(SlotValue, bool)> {
-        let mut runs = self.tree.runs(pages);
+        let mut runs = self.tree().runs(pages);
         let first = runs.next()?;
         let is_new = |word: &SlotValue| {
             // SAFETY: the caller is editing, so nothing is retired.
@@ -251,12 +260,13 @@ impl<M: Machine> AddressSpace<M> {
     fn show_move(
         &self,
         lock: &RangeWriteGuard<'_, M>,
-        (source, gone): (Pages, Pages),
+        (record, gone): (&Move, Pages),
         target: Pages,
         attributes: Attributes,
         stays: bool,
         may_be: &dyn Fn(&Edit<'_, M>) -> Result<(), Errno>,
     ) -> Result<Shown, Errno> {
+        let source = record.source;
         lock.lock_out_readers(gone);
         lock.lock_out_readers(target);
         // No fault puts a page into the source meanwhile: a page without a table to go to
@@ -270,20 +280,20 @@ impl<M: Machine> AddressSpace<M> {
         if !is_one {
             // Equal neighbours become one. A walk may have been at that one before pages came to the others.
             self.link_word_again(old);
-            self.set_range(&mut edit, source, old);
+            self.maps.set_range(&mut edit, source, old);
         }
         edit.fill(source, old.changing());
         drop(edit);
         lock.validation_fence();
-        let prepared = self.prepare_tables(source, target.start);
+        let prepared = self.tables().prepare_tables(record);
         let prepared = prepared.and_then(|()| self.staying(old, stays));
         let mut edit = lock.edit();
         let words = prepared.and_then(|staying| {
             let word = may_be(&edit).and_then(|()| self.word_for(&edit, target, attributes));
             if let (Err(_), Some(staying)) = (&word, staying) {
                 // SAFETY: made above, and nobody else's.
-                self.memory.unlink(unsafe { staying.as_ref() });
-                self.memory.retire(Retired::Mapping(staying));
+                self.memory().unlink(unsafe { staying.as_ref() });
+                self.memory().retire_mapping(staying);
             }
             Ok((word?, staying))
         });
@@ -296,24 +306,27 @@ impl<M: Machine> AddressSpace<M> {
             }
         };
         // For a moment both places are mapped, and nobody is to see that afterwards.
-        let account = self.account_of(&edit);
+        let account = self.maps.account_of(&edit);
         let peak = account.get().peak;
-        self.forks.moves.begin_show(gone, target, self.machine());
-        self.set_range(&mut edit, target, word.replacing());
+        self.tables()
+            .forks
+            .moves
+            .begin_show(gone, target, self.machine());
+        self.maps.set_range(&mut edit, target, word.replacing());
         // A truncation that has been at the target already comes again, and waits there.
         self.link_word_again(word);
         if let Some(staying) = staying {
             // SAFETY: made above, and put into the tree here.
             let word = SlotValue::live(unsafe { staying.as_ref() });
-            self.set_range(&mut edit, source, word.replacing());
+            self.maps.set_range(&mut edit, source, word.replacing());
         } else {
             lock.announce_zap();
             // A hole's end may be uncut again: since it was cut others have emptied what lies beside.
             let gone = edit.extent(gone);
-            self.detach(lock, &mut edit, gone);
+            self.maps.detach(lock, &mut edit, gone);
             account.set_peak(peak);
         }
-        self.forks.moves.end_show();
+        self.tables().forks.moves.end_show();
         lock.keep_departure(&edit);
         Ok(Shown { is_vacant })
     }

@@ -11,8 +11,7 @@ use faultless_sync::{Cpu, MAX_CPUS, Mutant, mutant};
 
 use super::{KINDS, RssDelta, RssKind};
 use crate::base::machine::Machine;
-use crate::lock::shard::{give_frame, take_frame};
-use crate::space::memory::Memory;
+use crate::base::memory::Memory;
 
 /// Pages that a CPU may count away before it notes the peak again. Small unmappings are spared the sum.
 pub(super) const SLACK: u64 = 64;
@@ -39,11 +38,17 @@ const LINES: usize = PAGE_SIZE as usize / size_of::<RssLine>();
 const GROUPS: usize = MAX_CPUS.div_ceil(LINES);
 
 /// The counts of an address space.
+#[derive(Clone, Copy)]
 pub(crate) struct RssCounters {
     /// The lines of each [`LINES`] CPUs.
     lines: [NonNull<RssLine>; GROUPS],
     cpus: usize,
 }
+
+// SAFETY: the lines are shared through words that each have one writer at a time, and any reader.
+unsafe impl Send for RssCounters {}
+// SAFETY: as above.
+unsafe impl Sync for RssCounters {}
 
 impl RssCounters {
     /// Counts of nothing, behind the first `used` bytes of a space's own frame if they fit there.
@@ -68,7 +73,9 @@ impl RssCounters {
             return Ok(counters);
         }
         while counters.cpus < cpus {
-            let frame = take_frame(memory).inspect_err(|_| counters.free(memory))?;
+            let frame = memory
+                .take_space_frame()
+                .inspect_err(|_| counters.free(memory))?;
             let lines = memory.machine().pointer(frame).cast();
             counters.append(lines, LINES.min(cpus - counters.cpus), frame.0);
         }
@@ -97,7 +104,8 @@ impl RssCounters {
     /// Gives them back: the last use.
     pub(crate) fn free<M: Machine>(&self, memory: &Memory<M>) {
         // Each is read before it goes.
-        self.frames().for_each(|frame| give_frame(memory, frame));
+        self.frames()
+            .for_each(|frame| memory.give_space_frame(frame));
     }
 
     #[inline]

@@ -13,10 +13,9 @@ use faultless_paging::{PAGE_SIZE, Pages};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::lock::Edit;
+use crate::lock::Mappings;
 use crate::lock::shard::LockDomain;
-use crate::ops::mmap::flags;
-use crate::space::AddressSpace;
-use crate::tree::Edit;
 
 /// Pages of a huge page.
 const HUGE: u64 = 512;
@@ -39,19 +38,6 @@ pub(crate) enum Zone {
     High,
 }
 
-impl Zone {
-    /// What `mmap`'s flags ask for.
-    pub(crate) fn of(map_flags: u32) -> Self {
-        if map_flags & flags::LOW_32BIT != 0 {
-            Zone::Low
-        } else if map_flags & flags::ABOVE4G != 0 {
-            Zone::High
-        } else {
-            Zone::All
-        }
-    }
-}
-
 /// What room is looked for.
 pub(crate) struct GapRequest {
     /// The address that was named, or 0.
@@ -64,7 +50,7 @@ pub(crate) struct GapRequest {
     pub(crate) is_private: bool,
 }
 
-impl<M: Machine> AddressSpace<M> {
+impl<M: Machine> Mappings<M> {
     /// Where a mapping goes, at the hint if possible: in an arena, outside of all, or, for who has
     /// everything, anywhere.
     pub(crate) fn find_unmapped_area(

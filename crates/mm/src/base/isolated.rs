@@ -17,8 +17,8 @@ use faultless_paging::Frame;
 use faultless_sync::atomic::{AtomicU64, Ordering};
 use faultless_sync::{Mutant, SpinLock, mutant};
 
+use crate::base::frame_list::FrameList;
 use crate::base::machine::Machine;
-use crate::table::zap::FrameList;
 
 /// Frames that go back while the lock is held once.
 const BATCH: u64 = 32;

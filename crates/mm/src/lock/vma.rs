@@ -9,9 +9,10 @@ use faultless_sync::reclaim::Section;
 
 use crate::base::machine::Machine;
 use crate::base::policy::Policy;
-use crate::fault::retry::Retry;
+use crate::lock::Mappings;
 use crate::lock::RangeReadGuard;
-use crate::space::AddressSpace;
+use crate::table::retry::Retry;
+use crate::table::txn::Validate;
 use crate::tree::mapping::Attributes;
 use crate::tree::vma_lock::VmaRead;
 use crate::tree::{Found, SlotState};
@@ -50,11 +51,11 @@ impl Mode {
     #[inline]
     pub(crate) fn lock<M: Machine>(
         self,
-        space: &AddressSpace<M>,
+        maps: &Mappings<M>,
         page: Page,
     ) -> Option<RangeReadGuard<'_, M>> {
         match self {
-            Mode::Locked => Some(space.hold_page(page.0)),
+            Mode::Locked => Some(maps.hold_page(page.0)),
             _ => None,
         }
     }
@@ -70,12 +71,12 @@ impl<'s> VmaRef<'s> {
     /// Finds the mapping of `page`. `None`: there is none.
     #[inline]
     pub(crate) fn find<M: Machine>(
-        space: &'s AddressSpace<M>,
+        maps: &'s Mappings<M>,
         page: Page,
         mode: Mode,
         _section: &'s Section<'_>,
     ) -> Result<Option<Self>, Retry> {
-        let found = space.tree.find(page.0);
+        let found = maps.tree.find(page.0);
         // SAFETY: found inside the section, which outlives the hold.
         let mapping = match unsafe { found.word.content() } {
             SlotState::Live(mapping) => mapping,
@@ -83,7 +84,7 @@ impl<'s> VmaRef<'s> {
             _ => return Ok(None),
         };
         let read = match mode {
-            Mode::VmaLock => match mapping.vma_lock().try_read(&space.busy.write_hold) {
+            Mode::VmaLock => match mapping.vma_lock().try_read(&maps.busy.write_hold) {
                 // Locked readers come after the writer: the word must be looked at again.
                 Some(read) if found.is_valid() => Some(read),
                 _ => return Err(Retry::MappingChanged),
@@ -129,18 +130,15 @@ impl<'s> VmaRef<'s> {
     }
 
     /// The same mapping at another page of it, if that is where it is found now.
-    pub(crate) fn beside<M: Machine>(
-        &self,
-        space: &'s AddressSpace<M>,
-        page: Page,
-    ) -> Option<Self> {
-        let found = space.tree.find(page.0);
+    pub(crate) fn beside<M: Machine>(&self, maps: &'s Mappings<M>, page: Page) -> Option<Self> {
+        let found = maps.tree.find(page.0);
         (found.word == self.found.word).then_some(Self { found, _read: None })
     }
+}
 
-    /// Whether the page's word is what it was; after a full fence.
+impl Validate for VmaRef<'_> {
     #[inline]
-    pub(crate) fn is_valid(&self) -> bool {
+    fn is_valid(&self) -> bool {
         self.found.is_valid()
     }
 }

@@ -20,6 +20,10 @@ pub enum Mutant {
     MappingNotValidated,
     /// A claim is published although the table was unlinked.
     LinkNotValidated,
+    /// A whole table moves although entries of it are claimed.
+    ClaimedTableMoved,
+    /// A whole table moves without a flush of its old place.
+    TableMovedWithoutFlush,
     /// A table is freed without a look at what is in it.
     TableNotScanned,
     /// A table is freed without a second look at what is mapped there.
@@ -66,16 +70,10 @@ pub enum Mutant {
     ForkWithoutFreeze,
     /// A fault goes on in a table that a fork has yet to copy.
     FrozenIgnored,
-    /// A move goes on while a fork copies what is moved.
-    MovedBesideFork,
     /// A walk of a store's mappings leaves a space that has parked for that, and wakes it not.
     VisitorWakesNobody,
     /// Who discards pages does not ask whether others moved meanwhile.
     MovesNotCounted,
-    /// Where a zap that was left has ended, what moves there is live.
-    ReplacedInLeftZap,
-    /// What moves may be stored to by its old address while a fork copies it.
-    MovedStoresNotStopped,
     /// A mapping that takes another's place is live before the old pages are gone.
     ReplacedWithoutMark,
     /// A fault takes hold of a mapping without the full barrier (policy `vma-lock`).

@@ -26,16 +26,16 @@ use faultless_sync::{Backoff, Mutant, mutant};
 
 use crate::base::machine::Machine;
 use crate::space::AddressSpace;
+use crate::table::retry::Retry;
+use crate::table::txn::PteTxn;
 use crate::tree::Run;
 use crate::tree::mapping::{Attributes, SoftDirtyEpoch};
-
-/// Pages watched under one flush: claims held together stall stores to them.
-const BATCH: usize = if cfg!(any(loom, shuttle)) { 64 } else { 4096 };
+use crate::tune::SOFT_DIRTY_BATCH;
 
 /// Which pages of a batch this CPU has kept claims of. They do not say whose they are.
 struct Kept {
     first: u64,
-    pages: [u64; BATCH / 64],
+    pages: [u64; SOFT_DIRTY_BATCH / 64],
     any: bool,
 }
 
@@ -43,14 +43,14 @@ impl Kept {
     fn new(first: u64) -> Self {
         Self {
             first,
-            pages: [0; BATCH / 64],
+            pages: [0; SOFT_DIRTY_BATCH / 64],
             any: false,
         }
     }
 
     fn place(&self, page: u64) -> (usize, u64) {
         let at = page - self.first;
-        ((at / 64) as usize % (BATCH / 64), 1 << (at % 64))
+        ((at / 64) as usize % (SOFT_DIRTY_BATCH / 64), 1 << (at % 64))
     }
 
     fn add(&mut self, page: u64) {
@@ -69,18 +69,18 @@ impl<M: Machine> AddressSpace<M> {
     /// Lets every page count as not written. When it returns, every store that begins later is
     /// noticed (Linux: 4 in `/proc/PID/clear_refs`).
     pub fn clear_soft_dirty(&self) {
-        let all = Pages::of_bytes(0..self.layout.end);
-        let _hold = self.hold_everything();
+        let all = Pages::of_bytes(0..self.layout().end);
+        let _hold = self.maps.hold_everything();
         // No order: who makes mappings has the lock, and a fault that comes with the old
         // number sets the bit.
         self.soft_dirty_epoch.fetch_add(1, Ordering::Relaxed);
-        let mut at = self.first_table(all.start, all.end);
+        let mut at = self.tables().first_table(all.start, all.end);
         while at < all.end {
             // Batches end where tables end.
-            let end = ((at + BATCH as u64) & !(ENTRIES as u64 - 1)).min(all.end);
+            let end = ((at + SOFT_DIRTY_BATCH as u64) & !(ENTRIES as u64 - 1)).min(all.end);
             let stop = self.watch_batch(Pages::new(at, end));
             self.machine().poll();
-            at = self.first_table(stop, all.end);
+            at = self.tables().first_table(stop, all.end);
         }
     }
 
@@ -90,9 +90,9 @@ impl<M: Machine> AddressSpace<M> {
         let mut gather = Gather::new();
         let mut kept = Kept::new(pages.start);
         let mut stop = pages.end;
-        let interrupts = self.machine().interrupts_off();
-        let section = self.memory.enter();
-        self.for_each_entry(pages, &mut |entry, page| {
+        let txn = PteTxn::begin(self.machine());
+        let section = self.memory().enter();
+        self.tables().for_each_entry(pages, &mut |entry, page| {
             if page >= stop {
                 return;
             }
@@ -113,37 +113,45 @@ impl<M: Machine> AddressSpace<M> {
                     if entry.replace(value, format.watched(value)).is_ok() {
                         return;
                     }
-                } else if let Ok(claim) = entry.claim_present::<M::Format>(value) {
-                    if self.is_kept_written(value) {
-                        // Meanwhile; to drop the claim is to withdraw it.
-                        return;
+                } else {
+                    // Pinned meanwhile, it goes on counting as written.
+                    let validate = || match self.is_kept_written(value) {
+                        true => Err(Retry::PageChanged),
+                        false => Ok(()),
+                    };
+                    match txn.claim_present(entry, value, validate) {
+                        Ok(claim) => {
+                            let before = claim.keep(|value| format.watched(value));
+                            kept.add(page);
+                            return self.tables().gather(before, page, &mut gather);
+                        }
+                        // Changed, or claimed by another: look again.
+                        Err(Retry::EntryClaimed) => {}
+                        Err(_) => return,
                     }
-                    let before = claim.keep(|value| format.watched(value));
-                    kept.add(page);
-                    self.gather(before, page, &mut gather);
-                    return;
                 }
             }
         });
         if !mutant(Mutant::WatchedWithoutFlush) {
-            self.flush(&mut gather);
+            self.tables().flush(&mut gather);
         }
         if kept.any {
-            self.for_each_entry(Pages::new(pages.start, stop), &mut |entry, page| {
-                if kept.has(page) {
-                    entry.release_kept::<M::Format>();
-                }
-            });
+            self.tables()
+                .for_each_entry(Pages::new(pages.start, stop), &mut |entry, page| {
+                    if kept.has(page) {
+                        entry.release_kept::<M::Format>();
+                    }
+                });
         }
         drop(section);
-        self.machine().interrupts_restore(interrupts);
+        drop(txn);
         stop
     }
 
     /// Whether the page of an entry goes on counting as written: somebody has pinned it, or it is a
     /// device's. Pins are counted under claims, so that under a claim the answer stays.
     fn is_kept_written(&self, value: u64) -> bool {
-        match self.counted(value) {
+        match self.tables().counted(value) {
             Some(descriptor) => descriptor.pins() != 0,
             None => Self::FORMAT.is_device(value),
         }
@@ -153,8 +161,8 @@ impl<M: Machine> AddressSpace<M> {
     /// mapped since soft-dirty bits were cleared: all of its pages count as written.
     pub fn is_newly_mapped(&self, address: u64) -> bool {
         let page = address / PAGE_SIZE;
-        let _section = self.memory.enter();
-        let Some(run) = self.tree.next_until(page, page.saturating_add(1)) else {
+        let _section = self.memory().enter();
+        let Some(run) = self.tree().next_until(page, page.saturating_add(1)) else {
             return false;
         };
         // SAFETY: read in this section.
@@ -191,7 +199,7 @@ impl<M: Machine> AddressSpace<M> {
     pub(crate) fn is_line_new(&self, run: &Run, attributes: &Attributes) -> bool {
         // Answers of parts that belong to it; `None`: that is another mapping.
         let is_new = |page: u64| {
-            let slot = self.tree.slot_of(page)?;
+            let slot = self.tree().slot_of(page)?;
             // SAFETY: inside the caller's section.
             let of = unsafe { slot.word.mapping() }?.attributes();
             (of == attributes).then(|| (slot.pages, self.is_new(of)))

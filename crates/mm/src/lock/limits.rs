@@ -1,7 +1,7 @@
 //! Limits of what an address space may map, and whether an operation keeps to them.
 //!
 //! They may change at any time, and count from then on: what is mapped stays mapped. They are
-//! compared with the [`crate::space::account`] under the edit lock under which the change is then made,
+//! compared with the [`crate::tree::account`] under the edit lock under which the change is then made,
 //! so that two that would fit alone do not both come in, stacks that grow included. (A move by
 //! `mremap` is checked before it makes room: a stack may take some of what it was promised.)
 //!
@@ -16,10 +16,10 @@ use faultless_sync::atomic::Local;
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::lock::Edit;
+use crate::lock::Mappings;
 use crate::lock::shard::LockDomain;
-use crate::space::AddressSpace;
-use crate::space::account::{Account, VmStats};
-use crate::tree::Edit;
+use crate::tree::account::{Account, VmStats};
 use crate::tree::mapping::{Attributes, Locked};
 
 /// What an address space may map. Bytes, but for the number of mappings.
@@ -185,14 +185,14 @@ impl Headroom<'_> {
     }
 }
 
-impl<M: Machine> AddressSpace<M> {
+impl<M: Machine> Mappings<M> {
     /// What it may map.
-    pub fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> Limits {
         self.limits.get()
     }
 
     /// What it may map from now on.
-    pub fn set_limits(&self, limits: &Limits) {
+    pub(crate) fn set_limits(&self, limits: &Limits) {
         // Under the lock, so that an operation sees all of them or none.
         let _edit = self.edit(LockDomain::All);
         self.limits.set(limits);

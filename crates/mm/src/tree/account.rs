@@ -21,11 +21,10 @@
 use faultless_paging::Pages;
 use faultless_sync::atomic::Local;
 
-use crate::base::machine::Machine;
-use crate::lock::shard::{LockDomain, QUOTA, SLACK, Shards};
-use crate::space::AddressSpace;
 use crate::tree::mapping::{Attributes, Locked, Mapping};
-use crate::tree::{Edit, Neighbours, SlotValue};
+use crate::tree::{Neighbours, SlotValue};
+use crate::tune::QUOTA;
+use crate::tune::SLACK;
 
 /// What an address space has mapped: pages, and the number of mappings.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -96,6 +95,8 @@ impl VmStats {
     }
 }
 
+const _: () = assert!(SLACK <= QUOTA / 2);
+
 /// An address space's totals. Written under the tree's edit lock; read by anybody, who may see a
 /// change half done.
 #[derive(Default)]
@@ -127,7 +128,7 @@ impl Account {
         }
     }
 
-    fn set(&self, totals: &VmStats) {
+    pub(crate) fn set(&self, totals: &VmStats) {
         self.mapped.set(totals.mapped);
         self.data.set(totals.data);
         self.stack.set(totals.stack);
@@ -139,7 +140,7 @@ impl Account {
     }
 
     /// Counts a change. Most change little.
-    fn apply(&self, change: &VmStats) {
+    pub(crate) fn apply(&self, change: &VmStats) {
         if change.mapped.cast_signed() < 0 {
             self.peak.set(higher(self.peak.get(), self.mapped.get()));
         }
@@ -184,7 +185,7 @@ impl Account {
 }
 
 /// The greater of two numbers of pages, of an account that says differences.
-fn higher(one: u64, other: u64) -> u64 {
+pub(crate) fn higher(one: u64, other: u64) -> u64 {
     one.cast_signed().max(other.cast_signed()).cast_unsigned()
 }
 
@@ -291,60 +292,5 @@ impl Sum {
             peak: self.totals.mapped,
             ..self.totals
         }
-    }
-}
-
-impl<M: Machine> AddressSpace<M> {
-    /// What is mapped, in numbers. Beside writers it may be a change half done.
-    pub fn totals(&self) -> VmStats {
-        let own = self.account.get();
-        let arenas = self.arenas().into_iter().flat_map(Shards::all);
-        arenas.fold(own, |sum, arena| {
-            let more = arena.account.get();
-            VmStats {
-                peak: higher(sum.peak, sum.mapped.wrapping_add(more.peak)),
-                ..sum.and(&more)
-            }
-        })
-    }
-
-    /// What a change under an edit is counted in.
-    pub(crate) fn account_of(&self, edit: &Edit<'_, M>) -> &Account {
-        match (edit.part(), self.arenas()) {
-            (LockDomain::Shard(number), Some(arenas)) if !edit.counts_centrally() => {
-                &arenas.get(number).account
-            }
-            _ => &self.account,
-        }
-    }
-
-    /// What changes if all of `pages` become `new`, or are unmapped. Nothing is changed.
-    pub(crate) fn tally(
-        &self,
-        _edit: &Edit<'_, M>,
-        pages: Pages,
-        new: Option<&Attributes>,
-    ) -> VmStats {
-        // SAFETY: the edit lock keeps what the tree holds from being retired.
-        let mut tally = unsafe { AccountDelta::new(pages, self.tree.beside(pages)) };
-        for run in self.tree.runs(pages) {
-            // SAFETY: as above.
-            if let Some(mapping) = unsafe { run.word.mapping() } {
-                tally.see(run.pages, mapping.attributes());
-            }
-        }
-        tally.end(new)
-    }
-
-    /// Counts a change that is made under this edit.
-    pub(crate) fn count_change(&self, edit: &Edit<'_, M>, change: &VmStats) {
-        self.account_of(edit).apply(change);
-        self.memory.commit(change.committed);
-    }
-
-    /// This is what a child has whose tree was copied, and which nobody else knows.
-    pub(crate) fn begin_account(&self, totals: &VmStats) {
-        self.account.set(totals);
-        self.memory.commit(totals.committed);
     }
 }

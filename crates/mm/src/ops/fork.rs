@@ -11,8 +11,7 @@
 //! 3. Table by table the entries are copied, write-protected, and the table is thawed.
 //!    Faults there wait for it, and by asking make it the next; all others go on.
 //!
-//! The first two take time by mappings and tables, the third by pages. (Where pages are being moved, stores by
-//! their old addresses are stopped before, which takes time by those that were not moved yet.) A store that needs
+//! The first two take time by mappings and tables, the third by pages. A store that needs
 //! no fault can still reach a page before the flush; that page is then the child's, too. What
 //! is written after it is written to a copy, or to a page that the child does not have.
 //!
@@ -21,15 +20,13 @@
 //! program can reach the page: the snapshot holds for it, too. The parent's entry stays as it is.
 //!
 //! Who waits: every range is held all the while, so that other
-//! writers of the parent wait. Zaps go on: what they take away is not mapped, here or in the child. A move that
-//! is under way waits, and the child has its pages where they go (`fork_moves.rs`). Nothing in the parent is changed that could not
+//! writers of the parent wait. Zaps go on: what they take away is not mapped, here or in the child. A move
+//! holds its ranges until it has ended, so that fork waits for it. Nothing in the parent is changed that could not
 //! stay: a fork that fails thaws the rest without copying, and leaves pages that are
 //! marked shared without being so, which the next write of each finds out.
 //!
 //! Written lines: every slot of the parent's tree; every entry that leads to a table; its
 //! entries that were writable; every page's descriptor.
-
-mod moves;
 
 use faultless_frames::{FrameSource, NoMemory, Sharing};
 use faultless_paging::{ENTRIES, Entry, Format, Frame, LEVELS, Pages, Table};
@@ -39,11 +36,13 @@ use faultless_trace::{Counter, Kind};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::base::notes::Note;
 use crate::lock::RangeWriteGuard;
-use crate::lock::moves::Paused;
-use crate::space::account::Sum;
-use crate::space::{AddressSpace, Note};
+use crate::probe::space::install_probes;
+use crate::rmap::anon::enter_list;
+use crate::space::{AddressSpace, OwnedSpace};
 use crate::table::rss::{RssDelta, RssKind};
+use crate::tree::account::Sum;
 use crate::tree::mapping::{self, Attributes, Locked};
 use crate::tree::{Copier, PAGES, Run, SlotValue};
 
@@ -53,49 +52,46 @@ impl<M: Machine> AddressSpace<M> {
     ///
     /// # Errors
     /// `ENOMEM` when memory is short, or a mapping is larger than memory. Nothing has changed.
-    pub fn fork(&self) -> Result<Self, Errno> {
+    pub fn fork(&self) -> Result<OwnedSpace<M>, Errno> {
         let start = self.trace_start();
         let result = self.copy();
-        self.trace_result(Kind::Fork, start, (0, self.layout.end), result)
+        self.trace_result(Kind::Fork, start, (0, self.layout().end), result)
     }
 
-    fn copy(&self) -> Result<Self, Errno> {
-        let child = Self::unlisted(self.memory, self.policy(), self.layout)?;
+    fn copy(&self) -> Result<OwnedSpace<M>, Errno> {
+        let child = OwnedSpace::unlisted(self.memory(), self.policy(), *self.layout())?;
         child.join_family(self);
         let (result, has_unwanted) = {
-            let lock = self.lock_everything_beside_replacing();
-            let moves = self.pause_moves();
-            moves.for_each(|record| self.stop_stores(record));
-            for (to, from) in child.brk.iter().zip(self.brk.iter()) {
+            let lock = self.maps.lock_everything_beside_replacing();
+            for (to, from) in child.maps.brk.iter().zip(self.maps.brk.iter()) {
                 to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
             }
             // Nobody looks for a place in the child before it is whole: who visits it by the list of a
             // store waits for that, if it matters to him.
-            let others = child.keep_others_out();
+            let others = child.maps.keep_others_out();
             debug_assert!(others.is_some(), "somebody knows the child");
             lock.edit().freeze_tree();
             child.begin_clearings(self);
-            let mut fork = Fork::new(self, &child, &lock, &moves);
-            let result = self.tree.copy_to(&child.tree, self.memory, &mut fork);
+            let mut fork = Fork::new(self, &child, &lock);
+            let result = self.tree().copy_to(child.tree(), self.memory(), &mut fork);
             if result.is_ok() {
                 // From here on no fault publishes anything but those whose claims are seen (rule R1).
                 lock.validation_fence();
-                self.freeze();
+                self.tables().freeze(self.tree(), self.all_pages());
             }
-            self.tree.show_live();
-            self.clear_notes_of_child(&child);
+            self.tree().show_live();
+            self.maps.clear_notes_of_child(&child.maps);
             let mut edit = lock.edit();
             edit.let_change();
-            let left = self.end_left_zaps(&mut edit);
+            let left = self.maps.end_left_zaps(&mut edit);
             drop(edit);
-            self.say_ended(&left);
+            self.maps.say_ended(&left);
             let has_unwanted = fork.has_unwanted;
-            child.begin_account(&fork.sum.totals());
+            child.maps.begin_account(&fork.sum.totals());
             child.set_limits(&self.limits());
             let copied = result.and_then(|()| fork.copy_tables());
-            let copied = copied.and_then(|()| fork.copy_left());
             // While nothing that the child has a copy of leaves the parent.
-            child.inherit_probes(self);
+            child.maps.inherit_probes(&self.maps);
             (copied, has_unwanted)
         };
         let result = result
@@ -105,12 +101,12 @@ impl<M: Machine> AddressSpace<M> {
                 false => Ok(()),
             });
         // Only now: what is not for the child goes, sealed or not.
-        child.note_as(self);
+        child.maps.notes.copy_from(&self.maps.notes);
         match result {
             Ok(()) => {
-                self.memory.count(Counter::Fork);
-                child.enter_list();
-                child.install_probes(child.all_pages());
+                self.memory().count(Counter::Fork);
+                enter_list(&child);
+                install_probes(&child, child.all_pages());
                 Ok(child)
             }
             Err(error) => {
@@ -124,7 +120,7 @@ impl<M: Machine> AddressSpace<M> {
     /// (`MADV_DONTFORK`). They have no pages.
     fn unmap_unwanted(&self) -> Result<(), Errno> {
         let mut at = 0;
-        while let Some(run) = self.run_in(at, PAGES) {
+        while let Some(run) = self.maps.run_in(at, PAGES) {
             at = run.pages.end;
             // SAFETY: nobody else changes the child.
             let mapping = unsafe { run.word.mapping() };
@@ -133,14 +129,14 @@ impl<M: Machine> AddressSpace<M> {
             }
         }
         // The child never had them.
-        self.account.set_peak(self.totals().mapped);
+        self.maps.account.set_peak(self.totals().mapped);
         Ok(())
     }
 }
 
 /// What a child gets of a mapping's entries.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Gets {
+enum Gets {
     /// Everything that the store behind them does not have.
     All,
     /// Guards: the rest is in the store.
@@ -150,7 +146,7 @@ pub(crate) enum Gets {
 }
 
 /// Copies what an entry holds if that is a guard.
-pub(crate) fn copy_guard(entry: &Entry, copy: &Entry, format: Format) {
+fn copy_guard(entry: &Entry, copy: &Entry, format: Format) {
     let value = entry.load();
     if format.is_guard(value) {
         copy.set(value);
@@ -158,12 +154,11 @@ pub(crate) fn copy_guard(entry: &Entry, copy: &Entry, format: Format) {
 }
 
 /// A fork under way.
-pub(crate) struct Fork<'a, M: Machine> {
-    pub(crate) parent: &'a AddressSpace<M>,
-    pub(crate) child: &'a AddressSpace<M>,
+struct Fork<'a, M: Machine> {
+    parent: &'a AddressSpace<M>,
+    child: &'a AddressSpace<M>,
     lock: &'a RangeWriteGuard<'a, M>,
-    pub(crate) moves: &'a Paused<'a, M>,
-    pub(crate) zero: Frame,
+    zero: Frame,
     /// The parent's and the child's ([`AddressSpace::family`]).
     family: u64,
     /// The word that was copied last, and its copy: one mapping of the parent
@@ -182,13 +177,11 @@ impl<'a, M: Machine> Fork<'a, M> {
         parent: &'a AddressSpace<M>,
         child: &'a AddressSpace<M>,
         lock: &'a RangeWriteGuard<'a, M>,
-        moves: &'a Paused<'a, M>,
     ) -> Self {
         Self {
             parent,
             child,
             lock,
-            moves,
             zero: parent.machine().frames().zero_frame(),
             family: parent.family(),
             last: None,
@@ -202,16 +195,22 @@ impl<'a, M: Machine> Fork<'a, M> {
     fn copy_tables(&mut self) -> Result<(), NoMemory> {
         let parent = self.parent;
         let mut result = Ok(());
-        parent.for_each_frozen(parent.all_pages(), &mut |entry, pages| {
-            // What a fault waits for comes first.
-            while let Some(page) = parent.take_wanted() {
-                parent.for_each_frozen(Pages::new(page, page + 1), &mut |entry, pages| {
-                    self.copy_and_thaw(entry, pages, &mut result);
-                });
-            }
-            self.copy_and_thaw(entry, pages, &mut result);
-            parent.machine().poll();
-        });
+        parent
+            .tables()
+            .for_each_frozen(parent.tree(), parent.all_pages(), &mut |entry, pages| {
+                // What a fault waits for comes first.
+                while let Some(page) = parent.tables().take_wanted() {
+                    parent.tables().for_each_frozen(
+                        parent.tree(),
+                        Pages::new(page, page + 1),
+                        &mut |entry, pages| {
+                            self.copy_and_thaw(entry, pages, &mut result);
+                        },
+                    );
+                }
+                self.copy_and_thaw(entry, pages, &mut result);
+                parent.machine().poll();
+            });
         result
     }
 
@@ -227,43 +226,36 @@ impl<'a, M: Machine> Fork<'a, M> {
             let table = unsafe { Table::at(self.parent.machine(), format.frame(value)) };
             // Of the mappings the child has the same, and nobody changes them.
             let child = self.child;
-            let mut runs = child.tree.runs(pages);
+            let mut runs = child.tree().runs(pages);
             *result = runs.try_for_each(|run| match self.lock.meets_zaps() {
-                false => self.copy_run(table, &run, |value| value),
+                false => self.copy_run(table, &run),
                 true => self.copy_own(table, &run),
             });
         }
-        self.parent.thaw(entry);
+        self.parent.tables().thaw(entry);
     }
 
     /// The same as [`Fork::copy_run`], where in parts of the run what is in the entries may belong to
-    /// what was mapped there before. Where that is over nothing has come yet, as the table is frozen, but
-    /// what was carried there.
+    /// what was mapped there before. Where that is over nothing has come yet, as the table is frozen.
     #[cold]
     fn copy_own(&mut self, table: &Table, run: &Run) -> Result<(), NoMemory> {
         let mut at = run.pages.start;
-        while let Some(part) = self.parent.run_in(at, run.pages.end) {
+        while let Some(part) = self.parent.maps.run_in(at, run.pages.end) {
             at = part.pages.end;
             let own = Run {
                 pages: part.pages,
                 word: run.word,
             };
-            match part.word.is_replacing() {
-                false => self.copy_run(table, &own, |value| value)?,
-                true => self.copy_carried(table, &own)?,
+            if !part.word.is_replacing() {
+                self.copy_run(table, &own)?;
             }
         }
         Ok(())
     }
 
     /// Copies those entries of one of the parent's tables that are for a run of the child's, where they
-    /// hold what is `shown` of what the parent's do.
-    pub(crate) fn copy_run(
-        &mut self,
-        table: &Table,
-        run: &Run,
-        shown: impl Fn(u64) -> u64,
-    ) -> Result<(), NoMemory> {
+    /// hold what the parent's do.
+    fn copy_run(&mut self, table: &Table, run: &Run) -> Result<(), NoMemory> {
         // SAFETY: nobody else changes the child.
         let Some(mapping) = (unsafe { run.word.mapping() }) else {
             return Ok(());
@@ -285,10 +277,11 @@ impl<'a, M: Machine> Fork<'a, M> {
             let mut came = RssDelta::default();
             let mut entries = (base + first as u64..).zip(entries);
             let result = entries.try_for_each(|(page, (entry, copy))| {
-                came.add(self.copy_entry(entry, (copy, page), zero, &shown)?);
+                came.add(self.copy_entry(entry, (copy, page), zero)?);
                 Ok(())
             });
-            self.child.rss.came_all(self.child.machine().cpu(), &came);
+            let cpu = self.child.machine().cpu();
+            self.child.tables().rss.came_all(cpu, &came);
             result
         } else {
             entries.for_each(|(entry, copy)| copy_guard(entry, copy, AddressSpace::<M>::FORMAT));
@@ -299,12 +292,11 @@ impl<'a, M: Machine> Fork<'a, M> {
     /// Copies what one entry holds, and counts the second mapping of its page. The kind that the caller
     /// counts as come to the child. `copy` is the child's of a page, which no other CPU knows yet.
     #[inline]
-    pub(crate) fn copy_entry(
+    fn copy_entry(
         &self,
         entry: &Entry,
         (copy, page): (&Entry, u64),
         zero: Frame,
-        shown: impl Fn(u64) -> u64,
     ) -> Result<Option<RssKind>, NoMemory> {
         let format = AddressSpace::<M>::FORMAT;
         let mut value = entry.load();
@@ -328,12 +320,12 @@ impl<'a, M: Machine> Fork<'a, M> {
                 Sharing::File => return Ok(None),
                 Sharing::Pinned => {
                     let own = self.copy_of(frame, page)?;
-                    copy.set(shown(format.with_frame(value, own)));
+                    copy.set(format.with_frame(value, own));
                     return Ok(kind);
                 }
             }
         }
-        copy.set(shown(self.write_protect(entry, value)));
+        copy.set(self.write_protect(entry, value));
         Ok(kind)
     }
 
@@ -342,20 +334,20 @@ impl<'a, M: Machine> Fork<'a, M> {
     #[cold]
     fn copy_of(&self, frame: Frame, page: u64) -> Result<Frame, NoMemory> {
         let child = self.child;
-        let new = child.memory.allocate_frame_to_fill()?;
+        let new = child.memory().allocate_frame_to_fill()?;
         let frames = child.machine().frames();
-        frames.descriptor(new).set_anonymous(child.id, page);
+        frames.descriptor(new).set_anonymous(child.number(), page);
         child.machine().copy(frame, new);
         Ok(new)
     }
 
-    pub(crate) fn gets_of(&self, attributes: &Attributes) -> Gets {
+    fn gets_of(&self, attributes: &Attributes) -> Gets {
         let flags = attributes.flags;
         if flags.dont_fork || flags.wipe_on_fork {
             Gets::Nothing
         } else if !flags.shared {
             Gets::All
-        } else if self.parent.has_note(Note::GUARDED_STORES) {
+        } else if self.parent.maps.has_note(Note::GUARDED_STORES) {
             Gets::Guards
         } else {
             Gets::Nothing
@@ -394,13 +386,13 @@ impl<'a, M: Machine> Fork<'a, M> {
     }
 
     /// The child's table for the pages from `base` on, made if it is missing.
-    pub(crate) fn child_table(&mut self, base: u64) -> Result<&'a Table, NoMemory> {
+    fn child_table(&mut self, base: u64) -> Result<&'a Table, NoMemory> {
         let format = AddressSpace::<M>::FORMAT;
-        let memory = self.child.memory;
+        let memory = self.child.memory();
         let frame = match self.table {
             Some((at, frame)) if at == base => frame,
             _ => {
-                let mut frame = self.child.root;
+                let mut frame = self.child.tables().root;
                 for level in (1..LEVELS).rev() {
                     // SAFETY: the child's own table.
                     let table = unsafe { Table::at(memory.machine(), frame) };
@@ -409,7 +401,8 @@ impl<'a, M: Machine> Fork<'a, M> {
                         0 => {
                             let new = memory.allocate_table()?;
                             memory.count(Counter::TableAlloc);
-                            self.child.rss.came(memory.machine().cpu(), RssKind::Table);
+                            let cpu = memory.machine().cpu();
+                            self.child.tables().rss.came(cpu, RssKind::Table);
                             entry.set(format.table(new));
                             new
                         }
@@ -443,14 +436,14 @@ impl<M: Machine> Copier for Fork<'_, M> {
         };
         let line = self.sum.add(pages, &attributes);
         // As on Linux, each mapping is a request of its own.
-        if !flags.dont_fork && !self.child.may_commit(&attributes, line.len()) {
+        if !flags.dont_fork && !self.child.maps.may_commit(&attributes, line.len()) {
             return Err(NoMemory);
         }
         let copy = match self.last {
             Some((last, copy)) if last == word => copy,
             _ => {
                 self.has_unwanted |= flags.dont_fork;
-                let new = self.child.memory.allocate_mapping(self.child, attributes)?;
+                let new = self.child.allocate_mapping(attributes)?;
                 // SAFETY: just made; it goes into the child's tree.
                 let copy = SlotValue::live(unsafe { new.as_ref() });
                 self.last = Some((word, copy));

@@ -1,0 +1,51 @@
+//! Frames chained through their descriptors, so that any number of them needs no memory.
+//!
+//! *Writes*: the descriptors' links; the frames are the caller's.
+
+use faultless_frames::FrameSource;
+use faultless_paging::Frame;
+
+use crate::base::machine::Machine;
+
+/// Pages between two polls for shootdowns: the CPUs that asked for them are waiting.
+pub(crate) const POLL_INTERVAL: u64 = 32;
+
+/// Frames taken out of entries, to be freed after the flush. Chained by their
+/// descriptors, so that any number fits.
+#[derive(Default)]
+pub(crate) struct FrameList {
+    /// The first frame plus 1; 0 for none.
+    head: u64,
+}
+
+impl FrameList {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.head == 0
+    }
+
+    pub(crate) fn push<S: FrameSource>(&mut self, source: &S, frame: Frame) {
+        source.descriptor(frame).set_link(self.head);
+        self.head = frame.0 + 1;
+    }
+
+    pub(crate) fn pop<S: FrameSource>(&mut self, source: &S) -> Option<Frame> {
+        let frame = Frame(self.head.checked_sub(1)?);
+        self.head = source.descriptor(frame).link();
+        Some(frame)
+    }
+
+    pub(crate) fn free_all<M: Machine>(self, machine: &M) {
+        let mut next = self.head;
+        let cpu = machine.cpu();
+        let mut freed = 0;
+        while next != 0 {
+            let frame = Frame(next - 1);
+            next = machine.frames().descriptor(frame).link();
+            machine.frames().free(cpu, frame);
+            freed += 1;
+            if freed % POLL_INTERVAL == 0 {
+                machine.poll();
+            }
+        }
+    }
+}

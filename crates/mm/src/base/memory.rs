@@ -1,0 +1,435 @@
+//! What all address spaces of a machine share: the machine, each CPU's part, reclamation, and the
+//! slabs and lists of every kind of object.
+//!
+//! * An object's kind ([`Kind`]) says how large it is, where its link lies, and what has to be done
+//!   when it is released. The rooms above define the kinds; this one only stores them.
+//! * Every allocation is fallible, and looks once more after [`Memory::expedite`].
+//!
+//! *Writes*: this CPU's [`PerCpu`]; slabs, lists and the epoch once per batch. A fault writes nothing
+//! else here.
+
+use core::ptr::NonNull;
+
+use faultless_frames::{Flags, FrameSource, Magazine, NoMemory, Slab};
+use faultless_paging::{Frame, Table};
+use faultless_sync::atomic::{AtomicU32, AtomicU64, Local, Ordering, amortised};
+use faultless_sync::reclaim::{Domain, Grace, Owner, Participant, Section};
+use faultless_sync::{Cpu, Padded, SpinLock};
+use faultless_trace::{Counter, Counters, Tracer};
+
+use crate::base::departing::Departing;
+use crate::base::isolated::IsolatedFrames;
+use crate::base::list::{CountedList, List};
+use crate::base::machine::Machine;
+
+/// One CPU's part of the memory core. A port makes one for each CPU.
+#[derive(Default)]
+#[repr(align(128))]
+pub struct PerCpu {
+    counters: Counters,
+    tracer: Tracer,
+    magazines: [Magazine; Kind::COUNT],
+    /// Its part of what is committed: a difference, which wraps.
+    committed: Local,
+}
+
+impl PerCpu {
+    /// A CPU that has done nothing.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The CPU's counters.
+    #[inline]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// The CPU's recorder of events and latencies.
+    #[inline]
+    pub fn tracer(&self) -> &Tracer {
+        &self.tracer
+    }
+}
+
+/// The kinds of objects that come from slabs. The first three can be retired; their numbers are the
+/// tags of what waits for readers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(usize)]
+pub(crate) enum Kind {
+    Node,
+    Mapping,
+    /// No slab: a page table is a frame.
+    Table,
+    Split,
+    Object,
+    RadixNode,
+    Probe,
+}
+
+impl Kind {
+    const COUNT: usize = 7;
+    /// What tells retired objects apart.
+    const TAGS: u64 = 3;
+    /// Those that come from slabs.
+    const OF_SLABS: [Kind; 6] = [
+        Kind::Node,
+        Kind::Mapping,
+        Kind::Split,
+        Kind::Object,
+        Kind::RadixNode,
+        Kind::Probe,
+    ];
+}
+
+/// What the core has to know of a kind of object.
+pub(crate) struct Shape<M: Machine> {
+    /// Bytes.
+    pub(crate) size: usize,
+    /// Where the link of reclamation lies, of a kind that can be retired.
+    pub(crate) link: usize,
+    /// Gives an object back that no reader can look at any more.
+    pub(crate) release: fn(&Memory<M>, NonNull<u8>),
+}
+
+impl<M: Machine> Shape<M> {
+    /// A kind that is never retired.
+    pub(crate) const fn plain(size: usize) -> Self {
+        Self {
+            size,
+            link: 0,
+            release: |_, _| (),
+        }
+    }
+}
+
+/// The memory core of a machine.
+pub struct Memory<M: Machine> {
+    machine: M,
+    cpus: &'static [PerCpu],
+    participants: &'static [Participant],
+    domain: Padded<Domain>,
+    shapes: [Shape<M>; Kind::COUNT],
+    slabs: [Padded<Slab>; Kind::COUNT],
+    /// Objects with pages ([`crate::object`]).
+    pub(crate) objects: Padded<SpinLock<List>>,
+    /// Address spaces ([`crate::rmap::anon`]).
+    pub(crate) spaces: Padded<SpinLock<List>>,
+    /// Probes ([`crate::object::probe`]).
+    pub(crate) probes: Padded<CountedList>,
+    pub(crate) isolated: Padded<IsolatedFrames>,
+    /// Counts how often the last walk has left a space that waited for that.
+    pub(crate) visits_over: Padded<AtomicU32>,
+    pub(crate) departing: Departing,
+    next_id: Padded<AtomicU64>,
+}
+
+impl<M: Machine> Memory<M> {
+    /// The memory core of `machine`, whose objects have these shapes.
+    pub(crate) fn with_shapes(
+        machine: M,
+        cpus: &'static [PerCpu],
+        participants: &'static [Participant],
+        shapes: [Shape<M>; Kind::COUNT],
+    ) -> Self {
+        let slabs = core::array::from_fn(|kind| Padded(Slab::new(shapes[kind].size)));
+        let list = || Padded(SpinLock::new(List::new()));
+        Self {
+            machine,
+            cpus,
+            participants,
+            domain: Padded(Domain::new()),
+            shapes,
+            slabs,
+            objects: list(),
+            spaces: list(),
+            probes: Padded(CountedList::new()),
+            isolated: Padded(IsolatedFrames::new()),
+            visits_over: Padded(AtomicU32::new(0)),
+            departing: Departing::new(),
+            next_id: Padded(AtomicU64::new(1)),
+        }
+    }
+
+    /// The machine.
+    #[inline]
+    pub fn machine(&self) -> &M {
+        &self.machine
+    }
+
+    /// Lets the calling CPU take part in reclamation.
+    pub fn online(&self, cpu: Cpu) {
+        self.domain.online(cpu);
+    }
+
+    /// A CPU that will not call into the core until it is online again.
+    pub fn offline(&self, cpu: Cpu) {
+        self.domain.offline(cpu);
+    }
+
+    /// This CPU's part.
+    #[inline]
+    pub fn this_cpu(&self) -> &PerCpu {
+        &self.cpus[self.machine.cpu().index()]
+    }
+
+    /// Every CPU's part.
+    pub fn cpus(&self) -> &'static [PerCpu] {
+        self.cpus
+    }
+
+    /// Counts one on this CPU.
+    #[inline]
+    pub fn count(&self, counter: Counter) {
+        self.this_cpu().counters.count(counter);
+    }
+
+    /// A counter, added up over all CPUs.
+    pub fn total(&self, counter: Counter) -> u64 {
+        self.cpus.iter().map(|cpu| cpu.counters.get(counter)).sum()
+    }
+
+    /// Counts pages that were committed, or no longer are: a difference, which wraps.
+    #[inline]
+    pub(crate) fn commit(&self, pages: u64) {
+        if pages != 0 {
+            self.this_cpu().committed.add(pages);
+        }
+    }
+
+    /// Pages that may come to need memory, of all address spaces: private ones that may be
+    /// written, without `MAP_NORESERVE` (Linux: `Committed_AS`). Added up over all CPUs.
+    pub fn committed(&self) -> u64 {
+        let parts = self.cpus.iter().map(|cpu| cpu.committed.get());
+        let sum = parts.fold(0, u64::wrapping_add);
+        // Read one after the other, parts may not fit together.
+        u64::try_from(sum.cast_signed()).unwrap_or(0)
+    }
+
+    /// Begins a read section on this CPU. Sections do not nest, and nothing
+    /// parks inside one.
+    #[inline]
+    pub(crate) fn enter(&self) -> Section<'_> {
+        self.domain
+            .enter(&self.participants[self.machine.cpu().index()])
+    }
+
+    pub(crate) fn new_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn may_allocate(&self) -> Result<(), NoMemory> {
+        if self.machine.may_allocate() {
+            Ok(())
+        } else {
+            Err(NoMemory)
+        }
+    }
+
+    #[inline]
+    pub(crate) fn allocate_frame(&self) -> Result<Frame, NoMemory> {
+        self.may_allocate()?;
+        let allocate = || self.machine.frames().allocate_zeroed(self.machine.cpu());
+        allocate().or_else(|none| self.after_compaction(none, allocate))
+    }
+
+    /// A frame with undefined content, for a caller that fills all of it.
+    #[inline]
+    pub(crate) fn allocate_frame_to_fill(&self) -> Result<Frame, NoMemory> {
+        self.may_allocate()?;
+        let allocate = || self.machine.frames().allocate(self.machine.cpu());
+        allocate().or_else(|none| self.after_compaction(none, allocate))
+    }
+
+    /// The same for compaction, which keeps some: not one of those.
+    pub(crate) fn allocate_frame_beside_kept(&self) -> Result<Frame, NoMemory> {
+        self.may_allocate()?;
+        self.machine.frames().allocate(self.machine.cpu())
+    }
+
+    /// There was no frame: once more if compaction has kept some.
+    #[cold]
+    fn after_compaction(
+        &self,
+        none: NoMemory,
+        allocate: impl Fn() -> Result<Frame, NoMemory>,
+    ) -> Result<Frame, NoMemory> {
+        match self.isolated.give_up(&self.machine) {
+            true => allocate(),
+            false => Err(none),
+        }
+    }
+
+    /// An empty table that nothing links yet.
+    pub(crate) fn allocate_table(&self) -> Result<Frame, NoMemory> {
+        self.may_allocate()?;
+        let cpu = self.machine.cpu();
+        let allocate = || self.machine.frames().allocate_zeroed(cpu);
+        let frame = allocate().or_else(|_| {
+            // What waits for readers may be enough.
+            self.expedite();
+            allocate()
+        })?;
+        self.make_table(frame);
+        Ok(frame)
+    }
+
+    /// A frame for something that lives as long as a space.
+    pub(crate) fn take_space_frame(&self) -> Result<Frame, NoMemory> {
+        let frame = self.allocate_frame_to_fill()?;
+        let descriptor = self.machine.frames().descriptor(frame);
+        descriptor.set_flags(Flags::SPACE);
+        Ok(frame)
+    }
+
+    /// Gives such a frame back.
+    pub(crate) fn give_space_frame(&self, frame: Frame) {
+        let source = self.machine.frames();
+        source.descriptor(frame).set_flags(Flags::NONE);
+        source.free(self.machine.cpu(), frame);
+    }
+
+    /// Makes a zeroed frame of the caller's an empty table.
+    pub(crate) fn make_table(&self, frame: Frame) {
+        self.machine
+            .frames()
+            .descriptor(frame)
+            .set_flags(Flags::TABLE);
+        // SAFETY: zeroed and the caller's alone.
+        unsafe { Table::prepare(&self.machine, frame) };
+    }
+
+    /// Memory for an object of a kind.
+    pub(crate) fn allocate(&self, kind: Kind) -> Result<NonNull<u8>, NoMemory> {
+        self.may_allocate()?;
+        let cpu = self.machine.cpu();
+        let magazine = &self.cpus[cpu.index()].magazines[kind as usize];
+        let slab = &self.slabs[kind as usize];
+        let allocate = || slab.allocate(cpu, magazine, self.machine.frames(), &self.machine);
+        allocate().or_else(|_| {
+            // What waits for readers may be enough.
+            self.expedite();
+            allocate()
+        })
+    }
+
+    /// Gives the memory of an object back.
+    ///
+    /// # Safety
+    /// It was allocated as that kind, and the caller has the last pointer to it.
+    pub(crate) unsafe fn free(&self, kind: Kind, object: NonNull<u8>) {
+        let cpu = self.machine.cpu();
+        let magazine = &self.cpus[cpu.index()].magazines[kind as usize];
+        let slab = &self.slabs[kind as usize];
+        // SAFETY: passed on to the caller.
+        unsafe { slab.free(cpu, magazine, object, self.machine.frames(), &self.machine) };
+    }
+
+    /// Ends an object that no reader looks at, as its kind has it.
+    pub(crate) fn release_mapping(&self, mapping: NonNull<impl Sized>) {
+        (self.shapes[Kind::Mapping as usize].release)(self, mapping.cast());
+    }
+
+    /// Gives an unlinked object back, one of the kinds that can be retired, once no reader can look at
+    /// it any more.
+    ///
+    /// # Safety
+    /// It was allocated as that kind, and is retired once.
+    pub(crate) unsafe fn retire(&self, kind: Kind, object: NonNull<u8>) {
+        // Mappings can have pages in two lock domains, whose writers unlink them at once, each in a
+        // section (`crate::lock::edit`).
+        let grace = match kind {
+            Kind::Mapping => Grace::Going,
+            _ => Grace::Gone,
+        };
+        self.retire_word(
+            object.as_ptr().expose_provenance() as u64 | kind as u64,
+            grace,
+        );
+    }
+
+    /// The same of a page table.
+    pub(crate) fn retire_table(&self, frame: Frame) {
+        self.retire_word((frame.0 << 2) | Kind::Table as u64, Grace::Gone);
+    }
+
+    fn retire_word(&self, object: u64, grace: Grace) {
+        let cpu = self.machine.cpu();
+        amortised(|| {
+            self.domain
+                .retire(cpu, self.participants, (object, grace), self, &self.machine)
+        });
+    }
+
+    /// Gives back whatever readers allow, because memory is short or because
+    /// somebody counts. Inside a section it can give back little.
+    pub fn expedite(&self) {
+        self.isolated.give_up(&self.machine);
+        self.domain
+            .expedite(self.machine.cpu(), self.participants, self, &self.machine);
+    }
+
+    /// Objects that wait for readers.
+    pub fn deferred(&self) -> u64 {
+        self.domain.deferred(self.participants, &self.machine)
+    }
+
+    /// Frames that hold nodes, splits, mappings, objects and probes.
+    pub fn slab_frames(&self) -> u64 {
+        self.slabs.iter().map(|slab| slab.frames()).sum()
+    }
+
+    /// Returns every CPU's cached objects to the slabs; when no CPU is in the
+    /// core but the caller.
+    pub fn drain(&self) {
+        let cpu = self.machine.cpu();
+        for part in self.cpus {
+            for kind in Kind::OF_SLABS {
+                let (slab, magazine) = (&self.slabs[kind as usize], &part.magazines[kind as usize]);
+                slab.drain(cpu, magazine, self.machine.frames(), &self.machine);
+            }
+        }
+    }
+
+    /// The link of a retired object that is no table.
+    fn link_of(&self, object: u64) -> &Local {
+        let shape = &self.shapes[(object & Kind::TAGS) as usize];
+        let link = (object & !Kind::TAGS) as usize + shape.link;
+        // SAFETY: a retired object stays what it is until it is released, and its kind says where its
+        // link lies. Readers never look at the link.
+        unsafe { &*core::ptr::with_exposed_provenance(link) }
+    }
+}
+
+const TABLE: u64 = Kind::Table as u64;
+
+impl<M: Machine> Owner for Memory<M> {
+    fn next(&self, object: u64) -> u64 {
+        match object & Kind::TAGS {
+            TABLE => self.machine.frames().descriptor(Frame(object >> 2)).link(),
+            _ => self.link_of(object).get(),
+        }
+    }
+
+    fn set_next(&self, object: u64, next: u64) {
+        match object & Kind::TAGS {
+            TABLE => {
+                let descriptor = self.machine.frames().descriptor(Frame(object >> 2));
+                descriptor.set_link(next);
+            }
+            _ => self.link_of(object).set(next),
+        }
+    }
+
+    fn release(&self, cpu: Cpu, object: u64) {
+        let kind = object & Kind::TAGS;
+        if kind == TABLE {
+            return self.machine.frames().free(cpu, Frame(object >> 2));
+        }
+        let address = core::ptr::with_exposed_provenance_mut((object & !Kind::TAGS) as usize);
+        if let Some(object) = NonNull::new(address) {
+            (self.shapes[kind as usize].release)(self, object);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Events of the memory core: what began when, on this CPU's tracer.
+//!
+//! One branch while nothing records. *Writes*: this CPU's ring.
+
+use faultless_trace::{Event, Kind, Tracer};
+
+use crate::base::errno::Errno;
+use crate::base::machine::Machine;
+use crate::base::memory::Memory;
+
+/// The start of what is not recorded.
+pub(crate) const OFF: u64 = u64::MAX;
+
+impl<M: Machine> Memory<M> {
+    /// When what begins now began; for [`Memory::trace_end`].
+    #[inline(always)]
+    pub(crate) fn trace_start(&self) -> u64 {
+        if Tracer::any_is_on() {
+            self.trace_time()
+        } else {
+            OFF
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn trace_time(&self) -> u64 {
+        if self.this_cpu().tracer().is_on() {
+            self.machine().now()
+        } else {
+            OFF
+        }
+    }
+
+    /// Records something that began at `start` and ends now; `error`: a number, or 0.
+    #[inline(always)]
+    pub(crate) fn trace_end(&self, kind: Kind, start: u64, address: u64, value: u64, error: u8) {
+        if cfg!(feature = "events") && start != OFF {
+            self.trace_record(kind, start, address, value, error);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn trace_record(&self, kind: Kind, start: u64, address: u64, value: u64, error: u8) {
+        let event = Event::slice(kind, start, self.machine().now(), address, value);
+        self.this_cpu().tracer().record(event.with(0, error));
+    }
+
+    /// Records that something happens now.
+    #[inline]
+    pub(crate) fn event(&self, kind: Kind, address: u64, value: u64) {
+        let start = self.trace_start();
+        self.trace_end(kind, start, address, value, 0);
+    }
+
+    /// Records an operation that began at `start`, and passes its result on.
+    #[inline(always)]
+    pub(crate) fn trace_result<R>(
+        &self,
+        kind: Kind,
+        start: u64,
+        (address, length): (u64, u64),
+        result: Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        let error = result.as_ref().err().map_or(0, |error| error.0 as u8);
+        self.trace_end(kind, start, address, length, error);
+        result
+    }
+}

@@ -1,0 +1,66 @@
+//! In which account a change under an edit is counted.
+//!
+//! *Writes*: the account of the lock domain, under its edit lock, and this CPU's committed pages.
+
+use faultless_paging::Pages;
+
+use crate::base::machine::Machine;
+use crate::lock::shard::{LockDomain, Shards};
+use crate::lock::{Edit, Mappings};
+use crate::tree::account::{Account, AccountDelta, VmStats, higher};
+use crate::tree::mapping::Attributes;
+
+impl<M: Machine> Mappings<M> {
+    /// What is mapped, in numbers. Beside writers it may be a change half done.
+    pub(crate) fn totals(&self) -> VmStats {
+        let own = self.account.get();
+        let arenas = self.arenas().into_iter().flat_map(Shards::all);
+        arenas.fold(own, |sum, arena| {
+            let more = arena.account.get();
+            VmStats {
+                peak: higher(sum.peak, sum.mapped.wrapping_add(more.peak)),
+                ..sum.and(&more)
+            }
+        })
+    }
+
+    /// What a change under an edit is counted in.
+    pub(crate) fn account_of(&self, edit: &Edit<'_, M>) -> &Account {
+        match (edit.part(), self.arenas()) {
+            (LockDomain::Shard(number), Some(arenas)) if !edit.counts_centrally() => {
+                &arenas.get(number).account
+            }
+            _ => &self.account,
+        }
+    }
+
+    /// What changes if all of `pages` become `new`, or are unmapped. Nothing is changed.
+    pub(crate) fn tally(
+        &self,
+        _edit: &Edit<'_, M>,
+        pages: Pages,
+        new: Option<&Attributes>,
+    ) -> VmStats {
+        // SAFETY: the edit lock keeps what the tree holds from being retired.
+        let mut tally = unsafe { AccountDelta::new(pages, self.tree.beside(pages)) };
+        for run in self.tree.runs(pages) {
+            // SAFETY: as above.
+            if let Some(mapping) = unsafe { run.word.mapping() } {
+                tally.see(run.pages, mapping.attributes());
+            }
+        }
+        tally.end(new)
+    }
+
+    /// Counts a change that is made under this edit.
+    pub(crate) fn count_change(&self, edit: &Edit<'_, M>, change: &VmStats) {
+        self.account_of(edit).apply(change);
+        self.memory.commit(change.committed);
+    }
+
+    /// This is what a child has whose tree was copied, and which nobody else knows.
+    pub(crate) fn begin_account(&self, totals: &VmStats) {
+        self.account.set(totals);
+        self.memory.commit(totals.committed);
+    }
+}

@@ -1,0 +1,193 @@
+//! What a writer does to the slots of its range: points them to something else, and counts.
+//!
+//! Written lines: the tree's slots, mappings' page counts, and the account; under the edit lock.
+
+use core::ptr::NonNull;
+
+use faultless_paging::Pages;
+
+use crate::base::machine::Machine;
+use crate::lock::Edit;
+use crate::lock::Mappings;
+use crate::lock::departing::UnmapGuard;
+use crate::tree::account::AccountDelta;
+use crate::tree::mapping::{Attributes, Mapping};
+use crate::tree::{Neighbours, Run, SlotValue, Subtree};
+
+/// Mappings that have lost their last page, chained by their links.
+#[must_use]
+pub(crate) struct DeadMappings(u64);
+
+impl<M: Machine> Mappings<M> {
+    /// Points all of `pages` to `word`, and lets go of what they pointed to. Every change
+    /// of what is mapped comes here, but for stacks that grow, and is counted.
+    pub(crate) fn set_range(&self, edit: &mut Edit<'_, M>, pages: Pages, word: SlotValue) {
+        let near = edit.around(pages);
+        self.set_range_below(edit, &near, pages, word);
+    }
+
+    /// The same of pages below a node around them ([`Subtree::around`]).
+    pub(crate) fn set_range_below(
+        &self,
+        edit: &mut Edit<'_, M>,
+        near: &Subtree,
+        pages: Pages,
+        word: SlotValue,
+    ) {
+        let orphans = self.replace_range(edit, near, pages, near.runs(pages), word);
+        self.retire_orphans(orphans, edit.departure());
+    }
+
+    /// The same, but for the last: the orphans are still to be retired. `runs` are those of `pages`.
+    pub(crate) fn replace_range(
+        &self,
+        edit: &mut Edit<'_, M>,
+        near: &Subtree,
+        pages: Pages,
+        runs: impl Iterator<Item = Run>,
+        word: SlotValue,
+    ) -> DeadMappings {
+        let is_divided = self.is_divided();
+        // SAFETY: the edit lock keeps what the tree holds from being retired.
+        if let Some(mapping) = unsafe { word.mapping() } {
+            mapping.add_pages(pages.len(), is_divided);
+        }
+        // What others have a part of they may retire, once they have counted the last page away, before the slots
+        // here are filled: not to be released before who comes to it there has gone (`Links::Going`). So from
+        // the first page that is counted away it is the section that keeps it, for this writer too.
+        let _section = is_divided.then(|| self.memory.enter());
+        let mut dead = 0;
+        let (mut had_guard, mut had_probes) = (false, false);
+        // SAFETY: as above.
+        let new = unsafe { word.mapping() }.map(Mapping::attributes);
+        // SAFETY: as above.
+        let mut tally = unsafe { AccountDelta::new(pages, near.beside_below(pages)) };
+        for run in runs {
+            // SAFETY: as above.
+            let Some(old) = (unsafe { run.word.mapping() }) else {
+                continue;
+            };
+            tally.see(run.pages, old.attributes());
+            if old.attributes().backed.is_some() {
+                depart(edit, old.attributes(), new, word);
+            }
+            had_guard |= old.grows_down();
+            had_probes |= old.attributes().may_show_probes();
+            if old.remove_pages(run.pages.len(), is_divided) {
+                old.link().set(dead);
+                dead = core::ptr::from_ref(old).expose_provenance() as u64;
+            }
+        }
+        self.count_change(edit, &tally.end(new));
+        match word.is_empty() {
+            true => edit.fill(pages, word),
+            false => edit.fill_below(near, pages, word),
+        }
+        if had_guard {
+            edit.guard_gone(pages.start);
+        }
+        if had_probes {
+            self.takes_probes();
+        }
+        if let Some(new) = new {
+            self.brings_probes(pages, new);
+        }
+        DeadMappings(dead)
+    }
+
+    /// Takes mappings that no slot leads to any more out of lists, and retires them; those of devices are
+    /// kept with others.
+    pub(crate) fn retire_orphans(
+        &self,
+        DeadMappings(mut dead): DeadMappings,
+        departure: &UnmapGuard<'_, M>,
+    ) {
+        while let Some(old) = NonNull::new(core::ptr::with_exposed_provenance_mut::<Mapping>(
+            dead as usize,
+        )) {
+            // SAFETY: unlinked just now, and retired only here.
+            let mapping = unsafe { old.as_ref() };
+            dead = mapping.link().get();
+            self.memory.unlink(mapping);
+            match mapping.attributes().flags.device {
+                true => departure.keep(old),
+                false => self.memory.retire_mapping(old),
+            }
+        }
+    }
+
+    /// The same for a mapping of `pages` where nothing is mapped, between these neighbours.
+    pub(crate) fn set_free_range(
+        &self,
+        edit: &mut Edit<'_, M>,
+        near: &Subtree,
+        pages: Pages,
+        word: SlotValue,
+        beside: Neighbours,
+    ) {
+        // SAFETY: made or found by the caller under this edit.
+        if let Some(mapping) = unsafe { word.mapping() } {
+            mapping.add_pages(pages.len(), self.is_divided());
+            // SAFETY: as above.
+            let tally = unsafe { AccountDelta::new(pages, beside) };
+            self.count_change(edit, &tally.end(Some(mapping.attributes())));
+            edit.fill_below(near, pages, word);
+            self.brings_probes(pages, mapping.attributes());
+        }
+    }
+
+    /// The first run that ends behind `page`, cut to `limit`, for a writer that is not editing.
+    pub(crate) fn run_in(&self, page: u64, limit: u64) -> Option<Run> {
+        self.tree.run_in(self.memory, page, limit)
+    }
+
+    /// The first run of `pages` that is mapped, likewise.
+    pub(crate) fn mapped_run(&self, pages: Pages) -> Option<Run> {
+        self.tree.mapped_run(self.memory, pages)
+    }
+
+    /// The first pages from `page` on that are one mapping, and what is true of it.
+    pub(crate) fn mapped_in(&self, page: u64, limit: u64) -> Option<(Pages, Attributes)> {
+        let _section = self.memory.enter();
+        let mut at = page;
+        loop {
+            let run = self.tree.next_until(at, limit)?;
+            // SAFETY: read in this section.
+            if let Some(mapping) = unsafe { run.word.mapping() } {
+                return Some((run.pages, *mapping.attributes()));
+            }
+            at = run.pages.end;
+        }
+    }
+
+    /// Whether nothing is mapped in `pages`, for a writer that is not editing.
+    pub(crate) fn is_unmapped(&self, pages: Pages) -> bool {
+        let _section = self.memory.enter();
+        self.tree.is_unmapped(pages)
+    }
+
+    /// Lets faults go on in those of `pages` that are changing.
+    pub(crate) fn publish_live(&self, edit: &mut Edit<'_, M>, pages: Pages) {
+        for run in self.tree.runs(pages) {
+            if run.word != run.word.settled() {
+                edit.fill(run.pages, run.word.settled());
+            }
+        }
+    }
+}
+
+/// Says that what a mapping of a store shows departs when its slots lead to `word`, whose mapping has the `new`
+/// attributes; unless that shows the same pages.
+#[inline(never)]
+fn depart<M: Machine>(
+    edit: &Edit<'_, M>,
+    old: &Attributes,
+    new: Option<&Attributes>,
+    word: SlotValue,
+) {
+    // Those are found as before.
+    let is_same = new.is_some_and(|new| !word.is_replacing() && new.backed == old.backed);
+    if !is_same {
+        edit.departure().begin(old);
+    }
+}

@@ -1,0 +1,96 @@
+//! An edit of the mapping tree: under the edit lock of one lock domain, or of all.
+//!
+//! *Writes*: edit locks; what is unmapped under an edit is counted in its [`UnmapGuard`].
+
+use faultless_sync::SpinGuard;
+
+use crate::base::machine::Machine;
+use crate::lock::departing::UnmapGuard;
+use crate::lock::shard::{LockDomain, Locks};
+use crate::tree::{self, EditLocks, GapIndex};
+
+/// The right to change the mappings of a lock domain.
+pub(crate) type Edit<'a, M> = tree::Edit<'a, M, DomainLocks<'a, M>>;
+
+/// The locks of an edit, and what it has let leave the tree.
+pub(crate) struct DomainLocks<'a, M: Machine> {
+    domain: LockDomain,
+    own: SpinGuard<'a, GapIndex>,
+    /// The edit locks of all shards, for an edit of everything.
+    shards: Option<Locks<'a>>,
+    /// The edit lock of what is in no shard, for an edit of one shard that is counted there.
+    counts: Option<SpinGuard<'a, GapIndex>>,
+    /// Last: what is not handed over ends after the locks.
+    departure: UnmapGuard<'a, M>,
+}
+
+impl<'a, M: Machine> DomainLocks<'a, M> {
+    pub(crate) fn new(
+        domain: LockDomain,
+        own: SpinGuard<'a, GapIndex>,
+        departure: UnmapGuard<'a, M>,
+    ) -> Self {
+        Self {
+            domain,
+            own,
+            shards: None,
+            counts: None,
+            departure,
+        }
+    }
+
+    /// With the edit locks of all shards.
+    pub(crate) fn with_shards(self, shards: Locks<'a>) -> Self {
+        Self {
+            shards: Some(shards),
+            ..self
+        }
+    }
+
+    /// With the lock of the account in which a shard's changes are counted.
+    pub(crate) fn with_counts(self, counts: Option<SpinGuard<'a, GapIndex>>) -> Self {
+        Self { counts, ..self }
+    }
+}
+
+impl<M: Machine> EditLocks for DomainLocks<'_, M> {
+    #[inline]
+    fn own(&self) -> &GapIndex {
+        &self.own
+    }
+
+    #[inline]
+    fn own_mut(&mut self) -> &mut GapIndex {
+        &mut self.own
+    }
+
+    #[inline]
+    fn for_each(&mut self, change: &mut dyn FnMut(&mut GapIndex)) {
+        change(&mut self.own);
+        if let Some(shards) = &mut self.shards {
+            shards.for_each_holes(change);
+        }
+    }
+}
+
+impl<'a, M: Machine> Edit<'a, M> {
+    /// What can be changed.
+    pub(crate) fn part(&self) -> LockDomain {
+        self.locks.domain
+    }
+
+    /// What leaves the tree by it.
+    pub(crate) fn departure(&self) -> &UnmapGuard<'a, M> {
+        &self.locks.departure
+    }
+
+    /// Whether what is changed is counted in the space's own account.
+    pub(crate) fn counts_centrally(&self) -> bool {
+        !matches!(self.locks.domain, LockDomain::Shard(_)) || self.locks.counts.is_some()
+    }
+
+    /// The index of gaps of it, or of what is in no shard.
+    pub(crate) fn holes(&mut self) -> &mut GapIndex {
+        &mut self.locks.own
+    }
+}

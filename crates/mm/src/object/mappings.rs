@@ -1,0 +1,105 @@
+//! The list of an object's mappings, in all address spaces.
+//!
+//! * A mapping enters it before any slot leads to the mapping, and leaves it when the mapping is unlinked.
+//! * The order matters: what is moved enters again, last, so that a walk that has passed its old place
+//!   finds it (`link_again`).
+//!
+//! *Writes*: the object's list and count of writable mappings, under the list's lock.
+
+use core::ptr::NonNull;
+
+use faultless_sync::atomic::Ordering;
+use faultless_sync::{Mutant, mutant};
+
+use crate::base::list::Hook;
+use crate::base::machine::Machine;
+use crate::base::memory::{Kind, Memory, Shape};
+use crate::tree::mapping::{Mapping, ObjectLinks, ObjectRef};
+
+/// The shape of mappings. A mapping holds its object.
+pub(crate) const fn mapping_shape<M: Machine>() -> Shape<M> {
+    Shape {
+        size: size_of::<Mapping>(),
+        link: Mapping::LINK,
+        release: |memory, mapping| memory.free_mapping(mapping.cast()),
+    }
+}
+
+impl ObjectLinks {
+    /// Those that a hook of the list belongs to.
+    ///
+    /// # Safety
+    /// The hook is in the list of an object's mappings, whose lock is held.
+    pub(crate) unsafe fn of(hook: &Hook) -> &ObjectLinks {
+        // SAFETY: it is the first field, and was exposed with the whole.
+        unsafe { &*core::ptr::with_exposed_provenance(core::ptr::from_ref(hook).addr()) }
+    }
+}
+
+impl<M: Machine> Memory<M> {
+    /// Gives back a mapping that no reader looks at, and puts its object.
+    fn free_mapping(&self, mapping: NonNull<Mapping>) {
+        // SAFETY: no other pointer to it is left.
+        let backed = unsafe { mapping.as_ref() }.attributes().backed;
+        // SAFETY: mappings are allocated as this kind.
+        unsafe { self.free(Kind::Mapping, mapping.cast()) };
+        if let Some(backed) = backed {
+            self.put_object(backed.pointer().cast());
+        }
+    }
+
+    /// Enters a mapping, which nothing leads to yet, into the list of its store.
+    pub(crate) fn link(&self, mapping: &Mapping, backed: &ObjectRef, space: u64) {
+        let links = mapping.links();
+        links.space.set(space);
+        links.first.set(backed.first);
+        let mut list = backed.object().writers.mappings.lock(self.machine());
+        // SAFETY: it stays until `unlink`.
+        unsafe { list.push(expose(links)) };
+        if mapping.attributes().writes_store() {
+            let writable = &backed.object().writers.writable;
+            writable.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts a mapping of the tree, if it has a store, last in the store's list: pages are
+    /// about to be carried to where it leads, or it is about to lead to some.
+    pub(crate) fn link_again(&self, mapping: &Mapping) {
+        let Some(backed) = &mapping.attributes().backed else {
+            return;
+        };
+        if mutant(Mutant::NotLinkedAgain) {
+            return;
+        }
+        let mut list = backed.object().writers.mappings.lock(self.machine());
+        // SAFETY: in the list, as every mapping of a tree is.
+        unsafe {
+            list.remove(&mapping.links().hook);
+            list.push(&mapping.links().hook);
+        }
+    }
+
+    /// Takes a mapping out of its store's list, if it is in it.
+    pub(crate) fn unlink(&self, mapping: &Mapping) {
+        let Some(backed) = &mapping.attributes().backed else {
+            return;
+        };
+        let links = mapping.links();
+        let mut list = backed.object().writers.mappings.lock(self.machine());
+        if links.space.get() != 0 {
+            links.space.set(0);
+            // SAFETY: it is in the list.
+            unsafe { list.remove(&links.hook) };
+            if mapping.attributes().writes_store() {
+                let writable = &backed.object().writers.writable;
+                writable.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// The hook, by which the whole can be found again.
+pub(crate) fn expose(links: &ObjectLinks) -> &Hook {
+    let _ = core::ptr::from_ref(links).expose_provenance();
+    &links.hook
+}

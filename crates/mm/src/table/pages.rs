@@ -1,0 +1,184 @@
+//! What operations ask of entries and tables: walks over a range, whose page an entry is, flushes.
+
+use faultless_frames::{Descriptor, Flags, FrameSource};
+use faultless_paging::{
+    ENTRIES, Entry, Frame, Gather, PAGE_SIZE, Page, Pages, Table, Walk, free, next_table, walk,
+    walk_to,
+};
+use faultless_sync::Backoff;
+use faultless_sync::reclaim::Section;
+use faultless_trace::Kind;
+
+use crate::base::frame_list::POLL_INTERVAL;
+use crate::base::machine::Machine;
+use crate::table::Tables;
+
+impl<M: Machine> Tables<M> {
+    /// The entry of a page, or where the walk to it ends: at an entry above the lowest level that is empty,
+    /// maps a huge page, or is claimed. What is found stays what it is as long as the section.
+    #[inline]
+    pub(crate) fn descend<'s>(&'s self, page: Page, _section: &'s Section<'_>) -> Walk<'s> {
+        // SAFETY: the root lives as long as `self`, and the section keeps tables from being reused.
+        unsafe { walk::<M::Format, M>(self.machine(), self.root, page) }
+    }
+
+    /// Flushes what an operation has gathered, once, on the CPUs that run the space.
+    pub(crate) fn flush(&self, gather: &mut Gather) {
+        let start = self.memory.trace_start();
+        if let Some(flush) = gather.flush(self.machine(), &self.cpus, self.space_id()) {
+            let bytes = flush.end - flush.start;
+            self.memory
+                .trace_end(Kind::Flush, start, flush.start, bytes, 0);
+        }
+    }
+
+    /// The same if this CPU alone may hold any of it; whether that is so.
+    #[inline]
+    pub(crate) fn flush_here(&self, gather: &mut Gather) -> bool {
+        let (start, cpu) = (self.memory.trace_start(), self.machine().cpu());
+        let flushed = gather.flush_here(self.machine(), cpu, &self.cpus, self.space_id());
+        if let Ok(Some(flush)) = flushed {
+            let bytes = flush.end - flush.start;
+            self.memory
+                .trace_end(Kind::Flush, start, flush.start, bytes, 0);
+        }
+        flushed.is_ok()
+    }
+
+    /// Whether a frame is the shared zero page.
+    #[inline]
+    pub(crate) fn is_zero_page(&self, frame: Frame) -> bool {
+        frame == self.machine().frames().zero_frame()
+    }
+
+    /// Where the page of an entry is counted, or of a claim that remembers one: its frame's
+    /// descriptor. The shared zero page is not, and a device's pages have none.
+    #[inline]
+    pub(crate) fn counted(&self, value: u64) -> Option<&'static Descriptor> {
+        let frame = Self::FORMAT.frame(value);
+        let is_counted = !Self::FORMAT.is_device(value) && !self.is_zero_page(frame);
+        is_counted.then(|| self.machine().frames().descriptor(frame))
+    }
+
+    /// Whether the page of an entry of this space is mapped by nobody else, so that it
+    /// may be written at once.
+    #[inline]
+    pub(crate) fn is_exclusive(&self, value: u64) -> bool {
+        self.counted(value)
+            .is_some_and(|descriptor| descriptor.flags().has(Flags::EXCLUSIVE))
+    }
+
+    /// An entry that no TLB holds, as this CPU publishes it: whose walks mark what they load, it is
+    /// this CPU's own until another one loads it ([`faultless_paging::holders`]).
+    #[inline]
+    pub(crate) fn with_tlb_owner(&self, value: u64) -> u64 {
+        match self.machine().marks_loads() {
+            true => Self::FORMAT.owned(value, self.machine().cpu()),
+            false => value,
+        }
+    }
+
+    /// The same to the entry at `level` above the page.
+    pub(crate) fn descend_to<'s>(
+        &'s self,
+        page: Page,
+        level: usize,
+        _section: &'s Section<'_>,
+    ) -> Walk<'s> {
+        // SAFETY: as for `descend`.
+        unsafe { walk_to::<M::Format, M>(self.machine(), self.root, page, level) }
+    }
+
+    /// What an entry holds when nobody claims it.
+    pub(crate) fn settled(&self, entry: &Entry) -> u64 {
+        let mut backoff = Backoff::new();
+        loop {
+            let value = entry.load();
+            if !Self::FORMAT.is_claimed(value) {
+                return value;
+            }
+            backoff.turn(self.machine());
+        }
+    }
+
+    /// `page`, or the first page behind it whose table may exist.
+    pub(crate) fn first_table(&self, page: u64, limit: u64) -> u64 {
+        let _section = self.memory.enter();
+        // SAFETY: inside the section.
+        unsafe { next_table::<M::Format, M>(self.machine(), self.root, page, limit) }
+    }
+
+    /// What has to be flushed, and who, when `value` was taken out of an entry, or lowered.
+    pub(crate) fn gather(&self, value: u64, page: u64, gather: &mut Gather) {
+        if Self::FORMAT.is_present(value) {
+            gather.add(page * PAGE_SIZE, PAGE_SIZE, Self::FORMAT.holders(value));
+        }
+    }
+
+    /// Flushes a page whose entry, claimed now, held `before`.
+    pub(crate) fn flush_page(&self, page: Page, before: u64) {
+        let mut gather = Gather::new();
+        self.gather(before, page.0, &mut gather);
+        self.flush(&mut gather);
+    }
+
+    /// Calls `visit` with every entry of `pages` that is not empty. Inside a section.
+    pub(crate) fn for_each_entry(&self, pages: Pages, visit: &mut impl FnMut(&Entry, u64)) {
+        self.for_each_table(pages, &mut |table, part| {
+            self.for_each_in(table, part, visit)
+        });
+    }
+
+    /// The same of pages of one table.
+    #[inline]
+    pub(crate) fn for_each_in(
+        &self,
+        table: &Table,
+        part: Pages,
+        visit: &mut impl FnMut(&Entry, u64),
+    ) {
+        let base = part.start & !(ENTRIES as u64 - 1);
+        let (mut at, end) = ((part.start - base) as usize, (part.end - base) as usize);
+        while let Some(number) = table.next_used(at, end) {
+            visit(&table.entries()[number], base + number as u64);
+            at = number + 1;
+            if (at as u64).is_multiple_of(POLL_INTERVAL) {
+                self.machine().poll();
+            }
+        }
+    }
+
+    /// Calls `visit` with every table of the lowest level that has entries of
+    /// `pages`, and with which these are. Inside a section, or where something is mapped, or
+    /// reserved, in all of `pages`, since before the caller's fence.
+    pub(crate) fn for_each_table(&self, pages: Pages, visit: &mut impl FnMut(&Table, Pages)) {
+        let mut table_of = |parent: &Entry, base: u64| {
+            let mut backoff = Backoff::new();
+            let value = loop {
+                let value = parent.load();
+                if !Self::FORMAT.is_claimed(value) {
+                    break value;
+                }
+                // A table comes or goes: wait (rule R1).
+                backoff.turn(self.machine());
+            };
+            if value == 0 {
+                return;
+            }
+            // SAFETY: found linked inside the caller's section.
+            let table = unsafe { Table::at(self.machine(), Self::FORMAT.frame(value)) };
+            self.machine().poll();
+            visit(table, pages.and(Pages::new(base, base + ENTRIES as u64)));
+        };
+        // SAFETY: inside the caller's section, or nothing is freed.
+        unsafe {
+            free::entries_at::<M::Format, M>(self.machine(), self.root, pages, 1, &mut table_of);
+        }
+    }
+
+    pub(crate) fn trace_zap(&self, start: u64, pages: Pages) {
+        let address = pages.start * PAGE_SIZE;
+        self.memory
+            .trace_end(Kind::Zap, start, address, pages.len() * PAGE_SIZE, 0);
+    }
+}

@@ -1,0 +1,61 @@
+//! The entries of x86-64.
+
+use crate::format::{EntryFormat, Flag, Format, SwapBits};
+
+/// x86-64, four levels, 4 KiB leaves (AMD64 Architecture Programmer's Manual, volume 2, 5.3).
+///
+/// Software's bits: 9 claim, 10 hidden, 11 guard and soft-dirty, 52 moving, 53 write reports, 58 device.
+#[derive(Clone, Copy, Debug)]
+pub struct X86_64;
+
+impl EntryFormat for X86_64 {
+    const FORMAT: Format = Format {
+        present: 1 << 0,
+        leaf: (1 << 0) | (1 << 2),
+        table: (1 << 0) | (1 << 1) | (1 << 2) | (1 << 5),
+        write: Flag { yes: 1 << 1, no: 0 },
+        table_write: Flag { yes: 1 << 1, no: 0 },
+        execute: Flag {
+            yes: 0,
+            no: 1 << 63,
+        },
+        // Protection key 1.
+        execute_only: 1 << 59,
+        accessed: 1 << 5,
+        dirty: 1 << 6,
+        address: 0x000f_ffff_ffff_f000,
+        claim: 1 << 9,
+        hidden: 1 << 10,
+        guard: 1 << 11,
+        soft_dirty: 1 << 11,
+        moving: 1 << 52,
+        device: 1 << 58,
+        // PWT and PCD: entry 3 of the page attribute table, strongly uncacheable after reset.
+        uncached: (1 << 3) | (1 << 4),
+        huge: Flag { yes: 1 << 7, no: 0 },
+        reports_writes: 1 << 53,
+        swap: SwapBits {
+            device_shift: 1,
+            exclusive: 1 << 6,
+            is_inverted: true,
+        },
+        claimer_shift: 1,
+        owner: 0,
+    };
+}
+
+/// The same on a machine that walks the tables in software and marks what it loads
+/// ([`crate::Tlb::marks_loads`]): four of the bits that are left name the CPU that alone may hold an entry
+/// ([`crate::holders`]).
+#[derive(Clone, Copy, Debug)]
+pub struct MarkedX86_64;
+
+impl EntryFormat for MarkedX86_64 {
+    const FORMAT: Format = Format {
+        owner: 0xf << 54,
+        ..X86_64::FORMAT
+    };
+}
+
+const _: () = X86_64::FORMAT.check();
+const _: () = MarkedX86_64::FORMAT.check();
