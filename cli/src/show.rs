@@ -25,6 +25,11 @@ pub enum Sink {
 pub struct Kept(Mutex<Vec<u8>>);
 
 impl Kept {
+    /// Nothing yet.
+    pub const fn new() -> Self {
+        Kept(Mutex::new(Vec::new()))
+    }
+
     /// Takes what there is.
     pub fn take(&self) -> Vec<u8> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))

@@ -59,19 +59,6 @@ impl<T> Shared<T> {
         Weak(self.0)
     }
 
-    /// The value itself, if this is the only reference: nobody can make another one.
-    ///
-    /// # Safety
-    /// The value never has weak references, which could become strong meanwhile.
-    pub unsafe fn get_mut(this: &mut Self) -> Option<&mut T> {
-        // Acquire: pairs with the release of whoever has dropped the one before.
-        if this.counted().strong.load(Ordering::Acquire) != 1 {
-            return None;
-        }
-        // SAFETY: The only reference is borrowed.
-        Some(unsafe { &mut this.0.as_mut().value })
-    }
-
     /// The number of references now.
     pub fn references(&self) -> u32 {
         self.counted().strong.load(Ordering::Relaxed)

@@ -74,6 +74,17 @@ fn what_is_said_of_pages() {
     }
 }
 
+/// Linux counts in batches, and may be wrong by some: what the program checks itself has to do.
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn what_is_counted_is_what_is_there() {
+    let program = compile("counted");
+    for cpus in [1, 2, 4] {
+        let ended = Machine::with_cpus(cpus).run(&program, &[]);
+        assert_eq!((ended.exit, &ended.error), (Some(0), &None), "{ended:?}");
+    }
+}
+
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
 fn memory_that_is_executed_only() {

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail};
 use super::Samples;
 use crate::machine::kernel::System;
 use crate::machine::{Accel, End, Files, Outcome, Policy, Request};
-use crate::show::Sink;
+use crate::show::{Kept, Sink};
 use crate::size::Size;
 
 const INSTRUCTIONS_PER_SECOND: f64 = 1e9;
@@ -62,7 +62,7 @@ fn figure_of(system: System, program: &[&str]) -> Result<f64> {
         seed: Some(0),
         ..system
     };
-    let outcome = run(&system, program, 1, true)?;
+    let outcome = run(&system, program, 1, true, Sink::Nowhere)?;
     let figure = outcome.figure.context("the program printed no figure")?;
     Ok(figure.value)
 }
@@ -74,6 +74,7 @@ fn share_speculative(cpus: u32) -> Result<Samples> {
             &["ebizzy", "-mTRp", "-t", "8", "-S", "2"],
             cpus,
             false,
+            Sink::Nowhere,
         )?;
         outcome
             .counters
@@ -83,7 +84,24 @@ fn share_speculative(cpus: u32) -> Result<Samples> {
     Samples::new((0..5).map(|_| sample()).collect::<Result<_>>()?)
 }
 
-fn run(system: &System, program: &[&str], cpus: u32, count_instructions: bool) -> Result<Outcome> {
+/// What a program prints on one CPU whose clock counts instructions.
+pub fn output_of(program: &[&str]) -> Result<String> {
+    static KEPT: Kept = Kept::new();
+    let system = System {
+        seed: Some(0),
+        ..System::ours()?
+    };
+    run(&system, program, 1, true, Sink::Kept(&KEPT))?;
+    Ok(String::from_utf8_lossy(&KEPT.take()).into_owned())
+}
+
+fn run(
+    system: &System,
+    program: &[&str],
+    cpus: u32,
+    count_instructions: bool,
+    stdout: Sink,
+) -> Result<Outcome> {
     let request = Request {
         program: program.iter().map(Into::into).collect(),
         policy: Policy::Speculative,
@@ -94,7 +112,7 @@ fn run(system: &System, program: &[&str], cpus: u32, count_instructions: bool) -
         list_unknown: false,
         verify: false,
         count_instructions,
-        stdout: Sink::Nowhere,
+        stdout,
         files: Files::default(),
     };
     let outcome = system.boot(&request)?.outcome;

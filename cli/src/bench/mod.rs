@@ -4,6 +4,7 @@
 //! are taken pair by pair in one run, because machines are shared and noisy.
 
 mod before;
+mod growth;
 mod kernel;
 #[cfg(record)]
 mod lines;
@@ -16,7 +17,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 pub use registry::{BENCHES, find};
-pub use stats::Samples;
+pub use stats::{Part, Samples};
 
 /// Which direction is good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -2,7 +2,7 @@
 
 use super::Better::{Higher, Lower};
 use super::Group::{Kernel, KernelPair, Record, Soft};
-use super::{Bench, before, kernel, record, soft};
+use super::{Bench, before, growth, kernel, record, soft};
 
 /// The figures, in the order in which they are taken.
 pub const BENCHES: &[Bench] = &[
@@ -293,6 +293,14 @@ pub const BENCHES: &[Bench] = &[
         group: Kernel,
         about: "guest instructions per record of ebizzy -mTRp; 1 CPU",
         take: kernel::instructions_per_record,
+    },
+    Bench {
+        name: "growth",
+        unit: "ratio",
+        better: Lower,
+        group: Kernel,
+        about: "guest instructions of a call with 256 MiB and 10,000 mappings, against a page; the worst",
+        take: growth::growth,
     },
     Bench {
         name: "tracing_off_vs_compiled_out",

@@ -1,12 +1,29 @@
 //! The samples of a figure, and what is quoted of them.
 
 use anyhow::{Result, ensure};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// At least one finite number, in the order in which they were taken.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Samples {
+    all: Vec<f64>,
+    parts: Vec<Part>,
+}
+
+/// One of the figures that a figure is made of.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(transparent)]
-pub struct Samples(Vec<f64>);
+pub struct Part {
+    /// What it is of.
+    pub name: String,
+    /// In the figure's unit.
+    pub value: f64,
+    /// What was compared: before and after.
+    pub from: f64,
+    /// See `from`.
+    pub to: f64,
+    /// What is to be said of it; empty if nothing is.
+    pub remark: &'static str,
+}
 
 impl Samples {
     /// Refuses no samples at all, and what is no number.
@@ -16,7 +33,20 @@ impl Samples {
             samples.iter().all(|sample| sample.is_finite()),
             "a sample is not a number"
         );
-        Ok(Samples(samples))
+        Ok(Samples {
+            all: samples,
+            parts: Vec::new(),
+        })
+    }
+
+    /// The same, made of these.
+    pub fn with_parts(self, parts: Vec<Part>) -> Self {
+        Samples { parts, ..self }
+    }
+
+    /// What the figure is made of, if it is made of others.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
     }
 
     /// The middle one.
@@ -26,7 +56,7 @@ impl Samples {
 
     /// The value that `percent` of the samples do not exceed, between neighbours in proportion.
     pub fn percentile(&self, percent: f64) -> f64 {
-        let mut sorted = self.0.clone();
+        let mut sorted = self.all.clone();
         sorted.sort_by(f64::total_cmp);
         let place = percent / 100.0 * (sorted.len() - 1) as f64;
         let (below, above) = (
@@ -34,6 +64,12 @@ impl Samples {
             sorted[place.ceil() as usize],
         );
         below + (above - below) * place.fract()
+    }
+}
+
+impl Serialize for Samples {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        self.all.serialize(to)
     }
 }
 

@@ -94,6 +94,7 @@ fn take(bench: &Bench) -> Result<BenchResult> {
         better: bench.better,
         low: samples.percentile(10.0),
         high: samples.percentile(90.0),
+        parts: samples.parts().to_vec(),
         samples,
     })
 }
@@ -102,6 +103,9 @@ fn report(json: Option<&Destination>, results: Vec<BenchResult>) -> Result<()> {
     if json != Some(&Destination::Stdout) {
         // Nothing is lost if nobody reads it.
         let _ = Sink::Stdout.write(format!("{}\n", overview(&results)).as_bytes());
+        for result in results.iter().filter(|result| !result.parts.is_empty()) {
+            let _ = Sink::Stdout.write(format!("\n{}\n", parts(result)).as_bytes());
+        }
     }
     json.map_or(Ok(()), |json| json.write(&BenchFile::new(results)))
 }
@@ -121,6 +125,22 @@ fn overview(results: &[BenchResult]) -> Table {
             } else {
                 "higher"
             }),
+        ]);
+    }
+    table
+}
+
+/// What one figure is made of.
+fn parts(result: &BenchResult) -> Table {
+    let header = [result.name, result.unit, "from", "to", "remark"];
+    let mut table = table::new(header.into_iter().map(Cell::new).collect());
+    for part in &result.parts {
+        table.add_row([
+            Cell::new(&part.name),
+            table::number(short(part.value)),
+            table::number(format!("{:.0}", part.from)),
+            table::number(format!("{:.0}", part.to)),
+            Cell::new(part.remark),
         ]);
     }
     table

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::SCHEMA;
 use super::host::Host;
-use crate::bench::{Better, Samples};
+use crate::bench::{Better, Part, Samples};
 use crate::paths;
 
 /// The whole file.
@@ -33,6 +33,9 @@ pub struct BenchResult {
     pub high: f64,
     /// All of them, in the order in which they were taken.
     pub samples: Samples,
+    /// The figures that it is made of; left out of those that are not.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<Part>,
 }
 
 impl BenchFile {

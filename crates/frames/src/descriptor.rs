@@ -63,6 +63,8 @@ impl Flags {
     pub const SPACE: Flags = Flags(128);
     /// A page of a file, or of shared memory.
     pub const FILE: Flags = Flags(256);
+    /// Beside [`Flags::FILE`]: of shared memory, and of no file.
+    pub const SHARED_MEMORY: Flags = Flags(512);
     /// Where the port's own number begins.
     const PURPOSE: u32 = 16;
 
@@ -270,11 +272,11 @@ impl Descriptor {
     }
 
     /// Makes the frame a file's page, held by the file's page cache alone; before
-    /// the cache shows it.
-    pub fn set_file(&self, file: u64, index: u64) {
+    /// the cache shows it. `kind` is [`Flags::FILE`], with [`Flags::SHARED_MEMORY`] if it is that.
+    pub fn set_file(&self, file: u64, index: u64, kind: Flags) {
         self.owner.store(file, Ordering::Relaxed);
         self.index.store(index, Ordering::Relaxed);
-        self.flags.store(Flags::FILE.0, Ordering::Relaxed);
+        self.flags.store(kind.0, Ordering::Relaxed);
         // Release: pairs with the acquire in `pin`.
         self.uses.store(HELD, Ordering::Release);
     }
@@ -457,7 +459,7 @@ mod tests {
     fn pins_end_at_their_limit() {
         let most = u64::from(MOST_PINS) * PIN;
         let file = Descriptor::new();
-        file.set_file(1, 2);
+        file.set_file(1, 2, Flags::FILE);
         assert!(file.map());
         file.uses.store(HELD + most - PIN + 1, Ordering::Relaxed);
         assert_eq!(file.pin(), Ok(()));

@@ -100,7 +100,7 @@ pub use lock::limits::Limits;
 pub use object::{Device, MemoryObject, Pager, Pinned};
 pub use ops::{
     AgingMode, MappedFile, MapsEntry, Opened, OpenedDevice, PROT_EXEC, PROT_READ, PROT_WRITE,
-    PageState, Share, Usage, advice, flags, lock_all_flags, lock_flags, remap_flags,
+    PageState, Rss, Share, Usage, advice, flags, lock_all_flags, lock_flags, remap_flags,
 };
 pub use probe::list::Probe;
 pub use reclaim::compact::Evacuated;

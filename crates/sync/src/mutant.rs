@@ -120,6 +120,8 @@ pub enum Mutant {
     DeviceGoneWithFirstFlush,
     /// A space is said to show no probes although one has come since it was looked through.
     ProbesForgotten,
+    /// Pages that are taken away are not counted away.
+    GoneNotCounted,
     /// Who registers a probe does not wait for who changes what is mapped there.
     ProbeBesideChanges,
     /// A breakpoint is put in place without another look whether its probe is still there.

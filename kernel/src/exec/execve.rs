@@ -12,7 +12,7 @@ use crate::arch::{context, fpu, percpu};
 use crate::errno::{E2BIG, EINTR, ENOENT, Errno};
 use crate::files::descriptors::Table;
 use crate::files::image;
-use crate::process::{self, Process, UserSpace, alarm, end, family, space};
+use crate::process::{self, Process, UserSpace, alarm, end, family, space, usage};
 use crate::ptrace::attach;
 use crate::sched::thread::{Thread, Work};
 use crate::sched::wait::{self, Interruptible};
@@ -49,7 +49,9 @@ pub fn execve(path: u64, arguments: u64, environment: u64) -> Result<(), Errno> 
         .map_or(core::ptr::null(), |new| &raw const *new);
     thread.space.set(pointer);
     space::enter(percpu::cpu_number(), percpu::this(), pointer);
-    drop(old);
+    if let Some(old) = old {
+        usage::leave_memory(process, &old);
+    }
     process.release_parent();
     forget(thread, process);
     match plan.load(thread) {

@@ -262,6 +262,11 @@ impl Pager for Files {
         false
     }
 
+    fn is_shared_memory(&self, tag: u64) -> bool {
+        // SAFETY: As above.
+        unsafe { of(tag) }.kind == Kind::Memory
+    }
+
     fn charge(&self, tag: u64, index: u64) -> Result<(), Errno> {
         // SAFETY: As above.
         let source = unsafe { of(tag) };

@@ -6,7 +6,7 @@ pub mod stacks;
 
 pub use faultless_mm::{
     AgingMode, Attributes, Huge, Layout, Limits as MemoryLimits, Locked, MapsEntry, Outcome,
-    Policy, Reading, SegvCode, Usage, VmStats,
+    Policy, Reading, Rss, SegvCode, Usage, VmStats,
 };
 pub use faultless_paging::{Access, Frame, PAGE_SIZE, PhysicalMemory};
 pub use faultless_sync::Cpu;
@@ -75,7 +75,7 @@ pub fn new_space(policy: Policy, layout: Layout) -> Result<Space, crate::errno::
     Ok(Space::new(memory(), policy, layout)?)
 }
 
-/// Gives back all memory of a space that no CPU uses; how many pages it had.
-pub fn destroy(space: Space) -> u64 {
-    space.destroy()
+/// Gives back all memory of a space that no CPU uses.
+pub fn destroy(space: Space) {
+    space.destroy();
 }

@@ -11,7 +11,7 @@ use linux_raw_sys::general as linux;
 
 use super::alarm;
 use super::family::{self, Ended, Family};
-use super::{FIRST, INIT, Process, UserSpace, current, oom, orphans, space, usage};
+use super::{FIRST, INIT, Process, current, oom, orphans, space, usage};
 use crate::arch::{percpu, uaccess};
 use crate::files::readiness::Events;
 use crate::futex::{self, Word};
@@ -138,9 +138,10 @@ fn finish(process: &Process) {
         verify::with_those_that_live();
     }
     let space = process.space.lock().take();
-    let pages = space.map_or(0, UserSpace::end);
-    let mut used = usage::of(process);
-    used.most_pages = used.most_pages.max(pages);
+    if let Some(space) = space {
+        usage::leave_memory(process, &space);
+    }
+    let used = usage::of(process);
     oom::gave_back(process);
     process.leave_files();
     alarm::forget(process.id, true);

@@ -8,7 +8,7 @@
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
 use core::ptr;
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::arch::percpu::{self, PerCpu};
 use crate::arch::{self, paging};
@@ -26,14 +26,11 @@ const LEAST_ROOM: u64 = 128 << 20;
 /// An address space that programs run in.
 pub struct UserSpace {
     space: ManuallyDrop<Space>,
-    is_given_back: bool,
     number: Number,
     /// The program's file, which nobody may write meanwhile.
     running: SpinLock<Option<Running>>,
     /// The commands by which `membarrier` was registered for.
     pub barriers: AtomicU32,
-    /// The most pages that it had in memory when anybody looked.
-    most_resident: AtomicU64,
 }
 
 impl UserSpace {
@@ -82,11 +79,9 @@ impl UserSpace {
         // If there is no room, it is dropped and given back.
         let shared = Shared::new(Self {
             space: ManuallyDrop::new(space),
-            is_given_back: false,
             number,
             running: SpinLock::new(running),
             barriers: AtomicU32::new(barriers),
-            most_resident: AtomicU64::new(0),
         })?;
         verify::spaces::add(&shared)?;
         Ok(shared)
@@ -95,20 +90,6 @@ impl UserSpace {
     /// Its number, which no other space has meanwhile.
     pub fn number(&self) -> usize {
         self.number.index()
-    }
-
-    /// Pages in memory now, and the most that there were when anybody looked: nobody counts them
-    /// as they come.
-    pub fn resident_and_most(&self) -> (u64, u64) {
-        let now = self.space.resident();
-        let before = self.most_resident.fetch_max(now, Ordering::Relaxed);
-        (now, before.max(now))
-    }
-
-    /// The most pages that there were are those that are there now.
-    pub fn forget_most_resident(&self) {
-        self.most_resident
-            .store(self.space.resident(), Ordering::Relaxed);
     }
 
     /// A key for sleeping on a word of this space.
@@ -125,33 +106,16 @@ impl Deref for UserSpace {
     }
 }
 
-impl UserSpace {
-    /// Lets go of it, and gives its memory back if this is the last reference; how many pages that
-    /// were.
-    pub fn end(mut space: Shared<Self>) -> u64 {
-        // SAFETY: Nobody makes weak references to spaces.
-        unsafe { Shared::get_mut(&mut space) }.map_or(0, Self::give_back)
-    }
-
-    fn give_back(&mut self) -> u64 {
+impl Drop for UserSpace {
+    fn drop(&mut self) {
         // Its last CPUs are on their way to another thread; this one has left. They look at this
         // very place until then.
         while self.space.cpus().iter().next().is_some() {
             arch::relax();
         }
         verify::spaces::remove(self);
-        self.is_given_back = true;
-        // SAFETY: Taken once: nobody looks at a space that nobody refers to, and the drop that
-        // follows sees the mark.
-        memory::destroy(unsafe { ManuallyDrop::take(&mut self.space) })
-    }
-}
-
-impl Drop for UserSpace {
-    fn drop(&mut self) {
-        if !self.is_given_back {
-            self.give_back();
-        }
+        // SAFETY: Taken once, by the last reference.
+        memory::destroy(unsafe { ManuallyDrop::take(&mut self.space) });
     }
 }
 

@@ -5,7 +5,7 @@
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
-use super::Process;
+use super::{Process, UserSpace};
 use crate::arch::percpu::{self, MAX_CPUS};
 use crate::arch::time;
 use crate::memory::{self, Counter, Counters};
@@ -21,7 +21,7 @@ pub struct Usage {
     /// Switches because it slept, and because its slice was over.
     pub slept: u64,
     pub preempted: u64,
-    /// The most pages it had in memory, as far as anybody looked.
+    /// The most pages it had in memory at once.
     pub most_pages: u64,
 }
 
@@ -155,13 +155,29 @@ pub fn of_time(process: &Process) -> u64 {
     threads.iter().map(|thread| time_of(thread)).sum::<u64>() + ended
 }
 
+/// A process leaves its memory: the most that it had there counts on.
+pub fn leave_memory(process: &Process, space: &UserSpace) {
+    let mut usage = process.usage.lock();
+    usage.most_pages = usage.most_pages.max(space.rss().peak);
+}
+
+/// What a thread has used; memory is all of its process's.
+pub fn of_thread(process: &Process, thread: &Thread) -> Usage {
+    let before = process.usage.lock().most_pages;
+    let now = process.space().map_or(0, |space| space.rss().peak);
+    Usage {
+        most_pages: before.max(now),
+        ..thread.usage.get()
+    }
+}
+
 /// What a process has used, its ended threads included. Threads that run elsewhere are as they
 /// were when they last left a CPU.
 pub fn of(process: &Process) -> Usage {
     let mut sum = *process.usage.lock();
     process.for_each_thread(&mut |thread| sum.add(&thread.usage.get()));
     if let Some(space) = process.space() {
-        sum.most_pages = sum.most_pages.max(space.resident_and_most().1);
+        sum.most_pages = sum.most_pages.max(space.rss().peak);
     }
     sum
 }

@@ -54,7 +54,7 @@ pub fn getrusage(who: u64, to: u64) -> Answer {
     let used = match who as i32 {
         RUSAGE_SELF => usage::of(process),
         RUSAGE_CHILDREN => *process.children_usage.lock(),
-        RUSAGE_THREAD => thread.usage.get(),
+        RUSAGE_THREAD => usage::of_thread(process, thread),
         _ => return Err(EINVAL),
     };
     write_usage(to, &used)?;

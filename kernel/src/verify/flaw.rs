@@ -52,7 +52,7 @@ impl Mutant {
             Self::LostPipe => drop(machine::allocate_zeroed(Purpose::Pipe)),
             Self::LostFile => {
                 if let Ok(frame) = frames().allocate(Kernel.cpu()) {
-                    frames().descriptor(frame).set_file(0, 0);
+                    frames().descriptor(frame).set_file(0, 0, Flags::FILE);
                 }
             }
             Self::LostSpace => {

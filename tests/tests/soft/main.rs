@@ -34,6 +34,7 @@ mod lock {
     mod limits;
 }
 mod space {
+    mod rss;
     mod soft_dirty;
     mod soft_dirty_stress;
 }

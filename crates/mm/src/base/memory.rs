@@ -275,6 +275,21 @@ impl<M: Machine> Memory<M> {
         Ok(frame)
     }
 
+    /// A frame for something that lives as long as a space.
+    pub(crate) fn take_space_frame(&self) -> Result<Frame, NoMemory> {
+        let frame = self.allocate_frame_to_fill()?;
+        let descriptor = self.machine.frames().descriptor(frame);
+        descriptor.set_flags(Flags::SPACE);
+        Ok(frame)
+    }
+
+    /// Gives such a frame back.
+    pub(crate) fn give_space_frame(&self, frame: Frame) {
+        let source = self.machine.frames();
+        source.descriptor(frame).set_flags(Flags::NONE);
+        source.free(self.machine.cpu(), frame);
+    }
+
     /// Makes a zeroed frame of the caller's an empty table.
     pub(crate) fn make_table(&self, frame: Frame) {
         self.machine

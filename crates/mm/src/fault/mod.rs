@@ -31,6 +31,7 @@ use crate::lock::vma::{Mode, VmaRef};
 use crate::reclaim::lazyfree::take_lazyfree;
 use crate::space::AddressSpace;
 use crate::table::retry::{Blocker, Retry};
+use crate::table::rss::RssKind;
 use crate::table::txn;
 use crate::tune::FAULT_TRIES;
 
@@ -285,7 +286,10 @@ impl<M: Machine> AddressSpace<M> {
             let protection = at.vma.protection();
             let leaf = Self::FORMAT.leaf_of(frame, true, protection, true);
             Ok(self.allowed::<N>(leaf, at))
-        })
+        })?;
+        let cpu = self.machine().cpu();
+        self.tables().rss.came(cpu, RssKind::Anonymous);
+        Ok(())
     }
 
     /// Read of an empty entry: the shared zero page, read-only.
@@ -324,7 +328,11 @@ impl<M: Machine> AddressSpace<M> {
             Ok(self.tables().with_tlb_owner(Self::FORMAT.table(table)))
         });
         match published {
-            Ok(()) => self.memory().count(Counter::TableAlloc),
+            Ok(()) => {
+                let cpu = self.machine().cpu();
+                self.tables().rss.came(cpu, RssKind::Table);
+                self.memory().count(Counter::TableAlloc);
+            }
             // Somebody else is putting one there: the next look finds it.
             Err(Retry::EntryClaimed) => return Err(Retry::TableChanged),
             Err(why) => return Err(why),

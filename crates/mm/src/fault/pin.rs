@@ -45,6 +45,7 @@ use crate::fault::{Outcome, PteRef, SegvCode};
 use crate::lock::vma::{Mode, VmaRef};
 use crate::space::AddressSpace;
 use crate::table::retry::{Blocker, Retry};
+use crate::table::rss::RssKind;
 use crate::tune::PIN_TRIES;
 
 /// What a page is taken for.
@@ -267,7 +268,10 @@ impl<M: Machine> AddressSpace<M> {
             let protection = at.vma.protection();
             let leaf = Self::FORMAT.leaf_of(new, protection.write, protection, true);
             Ok(self.tables().with_tlb_owner(leaf))
-        })
+        })?;
+        let cpu = self.machine().cpu();
+        self.tables().rss.came(cpu, RssKind::Anonymous);
+        Ok(())
     }
 
     /// Claims the entry as present, validates, and adds a pin to the page's count.

@@ -12,7 +12,7 @@ use faultless_sync::{RangeLock, SlotChunk};
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
 use crate::lock::Mappings;
-use crate::lock::shard::{Shards, give_frame, take_frame};
+use crate::lock::shard::Shards;
 
 const _: () = assert!(size_of::<SlotChunk>() <= PAGE_SIZE as usize);
 
@@ -27,7 +27,7 @@ impl<M: Machine> Mappings<M> {
 
     #[cold]
     fn add_room(&self, list: &RangeLock) {
-        let Ok(frame) = take_frame(self.memory) else {
+        let Ok(frame) = self.memory.take_space_frame() else {
             return;
         };
         let room = self.machine().pointer(frame).cast::<SlotChunk>();
@@ -36,7 +36,7 @@ impl<M: Machine> Mappings<M> {
         // SAFETY: it is nobody else's, and given back with the list.
         if !unsafe { list.add_room(room, self.machine()) } {
             // Another was quicker.
-            give_frame(self.memory, frame);
+            self.memory.give_space_frame(frame);
         }
     }
 
@@ -52,5 +52,5 @@ impl<M: Machine> Mappings<M> {
 
 /// Gives the places back that were added to a list, which ends.
 pub(crate) fn give_chunks<M: Machine>(memory: &Memory<M>, list: &RangeLock) {
-    list.for_each_room(memory.machine(), |tag| give_frame(memory, Frame(tag)));
+    list.for_each_room(memory.machine(), |tag| memory.give_space_frame(Frame(tag)));
 }

@@ -31,6 +31,7 @@ use crate::lock::give_chunks;
 use crate::lock::limits::{LimitWords, Limits};
 use crate::lock::shard::{self, Contention, Shards};
 use crate::table::Tables;
+use crate::table::rss::RssCounters;
 use crate::tree::Tree;
 use crate::tree::account::Account;
 
@@ -54,7 +55,8 @@ pub(crate) struct Mappings<M: Machine> {
     /// heap, or everything.
     pub(crate) brk: Padded<[AtomicU64; 3]>,
     pub(crate) account: Padded<Account>,
-    pub(crate) limits: Padded<LimitWords>,
+    /// Seldom written.
+    pub(crate) limits: LimitWords,
     pub(crate) notes: Notes,
 }
 
@@ -67,20 +69,20 @@ pub(crate) struct WriterState {
 }
 
 impl<M: Machine> Mappings<M> {
-    /// No mappings, over an empty root of the caller's.
+    /// No mappings, over an empty root and counts of nothing, both of the caller's.
     ///
     /// # Errors
-    /// [`NoMemory`]: the root is still the caller's.
+    /// [`NoMemory`]: what was given is still the caller's.
     pub(crate) fn new(
         memory: &'static Memory<M>,
-        root: Frame,
+        (root, rss): (Frame, RssCounters),
         policy: Policy,
         layout: Layout,
     ) -> Result<Self, NoMemory> {
         let tree = Tree::new(memory, layout.mmap_base.min(layout.end) / PAGE_SIZE)?;
         Ok(Self {
             memory,
-            tables: Tables::new(memory, root),
+            tables: Tables::new(memory, root, rss),
             tree,
             ranges: Padded(RangeLock::new()),
             lock: Padded(RwLock::new()),
@@ -94,10 +96,10 @@ impl<M: Machine> Mappings<M> {
             probed: AtomicU32::new(0),
             brk: Padded(core::array::from_fn(|_| AtomicU64::new(0))),
             account: Padded(Account::default()),
-            limits: Padded(LimitWords::new(&Limits {
+            limits: LimitWords::new(&Limits {
                 stack: layout.stack_limit,
                 ..Limits::NONE
-            })),
+            }),
             notes: Notes::new(),
         })
     }

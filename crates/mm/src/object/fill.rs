@@ -66,7 +66,7 @@ impl<M: Machine> MemoryObject<M> {
             };
         }
         let descriptor = self.descriptor(frame);
-        descriptor.set_file(cache.id, index);
+        cache.set_file(descriptor, index);
         let mut ours = slot
             .replace(PageSlot::Empty, PageSlot::Filling(frame))
             .is_ok();

@@ -39,7 +39,7 @@ pub(crate) mod radix;
 
 use core::ptr::NonNull;
 
-use faultless_frames::{FrameSource, NoMemory};
+use faultless_frames::{Descriptor, Flags, FrameSource, NoMemory};
 use faultless_paging::{Frame, PAGE_SIZE};
 use faultless_sync::SpinLock;
 use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -81,6 +81,11 @@ pub trait Pager: Sync {
     /// only copied in memory is not.
     fn is_io(&self) -> bool {
         true
+    }
+
+    /// Whether it is shared memory and no file, so that its pages are counted as that ([`crate::Rss`]).
+    fn is_shared_memory(&self, _tag: u64) -> bool {
+        false
     }
 
     /// Asked before the store gets the page `index`.
@@ -328,6 +333,17 @@ impl ObjectInner {
     /// The port's name for it.
     pub(crate) fn tag(&self) -> u64 {
         self.tag
+    }
+
+    /// Makes a frame the page `index`, before its slot leads to it.
+    pub(crate) fn set_file(&self, descriptor: &Descriptor, index: u64) {
+        // What has no pager is memory.
+        let is_memory = |pager: &dyn Pager| pager.is_shared_memory(self.tag);
+        let kind = match self.backing.is_none_or(is_memory) {
+            true => Flags::FILE.and(Flags::SHARED_MEMORY),
+            false => Flags::FILE,
+        };
+        descriptor.set_file(self.id, index, kind);
     }
 
     /// Asks whether there is room for a page.

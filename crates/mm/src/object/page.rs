@@ -184,7 +184,7 @@ impl<M: Machine> MemoryObject<M> {
                         }
                     }
                     let descriptor = self.descriptor(frame);
-                    descriptor.set_file(self.cache().id, index);
+                    self.cache().set_file(descriptor, index);
                     let added = slot.replace(PageSlot::Empty, PageSlot::Page(frame));
                     if added.is_err() {
                         self.cache().uncharge(index);
@@ -290,7 +290,7 @@ impl<M: Machine> Memory<M> {
             };
         }
         let descriptor = self.machine().frames().descriptor(frame);
-        descriptor.set_file(cache.id, index);
+        cache.set_file(descriptor, index);
         let page = PageSlot::Page(frame);
         if slot.replace(PageSlot::Empty, page).is_err() {
             cache.uncharge(index);

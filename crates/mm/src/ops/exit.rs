@@ -28,7 +28,9 @@ impl<M: Machine> OwnedSpace<M> {
         leave_objects(&self);
         leave_list(&self);
         let end = self.layout().end.div_ceil(PAGE_SIZE);
+        let counted = self.resident();
         let present = free_table(self.memory(), self.tables().root, LEVELS - 1, 0, end);
+        debug_assert_eq!(present, counted, "what is in memory was not counted right");
         let memory = self.memory();
         memory.commit(self.totals().committed.wrapping_neg());
         self.take_apart();

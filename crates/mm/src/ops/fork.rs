@@ -43,6 +43,7 @@ use crate::lock::RangeWriteGuard;
 use crate::probe::space::install_probes;
 use crate::rmap::anon::enter_list;
 use crate::space::{AddressSpace, OwnedSpace};
+use crate::table::rss::{RssDelta, RssKind};
 use crate::tree::account::Sum;
 use crate::tree::mapping::{self, Attributes, Locked};
 use crate::tree::{Copier, PAGES, Run, SlotValue};
@@ -275,50 +276,59 @@ impl<'a, M: Machine> Fork<'a, M> {
         let entries = from[first..end].iter().zip(&to[first..end]);
         if gets == Gets::All {
             let zero = self.zero;
+            let mut came = RssDelta::default();
             let mut entries = (base + first as u64..).zip(entries);
-            entries.try_for_each(|(page, (entry, copy))| self.copy_entry(entry, (copy, page), zero))
+            let result = entries.try_for_each(|(page, (entry, copy))| {
+                came.add(self.copy_entry(entry, (copy, page), zero)?);
+                Ok(())
+            });
+            let cpu = self.child.machine().cpu();
+            self.child.tables().rss.came_all(cpu, &came);
+            result
         } else {
             entries.for_each(|(entry, copy)| copy_guard(entry, copy, AddressSpace::<M>::FORMAT));
             Ok(())
         }
     }
 
-    /// Copies what one entry holds, and counts the second mapping of its page. `copy` is the
-    /// child's of a page, which nobody else knows yet.
+    /// Copies what one entry holds, and counts the second mapping of its page. The kind that the caller
+    /// counts as come to the child. `copy` is the child's of a page, which no other CPU knows yet.
     #[inline]
     fn copy_entry(
         &self,
         entry: &Entry,
         (copy, page): (&Entry, u64),
         zero: Frame,
-    ) -> Result<(), NoMemory> {
+    ) -> Result<Option<RssKind>, NoMemory> {
         let format = AddressSpace::<M>::FORMAT;
         let mut value = entry.load();
         if format.is_claimed(value) {
             value = self.unclaimed(entry);
         }
         if value == 0 {
-            return Ok(());
+            return Ok(None);
         }
         let frame = format.frame(value);
+        let mut kind = None;
         if frame != zero && !format.is_guard(value) {
             let descriptor = self.parent.machine().frames().descriptor(frame);
+            kind = Some(RssKind::of(descriptor));
             match descriptor.share(self.family) {
                 Sharing::Shared => {}
                 // What the parent has used of a file the child will mostly use, too, and would
                 // take a fault for it; the rest it finds in the store. Nobody takes the page away
                 // here: a truncation waits, and comes to the child after the parent.
                 Sharing::File if format.is_used(value) && descriptor.map() => {}
-                Sharing::File => return Ok(()),
+                Sharing::File => return Ok(None),
                 Sharing::Pinned => {
                     let own = self.copy_of(frame, page)?;
                     copy.set(format.with_frame(value, own));
-                    return Ok(());
+                    return Ok(kind);
                 }
             }
         }
         copy.set(self.write_protect(entry, value));
-        Ok(())
+        Ok(kind)
     }
 
     /// A copy, for a page of the child's, of one that is pinned in the parent. No store of the program
@@ -393,6 +403,8 @@ impl<'a, M: Machine> Fork<'a, M> {
                         0 => {
                             let new = memory.allocate_table()?;
                             memory.count(Counter::TableAlloc);
+                            let cpu = memory.machine().cpu();
+                            self.child.tables().rss.came(cpu, RssKind::Table);
                             entry.set(format.table(new));
                             new
                         }

@@ -1,6 +1,6 @@
 //! Looking at an address space without changing it.
 
-use faultless_paging::{ENTRIES, EntryFormat, Frame, LEVELS, PAGE_SIZE, Page, Table, Walk, table};
+use faultless_paging::{Frame, PAGE_SIZE, Page, Walk};
 
 use crate::base::machine::Machine;
 use crate::object::MemoryObject;
@@ -69,38 +69,5 @@ impl<M: Machine> AddressSpace<M> {
             }
             _ => None,
         }
-    }
-
-    /// How many pages there are, without those that are the shared zero page; those included that
-    /// no access may reach, and not those of devices.
-    /// A look at all tables beside whoever changes them: exact if nobody does.
-    pub fn resident(&self) -> u64 {
-        let _section = self.memory().enter();
-        self.resident_below(self.tables().root, LEVELS - 1)
-    }
-
-    fn resident_below(&self, table: Frame, level: usize) -> u64 {
-        let format = M::Format::FORMAT;
-        // SAFETY: found in the caller's section, so it stays a table until that ends.
-        let table = unsafe { Table::at(self.machine(), table) };
-        let user = if level == LEVELS - 1 {
-            (self.layout().end.div_ceil(PAGE_SIZE)).div_ceil(table::span(level)) as usize
-        } else {
-            ENTRIES
-        };
-        let mut pages = 0;
-        let mut at = 0;
-        while let Some(number) = table.next_used(at, user) {
-            at = number + 1;
-            let value = table.entries()[number].load();
-            let below = format.frame(value);
-            if level > 0 && format.is_present(value) {
-                pages += self.resident_below(below, level - 1);
-            } else if level == 0 && below != Frame(0) && self.tables().counted(value).is_some() {
-                // A claim remembers the frame that it replaces.
-                pages += 1;
-            }
-        }
-        pages
     }
 }

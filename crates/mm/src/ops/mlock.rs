@@ -140,7 +140,10 @@ impl<M: Machine> AddressSpace<M> {
     pub fn munlockall(&self) {
         let lock = self.maps.lock_everything_beside_replacing();
         self.set_lock_future(Locked::No);
-        self.lock_all(&lock, Locked::No);
+        // Mostly nothing is locked, among any number of mappings.
+        if self.totals().locked != 0 {
+            self.lock_all(&lock, Locked::No);
+        }
     }
 
     /// Whether so much more may be locked: what is locked already does not count twice.

@@ -24,6 +24,7 @@ mod msync;
 mod munmap;
 mod pagemap;
 mod populate;
+mod rss;
 mod usage;
 
 pub use clear_refs::AgingMode;
@@ -33,6 +34,7 @@ pub use mlock::{lock_all_flags, lock_flags};
 pub use mmap::{Opened, OpenedDevice, flags};
 pub use mremap::remap_flags;
 pub use pagemap::PageState;
+pub use rss::Rss;
 pub use usage::{Share, Usage};
 
 use faultless_paging::Protection;

@@ -1,8 +1,8 @@
 //! What the pages of a range amount to: `/proc/PID/smaps`.
 //!
 //! A look at the entries and at their frames' descriptors inside read sections, beside whoever
-//! changes them and with no lock, as for `pagemap`. Nothing is counted as pages come and go, so
-//! that no fault pays for it.
+//! changes them and with no lock, as for `pagemap`. Takes time by pages; what the whole space has in memory is
+//! counted as pages come and go ([`crate::Rss`]).
 
 use core::ops::{AddAssign, Range};
 

@@ -39,6 +39,7 @@ use crate::base::machine::Machine;
 use crate::base::notes::Note;
 use crate::space::AddressSpace;
 use crate::table::retry::Retry;
+use crate::table::rss::RssKind;
 use crate::table::txn::{PteRef, PteTxn};
 use crate::tree::SlotState;
 use crate::tune::LAZYFREE_BATCH;
@@ -197,8 +198,10 @@ fn take_page<M: Machine>(
     if published.is_err() || !is_taken {
         return false;
     }
+    let cpu = space.machine().cpu();
+    space.tables().rss.gone_one(cpu, RssKind::Anonymous);
     if source.descriptor(frame).unmap() {
-        source.free(space.machine().cpu(), frame);
+        source.free(cpu, frame);
     }
     true
 }

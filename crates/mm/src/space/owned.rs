@@ -17,6 +17,7 @@ use crate::base::memory::Memory;
 use crate::base::policy::Policy;
 use crate::lock::mappings::Mappings;
 use crate::space::{AddressSpace, SpaceLink};
+use crate::table::rss::RssCounters;
 use crate::tree::PAGES;
 
 /// An address space that the caller owns. It is given back by [`OwnedSpace::destroy`] alone: dropped,
@@ -71,7 +72,13 @@ impl<M: Machine> OwnedSpace<M> {
         let free = |frame| machine.frames().free(machine.cpu(), frame);
         let frame = memory.allocate_frame_to_fill()?;
         let root = memory.allocate_table().inspect_err(|_| free(frame))?;
-        let maps = Mappings::new(memory, root, policy, layout).inspect_err(|_| {
+        let used = size_of::<AddressSpace<M>>();
+        let rss = RssCounters::new(memory, frame, used).inspect_err(|_| {
+            free(root);
+            free(frame);
+        })?;
+        let maps = Mappings::new(memory, (root, rss), policy, layout).inspect_err(|_| {
+            rss.free(memory);
             free(root);
             free(frame);
         })?;
@@ -97,6 +104,7 @@ impl<M: Machine> OwnedSpace<M> {
         let space = unsafe { self.space.read() };
         let machine = space.machine();
         let source = machine.frames();
+        space.tables().rss.free(space.memory());
         source.descriptor(space.frame).set_flags(Flags::NONE);
         source.free(machine.cpu(), space.frame);
         space.maps.destroy();

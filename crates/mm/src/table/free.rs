@@ -29,6 +29,7 @@ use faultless_trace::Counter;
 use crate::base::frame_list::{FrameList, POLL_INTERVAL};
 use crate::base::machine::Machine;
 use crate::table::Tables;
+use crate::table::rss::{RssDelta, RssKind};
 use crate::tree::Tree;
 
 /// The level of the entries that lead to the highest tables that go.
@@ -198,10 +199,11 @@ impl<M: Machine> Tables<M> {
         if level > 0 || kept {
             // SAFETY: this CPU detached it, and it is there until it is retired.
             let table = unsafe { Table::at(machine, frame) };
+            let mut gone = RssDelta::default();
             let mut given = 0;
             free::kept_in::<M::Format>(table, cpu, &mut |value| {
                 match level {
-                    0 => self.give_up(value, chain),
+                    0 => gone.add(self.give_up(value, chain)),
                     _ => self.give_table(Self::FORMAT.frame(value), level - 1, kept, chain),
                 }
                 given += 1;
@@ -209,8 +211,10 @@ impl<M: Machine> Tables<M> {
                     machine.poll();
                 }
             });
+            self.rss.gone(cpu, &gone);
             machine.poll();
         }
+        self.rss.gone_one(cpu, RssKind::Table);
         self.memory.count(Counter::TableFree);
         if mutant(Mutant::TableNotRetired) {
             return machine.frames().free(cpu, frame);
@@ -222,19 +226,24 @@ impl<M: Machine> Tables<M> {
     /// a claim, and gives up their pages.
     pub(crate) fn release_kept(&self, pages: Pages, chain: &mut FrameList) {
         let cpu = self.machine().cpu();
+        let mut gone = RssDelta::default();
         self.for_each_entry(pages, &mut |entry, _| {
             let value = entry.load();
             if value != 0 && value == Self::FORMAT.claim_of(value, cpu) {
                 entry.set(0);
-                self.give_up(value, chain);
+                gone.add(self.give_up(value, chain));
             }
         });
+        self.rss.gone(cpu, &gone);
     }
 
-    /// Takes away the mapping that an entry was.
-    pub(crate) fn give_up(&self, value: u64, chain: &mut FrameList) {
-        if self.counted(value).is_some_and(Descriptor::unmap) {
+    /// Takes away the mapping that an entry was; what the caller has to count as gone.
+    pub(crate) fn give_up(&self, value: u64, chain: &mut FrameList) -> Option<RssKind> {
+        let counted = self.counted(value);
+        let kind = counted.map(RssKind::of);
+        if counted.is_some_and(Descriptor::unmap) {
             chain.push(self.machine().frames(), Self::FORMAT.frame(value));
         }
+        kind
     }
 }

@@ -15,6 +15,7 @@ pub(crate) mod move_ptes;
 pub(crate) mod moves;
 pub(crate) mod pages;
 pub(crate) mod retry;
+pub(crate) mod rss;
 pub(crate) mod taken;
 pub(crate) mod txn;
 pub(crate) mod zap;
@@ -26,6 +27,7 @@ use faultless_sync::{CpuSet, Padded};
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
 use crate::table::moves::Moves;
+use crate::table::rss::RssCounters;
 
 /// The page tables of an address space, and the CPUs that may have loaded them.
 pub(crate) struct Tables<M: Machine> {
@@ -36,6 +38,8 @@ pub(crate) struct Tables<M: Machine> {
     /// Written by a CPU that takes up or leaves the space.
     pub(crate) cpus: Padded<CpuSet>,
     pub(crate) forks: Padded<ForkState>,
+    /// What is in memory: each CPU writes a line of its own.
+    pub(crate) rss: RssCounters,
 }
 
 /// What a fork goes on beside.
@@ -50,7 +54,7 @@ impl<M: Machine> Tables<M> {
     pub(crate) const FORMAT: Format = M::Format::FORMAT;
 
     /// Empty tables under a root of the caller's.
-    pub(crate) fn new(memory: &'static Memory<M>, root: Frame) -> Self {
+    pub(crate) fn new(memory: &'static Memory<M>, root: Frame, rss: RssCounters) -> Self {
         Self {
             memory,
             root,
@@ -60,6 +64,7 @@ impl<M: Machine> Tables<M> {
                 priority: AtomicU64::new(0),
                 moves: Moves::new(),
             }),
+            rss,
         }
     }
 

@@ -30,6 +30,7 @@ use faultless_trace::Counter;
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::table::Tables;
+use crate::table::rss::RssKind;
 use crate::table::txn::PteTxn;
 use crate::tune::MOVED_TABLES;
 
@@ -107,6 +108,7 @@ impl<M: Machine> Tables<M> {
                     // If not, a fault beside these pages was quicker.
                     if let Ok(claim) = txn.claim(entry, 0, || Ok(())) {
                         claim.publish(self.with_tlb_owner(Self::FORMAT.table(table)));
+                        self.rss.came(self.machine().cpu(), RssKind::Table);
                         self.memory.count(Counter::TableAlloc);
                         spare = None;
                     }

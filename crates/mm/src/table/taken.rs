@@ -19,6 +19,7 @@ use crate::base::frame_list::FrameList;
 use crate::base::machine::Machine;
 use crate::table::Tables;
 use crate::table::free::FreeTables;
+use crate::table::rss::{RssDelta, RssKind};
 use crate::table::zap::{is_in_one_table, is_shared};
 use crate::tree::Tree;
 use crate::tune::INLINE_ZAP;
@@ -115,17 +116,28 @@ impl<M: Machine> Tables<M> {
         let base = pages.start & !(ENTRIES as u64 - 1);
         let (mut at, end) = ((pages.start - base) as usize, (pages.end - base) as usize);
         let cpu = self.machine().cpu();
+        let mut gone = RssDelta::default();
+        let mut is_all = true;
         while let Some(number) = table.next_used(at, end) {
-            if !self.take_one(&table.entries()[number], base + number as u64, cpu, taken) {
-                return false;
+            let entry = &table.entries()[number];
+            is_all = self.take_one(entry, base + number as u64, cpu, (taken, &mut gone));
+            if !is_all {
+                break;
             }
             at = number + 1;
         }
-        true
+        self.rss.gone(cpu, &gone);
+        is_all
     }
 
     #[inline]
-    fn take_one(&self, entry: &Entry, page: u64, cpu: Cpu, taken: &mut Taken) -> bool {
+    fn take_one(
+        &self,
+        entry: &Entry,
+        page: u64,
+        cpu: Cpu,
+        (taken, gone): (&mut Taken, &mut RssDelta),
+    ) -> bool {
         loop {
             let value = entry.load();
             if value == 0 {
@@ -140,6 +152,7 @@ impl<M: Machine> Tables<M> {
             }
             if entry.replace(value, 0).is_ok() {
                 self.gather(value, page, &mut taken.gather);
+                gone.add(counted.map(RssKind::of));
                 if counted.is_some_and(Descriptor::unmap) {
                     taken
                         .chain

@@ -20,6 +20,7 @@ use faultless_sync::{Backoff, Mutant, cond_resched, mutant};
 use crate::base::machine::Machine;
 use crate::table::Tables;
 use crate::table::free::{FreeTables, TOP, ZappedRange};
+use crate::table::rss::{RssDelta, RssKind};
 use crate::table::taken::Taken;
 use crate::tree::Tree;
 use crate::tune::INLINE_ZAP;
@@ -98,6 +99,7 @@ impl<M: Machine> Tables<M> {
         } = taken;
         let cpu = self.machine().cpu();
         let mut kept = false;
+        let mut gone = RssDelta::default();
         let section = self.memory.enter();
         let mut take = |entry: &Entry, page: u64| {
             let mut backoff = Backoff::new();
@@ -128,6 +130,8 @@ impl<M: Machine> Tables<M> {
                 if entry.replace(value, left).is_ok() {
                     self.gather(value, page, &mut gather);
                     kept |= shared;
+                    // What is kept is counted when it is given up.
+                    gone.add(counted.filter(|_| !shared).map(RssKind::of));
                     if !shared && counted.is_some_and(Descriptor::unmap) {
                         chain.push(self.machine().frames(), Self::FORMAT.frame(value));
                     }
@@ -139,6 +143,7 @@ impl<M: Machine> Tables<M> {
             seen += 1;
             self.for_each_in(table, part, &mut take);
         });
+        self.rss.gone(cpu, &gone);
         let range = ZappedRange {
             batch,
             pages,

@@ -67,6 +67,7 @@ impl<M: Machine> Memory<M> {
             space
                 .maps
                 .arena_frames()
+                .chain(space.tables().rss.frames())
                 .try_for_each(|frame| books.enter(frame, Use::SPACE))?;
             let mut entered = Ok(());
             space.maps.for_each_room(|frame| {

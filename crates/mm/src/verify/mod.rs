@@ -9,12 +9,13 @@
 //!    A device's page lies where the device is mapped that has it.
 //! 3. A guard lies in a mapping; it has no frame. What lets stores through is soft-dirty.
 //! 4. No entry is claimed; no table is frozen; no mapping is changing or zapping. What is mapped
-//!    is counted right ([`AddressSpace::totals`]).
+//!    is counted right ([`AddressSpace::totals`]), and so is what is in memory ([`AddressSpace::rss`]).
 //! 5. (With the caller's census of frames) used + free + cached + deferred = all.
 //! 6. What TLBs hold is checked by the machine, on every hit.
 
 mod machine;
 mod objects;
+mod rss;
 mod shared;
 
 use core::fmt;
@@ -77,6 +78,7 @@ impl<M: Machine> AddressSpace<M> {
         let mut census = Census::default();
         self.verify_tree(&mut census)?;
         self.verify_table(self.tables().root, LEVELS - 1, 0, &mut census)?;
+        self.verify_rss(census.tables - 1)?;
         Ok(census)
     }
 

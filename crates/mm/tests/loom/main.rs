@@ -14,6 +14,7 @@ mod tree {
 mod table {
     mod free;
     mod holders;
+    mod rss;
 }
 mod object {
     mod device;

@@ -28,6 +28,7 @@ use crate::fault::state::FaultState;
 use crate::fault::trace::TraceSink;
 use crate::space::AddressSpace;
 use crate::table::retry::Retry;
+use crate::table::rss::RssKind;
 
 impl<M: Machine> AddressSpace<M> {
     /// Write to a page that is present and read-only, in a mapping that allows it.
@@ -121,6 +122,8 @@ impl<M: Machine> AddressSpace<M> {
         }
         self.memory().count(Counter::Copies);
         prepared.trail.ends(How::Copy);
+        let rss = &self.tables().rss;
+        rss.copied(self.machine().cpu(), RssKind::of(descriptor));
         // Copied and flushed: whoever is left may now write it.
         if descriptor.unmap() {
             source.free(self.machine().cpu(), old);

@@ -30,6 +30,7 @@ use crate::fault::{Outcome, PteRef};
 use crate::object::{Lookup, ObjectInner, PageRef};
 use crate::space::AddressSpace;
 use crate::table::retry::{Blocker, Retry};
+use crate::table::rss::RssKind;
 use crate::tree::mapping::ObjectRef;
 use crate::tune::FAULT_AROUND;
 
@@ -120,8 +121,11 @@ impl<M: Machine> AddressSpace<M> {
         used_for: Use,
     ) -> Result<(), Retry> {
         let protection = at.vma.protection();
+        let mut kind = RssKind::File;
         self.tables().transact(at, || {
             self.count_page(cache, found)?;
+            // Once it is published the page may go, and its frame may become something else.
+            kind = RssKind::of(self.machine().frames().descriptor(found.frame));
             let write = stores && protection.write;
             let is_write = used_for == Use::Write;
             let leaf = Self::FORMAT.leaf_of(found.frame, write, protection, is_write);
@@ -131,7 +135,9 @@ impl<M: Machine> AddressSpace<M> {
                 Use::None => Self::FORMAT.unused(leaf),
                 _ => leaf,
             })
-        })
+        })?;
+        self.tables().rss.came(self.machine().cpu(), kind);
+        Ok(())
     }
 
     /// A write to private memory: a copy, and nobody sees the page itself.
@@ -154,6 +160,8 @@ impl<M: Machine> AddressSpace<M> {
             let leaf = Self::FORMAT.leaf_of(new, true, protection, true);
             Ok(self.allowed::<N>(leaf, at))
         })?;
+        let cpu = self.machine().cpu();
+        self.tables().rss.came(cpu, RssKind::Anonymous);
         self.uncount_page(found);
         self.memory().count(Counter::Copies);
         prepared.trail.ends(How::Copy);

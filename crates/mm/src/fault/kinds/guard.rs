@@ -31,6 +31,7 @@ use crate::fault::{Outcome, PteRef};
 use crate::lock::vma::{Mode, VmaRef};
 use crate::space::AddressSpace;
 use crate::table::retry::{Blocker, Retry};
+use crate::table::rss::RssDelta;
 use crate::table::txn::PteTxn;
 
 /// Entries claimed under one flush.
@@ -169,16 +170,18 @@ impl<M: Machine> AddressSpace<M> {
     /// kept a claim, and gives up their pages.
     fn publish_guards(&self, pages: Pages, chain: &mut FrameList) {
         let cpu = self.machine().cpu();
+        let mut gone = RssDelta::default();
         self.tables().for_each_entry(pages, &mut |entry, _| {
             let value = entry.load();
             if value == Self::FORMAT.claim_of(value, cpu) {
                 // Nobody else writes a claim.
                 entry.set(Self::FORMAT.guard);
                 if Self::FORMAT.frame(value) != Frame(0) {
-                    self.tables().give_up(value, chain);
+                    gone.add(self.tables().give_up(value, chain));
                 }
             }
         });
+        self.tables().rss.gone(cpu, &gone);
     }
 
     /// Takes away the guards of `pages`, and nothing else.

@@ -12,7 +12,7 @@ use crate::base::memory::Memory;
 use crate::base::notes::Note;
 use crate::lock::Edit;
 use crate::lock::Mappings;
-use crate::lock::shard::{COUNT, COUNT_OF_CPUS, Shard, Shards, Slot, give_frame, take_frame};
+use crate::lock::shard::{COUNT, COUNT_OF_CPUS, Shard, Shards, Slot};
 use crate::lock::{RangeWriteGuard, give_chunks};
 use crate::tree::account::Account;
 use crate::tree::{GapIndex, span};
@@ -150,7 +150,7 @@ impl<M: Machine> Mappings<M> {
     }
 
     pub(super) fn make_table(&self) -> Result<&Shards, NoMemory> {
-        let frame = take_frame(self.memory)?;
+        let frame = self.memory.take_space_frame()?;
         let at = self.machine().pointer(frame).cast::<Shards>();
         let table = Shards {
             state: AtomicU64::new(0),
@@ -176,10 +176,10 @@ impl<M: Machine> Mappings<M> {
         pages: Pages,
         level: usize,
     ) -> Result<NonNull<Shard>, NoMemory> {
-        let frame = take_frame(self.memory)?;
+        let frame = self.memory.take_space_frame()?;
         let stem = edit
             .pin(pages.start, level)
-            .inspect_err(|_| give_frame(self.memory, frame))?;
+            .inspect_err(|_| self.memory.give_space_frame(frame))?;
         let room = Shard::room(pages);
         let arena = Shard {
             ranges: Padded(RangeLock::new()),
@@ -210,8 +210,8 @@ pub(crate) fn give_back<M: Machine>(memory: &Memory<M>, arenas: *mut Shards) {
     if let Some(arenas) = unsafe { arenas.as_ref() } {
         for number in 0..arenas.count() {
             give_chunks(memory, &arenas.get(number).ranges);
-            give_frame(memory, arenas.get(number).frame);
+            memory.give_space_frame(arenas.get(number).frame);
         }
-        give_frame(memory, arenas.frame);
+        memory.give_space_frame(arenas.frame);
     }
 }

@@ -34,7 +34,6 @@ pub(crate) mod contention;
 pub(crate) mod create;
 pub(crate) mod guards;
 
-use faultless_frames::{Flags, FrameSource, NoMemory};
 use faultless_paging::{Frame, PAGE_SIZE, Pages};
 use faultless_sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use faultless_sync::{PLACES, Padded, RangeLock, SpinGuard, SpinGuards, SpinLock};
@@ -229,22 +228,4 @@ impl Slot {
         let [base, end] = [&self.base, &self.end].map(|page| page.load(Ordering::Relaxed));
         Pages::new(base, end)
     }
-}
-
-/// A frame for something that lives as long as a space.
-pub(crate) fn take_frame<M: Machine>(memory: &Memory<M>) -> Result<Frame, NoMemory> {
-    let frame = memory.allocate_frame_to_fill()?;
-    memory
-        .machine()
-        .frames()
-        .descriptor(frame)
-        .set_flags(Flags::SPACE);
-    Ok(frame)
-}
-
-/// Gives such a frame back.
-pub(crate) fn give_frame<M: Machine>(memory: &Memory<M>, frame: Frame) {
-    let source = memory.machine().frames();
-    source.descriptor(frame).set_flags(Flags::NONE);
-    source.free(memory.machine().cpu(), frame);
 }

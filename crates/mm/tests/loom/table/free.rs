@@ -42,7 +42,7 @@ fn a_table_is_freed_beside_a_first_touch() {
 }
 
 #[test]
-#[should_panic(expected = "frames were lost")]
+#[should_panic(expected = "was not counted right")]
 fn broken_table_not_scanned() {
     with_flaw(Mutant::TableNotScanned, a_neighbours_first_touch);
 }

@@ -138,7 +138,7 @@ impl MemoryFile {
                 2 => space.clear_accessed(AgingMode::Anonymous),
                 3 => space.clear_accessed(AgingMode::Objects),
                 4 => space.clear_soft_dirty(),
-                _ => space.forget_most_resident(),
+                _ => space.forget_peak_rss(),
             },
         }
         Ok(length)

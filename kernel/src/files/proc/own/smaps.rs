@@ -16,31 +16,25 @@ use crate::process::{Process, UserSpace};
 
 /// What mappings have in memory, and whose it is.
 #[derive(Default)]
-pub struct Sum {
-    pub usage: Usage,
+struct Sum {
+    usage: Usage,
     /// The share of files, in bytes.
     file: u64,
     /// Of memory that has no file of the tree: shared, or with a descriptor.
     memory: u64,
-    /// What is resident of both.
-    pub resident_file: u64,
-    pub resident_memory: u64,
     /// The share of mappings that are locked.
     locked: u64,
 }
 
 impl Sum {
     /// Adds a mapping.
-    pub fn add(&mut self, space: &UserSpace, line: &MapsEntry) {
+    fn add(&mut self, space: &UserSpace, line: &MapsEntry) {
         let usage = space.usage(line.start..line.end);
         let of_store = usage.share.bytes() - usage.share_anonymous.bytes();
-        let resident = usage.resident - usage.anonymous;
         if is_memory(space, line) {
             self.memory += of_store;
-            self.resident_memory += resident;
         } else {
             self.file += of_store;
-            self.resident_file += resident;
         }
         let attributes = space.lookup(line.start);
         if attributes.is_some_and(|of| of.flags.locked != Locked::No) {

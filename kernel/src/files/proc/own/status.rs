@@ -4,10 +4,9 @@ use core::fmt::{self, Write};
 
 use arrayvec::ArrayString;
 
-use super::smaps::Sum;
-use super::{Text, maps, processes};
+use super::{Text, processes};
 use crate::errno::Errno;
-use crate::memory::VmStats;
+use crate::memory::{Rss, VmStats};
 use crate::process::Process;
 use crate::process::usage::{self, Usage};
 use crate::sched;
@@ -32,57 +31,39 @@ impl fmt::Display for Printable {
     }
 }
 
-/// Pages of a process's memory; none of one that has ended.
+/// Pages of a process's memory; none of one that has ended. All of it is counted as it comes and goes: nothing here
+/// takes longer because there is more of it.
 #[derive(Default)]
 struct Sizes {
     totals: VmStats,
-    resident: u64,
-    most_resident: u64,
-    /// Of the resident, those of files, and of memory that has none in the tree.
-    of_files: u64,
-    of_memory: u64,
+    rss: Rss,
     /// Of the program's file, from the first to the last byte that may be executed.
     code: u64,
     heap: u64,
 }
 
-/// `split`: what the resident pages are of, too, for which all of them are looked at.
-fn sizes(process: Option<&Process>, split: bool) -> Sizes {
+fn sizes(process: Option<&Process>) -> Sizes {
     let Some((process, space)) = process.and_then(|process| Some((process, process.space()?)))
     else {
         return Sizes::default();
     };
-    let (resident, most_resident) = space.resident_and_most();
-    let mut sum = Sum::default();
-    if split {
-        let _ = maps::for_each(process, |space, line| {
-            sum.add(space, line);
-            Ok(())
-        });
-    }
-    // Looked at later: together no more than all.
-    let of_files = (sum.resident_file / 4096).min(resident);
-    let of_memory = (sum.resident_memory / 4096).min(resident - of_files);
     let (start, end) = process.program().code;
     Sizes {
         totals: space.totals(),
-        resident,
-        most_resident,
-        of_files,
-        of_memory,
+        rss: space.rss(),
         code: end.div_ceil(4096) - start / 4096,
         heap: space.heap().0,
     }
 }
 
 pub fn statm(process: &Process, text: &mut Text) -> Result<(), Errno> {
-    let sizes = sizes(Some(process), true);
-    let totals = sizes.totals;
+    let sizes = sizes(Some(process));
+    let (totals, rss) = (sizes.totals, sizes.rss);
     text.line(format_args!(
         "{} {} {} {} 0 {} 0",
         totals.mapped,
-        sizes.resident,
-        sizes.of_files + sizes.of_memory,
+        rss.resident(),
+        rss.file + rss.shared_memory,
         sizes.code,
         totals.data + totals.stack
     ))
@@ -90,22 +71,23 @@ pub fn statm(process: &Process, text: &mut Text) -> Result<(), Errno> {
 
 /// A process's memory as its status has it, in the order of Linux.
 fn memory(sizes: &Sizes, text: &mut Text) -> Result<(), Errno> {
-    let totals = &sizes.totals;
+    let (totals, rss) = (&sizes.totals, &sizes.rss);
     let own_code = sizes.code.min(totals.code);
     for (name, pages) in [
         ("VmPeak", totals.peak),
         ("VmSize", totals.mapped),
         ("VmLck", totals.locked),
         ("VmPin", 0),
-        ("VmHWM", sizes.most_resident),
-        ("VmRSS", sizes.resident),
-        ("RssAnon", sizes.resident - sizes.of_files - sizes.of_memory),
-        ("RssFile", sizes.of_files),
-        ("RssShmem", sizes.of_memory),
+        ("VmHWM", rss.peak),
+        ("VmRSS", rss.resident()),
+        ("RssAnon", rss.anonymous),
+        ("RssFile", rss.file),
+        ("RssShmem", rss.shared_memory),
         ("VmData", totals.data),
         ("VmStk", totals.stack),
         ("VmExe", own_code),
         ("VmLib", totals.code - own_code),
+        ("VmPTE", rss.tables),
         ("VmSwap", 0),
     ] {
         text.line(format_args!("{name}:\t{:8} kB", pages * 4))?;
@@ -116,7 +98,7 @@ fn memory(sizes: &Sizes, text: &mut Text) -> Result<(), Errno> {
 pub fn stat(number: u32, text: &mut Text) -> Result<(), Errno> {
     let kin = processes::kin(number)?;
     let process = processes::find(number).ok();
-    let sizes = sizes(process.as_deref(), false);
+    let sizes = sizes(process.as_deref());
     // The reader is up to date; others are as they were when they last left a CPU.
     usage::charge(sched::current());
     let used = process.as_deref().map(usage::of).unwrap_or_default();
@@ -144,7 +126,7 @@ pub fn stat(number: u32, text: &mut Text) -> Result<(), Errno> {
         used.ran / 10_000_000,
         children.ran / 10_000_000,
         sizes.totals.mapped * 4096,
-        sizes.resident,
+        sizes.rss.resident(),
         u64::MAX,
     ))?;
     // Code, stack, registers, signals, waiting, swap, exit signal, CPU, and what follows.
@@ -157,7 +139,7 @@ pub fn stat(number: u32, text: &mut Text) -> Result<(), Errno> {
 pub fn status(number: u32, text: &mut Text) -> Result<(), Errno> {
     let kin = processes::kin(number)?;
     let process = processes::find(number).ok();
-    let sizes = sizes(process.as_deref(), true);
+    let sizes = sizes(process.as_deref());
     let state = match kin.state {
         'R' => "R (running)",
         'Z' => "Z (zombie)",

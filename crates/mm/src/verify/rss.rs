@@ -1,0 +1,32 @@
+//! The verifier's walk for what is counted as pages come and go ([`crate::table::rss`]).
+
+use faultless_paging::Pages;
+
+use crate::base::machine::Machine;
+use crate::space::AddressSpace;
+use crate::table::rss::{RssDelta, RssKind};
+use crate::verify::Violation;
+
+impl<M: Machine> AddressSpace<M> {
+    /// Compares what is counted with what `tables` tables, without the root, hold. In a section.
+    pub(crate) fn verify_rss(&self, tables: u64) -> Result<(), Violation> {
+        let mut found = RssDelta::default();
+        (0..tables).for_each(|_| found.add(Some(RssKind::Table)));
+        self.tables()
+            .for_each_entry(Pages::of_bytes(0..self.layout().end), &mut |entry, _| {
+                let value = entry.load();
+                if !Self::FORMAT.is_guard(value) {
+                    found.add(self.tables().counted(value).map(RssKind::of));
+                }
+            });
+        let counted = self.tables().rss.sum();
+        match counted == found {
+            true => Ok(()),
+            false => Err(Violation {
+                rule: "what is in memory was not counted right",
+                address: 0,
+                value: counted.resident(),
+            }),
+        }
+    }
+}
