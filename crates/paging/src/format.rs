@@ -275,6 +275,14 @@ impl Format {
         self.is_present(value) && self.huge.holds(value)
     }
 
+    /// Whether an entry above the lowest level leads to a table and is not claimed: the one test that every step
+    /// of a walk makes.
+    #[inline]
+    pub const fn is_table(&self, value: u64) -> bool {
+        let tested = self.present | self.claim | self.huge.mask();
+        value & tested == self.present | self.huge.no
+    }
+
     /// The frame of an entry that has one.
     #[inline]
     pub const fn frame(&self, value: u64) -> Frame {

@@ -31,7 +31,6 @@ use crate::address::{Frame, PAGE_SIZE, Pages};
 use crate::entry::Entry;
 use crate::format::EntryFormat;
 use crate::memory::PhysicalMemory;
-use crate::pte::Pte;
 use crate::table::{ENTRIES, LEVELS, Table, index, span};
 use crate::tlb::Gather;
 
@@ -78,15 +77,15 @@ pub unsafe fn entries_at<F: EntryFormat, M: PhysicalMemory + Wait>(
                 page = base + used.map_or(span(at + 1), |used| used as u64 * span(at));
                 continue 'next;
             }
-            match F::FORMAT.decode(value, at) {
-                Pte::Table(table) => (frame, at) = (table, at - 1),
-                // A huge page of a higher level: there is nothing below.
-                Pte::Huge(_) => {
-                    page = (page | (span(at) - 1)) + 1;
-                    continue 'next;
-                }
+            if F::FORMAT.is_table(value) {
+                (frame, at) = (F::FORMAT.frame(value), at - 1);
+            } else if F::FORMAT.is_claimed(value) {
                 // A table comes or goes: rule R1 says to wait for it.
-                _ => backoff.turn(machine),
+                backoff.turn(machine);
+            } else {
+                // A huge page of a higher level: there is nothing below.
+                page = (page | (span(at) - 1)) + 1;
+                continue 'next;
             }
         }
     }

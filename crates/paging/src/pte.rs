@@ -182,6 +182,15 @@ mod tests {
                 assert_eq!(format.frame(format.claim_of(page, Cpu(255))), FRAME);
             }
             let table = format.table(FRAME);
+            assert!(format.is_table(table) && format.is_table(format.frozen(table)));
+            for other in [
+                0,
+                table | format.claim,
+                format.claim_of(table, Cpu(3)),
+                format.marker(),
+            ] {
+                assert!(!format.is_table(other));
+            }
             for level in 1..4 {
                 assert_eq!(format.decode(table, level), Pte::Table(FRAME));
                 assert_eq!(
@@ -201,6 +210,7 @@ mod tests {
             let huge = (page & !format.huge.no) | format.huge.yes;
             assert_eq!(format.decode(huge, 1), Pte::Huge(FRAME));
             assert!(format.is_huge(huge) && !format.is_huge(format.table(FRAME)));
+            assert!(!format.is_table(huge));
         }
     }
 

@@ -112,11 +112,11 @@ pub unsafe fn next_table<F: EntryFormat, P: PhysicalMemory + ?Sized>(
                 page = (page & !(span(level) - 1)) + (number - first) as u64 * span(level);
             }
             let value = table.entries()[number].load();
-            let Pte::Table(table) = F::FORMAT.decode(value, level) else {
+            if !F::FORMAT.is_table(value) {
                 // A huge page; or a table has just gone, or comes or goes: a closer look finds out.
                 return page;
-            };
-            frame = table;
+            }
+            frame = F::FORMAT.frame(value);
         }
         return page;
     }
@@ -141,10 +141,10 @@ pub unsafe fn bare<F: EntryFormat, P: PhysicalMemory + ?Sized>(
         let numbers = [index(pages.start, level), index(last, level)];
         let value = table.entries()[numbers[0]].load();
         if numbers[0] == numbers[1] && level > 0 && value != 0 {
-            let Pte::Table(table) = F::FORMAT.decode(value, level) else {
+            if !F::FORMAT.is_table(value) {
                 return None;
-            };
-            (frame, level) = (table, level - 1);
+            }
+            (frame, level) = (F::FORMAT.frame(value), level - 1);
             continue;
         }
         let is_bare = value == 0 && table.next_used(numbers[0], numbers[1] + 1).is_none();
@@ -179,11 +179,13 @@ pub unsafe fn lowest<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
         let value = unsafe { Table::at(memory, frame) }
             .entry(page, level)
             .load();
-        match F::FORMAT.decode(value, level) {
-            Pte::Table(table) => frame = table,
-            Pte::Empty => return Lowest::Missing,
-            _ => return Lowest::Busy,
+        if !F::FORMAT.is_table(value) {
+            return match value {
+                0 => Lowest::Missing,
+                _ => Lowest::Busy,
+            };
         }
+        frame = F::FORMAT.frame(value);
     }
     // SAFETY: as above.
     Lowest::Table(unsafe { Table::at(memory, frame) })
@@ -276,19 +278,19 @@ unsafe fn walk_by<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
         if level == bottom {
             return Walk::Leaf { entry, value, link };
         }
-        frame = match F::FORMAT.decode(value, level) {
-            Pte::Table(table) => table,
-            Pte::Empty => return Walk::Missing { level, entry, link },
-            Pte::Huge(_) => {
-                return Walk::Huge {
+        if !F::FORMAT.is_table(value) {
+            return match F::FORMAT.decode(value, level) {
+                Pte::Empty => Walk::Missing { level, entry, link },
+                Pte::Huge(_) => Walk::Huge {
                     level,
                     entry,
                     value,
                     link,
-                };
-            }
-            _ => return Walk::Busy,
-        };
+                },
+                _ => Walk::Busy,
+            };
+        }
+        frame = F::FORMAT.frame(value);
         link = Link {
             parent: Some((entry, value)),
             marks: F::FORMAT.marks(),
