@@ -163,7 +163,7 @@ fn busybox() {
 }
 
 /// Each workload of the suite, in its form for this number of CPUs, but short.
-const SUITE: [(&str, &str); 27] = [
+const SUITE: [(&str, &str); 29] = [
     ("page_fault1_threads", "page_fault1 -t {cpus}"),
     ("page_fault1_processes", "page_fault1 -P -t {cpus}"),
     ("page_fault2_threads", "page_fault2 -b 16M -t {cpus}"),
@@ -175,6 +175,8 @@ const SUITE: [(&str, &str); 27] = [
     ("mmap1", "mmap1 -t {cpus}"),
     ("mmap2_shared", "mmap2 -b 16M -t {cpus}"),
     ("mmap2_private", "mmap2 -b 16M -p -t {cpus}"),
+    ("mremap1", "mremap1 -t {cpus}"),
+    ("mremap1_uneven", "mremap1 -b 16M -u -t {cpus}"),
     ("malloc1", "malloc1 -t {cpus}"),
     ("brk1", "brk1 -P -t {cpus}"),
     ("brk1_touched", "brk1 -w -P -t {cpus}"),

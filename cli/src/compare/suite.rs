@@ -100,6 +100,18 @@ pub const SUITE: &[Entry] = &[
         from_cpus: 1,
     },
     Entry {
+        name: "mremap1",
+        line: "mremap1 -t {cpus} {samples}",
+        about: "64 MiB, all written, are moved; both places begin with a page table",
+        from_cpus: 1,
+    },
+    Entry {
+        name: "mremap1_uneven",
+        line: "mremap1 -u -t {cpus} {samples}",
+        about: "the same, to a page beside one",
+        from_cpus: 1,
+    },
+    Entry {
         name: "malloc1",
         line: "malloc1 -t {cpus} {samples}",
         about: "the same by malloc and free (musl: mmap and munmap)",

@@ -22,7 +22,9 @@
 
 use faultless_frames::FrameSource;
 use faultless_paging::relink::{Detached, detach_whole, relink};
-use faultless_paging::{ENTRIES, Entry, Frame, Gather, Page, Pages, Protection, Pte, Walk};
+use faultless_paging::{
+    ENTRIES, Entry, Frame, Gather, Lowest, Page, Pages, Protection, Pte, Table, Walk, lowest,
+};
 use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, Mutant, cond_resched, mutant};
 use faultless_trace::Counter;
@@ -53,6 +55,15 @@ impl Move {
     /// Where a page of the source goes.
     fn goes_to(&self, page: u64) -> u64 {
         page - self.source.start + self.target
+    }
+
+    /// Pages of one table of the source, by the table in which they lie at the target.
+    fn by_target_tables(&self, pages: Pages) -> impl Iterator<Item = Pages> {
+        let to = self.goes_to(pages.start);
+        let rest = ENTRIES as u64 - to % ENTRIES as u64;
+        let cut = pages.end.min(pages.start + rest);
+        let parts = [Pages::new(pages.start, cut), Pages::new(cut, pages.end)];
+        parts.into_iter().filter(|part| !part.is_empty())
     }
 
     /// Whether the pages of one table are all the source's, and lie in one table where they go.
@@ -144,20 +155,28 @@ impl<M: Machine> Tables<M> {
                 has_whole = true;
                 return;
             }
-            self.for_each_entry(span, &mut |entry, page| {
-                let value = self.change(entry, |_| 0);
-                if value == 0 {
-                    return;
-                }
-                let to = of.goes_to(page);
-                self.gather(value, page, &mut gather);
-                let hidden = match Self::FORMAT.is_guard(value) {
-                    true => value,
-                    false => Self::FORMAT.with_protection(value, Protection::default(), false),
+            for part in of.by_target_tables(span) {
+                let to = of.goes_to(part.start);
+                let Some(target) = self.table_at(to, section) else {
+                    debug_assert!(self.is_empty(part, section), "no table to move to");
+                    continue;
                 };
-                self.put(to, hidden, section);
-                moved = Some((moved.map_or(to, |(first, _)| first), to));
-            });
+                self.for_each_entry(part, &mut |entry, page| {
+                    let value = self.change(entry, |_| 0);
+                    if value == 0 {
+                        return;
+                    }
+                    let to = of.goes_to(page);
+                    self.gather(value, page, &mut gather);
+                    let hidden = match Self::FORMAT.is_guard(value) {
+                        true => value,
+                        false => Self::FORMAT.with_protection(value, Protection::default(), false),
+                    };
+                    let before = self.change(target.entry(to, 0), |_| hidden);
+                    debug_assert_eq!(before, 0, "a page is where another one moves to");
+                    moved = Some((moved.map_or(to, |(first, _)| first), to));
+                });
+            }
         });
         self.flush(&mut gather);
         if let Some((first, last)) = moved {
@@ -214,6 +233,31 @@ impl<M: Machine> Tables<M> {
                 cond_resched(machine);
             }
         }
+    }
+
+    /// The lowest table over `page`.
+    fn table_at<'s>(&'s self, page: u64, _section: &'s Section<'_>) -> Option<&'s Table> {
+        let mut backoff = Backoff::new();
+        loop {
+            // SAFETY: the section keeps tables from being reused.
+            match unsafe { lowest::<M::Format, M>(self.machine(), self.root, page) } {
+                Lowest::Table(table) => return Some(table),
+                Lowest::Missing => return None,
+                // A neighbour's zap looks whether the table is empty.
+                Lowest::Busy => backoff.turn(self.machine()),
+            }
+        }
+    }
+
+    /// Whether nothing is in the entries of pages of one table.
+    fn is_empty(&self, pages: Pages, section: &Section<'_>) -> bool {
+        self.table_at(pages.start, section).is_none_or(|table| {
+            let (first, last) = (
+                pages.start % ENTRIES as u64,
+                (pages.end - 1) % ENTRIES as u64,
+            );
+            table.next_used(first as usize, last as usize + 1).is_none()
+        })
     }
 
     /// Whether no table is over the pages from `base` on, in a range where none comes any more but that of a
@@ -301,26 +345,6 @@ impl<M: Machine> Tables<M> {
             let new = to(value);
             if new == value || entry.replace(value, new).is_ok() {
                 return value;
-            }
-        }
-    }
-
-    /// Writes the entry of a page that has a table, and where nothing is. Who frees tables beside
-    /// it may have claimed the table for a look.
-    fn put(&self, page: u64, value: u64, section: &Section<'_>) {
-        let mut backoff = Backoff::new();
-        loop {
-            match self.descend(Page(page), section) {
-                Walk::Leaf { entry, .. } => {
-                    let before = self.change(entry, |_| value);
-                    debug_assert_eq!(before, 0, "a page is where another one moves to");
-                    return;
-                }
-                Walk::Busy => backoff.turn(self.machine()),
-                Walk::Missing { .. } | Walk::Huge { .. } => {
-                    debug_assert!(false, "a page moves to where no table is");
-                    return;
-                }
             }
         }
     }

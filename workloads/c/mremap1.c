@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//
+// mremap1: how many times a second can memory be moved?
+//
+// An operation moves a mapping, every page of which was written, to another place
+// and leaves where it was unmapped. Both places begin at multiples of 2 MiB, so that
+// a system can move whole page tables; with -u the second lies a page beside one, so
+// that it cannot.
+
+#define _GNU_SOURCE
+#include "operation.h"
+
+#include <sys/mman.h>
+
+#define TABLE ((size_t)2 << 20)
+
+static size_t bytes = 64u << 20;
+static bool uneven;
+
+typedef struct {
+    char *at[2];
+    int now;
+} Places;
+
+static void option(int letter, const char *value)
+{
+    if (letter == 'u')
+        uneven = true;
+    else
+        bytes = number_option(letter, value, true, 4096, (size_t)1 << 40);
+}
+
+static void *prepare(size_t task)
+{
+    static Places all[1024];
+    Places *places = &all[task % 1024];
+    // Both places, room between them, and the rest of the first table.
+    size_t span = 2 * (bytes + 2 * TABLE);
+    char *p = mmap(NULL, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+    if (p == MAP_FAILED)
+        die(common.program, "cannot reserve %zu bytes: %s", span, strerror(errno));
+    places->at[0] = (char *)(((uintptr_t)p + TABLE - 1) & ~(uintptr_t)(TABLE - 1));
+    places->at[1] = places->at[0] + ((bytes + TABLE - 1) & ~(TABLE - 1)) + (uneven ? 4096 : 0);
+    if (munmap(p, span) != 0)
+        die(common.program, "munmap: %s", strerror(errno));
+    p = mmap(places->at[0], bytes, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    if (p == MAP_FAILED)
+        die(common.program, "cannot map %zu bytes: %s", bytes, strerror(errno));
+    for (size_t at = 0; at < bytes; at += 4096)
+        p[at] = 1;
+    return places;
+}
+
+static void repeat(void *prepared, uint64_t times)
+{
+    Places *places = prepared;
+
+    while (times-- > 0) {
+        char *from = places->at[places->now], *to = places->at[!places->now];
+
+        if (mremap(from, bytes, bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) != to)
+            die(common.program, "mremap: %s", strerror(errno));
+        places->now = !places->now;
+    }
+}
+
+int main(int argc, char **argv)
+{
+    static const Testcase testcase = {
+        .title = "Touched anonymous memory mremap",
+        .letters = "b:u",
+        .usage = "\t-b bytes\tSize of the mapping; K, M, G allowed (64M)\n"
+                 "\t-u\t\tTo where page tables cannot move whole\n",
+        .option = option,
+        .prepare = prepare,
+        .repeat = repeat,
+    };
+
+    return measure(&testcase, argc, argv);
+}
