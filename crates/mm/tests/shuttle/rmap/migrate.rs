@@ -92,21 +92,21 @@ fn moving_pages_loses_nothing() {
 
 #[test]
 fn broken_moved_without_flush() {
-    fails("migrate::broken_moved_without_flush", || {
+    fails("rmap::migrate::broken_moved_without_flush", || {
         with_flaw(Mutant::MovedWithoutFlush, || explore(1000, moves));
     });
 }
 
 #[test]
 fn broken_moved_though_used() {
-    fails("migrate::broken_moved_though_used", || {
+    fails("rmap::migrate::broken_moved_though_used", || {
         with_flaw(Mutant::MovedThoughUsed, || explore(1000, moves));
     });
 }
 
 #[test]
 fn broken_tlbs_that_flush_late() {
-    fails("migrate::broken_tlbs_that_flush_late", || {
+    fails("rmap::migrate::broken_tlbs_that_flush_late", || {
         with_lazy_tlbs(|| explore(1000, moves));
     });
 }
