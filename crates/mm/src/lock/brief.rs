@@ -18,6 +18,7 @@ use faultless_paging::Pages;
 use faultless_sync::{BriefGuard, Mutant, ZapGuard, mutant};
 use faultless_trace::Counter;
 
+use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::base::notes::Note;
 use crate::lock::Edit;
@@ -27,6 +28,7 @@ use crate::lock::edit::DeadMappings;
 use crate::lock::pending::ZapScope;
 use crate::lock::shard::LockDomain;
 use crate::lock::{HEAP, span};
+use crate::table::free::FreeTables;
 use crate::table::taken::Taken;
 use crate::tree::SlotValue;
 use crate::tune::BRIEF_FEW;
@@ -36,14 +38,14 @@ use crate::tune::GUARD_GAP;
 use crate::tune::INLINE_ZAP;
 
 /// A zap that goes on, and what it has let leave the tree.
-pub(crate) type AtOnce<'a, M> = (ZapGuard<'a, M>, UnmapGuard<'a, M>);
+type AtOnce<'a, M> = (ZapGuard<'a, M>, UnmapGuard<'a, M>);
 
 /// What was detached at once, for after the edit: mappings that have lost their last page, what has left the
 /// tree, and the zap, if one goes on.
 type Detached<'a, M> = (DeadMappings, UnmapGuard<'a, M>, Option<ZapGuard<'a, M>>);
 
 /// Leaves the zap to a fork.
-pub(crate) fn leave_at_once<'a, M: Machine>((zap, departure): AtOnce<'a, M>) -> UnmapGuard<'a, M> {
+fn leave_at_once<'a, M: Machine>((zap, departure): AtOnce<'a, M>) -> UnmapGuard<'a, M> {
     zap.leave();
     departure
 }
@@ -52,7 +54,7 @@ impl<M: Machine> Mappings<M> {
     /// The part in which something may be done at once in `pages`, as far as nothing is noted that asks for
     /// more; and, with the mmap lock, that may not be.
     #[inline]
-    pub(crate) fn part_at_once(&self, pages: Pages, unless: Note) -> Option<LockDomain> {
+    fn part_at_once(&self, pages: Pages, unless: Note) -> Option<LockDomain> {
         let part = self.part_of(pages);
         let is_elsewhere = part == LockDomain::All || self.policy().holds_mmap_lock();
         if is_elsewhere || self.has_note(unless) {
@@ -67,7 +69,7 @@ impl<M: Machine> Mappings<M> {
     /// Keeps others out of `ranges`, for who edits the part of `pages`, as long as that is so still and they have
     /// nothing of these.
     #[inline(always)]
-    pub(crate) fn keep_out<const N: usize>(
+    fn keep_out<const N: usize>(
         &self,
         _edit: &Edit<'_, M>,
         (part, pages): (LockDomain, Pages),
@@ -148,6 +150,55 @@ impl<M: Machine> Mappings<M> {
             zap,
             leave_at_once,
         );
+    }
+
+    /// Puts something new into `pages`, if that can be done at once: by `vacant` where nothing is mapped; else by
+    /// `over`, which shows it as replacing and says which mappings have lost their last page. `None`: nothing has
+    /// changed, and the caller takes the range.
+    #[inline]
+    pub(crate) fn replace_at_once<T>(
+        &self,
+        pages: Pages,
+        vacant: impl FnOnce(&mut Edit<'_, M>) -> Result<T, Errno>,
+        over: impl FnOnce(&mut Edit<'_, M>) -> Result<(DeadMappings, T), Errno>,
+    ) -> Option<Result<T, Errno>> {
+        let part = self.part_at_once(pages, Note::CROWDED)?;
+        let mut edit = self.edit(part);
+        let kept = self.keep_out(&edit, (part, pages), [span(pages)], Note::CROWDED)?;
+        if self.tree.is_vacant(pages) {
+            return Some(vacant(&mut edit));
+        }
+        let place = kept.next_place()?;
+        if !self.is_quickly_replaced(&edit, pages) {
+            return None;
+        }
+        let had = self.memory.trace_start();
+        let (dead, shown) = match over(&mut edit) {
+            Ok(shown) => shown,
+            Err(error) => return Some(Err(error)),
+        };
+        let mut taken = Taken::new();
+        let tables = FreeTables::None;
+        let zap = if self
+            .tables
+            .take_at_once(&self.tree, pages, tables, &mut taken)
+        {
+            self.tree.show_replaced(&mut edit, pages);
+            drop(kept);
+            None
+        } else {
+            Some(kept.begin_replace(place, span(pages)))
+        };
+        // Not with the list locked: much may be let go of.
+        self.retire_orphans(dead, edit.departure());
+        let zap = zap.map(|zap| (zap, edit.departure().hand_over()));
+        drop(edit);
+        self.trace_hold(had, pages);
+        match zap {
+            None => taken.free(self.machine()),
+            Some(zap) => self.take_from_under(part, pages, taken, zap, leave_at_once),
+        }
+        Some(Ok(shown))
     }
 
     /// Unmaps `pages`, the end of the heap, likewise, and calls `commit` under the edit; if `is_unchanged`
@@ -278,7 +329,7 @@ impl<M: Machine> Mappings<M> {
     }
 
     /// Whether what is mapped in `pages` is quickly replaced, and asks for nothing else.
-    pub(crate) fn is_quickly_replaced(&self, edit: &Edit<'_, M>, pages: Pages) -> bool {
+    fn is_quickly_replaced(&self, edit: &Edit<'_, M>, pages: Pages) -> bool {
         let is_quick = || pages.len() <= BRIEF_MOST && edit.around(pages).one_run(pages).is_some();
         !self.has_note(Note::NOT_AT_ONCE) && (pages.len() <= BRIEF_FEW || is_quick())
     }

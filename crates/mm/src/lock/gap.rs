@@ -14,8 +14,8 @@ use faultless_paging::{PAGE_SIZE, Pages};
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::lock::Edit;
-use crate::lock::Mappings;
 use crate::lock::shard::LockDomain;
+use crate::lock::{Mappings, RangeWriteGuard};
 
 /// Pages of a huge page.
 const HUGE: u64 = 512;
@@ -48,6 +48,40 @@ pub(crate) struct GapRequest {
     pub(crate) zone: Zone,
     /// Whether it is for private anonymous memory.
     pub(crate) is_private: bool,
+}
+
+/// Where a writer that has a range can have more.
+pub(crate) enum Gap<'a, M: Machine> {
+    /// Here, under the edit under which it was found.
+    Here(Edit<'a, M>, Pages),
+    /// In another lock domain: the range has to be taken there first.
+    Elsewhere(Pages),
+    /// Nowhere now; perhaps once what is being zapped is gone, or with every range.
+    Later,
+}
+
+impl<'a, M: Machine> RangeWriteGuard<'a, M> {
+    /// Looks for a gap in the lock domain of this range, or outside of all shards.
+    ///
+    /// # Errors
+    /// `ENOMEM`: there is none, and none will come.
+    pub(crate) fn find_gap(&self, wish: &GapRequest) -> Result<Gap<'a, M>, Errno> {
+        let maps = self.mappings();
+        let part = self.part();
+        let mut edit = self.edit();
+        match maps.find_unmapped_area(&mut edit, part, wish) {
+            Ok(gap) => Ok(Gap::Here(edit, gap)),
+            Err(_) if matches!(part, LockDomain::Shard(_)) => {
+                drop(edit);
+                let mut edit = maps.edit(LockDomain::Central);
+                let gap = maps.find_unmapped_area(&mut edit, LockDomain::Central, wish);
+                Ok(gap.map_or(Gap::Later, Gap::Elsewhere))
+            }
+            // There may be elsewhere.
+            Err(_) if part != maps.part_of_everything() || maps.is_zapping() => Ok(Gap::Later),
+            Err(error) => Err(error),
+        }
+    }
 }
 
 impl<M: Machine> Mappings<M> {

@@ -26,10 +26,10 @@
 //! *Models*: loom `lock/change.rs`, shuttle `lock/{pairs,writers,locks}.rs`; the range lock
 //! itself: `crates/sync/tests/loom/ranges.rs`.
 
-pub(crate) mod brief;
+mod brief;
 pub(crate) mod chunks;
 pub(crate) mod counting;
-pub(crate) mod departing;
+mod departing;
 pub(crate) mod edit;
 mod edit_locks;
 pub(crate) mod gap;
@@ -40,11 +40,10 @@ pub(crate) mod notify;
 pub(crate) mod pending;
 pub(crate) mod place;
 pub(crate) mod probed;
-pub(crate) mod shard;
+mod shard;
 pub(crate) mod vma;
 mod zap;
 
-pub(crate) use brief::leave_at_once;
 pub(crate) use chunks::give_chunks;
 pub(crate) use edit_locks::{DomainLocks, Edit};
 pub(crate) use mappings::Mappings;
@@ -392,8 +391,13 @@ impl<'a, M: Machine> RangeWriteGuard<'a, M> {
         self.had
     }
 
-    /// The part that the range belongs to.
-    pub(crate) fn part(&self) -> LockDomain {
+    /// The mappings that the range is of.
+    fn mappings(&self) -> &'a Mappings<M> {
+        self.space
+    }
+
+    /// The lock domain that the range belongs to.
+    fn part(&self) -> LockDomain {
         self.held.part
     }
 

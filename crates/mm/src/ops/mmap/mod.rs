@@ -17,17 +17,14 @@ use faultless_trace::{Counter, Kind};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::base::notes::Note;
 use crate::lock::Edit;
+use crate::lock::RangeWriteGuard;
 use crate::lock::edit::DeadMappings;
 use crate::lock::gap::GapRequest;
-use crate::lock::{RangeWriteGuard, leave_at_once, span};
 use crate::object::{Device, MemoryObject};
 use crate::ops::mmap::request::{Request, zone_of};
 use crate::probe::space::install_probes;
 use crate::space::AddressSpace;
-use crate::table::free::FreeTables;
-use crate::table::taken::Taken;
 use crate::tree::mapping::{Attributes, Locked, Mapping};
 use crate::tree::{Neighbours, SlotState, SlotValue};
 
@@ -222,47 +219,10 @@ impl<M: Machine> AddressSpace<M> {
     /// what is counted stays within its limit.
     #[inline]
     fn map_at(&self, pages: Pages, request: &Request<'_, M>) -> Result<Locked, Errno> {
-        if let Some(part) = self.maps.part_at_once(pages, Note::CROWDED) {
-            let mut edit = self.maps.edit(part);
-            let kept = self
-                .maps
-                .keep_out(&edit, (part, pages), [span(pages)], Note::CROWDED);
-            if let Some(kept) = kept {
-                if self.tree().is_vacant(pages) {
-                    return self.map_vacant(&mut edit, pages, request);
-                }
-                let place = kept.next_place();
-                if let Some(place) = place.filter(|_| self.maps.is_quickly_replaced(&edit, pages)) {
-                    let had = self.trace_start();
-                    let (orphans, locked) = self.show_over(&mut edit, pages, request)?;
-                    let mut taken = Taken::new();
-                    let zap = if self.tables().take_at_once(
-                        self.tree(),
-                        pages,
-                        FreeTables::None,
-                        &mut taken,
-                    ) {
-                        self.tree().show_replaced(&mut edit, pages);
-                        drop(kept);
-                        None
-                    } else {
-                        Some(kept.begin_replace(place, span(pages)))
-                    };
-                    // Not with the list locked: much may be let go of.
-                    self.maps.retire_orphans(orphans, edit.departure());
-                    let zap = zap.map(|zap| (zap, edit.departure().hand_over()));
-                    drop(edit);
-                    self.maps.trace_hold(had, pages);
-                    match zap {
-                        None => taken.free(self.machine()),
-                        Some(zap) => {
-                            self.maps
-                                .take_from_under(part, pages, taken, zap, leave_at_once);
-                        }
-                    }
-                    return Ok(locked);
-                }
-            }
+        let vacant = |edit: &mut Edit<'_, M>| self.map_vacant(edit, pages, request);
+        let over = |edit: &mut Edit<'_, M>| self.show_over(edit, pages, request);
+        if let Some(done) = self.maps.replace_at_once(pages, vacant, over) {
+            return done;
         }
         self.map_at_in_turn(pages, request)
     }

@@ -19,8 +19,7 @@ use crate::base::machine::Machine;
 use crate::base::notes::Note;
 use crate::lock::Edit;
 use crate::lock::RangeWriteGuard;
-use crate::lock::gap::{GapRequest, Zone};
-use crate::lock::shard::LockDomain;
+use crate::lock::gap::{Gap, GapRequest, Zone};
 use crate::ops::mremap::remap_flags::DONTUNMAP;
 use crate::ops::mremap::{Remapped, Request, Reservation, SPARE_TO_MOVE};
 use crate::space::AddressSpace;
@@ -51,25 +50,10 @@ impl<M: Machine> AddressSpace<M> {
             zone: Zone::All,
             is_private: attributes.backed.is_none(),
         };
-        let mut edit = lock.edit();
-        let part = lock.part();
-        let room = match self.maps.find_unmapped_area(&mut edit, part, &wish) {
-            Ok(room) => room,
-            Err(_) if matches!(part, LockDomain::Shard(_)) => {
-                drop(edit);
-                let mut edit = self.maps.edit(LockDomain::Central);
-                let room = self
-                    .maps
-                    .find_unmapped_area(&mut edit, LockDomain::Central, &wish);
-                return Ok(Reservation::Not(
-                    room.map_or(Remapped::AfterAll, Remapped::With),
-                ));
-            }
-            // There may be elsewhere.
-            Err(_) if part != self.maps.part_of_everything() || self.maps.is_zapping() => {
-                return Ok(Reservation::Not(Remapped::AfterAll));
-            }
-            Err(error) => return Err(error),
+        let (mut edit, room) = match lock.find_gap(&wish)? {
+            Gap::Here(edit, room) => (edit, room),
+            Gap::Elsewhere(room) => return Ok(Reservation::Not(Remapped::With(room))),
+            Gap::Later => return Ok(Reservation::Not(Remapped::AfterAll)),
         };
         if !lock.try_extend(room) {
             return Ok(Reservation::Not(Remapped::With(room)));
