@@ -279,8 +279,7 @@ impl<'a, M: Machine> Fork<'a, M> {
             let mut came = RssDelta::default();
             let mut entries = (base + first as u64..).zip(entries);
             let result = entries.try_for_each(|(page, (entry, copy))| {
-                came.add(self.copy_entry(entry, (copy, page), zero)?);
-                Ok(())
+                self.copy_entry(entry, (copy, page), zero, &mut came)
             });
             let cpu = self.child.machine().cpu();
             self.child.tables().rss.came_all(cpu, &came);
@@ -291,44 +290,46 @@ impl<'a, M: Machine> Fork<'a, M> {
         }
     }
 
-    /// Copies what one entry holds, and counts the second mapping of its page. The kind that the caller
-    /// counts as come to the child. `copy` is the child's of a page, which no other CPU knows yet.
+    /// Copies what one entry holds, counts the second mapping of its page, and adds it to what came to
+    /// the child. `copy` is the child's of a page, which no other CPU knows yet.
     #[inline]
     fn copy_entry(
         &self,
         entry: &Entry,
         (copy, page): (&Entry, u64),
         zero: Frame,
-    ) -> Result<Option<RssKind>, NoMemory> {
+        came: &mut RssDelta,
+    ) -> Result<(), NoMemory> {
         let format = AddressSpace::<M>::FORMAT;
         let mut value = entry.load();
         if format.is_claimed(value) {
             value = self.unclaimed(entry);
         }
         if value == 0 {
-            return Ok(None);
+            return Ok(());
         }
         let frame = format.frame(value);
-        let mut kind = None;
         if frame != zero && !format.is_guard(value) {
             let descriptor = self.parent.machine().frames().descriptor(frame);
-            kind = Some(RssKind::of(descriptor));
             match descriptor.share(self.family) {
-                Sharing::Shared => {}
+                Sharing::Shared => came.add_anonymous(),
                 // What the parent has used of a file the child will mostly use, too, and would
                 // take a fault for it; the rest it finds in the store. Nobody takes the page away
                 // here: a truncation waits, and comes to the child after the parent.
-                Sharing::File if format.is_used(value) && descriptor.map() => {}
-                Sharing::File => return Ok(None),
+                Sharing::File if format.is_used(value) && descriptor.map() => {
+                    came.add(Some(RssKind::of(descriptor)));
+                }
+                Sharing::File => return Ok(()),
                 Sharing::Pinned => {
                     let own = self.copy_of(frame, page)?;
                     copy.set(format.with_frame(value, own));
-                    return Ok(kind);
+                    came.add_anonymous();
+                    return Ok(());
                 }
             }
         }
         copy.set(self.write_protect(entry, value));
-        Ok(kind)
+        Ok(())
     }
 
     /// A copy, for a page of the child's, of one that is pinned in the parent. No store of the program

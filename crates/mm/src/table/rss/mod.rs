@@ -73,6 +73,12 @@ impl RssDelta {
         }
     }
 
+    /// One more page of anonymous memory.
+    #[inline]
+    pub(crate) fn add_anonymous(&mut self) {
+        self.0[RssKind::Anonymous as usize] += 1;
+    }
+
     /// How many of a kind.
     pub(crate) fn get(&self, kind: RssKind) -> u64 {
         self.0[kind as usize]
