@@ -17,8 +17,7 @@
 
 use core::ptr::null_mut;
 
-use faultless_frames::NoMemory;
-use faultless_paging::{Frame, PAGE_SIZE, Pages};
+use faultless_paging::{Frame, Pages};
 use faultless_sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use faultless_sync::{Padded, RangeLock, RwLock};
 
@@ -69,18 +68,16 @@ pub(crate) struct WriterState {
 }
 
 impl<M: Machine> Mappings<M> {
-    /// No mappings, over an empty root and counts of nothing, both of the caller's.
-    ///
-    /// # Errors
-    /// [`NoMemory`]: what was given is still the caller's.
+    /// No mappings, over an empty tree, an empty root, and counts of nothing. Some 3 KiB, so that it is written
+    /// where it stays.
+    #[inline(always)]
     pub(crate) fn new(
         memory: &'static Memory<M>,
-        (root, rss): (Frame, RssCounters),
+        (tree, root, rss): (Tree, Frame, RssCounters),
         policy: Policy,
         layout: Layout,
-    ) -> Result<Self, NoMemory> {
-        let tree = Tree::new(memory, layout.mmap_base.min(layout.end) / PAGE_SIZE)?;
-        Ok(Self {
+    ) -> Self {
+        Self {
             memory,
             tables: Tables::new(memory, root, rss),
             tree,
@@ -101,11 +98,11 @@ impl<M: Machine> Mappings<M> {
                 ..Limits::NONE
             }),
             notes: Notes::new(),
-        })
+        }
     }
 
-    /// Gives back what locks and the tree are made of. Nothing is mapped or locked any more.
-    pub(crate) fn destroy(self) {
+    /// Gives back what locks and the tree are made of: the last use. Nothing is mapped or locked any more.
+    pub(crate) fn destroy(&self) {
         let memory = self.memory;
         give_chunks(memory, &self.ranges);
         shard::give_back(memory, self.arenas.load(Ordering::Relaxed));

@@ -18,7 +18,7 @@ use crate::base::policy::Policy;
 use crate::lock::mappings::Mappings;
 use crate::space::{AddressSpace, SpaceLink};
 use crate::table::rss::RssCounters;
-use crate::tree::PAGES;
+use crate::tree::{PAGES, Tree};
 
 /// An address space that the caller owns. It is given back by [`OwnedSpace::destroy`] alone: dropped,
 /// its frames are lost.
@@ -77,7 +77,8 @@ impl<M: Machine> OwnedSpace<M> {
             free(root);
             free(frame);
         })?;
-        let maps = Mappings::new(memory, (root, rss), policy, layout).inspect_err(|_| {
+        let ceiling = layout.mmap_base.min(layout.end) / PAGE_SIZE;
+        let tree = Tree::new(memory, ceiling).inspect_err(|_| {
             rss.free(memory);
             free(root);
             free(frame);
@@ -85,6 +86,7 @@ impl<M: Machine> OwnedSpace<M> {
         machine.init_root(root);
         machine.frames().descriptor(frame).set_flags(Flags::SPACE);
         let space = machine.pointer(frame).cast::<AddressSpace<M>>();
+        let maps = Mappings::new(memory, (tree, root, rss), policy, layout);
         let place = Padded(SpaceLink::new(maps.tables.id));
         let content = AddressSpace {
             maps,
@@ -100,13 +102,13 @@ impl<M: Machine> OwnedSpace<M> {
 
     /// Gives back all that the space is made of but its tables, which are gone.
     pub(crate) fn take_apart(self) {
-        // SAFETY: the last use; the frame goes back below.
-        let space = unsafe { self.space.read() };
-        let machine = space.machine();
+        let (memory, frame) = (self.memory(), self.frame);
+        self.maps.destroy();
+        self.tables().rss.free(memory);
+        // The space lies in this frame: from here on it is not looked at.
+        let machine = memory.machine();
         let source = machine.frames();
-        space.tables().rss.free(space.memory());
-        source.descriptor(space.frame).set_flags(Flags::NONE);
-        source.free(machine.cpu(), space.frame);
-        space.maps.destroy();
+        source.descriptor(frame).set_flags(Flags::NONE);
+        source.free(machine.cpu(), frame);
     }
 }

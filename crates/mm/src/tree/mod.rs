@@ -265,8 +265,8 @@ impl Tree {
         &self.stem
     }
 
-    /// Gives back all nodes and mappings; nobody can look at the tree any more.
-    pub fn destroy<M: Machine>(self, memory: &Memory<M>) {
+    /// Gives back all nodes and mappings: the last use.
+    pub fn destroy<M: Machine>(&self, memory: &Memory<M>) {
         retire::free_subtree(memory, self.stem.root, TREE_LEVELS - 1);
     }
 }
