@@ -24,6 +24,10 @@ pub enum Mutant {
     ClaimedTableMoved,
     /// A whole table moves without a flush of its old place.
     TableMovedWithoutFlush,
+    /// A move waits for a claim while it has tables hidden.
+    WaitsWithTablesHidden,
+    /// A claim is kept although its table lies at other pages by now.
+    PlaceNotValidated,
     /// A table is freed without a look at what is in it.
     TableNotScanned,
     /// A table is freed without a second look at what is mapped there.

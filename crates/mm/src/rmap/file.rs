@@ -20,7 +20,7 @@
 use core::ops::Range;
 
 use faultless_frames::Flags;
-use faultless_paging::{PAGE_SIZE, Pages};
+use faultless_paging::{Entry, PAGE_SIZE, Pages};
 use faultless_sync::atomic::Ordering;
 use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, Mutant, check_park, cond_resched, mutant};
@@ -247,10 +247,10 @@ pub(crate) fn discard_file<M: Machine>(
                 .is_some_and(|descriptor| descriptor.flags().has(Flags::FILE))
     };
     // Decided again once the claim keeps the frame what it is.
-    let is_valid = |page: u64, value, section: &Section<'_>| {
+    let is_valid = |entry: &Entry, page: u64, value, section: &Section<'_>| {
         is_meant(value)
             && is_file_page(space, page, cache, first)
-            && !space.tables().is_frozen(page, section)
+            && space.tables().is_in_place(entry, page, section)
     };
     space.tables().discard_valid(pages, &is_meant, &is_valid)
 }

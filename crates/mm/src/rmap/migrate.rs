@@ -248,7 +248,7 @@ impl<'a, M: Machine> Claims<'a, M> {
             unsafe { space.tree().find(page).word.content() },
             SlotState::Live(_)
         );
-        let is_valid = is_live && !space.tables().is_frozen(page, section);
+        let is_valid = is_live && space.tables().is_in_place(entry, page, section);
         if !is_valid && !mutant(Mutant::MappingNotValidated) {
             entry.set(value);
             return Err(NotMoved::Busy);

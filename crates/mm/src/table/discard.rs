@@ -7,7 +7,7 @@
 //!
 //! *Models*: loom `rmap/truncate.rs`, `ops/remap.rs`, shuttle `ops/advice.rs`.
 
-use faultless_paging::{ENTRIES, Gather, Pages};
+use faultless_paging::{ENTRIES, Entry, Gather, Pages};
 use faultless_sync::reclaim::Section;
 use faultless_sync::{Backoff, cond_resched};
 
@@ -20,13 +20,16 @@ use crate::table::txn::PteTxn;
 /// Pages discarded under one flush: claims held together stall faults on them.
 pub(crate) const DISCARD_BATCH: u64 = 16 * ENTRIES as u64;
 
+/// Whether an entry that is claimed now, was found at this page, and held this value, may be discarded.
+type IsValid<'a> = dyn Fn(&Entry, u64, u64, &Section<'_>) -> bool + 'a;
+
 impl<M: Machine> Tables<M> {
     /// Discards all pages of `pages`, which stay mapped: the caller keeps writers out.
     pub(crate) fn discard(&self, pages: Pages) {
         let mut at = self.first_table(pages.start, pages.end);
         while at < pages.end {
             let batch = Pages::new(at, pages.end.min(at + DISCARD_BATCH));
-            let stop = self.discard_batch(batch, &|_| true, &|_, _, _| true);
+            let stop = self.discard_batch(batch, &|_| true, &|_, _, _, _| true);
             at = self.first_table(stop, pages.end);
             if at < pages.end {
                 cond_resched(self.machine());
@@ -40,7 +43,7 @@ impl<M: Machine> Tables<M> {
         &self,
         pages: Pages,
         is_meant: &dyn Fn(u64) -> bool,
-        is_valid: &dyn Fn(u64, u64, &Section<'_>) -> bool,
+        is_valid: &IsValid<'_>,
     ) -> u64 {
         let mut at = self.first_table(pages.start, pages.end);
         while at < pages.end {
@@ -63,7 +66,7 @@ impl<M: Machine> Tables<M> {
         &self,
         pages: Pages,
         is_meant: &dyn Fn(u64) -> bool,
-        is_valid: &dyn Fn(u64, u64, &Section<'_>) -> bool,
+        is_valid: &IsValid<'_>,
     ) -> u64 {
         let mut gather = Gather::new();
         let mut chain = FrameList::default();
@@ -92,7 +95,7 @@ impl<M: Machine> Tables<M> {
                 } else if !is_meant(value) {
                     return;
                 } else {
-                    let validate = || match is_valid(page, value, &section) {
+                    let validate = || match is_valid(entry, page, value, &section) {
                         true => Ok(()),
                         false => Err(Retry::MappingChanged),
                     };

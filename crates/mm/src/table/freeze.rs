@@ -21,6 +21,8 @@
 //!
 //! *Models*: loom `ops/fork.rs`, shuttle `ops/fork.rs`.
 
+use core::ptr;
+
 use faultless_paging::{ENTRIES, Entry, Gather, PAGE_SIZE, Page, Pages, Walk, free};
 use faultless_sync::atomic::{Ordering, fence};
 use faultless_sync::reclaim::Section;
@@ -111,11 +113,15 @@ impl<M: Machine> Tables<M> {
         }
     }
 
-    /// Whether a page's table is frozen. After a full fence that
-    /// follows a claim in that table.
-    pub(crate) fn is_frozen(&self, page: u64, section: &Section<'_>) -> bool {
-        let walked = self.descend(Page(page), section);
-        matches!(walked, Walk::Leaf { link, .. } if link.is_frozen())
+    /// Whether an entry is still the page's, in a table that is not frozen. After a full fence that follows a
+    /// claim of the entry: since it was found its table may have moved whole, and lie at another page. "Yes" stays
+    /// true while the claim is held; "no" may mean that the table is claimed.
+    pub(crate) fn is_in_place(&self, entry: &Entry, page: u64, section: &Section<'_>) -> bool {
+        matches!(
+            self.descend(Page(page), section),
+            Walk::Leaf { entry: now, link, .. }
+                if (ptr::eq(now, entry) || mutant(Mutant::PlaceNotValidated)) && !link.is_frozen()
+        )
     }
 
     /// A fault asks the fork that is under way for a page's table. The last one who asks is

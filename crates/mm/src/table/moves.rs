@@ -4,8 +4,8 @@
 //! takes a range wait for it. `MADV_DONTNEED` takes none: a move can carry a page from ahead of its walk to
 //! behind it. It therefore compares what had been shown before its walk with what has begun after it.
 //!
-//! * `begun` goes up before the slots of either place change, `shown` after that, both under the edit that
-//!   changes them.
+//! * `begun` goes up before the slots of either place change, under the edit that changes them. `shown` follows
+//!   after that, once no other move is between the two.
 //!
 //! *Writes*: a move, under its edit.
 //!
@@ -21,9 +21,16 @@ use crate::tune::LAST_MOVES;
 /// The moves of an address space.
 pub(crate) struct Moves {
     begun: AtomicU64,
+    /// All before this one are shown.
     shown: AtomicU64,
+    last: SpinLock<LastMoves>,
+}
+
+struct LastMoves {
     /// Source and target of those that began last, by their numbers.
-    last: SpinLock<[[Pages; 2]; LAST_MOVES]>,
+    places: [[Pages; 2]; LAST_MOVES],
+    /// Those that are not shown yet: one in each part of the space.
+    open: u64,
 }
 
 /// How many moves had been shown at some moment.
@@ -36,7 +43,10 @@ impl Moves {
         Self {
             begun: AtomicU64::new(0),
             shown: AtomicU64::new(0),
-            last: SpinLock::new([[Pages::new(0, 0); 2]; LAST_MOVES]),
+            last: SpinLock::new(LastMoves {
+                places: [[Pages::new(0, 0); 2]; LAST_MOVES],
+                open: 0,
+            }),
         }
     }
 
@@ -44,16 +54,25 @@ impl Moves {
     pub(crate) fn begin_show<M: Machine>(&self, source: Pages, target: Pages, machine: &M) {
         let mut last = self.last.lock(machine);
         let number = self.begun.load(Ordering::Relaxed);
-        last[number as usize % LAST_MOVES] = [source, target];
+        last.places[number as usize % LAST_MOVES] = [source, target];
+        last.open += 1;
         // Partner: the fence in `is_unchanged`. A walk that has seen a slot written from now on, or an entry
         // whose page has moved, sees this behind that fence: the slots are stored with release.
         self.begun.store(number + 1, Ordering::Relaxed);
     }
 
     /// It is shown, under the same edit.
-    pub(crate) fn end_show(&self) {
-        // Release, with the acquire in `shown`: a walk that begins then sees the slots.
-        self.shown.fetch_add(1, Ordering::Release);
+    pub(crate) fn end_show<M: Machine>(&self, machine: &M) {
+        let mut last = self.last.lock(machine);
+        last.open -= 1;
+        // Moves in two parts are shown side by side, and end in any order: too low a number costs a walk, one that
+        // is too high a page.
+        if last.open == 0 {
+            let begun = self.begun.load(Ordering::Relaxed);
+            // Release, with the acquire in `shown`: a walk that begins then sees the slots, also of those that
+            // had the lock before.
+            self.shown.store(begun, Ordering::Release);
+        }
     }
 
     /// How many have been shown: a walk that begins now sees what these have changed.
@@ -79,6 +98,6 @@ impl Moves {
         let begun = self.begun.load(Ordering::Relaxed);
         let is_apart = |places: [Pages; 2]| places.iter().all(|place| pages.and(*place).is_empty());
         begun - shown <= LAST_MOVES as u64
-            && (shown..begun).all(|number| is_apart(last[number as usize % LAST_MOVES]))
+            && (shown..begun).all(|number| is_apart(last.places[number as usize % LAST_MOVES]))
     }
 }

@@ -105,13 +105,13 @@ impl<M: Machine> AddressSpace<M> {
     /// allows it. The page to go on from.
     fn discard_allowed(&self, pages: Pages, what: i32) -> u64 {
         self.tables()
-            .discard_valid(pages, &|_| true, &|page, _, section| {
+            .discard_valid(pages, &|_| true, &|entry, page, _, section| {
                 // SAFETY: inside the section in which entries are claimed.
                 let is_allowed = match unsafe { self.tree().find(page).word.content() } {
                     SlotState::Live(mapping) => allow(mapping.attributes(), what).is_ok(),
                     _ => false,
                 };
-                is_allowed && !self.tables().is_frozen(page, section)
+                is_allowed && self.tables().is_in_place(entry, page, section)
             })
     }
 }

@@ -310,7 +310,7 @@ impl<M: Machine> AddressSpace<M> {
             self.maps.detach(lock, &mut edit, gone);
             account.set_peak(peak);
         }
-        self.tables().forks.moves.end_show();
+        self.tables().forks.moves.end_show(self.machine());
         lock.keep_departure(&edit);
         Ok(Shown { is_vacant })
     }

@@ -395,6 +395,62 @@ fn broken_whole_table_with_claims() {
     with_flaw(Mutant::ClaimedTableMoved, || explore(2000, whole_tables));
 }
 
+/// A discard begins in a table of which its part is empty, and has claims in the next one. A move of both tables
+/// does not wait for these with the first one hidden: the discard looks there before it gives them up.
+fn discards_from_an_empty_part(policy: Policy) {
+    let world = World::new(2, policy);
+    world.map(0, 16, RW);
+    let touched = || (0..4).chain(8..16);
+    for page in touched() {
+        world.cpu().store(page * PAGE, 100 + page).unwrap();
+    }
+    let discarding = world.run(1, |cpu| {
+        let _ = cpu.space().madvise(4 * PAGE, 12 * PAGE, advice::DONTNEED);
+    });
+    let moved = world
+        .space()
+        .mremap(0, 16 * PAGE, 16 * PAGE, MOVE, 32 * PAGE);
+    assert_eq!(moved, Ok(32 * PAGE));
+    discarding.join().unwrap();
+    for page in touched() {
+        let word = world.cpu().load((32 + page) * PAGE).unwrap();
+        let may_be = word == 100 + page || word == 0 && page >= 8;
+        assert!(may_be, "page {page} holds {word}");
+    }
+    world.finish();
+}
+
+#[test]
+fn a_move_waits_with_nothing_hidden() {
+    explore(2000, discards_from_an_empty_part);
+}
+
+/// A table moves away, and what it was taken from is mapped as before: a discard that has found an entry there
+/// claims it at its new place, and gives it up again.
+fn discards_where_a_table_was(policy: Policy) {
+    let world = World::new(2, policy);
+    world.map(0, 8, RW);
+    (0..8).for_each(|page| world.cpu().store(page * PAGE, 100 + page).unwrap());
+    let discarding = world.run(1, |cpu| {
+        assert_eq!(cpu.space().madvise(0, 8 * PAGE, advice::DONTNEED), Ok(()));
+    });
+    let moved = world.space().mremap(0, 8 * PAGE, 8 * PAGE, COPY, 32 * PAGE);
+    assert_eq!(moved, Ok(32 * PAGE));
+    discarding.join().unwrap();
+    for page in 0..8 {
+        assert_eq!(world.cpu().load(page * PAGE), Ok(0));
+        let word = world.cpu().load((32 + page) * PAGE).unwrap();
+        assert!([0, 100 + page].contains(&word), "page {page} holds {word}");
+        world.cpu().store((32 + page) * PAGE, 1).unwrap();
+    }
+    world.finish();
+}
+
+#[test]
+fn a_discard_claims_nothing_of_a_table_that_left() {
+    explore(4000, discards_where_a_table_was);
+}
+
 /// A CPU that has the old translation does not store by it when the page is elsewhere.
 fn stores_by_the_old_address(policy: Policy) {
     let world = World::new(2, policy);
