@@ -102,7 +102,7 @@ pub(crate) const INLINE_ZAP: u64 = pick(16, 2, 2);
 pub(crate) const SMALL_ZAP: u64 = pick(64, 1, 1);
 
 /// Tables that move whole under one flush.
-pub(crate) const MOVED_TABLES: u64 = pick(64, 1, 2);
+pub(crate) const MOVED_TABLES: u64 = pick(64, 2, 1);
 
 /// Pages taken before the fault tries again.
 pub(crate) const LAZYFREE_BATCH: u64 = pick(256, 1, 1);

@@ -117,11 +117,11 @@ impl<M: Machine> Tables<M> {
     /// claim of the entry: since it was found its table may have moved whole, and lie at another page. "Yes" stays
     /// true while the claim is held; "no" may mean that the table is claimed.
     pub(crate) fn is_in_place(&self, entry: &Entry, page: u64, section: &Section<'_>) -> bool {
-        matches!(
-            self.descend(Page(page), section),
-            Walk::Leaf { entry: now, link, .. }
-                if (ptr::eq(now, entry) || mutant(Mutant::PlaceNotValidated)) && !link.is_frozen()
-        )
+        match self.descend(Page(page), section) {
+            Walk::Leaf { link, .. } if link.is_frozen() => false,
+            Walk::Leaf { entry: now, .. } if ptr::eq(now, entry) => true,
+            _ => mutant(Mutant::PlaceNotValidated),
+        }
     }
 
     /// A fault asks the fork that is under way for a page's table. The last one who asks is

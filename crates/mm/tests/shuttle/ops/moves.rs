@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use crate::model::{FIXED, PAGE, Processor, RW, Space, World, explore, explore_under};
 use faultless_mm::{
-    MemoryObject, Opened, Policy, SegvCode, Taken, advice, flags, lock_all_flags, remap_flags,
+    Errno, MemoryObject, Opened, Policy, SegvCode, Taken, advice, flags, lock_all_flags,
+    remap_flags,
 };
 use faultless_sync::{Mutant, with_flaw};
 
@@ -398,45 +399,76 @@ fn broken_whole_table_with_claims() {
 /// A discard begins in a table of which its part is empty, and has claims in the next one. A move of both tables
 /// does not wait for these with the first one hidden: the discard looks there before it gives them up.
 fn discards_from_an_empty_part(policy: Policy) {
-    let world = World::new(2, policy);
-    world.map(0, 16, RW);
-    let touched = || (0..4).chain(8..16);
+    let world = World::new(3, policy);
+    world.map(0, 8, RW);
+    let touched = || (0..2).chain(4..8);
     for page in touched() {
         world.cpu().store(page * PAGE, 100 + page).unwrap();
     }
+    let machine = world.space().memory().machine();
+    machine.shut_gate(1);
     let discarding = world.run(1, |cpu| {
-        let _ = cpu.space().madvise(4 * PAGE, 12 * PAGE, advice::DONTNEED);
+        let result = cpu.space().madvise(2 * PAGE, 6 * PAGE, advice::DONTNEED);
+        assert!([Ok(()), Err(Errno::ENOMEM)].contains(&result));
     });
-    let moved = world
-        .space()
-        .mremap(0, 16 * PAGE, 16 * PAGE, MOVE, 32 * PAGE);
+    machine.await_gate();
+    open_late(&world, 2);
+    let moved = world.space().mremap(0, 8 * PAGE, 8 * PAGE, MOVE, 32 * PAGE);
     assert_eq!(moved, Ok(32 * PAGE));
     discarding.join().unwrap();
     for page in touched() {
         let word = world.cpu().load((32 + page) * PAGE).unwrap();
-        let may_be = word == 100 + page || word == 0 && page >= 8;
+        let may_be = word == 100 + page || word == 0 && page >= 4;
         assert!(may_be, "page {page} holds {word}");
     }
     world.finish();
 }
 
-#[test]
-fn a_move_waits_with_nothing_hidden() {
-    explore(2000, discards_from_an_empty_part);
+/// Lets flushes go on once a move to page 32 is shown, or a little later.
+fn open_late(world: &Arc<World>, cpu: u32) {
+    world.run(cpu, |cpu| {
+        while cpu.space().lookup(32 * PAGE).is_none() {
+            shuttle::thread::yield_now();
+        }
+        (0..30).for_each(|_| shuttle::thread::yield_now());
+        cpu.space().memory().machine().open_gate();
+    });
 }
 
-/// A table moves away, and what it was taken from is mapped as before: a discard that has found an entry there
-/// claims it at its new place, and gives it up again.
+#[test]
+fn a_move_waits_with_nothing_hidden() {
+    explore_under(POLICIES, 1000, discards_from_an_empty_part);
+}
+
+/// Each waits for the other.
+#[test]
+#[should_panic(expected = "exceeded max_steps")]
+fn broken_move_that_waits_with_tables_hidden() {
+    with_flaw(Mutant::WaitsWithTablesHidden, || {
+        explore_under(POLICIES, 1000, discards_from_an_empty_part);
+    });
+}
+
+/// A table moves away, and what it was taken from is mapped as before. A discard that waits for an entry of it
+/// meanwhile finds the next one at its new place: it keeps no claim there, as it would not give it up.
 fn discards_where_a_table_was(policy: Policy) {
-    let world = World::new(2, policy);
+    let world = World::new(4, policy);
     world.map(0, 8, RW);
     (0..8).for_each(|page| world.cpu().store(page * PAGE, 100 + page).unwrap());
-    let discarding = world.run(1, |cpu| {
+    let machine = world.space().memory().machine();
+    machine.shut_gate(1);
+    let first = world.run(1, |cpu| {
+        assert_eq!(cpu.space().madvise(0, PAGE, advice::DONTNEED), Ok(()));
+    });
+    machine.await_gate();
+    let all = world.run(2, |cpu| {
         assert_eq!(cpu.space().madvise(0, 8 * PAGE, advice::DONTNEED), Ok(()));
     });
+    open_late(&world, 3);
     let moved = world.space().mremap(0, 8 * PAGE, 8 * PAGE, COPY, 32 * PAGE);
     assert_eq!(moved, Ok(32 * PAGE));
-    discarding.join().unwrap();
+    first.join().unwrap();
+    all.join().unwrap();
     for page in 0..8 {
         assert_eq!(world.cpu().load(page * PAGE), Ok(0));
         let word = world.cpu().load((32 + page) * PAGE).unwrap();
@@ -448,7 +480,16 @@ fn discards_where_a_table_was(policy: Policy) {
 
 #[test]
 fn a_discard_claims_nothing_of_a_table_that_left() {
-    explore(4000, discards_where_a_table_was);
+    explore_under(POLICIES, 1000, discards_where_a_table_was);
+}
+
+/// A claim is kept where nothing releases it.
+#[test]
+#[should_panic(expected = "exceeded max_steps")]
+fn broken_discard_of_a_table_that_left() {
+    with_flaw(Mutant::PlaceNotValidated, || {
+        explore_under(POLICIES, 1000, discards_where_a_table_was);
+    });
 }
 
 /// A CPU that has the old translation does not store by it when the page is elsewhere.
