@@ -9,8 +9,8 @@
 //! 2. One flush (rule R2).
 //! 3. [`relink`] empties the old parent entries and gives the tables to their new ones.
 //!
-//! While the caller waits for such a claim it holds none on that table's parent: the holder may be waiting for
-//! it (rule R9).
+//! While the caller waits for such a claim it has no table hidden, this one or another: the holder may come to
+//! that one before it gives up its claim (rule R9).
 //!
 //! *Writes*: the two parent entries.
 

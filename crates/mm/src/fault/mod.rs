@@ -394,7 +394,9 @@ impl<M: Machine> AddressSpace<M> {
     fn fall_back<N: TraceSink>(&self, mode: Mode, why: Retry, address: u64, trail: &mut N) {
         let (counter, kind) = match why {
             Retry::EntryClaimed => (Counter::SpfPteLock, Kind::SpfPteLock),
-            Retry::TableChanged => (Counter::SpfPmdChanged, Kind::SpfPmdChanged),
+            Retry::TableChanged | Retry::Wait(Blocker::Fork) => {
+                (Counter::SpfPmdChanged, Kind::SpfPmdChanged)
+            }
             _ => (Counter::SpfVmaChanged, Kind::SpfVmaChanged),
         };
         let cpu = self.memory().this_cpu();

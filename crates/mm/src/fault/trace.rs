@@ -9,7 +9,7 @@ use crate::base::machine::Machine;
 use crate::base::trace::OFF;
 use crate::fault::Outcome;
 use crate::space::AddressSpace;
-use crate::table::retry::Retry;
+use crate::table::retry::{Blocker, Retry};
 
 /// Takes note of how a fault goes; `()` takes none.
 pub(crate) trait TraceSink {
@@ -51,7 +51,7 @@ impl TraceSink for FaultTrace {
     fn fell_back(&mut self, why: Retry) {
         self.reason = match why {
             Retry::EntryClaimed => Reason::PteLock,
-            Retry::TableChanged => Reason::PmdChanged,
+            Retry::TableChanged | Retry::Wait(Blocker::Fork) => Reason::PmdChanged,
             _ => Reason::VmaChanged,
         };
     }

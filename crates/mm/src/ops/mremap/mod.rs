@@ -4,7 +4,7 @@
 //! tail of a range that was to shrink, and what lay at a fixed destination, are
 //! unmapped before the source is looked at.
 //!
-//! Where pages go to another place, `mremap_move.rs` goes on.
+//! Where pages go to another place, `relocate.rs` goes on.
 
 mod relocate;
 

@@ -1,10 +1,9 @@
 //! The move of `mremap`: pages go over to another place, and what was there goes.
 //!
 //! It shows its destination as *replacing*, so that faults there wait, and its
-//! source as *zapping* (or, if it stays mapped, as replacing too), and gives up its range. Then the pages
-//! go over ([`crate::table::move_ptes`]), beside whoever has all ranges and asks for no page, a fork above all
-//! ([`crate::table::moves`]). The destination becomes live, and what is left of
-//! the source is zapped, as by `munmap`.
+//! source as *zapping* (or, if it stays mapped, as replacing too). Then the pages
+//! go over ([`crate::table::move_ptes`]), beside what takes no range ([`crate::table::moves`]). The destination becomes
+//! live, and what is left of the source is zapped, as by `munmap`. Both ranges are held until then: a fork waits.
 //!
 //! What is one mapping to a program may be several here: equal ones, made apart, and some of them
 //! since soft-dirty bits were cleared. The destination is one, and new if one of them is.
