@@ -18,7 +18,7 @@
 //! *Writes*: both places' entries, or the entries above them; descriptors of pages that move one by one and are
 //! this space's alone.
 //!
-//! *Models*: loom `ops/remap.rs` and `crates/paging/tests/loom/relink.rs`, shuttle `ops/{moves,remap}.rs`.
+//! *Models*: loom `ops/remap.rs` and `crates/paging/tests/loom/relink.rs`, shuttle `ops/{moves,whole_tables,remap}.rs`.
 
 use faultless_frames::FrameSource;
 use faultless_paging::relink::{Detached, detach_whole, relink};

@@ -42,4 +42,5 @@ mod ops {
     mod moves;
     mod owned;
     mod remap;
+    mod whole_tables;
 }
