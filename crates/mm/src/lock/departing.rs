@@ -127,8 +127,16 @@ impl<'a, M: Machine> UnmapGuard<'a, M> {
         next
     }
 
+    /// Ends what this writer has begun.
+    #[inline]
+    pub(crate) fn end(&self) {
+        if self.counted.get() != 0 {
+            self.end_counted();
+        }
+    }
+
     #[inline(never)]
-    fn end(&self) {
+    fn end_counted(&self) {
         let counted = self.counted.take();
         let mut counts = counted & (DEVICE - 1);
         while counts != 0 {
@@ -161,9 +169,7 @@ impl<'a, M: Machine> UnmapGuard<'a, M> {
 impl<M: Machine> Drop for UnmapGuard<'_, M> {
     #[inline]
     fn drop(&mut self) {
-        if self.counted.get() != 0 {
-            self.end();
-        }
+        self.end();
     }
 }
 

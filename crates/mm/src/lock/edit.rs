@@ -19,6 +19,35 @@ use crate::tree::{Neighbours, Run, SlotValue, Subtree};
 #[must_use]
 pub(crate) struct DeadMappings(u64);
 
+impl DeadMappings {
+    pub(crate) fn none() -> Self {
+        Self(0)
+    }
+
+    /// Takes all of them out.
+    pub(crate) fn take(&mut self) -> Self {
+        Self(core::mem::take(&mut self.0))
+    }
+
+    /// Chains others behind these, which are few.
+    pub(crate) fn append(&mut self, others: Self) {
+        let mut last = self.0;
+        if last == 0 {
+            *self = others;
+            return;
+        }
+        loop {
+            let mapping = core::ptr::with_exposed_provenance::<Mapping>(last as usize);
+            // SAFETY: chained and not retired yet.
+            let link = unsafe { &*mapping }.link();
+            if link.get() == 0 {
+                return link.set(others.0);
+            }
+            last = link.get();
+        }
+    }
+}
+
 impl<M: Machine> Mappings<M> {
     /// Points all of `pages` to `word`, and lets go of what they pointed to. Every change
     /// of what is mapped comes here, but for stacks that grow, and is counted.
@@ -97,11 +126,14 @@ impl<M: Machine> Mappings<M> {
 
     /// Takes mappings that no slot leads to any more out of lists, and retires them; those of devices are
     /// kept with others.
-    pub(crate) fn retire_orphans(
-        &self,
-        DeadMappings(mut dead): DeadMappings,
-        departure: &UnmapGuard<'_, M>,
-    ) {
+    #[inline]
+    pub(crate) fn retire_orphans(&self, dead: DeadMappings, departure: &UnmapGuard<'_, M>) {
+        if dead.0 != 0 {
+            self.retire_chain(dead, departure);
+        }
+    }
+
+    fn retire_chain(&self, DeadMappings(mut dead): DeadMappings, departure: &UnmapGuard<'_, M>) {
         while let Some(old) = NonNull::new(core::ptr::with_exposed_provenance_mut::<Mapping>(
             dead as usize,
         )) {

@@ -27,6 +27,7 @@
 //! itself: `crates/sync/tests/loom/ranges.rs`.
 
 mod brief;
+pub(crate) mod change;
 pub(crate) mod chunks;
 pub(crate) mod counting;
 mod departing;
@@ -62,8 +63,9 @@ use faultless_trace::{Counter, Kind};
 use crate::base::machine::Machine;
 use crate::base::notes::Note;
 use crate::base::policy::Policy;
+use crate::lock::change::ChangeGuard;
 use crate::lock::departing::UnmapGuard;
-use crate::lock::pending::{Replacing, Zapping};
+use crate::lock::pending::{PendingZap, ZapScope};
 use crate::lock::shard::{LockDomain, ShardGuards, Shards};
 use crate::tree::PAGES;
 use crate::tune::{GUARD_GAP, RANGE_ROUNDS};
@@ -159,13 +161,15 @@ impl<M: Machine> Mappings<M> {
     /// Waits until the caller alone may move the heap's end, over `pages`; and until nothing is being
     /// zapped there, if it `fills` them.
     pub(crate) fn lock_heap(&self, pages: Pages, fills: bool) -> RangeWriteGuard<'_, M> {
+        // A page stays free behind the heap.
+        let own = Pages::new(pages.start, pages.end + 1);
         let wish = match fills {
-            true => LockRequest::to_fill(span(pages)),
-            false => LockRequest::to_change(span(pages)),
+            true => LockRequest::to_fill(span(own)),
+            false => LockRequest::to_change(span(own)),
         };
         // The heap's end itself is in the space's own list.
         // Behind it a stack may ask for its guard gap.
-        let around = Pages::new(pages.start, pages.end + GUARD_GAP);
+        let around = Pages::new(own.start, own.end + GUARD_GAP);
         self.lock_wish(&wish.and(HEAP), || match self.part_of(around) {
             LockDomain::Shard(_) => LockDomain::All,
             part => part,
@@ -386,9 +390,9 @@ impl<'a, M: Machine> RangeWriteGuard<'a, M> {
         self.departure.take(edit.departure());
     }
 
-    /// When it was had, for [`Mappings::trace_hold`].
-    pub(crate) fn had(&self) -> u64 {
-        self.had
+    /// The number by which this writer's notes are known.
+    pub(crate) fn writer(&self) -> usize {
+        self.held.part.writer(self.held.range.place())
     }
 
     /// The mappings that the range is of.
@@ -419,45 +423,63 @@ impl<'a, M: Machine> RangeWriteGuard<'a, M> {
         own.try_extend(&range) && (*part != LockDomain::All || elsewhere.try_extend(&range))
     }
 
-    /// The number by which this writer's notes are known.
-    pub(crate) fn number(&self) -> usize {
-        self.held.part.writer(self.held.range.place())
-    }
-
     /// Says, under the edit under which it can be seen, that something will be zapped.
     pub(crate) fn announce_zap(&self) {
         self.held.range.announce_zap();
         self.held.elsewhere.announce_zap();
     }
 
-    /// Whether others zap in the range.
-    pub(crate) fn meets_zaps(&self) -> bool {
+    /// Gives up everything but that nothing new comes to `pages`, where what was mapped says that this writer
+    /// zaps it: a stack may grow into what was not.
+    pub(crate) fn begin_zap_of_mapped(self, pages: Pages) -> PendingZap<'a, M> {
+        self.begin_pending(pages, ZapScope::Noted)
+    }
+
+    /// Of the mmap lock the right to read is kept for a zap, and all for what is replaced, as in Linux.
+    fn begin_pending(self, pages: Pages, scope: ZapScope) -> PendingZap<'a, M> {
+        let is_replaced = scope == ZapScope::Replaced;
+        let guard = self.guard.and_then(|lock| match is_replaced {
+            true => Some(MmapHold::Write { _lock: lock }),
+            false => lock.for_zap(),
+        });
+        let zap = match is_replaced {
+            true => self.held.begin_replace(pages, self.departure),
+            false => self.held.begin_zap(pages, self.departure),
+        };
+        PendingZap::new(self.space, scope, zap, guard)
+    }
+}
+
+impl<'a, M: Machine> ChangeGuard<'a, M> for RangeWriteGuard<'a, M> {
+    fn number(&self, _edit: &Edit<'a, M>) -> usize {
+        self.writer()
+    }
+
+    fn meets_zaps(&self) -> bool {
         self.held.meets_zaps
     }
 
-    /// Gives up everything but that nothing new comes to `pages`, which say that this writer zaps
-    /// there, as far as anything was mapped. Of the mmap lock the right to read is kept.
-    pub(crate) fn begin_zap(self, pages: Pages) -> Zapping<'a, M> {
-        let meets_zaps = self.meets_zaps();
-        self.begin_zap_beside(pages, meets_zaps)
+    fn had(&self) -> u64 {
+        self.had
     }
 
-    /// The same where only what was mapped says so: a stack may grow into what was not.
-    pub(crate) fn begin_zap_of_mapped(self, pages: Pages) -> Zapping<'a, M> {
-        self.begin_zap_beside(pages, true)
+    fn end(self, edit: &Edit<'a, M>, departure: &UnmapGuard<'a, M>) {
+        departure.take(edit.departure());
+        departure.take(&self.departure);
     }
 
-    fn begin_zap_beside(self, pages: Pages, is_beside_others: bool) -> Zapping<'a, M> {
-        let guard = self.guard.and_then(MmapLock::for_zap);
-        let zap = self.held.begin_zap(pages, self.departure);
-        Zapping::new(self.space, is_beside_others, zap, guard)
-    }
-
-    /// Gives up everything but `pages`, where what is mapped takes the place of what was, and says
-    /// so. Only who asks for it passes. The mmap lock is kept, as in Linux.
-    pub(crate) fn begin_replace(self, pages: Pages) -> Replacing<'a, M> {
-        let guard = self.guard.map(|lock| MmapHold::Write { _lock: lock });
-        let zap = self.held.begin_replace(pages, self.departure);
-        Replacing::new(self.space, zap, guard)
+    fn begin_zap(
+        self,
+        _maps: &'a Mappings<M>,
+        edit: &Edit<'a, M>,
+        pages: Pages,
+        scope: ZapScope,
+    ) -> PendingZap<'a, M> {
+        self.keep_departure(edit);
+        let scope = match scope {
+            ZapScope::All if self.meets_zaps() => ZapScope::Noted,
+            scope => scope,
+        };
+        self.begin_pending(pages, scope)
     }
 }

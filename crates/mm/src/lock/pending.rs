@@ -31,47 +31,63 @@ use faultless_sync::{PLACES, RangeLock, Set, cond_resched};
 use faultless_trace::Kind;
 
 use crate::base::machine::Machine;
-use crate::lock::Edit;
-use crate::lock::Mappings;
+use crate::lock::change::ChangeGuard;
+use crate::lock::departing::UnmapGuard;
+use crate::lock::edit::DeadMappings;
 use crate::lock::shard::{LockDomain, SHARDS, Shards};
-use crate::lock::{MmapHold, RangeWriteGuard, Zap, span};
+use crate::lock::{Edit, Mappings, MmapHold, RangeWriteGuard, Zap, span};
 use crate::table::free::FreeTables;
 use crate::table::taken::Taken;
 use crate::tree::{SlotValue, Tree};
 use crate::tune::ZAP_MANY;
 
-/// Which of a range's pages are to be taken away.
+/// What a zap takes away, and what the slots are afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ZapScope {
-    /// All that were not taken already.
-    All(Taken),
-    /// Those that the writer has noted: others zap in the range, too.
+    /// All pages, which are unmapped: empty.
+    All,
+    /// Those that the writer has noted, as others zap there, too: these are empty.
     Noted,
+    /// The pages from under what takes their place: that is live.
+    Replaced,
 }
 
-/// A zap that goes on.
-pub(crate) struct Zapping<'a, M: Machine> {
+/// A zap that goes on after the edit that has shown it.
+#[must_use]
+pub(crate) struct PendingZap<'a, M: Machine> {
     space: &'a Mappings<M>,
-    /// Whether others may have notes in the range.
-    is_beside_others: bool,
+    scope: ZapScope,
     zap: Zap<'a, M>,
     /// Under `classic` and `vma-lock`.
     guard: Option<MmapHold<'a, M>>,
 }
 
 impl<M: Machine> Mappings<M> {
-    /// Unmaps `pages`, whose ends were cut, for a writer that has them: they say that he zaps
-    /// there. Under the same edit the list of ranges has to say so, too ([`RangeWriteGuard::begin_zap`],
-    /// [`RangeWriteGuard::announce_zap`]).
+    /// Unmaps `pages`, whose ends were cut, for a writer that has them: they say that it zaps
+    /// there. Under the same edit the list of ranges has to say so, too ([`RangeWriteGuard::announce_zap`]).
     pub(crate) fn detach(
         &self,
         lock: &RangeWriteGuard<'_, M>,
         edit: &mut Edit<'_, M>,
         pages: Pages,
     ) {
-        let note = SlotValue::zapping(lock.number());
+        let note = SlotValue::zapping(lock.writer());
         if !lock.meets_zaps() {
             return self.set_range(edit, pages, note);
         }
+        let dead = self.detach_beside_zaps(edit, pages, note);
+        self.retire_orphans(dead, edit.departure());
+    }
+
+    /// The same for a writer with this note, where others zap, too; what has lost its last page by that.
+    #[cold]
+    pub(crate) fn detach_beside_zaps(
+        &self,
+        edit: &mut Edit<'_, M>,
+        pages: Pages,
+        note: SlotValue,
+    ) -> DeadMappings {
+        let mut dead = DeadMappings::none();
         let mut at = pages.start;
         while at < pages.end {
             let mut runs = self.tree.runs(Pages::new(at, pages.end));
@@ -79,10 +95,12 @@ impl<M: Machine> Mappings<M> {
             let others = others.map_or(Pages::new(pages.end, pages.end), |run| run.pages);
             let part = edit.extent(Pages::new(at, others.start));
             if !part.is_empty() {
-                self.set_range(edit, part, note);
+                let near = edit.around(part);
+                dead.append(self.replace_range(edit, &near, part, near.runs(part), note));
             }
             at = others.end;
         }
+        dead
     }
 
     /// Clears what is noted for zaps that were left to a fork, which has let the tree change again.
@@ -120,90 +138,21 @@ impl<M: Machine> Mappings<M> {
         });
     }
 
-    /// Takes away detached pages, under no edit. Then clears the notes of the writer of this number, and ends
-    /// the zap, or lets it be left to a fork.
-    #[inline]
-    pub(crate) fn clear_away<Z, L>(
-        &self,
-        part: LockDomain,
-        pages: Pages,
-        number: usize,
-        rest: ZapScope,
-        zap: Z,
-        leave: impl FnOnce(Z) -> L,
-    ) {
-        let is_beside_others = matches!(rest, ZapScope::Noted);
-        let note = SlotValue::zapping(number);
-        let tables = part.free_tables();
-        let start = self.memory.trace_start();
-        match rest {
-            ZapScope::All(taken) => self.tables.zap_rest(&self.tree, pages, tables, taken),
-            ZapScope::Noted => {
-                let mut at = pages.start;
-                while let Some(run) = self.run_in(at, pages.end) {
-                    at = run.pages.end;
-                    if run.word == note {
-                        self.tables.zap(&self.tree, run.pages, tables);
-                    }
-                    if at < pages.end {
-                        cond_resched(self.machine());
-                    }
-                }
-            }
-        }
-        self.tables.trace_zap(start, pages);
-        if pages.len() > ZAP_MANY {
-            self.read_ahead(part, pages);
-        }
-        self.end_zap(part, pages, zap, leave, |edit| match is_beside_others {
-            true => self.tree.clear_notes(edit, pages, note),
-            false => edit.fill(pages, SlotValue::EMPTY),
-        });
-    }
-
-    /// Has an edit of its own let the slots of `pages` be what they are when a zap has ended, and ends it; or
-    /// leaves it to a fork. What `leave` returns goes once nothing is locked.
+    /// Has an edit of its own let the slots of a zap's pages be what they are when it has ended, and ends it; or
+    /// leaves it to a fork. What has left the tree departs until nothing is locked.
     #[inline(always)]
-    fn end_zap<Z, L>(
-        &self,
-        part: LockDomain,
-        pages: Pages,
-        zap: Z,
-        leave: impl FnOnce(Z) -> L,
-        show: impl FnOnce(&mut Edit<'_, M>),
-    ) {
-        let mut edit = self.edit(part);
+    fn end_zap(&self, zap: &mut Zap<'_, M>, show: impl FnOnce(&mut Edit<'_, M>)) {
+        let mut edit = self.edit(zap.part);
         let start = self.memory.trace_start();
         if edit.is_frozen() {
             // Under the edit lock, so that the fork finds it when it takes that.
-            let left = leave(zap);
-            drop(edit);
-            drop(left);
+            zap.leave();
         } else {
             show(&mut edit);
-            drop(edit);
-            drop(zap);
         }
-        self.trace_hold(start, pages);
-    }
-
-    /// Takes pages away, under no edit, from under what has taken their place; then shows that, or lets it be
-    /// left to a fork.
-    pub(crate) fn take_from_under<Z, L>(
-        &self,
-        part: LockDomain,
-        pages: Pages,
-        taken: Taken,
-        zap: Z,
-        leave: impl FnOnce(Z) -> L,
-    ) {
-        let start = self.memory.trace_start();
-        self.tables
-            .zap_rest(&self.tree, pages, FreeTables::None, taken);
-        self.tables.trace_zap(start, pages);
-        self.end_zap(part, pages, zap, leave, |edit| {
-            self.tree.show_replaced(edit, pages);
-        });
+        drop(edit);
+        zap.end();
+        self.trace_hold(start, zap.pages);
     }
 
     /// Reads what will be read under an edit of `pages`, so that nobody else has to wait for what comes from
@@ -295,65 +244,79 @@ impl Tree {
     }
 }
 
-/// Something that takes the place of something else, whose pages are taken away from under it; or that moves
-/// there with its own.
-pub(crate) struct Replacing<'a, M: Machine> {
-    space: &'a Mappings<M>,
-    zap: Zap<'a, M>,
-    /// Under `classic` and `vma-lock`.
-    guard: Option<MmapHold<'a, M>>,
-}
-
-impl<'a, M: Machine> Replacing<'a, M> {
+impl<'a, M: Machine> PendingZap<'a, M> {
     pub(crate) fn new(
         space: &'a Mappings<M>,
-        zap: Zap<'a, M>,
-        guard: Option<MmapHold<'a, M>>,
-    ) -> Self {
-        Self { space, zap, guard }
-    }
-
-    /// Takes the old pages away; then there may be new ones.
-    pub(crate) fn finish(self) {
-        let Self { space, zap, guard } = self;
-        space.take_from_under(zap.part, zap.pages, Taken::new(), zap, Zap::leave);
-        drop(guard);
-    }
-}
-
-impl<'a, M: Machine> Zapping<'a, M> {
-    pub(crate) fn new(
-        space: &'a Mappings<M>,
-        is_beside_others: bool,
+        scope: ZapScope,
         zap: Zap<'a, M>,
         guard: Option<MmapHold<'a, M>>,
     ) -> Self {
         Self {
             space,
-            is_beside_others,
+            scope,
             zap,
             guard,
         }
     }
 
-    /// Takes the pages away; then something new may be mapped. Under no edit. Rule R1's fence is that of
+    /// What has left the tree by it.
+    pub(crate) fn departure(&self) -> &UnmapGuard<'a, M> {
+        self.zap.departure()
+    }
+
+    /// Takes the pages away; then there may be something new. Under no edit. Rule R1's fence is that of
     /// the sections in which entries are looked at.
-    pub(crate) fn finish(self) {
-        let Self {
+    pub(crate) fn finish(mut self) {
+        self.finish_beside(Taken::new());
+    }
+
+    /// The same where some were `taken` already.
+    pub(crate) fn finish_beside(&mut self, taken: Taken) {
+        let &mut Self {
             space,
-            zap,
-            guard,
-            is_beside_others,
+            scope,
+            ref mut zap,
+            ref mut guard,
         } = self;
-        let (part, pages, number) = (zap.part, zap.pages, zap.number());
-        let rest = match is_beside_others {
-            true => ZapScope::Noted,
-            false => ZapScope::All(Taken::new()),
-        };
-        space.clear_away(part, pages, number, rest, zap, Zap::leave);
-        drop(guard);
-        if is_beside_others {
+        let (part, pages, note) = (zap.part, zap.pages, SlotValue::zapping(zap.number()));
+        let (tree, tables) = (&space.tree, &space.tables);
+        let start = space.memory.trace_start();
+        match scope {
+            ZapScope::All => tables.zap_rest(tree, pages, part.free_tables(), taken),
+            ZapScope::Replaced => tables.zap_rest(tree, pages, FreeTables::None, taken),
+            ZapScope::Noted => {
+                debug_assert!(taken.is_none(), "not beside others");
+                space.zap_noted(part, pages, note);
+            }
+        }
+        tables.trace_zap(start, pages);
+        if pages.len() > ZAP_MANY && scope != ZapScope::Replaced {
+            space.read_ahead(part, pages);
+        }
+        space.end_zap(zap, |edit| match scope {
+            ZapScope::All => edit.fill(pages, SlotValue::EMPTY),
+            ZapScope::Noted => tree.clear_notes(edit, pages, note),
+            ZapScope::Replaced => tree.show_replaced(edit, pages),
+        });
+        drop(guard.take());
+        if scope == ZapScope::Noted {
             space.await_zaps(pages);
+        }
+    }
+}
+
+impl<M: Machine> Mappings<M> {
+    /// Takes away those of `pages` that hold this note: others zap there, too.
+    fn zap_noted(&self, part: LockDomain, pages: Pages, note: SlotValue) {
+        let mut at = pages.start;
+        while let Some(run) = self.run_in(at, pages.end) {
+            at = run.pages.end;
+            if run.word == note {
+                self.tables.zap(&self.tree, run.pages, part.free_tables());
+            }
+            if at < pages.end {
+                cond_resched(self.machine());
+            }
         }
     }
 }

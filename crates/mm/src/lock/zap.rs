@@ -6,7 +6,7 @@ use faultless_sync::ZapGuard;
 use crate::base::machine::Machine;
 use crate::lock::departing::UnmapGuard;
 use crate::lock::shard::{LockDomain, ZapShardGuards};
-use crate::lock::{Held, span};
+use crate::lock::{Held, Mappings, span};
 
 impl<'a, M: Machine> Held<'a, M> {
     pub(super) fn begin_zap(self, pages: Pages, departure: UnmapGuard<'a, M>) -> Zap<'a, M> {
@@ -15,7 +15,8 @@ impl<'a, M: Machine> Held<'a, M> {
             part: self.part,
             pages,
             elsewhere: self.elsewhere.begin_zap(&range),
-            range: self.range.begin_zap(range),
+            place: self.range.place(),
+            range: Some(self.range.begin_zap(range)),
             departure,
         }
     }
@@ -26,7 +27,8 @@ impl<'a, M: Machine> Held<'a, M> {
             part: self.part,
             pages,
             elsewhere: self.elsewhere.begin_replace(&range),
-            range: self.range.begin_replace(range),
+            place: self.range.place(),
+            range: Some(self.range.begin_replace(range)),
             departure,
         }
     }
@@ -36,22 +38,56 @@ impl<'a, M: Machine> Held<'a, M> {
 pub(crate) struct Zap<'a, M: Machine> {
     pub(crate) part: LockDomain,
     pub(crate) pages: Pages,
-    range: ZapGuard<'a, M>,
+    /// In the first list.
+    place: usize,
+    range: Option<ZapGuard<'a, M>>,
     elsewhere: ZapShardGuards<'a, M>,
     /// Last: it ends with the flush.
     departure: UnmapGuard<'a, M>,
 }
 
 impl<'a, M: Machine> Zap<'a, M> {
-    /// The number by which this writer's notes are known.
-    pub(crate) fn number(&self) -> usize {
-        self.part.writer(self.range.place())
+    /// Of a brief writer, whose range is in one list alone.
+    #[inline(always)]
+    pub(super) fn brief(
+        maps: &'a Mappings<M>,
+        part: LockDomain,
+        pages: Pages,
+        range: ZapGuard<'a, M>,
+        departure: UnmapGuard<'a, M>,
+    ) -> Self {
+        Self {
+            part,
+            pages,
+            place: range.place(),
+            range: Some(range),
+            elsewhere: ZapShardGuards::none(maps),
+            departure,
+        }
     }
 
-    /// See [`ZapGuard::leave`].
-    pub(crate) fn leave(self) -> UnmapGuard<'a, M> {
+    /// What has left the tree by it.
+    pub(crate) fn departure(&self) -> &UnmapGuard<'a, M> {
+        &self.departure
+    }
+
+    /// The number by which this writer's notes are known.
+    pub(crate) fn number(&self) -> usize {
+        self.part.writer(self.place)
+    }
+
+    /// Says that it has ended, and the departure with it. Where it lies: it is large to be handed on.
+    pub(crate) fn end(&mut self) {
+        drop(self.range.take());
+        self.elsewhere.end();
+        self.departure.end();
+    }
+
+    /// Leaves it to a fork, but for the departure; see [`ZapGuard::leave`].
+    pub(crate) fn leave(&mut self) {
         self.elsewhere.leave();
-        self.range.leave();
-        self.departure
+        if let Some(range) = self.range.take() {
+            range.leave();
+        }
     }
 }

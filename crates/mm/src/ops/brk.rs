@@ -10,6 +10,7 @@ use faultless_trace::{Counter, Kind};
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::lock::Edit;
+use crate::lock::change::{AfterEdit, Found};
 use crate::space::AddressSpace;
 use crate::tree::mapping::{Attributes, Flags, Locked, SoftDirtyEpoch};
 
@@ -47,85 +48,111 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     fn move_brk(&self, new: u64) -> u64 {
-        if let Some(end) = self.move_brk_at_once(new) {
-            return end;
-        }
-        let (lock, start, end) = loop {
+        loop {
             let (start, end) = self.heap();
-            if new < start {
+            if !self.may_end_at(start, new) {
                 return end;
             }
-            // A page stays free behind the heap.
             let last = self.layout().end / PAGE_SIZE;
             let page = |address: u64| (address.div_ceil(PAGE_SIZE)).min(last);
-            let pages = Pages::new(page(end.min(new)), page(end.max(new)) + 1);
+            let pages = Pages::new(page(end.min(new)), page(end.max(new)));
             // Only what grows puts something new there.
-            let lock = self.maps.lock_heap(pages, new > end);
-            let (start, now) = self.heap();
-            if now == end {
-                break (lock, start, end);
-            }
-        };
-        if !self.may_end_at(start, new) {
-            return end;
-        }
-        let old_page = end.next_multiple_of(PAGE_SIZE);
-        let new_page = new.next_multiple_of(PAGE_SIZE);
-        let commit = || self.maps.brk[1].store(new, Ordering::Relaxed);
-        if new_page < old_page {
-            let less = Pages::of_bytes(new_page..old_page);
-            if self.maps.is_unmapped(less) {
-                // The program has unmapped it already: Linux leaves the end alone.
-                return end;
-            }
-            return match self.unmap_locked(lock, less, commit) {
-                Ok(()) => new,
-                Err(_) => end,
+            let grows = new > end;
+            let is_unchanged = || self.heap() == (start, end);
+            let commit = || self.maps.brk[1].store(new, Ordering::Relaxed);
+            let moved = match grows || pages.is_empty() {
+                true => self.grow_heap(pages, is_unchanged, commit),
+                false => self.shrink_heap(pages, is_unchanged, commit),
             };
-        }
-        if new_page > old_page {
-            let more = Pages::of_bytes(old_page..new_page);
-            if self.extend_heap(&mut lock.edit(), more).is_err() {
-                return end;
+            match moved {
+                Some(Ok(true)) => {
+                    if grows && self.lock_future() != Locked::No {
+                        self.populate_ignoring(pages);
+                    }
+                    return new;
+                }
+                Some(_) => return end,
+                None => {}
             }
         }
-        commit();
-        drop(lock);
-        if new_page > old_page && self.lock_future() != Locked::No {
-            self.populate_ignoring(Pages::of_bytes(old_page..new_page));
-        }
-        new
     }
 
-    /// The same where that can be done at once ([`crate::lock`]); else nothing has changed.
-    fn move_brk_at_once(&self, new: u64) -> Option<u64> {
-        let (start, end) = self.heap();
-        let old_page = end.checked_next_multiple_of(PAGE_SIZE)?;
-        let new_page = new.checked_next_multiple_of(PAGE_SIZE)?;
-        if !self.may_end_at(start, new) {
-            return None;
-        }
-        let is_unchanged = || self.heap() == (start, end);
-        let commit = || self.maps.brk[1].store(new, Ordering::Relaxed);
-        if new_page < old_page {
-            let less = Pages::of_bytes(new_page..old_page);
-            let is_done = self.maps.unmap_heap_at_once(less, is_unchanged, commit);
-            return is_done.then_some(new);
-        }
-        if new_page == old_page || self.lock_future() != Locked::No {
-            return None;
-        }
-        let more = Pages::of_bytes(old_page..new_page);
-        self.maps.grow_heap_at_once(more, |edit| {
-            let is_unchanged = is_unchanged() && self.lock_future() == Locked::No;
-            is_unchanged.then(|| match self.extend_heap(edit, more) {
-                Ok(()) => {
-                    commit();
-                    new
+    /// Maps `pages`, which come to the heap, if what the caller has seen `is_unchanged`; whether it has grown.
+    #[inline(always)]
+    fn grow_heap(
+        &self,
+        pages: Pages,
+        is_unchanged: impl Fn() -> bool,
+        commit: impl Fn(),
+    ) -> Option<Result<bool, Errno>> {
+        let grow = |edit: &mut Edit<'_, M>| {
+            is_unchanged().then(|| {
+                if !pages.is_empty() {
+                    self.extend_heap(edit, pages)?;
                 }
-                Err(_) => end,
+                commit();
+                Ok(true)
             })
-        })
+        };
+        if let Some(request) = self.maps.may_move_heap_briefly(pages, true) {
+            let mut edit = request.edit();
+            if let Some(_range) = request.enter_heap(&edit, pages) {
+                return grow(&mut edit);
+            }
+        }
+        let lock = self.maps.lock_heap(pages, true);
+        let mut edit = lock.edit();
+        grow(&mut edit)
+    }
+
+    /// Unmaps `pages`, which leave the heap, likewise; whether it has shrunk: if the program has unmapped them
+    /// already, Linux leaves the end alone.
+    #[inline(always)]
+    fn shrink_heap(
+        &self,
+        pages: Pages,
+        is_unchanged: impl Fn() -> bool,
+        commit: impl Fn(),
+    ) -> Option<Result<bool, Errno>> {
+        if let Some(request) = self.maps.may_move_heap_briefly(pages, false) {
+            let mut after = AfterEdit::nothing(&self.maps);
+            let result = {
+                let mut edit = request.edit();
+                request.enter_heap(&edit, pages).map(|range| {
+                    is_unchanged().then(|| {
+                        let found = Found::by(&edit, pages, false);
+                        self.unmap_found(&mut edit, range, &found, &commit, &mut after)
+                    })
+                })
+            };
+            if let Some(result) = result {
+                after.finish();
+                return result;
+            }
+        }
+        self.shrink_heap_locked(pages, &is_unchanged, &commit)
+    }
+
+    #[inline(never)]
+    fn shrink_heap_locked(
+        &self,
+        pages: Pages,
+        is_unchanged: &dyn Fn() -> bool,
+        commit: &dyn Fn(),
+    ) -> Option<Result<bool, Errno>> {
+        let lock = self.maps.lock_heap(pages, false);
+        if !is_unchanged() {
+            return None;
+        }
+        lock.lock_out_readers(pages);
+        let mut after = AfterEdit::nothing(&self.maps);
+        let result = {
+            let mut edit = lock.edit();
+            let found = Found::by(&edit, pages, false);
+            self.unmap_found(&mut edit, lock, &found, commit, &mut after)
+        };
+        after.finish();
+        Some(result)
     }
 
     /// Whether a heap from `start` on may end at `new`.

@@ -40,6 +40,7 @@ use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::base::notes::Note;
 use crate::lock::RangeWriteGuard;
+use crate::lock::change::ChangeGuard;
 use crate::probe::space::install_probes;
 use crate::rmap::anon::enter_list;
 use crate::space::{AddressSpace, OwnedSpace};

@@ -64,9 +64,14 @@ impl<M: Machine> AddressSpace<M> {
     /// # Errors
     /// `EPERM`.
     pub(crate) fn check_seals(&self, pages: Pages) -> Result<(), Errno> {
-        if !self.maps.has_note(Note::SEALED) {
-            return Ok(());
+        match self.maps.has_note(Note::SEALED) {
+            true => self.check_seals_of(pages),
+            false => Ok(()),
         }
+    }
+
+    #[cold]
+    fn check_seals_of(&self, pages: Pages) -> Result<(), Errno> {
         let mut at = pages.start;
         while let Some(run) = self.maps.run_in(at, pages.end) {
             // SAFETY: the range keeps mappings from being retired.

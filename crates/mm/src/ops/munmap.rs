@@ -1,7 +1,7 @@
 //! `munmap`, in two phases ([`crate::lock::pending`]).
 //!
-//! With the range: check, cut, and let the slots say *zapping*. From then on nothing is mapped
-//! there. With nothing held: take the pages away, flush, free the tables, and let the slots be
+//! With the range, placed or brief ([`crate::lock::change`]): check, cut, and let the slots say *zapping*. From then
+//! on nothing is mapped there. With nothing held: take the pages away, flush, free the tables, and let the slots be
 //! empty, so that something new may be mapped.
 
 use faultless_paging::Pages;
@@ -9,10 +9,9 @@ use faultless_trace::{Counter, Kind};
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
-use crate::lock::RangeWriteGuard;
+use crate::lock::change::{AfterEdit, ChangeGuard, Found};
+use crate::lock::{Edit, RangeWriteGuard};
 use crate::space::AddressSpace;
-use crate::tree::SlotValue;
-use crate::tune::SMALL_ZAP;
 
 impl<M: Machine> AddressSpace<M> {
     /// Unmaps the pages of a byte range; holes in it do not matter.
@@ -36,67 +35,72 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     pub(crate) fn unmap(&self, pages: Pages) -> Result<(), Errno> {
-        match self.maps.unmap_at_once(pages) {
-            true => Ok(()),
-            false => self.unmap_locked(self.maps.lock_range(pages), pages, || ()),
+        match self.unmap_briefly(pages) {
+            Some(result) => result,
+            None => self.unmap_locked(self.maps.lock_range(pages), pages),
         }
     }
 
-    /// Unmaps `pages`, of which the caller has the range. `commit` is called
-    /// while he has, once nothing can fail any more.
+    /// Unmaps `pages` without waiting for their range, if they are few or one mapping, and nothing has them.
+    #[inline(always)]
+    fn unmap_briefly(&self, pages: Pages) -> Option<Result<(), Errno>> {
+        let (request, has_table) = self.maps.may_unmap_briefly(pages)?;
+        let mut after = AfterEdit::nothing(&self.maps);
+        let result = {
+            let mut edit = request.edit();
+            let range = request.enter(&edit, pages)?;
+            let mut found = Found::by(&edit, pages, has_table);
+            if !found.is_quick() {
+                return None;
+            }
+            self.unmap_found(&mut edit, range, &found, || (), &mut after)
+        };
+        after.finish();
+        Some(result.map(drop))
+    }
+
+    /// Unmaps `pages`, of which the caller has the range.
+    #[inline(never)]
     pub(crate) fn unmap_locked(
         &self,
         lock: RangeWriteGuard<'_, M>,
         pages: Pages,
-        commit: impl FnOnce(),
     ) -> Result<(), Errno> {
-        let had = lock.had();
-        self.check_seals(pages)?;
+        let meets_zaps = lock.meets_zaps();
         lock.lock_out_readers(pages);
-        let mut edit = lock.edit();
-        let near = edit.around(pages);
-        if near.is_unmapped(pages) {
-            commit();
-            drop(edit);
-            let is_zapped = lock.meets_zaps();
-            drop(lock);
-            if is_zapped {
-                // By others, who are not done yet.
-                self.maps.await_zaps(pages);
-            }
-            return Ok(());
+        let mut after = AfterEdit::nothing(&self.maps);
+        let result = {
+            let mut edit = lock.edit();
+            let found = Found::by(&edit, pages, false);
+            self.unmap_found(&mut edit, lock, &found, || (), &mut after)
+        };
+        after.finish();
+        if meets_zaps && result == Ok(false) {
+            // Unmapped by others, who are not done yet.
+            self.maps.await_zaps(pages);
         }
-        self.maps.check_split(&edit, pages, None)?;
-        edit.cut_below(&near, pages)?;
+        result.map(drop)
+    }
+
+    /// Unmaps what an edit has found; whether anything was mapped there. If so `commit` is called, once nothing can
+    /// fail any more.
+    #[inline(always)]
+    pub(crate) fn unmap_found<'a, G: ChangeGuard<'a, M>>(
+        &'a self,
+        edit: &mut Edit<'a, M>,
+        guard: G,
+        found: &Found,
+        commit: impl FnOnce(),
+        after: &mut AfterEdit<'a, M>,
+    ) -> Result<bool, Errno> {
+        self.check_seals(found.pages)?;
+        if found.is_unmapped() {
+            return Ok(false);
+        }
+        self.maps.cut_found(edit, found)?;
         commit();
-        match lock.meets_zaps() {
-            true => self.maps.detach(&lock, &mut edit, pages),
-            false => self.maps.set_range_below(
-                &mut edit,
-                &near,
-                pages,
-                SlotValue::zapping(lock.number()),
-            ),
-        }
-        lock.keep_departure(&edit);
-        if pages.len() > SMALL_ZAP
-            && !lock.meets_zaps()
-            && self.tables().is_unpopulated(self.tree(), pages)
-        {
-            // As large ranges often are: reserved, and never used.
-            edit.fill(pages, SlotValue::EMPTY);
-            drop(edit);
-            drop(lock);
-            self.maps.trace_hold(had, pages);
-            self.memory().count(Counter::Munmap);
-            return Ok(());
-        }
-        // Under the edit that shows it: who would put something new there waits from now on.
-        let zapping = lock.begin_zap(pages);
-        drop(edit);
-        self.maps.trace_hold(had, pages);
+        self.maps.detach_found(edit, guard, found, after);
         self.memory().count(Counter::Munmap);
-        zapping.finish();
-        Ok(())
+        Ok(true)
     }
 }

@@ -45,18 +45,26 @@ impl Taken {
         self.gather.is_empty() && self.chain.is_empty()
     }
 
+    /// Takes all of them out.
+    #[inline]
+    pub(crate) fn take(&mut self) -> Self {
+        core::mem::replace(self, Self::new())
+    }
+
     /// Under no edit: frees them, where nothing is left to be flushed.
     #[inline]
     pub(crate) fn free<M: Machine>(self, machine: &M) {
-        debug_assert!(self.gather.is_empty(), "somebody may hold them");
-        self.chain.free_all(machine);
+        debug_assert!(self.gather.is_empty(), "some TLB may hold them");
+        if !self.chain.is_empty() {
+            self.chain.free_all(machine);
+        }
     }
 }
 
 impl<M: Machine> Tables<M> {
     /// Takes away `pages`, which admit no new claims, and flushes them, if nobody has to be waited for, and no
     /// table goes with them. Whether all of that is done; then they are still to be freed.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn take_at_once(
         &self,
         tree: &Tree,

@@ -155,22 +155,33 @@ impl<M: Machine> Drop for ShardGuards<'_, M> {
     }
 }
 
-impl<M: Machine> ZapShardGuards<'_, M> {
+impl<'a, M: Machine> ZapShardGuards<'a, M> {
+    /// None.
+    pub(crate) fn none(space: &'a Mappings<M>) -> Self {
+        Self(Places::none(space))
+    }
+
     /// See [`faultless_sync::ZapGuard::leave`].
-    pub(crate) fn leave(mut self) {
+    pub(crate) fn leave(&mut self) {
         let machine = self.0.space.machine();
         self.0
             .for_each(|_, list, place| list.zap_guard_of(place, machine).leave());
         self.0.had = 0;
     }
+
+    /// Says that they have ended.
+    pub(crate) fn end(&mut self) {
+        if self.0.had != 0 {
+            let machine = self.0.space.machine();
+            self.0
+                .for_each(|_, list, place| drop(list.zap_guard_of(place, machine)));
+            self.0.had = 0;
+        }
+    }
 }
 
 impl<M: Machine> Drop for ZapShardGuards<'_, M> {
     fn drop(&mut self) {
-        let machine = self.0.space.machine();
-        if self.0.had != 0 {
-            self.0
-                .for_each(|_, list, place| drop(list.zap_guard_of(place, machine)));
-        }
+        self.end();
     }
 }

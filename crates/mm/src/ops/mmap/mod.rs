@@ -19,6 +19,7 @@ use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::lock::Edit;
 use crate::lock::RangeWriteGuard;
+use crate::lock::change::{AfterEdit, ChangeGuard};
 use crate::lock::edit::DeadMappings;
 use crate::lock::gap::GapRequest;
 use crate::object::{Device, MemoryObject};
@@ -215,29 +216,57 @@ impl<M: Machine> AddressSpace<M> {
         Ok(pages.start * PAGE_SIZE)
     }
 
-    /// Maps what is asked for in `pages`, whatever is mapped there. One edit from the look to the mapping:
-    /// what is counted stays within its limit.
+    /// Maps what is asked for in `pages`, whatever is mapped there.
     #[inline]
     fn map_at(&self, pages: Pages, request: &Request<'_, M>) -> Result<Locked, Errno> {
-        let vacant = |edit: &mut Edit<'_, M>| self.map_vacant(edit, pages, request);
-        let over = |edit: &mut Edit<'_, M>| self.show_over(edit, pages, request);
-        if let Some(done) = self.maps.replace_at_once(pages, vacant, over) {
-            return done;
+        if let Some(result) = self.map_briefly(pages, request) {
+            return result;
         }
-        self.map_at_in_turn(pages, request)
-    }
-
-    /// The same for who waits until he has the range.
-    fn map_at_in_turn(&self, pages: Pages, request: &Request<'_, M>) -> Result<Locked, Errno> {
         let lock = self.maps.lock_range_to_fill(pages);
         lock.lock_out_readers(pages);
-        let mut edit = lock.edit();
-        if self.tree().is_vacant(pages) {
-            return self.map_vacant(&mut edit, pages, request);
+        let mut after = AfterEdit::nothing(&self.maps);
+        let result = {
+            let mut edit = lock.edit();
+            let is_vacant = self.tree().is_vacant(pages);
+            self.map_by((&mut edit, lock), (pages, is_vacant), request, &mut after)
+        };
+        after.finish();
+        result
+    }
+
+    /// The same without waiting for the range, if nothing has it, and what is mapped there is quickly replaced.
+    #[inline(always)]
+    fn map_briefly(&self, pages: Pages, request: &Request<'_, M>) -> Option<Result<Locked, Errno>> {
+        let brief = self.maps.may_map_briefly(pages)?;
+        let mut after = AfterEdit::nothing(&self.maps);
+        let result = {
+            let mut edit = brief.edit();
+            let range = brief.enter(&edit, pages)?;
+            let is_vacant = self.tree().is_vacant(pages);
+            if !is_vacant && !self.maps.is_quickly_replaced(&edit, pages) {
+                return None;
+            }
+            self.map_by((&mut edit, range), (pages, is_vacant), request, &mut after)
+        };
+        after.finish();
+        Some(result)
+    }
+
+    /// The same under an edit, which has found `pages` vacant or not: what is counted stays within its limit.
+    #[inline(always)]
+    fn map_by<'a, G: ChangeGuard<'a, M>>(
+        &'a self,
+        (edit, guard): (&mut Edit<'a, M>, G),
+        (pages, is_vacant): (Pages, bool),
+        request: &Request<'_, M>,
+        after: &mut AfterEdit<'a, M>,
+    ) -> Result<Locked, Errno> {
+        if is_vacant {
+            return self.map_vacant(edit, pages, request);
         }
-        let (orphans, locked) = self.show_over(&mut edit, pages, request)?;
-        self.maps.retire_orphans(orphans, edit.departure());
-        self.replace(lock, edit, pages);
+        let (dead, locked) = self.show_over(edit, pages, request)?;
+        after.dead = dead;
+        self.maps.detach_replaced(edit, guard, pages, after);
         Ok(locked)
     }
 
@@ -282,18 +311,21 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Maps `pages`, in place of what is mapped there, under the edit under which that was seen.
-    /// Readers are locked out.
-    pub(crate) fn map_over(
-        &self,
-        lock: RangeWriteGuard<'_, M>,
-        mut edit: Edit<'_, M>,
+    /// Maps `pages`, in place of what is mapped there, under the edit under which that was seen. Readers are locked
+    /// out.
+    pub(crate) fn map_over<'a>(
+        &'a self,
+        lock: RangeWriteGuard<'a, M>,
+        mut edit: Edit<'a, M>,
         pages: Pages,
         attributes: Attributes,
     ) -> Result<(), Errno> {
-        let orphans = self.assign_over(&mut edit, pages, attributes)?;
-        self.maps.retire_orphans(orphans, edit.departure());
-        self.replace(lock, edit, pages);
+        let mut after = AfterEdit::nothing(&self.maps);
+        after.dead = self.assign_over(&mut edit, pages, attributes)?;
+        self.maps
+            .detach_replaced(&mut edit, lock, pages, &mut after);
+        drop(edit);
+        after.finish();
         Ok(())
     }
 
@@ -315,17 +347,6 @@ impl<M: Machine> AddressSpace<M> {
         Ok(self
             .maps
             .replace_range(edit, &near, pages, near.runs(pages), marked))
-    }
-
-    /// With `pages` showing what takes the place of something else, gives up the range, and takes that away.
-    fn replace(&self, lock: RangeWriteGuard<'_, M>, edit: Edit<'_, M>, pages: Pages) {
-        lock.keep_departure(&edit);
-        drop(edit);
-        lock.validation_fence();
-        let had = lock.had();
-        let replacing = lock.begin_replace(pages);
-        self.maps.trace_hold(had, pages);
-        replacing.finish();
     }
 
     /// Maps `pages`, which are free, under the edit under which that was seen.

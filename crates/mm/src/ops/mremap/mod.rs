@@ -281,7 +281,7 @@ impl<M: Machine> AddressSpace<M> {
             Err(error) => {
                 // As far as Linux has come: what is in the way is gone, and the tail.
                 if request.has(FIXED) {
-                    self.unmap_locked(lock, target, || ())?;
+                    self.unmap_locked(lock, target)?;
                     if !tail.is_empty() && tail.end <= end / PAGE_SIZE {
                         self.unmap(tail)?;
                     }
@@ -311,7 +311,7 @@ impl<M: Machine> AddressSpace<M> {
         }
         let start = old.checked_add(length).ok_or(Errno::EINVAL)?;
         let end = self.check_range(start, tail)?;
-        self.unmap_locked(lock, Pages::of_bytes(start..end), || ())
+        self.unmap_locked(lock, Pages::of_bytes(start..end))
     }
 
     /// What is true of the mapping at an address, for a writer.

@@ -18,6 +18,7 @@ use crate::base::machine::Machine;
 use crate::base::notes::Note;
 use crate::lock::Edit;
 use crate::lock::RangeWriteGuard;
+use crate::lock::change::ChangeGuard;
 use crate::lock::gap::{Gap, GapRequest, Zone};
 use crate::ops::mremap::remap_flags::DONTUNMAP;
 use crate::ops::mremap::{Remapped, Request, Reservation, SPARE_TO_MOVE};
@@ -72,7 +73,7 @@ impl<M: Machine> AddressSpace<M> {
     /// there: who unmaps what lies beside must not leave a table because of it.
     fn give_up_room(&self, lock: RangeWriteGuard<'_, M>, pages: Pages) {
         let mut edit = lock.edit();
-        let note = SlotValue::zapping(lock.number());
+        let note = SlotValue::zapping(lock.writer());
         self.replace_word(&mut edit, pages, SlotValue::RESERVED, note);
         let zapping = lock.begin_zap_of_mapped(pages);
         drop(edit);
