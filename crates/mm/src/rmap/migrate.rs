@@ -285,10 +285,22 @@ impl<'a, M: Machine> Claims<'a, M> {
             }
             machine.copy(from, to);
             source.descriptor(to).become_page(old, maps, is_held);
+            if let Some(page) = self.only_page().filter(|_| !is_held) {
+                // It may have moved with its table, and its descriptor says where it was before.
+                source.descriptor(to).move_to(page);
+            }
         }
         let frame = if result.is_ok() { to } else { from };
         self.for_each(|space, page| space.tables().publish_moved(page, frame));
         result
+    }
+
+    /// The page of all claims, if it is the same in all spaces.
+    fn only_page(&self) -> Option<u64> {
+        let mut page = None;
+        let mut is_one = true;
+        self.for_each(|_, at| is_one &= *page.get_or_insert(at) == at);
+        page.filter(|_| is_one)
     }
 
     fn for_each(&self, mut visit: impl FnMut(&AddressSpace<M>, u64)) {
