@@ -104,8 +104,8 @@ impl<M: Machine> AddressSpace<M> {
                     }
                     return Ok(m.grows_down());
                 }
-                // Somebody moves something to where the stack would grow.
-                SlotState::Reserved => return Err(Retry::MappingChanged),
+                // Something moves to where the stack would grow.
+                SlotState::Reserved => return Err(Retry::Wait(Blocker::Zap)),
                 _ => return Ok(false),
             }
         }
@@ -152,20 +152,29 @@ impl<M: Machine> AddressSpace<M> {
     }
 
     /// Waits until nothing is being taken away any more between `page` and the mapping above, and until that has
-    /// taken the place of what was there.
+    /// taken the place of what was there, or has moved there.
     #[cold]
     pub(crate) fn await_zaps_below_stack(&self, page: Page) {
-        let above = {
+        let (above, is_coming) = {
             let _section = self.memory().enter();
             let mut at = page.0;
             loop {
                 match self.tree().next_slot(at) {
                     Some(run) if run.word.is_zapping() => at = run.pages.end,
-                    _ => break at,
+                    Some(run) => {
+                        let is_coming = run.word.is_replacing() || run.word == SlotValue::RESERVED;
+                        break (at.max(run.pages.start), is_coming);
+                    }
+                    None => break (at, false),
                 }
             }
         };
+        let above = Pages::new(above, above.max(page.0) + 1);
         self.maps
-            .await_zaps_and_replacing(Pages::new(page.0, above.max(page.0) + 1));
+            .await_zaps_and_replacing(Pages::new(page.0, above.end));
+        if is_coming {
+            // A move is in no list of zaps: it has its range until it ends.
+            drop(self.maps.hold_range(above));
+        }
     }
 }
