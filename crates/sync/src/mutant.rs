@@ -78,6 +78,8 @@ pub enum Mutant {
     VisitorWakesNobody,
     /// Who discards pages does not ask whether others moved meanwhile.
     MovesNotCounted,
+    /// A move that is shown counts those as shown, too, that began before it and are not.
+    ShownThoughOthersAreNot,
     /// A mapping that takes another's place is live before the old pages are gone.
     ReplacedWithoutMark,
     /// A fault takes hold of a mapping without the full barrier (policy `vma-lock`).

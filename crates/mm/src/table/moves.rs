@@ -9,13 +9,12 @@
 //!
 //! *Writes*: a move, under its edit.
 //!
-//! *Models*: loom `ops/remap.rs`, shuttle `ops/moves.rs`.
+//! *Models*: loom `table/moves.rs`, `ops/remap.rs`, shuttle `ops/moves.rs`.
 
 use faultless_paging::Pages;
-use faultless_sync::SpinLock;
 use faultless_sync::atomic::{AtomicU64, Ordering, fence};
+use faultless_sync::{Mutant, SpinLock, Wait, mutant};
 
-use crate::base::machine::Machine;
 use crate::tune::LAST_MOVES;
 
 /// The moves of an address space.
@@ -51,7 +50,7 @@ impl Moves {
     }
 
     /// A move is about to be shown, under an edit.
-    pub(crate) fn begin_show<M: Machine>(&self, source: Pages, target: Pages, machine: &M) {
+    pub(crate) fn begin_show<W: Wait + ?Sized>(&self, source: Pages, target: Pages, machine: &W) {
         let mut last = self.last.lock(machine);
         let number = self.begun.load(Ordering::Relaxed);
         last.places[number as usize % LAST_MOVES] = [source, target];
@@ -62,12 +61,12 @@ impl Moves {
     }
 
     /// It is shown, under the same edit.
-    pub(crate) fn end_show<M: Machine>(&self, machine: &M) {
+    pub(crate) fn end_show<W: Wait + ?Sized>(&self, machine: &W) {
         let mut last = self.last.lock(machine);
         last.open -= 1;
         // Moves in two parts are shown side by side, and end in any order: too low a number costs a walk, one that
         // is too high a page.
-        if last.open == 0 {
+        if last.open == 0 || mutant(Mutant::ShownThoughOthersAreNot) {
             let begun = self.begun.load(Ordering::Relaxed);
             // Release, with the acquire in `shown`: a walk that begins then sees the slots, also of those that
             // had the lock before.
@@ -82,11 +81,11 @@ impl Moves {
 
     /// Whether no move that has to do with `pages` has begun that had not been shown then, as far as the caller
     /// can have seen anything of it.
-    pub(crate) fn is_unchanged<M: Machine>(
+    pub(crate) fn is_unchanged<W: Wait + ?Sized>(
         &self,
         then: MovesShown,
         pages: Pages,
-        machine: &M,
+        machine: &W,
     ) -> bool {
         // Partner: what follows `begin_show`.
         fence(Ordering::SeqCst);

@@ -5,6 +5,11 @@
 #[path = "../model/mod.rs"]
 mod model;
 
+/// The real file, for parts that are not public.
+#[path = "../../src/tune.rs"]
+#[allow(dead_code, clippy::duplicate_mod)]
+mod tune;
+
 // By the rooms of `crates/mm/src`.
 mod tree {
     mod readers;
@@ -14,6 +19,7 @@ mod tree {
 mod table {
     mod free;
     mod holders;
+    mod moves;
     mod rss;
 }
 mod object {
