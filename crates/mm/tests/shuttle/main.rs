@@ -24,6 +24,7 @@ mod space {
     mod soft_dirty;
 }
 mod rmap {
+    mod left_tables;
     mod migrate;
     mod truncate;
 }

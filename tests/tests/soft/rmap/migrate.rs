@@ -92,6 +92,26 @@ fn pages_of_one_space() {
     });
 }
 
+/// The descriptor of a page whose table has moved says where it was; that of the frame it goes to, where it is.
+#[test]
+fn a_page_of_a_table_that_moved() {
+    each_policy(1, 1200, |cpu, space, memory| {
+        map(cpu, 512, RW);
+        (0..512).for_each(|page| cpu.store(AT + page * PAGE, page + 1).unwrap());
+        let (to, size) = (AT + (1 << 30), 512 * PAGE);
+        let how = remap_flags::MAYMOVE | remap_flags::FIXED;
+        assert_eq!(space.mremap(AT, size, size, how, to), Ok(to));
+        let place = |frame| memory.machine().frames().descriptor(frame).owner().1;
+        let at = to + 7 * PAGE;
+        assert_eq!(place(space.translate(at).unwrap()), AT / PAGE + 7);
+        let frame = move_page(space, at);
+        assert_eq!(place(frame), at / PAGE);
+        assert_eq!(move_page(space, at), space.translate(at).unwrap());
+        assert_eq!(cpu.load(at), Ok(8));
+        space.verify().unwrap();
+    });
+}
+
 #[test]
 fn what_cannot_be_moved() {
     each_policy(1, 32, |cpu, space, memory| {
