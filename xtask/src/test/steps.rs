@@ -177,6 +177,20 @@ pub const STEPS: &[Step] = &[
         ]),
     },
     Step {
+        name: "growth",
+        about: "no call takes longer because its process has more memory (with --full or by name)",
+        needs: &[Need::Qemu, Need::Musl, Need::BareMetal],
+        run: Run::BootedLong(&[
+            "test",
+            "--no-fail-fast",
+            "--package=faultless-cli",
+            "--test=growth",
+            "--",
+            "--ignored",
+            "--test-threads=1",
+        ]),
+    },
+    Step {
         name: "compare",
         about: "programs in our kernel and in Debian's Linux (fetched; with --full or by name)",
         needs: &[Need::Qemu, Need::Musl, Need::BareMetal],
