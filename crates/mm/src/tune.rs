@@ -33,9 +33,6 @@ pub(crate) const PIN_TRIES: u32 = pick(1024, 2, 2) as u32;
 /// How often the pages are looked through without having them.
 pub(crate) const DONT_NEED_ROUNDS: u32 = pick(8, 2, 2) as u32;
 
-/// Turns of spinning before a waiter parks.
-pub(crate) const SPIN: u32 = pick(64, 0, 0) as u32;
-
 /// Pages that are few, whatever is mapped there.
 pub(crate) const BRIEF_FEW: u64 = pick(SMALL_ZAP, 2, SMALL_ZAP);
 

@@ -7,6 +7,7 @@
 //! * [`State`]: a word that only moves forward.
 //! * [`SpinLock`] and [`RwLock`]: short exclusion, and a downgradable
 //!   reader-writer lock that parks through the machine.
+//! * [`Gate`] and [`WaitGroup`]: waiting until what was inside has left.
 //! * [`RangeLock`]: exclusion of those whose ranges meet, first come first served.
 //! * [`prefetch_to_write`]: a hint for a line that a claim will wait for.
 //! * [`reclaim`]: quiescent-state reclamation. Lock-free readers may look at a
@@ -19,6 +20,7 @@
 pub mod atomic;
 mod cpu;
 mod fence;
+mod gate;
 mod mutant;
 mod order;
 mod prefetch;
@@ -34,6 +36,7 @@ mod wait;
 
 pub use cpu::{Cpu, CpuSet, MAX_CPUS};
 pub use fence::fence_after_rmw;
+pub use gate::{Gate, Ticket, WaitGroup};
 #[cfg(any(loom, shuttle))]
 pub use mutant::with_flaw;
 pub use mutant::{Mutant, mutant};

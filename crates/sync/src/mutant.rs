@@ -74,8 +74,10 @@ pub enum Mutant {
     ForkWithoutFreeze,
     /// A fault goes on in a table that a fork has yet to copy.
     FrozenIgnored,
-    /// A walk of a store's mappings leaves a space that has parked for that, and wakes it not.
-    VisitorWakesNobody,
+    /// The last that leaves a group does not wake what is parked for that.
+    LastWakesNobody,
+    /// A wait at a gate takes in the present generation alone.
+    OneGenerationAwaited,
     /// Who discards pages does not ask whether others moved meanwhile.
     MovesNotCounted,
     /// A move that is shown counts those as shown, too, that began before it and are not.

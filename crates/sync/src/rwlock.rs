@@ -14,16 +14,13 @@ use core::marker::PhantomData;
 
 use crate::atomic::{AtomicU32, Ordering};
 use crate::mutant::{Mutant, mutant};
-use crate::order::{Class, Held, Kind, check_park};
+use crate::order::{Class, Held, Kind};
 use crate::wait::{Backoff, Wait};
 
 const WRITER: u32 = 1 << 31;
 const WRITER_WAITS: u32 = 1 << 30;
 const PARKED: u32 = 1 << 29;
 const READERS: u32 = PARKED - 1;
-
-/// Turns of spinning before a waiter parks.
-const SPIN: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
 
 /// A downgradable reader-writer lock over `()`; what it protects is said where it is used.
 #[derive(Debug)]
@@ -115,7 +112,6 @@ impl RwLock {
     }
 
     /// Waits a turn while any bit of `while_any` is set, announcing `announce`.
-    #[allow(clippy::absurd_extreme_comparisons, reason = "models do not spin")]
     fn wait<W: Wait + ?Sized>(
         &self,
         machine: &W,
@@ -123,17 +119,12 @@ impl RwLock {
         while_any: u32,
         announce: u32,
     ) {
-        if backoff.turns() < SPIN {
-            if announce != 0 {
-                self.announce(while_any, announce);
-            }
-            backoff.turn(machine);
-            return;
+        if announce != 0 {
+            self.announce(while_any, announce);
         }
-        if let Some(word) = self.announce(while_any, announce | PARKED) {
-            check_park();
-            machine.park(&self.word, word);
-        }
+        backoff.spin_or_park(machine, &self.word, || {
+            self.announce(while_any, announce | PARKED)
+        });
     }
 
     /// Sets `bits` if the lock still has to be waited for; the word to park on.

@@ -3,6 +3,9 @@
 use crate::atomic::AtomicU32;
 use crate::order::check_park;
 
+/// Turns of spinning before a waiter parks.
+const SPIN: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
+
 /// What a machine provides so that its CPUs can wait for each other.
 ///
 /// Every wait of the core goes through here, and every implementation answers
@@ -82,6 +85,23 @@ impl Backoff {
     pub fn rest<W: Wait + ?Sized>(&mut self, machine: &W) {
         self.turn(machine);
         cond_resched(machine);
+    }
+
+    /// Spins for some turns, and then parks on `word`: `announce` has said that this CPU parks, and returns the value
+    /// on which it does, or `None` to look again.
+    #[allow(clippy::absurd_extreme_comparisons, reason = "models do not spin")]
+    pub fn spin_or_park<W: Wait + ?Sized>(
+        &mut self,
+        machine: &W,
+        word: &AtomicU32,
+        announce: impl FnOnce() -> Option<u32>,
+    ) {
+        if self.turn < SPIN {
+            self.turn(machine);
+        } else if let Some(expected) = announce() {
+            check_park();
+            machine.park(word, expected);
+        }
     }
 
     /// How many turns it has been.

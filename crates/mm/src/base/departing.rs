@@ -7,24 +7,13 @@
 
 use crate::tune::LANES;
 
-use faultless_sync::atomic::{AtomicU32, Local};
-use faultless_sync::{Mutant, Padded, RwLock, SpinLock, mutant};
-
-/// In a count: somebody is parked until nobody is counted.
-pub(crate) const AWAITED: u32 = 1 << 31;
+use faultless_sync::atomic::Local;
+use faultless_sync::{Gate, Mutant, Padded, SpinLock, mutant};
 
 /// The writers that are at work.
 pub(crate) struct Departing {
-    pub(crate) lanes: [Padded<Lane>; LANES],
+    pub(crate) lanes: [Padded<Gate>; LANES],
     pub(crate) devices: Padded<SpinLock<Devices>>,
-}
-
-#[derive(Default)]
-pub(crate) struct Lane {
-    /// Who waits: one at a time, or two would change generations under each other's feet.
-    pub(crate) turn: RwLock,
-    pub(crate) generation: AtomicU32,
-    pub(crate) counts: [AtomicU32; 2],
 }
 
 /// Those who have detached something of a device, in two generations: those of the one that is not current had
@@ -82,10 +71,5 @@ impl Departing {
         let address = core::ptr::from_ref(object).addr() as u64;
         // Fibonacci hashing (Knuth): the highest bits of the product depend on all below.
         (address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60) as usize % LANES
-    }
-
-    /// The count of lane and generation `number`.
-    pub(crate) fn count(&self, number: usize) -> &AtomicU32 {
-        &self.lanes[number / 2].counts[number % 2]
     }
 }

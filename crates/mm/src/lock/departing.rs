@@ -7,33 +7,29 @@
 //! slots change until what it showed is flushed. A truncation, and who revokes a device, has gone through the
 //! mappings of the store, and then waits for those who had begun.
 //!
-//! They are counted in *lanes*, one of which is a store's: whoever unmaps something of one store seldom
-//! writes where those of another do. In each there are two generations, so that those who come later are not
-//! waited for: the generation is changed, and then the old one runs out. A writer may have read the
-//! generation just before that, so both are waited for, one after the other. Who has begun before the walk is
-//! in one of them.
+//! They are counted in *lanes*, one of which is an object's: an unmap of one object seldom writes where those of
+//! another do. A lane is a [`faultless_sync::Gate`], so that a truncation waits for what had begun before its walk, and
+//! for nothing that begins later.
 //!
 //! Nothing but its mappings holds a device: its frames have no count, and with the last of its mappings it is
 //! said to be gone. Several may have taken a mapping away, each a part of it, and the last who detaches need
 //! not be the last who flushes. So those that have left the tree are retired once nobody is at work any more who
 //! was at work, on any device, when they left. Whoever comes later is not waited for here either.
 //!
-//! Written lines: one of the two counts of a lane; where devices are, what all of them share.
+//! *Writes*: one of the two counts of a lane; where devices are, what all of them share.
 //!
 //! *Models*: loom `object/device.rs`, shuttle `object/devices.rs`.
 
 use core::cell::Cell;
 use core::ptr::NonNull;
 
-use faultless_sync::atomic::{AtomicU32, Ordering};
-use faultless_sync::{Backoff, Mutant, SpinGuard, check_park, mutant};
+use faultless_sync::{Mutant, SpinGuard, mutant};
 
-use crate::base::departing::{AWAITED, Departing, Devices};
+use crate::base::departing::{Departing, Devices};
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
 use crate::object::ObjectInner;
 use crate::tree::mapping::{Attributes, Mapping};
-use crate::tune::SPIN;
 
 impl Attributes {
     /// The store, if what a mapping shows is, or may be, counted by nobody there.
@@ -90,11 +86,8 @@ impl<'a, M: Machine> UnmapGuard<'a, M> {
         if self.counted.get() >> (2 * number) & 3 != 0 || mutant(Mutant::DeparturesNotAwaited) {
             return;
         }
-        let departing = &self.memory.departing;
-        let generation = departing.lanes[number].generation.load(Ordering::Relaxed);
-        let number = 2 * number + generation as usize % 2;
-        // No order: whoever sees a slot that is changed afterwards, by its release, sees this.
-        departing.count(number).fetch_add(1, Ordering::Relaxed);
+        // A truncation that sees a slot that is changed afterwards, by its release, sees this.
+        let number = 2 * number + self.memory.departing.lanes[number].enter();
         self.counted.set(self.counted.get() | 1 << number);
     }
 
@@ -142,11 +135,9 @@ impl<'a, M: Machine> UnmapGuard<'a, M> {
         while counts != 0 {
             let number = counts.trailing_zeros() as usize;
             counts &= counts - 1;
-            // Release: the flush comes before what is done once nobody is waited for.
-            let count = self.memory.departing.count(number);
-            if count.fetch_sub(1, Ordering::Release) == AWAITED | 1 {
-                self.memory.machine().wake(count, u32::MAX);
-            }
+            // The flush comes before what is done once this is not waited for.
+            let lane = &self.memory.departing.lanes[number / 2];
+            lane.leave(number % 2, self.memory.machine());
         }
         for generation in 0..2 {
             if counted & DEVICE << generation != 0 {
@@ -176,36 +167,6 @@ impl<M: Machine> Drop for UnmapGuard<'_, M> {
 impl<M: Machine> Memory<M> {
     /// Waits for all of a store's lane who had begun when the caller saw what they had changed.
     pub(crate) fn await_departing(&self, cache: &ObjectInner) {
-        let lane = &self.departing.lanes[Departing::lane_of(cache)];
-        let _turn = lane.turn.write(self.machine());
-        for _ in 0..2 {
-            let old = lane.generation.fetch_add(1, Ordering::Relaxed);
-            self.await_none(&lane.counts[old as usize % 2]);
-        }
-    }
-
-    /// Waits until nobody is counted. Who is may be parked himself: a move that lets a fork go first.
-    #[allow(clippy::absurd_extreme_comparisons, reason = "models do not spin")]
-    fn await_none(&self, count: &AtomicU32) {
-        let mut backoff = Backoff::new();
-        loop {
-            // Acquire: of the release at the end of a departure.
-            let now = count.load(Ordering::Acquire);
-            if now & !AWAITED == 0 {
-                // Of a lane one waits at a time.
-                if now != 0 {
-                    count.fetch_and(!AWAITED, Ordering::Relaxed);
-                }
-                return;
-            }
-            if backoff.turns() < SPIN {
-                backoff.turn(self.machine());
-            } else if now & AWAITED == 0 {
-                count.fetch_or(AWAITED, Ordering::Relaxed);
-            } else {
-                check_park();
-                self.machine().park(count, now);
-            }
-        }
+        self.departing.lanes[Departing::lane_of(cache)].wait(self.machine());
     }
 }

@@ -21,9 +21,8 @@ use core::ops::Range;
 
 use faultless_frames::Flags;
 use faultless_paging::{Entry, PAGE_SIZE, Pages};
-use faultless_sync::atomic::Ordering;
 use faultless_sync::reclaim::Section;
-use faultless_sync::{Backoff, Mutant, check_park, cond_resched, mutant};
+use faultless_sync::{Backoff, cond_resched};
 
 use crate::base::machine::Machine;
 use crate::base::notes::Note;
@@ -33,10 +32,6 @@ use crate::object::{MemoryObject, ObjectInner};
 use crate::space::AddressSpace;
 use crate::tree::SlotState;
 use crate::tree::mapping::{Mapping, ObjectLinks};
-use crate::tune::SPIN;
-
-/// In the count of walks that are in a space: it is parked until they are not.
-const AWAITED: u32 = 1 << 31;
 
 /// The address space of a mapping, and the index that page 0 of it would have; `None` of a cursor.
 ///
@@ -75,16 +70,9 @@ impl<M: Machine> MemoryObject<M> {
         drop(list);
         while let Some(stop) = self.advance(&cursor) {
             visit(stop.space, stop.first);
-            // Release: pairs with the acquire in `AddressSpace::await_visitors`.
-            if stop.space.place.visitors.fetch_sub(1, Ordering::Release) == AWAITED | 1
-                && !mutant(Mutant::VisitorWakesNobody)
-            {
-                // From here on the space may be gone: the word is not its own.
-                let turn = &self.memory.visits_over;
-                // Release: pairs with the acquire there; who has read the new value sees none of us.
-                turn.fetch_add(1, Ordering::Release);
-                self.memory.machine().wake(turn, u32::MAX);
-            }
+            // From here on the space may be gone: it parks on a word that is not its own.
+            let visitors = &stop.space.place.visitors;
+            visitors.leave_for(&self.memory.visits_over, self.memory.machine());
         }
     }
 
@@ -103,7 +91,7 @@ impl<M: Machine> MemoryObject<M> {
             };
             // SAFETY: under the lock; then the space waits for the visitor that is counted here.
             if let Some((space, first)) = unsafe { space_of(links) } {
-                space.place.visitors.fetch_add(1, Ordering::Relaxed);
+                space.place.visitors.enter();
                 return Some(Stop { space, first });
             }
         }
@@ -124,31 +112,12 @@ pub(crate) fn leave_objects<M: Machine>(space: &AddressSpace<M>) {
             space.memory().unlink(mapping);
         }
     }
-    await_visitors(space);
-}
-
-/// Waits until no walk is here any more; none comes. Who walks may be parked: he waits for a writer, or has
-/// been woken on the very CPU that waits here.
-#[allow(clippy::absurd_extreme_comparisons, reason = "models do not spin")]
-fn await_visitors<M: Machine>(space: &AddressSpace<M>) {
-    let mut backoff = Backoff::new();
-    let turn = &space.memory().visits_over;
-    loop {
-        // Acquire, both: of the releases at the end of a visit. The turn first: who changes it is not here then.
-        let before = turn.load(Ordering::Acquire);
-        let now = space.place.visitors.load(Ordering::Acquire);
-        if now & !AWAITED == 0 {
-            return;
-        }
-        if backoff.turns() < SPIN {
-            backoff.turn(space.machine());
-        } else if now & AWAITED == 0 {
-            space.place.visitors.fetch_or(AWAITED, Ordering::Relaxed);
-        } else {
-            check_park();
-            space.machine().park(turn, before);
-        }
-    }
+    // None comes any more.
+    let memory = space.memory();
+    space
+        .place
+        .visitors
+        .wait_on(&memory.visits_over, memory.machine());
 }
 
 /// Takes away what shows pages `indices` of a store, where page 0 would have the

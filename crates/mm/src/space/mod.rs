@@ -17,8 +17,8 @@ pub(crate) mod soft_dirty;
 mod trace;
 
 use faultless_paging::{Format, Frame, PAGE_SIZE, Pages, SpaceId};
-use faultless_sync::atomic::{AtomicU32, AtomicU64, Local};
-use faultless_sync::{CpuSet, Padded};
+use faultless_sync::atomic::{AtomicU64, Local};
+use faultless_sync::{CpuSet, Padded, WaitGroup};
 
 use crate::base::errno::Errno;
 use crate::base::layout::Layout;
@@ -55,7 +55,7 @@ pub(crate) struct SpaceLink {
     pub(crate) is_listed: Local,
     pub(crate) family: Local,
     /// Walks of an object's mappings that are here ([`crate::rmap::file`]).
-    pub(crate) visitors: AtomicU32,
+    pub(crate) visitors: WaitGroup,
 }
 
 impl SpaceLink {
@@ -65,7 +65,7 @@ impl SpaceLink {
             hook: Hook::new(),
             is_listed: Local::new(0),
             family: Local::new(id),
-            visitors: AtomicU32::new(0),
+            visitors: WaitGroup::new(),
         }
     }
 }

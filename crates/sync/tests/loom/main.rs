@@ -4,6 +4,7 @@
 #[path = "../model/mod.rs"]
 mod model;
 
+mod gate;
 mod ranges;
 mod reclaim;
 mod rwlock;

@@ -268,7 +268,7 @@ fn a_space_ends_beside_a_truncation() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn broken_end_of_a_walk() {
-    with_flaw(Mutant::VisitorWakesNobody, || {
+    with_flaw(Mutant::LastWakesNobody, || {
         explore(1500, ended_beside_a_truncation);
     });
 }
