@@ -34,6 +34,7 @@ mod departing;
 pub(crate) mod edit;
 mod edit_locks;
 pub(crate) mod gap;
+mod guard;
 pub(crate) mod limits;
 pub(crate) mod mappings;
 mod mmap_lock;
@@ -47,25 +48,22 @@ mod zap;
 
 pub(crate) use chunks::give_chunks;
 pub(crate) use edit_locks::{DomainLocks, Edit};
+pub(crate) use guard::{Held, RangeReadGuard, RangeWriteGuard};
 pub(crate) use mappings::Mappings;
 pub(crate) use mmap_lock::{MmapHold, MmapLock};
 pub(crate) use zap::Zap;
 
 use core::ops::Range;
 
-use faultless_frames::NoMemory;
 use faultless_paging::{PAGE_SIZE, Pages};
 use faultless_sync::atomic::{Ordering, fence};
-use faultless_sync::{LockRequest, Mutant, RangeGuard, ReadGuard, mutant};
+use faultless_sync::{LockRequest, Mutant, RangeGuard, mutant};
 
 use faultless_trace::{Counter, Kind};
 
 use crate::base::machine::Machine;
 use crate::base::notes::Note;
-use crate::base::policy::Policy;
-use crate::lock::change::ChangeGuard;
 use crate::lock::departing::UnmapGuard;
-use crate::lock::pending::{PendingZap, ZapScope};
 use crate::lock::shard::{LockDomain, ShardGuards, Shards};
 use crate::tree::PAGES;
 use crate::tune::{GUARD_GAP, RANGE_ROUNDS};
@@ -74,34 +72,6 @@ use crate::tune::{GUARD_GAP, RANGE_ROUNDS};
 const EVERYTHING: Range<u64> = 0..PAGES + 1;
 /// The heap's end.
 const HEAP: Range<u64> = PAGES..PAGES + 1;
-
-/// The right to change the mappings of a range.
-pub(crate) struct RangeWriteGuard<'a, M: Machine> {
-    space: &'a Mappings<M>,
-    /// The mmap lock goes first.
-    guard: Option<MmapLock<'a, M>>,
-    held: Held<'a, M>,
-    /// What has left the tree, and is still to be flushed.
-    departure: UnmapGuard<'a, M>,
-    /// When it was had ([`Mappings::trace_hold`]).
-    had: u64,
-}
-
-/// A range, in the lists in which it has to be had.
-struct Held<'a, M: Machine> {
-    part: LockDomain,
-    range: RangeGuard<'a, M>,
-    /// For part [`LockDomain::All`].
-    elsewhere: ShardGuards<'a, M>,
-    /// Whether something is zapped, or replacing, in it.
-    meets_zaps: bool,
-}
-
-/// That nobody changes the mappings of a range.
-pub(crate) struct RangeReadGuard<'a, M: Machine> {
-    _guard: Option<ReadGuard<'a, M>>,
-    _range: Option<Held<'a, M>>,
-}
 
 /// Rule R1: after the stores that change what faults validate, before the
 /// walk that looks for their claims. Partner: the barrier of a claim
@@ -347,139 +317,5 @@ impl<M: Machine> Mappings<M> {
         let arenas = self.arenas().into_iter().flat_map(Shards::all);
         let mut lists = arenas.map(|arena| &*arena.ranges).chain([&*self.ranges]);
         lists.any(|list| list.is_zapping(self.machine()))
-    }
-}
-
-impl<'a, M: Machine> RangeWriteGuard<'a, M> {
-    /// Lets no fault hold a mapping of `pages` (policy `vma-lock`); to be
-    /// called before they change. Ends with the hold of the mmap lock.
-    pub(crate) fn lock_out_readers(&self, pages: Pages) {
-        if self.guard.is_none() || self.space.policy() != Policy::VmaLock {
-            return;
-        }
-        let hold = self.space.busy.write_hold.load(Ordering::Relaxed);
-        let mut at = pages.start;
-        while let Some(run) = self.space.run_in(at, pages.end) {
-            // SAFETY: the range keeps mappings from being retired.
-            if let Some(mapping) = unsafe { run.word.mapping() } {
-                mapping
-                    .vma_lock()
-                    .lock_out_readers(hold, self.space.machine());
-            }
-            at = run.pages.end;
-        }
-    }
-
-    /// Makes the ends of `pages` fall between slots, and begins an edit.
-    ///
-    /// # Errors
-    /// [`NoMemory`]; nothing has changed.
-    pub(crate) fn cut(&self, pages: Pages) -> Result<Edit<'a, M>, NoMemory> {
-        let edit = self.edit();
-        edit.cut(pages)?;
-        Ok(edit)
-    }
-
-    pub(crate) fn edit(&self) -> Edit<'a, M> {
-        self.space.edit(self.held.part)
-    }
-
-    /// Lets what leaves the tree by an edit be this writer's, until it is flushed.
-    #[inline]
-    pub(crate) fn keep_departure(&self, edit: &Edit<'_, M>) {
-        self.departure.take(edit.departure());
-    }
-
-    /// The number by which this writer's notes are known.
-    pub(crate) fn writer(&self) -> usize {
-        self.held.part.writer(self.held.range.place())
-    }
-
-    /// The mappings that the range is of.
-    fn mappings(&self) -> &'a Mappings<M> {
-        self.space
-    }
-
-    /// The lock domain that the range belongs to.
-    fn part(&self) -> LockDomain {
-        self.held.part
-    }
-
-    /// See [`validation_fence`].
-    pub(crate) fn validation_fence(&self) {
-        validation_fence();
-    }
-
-    /// Takes a second range of the same part, if that can be had at once; whether it is had. For who
-    /// is editing.
-    pub(crate) fn try_extend(&mut self, pages: Pages) -> bool {
-        let range = span(pages);
-        let Held {
-            part,
-            range: own,
-            elsewhere,
-            ..
-        } = &mut self.held;
-        own.try_extend(&range) && (*part != LockDomain::All || elsewhere.try_extend(&range))
-    }
-
-    /// Says, under the edit under which it can be seen, that something will be zapped.
-    pub(crate) fn announce_zap(&self) {
-        self.held.range.announce_zap();
-        self.held.elsewhere.announce_zap();
-    }
-
-    /// Gives up everything but that nothing new comes to `pages`, where what was mapped says that this writer
-    /// zaps it: a stack may grow into what was not.
-    pub(crate) fn begin_zap_of_mapped(self, pages: Pages) -> PendingZap<'a, M> {
-        self.begin_pending(pages, ZapScope::Noted)
-    }
-
-    /// Of the mmap lock the right to read is kept for a zap, and all for what is replaced, as in Linux.
-    fn begin_pending(self, pages: Pages, scope: ZapScope) -> PendingZap<'a, M> {
-        let is_replaced = scope == ZapScope::Replaced;
-        let guard = self.guard.and_then(|lock| match is_replaced {
-            true => Some(MmapHold::Write { _lock: lock }),
-            false => lock.for_zap(),
-        });
-        let zap = match is_replaced {
-            true => self.held.begin_replace(pages, self.departure),
-            false => self.held.begin_zap(pages, self.departure),
-        };
-        PendingZap::new(self.space, scope, zap, guard)
-    }
-}
-
-impl<'a, M: Machine> ChangeGuard<'a, M> for RangeWriteGuard<'a, M> {
-    fn number(&self, _edit: &Edit<'a, M>) -> usize {
-        self.writer()
-    }
-
-    fn meets_zaps(&self) -> bool {
-        self.held.meets_zaps
-    }
-
-    fn had(&self) -> u64 {
-        self.had
-    }
-
-    fn end(self, edit: &Edit<'a, M>, departure: &UnmapGuard<'a, M>) {
-        departure.take(edit.departure());
-        departure.take(&self.departure);
-    }
-
-    fn begin_zap(
-        self,
-        _maps: &'a Mappings<M>,
-        edit: &Edit<'a, M>,
-        pages: Pages,
-        scope: ZapScope,
-    ) -> PendingZap<'a, M> {
-        self.keep_departure(edit);
-        let scope = match scope {
-            ZapScope::All if self.meets_zaps() => ZapScope::Noted,
-            scope => scope,
-        };
-        self.begin_pending(pages, scope)
     }
 }
