@@ -1,9 +1,9 @@
-//! Taking pages away from what stays mapped: DONTNEED, truncation.
+//! Discarding pages of ranges that stay mapped: `MADV_DONTNEED`, truncation.
 //!
-//! Entries are claimed, validated where nothing else keeps writers out, flushed, and only then
-//! released as empty (rule R2), so that no mapping has to change.
+//! Entries are claimed, validated unless writers are kept out, flushed, and only then released as empty (rule
+//! R2). No mapping has to change.
 //!
-//! Written lines: the entries, the frames' descriptors, and per-CPU caches.
+//! *Writes*: the entries, the frames' descriptors, and per-CPU caches.
 //!
 //! *Models*: loom `rmap/truncate.rs`, `ops/remap.rs`, shuttle `ops/advice.rs`.
 
@@ -20,11 +20,11 @@ use crate::table::txn::PteTxn;
 /// Pages discarded under one flush: claims held together stall faults on them.
 pub(crate) const DISCARD_BATCH: u64 = 16 * ENTRIES as u64;
 
-/// Whether an entry that is claimed now, was found at this page, and held this value, may be discarded.
+/// Whether a claimed entry, found at this page with this value, may be discarded.
 type IsValid<'a> = dyn Fn(&Entry, u64, u64, &Section<'_>) -> bool + 'a;
 
 impl<M: Machine> Tables<M> {
-    /// Discards all pages of `pages`, which stay mapped: the caller keeps writers out.
+    /// Discards all pages of `pages`, which stay mapped. The caller keeps writers out.
     pub(crate) fn discard(&self, pages: Pages) {
         let mut at = self.first_table(pages.start, pages.end);
         while at < pages.end {
@@ -37,8 +37,8 @@ impl<M: Machine> Tables<M> {
         }
     }
 
-    /// Discards from the start of `pages` what is meant, as long as each is valid when its entry is
-    /// claimed. The page to go on from: one that was not, or the end.
+    /// Discards pages from the start of `pages` with a value that `is_meant` accepts, while `is_valid` holds
+    /// under each claim. Returns the page to continue from: the first that is not valid, or the end.
     pub(crate) fn discard_valid(
         &self,
         pages: Pages,
@@ -60,8 +60,8 @@ impl<M: Machine> Tables<M> {
         at
     }
 
-    /// Discards pages from the start of `pages` whose entries are meant, and valid when
-    /// they are claimed; the page to go on from.
+    /// Discards one batch of pages from the start of `pages`, as [`Tables::discard_valid`] does. Returns the
+    /// page to continue from.
     fn discard_batch(
         &self,
         pages: Pages,
@@ -82,7 +82,7 @@ impl<M: Machine> Tables<M> {
             loop {
                 let value = entry.load();
                 if value == 0 || Self::FORMAT.is_guard(value) {
-                    // A guard outlasts what is discarded around it.
+                    // A guard outlasts a discard around it.
                     return;
                 }
                 if Self::FORMAT.is_claimed(value) {
@@ -105,7 +105,7 @@ impl<M: Machine> Tables<M> {
                             claimed += 1;
                             return self.gather(value, page, &mut gather);
                         }
-                        // Changed, or claimed by another: look again.
+                        // The entry has changed, or is claimed by another CPU: load it again.
                         Err(Retry::EntryClaimed) => {}
                         Err(_) => {
                             stop = page;

@@ -1,22 +1,22 @@
-//! The end of a zap: what it has taken away is flushed, tables with it, and given up.
+//! The end of a zap: one flush, and then the freeing of pages and page tables.
 //!
-//! Pages and tables of all levels go with one flush. Pages that others map, too, are *kept* until then, as claims
-//! in their entries ([`crate::table::zap`]); a table in which there is nothing else is detached with them, and so is
-//! one of a higher level above such tables ([`faultless_paging::free`]). Only then is anything given up:
-//! tables from the highest down, with what was kept in them, and at last what was kept in tables that stay.
+//! * Pages and tables of all levels share one flush. A page that other spaces also map is *kept* until then,
+//!   as a claim in its entry ([`crate::table::zap`]). A table that holds only kept pages is detached under
+//!   the same flush. So is a table of a higher level that holds only such tables
+//!   ([`faultless_paging::free`]).
+//! * Pages and tables are released only after the flush: tables from the highest level down, with what was
+//!   kept in them, and at last what was kept in tables that stay.
+//! * A neighbouring zap sees kept claims, and leaves the table in place. A zap that has kept something
+//!   therefore looks again after the release. If it then finds a table to free, it flushes again. This
+//!   happens only if two zaps were in one table at the same time.
+//! * A full barrier stands between the entries that a zap takes out or releases, and its look for
+//!   neighbouring mappings. Another stands between what a neighbour detaches from the tree and its look at
+//!   the table: that of the section of its zap. So at least one of two neighbours sees that the other is
+//!   gone, and frees the table.
+//! * A zap waits for claims while it holds some, but only for claims at a higher level. No holder of such a
+//!   claim waits for one at a lower level, so there is no deadlock.
 //!
-//! Others who take away what lies beside see what is kept, and leave the table. So who has kept something looks
-//! again when he has given it up, with a flush of its own if there is anything to free: only where two were in
-//! one table at once.
-//!
-//! A full barrier stands between what one takes away, or gives up, and his look whether others have something there;
-//! and between what the others detach and their look at the table, that of the section in which they
-//! take it away. So of two neighbours one sees the other gone, and frees the table.
-//!
-//! No deadlock, though claims are waited for while some are held: of claims at a higher level alone, and nobody
-//! who has one of these waits for one below.
-//!
-//! Written lines: entries that lead to tables, those that hold what was kept, and the pages' descriptors.
+//! *Writes*: entries that lead to tables, entries that hold kept pages, and the pages' descriptors.
 //!
 //! *Models*: loom `table/free.rs`, shuttle `table/free.rs`.
 
@@ -32,15 +32,16 @@ use crate::table::Tables;
 use crate::table::rss::{RssDelta, RssKind};
 use crate::tree::Tree;
 
-/// The level of the entries that lead to the highest tables that go.
+/// The level of the entries that lead to the highest tables that are freed.
 pub(crate) const TOP: usize = LEVELS - 1;
 
-/// Which tables that are empty go with the pages that were in them.
+/// Which of the tables that become empty are freed with their pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FreeTables {
-    /// None: something comes to where they are.
+    /// None: a new mapping takes this range.
     None,
-    /// Those of which all pages go. For arenas, where memory comes and goes in the same places.
+    /// Tables that lie entirely in the range. For shards, where memory is mapped and unmapped in the same
+    /// places.
     Whole,
     /// All.
     All,
@@ -54,28 +55,29 @@ impl Levels {
         self.0 & 1 << level != 0
     }
 
-    /// Puts a level in, if `is_in`.
+    /// Adds a level, if `is_in`.
     fn put(&mut self, level: usize, is_in: bool) {
         self.0 |= u32::from(is_in) << level;
     }
 }
 
-/// Pages that were taken away, and are neither flushed nor given up.
+/// Pages that were zapped, and are neither flushed nor released.
 pub(crate) struct ZappedRange {
-    /// Those of them that are to be flushed now.
+    /// The part to be flushed now.
     pub(crate) batch: Pages,
-    /// All of the zap.
+    /// All pages of the zap.
     pub(crate) pages: Pages,
-    /// Up to the tables under entries at this level go those that are empty: above the first for all pages.
+    /// Empty tables are freed up to those under entries at this level: at level 1 over the batch, above it
+    /// over all pages.
     pub(crate) top: usize,
-    /// Tables of the lowest level that there are over the batch.
+    /// The number of tables of the lowest level over the batch.
     pub(crate) tables: usize,
     /// Whether pages were kept.
     pub(crate) kept: bool,
 }
 
 impl ZappedRange {
-    /// Those over which tables under entries at `level` go.
+    /// Returns the pages over which tables under entries at `level` are freed.
     fn at(&self, level: usize) -> Pages {
         match level {
             1 => self.batch,
@@ -83,7 +85,7 @@ impl ZappedRange {
         }
     }
 
-    /// Whether all of them are in one table.
+    /// Whether all pages of the zap are in one table.
     fn is_in_one_table(&self) -> bool {
         self.tables == 1
             && self.pages.start / ENTRIES as u64 == (self.pages.end - 1) / ENTRIES as u64
@@ -91,8 +93,8 @@ impl ZappedRange {
 }
 
 impl<M: Machine> Tables<M> {
-    /// Flushes what `gather` holds, once, with tables that are empty now, and gives up what was kept. In a
-    /// section.
+    /// Flushes what `gather` holds, once, with tables that are empty now, and releases kept pages. The caller
+    /// is in a section.
     pub(crate) fn flush_with_tables(
         &self,
         tree: &Tree,
@@ -109,7 +111,7 @@ impl<M: Machine> Tables<M> {
             return;
         }
         if !mutant(Mutant::TablesLookedAtWithoutFence) {
-            // What was taken away was taken by such operations.
+            // The entries were taken out by read-modify-writes.
             fence_after_rmw();
         }
         let mut freed = Levels(0);
@@ -117,7 +119,7 @@ impl<M: Machine> Tables<M> {
         for level in 1..=of.top {
             freed.put(level, self.detach_tables(tree, level, of, tables, gather));
             if level == 1 && !freed.has(1) && of.is_in_one_table() {
-                // It stays, and so do those above it.
+                // The table stays, and so do those above it.
                 break;
             }
         }
@@ -138,8 +140,8 @@ impl<M: Machine> Tables<M> {
         }
     }
 
-    /// Frees tables under entries at `level` that are empty now, with nothing kept in them. Whether there
-    /// were any.
+    /// Frees tables under entries at `level` that are empty now, with no page kept in them. Returns whether
+    /// there were any.
     fn look_again(&self, tree: &Tree, level: usize, of: &ZappedRange, tables: FreeTables) -> bool {
         if !mutant(Mutant::TablesLookedAtWithoutFence) {
             fence(Ordering::SeqCst);
@@ -156,7 +158,7 @@ impl<M: Machine> Tables<M> {
         freed
     }
 
-    /// Detaches tables under entries at `level` that are empty (rule R5). Whether there were any.
+    /// Detaches tables under entries at `level` that are empty (rule R5). Returns whether there were any.
     fn detach_tables(
         &self,
         tree: &Tree,
@@ -183,7 +185,7 @@ impl<M: Machine> Tables<M> {
         detached > 0
     }
 
-    /// Gives up those tables, and what was kept in them. After the flush.
+    /// Frees the detached tables, and releases the pages kept in them. After the flush.
     fn unlink_tables(&self, level: usize, of: &ZappedRange, chain: &mut FrameList) {
         let (machine, cpu) = (self.machine(), self.machine().cpu());
         let mut give = |table| self.give_table(table, level - 1, of.kept, chain);
@@ -193,11 +195,11 @@ impl<M: Machine> Tables<M> {
         }
     }
 
-    /// Gives up a table, whose own entries are at `level`.
+    /// Frees a table with entries at `level`, and releases what was kept in it.
     fn give_table(&self, frame: Frame, level: usize, kept: bool, chain: &mut FrameList) {
         let (machine, cpu) = (self.machine(), self.machine().cpu());
         if level > 0 || kept {
-            // SAFETY: this CPU detached it, and it is there until it is retired.
+            // SAFETY: this CPU detached it, and it stays until it is retired.
             let table = unsafe { Table::at(machine, frame) };
             let mut gone = RssDelta::default();
             let mut given = 0;
@@ -222,8 +224,8 @@ impl<M: Machine> Tables<M> {
         self.memory.retire_table(frame);
     }
 
-    /// After the flush: empties the entries of `pages` in which this CPU has kept
-    /// a claim, and gives up their pages.
+    /// After the flush: empties the entries of `pages` in which this CPU has kept a claim, and releases their
+    /// pages.
     pub(crate) fn release_kept(&self, pages: Pages, chain: &mut FrameList) {
         let cpu = self.machine().cpu();
         let mut gone = RssDelta::default();
@@ -237,7 +239,8 @@ impl<M: Machine> Tables<M> {
         self.rss.gone(cpu, &gone);
     }
 
-    /// Takes away the mapping that an entry was; what the caller has to count as gone.
+    /// Drops the map count of an entry's page, and queues the page in `chain` if it was the last use. Returns
+    /// the kind that the caller counts as removed.
     pub(crate) fn give_up(&self, value: u64, chain: &mut FrameList) -> Option<RssKind> {
         let counted = self.counted(value);
         let kind = counted.map(RssKind::of);

@@ -1,23 +1,22 @@
-//! Frozen tables: how a fork stops all stores at once, and copies afterwards.
+//! Frozen tables: a fork stops all stores at one moment, and copies the entries afterwards.
 //!
-//! A table is *frozen* while the entry that leads to it lets no store through. Hardware
-//! then loads from its pages and faults at stores, whatever their own entries say. A fork
-//! freezes every table of the lowest level in which something is mapped and flushes once: that moment is what the child
-//! sees. Then it copies table by table, and *thaws* each one as it is copied. A fault that
-//! comes to a frozen table withdraws, and asks for that table, which is then copied next: it
-//! waits for one table, or a few, and not for the fork.
+//! A table is *frozen* while its parent entry lets no store through. Hardware then loads from its pages and
+//! faults on stores, whatever their own entries say. A fork freezes every table of the lowest level in which
+//! something is mapped, and flushes once: that moment is what the child sees. Then it copies table by table,
+//! and *thaws* each table as it is copied. A fault on a frozen table withdraws and asks for that table, which
+//! is then copied next. The fault waits for one table, or a few, and not for the fork.
 //!
-//! Freezing changes the link that a fault validates after its claim, so that rule R1 holds for
-//! the entries of a frozen table as it does for those of a mapping that changes: after the
-//! fork's fence, either the fault sees the link frozen, or the fork sees the claim and waits for
-//! it. The same is true of whoever else changes entries without a range lock, and validates the link
-//! (frames of `MADV_FREE`) or asks after its claim (truncation).
-//! Only a fork freezes and thaws, which has every range; and only tables in whose pages something
-//! is mapped, so that no table that is frozen goes away: who frees tables asks what is mapped there
-//! after his claim, and a fence stands between the making of what is mapped and the fork's look.
+//! * Freezing changes the link that a fault validates after its claim. Rule R1 therefore holds for the
+//!   entries of a frozen table as for those of a changing mapping. After the fork's fence, either the fault
+//!   sees the link frozen, or the fork sees the claim and waits for it.
+//! * The same holds for every operation that changes entries without a range lock. Lazy freeing (`MADV_FREE`)
+//!   validates the link; truncation checks it after its claim.
+//! * Only a fork freezes and thaws, and it holds every range.
+//! * A frozen table is never freed, because something is mapped in its pages. The freeing of tables checks
+//!   for mappings after its claim. A fence stands between the creation of a mapping and the fork's look.
 //!
-//! Written lines: the entries that lead to tables, twice for a fork; and the word by
-//! which faults ask, which only those write that wait.
+//! *Writes*: the entries that lead to tables, twice for a fork; the word with which faults ask, written only
+//! by faults that wait.
 //!
 //! *Models*: loom `ops/fork.rs`, shuttle `ops/fork.rs`.
 
@@ -33,8 +32,9 @@ use crate::table::Tables;
 use crate::tree::Tree;
 
 impl<M: Machine> Tables<M> {
-    /// Freezes all tables of the lowest level in which something is mapped. When it returns, no CPU stores to a page that
-    /// is in one of them. With every range, and after a fence behind what keeps new tables away.
+    /// Freezes all tables of the lowest level in which something is mapped. When it returns, no CPU stores to
+    /// a page of one of them. The caller holds every range, and has issued a fence after the store that keeps
+    /// new tables away.
     pub(crate) fn freeze(&self, tree: &Tree, all: Pages) {
         self.forks.priority.store(0, Ordering::Relaxed);
         let mut gather = Gather::new();
@@ -43,28 +43,28 @@ impl<M: Machine> Tables<M> {
             loop {
                 let value = entry.load();
                 if Self::FORMAT.is_claimed(value) {
-                    // Of a fault that came before: a table comes, or does not (rule R1).
+                    // The claim of an earlier fault: it installs a table, or withdraws (rule R1).
                     backoff.turn(self.machine());
                 } else if value == 0 {
                     return;
                 } else if entry.replace(value, Self::FORMAT.frozen(value)).is_ok() {
-                    // Whoever has loaded an entry of the table has loaded the one that leads to it.
+                    // A CPU that has loaded an entry of the table has loaded the parent entry, too.
                     let holders = Self::FORMAT.holders(value);
                     gather.add_table(pages.start * PAGE_SIZE, pages.len() * PAGE_SIZE, holders);
                     return;
                 }
             }
         });
-        // Rule R1, before the look at the tables' entries. Partner: the barrier of a claim, which
-        // precedes the look at the link.
+        // Rule R1, before the look at the tables' entries. Partner: the barrier of a claim, which precedes
+        // the look at the link.
         fence(Ordering::SeqCst);
         if !mutant(Mutant::ForkWithoutFreeze) {
             self.flush(&mut gather);
         }
     }
 
-    /// Lets stores through again, as far as the entries in the table do. Release: whoever finds
-    /// the table thawed finds its entries, and its pages' descriptors, as the fork has left them.
+    /// Lets stores through again, as far as the entries in the table do. Release: a reader that finds the
+    /// table thawed finds its entries, and its pages' descriptors, as the fork has left them.
     pub(crate) fn thaw(&self, entry: &Entry) {
         loop {
             let value = entry.load();
@@ -74,8 +74,8 @@ impl<M: Machine> Tables<M> {
         }
     }
 
-    /// Calls `visit` with every entry that leads to a frozen table of `pages`, and with the
-    /// pages that the table is for. With every range.
+    /// Calls `visit` with every entry that leads to a frozen table of `pages`, and with the pages of that
+    /// table. The caller holds every range.
     pub(crate) fn for_each_frozen(
         &self,
         tree: &Tree,
@@ -89,7 +89,7 @@ impl<M: Machine> Tables<M> {
         });
     }
 
-    /// The same for all tables. Where nothing is mapped there may be some, but no pages.
+    /// The same for all tables with mapped pages. Other tables may exist, but hold no pages.
     fn for_each_link(&self, tree: &Tree, pages: Pages, visit: &mut impl FnMut(&Entry, Pages)) {
         let mut visit_base =
             |entry: &Entry, base: u64| visit(entry, Pages::new(base, base + ENTRIES as u64));
@@ -97,8 +97,8 @@ impl<M: Machine> Tables<M> {
         while let Some(run) = tree.mapped_run(self.memory, Pages::new(at, pages.end)) {
             // A stack may have grown just now.
             fence(Ordering::SeqCst);
-            // SAFETY: all these tables have pages in which something is mapped, which was so before
-            // the fence: they are not freed (rule R5).
+            // SAFETY: all these tables have pages that are mapped, since before the fence: they are not freed
+            // (rule R5).
             unsafe {
                 free::entries_at::<M::Format, M>(
                     self.machine(),
@@ -113,9 +113,9 @@ impl<M: Machine> Tables<M> {
         }
     }
 
-    /// Whether an entry is still the page's, in a table that is not frozen. After a full fence that follows a
-    /// claim of the entry: since it was found its table may have moved whole, and lie at another page. "Yes" stays
-    /// true while the claim is held; "no" may mean that the table is claimed.
+    /// Whether an entry is still the page's, in a table that is not frozen. Call it after a claim of the
+    /// entry and a full fence: since the entry was found, its table may have moved whole, to another page.
+    /// `true` stays true while the claim is held; `false` may mean that the table is claimed.
     pub(crate) fn is_in_place(&self, entry: &Entry, page: u64, section: &Section<'_>) -> bool {
         match self.descend(Page(page), section) {
             Walk::Leaf { link, .. } if link.is_frozen() => false,
@@ -124,14 +124,14 @@ impl<M: Machine> Tables<M> {
         }
     }
 
-    /// A fault asks the fork that is under way for a page's table. The last one who asks is
-    /// heard: the others ask again. No ordering: it only says what to do first.
+    /// Asks the fork in progress to copy a page's table next. Only the last request is kept; other faults ask
+    /// again. No ordering: the request is a hint.
     #[cold]
     pub(crate) fn prioritise_copy(&self, page: Page) {
         self.forks.priority.store(page.0 + 1, Ordering::Relaxed);
     }
 
-    /// The page that was asked for, once.
+    /// Returns the page of the last request, once.
     pub(crate) fn take_wanted(&self) -> Option<u64> {
         match self.forks.priority.load(Ordering::Relaxed) {
             0 => None,

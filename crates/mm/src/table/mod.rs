@@ -1,10 +1,11 @@
 //! Work on the page tables of one address space, range by range.
 //!
-//! * Each file is one operation on the entries of a range: take pages away, free empty tables, discard,
-//!   move, freeze for fork. None changes a mapping; where an operation depends on what is mapped, it takes
-//!   the [`Tree`](crate::tree::Tree).
-//! * An entry is changed by its claim, or in a range that admits no new claims.
-//! * No lock is held, and none is taken.
+//! * Each file is one operation on the entries of a range: zap pages, free empty tables, discard, move,
+//!   freeze for fork. None changes a mapping. An operation that depends on what is mapped takes the
+//!   [`Tree`](crate::tree::Tree).
+//! * An entry is changed under its claim, or in a range that admits no new claims.
+//! * No lock of the space is needed, and only [`moves`] takes one, a spin lock. [`taken`] runs under the
+//!   caller's edit lock.
 //!
 //! *Writes*: entries, frames' descriptors, and lines of this CPU.
 
@@ -33,27 +34,27 @@ use crate::table::rss::RssCounters;
 pub(crate) struct Tables<M: Machine> {
     pub(crate) memory: &'static Memory<M>,
     pub(crate) root: Frame,
-    /// The space's number, never used twice.
+    /// The space's number, never reused.
     pub(crate) id: u64,
     /// Written by a CPU that takes up or leaves the space.
     pub(crate) cpus: Padded<CpuSet>,
     pub(crate) forks: Padded<ForkState>,
-    /// What is in memory: each CPU writes a line of its own.
+    /// Counts of pages in memory: each CPU writes a line of its own.
     pub(crate) rss: RssCounters,
 }
 
-/// What a fork goes on beside.
+/// What runs beside a fork.
 pub(crate) struct ForkState {
-    /// The page, plus 1, that a fault waits for a fork to copy ([`freeze`]).
+    /// The page, plus 1, that a fault asks a fork to copy next ([`freeze`]).
     pub(crate) priority: AtomicU64,
-    /// Pages that go to another place ([`moves`]).
+    /// Moves of pages ([`moves`]).
     pub(crate) moves: Moves,
 }
 
 impl<M: Machine> Tables<M> {
     pub(crate) const FORMAT: Format = M::Format::FORMAT;
 
-    /// Empty tables under a root of the caller's.
+    /// Creates empty tables under the caller's root.
     pub(crate) fn new(memory: &'static Memory<M>, root: Frame, rss: RssCounters) -> Self {
         Self {
             memory,
@@ -73,7 +74,7 @@ impl<M: Machine> Tables<M> {
         self.memory.machine()
     }
 
-    /// Names the space to the machine's TLBs; holds the root table.
+    /// Returns the name of the space for the machine's TLBs, with the root table.
     pub(crate) fn space_id(&self) -> SpaceId {
         SpaceId {
             root: self.root,

@@ -1,24 +1,26 @@
 //! Moving pages from one place of an address space to another (`mremap`).
 //!
-//! The caller has the ranges of both places, and neither admits new claims. Where source and target lie alike
-//! in their tables, a table that is all the source's moves whole ([`faultless_paging::relink`]): its entries stay
-//! what they are. Of the others every entry is taken out of the source, late claims waited for (rule R1), and
-//! put into the target *hidden*, where no hardware uses it. The source is flushed, and only then does the target
-//! become present (rule R2): no CPU ever reaches a page by both addresses.
+//! The caller holds the ranges of both places, and neither admits new claims. If source and target are
+//! aligned alike in their tables, a table entirely inside the source moves whole
+//! ([`faultless_paging::relink`]), with its entries unchanged. All other entries are taken out of the source,
+//! after a wait for late claims (rule R1). They go into the target *hidden*, so that hardware does not use
+//! them. The source is flushed, and only then does the target become present (rule R2): no CPU ever reaches a
+//! page by both addresses.
 //!
-//! * Claims that come late and are withdrawn again are seen in both places all the while: of faults that
-//!   found what was mapped there before, and of walks of an object's mappings, which validate after their
-//!   claims. So entries are written by compare-and-swap alone, and a claim is waited for: its withdrawal writes
-//!   back what it has seen.
-//! * Tables are put under the target before anything is taken, because that can fail and moving cannot; by
-//!   then no fault puts anything into the source.
-//! * A page whose table moved whole is not where its descriptor says. The space notes that (`on_moved`), and
-//!   the reverse map looks for the page everywhere in it.
+//! * Late claims, which are then withdrawn, can appear in both places at any time. They belong to faults that
+//!   found the old mapping, or to walks of an object's mappings, which validate after their claims. The move
+//!   therefore writes entries only by compare-and-swap, and waits for each claim: a withdrawal writes back
+//!   the value that it has seen.
+//! * Tables are installed under the target before any entry is taken, because that can fail and moving
+//!   cannot. By then no fault publishes an entry in the source.
+//! * A page in a table that moved whole is not where its descriptor says. The space records that
+//!   (`on_moved`), and the reverse map searches the whole space for the page.
 //!
-//! *Writes*: both places' entries, or the entries above them; descriptors of pages that move one by one and are
-//! this space's alone.
+//! *Writes*: both places' entries, or their parent entries; descriptors of pages that move one by one and are
+//! exclusive to this space.
 //!
-//! *Models*: loom `ops/remap.rs` and `crates/paging/tests/loom/relink.rs`, shuttle `ops/{moves,whole_tables,remap}.rs`.
+//! *Models*: loom `ops/remap.rs` and `crates/paging/tests/loom/relink.rs`, shuttle
+//! `ops/{moves,whole_tables,remap}.rs`.
 
 use faultless_frames::FrameSource;
 use faultless_paging::relink::{Detached, detach_whole, relink};
@@ -36,28 +38,28 @@ use crate::table::rss::RssKind;
 use crate::table::txn::PteTxn;
 use crate::tune::MOVED_TABLES;
 
-/// Tables of the lowest level between two looks whether another thread should run.
+/// Tables of the lowest level between two checks for a pending reschedule.
 const TABLES: u64 = 32;
 
-/// What moves where, and what the mapping there allows.
+/// The source, the target, and what the mapping at the target allows.
 pub(crate) struct Move {
     pub(crate) source: Pages,
     /// The first page of the target.
     pub(crate) target: u64,
     pub(crate) protection: Protection,
-    /// Whether the mapping is shared, so that stores go through at once.
+    /// Whether the mapping is shared, so that entries may be writable at once.
     pub(crate) shared: bool,
-    /// Whether tables move whole: not where what moves has to count as written from now on.
+    /// Whether tables move whole. They do not if moved pages have to count as written.
     pub(crate) by_tables: bool,
 }
 
 impl Move {
-    /// Where a page of the source goes.
+    /// Returns the page to which a page of the source moves.
     fn goes_to(&self, page: u64) -> u64 {
         page - self.source.start + self.target
     }
 
-    /// Pages of one table of the source, by the table in which they lie at the target.
+    /// Splits pages of one table of the source by the table in which they lie at the target.
     fn by_target_tables(&self, pages: Pages) -> impl Iterator<Item = Pages> {
         let to = self.goes_to(pages.start);
         let rest = ENTRIES as u64 - to % ENTRIES as u64;
@@ -66,7 +68,7 @@ impl Move {
         parts.into_iter().filter(|part| !part.is_empty())
     }
 
-    /// Whether the pages of one table are all the source's, and lie in one table where they go.
+    /// Whether a table's pages are all in the source, and lie in one table at the target.
     fn moves_whole(&self, pages: Pages) -> bool {
         self.by_tables
             && pages.len() == ENTRIES as u64
@@ -75,14 +77,14 @@ impl Move {
 }
 
 impl<M: Machine> Tables<M> {
-    /// Puts tables under the pages at the target that pages of the source will go to.
+    /// Installs tables under the target for all tables of the source that have entries.
     ///
     /// # Errors
-    /// `ENOMEM`; tables that are there stay, and are freed with what is mapped beside them.
+    /// `ENOMEM`. Tables installed so far stay, and are freed with the mappings beside them.
     pub(crate) fn prepare_tables(&self, of: &Move) -> Result<(), Errno> {
         let mut result = Ok(());
         let mut seen = 0u64;
-        // SAFETY below: of tables over what is mapped, or reserved, none is freed (rule R5).
+        // SAFETY below: no table over mapped or reserved pages is freed (rule R5).
         self.for_each_table(of.source, &mut |table, part| {
             seen += 1;
             if seen.is_multiple_of(TABLES) {
@@ -95,7 +97,7 @@ impl<M: Machine> Tables<M> {
                 return;
             }
             let (first, last) = (of.goes_to(part.start), of.goes_to(part.end - 1));
-            // A table's pages may go to two.
+            // A table's pages may go to two tables.
             result = match of.moves_whole(part) {
                 true => self.table_under(first, 1),
                 false => self
@@ -106,7 +108,7 @@ impl<M: Machine> Tables<M> {
         result
     }
 
-    /// Puts tables over `page` down to the one whose entries are at `level`. The page's slot is not empty.
+    /// Installs tables over `page` down to the one with entries at `level`. The page's slot is not empty.
     fn table_under(&self, page: u64, level: usize) -> Result<(), Errno> {
         let mut backoff = Backoff::new();
         let mut spare = None;
@@ -116,7 +118,7 @@ impl<M: Machine> Tables<M> {
                 Walk::Leaf { .. } => break Ok(()),
                 Walk::Missing { entry, .. } if let Some(table) = spare => {
                     let txn = PteTxn::begin(self.machine());
-                    // If not, a fault beside these pages was quicker.
+                    // The claim fails if a fault beside these pages has installed a table first.
                     if let Ok(claim) = txn.claim(entry, 0, || Ok(())) {
                         claim.publish(self.with_tlb_owner(Self::FORMAT.table(table)));
                         self.rss.came(self.machine().cpu(), RssKind::Table);
@@ -143,8 +145,8 @@ impl<M: Machine> Tables<M> {
         result
     }
 
-    /// Moves the pages of the source, where nothing is at the target. Calls `on_moved` before a page is shown
-    /// where its descriptor does not say.
+    /// Moves the pages of the source; the target is empty. Calls `on_moved` before a page is shown at an
+    /// address that its descriptor does not hold.
     pub(crate) fn move_pages(&self, of: &Move, on_moved: &dyn Fn()) {
         let mut gather = Gather::new();
         // The first and the last page that have moved one by one, at the target.
@@ -158,7 +160,7 @@ impl<M: Machine> Tables<M> {
             for part in of.by_target_tables(span) {
                 let to = of.goes_to(part.start);
                 let Some(target) = self.table_at(to, section) else {
-                    // Tables were prepared for all that was there when no fault could publish any more.
+                    // Target tables were prepared for all entries, after the last fault could publish one.
                     debug_assert!(self.is_empty(part), "no table to move to");
                     continue;
                 };
@@ -193,7 +195,7 @@ impl<M: Machine> Tables<M> {
         }
     }
 
-    /// Moves the tables that are all the source's to where there is none, in batches of one flush each.
+    /// Moves the tables entirely inside the source to where there is no table, in batches of one flush each.
     fn move_whole_tables(&self, of: &Move) {
         let entries = ENTRIES as u64;
         let (machine, cpu) = (self.machine(), self.machine().cpu());
@@ -217,7 +219,8 @@ impl<M: Machine> Tables<M> {
                         detach_whole::<M::Format, M>(machine, self.root, end, cpu, &mut gather)
                     };
                     match detached {
-                        // Never wait for claims while a table is hidden: their holder may come to that one.
+                        // Never wait for claims while a table is hidden: their holder may reach that table
+                        // (rule R9).
                         Detached::Busy if has_hidden && !mutant(Mutant::WaitsWithTablesHidden) => {
                             break;
                         }
@@ -236,7 +239,7 @@ impl<M: Machine> Tables<M> {
                 self.flush(&mut gather);
             }
             let mut attach = |base, frame| self.attach_table(of.goes_to(base), frame, &section);
-            // SAFETY: as above; what this CPU has kept in the batch was detached just now.
+            // SAFETY: as above; every claim of this CPU in the batch is of a table detached just now.
             unsafe { relink::<M::Format, M>(machine, self.root, batch, cpu, &mut attach) };
             drop(section);
             drop(txn);
@@ -248,7 +251,7 @@ impl<M: Machine> Tables<M> {
         }
     }
 
-    /// The lowest table over `page`.
+    /// Returns the lowest table over `page`.
     fn table_at<'s>(&'s self, page: u64, _section: &'s Section<'_>) -> Option<&'s Table> {
         let mut backoff = Backoff::new();
         loop {
@@ -256,13 +259,13 @@ impl<M: Machine> Tables<M> {
             match unsafe { lowest::<M::Format, M>(self.machine(), self.root, page) } {
                 Lowest::Table(table) => return Some(table),
                 Lowest::Missing => return None,
-                // A neighbour's zap looks whether the table is empty.
+                // A neighbour's zap checks whether the table is empty.
                 Lowest::Busy => backoff.turn(self.machine()),
             }
         }
     }
 
-    /// Whether nothing is in the entries of pages of one table but claims of faults that come too late.
+    /// Whether the entries of pages of one table are empty, but for late claims of faults.
     fn is_empty(&self, pages: Pages) -> bool {
         let mut is_empty = true;
         self.for_each_entry(pages, &mut |entry, _| {
@@ -272,8 +275,8 @@ impl<M: Machine> Tables<M> {
         is_empty
     }
 
-    /// Whether no table is over the pages from `base` on, in a range where none comes any more but that of a
-    /// fault which has claimed its entry already.
+    /// Whether no table covers the pages from `base` on. In this range, only a fault that has already claimed
+    /// the parent entry can install one.
     fn has_no_table(&self, base: u64, section: &Section<'_>) -> bool {
         let mut backoff = Backoff::new();
         loop {
@@ -289,7 +292,7 @@ impl<M: Machine> Tables<M> {
         }
     }
 
-    /// Puts a table over the pages from `base` on, where none is.
+    /// Links a table over the pages from `base` on, where there is none.
     fn attach_table(&self, base: u64, table: Frame, section: &Section<'_>) {
         let new = self.with_tlb_owner(Self::FORMAT.table(table));
         let mut backoff = Backoff::new();
@@ -321,31 +324,31 @@ impl<M: Machine> Tables<M> {
         }
     }
 
-    /// Lets hardware use what has moved to `page`.
+    /// Makes the entry that has moved to `page` present.
     fn show_moved(&self, of: &Move, entry: &Entry, page: u64, on_moved: &dyn Fn()) {
         let format = Self::FORMAT;
         self.change(entry, |value| {
             if value == 0 || format.is_guard(value) {
-                // Nothing has moved there, but for a claim that was withdrawn; or a
-                // guard has, which stays what it is.
+                // Only a late claim was here, and is withdrawn; or a guard has moved here, and stays a guard.
                 return value;
             }
             let own = self.is_exclusive(value);
             match self.counted(value) {
-                // No other CPU looks at it before it is published (rule R7).
+                // No other CPU uses the descriptor before the entry is published (rule R7).
                 Some(descriptor) if own => descriptor.move_to(page),
-                // What others have at the old place has to be looked for here.
+                // Other spaces map the page at the old address, which its descriptor keeps: search for it
+                // here.
                 Some(_) => on_moved(),
                 None => {}
             }
-            // What has moved counts as written, as on Linux: a watcher of the old place does not know the new
+            // A moved page counts as written, as on Linux: a watcher of the old place does not know the new
             // one.
             let value = value | format.soft_dirty;
             format.with_protection(value, of.protection, own || of.shared)
         });
     }
 
-    /// Puts `to` of what an entry holds into it; what that was. A claim is waited for.
+    /// Replaces an entry's value `v` by `to(v)`, and returns `v`. Waits while the entry is claimed.
     fn change(&self, entry: &Entry, to: impl Fn(u64) -> u64) -> u64 {
         let mut backoff = Backoff::new();
         loop {

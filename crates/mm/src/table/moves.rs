@@ -1,11 +1,12 @@
-//! Which moves of pages have begun, for an operation that goes through pages with no range.
+//! A record of the moves that have begun, for an operation that walks pages without a range.
 //!
-//! A move holds the ranges of both its places until it has ended, so that writers, forks and everything that
-//! takes a range wait for it. `MADV_DONTNEED` takes none: a move can carry a page from ahead of its walk to
-//! behind it. It therefore compares what had been shown before its walk with what has begun after it.
+//! A move holds the ranges of both its places until it has ended. Writers, forks and every operation that
+//! takes a range wait for it. `MADV_DONTNEED` takes none, and a move can carry a page from ahead of its walk
+//! to behind it. After its walk, it therefore compares the moves that have begun with those that had been
+//! shown before it.
 //!
-//! * `begun` goes up before the slots of either place change, under the edit that changes them. `shown` follows
-//!   after that, once no other move is between the two.
+//! * `begun` goes up before the slots of either place change, under the edit that changes them. `shown`
+//!   follows after the edit's stores, once no other move is between the two.
 //!
 //! *Writes*: a move, under its edit.
 //!
@@ -20,24 +21,24 @@ use crate::tune::LAST_MOVES;
 /// The moves of an address space.
 pub(crate) struct Moves {
     begun: AtomicU64,
-    /// All before this one are shown.
+    /// All moves with lower numbers are shown.
     shown: AtomicU64,
     last: SpinLock<LastMoves>,
 }
 
 struct LastMoves {
-    /// Source and target of those that began last, by their numbers.
+    /// Source and target of the latest moves, by their numbers.
     places: [[Pages; 2]; LAST_MOVES],
-    /// Those that are not shown yet: one in each part of the space.
+    /// Moves that have begun and are not shown: one in each lock domain.
     open: u64,
 }
 
-/// How many moves had been shown at some moment.
+/// The number of moves that had been shown at some moment.
 #[derive(Clone, Copy)]
 pub(crate) struct MovesShown(u64);
 
 impl Moves {
-    /// None.
+    /// Begins with no moves.
     pub(crate) fn new() -> Self {
         Self {
             begun: AtomicU64::new(0),
@@ -49,45 +50,45 @@ impl Moves {
         }
     }
 
-    /// A move is about to be shown, under an edit.
+    /// Records that a move is about to be shown, under an edit.
     pub(crate) fn begin_show<W: Wait + ?Sized>(&self, source: Pages, target: Pages, machine: &W) {
         let mut last = self.last.lock(machine);
         let number = self.begun.load(Ordering::Relaxed);
         last.places[number as usize % LAST_MOVES] = [source, target];
         last.open += 1;
-        // Partner: the fence in `is_unchanged`. A walk that has seen a slot written from now on, or an entry
-        // whose page has moved, sees this behind that fence: the slots are stored with release.
+        // Partner: the fence in `is_unchanged`. A walk that has seen a later store to a slot, or an entry
+        // with a moved page, sees this store after that fence: the slots are stored with release.
         self.begun.store(number + 1, Ordering::Relaxed);
     }
 
-    /// It is shown, under the same edit.
+    /// Records that the move is shown, under the same edit.
     pub(crate) fn end_show<W: Wait + ?Sized>(&self, machine: &W) {
         let mut last = self.last.lock(machine);
         last.open -= 1;
-        // Moves in two parts are shown side by side, and end in any order: too low a number costs a walk, one that
-        // is too high a page.
+        // Moves in two lock domains overlap and end in any order. Too low a number costs a walk; too high a
+        // number misses a page.
         if last.open == 0 || mutant(Mutant::ShownThoughOthersAreNot) {
             let begun = self.begun.load(Ordering::Relaxed);
-            // Release, with the acquire in `shown`: a walk that begins then sees the slots, also of those that
-            // had the lock before.
+            // Release: pairs with the acquire in `shown`. A walk that begins afterwards sees the slots, also
+            // those of moves that held the lock before.
             self.shown.store(begun, Ordering::Release);
         }
     }
 
-    /// How many have been shown: a walk that begins now sees what these have changed.
+    /// Returns how many moves have been shown. A walk that begins now sees their changes.
     pub(crate) fn shown(&self) -> MovesShown {
         MovesShown(self.shown.load(Ordering::Acquire))
     }
 
-    /// Whether no move that has to do with `pages` has begun that had not been shown then, as far as the caller
-    /// can have seen anything of it.
+    /// Whether every move that concerns `pages`, and of which the caller can have seen a change, had been
+    /// shown at `then`.
     pub(crate) fn is_unchanged<W: Wait + ?Sized>(
         &self,
         then: MovesShown,
         pages: Pages,
         machine: &W,
     ) -> bool {
-        // Partner: what follows `begin_show`.
+        // Partner: the release stores of slots that follow `begin_show`.
         fence(Ordering::SeqCst);
         let MovesShown(shown) = then;
         if self.begun.load(Ordering::Relaxed) == shown {

@@ -1,4 +1,4 @@
-//! What operations ask of entries and tables: walks over a range, whose page an entry is, flushes.
+//! Common helpers for entries and tables: walks over a range, the page of an entry, and flushes.
 
 use faultless_frames::{Descriptor, Flags, FrameSource};
 use faultless_paging::{
@@ -14,8 +14,8 @@ use crate::base::machine::Machine;
 use crate::table::Tables;
 
 impl<M: Machine> Tables<M> {
-    /// The entry of a page, or where the walk to it ends: at an entry above the lowest level that is empty,
-    /// maps a huge page, or is claimed. What is found stays what it is as long as the section.
+    /// Returns the entry of a page, or the end of the walk: an entry above the lowest level that is empty,
+    /// maps a huge page, or is claimed. The tables found stay valid as long as the section.
     #[inline]
     pub(crate) fn descend<'s>(&'s self, page: Page, _section: &'s Section<'_>) -> Walk<'s> {
         // SAFETY: the root lives as long as `self`, and the section keeps tables from being reused.
@@ -32,7 +32,7 @@ impl<M: Machine> Tables<M> {
         }
     }
 
-    /// The same if this CPU alone may hold any of it; whether that is so.
+    /// The same if only this CPU may hold any of it. Returns whether that is so.
     #[inline]
     pub(crate) fn flush_here(&self, gather: &mut Gather) -> bool {
         let (start, cpu) = (self.memory.trace_start(), self.machine().cpu());
@@ -51,8 +51,8 @@ impl<M: Machine> Tables<M> {
         frame == self.machine().frames().zero_frame()
     }
 
-    /// Where the page of an entry is counted, or of a claim that remembers one: its frame's
-    /// descriptor. The shared zero page is not, and a device's pages have none.
+    /// Returns the descriptor in which an entry's page is counted, or the page that a claim remembers. The
+    /// shared zero page is not counted, and a device's pages have no descriptors.
     #[inline]
     pub(crate) fn counted(&self, value: u64) -> Option<&'static Descriptor> {
         let frame = Self::FORMAT.frame(value);
@@ -60,16 +60,15 @@ impl<M: Machine> Tables<M> {
         is_counted.then(|| self.machine().frames().descriptor(frame))
     }
 
-    /// Whether the page of an entry of this space is mapped by nobody else, so that it
-    /// may be written at once.
+    /// Whether the page of an entry of this space is mapped nowhere else, so that it may be made writable.
     #[inline]
     pub(crate) fn is_exclusive(&self, value: u64) -> bool {
         self.counted(value)
             .is_some_and(|descriptor| descriptor.flags().has(Flags::EXCLUSIVE))
     }
 
-    /// An entry that no TLB holds, as this CPU publishes it: whose walks mark what they load, it is
-    /// this CPU's own until another one loads it ([`faultless_paging::holders`]).
+    /// Returns the value with which this CPU publishes an entry that no TLB holds. If walks mark the entries
+    /// that they load, this CPU owns the entry until another CPU loads it ([`faultless_paging::holders`]).
     #[inline]
     pub(crate) fn with_tlb_owner(&self, value: u64) -> u64 {
         match self.machine().marks_loads() {
@@ -78,7 +77,7 @@ impl<M: Machine> Tables<M> {
         }
     }
 
-    /// The same to the entry at `level` above the page.
+    /// The same for the entry at `level` above the page.
     pub(crate) fn descend_to<'s>(
         &'s self,
         page: Page,
@@ -89,7 +88,7 @@ impl<M: Machine> Tables<M> {
         unsafe { walk_to::<M::Format, M>(self.machine(), self.root, page, level) }
     }
 
-    /// What an entry holds when nobody claims it.
+    /// Returns an entry's value when it is not claimed; waits for claims.
     pub(crate) fn settled(&self, entry: &Entry) -> u64 {
         let mut backoff = Backoff::new();
         loop {
@@ -101,35 +100,36 @@ impl<M: Machine> Tables<M> {
         }
     }
 
-    /// `page`, or the first page behind it whose table may exist.
+    /// Returns `page`, or the first page behind it that may have a table.
     pub(crate) fn first_table(&self, page: u64, limit: u64) -> u64 {
         let _section = self.memory.enter();
         // SAFETY: inside the section.
         unsafe { next_table::<M::Format, M>(self.machine(), self.root, page, limit) }
     }
 
-    /// What has to be flushed, and who, when `value` was taken out of an entry, or lowered.
+    /// Records what has to be flushed, and on which CPUs, after `value` was taken out of an entry, or
+    /// lowered.
     pub(crate) fn gather(&self, value: u64, page: u64, gather: &mut Gather) {
         if Self::FORMAT.is_present(value) {
             gather.add(page * PAGE_SIZE, PAGE_SIZE, Self::FORMAT.holders(value));
         }
     }
 
-    /// Flushes a page whose entry, claimed now, held `before`.
+    /// Flushes a page. Its entry is claimed now, and held `before`.
     pub(crate) fn flush_page(&self, page: Page, before: u64) {
         let mut gather = Gather::new();
         self.gather(before, page.0, &mut gather);
         self.flush(&mut gather);
     }
 
-    /// Calls `visit` with every entry of `pages` that is not empty. Inside a section.
+    /// Calls `visit` with every entry of `pages` that is not empty. The caller is in a section.
     pub(crate) fn for_each_entry(&self, pages: Pages, visit: &mut impl FnMut(&Entry, u64)) {
         self.for_each_table(pages, &mut |table, part| {
             self.for_each_in(table, part, visit)
         });
     }
 
-    /// The same of pages of one table.
+    /// The same for pages of one table.
     #[inline]
     pub(crate) fn for_each_in(
         &self,
@@ -148,9 +148,9 @@ impl<M: Machine> Tables<M> {
         }
     }
 
-    /// Calls `visit` with every table of the lowest level that has entries of
-    /// `pages`, and with which these are. Inside a section, or where something is mapped, or
-    /// reserved, in all of `pages`, since before the caller's fence.
+    /// Calls `visit` with every table of the lowest level that has entries of `pages`, and with those pages.
+    /// The caller is in a section, or all of `pages` have been mapped or reserved since before the caller's
+    /// fence.
     pub(crate) fn for_each_table(&self, pages: Pages, visit: &mut impl FnMut(&Table, Pages)) {
         let mut table_of = |parent: &Entry, base: u64| {
             let mut backoff = Backoff::new();
@@ -159,7 +159,7 @@ impl<M: Machine> Tables<M> {
                 if !Self::FORMAT.is_claimed(value) {
                     break value;
                 }
-                // A table comes or goes: wait (rule R1).
+                // A table is being installed or freed: wait (rule R1).
                 backoff.turn(self.machine());
             };
             if value == 0 {
@@ -170,7 +170,7 @@ impl<M: Machine> Tables<M> {
             self.machine().poll();
             visit(table, pages.and(Pages::new(base, base + ENTRIES as u64)));
         };
-        // SAFETY: inside the caller's section, or nothing is freed.
+        // SAFETY: inside the caller's section, or no table is freed.
         unsafe {
             free::entries_at::<M::Format, M>(self.machine(), self.root, pages, 1, &mut table_of);
         }

@@ -1,9 +1,9 @@
-//! Why a try at an entry was given up: what the steps of a fault tell each other.
+//! The reasons to give up an attempt at an entry, passed between the steps of a fault.
 
-/// Why a try was given up, with nothing changed. Some are fallback reasons, and counters.
+/// The reason for giving up an attempt, with nothing changed. Some are fallback reasons, and counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Retry {
-    /// The entry is claimed by another fault.
+    /// The entry has changed, or is claimed.
     EntryClaimed,
     /// The mapping is changing, or changed before validation.
     MappingChanged,
@@ -11,18 +11,18 @@ pub(crate) enum Retry {
     TableChanged,
     /// The page has left its object.
     PageChanged,
-    /// Something has to be waited for first.
+    /// A blocker has to be waited for first.
     Wait(Blocker),
 }
 
 /// What a fault waits for with nothing held: no lock, no claim, no section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Blocker {
-    /// A frame was needed and there was none.
+    /// A frame was needed, and none was free.
     Memory,
     /// The page has to be read in, or is being read in.
     Page,
-    /// A stack would grow to the page, but for what is being zapped there.
+    /// A stack could grow to the page, but for a zap in progress there.
     Zap,
     /// A fork has not copied the page's table yet.
     Fork,

@@ -1,15 +1,15 @@
-//! Few pages that nobody else may be using are taken away under the edit under which they were detached.
+//! A fast path for small unmaps: up to 16 pages are zapped and flushed under the edit that detaches them.
 //!
-//! A zap has nothing held because it may wait: for claims, and for other CPUs that have to flush. Where
-//! there is nothing to wait for, and few pages, a second edit would hold others up for longer than
-//! the pages do: a bounded number of them, in one table that stays, each an own page that no TLB holds
-//! but, perhaps, this CPU's. What is not so is left for [`crate::table::zap`], which also flushes and frees what was
-//! taken till then.
+//! A zap holds nothing because it may wait: for claims, and for flushes on other CPUs. If it would not wait,
+//! and the pages are few, a second edit delays other writers for longer than the pages do. The fast path
+//! takes a bounded number of pages, in one table that stays. Each page is mapped by this space alone, and
+//! cached by no TLB except perhaps this CPU's. All other pages are left to [`crate::table::zap`], which also
+//! flushes and frees the pages taken so far.
 //!
-//! That the table stays is seen under the edit: whoever has something mapped in it can detach that only
-//! by an edit of the same part, and looks for tables to free afterwards.
+//! The table must stay, which is checked under the edit. Other mappings in the table can be detached only by
+//! an edit of the same lock domain. That operation looks for tables to free afterwards.
 //!
-//! Written lines: the entries and the frames' descriptors.
+//! *Writes*: the entries and the frames' descriptors.
 
 use faultless_frames::Descriptor;
 use faultless_paging::{ENTRIES, Entry, Gather, Lowest, Pages, Table, Value, lowest};
@@ -24,7 +24,7 @@ use crate::table::zap::{is_in_one_table, is_shared};
 use crate::tree::Tree;
 use crate::tune::INLINE_ZAP;
 
-/// Pages that were taken away, to be flushed if they are not yet, and freed.
+/// Pages that were taken out of their entries, to be flushed if necessary, and freed.
 #[must_use]
 pub(crate) struct Taken {
     pub(crate) gather: Gather,
@@ -32,7 +32,7 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// None.
+    /// Creates an empty set.
     pub(crate) fn new() -> Self {
         Self {
             gather: Gather::new(),
@@ -45,13 +45,13 @@ impl Taken {
         self.gather.is_empty() && self.chain.is_empty()
     }
 
-    /// Takes all of them out.
+    /// Returns all of them, and leaves none.
     #[inline]
     pub(crate) fn take(&mut self) -> Self {
         core::mem::replace(self, Self::new())
     }
 
-    /// Under no edit: frees them, where nothing is left to be flushed.
+    /// Frees the pages, all of which are flushed. Under no edit.
     #[inline]
     pub(crate) fn free<M: Machine>(self, machine: &M) {
         debug_assert!(self.gather.is_empty(), "some TLB may hold them");
@@ -62,8 +62,8 @@ impl Taken {
 }
 
 impl<M: Machine> Tables<M> {
-    /// Takes away `pages`, which admit no new claims, and flushes them, if nobody has to be waited for, and no
-    /// table goes with them. Whether all of that is done; then they are still to be freed.
+    /// Zaps and flushes `pages`, which admit no new claims, if nothing has to be waited for and no table is
+    /// freed. Returns whether all of that is done; the pages are then still to be freed.
     #[inline(always)]
     pub(crate) fn take_at_once(
         &self,
@@ -84,14 +84,14 @@ impl<M: Machine> Tables<M> {
             Lowest::Table(table) => table,
             Lowest::Missing => {
                 drop(section);
-                // A table above may go.
+                // A table of a higher level may have to be freed.
                 return tables != FreeTables::All || self.is_unpopulated(tree, pages);
             }
             Lowest::Busy => return false,
         };
         let base = pages.start & !(ENTRIES as u64 - 1);
         let span = Pages::new(base, base + ENTRIES as u64);
-        // The first is looked at before others are asked about: often it says that it is for a zap.
+        // Check the first entry before the tree: often it already requires a full zap.
         let is_done = self.begins_own(table, pages)
             && (tables != FreeTables::All || !tree.is_vacant_beside(span, pages))
             && self.take_from(table, pages, taken)
@@ -102,7 +102,7 @@ impl<M: Machine> Tables<M> {
         is_done
     }
 
-    /// Whether the first of `pages` that is there, if any is, may be taken at once, as far as one look can tell.
+    /// Whether the first of `pages` that is present, if any, passes a quick check.
     fn begins_own(&self, table: &Table, pages: Pages) -> bool {
         let base = pages.start & !(ENTRIES as u64 - 1);
         let first = table.next_used((pages.start - base) as usize, (pages.end - base) as usize);
@@ -119,7 +119,7 @@ impl<M: Machine> Tables<M> {
             && format.holders(value).are_only(cpu, &self.cpus)
     }
 
-    /// Takes pages out of their table, as far as that waits for nobody; whether all are.
+    /// Takes pages out of their table until one would need a wait. Returns whether all were taken.
     fn take_from(&self, table: &Table, pages: Pages, taken: &mut Taken) -> bool {
         let base = pages.start & !(ENTRIES as u64 - 1);
         let (mut at, end) = ((pages.start - base) as usize, (pages.end - base) as usize);

@@ -1,14 +1,14 @@
 //! The entry transaction: claim, validate, complete, publish or withdraw.
 //!
-//! Every change of an entry in a range that admits claims is one of these. A *transaction* keeps
-//! interrupts off; under it an entry is claimed from the value that a decision was based on, what the
-//! decision was based on beside the entry is validated, and the claim is published or withdrawn.
+//! Every change of an entry in a range that admits claims is one of these. A *transaction* keeps interrupts
+//! off. It claims an entry from the value on which a decision was based, and validates the rest of that
+//! decision's basis. Then it publishes or withdraws the claim.
 //!
 //! * The claim is a full barrier. Its partner is the fence of rule R1 in a writer that changes a mapping
-//!   ([`crate::lock`]) or a table's link ([`faultless_paging::free`]): either validation fails here, or that
+//!   ([`crate::lock`]) or a table's link ([`faultless_paging::free`]). Either validation fails here, or that
 //!   writer sees the claim and waits for it.
 //! * A claim that is dropped is withdrawn.
-//! * A transaction that claims several entries waits for no claim while it has one (rule R9).
+//! * A transaction that claims several entries waits for no claim while it holds one (rule R9).
 //!
 //! *Writes*: the entry.
 //!
@@ -21,9 +21,9 @@ use crate::table::Tables;
 use crate::table::retry::Retry;
 use crate::tree::Found;
 
-/// What a decision about an entry was based on, found again after a full fence.
+/// The basis of a decision about an entry, to be checked again after a full fence.
 pub(crate) trait Validate {
-    /// Whether it still is what it was.
+    /// Whether it is unchanged.
     fn is_valid(&self) -> bool;
 }
 
@@ -34,7 +34,7 @@ impl Validate for Found<'_> {
     }
 }
 
-/// An entry that was looked at: where it is, what it held, and the mapping that it belongs to.
+/// An entry that was looked up: its location, the value read, and its mapping.
 pub(crate) struct PteRef<'s, V> {
     pub(crate) entry: &'s Entry,
     pub(crate) value: Value,
@@ -43,8 +43,8 @@ pub(crate) struct PteRef<'s, V> {
 }
 
 impl<V: Validate> PteRef<'_, V> {
-    /// What the decision was based on, beside the entry: the mapping is the same and not changing, and the
-    /// table still hangs where it was found.
+    /// Validates the decision's basis beside the entry: the mapping is the same and not changing, and the
+    /// table is still linked where it was found.
     #[inline]
     pub(crate) fn validate(&self) -> Result<(), Retry> {
         if !self.vma.is_valid() {
@@ -57,7 +57,7 @@ impl<V: Validate> PteRef<'_, V> {
     }
 }
 
-/// Interrupts are off until this is dropped; entries are claimed meanwhile.
+/// A transaction. Interrupts are off until it is dropped; entries are claimed meanwhile.
 pub(crate) struct PteTxn<'a, M: Machine> {
     machine: &'a M,
     interrupts: bool,
@@ -74,10 +74,10 @@ impl<'a, M: Machine> PteTxn<'a, M> {
         }
     }
 
-    /// Claims an entry from `seen` so that hardware no longer uses it, if it then is valid.
+    /// Claims an entry that holds `seen`, so that hardware no longer uses it, and then validates.
     ///
     /// # Errors
-    /// The entry holds something else or is claimed; or what `validate` says. It is what it was.
+    /// The entry holds another value or is claimed, or `validate` fails. The entry is unchanged.
     #[inline]
     pub(crate) fn claim<'e>(
         &self,
@@ -92,7 +92,7 @@ impl<'a, M: Machine> PteTxn<'a, M> {
         Ok(claim)
     }
 
-    /// Claims an entry that has a page, which hardware goes on using, if it then is valid.
+    /// Claims an entry with a page, which hardware still uses, and then validates.
     ///
     /// # Errors
     /// As [`PteTxn::claim`].
@@ -119,12 +119,12 @@ impl<M: Machine> Drop for PteTxn<'_, M> {
 }
 
 impl<M: Machine> Tables<M> {
-    /// One entry: claims it from what it held, validates, has `complete` do what it has to, and publishes
-    /// what that returns. `complete` can still withdraw as long as it has done nothing; the identity of a page is
-    /// validated there.
+    /// Runs a transaction on one entry: claims it from its value, validates, calls `complete`, and publishes
+    /// the value that this returns. `complete` validates the identity of a page; it may fail only before it
+    /// has had an effect.
     ///
     /// # Errors
-    /// Why it was withdrawn; the entry is what it was.
+    /// The reason for the withdrawal; the entry is unchanged.
     #[inline]
     pub(crate) fn transact<V: Validate>(
         &self,
@@ -137,8 +137,8 @@ impl<M: Machine> Tables<M> {
         Ok(())
     }
 
-    /// The same of an entry with a page, which hardware goes on using: `complete` returns what is to be made of
-    /// the entry, with the bits that hardware has set meanwhile.
+    /// The same for an entry with a page, which hardware still uses. `complete` returns a function from the
+    /// entry's value, with the bits that hardware has set meanwhile, to the new one.
     ///
     /// # Errors
     /// As [`Tables::transact`].

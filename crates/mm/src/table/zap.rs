@@ -1,15 +1,14 @@
-//! Taking pages away.
+//! Zapping: removal of the pages of a range from their entries.
 //!
-//! Of ranges that admit no new claims (their slots are empty, zapping or changing): entries are
-//! taken by compare-and-swap, claims of faults that came too early are waited for (rule R1), one
-//! flush follows, then frames are freed (`zap_tables.rs`). Ranges that stay mapped are another matter
-//! ([`crate::table::discard`]).
+//! The range admits no new claims: its slots are empty, zapping or changing. Entries are taken out by
+//! compare-and-swap, after a wait for claims of earlier faults (rule R1). One flush follows, and then frames
+//! are freed (`free.rs`). [`crate::table::discard`] handles ranges that stay mapped.
 //!
-//! A page that other address spaces map, too, or that is pinned, is given up only after the
-//! flush: whoever is left alone with it may write it, which nobody here may then see, or
-//! free it. Until then its entry keeps a claim that remembers the frame.
+//! A page that is pinned, or that other address spaces also map, is released only after the flush. Its last
+//! user may write the page in place, or free it, and a stale translation here must not see that. Until then
+//! the page's entry keeps a claim that remembers the frame.
 //!
-//! Written lines: the entries, the frames' descriptors, and per-CPU caches.
+//! *Writes*: the entries, the frames' descriptors, and per-CPU caches.
 //!
 //! *Models*: loom `lock/{change,zaps}.rs`, shuttle `lock/zaps.rs`.
 
@@ -40,24 +39,23 @@ pub(crate) fn is_shared(page: &Descriptor) -> bool {
 }
 
 impl<M: Machine> Tables<M> {
-    /// Takes away all pages of `pages` and flushes them; frees tables that are
-    /// now empty. The range admits no new claims. When it
-    /// returns, no CPU can use the old pages.
+    /// Zaps and flushes all pages of `pages`, and frees tables that are now empty. The range admits no new
+    /// claims. When it returns, no CPU can use the old pages.
     ///
-    /// Goes by batches, each with one flush: frames become free, other CPUs
-    /// get their answers, and others who want this CPU run, while a large range is on its way.
+    /// Works in batches, each with one flush. While a large range is zapped, frames become free, shootdowns
+    /// are answered, and other threads can run on this CPU.
     pub(crate) fn zap(&self, tree: &Tree, pages: Pages, tables: FreeTables) {
         self.zap_rest(tree, pages, tables, Taken::new());
     }
 
-    /// The same where some were taken already, of few in one table.
+    /// The same if some pages were `taken` already, out of few in one table.
     pub(crate) fn zap_rest(&self, tree: &Tree, pages: Pages, tables: FreeTables, taken: Taken) {
         let tables = match tables {
             FreeTables::Whole if pages.len() < ENTRIES as u64 => FreeTables::None,
             _ => tables,
         };
         if pages.len() <= SMALL_ZAP.max(INLINE_ZAP) && is_in_one_table(pages) {
-            // Mostly its table is there.
+            // Mostly its table exists.
             return self.zap_batch(tree, pages, (pages, TOP), tables, taken);
         }
         debug_assert!(taken.is_none(), "of few in one table alone");
@@ -83,7 +81,7 @@ impl<M: Machine> Tables<M> {
         }
     }
 
-    /// Takes away a part of `pages`, and frees tables up to those under entries at level `top`.
+    /// Zaps a part of `pages`, and frees tables up to those under entries at level `top`.
     fn zap_batch(
         &self,
         tree: &Tree,
@@ -116,7 +114,7 @@ impl<M: Machine> Tables<M> {
                     continue;
                 }
                 if Self::FORMAT.is_guard(value) {
-                    // Nobody else changes it now.
+                    // No other CPU changes it now.
                     let _ = entry.replace(value, 0);
                     return;
                 }
@@ -130,7 +128,7 @@ impl<M: Machine> Tables<M> {
                 if entry.replace(value, left).is_ok() {
                     self.gather(value, page, &mut gather);
                     kept |= shared;
-                    // What is kept is counted when it is given up.
+                    // A kept page is counted when it is released.
                     gone.add(counted.filter(|_| !shared).map(RssKind::of));
                     if !shared && counted.is_some_and(Descriptor::unmap) {
                         chain.push(self.machine().frames(), Self::FORMAT.frame(value));
@@ -157,19 +155,19 @@ impl<M: Machine> Tables<M> {
         self.machine().poll();
     }
 
-    /// Whether there is nothing to take away of `pages`, which admit no new claims: neither pages, nor
-    /// a table over them that nothing else needs.
+    /// Whether `pages`, which admit no new claims, have nothing to zap: no page, and no table that nothing
+    /// else needs.
     #[inline(never)]
     pub(crate) fn is_unpopulated(&self, tree: &Tree, pages: Pages) -> bool {
-        // The section's fence is that of rule R1: a fault that is not seen here sees that nothing is
-        // mapped. And of two neighbours that go at once, one sees the other gone.
+        // The section's fence is that of rule R1: a fault that is not seen here sees that nothing is mapped.
+        // Of two neighbours that are unmapped at the same time, one sees that the other is gone.
         let _section = self.memory.enter();
         // SAFETY: inside the section.
         let table = unsafe { bare::<M::Format, M>(self.machine(), self.root, pages) };
         table.is_some_and(|table| !tree.is_vacant_beside(table, pages))
     }
 
-    /// Whether a page, or one near it, seems to be there: it has a table.
+    /// Whether a page, or one near it, is likely to be present: it has a table.
     pub(crate) fn has_table_hint(&self, page: u64) -> bool {
         let section = self.memory.enter();
         let walked = self.descend(Page(page), &section);

@@ -1,22 +1,21 @@
-//! What an address space has mapped, in numbers: pages by kind, and mappings.
+//! Statistics of what an address space has mapped: pages by kind, and mappings.
 //!
-//! Limits compare with these, and `/proc` shows them. Each is a function of the mapping tree
-//! alone (the verifier counts again), and changes where the tree changes: under the edit lock, by
-//! what a [`AccountDelta`] finds in the range that is about to change. A fault changes no mapping, and so
-//! no number here.
+//! Limits compare with these numbers, and `/proc` shows them. Each number is a function of the mapping tree
+//! alone (the verifier counts again). It changes where the tree changes: under the edit lock, by what an
+//! [`AccountDelta`] finds in the range that is about to change. A fault changes no mapping, and so no number
+//! here.
 //!
-//! *Mappings* are counted as Linux counts its own: the lines of `/proc/PID/maps`. The tree keeps
-//! no object for such a line. But a line begins at each page whose attributes are not those of the
-//! page before it, and a change can make or unmake such beginnings only inside its range and at
-//! the first page behind it. So a tally looks at the range and at one page on either side, and the
-//! count stays exact: what began there before goes, what begins there now comes.
+//! *Mappings* are counted as Linux counts its own: the lines of `/proc/PID/maps`. The tree keeps no object
+//! for such a line. A line begins at each page with attributes that differ from those of the page before it.
+//! A change can make or remove such beginnings only inside its range and at the first page behind it. An
+//! [`AccountDelta`] therefore looks at the range and at one page on either side. It subtracts the old
+//! beginnings and adds the new ones, so the count stays exact.
 //!
-//! What is in an arena has an account of its own there ([`crate::lock::shard`]), which says by how much
-//! it has changed: differences, which wrap. Who edits everything *settles* them, that is, adds them
-//! to the space's.
+//! Each shard ([`crate::lock::shard`]) has an account of its own, which holds differences that wrap. An edit
+//! of everything *settles* them: it adds them to the space's account.
 //!
-//! Written lines: the space's own, or the arena's, by writers and by stacks that grow; for what is
-//! committed also one of the CPU's.
+//! *Writes*: the account of the space or of the shard, by writers and by stacks that grow; for committed
+//! pages also a line of this CPU.
 
 use faultless_paging::Pages;
 use faultless_sync::atomic::Local;
@@ -31,26 +30,25 @@ use crate::tune::SLACK;
 pub struct VmStats {
     /// All pages.
     pub mapped: u64,
-    /// Pages that are private and may be written, without stacks.
+    /// Pages that are private and writable, without stacks.
     pub data: u64,
     /// Pages of mappings that grow down.
     pub stack: u64,
-    /// Pages that may be executed and not written, without stacks.
+    /// Pages that are executable and not writable, without stacks.
     pub code: u64,
     /// Pages that stay in memory (`mlock`).
     pub locked: u64,
-    /// Pages that may come to need memory: private ones that may be written, without
-    /// `MAP_NORESERVE`.
+    /// Pages that may come to need memory: private and writable, without `MAP_NORESERVE`.
     pub committed: u64,
     /// Mappings: lines of `/proc/PID/maps`.
     pub mappings: u64,
-    /// The most pages that were ever mapped. Where CPUs have parts of the space of their own, it is
-    /// not exact: the most of each part, with what the others have when it is looked at.
+    /// The most pages that were ever mapped. With shards it is not exact: the peak of each shard is added to
+    /// what the others have when it is read.
     pub peak: u64,
 }
 
 impl Attributes {
-    /// Whether its pages count against the limit of data.
+    /// Whether its pages count against the data limit.
     pub(crate) fn is_data(&self) -> bool {
         self.protection.write && !self.flags.shared && !self.flags.grows_down
     }
@@ -62,7 +60,7 @@ impl Attributes {
 }
 
 impl VmStats {
-    /// Adds `pages` with these attributes; or takes them away: arithmetic wraps.
+    /// Adds `pages` with these attributes. Arithmetic wraps, so that it also subtracts.
     fn add(&mut self, attributes: &Attributes, pages: u64) {
         let add = |to: &mut u64, applies: bool| {
             if applies {
@@ -80,7 +78,7 @@ impl VmStats {
         add(&mut self.committed, attributes.commits());
     }
 
-    /// Both changes.
+    /// Returns the sum of both changes.
     pub(crate) fn and(self, change: &VmStats) -> VmStats {
         VmStats {
             mapped: self.mapped.wrapping_add(change.mapped),
@@ -97,8 +95,8 @@ impl VmStats {
 
 const _: () = assert!(SLACK <= QUOTA / 2);
 
-/// An address space's totals. Written under the tree's edit lock; read by anybody, who may see a
-/// change half done.
+/// An address space's totals. Written under the tree's edit lock, and read without it, perhaps in the middle
+/// of a change.
 #[derive(Default)]
 pub(crate) struct Account {
     pub(crate) mapped: Local,
@@ -108,12 +106,12 @@ pub(crate) struct Account {
     pub(crate) locked: Local,
     committed: Local,
     pub(crate) mappings: Local,
-    /// The most before the last change that took something away.
+    /// The most pages mapped before the last change that unmapped some.
     peak: Local,
 }
 
 impl Account {
-    /// What it says now.
+    /// Returns the present totals.
     pub(crate) fn get(&self) -> VmStats {
         let mapped = self.mapped.get();
         VmStats {
@@ -139,7 +137,7 @@ impl Account {
         self.peak.set(totals.peak);
     }
 
-    /// Counts a change. Most change little.
+    /// Counts a change. Most changes affect few of the counts.
     pub(crate) fn apply(&self, change: &VmStats) {
         if change.mapped.cast_signed() < 0 {
             self.peak.set(higher(self.peak.get(), self.mapped.get()));
@@ -159,7 +157,8 @@ impl Account {
         }
     }
 
-    /// Adds an arena's account, from the one before to the next, to this one. Under all edit locks.
+    /// Adds a shard's differences since the last settlement to this account, and clears them. Under all edit
+    /// locks.
     pub(crate) fn settle(&self, arena: &Account) {
         let more = arena.get();
         if more == VmStats::default() {
@@ -173,27 +172,28 @@ impl Account {
         arena.set(&VmStats::default());
     }
 
-    /// Whether there are so many mappings more than when it was last settled that that has to be done.
+    /// Whether the shard has gained so many mappings since its last settlement that the next one is due.
     pub(crate) fn has_used_quota(&self) -> bool {
         self.mappings.get().cast_signed() > (QUOTA - SLACK).cast_signed()
     }
 
-    /// The most that was ever mapped is this, or what is mapped now.
+    /// Sets the peak. [`Account::get`] still reports no less than what is mapped.
     pub(crate) fn set_peak(&self, pages: u64) {
         self.peak.set(pages);
     }
 }
 
-/// The greater of two numbers of pages, of an account that says differences.
+/// Returns the greater of two page counts of an account of differences.
 pub(crate) fn higher(one: u64, other: u64) -> u64 {
     one.cast_signed().max(other.cast_signed()).cast_unsigned()
 }
 
-/// What changes when all pages of a range become something else. Is shown the range's runs.
+/// The change of an account when all pages of a range become something else. Each run of the range is passed
+/// to it.
 pub(crate) struct AccountDelta<'s> {
     pages: Pages,
     change: VmStats,
-    /// The run seen last, or what comes before the range: its end and what is true of it.
+    /// The end and the attributes of the run seen last, or of what precedes the range.
     last: Option<(u64, &'s Attributes)>,
     before: Option<&'s Attributes>,
     behind: Option<&'s Attributes>,
@@ -208,11 +208,12 @@ fn is_one(one: Option<&Attributes>, other: Option<&Attributes>) -> bool {
 }
 
 impl<'s> AccountDelta<'s> {
-    /// Of `pages`; nothing was shown yet.
+    /// Begins the change of `pages`, before any run is seen.
     ///
     /// # Safety
-    /// Nothing in the tree is released during `'s`: the caller is editing, and in a section if it counts
-    /// pages of what is in other parts, too. The neighbours are those of `pages`, seen under the same edit.
+    /// Nothing in the tree is released during `'s`. The caller is editing; it is also in a read section if
+    /// mappings may have pages in other lock domains. The neighbours are those of `pages`, seen under the
+    /// same edit.
     pub(crate) unsafe fn new(pages: Pages, Neighbours { before, behind }: Neighbours) -> Self {
         // SAFETY: passed on to the caller.
         let attributes = |word: SlotValue| unsafe { word.mapping() }.map(Mapping::attributes);
@@ -226,14 +227,14 @@ impl<'s> AccountDelta<'s> {
         }
     }
 
-    /// What is mapped of the range as far as the run seen last, at its end.
+    /// Returns the attributes of the run seen last, if it ends at `page`.
     fn at(&self, page: u64) -> Option<&'s Attributes> {
         self.last
             .filter(|&(end, _)| end == page)
             .map(|(_, last)| last)
     }
 
-    /// A run of the range that is mapped.
+    /// Counts a mapped run of the range.
     pub(crate) fn see(&mut self, run: Pages, attributes: &'s Attributes) {
         if !is_one(self.at(run.start), Some(attributes)) {
             self.change.mappings = self.change.mappings.wrapping_sub(1);
@@ -242,7 +243,7 @@ impl<'s> AccountDelta<'s> {
         self.change.add(attributes, run.len().wrapping_neg());
     }
 
-    /// The change, if the range becomes `new`: differences, which wrap.
+    /// Returns the change if the range becomes `new`: differences, which wrap.
     pub(crate) fn end(mut self, new: Option<&Attributes>) -> VmStats {
         if self.pages.is_empty() {
             return VmStats::default();
@@ -262,7 +263,7 @@ impl<'s> AccountDelta<'s> {
     }
 }
 
-/// The totals of runs that are shown in order.
+/// The totals of runs that are added in order.
 #[derive(Default)]
 pub(crate) struct Sum {
     totals: VmStats,
@@ -270,7 +271,7 @@ pub(crate) struct Sum {
 }
 
 impl Sum {
-    /// These pages come next. The mapping that they are a part of, as far as it was shown.
+    /// Adds the next pages. Returns the mapping that they belong to, as far as it was added.
     pub(crate) fn add(&mut self, pages: Pages, attributes: &Attributes) -> Pages {
         self.totals.add(attributes, pages.len());
         let line = match &self.last {
@@ -286,7 +287,7 @@ impl Sum {
         line
     }
 
-    /// All of them.
+    /// Returns the totals.
     pub(crate) fn totals(&self) -> VmStats {
         VmStats {
             peak: self.totals.mapped,

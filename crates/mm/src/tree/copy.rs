@@ -1,13 +1,12 @@
-//! The same mappings again, for the child of a fork.
+//! Copying the mappings of a tree, for the child of a fork.
 //!
-//! The copy is made node by node, slots that hold the same word together, while
-//! the tree is *still*: the caller has every range, and has said so, so
-//! that nobody but the copy writes slots, nodes stay, and the edit lock need not
-//! be held. Stacks do not grow, and who is done with zapping leaves his notes. They are
-//! copied, too, and to be taken out of the copy. Each mapping's slot is marked as changing where it is copied, with the
-//! stores by which it is copied; [`Tree::show_live`] takes all marks away.
+//! The copy is made node by node, with slots of the same value together, while the tree is *frozen*. The
+//! caller holds every range and has frozen the tree ([`Edit::freeze_tree`]). Only the copy then writes slots,
+//! nodes stay, and the edit lock is not needed. Stacks do not grow, and a zap that ends leaves its marks. The
+//! marks are copied too; the caller clears them in the copy. Each mapping's slot is marked as changing when
+//! it is copied, in the same pass; [`Tree::show_live`] clears all these marks.
 //!
-//! Written lines: every slot of the tree, twice, and the copy's nodes and splits.
+//! *Writes*: every slot of the tree, twice, and the copy's nodes and splits.
 
 use faultless_frames::NoMemory;
 use faultless_paging::Pages;
@@ -21,16 +20,15 @@ use crate::tree::value::{SlotState, SlotValue};
 use crate::tree::{Edit, EditLocks, Tree};
 use crate::tune::TREE_LEVELS;
 
-/// What is done for each run of slots.
+/// The caller's action for each run of slots.
 pub(crate) trait Copier {
-    /// Before `pages`, which hold `word`, are marked: the word that they have in
-    /// the copy.
+    /// Returns the value that `pages`, which hold `word`, have in the copy. Called before they are marked.
     fn word_for(&mut self, pages: Pages, word: SlotValue) -> Result<SlotValue, NoMemory>;
 }
 
 impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
-    /// Lets nobody change the tree until [`Edit::let_change`], who does so without a range: no
-    /// mapping grows, no note is cleared.
+    /// Keeps writers without a range from changing the tree, until [`Edit::let_change`]: no stack grows, and
+    /// no zap clears its marks.
     pub(crate) fn freeze_tree(&mut self) {
         self.set_still(true);
     }
@@ -44,15 +42,15 @@ impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
         self.locks.for_each(&mut |gaps| gaps.is_frozen = is_frozen);
     }
 
-    /// Whether nobody without a range may change the tree now.
+    /// Whether the tree is frozen for writers without a range.
     pub(crate) fn is_frozen(&self) -> bool {
         self.locks.own().is_frozen
     }
 }
 
 impl Tree {
-    /// Makes `copy`, which is empty and which nobody else knows, a copy of this
-    /// tree, which is still. When that fails, `copy` is a copy of a part.
+    /// Makes `copy` a copy of this tree, which is frozen. `copy` is empty and not published. On failure it is
+    /// a partial copy.
     pub(crate) fn copy_to<M: Machine>(
         &self,
         copy: &Tree,
@@ -60,7 +58,7 @@ impl Tree {
         copier: &mut impl Copier,
     ) -> Result<(), NoMemory> {
         if self.root().pinned() == 0 {
-            // What is free in arenas is in no note of this tree.
+            // With shards, this tree's index does not cover the holes inside them.
             let notes = self.edit.lock(memory.machine()).clone();
             let mut to = copy.edit.lock(memory.machine());
             *to = notes;
@@ -69,7 +67,7 @@ impl Tree {
         copy_node(memory, self.root(), copy.root(), TREE_LEVELS - 1, 0, copier)
     }
 
-    /// Shows every mapping as live. The tree is still.
+    /// Shows every mapping as live. The tree is frozen.
     pub(crate) fn show_live(&self) {
         show_live(self.root());
     }
@@ -84,16 +82,16 @@ fn copy_node<M: Machine>(
     copier: &mut impl Copier,
 ) -> Result<(), NoMemory> {
     let mut rest = from.occupied();
-    // Before the slots: what is in them when this fails must be found.
+    // Set the bits before the slots: on failure, what the slots hold already must be found.
     to.set_bits_of(from);
     while rest != 0 {
         let first = rest.trailing_zeros() as usize;
         let start = base + first as u64 * span(level);
         let word = from.at(first).load();
-        // SAFETY: the tree is still, so that nothing in it is retired.
+        // SAFETY: the tree is frozen, so that nothing in it is retired.
         match unsafe { word.content() } {
             SlotState::Child(child) if is_bare(child) => {
-                // It stays here; in the copy nothing does.
+                // The node stays here, but no node is pinned in the copy.
                 to.put(first, SlotValue::EMPTY);
                 rest &= rest - 1;
                 continue;
@@ -140,7 +138,7 @@ fn copy_node<M: Machine>(
     Ok(())
 }
 
-/// Whether there is nothing below but nodes that stay.
+/// Whether everything below is pinned nodes.
 fn is_bare(node: &Node) -> bool {
     let mut pinned = node.pinned();
     if node.occupied() != pinned {
@@ -148,7 +146,7 @@ fn is_bare(node: &Node) -> bool {
     }
     while pinned != 0 {
         let word = node.at(pinned.trailing_zeros() as usize).load();
-        // SAFETY: the tree is still, so that nothing in it is retired.
+        // SAFETY: the tree is frozen, so that nothing in it is retired.
         if let SlotState::Child(child) = unsafe { word.content() }
             && !is_bare(child)
         {
@@ -159,7 +157,7 @@ fn is_bare(node: &Node) -> bool {
     true
 }
 
-/// Marks a slot that holds `word`, and gives the copy's its own.
+/// Marks a slot that holds `word` as changing, and fills the slot of the copy.
 fn copy_slot(from: &Slot, to: &Slot, word: SlotValue, copied: SlotValue) {
     if !mutant(Mutant::ForkWithoutMark) {
         from.store(word.changing());
@@ -173,7 +171,7 @@ fn show_live(node: &Node) {
         let number = rest.trailing_zeros() as usize;
         rest &= rest - 1;
         let word = node.at(number).load();
-        // SAFETY: the tree is still, so that nothing in it is retired.
+        // SAFETY: the tree is frozen, so that nothing in it is retired.
         match unsafe { word.content() } {
             SlotState::Child(child) => show_live(child),
             SlotState::Split(split) => {

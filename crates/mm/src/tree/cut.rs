@@ -1,7 +1,7 @@
 //! Cutting slots, so that a range's ends fall between them.
 //!
-//! A slot that is cut once gets a split, and one that is cut twice a node, which takes the place of
-//! what was there by one store, with everything below it. A cut changes no page's mapping.
+//! A slot that is cut once gets a split, and one that is cut twice gets a node. Either replaces the old
+//! content by one store, with everything below it. A cut changes no page's mapping.
 
 use faultless_frames::NoMemory;
 use faultless_paging::Pages;
@@ -23,7 +23,7 @@ impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
         self.cut_below(&self.stem.around(pages), pages)
     }
 
-    /// The same below a node around them ([`Subtree::around`]).
+    /// The same below a node around `pages` ([`Subtree::around`]).
     ///
     /// # Errors
     /// The same.
@@ -34,7 +34,7 @@ impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
             .inspect_err(|_| self.drop_cut(pages.start))
     }
 
-    /// Cuts at `page`, an end of `pages`; at the other end too if that is in the same slot.
+    /// Cuts at `page`, an end of `pages`. If both ends are in the same slot, cuts at both.
     fn cut_at(&self, stem: &Subtree, page: u64, pages: Pages) -> Result<(), NoMemory> {
         if page >= self.stem.end() {
             return Ok(());
@@ -78,7 +78,7 @@ impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
         Ok(())
     }
 
-    /// A split of a slot, with these words before and from `middle`.
+    /// Creates a split of a slot, with these values before and from `middle`.
     pub(super) fn cut_once(
         &self,
         middle: u64,
@@ -91,8 +91,8 @@ impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
         }))
     }
 
-    /// A node for a slot at `level`, cut at two pages, one before the other, with these words
-    /// before, between and behind.
+    /// Creates a node for a slot at `level` that is cut at two ascending pages, with these values before,
+    /// between and behind.
     fn cut_twice(
         &self,
         level: usize,
@@ -110,7 +110,7 @@ impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
         node.put_all(first..last, between, &mut |_| ());
         let starts = cuts.map(|page| page.is_multiple_of(span(below)));
         let put = |number, word: Result<SlotValue, NoMemory>| -> Result<(), NoMemory> {
-            // Nobody has seen the node.
+            // The node is not published yet.
             let word = word.inspect_err(|_| free_nodes(self.memory, at))?;
             node.put(number, word);
             Ok(())
@@ -128,7 +128,7 @@ impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
         Ok(SlotValue::child(at))
     }
 
-    /// Undoes a cut at `page`, if all it cuts is a hole.
+    /// Undoes a cut at `page`, if it cuts only a hole.
     #[cold]
     fn drop_cut(&self, page: u64) {
         let (mut node, mut level) = (self.stem.root(), self.stem.level);

@@ -1,13 +1,12 @@
 //! Changing the tree, under the edit lock.
 //!
-//! A change has two parts. *Cut* ([`crate::tree::cut`]) makes the range's ends fall between
-//! slots; it allocates and can fail, and changes no page's mapping. *Fill* then writes
-//! the range's slots; it cannot fail. Each slot changes by one store, so that a
-//! reader sees the old or the new word of a page and never a third.
+//! A change has two parts. *Cut* ([`crate::tree::cut`]) makes the range's ends fall between slots; it
+//! allocates and can fail, and changes no page's mapping. *Fill* then writes the range's slots; it cannot
+//! fail. Each slot changes by one store, so that a reader sees the old or the new value of a page and never a
+//! third.
 //!
-//! When something takes the place of a child or of a split, the slots of that are then
-//! marked gone: a fault that still holds one of them must not find its old word
-//! there when it validates.
+//! When a child or a split is replaced, its slots are then marked as retired. A fault that still holds one of
+//! these slots must not find the old value there when it validates.
 
 use core::ops::Range;
 
@@ -22,12 +21,12 @@ use crate::tree::{Edit, EditLocks, Subtree};
 use crate::tune::TREE_LEVELS;
 
 impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
-    /// Sets the word of all `pages`, whose ends were cut.
+    /// Sets the slot value of all `pages`. Both ends of `pages` are cut.
     pub fn fill(&mut self, pages: Pages, word: SlotValue) {
         self.fill_below(self.stem, pages, word);
     }
 
-    /// The same below a node around them, if they do not become empty.
+    /// The same below a node around `pages`, for a value that is not empty.
     pub(crate) fn fill_below(&mut self, stem: &Subtree, pages: Pages, word: SlotValue) {
         debug_assert!(!word.is_empty() || stem.level == self.stem.level);
         if !pages.is_empty() {
@@ -40,9 +39,9 @@ impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
     }
 }
 
-/// Fills `pages` of a part of a tree.
+/// Fills `pages` of a subtree.
 pub(super) fn fill<M: Machine>(memory: &Memory<M>, stem: &Subtree, pages: Pages, word: SlotValue) {
-    // Down to where the range begins to matter: most ranges are small.
+    // Descend to where the range begins to matter: most ranges are small.
     let mut path = [stem.root(); TREE_LEVELS];
     let mut level = stem.level;
     while pages.len() < span(level) && pages.start / span(level) == (pages.end - 1) / span(level) {
@@ -68,8 +67,7 @@ pub(super) fn fill<M: Machine>(memory: &Memory<M>, stem: &Subtree, pages: Pages,
     }
 }
 
-/// Fills the part of `pages` that `node` covers. The node is at `level` and
-/// begins at page `base`.
+/// Fills the part of `pages` that `node` covers. The node is at `level` and begins at page `base`.
 fn fill_part<M: Machine>(
     memory: &Memory<M>,
     node: &Node,
@@ -83,7 +81,7 @@ fn fill_part<M: Machine>(
         pages.start.max(base) - base,
         pages.end.min(base + span(level + 1)) - base,
     );
-    // Slots covered whole lie between two that may be covered in part.
+    // Slots covered whole lie between at most two that are covered in part.
     let (whole, part_end) = (start.div_ceil(size) as usize, end.div_ceil(size) as usize);
     let whole_end = ((end / size) as usize).max(whole);
     let pinned = node.pinned();
@@ -97,8 +95,8 @@ fn fill_part<M: Machine>(
     let parts = [(start / size) as usize..whole, whole_end..part_end];
     for number in parts.into_iter().flatten() {
         let base = base + number as u64 * size;
-        // SAFETY: the edit lock is held. Cut at both ends, so a slot covered in part has a child,
-        // or a split, of which one part is covered.
+        // SAFETY: the edit lock is held. Both ends are cut, so a slot covered in part has a child, or a split
+        // with one covered part.
         match unsafe { node.at(number).load().content() } {
             SlotState::Child(child) => {
                 fill_part(memory, child, level - 1, base, pages, word);
@@ -112,14 +110,14 @@ fn fill_part<M: Machine>(
                     drop_empty_split(memory, node, number, split);
                 }
             }
-            // It is not cut; which is right only if there is nothing to change.
+            // The end is not cut, which is right only if there is nothing to change.
             _ => debug_assert_eq!(node.at(number).load(), word, "an end was not cut"),
         }
     }
 }
 
-/// Fills slots that are covered whole, `node` being at `level` and beginning at page `base`. What
-/// stays is not replaced but filled itself.
+/// Fills slots that are covered whole; `node` is at `level` and begins at page `base`. A pinned child is not
+/// replaced, but filled.
 #[cold]
 fn fill_beside_pinned<M: Machine>(
     memory: &Memory<M>,
@@ -147,9 +145,10 @@ fn fill_beside_pinned<M: Machine>(
 }
 
 impl Subtree {
-    /// The pages from the mapping before `pages` to the one behind.
+    /// Returns the gap around `pages`: from the end of the mapping before them to the start of the one
+    /// behind.
     pub(super) fn hole_around(&self, pages: Pages) -> Pages {
-        // Mostly they are near.
+        // Mostly both are near.
         let near = self.around(pages);
         let start = near
             .end_before(pages.start)
@@ -168,8 +167,8 @@ impl Subtree {
                 .is_none_or(|run| run.pages.start >= pages.end)
     }
 
-    /// `pages` from the first to the last that is not empty. So it begins and ends between slots,
-    /// if nothing but holes of `pages` is uncut.
+    /// Returns `pages` from the first to the last that is not empty. Its ends fall between slots if only
+    /// holes cross the ends of `pages`.
     pub fn extent(&self, pages: Pages) -> Pages {
         let first = self.next_slot_before(pages.start, pages.end);
         let last = self.last_before(pages.end);
@@ -178,7 +177,7 @@ impl Subtree {
         Pages::new(start, end)
     }
 
-    /// Whether every slot of `pages` is empty, where what is zapping counts as empty.
+    /// Whether every slot of `pages` is empty or zapping.
     pub fn is_unmapped(&self, pages: Pages) -> bool {
         let mut at = pages.start;
         while at < pages.end {

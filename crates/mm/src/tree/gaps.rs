@@ -1,11 +1,10 @@
-//! Choosing addresses: the highest hole that is large enough, as Linux does; in rare cases the
-//! lowest, which is walked for.
+//! Choosing addresses: the highest hole that is large enough, as Linux does; in rare cases the lowest, by a
+//! full walk.
 //!
-//! Walking down from the top finds it, but with many mappings that walk is
-//! long. So the tree remembers, for each power of two, an address above which
-//! no hole of that many pages exists, and starts below it. Filling a hole keeps
-//! such a note true; opening one raises the notes it makes false. The answer is
-//! always the one that the full walk would give.
+//! A walk down from the top finds the highest hole, but with many mappings that walk is long. The index
+//! therefore holds, for each power of two, an address above which no hole of that many pages exists; the
+//! search starts there. Filling a hole keeps such a bound true; opening a hole raises the bounds that it
+//! makes false. The answer is always that of the full walk.
 
 use faultless_paging::Pages;
 
@@ -16,21 +15,21 @@ use crate::tune::GUARD_GAP;
 
 const CLASSES: usize = 40;
 
-/// Notes about holes.
+/// Bounds on where holes are.
 #[derive(Clone)]
 pub struct GapIndex {
     ceiling: u64,
     /// No hole of `2^c` pages below the ceiling ends above `tops[c]`. None is less than the
     /// next one: where no hole is large enough, none is larger.
     tops: [u64; CLASSES],
-    /// Nobody but a fork changes the tree now: no mapping grows, and no note goes.
+    /// Only a fork changes the tree now: no stack grows, and no zap clears its marks.
     pub(super) is_frozen: bool,
-    /// How often those who choose room have got into each other's way ([`crate::lock::shard`]).
+    /// Contention among writers that choose addresses ([`crate::lock::shard`]).
     pub(crate) crowding: u32,
 }
 
 impl GapIndex {
-    /// Notes for searches from `ceiling` downwards; others do without.
+    /// Creates bounds for searches from `ceiling` downwards; other searches do without.
     pub fn new(ceiling: u64) -> Self {
         Self {
             ceiling,
@@ -40,7 +39,7 @@ impl GapIndex {
         }
     }
 
-    /// A hole is now at `hole`.
+    /// Records a new hole at `hole`.
     pub fn opened(&mut self, hole: Pages) {
         let end = hole.end.min(self.ceiling);
         let classes = (hole.len().max(1).ilog2() as usize + 1).min(CLASSES);
@@ -50,7 +49,7 @@ impl GapIndex {
             .for_each(|top| *top = end);
     }
 
-    /// Above `top` there is no hole of `pages` pages.
+    /// Records that there is no hole of `pages` pages above `top`.
     fn none_above(&mut self, top: u64, pages: u64) {
         let class = pages.next_power_of_two().ilog2() as usize;
         let too_high = self.tops[class.min(CLASSES)..].iter_mut();
@@ -61,14 +60,14 @@ impl GapIndex {
 }
 
 impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
-    /// Notes that something is free now that was not.
+    /// Records that pages have become free.
     pub(super) fn hole_opened(&mut self, hole: Pages) {
-        // In another index what is free of its part is less than that.
+        // For another index the hole is at most that large, so that its bounds stay true.
         self.locks.for_each(&mut |gaps| gaps.opened(hole));
     }
 
-    /// The highest `pages` free pages between `low` and `high`, by their first page: in no arena,
-    /// or, for who edits one, in that.
+    /// Returns the first page of the highest `pages` free pages between `low` and `high`: outside all shards,
+    /// or in the shard that is edited.
     pub fn highest_hole(&mut self, pages: u64, low: u64, high: u64) -> Option<u64> {
         let from_ceiling = high == self.locks.own().ceiling;
         let top = match from_ceiling {
@@ -82,55 +81,56 @@ impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
         found
     }
 
-    /// The same, with what is in arenas. For who edits everything.
+    /// The same with what is in shards, for an edit of everything.
     pub(crate) fn highest_hole_anywhere(&self, pages: u64, low: u64, high: u64) -> Option<u64> {
         self.stem.highest_hole(pages, low, high).0
     }
 
-    /// The lowest `pages` free pages between `low` and `high`, by their first page: in no arena, or,
-    /// for who edits one, in that.
+    /// Returns the first page of the lowest `pages` free pages between `low` and `high`: outside all shards,
+    /// or in the shard that is edited.
     pub fn lowest_hole(&self, pages: u64, low: u64, high: u64) -> Option<u64> {
         self.stem.outside().lowest_hole(pages, low, high)
     }
 
-    /// The same, with what is in arenas. For who edits everything.
+    /// The same with what is in shards, for an edit of everything.
     pub(crate) fn lowest_hole_anywhere(&self, pages: u64, low: u64, high: u64) -> Option<u64> {
         self.stem.lowest_hole(pages, low, high)
     }
 
-    /// The last pages before `page` that are not empty ([`Subtree::last_before`]).
+    /// Returns the last pages before `page` that are not empty ([`Subtree::last_before`]).
     pub(crate) fn last_before(&self, page: u64) -> Option<Run> {
         self.stem.last_before(page)
     }
 
-    /// Notes that what lies below `page` no longer keeps a guard gap.
+    /// Records that the mapping at `page` no longer keeps a guard gap below it.
     pub fn guard_gone(&mut self, page: u64) {
         let start = self.stem.last_before(page).map_or(0, |run| run.pages.end);
         self.hole_opened(Pages::new(start, page));
     }
 
-    /// Whether `pages` are free, and leave their upper neighbour room to grow.
+    /// Whether `pages` are free, and leave a stack above its guard gap.
     pub fn is_free(&self, pages: Pages) -> bool {
         // The pages are free, so that their end is in a hole or ends one.
         self.stem.is_vacant(pages) && self.stem.guarded(pages.end) >= pages.end
     }
 
-    /// `pages` from the first to the last that is not empty. So it begins and ends between slots,
-    /// if nothing but holes of `pages` is uncut.
+    /// Returns `pages` from the first to the last that is not empty. Its ends fall between slots if only
+    /// holes cross the ends of `pages`.
     pub fn extent(&self, pages: Pages) -> Pages {
         self.stem.extent(pages)
     }
 }
 
 impl Subtree {
-    /// The highest hole; and, if it was not the first that was large enough but for guard gaps,
-    /// or was, above which page there is none, and how many pages the largest there has.
+    /// Returns the highest hole and a bound: no hole that ends above the bound's page has more than the
+    /// bound's number of pages. That page is the end of the first hole that only a guard gap made too small,
+    /// or else of the hole returned.
     fn highest_hole(&self, pages: u64, low: u64, top: u64) -> (Option<u64>, Option<(u64, u64)>) {
         let mut top = top;
-        // Where the first guard gap moved the search: it may have jumped over holes.
+        // The first end that a guard gap moved: from there on the search may have jumped over holes.
         let mut jumped = None;
-        // No hole that ends above `top`, or above `jumped`, is larger. Those above the note, which
-        // are not looked at, are too small for the note's power of two.
+        // No hole that ends above `top`, or above `jumped`, is larger. Holes above the starting bound are not
+        // visited; they are too small for its power of two.
         let mut largest = (1 << pages.ilog2()) - 1;
         loop {
             let below = self.last_before(top);
@@ -141,8 +141,8 @@ impl Subtree {
                     let note = (jumped.unwrap_or(top), largest);
                     return (Some(top - pages), Some(note));
                 }
-                // Large enough but for the guard gap of what is above. Linux looks
-                // on below that gap, and passes over holes inside it.
+                // Large enough but for the guard gap of the mapping above. Linux continues below that gap,
+                // and skips holes inside it.
                 jumped.get_or_insert(top);
                 top = guarded;
             } else {
@@ -160,8 +160,7 @@ impl Subtree {
         }
     }
 
-    /// As Linux does it: a hole that is large enough but for the guard gap of what is above is
-    /// passed over.
+    /// As on Linux: a hole that is large enough but for the guard gap of the mapping above is skipped.
     fn lowest_hole(&self, pages: u64, low: u64, high: u64) -> Option<u64> {
         let mut at = low;
         loop {
@@ -174,8 +173,8 @@ impl Subtree {
         }
     }
 
-    /// `page`, which ends a hole or lies in one, or less: a mapping above that
-    /// grows down keeps its guard gap.
+    /// Returns the highest end up to `page` that leaves a grows-down mapping above its guard gap. `page` ends
+    /// a hole or lies in one.
     fn guarded(&self, page: u64) -> u64 {
         if page > self.base && self.slot_of(page - 1).is_some() {
             return page;
@@ -183,7 +182,7 @@ impl Subtree {
         let mut at = page;
         while let Some(run) = self.next_slot(at) {
             if run.word.is_zapping() {
-                // What is behind that will have its gap here.
+                // After the zap, the mapping behind has its guard gap here.
                 at = run.pages.end;
                 continue;
             }
@@ -202,8 +201,8 @@ impl Subtree {
     }
 }
 
-/// Where a hole below may end: who changes what is in no arena keeps away from what is in one, whose
-/// neighbours and whose guard gap he does not know.
+/// Returns where a hole below may end. An edit outside shards does not know a shard's first mapping and its
+/// guard gap, and so keeps a distance.
 fn before(run: &Run) -> u64 {
     match run.word == SlotValue::ARENA {
         true => run.pages.start.saturating_sub(GUARD_GAP + 1),
@@ -211,7 +210,7 @@ fn before(run: &Run) -> u64 {
     }
 }
 
-/// Where a hole above may begin.
+/// Returns where a hole above may begin.
 fn behind(run: &Run) -> u64 {
     run.pages.end + u64::from(run.word == SlotValue::ARENA)
 }

@@ -1,9 +1,8 @@
-//! Walking over what is mapped.
+//! Walks over what is mapped.
 //!
-//! Exact under the range lock. Without it, inside a read section, every run was
-//! true at the moment it was read; runs read at different moments may not fit
-//! together. A node's bits of occupied slots are a writer's note: a reader that
-//! sees them late misses only what is being mapped right now.
+//! Walks are exact under the range lock. Without it, inside a read section, every run was true at the moment
+//! it was read; runs read at different moments may not fit together. A node's bits of occupied slots are
+//! hints from writers: a reader that sees them late misses only what is being mapped right now.
 
 use core::ptr::NonNull;
 
@@ -15,34 +14,33 @@ use crate::tree::value::{SlotState, SlotValue};
 use crate::tune::TREE_LEVELS;
 use crate::tune::{SHARD_LEVEL, SMALL_SHARD_LEVEL};
 
-/// Neighbouring pages with the same word.
+/// Neighbouring pages with the same slot value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// The pages.
     pub pages: Pages,
-    /// Their word: never empty.
+    /// Their slot value: never empty.
     pub word: SlotValue,
 }
 
-/// What lies beside some pages.
+/// The slot values next to some pages.
 #[derive(Clone, Copy, Debug)]
 pub struct Neighbours {
-    /// The word of the page before; empty if there is none.
+    /// The value of the page before; empty if there is none.
     pub before: SlotValue,
-    /// The word of the page behind.
+    /// The value of the page behind.
     pub behind: SlotValue,
 }
 
 impl Subtree {
-    /// The first run that ends behind `page`, whole but for what lies before
-    /// `page`. Takes time with the run's length: where its start is enough, use
-    /// [`Subtree::next_slot`], and where there is a limit, [`Subtree::next_until`].
+    /// Returns the first run that ends behind `page`, from `page` on. Takes time with the run's length. If
+    /// the start is enough, use [`Subtree::next_slot`]; if there is a limit, use [`Subtree::next_until`].
     pub fn next(&self, page: u64) -> Option<Run> {
         self.next_until(page, self.end())
     }
 
-    /// The first run that ends behind `page`, cut to `page` and to `limit`;
-    /// `None` when nothing begins before `limit`.
+    /// Returns the first run that ends behind `page`, cut to `page` and to `limit`; `None` if no run begins
+    /// before `limit`.
     pub fn next_until(&self, page: u64, limit: u64) -> Option<Run> {
         if page >= limit {
             return None;
@@ -54,8 +52,8 @@ impl Subtree {
         Some(run)
     }
 
-    /// `pages` as one run, if all hold the same word, as far as few looks can tell: not if they were
-    /// mapped little by little, in many nodes.
+    /// Returns `pages` as one run, if a few lookups show that all hold the same value. Pages that were mapped
+    /// little by little, in many nodes, give `None`.
     pub(crate) fn one_run(&self, pages: Pages) -> Option<Run> {
         let run = self.next_slot_before(pages.start, pages.end);
         let mut run = run.filter(|run| run.pages.start <= pages.start)?;
@@ -69,8 +67,8 @@ impl Subtree {
         (run.pages.end >= pages.end).then_some(Run { pages, word })
     }
 
-    /// Adds the slots behind `run` that hold the same word and are in the same
-    /// node. Whether the run may go on behind that.
+    /// Adds the slots behind `run` that hold the same value and are in the same node. Returns whether the run
+    /// may continue behind them.
     fn extend(&self, run: &mut Run) -> bool {
         let page = run.pages.end;
         if page >= self.end() {
@@ -100,16 +98,17 @@ impl Subtree {
                 .take_while(|&n| node.at(n).load() == run.word)
                 .count();
             if same == 0 {
-                // Not from what was read here: beside a writer the slot may be a larger one now.
+                // Do not round `page` down: beside a writer the slot may have become a larger one, which
+                // begins earlier.
                 return false;
             }
             run.pages.end = (page & !(span(level) - 1)) + same as u64 * span(level);
-            // The next slot may hold a child that begins with the same word.
+            // The next slot may hold a child that begins with the same value.
             return true;
         }
     }
 
-    /// The runs that touch `pages`, cut to them.
+    /// Iterates over the runs that overlap `pages`, cut to them.
     pub fn runs(&self, pages: Pages) -> impl Iterator<Item = Run> + '_ {
         let mut at = pages.start;
         core::iter::from_fn(move || {
@@ -119,9 +118,9 @@ impl Subtree {
         })
     }
 
-    /// The lowest node with `pages` and one page on either side, for walks that would go through it:
-    /// most ranges are small. Under the edit lock; until something is emptied. In a section alone it may be
-    /// leaving the tree: then walks that begin there do not end.
+    /// Returns the lowest subtree with `pages` and one page on either side, from which walks can start: most
+    /// ranges are small. Valid under the edit lock, until a slot is emptied. In a section alone, the node may
+    /// be leaving the tree, and walks that start there do not end.
     pub(crate) fn around(&self, pages: Pages) -> Subtree {
         let first = pages.start.saturating_sub(1).max(self.base);
         let last = pages.end.min(self.end() - 1);
@@ -140,17 +139,17 @@ impl Subtree {
         stem
     }
 
-    /// Whether its node holds anything. Also of one that is leaving the tree, in a section.
+    /// Whether its node holds anything. In a section, valid also for a node that is leaving the tree.
     pub(crate) fn is_in_use(&self) -> bool {
         self.root().occupied() != 0
     }
 
-    /// What lies beside `pages`. Under the edit lock.
+    /// Returns what lies beside `pages`. Under the edit lock.
     pub fn beside(&self, pages: Pages) -> Neighbours {
         self.around(pages).beside_below(pages)
     }
 
-    /// The same from a node around them.
+    /// The same, from a node around `pages`.
     #[inline]
     pub(crate) fn beside_below(&self, pages: Pages) -> Neighbours {
         let before = pages.start.checked_sub(1);
@@ -166,7 +165,7 @@ impl Subtree {
         }
     }
 
-    /// The whole slot that covers `page`, unless it is empty.
+    /// Returns the whole slot that covers `page`, unless it is empty.
     pub fn slot_of(&self, page: u64) -> Option<Run> {
         'root: loop {
             let mut node = self.root();
@@ -191,8 +190,7 @@ impl Subtree {
         }
     }
 
-    /// Calls `visit` with every node and every split; under the range lock, or with nobody at
-    /// work.
+    /// Calls `visit` with every node and every split. Under the range lock, or while no writer is at work.
     pub fn for_each_object<E>(
         &self,
         visit: &mut dyn FnMut(NonNull<u8>) -> Result<(), E>,
@@ -200,12 +198,12 @@ impl Subtree {
         for_each_below(self.root(), visit)
     }
 
-    /// The first slot that is not empty and ends behind `page`, cut to `page`.
+    /// Returns the first slot that is not empty and ends behind `page`, cut to `page`.
     pub fn next_slot(&self, page: u64) -> Option<Run> {
         self.next_slot_before(page, self.end())
     }
 
-    /// The same; perhaps nothing if it does not begin before `limit`.
+    /// The same; may return `None` if the slot does not begin before `limit`.
     pub fn next_slot_before(&self, page: u64, limit: u64) -> Option<Run> {
         let spot = self.nearest::<Later>(page, limit)?;
         Some(Run {
@@ -214,9 +212,8 @@ impl Subtree {
         })
     }
 
-    /// The last pages before `page` that are not empty: a stretch that ends
-    /// where a hole begins, or at `page`, and begins no later than its node.
-    /// `word` is that of its last page.
+    /// Returns the last pages before `page` that are not empty: a stretch that ends at a hole, or at `page`,
+    /// and begins no earlier than its node. `word` is the value of its last page.
     pub fn last_before(&self, page: u64) -> Option<Run> {
         let spot = self.nearest::<Earlier>(page.checked_sub(1)?, u64::MAX)?;
         let start = match spot.is_part || spot.word == SlotValue::ARENA {
@@ -229,31 +226,30 @@ impl Subtree {
         })
     }
 
-    /// Where the last pages before `page` end that are not empty.
+    /// Returns the end of the last pages before `page` that are not empty.
     pub(super) fn end_before(&self, page: u64) -> Option<u64> {
         let spot = self.nearest::<Earlier>(page.checked_sub(1)?, u64::MAX)?;
         Some(spot.page + 1)
     }
 
-    /// Where the first pages from `page` on begin that are not empty.
+    /// Returns the start of the first pages from `page` on that are not empty.
     pub(super) fn start_behind(&self, page: u64) -> Option<u64> {
         let spot = self.nearest::<Later>(page, self.end())?;
         Some(spot.page)
     }
 
-    /// Whether a slot's child is an arena, and this does not look into arenas.
+    /// Whether a slot's child is a shard, and this subtree skips shards.
     #[inline]
     fn passes_over(&self, node: &Node, child: &Node, page: u64, level: usize) -> bool {
         self.is_outside
             && (SMALL_SHARD_LEVEL + 1..=SHARD_LEVEL + 1).contains(&level)
             && node.pinned() & 1 << index(page, level) != 0
-            // What leads to an arena holds one that stays, which an arena does not.
+            // A node on the path to a shard has a pinned child, and a shard's node has none.
             && child.pinned() == 0
     }
 
-    /// The slot of `page` or, where that is empty, of the nearest page in a direction.
-    /// Goes up no further than it must, and not where all it can find begins at `limit`
-    /// or behind.
+    /// Finds the slot of `page` or, if that is empty, the nearest one in a direction. Ascends no further than
+    /// it must, and not if everything found there would begin at `limit` or behind.
     #[inline]
     fn nearest<D: Direction>(&self, page: u64, limit: u64) -> Option<Spot<'_>> {
         let mut page = page;
@@ -310,7 +306,7 @@ impl Subtree {
                     }
                 };
                 if page >= limit {
-                    // It may be where the caller must not look.
+                    // The caller may not be allowed to look there.
                     return None;
                 }
             }
@@ -318,13 +314,13 @@ impl Subtree {
     }
 }
 
-/// The pages of the slot of `page` in a node at `level`.
+/// Returns the pages of the slot of `page` in a node at `level`.
 fn slot_around(page: u64, level: usize) -> Pages {
     let start = page & !(span(level) - 1);
     Pages::new(start, start + span(level))
 }
 
-/// The word of a page that `node` covers.
+/// Returns the value of a page that `node` covers.
 fn word_below(node: &Node, level: usize, page: u64) -> SlotValue {
     let (mut node, mut level) = (node, level);
     loop {
@@ -357,11 +353,11 @@ fn for_each_below<E>(
     Ok(())
 }
 
-/// Where a search ended: at a slot that is not empty.
+/// The end of a search: a slot that is not empty.
 struct Spot<'s> {
     node: &'s Node,
     level: usize,
-    /// The slot's pages: one in the node, or a part of a split that is there.
+    /// The slot's pages: a slot of the node, or a part of a split there.
     slot: Pages,
     is_part: bool,
     /// The page of the slot that is nearest to where the search began.
@@ -369,12 +365,12 @@ struct Spot<'s> {
     word: SlotValue,
 }
 
-/// Where a search goes on.
+/// The direction of a search.
 trait Direction {
-    /// The nearest page of the other part of a split with this middle, if that part is ahead.
+    /// Returns the nearest page of the other part of a split with this middle, if that part is ahead.
     fn across(middle: u64, page: u64) -> Option<u64>;
 
-    /// The nearest page of the next occupied slot of `node`.
+    /// Returns the nearest page of the next occupied slot of `node`.
     fn beyond(node: &Node, level: usize, page: u64) -> Option<u64>;
 }
 
@@ -408,8 +404,8 @@ impl Direction for Earlier {
     }
 }
 
-/// The first page of the occupied slots of `node` that lead up to `last`, as far down as they
-/// are neighbours. Slots that hold a child or a split may have holes, and end it.
+/// Returns the first page of the contiguous occupied slots of `node` up to `last`. Slots that hold a child or
+/// a split may have holes, and end the stretch.
 fn stretch(node: &Node, level: usize, last: u64) -> u64 {
     let base = last & !(span(level + 1) - 1);
     let number = index(last, level);

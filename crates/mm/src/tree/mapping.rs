@@ -1,9 +1,12 @@
-//! A mapping: what is true of all pages whose slots point to it.
+//! A mapping: the attributes of all pages with slots that point to it.
 //!
-//! Immutable but for two things on a second cache line. `pages` counts the
-//! pages that point here; writers alone touch it, under an edit lock, and the
-//! mapping is retired when it falls to 0. The *VMA lock* belongs to the policy
-//! `vma-lock` alone (`vma_lock.rs`).
+//! A mapping is immutable but for a second cache line:
+//!
+//! * `pages` counts the pages that point here. Only writers touch it, under an edit lock; at 0 the mapping is
+//!   retired.
+//! * The *VMA lock* belongs to the policy `vma-lock` alone (`vma_lock.rs`).
+//! * `store` is its place in the list of its memory object, under that list's lock.
+//! * `link` belongs to reclamation.
 
 use core::ptr::NonNull;
 
@@ -23,43 +26,42 @@ pub struct Flags {
     pub no_reserve: bool,
     /// How it will be read (`MADV_RANDOM`, `MADV_SEQUENTIAL`).
     pub reading: Reading,
-    /// A child does not get it (`MADV_DONTFORK`).
+    /// Not inherited by a child (`MADV_DONTFORK`).
     pub dont_fork: bool,
-    /// A child finds it empty (`MADV_WIPEONFORK`).
+    /// Empty in a child (`MADV_WIPEONFORK`).
     pub wipe_on_fork: bool,
     /// Not part of a core dump (`MADV_DONTDUMP`).
     pub dont_dump: bool,
-    /// What is written is seen by all who map the same store (`MAP_SHARED`).
+    /// Stores are visible in all mappings of the same memory object (`MAP_SHARED`).
     pub shared: bool,
-    /// May never allow writing: shared, and the file was not opened for it.
+    /// Can never become writable: shared, and the file was not opened for writing.
     pub never_written: bool,
-    /// It was asked for with `MAP_SYNC`. Nothing comes of it: no store is memory that keeps what
-    /// is written to it.
+    /// Requested with `MAP_SYNC`. It has no effect: no memory object is persistent memory.
     pub sync: bool,
-    /// Its pages may be taken away at any time, and are zero then (`MAP_DROPPABLE`).
+    /// Its pages may be freed at any time, and then read as zero (`MAP_DROPPABLE`).
     pub droppable: bool,
     /// Whether huge pages are wanted (`MADV_HUGEPAGE`; not: `MADV_NOHUGEPAGE`, `MAP_STACK`).
     pub huge: Huge,
-    /// Its pages are a device's ([`crate::Device`]): nobody counts them, and nobody moves, copies or
-    /// gives them back (Linux: `VM_PFNMAP`, `VM_IO`, `VM_DONTEXPAND`).
+    /// Its pages are a device's ([`crate::Device`]): they are never counted, moved, copied or freed (Linux:
+    /// `VM_PFNMAP`, `VM_IO`, `VM_DONTEXPAND`).
     pub device: bool,
-    /// Equal pages may become one (`MADV_MERGEABLE`).
+    /// Equal pages may be merged (`MADV_MERGEABLE`).
     pub mergeable: bool,
-    /// What it is stays as it is (`mseal`).
+    /// The mapping cannot be changed (`mseal`).
     pub sealed: bool,
     /// Whether its pages stay in memory (`mlock`).
     pub locked: Locked,
 }
 
-/// What a program says about huge pages in a mapping.
+/// The program's advice about huge pages in a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Huge {
-    /// It has not said anything.
+    /// No advice.
     #[default]
     Unsaid,
-    /// It wants them.
+    /// Huge pages are wanted.
     Wanted,
-    /// It wants none.
+    /// Huge pages are not wanted.
     Unwanted,
 }
 
@@ -69,16 +71,16 @@ pub enum Locked {
     /// They need not.
     #[default]
     No,
-    /// They do, and are there from the start.
+    /// They do, and are populated from the start.
     Yes,
-    /// They do once they were touched (`MLOCK_ONFAULT`).
+    /// They do from the first access on (`MLOCK_ONFAULT`).
     OnFault,
 }
 
-/// How a program says that it will read a mapping.
+/// The program's advice about how it will read a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Reading {
-    /// It has not said.
+    /// No advice.
     #[default]
     Normal,
     /// At random.
@@ -88,7 +90,7 @@ pub enum Reading {
 }
 
 impl Flags {
-    /// None of them.
+    /// No flags.
     pub const NONE: Flags = Flags {
         grows_down: false,
         no_reserve: false,
@@ -108,17 +110,17 @@ impl Flags {
     };
 }
 
-/// A memory object, to which a mapping leads without knowing what it is (`crate::object`).
+/// A memory object. A mapping leads to it without knowing its type (`crate::object`).
 #[derive(Debug)]
 pub struct AnyObject(());
 
-/// A mapping's place in the list of its object. Read and written under the list's lock.
+/// A mapping's place in the list of its memory object. Read and written under the list's lock.
 #[repr(C)]
 pub(crate) struct ObjectLinks {
     pub(crate) hook: Hook,
-    /// The address space's address; 0 of a cursor, and of a mapping that is in no list.
+    /// The address of the address space; 0 for a cursor, and for a mapping that is in no list.
     pub(crate) space: Local,
-    /// The index that page 0 of the space would have.
+    /// The object index that page 0 of the space would have.
     pub(crate) first: Local,
 }
 
@@ -132,23 +134,24 @@ impl ObjectLinks {
     }
 }
 
-/// A mapping's place in a store.
+/// A mapping's offset into a memory object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ObjectRef {
     object: NonNull<AnyObject>,
-    /// The index that page 0 of the address space would have; wraps.
+    /// The object index that page 0 of the address space would have; wraps.
     pub(crate) first: u64,
-    /// The port's name for what was opened: mappings that differ in it do not merge.
+    /// The port's name for the open file: mappings that differ in it do not merge.
     pub(crate) file: u64,
 }
 
-// SAFETY: whoever has one from a mapping holds the store by that.
+// SAFETY: the mapping that holds the reference holds the object.
 unsafe impl Send for ObjectRef {}
 // SAFETY: as above.
 unsafe impl Sync for ObjectRef {}
 
 impl ObjectRef {
-    /// The object at `object`, whose page `first` would be at page 0 of the address space.
+    /// Creates a reference to the object at `object`; its page `first` would be at page 0 of the address
+    /// space.
     pub(crate) fn at(object: NonNull<AnyObject>, first: u64, file: u64) -> Self {
         Self {
             object,
@@ -157,19 +160,19 @@ impl ObjectRef {
         }
     }
 
-    /// The object, whose type the room above knows (`crate::object`).
+    /// Returns the object, without its type, which `crate::object` knows.
     #[inline]
     pub(crate) fn pointer(&self) -> NonNull<AnyObject> {
         self.object
     }
 
-    /// Which page of the store a page shows.
+    /// Returns the object index that `page` shows.
     #[inline]
     pub(crate) fn index(&self, page: u64) -> u64 {
         page.wrapping_add(self.first)
     }
 
-    /// The same store from `page` on what it was from `from` on.
+    /// Returns the reference for pages that move from `from` to `page`.
     pub(crate) fn moved(self, from: u64, page: u64) -> Self {
         Self {
             first: self.first.wrapping_add(from).wrapping_sub(page),
@@ -177,19 +180,19 @@ impl ObjectRef {
         }
     }
 
-    /// The same of an object that may be gone.
+    /// Whether it is this offset in this object, which may be gone.
     pub(crate) fn leads_to<T>(&self, object: *const T, first: u64) -> bool {
         self.object.as_ptr().cast_const().cast() == object && self.first == first
     }
 
-    /// Whether it is this place in this store.
+    /// Whether it is this offset in this object.
     pub(crate) fn is(&self, object: NonNull<AnyObject>, first: u64) -> bool {
         self.object == object && self.first == first
     }
 }
 
-/// When a mapping was made: after how many clearings of its space's soft-dirty bits
-/// (`crate::space::soft_dirty`). Nothing that a program can ask of the mapping itself depends on it:
+/// The time at which a mapping was made: the number of times that its space's soft-dirty bits were cleared
+/// before (`crate::space::soft_dirty`). Programs cannot query it. All values compare equal, so that
 /// neighbours that differ in nothing else are one mapping, as on Linux.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SoftDirtyEpoch(pub(crate) u64);
@@ -202,26 +205,26 @@ impl PartialEq for SoftDirtyEpoch {
 
 impl Eq for SoftDirtyEpoch {}
 
-/// What is true of a page's mapping.
+/// The attributes of a page's mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attributes {
     /// Which accesses are allowed.
     pub protection: Protection,
-    /// The rest.
+    /// All other flags.
     pub flags: Flags,
-    /// Where its pages come from, unless it is anonymous and private.
+    /// The source of its pages, unless it is anonymous and private.
     pub backed: Option<ObjectRef>,
     /// When it was made.
     pub birth: SoftDirtyEpoch,
 }
 
 impl Attributes {
-    /// Whether what is written goes to the store, if writing is or can be allowed.
+    /// Whether stores go to the memory object, if writing is or can be allowed.
     pub(crate) fn writes_store(&self) -> bool {
         self.flags.shared && !self.flags.never_written
     }
 
-    /// The same, of pages that are moved from `from` to `page`.
+    /// Returns the attributes for pages that move from `from` to `page`.
     pub(crate) fn moved(self, from: u64, page: u64) -> Self {
         Self {
             backed: self.backed.map(|backed| backed.moved(from, page)),
@@ -237,25 +240,25 @@ pub struct Mapping {
     writers: WriterLine,
 }
 
-/// What is written after a mapping was made.
+/// The fields that are written after a mapping was made.
 #[repr(C, align(64))]
 struct WriterLine {
     pages: Local,
-    /// The link of reclamation.
+    /// Reclamation's link.
     link: Local,
-    /// Who holds the mapping, or has locked it.
+    /// The faults that hold the mapping, and the write hold that has locked it.
     vma_lock: VmaLock,
-    /// Its place in the list of its store.
+    /// Its place in the list of its memory object.
     store: ObjectLinks,
 }
 const _: () = assert!(cfg!(any(loom, shuttle)) || size_of::<Mapping>() == 128);
 
 impl Mapping {
-    /// Where the link of reclamation lies.
+    /// The offset of reclamation's link.
     pub(crate) const LINK: usize =
         core::mem::offset_of!(Mapping, writers) + core::mem::offset_of!(WriterLine, link);
 
-    /// A mapping to which no page points yet.
+    /// Creates a mapping to which no page points yet.
     pub fn new(attributes: Attributes) -> Self {
         Self {
             attributes,
@@ -268,13 +271,13 @@ impl Mapping {
         }
     }
 
-    /// Its attributes.
+    /// Returns its attributes.
     #[inline]
     pub fn attributes(&self) -> &Attributes {
         &self.attributes
     }
 
-    /// Which accesses are allowed.
+    /// Returns the allowed accesses.
     #[inline]
     pub fn protection(&self) -> Protection {
         self.attributes.protection
@@ -285,12 +288,12 @@ impl Mapping {
         self.attributes.flags.grows_down
     }
 
-    /// Pages that point here.
+    /// Returns the number of pages that point here.
     pub fn pages(&self) -> u64 {
         self.writers.pages.get()
     }
 
-    /// Adds pages; `beside_others`: where the mapping may have pages under another edit lock, too
+    /// Adds pages. `beside_others` says that the mapping may also have pages under another edit lock
     /// ([`crate::lock::shard`]).
     pub(crate) fn add_pages(&self, more: u64, beside_others: bool) {
         match beside_others && !mutant(Mutant::PagesCountedPlainly) {
@@ -301,7 +304,7 @@ impl Mapping {
         }
     }
 
-    /// Takes pages away likewise; whether none is left, which one caller alone is told.
+    /// Subtracts pages likewise. Returns whether none is left, which is true for one caller only.
     pub(crate) fn remove_pages(&self, fewer: u64, beside_others: bool) -> bool {
         if beside_others && !mutant(Mutant::PagesCountedPlainly) {
             return self.writers.pages.fetch_add(fewer.wrapping_neg()) == fewer;
@@ -310,7 +313,7 @@ impl Mapping {
         self.pages() == 0
     }
 
-    /// Adds to the number of pages, where nobody else does.
+    /// Adds to the number of pages, where no other CPU does.
     fn count_pages(&self, more: u64) {
         let before = self.writers.pages.get();
         if mutant(Mutant::PagesCountedPlainly) {
@@ -328,7 +331,7 @@ impl Mapping {
         &self.writers.store
     }
 
-    /// Its lock.
+    /// Returns its lock.
     #[inline]
     pub(crate) fn vma_lock(&self) -> &VmaLock {
         &self.writers.vma_lock

@@ -1,26 +1,27 @@
 //! The mapping tree: which mapping a page belongs to, found without a lock.
 //!
-//! A radix tree over page numbers. A slot covers an aligned power of 64 pages
-//! and holds a mapping, a child node that covers the same pages in more detail, or
-//! a split: the page at which the slot is cut, if it is in one place, and a slot for
-//! either part. A mapping object has no bounds: it is the *attributes* of the pages
-//! whose slots point to it. That makes the common changes cheap and removes
-//! their races: unmapping a part splits nothing, mapping next to an equal
-//! neighbour merges by using the neighbour's object, and the word in the slot is
-//! at once the way to the mapping and the state that a fault validates
-//! (`docs/decisions/0002-state-in-slots.md`).
+//! A radix tree over page numbers. A slot covers an aligned power of 64 pages. It holds a mapping, a child
+//! node that covers the same pages in more detail, or a split: the one page at which the slot is cut, and a
+//! slot for either part. A mapping object has no bounds: it is the *attributes* of all pages with slots that
+//! point to it. That makes the common changes cheap and removes their races:
 //!
-//! Readers are lock-free, inside a read section: [`Tree::find`] is at most seven
-//! loads. Writers hold the edit lock for the stores alone, never while they
-//! wait, flush or zap; what they replaced is retired.
+//! * Unmapping a part splits nothing.
+//! * A mapping next to an equal neighbour merges by using the neighbour's object.
+//! * The slot value leads to the mapping and is also the state that a fault validates
+//!   (`docs/decisions/0002-state-in-slots.md`).
 //!
-//! * `word`, `node`, `split`: what a slot holds, arrays of slots, and slots in two parts.
-//! * `cut`, `edit`: cutting slots at a boundary (can fail, changes no meaning) and
-//!   filling a range (cannot fail). `free`: what leaves the tree by that.
-//! * `copy`: the same tree again, for a forked address space.
-//! * `scan`: walking over what is mapped, for writers and for `/proc/PID/maps`.
-//! * `holes`: choosing addresses, highest first, as Linux does.
-//! * `pin`: nodes that stay, whose slots have an edit lock of their own (`crate::lock::shard`).
+//! Readers are lock-free, inside a read section: [`Tree::find`] is at most seven loads. Writers hold the edit
+//! lock only for the stores, never while they wait, flush or zap. Objects that they replace are retired.
+//!
+//! * `value`, `node`, `split`: what a slot holds, arrays of slots, and slots in two parts.
+//! * `cut`, `edit`: cutting slots at a boundary (can fail, changes no meaning) and filling a range (cannot
+//!   fail).
+//! * `retire`: removal of nodes and splits from the tree.
+//! * `copy`: a copy of the tree, for a forked address space.
+//! * `iter`, `runs`: walks over mapped pages, for writers and for `/proc/PID/maps`.
+//! * `gaps`: choosing addresses, highest first, as Linux does.
+//! * `pinned`: nodes that stay, with an edit lock of their own for their slots (`crate::lock::shard`).
+//! * `mapping`, `vma_lock`, `account`: the mapping object, its lock, and the statistics of what is mapped.
 //!
 //! *Models*: loom `tree/{readers,writers}.rs`.
 
@@ -63,20 +64,20 @@ pub const PAGES: u64 = span(TREE_LEVELS);
 /// The mappings of one address space.
 pub struct Tree {
     stem: Subtree,
-    /// The same, but for what is in arenas.
+    /// The same tree without what is in shards.
     outside: Subtree,
-    /// The edit lock, but for what is in arenas.
+    /// The edit lock of everything outside shards.
     edit: Padded<SpinLock<GapIndex>>,
 }
 
-/// A part of a tree that walks do not leave: a node, and what is below it.
+/// A subtree that bounds a walk: a node, and everything below it.
 #[derive(Clone, Copy)]
 pub struct Subtree {
     root: NonNull<Node>,
     level: usize,
     /// The first page.
     base: u64,
-    /// Whether arenas are passed over, each as if [`SlotValue::ARENA`] were mapped there.
+    /// Whether walks skip shards, as if [`SlotValue::ARENA`] were mapped in each.
     is_outside: bool,
 }
 
@@ -95,7 +96,7 @@ impl Deref for Tree {
 }
 
 impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
-    /// The lowest part of it around `pages` ([`Subtree::around`]).
+    /// Returns the lowest subtree of the edited one around `pages` ([`Subtree::around`]).
     #[inline]
     pub(crate) fn around(&self, pages: Pages) -> Subtree {
         self.stem.around(pages)
@@ -109,13 +110,13 @@ impl Subtree {
         unsafe { self.root.as_ref() }
     }
 
-    /// The page behind the last.
+    /// Returns the page behind the last.
     #[inline]
     fn end(&self) -> u64 {
         self.base + span(self.level + 1)
     }
 
-    /// The same, but for what is in arenas.
+    /// Returns the same subtree without what is in shards.
     fn outside(self) -> Self {
         Self {
             is_outside: true,
@@ -124,33 +125,33 @@ impl Subtree {
     }
 }
 
-/// Where a page's word was found.
+/// The slot and the slot value found for a page.
 #[derive(Clone, Copy)]
 pub struct Found<'s> {
     /// The slot, to be validated again.
     pub slot: &'s Slot,
-    /// What it held.
+    /// The slot value that was read.
     pub word: SlotValue,
 }
 
 impl Found<'_> {
-    /// Whether the slot still holds what was found; after a full fence.
+    /// Whether the slot still holds the value found. Call it after a full fence.
     #[inline]
     pub fn is_valid(&self) -> bool {
         self.slot.holds(self.word) || mutant(Mutant::MappingNotValidated)
     }
 }
 
-/// The locks under which a tree, or a part of it, is changed; each guards an index of gaps.
+/// The locks under which a tree, or a subtree, is changed; each guards an index of gaps.
 ///
-/// The tree has one edit lock. What divides it into parts with locks of their own stands above
-/// (`crate::lock`), and hangs here what belongs to an edit there.
+/// The tree has one edit lock. `crate::lock`, above, divides the tree into lock domains, and attaches its own
+/// per-edit data here.
 pub trait EditLocks {
-    /// The index of what is edited.
+    /// Returns the index of the edited subtree.
     fn own(&self) -> &GapIndex;
-    /// The same, to be changed.
+    /// Returns the same index, to be changed.
     fn own_mut(&mut self) -> &mut GapIndex;
-    /// Changes the indices of all that is edited.
+    /// Changes the indices of everything that is edited.
     fn for_each(&mut self, change: &mut dyn FnMut(&mut GapIndex));
 }
 
@@ -168,7 +169,7 @@ impl EditLocks for SpinGuard<'_, GapIndex> {
     }
 }
 
-/// The right to change the tree, or a part of it, as long as the locks are held.
+/// The right to change the tree, or a subtree, while the locks are held.
 pub struct Edit<'a, M: Machine, L: EditLocks> {
     stem: &'a Subtree,
     memory: &'a Memory<M>,
@@ -176,7 +177,7 @@ pub struct Edit<'a, M: Machine, L: EditLocks> {
 }
 
 impl Tree {
-    /// An empty tree. Addresses are mostly chosen below page `ceiling`.
+    /// Creates an empty tree. Addresses are mostly chosen below page `ceiling`.
     ///
     /// # Errors
     /// [`NoMemory`].
@@ -197,13 +198,12 @@ impl Tree {
         })
     }
 
-    /// The slot of `page` and its word. Inside the read section `'s`, or under
-    /// the edit lock: a range lock alone does not keep nodes, because stacks
-    /// grow beside it.
+    /// Finds the slot of `page` and its value. The caller is in the read section `'s`, or holds the edit
+    /// lock. A range lock alone does not keep nodes, because stacks grow beside it.
     ///
-    /// The answer was true at some moment during the call: a node or a split that
-    /// has been replaced says so in all its slots, after its successor is in place; one
-    /// that was dropped was empty.
+    /// The answer was true at some moment during the call. A replaced node or split holds
+    /// [`SlotValue::RETIRED`] in all its slots, stored after its successor is in place. A dropped node or
+    /// split was empty.
     #[inline]
     pub fn find<'s>(&'s self, page: u64) -> Found<'s> {
         'root: loop {
@@ -235,7 +235,7 @@ impl Tree {
         }
     }
 
-    /// For models of the tree alone: an edit of what is in no shard.
+    /// For models of the tree alone: begins an edit outside shards.
     #[cfg(loom)]
     pub fn edit<'a, M: Machine>(
         &'a self,
@@ -244,28 +244,28 @@ impl Tree {
         self.outside.edit(memory, self.lock(memory))
     }
 
-    /// What is in no shard, whose edit lock is [`Tree::lock`].
+    /// Returns the subtree outside shards; its edit lock is [`Tree::lock`].
     pub(crate) fn outside(&self) -> &Subtree {
         &self.outside
     }
 
-    /// That lock alone.
+    /// Takes the edit lock of everything outside shards.
     #[inline]
     pub(crate) fn lock<'a, M: Machine>(&'a self, memory: &Memory<M>) -> SpinGuard<'a, GapIndex> {
         self.edit.lock(memory.machine())
     }
 
-    /// Whether another CPU has that lock.
+    /// Whether that lock is held.
     pub(crate) fn is_edited(&self) -> bool {
         self.edit.is_locked()
     }
 
-    /// The whole tree, for an edit under all locks.
+    /// Returns the whole tree, for an edit under all locks.
     pub(crate) fn whole(&self) -> &Subtree {
         &self.stem
     }
 
-    /// Gives back all nodes and mappings: the last use.
+    /// Frees all nodes and mappings: the last use.
     pub fn destroy<M: Machine>(&self, memory: &Memory<M>) {
         retire::free_subtree(memory, self.stem.root, TREE_LEVELS - 1);
     }

@@ -1,11 +1,11 @@
 //! A node of the mapping tree: an array of slots, and what writers know about it.
 //!
-//! Faults read slots. Writers, under the tree's edit lock, write slots and the
-//! line behind them. In models a node is small.
+//! Faults read slots. Writers, under the tree's edit lock, write slots and the line behind them. In models a
+//! node is small.
 //!
-//! A slot that is not empty has its bit: the bit is set before the slot and cleared
-//! after it. So whoever has seen what a fault has done with a slot's mapping finds the
-//! slot by its bit: a truncation that looks for the fault's page does.
+//! A slot that is not empty has its bit in `occupied`: writers set the bit before the slot, and clear it
+//! after. A truncation that has seen the effect of a fault through a slot's mapping therefore finds that slot
+//! by its bit.
 
 use core::ptr::NonNull;
 
@@ -23,7 +23,7 @@ pub const fn span(level: usize) -> u64 {
     1 << (TREE_BITS as usize * level)
 }
 
-/// Which slot of a node at `level` covers `page`.
+/// Returns the number of the slot of a node at `level` that covers `page`.
 #[inline]
 pub fn index(page: u64, level: usize) -> usize {
     (page >> (TREE_BITS as usize * level)) as usize % SLOTS
@@ -39,14 +39,14 @@ impl Slot {
         Self(AtomicPtr::new(word.raw()))
     }
 
-    /// Acquire: pairs with `Slot::store`; what the word points to is seen initialised.
+    /// Acquire: pairs with `Slot::store`, so that the object behind the pointer is seen initialised.
     #[inline]
     pub fn load(&self) -> SlotValue {
         SlotValue::from_raw(self.0.load(Ordering::Acquire))
     }
 
-    /// For validation, after the caller's own full fence (the claim's). Partner:
-    /// the fence in `crate::lock::RangeWriteGuard::validation_fence`, after the writer's stores.
+    /// Whether the slot holds `word`: for validation, after the caller's own full fence (the claim's).
+    /// Partner: the fence in `crate::lock::RangeWriteGuard::validation_fence`, after the writer's stores.
     #[inline]
     pub fn holds(&self, word: SlotValue) -> bool {
         self.0.load(Ordering::Relaxed) == word.raw()
@@ -65,14 +65,14 @@ pub struct Node {
     occupied: Local,
     /// A bit for each slot that holds a child or a split. Written under the edit lock.
     children: Local,
-    /// A bit for each slot whose child stays, empty or not ([`crate::tree::pinned`]).
+    /// A bit for each slot with a pinned child, empty or not ([`crate::tree::pinned`]).
     pinned: Local,
     /// Reclamation's link.
     pub(crate) link: Local,
 }
 
 impl Node {
-    /// Makes a node in `place`, every slot holding `word`.
+    /// Creates a node in `place`, with `word` in every slot.
     ///
     /// # Safety
     /// `place` is memory for a node that the caller alone uses.
@@ -92,13 +92,13 @@ impl Node {
         node
     }
 
-    /// The slot that covers `page`, this node being at `level`.
+    /// Returns the slot that covers `page`; this node is at `level`.
     #[inline]
     pub fn slot(&self, page: u64, level: usize) -> &Slot {
         &self.slots[index(page, level)]
     }
 
-    /// The slot with this number.
+    /// Returns the slot with this number.
     pub fn at(&self, number: usize) -> &Slot {
         &self.slots[number]
     }
@@ -116,8 +116,8 @@ impl Node {
         set_bits(&self.children, bit, word.is_child());
     }
 
-    /// Writes several slots and their bits, under the edit lock; `word` is no child and
-    /// no split, and no child among them stays. `replaced` is called for each of those that was in one of them.
+    /// Writes several slots and their bits, under the edit lock. `word` is neither a child nor a split, and
+    /// none of the slots is pinned. Calls `replaced` with each child or split that was in one of them.
     pub(super) fn put_all(
         &self,
         slots: core::ops::Range<usize>,
@@ -140,7 +140,7 @@ impl Node {
             replaced(old);
             children &= children - 1;
         }
-        // Those that held a child a second time: it changes nothing.
+        // Slots that held a child are stored a second time, which changes nothing.
         let (groups, rest) = self.slots[slots].as_chunks::<8>();
         for group in groups {
             group.iter().for_each(|slot| slot.store(word));
@@ -151,34 +151,33 @@ impl Node {
         }
     }
 
-    /// Sets the bits of all slots as they are in another node, in one that nobody
-    /// else can reach.
+    /// Copies `occupied` and `children` from another node, into a node that no other CPU can reach.
     pub(super) fn set_bits_of(&self, other: &Node) {
         self.occupied.set(other.occupied.get());
         self.children.set(other.children.get());
     }
 
-    /// The bits of slots that are not empty.
+    /// Returns the bits of slots that are not empty.
     pub fn occupied(&self) -> u64 {
         self.occupied.get()
     }
 
-    /// The bits of slots that hold a child or a split.
+    /// Returns the bits of slots that hold a child or a split.
     pub fn children(&self) -> u64 {
         self.children.get()
     }
 
-    /// The bits of slots whose child stays.
+    /// Returns the bits of slots with a pinned child.
     pub(super) fn pinned(&self) -> u64 {
         self.pinned.get()
     }
 
-    /// Lets the child of a slot stay.
+    /// Pins the child of a slot.
     pub(super) fn pin(&self, number: usize) {
         set_bits(&self.pinned, 1 << number, true);
     }
 
-    /// Tells everybody who still looks at this node that it has left the tree.
+    /// Shows late readers of this node that it has left the tree.
     pub(super) fn mark_retired(&self) {
         self.slots
             .iter()
@@ -195,7 +194,7 @@ fn set_bits(set: &Local, bits: u64, on: bool) {
     }
 }
 
-/// [`Node::occupied`] of a node without empty slots.
+/// The value of [`Node::occupied`] for a node without empty slots.
 pub const ALL: u64 = if SLOTS == 64 {
     u64::MAX
 } else {

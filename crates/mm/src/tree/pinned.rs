@@ -1,9 +1,8 @@
-//! Nodes that stay, whose slots are changed under an edit lock of their own ([`crate::lock::shard`]).
+//! Nodes that stay in the tree, with an edit lock of their own for their slots ([`crate::lock::shard`]).
 //!
-//! Such a node is *pinned*: its slot in the node above holds it for as long as the tree lives,
-//! whether anything is mapped below or not, and so do the slots on the way from the root. Who edits
-//! what is in no arena passes over it, and who edits in it never leaves it: each writes lines that
-//! the other does not.
+//! Such a node is *pinned*: its slot in the parent node holds it for as long as the tree lives, with or
+//! without mappings below it. So do the slots on the path from the root. An edit outside shards skips a
+//! pinned node, and an edit of a shard never leaves it. The two therefore write different cache lines.
 
 use core::ptr::NonNull;
 
@@ -20,12 +19,12 @@ use crate::tree::{Edit, EditLocks, Subtree};
 use crate::tune::TREE_LEVELS;
 
 impl Subtree {
-    /// The pages.
+    /// Returns the pages that it covers.
     pub(crate) fn pages(&self) -> Pages {
         Pages::new(self.base, self.end())
     }
 
-    /// The right to change it, under its edit lock, which is among `locks`.
+    /// Begins an edit of it, under its edit lock, which is among `locks`.
     pub(crate) fn edit<'a, M: Machine, L: EditLocks>(
         &'a self,
         memory: &'a Memory<M>,
@@ -39,10 +38,10 @@ impl Subtree {
     }
 }
 
-/// For models of the tree alone: parts of it as arenas have them.
+/// For models of the tree alone: subtrees as shards have them.
 #[cfg(loom)]
 impl crate::tree::Tree {
-    /// The lowest node around page `base`, pinned.
+    /// Pins the lowest node around page `base`.
     ///
     /// # Errors
     /// [`NoMemory`].
@@ -53,7 +52,7 @@ impl crate::tree::Tree {
 
 #[cfg(loom)]
 impl Subtree {
-    /// The right to change it, under a lock of its own.
+    /// Begins an edit of it, under a lock of its own.
     pub fn edit_alone<'a, M: Machine>(
         &'a self,
         memory: &'a Memory<M>,
@@ -64,8 +63,8 @@ impl Subtree {
 }
 
 impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
-    /// Lets a node at `bottom` stay for the pages of an arena, from `base` on, whatever is mapped there.
-    /// No arena lies in it, or around it. With everything.
+    /// Pins a node at level `bottom` for the pages of a shard, from `base` on, whatever is mapped there. No
+    /// shard lies in it or around it. The edit is of everything.
     ///
     /// # Errors
     /// [`NoMemory`]; no page's mapping has changed.
@@ -73,7 +72,7 @@ impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
         let node = self.reach(base, bottom).inspect_err(|_| {
             let pages = Pages::new(base, base + span(bottom + 1));
             if self.stem.is_vacant(pages) {
-                // Nodes on the way that nothing needs.
+                // Drop the nodes that were added on the way.
                 fill(self.memory, self.stem, pages, SlotValue::EMPTY);
             }
         })?;
@@ -93,7 +92,7 @@ impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
         })
     }
 
-    /// The arena's node; made if it is missing, with those on the way.
+    /// Returns the shard's node. Creates it if it is missing, and the nodes on the way.
     fn reach(&self, base: u64, bottom: usize) -> Result<NonNull<Node>, NoMemory> {
         let mut node = self.stem.root();
         for level in (bottom + 1..TREE_LEVELS).rev() {
@@ -114,7 +113,7 @@ impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
         Ok(NonNull::from(node))
     }
 
-    /// A node for a slot at `level` that holds no child: it says the same.
+    /// Creates a node that is equivalent to a slot at `level` with value `word`, which is no child.
     fn expand(&self, word: SlotValue, level: usize) -> Result<NonNull<Node>, NoMemory> {
         let place = self.memory.allocate_node()?;
         // SAFETY: the edit lock is held.
@@ -131,7 +130,7 @@ impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
         node.put_all(0..cut, words[0], &mut |_| ());
         if !middle.is_multiple_of(span(below)) {
             let both = self.cut_once(middle, words);
-            // Nobody has seen the node.
+            // The node is not published yet.
             node.put(cut, both.inspect_err(|_| self.memory.free_node(at))?);
         }
         Ok(at)

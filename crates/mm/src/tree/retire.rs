@@ -1,4 +1,4 @@
-//! What leaves the tree: parts that are empty, parts that were replaced, and all of it.
+//! Removal from the tree: empty parts, replaced parts, and the whole tree.
 
 use core::ptr::NonNull;
 
@@ -12,13 +12,13 @@ use crate::tree::node::{Node, SLOTS, span};
 use crate::tree::split::Split;
 use crate::tree::value::{SlotState, SlotValue};
 
-/// Takes an empty child out of a slot: its slots stay empty, which is true of them for ever.
+/// Unlinks an empty child from a slot. Its slots are not marked: a late reader finds them empty, as they are.
 pub(super) fn drop_empty<M: Machine>(memory: &Memory<M>, node: &Node, number: usize, child: &Node) {
     node.put(number, SlotValue::EMPTY);
     memory.retire_node(child);
 }
 
-/// The same of a split.
+/// The same for a split.
 pub(super) fn drop_empty_split<M: Machine>(
     memory: &Memory<M>,
     node: &Node,
@@ -29,7 +29,7 @@ pub(super) fn drop_empty_split<M: Machine>(
     memory.retire_split(split);
 }
 
-/// Marks the slots that a replaced word led to gone, and retires them with all below.
+/// Marks the slots that a replaced value led to as retired, and retires them with everything below.
 pub(super) fn retire_subtree<M: Machine>(memory: &Memory<M>, word: SlotValue) {
     // SAFETY: the edit lock is held, and what the word leads to was in the tree until now.
     match unsafe { word.content() } {
@@ -55,7 +55,7 @@ pub(super) fn retire_subtree<M: Machine>(memory: &Memory<M>, word: SlotValue) {
     }
 }
 
-/// Gives back a node and all below it, at once; a mapping with its last pages.
+/// Frees a node and everything below it immediately; a mapping with its last pages.
 pub(super) fn free_subtree<M: Machine>(memory: &Memory<M>, at: NonNull<Node>, level: usize) {
     // SAFETY: the caller alone uses the tree.
     let node = unsafe { at.as_ref() };
@@ -81,7 +81,7 @@ pub(super) fn free_subtree<M: Machine>(memory: &Memory<M>, at: NonNull<Node>, le
     memory.free_node(at);
 }
 
-/// Gives back a node that nobody has seen, and what is below it; not the mappings.
+/// Frees a node that was never published, and everything below it but the mappings.
 pub(super) fn free_nodes<M: Machine>(memory: &Memory<M>, at: NonNull<Node>) {
     // SAFETY: the caller alone has it.
     let node = unsafe { at.as_ref() };
@@ -99,7 +99,7 @@ pub(super) fn free_nodes<M: Machine>(memory: &Memory<M>, at: NonNull<Node>) {
     memory.free_node(at);
 }
 
-/// So many pages point to the mapping of `word` no more.
+/// Counts pages away from the mapping of `word`, and frees it with the last page.
 fn free_pages<M: Machine>(memory: &Memory<M>, word: SlotValue, pages: u64) {
     // SAFETY: the caller alone uses the tree.
     if let Some(mapping) = unsafe { word.mapping() }
@@ -136,13 +136,13 @@ impl<M: Machine> Memory<M> {
         self.allocate(Kind::Split)
     }
 
-    /// Gives back a node that no reader looks at.
+    /// Frees a node that no reader can reach.
     pub(crate) fn free_node(&self, node: NonNull<Node>) {
         // SAFETY: nodes are of this kind, and the caller has the last pointer.
         unsafe { self.free(Kind::Node, node.cast()) };
     }
 
-    /// Gives back a split that no reader looks at.
+    /// Frees a split that no reader can reach.
     pub(crate) fn free_split(&self, split: NonNull<Split>) {
         // SAFETY: as for nodes.
         unsafe { self.free(Kind::Split, split.cast()) };
@@ -158,7 +158,7 @@ impl<M: Machine> Memory<M> {
         unsafe { self.retire(Kind::Split, NonNull::from(split).cast()) };
     }
 
-    /// Retires a mapping that no slot leads to any more, and that nothing else retires.
+    /// Retires a mapping that no slot leads to any more, and that no other writer retires.
     pub(crate) fn retire_mapping(&self, mapping: NonNull<Mapping>) {
         // SAFETY: a mapping, retired once.
         unsafe { self.retire(Kind::Mapping, mapping.cast()) };

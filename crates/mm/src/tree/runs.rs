@@ -1,7 +1,7 @@
-//! Runs of pages that are mapped alike, for a writer that has their range and no edit lock.
+//! Runs of pages that are mapped alike, for a writer that holds their range but no edit lock.
 //!
-//! The range keeps what is mapped. Beside it a neighbour can replace nodes and splits, and another
-//! zap's marks can go, so that each look is a read section of its own.
+//! The range lock keeps the mappings. Meanwhile a neighbouring writer can replace nodes and splits, and
+//! another zap can clear its marks. Each lookup is therefore a read section of its own.
 
 use faultless_paging::Pages;
 
@@ -10,7 +10,7 @@ use crate::base::memory::Memory;
 use crate::tree::{Run, Tree};
 
 impl Tree {
-    /// The first run that ends behind `page`, cut to `limit`.
+    /// Returns the first run that ends behind `page`, cut to `limit`.
     pub(crate) fn run_in<M: Machine>(
         &self,
         memory: &Memory<M>,
@@ -21,7 +21,7 @@ impl Tree {
         self.next_until(page, limit)
     }
 
-    /// The first run of `pages` that is mapped.
+    /// Returns the first mapped run of `pages`.
     pub(crate) fn mapped_run<M: Machine>(&self, memory: &Memory<M>, pages: Pages) -> Option<Run> {
         let mut at = pages.start;
         loop {
@@ -33,11 +33,11 @@ impl Tree {
         }
     }
 
-    /// Whether nothing is mapped in `span`, where nothing is in `pages`.
+    /// Whether nothing is mapped in `span`, provided that nothing is mapped in `pages`.
     pub(crate) fn is_vacant_beside(&self, span: Pages, pages: Pages) -> bool {
         let before = Pages::new(span.start, pages.start.clamp(span.start, span.end));
         let behind = Pages::new(pages.end.clamp(span.start, span.end), span.end);
-        // Mostly what is next to them is enough.
+        // Mostly the pages next to `pages` decide.
         let next = [before.end.checked_sub(1), Some(behind.start)];
         let is_mapped = |page: Option<u64>| {
             page.filter(|page| span.start <= *page && *page < span.end)

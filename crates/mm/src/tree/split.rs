@@ -1,9 +1,9 @@
 //! A slot that is cut in one place.
 //!
-//! Where a mapping ends inside a slot of many pages, a node would say so with dozens of equal
-//! slots, and one for each level down to the page. A split says it with the page that the second
-//! part begins with, which never changes, and a slot for each part: a large mapping costs what a
-//! small one does. A slot that is cut a second time gets a node ([`crate::tree::Edit::cut`]).
+//! If a mapping ends inside a slot of many pages, nodes would need dozens of equal slots, at each level down
+//! to the page. A split holds the page with which the second part begins, which never changes, and a slot for
+//! each part. A large mapping therefore costs what a small one does. A slot that is cut a second time gets a
+//! node ([`crate::tree::Edit::cut`]).
 //!
 //! Faults read the parts' slots; writers write them under the tree's edit lock.
 
@@ -18,7 +18,7 @@ use crate::tree::value::SlotValue;
 /// A slot's two parts.
 #[repr(C, align(64))]
 pub struct Split {
-    /// The page that the second part begins with: neither the slot's first one nor behind it.
+    /// The page with which the second part begins: neither the slot's first page nor behind the slot.
     middle: u64,
     parts: [Slot; 2],
     /// Reclamation's link.
@@ -26,7 +26,7 @@ pub struct Split {
 }
 
 impl Split {
-    /// Makes a split in `place`, of which each part holds its word.
+    /// Creates a split in `place`, with a value for each part.
     ///
     /// # Safety
     /// `place` is memory for a split that the caller alone uses.
@@ -47,18 +47,18 @@ impl Split {
         split
     }
 
-    /// The page that the second part begins with.
+    /// Returns the page with which the second part begins.
     pub fn middle(&self) -> u64 {
         self.middle
     }
 
-    /// The slot of the part that `page`, one of the slot's, lies in.
+    /// Returns the slot of the part with `page`, a page of the slot.
     #[inline]
     pub fn slot(&self, page: u64) -> &Slot {
         &self.parts[usize::from(page >= self.middle)]
     }
 
-    /// The part that `page`, one of the slot's, lies in; the slot is one of a node at `level`.
+    /// Returns the part with `page`, a page of the slot; the slot is one of a node at `level`.
     pub fn part(&self, page: u64, level: usize) -> Pages {
         let base = self.middle & !(span(level) - 1);
         if page < self.middle {
@@ -68,17 +68,17 @@ impl Split {
         }
     }
 
-    /// Both parts, the slot being one of a node at `level`.
+    /// Returns both parts; the slot is one of a node at `level`.
     pub(super) fn parts(&self, level: usize) -> [(Pages, &Slot); 2] {
         [self.middle - 1, self.middle].map(|page| (self.part(page, level), self.slot(page)))
     }
 
-    /// What each part holds.
+    /// Returns the value of each part.
     pub(super) fn words(&self) -> [SlotValue; 2] {
         [self.parts[0].load(), self.parts[1].load()]
     }
 
-    /// Tells everybody who still looks at this split that it has left the tree.
+    /// Shows late readers of this split that it has left the tree.
     pub(super) fn mark_retired(&self) {
         self.parts
             .iter()

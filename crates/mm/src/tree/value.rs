@@ -1,71 +1,65 @@
 //! What a slot of the tree holds, as one tagged pointer.
 //!
-//! The word is also the state that faults validate. For the page it covers it
-//! goes from a mapping (*live*) through the same mapping marked *changing* to
-//! whatever comes next; a fault that found it live publishes nothing unless it
-//! finds the very same word after its claim.
-//!
-//! A mapping with a store behind it has the bit that a note has, and a pointer, which
-//! a note has not.
-//!
-//! A note is smaller than any address. One says who zaps there, so that who is done clears his
-//! own notes and no others.
-//!
-//! A mapping's word also says what the mapping allows, which never changes, so
-//! that a fault need not look at the mapping: among many mappings that would be
-//! one more line that no cache holds.
+//! * The slot value is also the state that faults validate. For a page it changes from a mapping (*live*) to
+//!   the same mapping marked *changing*, and then to its successor. A fault that found it live publishes only
+//!   if it finds the same value after its claim.
+//! * A *mark* leads to no object, and is smaller than any address. A zapping mark holds the number of its
+//!   writer, so that the end of a zap clears only its own marks.
+//! * A mapping with a memory object has the bit that marks have (`NOTE`), and a pointer, which a mark has
+//!   not.
+//! * A mapping's slot value also holds its protection, which never changes. A fault therefore does not read
+//!   the mapping: among many mappings that would be one more cache miss.
 
 use crate::tree::mapping::Mapping;
 use crate::tree::node::Node;
 use crate::tree::split::Split;
 use faultless_paging::Protection;
 
-/// The most writers that can zap at once, each with a mark of its own.
+/// The most writers that can zap at the same time, each with a mark of its own.
 pub(crate) const WRITERS: usize = 8000;
 
 const CHILD: usize = 1;
 const CHANGING: usize = 2;
 const NOTE: usize = 4;
-/// What no mapping has together.
+/// A combination of bits that no mapping has.
 const SPLIT: usize = CHILD | CHANGING;
-/// What tells the contents apart.
+/// The bits that tell the kinds of content apart.
 const TAGS: usize = 7;
-/// What a mapping allows.
+/// The protection of a mapping.
 const READ: usize = 8;
 const WRITE: usize = 16;
 const EXECUTE: usize = 32;
-/// Of a mapping: what it took the place of is still being taken away.
+/// Of a mapping: the pages of the mapping that it replaced are still being zapped.
 const REPLACING: usize = 64;
-/// Everything but the pointer.
+/// All bits but the pointer.
 const BITS: usize = 63;
-/// Everything but the pointer to a mapping.
+/// All bits but the pointer to a mapping.
 const MAPPING_BITS: usize = 127;
 /// No object is at a lower address.
 const LOWEST: usize = 1 << 19;
-/// Where a note has its number.
+/// The position of a mark's number.
 const NUMBER: u32 = BITS.count_ones();
 const _: () = assert!(align_of::<Mapping>() > MAPPING_BITS);
 const _: () = assert!(align_of::<Node>() > BITS && align_of::<Split>() > BITS);
 
-/// A slot's content.
+/// A slot value.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SlotValue(*mut ());
 
-/// A slot's content, told apart.
+/// A slot value, decoded.
 pub enum SlotState<'s> {
     /// No mapping.
     Empty,
-    /// No mapping any more, but its pages are still being taken away: nothing
-    /// new may be mapped here yet.
+    /// No mapping, but the old pages are still being zapped: nothing new may be mapped here yet.
     Zapping,
-    /// No mapping yet; somebody will put one here, or will not.
+    /// No mapping; a writer reserves the pages for a mapping that it may put here.
     Reserved,
-    /// The node this slot was in is no longer part of the tree: look again from the root.
+    /// The node of this slot has left the tree: search again from the root.
     Gone,
     /// A mapping.
     Live(&'s Mapping),
-    /// A mapping at which a writer is at work, here, or where it has taken another's place whose
-    /// pages have not gone yet.
+    /// A mapping that a writer is changing here, or that has replaced a mapping with pages still to be
+    /// zapped.
     Changing(&'s Mapping),
     /// A node with a slot for each part of this slot's span.
     Child(&'s Node),
@@ -78,8 +72,7 @@ impl SlotValue {
     pub const EMPTY: SlotValue = SlotValue(core::ptr::null_mut());
     /// See [`SlotState::Reserved`].
     pub const RESERVED: SlotValue = SlotValue::note(WRITERS);
-    /// What a search finds in the place of an arena that it does not look into (`crate::tree::pinned`); in
-    /// no slot.
+    /// What a search reports for a shard that it does not enter (`crate::tree::pinned`). No slot holds it.
     pub const ARENA: SlotValue = SlotValue::note(WRITERS + 1);
     /// See [`SlotState::Gone`].
     pub const RETIRED: SlotValue = SlotValue(core::ptr::without_provenance_mut(NOTE | CHANGING));
@@ -89,13 +82,14 @@ impl SlotValue {
         Self(core::ptr::without_provenance_mut(NOTE | number << NUMBER))
     }
 
-    /// See [`SlotState::Zapping`]; `writer` is the number of who zaps (`crate::lock::RangeWriteGuard`).
+    /// See [`SlotState::Zapping`]; `writer` is the number of the zap's writer
+    /// (`crate::lock::RangeWriteGuard`).
     pub const fn zapping(writer: usize) -> Self {
         assert!(writer < WRITERS);
         Self::note(writer)
     }
 
-    /// Whether somebody zaps here.
+    /// Whether a zap is in progress here.
     pub fn is_zapping(self) -> bool {
         self.0.addr() & TAGS == NOTE && !self.has_pointer() && self.0.addr() >> NUMBER < WRITERS
     }
@@ -108,7 +102,7 @@ impl SlotValue {
         self.0
     }
 
-    /// A live mapping.
+    /// Returns the value of a live mapping.
     pub fn live(mapping: &Mapping) -> Self {
         let allowed = mapping.protection();
         let bits = [
@@ -129,7 +123,7 @@ impl SlotValue {
         Self(pointer.map_addr(|a| a | bits | kind))
     }
 
-    /// What the mapping allows, live or changing. Of other content: nothing.
+    /// Returns what the mapping allows, live or changing. Other content allows nothing.
     #[inline]
     pub fn protection(self) -> Protection {
         let has = |bit| self.0.addr() & bit != 0;
@@ -140,7 +134,7 @@ impl SlotValue {
         }
     }
 
-    /// Whether the mapping that this leads to has a store.
+    /// Whether the value leads to a mapping with a memory object.
     #[inline]
     pub fn is_backed(self) -> bool {
         self.0.addr() & NOTE != 0 && self.has_pointer()
@@ -151,7 +145,7 @@ impl SlotValue {
         self.0.addr() >= LOWEST
     }
 
-    /// The same mapping, with a writer at work; a note is what it is.
+    /// Returns the mapping's value marked as changing; a mark stays as it is.
     pub fn changing(self) -> Self {
         match self.has_pointer() {
             true => Self(self.0.map_addr(|a| a | CHANGING)),
@@ -159,23 +153,23 @@ impl SlotValue {
         }
     }
 
-    /// The same mapping, where what it took the place of is still being taken away. Like one at
-    /// which a writer is at work, but beside other writers: see `crate::lock::pending`.
+    /// Returns the mapping's value marked as replacing: the old pages are still being zapped. Faults treat it
+    /// like *changing*, but other writers may be at work beside it: see `crate::lock::pending`.
     pub fn replacing(self) -> Self {
         Self(self.0.map_addr(|a| a | REPLACING))
     }
 
-    /// The same mapping, in whose place nothing is any more.
+    /// Returns the mapping's value without the replacing mark.
     pub fn replaced(self) -> Self {
         Self(self.0.map_addr(|a| a & !REPLACING))
     }
 
-    /// Whether a mapping's pages are those of what it took the place of.
+    /// Whether the mapping is marked as replacing: the old pages may still be in the entries.
     pub fn is_replacing(self) -> bool {
         self.0.addr() & (CHILD | REPLACING) == REPLACING && self.has_pointer()
     }
 
-    /// The same mapping, live, if a writer was at work; else what it is.
+    /// Returns the live value of a changing mapping; any other value stays as it is.
     pub fn settled(self) -> Self {
         if self.0.addr() & (CHILD | CHANGING) == CHANGING && self.has_pointer() {
             Self(self.0.map_addr(|a| a & !CHANGING))
@@ -192,17 +186,17 @@ impl SlotValue {
         Self(split.as_ptr().cast::<()>().map_addr(|a| a | SPLIT))
     }
 
-    /// Whether it is a mapping at which no writer is at work.
+    /// Whether it is a mapping that no writer is changing.
     pub fn is_live(self) -> bool {
         self.has_pointer() && !self.is_child() && self.0.addr() & (CHANGING | REPLACING) == 0
     }
 
-    /// Whether there is a mapping, in whatever state.
+    /// Whether it is a mapping, in any state.
     pub fn is_mapped(self) -> bool {
         self.has_pointer() && !self.is_child()
     }
 
-    /// Whether there is no mapping and nothing else.
+    /// Whether it holds neither a mapping nor anything else.
     pub fn is_empty(self) -> bool {
         self == Self::EMPTY
     }
@@ -216,16 +210,16 @@ impl SlotValue {
         self.0.map_addr(|a| a & !bits).cast_const().cast()
     }
 
-    /// Tells the content apart.
+    /// Decodes the slot value.
     ///
     /// # Safety
-    /// The word was read from the tree in the read section `'s`, or by a
-    /// writer that keeps its content from being retired.
+    /// The value was read from the tree in the read section `'s`, or by a writer that keeps its content from
+    /// being retired.
     #[inline]
     pub unsafe fn content<'s>(self) -> SlotState<'s> {
         let kind = self.0.addr() & TAGS;
         if kind & CHILD != 0 {
-            // SAFETY: what it leads to is retired only after this slot was overwritten.
+            // SAFETY: a child or a split is retired only after this slot was overwritten.
             return unsafe {
                 match kind & SPLIT == SPLIT {
                     false => SlotState::Child(&*self.pointer(BITS)),
@@ -241,8 +235,8 @@ impl SlotValue {
                 _ => SlotState::Gone,
             };
         }
-        // SAFETY: what else has a pointer leads to a mapping, which is retired only
-        // after its last slot was overwritten, or counts as retired after that (`Links::Going`).
+        // SAFETY: any other pointer leads to a mapping. It is retired only after its last slot was
+        // overwritten, or counts as retired after that (`Grace::Going`).
         let mapping = unsafe { &*self.pointer(MAPPING_BITS) };
         match self.0.addr() & (CHANGING | REPLACING) {
             0 => SlotState::Live(mapping),
@@ -250,7 +244,7 @@ impl SlotValue {
         }
     }
 
-    /// The mapping, live or changing.
+    /// Returns the mapping, live or changing.
     ///
     /// # Safety
     /// As for [`SlotValue::content`].

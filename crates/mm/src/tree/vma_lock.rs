@@ -1,9 +1,8 @@
-//! A mapping's own lock: what the policy `vma-lock` holds during a fault, and no other does.
+//! A mapping's own lock, which faults hold under the policy `vma-lock` only.
 //!
-//! Every fault under that policy writes its line twice, which is exactly what the policy
-//! costs. Writers do not unlock: a mapping is locked as long as the write hold under
-//! which it was locked is the address space's present one (`range.rs`), so that the end
-//! of a hold unlocks everything.
+//! Every fault under that policy writes the lock's line twice, which is exactly what the policy costs.
+//! Writers do not unlock. A mapping is locked while its `write_hold` is the number of the address space's
+//! present write hold (`lock/mmap_lock.rs`); the end of that hold unlocks every mapping.
 //!
 //! *Models*: loom `tree/vma_lock.rs`.
 
@@ -19,7 +18,7 @@ pub(crate) struct VmaLock {
 }
 
 impl VmaLock {
-    /// Held by nobody; no write hold has the number 0.
+    /// Creates an unlocked lock; no write hold has the number 0.
     pub(crate) fn new() -> Self {
         Self {
             readers: AtomicU32::new(0),
@@ -27,27 +26,25 @@ impl VmaLock {
         }
     }
 
-    /// Holds the mapping for a fault, unless a writer has it under `hold`, the
-    /// address space's present write hold.
+    /// Holds the mapping for a fault, unless a writer has locked it under `hold`, the address space's present
+    /// write hold.
     pub(crate) fn try_read(&self, hold: &AtomicU32) -> Option<VmaRead<'_>> {
         self.readers.fetch_add(1, Ordering::Acquire);
         if !mutant(Mutant::HoldWithoutFence) {
             fence_after_rmw();
         }
         let read = VmaRead(self);
-        // The barrier's partner is the fence in `lock_out_readers`: either this
-        // reader sees the lock, or the writer sees this reader. Acquire: of the
-        // release that ends the write hold, in `MmapLock::end_hold`; and of the
-        // one in `lock_out_readers`, because who sees the lock of a write hold must not
-        // compare it with the number of the one before.
+        // The barrier's partner is the fence in `lock_out_readers`: either this reader sees the lock, or the
+        // writer sees this reader. The acquires pair with two releases. One ends the write hold, in
+        // `MmapLock::end_hold`. The other is in `lock_out_readers`: a reader that sees the lock of a write
+        // hold must not compare it with the previous hold's number.
         if self.write_hold.load(Ordering::Acquire) == hold.load(Ordering::Acquire) {
             return None;
         }
         Some(read)
     }
 
-    /// Locks the mapping until the write hold `hold` ends, and waits for faults
-    /// that hold it.
+    /// Locks the mapping until the write hold `hold` ends, and waits for faults that hold it.
     pub(crate) fn lock_out_readers<W: Wait>(&self, hold: u32, machine: &W) {
         if self.write_hold.load(Ordering::Relaxed) == hold {
             return;
@@ -57,7 +54,7 @@ impl VmaLock {
             fence(Ordering::SeqCst);
         }
         let mut backoff = Backoff::new();
-        // Acquire: pairs with the release when a fault lets go.
+        // Acquire: pairs with the release at the end of a fault's hold.
         while self.readers.load(Ordering::Acquire) != 0 {
             backoff.turn(machine);
         }

@@ -1,6 +1,6 @@
-//! The lines in which CPUs count, and their sum.
+//! The per-CPU lines of page counts, and their sum.
 //!
-//! *Writes:* this CPU's line of the space; [`RssCounters::forget_peak`] the line of every CPU.
+//! *Writes*: this CPU's line of the space; [`RssCounters::forget_peak`] writes the line of every CPU.
 
 use core::ptr::NonNull;
 
@@ -13,25 +13,25 @@ use super::{KINDS, RssDelta, RssKind};
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
 
-/// Pages that a CPU may count away before it notes the peak again. Small unmappings are spared the sum.
+/// Pages that a CPU may count away before it records the peak again. Small unmaps are spared the sum.
 pub(super) const SLACK: u64 = 64;
 
-/// What one CPU has counted.
+/// The counts of one CPU.
 #[derive(Default)]
 #[repr(C, align(64))]
 struct RssLine {
     counts: [Local; KINDS],
-    /// Pages counted away since this CPU last looked at the peak.
+    /// Pages counted away since this CPU last recorded the peak.
     unnoted: Local,
     /// The most pages in memory that this CPU has seen.
     peak: Local,
-    /// In a frame's first line: the frame's number, if it is not the body's.
+    /// In a frame's first line: the frame's number, unless it is the space's own frame.
     frame: Local,
 }
 
 const _: () = assert!(size_of::<RssLine>() == 64);
 
-/// CPUs whose lines fit into a frame.
+/// Lines that fit into a frame.
 const LINES: usize = PAGE_SIZE as usize / size_of::<RssLine>();
 
 /// Frames that the lines of the most CPUs need.
@@ -40,18 +40,18 @@ const GROUPS: usize = MAX_CPUS.div_ceil(LINES);
 /// The counts of an address space.
 #[derive(Clone, Copy)]
 pub(crate) struct RssCounters {
-    /// The lines of each [`LINES`] CPUs.
+    /// The lines of each group of [`LINES`] CPUs.
     lines: [NonNull<RssLine>; GROUPS],
     cpus: usize,
 }
 
-// SAFETY: the lines are shared through words that each have one writer at a time, and any reader.
+// SAFETY: the lines are shared through words that each have one writer at a time, and any readers.
 unsafe impl Send for RssCounters {}
 // SAFETY: as above.
 unsafe impl Sync for RssCounters {}
 
 impl RssCounters {
-    /// Counts of nothing, behind the first `used` bytes of a space's own frame if they fit there.
+    /// Creates counts of zero, behind the first `used` bytes of a space's own frame if they fit there.
     ///
     /// # Errors
     /// [`NoMemory`].
@@ -85,7 +85,7 @@ impl RssCounters {
     /// Adds lines for the next `count` CPUs.
     fn append(&mut self, lines: NonNull<RssLine>, count: usize, frame: u64) {
         for number in 0..count {
-            // SAFETY: memory of the caller's for so many lines, aligned to a line.
+            // SAFETY: the caller's memory for so many lines, aligned to a line.
             unsafe { lines.add(number).write(RssLine::default()) };
         }
         // SAFETY: written above.
@@ -94,16 +94,16 @@ impl RssCounters {
         self.cpus += count;
     }
 
-    /// The frames that are of its own.
+    /// Iterates over the frames that hold only lines.
     pub(crate) fn frames(&self) -> impl Iterator<Item = Frame> {
         let firsts = (0..self.cpus).step_by(LINES);
         let numbers = firsts.map(|cpu| self.line(cpu).frame.get());
         numbers.filter(|&number| number != 0).map(Frame)
     }
 
-    /// Gives them back: the last use.
+    /// Frees these frames: the last use.
     pub(crate) fn free<M: Machine>(&self, memory: &Memory<M>) {
-        // Each is read before it goes.
+        // Each line is read before its frame is freed.
         self.frames()
             .for_each(|frame| memory.give_space_frame(frame));
     }
@@ -111,7 +111,7 @@ impl RssCounters {
     #[inline]
     fn line(&self, cpu: usize) -> &RssLine {
         debug_assert!(cpu < self.cpus, "a CPU without a line");
-        // SAFETY: there is a line for each CPU, which lives as long as the space.
+        // SAFETY: each CPU has a line, which lives as long as the space.
         unsafe { self.lines[cpu / LINES].add(cpu % LINES).as_ref() }
     }
 
@@ -119,13 +119,13 @@ impl RssCounters {
         (0..self.cpus).map(|cpu| self.line(cpu))
     }
 
-    /// A page or a table has come; on this CPU.
+    /// Counts a page or a table that was added, on this CPU.
     #[inline]
     pub(crate) fn came(&self, cpu: Cpu, kind: RssKind) {
         self.line(cpu.index()).counts[kind as usize].add(1);
     }
 
-    /// A page of this kind was replaced by a copy, which is anonymous.
+    /// Counts that a page of this kind was replaced by a copy, which is anonymous.
     #[inline]
     pub(crate) fn copied(&self, cpu: Cpu, from: RssKind) {
         if from != RssKind::Anonymous {
@@ -134,7 +134,7 @@ impl RssCounters {
         }
     }
 
-    /// These have come.
+    /// Counts pages and tables that were added.
     pub(crate) fn came_all(&self, cpu: Cpu, pages: &RssDelta) {
         let line = self.line(cpu.index());
         for (count, &more) in line.counts.iter().zip(&pages.0) {
@@ -144,7 +144,7 @@ impl RssCounters {
         }
     }
 
-    /// These have gone.
+    /// Counts pages and tables that were removed.
     #[inline]
     pub(crate) fn gone(&self, cpu: Cpu, pages: &RssDelta) {
         let line = self.line(cpu.index());
@@ -162,7 +162,7 @@ impl RssCounters {
         }
     }
 
-    /// One page or table has gone.
+    /// Counts one page or table that was removed.
     #[inline]
     pub(crate) fn gone_one(&self, cpu: Cpu, kind: RssKind) {
         let mut one = RssDelta::default();
@@ -170,7 +170,7 @@ impl RssCounters {
         self.gone(cpu, &one);
     }
 
-    /// What there is. Beside others who are at work it may be off by what they do.
+    /// Returns the sum. It may be off by operations in progress on other CPUs.
     pub(crate) fn sum(&self) -> RssDelta {
         let mut sum = RssDelta::default();
         for line in self.all() {
@@ -183,7 +183,7 @@ impl RssCounters {
         sum
     }
 
-    /// Notes how many pages there are now, on this CPU.
+    /// Records the present number of pages as a peak, on this CPU.
     pub(crate) fn note_peak(&self, cpu: Cpu) {
         let line = self.line(cpu.index());
         let now = self.sum().resident();
@@ -193,12 +193,13 @@ impl RssCounters {
         line.unnoted.set(0);
     }
 
-    /// The most pages that there were, as far as was noted.
+    /// Returns the highest peak recorded.
     pub(crate) fn peak(&self) -> u64 {
         self.all().map(|line| line.peak.get()).max().unwrap_or(0)
     }
 
-    /// Forgets the peak. Beside who notes one that may be lost, or outlast this, as on Linux.
+    /// Forgets the peak. A peak that another CPU records meanwhile may be lost or may outlast this, as on
+    /// Linux.
     pub(crate) fn forget_peak(&self) {
         self.all().for_each(|line| line.peak.set(0));
     }

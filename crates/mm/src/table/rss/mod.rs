@@ -1,20 +1,22 @@
-//! How many pages an address space has in memory, by kind, and how many page tables.
+//! The number of pages that an address space has in memory, by kind, and of its page tables.
 //!
-//! Each CPU counts in a line of its own what it brings into a space and what it takes away. A CPU may take away what
-//! another one has brought: a line means nothing by itself, and its words wrap. Their sum is what there is.
+//! Each CPU counts in a line of its own the pages that it adds to a space or removes from it. A CPU may
+//! remove a page that another CPU has added. A line therefore means nothing by itself, and its counts wrap;
+//! their sum is the total.
 //!
 //! Invariants:
 //!
-//! * The sum is exact while no operation is at work on the space (the verifier walks the tables and compares). An
-//!   entry is counted after it is published, and counted away after it is taken: in between the sum is off by what
-//!   is under way.
+//! * The sum is exact while no operation is in progress on the space (the verifier walks the tables and
+//!   compares). An entry is counted after it is published, and counted away after it is taken out. In
+//!   between, the sum is off by the operations in progress.
 //! * The shared zero page and pages of devices are not counted, nor is the root table.
-//! * The *peak* is the most pages that there were at once. It is noted before pages are counted away, but for the
-//!   last [`counters::SLACK`] of each CPU, and whenever it is read.
+//! * The *peak* is the most pages that there were at one time. It is recorded before pages are counted away,
+//!   but for the last [`counters::SLACK`] of each CPU, and whenever it is read.
 //!
-//! The lines lie behind the space's body in its frame, if there is room for all CPUs, else in frames of their own.
+//! The lines lie behind the space's body in its frame, if there is room for all CPUs, else in frames of their
+//! own.
 //!
-//! *Writes:* this CPU's line of the space; [`RssCounters::forget_peak`] every CPU's.
+//! *Writes*: this CPU's line of the space; [`RssCounters::forget_peak`] writes the line of every CPU.
 
 mod counters;
 
@@ -22,7 +24,7 @@ pub(crate) use counters::RssCounters;
 
 use faultless_frames::{Descriptor, Flags};
 
-/// What is counted.
+/// The kinds of pages that are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum RssKind {
@@ -30,23 +32,23 @@ pub(crate) enum RssKind {
     Anonymous,
     /// Pages of files.
     File,
-    /// Pages of memory that is shared and has no file.
+    /// Pages of shared memory without a file.
     SharedMemory,
-    /// Pages that were written out: nothing does so yet.
+    /// Pages that were written out; nothing writes any yet.
     #[expect(dead_code, reason = "the slot of a later kind")]
     Swap,
     /// Page tables.
     Table,
 }
 
-/// Kinds of [`RssKind`].
+/// The number of kinds of [`RssKind`].
 const KINDS: usize = RssKind::Table as usize + 1;
 
 impl RssKind {
-    /// Those that are pages in memory.
+    /// The kinds that are pages in memory.
     const RESIDENT: [RssKind; 3] = [Self::Anonymous, Self::File, Self::SharedMemory];
 
-    /// What a mapped page is, which has this descriptor.
+    /// Returns the kind of the mapped page with this descriptor.
     #[inline]
     pub(crate) fn of(page: &Descriptor) -> Self {
         let flags = page.flags();
@@ -60,12 +62,12 @@ impl RssKind {
     }
 }
 
-/// A number of each kind: what one batch brings or takes away.
+/// A number for each kind: the pages that one batch adds or removes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RssDelta([u64; KINDS]);
 
 impl RssDelta {
-    /// One more, if it is counted.
+    /// Adds one, if the kind is counted.
     #[inline]
     pub(crate) fn add(&mut self, kind: Option<RssKind>) {
         if let Some(kind) = kind {
@@ -73,18 +75,18 @@ impl RssDelta {
         }
     }
 
-    /// One more page of anonymous memory.
+    /// Adds one page of anonymous memory.
     #[inline]
     pub(crate) fn add_anonymous(&mut self) {
         self.0[RssKind::Anonymous as usize] += 1;
     }
 
-    /// How many of a kind.
+    /// Returns the number of a kind.
     pub(crate) fn get(&self, kind: RssKind) -> u64 {
         self.0[kind as usize]
     }
 
-    /// All pages in memory.
+    /// Returns the number of all pages in memory.
     #[inline]
     pub(crate) fn resident(&self) -> u64 {
         let each = RssKind::RESIDENT.map(|kind| self.get(kind));
