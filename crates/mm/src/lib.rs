@@ -1,75 +1,68 @@
-//! Address spaces in which page faults wait for nobody.
+//! Address spaces with page faults that take no lock.
 //!
-//! A virtual-memory subsystem for kernels, hypervisors and emulators: mappings,
-//! page tables, faults and the `mmap` family with Linux's semantics, without
-//! `alloc`, every allocation fallible. Under the default policy a fault takes no
-//! lock and writes no cache line that a fault elsewhere writes.
+//! A virtual-memory subsystem for kernels, hypervisors and emulators: mappings, page tables, faults and the
+//! `mmap` family with Linux's semantics. It needs no `alloc`, and every allocation is fallible. Under the
+//! default policy a fault takes no lock and writes no cache line that a fault elsewhere writes.
 //!
-//! * [`AddressSpace`] is what a process has. [`AddressSpace::fault`] is called by
-//!   a trap handler; [`AddressSpace::mmap`] and the others by system calls.
+//! * [`AddressSpace`] is the address space of a process. A trap handler calls [`AddressSpace::fault`]; system
+//!   calls call [`AddressSpace::mmap`] and the rest.
 //! * [`Memory`] is what all address spaces of a machine share.
 //! * [`Machine`] is what a port provides.
 //! * [`Policy`] says how a fault finds and holds its mapping.
 //!
-//! `ARCHITECTURE.md` at the root of the repository is the map: the life of a
-//! fault, who may write which line, the lock order.
+//! `ARCHITECTURE.md` at the root of the repository is the map: the life of a fault, the written cache lines,
+//! the lock order.
 //!
 //! # Porting guide
 //!
-//! A port is one type that implements four small traits. `examples/port` is a
-//! complete one in 300 lines; copy it and change it.
+//! A port is one type that implements four small traits. `examples/port` is a complete one in 300 lines; copy
+//! it and change it.
 //!
-//! 1. **[`PhysicalMemory`]**: a frame's number becomes a pointer that stays the
-//!    same. A kernel adds the start of its direct map.
-//! 2. **[`FrameSource`]**: `allocate`, `allocate_zeroed`, `free`, a
-//!    [`Descriptor`] for each frame, which frames there are, and a zero page. Use [`Frames`] (a buddy
-//!    allocator with per-CPU caches), or bring your own; no frame is number 0
-//!    except, if you like, the zero page.
-//! 3. **[`Wait`]**: `relax` is a turn of a short wait, `park` and `wake` are a
-//!    futex. *`relax` must answer TLB shootdowns*: two CPUs that wait for each
-//!    other's acknowledgement must not stand still. A kernel that is not preempted inside the
-//!    core has [`Wait::cond_resched`] let others run: long work asks between its batches.
-//! 4. **[`Tlb`]**: `flush` returns when no CPU of the set uses an old
-//!    translation of the range. The core has changed the entries before it
-//!    calls, those that lead to tables too if [`Flush::tables`] says so: a fork
-//!    takes the right to store away there, and a machine that walks the tables
-//!    in software has to honour that as hardware does. The core calls with interrupts
-//!    off, and may hold claims, so that other CPUs may be waiting in `relax` meanwhile.
-//!    An emulator, which walks the tables itself, says so ([`Tlb::marks_loads`]): then a page
-//!    that one CPU alone has used is flushed on that CPU alone.
-//! 5. **[`Machine`]**: which CPU this is, interrupts off and on, the time.
-//!    During a call into the core the calling thread must stay on its CPU,
-//!    except inside `park` and `cond_resched`.
+//! 1. **[`PhysicalMemory`]** turns a frame's number into a pointer that never changes. A kernel adds the
+//!    start of its direct map.
+//! 2. **[`FrameSource`]** has `allocate`, `allocate_zeroed`, `free`, a [`Descriptor`] for each frame, the
+//!    range of frames, and a zero page. Use [`Frames`] (a buddy allocator with per-CPU caches), or bring your
+//!    own. Only the zero page may have frame number 0.
+//! 3. **[`Wait`]**: `relax` is one turn of a short wait; `park` and `wake` are a futex. *`relax` must answer
+//!    TLB shootdowns*: otherwise two CPUs that wait for each other's acknowledgement deadlock. A kernel that
+//!    is not preempted inside the core implements [`Wait::cond_resched`] to let other threads run; long work
+//!    calls it between its batches.
+//! 4. **[`Tlb`]**: `flush` returns when no CPU of the set uses an old translation of the range. The core has
+//!    changed the entries before the call. If [`Flush::tables`] says so, it has also changed entries that
+//!    lead to tables: a fork write-protects there, and a software table walk must honour that as hardware
+//!    does. The core calls with interrupts off, and may hold claims, so other CPUs may be waiting in `relax`
+//!    meanwhile. An emulator, which walks the tables itself, says so ([`Tlb::marks_loads`]): a page that only
+//!    one CPU has used is then flushed on that CPU alone.
+//! 5. **[`Machine`]**: the current CPU, interrupts off and on, the time. During a call into the core the
+//!    calling thread must stay on its CPU, except inside `park` and `cond_resched`.
 //!
 //! Then:
 //!
-//! * Make a [`PerCpu`] and a [`Participant`] for each CPU and one [`Memory`].
-//!   Each CPU calls [`Memory::online`] once before it calls anything else.
-//! * Before a CPU loads an address space's root ([`SpaceId::root`]), it inserts
-//!   itself into [`AddressSpace::cpus`]; after it has dropped all translations
-//!   it removes itself. Flushes go to the CPUs in that set.
-//! * The trap handler calls [`AddressSpace::fault`] with the address and the
-//!   [`Access`], with no lock held, and acts on the [`Outcome`]: return from
-//!   the trap, deliver SIGSEGV with the [`SegvCode`], or find a victim.
-//!   Accesses from interrupt context must not come here.
-//! * The kernel's own accesses to user memory fault the same way. Make none
-//!   with a lock of the core held: there is no way to hold one.
-//! * Where the kernel or a device uses a program's page beside the program,
-//!   [`AddressSpace::pin`] keeps its frame what it is.
-//! * Frames of a device, which no allocator gives out, are mapped through a [`Device`], which can be
-//!   revoked.
-//! * [`AddressSpace::set_limits`] says what may be mapped and locked; call it again when
-//!   that changes. [`AddressSpace::totals`] says what is.
-//! * [`AddressSpace::destroy`] when no CPU runs the space any more.
+//! * Make a [`PerCpu`] and a [`Participant`] for each CPU, and one [`Memory`]. Each CPU calls
+//!   [`Memory::online`] once before it calls anything else.
+//! * A CPU inserts itself into [`AddressSpace::cpus`] before it loads the address space's root
+//!   ([`SpaceId::root`]). It removes itself after it has dropped all translations. Flushes go to the CPUs in
+//!   that set.
+//! * The trap handler calls [`AddressSpace::fault`] with the address and the [`Access`], with no lock held.
+//!   It acts on the [`Outcome`]: return from the trap, deliver SIGSEGV with the [`SegvCode`] or SIGBUS, or
+//!   choose an OOM victim. An access from interrupt context must not come here.
+//! * The kernel's own accesses to user memory fault the same way. They happen with no lock of the core held,
+//!   because a port cannot hold one.
+//! * Where the kernel or a device uses a program's page beside the program, [`AddressSpace::pin`] keeps its
+//!   frame in place.
+//! * A device's frames, which no allocator gives out, are mapped through a [`Device`], which can be revoked.
+//! * [`AddressSpace::set_limits`] sets what may be mapped and locked; call it again when that changes.
+//!   [`AddressSpace::totals`] returns what is mapped.
+//! * Call [`AddressSpace::destroy`] when no CPU runs the space any more.
 //! * In tests, call [`AddressSpace::verify`] after any step.
 //!
 //! # Features
 //!
-//! `speculative` (default) has the policy of that name. Without it, the code
-//! that finds and holds mappings under a lock is all there is.
+//! `speculative` (default) has the policy of that name. Without it, faults find and hold mappings only under
+//! a lock.
 //!
-//! `events` (default) can record what happened when ([`Tracer`]), at the cost of one
-//! branch while it does not.
+//! `events` (default) can record what happened when ([`Tracer`]), at the cost of one branch while nothing
+//! records.
 #![cfg_attr(not(any(loom, shuttle, record)), no_std)]
 
 mod base;

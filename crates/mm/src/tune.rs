@@ -1,7 +1,7 @@
-//! Sizes and bounds, in one place: what models make small so that they end.
+//! Sizes and bounds of the whole crate, which models make small so that they end.
 //!
-//! Under loom every interleaving is explored, under shuttle thousands of schedules: there tables, trees and
-//! batches have as few places as still show every case.
+//! Loom explores every interleaving, and shuttle thousands of schedules. There, tables, trees and batches are
+//! as small as can still show every case.
 
 const fn pick(real: u64, shuttle: u64, loom: u64) -> u64 {
     if cfg!(loom) {
@@ -13,93 +13,93 @@ const fn pick(real: u64, shuttle: u64, loom: u64) -> u64 {
     }
 }
 
-/// Pages that a read maps together, the one it is for included.
+/// Pages that one read fault maps, its own page included.
 pub(crate) const FAULT_AROUND: u64 = pick(16, 2, 2);
 
-/// How often a fault looks for memory before it gives up.
+/// How often a fault looks for memory before it fails.
 pub(crate) const MEMORY_SEARCHES: u32 = pick(16, 1, 1) as u32;
 
-/// Tries before a fault falls back to keeping writers out.
+/// Tries before a fault holds its page against writers.
 ///
-/// Several times what any machine spins ([`faultless_sync::Wait::relax`]): the CPU waited for may
-/// not be running, under an emulator or a hypervisor, and gets to run only once this one lets go of
-/// the host. Nothing is gained by giving up before: a claim that lasts, because its fault waits for
-/// other CPUs to flush, would have to be waited for under the lock as well.
+/// Several times the turns that any machine spins before it yields ([`faultless_sync::Wait::relax`]). Under
+/// an emulator or a hypervisor the CPU waited for may not be running, and runs only once this one releases
+/// the host CPU. Falling back earlier gains nothing: a long claim, held while its fault waits for other CPUs
+/// to flush, would have to be waited for under the lock as well.
 pub(crate) const FAULT_TRIES: u32 = pick(1024, 2, 2) as u32;
 
-/// Tries before a pin, or an access from outside, waits for whoever changes mappings.
+/// Tries before a pin, or an access from outside, waits for the writer that changes the mapping.
 pub(crate) const PIN_TRIES: u32 = pick(1024, 2, 2) as u32;
 
-/// How often the pages are looked through without having them.
+/// Walks of `MADV_DONTNEED` without a range, before it takes one.
 pub(crate) const DONT_NEED_ROUNDS: u32 = pick(8, 2, 2) as u32;
 
-/// Pages that are few, whatever is mapped there.
+/// The most pages that a brief writer detaches or replaces, whatever is mapped there.
 pub(crate) const BRIEF_FEW: u64 = pick(SMALL_ZAP, 2, SMALL_ZAP);
 
-/// Pages that are many, if they are used: a table is over none but them.
+/// A brief unmap of more pages looks for a table first. A table in the middle then covers only pages of the
+/// range.
 pub(crate) const BRIEF_MANY: u64 = pick(1 << 12, 2, 1 << 12);
 
-/// The most that are detached at once.
+/// The most pages that a brief writer detaches or replaces, if they are one mapping.
 pub(crate) const BRIEF_MOST: u64 = pick(1 << 36, 3, 1 << 36);
 
-/// How often room is chosen that somebody else has just then, before everything is kept from
-/// changing.
+/// Tries that find their range taken by another writer, before an operation takes every range.
 pub(crate) const RANGE_ROUNDS: u32 = pick(4, 1, 1) as u32;
 
-/// Pages that are so many that whoever has taken them away has little else in his caches.
+/// A zap of more pages has probably evicted everything else from this CPU's caches.
 pub(crate) const ZAP_MANY: u64 = pick(1 << 16, 3, 3);
 
-/// No arena lies below 4 GiB, where some mappings have to be.
+/// The lowest page of a shard: some mappings have to lie below 4 GiB.
 pub(crate) const LOWEST_SHARD: u64 = pick((1 << 32) / faultless_paging::PAGE_SIZE, 0, 0);
 
-/// The most arenas of CPUs that a space has.
+/// The most per-CPU shards of a space.
 pub(crate) const SHARDS_OF_CPUS: usize = pick(16, 2, 2) as usize;
 
-/// The most arenas around what writers work at.
+/// The most shards that a space has around contended places.
 pub(crate) const SHARDS_AROUND: usize = pick(8, 1, 1) as usize;
 
-/// Page-number bits that one node decodes.
+/// Page-number bits that one node of the mapping tree decodes.
 pub(crate) const TREE_BITS: u32 = pick(6, 3, 2) as u32;
 
-/// Levels of nodes; a slot at level 0 covers one page.
+/// Levels of the mapping tree; a slot at level 0 covers one page.
 pub(crate) const TREE_LEVELS: usize = pick(6, 2, 2) as usize;
 
-/// Mappings by which a part of a space can have more than when its account was last settled.
+/// Mappings by which a shard's account may grow before it is settled.
 pub(crate) const QUOTA: u64 = pick(1024, 8, 8);
 
-/// Of these: for what is made under one edit, before which the limit is compared. No operation makes more
-/// than four more; the rest is distance.
+/// The part of [`QUOTA`] for what one edit makes after the limit was compared. No operation makes more than
+/// four mappings more; the rest is margin.
 pub(crate) const SLACK: u64 = pick(128, 4, 4);
 
 /// Pages that stay free below a mapping that grows down (Linux: `stack_guard_gap`).
 pub(crate) const GUARD_GAP: u64 = pick(256, 1, 1);
 
-/// The level of nodes that are arenas of CPUs: of 1 GiB each.
+/// The level of nodes that are per-CPU shards: of 1 GiB each.
 pub(crate) const SHARD_LEVEL: usize = pick(2, 0, 0) as usize;
 
-/// The lowest level of nodes that are arenas: of 16 MiB each.
+/// The lowest level of nodes that are shards: of 16 MiB each.
 pub(crate) const SMALL_SHARD_LEVEL: usize = pick(1, 0, 0) as usize;
 
-/// Page-number bits that one node decodes.
+/// Page-index bits that one node of a memory object's tree decodes.
 pub(crate) const RADIX_BITS: u32 = pick(6, 2, 1) as u32;
 
-/// Pages watched under one flush: claims held together stall stores to them.
+/// Pages cleared under one flush: claims held together stall stores to them.
 pub(crate) const SOFT_DIRTY_BATCH: usize = pick(4096, 64, 64) as usize;
 
-/// Lanes; a bit for each generation of each fits into 32.
+/// Lanes of pending unmaps; a bit for each of the two generations of a lane fits into 32 bits.
 pub(crate) const LANES: usize = pick(16, 1, 1) as usize;
 
-/// Moves whose places are known to who comes after them.
+/// Moves of which later walks know the source and the target.
 pub(crate) const LAST_MOVES: usize = pick(4, 2, 2) as usize;
 
-/// The most pages.
+/// The most pages that are zapped under the edit that detaches them.
 pub(crate) const INLINE_ZAP: u64 = pick(16, 2, 2);
 
-/// Pages that are taken away without a look for the first table of them.
+/// The most pages of one table that are zapped without a search for the first table in use.
 pub(crate) const SMALL_ZAP: u64 = pick(64, 1, 1);
 
 /// Tables that move whole under one flush.
 pub(crate) const MOVED_TABLES: u64 = pick(64, 2, 1);
 
-/// Pages taken before the fault tries again.
+/// Lazily freed pages that are reclaimed before the fault tries again.
 pub(crate) const LAZYFREE_BATCH: u64 = pick(256, 1, 1);

@@ -1,4 +1,4 @@
-//! Linux's error numbers, as far as memory operations give them.
+//! Linux's error numbers, as far as memory operations return them.
 
 use core::fmt;
 

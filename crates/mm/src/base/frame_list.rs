@@ -1,4 +1,4 @@
-//! Frames chained through their descriptors, so that any number of them needs no memory.
+//! Frame lists: frames chained through their descriptors, so that a list of any length needs no memory.
 //!
 //! *Writes*: the descriptors' links; the frames are the caller's.
 
@@ -7,11 +7,10 @@ use faultless_paging::Frame;
 
 use crate::base::machine::Machine;
 
-/// Pages between two polls for shootdowns: the CPUs that asked for them are waiting.
+/// Pages handled between two polls for shootdowns. The CPUs that asked for them are waiting.
 pub(crate) const POLL_INTERVAL: u64 = 32;
 
-/// Frames taken out of entries, to be freed after the flush. Chained by their
-/// descriptors, so that any number fits.
+/// Frames taken out of entries, to be freed after the flush.
 #[derive(Default)]
 pub(crate) struct FrameList {
     /// The first frame plus 1; 0 for none.

@@ -1,15 +1,15 @@
-//! What compaction keeps for a while, and gives up when somebody needs it.
+//! Frames that compaction isolates, and returns when an allocation needs them.
 //!
-//! Frames of a range that is being emptied ([`crate::reclaim::compact`]) must not be used again before
-//! the range is free as a whole. They are taken out of the source for that, which may be
-//! all the free frames there are. So whoever finds none looks here before it says so, and takes
-//! some; the compaction then ends. Nobody fails because memory is being put in order, but for
-//! the frame or two that compaction has in hand.
+//! Frames of a range that is being emptied ([`crate::reclaim::compact`]) must not be reused before the whole
+//! range is free. They are therefore taken out of the frame source.
 //!
-//! Frames go back to the source under the lock, a few at a time: whoever has found none there, and
-//! something here, waits for the lock and finds some in either place.
+//! * These may be all the free frames there are. An allocation that finds none takes some of these before it
+//!   fails, and the compaction then ends. So compaction makes no allocation fail, except for the frame or two
+//!   that it holds itself.
+//! * Frames return to the source under the lock, a batch at a time. An allocation that finds none in the
+//!   source, and isolated frames here, waits for the lock and then finds some in either place.
 //!
-//! Written lines: the lock's, and that of the count beside it, by compaction and by who finds no
+//! *Writes*: the lock's line and the line of the count, by compaction and by an allocation that finds no
 //! frame. An allocation that succeeds reads neither.
 
 use faultless_frames::{FrameSource, NoMemory};
@@ -20,12 +20,12 @@ use faultless_sync::{Mutant, SpinLock, mutant};
 use crate::base::frame_list::FrameList;
 use crate::base::machine::Machine;
 
-/// Frames that go back while the lock is held once.
+/// Frames returned in one hold of the lock.
 const BATCH: u64 = 32;
 
-/// What all compactions keep.
+/// The frames that all compactions have isolated.
 pub(crate) struct IsolatedFrames {
-    /// How many frames that is: a hint, changed under the lock.
+    /// How many frames are isolated: a hint, changed under the lock.
     count: AtomicU64,
     list: SpinLock<List>,
 }
@@ -35,20 +35,20 @@ struct List {
     frames: FrameList,
     /// Compactions at work.
     running: u64,
-    /// How often somebody has taken some.
+    /// How often an allocation has taken frames.
     taken: u64,
 }
 
-/// A compaction at work. What it keeps is free again when all that work at once have ended.
+/// A compaction at work. What it has isolated is free again when all concurrent compactions have ended.
 pub(crate) struct Isolating<'a, M: Machine> {
     kept: &'a IsolatedFrames,
     machine: &'a M,
-    /// How often somebody had taken some when it began.
+    /// `List::taken` when this compaction began.
     taken: u64,
 }
 
 impl IsolatedFrames {
-    /// Nothing.
+    /// No isolated frames.
     pub(crate) fn new() -> Self {
         Self {
             count: AtomicU64::new(0),
@@ -69,11 +69,12 @@ impl IsolatedFrames {
         }
     }
 
-    /// Gives some back, because somebody has found no frame. Whether there may be some now.
+    /// Returns a batch to the source for an allocation that has found no frame. Whether there may be frames
+    /// now.
     #[cold]
     pub(crate) fn give_up<M: Machine>(&self, machine: &M) -> bool {
-        // Relaxed: no more than a hint. Whoever finds no frame because all are kept has met who
-        // keeps them in the source, at its lock.
+        // Relaxed: only a hint. An allocation that finds no frame because all are isolated has synchronised
+        // with the compaction at the source's lock.
         if self.count.load(Ordering::Relaxed) == 0 || mutant(Mutant::KeptFromOthers) {
             return false;
         }
@@ -83,7 +84,7 @@ impl IsolatedFrames {
         true
     }
 
-    /// Gives a batch back; whether there was any.
+    /// Returns a batch to the source. Whether there was any.
     fn give_back<M: Machine>(&self, list: &mut List, machine: &M) -> bool {
         let (source, cpu) = (machine.frames(), machine.cpu());
         let mut count = 0;
@@ -93,17 +94,17 @@ impl IsolatedFrames {
             source.free(cpu, frame);
             count += 1;
         }
-        // Relaxed: behind the frames, which is only a matter of how good the hint is.
+        // Relaxed: the count may lag behind the frames, which only makes the hint worse.
         self.count.fetch_sub(count, Ordering::Relaxed);
         count > 0
     }
 }
 
 impl<M: Machine> Isolating<'_, M> {
-    /// Keeps a frame of the caller's.
+    /// Isolates a frame that the caller owns.
     ///
     /// # Errors
-    /// [`NoMemory`]: somebody has found no frame since this began. The frame is free then.
+    /// [`NoMemory`]: an allocation has found no frame since this compaction began. The frame is free then.
     pub(crate) fn keep(&self, frame: Frame) -> Result<(), NoMemory> {
         let source = self.machine.frames();
         let mut list = self.kept.list.lock(self.machine);
@@ -121,7 +122,7 @@ impl<M: Machine> Drop for Isolating<'_, M> {
     fn drop(&mut self) {
         let mut list = self.kept.list.lock(self.machine);
         list.running -= 1;
-        // Whoever begins meanwhile keeps the rest.
+        // A compaction that begins meanwhile keeps the rest.
         while list.running == 0 && self.kept.give_back(&mut list, self.machine) {
             drop(list);
             self.machine.poll();

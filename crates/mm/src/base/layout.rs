@@ -1,24 +1,23 @@
-//! Where things are in an address space.
+//! The layout of an address space.
 
-/// Where things are in an address space, and its limits. Byte addresses.
+/// The layout of an address space, and its limits. Byte addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The lowest address that a program may map (Linux: `vm.mmap_min_addr`).
     pub lowest: u64,
-    /// The address after the last that a program may map (Linux: `TASK_SIZE`).
+    /// The end of what a program may map (Linux: `TASK_SIZE`).
     pub end: u64,
     /// Addresses are chosen below this one, highest first.
     pub mmap_base: u64,
-    /// Bytes that a mapping which grows down may reach, until [`AddressSpace::set_limits`].
+    /// The most bytes that a mapping which grows down may reach, until [`AddressSpace::set_limits`].
     pub stack_limit: u64,
-    /// Pages that may be asked for at once without `MAP_NORESERVE`: the machine's
-    /// memory, as Linux's heuristic overcommit has it.
+    /// Pages that one request may ask for without `MAP_NORESERVE`: the machine's memory, like Linux's
+    /// heuristic overcommit.
     pub commit_pages: u64,
 }
 
 impl Layout {
-    /// As Linux lays out an x86-64 process without randomisation and with an
-    /// 8 MiB stack limit.
+    /// The layout of an x86-64 Linux process without randomisation and with an 8 MiB stack limit.
     pub const LINUX_X86_64: Layout = Layout {
         lowest: 0x1_0000,
         end: 0x7fff_ffff_f000,

@@ -1,11 +1,11 @@
-//! A list of things that lie elsewhere: each has a *hook* in it.
+//! Intrusive lists: each element contains a *hook*.
 //!
-//! Everything is read and written under a lock that the list lies in.
+//! Hooks are read and written under the lock that guards the list.
 
 use faultless_sync::SpinLock;
 use faultless_sync::atomic::{AtomicU32, Local};
 
-/// What links a thing to its neighbours.
+/// The links to an element's neighbours.
 #[repr(C)]
 pub(crate) struct Hook {
     next: Local,
@@ -25,19 +25,19 @@ impl Hook {
     }
 }
 
-/// A list. By address, 0 for none.
+/// A doubly linked list of hooks, by address; 0 for none.
 pub(crate) struct List {
     first: u64,
     last: u64,
 }
 
-/// The hook at an address of the list.
+/// Returns the hook at an address of the list.
 ///
 /// # Safety
 /// As for the methods of [`List`].
 unsafe fn at<'a>(address: u64) -> Option<&'a Hook> {
     let hook = core::ptr::with_exposed_provenance::<Hook>(address as usize);
-    // SAFETY: what is in the list stays where it is until it is removed.
+    // SAFETY: a hook in the list stays in place until it is removed.
     unsafe { hook.as_ref() }
 }
 
@@ -46,17 +46,17 @@ impl List {
         Self { first: 0, last: 0 }
     }
 
-    /// The first hook.
+    /// Returns the first hook.
     ///
     /// # Safety
-    /// Whoever put a hook in keeps it there, and as it is, until it is removed. So for
-    /// all that follow.
+    /// A hook that was put in stays there, and as it is, until it is removed. This holds for all methods
+    /// below.
     pub(crate) unsafe fn first<'a>(&self) -> Option<&'a Hook> {
         // SAFETY: passed on to the caller.
         unsafe { at(self.first) }
     }
 
-    /// The hook behind one that is in the list.
+    /// Returns the hook behind one that is in the list.
     ///
     /// # Safety
     /// As for [`List::first`].
@@ -65,7 +65,7 @@ impl List {
         unsafe { at(hook.next.get()) }
     }
 
-    /// Puts a hook last.
+    /// Appends a hook.
     ///
     /// # Safety
     /// As for [`List::first`].
@@ -74,7 +74,7 @@ impl List {
         unsafe { self.insert(hook, at(self.last)) };
     }
 
-    /// Puts a hook behind `previous`, or first.
+    /// Inserts a hook behind `previous`, or first.
     ///
     /// # Safety
     /// As for [`List::first`].
@@ -93,7 +93,7 @@ impl List {
         }
     }
 
-    /// Takes out a hook that is in the list.
+    /// Removes a hook that is in the list.
     ///
     /// # Safety
     /// As for [`List::first`].
@@ -112,7 +112,7 @@ impl List {
     }
 }
 
-/// A list with a count that can be asked without its lock.
+/// A list with a count that can be read without its lock.
 pub(crate) struct CountedList {
     /// Written under the lock.
     pub(crate) count: AtomicU32,

@@ -1,9 +1,8 @@
-//! What a port provides: the machine under an address space.
+//! The machine under an address space: what a port provides.
 //!
-//! The family is small. [`PhysicalMemory`] turns a frame into a pointer,
-//! [`Tlb`] gets rid of old translations, [`Wait`] lets a CPU spin, park and be
-//! woken; [`Machine`] adds the rest. The porting guide is on the crate's front
-//! page; `examples/port` is one in 300 lines.
+//! [`PhysicalMemory`] turns a frame into a pointer, [`Tlb`] drops old translations, and [`Wait`] lets a CPU
+//! spin, park and be woken. [`Machine`] adds the rest. The porting guide is the crate's front page;
+//! `examples/port` is a port in 300 lines.
 
 use faultless_frames::FrameSource;
 use faultless_paging::{Access, EntryFormat, Frame, PhysicalMemory, Tlb};
@@ -11,55 +10,54 @@ use faultless_sync::{Cpu, Wait};
 
 /// A machine that runs address spaces.
 pub trait Machine: PhysicalMemory + Tlb + Wait + Send + Sync + Sized + 'static {
-    /// The bits of its page-table entries.
+    /// The format of its page-table entries.
     type Format: EntryFormat;
 
-    /// Where frames come from.
+    /// The type of the frame source.
     type Frames: FrameSource;
 
-    /// The source of frames.
+    /// Returns the source of frames.
     fn frames(&self) -> &Self::Frames;
 
-    /// The CPU that asks. It does not change during a call into the core,
-    /// except while that call parks, or lets others run ([`Wait::cond_resched`]).
+    /// Returns the CPU that asks. It does not change during a call into the core, except while that call
+    /// parks or lets other threads run ([`Wait::cond_resched`]).
     fn cpu(&self) -> Cpu;
 
-    /// Turns interrupts off; whether they were on. A fault holds its claim with
-    /// interrupts off, so that nobody waits for a CPU that does something else;
-    /// what a zap claims it holds until its flush, with interrupts as they were.
-    /// A machine that never interrupts the core does nothing.
+    /// Turns interrupts off. Whether they were on. A fault holds its claim with interrupts off, so that no
+    /// other CPU waits for one that does something else. A zap holds its claims until its flush, with
+    /// interrupts as they were. A machine that never interrupts the core does nothing.
     fn interrupts_off(&self) -> bool {
         false
     }
 
-    /// Puts interrupts back as [`Machine::interrupts_off`] found them.
+    /// Restores interrupts to what [`Machine::interrupts_off`] found.
     fn interrupts_restore(&self, _were_on: bool) {}
 
-    /// Nanoseconds since some moment, for events.
+    /// Returns nanoseconds since some fixed moment, for events.
     fn now(&self) -> u64 {
         0
     }
 
-    /// Whether the CPU refuses a load or a store now, by a program in user mode, where only
-    /// instruction fetches are allowed: the entries there have
-    /// [`Format::execute_only`](faultless_paging::Format::execute_only). Such faults end
-    /// with [`crate::SegvCode::KeyErr`]. A machine that cannot express that lets loads through.
+    /// Whether the CPU refuses a load or a store now, by a program in user mode, where only instruction
+    /// fetches are allowed. The entries there have
+    /// [`Format::execute_only`](faultless_paging::Format::execute_only). Such faults end with
+    /// [`crate::SegvCode::KeyErr`]. A machine that cannot express that lets loads through.
     fn refuses_data(&self, _access: Access) -> bool {
         false
     }
 
-    /// Whether the caller was killed, so that long work that is for it alone should end as soon as it
-    /// may: Linux's function of that name. Pages are then populated no more, because that may be
-    /// without end where memory is short and what was populated may be taken away again.
+    /// Whether the calling thread was killed, so that long work done only for it should end soon (Linux:
+    /// `fatal_signal_pending`). Population then stops: where memory is short and populated pages may be
+    /// reclaimed again, it might never end.
     fn fatal_signal_pending(&self) -> bool {
         false
     }
 
-    /// A new root table, zeroed: a kernel copies its own half into it.
+    /// Initialises a new, zeroed root table: a kernel copies its own half into it.
     fn init_root(&self, _root: Frame) {}
 
-    /// Asked before every allocation, of a frame or of a small object; `false`
-    /// makes it fail. For tests that inject failure everywhere.
+    /// Whether an allocation, of a frame or of a small object, may succeed. Called before each; for tests
+    /// that inject failure everywhere.
     #[inline]
     fn may_allocate(&self) -> bool {
         true

@@ -1,12 +1,12 @@
-//! What all address spaces of a machine share: the machine, each CPU's part, reclamation, and the
-//! slabs and lists of every kind of object.
+//! The memory core of a machine, which all its address spaces share: the machine, each CPU's part,
+//! reclamation, and the slabs and lists of every kind of object.
 //!
-//! * An object's kind ([`Kind`]) says how large it is, where its link lies, and what has to be done
-//!   when it is released. The rooms above define the kinds; this one only stores them.
-//! * Every allocation is fallible, and looks once more after [`Memory::expedite`].
+//! * An object's kind ([`Kind`]) says how large it is, where its link lies, and how it is released. The rooms
+//!   above define the kinds; this one only stores them.
+//! * Every allocation is fallible, and tries once more after [`Memory::expedite`].
 //!
-//! *Writes*: this CPU's [`PerCpu`]; slabs, lists and the epoch once per batch. A fault writes nothing
-//! else here.
+//! *Writes*: this CPU's [`PerCpu`]; slabs, lists and the epoch once per batch. A fault writes nothing else
+//! here.
 
 use core::ptr::NonNull;
 
@@ -29,31 +29,30 @@ pub struct PerCpu {
     counters: Counters,
     tracer: Tracer,
     magazines: [Magazine; Kind::COUNT],
-    /// Its part of what is committed: a difference, which wraps.
+    /// This CPU's part of the committed pages: a difference, which wraps.
     committed: Local,
 }
 
 impl PerCpu {
-    /// A CPU that has done nothing.
+    /// A CPU that has done nothing yet.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The CPU's counters.
+    /// Returns the CPU's counters.
     #[inline]
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
 
-    /// The CPU's recorder of events and latencies.
+    /// Returns the CPU's recorder of events and latencies.
     #[inline]
     pub fn tracer(&self) -> &Tracer {
         &self.tracer
     }
 }
 
-/// The kinds of objects that come from slabs. The first three can be retired; their numbers are the
-/// tags of what waits for readers.
+/// The kinds of objects. The first four can be retired, and their numbers are the tags of retired objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Kind {
@@ -69,9 +68,9 @@ pub(crate) enum Kind {
 
 impl Kind {
     const COUNT: usize = 7;
-    /// What tells retired objects apart.
+    /// The mask of the tag in a retired object's word.
     const TAGS: u64 = 3;
-    /// Those that come from slabs.
+    /// The kinds that come from slabs.
     const OF_SLABS: [Kind; 6] = [
         Kind::Node,
         Kind::Mapping,
@@ -82,13 +81,13 @@ impl Kind {
     ];
 }
 
-/// What the core has to know of a kind of object.
+/// What the core has to know about a kind of object.
 pub(crate) struct Shape<M: Machine> {
     /// Bytes.
     pub(crate) size: usize,
-    /// Where the link of reclamation lies, of a kind that can be retired.
+    /// The offset of the reclamation link, for a kind that can be retired.
     pub(crate) link: usize,
-    /// Gives an object back that no reader can look at any more.
+    /// Releases an object that no reader can look at any more.
     pub(crate) release: fn(&Memory<M>, NonNull<u8>),
 }
 
@@ -111,21 +110,21 @@ pub struct Memory<M: Machine> {
     domain: Padded<Domain>,
     shapes: [Shape<M>; Kind::COUNT],
     slabs: [Padded<Slab>; Kind::COUNT],
-    /// Objects with pages ([`crate::object`]).
+    /// Memory objects ([`crate::object`]).
     pub(crate) objects: Padded<SpinLock<List>>,
     /// Address spaces ([`crate::rmap::anon`]).
     pub(crate) spaces: Padded<SpinLock<List>>,
     /// Probes ([`crate::object::probe`]).
     pub(crate) probes: Padded<CountedList>,
     pub(crate) isolated: Padded<IsolatedFrames>,
-    /// Counts how often the last walk has left a space that waited for that.
+    /// Counts the times that the last walk left a space that waits to end.
     pub(crate) visits_over: Padded<AtomicU32>,
     pub(crate) departing: Departing,
     next_id: Padded<AtomicU64>,
 }
 
 impl<M: Machine> Memory<M> {
-    /// The memory core of `machine`, whose objects have these shapes.
+    /// Makes the memory core of `machine`, with objects of these shapes.
     pub(crate) fn with_shapes(
         machine: M,
         cpus: &'static [PerCpu],
@@ -140,7 +139,8 @@ impl<M: Machine> Memory<M> {
             domain: Padded(Domain::new()),
             shapes,
             slabs,
-            // On lines of their own: a lock is known by where it is made (`faultless_sync::order`).
+            // Each on a source line of its own: the lock order identifies a lock by where it is made
+            // (`faultless_sync::order`).
             objects: Padded(SpinLock::new(List::new())),
             spaces: Padded(SpinLock::new(List::new())),
             probes: Padded(CountedList::new()),
@@ -151,7 +151,7 @@ impl<M: Machine> Memory<M> {
         }
     }
 
-    /// The machine.
+    /// Returns the machine.
     #[inline]
     pub fn machine(&self) -> &M {
         &self.machine
@@ -162,34 +162,34 @@ impl<M: Machine> Memory<M> {
         self.domain.online(cpu);
     }
 
-    /// A CPU that will not call into the core until it is online again.
+    /// Takes a CPU out of reclamation. It must not call into the core until it is online again.
     pub fn offline(&self, cpu: Cpu) {
         self.domain.offline(cpu);
     }
 
-    /// This CPU's part.
+    /// Returns this CPU's part.
     #[inline]
     pub fn this_cpu(&self) -> &PerCpu {
         &self.cpus[self.machine.cpu().index()]
     }
 
-    /// Every CPU's part.
+    /// Returns every CPU's part.
     pub fn cpus(&self) -> &'static [PerCpu] {
         self.cpus
     }
 
-    /// Counts one on this CPU.
+    /// Increments a counter of this CPU.
     #[inline]
     pub fn count(&self, counter: Counter) {
         self.this_cpu().counters.count(counter);
     }
 
-    /// A counter, added up over all CPUs.
+    /// Returns a counter, summed over all CPUs.
     pub fn total(&self, counter: Counter) -> u64 {
         self.cpus.iter().map(|cpu| cpu.counters.get(counter)).sum()
     }
 
-    /// Counts pages that were committed, or no longer are: a difference, which wraps.
+    /// Adds to the committed pages; a difference, which wraps.
     #[inline]
     pub(crate) fn commit(&self, pages: u64) {
         if pages != 0 {
@@ -197,17 +197,16 @@ impl<M: Machine> Memory<M> {
         }
     }
 
-    /// Pages that may come to need memory, of all address spaces: private ones that may be
-    /// written, without `MAP_NORESERVE` (Linux: `Committed_AS`). Added up over all CPUs.
+    /// Returns the pages that may come to need memory, of all address spaces: private and writable ones
+    /// without `MAP_NORESERVE` (Linux: `Committed_AS`). Summed over all CPUs.
     pub fn committed(&self) -> u64 {
         let parts = self.cpus.iter().map(|cpu| cpu.committed.get());
         let sum = parts.fold(0, u64::wrapping_add);
-        // Read one after the other, parts may not fit together.
+        // The parts are read one after the other, and may not fit together.
         u64::try_from(sum.cast_signed()).unwrap_or(0)
     }
 
-    /// Begins a read section on this CPU. Sections do not nest, and nothing
-    /// parks inside one.
+    /// Enters a read section on this CPU. Sections do not nest, and nothing parks inside one.
     #[inline]
     pub(crate) fn enter(&self) -> Section<'_> {
         self.domain
@@ -234,7 +233,7 @@ impl<M: Machine> Memory<M> {
         allocate().or_else(|none| self.after_compaction(none, allocate))
     }
 
-    /// A frame with undefined content, for a caller that fills all of it.
+    /// Allocates a frame with undefined content, for a caller that fills all of it.
     #[inline]
     pub(crate) fn allocate_frame_to_fill(&self) -> Result<Frame, NoMemory> {
         self.may_allocate()?;
@@ -242,13 +241,13 @@ impl<M: Machine> Memory<M> {
         allocate().or_else(|none| self.after_compaction(none, allocate))
     }
 
-    /// The same for compaction, which keeps some: not one of those.
+    /// As [`Memory::allocate_frame_to_fill`], for compaction: takes no isolated frame.
     pub(crate) fn allocate_frame_beside_kept(&self) -> Result<Frame, NoMemory> {
         self.may_allocate()?;
         self.machine.frames().allocate(self.machine.cpu())
     }
 
-    /// There was no frame: once more if compaction has kept some.
+    /// Allocates once more if compaction has isolated frames.
     #[cold]
     fn after_compaction(
         &self,
@@ -261,13 +260,13 @@ impl<M: Machine> Memory<M> {
         }
     }
 
-    /// An empty table that nothing links yet.
+    /// Allocates an empty table that nothing links yet.
     pub(crate) fn allocate_table(&self) -> Result<Frame, NoMemory> {
         self.may_allocate()?;
         let cpu = self.machine.cpu();
         let allocate = || self.machine.frames().allocate_zeroed(cpu);
         let frame = allocate().or_else(|_| {
-            // What waits for readers may be enough.
+            // Releasing deferred objects may be enough.
             self.expedite();
             allocate()
         })?;
@@ -275,7 +274,7 @@ impl<M: Machine> Memory<M> {
         Ok(frame)
     }
 
-    /// A frame for something that lives as long as a space.
+    /// Allocates a frame for something that lives as long as a space.
     pub(crate) fn take_space_frame(&self) -> Result<Frame, NoMemory> {
         let frame = self.allocate_frame_to_fill()?;
         let descriptor = self.machine.frames().descriptor(frame);
@@ -283,24 +282,24 @@ impl<M: Machine> Memory<M> {
         Ok(frame)
     }
 
-    /// Gives such a frame back.
+    /// Frees a frame from [`Memory::take_space_frame`].
     pub(crate) fn give_space_frame(&self, frame: Frame) {
         let source = self.machine.frames();
         source.descriptor(frame).set_flags(Flags::NONE);
         source.free(self.machine.cpu(), frame);
     }
 
-    /// Makes a zeroed frame of the caller's an empty table.
+    /// Makes an empty table of a zeroed frame that the caller owns.
     pub(crate) fn make_table(&self, frame: Frame) {
         self.machine
             .frames()
             .descriptor(frame)
             .set_flags(Flags::TABLE);
-        // SAFETY: zeroed and the caller's alone.
+        // SAFETY: zeroed, and only the caller uses it.
         unsafe { Table::prepare(&self.machine, frame) };
     }
 
-    /// Memory for an object of a kind.
+    /// Allocates memory for an object of a kind.
     pub(crate) fn allocate(&self, kind: Kind) -> Result<NonNull<u8>, NoMemory> {
         self.may_allocate()?;
         let cpu = self.machine.cpu();
@@ -308,13 +307,13 @@ impl<M: Machine> Memory<M> {
         let slab = &self.slabs[kind as usize];
         let allocate = || slab.allocate(cpu, magazine, self.machine.frames(), &self.machine);
         allocate().or_else(|_| {
-            // What waits for readers may be enough.
+            // Releasing deferred objects may be enough.
             self.expedite();
             allocate()
         })
     }
 
-    /// Gives the memory of an object back.
+    /// Frees the memory of an object.
     ///
     /// # Safety
     /// It was allocated as that kind, and the caller has the last pointer to it.
@@ -326,18 +325,18 @@ impl<M: Machine> Memory<M> {
         unsafe { slab.free(cpu, magazine, object, self.machine.frames(), &self.machine) };
     }
 
-    /// Ends an object that no reader looks at, as its kind has it.
+    /// Releases, as its kind says, a mapping that no reader looks at.
     pub(crate) fn release_mapping(&self, mapping: NonNull<impl Sized>) {
         (self.shapes[Kind::Mapping as usize].release)(self, mapping.cast());
     }
 
-    /// Gives an unlinked object back, one of the kinds that can be retired, once no reader can look at
-    /// it any more.
+    /// Retires an unlinked object: it is released once no reader can look at it any more. Its kind is one
+    /// that can be retired.
     ///
     /// # Safety
     /// It was allocated as that kind, and is retired once.
     pub(crate) unsafe fn retire(&self, kind: Kind, object: NonNull<u8>) {
-        // Mappings can have pages in two lock domains, whose writers unlink them at once, each in a
+        // A mapping can have pages in two lock domains. The writers of both unlink it concurrently, each in a
         // section (`crate::lock::edit`).
         let grace = match kind {
             Kind::Mapping => Grace::Going,
@@ -349,7 +348,7 @@ impl<M: Machine> Memory<M> {
         );
     }
 
-    /// The same of a page table.
+    /// Retires a page table.
     pub(crate) fn retire_table(&self, frame: Frame) {
         self.retire_word((frame.0 << 2) | Kind::Table as u64, Grace::Gone);
     }
@@ -362,26 +361,25 @@ impl<M: Machine> Memory<M> {
         });
     }
 
-    /// Gives back whatever readers allow, because memory is short or because
-    /// somebody counts. Inside a section it can give back little.
+    /// Releases what readers allow: for an allocation that has failed, or for an exact count. Inside a
+    /// section it can release little.
     pub fn expedite(&self) {
         self.isolated.give_up(&self.machine);
         self.domain
             .expedite(self.machine.cpu(), self.participants, self, &self.machine);
     }
 
-    /// Objects that wait for readers.
+    /// Returns how many retired objects wait for readers.
     pub fn deferred(&self) -> u64 {
         self.domain.deferred(self.participants, &self.machine)
     }
 
-    /// Frames that hold nodes, splits, mappings, objects and probes.
+    /// Returns how many frames hold nodes, splits, mappings, objects and probes.
     pub fn slab_frames(&self) -> u64 {
         self.slabs.iter().map(|slab| slab.frames()).sum()
     }
 
-    /// Returns every CPU's cached objects to the slabs; when no CPU is in the
-    /// core but the caller.
+    /// Returns every CPU's cached objects to the slabs. The caller's CPU must be the only one in the core.
     pub fn drain(&self) {
         let cpu = self.machine.cpu();
         for part in self.cpus {
@@ -392,7 +390,7 @@ impl<M: Machine> Memory<M> {
         }
     }
 
-    /// The link of a retired object that is no table.
+    /// Returns the link of a retired object that is no table.
     fn link_of(&self, object: u64) -> &Local {
         let shape = &self.shapes[(object & Kind::TAGS) as usize];
         let link = (object & !Kind::TAGS) as usize + shape.link;

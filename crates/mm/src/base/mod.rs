@@ -1,4 +1,4 @@
-//! What every room uses and what uses no room: the machine, its memory, error numbers, policies, lists.
+//! What every room uses, and what uses no room: the machine, its memory, error numbers, policies, lists.
 
 pub(crate) mod departing;
 pub(crate) mod errno;

@@ -1,4 +1,4 @@
-//! How a fault finds and holds the mapping: the only thing policies differ in.
+//! Fault policies: how a fault finds and holds the mapping. Policies differ in nothing else.
 
 use core::fmt;
 use core::str::FromStr;
@@ -25,12 +25,12 @@ impl Policy {
         Policy::Speculative,
     ];
 
-    /// Whether writers have the address space's mmap lock, and not only their range.
+    /// Whether writers hold the address space's mmap lock in addition to their range.
     pub(crate) fn holds_mmap_lock(self) -> bool {
         matches!(self, Policy::Classic | Policy::VmaLock)
     }
 
-    /// The name by which users choose it.
+    /// Returns the name by which users choose it.
     pub const fn name(self) -> &'static str {
         match self {
             Policy::Classic => "classic",
@@ -54,7 +54,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// No policy has that name.
+/// The error for a name that no policy has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownPolicy;
 

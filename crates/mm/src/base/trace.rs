@@ -1,6 +1,8 @@
-//! Events of the memory core: what began when, on this CPU's tracer.
+//! Events of the memory core, recorded by this CPU's tracer.
 //!
-//! One branch while nothing records. *Writes*: this CPU's ring.
+//! While nothing records, an event costs one branch.
+//!
+//! *Writes*: this CPU's ring.
 
 use faultless_trace::{Event, Kind, Tracer};
 
@@ -8,11 +10,11 @@ use crate::base::errno::Errno;
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
 
-/// The start of what is not recorded.
+/// The start time of an event that is not recorded.
 pub(crate) const OFF: u64 = u64::MAX;
 
 impl<M: Machine> Memory<M> {
-    /// When what begins now began; for [`Memory::trace_end`].
+    /// Returns the start time for [`Memory::trace_end`].
     #[inline(always)]
     pub(crate) fn trace_start(&self) -> u64 {
         if Tracer::any_is_on() {
@@ -32,7 +34,7 @@ impl<M: Machine> Memory<M> {
         }
     }
 
-    /// Records something that began at `start` and ends now; `error`: a number, or 0.
+    /// Records an event that began at `start` and ends now; `error` is a number, or 0.
     #[inline(always)]
     pub(crate) fn trace_end(&self, kind: Kind, start: u64, address: u64, value: u64, error: u8) {
         if cfg!(feature = "events") && start != OFF {
@@ -47,14 +49,14 @@ impl<M: Machine> Memory<M> {
         self.this_cpu().tracer().record(event.with(0, error));
     }
 
-    /// Records that something happens now.
+    /// Records that an event happens now.
     #[inline]
     pub(crate) fn event(&self, kind: Kind, address: u64, value: u64) {
         let start = self.trace_start();
         self.trace_end(kind, start, address, value, 0);
     }
 
-    /// Records an operation that began at `start`, and passes its result on.
+    /// Records an operation that began at `start`, and returns its result.
     #[inline(always)]
     pub(crate) fn trace_result<R>(
         &self,

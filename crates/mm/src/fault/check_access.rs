@@ -1,8 +1,8 @@
-//! What a mapping refuses, and why.
+//! Whether a mapping allows an access, and the error code if not.
 //!
-//! Loads are allowed wherever stores or instruction fetches are, as page tables mostly have it. Memory
-//! that may only be executed is refused to loads by machines that can tell; on x86-64 by a protection
-//! key, whose rights a program may change for itself, so that the machine is asked each time.
+//! A load is allowed wherever stores or instruction fetches are, as in most page tables. Execute-only memory
+//! refuses loads on machines that can express that. On x86-64 that takes a protection key. A program may
+//! change the rights of the key itself, so the machine is asked each time.
 
 use faultless_paging::{Access, Protection};
 
@@ -11,7 +11,7 @@ use crate::fault::SegvCode;
 use crate::space::AddressSpace;
 
 impl<M: Machine> AddressSpace<M> {
-    /// Why a mapping that allows this refuses an access, if it does.
+    /// Returns why a mapping with this protection refuses an access, if it does.
     #[inline]
     pub(crate) fn check_access(&self, protection: Protection, access: Access) -> Option<SegvCode> {
         let is_allowed = match access {
@@ -26,7 +26,7 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// The same for what no machine allows, and for loads from memory that may only be executed.
+    /// As [`AddressSpace::check_access`], for what no machine allows and for loads from execute-only memory.
     #[cold]
     fn check_access_slow(&self, protection: Protection, access: Access) -> Option<SegvCode> {
         if protection.is_execute_only() && self.machine().refuses_data(access) {

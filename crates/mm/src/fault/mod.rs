@@ -1,15 +1,15 @@
-//! The fault engine. There is one; this file reads from top to bottom like the
-//! ten steps of ARCHITECTURE.md.
+//! The fault engine: resolves every page fault, in the ten steps of ARCHITECTURE.md.
 //!
-//! Policies differ in how the mapping is found and held (`VmaRef`), and in nothing
-//! else. A try ends in an outcome or is *withdrawn* with a reason; a speculative
-//! fault whose tries were all withdrawn keeps writers from its page, so that only
-//! the page itself and its tables can still be in motion.
+//! There is one engine. Policies differ only in how the mapping is found and held (`VmaRef`). A try ends in
+//! an outcome or is *withdrawn* with a reason. A speculative fault that exhausts its tries holds its page
+//! against writers. From then on only the entry itself and its tables can change.
 //!
-//! Written lines, away from allocator batches: the CPU's own lines, the frame,
-//! its descriptor, and the line of the entry. See [`crate::fault::state`] for what is
-//! got ready before anything is claimed, [`crate::fault::kinds::file`] for pages of a store, and
-//! [`crate::fault::kinds::cow`] for writes to pages that `fork` may have shared.
+//! [`crate::fault::state`] has what a fault prepares before it claims anything. [`crate::fault::kinds::file`]
+//! maps pages of memory objects. [`crate::fault::kinds::cow`] handles writes to pages that `fork` may have
+//! shared.
+//!
+//! *Writes*: this CPU's own lines, the frame, its descriptor, and the line of the entry; apart from these,
+//! allocator batches.
 //!
 //! *Models*: loom `fault/engine.rs`, shuttle `fault/faults.rs`.
 
@@ -35,19 +35,19 @@ use crate::table::rss::RssKind;
 use crate::table::txn;
 use crate::tune::FAULT_TRIES;
 
-/// An entry that a fault has looked at.
+/// An entry as a fault found it.
 pub(crate) type PteRef<'s> = txn::PteRef<'s, VmaRef<'s>>;
 
 /// How a fault ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// The access can be tried again.
+    /// The access can be retried.
     Resolved,
-    /// The access is an error: SIGSEGV with this code.
+    /// The access is invalid: SIGSEGV with this code.
     Segv(SegvCode),
-    /// There is nothing behind the page, or it could not be read: SIGBUS (`BUS_ADRERR`).
+    /// No page backs the address, or it could not be read in: SIGBUS (`BUS_ADRERR`).
     Bus,
-    /// There is no frame for the page.
+    /// No frame is available for the page.
     OutOfMemory,
 }
 
@@ -55,20 +55,19 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum SegvCode {
-    /// No mapping there.
+    /// No mapping at the address.
     MapErr = 1,
     /// The mapping does not allow the access.
     AccErr = 2,
-    /// The mapping may only be executed, and the machine refuses other accesses
-    /// ([`Machine::refuses_data`]).
+    /// The mapping allows only execution, and the machine refuses other accesses ([`Machine::refuses_data`]).
     KeyErr = 4,
 }
 
 impl<M: Machine> AddressSpace<M> {
-    /// Resolves a fault at a byte address, or says what is wrong with the access.
+    /// Resolves a fault at a byte address, or says why the access is invalid.
     ///
-    /// Called by a trap handler, by the kernel's own accesses to user memory,
-    /// and by POPULATE. Not from interrupt context, and with no lock held.
+    /// A trap handler calls this, and so do the kernel's own accesses to user memory and POPULATE. Not from
+    /// interrupt context, and with no lock held.
     pub fn fault(&self, address: u64, access: Access) -> Outcome {
         if Tracer::any_is_on() {
             return self.fault_recorded(address, access);
@@ -76,8 +75,8 @@ impl<M: Machine> AddressSpace<M> {
         self.resolve(address, access, &mut FaultState::new(self.memory(), ()))
     }
 
-    /// The same, with notes. The engine is built twice, so that a fault without them is what it
-    /// would be if there were none.
+    /// As [`AddressSpace::fault`], with a trace. The engine is compiled twice, so that a fault without a
+    /// trace pays nothing for it.
     #[cold]
     #[inline(never)]
     fn fault_recorded(&self, address: u64, access: Access) -> Outcome {
@@ -136,7 +135,7 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Waits for what a fault needs first, with nothing held. How the fault ends, if it cannot be had.
+    /// Waits, with nothing held, for what blocks a fault. Returns how the fault ends if waiting is in vain.
     #[cold]
     pub(crate) fn wait_for<N>(
         &self,
@@ -162,7 +161,7 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// One try: the life of a fault.
+    /// Makes one try: steps 1 to 10.
     fn attempt<N: TraceSink>(
         &self,
         page: Page,
@@ -170,16 +169,16 @@ impl<M: Machine> AddressSpace<M> {
         mode: Mode,
         prepared: &mut FaultState<M, N>,
     ) -> Result<Outcome, Retry> {
-        // 1. Enter a read section: what is found below stays what it is until the end.
+        // 1. Enter a read section: nothing found below is reused before it ends.
         let section = self.memory().enter();
 
-        // 2. Find the mapping, and hold it as the policy does.
+        // 2. Find the mapping, and hold it as the policy says.
         let Some(vma) = VmaRef::find(&self.maps, page, mode, &section)? else {
             drop(section);
             return self.not_mapped(page, access, mode);
         };
 
-        // 3. Decide. What a live mapping does not allow is an error, now.
+        // 3. Check. What a live mapping does not allow is an error, now.
         let may_be_forced = || N::FORCES && vma.may_be_forced(access);
         if let Some(code) = self.check_access(vma.protection(), access)
             && !may_be_forced()
@@ -187,7 +186,7 @@ impl<M: Machine> AddressSpace<M> {
             return Ok(self.refuse(mode, code, page.address()));
         }
 
-        // 4. Walk; install missing tables by the same protocol as pages.
+        // 4. Walk. Missing tables are installed by the same protocol as pages.
         let at = loop {
             let (entry, value, link, is_leaf) = match self.tables().descend(page, &section) {
                 Walk::Leaf { entry, value, link } => (entry, value, link, true),
@@ -207,7 +206,7 @@ impl<M: Machine> AddressSpace<M> {
             prepared.trail.has_table();
         };
 
-        // The broken variant does not loop where hardware refuses what the entry permits.
+        // The mutant still waits where the entry permits the access, so that it does not fault there forever.
         let format = Self::FORMAT;
         if at.link.is_frozen()
             && (!mutant(Mutant::FrozenIgnored) || format.permits(at.value, access))
@@ -215,7 +214,7 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Retry::Wait(Blocker::Fork));
         }
 
-        // 5. to 9. Prepare, claim, validate, complete, publish: by what is there now.
+        // 5. to 9. Prepare, claim, validate, complete and publish, depending on the entry.
         let is_write = access == Access::Write;
         match format.decode(at.value, 0) {
             Pte::Claimed => return Err(Retry::EntryClaimed),
@@ -233,7 +232,7 @@ impl<M: Machine> AddressSpace<M> {
                 self.map_zero_page::<N>(&at)?;
                 prepared.trail.ends(How::ZeroPage);
             }
-            // Another fault was faster, or the TLB was behind.
+            // Another fault was faster, or the TLB was stale.
             _ if format.permits(at.value, access)
                 || N::FORCES && self.suffices(at.value, access) =>
             {
@@ -250,20 +249,20 @@ impl<M: Machine> AddressSpace<M> {
             }
             Pte::Page(_) if is_write => self.write_page(&at, page, prepared)?,
             Pte::Hidden(_) if is_write && N::FORCES => self.write_page(&at, page, prepared)?,
-            // The mapping allows what the entry does not: seen in the middle of a change.
+            // The mapping allows what the entry does not: a writer is changing it.
             Pte::Page(_) | Pte::Hidden(_) => return Err(Retry::MappingChanged),
             Pte::Guard => return self.meet_guard(&at, mode, page),
-            // No operation puts these at this level. As on Linux, an entry that makes no sense is SIGBUS.
+            // No operation puts these at this level. As on Linux, an invalid entry is SIGBUS.
             Pte::Swap(_) | Pte::Marker | Pte::Table(_) | Pte::Huge(_) => {
                 return Ok(self.fails(mode, Outcome::Bus));
             }
         }
 
-        // 10. Afterwards, on lines of this CPU alone.
+        // 10. Count, on this CPU's lines.
         Ok(self.done(mode, Outcome::Resolved))
     }
 
-    /// Write to an empty entry, or to the zero page: a fresh page, zeroed.
+    /// Maps a fresh zeroed page: a write to an empty entry or to the zero page.
     #[inline]
     fn map_fresh_page<N: TraceSink>(
         &self,
@@ -272,15 +271,14 @@ impl<M: Machine> AddressSpace<M> {
         prepared: &mut FaultState<M, N>,
     ) -> Result<(), Retry> {
         let frame = prepared.page()?;
-        // Owner, flags and map count precede publication (rule R7); nobody
-        // reaches the frame before that, so they may precede the claim.
+        // Owner, flags and map count are written before publication (rule R7). The frame is unreachable until
+        // then, so they may precede the claim.
         let descriptor = self.machine().frames().descriptor(frame);
         descriptor.set_anonymous(self.number(), page.0);
         self.tables().transact(at, || {
             prepared.page_used();
             if at.value != 0 {
-                // What CPUs have cached of the zero page must go before the new
-                // page can be written (rule R3).
+                // Flush what CPUs have cached of the zero page before the new page can be written (rule R3).
                 self.tables().flush_page(page, at.value);
             }
             let protection = at.vma.protection();
@@ -292,7 +290,7 @@ impl<M: Machine> AddressSpace<M> {
         Ok(())
     }
 
-    /// Read of an empty entry: the shared zero page, read-only.
+    /// Maps the shared zero page read-only: a read of an empty entry.
     fn map_zero_page<N: TraceSink>(&self, at: &PteRef<'_>) -> Result<(), Retry> {
         let zero = self.machine().frames().zero_frame();
         let protection = at.vma.protection();
@@ -304,8 +302,8 @@ impl<M: Machine> AddressSpace<M> {
         Ok(())
     }
 
-    /// What is to be published of a page that no TLB holds, as far as the mapping allows: only
-    /// where it need not allow the access is that less.
+    /// Returns `leaf` as this CPU publishes it, of a page that no TLB holds. It allows no more than the
+    /// mapping does, which matters only for a forced fault.
     #[inline]
     pub(crate) fn allowed<N: TraceSink>(&self, leaf: u64, at: &PteRef<'_>) -> u64 {
         let format = Self::FORMAT;
@@ -316,7 +314,7 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Puts a table under an empty entry above the page.
+    /// Puts a table into an empty entry above the page.
     pub(crate) fn install_table<N: TraceSink>(
         &self,
         at: &PteRef<'_>,
@@ -333,17 +331,17 @@ impl<M: Machine> AddressSpace<M> {
                 self.tables().rss.came(cpu, RssKind::Table);
                 self.memory().count(Counter::TableAlloc);
             }
-            // Somebody else is putting one there: the next look finds it.
+            // Another fault is installing a table: the next walk finds it.
             Err(Retry::EntryClaimed) => return Err(Retry::TableChanged),
             Err(why) => return Err(why),
         }
         Ok(())
     }
 
-    /// No mapping at `page`: perhaps one above grows down to it, else an error.
+    /// Ends a fault with no mapping at `page`, unless the mapping above grows down to it.
     fn not_mapped(&self, page: Page, access: Access, mode: Mode) -> Result<Outcome, Retry> {
         match self.grow_down(page)? {
-            // Found now: the next try maps the page.
+            // Grown now: the next try maps the page.
             Some(protection) => match self.check_access(protection, access) {
                 None => Err(Retry::MappingChanged),
                 Some(code) => Ok(self.refuse(mode, code, page.address())),
@@ -352,13 +350,13 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Nothing is mapped there, or not for this access.
+    /// Ends a fault with no mapping, or with one that does not allow the access.
     fn refuse(&self, mode: Mode, code: SegvCode, address: u64) -> Outcome {
         self.memory().count(Counter::FaultsRefused);
         self.ends_in_segv(mode, code, address)
     }
 
-    /// A guard is there, in a mapping that allows the access.
+    /// Ends a fault on a guard, in a mapping that allows the access.
     pub(crate) fn guard_fault(&self, mode: Mode, address: u64) -> Outcome {
         self.memory().count(Counter::FaultsFailed);
         self.ends_in_segv(mode, SegvCode::MapErr, address)
@@ -372,7 +370,7 @@ impl<M: Machine> AddressSpace<M> {
         self.done(mode, Outcome::Segv(code))
     }
 
-    /// The mapping allows the access, and there is no page.
+    /// Ends a fault that the mapping allows, but that has no page.
     #[cold]
     fn fails(&self, mode: Mode, outcome: Outcome) -> Outcome {
         self.memory().count(Counter::FaultsFailed);

@@ -1,36 +1,32 @@
-//! Taking a page of a program for long, to read or write it beside the program: what Linux
-//! calls `pin_user_pages`. A [`UserPage`] keeps its frame what it is until it is dropped,
-//! whatever becomes of the mapping.
+//! Long-term pins of user pages, so that a kernel or a device can read or write them beside the program
+//! (Linux: `pin_user_pages`). A [`UserPage`] keeps its frame the same page until it is dropped, whatever
+//! happens to the mapping.
 //!
 //! # What a pin promises
 //!
-//! * The frame is the page that the program sees, and stays it until the program unmaps or
-//!   discards the page: a store by either is seen by both. So a page of private memory is
-//!   pinned only while it is *exclusive*: one that is shared since a fork is unshared
-//!   first, by a read as well. Copy-on-write leaves an exclusive page where it is, and fork
-//!   copies a pinned page for the child instead of sharing it ([`crate::ops`]).
-//! * It is not freed under the pin: not by `munmap`, which leaves the frame to the last
-//!   pin; not by `MADV_FREE`, which leaves pinned pages alone ([`crate::reclaim::lazyfree`]).
-//! * A page that was pinned to be written is dirty, from the pin on: nobody says that a pinned
-//!   page is clean, so there is nothing left to be said when the pin ends.
+//! * The frame is the page that the program sees, until the program unmaps or discards it: each sees the
+//!   other's stores. A page of private memory is therefore pinned only while it is *exclusive*. A page that
+//!   is shared since a fork is unshared first, for a read as well. Copy-on-write leaves an exclusive page in
+//!   place, and fork copies a pinned page for the child instead of sharing it ([`crate::ops`]).
+//! * The frame is not freed under the pin. `munmap` leaves it to the last pin, and `MADV_FREE` skips pinned
+//!   pages ([`crate::reclaim::lazyfree`]).
+//! * A page that is pinned for writing is dirty from the pin on. A pinned page is never marked clean, so
+//!   nothing remains to be marked when the pin ends.
 //!
-//! The shared zero page is not counted: nobody writes it, and it never goes.
+//! The shared zero page is not counted: it is never written and never freed.
 //!
 //! # How
 //!
-//! Without a lock: find the mapping, walk, look whether the entry lets the access through,
-//! claim it as present, and validate as any fault does (step 7); then the page is counted, and
-//! the claim given up. Whoever takes pages away, forks, or moves them has made the mapping
-//! *changing* before it looks at the entries, or claims them itself, and looks for pins after
-//! that: either the pin sees the change and withdraws, or it is seen. Hardware and other
-//! readers use the page meanwhile. What the entry does not let through is a fault like all
-//! others, and then a new try.
+//! Without a lock: find the mapping, walk, check that the entry permits the access, claim it as present, and
+//! validate as any fault does (step 7). Then the pin is counted and the claim released. A zap, a fork or a
+//! move first makes the mapping *changing* or claims the entries, and looks for pins after that. So either
+//! the pin sees the change and withdraws, or the other side sees the pin. Hardware and other readers use the
+//! page meanwhile. If the entry does not permit the access, the pin takes an ordinary fault and tries again.
 //!
-//! The claim is what makes it cheap for everybody else: a count that could come at any moment,
-//! to be taken back after another look (Linux's fast way), would make every unmapping of
-//! every page change its count by a read-modify-write. So only who pins has to.
+//! The claim moves the cost to the pin. On Linux's fast path a count comes at any moment, and is taken back
+//! after another look. So every unmap of every page needs a read-modify-write. Here only a pin needs one.
 //!
-//! Written lines: the entry, twice; the frame's descriptor, and again when the pin ends.
+//! *Writes*: the entry, twice; the frame's descriptor, and again when the pin ends.
 //!
 //! *Models*: loom `fault/pin.rs`, shuttle `fault/pin.rs`.
 
@@ -48,21 +44,21 @@ use crate::table::retry::{Blocker, Retry};
 use crate::table::rss::RssKind;
 use crate::tune::PIN_TRIES;
 
-/// What a page is taken for.
+/// The purpose of a pin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Taken {
-    /// To be read now: what the page holds, and the zero page or a file's page in private
-    /// memory, which the program's next store there replaces, will do.
+    /// To read now. The current content is enough: this may be the zero page, or a file's page in private
+    /// memory that the program's next store replaces.
     ToRead,
-    /// To be read for long: what the program stores is seen.
+    /// To read for long: the program's later stores are seen.
     ToReadForLong,
-    /// To be written, or read and written.
+    /// To write, or to read and write.
     ToWrite,
 }
 
 impl Taken {
-    /// Whether a mapping allows it. Reading takes a mapping that says so, as on Linux,
-    /// though hardware can read what it can write or execute.
+    /// Whether a mapping allows it. Reading requires read permission, as on Linux, though hardware can read
+    /// what it can write or execute.
     fn is_allowed(self, protection: Protection) -> bool {
         match self {
             Taken::ToWrite => protection.write,
@@ -80,14 +76,14 @@ impl Taken {
 
 /// A page of a program, pinned until this is dropped.
 ///
-/// It needs no address space: the one that it was taken from may have ended.
+/// It needs no address space: its own may have ended.
 pub struct UserPage<M: Machine> {
     memory: &'static Memory<M>,
     frame: Frame,
 }
 
 impl<M: Machine> UserPage<M> {
-    /// The page's frame. To be written only if it was taken for that.
+    /// Returns the page's frame. It may be written only if it was pinned for that.
     pub fn frame(&self) -> Frame {
         self.frame
     }
@@ -98,19 +94,19 @@ impl<M: Machine> Drop for UserPage<M> {
         let machine = self.memory.machine();
         let source = machine.frames();
         if self.frame != source.zero_frame() && source.descriptor(self.frame).unpin() {
-            // Nothing has mapped it since its last mapping's flush.
+            // Nothing has mapped it since the flush of its last mapping.
             source.free(machine.cpu(), self.frame);
         }
     }
 }
 
-/// How a try to pin ended that pinned nothing.
+/// Why a try pinned nothing.
 enum Missed {
-    /// The page has to be brought, or made writable.
+    /// A fault has to map the page, or make it writable.
     Fault,
-    /// Somebody else was at work.
+    /// Another operation was at work on the entry or the mapping.
     Retry(Retry),
-    /// It cannot be pinned.
+    /// The page cannot be pinned.
     Refused(Outcome),
 }
 
@@ -121,8 +117,8 @@ impl From<Retry> for Missed {
 }
 
 impl<M: Machine> AddressSpace<M> {
-    /// Pins pages from the one at `address` on, one for each place in `into`. How many were
-    /// pinned: less than all of them if one could not be.
+    /// Pins the pages from the one at `address` on, one for each slot of `into`. Returns how many were
+    /// pinned: fewer if a page could not be.
     ///
     /// # Errors
     /// How the fault on the first page ends, if it could not be pinned.
@@ -145,12 +141,11 @@ impl<M: Machine> AddressSpace<M> {
         Ok(into.len())
     }
 
-    /// Pins the page at `address`. A stack does not grow by this.
+    /// Pins the page at `address`. This grows no stack.
     ///
     /// # Errors
-    /// How a fault on it ends: never [`Outcome::Resolved`]. A page that is pinned
-    /// [`crate::MOST_PINS`] times already is out of memory, as on Linux; a device's is
-    /// [`Outcome::Bus`].
+    /// How a fault on the page ends: never [`Outcome::Resolved`]. A page that is pinned [`crate::MOST_PINS`]
+    /// times already is out of memory, as on Linux. A device's page is [`Outcome::Bus`].
     pub fn pin(&self, address: u64, taken: Taken) -> Result<UserPage<M>, Outcome> {
         if address >= self.layout().end {
             return Err(Outcome::Segv(SegvCode::MapErr));
@@ -173,7 +168,7 @@ impl<M: Machine> AddressSpace<M> {
                     backoff.rest(self.machine());
                 }
                 Err(Missed::Retry(_)) if backoff.turns() >= PIN_TRIES => {
-                    // A writer is at work there: it waits for nothing that is held here.
+                    // A writer is at work there. It waits for nothing that is held here.
                     drop(self.maps.hold_range(Pages::new(page.0, page.0 + 1)));
                     backoff = Backoff::new();
                 }
@@ -189,7 +184,7 @@ impl<M: Machine> AddressSpace<M> {
         prepared: &mut FaultState<M, ()>,
     ) -> Result<UserPage<M>, Missed> {
         let section = self.memory().enter();
-        // By validation alone, whatever the policy of faults is: writers know no difference.
+        // By validation alone, whatever the policy: writers run the same protocol under every policy.
         let Some(hold) = VmaRef::find(&self.maps, page, Mode::Locked, &section)? else {
             return Err(Missed::Refused(Outcome::Segv(SegvCode::MapErr)));
         };
@@ -197,7 +192,7 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Missed::Refused(Outcome::Segv(SegvCode::AccErr)));
         }
         if hold.is_device() {
-            // Nobody could be told that its page is held.
+            // A device's page has no count, so a revocation could not see the pin.
             return Err(Missed::Refused(Outcome::Bus));
         }
         let walked = self.tables().descend(page, &section);
@@ -213,7 +208,7 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Retry::EntryClaimed.into());
         }
         if Self::FORMAT.is_device(value) {
-            // One has come since the mapping was found; its frame has no descriptor.
+            // A device's page was mapped after the mapping was found; its frame has no descriptor.
             return Err(Retry::MappingChanged.into());
         }
         if !Self::FORMAT.permits(value, taken.access()) {
@@ -239,7 +234,7 @@ impl<M: Machine> AddressSpace<M> {
         })
     }
 
-    /// Whether the program's next store to a page goes to another one.
+    /// Whether the program's next store to the page would go to another frame.
     fn must_unshare(&self, at: &PteRef<'_>, frame: Frame, taken: Taken) -> bool {
         let flags = self.machine().frames().descriptor(frame).flags();
         if !self.tables().is_zero_page(frame) && flags.has(Flags::ANONYMOUS) {
@@ -248,7 +243,7 @@ impl<M: Machine> AddressSpace<M> {
         taken == Taken::ToReadForLong && !at.vma.is_shared()
     }
 
-    /// Replaces a page that is present by one that is this space's alone.
+    /// Replaces a present page by one that only this space maps.
     fn unshare(
         &self,
         at: &PteRef<'_>,
@@ -274,7 +269,7 @@ impl<M: Machine> AddressSpace<M> {
         Ok(())
     }
 
-    /// Claims the entry as present, validates, and adds a pin to the page's count.
+    /// Claims the entry as present, validates, and counts the pin.
     fn count_pin(
         &self,
         at: &PteRef<'_>,
@@ -289,10 +284,10 @@ impl<M: Machine> AddressSpace<M> {
         };
         let count = || {
             if descriptor.flags().has(Flags::FILE) {
-                // Not if the store has let go of it: the next try finds out.
+                // This fails if the object has released the page: the next try finds out.
                 return descriptor.pin().map_err(why);
             }
-            // Forked since the look, if not, and over again.
+            // If not alone, the page was forked since the look: try again.
             if !self.is_alone(descriptor, page) && !mutant(Mutant::SharingNotChecked) {
                 return Err(Retry::PageChanged);
             }

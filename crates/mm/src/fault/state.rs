@@ -1,9 +1,8 @@
-//! What a fault gets ready before it claims anything: a frame.
+//! What a fault prepares before it claims anything: a frame.
 //!
-//! Zeroed, for a fresh page or a table, or with any content, for a copy. It is
-//! kept from one try to the next, used for whatever is needed then, and given
-//! back if nobody needed it. A fault that finds no memory leaves its section,
-//! releases what reclamation still holds back, and tries once more.
+//! The frame is zeroed for a fresh page or a table, and has any content for a copy. It is kept from one try
+//! to the next, used for whatever that try needs, and freed if it was not needed. A fault that finds no
+//! memory leaves its section, releases what reclamation defers, and tries again.
 
 use faultless_frames::FrameSource;
 use faultless_paging::Frame;
@@ -19,17 +18,17 @@ use crate::table::retry::{Blocker, Retry};
 use crate::tree::mapping::ObjectRef;
 use crate::tune::MEMORY_SEARCHES;
 
-/// A frame that a fault has in hand.
+/// The frame that a fault holds, and what it waits for.
 pub(crate) struct FaultState<M: Machine, N> {
     memory: &'static Memory<M>,
     frame: Option<Frame>,
     is_zeroed: bool,
     searches: u32,
-    /// A page that has to be read in: its store, and its index.
+    /// A page that has to be read in: its object and its index.
     missing: Option<(MemoryObject<M>, u64)>,
     /// Whether the fault had to wait for I/O.
     pub(crate) has_waited: bool,
-    /// What the fault tells about itself.
+    /// The trace of the fault.
     pub(crate) trail: N,
 }
 
@@ -47,7 +46,7 @@ impl<M: Machine, N> FaultState<M, N> {
         }
     }
 
-    /// A zeroed frame; still in hand until [`FaultState::page_used`].
+    /// Returns a zeroed frame, still held here until [`FaultState::page_used`].
     #[inline]
     pub(crate) fn page(&mut self) -> Result<Frame, Retry> {
         if let Some(frame) = self.frame {
@@ -70,7 +69,7 @@ impl<M: Machine, N> FaultState<M, N> {
         self.is_zeroed = true;
     }
 
-    /// A frame to copy a page to; still in hand likewise.
+    /// Returns a frame to copy a page to, still held here likewise.
     pub(crate) fn page_to_fill(&mut self) -> Result<Frame, Retry> {
         let frame = match self.frame {
             Some(frame) => frame,
@@ -84,36 +83,36 @@ impl<M: Machine, N> FaultState<M, N> {
         Ok(frame)
     }
 
-    /// The same as [`FaultState::page`], as a table.
+    /// As [`FaultState::page`], as a table.
     pub(crate) fn table(&mut self) -> Result<Frame, Retry> {
         let frame = self.page()?;
         self.memory.make_table(frame);
         Ok(frame)
     }
 
-    /// The frame now belongs to an entry.
+    /// Records that the frame now belongs to an entry or to an object.
     #[inline]
     pub(crate) fn page_used(&mut self) {
         self.frame = None;
         self.is_zeroed = true;
     }
 
-    /// The frame is still in hand, but others may have found it in a store meanwhile,
-    /// and written it.
+    /// Marks the frame as no longer zeroed. It is still held here, but other CPUs may have found it in an
+    /// object, and written it.
     #[cold]
     pub(crate) fn page_shown(&mut self) {
         self.is_zeroed = false;
     }
 
-    /// The try needs a page of a store that has to be read in.
+    /// Records that the try needs a page of an object that has to be read in.
     #[cold]
     pub(crate) fn needs_page(&mut self, backed: &ObjectRef, index: u64) -> Retry {
         self.missing = Some((MemoryObject::of(self.memory, backed.pointer()), index));
         Retry::Wait(Blocker::Page)
     }
 
-    /// Reads in the page that the last try needed, or waits for who does. How the fault
-    /// ends, if it cannot be.
+    /// Reads in the page that the last try needed, or waits for the CPU that does. Returns how the fault ends
+    /// if that fails.
     #[cold]
     pub(crate) fn wait_for_page(&mut self) -> Option<Outcome> {
         let (store, index) = self.missing.take()?;
@@ -128,7 +127,7 @@ impl<M: Machine, N> FaultState<M, N> {
         }
     }
 
-    /// The fault is resolved: a major one, if it waited for I/O.
+    /// Counts a major fault, if this one waited for I/O.
     #[inline]
     pub(crate) fn count_wait(&self) {
         if self.has_waited {
@@ -136,9 +135,8 @@ impl<M: Machine, N> FaultState<M, N> {
         }
     }
 
-    /// Looks for memory harder. Whether it is worth another try: releasing what
-    /// reclamation holds back can take other CPUs' leaving their sections.
-    /// Outside any section, so that this CPU holds nothing back.
+    /// Looks for memory harder. Whether another try is worth it: releasing deferred objects can require other
+    /// CPUs to leave their sections. Called outside any section, so that this CPU defers nothing itself.
     #[cold]
     pub(crate) fn find_memory(&mut self) -> bool {
         self.searches += 1;

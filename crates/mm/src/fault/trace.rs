@@ -1,7 +1,7 @@
-//! What operations tell about themselves, if somebody wants to know.
+//! Tracing of faults: how each one was resolved.
 //!
-//! Off, which is the rule, a fault pays one branch at its beginning, and an operation one
-//! more at its end; everything else is out of line.
+//! While no tracer is on, a fault pays one branch at its start, and any other operation one more at its end.
+//! Everything else is out of line.
 
 use faultless_trace::{Event, How, Reason};
 
@@ -11,15 +11,15 @@ use crate::fault::Outcome;
 use crate::space::AddressSpace;
 use crate::table::retry::{Blocker, Retry};
 
-/// Takes note of how a fault goes; `()` takes none.
+/// Records the progress of a fault; `()` records nothing.
 pub(crate) trait TraceSink {
-    /// Whether the fault is one that the mapping need not allow ([`crate::ops`], `access`).
+    /// Whether the fault is a forced one, which the mapping need not allow ([`crate::ops`], `access`).
     const FORCES: bool = false;
-    /// It has found how it ends, should nothing come between.
+    /// Records how the fault ends, unless it is withdrawn later.
     fn ends(&mut self, how: How);
-    /// It has put a table in place.
+    /// Records that the fault has installed a table.
     fn has_table(&mut self);
-    /// It goes on under the mmap lock.
+    /// Records that the fault goes on with its page held against writers.
     fn fell_back(&mut self, why: Retry);
 }
 
@@ -32,7 +32,7 @@ impl TraceSink for () {
     fn fell_back(&mut self, _: Retry) {}
 }
 
-/// How one fault goes.
+/// The trace of one fault.
 pub(crate) struct FaultTrace {
     how: How,
     table: bool,
@@ -57,7 +57,7 @@ impl TraceSink for FaultTrace {
     }
 }
 
-/// The same of one that the mapping need not allow.
+/// The trace of a forced fault, which the mapping need not allow.
 pub(crate) struct Forced(pub(crate) FaultTrace);
 
 impl TraceSink for Forced {
@@ -85,7 +85,7 @@ impl FaultTrace {
         }
     }
 
-    /// The fault that began at `start` has ended.
+    /// Records the fault that began at `start` and has ended now.
     pub(crate) fn end<M: Machine>(
         &self,
         space: &AddressSpace<M>,
@@ -103,7 +103,7 @@ impl FaultTrace {
             Outcome::OutOfMemory => How::OutOfMemory,
         };
         let end = space.machine().now();
-        // This CPU's, even if the fault slept and began on another one.
+        // This CPU's tracer, even if the fault slept and began on another CPU.
         let tracer = space.memory().this_cpu().tracer();
         tracer.record(Event::fault(
             start,

@@ -1,4 +1,4 @@
-//! New mappings, which lead to their space and hold their objects.
+//! Allocation of mappings: each leads to its space and holds its object.
 
 use core::ptr::NonNull;
 
@@ -11,7 +11,7 @@ use crate::space::AddressSpace;
 use crate::tree::mapping::{Attributes, Mapping};
 
 impl<M: Machine> AddressSpace<M> {
-    /// A mapping that no slot leads to yet. It holds its object, and is in the object's list.
+    /// Allocates a mapping that no slot leads to yet. It holds its object, and is in the object's list.
     pub(crate) fn allocate_mapping(
         &self,
         attributes: Attributes,
@@ -23,7 +23,7 @@ impl<M: Machine> AddressSpace<M> {
         if let Some(backed) = &attributes.backed {
             backed.object().hold();
             self.maps.note(Note::STORES);
-            // SAFETY: just made.
+            // SAFETY: made above.
             memory.link(unsafe { place.as_ref() }, backed, self.expose());
         }
         Ok(place)

@@ -1,4 +1,4 @@
-//! The memory core of a machine, as a port makes it.
+//! The constructor of a machine's memory core, for ports.
 
 use faultless_sync::reclaim::Participant;
 
@@ -10,9 +10,8 @@ use crate::object::{Node, ObjectInner};
 use crate::tree::{node_shape, split_shape};
 
 impl<M: Machine> Memory<M> {
-    /// The memory core of `machine`, for as many CPUs as there are entries in
-    /// `cpus` and `participants`. A CPU must be [`Memory::online`] before it
-    /// calls anything else.
+    /// Makes the memory core of `machine`, for as many CPUs as `cpus` and `participants` have entries. A CPU
+    /// must be [`Memory::online`] before it calls anything else.
     pub fn new(machine: M, cpus: &'static [PerCpu], participants: &'static [Participant]) -> Self {
         let shapes = [
             node_shape(),

@@ -1,13 +1,14 @@
-//! An address space: mappings with their locks, page tables, and what operations keep beside them.
+//! An address space: its mappings with their locks, its page tables, and the state that operations keep
+//! beside them.
 //!
-//! | field | who writes it | when |
+//! | field | writer | when |
 //! | --- | --- | --- |
 //! | `maps` | see [`crate::lock`] | |
-//! | `soft_dirty_epoch` | the caller that clears soft-dirty bits | each time |
+//! | `soft_dirty_epoch` | the thread that clears soft-dirty bits | each time |
 //! | `lock_future` | a writer that has every range | `mlockall` |
-//! | `place` | a space that is made or ends, under the list's lock; a walk of an object's mappings that comes here | |
+//! | `place` | a space that is made or ends, under the list's lock; a walk of an object's mappings, here | |
 //!
-//! It lies in a frame of its own, so that it stays where it is while its owner moves the
+//! An address space lies in a frame of its own, so that it stays in place while its owner moves the
 //! [`OwnedSpace`]: mappings of an object lead here ([`crate::object::mappings`]).
 
 mod edit;
@@ -38,28 +39,29 @@ pub use owned::OwnedSpace;
 /// An address space, in a frame of its own ([`OwnedSpace`]).
 pub struct AddressSpace<M: Machine> {
     pub(crate) maps: Mappings<M>,
-    /// The frame in which this is.
+    /// The frame that holds this.
     pub(crate) frame: Frame,
-    /// How often soft-dirty bits were cleared ([`crate::space::soft_dirty`]).
+    /// Counts the clearings of soft-dirty bits ([`crate::space::soft_dirty`]).
     pub(crate) soft_dirty_epoch: AtomicU64,
-    /// Whether what is mapped from now on is locked (a [`crate::tree::mapping::Locked`]).
+    /// Whether new mappings are locked (a [`crate::tree::mapping::Locked`]).
     pub(crate) lock_future: Local,
-    /// Its place among all spaces, and its family.
+    /// Its links in the list of all spaces, and its family.
     pub(crate) place: Padded<SpaceLink>,
 }
 
-/// A space's place in the list of all. Written under the list's lock, the family before the space is in it.
+/// A space's links in the list of all spaces. Written under the list's lock; the family before the space is
+/// listed.
 #[repr(C)]
 pub(crate) struct SpaceLink {
     pub(crate) hook: Hook,
     pub(crate) is_listed: Local,
     pub(crate) family: Local,
-    /// Walks of an object's mappings that are here ([`crate::rmap::file`]).
+    /// Walks of an object's mappings that are in this space ([`crate::rmap::file`]).
     pub(crate) visitors: WaitGroup,
 }
 
 impl SpaceLink {
-    /// A space that is the first of its family: the family has its number.
+    /// Makes the links of the first space of a family: its number is the family's.
     fn new(id: u64) -> Self {
         Self {
             hook: Hook::new(),
@@ -83,56 +85,56 @@ impl<M: Machine> AddressSpace<M> {
         &self.maps.tables
     }
 
-    /// The address by which lists lead here ([`AddressSpace::at`]).
+    /// Returns the address by which lists lead here ([`AddressSpace::at`]).
     pub(crate) fn expose(&self) -> u64 {
         core::ptr::from_ref(self).expose_provenance() as u64
     }
 
-    /// The address space that lies at an exposed address.
+    /// Returns the address space at an exposed address.
     ///
     /// # Safety
-    /// It was exposed by a space of this machine, which does not end during `'a`.
+    /// The address was exposed by a space of this machine, which does not end during `'a`.
     pub(crate) unsafe fn at<'a>(address: u64) -> Option<&'a Self> {
         // SAFETY: the caller's promise.
         unsafe { core::ptr::with_exposed_provenance::<Self>(address as usize).as_ref() }
     }
 
-    /// Its number, never used twice.
+    /// Returns its number, never reused.
     #[inline]
     pub(crate) fn number(&self) -> u64 {
         self.maps.tables.id
     }
 
-    /// Names the space to the machine's TLBs; holds the root table.
+    /// Returns the name of the space for the machine's TLBs, which contains the root table.
     pub fn id(&self) -> SpaceId {
         self.tables().space_id()
     }
 
-    /// The CPUs that run this space. A CPU inserts itself before it loads the
-    /// root and removes itself after it has dropped all translations.
+    /// Returns the CPUs that run this space. A CPU inserts itself before it loads the root, and removes
+    /// itself after it has dropped all translations.
     pub fn cpus(&self) -> &CpuSet {
         &self.tables().cpus
     }
 
-    /// Where things are.
+    /// Returns the layout.
     pub fn layout(&self) -> &Layout {
         &self.maps.layout
     }
 
-    /// The policy of faults.
+    /// Returns the fault policy.
     #[inline]
     pub fn policy(&self) -> Policy {
         self.maps.policy()
     }
 
-    /// Changes the policy of faults from now on. Safe at any moment: writers
-    /// run the same protocol under every policy.
+    /// Changes the fault policy from now on. Safe at any moment: writers run the same protocol under every
+    /// policy.
     pub fn set_policy(&self, policy: Policy) {
         self.maps.set_policy(policy);
     }
 
-    /// Under `classic` and `vma-lock`: whether `munmap` keeps the mmap lock for writing until all
-    /// pages are gone, as Linux did before 4.20, instead of downgrading it. For comparisons.
+    /// Under `classic` and `vma-lock`: sets whether `munmap` keeps the mmap lock for writing until all pages
+    /// are gone, as Linux did before 4.20, instead of downgrading it. For comparisons.
     pub fn hold_zaps(&self, held: bool) {
         match held {
             true => self.maps.note(Note::HELD_ZAPS),
@@ -142,7 +144,7 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// The memory core the space belongs to.
+    /// Returns the memory core to which the space belongs.
     pub fn memory(&self) -> &'static Memory<M> {
         self.maps.memory
     }
@@ -152,32 +154,32 @@ impl<M: Machine> AddressSpace<M> {
         self.memory().machine()
     }
 
-    /// What it may map.
+    /// Returns the limits of what it may map.
     pub fn limits(&self) -> Limits {
         self.maps.limits()
     }
 
-    /// What it may map from now on.
+    /// Sets the limits of what it may map from now on.
     pub fn set_limits(&self, limits: &Limits) {
         self.maps.set_limits(limits);
     }
 
-    /// What is mapped, in numbers. Beside writers it may be a change half done.
+    /// Returns the totals of what is mapped. Beside writers they may show half of a change.
     pub fn totals(&self) -> VmStats {
         self.maps.totals()
     }
 
-    /// Start and end of the heap ([`AddressSpace::brk`]), in bytes.
+    /// Returns start and end of the heap ([`AddressSpace::brk`]), in bytes.
     pub fn heap(&self) -> (u64, u64) {
         self.maps.heap()
     }
 
-    /// Its family's number: a space's, so that no space of another family has it.
+    /// Returns its family's number: the number of a space, so that no other family has it.
     pub(crate) fn family(&self) -> u64 {
         self.place.family.get()
     }
 
-    /// Makes a space that is not in the list yet one of another one's family.
+    /// Puts a space that is not listed yet into the family of another.
     pub(crate) fn join_family(&self, other: &Self) {
         self.place.family.set(other.family());
     }
@@ -186,7 +188,7 @@ impl<M: Machine> AddressSpace<M> {
         self.maps.all_pages()
     }
 
-    /// The pages of a byte range, checked as `munmap` checks it.
+    /// Returns the end of a byte range in whole pages, checked as `munmap` checks it.
     pub(crate) fn check_range(&self, address: u64, length: u64) -> Result<u64, Errno> {
         let end = self.layout().end;
         if !address.is_multiple_of(PAGE_SIZE) || length > end || address > end - length {

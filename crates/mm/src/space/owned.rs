@@ -1,7 +1,7 @@
-//! An address space as its owner has it: a pointer to the frame in which the space lies.
+//! The owner's handle of an address space: a pointer to the frame in which the space lies.
 //!
-//! The space stays where it is while its owner moves the handle, because mappings of objects, and the
-//! list of all spaces, lead to it.
+//! The space stays in place while its owner moves the handle, because mappings of objects, and the list of
+//! all spaces, lead to it.
 
 use core::ops::Deref;
 use core::ptr::NonNull;
@@ -20,8 +20,8 @@ use crate::space::{AddressSpace, SpaceLink};
 use crate::table::rss::RssCounters;
 use crate::tree::{PAGES, Tree};
 
-/// An address space that the caller owns. It is given back by [`OwnedSpace::destroy`] alone: dropped,
-/// its frames are lost.
+/// An address space that the caller owns. Only [`OwnedSpace::destroy`] frees it: if this is dropped, its
+/// frames are lost.
 pub struct OwnedSpace<M: Machine> {
     space: NonNull<AddressSpace<M>>,
 }
@@ -36,7 +36,7 @@ impl<M: Machine> Deref for OwnedSpace<M> {
 
     #[inline]
     fn deref(&self) -> &AddressSpace<M> {
-        // SAFETY: written in `new`, and there until `take_apart`.
+        // SAFETY: written in `unlisted`, and valid until `take_apart`.
         unsafe { self.space.as_ref() }
     }
 }
@@ -54,7 +54,7 @@ impl<M: Machine> AsRef<AddressSpace<M>> for AddressSpace<M> {
 }
 
 impl<M: Machine> OwnedSpace<M> {
-    /// An empty space that is in no list yet.
+    /// Makes an empty space that is in no list yet.
     ///
     /// # Errors
     /// [`NoMemory`]; nothing is allocated then.
@@ -95,17 +95,17 @@ impl<M: Machine> OwnedSpace<M> {
             lock_future: Local::new(0),
             place,
         };
-        // SAFETY: a frame of ours, large enough and aligned.
+        // SAFETY: a frame that only this function uses, large enough and aligned.
         unsafe { space.write(content) };
         Ok(Self { space })
     }
 
-    /// Gives back all that the space is made of but its tables, which are gone.
+    /// Frees everything of the space but its tables, which are gone.
     pub(crate) fn take_apart(self) {
         let (memory, frame) = (self.memory(), self.frame);
         self.maps.destroy();
         self.tables().rss.free(memory);
-        // The space lies in this frame: from here on it is not looked at.
+        // The space lies in this frame: it is not accessed from here on.
         let machine = memory.machine();
         let source = machine.frames();
         source.descriptor(frame).set_flags(Flags::NONE);

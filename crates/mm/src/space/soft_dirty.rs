@@ -1,24 +1,23 @@
-//! Watching for stores: soft-dirty bits, as Linux has them for who saves or moves a running
-//! program.
+//! Soft-dirty bits: write tracking for programs that checkpoint or migrate a running program, as on Linux.
 //!
-//! A page counts as written if its entry says so, or if its mapping is newer than the last
-//! clearing: what is mapped anew has lost what was there before. Every store that is let
-//! through leaves the bit set, because an entry that lets stores through has it
-//! ([`faultless_paging::Format`]): to clear it is to lower the entry, and the next store is a
-//! fault like any other. No second path, and nothing is lost to whoever comes beside:
+//! A page counts as written if its entry says so, or if its mapping is newer than the last clearing: a new
+//! mapping has lost the former content. An entry that lets stores through has the bit
+//! ([`faultless_paging::Format`]), so every store leaves it set. Clearing the bit write-protects the entry,
+//! and the next store takes an ordinary fault. There is no second path, and concurrent operations lose no
+//! store:
 //!
-//! * A fault that was under way publishes its entry with the bit, or claims it after us.
-//! * A read that found the mapping new lets stores through, with the bit, though nobody
-//!   stores: a page too much, and only of shared memory beside a clearing.
-//! * A page that somebody has pinned goes on counting as written: stores through the pin are no
-//!   faults. So does a device's page, which Linux leaves alone.
-//! * Stores by what TLBs still hold come before the clearing's end: it flushes first, and
-//!   keeps its claims until then (rule R2). Reads go on meanwhile.
+//! * A fault in progress publishes its entry with the bit, or claims the entry after the clearing.
+//! * A read that found the mapping new lets stores through, with the bit set although nothing is stored. That
+//!   is one page too many, and happens only for shared memory beside a clearing.
+//! * A clearing keeps the bit of a pinned page, because stores through the pin do not fault. It also keeps
+//!   the bit of a device's page, which Linux leaves alone.
+//! * Stores through stale TLB entries precede the end of the clearing. It flushes first, and keeps its claims
+//!   until then (rule R2). Reads go on meanwhile.
 //!
-//! Mappings are made while the lock is held that a clearing holds for reading. What was made
-//! before is old from the moment the clearing is counted, without being touched.
+//! A clearing holds for reading the lock under which mappings are made. A mapping made before is old from the
+//! moment the clearing is counted, without being touched.
 //!
-//! Written lines: the entries that are soft-dirty; `AddressSpace::soft_dirty_epoch`.
+//! *Writes*: the entries that are soft-dirty; `AddressSpace::soft_dirty_epoch`.
 //!
 //! *Models*: loom `space/soft_dirty.rs`, shuttle `space/soft_dirty.rs`.
 
@@ -34,7 +33,7 @@ use crate::tree::Run;
 use crate::tree::mapping::{Attributes, SoftDirtyEpoch};
 use crate::tune::SOFT_DIRTY_BATCH;
 
-/// Which pages of a batch this CPU has kept claims of. They do not say whose they are.
+/// The pages of a batch of which this CPU has kept claims. A present claim does not name its CPU.
 struct Kept {
     first: u64,
     pages: [u64; SOFT_DIRTY_BATCH / 64],
@@ -68,13 +67,12 @@ impl Kept {
 }
 
 impl<M: Machine> AddressSpace<M> {
-    /// Lets every page count as not written. When it returns, every store that begins later is
-    /// noticed (Linux: 4 in `/proc/PID/clear_refs`).
+    /// Marks every page as not written. Every store that begins after the return is noticed (Linux: 4 in
+    /// `/proc/PID/clear_refs`).
     pub fn clear_soft_dirty(&self) {
         let all = Pages::of_bytes(0..self.layout().end);
         let _hold = self.maps.hold_everything();
-        // No order: who makes mappings has the lock, and a fault that comes with the old
-        // number sets the bit.
+        // Relaxed: a writer that makes mappings holds the lock, and a fault with the old number sets the bit.
         self.soft_dirty_epoch.fetch_add(1, Ordering::Relaxed);
         let mut at = self.tables().first_table(all.start, all.end);
         while at < all.end {
@@ -86,7 +84,7 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Lets pages from the start of `pages` on count as not written; the page to go on from.
+    /// Marks pages from the start of `pages` on as not written. Returns the page to go on from.
     fn watch_batch(&self, pages: Pages) -> u64 {
         let format = Self::FORMAT;
         let mut gather = Gather::new();
@@ -103,7 +101,7 @@ impl<M: Machine> AddressSpace<M> {
                 let value = entry.load();
                 if format.is_claimed(value) {
                     if kept.any {
-                        // Never wait for a claim while holding some (rule R9).
+                        // Never wait for a claim while holding one (rule R9).
                         stop = page;
                         return;
                     }
@@ -111,12 +109,12 @@ impl<M: Machine> AddressSpace<M> {
                 } else if !format.is_soft_dirty(value) || self.is_kept_written(value) {
                     return;
                 } else if !format.permits(value, Access::Write) {
-                    // Nothing is lowered that hardware knows of.
+                    // Clearing the bit here lowers nothing that hardware permits.
                     if entry.replace(value, format.watched(value)).is_ok() {
                         return;
                     }
                 } else {
-                    // Pinned meanwhile, it goes on counting as written.
+                    // If pinned meanwhile, the page goes on counting as written.
                     let validate = || match self.is_kept_written(value) {
                         true => Err(Retry::PageChanged),
                         false => Ok(()),
@@ -127,7 +125,7 @@ impl<M: Machine> AddressSpace<M> {
                             kept.add(page);
                             return self.tables().gather(before, page, &mut gather);
                         }
-                        // Changed, or claimed by another: look again.
+                        // Changed, or claimed by another CPU: look again.
                         Err(Retry::EntryClaimed) => {}
                         Err(_) => return,
                     }
@@ -150,8 +148,8 @@ impl<M: Machine> AddressSpace<M> {
         stop
     }
 
-    /// Whether the page of an entry goes on counting as written: somebody has pinned it, or it is a
-    /// device's. Pins are counted under claims, so that under a claim the answer stays.
+    /// Whether a clearing keeps the bit of an entry: its page is pinned, or a device's. Pins are counted
+    /// under claims, so the answer is stable under a claim.
     fn is_kept_written(&self, value: u64) -> bool {
         match self.tables().counted(value) {
             Some(descriptor) => descriptor.pins() != 0,
@@ -159,8 +157,8 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Whether what is mapped at an address, or a part of the mapping that it belongs to, was
-    /// mapped since soft-dirty bits were cleared: all of its pages count as written.
+    /// Whether the mapping at an address, or a part that belongs to it, was made since soft-dirty bits were
+    /// cleared. Then all of its pages count as written.
     pub fn is_newly_mapped(&self, address: u64) -> bool {
         let page = address / PAGE_SIZE;
         let _section = self.memory().enter();
@@ -172,34 +170,33 @@ impl<M: Machine> AddressSpace<M> {
         mapping.is_some_and(|mapping| self.is_line_new(&run, mapping.attributes()))
     }
 
-    /// When a mapping is made that is made now. With a range, or by whoever alone has
+    /// Returns the epoch for a mapping that is made now. Called with a range, or while the caller alone uses
     /// the space.
     pub(crate) fn birth(&self) -> SoftDirtyEpoch {
         SoftDirtyEpoch(self.soft_dirty_epoch.load(Ordering::Relaxed))
     }
 
-    /// Whether a mapping was made since soft-dirty bits were cleared, so that all of its
-    /// pages count as written.
+    /// Whether a mapping was made since soft-dirty bits were cleared. Then all of its pages count as written.
     pub(crate) fn is_new(&self, attributes: &Attributes) -> bool {
         attributes.birth.0 >= self.soft_dirty_epoch.load(Ordering::Relaxed)
     }
 
-    /// Whether one mapping can be what both are.
+    /// Whether the two can be one mapping.
     pub(crate) fn are_one(&self, one: &Attributes, other: &Attributes) -> bool {
         one == other && self.is_new(one) == self.is_new(other)
     }
 
-    /// In a child that nobody else knows: its mappings are as old as its parent's.
+    /// Makes the mappings of a child as old as its parent's. Called before anything else knows the child.
     pub(crate) fn begin_clearings(&self, parent: &Self) {
         let soft_dirty_epoch = parent.soft_dirty_epoch.load(Ordering::Relaxed);
         self.soft_dirty_epoch
             .store(soft_dirty_epoch, Ordering::Relaxed);
     }
 
-    /// Whether the mapping that a run is a part of, as a program sees it, has a new part: then
-    /// all of it counts as new, as Linux has it where a mapping is merged. Inside a section.
+    /// Whether the mapping of which a run is a part, as a program sees it, has a new part. Then all of it
+    /// counts as new, like a merged mapping on Linux. Called inside a section.
     pub(crate) fn is_line_new(&self, run: &Run, attributes: &Attributes) -> bool {
-        // Answers of parts that belong to it; `None`: that is another mapping.
+        // Returns the answer for a part that belongs to it; `None`: another mapping.
         let is_new = |page: u64| {
             let slot = self.tree().slot_of(page)?;
             // SAFETY: inside the caller's section.

@@ -1,4 +1,4 @@
-//! Events, for operations on an address space ([`crate::base::trace`]).
+//! Events of operations on an address space ([`crate::base::trace`]).
 
 use faultless_trace::Kind;
 

@@ -1,13 +1,14 @@
-//! The verifier over a whole machine: every frame is somebody's, and nobody else's.
+//! The verifier over a whole machine: every frame has exactly one use.
 //!
-//! While nothing else is in the core, and with all address spaces that there are:
-//! 1. Each of them is sound by itself ([`AddressSpace::verify`]).
-//! 2. A page's frame is mapped by as many entries as its descriptor counts, an exclusive
-//!    one by one.
+//! It needs all address spaces, and that nothing else is in the core.
+//!
+//! 1. Each space is sound by itself ([`AddressSpace::verify`]).
+//! 2. As many entries map a page's frame as its descriptor counts, and one entry maps an exclusive frame.
 //! 3. A mapping counts as many pages as point to it.
 //! 4. Every node, split and mapping that a slab has given out is in one of the trees.
-//! 5. Every frame of the machine is free, cached, a page, pinned, a table, small objects, or
-//!    the port's. A device's frames are none of these. What is left is lost: the accounts say how much, and what it was last.
+//! 5. Every frame of the machine is free, cached, a page, pinned, a table, small objects, or the port's. A
+//!    device's frames are none of these. The rest is lost: the accounts say how many frames, and what they
+//!    were last.
 //! 6. If nothing is lost, the machine has committed what its address spaces have.
 
 use core::ptr::NonNull;
@@ -22,7 +23,7 @@ use crate::space::AddressSpace;
 use crate::tree::SlotState;
 use crate::verify::{Census, Violation};
 
-/// Times that what was retired is asked for: each lets readers of three epochs go by.
+/// Calls of `expedite` to release all retired objects: each lets readers of three epochs leave.
 const EXPEDITIONS: usize = 4;
 
 impl From<Misuse> for Violation {
@@ -36,13 +37,12 @@ impl From<Misuse> for Violation {
 }
 
 impl<M: Machine> Memory<M> {
-    /// Checks the whole machine, whose frames are those of `frames`, while no CPU but the
-    /// caller's is in the core. `spaces` are all address spaces that there are; `port`
-    /// enters what the port uses itself. What the spaces use, and what every frame is.
+    /// Checks the whole machine, of which `frames` are the frames. Only the caller's CPU may be in the core.
+    /// `spaces` are all address spaces that exist; `port` enters what the port itself uses. Returns what the
+    /// spaces use, and what every frame is.
     ///
     /// # Errors
-    /// The first violation found. Frames that nobody has are no violation, but lost
-    /// ([`Accounts::lost`]).
+    /// The first violation found. A frame without an owner is no violation, but lost ([`Accounts::lost`]).
     pub fn verify_machine<'a, P: PhysicalMemory + Wait, S: AsRef<AddressSpace<M>> + 'a>(
         &self,
         frames: &Frames<P>,
@@ -88,7 +88,7 @@ impl<M: Machine> Memory<M> {
         self.enter_probes(&books)?;
         port(&books)?;
         books.for_each(Use::FILE, &mut |frame, descriptor, times| {
-            // Once by its store.
+            // Its object enters it once.
             if times != descriptor.map_count() + u32::from(descriptor.is_held()) {
                 let rule = "a page of a store is not mapped as often as is counted";
                 return Err(of_frame(rule, frame, u64::from(times)));
@@ -107,7 +107,7 @@ impl<M: Machine> Memory<M> {
             Ok(())
         })?;
         books.for_each(Use::SLAB, &mut |frame, _, times| {
-            // SAFETY: an object in use was found in it, and nobody else is in the core.
+            // SAFETY: an object in use was found in it, and no other CPU is in the core.
             let used = unsafe { Slab::objects_in(self.machine(), frame) };
             if used != u64::from(times) {
                 let rule = "a node, split or mapping in use is in no tree";
@@ -124,7 +124,7 @@ impl<M: Machine> Memory<M> {
     }
 }
 
-/// A violation at a frame's physical address.
+/// Returns a violation at a frame's physical address.
 fn of_frame(rule: &'static str, frame: Frame, value: u64) -> Violation {
     Violation {
         rule,
@@ -134,7 +134,7 @@ fn of_frame(rule: &'static str, frame: Frame, value: u64) -> Violation {
 }
 
 impl<M: Machine> AddressSpace<M> {
-    /// Enters the tables below one, itself included, and the pages. Inside a section.
+    /// Enters a table, the tables below it, and their pages. Called inside a section.
     fn enter_tables(
         &self,
         books: &FrameAudit,
@@ -165,15 +165,15 @@ impl<M: Machine> AddressSpace<M> {
         Ok(())
     }
 
-    /// Enters the tree's nodes, splits and mappings, each of which counts the pages that point to
-    /// it. Inside a section.
+    /// Enters the tree's nodes, splits and mappings, and checks each mapping's count of pages. Called inside
+    /// a section.
     fn enter_objects(&self, books: &FrameAudit) -> Result<(), Violation> {
         let enter = |object: NonNull<u8>| {
             // SAFETY: nodes, splits and mappings are objects of slabs.
             books.enter(unsafe { Slab::frame_of(object) }, Use::SLAB)
         };
         self.tree().for_each_object(&mut |object| enter(object))?;
-        // Mappings are counted by their links, which only the retired need.
+        // Count a mapping's pages in its link, which only a retired mapping needs.
         self.for_each_run(&mut |mapping, _, _| {
             mapping.link().set(0);
             Ok(())

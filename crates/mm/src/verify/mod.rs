@@ -1,17 +1,16 @@
-//! The verifier: the design's invariants, checked against what is in memory.
+//! The verifier: checks the design's invariants against what is in memory.
 //!
-//! To be called when no fault and no writer is running on the address space.
-//! 1. Every present entry lies in exactly one live mapping and gives no more
-//!    than it allows; every page's frame is counted (as often as it is mapped:
-//!    [`AddressSpace::verify_together`]).
-//! 2. An exclusive anonymous frame has exactly one entry, and knows where it is.
-//!    A page that lets stores through is exclusive.
-//!    A device's page lies where the device is mapped that has it.
-//! 3. A guard lies in a mapping; it has no frame. What lets stores through is soft-dirty.
-//! 4. No entry is claimed; no table is frozen; no mapping is changing or zapping. What is mapped
-//!    is counted right ([`AddressSpace::totals`]), and so is what is in memory ([`AddressSpace::rss`]).
+//! No fault and no writer may run on the address space meanwhile.
+//!
+//! 1. Every present entry lies in exactly one live mapping, and allows no more than it. Every page's frame is
+//!    counted (as often as it is mapped: [`AddressSpace::verify_together`]).
+//! 2. An exclusive anonymous frame has exactly one entry, and its descriptor says where. A writable anonymous
+//!    frame is exclusive. A device's page lies in a mapping of that device.
+//! 3. A guard lies in a mapping and has no frame. A writable page is soft-dirty.
+//! 4. No entry is claimed, no table is frozen, and no mapping is changing or zapping. The totals of what is
+//!    mapped ([`AddressSpace::totals`]) and of what is in memory ([`AddressSpace::rss`]) are right.
 //! 5. (With the caller's census of frames) used + free + cached + deferred = all.
-//! 6. What TLBs hold is checked by the machine, on every hit.
+//! 6. The machine checks what TLBs hold, on every hit.
 
 mod machine;
 mod objects;
@@ -30,7 +29,7 @@ use crate::tree::SlotState;
 use crate::tree::account::{Sum, VmStats};
 use crate::tree::mapping::Mapping;
 
-/// What an address space uses.
+/// The census of an address space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Census {
     /// Frames of pages.
@@ -48,9 +47,9 @@ pub struct Census {
 /// An invariant that does not hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Violation {
-    /// Which.
+    /// The invariant.
     pub rule: &'static str,
-    /// The address at which it was seen.
+    /// The address at which the violation was found.
     pub address: u64,
     /// The entry there.
     pub value: u64,
@@ -69,7 +68,7 @@ impl fmt::Display for Violation {
 impl core::error::Error for Violation {}
 
 impl<M: Machine> AddressSpace<M> {
-    /// Checks every invariant. What the space uses.
+    /// Checks every invariant. Returns what the space uses.
     ///
     /// # Errors
     /// The first violation found.
@@ -82,8 +81,8 @@ impl<M: Machine> AddressSpace<M> {
         Ok(census)
     }
 
-    /// Whether a writer is at work on a page's mapping, so that TLBs may hold
-    /// what its entry no longer gives (rule R2).
+    /// Whether a writer is at work on a page's mapping. Then TLBs may hold what its entry no longer allows
+    /// (rule R2).
     pub fn is_in_motion(&self, page: Page) -> bool {
         let _section = self.memory().enter();
         // SAFETY: read in this section.
@@ -247,7 +246,7 @@ impl<M: Machine> AddressSpace<M> {
             return wrong("a mapped frame is not marked as a page");
         }
         if descriptor.flags().has(Flags::EXCLUSIVE) {
-            // A page whose table has moved whole is not where its descriptor says.
+            // A page of which the table has moved whole is not where its descriptor says.
             let (owner, at) = descriptor.owner();
             let is_found = at == page || self.maps.has_note(Note::MOVED);
             if descriptor.map_count() != 1 || owner != self.number() || !is_found {

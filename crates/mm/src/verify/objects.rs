@@ -1,7 +1,7 @@
-//! The books of a machine's stores: their pages, and the objects that they are made of.
+//! The frame audit of a machine's memory objects: their pages, nodes and descriptors.
 //!
-//! A page of a store is entered once by its store and once by each entry that maps it,
-//! as often as its descriptor counts while nobody has it pinned.
+//! An object's page is entered once by the object and once by each entry that maps it. That is its
+//! descriptor's count while the page is not pinned.
 
 use core::ptr::NonNull;
 
@@ -13,10 +13,10 @@ use crate::object::ObjectInner;
 use crate::object::radix::PageSlot;
 
 impl<M: Machine> Memory<M> {
-    /// Enters all stores, while nothing else is in the core.
+    /// Enters all objects, while nothing else is in the core.
     pub(crate) fn enter_stores(&self, books: &FrameAudit) -> Result<(), Misuse> {
         let list = self.objects.lock(self.machine());
-        // SAFETY: under the lock, and nobody else is at work.
+        // SAFETY: under the lock, and no other CPU is in the core.
         let mut next = unsafe { list.first() };
         while let Some(hook) = next {
             // SAFETY: as above.
@@ -30,7 +30,7 @@ impl<M: Machine> Memory<M> {
 
 fn enter(cache: &ObjectInner, books: &FrameAudit) -> Result<(), Misuse> {
     let object = |object: NonNull<u8>| {
-        // SAFETY: stores and their nodes are objects of slabs.
+        // SAFETY: objects and their nodes come from slabs.
         books.enter(unsafe { Slab::frame_of(object) }, Use::SLAB)
     };
     object(NonNull::from(cache).cast())?;

@@ -1,4 +1,4 @@
-//! The verifier's walk for what is counted as pages come and go ([`crate::table::rss`]).
+//! Verification of the RSS counters ([`crate::table::rss`]) by a walk of the tables.
 
 use faultless_paging::Pages;
 
@@ -8,7 +8,7 @@ use crate::table::rss::{RssDelta, RssKind};
 use crate::verify::Violation;
 
 impl<M: Machine> AddressSpace<M> {
-    /// Compares what is counted with what `tables` tables, without the root, hold. In a section.
+    /// Compares the counters with what `tables` tables, without the root, hold. Called inside a section.
     pub(crate) fn verify_rss(&self, tables: u64) -> Result<(), Violation> {
         let mut found = RssDelta::default();
         (0..tables).for_each(|_| found.add(Some(RssKind::Table)));

@@ -1,9 +1,9 @@
-//! The verifier over several address spaces: what one alone cannot know.
+//! The verifier over several address spaces, for what a single space cannot check.
 //!
-//! 1. A page's frame is mapped by as many entries as its descriptor counts.
-//! 2. An exclusive frame by one.
+//! 1. As many entries map a page's frame as its descriptor counts.
+//! 2. One entry maps an exclusive frame.
 //!
-//! The links of descriptors, which a mapped frame does not use, are where it counts.
+//! It counts in the links of descriptors, which a mapped frame does not use.
 
 use faultless_frames::{Flags, FrameSource};
 use faultless_paging::{PAGE_SIZE, Pages};
@@ -13,9 +13,8 @@ use crate::space::AddressSpace;
 use crate::verify::{Census, Violation};
 
 impl<M: Machine> AddressSpace<M> {
-    /// Checks every invariant of `spaces`, which are all that share pages with
-    /// each other, while no fault and no writer is running on any. What they use
-    /// together, each frame counted once.
+    /// Checks every invariant of `spaces`, which must be all that share pages with each other. No fault and
+    /// no writer may run on any of them. Returns what they use together, each frame counted once.
     ///
     /// # Errors
     /// The first violation found.
@@ -45,7 +44,7 @@ impl<M: Machine> AddressSpace<M> {
                 let descriptor = space.machine().frames().descriptor(frame);
                 let mapped = descriptor.link();
                 if descriptor.flags().has(Flags::FILE) {
-                    // Spaces that are not here may map it.
+                    // Spaces outside `spaces` may map it.
                     return Ok(());
                 }
                 if mapped != u64::from(descriptor.map_count()) {
@@ -60,7 +59,7 @@ impl<M: Machine> AddressSpace<M> {
         Ok(all)
     }
 
-    /// Calls `visit` with the frame of every page, and with what makes an error of it.
+    /// Calls `visit` with the frame of every page, and with a function that makes a violation of it.
     fn for_each_page(
         &self,
         visit: &mut impl FnMut(

@@ -1,18 +1,15 @@
-//! Writes to pages that are present and read-only: by `mprotect`, or because
-//! `fork` shared them.
+//! Copy-on-write: writes to pages that are present and read-only, because of `mprotect` or because `fork`
+//! shared them.
 //!
-//! A page of a device becomes writable in place. A page of a store stays what it is: where the store is mapped shared it becomes
-//! writable in place, elsewhere it is copied.
+//! A device's page becomes writable in place. So does an object's page in a shared mapping; in a private
+//! mapping it is copied.
 //!
-//! Whether a page is shared is known, not guessed: its frame's descriptor has
-//! the mark *exclusive*, or a count of the entries that map it. What is decided
-//! from that before the claim is only what to get ready; it is decided again
-//! after the claim (rule R3). From the claim on, if it is valid, no fork of
-//! this space copies the table without having waited for it, so that "this mapping is
-//! the only one" stays true, and the page may be written in place.
+//! Whether an anonymous page is shared is known, not guessed: its descriptor has the mark *exclusive*, or a
+//! count of the entries that map it. A decision before the claim only chooses what to prepare. It is made
+//! again after the claim (rule R3). Once a claim is valid, no fork of this space copies the table without
+//! waiting for the claim. So "this mapping is the only one" stays true, and the page may be written in place.
 //!
-//! Written lines: the entry, the old frame's descriptor, and for a copy the new
-//! frame and its descriptor.
+//! *Writes*: the entry, the old frame's descriptor, and for a copy the new frame and its descriptor.
 //!
 //! *Models*: loom `fault/sharing.rs`, shuttle `fault/copies.rs`.
 
@@ -31,7 +28,7 @@ use crate::table::retry::Retry;
 use crate::table::rss::RssKind;
 
 impl<M: Machine> AddressSpace<M> {
-    /// Write to a page that is present and read-only, in a mapping that allows it.
+    /// Resolves a write to a page that is present and read-only, in a mapping that allows it.
     pub(crate) fn write_page<N: TraceSink>(
         &self,
         at: &PteRef<'_>,
@@ -58,7 +55,7 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Lets a page be written that is this space's alone.
+    /// Makes a page writable that only this space maps.
     fn reuse_page(
         &self,
         at: &PteRef<'_>,
@@ -66,15 +63,15 @@ impl<M: Machine> AddressSpace<M> {
         descriptor: &Descriptor,
     ) -> Result<(), Retry> {
         self.raise_page(at, || {
-            // Forked since the look, if not: the next try copies.
+            // If not alone, the page was forked since the look: the next try copies.
             mutant(Mutant::SharingNotChecked) || self.is_alone(descriptor, page)
         })?;
         self.memory().count(Counter::Reuses);
         Ok(())
     }
 
-    /// Lets a page that is present be written, if it still `may`. No copy and no flush;
-    /// another CPU's old translation faults.
+    /// Makes a present page writable if it still `may` be. This needs no copy and no flush: a stale
+    /// translation on another CPU faults.
     fn raise_page(&self, at: &PteRef<'_>, may: impl FnOnce() -> bool) -> Result<(), Retry> {
         let protection = at.vma.protection();
         self.tables().transact_present(at, || {
@@ -86,7 +83,7 @@ impl<M: Machine> AddressSpace<M> {
         })
     }
 
-    /// Gives this space a copy of a page that others map, too; writable if the mapping allows.
+    /// Gives this space a copy of a page that other entries map, too; writable if the mapping allows.
     pub(crate) fn copy_page<N: TraceSink>(
         &self,
         at: &PteRef<'_>,
@@ -102,13 +99,13 @@ impl<M: Machine> AddressSpace<M> {
         let mut copied = false;
         self.tables().transact(at, || {
             if self.is_alone(descriptor, page) {
-                // The others have gone meanwhile. The claim holds what hardware has set.
+                // The other mappings have gone meanwhile. The claim holds what hardware has set.
                 let written = format.written(at.value);
                 return Ok(format.with_protection(written, protection, true));
             }
             prepared.page_used();
-            // What CPUs have cached of the old page must go before the new one
-            // can be written, and only then is it copied (rule R3).
+            // Flush what CPUs have cached of the old page before the new one can be written, and copy only
+            // then (rule R3).
             self.tables().flush_page(page, at.value);
             self.machine().copy(old, new);
             copied = true;
@@ -124,18 +121,18 @@ impl<M: Machine> AddressSpace<M> {
         prepared.trail.ends(How::Copy);
         let rss = &self.tables().rss;
         rss.copied(self.machine().cpu(), RssKind::of(descriptor));
-        // Copied and flushed: whoever is left may now write it.
+        // Copied and flushed: the last mapping that is left may be written from here on.
         if descriptor.unmap() {
             source.free(self.machine().cpu(), old);
         }
         Ok(())
     }
 
-    /// Whether the page is this space's alone; if so it is marked exclusive.
-    /// After the claim and its validation.
+    /// Whether only this space maps the page; if so, marks it exclusive. Called after the claim and its
+    /// validation.
     pub(crate) fn is_alone(&self, descriptor: &Descriptor, page: Page) -> bool {
-        // A fork that had copied the table before the validation took the mark away before
-        // it thawed the table. Pairs with the release of that store.
+        // A fork that had copied the table before the validation cleared the mark before it thawed the table.
+        // Pairs with the release of that store.
         fence(Ordering::Acquire);
         descriptor.take_over(self.number(), page.0)
     }

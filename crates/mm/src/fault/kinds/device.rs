@@ -1,11 +1,10 @@
-//! Faults on pages of a device ([`crate::Device`]): frames that nobody counts.
+//! Faults on pages of a device ([`crate::Device`]): frames without a count.
 //!
-//! The page is known without looking for it, so there is nothing to prepare. After the claim the
-//! device's size is looked at once more (step 7): a revocation sets it to nothing, fences, and then
-//! looks at the entries. Either the fault sees that and withdraws, or what it has published is found
-//! and taken away.
+//! The frame follows from the index, so there is nothing to prepare. After the claim the device's size is
+//! read once more (step 7). A revocation sets the size to 0, fences, and then looks at the entries. Either
+//! the fault sees that and withdraws, or the revocation finds the published entry and zaps it.
 //!
-//! Written lines: the entry.
+//! *Writes*: the entry.
 
 use faultless_paging::Access;
 use faultless_sync::{Mutant, mutant};
@@ -21,7 +20,7 @@ use crate::table::retry::Retry;
 use crate::tree::mapping::Attributes;
 
 impl<M: Machine> AddressSpace<M> {
-    /// An access to an empty entry of a mapping of a device.
+    /// Resolves an access to an empty entry of a mapping of a device.
     pub(crate) fn map_device_page<N: TraceSink>(
         &self,
         at: &PteRef<'_>,
@@ -34,12 +33,12 @@ impl<M: Machine> AddressSpace<M> {
         let Some(frame) = frame else {
             return Ok(Outcome::Bus);
         };
-        // Where a store has to be noticed, a read does not let it through.
+        // Where stores have to be noticed, a read does not let them through.
         let stores = access == Access::Write || self.is_new(attributes);
         let protection = attributes.protection;
         self.tables().transact(at, || {
-            // Partner of the claim's barrier: the fence of a truncation, between the size and its
-            // look at the entries.
+            // Partner of the claim's barrier: the fence of a truncation, between the store of the size and
+            // its look at the entries.
             if !cache.has(index) && !mutant(Mutant::SizeNotValidated) {
                 return Err(Retry::PageChanged);
             }

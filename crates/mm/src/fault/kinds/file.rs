@@ -1,18 +1,16 @@
-//! Faults on pages that a store has: files and shared memory.
+//! Faults on pages of a memory object: files and shared memory.
 //!
-//! The page is looked up, or added, with nothing held (step 5). After the claim the
-//! mapping is counted, before publication (rule R7), and then the page's slot is looked at
-//! once more (step 7). A truncation clears the slot before it looks at the entries and
-//! then at the counts (rule R6): an entry that nothing leads to any more, because its
-//! mapping goes meanwhile, it does not find, but it sees it counted. A write to private
-//! memory gets a copy at once, made under the claim; the page is counted while it is
-//! copied.
+//! * The page is looked up, or added, with nothing held (step 5). After the claim the mapping is counted,
+//!   before publication (rule R7). Then the page's slot is read once more (step 7).
+//! * A truncation clears the slot before it looks at the entries and then at the counts (rule R6). It cannot
+//!   find an entry that nothing leads to, because its mapping is being unmapped. But it sees that entry
+//!   counted.
+//! * A write to private memory makes the copy under the first claim. The page is counted while it is copied.
+//! * A read of a page that is present also maps present pages around it, like Linux's fault-around: up to 16
+//!   pages, each claimed and validated like the first.
 //!
-//! A read of a page that is there also maps what is there around it, as Linux's
-//! fault-around does: up to 16 pages, each claimed and validated like the first.
-//!
-//! Written lines: the entry, the frame's descriptor, which all have in common who map
-//! the page; its slot, if the page was not there.
+//! *Writes*: the entry; the frame's descriptor, which all mappings of the page share; the page's slot, if the
+//! page was missing.
 //!
 //! *Models*: loom `rmap/truncate.rs`.
 
@@ -34,10 +32,10 @@ use crate::table::rss::RssKind;
 use crate::tree::mapping::ObjectRef;
 use crate::tune::FAULT_AROUND;
 
-/// What a page of a store is mapped for.
+/// The access for which a page of an object is mapped.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Use {
-    /// Nothing yet: it lies around one that is used.
+    /// None yet: it lies around a page that is accessed.
     None,
     /// A load or an instruction fetch.
     Read,
@@ -46,7 +44,7 @@ enum Use {
 }
 
 impl<M: Machine> AddressSpace<M> {
-    /// An access to an empty entry of a mapping with a store.
+    /// Resolves an access to an empty entry of a mapping with an object.
     pub(crate) fn map_file_page<N: TraceSink>(
         &self,
         at: &PteRef<'_>,
@@ -71,7 +69,8 @@ impl<M: Machine> AddressSpace<M> {
                 Lookup::Page(found) => break found,
                 Lookup::Beyond => return Ok(Outcome::Bus),
                 Lookup::Missing if cache.is_zeroes(index) => {
-                    // Its slot first: who holds the last frame cannot make what leads to that.
+                    // Make the slot first: a fault that has taken the last frame could not allocate the nodes
+                    // above the slot.
                     self.memory()
                         .make_slot(cache, index)
                         .map_err(|_| Retry::Wait(Blocker::Memory))?;
@@ -93,7 +92,7 @@ impl<M: Machine> AddressSpace<M> {
         if is_write && !attributes.flags.shared {
             self.copy_file_page(at, page, cache, found, prepared)?;
         } else {
-            // Where a store has to be noticed, a read does not let it through.
+            // Where stores have to be noticed, a read does not let them through.
             let shared = attributes.flags.shared;
             let stores = shared && (is_write || self.is_new(attributes));
             let used_for = if is_write { Use::Write } else { Use::Read };
@@ -110,8 +109,7 @@ impl<M: Machine> AddressSpace<M> {
         Ok(Outcome::Resolved)
     }
 
-    /// Maps a page of a store as it is; `stores`: so that it can be written, if the mapping
-    /// allows that.
+    /// Maps a page of an object itself; with `stores`, writable if the mapping allows that.
     fn show_file_page<N: TraceSink>(
         &self,
         at: &PteRef<'_>,
@@ -124,7 +122,7 @@ impl<M: Machine> AddressSpace<M> {
         let mut kind = RssKind::File;
         self.tables().transact(at, || {
             self.count_page(cache, found)?;
-            // Once it is published the page may go, and its frame may become something else.
+            // After publication the page may go, and its frame may be reused.
             kind = RssKind::of(self.machine().frames().descriptor(found.frame));
             let write = stores && protection.write;
             let is_write = used_for == Use::Write;
@@ -140,7 +138,7 @@ impl<M: Machine> AddressSpace<M> {
         Ok(())
     }
 
-    /// A write to private memory: a copy, and nobody sees the page itself.
+    /// Maps a private copy of a page for a write. The page itself is never mapped.
     fn copy_file_page<N: TraceSink>(
         &self,
         at: &PteRef<'_>,
@@ -168,8 +166,8 @@ impl<M: Machine> AddressSpace<M> {
         Ok(())
     }
 
-    /// Maps what the store has around a page that was just mapped. What cannot be had at
-    /// once stays for a fault of its own.
+    /// Maps pages that the object has around a page that was just mapped. A page that is not ready is left to
+    /// a fault of its own.
     fn fault_around<N: TraceSink>(
         &self,
         at: &PteRef<'_>,
@@ -180,7 +178,7 @@ impl<M: Machine> AddressSpace<M> {
     ) {
         let table_end = (page.0 | (ENTRIES as u64 - 1)) + 1;
         let mut before = page.0;
-        // As far down as the window goes, or the mapping.
+        // Down to the start of the window, or of the mapping.
         let window = page.0 & !(FAULT_AROUND - 1);
         while before > window && at.vma.beside(&self.maps, Page(before - 1)).is_some() {
             before -= 1;
@@ -208,14 +206,14 @@ impl<M: Machine> AddressSpace<M> {
                     link,
                     vma: &hold,
                 };
-                // Withdrawn: somebody else is there.
+                // Withdrawn: another CPU is at work on that entry.
                 let _ = self.show_file_page::<N>(&at, backed.object(), found, stores, Use::None);
             }
         }
     }
 
-    /// The rest of step 7: the frame is counted as mapped, and still is the page that it was
-    /// taken for.
+    /// Completes step 7: counts the frame as mapped, and checks that it still is the page for which it was
+    /// found.
     #[inline]
     fn count_page(&self, cache: &ObjectInner, found: PageRef<'_>) -> Result<(), Retry> {
         if mutant(Mutant::CountedTooLate) && !found.is_valid(cache) {
@@ -224,7 +222,7 @@ impl<M: Machine> AddressSpace<M> {
         if !self.machine().frames().descriptor(found.frame).map() {
             return Err(Retry::PageChanged);
         }
-        // Partner: the fence between a page's leaving its slot and the look at its uses.
+        // Partner: the fence between removing a page from its slot and reading its counts.
         if !mutant(Mutant::ClaimWithoutFence) {
             fence_after_rmw();
         }
@@ -238,7 +236,7 @@ impl<M: Machine> AddressSpace<M> {
         Err(Retry::PageChanged)
     }
 
-    /// Takes the count away again. The page may have been let go of meanwhile.
+    /// Drops the count again. The object may have released the page meanwhile.
     fn uncount_page(&self, page: PageRef<'_>) {
         let source = self.machine().frames();
         if source.descriptor(page.frame).unmap() {

@@ -1,20 +1,18 @@
-//! Guards: entries that say that their page may not be reached (`MADV_GUARD_INSTALL`).
+//! Guards: entries that forbid access to their page (`MADV_GUARD_INSTALL`).
 //!
-//! A guard belongs to its entry, not to a mapping: it costs no mapping, and any number
-//! of pages between others can have one. It stays until it is removed or its page is
-//! unmapped, goes along where pages are moved, and is copied by `fork`. A fault that
-//! meets one is answered without a lock, as where nothing is mapped.
+//! A guard belongs to its entry, not to a mapping. It costs no mapping, and any number of pages between
+//! others can have one. It stays until it is removed or its page is unmapped; a move takes it along, and
+//! `fork` copies it. A fault on a guard ends without a lock, as where nothing is mapped.
 //!
-//! To install is to discard and to bar in one: entries are claimed, empty ones too,
-//! flushed, and then published as guards (rule R2), so that no mapping has to change
-//! and faults beside them go on. Several claims are held until the flush, so nobody is
-//! waited for meanwhile (rule R9). To remove takes one compare-and-swap an entry and no
-//! flush: no TLB holds an entry that is not present.
+//! Installing discards a page and guards its entry in one step. Entries are claimed, empty ones too, flushed,
+//! and then published as guards (rule R2). So no mapping changes, and faults beside them go on. Several
+//! claims are held until the flush, so nothing is waited for meanwhile (rule R9). Removing a guard takes one
+//! compare-and-swap for each entry and no flush: no TLB holds an entry that is not present.
 //!
-//! The caller keeps mappings as they are ([`AddressSpace::hold_range`]). Tables are
-//! put in place as by a fault, beside whoever frees others.
+//! The caller keeps mappings as they are ([`AddressSpace::hold_range`]). Tables are installed as by a fault,
+//! beside writers that free others.
 //!
-//! Written lines: the entries, and the descriptors of pages that were there.
+//! *Writes*: the entries, and the descriptors of pages that were there.
 //!
 //! *Models*: loom `fault/guard.rs`.
 
@@ -38,7 +36,7 @@ use crate::table::txn::PteTxn;
 const BATCH: u64 = ENTRIES as u64;
 
 impl<M: Machine> AddressSpace<M> {
-    /// A fault has found a guard: an error, if it is one of the mapping that was found.
+    /// Ends a fault that has found a guard: an error, if the guard belongs to the mapping that was found.
     #[cold]
     pub(crate) fn meet_guard(
         &self,
@@ -46,23 +44,23 @@ impl<M: Machine> AddressSpace<M> {
         mode: Mode,
         page: Page,
     ) -> Result<Outcome, Retry> {
-        // It may be a later mapping's, which allows other accesses. No fence: what put it
-        // there came after that mapping, and the entry was loaded by acquire.
+        // The guard may belong to a later mapping, which allows other accesses. No fence is needed: the guard
+        // was installed after that mapping was made, and the entry was loaded with acquire.
         at.validate()?;
         Ok(self.guard_fault(mode, page.address()))
     }
 
-    /// Whether the entry of the page at an address is a guard.
+    /// Whether the entry of a page is a guard.
     pub(crate) fn is_guarded(&self, page: Page) -> bool {
         let section = self.memory().enter();
         let walked = self.tables().descend(page, &section);
         matches!(walked, Walk::Leaf { value, .. } if Self::FORMAT.is_guard(value))
     }
 
-    /// Puts guards in place of all of `pages`.
+    /// Installs guards in all of `pages`.
     ///
     /// # Errors
-    /// `ENOMEM` when there is no frame for a table; what came before it is guarded.
+    /// `ENOMEM` when there is no frame for a table; the pages before it are guarded.
     pub(crate) fn install_guards(&self, pages: Pages) -> Result<(), Errno> {
         let mut prepared = FaultState::new(self.memory(), ());
         let mut backoff = Backoff::new();
@@ -74,7 +72,7 @@ impl<M: Machine> AddressSpace<M> {
                 Some(Retry::Wait(Blocker::Memory)) if !prepared.find_memory() => {
                     return Err(Errno::ENOMEM);
                 }
-                // Somebody else has the next entry, or its table.
+                // Another CPU is at work on the next entry, or on its table.
                 Some(_) if stop == at => backoff.turn(self.machine()),
                 _ => backoff = Backoff::new(),
             }
@@ -84,8 +82,8 @@ impl<M: Machine> AddressSpace<M> {
         Ok(())
     }
 
-    /// Guards pages from the start of `pages` on; the page to go on from, and what was
-    /// in the way there.
+    /// Installs guards from the start of `pages` on. Returns the page to go on from, and why it stopped
+    /// there.
     fn install_batch(
         &self,
         pages: Pages,
@@ -114,8 +112,8 @@ impl<M: Machine> AddressSpace<M> {
         (stop, why)
     }
 
-    /// Claims the entry of `page` and keeps the claim; what was there. `None` if that is
-    /// a guard already.
+    /// Claims the entry of `page` and keeps the claim. Returns what the entry held; `None` if there is no
+    /// mapping, or a guard already.
     fn claim_to_guard(
         &self,
         txn: &PteTxn<'_, M>,
@@ -123,7 +121,7 @@ impl<M: Machine> AddressSpace<M> {
         prepared: &mut FaultState<M, ()>,
         section: &Section<'_>,
     ) -> Result<Option<u64>, Retry> {
-        // The caller has the lock that this mode is about.
+        // The caller holds the lock that this mode requires.
         let Some(hold) = VmaRef::find(&self.maps, page, Mode::Locked, section)? else {
             return Ok(None);
         };
@@ -161,20 +159,20 @@ impl<M: Machine> AddressSpace<M> {
             }
             return Err(Retry::EntryClaimed);
         }
-        // Validated, the table stays: from here on it is not empty.
+        // Once the claim is validated the table stays: it is not empty from here on.
         txn.claim(at.entry, at.value, || at.validate())?.keep();
         Ok(Some(at.value))
     }
 
-    /// After the flush: makes guards of those entries of `pages` in which this CPU has
-    /// kept a claim, and gives up their pages.
+    /// After the flush: makes guards of the entries of `pages` in which this CPU has kept a claim, and
+    /// releases their pages.
     fn publish_guards(&self, pages: Pages, chain: &mut FrameList) {
         let cpu = self.machine().cpu();
         let mut gone = RssDelta::default();
         self.tables().for_each_entry(pages, &mut |entry, _| {
             let value = entry.load();
             if value == Self::FORMAT.claim_of(value, cpu) {
-                // Nobody else writes a claim.
+                // Only this CPU writes its claim.
                 entry.set(Self::FORMAT.guard);
                 if Self::FORMAT.frame(value) != Frame(0) {
                     gone.add(self.tables().give_up(value, chain));
@@ -184,11 +182,11 @@ impl<M: Machine> AddressSpace<M> {
         self.tables().rss.gone(cpu, &gone);
     }
 
-    /// Takes away the guards of `pages`, and nothing else.
+    /// Removes the guards of `pages`, and nothing else.
     pub(crate) fn remove_guards(&self, pages: Pages) {
         let _section = self.memory().enter();
         self.tables().for_each_entry(pages, &mut |entry, _| {
-            // Nobody else changes a guard while mappings are kept, but to remove it.
+            // While mappings are held, only a removal changes a guard.
             let _ = entry.replace(Self::FORMAT.guard, 0);
         });
     }

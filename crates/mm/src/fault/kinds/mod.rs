@@ -1,7 +1,6 @@
-//! One file for each kind of page that a fault can meet.
+//! The kinds of pages that a fault can meet, one file for each.
 //!
-//! Each gets the claimed-to-be state of one entry and resolves it through the same
-//! claim, validate, publish.
+//! Each gets the entry as the fault found it, and resolves it by the same claim, validate and publish.
 
 pub(crate) mod cow;
 pub(crate) mod device;

@@ -1,11 +1,11 @@
 //! Stack growth: a fault below a mapping that grows down extends it.
 //!
-//! Done without a range lock, under every policy: it fills empty slots
-//! under the tree's edit lock, which is held for stores alone. Slots whose
-//! former pages are still being zapped are not empty, so that growth never
-//! meets a zap. The guard gap is looked at under the same lock under which
-//! every other mapping is made, so that it holds. While a fork goes over the tree
-//! nothing grows: growth could add pages where the fork has already been.
+//! No range lock is held, under any policy: growth fills empty slots under the tree's edit lock, which is
+//! held for stores alone.
+//!
+//! * A slot of which the former pages are still being zapped is not empty, so growth never meets a zap.
+//! * The guard gap is checked under the lock under which every other mapping is made, so it holds.
+//! * Nothing grows while a fork copies the tree: growth could add pages where the fork has already been.
 
 use faultless_paging::{PAGE_SIZE, Page, Pages, Protection};
 use faultless_trace::Counter;
@@ -17,11 +17,11 @@ use crate::tree::{SlotState, SlotValue};
 use crate::tune::GUARD_GAP;
 
 impl<M: Machine> AddressSpace<M> {
-    /// Extends the mapping above `page` down to it, if it is one that grows and
-    /// may. What the page's mapping allows now; `None`: there is no mapping.
+    /// Extends the mapping above `page` down to it, if that mapping grows down and may. Returns what the
+    /// page's mapping allows now; `None` if there is no mapping.
     pub(crate) fn grow_down(&self, page: Page) -> Result<Option<Protection>, Retry> {
         let _section = self.memory().enter();
-        // A look without the lock: most such faults are plain errors.
+        // Look without the lock first: most such faults are plain errors.
         if !self.may_grow_to(page)? {
             return Ok(None);
         }
@@ -36,7 +36,7 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Retry::MappingChanged);
         }
         if edit.is_frozen() {
-            // A fork goes over the tree.
+            // A fork is copying the tree.
             return Err(Retry::MappingChanged);
         }
         let Some(run) = self.tree().next(page.0) else {
@@ -74,14 +74,14 @@ impl<M: Machine> AddressSpace<M> {
         Ok(Some(mapping.protection()))
     }
 
-    /// The most pages that a stack may have.
+    /// Returns the most pages that a stack may have.
     fn longest_stack(&self) -> u64 {
         self.maps.limits.stack.get() / PAGE_SIZE
     }
 
-    /// Whether the next mapping above `page` is one that grows down, and not too far away. Withdraws
-    /// when that cannot be said now: not for what no stack could grow to in any case, which would have such a
-    /// fault wait for somebody's zap.
+    /// Whether the next mapping above `page` grows down and is near enough. Withdraws if that cannot be
+    /// decided yet. An address that no stack could reach is refused first, so that such a fault does not wait
+    /// for a zap.
     fn may_grow_to(&self, page: Page) -> Result<bool, Retry> {
         if page.address() < self.layout().lowest {
             return Ok(false);
@@ -104,7 +104,7 @@ impl<M: Machine> AddressSpace<M> {
                     }
                     return Ok(m.grows_down());
                 }
-                // Something moves to where the stack would grow.
+                // A move has reserved the place to which the stack would grow.
                 SlotState::Reserved => return Err(Retry::Wait(Blocker::Zap)),
                 _ => return Ok(false),
             }
@@ -112,8 +112,8 @@ impl<M: Machine> AddressSpace<M> {
         Ok(false)
     }
 
-    /// The first page of what is mapped above `page`, and the next one: what a stack's growth there
-    /// concerns.
+    /// Returns the end of the range that growth down to `page` concerns: behind the first page that is mapped
+    /// above.
     fn above_of(&self, page: Page) -> Option<u64> {
         let mut at = page.0;
         loop {
@@ -125,8 +125,8 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Whether the nearest mapping below leaves no guard gap to `page`. Linux does
-    /// not mind one without any access, or one that grows itself. Under the edit lock.
+    /// Whether the nearest mapping below leaves no guard gap to `page`. As on Linux, a mapping without any
+    /// access, or one that grows down itself, needs none. Called under the edit lock.
     fn is_crowded(&self, page: Page) -> Result<bool, Retry> {
         let mut at = page.0;
         while let Some(run) = self.tree().last_before(at) {
@@ -134,13 +134,13 @@ impl<M: Machine> AddressSpace<M> {
                 return Ok(false);
             }
             if run.word.is_zapping() {
-                // What is below that counts.
+                // The mapping below the zapped range counts.
                 let slot = self.tree().slot_of(run.pages.end - 1);
                 at = slot.map_or(run.pages.start, |slot| slot.pages.start);
                 continue;
             }
             if run.word == SlotValue::RESERVED {
-                // What will be there, if anything, may mind or not.
+                // A move has reserved the range: what it maps there may need a gap or not.
                 return Err(Retry::MappingChanged);
             }
             // SAFETY: the edit lock keeps it.
@@ -151,8 +151,8 @@ impl<M: Machine> AddressSpace<M> {
         Ok(false)
     }
 
-    /// Waits until nothing is being taken away any more between `page` and the mapping above, and until that has
-    /// taken the place of what was there, or has moved there.
+    /// Waits until no zap is pending between `page` and the mapping above, and until a replacement or a move
+    /// of that mapping has ended.
     #[cold]
     pub(crate) fn await_zaps_below_stack(&self, page: Page) {
         let (above, is_coming) = {
