@@ -1,12 +1,11 @@
-//! Who has each frame: a census in which every frame is somebody's, and nobody else's.
+//! The frame audit: checks that every frame has exactly one use.
 //!
-//! For a machine at rest, and whoever looks for leaks. Everybody who has frames enters
-//! them: the allocator its free ones, address spaces their pages and tables, slabs
-//! theirs, and the port what it uses itself. What nobody has entered is lost; what two
-//! have entered is worse.
+//! An audit finds leaks on a machine at rest. Each user of frames enters them: the allocator its free ones,
+//! address spaces their pages and tables, and slabs and the port theirs. A frame that is not entered is lost;
+//! a frame that is entered for two uses is an error.
 //!
-//! The entries are in the descriptors, where nothing else looks: a census needs no
-//! memory, and may be taken when there is none.
+//! The entries are in fields of the descriptors that nothing else reads. So an audit needs no memory, and
+//! works when there is none.
 
 use core::fmt;
 
@@ -15,15 +14,15 @@ use faultless_paging::Frame;
 use crate::buddy::Range;
 use crate::descriptor::{Descriptor, Flags};
 
-/// What a frame is entered as.
+/// The use for which a frame is entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Use(u32);
 
-/// What can be told apart.
+/// The number of uses.
 const USES: usize = 32;
 
 impl Use {
-    /// Lost: nobody knows what it was.
+    /// Lost, with no known last use.
     const UNKNOWN: Use = Use(0);
     /// In the free lists.
     pub const FREE: Use = Use(1);
@@ -33,28 +32,28 @@ impl Use {
     pub const ZEROED: Use = Use(3);
     /// The shared zero page.
     pub const ZERO_PAGE: Use = Use(4);
-    /// A page of anonymous memory; entered as often as it is mapped.
+    /// A page of anonymous memory; entered once for each mapping.
     pub const PAGE: Use = Use(5);
     /// A page table.
     pub const TABLE: Use = Use(6);
     /// Small objects; entered once for each object in use.
     pub const SLAB: Use = Use(7);
 
-    /// An address space: what it is made of.
+    /// The structures of an address space.
     pub const SPACE: Use = Use(8);
 
-    /// A page of a file, or of shared memory; entered once more by what holds it.
+    /// A page of a file, or of shared memory; entered once for each mapping, and once by its holder.
     pub const FILE: Use = Use(9);
 
-    /// A page that is pinned and mapped nowhere any more.
+    /// A page that is pinned and no longer mapped.
     pub const PINNED: Use = Use(10);
 
-    /// The port's own use of this number, below 16.
+    /// Returns the port's own use of this number, below 16.
     pub const fn of_port(purpose: u32) -> Use {
         Use(16 + (purpose & 15))
     }
 
-    /// What a frame seems to have been used for last.
+    /// Returns the apparent last use of a frame.
     fn last(flags: Flags) -> Use {
         if let Some(purpose) = flags.port() {
             Self::of_port(purpose)
@@ -78,12 +77,12 @@ impl Use {
     }
 }
 
-/// A frame that is not what it should be.
+/// A frame with a wrong use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Misuse {
-    /// What is wrong.
+    /// The rule that is violated.
     pub rule: &'static str,
-    /// With which frame.
+    /// The frame.
     pub frame: Frame,
 }
 
@@ -95,7 +94,7 @@ impl fmt::Display for Misuse {
 
 impl core::error::Error for Misuse {}
 
-/// How many frames are what.
+/// The number of frames for each use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Accounts {
     found: [u64; USES],
@@ -104,33 +103,33 @@ pub struct Accounts {
 }
 
 impl Accounts {
-    /// Frames that are used so.
+    /// Returns the number of frames with this use.
     pub fn of(&self, what: Use) -> u64 {
         self.found[what.0 as usize]
     }
 
-    /// Frames that nobody has, and that were used so when somebody had them.
+    /// Returns the number of lost frames that last had this use.
     pub fn lost_of(&self, what: Use) -> u64 {
         self.lost[what.0 as usize]
     }
 
-    /// Frames that nobody has.
+    /// Returns the number of lost frames.
     pub fn lost(&self) -> u64 {
         self.lost.iter().sum()
     }
 
-    /// The first of them.
+    /// Returns the first lost frame.
     pub fn first_lost(&self) -> Option<Frame> {
         self.first_lost
     }
 
-    /// All frames.
+    /// Returns the number of all frames.
     pub fn all(&self) -> u64 {
         self.found.iter().sum::<u64>() + self.lost()
     }
 }
 
-/// The entries of a census.
+/// A frame audit in progress.
 pub struct FrameAudit {
     range: Range<'static>,
 }
@@ -150,8 +149,8 @@ impl FrameAudit {
     /// Enters a frame.
     ///
     /// # Errors
-    /// When it is not the allocator's, or is entered already: a page of memory and a frame
-    /// of small objects only as something else.
+    /// If the frame is not the allocator's, or is entered already. A page of memory and a frame of small
+    /// objects may be entered again for the same use.
     pub fn enter(&self, frame: Frame, what: Use) -> Result<(), Misuse> {
         let wrong = |rule| Misuse { rule, frame };
         let descriptor = self
@@ -169,14 +168,13 @@ impl FrameAudit {
         Ok(())
     }
 
-    /// Whether a frame is entered as this already.
+    /// Whether a frame is already entered for this use.
     pub fn has(&self, frame: Frame, what: Use) -> bool {
         self.descriptor(frame)
             .is_some_and(|descriptor| descriptor.entry().0 == what.0)
     }
 
-    /// Enters all frames that the port says it uses for this purpose and that are not
-    /// entered yet.
+    /// Enters all frames that the port uses for this purpose and that are not entered yet.
     pub fn enter_all_of_port(&self, purpose: u32) {
         for descriptor in self.range.descriptors {
             if descriptor.flags() == Flags::of_port(purpose) && descriptor.entry().0 == 0 {
@@ -185,8 +183,8 @@ impl FrameAudit {
         }
     }
 
-    /// Calls `visit` with every frame that is entered as this, and how often it is, until
-    /// that fails.
+    /// Calls `visit` with every frame that is entered for this use and its number of entries, until `visit`
+    /// fails.
     ///
     /// # Errors
     /// Those of `visit`.
@@ -204,7 +202,7 @@ impl FrameAudit {
         Ok(())
     }
 
-    /// Adds everything up.
+    /// Ends the audit and returns the totals.
     pub fn close(self) -> Accounts {
         let mut accounts = Accounts::default();
         for (frame, descriptor) in (self.range.base..).zip(self.range.descriptors) {

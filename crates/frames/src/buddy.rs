@@ -1,5 +1,4 @@
-//! A binary buddy allocator: free blocks of `2^order` frames in lists through
-//! their descriptors.
+//! A binary buddy allocator: lists of free blocks of `2^order` frames, linked through their descriptors.
 //!
 //! Always used under the lock of [`crate::Frames`].
 
@@ -38,17 +37,17 @@ impl Buddy {
         }
     }
 
-    /// Free frames.
+    /// Returns the number of free frames.
     pub fn free(&self) -> u64 {
         self.free
     }
 
-    /// Takes a block.
+    /// Allocates a block of `2^order` frames.
     pub fn allocate(&mut self, range: Range<'_>, order: u32) -> Option<Frame> {
         let from = (order..=MAX_ORDER).find(|&o| self.heads[o as usize] != 0)?;
         let index = self.heads[from as usize] - 1;
         self.remove(range, index, from);
-        // Give back the upper halves that are too much.
+        // Return the upper halves that are not needed.
         for half in (order..from).rev() {
             self.insert(range, index + (1 << half), half);
         }
@@ -56,13 +55,13 @@ impl Buddy {
         Some(Frame(range.base + index))
     }
 
-    /// Takes a block of up to `most` frames, at least 1, and says its order.
+    /// Allocates a block of at most `most` frames (at least 1). Returns its first frame and its order.
     ///
-    /// One of that size if there is one; else the smallest that is free, so that large
-    /// ones stay whole, but all of it, because neighbours cost one look at the lists
-    /// together, and a look is as many cache misses as a free frame's descriptor has links.
-    /// (Smallest first always would make of one odd frame an odd lot for ever: 32 frames in
-    /// five pieces each time, 1 % of a fault.)
+    /// It prefers a block of the largest order that fits. Otherwise it takes the smallest free block, so that
+    /// large blocks stay whole, and takes all of it, up to `most` frames. Neighbours then cost one list
+    /// operation together; that is as many cache misses as a free frame's descriptor has links. (Always
+    /// taking the smallest block first would leave fragments forever after one odd frame: 32 frames in five
+    /// pieces each time, 1 % of a fault.)
     pub fn allocate_some(&mut self, range: Range<'_>, most: u64) -> Option<(Frame, u32)> {
         let largest = most.ilog2();
         let order = if self.heads[largest as usize] != 0 {
@@ -74,10 +73,10 @@ impl Buddy {
         Some((self.allocate(range, order)?, order))
     }
 
-    /// Gives a block back and merges it with free neighbours.
+    /// Frees a block and merges it with free neighbours.
     pub fn release(&mut self, range: Range<'_>, frame: Frame, order: u32) {
         let mut index = frame.0 - range.base;
-        // The first of a block says what it is; the others are nothing.
+        // Only the first descriptor of a free block has its flags and order.
         range.at(index).set_flags(Flags::NONE);
         let mut order = order;
         self.free += 1 << order;
@@ -126,7 +125,7 @@ impl Buddy {
         descriptor.set_flags(Flags::NONE);
     }
 
-    /// Calls `visit` with every free block, until it fails.
+    /// Calls `visit` with every free block, until `visit` fails.
     pub fn for_each<E>(
         &self,
         range: Range<'_>,

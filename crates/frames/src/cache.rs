@@ -1,14 +1,14 @@
-//! A CPU's own frames: what makes an allocation write no shared line.
+//! Per-CPU frame caches, so that an allocation writes no shared line.
 //!
-//! Only its CPU touches a cache, with interrupts off or without preemption;
-//! others read the counts when they take a census.
+//! Only its own CPU uses a cache, with interrupts off or without preemption. Other CPUs read the counts for a
+//! census.
 
 use faultless_paging::Frame;
 use faultless_sync::atomic::Local;
 
-/// Frames of one kind that a cache holds at most.
+/// The maximum number of frames of one kind in a cache.
 pub(crate) const CAPACITY: usize = 64;
-/// Frames that go to or come from the free lists at once.
+/// The number of frames that move to or from the free lists in one batch.
 pub(crate) const BATCH: usize = 32;
 
 /// A stack of frame numbers.
@@ -36,14 +36,14 @@ impl Stack {
         Some(Frame(self.frames[count as usize - 1].get()))
     }
 
-    /// The frame that [`Stack::pop`] would give.
+    /// Returns the frame that [`Stack::pop`] would return.
     #[inline]
     pub(crate) fn top(&self) -> Option<Frame> {
         let count = self.count.get();
         (count != 0).then(|| Frame(self.frames[count as usize - 1].get()))
     }
 
-    /// Adds a frame; there is room.
+    /// Pushes a frame. There is room for it.
     #[inline]
     pub(crate) fn push(&self, frame: Frame) {
         let count = self.count.get();
@@ -75,7 +75,7 @@ impl Default for FrameCache {
 }
 
 impl FrameCache {
-    /// An empty cache.
+    /// Returns an empty cache.
     pub const fn new() -> Self {
         Self {
             any: Stack::new(),

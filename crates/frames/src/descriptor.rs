@@ -1,79 +1,76 @@
-//! What is known about a frame, on a cache line of its own.
+//! The descriptor of a frame, on a cache line of its own.
 //!
-//! Who writes it: while the frame is free, the allocator under its lock; while
-//! it is used, its user: a fault before it publishes the frame, fork, whoever
-//! takes its entry away afterwards. The shared zero page's descriptor is never
-//! written after start-up.
+//! *Writes*: this line. While the frame is free, the allocator writes it, under its lock. While the frame is
+//! used, its user does: a fault before it publishes the frame, fork, and the operation that unmaps it
+//! afterwards. The shared zero page's descriptor is never written after start-up.
 //!
 //! # An anonymous page's mappings
 //!
-//! `map_count` counts the entries that map the frame, in all address spaces. The
-//! mark *exclusive* says that there is one and always was, or that a write found
-//! itself alone: then only that entry's space writes here, by plain stores, and a
-//! write never copies. Fork takes the mark away and adds a mapping; while there
-//! is more than one, the count changes by read-modify-writes, and nobody sets
-//! the mark. Only who has the last mapping, its entry claimed, may set it again.
+//! `map_count` counts the entries that map the frame, in all address spaces. The mark *exclusive* says that
+//! there is one entry, and either always was one, or a write found no other. Then only the space of that
+//! entry writes the descriptor, by plain stores, and a write to the page never copies. Fork clears the mark
+//! and adds a mapping. While there are several mappings, the count changes by read-modify-writes, and the
+//! mark stays clear. Only an operation that has claimed the entry of the last mapping may set it again.
 //!
 //! # Pins
 //!
-//! Whoever takes an anonymous page for long, to read or write it beside its program, adds
-//! a *pin*, with the entry of the page claimed, and only while the page is exclusive. So no
-//! mapping is added or taken away at that moment, and a page that is exclusive and has no
-//! pin is changed by plain stores as before. A pinned page stays exclusive as long as it is
-//! mapped: fork copies it. The frame is freed by whoever takes its last use away.
+//! A long-term access to an anonymous page from outside its program takes a *pin*, under a claim of the
+//! page's entry and only while the page is exclusive. So no mapping is added or removed at that moment, and
+//! plain stores still change an exclusive page without pins. A pinned page stays exclusive while it is
+//! mapped: fork copies it. The operation that removes the last use frees the frame.
 //!
 //! # A file's page
 //!
-//! A page of a file is held by the file's page cache, by each entry that maps it, and
-//! by whoever has *pinned* it to read or write it: three counts in one word, `uses`.
-//! Whoever takes the last away frees the frame. Only while the cache holds it may it
-//! be mapped or pinned anew, so that the word leaves 0 never again.
+//! The word `uses` has three counts of a file's page: the file's page cache, the entries that map the page,
+//! and the *pins* to read or write it. The operation that removes the last use frees the frame. New mappings
+//! and pins are added only while the cache holds the page, so the word never leaves 0 again.
 //!
 //! # When
 //!
-//! Each mapping is counted from before its entry is published (rule R7) until
-//! after the flush that follows its removal: whoever finds itself alone may let
-//! the page be written, and no TLB elsewhere may still show it.
+//! Each mapping is counted from before its entry is published (rule R7) until after the flush that follows
+//! its removal. An operation that finds a single mapping may allow writes to the page, so no other TLB may
+//! still hold it.
 
 use faultless_sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use faultless_sync::{Mutant, mutant};
 
-/// What a frame is used for.
+/// The use of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flags(pub u32);
 
 impl Flags {
-    /// Nothing yet.
+    /// No use yet.
     pub const NONE: Flags = Flags(0);
     /// In the allocator's free lists.
     pub const FREE: Flags = Flags(1);
     /// A page of anonymous memory.
     pub const ANONYMOUS: Flags = Flags(2);
-    /// Anonymous, and mapped by one entry alone: a write never copies.
+    /// Anonymous, and mapped by a single entry: a write never copies.
     pub const EXCLUSIVE: Flags = Flags(4);
     /// A page table.
     pub const TABLE: Flags = Flags(8);
     /// Split into small objects.
     pub const SLAB: Flags = Flags(16);
-    /// Not the allocator's: a hole between the parts of memory it was given.
+    /// Not the allocator's: a hole between its ranges of memory.
     pub const ABSENT: Flags = Flags(32);
     /// Used by the port itself; see [`Flags::of_port`].
     const PORT: Flags = Flags(64);
-    /// An address space: what it is made of.
+    /// The structures of an address space.
     pub const SPACE: Flags = Flags(128);
     /// A page of a file, or of shared memory.
     pub const FILE: Flags = Flags(256);
-    /// Beside [`Flags::FILE`]: of shared memory, and of no file.
+    /// Beside [`Flags::FILE`]: the page is of shared memory, not of a file.
     pub const SHARED_MEMORY: Flags = Flags(512);
-    /// Where the port's own number begins.
+    /// The shift of the port's own number.
     const PURPOSE: u32 = 16;
 
-    /// Used by the port itself, which says for what by a number of its own below 16.
+    /// Returns the flags of a frame that the port uses itself, for a purpose with a number of its own below
+    /// 16.
     pub const fn of_port(purpose: u32) -> Flags {
         Flags(Self::PORT.0 | purpose << Self::PURPOSE)
     }
 
-    /// What the port uses the frame for, if it does.
+    /// Returns the port's purpose of the frame, if it has one.
     pub const fn port(self) -> Option<u32> {
         if self.has(Self::PORT) {
             Some(self.0 >> Self::PURPOSE)
@@ -82,7 +79,7 @@ impl Flags {
         }
     }
 
-    /// Both.
+    /// Returns the union of both.
     pub const fn and(self, other: Flags) -> Flags {
         Flags(self.0 | other.0)
     }
@@ -96,30 +93,30 @@ impl Flags {
 
 /// In `uses`: a page cache holds the frame.
 const HELD: u64 = 1 << 63;
-/// In `uses`: one pin. Mappings are below, 2^32 of them.
+/// In `uses`: one pin. The 32 bits below count mappings.
 const PIN: u64 = 1 << 32;
 
-/// Pins that one page may have: as many as on Linux, which counts 2^31 in steps of 1,024. There
-/// is room for 2^31, so that CPUs that look and add at once stay below that, too.
+/// The maximum number of pins of a page: as on Linux, which counts 2^31 in steps of 1,024. There is room for
+/// 2^31, so that CPUs that check and add concurrently stay below that, too.
 pub const MOST_PINS: u32 = 1 << 21;
 
-/// Why a page was not pinned.
+/// The reason that a page was not pinned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotPinned {
-    /// The cache has let go of it.
+    /// The page cache no longer holds the page.
     Gone,
-    /// It has [`MOST_PINS`].
+    /// The page has [`MOST_PINS`] pins.
     TooOften,
 }
 
-/// What became of a page that a fork comes to ([`Descriptor::share`]).
+/// The effect of a fork on a page ([`Descriptor::share`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// It has one mapping more.
+    /// The page has one more mapping.
     Shared,
-    /// Nothing: somebody has pinned it, and it stays exclusive.
+    /// None: the page is pinned, and stays exclusive.
     Pinned,
-    /// Nothing: it is a page of a file.
+    /// None: it is a page of a file.
     File,
 }
 
@@ -132,17 +129,17 @@ pub struct Descriptor {
     flags: AtomicU32,
     /// The order of a free block.
     order: AtomicU32,
-    /// The address space of an exclusive anonymous page, by id; the family of spaces of one
-    /// that is shared.
+    /// The id of the owner: of an exclusive anonymous page its address space, of a shared one the family of
+    /// spaces, of a file's page the file.
     owner: AtomicU64,
-    /// Which page of the owner it is: the reverse map. A shared page may be elsewhere in a
-    /// space that has moved it.
+    /// The page number in the owner, for the reverse map. A space that has moved a shared page has it
+    /// elsewhere.
     index: AtomicU64,
-    /// The next frame of a chain or free list, plus 1; 0 ends it.
+    /// The next frame of a frame list or free list, plus 1; 0 ends it.
     next: AtomicU64,
     /// The previous frame of a free list, plus 1.
     previous: AtomicU64,
-    /// Whose a census has found the frame to be, and how often.
+    /// The use for which an audit has entered the frame, and how often.
     entered: AtomicU32,
     times: AtomicU32,
 }
@@ -154,7 +151,7 @@ impl Default for Descriptor {
 }
 
 impl Descriptor {
-    /// A frame that the allocator does not have yet.
+    /// Returns the descriptor of a frame that the allocator does not have yet.
     pub fn new() -> Self {
         Self {
             uses: AtomicU64::new(0),
@@ -180,15 +177,15 @@ impl Descriptor {
         self.uses.store(1, Ordering::Relaxed);
     }
 
-    /// The exclusive page of `owner` is at another place there. Its uses stay.
+    /// Sets a new index for an exclusive page that has moved in its space. Its uses stay.
     #[inline]
     pub fn move_to(&self, index: u64) {
         self.index.store(index, Ordering::Relaxed);
     }
 
-    /// Adds a mapping to an anonymous page that the caller's space maps, where nothing but
-    /// hardware can use that entry meanwhile: fork. The page is then one of this family
-    /// of spaces. A page of a file, or one that is pinned, is not touched.
+    /// Adds the mapping of a fork to an anonymous page that the caller's space maps. Only hardware can use
+    /// that entry meanwhile. The page then belongs to this family of spaces. A page of a file, or a pinned
+    /// page, stays unchanged.
     #[inline]
     pub fn share(&self, family: u64) -> Sharing {
         let flags = self.flags();
@@ -196,7 +193,7 @@ impl Descriptor {
             if !self.is_sole_use() && !mutant(Mutant::PinsNotTested) {
                 return Sharing::Pinned;
             }
-            // One mapping, and it is the caller's: nobody else writes here.
+            // The only mapping is the caller's: nothing else writes this descriptor.
             self.owner.store(family, Ordering::Relaxed);
             self.flags.store(Flags::ANONYMOUS.0, Ordering::Relaxed);
             self.uses.store(2, Ordering::Relaxed);
@@ -208,26 +205,26 @@ impl Descriptor {
         Sharing::Shared
     }
 
-    /// Whether a page that the caller's space maps is used for nothing else, neither mapped
-    /// nor pinned. "Yes" stays true while its entry is claimed, or admits no new claims.
+    /// Whether the caller's mapping of a page is its only use: there is no other mapping and no pin. `true`
+    /// stays true while the page's entry is claimed, or admits no new claims.
     #[inline]
     pub fn is_sole_use(&self) -> bool {
         // Acquire: pairs with the release in `unmap` and `unpin`.
         self.uses.load(Ordering::Acquire) == 1
     }
 
-    /// Whether an anonymous page that the caller's space maps has no other
-    /// mapping. "Yes" stays true until that space forks; "no" may change.
+    /// Whether an anonymous page that the caller's space maps has no other mapping. `true` stays true until
+    /// that space forks; `false` may change.
     #[inline]
     pub fn is_sole(&self) -> bool {
-        // Acquire: pairs with the release in `unmap`. What others did with the
-        // page, reading it to copy it for one, is done.
+        // Acquire: pairs with the release in `unmap`. Other spaces have finished their accesses to the page,
+        // such as reading it for a copy.
         self.flags().has(Flags::EXCLUSIVE) || self.uses.load(Ordering::Acquire) == 1
     }
 
-    /// Makes the page exclusive again if the caller's mapping is the only one.
-    /// Whether it is exclusive now. The caller has claimed its entry, and
-    /// validated since, so that no fork of its space is under way.
+    /// Makes the page exclusive again if the caller's mapping is the only one. Returns whether it is
+    /// exclusive now. The caller has claimed its entry and validated afterwards, so no fork of its space is
+    /// in progress.
     #[inline]
     pub fn take_over(&self, owner: u64, index: u64) -> bool {
         if self.flags().has(Flags::EXCLUSIVE) {
@@ -240,18 +237,18 @@ impl Descriptor {
         true
     }
 
-    /// Takes one mapping away from a page; whether that was the last use,
-    /// so that the frame is the caller's to free after its flush. Unless it is
-    /// the last, the flush has been (see the module).
+    /// Removes one mapping of a page. Returns whether that was the last use: the caller then frees the frame
+    /// after its flush. If it is not the last use, the flush comes before this call (see the module).
     #[inline]
     pub fn unmap(&self) -> bool {
         if self.is_sole_use() {
-            // It is the caller's, which has taken its entry: no other use comes.
+            // The only use is the caller's, which has emptied or claimed the entry: no other use can be
+            // added.
             self.uses.store(0, Ordering::Relaxed);
             return true;
         }
-        // Release: pairs with the acquire in `is_sole`, and with this one's own in
-        // whoever takes the last mapping away and frees the frame.
+        // Release: pairs with the acquire in `is_sole`, and with the acquire here, when another operation
+        // removes the last mapping and frees the frame.
         let order = if mutant(Mutant::CountRelaxed) {
             Ordering::Relaxed
         } else {
@@ -265,14 +262,14 @@ impl Descriptor {
         self.uses.load(Ordering::Relaxed) != 0
     }
 
-    /// How many entries map the frame.
+    /// Returns the number of entries that map the frame.
     #[inline]
     pub fn map_count(&self) -> u32 {
         self.uses.load(Ordering::Relaxed) as u32
     }
 
-    /// Makes the frame a file's page, held by the file's page cache alone; before
-    /// the cache shows it. `kind` is [`Flags::FILE`], with [`Flags::SHARED_MEMORY`] if it is that.
+    /// Makes the frame a file's page, held only by the file's page cache, before the cache publishes it.
+    /// `kind` is [`Flags::FILE`], with [`Flags::SHARED_MEMORY`] for shared memory.
     pub fn set_file(&self, file: u64, index: u64, kind: Flags) {
         self.owner.store(file, Ordering::Relaxed);
         self.index.store(index, Ordering::Relaxed);
@@ -281,15 +278,15 @@ impl Descriptor {
         self.uses.store(HELD, Ordering::Release);
     }
 
-    /// Adds a mapping to a file's page, unless the cache has let go of it. A counted frame
-    /// stays what it is until [`Descriptor::unmap`]; what that is, the caller asks the cache
-    /// behind a full fence: until then it may be another page, or about to be none.
+    /// Adds a mapping to a file's page, if a page cache holds it. Returns whether it did. A counted frame
+    /// keeps its identity until [`Descriptor::unmap`]. The caller verifies the identity in the cache after a
+    /// full fence. Before that, the frame may be another page, or about to be removed.
     #[inline]
     pub fn map(&self) -> bool {
         self.add(1)
     }
 
-    /// Pins a file's page. A pinned frame stays what it is until [`Descriptor::unpin`].
+    /// Pins a file's page. A pinned frame keeps its identity until [`Descriptor::unpin`].
     ///
     /// # Errors
     /// [`NotPinned`].
@@ -303,7 +300,7 @@ impl Descriptor {
         }
     }
 
-    /// Pins an exclusive anonymous page, whose entry the caller has claimed.
+    /// Pins an exclusive anonymous page. The caller has claimed its entry.
     ///
     /// # Errors
     /// [`NotPinned::TooOften`].
@@ -311,24 +308,24 @@ impl Descriptor {
         if self.pins() >= MOST_PINS {
             return Err(NotPinned::TooOften);
         }
-        // Pins go away at any moment, so not by a store; the claim orders what follows.
+        // A read-modify-write, because pins are removed at any moment. The claim orders what follows.
         self.uses.fetch_add(PIN, Ordering::Relaxed);
         Ok(())
     }
 
-    /// How often the page is pinned.
+    /// Returns the number of pins.
     #[inline]
     pub fn pins(&self) -> u32 {
         ((self.uses.load(Ordering::Relaxed) & !HELD) / PIN) as u32
     }
 
-    /// Adds a use while the cache holds the frame: one that is free, or somebody's
-    /// anonymous page, is not touched.
+    /// Adds a use if a page cache holds the frame. Returns whether it did. A free frame and an anonymous page
+    /// stay unchanged.
     #[inline]
     fn add(&self, one: u64) -> bool {
         let mut seen = self.uses.load(Ordering::Relaxed);
         while seen & HELD != 0 || mutant(Mutant::CountedTooLate) {
-            // Acquire: of the release with which the frame became what it is now.
+            // Acquire: pairs with the release that made the frame what it is now.
             match self.uses.compare_exchange_weak(
                 seen,
                 seen + one,
@@ -342,20 +339,20 @@ impl Descriptor {
         false
     }
 
-    /// Takes a pin away; whether the frame is now the caller's to free.
+    /// Removes a pin. Returns whether the caller must now free the frame.
     pub fn unpin(&self) -> bool {
-        // Release and acquire: what was done with the page comes before its next use, which
-        // is whoever takes the last use away: here, or in `unmap`.
+        // Release and acquire: accesses through the pin come before the next use of the frame. That use
+        // follows the removal of the last use, here or in `unmap`.
         self.uses.fetch_sub(PIN, Ordering::AcqRel) == PIN
     }
 
-    /// Takes all uses away if they are these, so that nobody maps, pins or finds the page any
-    /// more: the caller has claimed `maps` entries of it, and a cache that holds it
-    /// shows it to nobody.
+    /// Removes all uses if they are exactly these, so that no operation can map, pin or find the page any
+    /// more. Returns whether it did. The caller has claimed `maps` entries of the page; a cache that holds
+    /// the page has hidden it.
     pub fn freeze(&self, maps: u32, is_held: bool) -> bool {
         let held = if is_held { HELD } else { 0 };
-        // Acquire: pairs with the releases of those who have let go. Whoever adds a use only
-        // while there are some, or while the cache holds the page, comes before or fails.
+        // Acquire: pairs with the releases of removed uses. An operation that adds a use only to other uses,
+        // or only while the cache holds the page, comes first or fails.
         self.uses
             .compare_exchange(
                 u64::from(maps) | held,
@@ -366,41 +363,39 @@ impl Descriptor {
             .is_ok()
     }
 
-    /// Makes the frame the page that `other` was until it was frozen, mapped and held as
-    /// that was.
+    /// Makes the frame the page that `other` was until it was frozen, with the same mappings and holder.
     pub fn become_page(&self, other: &Descriptor, maps: u32, is_held: bool) {
         let (owner, index) = other.owner();
         self.owner.store(owner, Ordering::Relaxed);
         self.index.store(index, Ordering::Relaxed);
         self.set_flags(other.flags());
         let held = if is_held { HELD } else { 0 };
-        // Release: pairs with the acquire of who maps or pins a file's page.
+        // Release: pairs with the acquire of an operation that maps or pins a file's page.
         self.uses.store(u64::from(maps) | held, Ordering::Release);
     }
 
-    /// Whether a cache holds the page.
+    /// Whether a page cache holds the page.
     pub fn is_held(&self) -> bool {
         self.uses.load(Ordering::Relaxed) & HELD != 0
     }
 
-    /// The cache does not hold the page any more; whether the frame is now the
-    /// caller's to free.
+    /// Removes the page cache's hold. Returns whether the caller must now free the frame.
     pub fn let_go(&self) -> bool {
         self.uses.fetch_and(!HELD, Ordering::AcqRel) == HELD
     }
 
-    /// What the frame is used for.
+    /// Returns the use of the frame.
     #[inline]
     pub fn flags(&self) -> Flags {
         Flags(self.flags.load(Ordering::Relaxed))
     }
 
-    /// Says what the frame is used for.
+    /// Sets the use of the frame.
     pub fn set_flags(&self, flags: Flags) {
         self.flags.store(flags.0, Ordering::Relaxed);
     }
 
-    /// The owner and index of an anonymous page.
+    /// Returns the owner and the index of a page.
     pub fn owner(&self) -> (u64, u64) {
         (
             self.owner.load(Ordering::Relaxed),
@@ -408,13 +403,13 @@ impl Descriptor {
         )
     }
 
-    /// The link of a chain: a word of the chain's owner.
+    /// Returns the list link: a value of the list's owner.
     #[inline]
     pub fn link(&self) -> u64 {
         self.next.load(Ordering::Relaxed)
     }
 
-    /// Sets the link of a chain.
+    /// Sets the list link.
     #[inline]
     pub fn set_link(&self, link: u64) {
         self.next.store(link, Ordering::Relaxed);
@@ -428,7 +423,7 @@ impl Descriptor {
         self.previous.store(link, Ordering::Relaxed);
     }
 
-    /// What a census has entered: a use, and how often.
+    /// Returns the use that an audit has entered, and how often.
     pub(crate) fn entry(&self) -> (u32, u32) {
         (
             self.entered.load(Ordering::Relaxed),
@@ -454,7 +449,7 @@ impl Descriptor {
 mod tests {
     use super::*;
 
-    /// Near the limit, whatever else is counted in the same word stays what it is.
+    /// Near the limit, the other counts in the same word stay unchanged.
     #[test]
     fn pins_end_at_their_limit() {
         let most = u64::from(MOST_PINS) * PIN;

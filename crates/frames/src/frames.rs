@@ -10,9 +10,9 @@ use crate::cache::{BATCH, CAPACITY, FrameCache};
 use crate::descriptor::{Descriptor, Flags};
 use crate::source::{FrameSource, NoMemory};
 
-/// Physical memory to allocate from.
+/// The default frame allocator.
 ///
-/// `P` is the machine: it turns frames into pointers and knows how to wait.
+/// `P` is the machine: it translates frames to pointers and implements waiting.
 pub struct Frames<P> {
     machine: P,
     base: u64,
@@ -23,30 +23,30 @@ pub struct Frames<P> {
     pool: bool,
 }
 
-/// Lines of the next frame that are fetched ahead.
+/// Cache lines of the next frame to prefetch.
 const FETCHED: usize = 4;
 
-/// Where the frames are.
+/// The number of free frames, by location.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Census {
-    /// In the free lists.
+    /// Frames in the free lists.
     pub free: u64,
-    /// In CPUs' caches.
+    /// Frames in CPUs' caches.
     pub cached: u64,
-    /// In CPUs' caches, filled with zeroes.
+    /// Zeroed frames in CPUs' caches.
     pub zeroed: u64,
 }
 
 impl Census {
-    /// Frames that can be allocated.
+    /// Returns the number of frames that can be allocated.
     pub fn available(&self) -> u64 {
         self.free + self.cached + self.zeroed
     }
 }
 
 impl<P: PhysicalMemory + Wait> Frames<P> {
-    /// Frames `base..base + descriptors.len()`, of which `usable` are free;
-    /// one of them becomes the shared zero page. A cache for each CPU.
+    /// Creates an allocator of frames `base..base + descriptors.len()`, of which `usable` are free. One of
+    /// these becomes the shared zero page. `caches` has a cache for each CPU.
     ///
     /// # Errors
     /// [`NoMemory`] when `usable` holds no frame.
@@ -78,7 +78,7 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
         })
     }
 
-    /// Turns the zeroed pool off: every zeroed frame is zeroed when it is asked for.
+    /// Disables the zeroed pool: every zeroed frame is zeroed when it is allocated.
     pub fn without_pool(mut self) -> Self {
         self.pool = false;
         self
@@ -91,7 +91,7 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
         }
     }
 
-    /// A block of `2^order` frames, aligned to its size.
+    /// Allocates a block of `2^order` frames, aligned to its size.
     ///
     /// # Errors
     /// [`NoMemory`] when no such block is free.
@@ -105,20 +105,20 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
             .ok_or(NoMemory)
     }
 
-    /// Gives back what [`Frames::allocate_block`] gave.
+    /// Frees a block of [`Frames::allocate_block`].
     pub fn free_block(&self, frame: Frame, order: u32) {
         self.buddy
             .lock(&self.machine)
             .release(self.range(), frame, order);
     }
 
-    /// Zeroes one frame for later, for a CPU that has nothing to do. Whether it did.
+    /// Adds a zeroed frame to the pool of an idle CPU. Returns whether it did.
     pub fn fill_zeroed(&self, cpu: Cpu) -> bool {
         let cache = &self.caches[cpu.index()];
         if !self.pool || cache.zeroed.len() == CAPACITY {
             return false;
         }
-        // Not the last ones: somebody may want them for something else.
+        // Leave the last free frames to other allocations.
         if self.buddy.lock(&self.machine).free() < 4 * CAPACITY as u64 {
             return false;
         }
@@ -139,14 +139,15 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
                 let Some((first, order)) = buddy.allocate_some(self.range(), room) else {
                     break;
                 };
-                // Popped in the order of addresses, which prefetchers expect.
+                // Pushed in reverse, so that frames are popped in the order of addresses, which prefetchers
+                // expect.
                 for frame in (first.0..first.0 + (1 << order)).rev() {
                     cache.any.push(Frame(frame));
                 }
                 room -= 1 << order;
             }
         });
-        // The zeroed ones are the last reserve.
+        // Zeroed frames are the last reserve.
         cache.any.pop().or_else(|| cache.zeroed.pop())
     }
 
@@ -161,10 +162,9 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
         });
     }
 
-    /// Asks for what the next allocation touches first: the frame's descriptor,
-    /// its translation, its first lines. A claim waits for all stores of the
-    /// page zeroed before it, so that nothing a fault does overlaps with the
-    /// next one's misses; zeroing this page does.
+    /// Prefetches what the next allocation touches first: the frame's descriptor, its translation, its first
+    /// lines. A claim waits for all stores of the page zeroed before it, so a fault cannot overlap with the
+    /// misses of the next one. Zeroing this page can.
     #[inline]
     fn fetch(&self, next: Frame) {
         prefetch_to_write(self.descriptor(next));
@@ -174,7 +174,7 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
         }
     }
 
-    /// Gives what this CPU has in its cache back to the free lists, where blocks form.
+    /// Returns this CPU's cached frames to the free lists, where they merge into blocks.
     pub fn drain(&self, cpu: Cpu) {
         let cache = &self.caches[cpu.index()];
         let mut buddy = self.buddy.lock(&self.machine);
@@ -183,7 +183,7 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
         }
     }
 
-    /// Where the frames are now.
+    /// Counts the free frames, by location.
     pub fn census(&self) -> Census {
         let free = self.buddy.lock(&self.machine).free();
         let sum = |f: fn(&FrameCache) -> usize| self.caches.iter().map(f).sum::<usize>() as u64;
@@ -194,7 +194,7 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
         }
     }
 
-    /// Calls `visit` with every frame that can be allocated; while nothing else runs.
+    /// Calls `visit` with every frame that can be allocated. Nothing else runs meanwhile.
     pub fn for_each_available(&self, visit: &mut dyn FnMut(Frame)) {
         let each = &mut |first: Frame, order: u32| {
             (first.0..first.0 + (1 << order)).for_each(|f| visit(Frame(f)));
@@ -210,11 +210,11 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
         }
     }
 
-    /// Opens the books for a census, with what can be allocated and the shared zero page
-    /// entered already; while nothing else runs.
+    /// Starts a frame audit, in which free frames and the shared zero page are already entered. Nothing else
+    /// runs meanwhile.
     ///
     /// # Errors
-    /// A frame that is free twice, or that should be zeroed and is not.
+    /// If a frame is free twice, or should be zeroed and is not.
     pub fn open_books(&self) -> Result<FrameAudit, Misuse> {
         let books = FrameAudit::new(self.range());
         let free = &mut |first: Frame, order: u32| {

@@ -1,17 +1,17 @@
-//! Physical frames: who has them, and where the next one comes from.
+//! Physical frames: their descriptors, their allocation, and an audit of their uses.
 //!
-//! * [`Descriptor`]: 64 bytes about each frame.
-//! * [`FrameSource`]: what the memory core asks for; a port may bring its own.
+//! * [`Descriptor`]: the 64-byte descriptor of a frame.
+//! * [`FrameSource`]: the interface through which the memory core allocates; a port may supply its own
+//!   source.
 //! * [`Frames`]: the default source: a buddy allocator behind per-CPU caches, a
 //!   pool of frames zeroed in idle time, and the shared zero page.
-//! * [`Slab`]: small objects of one size over frames, for tree nodes and mappings.
-//! * [`FrameAudit`]: a census of all frames, for whoever looks for leaks.
+//! * [`Slab`]: a slab allocator for small objects of one size, such as tree nodes and mappings.
+//! * [`FrameAudit`]: an audit of all frames, which finds leaks.
 //!
-//! Every allocation can fail, and says so with [`NoMemory`].
+//! Every allocation can fail, with [`NoMemory`].
 //!
-//! Who writes which line: taking a frame from a CPU's cache writes that cache
-//! alone. The free lists and the descriptors of free frames are written under
-//! one lock, once per batch.
+//! *Writes*: an allocation from a CPU's cache writes only that cache. The free lists and the descriptors of
+//! free frames are written under one lock, once per batch.
 #![cfg_attr(not(any(loom, shuttle, record)), no_std)]
 
 mod books;

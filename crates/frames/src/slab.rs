@@ -1,14 +1,12 @@
-//! Small objects of one size over frames.
+//! A slab allocator: objects of one size, carved from frames.
 //!
-//! Tree nodes, splits and mappings come from here, so that making one can fail and
-//! needs no heap. A frame in use begins with a header (its free objects, how
-//! many are in use, its place in the list of frames with free objects); the
-//! objects follow. A CPU takes objects from and returns them to its own
-//! [`Magazine`]; batches go to and from the frames under one lock. A frame
-//! without used objects goes back to the source.
+//! Tree nodes, splits and mappings are allocated here, so that their allocation can fail and needs no heap. A
+//! frame in use begins with a header: its free objects, the number in use, and its links in the list of
+//! frames with free objects. The objects follow. A CPU allocates objects from its own [`Magazine`] and frees
+//! them to it; batches move to and from the frames under one lock. A frame without used objects returns to
+//! the source.
 //!
-//! In loom models an object takes a frame of its own: the model is about
-//! somebody else's protocol.
+//! In loom models each object takes a whole frame, because the models are about other protocols.
 
 use core::ptr::NonNull;
 
@@ -20,12 +18,12 @@ use crate::descriptor::Flags;
 use crate::source::{FrameSource, NoMemory};
 
 const HEADER: usize = 64;
-/// The most that objects are aligned to: a pair of cache lines.
+/// The largest alignment of objects: a pair of cache lines.
 const ALIGNMENT: usize = 128;
 const CAPACITY: usize = 16;
 const BATCH: usize = 8;
 
-/// One CPU's objects of one slab.
+/// One CPU's free objects of one slab.
 #[derive(Debug)]
 #[repr(align(128))]
 pub struct Magazine {
@@ -42,13 +40,13 @@ impl Default for Magazine {
     }
 }
 
-/// The head of a slab frame. Used under the slab's lock.
+/// The header of a slab frame. Used under the slab's lock.
 #[repr(C)]
 struct Header {
-    /// The first free object, by address; a free object's first word leads on.
+    /// The address of the first free object. The first word of a free object is the address of the next one.
     free: u64,
     used: u64,
-    /// Neighbours in the list of frames with free objects, plus 1.
+    /// Neighbours in the list of frames with free objects: frame numbers, plus 1.
     next: u64,
     previous: u64,
     /// The frame this header is in.
@@ -56,7 +54,7 @@ struct Header {
 }
 
 impl Header {
-    /// The header of a slab frame.
+    /// Returns the header of a slab frame.
     ///
     /// # Safety
     /// `frame` is a slab frame, and the caller holds the slab's lock.
@@ -76,7 +74,7 @@ impl Header {
         *head = self.frame + 1;
     }
 
-    /// Takes the frame out of the list.
+    /// Removes the frame from the list.
     fn unlist<M: PhysicalMemory>(&mut self, head: &mut u64, machine: &M) {
         match self.previous {
             0 => *head = self.next,
@@ -90,7 +88,7 @@ impl Header {
     }
 }
 
-/// The frames of one object size.
+/// A slab allocator for one object size.
 pub struct Slab {
     size: usize,
     /// The first frame with free objects, plus 1.
@@ -99,8 +97,8 @@ pub struct Slab {
 }
 
 impl Slab {
-    /// Objects of `size` bytes, aligned to 64 if `size` is a multiple of 64, and to 128 if it is one of
-    /// that.
+    /// Returns a slab of objects of `size` bytes. They are aligned to 128 if `size` is a multiple of 128,
+    /// else to 64 if it is a multiple of 64.
     pub fn new(size: usize) -> Self {
         Self {
             size,
@@ -109,15 +107,15 @@ impl Slab {
         }
     }
 
-    /// Frames that the slab holds.
+    /// Returns the number of frames that the slab holds.
     pub fn frames(&self) -> u64 {
         self.frames.load(Ordering::Relaxed)
     }
 
-    /// An object with undefined content.
+    /// Allocates an object with undefined content.
     ///
     /// # Errors
-    /// [`NoMemory`] when no frame could be had.
+    /// [`NoMemory`] when no frame is available.
     #[inline]
     pub fn allocate<S: FrameSource, M: PhysicalMemory + Wait>(
         &self,
@@ -142,10 +140,10 @@ impl Slab {
         .ok_or(NoMemory)
     }
 
-    /// Takes an object back.
+    /// Frees an object.
     ///
     /// # Safety
-    /// The object came from this slab, and nobody reaches it any more.
+    /// The object came from this slab, and nothing reaches it any more.
     #[inline]
     pub unsafe fn free<S: FrameSource, M: PhysicalMemory + Wait>(
         &self,
@@ -167,7 +165,7 @@ impl Slab {
         magazine.count.set(count + 1);
     }
 
-    /// Returns a CPU's objects to their frames; when nothing else uses the magazine.
+    /// Returns a CPU's objects to their frames. Nothing else uses the magazine meanwhile.
     pub fn drain<S: FrameSource, M: PhysicalMemory + Wait>(
         &self,
         cpu: Cpu,
@@ -178,10 +176,10 @@ impl Slab {
         self.spill(cpu, magazine, CAPACITY, source, machine);
     }
 
-    /// The frame that an object is in.
+    /// Returns the frame of an object.
     ///
     /// # Safety
-    /// `object` is one of a slab, in use.
+    /// `object` belongs to a slab and is in use.
     pub unsafe fn frame_of(object: NonNull<u8>) -> Frame {
         let start = object
             .as_ptr()
@@ -191,12 +189,12 @@ impl Slab {
         Frame(unsafe { (&raw const (*start.cast::<Header>()).frame).read() })
     }
 
-    /// How many objects of a frame are in use, or in a CPU's magazine.
+    /// Returns the number of a frame's objects that are in use, or in a CPU's magazine.
     ///
     /// # Safety
     /// `frame` is a slab frame, and nothing else uses its slab.
     pub unsafe fn objects_in<M: PhysicalMemory>(machine: &M, frame: Frame) -> u64 {
-        // SAFETY: by the caller's promise nobody has the lock.
+        // SAFETY: by the caller's promise, nothing else uses the slab.
         unsafe { Header::at(machine, frame.0) }.used
     }
 
@@ -233,7 +231,7 @@ impl Slab {
         Ok(())
     }
 
-    /// Makes a frame a slab frame, all objects free, and lists it.
+    /// Makes a frame a slab frame with all objects free, and lists it.
     fn carve<S: FrameSource, M: PhysicalMemory + Wait>(
         &self,
         frame: Frame,
@@ -288,9 +286,8 @@ impl Slab {
             magazine.count.set(count - 1);
             let object = magazine.objects[count as usize - 1].get();
             let start = object as usize & !(PAGE_SIZE as usize - 1);
-            // SAFETY: the object's frame begins with its header; frames are
-            // page-aligned where the CPU sees them; we hold the lock; nobody
-            // else reaches the object.
+            // SAFETY: the object's frame begins with its header; frames are page-aligned where the CPU sees
+            // them; we hold the lock; nothing else reaches the object.
             let header = unsafe {
                 let header = &mut *core::ptr::with_exposed_provenance_mut::<Header>(start);
                 core::ptr::with_exposed_provenance_mut::<u64>(object as usize).write(header.free);

@@ -1,4 +1,4 @@
-//! Where frames come from, as the memory core sees it.
+//! The interface through which the memory core allocates frames.
 
 use core::fmt;
 use core::ops::Range;
@@ -8,7 +8,7 @@ use faultless_sync::Cpu;
 
 use crate::descriptor::Descriptor;
 
-/// No frame could be had.
+/// The error that no frame is available.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NoMemory;
 
@@ -20,38 +20,37 @@ impl fmt::Display for NoMemory {
 
 impl core::error::Error for NoMemory {}
 
-/// A source of frames. [`crate::Frames`] is the default; a port may bring its own.
+/// A frame allocator. [`crate::Frames`] is the default; a port may supply its own.
 ///
-/// `cpu` is always the calling CPU, and the caller is not moved to another one
-/// during the call.
+/// `cpu` is always the calling CPU, and the caller does not migrate during the call.
 pub trait FrameSource {
-    /// A frame with undefined content.
+    /// Allocates a frame with undefined content.
     ///
     /// # Errors
     /// [`NoMemory`] when there is none.
     fn allocate(&self, cpu: Cpu) -> Result<Frame, NoMemory>;
 
-    /// A frame filled with zeroes.
+    /// Allocates a frame filled with zeroes.
     ///
     /// # Errors
     /// [`NoMemory`] when there is none.
     fn allocate_zeroed(&self, cpu: Cpu) -> Result<Frame, NoMemory>;
 
-    /// Gives a frame back. Nothing maps it and no TLB holds it.
+    /// Frees a frame. Nothing maps it and no TLB holds it.
     fn free(&self, cpu: Cpu, frame: Frame);
 
-    /// The descriptor of a frame that came from here.
+    /// Returns the descriptor of a frame of this source.
     fn descriptor(&self, frame: Frame) -> &Descriptor;
 
-    /// The numbers among which all frames are that this source has descriptors for.
+    /// Returns the range of frame numbers for which this source has descriptors.
     fn extent(&self) -> Range<u64>;
 
-    /// The descriptor of any frame, if there is one.
+    /// Returns the descriptor of any frame, if it has one.
     fn find(&self, frame: Frame) -> Option<&Descriptor> {
         let is_there = self.extent().contains(&frame.0);
         is_there.then(|| self.descriptor(frame))
     }
 
-    /// The shared zero page: never written, never freed.
+    /// Returns the shared zero page, which is never written and never freed.
     fn zero_frame(&self) -> Frame;
 }

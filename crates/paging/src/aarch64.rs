@@ -1,13 +1,13 @@
-//! The entries of AArch64.
+//! The page-table entry format of AArch64.
 
 use crate::format::{EntryFormat, Flag, Format, SwapBits};
 
 /// AArch64, stage 1, 4 KiB granule, four levels, EL0 pages (Arm Architecture Reference Manual, D8.3), without
 /// hardware management of the dirty state.
 ///
-/// Software has four bits in a valid entry: 55 claim, 56 soft-dirty, 57 device, 58 write reports. Bit 51 (DBM,
-/// ignored where hardware does not manage the dirty state) says that the page is dirty. In an entry that is not
-/// valid bits are free: 5 hidden, 52 moving.
+/// Software has four bits in a valid entry: 55 claim, 56 soft-dirty, 57 device, 58 write reports. Bit 51
+/// (DBM, ignored without hardware management of the dirty state) marks a dirty page. An entry that is not
+/// valid has free bits: 5 hidden, 52 moving.
 #[derive(Clone, Copy, Debug)]
 pub struct AArch64;
 

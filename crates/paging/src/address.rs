@@ -1,8 +1,8 @@
-//! Numbers that must not be mixed up: frames of physical memory, pages of virtual memory.
+//! Frame numbers of physical memory and page numbers of virtual memory, as distinct types.
 
 use core::ops::Range;
 
-/// Bytes of a page and of a frame.
+/// Size of a page and of a frame, in bytes.
 pub const PAGE_SIZE: u64 = 4096;
 
 /// A frame of physical memory, by number: its physical address divided by [`PAGE_SIZE`].
@@ -13,7 +13,7 @@ pub struct Frame(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Page(pub u64);
 
-/// Pages `start..end`.
+/// A range of pages, `start..end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pages {
     /// The first page.
@@ -23,13 +23,13 @@ pub struct Pages {
 }
 
 impl Page {
-    /// The page that holds an address.
+    /// Returns the page that holds an address.
     #[inline]
     pub fn containing(address: u64) -> Self {
         Self(address / PAGE_SIZE)
     }
 
-    /// Its first address.
+    /// Returns the first address of the page.
     #[inline]
     pub fn address(self) -> u64 {
         self.0 * PAGE_SIZE
@@ -37,12 +37,12 @@ impl Page {
 }
 
 impl Pages {
-    /// Pages `start..end` by number.
+    /// Returns the pages `start..end`, by number.
     pub fn new(start: u64, end: u64) -> Self {
         Self { start, end }
     }
 
-    /// The pages of a byte range that is page-aligned.
+    /// Returns the pages of a page-aligned byte range.
     pub fn of_bytes(bytes: Range<u64>) -> Self {
         Self {
             start: bytes.start / PAGE_SIZE,
@@ -50,22 +50,22 @@ impl Pages {
         }
     }
 
-    /// How many.
+    /// Returns the number of pages.
     pub fn len(self) -> u64 {
         self.end.saturating_sub(self.start)
     }
 
-    /// Whether there is none.
+    /// Whether the range is empty.
     pub fn is_empty(self) -> bool {
         self.start >= self.end
     }
 
-    /// Whether a page is among them.
+    /// Whether a page is in the range.
     pub fn contains(self, page: Page) -> bool {
         self.start <= page.0 && page.0 < self.end
     }
 
-    /// The pages in both.
+    /// Returns the pages that are in both ranges.
     pub fn and(self, other: Pages) -> Pages {
         Pages {
             start: self.start.max(other.start),

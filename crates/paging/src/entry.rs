@@ -1,17 +1,15 @@
-//! One page-table entry, and the protocol on it.
+//! One page-table entry and its lock-free protocol: claim, validate, then publish or withdraw.
 //!
-//! Whoever wants to change an entry under a live mapping *claims* it first, by
-//! compare-and-swap from the value the decision was based on. Then, after a
-//! full fence, it validates whatever else the decision was based on, and either
-//! publishes a new value or withdraws.
+//! An operation that changes an entry under a live mapping first *claims* it, by compare-and-swap from the
+//! value that its decision was based on. After a full fence, it validates everything else that the decision
+//! was based on. Then it publishes a new value or withdraws.
 //!
-//! Writers that change validated state without changing the entry (a mapping,
-//! a table link) write it, fence, then look at the entries and wait for claims
-//! (rule R1). With the claimer's fence that gives: either the claimer sees the
-//! change, or the writer sees the claim.
+//! A writer may change validated state (a mapping, a table link) without changing the entry. It stores the
+//! change, fences, then reads the entries and waits for claims (rule R1). Together with the claimer's fence:
+//! either the claimer sees the change, or the writer sees the claim.
 //!
-//! Hardware sets accessed and dirty bits in present entries at any moment (rule
-//! R8): a present entry is never overwritten by a plain store.
+//! Hardware sets accessed and dirty bits in present entries at any moment, so a plain store never overwrites
+//! a present entry (rule R8).
 
 use core::marker::PhantomData;
 
@@ -20,7 +18,7 @@ use faultless_sync::{Cpu, Mutant, fence_after_rmw, mutant};
 
 use crate::format::EntryFormat;
 
-/// What an entry holds, read once.
+/// The value of an entry, read once.
 pub type Value = u64;
 
 /// A page-table entry in memory.
@@ -29,25 +27,25 @@ pub type Value = u64;
 pub struct Entry(AtomicU64);
 
 impl Entry {
-    /// An empty entry.
+    /// Returns an empty entry.
     pub fn new() -> Self {
         Self(AtomicU64::new(0))
     }
 
-    /// The value now. Acquire: pairs with the release of a publication, so that
-    /// the table or page behind the entry is seen initialised.
+    /// Loads the value. Acquire: pairs with the release of a publication, so that the table or page behind
+    /// the entry is seen initialised.
     #[inline]
     pub fn load(&self) -> Value {
         self.0.load(Ordering::Acquire)
     }
 
-    /// The value after this CPU's own full fence, for validation.
+    /// Loads the value after a full fence of this CPU, for validation.
     #[inline]
     pub fn load_relaxed(&self) -> Value {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Writes an entry that nobody else can reach yet, or that only this CPU may write.
+    /// Writes an entry that no other CPU can reach yet, or that only this CPU may write.
     #[inline]
     pub fn set(&self, value: Value) {
         self.0.store(value, Ordering::Release);
@@ -61,8 +59,8 @@ impl Entry {
             .map(|_| ())
     }
 
-    /// Replaces `seen` by `new` in one step, without a claim. For writers whose
-    /// range admits no new claims; fails if hardware or a claim came first.
+    /// Replaces `seen` by `new` in one step, without a claim. For writers in a range that admits no new
+    /// claims; fails if hardware or a claim came first.
     #[inline]
     pub fn replace(&self, seen: Value, new: Value) -> Result<(), Value> {
         self.0
@@ -70,13 +68,11 @@ impl Entry {
             .map(|_| ())
     }
 
-    /// Claims the entry: `seen` must still be there, and unclaimed. From here
-    /// to the publication no hardware uses the entry; where `seen` was present,
-    /// TLBs may still hold it.
+    /// Claims the entry, which must still hold `seen`, an unclaimed value. Until the publication, hardware
+    /// does not use the entry; if `seen` was present, TLBs may still hold it.
     ///
-    /// A full barrier: what is loaded afterwards is loaded after the claim is
-    /// visible. Partner: the fence of rule R1 in whoever changes a mapping or a
-    /// table link.
+    /// A full barrier: later loads happen after the claim is visible. Partner: the fence of rule R1 in a
+    /// writer that changes a mapping or a table link.
     #[inline]
     pub fn claim<F: EntryFormat>(&self, seen: Value, cpu: Cpu) -> Result<Claim<'_, F>, Value> {
         let claim = F::FORMAT.claim_of(seen, cpu);
@@ -92,15 +88,15 @@ impl Entry {
         })
     }
 
-    /// Gives back a claim of a present entry that this CPU has kept ([`PresentClaim::keep`]).
-    /// Release: what was done under it comes before whoever claims the entry next.
+    /// Releases a claim of a present entry that this CPU has kept ([`PresentClaim::keep`]). Release: what was
+    /// done under the claim comes before the next claim of the entry.
     pub fn release_kept<F: EntryFormat>(&self) {
         // A read-modify-write, because hardware may have set bits meanwhile (rule R8).
         self.0.fetch_and(!F::FORMAT.claim, Ordering::AcqRel);
     }
 
-    /// Claims an entry that has a page and leaves it what it is: a present one usable by
-    /// hardware. The same barrier.
+    /// Claims an entry in place: hardware continues to use a present one. A full barrier, like
+    /// [`Entry::claim`].
     #[inline]
     pub fn claim_present<F: EntryFormat>(&self, seen: Value) -> Result<PresentClaim<'_, F>, Value> {
         self.0.compare_exchange(
@@ -126,7 +122,7 @@ impl Default for Entry {
     }
 }
 
-/// An entry claimed as not present. Dropping it withdraws the claim.
+/// A claim that made its entry non-present. Dropping it withdraws the claim.
 #[must_use]
 pub struct Claim<'a, F: EntryFormat> {
     entry: &'a Entry,
@@ -135,16 +131,16 @@ pub struct Claim<'a, F: EntryFormat> {
 }
 
 impl<F: EntryFormat> Claim<'_, F> {
-    /// What was there before.
+    /// Returns the value before the claim.
     pub fn before(&self) -> Value {
         self.before
     }
 
-    /// Puts `value` in place. Release: the page's content, map count and owner
-    /// were written before and are seen by whoever finds the entry.
+    /// Publishes `value`. Release: a CPU that finds the entry also sees the page's content, map count and
+    /// owner, which were written before.
     #[inline]
     pub fn publish(self, value: Value) {
-        // Nobody else writes a claim that is not present, hardware included.
+        // Nothing else writes a claim that is not present, not even hardware.
         let order = if mutant(Mutant::PublishRelaxed) {
             Ordering::Relaxed
         } else {
@@ -154,8 +150,8 @@ impl<F: EntryFormat> Claim<'_, F> {
         core::mem::forget(self);
     }
 
-    /// Leaves the claim in the entry, to be found and resolved by its owner
-    /// after a flush ([`crate::free`], and DONTNEED in `faultless-mm`).
+    /// Leaves the claim in the entry, where its owner finds and resolves it after a flush ([`crate::free`],
+    /// and DONTNEED in `faultless-mm`).
     pub fn keep(self) {
         core::mem::forget(self);
     }
@@ -176,21 +172,21 @@ pub struct PresentClaim<'a, F: EntryFormat> {
 }
 
 impl<'a, F: EntryFormat> PresentClaim<'a, F> {
-    /// What was there before, without the claim.
+    /// Returns the value before the claim.
     pub fn before(&self) -> Value {
         self.before
     }
 
-    /// Replaces the entry by `change` of what it holds, hardware's bits
-    /// included. Only those can differ from one attempt to the next. What it held to the last.
+    /// Replaces the entry by `change` of its current value, including hardware's bits. Only these differ from
+    /// one attempt to the next. Returns the value that was replaced, without the claim.
     #[inline]
     pub fn publish(self, change: impl Fn(Value) -> Value) -> Value {
         self.replace(change)
     }
 
-    /// Leaves the claim in the entry, with what `change` makes of the rest, to be given back
-    /// by [`Entry::release_kept`] after a flush (rule R2). Hardware goes on using it. What it
-    /// held until then.
+    /// Leaves the claim in the entry and applies `change` to the other bits. [`Entry::release_kept`] releases
+    /// it after a flush (rule R2). Hardware continues to use the entry. Returns the value that was replaced,
+    /// without the claim.
     #[inline]
     pub fn keep(self, change: impl Fn(Value) -> Value) -> Value {
         self.replace(|seen| change(seen) | F::FORMAT.claim)
@@ -215,7 +211,7 @@ impl<'a, F: EntryFormat> PresentClaim<'a, F> {
         seen & !F::FORMAT.claim
     }
 
-    /// Takes the entry from hardware while keeping the claim.
+    /// Makes the entry non-present and keeps the claim.
     pub fn hide(self, cpu: Cpu) -> Claim<'a, F> {
         let claim = F::FORMAT.claim_of(self.before, cpu);
         let before = self.entry.0.swap(claim, Ordering::AcqRel) & !F::FORMAT.claim;

@@ -1,43 +1,41 @@
-//! What the bits of a page-table entry mean, as data.
+//! The bits of page-table entries, as data: one constant for each architecture.
 //!
-//! A format is a constant of type [`Format`]; the code that uses it is written
-//! once and folds to the same instructions as if it had been written for one
-//! machine. A new architecture adds a constant, no code.
+//! A format is a constant of type [`Format`]. The code that uses it is written once and compiles to the same
+//! instructions as code for a single machine. A new architecture adds a constant, no code.
 //!
-//! Software's share of an entry:
+//! Kinds of entries, by their software bits:
 //!
 //! | present | `claim` | `hidden` | `guard` | meaning |
 //! | --- | --- | --- | --- | --- |
-//! | 0 | 0 | 0 | 0 | empty; the whole word is 0 |
+//! | 0 | 0 | 0 | 0 | empty; the whole entry is 0 |
 //! | 1 | 0 | 0 | 0 | a page or a table |
 //! | 1 | 1 | 0 | 0 | claimed, still readable by hardware |
 //! | 0 | 1 | 0 | 0 | claimed by the CPU named in it; may remember the frame it replaced |
 //! | 0 | 0 | 1 | 0 | a page that no access may reach (`PROT_NONE`), with its frame |
-//! | 0 | 0 | 0 | 1 | a guard: no page, and no access may bring one; nothing else is set |
+//! | 0 | 0 | 0 | 1 | a guard: no page, and no access may install one; nothing else is set |
 //!
-//! An entry that is not present, has `moving`, and is not claimed, is a *swap entry* or a *marker*
-//! ([`crate::pte`]). A present entry above the lowest level that has `huge` maps a huge page and leads to no
-//! table. Whichever it is, [`Format::decode`] says.
+//! A non-present entry with `moving` that is not claimed is a *swap entry* or a *marker* ([`crate::pte`]). A
+//! present entry above the lowest level with `huge` maps a huge page and leads to no table.
+//! [`Format::decode`] tells the kinds apart.
 //!
-//! An entry that is claimed while its page is moved is not present, has `claim` and `moving`,
-//! and keeps everything else that it was.
+//! While its page is being moved, an entry is not present, has `claim` and `moving`, and keeps its other
+//! bits.
 //!
-//! An entry whose page is a device's, and not memory that anybody counts, has `device` as long as
-//! it is anything but empty, a claim that remembers it included: its frame has no descriptor.
+//! `device` marks every non-empty entry of a device's page, including a claim that remembers it. The frame of
+//! such a page has no descriptor, so no count covers it.
 //!
-//! An entry that has a page, present or hidden, also says whether the page was written since
-//! somebody began to watch for that: `soft_dirty`. **What lets stores through has it**, so
-//! that a store that would have to set it faults first; whoever takes it away takes the
-//! right to store away with it. It may be the bit of `guard`, which has no page.
+//! `soft_dirty` says that the page of a present or hidden entry was written since this bit was cleared.
+//! **Every entry that allows stores has it**: a store that would have to set it faults first, and clearing it
+//! also removes write permission. It may be the bit of `guard`, which has no page.
 //!
-//! `owner` is explained in [`crate::holders`].
+//! [`crate::holders`] explains `owner`.
 
 use crate::address::{Frame, PAGE_SIZE};
 use crate::protection::Access;
 use crate::protection::Protection;
 use faultless_sync::Cpu;
 
-/// A property that some machines express by a set bit and some by a clear one.
+/// A property that some machines express by a set bit and others by a clear one.
 #[derive(Clone, Copy, Debug)]
 pub struct Flag {
     /// Bits that are set when the property holds.
@@ -60,7 +58,7 @@ impl Flag {
     }
 }
 
-/// The bits of one machine's entries.
+/// The entry bits of one machine.
 #[derive(Clone, Copy, Debug)]
 pub struct Format {
     /// The hardware uses the entry.
@@ -71,12 +69,11 @@ pub struct Format {
     pub table: u64,
     /// Stores are allowed.
     pub write: Flag,
-    /// The same in a table entry: to whatever is below it, as far as that allows them.
+    /// Stores are allowed below a table entry, as far as the entries below allow them.
     pub table_write: Flag,
     /// Instruction fetches are allowed.
     pub execute: Flag,
-    /// Bits of a leaf that may only be executed, on a machine that can express that; another
-    /// one ignores them.
+    /// Bits of an execute-only leaf, on a machine that can express it; other machines ignore them.
     pub execute_only: u64,
     /// Set by hardware when the entry is used.
     pub accessed: u64,
@@ -88,54 +85,53 @@ pub struct Format {
     pub claim: u64,
     /// Software, not present: a page without any access.
     pub hidden: u64,
-    /// Software, not present: no page, and none may come ([`Format::is_guard`]).
+    /// Software, not present: no page, and no access may install one ([`Format::is_guard`]).
     pub guard: u64,
-    /// Software: the page was written since its soft-dirty bit was cleared.
+    /// Software: the page was written since this bit was cleared.
     pub soft_dirty: u64,
-    /// Software, not present: claimed by whoever moves its page ([`Format::is_moving`]).
+    /// Software, not present: claimed by the operation that moves its page ([`Format::is_moving`]).
     pub moving: u64,
     /// Software: the frame is a device's ([`Format::is_device`]).
     pub device: u64,
-    /// How a device's page is cached, but for [`Caching::Cached`]: bits of a leaf, none of which
-    /// any other leaf has.
+    /// Leaf bits of a device's page that is [`Caching::Uncached`]; no other leaf has any of them.
     pub uncached: u64,
-    /// Of a present entry above the lowest level: it maps a huge page, and leads to no table.
+    /// In a present entry above the lowest level: it maps a huge page and leads to no table.
     pub huge: Flag,
     /// Software: stores to the page are reported to a handler (userfaultfd's write protection). In
     /// entries with a page, in swap entries, and in markers.
     pub reports_writes: u64,
-    /// What a swap entry holds where.
+    /// The layout of a swap entry.
     pub swap: SwapBits,
-    /// Where a claim that is not present keeps the claimer's CPU number (8 bits).
+    /// The shift of the claimer's CPU number (8 bits) in a claim that is not present.
     pub claimer_shift: u32,
-    /// Software, where loads are marked: the CPU that alone may hold the entry while `accessed`
-    /// is clear, plus 1; 0 for none, all ones for nobody ([`crate::holders`]). May be empty.
+    /// Software, where loads are marked: 1 plus the number of the only CPU that may hold the entry while
+    /// `accessed` is clear. 0: any CPU may hold it; all ones: none does ([`crate::holders`]). May be empty.
     pub owner: u64,
 }
 
-/// Where a swap entry, which has [`Format::moving`] and is neither present nor claimed, keeps what it says.
+/// The layout of a swap entry, which has [`Format::moving`] and is neither present nor claimed.
 #[derive(Clone, Copy, Debug)]
 pub struct SwapBits {
-    /// The lowest bit of the device's number, which has [`SwapBits::DEVICE_BITS`].
+    /// The lowest bit of the device number, which has [`SwapBits::DEVICE_BITS`] bits.
     pub device_shift: u32,
-    /// The page belongs to one space alone (see the mark of its frame's descriptor).
+    /// The page belongs to a single address space (the *exclusive* mark of a frame's descriptor).
     pub exclusive: u64,
-    /// Whether the slot's bits are inverted: on CPUs that can speculatively load through an entry that is not
-    /// present (L1TF), the address must not be that of memory.
+    /// Whether the slot's bits are inverted. On CPUs that can speculatively load through a non-present entry
+    /// (L1TF), the address must not be one of memory.
     pub is_inverted: bool,
 }
 
 impl SwapBits {
-    /// Bits of a device's number.
+    /// The number of bits of a device number.
     pub const DEVICE_BITS: u32 = 5;
 }
 
 /// How CPUs cache the pages of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Caching {
-    /// Like memory: for what is memory.
+    /// Cached like memory, for a device that is memory.
     Cached,
-    /// Not at all: every access reaches the device, in order.
+    /// Not cached: every access reaches the device, in order.
     Uncached,
 }
 
@@ -146,7 +142,7 @@ pub trait EntryFormat: Send + Sync + 'static {
 }
 
 impl Format {
-    /// That what stands beside each other in one entry, or in a claim that remembers one, has bits of its own.
+    /// Checks that fields that coexist in an entry, or in a claim that remembers one, do not overlap.
     pub(crate) const fn check(&self) {
         let together = [
             self.address,
@@ -162,8 +158,8 @@ impl Format {
             all |= together[at];
             at += 1;
         }
-        // A claim's CPU number stands beside a frame; a swap entry's parts beside each other, and none is
-        // taken for another kind of entry.
+        // A claim's CPU number coexists with a frame. The fields of a swap entry coexist with each other, and
+        // no swap entry decodes as another kind.
         let claimer = 0xff << self.claimer_shift;
         assert!(claimer & (self.present | self.claim | self.address | self.device) == 0);
         let device = ((1 << SwapBits::DEVICE_BITS) - 1) << self.swap.device_shift;
@@ -181,14 +177,14 @@ impl Format {
             at += 1;
         }
         assert!(all & self.swap.exclusive == 0);
-        // A present page never has what says that a claimed one was hidden.
+        // A present page has none of these bits: `settled` relies on `hidden`.
         assert!(self.leaf & (self.hidden | self.moving | self.claim) == 0);
-        // One run of bits.
+        // The owner field is contiguous.
         let owner = self.owner >> (self.owner.trailing_zeros() % u64::BITS);
         assert!(owner & (owner + 1) == 0);
     }
 
-    /// An entry that maps `frame`, accessed preset, dirty if `dirty`, soft-dirty if `write`.
+    /// Returns an entry that maps `frame`: accessed preset, dirty if `dirty`, soft-dirty if `write`.
     #[inline]
     pub const fn leaf(&self, frame: Frame, write: bool, execute: bool, dirty: bool) -> u64 {
         (frame.0 * PAGE_SIZE)
@@ -200,14 +196,13 @@ impl Format {
             | if write { self.soft_dirty } else { 0 }
     }
 
-    /// The same for a page of a mapping that allows this; `write` says whether stores are let
-    /// through at once.
+    /// Returns the entry of a page in a mapping with this protection. `write`: the entry allows stores now.
     #[inline]
     pub fn leaf_of(&self, frame: Frame, write: bool, protection: Protection, dirty: bool) -> u64 {
         self.leaf(frame, write, protection.execute, dirty) | self.key(protection)
     }
 
-    /// The same for a page of a device.
+    /// Returns the entry of a device's page.
     #[inline]
     pub fn device_leaf(
         &self,
@@ -223,8 +218,7 @@ impl Format {
         self.leaf_of(frame, write, protection, write) | self.device | cached
     }
 
-    /// Whether an entry that is not empty, or a claim, is of a device's page: nobody counts its
-    /// frame, which has no descriptor.
+    /// Whether a non-empty entry or a claim is of a device's page. Its frame has no descriptor and no count.
     #[inline]
     pub const fn is_device(&self, value: u64) -> bool {
         value & self.device != 0
@@ -239,31 +233,31 @@ impl Format {
         }
     }
 
-    /// Whether a present entry says that its page may only be executed.
+    /// Whether a present entry allows only instruction fetches.
     #[inline]
     pub const fn is_execute_only(&self, value: u64) -> bool {
         value & self.execute_only != 0
     }
 
-    /// An entry that leads to the table in `frame`.
+    /// Returns an entry that leads to the table in `frame`.
     #[inline]
     pub const fn table(&self, frame: Frame) -> u64 {
         (frame.0 * PAGE_SIZE) | self.table
     }
 
-    /// A table's entry, but that no store is let through to what is below it.
+    /// Returns a table's entry that forbids stores below it.
     #[inline]
     pub const fn frozen(&self, value: u64) -> u64 {
         (value & !self.table_write.mask()) | self.table_write.bits(false)
     }
 
-    /// A table's entry that leaves it to what is below it which stores are let through.
+    /// Returns a table's entry that leaves write permission to the entries below it.
     #[inline]
     pub const fn thawed(&self, value: u64) -> u64 {
         (value & !self.table_write.mask()) | self.table_write.bits(true)
     }
 
-    /// Whether a table's entry lets no store through to what is below it.
+    /// Whether a table's entry forbids stores below it.
     #[inline]
     pub const fn is_frozen(&self, value: u64) -> bool {
         self.is_present(value) && !self.table_write.holds(value)
@@ -275,15 +269,15 @@ impl Format {
         self.is_present(value) && self.huge.holds(value)
     }
 
-    /// Whether an entry above the lowest level leads to a table and is not claimed: the one test that every step
-    /// of a walk makes.
+    /// Whether an entry above the lowest level leads to a table and is not claimed: the only test in each
+    /// step of a walk.
     #[inline]
     pub const fn is_table(&self, value: u64) -> bool {
         let tested = self.present | self.claim | self.huge.mask();
         value & tested == self.present | self.huge.no
     }
 
-    /// The frame of an entry that has one.
+    /// Returns the frame of an entry that has one.
     #[inline]
     pub const fn frame(&self, value: u64) -> Frame {
         Frame((value & self.address) / PAGE_SIZE)
@@ -307,53 +301,51 @@ impl Format {
         value & (self.present | self.claim | self.hidden) == self.hidden
     }
 
-    /// Whether the entry is a guard: of all entries that are not empty and not claimed the
-    /// only one that has no frame.
+    /// Whether the entry is a guard, which has no other bit set.
     #[inline]
     pub const fn is_guard(&self, value: u64) -> bool {
         value == self.guard
     }
 
-    /// Whether the page behind an entry that has one was written since it was said to be clean.
+    /// Whether the page of an entry was written since it was last cleaned.
     #[inline]
     pub const fn is_dirty(&self, value: u64) -> bool {
         value & self.dirty != 0
     }
 
-    /// Whether the page behind a present entry was used since it was mapped, as far as the entry
-    /// says: by whom it is owned it was used.
+    /// Whether a present entry says that its page was used since it was mapped. An owner counts as a use.
     #[inline]
     pub const fn is_used(&self, value: u64) -> bool {
         let owner = value & self.owner;
         value & self.accessed != 0 || (owner != 0 && owner != self.owner)
     }
 
-    /// The same entry, its page not having been used: hardware says so when somebody does. Who may
-    /// hold it is not known any more.
+    /// Returns the entry without its accessed bit, which hardware sets on the next access. This also clears
+    /// the owner: any CPU may hold the entry.
     #[inline]
     pub const fn unused(&self, value: u64) -> u64 {
         value & !(self.accessed | self.owner)
     }
 
-    /// The same entry, its page being clean.
+    /// Returns the entry with its page marked clean.
     #[inline]
     pub const fn cleaned(&self, value: u64) -> u64 {
         value & !self.dirty
     }
 
-    /// Whether a present entry lets stores through.
+    /// Whether a present entry allows stores.
     #[inline]
     pub const fn is_writable(&self, value: u64) -> bool {
         self.write.holds(value)
     }
 
-    /// Whether a present entry lets instruction fetches through.
+    /// Whether a present entry allows instruction fetches.
     #[inline]
     pub const fn is_executable(&self, value: u64) -> bool {
         self.execute.holds(value)
     }
 
-    /// Whether hardware lets an access through this entry.
+    /// Whether hardware allows an access through this entry.
     #[inline]
     pub const fn permits(&self, value: u64, access: Access) -> bool {
         self.is_present(value)
@@ -364,7 +356,8 @@ impl Format {
             }
     }
 
-    /// The claim of `cpu` that replaces `old`, remembering its frame and whose that is.
+    /// Returns the claim of `cpu` that replaces `old`. It remembers the frame, and whether the frame is a
+    /// device's.
     #[inline]
     pub const fn claim_of(&self, old: u64, cpu: Cpu) -> u64 {
         // A swap entry's slot is no frame.
@@ -377,19 +370,19 @@ impl Format {
         (old & kept) | self.claim | ((cpu.0 as u64) << self.claimer_shift)
     }
 
-    /// The claim of whoever moves the page of an entry that has one: all else is kept in it.
+    /// Returns the claim with which an operation moves the page of an entry. It keeps all other bits.
     #[inline]
     pub const fn moving(&self, value: u64) -> u64 {
         (value & !self.present) | self.claim | self.moving
     }
 
-    /// Whether an entry is claimed so.
+    /// Whether an entry is claimed by a move ([`Format::moving`]).
     #[inline]
     pub const fn is_moving(&self, value: u64) -> bool {
         value & (self.present | self.claim | self.moving) == self.claim | self.moving
     }
 
-    /// What an entry was before it was claimed so.
+    /// Returns the entry from before [`Format::moving`] claimed it.
     #[inline]
     pub const fn settled(&self, moving: u64) -> u64 {
         let value = moving & !(self.claim | self.moving);
@@ -400,9 +393,8 @@ impl Format {
         }
     }
 
-    /// A page's entry under another protection: hidden if nothing is allowed,
-    /// else present. `write` says whether stores are let through at once; they are not
-    /// unless the page is soft-dirty.
+    /// Returns a page's entry under another protection: hidden if nothing is allowed, else present. `write`:
+    /// the entry allows stores now, but only if the page is soft-dirty.
     #[inline]
     pub fn with_protection(&self, value: u64, protection: Protection, write: bool) -> u64 {
         let kept = self.address | self.marks() | self.soft_dirty | self.device | self.uncached;
@@ -417,7 +409,7 @@ impl Format {
         }
     }
 
-    /// The same entry, but that no store is let through.
+    /// Returns the entry without write permission.
     #[inline]
     pub const fn without_write(&self, value: u64) -> u64 {
         if self.is_present(value) {
@@ -427,31 +419,31 @@ impl Format {
         }
     }
 
-    /// Whether the page behind an entry that has one was written since that was watched for.
+    /// Whether the page of an entry was written since its soft-dirty bit was cleared.
     #[inline]
     pub const fn is_soft_dirty(&self, value: u64) -> bool {
         value & self.soft_dirty != 0 && value != self.guard
     }
 
-    /// The same entry, its page not having been written since; a store faults.
+    /// Returns the entry without its soft-dirty bit and without write permission: the next store faults.
     #[inline]
     pub const fn watched(&self, value: u64) -> u64 {
         self.without_write(value) & !self.soft_dirty
     }
 
-    /// The same entry, its page having been written, or being about to be.
+    /// Returns the entry with its page marked dirty and soft-dirty: it was written, or is about to be.
     #[inline]
     pub const fn written(&self, value: u64) -> u64 {
         value | self.dirty | self.soft_dirty
     }
 
-    /// The same entry of another frame.
+    /// Returns the entry with another frame.
     #[inline]
     pub const fn with_frame(&self, value: u64, frame: Frame) -> u64 {
         (value & !self.address) | (frame.0 * PAGE_SIZE)
     }
 
-    /// Bits that hardware may set in a present entry at any moment.
+    /// Returns the bits that hardware may set in a present entry at any moment.
     #[inline]
     pub const fn hardware(&self) -> u64 {
         self.accessed | self.dirty

@@ -1,29 +1,30 @@
-//! Freeing empty tables, with live neighbours in them and no lock over the span (rule R5).
+//! Frees empty page tables beside live neighbours, without a lock over the span (rule R5).
 //!
-//! For each candidate: claim its entry in the parent (still usable by
-//! hardware), fence, ask whether anything is mapped there, and look through the table. If anything
-//! is there, restore.
-//! Otherwise take the entry from hardware, the claim now remembering the
-//! table's frame. After the caller's flush of walk caches, [`unlink`] clears
-//! the claims and hands the tables over, to be retired: walkers may still look
-//! at them until their sections end.
+//! For each candidate:
 //!
-//! What the caller has *kept* is not anything: a claim of its own that remembers a page, or a table that it
-//! has detached. So pages and tables of all levels go with one flush, and are taken out of the tables that are
-//! handed over ([`kept_in`]). Others do see it. Who has kept something, and found a table not to be empty, looks
-//! again when he has given that up: of several the last one frees it.
+//! 1. Claim its parent entry, which hardware can still use, and fence.
+//! 2. Check whether its span has a mapping, and scan the table. If either check finds something, withdraw the
+//!    claim.
+//! 3. Hide the entry from hardware. The claim now remembers the table's frame.
+//! 4. After the caller has flushed walk caches, [`unlink`] clears the claims and hands the tables over to be
+//!    retired. Walkers may still read them until their sections end.
 //!
-//! A fault that claims an entry in the table validates the parent's link after
-//! its own fence. Either it sees the parent claimed and withdraws, or its claim
-//! is seen by the look through the table. Loom model (b) checks this code.
+//! Entries that the caller has *kept* count as empty: its own claims that remember a page, or a table that it
+//! has detached. So pages and tables of all levels are freed with one flush, and [`kept_in`] takes them out
+//! of the tables that are handed over. Other operations do see kept entries. If an operation keeps something
+//! and finds a table not empty, it scans the table again after it has released what it kept. So of several
+//! operations, the last one frees the table.
 //!
-//! Whoever maps something and then, after a fence, walks its tables without a section relies on the
-//! question being asked again: either he sees the parent claimed, and waits, or what he has
-//! mapped is seen. So tables over what is mapped stay.
+//! A fault that claims an entry in the table validates the parent's link after its own fence. Either it sees
+//! the parent claimed and withdraws, or the scan sees its claim. Loom model (b) checks this code.
 //!
-//! Several may free neighbouring tables at once. A claim that hardware can still use is held for
-//! the look alone: who meets it waits, so that of two who each see the other's pages the last one
-//! frees the table.
+//! A writer that maps a range, fences, and then walks its tables without a section relies on the second check
+//! for mappings. Either the writer sees the parent claimed and waits, or the check sees the new mapping. So
+//! tables over mapped ranges stay.
+//!
+//! Several operations may free neighbouring tables concurrently. A claim that hardware can still use is held
+//! only for the scan, and an operation that meets it waits. So of two operations that see each other's pages,
+//! the last one frees the table.
 
 use faultless_sync::{Backoff, Cpu, Mutant, Wait, mutant};
 
@@ -34,11 +35,11 @@ use crate::memory::PhysicalMemory;
 use crate::table::{ENTRIES, LEVELS, Table, index, span};
 use crate::tlb::Gather;
 
-/// Calls `visit` on every entry at `level` (1 or more) that is not empty, spans
-/// pages of `pages`, and whose own table exists.
+/// Calls `visit` on every non-empty entry at `level` (1 or more) that spans pages of `pages`, in tables that
+/// exist.
 ///
-/// An entry is looked at once. What is put beside a visit into entries that were
-/// empty, or into a table in place of one that was, is not seen.
+/// Each entry is read once. Entries that are filled concurrently, and tables that concurrently replace
+/// others, may be missed.
 ///
 /// # Safety
 /// As for [`crate::walk()`].
@@ -71,7 +72,7 @@ pub unsafe fn entries_at<F: EntryFormat, M: PhysicalMemory + Wait>(
             }
             let value = table.entry(page, at).load();
             if value == 0 {
-                // Nothing below; go on with the next entry that has something.
+                // Nothing below: continue with the next non-empty entry.
                 let base = page & !(span(at + 1) - 1);
                 let used = table.next_used(index(page, at) + 1, ENTRIES);
                 page = base + used.map_or(span(at + 1), |used| used as u64 * span(at));
@@ -80,10 +81,10 @@ pub unsafe fn entries_at<F: EntryFormat, M: PhysicalMemory + Wait>(
             if F::FORMAT.is_table(value) {
                 (frame, at) = (F::FORMAT.frame(value), at - 1);
             } else if F::FORMAT.is_claimed(value) {
-                // A table comes or goes: rule R1 says to wait for it.
+                // A table is being installed or freed: wait for it (rule R1).
                 backoff.turn(machine);
             } else {
-                // A huge page of a higher level: there is nothing below.
+                // A huge page: no table below.
                 page = (page | (span(at) - 1)) + 1;
                 continue 'next;
             }
@@ -91,11 +92,11 @@ pub unsafe fn entries_at<F: EntryFormat, M: PhysicalMemory + Wait>(
     }
 }
 
-/// Claims the tables at `level - 1` under entries at `level` that are empty, but for what `cpu` has kept.
-/// Returns how many; their walk-cache entries are in `gather`.
+/// Detaches the tables at `level - 1` under entries at `level` that have no entries but those that `cpu` has
+/// kept. Returns their number, and adds their walk-cache entries to `gather`.
 ///
-/// `vacant` says whether a span of pages holds no mapping. Before the claim it is a cheap
-/// filter; after it, it keeps tables of what was mapped meanwhile.
+/// `vacant` says whether a span of pages has no mapping. Before the claim it is a cheap filter; after the
+/// claim it keeps the tables of new mappings.
 ///
 /// # Safety
 /// As for [`crate::walk()`]. Interrupts are off until [`unlink`].
@@ -122,7 +123,7 @@ pub unsafe fn detach<F: EntryFormat, M: PhysicalMemory + Wait>(
                     break (claim, value);
                 }
             } else if !F::FORMAT.is_present(value) {
-                // Somebody else is freeing it.
+                // Another operation is freeing it.
                 return;
             } else {
                 backoff.turn(machine);
@@ -137,7 +138,7 @@ pub unsafe fn detach<F: EntryFormat, M: PhysicalMemory + Wait>(
         if !has_kept_alone::<F>(table, cpu) && !mutant(Mutant::TableNotScanned) {
             return;
         }
-        // What it was to the last: walks mark it until it is hidden.
+        // The last value before the claim hid it: walks mark the entry until then.
         let hidden = claim.hide(cpu);
         let holders = F::FORMAT.holders(hidden.before());
         hidden.keep();
@@ -158,7 +159,7 @@ pub(crate) fn is_kept<F: EntryFormat>(value: u64, cpu: Cpu) -> bool {
     value != 0 && is_claim && format.frame(value) != Frame(0)
 }
 
-/// Whether there is nothing in a table but what `cpu` has kept.
+/// Whether a table has no entries but those that `cpu` has kept.
 fn has_kept_alone<F: EntryFormat>(table: &Table, cpu: Cpu) -> bool {
     let mut at = 0;
     while let Some(used) = table.next_used(at, ENTRIES) {
@@ -170,8 +171,8 @@ fn has_kept_alone<F: EntryFormat>(table: &Table, cpu: Cpu) -> bool {
     true
 }
 
-/// Clears what `cpu` has kept in a table, after the flush, and hands each over. Of other
-/// claims there may be some, of faults that come too late.
+/// After the flush, clears the entries that `cpu` has kept in a table, and passes each to `give`. Claims of
+/// late faults may remain.
 pub fn kept_in<F: EntryFormat>(table: &Table, cpu: Cpu, give: &mut dyn FnMut(u64)) {
     let mut at = 0;
     while let Some(used) = table.next_used(at, ENTRIES) {
@@ -185,12 +186,12 @@ pub fn kept_in<F: EntryFormat>(table: &Table, cpu: Cpu, give: &mut dyn FnMut(u64
     }
 }
 
-/// Clears the claims that [`detach`] left at `level`, after the flush, and
-/// hands each table over. Higher levels first: below what is kept nothing is found.
+/// After the flush, clears the claims that [`detach`] left at `level`, and passes each table to `give`.
+/// Unlink higher levels first: no walk passes a kept entry.
 ///
 /// # Safety
-/// As for [`crate::walk()`]; `cpu` called `detach` for the same pages, nobody
-/// else detaches in that span under this CPU's number, and walk caches are flushed.
+/// As for [`crate::walk()`]; `cpu` called `detach` for the same pages, nothing else detaches in that span
+/// under this CPU's number, and walk caches are flushed.
 pub unsafe fn unlink<F: EntryFormat, M: PhysicalMemory + Wait>(
     machine: &M,
     root: Frame,

@@ -1,58 +1,57 @@
-//! Which CPUs' TLBs may hold a translation: what an entry says of that.
+//! Records in a page-table entry which CPUs may hold it in their TLBs, so that a flush skips the other CPUs.
 //!
-//! A machine that walks its tables in software ([`crate::Tlb::marks_loads`]) can know more than
-//! that some CPU has used an entry. Whoever publishes one names itself in it, the *owner*, and
-//! leaves the accessed bit clear. The owner's walks leave it so; those of any other CPU set
-//! the bit, by compare-and-swap, before they use the entry ([`Format::loaded`]). So:
+//! A machine that walks its tables in software ([`crate::Tlb::marks_loads`]) can record more than that some
+//! CPU has used an entry. The CPU that publishes an entry names itself in it as the *owner* and leaves the
+//! accessed bit clear. Walks by the owner leave it clear. A walk by any other CPU sets it, by
+//! compare-and-swap, before it uses the entry ([`Format::loaded`]). So:
 //!
-//! > While the accessed bit is clear, no TLB holds the entry but, perhaps, its owner's.
+//! > While the accessed bit is clear, no TLB but the owner's can hold the entry.
 //!
-//! The idea, for hardware, is that of N. Amit, "Optimizing the TLB Shootdown Algorithm with Page
-//! Access Tracking", USENIX ATC 2017.
+//! The idea, for hardware, is from N. Amit, "Optimizing the TLB Shootdown Algorithm with Page Access
+//! Tracking", USENIX ATC 2017.
 //!
-//! What the proof hangs on:
+//! Invariants:
 //!
-//! * An entry is taken away, or lowered, by a read-modify-write, and what that has replaced says
-//!   who is to flush. A walk that comes later fails to set the bit and looks again; one that came
-//!   before has set it.
-//! * Whoever clears the accessed bit takes the owner away in the same step: an entry with neither
-//!   says nothing, and everybody flushes ([`Format::unused`]).
-//! * Whoever raises an entry in place keeps both: the owner's TLB may hold what it was.
-//! * What is published anew is in no TLB (rule R2), so that its owner may be any CPU.
-//! * An owner is a CPU, not a thread. One that leaves an address space drops its translations.
+//! * A read-modify-write unmaps or lowers an entry, and the value that it replaces names the CPUs to flush. A
+//!   later walk fails to set the bit and looks again; an earlier walk has set it.
+//! * Clearing the accessed bit also clears the owner. An entry with neither names no CPU, and every CPU
+//!   flushes ([`Format::unused`]).
+//! * Raising an entry in place keeps both: the owner's TLB may hold the old value.
+//! * A newly published entry is in no TLB (rule R2), so its owner may be any CPU.
+//! * An owner is a CPU, not a thread. A CPU that leaves an address space drops its translations.
 //!
-//! An entry may also be published with *nobody* as its owner, because it lies around
-//! one that is used: the first CPU whose walk finds it becomes the owner. Entries that lead to
-//! tables are marked like those of pages, so that who frees a table knows who may be walking it.
+//! Fault-around publishes entries that no CPU has loaded ([`Format::unloaded`]): the first CPU that walks
+//! such an entry becomes its owner. Entries that lead to tables are marked like those of pages, so that
+//! freeing a table finds the CPUs that may be walking it.
 
 use faultless_sync::{Cpu, CpuSet, Mutant, mutant};
 
 use crate::format::Format;
 
-/// The CPUs whose TLBs may hold something: all, or some of those with low numbers.
+/// The CPUs that may hold a translation: all, or some of those with low numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Holders(u64);
 
 impl Holders {
-    /// None.
+    /// No CPU.
     pub const NONE: Self = Self(0);
-    /// All that run the address space.
+    /// All CPUs that run the address space.
     pub const ALL: Self = Self(u64::MAX);
 
-    /// Those of either.
+    /// Returns the union of both.
     #[inline]
     pub const fn and(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Those of them that are in a set, if not all are. No CPU of so high a number that it has
-    /// no bit here is ever an owner.
+    /// Returns the members of `cpus` that are among the holders; `None` if all CPUs are. A CPU with a number
+    /// too high for a bit here is never an owner.
     #[inline]
     pub(crate) fn among(self, cpus: &CpuSet) -> Option<CpuSet> {
         (self != Self::ALL).then(|| cpus.low(self.0))
     }
 
-    /// Whether no member of a set is one of them but, perhaps, `cpu`.
+    /// Whether no member of `cpus` but `cpu` is among the holders.
     #[inline]
     pub fn are_only(self, cpu: Cpu, cpus: &CpuSet) -> bool {
         let own = if cpu.0 < 64 { 1 << cpu.0 } else { 0 };
@@ -66,10 +65,10 @@ impl Holders {
 }
 
 impl Format {
-    /// The bits of an owner; none if the number is too high for them.
+    /// Returns the owner bits of a CPU; 0 if its number does not fit.
     #[inline]
     const fn owner_of(&self, cpu: Cpu) -> u64 {
-        // 0 is no owner, and the highest is nobody.
+        // 0 means no owner; all ones mean that no CPU has loaded the entry.
         let number = (cpu.0 as u64 + 1) << self.owner_shift();
         if cpu.0 < 62 && number & !self.owner == 0 && number != self.owner {
             number
@@ -78,13 +77,13 @@ impl Format {
         }
     }
 
-    /// Of a format that has no place for an owner it does not matter.
+    /// Returns the shift of the owner field. It does not matter for a format without one.
     #[inline]
     const fn owner_shift(&self) -> u32 {
         self.owner.trailing_zeros() % u64::BITS
     }
 
-    /// An entry that no TLB holds, with its owner: one that counts as used.
+    /// Returns an entry that no TLB holds, owned by `cpu`. It counts as used.
     #[inline]
     pub const fn owned(&self, value: u64, cpu: Cpu) -> u64 {
         let owner = self.owner_of(cpu);
@@ -95,14 +94,14 @@ impl Format {
         }
     }
 
-    /// An entry that no TLB holds, and that counts as used only once a walk has found it.
+    /// Returns an entry that no TLB holds. It counts as used only after a walk has found it.
     #[inline]
     pub const fn unloaded(&self, value: u64) -> u64 {
         (value & !self.accessed) | self.owner
     }
 
-    /// What a walk by `cpu` makes of a present entry before it uses it, on a machine that marks
-    /// loads. To be put in place by compare-and-swap, unless it is the same.
+    /// Returns the value that a walk by `cpu` gives a present entry before it uses it, on a machine that
+    /// marks loads. The walk stores it by compare-and-swap, unless it is the same.
     #[inline]
     pub fn loaded(&self, value: u64, cpu: Cpu) -> u64 {
         let owner = self.owner_of(cpu);
@@ -118,7 +117,7 @@ impl Format {
         }
     }
 
-    /// Who may hold what an entry that was present has said.
+    /// Returns the CPUs that may hold a present entry, as far as the entry says.
     #[inline]
     pub const fn holders(&self, value: u64) -> Holders {
         let named = value & self.owner;
@@ -138,7 +137,7 @@ impl Format {
         bits == u64::MAX || (cpu.0 < 64 && bits >> cpu.0 & 1 != 0)
     }
 
-    /// Bits of an entry that change while it stays what it is: hardware's, and its owner.
+    /// Returns the bits that may change while an entry keeps its meaning: hardware's bits and the owner.
     #[inline]
     pub const fn marks(&self) -> u64 {
         self.hardware() | self.owner
@@ -152,7 +151,7 @@ mod tests {
     use faultless_sync::{Cpu, CpuSet};
 
     const FORMAT: crate::Format = MarkedX86_64::FORMAT;
-    /// CPUs that have a number in an entry.
+    /// The number of CPUs that can be owners.
     const OWNERS: u32 = 14;
 
     fn leaf() -> u64 {

@@ -1,20 +1,18 @@
-//! Page tables that nobody locks.
+//! Page tables that are walked and changed without a lock.
 //!
-//! * [`format`](mod@format): what the bits of an entry mean, as data.
-//! * [`pte`]: what an entry is, told apart: page, table, huge page, hidden, guard, swap, marker, claim.
-//! * [`entry`]: one entry and the protocol on it: claim, then publish or withdraw.
+//! * [`format`](mod@format): the bits of an entry, as data.
+//! * [`pte`]: the kinds of entry: page, table, huge page, hidden, guard, swap, marker, claim.
+//! * [`entry`]: one entry and its protocol: claim, then publish or withdraw.
 //! * [`walk`](mod@walk): finding an entry without a lock.
-//! * [`free`]: giving back empty tables while neighbours live in them (rule R5).
-//! * [`relink`]: moving a whole table from one place to another.
-//! * [`tlb`]: what a machine does so that old translations are gone, and the
-//!   gather that asks for it once per operation.
-//! * [`holders`]: whose TLBs may hold an entry, so that the others are not asked.
-//! * [`requests`]: what a CPU was asked to flush and has not yet.
+//! * [`free`]: freeing empty tables beside live neighbours (rule R5).
+//! * [`relink`]: moving a whole table to another parent entry.
+//! * [`tlb`]: the flush that a machine provides, and the gather that requests it once per operation.
+//! * [`holders`]: which TLBs may hold an entry, so that a flush skips the other CPUs.
+//! * [`requests`]: what a CPU was asked to flush and has not flushed yet.
 //!
-//! Who writes which line: an entry is written by whoever has claimed it, by the
-//! hardware (accessed and dirty bits), and by a writer that has made its range
-//! unreachable for new claims. Nothing else in a table is ever written: there
-//! is no count of present entries and no lock in a table's descriptor.
+//! *Writes*: an entry, by the operation that has claimed it, by hardware (accessed and dirty bits), or by a
+//! writer in a range without new claims. Nothing else in a table is ever written: its descriptor has no count
+//! of present entries and no lock.
 #![cfg_attr(not(any(loom, shuttle, record)), no_std)]
 
 mod aarch64;

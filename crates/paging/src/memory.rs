@@ -1,4 +1,4 @@
-//! Physical memory as the core sees it: a frame's number becomes a pointer.
+//! Access to physical memory: translates a frame number to a pointer.
 
 use core::ptr::NonNull;
 
@@ -6,13 +6,13 @@ use crate::address::{Frame, PAGE_SIZE};
 
 /// A machine's physical memory.
 pub trait PhysicalMemory {
-    /// Where the CPU sees a frame. The same pointer for as long as the machine
-    /// lives; [`PAGE_SIZE`] bytes, page-aligned, readable and writable.
+    /// Returns the address at which the CPU sees a frame: [`PAGE_SIZE`] bytes, page-aligned, readable and
+    /// writable. The pointer stays the same as long as the machine lives.
     fn pointer(&self, frame: Frame) -> NonNull<u8>;
 
-    /// Fills a frame with zeroes. Its caller alone uses the frame.
+    /// Fills a frame with zeroes. Only the caller uses the frame.
     fn zero(&self, frame: Frame) {
-        // SAFETY: `pointer` promises PAGE_SIZE bytes, and the caller alone uses them.
+        // SAFETY: `pointer` promises PAGE_SIZE bytes, and only the caller uses them.
         unsafe {
             self.pointer(frame)
                 .as_ptr()
@@ -20,7 +20,7 @@ pub trait PhysicalMemory {
         };
     }
 
-    /// Copies a frame. The caller alone uses `to`, and `from` is not written meanwhile.
+    /// Copies a frame. Only the caller uses `to`, and nothing writes `from` meanwhile.
     fn copy(&self, from: Frame, to: Frame) {
         // SAFETY: `pointer` promises PAGE_SIZE bytes behind each; different frames do not overlap.
         unsafe {
@@ -30,8 +30,8 @@ pub trait PhysicalMemory {
         }
     }
 
-    /// A frame is about to become free: nobody reads it any more before it is written. A machine
-    /// under test overwrites it, so that whoever does read it is found out.
+    /// Prepares a frame to become free: nothing reads it before it is written again. A machine under test
+    /// overwrites the frame, which exposes stale reads.
     #[inline]
     fn forget(&self, _frame: Frame) {}
 }

@@ -1,6 +1,6 @@
-//! Accesses, and what a mapping allows of them.
+//! Kinds of memory access, and the protection that a mapping grants.
 
-/// What an access does.
+/// A kind of memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
     /// A load.
@@ -11,8 +11,8 @@ pub enum Access {
     Execute,
 }
 
-/// What accesses are allowed. Every combination is legal; a machine that cannot
-/// express one grants what Linux grants there.
+/// The accesses that a mapping allows. Every combination is legal; a machine that cannot express one grants
+/// what Linux grants there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Protection {
     /// Loads.
@@ -24,8 +24,8 @@ pub struct Protection {
 }
 
 impl Protection {
-    /// Whether an access is allowed. On x86-64 every present page can be read,
-    /// so that writing or executing includes reading, as in Linux there.
+    /// Whether an access is allowed. As in Linux on x86-64, write or execute permission includes read: every
+    /// present page is readable there.
     pub fn allows(self, access: Access) -> bool {
         match access {
             Access::Read => self.read || self.write || self.execute,
@@ -34,8 +34,7 @@ impl Protection {
         }
     }
 
-    /// Whether instruction fetches are allowed and nothing else is: on a machine that cannot
-    /// express that loads are allowed too.
+    /// Whether only instruction fetches are allowed. A machine that cannot express this allows loads, too.
     #[inline]
     pub fn is_execute_only(self) -> bool {
         self.execute && !self.read && !self.write

@@ -1,57 +1,57 @@
-//! What an entry is, told apart once: the kinds that every walk and every fault decide by.
+//! Decodes a page-table entry into its kind, by which every walk and every fault decides.
 //!
-//! A swap entry names a slot of a swap device, in the place of the frame; a marker is one without a slot, and
-//! says that stores there are to be reported, though no page is there. Both keep the soft-dirty bit and the
-//! write reports where entries with a page have them.
+//! A swap entry names a slot of a swap device in place of the frame. A marker has no slot and no page; it
+//! says that stores are to be reported. Both keep the soft-dirty bit and the write reports in the same bits
+//! as entries with a page.
 
 use crate::address::{Frame, PAGE_SIZE};
 use crate::format::{Format, SwapBits};
 
-/// What an entry is.
+/// The kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pte {
-    /// Nothing: the whole word is 0.
+    /// Empty: the whole entry is 0.
     Empty,
-    /// It leads to a table. Above the lowest level alone.
+    /// A link to a table. Only above the lowest level.
     Table(Frame),
-    /// A page that hardware uses.
+    /// A present page.
     Page(Frame),
-    /// A huge page that hardware uses. Above the lowest level alone.
+    /// A present huge page. Only above the lowest level.
     Huge(Frame),
-    /// Another operation is at work on it.
+    /// A claim: another operation is at work on the entry.
     Claimed,
     /// A page that no access reaches (`PROT_NONE`).
     Hidden(Frame),
-    /// No page, and no access brings one.
+    /// A guard: no page, and no access may install one.
     Guard,
-    /// A page that was written to a swap device.
+    /// A page that was swapped out.
     Swap(SwapEntry),
     /// No page; stores are reported to a handler.
     Marker,
 }
 
-/// Where a page is that was swapped out, and what was true of it.
+/// The location of a swapped-out page, and its attributes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwapEntry {
     /// The device's number, less than [`SwapEntry::DEVICES`].
     pub device: u32,
-    /// The slot, in pages from the device's beginning.
+    /// The slot, in pages from the start of the device.
     pub slot: u64,
-    /// The page belongs to one space alone.
+    /// The page belongs to a single address space.
     pub is_exclusive: bool,
-    /// It was written since that was watched for.
+    /// The page was written since its soft-dirty bit was cleared.
     pub is_soft_dirty: bool,
-    /// Stores to it are reported.
+    /// Stores to the page are reported.
     pub reports_writes: bool,
 }
 
 impl SwapEntry {
-    /// Swap devices that there can be.
+    /// The maximum number of swap devices.
     pub const DEVICES: u32 = (1 << SwapBits::DEVICE_BITS) - 1;
 }
 
 impl Format {
-    /// What an entry at `level` is, 0 being the lowest.
+    /// Returns the kind of an entry at `level`, where 0 is the lowest.
     #[inline]
     pub const fn decode(&self, value: u64, level: usize) -> Pte {
         if value == 0 {
@@ -102,12 +102,12 @@ impl Format {
         }
     }
 
-    /// Slots that an entry can name.
+    /// Returns the number of slots that an entry can name.
     pub const fn slots(&self) -> u64 {
         self.address / PAGE_SIZE + 1
     }
 
-    /// The entry of a page that was swapped out. `None`: there is no such device or slot.
+    /// Encodes the entry of a swapped-out page. `None` if the device or the slot is out of range.
     pub const fn swap_entry(&self, entry: &SwapEntry) -> Option<u64> {
         if entry.device >= SwapEntry::DEVICES || entry.slot >= self.slots() {
             return None;
@@ -126,7 +126,7 @@ impl Format {
         Some(value)
     }
 
-    /// The entry of a place without a page whose stores are reported.
+    /// Returns a marker: the entry without a page that reports stores.
     pub const fn marker(&self) -> u64 {
         self.moving
             | (SwapEntry::DEVICES as u64) << self.swap.device_shift

@@ -1,16 +1,17 @@
-//! Moving a whole table: from under one parent entry to under another.
+//! Moves a whole page table from one parent entry to another.
 //!
-//! The pages of a table change their addresses all at once, and no entry of theirs is written. In ranges that
-//! admit no new claims:
+//! All pages of the table change their addresses in one step, and none of its entries is written. In ranges
+//! that admit no new claims:
 //!
-//! 1. [`detach_whole`] claims the parent entry, and hides the table from hardware if no entry of it is claimed.
-//!    A claim that came too early may belong to an operation that walks back to its entries by their
-//!    addresses (DONTNEED, a guard), so that the table waits for all of them.
+//! 1. [`detach_whole`] claims the parent entry, and hides the table from hardware if none of its entries is
+//!    claimed. The move waits for every earlier claim: it may belong to an operation that walks back to its
+//!    entries by address (DONTNEED, a guard).
 //! 2. One flush (rule R2).
-//! 3. [`relink`] empties the old parent entries and gives the tables to their new ones.
+//! 3. [`relink`] empties the old parent entries and passes each table to the caller, which links it at the
+//!    new one.
 //!
-//! While the caller waits for such a claim it has no table hidden, this one or another: the holder may come to
-//! that one before it gives up its claim (rule R9).
+//! While the caller waits for such a claim, it has no table hidden: the holder may reach the hidden table
+//! before it releases its claim (rule R9).
 //!
 //! *Writes*: the two parent entries.
 
@@ -26,19 +27,19 @@ use crate::tlb::Gather;
 use crate::walk::{Walk, walk_to};
 use crate::{Pages, Pte};
 
-/// How a try to hide a table ended.
+/// The outcome of an attempt to hide a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detached {
-    /// It is hidden.
+    /// The table is hidden.
     Done,
-    /// There is none.
+    /// There is no table.
     NoTable,
-    /// The table, or an entry of it, is claimed: to be tried again.
+    /// The table or one of its entries is claimed: try again.
     Busy,
 }
 
-/// Tries to hide the lowest table over the pages from `base` on; `base` is the first page of a table. Until
-/// [`relink`] its parent entry then holds a claim of `cpu` that remembers the table.
+/// Tries to hide the lowest-level table over the pages from `base`, which is the first page of a table. Until
+/// [`relink`], its parent entry then holds a claim of `cpu` that remembers the table.
 ///
 /// # Safety
 /// As for [`crate::walk()`]. Interrupts are off until `relink`.
@@ -66,7 +67,7 @@ pub unsafe fn detach_whole<F: EntryFormat, M: PhysicalMemory + Wait>(
     // SAFETY: linked until now, and the claim keeps it linked.
     let table = unsafe { Table::at(machine, frame) };
     if has_claims::<F>(table) && !mutant(Mutant::ClaimedTableMoved) {
-        // Dropped, the claim is withdrawn: the holder of the other may wait for this entry.
+        // The drop withdraws this claim: the holder of the other one may wait for this entry.
         return Detached::Busy;
     }
     let hidden = claim.hide(cpu);
@@ -76,14 +77,14 @@ pub unsafe fn detach_whole<F: EntryFormat, M: PhysicalMemory + Wait>(
     Detached::Done
 }
 
-/// Whether any entry is claimed: all are looked at, so that it is done without a test for each.
+/// Whether any entry is claimed. Reads all entries, which saves a test for each.
 fn has_claims<F: EntryFormat>(table: &Table) -> bool {
     let all = table.entries().iter();
     F::FORMAT.is_claimed(all.fold(0, |seen, entry| seen | entry.load()))
 }
 
-/// After the flush: empties the entries of `pages` that `detach_whole` has left claimed, and calls `attach` with
-/// the first page and the frame of each table.
+/// After the flush, empties the parent entries over `pages` that `detach_whole` left claimed. Calls `attach`
+/// with the first page and the frame of each table.
 ///
 /// # Safety
 /// As for [`crate::walk()`]; `cpu` called `detach_whole` for tables of `pages`, and detaches nothing else there.

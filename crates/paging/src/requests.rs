@@ -1,17 +1,16 @@
-//! What a CPU has been asked to flush and has not flushed yet: the ranges in a machine's mailbox.
+//! Pending TLB flush requests of one CPU: the ranges in a machine's mailbox.
 //!
-//! Ranges that overlap or adjoin become one, so that gathers that overlap never add up to a
-//! flush of everything, however many come before the CPU looks. A range has a page at least:
-//! a machine that gives the box as many places as it would flush single pages runs out of them
-//! only when what was asked for is more than that.
+//! Ranges that overlap or adjoin are merged. So overlapping gathers never add up to a full flush, however
+//! many arrive before the CPU looks. A range has at least one page. If there is a slot for each page that a
+//! machine flushes singly, the slots overflow only when more pages than that were requested.
 //!
-//! No atomics: the machine has a lock around it.
+//! No atomics: the machine uses a lock around it.
 
 use core::ops::Range;
 
 use crate::address::PAGE_SIZE;
 
-/// Ranges of bytes, each of an address space that `K` names, in up to `N` places.
+/// Up to `N` byte ranges, each of an address space that `K` names.
 #[derive(Clone, Copy, Debug)]
 pub struct Requests<K, const N: usize> {
     places: [(K, u64, u64); N],
@@ -20,7 +19,7 @@ pub struct Requests<K, const N: usize> {
 }
 
 impl<K: Copy + PartialEq, const N: usize> Requests<K, N> {
-    /// None. `key` is anyone's.
+    /// Returns an empty set of requests. `key` only fills unused slots.
     pub const fn new(key: K) -> Self {
         Self {
             places: [(key, 0, 0); N],
@@ -29,7 +28,7 @@ impl<K: Copy + PartialEq, const N: usize> Requests<K, N> {
         }
     }
 
-    /// Asks for a range, which is not empty.
+    /// Adds a range, which is not empty.
     pub fn add(&mut self, key: K, range: Range<u64>) {
         let (mut start, mut end) = (range.start, range.end);
         let mut at = 0;
@@ -39,7 +38,7 @@ impl<K: Copy + PartialEq, const N: usize> Requests<K, N> {
                 (start, end) = (start.min(from), end.max(to));
                 self.used -= 1;
                 self.places[at] = self.places[self.used];
-                // Larger now, it may meet those that it did not meet before.
+                // The larger range may meet ranges that the smaller one did not.
                 at = 0;
             } else {
                 at += 1;
@@ -54,7 +53,7 @@ impl<K: Copy + PartialEq, const N: usize> Requests<K, N> {
         }
     }
 
-    /// Asks for everything.
+    /// Requests a flush of everything.
     pub fn add_everything(&mut self) {
         self.overflow = true;
     }
@@ -64,7 +63,7 @@ impl<K: Copy + PartialEq, const N: usize> Requests<K, N> {
         self.overflow
     }
 
-    /// The ranges of one address space, disjoint.
+    /// Returns the ranges of one address space, which are disjoint.
     pub fn of(&self, key: K) -> impl Iterator<Item = Range<u64>> + Clone + '_ {
         let places = self.places[..self.used].iter();
         places
@@ -72,12 +71,12 @@ impl<K: Copy + PartialEq, const N: usize> Requests<K, N> {
             .map(|&(_, start, end)| start..end)
     }
 
-    /// How many pages they have.
+    /// Returns the number of pages in the ranges of one address space.
     pub fn pages(&self, key: K) -> u64 {
         self.of(key).map(|r| (r.end - r.start) / PAGE_SIZE).sum()
     }
 
-    /// Forgets them.
+    /// Removes all requests.
     pub fn clear(&mut self) {
         self.used = 0;
         self.overflow = false;
@@ -112,7 +111,7 @@ mod tests {
         requests.add(1, pages(5..6));
         assert!(are(&requests, 1, &[(10, 26), (30, 31), (40, 50), (5, 6)]));
         assert_eq!(requests.pages(1), 16 + 1 + 10 + 1);
-        // Meets two, and through them no third.
+        // Meets two ranges, and no third through them.
         requests.add(1, pages(26..30));
         assert!(are(&requests, 1, &[(10, 31), (40, 50), (5, 6)]));
         requests.add(1, pages(0..100));

@@ -18,7 +18,7 @@ pub const BITS: u32 = if cfg!(loom) {
     9
 };
 
-/// Entries of a table.
+/// The number of entries of a table.
 pub const ENTRIES: usize = 1 << BITS;
 
 /// Levels of tables. Level 0 holds pages; the root is at level `LEVELS - 1`.
@@ -30,24 +30,23 @@ pub const LEVELS: usize = if cfg!(loom) {
     4
 };
 
-/// A table.
+/// A page table.
 #[repr(C)]
 pub struct Table([Entry; ENTRIES]);
 
 impl Table {
-    /// The entry that decodes `page` at `level`.
+    /// Returns the entry that decodes `page` at `level`.
     #[inline]
     pub fn entry(&self, page: u64, level: usize) -> &Entry {
         &self.0[index(page, level)]
     }
 
-    /// All entries.
+    /// Returns all entries.
     pub fn entries(&self) -> &[Entry; ENTRIES] {
         &self.0
     }
 
-    /// The first entry from `from` on that is not empty, if there is one before
-    /// `end`. Whole lines that are empty are passed over at once.
+    /// Returns the index of the first non-empty entry in `from..end`. Skips empty cache lines as a whole.
     #[inline]
     pub fn next_used(&self, from: usize, end: usize) -> Option<usize> {
         const LINE: usize = if cfg!(shuttle) { 4 } else { 8 };
@@ -68,11 +67,11 @@ impl Table {
         None
     }
 
-    /// Makes a zeroed frame a table. Nothing to do on the CPU's own atomics,
-    /// whose zero is an empty entry; models need their atomics constructed.
+    /// Makes a zeroed frame a table. With the CPU's own atomics there is nothing to do, because zero is an
+    /// empty entry; models need their atomics constructed.
     ///
     /// # Safety
-    /// The caller alone uses the frame, and it is zeroed.
+    /// Only the caller uses the frame, and it is zeroed.
     pub unsafe fn prepare<P: PhysicalMemory + ?Sized>(memory: &P, frame: Frame) {
         if cfg!(any(loom, shuttle)) {
             let table: NonNull<Entry> = memory.pointer(frame).cast();
@@ -83,12 +82,11 @@ impl Table {
         }
     }
 
-    /// The table in a frame.
+    /// Returns the table in a frame.
     ///
     /// # Safety
-    /// The frame is a table, and stays one for `'a`: the caller is in a read
-    /// section it entered before it found the frame, or keeps the table from
-    /// being freed in another way.
+    /// The frame is a table, and stays one for `'a`: the caller is in a read section that it entered before
+    /// it found the frame, or keeps the table from being freed in another way.
     #[inline]
     pub unsafe fn at<'a, P: PhysicalMemory + ?Sized>(memory: &P, frame: Frame) -> &'a Table {
         // SAFETY: by the caller's promise; entries are atomics, so shared access is all there is.
@@ -96,13 +94,13 @@ impl Table {
     }
 }
 
-/// Which entry of a table at `level` decodes `page`.
+/// Returns the index of the entry that decodes `page` in a table at `level`.
 #[inline]
 pub fn index(page: u64, level: usize) -> usize {
     (page >> (BITS as usize * level)) as usize % ENTRIES
 }
 
-/// How many pages one entry at `level` spans.
+/// Returns the number of pages that one entry at `level` spans.
 #[inline]
 pub const fn span(level: usize) -> u64 {
     1 << (BITS as usize * level)

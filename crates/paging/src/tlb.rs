@@ -1,4 +1,5 @@
-//! Translation look-aside buffers: what a machine must do, and what is asked of it.
+//! TLB flushes: the interface that a machine implements ([`Tlb`]), and the gather of an operation
+//! ([`Gather`]).
 
 use core::ops::Range;
 
@@ -7,29 +8,29 @@ use faultless_sync::{Cpu, CpuSet, fence_after_rmw};
 use crate::address::{Frame, PAGE_SIZE, Page};
 use crate::holders::Holders;
 
-/// Names an address space to the machine's TLBs.
+/// The identity of an address space for the machine's TLBs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpaceId {
     /// The root table.
     pub root: Frame,
-    /// A number never used twice.
+    /// A number that is never reused.
     pub id: u64,
 }
 
-/// What to flush.
+/// A flush of one range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flush {
     /// The first address.
     pub start: u64,
     /// The address after the last.
     pub end: u64,
-    /// Whether entries that lead to tables were changed, because tables were unlinked or a fork
-    /// takes the right to store away above them: walk caches must go too.
+    /// Whether entries that lead to tables were changed: tables were unlinked, or a fork removed write
+    /// permission above them. Walk caches must then be flushed, too.
     pub tables: bool,
 }
 
 impl Flush {
-    /// How many pages.
+    /// Returns the number of pages.
     pub fn pages(&self) -> u64 {
         (self.end - self.start) / PAGE_SIZE
     }
@@ -37,29 +38,27 @@ impl Flush {
 
 /// A machine's TLBs.
 pub trait Tlb {
-    /// When it returns, no CPU in `cpus` (the caller's included) uses a
+    /// Flushes a range on `cpus`, which may include the caller's CPU. On return, none of them uses a
     /// translation of `space` in that range that was loaded before the call.
     ///
-    /// The caller has changed the entries before, by read-modify-writes or
-    /// followed by a full fence; a CPU that joins `cpus` later sees them new.
-    /// The machine counts remote and local flushes.
+    /// The caller has already changed the entries, by read-modify-writes or followed by a full fence. So a
+    /// CPU that joins `cpus` later sees the new ones. The machine counts remote and local flushes.
     fn flush(&self, cpus: &CpuSet, space: SpaceId, flush: Flush);
 
-    /// Whether every table walk makes [`Format::loaded`](crate::Format::loaded) of an entry
-    /// before it uses it, of those that lead to tables too ([`crate::walk_marking`]). Then
-    /// entries name their owners, and flushes go only to CPUs that may hold what was changed
-    /// ([`crate::holders`]). Hardware does not: there accessed bits are preset. The answer is
-    /// always the same.
+    /// Whether every table walk applies [`Format::loaded`](crate::Format::loaded) to an entry before it uses
+    /// it, including entries that lead to tables ([`crate::walk_marking`]). Entries then name their owners,
+    /// and flushes go only to CPUs that may hold what was changed ([`crate::holders`]). Hardware does not do
+    /// this, and has accessed bits preset. The answer is always the same.
     #[inline]
     fn marks_loads(&self) -> bool {
         false
     }
 }
 
-/// Collects what one operation must flush, and who, so that it flushes once.
+/// The ranges that one operation must flush and the CPUs that may hold them, collected for a single flush.
 #[derive(Clone, Debug)]
 pub struct Gather {
-    /// Ends before it begins, if there is nothing to flush.
+    /// Ends before it begins if there is nothing to flush.
     range: Range<u64>,
     tables: bool,
     holders: Holders,
@@ -72,7 +71,7 @@ impl Default for Gather {
 }
 
 impl Gather {
-    /// Nothing to flush.
+    /// Returns an empty gather.
     pub fn new() -> Self {
         Self {
             range: Range {
@@ -84,14 +83,14 @@ impl Gather {
         }
     }
 
-    /// One page.
+    /// Returns a gather of one page.
     pub fn of_page(page: Page, holders: Holders) -> Self {
         let mut gather = Self::new();
         gather.add(page.address(), PAGE_SIZE, holders);
         gather
     }
 
-    /// An entry that the TLBs of these CPUs may hold was changed.
+    /// Adds an entry that was changed and that the TLBs of `holders` may hold.
     #[inline]
     pub fn add(&mut self, address: u64, bytes: u64, holders: Holders) {
         if holders == Holders::NONE {
@@ -102,7 +101,7 @@ impl Gather {
         self.range.end = self.range.end.max(address + bytes);
     }
 
-    /// A table that walk caches may hold was unlinked, or what leads to it was changed.
+    /// Adds a table that was unlinked, or the parent entry of which was changed; walk caches may hold it.
     pub fn add_table(&mut self, address: u64, bytes: u64, holders: Holders) {
         self.add(address, bytes, holders);
         self.tables |= holders != Holders::NONE;
@@ -113,8 +112,8 @@ impl Gather {
         self.range.is_empty()
     }
 
-    /// Flushes what was collected on those of `cpus` that may hold it, and forgets it. What it
-    /// was, if anything.
+    /// Flushes what was collected on the members of `cpus` that may hold it, and empties the gather. Returns
+    /// the flush, if there was anything to flush.
     pub fn flush<T: Tlb + ?Sized>(
         &mut self,
         tlb: &T,
@@ -134,8 +133,8 @@ impl Gather {
             end: range.end,
             tables,
         };
-        // The entries were changed by read-modify-writes, or before a fence, and the set is read
-        // after. Partner: the barrier of a CPU that joins the set ([`CpuSet::insert`]).
+        // The entries were changed by read-modify-writes, or before a fence, and the set is read afterwards.
+        // Partner: the barrier of a CPU that joins the set ([`CpuSet::insert`]).
         fence_after_rmw();
         match holders.among(cpus) {
             None => tlb.flush(cpus, space, flush),
@@ -145,8 +144,8 @@ impl Gather {
         Some(flush)
     }
 
-    /// The same if no CPU but `cpu`, the caller's own, may hold any of it: so nobody is waited for. Else
-    /// nothing is flushed, nor forgotten.
+    /// Flushes like [`Gather::flush`] if only `cpu`, the caller's own, may hold any of it, so that there is
+    /// nothing to wait for. Otherwise flushes nothing and keeps what was collected.
     ///
     /// # Errors
     /// [`HeldElsewhere`].
@@ -160,7 +159,7 @@ impl Gather {
         if self.is_empty() {
             return Ok(None);
         }
-        // As in `flush`: who joins the set later sees the entries new, and is not asked.
+        // As in `flush`: a CPU that joins the set later sees the new entries and needs no flush.
         fence_after_rmw();
         if !self.holders.are_only(cpu, cpus) {
             return Err(HeldElsewhere);
@@ -178,6 +177,6 @@ impl Gather {
     }
 }
 
-/// Another CPU may hold what is to be flushed.
+/// The error that another CPU may hold what is to be flushed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeldElsewhere;

@@ -1,9 +1,11 @@
-//! Finding the entry of a page without a lock.
+//! Finds the page-table entry of a page without a lock.
 //!
-//! Loads are acquire, so that a table is seen initialised by whoever finds it.
-//! A table that is unlinked meanwhile stays a table until the walker's section
-//! ends; that it was unlinked shows in its [`Link`], which is validated after
-//! the claim. The walk writes nothing, but for [`walk_marking`], a machine's own, which marks what it loads.
+//! Loads are acquire, so that a walk sees a table initialised. A table that is unlinked meanwhile stays a
+//! table until the walker's section ends. The unlink shows in the table's [`Link`], which is validated after
+//! the claim.
+//!
+//! *Writes*: nothing, except for [`walk_marking`], a machine's own walk, which marks the entries that it
+//! loads.
 
 use faultless_sync::{Cpu, Mutant, mutant};
 
@@ -14,7 +16,7 @@ use crate::memory::PhysicalMemory;
 use crate::pte::Pte;
 use crate::table::{ENTRIES, LEVELS, Table, index, span};
 
-/// That a table hangs in its parent: what a claim in the table is validated against.
+/// A table's link in its parent entry. A claim in the table is validated against it.
 #[derive(Clone, Copy)]
 pub struct Link<'s> {
     parent: Option<(&'s Entry, Value)>,
@@ -24,9 +26,9 @@ pub struct Link<'s> {
 }
 
 impl Link<'_> {
-    /// Whether the parent entry still links the table, which is not frozen. After a full
-    /// fence that follows the claim; partners: the fence after the claim of the parent in
-    /// [`crate::free`], and the one after the parent was frozen.
+    /// Whether the parent entry still links the table, and the table is not frozen. Called after a full fence
+    /// that follows the claim. Partners: the fence after the claim of the parent in [`crate::free`], and the
+    /// fence after a fork froze the parent.
     #[inline]
     pub fn is_valid(&self) -> bool {
         if self.is_frozen && !mutant(Mutant::FrozenIgnored) {
@@ -41,21 +43,20 @@ impl Link<'_> {
         }
     }
 
-    /// Whether the table was frozen: hardware lets no store through to its pages, and a fork
-    /// has yet to copy it.
+    /// Whether the table was frozen: hardware allows no store to its pages, and a fork has not copied it yet.
     #[inline]
     pub fn is_frozen(&self) -> bool {
         self.is_frozen
     }
 }
 
-/// Where a walk ended.
+/// The result of a walk.
 pub enum Walk<'s> {
     /// At the entry of the page.
     Leaf {
         /// The entry.
         entry: &'s Entry,
-        /// What it held.
+        /// Its value.
         value: Value,
         /// Its table's link.
         link: Link<'s>,
@@ -75,18 +76,17 @@ pub enum Walk<'s> {
         level: usize,
         /// The entry.
         entry: &'s Entry,
-        /// What it held.
+        /// Its value.
         value: Value,
         /// Its table's link.
         link: Link<'s>,
     },
-    /// At an entry above the page that is claimed: a table comes or goes.
+    /// At a claimed entry above the page: a table is being installed or freed.
     Busy,
 }
 
-/// `page`, or the first page behind it that may have a table of the lowest level:
-/// large ranges that were never touched are passed over quickly. At least
-/// `limit` if there is none before it.
+/// Returns `page`, or the first page after it that may have a table of the lowest level. Skips large ranges
+/// that were never touched. Returns at least `limit` if there is no such page before it.
 ///
 /// # Safety
 /// As for [`walk()`].
@@ -113,7 +113,8 @@ pub unsafe fn next_table<F: EntryFormat, P: PhysicalMemory + ?Sized>(
             }
             let value = table.entries()[number].load();
             if !F::FORMAT.is_table(value) {
-                // A huge page; or a table has just gone, or comes or goes: a closer look finds out.
+                // A huge page, or a table that is being installed or freed, or was freed: the caller looks
+                // closer.
                 return page;
             }
             frame = F::FORMAT.frame(value);
@@ -123,11 +124,11 @@ pub unsafe fn next_table<F: EntryFormat, P: PhysicalMemory + ?Sized>(
     page
 }
 
-/// The pages of the lowest table over all of `pages`, if nothing hangs in it there: no page, and no
-/// table. Not if one comes or goes.
+/// Returns the pages of the lowest table over all of `pages`, if it has neither a page nor a table in
+/// `pages`. Returns `None` while a table there is being installed or freed.
 ///
 /// # Safety
-/// As for [`walk()`]. `pages` are not empty, and end where the root's do, or before.
+/// As for [`walk()`]. `pages` is not empty, and ends within the root's span.
 pub unsafe fn bare<F: EntryFormat, P: PhysicalMemory + ?Sized>(
     memory: &P,
     root: Frame,
@@ -153,17 +154,17 @@ pub unsafe fn bare<F: EntryFormat, P: PhysicalMemory + ?Sized>(
     }
 }
 
-/// What a walk that waits for nothing finds of the lowest table over a page.
+/// The lowest table over a page, as found by a walk that does not wait.
 pub enum Lowest<'s> {
     /// The table.
     Table(&'s Table),
-    /// There is none.
+    /// There is no table.
     Missing,
-    /// A table comes or goes, or a huge page is there.
+    /// A table is being installed or freed, or there is a huge page.
     Busy,
 }
 
-/// The lowest table over `page`.
+/// Returns the lowest table over `page`.
 ///
 /// # Safety
 /// As for [`walk()`].
@@ -194,8 +195,8 @@ pub unsafe fn lowest<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
 /// Walks from `root` to the entry of `page`.
 ///
 /// # Safety
-/// `root` is a root table, and tables that hang in it when the walk begins are
-/// not reused during `'s`: the caller is in a read section, or excludes freeing.
+/// `root` is a root table, and tables that are linked below it when the walk begins are not reused during
+/// `'s`: the caller is in a read section, or excludes freeing.
 #[inline]
 pub unsafe fn walk<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
     memory: &P,
@@ -206,7 +207,7 @@ pub unsafe fn walk<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
     unsafe { walk_by::<F, P>(memory, root, page, 0, &|entry| entry.load()) }
 }
 
-/// The same to the entry at `level`, 0 being the lowest.
+/// Walks from `root` to the entry of `page` at `level`, where 0 is the lowest.
 ///
 /// # Safety
 /// As for [`walk()`].
@@ -221,9 +222,9 @@ pub unsafe fn walk_to<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
     unsafe { walk_by::<F, P>(memory, root, page, level, &|entry| entry.load()) }
 }
 
-/// The same as hardware does it, as CPU `cpu` of a machine that marks loads
-/// ([`crate::Tlb::marks_loads`]): each entry that leads to a table is marked before the table
-/// is looked into. The page's own is for the caller to mark, if it allows the access.
+/// Walks like hardware, as CPU `cpu` of a machine that marks loads ([`crate::Tlb::marks_loads`]). Each entry
+/// that leads to a table is marked before the table is read. The caller marks the page's own entry, if it
+/// allows the access.
 ///
 /// # Safety
 /// `root` is a root table, and during `'s` a flush that names `cpu` waits for the caller.
@@ -246,11 +247,11 @@ pub unsafe fn walk_marking<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
             }
         }
     };
-    // SAFETY: passed on to the caller: who frees a table flushes whoever has marked its parent.
+    // SAFETY: passed on to the caller: freeing a table flushes every CPU that has marked its parent.
     unsafe { walk_by::<F, P>(memory, root, page, 0, &load) }
 }
 
-/// A walk that loads the entries above the page by `load`.
+/// Walks from `root` to the entry at level `bottom`, and loads the entries above it by `load`.
 #[inline(always)]
 unsafe fn walk_by<'s, F: EntryFormat, P: PhysicalMemory + ?Sized>(
     memory: &P,

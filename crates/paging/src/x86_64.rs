@@ -1,10 +1,10 @@
-//! The entries of x86-64.
+//! The page-table entry format of x86-64.
 
 use crate::format::{EntryFormat, Flag, Format, SwapBits};
 
 /// x86-64, four levels, 4 KiB leaves (AMD64 Architecture Programmer's Manual, volume 2, 5.3).
 ///
-/// Software's bits: 9 claim, 10 hidden, 11 guard and soft-dirty, 52 moving, 53 write reports, 58 device.
+/// Software bits: 9 claim, 10 hidden, 11 guard and soft-dirty, 52 moving, 53 write reports, 58 device.
 #[derive(Clone, Copy, Debug)]
 pub struct X86_64;
 
@@ -44,8 +44,8 @@ impl EntryFormat for X86_64 {
     };
 }
 
-/// The same on a machine that walks the tables in software and marks what it loads
-/// ([`crate::Tlb::marks_loads`]): four of the bits that are left name the CPU that alone may hold an entry
+/// x86-64 for a machine that walks the tables in software and marks the entries that it loads
+/// ([`crate::Tlb::marks_loads`]). Four more software bits name the only CPU that may hold an entry
 /// ([`crate::holders`]).
 #[derive(Clone, Copy, Debug)]
 pub struct MarkedX86_64;

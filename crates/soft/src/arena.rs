@@ -1,4 +1,4 @@
-//! Physical memory: a piece of the host's address space, frame after frame.
+//! The physical memory of a soft machine: a range of the host's address space, frame after frame.
 
 use std::ptr::NonNull;
 
@@ -8,27 +8,26 @@ use faultless_sync::atomic::AtomicU32;
 
 use crate::host;
 
-/// The first frame's number: 0 is no frame.
+/// The first frame's number; 0 is no frame.
 pub const FIRST: u64 = 1;
 
-/// What a free frame is full of on a machine that checks: no word that a test stores, no entry, no
-/// pointer.
+/// The fill byte of free frames on a machine that checks: no word that a test stores, no entry, no pointer.
 const POISON: u8 = 0xDB;
 
-/// The arena, as a handle.
+/// A handle to the arena.
 #[derive(Clone, Copy)]
 pub struct Arena {
     base: NonNull<u8>,
     poisons: bool,
 }
 
-// SAFETY: the arena is plain memory; who may use which frame is the core's affair.
+// SAFETY: the arena is plain memory; the core decides which code may use which frame.
 unsafe impl Send for Arena {}
 // SAFETY: as above.
 unsafe impl Sync for Arena {}
 
 impl Arena {
-    /// Room for `frames` frames. Whether those that become free are overwritten.
+    /// Reserves `frames` frames. `poisons`: frames that become free are overwritten.
     pub fn new(frames: u64, poisons: bool) -> std::io::Result<Self> {
         Ok(Self {
             base: host::reserve((frames * PAGE_SIZE) as usize)?,
@@ -48,7 +47,7 @@ impl PhysicalMemory for Arena {
     fn forget(&self, frame: Frame) {
         if self.poisons {
             let start = self.pointer(frame).as_ptr();
-            // SAFETY: a frame of the arena, which nobody uses any more.
+            // SAFETY: a frame of the arena, which is no longer used.
             unsafe { start.write_bytes(POISON, PAGE_SIZE as usize) };
         }
     }
@@ -57,8 +56,7 @@ impl PhysicalMemory for Arena {
 impl Wait for Arena {
     #[inline]
     fn relax(&self, turn: u32) {
-        // CPUs that wait here are outside their access sections, so that nobody
-        // waits for them: shootdowns are answered by not looking.
+        // A CPU that waits here is outside its access sections, so no shootdown waits for it.
         if turn < 64 {
             std::hint::spin_loop();
         } else {

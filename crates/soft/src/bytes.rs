@@ -1,7 +1,7 @@
-//! Bytes in bulk, a page at a time.
+//! Bulk loads and stores, a page at a time.
 //!
-//! Each piece is one access: it traps or happens as a whole. What was done
-//! before a trap stays done, as when a processor copies.
+//! Each piece is one access, which traps or completes as a whole. What was done before a trap stays done, as
+//! when a processor copies.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use crate::cpu::{SoftCpu, Trap};
 const WORD: usize = size_of::<u64>();
 
 impl SoftCpu<'_> {
-    /// Loads `to.len()` bytes from `address` on.
+    /// Loads `to.len()` bytes from `address`.
     ///
     /// # Errors
     /// The trap that a load takes; its address is the first byte not loaded.
@@ -55,7 +55,7 @@ impl SoftCpu<'_> {
     ) -> Result<(), Trap> {
         let mut done = 0;
         while done < length {
-            // Never wraps in earnest: no page beyond user memory is ever accessed.
+            // Never wraps in practice: no page beyond user memory is ever accessed.
             let at = address.wrapping_add(done as u64);
             let room = (PAGE_SIZE - at % PAGE_SIZE) as usize;
             let end = length.min(done + room);
@@ -66,7 +66,7 @@ impl SoftCpu<'_> {
     }
 }
 
-/// Where whole words begin and end in `length` bytes from `host` on.
+/// Returns the range of whole words in `length` bytes from `host`.
 fn words(host: *const u8, length: usize) -> Range<usize> {
     let first = host.align_offset(WORD).min(length);
     first..first + (length - first) / WORD * WORD

@@ -12,7 +12,7 @@ use faultless_sync::Cpu;
 use crate::machine::{CpuState, Soft, SoftMemory, SoftSpace};
 use crate::tlb::Translation;
 
-/// Why an access did not happen.
+/// The reason that an access failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trap {
     /// SIGSEGV.
@@ -36,7 +36,7 @@ pub struct SoftCpu<'a> {
     pub(crate) memory: &'static SoftMemory,
     pub(crate) space: &'a SoftSpace,
     pub(crate) cpu: Cpu,
-    /// The CPU is this thread: its TLB is touched by no other.
+    /// Only this thread uses the CPU's TLB.
     _not_send: PhantomData<*const ()>,
 }
 
@@ -66,12 +66,12 @@ impl<'a> SoftCpu<'a> {
         result
     }
 
-    /// The address space.
+    /// Returns the address space.
     pub fn space(&self) -> &'a SoftSpace {
         self.space
     }
 
-    /// Its number.
+    /// Returns the number of the CPU.
     pub fn number(&self) -> u32 {
         self.cpu.0
     }
@@ -104,7 +104,7 @@ impl<'a> SoftCpu<'a> {
         })
     }
 
-    /// An atomic addition; the value before. x86-64 faults on it as on a store.
+    /// Adds to a word atomically, and returns the value before. x86-64 faults on it as on a store.
     ///
     /// # Errors
     /// The trap that it takes.
@@ -170,8 +170,8 @@ impl<'a> SoftCpu<'a> {
         self.access(address, Access::Execute, |_| {})
     }
 
-    /// One access: translate, fault until that works, then `act` on the host's
-    /// memory, all in one access section.
+    /// Performs one access: translates, with faults until that works, then calls `act` on the host's memory.
+    /// The translation and `act` share one access section.
     #[inline]
     pub(crate) fn access<R>(
         &self,
@@ -216,17 +216,17 @@ impl<'a> SoftCpu<'a> {
         }
     }
 
-    /// What the hardware does on a miss: walk the tables, set accessed and
-    /// dirty bits, remember the translation. The accessed bit of what this CPU alone has loaded
-    /// stays clear ([`faultless_paging::holders`]).
+    /// Does what hardware does on a miss: walks the tables, sets accessed and dirty bits, and caches the
+    /// translation. The accessed bit of an entry that only this CPU has loaded stays clear
+    /// ([`faultless_paging::holders`]).
     fn walk(&self, page: Page, access: Access) -> Option<Translation> {
         let format = MarkedX86_64::FORMAT;
         if page.address() >= self.space.layout().end {
             return None;
         }
         loop {
-            // SAFETY: a table is freed only after a flush, which waits for this
-            // access section: the walk marks what leads to it.
+            // SAFETY: a table is freed only after a flush, which waits for this access section: the walk
+            // marks the entry that leads to the table.
             let walked = unsafe {
                 let root = self.space.id().root;
                 walk_marking::<MarkedX86_64, Soft>(self.machine(), root, page, self.cpu)
@@ -247,7 +247,7 @@ impl<'a> SoftCpu<'a> {
             } else {
                 0
             };
-            // Whose own entry it is leaves the accessed bit clear.
+            // The owner of an entry leaves its accessed bit clear.
             let used = format.loaded(value, self.cpu) | dirty;
             if used != value && entry.replace(value, used).is_err() {
                 continue;
@@ -266,8 +266,8 @@ impl<'a> SoftCpu<'a> {
         }
     }
 
-    /// Invariant 5: what the TLB gives, the tables give, unless the entry is in
-    /// the hands of somebody who has yet to flush. And the entry says that this CPU may hold it.
+    /// Checks invariant 5: the tables contain every translation that the TLB holds, unless an operation has
+    /// changed the entry and not flushed it yet. The entry also says that this CPU may hold it.
     #[cold]
     fn check_hit(&self, hit: &Translation) {
         let format = MarkedX86_64::FORMAT;

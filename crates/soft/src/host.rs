@@ -1,4 +1,4 @@
-//! What the host gives: memory, futexes, `membarrier`, and threads their names.
+//! Services of the host: memory, futexes, `membarrier`, and thread names.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use faultless_trace::Switch;
 
-/// Anonymous memory of the host, not backed before it is touched, never given back.
+/// Reserves anonymous memory of the host, which is backed when it is touched and never freed.
 pub fn reserve(bytes: usize) -> std::io::Result<NonNull<u8>> {
     // SAFETY: a new anonymous mapping; no existing memory is touched.
     let at = unsafe {
@@ -23,9 +23,8 @@ pub fn reserve(bytes: usize) -> std::io::Result<NonNull<u8>> {
     if at == libc::MAP_FAILED {
         return Err(std::io::Error::last_os_error());
     }
-    // Small host pages: what a frame costs must not depend on what the host
-    // happens to have merged. Advice may be refused.
-    // SAFETY: the range was mapped just now.
+    // Small host pages: the cost of a frame must not depend on what the host happens to have merged. The host
+    // may refuse the advice.
     unsafe { libc::madvise(at, bytes, libc::MADV_NOHUGEPAGE) };
     NonNull::new(at.cast()).ok_or_else(|| std::io::Error::other("memory at address 0"))
 }
@@ -79,7 +78,7 @@ pub fn has_membarrier() -> bool {
     })
 }
 
-/// A full barrier on every thread of the process, wherever it is.
+/// Executes a full barrier on every thread of the process, wherever it is.
 pub fn barrier_everywhere() {
     // SAFETY: no memory is passed.
     unsafe {
@@ -92,10 +91,10 @@ pub fn barrier_everywhere() {
     };
 }
 
-/// The process that all threads are said to be of.
+/// The process id that is reported for all threads.
 const PROCESS: u32 = 100;
 
-/// The calling thread, as a tracer knows it: numbered as threads first ask.
+/// Returns the calling thread for a tracer. Threads are numbered in the order of their first call.
 pub fn this_thread() -> Switch {
     static NEXT: AtomicU32 = AtomicU32::new(PROCESS);
     thread_local! {

@@ -1,4 +1,4 @@
-//! The soft machine as the memory core sees it.
+//! The soft machine: implements the traits that the memory core requires of a machine.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -18,20 +18,20 @@ use crate::host;
 use crate::shootdown::{Target, publish};
 use crate::tlb::{Flushed, Tlb};
 
-/// How large a soft machine is, and what it checks.
+/// The size of a soft machine, and its checks.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// CPUs.
+    /// The number of CPUs.
     pub cpus: usize,
     /// Bytes of physical memory.
     pub memory: u64,
-    /// Bytes of a device, behind the memory: its frames are no allocator's.
+    /// Bytes of a device, after the memory; no allocator has its frames.
     pub device: u64,
     /// Check every TLB hit against the tables, and overwrite frames that become free.
     pub check: bool,
     /// Keep a pool of zeroed frames.
     pub zeroed_pool: bool,
-    /// Memory that may only be executed cannot be read, as on CPUs with protection keys.
+    /// Execute-only memory cannot be read, as on CPUs with protection keys.
     pub execute_only: bool,
     /// What is recorded: events, latencies, or nothing.
     pub record: Mask,
@@ -60,17 +60,17 @@ pub type SoftMemory = Memory<Soft>;
 /// An address space of a soft machine.
 pub type SoftSpace = OwnedSpace<Soft>;
 
-/// One CPU, as the machine keeps it.
+/// The machine's state of one CPU.
 pub(crate) struct CpuState {
     pub(crate) target: Target,
     pub(crate) tlb: OwnTlb,
-    /// The id of the space it runs.
+    /// The id of the space that the CPU runs.
     pub(crate) space: Local,
-    /// Some thread is this CPU.
+    /// A thread runs this CPU.
     taken: AtomicBool,
 }
 
-/// A TLB, touched by its CPU's thread alone.
+/// A TLB that only the thread of its CPU uses.
 pub(crate) struct OwnTlb(pub(crate) Tlb);
 
 // SAFETY: `Soft` gives a CPU's TLB only to the thread that runs that CPU.
@@ -88,7 +88,7 @@ pub struct Soft {
     started: Instant,
     /// Allocations until one fails; negative: none fails.
     fail_in: AtomicI64,
-    /// Allocations until all fail; negative: none does.
+    /// Allocations until all fail; negative: none fails.
     fail_from: AtomicI64,
     memory: std::sync::OnceLock<&'static [PerCpu]>,
 }
@@ -103,10 +103,10 @@ fn leak<T>(count: usize, make: impl FnMut() -> T) -> &'static [T] {
 }
 
 impl Soft {
-    /// A machine and its memory core. They live as long as the process.
+    /// Starts a machine and its memory core, which live as long as the process.
     ///
     /// # Errors
-    /// When the host has no address space left, or the options make no machine.
+    /// When the host has no address space left, or the options are invalid.
     pub fn start(options: Options) -> std::io::Result<&'static SoftMemory> {
         let frames = options.memory / PAGE_SIZE;
         if options.cpus == 0 || options.cpus > MAX_CPUS || frames < 16 {
@@ -162,12 +162,12 @@ impl Soft {
         let participants = leak(count, Participant::new);
         let memory: &'static SoftMemory =
             Box::leak(Box::new(Memory::new(machine, per_cpu, participants)));
-        // The machine counts its flushes where the core counts everything.
+        // The machine counts its flushes in the core's counters.
         let _ = memory.machine().memory.set(memory.cpus());
         Ok(memory)
     }
 
-    /// An address space laid out as Linux lays out a process.
+    /// Creates an address space with the layout of a Linux process.
     ///
     /// # Errors
     /// When memory is short.
@@ -186,18 +186,18 @@ impl Soft {
         )
     }
 
-    /// The options it was started with.
+    /// Returns the options with which the machine was started.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// The frames of its device.
+    /// Returns the frames of the device.
     pub fn device_frames(&self) -> Range<u64> {
         let first = FIRST + self.options.memory / PAGE_SIZE;
         first..first + self.options.device / PAGE_SIZE
     }
 
-    /// The frame allocator.
+    /// Returns the frame allocator.
     pub fn allocator(&self) -> &Frames<Arena> {
         &self.frames
     }
@@ -209,8 +209,7 @@ impl Soft {
             .store(allocations.map_or(-1, i64::from), Ordering::Relaxed);
     }
 
-    /// Lets `allocations` more allocations succeed, then all fail until told
-    /// otherwise. `None`: none fails.
+    /// Lets `allocations` more allocations succeed, then all fail until the next call. `None`: none fails.
     pub fn fail_from(&self, allocations: Option<u32>) {
         self.fail_from
             .store(allocations.map_or(-1, i64::from), Ordering::Relaxed);
@@ -221,7 +220,7 @@ impl Soft {
         self.fail_in.load(Ordering::Relaxed) < 0
     }
 
-    /// Makes the calling thread a CPU that no thread is.
+    /// Binds the calling thread to a CPU that no thread runs.
     pub(crate) fn take(&self, cpu: Cpu) {
         let count = self.cpus.len();
         assert!(
@@ -230,21 +229,21 @@ impl Soft {
             cpu.0
         );
         assert_eq!(THIS_CPU.get(), u32::MAX, "this thread is a CPU already");
-        // Acquire: pairs with the release of the thread that was this CPU before.
+        // Acquire: pairs with the release of the thread that ran this CPU before.
         let taken = self.state(cpu).taken.swap(true, Ordering::Acquire);
         assert!(!taken, "CPU {} runs on another thread", cpu.0);
         THIS_CPU.set(cpu.0);
         self.trace_switch(cpu, host::this_thread);
     }
 
-    /// Says that a thread has taken up CPU `cpu`, or that none has.
+    /// Records that a thread has taken CPU `cpu`, or that none has.
     fn trace_switch(&self, cpu: Cpu, thread: fn() -> Switch) {
         if let Some(now) = self.trace_start(cpu) {
             self.trace(cpu, Event::switch(now, thread()));
         }
     }
 
-    /// Makes the calling thread, which is CPU `cpu`, no CPU.
+    /// Unbinds the calling thread from CPU `cpu`, which it runs.
     pub(crate) fn leave(&self, cpu: Cpu) {
         self.trace_switch(cpu, Switch::idle);
         THIS_CPU.set(u32::MAX);
@@ -272,7 +271,7 @@ impl Soft {
         }
     }
 
-    /// Answers what others have asked this CPU to flush.
+    /// Executes the flushes that other CPUs have requested of this CPU.
     #[cold]
     pub(crate) fn answer(&self, cpu: Cpu) {
         let state = self.state(cpu);
@@ -297,7 +296,7 @@ impl Soft {
         }
     }
 
-    /// The time, if somebody wants to know what CPU `cpu`, the calling one, does.
+    /// Returns the time, if CPU `cpu`, the calling one, is traced.
     #[inline]
     fn trace_start(&self, cpu: Cpu) -> Option<u64> {
         let tracer = self.memory.get()?[cpu.index()].tracer();
@@ -340,7 +339,7 @@ impl faultless_paging::Tlb for Soft {
 
     fn flush(&self, cpus: &CpuSet, space: SpaceId, flush: Flush) {
         let me = self.cpu();
-        // The entries were changed before: whoever joins the set from now on sees them new.
+        // The entries were changed before: a CPU that joins the set from now on sees the new ones.
         std::sync::atomic::fence(Ordering::SeqCst);
         if cpus.contains(me) && self.state(me).space.get() == space.id {
             let range = core::iter::once(flush.start..flush.end);

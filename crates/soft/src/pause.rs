@@ -1,17 +1,15 @@
-//! Taking up a CPU and leaving it.
+//! Binding a thread to a CPU, and unbinding it.
 //!
-//! A CPU that a thread has left knows no translations, is in no set, and owes
-//! nobody an answer, so that another thread may take it up.
+//! A CPU without a thread holds no translations, is in no CPU set, and has no requests to answer. So another
+//! thread can take it.
 
 use crate::cpu::SoftCpu;
 
 impl SoftCpu<'_> {
-    /// Leaves the CPU, runs `away` on a thread that is no CPU, and takes the CPU
-    /// up again. Meanwhile another thread may run it; it must have left it when
-    /// `away` returns.
+    /// Leaves the CPU, runs `away` on the thread without a CPU, and takes the CPU again. Another thread may
+    /// run the CPU meanwhile; it must have left it when `away` returns.
     ///
-    /// This is how more programs than CPUs take turns. `away` makes no access
-    /// through this CPU.
+    /// So more programs than CPUs can take turns. `away` makes no access through this CPU.
     pub fn pause<R>(&self, away: impl FnOnce() -> R) -> R {
         self.leave();
         let result = away();
@@ -19,7 +17,7 @@ impl SoftCpu<'_> {
         result
     }
 
-    /// Makes the calling thread the CPU, in the address space.
+    /// Binds the calling thread to the CPU, in the address space.
     pub(crate) fn join(&self) {
         self.memory.machine().take(self.cpu);
         self.memory.online(self.cpu);

@@ -1,17 +1,14 @@
-//! Shootdowns between soft CPUs.
+//! TLB shootdowns between soft CPUs.
 //!
-//! Every access of a CPU happens in an *access section*: it makes its section
-//! number odd, answers what is in its mailbox, translates, accesses, and makes
-//! the number even. Who flushes puts a request in the mailbox, then makes sure
-//! that its write is seen by the next section (`membarrier` executes a full
-//! barrier on every running thread; without it, sections fence), then waits
-//! for the section that is open now, if one is.
+//! Every access of a CPU happens in an *access section*: it makes its section number odd, answers what is in
+//! its mailbox, translates, accesses, and makes the number even. A flush puts a request in the mailbox, and
+//! then makes it visible to the next section: `membarrier` executes a full barrier on every running thread;
+//! without it, sections fence. Then it waits for the section that is open now, if there is one.
 //!
-//! So a CPU outside an access, computing or parked or in the core, answers by
-//! doing nothing, and a shootdown waits for one access at most.
+//! A CPU outside an access (computing, parked, or in the core) need not answer. So a shootdown waits for one
+//! access at most.
 //!
-//! Lines: a CPU's section and pending word are its own, written by others only
-//! when they flush.
+//! *Writes*: a CPU's own line. Other CPUs write its mailbox and its pending flag only when they flush.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, compiler_fence, fence};
 use std::sync::{Mutex, PoisonError};
@@ -21,7 +18,7 @@ use faultless_paging::{Flush, Requests, SpaceId};
 use crate::host;
 use crate::tlb::SINGLE_PAGES;
 
-/// The side of a CPU that others see.
+/// The part of a CPU that other CPUs use.
 #[repr(align(128))]
 pub struct Target {
     section: AtomicU64,
@@ -29,11 +26,11 @@ pub struct Target {
     mailbox: Mutex<Mailbox>,
 }
 
-/// What a CPU has been asked to flush.
+/// The flush requests to a CPU.
 pub struct Mailbox {
-    /// What they were about: ranges of spaces.
+    /// The requested ranges of spaces.
     pub ranges: Requests<u64, { SINGLE_PAGES as usize }>,
-    /// Requests received.
+    /// Requests received and not answered yet.
     pub received: u64,
     /// Requests ever received.
     pub number: u64,
@@ -53,7 +50,7 @@ impl Target {
         }
     }
 
-    /// Begins an access section; whether requests wait. On the CPU itself.
+    /// Begins an access section, on the CPU itself. Returns whether requests are pending.
     #[inline]
     pub fn begin(&self, asymmetric: bool) -> bool {
         let number = self.section.load(Ordering::Relaxed);
@@ -74,7 +71,7 @@ impl Target {
         self.section.store(number + 1, Ordering::Release);
     }
 
-    /// Takes the requests out, on the CPU itself.
+    /// Answers the requests and removes them, on the CPU itself.
     pub fn answer(&self, act: impl FnOnce(&mut Mailbox)) {
         let mut mailbox = self.mailbox.lock().unwrap_or_else(PoisonError::into_inner);
         self.pending.store(false, Ordering::Relaxed);
@@ -83,7 +80,7 @@ impl Target {
         mailbox.received = 0;
     }
 
-    /// Asks the CPU to flush. The request's number there.
+    /// Asks the CPU to flush. Returns the request's number there.
     pub fn request(&self, space: SpaceId, flush: Flush) -> u64 {
         let mut mailbox = self.mailbox.lock().unwrap_or_else(PoisonError::into_inner);
         mailbox.received += 1;
@@ -112,7 +109,7 @@ impl Target {
     }
 }
 
-/// Makes requests seen by every access section that begins from now on.
+/// Makes requests visible to every access section that begins from now on.
 pub fn publish(asymmetric: bool) {
     if asymmetric {
         host::barrier_everywhere();

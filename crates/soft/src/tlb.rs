@@ -1,4 +1,4 @@
-//! A software TLB: set-associative, tagged by page. Its CPU alone touches it.
+//! A software TLB: set-associative, tagged by page. Only its CPU uses it.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -9,10 +9,11 @@ use faultless_paging::{Access, PAGE_SIZE};
 const SETS: usize = 64;
 const WAYS: usize = 4;
 
-/// Up to so many pages are flushed one by one. For more, one pass over all sets takes what lies in
-/// the ranges, and leaves the rest: it takes as long as 140 pages (690 ns and 4.8 ns, figures
-/// `soft_flush_pass_ns`, `soft_flush_page_ns`). Never everything instead, as hardware would: what is lost
-/// and used again costs ten times that (`soft_flush_refill_ns`).
+/// The maximum number of pages that are flushed one by one. For more, one pass over all sets drops what lies
+/// in the ranges and keeps the rest. A pass takes as long as 140 pages (690 ns and 4.8 ns, figures
+/// `soft_flush_pass_ns`, `soft_flush_page_ns`). Hardware would flush everything instead; to reload what is
+/// used again would cost ten times as much (`soft_flush_refill_ns`). Only for more than `MANY` ranges is
+/// everything flushed.
 pub const SINGLE_PAGES: u64 = 128;
 
 /// A cached translation.
@@ -20,13 +21,13 @@ pub const SINGLE_PAGES: u64 = 128;
 pub struct Translation {
     /// The page.
     pub page: u64,
-    /// Where its frame is on the host.
+    /// The host address of its frame.
     pub host: NonNull<u8>,
-    /// Stores are let through, and the entry's dirty bit is set.
+    /// Stores are allowed, and the entry's dirty bit is set.
     pub write: bool,
-    /// Instruction fetches are let through.
+    /// Instruction fetches are allowed.
     pub execute: bool,
-    /// Nothing else is.
+    /// Only instruction fetches are allowed.
     pub execute_only: bool,
 }
 
@@ -48,16 +49,17 @@ pub struct Tlb {
     victim: Cell<usize>,
 }
 
-/// How a flush was carried out.
+/// The way in which a flush was carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flushed {
-    /// All of the TLB was looked at.
+    /// The whole TLB was scanned or emptied.
     All,
-    /// So many single pages.
+    /// This many single pages were flushed.
     Pages(u64),
 }
 
-/// So many ranges are not looked for in each translation: to load all of them again takes no longer.
+/// With more ranges than this, a large flush empties the TLB: to check each translation against all ranges
+/// takes as long as to reload all.
 const MANY: usize = 8;
 
 impl Tlb {
@@ -98,7 +100,7 @@ impl Tlb {
         self.sets.iter().flatten().for_each(|way| way.set(None));
     }
 
-    /// Drops what lies in these ranges of bytes.
+    /// Drops the translations in these ranges of bytes.
     pub fn flush(&self, ranges: impl Iterator<Item = Range<u64>> + Clone) -> Flushed {
         let ranges = ranges.map(|range| range.start / PAGE_SIZE..range.end / PAGE_SIZE);
         let pages = ranges.clone().map(|range| range.end - range.start).sum();

@@ -1,15 +1,14 @@
-//! Counters: one copy per CPU, written by that CPU alone.
+//! Event counters: one copy per CPU, written only by that CPU.
 //!
-//! A fault counts once, however often it is tried again. Under the speculative
-//! policy `faults = spf + (the fallback reasons)`; `spf_vma_access` is an event
-//! beside them, because an access that is not allowed is answered with a signal
-//! and without the lock.
+//! A fault counts once, however often it is retried. Under the speculative policy `faults = spf + (the
+//! fallback reasons)`. `spf_vma_access` is not in this sum, because an access that is not allowed gets a
+//! signal without the lock.
 
 use faultless_sync::atomic::Local;
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
-        /// What is counted.
+        /// A counter.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(usize)]
         pub enum Counter {
@@ -17,10 +16,10 @@ macro_rules! counters {
         }
 
         impl Counter {
-            /// Every counter, in the order in which they are shown.
+            /// Every counter, in display order.
             pub const ALL: &'static [Counter] = &[$(Counter::$variant,)*];
 
-            /// The name under which users know it.
+            /// Returns the user-visible name.
             pub const fn name(self) -> &'static str {
                 match self {
                     $(Counter::$variant => $name,)*
@@ -48,36 +47,36 @@ counters! {
     SpfVmaAccess = "pagefault:spf_vma_access",
     /// Fell back: the table was unlinked, or became or stopped being a huge entry.
     SpfPmdChanged = "pagefault:spf_pmd_changed",
-    /// Tries without a lock that were withdrawn and tried again.
+    /// Speculative tries that were withdrawn and retried.
     SpfRetry = "spf_retry",
     /// Faults resolved under the lock of their mapping (policy `vma-lock`).
     VmaLockSuccess = "vma_lock_success",
     /// Faults that did not get the lock of their mapping and took the mmap lock.
     VmaLockAbort = "vma_lock_abort",
-    /// Faults that waited for I/O, and were resolved then.
+    /// Faults that waited for I/O and were then resolved.
     MajorFaults = "pgmajfault",
     /// Faults answered with SIGSEGV: no mapping is there, or it does not allow the access. Linux
     /// does not count them at all.
     FaultsRefused = "faults_refused",
-    /// Faults on what a mapping allows that found no page: a guard, a file's end, an error of I/O,
-    /// no memory. Linux counts them as `pgfault`, and for no thread.
+    /// Faults that the mapping allows and that found no page: a guard, a file's end, an I/O error, no memory.
+    /// Linux counts them as `pgfault`, and for no thread.
     FaultsFailed = "faults_failed",
     /// Read faults that mapped the shared zero page.
     ZeroPageMaps = "zero_page_maps",
-    /// Pages copied because they were written while shared.
+    /// Shared pages that a write copied.
     Copies = "pgcopy",
     /// Write faults that reused the page in place.
     Reuses = "pgreuse",
-    /// Pages that `MADV_FREE` let go of.
+    /// Pages that `MADV_FREE` made lazily freed.
     LazyFree = "pglazyfree",
-    /// Those of them that were taken, because memory was short.
+    /// Lazily freed pages that were reclaimed because memory was short.
     LazyFreed = "pglazyfreed",
     /// Pages that were moved to another frame.
     Migrations = "pgmigrate_success",
     /// Flush operations that had to reach other CPUs.
     TlbRemoteFlush = "nr_tlb_remote_flush",
-    /// CPUs that a flush neither interrupted nor waited for: they use no translation of the
-    /// space before they have flushed.
+    /// CPUs that a flush neither interrupted nor waited for: they flush before they next use a translation of
+    /// the space.
     TlbRemoteFlushDeferred = "nr_tlb_remote_flush_deferred",
     /// Flush requests received from other CPUs.
     TlbRemoteFlushReceived = "nr_tlb_remote_flush_received",
@@ -95,11 +94,11 @@ counters! {
     Munmap = "munmap",
     /// Protection changes.
     Mprotect = "mprotect",
-    /// Operations and faults that waited for a range that somebody else had, or zapped.
+    /// Operations and faults that waited for a range that another operation held, or was zapping.
     RangeWaits = "range_waits",
     /// Address spaces made by fork.
     Fork = "fork",
-    /// A CPU went on with another thread, or with none. Kernel only.
+    /// Switches of a CPU to another thread, or to none. Kernel only.
     ContextSwitches = "context_switches",
     /// System calls. Kernel only.
     Syscalls = "syscalls",
@@ -119,24 +118,24 @@ impl Default for Counters {
 }
 
 impl Counters {
-    /// Counters at 0.
+    /// Returns counters at 0.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Counts one; on the CPU whose counters these are.
+    /// Adds 1, on the CPU that owns the counters.
     #[inline]
     pub fn count(&self, counter: Counter) {
         self.0[counter as usize].add(1);
     }
 
-    /// Counts several; on the CPU whose counters these are.
+    /// Adds `more`, on the CPU that owns the counters.
     #[inline]
     pub fn add(&self, counter: Counter, more: u64) {
         self.0[counter as usize].add(more);
     }
 
-    /// This CPU's share of a counter.
+    /// Returns this CPU's share of a counter.
     pub fn get(&self, counter: Counter) -> u64 {
         self.0[counter as usize].get()
     }

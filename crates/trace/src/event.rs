@@ -1,57 +1,57 @@
-//! One event, and how it is packed into four words.
+//! A trace event, and its packing into four words.
 //!
 //! | word | bits | content |
 //! | --- | --- | --- |
-//! | 0 | 64 | when it began, in ns of the machine's clock |
+//! | 0 | 64 | its start, in ns of the machine's clock |
 //! | 1 | 0–7 | its kind |
-//! | | 8–47 | how long it took, in ns (at most 18 minutes) |
+//! | | 8–47 | its duration, in ns (at most 18 minutes) |
 //! | | 48–55, 56–63 | detail and code: see [`Event`] |
 //! | 2 | 64 | an address |
 //! | 3 | 64 | a value, mostly a length |
 //!
-//! A switch to another thread has its process and thread in bits 8–35 and 36–63 of
-//! word 1, and the thread's name in words 2 and 3.
+//! A switch to another thread has the process in bits 8–35 of word 1, the thread in bits 36–63, and the
+//! thread's name in words 2 and 3.
 
 use crate::kind::{How, Kind, Reason};
 
-/// Words of memory that an event takes.
+/// The number of words of an event.
 pub const WORDS: usize = 4;
 
 const DURATION_BITS: u32 = 40;
 const LONGEST: u64 = (1 << DURATION_BITS) - 1;
 const ID_BITS: u32 = 28;
 const ID: u64 = (1 << ID_BITS) - 1;
-/// Bit of a fault's detail: a page table was put in place, too.
+/// Bit of a fault's detail: the fault also installed a page table.
 const TABLE: u8 = 0x80;
 
-/// What happened when. Which thread it happened to is known from the switch before it.
+/// A trace event. The switch before it names its thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// When it began, in ns of the machine's clock.
+    /// The start, in ns of the machine's clock.
     pub start: u64,
-    /// What happened.
+    /// The kind of event.
     pub kind: Kind,
-    /// How it is told in 56 bits.
+    /// The duration, the detail and the code, or the ids of a switch, in 56 bits.
     payload: u64,
-    /// Where, a virtual address; see [`Kind`] for others.
+    /// A virtual address; see [`Kind`] for other meanings.
     pub address: u64,
-    /// How much; see [`Kind`].
+    /// A value; see [`Kind`].
     pub value: u64,
 }
 
-/// A CPU goes on with this thread.
+/// A switch of a CPU to a thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Switch {
-    /// Its process.
+    /// The thread's process.
     pub process: u32,
-    /// The thread; 0: none, the CPU is idle.
+    /// The thread; 0 if the CPU is idle.
     pub thread: u32,
-    /// Its name, filled up with zeroes.
+    /// The thread's name, padded with zeroes.
     pub name: [u8; 16],
 }
 
 impl Switch {
-    /// To no thread.
+    /// Returns a switch to no thread.
     pub const fn idle() -> Self {
         Self {
             process: 0,
@@ -62,7 +62,7 @@ impl Switch {
 }
 
 impl Event {
-    /// Something that took from `start` to `end`.
+    /// Returns an event from `start` to `end`.
     pub fn slice(kind: Kind, start: u64, end: u64, address: u64, value: u64) -> Self {
         Self {
             start,
@@ -73,12 +73,12 @@ impl Event {
         }
     }
 
-    /// Something that took no time.
+    /// Returns an event without a duration.
     pub fn instant(kind: Kind, time: u64, address: u64, value: u64) -> Self {
         Self::slice(kind, time, time, address, value)
     }
 
-    /// A fault.
+    /// Returns the event of a fault.
     pub fn fault(
         start: u64,
         end: u64,
@@ -91,7 +91,7 @@ impl Event {
         Self::slice(Kind::Fault, start, end, address, 0).with(detail, reason as u8)
     }
 
-    /// With a detail and a code; of an operation: 0 and its error.
+    /// Returns the event with a detail and a code. An operation has 0 and its error.
     #[must_use]
     pub fn with(mut self, detail: u8, code: u8) -> Self {
         self.payload &= LONGEST;
@@ -99,7 +99,7 @@ impl Event {
         self
     }
 
-    /// A switch to another thread. Of each number, the lower 28 bits.
+    /// Returns the event of a switch to another thread. It keeps the lower 28 bits of each number.
     pub fn switch(time: u64, to: Switch) -> Self {
         let half = |at: usize| {
             let mut bytes = [0; 8];
@@ -115,7 +115,7 @@ impl Event {
         }
     }
 
-    /// How long it took, in ns.
+    /// Returns the duration, in ns.
     pub fn duration(&self) -> u64 {
         match self.kind {
             Kind::Switch => 0,
@@ -123,32 +123,32 @@ impl Event {
         }
     }
 
-    /// See [`Event::with`].
+    /// Returns the detail; see [`Event::with`].
     pub fn detail(&self) -> u8 {
         (self.payload >> DURATION_BITS) as u8
     }
 
-    /// The code: an error's number, or a fault's reason.
+    /// Returns the code: an error number, or a fault's reason.
     pub fn code(&self) -> u8 {
         (self.payload >> (DURATION_BITS + 8)) as u8
     }
 
-    /// Of a fault: how it ended.
+    /// Returns the outcome of a fault.
     pub fn how(&self) -> How {
         How::from_number(self.detail() & !TABLE).unwrap_or(How::Unknown)
     }
 
-    /// Of a fault: whether it put a page table in place.
+    /// Whether a fault installed a page table.
     pub fn has_table(&self) -> bool {
         self.detail() & TABLE != 0
     }
 
-    /// Of a fault: why it fell back.
+    /// Returns the reason that a fault fell back.
     pub fn reason(&self) -> Reason {
         Reason::from_number(self.code()).unwrap_or(Reason::None)
     }
 
-    /// Of a switch: to which thread.
+    /// Returns the thread of a switch.
     pub fn to_thread(&self) -> Switch {
         let mut name = [0; 16];
         name[..8].copy_from_slice(&self.address.to_le_bytes());
@@ -160,7 +160,7 @@ impl Event {
         }
     }
 
-    /// Packed.
+    /// Packs the event.
     pub fn to_words(self) -> [u64; WORDS] {
         [
             self.start,
@@ -170,7 +170,7 @@ impl Event {
         ]
     }
 
-    /// Unpacked; `None` for words that are no event.
+    /// Unpacks an event; `None` for words that are no event.
     pub fn from_words(words: [u64; WORDS]) -> Option<Self> {
         Some(Self {
             start: words[0],

@@ -1,7 +1,7 @@
-//! What events tell of, and the words they use for it.
+//! The kinds of trace events and their details, with numbers and names.
 //!
-//! The numbers go from the kernel to the command that started it, so they are
-//! part of a format between two programs built from one tree.
+//! The kernel passes the numbers to the command that started it, so they are part of a format between two
+//! programs built from one tree.
 
 macro_rules! words {
     ($(#[$top:meta])* $Name:ident { $($(#[$doc:meta])* $variant:ident = $number:literal, $name:literal,)* }) => {
@@ -13,17 +13,17 @@ macro_rules! words {
         }
 
         impl $Name {
-            /// All of them, in the order of their numbers.
+            /// All values, in the order of their numbers.
             pub const ALL: &'static [$Name] = &[$($Name::$variant,)*];
 
-            /// The name under which users know it.
+            /// Returns the user-visible name.
             pub const fn name(self) -> &'static str {
                 match self {
                     $($Name::$variant => $name,)*
                 }
             }
 
-            /// The one of that number.
+            /// Returns the value with that number.
             pub const fn from_number(number: u8) -> Option<Self> {
                 match number {
                     $($number => Some($Name::$variant),)*
@@ -35,7 +35,7 @@ macro_rules! words {
 }
 
 words! {
-    /// What happened.
+    /// The kind of an event.
     Kind {
         /// A fault, from its trap to its end; see [`How`] and [`Reason`].
         Fault = 1, "faults",
@@ -51,11 +51,11 @@ words! {
         SpfVmaAccess = 6, "pagefault:spf_vma_access",
         /// A fault fell back: the table changed.
         SpfPmdChanged = 7, "pagefault:spf_pmd_changed",
-        /// Translations were flushed, here and elsewhere. Length: bytes, or all.
+        /// Translations were flushed, on this CPU and others. Value: bytes, or all.
         Flush = 8, "tlb:flush",
-        /// Another CPU was told to flush. Address: that CPU; value: the number of the request there.
+        /// Another CPU was asked to flush. Address: that CPU; value: the number of the request there.
         ShootdownSent = 9, "tlb:shootdown_sent",
-        /// This CPU flushed as others had told it. Address: the number of the last request answered
+        /// This CPU flushed as other CPUs had requested. Address: the number of the last request answered
         /// before; value: of the last one answered now.
         ShootdownReceived = 10, "tlb:shootdown_received",
         /// `mmap`.
@@ -66,28 +66,28 @@ words! {
         Mprotect = 13, "mm:mprotect",
         /// `madvise`.
         Madvise = 14, "mm:madvise",
-        /// `brk`. Address: the end afterwards; value: the end that was asked for.
+        /// `brk`. Address: the end afterwards; value: the requested end.
         Brk = 15, "mm:brk",
         /// `mremap`. Address: the result.
         Mremap = 16, "mm:mremap",
         /// An address space was copied for a new process.
         Fork = 17, "mm:fork",
-        /// A CPU goes on with another thread; see [`crate::Switch`].
+        /// A CPU switched to another thread; see [`crate::Switch`].
         Switch = 18, "sched:switch",
-        /// Pages were taken away, with nothing held: the second phase of `munmap` and its like.
+        /// Pages were zapped, with nothing held: the second phase of `munmap` and similar operations.
         Zap = 19, "mm:zap",
-        /// An operation waited for a range that somebody else had, or zapped.
+        /// An operation waited for a range that another operation held, or was zapping.
         RangeWait = 20, "mm:range_wait",
-        /// A `munmap`, or its like, let nobody else change its range: while it detached what was mapped, and
-        /// once more when it ended.
+        /// A `munmap` or a similar operation excluded other changes of its range: while it detached the
+        /// mappings, and again when it ended.
         RangeHold = 21, "mm:range_hold",
     }
 }
 
 words! {
-    /// How a fault ended.
+    /// The outcome of a fault.
     How {
-        /// Nothing is known: it has not come that far.
+        /// Unknown: the fault has not come that far.
         Unknown = 0, "unknown",
         /// A write to an empty entry: a fresh page.
         FirstTouch = 1, "first_touch",
@@ -95,7 +95,7 @@ words! {
         ZeroPage = 2, "zero_page",
         /// A write to the zero page: a fresh page in its place.
         ZeroReplaced = 3, "zero_replaced",
-        /// A write to a page that was this space's alone: written in place.
+        /// A write to a page of this space only: written in place.
         Reuse = 4, "reuse",
         /// A write to a shared page: copied.
         Copy = 5, "copy",
@@ -105,9 +105,9 @@ words! {
         Segv = 7, "segv",
         /// There was no frame.
         OutOfMemory = 8, "out_of_memory",
-        /// A page of a file, or of memory that spaces share.
+        /// A page of a file, or of shared memory.
         File = 9, "file",
-        /// A page that had to be read.
+        /// A page that had to be read in.
         Major = 10, "major",
         /// There is nothing behind the page, or it could not be read.
         Bus = 11, "bus",
@@ -115,9 +115,9 @@ words! {
 }
 
 words! {
-    /// Why a fault went on under the mmap lock.
+    /// The reason that a fault fell back to the mmap lock.
     Reason {
-        /// It did not.
+        /// The fault did not fall back.
         None = 0, "none",
         /// The entry stayed claimed by another fault.
         PteLock = 1, "pte_lock",
@@ -125,54 +125,54 @@ words! {
         VmaChanged = 2, "vma_changed",
         /// The reverse map was not ready.
         VmaNoanon = 3, "vma_noanon",
-        /// This kind of mapping cannot be resolved without it.
+        /// This kind of mapping cannot be resolved without the lock.
         VmaNotsup = 4, "vma_notsup",
         /// The table was unlinked or being freed.
         PmdChanged = 5, "pmd_changed",
     }
 }
 
-/// A set of kinds, and whether latencies are wanted.
+/// A set of kinds, and whether latencies are recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mask(u64);
 
 impl Mask {
     /// Nothing.
     pub const NONE: Mask = Mask(0);
-    /// Latencies alone. No kind has number 0.
+    /// Only latencies. No kind has number 0.
     pub const LATENCIES: Mask = Mask(1);
 
-    /// The set of these bits: bit 0 for latencies, bit `n` for the kind of number `n`.
+    /// Returns the set of these bits: bit 0 for latencies, bit `n` for the kind of number `n`.
     pub const fn from_bits(bits: u64) -> Self {
         Self(bits)
     }
 
-    /// Its bits.
+    /// Returns the bits of the set.
     pub const fn bits(self) -> u64 {
         self.0
     }
 
-    /// With one more kind.
+    /// Returns the set with one more kind.
     pub const fn with(self, kind: Kind) -> Self {
         Self(self.0 | 1 << kind as u8)
     }
 
-    /// What is in either.
+    /// Returns the union of both.
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether a kind is in it.
+    /// Whether a kind is in the set.
     pub const fn has(self, kind: Kind) -> bool {
         self.0 & 1 << kind as u8 != 0
     }
 
-    /// Whether latencies are wanted.
+    /// Whether latencies are recorded.
     pub const fn has_latencies(self) -> bool {
         self.0 & Self::LATENCIES.0 != 0
     }
 
-    /// Whether any event is wanted.
+    /// Whether any event is recorded.
     pub const fn has_events(self) -> bool {
         self.0 & !Self::LATENCIES.0 != 0
     }

@@ -1,7 +1,7 @@
-//! How often something took how long: tables of buckets, one CPU's each.
+//! Latency histograms: one set of tables for each CPU.
 //!
-//! Buckets are log2-linear: one for each ns below 16, then 8 for each doubling, so that
-//! a percentile is known to within 12.5 %. The longest latency is kept exactly.
+//! Buckets are log2-linear: one for each ns below 16, then 8 for each doubling. So a percentile is accurate
+//! to 12.5 %. The longest latency is exact.
 
 use faultless_sync::atomic::Local;
 
@@ -15,19 +15,19 @@ const STEPS: u64 = 8;
 /// The largest exponent with buckets: about 18 minutes.
 const LARGEST: u64 = 39;
 const BUCKETS: usize = (EXACT + (LARGEST - 3) * STEPS) as usize;
-/// The longest, the sum, and the buckets.
+/// Words of one table: the longest, the sum, and the buckets.
 const WORDS: usize = 2 + BUCKETS;
 
-/// What is measured: faults by how they ended, and operations.
+/// A measured quantity: faults by outcome, and operations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Measure {
-    /// A fault that ended so.
+    /// A fault with this outcome.
     Fault(How),
     /// Anything else that takes time.
     Operation(Kind),
 }
 
-/// Operations that are measured, in the order of their tables.
+/// Measured operations, in the order of their tables.
 const OPERATIONS: [Kind; 12] = [
     Kind::Mmap,
     Kind::Munmap,
@@ -44,16 +44,16 @@ const OPERATIONS: [Kind; 12] = [
 ];
 
 impl Measure {
-    /// How many there are.
+    /// The number of measures.
     pub const COUNT: usize = How::ALL.len() + OPERATIONS.len();
 
-    /// All of them.
+    /// Returns all measures.
     pub fn all() -> impl Iterator<Item = Measure> {
         let faults = How::ALL.iter().map(|&how| Measure::Fault(how));
         faults.chain(OPERATIONS.into_iter().map(Measure::Operation))
     }
 
-    /// What an event is a measurement of.
+    /// Returns the index of the table that measures an event.
     fn of(event: &Event) -> Option<usize> {
         match event.kind {
             Kind::Fault => Some(event.how() as usize),
@@ -64,7 +64,7 @@ impl Measure {
         }
     }
 
-    /// The place of its table.
+    /// Returns the index of its table.
     fn place(self) -> usize {
         match self {
             Measure::Fault(how) => how as usize,
@@ -75,7 +75,7 @@ impl Measure {
         }
     }
 
-    /// The part of its name before the colon: of faults, `faults`.
+    /// Returns the kind that names the part before the colon: `faults` for faults.
     pub const fn event(self) -> Kind {
         match self {
             Measure::Fault(_) => Kind::Fault,
@@ -91,10 +91,10 @@ pub struct Latencies {
 }
 
 impl Latencies {
-    /// Words that a CPU's tables take.
+    /// The number of words of a CPU's tables.
     pub const WORDS: usize = Measure::COUNT * WORDS;
 
-    /// Tables over `words`; none if there are too few.
+    /// Returns tables over `words`; none if there are too few words.
     pub fn new(words: &'static [Local]) -> Self {
         let enough = words.len() >= Self::WORDS;
         Self {
@@ -102,7 +102,7 @@ impl Latencies {
         }
     }
 
-    /// Notes how long an event took; on the tables' CPU.
+    /// Records the duration of an event, on the tables' CPU.
     pub(crate) fn note(&self, event: &Event) {
         let Some(place) = Measure::of(event) else {
             return;
@@ -118,7 +118,7 @@ impl Latencies {
         table[2 + bucket(duration)].add(1);
     }
 
-    /// Adds what this CPU measured to `sum`.
+    /// Adds this CPU's measurements to `sum`.
     pub fn add_to(&self, measure: Measure, sum: &mut Latency) {
         let Some(table) = self.words.chunks_exact(WORDS).nth(measure.place()) else {
             return;
@@ -131,13 +131,13 @@ impl Latencies {
     }
 }
 
-/// What one thing took, added up over CPUs.
+/// The latencies of one measure, added up over CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Latency {
     counts: [u64; BUCKETS],
     /// The longest, in ns.
     pub max: u64,
-    /// All together, in ns.
+    /// The sum, in ns.
     pub total: u64,
 }
 
@@ -152,21 +152,21 @@ impl Default for Latency {
 }
 
 impl Latency {
-    /// Adds to a bucket; one that does not exist is left out.
+    /// Adds to a bucket; ignores one that does not exist.
     pub fn add(&mut self, bucket: usize, count: u64) {
         if let Some(sum) = self.counts.get_mut(bucket) {
             *sum = sum.saturating_add(count);
         }
     }
 
-    /// Adds one that took so long.
+    /// Adds one latency, in ns.
     pub fn note(&mut self, duration: u64) {
         self.add(bucket(duration), 1);
         self.max = self.max.max(duration);
         self.total = self.total.saturating_add(duration);
     }
 
-    /// Adds another one.
+    /// Adds the latencies of another histogram.
     pub fn merge(&mut self, other: &Latency) {
         self.max = self.max.max(other.max);
         self.total = self.total.saturating_add(other.total);
@@ -175,25 +175,25 @@ impl Latency {
         }
     }
 
-    /// How many were measured.
+    /// Returns the number of measurements.
     pub fn count(&self) -> u64 {
         self.counts.iter().sum()
     }
 
-    /// Buckets that are not empty, with their counts.
+    /// Returns the buckets that are not empty, with their counts.
     pub fn buckets(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         let all = self.counts.iter().copied().enumerate();
         all.filter(|&(_, count)| count > 0)
     }
 
-    /// Buckets that are not empty: the smallest and the largest latency of each, and its count.
+    /// Returns the buckets that are not empty: the smallest and the largest latency of each, and its count.
     pub fn ranges(&self) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
         self.buckets()
             .map(|(bucket, count)| (smallest(bucket), smallest(bucket + 1) - 1, count))
     }
 
-    /// A latency that `share` of those measured do not exceed, in ns: the largest of its bucket,
-    /// at most 12.5 % too much, and no more than the longest. 0 if nothing was measured.
+    /// Returns a latency that `share` of the measurements do not exceed, in ns. It is the largest of its
+    /// bucket, at most 12.5 % too high, and no more than the longest. Returns 0 if nothing was measured.
     pub fn percentile(&self, share: f64) -> u64 {
         let count = self.count();
         let wanted = ((count as f64 * share) as u64 + 1).min(count);
@@ -220,7 +220,7 @@ fn bucket(value: u64) -> usize {
     (EXACT + (exponent - 4) * STEPS + step) as usize
 }
 
-/// The smallest value of a bucket.
+/// Returns the smallest value of a bucket.
 fn smallest(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     if bucket < EXACT {

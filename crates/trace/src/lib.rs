@@ -1,14 +1,12 @@
-//! What Faultless tells about itself: counters, events and latencies.
+//! Instrumentation: counters, events and latencies.
 //!
-//! Counters are always on. Each CPU has its own copy on lines of its own, so
-//! that counting shares nothing; a reader adds the copies up. The names are the
-//! ones that users of speculative page faults know from perf and
-//! `/proc/vmstat`, and mean what `docs/counters.md` says.
+//! Counters are always on. Each CPU has its own copy on lines of its own, so that counting shares nothing; a
+//! reader adds the copies up. The names are those that users of speculative page faults know from perf and
+//! `/proc/vmstat`. `docs/counters.md` defines them.
 //!
-//! Events ([`Event`]: what happened when) and latencies ([`Latencies`]: how often
-//! something took how long) are recorded by a CPU's [`Tracer`] once a run asks for
-//! them, in memory that the run gives. Until then they cost one predictable branch;
-//! without the feature `events`, nothing. `docs/events.md` lists them.
+//! A CPU's [`Tracer`] records events ([`Event`]) and latency histograms ([`Latencies`]) once a run asks for
+//! them, in memory that the run provides. Until then they cost one predictable branch; without the feature
+//! `events`, nothing. `docs/events.md` lists them.
 #![cfg_attr(not(any(loom, shuttle, record)), no_std)]
 
 mod counter;

@@ -1,18 +1,18 @@
-//! A CPU's events in memory: a ring that its CPU writes and that others may read meanwhile.
+//! A ring buffer of one CPU's events: the CPU writes it, and readers may read it concurrently.
 //!
-//! The memory is words. The first is the number of events ever written; [`HEADER`] words
-//! in, slots of [`WORDS`] follow, event `n` in slot `n % capacity`. The oldest events are
-//! overwritten. A reader outside this program (a hypervisor's, in the guest's memory) needs
-//! to know no more:
+//! The memory is an array of words. The first word is the number of events ever written. After [`HEADER`]
+//! words, slots of [`WORDS`] words follow: event `n` is in slot `n % capacity`. The oldest events are
+//! overwritten. A reader outside this program, such as a hypervisor that reads the guest's memory, needs only
+//! this:
 //!
-//! 1. read the number, and copy the slots of events that it has not seen;
-//! 2. read the number again, `later`. What it copied of event `n` is whole if
-//!    `n + capacity > later`; else the event is lost.
+//! 1. Read the number, and copy the slots of the events that it has not seen.
+//! 2. Read the number again, as `later`. The copy of event `n` is whole if `n + capacity > later`; else the
+//!    event is lost.
 //!
-//! Why that holds: the writer publishes `n` before it begins slot `n % capacity` anew, and
-//! the reader looks at the number after the copy; each with a fence between.
+//! This holds because the writer publishes `n` before it overwrites slot `n % capacity`, and the reader reads
+//! the number after the copy. Each side fences between its two steps.
 //!
-//! Lines: the ring is its CPU's alone; a reader takes its lines away now and then.
+//! *Writes*: the ring's lines, by its CPU only. A reader occasionally pulls them into its own cache.
 
 use core::ops::Range;
 use core::sync::atomic::{Ordering, fence};
@@ -21,7 +21,7 @@ use faultless_sync::atomic::Local;
 
 use crate::event::{Event, WORDS};
 
-/// Words before the first slot: lines of their own.
+/// Words before the first slot, which have cache lines of their own.
 pub const HEADER: usize = 16;
 
 /// A ring over words of memory.
@@ -31,17 +31,17 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// A ring over `words`, which may be too few for any event.
+    /// Returns a ring over `words`, which may be too few for any event.
     pub fn new(words: &'static [Local]) -> Self {
         Self { words }
     }
 
-    /// Events that fit.
+    /// Returns the number of events that fit.
     pub fn capacity(&self) -> u64 {
         (self.words.len().saturating_sub(HEADER) / WORDS) as u64
     }
 
-    /// Events ever written.
+    /// Returns the number of events ever written.
     pub fn written(&self) -> u64 {
         let written = self.words.first().map_or(0, Local::get);
         // Pairs with the fence before the number is set: slots are read after it.
@@ -49,7 +49,7 @@ impl Ring {
         written
     }
 
-    /// Writes one; on the ring's CPU.
+    /// Writes an event, on the ring's CPU.
     pub(crate) fn put(&self, event: Event) {
         let capacity = self.capacity();
         if capacity == 0 {
@@ -67,8 +67,8 @@ impl Ring {
         self.words[0].set(number + 1);
     }
 
-    /// Calls `each` with the events from number `from` on that can still be had, oldest first, and
-    /// their numbers; those left out are lost. The number to go on from.
+    /// Calls `each` with the number and the content of each event from number `from` that is not overwritten,
+    /// oldest first. The other events are lost. Returns the number to continue from.
     pub fn collect(&self, from: u64, mut each: impl FnMut(u64, Event)) -> u64 {
         let capacity = self.capacity();
         let written = self.written();
@@ -90,8 +90,8 @@ impl Ring {
         written.max(from)
     }
 
-    /// Which of the events of `numbers` were whole when they were copied, if `later` was the
-    /// number of events after the copy: for readers outside this program.
+    /// Returns the events of `numbers` that were whole when they were copied, if `later` was the number of
+    /// events after the copy. For readers outside this program.
     pub fn whole(numbers: Range<u64>, later: u64, capacity: u64) -> Range<u64> {
         let first = (later + 1).saturating_sub(capacity);
         numbers.start.max(first).min(numbers.end)..numbers.end
@@ -138,7 +138,7 @@ mod tests {
         let ring = ring(4);
         (0..10).for_each(|n| ring.put(event(n)));
         let mut seen = Vec::new();
-        // The slot that would be written next is not trusted.
+        // The slot that is written next is not trusted.
         assert_eq!(
             ring.collect(0, |number, event| seen.push((number, event))),
             10

@@ -1,11 +1,10 @@
-//! A CPU's tracer: whether it records, and where to.
+//! A CPU's tracer: what it records, and into which memory.
 //!
-//! It is off, and has no memory, until a run asks for it. Whoever sets the run up gives
-//! each CPU's tracer its memory once and then turns it on; from then on the CPU alone
-//! writes what it records.
+//! A tracer is off and has no memory until a run asks for it. The run's setup gives each CPU's tracer its
+//! memory once and then turns it on. From then on, only the CPU writes what it records.
 //!
-//! Lines: how many tracers are on is read by every event and written when one is turned on or
-//! off; the rest of a tracer is read only while some tracer is on.
+//! *Writes*: the number of tracers that are on, when one is turned on or off; every event reads it. The rest
+//! of a tracer is read only while some tracer is on.
 
 use core::ptr::null_mut;
 use core::slice;
@@ -18,15 +17,15 @@ use crate::kind::Mask;
 use crate::latency::Latencies;
 use crate::ring::Ring;
 
-/// How many tracers are on, of whatever machine: what is asked first, because its place needs no
-/// finding.
+/// The number of tracers that are on, over all machines. Events check it first, because a static needs no
+/// lookup.
 static ON: AtomicU64 = AtomicU64::new(0);
 
 /// One CPU's recorder of events and latencies.
 #[derive(Debug)]
 pub struct Tracer {
     on: AtomicU64,
-    /// The memory's first word and how many there are; tables of latencies come first.
+    /// The memory's first word, and the number of its words. Latency tables come first.
     memory: AtomicPtr<Local>,
     length: AtomicU64,
 }
@@ -38,7 +37,7 @@ impl Default for Tracer {
 }
 
 impl Tracer {
-    /// A tracer without memory, off.
+    /// Returns a tracer that is off and has no memory.
     pub const fn new() -> Self {
         Self {
             on: AtomicU64::new(0),
@@ -47,7 +46,7 @@ impl Tracer {
         }
     }
 
-    /// Words that a CPU needs to record latencies, and so many events.
+    /// Returns the number of words that a CPU needs to record latencies and this many events.
     pub const fn words(events: usize) -> usize {
         let ring = match events {
             0 => 0,
@@ -56,26 +55,26 @@ impl Tracer {
         Latencies::WORDS + ring
     }
 
-    /// Gives it memory, all zero, and turns it on for what `mask` says; once, before the CPU has
-    /// anything to record. Tables of latencies come first, the ring behind them.
+    /// Gives the tracer its memory, all zero, and turns it on for what `mask` contains. Called once, before
+    /// the CPU has anything to record. Latency tables come first, then the ring.
     pub fn begin(&self, memory: &'static [Local], mask: Mask) {
         self.memory
             .store(memory.as_ptr().cast_mut(), Ordering::Relaxed);
         self.length.store(memory.len() as u64, Ordering::Relaxed);
-        // Release; pairs with the acquire in `mask`: who sees it on sees the memory.
+        // Release: pairs with the acquire in `mask`. A CPU that sees the tracer on sees the memory.
         if self.on.swap(mask.bits(), Ordering::Release) == 0 && mask != Mask::NONE {
             ON.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Records nothing from now on; what was recorded stays.
+    /// Stops recording; what was recorded stays.
     pub fn end(&self) {
         if self.on.swap(0, Ordering::Relaxed) != 0 {
             ON.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
-    /// Whether any tracer may be on: the branch that everything pays.
+    /// Whether any tracer may be on: the only branch on the path of untraced operations.
     #[inline(always)]
     pub fn any_is_on() -> bool {
         cfg!(feature = "events") && ON.load(Ordering::Relaxed) != 0
@@ -87,12 +86,12 @@ impl Tracer {
         cfg!(feature = "events") && self.on.load(Ordering::Relaxed) != 0
     }
 
-    /// What is recorded.
+    /// Returns what is recorded.
     pub fn mask(&self) -> Mask {
         Mask::from_bits(self.on.load(Ordering::Acquire))
     }
 
-    /// Records an event, if its kind is wanted; on the tracer's CPU.
+    /// Records an event if its kind is enabled, on the tracer's CPU.
     #[cold]
     pub fn record(&self, event: Event) {
         let mask = self.mask();
@@ -104,12 +103,12 @@ impl Tracer {
         }
     }
 
-    /// Its events; room for none if it has no memory.
+    /// Returns the ring of events, which has no room if the tracer has no memory.
     pub fn ring(&self) -> Ring {
         Ring::new(self.memory().get(Latencies::WORDS..).unwrap_or(&[]))
     }
 
-    /// Its tables of latencies.
+    /// Returns the latency tables.
     pub fn latencies(&self) -> Latencies {
         Latencies::new(self.memory())
     }
@@ -119,7 +118,7 @@ impl Tracer {
         if start.is_null() {
             return &[];
         }
-        // SAFETY: `begin` stored the parts of one static slice, and nobody stores others.
+        // SAFETY: `begin` stored the parts of one static slice, and nothing stores others.
         unsafe { slice::from_raw_parts(start, self.length.load(Ordering::Relaxed) as usize) }
     }
 }
