@@ -1,8 +1,8 @@
-//! Where output goes: debug consoles that QEMU gives to the command that started it.
+//! Console output: debug consoles that QEMU connects to the command that started it.
 //!
-//! What programs write to stdout and stderr has one order, and each write appears in one piece.
-//! Two consoles lose the order, so there can be a third for both: what goes through it are
-//! *pieces*, each with the console that it is meant for. A panic goes around locks and pieces.
+//! Writes of programs to stdout and stderr have one order, and each write appears in one piece. Two consoles
+//! lose the order, so a third may carry both, in *pieces*, each with the console that it is meant for. A
+//! panic bypasses locks and pieces.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ static LOCK: SpinLock<()> = SpinLock::new(());
 /// Whether there is a console for pieces. Written once, before there is a second CPU.
 static IN_PIECES: AtomicBool = AtomicBool::new(false);
 
-/// Writes bytes to one of the first two.
+/// Writes bytes to [`OUTPUT`] or [`ERROR`].
 pub fn write(port: u16, bytes: &[u8]) {
     let _guard = LOCK.lock();
     write_locked(port, bytes);
@@ -73,7 +73,7 @@ impl log::Log for Lines {
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        // Libraries' remarks are not for users.
+        // Messages of libraries are not for users.
         if record.target().starts_with("faultless") {
             let _guard = LOCK.lock();
             let _ = writeln!(Line, "faultless: {}", record.args());
@@ -83,7 +83,7 @@ impl log::Log for Lines {
     fn flush(&self) {}
 }
 
-/// Looks which consoles there are, and sends `log`'s lines to stderr.
+/// Detects the consoles, and sends `log`'s lines to stderr.
 pub fn begin() {
     IN_PIECES.store(debugcon::is_at(PIECES), Ordering::Relaxed);
     let _ = log::set_logger(&Lines);

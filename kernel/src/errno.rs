@@ -22,15 +22,15 @@ numbers! {
     ENOTSOCK EAFNOSUPPORT
 }
 
-/// Never seen by a program: the call begins anew unless a handler without SA_RESTART runs.
+/// Never seen by a program: the call restarts unless a handler without SA_RESTART runs.
 pub const RESTART: Errno = Errno(512);
-/// Never seen by a program: the call begins anew unless a handler runs.
+/// Never seen by a program: the call restarts unless a handler runs.
 pub const RESTART_IF_NO_HANDLER: Errno = Errno(514);
-/// Never seen by a program: unless a handler runs, the call goes on with what `syscall::restart`
+/// Never seen by a program: unless a handler runs, the call continues with the state that `syscall::restart`
 /// keeps.
 pub const RESTART_REST: Errno = Errno(516);
 
-/// What a system call returns.
+/// The result of a system call.
 pub type Answer = Result<u64, Errno>;
 
 /// The register value of an answer.

@@ -1,9 +1,9 @@
 //! Futexes: user mode's way to sleep on a word.
 //!
-//! A futex in private memory is an address in an address space, one in shared memory a place in the
-//! store that is mapped there, whoever maps it where. The word is read under the bucket's lock, where
-//! faulting is not allowed: if it is not there, the lock is dropped, the page faulted in, and the
-//! whole begins again.
+//! A futex in private memory is an address in an address space. A futex in shared memory is an offset in the
+//! memory object that is mapped there, wherever each process maps it. The word is read under the bucket's
+//! lock, where faulting is not allowed. If its page is not present, the lock is dropped, the page faulted in,
+//! and the operation begins again.
 
 use linux_raw_sys::general as linux;
 
@@ -20,7 +20,7 @@ use crate::syscall::time::read_timespec;
 #[derive(Clone, Copy)]
 pub struct Word {
     pub address: u64,
-    /// The program says that it is for this process alone.
+    /// Whether the program says that only this process uses it.
     pub is_private: bool,
 }
 
@@ -33,7 +33,7 @@ impl Word {
         }
     }
 
-    /// Its key for the table of sleepers.
+    /// The key for the table of sleepers.
     fn key(self) -> u64 {
         let space = process::space();
         let is_shared = || {
@@ -50,8 +50,8 @@ impl Word {
     }
 }
 
-/// The key of a place in a store: neither a kernel address nor that of a word in a space. Two places
-/// that have the same one are too unlikely ever to meet.
+/// The key of an offset in a memory object: never a kernel address or the key of a word in a space. Two
+/// offsets with the same key are too unlikely ever to meet.
 fn shared_key(store: u64, byte: u64) -> u64 {
     // Two rounds of a mixing function (splitmix64).
     let mix = |value: u64| {
@@ -102,8 +102,8 @@ pub fn sleep(word: Word, expected: u32, deadline: Option<u64>, bits: u32) -> Ans
             Ok(None) => Err(EAGAIN),
             Ok(Some(Woken::Waker)) => Ok(0),
             Ok(Some(Woken::Time)) => Err(ETIMEDOUT),
-            // Whoever sends a signal wakes the thread, perhaps after it has taken the signal and
-            // sleeps again: nothing would make the number for a restart into an answer then.
+            // A sender of a signal wakes the thread, perhaps after it has taken the signal and sleeps again.
+            // Then no signal is delivered, and the number for a restart would reach the program.
             Ok(Some(Woken::Signal)) if !sched::current().is_interrupted() => continue,
             Ok(Some(Woken::Signal)) => Err(match deadline {
                 None => RESTART,
@@ -118,7 +118,7 @@ pub fn sleep(word: Word, expected: u32, deadline: Option<u64>, bits: u32) -> Ans
     }
 }
 
-/// Wakes threads; how many.
+/// Wakes threads; returns how many.
 pub fn wake(word: Word, count: u32, bits: u32) -> u32 {
     wait::wake_address(word.key(), count, bits)
 }
@@ -148,7 +148,7 @@ fn requeue(word: Word, to: u64, wake: u32, most: u32, expected: Option<u32>) -> 
                 continue;
             }
             Err(error) => Err(error),
-            // With a comparison all are counted, without one those woken and moved too.
+            // Both commands count the threads woken and those moved.
             Ok((woken, moved)) => Ok(u64::from(woken + moved)),
         };
     }

@@ -1,8 +1,8 @@
 //! The kernel heap: a first piece claimed at boot, and blocks of frames when that is full.
 //!
-//! Bookkeeping lives here: processes, descriptors, texts of /proc, arguments during exec. Whatever
-//! a program can make large is allocated fallibly (`try_reserve`); threads and page tables come
-//! from frames. A block that the heap has taken stays the heap's and is used again.
+//! The heap holds bookkeeping: processes, descriptors, texts of /proc, arguments during exec. Data that a
+//! program can make large is allocated fallibly (`try_reserve`); threads and page tables come from frames. The
+//! heap keeps a block that it has taken, and reuses it.
 
 pub mod failing;
 
@@ -21,16 +21,16 @@ use crate::sync::RawSpin;
 
 /// The smallest block that is taken: 64 KiB.
 const SMALLEST: u32 = 4;
-/// What the heap needs for itself in a block.
+/// Bytes that the heap needs for itself in a block.
 const OVERHEAD: usize = 256;
 
 #[global_allocator]
 static HEAP: Heap = Heap(TalcLock::new(Blocks));
 
-/// The allocator, some of whose allocations tests let fail.
+/// The global allocator; tests let some of its allocations fail.
 struct Heap(TalcLock<RawSpin, Blocks>);
 
-// SAFETY: All is the allocator's; what fails has done nothing.
+// SAFETY: Every call goes to the inner allocator; a call that fails has done nothing.
 unsafe impl GlobalAlloc for Heap {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         if failing::is_next() {
@@ -46,7 +46,7 @@ unsafe impl GlobalAlloc for Heap {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // To become smaller needs nothing.
+        // Shrinking needs no memory.
         if size > layout.size() && failing::is_next() {
             return null_mut();
         }
@@ -58,8 +58,8 @@ unsafe impl GlobalAlloc for Heap {
 /// Bytes of frames that the heap has taken since boot. Written under the heap's lock.
 static TAKEN: AtomicU64 = AtomicU64::new(0);
 
-/// More memory, from the frames that programs get theirs from. The heap's lock is held meanwhile;
-/// the frames' locks are taken under it, and frames never use the heap.
+/// The source of more memory: the frames that programs use, too. The locks of frames are taken under the
+/// heap's lock, and frames never use the heap.
 #[derive(Debug)]
 struct Blocks;
 
@@ -72,7 +72,7 @@ unsafe impl Source for Blocks {
             .checked_next_power_of_two()
             .ok_or(())?
             .trailing_zeros();
-        // Any block is better than none.
+        // A small block is better than none.
         for order in [fits.max(SMALLEST), fits] {
             if let Some(block) = machine::allocate_block(order, Purpose::Heap) {
                 let start = paging::physical_to_virtual(block);
@@ -96,16 +96,16 @@ pub unsafe fn claim(start: *mut u8, size: usize) {
     let _ = unsafe { HEAP.0.lock().claim(start, size) };
 }
 
-/// What the heap has, in bytes.
+/// The sizes of the heap, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes {
     /// Frames taken since boot; the first piece is not among them.
     pub taken: u64,
-    /// What is allocated.
+    /// Bytes that are allocated.
     pub used: u64,
 }
 
-/// What the heap has.
+/// The sizes of the heap.
 pub fn sizes() -> Sizes {
     Sizes {
         used: HEAP.0.lock().counters().allocated_bytes as u64,

@@ -1,13 +1,12 @@
-//! The Faultless kernel: as much of an operating system as it takes to run one unmodified, static
-//! Linux program on the Faultless memory core, on several CPUs.
+//! The Faultless kernel: as much of an operating system as it takes to run unmodified Linux programs on the
+//! Faultless memory core, on several CPUs.
 //!
 //! Principles:
 //! - Kernel code runs with interrupts off and is never preempted; it sleeps only where it says so.
 //!   Every wait loop answers TLB shootdowns (`arch::relax`).
 //! - A fault and a system call save nine registers and take no lock on the way to their handler.
-//! - Nothing a program does may panic the kernel; whatever a program can make large is allocated
-//!   fallibly.
-//! - All that knows the architecture is in `arch`; all that knows the memory core is in `memory`.
+//! - Nothing a program does may panic the kernel; data that a program can make large is allocated fallibly.
+//! - Architecture-specific code is only in `arch`; the port of the memory core is in `memory`.
 //!
 //! Reading order: `start` (what happens at boot), `arch::entry` and `arch::trap` (the ways in),
 //! `sched`, `syscall`, `exec`.

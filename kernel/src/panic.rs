@@ -1,4 +1,4 @@
-//! A bug in the kernel: say so once, stop all CPUs, turn the machine off.
+//! Kernel panics: reports a bug once, stops all CPUs, turns the machine off.
 
 use core::fmt::Write;
 use core::panic::PanicInfo;

@@ -1,4 +1,4 @@
-//! How it ended: one JSON object on the control channel, then the machine goes off.
+//! The report of a run: one JSON object on the control channel, before the machine turns off.
 
 use core::fmt::Write;
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,28 +12,28 @@ use crate::memory;
 pub enum End {
     Exit(i32),
     Signal(u32),
-    /// It never ran, or the kernel cannot go on.
+    /// The program never ran, or the kernel cannot continue.
     Nothing,
 }
 
 /// When the program began.
 static BEGAN: AtomicU64 = AtomicU64::new(0);
-/// When it ended.
+/// When the program ended.
 static ENDED: AtomicU64 = AtomicU64::new(0);
-/// Somebody reports already.
+/// Whether a CPU writes the report already.
 static REPORTED: AtomicBool = AtomicBool::new(false);
 
-/// The program begins now.
+/// Records that the program begins now.
 pub fn program_begins() {
     BEGAN.store(time::now(), Ordering::Relaxed);
 }
 
-/// The program ends now; what follows does not count.
+/// Records that the program ends now; later time does not count.
 pub fn program_ends() {
     ENDED.store(time::now(), Ordering::Relaxed);
 }
 
-/// Escapes what JSON wants escaped.
+/// Escapes a string for JSON.
 struct Json;
 
 impl Write for Json {

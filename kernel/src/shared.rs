@@ -1,5 +1,5 @@
-//! A counted reference to a value on the kernel heap whose allocation can fail, which `Arc`'s
-//! cannot, and its weak form.
+//! A counted reference to a value on the kernel heap, and its weak form. Its allocation can fail, unlike that
+//! of `Arc`.
 
 use alloc::alloc::{Layout, alloc, dealloc};
 use core::mem::ManuallyDrop;
@@ -12,11 +12,11 @@ use crate::errno::{ENOMEM, Errno};
 /// One of the references to a value; the last one drops it.
 pub struct Shared<T>(NonNull<Counted<T>>);
 
-/// A reference that does not keep the value: it can be asked whether the value is still there.
+/// A reference that does not keep the value, but can find out whether it still exists.
 pub struct Weak<T>(NonNull<Counted<T>>);
 
 struct Counted<T> {
-    /// References. They are copies of descriptors and calls under way, too few to overflow it.
+    /// References. They are copies of descriptors and of calls in progress, too few to overflow the count.
     strong: AtomicU32,
     /// Weak references, and one for all strong ones together. The last one frees the memory.
     weak: AtomicU32,
@@ -24,7 +24,7 @@ struct Counted<T> {
     value: ManuallyDrop<T>,
 }
 
-// SAFETY: As for `Arc`: whoever has a reference can reach and, being the last, drop the value.
+// SAFETY: As for `Arc`: a holder of a reference can access the value and, if it is the last, drop it.
 unsafe impl<T: Send + Sync> Send for Shared<T> {}
 // SAFETY: As above.
 unsafe impl<T: Send + Sync> Sync for Shared<T> {}
@@ -69,12 +69,12 @@ impl<T> Shared<T> {
         self.0 == other.0
     }
 
-    /// The reference as an address, which holds the value until [`Shared::from_raw`] has it.
+    /// Converts a reference to an address, which keeps the value until [`Shared::from_raw`].
     pub fn into_raw(this: Self) -> *const () {
         ManuallyDrop::new(this).0.as_ptr().cast()
     }
 
-    /// The reference that an address is.
+    /// Converts an address back to the reference.
     ///
     /// # Safety
     /// It came from [`Shared::into_raw`], and this is the only time that it is made one again.
@@ -83,10 +83,10 @@ impl<T> Shared<T> {
         Self(unsafe { NonNull::new_unchecked(raw.cast_mut().cast()) })
     }
 
-    /// The value that an address refers to, which [`Shared::into_raw`] gave.
+    /// The value behind an address from [`Shared::into_raw`].
     ///
     /// # Safety
-    /// The reference that the address is outlives what is returned.
+    /// The reference behind the address outlives the result.
     pub unsafe fn borrow_raw<'a>(raw: *const ()) -> &'a T {
         // SAFETY: The caller's promise.
         unsafe { &(*raw.cast::<Counted<T>>()).value }
@@ -110,7 +110,7 @@ impl<T> Weak<T> {
         let strong = unsafe { &self.0.as_ref().strong };
         let mut count = strong.load(Ordering::Relaxed);
         while count != 0 {
-            // Acquire: pairs with the release of whoever dropped a reference before.
+            // Acquire: pairs with the release of a drop of another reference.
             match strong.compare_exchange_weak(
                 count,
                 count + 1,
@@ -135,7 +135,7 @@ impl<T> Deref for Shared<T> {
 
 impl<T> Clone for Shared<T> {
     fn clone(&self) -> Self {
-        // Relaxed: a reference is handed over by what the new owner gets it through.
+        // Relaxed: the channel that hands the reference to its new owner provides the ordering.
         self.counted().strong.fetch_add(1, Ordering::Relaxed);
         Self(self.0)
     }
@@ -143,10 +143,10 @@ impl<T> Clone for Shared<T> {
 
 impl<T> Drop for Shared<T> {
     fn drop(&mut self) {
-        // Release: pairs with the fence of whoever drops the last one, which sees all uses over.
+        // Release: pairs with the fence of the last drop, which sees that all uses are over.
         if self.counted().strong.fetch_sub(1, Ordering::Release) == 1 {
             fence(Ordering::Acquire);
-            // SAFETY: The last one, so nobody else reaches the value, now or later.
+            // SAFETY: The last reference, so nothing else accesses the value, now or later.
             unsafe { ManuallyDrop::drop(&mut self.0.as_mut().value) };
             drop(Weak(self.0));
         }

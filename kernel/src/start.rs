@@ -1,4 +1,4 @@
-//! What happens at boot, in order.
+//! The boot sequence.
 
 use core::sync::atomic::Ordering;
 
@@ -13,7 +13,7 @@ use crate::memory::stacks;
 use crate::report::refuse;
 use crate::{console, exec, files, heap, memory, sched, trace, verify};
 
-/// Where the boot code calls; still on the boot stack and the boot tables.
+/// The entry point from the boot code; still on the boot stack and the boot tables.
 pub extern "C" fn kernel_start(start_info: u32) -> ! {
     console::begin();
     percpu::install(0, 0);
@@ -60,7 +60,7 @@ pub extern "C" fn kernel_start(start_info: u32) -> ! {
     }
 
     if let Some((start, size)) = info.module {
-        // SAFETY: The module's memory was never given out, and nobody writes it.
+        // SAFETY: The module's memory was never allocated, and is not written.
         files::initramfs::set(unsafe { paging::physical_slice(start, size as usize) });
     }
     sched::idle::prepare(0);

@@ -1,9 +1,10 @@
 //! The kernel's spin lock.
 //!
-//! Kernel code runs with interrupts off, so a CPU that spins would never answer a TLB shootdown by
-//! its interrupt; `arch::relax` answers it instead. Rules for its holders: never sleep, never touch
-//! user memory but by the no-fault accessors, and never call into the memory core, whose waits may
-//! hand the CPU to another thread.
+//! Kernel code runs with interrupts off, so a CPU that spins would never answer a TLB shootdown by its
+//! interrupt; `arch::relax` answers it instead. Rules for holders:
+//! - Never sleep.
+//! - Never touch user memory except by the no-fault accessors.
+//! - Never call into the memory core, because its waits may hand the CPU to another thread.
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;
@@ -46,7 +47,7 @@ unsafe impl lock_api::RawMutex for RawSpin {
 /// A value behind a spin lock.
 pub type SpinLock<T> = lock_api::Mutex<RawSpin, T>;
 
-/// A value set once at boot, before anybody else looks, and read for ever after.
+/// A value that is set once at boot, before any other CPU reads it.
 pub struct Once<T> {
     set: AtomicBool,
     value: UnsafeCell<MaybeUninit<T>>,
@@ -69,7 +70,7 @@ impl<T> Once<T> {
     /// The second time.
     pub fn set(&self, value: T) {
         assert!(!self.set.load(Ordering::Relaxed), "set twice");
-        // SAFETY: Nobody reads before `set` is true, and only one CPU runs at boot.
+        // SAFETY: No reader uses the value before `set` is true, and only one CPU runs at boot.
         unsafe { (*self.value.get()).write(value) };
         self.set.store(true, Ordering::Release);
     }

@@ -1,9 +1,8 @@
 //! Events and latencies, if the run file asks for them.
 //!
-//! Each CPU records into a block of memory of its own (`faultless_trace::Tracer`). Events leave
-//! the machine without its doing: the command that started it has the machine's memory before it,
-//! is told on the control channel where the blocks are, and reads the rings while they are written.
-//! Latencies are in the report.
+//! Each CPU records into its own block of memory (`faultless_trace::Tracer`). The kernel does not export
+//! events: the command that started the machine has the machine's memory mapped. The control channel tells it
+//! where the blocks are, and it reads the rings while they are written. Latencies are in the report.
 
 use core::fmt::Write;
 
@@ -26,7 +25,7 @@ pub struct Wish {
 
 /// The largest block that the frame allocator gives: 4 MiB.
 const LARGEST: u32 = 10;
-/// Nothing is recorded.
+/// The value of [`start`] while nothing is recorded.
 const OFF: u64 = u64::MAX;
 
 /// Gives every CPU memory to record in, and turns recording on; before the program begins.
@@ -54,7 +53,7 @@ pub fn begin(wish: &Wish) -> Result<(), &'static str> {
     Ok(())
 }
 
-/// A block for one CPU: where it is, and its words.
+/// Allocates a block for one CPU; returns its physical address and its words.
 fn allocate(wish: &Wish) -> Result<(u64, &'static [Local]), &'static str> {
     let events = if wish.mask.has_events() {
         wish.events.min(1 << 20)
@@ -76,7 +75,7 @@ fn allocate(wish: &Wish) -> Result<(u64, &'static [Local]), &'static str> {
     Ok((physical, words))
 }
 
-/// When what begins now began; for [`end`].
+/// The start time of an event that begins now; for [`end`].
 #[inline]
 pub fn start() -> u64 {
     if Tracer::any_is_on() {
@@ -100,7 +99,7 @@ pub fn instant(kind: Kind, address: u64, value: u64) {
     end(kind, start(), address, value);
 }
 
-/// This CPU goes on with another thread.
+/// Records that this CPU switches to another thread.
 #[inline]
 pub fn switch(to: &Thread) {
     crate::memory::count(Counter::ContextSwitches, 1);
@@ -124,7 +123,7 @@ fn record(event: Event) {
     memory().this_cpu().tracer().record(event);
 }
 
-/// Writes the report's part: nothing, or all latencies measured and a comma.
+/// Writes this module's part of the report: nothing, or all latencies measured and a comma.
 pub fn report(out: &mut Port) {
     let Some(memory) = try_memory() else {
         return;

@@ -1,5 +1,5 @@
-//! The kernel's verifier notices what it is there to notice: damage done on purpose
-//! (`verify-flaw=`) is an error of the run. `./x test boot` runs these tests.
+//! The kernel's verifier reports damage done on purpose (`verify-flaw=`) as an error of the run. `./x test boot`
+//! runs these tests.
 
 use faultless_tests::boot::{Ended, Machine, archive, compile};
 
@@ -23,13 +23,13 @@ fn a_sound_kernel_is_verified_while_it_runs() {
         // Several processes and threads.
         let (moments, _) = verified("processes");
         assert!(moments > 2, "{moments}");
-        // How many live at a moment is chance there. Here two do all the time, and at the end.
+        // The number of live processes at a moment is chance there. Here two live all the time, and at the end.
         assert!(matches!(verified("outlived"), (3.., 2)));
     }
 }
 
-/// A thread that lets others run in the midst of a call goes on while the verifier wants everybody
-/// out of the core, but only as far as user mode.
+/// A thread that yields within a long call may run on while the verifier stops all threads outside of the
+/// core, but only until it reaches user mode.
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
 fn a_thread_in_long_calls_is_stopped() {
@@ -45,13 +45,13 @@ fn a_thread_in_long_calls_is_stopped() {
 #[ignore = "boots the kernel: ./x test boot"]
 fn damage_is_an_error() {
     for (flaw, errors) in [
-        ("lost-page", &["frames are nobody's"][..]),
+        ("lost-page", &["frames have no owner"][..]),
         ("lost-pipe", &["last used as pipes: 1"][..]),
         ("lost-file", &["last used as files: 1"][..]),
         ("count", &["a page is writable that may be shared"][..]),
         ("free-page", &["a free frame is used"][..]),
         ("zero-page", &["the shared zero page was written to"][..]),
-        // Which is found first depends on whose objects share a frame with its own.
+        // Which error is found first depends on the owner of the objects that share a frame with the space.
         (
             "lost-space",
             &[

@@ -1,5 +1,5 @@
-//! The machine underneath. The rest of the kernel names nothing of an architecture but through
-//! this module; another architecture provides the same names in a folder beside `x86_64`.
+//! The architecture. The rest of the kernel uses architecture-specific names only through this module;
+//! another architecture provides the same names in a folder beside `x86_64`.
 
 #[cfg(target_arch = "x86_64")]
 mod x86_64;

@@ -1,5 +1,5 @@
-//! What an ELF file says about how to load it: looked through completely before anything of an old
-//! program is gone. Bad input is refused with one line.
+//! Parses and checks an ELF file completely, before anything of the old program is gone. Bad input is refused
+//! with a one-line error.
 
 use core::fmt;
 
@@ -15,11 +15,11 @@ use crate::files::directory::Name;
 use crate::memory::{USER_END, machine};
 
 pub const PAGE: u64 = 4096;
-/// Where a position-independent program goes without randomisation.
+/// The load address of a position-independent program without randomisation.
 const PIE_BASE: u64 = 0x5555_5555_4000;
 /// Linux's `mmap_min_addr`.
 const LOWEST: u64 = 0x1_0000;
-/// An ELF header, and an entry of the table of segments.
+/// The sizes of an ELF header and of a program header.
 const HEADER: usize = 64;
 const ENTRY: usize = 56;
 /// The longest path of an interpreter.
@@ -33,7 +33,7 @@ pub enum Error {
         memory: u64,
     },
     NoMemory,
-    /// The program that it names to load it cannot be run.
+    /// The interpreter that the program names cannot be run.
     Interpreter(Errno),
 }
 
@@ -69,28 +69,28 @@ use Error::Format;
 
 /// Segments, on the heap: a kernel stack has no room for them.
 pub type Segments = Vec<ProgramHeader>;
-/// The most that are looked at.
+/// The most segments accepted.
 const MOST: usize = 64;
 
 /// A file that can be loaded.
 pub struct Object {
-    /// Where its addresses count from; `None`: anywhere.
+    /// The load base; `None`: any address.
     pub base: Option<u64>,
-    /// Those to load, in the order of their addresses.
+    /// The `PT_LOAD` segments, by address.
     pub segments: Segments,
     pub entry: u64,
-    /// Where its table of segments is in memory, or 0.
+    /// Where the program headers are in memory, relative to the base, or 0.
     pub headers: u64,
     pub header_count: u64,
-    /// The path of the program that loads it.
+    /// The path of the interpreter that loads it.
     pub interpreter: Option<Name>,
 }
 
 impl Object {
-    /// Looks through a program.
+    /// Checks a program.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why it cannot run.
     pub fn of_program(image: &Image) -> Result<Self, Error> {
         let (header, all) = read(image)?;
         let base = match header.e_type {
@@ -105,10 +105,10 @@ impl Object {
         })
     }
 
-    /// Looks through a program that loads others.
+    /// Checks an interpreter.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why it cannot run.
     pub fn of_interpreter(image: &Image) -> Result<Self, Error> {
         if image.size() < HEADER as u64 {
             return Err(Error::Interpreter(EIO));
@@ -152,7 +152,7 @@ impl Object {
         })
     }
 
-    /// The pages that it takes, counted from its base: the first address and the one behind.
+    /// The pages that it covers, relative to its base: first address and end.
     pub fn span(&self) -> (u64, u64) {
         let first = self.segments.first().map_or(0, |segment| segment.p_vaddr);
         let ends = self.segments.iter().map(|s| s.p_vaddr + s.p_memsz);
@@ -170,7 +170,7 @@ fn push(segments: &mut Segments, segment: ProgramHeader) -> Result<(), Error> {
     Ok(())
 }
 
-/// Reads the header, and checks what it alone says.
+/// Reads the ELF header and checks its fields.
 fn read_header(image: &Image) -> Result<FileHeader<LittleEndian>, Error> {
     let mut bytes = [0; HEADER];
     let length = image.read(0, &mut bytes);
@@ -199,7 +199,7 @@ fn read_header(image: &Image) -> Result<FileHeader<LittleEndian>, Error> {
     }
 }
 
-/// Reads the header and all entries of the table of segments.
+/// Reads the ELF header and all program headers.
 fn read(image: &Image) -> Result<(FileHeader<LittleEndian>, Segments), Error> {
     let header = read_header(image)?;
     if header.e_phnum == 0 {

@@ -1,8 +1,8 @@
-//! `execve`: another program for the current process.
+//! `execve`: replaces the program of the current process.
 //!
-//! All that can be refused is refused before the old program is gone. Then the process's other
-//! threads end, and the caller, which becomes its first thread, goes to a new, empty address space.
-//! What fails from there on ends the process, as on Linux.
+//! Every check runs before the old program is gone. Then the process's other threads end, and the caller
+//! becomes its first thread and switches to a new, empty address space. A failure after that point kills the
+//! process, as on Linux.
 
 use core::sync::atomic::Ordering;
 
@@ -22,7 +22,7 @@ use crate::signal::action::Actions;
 use crate::signal::pending::AlternateStack;
 use crate::syscall::file::path;
 
-/// Runs another program; returns only if it cannot.
+/// Replaces the current program. After `Ok` the thread's frame is the new program's, or the process ends.
 ///
 /// # Errors
 /// As `execve(2)`.
@@ -30,14 +30,14 @@ pub fn execve(path: u64, arguments: u64, environment: u64) -> Result<(), Errno> 
     let plan = plan(path, arguments, environment)?;
     let policy = space::current().policy();
     let mut limits = process::current().limits.lock().memory();
-    // While it is loaded all of a program can be written.
+    // No data limit applies during the load; `Plan::load` sets it afterwards.
     limits.data = u64::MAX;
     let new = UserSpace::new(policy, &limits)?;
     let thread = sched::current();
     let process = process::current();
     process.end_others(thread)?;
 
-    // No way back from here.
+    // Point of no return.
     if process.unshare().is_err() {
         process.kill(linux_raw_sys::general::SIGKILL);
         return Ok(());
@@ -57,7 +57,7 @@ pub fn execve(path: u64, arguments: u64, environment: u64) -> Result<(), Errno> 
     match plan.load(thread) {
         Ok(()) => {
             attach::executes(thread);
-            // The first half of a new program's life: registers and thread pointer as at its start.
+            // Reset the thread pointer and the FPU to their initial state.
             context::set_user_bases(0, 0);
             // SAFETY: The thread runs here, so the area is this CPU's.
             unsafe {
@@ -89,7 +89,7 @@ fn plan(path: u64, arguments: u64, environment: u64) -> Result<Plan, Errno> {
     let mut path = string(&[path])?;
     let mut arguments = Strings::read(arguments)?;
     if arguments.len() == 0 {
-        // As Linux does, so that no program finds its environment where it expects its name.
+        // As on Linux: otherwise a program would find its environment where it expects its name.
         arguments.push(b"")?;
     }
     let environment = Strings::read(environment)?;
@@ -101,10 +101,10 @@ fn plan(path: u64, arguments: u64, environment: u64) -> Result<Plan, Errno> {
 }
 
 impl Process {
-    /// Ends all threads but the caller, and waits until they have.
+    /// Ends all threads but the caller and waits for them.
     ///
     /// # Errors
-    /// `EINTR`: the process ends, or another thread does the same.
+    /// `EINTR`: the process ends, or another thread is in `execve`.
     fn end_others(&self, thread: &'static Thread) -> Result<(), Errno> {
         if self.has_others() {
             if self.alone.swap(true, Ordering::SeqCst) {
@@ -129,16 +129,16 @@ impl Process {
         Ok(())
     }
 
-    /// Whether there are threads but the caller, those included that are about to be gone.
+    /// Whether other threads exist, including threads that are exiting.
     fn has_others(&self) -> bool {
-        // A thread that leaves is counted before it is off the list.
+        // An exiting thread is counted in `leaving` before it leaves the list.
         self.thread_count() > 1 || self.leaving.load(Ordering::SeqCst) != 0
     }
 }
 
 impl Process {
-    /// Descriptors and handlers that it shares with other processes become its own. For its only
-    /// thread.
+    /// Gives the process its own copy of descriptors and handlers that it shares with other processes. The
+    /// caller must be its only thread.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -155,7 +155,7 @@ impl Process {
     }
 }
 
-/// What does not outlive a program.
+/// Resets the state that does not survive `execve`.
 fn forget(thread: &Thread, process: &Process) {
     thread.clear_child_tid.set(0);
     thread.robust_list.set(0);

@@ -1,4 +1,4 @@
-//! The first process: what the machine was started for.
+//! Starts the first process, the program that the machine was booted to run.
 
 use super::run_file::RunFile;
 use super::strings::Strings;
@@ -18,12 +18,12 @@ use crate::signal::Signals;
 use crate::signal::action::Actions;
 use crate::sync::Once;
 
-/// Where a program without a path is.
+/// The directory of a program without a path.
 const BIN: &str = "/bin/";
 
 static RUN: Once<RunFile> = Once::new();
 
-/// What the command asked for.
+/// The run file, as the command wrote it.
 pub fn run() -> &'static RunFile {
     RUN.get()
 }
@@ -32,7 +32,7 @@ fn out_of_memory(_: Errno) -> ! {
     refuse(format_args!("out of memory: no room for the first process"))
 }
 
-/// Starts the program; refuses with a line if it cannot be.
+/// Starts the program; ends the run with an error line if it cannot start.
 pub fn begin(run: RunFile) {
     RUN.set(run);
     let process = make().unwrap_or_else(|error| out_of_memory(error));
@@ -81,7 +81,7 @@ fn make() -> Result<Shared<Process>, Errno> {
     )
 }
 
-/// The first thread's first act.
+/// Entry function of the first thread: loads the program.
 fn load(thread: &'static Thread) {
     let run = run();
     let path = if run.program.contains('/') {

@@ -1,5 +1,4 @@
-//! Mapping what was looked through: segments as private mappings of the program's file, and behind
-//! them memory of zeroes.
+//! Maps a checked program: segments as private mappings of the program's file, followed by zeroed memory.
 
 use elf::abi;
 use elf::segment::ProgramHeader;
@@ -12,21 +11,20 @@ use crate::process;
 
 /// A loaded program.
 pub struct Loaded {
-    /// Where it begins, and so where what is told of it is.
+    /// The program's entry point (`AT_ENTRY`).
     pub entry: u64,
-    /// Where its table of segments is in memory.
+    /// The address of its program headers (`AT_PHDR`).
     pub headers: u64,
     pub header_count: u64,
-    /// Where its interpreter is, or 0.
+    /// The load base of its interpreter (`AT_BASE`), or 0.
     pub interpreter: u64,
-    /// From the first to the last byte of the file that may be executed.
+    /// The range of the file's executable bytes.
     pub code: (u64, u64),
-    /// Where to begin: there or in its interpreter.
+    /// Where execution starts: `entry`, or in the interpreter.
     pub start: u64,
 }
 
-/// Loads a program, and its interpreter if it has one, into the process's address space, which is
-/// empty.
+/// Loads a program, and its interpreter if it has one, into the process's empty address space.
 ///
 /// # Errors
 /// No memory.
@@ -62,7 +60,7 @@ pub fn load(
     Ok(loaded)
 }
 
-/// From the first to the last byte of the file that may be executed.
+/// The range of the file's executable bytes.
 fn code(base: u64, object: &Object) -> (u64, u64) {
     let code = || {
         let all = object.segments.iter();
@@ -89,7 +87,7 @@ fn data_size(object: &Object) -> u64 {
         .map_or(0, |(start, end)| end.saturating_sub(start))
 }
 
-/// Where there is room for something that may go anywhere: its base.
+/// Finds a free range for an object that may go anywhere; returns its load base.
 fn find_room(object: &Object) -> Result<u64, Error> {
     let (first, end) = object.span();
     let space = process::space();
@@ -115,7 +113,7 @@ fn protection(segment: &ProgramHeader) -> u32 {
     protection
 }
 
-/// Maps all segments. Where two share a page, the later one has it, as on Linux.
+/// Maps all segments. If two share a page, the later one wins, as on Linux.
 fn map(image: &Image, object: &Object, base: u64) -> Result<(), Error> {
     for segment in &object.segments {
         let start = base.wrapping_add(segment.p_vaddr);
@@ -143,7 +141,7 @@ fn map_file(image: &Image, segment: &ProgramHeader, start: u64, end: u64) -> Res
     mapped.map(drop).map_err(|_| Error::NoMemory)
 }
 
-/// What follows the file's bytes in their last page reads as zeroes, where it can be written.
+/// Zeroes the rest of the last page of file bytes, if the segment is writable.
 fn clear(segment: &ProgramHeader, start: u64, end: u64) -> Result<(), Error> {
     const ZEROES: [u8; PAGE as usize] = [0; PAGE as usize];
     if segment.p_flags & abi::PF_W == 0 {
@@ -152,7 +150,7 @@ fn clear(segment: &ProgramHeader, start: u64, end: u64) -> Result<(), Error> {
     uaccess::write_bytes(start, &ZEROES[..(end - start) as usize]).map_err(|_| Error::NoMemory)
 }
 
-/// Maps what has no bytes in the file: writable whatever the segment says, as on Linux.
+/// Maps the part without bytes in the file: writable whatever the segment says, as on Linux.
 fn map_zeroes(segment: &ProgramHeader, start: u64, end: u64) -> Result<(), Error> {
     let end = end.next_multiple_of(PAGE);
     if start >= end {

@@ -1,7 +1,7 @@
-//! Programs: finding one, loading it into an address space, beginning to run it.
+//! Finds a program, loads it into an address space and starts it.
 //!
-//! `first` starts the first process, `execve` replaces the program of the caller's; both end in
-//! [`Plan::load`], which runs in the new address space, because loading faults pages in.
+//! `first` starts the first process; `execve` replaces the caller's program. Both end in [`Plan::load`],
+//! which runs in the new address space because loading faults pages in.
 
 pub mod elf;
 pub mod execve;
@@ -24,47 +24,47 @@ use crate::shared::Shared;
 use elf::Object;
 use strings::Strings;
 
-/// The stack's limit.
+/// The stack limit.
 pub const STACK_LIMIT: u64 = Layout::LINUX_X86_64.stack_limit;
 
 pub use crate::files::image::Image;
 
-/// What a process runs.
+/// The program that a process runs.
 pub struct Program {
     /// The file's real path.
     pub path: String,
     pub arguments: Strings,
     pub environment: Strings,
-    /// From the first to the last byte that may be executed.
+    /// The range of executable bytes: start and end.
     pub code: (u64, u64),
 }
 
 impl Program {
-    /// The last part of its path.
+    /// The last component of the path.
     pub fn name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or_default()
     }
 }
 
-/// A program that is going to run.
+/// A program that was checked and is ready to load.
 pub struct Plan {
-    /// The program's file, or the interpreter's.
+    /// The path of the program's file, or of the script's interpreter.
     pub path: String,
-    /// What the thread will be called: the last part of the path that was asked for.
+    /// The thread's name: the last component of the requested path.
     pub name: [u8; 16],
     pub arguments: Strings,
     pub environment: Strings,
     image: Image,
     object: Object,
-    /// The program that loads this one.
+    /// The interpreter (`PT_INTERP`) that loads this program.
     interpreter: Option<(Image, Object)>,
 }
 
 impl Plan {
-    /// Looks through a program, and through its interpreter.
+    /// Checks a program and its interpreter.
     ///
     /// # Errors
-    /// What is wrong with them.
+    /// The reason why either cannot run.
     pub fn new(
         path: String,
         name: [u8; 16],
@@ -91,11 +91,11 @@ impl Plan {
         })
     }
 
-    /// Loads the program into the current process's address space, which is empty, and makes the
-    /// current thread, the only one, begin it.
+    /// Loads the program into the current process's empty address space, and starts the current thread, the
+    /// only one, at its entry.
     ///
     /// # Errors
-    /// What is wrong with it, or no memory.
+    /// The reason why it cannot run, or no memory.
     pub fn load(self, thread: &Thread) -> Result<(), elf::Error> {
         let loaded = load::load((&self.image, &self.object), self.interpreter.as_ref())?;
         let sp = stack::set_up(&self, &loaded)?;
@@ -121,7 +121,7 @@ impl Plan {
     }
 }
 
-/// What a thread that runs this path is called.
+/// The name of a thread that runs this path.
 pub fn short_name(path: &str) -> [u8; 16] {
     let name = path.rsplit('/').next().unwrap_or_default().as_bytes();
     let mut short = [0; 16];
@@ -130,7 +130,7 @@ pub fn short_name(path: &str) -> [u8; 16] {
     short
 }
 
-/// A string on the heap.
+/// Concatenates the parts into a string on the heap.
 ///
 /// # Errors
 /// `ENOMEM`.

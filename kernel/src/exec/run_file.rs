@@ -1,4 +1,4 @@
-//! What to run: the file `/.faultless/run` of the initramfs (format: `kernel/README.md`).
+//! Parses what to run: the file `/.faultless/run` of the initramfs (format: `kernel/README.md`).
 
 use alloc::vec::Vec;
 use core::str;
@@ -11,18 +11,18 @@ use crate::memory::Policy;
 use crate::trace;
 use crate::verify::{self, Mutant};
 
-/// The command's wishes.
+/// The settings in the run file.
 pub struct RunFile {
     /// The program, a file of `/bin` or a path.
     pub program: &'static str,
     pub arguments: Vec<&'static [u8]>,
     pub environment: Vec<&'static [u8]>,
     pub policy: Policy,
-    /// How many CPUs there must be.
+    /// The number of CPUs required.
     pub cpus: Option<u32>,
     /// What to record.
     pub record: trace::Wish,
-    /// Every so many-th allocation on the kernel heap fails; 0 for none.
+    /// Every N-th allocation on the kernel heap fails; 0 for none.
     pub heap_fail: u64,
     /// Whether and when to verify.
     pub verify: verify::Wish,
@@ -31,11 +31,11 @@ pub struct RunFile {
 /// Linux's `PATH_MAX`.
 const LONGEST_NAME: usize = 4096;
 
-/// Unknown system calls are printed as they happen.
+/// Whether unknown system calls are logged when they occur.
 pub static LIST_UNKNOWN: AtomicBool = AtomicBool::new(false);
 
 impl RunFile {
-    /// Reads it.
+    /// Reads and parses the run file.
     ///
     /// # Errors
     /// A line that says what is wrong.

@@ -1,13 +1,13 @@
-//! Files that name their interpreter: `#!PATH [ARGUMENT]` in their first line.
+//! Scripts: files that name their interpreter, as `#!PATH [ARGUMENT]` in their first line.
 
 use super::strings::Strings;
 use super::{Image, string};
 use crate::errno::{ELOOP, ENOEXEC, Errno};
 use alloc::string::String;
 
-/// As much of a file as Linux looks at.
+/// The number of bytes that Linux examines at a file's start.
 const LINE: usize = 256;
-/// Interpreters of interpreters.
+/// The longest chain of interpreters.
 const DEEPEST: u32 = 5;
 
 /// An interpreter and its argument.
@@ -22,7 +22,7 @@ fn parse(start: &[u8]) -> Result<Option<Interpreter<'_>>, Errno> {
     let line = match window.iter().position(|&byte| byte == b'\n' || byte == 0) {
         Some(end) => &window[..end],
         None if rest.len() > window.len() => {
-            // A path that is cut off would be another one; an argument may be.
+            // A truncated path would name another file; a truncated argument is accepted.
             let path = window.trim_ascii_start();
             if !path.iter().any(|byte| matches!(byte, b' ' | b'\t')) {
                 return Err(ENOEXEC);
@@ -45,7 +45,7 @@ fn parse(start: &[u8]) -> Result<Option<Interpreter<'_>>, Errno> {
     Ok(Some((path, (!argument.is_empty()).then_some(argument))))
 }
 
-/// Follows interpreters from a script to a program: path, arguments and image become theirs.
+/// Follows the chain of interpreters to a program; path, arguments and image become those of the last one.
 ///
 /// # Errors
 /// `ENOEXEC`, `ELOOP`, and those of `find`, which opens an interpreter.

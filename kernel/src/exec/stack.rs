@@ -1,4 +1,4 @@
-//! The first stack: arguments, environment and auxiliary vector, as Linux lays them out.
+//! Builds the initial user stack: arguments, environment and auxiliary vector, as Linux lays them out.
 
 use alloc::vec::Vec;
 
@@ -13,7 +13,7 @@ use crate::arch::{self, fpu, random, uaccess};
 use crate::memory::USER_END;
 use crate::process;
 
-/// What is mapped below the arguments at once; the rest grows. As much as Linux maps.
+/// Bytes mapped below the arguments up front, as many as Linux maps; the rest grows.
 const FIRST_SIZE: u64 = 32 * 4096;
 
 /// Writes downwards from the stack's end.
@@ -33,7 +33,7 @@ impl Writer {
         self.bytes(text)
     }
 
-    /// Writes all texts in one piece; where each is.
+    /// Writes all strings in one piece; returns the address of each.
     fn strings(&mut self, texts: &Strings) -> Result<Vec<u64>, Error> {
         let mut places = Vec::new();
         places
@@ -48,7 +48,7 @@ impl Writer {
     }
 }
 
-/// Maps and fills the stack; the first stack pointer.
+/// Maps and fills the stack; returns the initial stack pointer.
 ///
 /// # Errors
 /// No memory, or arguments larger than the stack.
@@ -82,7 +82,7 @@ pub fn set_up(plan: &Plan, loaded: &Loaded) -> Result<u64, Error> {
     seed[8..].copy_from_slice(&random::next().to_le_bytes());
     let seed = writer.bytes(&seed)?;
 
-    // The frame that a handler needs at least: Linux's own figure, plus the extended state.
+    // The minimum size of a signal frame: Linux's own figure plus the extended state.
     let signal_stack = 1024 + fpu::size() as u64;
     let vector = [
         (auxvec::AT_HWCAP, u64::from(arch::hardware_capabilities())),

@@ -1,17 +1,17 @@
-//! A program's arguments or environment on their way from one address space to another: texts one
-//! behind the other, each ended by a NUL byte.
+//! A program's arguments or environment in transit between address spaces: consecutive strings, each ended by
+//! a NUL byte.
 
 use alloc::vec::Vec;
 
 use crate::arch::uaccess;
 use crate::errno::{E2BIG, ENOMEM, Errno};
 
-/// The longest text, its NUL included: Linux's `MAX_ARG_STRLEN`.
+/// The longest string, its NUL included: Linux's `MAX_ARG_STRLEN`.
 const LONGEST: usize = 32 * 4096;
-/// All texts and pointers of a program: a quarter of the stack's limit, as on Linux.
+/// The limit on all strings and pointers of a program: a quarter of the stack limit, as on Linux.
 pub const MOST: usize = (super::STACK_LIMIT / 4) as usize;
 
-/// Some texts.
+/// A list of strings.
 #[derive(Default)]
 pub struct Strings {
     bytes: Vec<u8>,
@@ -19,7 +19,7 @@ pub struct Strings {
 }
 
 impl Strings {
-    /// None.
+    /// Returns an empty list.
     pub const fn new() -> Self {
         Self {
             bytes: Vec::new(),
@@ -27,34 +27,34 @@ impl Strings {
         }
     }
 
-    /// How many.
+    /// The number of strings.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// All bytes, each text's NUL included.
+    /// All bytes, each string's NUL included.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
-    /// What they take on a stack, a pointer to each included.
+    /// Bytes that the strings take on a stack, including a pointer to each.
     pub fn size(&self) -> usize {
         self.bytes.len() + 8 * self.count
     }
 
-    /// The texts, without their NULs.
+    /// The strings, without their NULs.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         let bytes = self.bytes.strip_suffix(&[0]).unwrap_or(&[]);
-        // No text has a NUL within; none at all is not one empty text.
+        // No string contains a NUL. An empty list must not yield one empty string.
         bytes
             .split(|&byte| byte == 0)
             .skip(usize::from(self.count == 0))
     }
 
-    /// Adds a text without NULs.
+    /// Adds a string without NULs.
     ///
     /// # Errors
-    /// `ENOMEM`; `E2BIG` if it or all are too long.
+    /// `ENOMEM`; `E2BIG` if the string or the total is too long.
     pub fn push(&mut self, text: &[u8]) -> Result<(), Errno> {
         if text.len() >= LONGEST || self.size() + text.len() + 9 > MOST {
             return Err(E2BIG);
@@ -66,7 +66,7 @@ impl Strings {
         Ok(())
     }
 
-    /// Adds the texts of others, from the one numbered `from` on.
+    /// Appends the strings of `others`, beginning with number `from`.
     ///
     /// # Errors
     /// As [`Strings::push`].
@@ -77,7 +77,7 @@ impl Strings {
             .try_for_each(|text| self.push(text))
     }
 
-    /// Reads an array of pointers to texts, ended by 0, from user memory.
+    /// Reads a null-terminated array of string pointers from user memory.
     ///
     /// # Errors
     /// `EFAULT`, and as [`Strings::push`].
@@ -96,7 +96,7 @@ impl Strings {
         Ok(strings)
     }
 
-    /// Reads one text, page by page: what lies behind its page may not be there.
+    /// Reads one string in aligned pieces, so that no read crosses into a page that may not be mapped.
     fn read_text(&mut self, mut from: u64) -> Result<(), Errno> {
         let start = self.bytes.len();
         loop {

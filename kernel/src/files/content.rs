@@ -1,9 +1,9 @@
-//! What is in a regular file: a store of the memory core, whose pages programs may map, and behind
-//! it the archive's own memory for what nobody has written or mapped yet (`source`).
+//! The content of a regular file: a memory object, the pages of which programs may map. Behind it is the
+//! archive's own memory, for pages that were not yet written or mapped (`source`).
 //!
-//! User memory is copied straight from and to a page, which is pinned meanwhile and under no lock
-//! that a fault takes: what is copied may be a mapping of this very file. Calls that write or change
-//! the size have the file's turn.
+//! User memory is copied directly from and to a page. The page is pinned meanwhile, and no lock that a fault
+//! takes is held. The user memory may be a mapping of this very file. Calls that write or change the size
+//! hold the file's `turn`.
 
 use core::ptr;
 
@@ -20,12 +20,12 @@ use crate::sched::thread::Work;
 use crate::shared::Shared;
 
 pub const PAGE: u64 = 4096;
-/// The largest file: what the offset of a system call can express.
+/// The largest file size: the limit of a system call's offset.
 pub const LARGEST: u64 = i64::MAX as u64;
-/// Bytes between two breaths.
+/// Bytes between two calls of `sched::breathe`.
 const BREATH: u64 = 16 << 10;
 
-/// How often memory that only waits for readers is looked for. Twice lets their epochs pass.
+/// How often reclamation is expedited, for memory that only waits for readers. Twice lets their epochs pass.
 const EXPEDITIONS: u32 = 3;
 
 static FILES: Files = Files;
@@ -37,20 +37,21 @@ pub struct Content {
     pub source: Shared<Source>,
 }
 
-/// How many bytes from a position on, and from a user address on, lie in one page.
+/// Returns how many bytes lie in one page, both from a position and from a user address on.
 fn part(position: u64, user: u64, length: u64) -> u64 {
     let rest = |at: u64| PAGE - at % PAGE;
     rest(position).min(rest(user)).min(length)
 }
 
-/// A breath; whether the thread goes on with a file, which as on Linux only its end stops.
+/// Calls `sched::breathe`. Returns whether to go on: as on Linux, only the thread's exit stops a file
+/// transfer.
 fn goes_on() -> bool {
     sched::breathe();
     !sched::current().work().contains(Work::EXIT)
 }
 
 impl Content {
-    /// What begins with the archive's bytes. `number` is the inode's.
+    /// Makes content that begins with the archive's bytes. `number` is the inode's.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -71,13 +72,13 @@ impl Content {
         self.store.size()
     }
 
-    /// Bytes of memory that it takes, the archive's included.
+    /// Bytes of memory in use, including the archive's.
     pub fn allocated(&self) -> u64 {
         let archive = self.source.bound().next_multiple_of(PAGE);
         (self.source.pages() * PAGE).max(archive)
     }
 
-    /// Reads from a position to the end into user memory, less if the thread has to end.
+    /// Reads from a position to the end into user memory; less if the thread has to exit.
     ///
     /// # Errors
     /// `EFAULT`, if nothing could be copied.
@@ -119,7 +120,7 @@ impl Content {
         uaccess::write_bytes(to + known as u64, &ZEROES[..part - known])
     }
 
-    /// Reads from a position to the end or until the buffer is full; how much.
+    /// Reads from a position to the end, or until the buffer is full. Returns how much.
     pub fn read_to(&self, position: u64, to: &mut [u8]) -> usize {
         let rest = self.size().saturating_sub(position);
         let length = rest.min(to.len() as u64) as usize;
@@ -130,7 +131,7 @@ impl Content {
             let part = (PAGE as usize - within).min(length - done);
             let to = &mut to[done..done + part];
             let Ok(page) = self.store.present(at / PAGE) else {
-                // Pinned by too many, who may never let go.
+                // The page has as many pins as it may have, and they may stay for ever.
                 return done;
             };
             if let Some(page) = page {
@@ -149,8 +150,8 @@ impl Content {
         length
     }
 
-    /// Writes from user memory at a position, less than all if memory is short or the thread has to
-    /// end. The caller has the turn.
+    /// Writes from user memory at a position; less than all if memory is short or the thread has to exit. The
+    /// caller holds the `turn`.
     ///
     /// # Errors
     /// If nothing could be written: `EFAULT`, `ENOSPC`, `EFBIG`, `EPERM` for a sealed file.
@@ -187,7 +188,7 @@ impl Content {
         if at + part > size {
             self.source.check(seal::GROW)?;
         }
-        // No page is made for what cannot be read.
+        // Allocate no page for data that cannot be read.
         uaccess::read::<u8>(from)?;
         let page = to_write(&self.store, at / PAGE)?;
         let to = physical_to_virtual(page.frame().0 << 12);
@@ -199,12 +200,13 @@ impl Content {
             Ok(()) if at / PAGE * PAGE < size => self.store.extend(at + part),
             Ok(()) => {
                 if !self.store.extend_with(at + part, at / PAGE, &page) {
-                    // Somebody has taken the page away with what is in it now.
+                    // A fault that came too late for the last truncation has removed the page again: write
+                    // the data once more.
                     return self.take(at, part, from);
                 }
             }
             Err(_) => {
-                // Somebody has unmapped it meanwhile. What lies behind the end stays zero.
+                // The user memory was unmapped meanwhile. Bytes behind the end stay zero.
                 let kept = size.saturating_sub(at).min(part);
                 // SAFETY: As above.
                 unsafe {
@@ -214,7 +216,7 @@ impl Content {
                 };
                 drop(page);
                 if at / PAGE * PAGE >= size {
-                    // All of the page lies there, and it would be nobody's.
+                    // Leave no page that lies behind the end as a whole.
                     self.store.truncate(size)?;
                 }
             }
@@ -222,10 +224,10 @@ impl Content {
         copied
     }
 
-    /// Makes the pages of a range exist. The caller has the turn.
+    /// Allocates the pages of a range. The caller holds the `turn`.
     ///
     /// # Errors
-    /// `ENOSPC`, `EPERM`; `EINTR` if a signal came. The size is what it was.
+    /// `ENOSPC`, `EPERM`; `EINTR` if a signal came. The size is then unchanged.
     pub fn reserve(&self, start: u64, end: u64, keeps_size: bool) -> Result<(), Errno> {
         let size = self.size();
         if end > size {
@@ -234,7 +236,7 @@ impl Content {
         if end.div_ceil(PAGE) - start / PAGE > self.source.most() {
             return Err(ENOSPC);
         }
-        // Pages behind the size would be nobody's.
+        // Allocate no pages behind the size.
         let last = if keeps_size { end.min(size) } else { end };
         for page in start / PAGE..last.div_ceil(PAGE) {
             let made = to_write(&self.store, page).map(drop);
@@ -243,7 +245,7 @@ impl Content {
                 false => Err(crate::errno::EINTR),
             });
             if let Err(error) = made {
-                // What was made behind the size goes.
+                // Free the pages made behind the size.
                 self.store.truncate(size)?;
                 return Err(error);
             }
@@ -254,7 +256,7 @@ impl Content {
         Ok(())
     }
 
-    /// Makes it longer, with a hole, or shorter. The caller has the turn.
+    /// Makes it longer, with a hole, or shorter. The caller holds the `turn`.
     ///
     /// # Errors
     /// `EPERM` for a sealed file; `ENOMEM`.
@@ -272,17 +274,17 @@ impl Content {
         self.store.truncate(size)
     }
 
-    /// Makes a hole.
+    /// Punches a hole.
     ///
     /// # Errors
-    /// `EPERM` for a sealed file; `ENOMEM`; `EINTR` if the thread has to end.
+    /// `EPERM` for a sealed file; `ENOMEM`; `EINTR` if the thread has to exit.
     pub fn punch(&self, start: u64, end: u64) -> Result<(), Errno> {
         let _turn = self.source.turn.take()?;
         punch(&self.store, &self.source, start, end)
     }
 
-    /// The first position from one on that has data, or, if `data` is not, has none. The end of the
-    /// file counts as a hole; `None`: there is no such position before it.
+    /// The first position from `position` on that has data or, if `data` is false, has none. The end of the
+    /// file counts as a hole. `None`: there is no such position before it.
     pub fn seek(&self, position: u64, data: bool) -> Option<u64> {
         let size = self.size();
         let bound = self.source.bound().next_multiple_of(PAGE);
@@ -302,7 +304,7 @@ impl Content {
     }
 }
 
-/// Makes a hole in what a store has, whose turn the caller has.
+/// Punches a hole in an object. The caller holds the source's `turn`.
 ///
 /// # Errors
 /// `EPERM` for a sealed file; `ENOMEM`.
@@ -311,7 +313,7 @@ pub fn punch(store: &MemoryObject, source: &Source, start: u64, end: u64) -> Res
     let bound = source.bound();
     let mut start = start;
     if end < bound {
-        // In the middle of what the archive has: zeroes take its place.
+        // In the middle of the archive's bytes: overwrite them with zeroes.
         while start < end {
             let part = part(start, 0, end - start);
             let page = to_write(store, start / PAGE)?;
@@ -331,7 +333,8 @@ pub fn punch(store: &MemoryObject, source: &Source, start: u64, end: u64) -> Res
     store.punch(start..end)
 }
 
-/// A page, made if need be. What was unmapped a moment ago may hold what there is no room for.
+/// Returns a page for writing, allocated if needed. Memory that was just unmapped may still wait for readers,
+/// so reclamation is expedited before this fails.
 ///
 /// # Errors
 /// `ENOSPC`.

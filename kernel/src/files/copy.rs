@@ -1,5 +1,5 @@
-//! Moving bytes between user memory and what may only be touched without faulting: piece by piece,
-//! through the kernel stack, with a breath now and then.
+//! Copies between user memory and memory that must be touched without faulting: piece by piece through the
+//! kernel stack, with a call of `sched::breathe` now and then.
 
 use crate::arch::uaccess;
 use crate::errno::{Answer, Errno};
@@ -7,10 +7,10 @@ use crate::sched;
 
 /// Bytes of a piece.
 const PIECE: usize = 1024;
-/// Bytes between two breaths.
+/// Bytes between two calls of `sched::breathe`.
 const BREATH: u64 = 16 << 10;
 
-/// Fills user memory with what `make` makes, less than all of it if a signal comes.
+/// Fills user memory with what `make` makes; less than all of it if a signal comes.
 ///
 /// # Errors
 /// `EFAULT`, if not even the first piece could be written.
@@ -21,7 +21,7 @@ pub fn fill(to: u64, length: u64, mut make: impl FnMut(&mut [u8])) -> Answer {
     })
 }
 
-/// The same for what may end: `make` says how much it has made, and less than was asked for is the
+/// The same for a source that may end: `make` returns how much it made, and less than was asked for is the
 /// end.
 ///
 /// # Errors
@@ -44,11 +44,11 @@ pub fn scatter(to: u64, length: u64, mut make: impl FnMut(&mut [u8]) -> usize) -
     Ok(done)
 }
 
-/// Gives bytes of user memory to `take`, less than all of them if a signal comes. It says how many
-/// it took; fewer than it was given end the call.
+/// Passes bytes of user memory to `take`; less than all of them if a signal comes. `take` returns how many it
+/// took; fewer than given end the call.
 ///
 /// # Errors
-/// `EFAULT` or what `take` says, if it is about the first piece.
+/// `EFAULT`, or the error of `take`, if it is about the first piece.
 pub fn gather(
     from: u64,
     length: u64,
@@ -73,7 +73,7 @@ pub fn gather(
     Ok(done)
 }
 
-/// Copies memory that never changes to user memory.
+/// Copies immutable memory to user memory.
 ///
 /// # Errors
 /// As for [`fill`].

@@ -1,6 +1,6 @@
-//! `/sys/devices/system/cpu`: which CPUs there are, as programs look for them. It is made at boot,
-//! in the tree of files, because no CPU comes or goes later; nobody but root could change what
-//! Linux has there, and here nobody needs to.
+//! `/sys/devices/system/cpu`: the CPUs, as programs look for them. The files are made at boot, in the tree of
+//! files, because CPUs do not change later. On Linux only root can change these files, and here no program
+//! needs to.
 
 use alloc::vec::Vec;
 
@@ -17,14 +17,14 @@ fn folder(parent: &Node, name: &[u8]) -> Result<Node, Errno> {
 
 fn file(parent: &Node, name: &[u8], text: Text) -> Result<(), Errno> {
     let mut bytes: Vec<u8> = text.into_bytes();
-    // What is leaked is not to have room that nobody uses.
+    // Leak the exact length only.
     let mut exact = Vec::new();
     exact.try_reserve_exact(bytes.len()).map_err(|_| ENOMEM)?;
     exact.append(&mut bytes);
     tree::create(parent, name, 0o444, exact.leak()).map(drop)
 }
 
-/// All CPUs, as Linux lists them.
+/// The list of all CPUs, in Linux's format.
 fn all() -> Result<Text, Errno> {
     let mut text = Text::new();
     match percpu::count() {
@@ -40,7 +40,7 @@ fn number(number: u32) -> Result<Text, Errno> {
     Ok(text)
 }
 
-/// Makes it.
+/// Makes the directory.
 ///
 /// # Errors
 /// `ENOMEM`.

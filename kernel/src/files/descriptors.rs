@@ -1,6 +1,6 @@
 //! A process's descriptor table: from numbers to open file descriptions.
 //!
-//! The lock is held to look or to change an entry, never while a description is used or dropped.
+//! The lock is held to read or change an entry, never while a description is used or dropped.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::process;
 use crate::shared::Shared;
 use crate::sync::SpinLock;
 
-/// Descriptors that a process may have at first, and the most that it may ask for (`RLIMIT_NOFILE`).
+/// Descriptors that a process may have by default, and the most that it may ask for (`RLIMIT_NOFILE`).
 pub const SOFT_LIMIT: u64 = 1024;
 pub const HARD_LIMIT: u64 = 4096;
 
@@ -25,12 +25,12 @@ struct Entry {
 pub struct Table {
     entries: SpinLock<Vec<Option<Entry>>>,
     limit: AtomicU64,
-    /// Processes that have it and have not ended. The last one closes everything, because the
-    /// table itself stays until the parent has waited.
+    /// Processes that share it and have not ended. The last one closes everything, because the table itself
+    /// stays until the parent has waited.
     users: AtomicU32,
 }
 
-/// That of the current process.
+/// The table of the current process.
 #[inline]
 pub fn current() -> &'static Table {
     // SAFETY: The current process is the current thread's; no system call goes on after an `exec`.
@@ -38,7 +38,7 @@ pub fn current() -> &'static Table {
 }
 
 impl Table {
-    /// An empty one.
+    /// Makes an empty table.
     pub const fn new() -> Self {
         Self {
             entries: SpinLock::new(Vec::new()),
@@ -47,7 +47,7 @@ impl Table {
         }
     }
 
-    /// A child's: the same descriptions under the same numbers.
+    /// Makes a child's table: the same descriptions under the same numbers.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -76,17 +76,17 @@ impl Table {
         })
     }
 
-    /// Closes what a new program does not get.
+    /// Closes the descriptors that a new program does not get.
     pub fn close_on_exec(&self) {
         self.close_where(|_, entry| entry.close_on_exec);
     }
 
-    /// One more process has it.
+    /// Adds a process that shares it.
     pub fn share(&self) {
         self.users.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A process that has it ends.
+    /// Removes a process that shared it and ends.
     pub fn leave(&self) {
         if self.users.fetch_sub(1, Ordering::AcqRel) == 1 {
             let entries = core::mem::take(&mut *self.entries.lock());
@@ -95,13 +95,13 @@ impl Table {
         }
     }
 
-    /// Whose the locks are that `fcntl` sets for the processes that have it.
+    /// The owner of the locks that `fcntl` sets for the processes that share this table.
     pub fn owner(&self) -> Owner {
         Owner::Table(core::ptr::from_ref(self) as usize)
     }
 
-    /// A descriptor is closed. As on Linux, locks of its file go, through whichever descriptor they
-    /// were set.
+    /// Drops a closed descriptor. As on Linux, all locks of its file are released, whichever descriptor set
+    /// them.
     fn let_go(&self, entry: Option<Entry>) {
         let Some(entry) = entry else {
             return;
@@ -114,13 +114,13 @@ impl Table {
         drop(entry);
     }
 
-    /// How many descriptors there may be.
+    /// The most descriptors that there may be.
     pub fn limit(&self) -> u64 {
         self.limit.load(Ordering::Relaxed)
     }
 
-    /// How far the table reaches as a program can tell: `select` looks no further. Linux begins
-    /// with 64 and grows to powers of two.
+    /// The size of the table as programs can tell: `select` looks no further. As on Linux, it begins with 64
+    /// and grows to powers of two.
     pub fn reach(&self) -> usize {
         match self.entries.lock().len() {
             ..=64 => 64,
@@ -128,7 +128,7 @@ impl Table {
         }
     }
 
-    /// Says how many there may be.
+    /// Sets the most descriptors that there may be.
     ///
     /// # Errors
     /// `EPERM` for more than the hard limit.
@@ -140,7 +140,7 @@ impl Table {
         Ok(())
     }
 
-    /// What a descriptor leads to.
+    /// The description of a descriptor.
     ///
     /// # Errors
     /// `EBADF`.
@@ -154,7 +154,7 @@ impl Table {
         }
     }
 
-    /// Gives a description the lowest free number from `lowest` on.
+    /// Adds a description under the lowest free number from `lowest` on.
     ///
     /// # Errors
     /// `EMFILE`, `ENOMEM`; `EINVAL` if `lowest` is beyond the limit.
@@ -183,7 +183,7 @@ impl Table {
         Ok(number as u64)
     }
 
-    /// Gives a description a number, which it takes from another one.
+    /// Puts a description under a number, in place of another one.
     ///
     /// # Errors
     /// `EBADF` if the number is beyond the limit; `ENOMEM`.
@@ -275,7 +275,7 @@ impl Table {
         }
     }
 
-    /// Says whether a descriptor is closed by exec.
+    /// Sets whether a descriptor is closed by exec.
     ///
     /// # Errors
     /// `EBADF`.
@@ -297,13 +297,13 @@ impl Table {
             .next()
     }
 
-    /// How many it has room for.
+    /// How many entries it has memory for.
     pub fn size(&self) -> usize {
         self.entries.lock().capacity()
     }
 }
 
-/// Makes room for an entry of this number.
+/// Makes room for an entry with this number.
 fn grow(entries: &mut Vec<Option<Entry>>, number: usize) -> Result<(), Errno> {
     if number >= entries.len() {
         let more = number + 1 - entries.len();

@@ -1,4 +1,4 @@
-//! Character devices: what `/dev` has.
+//! Character devices: the content of `/dev`.
 
 use super::copy::{fill, gather};
 use super::{hpet, input, stream};
@@ -12,7 +12,7 @@ pub enum Device {
     Null,
     Zero,
     Full,
-    /// `/dev/random` and `/dev/urandom`, which differ in their numbers only.
+    /// `/dev/random` and `/dev/urandom`, which differ only in their numbers.
     Random(u32),
     /// `/dev/tty` and `/dev/console`: standard input and standard output.
     Terminal(u32),
@@ -28,7 +28,7 @@ pub fn randomise(buffer: &mut [u8]) {
 }
 
 impl Device {
-    /// All that have a name in `/dev`.
+    /// All devices, with their names in `/dev`.
     pub const ALL: &'static [(&'static str, Self)] = &[
         ("null", Self::Null),
         ("zero", Self::Zero),
@@ -65,7 +65,7 @@ impl Device {
         self != Self::Timer || hpet::device().is_some()
     }
 
-    /// Whether it can be opened so.
+    /// Checks that it can be opened this way.
     ///
     /// # Errors
     /// `EINVAL`.
@@ -91,7 +91,7 @@ impl Device {
         match self {
             Self::Null | Self::Zero => Ok(length),
             Self::Full => Err(ENOSPC),
-            // What is written is stirred in on Linux; the generator here needs none.
+            // Linux stirs in what is written; the generator here does not need it.
             Self::Random(_) => gather(from, length, |piece| Ok(piece.len())),
             Self::Terminal(_) => stream::write(console::OUTPUT, from, length),
             Self::Timer => Err(EINVAL),

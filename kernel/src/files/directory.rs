@@ -1,7 +1,7 @@
 //! Directories of the tree in memory.
 //!
-//! Entries are in the order of their names' hashes, which are also the positions that `getdents`
-//! gives out: a listing goes on at the right place whatever was added or removed meanwhile.
+//! Entries are in the order of their names' hashes. The hashes are also the positions that `getdents`
+//! returns, so a listing continues at the right entry whatever was added or removed meanwhile.
 
 use alloc::vec::Vec;
 
@@ -21,7 +21,7 @@ struct Entry {
 
 /// Where `..` leads.
 enum Parent {
-    /// The root is its own.
+    /// The root is its own parent.
     Root,
     Of(Weak<Inode>),
     /// The directory was removed.
@@ -33,7 +33,7 @@ struct Inner {
     parent: Parent,
 }
 
-/// A directory. Changes are made under `tree::CHANGES`; this lock is for those who only look.
+/// A directory. Changes are made under `tree::CHANGES`; the lock here is for look-ups.
 pub struct Directory(SpinLock<Inner>);
 
 /// FNV-1a, in 62 bits, above the positions behind `.` and `..`.
@@ -45,7 +45,7 @@ fn hash(name: &[u8]) -> u64 {
 }
 
 impl Inner {
-    /// Where a name is, or where it belongs.
+    /// The index of a name, or where it belongs.
     fn find(&self, name: &[u8]) -> Result<usize, usize> {
         let key = (hash(name), name);
         self.entries
@@ -54,7 +54,7 @@ impl Inner {
 }
 
 impl Directory {
-    /// An empty directory in another one, or the root.
+    /// Makes an empty directory in another one, or the root.
     pub fn new(parent: Option<&Shared<Inode>>) -> Self {
         Self(SpinLock::new(Inner {
             entries: Vec::new(),
@@ -62,14 +62,14 @@ impl Directory {
         }))
     }
 
-    /// What has this name.
+    /// Looks up a name.
     pub fn lookup(&self, name: &[u8]) -> Option<Node> {
         let inner = self.0.lock();
         let place = inner.find(name).ok()?;
         Some(inner.entries[place].node.clone())
     }
 
-    /// The directory above; `None` for the root.
+    /// The parent directory; `None` for the root.
     ///
     /// # Errors
     /// `ENOENT` if this one was removed.
@@ -81,14 +81,14 @@ impl Directory {
         }
     }
 
-    /// Says where it is now.
+    /// Sets the parent directory.
     pub fn set_parent(&self, parent: &Shared<Inode>) {
         let new = Parent::Of(parent.downgrade());
         let old = core::mem::replace(&mut self.0.lock().parent, new);
         drop(old);
     }
 
-    /// Says that it was removed: nothing can be put into it any more.
+    /// Marks it as removed: nothing can be added to it any more.
     pub fn set_gone(&self) {
         let old = core::mem::replace(&mut self.0.lock().parent, Parent::Gone);
         drop(old);
@@ -121,14 +121,14 @@ impl Directory {
         Ok(())
     }
 
-    /// Lets a name that is there stand for something else; what it stood for.
+    /// Makes an existing name lead to another node. Returns the old one.
     pub fn replace(&self, name: &[u8], node: Node) -> Option<Node> {
         let mut inner = self.0.lock();
         let place = inner.find(name).ok()?;
         Some(core::mem::replace(&mut inner.entries[place].node, node))
     }
 
-    /// Takes an entry out.
+    /// Removes an entry.
     pub fn remove(&self, name: &[u8]) -> Option<Node> {
         let entry = {
             let mut inner = self.0.lock();
@@ -138,7 +138,7 @@ impl Directory {
         Some(entry.node)
     }
 
-    /// Calls `visit` with what is in it, under its lock.
+    /// Calls `visit` with each node in it, under its lock.
     ///
     /// # Errors
     /// Those of `visit`.

@@ -18,13 +18,13 @@ struct Inner {
     value: AtomicU64,
     /// Threads that sleep until the value changes, on this word's address.
     waiting: AtomicU32,
-    /// Reading takes 1 instead of all.
+    /// Whether a read takes 1 instead of the whole value.
     semaphore: bool,
     readiness: Readiness,
 }
 
 impl Event {
-    /// A new counter.
+    /// Makes a counter.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -37,7 +37,7 @@ impl Event {
         })?))
     }
 
-    /// Changes the value by `f`, sleeping while it says `None`; what the value was.
+    /// Updates the value by `f`, and sleeps while `f` returns `None`. Returns the old value.
     fn update(&self, may_wait: bool, f: impl Fn(u64) -> Option<u64>) -> Answer {
         let inner = &*self.0;
         loop {
@@ -109,7 +109,7 @@ impl Event {
         Ok(8)
     }
 
-    /// What can be done without waiting.
+    /// The events that are ready now.
     pub fn events(&self) -> Events {
         let value = self.0.value.load(Ordering::SeqCst);
         let mut events = Events::empty();

@@ -1,5 +1,5 @@
-//! `/dev/hpet`: the registers of the machine's timer, which programs read through a mapping, as on
-//! Linux. The kernel itself has no use for them.
+//! `/dev/hpet`: the registers of the machine's timer, which programs read through a mapping, as on Linux. The
+//! kernel itself does not use them.
 
 use faultless_mm::Caching;
 
@@ -7,13 +7,13 @@ use crate::memory::machine::memory;
 use crate::memory::{Device, PAGE_SIZE};
 use crate::sync::Once;
 
-/// What its mappings are known by.
+/// The tag of its mappings.
 pub const TAG: u64 = 1;
 
 static DEVICE: Once<Device> = Once::new();
 
-/// The machine has one, at this physical address; at boot. Programs see whole pages, so that one
-/// which begins inside a page is left alone.
+/// Sets the physical address of the machine's timer; at boot. Mappings show whole pages, so a timer that
+/// begins inside a page is not offered.
 pub fn begin(physical: u64) {
     let frame = physical / PAGE_SIZE;
     if physical.is_multiple_of(PAGE_SIZE)

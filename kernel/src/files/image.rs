@@ -13,15 +13,15 @@ use crate::errno::{EACCES, ENOENT, Errno};
 use crate::memory::Opened;
 use crate::shared::Shared;
 
-/// The file of a program, which nobody writes as long as this is there.
+/// The file of a program, which cannot be opened for writing while this exists.
 pub struct Image {
     inode: Shared<Inode>,
     running: Running,
-    /// What its mappings belong to together.
+    /// The file number that its mappings share.
     number: u64,
 }
 
-/// The program at a path.
+/// Finds the program at a path.
 ///
 /// # Errors
 /// Those of following the path; `EACCES` if it is no regular file that may be executed; `ETXTBSY`,
@@ -60,18 +60,18 @@ impl Image {
         content(&self.inode).ok_or(EACCES)
     }
 
-    /// How many bytes it has.
+    /// Its size in bytes.
     pub fn size(&self) -> u64 {
         self.content().map_or(0, Content::size)
     }
 
-    /// Reads from a position to the end or until the buffer is full; how much.
+    /// Reads from a position to the end, or until the buffer is full. Returns how much.
     pub fn read(&self, position: u64, to: &mut [u8]) -> usize {
         let content = self.content();
         content.map_or(0, |content| content.read_to(position, to))
     }
 
-    /// What a mapping of it from a position on is made of.
+    /// The arguments of a mapping of it from a position on.
     pub fn opened(&self, offset: u64) -> Opened<'_> {
         Opened {
             store: self.content().map(|content| &content.store),
@@ -81,7 +81,7 @@ impl Image {
         }
     }
 
-    /// What keeps others from writing the file, once it is loaded.
+    /// Returns the guard that keeps the file from being written, once it is loaded.
     pub fn into_running(self) -> Running {
         self.running
     }

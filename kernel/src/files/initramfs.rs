@@ -1,5 +1,5 @@
-//! The files that the loader put into memory: a cpio archive. The tree is filled from it once; the
-//! contents stay where they are until they are written.
+//! The initramfs: a cpio archive that the loader put into memory. The tree is filled from it once. File
+//! contents stay in the archive until they are written.
 
 use crate::errno::{EEXIST, ENOENT, ENOMEM, ENOTDIR, Errno};
 use crate::sync::Once;
@@ -34,8 +34,8 @@ pub fn find(path: &str) -> Option<&'static [u8]> {
         .map(|entry| entry.file())
 }
 
-/// Puts all files, directories and symbolic links of the archive into the tree. Missing directories
-/// are made; of two entries with one name the first counts. Other kinds are left out.
+/// Adds all files, directories and symbolic links of the archive to the tree. Missing directories are made.
+/// Of two entries with one name the first counts. Other kinds are skipped.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -48,7 +48,7 @@ pub fn unpack() -> Result<(), Errno> {
         if path.is_empty() || path == "." {
             continue;
         }
-        // Other errors: a path that cannot be, through a file or longer than Linux allows.
+        // Other errors: an impossible path, through a file or longer than Linux allows.
         if add(path, entry.mode().bits(), entry.file()) == Err(ENOMEM) {
             return Err(ENOMEM);
         }
@@ -69,7 +69,7 @@ fn add(path: &str, mode: u32, content: &'static [u8]) -> Result<(), Errno> {
         return Ok(());
     };
     match (mode & KIND, &place.node) {
-        // The mode of a directory that is there already, such as `/tmp`, is the archive's.
+        // A directory that exists already, such as `/tmp`, gets the archive's mode.
         (DIRECTORY, Some(node)) if node.is_directory() => {
             if let Ok(inode) = node.inode() {
                 inode.change(|meta| meta.permissions = permissions);

@@ -1,14 +1,14 @@
-//! Standard input: what the command has read from its own.
+//! Standard input: what the command has read from its own standard input.
 //!
-//! Nothing comes unasked, so that a program that does not read takes nothing away from whoever
-//! reads after it. When a program wants input and none is here, one byte goes to the command by the
-//! serial port, which answers with the length of one piece, in four bytes, the lowest first. A
-//! length of 0 is the end of input. It is told to one read; the next one asks again, because a
-//! terminal goes on after its end.
+//! The kernel asks for input only when a program wants some. Input that no program reads stays for the next
+//! reader of the command's standard input. If no input is here, the kernel sends one byte to the command over
+//! the serial port. The command answers with the length of one piece, in four bytes, the lowest first. A
+//! length of 0 is the end of input. One read reports the end; the next read asks again, because a terminal
+//! goes on after its end.
 //!
-//! The piece itself is then in the window, a memory that the command writes until it has answered
-//! and the kernel reads until it asks again; or, where there is none, it follows on the wire.
-//! Without a serial port input is always at its end.
+//! The piece itself is then in the window, memory that the command writes until it has answered and the
+//! kernel reads until it asks again. Without a window, the piece follows on the wire. Without a serial port,
+//! input is always at its end.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -27,25 +27,25 @@ const INTO_THE_WINDOW: u8 = b'W';
 const ON_THE_WIRE: u8 = b'R';
 const ON_THE_WIRE_MOST: usize = 4096;
 
-/// What the next byte from the command is.
+/// What the next byte from the command means.
 #[derive(Clone, Copy)]
 enum Expected {
-    /// Nothing is: no piece was asked for.
+    /// No piece was asked for.
     Nothing,
-    /// One of the length's, so many of which have come.
+    /// A byte of the length: the length so far, and the number of its bytes received.
     Length(u32, u32),
-    /// One of so many of the piece.
+    /// A byte of the piece: the number of bytes still to come.
     Content(usize),
 }
 
 struct State {
-    /// A piece that came on the wire.
+    /// A piece received on the wire.
     bytes: [u8; ON_THE_WIRE_MOST],
-    /// The part of the piece that was not read yet.
+    /// The unread part of the piece.
     start: usize,
     end: usize,
     expected: Expected,
-    /// The end of input has come, and no read was told.
+    /// Whether the end of input was received, and not yet reported by a read.
     ended: bool,
 }
 
@@ -57,7 +57,7 @@ static STATE: SpinLock<State> = SpinLock::new(State {
     ended: false,
 });
 static READINESS: Readiness = Readiness::new();
-/// One read at a time, so that each gets bytes that follow one another.
+/// Serialises reads, so that each gets consecutive bytes.
 static TURN: Turn = Turn::new();
 /// Threads that sleep until input comes, on this word's address.
 static WAITING: AtomicU32 = AtomicU32::new(0);
@@ -67,12 +67,12 @@ fn key() -> u64 {
 }
 
 impl State {
-    /// A piece on its way is not read before all of it is here.
+    /// Whether a read need not wait. A piece counts only once all of it is here.
     fn is_ready(&self) -> bool {
         matches!(self.expected, Expected::Nothing) && (self.start != self.end || self.ended)
     }
 
-    /// Asks for more, if there is nothing and nothing is on its way.
+    /// Asks for a piece, if none is here or on its way.
     fn ask(&mut self) {
         if !self.is_ready() && matches!(self.expected, Expected::Nothing) {
             (self.start, self.end) = (0, 0);
@@ -85,7 +85,7 @@ impl State {
         }
     }
 
-    /// Takes in a byte.
+    /// Processes a received byte.
     fn accept(&mut self, byte: u8) {
         self.expected = match self.expected {
             Expected::Nothing => Expected::Nothing,
@@ -121,7 +121,7 @@ impl State {
         }
     }
 
-    /// Takes bytes that are here; how many.
+    /// Copies bytes that are here. Returns how many.
     fn take(&mut self, to: &mut [u8]) -> usize {
         let (start, end) = (self.start, self.end);
         let length = to.len().min(end - start);
@@ -135,7 +135,7 @@ impl State {
     }
 }
 
-/// The port's interrupt: takes in all that has come.
+/// The port's interrupt: processes all received bytes.
 pub fn interrupt() {
     let ready = {
         let mut state = STATE.lock();
@@ -152,7 +152,7 @@ pub fn interrupt() {
     }
 }
 
-/// Reads into user memory what is here; if nothing is, sleeps if it may; 0 at the end.
+/// Reads input into user memory. If none is here, sleeps if it may. Returns 0 at the end of input.
 ///
 /// # Errors
 /// `EFAULT`, `EAGAIN`, or a signal came.
@@ -189,7 +189,7 @@ pub fn read(to: u64, length: u64, may_wait: bool) -> Answer {
     }
 }
 
-/// What can be done without waiting. Whoever wants to know wants input, so it is asked for.
+/// The events that are ready now. A caller that asks wants input, so this asks the command for a piece.
 pub fn events() -> Events {
     if !serial::is_there() {
         return Events::READABLE;

@@ -1,9 +1,9 @@
-//! Locks of files: ranges that a process or a description locks (`fcntl`), and whole files that a
-//! description locks (`flock`). The two kinds do not see each other.
+//! File locks: ranges locked by a process or a description (`fcntl`), and whole files locked by a description
+//! (`flock`). The two kinds do not see each other.
 //!
-//! All are in one list under one spin lock, for there are few. Who has to wait sleeps on the list's
-//! address, and looks again whenever any lock goes. A waiting process is in a second list, in which
-//! the next one to wait looks for a circle (`EDEADLK`).
+//! All locks are in one list under one spin lock, because there are few. A waiter sleeps on the list's
+//! address, and looks again after each change of the list. A waiting process is also in a second list, in
+//! which the next waiter looks for a cycle (`EDEADLK`).
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicUsize, Ordering};
@@ -13,8 +13,8 @@ use crate::sched::wait::{self, Interruptible, Woken};
 use crate::sched::{self};
 use crate::sync::SpinLock;
 
-/// Whose a lock is. The addresses are only compared: they are those of a table or a description
-/// that gives its locks back before it goes.
+/// The owner of a lock. The addresses are only compared: a table or a description releases its locks before
+/// it is freed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Owner {
     /// The processes that have a descriptor table.
@@ -25,7 +25,7 @@ pub enum Owner {
     Whole(usize),
 }
 
-/// Which file: its file system, and its number there.
+/// A file: its file system, and its number there.
 pub type FileId = (u32, u64);
 
 /// A lock.
@@ -33,12 +33,12 @@ pub type FileId = (u32, u64);
 pub struct Lock {
     pub file: FileId,
     pub owner: Owner,
-    /// Nobody else may have one, not even a shared one.
+    /// Excludes all other locks, shared ones included.
     pub exclusive: bool,
     pub first: u64,
-    /// The last byte; `u64::MAX` for all there will ever be.
+    /// The last byte; `u64::MAX` for all bytes there will ever be.
     pub last: u64,
-    /// As `F_GETLK` says it: -1 for a description's.
+    /// As `F_GETLK` reports it: -1 for a description's lock.
     pub process: i32,
 }
 
@@ -66,7 +66,7 @@ static LOCKS: SpinLock<Locks> = SpinLock::new(Locks {
     waiting: Vec::new(),
 });
 
-/// How many are held. Most programs lock nothing, and closing a file costs them one look at this.
+/// Locks held. Most programs lock nothing, and closing a file costs them one load of this.
 static HELD: AtomicUsize = AtomicUsize::new(0);
 
 fn key() -> u64 {
@@ -78,12 +78,12 @@ impl Locks {
         self.held.iter().find(|held| held.conflicts(wanted))
     }
 
-    /// Takes a range from what its owner holds there; the locks that are left on either side stay.
+    /// Removes a range from its owner's locks; the parts on either side stay.
     ///
     /// # Errors
     /// `ENOLCK`: no memory.
     fn cut(&mut self, range: &Lock) -> Result<(), Errno> {
-        // One lock at most lies on both sides of the range, and one is going to be added.
+        // At most one lock extends past both ends of the range, and the caller adds one.
         self.held.try_reserve(2).map_err(|_| ENOLCK)?;
         let mut at = 0;
         while at < self.held.len() {
@@ -116,10 +116,10 @@ impl Locks {
         Ok(())
     }
 
-    /// Whether waiting for a lock would close a circle of processes that wait for each other.
+    /// Whether waiting for a lock would close a cycle of processes that wait for each other.
     fn is_circle(&self, wanted: &Lock) -> bool {
         let mut step = *wanted;
-        // Longer chains are taken for none, as on Linux.
+        // As on Linux, a longer chain does not count as a cycle.
         for _ in 0..10 {
             let Some(holder) = self.conflict(&step).map(|held| held.owner) else {
                 return false;
@@ -136,19 +136,20 @@ impl Locks {
     }
 }
 
-/// The lock that keeps one from being taken.
+/// Returns a held lock that conflicts with `wanted`.
 pub fn find(wanted: &Lock) -> Option<Lock> {
     LOCKS.lock().conflict(wanted).copied()
 }
 
-/// Takes a lock at once.
+/// Takes a lock without waiting.
 ///
 /// # Errors
-/// `EAGAIN` if somebody has one; `ENOLCK`.
+/// `EAGAIN` if another owner has a conflicting lock; `ENOLCK`.
 pub fn take(wanted: &Lock) -> Result<(), Errno> {
     let mut locks = LOCKS.lock();
     if matches!(wanted.owner, Owner::Whole(_)) {
-        // Another kind of the same lock is not taken in one step: it goes first, come what may.
+        // `flock` does not convert a lock in one step: the old lock is released even if the new one is
+        // refused.
         locks.cut(wanted)?;
     }
     let free = locks.conflict(wanted).is_none();
@@ -158,12 +159,12 @@ pub fn take(wanted: &Lock) -> Result<(), Errno> {
     }
     HELD.store(locks.held.len(), Ordering::SeqCst);
     drop(locks);
-    // An exclusive one may have become a shared one.
+    // An exclusive lock may have become a shared one.
     wake();
     if free { Ok(()) } else { Err(EAGAIN) }
 }
 
-/// Takes a lock, and waits for it.
+/// Takes a lock, and waits for it if needed.
 ///
 /// # Errors
 /// `EDEADLK`, `ENOLCK`, or a signal came.
@@ -199,7 +200,7 @@ pub fn wait(wanted: &Lock) -> Result<(), Errno> {
     }
 }
 
-/// Gives a range back.
+/// Releases a range.
 ///
 /// # Errors
 /// `ENOLCK`.
@@ -212,7 +213,7 @@ pub fn release(range: &Lock) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Gives back all that an owner has, of one file or of all.
+/// Releases all locks of an owner, of one file or of all files.
 pub fn release_all(owner: Owner, file: Option<FileId>) {
     if !any() {
         return;
@@ -229,13 +230,13 @@ pub fn release_all(owner: Owner, file: Option<FileId>) {
     }
 }
 
-/// Whether there are any. What the caller locked before is seen; whoever locks now looks afterwards
-/// whether its file was closed meanwhile.
+/// Whether any lock is held. The caller sees its own earlier locks. A thread that locks concurrently checks
+/// afterwards whether its file was closed meanwhile.
 pub fn any() -> bool {
     HELD.load(Ordering::SeqCst) != 0
 }
 
-/// The list has changed: tells those who wait, without its lock.
+/// Wakes the waiters after a change of the list, without its lock.
 fn wake() {
     wait::wake_address(key(), u32::MAX, u32::MAX);
 }

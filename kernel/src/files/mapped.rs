@@ -1,4 +1,4 @@
-//! Mapping what is open, and what a program asks of a file through a mapping of it.
+//! Mapping of open files, and calls on a file through a mapping of it.
 
 use faultless_mm::{Locked, advice};
 use linux_raw_sys::general as linux;
@@ -14,14 +14,14 @@ use crate::memory::machine::memory;
 use crate::memory::{MemoryObject, Opened, OpenedDevice};
 use crate::process::space;
 
-/// What `mmap` is told beside the file.
+/// Arguments of `mmap` other than the file.
 #[derive(Clone, Copy)]
 pub struct MmapArgs {
     pub address: u64,
     pub length: u64,
     pub protection: u32,
     pub flags: u32,
-    /// The byte of the file to begin with: a whole page.
+    /// The first byte of the file, a multiple of the page size.
     pub offset: u64,
 }
 
@@ -30,7 +30,7 @@ impl MmapArgs {
         self.flags & linux::MAP_TYPE != linux::MAP_PRIVATE
     }
 
-    /// Maps a store, or says why there is none when Linux says it.
+    /// Maps a memory object, or fails with its error at the point where Linux does.
     fn map(&self, store: Result<&MemoryObject, Errno>, file: u64, writable: bool) -> Answer {
         let opened = Opened {
             store,
@@ -45,7 +45,7 @@ impl MmapArgs {
     }
 }
 
-/// Maps what is open.
+/// Maps an open file.
 ///
 /// # Errors
 /// Those of `mmap`.
@@ -69,12 +69,12 @@ fn map_file(description: &Description, content: &Content, wish: &MmapArgs) -> An
     if let Some(origin) = description.origin() {
         source.set_origin(origin);
     }
-    // What can be sealed is not sealed meanwhile.
+    // A file that can be sealed must not be sealed meanwhile.
     let _turn = match source.seals() & seal::SEAL {
         0 => Some(source.turn.take()?),
         _ => None,
     };
-    // What nobody may write any more can be mapped, but shared only to be read, for ever.
+    // A file sealed against writes can be mapped shared, but only to be read, for ever.
     let sealed = wish.is_shared() && source.check(seal::NO_WRITES).is_err();
     if sealed && writable && wish.protection & linux::PROT_WRITE != 0 {
         return wish.map(Err(EPERM), description.number, true);
@@ -84,7 +84,7 @@ fn map_file(description: &Description, content: &Content, wish: &MmapArgs) -> An
     wish.map(store, description.number, writable && !sealed)
 }
 
-/// `/dev/zero`: private, it is anonymous memory; shared, anonymous memory that is shared.
+/// Maps `/dev/zero`: private as anonymous memory, shared as shared anonymous memory.
 fn map_zeroes(description: &Description, wish: &MmapArgs) -> Answer {
     let writable = description.may_write().is_ok();
     if description.may_read().is_err() {
@@ -99,7 +99,7 @@ fn map_zeroes(description: &Description, wish: &MmapArgs) -> Answer {
     wish.map(Ok(&store), 0, writable)
 }
 
-/// `/dev/hpet`: its registers.
+/// Maps the registers of `/dev/hpet`.
 fn map_timer(description: &Description, wish: &MmapArgs) -> Answer {
     let opened = OpenedDevice {
         device: hpet::device().ok_or(ENODEV),
@@ -113,11 +113,11 @@ fn map_timer(description: &Description, wish: &MmapArgs) -> Answer {
     space().mmap_device(address, length, wish.protection, wish.flags, &opened)
 }
 
-/// `MADV_REMOVE`: makes holes in the files that a range shows.
+/// `MADV_REMOVE`: punches holes in the files that a range shows.
 ///
 /// # Errors
-/// `EINVAL` where no file is, or locked memory; `EACCES` where it could never be written; `EPERM` for a sealed file;
-/// `ENOMEM` if not all was mapped, when the rest is done.
+/// `EINVAL` without a file, or for locked memory; `EACCES` for a mapping that can never be writable; `EPERM`
+/// for a sealed file; `ENOMEM` if part of the range was not mapped, after the rest is done.
 pub fn remove(address: u64, length: u64) -> Answer {
     let rounded = length.checked_next_multiple_of(content::PAGE);
     let end = rounded.and_then(|length| address.checked_add(length));
@@ -141,10 +141,10 @@ pub fn remove(address: u64, length: u64) -> Answer {
     answer
 }
 
-/// The same for a range that one mapping has.
+/// The same for a range within one mapping.
 fn remove_mapped(start: u64, end: u64) -> Result<(), Errno> {
     let Some((store, first)) = space().store_at(start) else {
-        // Refused; how, the memory core knows.
+        // Without an object, the memory core returns the error.
         return space().madvise(start, end - start, advice::REMOVE);
     };
     let flags = space().lookup(start).ok_or(EINVAL)?.flags;
@@ -158,7 +158,7 @@ fn remove_mapped(start: u64, end: u64) -> Result<(), Errno> {
     if store.tag() == 0 {
         return store.punch(first..last);
     }
-    // SAFETY: The store is held, and its tag was made for it.
+    // SAFETY: The object is held, and its tag was made for it.
     let source = unsafe { source::of(store.tag()) };
     let _turn = source.turn.take()?;
     content::punch(&store, source, first, last)

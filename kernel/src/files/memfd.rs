@@ -1,5 +1,5 @@
-//! Memory with a descriptor (`memfd_create`): a file that never had a name in the tree, and that can
-//! be sealed.
+//! Memory with a descriptor (`memfd_create`): a file that never had a name in the tree, and that can be
+//! sealed.
 
 use linux_raw_sys::general as linux;
 
@@ -11,7 +11,7 @@ use super::source::{Kind, seal};
 use crate::errno::{EBUSY, EINVAL, EPERM, Errno};
 use crate::shared::Shared;
 
-/// A new one.
+/// Makes a memory file.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -34,15 +34,15 @@ pub fn new(
         }
     }
     let flags = linux::O_RDWR | linux::O_LARGEFILE;
-    // As on Linux it can be executed although it is open for writing.
+    // As on Linux, it can be executed although it is open for writing.
     Description::new(Object::File(inode), flags, Some(origin))
 }
 
 /// Adds seals to a file.
 ///
 /// # Errors
-/// `EPERM` if it was not opened for writing or cannot be sealed (any more); `EINVAL` for what is no
-/// file, or unknown seals; `EBUSY` if it is mapped to be written.
+/// `EPERM` if it was not opened for writing or cannot be sealed (any more); `EINVAL` if it is no file, or for
+/// unknown seals; `EBUSY` if it has writable mappings.
 pub fn seal(description: &Description, seals: u32) -> Result<(), Errno> {
     description.may_write().map_err(|_| EPERM)?;
     if seals & !seal::ALL != 0 {
@@ -54,7 +54,7 @@ pub fn seal(description: &Description, seals: u32) -> Result<(), Errno> {
     source.check(seal::SEAL)?;
     let mut seals = seals;
     if seals & seal::EXECUTE != 0 && inode.meta().permissions & 0o111 != 0 {
-        // What can be executed and not be changed to be so is not written either.
+        // As on Linux: if it is executable, `F_SEAL_EXEC` seals the content, too.
         seals |= seal::SHRINK | seal::GROW | seal::NO_WRITES;
     }
     let had = source.seals();

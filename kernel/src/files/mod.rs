@@ -1,17 +1,17 @@
-//! Files.
+//! Files: descriptors, paths, and the objects that they lead to.
 //!
 //! ```text
 //! descriptors  a process's numbers ──▶ description  what `open` made: position, flags
 //!                                          │
-//!   node  what a path leads to ◀───────────┤ Object: file, directory, device, pipe, …
+//!   node  the target of a path ◀───────────┤ Object: file, directory, device, pipe, …
 //!     ├── tree, directory, content, source: files in memory, at first those of the initramfs
-//!     └── proc: texts made when they are read
-//! walk  follows a path · place  where a process is · readiness  who waits for what (poll, epoll)
+//!     └── proc: texts generated when they are read
+//! walk  follows a path · place  a process's working directory · readiness  notifies watchers (poll, epoll)
 //! ```
 //!
-//! User memory is never touched under a spin lock: bytes go through the kernel stack in pieces
-//! (`copy`), straight from and to a file's pages (`content`), or, in a pipe, under a lock that is
-//! waited for asleep (`turn`).
+//! User memory is never touched under a spin lock. Bytes are copied through the kernel stack in pieces
+//! (`copy`), or directly from and to a file's pages (`content`). A pipe copies them under a sleeping lock
+//! (`turn`).
 
 pub mod content;
 pub mod copy;
@@ -50,10 +50,10 @@ use crate::errno::Errno;
 use description::{Description, Object};
 use stream::Stream;
 
-/// The file that is standard input, if the command's own is a file.
+/// The file used as standard input, if the command's own is a file.
 const STANDARD_INPUT: &[u8] = b"/.faultless/stdin";
 
-/// Makes the tree, with what the initramfs has; at boot.
+/// Builds the tree, with the files of the initramfs; at boot.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -63,7 +63,7 @@ pub fn begin() -> Result<(), Errno> {
     initramfs::unpack()
 }
 
-/// The three descriptors that the first process begins with.
+/// Makes the three descriptors of the first process.
 ///
 /// # Errors
 /// `ENOMEM`.

@@ -1,5 +1,5 @@
-//! What a path leads to: an inode of the tree in memory, an entry of `/proc`, or what a descriptor
-//! has open and no path names.
+//! The target of a path: an inode of the tree in memory, an entry of `/proc`, or an open object without a
+//! path.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,12 +18,12 @@ use crate::errno::{EINVAL, ENOTDIR, Errno};
 use crate::shared::Shared;
 use crate::sync::SpinLock;
 
-/// What a path leads to.
+/// The target of a path.
 #[derive(Clone)]
 pub enum Node {
     Memory(Shared<Inode>),
     Proc(proc::Entry),
-    /// Through `/proc/self/fd`: something without a place in the tree.
+    /// Reached through `/proc/self/fd`: an object without a place in the tree.
     Open(Shared<Description>),
 }
 
@@ -34,7 +34,7 @@ pub struct Inode {
     meta: SpinLock<Meta>,
 }
 
-/// What it is.
+/// The content of an inode, by its type.
 pub enum Body {
     File(File),
     Directory(Directory),
@@ -63,14 +63,14 @@ pub struct Meta {
     pub born: u64,
 }
 
-/// A number that no other inode has.
+/// Returns a number that no other inode has.
 fn next_number() -> u64 {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Inode {
-    /// A new one, with as many links as a new entry gives it.
+    /// Makes an inode with the links that a new entry gives it.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -101,7 +101,7 @@ impl Inode {
         })
     }
 
-    /// A regular file.
+    /// Makes a regular file.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -129,14 +129,14 @@ impl Inode {
         f(&mut meta);
     }
 
-    /// The content has changed.
+    /// Updates the times after a change of the content.
     pub fn touch(&self) {
         let mut meta = self.meta.lock();
         meta.modified = time::real_now();
         meta.changed = meta.modified;
     }
 
-    /// Its directory, if it is one.
+    /// The directory, if it is one.
     ///
     /// # Errors
     /// `ENOTDIR`.
@@ -204,7 +204,7 @@ impl Node {
         }
     }
 
-    /// What has a name in this directory.
+    /// Looks up a name in this directory.
     ///
     /// # Errors
     /// `ENOTDIR`.
@@ -216,7 +216,7 @@ impl Node {
         }
     }
 
-    /// The directory above this one; the root's is the root.
+    /// The parent directory; the root is its own parent.
     ///
     /// # Errors
     /// `ENOTDIR`; `ENOENT` if it was removed.
@@ -231,7 +231,7 @@ impl Node {
         }
     }
 
-    /// Where a symbolic link leads; `None` if it is none.
+    /// The target of a symbolic link; `None` if it is no link.
     ///
     /// # Errors
     /// `ENOENT`, `ENOMEM`.
@@ -254,7 +254,7 @@ impl Node {
         }
     }
 
-    /// The inode, where there is one whose attributes can be changed.
+    /// The inode, if there is one with attributes that can change.
     ///
     /// # Errors
     /// `EINVAL`.
@@ -266,9 +266,9 @@ impl Node {
     }
 }
 
-/// Where a symbolic link leads.
+/// The target of a symbolic link.
 pub enum Target {
     Path(Name),
-    /// Straight there, whatever the path says: the links of `/proc/self/fd`.
+    /// Reached directly, whatever the path says: the links of `/proc/self/fd`.
     Node(Node),
 }

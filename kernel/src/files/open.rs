@@ -1,4 +1,4 @@
-//! Opening: from a path, or from what a path has led to, to a description.
+//! Opening: from a path, or a node that a path led to, to an open file description.
 
 use linux_raw_sys::general as linux;
 
@@ -17,11 +17,11 @@ use crate::errno::{
 use crate::shared::Shared;
 use crate::sync::SpinLock;
 
-/// Flags that are about the call only, and not kept.
+/// Flags of the call only, which the description does not keep.
 const OF_THE_CALL: u32 =
     linux::O_CREAT | linux::O_EXCL | linux::O_NOCTTY | linux::O_TRUNC | linux::O_CLOEXEC;
 
-/// Opens a path, and makes a file there if the flags say so.
+/// Opens a path, and creates a file there if the flags say so.
 ///
 /// # Errors
 /// Those of `open`.
@@ -60,7 +60,7 @@ pub fn path(
             };
             match tree::create(&place.directory, name, permissions, &[]) {
                 Ok(node) => (node, true),
-                // Somebody else was quicker.
+                // Another thread created it first.
                 Err(EEXIST) if !exclusive => {
                     return self::path(start, path, flags, permissions);
                 }
@@ -79,7 +79,7 @@ pub fn path(
     self::node(node, origin, flags)
 }
 
-/// A file without a name in a directory.
+/// Creates a file without a name in a directory (`O_TMPFILE`).
 fn nameless(
     start: &Node,
     path: &[u8],
@@ -100,7 +100,7 @@ fn nameless(
     self::node(Node::Memory(inode), None, flags & !linux::O_TMPFILE)
 }
 
-/// Opens what a path has led to.
+/// Opens a node that a path led to.
 ///
 /// # Errors
 /// Those of `open` that are not about the path.
@@ -129,14 +129,14 @@ pub fn node(
                     }
                 }
                 if flags & linux::O_ACCMODE == linux::O_RDONLY {
-                    // Only its size was to be changed.
+                    // Write access was needed for the truncation only.
                     writing = None;
                 }
                 Object::File(inode.clone())
             }
             Body::Directory(_) if writes => return Err(EISDIR),
             Body::Directory(_) => Object::Directory(node),
-            // Kept by `O_NOFOLLOW`.
+            // `O_NOFOLLOW` kept the link.
             Body::Link(_) => return Err(ELOOP),
             Body::Device(device) => {
                 device.check(writes)?;
@@ -180,7 +180,7 @@ fn text(
     Description::new(object, kept | linux::O_LARGEFILE, origin)
 }
 
-/// What `/proc/self/fd` leads to, opened once more.
+/// Opens the object behind a `/proc/self/fd` link again.
 fn again(description: &Description, flags: u32) -> Result<Object, Errno> {
     match &description.object {
         Object::Stream(stream) => Ok(Object::Stream(*stream)),
@@ -193,7 +193,7 @@ fn again(description: &Description, flags: u32) -> Result<Object, Errno> {
     }
 }
 
-/// Changes the size of a file whose turn the caller has.
+/// Changes the size of a file. The caller holds the file's `turn`.
 ///
 /// # Errors
 /// `EINVAL` if it is no regular file; `EPERM` if it is sealed; `ENOMEM`.

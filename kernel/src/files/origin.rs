@@ -1,4 +1,4 @@
-//! Where something that is open was found: what `/proc` calls it.
+//! Where an open object was found: its name in `/proc`.
 
 use super::directory::Name;
 use super::node::Node;
@@ -6,16 +6,16 @@ use super::place;
 use super::proc::Text;
 use crate::errno::Errno;
 
-/// Where it was found.
+/// Where an object was found.
 pub enum Origin {
     /// By a name in a directory.
     Named(Node, Name),
-    /// Nowhere: memory that `memfd_create` made.
+    /// Nowhere: memory made by `memfd_create`.
     Memory(Name),
 }
 
 impl Origin {
-    /// Its path, marked if what has the name there now is not what was found; `is` knows that.
+    /// Writes its path, marked if the name now leads to something else. `is` compares a node with the object.
     ///
     /// # Errors
     /// `ENOENT` if the directory was removed; `ENOMEM`.

@@ -1,4 +1,4 @@
-//! Where a process is in the tree, and the permissions that its new files do not get.
+//! A process's working directory, and the permissions that its new files do not get.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,21 +12,21 @@ use crate::errno::{ENAMETOOLONG, ENOENT, ENOMEM, ENOTDIR, Errno};
 use crate::process;
 use crate::sync::SpinLock;
 
-/// A process's working directory and its mask.
+/// A process's working directory and its file mode mask (`umask`).
 pub struct Place {
     directory: SpinLock<Node>,
     mask: AtomicU32,
-    /// Processes that have it and have not ended.
+    /// Processes that share it and have not ended.
     users: AtomicU32,
 }
 
-/// That of the current process.
+/// The place of the current process.
 pub fn current() -> &'static Place {
     &process::current().place
 }
 
 impl Place {
-    /// The root.
+    /// Makes a place at the root directory.
     pub fn root() -> Self {
         Self {
             directory: SpinLock::new(tree::root()),
@@ -35,7 +35,7 @@ impl Place {
         }
     }
 
-    /// A child's, which begins as its parent's.
+    /// Makes a copy for a child.
     pub fn duplicate(&self) -> Self {
         Self {
             directory: SpinLock::new(self.directory()),
@@ -48,7 +48,7 @@ impl Place {
         self.directory.lock().clone()
     }
 
-    /// Goes to another directory.
+    /// Changes the working directory.
     ///
     /// # Errors
     /// `ENOTDIR`.
@@ -61,12 +61,12 @@ impl Place {
         Ok(())
     }
 
-    /// One more process has it.
+    /// Adds a process that shares it.
     pub fn share(&self) {
         self.users.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A process that has it ends; the last one's keeps no directory any more.
+    /// Removes a process that shared it and ends. The last one releases the directory.
     pub fn leave(&self) {
         if self.users.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
@@ -79,13 +79,13 @@ impl Place {
         self.mask.load(Ordering::Relaxed)
     }
 
-    /// Sets the mask; what it was.
+    /// Sets the mask. Returns the old one.
     pub fn set_mask(&self, mask: u32) -> u32 {
         self.mask.swap(mask & 0o777, Ordering::Relaxed)
     }
 }
 
-/// The real path, absolute and without links, of what a path of the current process leads to.
+/// The real path, absolute and without links, of the target of a path of the current process.
 ///
 /// # Errors
 /// Those of following it; `ENOENT` if it is not UTF-8.
@@ -108,7 +108,7 @@ pub fn real_path(path: &str) -> Result<String, Errno> {
 /// # Errors
 /// `ENOENT` if it was removed; `ENAMETOOLONG`; `ENOMEM`.
 pub fn path_of(directory: &Node) -> Result<Name, Errno> {
-    // From the end to the beginning.
+    // Built from the end to the beginning.
     let mut path = Name::new();
     path.try_reserve(LONGEST_PATH).map_err(|_| ENOMEM)?;
     let mut at = directory.clone();

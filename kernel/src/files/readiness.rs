@@ -1,13 +1,13 @@
-//! Who wants to know when something becomes readable or writable: the one mechanism behind `poll`,
-//! `select` and epoll.
+//! Notifies watchers when something becomes readable or writable: the one mechanism behind `poll`, `select`
+//! and epoll.
 //!
-//! A source (a pipe, an event counter, standard input, an epoll instance) has a [`Readiness`], a
-//! list of watchers. The watcher first enters the list and then looks at the source's state; the
-//! source first changes its state and then looks at the list. Both put a full barrier between, so
-//! one of the two sees the other and no change is missed.
+//! A source (a pipe, an event counter, standard input, an epoll instance) has a [`Readiness`], a list of
+//! watchers. A watcher first enters the list and then looks at the source's state. The source first changes
+//! its state and then looks at the list. Both have a full barrier in between, so one of the two sees the
+//! other and no change is missed.
 //!
-//! Lock order: a source's list → an epoll's ready list → that epoll's own list of watchers, and so
-//! on through epolls that watch epolls, which form no circle (`epoll::Control::add`).
+//! Lock order: a source's list → an epoll's ready list → that epoll's own list of watchers, and so on through
+//! epolls that watch epolls. These form no cycle (`epoll::Control::add`).
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
@@ -21,7 +21,7 @@ use crate::shared::Shared;
 use crate::sync::SpinLock;
 
 bitflags! {
-    /// What `poll` and epoll tell; the numbers of both are the same.
+    /// Events of `poll` and epoll, which have the same numbers.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct Events: u32 {
         const IN = 0x1;
@@ -36,12 +36,12 @@ bitflags! {
 
         const READABLE = Self::IN.bits() | Self::IN_NORMAL.bits();
         const WRITABLE = Self::OUT.bits() | Self::OUT_NORMAL.bits();
-        /// Told even to those who did not ask.
+        /// Reported even if not asked for.
         const ALWAYS = Self::ERROR.bits() | Self::HANG_UP.bits();
     }
 }
 
-/// A thread that polls: it sleeps on its word.
+/// A thread in `poll`: it sleeps on the address of this object.
 pub struct Poller {
     told: AtomicU32,
 }
@@ -53,17 +53,17 @@ impl Poller {
         }
     }
 
-    /// What it sleeps on.
+    /// The key that it sleeps on.
     pub fn key(&self) -> u64 {
         core::ptr::from_ref(self) as u64
     }
 
-    /// Whether it has been told anything since [`Poller::reset`].
+    /// Whether it was notified since [`Poller::reset`].
     pub fn is_told(&self) -> bool {
         self.told.load(Ordering::SeqCst) != 0
     }
 
-    /// Forgets what it was told; it looks at its sources afterwards.
+    /// Clears the notification. The caller looks at its sources afterwards.
     pub fn reset(&self) {
         self.told.store(0, Ordering::SeqCst);
     }
@@ -74,7 +74,7 @@ impl Poller {
     }
 }
 
-/// Who is told.
+/// A receiver of notifications.
 #[derive(Clone)]
 pub enum Watcher {
     Poller(Shared<Poller>),
@@ -100,7 +100,7 @@ impl Watcher {
 
 /// A source's watchers.
 pub struct Readiness {
-    /// There are any. Written under the list's lock.
+    /// Whether there are any. Written under the list's lock.
     watched: AtomicBool,
     watchers: SpinLock<Vec<(Watcher, Events)>>,
 }
@@ -113,7 +113,7 @@ impl Readiness {
         }
     }
 
-    /// Adds a watcher. Afterwards it looks at the source's state.
+    /// Adds a watcher. The caller looks at the source's state afterwards.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -128,7 +128,7 @@ impl Readiness {
         Ok(())
     }
 
-    /// Changes what a watcher wants to know.
+    /// Changes the events that a watcher wants.
     pub fn change(&self, watcher: &Watcher, events: Events) {
         let mut watchers = self.watchers.lock();
         if let Some(watch) = watchers.iter_mut().find(|(other, _)| other.is(watcher)) {
@@ -138,7 +138,7 @@ impl Readiness {
         fence(Ordering::SeqCst);
     }
 
-    /// Takes a watcher out.
+    /// Removes a watcher.
     pub fn unwatch(&self, watcher: &Watcher) {
         let mut watchers = self.watchers.lock();
         let place = watchers.iter().position(|(other, _)| other.is(watcher));
@@ -153,10 +153,10 @@ impl Readiness {
         drop((old, rest));
     }
 
-    /// The source's state has changed.
+    /// Notifies the watchers of a change of the source's state.
     #[inline]
     pub fn changed(&self, events: Events) {
-        // Pairs with the fence in `watch`: the change before, the look at the list after.
+        // Pairs with the fence in `watch`: the state changed before, the list is read after.
         fence(Ordering::SeqCst);
         if self.watched.load(Ordering::Relaxed) {
             self.tell(events);

@@ -1,13 +1,13 @@
-//! What stands behind the pages of a regular file, for the memory core: the archive's bytes, how
-//! many pages there are, and how many there may be.
+//! What backs the pages of a regular file, for the memory core: the archive's bytes, the number of pages, and
+//! its limit.
 //!
-//! A file's store leads here by its tag, and holds what is here until it is gone: a mapping keeps
-//! that alive when the last name and the last descriptor of its file have gone. So this is what the
-//! calls that begin at a mapping need: the turn of who changes the size, the seals, and the name.
+//! The tag of a file's memory object refers to its [`Source`], until the object is freed. A mapping keeps
+//! both alive after the last name and the last descriptor of the file are gone. So a call that begins at a
+//! mapping finds here what it needs: the lock on the size (`turn`), the seals, and the name.
 //!
-//! Files of the tree may have half of memory, as Linux's tmpfs has by default; then writing fails
-//! with `ENOSPC`, touching a hole is SIGBUS, and programs still find frames. What `memfd_create`
-//! makes is not limited, and pages in the place of the archive's are not counted.
+//! Files of the tree may take half of memory, which is the default of Linux's tmpfs. Beyond that, a write
+//! fails with `ENOSPC` and a touch of a hole is SIGBUS, and programs still find frames. Files made by
+//! `memfd_create` are not limited. Pages that replace the archive's are not counted.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
@@ -24,7 +24,7 @@ use crate::memory::machine::{self, Kernel};
 use crate::shared::Shared;
 use crate::sync::SpinLock;
 
-/// Seals that say what must not be done to a file any more (`F_SEAL_*`).
+/// Seals: what must not be done to a file any more (`F_SEAL_*`).
 pub mod seal {
     pub const SEAL: u32 = 1;
     pub const SHRINK: u32 = 2;
@@ -33,11 +33,11 @@ pub mod seal {
     pub const FUTURE_WRITE: u32 = 16;
     pub const EXECUTE: u32 = 32;
     pub const ALL: u32 = 63;
-    /// Nobody may write, and nobody may map it to write.
+    /// Seals against writes and new writable mappings.
     pub const NO_WRITES: u32 = WRITE | FUTURE_WRITE;
 }
 
-/// What kind of file it is.
+/// The kind of a file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     /// A file of the tree, which cannot be sealed.
@@ -48,41 +48,40 @@ pub enum Kind {
 
 /// Pages of the tree's files, and of memory with descriptors.
 static USED: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
-/// How many sources there are.
+/// Sources that exist.
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// How many pages the tree's files may have together.
+/// The most pages that the tree's files may have together.
 pub fn limit() -> u64 {
     machine::sizes().0 / PAGE / 2
 }
 
-/// How many pages files of a kind have.
+/// Pages of all files of a kind.
 pub fn used(kind: Kind) -> u64 {
     USED[kind as usize].load(Ordering::Relaxed)
 }
 
-/// How many files there are, those included that only a mapping leads to.
+/// Files that exist, including those that only a mapping reaches.
 pub fn count() -> u64 {
     COUNT.load(Ordering::Relaxed)
 }
 
-/// What stands behind a file's pages.
+/// What backs a file's pages.
 pub struct Source {
     /// The inode's number.
     pub number: u64,
     kind: Kind,
     archive: &'static [u8],
-    /// How many of the archive's bytes are still the file's: no cut has been before them.
+    /// Length of the archive's bytes that no truncation has cut off.
     bound: AtomicU64,
     pages: AtomicU64,
-    /// Held by a call that writes, changes the size or makes holes: such calls come one after the
-    /// other.
+    /// Held by a call that writes, changes the size or punches holes.
     pub turn: Turn,
-    /// Changed by who has the turn.
+    /// Changed under the `turn`.
     seals: AtomicU32,
-    /// Where what is mapped was found.
+    /// Where the mapped file was found.
     origin: SpinLock<Option<Shared<Origin>>>,
-    /// When the verifier has seen it last.
+    /// The moment at which the verifier last saw it.
     seen: AtomicU64,
 }
 
@@ -102,54 +101,54 @@ impl Source {
         }
     }
 
-    /// What kind of file it is.
+    /// The kind of the file.
     pub fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// What the archive has from a position on.
+    /// The archive's bytes from a position on.
     pub fn archived(&self, position: u64) -> &'static [u8] {
         let bound = self.bound.load(Ordering::Acquire) as usize;
         let position = usize::try_from(position).unwrap_or(usize::MAX);
         self.archive[..bound].get(position..).unwrap_or_default()
     }
 
-    /// How many bytes the archive has.
+    /// How many of the archive's bytes are still the file's.
     pub fn bound(&self) -> u64 {
         self.bound.load(Ordering::Acquire)
     }
 
-    /// What the archive has from a position on is not the file's any more. Before its pages go.
+    /// Drops the archive's bytes from a position on. The caller removes the pages afterwards.
     pub fn forget(&self, position: u64) {
         self.bound.fetch_min(position, Ordering::SeqCst);
-        // Partner: the fence in `fill`. Either that sees the new bound, or who takes the pages away
-        // afterwards sees the one that is being filled.
+        // Partner: the fence in `fill`. Either `fill` sees the new bound, or the caller, which then removes
+        // the pages, sees the page that is being filled.
         fence(Ordering::SeqCst);
     }
 
-    /// Where a page is counted. One in the place of the archive's is not: there are no more of these
-    /// than the archive is large, and a program that is full of files is loaded all the same.
+    /// The counter of a page. A page that replaces the archive's has none: the archive's size bounds their
+    /// number, and programs can be loaded even when files have reached their limit.
     fn counter(&self, index: u64) -> Option<&'static AtomicU64> {
         let archived = (self.archive.len() as u64).div_ceil(PAGE);
         (index >= archived).then(|| &USED[self.kind as usize])
     }
 
-    /// How many pages there are in memory.
+    /// Pages in memory.
     pub fn pages(&self) -> u64 {
         self.pages.load(Ordering::Relaxed)
     }
 
-    /// What must not be done to it.
+    /// The seals.
     pub fn seals(&self) -> u32 {
         self.seals.load(Ordering::Acquire)
     }
 
-    /// Sets the seals, by who has the turn or made the file.
+    /// Sets the seals. The caller holds the `turn`, or made the file.
     pub fn set_seals(&self, seals: u32) {
         self.seals.store(seals, Ordering::Release);
     }
 
-    /// Whether it has none of these seals.
+    /// Checks that it has none of these seals.
     ///
     /// # Errors
     /// `EPERM`.
@@ -160,7 +159,7 @@ impl Source {
         }
     }
 
-    /// How many pages it can have at most, whatever others have.
+    /// The most pages it can have, whatever other files have.
     pub fn most(&self) -> u64 {
         match self.kind {
             Kind::Tree => limit(),
@@ -168,7 +167,7 @@ impl Source {
         }
     }
 
-    /// It is mapped, and was found there. A link to what somebody has open is no place.
+    /// Records where the file was found, when it is mapped. A link to an open file is no such place.
     pub fn set_origin(&self, origin: &Shared<Origin>) {
         if let Origin::Named(directory, _) = &**origin
             && !matches!(directory, Node::Memory(_))
@@ -185,12 +184,12 @@ impl Source {
         drop(old);
     }
 
-    /// Where it was found when it was mapped last.
+    /// Where it was found when it was last mapped.
     pub fn origin(&self) -> Option<Shared<Origin>> {
         self.origin.lock().clone()
     }
 
-    /// It has another name than this one now. Without memory for that it keeps the old one.
+    /// Changes the name after a rename. If memory is short, it keeps the old one.
     pub fn rename(&self, (from, old): (&Node, &[u8]), (to, new): (&Node, &[u8])) {
         let had = self.origin();
         let Some(Origin::Named(directory, name)) = had.as_deref() else {
@@ -217,27 +216,27 @@ impl Drop for Source {
     }
 }
 
-/// The kernel as what is behind the core's stores. A tag is a reference to a [`Source`], made by
+/// The kernel as the pager of the core's memory objects. A tag is a reference to a [`Source`], made by
 /// [`tag`], or 0 for memory that is only shared.
 pub struct Files;
 
-/// A tag that holds a source until the store is gone.
+/// Makes a tag that holds a source until its object is freed.
 pub fn tag(source: &Shared<Source>) -> u64 {
     Shared::into_raw(source.clone()) as u64
 }
 
-/// The source of a store that the caller holds.
+/// Returns the source of an object that the caller holds.
 ///
 /// # Safety
-/// The tag is that of a store that lives as long as the result.
+/// The tag is that of an object that lives as long as the result.
 pub unsafe fn of<'a>(tag: u64) -> &'a Source {
-    // SAFETY: The tag is a reference until the store is gone.
+    // SAFETY: The tag is a reference until the object is freed.
     unsafe { Shared::borrow_raw(tag as *const ()) }
 }
 
 impl Pager for Files {
     fn has(&self, tag: u64, index: u64) -> bool {
-        // SAFETY: The core asks about stores that it holds.
+        // SAFETY: The core asks about objects that it holds.
         let source = unsafe { of(tag) };
         index.saturating_mul(PAGE) < source.bound()
     }

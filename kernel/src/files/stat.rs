@@ -1,9 +1,9 @@
-//! What `stat` and `statx` tell, in their two forms.
+//! The attributes of a file, and their layouts for `stat` and `statx`.
 
 use crate::arch::uaccess;
 use crate::errno::Errno;
 
-/// What is known about a file.
+/// The attributes of a file.
 #[derive(Clone, Copy, Default)]
 pub struct Stat {
     pub filesystem: u32,
@@ -12,7 +12,7 @@ pub struct Stat {
     pub links: u32,
     pub user: u32,
     pub group: u32,
-    /// Major and minor number, of a device.
+    /// Major and minor number of a device.
     pub device: (u32, u32),
     pub size: u64,
     pub block_size: u64,
@@ -27,7 +27,7 @@ pub struct Stat {
 
 const SECOND: u64 = 1_000_000_000;
 
-/// Fields that `statx` always gives: the basic ones and the birth time.
+/// Fields that `statx` always returns: the basic ones and the birth time.
 const KNOWN: u32 = 0x7ff | 0x800;
 
 impl Stat {

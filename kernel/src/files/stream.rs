@@ -1,5 +1,5 @@
-//! Standard input, output and error, as the first process has them: one-way channels to the
-//! command, so `stat` shows pipes.
+//! Standard input, output and error of the first process: one-way channels to the command, so `stat` shows
+//! pipes.
 
 use super::copy::gather;
 use super::input;
@@ -17,7 +17,7 @@ pub enum Stream {
     Error,
 }
 
-/// Writes to a console, in pieces of which each appears as a whole.
+/// Writes to a console, in pieces that each appear as a whole.
 pub fn write(port: u16, from: u64, length: u64) -> Answer {
     gather(from, length, |piece| {
         console::write(port, piece);
@@ -41,7 +41,7 @@ impl Stream {
         }
     }
 
-    /// What can be done without waiting.
+    /// The events that are ready now.
     pub fn events(self) -> Events {
         match self {
             Self::Input => input::events(),
@@ -53,7 +53,7 @@ impl Stream {
         (self == Self::Input).then(input::readiness)
     }
 
-    /// The number that tells it from others.
+    /// The inode number.
     pub fn number(self) -> u64 {
         match self {
             Self::Input => 1,

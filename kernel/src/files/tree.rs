@@ -1,7 +1,7 @@
-//! The tree of files in memory: its root, and what changes it.
+//! The tree of files in memory: its root, and the calls that change it.
 //!
-//! Changes come one after the other (`CHANGES`), so each sees the tree as the one before left it.
-//! Whoever only looks takes the lock of one directory at a time.
+//! `CHANGES` serialises changes, so each sees the tree as the one before left it. A look-up takes the lock of
+//! one directory at a time.
 
 use alloc::vec::Vec;
 use core::iter;
@@ -27,7 +27,7 @@ pub fn root() -> Node {
     Node::Memory(ROOT.get().clone())
 }
 
-/// Makes the root and what every system has in it; at boot.
+/// Makes the root and the fixed entries of every system; at boot.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -93,7 +93,7 @@ fn add(parent: &Shared<Inode>, name: &[u8], inode: Shared<Inode>) -> Result<(), 
     Ok(())
 }
 
-/// A new directory.
+/// Makes a directory.
 ///
 /// # Errors
 /// `EEXIST`, `ENOENT`, `ENOTDIR`, `ENOMEM`.
@@ -102,7 +102,7 @@ pub fn mkdir(directory: &Node, name: &[u8], permissions: u32) -> Result<(), Errn
     make_directory(writable(directory)?, name, permissions).map(drop)
 }
 
-/// A new symbolic link.
+/// Makes a symbolic link.
 ///
 /// # Errors
 /// As for [`mkdir`].
@@ -111,7 +111,7 @@ pub fn symlink(directory: &Node, name: &[u8], target: &[u8]) -> Result<(), Errno
     make_link(writable(directory)?, name, target)
 }
 
-/// A new file that begins with what the archive holds.
+/// Makes a file that begins with the archive's bytes.
 ///
 /// # Errors
 /// As for [`mkdir`].
@@ -127,11 +127,11 @@ pub fn create(
     Ok(Node::Memory(inode))
 }
 
-/// A new name for a file.
+/// Makes a new name for a file.
 ///
 /// # Errors
-/// `EPERM` for a directory; `EXDEV` for what is not in this tree; `ENOENT` for a file whose last
-/// name is gone; as for [`mkdir`].
+/// `EPERM` for a directory; `EXDEV` for a node that is not in this tree; `ENOENT` for a file without a name;
+/// as for [`mkdir`].
 pub fn link(node: &Node, directory: &Node, name: &[u8]) -> Result<(), Errno> {
     let _change = CHANGES.take()?;
     let parent = writable(directory)?;
@@ -152,7 +152,7 @@ pub fn link(node: &Node, directory: &Node, name: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Takes a name of something other than a directory away.
+/// Removes a name of something other than a directory.
 ///
 /// # Errors
 /// `ENOENT`, `EISDIR`; `EPERM` in `/proc`.
@@ -193,7 +193,7 @@ pub fn rmdir(directory: &Node, name: &[u8]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// An empty directory is about to go: nothing comes into it any more.
+/// Marks an empty directory as removed: it gets no new entries.
 fn bury(directory: &Directory) -> Result<(), Errno> {
     if !directory.is_empty() {
         return Err(ENOTEMPTY);
@@ -202,7 +202,7 @@ fn bury(directory: &Directory) -> Result<(), Errno> {
     Ok(())
 }
 
-/// What `rename` does when the new name is taken.
+/// What `rename` does if the new name exists.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Taken {
     Replace,
@@ -210,7 +210,7 @@ pub enum Taken {
     Exchange,
 }
 
-/// Gives something another name, in this directory or another one.
+/// Renames an entry, in its directory or to another one.
 ///
 /// # Errors
 /// `ENOENT`, `EEXIST`, `EISDIR`, `ENOTDIR`, `ENOTEMPTY`; `EINVAL` for a directory moved into
@@ -250,7 +250,7 @@ pub fn rename(
             Ok(())
         }
         (Some(Node::Memory(there)), Taken::Replace) => {
-            // An ancestor of the moved one is not empty.
+            // This also refuses an ancestor of `moved`, which is not empty.
             match (node.is_directory(), there.directory()) {
                 (true, Ok(directory)) => bury(directory)?,
                 (true, Err(_)) => return Err(ENOTDIR),
@@ -283,7 +283,7 @@ pub fn rename(
     }
 }
 
-/// Something has moved between two directories.
+/// Updates the parent, links and times after a move between two directories.
 fn settle(moved: &Shared<Inode>, from: &Shared<Inode>, to: &Shared<Inode>) {
     if let Ok(directory) = moved.directory()
         && !from.is(to)
@@ -297,19 +297,19 @@ fn settle(moved: &Shared<Inode>, from: &Shared<Inode>, to: &Shared<Inode>) {
     to.touch();
 }
 
-/// A mapping of a file is called by the file's new name.
+/// Gives the mappings of a file its new name.
 fn follow(moved: &Inode, from: (&Node, &[u8]), to: (&Node, &[u8])) {
     if let Body::File(file) = &moved.body {
         file.content.source.rename(from, to);
     }
 }
 
-/// Calls `visit` with what is behind every regular file, once for each name.
+/// Calls `visit` with the source of every regular file, once for each name.
 ///
 /// # Errors
-/// `ENOMEM`: there is none to look.
+/// `ENOMEM`: no memory for the walk.
 pub fn for_each_file(visit: &mut dyn FnMut(&Source)) -> Result<(), Errno> {
-    // Not by recursion: directories may be nested deeper than a stack is.
+    // Not by recursion: directories may be nested deeper than the stack allows.
     let mut directories = Vec::new();
     directories.try_reserve(1).map_err(|_| ENOMEM)?;
     directories.push(ROOT.get().clone());
@@ -335,7 +335,7 @@ pub fn for_each_file(visit: &mut dyn FnMut(&Source)) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Whether a directory is another one or lies in it.
+/// Whether a directory is `above`, or lies in it.
 fn lies_in(directory: &Shared<Inode>, above: &Shared<Inode>) -> bool {
     let up = |at: &Shared<Inode>| at.directory().ok()?.parent().ok()?;
     iter::successors(Some(directory.clone()), up).any(|at| at.is(above))

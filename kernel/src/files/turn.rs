@@ -1,8 +1,8 @@
-//! A lock that is waited for asleep, so that its holder may touch user memory.
+//! A sleeping lock (`Turn`), under which the holder may touch user memory.
 //!
-//! It orders calls on one file or one pipe. The fault path takes none, so a holder's fault waits
-//! for no holder. But it may wait for memory, which another process gives back by ending: so the end
-//! of a thread's process ends its wait for a turn.
+//! It orders calls on one file or one pipe. The fault path takes no `Turn`, so a holder's fault waits for no
+//! other holder. That fault may wait for memory, which another process frees by exiting. So the exit of a
+//! thread's process ends the thread's wait for a `Turn`.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -13,13 +13,13 @@ use crate::sched::wait::{self, Interruptible};
 
 const FREE: u32 = 0;
 const TAKEN: u32 = 1;
-/// Taken, and somebody may sleep.
+/// Taken, and threads may sleep.
 const AWAITED: u32 = 2;
 
 /// The lock.
 pub struct Turn(AtomicU32);
 
-/// Holds it until dropped.
+/// The lock, held until dropped.
 pub struct Taken<'a>(&'a Turn);
 
 impl Turn {
@@ -31,10 +31,10 @@ impl Turn {
         core::ptr::from_ref(self) as u64
     }
 
-    /// Waits until it is free, and takes it.
+    /// Takes the lock, and waits until it is free.
     ///
     /// # Errors
-    /// `EINTR`: it was not free, and the thread has to end.
+    /// `EINTR`: it was not free, and the thread has to exit.
     #[inline]
     pub fn take(&self) -> Result<Taken<'_>, Errno> {
         if self
@@ -50,11 +50,11 @@ impl Turn {
     #[cold]
     fn wait(&self) -> Result<(), Errno> {
         while self.0.swap(AWAITED, Ordering::Acquire) != FREE {
-            // A holder that lets go meanwhile wakes under the bucket's lock, after this look.
+            // A holder that releases the lock meanwhile wakes under the bucket's lock, after this check.
             let check = || Ok(self.0.load(Ordering::SeqCst) == AWAITED);
             let _ = wait::sleep(self.key(), u32::MAX, None, Interruptible::ByEnd, check);
             if sched::current().work().contains(Work::EXIT) {
-                // It may have been the one that was woken to take it.
+                // This thread may have consumed the one wake-up: pass it on.
                 wait::wake_address(self.key(), 1, u32::MAX);
                 return Err(EINTR);
             }

@@ -1,7 +1,7 @@
-//! Who writes a regular file and who runs it: never both at once (`ETXTBSY`).
+//! Keeps a regular file from being written and run at the same time (`ETXTBSY`).
 //!
-//! One count per file says which: above 0 as many descriptions are open for writing, below 0 as many
-//! address spaces run it. Each holds a guard of this module as long as it does so.
+//! Each file has one count. Above 0 it is the number of descriptions open for writing; below 0, of address
+//! spaces that run the file. Each of them holds a guard of this module.
 
 use core::sync::atomic::{AtomicI32, Ordering};
 
@@ -17,10 +17,10 @@ impl Usage {
         Self(AtomicI32::new(0))
     }
 
-    /// Counts one more on a side, if nobody is on the other one.
+    /// Adds one to a side, unless the other side is in use.
     fn begin(&self, step: i32) -> Result<(), Errno> {
         let join = |count: i32| (count == 0 || count.signum() == step).then_some(count + step);
-        // Relaxed: it decides who may, and orders nothing.
+        // Relaxed: the count decides access, and orders nothing.
         let joined = self
             .0
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, join);
@@ -32,7 +32,7 @@ impl Usage {
     }
 }
 
-/// What is counted for a file, if it is a regular one.
+/// One unit of a file's count, if it is a regular file.
 struct User {
     inode: Shared<Inode>,
     step: i32,
@@ -63,7 +63,7 @@ fn file_of(inode: &Inode) -> Option<&File> {
     }
 }
 
-/// Writes a file until it is dropped.
+/// Marks a file as open for writing, until dropped.
 pub struct Writing {
     _user: User,
 }
@@ -77,7 +77,7 @@ impl Writing {
     }
 }
 
-/// Runs a file until it is dropped.
+/// Marks a file as running, until dropped.
 pub struct Running {
     user: User,
 }
@@ -90,10 +90,10 @@ impl Running {
         Ok(Self { user })
     }
 
-    /// Once more.
+    /// Makes another guard for the same file.
     ///
     /// # Errors
-    /// None, because nobody can write it meanwhile.
+    /// None: the file cannot be open for writing meanwhile.
     pub fn again(&self) -> Result<Self, Errno> {
         Self::begin(&self.user.inode)
     }

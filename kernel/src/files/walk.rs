@@ -7,7 +7,7 @@ use super::node::{Node, Target};
 use super::tree;
 use crate::errno::{ELOOP, ENAMETOOLONG, ENOENT, ENOMEM, ENOTDIR, Errno};
 
-/// Links that are followed before giving up, as on Linux.
+/// The most links that are followed, as on Linux.
 const MOST_LINKS: u32 = 40;
 /// Linux's `PATH_MAX`, with the final NUL.
 pub const LONGEST_PATH: usize = 4096;
@@ -34,13 +34,13 @@ pub struct Place {
     /// The directory of the last component.
     pub directory: Node,
     pub end: End,
-    /// What is there, if anything.
+    /// The node there, if any.
     pub node: Option<Node>,
-    /// The path ends in a slash.
+    /// Whether the path ends in a slash.
     pub slash: bool,
 }
 
-/// The path that is still to be followed.
+/// The rest of the path.
 struct Rest {
     bytes: Vec<u8>,
     at: usize,
@@ -57,7 +57,7 @@ impl Rest {
         self.at >= self.bytes.len()
     }
 
-    /// The next component's place; the position moves behind it.
+    /// Returns the range of the next component, and moves behind it.
     fn component(&mut self) -> core::ops::Range<usize> {
         let start = self.at;
         while self.bytes.get(self.at).is_some_and(|&byte| byte != b'/') {
@@ -66,7 +66,7 @@ impl Rest {
         start..self.at
     }
 
-    /// Puts a link's target before what is left.
+    /// Puts a link's target before the rest.
     fn prepend(&mut self, mut target: Vec<u8>) -> Result<(), Errno> {
         let rest = &self.bytes[self.at..];
         if target.len() + rest.len() >= LONGEST_PATH {
@@ -82,8 +82,7 @@ impl Rest {
 /// Follows a path from a directory, or from the root if it begins with a slash.
 ///
 /// # Errors
-/// `ENOENT`: a component is missing, but for the last one; `ENOTDIR`, `ELOOP`, `ENAMETOOLONG`,
-/// `ENOMEM`.
+/// `ENOENT`: a component other than the last is missing; `ENOTDIR`, `ELOOP`, `ENAMETOOLONG`, `ENOMEM`.
 pub fn walk(start: &Node, path: &[u8], last: Last) -> Result<Place, Errno> {
     if path.is_empty() {
         return Err(ENOENT);
@@ -145,7 +144,7 @@ pub fn walk(start: &Node, path: &[u8], last: Last) -> Result<Place, Errno> {
                 if target[0] == b'/' {
                     at = tree::root();
                 }
-                // The slash behind the link belongs to what is left.
+                // The slash behind the link belongs to the rest.
                 rest.at = behind;
                 rest.prepend(target)?;
             }
@@ -175,7 +174,7 @@ fn found(directory: Node, end: End, node: Option<Node>, slash: bool) -> Result<P
     })
 }
 
-/// What a path leads to.
+/// Returns the node that a path leads to.
 ///
 /// # Errors
 /// As for [`walk`]; `ENOENT` if nothing is there.

@@ -1,10 +1,9 @@
-//! Allocations that fail on purpose (`heap-fail=`), so that tests go down every path that has to
-//! do without.
+//! Allocations that fail on purpose (`heap-fail=`), so that tests reach every path that handles a failure.
 //!
-//! Of those that programs' threads make, every so many-th fails, whatever it is for. The first
-//! process's first thread is spared, and so are the kernel's own: somebody has to watch the others.
+//! Of the allocations by programs' threads every N-th fails, whatever it is for. The first process's first
+//! thread and the kernel's own threads are spared, because they watch the others.
 //!
-//! Written lines: two counts, by every allocation, if that was asked for.
+//! *Writes*: one count, by every allocation that is not spared, if the run file asks for it.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,17 +11,17 @@ use crate::arch::percpu;
 use crate::console::Port;
 use crate::process::FIRST;
 
-/// Every so many-th fails; 0 for none.
+/// Every N-th allocation fails; 0 for none.
 static EVERY: AtomicU64 = AtomicU64::new(0);
 /// Allocations that were not spared.
 static MADE: AtomicU64 = AtomicU64::new(0);
 
-/// From now on every so many-th fails, or none.
+/// Lets every N-th allocation fail from now on; 0 for none.
 pub fn begin(every: u64) {
     EVERY.store(every, Ordering::Relaxed);
 }
 
-/// Whether the allocation that is about to be made is to fail.
+/// Whether the next allocation is to fail.
 #[inline]
 pub fn is_next() -> bool {
     let every = EVERY.load(Ordering::Relaxed);
@@ -36,7 +35,7 @@ fn is_next_of(every: u64) -> bool {
     !is_spared && MADE.fetch_add(1, Ordering::Relaxed) % every == every - 1
 }
 
-/// Writes how many have failed, for the report, if that was asked for.
+/// Writes how many allocations have failed, for the report, if the run file asks for it.
 pub fn report(out: &mut Port) {
     use core::fmt::Write;
 

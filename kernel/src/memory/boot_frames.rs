@@ -1,7 +1,7 @@
-//! The frames before there is a frame allocator: a bump allocator over the memory map.
+//! The boot-time frame allocator: a bump allocator over the memory map.
 //!
-//! It takes from the ends of usable ranges below 4 GiB, the only memory that the boot tables map.
-//! What it gave out is never returned; what is left goes to the real allocator (`remaining`).
+//! It takes from the ends of usable ranges below 4 GiB, the only memory that the boot tables map. Its frames
+//! are never returned; the rest goes to the real allocator (`remaining`).
 
 use arrayvec::ArrayVec;
 
@@ -11,7 +11,7 @@ use crate::report::refuse;
 
 const PAGE: u64 = 4096;
 
-/// Said when memory, less the kernel and the initramfs, does not suffice.
+/// The error when memory, less the kernel and the initramfs, does not suffice.
 pub const TOO_LITTLE: &str = "too little memory to boot with this initramfs";
 
 /// Page-aligned free ranges.

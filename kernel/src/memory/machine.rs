@@ -1,8 +1,8 @@
-//! The kernel as the memory core's machine: the traits that the core asks a port for.
+//! The kernel as the memory core's machine: the traits that a port implements for the core.
 //!
-//! The machine is the zero-sized [`Kernel`], because there is one; its state is in statics, set at
-//! boot. The core runs with interrupts off like all kernel code, so `interrupts_off` has nothing to
-//! do, and `cpu` is true until the caller parks.
+//! The machine is the zero-sized [`Kernel`], because there is one; its state is in statics, set at boot. The
+//! core runs with interrupts off like all kernel code, so `interrupts_off` has nothing to do, and `cpu` is
+//! valid until the caller parks.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -49,8 +49,8 @@ impl PhysicalMemory for Kernel {
 impl Wait for Kernel {
     #[inline]
     fn relax(&self, turn: u32) {
-        // Never lets another thread run: whoever holds what is waited for runs on another CPU,
-        // because kernel code is not preempted and does not park while it holds a claim or a lock.
+        // Never lets another thread run. The holder runs on another CPU, because kernel code is not preempted,
+        // and does not park while it holds a claim or a lock.
         tlb::relax_for(turn);
     }
 
@@ -114,12 +114,12 @@ impl Machine for Kernel {
     }
 
     fn init_root(&self, root: Frame) {
-        // SAFETY: The core hands over a new table before anybody uses it.
+        // SAFETY: The core hands over a new table before its first use.
         unsafe { paging::copy_upper_half(self.pointer(root).as_ptr().cast()) };
     }
 }
 
-/// Gives the core all memory that is left.
+/// Gives the core all remaining memory.
 pub fn set_up(info: &StartInfo, mut boot: BootFrames, cpus: usize) {
     let _ = info;
     let top = boot
@@ -176,17 +176,17 @@ pub fn try_memory() -> Option<&'static Memory<Kernel>> {
     MEMORY.try_get()
 }
 
-/// This CPU takes part from now on.
+/// Registers this CPU with the core.
 pub fn cpu_online(cpu: u32) {
     memory().online(Cpu(cpu));
 }
 
-/// Zeroes a frame for later; whether there was room for it.
+/// Zeroes a frame for later; returns whether there was room for it.
 pub fn fill_zeroed() -> bool {
     FRAMES.get().fill_zeroed(Kernel.cpu())
 }
 
-/// What the kernel itself uses a frame for; its descriptor says so.
+/// The kernel's own uses of a frame, recorded in its descriptor.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
     Heap,
@@ -201,17 +201,17 @@ fn mark(frame: Frame, purpose: Purpose) {
     FRAMES.get().descriptor(frame).set_flags(flags);
 }
 
-/// A zeroed frame for the kernel itself: its physical address.
+/// Allocates a zeroed frame for the kernel itself; returns its physical address.
 ///
 /// # Errors
-/// When there is none.
+/// If there is none.
 pub fn allocate_zeroed(purpose: Purpose) -> Result<u64, NoMemory> {
     let frame = FRAMES.get().allocate_zeroed(Kernel.cpu())?;
     mark(frame, purpose);
     Ok(frame.0 << 12)
 }
 
-/// A block of `2^order` frames for the kernel itself: its physical address.
+/// Allocates a block of `2^order` frames for the kernel itself; returns its physical address.
 pub fn allocate_block(order: u32, purpose: Purpose) -> Option<u64> {
     let frames = FRAMES.try_get()?;
     let block = frames.allocate_block(order).ok()?;
@@ -219,19 +219,19 @@ pub fn allocate_block(order: u32, purpose: Purpose) -> Option<u64> {
     Some(block.0 << 12)
 }
 
-/// Gives back what [`allocate_zeroed`] gave.
+/// Frees a frame of [`allocate_zeroed`].
 pub fn free(physical: u64) {
     let frame = Frame(physical >> 12);
     FRAMES.get().descriptor(frame).set_flags(Flags::NONE);
     FRAMES.get().free(Kernel.cpu(), frame);
 }
 
-/// All frames that are the core's or the kernel's.
+/// All frames of the core and of the kernel.
 pub fn frames() -> &'static Frames<Kernel> {
     FRAMES.get()
 }
 
-/// Bytes of memory: all that programs can have, and what is free of it.
+/// Bytes of memory: the total that programs can have, and the free part of it.
 pub fn sizes() -> (u64, u64) {
     (
         SIZE.load(Ordering::Relaxed),

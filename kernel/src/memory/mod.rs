@@ -1,4 +1,4 @@
-//! The boundary to the memory core: what the rest of the kernel says about memory, it says here.
+//! The boundary to the memory core: the names by which the rest of the kernel uses memory.
 
 pub mod boot_frames;
 pub mod machine;
@@ -19,24 +19,24 @@ pub type Space = faultless_mm::OwnedSpace<Kernel>;
 /// Pages that address spaces share: a file's, or shared memory's.
 pub type MemoryObject = faultless_mm::MemoryObject<Kernel>;
 
-/// Frames that are no memory.
+/// Device memory: frames that are not RAM.
 pub type Device = faultless_mm::Device<Kernel>;
 
-/// What is to be mapped of a device.
+/// A part of a device to map.
 pub type OpenedDevice<'a> = faultless_mm::OpenedDevice<'a, Kernel>;
 
-/// What is to be mapped of a file.
+/// A part of a file to map.
 pub type Opened<'a> = faultless_mm::Opened<'a, Kernel>;
 
 /// The end of user memory.
 pub const USER_END: u64 = 0x7fff_ffff_f000;
 
-/// Pages that may come to need memory, of all processes (Linux: `Committed_AS`).
+/// Pages that may still need memory, of all processes (Linux: `Committed_AS`).
 pub fn committed() -> u64 {
     memory().committed()
 }
 
-/// Counts on this CPU.
+/// Adds to a counter of this CPU.
 pub fn count(counter: Counter, more: u64) {
     memory().this_cpu().counters().add(counter, more);
 }
@@ -46,7 +46,7 @@ pub fn this_cpu_counters() -> &'static faultless_trace::Counters {
     memory().this_cpu().counters()
 }
 
-/// All counters with their totals; none before the core is set up.
+/// Calls `f` for all counters with their totals; 0 before the core is set up.
 pub fn for_each_counter(f: &mut dyn FnMut(&'static str, u64)) {
     for &counter in Counter::ALL {
         f(
@@ -75,7 +75,7 @@ pub fn new_space(policy: Policy, layout: Layout) -> Result<Space, crate::errno::
     Ok(Space::new(memory(), policy, layout)?)
 }
 
-/// Gives back all memory of a space that no CPU uses.
+/// Frees all memory of a space that no CPU uses.
 pub fn destroy(space: Space) {
     space.destroy();
 }

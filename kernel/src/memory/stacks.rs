@@ -1,9 +1,9 @@
 //! Kernel stacks, each with its thread's record above it and unmapped pages below it.
 //!
-//! A slot is 64 KiB of the stack region: guard pages, the stack, the record. A stack that grows too
-//! far hits the guard and double-faults instead of writing into its neighbour. Slots keep their
-//! frames for ever and are used again, so a stale pointer to a thread always points to a thread:
-//! the worst it can do is a wake-up without reason, which every waiter tolerates.
+//! A slot is 64 KiB of the stack region: guard pages, the stack, the record. A stack that grows too far hits
+//! the guard and double-faults instead of writing into its neighbour. Slots keep their frames for ever and
+//! are reused, so a stale pointer to a thread always points to a thread. The worst it can do is a spurious
+//! wake-up, which every waiter tolerates.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -32,7 +32,7 @@ static FREE: SpinLock<Vec<u64>> = SpinLock::new(Vec::new());
 /// Slots ever used. Written under the lock of [`FREE`].
 static USED: AtomicU64 = AtomicU64::new(0);
 
-/// A slot's record memory: uninitialised or a dead thread's.
+/// Allocates a slot; returns its record memory: uninitialised or a dead thread's.
 ///
 /// # Errors
 /// `ENOMEM`; `EAGAIN` when there are too many threads.
@@ -40,7 +40,7 @@ pub fn allocate() -> Result<*mut Thread, Errno> {
     if let Some(slot) = FREE.lock().pop() {
         return Ok((slot + RECORD) as *mut Thread);
     }
-    // All that can be missing is there before the slot's number is taken: none is lost.
+    // All resources are allocated before the slot's number is taken, so that no number is lost.
     let mut frames = [0u64; FRAMES + TABLES];
     for at in 0..frames.len() {
         match super::machine::allocate_zeroed(Purpose::Stack) {
@@ -64,7 +64,7 @@ pub fn allocate() -> Result<*mut Thread, Errno> {
     for (page, &frame) in (0..).zip(pages) {
         paging::map_stack_page(first + page * PAGE, frame, &mut tables);
     }
-    // The tables are there already, but for a slot or two in 512.
+    // The tables exist already, except for a slot or two in 512.
     tables.for_each(super::machine::free);
     Ok((slot + RECORD) as *mut Thread)
 }
@@ -73,10 +73,10 @@ fn give_back(frames: &[u64]) {
     frames.iter().copied().for_each(super::machine::free);
 }
 
-/// The next slot's number.
+/// Takes the next slot's number.
 fn take_number() -> Result<u64, Errno> {
-    // Room to give the slot back must be there before it is used: giving back cannot fail. The
-    // lock is held until the slot is counted, or two CPUs would reserve room for one.
+    // Reserve room for the slot in the free list now, because freeing it cannot fail. The lock is held until
+    // the slot is counted, or two CPUs would reserve room for one.
     let mut free = FREE.lock();
     let number = USED.load(Ordering::Relaxed);
     if (number + 1) * SLOT > STACKS_SIZE {
@@ -88,12 +88,12 @@ fn take_number() -> Result<u64, Errno> {
     Ok(number)
 }
 
-/// Bytes of frames that slots hold, whether a thread has them or not.
+/// Bytes of frames that slots hold, in use or not.
 pub fn size() -> u64 {
     USED.load(Ordering::Relaxed) * FRAMES as u64 * PAGE
 }
 
-/// Gives the slot of a dead thread back; nobody runs on its stack.
+/// Frees the slot of a dead thread; no CPU uses its stack.
 pub fn free(thread: *const Thread) {
     FREE.lock().push(thread as u64 - RECORD);
 }

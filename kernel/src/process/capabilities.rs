@@ -1,11 +1,12 @@
-//! Capabilities: everybody begins with all of them, and may give some up. Nothing asks for any but
-//! `CAP_IPC_LOCK`, without which `RLIMIT_MEMLOCK` counts. They are a process', not a thread's.
+//! Capabilities: every process begins with all of them, and may give some up. Only two are checked:
+//! `CAP_IPC_LOCK`, without which `RLIMIT_MEMLOCK` applies, and here `CAP_SETPCAP`. They belong to a process,
+//! not to a thread.
 
 use linux_raw_sys::general as linux;
 
 use crate::errno::{EPERM, Errno};
 
-/// All that Linux 6.12 knows, 0 to 40.
+/// All capabilities of Linux 6.12, 0 to 40.
 const ALL: u64 = (1 << 41) - 1;
 
 /// The sets of a process.
@@ -17,7 +18,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Those of root.
+    /// The capabilities of root.
     pub const ROOT: Self = Self {
         effective: ALL,
         permitted: ALL,
@@ -29,7 +30,7 @@ impl Capabilities {
         self.effective >> number & 1 != 0
     }
 
-    /// Those that a process with these wants instead.
+    /// Changes the sets to those that the process wants.
     ///
     /// # Errors
     /// `EPERM`: more than it may have.
@@ -50,8 +51,8 @@ impl Capabilities {
         Ok(())
     }
 
-    /// Those that the next program begins with: root's, whatever was given up before, but nothing
-    /// `no_new` (`PR_SET_NO_NEW_PRIVS`).
+    /// The capabilities of the next program: root's, whatever was given up before, or with `no_new`
+    /// (`PR_SET_NO_NEW_PRIVS`) only those permitted now.
     pub fn of_program(self, no_new: bool) -> Self {
         let all = if no_new { self.permitted } else { ALL };
         Self {

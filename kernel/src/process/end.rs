@@ -1,9 +1,8 @@
 //! The end of processes and threads.
 //!
-//! A process ends when its last thread does: the last one to end alone, or all of them after
-//! `exit_group`, a fatal signal or memory exhausted. The first reason given is the one reported.
-//! The last thread gives the memory and the files back, and tells the parent; when the first
-//! process ends, so does the run.
+//! A process ends with its last thread. Either that thread ends alone, or all end after `exit_group`, a fatal
+//! signal or exhausted memory. The first reason given is reported. The last thread frees the memory and the
+//! files, and notifies the parent. When the first process ends, so does the run.
 
 use core::sync::atomic::Ordering;
 
@@ -28,13 +27,13 @@ use crate::signal::send;
 use crate::verify;
 
 const SIGNALLED: u64 = 1 << 32;
-/// It does not end yet.
+/// The process does not end yet.
 pub(super) const NO_REASON: u64 = u64::MAX;
 
 impl Process {
-    /// Ends all threads. They notice on their way to user mode, and sleeping ones are woken.
+    /// Ends all threads. Running ones exit on their way to user mode, and sleeping ones are woken.
     fn end_all(&self, reason: u64) {
-        // The reason first: whoever finds that it is ending may be the last thread and report it.
+        // The reason first: a thread that sees `ending` may be the last one and report the reason.
         let _ =
             self.reason
                 .compare_exchange(NO_REASON, reason, Ordering::AcqRel, Ordering::Relaxed);
@@ -54,7 +53,7 @@ impl Process {
         self.end_all(SIGNALLED | u64::from(signal));
     }
 
-    /// What `wait4` stores.
+    /// The status that `wait4` stores.
     pub fn status(&self) -> u32 {
         let reason = self.reason.load(Ordering::Acquire);
         match reason & SIGNALLED {
@@ -63,7 +62,7 @@ impl Process {
         }
     }
 
-    /// Lets go of the caller of `vfork`.
+    /// Releases the caller of `vfork`.
     pub fn release_parent(&self) {
         if self.holds_parent.swap(false, Ordering::AcqRel) {
             wait::wake_address(self.key(), u32::MAX, u32::MAX);
@@ -71,10 +70,10 @@ impl Process {
     }
 }
 
-/// Ends the current thread alone (`exit`); the last one's status is the process's.
+/// Ends only the current thread (`exit`). The last one's status is the process's.
 pub fn exit_alone(status: i32) -> ! {
-    // One count decides who is last, so that of several at once exactly one is. It alone has a
-    // status to leave, and nobody reads that before it has ended too.
+    // One count decides which thread is last, so exactly one of several concurrent exits is. Only that thread
+    // leaves a status, which is not read before that thread has ended, too.
     let process = current();
     if sched::current().is_traced() {
         ptrace::attach::exits_alone(sched::current(), (status as u32 & 0xff) << 8);
@@ -102,23 +101,24 @@ pub fn exit_thread(thread: &'static Thread) -> ! {
         finish(process);
     } else {
         if process.alone.load(Ordering::SeqCst) {
-            // The one that calls `exec` waits for this.
+            // The thread that calls `exec` waits for this.
             wait::wake_address(process.key(), u32::MAX, u32::MAX);
         }
         let blocked = thread.signals.lock().blocked;
         send::hand_on(process, !blocked);
     }
-    // Nobody finds the thread any more, and it looks at its process no more.
+    // The thread can no longer be found, and no longer looks at its process.
     thread.forget_process();
     thread.state.store(DEAD, Ordering::Relaxed);
     sched::block();
     unreachable!("a dead thread runs");
 }
 
-/// A thread leaves its memory: if others stay there, it tells them by the words it has promised.
+/// Notifies the threads that stay in a space when this thread leaves it, by its robust list and
+/// `clear_child_tid`.
 pub fn tell_sharers(thread: &Thread, process: &Process) {
-    // One reference is the process's, one is taken to look; it goes at once, because a caller may
-    // never return.
+    // One reference is the process's, and one is taken for this check. The latter is dropped at once, because
+    // a caller may never return.
     let is_shared = process.space().is_some_and(|space| space.references() > 2);
     if is_shared || process.thread_count() > 1 && !process.is_ending() {
         crate::syscall::thread::release_robust_list(thread);
@@ -129,7 +129,7 @@ pub fn tell_sharers(thread: &Thread, process: &Process) {
     }
 }
 
-/// The last thread has ended: gives everything back and tells the parent.
+/// Frees everything after the last thread has ended, and notifies the parent.
 fn finish(process: &Process) {
     sched::current().space.set(core::ptr::null());
     space::leave(percpu::cpu_number(), percpu::this());
@@ -186,10 +186,10 @@ fn finish(process: &Process) {
     }
 }
 
-/// Who is told of an end.
+/// The process to notify of an end.
 struct Told {
     process: Shared<Process>,
-    /// The signal that is still to be sent: whose end it tells, and how that ended.
+    /// The signal still to be sent, the process that ended, and its status.
     late: Option<(u32, u32, u32)>,
 }
 
@@ -202,7 +202,7 @@ impl Told {
     }
 }
 
-/// Tells a process's parent that it has ended, and forgets it unless the parent waits.
+/// Notifies the parent of a process that has ended, and forgets the process unless the parent waits.
 fn tell_parent(family: &mut Family, id: u32) -> Option<Told> {
     let entry = family.get(id)?;
     let (parent, signal) = (entry.parent, entry.exit_signal);
@@ -213,8 +213,8 @@ fn tell_parent(family: &mut Family, id: u32) -> Option<Told> {
         _ => family.remove(id),
     }
     let process = alive?;
-    // Under the lock: whoever finds that it has ended has the signal already. Other signals may
-    // need the family themselves.
+    // SIGCHLD under the lock: a thread that sees the end finds the signal, too. Other signals may need the
+    // family themselves.
     let late = signal != linux::SIGCHLD;
     if !late {
         tell(&process, id, signal, status);
@@ -235,7 +235,7 @@ fn finish_telling(told: Option<Told>) {
     wait::wake_address(told.process.key(), u32::MAX, u32::MAX);
 }
 
-/// The tracer of a process that has ended has been told, or has ended: now the parent is.
+/// Notifies the parent, after the tracer of an ended process was notified or has ended.
 pub fn tell_late(id: u32) {
     finish_telling(family::with(|family| tell_parent(family, id)));
 }
@@ -254,7 +254,7 @@ pub fn tell(parent: &Process, child: u32, exit_signal: u32, status: u32) {
         0 => (linux::CLD_EXITED, status >> 8),
         signal => (linux::CLD_KILLED, signal),
     };
-    // `clone` takes any number; one that is no signal tells nobody, as on Linux.
+    // As on Linux: `clone` takes any number, and one that is no signal notifies no process.
     if (1..=COUNT).contains(&exit_signal) {
         let info = Info {
             signal: exit_signal,
@@ -266,7 +266,7 @@ pub fn tell(parent: &Process, child: u32, exit_signal: u32, status: u32) {
     }
 }
 
-/// The first process has ended: reports.
+/// Reports the end of the first process.
 fn finish_run(process: &Process) -> ! {
     verify::without_processes();
     let reason = process.reason.load(Ordering::Acquire);

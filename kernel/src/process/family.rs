@@ -1,7 +1,7 @@
-//! All processes, and how they are related: one table under one lock.
+//! All processes and their relations: one table under one lock.
 //!
-//! An entry outlives its process until the parent has waited for it. Parents, groups and sessions
-//! are numbers, so that no process keeps another.
+//! An entry outlives its process until the parent has waited for it. Parents, groups and sessions are
+//! numbers, so that no process keeps another alive.
 
 use alloc::vec::Vec;
 
@@ -12,19 +12,19 @@ use crate::ptrace::Tracees;
 use crate::shared::Shared;
 use crate::sync::SpinLock;
 
-/// The greatest number, as on Linux.
+/// The largest number, as on Linux.
 const LAST_ID: u32 = 4_194_303;
 
-/// What a process's parent has not been told yet.
+/// The end of a process, of which its parent has not been told yet.
 #[derive(Clone, Copy)]
 pub struct Ended {
     /// As `wait4` stores it.
     pub status: u32,
-    /// The process's, and that of the children it waited for.
+    /// Usage of the process, and of the children it waited for.
     pub usage: Usage,
 }
 
-/// What happened to a process that goes on living.
+/// A change of a process that lives on.
 #[derive(Clone, Copy)]
 pub enum Change {
     /// By this signal.
@@ -33,7 +33,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// As `wait4` stores it.
+    /// The status as `wait4` stores it.
     pub fn status(self) -> u32 {
         match self {
             Self::Stopped(signal) => signal << 8 | 0x7f,
@@ -42,11 +42,11 @@ impl Change {
     }
 }
 
-/// What the family knows of a process.
+/// What the family records of a process.
 pub struct Entry {
     pub id: u32,
     pub parent: u32,
-    /// The parent's thread that has made it.
+    /// The thread of the parent that made it.
     pub maker: u32,
     pub group: u32,
     pub session: u32,
@@ -55,11 +55,11 @@ pub struct Entry {
     pub ended: Option<Ended>,
     /// Its last change, until the parent has been told.
     pub change: Option<Change>,
-    /// It has called `exec`: its group cannot be changed by its parent any more.
+    /// Whether it has called `exec`: its parent can no longer change its group.
     pub has_execed: bool,
-    /// The signal its parent gets at its end; 0 for none.
+    /// The signal that its parent gets at its end; 0 for none.
     pub exit_signal: u32,
-    /// Of a stopped group that has just been orphaned, and not told yet (`orphans`).
+    /// Whether its stopped group was just orphaned, and it was not signalled yet (`orphans`).
     pub hangs_up: bool,
 }
 
@@ -68,7 +68,7 @@ pub struct Family {
     entries: Vec<Entry>,
     pub tracees: Tracees,
     next_id: u32,
-    /// Numbers have come round: the next one may be in use.
+    /// Whether numbers have wrapped around: the next one may be in use.
     wrapped: bool,
 }
 
@@ -79,7 +79,7 @@ static FAMILY: SpinLock<Family> = SpinLock::new(Family {
     wrapped: false,
 });
 
-/// Does something under the family's lock.
+/// Runs `f` under the family's lock.
 pub fn with<R>(f: impl FnOnce(&mut Family) -> R) -> R {
     f(&mut FAMILY.lock())
 }
@@ -105,7 +105,7 @@ impl Family {
         &mut self.entries
     }
 
-    /// The same, to look only.
+    /// The same as `get`, read-only.
     pub fn find(&self, id: u32) -> Option<&Entry> {
         let at = self.position(id).ok()?;
         self.entries.get(at)
@@ -117,7 +117,7 @@ impl Family {
         self.entries[at].process.clone()
     }
 
-    /// Whether a number is a process's, its group's, or one of its threads'.
+    /// Whether a number is that of a process, group, session, thread or tracee.
     fn is_used(&self, id: u32) -> bool {
         self.tracees.find(id).is_some()
             || self.entries.iter().any(|entry| {
@@ -131,7 +131,7 @@ impl Family {
             })
     }
 
-    /// A number for a process or thread; nobody else has it.
+    /// Returns a number for a process or thread, which nothing else has.
     ///
     /// # Errors
     /// `EAGAIN`: all are taken.
@@ -151,7 +151,7 @@ impl Family {
         Err(EAGAIN)
     }
 
-    /// Enters a process.
+    /// Adds a process.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -162,15 +162,14 @@ impl Family {
         Ok(())
     }
 
-    /// Takes out an entry.
+    /// Removes an entry.
     pub fn remove(&mut self, id: u32) {
         if let Ok(at) = self.position(id) {
             self.entries.remove(at);
         }
     }
 
-    /// The children of a process that ends go to `INIT`, which waits for those that have ended at
-    /// once.
+    /// Gives the children of a process that ends to `INIT`, which immediately reaps those that have ended.
     pub fn orphan_children_of(&mut self, parent: u32) {
         for entry in self.entries.iter_mut() {
             if entry.parent == parent {
@@ -181,8 +180,8 @@ impl Family {
             .retain(|entry| entry.parent != INIT || entry.ended.is_none());
     }
 
-    /// Processes of a group that have not ended, found one after the other: the first whose
-    /// number is greater than `after`.
+    /// The first wanted process with a number greater than `after` that has not ended. Repeated calls find
+    /// all of them.
     pub fn next_of(&self, after: u32, wanted: impl Fn(&Entry) -> bool) -> Option<Shared<Process>> {
         let from = self.position(after).map_or_else(|at| at, |at| at + 1);
         self.entries[from..]
@@ -214,7 +213,7 @@ impl Family {
                 return Err(crate::errno::EACCES);
             }
         }
-        // A session's leader stays in its group.
+        // A session leader stays in its group.
         if entry.session == entry.id {
             return Err(EPERM);
         }
@@ -240,7 +239,7 @@ impl Family {
     }
 }
 
-/// A number for a process or thread.
+/// Returns a number for a process or thread.
 ///
 /// # Errors
 /// `EAGAIN`.
@@ -267,7 +266,7 @@ pub fn find_thread(id: u32) -> Option<Shared<Process>> {
     })
 }
 
-/// Does something with each process that has not ended; the family is not locked meanwhile.
+/// Calls `f` with each wanted process that has not ended, without the family's lock.
 pub fn for_each(wanted: impl Fn(&Entry) -> bool, f: &mut dyn FnMut(&Shared<Process>)) {
     let mut after = 0;
     while let Some(process) = with(|family| family.next_of(after, &wanted)) {

@@ -1,4 +1,4 @@
-//! Making threads and processes: `clone` and what is made of it.
+//! Making threads and processes: `clone` and the calls built on it.
 
 use core::sync::atomic::Ordering;
 
@@ -19,18 +19,18 @@ use crate::shared::Shared;
 use crate::signal::Signals;
 use crate::signal::pending::AlternateStack;
 
-/// What `clone` and `clone3` are told.
+/// The arguments of `clone` and `clone3`.
 #[derive(Clone, Copy, Default)]
 pub struct Arguments {
     pub flags: u64,
     /// The child's stack pointer; 0: the parent's.
     pub stack: u64,
-    /// Where the child's number goes in the parent's memory, and in the child's.
+    /// Where the child's number is stored, in the parent's memory and in the child's.
     pub parent_id: u64,
     pub child_id: u64,
     /// The child's thread pointer, if asked for.
     pub tls: u64,
-    /// What the parent gets when the child ends.
+    /// The signal that the parent gets when the child ends.
     pub exit_signal: u32,
 }
 
@@ -70,10 +70,10 @@ impl Arguments {
     }
 }
 
-/// Makes a thread, or a process with one thread; its number.
+/// Makes a thread, or a process with one thread. Returns its number.
 ///
 /// # Errors
-/// As `clone(2)`; `EINVAL` for namespaces, which there are none of.
+/// As `clone(2)`; `EINVAL` for namespaces, which do not exist here.
 pub fn clone(frame: &TrapFrame, arguments: &Arguments) -> Answer {
     arguments.check()?;
     let id = family::new_id()?;
@@ -96,7 +96,7 @@ pub fn clone(frame: &TrapFrame, arguments: &Arguments) -> Answer {
         child.leave_files();
     })?;
     if arguments.has(linux::CLONE_CHILD_SETTID) {
-        // Written by the child itself, in its own memory.
+        // The child writes it itself, in its own memory.
         thread.set_child_tid.set(arguments.child_id);
     }
     if let Err(error) = child
@@ -123,7 +123,7 @@ fn write_id(arguments: &Arguments, id: u32) {
     }
 }
 
-/// Gives back a thread that never ran.
+/// Frees a thread that never ran.
 fn discard(thread: &'static Thread) {
     thread.forget_process();
     stacks::free(thread);
@@ -140,7 +140,7 @@ fn new_thread(
     child_frame.fast.rax = 0;
     child_frame.fast.vector = VECTOR_NONE;
     if parent.stops_at_calls() {
-        // A step is its parent's alone.
+        // The child does not inherit a single step.
         registers::set_step(&mut child_frame, false);
     }
     if arguments.stack != 0 {
@@ -161,8 +161,8 @@ fn new_thread(
     };
     let mut signals = child.signals.lock();
     signals.blocked = blocked;
-    // As on Linux: what shares memory has a stack of its own for handlers, unless it only borrows
-    // the parent's for a while.
+    // As on Linux: a child that shares memory starts without an alternate signal stack, unless it only
+    // borrows the memory for a while.
     let borrows = arguments.has(linux::CLONE_VFORK) || !arguments.has(linux::CLONE_VM);
     signals.stack = if borrows { stack } else { AlternateStack::NONE };
     drop(signals);
@@ -187,7 +187,7 @@ fn new_process(arguments: &Arguments, id: u32) -> Result<Shared<Process>, Errno>
         space
     } else {
         let copy = space.fork()?;
-        // Not those of the space, which may be borrowed from another process.
+        // Not the limits of the space, which may be borrowed from another process.
         copy.set_limits(&limits.memory());
         copy
     };
@@ -204,7 +204,7 @@ fn new_process(arguments: &Arguments, id: u32) -> Result<Shared<Process>, Errno>
     })
 }
 
-/// The child's descriptors, and where it is.
+/// The child's descriptors and working directory.
 fn files(arguments: &Arguments, parent: &Process) -> Result<(Shared<Table>, Shared<Place>), Errno> {
     let place = if arguments.has(linux::CLONE_FS) {
         None
@@ -238,7 +238,7 @@ fn enter_family(arguments: &Arguments, child: &Shared<Process>) -> Result<(), Er
         });
         let child_of_caller = (caller, arguments.exit_signal);
         let (group, session, brother) = own.unwrap_or((caller, caller, child_of_caller));
-        // As on Linux: a brother tells the common parent as the caller does.
+        // As on Linux: a sibling notifies the common parent as the caller does.
         let (parent, exit_signal) = if arguments.has(linux::CLONE_PARENT) {
             brother
         } else {
@@ -260,7 +260,7 @@ fn enter_family(arguments: &Arguments, child: &Shared<Process>) -> Result<(), Er
     })
 }
 
-/// A new thread's first act, in its own memory.
+/// Stores a new thread's number in its own memory: the thread's first act.
 fn begin(thread: &'static Thread) {
     let address = thread.set_child_tid.get();
     if address != 0 {
@@ -268,8 +268,8 @@ fn begin(thread: &'static Thread) {
     }
 }
 
-/// `vfork`: the child uses the caller's memory, and the caller waits until it does no more. Only
-/// the end of its own process ends the wait.
+/// `vfork`: the child uses the caller's memory, and the caller waits until it no longer does. Only the end of
+/// the caller's own process ends the wait early.
 fn wait_for_release(child: &Process) {
     let waits = || child.holds_parent.load(Ordering::Acquire);
     while waits() && !sched::current().work().contains(Work::EXIT) {

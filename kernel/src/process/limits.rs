@@ -1,7 +1,7 @@
-//! Resource limits: kept, inherited, and obeyed where there is something to limit.
+//! Resource limits: kept, inherited, and enforced where there is something to limit.
 //!
-//! Obeyed: open files, and what is said of memory: address space, data, stack, and what is locked
-//! by who has given up `CAP_IPC_LOCK`. Everybody is root: the others can be set and read.
+//! Enforced are the limits of open files and of memory: address space, data, stack, and memory locked by a
+//! process without `CAP_IPC_LOCK`. The others can be set and read. Every process is root.
 
 use linux_raw_sys::general as linux;
 
@@ -16,11 +16,11 @@ const COUNT: usize = linux::RLIM_NLIMITS as usize;
 /// The most open files that a process may ask for.
 const MOST_FILES: u64 = HARD_LIMIT;
 
-/// What a process may use of each resource: now, and at most.
+/// The limits of each resource: soft and hard.
 #[derive(Clone, Copy)]
 pub struct Limits {
     resources: [[u64; 2]; COUNT],
-    /// What lifts limits.
+    /// The capabilities, which lift limits.
     pub capabilities: Capabilities,
 }
 
@@ -50,7 +50,7 @@ impl Limits {
         self.resources.get(resource).copied().ok_or(EINVAL)
     }
 
-    /// Changes the limits of a resource; every process may raise them.
+    /// Changes the limits of a resource. Every process may raise them.
     ///
     /// # Errors
     /// `EINVAL`; `EPERM`: more files than there can be.
@@ -66,7 +66,7 @@ impl Limits {
         Ok(())
     }
 
-    /// What the process's address space may map.
+    /// The limits of the process's address space.
     pub fn memory(&self) -> MemoryLimits {
         let [data, most_data] = self.resources[linux::RLIMIT_DATA as usize];
         MemoryLimits {
@@ -80,7 +80,7 @@ impl Limits {
         }
     }
 
-    /// Open files that a process may have.
+    /// The most open files that a process may have.
     pub fn files(&self) -> u64 {
         self.resources[linux::RLIMIT_NOFILE as usize][0]
     }

@@ -1,11 +1,11 @@
 //! Processes: an address space, threads, signals and files under one number.
 //!
-//! `family` knows all processes and how they are related, `space` the CPUs in an address space,
-//! `fork` makes a process, `end` ends one, `wait` tells its parent, `usage` counts what it used,
-//! `oom` chooses who dies when memory is exhausted, `part` is what `exec` unshares.
+//! `family` holds all processes and their relations, and `space` the CPUs in an address space. `fork` makes a
+//! process, `end` ends one, and `wait` reports that to its parent. `usage` counts what it used, `oom` chooses
+//! the process to kill when memory is exhausted, and `part` is what `exec` unshares.
 //!
-//! A process is counted: its threads hold it, and the family until its parent has waited for it.
-//! What a process has (space, files) goes when its last thread ends; what is left is a record.
+//! A process is reference-counted: its threads hold it, and the family does until its parent has waited for
+//! it. Its space and files are released when its last thread ends; what is left is a record.
 //!
 //! Lock order: family, then a process's threads, then a thread's signals, then the process's.
 
@@ -42,9 +42,9 @@ pub use part::Part;
 pub use space::{UserSpace, current as space};
 use usage::Usage;
 
-/// The number of the first process: what the machine was started for.
+/// The number of the first process, for which the machine was started.
 pub const FIRST: u32 = 100;
-/// The number that orphans know as their parent's.
+/// The number of the parent of orphans.
 pub const INIT: u32 = 1;
 
 /// A process.
@@ -52,46 +52,45 @@ pub struct Process {
     pub id: u32,
     /// None once the process has ended.
     space: SpinLock<Option<Shared<UserSpace>>>,
-    /// What it runs; replaced by `exec`.
+    /// The program that it runs; replaced by `exec`.
     program: SpinLock<Shared<Program>>,
     threads: SpinLock<Vec<&'static Thread>>,
     /// Threads that have not called `exit`.
     pub staying: AtomicU32,
-    /// Threads that have left the list and have still to say so to who traces them, or is traced by
-    /// them.
+    /// Threads that have left the list, and still have to tell that to their tracers or tracees.
     pub leaving: AtomicU32,
-    /// All threads are to end.
+    /// Whether all threads have to exit.
     ending: AtomicBool,
-    /// All threads but one are to end, because that one calls `exec`.
+    /// Whether all threads but one have to exit, because that one calls `exec`.
     pub alone: AtomicBool,
-    /// Why it ends: an exit status, or `SIGNALLED` and a signal; `NO_REASON` until it does.
+    /// The reason of its end: an exit status, or `SIGNALLED` and a signal; `NO_REASON` before.
     reason: AtomicU64,
     /// Whether a signal has stopped it, so that its threads sleep.
     state: AtomicU32,
-    /// The signal that has stopped it last.
+    /// The signal that last stopped it.
     stop_signal: AtomicU32,
-    /// Made by `vfork`, whose caller waits until this is false.
+    /// Set in a child of `vfork`: the caller waits until this is false.
     holds_parent: AtomicBool,
     pub signals: Signals,
     pub limits: SpinLock<Limits>,
     pub descriptors: Part<Table>,
     pub place: Shared<Place>,
-    /// Of threads that have ended.
+    /// Usage of threads that have ended.
     usage: SpinLock<Usage>,
-    /// Of children that it waited for.
+    /// Usage of children that it waited for.
     pub children_usage: SpinLock<Usage>,
-    /// Its memory was chosen to be given back.
+    /// Whether it was chosen to be killed for its memory.
     pub out_of_memory: AtomicBool,
-    /// It ends, and has no memory any more.
+    /// Whether it ends, and has freed its memory.
     pub has_given_back: AtomicBool,
-    /// Its last thread has ended, and its parent can know.
+    /// Whether its last thread has ended, and its parent can know.
     pub is_over: AtomicBool,
-    /// Who wants to know that.
+    /// The watchers of that.
     pub watchers: Readiness,
 }
 
 impl Process {
-    /// A process without threads.
+    /// Makes a process without threads.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -129,18 +128,18 @@ impl Process {
         })
     }
 
-    /// What it runs.
+    /// The program that it runs.
     pub fn program(&self) -> Shared<Program> {
         self.program.lock().clone()
     }
 
-    /// It runs another program from now on.
+    /// Changes the program that it runs.
     pub fn set_program(&self, program: Shared<Program>) {
         let old = core::mem::replace(&mut *self.program.lock(), program);
         drop(old);
     }
 
-    /// Gives it another address space; the one it had.
+    /// Replaces its address space. Returns the old one.
     pub fn replace_space(&self, new: Shared<UserSpace>) -> Option<Shared<UserSpace>> {
         self.space.lock().replace(new)
     }
@@ -156,7 +155,7 @@ impl Process {
         self.space().filter(|_| !borrows)
     }
 
-    /// Counts a thread among the process's, before it runs.
+    /// Adds a thread to the process, before the thread runs.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -165,7 +164,7 @@ impl Process {
         threads.try_reserve(1).map_err(|_| ENOMEM)?;
         threads.push(thread);
         drop(threads);
-        // Before it runs, and its maker stays meanwhile: the count is 0 only after the last `exit`.
+        // Before it runs, and while its maker stays: the count is 0 only after the last `exit`.
         self.staying.fetch_add(1, Ordering::Relaxed);
         // SeqCst: `end_all` sets the flag before it looks at the list.
         if self.ending.load(Ordering::SeqCst) || self.alone.load(Ordering::SeqCst) {
@@ -174,35 +173,35 @@ impl Process {
         Ok(())
     }
 
-    /// Does something with each thread, under the list's lock.
+    /// Calls `f` with each thread, under the list's lock.
     pub fn for_each_thread(&self, f: &mut dyn FnMut(&'static Thread)) {
         self.threads.lock().iter().for_each(|thread| f(thread));
     }
 
-    /// Does something with the thread of this number, under the list's lock.
+    /// Calls `f` with the thread of this number, under the list's lock.
     pub fn with_thread<R>(&self, id: u32, f: impl FnOnce(&'static Thread) -> R) -> Option<R> {
         let threads = self.threads.lock();
         let thread = threads.iter().find(|thread| thread.id() == id)?;
         Some(f(thread))
     }
 
-    /// How many threads it has.
+    /// The number of its threads.
     pub fn thread_count(&self) -> usize {
         self.threads.lock().len()
     }
 
-    /// Whether all its threads are to end.
+    /// Whether all its threads have to exit.
     pub fn is_ending(&self) -> bool {
         self.ending.load(Ordering::SeqCst)
     }
 
-    /// It ends, or was never begun: it has no files any more.
+    /// Releases its files, because it ends or was never started.
     fn leave_files(&self) {
         self.descriptors.get().leave();
         self.place.leave();
     }
 
-    /// What a descriptor of it can be polled for: it is readable once the process has ended.
+    /// The events of a descriptor of it: readable once the process has ended.
     pub fn events(&self) -> Events {
         match self.is_over.load(Ordering::SeqCst) {
             true => Events::READABLE,
@@ -219,7 +218,7 @@ impl Process {
 /// The current thread's process.
 ///
 /// # Panics
-/// In a thread of the kernel's own.
+/// In a kernel thread.
 #[inline]
 pub fn current() -> &'static Process {
     sched::current().process()

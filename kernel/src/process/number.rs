@@ -1,5 +1,5 @@
-//! Numbers of address spaces: small, and nobody else's as long as the space lives. They make a
-//! user address unique among all processes (`futex`).
+//! Numbers of address spaces: small, and unique as long as the space lives. They make a user address unique
+//! among all processes (`futex`).
 
 use crate::errno::{EAGAIN, Errno};
 use crate::sync::SpinLock;
@@ -20,11 +20,11 @@ static TAKEN: SpinLock<Taken> = SpinLock::new(Taken {
     next: 0,
 });
 
-/// A number, given back when it is dropped.
+/// A number, freed when it is dropped.
 pub struct Number(u32);
 
 impl Number {
-    /// A number that is free.
+    /// Takes a free number.
     ///
     /// # Errors
     /// `EAGAIN`: there is none.
@@ -40,13 +40,13 @@ impl Number {
         Ok(Self(at as u32 * 64 + bit))
     }
 
-    /// The number itself: small.
+    /// Returns the number itself, which is small.
     pub fn index(&self) -> usize {
         self.0 as usize
     }
 
-    /// A key for the table of sleepers: no kernel address, and nobody else's. Addresses that differ
-    /// in their last two bits have the same one.
+    /// Returns a key for the table of sleepers: never a kernel address, or a key of another space. Addresses
+    /// that differ only in their last two bits have the same key.
     pub fn key(&self, address: u64) -> u64 {
         u64::from(self.0) << (63 - BITS) | address >> 2
     }

@@ -1,11 +1,12 @@
-//! Memory is exhausted: what processes have let go of (`MADV_FREE`) is taken; if there is none of
-//! that, the largest process is killed, as on Linux, and everything else goes on.
+//! Out-of-memory handling: takes the lazily freed pages of processes (`MADV_FREE`). If there are none, it
+//! kills the largest process, as on Linux, and everything else goes on.
 //!
-//! One at a time: while a chosen process is still giving its memory back, nobody else is chosen,
-//! and whoever needs memory waits for a moment and tries again. One that ends anyway is as good as
-//! chosen while it is the largest, and when its last thread has left and gives back what it had.
-//! Nor does anybody choose who may have looked for memory before a process gave its own back: each
-//! thread looks once more after that.
+//! One process is chosen at a time. While it still frees its memory, no other is chosen, and a thread that
+//! needs memory pauses and tries again. A process that ends anyway counts as chosen while it is the largest.
+//! It also does after its last thread has left, while it frees its memory.
+//!
+//! A thread that may have looked for memory before a process freed its own does not choose: each thread looks
+//! once more after that.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -18,8 +19,7 @@ use linux_raw_sys::general::SIGKILL;
 /// Nanoseconds between a fault that found no memory and its next try.
 const PAUSE: u64 = 1_000_000;
 
-/// The process that has the most pages in memory, and how many; none while one that ends is waited
-/// for.
+/// The process with the most pages in memory, and how many. None while the end of a process is waited for.
 fn largest() -> Option<(Shared<Process>, u64)> {
     let mut found: Option<(Shared<Process>, u64)> = None;
     let mut is_waited_for = false;
@@ -36,7 +36,7 @@ fn largest() -> Option<(Shared<Process>, u64)> {
     found.filter(|(process, _)| !is_waited_for && !process.is_ending())
 }
 
-/// Takes pages that processes have let go of; whether there were any.
+/// Takes lazily freed pages of processes. Returns whether there were any.
 fn take_let_go() -> bool {
     let mut taken = false;
     family::for_each(|entry| entry.process.is_some(), &mut |process| {
@@ -45,28 +45,29 @@ fn take_let_go() -> bool {
     taken
 }
 
-/// Somebody is choosing.
+/// Whether a thread is choosing.
 static CHOOSING: AtomicBool = AtomicBool::new(false);
 
-/// How many have given their memory back.
+/// Processes that have freed their memory.
 static GIVEN_BACK: AtomicU64 = AtomicU64::new(0);
 
-/// A process has given its memory back, and is about to be gone.
+/// Records that a process has freed its memory, and is about to be gone.
 pub fn gave_back(process: &Process) {
-    // In this order, and before the family forgets it: who waits for it no more sees that it has.
+    // In this order, and before the family forgets it: a thread that no longer waits for it sees that it has
+    // freed its memory.
     GIVEN_BACK.fetch_add(1, Ordering::Release);
     process.has_given_back.store(true, Ordering::Release);
 }
 
-/// Whether the current thread has found no memory since a process last gave its own back. If not,
-/// it has the next time.
+/// Whether the current thread has found no memory since a process last freed its own. If not, it has the next
+/// time.
 fn has_looked_since() -> bool {
     let given_back = GIVEN_BACK.load(Ordering::Acquire);
     sched::current().without_memory.replace(given_back) == given_back
 }
 
-/// A fault of the current thread found no memory. Finds some, or kills a process, perhaps this one,
-/// and waits a moment; the fault can then be tried again.
+/// Handles a fault of the current thread that found no memory. Takes lazily freed pages, or kills a process,
+/// perhaps this one, and pauses. The fault can then be tried again.
 pub fn fault_found_none() {
     if current().is_ending() {
         return;

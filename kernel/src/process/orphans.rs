@@ -1,8 +1,8 @@
-//! Orphaned groups: those of which no member has a parent in another group of the same session, so
-//! that nobody is there to continue them.
+//! Orphaned process groups: no member has a parent in another group of the same session, so no process is
+//! left to continue them.
 //!
-//! Terminal stop signals stop no such group. One that is stopped already when it becomes orphaned,
-//! because a process ends, gets SIGHUP and SIGCONT.
+//! Terminal stop signals do not stop an orphaned group. If the end of a process orphans a group that is
+//! already stopped, the group gets SIGHUP and SIGCONT.
 
 use linux_raw_sys::general as linux;
 
@@ -10,7 +10,7 @@ use super::family::{self, Entry, Family};
 use crate::signal::pending::Info;
 use crate::signal::send;
 
-/// Whether a group is orphaned; a process that is about to end is nobody's parent, and no member.
+/// Whether a group is orphaned. The process `ending` counts neither as a member nor as a parent.
 fn is_orphaned(family: &Family, group: u32, ending: Option<u32>) -> bool {
     let keeps = |entry: &Entry| {
         let is_member = entry.group == group && entry.process.is_some();
@@ -40,8 +40,8 @@ fn is_stopped(family: &Family, group: u32) -> bool {
     family.entries().iter().any(stopped)
 }
 
-/// A process is about to end and its children to get another parent: marks the stopped groups that
-/// this orphans; whether there are any.
+/// Marks the stopped groups that the end of a process orphans, before its children get another parent.
+/// Returns whether there are any.
 pub fn mark(family: &mut Family, ending: u32) -> bool {
     let Some(own) = family.find(ending) else {
         return false;
@@ -71,7 +71,7 @@ fn mark_group(family: &mut Family, group: u32, ending: u32) -> bool {
     true
 }
 
-/// Tells those that are marked.
+/// Signals the marked processes.
 pub fn hang_up() {
     let next = |family: &mut Family| {
         let mut entries = family.entries_mut().iter_mut();

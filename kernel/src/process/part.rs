@@ -1,8 +1,8 @@
-//! What a process may share with others, and what `exec` gives it anew: descriptors, and what its
-//! signals do.
+//! A part of a process that it may share with other processes and that `exec` unshares: the descriptors, and
+//! the signal actions.
 //!
-//! Only the process's last remaining thread replaces it. So the process's own threads, of which
-//! none other runs then, look without a lock; other processes look under it.
+//! Only the process's last remaining thread replaces it, when no other thread of the process runs. So the
+//! process's own threads read it without a lock; other processes read it under the lock.
 
 use core::cell::UnsafeCell;
 
@@ -13,12 +13,12 @@ use crate::sync::SpinLock;
 /// A reference that can be replaced.
 pub struct Part<T> {
     shared: UnsafeCell<Shared<T>>,
-    /// Held to look from outside, and to replace.
+    /// Held to read from outside, and to replace.
     lock: SpinLock<()>,
 }
 
-// SAFETY: References go to other threads only as copies made under the lock, or by `own`, whose
-// callers say that nobody replaces it meanwhile.
+// SAFETY: References reach other threads only as copies made under the lock, or by `own`. The callers of
+// `own` guarantee that it is not replaced meanwhile.
 unsafe impl<T: Send + Sync> Sync for Part<T> {}
 // SAFETY: It is a `Shared` and a lock.
 unsafe impl<T: Send + Sync> Send for Part<T> {}
@@ -31,21 +31,21 @@ impl<T> Part<T> {
         }
     }
 
-    /// Another reference to it.
+    /// Returns another reference to it.
     pub fn get(&self) -> Shared<T> {
         let _lock = self.lock.lock();
         // SAFETY: Replaced under the lock only.
         unsafe { &*self.shared.get() }.clone()
     }
 
-    /// Looks at it under a spin lock.
+    /// Calls `f` with it, under a spin lock.
     pub fn with<R>(&self, f: impl FnOnce(&T) -> R) -> R {
         let _lock = self.lock.lock();
         // SAFETY: As above.
         f(unsafe { &*self.shared.get() })
     }
 
-    /// It itself, without a lock.
+    /// Returns it without a lock.
     ///
     /// # Safety
     /// The caller is a thread of the process that has it, and keeps no reference beyond an `exec`.
@@ -55,7 +55,7 @@ impl<T> Part<T> {
         unsafe { &*self.shared.get() }
     }
 
-    /// Puts `make`'s result into its place, if others share it; what was there.
+    /// Replaces it by `make`'s result, if it is shared. Returns the old one.
     ///
     /// # Errors
     /// Those of `make`.
@@ -66,15 +66,15 @@ impl<T> Part<T> {
         &self,
         make: impl FnOnce(&T) -> Result<Shared<T>, Errno>,
     ) -> Result<Option<Shared<T>>, Errno> {
-        // SAFETY: Nobody but the caller replaces it.
+        // SAFETY: Only the caller replaces it.
         let shared = unsafe { &*self.shared.get() };
-        // Others come only from this process by `clone`, so the answer can only become `no`.
+        // Only `clone` in this process adds references, so the answer can only change to not shared.
         if shared.references() == 1 {
             return Ok(None);
         }
         let new = make(shared)?;
         let _lock = self.lock.lock();
-        // SAFETY: Under the lock, and no thread of this process looks.
+        // SAFETY: Under the lock, and no other thread of this process reads it.
         Ok(Some(core::mem::replace(
             unsafe { &mut *self.shared.get() },
             new,

@@ -1,9 +1,9 @@
 //! A process's address space, and the CPUs that run in it.
 //!
-//! A space is counted: processes share one between `vfork` and `exec`, and whoever looks at another
-//! process's memory holds it meanwhile. The last reference gives the memory back, after every CPU
-//! has left. A CPU is in the set of the space it points to (`PerCpu::space`) and in no other; it
-//! leaves when it runs another space's thread, or none.
+//! A space is reference-counted: processes share one between `vfork` and `exec`, and an access to another
+//! process's memory holds it meanwhile. The last reference frees the memory, after every CPU has left. A CPU
+//! is in the set of the space it points to (`PerCpu::space`) and in no other. It leaves when it runs a thread
+//! of another space, or none.
 
 use core::mem::ManuallyDrop;
 use core::ops::Deref;
@@ -20,27 +20,27 @@ use crate::shared::Shared;
 use crate::sync::SpinLock;
 use crate::verify;
 
-/// What is kept free for the stack when addresses are chosen.
+/// The least that is kept free for the stack when addresses are chosen.
 const LEAST_ROOM: u64 = 128 << 20;
 
 /// An address space that programs run in.
 pub struct UserSpace {
     space: ManuallyDrop<Space>,
     number: Number,
-    /// The program's file, which nobody may write meanwhile.
+    /// Keeps the program's file from being written.
     running: SpinLock<Option<Running>>,
-    /// The commands by which `membarrier` was registered for.
+    /// The commands that `membarrier` was registered for.
     pub barriers: AtomicU32,
 }
 
 impl UserSpace {
-    /// An empty one, with these limits.
+    /// Makes an empty one, with these limits.
     ///
     /// # Errors
     /// `ENOMEM`.
     pub fn new(policy: Policy, limits: &MemoryLimits) -> Result<Shared<Self>, Errno> {
         let usual = Layout::LINUX_X86_64;
-        // As on Linux, room for the stack stays free, at least 128 MiB and at most five sixths.
+        // As on Linux, address space for the stack stays free: at least 128 MiB, and at most five sixths.
         let room = limits.stack.clamp(LEAST_ROOM, usual.end / 6 * 5) & !4095;
         let layout = Layout {
             mmap_base: usual.mmap_base - (room - LEAST_ROOM),
@@ -52,7 +52,7 @@ impl UserSpace {
         Self::share(space, None, 0)
     }
 
-    /// A copy, page by page as either side writes.
+    /// Makes a copy-on-write copy.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -62,7 +62,7 @@ impl UserSpace {
         Self::share(self.space.fork()?, running.transpose()?, barriers)
     }
 
-    /// The program in it comes from this file.
+    /// Sets the file of the program in it.
     pub fn set_running(&self, running: Running) {
         let old = self.running.lock().replace(running);
         drop(old);
@@ -76,7 +76,7 @@ impl UserSpace {
                 return Err(error);
             }
         };
-        // If there is no room, it is dropped and given back.
+        // Without memory for this, the space is dropped and freed.
         let shared = Shared::new(Self {
             space: ManuallyDrop::new(space),
             number,
@@ -87,7 +87,7 @@ impl UserSpace {
         Ok(shared)
     }
 
-    /// Its number, which no other space has meanwhile.
+    /// Its number, which is unique as long as it lives.
     pub fn number(&self) -> usize {
         self.number.index()
     }
@@ -108,8 +108,8 @@ impl Deref for UserSpace {
 
 impl Drop for UserSpace {
     fn drop(&mut self) {
-        // Its last CPUs are on their way to another thread; this one has left. They look at this
-        // very place until then.
+        // Its last CPUs are on their way to another thread; this CPU has left. They look at this very object
+        // until then.
         while self.space.cpus().iter().next().is_some() {
             arch::relax();
         }
@@ -122,15 +122,15 @@ impl Drop for UserSpace {
 /// The address space that this CPU runs in: that of the current thread's process.
 ///
 /// # Panics
-/// Where no user thread runs.
+/// If no user thread runs.
 #[inline]
 pub fn current() -> &'static UserSpace {
-    // SAFETY: A space is not given back while a CPU points to it, and this one does so until the
-    // thread changes it or sleeps, when the thread's process keeps it.
+    // SAFETY: A space is not freed while a CPU points to it. This CPU does so until the thread changes the
+    // space or sleeps, and then the thread's process keeps it.
     unsafe { percpu::this().space.load(Ordering::Relaxed).as_ref() }.expect("a user thread runs")
 }
 
-/// This CPU is about to run in a space.
+/// Makes this CPU run in a space.
 #[inline]
 pub fn enter(number: u32, cpu: &PerCpu, space: *const UserSpace) {
     if ptr::eq(cpu.space.load(Ordering::Relaxed), space) {
@@ -148,7 +148,7 @@ pub fn enter(number: u32, cpu: &PerCpu, space: *const UserSpace) {
     }
 }
 
-/// This CPU does not run in any space any more.
+/// Makes this CPU run in no space any more.
 pub fn leave(number: u32, cpu: &PerCpu) {
     let old = cpu.space.swap(ptr::null_mut(), Ordering::Relaxed);
     // SAFETY: It is kept as long as this CPU is in its set.

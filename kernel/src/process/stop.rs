@@ -1,7 +1,7 @@
-//! Stopping and continuing a process by signals, and telling its parent.
+//! Stopping and continuing a process by signals, and notifying its parent.
 //!
-//! A stopped process's threads sleep on their way to user mode. SIGCONT continues it when it is
-//! sent, whatever becomes of the signal itself; SIGKILL ends it.
+//! The threads of a stopped process sleep on their way to user mode. SIGCONT continues it when it is sent,
+//! whatever becomes of the signal itself. SIGKILL ends it.
 
 use core::sync::atomic::Ordering;
 
@@ -16,13 +16,13 @@ use crate::sched::{self};
 use crate::signal::pending::Info;
 use crate::signal::{Set, bit, send};
 
-/// What stops a process unless it has a handler.
+/// Signals that stop a process unless it has a handler.
 pub const STOPPING: Set =
     bit(linux::SIGSTOP) | bit(linux::SIGTSTP) | bit(linux::SIGTTIN) | bit(linux::SIGTTOU);
 
 /// States of a process.
 pub(super) const RUNS: u32 = 0;
-/// A thread has taken a signal that stops it, and has not done so yet.
+/// A thread has taken a stop signal, and has not stopped the process yet.
 const MAY_STOP: u32 = 1;
 const STOPPED: u32 = 2;
 
@@ -32,12 +32,12 @@ fn waits_to_stop() -> bool {
 }
 
 impl Process {
-    /// Threads that sleep because it is stopped look again.
+    /// Wakes the threads that sleep because it is stopped, so that they look again.
     pub fn wake_stopped(&self) {
         wait::wake_address(self.stop_key(), u32::MAX, u32::MAX);
     }
 
-    /// The signal that has stopped it last.
+    /// The signal that last stopped it.
     pub fn stopped_by(&self) -> u32 {
         self.stop_signal.load(Ordering::Relaxed)
     }
@@ -46,15 +46,15 @@ impl Process {
         self.state.as_ptr() as u64
     }
 
-    /// A thread has taken a signal that may stop the process, under its signals' lock: SIGCONT
-    /// does not find the signal waiting any more, but still cancels it.
+    /// Records that a thread has taken a signal that may stop the process. Called under that thread's
+    /// signals' lock: SIGCONT no longer finds the signal pending, but still cancels the stop.
     pub fn may_stop(&self) {
         let _ = self
             .state
             .compare_exchange(RUNS, MAY_STOP, Ordering::SeqCst, Ordering::Relaxed);
     }
 
-    /// It does not stop after all.
+    /// Records that the process does not stop after all.
     pub fn does_not_stop(&self) {
         let _ = self
             .state
@@ -66,8 +66,8 @@ impl Process {
         self.state.load(Ordering::SeqCst) == STOPPED
     }
 
-    /// Stops all threads, unless SIGCONT came meanwhile; the current one notices on its way to user
-    /// mode too.
+    /// Stops all threads, unless SIGCONT came meanwhile. The current thread also stops on its way to user
+    /// mode.
     pub fn stop(&self, signal: u32) {
         self.stop_signal.store(signal, Ordering::Relaxed);
         let stops =
@@ -75,17 +75,17 @@ impl Process {
                 .compare_exchange(MAY_STOP, STOPPED, Ordering::SeqCst, Ordering::Relaxed);
         match stops {
             Ok(_) => {}
-            // Its tracer has let the thread go on alone, and now it stops again.
+            // The tracer has continued this thread alone, and now it stops again.
             Err(STOPPED) if sched::current().is_traced() && !waits_to_stop() => {}
             Err(_) => return,
         }
-        // As with a signal: a call that sleeps is left, and begun anew afterwards.
+        // As with a signal: a sleeping call is interrupted, and restarted afterwards.
         self.for_each_thread(&mut |thread| sched::interrupt(thread, Work::STOP | Work::SIGNAL));
         self.tell_parent(Change::Stopped(signal));
     }
 
-    /// SIGCONT or SIGKILL was sent, and what waited to stop the process is forgotten: if it is
-    /// stopped it goes on, which only the former tells.
+    /// Continues the process if it is stopped, after SIGCONT or SIGKILL was sent and pending stop signals
+    /// were removed. Only SIGCONT notifies the parent.
     pub fn go_on(&self, signal: u32) {
         if self.state.swap(RUNS, Ordering::SeqCst) == STOPPED {
             wait::wake_address(self.stop_key(), u32::MAX, u32::MAX);
@@ -95,7 +95,7 @@ impl Process {
         }
     }
 
-    /// Signals that wait are forgotten, because their opposite was sent.
+    /// Removes pending signals, because their opposite was sent.
     pub fn forget_waiting(&self, signals: Set) {
         self.signals.waiting.lock().forget(signals);
         self.for_each_thread(&mut |thread| thread.signals.lock().pending.forget(signals));
@@ -104,13 +104,13 @@ impl Process {
     fn tell_parent(&self, change: Change) {
         let parent = family::with(|family| {
             let entry = family.get(self.id)?;
-            // It may have stopped or gone on since: whoever did that tells.
+            // If it has stopped or continued since, the later change notifies the parent.
             if self.is_stopped() != matches!(change, Change::Stopped(_)) {
                 return None;
             }
             entry.change = Some(change);
             let parent = entry.parent;
-            // Who traces it is told of each thread.
+            // A parent that traces it is told of each thread.
             let traces = matches!(change, Change::Stopped(_))
                 && family
                     .tracees
@@ -139,14 +139,14 @@ impl Process {
     }
 }
 
-/// The current thread's process is stopped, or was: sleeps until it goes on.
+/// Sleeps until the current thread's process continues, if it is stopped.
 pub fn wait_to_go_on(thread: &'static Thread) {
     thread.remove_work(Work::STOP);
     let process = current();
     if thread.is_traced() {
         return trace::with_process(thread);
     }
-    // SeqCst, here and where it stops: either this sees the stop, or the work comes again.
+    // SeqCst, here and in `stop`: either this sees the stop, or the work is set again.
     let waits = || process.is_stopped() && !thread.is_traced();
     while waits() && !thread.work().contains(Work::EXIT) {
         let check = || Ok(waits());

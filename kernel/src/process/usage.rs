@@ -1,7 +1,7 @@
-//! What processes and threads have used: time, faults, switches.
+//! Resource usage of processes and threads: time, faults, switches.
 //!
-//! Nothing is counted per fault or per call: when a thread leaves its CPU, it is charged with what
-//! the CPU's clock and counters say since it came. So all time counts as the program's own.
+//! Nothing is counted per fault or per call. When a thread leaves its CPU, it is charged with what the CPU's
+//! clock and counters have added since the thread came. So all time counts as the program's own.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -18,7 +18,7 @@ pub struct Usage {
     pub ran: u64,
     pub minor_faults: u64,
     pub major_faults: u64,
-    /// Switches because it slept, and because its slice was over.
+    /// Context switches because it slept, and because its slice was over.
     pub slept: u64,
     pub preempted: u64,
     /// The most pages it had in memory at once.
@@ -26,7 +26,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// Adds what another has used.
+    /// Adds another sum.
     pub fn add(&mut self, other: &Usage) {
         self.ran += other.ran;
         self.minor_faults += other.minor_faults;
@@ -37,11 +37,11 @@ impl Usage {
     }
 }
 
-/// A thread's part; written by the CPU that runs it, read by anybody.
+/// Usage of a thread; written by the CPU that runs it, read by any CPU.
 #[derive(Default)]
 pub struct ThreadUsage {
     ran: AtomicU64,
-    /// Those that were resolved, major ones included.
+    /// Resolved faults, major ones included.
     faults: AtomicU64,
     major_faults: AtomicU64,
     pub slept: AtomicU64,
@@ -49,7 +49,6 @@ pub struct ThreadUsage {
 }
 
 impl ThreadUsage {
-    /// Nothing yet.
     pub const fn new() -> Self {
         Self {
             ran: AtomicU64::new(0),
@@ -60,12 +59,12 @@ impl ThreadUsage {
         }
     }
 
-    /// What was charged so far.
+    /// The usage charged so far.
     pub fn get(&self) -> Usage {
         let major_faults = self.major_faults.load(Ordering::Relaxed);
         Usage {
             ran: self.ran.load(Ordering::Relaxed),
-            // Somebody else may be read in the middle of a charge.
+            // A charge to another thread may be in progress.
             minor_faults: self
                 .faults
                 .load(Ordering::Relaxed)
@@ -78,7 +77,7 @@ impl ThreadUsage {
     }
 }
 
-/// Where a CPU's clock and counters were when its thread was last charged.
+/// A CPU's clock and counters when its thread was last charged.
 struct Since {
     time: AtomicU64,
     faults: AtomicU64,
@@ -93,14 +92,14 @@ static SINCE: [Since; MAX_CPUS] = [const {
     }
 }; MAX_CPUS];
 
-/// More than before: what only this CPU writes needs no locked instruction. It may be less than
-/// nothing: a fault that slept may have begun on another CPU, whose thread was charged with it.
+/// Adds without a locked instruction, because only this CPU writes. `more` may be negative: a fault that
+/// slept may have begun on another CPU, the thread of which was charged with it.
 fn add(to: &AtomicU64, more: u64) {
     let sum = to.load(Ordering::Relaxed).wrapping_add(more);
     to.store(sum, Ordering::Relaxed);
 }
 
-/// Faults that were resolved on a CPU: Linux charges nobody with others.
+/// Faults that were resolved on a CPU. As on Linux, other faults are not charged.
 fn resolved(counters: &Counters) -> u64 {
     let [refused, failed] = [Counter::FaultsRefused, Counter::FaultsFailed];
     counters
@@ -109,7 +108,7 @@ fn resolved(counters: &Counters) -> u64 {
         .wrapping_sub(counters.get(failed))
 }
 
-/// Charges the thread that runs on this CPU with what was used since the last call here.
+/// Charges the thread that runs on this CPU with the usage since the last call here.
 pub fn charge(thread: &Thread) {
     let since = &SINCE[percpu::cpu_number() as usize];
     let counters = memory::this_cpu_counters();
@@ -141,7 +140,7 @@ pub fn time_of(thread: &Thread) -> u64 {
         } else {
             0
         };
-        // If it was charged meanwhile, `since` may be of before or of after.
+        // If it was charged meanwhile, `since` may be from before or after that.
         if thread.usage.ran.load(Ordering::Acquire) == charged {
             return charged + more;
         }
@@ -155,13 +154,13 @@ pub fn of_time(process: &Process) -> u64 {
     threads.iter().map(|thread| time_of(thread)).sum::<u64>() + ended
 }
 
-/// A process leaves its memory: the most that it had there counts on.
+/// Keeps the peak of an address space that a process leaves.
 pub fn leave_memory(process: &Process, space: &UserSpace) {
     let mut usage = process.usage.lock();
     usage.most_pages = usage.most_pages.max(space.rss().peak);
 }
 
-/// What a thread has used; memory is all of its process's.
+/// Usage of a thread; memory is that of its whole process.
 pub fn of_thread(process: &Process, thread: &Thread) -> Usage {
     let before = process.usage.lock().most_pages;
     let now = process.space().map_or(0, |space| space.rss().peak);
@@ -171,8 +170,7 @@ pub fn of_thread(process: &Process, thread: &Thread) -> Usage {
     }
 }
 
-/// What a process has used, its ended threads included. Threads that run elsewhere are as they
-/// were when they last left a CPU.
+/// Usage of a process, its ended threads included. Running threads count up to when they last left a CPU.
 pub fn of(process: &Process) -> Usage {
     let mut sum = *process.usage.lock();
     process.for_each_thread(&mut |thread| sum.add(&thread.usage.get()));

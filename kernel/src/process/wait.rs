@@ -8,7 +8,7 @@ use crate::ptrace;
 use crate::sched;
 use crate::sched::wait::{self, Interruptible, Woken};
 
-/// Which children are waited for.
+/// The children to wait for.
 #[derive(Clone, Copy)]
 pub enum Which {
     Any,
@@ -26,19 +26,19 @@ impl Which {
     }
 }
 
-/// A child that has ended, stopped or gone on.
+/// A child that has ended, stopped or continued.
 pub struct Child {
     pub id: u32,
     /// As `wait4` stores it.
     pub status: u32,
     pub usage: Usage,
-    /// A tracee's stop.
+    /// Whether this is a tracee's stop.
     pub is_trapped: bool,
     /// Whether its usage becomes that of the caller's children.
     pub counts: bool,
 }
 
-/// What of its children a process waits for.
+/// What a process waits for.
 #[derive(Clone, Copy)]
 pub struct Wanted {
     pub which: Which,
@@ -46,12 +46,12 @@ pub struct Wanted {
     pub ended: bool,
     pub stopped: bool,
     pub continued: bool,
-    /// They can be waited for again.
+    /// Whether the children can be waited for again.
     pub stay: bool,
 }
 
 impl Wanted {
-    /// What there is to say of a child.
+    /// Returns what there is to report of a child.
     fn find(&self, family: &Family, entry: &Entry) -> Option<Child> {
         let tracee = family.tracees.find(entry.id);
         let child = |status, usage| Child {
@@ -62,12 +62,12 @@ impl Wanted {
             counts: true,
         };
         if let Some(Ended { status, usage }) = entry.ended {
-            // Who traces it is told first.
+            // The tracer is told first.
             return (self.ended && tracee.is_none()).then(|| child(status, usage));
         }
         let change = entry.change?;
         let wanted = match change {
-            // Who traces its own child is told of the tracee's stops only.
+            // A parent that traces the child is told only of the tracee's stops.
             Change::Stopped(_) => self.stopped && tracee.is_none_or(|t| t.by != entry.parent),
             Change::Continued => self.continued,
         };
@@ -94,10 +94,10 @@ impl Kind {
     }
 }
 
-/// A child with something to say, if there is one; it is forgotten unless it is to stay.
+/// Returns a child with something to report, if there is one. Forgets the report unless it is to stay.
 ///
 /// # Errors
-/// `ECHILD`: there is no such child, with or without something to say.
+/// `ECHILD`: there is no such child, with or without something to report.
 fn take(parent: u32, wanted: &Wanted) -> Result<Option<Child>, Errno> {
     let (found, is_tracees_end) = family::with(|family| {
         let accepts = |entry: &&Entry| {
@@ -137,7 +137,7 @@ fn take(parent: u32, wanted: &Wanted) -> Result<Option<Child>, Errno> {
     Ok(found)
 }
 
-/// Waits for a child; `None` if `block` is not set and none has anything to say.
+/// Waits for a child. Returns `None` if `block` is not set and no child has anything to report.
 ///
 /// # Errors
 /// `ECHILD`, or a signal came.
@@ -163,7 +163,7 @@ pub fn wait(wanted: &Wanted, block: bool) -> Result<Option<Child>, Errno> {
         };
         let check = || take(process.id, &look).map(|found| found.is_none());
         let woken = wait::sleep(process.key(), u32::MAX, None, Interruptible::Yes, check)?;
-        // A child that has something to say comes before its SIGCHLD. Nor is every wake-up a signal.
+        // A child's report comes before its SIGCHLD, and not every wake-up is a signal.
         interrupted = woken == Some(Woken::Signal) && sched::current().is_interrupted();
     }
 }

@@ -1,4 +1,4 @@
-//! Who traces whom: attaching, and the end of a tracer or of a tracee.
+//! Attaching to threads, and the end of a tracer or of a tracee.
 
 use core::sync::atomic::Ordering;
 
@@ -18,8 +18,8 @@ use crate::shared::Shared;
 use crate::signal::pending::Info;
 use crate::signal::send;
 
-/// `PTRACE_TRACEME`: by the thread that has made this process, or by another one of that process.
-/// Who has no parent that could do it is not traced.
+/// `PTRACE_TRACEME`: the tracer is the thread that created this process, or another thread of the parent.
+/// Without such a parent the call does nothing.
 pub fn me() -> Answer {
     let thread = sched::current();
     let own = thread.process();
@@ -45,7 +45,7 @@ pub fn me() -> Answer {
     })
 }
 
-/// `PTRACE_SEIZE`: the tracee goes on.
+/// `PTRACE_SEIZE`: the tracee keeps running.
 pub fn seize(id: u32, address: u64, options: u64) -> Answer {
     let options = u32::try_from(options).map_err(|_| EIO)?;
     if address != 0 || options & !OPTIONS != 0 {
@@ -54,7 +54,7 @@ pub fn seize(id: u32, address: u64, options: u64) -> Answer {
     attach(id, Some(options))
 }
 
-/// `PTRACE_ATTACH` without options: the tracee is sent SIGSTOP.
+/// `PTRACE_ATTACH`, which sends the tracee SIGSTOP; with options, `PTRACE_SEIZE`.
 pub fn attach(id: u32, seized: Option<u32>) -> Answer {
     let tracer = sched::current();
     let own = tracer.process_reference();
@@ -82,7 +82,7 @@ pub fn attach(id: u32, seized: Option<u32>) -> Answer {
         };
         let _ = send::to_thread(&process, id, info);
     }
-    // One that is stopped already stops as a tracee does.
+    // A thread of a stopped process stops again, as a tracee.
     if process.is_stopped() {
         process.with_thread(id, |thread| sched::interrupt(thread, Work::STOP));
         process.wake_stopped();
@@ -90,8 +90,8 @@ pub fn attach(id: u32, seized: Option<u32>) -> Answer {
     Ok(0)
 }
 
-/// Enters a tracee: a thread of a process, and a thread of another one that traces it. `seized`: with
-/// these options.
+/// Adds the record of a tracee: a thread of one process, traced by a thread of another. `seized`: the options
+/// of `PTRACE_SEIZE`.
 ///
 /// # Errors
 /// `EPERM`: one of them has ended. `ENOMEM`.
@@ -102,10 +102,10 @@ fn add(
     seized: Option<u32>,
 ) -> Result<(), Errno> {
     family.tracees.reserve()?;
-    // SeqCst: before the look at the tracer, which leaves the list before it looks at this.
+    // SeqCst: before the check of the tracer, which leaves the list before it reads this.
     RECORDS.fetch_add(1, Ordering::SeqCst);
     let lives = by.with_thread(tracer, |_| ()).is_some();
-    // Under the list's lock: a thread that ends leaves the list before it looks at its mark.
+    // Under the lock of the list: an exiting thread leaves the list before it tests its mark.
     let mark = |thread: &'static Thread| thread.add_work(Work::TRACED);
     if !lives || process.with_thread(id, mark).is_none() {
         RECORDS.fetch_sub(1, Ordering::SeqCst);
@@ -129,8 +129,8 @@ fn add(
     Ok(())
 }
 
-/// A thread has left its process's list and is about to be gone. If it is traced its tracer is
-/// told, unless the process ends with it and tells by itself; whom it traces goes on alone.
+/// Handles a thread that has left its process's list and exits. Its tracees continue untraced. Its own tracer
+/// is told, unless the thread has the number of its process, which reports its end by itself.
 pub fn thread_ends(thread: &Thread, process: &Process) {
     if !is_concerned(thread) {
         return;
@@ -143,7 +143,7 @@ pub fn thread_ends(thread: &Thread, process: &Process) {
         let tracee = family.tracees.find(thread.id())?;
         let status = match tracee.exits {
             _ if process.is_ending() => process.status(),
-            // None: another thread executes a program.
+            // None: another thread is in `execve`.
             exits => exits.unwrap_or(0),
         };
         let usage = thread.usage.get();
@@ -154,15 +154,15 @@ pub fn thread_ends(thread: &Thread, process: &Process) {
     }
 }
 
-/// A tracer that has to look again.
+/// A tracer that has to check its tracees again.
 pub struct Heard {
     pub tracer: Shared<Process>,
-    /// Whether it was told of an end, and nobody else is before it has asked: not if it does not
-    /// wait for ends.
+    /// Whether it was told of an end, before any other process: false if it does not wait for ends.
     pub waits: bool,
 }
 
-/// Tells a tracee's tracer that it has ended, if it waits for that; none if there is none.
+/// Tells the tracer of a tracee that the tracee has ended, if the tracer waits for ends. `None` without a
+/// tracer.
 fn tell_tracer(family: &mut Family, id: u32, ended: Ended) -> Option<Heard> {
     let by = family.tracees.find(id)?.by;
     let tracer = family.process(by);
@@ -179,7 +179,7 @@ fn tell_tracer(family: &mut Family, id: u32, ended: Ended) -> Option<Heard> {
     Some(Heard { tracer, waits })
 }
 
-/// The current thread, a tracee, calls `exit` alone.
+/// Records that the current thread, a tracee, calls `exit` (not `exit_group`).
 pub fn exits_alone(thread: &Thread, status: u32) {
     family::with(|family| {
         if let Some(tracee) = family.tracees.get(thread.id()) {
@@ -192,7 +192,7 @@ fn is_concerned(thread: &Thread) -> bool {
     thread.is_traced() || super::is_used()
 }
 
-/// A tracer ends: its tracees go on, or die if it has asked for that.
+/// Releases the tracees of a tracer that ends; kills them if it has asked for that.
 fn let_all_go(tracer: u32) {
     let next = |family: &mut Family| {
         let tracee = family
@@ -205,19 +205,19 @@ fn let_all_go(tracer: u32) {
             tracee.has(linux::PTRACE_O_EXITKILL),
         );
         let is_over = matches!(tracee.state, State::Ended(_));
-        // What a tracee that was resumed has been given it keeps, even if it has not run since.
+        // A resumed tracee keeps the signal that it was given, even if it has not run since.
         let given = tracee.news().map(|stop| stop.code);
         let steps = tracee.steps && tracee.has_stopped();
         let process = family.process(process);
         if let Some(process) = &process {
             if kill {
-                // Before it could run.
+                // Before it can run.
                 process.kill(SIGKILL);
             }
             process.with_thread(id, |thread| {
                 resume::let_go(thread, process, given);
                 if steps {
-                    // SAFETY: If it has stopped it goes on only after this lock was released.
+                    // SAFETY: A stopped tracee resumes only after this lock is released.
                     registers::set_step(unsafe { &mut *thread.frame() }, true);
                 }
             });
@@ -230,7 +230,7 @@ fn let_all_go(tracer: u32) {
             end::tell_late(id);
         }
         if let Some(process) = process {
-            // Not under the list's lock: sleepers look at the family under the bucket's.
+            // Not under the lock of the list: sleepers take the family lock under the bucket's lock.
             if let Some(thread) = process.with_thread(id, |thread| thread) {
                 resume::wake(thread);
             }
@@ -238,8 +238,8 @@ fn let_all_go(tracer: u32) {
     }
 }
 
-/// A process has ended. If somebody else than its parent traces it, that one is told first, and is
-/// what this returns.
+/// Handles the end of a process. If a process other than its parent traces it, that tracer is told first, and
+/// returned.
 pub fn process_ends(family: &mut Family, id: u32, ended: Ended) -> Option<Heard> {
     let parent = family.find(id)?.parent;
     if family.tracees.find(id)?.by == parent {
@@ -248,14 +248,14 @@ pub fn process_ends(family: &mut Family, id: u32, ended: Ended) -> Option<Heard>
     }
     let heard = tell_tracer(family, id, ended)?;
     if heard.waits && family.process(parent).is_none() {
-        // Nobody else asks.
+        // No parent waits for it.
         family.remove(id);
     }
     Some(heard)
 }
 
-/// The current thread is the only one of its process and takes its number: as a tracee and as a
-/// tracer it is that from now on. The thread that had the number has ended.
+/// Gives the current thread, the only one of its process, the process's number, in its records as a tracee
+/// and as a tracer, too. The thread that had the number has ended.
 pub fn takes_number(thread: &Thread, number: u32) {
     if thread.id() == number {
         return;
@@ -270,7 +270,7 @@ pub fn takes_number(thread: &Thread, number: u32) {
                 tracee.tracer = number;
             }
         }
-        // Under the lock: who becomes its tracee finds it by one number or the other.
+        // Under the lock: a new tracer finds the thread by one number or the other.
         thread.set_id(number);
         ended.and_then(|tracee| family.process(tracee.by))
     });
@@ -279,8 +279,8 @@ pub fn takes_number(thread: &Thread, number: u32) {
     }
 }
 
-/// The current thread has begun another program: a tracee that was not seized gets SIGTRAP, as if it had
-/// sent it itself.
+/// Handles a successful `execve` of the current thread. A tracee that was not seized gets SIGTRAP, as if it
+/// had sent it itself.
 pub fn executes(thread: &Thread) {
     if !thread.is_traced() {
         return;

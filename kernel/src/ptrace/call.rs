@@ -1,4 +1,4 @@
-//! System calls of a tracee that stops at them, or that goes a step.
+//! System-call stops of a tracee, and single steps over a system call.
 
 use linux_raw_sys::general as signals;
 use linux_raw_sys::ptrace as linux;
@@ -13,7 +13,7 @@ use crate::signal::force::{self, Fault};
 use crate::signal::pending::Info;
 use crate::signal::send;
 
-/// How the thread goes on, and the code of its stops at calls.
+/// How the tracee was resumed, and the code of its system-call stops.
 fn look(thread: &Thread) -> Option<(Goes, u32)> {
     family::with(|family| {
         let tracee = family.tracees.find(thread.id())?;
@@ -28,7 +28,7 @@ fn stop_at(thread: &'static Thread, message: u32) {
     };
     let given = stop::notify(thread, code, u64::from(message));
     if given != 0 && !thread.work().contains(Work::EXIT) {
-        // The kernel's, as on Linux.
+        // Sent as the kernel's, as on Linux.
         let info = Info {
             signal: given,
             code: signals::SI_KERNEL as i32,
@@ -38,13 +38,13 @@ fn stop_at(thread: &'static Thread, message: u32) {
     }
 }
 
-/// A call is about to be made; whether it is.
+/// Stops before a system call; returns whether the call is made.
 pub fn begins(thread: &'static Thread) -> bool {
     stop_at(thread, linux::PTRACE_EVENTMSG_SYSCALL_ENTRY);
     !thread.work().contains(Work::EXIT)
 }
 
-/// A call has been made. `frame`: the thread's.
+/// Stops after a system call. `frame`: the thread's.
 pub fn ended(thread: &'static Thread, frame: *mut TrapFrame) {
     match look(thread) {
         Some((Goes::ToCalls, _)) => stop_at(thread, linux::PTRACE_EVENTMSG_SYSCALL_EXIT),

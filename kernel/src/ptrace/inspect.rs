@@ -1,4 +1,4 @@
-//! What a tracer sees of a tracee that has stopped, and changes: registers and signals.
+//! Reads and changes the registers of a stopped tracee, and reads its signal.
 
 use super::tracee::State;
 use super::with_stopped;
@@ -6,23 +6,23 @@ use crate::arch::registers::{self, Registers};
 use crate::arch::uaccess;
 use crate::errno::{Answer, EFAULT, EINVAL, EIO, Errno};
 
-/// The set of general registers, in the ELF format's numbering of notes.
+/// The general-purpose register set, by its ELF note type.
 const NT_PRSTATUS: u32 = 1;
 /// Bytes of a tracee's registers.
 const SIZE: usize = size_of::<Registers>();
 /// Bytes of Linux's `struct user`, of which the registers come first.
 const USER_SIZE: u64 = 928;
-/// Bytes of it that are debug registers.
+/// The bytes of `struct user` that hold debug registers.
 const DEBUG_REGISTERS: core::ops::Range<usize> = 848..912;
 
 fn get(id: u32) -> Result<Registers, Errno> {
     with_stopped(id, |thread, _| {
-        // SAFETY: It has stopped, and goes on only after the lock was released.
+        // SAFETY: The tracee has stopped, and resumes only after the lock is released.
         Ok(registers::get(thread, unsafe { &*thread.frame() }))
     })
 }
 
-/// Changes registers one after the other, up to the first that cannot have its value.
+/// Changes registers in order, up to the first that cannot have its value.
 fn set(id: u32, from: usize, values: &[u64]) -> Result<(), Errno> {
     with_stopped(id, |thread, _| {
         // SAFETY: As above.
@@ -42,7 +42,7 @@ pub fn set_registers(id: u32, from: u64) -> Answer {
     set(id, 0, &values).map(|()| 0)
 }
 
-/// Where a set goes, and how many bytes of it: an `iovec`.
+/// Reads an `iovec`: the address of a register set, and the number of bytes to copy.
 fn place(kind: u64, vector: u64) -> Result<(u64, usize), Errno> {
     let [at, length]: [u64; 2] = uaccess::read(vector)?;
     if kind as u32 != NT_PRSTATUS || !length.is_multiple_of(8) {
@@ -79,7 +79,7 @@ fn check_place(address: u64) -> Result<usize, Errno> {
     }
 }
 
-/// A word of `struct user`; what comes after the registers is 0.
+/// Reads a word of `struct user`; words after the registers are 0.
 pub fn peek_user(id: u32, address: u64, to: u64) -> Answer {
     let number = check_place(address)?;
     let value = get(id)?.get(number).copied().unwrap_or(0);
@@ -89,7 +89,7 @@ pub fn peek_user(id: u32, address: u64, to: u64) -> Answer {
 pub fn poke_user(id: u32, address: u64, value: u64) -> Answer {
     let number = check_place(address)?;
     if number >= SIZE / 8 {
-        // There are no debug registers: none is in use, and none can be.
+        // Debug registers are not supported, so only 0 can be written.
         let is_debug = DEBUG_REGISTERS.contains(&(number * 8));
         return if is_debug && value == 0 {
             Ok(0)
@@ -100,7 +100,7 @@ pub fn poke_user(id: u32, address: u64, value: u64) -> Answer {
     set(id, number, &[value]).map(|()| 0)
 }
 
-/// The signal, or the stop, as a `siginfo_t`.
+/// Writes the signal, or the stop, as a `siginfo_t`.
 pub fn signal_info(id: u32, to: u64) -> Answer {
     let info = with_stopped(id, |_, tracee| match tracee.state {
         State::Stopped(stop) => stop.info.ok_or(EINVAL),

@@ -14,7 +14,7 @@ fn space(id: u32) -> Result<Shared<UserSpace>, Errno> {
     with_stopped(id, |thread, _| thread.process().space().ok_or(EIO))
 }
 
-/// Does something with each part of a word: where it is in memory, and which bytes of the word.
+/// Calls `f` for each part of a word, with its address and with the bytes of the word that it holds.
 fn each(
     space: &UserSpace,
     address: u64,
@@ -37,7 +37,7 @@ fn each(
     Ok(())
 }
 
-/// A word, to the tracer's memory.
+/// Copies a word to the tracer's memory.
 pub fn peek(id: u32, address: u64, to: u64) -> Answer {
     let mut bytes = [0; WORD];
     each(&*space(id)?, address, Access::Read, &mut |from, part| {
@@ -47,7 +47,7 @@ pub fn peek(id: u32, address: u64, to: u64) -> Answer {
     uaccess::write(to, &bytes).map(|()| 0)
 }
 
-/// A word, from the tracer.
+/// Writes a word from the tracer.
 pub fn poke(id: u32, address: u64, value: u64) -> Answer {
     let bytes = value.to_le_bytes();
     each(&*space(id)?, address, Access::Write, &mut |to, part| {

@@ -1,20 +1,20 @@
-//! Tracing: one thread, the *tracer*, stops others, its *tracees*, looks at them, changes them and
-//! lets them go on, as `ptrace(2)` has it.
+//! `ptrace(2)`: a thread, the *tracer*, stops other threads, its *tracees*, inspects and changes them, and
+//! resumes them.
 //!
-//! `attach` makes a thread a tracee and ends that, `stop` is how a tracee stops, `call` where it
-//! does at system calls, `resume` how its tracer lets it go on, `inspect` what the tracer sees
-//! and changes meanwhile, `memory` the same of memory, `wait` how it learns of stops and ends.
+//! `attach` starts and ends tracing, `stop` stops a tracee, `call` stops it at system calls. `resume` resumes
+//! it, `inspect` reads and changes its state, `memory` its memory. `wait` reports its stops and its end to
+//! the tracer.
 //!
-//! A tracee has a record in the family's table, under the family's lock, from when it is attached
-//! until its tracer lets go of it, ends, or has been told of its end. So who stops, who resumes, who
-//! waits and who ends come one after the other. Beside the record a tracee has marks in its word of
-//! work, which the ways to user mode look at anyway: [`Work::TRACED`], and [`Work::CALLS`] while it
-//! has to stop at system calls. Nobody else pays anything.
+//! A tracee has a record in the process table (`process::family`), under the family lock. The record exists
+//! from the attach until the tracer detaches, ends, or has been told of the tracee's end. So the lock
+//! serialises stop, resume, wait and exit. A tracee also has marks in its work word, which every return to
+//! user mode tests anyway: [`Work::TRACED`], and [`Work::CALLS`] while it has to stop at system calls. Other
+//! threads pay nothing.
 //!
-//! A tracee stops where all its user registers are saved at the top of its kernel stack. Its
-//! tracer reads and writes them under the family's lock, if the record says that it has stopped. A
-//! stopped tracee that has to end takes that lock once more before it goes on (`stop`), so that
-//! nobody touches registers that move.
+//! A tracee stops with all its user registers saved at the top of its kernel stack. Its tracer reads and
+//! writes them under the family lock, if the record says that the tracee has stopped. A stopped tracee that
+//! has to exit takes that lock once more before it continues (`stop`). So a tracer never touches the
+//! registers of a running thread.
 
 pub mod attach;
 pub mod call;
@@ -36,22 +36,22 @@ use crate::sched::thread::{Thread, Work};
 use tracee::Tracee;
 pub use tracee::Tracees;
 
-/// Options that are built. What stops at `clone`, `exec` and the end is not.
+/// Supported options. Stops at `clone`, `exec` and exit are not supported.
 const OPTIONS: u32 = linux::PTRACE_O_TRACESYSGOOD | linux::PTRACE_O_EXITKILL;
 
-/// How many records there are: a thread that ends need not look whom it traces if there is none.
+/// The number of records. If there is none, an exiting thread need not search for its tracees.
 static RECORDS: AtomicU32 = AtomicU32::new(0);
 
-/// Whether anybody is traced, or was a moment ago.
+/// Whether any thread is traced, or was a moment ago.
 pub fn is_used() -> bool {
-    // SeqCst: pairs with `attach`, which counts before it looks whether the tracer still lives.
+    // SeqCst: pairs with `attach`, which counts before it checks whether the tracer still exists.
     RECORDS.load(Ordering::SeqCst) != 0
 }
 
-/// Does something with a tracee of the current thread, if it has stopped, and with its record.
+/// Calls `f` with a stopped tracee of the current thread, and with its record.
 ///
 /// # Errors
-/// `ESRCH`: it is nobody's tracee, or another's, or runs.
+/// `ESRCH`: the thread is not a tracee of the caller, or runs.
 fn with_stopped<R>(
     id: u32,
     f: impl FnOnce(&'static Thread, &mut Tracee) -> Result<R, Errno>,
@@ -64,9 +64,9 @@ fn with_stopped<R>(
         }
         let process = family.process(process).ok_or(ESRCH)?;
         let tracee = family.tracees.get(id).ok_or(ESRCH)?;
-        // Under the list's lock the thread's record stays its own.
+        // Under the lock of the thread list the thread's record stays in use.
         let result = process.with_thread(id, |thread| {
-            // It is on its way to its end.
+            // The thread is exiting.
             match thread.work().contains(Work::EXIT) {
                 true => Err(ESRCH),
                 false => f(thread, tracee),
@@ -92,7 +92,7 @@ pub fn ptrace(request: u64, id: u64, address: u64, data: u64) -> Answer {
     }
 }
 
-/// What a tracer can ask of a tracee that has stopped.
+/// Requests that need a stopped tracee.
 fn of_stopped(request: u32, id: u32, address: u64, data: u64) -> Answer {
     match request {
         linux::PTRACE_PEEKTEXT | linux::PTRACE_PEEKDATA => memory::peek(id, address, data),

@@ -1,4 +1,4 @@
-//! How a tracer lets a tracee go on.
+//! How a tracer resumes, detaches, kills and interrupts a tracee.
 
 use core::sync::atomic::Ordering;
 
@@ -33,7 +33,7 @@ pub fn go_on(id: u32, goes: Goes, signal: u64) -> Answer {
         tracee.goes = goes;
         tracee.steps = goes == Goes::AStep;
         if goes == Goes::AStep {
-            // SAFETY: It has stopped, and goes on only after this lock was released.
+            // SAFETY: The tracee has stopped, and resumes only after this lock is released.
             registers::set_step(unsafe { &mut *thread.frame() }, true);
         }
         if goes == Goes::Freely {
@@ -49,15 +49,15 @@ pub fn go_on(id: u32, goes: Goes, signal: u64) -> Answer {
     Ok(0)
 }
 
-/// A tracee is one no more: what is left of that is taken from it. The family's lock is held.
-/// `signal`: what it goes on with, if it has stopped.
+/// Clears the marks of a thread that is no longer a tracee, with the family lock held. `signal`: the signal
+/// that it resumes with, if it has stopped.
 pub fn let_go(thread: &'static Thread, process: &Process, signal: Option<u32>) {
     if let Some(signal) = signal {
         thread.given.store(signal, Ordering::Relaxed);
     }
     thread.remove_work(Work::TRACED | Work::CALLS);
     if process.is_stopped() {
-        // As all its threads do.
+        // The process's other threads are stopped, so it stops, too.
         sched::interrupt(thread, Work::STOP | Work::SIGNAL);
     }
 }
@@ -82,7 +82,7 @@ pub fn detach(id: u32, signal: u64) -> Answer {
     Ok(0)
 }
 
-/// The process of a tracee of the current thread, whatever the tracee does.
+/// The process of a tracee of the current thread, whatever the tracee's state.
 fn process_of(id: u32) -> Result<crate::shared::Shared<Process>, Errno> {
     family::with(|family| {
         let tracee = family.tracees.of(id, sched::current().id()).ok_or(ESRCH)?;
@@ -95,7 +95,7 @@ fn process_of(id: u32) -> Result<crate::shared::Shared<Process>, Errno> {
 pub fn kill(id: u32) -> Answer {
     match process_of(id) {
         Ok(process) => process.kill(SIGKILL),
-        // It has ended, which is what was asked for.
+        // The tracee has ended already, as requested.
         Err(error) if family::with(|f| f.tracees.of(id, sched::current().id()).is_none()) => {
             return Err(error);
         }
@@ -104,7 +104,7 @@ pub fn kill(id: u32) -> Answer {
     Ok(0)
 }
 
-/// `PTRACE_INTERRUPT`: a seized tracee stops.
+/// `PTRACE_INTERRUPT`: stops a seized tracee.
 pub fn interrupt(id: u32) -> Answer {
     let process = process_of(id)?;
     family::with(|family| -> Result<(), Errno> {

@@ -1,5 +1,5 @@
-//! How a tracee stops: it says so in its record, tells its tracer, and sleeps until it is resumed
-//! or has to end.
+//! How a tracee stops: it marks its record, notifies its tracer, and sleeps until it is resumed or has to
+//! exit.
 
 use core::sync::atomic::Ordering;
 
@@ -15,13 +15,12 @@ use crate::sched::wait::{self, Interruptible};
 use crate::signal::pending::Info;
 use crate::signal::{bit, send};
 
-/// What a tracee that has stopped sleeps on.
+/// The address that a stopped tracee sleeps on.
 pub fn key(thread: &Thread) -> u64 {
     thread.frame() as u64
 }
 
-/// The current thread stops, unless nobody traces it or it has to end; the signal that it is given
-/// when it goes on.
+/// Stops the current thread, unless it is not traced or has to exit. Returns the signal that it resumes with.
 fn stop(thread: &'static Thread, stop: Stop) -> u32 {
     if !begin(thread, stop) {
         return stop.code;
@@ -37,7 +36,7 @@ fn stop(thread: &'static Thread, stop: Stop) -> u32 {
         let _ = wait::sleep(key(thread), u32::MAX, None, Interruptible::ByEnd, check);
     }
     family::with(|family| {
-        // From here on nobody touches its registers.
+        // From here on no tracer touches its registers.
         if let Some(tracee) = family.tracees.get(thread.id()) {
             tracee.state = State::Runs;
             tracee.is_news = false;
@@ -46,12 +45,12 @@ fn stop(thread: &'static Thread, stop: Stop) -> u32 {
     // SAFETY: The thread runs, so its frame is its own.
     registers::resume(thread, unsafe { &mut *thread.frame() });
     thread.halted.store(false, Ordering::SeqCst);
-    // What was sent to the process meanwhile may have found nobody else.
+    // A signal sent to the process meanwhile may have found no other thread.
     send::look(thread);
     thread.given.swap(0, Ordering::Relaxed)
 }
 
-/// Says that it has stopped, and tells its tracer; whether it has one.
+/// Marks the current thread as stopped and notifies its tracer; returns whether it has one.
 fn begin(thread: &'static Thread, stop: Stop) -> bool {
     let told = family::with(|family| {
         let tracee = family.tracees.get(thread.id())?;
@@ -65,7 +64,7 @@ fn begin(thread: &'static Thread, stop: Stop) -> bool {
         tracee.goes = Goes::Freely;
         tracee.state = State::Stopped(stop);
         tracee.is_news = true;
-        // Any stop is the one that was asked for.
+        // Any stop satisfies a pending `PTRACE_INTERRUPT`.
         tracee.interrupted = false;
         tracee.message = stop.message;
         thread.given.store(0, Ordering::Relaxed);
@@ -73,7 +72,7 @@ fn begin(thread: &'static Thread, stop: Stop) -> bool {
         thread.halted.store(true, Ordering::Relaxed);
         let by = tracee.by;
         let tracer = family.process(by);
-        // Under the lock: whoever finds that it has stopped has the signal already.
+        // Under the lock: a tracer that finds the tracee stopped has the signal already.
         if let Some(tracer) = &tracer {
             tell(tracer, thread.id(), &stop);
         }
@@ -103,7 +102,7 @@ fn tell(tracer: &Process, id: u32, stop: &Stop) {
     send::info_to_process(tracer, info);
 }
 
-/// A stop that is no signal's: `code` says which.
+/// Stops for an event other than a signal; `code` says which.
 pub fn notify(thread: &'static Thread, code: u32, message: u64) -> u32 {
     let info = Info {
         signal: code & 0x7f,
@@ -121,7 +120,7 @@ pub fn notify(thread: &'static Thread, code: u32, message: u64) -> u32 {
     )
 }
 
-/// A signal is about to be delivered to a tracee: what its tracer makes of it.
+/// Stops a tracee before a signal is delivered; returns the signal that its tracer chooses.
 pub fn signal_arrives(thread: &'static Thread, info: Info) -> Option<Info> {
     let tracer = family::with(|family| family.tracees.find(thread.id()).map(|t| t.by));
     let given = stop(
@@ -157,19 +156,19 @@ pub fn signal_arrives(thread: &'static Thread, info: Info) -> Option<Info> {
     if signals.blocked & bit(info.signal) & !crate::signal::UNBLOCKABLE == 0 {
         return Some(info);
     }
-    // For later: the tracer has chosen one that is blocked.
+    // The tracer chose a blocked signal: keep it pending.
     signals.pending.add(info);
     None
 }
 
-/// A handler is about to begin: after a step into it the tracee stops there.
+/// Stops the tracee at the start of a handler that it stepped into.
 pub fn handler_begins(thread: &'static Thread, stepped: bool) {
     if stepped {
         notify(thread, signals::SIGTRAP, 0);
     }
 }
 
-/// Whether the tracee goes a step; a handler's frame is not to have its flag.
+/// Ends a single step, so that a handler's frame lacks its flag; returns whether the tracee was stepping.
 pub fn takes_step_back(thread: &'static Thread) -> bool {
     family::with(|family| {
         let tracee = family.tracees.get(thread.id());
@@ -184,7 +183,7 @@ pub fn takes_step_back(thread: &'static Thread) -> bool {
     })
 }
 
-/// A tracee is about to stop with its whole process, or because its tracer interrupts it.
+/// Stops a tracee with its whole process, or because its tracer interrupts it.
 pub fn with_process(thread: &'static Thread) {
     let process = thread.process();
     let (seized, interrupted) = family::with(|family| {

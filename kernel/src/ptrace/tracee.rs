@@ -1,4 +1,4 @@
-//! What is known of tracees: the part of the family's table that is theirs.
+//! The records of tracees, a part of the process table.
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -8,31 +8,31 @@ use crate::errno::{ENOMEM, Errno};
 use crate::process::family::Ended;
 use crate::signal::pending::Info;
 
-/// A thread that is traced, or that has ended and of which its tracer was not told.
+/// A traced thread, or one that has ended and was not reported to its tracer yet.
 pub struct Tracee {
     pub id: u32,
     pub process: u32,
-    /// The thread that traces it, and that thread's process, of which all threads can wait for it.
+    /// The tracing thread and its process (`by`), any thread of which can wait for the tracee.
     pub tracer: u32,
     pub by: u32,
-    /// By `PTRACE_SEIZE`.
+    /// Whether `PTRACE_SEIZE` attached it.
     pub seized: bool,
     pub options: u32,
     pub state: State,
-    /// It has stopped, and its tracer was not told.
+    /// Whether it has stopped, and its tracer has not been told.
     pub is_news: bool,
-    /// `PTRACE_INTERRUPT`: it has to stop.
+    /// Whether it has to stop for `PTRACE_INTERRUPT`.
     pub interrupted: bool,
-    /// What `PTRACE_GETEVENTMSG` says.
+    /// The message that `PTRACE_GETEVENTMSG` returns.
     pub message: u64,
     pub goes: Goes,
-    /// It was last resumed for a step. As on Linux it goes one even if its tracer ends.
+    /// Whether it was last resumed for a step, which it takes even if its tracer ends, as on Linux.
     pub steps: bool,
-    /// It calls `exit` alone, with this status.
+    /// Its status, if it calls `exit` (not `exit_group`).
     pub exits: Option<u32>,
 }
 
-/// What a tracee does.
+/// The state of a tracee.
 #[derive(Clone, Copy)]
 pub enum State {
     Runs,
@@ -40,23 +40,23 @@ pub enum State {
     Ended(Ended),
 }
 
-/// Why it has stopped.
+/// Why a tracee has stopped.
 #[derive(Clone, Copy)]
 pub struct Stop {
     /// As `wait4` stores it, 8 bits further up: a signal, or 0x80 and SIGTRAP, or an event above one.
     pub code: u32,
-    /// A stop of the whole process has none, unless the tracee is seized.
+    /// None for a stop of the whole process, unless the tracee is seized.
     pub info: Option<Info>,
     pub message: u64,
 }
 
-/// How a tracee goes on after a stop.
+/// How a tracee continues after a stop.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Goes {
     Freely,
-    /// To the next system call's begin or end.
+    /// To the entry or exit of the next system call.
     ToCalls,
-    /// An instruction.
+    /// One instruction.
     AStep,
 }
 
@@ -65,7 +65,7 @@ impl Tracee {
         matches!(self.state, State::Stopped(_))
     }
 
-    /// Its stop, if its tracer was not told of it.
+    /// Its stop, if its tracer has not been told of it.
     pub fn news(&self) -> Option<Stop> {
         match self.state {
             State::Stopped(stop) if self.is_news => Some(stop),
@@ -78,7 +78,7 @@ impl Tracee {
     }
 }
 
-/// All of them.
+/// The records of all tracees.
 pub struct Tracees(Vec<Tracee>);
 
 impl Tracees {
@@ -86,7 +86,7 @@ impl Tracees {
         Self(Vec::new())
     }
 
-    /// Makes room for one.
+    /// Reserves room for one record.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -94,12 +94,12 @@ impl Tracees {
         self.0.try_reserve(1).map_err(|_| ENOMEM)
     }
 
-    /// Adds one, for which there is room; `RECORDS` has it already.
+    /// Adds a record, for which room is reserved and which `RECORDS` counts already.
     pub fn add(&mut self, tracee: Tracee) {
         self.0.push(tracee);
     }
 
-    /// Takes out a thread's.
+    /// Removes a thread's record.
     pub fn remove(&mut self, id: u32) -> Option<Tracee> {
         let at = self.0.iter().position(|tracee| tracee.id == id)?;
         RECORDS.fetch_sub(1, Ordering::SeqCst);
@@ -110,17 +110,17 @@ impl Tracees {
         Some(tracee)
     }
 
-    /// A thread's.
+    /// A thread's record.
     pub fn get(&mut self, id: u32) -> Option<&mut Tracee> {
         self.0.iter_mut().find(|tracee| tracee.id == id)
     }
 
-    /// The same, to look only.
+    /// The same, by a shared reference.
     pub fn find(&self, id: u32) -> Option<&Tracee> {
         self.0.iter().find(|tracee| tracee.id == id)
     }
 
-    /// The same, if that thread traces it.
+    /// A thread's record, if `tracer` traces it.
     pub fn of(&mut self, id: u32, tracer: u32) -> Option<&mut Tracee> {
         self.get(id).filter(|tracee| tracee.tracer == tracer)
     }

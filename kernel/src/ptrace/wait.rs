@@ -1,4 +1,5 @@
-//! What a tracer learns of its tracees when it waits. It need not ask for stops, nor for threads.
+//! Reports tracees to a tracer that waits. Stops and threads are reported even if the call does not ask for
+//! them.
 
 use super::tracee::{State, Stop};
 use crate::process::family::{Ended, Family};
@@ -6,7 +7,7 @@ use crate::process::usage::Usage;
 use crate::process::wait::{Child, Wanted, Which};
 use crate::sched::thread::{Thread, Work};
 
-/// What there is to say of a process's tracees. Nothing at all: it has none that is waited for.
+/// News of a process's tracees. `None`: it has no tracee that matches `wanted`. `Some(None)`: no news yet.
 pub fn find(family: &Family, by: u32, wanted: &Wanted) -> Option<Option<Child>> {
     let is_wanted = |process: u32, id: u32| match wanted.which {
         Which::Any => true,
@@ -35,7 +36,7 @@ pub fn find(family: &Family, by: u32, wanted: &Wanted) -> Option<Option<Child>> 
             }
             _ => {
                 let Stop { code, .. } = tracee.news()?;
-                // One that is on its way to its end has only that to say.
+                // A tracee that is exiting reports only its end.
                 let process = family.process(tracee.process)?;
                 let stays = |thread: &Thread| !thread.work().contains(Work::EXIT);
                 process
@@ -48,7 +49,7 @@ pub fn find(family: &Family, by: u32, wanted: &Wanted) -> Option<Option<Child>> 
     }))
 }
 
-/// The tracer has been told of it; whether that was its end.
+/// Marks a tracee's news as reported; returns whether it was the tracee's end.
 pub fn told(family: &mut Family, id: u32) -> bool {
     let Some(tracee) = family.tracees.get(id) else {
         return false;

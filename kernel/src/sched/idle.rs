@@ -1,7 +1,7 @@
-//! What a CPU does when it has no thread: it zeroes a few frames, then halts with interrupts on.
+//! The idle loop: a CPU without a thread zeroes a few frames, then halts with interrupts on.
 //!
-//! An idle CPU uses the kernel's own root and is in no address space's CPU set: nobody has to
-//! interrupt it for a shootdown.
+//! An idle CPU uses the kernel's own root and is in no address space's CPU set, so shootdowns need not
+//! interrupt it.
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -13,9 +13,9 @@ use crate::memory::boot_frames::TOO_LITTLE;
 use crate::memory::{self, stacks};
 use crate::report::refuse;
 
-/// Looks at threads that wait elsewhere before giving up on them.
+/// Checks of threads that wait elsewhere before giving up on them.
 const MAX_LOOKS: u32 = 64;
-/// Nanoseconds of looking before the CPU halts.
+/// Nanoseconds of polling before the CPU halts.
 const LOOK: u64 = 20_000;
 /// Frames zeroed before looking for threads again.
 const ZERO_AT_ONCE: u32 = 4;
@@ -23,7 +23,7 @@ const ZERO_AT_ONCE: u32 = 4;
 static THREADS: [AtomicPtr<Thread>; MAX_CPUS] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_CPUS];
 
-/// Makes the idle thread of a CPU; at boot. Without memory even for this the run ends.
+/// Creates the idle thread of a CPU, at boot. Without memory for it the run ends.
 pub fn prepare(cpu: u32) {
     let thread = Thread::new(0, false, |_| {}, &TrapFrame::default());
     let thread = thread.unwrap_or_else(|_| refuse(format_args!("{TOO_LITTLE}")));
@@ -40,7 +40,7 @@ pub fn of(cpu: u32) -> &'static Thread {
     unsafe { THREADS[cpu as usize].load(Ordering::Acquire).as_ref() }.expect("prepared at boot")
 }
 
-/// Where every CPU ends up after boot, on its idle thread's stack.
+/// The idle loop, where every CPU ends up after boot, on its idle thread's stack.
 pub fn begin() -> ! {
     let cpu = percpu::cpu_number();
     let thread = of(cpu);
@@ -69,18 +69,18 @@ pub fn begin() -> ! {
             look(cpu);
         }
         looks = if anything_to_run() { looks + 1 } else { 0 };
-        // What waits elsewhere for long may not run here.
+        // A thread that waits elsewhere for long may not run here.
         if queue::length(cpu) == 0 && (looks > MAX_LOOKS || looks == 0) && zeroed == 0 {
             timer::program();
-            // Whoever queues a thread here from now on also interrupts this CPU, which ends the
-            // halt, for interrupts have been off since the look at the queues.
+            // A CPU that queues a thread here from now on also interrupts this CPU. That ends the halt,
+            // because interrupts have been off since the check of the queues.
             arch::wait_for_interrupt();
         }
         queue::set_idle(cpu, false);
     }
 }
 
-/// Looks for a while before halting: it is quicker than being woken, for both sides.
+/// Polls for a while before halting, which is quicker than a wake-up, for both sides.
 fn look(cpu: u32) {
     queue::set_looking(cpu, true);
     let end = time::now() + LOOK;

@@ -1,11 +1,11 @@
 //! Scheduling: which thread runs where.
 //!
-//! A thread gives up its CPU only in `switch`: when it sleeps, ends, or returns to user mode with
-//! its slice over. Kernel code between two calls of it is never preempted.
+//! A thread gives up its CPU only in `switch`: when it sleeps, ends, or returns to user mode with its slice
+//! over, and in `cond_resched`. Kernel code between two calls of it is never preempted.
 //!
-//! Sleeping without losing a wake-up: the sleeper puts itself on a list and sets its state to
-//! `SLEEPING` under that list's lock, then calls `block`; the waker, under the same lock, calls
-//! `wake`, whose compare-and-swap back to `RUNNABLE` decides who queues the thread.
+//! Wake-ups are not lost. The sleeper puts itself on a list and sets its state to `SLEEPING` under that
+//! list's lock, then calls `block`. The waker calls `wake` under the same lock. The compare-and-swap back to
+//! `RUNNABLE` decides which CPU queues the thread.
 
 pub mod idle;
 mod place;
@@ -23,7 +23,7 @@ use crate::memory::stacks;
 use crate::{process, signal, trace};
 use thread::{DEAD, RUNNABLE, SLEEPING, Thread, Work};
 
-/// How long a thread runs while others wait.
+/// Nanoseconds that a thread runs while others wait.
 const SLICE: u64 = 4_000_000;
 
 /// The thread that each CPU has just left, until the switch is complete.
@@ -50,7 +50,7 @@ pub fn wake(thread: &'static Thread) {
     }
 }
 
-/// Queues a runnable thread where it should run, and tells that CPU.
+/// Queues a runnable thread where it should run, and notifies that CPU.
 pub fn enqueue(thread: &'static Thread) {
     send(place::of_woken(thread), thread);
 }
@@ -65,8 +65,7 @@ fn send(cpu: u32, thread: &'static Thread) {
     }
 }
 
-/// More threads wait here than can run: wakes an idle CPU, which takes one
-/// that it may run.
+/// Called when more threads wait here than can run: wakes an idle CPU, which takes one that it may run.
 fn share(this: u32) {
     let idle = queue::idle();
     if idle == 0 {
@@ -82,7 +81,7 @@ fn share(this: u32) {
     }
 }
 
-/// Makes the CPU that runs a thread look at the thread's work.
+/// Makes the CPU that runs a thread check the thread's work.
 pub fn kick(thread: &Thread) {
     let cpu = thread.cpu.load(Ordering::Relaxed);
     if cpu != percpu::cpu_number() {
@@ -90,14 +89,14 @@ pub fn kick(thread: &Thread) {
     }
 }
 
-/// Gives the thread something to do before user mode, and gets it there.
+/// Adds work to a thread, and makes it do that work before user mode.
 pub fn interrupt(thread: &'static Thread, work: Work) {
     thread.add_work(work);
     wake(thread);
     kick(thread);
 }
 
-/// Tells all other CPUs to look at their queues and at their threads' work.
+/// Tells all other CPUs to check their queues and their threads' work.
 fn tell_others() {
     let this = percpu::cpu_number();
     for cpu in (0..percpu::count()).filter(|&cpu| cpu != this) {
@@ -105,7 +104,7 @@ fn tell_others() {
     }
 }
 
-/// A CPU was told that its queue, or its thread's work, has changed.
+/// Handles the interrupt that says that this CPU's queue, or its thread's work, has changed.
 pub fn reschedule_interrupt() {
     if stop_machine::is_wanted() {
         current().add_work(Work::RESCHEDULE);
@@ -113,33 +112,33 @@ pub fn reschedule_interrupt() {
     timer::program();
 }
 
-/// A thread may run on other CPUs than before. One that waits is moved when its CPU next looks at
-/// its queue, which it does at the end of a slice at the latest.
+/// Applies a change of the CPUs that a thread may run on. A waiting thread moves when its CPU next checks its
+/// queue, at the latest at the end of a slice.
 pub fn affinity_changed(thread: &'static Thread) {
     thread.add_work(Work::RESCHEDULE);
     kick(thread);
 }
 
-/// Lets another thread run; the current one goes on later (`sched_yield`).
+/// Lets another thread run; the current one continues later (`sched_yield`).
 pub fn yield_now() {
-    // It gives way to those who wait here, so it does not leave for little.
+    // The thread yields to those that wait here, so a queue that is shorter by one is no reason to move.
     let waiting = queue::length(percpu::cpu_number());
     give_up(waiting.saturating_sub(1));
 }
 
-/// The slice is over.
+/// Ends the current thread's slice.
 fn preempt(thread: &Thread) {
     thread.remove_work(Work::RESCHEDULE);
     count(&thread.usage.preempted);
     give_up(queue::length(percpu::cpu_number()));
 }
 
-/// Lets another thread run; the current one goes on here, or where fewer than `below` wait.
+/// Lets another thread run; the current one continues here, or where fewer than `below` wait.
 fn give_up(below: u32) {
     let this = percpu::cpu_number();
     let old = current();
     match place::of_leaving(old, this, below) {
-        // Its stack is in use here: queued there once it is not.
+        // Its stack is in use here: `switched` queues it there once the stack is free.
         Some(cpu) => old.leaves_for.set(Some(cpu)),
         None => {
             queue::push(this, old);
@@ -148,14 +147,14 @@ fn give_up(below: u32) {
     switch();
 }
 
-/// In the midst of a long system call, with no lock held: answers shootdowns, takes interrupts and
-/// lets another thread run if this one's slice is over. `false`: a signal or the end waits.
+/// Called in a long system call, with no lock held: answers shootdowns, takes interrupts and lets another
+/// thread run if this one's slice is over. `false`: a signal or the end is pending.
 pub fn breathe() -> bool {
     cond_resched(|| ());
     !current().is_interrupted()
 }
 
-/// The same, whatever waits. What `around` returns is kept while another thread runs.
+/// Like [`breathe`], whatever is pending. The value of `around` is kept while another thread runs.
 pub fn cond_resched<R>(around: impl FnOnce() -> R) {
     arch::take_interrupts();
     arch::relax();
@@ -166,14 +165,14 @@ pub fn cond_resched<R>(around: impl FnOnce() -> R) {
     }
 }
 
-/// Lets another thread run; the current one, whose state is no longer `RUNNABLE` or which somebody
-/// has queued since, goes on when it is taken from a queue.
+/// Lets another thread run. The current one is no longer `RUNNABLE`, or a waker has queued it since; it
+/// continues when a CPU takes it from a queue.
 pub fn block() {
     count(&current().usage.slept);
     switch();
 }
 
-/// One more; the counters are the current thread's own.
+/// Increments a counter of the current thread, which is the only writer.
 fn count(counter: &AtomicU64) {
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
@@ -183,7 +182,7 @@ fn switch() {
     let old = current();
     let new = queue::next(this, percpu::count()).unwrap_or_else(|| idle::of(this));
     if stop_machine::is_wanted() {
-        // It passes; only as far as user mode, even if it is the old one.
+        // The thread passes the gate, but only as far as user mode, even if it is the old one.
         new.add_work(Work::RESCHEDULE);
     }
     if core::ptr::eq(old, new) {
@@ -222,7 +221,7 @@ fn switch() {
     switched();
 }
 
-/// On the new thread's stack: the old one's is free.
+/// Completes a switch, on the new thread's stack: the old one's is free.
 fn switched() {
     let this = percpu::cpu_number() as usize;
     let old = LEFT[this].load(Ordering::Relaxed);
@@ -230,7 +229,7 @@ fn switched() {
     if let Some(old) = unsafe { old.as_ref() } {
         let dead = old.state.load(Ordering::Relaxed) == DEAD;
         let target = old.leaves_for.take();
-        // Release: whoever may run it now sees its whole stack and context.
+        // Release: a CPU that may run it now sees its whole stack and context.
         old.on_cpu.store(false, Ordering::Release);
         if dead {
             stacks::free(old);
@@ -255,8 +254,8 @@ pub extern "C" fn thread_begin() {
     leave(thread.frame());
 }
 
-/// The way back to user mode: does what has to be done first. `frame`: the thread's, to which no
-/// reference is kept beyond a stop, where a tracer may change it.
+/// Does the thread's pending work before it returns to user mode. `frame` is the thread's; no reference to it
+/// is held beyond a stop, where a tracer may change it.
 pub extern "C" fn leave(frame: *mut TrapFrame) {
     let thread = current();
     loop {

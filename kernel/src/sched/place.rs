@@ -1,13 +1,12 @@
-//! Where a runnable thread waits.
+//! Chooses the CPU on which a runnable thread waits.
 //!
-//! A woken thread goes back to its last CPU, whose caches know it, unless another one is idle or
-//! has a queue shorter by two. A thread that computes never wakes up, so it moves when its slice
-//! is over: to any queue that is shorter than the one it would join. With more such threads than
-//! CPUs the longer queue wanders, and nobody gets ahead: three threads on two CPUs run two thirds
-//! of the time each.
+//! A woken thread returns to its last CPU, where its caches are warm, unless another CPU is idle or its queue
+//! is shorter by two. A thread that computes never wakes up, so it moves at the end of its slice: to any queue
+//! shorter than the one that it would join. With more such threads than CPUs the longer queue wanders, and no
+//! thread gets ahead: three threads on two CPUs run two thirds of the time each.
 //!
-//! Lengths are read without the queues' locks. A stale one puts a thread into a queue that is not
-//! the best, until its next slice is over.
+//! Lengths are read without the queues' locks. A stale length puts a thread into a suboptimal queue, until
+//! the end of its next slice.
 
 use core::sync::atomic::Ordering;
 
@@ -15,12 +14,12 @@ use super::queue;
 use super::thread::Thread;
 use crate::arch::percpu;
 
-/// The CPUs that a thread may run on, of those there are.
+/// The CPUs that a thread may run on, among those that run.
 pub fn allowed(thread: &Thread) -> u64 {
     thread.affinity.load(Ordering::Relaxed) & u64::MAX >> (64 - percpu::count())
 }
 
-/// Where a thread goes that has become runnable.
+/// The CPU for a thread that has become runnable.
 pub fn of_woken(thread: &Thread) -> u32 {
     let last = thread.cpu.load(Ordering::Relaxed);
     // Acquire: pairs with the release in `sched::switched`. A stack in use ties it to its CPU.
@@ -41,8 +40,8 @@ pub fn of_woken(thread: &Thread) -> u32 {
     shorter(allowed, last, queue::length(last).saturating_sub(1)).unwrap_or(last)
 }
 
-/// Where a thread of CPU `this` goes that gives it up: another CPU with fewer than `below` threads
-/// in its queue, any other one if it may not stay, or nowhere else.
+/// The CPU for a thread that gives up CPU `this`: another one with fewer than `below` threads in its queue,
+/// any other one if it may not stay, or `None`.
 pub fn of_leaving(thread: &Thread, this: u32, below: u32) -> Option<u32> {
     let allowed = allowed(thread);
     let others = allowed & !(1 << this);

@@ -1,8 +1,8 @@
 //! Run queues: one per CPU, first in first out, each under its own lock.
 //!
-//! A thread whose stack is still in use (`on_cpu`) is only ever queued on the CPU that uses it and
-//! is not stolen; so nobody ever waits for a stack. A thread that waits where it may not run any
-//! more (`sched_setaffinity`) is sent elsewhere by the CPU that finds it in its queue.
+//! A thread with a stack that is still in use (`on_cpu`) is only queued on the CPU that uses it, and is not
+//! stolen. So no CPU ever waits for a stack. A thread that may no longer run where it waits
+//! (`sched_setaffinity`) is sent elsewhere by the CPU that finds it in its queue.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -36,10 +36,10 @@ static QUEUES: [Queue; MAX_CPUS] = [const {
 
 /// CPUs that have nothing to run, a bit each.
 static IDLE: AtomicU64 = AtomicU64::new(0);
-/// Those of them that look at their queues all the time: no interrupt is needed.
+/// Idle CPUs that poll their queues: they need no interrupt.
 static LOOKING: AtomicU64 = AtomicU64::new(0);
 
-/// Says whether a CPU has nothing to run.
+/// Sets whether a CPU has nothing to run.
 pub fn set_idle(cpu: u32, idle: bool) {
     if idle {
         IDLE.fetch_or(1 << cpu, Ordering::SeqCst);
@@ -53,18 +53,18 @@ pub fn idle() -> u64 {
     IDLE.load(Ordering::Relaxed)
 }
 
-/// Says whether an idle CPU looks at its queue without being told.
+/// Sets whether an idle CPU polls its queue.
 pub fn set_looking(cpu: u32, looking: bool) {
     if looking {
         LOOKING.fetch_or(1 << cpu, Ordering::SeqCst);
     } else {
-        // SeqCst pairs with `push`, whose caller then reads `is_looking`: either it sees that the
-        // CPU stopped looking, or the CPU's next look sees the thread.
+        // SeqCst pairs with `push`, after which the caller reads `is_looking`. Either the caller sees that
+        // this CPU stopped polling, or this CPU's next check sees the thread.
         LOOKING.fetch_and(!(1 << cpu), Ordering::SeqCst);
     }
 }
 
-/// Whether an idle CPU looks at its queue without being told.
+/// Whether an idle CPU polls its queue.
 pub fn is_looking(cpu: u32) -> bool {
     LOOKING.load(Ordering::SeqCst) & 1 << cpu != 0
 }
@@ -74,7 +74,7 @@ pub fn length(cpu: u32) -> u32 {
     QUEUES[cpu as usize].length.load(Ordering::Relaxed)
 }
 
-/// Puts a thread at the end of a CPU's queue; how many were there before.
+/// Puts a thread at the end of a CPU's queue; returns how many were there before.
 pub fn push(cpu: u32, thread: &'static Thread) -> u32 {
     thread.cpu.store(cpu, Ordering::Relaxed);
     let queue = &QUEUES[cpu as usize];
@@ -94,7 +94,7 @@ pub fn push(cpu: u32, thread: &'static Thread) -> u32 {
     queue.length.fetch_add(1, Ordering::SeqCst)
 }
 
-/// The CPUs that may run a thread of this CPU's queue.
+/// The CPUs that may run at least one thread of this CPU's queue.
 pub fn allowed(cpu: u32) -> u64 {
     let list = QUEUES[cpu as usize].list.lock();
     let (mut allowed, mut at) = (0, list.first);

@@ -1,11 +1,11 @@
-//! One thread alone: every other CPU is idle, and nobody is in the memory core.
+//! Lets one thread run while every other CPU is idle and no thread is in the memory core.
 //!
-//! Whoever wants that closes a gate. From then on CPUs pick no threads, and those that run give up
-//! their CPU when they sleep or return to user mode. Not so threads that sleep inside the memory
-//! core, for one of its locks: they go on, for else the core would never be at rest. When all CPUs
-//! are at the gate and nobody sleeps in the core, what it keeps is whole.
+//! The caller closes a gate. From then on CPUs pick no threads, and running threads give up their CPU when
+//! they sleep or return to user mode. Threads that sleep inside the memory core, for one of its locks, are
+//! exempt: they continue, for else the core would never be at rest. When all CPUs are at the gate and no
+//! thread sleeps in the core, the core's state is consistent.
 //!
-//! Threads hold none of the kernel's spin locks while they sleep; so those are free, too.
+//! Threads hold none of the kernel's spin locks while they sleep, so those are free, too.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -14,21 +14,21 @@ use super::wait::{self, Interruptible};
 use super::{current, timer};
 use crate::arch::{percpu, time};
 
-/// Somebody is alone, or wants to be.
+/// Whether a caller has stopped the machine, or is about to.
 static TAKEN: AtomicBool = AtomicBool::new(false);
-/// Threads that do not pass are not picked.
+/// Whether the gate is closed: only threads that pass are picked.
 static CLOSED: AtomicBool = AtomicBool::new(false);
 /// CPUs that nap at the gate, a bit each.
 static OUT: AtomicU64 = AtomicU64::new(0);
-/// How often a CPU has left the gate.
+/// How often CPUs have left the gate.
 static LEFT: AtomicU64 = AtomicU64::new(0);
 /// Threads that sleep in the memory core.
 static INSIDE: AtomicU32 = AtomicU32::new(0);
 
-/// Nanoseconds between two looks whether everybody is at the gate.
+/// Nanoseconds between two checks whether all CPUs are at the gate.
 const LOOK: u64 = 50_000;
 
-/// A thread is about to sleep inside the memory core, until this is dropped.
+/// Marks a thread that is about to sleep inside the memory core, until this is dropped.
 pub struct Inside(());
 
 /// See [`Inside`].
@@ -57,43 +57,43 @@ pub fn is_wanted() -> bool {
     CLOSED.load(Ordering::SeqCst)
 }
 
-/// An idle CPU has found nothing to run: if the gate is closed it naps there, and then should look
-/// for a thread that passes. Whether it did.
+/// Naps at the gate if it is closed; an idle CPU calls this when it has found nothing to run. Returns whether
+/// it napped: then the CPU should look for a thread that passes.
 pub fn nap_at_gate(cpu: u32) -> bool {
     if !CLOSED.load(Ordering::SeqCst) {
         return false;
     }
     OUT.fetch_or(1 << cpu, Ordering::SeqCst);
     timer::nap();
-    // In this order, and before it looks for a thread: whoever sees it at the gate before and after
-    // sees in the count that it was away meanwhile.
+    // In this order, and before the CPU looks for a thread. A caller that sees the CPU at the gate before and
+    // after sees in the count that it was away meanwhile.
     OUT.fetch_and(!(1 << cpu), Ordering::SeqCst);
     LEFT.fetch_add(1, Ordering::SeqCst);
     true
 }
 
-/// Whether nobody runs but the caller, and nobody is in the core.
+/// Whether only the caller runs, and no thread is in the core.
 fn is_quiet() -> bool {
     let others =
         (1u64 << (percpu::count() - 1) << 1).wrapping_sub(1) & !(1 << percpu::cpu_number());
     let are_out = || OUT.load(Ordering::SeqCst) & others == others;
     let left = LEFT.load(Ordering::SeqCst);
-    // Nobody runs at either look, and nobody did between them: then nobody came to sleep in the
-    // core, or went, either.
+    // No other CPU runs at either check, and none did in between. So no thread began or ended a sleep in the
+    // core meanwhile.
     are_out()
         && INSIDE.load(Ordering::SeqCst) == 0
         && are_out()
         && LEFT.load(Ordering::SeqCst) == left
 }
 
-/// Sleeps for a moment, whatever the thread still has to do.
+/// Sleeps for a moment, whatever work the thread has.
 pub fn nap(nanoseconds: u64) {
     let key = core::ptr::from_ref(current()) as u64;
     let deadline = Some(time::now().saturating_add(nanoseconds));
     let _ = wait::sleep(key, u32::MAX, deadline, Interruptible::No, || Ok(true));
 }
 
-/// Does something while nobody else does anything.
+/// Runs `f` while nothing else runs.
 pub fn stop_machine<R>(f: impl FnOnce() -> R) -> R {
     while TAKEN.swap(true, Ordering::SeqCst) {
         nap(LOOK);

@@ -1,8 +1,8 @@
-//! A thread, as the kernel keeps it: above its kernel stack, in a slot of `memory::stacks`.
+//! A thread's record: it lies above the thread's kernel stack, in a slot of `memory::stacks`.
 //!
-//! Who writes what: fields in `Cell`s belong to the CPU that runs the thread (or that switches it
-//! out); the run-queue link is written under the queue's lock, the wait link under the bucket's
-//! lock; the rest are atomics with the rule beside them.
+//! *Writes*: fields in `Cell`s belong to the CPU that runs the thread (or that switches it out). The
+//! run-queue link is written under the queue's lock, the wait link under the bucket's lock. The rest are
+//! atomics with the rule beside them.
 
 use core::cell::{Cell, UnsafeCell};
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -23,7 +23,7 @@ use crate::sync::SpinLock;
 use crate::syscall::restart::Rest;
 
 bitflags! {
-    /// What a thread has to do before it returns to user mode.
+    /// The work of a thread before it returns to user mode.
     #[derive(Clone, Copy, PartialEq, Eq)]
     pub struct Work: u32 {
         /// Let another thread run.
@@ -34,16 +34,16 @@ bitflags! {
         const EXIT = 1 << 2;
         /// The process is stopped, or a tracer wants the thread to stop.
         const STOP = 1 << 3;
-        /// A mark, and nothing to do: it is traced (`ptrace`).
+        /// A mark without work: the thread is traced (`ptrace`).
         const TRACED = 1 << 4;
-        /// Another: it stops at system calls, or goes a step.
+        /// Another mark: the thread stops at system calls, or single-steps.
         const CALLS = 1 << 5;
     }
 }
 
 /// Runs, or waits in a run queue.
 pub const RUNNABLE: u32 = 0;
-/// Sleeps; whoever changes this to runnable puts it into a run queue.
+/// Sleeps; the CPU that changes this to runnable puts the thread into a run queue.
 pub const SLEEPING: u32 = 1;
 /// Never runs again.
 pub const DEAD: u32 = 2;
@@ -51,42 +51,42 @@ pub const DEAD: u32 = 2;
 /// A thread.
 #[repr(C)]
 pub struct Thread {
-    /// Bits of [`Work`]; first, because the page-fault path looks at it.
+    /// Bits of [`Work`]; first, because the page-fault path tests it.
     work: AtomicU32,
     /// `RUNNABLE`, `SLEEPING` or `DEAD`.
     pub state: AtomicU32,
-    /// A CPU uses this thread's stack; cleared by that CPU once it uses another one.
+    /// Whether a CPU uses this thread's stack; that CPU clears it once it uses another stack.
     pub on_cpu: AtomicBool,
     /// The CPU that runs it, ran it last, or has it in its queue.
     pub cpu: AtomicU32,
-    /// It runs while all others wait (`sched::stop_machine`): it is in the memory core, or waits to be
-    /// alone.
+    /// Whether the thread runs while all other threads wait (`sched::stop_machine`): it is in the memory core, or
+    /// stops the machine.
     pub passes: AtomicBool,
     /// CPUs it may run on.
     pub affinity: AtomicU64,
     id: AtomicU32,
-    /// Runs user code, in its process's address space.
+    /// Whether it runs user code, in its process's address space.
     pub is_user: bool,
-    /// Whose thread it is; none for the kernel's own and for the dead.
+    /// Its process; none for kernel threads and dead threads.
     process: UnsafeCell<Option<Shared<Process>>>,
-    /// The process's address space: the CPU's while the thread runs.
+    /// The process's address space, which the CPU uses while the thread runs.
     pub space: Cell<*const UserSpace>,
-    /// What it has used.
+    /// The resources that it has used.
     pub usage: ThreadUsage,
-    /// Leaves its CPU: queued on this one once its stack is free.
+    /// If it leaves its CPU: the CPU to queue it on once its stack is free.
     pub leaves_for: Cell<Option<u32>>,
-    /// Where its stack was left.
+    /// The stack pointer where it left its stack.
     pub context: UnsafeCell<u64>,
     /// The next in the run queue.
     pub next: AtomicPtr<Thread>,
-    /// What it waits for.
+    /// Its entry in the bucket that it sleeps in.
     pub waiter: Waiter,
-    /// When it wants to be woken.
+    /// Its entry in the list of timed sleepers.
     pub timer: Timer,
     pub signals: SpinLock<ThreadSignals>,
-    /// The address of the page fault that was not resolved.
+    /// The address of the last page fault that was not resolved.
     pub fault_address: Cell<u64>,
-    /// How many had been killed for their memory, and had given it back, when this thread last
+    /// How many processes had been killed for their memory, and had given it back, when this thread last
     /// found none.
     pub without_memory: Cell<u64>,
     pub fs_base: Cell<u64>,
@@ -95,19 +95,18 @@ pub struct Thread {
     pub clear_child_tid: Cell<u64>,
     /// Where its number is written before it runs; 0 for nowhere.
     pub set_child_tid: Cell<u64>,
-    /// The signal that its tracer lets it go on with; written under the family's lock while it has
-    /// stopped.
+    /// The signal that its tracer resumes it with; written under the family lock while it is stopped.
     pub given: AtomicU32,
-    /// It has stopped as a tracee: others take the process's signals if they can.
+    /// Whether it has stopped as a tracee: other threads take the process's signals if they can.
     pub halted: AtomicBool,
-    /// What a wait that was cut short has still to do.
+    /// The rest of an interrupted wait.
     pub rest: Cell<Rest>,
-    /// The head of its robust futexes; 0 for none.
+    /// The head of its list of robust futexes; 0 for none.
     pub robust_list: Cell<u64>,
     pub name: Cell<[u8; 16]>,
-    /// `PR_SET_NO_NEW_PRIVS`, for it and what it makes: no program gets back what it gave up.
+    /// `PR_SET_NO_NEW_PRIVS`, for it and its children: no program regains what it gave up.
     pub no_new_privileges: Cell<bool>,
-    /// What runs before user mode.
+    /// The function that runs before user mode.
     entry: Cell<Option<fn(&'static Thread)>>,
     pub fpu: UnsafeCell<fpu::Area>,
 }
@@ -128,9 +127,9 @@ impl Thread {
         frame: &TrapFrame,
     ) -> Result<&'static Thread, Errno> {
         let slot = stacks::allocate()?;
-        // SAFETY: The slot is ours, mapped, page-aligned and large enough; nothing but stale
-        // pointers of waiters leads to it, and those look at `state` only after they have seen
-        // the thread in a queue. Its stack is unused.
+        // SAFETY: The slot is ours, mapped, page-aligned and large enough. Only stale pointers of waiters
+        // lead to it, and those read `state` only after they have seen the thread in a queue. Its stack is
+        // unused.
         let thread = unsafe {
             slot.write(Thread {
                 work: AtomicU32::new(0),
@@ -192,21 +191,21 @@ impl Thread {
             .as_ref()
             .map_or(core::ptr::null(), |space| &raw const **space);
         self.space.set(pointer);
-        // SAFETY: The thread does not run yet, so nobody looks.
+        // SAFETY: The thread does not run yet, so no other thread reads this.
         unsafe { *self.process.get() = Some(process) };
     }
 
     /// Its process.
     ///
     /// # Panics
-    /// If it is one of the kernel's own.
+    /// If it is a kernel thread.
     #[inline]
     pub fn process(&self) -> &Process {
-        // SAFETY: Written before the thread runs and when it has ended, when nobody can find it.
+        // SAFETY: Written before the thread runs and when it has ended, when no other thread can find it.
         unsafe { (*self.process.get()).as_deref() }.expect("a process's thread")
     }
 
-    /// Its process's number; 0 if it has none, or none any more. For the CPU that runs it.
+    /// Its process's number; 0 if it has none, or none any more. Only for the CPU that runs it.
     pub fn process_id(&self) -> u32 {
         // SAFETY: As above.
         unsafe { (*self.process.get()).as_deref() }.map_or(0, |process| process.id)
@@ -221,24 +220,24 @@ impl Thread {
         unsafe { (*self.process.get()).clone() }.expect("a process's thread")
     }
 
-    /// It has ended, or never ran.
+    /// Drops the reference to its process. The thread has ended, or never ran.
     pub fn forget_process(&self) {
         self.space.set(core::ptr::null());
-        // SAFETY: The thread calls this last, or never runs; nobody can find it any more.
+        // SAFETY: The thread calls this last, or never runs; no other thread can find it any more.
         drop(unsafe { (*self.process.get()).take() });
     }
 
-    /// Where the thread's user registers are saved when it is in the kernel.
+    /// The user registers of the thread, which are saved here when it is in the kernel.
     pub fn frame(&self) -> *mut TrapFrame {
         (stacks::top(self) - FRAME_SIZE as u64) as *mut TrapFrame
     }
 
-    /// What a new thread runs first.
+    /// Takes the function that a new thread runs first.
     pub fn take_entry(&self) -> Option<fn(&'static Thread)> {
         self.entry.take()
     }
 
-    /// Whether it runs, or could.
+    /// Whether it is running or runnable.
     pub fn runs(&self) -> bool {
         self.state.load(Ordering::Relaxed) == RUNNABLE
     }
@@ -261,17 +260,17 @@ impl Thread {
         self.work.load(Ordering::Relaxed) & Work::CALLS.bits() != 0
     }
 
-    /// All that has to be done.
+    /// The pending work.
     pub fn work(&self) -> Work {
         Work::from_bits_truncate(self.work.load(Ordering::Acquire))
     }
 
-    /// Adds something to do. The thread's CPU may have to be interrupted (`sched::kick`).
+    /// Adds work. The thread's CPU may have to be interrupted (`sched::kick`).
     pub fn add_work(&self, work: Work) {
         self.work.fetch_or(work.bits(), Ordering::AcqRel);
     }
 
-    /// Something is done, or about to be.
+    /// Removes work that is done, or about to be.
     pub fn remove_work(&self, work: Work) {
         self.work.fetch_and(!work.bits(), Ordering::AcqRel);
     }

@@ -1,8 +1,8 @@
-//! Sleeping until a time, and the end of a slice.
+//! Timed sleeps, and the end of a slice.
 //!
-//! Each CPU keeps the threads that began a timed sleep there, in the order of their deadlines,
-//! under a lock. Its timer is set for the first of them or for the end of the slice, whichever is
-//! sooner, and for nothing if there is neither: a CPU whose only thread computes is left alone.
+//! Each CPU keeps the threads that began a timed sleep there, in the order of their deadlines, under a lock.
+//! Its timer is set for the first deadline or for the end of the slice, whichever is sooner. Without either
+//! it is not set: a CPU with one computing thread is not interrupted.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -13,12 +13,12 @@ use crate::arch::percpu::{self, MAX_CPUS};
 use crate::arch::{self, time};
 use crate::sync::SpinLock;
 
-/// A thread's part in a list of sleepers; written under the list's lock.
+/// A thread's entry in a list of sleepers; written under the list's lock.
 pub struct Timer {
     deadline: Cell<u64>,
     next: Cell<*const Thread>,
     armed: Cell<bool>,
-    /// Whose list it is in; written by the thread itself.
+    /// The CPU of the list that it is in; written by the thread itself.
     cpu: AtomicU32,
 }
 
@@ -44,9 +44,9 @@ struct PerCpuTimer {
     sleepers: SpinLock<Sleepers>,
     /// The first deadline; `u64::MAX` for none.
     first: AtomicU64,
-    /// When the running thread's slice ends; 0 if nobody waits for it.
+    /// When the running thread's slice ends; 0 if no other thread waits for the CPU.
     slice_end: AtomicU64,
-    /// What the hardware is set for; `u64::MAX` for nothing.
+    /// The time that the hardware is set for; `u64::MAX` for none.
     programmed: AtomicU64,
 }
 
@@ -61,7 +61,7 @@ static TIMERS: [PerCpuTimer; MAX_CPUS] = [const {
     }
 }; MAX_CPUS];
 
-/// Puts the current thread among the sleepers; it sleeps afterwards.
+/// Adds the current thread to the sleepers, before it sleeps.
 pub fn arm(thread: &'static Thread, deadline: u64) {
     let cpu = percpu::cpu_number();
     let timer = &TIMERS[cpu as usize];
@@ -88,7 +88,7 @@ pub fn arm(thread: &'static Thread, deadline: u64) {
     }
 }
 
-/// Takes the thread out again, if it is still there.
+/// Removes the thread from the sleepers, if it is still there.
 pub fn disarm(thread: &'static Thread) {
     let timer = &TIMERS[thread.timer.cpu.load(Ordering::Relaxed) as usize];
     let mut sleepers = timer.sleepers.lock();
@@ -119,7 +119,7 @@ fn set_first(timer: &PerCpuTimer, sleepers: &mut Sleepers, first: *const Thread)
     timer.first.store(deadline, Ordering::Relaxed);
 }
 
-/// The timer's interrupt: wakes who is due, ends the slice if it is over.
+/// Handles the timer interrupt: wakes threads that are due, ends the slice if it is over.
 pub fn interrupt() {
     let timer = &TIMERS[percpu::cpu_number() as usize];
     let now = time::now();
@@ -146,14 +146,14 @@ pub fn interrupt() {
     program();
 }
 
-/// A thread has just been switched to: its slice begins.
+/// Begins the slice of a thread that was just switched to.
 pub fn begin_slice() {
     TIMERS[percpu::cpu_number() as usize]
         .slice_end
         .store(0, Ordering::Relaxed);
 }
 
-/// How long a nap lasts.
+/// The length of a nap in nanoseconds.
 const NAP: u64 = 30_000;
 
 /// Halts for a moment in the middle of a long wait. Interrupts are on meanwhile; their handlers
@@ -169,7 +169,7 @@ pub fn nap() {
     arch::wait_for_interrupt();
 }
 
-/// Sets this CPU's timer for what is next.
+/// Sets this CPU's timer for the next event.
 pub fn program() {
     let this = percpu::cpu_number();
     let timer = &TIMERS[this as usize];

@@ -1,8 +1,8 @@
 //! Sleeping on an address: the one table behind futexes and behind the memory core's locks.
 //!
-//! An address (user or kernel) hashes to a bucket: a lock and the list of those who sleep. Kernel
-//! and user addresses never meet, so the same table serves both. A sleeper takes its bucket's lock
-//! once more after it was woken: then the waker, who wakes under that lock, is done with it.
+//! An address (user or kernel) hashes to a bucket: a lock and a list of sleepers. Kernel and user addresses
+//! never meet, so the same table serves both. A sleeper takes its bucket's lock once more after it was woken.
+//! The waker wakes it under that lock, and so is done with it then.
 
 use core::cell::Cell;
 use core::sync::atomic::{AtomicU32, Ordering};
@@ -16,7 +16,7 @@ const BUCKETS: usize = 256;
 /// Not in any bucket.
 const NOWHERE: u32 = u32::MAX;
 
-/// A thread's part in a bucket; written under the bucket's lock.
+/// A thread's entry in a bucket; written under the bucket's lock.
 pub struct Waiter {
     key: Cell<u64>,
     bits: Cell<u32>,
@@ -51,11 +51,11 @@ static TABLE: [SpinLock<Bucket>; BUCKETS] = [const {
     })
 }; BUCKETS];
 
-/// Whose sleep a thread's end or a signal may cut short.
+/// Whether a signal, or the end of the process, may interrupt a sleep.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Interruptible {
     Yes,
-    /// By the end of the thread's process alone.
+    /// Only the end of the thread's process.
     ByEnd,
     No,
 }
@@ -95,7 +95,7 @@ impl Bucket {
         thread.waiter.bucket.store(bucket as u32, Ordering::Relaxed);
     }
 
-    /// Takes out the first that `wanted` accepts.
+    /// Removes the first sleeper that `wanted` accepts.
     fn take(&mut self, wanted: impl Fn(&Thread) -> bool) -> Option<&'static Thread> {
         let mut previous: Option<&'static Thread> = None;
         let mut at = self.first;
@@ -118,7 +118,7 @@ impl Bucket {
         None
     }
 
-    /// Wakes up to `count` sleepers on `key`; how many.
+    /// Wakes up to `count` sleepers on `key`; returns how many.
     fn wake(&mut self, key: u64, count: u32, bits: u32) -> u32 {
         for woken in 0..count {
             let wanted = |thread: &Thread| {
@@ -132,7 +132,7 @@ impl Bucket {
         count
     }
 
-    /// Moves up to `count` sleepers on `key` to another address and bucket; how many.
+    /// Moves up to `count` sleepers on `key` to another address and bucket; returns how many.
     fn move_to(&mut self, key: u64, count: u32, mut other: Option<&mut Self>, to: u64) -> u32 {
         for moved in 0..count {
             let Some(thread) = self.take(|thread| thread.waiter.key.get() == key) else {
@@ -174,10 +174,10 @@ pub fn sleep(
         }
         thread.state.store(SLEEPING, Ordering::SeqCst);
     }
-    // SeqCst above and here pair with `interrupt`, which adds work and then looks at the state.
+    // SeqCst above and here pair with `interrupt`, which adds work and then reads the state.
     core::sync::atomic::fence(Ordering::SeqCst);
     if interruptible.forbids(thread) {
-        // Unless a waker has been quicker and queued the thread.
+        // Unless a waker was quicker and has queued the thread.
         if thread
             .state
             .compare_exchange(SLEEPING, RUNNABLE, Ordering::AcqRel, Ordering::Relaxed)
@@ -201,12 +201,12 @@ pub fn sleep(
     }))
 }
 
-/// Takes a thread out of whatever bucket it is in; whether it was in one.
+/// Removes a thread from its bucket, if it is in one; returns whether it was.
 fn remove(thread: &'static Thread) -> bool {
     loop {
         let number = thread.waiter.bucket.load(Ordering::Relaxed);
-        // Even if it is nowhere: the bucket of its key is the one its waker held, or, after a
-        // requeue, held last.
+        // Even if the thread is in no bucket: the bucket of its key is the one that its waker held, or, after
+        // a requeue, held last.
         let lock = match number {
             NOWHERE => bucket_of(thread.waiter.key.get()),
             number => number as usize,
@@ -223,7 +223,7 @@ fn remove(thread: &'static Thread) -> bool {
     }
 }
 
-/// Wakes up to `count` of those who sleep on an address with one of these bits; how many.
+/// Wakes up to `count` sleepers on an address with one of these bits; returns how many.
 pub fn wake_address(key: u64, count: u32, bits: u32) -> u32 {
     TABLE[bucket_of(key)].lock().wake(key, count, bits)
 }
@@ -240,7 +240,7 @@ pub fn requeue(
     check: impl FnOnce() -> Result<(), Errno>,
 ) -> Result<(u32, u32), Errno> {
     let (source, target) = (bucket_of(from), bucket_of(to));
-    // In the order of their numbers, so that two requeues do not wait for each other.
+    // In the order of their numbers, so that two requeues cannot deadlock.
     let mut low = TABLE[source.min(target)].lock();
     let mut high = (source != target).then(|| TABLE[source.max(target)].lock());
     check()?;

@@ -1,4 +1,4 @@
-//! What each signal does: a table for each process.
+//! Signal actions: a table for each process.
 
 use linux_raw_sys::general as linux;
 
@@ -16,7 +16,7 @@ pub struct Action {
     pub mask: Set,
 }
 
-/// No handler: what the signal does by default.
+/// No handler: the signal's default action.
 pub const DEFAULT: u64 = 0;
 /// The signal does nothing.
 pub const IGNORE: u64 = 1;
@@ -28,11 +28,11 @@ const NOTHING: Action = Action {
     mask: 0,
 };
 
-/// What all signals do.
+/// The actions of all signals.
 pub struct Actions(SpinLock<[Action; COUNT as usize]>);
 
 impl Actions {
-    /// Everything by default.
+    /// Default actions for all signals.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -40,7 +40,7 @@ impl Actions {
         Shared::new(Self(SpinLock::new([NOTHING; COUNT as usize])))
     }
 
-    /// The same for another process.
+    /// A copy for another process.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -48,18 +48,18 @@ impl Actions {
         Shared::new(Self(SpinLock::new(*self.0.lock())))
     }
 
-    /// What a signal does now.
+    /// The action of a signal.
     pub fn get(&self, signal: u32) -> Action {
         self.0.lock()[signal as usize - 1]
     }
 
-    /// Changes what a signal does.
+    /// Sets the action of a signal.
     pub fn set(&self, signal: u32, mut action: Action) {
         action.mask &= !super::UNBLOCKABLE;
         self.0.lock()[signal as usize - 1] = action;
     }
 
-    /// For another program: handlers are gone, what is ignored stays so.
+    /// Resets handlers to the default for a new program; ignored signals stay ignored.
     pub fn forget_handlers(&self) {
         for action in self.0.lock().iter_mut() {
             let handler = match action.handler {
@@ -77,7 +77,7 @@ impl Action {
         self.flags & u64::from(flag) != 0
     }
 
-    /// What its handler has blocked beside what was blocked before.
+    /// The signals that its handler blocks in addition to those blocked before.
     pub fn blocks(&self, signal: u32) -> Set {
         self.mask
             | if self.has(linux::SA_NODEFER) {
@@ -87,7 +87,7 @@ impl Action {
             }
     }
 
-    /// Whether the signal can be dropped at once.
+    /// Whether the signal can be dropped immediately.
     pub fn ignores(&self, signal: u32) -> bool {
         self.handler == IGNORE || self.handler == DEFAULT && super::is_ignored_by_default(signal)
     }

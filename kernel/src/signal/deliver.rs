@@ -1,5 +1,5 @@
-//! Running handlers: on the way to user mode, every signal that waits and is not blocked gets a
-//! frame on the user stack, and the frame's handler runs next.
+//! Delivers signals on the return to user mode: every pending signal that is not blocked gets a frame on the
+//! user stack, and the frame's handler runs next.
 
 use linux_raw_sys::general as linux;
 
@@ -46,7 +46,7 @@ pub fn deliver(thread: &'static Thread, at: *mut TrapFrame) {
         }
         if action.handler == action::DEFAULT {
             if bit(signal) & STOPPING != 0 {
-                // Nobody would continue an orphaned group.
+                // An orphaned group has no parent to continue it.
                 if signal == linux::SIGSTOP || !orphans::is_in_orphaned_group(process.id) {
                     process.stop(signal);
                 } else {
@@ -78,7 +78,7 @@ pub fn deliver(thread: &'static Thread, at: *mut TrapFrame) {
             if signal == linux::SIGSEGV {
                 return process.kill(signal);
             }
-            // Its handler may have room elsewhere. This signal is lost, as on Linux.
+            // The handler of SIGSEGV may have room elsewhere. This signal is lost, as on Linux.
             force::no_frame(thread);
             continue;
         }
@@ -100,8 +100,8 @@ pub fn deliver(thread: &'static Thread, at: *mut TrapFrame) {
     }
 }
 
-/// Settles a system call that a signal interrupted: it begins anew or fails with `EINTR`.
-/// `handler`: one runs, and whether it asks for restarts.
+/// Finishes a system call that a signal interrupted: restarts it, or fails it with `EINTR`. `handler`: a
+/// handler runs, and whether it asks for restarts.
 fn finish_call(thread: &Thread, frame: &mut TrapFrame, handler: Option<bool>) {
     if frame.fast.vector != VECTOR_SYSCALL {
         return;
@@ -126,7 +126,7 @@ fn finish_call(thread: &Thread, frame: &mut TrapFrame, handler: Option<bool>) {
     frame.fast.vector = VECTOR_NONE;
 }
 
-/// Takes a waiting signal out of a set, for `rt_sigtimedwait`.
+/// Takes a pending signal that is in a set, for `rt_sigtimedwait`.
 pub fn take_from(thread: &Thread, set: super::Set) -> Option<Info> {
     let mut signals = thread.signals.lock();
     let shared = &thread.process().signals.waiting;

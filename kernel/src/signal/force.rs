@@ -1,5 +1,5 @@
-//! Signals that the CPU raises, or a frame without room. They cannot wait: if the thread blocks or
-//! ignores them, the process dies of them, as on Linux.
+//! Forced signals: raised by a CPU exception, or by a signal frame that does not fit. They cannot wait: if
+//! the thread blocks or ignores such a signal, it kills the process, as on Linux.
 
 use linux_raw_sys::general as linux;
 
@@ -12,9 +12,9 @@ use crate::sched::thread::{Thread, Work};
 pub struct Fault {
     pub signal: u32,
     pub code: i32,
-    /// What `si_addr` says.
+    /// The value of `si_addr`.
     pub address: u64,
-    /// What `si_pkey` says, if the access was refused by a protection key.
+    /// The value of `si_pkey`, if the access was refused by a protection key.
     pub key: u32,
     /// The trap's number and error code, for the handler's context.
     pub trap: u64,
@@ -45,7 +45,7 @@ pub fn fault(thread: &'static Thread, fault: Fault) {
     );
 }
 
-/// Another signal's frame did not fit on the user stack.
+/// Raises SIGSEGV for a signal frame that did not fit on the user stack.
 pub fn no_frame(thread: &'static Thread) {
     raise(
         thread,
@@ -63,7 +63,8 @@ fn raise(thread: &'static Thread, info: Info) {
     let process = thread.process();
     let action = process.signals.action(info.signal);
     if thread.is_traced() {
-        // Its tracer comes first; what the signal does then does not change by that.
+        // The tracer sees the signal first. Unblock it and reset its action, so that it still kills the
+        // process.
         if blocked || action.handler == action::IGNORE {
             signals.blocked &= !bit(info.signal);
             let action = Action {

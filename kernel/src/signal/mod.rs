@@ -1,8 +1,8 @@
 //! Signals, as Linux delivers them.
 //!
-//! `action` says what a signal does, `pending` holds those that wait, `force` raises the ones that
-//! the CPU causes, `send` those that programs send, `deliver` runs handlers on the way to user mode.
-//! How a handler's frame looks on the user stack is the architecture's (`arch::signal_frame`).
+//! `action` holds the actions of signals, `pending` the pending ones. `force` raises signals for CPU
+//! exceptions, `send` those of programs, and `deliver` runs handlers on the return to user mode. The layout
+//! of a signal frame is the architecture's (`arch::signal_frame`).
 
 pub mod action;
 pub mod deliver;
@@ -21,12 +21,12 @@ use pending::Pending;
 /// A process's signals.
 pub struct Signals {
     pub actions: Part<Actions>,
-    /// For the process, whichever thread takes them.
+    /// Signals for the process, which any of its threads may take.
     pub waiting: SpinLock<Pending>,
 }
 
 impl Signals {
-    /// None waiting.
+    /// The state without pending signals.
     pub fn new(actions: Shared<Actions>) -> Self {
         Self {
             actions: Part::new(actions),
@@ -34,12 +34,12 @@ impl Signals {
         }
     }
 
-    /// What a signal does now.
+    /// The action of a signal.
     pub fn action(&self, signal: u32) -> Action {
         self.actions.with(|actions| actions.get(signal))
     }
 
-    /// Changes what a signal does.
+    /// Sets the action of a signal.
     pub fn set_action(&self, signal: u32, action: Action) {
         self.actions.with(|actions| actions.set(signal, action));
     }
@@ -48,7 +48,7 @@ impl Signals {
 /// A set of signals, signal `n` being bit `n - 1`.
 pub type Set = u64;
 
-/// How many signals there are.
+/// The number of signals.
 pub const COUNT: u32 = 64;
 
 /// A signal's bit.
@@ -56,10 +56,10 @@ pub const fn bit(signal: u32) -> Set {
     1 << (signal - 1)
 }
 
-/// What no thread can block.
+/// Signals that no thread can block.
 pub const UNBLOCKABLE: Set = bit(linux::SIGKILL) | bit(linux::SIGSTOP);
 
-/// What the CPU raises: delivered before others, as Linux does.
+/// Signals that CPU exceptions raise: delivered before others, as on Linux.
 pub const SYNCHRONOUS: Set = bit(linux::SIGSEGV)
     | bit(linux::SIGBUS)
     | bit(linux::SIGILL)

@@ -1,10 +1,10 @@
-//! Signals that wait, and a thread's signal state.
+//! Pending signals, and a thread's signal state.
 
 use linux_raw_sys::general as linux;
 
 use super::{COUNT, SYNCHRONOUS, Set, bit};
 
-/// What a handler learns about its signal: the fields of `siginfo_t` in use.
+/// A signal and its details: the fields of `siginfo_t` in use.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Info {
     pub signal: u32,
@@ -28,7 +28,7 @@ impl Info {
     }
 }
 
-/// Signals that wait: one of each kind.
+/// Pending signals: at most one of each number.
 pub struct Pending {
     set: Set,
     infos: [Info; COUNT as usize],
@@ -47,7 +47,7 @@ impl Pending {
         }
     }
 
-    /// Adds a signal, unless one of its kind waits already.
+    /// Adds a signal, unless one of its number is pending already.
     pub fn add(&mut self, info: Info) {
         if self.set & bit(info.signal) == 0 {
             self.set |= bit(info.signal);
@@ -55,17 +55,17 @@ impl Pending {
         }
     }
 
-    /// Forgets those of a set.
+    /// Drops the pending signals of a set.
     pub fn forget(&mut self, signals: Set) {
         self.set &= !signals;
     }
 
-    /// Which wait.
+    /// The set of pending signals.
     pub fn set(&self) -> Set {
         self.set
     }
 
-    /// Takes the next one out of `wanted`: those of the CPU first, then by number.
+    /// Takes the next signal in `wanted`: synchronous ones first, then by number.
     pub fn take(&mut self, wanted: Set) -> Option<Info> {
         let ready = self.set & wanted;
         let first = if ready & SYNCHRONOUS != 0 {
@@ -114,9 +114,9 @@ pub struct Trap {
 /// A thread's signal state.
 pub struct ThreadSignals {
     pub blocked: Set,
-    /// What to block again once a temporary mask (`rt_sigsuspend`) has served.
+    /// The mask to restore after a temporary one (`rt_sigsuspend`).
     pub saved: Option<Set>,
-    /// What is blocked but for the wait (`rt_sigtimedwait`) that the thread is in.
+    /// Signals that are blocked, except during the current `rt_sigtimedwait`.
     pub awaited: Set,
     pub pending: Pending,
     pub stack: AlternateStack,

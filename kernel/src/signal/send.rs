@@ -1,4 +1,4 @@
-//! Signals that programs send, to a thread, to a process, or to several.
+//! Sends signals to a thread, to a process, or to several processes.
 
 use core::sync::atomic::Ordering;
 
@@ -12,7 +12,7 @@ use crate::process::{self, INIT, Process, family};
 use crate::sched::thread::{Thread, Work};
 use crate::sched::{self};
 
-/// What a handler learns about a signal that the current process sends.
+/// The details of a signal that the current process sends.
 pub fn info(signal: u32, code: i32) -> Info {
     // The process's number, and user 0.
     Info {
@@ -42,7 +42,7 @@ pub fn to_thread(process: &Process, id: u32, info: Info) -> Answer {
         return Ok(0);
     }
     let sent = process.with_thread(id, |thread| {
-        // Number 0 is no signal: it only looks.
+        // Signal 0 only checks that the thread exists.
         let is_wanted =
             || !ignores(process, signal) || is_kept(thread, signal) || thread.is_traced();
         if signal == 0 || !is_wanted() {
@@ -63,7 +63,8 @@ pub fn to_self(signal: u32) {
     let _ = to_thread(thread.process(), thread.id(), info(signal, linux::SI_TKILL));
 }
 
-/// Stopping and going on cancel each other when they are sent, even if they are blocked.
+/// Drops pending opposites: stop signals and SIGCONT cancel each other when they are sent, even if they are
+/// blocked.
 fn forget_opposites(process: &Process, signal: u32) {
     if signal == linux::SIGCONT || signal == linux::SIGKILL {
         process.forget_waiting(STOPPING);
@@ -72,7 +73,7 @@ fn forget_opposites(process: &Process, signal: u32) {
     }
 }
 
-/// What was stopped goes on once the signal waits for it: its handler runs before anything else does.
+/// Continues a stopped process once the signal is pending, so that its handler runs before anything else.
 fn goes_on(process: &Process, signal: u32) {
     if signal == linux::SIGCONT {
         process.go_on(signal);
@@ -87,7 +88,7 @@ fn is_blocked(thread: &Thread, signal: u32) -> bool {
     thread.signals.lock().blocked & bit(signal) & !super::UNBLOCKABLE != 0
 }
 
-/// Sends a signal to a process, whichever of its threads takes it.
+/// Sends a signal to a process; any of its threads may take it.
 pub fn info_to_process(process: &Process, info: Info) {
     let signal = info.signal;
     if signal == 0 {
@@ -96,15 +97,15 @@ pub fn info_to_process(process: &Process, info: Info) {
     forget_opposites(process, signal);
     if signal == linux::SIGKILL {
         process.go_on(signal);
-        // Nothing can become of it but the end, which no thread has to take: all may be busy with
-        // what no other signal ends, such as the wait of `vfork`.
+        // SIGKILL needs no thread to take it. All threads may be in waits that no other signal ends, such as
+        // the wait of `vfork`.
         return process.kill(signal);
     }
     wait_in_process(process, info);
     goes_on(process, signal);
 }
 
-/// Lets a signal wait for whichever thread takes it, unless it is ignored.
+/// Queues a signal for any thread of a process, unless it is ignored.
 fn wait_in_process(process: &Process, info: Info) {
     let signal = info.signal;
     if ignores(process, signal) && !kept_by_all(process, signal) && !is_traced(process) {
@@ -112,7 +113,7 @@ fn wait_in_process(process: &Process, info: Info) {
     }
     process.signals.waiting.lock().add(info);
     let mut taken = false;
-    // First of all by one that runs.
+    // Prefer a thread that its tracer has not stopped.
     for may_be_halted in [false, true] {
         process.for_each_thread(&mut |thread| {
             let is_halted = thread.halted.load(Ordering::SeqCst);
@@ -124,7 +125,7 @@ fn wait_in_process(process: &Process, info: Info) {
     }
 }
 
-/// The current thread looks for signals of its process on its way to user mode, if there are any.
+/// Makes the current thread check for signals of its process before user mode, if any are pending.
 pub fn look(thread: &Thread) {
     let blocked = thread.signals.lock().blocked;
     if thread.process().signals.waiting.lock().set() & !blocked != 0 {
@@ -132,8 +133,8 @@ pub fn look(thread: &Thread) {
     }
 }
 
-/// Blocked signals wait even if they are ignored now: the handler may come before they are let in.
-/// So do those that a thread waits for and has let in for that.
+/// Whether a thread keeps a signal that is ignored now. A blocked signal stays pending, because a handler may
+/// be set before it is unblocked. So does a signal that `rt_sigtimedwait` has unblocked for its wait.
 fn is_kept(thread: &Thread, signal: u32) -> bool {
     let signals = thread.signals.lock();
     (signals.blocked | signals.awaited) & bit(signal) & !super::UNBLOCKABLE != 0
@@ -145,14 +146,14 @@ fn kept_by_all(process: &Process, signal: u32) -> bool {
     all
 }
 
-/// Whether somebody is to be told of signals that the process ignores.
+/// Whether a tracer is to be told of signals that the process ignores.
 fn is_traced(process: &Process) -> bool {
     let mut any = false;
     process.for_each_thread(&mut |thread| any |= thread.is_traced());
     any
 }
 
-/// `kill`: to a process, a group (`-id`, or 0 for the own one), or all others (-1).
+/// `kill`: to a process, a group (`-id`, or 0 for the caller's), or all other processes (-1).
 ///
 /// # Errors
 /// `EINVAL`, `ESRCH`.
@@ -165,7 +166,7 @@ pub fn kill(id: i32, info: Info) -> Answer {
             Some(entry) => Some(entry.process.clone()),
             None => None,
         });
-        // One that has ended but was not waited for is there, and takes nothing.
+        // A zombie exists, and takes no signal.
         if let Some(process) = known.ok_or(ESRCH)? {
             info_to_process(&process, info);
         }
@@ -179,14 +180,14 @@ pub fn kill(id: i32, info: Info) -> Answer {
         -1 => entry.id != own && entry.id != INIT,
         _ => entry.group == group,
     };
-    // As above: those that have ended count, and take nothing.
+    // As above: zombies count, and take no signal.
     let any = family::with(|family| family.entries().iter().any(wanted));
     family::for_each(wanted, &mut |process| info_to_process(process, info));
     if any { Ok(0) } else { Err(ESRCH) }
 }
 
-/// Changes the current thread's mask: what it lets through may be delivered now, and what it
-/// blocks from now on is for others.
+/// Sets the current thread's mask. Newly unblocked signals may be delivered now; newly blocked ones are left
+/// to other threads.
 pub fn set_blocked(thread: &Thread, mask: Set) {
     let process = thread.process();
     let mut signals = thread.signals.lock();
@@ -201,11 +202,11 @@ pub fn set_blocked(thread: &Thread, mask: Set) {
     hand_on(process, added);
 }
 
-/// A thread does not take these signals of the process any more, because it blocks them or has
-/// left the list of threads. It may have been chosen for one: another thread has to look.
+/// Leaves these signals of the process to other threads, because a thread blocks them now or has left the
+/// list of threads. It may have been chosen for one of them: another thread has to check.
 ///
-/// None is missed: whoever sends one adds it to the process's before it looks at a thread's mask,
-/// under that thread's lock, or at the list, under the list's; the same lock was taken before this.
+/// No signal is missed. A sender adds it to the process's before it reads a thread's mask, under that
+/// thread's lock, or the list, under the list's lock. The caller has taken the same lock before.
 pub fn hand_on(process: &Process, signals: Set) {
     if signals == 0 {
         return;

@@ -1,4 +1,4 @@
-//! Capabilities: which there are, and giving them up.
+//! `capget` and `capset`: reads a process's capabilities and drops them.
 
 use linux_raw_sys::general as linux;
 
@@ -8,7 +8,7 @@ use crate::process::capabilities::Capabilities;
 use crate::process::{self, family};
 use crate::sched;
 
-/// How many words each set has in a version of the calls; 0 for versions that there are not.
+/// The words of each set in a version of the calls; 0 for unknown versions.
 fn words(version: u32) -> usize {
     match version {
         linux::_LINUX_CAPABILITY_VERSION_1 => 1,
@@ -17,7 +17,7 @@ fn words(version: u32) -> usize {
     }
 }
 
-/// Version and process of a header.
+/// Reads a header: the words of each set, and the process.
 fn header(at: u64) -> Result<(usize, i32), Errno> {
     let [version, process]: [u32; 2] = uaccess::read(at)?;
     let words = words(version);
@@ -30,7 +30,7 @@ fn header(at: u64) -> Result<(usize, i32), Errno> {
 pub fn capget(at: u64, to: u64) -> Answer {
     let (words, process) = header(at)?;
     if words == 0 {
-        // How a program asks for the version.
+        // A null `to` only asks for the version.
         return if to == 0 { Ok(0) } else { Err(EINVAL) };
     }
     if to == 0 {
@@ -73,7 +73,7 @@ pub fn capset(at: u64, from: u64) -> Answer {
     }
     let [effective, permitted, inheritable] = sets;
     let process = process::current();
-    // Held from outside the lock, as in `prlimit64`.
+    // Take the reference outside the lock, as in `prlimit64`.
     let space = process.own_space();
     let mut limits = process.limits.lock();
     limits.capabilities.change(Capabilities {

@@ -1,10 +1,10 @@
-//! What the system says about itself.
+//! System identification: `uname` and `sysinfo`.
 
 use crate::arch::{time, uaccess};
 use crate::errno::Answer;
 use crate::memory::machine;
 
-/// The Linux that programs are told this is.
+/// The kernel release that `uname` reports.
 pub const RELEASE: &str = "6.12.0-faultless";
 
 pub fn uname(to: u64) -> Answer {

@@ -1,11 +1,11 @@
 //! `membarrier`: every thread passes a full barrier, and only the caller pays.
 //!
-//! CPUs are told the way they are told to flush: one that runs a program is interrupted, one in
-//! the kernel passes a barrier before it uses user memory again ([`tlb::barrier`]). A CPU that
-//! takes up an address space does so by joining its set, which is a barrier, too.
+//! CPUs are notified as for a flush. A CPU in user mode is interrupted; a CPU in the kernel passes a barrier
+//! before it uses user memory again ([`tlb::barrier`]). A CPU that enters an address space joins its CPU set,
+//! which is a barrier, too.
 //!
-//! Expedited barriers want the address space to have registered, as on Linux, though nothing
-//! here depends on it. Restartable sequences are not there, and neither are their barriers.
+//! Expedited barriers require registration of the address space, as on Linux, although nothing here depends
+//! on it. Restartable sequences and their barriers are not supported.
 
 use core::sync::atomic::Ordering;
 
@@ -25,7 +25,7 @@ const SYNC_CORE: u32 = cmd::MEMBARRIER_CMD_PRIVATE_EXPEDITED_SYNC_CORE as u32;
 const REGISTER_SYNC_CORE: u32 = cmd::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED_SYNC_CORE as u32;
 const REGISTRATIONS: u32 = cmd::MEMBARRIER_CMD_GET_REGISTRATIONS as u32;
 
-/// What `QUERY` answers.
+/// The commands that `QUERY` reports.
 const ALL: u32 = GLOBAL
     | GLOBAL_EXPEDITED
     | REGISTER_GLOBAL
@@ -36,7 +36,7 @@ const ALL: u32 = GLOBAL
     | REGISTRATIONS;
 
 pub fn membarrier(command: u64, flags: u64) -> Answer {
-    // Only restartable sequences have one.
+    // Only the barriers of restartable sequences take a flag.
     if flags as u32 != 0 {
         return Err(EINVAL);
     }
@@ -51,7 +51,7 @@ pub fn membarrier(command: u64, flags: u64) -> Answer {
         }
         SYNC_CORE => {
             wants(REGISTER_SYNC_CORE)?;
-            // A CPU in the kernel might come back without an instruction that serialises.
+            // A CPU in the kernel might return to user mode without a serialising instruction.
             tlb::barrier(percpus(), true);
         }
         _ => return Err(EINVAL),
@@ -67,7 +67,7 @@ fn register(what: u32) {
     space().barriers.fetch_or(what, Ordering::Relaxed);
 }
 
-/// As Linux shows them: who registers for the serialising one is shown with both.
+/// As on Linux, registration for the serialising barrier is reported as both.
 fn registrations() -> u32 {
     let registered = space().barriers.load(Ordering::Relaxed);
     match registered & REGISTER_SYNC_CORE {

@@ -1,4 +1,4 @@
-//! Memory: the calls go straight to the address space, but for those about files.
+//! System calls on memory: they go straight to the address space, except for mappings of files.
 
 use faultless_mm::advice;
 use linux_raw_sys::general as linux;
@@ -54,7 +54,7 @@ pub fn mprotect(address: u64, length: u64, protection: u64) -> Answer {
 }
 
 pub fn mremap(old: u64, old_length: u64, length: u64, flags: u64, new: u64) -> Answer {
-    // No flag above the lower half is known.
+    // All known flags are in the lower half.
     let flags = u32::try_from(flags).map_err(|_| EINVAL)?;
     space().mremap(old, old_length, length, flags, new)
 }
@@ -88,7 +88,7 @@ pub fn mseal(address: u64, length: u64, flags: u64) -> Answer {
     space().mseal(address, length, flags).map(|()| 0)
 }
 
-/// Advice about memory of this process or another one, in pieces; how much of it was taken.
+/// Advises on ranges of a process, this one or another; returns how many bytes were advised.
 pub fn process_madvise(process: u64, vector: u64, count: u64, advice: u64, flags: u64) -> Answer {
     if flags as u32 != 0 {
         return Err(EINVAL);
@@ -96,7 +96,7 @@ pub fn process_madvise(process: u64, vector: u64, count: u64, advice: u64, flags
     transfer::check_vector(vector, count)?;
     let process = pidfd::process(process)?;
     let advice = advice as i32;
-    // As Linux 6.12, which gives no other advice this way, not even about oneself.
+    // Linux 6.12 accepts no other advice here, not even for the caller's own process.
     if !matches!(
         advice,
         advice::COLD | advice::PAGEOUT | advice::WILLNEED | advice::COLLAPSE

@@ -1,8 +1,8 @@
-//! System calls: from a number to the function that does it.
+//! System calls: dispatch from a number to the function that implements it.
 //!
-//! One file per family. A call gets its arguments as the registers hold them and returns an
-//! [`Answer`]; it may sleep, and it never panics whatever the arguments are. Calls that need all
-//! registers of the caller (`slow_way`) are done by `syscall_slow`.
+//! One module per family. A call gets its arguments as the registers hold them and returns an [`Answer`]. It
+//! may sleep, and never panics, whatever the arguments. `syscall_slow` handles the calls that need all
+//! registers of the caller (`slow_way`).
 
 pub mod capability;
 pub mod file;
@@ -33,7 +33,7 @@ use crate::process::{current as current_process, end};
 use crate::ptrace::{self, call as stops};
 use crate::{futex, sched};
 
-/// What the entry code gets back: in `rax` and `rdx`.
+/// The result for the entry code, in `rax` and `rdx`.
 #[repr(C)]
 pub struct Returned {
     value: u64,
@@ -53,7 +53,7 @@ const SIGNAL_RETURN: u64 = 7;
 /// The thread stops at system calls.
 const TRACED: u64 = 8;
 
-/// The way of a system call that needs all registers.
+/// The slow path of a system call that needs all registers.
 #[inline]
 fn slow_way(number: u32) -> Option<u64> {
     match number {
@@ -67,7 +67,7 @@ fn slow_way(number: u32) -> Option<u64> {
     }
 }
 
-/// A system call.
+/// The fast path of system calls, called by the entry code.
 pub extern "C" fn syscall(frame: &mut FastFrame) -> Returned {
     let number = frame.error as u32;
     crate::memory::count(crate::memory::Counter::Syscalls, 1);
@@ -90,8 +90,8 @@ pub extern "C" fn syscall(frame: &mut FastFrame) -> Returned {
     Returned { value, way }
 }
 
-/// The way back of a system call that needs all registers. `frame`: the thread's, to which no
-/// reference is kept where a tracer or a new program may change it.
+/// The slow path, for system calls that need all registers. `frame` is the thread's; no reference to it is
+/// held where a tracer or a new program may change it.
 pub extern "C" fn syscall_slow(frame: *mut TrapFrame, way: u64) {
     match way {
         TRACED => traced(frame),
@@ -100,8 +100,8 @@ pub extern "C" fn syscall_slow(frame: *mut TrapFrame, way: u64) {
     sched::leave(frame);
 }
 
-/// A system call of a thread that stops before and after it. Whoever traces it may choose another
-/// call, or none.
+/// Runs a system call of a thread that stops before and after it. The tracer may choose another call, or
+/// none.
 fn traced(frame: *mut TrapFrame) {
     let thread = sched::current();
     // SAFETY: The thread runs, so its frame is its own; this borrow ends before the thread stops.
@@ -114,7 +114,7 @@ fn traced(frame: *mut TrapFrame) {
             Some(way) => {
                 take(frame, way);
                 if way == EXECVE {
-                    // Still the same call, in another program.
+                    // Still the same call for the tracer, now in another program.
                     let f = registers();
                     (f.vector, f.error) = (VECTOR_SYSCALL, number.into());
                 }
@@ -129,10 +129,10 @@ fn traced(frame: *mut TrapFrame) {
     stops::ended(thread, frame);
 }
 
-/// A system call that needs all registers.
+/// Runs a system call that needs all registers.
 fn take(frame: *mut TrapFrame, way: u64) {
-    // SAFETY: The thread runs, so its frame is its own. A copy: it may stop as the parent of what
-    // it makes, and `execve` writes the new program's.
+    // SAFETY: The thread runs, so its frame is its own. Copied, because the thread may stop as the parent of
+    // a new process, and `execve` overwrites the frame.
     let before = unsafe { *frame };
     let result = match way {
         CLONE => thread::clone(&before),
@@ -276,7 +276,7 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_setrlimit => resource::setrlimit(a, b),
         nr::__NR_getrusage => resource::getrusage(a, b),
 
-        // Known, and refused: a program goes on without them.
+        // Known, and refused: programs work without it.
         nr::__NR_rseq => Err(ENOSYS),
         number => file::call(number, [a, b, c, d, e, f]),
     }

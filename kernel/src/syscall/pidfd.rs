@@ -1,6 +1,6 @@
-//! Descriptors of processes: to be polled, waited for, and given advice.
+//! Process descriptors, for `poll`, `waitid` and `process_madvise`.
 //!
-//! Signals are not sent through them yet, and threads have none.
+//! `pidfd_send_signal` is not implemented, and threads have no descriptors.
 
 use linux_raw_sys::general as linux;
 
@@ -13,7 +13,7 @@ use crate::shared::Shared;
 
 pub fn pidfd_open(id: u64, flags: u64) -> Answer {
     let flags = flags as u32;
-    // The only flag that is known here is that of its `O_` name.
+    // The only known flag, `PIDFD_NONBLOCK`, equals `O_NONBLOCK`.
     if flags & !linux::O_NONBLOCK != 0 || id as i32 <= 0 {
         return Err(EINVAL);
     }
@@ -27,7 +27,7 @@ pub fn pidfd_open(id: u64, flags: u64) -> Answer {
     descriptors::current().add(description, 0, true)
 }
 
-/// The process that a descriptor is of.
+/// The process that a descriptor refers to.
 ///
 /// # Errors
 /// `EBADF`, also for a descriptor of something else.

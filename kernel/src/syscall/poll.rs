@@ -1,7 +1,7 @@
 //! Waiting for descriptors: `poll` and `select`.
 //!
-//! First a look at all of them; if none has anything to tell, a watcher is put into all their lists,
-//! and they are looked at again whenever it is told something.
+//! The wait checks all descriptors first. If none is ready, it adds a watcher to all their lists, and checks
+//! again whenever the watcher is notified.
 
 use alloc::vec::Vec;
 
@@ -21,9 +21,9 @@ use crate::sched::wait::{self, Interruptible, Woken};
 use crate::shared::Shared;
 use crate::signal::send;
 
-/// A descriptor that somebody waits for.
+/// A descriptor that the call waits for.
 struct Wanted {
-    /// `None`: the descriptor is not open, or not asked about.
+    /// `None`: the descriptor is not open, or is to be ignored.
     description: Option<Shared<Description>>,
     events: Events,
     found: Events,
@@ -81,10 +81,10 @@ impl Drop for Watch<'_> {
     }
 }
 
-/// Waits until a descriptor has something to tell; how many have.
+/// Waits until a descriptor is ready; returns how many are.
 ///
 /// # Errors
-/// `ENOMEM`; a signal came.
+/// `ENOMEM`, or a signal came.
 fn wait_for(list: &mut [Wanted], deadline: Option<u64>) -> Result<usize, Errno> {
     let found = look(list);
     if found != 0 || deadline.is_some_and(|deadline| clock::now() >= deadline) {
@@ -111,8 +111,7 @@ fn wait_for(list: &mut [Wanted], deadline: Option<u64>) -> Result<usize, Errno> 
     }
 }
 
-/// Does something with another signal mask. If a signal ends it, its handler runs before the mask
-/// is what it was.
+/// Runs `f` with another signal mask. If a signal ends it, the handler runs before the mask is restored.
 pub fn with_mask(mask: u64, size: u64, f: impl FnOnce() -> Answer) -> Answer {
     if mask == 0 {
         return f();
@@ -152,7 +151,7 @@ fn poll_until(list: u64, count: u64, deadline: Option<u64>) -> Answer {
         let description = if (fd as i32) < 0 {
             None
         } else {
-            // What is open by its name only is as good as not open.
+            // A descriptor opened with `O_PATH` counts as not open.
             let open = table.get(u64::from(fd)).ok();
             open.filter(|open| !matches!(open.object, Object::Path(_)))
         };
@@ -169,7 +168,7 @@ fn poll_until(list: u64, count: u64, deadline: Option<u64>) -> Answer {
     }
     let found = wait_for(&mut wanted, deadline)?;
     for (number, wanted) in (0..).zip(&wanted) {
-        // Only the upper half of the second word is the answer's.
+        // Only the upper half of the second word (`revents`) is written.
         let at = list.wrapping_add(8 * number + 6);
         uaccess::write_bytes(at, &(wanted.found.bits() as u16).to_le_bytes())?;
     }
@@ -182,7 +181,7 @@ pub fn poll(list: u64, count: u64, milliseconds: u64) -> Answer {
     poll_on(list, count, deadline)
 }
 
-/// `poll` until a time; a signal without handler only interrupts it.
+/// `poll` until a deadline; continues after a signal without a handler.
 ///
 /// # Errors
 /// As `poll(2)`.
@@ -197,7 +196,7 @@ pub fn poll_on(list: u64, count: u64, deadline: Option<u64>) -> Answer {
     })
 }
 
-/// When a `struct timespec` from now is over; never, if there is none.
+/// The deadline a `struct timespec` from now; none without one.
 fn deadline(timeout: u64) -> Result<Option<u64>, Errno> {
     if timeout == 0 {
         return Ok(None);
@@ -206,7 +205,7 @@ fn deadline(timeout: u64) -> Result<Option<u64>, Errno> {
     Ok(Some(clock::now().saturating_add(wait)))
 }
 
-/// Writes what is left of a timeout, where Linux does.
+/// Writes back the time left, where Linux does.
 fn write_rest(to: u64, deadline: Option<u64>, unit: u64) {
     if let Some(deadline) = deadline {
         let rest = deadline.saturating_sub(clock::now());
@@ -222,13 +221,13 @@ pub fn ppoll(list: u64, count: u64, timeout: u64, mask: u64, size: u64) -> Answe
     answer
 }
 
-/// The three sets of `select`, with what a descriptor in each waits for.
+/// The events that each of the three sets of `select` waits for.
 const SETS: [Events; 3] = [
     Events::READABLE.union(Events::HANG_UP).union(Events::ERROR),
     Events::WRITABLE.union(Events::ERROR),
     Events::PRIORITY,
 ];
-/// Words of a set for all descriptors that there can be.
+/// The words of a set for the largest number of descriptors.
 const WORDS: usize = descriptors::HARD_LIMIT as usize / 64;
 
 type Set = [u64; WORDS];
@@ -239,7 +238,7 @@ fn select_until(count: u64, sets: [u64; 3], deadline: Option<u64>) -> Answer {
         return Err(EINVAL);
     }
     let table = descriptors::current();
-    // Bits beyond the table mean nothing.
+    // Bits beyond the table are ignored.
     let count = (count as usize).min(table.reach());
     let words = count.div_ceil(64);
     let read = |at: u64| -> Result<Set, Errno> {
@@ -340,6 +339,6 @@ pub fn pselect6(
     answer
 }
 
-// `poll` and epoll number what they share alike.
+// `poll` and epoll use the same numbers for the events that they share.
 const _: () =
     assert!(linux::POLLOUT == Events::OUT.bits() && linux::EPOLLHUP == Events::HANG_UP.bits());

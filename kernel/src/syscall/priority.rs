@@ -6,7 +6,7 @@ use crate::arch::uaccess;
 use crate::errno::{Answer, EINVAL, EPERM, ESRCH, Errno};
 use crate::process::{current, family};
 
-/// Nanoseconds of a slice, as `sched_rr_get_interval` says.
+/// A slice in nanoseconds, as `sched_rr_get_interval` reports it.
 const SLICE: u64 = 4_000_000;
 
 fn check(id: u64) -> Result<(), Errno> {
@@ -63,7 +63,7 @@ pub fn sched_rr_get_interval(id: u64, to: u64) -> Answer {
     Ok(0)
 }
 
-/// Whom a priority is asked of: a process, a group or a user.
+/// Checks that the target exists: a process, a group or a user.
 fn check_whom(which: u64, id: u64) -> Result<(), Errno> {
     let own = current().id;
     let id = id as u32;
@@ -82,13 +82,13 @@ fn check_whom(which: u64, id: u64) -> Result<(), Errno> {
     if known { Ok(()) } else { Err(ESRCH) }
 }
 
-/// As the call itself, not the library's function: 20 less the niceness.
+/// Returns 20 minus the niceness, as the system call does; the C library converts that.
 pub fn getpriority(which: u64, id: u64) -> Answer {
     check_whom(which, id)?;
     Ok(20)
 }
 
-/// Changes nothing.
+/// Checks the target and changes nothing.
 pub fn setpriority(which: u64, id: u64) -> Answer {
     check_whom(which, id)?;
     Ok(0)

@@ -18,7 +18,7 @@ pub fn getppid() -> Answer {
     Ok(u64::from(parent))
 }
 
-/// The entry of a process, 0 being the current one.
+/// Calls `f` with the entry of a process, 0 being the current one.
 fn of<R>(id: u64, f: impl FnOnce(&mut family::Entry) -> R) -> Result<R, Errno> {
     let id = match id as u32 {
         0 => current().id,
@@ -63,7 +63,7 @@ fn kind(options: u32) -> Kind {
     }
 }
 
-/// Options that both calls know: which children are waited for.
+/// Options of both calls that select children.
 const COMMON: u32 = linux::__WNOTHREAD | linux::__WCLONE | linux::__WALL;
 
 pub fn wait4(id: u64, status: u64, options: u64, usage: u64) -> Answer {

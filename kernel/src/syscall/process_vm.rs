@@ -1,10 +1,11 @@
-//! `process_vm_readv` and `process_vm_writev`: copying between this process's memory and
-//! another one's. The other side is pinned, a page at a time (`faultless_mm::Taken`), and
-//! reached by the kernel's own mapping of all memory; this side is touched like any
-//! user memory, so that a fault on it may sleep while the page is pinned.
+//! `process_vm_readv` and `process_vm_writev`: copying between this process's memory and another process's.
 //!
-//! Both vectors are read before anything is copied. What was copied counts, page by page of
-//! either side, up to the first that cannot be reached.
+//! The remote side is pinned one page at a time (`faultless_mm::Taken`), and accessed through the kernel's
+//! own mapping of all memory. The local side is accessed like any user memory, so that a fault on it may
+//! sleep while the remote page is pinned.
+//!
+//! Both vectors are read before anything is copied. The result counts the bytes copied, page by page of
+//! either side, up to the first page that cannot be accessed.
 
 use alloc::vec::Vec;
 
@@ -19,7 +20,7 @@ use crate::process::space::UserSpace;
 use crate::sched;
 use crate::sched::thread::Work;
 
-/// Which way to copy.
+/// The direction of a copy.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// From the other process.
@@ -71,7 +72,7 @@ fn copy(id: u64, here: &Vector, there: &Vector, flags: u64, way: Way) -> Answer 
     }
 }
 
-/// A vector's pieces, none of which is longer than a signed number says.
+/// Reads a vector's pieces; refuses lengths above `i64::MAX`.
 fn pieces(vector: &Vector) -> Result<Vec<[u64; 2]>, Errno> {
     if vector.count > PIECES {
         return Err(EINVAL);
@@ -89,18 +90,18 @@ fn pieces(vector: &Vector) -> Result<Vec<[u64; 2]>, Errno> {
     }
 }
 
-/// How far copying has come on this side.
+/// Progress of a copy on the local side.
 struct Here {
     pieces: Vec<[u64; 2]>,
     number: usize,
-    /// Of that piece.
+    /// Bytes done of that piece.
     done: u64,
-    /// Of all.
+    /// Bytes left of all pieces.
     left: u64,
 }
 
 impl Here {
-    /// What is next, in one page; `None` when there is nothing left.
+    /// The next range, within one page; `None` when nothing is left.
     fn next(&mut self) -> Option<(u64, u64)> {
         loop {
             let [at, length] = *self.pieces.get(self.number)?;
@@ -122,7 +123,7 @@ impl Here {
     }
 }
 
-/// Copies a piece of the other side, as far as there is room on this one.
+/// Copies one piece of the remote side, as far as the local side has room.
 fn copy_piece(
     space: &UserSpace,
     at: u64,

@@ -1,4 +1,4 @@
-//! Limits and usage.
+//! Resource limits and usage.
 
 use crate::arch::uaccess;
 use crate::errno::{Answer, EINVAL, ESRCH, Errno};
@@ -27,7 +27,7 @@ pub fn prlimit64(id: u64, resource: u64, new: u64, old: u64) -> Answer {
         0 => None,
         new => Some(uaccess::read(new)?),
     };
-    // Held from outside the lock: the last reference takes its time to go.
+    // Take the reference outside the lock, because dropping the last one takes long.
     let space = process.own_space();
     let before = {
         let mut limits = process.limits.lock();

@@ -1,18 +1,18 @@
-//! `restart_syscall`: the rest of a wait with a timeout that a stop, or a signal without handler, cut
-//! short. Beginning the call anew would wait for its whole time again.
+//! `restart_syscall`: continues a wait with a timeout that a stop, or a signal without a handler,
+//! interrupted. A restart of the call itself would wait for the whole timeout again.
 
 use super::{poll, time};
 use crate::errno::{Answer, EINTR, Errno, RESTART_REST};
 use crate::futex::{self, Word};
 use crate::sched;
 
-/// What is left to do. Deadlines are on the monotonic clock.
+/// The part of a wait that is left. Deadlines are on the monotonic clock.
 #[derive(Clone, Copy)]
 pub enum Rest {
     Nothing,
     Sleep {
         deadline: u64,
-        /// Where the time left goes; 0 for nowhere.
+        /// Where to write the time left; 0 for nowhere.
         remaining: u64,
     },
     Poll {
@@ -28,7 +28,7 @@ pub enum Rest {
     },
 }
 
-/// The current thread goes on with this unless a handler runs; the number that says so.
+/// Records what the current thread continues unless a handler runs; returns the error number that says so.
 pub fn later(rest: Rest) -> Errno {
     sched::current().rest.set(rest);
     RESTART_REST

@@ -1,4 +1,4 @@
-//! Signals: the calls.
+//! System calls on signals.
 
 use linux_raw_sys::general as linux;
 
@@ -92,7 +92,7 @@ pub fn rt_sigpending(to: u64, size: u64) -> Answer {
     Ok(0)
 }
 
-/// Waits with a mask that holds until a handler has begun.
+/// Waits for a signal with a mask that stays until a handler starts.
 fn suspend(mask: Option<Set>) -> Answer {
     let thread = sched::current();
     if let Some(mask) = mask {
@@ -127,7 +127,7 @@ pub fn rt_sigtimedwait(set: u64, info: u64, timeout: u64, size: u64) -> Answer {
     let take = || deliver::take_from(thread, set);
     let mut found = take();
     if found.is_none() && wait != Some(0) {
-        // For the wait alone the signals count as not blocked, so that they end it.
+        // Unblock the signals during the wait, so that they end it.
         let mut signals = thread.signals.lock();
         let before = signals.blocked;
         signals.awaited = before & set;
@@ -216,8 +216,8 @@ pub fn tgkill(group: u64, thread: u64, signal: u64) -> Answer {
     send::to_thread(&process, thread as u32, info)
 }
 
-/// The `siginfo_t` of a program that makes one up. Only to itself may a process say that the kernel
-/// sends it.
+/// Reads a `siginfo_t` that a program supplies. A process may claim that the kernel is the sender only in a
+/// signal to itself.
 fn read_info(signal: u32, from: u64, to: u64) -> Result<Info, Errno> {
     let words: [u64; 4] = uaccess::read(from)?;
     let code = words[1] as u32 as i32;
@@ -249,7 +249,7 @@ pub fn rt_tgsigqueueinfo(group: u64, thread: u64, signal: u64, info: u64) -> Ans
     send::to_thread(&process, thread as u32, info)
 }
 
-/// Goes back to where a handler interrupted.
+/// Resumes the code that a handler interrupted.
 pub fn rt_sigreturn(frame: &mut TrapFrame) {
     let thread = sched::current();
     match signal_frame::pop(frame) {

@@ -1,4 +1,4 @@
-//! Threads and processes: the calls that make them, and what is a thread's alone.
+//! System calls that create threads and processes, and calls on per-thread state.
 
 use linux_raw_sys::general as linux;
 use linux_raw_sys::prctl;
@@ -122,7 +122,7 @@ pub fn get_robust_list(id: u64, head: u64, length: u64) -> Answer {
     Ok(0)
 }
 
-/// Marks the robust futexes that a thread holds as left behind by a dead owner.
+/// Marks the robust futexes that a thread holds with `FUTEX_OWNER_DIED`.
 pub fn release_robust_list(thread: &Thread) {
     let head = thread.robust_list.get();
     if head == 0 {
@@ -132,7 +132,7 @@ pub fn release_robust_list(thread: &Thread) {
         return;
     };
     let mut at = first;
-    // As on Linux: a list of a length that no honest program has ends here.
+    // As on Linux, the walk ends after 2,048 entries, so that a circular list ends it, too.
     for _ in 0..2048 {
         if at & !1 == head {
             break;

@@ -123,7 +123,7 @@ pub fn times(to: u64) -> Answer {
 
 /// Sleeps until a time on the monotonic clock; `false`: a signal came first.
 fn sleep_until(deadline: Option<u64>) -> Result<bool, Errno> {
-    // An address that nobody wakes: the thread's own record.
+    // No waker uses this address: the thread's own record.
     let key = core::ptr::from_ref(sched::current()) as u64;
     loop {
         if deadline.is_some_and(|deadline| clock::now() >= deadline) {
@@ -137,7 +137,7 @@ fn sleep_until(deadline: Option<u64>) -> Result<bool, Errno> {
     }
 }
 
-/// Sleeps for so long, or until a signal.
+/// Sleeps for a time, or until a signal.
 ///
 /// # Errors
 /// The number that says that a signal came.
@@ -150,7 +150,7 @@ pub fn sleep_for(nanoseconds: Option<u64>) -> Result<(), Errno> {
     }
 }
 
-/// Sleeps for so long, whatever comes, unless the process ends.
+/// Sleeps for a time; only the end of the process interrupts it.
 pub fn pause(nanoseconds: u64) {
     let key = core::ptr::from_ref(sched::current()) as u64;
     let deadline = clock::now().saturating_add(nanoseconds);
@@ -159,7 +159,7 @@ pub fn pause(nanoseconds: u64) {
     });
 }
 
-/// Sleeps until a time; if a signal comes first, the time left is written.
+/// Sleeps until a deadline; writes the time left if a signal comes first.
 ///
 /// # Errors
 /// `EFAULT`, or the number that says that a signal came.
@@ -191,6 +191,6 @@ pub fn clock_nanosleep(clock_id: u64, flags: u64, request: u64, remaining: u64) 
     if flags as u32 & linux::TIMER_ABSTIME == 0 {
         return sleep(clock::now().saturating_add(wait), remaining);
     }
-    // Begun anew, it ends when it would have.
+    // A restart of the call ends at the same time.
     sleep_for(Some(wait.saturating_sub(now))).map(|()| 0)
 }

@@ -1,4 +1,4 @@
-//! Timers that send signals: the calls.
+//! System calls on timers that send signals.
 
 use linux_raw_sys::general as linux;
 
@@ -24,7 +24,7 @@ fn read_timeval(from: u64) -> Result<u64, Errno> {
     Ok(seconds.saturating_add(microseconds as u64 * 1000))
 }
 
-/// The number of one of the three timers that every process has.
+/// The number of one of the three interval timers of every process.
 fn interval_timer(which: u64) -> Result<i32, Errno> {
     match which as u32 {
         linux::ITIMER_REAL => Ok(INTERVAL_TIMER),

@@ -1,4 +1,4 @@
-//! System calls that nobody wrote, remembered for the report.
+//! Records the numbers of unimplemented system calls for the report.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 

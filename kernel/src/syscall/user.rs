@@ -1,11 +1,11 @@
-//! Who runs it: user and group 0, the only ones there are.
+//! User and group ids: only user 0 and group 0 exist.
 //!
 //! As in a user namespace with nothing else mapped: every other number is invalid.
 
 use crate::arch::uaccess;
 use crate::errno::{Answer, EINVAL, Errno};
 
-/// Leaves an id as it is.
+/// The value that leaves an id unchanged.
 const KEEP: u32 = u32::MAX;
 
 fn check(ids: &[u64]) -> Result<(), Errno> {
@@ -28,7 +28,7 @@ pub fn set_several(ids: &[u64]) -> Answer {
     check(ids).map(|()| 0)
 }
 
-/// `setfsuid`, `setfsgid`: the one before.
+/// `setfsuid`, `setfsgid`: return the previous id.
 pub fn set_file_id() -> Answer {
     Ok(0)
 }
@@ -41,7 +41,7 @@ pub fn get_several(places: [u64; 3]) -> Answer {
     Ok(0)
 }
 
-/// No groups beside the first.
+/// There are no supplementary groups.
 pub fn getgroups() -> Answer {
     Ok(0)
 }

@@ -10,24 +10,24 @@ use crate::memory::{self, Layout, Policy};
 /// What to damage.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mutant {
-    /// A frame of a page is taken and forgotten.
+    /// A page's frame is allocated and leaked.
     LostPage,
-    /// A pipe forgets a frame.
+    /// A pipe leaks a frame.
     LostPipe,
-    /// A file forgets a frame.
+    /// A file leaks a frame.
     LostFile,
     /// A page that is mapped once is counted twice.
     Count,
-    /// A page that is mapped is given back.
+    /// A mapped page is freed.
     FreePage,
     /// The shared zero page is written to.
     ZeroPage,
-    /// An address space is made and forgotten.
+    /// An address space is created and leaked.
     LostSpace,
 }
 
 impl Mutant {
-    /// The one of this name.
+    /// The mutant of this name.
     pub fn named(name: &[u8]) -> Option<Self> {
         Some(match name {
             b"lost-page" => Self::LostPage,
@@ -41,7 +41,7 @@ impl Mutant {
         })
     }
 
-    /// Does it; while nobody else runs.
+    /// Does the damage, while nothing else runs.
     pub fn make(self) {
         match self {
             Self::LostPage => {
@@ -56,7 +56,7 @@ impl Mutant {
                 }
             }
             Self::LostSpace => {
-                // It does not give itself back.
+                // Dropping the space does not free it.
                 let _ = memory::new_space(Policy::Speculative, Layout::LINUX_X86_64);
             }
             Self::Count => {
@@ -71,14 +71,14 @@ impl Mutant {
             }
             Self::ZeroPage => {
                 let page = Kernel.pointer(frames().zero_frame());
-                // SAFETY: The page is memory, and nobody else runs.
+                // SAFETY: The page is memory, and nothing else runs.
                 unsafe { page.as_ptr().write(1) };
             }
         }
     }
 }
 
-/// The frame of some page that is mapped.
+/// The frame of some mapped page.
 fn a_page() -> Option<Frame> {
     let mut found = None;
     super::spaces::with_all(|_, all| {

@@ -1,10 +1,13 @@
-//! The verifier, if the run file asks for it: at moments at which everything stands still
-//! (`sched::stop_machine`) every address space is checked against the core's invariants, and every frame
-//! of the machine has to be somebody's.
+//! The verifier, if the run file asks for it. At certain moments it stops the machine (`sched::stop_machine`).
+//! It then checks every address space against the core's invariants, and that every frame of the machine has
+//! an owner.
 //!
-//! The moments: every so often; when the first process has ended, with all others that live; and
-//! when those have been killed, so that no address space and no pipe may be left, and no file that
-//! the tree of files has not. The first violation ends the run.
+//! The moments:
+//! - periodically;
+//! - when the first process has ended, with all others that live;
+//! - when those have been killed. Then no address space and no pipe may be left, and no file without a name.
+//!
+//! The first violation ends the run.
 
 mod flaw;
 pub mod spaces;
@@ -27,40 +30,40 @@ use crate::sync::{Once, SpinLock};
 pub use flaw::Mutant;
 use linux_raw_sys::general::SIGKILL;
 
-/// What the run file asks for.
+/// The settings in the run file.
 #[derive(Clone, Copy, Default)]
 pub struct Wish {
     pub is_wanted: bool,
     /// Milliseconds between two moments while the program runs; 0 for none.
     pub every: u64,
-    /// What to damage before the last moment but one, to show that it is noticed.
+    /// The damage to do before the last moment but one, to show that the verifier notices it.
     pub flaw: Option<Mutant>,
 }
 
-/// How long processes may take to end when they are killed: 60 s.
+/// Nanoseconds that killed processes may take to end: 60 s.
 const PATIENCE: u64 = 60_000_000_000;
 
 static WISH: Once<Wish> = Once::new();
 static WANTED: AtomicBool = AtomicBool::new(false);
 
-/// What was verified.
+/// The number of moments verified.
 static MOMENTS: AtomicU64 = AtomicU64::new(0);
 /// The most address spaces at a moment.
 static SPACES: AtomicU64 = AtomicU64::new(0);
 /// The most pages that were mapped, each counted once, and those mapped more than once, at a moment.
 static PAGES: AtomicU64 = AtomicU64::new(0);
-/// What frames were at the last moment.
+/// The frame accounts of the last moment.
 static LAST: SpinLock<Option<Accounts>> = SpinLock::new(None);
 
-/// Which processes there may be at a moment.
+/// Which processes may exist at a moment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Moment {
     Any,
-    /// None: what they had must be gone.
+    /// None: all their resources must be gone.
     Last,
 }
 
-/// What frames can be, by the report's names.
+/// The uses of frames, by their names in the report.
 const NAMES: [(&str, Use); 14] = [
     ("free", Use::FREE),
     ("cached", Use::CACHED),
@@ -84,7 +87,7 @@ pub fn is_wanted() -> bool {
     WANTED.load(Ordering::Relaxed)
 }
 
-/// Takes note of what is wanted, before there is any process.
+/// Records the settings, before any process exists, and starts the periodic verifier.
 ///
 /// # Errors
 /// A line that says what is wrong.
@@ -106,7 +109,7 @@ fn again_and_again(_: &'static Thread) {
     }
 }
 
-/// The first process has ended and still has its address space; others may run.
+/// Verifies when the first process has ended and still has its address space; others may run.
 pub fn with_those_that_live() {
     if is_wanted() {
         if let Some(flaw) = WISH.get().flaw {
@@ -116,7 +119,7 @@ pub fn with_those_that_live() {
     }
 }
 
-/// The first process has given back what it had: ends all others, and looks what is left.
+/// Kills all other processes and verifies what is left, once the first process has given back its resources.
 pub fn without_processes() {
     if !is_wanted() {
         return;
@@ -172,7 +175,7 @@ fn look(moment: Moment) -> Result<Accounts, Violation> {
         }
         if moment == Moment::Last && accounts.of(Use::PINNED) != 0 {
             return Err(Violation {
-                rule: "a page is pinned by nobody",
+                rule: "a page is pinned without a process",
                 address: 0,
                 value: accounts.of(Use::PINNED),
             });
@@ -184,31 +187,31 @@ fn look(moment: Moment) -> Result<Accounts, Violation> {
     })
 }
 
-/// Enters the kernel's own frames.
+/// Enters the kernel's own frames in the frame audit.
 fn enter_own(books: &FrameAudit, moment: Moment) -> Result<(), Misuse> {
     for purpose in [Purpose::Heap, Purpose::Stack, Purpose::Trace] {
         books.enter_all_of_port(purpose as u32);
     }
     if moment == Moment::Any {
-        // Threads that sleep may hold pipes that nothing else leads to.
+        // Sleeping threads may hold pipes to which nothing else refers.
         books.enter_all_of_port(Purpose::Pipe as u32);
     }
     Ok(())
 }
 
-/// Whether there are no more files than the tree of files has, when nobody has any open or mapped;
-/// what they have the core has entered. True if there is no memory to look.
+/// Whether no files exist but those in the tree of files, when none is open or mapped; the core has entered
+/// their pages. True if there is not enough memory to check.
 fn has_no_lost_file() -> bool {
     let moment = MOMENTS.load(Ordering::Relaxed) + 1;
     let mut count = 0;
     let looked = files::tree::for_each_file(&mut |source| {
-        // Others are names of one that was seen.
+        // A source that is not new is another name of one already counted.
         count += u64::from(source.is_new(moment));
     });
     looked.is_err() || count == files::source::count()
 }
 
-/// What is lost, in words.
+/// Describes lost frames.
 struct Loss(Accounts);
 
 impl core::fmt::Display for Loss {
@@ -217,7 +220,7 @@ impl core::fmt::Display for Loss {
         let first = accounts.first_lost().map_or(0, |frame| frame.0 << 12);
         write!(
             f,
-            "verification failed: {} of {} frames are nobody's, the first at {first:#x}",
+            "verification failed: {} of {} frames have no owner, the first at {first:#x}",
             accounts.lost(),
             accounts.all()
         )?;
@@ -232,7 +235,7 @@ impl core::fmt::Display for Loss {
     }
 }
 
-/// Writes the report's part: nothing, or what was verified and a comma.
+/// Writes this module's part of the report: nothing, or what was verified and a comma.
 pub fn report(out: &mut Port) {
     if !is_wanted() {
         return;

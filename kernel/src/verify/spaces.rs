@@ -1,4 +1,4 @@
-//! All address spaces that there are, for the verifier: kept only if the run is verified.
+//! A list of all address spaces, for the verifier; kept only if the run is verified.
 
 use alloc::vec::Vec;
 use core::ptr;
@@ -10,13 +10,13 @@ use crate::sync::SpinLock;
 
 struct List(Vec<*const UserSpace>);
 
-// SAFETY: A space is taken out before it is given back, under the lock that looks at it.
+// SAFETY: A space is removed before it is freed, under the lock that readers hold.
 unsafe impl Send for List {}
 
-/// By their numbers.
+/// Indexed by the number of the space.
 static SPACES: SpinLock<List> = SpinLock::new(List(Vec::new()));
 
-/// There is one more.
+/// Adds a space.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -34,19 +34,19 @@ pub fn add(space: &UserSpace) -> Result<(), Errno> {
     Ok(())
 }
 
-/// It is about to be given back.
+/// Removes a space that is about to be freed.
 pub fn remove(space: &UserSpace) {
     if let Some(place) = SPACES.lock().0.get_mut(space.number()) {
         *place = ptr::null();
     }
 }
 
-/// Does something with all of them, and how many there are; they cannot be given back meanwhile.
+/// Calls `f` with the number of spaces and with all of them; none can be freed meanwhile.
 pub fn with_all<R>(f: impl FnOnce(usize, &mut dyn Iterator<Item = &Space>) -> R) -> R {
     let spaces = SPACES.lock();
     let all = || {
         let places = spaces.0.iter();
-        // SAFETY: Those in the list are not given back, and the lock is held.
+        // SAFETY: Spaces in the list are not freed, and the lock is held.
         places.filter_map(|&space| unsafe { space.as_ref() })
     };
     f(all().count(), &mut all().map(|space| &**space))

@@ -1,5 +1,4 @@
-//! Which CPUs there are, where interrupts of devices come in, and where the timer is: entries of the
-//! ACPI tables.
+//! Reads the ACPI tables: the CPUs, the I/O APIC, and the high precision event timer.
 
 use core::ptr::NonNull;
 
@@ -10,7 +9,7 @@ use arrayvec::ArrayVec;
 
 use super::paging::physical_to_virtual;
 
-/// All of memory is mapped already.
+/// Maps tables for the parser: the direct map has all of memory already.
 #[derive(Clone)]
 struct DirectMap;
 
@@ -36,11 +35,11 @@ impl AcpiHandler for DirectMap {
     fn unmap_physical_region<T>(_: &PhysicalMapping<Self, T>) {}
 }
 
-/// What the tables tell.
+/// The contents of the tables.
 pub struct Found {
     /// The local APIC ids of all CPUs that may run.
     pub apic_ids: ArrayVec<u32, MAX_CPUS>,
-    /// The physical address of the first controller of device interrupts, if there is one.
+    /// The physical address of the first I/O APIC, if there is one.
     pub io_apic: Option<u64>,
     /// The physical address of the high precision event timer's registers, if there is one.
     pub hpet: Option<u64>,
@@ -67,7 +66,7 @@ pub fn read(rsdp: u64) -> Result<Found, &'static str> {
             MadtEntry::LocalApic(entry) => (u32::from(entry.apic_id), entry.flags),
             MadtEntry::LocalX2Apic(entry) => (entry.x2apic_id, entry.flags),
             MadtEntry::IoApic(entry) => {
-                // The one that has the lines of the ISA bus.
+                // The I/O APIC with the lines of the ISA bus.
                 if entry.global_system_interrupt_base == 0 {
                     io_apic = Some(u64::from(entry.io_apic_address));
                 }

@@ -1,4 +1,4 @@
-//! The local interrupt controller: x2APIC registers if the CPU has them, else the memory window.
+//! The local APIC: x2APIC registers if the CPU has them, else the memory window.
 
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -59,7 +59,7 @@ pub fn find(frames: &mut BootFrames) {
     mask_old_controllers();
 }
 
-/// The two 8259s would deliver on vectors of exceptions.
+/// Masks the two 8259s, which would deliver on vectors of exceptions.
 fn mask_old_controllers() {
     use x86_64::instructions::port::Port;
     // SAFETY: Masks every line of both.
@@ -79,7 +79,7 @@ pub fn enable() {
     write(SPURIOUS, 0x100 | u32::from(idt::SPURIOUS));
     write(TASK_PRIORITY, 0);
     write(LOCAL_0, MASKED);
-    // Somebody outside may want the report: see `power::nmi`.
+    // An NMI from outside requests the report: see `power::nmi`.
     write(LOCAL_1, DELIVER_NMI);
     write(DIVIDE, 0b0011); // by 16
     write(LOCAL_TIMER, u32::from(idt::TIMER));
@@ -96,18 +96,18 @@ pub fn id() -> u32 {
     }
 }
 
-/// Done with the interrupt in service.
+/// Acknowledges the interrupt in service (EOI).
 #[inline]
 pub fn end_of_interrupt() {
     write(END, 0);
 }
 
-/// One interrupt after so many timer counts; 0 stops the timer.
+/// Arms one interrupt after this many timer counts; 0 stops the timer.
 pub fn set_timer(count: u32) {
     write(INITIAL_COUNT, count);
 }
 
-/// What is left of the timer's count.
+/// The rest of the timer's count.
 pub fn timer_count() -> u32 {
     read(CURRENT_COUNT)
 }

@@ -1,13 +1,13 @@
 //! From the first instruction to Rust.
 //!
-//! QEMU enters by the PVH note: 32-bit protected mode, no paging, `ebx` = physical address of the
-//! start information. The code below maps the first 4 GiB with 2 MiB pages three times (at 0, at
-//! the direct map and, the first of them, at the kernel's base), turns long mode on and jumps up.
-//! These tables live until `paging::build` replaces them; only then do protections hold.
+//! QEMU enters by the PVH note: 32-bit protected mode, no paging, `ebx` = physical address of the start
+//! information. The code below maps the first 4 GiB with 2 MiB pages three times: at 0, at the direct map
+//! and, only the first of them, at the kernel's base. It then turns long mode on and jumps to the kernel's
+//! base. These tables live until `paging::build` replaces them; only then do protections hold.
 
 use core::arch::global_asm;
 
-/// Where physical address 0 appears in the kernel's own mapping.
+/// The address of physical address 0 in the kernel's own mapping.
 pub const KERNEL_BASE: u64 = 0xffff_ffff_8000_0000;
 
 global_asm!(

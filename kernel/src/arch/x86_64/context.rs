@@ -1,13 +1,13 @@
 //! Switching from one kernel stack to another.
 //!
-//! A context is a stack pointer: everything else is on that stack. The caller has saved what is
-//! the thread's and not the stack's (FPU state, FS base).
+//! A context is a stack pointer: everything else is on that stack. The caller has saved the thread's state
+//! that is not on the stack (FPU state, FS base).
 
 use core::arch::naked_asm;
 
 use super::{entry, msr};
 
-/// Saves this stack's pointer to `*save` and goes on where `to` was saved.
+/// Saves this stack's pointer to `*save` and continues where `to` was saved.
 ///
 /// # Safety
 /// `to` was saved by this function or made by [`prepare`], and no other CPU uses that stack.
@@ -47,19 +47,19 @@ pub unsafe fn prepare(top: u64) -> u64 {
     rsp
 }
 
-/// Goes to another stack for ever.
+/// Switches to another stack and never returns.
 ///
 /// # Safety
 /// `top` is the end of an unused kernel stack, 16-byte aligned; nothing on this one is needed.
 pub unsafe fn leave_for(top: u64, function: extern "C" fn() -> !) -> ! {
-    // SAFETY: The caller's promise; a zero return address ends what debuggers walk.
+    // SAFETY: The caller's promise; a zero return address ends a debugger's backtrace.
     unsafe {
         core::arch::asm!("mov rsp, {}", "xor ebp, ebp", "push 0", "jmp {}",
             in(reg) top, in(reg) function, options(noreturn));
     }
 }
 
-/// Sets the thread pointer of user mode.
+/// Sets the FS and GS bases of user mode.
 pub fn set_user_bases(fs: u64, gs: u64) {
     msr::write(msr::FS_BASE, fs);
     msr::write(msr::KERNEL_GS_BASE, gs);

@@ -1,4 +1,4 @@
-//! What the CPUs are, as `/proc/cpuinfo` tells it.
+//! Descriptions of the CPUs, as `/proc/cpuinfo` shows them.
 
 use core::fmt;
 

@@ -1,4 +1,4 @@
-//! QEMU's `isa-debugcon`: a port that takes bytes and never makes one wait.
+//! QEMU's `isa-debugcon`: a port that accepts bytes and never blocks.
 
 /// Writes all bytes to the device at this port.
 pub fn write(port: u16, bytes: &[u8]) {
@@ -9,7 +9,7 @@ pub fn write(port: u16, bytes: &[u8]) {
     }
 }
 
-/// Whether there is such a device at this port: it then answers with a number of its own.
+/// Whether there is such a device at this port: reads return its own signature.
 pub fn is_at(port: u16) -> bool {
     const ANSWER: u8 = 0xe9;
     let answer: u8;

@@ -1,24 +1,26 @@
-//! Every way into the kernel and back, in assembly.
+//! All kernel entry and exit paths, in assembly.
 //!
-//! Invariants: interrupts are off from the first instruction in here until the return to user mode
-//! (or, for the idle loop, until its own `sti`); GS is swapped exactly on the user boundary; the
-//! direction flag is clear and user accesses are forbidden (`clac`) before Rust runs. User frames
-//! always begin at the top of the thread's stack, so a thread's saved registers are found there.
+//! Invariants:
+//! - Interrupts are off from the first instruction in here until the return to user mode (or, for the idle
+//!   loop, until its own `sti`).
+//! - GS is swapped exactly on the user boundary.
+//! - The direction flag is clear and user accesses are forbidden (`clac`) before Rust runs.
+//! - User frames begin at the top of the thread's stack, so a thread's saved registers are found there.
 //!
-//! Between the user boundary's two sides the CPU says whether it uses user memory (`from_user`,
-//! `to_user`). A shootdown's interrupt does not: it is over before anything else happens.
+//! On each crossing of the user boundary the CPU publishes whether it uses user memory (`from_user`,
+//! `to_user`). The shootdown interrupt does not: it completes before anything else happens.
 //!
-//! The page-fault and system-call paths save nine registers and return without looking further
-//! unless their handler says so; everything else saves all and leaves through `leave_full`.
+//! The page-fault and system-call paths save nine registers and return directly unless their handler says
+//! otherwise. All other paths save all registers and leave through `leave_full`.
 
 use core::arch::global_asm;
 
 use super::percpu::{CURRENT, FLUSH_DONE, FLUSH_REQUESTED, KERNEL_STACK, USER_STACK, USES_USER};
 use super::{gdt, trap};
 
-/// For an interrupt in kernel mode, its frame's `rip` being at that offset: what is about to halt
-/// halts no more. `sti` shuts the gap before `hlt`, but not under every hypervisor: QEMU's emulated
-/// SVM forgets the shadow when the guest is left and entered between the two.
+/// For an interrupt in kernel mode: skips a `hlt` that is the next instruction. The parameter is the offset
+/// of the frame's `rip`. The shadow of `sti` closes the window before `hlt`, but not under every hypervisor:
+/// QEMU's emulated SVM forgets the shadow when the guest exits and is entered again between the two.
 macro_rules! skip_halt {
     ($rip:literal) => {
         concat!(
@@ -32,7 +34,7 @@ macro_rules! skip_halt {
     };
 }
 
-/// `clac`, or `nop`s on a CPU without SMAP: `features::enable_smap` patches the listed sites.
+/// `clac`, or a `nop` on a CPU without SMAP: `features::patch_smap` patches the listed sites.
 macro_rules! clac {
     () => {
         ".pushsection .smap_sites, \"a\", @progbits\n.quad 661f, 0\n.popsection\n661: .byte 0x0f, 0x1f, 0x00\n"
@@ -67,17 +69,17 @@ macro_rules! restore_rest {
     };
 }
 
-/// From user mode: its memory is not used for now, so that flushes can wait (`tlb`). Whoever sees
-/// that may give the program's page to somebody else at once, so what the program wrote is in
-/// memory before: ordinary stores are in order, non-temporal ones only behind a fence, which an
-/// interrupt is and `syscall` is not.
+/// From user mode: the CPU does not use user memory for now, so flushes can be deferred (`tlb`). A CPU that
+/// sees this may give the program's page to another program immediately, so the program's stores must be in
+/// memory before. Ordinary stores are in order. Non-temporal ones need a fence, which an interrupt is and
+/// `syscall` is not.
 macro_rules! from_user {
     () => {
         "swapgs\nsfence\nmov dword ptr gs:[{uses_user}], 0\n"
     };
 }
-/// To user mode, while all registers are still saved: its memory is used from here on. What came
-/// before the exchange was seen is flushed now; what comes after it interrupts.
+/// To user mode, while all registers are still saved: the CPU uses user memory from here on. Requests from
+/// before the exchange became visible are flushed now; later ones interrupt.
 macro_rules! to_user {
     () => {
         "88: mov eax, 1\nxchg gs:[{uses_user}], eax\nmov rax, gs:[{flush_requested}]\n\
@@ -169,7 +171,7 @@ global_asm!(
     "mov rdi, rsp",
     "mov esi, edx",
     "call {syscall_slow}",
-    // The way back to user mode with all registers from the frame.
+    // Returns to user mode with all registers from the frame.
     ".global leave_full",
     "leave_full:",
     to_user!(),
@@ -202,7 +204,7 @@ global_asm!(
     restore_fast!(),
     "add rsp, 16",
     "iretq",
-    // A shootdown: answered with no look at the thread.
+    // A shootdown: answered without a check of the thread's work.
     ".global flush_entry",
     "flush_entry:",
     "push 0",

@@ -1,4 +1,4 @@
-//! What the CPU can do, and turning it on.
+//! Detects CPU features and turns them on.
 //!
 //! Every CPU calls `enable`; the boot CPU decides (`detect`) and patches the code that depends on
 //! SMAP before its pages become read-only.
@@ -28,12 +28,12 @@ bitflags! {
 
 static FEATURES: AtomicU32 = AtomicU32::new(0);
 
-/// What `detect` found.
+/// The features that `detect` found.
 pub fn features() -> Features {
     Features::from_bits_truncate(FEATURES.load(Ordering::Relaxed))
 }
 
-/// Asks the CPU.
+/// Detects the features by CPUID.
 pub fn detect() -> Features {
     let cpuid = CpuId::new();
     let basic = cpuid.get_feature_info();
@@ -49,7 +49,7 @@ pub fn detect() -> Features {
         found.set(Features::SMEP, extended.has_smep());
         found.set(Features::SMAP, extended.has_smap());
         found.set(Features::UMIP, extended.has_umip());
-        // The register is saved with the others.
+        // PKRU is saved with the XSAVE state.
         let keys = extended.has_pku() && found.contains(Features::XSAVE);
         found.set(Features::KEYS, keys && super::fpu::offers_keys());
     }
@@ -61,7 +61,7 @@ pub fn detect() -> Features {
     found
 }
 
-/// Turns them on, on this CPU.
+/// Turns the features on, on this CPU.
 pub fn enable() {
     use x86_64::registers::control::{Cr0, Cr0Flags, Cr4, Cr4Flags};
     let features = features();
@@ -107,7 +107,7 @@ unsafe extern "C" {
     static __smap_sites_end: [u64; 2];
 }
 
-/// Writes `clac` and `stac` where the code has room for them.
+/// Writes `clac` and `stac` at the sites that the code reserves for them.
 ///
 /// # Safety
 /// The boot tables are in use (text is writable), and no other CPU runs.

@@ -1,8 +1,8 @@
 //! The state of the floating-point and vector units.
 //!
-//! The kernel is compiled without them, so the registers always hold the state of the thread that
-//! runs (or ran last) here. It is saved and restored when a CPU changes threads, and for signals;
-//! never on a fault or a system call.
+//! The kernel is compiled without them, so the registers always hold the state of the thread that runs (or
+//! ran last) here. It is saved and restored when a CPU switches threads, and for signals; never on a fault or
+//! a system call.
 
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
@@ -18,14 +18,14 @@ const MAGIC_1: u32 = 0x4650_5853;
 /// Ends the state in a signal frame.
 pub const MAGIC_2: u32 = 0x4650_5845;
 
-/// The rights of protection keys, as a component.
+/// The XSAVE component of protection-key rights (PKRU).
 const KEYS: u64 = 1 << 9;
-/// Where these are in the state.
+/// The offset of that component in the state.
 static KEYS_AT: AtomicU32 = AtomicU32::new(0);
 
 /// The state components in use (XCR0); 0 without XSAVE.
 static COMPONENTS: AtomicU64 = AtomicU64::new(0);
-/// How many bytes they take.
+/// Bytes of state in use.
 static SIZE: AtomicU32 = AtomicU32::new(512);
 
 /// Saved state.
@@ -160,7 +160,7 @@ fn long(area: &Area, at: usize) -> u64 {
     u64::from(word(area, at)) | u64::from(word(area, at + 4)) << 32
 }
 
-/// Writes what Linux says about the state into the bytes it leaves to software.
+/// Describes the state as Linux does, in the bytes that are left to software.
 pub fn describe_for_signal(area: &mut Area) {
     area.0[SOFTWARE..HEADER].fill(0);
     if COMPONENTS.load(Ordering::Relaxed) == 0 {
@@ -184,10 +184,10 @@ pub fn is_extended(area: &Area) -> bool {
         && word(area, SOFTWARE + 16) as usize == size()
 }
 
-/// Makes state from a program loadable: false if it asks for what does not exist.
+/// Makes state from a program loadable; false if it asks for something that does not exist.
 pub fn check(area: &mut Area, extended: bool) -> bool {
     let components = COMPONENTS.load(Ordering::Relaxed);
-    // Without a mask of its own the CPU has the original set.
+    // A mask of 0 stands for the default mask.
     let mask = match word(area, MXCSR + 4) {
         0 => 0xffbf,
         _ => 0xffff,

@@ -1,8 +1,8 @@
 //! The saved state of user code, as every entry path lays it out on the kernel stack.
 //!
-//! The entry code pushes what the calling convention lets Rust clobber. The other six registers
-//! are still in the CPU then; they are pushed below only on the slow way out, which needs them all.
-//! So a fast path has a `FastFrame`, and the same memory becomes a `TrapFrame` by six pushes.
+//! The entry code pushes the registers that the calling convention lets Rust clobber. The other six are still
+//! in the CPU then; only the slow path, which needs them all, pushes them below. So a fast path has a
+//! `FastFrame`, and six pushes turn the same memory into a `TrapFrame`.
 
 /// All user registers.
 #[repr(C)]
@@ -43,10 +43,10 @@ pub struct FastFrame {
 
 /// Marks a frame that a system call made.
 pub const VECTOR_SYSCALL: u64 = 0x100;
-/// The same, after the call has been restarted or its frame replaced: no restart any more.
+/// The same, after the call was restarted or its frame replaced: it is not restarted again.
 pub const VECTOR_NONE: u64 = 0x101;
 
-/// Register pushes and pops for the entry code.
+/// The size of a frame with all registers.
 pub const FRAME_SIZE: usize = size_of::<TrapFrame>();
 
 impl TrapFrame {

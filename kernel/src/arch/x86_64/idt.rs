@@ -1,4 +1,4 @@
-//! Which vector leads where. One table for all CPUs, filled before the second one starts.
+//! The interrupt descriptor table: one for all CPUs, filled before the second one starts.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,9 +6,9 @@ use super::{entry, gdt};
 
 /// The local timer.
 pub const TIMER: u8 = 0x40;
-/// "Look at your thread's work, or at your run queue."
+/// Asks a CPU to check its thread's work, or its run queue.
 pub const RESCHEDULE: u8 = 0x41;
-/// "Look at your flush mailbox."
+/// Asks a CPU to check its flush mailbox.
 pub const FLUSH: u8 = 0x42;
 /// The serial port.
 pub const SERIAL: u8 = 0x43;

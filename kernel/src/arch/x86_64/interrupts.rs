@@ -1,4 +1,4 @@
-//! How many interrupts of each kind each CPU has taken.
+//! The number of interrupts of each kind that each CPU has taken.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,27 +16,27 @@ pub enum Kind {
 /// All kinds.
 pub const ALL: &[Kind] = &[Kind::Serial, Kind::Timer, Kind::Reschedule, Kind::Flush];
 
-/// A CPU's own counts, on a line that nobody else writes.
+/// A CPU's counts, on a cache line that only this CPU writes.
 #[repr(align(64))]
 struct Counts([AtomicU64; ALL.len()]);
 
 static COUNTS: [Counts; MAX_CPUS] =
     [const { Counts([const { AtomicU64::new(0) }; ALL.len()]) }; MAX_CPUS];
 
-/// This CPU has taken one; interrupts are off.
+/// Counts an interrupt of this CPU; interrupts are off.
 #[inline]
 pub fn add(kind: Kind) {
     let count = &COUNTS[percpu::cpu_number() as usize].0[kind as usize];
     count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
 }
 
-/// How many a CPU has taken.
+/// The number of interrupts that a CPU has taken.
 pub fn count(cpu: u32, kind: Kind) -> u64 {
     COUNTS[cpu as usize].0[kind as usize].load(Ordering::Relaxed)
 }
 
 impl Kind {
-    /// As `/proc/interrupts` calls it on Linux.
+    /// The name in `/proc/interrupts` on Linux.
     pub fn short_name(self) -> &'static str {
         match self {
             Self::Serial => "4",
@@ -46,7 +46,7 @@ impl Kind {
         }
     }
 
-    /// The same in words.
+    /// The description in `/proc/interrupts` on Linux.
     pub fn name(self) -> &'static str {
         match self {
             Self::Serial => "IO-APIC   4-edge      ttyS0",

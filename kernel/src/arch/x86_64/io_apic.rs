@@ -1,4 +1,4 @@
-//! The interrupt controller of devices, as far as one old device on the ISA bus needs it.
+//! The I/O APIC, as far as one device on the ISA bus needs it.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +13,7 @@ const REDIRECTION: u32 = 0x10;
 
 fn write(register: u32, value: u32) {
     let window = WINDOW.load(Ordering::Relaxed);
-    // SAFETY: The window is mapped and uncached; the first register chooses what the other one is.
+    // SAFETY: The window is mapped and uncached; the first register selects what the other one is.
     unsafe {
         (window as *mut u32).write_volatile(register);
         ((window + DATA) as *mut u32).write_volatile(value);
@@ -26,14 +26,14 @@ pub fn map(physical: u64, frames: &mut BootFrames) {
     WINDOW.store(window as u64, Ordering::Relaxed);
 }
 
-/// Sends a line of the ISA bus to the boot CPU under a vector; whether there is a controller.
+/// Routes a line of the ISA bus to the boot CPU with a vector; returns whether there is a controller.
 pub fn route(line: u32, vector: u8) -> bool {
     if WINDOW.load(Ordering::Relaxed) == 0 {
         return false;
     }
     let target = percpu::of(0).apic_id.load(Ordering::Relaxed);
     write(REDIRECTION + 2 * line + 1, target << 24);
-    // Delivered as it is, when the line rises, which is how that bus tells.
+    // Fixed delivery on the rising edge, as on the ISA bus.
     write(REDIRECTION + 2 * line, u32::from(vector));
     true
 }

@@ -1,8 +1,8 @@
 //! x86-64.
 //!
-//! Reading order: `boot` (first instructions), `paging` (who may touch what), `entry` and `trap`
-//! (the way in and out), `context` (switching threads), `tlb` (shootdowns). The names that the rest
-//! of the kernel uses are those re-exported here.
+//! Reading order: `boot` (first instructions), `paging` (protection of kernel memory), `entry` and `trap`
+//! (the way in and out), `context` (switching threads), `tlb` (shootdowns). The rest of the kernel uses the
+//! names that are re-exported here.
 
 pub mod acpi;
 pub mod apic;
@@ -47,13 +47,13 @@ pub fn wait_for_interrupt() {
     entry::wait_for_interrupt();
 }
 
-/// Takes the interrupts that wait, if any. The caller holds no lock.
+/// Takes pending interrupts, if any. The caller holds no lock.
 pub fn take_interrupts() {
     // SAFETY: `sti` takes effect after the next instruction; then they come, before `cli`.
     unsafe { core::arch::asm!("sti", "nop", "cli", options(nostack)) };
 }
 
-/// What AT_HWCAP says: the CPU's basic feature word.
+/// The value of AT_HWCAP: the CPU's basic feature word.
 pub fn hardware_capabilities() -> u32 {
     raw_cpuid::cpuid!(1).edx
 }

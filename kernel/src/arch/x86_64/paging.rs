@@ -1,4 +1,4 @@
-//! The kernel's own page tables: who may do what with kernel memory.
+//! The kernel's own page tables and the protection of kernel memory.
 //!
 //! Three regions, each beginning at a root entry of its own:
 //! - the direct map of all physical memory, writable, never executable, and read-only where it
@@ -20,7 +20,7 @@ use super::start_info::{RangeKind, StartInfo};
 use crate::memory::boot_frames::BootFrames;
 use crate::sync::SpinLock;
 
-/// Where physical address 0 appears.
+/// The address of physical address 0 in the direct map.
 pub const DIRECT_MAP: u64 = 0xffff_8000_0000_0000;
 /// Device registers.
 const DEVICES: u64 = 0xffff_fe00_0000_0000;
@@ -65,7 +65,7 @@ static TABLES: SpinLock<()> = SpinLock::new(());
 /// The next free address of the device window.
 static NEXT_DEVICE: AtomicU64 = AtomicU64::new(DEVICES);
 
-/// Where the direct map shows this physical address.
+/// The address of physical memory in the direct map.
 pub const fn physical_to_virtual(physical: u64) -> *mut u8 {
     (DIRECT_MAP + physical) as *mut u8
 }
@@ -73,7 +73,7 @@ pub const fn physical_to_virtual(physical: u64) -> *mut u8 {
 /// Physical memory as a slice.
 ///
 /// # Safety
-/// The range is memory in the direct map, holds values of `T`, and nobody writes it.
+/// The range is memory in the direct map, holds values of `T`, and is not written.
 pub unsafe fn physical_slice<T>(physical: u64, length: usize) -> &'static [T] {
     // SAFETY: The caller's promise.
     unsafe { core::slice::from_raw_parts(physical_to_virtual(physical).cast(), length) }
@@ -106,7 +106,7 @@ pub fn image_range() -> (u64, u64) {
     )
 }
 
-/// Builds the kernel's tables and changes to them.
+/// Builds the kernel's tables and switches to them.
 pub fn build(info: &StartInfo, frames: &mut BootFrames, gigabyte_pages: bool) {
     let mut new_table = || frames.allocate_zeroed(1);
     let root = new_table();
@@ -178,7 +178,7 @@ pub fn build(info: &StartInfo, frames: &mut BootFrames, gigabyte_pages: bool) {
 /// Copies the kernel's half into a new root table.
 ///
 /// # Safety
-/// `root` is a table that nobody else uses yet.
+/// `root` is a table that is not in use yet.
 pub unsafe fn copy_upper_half(root: *mut u64) {
     let kernel = physical_to_virtual(kernel_root()).cast::<u64>();
     // SAFETY: Both are root tables of 512 entries; the kernel's upper half no longer changes.

@@ -1,4 +1,4 @@
-//! Configuration space of PCI devices, as far as it takes to find the command's window.
+//! PCI configuration space, as far as it takes to find the command's window.
 
 use x86_64::instructions::port::Port;
 
@@ -29,7 +29,7 @@ fn write(device: u32, register: u32, value: u32) {
     unsafe { Port::new(DATA).write(value) }
 }
 
-/// Where the memory of a device's third register lies, by vendor and device number.
+/// The address in the third base address register of a device, found by vendor and device number.
 pub fn find_memory(vendor: u16, device: u16) -> Option<u64> {
     let wanted = u32::from(device) << 16 | u32::from(vendor);
     let found = (0..32).find(|&device| read(device, 0) == wanted)?;

@@ -1,4 +1,4 @@
-//! What each CPU has for itself, reached through the GS base.
+//! Per-CPU data, reached through the GS base.
 //!
 //! In kernel mode GS points here; the entry code swaps it in. Fields are written by their own CPU
 //! unless they say otherwise. Kernel code is not preemptible, so a value read here stays true until
@@ -11,7 +11,7 @@ use super::tlb::Mailbox;
 use crate::process::UserSpace;
 use crate::sched::thread::Thread;
 
-/// How many CPUs the kernel runs on at most.
+/// The most CPUs that the kernel runs on.
 pub const MAX_CPUS: usize = 64;
 
 /// One CPU's own data. The assembly uses the first fields by offset.
@@ -20,19 +20,19 @@ pub struct PerCpu {
     this: AtomicPtr<PerCpu>,
     /// The stack that a system call of the current thread begins on.
     pub kernel_stack: AtomicU64,
-    /// Where the system call entry puts the user's stack pointer for a moment.
+    /// Where the system call entry stores the user's stack pointer for a moment.
     pub user_stack: AtomicU64,
     /// The thread that runs.
     pub current: AtomicPtr<Thread>,
     /// This CPU's number.
     pub number: AtomicU32,
-    /// This CPU's local APIC id; read by others to send interrupts.
+    /// This CPU's local APIC id; other CPUs read it to send interrupts.
     pub apic_id: AtomicU32,
-    /// Accesses to user memory must not enter the fault engine now.
+    /// Whether accesses to user memory must not enter the fault engine now.
     pub no_fault: AtomicBool,
     /// The address space that it runs in; see `process::space`.
     pub space: AtomicPtr<UserSpace>,
-    /// Written by whoever wants this CPU to flush.
+    /// Written by CPUs that request a flush of this CPU.
     pub mailbox: Mailbox,
 }
 
@@ -123,7 +123,7 @@ pub fn count() -> u32 {
     COUNT.load(Ordering::Relaxed)
 }
 
-/// One more CPU runs.
+/// Sets how many CPUs run.
 pub fn set_count(count: u32) {
     COUNT.store(count, Ordering::Relaxed);
 }

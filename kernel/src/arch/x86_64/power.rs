@@ -1,4 +1,4 @@
-//! Turning the machine off.
+//! Turns the machine off, and stops CPUs.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,10 +21,10 @@ pub fn off() -> ! {
     }
 }
 
-/// One CPU stops the others; it alone goes on.
+/// Whether a CPU stops all others; only that CPU continues.
 static STOPPING: AtomicBool = AtomicBool::new(false);
 
-/// An NMI: another CPU stops this one, or somebody outside (QEMU's `nmi`) wants the report now.
+/// Handles an NMI: another CPU stops this one, or an NMI from outside (QEMU's `nmi`) requests the report.
 ///
 /// Runs with whatever GS base the CPU had, so it must not ask which CPU it is on.
 pub extern "C" fn nmi() -> ! {

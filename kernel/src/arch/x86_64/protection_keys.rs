@@ -1,8 +1,8 @@
-//! Protection keys, of which one is in use: that of memory that may only be executed.
+//! Protection keys, of which one is in use: that of execute-only memory.
 //!
-//! An entry names one of 16 keys, and a register of the thread (PKRU) says for each key whether loads
-//! and stores are refused, in the kernel's accesses to user memory as well. Programs write that
-//! register as they like. It is part of the state that [`super::fpu`] saves and restores.
+//! A page-table entry names one of 16 keys. A register of the thread (PKRU) says for each key whether loads
+//! and stores are refused, in the kernel's accesses to user memory as well. Programs write that register as
+//! they like. It is part of the state that [`super::fpu`] saves and restores.
 //!
 //! As on Linux a program begins with every key but number 0 refused, and so does a signal handler.
 
@@ -10,13 +10,13 @@ use faultless_mm::Access;
 
 use super::features::{Features, features};
 
-/// The register where a program begins: loads and stores are refused for all keys but 0.
+/// PKRU at the start of a program: loads and stores are refused for all keys but 0.
 pub const INITIAL: u32 = 0x5555_5554;
 
-/// The key of memory that may only be executed ([`faultless_mm::Format::execute_only`]).
+/// The key of execute-only memory ([`faultless_mm::Format::execute_only`]).
 pub const EXECUTE_ONLY: u32 = 1;
 
-/// Whether there are keys.
+/// Whether the CPU has protection keys.
 pub fn are_used() -> bool {
     features().contains(Features::KEYS)
 }
@@ -34,7 +34,7 @@ fn read() -> u32 {
 /// Sets the current thread's rights, if there are keys.
 pub fn set(rights: u32) {
     if are_used() {
-        // SAFETY: As above. User memory alone has keys.
+        // SAFETY: As above. Only user memory has keys.
         unsafe {
             core::arch::asm!("wrpkru", in("eax") rights, in("ecx") 0, in("edx") 0,
                 options(nostack, preserves_flags));
@@ -55,8 +55,7 @@ pub fn refuse(key: u32, access: Access) -> bool {
     }
 }
 
-/// Lets the kernel write what it has to write for a program, whatever the program's rights, which come
-/// back when this goes.
+/// Grants all rights, so that the kernel can write for a program; restores the program's rights on drop.
 pub struct Opened(u32);
 
 impl Opened {

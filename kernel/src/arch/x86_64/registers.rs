@@ -1,8 +1,8 @@
 //! A thread's registers as a tracer sees them: Linux's `struct user_regs_struct`.
 //!
-//! The thread is in the kernel, and all its user registers are saved. What a tracer puts there is
-//! made such that the return to user mode cannot fault only when the thread goes on ([`resume`]), so that
-//! until then the tracer finds what it has put there.
+//! The thread is in the kernel, and all its user registers are saved. A tracer may write any value: only
+//! [`resume`] makes the registers such that the return to user mode cannot fault. Until then the tracer reads
+//! back what it wrote.
 
 use super::frame::{TrapFrame, VECTOR_NONE, VECTOR_SYSCALL};
 use super::signal_frame::{USER_FLAGS, make_loadable};
@@ -14,10 +14,10 @@ use crate::sched::thread::Thread;
 /// In the order of the structure.
 pub type Registers = [u64; 27];
 
-/// The flag that stops after an instruction.
+/// The flag that traps after one instruction.
 const STEP: u64 = 0x100;
 
-/// What they are.
+/// Reads the registers.
 pub fn get(thread: &Thread, frame: &TrapFrame) -> Registers {
     let f = &frame.fast;
     let call = match f.vector {
@@ -55,10 +55,10 @@ pub fn get(thread: &Thread, frame: &TrapFrame) -> Registers {
     ]
 }
 
-/// Gives the one of a number another value. Segments stay what they are.
+/// Sets the register with this number. Segments keep their values.
 ///
 /// # Errors
-/// `EIO`: it cannot have this value, or there is none of that number.
+/// `EIO`: the value is invalid, or there is no such register.
 pub fn set(thread: &Thread, frame: &mut TrapFrame, number: usize, value: u64) -> Result<(), Errno> {
     let f = &mut frame.fast;
     let place = match number {
@@ -78,7 +78,7 @@ pub fn set(thread: &Thread, frame: &mut TrapFrame, number: usize, value: u64) ->
         13 => &mut f.rsi,
         14 => &mut f.rdi,
         15 => {
-            // Less than 0: there is no call to make, or to begin anew.
+            // Negative: there is no call to make, or to restart.
             f.vector = match (value as i64) < 0 {
                 true => VECTOR_NONE,
                 false => VECTOR_SYSCALL,
@@ -116,7 +116,7 @@ fn check_selector(value: u64, may_be_null: bool) -> Result<(), Errno> {
     }
 }
 
-/// Whether the thread stops after its next instruction.
+/// Sets whether the thread stops after its next instruction.
 pub fn set_step(frame: &mut TrapFrame, on: bool) {
     match on {
         true => frame.fast.rflags |= STEP,
@@ -124,9 +124,9 @@ pub fn set_step(frame: &mut TrapFrame, on: bool) {
     }
 }
 
-/// The current thread goes on with what its tracer may have changed.
+/// Prepares the current thread to continue with registers that its tracer may have changed.
 pub fn resume(thread: &Thread, frame: &mut TrapFrame) {
     context::set_user_bases(thread.fs_base.get(), thread.gs_base.get());
-    // A place that is none faults there, like any jump.
+    // An invalid address faults in user mode, like any jump.
     let _ = make_loadable(frame);
 }

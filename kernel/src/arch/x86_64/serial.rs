@@ -1,4 +1,4 @@
-//! A 16550 serial port: bytes to and from the command. It interrupts when some have come.
+//! A 16550 serial port: bytes to and from the command. It interrupts on received bytes.
 
 use core::sync::atomic::{AtomicBool, Ordering};
 
@@ -33,35 +33,35 @@ fn write(register: u16, value: u8) {
     unsafe { Port::new(BASE + register).write(value) }
 }
 
-/// Looks for the port and makes it ready; boot CPU only, once interrupts can be routed.
+/// Finds the port and initialises it; boot CPU only, once interrupts can be routed.
 pub fn find() {
     write(SCRATCH, 0x5a);
     if read(SCRATCH) != 0x5a || !io_apic::route(LINE, idt::SERIAL) {
         return;
     }
-    // The fastest rate, 8 bits; queues on and empty, told of at 14 bytes or after a pause.
+    // The fastest rate, 8 bits; FIFOs on and cleared, interrupts at 14 bytes or after a timeout.
     write(LINE_CONTROL, 0x80);
     write(DATA, 1);
     write(INTERRUPT_ENABLE, 0);
     write(LINE_CONTROL, 3);
     write(FIFO_CONTROL, 0xc7);
-    // The line that lets interrupts out.
+    // DTR, RTS, and OUT2, which gates the interrupt.
     write(MODEM_CONTROL, 0x0b);
     write(INTERRUPT_ENABLE, 1);
     THERE.store(true, Ordering::Release);
 }
 
-/// Whether there is one.
+/// Whether the port exists.
 pub fn is_there() -> bool {
     THERE.load(Ordering::Acquire)
 }
 
-/// The next byte that has come.
+/// The next received byte, if any.
 pub fn receive() -> Option<u8> {
     (read(LINE_STATUS) & DATA_READY != 0).then(|| read(DATA))
 }
 
-/// Sends a byte, once the one before is gone.
+/// Sends a byte once the transmitter has room.
 pub fn send(byte: u8) {
     while read(LINE_STATUS) & ROOM_TO_SEND == 0 {
         super::relax();

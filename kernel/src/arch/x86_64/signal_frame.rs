@@ -20,9 +20,9 @@ use crate::signal::pending::{AlternateStack, Info, Trap};
 
 const UC_SIZE: usize = 304;
 const FRAME_SIZE: u64 = 8 + UC_SIZE as u64 + 128;
-/// Extended state is there; SS is saved, and restored strictly.
+/// Extended state is present; SS is saved, and restored strictly.
 const UC_FLAGS: u64 = 0b111;
-/// What a program may change of its flags: Linux's FIX_EFLAGS.
+/// The flags that a program may change: Linux's FIX_EFLAGS.
 pub(super) const USER_FLAGS: u64 = 0x0005_0dd5;
 
 /// Offsets in the ucontext, in 8-byte words.
@@ -108,23 +108,23 @@ pub fn push(
     // Direction, resume, trap.
     frame.fast.rflags &= !(0x400 | 0x1_0000 | 0x100);
     frame.fast.vector = VECTOR_NONE;
-    // A handler that is nowhere faults there, like any jump; the frame is complete.
+    // An invalid handler address faults in user mode, like any jump; the frame is complete.
     let _ = make_loadable(frame);
     Ok(())
 }
 
-/// Takes a frame off the user stack and makes `frame` go on where it was interrupted; the signal
-/// mask and the alternate stack to restore.
+/// Takes a frame off the user stack and makes `frame` resume the interrupted code; returns the signal mask
+/// and the alternate stack to restore.
 ///
 /// # Errors
 /// `EFAULT`: there is no such frame.
 pub fn pop(frame: &mut TrapFrame) -> Result<(Set, AlternateStack), Errno> {
-    // `ret` has taken the restorer's address off.
+    // `ret` has popped the restorer's address.
     let context = frame.fast.rsp;
     let words: [u64; UC_SIZE / 8] = uaccess::read(context)?;
     let r = &words[REGISTERS..SEGMENTS];
     let state = words[STATE];
-    // Not into the thread's own area: reading may sleep, and then the switch saves to that one.
+    // Not into the thread's own area: the read may sleep, and then the switch saves to that area.
     let mut area = fpu::Area::initial();
     if state != 0 {
         uaccess::read_bytes(state, &mut area.0[..512])?;
@@ -155,13 +155,13 @@ pub fn pop(frame: &mut TrapFrame) -> Result<(Set, AlternateStack), Errno> {
     Ok((words[MASK], stack))
 }
 
-/// Sees to it that the return to user mode itself cannot fault.
+/// Ensures that the return to user mode itself cannot fault.
 pub(super) fn make_loadable(frame: &mut TrapFrame) -> Result<(), Errno> {
     frame.fast.cs = u64::from(gdt::USER_CODE);
     frame.fast.ss = u64::from(gdt::USER_DATA);
     frame.fast.rflags |= 0x202;
     if frame.fast.rip >= USER_END {
-        // Faults at once, in user mode, with an address that is canonical.
+        // Faults immediately, in user mode, with an address that is canonical.
         frame.fast.rip = USER_END;
         return Err(EFAULT);
     }

@@ -1,7 +1,7 @@
 //! Starting the other CPUs.
 //!
-//! A CPU wakes in real mode at a page of low memory. The trampoline copied there goes straight to
-//! long mode on the boot tables (which map low memory), jumps up, changes to the kernel's tables
+//! A CPU wakes in real mode at a page of low memory. The trampoline copied there enters long mode directly,
+//! on the boot tables (which map low memory). It jumps to the kernel's base, switches to the kernel's tables
 //! and to the idle thread's stack, and calls Rust. CPUs are started one after the other.
 
 use core::arch::global_asm;
@@ -80,15 +80,15 @@ unsafe extern "C" {
     static boot_root: u8;
 }
 
-/// CPUs that said that they run.
+/// CPUs that have reported that they run.
 static STARTED: AtomicU32 = AtomicU32::new(1);
 
-/// Starts the CPU with this APIC id as number `number`, on this stack; whether it came.
+/// Starts the CPU with this APIC id as number `number`, on this stack; returns whether it started.
 pub fn start(number: u32, apic_id: u32, stack: u64) -> bool {
     percpu::of(number).apic_id.store(apic_id, Ordering::Relaxed);
     // System calls, long mode, execute-disable.
     let efer = 1 | 1 << 8 | 1 << 11;
-    // SAFETY: Low memory is nobody's; the CPU that will read it does not run yet.
+    // SAFETY: Low memory is never allocated; the CPU that will read it does not run yet.
     unsafe {
         let from = &raw const trampoline_start;
         let length = (&raw const trampoline_end).offset_from_unsigned(from);
@@ -129,11 +129,11 @@ fn wait(nanoseconds: u64, until: impl Fn() -> bool) -> bool {
     until()
 }
 
-/// What every CPU does to itself before it may run threads.
+/// Sets up the current CPU, before it may run threads.
 pub fn set_up_this_cpu(number: u32, boot: bool) {
     gdt::load(number);
     idt::load();
-    // Loading segments has cleared it.
+    // Loading segments has cleared the GS base.
     msr::write(msr::GS_BASE, core::ptr::from_ref(percpu::of(number)) as u64);
     features::enable();
     fpu::enable(boot);

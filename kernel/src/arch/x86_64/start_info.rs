@@ -1,16 +1,16 @@
-//! What the loader tells: the PVH start information (Xen's `hvm_start_info`), copied out of low
-//! memory before anything is allocated, because nothing says that its pages are reserved.
+//! The PVH start information from the loader (Xen's `hvm_start_info`). It is copied out of low memory before
+//! anything is allocated, because its pages are not marked as reserved.
 
 use arrayvec::ArrayVec;
 
 use super::paging::{physical_slice, physical_to_virtual};
 
-/// What a range of physical memory holds.
+/// The kind of a range of physical memory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RangeKind {
     /// Ordinary memory.
     Usable,
-    /// Firmware tables and the like: readable, not ours.
+    /// Firmware tables and the like: readable, not allocatable.
     Reserved,
 }
 
@@ -22,7 +22,7 @@ pub struct Range {
     pub kind: RangeKind,
 }
 
-/// The loader's message.
+/// The start information.
 pub struct StartInfo {
     pub ranges: ArrayVec<Range, 64>,
     /// The initramfs: physical start and length.
@@ -78,7 +78,7 @@ impl StartInfo {
         if raw.magic != MAGIC || raw.version == 0 {
             return Err("the loader gave no PVH start information of version 1");
         }
-        // SAFETY: As above; the loader vouches for the entries' number.
+        // SAFETY: As above; the loader vouches for the number of entries.
         let map =
             unsafe { physical_slice::<RawRange>(raw.memory_map, raw.memory_map_entries as usize) };
         let ranges = map

@@ -1,7 +1,7 @@
 //! Time: the time stamp counter for clocks, the local APIC timer for deadlines.
 //!
-//! The counter's rate comes from CPUID where a hypervisor or the CPU tells it, else from the old
-//! programmable timer. With QEMU's `-icount` the counter counts instructions, and so the clock does.
+//! The counter's rate comes from CPUID if a hypervisor or the CPU reports it, else from the old programmable
+//! timer. With QEMU's `-icount` the counter counts instructions, and so does the clock.
 
 use core::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,7 +12,7 @@ use super::apic;
 
 /// The programmable timer's rate.
 const PIT_HZ: u64 = 1_193_182;
-/// What is counted out to calibrate: about 20 ms.
+/// Counts of the programmable timer per calibration: about 20 ms.
 const PIT_COUNTS: u64 = 23_864;
 
 /// Nanoseconds per tick, as a 32.32 fixed-point number.
@@ -43,7 +43,7 @@ pub fn real_now() -> u64 {
     now() + BOOT_TIME.load(Ordering::Relaxed) * 1_000_000_000
 }
 
-/// Asks for the timer interrupt at this time.
+/// Arms the timer interrupt for this time.
 pub fn set_deadline(deadline: u64) {
     let wait = deadline.saturating_sub(now());
     let scale = u128::from(TIMER_SCALE.load(Ordering::Relaxed));
@@ -71,7 +71,7 @@ pub fn calibrate() {
     BOOT_TIME.store(read_clock_chip(), Ordering::Relaxed);
 }
 
-/// The rate as the CPU or the hypervisor tells it.
+/// The rate that the CPU or the hypervisor reports.
 fn told_rate() -> Option<u64> {
     let cpuid = CpuId::new();
     if let Some(rate) = cpuid.get_tsc_info().and_then(|info| info.tsc_frequency()) {
@@ -93,7 +93,7 @@ fn read_pit() -> u64 {
     }
 }
 
-/// The tightest of a few readings, because a host may stop us anywhere in between.
+/// The tightest of a few readings, because a host may stop this CPU anywhere in between.
 fn read_together() -> (u64, u64, u32) {
     (0..6)
         .map(|_| {

@@ -1,19 +1,18 @@
-//! Flushing translations, here and on other CPUs.
+//! Flushes of translations, on this CPU and on others (shootdowns).
 //!
-//! Each CPU has a mailbox: ranges under a short lock, and two counters. Whoever wants a flush puts
-//! its range in, where it becomes one with those that it meets, takes the next number of
-//! `requested`, interrupts the CPU if the box was empty, and waits until `done` reaches that
-//! number. The owner empties the box in its interrupt or in any wait loop (`poll`), flushes, and
-//! only then advances `done`: so nobody waits for a CPU that waits with interrupts off, and two
-//! CPUs that flush each other both proceed.
+//! Each CPU has a mailbox: ranges under a short lock, and two counters. A CPU that requests a flush adds its
+//! range, which merges with ranges that it meets, and takes the next number of `requested`. It interrupts the
+//! owner unless an interrupt is on its way, and waits until `done` reaches that number. The owner empties the
+//! box in its interrupt or in any wait loop (`poll`), flushes, and only then advances `done`. So a CPU that
+//! waits with interrupts off still answers, and two CPUs that flush each other both proceed.
 //!
-//! A CPU in the kernel uses no translation of user memory until it returns to user mode or begins
-//! a user access, and before either it says so (`uses_user`) and empties its box. Whoever finds it
-//! elsewhere leaves the range in the box, and neither interrupts nor waits. Not so where tables are
-//! freed: hardware may walk those at any time.
+//! A CPU in the kernel uses no translation of user memory until it returns to user mode or begins a user
+//! access. Before either it sets `uses_user` and empties its box. A requester that finds the flag clear
+//! leaves the range in the box, and neither interrupts nor waits. The exception is a flush before tables are
+//! freed: hardware may walk tables at any time.
 //!
-//! A CPU flushes before it uses a root (loading CR3), and is in the space's CPU set before that,
-//! so a CPU missing from the set holds nothing of the space (R2 of the design).
+//! A CPU flushes before it uses a root (loading CR3), and is in the space's CPU set before that. So a CPU
+//! outside the set caches no translation of the space (rule R2).
 
 use core::mem::offset_of;
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
@@ -25,15 +24,16 @@ use faultless_trace::{Counter, Kind};
 use super::{apic, idt, interrupts, paging, percpu};
 use crate::{memory, trace};
 
-/// Beyond so many pages everything is flushed: Linux's ceiling, for its reasons. An `invlpg` takes about
-/// 100 ns, and at most as long what is lost otherwise and walked for again, so that with 512 translations
-/// in use the two meet at 256 pages or before; walks are mostly far quicker, and Linux took a sixteenth of
-/// the TLB (its commit e7b52ffd45a6), today this (Documentation/arch/x86/tlb.rst). Here nothing better can
-/// be measured: an emulator's `invlpg` says nothing of a processor's.
+/// The largest number of pages flushed one by one; beyond it everything is flushed. This is Linux's ceiling,
+/// for its reasons. An `invlpg` takes about 100 ns, and the walk for one translation lost in a full flush
+/// takes at most as long. With 512 translations in use the two costs meet at 256 pages or fewer. Walks are
+/// mostly far quicker: Linux took a sixteenth of the TLB (its commit e7b52ffd45a6), and takes this number
+/// today (Documentation/arch/x86/tlb.rst). A better number cannot be measured here, because an emulator's
+/// `invlpg` says nothing about a processor's.
 const MAX_SINGLE: u64 = 33;
 
-/// What a CPU was asked to flush. Of all spaces: a page too much is no harm. Ranges that find no place
-/// have more than `MAX_SINGLE` pages with the others.
+/// The ranges that a CPU was asked to flush, of all spaces together: a page too many is harmless. If a range
+/// does not fit, all ranges together have more than `MAX_SINGLE` pages.
 type Asked = Requests<(), { MAX_SINGLE as usize }>;
 
 struct Ranges {
@@ -42,11 +42,11 @@ struct Ranges {
     interrupted: bool,
 }
 
-/// What other CPUs want flushed here.
+/// Flush requests of other CPUs to this one.
 pub struct Mailbox {
     requested: AtomicU64,
     done: AtomicU64,
-    /// The owner may be using translations of user memory. Written by the owner alone.
+    /// Whether the owner may be using translations of user memory. Written by the owner only.
     uses_user: AtomicU32,
     ranges: NoPoll,
 }
@@ -56,7 +56,7 @@ pub const REQUESTED: usize = offset_of!(Mailbox, requested);
 pub const DONE: usize = offset_of!(Mailbox, done);
 pub const USES_USER: usize = offset_of!(Mailbox, uses_user);
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Requested {
     /// The owner flushes before it uses user memory again: nothing to wait for.
@@ -67,8 +67,8 @@ enum Requested {
     Interrupt,
 }
 
-/// The mailbox's lock does not poll while it waits: it is taken by `poll` itself, is held for a
-/// few instructions, and by nobody who waits for anything.
+/// The mailbox's lock, which does not poll while it waits: `poll` itself takes it. It is held for a few
+/// instructions, and never by a holder that waits.
 struct NoPoll {
     locked: core::sync::atomic::AtomicBool,
     value: core::cell::UnsafeCell<Ranges>,
@@ -105,7 +105,8 @@ impl Mailbox {
         }
     }
 
-    /// Puts a range in; the owner may come to it later if it `may_defer`. The request's number.
+    /// Adds a range; the owner may flush it later if it `may_defer`. Returns the request's number and
+    /// outcome.
     fn request(&self, start: u64, end: u64, may_defer: bool) -> (u64, Requested) {
         self.ranges.with(|ranges| {
             if start == end {
@@ -116,8 +117,8 @@ impl Mailbox {
                 ranges.asked.add((), start..end);
             }
             let number = self.requested.fetch_add(1, Ordering::SeqCst) + 1;
-            // A full barrier lies between; partner: the exchange that sets the flag, after which
-            // the owner looks at `requested`. Either it sees this request, or we see the flag.
+            // The increment is a full barrier. Partner: the exchange that sets the flag, after which the
+            // owner reads `requested`. Either the owner sees this request, or this CPU sees the flag.
             let requested = if may_defer && self.uses_user.load(Ordering::SeqCst) == 0 {
                 Requested::Deferred
             } else if ranges.interrupted {
@@ -130,7 +131,7 @@ impl Mailbox {
         })
     }
 
-    /// Takes everything out: the number reached, and what was asked for.
+    /// Empties the box; returns the number reached and the requested ranges.
     fn take(&self) -> (u64, Asked) {
         self.ranges.with(|ranges| {
             let asked = ranges.asked;
@@ -168,15 +169,14 @@ fn answer(mailbox: &Mailbox) {
     trace::end(Kind::ShootdownReceived, start, before, number);
 }
 
-/// Answers, on the way to user mode; called by the entry code with what may be used of user memory
-/// said already.
+/// Answers requests on the return to user mode; the entry code has set `uses_user` before.
 pub extern "C" fn poll_before_user() {
     poll();
 }
 
-/// Does something that uses user memory, all translations being what they should be.
+/// Runs `f`, which uses user memory, after all requested flushes.
 ///
-/// A page fault in the midst of it may sleep, and comes back through [`uses_user`].
+/// A page fault inside `f` may sleep, and returns through [`uses_user`].
 #[inline]
 pub fn with_user<R>(f: impl FnOnce() -> R) -> R {
     uses_user();
@@ -185,7 +185,7 @@ pub fn with_user<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// From here on this CPU may use translations of user memory.
+/// From here on this CPU may use translations of user memory: sets the flag and answers requests.
 #[inline]
 pub fn uses_user() {
     // A full barrier; partner: `request`.
@@ -206,7 +206,7 @@ fn flush_pages(start: u64, end: u64) {
     }
 }
 
-/// The interrupt that says that the mailbox holds something.
+/// The interrupt handler for requests in the mailbox.
 pub extern "C" fn flush_interrupt() {
     apic::end_of_interrupt();
     interrupts::add(interrupts::Kind::Flush);
@@ -244,9 +244,9 @@ fn flush_here(cpus: &CpuSet, this: u32, start: u64, end: u64) {
     }
 }
 
-/// When it returns, every CPU of these has passed a full barrier since it was called, or passes
-/// one before it uses user memory again. With `serialise` each is interrupted, wherever it is: what
-/// it executes from then on was fetched after the call.
+/// When it returns, every CPU of `cpus` has passed a full barrier since the call, or passes one before it
+/// uses user memory again. With `serialise` each CPU is interrupted, wherever it is, and then executes only
+/// instructions fetched after the call.
 pub fn barrier(cpus: impl Iterator<Item = u32>, serialise: bool) {
     fence(Ordering::SeqCst);
     let this = percpu::cpu_number();
@@ -264,7 +264,7 @@ pub fn barrier(cpus: impl Iterator<Item = u32>, serialise: bool) {
     fence(Ordering::SeqCst);
 }
 
-/// Waits until other CPUs have come as far as these numbers of requests.
+/// Waits until other CPUs have answered up to these numbers of requests.
 fn await_answers(waits: &[u64; percpu::MAX_CPUS]) {
     let mut turn = 0u32;
     for (cpu, &number) in waits.iter().enumerate().take(percpu::count() as usize) {
@@ -275,7 +275,7 @@ fn await_answers(waits: &[u64; percpu::MAX_CPUS]) {
     }
 }
 
-/// Apart, because what it keeps of every CPU takes longer to clear than a page to flush.
+/// Out of line, because clearing its array of all CPUs takes longer than flushing a page.
 #[inline(never)]
 fn flush_everywhere(cpus: &CpuSet, this: u32, (start, end): (u64, u64), may_defer: bool) {
     let mut waits = [0u64; percpu::MAX_CPUS];
@@ -297,7 +297,7 @@ fn flush_everywhere(cpus: &CpuSet, this: u32, (start, end): (u64, u64), may_defe
     await_answers(&waits);
 }
 
-/// Turns of spinning before a waiter lets go of its CPU for a moment. A fault gives up later.
+/// Turns of spinning before a waiter halts its CPU for a moment. The retry limit of a fault is higher.
 const SPIN: u32 = 256;
 
 /// One turn of a wait by the memory core, which holds none of the kernel's own locks.

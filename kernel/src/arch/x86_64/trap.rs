@@ -1,4 +1,4 @@
-//! What the entry code calls: exceptions and interrupts.
+//! Handlers of exceptions and interrupts, called by the entry code.
 //!
 //! Page faults come first because they are the hot path: straight into the engine, and back.
 
@@ -18,15 +18,15 @@ const ERROR_RESERVED: u64 = 8;
 const ERROR_FETCH: u64 = 16;
 const ERROR_KEY: u64 = 32;
 
-/// What a page fault asks of its slow way out.
+/// Outcomes of a page fault, for its slow path.
 const RESOLVED: u32 = 0;
 const MAP_ERROR: u32 = 1;
 const ACCESS_ERROR: u32 = 2;
 const NO_MEMORY: u32 = 3;
 const BUS_ERROR: u32 = 4;
-/// Refused by the key of memory that may only be executed.
+/// Refused by the key of execute-only memory.
 const CODE_ERROR: u32 = 5;
-/// Refused by the key of all other memory: the program has chosen so.
+/// Refused by the key of all other memory, as the program has set it.
 const KEY_ERROR: u32 = 6;
 
 #[inline]
@@ -47,7 +47,7 @@ fn resolve(address: u64, error: u64) -> u32 {
     }
     let access = access_of(error);
     match process::space().fault(address, access) {
-        // Nothing is wrong with the page.
+        // The page itself allows the access.
         Outcome::Resolved if error & ERROR_KEY != 0 && protection_keys::refuse(0, access) => {
             KEY_ERROR
         }
@@ -60,10 +60,10 @@ fn resolve(address: u64, error: u64) -> u32 {
     }
 }
 
-/// A page fault in user mode. 0: resolved, the program goes on.
+/// Handles a page fault in user mode. 0: resolved, the program continues.
 pub extern "C" fn user_page_fault(address: u64, error: u64) -> u32 {
-    // The page is there, but the CPU did not ask for it as the program: SMAP forbids that, and no
-    // mapping would allow it. (QEMU 7.2 makes an IRETQ in user mode read its stack so.)
+    // The page is present, but the access was not a user access: SMAP forbids it, and no mapping would allow
+    // it. (QEMU 7.2 makes an IRETQ in user mode read its stack so.)
     let outcome = if error & (ERROR_PRESENT | ERROR_USER) == ERROR_PRESENT {
         ACCESS_ERROR
     } else {
@@ -77,7 +77,7 @@ pub extern "C" fn user_page_fault(address: u64, error: u64) -> u32 {
     outcome
 }
 
-/// A page fault in user mode that was not resolved: a signal, or the end.
+/// Handles a page fault in user mode that was not resolved: a signal, or no memory.
 pub extern "C" fn user_page_fault_slow(frame: *mut TrapFrame, outcome: u32) {
     let thread = crate::sched::current();
     let address = thread.fault_address.get();
@@ -91,13 +91,14 @@ pub extern "C" fn user_page_fault_slow(frame: *mut TrapFrame, outcome: u32) {
         panic!("reserved bits in the page tables at {address:#x}");
     }
     if outcome == ACCESS_ERROR && error & (ERROR_FETCH | ERROR_PRESENT) == ERROR_FETCH {
-        // Linux reads the page in first and finds out at the second fault, which its handler sees.
+        // Linux faults the page in first and refuses the second fault; the handler sees that one's error
+        // code.
         if resolve(address, error & !ERROR_FETCH) == RESOLVED {
             error |= ERROR_PRESENT;
         }
     }
     if outcome == NO_MEMORY {
-        // Somebody dies, perhaps this process; if not, the access is tried again.
+        // A process is killed, perhaps this one; if not, the access is tried again.
         process::oom::fault_found_none();
     } else {
         let (signal, code) = match outcome {
@@ -124,7 +125,7 @@ pub extern "C" fn user_page_fault_slow(frame: *mut TrapFrame, outcome: u32) {
     crate::sched::leave(frame);
 }
 
-/// A page fault in kernel mode. 0: go on, at the place that the frame now says.
+/// Handles a page fault in kernel mode. 0: continue at the frame's `rip`.
 pub extern "C" fn kernel_page_fault(address: u64, error: u64, frame: &mut FastFrame) -> u32 {
     let Some(fixup) = uaccess::fixup(frame.rip) else {
         return 1;
@@ -148,12 +149,12 @@ pub extern "C" fn kernel_page_fault(address: u64, error: u64, frame: &mut FastFr
         }
         _ => frame.rip = fixup,
     }
-    // The access goes on, perhaps after a sleep and on another CPU.
+    // The access continues, perhaps after a sleep and on another CPU.
     tlb::uses_user();
     0
 }
 
-/// Everything else in user mode.
+/// Handles all other exceptions and interrupts in user mode.
 pub extern "C" fn trap_from_user(frame: *mut TrapFrame) {
     // SAFETY: The thread runs, so its frame is its own until it leaves.
     let registers = unsafe { &mut *frame };
@@ -185,7 +186,7 @@ fn exception(frame: &mut TrapFrame) {
         _ => (linux::SIGSEGV, kernel, 0),
     };
     if frame.fast.vector == 1 {
-        // Single steps go on only as long as the program asks for them.
+        // Single-stepping continues only as long as the program asks for it.
         // SAFETY: Clears the status of the debug exception just taken.
         unsafe { core::arch::asm!("mov dr6, {}", in(reg) 0xffff_0ff0_u64) };
     }
@@ -220,13 +221,13 @@ fn interrupt(vector: u8) {
             interrupts::add(Kind::Serial);
             crate::files::input::interrupt();
         }
-        // The old interrupt controllers are masked; what they might still have pending, and the
-        // spurious vector, want no acknowledgement.
+        // The old interrupt controllers are masked. Interrupts that they still have pending, and the spurious
+        // vector, need no acknowledgement.
         _ => {}
     }
 }
 
-/// Everything else in kernel mode: interrupts in the idle loop, or a bug.
+/// Handles all other exceptions and interrupts in kernel mode: interrupts in the idle loop, or a bug.
 pub extern "C" fn trap_from_kernel(frame: &mut TrapFrame) {
     let vector = frame.fast.vector;
     if vector >= 32 {

@@ -1,9 +1,9 @@
-//! Touching user memory.
+//! Accesses to user memory.
 //!
-//! The instructions that may fault are listed in a table, each with the place to go on at if the
-//! engine refuses the access. SMAP is lifted around exactly these instructions, and flushes
-//! that were put off are done before them (`tlb::with_user`). The no-fault
-//! variants never enter the engine; code that holds a lock has to use them.
+//! A table lists the instructions that may fault, each with the address where to continue if the fault engine
+//! refuses the access (the fixup). SMAP is lifted around exactly these instructions, and deferred flushes are
+//! done before them (`tlb::with_user`). The no-fault variants never enter the engine; code that holds a lock
+//! has to use them.
 
 use core::sync::atomic::Ordering;
 
@@ -30,7 +30,7 @@ unsafe extern "C" {
     static __extable_end: [u64; 2];
 }
 
-/// Where to go on when the instruction here may not do its access.
+/// The fixup of the instruction at `rip`, if it is in the table.
 pub fn fixup(rip: u64) -> Option<u64> {
     let mut entry = &raw const __extable_start;
     while entry < &raw const __extable_end {
@@ -60,7 +60,7 @@ fn check(address: u64, length: usize) -> Result<(), Errno> {
     }
 }
 
-/// Copies between kernel and user memory; whether it got to the end.
+/// Copies between kernel and user memory; returns whether it copied everything.
 ///
 /// # Safety
 /// One side is kernel memory good for `length` bytes, the other side passed [`check`].
@@ -156,7 +156,7 @@ pub unsafe fn write_from(to: u64, from: *const u8, length: usize) -> Result<(), 
     }
 }
 
-/// Types that are nothing but their bytes.
+/// Types without padding of which any bytes are a value.
 ///
 /// # Safety
 /// Any bytes are a value, and there is no padding.
@@ -199,7 +199,7 @@ pub fn write<T: Plain>(to: u64, value: &T) -> Result<(), Errno> {
     write_bytes(to, bytes)
 }
 
-/// Does something with accesses that fail instead of faulting pages in.
+/// Runs `f` with user accesses that fail instead of faulting pages in.
 fn without_faults<R>(f: impl FnOnce() -> R) -> R {
     let cpu = percpu::this();
     cpu.no_fault.store(true, Ordering::Relaxed);
@@ -208,10 +208,10 @@ fn without_faults<R>(f: impl FnOnce() -> R) -> R {
     result
 }
 
-/// Reads a word only if it is there.
+/// Reads a word only if its page is present.
 ///
 /// # Errors
-/// `EFAULT`: not allowed, or not there now.
+/// `EFAULT`: not allowed, or not present.
 pub fn read_word_no_fault(from: u64) -> Result<u32, Errno> {
     check(from, 4)?;
     without_faults(|| tlb::with_user(|| load(from)))
@@ -239,7 +239,7 @@ fn load(from: u64) -> Result<u32, Errno> {
     if failed == 0 { Ok(value) } else { Err(EFAULT) }
 }
 
-/// Compares and exchanges a word; what was there.
+/// Compares and exchanges a word; returns the old value.
 ///
 /// # Errors
 /// `EFAULT`.

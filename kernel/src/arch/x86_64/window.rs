@@ -7,25 +7,25 @@ use super::{paging, pci};
 const VENDOR: u16 = 0x1af4;
 const DEVICE: u16 = 0x1110;
 
-/// Bytes of it.
+/// The size of the window in bytes.
 pub const SIZE: usize = 64 << 10;
 
-/// Its physical address; 0 if there is none.
+/// The physical address of the window; 0 if there is none.
 static ADDRESS: AtomicU64 = AtomicU64::new(0);
 
-/// Looks for it; boot CPU only.
+/// Finds the window; boot CPU only.
 pub fn find() {
-    // The direct map has all that firmware puts below 4 GiB.
+    // The direct map covers all firmware addresses below 4 GiB.
     let found = pci::find_memory(VENDOR, DEVICE).filter(|at| at + SIZE as u64 <= 1 << 32);
     ADDRESS.store(found.unwrap_or(0), Ordering::Relaxed);
 }
 
-/// Whether there is one.
+/// Whether there is a window.
 pub fn is_there() -> bool {
     ADDRESS.load(Ordering::Relaxed) != 0
 }
 
-/// Copies a part of it; nothing if there is none.
+/// Copies a part of the window; does nothing if there is none.
 ///
 /// # Panics
 /// If the part does not lie in it.

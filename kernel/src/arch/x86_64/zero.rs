@@ -1,16 +1,16 @@
 //! Filling pages with zeroes, half of what a fault costs.
 //!
-//! With 32-byte stores where the CPU has AVX: a quarter of the instructions of `rep stosq` under an
-//! emulator that executes it word by word, and as fast on hardware. The kernel owns no vector
-//! registers, so the one used is saved around it; whatever it held belongs to the thread.
+//! Uses 32-byte stores if the CPU has AVX: a quarter of the instructions of `rep stosq` under an emulator
+//! that executes it word by word, and as fast on hardware. The kernel owns no vector registers, so the one in
+//! use, which holds the thread's value, is saved and restored.
 
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicBool, Ordering};
 
-/// AVX is there and turned on.
+/// Whether AVX is present and turned on.
 static WIDE: AtomicBool = AtomicBool::new(false);
 
-/// Says that AVX may be used.
+/// Allows the use of AVX.
 pub fn use_wide_stores() {
     WIDE.store(true, Ordering::Relaxed);
 }

@@ -1,5 +1,5 @@
-//! Open file descriptions: what `open` makes and `dup` and `fork` share, with its position and its
-//! status flags.
+//! Open file descriptions: `open` makes them, `dup` and `fork` share them, with their position and status
+//! flags.
 
 mod transfer;
 
@@ -32,16 +32,16 @@ pub use transfer::At;
 pub const CHANGEABLE: u32 =
     linux::O_APPEND | linux::O_NONBLOCK | linux::O_DIRECT | linux::O_NOATIME;
 
-/// What is open.
+/// What a description has open.
 pub enum Object {
     /// A regular file.
     File(Shared<Inode>),
     Directory(Node),
-    /// A file of `/proc`, and what it said when it was last read from its beginning.
+    /// A file of `/proc`, and its text as of the last read from its beginning.
     Text(proc::Entry, SpinLock<Option<Shared<Vec<u8>>>>),
-    /// One of `/proc` that has a record for each of a process's mappings.
+    /// A file of `/proc` with a record for each mapping of a process.
     Listing(proc::Entry, proc::Listing),
-    /// One of `/proc` that is a process's memory, by address, or about it.
+    /// A file of `/proc` that shows a process's memory, by address, or its state.
     Memory(proc::Entry, proc::MemoryFile),
     Device(Device, Node),
     Stream(Stream),
@@ -50,14 +50,14 @@ pub enum Object {
     Epoll(epoll::Control),
     /// A process, by `pidfd_open`.
     Process(Shared<Process>),
-    /// Opened with `O_PATH`: only its name counts.
+    /// Opened with `O_PATH`: only the name counts.
     Path(Node),
 }
 
 /// An open file description.
 pub struct Description {
     pub object: Object,
-    /// Of a regular file open for writing.
+    /// Set for a regular file open for writing.
     _writing: Option<Writing>,
     /// The access mode, and flags of `open` that `F_GETFL` shows.
     flags: AtomicU32,
@@ -66,20 +66,20 @@ pub struct Description {
     turn: Turn,
     /// Where it was found.
     origin: Option<Shared<Origin>>,
-    /// Never used twice: mappings of one description belong together.
+    /// Never reused: the mappings of one description belong together.
     pub number: u64,
     /// Epoll instances that watch it.
     pub watched: epoll::Watched,
 }
 
-/// A number that nothing else that was opened has, or will have.
+/// Returns a number that no other opened object has, or will have.
 pub fn next_number() -> u64 {
     static NUMBER: AtomicU64 = AtomicU64::new(1);
     NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
 impl Description {
-    /// Something opened with these flags.
+    /// Makes a description of an object with these flags.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -91,7 +91,7 @@ impl Description {
         Self::of_file(object, flags, origin, None)
     }
 
-    /// The same, of a file that it may write.
+    /// The same, for a regular file that may be open for writing.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -117,7 +117,7 @@ impl Description {
         self.flags.load(Ordering::Relaxed)
     }
 
-    /// Changes some flags to what `to` says.
+    /// Sets the flags in `mask` to their values in `to`.
     pub fn set_flags(&self, mask: u32, to: u32) {
         let update = |flags| Some(flags & !mask | to & mask);
         let _ = self
@@ -152,7 +152,7 @@ impl Description {
         self.flags() & linux::O_NONBLOCK == 0
     }
 
-    /// What can be done without waiting.
+    /// The events that are ready now.
     pub fn events(&self) -> Events {
         match &self.object {
             Object::Stream(stream) => stream.events(),
@@ -165,7 +165,7 @@ impl Description {
         }
     }
 
-    /// Who is told when that changes; nobody if it never does.
+    /// The watchers to notify when that changes; none if it never does.
     pub fn readiness(&self) -> Option<&Readiness> {
         match &self.object {
             Object::Stream(stream) => stream.readiness(),
@@ -178,7 +178,7 @@ impl Description {
         }
     }
 
-    /// What `stat` says of it.
+    /// The attributes that `stat` shows.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -202,7 +202,7 @@ impl Description {
         }
     }
 
-    /// What locks of its file are kept by.
+    /// The key of the locks of its file.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -211,7 +211,7 @@ impl Description {
         Ok((stat.filesystem, stat.number))
     }
 
-    /// What it has open, if that is in the tree.
+    /// The open node, if it has a place in the tree.
     pub fn node(&self) -> Option<Node> {
         match &self.object {
             Object::File(inode) => Some(Node::Memory(inode.clone())),
@@ -254,7 +254,7 @@ impl Description {
         self.origin.as_ref()
     }
 
-    /// Where a lock's range begins, if it counts from `whence`.
+    /// The start of a lock's range that counts from `whence`.
     ///
     /// # Errors
     /// `EINVAL`.
@@ -277,7 +277,7 @@ impl Drop for Description {
     }
 }
 
-/// Whether all of a range is user memory.
+/// Checks that all of a range is user memory.
 ///
 /// # Errors
 /// `EFAULT`.

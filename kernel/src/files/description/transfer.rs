@@ -1,6 +1,6 @@
-//! Reading and writing through an open file description, at its own position or at another one.
+//! Reading and writing through an open file description, at its own position or at a given one.
 //!
-//! The position is the description's; its turn is held by a call that uses and moves it.
+//! The position belongs to the description. A call that uses and moves it holds the description's `turn`.
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ pub enum At {
 }
 
 impl Description {
-    /// Does something at a position, which moves by what it returns if it is the description's own.
+    /// Runs `f` at a position. The description's own position then advances by what `f` returns.
     fn at(&self, at: At, f: impl FnOnce(u64) -> Answer) -> Answer {
         match at {
             At::There(position) => f(position),
@@ -41,7 +41,7 @@ impl Description {
         }
     }
 
-    /// Reads into user memory, which the caller has checked to be some.
+    /// Reads into user memory. The caller has checked the range.
     ///
     /// # Errors
     /// `EBADF`, `EFAULT`, `EISDIR`, `ESPIPE`, `EAGAIN`, or a signal came.
@@ -70,7 +70,7 @@ impl Description {
         }
     }
 
-    /// Writes from user memory, which the caller has checked to be some.
+    /// Writes from user memory. The caller has checked the range.
     ///
     /// # Errors
     /// `EBADF`, `EFAULT`, `ENOSPC`, `EFBIG`, `ESPIPE`, `EPIPE`, `EAGAIN`, or a signal came.
@@ -83,7 +83,7 @@ impl Description {
                 let At::There(position) = at else {
                     let _turn = self.turn.take()?;
                     let (begin, done) = write(self.position.load(Ordering::Relaxed))?;
-                    // What is appended moves the position behind it, wherever that was.
+                    // An append moves the position behind the new data, wherever it was.
                     self.position.store(begin + done, Ordering::Relaxed);
                     return Ok(done);
                 };
@@ -103,7 +103,7 @@ impl Description {
         }
     }
 
-    /// Moves the position; where it is then.
+    /// Moves the position. Returns the new one.
     ///
     /// # Errors
     /// `ESPIPE`, `EINVAL`, `ENXIO`, `EBADF`.
@@ -118,7 +118,7 @@ impl Description {
                 return Ok(there);
             }
             Object::Directory(_) | Object::Text(..) | Object::Listing(..) => 0,
-            // As on Linux: these say where one is told to be, which is nowhere.
+            // As on Linux: a terminal cannot seek, and the other devices stay at 0.
             Object::Device(Device::Terminal(_), _) => return Err(ESPIPE),
             Object::Device(..) => return Ok(0),
             Object::Path(_) => return Err(EBADF),
@@ -151,7 +151,7 @@ impl Description {
         Ok(position)
     }
 
-    /// Does something with the position of a listing.
+    /// Runs `f` with the position of a listing.
     pub fn list(&self, f: impl FnOnce(&mut u64) -> Answer) -> Answer {
         let _turn = self.turn.take()?;
         let mut position = self.position.load(Ordering::Relaxed);
@@ -168,7 +168,7 @@ fn content_of(inode: &Inode) -> Result<&Content, Errno> {
     }
 }
 
-/// Where it began to write, and how much it wrote.
+/// Returns where the write began, and how much it wrote.
 fn write_file(
     inode: &Inode,
     position: u64,
@@ -191,8 +191,8 @@ fn read_text(
     to: u64,
     length: u64,
 ) -> Answer {
-    // What it says is kept until it is read from its beginning again, so that all reads of one
-    // pass fit together; several at once look at the same.
+    // The text is kept until the next read from its beginning, so that all reads of one pass fit together.
+    // Concurrent reads share it.
     let kept = match position {
         0 => None,
         _ => said.lock().clone(),

@@ -1,4 +1,4 @@
-//! Items: what an epoll watches, seen from the epoll and from the description.
+//! Items: watched descriptions, as seen from the epoll and from the description.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -14,28 +14,28 @@ use crate::sync::SpinLock;
 pub struct Item {
     pub epoll: Weak<Epoll>,
     pub description: Weak<Description>,
-    /// The descriptor that it was added by, which is its name in calls.
+    /// The descriptor by which it was added: its name in calls.
     pub number: u32,
-    /// What is wanted, with the flags `EPOLLET` and `EPOLLONESHOT`.
+    /// The wanted events, with the flags `EPOLLET` and `EPOLLONESHOT`.
     wanted: AtomicU32,
     data: AtomicU64,
-    /// It is in the ready list. Under that list's lock.
+    /// Whether it is in the ready list. Under that list's lock.
     pub is_ready: AtomicBool,
-    /// It was taken out for good. Under the ready list's lock.
+    /// Whether it was removed for good. Under the ready list's lock.
     pub is_gone: AtomicBool,
 }
 
 /// The items that watch a description.
 pub struct Watched(SpinLock<Vec<Weak<Item>>>);
 
-/// What a caller wants of an item.
+/// The events that a caller wants of an item.
 #[derive(Clone, Copy)]
 pub struct Wanted {
     pub events: u32,
     pub data: u64,
 }
 
-/// In an item's wanted events: it has fired once, and was not armed since. No event has this bit.
+/// In an item's wanted events: it has fired once, and was not re-armed since. No event has this bit.
 pub const DISARMED: u32 = 1 << 27;
 
 impl Item {
@@ -61,17 +61,17 @@ impl Item {
         self.wanted.store(wanted.events, Ordering::Relaxed);
     }
 
-    /// It has fired, and does not again until it is changed.
+    /// Keeps an item that has fired from firing again until it is changed.
     pub fn disarm(&self) {
         self.wanted.fetch_or(DISARMED, Ordering::Relaxed);
     }
 
-    /// What the caller of `epoll_wait` gets with its events.
+    /// The data that `epoll_wait` returns with the events.
     pub fn data(&self) -> u64 {
         self.data.load(Ordering::Relaxed)
     }
 
-    /// What it is to tell.
+    /// The events to report.
     pub fn events(&self) -> Events {
         let wanted = self.wanted.load(Ordering::Relaxed);
         if wanted & DISARMED != 0 {
@@ -80,13 +80,13 @@ impl Item {
         Events::from_bits_truncate(wanted) | Events::ALWAYS
     }
 
-    /// A flag among what is wanted.
+    /// Whether a flag is set in the wanted events.
     pub fn has(&self, flag: u32) -> bool {
         self.wanted.load(Ordering::Relaxed) & flag != 0
     }
 }
 
-/// An item's source has changed.
+/// Makes an item ready after a change of its source.
 pub fn tell(item: &Shared<Item>, events: Events) {
     if item.events().intersects(events)
         && let Some(epoll) = item.epoll.upgrade()
@@ -118,7 +118,7 @@ impl Watched {
         drop(old);
     }
 
-    /// The description that these watch is closed for good.
+    /// Removes the items of a description that is closed for good.
     pub fn close(&self, source: Option<&Readiness>) {
         let items = core::mem::take(&mut *self.0.lock());
         for item in items.iter().filter_map(Weak::upgrade) {

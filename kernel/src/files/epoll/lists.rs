@@ -1,4 +1,4 @@
-//! An epoll's two lists: all its items, and those that may have something to tell.
+//! An epoll's two lists: all its items, and those that may have events.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -24,7 +24,7 @@ pub struct Epoll {
     ready: SpinLock<VecDeque<Shared<Item>>>,
     /// Threads that sleep in `sleep`, on this word's address.
     waiting: AtomicU32,
-    /// Of those who watch this epoll.
+    /// The watchers of this epoll.
     readiness: Readiness,
 }
 
@@ -42,7 +42,7 @@ impl Epoll {
         &self.readiness
     }
 
-    /// Puts an item into the list of all, and makes room for it in the other.
+    /// Adds an item to the list of all, and makes room for it in the ready list.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -57,12 +57,12 @@ impl Epoll {
         Ok(())
     }
 
-    /// All items, for good.
+    /// Removes all items, for good.
     pub fn take_items(&self) -> Vec<Shared<Item>> {
         core::mem::take(&mut *self.items.lock())
     }
 
-    /// Leaves nothing in the ready list, for good.
+    /// Empties the ready list, for good.
     pub fn clear_ready(&self) {
         let ready = core::mem::take(&mut *self.ready.lock());
         drop(ready);
@@ -75,15 +75,15 @@ impl Epoll {
     /// Puts an item into the ready list.
     pub fn make_ready(&self, item: &Shared<Item>) {
         let mut ready = self.ready.lock();
-        // Whoever waits has it out of the list for a moment, when it may be taken out for good.
+        // A waiting thread has the item out of the list for a moment, in which it may be removed for good.
         let is_gone = item.is_gone.load(Ordering::Relaxed);
         if !is_gone && !item.is_ready.swap(true, Ordering::Relaxed) {
-            // There is room: it was made when the item was added.
+            // There is room: `add` made it.
             ready.push_back(item.clone());
         }
     }
 
-    /// Tells those who wait for an item to become ready.
+    /// Notifies a waiting thread and the watchers that an item is ready.
     pub fn announce(&self) {
         if self.waiting.load(Ordering::SeqCst) != 0 {
             wait::wake_address(self.key(), 1, u32::MAX);
@@ -91,7 +91,7 @@ impl Epoll {
         self.readiness.changed(Events::READABLE);
     }
 
-    /// Takes the first ready item.
+    /// Removes and returns the first ready item.
     pub fn next(&self) -> Option<Shared<Item>> {
         let mut ready = self.ready.lock();
         let item = ready.pop_front()?;
@@ -103,7 +103,7 @@ impl Epoll {
         !self.ready.lock().is_empty()
     }
 
-    /// Sleeps while nothing is in the ready list, until the deadline at most.
+    /// Sleeps while the ready list is empty, until the deadline at most.
     ///
     /// # Errors
     /// As `wait::sleep` does.
@@ -115,7 +115,7 @@ impl Epoll {
         woken
     }
 
-    /// Takes an item out of both lists; whether it was there.
+    /// Removes an item from both lists. Returns whether it was there.
     pub fn forget(&self, item: &Shared<Item>) -> bool {
         let removed = {
             let mut items = self.items.lock();
@@ -143,7 +143,7 @@ impl Epoll {
         self.items.lock().get(place).cloned()
     }
 
-    /// Whether an epoll is reached from this one, or so many others are that nobody may add one.
+    /// Whether `other` can be reached from this epoll, or the chain of epolls is too deep to add one.
     pub fn reaches(&self, other: &Shared<Epoll>, depth: u32) -> bool {
         if depth > DEEPEST || core::ptr::eq(self, &raw const **other) {
             return true;
@@ -159,13 +159,13 @@ impl Epoll {
             })
     }
 
-    /// Gives user memory up to `most` events; how many.
+    /// Copies up to `most` events to user memory. Returns how many.
     ///
     /// # Errors
-    /// `EFAULT`, if it was none.
+    /// `EFAULT`, if nothing was copied.
     pub fn collect(&self, to: u64, most: u64) -> Answer {
         let mut found = 0;
-        // Those that go back to the end are not looked at twice.
+        // Items that go back to the end are not looked at twice.
         let count = self.ready.lock().len();
         for _ in 0..count {
             if found == most {

@@ -1,13 +1,13 @@
-//! Epoll: a list of descriptions to watch, and those of them that have something to tell.
+//! Epoll: a list of watched descriptions, and of those that have events.
 //!
-//! An *item* (`item`) is one watched description. It is in its source's list of watchers, and when
-//! the source changes it enters its epoll's ready list, unless it is there already (`lists`). Waiting
-//! takes items from there and asks the description what is true now; a level-triggered item that had
-//! something to tell goes back to the end.
+//! An *item* (`item`) is one watched description. It is in its source's list of watchers. When the source
+//! changes, the item enters its epoll's ready list, unless it is there already (`lists`). A wait takes items
+//! from there and reads the present state of each description. A level-triggered item with events goes back
+//! to the end.
 //!
-//! References: epoll → items (strong), source → items (strong), item → epoll and description (weak).
-//! A description that is closed for good takes its items out of both lists (`Watched::close`), an
-//! epoll likewise.
+//! References: epoll → items (strong), source → items (strong), item → epoll and description (weak). A
+//! description that is closed for good removes its items from both lists (`Watched::close`), and so does an
+//! epoll.
 //!
 //! Locks: `items` is taken before anything else here; `ready` may be taken under a source's list.
 
@@ -26,11 +26,11 @@ use crate::shared::Shared;
 pub use item::{DISARMED, Item, Wanted, Watched, tell};
 use lists::Epoll;
 
-/// The instance that a descriptor leads to.
+/// The instance of a descriptor.
 pub struct Control(Shared<Epoll>);
 
 impl Control {
-    /// A new instance that watches nothing.
+    /// Makes an instance that watches nothing.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -41,14 +41,14 @@ impl Control {
     /// Watches a description.
     ///
     /// # Errors
-    /// `EPERM` for what is always ready, `EEXIST`, `ELOOP`, `ENOMEM`.
+    /// `EPERM` for an object that is always ready, `EEXIST`, `ELOOP`, `ENOMEM`.
     pub fn add(
         &self,
         number: u32,
         description: &Shared<Description>,
         wanted: Wanted,
     ) -> Result<(), Errno> {
-        // One at a time, or two could close a circle between them.
+        // Serialised, because two concurrent calls could close a cycle between them.
         static ADDING: Turn = Turn::new();
         let _adding = ADDING.take()?;
         match &description.object {
@@ -87,7 +87,7 @@ impl Control {
         }
     }
 
-    /// Makes an item ready if it has something to tell now.
+    /// Makes an item ready if it has events now.
     fn look(&self, item: &Shared<Item>, description: &Description) {
         if description.events().intersects(item.events()) {
             self.0.make_ready(item);
@@ -95,7 +95,7 @@ impl Control {
         }
     }
 
-    /// Changes what is wanted of a description.
+    /// Changes the events wanted of a description.
     ///
     /// # Errors
     /// `ENOENT`.
@@ -114,7 +114,7 @@ impl Control {
         Ok(())
     }
 
-    /// Watches a description no more.
+    /// Stops watching a description.
     ///
     /// # Errors
     /// `ENOENT`.
@@ -132,7 +132,7 @@ impl Control {
         self.0.forget(item);
     }
 
-    /// Waits until there is something to tell, and gives user memory up to `most` events.
+    /// Waits for events, and copies up to `most` of them to user memory.
     ///
     /// # Errors
     /// `EFAULT`; `EINTR` when a signal comes first.
@@ -155,7 +155,7 @@ impl Control {
         }
     }
 
-    /// Readable while an item has something to tell.
+    /// Readable while an item has events.
     pub fn events(&self) -> Events {
         while let Some(item) = self.0.next() {
             let description = item.description.upgrade();

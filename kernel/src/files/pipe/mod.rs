@@ -1,9 +1,8 @@
 //! Pipes: a ring of bytes between reading and writing ends.
 //!
-//! `ring` holds the bytes; `side` is what the reading and the writing ends each have in common: how
-//! many there are, who sleeps, and whose turn it is. Here the two come together: one writer at a
-//! time has the turn to write and one reader the turn to read. User memory may fault and sleep
-//! under a turn; nobody sleeps under one for room or for bytes.
+//! `ring` holds the bytes. `side` is what the ends on one side have in common: their count, their sleepers
+//! and their turn. One writer at a time holds the turn to write, and one reader the turn to read. User memory
+//! may fault and sleep under a turn; waits for room or for bytes hold no turn.
 
 mod ring;
 mod side;
@@ -22,11 +21,11 @@ use crate::shared::Shared;
 use ring::{PAGE, Ring};
 use side::Side;
 
-/// What a new pipe holds, as on Linux.
+/// The capacity of a new pipe, as on Linux.
 const CAPACITY: u64 = 64 << 10;
-/// The most that `F_SETPIPE_SZ` gives.
+/// The largest capacity that `F_SETPIPE_SZ` sets.
 const LARGEST: u64 = 1 << 20;
-/// A write of at most so many bytes is not mixed with others.
+/// A write of at most so many bytes is atomic.
 const ATOMIC: u64 = 4096;
 
 struct Pipe {
@@ -38,20 +37,20 @@ struct Pipe {
     made: u64,
 }
 
-/// Which side an end is on.
+/// The side of an end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     Read,
     Write,
 }
 
-/// An end. When a side's last one is dropped, the other side notices.
+/// An end. Dropping the last end of a side wakes the other side.
 pub struct End {
     pipe: Shared<Pipe>,
     direction: Direction,
 }
 
-/// The reading and the writing end of a new pipe.
+/// Makes a pipe. Returns its reading and its writing end.
 ///
 /// # Errors
 /// `ENOMEM`.
@@ -83,12 +82,12 @@ impl End {
         }
     }
 
-    /// Another end on the same or the other side.
+    /// Makes another end on the same or the other side.
     pub fn again(&self, direction: Direction) -> Self {
         Self::new(self.pipe.clone(), direction)
     }
 
-    /// Reads what is there, up to `length`; if nothing is, sleeps if it may; 0 at the end.
+    /// Reads the available bytes, up to `length`. If there are none, sleeps if it may. Returns 0 at the end.
     ///
     /// # Errors
     /// `EFAULT`, `EAGAIN`, or a signal came.
@@ -99,7 +98,7 @@ impl End {
         let pipe = &*self.pipe;
         loop {
             let turn = pipe.reader.turn.take()?;
-            // Before the look at the bytes: what was written before the end is still read.
+            // Read before the length: bytes written before the last writer closed are still read.
             let ended = pipe.writer.is_gone();
             let there = pipe.ring.length();
             if there != 0 {
@@ -121,7 +120,7 @@ impl End {
         }
     }
 
-    /// Writes all; sleeps, if it may, while there is no room.
+    /// Writes all bytes. Sleeps, if it may, while there is no room.
     ///
     /// # Errors
     /// `EFAULT`, `EPIPE`, `EAGAIN`, or a signal came before anything was written.
@@ -142,7 +141,7 @@ impl End {
         Ok(done)
     }
 
-    /// Writes as much as there is room for, but a short piece only as a whole.
+    /// Writes as much as fits, but a short write only as a whole.
     fn write_some(&self, from: u64, length: u64, may_wait: bool) -> Result<u64, Errno> {
         let pipe = &*self.pipe;
         let least = if length <= ATOMIC { length } else { 1 };
@@ -164,7 +163,7 @@ impl End {
         }
     }
 
-    /// What can be done without waiting.
+    /// The events that are ready now.
     pub fn events(&self) -> Events {
         let pipe = &*self.pipe;
         match self.direction {
@@ -197,10 +196,10 @@ impl End {
         self.pipe.ring.capacity()
     }
 
-    /// Makes the ring larger or smaller; its size.
+    /// Changes the capacity. Returns the new one.
     ///
     /// # Errors
-    /// `EINVAL`, `EPERM` for too much, `EBUSY` if more is in it, `ENOMEM`.
+    /// `EINVAL`, `EPERM` for too much, `EBUSY` if it holds more, `ENOMEM`.
     pub fn set_capacity(&self, wanted: u64) -> Answer {
         if wanted > 1 << 31 {
             return Err(EINVAL);

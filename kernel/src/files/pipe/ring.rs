@@ -1,8 +1,8 @@
-//! A pipe's bytes: a ring of frames that grows by need.
+//! A pipe's bytes: a ring of frames that grows on demand.
 //!
-//! Bytes go straight from the writer's memory into the ring and from the ring into the reader's.
-//! The part of the ring between the two belongs to one side or the other by the two counts
-//! `written` and `read`, each moved only by whoever has that side's turn.
+//! Bytes go directly from the writer's memory into the ring, and from the ring into the reader's. The counts
+//! `written` and `read` divide the ring between the two sides. Only the holder of a side's turn moves its
+//! count.
 
 use alloc::vec::Vec;
 use core::sync::atomic::{AtomicU64, Ordering};
@@ -16,16 +16,16 @@ use crate::sync::SpinLock;
 pub const PAGE: u64 = 4096;
 
 pub struct Ring {
-    /// Bytes ever written and ever read. Sequentially consistent for those who sleep (`side`).
+    /// Bytes ever written and ever read. Sequentially consistent, for sleepers (`side`).
     written: AtomicU64,
     read: AtomicU64,
     capacity: AtomicU64,
-    /// Frames, 0 where none was needed yet. Under both turns, or the writer's for what is free and
-    /// the reader's for what is not; the lock is for the list itself.
+    /// Frames, 0 where none was needed yet. Free ones are under the writers' turn, filled ones under the
+    /// readers', all under both turns. The lock protects the list itself.
     frames: SpinLock<Vec<u64>>,
 }
 
-/// Places for the frames of so many bytes.
+/// Empty slots for the frames of `capacity` bytes.
 fn no_frames(capacity: u64) -> Result<Vec<u64>, Errno> {
     let count = (capacity / PAGE) as usize;
     let mut frames = Vec::new();
@@ -35,7 +35,7 @@ fn no_frames(capacity: u64) -> Result<Vec<u64>, Errno> {
 }
 
 impl Ring {
-    /// An empty one that may hold `capacity` bytes, a multiple of a page.
+    /// Makes an empty ring for `capacity` bytes, a multiple of a page.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -54,17 +54,17 @@ impl Ring {
 
     /// Bytes that wait to be read.
     pub fn length(&self) -> u64 {
-        // Read first: the difference never looks larger than it was.
+        // `read` first: the difference is never negative, and never smaller than it was.
         let read = self.read.load(Ordering::SeqCst);
         self.written.load(Ordering::SeqCst).wrapping_sub(read)
     }
 
-    /// Bytes that fit beside them.
+    /// Bytes of free space.
     pub fn room(&self) -> u64 {
         self.capacity().saturating_sub(self.length())
     }
 
-    /// The frame behind a count of bytes, with the bytes left in it.
+    /// Returns the address of a byte by its count, with the bytes left in its frame.
     fn place(&self, count: u64, add: bool) -> Result<(*mut u8, u64), Errno> {
         let mut frames = self.frames.lock();
         let number = (count / PAGE) as usize % frames.len();
@@ -77,18 +77,18 @@ impl Ring {
         Ok((start, PAGE - within))
     }
 
-    /// Copies some bytes from user memory behind those that are there, at most as many as there is
-    /// room for; how many. Under the writers' turn.
+    /// Appends bytes from user memory, at most as many as fit. Returns how many. The caller holds the
+    /// writers' turn.
     ///
     /// # Errors
-    /// `EFAULT`, `ENOMEM`, if it was none.
+    /// `EFAULT`, `ENOMEM`, if nothing was copied.
     pub fn put(&self, from: u64, length: u64) -> Result<u64, Errno> {
         let written = self.written.load(Ordering::Relaxed);
         let mut done = 0;
         while done < length {
             let part = self.place(written + done, true).and_then(|(start, left)| {
                 let part = left.min(length - done);
-                // SAFETY: Free room of the ring, which is the holder's of the writers' turn.
+                // SAFETY: Free space of the ring, which belongs to the holder of the writers' turn.
                 let room = unsafe { core::slice::from_raw_parts_mut(start, part as usize) };
                 uaccess::read_bytes(from.wrapping_add(done), room).map(|()| part)
             });
@@ -102,18 +102,18 @@ impl Ring {
         Ok(done)
     }
 
-    /// Copies the first bytes to user memory, at most as many as there are; how many. Under the
-    /// readers' turn.
+    /// Copies the first bytes to user memory, at most as many as there are. Returns how many. The caller
+    /// holds the readers' turn.
     ///
     /// # Errors
-    /// `EFAULT`, if it was none.
+    /// `EFAULT`, if nothing was copied.
     pub fn take(&self, to: u64, length: u64) -> Result<u64, Errno> {
         let read = self.read.load(Ordering::Relaxed);
         let mut done = 0;
         while done < length {
             let part = self.place(read + done, false).and_then(|(start, left)| {
                 let part = left.min(length - done);
-                // SAFETY: Bytes of the ring, which are the holder's of the readers' turn.
+                // SAFETY: Filled bytes of the ring, which belong to the holder of the readers' turn.
                 let bytes = unsafe { core::slice::from_raw_parts(start, part as usize) };
                 uaccess::write_bytes(to.wrapping_add(done), bytes).map(|()| part)
             });
@@ -127,20 +127,20 @@ impl Ring {
         Ok(done)
     }
 
-    /// Makes it larger or smaller, a power of two. Under both turns.
+    /// Changes the capacity, a power of two. The caller holds both turns.
     ///
     /// # Errors
-    /// `EBUSY` if more is in it, `ENOMEM`.
+    /// `EBUSY` if it holds more, `ENOMEM`.
     pub fn resize(&self, capacity: u64) -> Result<(), Errno> {
         let (read, length) = (self.read.load(Ordering::Relaxed), self.length());
-        // The first byte's frame may be used in part only.
+        // The first byte's frame may be used only in part.
         let held = (read % PAGE + length).div_ceil(PAGE);
         if held > capacity / PAGE {
             return Err(EBUSY);
         }
         let mut new = no_frames(capacity)?;
         let count = new.len();
-        // The last bytes may be in the first byte's frame, before it: they get one of their own.
+        // The last bytes may wrap into the first byte's frame, before it: they get a frame of their own.
         let wraps = held > self.capacity() / PAGE;
         let tail = if wraps {
             machine::allocate_zeroed(Purpose::Pipe).map_err(|_| ENOMEM)?
@@ -152,7 +152,7 @@ impl Ring {
             let first = read / PAGE;
             if wraps {
                 let from = frames[first as usize % frames.len()];
-                // SAFETY: Both are frames of this pipe, of which nobody else has a turn.
+                // SAFETY: Both are frames of this pipe, and the caller holds both turns.
                 unsafe {
                     physical_to_virtual(tail)
                         .copy_from_nonoverlapping(physical_to_virtual(from), PAGE as usize);

@@ -1,9 +1,8 @@
-//! A side of a pipe: its open ends, and who of them waits.
+//! One side of a pipe: its open ends and its sleepers.
 //!
-//! A thread that finds nothing to do counts itself among the waiting ones, looks once more under
-//! its bucket's lock, and sleeps; the other side changes what there is to do (the ring's count, or
-//! its own ends) and then looks whether anybody waits. Both are sequentially consistent, so one sees
-//! the other.
+//! A thread that finds nothing to do increments `waiting`, looks once more under its bucket's lock, and
+//! sleeps. The other side changes the state (the ring's count, or its own ends) and then reads `waiting`.
+//! Both are sequentially consistent, so one sees the other.
 
 use core::sync::atomic::{AtomicU32, Ordering};
 
@@ -18,7 +17,7 @@ use crate::sched::{
 pub struct Side {
     /// Its open ends.
     pub ends: AtomicU32,
-    /// Threads that sleep until it has something to do; they sleep on this word's address.
+    /// Threads that sleep until this side has something to do, on this word's address.
     waiting: AtomicU32,
     /// Held while bytes are copied.
     pub turn: Turn,
@@ -37,12 +36,12 @@ impl Side {
         core::ptr::from_ref(&self.waiting) as u64
     }
 
-    /// All its ends are closed.
+    /// Whether all its ends are closed.
     pub fn is_gone(&self) -> bool {
         self.ends.load(Ordering::SeqCst) == 0
     }
 
-    /// Wakes those who wait for something to do on this side.
+    /// Wakes the threads that wait on this side.
     #[inline]
     pub fn wake(&self) {
         if self.waiting.load(Ordering::SeqCst) != 0 {
@@ -50,7 +49,7 @@ impl Side {
         }
     }
 
-    /// Sleeps as long as `hopeless` says so.
+    /// Sleeps while `hopeless` returns true.
     ///
     /// # Errors
     /// A signal came.

@@ -1,7 +1,7 @@
-//! `/proc`: entries that are made as they are looked at.
+//! `/proc`: entries with a text that is generated when it is read.
 //!
-//! An [`Entry`] is a value, not a thing in memory: a name leads to it through the tables in
-//! `table`, and its text is made when it is read. Who the processes are is asked in `processes`.
+//! An [`Entry`] is a value, not an object in memory: a name leads to it through the tables in `table`. Only
+//! `processes` looks up processes.
 
 mod own;
 mod processes;
@@ -31,13 +31,13 @@ pub enum Entry {
     Folder(Folder),
     /// A text about the system.
     System(System),
-    /// A text that never changes.
+    /// A constant text.
     Fixed(&'static str),
-    /// `self` and `thread-self`.
+    /// `self`, `thread-self` and `mounts`.
     Current(Current),
     /// A process's directory.
     Process(u32),
-    /// Something in it.
+    /// An entry of that directory.
     Own(u32, Own),
     /// A descriptor of a process.
     Descriptor(u32, u32),
@@ -45,7 +45,7 @@ pub enum Entry {
     Thread(u32, u32),
 }
 
-/// The links to the one who asks.
+/// The links to the calling process and thread.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Current {
     Process,
@@ -93,7 +93,7 @@ impl Entry {
         }
     }
 
-    /// What has a name in this directory.
+    /// Looks up a name in this directory.
     pub fn lookup(self, name: &[u8]) -> Option<Self> {
         match self {
             Self::Root => table::find(table::ROOT, name).or_else(|| {
@@ -121,7 +121,7 @@ impl Entry {
         }
     }
 
-    /// The directory above; `None` for `/proc` itself, which is in the root.
+    /// The parent directory; `None` for `/proc` itself, which is in the root.
     pub fn parent(self) -> Option<Self> {
         match self {
             Self::Root => None,
@@ -147,7 +147,7 @@ impl Entry {
         }
     }
 
-    /// Where it leads, if it is a link.
+    /// The target, if it is a link.
     ///
     /// # Errors
     /// `ENOENT`, `ENOMEM`.
@@ -157,7 +157,7 @@ impl Entry {
                 let process = processes::find(process).map_err(|_| ENOENT)?;
                 let description = process.descriptors.get().get(u64::from(number));
                 let description = description.map_err(|_| ENOENT)?;
-                // What is in the tree is reached there; the rest through its description.
+                // A file of the tree is reached there, anything else through its description.
                 let node = description.node();
                 Ok(Some(Target::Node(
                     node.unwrap_or_else(|| Node::Open(description)),
@@ -171,7 +171,7 @@ impl Entry {
         }
     }
 
-    /// What `readlink` says of it; `None` if it is no link.
+    /// The text that `readlink` returns; `None` if it is no link.
     ///
     /// # Errors
     /// `ENOENT`, `ENOMEM`.
@@ -196,7 +196,7 @@ impl Entry {
         Ok(Some(text.into_bytes()))
     }
 
-    /// What it says now.
+    /// Generates its text.
     ///
     /// # Errors
     /// `ENOENT` if its process is gone, `ENOMEM`.
@@ -211,13 +211,13 @@ impl Entry {
         Ok(text.into_bytes())
     }
 
-    /// The next entry of a listing behind a position, and the position behind it. The first is
-    /// behind position 2, where `.` and `..` end.
+    /// The next entry of a listing behind a position, and the position behind it. The first entry is behind
+    /// position 2, where `.` and `..` end.
     ///
     /// # Errors
     /// `ENOMEM`; `ENOENT` if its process is gone.
     pub fn next(self, position: u64) -> Result<Option<(u64, Listed)>, Errno> {
-        // Fixed entries come first, then those with numbers, each at a position of its number.
+        // Fixed entries come first, then numbered ones, each at a position computed from its number.
         const NUMBERS: u64 = 1 << 20;
         let fixed: &[table::Row] = match self {
             Self::Root => table::ROOT,
@@ -262,7 +262,7 @@ impl Entry {
         Ok(Some((NUMBERS + u64::from(number), Listed { name, entry })))
     }
 
-    /// The number that tells it from others.
+    /// The inode number.
     fn inode(self) -> u64 {
         let process = |number: u32, what: u64| u64::from(number) << 16 | what;
         match self {

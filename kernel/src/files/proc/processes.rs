@@ -1,26 +1,26 @@
-//! Who the processes are: the one place where `/proc` asks.
+//! All that `/proc` asks about processes.
 
 use crate::errno::{ESRCH, Errno};
 use crate::process::{self, Process, family};
 use crate::shared::Shared;
 
-/// How a process is related, and how it is.
+/// The relations and the state of a process.
 pub struct Kin {
     pub parent: u32,
     pub group: u32,
     pub session: u32,
-    /// Who traces its first thread; 0 for nobody.
+    /// The tracer of its first thread; 0 for none.
     pub tracer: u32,
     /// The letter that `ps` shows.
     pub state: char,
 }
 
-/// The process of the thread that asks.
+/// The calling process.
 pub fn current() -> u32 {
     process::current().id
 }
 
-/// Whether a process runs, or has ended and was not waited for.
+/// Whether a process runs, or has ended and was not reaped.
 pub fn exists(number: u32) -> bool {
     family::with(|family| family.get(number).is_some())
 }
@@ -41,12 +41,12 @@ pub fn next(from: u32) -> Option<u32> {
     })
 }
 
-/// How many there are.
+/// The number of processes.
 pub fn count() -> usize {
     family::with(|family| family.entries().len())
 }
 
-/// How a process is related.
+/// The relations and the state of a process.
 ///
 /// # Errors
 /// `ESRCH`.
@@ -100,12 +100,12 @@ pub fn next_thread(number: u32, from: u32) -> Option<u32> {
     least
 }
 
-/// How many threads a process has.
+/// The number of threads of a process.
 pub fn thread_count(number: u32) -> usize {
     find(number).map_or(0, |process| process.thread_count())
 }
 
-/// A process's name, that of its first thread.
+/// A process's name, which is that of its first thread.
 pub fn name(number: u32) -> [u8; 16] {
     let name = |process: Shared<Process>| {
         let mut name = process.with_thread(number, |thread| thread.name.get());

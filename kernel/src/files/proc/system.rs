@@ -1,4 +1,4 @@
-//! Texts about the whole system.
+//! Files of `/proc` about the whole system.
 
 use super::processes;
 use super::text::Text;
@@ -10,7 +10,7 @@ use crate::heap;
 use crate::memory::{self, Counter, machine, stacks};
 use crate::syscall::identity;
 
-/// Which text.
+/// A file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum System {
     BootId,
@@ -85,7 +85,7 @@ fn interrupts(text: &mut Text) -> Result<(), Errno> {
 }
 
 fn stat(text: &mut Text) -> Result<(), Errno> {
-    // Time is not accounted to users and kernel: all of it is shown as idle.
+    // Time is not accounted to user and kernel mode: all of it is shown as idle.
     let ticks = time::now() / 10_000_000;
     let count = u64::from(percpu::count());
     text.line(format_args!("cpu  0 0 0 {} 0 0 0 0 0 0", ticks * count))?;
@@ -108,7 +108,7 @@ fn vmstat(text: &mut Text) -> Result<(), Errno> {
     text.line(format_args!("nr_free_pages {}", free / 4096))?;
     text.line(format_args!("nr_shmem {}", file_pages()))?;
     text.line(format_args!("heap_bytes {}", heap::sizes().used))?;
-    // As Linux counts: not what no mapping allows.
+    // As Linux counts: without accesses that no mapping allows.
     let refused = memory::total(Counter::FaultsRefused);
     let faults = memory::total(Counter::Faults).saturating_sub(refused);
     text.line(format_args!("pgfault {faults}"))?;
@@ -155,12 +155,12 @@ fn meminfo(text: &mut Text) -> Result<(), Errno> {
         ("SwapTotal:", 0),
         ("SwapFree:", 0),
         ("Shmem:", files),
-        // What the heap has taken of memory, and how much is in use: its first piece, which was
-        // taken at boot, is in the latter only.
+        // The memory taken by the heap, and the part in use. The heap's first piece, taken at boot, counts
+        // only in the latter.
         ("Slab:", heap.taken >> 10),
         ("SUnreclaim:", heap.used.div_ceil(1024)),
         ("KernelStack:", stacks::size() >> 10),
-        // Only shown: Linux's heuristic does not look at it (`vm.overcommit_ratio`).
+        // Only shown: Linux's overcommit heuristic ignores it (`vm.overcommit_ratio`).
         ("CommitLimit:", total / 2 / 1024),
         ("Committed_AS:", memory::committed() * 4),
     ] {

@@ -1,12 +1,12 @@
-//! The names of `/proc` that are always there.
+//! The fixed names of `/proc`.
 
 use super::system::System;
 use super::{Current, Entry};
 
-/// A name and what it leads to.
+/// A name and its entry.
 pub type Row = (&'static str, Entry);
 
-/// What a name of a table leads to.
+/// Looks up a name in a table.
 pub fn find(table: &[Row], name: &[u8]) -> Option<Entry> {
     let row = table.iter().find(|(other, _)| other.as_bytes() == name);
     row.map(|&(_, entry)| entry)
@@ -101,7 +101,7 @@ impl Folder {
         }
     }
 
-    /// The directory above, if that is not `/proc`.
+    /// The parent directory, unless that is `/proc`.
     pub fn parent(self) -> Option<Self> {
         match self {
             Self::Sys => None,

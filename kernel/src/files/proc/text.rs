@@ -1,4 +1,4 @@
-//! A text under construction, on memory whose allocation can fail.
+//! A text under construction, in memory that is allocated fallibly.
 
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
@@ -13,7 +13,7 @@ impl Text {
         Self(Vec::new())
     }
 
-    /// One in the place of another, whose memory it uses.
+    /// Makes an empty text that reuses the memory of an old one.
     pub fn on(mut old: Vec<u8>) -> Self {
         old.clear();
         Self(old)

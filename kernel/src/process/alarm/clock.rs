@@ -1,13 +1,13 @@
-//! What timers count.
+//! The clocks of timers.
 
 use super::super::{family, usage};
 use crate::arch::{percpu, time};
 
-/// What a timer counts.
+/// The clock of a timer.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Clock {
     Monotonic,
-    /// The clock that can be set. Its timers are kept on the monotonic one.
+    /// The clock that can be set. Its timers are kept on the monotonic clock.
     Real,
     /// CPU time of the process, or of one of its threads.
     Process,
@@ -15,7 +15,8 @@ pub enum Clock {
 }
 
 impl Clock {
-    /// What it says for a process, and how many CPUs can make it go on at once. `None`: it is gone.
+    /// The clock's time for a process, and how many CPUs can advance it at once. `None`: the process or
+    /// thread is gone.
     pub(super) fn look(self, process: u32) -> Option<(u64, u64)> {
         match self {
             Self::Monotonic | Self::Real => Some((time::now(), 1)),
@@ -32,7 +33,7 @@ impl Clock {
         }
     }
 
-    /// What it says for a process.
+    /// The clock's time for a process.
     pub fn now(self, process: u32) -> u64 {
         self.look(process).map_or(0, |(now, _)| now)
     }

@@ -1,10 +1,10 @@
 //! Timers that send signals: `setitimer`, `timer_create`.
 //!
-//! Those of CPU time are looked at when they could be due at the earliest, which is when as many
-//! CPUs as there are threads have run them all the time, and again until they are.
+//! A CPU-time timer is looked at when it could be due at the earliest, and again until it is due. It is due
+//! at the earliest if as many CPUs as there are threads run these all the time.
 //!
-//! One list for all processes, and one thread of the kernel that sleeps until the first of them is
-//! due. It is made when the first timer is set.
+//! All processes' timers are in one list. One kernel thread sleeps until the first of them is due. It is
+//! started when the first timer is set.
 
 mod clock;
 mod thread;
@@ -20,21 +20,21 @@ use crate::sched::wait;
 use crate::sync::SpinLock;
 pub use clock::Clock;
 
-/// `setitimer`'s timers, beside the numbers of `timer_create`.
+/// The timers of `setitimer`, beside the numbers of `timer_create`.
 pub const INTERVAL_TIMER: i32 = -1;
 pub const VIRTUAL_TIMER: i32 = -2;
 pub const PROFILING_TIMER: i32 = -3;
 /// Nanoseconds from one look at a timer of CPU time to the next.
 const LEAST_CPU_PAUSE: u64 = 1_000_000;
-/// Timers that a process can have.
+/// The most timers that a process can have.
 const MOST: i32 = 1024;
 
-/// Whom a timer tells, and how.
+/// The signal of a timer, and its target.
 #[derive(Clone, Copy)]
 pub struct Notice {
-    /// 0: nobody.
+    /// 0: none.
     pub signal: u32,
-    /// A thread of the process, or whichever takes it.
+    /// A thread of the process, or any that takes the signal.
     pub thread: Option<u32>,
     pub value: u64,
 }
@@ -47,7 +47,7 @@ struct Alarm {
     clock: Clock,
     /// When it is due, on its clock; `u64::MAX`: not set.
     deadline: u64,
-    /// When it has to be looked at, on the monotonic clock.
+    /// When to look at it, on the monotonic clock.
     look: u64,
     /// 0: once.
     interval: u64,
@@ -56,7 +56,7 @@ struct Alarm {
 }
 
 static ALARMS: SpinLock<Vec<Alarm>> = SpinLock::new(Vec::new());
-/// The first deadline that the thread knows.
+/// Until when the thread sleeps; 0 while it is awake.
 static SLEEPS_UNTIL: AtomicU64 = AtomicU64::new(u64::MAX);
 static HAS_THREAD: AtomicBool = AtomicBool::new(false);
 
@@ -64,7 +64,7 @@ fn key() -> u64 {
     &raw const ALARMS as u64
 }
 
-/// What is left of a timer, and its interval; nanoseconds.
+/// The time left of a timer, and its interval; nanoseconds.
 #[derive(Clone, Copy, Default)]
 pub struct Setting {
     pub left: u64,
@@ -75,7 +75,7 @@ impl Alarm {
     fn setting(&self) -> Setting {
         let left = match self.deadline {
             u64::MAX => 0,
-            // Set is never 0, even if it is about to be told.
+            // A set timer never has 0 left, even if its signal is about to be sent.
             deadline => deadline.saturating_sub(self.clock.now(self.process)).max(1),
         };
         Setting {
@@ -86,7 +86,7 @@ impl Alarm {
 }
 
 impl Alarm {
-    /// It is `now` on its clock: says when it has to be looked at.
+    /// Computes when to look at it next; `now` is the time on its clock.
     fn plan(&mut self, now: u64, speed: u64) {
         self.look = match self.deadline {
             deadline if deadline == u64::MAX || !self.clock.is_of_cpu_time() => deadline,
@@ -104,7 +104,7 @@ fn find(alarms: &mut [Alarm], process: u32, id: i32) -> Option<&mut Alarm> {
         .find(|alarm| alarm.process == process && alarm.id == id)
 }
 
-/// Makes a timer; its number.
+/// Makes a timer. Returns its number.
 ///
 /// # Errors
 /// `EAGAIN`, `ENOMEM`.
@@ -142,7 +142,7 @@ fn add(
     Ok(())
 }
 
-/// Forgets a timer.
+/// Deletes a timer.
 ///
 /// # Errors
 /// `EINVAL`: there is none.
@@ -156,7 +156,7 @@ pub fn delete(process: u32, id: i32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Forgets a process's timers: all of them, or those of `timer_create`.
+/// Deletes a process's timers: all of them, or those of `timer_create`.
 pub fn forget(process: u32, all: bool) {
     // Most processes never set one.
     if HAS_THREAD.load(Ordering::Relaxed) {
@@ -165,7 +165,7 @@ pub fn forget(process: u32, all: bool) {
     }
 }
 
-/// How a timer is set, and what it counts.
+/// The setting of a timer, and its clock.
 ///
 /// # Errors
 /// `EINVAL`: there is none.
@@ -174,12 +174,12 @@ pub fn get(process: u32, id: i32) -> Result<(Setting, Clock), Errno> {
     Ok((alarm.setting(), alarm.clock))
 }
 
-/// A timer as it is now. Clocks are looked at without the list's lock.
+/// A copy of a timer. Clocks are read without the list's lock.
 fn copy(process: u32, id: i32) -> Option<Alarm> {
     find(&mut ALARMS.lock(), process, id).copied()
 }
 
-/// How often a timer was due more than it could tell, the last time it told.
+/// The overruns of a timer when it was last signalled.
 ///
 /// # Errors
 /// `EINVAL`: there is none.
@@ -188,8 +188,8 @@ pub fn overruns(process: u32, id: i32) -> Result<u64, Errno> {
     Ok(find(&mut alarms, process, id).ok_or(EINVAL)?.overruns)
 }
 
-/// Sets a timer to a time on its clock, `u64::MAX` for never; how it was set. Those of `setitimer`
-/// are made when they are set first.
+/// Sets a timer to a time on its clock, `u64::MAX` for never. Returns the old setting. The timers of
+/// `setitimer` are made when they are first set.
 ///
 /// # Errors
 /// `EINVAL`: there is none; `ENOMEM`, `EAGAIN`.
@@ -208,7 +208,7 @@ pub fn set(process: u32, id: i32, deadline: u64, interval: u64) -> Result<Settin
             value: 0,
         };
         let mut alarms = ALARMS.lock();
-        // Another thread may have been quicker.
+        // Another thread may have added it meanwhile.
         if find(&mut alarms, process, id).is_none() {
             add(&mut alarms, process, id, clock, notice)?;
         }
@@ -224,14 +224,14 @@ pub fn set(process: u32, id: i32, deadline: u64, interval: u64) -> Result<Settin
     alarm.plan(now, speed);
     let look = alarm.look;
     drop(alarms);
-    // SeqCst: the thread says until when it sleeps before it looks at the list for the last time.
+    // SeqCst: the thread stores until when it sleeps before its last look at the list.
     if look < SLEEPS_UNTIL.load(Ordering::SeqCst) {
         wait::wake_address(key(), 1, u32::MAX);
     }
     Ok(before)
 }
 
-/// What a timer of `setitimer` counts, and the signal that it sends.
+/// The clock of a timer of `setitimer`, and the signal that it sends.
 pub fn of_intervals(id: i32) -> (Clock, u32) {
     match id {
         VIRTUAL_TIMER => (Clock::Process, linux::SIGVTALRM),

@@ -1,4 +1,4 @@
-//! The thread of the kernel that tells of timers that are due.
+//! The kernel thread that sends the signals of due timers.
 
 use core::sync::atomic::Ordering;
 
@@ -14,12 +14,12 @@ use crate::sched::wait::{self, Interruptible};
 use crate::signal::pending::Info;
 use crate::signal::send;
 
-/// The number that the kernel's own thread has, which no process gets.
+/// The number of this kernel thread, which no process gets.
 const OWN_THREAD: u32 = 2;
-/// Nanoseconds from one look at the timers to the next. What is due more often overruns.
+/// Nanoseconds from one look at the timers to the next. A timer that is due more often overruns.
 const LEAST_PAUSE: u64 = 100_000;
 
-/// Makes the thread, once.
+/// Starts the thread, once.
 pub fn begin() -> Result<(), Errno> {
     if HAS_THREAD.swap(true, Ordering::AcqRel) {
         return Ok(());
@@ -39,13 +39,14 @@ pub fn begin() -> Result<(), Errno> {
 
 fn run(_: &'static Thread) {
     loop {
-        // Of one moment: an interval shorter than it takes to tell would keep this CPU for ever.
+        // All looks are of one moment: an interval shorter than its notification would keep this CPU for
+        // ever.
         let now = time::now();
         while let Some(alarm) = next(now) {
             if let Some(alarm) = take_due(&alarm, now) {
                 tell(&alarm);
             }
-            // A timer with a short interval is due again at once: others have to run, too.
+            // A timer with a short interval is due again immediately: other threads have to run, too.
             sched::breathe();
         }
         let first = || {
@@ -66,20 +67,20 @@ fn run(_: &'static Thread) {
     }
 }
 
-/// A timer to look at.
+/// Returns a timer to look at.
 fn next(now: u64) -> Option<Alarm> {
     let alarms = ALARMS.lock();
     alarms.iter().find(|alarm| alarm.look <= now).copied()
 }
 
-/// The timer as it has to tell, if it is due; in the list it is set anew. `moment` is on the
-/// monotonic clock: what is due later waits for another round.
+/// Returns the timer as it is to be signalled, if it is due, and sets it anew in the list. `moment` is on the
+/// monotonic clock: a timer that is due later waits for another round.
 fn take_due(alarm: &Alarm, moment: u64) -> Option<Alarm> {
     let looked = alarm.clock.look(alarm.process);
     let mut alarms = ALARMS.lock();
     let alarm = find(&mut alarms, alarm.process, alarm.id)?;
     let Some((now, speed)) = looked else {
-        // What it counts does not go on any more.
+        // Its clock has stopped for good.
         alarm.look = u64::MAX;
         return None;
     };
@@ -98,7 +99,7 @@ fn take_due(alarm: &Alarm, moment: u64) -> Option<Alarm> {
 }
 
 impl Alarm {
-    /// It is due: as it has to tell, and then set anew.
+    /// Sets a due timer anew. Returns it as it is to be signalled.
     fn take(&mut self, now: u64) -> Option<Alarm> {
         let alarm = self;
         if alarm.interval == 0 {
@@ -107,11 +108,11 @@ impl Alarm {
             alarm.deadline = u64::MAX;
             return Some(due);
         }
-        // Times that have passed meanwhile are told as one.
+        // Expirations that have passed meanwhile are signalled as one.
         alarm.overruns = (now - alarm.deadline) / alarm.interval;
         let due = *alarm;
         let step = alarm.interval.saturating_mul(alarm.overruns + 1);
-        // Never, if that is beyond all time.
+        // On overflow, never.
         alarm.deadline = alarm.deadline.saturating_add(step);
         Some(due)
     }

@@ -1,4 +1,4 @@
-//! Changing what a file is like: its size, mode, owner and times.
+//! Changes a file's attributes: size, mode, owner and times.
 
 use linux_raw_sys::general as linux;
 
@@ -63,7 +63,7 @@ fn not_writable(description: &Description) -> Errno {
     }
 }
 
-/// Reserves memory, or makes a hole; the rest is what Linux's tmpfs has not either.
+/// Reserves memory or punches a hole; Linux's tmpfs supports no other mode either.
 pub fn fallocate(fd: u64, mode: u64, offset: u64, length: u64) -> Answer {
     const PUNCH: u32 = linux::FALLOC_FL_PUNCH_HOLE;
     const KEEP: u32 = linux::FALLOC_FL_KEEP_SIZE;
@@ -91,7 +91,7 @@ pub fn fallocate(fd: u64, mode: u64, offset: u64, length: u64) -> Answer {
     Ok(0)
 }
 
-/// The inode whose attributes are to change.
+/// The inode with the attributes to change.
 fn inode(node: Node) -> Result<Shared<Inode>, Errno> {
     match node {
         Node::Memory(inode) => Ok(inode),
@@ -139,7 +139,7 @@ pub fn fchmod(fd: u64, mode: u64) -> Answer {
     set_mode(&*inode_of(fd)?, mode)
 }
 
-/// An owner of -1 stays what it is.
+/// An id of -1 leaves that owner unchanged.
 fn set_owner(inode: &Inode, user: u64, group: u64) -> Answer {
     inode.change(|meta| {
         if user as u32 != u32::MAX {
@@ -170,13 +170,13 @@ fn set_times(inode: &Inode, accessed: Option<u64>, modified: Option<u64>) -> Ans
 
 const SECOND: u64 = 1_000_000_000;
 
-/// A time; `None`: it stays what it is.
+/// A time; `None`: unchanged.
 fn read_time([seconds, nanoseconds]: [i64; 2]) -> Result<Option<u64>, Errno> {
     match nanoseconds {
         now if now == i64::from(linux::UTIME_NOW) => Ok(Some(time::real_now())),
         omit if omit == i64::from(linux::UTIME_OMIT) => Ok(None),
         0..=999_999_999 => {
-            // Times before 1970 are not kept.
+            // Times before 1970 become 1970.
             let seconds = u64::try_from(seconds).unwrap_or(0);
             let time = seconds.saturating_mul(SECOND);
             Ok(Some(time.saturating_add(nanoseconds as u64)))
@@ -193,7 +193,7 @@ pub fn utimensat(directory: u64, path: u64, times: u64, flags: u64) -> Answer {
         let [first, second]: [[i64; 2]; 2] = uaccess::read(times)?;
         (read_time(first)?, read_time(second)?)
     };
-    // No path stands for the descriptor itself.
+    // A null path means the descriptor itself.
     let inode = if path == 0 {
         inode_of(directory)?
     } else {

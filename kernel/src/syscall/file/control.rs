@@ -12,7 +12,7 @@ pub fn fcntl(fd: u64, command: u64, argument: u64) -> Answer {
     let table = descriptors::current();
     let description = table.get(fd)?;
     let command = command as u32;
-    // All that may be done with what is open by its name only.
+    // The only commands allowed on a descriptor opened with `O_PATH`.
     let by_name = [
         linux::F_DUPFD,
         linux::F_DUPFD_CLOEXEC,
@@ -86,7 +86,7 @@ pub fn ioctl(fd: u64, request: u64, argument: u64) -> Answer {
     }
 }
 
-/// Bytes that can be read at once.
+/// Bytes that can be read without waiting.
 fn readable(description: &Description) -> Answer {
     match &description.object {
         Object::Pipe(end) => Ok(end.length()),

@@ -1,4 +1,4 @@
-//! Descriptors as such.
+//! Calls on descriptors themselves: `dup`, `fsync` and advice.
 
 use linux_raw_sys::general as linux;
 
@@ -29,7 +29,7 @@ pub fn dup3(fd: u64, to: u64, flags: u64) -> Answer {
     table.put(description, u64::from(to as u32), flags as u32 != 0)
 }
 
-/// All there is, is in memory already.
+/// Files exist only in memory, so there is nothing to write back.
 pub fn sync(fd: u64) -> Answer {
     match &descriptors::current().get(fd)?.object {
         Object::Path(_) => Err(EBADF),

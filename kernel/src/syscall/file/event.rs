@@ -82,7 +82,7 @@ fn wait(epoll: u64, to: u64, most: u64, deadline: Option<u64>) -> Answer {
     control(&description)?.wait(to, most, deadline)
 }
 
-/// When a number of milliseconds from now is over; never, if it is negative.
+/// The deadline that many milliseconds from now; none if negative.
 fn deadline(milliseconds: u64) -> Option<u64> {
     let wait = u64::try_from(milliseconds as i32).ok()?;
     Some(time::now().saturating_add(wait * 1_000_000))

@@ -10,7 +10,7 @@ use crate::files::directory::{Name, copy_name};
 use crate::files::node::Node;
 use crate::sched;
 
-/// How an entry is laid out.
+/// The layout of an entry.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Form {
     /// The kind is the last byte.
@@ -19,20 +19,20 @@ enum Form {
     New,
 }
 
-/// The longest entry, filled up.
+/// The longest entry, padding included.
 const LONGEST: usize = 280;
 
 struct Entry {
-    /// The position behind it.
+    /// The position after this entry.
     position: u64,
     name: Name,
     node: Node,
 }
 
-/// The entry behind a position: 0 is before `.`, 1 before `..`, 2 before all others.
+/// The entry after a position: 0 is before `.`, 1 before `..`, 2 before all others.
 fn next(directory: &Node, position: u64) -> Result<Option<Entry>, Errno> {
     if position == 0 {
-        // One that was removed lists nothing, not even itself.
+        // A removed directory lists nothing, not even itself.
         directory.parent()?;
         let node = directory.clone();
         let name = copy_name(b".")?;
@@ -69,7 +69,7 @@ fn next(directory: &Node, position: u64) -> Result<Option<Entry>, Errno> {
     })
 }
 
-/// Puts an entry together; its length.
+/// Encodes an entry; returns its length.
 fn encode(entry: &Entry, form: Form, to: &mut [u8; LONGEST]) -> Result<usize, Errno> {
     let stat = entry.node.stat()?;
     let kind = (stat.mode >> 12) as u8;
@@ -107,7 +107,7 @@ fn list(fd: u64, to: u64, room: u64, form: Form) -> Answer {
         let mut done = 0;
         while let Some(entry) = next(directory, *position)? {
             let length = match encode(&entry, form, &mut buffer) {
-                // It has gone meanwhile.
+                // The entry was removed meanwhile.
                 Err(crate::errno::ENOENT) => {
                     *position = entry.position;
                     continue;

@@ -1,4 +1,4 @@
-//! `flock`, and the locks of `fcntl`: from what a program says to `files::lock`.
+//! `flock` and the locks of `fcntl`: translates a program's request for `files::lock`.
 
 use linux_raw_sys::general as linux;
 
@@ -10,7 +10,7 @@ use crate::files::lock::{self, Lock, Owner};
 use crate::process;
 use crate::shared::Shared;
 
-/// `struct flock`: what is asked and answered.
+/// `struct flock`: request and answer.
 struct Asked {
     kind: u32,
     start: i64,
@@ -37,7 +37,7 @@ fn is_of_description(command: u32) -> bool {
     )
 }
 
-/// The first and the last byte that a program means.
+/// The first and the last byte of the requested range.
 fn range(asked: &Asked, description: &Description) -> Result<(u64, u64), Errno> {
     let base = description.base(asked.whence)? as i64;
     let start = base.checked_add(asked.start).ok_or(EOVERFLOW)?;
@@ -79,7 +79,7 @@ fn lock_of(command: u32, asked: &Asked, description: &Description) -> Result<Loc
     })
 }
 
-/// `F_GETLK`: the lock that would be in the way.
+/// `F_GETLK`: reports a conflicting lock.
 pub fn get(command: u32, description: &Description, at: u64) -> Answer {
     let asked = read(at)?;
     if asked.kind != linux::F_RDLCK && asked.kind != linux::F_WRLCK {
@@ -99,7 +99,7 @@ pub fn get(command: u32, description: &Description, at: u64) -> Answer {
         u64::MAX => 0,
         last => last - found.first + 1,
     };
-    // The word of the kind also says that the start counts from the file's.
+    // The upper half of this word is `l_whence`: 0, which is `SEEK_SET`.
     uaccess::write(at, &kind)?;
     uaccess::write(at.wrapping_add(8), &[found.first, length])?;
     uaccess::write(at.wrapping_add(24), &found.process)?;
@@ -121,7 +121,7 @@ pub fn set(command: u32, fd: u64, description: &Shared<Description>, from: u64) 
     } else {
         lock::take(&wanted)?;
     }
-    // Another thread may have closed the descriptor meanwhile, and found no lock to give back.
+    // Another thread may have closed the descriptor meanwhile, before there was a lock to release.
     let table = descriptors::current();
     if !table.get(fd).is_ok_and(|now| now.is(description)) {
         lock::release_all(wanted.owner, Some(wanted.file));

@@ -1,4 +1,4 @@
-//! Files: one file per family of calls.
+//! System calls on files: one module per family of calls.
 
 mod attributes;
 mod control;
@@ -20,7 +20,7 @@ use linux_raw_sys::general as nr;
 use super::{poll, unknown};
 use crate::errno::Answer;
 
-/// The calls about files, and then those that nobody wrote.
+/// Dispatches the calls on files, and those that are not implemented.
 #[allow(clippy::too_many_lines, reason = "a table")]
 pub fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
     match number {
@@ -138,7 +138,7 @@ pub fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         | nr::__NR_getsockopt
         | nr::__NR_shutdown => socket::none(a),
 
-        // Known, and refused: programs copy by reading and writing then.
+        // Known, and refused: programs then fall back to `read` and `write`.
         nr::__NR_copy_file_range | nr::__NR_splice | nr::__NR_tee => Err(crate::errno::EINVAL),
         number => unknown::remember(number),
     }

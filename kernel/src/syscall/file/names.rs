@@ -1,4 +1,4 @@
-//! Names: the working directory, making and removing files and directories.
+//! Calls on names: the working directory; creating, renaming and removing files and directories.
 
 use linux_raw_sys::general as linux;
 
@@ -34,7 +34,7 @@ pub fn fchdir(fd: u64) -> Answer {
     place::current().change(directory).map(|()| 0)
 }
 
-/// The directory and the name where something new is to be.
+/// The directory and the name of a new entry.
 fn new_place(directory: u64, path: u64) -> Result<(Place, Name), Errno> {
     let mut place = path::walk(directory, path, Last::Keep)?;
     let name = match core::mem::replace(&mut place.end, End::Dot) {
@@ -50,7 +50,7 @@ pub fn mkdirat(directory: u64, path: u64, permissions: u64) -> Answer {
     tree::mkdir(&place.directory, &name, permissions).map(|()| 0)
 }
 
-/// Regular files only: there is no way to make a device, a socket or a pipe with a name.
+/// Creates regular files only: named devices, sockets and pipes are not supported.
 pub fn mknodat(directory: u64, path: u64, mode: u64) -> Answer {
     let mode = mode as u32;
     let kind = mode & linux::S_IFMT;
@@ -85,7 +85,7 @@ pub fn linkat(from: u64, old: u64, to: u64, new: u64, flags: u64) -> Answer {
     if flags & !(linux::AT_SYMLINK_FOLLOW | linux::AT_EMPTY_PATH) != 0 {
         return Err(EINVAL);
     }
-    // Unlike other calls this one does not follow links unless it is told to.
+    // Unlike other calls this one follows links only on request.
     let node = if flags & linux::AT_SYMLINK_FOLLOW != 0 {
         path::find_with(from, old, u64::from(flags & linux::AT_EMPTY_PATH))?
     } else {

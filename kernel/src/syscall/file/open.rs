@@ -8,7 +8,7 @@ use crate::errno::{Answer, EINVAL};
 use crate::files::description::{Description, Object};
 use crate::files::{descriptors, open as files, pipe, place};
 
-/// Flags that a description can have or a call can give. Others are ignored, as on Linux.
+/// Flags that `open` accepts. Unknown flags are ignored, as on Linux.
 const KNOWN: u32 = linux::O_ACCMODE
     | linux::O_CREAT
     | linux::O_EXCL
@@ -56,7 +56,7 @@ pub fn close_range(first: u64, last: u64, flags: u64) -> Answer {
     if first > last || flags & !(UNSHARE | CLOEXEC) != 0 {
         return Err(EINVAL);
     }
-    // No table is shared between processes, so there is nothing to unshare.
+    // `CLOSE_RANGE_UNSHARE` is accepted, but the table is not unshared.
     if flags & CLOEXEC != 0 {
         descriptors::current().mark_range(first, last);
     } else {

@@ -1,4 +1,4 @@
-//! Paths and the directories they begin in, as calls name them.
+//! Reads paths from user memory and finds the directory where each begins.
 
 use alloc::vec::Vec;
 
@@ -11,11 +11,10 @@ use crate::files::node::Node;
 use crate::files::place;
 use crate::files::walk::{self, LONGEST_PATH, Last, Place};
 
-/// `AT_FDCWD`, as a call without a directory has it.
+/// `AT_FDCWD`, for calls without a directory argument.
 pub const HERE: u64 = linux::AT_FDCWD as i64 as u64;
 
-/// Bytes read at once; never across a page, so that nothing behind the string is touched that the
-/// string does not lie beside.
+/// Bytes per read. Reads are aligned to it, so that none crosses into a page that the string does not reach.
 const PIECE: u64 = 64;
 
 /// Reads a string.
@@ -44,7 +43,7 @@ pub fn read(from: u64) -> Result<Vec<u8>, Errno> {
     }
 }
 
-/// Where a path begins that is relative to a descriptor.
+/// The directory where a path begins, given a call's directory descriptor.
 ///
 /// # Errors
 /// `EBADF`, `ENOTDIR`.
@@ -64,7 +63,7 @@ pub fn walk(directory: u64, path: u64, last: Last) -> Result<Place, Errno> {
     walk::walk(&start(directory, &path)?, &path, last)
 }
 
-/// What a path leads to.
+/// The node that a path leads to.
 ///
 /// # Errors
 /// As for [`walk`]; `ENOENT` if nothing is there.
@@ -72,14 +71,14 @@ pub fn find(directory: u64, path: u64, last: Last) -> Result<Node, Errno> {
     walk(directory, path, last)?.node.ok_or(ENOENT)
 }
 
-/// The same for a call with flags: `AT_SYMLINK_NOFOLLOW`, and `AT_EMPTY_PATH`, with which an empty
-/// path stands for the descriptor itself.
+/// Like [`find`], for a call with flags: `AT_SYMLINK_NOFOLLOW`, and `AT_EMPTY_PATH`, with which an empty path
+/// means the descriptor itself.
 ///
 /// # Errors
 /// As for [`find`].
 pub fn find_with(directory: u64, path: u64, flags: u64) -> Result<Node, Errno> {
     let flags = flags as u32;
-    // Linux takes no path at all for an empty one, too.
+    // Linux treats a null path as an empty one, too.
     let path = if path == 0 && flags & linux::AT_EMPTY_PATH != 0 {
         Vec::new()
     } else {

@@ -1,5 +1,5 @@
-//! Sockets: there are none, and no network. Programs that would ask a name service, or whether what
-//! they read is a connection, get the answers of a Linux that has no family of protocols.
+//! Socket calls: there are no sockets and no network. Programs that ask a name service, or whether a
+//! descriptor is a connection, get the errors of a Linux kernel without protocol families.
 
 use linux_raw_sys::general as linux;
 
@@ -7,11 +7,11 @@ use crate::errno::{Answer, EAFNOSUPPORT, EBADF, EINVAL, ENOTSOCK};
 use crate::files::description::Object;
 use crate::files::descriptors;
 
-/// The bits of a type that say what kind of socket is meant.
+/// The bits of a type that hold the kind of socket.
 const KIND: u32 = 0xf;
-/// More kinds than there are.
+/// Linux's `SOCK_MAX`.
 const KINDS: u32 = 11;
-/// More families than there are.
+/// Linux's `AF_MAX`.
 const FAMILIES: u32 = 46;
 
 /// `socket`, `socketpair`.
@@ -26,7 +26,7 @@ pub fn create(family: u64, kind: u64) -> Answer {
     Err(EAFNOSUPPORT)
 }
 
-/// What is to be done with a descriptor that is no socket.
+/// The error of a socket call on a descriptor, which is never a socket.
 pub fn none(fd: u64) -> Answer {
     match &descriptors::current().get(fd)?.object {
         Object::Path(_) => Err(EBADF),

@@ -1,4 +1,4 @@
-//! Looking at files.
+//! File status: `stat`, `access` and `readlink`.
 
 use linux_raw_sys::general as linux;
 
@@ -34,7 +34,7 @@ pub fn newfstatat(directory: u64, path: u64, to: u64, flags: u64) -> Answer {
     node.stat()?.write(to).map(|()| 0)
 }
 
-/// All fields are always given, whatever the mask asks for.
+/// Fills in all fields, whatever the mask asks for.
 pub fn statx(directory: u64, path: u64, flags: u64, to: u64) -> Answer {
     if flags as u32 & !(FLAGS | linux::AT_STATX_SYNC_TYPE) != 0 {
         return Err(EINVAL);
@@ -43,7 +43,7 @@ pub fn statx(directory: u64, path: u64, flags: u64, to: u64) -> Answer {
     node.stat()?.write_extended(to).map(|()| 0)
 }
 
-/// Everybody is root here, who may do anything but execute what nobody may.
+/// Every process runs as root, which may do anything but execute a file without an execute bit.
 pub fn faccessat(directory: u64, path: u64, mode: u64, flags: u64) -> Answer {
     const EXECUTE: u32 = 1;
     const WRITE: u32 = 2;
@@ -58,7 +58,7 @@ pub fn faccessat(directory: u64, path: u64, mode: u64, flags: u64) -> Answer {
     if mode as u32 & EXECUTE != 0 && regular && stat.mode & 0o111 == 0 {
         return Err(EACCES);
     }
-    // What `/proc` has is read only, whoever asks.
+    // Files of `/proc` are reported as read-only, for root too.
     if mode as u32 & WRITE != 0 && regular && matches!(node, Node::Proc(_)) {
         return Err(EACCES);
     }
@@ -83,7 +83,7 @@ pub fn readlinkat(directory: u64, path: u64, to: u64, length: u64) -> Answer {
     Ok(length as u64)
 }
 
-/// The link itself; an empty path stands for one that was opened with `O_PATH`.
+/// The link itself; an empty path means a link opened with `O_PATH`.
 fn link(directory: u64, path: u64) -> Result<Node, Errno> {
     match path::find(directory, path, Last::Keep) {
         Err(ENOENT) if uaccess::read::<u8>(path) == Ok(0) => {

@@ -1,4 +1,4 @@
-//! What is known about file systems.
+//! File system information: `statfs` and `fstatfs`.
 
 use linux_raw_sys::general as linux;
 

@@ -29,7 +29,7 @@ pub fn write(fd: u64, from: u64, length: u64) -> Answer {
     told(description.write(from, length, At::Here))
 }
 
-/// A pipe without readers is also told by a signal.
+/// Also sends SIGPIPE for a pipe without readers.
 fn told(written: Answer) -> Answer {
     if written == Err(EPIPE) {
         send::to_self(linux::SIGPIPE);
@@ -61,12 +61,12 @@ pub fn pwrite(fd: u64, from: u64, length: u64, at: u64) -> Answer {
     told(description.write(from, length, At::There(at)))
 }
 
-/// The address and the length of a piece of a vector.
+/// The address and the length of one piece of a vector (`iovec`).
 pub fn piece(vector: u64, number: u64) -> Result<[u64; 2], Errno> {
     uaccess::read(vector.wrapping_add(16 * number))
 }
 
-/// Checks a vector; the length of all of it.
+/// Checks a vector; returns its total length.
 ///
 /// # Errors
 /// `EINVAL`, `EFAULT`.
@@ -86,11 +86,11 @@ pub fn check_vector(vector: u64, count: u64) -> Answer {
     Ok(whole.min(MOST))
 }
 
-/// Checks a vector, then does `one` with each piece, whose place is counted from the first, until
-/// one is not done completely.
+/// Checks a vector, then calls `one` for each piece until one is done only in part. `one` gets a piece's
+/// address, its length, and the number of bytes done before it.
 ///
 /// # Errors
-/// That of the check, or of the first piece.
+/// Those of the check, or of the first piece.
 pub fn each(vector: u64, count: u64, mut one: impl FnMut(u64, u64, u64) -> Answer) -> Answer {
     let mut left = check_vector(vector, count)?;
     let mut total = 0;
@@ -161,7 +161,7 @@ pub fn pwritev(fd: u64, vector: u64, count: u64, at: u64) -> Answer {
     write_vector(&description, vector, count, At::There(at))
 }
 
-/// No flag does anything here; those that only ask for speed or safety are accepted.
+/// Flags have no effect here; those that only ask for speed or durability are accepted.
 fn check_flags(flags: u64) -> Result<(), Errno> {
     const HIGH_PRIORITY: u64 = 1;
     const DSYNC: u64 = 2;
@@ -194,7 +194,7 @@ pub fn lseek(fd: u64, offset: u64, whence: u64) -> Answer {
     description.seek(offset as i64, whence as u32)
 }
 
-/// Programs copy by reading and writing when this is refused.
+/// Always refused: programs then fall back to `read` and `write`.
 pub fn sendfile(to: u64, from: u64, _offset: u64, _count: u64) -> Answer {
     let table = descriptors::current();
     table.get(from)?.may_read()?;

@@ -1,14 +1,14 @@
 //! `/proc/PID/{maps,smaps}`, opened: a record for each mapping, of which there may be very many.
 //!
-//! The text is made as it is read, and never kept. A description remembers where its last read
-//! ended, as a position and as an address, and what is left of the record there. A read at any other
-//! position begins with the first mapping and passes over what is before it, as on Linux: each
-//! record is whole, and says what was true of its mapping when that was come to.
+//! The text is generated as it is read, and never kept. A description remembers where its last read ended:
+//! the position, the address, and the rest of the record there. As on Linux, a read at any other position
+//! begins with the first mapping and skips what is before the position. Each record is whole, and describes
+//! its mapping at the time when the record was generated.
 //!
-//! What was opened stays the memory that the process had then, as for `/proc/PID/mem`.
+//! An open file refers to the address space that the process had when it was opened, as for `/proc/PID/mem`.
 //!
-//! Two reads of one description at once, which only `pread` allows: one of them finds no place
-//! remembered and begins anew.
+//! Only `pread` allows two concurrent reads of one description. One of them then finds no remembered place,
+//! and begins anew.
 
 use alloc::vec::Vec;
 use core::mem;
@@ -25,26 +25,26 @@ use crate::sched::thread::Work;
 use crate::shared::Shared;
 use crate::sync::SpinLock;
 
-/// Makes the record of a mapping.
+/// Generates the record of a mapping.
 type Record = fn(&UserSpace, &mut Text, &MapsEntry) -> Result<(), Errno>;
 
-/// One of them, opened.
+/// One of these files, opened.
 pub struct Listing {
     process: u32,
-    /// The core's number of the memory that the process had; none if it had ended.
+    /// The memory core's number of the address space; none if the process had ended.
     space: Option<u64>,
     record: Record,
     last: SpinLock<Place>,
 }
 
-/// Where a read has ended.
+/// Where a read ended.
 #[derive(Default)]
 struct Place {
     position: u64,
-    /// The record that was made last, and how much of it is before the position.
+    /// The last record, and how much of it is before the position.
     record: Vec<u8>,
     used: usize,
-    /// Where the next mapping is looked for.
+    /// Where to look for the next mapping.
     address: u64,
 }
 
@@ -58,7 +58,7 @@ impl Place {
         self.position += bytes;
     }
 
-    /// Makes the next record; whether there is one.
+    /// Generates the next record. Returns whether there is one.
     fn next(&mut self, record: Record, space: &UserSpace) -> Result<bool, Errno> {
         let Some(entry) = maps::next(space, self.address) else {
             *self = Self {
@@ -78,7 +78,7 @@ impl Place {
 }
 
 impl Listing {
-    /// Opens an entry of a process's directory, if it is one of these.
+    /// Opens an entry of a process's directory, if it is one of these files.
     pub fn open(process: u32, own: Own) -> Option<Self> {
         let record: Record = match own {
             Own::Maps => maps::line,
@@ -94,8 +94,8 @@ impl Listing {
         })
     }
 
-    /// Reads from a position to the end, or until the buffer is full. What is left of a record is
-    /// read even if the process has ended, as on Linux.
+    /// Reads from a position to the end, or until the buffer is full. As on Linux, the rest of a record is
+    /// read even if the process has ended.
     ///
     /// # Errors
     /// `EFAULT`, `ENOMEM`, `ESRCH` if the process is gone, `EINTR`.
@@ -118,7 +118,7 @@ impl Listing {
         Ok(done)
     }
 
-    /// Makes a record, or copies from one; how much was copied, none at the end.
+    /// Generates a record, or copies from one. Returns how much was copied; `None` at the end.
     fn step(
         &self,
         place: &mut Place,
@@ -132,7 +132,7 @@ impl Listing {
             if space.is_none() {
                 *space = self.space()?;
             }
-            // A record may take time, by its pages.
+            // A record may take time in proportion to its pages.
             if !sched::breathe() && sched::current().work().contains(Work::EXIT) {
                 return Err(EINTR);
             }
@@ -155,11 +155,11 @@ impl Listing {
         Ok(Some(part))
     }
 
-    /// The memory, if the process still has it.
+    /// The address space, if the process still has it.
     fn space(&self) -> Result<Option<Shared<UserSpace>>, Errno> {
         let space = match processes::find(self.process) {
             Ok(process) => process.space(),
-            // Ended, and not waited for yet.
+            // Ended, and not reaped yet.
             Err(_) if processes::exists(self.process) => None,
             Err(error) => return Err(error),
         };

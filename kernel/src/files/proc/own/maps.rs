@@ -1,7 +1,7 @@
-//! `/proc/PID/maps`.
+//! `/proc/PID/maps`: a line for each mapping.
 //!
-//! The address space merges neighbours with equal attributes. Linux keeps a program's zeroed rest
-//! and the heap apart, so a line is cut there.
+//! The address space merges neighbours with equal attributes. Linux keeps a program's bss and the heap apart,
+//! so a line is cut there.
 
 use core::fmt::Write;
 
@@ -16,7 +16,7 @@ use crate::process::{Process, UserSpace};
 use crate::sched;
 use crate::sched::thread::Work;
 
-/// What the first line from an address on is of.
+/// The entry of the first line from an address on.
 pub fn next(space: &UserSpace, address: u64) -> Option<MapsEntry> {
     let mut entry = space.maps_after(address)?;
     let heap = space.heap().0;
@@ -38,7 +38,7 @@ pub fn for_each(
     while let Some(entry) = next(&space, at) {
         visit(&space, &entry)?;
         at = entry.end;
-        // What is visited may take time by its pages.
+        // The visit of a mapping may take time in proportion to its pages.
         if !sched::breathe() && sched::current().work().contains(Work::EXIT) {
             return Err(EINTR);
         }
@@ -46,16 +46,16 @@ pub fn for_each(
     Ok(())
 }
 
-/// A mapping's line.
+/// Writes the line of a mapping.
 pub fn line(space: &UserSpace, text: &mut Text, entry: &MapsEntry) -> Result<(), Errno> {
-    // What is mapped there now, unless that has changed since.
+    // The object mapped there now, unless the mapping has changed since.
     let store = entry.file.and_then(|file| {
         let (store, _) = space.store_at(entry.start)?;
         (store.tag() == file.tag).then_some(store)
     });
     let source = store.as_ref().map(|store| match store.tag() {
         0 => None,
-        // SAFETY: The store is held as long as the source is used, and the tag is its own.
+        // SAFETY: The object is held as long as the source is used, and the tag is its own.
         tag => Some(unsafe { source::of(tag) }),
     });
     let number = match (&store, source) {

@@ -1,9 +1,9 @@
-//! `/proc/PID/{mem,pagemap,clear_refs}`: a process's memory by its addresses, what is known of its
-//! pages, and a way to forget some of that.
+//! `/proc/PID/{mem,pagemap,clear_refs}`: a process's memory by address, the state of its pages, and a way to
+//! reset some of that state.
 //!
-//! What was opened stays the memory that the process had then: once the process has ended, or runs
-//! another program, there is nothing in it. It holds no memory: a process that has ended gives all
-//! of it back, whoever has this open.
+//! An open file refers to the address space that the process had when it was opened. It is empty once the
+//! process has ended, or runs another program. It holds no memory: a process that ends frees all of it,
+//! whatever has the file open.
 
 use faultless_paging::PhysicalMemory;
 use linux_raw_sys::general as linux;
@@ -19,15 +19,15 @@ use crate::process::UserSpace;
 use crate::sched;
 use crate::shared::Shared;
 
-/// Bytes moved at once.
+/// Bytes moved at a time.
 const PIECE: usize = 1024;
-/// Bytes between two breaths.
+/// Bytes between two calls of `sched::breathe`.
 const BREATH: u64 = 16 << 10;
 const PAGE: u64 = 4096;
-/// Bytes of what is known of a page.
+/// Bytes of a page's entry in `pagemap`.
 const WORD: u64 = 8;
 
-/// Which of the files.
+/// Which of these files.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum What {
     Memory,
@@ -35,16 +35,16 @@ enum What {
     ClearRefs,
 }
 
-/// One of them, opened.
+/// One of these files, opened.
 pub struct MemoryFile {
     what: What,
     process: u32,
-    /// The core's number of the memory that the process had; none if it had ended.
+    /// The memory core's number of the address space; none if the process had ended.
     space: Option<u64>,
 }
 
 impl MemoryFile {
-    /// Opens an entry of a process's directory, if it is one of these.
+    /// Opens an entry of a process's directory, if it is one of these files.
     pub fn open(process: u32, own: Own) -> Option<Self> {
         let what = match own {
             Own::Memory => What::Memory,
@@ -60,7 +60,7 @@ impl MemoryFile {
         })
     }
 
-    /// The memory, if the process still has it.
+    /// The address space, if the process still has it.
     fn space(&self) -> Option<Shared<UserSpace>> {
         let space = processes::find(self.process).ok()?.space()?;
         (Some(space.id().id) == self.space).then_some(space)
@@ -105,7 +105,7 @@ impl MemoryFile {
         self.what != What::ClearRefs
     }
 
-    /// Where `lseek` leads to from `here`: addresses go beyond what a file's positions do.
+    /// Returns where `lseek` leads to from `here`. Addresses exceed the positions of regular files.
     ///
     /// # Errors
     /// `EINVAL`.
@@ -118,9 +118,9 @@ impl MemoryFile {
         }
     }
 
-    /// Does what the number that is written says.
+    /// Does what the written number says.
     fn clear_refs(&self, from: u64, length: u64) -> Answer {
-        // As on Linux: longer than any number that means something.
+        // As on Linux: longer than any valid number.
         let mut text = [0; 12];
         let length = length.min(text.len() as u64);
         uaccess::read_bytes(from, &mut text[..length as usize])?;
@@ -128,7 +128,7 @@ impl MemoryFile {
         if !(1..=5).contains(&number) {
             return Err(EINVAL);
         }
-        // One that has ended has nothing to forget.
+        // A process that has ended has no state to reset.
         let process = processes::find(self.process).ok();
         match process.and_then(|process| process.space()) {
             None if !processes::exists(self.process) => return Err(ESRCH),
@@ -145,7 +145,7 @@ impl MemoryFile {
     }
 }
 
-/// A decimal number as Linux's files take it: with blanks around it and perhaps a sign.
+/// Parses a decimal number as Linux's files do: with blanks around it and an optional sign.
 fn number(text: &[u8]) -> Result<i32, Errno> {
     let end = text.iter().position(|&byte| byte == 0);
     let text = text[..end.unwrap_or(text.len())].trim_ascii();
@@ -172,7 +172,7 @@ fn read_pagemap(space: &UserSpace, position: u64, to: u64, length: u64) -> Answe
     scatter(to, length, |piece| {
         let mut words = [0; PIECE / WORD as usize];
         let count = piece.len() / WORD as usize;
-        // Whoever asks may see frames: everybody is root.
+        // Every process is root, so the reader may see frames.
         let said = space.pagemap(page, &mut words[..count], true);
         page += said as u64;
         for (bytes, word) in piece.chunks_exact_mut(WORD as usize).zip(&words[..said]) {
@@ -182,8 +182,9 @@ fn read_pagemap(space: &UserSpace, position: u64, to: u64, length: u64) -> Answe
     })
 }
 
-/// Moves bytes between a process's memory, from an address on, and pieces that `user` fills before
-/// they are written and takes when they are read. How many: up to what cannot be reached.
+/// Moves bytes between a process's memory, from an address on, and `user`. That fills each piece before it is
+/// written, and takes each piece after it is read. Returns how many bytes: up to the first that cannot be
+/// accessed.
 fn move_bytes(
     space: &UserSpace,
     address: u64,
@@ -225,8 +226,8 @@ fn reach(space: &UserSpace, at: u64, access: Access, piece: &mut [u8]) -> Result
     let offset = (at % PAGE) as usize;
     space.access(at, access, &mut |frame| {
         let page = Kernel.pointer(frame).as_ptr();
-        // SAFETY: The piece ends where the page does, which stays what it is during the call.
-        // Programs may write it meanwhile: it is no Rust value.
+        // SAFETY: The piece ends where the page does, and the page stays what it is during the call. Programs
+        // may write it meanwhile: it is no Rust value.
         unsafe {
             let there = page.add(offset);
             match access {

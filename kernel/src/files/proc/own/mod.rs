@@ -1,4 +1,4 @@
-//! What a process's directory has.
+//! The entries of a process's directory.
 
 mod listing;
 mod maps;
@@ -15,7 +15,7 @@ use crate::files::place;
 pub use listing::Listing;
 pub use memory::MemoryFile;
 
-/// Which entry.
+/// An entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Own {
     Auxiliary,
@@ -41,7 +41,7 @@ pub enum Own {
 }
 
 impl Own {
-    /// All, in the order of their names.
+    /// All entries, in the order of their names.
     pub const ALL: &'static [Self] = &[
         Self::Auxiliary,
         Self::ClearRefs,
@@ -65,7 +65,7 @@ impl Own {
         Self::Tasks,
     ];
 
-    /// Those that a thread has, too.
+    /// The entries of a thread's directory.
     pub const OF_THREAD: &'static [Self] = Self::ALL.split_at(Self::ALL.len() - 1).0;
 
     pub fn name(self) -> &'static str {
@@ -106,7 +106,7 @@ impl Own {
         matches!(self, Self::Directory | Self::Program | Self::Root)
     }
 
-    /// Who may do what with it, if it is neither a directory nor a link.
+    /// The permissions of an entry that is neither a directory nor a link.
     pub fn permissions(self) -> u32 {
         match self {
             Self::ClearRefs => 0o200,
@@ -116,7 +116,7 @@ impl Own {
         }
     }
 
-    /// Where a link leads.
+    /// The target of a link.
     pub fn link(self, process: u32) -> Result<Name, Errno> {
         let process = processes::find(process).map_err(|_| ENOENT)?;
         match self {
@@ -127,7 +127,7 @@ impl Own {
     }
 
     pub fn write(self, number: u32, text: &mut Text) -> Result<(), Errno> {
-        // What is known of one that has ended, too.
+        // These also work for a process that has ended.
         match self {
             Self::Name => return text.line(format_args!("{}", status::printable(number))),
             Self::Stat => return status::stat(number, text),
@@ -150,7 +150,7 @@ impl Own {
     }
 }
 
-/// What the link of a descriptor shows.
+/// The target of a descriptor's link.
 pub fn descriptor_link(process: u32, number: u32) -> Result<Name, Errno> {
     let process = processes::find(process).map_err(|_| ENOENT)?;
     let description = process.descriptors.get().get(u64::from(number));
@@ -168,7 +168,7 @@ pub fn descriptor_link(process: u32, number: u32) -> Result<Name, Errno> {
     Ok(text.into_bytes())
 }
 
-/// The path by which a description was opened, marked if it does not lead there any more.
+/// The path by which a description was opened, marked if it no longer leads there.
 fn opened_path(description: &Description) -> Result<Name, Errno> {
     let origin = description.origin().ok_or(ENOENT)?;
     let mut text = Text::new();

@@ -1,6 +1,6 @@
-//! `/proc/PID/{smaps,smaps_rollup}`: what each mapping has in memory, and all together.
+//! `/proc/PID/{smaps,smaps_rollup}`: the memory use of each mapping, and the sum of all.
 //!
-//! Nothing is counted beforehand: entries and frames are looked at when somebody asks.
+//! Nothing is counted in advance: entries and frames are looked at when the file is read.
 
 use core::fmt::Write;
 
@@ -14,15 +14,15 @@ use crate::files::source::{self, Kind};
 use crate::memory::{Attributes, Huge, Locked, MapsEntry, Reading, Usage};
 use crate::process::{Process, UserSpace};
 
-/// What mappings have in memory, and whose it is.
+/// Memory use of mappings, by type.
 #[derive(Default)]
 struct Sum {
     usage: Usage,
-    /// The share of files, in bytes.
+    /// The share of files (PSS), in bytes.
     file: u64,
-    /// Of memory that has no file of the tree: shared, or with a descriptor.
+    /// The share of memory without a file in the tree: shared, or with a descriptor.
     memory: u64,
-    /// The share of mappings that are locked.
+    /// The share of locked mappings.
     locked: u64,
 }
 
@@ -77,25 +77,25 @@ impl Sum {
     }
 }
 
-/// A line in the columns of Linux.
+/// Writes a line in the columns of Linux.
 fn kilobytes(text: &mut Text, name: &str, bytes: u64) -> Result<(), Errno> {
     let width = 15 - name.len();
     text.line(format_args!("{name}:{:width$}{:8} kB", "", bytes / 1024))
 }
 
-/// Whether a mapping shows memory that is no file of the tree.
+/// Whether a mapping shows shared memory that is no file of the tree.
 fn is_memory(space: &UserSpace, line: &MapsEntry) -> bool {
     let Some((store, _)) = space.store_at(line.start) else {
         return false;
     };
     match store.tag() {
         0 => true,
-        // SAFETY: The store is held as long as the source is used, and the tag is its own.
+        // SAFETY: The object is held as long as the source is used, and the tag is its own.
         tag => unsafe { source::of(tag) }.kind() == Kind::Memory,
     }
 }
 
-/// What is said of a mapping.
+/// Writes the record of a mapping.
 pub fn record(space: &UserSpace, text: &mut Text, line: &MapsEntry) -> Result<(), Errno> {
     maps::line(space, text, line)?;
     let mut sum = Sum::default();
@@ -113,13 +113,13 @@ pub fn record(space: &UserSpace, text: &mut Text, line: &MapsEntry) -> Result<()
         text.line(format_args!("ProtectionKey:  {key:8}"))?;
     }
     let Some(attributes) = space.lookup(line.start) else {
-        // Gone meanwhile.
+        // Unmapped meanwhile.
         return text.line(format_args!("VmFlags: "));
     };
     flags(text, &attributes, space.is_newly_mapped(line.start))
 }
 
-/// All together.
+/// Writes the sum of all mappings.
 pub fn rollup(process: &Process, text: &mut Text) -> Result<(), Errno> {
     let mut sum = Sum::default();
     let (mut start, mut end) = (None, 0);
@@ -136,7 +136,7 @@ pub fn rollup(process: &Process, text: &mut Text) -> Result<(), Errno> {
     sum.write(text, true)
 }
 
-/// What is true of a mapping, by Linux's abbreviations and in their order.
+/// Writes the flags of a mapping, by Linux's abbreviations and in their order.
 fn flags(text: &mut Text, of: &Attributes, is_new: bool) -> Result<(), Errno> {
     let (allows, flags) = (of.protection, of.flags);
     let never_written = flags.shared && flags.never_written;

@@ -11,7 +11,7 @@ use crate::process::Process;
 use crate::process::usage::{self, Usage};
 use crate::sched;
 
-/// A thread's name as far as it is text.
+/// A thread's name; bytes that are not UTF-8 show as `?`.
 pub struct Printable([u8; 16]);
 
 /// The name of a process.
@@ -31,13 +31,13 @@ impl fmt::Display for Printable {
     }
 }
 
-/// Pages of a process's memory; none of one that has ended. All of it is counted as it comes and goes: nothing here
-/// takes longer because there is more of it.
+/// Pages of a process's memory; none if it has ended. All counts are kept up to date, so nothing here takes
+/// longer for a larger process.
 #[derive(Default)]
 struct Sizes {
     totals: VmStats,
     rss: Rss,
-    /// Of the program's file, from the first to the last byte that may be executed.
+    /// Pages of the program's file, from the first to the last executable byte.
     code: u64,
     heap: u64,
 }
@@ -69,7 +69,7 @@ pub fn statm(process: &Process, text: &mut Text) -> Result<(), Errno> {
     ))
 }
 
-/// A process's memory as its status has it, in the order of Linux.
+/// Writes the memory lines of `status`, in the order of Linux.
 fn memory(sizes: &Sizes, text: &mut Text) -> Result<(), Errno> {
     let (totals, rss) = (&sizes.totals, &sizes.rss);
     let own_code = sizes.code.min(totals.code);
@@ -99,7 +99,7 @@ pub fn stat(number: u32, text: &mut Text) -> Result<(), Errno> {
     let kin = processes::kin(number)?;
     let process = processes::find(number).ok();
     let sizes = sizes(process.as_deref());
-    // The reader is up to date; others are as they were when they last left a CPU.
+    // The calling thread is charged up to now; other threads, up to when they last left a CPU.
     usage::charge(sched::current());
     let used = process.as_deref().map(usage::of).unwrap_or_default();
     let children = match process.as_deref() {
@@ -129,7 +129,7 @@ pub fn stat(number: u32, text: &mut Text) -> Result<(), Errno> {
         sizes.rss.resident(),
         u64::MAX,
     ))?;
-    // Code, stack, registers, signals, waiting, swap, exit signal, CPU, and what follows.
+    // Code, stack, registers, signals, waiting, swap, exit signal, CPU, and the rest.
     let heap = sizes.heap;
     text.line(format_args!(
         "0 0 0 0 0 0 0 0 0 0 0 0 17 0 0 0 0 0 0 0 0 {heap} 0 0 0 0 0"
@@ -219,7 +219,7 @@ impl fmt::Display for Limit {
         let Some(limit) = self.0 else {
             return f.pad("unlimited");
         };
-        // Formatted first: only texts are padded on the right by default.
+        // Formatted first: only strings are padded on the right by default.
         let mut decimal = ArrayString::<20>::new();
         write!(decimal, "{limit}")?;
         f.pad(&decimal)
