@@ -1,22 +1,24 @@
-//! The order of locks, checked in models of whole operations (`--cfg shuttle`); nothing elsewhere.
+//! A lock-order checker, active in models of whole operations (`--cfg shuttle`) and empty elsewhere.
 //!
-//! A lock's class is its kind, and the place in the source where it was made. Each thread knows what it holds;
-//! each time one waits for a lock while it holds another, that is an edge from class to class.
-//! An edge that closes a ring is an order that some other thread has taken the other way round,
-//! whether the two ever met or not: reported at once, with both places. A lock that is only tried
-//! for makes no edge. Who parks may hold no spin lock.
+//! A lock's class is its kind, and the source location that created the lock. Each thread records the locks that it
+//! holds. An acquisition that may wait adds an edge from the class of each held lock to the class of the new one.
+//!
+//! * An edge that closes a cycle is reported immediately, with both locations: some thread has used the opposite
+//!   order. The two threads need not have run at the same time.
+//! * A try-lock adds no edge.
+//! * A thread that parks holds no spin lock.
 
 #[cfg(shuttle)]
 pub use checked::{Class, Held, check_park};
 #[cfg(not(shuttle))]
 pub use unchecked::{Class, Held, check_park};
 
-/// What a lock is, to whoever else holds it.
+/// How the holder of a lock may wait.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Kind {
-    /// Its holder does not wait for anything but other spin locks.
+    /// The holder never parks. It waits only by spinning.
     Spin,
-    /// Its holder may wait.
+    /// The holder may park.
     Parking,
 }
 
@@ -31,7 +33,7 @@ mod unchecked {
     pub struct Held;
 
     impl Held {
-        /// Nothing is had.
+        /// Returns the record of no lock.
         #[inline(always)]
         pub const fn none() -> Self {
             Held
@@ -44,18 +46,18 @@ mod unchecked {
             Class
         }
 
-        /// The lock will be waited for.
+        /// Checks the order before a wait for the lock.
         #[inline(always)]
         pub fn check(self) {}
 
-        /// The lock is had.
+        /// Records that the lock is held.
         #[inline(always)]
         pub fn hold(self) -> Held {
             Held
         }
     }
 
-    /// The caller is about to park.
+    /// Checks that the caller may park.
     #[inline(always)]
     pub fn check_park() {}
 }
@@ -70,7 +72,7 @@ mod checked {
 
     use super::Kind;
 
-    /// For each class: those that were waited for by who held one of it. Of all executions.
+    /// For each class, the classes that were waited for while a lock of that class was held, in all executions.
     static EDGES: Mutex<BTreeMap<Class, BTreeSet<Class>>> = Mutex::new(BTreeMap::new());
 
     shuttle::thread_local! {
@@ -83,12 +85,12 @@ mod checked {
         kind: Kind,
     }
 
-    /// A lock that is had.
+    /// The record of a lock that is held.
     #[derive(Debug, Default)]
     pub struct Held(Option<Class>);
 
     impl Held {
-        /// Nothing is had.
+        /// Returns the record of no lock.
         pub const fn none() -> Self {
             Held(None)
         }
@@ -101,7 +103,7 @@ mod checked {
             Self { place, kind }
         }
 
-        /// The lock will be waited for.
+        /// Checks the order before a wait for the lock.
         pub fn check(self) {
             let held = HELD.with(|held| held.borrow().clone());
             let mut edges = EDGES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -119,14 +121,14 @@ mod checked {
             }
         }
 
-        /// The lock is had.
+        /// Records that the lock is held.
         pub fn hold(self) -> Held {
             HELD.with(|held| held.borrow_mut().push(self));
             Held(Some(self))
         }
     }
 
-    /// Whether there is a way from one class to another.
+    /// Whether a path leads from one class to another.
     fn leads(edges: &BTreeMap<Class, BTreeSet<Class>>, from: Class, to: Class) -> bool {
         let mut seen = BTreeSet::new();
         let mut next = Vec::from([from]);
@@ -154,12 +156,12 @@ mod checked {
         }
     }
 
-    /// The caller is about to park.
+    /// Checks that the caller may park.
     pub fn check_park() {
         let held = HELD.with(|held| held.borrow().clone());
         let spin = held.iter().find(|class| class.kind == Kind::Spin);
         if let Some(class) = spin {
-            panic!("somebody parks with the spin lock of {} held", class.place);
+            panic!("a thread parks with the spin lock of {} held", class.place);
         }
     }
 }

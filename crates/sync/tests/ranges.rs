@@ -1,4 +1,4 @@
-//! The lock for ranges: who waits for whom, and in what order.
+//! Tests of the range lock: which requests wait for which, and in what order.
 #![cfg(not(any(loom, shuttle)))]
 
 use std::collections::HashSet;
@@ -39,7 +39,7 @@ impl Wait for Machine {
 }
 
 impl Machine {
-    /// Waits until so many threads are parked.
+    /// Waits until `count` threads are parked.
     fn await_parked(&self, count: usize) {
         while self.parked.load(SeqCst) != count {
             thread::sleep(Duration::from_micros(100));
@@ -80,12 +80,12 @@ fn others_are_kept_out_where_nobody_has_anything() {
     };
     assert!(
         keep_out(0..u64::MAX),
-        "nobody has anything, and nothing is left of it"
+        "nothing is held, and an attempt leaves nothing behind"
     );
     let one = hold(10..20);
     assert!(!keep_out(19..20) && keep_out(20..30) && !beside_zaps(10..11));
     one.announce_zap();
-    assert!(!beside_zaps(10..11), "it is somebody's still");
+    assert!(!beside_zaps(10..11), "the range is still held");
     let zap = one.begin_zap(12..14);
     assert!(keep_out(10..12) && !keep_out(13..15) && beside_zaps(13..15));
     let replacing = hold(30..40).begin_replace(30..40);
@@ -173,7 +173,7 @@ fn a_zap_keeps_out_only_what_is_new() {
     );
 }
 
-/// Whoever waits for what takes the place of something else keeps nobody out who need not wait for that.
+/// A waiter for a replacement keeps no request out that need not wait for the replacement.
 #[test]
 fn who_waits_where_something_is_replaced_keeps_nobody_out() {
     let (ranges, machine) = (RangeLock::new(), Machine::default());
@@ -203,7 +203,7 @@ fn who_waits_where_something_is_replaced_keeps_nobody_out() {
     assert!(ranges.try_lock(&all, &machine).is_some());
 }
 
-/// Takes all places that there are, of ranges from 100 on.
+/// Takes all slots of the list, with ranges from 100 on.
 fn fill<'a>(ranges: &'a RangeLock, machine: &'a Machine) -> Vec<RangeGuard<'a, Machine>> {
     let wish = |at: u64| LockRequest::to_change(100 + at..101 + at);
     (0..)
@@ -213,7 +213,7 @@ fn fill<'a>(ranges: &'a RangeLock, machine: &'a Machine) -> Vec<RangeGuard<'a, M
 
 fn add_room(ranges: &RangeLock, machine: &Machine) -> bool {
     let room = NonNull::from(Box::leak(Box::new(SlotChunk::new(7))));
-    // SAFETY: it is the list's from now on, and stays.
+    // SAFETY: leaked, and the list's from now on.
     unsafe { ranges.add_room(room, machine) }
 }
 
@@ -247,7 +247,7 @@ fn room_is_added_where_places_are_scarce() {
     let mut tags = Vec::new();
     ranges.for_each_room(&machine, |tag| tags.push(tag));
     assert_eq!(tags, vec![7; rooms]);
-    // They are zapped like any others.
+    // Ranges in added chunks are zapped like any others.
     let zaps: Vec<_> = all
         .into_iter()
         .enumerate()
@@ -270,7 +270,7 @@ fn room_is_added_where_places_are_scarce() {
     assert!(ranges.zaps(&machine).is_empty());
 }
 
-/// However many wait for a range, who wants another has it at once.
+/// However many requests wait for one range, a request for another range succeeds immediately.
 #[test]
 fn who_waits_leaves_places_for_who_need_not() {
     let (ranges, machine) = (RangeLock::new(), Machine::default());
@@ -298,7 +298,7 @@ fn who_waits_is_not_passed() {
     let order = Mutex::new(Vec::new());
     thread::scope(|scope| {
         let first = ranges.lock(&LockRequest::to_keep(0..10), &machine);
-        // Each waits for the one before, though the first would let the third one in.
+        // Each waits for the one before, although `first` would let the second one in.
         for (number, wish) in [
             LockRequest::to_change(5..20),
             LockRequest::to_keep(15..16),
@@ -350,14 +350,14 @@ fn places_are_given_in_order_too() {
     assert_eq!(*order.lock().unwrap(), [0, 1, 2]);
 }
 
-/// More threads than places, with ranges that meet in many ways: each number of which somebody is
-/// the only user is only used by one, and all end.
+/// More threads than slots, with ranges that meet in many ways. No page has a second user beside an exclusive
+/// one, and all threads end.
 #[test]
 fn many_threads() {
     beside_each_other(false);
 }
 
-/// The same with more places than there are from the beginning.
+/// The same with an added chunk of slots.
 #[test]
 fn many_threads_with_room() {
     beside_each_other(true);
@@ -371,7 +371,7 @@ fn beside_each_other(has_room: bool) {
         assert!(add_room(&ranges, &machine));
         drop(all);
     }
-    // Users in the low half, zappers in the high.
+    // Users are counted in the low 16 bits, zaps above.
     let users: [AtomicU64; PAGES] = std::array::from_fn(|_| AtomicU64::new(0));
     thread::scope(|scope| {
         for seed in 0..48u64 {

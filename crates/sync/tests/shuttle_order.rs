@@ -1,4 +1,4 @@
-//! What the checker of the order of locks notices.
+//! Tests of the lock-order checker.
 #![cfg(shuttle)]
 
 use std::sync::Arc;
@@ -20,7 +20,7 @@ impl Wait for Machine {
     fn wake(&self, _word: &AtomicU32, _count: u32) {}
 }
 
-/// In one thread: neither execution nor time need ever bring two together.
+/// Runs a test in one thread: the checker does not need two threads that collide.
 fn run(test: fn()) {
     shuttle::check_random(test, 1);
 }
@@ -101,7 +101,7 @@ fn a_lock_that_is_tried_for_has_no_order() {
 }
 
 #[test]
-#[should_panic(expected = "somebody parks with the spin lock")]
+#[should_panic(expected = "a thread parks with the spin lock")]
 fn nobody_parks_with_a_spin_lock() {
     run(|| {
         let shared = Arc::new((RwLock::new(), SpinLock::new(())));

@@ -1,16 +1,18 @@
-//! Loom models of the memory core: every interleaving of a few operations, within bounds that each
-//! file names. One program, so that the core is built once, and both processors have work to the end.
+//! Loom models of the memory core: every interleaving of a few operations, within bounds that each file
+//! names.
+//!
+//! All are one test program, so that the core is built once and all processors stay busy until the end.
 #![cfg(loom)]
 
 #[path = "../model/mod.rs"]
 mod model;
 
-/// The real file, for parts that are not public.
+/// The file of the core itself, because `tune` is not public.
 #[path = "../../src/tune.rs"]
 #[allow(dead_code, clippy::duplicate_mod)]
 mod tune;
 
-// By the rooms of `crates/mm/src`.
+// One module for each room of `crates/mm/src`.
 mod tree {
     mod readers;
     mod vma_lock;

@@ -1,4 +1,4 @@
-//! A machine of a few frames.
+//! A machine with a few frames.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -19,16 +19,16 @@ use faultless_mm::{
 };
 use faultless_sync::atomic::{AtomicU32, Ordering, fence};
 
-/// Turns of waiting that loom explores.
+/// Turns of a wait loop that loom explores.
 #[cfg(loom)]
 const TURNS: u32 = 3;
 
-/// Frames of a device, behind all others: they have no descriptors.
+/// Number of device frames. They follow all other frames and have no descriptors.
 const DEVICE: usize = 4;
 
-/// What a frame holds that nobody uses.
+/// The content of a free frame.
 const FREE: u64 = 0xdead_dead_dead_dead;
-/// What a frame holds that was allocated and not zeroed.
+/// The content of a frame that was allocated and not zeroed.
 const STALE: u64 = 0x01d0_01d0_01d0_01d0;
 
 thread_local! {
@@ -36,13 +36,13 @@ thread_local! {
 }
 
 std::thread_local! {
-    /// Whether TLBs forget to flush: the broken variant.
+    /// Whether TLBs ignore flushes: the broken variant.
     static LAZY: Cell<bool> = const { Cell::new(false) };
-    /// Whether the machines of this model mark what their table walks load.
+    /// Whether table walks of this model's machines mark the entries that they load.
     static MARKS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs a model on a machine whose table walks mark what they load.
+/// Runs a model on a machine with table walks that mark the entries that they load.
 pub fn with_marks(model: impl FnOnce()) {
     struct Reset;
     impl Drop for Reset {
@@ -55,20 +55,20 @@ pub fn with_marks(model: impl FnOnce()) {
     model();
 }
 
-/// Under shuttle some executions have such a machine, and some do not.
+/// Under shuttle, some executions use a machine with marks and some do not.
 #[cfg(shuttle)]
 fn marks_loads() -> bool {
     use shuttle::rand::{Rng, thread_rng};
     MARKS.get() || thread_rng().gen_bool(0.5)
 }
 
-/// Under loom only the models that are about them have such a machine.
+/// Under loom, only the models of marks use such a machine.
 #[cfg(loom)]
 fn marks_loads() -> bool {
     MARKS.get()
 }
 
-/// Runs a model on a machine whose flushes do nothing.
+/// Runs a model on a machine where flushes do nothing.
 pub fn with_lazy_tlbs(model: impl FnOnce()) {
     struct Mended;
     impl Drop for Mended {
@@ -86,22 +86,22 @@ pub fn set_cpu(cpu: u32) {
     CPU.with(|c| c.set(cpu));
 }
 
-/// Where a frame's tables and slab objects are.
+/// Storage of a frame, for page tables and slab objects.
 #[repr(align(4096))]
 struct Place(MaybeUninit<[u8; PAGE_SIZE as usize]>);
 
 impl Place {
     fn new() -> Self {
-        // The first bytes stand for a page's instructions, and somebody may look at them.
+        // The first bytes stand for a page's instructions, and a probe may read them.
         Self(MaybeUninit::zeroed())
     }
 }
 
-/// How many they are.
+/// Bytes of a frame that stand for instructions.
 #[cfg(shuttle)]
 const INSTRUCTIONS: usize = 64;
 
-/// What a CPU has cached.
+/// A translation that a CPU has cached.
 #[derive(Clone, Copy)]
 pub struct Translation {
     pub frame: Frame,
@@ -113,22 +113,22 @@ pub struct Translation {
 pub struct CpuTlb {
     /// By page.
     pub entries: HashMap<u64, Translation>,
-    /// Tables that walks have come to, by level and first page, and whether stores are let
-    /// through to what is below: the walk cache. A walk begins at the lowest of them.
+    /// The walk cache: tables that walks have reached, by level and first page. The flag says whether stores
+    /// are allowed through to the pages below. A walk begins at the lowest cached table.
     pub tables: HashMap<(usize, u64), (Frame, bool)>,
     /// Whether a table walk is under way.
     pub walks: bool,
 }
 
 impl CpuTlb {
-    /// What a CPU does that leaves an address space.
+    /// Drops everything, as a CPU does when it leaves an address space.
     pub fn clear(&mut self) {
         self.entries.clear();
         self.tables.clear();
     }
 }
 
-/// Frames that are free, and what the others hold.
+/// Free frames, used frames, and page contents.
 struct Pool {
     free: Vec<Frame>,
     spent: Vec<Frame>,
@@ -137,8 +137,8 @@ struct Pool {
     words: Vec<u64>,
 }
 
-/// What loom knows of a frame: that somebody finds it, and that somebody frees it,
-/// by the order that the code has given these.
+/// A cell that loom watches: each access to a frame is a read of it, each free a write. Loom reports a pair
+/// that the code does not order.
 #[cfg(loom)]
 #[derive(Default)]
 struct Watched(loom::cell::UnsafeCell<()>);
@@ -159,38 +159,38 @@ pub struct Model {
     /// Flushes that other CPUs were asked for.
     remote_flushes: std::sync::atomic::AtomicU64,
     bus: AtomicU32,
-    /// Threads park as on a futex.
+    /// A futex-like queue for parked threads.
     queue: sync::Mutex<()>,
     woken: sync::Condvar,
     #[cfg(shuttle)]
     gate: Gate,
-    /// One allocation in so many fails; 0: none.
+    /// One allocation in `failing` fails; 0: none.
     #[cfg(shuttle)]
     failing: std::sync::atomic::AtomicU32,
 }
 
-/// Where a CPU's flushes wait until they are let through.
+/// Where a CPU's flushes wait until the model opens the gate.
 #[cfg(shuttle)]
 #[derive(Default)]
 struct Gate {
-    /// The CPUs, and whether each has come.
+    /// The CPUs that must wait, and whether each has arrived.
     shut_for: sync::Mutex<Vec<(u32, bool)>>,
     changed: sync::Condvar,
 }
 
 #[cfg(shuttle)]
 impl Model {
-    /// Lets one allocation in so many fail; 0: none.
+    /// Makes one allocation in `count` fail; 0: none.
     pub fn fail_one_in(&self, count: u32) {
         self.failing.store(count, Ordering::Relaxed);
     }
 
-    /// Lets the next flush of a CPU wait.
+    /// Makes the next flush of a CPU wait.
     pub fn shut_gate(&self, cpu: u32) {
         self.gate.shut_for.lock().unwrap().push((cpu, false));
     }
 
-    /// Waits until all those flushes have come.
+    /// Waits until all those flushes have arrived.
     pub fn await_gate(&self) {
         let mut shut_for = self.gate.shut_for.lock().unwrap();
         while shut_for.iter().any(|(_, has_come)| !has_come) {
@@ -198,13 +198,13 @@ impl Model {
         }
     }
 
-    /// Lets all of them go on.
+    /// Lets all waiting flushes continue.
     pub fn open_gate(&self) {
         self.gate.shut_for.lock().unwrap().clear();
         self.gate.changed.notify_all();
     }
 
-    /// Lets that of one CPU go on.
+    /// Lets the flush of one CPU continue.
     pub fn open_gate_for(&self, cpu: u32) {
         let mut shut_for = self.gate.shut_for.lock().unwrap();
         shut_for.retain(|(shut, _)| *shut != cpu);
@@ -215,7 +215,7 @@ impl Model {
         let cpu = CPU.with(Cell::get);
         let mut shut_for = self.gate.shut_for.lock().unwrap();
         while let Some(own) = shut_for.iter_mut().find(|(shut, _)| *shut == cpu) {
-            // Once, or those who wait here wake each other for ever.
+            // Only once: otherwise two waiting CPUs wake each other for ever.
             if !core::mem::replace(&mut own.1, true) {
                 self.gate.changed.notify_all();
             }
@@ -225,7 +225,7 @@ impl Model {
 }
 
 impl Model {
-    /// `frames` frames, one of which is the zero page, and `cpus` CPUs.
+    /// Creates a machine with `frames` frames, one of which is the zero page, and `cpus` CPUs.
     pub fn new(frames: usize, cpus: usize) -> Self {
         Self {
             places: (0..frames).map(|_| Place::new()).collect(),
@@ -258,7 +258,7 @@ impl Model {
         first..first + DEVICE as u64
     }
 
-    /// Whether a CPU reaches the device by what it has cached.
+    /// Whether a TLB still maps a frame of the device.
     pub fn is_device_cached(&self) -> bool {
         let device = self.device_frames();
         self.tlbs.iter().any(|tlb| {
@@ -267,7 +267,7 @@ impl Model {
         })
     }
 
-    /// Frames that have not come back. Under loom, slab objects do not.
+    /// The number of frames not freed. Under loom, frames of slab objects do not count.
     pub fn used_frames(&self) -> usize {
         let pool = self.pool.lock().unwrap();
         let has_objects = |frame: Frame| self.descriptor(frame).flags().has(Flags::SLAB);
@@ -275,7 +275,7 @@ impl Model {
         pool.used.iter().filter(lost).count()
     }
 
-    /// The content of a page's frame.
+    /// The content of a page's frame, as one word.
     pub fn word(&self, frame: Frame) -> u64 {
         self.pool.lock().unwrap().words[index(frame)]
     }
@@ -285,9 +285,9 @@ impl Model {
         self.pool.lock().unwrap().words[index(frame)] = word;
     }
 
-    /// A moment at which another thread may go on: between two accesses.
+    /// A point between two accesses where loom or shuttle may switch threads.
     pub fn step(&self) {
-        // A write, because loom reorders only what conflicts.
+        // A write, because loom reorders only conflicting accesses.
         self.bus.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -296,7 +296,7 @@ impl Model {
         &self.tlbs[cpu as usize]
     }
 
-    /// What a table walk by `cpu` makes of a present entry before it uses it.
+    /// The value that a table walk by `cpu` gives a present entry before it uses the entry.
     pub fn loaded(&self, value: u64, cpu: u32) -> u64 {
         let format = MarkedX86_64::FORMAT;
         match self.marks_loads {
@@ -305,13 +305,13 @@ impl Model {
         }
     }
 
-    /// How often a CPU was asked by another one to flush.
+    /// The number of flush requests from one CPU to another.
     pub fn remote_flushes(&self) -> u64 {
         self.remote_flushes.load(Ordering::Relaxed)
     }
 
-    /// Memory as table walks see it. No order of the code is between a walk and who
-    /// frees a table: the flush waits for the walk.
+    /// Memory as table walks see it, which loom does not watch. No ordering in the code separates a walk from
+    /// the free of its table, because the flush waits for the walk.
     pub fn hardware(&self) -> Hardware<'_> {
         Hardware(self)
     }
@@ -321,7 +321,7 @@ impl Model {
             let tlb = tlb.lock().unwrap();
             let has_page = tlb.entries.values().any(|t| t.frame == frame);
             let has_table = tlb.tables.values().any(|&(table, _)| table == frame);
-            // What unwinds lets others run, who are to find it whole.
+            // A panic's unwinding lets other threads run, and they must not find the lock poisoned.
             drop(tlb);
             assert!(!has_page, "a TLB holds a frame that is freed");
             assert!(!has_table, "a walk cache holds a table that is freed");
@@ -371,8 +371,8 @@ impl FrameSource for Model {
         assert!(!again, "a frame is freed twice");
         pool.words[index(frame)] = FREE;
         pool.used.remove(&frame);
-        // Loom knows nothing of the mutex, and would take one thread's use of a
-        // frame and the next one's for simultaneous. So none is used again.
+        // Loom does not see the mutex, and would take two successive uses of a frame by different threads for
+        // a race. So a freed frame is not reused.
         if cfg!(loom) {
             pool.spent.push(frame);
         } else {
@@ -403,7 +403,7 @@ impl PhysicalMemory for Model {
     fn zero(&self, frame: Frame) {
         self.set_word(frame, 0);
         #[cfg(shuttle)]
-        // SAFETY: inside the frame, which is the caller's alone.
+        // SAFETY: inside the frame, which the caller owns.
         unsafe {
             self.place(frame).as_ptr().write_bytes(0, INSTRUCTIONS);
         }
@@ -411,7 +411,7 @@ impl PhysicalMemory for Model {
 
     fn copy(&self, from: Frame, to: Frame) {
         #[cfg(shuttle)]
-        // SAFETY: inside the frames; nobody else has the second, and threads take turns.
+        // SAFETY: inside the frames; the caller owns `to`, and only one thread runs at a time.
         unsafe {
             let (from, to) = (self.place(from).as_ptr(), self.place(to).as_ptr());
             to.copy_from_nonoverlapping(from, INSTRUCTIONS);
@@ -425,12 +425,11 @@ impl Wait for Model {
     fn relax(&self, turn: u32) {
         #[cfg(loom)]
         match turn {
-            // A thread that yields in loom does not go on before all others have
-            // to wait. The first turn must not hide what happens before that.
+            // In loom a yielded thread runs again only when no other thread can. The first turn must not hide
+            // what happens before that.
             0 => return,
-            // Every further turn lets loom choose freely who goes on, which
-            // multiplies. An execution in which somebody waits for long ends
-            // unexplored.
+            // On each further turn loom chooses freely which thread runs next, which multiplies the
+            // executions. An execution with a long wait ends unexplored.
             TURNS.. => loom::skip_branch(),
             _ => {}
         }
@@ -479,7 +478,7 @@ impl Tlb for Model {
                     }
                     break;
                 }
-                // Hardware ends a walk before it acknowledges.
+                // Hardware finishes a walk before it acknowledges the flush.
                 drop(tlb);
                 thread::yield_now();
             }

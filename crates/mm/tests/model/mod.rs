@@ -1,13 +1,12 @@
-//! The machine under the models: a few frames, a CPU per thread, and TLBs that
-//! notice what must not happen. The same for loom and for shuttle.
+//! The simulated machine under the models: a few frames, one CPU per thread, and TLBs that detect errors.
+//! Loom and shuttle share it.
 //!
 //! * `machine`: the machine itself.
 //! * `processor`: a CPU that loads and stores through its TLB.
 //! * `world`: a machine and one address space, made anew for every execution.
 //!
-//! What only the machine knows (free frames, TLBs, what pages hold) is behind
-//! plain mutexes. They are held for a moment and never while a thread can be
-//! switched, so that each use is one indivisible step, as hardware's are.
+//! State that only the machine knows (free frames, TLBs, page contents) is behind plain mutexes. No thread
+//! switch happens while one is held, so each use is one indivisible step, as in hardware.
 #![allow(dead_code, unused_imports)]
 
 #[cfg(loom)]
@@ -31,7 +30,7 @@ use faultless_mm::{PROT_READ, PROT_WRITE, flags};
 
 /// `PROT_READ | PROT_WRITE`.
 pub const RW: u32 = PROT_READ | PROT_WRITE;
-/// Anonymous, private, at this very address.
+/// Flags: anonymous, private, at exactly this address.
 pub const FIXED: u32 = flags::PRIVATE | flags::ANONYMOUS | flags::FIXED;
 /// Bytes of a page.
 pub const PAGE: u64 = faultless_mm::PAGE_SIZE;

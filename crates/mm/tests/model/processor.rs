@@ -1,4 +1,4 @@
-//! A CPU as programs see it.
+//! A CPU as programs see it: loads and stores through a TLB, with faults on a miss.
 
 use faultless_mm::{Access, EntryFormat, Outcome, SegvCode, X86_64};
 use faultless_paging::{Entry, Frame, LEVELS, Page, Table, table};
@@ -14,7 +14,7 @@ pub struct Processor<'a> {
 }
 
 impl<'a> Processor<'a> {
-    /// CPU `cpu`, which is the calling thread.
+    /// CPU `cpu`, run by the calling thread.
     pub fn new(space: &'a Space, cpu: u32) -> Self {
         Self { space, cpu }
     }
@@ -36,7 +36,7 @@ impl<'a> Processor<'a> {
     /// Loads a page's word.
     ///
     /// # Errors
-    /// The SIGSEGV that the load takes.
+    /// The SIGSEGV that the load raises.
     pub fn load(&self, address: u64) -> Result<u64, SegvCode> {
         self.load_file(address).map_err(segv)
     }
@@ -44,41 +44,41 @@ impl<'a> Processor<'a> {
     /// Stores a page's word.
     ///
     /// # Errors
-    /// The SIGSEGV that the store takes.
+    /// The SIGSEGV that the store raises.
     pub fn store(&self, address: u64, word: u64) -> Result<(), SegvCode> {
         self.store_file(address, word).map_err(segv)
     }
 
-    /// Loads a page's word, where the mapping has a store.
+    /// Loads a page's word from a mapping of a memory object.
     ///
     /// # Errors
-    /// How the fault ends.
+    /// The outcome of the fault.
     pub fn load_file(&self, address: u64) -> Result<u64, Outcome> {
         let machine = self.machine();
         self.access(address, Access::Read, |t| machine.word(t.frame))
     }
 
-    /// Stores a page's word likewise.
+    /// Stores a page's word to a mapping of a memory object.
     ///
     /// # Errors
-    /// How the fault ends.
+    /// The outcome of the fault.
     pub fn store_file(&self, address: u64, word: u64) -> Result<(), Outcome> {
         let machine = self.machine();
         self.access(address, Access::Write, |t| machine.set_word(t.frame, word))
     }
 
-    /// Sets bits of a page's word, in one step.
+    /// Sets bits of a page's word in one indivisible step.
     ///
     /// # Errors
-    /// The SIGSEGV that it takes.
+    /// The SIGSEGV that the access raises.
     pub fn set_bits(&self, address: u64, bits: u64) -> Result<(), SegvCode> {
         self.set_bits_file(address, bits).map_err(segv)
     }
 
-    /// The same where the mapping has a store.
+    /// Like `set_bits`, in a mapping of a memory object.
     ///
     /// # Errors
-    /// How the fault ends.
+    /// The outcome of the fault.
     pub fn set_bits_file(&self, address: u64, bits: u64) -> Result<(), Outcome> {
         let machine = self.machine();
         self.access(address, Access::Write, |t| {
@@ -99,7 +99,7 @@ impl<'a> Processor<'a> {
                 return Ok(result);
             }
             self.machine().tlb(self.cpu).lock().unwrap().walks = true;
-            // Whoever flushes from now on waits for the walk.
+            // Every later flush waits for the walk.
             fence(Ordering::SeqCst);
             let found = self.walk(page, access);
             let mut tlb = self.machine().tlb(self.cpu).lock().unwrap();
@@ -117,14 +117,14 @@ impl<'a> Processor<'a> {
         }
     }
 
-    /// An access that the TLB lets through: one step.
+    /// Performs an access that the TLB allows, in one step.
     fn hit<R>(&self, page: Page, access: Access, act: impl Fn(Translation) -> R) -> Option<R> {
         let tlb = self.machine().tlb(self.cpu).lock().unwrap();
         let translation = tlb.entries.get(&page.0)?;
         (access != Access::Write || translation.write).then(|| act(*translation))
     }
 
-    /// A page's table of the lowest level, and whether stores are let through to its pages.
+    /// A page's table of the lowest level, and whether stores are allowed through to its pages.
     fn table(&self, page: Page) -> Option<(Frame, bool)> {
         let tlb = || self.machine().tlb(self.cpu).lock().unwrap();
         let place = |level| (level, page.0 & !(table::span(level + 1) - 1));
@@ -147,7 +147,7 @@ impl<'a> Processor<'a> {
         Some((frame, write))
     }
 
-    /// What an entry that leads to a table holds, once it is marked.
+    /// The value of an entry that leads to a table, after the walk has marked it.
     fn load_entry(&self, entry: &Entry) -> u64 {
         loop {
             let value = entry.load();
@@ -161,14 +161,14 @@ impl<'a> Processor<'a> {
         }
     }
 
-    /// A fault drops what the walk cache has for its page.
+    /// Drops the walk cache's entries for a page, as a fault does.
     fn forget_tables(&self, page: Page) {
         let mut tlb = self.machine().tlb(self.cpu).lock().unwrap();
         tlb.tables
             .retain(|&(level, first), _| first != page.0 & !(table::span(level + 1) - 1));
     }
 
-    /// What hardware does on a miss.
+    /// Walks the tables as hardware does on a TLB miss.
     fn walk(&self, page: Page, access: Access) -> Option<Translation> {
         let format = X86_64::FORMAT;
         let (table, may_write) = self.table(page)?;

@@ -1,4 +1,4 @@
-//! How whole operations are explored: in random interleavings.
+//! Explores whole operations in random interleavings.
 
 use std::time::Instant;
 
@@ -6,16 +6,15 @@ use faultless_mm::Policy;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner};
 
-/// Runs `scenario` under every policy, in `schedules` random interleavings and in
-/// as many that switch at few but badly chosen moments (Burckhardt et al., "A
-/// randomized scheduler with probabilistic guarantees", 2010). Of the policies whose writers take turns
-/// a third as many: little happens at once there. `FAULTLESS_FULL=1` runs eight times as many under
-/// all.
+/// Runs `scenario` under every policy, with two shuttle schedulers: `schedules` random interleavings, and as
+/// many that switch at few but badly chosen moments (Burckhardt et al., "A randomized scheduler with
+/// probabilistic guarantees", 2010). Policies that serialise writers get a third as many, because little
+/// overlaps there. `FAULTLESS_FULL=1` runs eight times as many under all policies.
 pub fn explore(schedules: usize, scenario: fn(Policy)) {
     explore_under(Policy::ALL, schedules, scenario);
 }
 
-/// The same under some policies.
+/// Like `explore`, under the given policies.
 pub fn explore_under(policies: &[Policy], schedules: usize, scenario: fn(Policy)) {
     let full = std::env::var_os("FAULTLESS_FULL").is_some_and(|v| v != "0");
     let (start, mut count) = (Instant::now(), 0);
@@ -38,8 +37,8 @@ pub fn explore_under(policies: &[Policy], schedules: usize, scenario: fn(Policy)
     println!("{count} schedules in {:.1?}", start.elapsed());
 }
 
-/// Runs a broken model in a process of its own, and has it fail: what is broken may take memory from under
-/// itself, and end by a signal. `test` is the name of the test that calls this.
+/// Runs a broken model in a process of its own and expects it to fail. A broken model may corrupt its own
+/// memory and end by a signal. `test` is the name of the calling test.
 pub fn fails(test: &str, model: impl FnOnce()) {
     if std::env::var_os(test).is_some() {
         return model();
@@ -50,7 +49,7 @@ pub fn fails(test: &str, model: impl FnOnce()) {
         .output()
         .unwrap();
     assert!(!output.status.success(), "the model did not notice");
-    // It has run, and said why it ended, if it could.
+    // The model has run and printed why it failed, if it could.
     use std::os::unix::process::ExitStatusExt;
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(

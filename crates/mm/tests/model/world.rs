@@ -1,4 +1,4 @@
-//! A machine with one address space, for one execution of a model.
+//! A machine with one address space, created anew for each execution of a model.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub type Space = OwnedSpace<Model>;
 /// Frames of the machine: the zero page and what a model needs.
 const FRAMES: usize = if cfg!(loom) { 32 } else { 96 };
 
-/// All that one execution uses.
+/// The state of one execution.
 pub struct World {
     space: Space,
     participants: &'static [Participant],
@@ -35,12 +35,12 @@ impl World {
         Self::with_others(cpus, 0, policy)
     }
 
-    /// The same, and `others` more CPUs, for the space's children.
+    /// Like `new`, with `others` more CPUs for the space's children.
     pub fn with_others(running: u32, others: u32, policy: Policy) -> Arc<Self> {
         Self::with_frames(FRAMES, running, others, policy)
     }
 
-    /// The same, with so much memory.
+    /// Like `with_others`, with `frames` frames of memory.
     pub fn with_frames(frames: usize, running: u32, others: u32, policy: Policy) -> Arc<Self> {
         let cpus = running + others;
         set_cpu(0);
@@ -53,7 +53,7 @@ impl World {
         (0..cpus).for_each(|cpu| memory.online(Cpu(cpu)));
         let layout = Layout {
             lowest: 0,
-            // What the tables cover.
+            // The span that the page tables cover.
             end: table::span(LEVELS) * PAGE,
             ..Layout::LINUX_X86_64
         };
@@ -86,7 +86,7 @@ impl World {
         Device::new(memory, frames, Caching::Uncached, None, 0).expect("there are frames")
     }
 
-    /// Maps `count` pages of a device from its first one on, shared, at page `first`.
+    /// Maps the first `count` pages of a device, shared, at page `first`.
     pub fn map_device(&self, device: &Device<Model>, first: u64, count: u64) {
         let opened = OpenedDevice {
             device: Ok(device),
@@ -102,7 +102,7 @@ impl World {
         assert_eq!(mapped, at);
     }
 
-    /// Runs `program` on CPU `cpu`, on a thread of its own.
+    /// Runs `program` on CPU `cpu`, in a new thread.
     pub fn run<R: 'static + Send>(
         self: &Arc<Self>,
         cpu: u32,
@@ -115,15 +115,15 @@ impl World {
         })
     }
 
-    /// What a page of a child holds.
+    /// The word that a page of a child holds.
     pub fn word_of(&self, child: &Space, page: u64) -> u64 {
         let machine = child.memory().machine();
         let frame = child.translate(page * PAGE);
         frame.map_or(0, |frame| machine.word(frame))
     }
 
-    /// Runs `program` in a child, on CPU `cpu`, which runs no space yet. When it
-    /// is done the CPU has left the child.
+    /// Runs `program` in a child, on CPU `cpu`, which runs no space yet. Afterwards the CPU has left the
+    /// child.
     pub fn run_in<R: 'static + Send>(
         self: &Arc<Self>,
         child: &Arc<Space>,
@@ -147,13 +147,13 @@ impl World {
         Processor::new(&self.space, 0)
     }
 
-    /// When all threads are joined: checks the invariants, gives everything
-    /// back, and checks that nothing is missing. What the space had used.
+    /// Checks the invariants once all threads are joined, frees everything, and checks that nothing is
+    /// missing. Returns the census of the space before it is destroyed.
     pub fn finish(self: Arc<Self>) -> Census {
         self.finish_with(Vec::new())
     }
 
-    /// The same for the space and its children, together.
+    /// Like `finish`, for the space and its children together.
     pub fn finish_with(self: Arc<Self>, children: Vec<Space>) -> Census {
         let family: Vec<_> = children.iter().chain([&self.space]).collect();
         let census = match faultless_mm::AddressSpace::verify_together(&family) {
@@ -185,7 +185,7 @@ impl World {
         let participants = std::ptr::from_ref(participants).cast_mut();
         let per_cpu = std::ptr::from_ref(memory.cpus()).cast_mut();
         let memory = std::ptr::from_ref(memory).cast_mut();
-        // SAFETY: leaked in `new`, and nobody else has a reference any more.
+        // SAFETY: leaked in `new`, and no other reference is left.
         unsafe {
             drop(Box::from_raw(memory));
             drop(Box::from_raw(per_cpu));

@@ -1,11 +1,12 @@
-//! Whole operations against each other, in random interleavings. One program, so that the core is
-//! built once, and both processors have work to the end.
+//! Whole operations against each other, in random interleavings.
+//!
+//! All are one test program, so that the core is built once and all processors stay busy until the end.
 #![cfg(shuttle)]
 
 #[path = "../model/mod.rs"]
 mod model;
 
-// By the rooms of `crates/mm/src`.
+// One module for each room of `crates/mm/src`.
 mod table {
     mod free;
 }

@@ -1,6 +1,5 @@
-//! Loom model (a) at the level of the entry: two faults on one page claim it and
-//! validate a state word; a writer moves the word, fences, and waits for claims
-//! (rule R1). With one fault, every interleaving.
+//! Loom model (a) at the level of the entry (rule R1). Two faults on one page claim its entry and validate a
+//! state word; a writer changes the word, fences, and waits for claims. With one fault, every interleaving.
 
 use crate::model::explore;
 use faultless_paging::{Entry, EntryFormat, Frame, X86_64};
@@ -20,7 +19,7 @@ struct Shared {
 }
 
 impl Shared {
-    /// Steps 2 to 9 of a fault.
+    /// Performs steps 2 to 9 of a fault.
     fn fault(&self, cpu: u32) {
         if self.mapping.phase() != Phase::Live {
             return;
@@ -34,7 +33,7 @@ impl Shared {
         }
     }
 
-    /// A writer: the mapping's state, the fence in it, the entries.
+    /// Unmaps as a writer does: changes the mapping's state, which fences, then empties the entry.
     fn unmap(&self) {
         self.mapping.advance(Phase::Dead);
         loop {
@@ -91,14 +90,14 @@ fn broken_publication_without_validation() {
     with_flaw(Mutant::MappingNotValidated, || faults_and_a_writer(1, None));
 }
 
-/// A page that a fault fills and then publishes, to whoever finds the entry: a
-/// table walk, or a writer that takes the page away and uses its frame again.
+/// A fault fills a page and publishes it to the users of its entry: a table walk, or a writer that reuses the
+/// frame.
 fn publication() {
     struct Page {
         entry: Entry,
         content: loom::cell::UnsafeCell<u64>,
     }
-    // SAFETY: who may use the content is what the model checks.
+    // SAFETY: the model checks which thread may use the content.
     unsafe impl Sync for Page {}
     // SAFETY: as above.
     unsafe impl Send for Page {}
@@ -111,7 +110,7 @@ fn publication() {
             let page = page.clone();
             thread::spawn(move || {
                 if let Ok(claim) = page.entry.claim::<X86_64>(0, Cpu(1)) {
-                    // As a copy is made: what comes before a claim is released by its fence.
+                    // After the claim, as for a copy: the claim's fence releases all that comes before it.
                     // SAFETY: loom checks it.
                     page.content.with_mut(|content| unsafe { *content = 1 });
                     claim.publish(LEAF);

@@ -1,6 +1,7 @@
-//! Loom model (b): a table is freed while a neighbour lives in it (rule R5). A
-//! writer unmaps page 0 and frees the table if it is empty; one fault wants page
-//! 0, another wants page 1 of the same table and may have to install a new one.
+//! Loom model (b): a table is freed beside a live neighbour in it (rule R5).
+//!
+//! A writer unmaps page 0 and frees the table if it is empty. One fault uses page 0; another uses page 1 of
+//! the same table, and may have to install a new table.
 
 use crate::model::{Memory, ROOT, explore};
 use faultless_paging::{EntryFormat, Frame, Gather, Pages, Walk, X86_64, free};
@@ -32,10 +33,10 @@ impl Shared {
         })
     }
 
-    /// A fault on `page`, with a spare table in hand. Whether it published.
+    /// Faults on `page`, with a spare table in hand. Returns whether the fault published.
     ///
-    /// As in the engine, a try that meets somebody else is given up. Here it is
-    /// not waited for, so that two spinning threads do not blow up the model.
+    /// As in the engine, an attempt that meets another operation is abandoned. Here the fault does not wait,
+    /// because two spinning threads would blow up the model.
     fn fault(&self, page: u64, cpu: Cpu, is_live: impl Fn() -> bool) -> bool {
         for _ in 0..3 {
             if !is_live() {
@@ -91,7 +92,7 @@ impl Shared {
     }
 }
 
-/// Page 1 is where a walk finds it, if its fault has published it.
+/// A walk finds page 1 if and only if its fault has published it.
 fn neighbour_lives(with_fault_in_range: bool, bound: Option<usize>) {
     explore(bound, move || {
         let shared = Shared::new();

@@ -1,7 +1,7 @@
-//! Loom model (g): hardware sets accessed and dirty bits in a present entry
-//! while a fault claims it in place and withdraws or publishes, and while a
-//! writer takes the page away (rule R8). A bit that hardware has set is found by
-//! whoever holds the entry in the end.
+//! Loom model (g): hardware sets accessed and dirty bits in a present entry (rule R8).
+//!
+//! Meanwhile a fault claims the entry in place and withdraws or publishes, and a writer removes the page. The
+//! final holder of the entry finds every bit that hardware has set.
 
 use crate::model::explore;
 use faultless_paging::{Entry, EntryFormat, Frame, X86_64};
@@ -14,7 +14,7 @@ const BITS: u64 = X86_64::FORMAT.hardware();
 const PAGE: u64 = X86_64::FORMAT.leaf(Frame(7), false, false, false) & !BITS;
 const WRITE: u64 = X86_64::FORMAT.write.yes;
 
-/// What a fault does with its claim.
+/// The end of a fault's claim.
 #[derive(Clone, Copy, PartialEq)]
 enum Then {
     Withdraw,
@@ -35,12 +35,12 @@ fn claim(entry: &Entry, then: Then) {
         Then::Publish => {
             claim.publish(|value| value | WRITE);
         }
-        // As before a table is freed; here the claim is then withdrawn.
+        // As before a table is freed, but the claim is then withdrawn.
         Then::Hide => drop(claim.hide(Cpu(0))),
     }
 }
 
-/// A table walk that uses the entry. Whether the TLB has it now.
+/// Uses the entry as a table walk does. Returns whether the TLB has it afterwards.
 fn touch(entry: &Entry) -> bool {
     for _ in 0..2 {
         let seen = entry.load();
@@ -54,7 +54,7 @@ fn touch(entry: &Entry) -> bool {
     false
 }
 
-/// A writer takes the page away, if it can at once. What it held.
+/// Removes the page as a writer does, in at most two attempts. Returns the removed value.
 fn remove(entry: &Entry) -> Option<u64> {
     for _ in 0..2 {
         let seen = entry.load();
@@ -113,8 +113,7 @@ fn bits_survive_hiding() {
     bits_against(Then::Hide);
 }
 
-/// Loom does not put the store and hardware's RMW in one order, so that it may
-/// also show the claim in place of the bits.
+/// Loom does not order the store and hardware's RMW, so that it may also show the claim in place of the bits.
 #[test]
 #[should_panic(expected = "entry: ")]
 fn broken_withdrawal_by_a_store() {

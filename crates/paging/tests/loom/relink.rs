@@ -1,5 +1,5 @@
-//! Loom model: a whole table moves while an operation has claimed an entry of it, which it walks back to by the
-//! page's address (as DONTNEED does after its flush). The claim must not go along with the table.
+//! Loom model: a whole table moves while an operation has claimed an entry of it. The operation walks back to
+//! the entry by the page's address, as DONTNEED does after its flush. The claim must not move with the table.
 
 use crate::model::{Memory, ROOT, explore};
 use faultless_paging::relink::{Detached, detach_whole, relink};
@@ -15,12 +15,13 @@ const PAGE: Frame = Frame(9);
 
 struct Shared {
     memory: Memory,
-    /// The state of the mapping where the table is.
+    /// The state of the mapping at the table's old place.
     mapping: State,
 }
 
 impl Shared {
-    /// Discards page 0, if its mapping is live: claims, validates, walks back, and empties the entry.
+    /// Discards page 0 if its mapping is live: claims, validates, walks back, and empties the entry. Returns
+    /// whether it did.
     fn discard(&self, cpu: Cpu) -> bool {
         let Walk::Leaf { entry, value, link } = self.memory.walk(0) else {
             return false;
@@ -74,7 +75,7 @@ fn moved_beside_a_claim() {
         let mut is_gone = false;
         let mut tried = detach();
         if tried == Detached::Busy {
-            // As long as the claim lasts.
+            // Waits until the claim has ended.
             is_gone = discard.take().is_some_and(|thread| thread.join().unwrap());
             tried = detach();
         }
@@ -113,7 +114,7 @@ fn broken_claim_goes_along() {
     with_flaw(Mutant::ClaimedTableMoved, moved_beside_a_claim);
 }
 
-/// The claim does not see that the mapping is changing, and the look does not see the claim.
+/// The claim does not see that the mapping is changing, and the scan of the table does not see the claim.
 #[test]
 #[should_panic]
 fn broken_claim_without_a_fence() {

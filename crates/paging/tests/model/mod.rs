@@ -1,5 +1,4 @@
-//! What the models of this crate share: how they are explored, and a memory of a
-//! few frames that hold tables.
+//! Shared parts of this crate's models: exploration, and a memory of a few frames that hold tables.
 #![allow(dead_code)]
 
 #[path = "../../../sync/tests/model/explore.rs"]
@@ -17,10 +16,10 @@ pub use explore::explore;
 /// The root table's frame.
 pub const ROOT: Frame = Frame(1);
 
-/// Memory whose frames are all tables, prepared and empty.
+/// Memory with tables in all frames, prepared and empty.
 pub struct Memory(Vec<TableFrame>);
 
-/// A table, away from others' lines.
+/// A table, on cache lines of its own.
 #[repr(C, align(4096))]
 struct TableFrame([Entry; faultless_paging::ENTRIES]);
 
@@ -31,7 +30,7 @@ impl Memory {
         Self((0..=tables).map(table).collect())
     }
 
-    /// An entry of a table, reached as nobody but the model reaches it.
+    /// An entry of a table, reached without a walk.
     pub fn entry(&self, table: Frame, number: u64) -> &Entry {
         // SAFETY: frames of this memory are tables as long as it lives.
         unsafe { Table::at(self, table) }.entry(number, 0)

@@ -1,7 +1,10 @@
-//! Loom models of the gate and of a group: a waiter uses what the others used inside, in a cell that loom watches, only
-//! once they have left; waiters park and are woken; what enters later is not waited for.
+//! Loom models of the gate and of a wait group.
 //!
-//! All interleavings, or with at most so many preemptions as is said.
+//! * A waiter uses the page, a cell that loom watches, only once the threads that used it inside have left.
+//! * Waiters park and are woken.
+//! * A wait does not cover later entries.
+//!
+//! All interleavings, or at most as many preemptions as a model says.
 
 use crate::model::{Machine, explore};
 use faultless_sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +17,7 @@ struct Shared {
     gate: Gate,
     group: WaitGroup,
     turn: AtomicU32,
-    /// Whether the page is still to be found: what enters takes that away.
+    /// Whether the page can still be found; an unmap clears it.
     found: AtomicU32,
     page: UnsafeCell<u32>,
     machine: Machine,
@@ -47,7 +50,7 @@ impl Shared {
         self.page.with_mut(|page| unsafe { *page = 1 });
     }
 
-    /// What an unmap does: it enters, takes the page away, and uses it until it has flushed.
+    /// Acts as an unmap: enters, makes the page unreachable, and uses it until the flush.
     fn unmap(&self) {
         let ticket = self.gate.enter();
         self.found.store(0, Ordering::Release);
@@ -55,7 +58,7 @@ impl Shared {
         self.gate.leave(ticket, &self.machine);
     }
 
-    /// What a truncation does, if it comes after that.
+    /// Acts as a truncation that comes after the unmap.
     fn truncate(&self) {
         if self.found.load(Ordering::Acquire) == 0 {
             self.gate.wait(&self.machine);
@@ -69,7 +72,7 @@ fn beside(shared: &Arc<Shared>, program: fn(&Shared)) -> thread::JoinHandle<()> 
     thread::spawn(move || program(&shared))
 }
 
-/// The generation may have changed, for another wait, between its being read and the count.
+/// Another wait may change the generation between the unmap's read of it and the count.
 fn an_unmap_between_two_waits(preemptions: Option<usize>) {
     explore(preemptions, || {
         let shared = Shared::new();
@@ -114,7 +117,7 @@ fn broken_last_that_wakes_nobody() {
     with_flaw(Mutant::LastWakesNobody, a_parked_waiter);
 }
 
-/// Something enters again and again: each wait ends all the same.
+/// A thread enters again and again, and the wait still ends.
 #[test]
 fn a_wait_does_not_take_in_what_enters_later() {
     explore(Some(3), || {
@@ -133,7 +136,8 @@ fn a_wait_does_not_take_in_what_enters_later() {
     });
 }
 
-/// Two are in a group whose waiter then takes it down: the last wakes it by a word that stays.
+/// Two threads are in a group, which its waiter then frees: the last one wakes the waiter by a word that
+/// stays.
 fn a_group_that_goes() {
     explore(Some(3), || {
         let shared = Shared::new();

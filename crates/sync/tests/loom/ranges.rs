@@ -1,5 +1,7 @@
-//! Loom models of the lock for ranges: exclusion where ranges meet, what a holder sees of the one
-//! before, zaps, and no lost wake-up. At most two preemptions in the quick form; with three threads one.
+//! Loom models of the range lock: exclusion where ranges meet, visibility of the previous holder's writes,
+//! zaps, and no lost wake-up.
+//!
+//! At most two preemptions in the quick form; with three threads one.
 
 use core::ops::Range;
 
@@ -9,8 +11,8 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
-/// The lock, and what is in three of the places that its ranges are of. A cell reports two users
-/// of which one writes, and a reader that does not see the last write as done.
+/// The lock, and the values at three positions of its ranges. Their cells report two users, one of which
+/// writes, and a reader that does not see the last write as done.
 struct Shared {
     ranges: RangeLock,
     machine: Machine,
@@ -50,7 +52,7 @@ fn spawn(
     thread::spawn(move || work(&shared))
 }
 
-/// Two writers whose ranges meet in one place, and perhaps a third who only looks.
+/// Two writers with ranges that meet at one position, and perhaps a reader.
 fn exclusion(preemptions: usize, third: bool) {
     explore(Some(preemptions), move || {
         let shared = Shared::new();
@@ -106,8 +108,8 @@ fn broken_wake_without_a_turn() {
     assert!(String::from_utf8_lossy(&output.stderr).contains("deadlock"));
 }
 
-/// What is zapped is written by who zaps it, without the range; somebody puts something new there,
-/// and perhaps a third changes ranges around it.
+/// A zap writes the zapped position without the range. Another thread puts something new there, and perhaps a
+/// third changes ranges around it.
 fn zaps(preemptions: usize, third: bool) {
     explore(Some(preemptions), move || {
         let shared = Shared::new();
@@ -152,7 +154,7 @@ fn broken_zap_not_awaited() {
     with_flaw(Mutant::ZapsNotAwaited, || zaps(2, false));
 }
 
-/// A zap's end is left to somebody who has everything.
+/// The end of a zap is left to a thread that has the whole range.
 #[test]
 fn an_end_is_left_to_another() {
     explore(Some(2), || {
@@ -178,9 +180,11 @@ fn an_end_is_left_to_another() {
     });
 }
 
-/// What takes not long is done at once, if nobody has anything of the range, and then zapped, beside
-/// somebody who changes what is next to it and in it, and then puts something new there. Place 1 is what a
-/// slot says: written by who has it, or keeps others out. Place 0 is a page, which who zaps takes away.
+/// A brief writer, if its range has no other holder, and its zap. Beside it another thread changes a range
+/// that overlaps, and then puts something new there.
+///
+/// Position 1 stands for a slot value: a thread writes it with its range, or as a brief writer. Position 0
+/// stands for a page, which the zap frees.
 fn at_once(preemptions: usize) {
     explore(Some(preemptions), || {
         let shared = Shared::new();
@@ -220,7 +224,8 @@ fn broken_at_once_beside_a_holder() {
     with_flaw(Mutant::AtOnceBesideHolder, || at_once(2));
 }
 
-/// Who is done when he gives up the list has no place, and nobody waits for him; in two ranges at once.
+/// A brief writer that is done when it unlocks the list has no slot there, and no thread waits for it. It has
+/// two ranges.
 #[test]
 fn who_is_done_at_once_leaves_nothing() {
     explore(Some(3), || {

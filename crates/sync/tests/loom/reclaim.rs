@@ -1,6 +1,7 @@
-//! Loom model (i): a read section is entered while an object is unlinked,
-//! retired and released. Objects are cells that loom watches: a release that
-//! does not come after a reader's last look is a causality violation.
+//! Loom model (i): a read section is entered while an object is unlinked, retired and released.
+//!
+//! Objects are cells that loom watches: a release that is not ordered after a reader's last look is a
+//! causality violation.
 
 use crate::model::{Machine, explore};
 use faultless_sync::atomic::{AtomicU64, Ordering};
@@ -11,8 +12,7 @@ use loom::sync::Arc;
 use loom::thread;
 use std::sync::Mutex;
 
-/// Objects 1 and up. Their links are used by whoever has retired them; what a
-/// reader looks at is `body`.
+/// Objects 1 and up. Only the CPU that has retired an object uses its link; readers look at its body.
 struct Objects {
     bodies: Vec<UnsafeCell<bool>>,
     links: Mutex<Vec<u64>>,
@@ -49,9 +49,9 @@ struct Shared {
     cpus: Vec<Participant>,
     objects: Objects,
     machine: Machine,
-    /// Where readers find an object.
+    /// The link by which readers find an object.
     linked: AtomicU64,
-    /// Where others find the same, and how many of both lead to it.
+    /// A second link to the same object, and the number of links that lead to it.
     linked_too: AtomicU64,
     places: AtomicU64,
 }
@@ -79,7 +79,7 @@ impl Shared {
         Arc::new(shared)
     }
 
-    /// What a lock-free reader does.
+    /// Reads the object as a lock-free reader does.
     fn read(&self, cpu: u32) {
         let _section = self.domain.enter(&self.cpus[cpu as usize]);
         let object = self.linked.load(Ordering::Acquire);
@@ -97,8 +97,8 @@ impl Shared {
             .retire(Cpu(cpu), &self.cpus, object, &self.objects, &self.machine);
     }
 
-    /// Unlinks the object from one of two places, and retires it if the other does not lead to it, or
-    /// will not.
+    /// Clears one of the object's two links. Retires the object if the other link does not lead to it any
+    /// more, or soon will not.
     fn unlink_from(&self, cpu: u32, place: &AtomicU64, in_section: bool) {
         let section = in_section.then(|| self.domain.enter(&self.cpus[cpu as usize]));
         let is_last = self.places.fetch_sub(1, Ordering::AcqRel) == 1;
@@ -116,7 +116,7 @@ impl Shared {
     }
 }
 
-/// A reader, a CPU that retires, and one that is short of memory.
+/// A reader, a CPU that retires, and a CPU that is short of memory.
 fn enter_against_retire() {
     explore(Some(2), || {
         let shared = Shared::new(3, 1);
@@ -144,7 +144,7 @@ fn a_retired_object_outlives_its_readers() {
     enter_against_retire();
 }
 
-/// The two sides alone, a reader that comes twice: every interleaving.
+/// A reader with two sections, and a CPU that retires: every interleaving.
 #[test]
 fn a_reader_may_come_again() {
     explore(None, || {
@@ -175,8 +175,9 @@ fn broken_release_after_one_epoch() {
     with_flaw(Mutant::OneEpoch, enter_against_retire);
 }
 
-/// Two unlink one object, each from a place of its own, while a reader comes to one of these. Who counts the
-/// last one away retires it, and the other may not have done what he has counted.
+/// Two CPUs unlink one object, each by a link of its own, while a reader follows one of these. The CPU that
+/// counts the last link away retires the object, while the other CPU may not have cleared its counted link
+/// yet.
 fn unlinked_by_two(in_section: bool) {
     explore(Some(3), move || {
         let shared = Shared::new(3, 1);
@@ -213,8 +214,8 @@ fn broken_retired_too_early() {
     with_flaw(Mutant::RetiredTooEarly, || unlinked_by_two(true));
 }
 
-/// A reader takes its CPU offline afterwards: the advancing CPU then no longer
-/// looks at its section, and must learn from the set that it has ended.
+/// A reader takes its CPU offline afterwards. The CPU that advances the epoch then no longer looks at that
+/// section, and must learn from the set of CPUs that it has ended.
 #[test]
 fn a_cpu_that_goes_offline_has_read_before() {
     explore(Some(3), || {
@@ -233,8 +234,8 @@ fn a_cpu_that_goes_offline_has_read_before() {
     });
 }
 
-/// The epoch is moved by another CPU, and a chain is found ripe by the next
-/// retirement at its place, three epochs on.
+/// Another CPU advances the epoch. The next retirement into a chain's slot, three epochs later, finds the
+/// chain ripe.
 #[test]
 fn a_ripe_chain_is_released_after_its_readers() {
     explore(Some(2), || {
@@ -247,7 +248,7 @@ fn a_ripe_chain_is_released_after_its_readers() {
         let other = {
             let shared = shared.clone();
             thread::spawn(move || {
-                // Each batch moves the epoch on by one, if it can be moved.
+                // Each batch advances the epoch by one, if possible.
                 (3..3 + 3 * BATCH).for_each(|object| shared.retire(1, object));
             })
         };

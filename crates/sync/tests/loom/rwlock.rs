@@ -1,6 +1,7 @@
-//! Loom models of the reader-writer lock: exclusion, what a holder sees of the
-//! one before, no lost wake-up (a thread that parks for ever is a deadlock, which
-//! loom reports), and the lock's downgrade. At most two preemptions in the quick form.
+//! Loom models of the reader-writer lock: exclusion, visibility of the previous holder's writes, no lost
+//! wake-up, and the lock's downgrade. Loom reports a thread that parks for ever as a deadlock.
+//!
+//! At most two preemptions in the quick form.
 
 use crate::model::{Machine, explore};
 use faultless_sync::{Mutant, RwLock, with_flaw};
@@ -8,8 +9,8 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
-/// A lock and what it protects. The cell reports two users of which one writes,
-/// and a reader that does not see the last write as done.
+/// A lock and the value that it protects. The cell reports two users, one of which writes, and a reader that
+/// does not see the last write as done.
 struct Shared {
     lock: RwLock,
     machine: Machine,
@@ -44,7 +45,7 @@ impl Shared {
     }
 }
 
-/// A writer, another, and a reader.
+/// Two writers and a reader.
 fn exclusion(parks_blindly: bool) {
     explore(Some(2), move || {
         let shared = Shared::new(parks_blindly);
@@ -92,7 +93,7 @@ fn broken_unlock_without_release() {
     with_flaw(Mutant::UnlockRelaxed, || exclusion(false));
 }
 
-/// Two readers at once, then a writer that must not starve or be forgotten.
+/// Two readers share the lock; a writer must not starve or be forgotten.
 #[test]
 fn readers_share() {
     explore(Some(2), || {
@@ -120,8 +121,7 @@ fn readers_share() {
     });
 }
 
-/// A writer downgrades while another waits, and a reader too: the reader may
-/// come in, the writer may not.
+/// A writer downgrades while another writer and a reader wait: the reader may enter, the writer may not.
 fn downgrade() {
     explore(Some(2), || {
         let shared = Shared::new(false);

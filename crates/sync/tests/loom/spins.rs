@@ -1,5 +1,5 @@
-//! Loom model of spin locks that are taken one by one and all at once: exclusion, and what a holder
-//! sees of the one before.
+//! Loom model of spin locks that are taken one by one and all together: exclusion, and visibility of the
+//! previous holder's writes.
 
 use crate::model::{Machine, explore};
 use faultless_sync::{Mutant, SpinGuards, SpinLock, with_flaw};
@@ -7,7 +7,7 @@ use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
 
-/// Two locks, and what each protects. The cells report two users at once.
+/// Two locks, and the value that each protects. The cells report concurrent users.
 struct Shared {
     locks: [SpinLock<()>; 2],
     machine: Machine,
@@ -31,7 +31,7 @@ impl Shared {
     }
 }
 
-/// One takes all, another takes one.
+/// One thread takes all locks, another takes one.
 fn all_beside_each() {
     explore(Some(2), || {
         let shared = Arc::new(Shared {

@@ -1,15 +1,14 @@
-//! How models are explored; the models of other crates use this file too.
+//! Exploration of loom models; the models of other crates use this file too.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long one more preemption is explored, in the long form: a few models would take hours.
+/// Time limit for one more preemption in the long form: a few models would take hours.
 const MORE: Duration = Duration::from_secs(60);
 
-/// Explores `model` with at most `bound` preemptions, or every interleaving.
-/// `FAULTLESS_FULL=1` explores one more as well, as far as that gets in a minute;
-/// `LOOM_MAX_PREEMPTIONS` says how many.
+/// Explores `model` with at most `bound` preemptions, or every interleaving. `FAULTLESS_FULL=1` explores one
+/// more preemption as well, for up to a minute; `LOOM_MAX_PREEMPTIONS` overrides the bound.
 pub fn explore(bound: Option<usize>, model: impl Fn() + Send + Sync + 'static) {
     let full = std::env::var_os("FAULTLESS_FULL").is_some_and(|v| v != "0");
     let model = Arc::new(model);

@@ -1,5 +1,4 @@
-//! What the models of this crate share: how they are explored, and a machine
-//! that waits as machines do.
+//! Shared parts of this crate's models: exploration, and a machine that parks threads.
 
 mod explore;
 
@@ -10,12 +9,12 @@ use faultless_sync::atomic::{AtomicU32, Ordering};
 use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
-/// A machine whose threads park as on a futex.
+/// A machine that parks threads as on a futex.
 #[derive(Default)]
 pub struct Machine {
     pub queue: Mutex<()>,
     pub woken: Condvar,
-    /// `park` does not look at the word again: the broken variant.
+    /// Whether `park` skips the second look at the word: the broken variant.
     pub parks_blindly: bool,
 }
 

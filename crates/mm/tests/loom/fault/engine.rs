@@ -1,9 +1,11 @@
-//! Loom model (a) on whole operations: two faults against a writer, through
-//! [`faultless_mm::AddressSpace`] itself. What must hold afterwards is what the
-//! verifier checks: no page outside a live mapping, none that allows more than
-//! its mapping, no claim left, every frame accounted for.
+//! Loom model (a) on whole operations: two faults against a writer, through [`faultless_mm::AddressSpace`].
 //!
-//! At most two preemptions in the quick form, four where there is one fault.
+//! The verifier checks the result:
+//!
+//! * No page is outside a live mapping, and none has more rights than its mapping.
+//! * No claim is left, and every frame is accounted for.
+//!
+//! At most two preemptions in the quick form, four with one fault.
 
 use crate::model::{FIXED, PAGE, RW, Space, World, explore};
 use faultless_mm::{Access, Outcome, PROT_READ, Policy, SegvCode, advice};
@@ -12,9 +14,8 @@ use faultless_sync::{Mutant, with_flaw};
 const MAP_ERR: Outcome = Outcome::Segv(SegvCode::MapErr);
 const ACC_ERR: Outcome = Outcome::Segv(SegvCode::AccErr);
 
-/// Faults, one per CPU from 1 on, against `writer` on CPU 0. Page 0 is mapped
-/// and has its table, page 1 is mapped and touched. The faults' outcomes and the
-/// number of pages in the end.
+/// Runs faults, one per CPU from 1 on, against `writer` on CPU 0. Page 0 is mapped and has its table; page 1
+/// is mapped and touched. `check` gets the outcomes of the faults and the final number of pages.
 fn against(
     bound: usize,
     policy: Policy,
@@ -50,7 +51,7 @@ fn protect_page_0(space: &Space) {
     space.mprotect(0, PAGE, PROT_READ).unwrap();
 }
 
-/// What takes its place can only be read.
+/// The new mapping is read-only.
 fn map_over_page_0(space: &Space) {
     space.mmap(0, PAGE, PROT_READ, FIXED).unwrap();
 }
@@ -113,7 +114,7 @@ fn a_read_and_a_write_and_dont_need() {
     );
 }
 
-/// Rule R11: a fault waits while a mapping is replaced, and does not die.
+/// Rule R11: a fault waits while a mapping is replaced, and does not end in SIGSEGV.
 #[test]
 fn a_fault_and_mmap_over_its_page() {
     let map_over: fn(&Space) = |space| {

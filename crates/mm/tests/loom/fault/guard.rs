@@ -1,5 +1,5 @@
-//! Loom models of guards beside faults on the same page: once a guard is installed nobody
-//! gets past it, whatever a TLB holds, and no fault puts a page over it.
+//! Loom models of guards beside faults on the same page. Once a guard is installed, every access faults,
+//! whatever a TLB holds, and no fault puts a page over the guard.
 //!
 //! At most four preemptions with two CPUs, two with three.
 
@@ -21,7 +21,7 @@ fn remove(space: &Space) {
     space.madvise(0, PAGE, advice::GUARD_REMOVE).unwrap();
 }
 
-/// A first touch, with or without its table there, while a guard is installed.
+/// A first touch of a page, with or without a page table, while a guard is installed.
 fn a_first_touch(policy: Policy, has_table: bool) {
     explore(Some(4), move || {
         let world = World::new(2, policy);
@@ -59,7 +59,7 @@ fn broken_claims_not_awaited() {
     });
 }
 
-/// CPU 1 has the page in its TLB. A child keeps the frame, so that it is not freed.
+/// CPU 1 has the page in its TLB. A child shares the frame, so that it is not freed.
 fn what_a_tlb_holds() {
     explore(Some(4), || {
         let world = World::new(2, Policy::Speculative);
@@ -96,7 +96,7 @@ fn broken_installation_without_a_flush() {
     with_lazy_tlbs(what_a_tlb_holds);
 }
 
-/// A store to a page while its guard goes: it is barred, or it stays.
+/// A store while the guard is removed either faults or survives.
 #[test]
 fn a_store_beside_removal() {
     for &policy in Policy::ALL {
@@ -114,7 +114,7 @@ fn a_store_beside_removal() {
     }
 }
 
-/// Two CPUs install, each over a page that the other one has claimed, perhaps.
+/// Two CPUs install guards; each may meet an entry that the other has claimed.
 #[test]
 fn two_installations() {
     explore(Some(2), || {

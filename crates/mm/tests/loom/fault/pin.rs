@@ -1,7 +1,9 @@
-//! Loom models of pages that are pinned: beside fork, whose child must not get the page that
-//! is pinned; beside `munmap`, which must not let the last pin free a frame that a TLB holds;
-//! beside whoever takes pages that were let go of; and of a read's pin on a page that is
-//! shared.
+//! Loom models of pinned pages.
+//!
+//! * Beside fork: the child must not get the pinned page.
+//! * Beside `munmap`: the last unpin must not free a frame that a TLB still maps.
+//! * Beside reclaim of lazily freed pages.
+//! * A read pin of a shared page.
 //!
 //! At most three preemptions.
 
@@ -20,7 +22,7 @@ fn machine(world: &Arc<World>) -> &'static Model {
     world.space().memory().machine()
 }
 
-/// Pins page 0 and, if that is for writing, writes it through the pin.
+/// Pins page 0 and, for a write pin, writes it through the pin.
 fn pin(cpu: &Processor<'_>, taken: Taken) -> UserPage<Model> {
     let page = cpu.space().pin(0, taken).unwrap();
     let machine = cpu.space().memory().machine();
@@ -32,7 +34,7 @@ fn pin(cpu: &Processor<'_>, taken: Taken) -> UserPage<Model> {
     page
 }
 
-/// Whatever the program stores now, who has the page pinned sees.
+/// Checks that a store by the program is visible through the pin.
 fn is_the_programs(world: &Arc<World>, page: &UserPage<Model>) {
     world.cpu().store(0, NEW).unwrap();
     assert_eq!(
@@ -42,7 +44,7 @@ fn is_the_programs(world: &Arc<World>, page: &UserPage<Model>) {
     );
 }
 
-/// CPU 1 pins a page while CPU 0 forks. `read_only`: the entry is the same after a fork.
+/// CPU 1 pins a page while CPU 0 forks. With `read_only` the entry is the same after a fork.
 fn beside_a_fork(policy: Policy, taken: Taken, read_only: bool) {
     explore(Some(3), move || {
         let world = World::new(2, policy);
@@ -89,7 +91,7 @@ fn broken_pins_not_tested() {
     });
 }
 
-/// The pin comes between fork's look at the page and its count of the child.
+/// The pin falls between fork's look at the page and its count of the child's mapping.
 #[test]
 #[should_panic]
 fn broken_link_not_validated() {
@@ -98,7 +100,7 @@ fn broken_link_not_validated() {
     });
 }
 
-/// The fork was over before the claim, and the entry is what it was.
+/// The fork ended before the claim, and the entry has its old value again.
 #[test]
 #[should_panic]
 fn broken_sharing_not_checked() {
@@ -107,7 +109,7 @@ fn broken_sharing_not_checked() {
     });
 }
 
-/// CPU 1 pins a page that is in its TLB and gives it up again, while CPU 0 unmaps it.
+/// CPU 1 pins a page that is in its TLB and unpins it, while CPU 0 unmaps it.
 fn beside_an_unmapping(policy: Policy) {
     explore(Some(3), move || {
         let world = World::new(2, policy);
@@ -146,7 +148,7 @@ fn broken_given_up_before_the_flush() {
     });
 }
 
-/// Discarding does not make the mapping change: it claims.
+/// DONTNEED does not mark the mapping as *changing*; it claims entries.
 #[test]
 fn a_pin_and_a_discarding() {
     explore(Some(3), || {
@@ -169,7 +171,7 @@ fn a_pin_and_a_discarding() {
     });
 }
 
-/// CPU 1 writes through a pin a page that was let go of, while CPU 0 takes it.
+/// CPU 1 writes a lazily freed page through a pin, while CPU 0 reclaims it.
 fn beside_the_taking() {
     explore(Some(3), || {
         let world = World::new(2, Policy::Speculative);
@@ -191,8 +193,7 @@ fn a_pin_and_the_taking_of_what_was_let_go_of() {
     beside_the_taking();
 }
 
-/// CPU 1 writes a page through a pin while CPU 0 lets go of it: what is written after that
-/// is kept.
+/// CPU 1 writes a page through a pin while CPU 0 marks it lazily freed. A write after that mark is kept.
 fn beside_the_letting_go() {
     explore(Some(3), || {
         let world = World::new(2, Policy::Speculative);
@@ -235,7 +236,7 @@ fn broken_taken_though_written() {
     with_flaw(Mutant::TakenThoughWritten, beside_the_taking);
 }
 
-/// A page that a child shares is unshared by a pin to read, while the parent stores to it.
+/// A read pin unshares a page that a child shares, while the parent stores to it.
 #[test]
 fn a_pin_to_read_a_shared_page() {
     explore(Some(3), || {

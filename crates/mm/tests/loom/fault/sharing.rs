@@ -1,10 +1,11 @@
-//! Loom model (d), at the level of the descriptor: two spaces share a page. One
-//! reads it for the last time, to copy it, and gives it up; the other writes it in
-//! place as soon as it finds itself alone, or gives it up as well. The page's
-//! content is a cell that loom watches: a write, or the use of the freed frame,
-//! that does not come after the other's last look is a causality violation. (In
-//! the models of whole operations a page's content is behind a mutex, which hides
-//! this.)
+//! Loom model (d), at the level of the descriptor: two spaces share a page.
+//!
+//! One space reads the page for the last time, to copy it, and unmaps it. The other writes it in place once
+//! its mapping is the only one, or unmaps it as well.
+//!
+//! Loom watches the page's content as a cell. A write, or a use of the freed frame, that is not ordered after
+//! the last read by the other space is a causality violation. Models of whole operations cannot show this,
+//! because a mutex hides their page contents.
 
 use crate::model::explore;
 use faultless_mm::{Descriptor, Sharing};
@@ -19,7 +20,7 @@ struct Page {
     content: UnsafeCell<u32>,
 }
 
-// SAFETY: who may use the content is what the model checks.
+// SAFETY: the model checks which thread may use the content.
 unsafe impl Sync for Page {}
 // SAFETY: as above.
 unsafe impl Send for Page {}
@@ -40,8 +41,8 @@ impl Page {
         self.content.with_mut(|content| unsafe { *content += 1 });
     }
 
-    /// Copies the page, as a fault does that has claimed its entry, and gives it
-    /// up. Who is the last uses the frame for something else.
+    /// Copies the page, as a fault does that has claimed its entry, and unmaps it. The last mapping to go
+    /// lets the frame be reused, which is modelled by a write.
     fn copy_and_leave(&self) {
         // SAFETY: loom checks it.
         self.content.with(|content| unsafe { *content });
@@ -50,7 +51,7 @@ impl Page {
         }
     }
 
-    /// A write: in place if space `owner` is alone, else to a copy.
+    /// Writes in place if space `owner` has the only mapping, else to a copy.
     fn store(&self, owner: u64) {
         if self.descriptor.take_over(owner, 0) {
             self.write();
@@ -60,7 +61,7 @@ impl Page {
     }
 }
 
-/// Both spaces write; or one ends while the other writes.
+/// Runs one operation of each space against the other: two writes, or two exits.
 fn both(one: fn(&Page), other: fn(&Page)) {
     explore(None, move || {
         let page = Page::shared();
@@ -70,8 +71,8 @@ fn both(one: fn(&Page), other: fn(&Page)) {
         };
         one(&page);
         thread.join().unwrap();
-        // The last one wrote it in place, or has freed it: once.
-        // SAFETY: nobody else is left.
+        // The last space with a mapping wrote the page in place or freed it, once.
+        // SAFETY: no other thread is left.
         assert_eq!(page.content.with(|content| unsafe { *content }), 1);
     });
 }

@@ -1,7 +1,8 @@
-//! Loom models of writers beside the CPUs that use what they change. Once one CPU
-//! has seen a change, no other uses the page as it was (rule R2): it was flushed
-//! before a fault could see it. And what a fault puts into a mapping that is there,
-//! stays there.
+//! Loom models of writers beside the CPUs that use the changed pages.
+//!
+//! * Once one CPU has seen a change, no other CPU uses the old page (rule R2). The flush comes before a fault
+//!   can see the change.
+//! * A page that a fault puts into a live mapping stays there.
 //!
 //! At most two preemptions in the quick form with three CPUs, four with two.
 
@@ -12,12 +13,11 @@ use crate::model::{FIXED, PAGE, Processor, RW, Space, World, explore, with_lazy_
 use faultless_mm::{PROT_READ, Policy, SegvCode, advice};
 use faultless_sync::{Mutant, with_flaw};
 
-/// What page 0 holds before it is changed.
+/// The content of page 0 before the change.
 const OLD: u64 = 7;
 
-/// CPU 0 changes page 0, CPU 2 looks whether it finds it changed, and CPU 1, which
-/// has it in its TLB, does the same. `forked`: a child keeps the page, so that its
-/// frame is not freed.
+/// CPU 0 changes page 0, and CPUs 1 and 2 check whether they find the change. CPU 1 has the page in its TLB.
+/// With `forked` a child shares the page, so that its frame is not freed.
 fn what_one_sees(forked: bool, change: fn(&Space), finds: fn(&Processor<'_>) -> bool) {
     explore(Some(2), move || {
         let world = World::new(3, Policy::Speculative);
@@ -29,7 +29,7 @@ fn what_one_sees(forked: bool, change: fn(&Space), finds: fn(&Processor<'_>) -> 
             false => Vec::new(),
         };
         cached.load(0).unwrap();
-        // Not a thing that threads are switched at.
+        // From std: loom switches no threads at it.
         let seen = Arc::new(AtomicBool::new(false));
         let first = {
             let seen = seen.clone();
@@ -99,8 +99,8 @@ fn a_lowered_protection_is_lowered_for_all() {
     protected();
 }
 
-/// The same where what is changed gets locks of its own first: what a fault has found before, in a slot
-/// for all of it, is true no more.
+/// The same in a range that becomes a shard first: a fault's earlier slot value, which covered the whole
+/// range, is no longer valid.
 #[test]
 fn likewise_in_what_becomes_an_arena() {
     explore(Some(3), || {
@@ -127,8 +127,7 @@ fn broken_protection_without_a_flush() {
     with_lazy_tlbs(protected);
 }
 
-/// A page that cannot be written is mapped over by one that can. A store that
-/// succeeds has found the new mapping.
+/// A writable mapping replaces a read-only one. A store that succeeds has found the new mapping.
 fn stored_in_a_replacement(policy: Policy) {
     explore(Some(4), move || {
         let world = World::new(2, policy);
@@ -163,8 +162,7 @@ fn broken_store_in_a_replacement_without_a_mark() {
     });
 }
 
-/// A fault that was about to copy a shared page finds it discarded: what it has in
-/// hand is not zeroed.
+/// A fault that was about to copy a shared page finds it discarded: its prepared frame is not zeroed.
 fn discarded_before_a_copy() {
     explore(Some(4), || {
         let world = World::new(2, Policy::Speculative);

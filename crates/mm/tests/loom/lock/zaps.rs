@@ -1,5 +1,5 @@
-//! Loom model of what is done beside a zap: pages are moved into a table that the zap of a
-//! neighbour would free (rule R5), and a fork copies the mappings beside it.
+//! Loom models of operations beside a zap: a fork, a fault, another zap, and a move of pages. The pages move
+//! into a table that the zap of a neighbour would free (rule R5).
 //!
 //! At most two preemptions in the quick form.
 
@@ -9,8 +9,8 @@ use faultless_sync::{Mutant, with_flaw};
 
 const MOVE: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
 
-/// Pages 0 and 1 share a table. Page 0 goes, and page 2 moves to where page 1 is: the table is
-/// needed, although it is empty for a moment.
+/// Pages 0 and 1 share a table. Page 0 is unmapped while page 2 moves to page 1: the table is needed,
+/// although it is briefly empty.
 fn moved_beside_a_zap(preemptions: usize) {
     explore(Some(preemptions), || {
         let world = World::new(2, Policy::Speculative);
@@ -43,8 +43,8 @@ fn broken_vacancy_not_asked_again() {
     with_flaw(Mutant::VacancyNotAskedAgain, || moved_beside_a_zap(3));
 }
 
-/// A fork beside the unmapping of one of two pages: the child has it whole or not at all, and no
-/// note is left in either.
+/// A fork beside the unmap of one of two pages. The child has that mapping whole or not at all, and no mark
+/// stays in either space.
 #[test]
 fn a_fork_beside_a_zap() {
     explore(Some(2), || {
@@ -64,8 +64,8 @@ fn a_fork_beside_a_zap() {
     });
 }
 
-/// Two pages that were never used go beside the first fault there: what that brings goes, too, and
-/// is nowhere afterwards. Page 2 keeps the table above.
+/// Two unused pages are unmapped beside the first fault on them. The zap also frees a page and tables that
+/// this fault installs. Page 2 keeps the table above.
 fn unused_beside_a_fault(preemptions: usize) {
     explore(Some(preemptions), || {
         let world = World::new(2, Policy::Speculative);
@@ -92,7 +92,7 @@ fn broken_looked_for_before_it_is_settled() {
     with_flaw(Mutant::ValidationWithoutFence, || unused_beside_a_fault(3));
 }
 
-/// Two neighbours under one table go at once, neither of them used: the table goes with the last.
+/// Two unused neighbours under one table are unmapped concurrently: the last unmap frees the table.
 #[test]
 fn of_two_that_were_never_used_one_takes_the_table() {
     explore(Some(3), || {

@@ -1,5 +1,5 @@
-//! Loom model: a device is revoked beside what a program does with a mapping of it. When that has
-//! returned no entry and no TLB leads to the device, and an access is SIGBUS.
+//! Loom model of a device that is revoked beside a program's use of its mapping. After the revocation no
+//! entry and no TLB leads to the device, and an access raises SIGBUS.
 //!
 //! At most three preemptions in the quick form.
 
@@ -7,7 +7,7 @@ use crate::model::{PAGE, Processor, World, explore};
 use faultless_mm::{Outcome, Policy};
 use faultless_sync::{Mutant, with_flaw};
 
-/// `act` on CPU 1, beside a revocation.
+/// Runs `act` on CPU 1, beside a revocation on CPU 0.
 fn revoked(is_there: bool, bound: usize, act: fn(&Processor<'_>)) {
     explore(Some(bound), move || {
         let world = World::new(2, Policy::Speculative);
@@ -65,7 +65,7 @@ fn a_page_that_is_stored_to_goes() {
     revoked(true, 3, store);
 }
 
-/// What is being unmapped is not in use any more when the device is revoked.
+/// The revocation waits for a pending unmap of the device's page.
 #[test]
 fn a_page_that_is_unmapped_is_gone() {
     revoked(true, 3, unmap);

@@ -1,7 +1,9 @@
-//! Loom models of bytes that are moved from outside, under the claim of the page's entry: beside
-//! `munmap`, which must not free the page meanwhile; beside fork, whose child is a snapshot and
-//! sees nothing of what is written later. And of accessed bits that are cleared, beside a store: the
-//! bits that hardware sets are not lost, and a page whose bit is clear is in no TLB.
+//! Loom models of two operations on a page's entry.
+//!
+//! * Accesses from outside the space copy bytes under the claim of the entry. `munmap` must not free the page
+//!   meanwhile. Beside fork, the child is a snapshot and sees no later write.
+//! * Accessed bits are cleared beside a store. No bit set by hardware is lost, and a page with a clear
+//!   accessed bit is in no TLB.
 //!
 //! At most three preemptions.
 
@@ -12,8 +14,8 @@ use faultless_sync::{Mutant, with_flaw};
 const OLD: u64 = 1;
 const NEW: u64 = 2;
 
-/// Reads a page's word from outside, and writes another one if it is to be written. In two steps,
-/// as bytes are copied.
+/// Reads a page's word from outside the space, and optionally writes it. It takes two steps, as a copy of
+/// bytes does.
 fn reach(space: &Space, address: u64, write: Option<u64>) -> Result<u64, Errno> {
     let machine = space.memory().machine();
     let access = match write {
@@ -33,7 +35,7 @@ fn reach(space: &Space, address: u64, write: Option<u64>) -> Result<u64, Errno> 
     Ok(seen)
 }
 
-/// CPU 1 reaches a page while CPU 0 unmaps it.
+/// CPU 1 accesses a page from outside while CPU 0 unmaps it.
 fn beside_an_unmapping(policy: Policy, write: Option<u64>) {
     explore(Some(3), move || {
         let world = World::new(2, policy);
@@ -66,8 +68,8 @@ fn broken_claims_not_awaited() {
     });
 }
 
-/// CPU 0 writes two pages from outside, one after the other, while CPU 1 forks. `read_only`: the
-/// entry is the same after a fork.
+/// CPU 0 writes two pages from outside, one after the other, while CPU 1 forks. With `read_only` the entry is
+/// the same after a fork.
 fn beside_a_fork(policy: Policy, read_only: bool) {
     explore(Some(3), move || {
         let world = World::new(2, policy);
@@ -113,7 +115,7 @@ fn a_fork() {
     beside_a_fork(Policy::Speculative, true);
 }
 
-/// The fork has looked at the entry, and not yet let the page be shared.
+/// The fork has looked at the entry, but has not shared the page yet.
 #[test]
 #[should_panic(expected = "the child")]
 fn broken_link_not_validated() {
@@ -122,7 +124,7 @@ fn broken_link_not_validated() {
     });
 }
 
-/// The fork was over before the claim, and the entry is what it was.
+/// The fork ended before the claim, and the entry has its old value again.
 #[test]
 #[should_panic(expected = "the child")]
 fn broken_sharing_not_checked() {
@@ -131,7 +133,7 @@ fn broken_sharing_not_checked() {
     });
 }
 
-/// CPU 1 stores to a page while CPU 0 lets all pages count as not used.
+/// CPU 1 stores to a page while CPU 0 clears the accessed bits of all pages.
 fn clearing_beside_a_store(is_cached: bool) {
     explore(Some(3), move || {
         let world = World::new(2, Policy::Speculative);

@@ -1,8 +1,9 @@
-//! Loom model (h): fork over two pages while another CPU writes one, then the
-//! other. The child is a snapshot: it has the second write only if it has the
-//! first (rule R10), whether the pages are in one table or in two, or in none yet. And model (d), as far as reuse goes: a page that its space
-//! had to itself is written while it is forked; nobody may write in place what
-//! has become shared.
+//! Loom model (h): fork over two pages while another CPU writes one, then the other. The child is a snapshot:
+//! it has the second write only if it has the first (rule R10). This holds whether the pages are in one
+//! table, in two, or in none yet.
+//!
+//! Model (d), as far as reuse goes: CPU 1 writes a page that only its space maps, while CPU 0 forks. A page
+//! that has become shared must not be written in place.
 //!
 //! At most four preemptions.
 
@@ -12,7 +13,7 @@ use crate::model::{PAGE, Processor, RW, Space, World, explore, with_lazy_tlbs};
 use faultless_mm::Policy;
 use faultless_sync::{Mutant, with_flaw};
 
-/// What each page is before the fork, for the CPU that writes.
+/// The state of a page before the fork, as seen by the writer's CPU.
 #[derive(Clone, Copy)]
 enum Before {
     /// Never touched.
@@ -55,7 +56,7 @@ fn snapshot(bound: usize, policy: Policy, pages: [u64; 2], before: [Before; 2]) 
                 Ok(1),
                 "the parent's page {page}"
             );
-            // Whatever the parent does now, the child does not see.
+            // The child does not see the parent's later stores.
             let kept = world.word_of(&child, page);
             world.cpu().store(page * PAGE, 2).unwrap();
             assert_eq!(world.word_of(&child, page), kept, "the child's page {page}");
@@ -64,10 +65,10 @@ fn snapshot(bound: usize, policy: Policy, pages: [u64; 2], before: [Before; 2]) 
     });
 }
 
-/// In one table.
+/// Two pages in one table.
 const UP: [u64; 2] = [0, 1];
 const DOWN: [u64; 2] = [1, 0];
-/// Each in a table of its own.
+/// Two pages, each in its own table.
 const FAR: [u64; 2] = [0, 2];
 const FAR_DOWN: [u64; 2] = [2, 0];
 
@@ -86,7 +87,7 @@ fn pages_in_the_tlb() {
     snapshot(4, Policy::Speculative, UP, [Before::Cached; 2]);
 }
 
-/// The tables are frozen, and the flush is missing that makes CPUs notice.
+/// The fork freezes the tables without the flush that makes TLBs notice.
 #[test]
 #[should_panic(expected = "the child")]
 fn broken_fork_without_freeze() {
@@ -178,7 +179,7 @@ fn broken_without_a_mark() {
 }
 
 #[test]
-// One write too many, or one without another.
+// The child has a write too many, or the second write without the first.
 #[should_panic(expected = "the child")]
 fn broken_without_a_flush() {
     with_lazy_tlbs(|| {
@@ -191,7 +192,7 @@ fn broken_without_a_flush() {
     });
 }
 
-/// A page whose other mapping has gone is written by CPU 1 and forked by CPU 0.
+/// CPU 1 writes a page that only its space maps any more, while CPU 0 forks.
 fn reuse_against_fork(bound: usize) {
     explore(Some(bound), move || {
         let world = World::new(2, Policy::Speculative);
@@ -224,8 +225,8 @@ fn broken_frozen_table_ignored() {
     with_flaw(Mutant::FrozenIgnored, || reuse_against_fork(4));
 }
 
-/// Two CPUs write a page that a child shares, or shares no longer: one of them
-/// replaces it, and both writes are there.
+/// Two CPUs write a page that a child shares, or no longer shares. One of them replaces the page, and both
+/// writes survive.
 fn two_writes(bound: usize, leave: fn(Space)) {
     explore(Some(bound), move || {
         let world = World::new(2, Policy::Speculative);
@@ -249,8 +250,8 @@ fn two_writes_to_a_shared_page() {
     });
 }
 
-/// Parent and child write the page that they share: each gets its own, and the
-/// last one keeps the old frame.
+/// Parent and child write a page that they share. Each gets its own page; the later writer keeps the old
+/// frame.
 fn parent_and_child(bound: usize) {
     explore(Some(bound), move || {
         let world = World::with_others(1, 1, Policy::Speculative);
@@ -274,9 +275,8 @@ fn both_write() {
     parent_and_child(4);
 }
 
-/// CPU 1 has read a page, or reads it just now, while CPU 0 writes it, to a page of
-/// its own: CPU 1 does not go back in time, and sees it once the write is done. The
-/// page is shared with a child, or the zero page.
+/// CPU 0 writes a page, to a new frame, beside loads by CPU 1. CPU 1's loads do not go back in time, and see
+/// the write once it is done. The page is shared with a child, or is the zero page.
 fn a_write_beside_a_reader(bound: usize, forked: bool) {
     explore(Some(bound), move || {
         let world = World::new(2, Policy::Speculative);
@@ -285,7 +285,7 @@ fn a_write_beside_a_reader(bound: usize, forked: bool) {
         if forked {
             world.cpu().store(0, 1).unwrap();
             children.push(world.space().fork().unwrap());
-            // So that the broken variant is about the copy, and not about the fork.
+            // The broken variant must fail in the copy, not in the fork.
             let machine = world.space().memory().machine();
             machine.tlb(0).lock().unwrap().entries.clear();
         } else {

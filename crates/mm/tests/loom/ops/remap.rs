@@ -1,8 +1,9 @@
-//! Loom model of a move to where something else was mapped, beside a fault there that is
-//! late: it has found the old mapping and no page, and claims the entry when the page that
-//! is moved is about to come, or has come. The page must not be lost.
+//! Loom models of `mremap`.
 //!
-//! And of one within what is discarded, beside that: it must not keep its page.
+//! * A move to where something else was mapped, beside a late fault there. The fault has found the old
+//!   mapping and no page. It claims the entry just before or just after the moved page arrives. The moved
+//!   page must not be lost.
+//! * A move within the range of a DONTNEED: the moved page must be discarded, too.
 //!
 //! At most three preemptions in the quick form.
 
@@ -47,7 +48,7 @@ fn a_late_fault_on_the_page_behind_does_no_harm() {
     moved_over(3, |cpu, at| cpu.load_file(at));
 }
 
-/// The claim of a fault that withdraws writes over the page that has come.
+/// A fault withdraws its claim and overwrites the moved page.
 #[test]
 #[should_panic]
 fn broken_claims_not_awaited() {
@@ -56,14 +57,14 @@ fn broken_claims_not_awaited() {
     });
 }
 
-/// The last page goes to the first, which the walk may have passed.
+/// The last page moves to the first, which DONTNEED's walk may have passed.
 fn moved_ahead_of_a_discard() {
     explore(Some(2), || {
         let world = World::new(2, Policy::Speculative);
         world.map(0, 2, RW);
         world.cpu().store(PAGE, 4).unwrap();
         let discarding = world.run(1, |cpu| {
-            // Whether there is a hole by then.
+            // The result depends on whether the range has a hole by then.
             let _ = cpu.space().madvise(0, 2 * PAGE, advice::DONTNEED);
         });
         let moved = world.space().mremap(PAGE, PAGE, PAGE, MOVE, 0);

@@ -1,6 +1,8 @@
-//! Loom models: whether a space may show breakpoints is checked again beside a mapping with a probe
-//! that comes elsewhere; in the end the space says that it may. A probe is registered beside a mapping
-//! that comes; in the end there is a breakpoint.
+//! Loom models of probes.
+//!
+//! * A space checks again whether it may show breakpoints, beside a new mapping with a probe elsewhere. In
+//!   the end the space says that it may.
+//! * A probe is registered beside a new mapping. In the end the breakpoint is there.
 //!
 //! At most three preemptions in the quick form.
 
@@ -35,7 +37,7 @@ fn checked() {
         map(world.space(), &store, 0);
         looker.join().unwrap();
         let found = world.space().probe_at(0);
-        assert_eq!(found, Some(5), "a breakpoint is nobody's");
+        assert_eq!(found, Some(5), "a breakpoint has no probe");
         drop(probe);
         drop(store);
         world.finish();
@@ -48,7 +50,7 @@ fn what_comes_is_not_forgotten() {
 }
 
 #[test]
-#[should_panic(expected = "a breakpoint is nobody's")]
+#[should_panic(expected = "a breakpoint has no probe")]
 fn broken_probes_forgotten() {
     with_flaw(Mutant::ProbesForgotten, checked);
 }
@@ -65,7 +67,7 @@ fn registered() {
         mapper.join().unwrap();
         let machine = world.space().memory().machine();
         let frame = world.space().translate(0);
-        // SAFETY: the first byte of a page that nobody changes now.
+        // SAFETY: the first byte of a page that no thread changes now.
         let met = frame.map(|frame| unsafe { machine.pointer(frame).read() });
         assert_eq!(met, Some(0xcc), "a breakpoint is missing");
         assert_eq!(world.space().probe_at(0), Some(5));

@@ -1,6 +1,5 @@
-//! Loom models of pages that are let go of (`MADV_FREE`) and taken. A store that came after
-//! the letting go is never lost, and whoever forks, protects or unmaps meanwhile finds the
-//! page or finds it gone.
+//! Loom models of lazily freed pages (`MADV_FREE`) and their reclaim. A store after `MADV_FREE` is never
+//! lost. A concurrent fork, mprotect or munmap finds the page, or finds it gone.
 //!
 //! At most three preemptions in the quick form.
 
@@ -19,18 +18,18 @@ fn let_go(space: &Space) {
 }
 
 fn take(space: &Space) {
-    // Loom reorders what conflicts, as this does with a store's beginning.
+    // Loom reorders only conflicting accesses; this one conflicts with the beginning of a store.
     space.memory().machine().step();
     space.take_lazyfree();
 }
 
-/// CPU 1 stores, with the page in its TLB, while CPU 0 lets go of it and takes it.
+/// CPU 1 stores, with the page in its TLB, while CPU 0 lazily frees and reclaims it.
 fn a_store(policy: Policy) {
     explore(Some(3), move || {
         let world = World::new(2, policy);
         world.map(0, 1, RW);
         Processor::new(world.space(), 1).store(0, OLD).unwrap();
-        // Loom's, so that it tries both orders of this and the store.
+        // An atomic of loom's, so that it explores both orders of this and the store.
         let is_free = Arc::new(AtomicU32::new(0));
         let writer = {
             let is_free = is_free.clone();
@@ -55,7 +54,7 @@ fn a_store_after_letting_go_stays() {
     Policy::ALL.iter().for_each(|&policy| a_store(policy));
 }
 
-/// The same, the page having been let go of before.
+/// The same for a page that was lazily freed before.
 fn a_store_beside_the_taking(policy: Policy) {
     explore(Some(3), move || {
         let world = World::new(2, policy);
@@ -90,8 +89,8 @@ fn broken_taken_though_written() {
     });
 }
 
-/// CPU 1 takes a page that was let go of while CPU 0 does something with its mapping.
-/// `read_only`: nothing that `change` does to the entry is seen by who takes.
+/// CPU 1 reclaims a lazily freed page while CPU 0 changes its mapping. With `read_only` the reclaim sees no
+/// effect of `change` on the entry.
 fn taken_beside(policy: Policy, read_only: bool, change: fn(&Space) -> Option<Space>) {
     explore(Some(3), move || {
         let world = World::new(2, policy);
@@ -148,7 +147,7 @@ fn taken_beside_writers() {
     }
 }
 
-/// The child maps a frame that is free.
+/// The child would map a free frame.
 #[test]
 #[should_panic]
 fn broken_taken_without_validation() {

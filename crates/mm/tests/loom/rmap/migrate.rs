@@ -1,7 +1,11 @@
-//! Loom models of pages that are moved to another frame: beside stores through a TLB, faults,
-//! fork, `munmap`, `mremap`, pins; of a page that parent and child share; and of a page of a
-//! store, beside a fault on it and a truncation. Whoever uses the page has it before or after,
-//! and its old frame, which is free then, is in no TLB.
+//! Loom models of migration of a page to another frame.
+//!
+//! * A private page, beside stores through a TLB, faults, fork, `munmap`, `mremap` and pins.
+//! * A page that parent and child share.
+//! * A memory object's page, beside a fault on it and a truncation.
+//!
+//! Every user of the page has its content from before or after the move. Its old frame, which is then free,
+//! is in no TLB.
 //!
 //! At most three preemptions.
 
@@ -17,7 +21,7 @@ use faultless_sync::{Mutant, with_flaw};
 const OLD: u64 = 1;
 const NEW: u64 = 2;
 
-/// Moves what is at an address, if it can be moved now; whether it was.
+/// Migrates the page at an address if that is possible now. Returns whether it was.
 fn migrate(space: &Space, cpu: u32, address: u64) -> bool {
     let memory = space.memory();
     let machine = memory.machine();
@@ -31,7 +35,7 @@ fn migrate(space: &Space, cpu: u32, address: u64) -> bool {
     moved.is_ok()
 }
 
-/// CPU 1, which has the page in its TLB or not, stores while CPU 0 moves it.
+/// CPU 1 stores to a page while CPU 0 migrates it. The page is in CPU 1's TLB or not.
 fn beside_a_store(policy: Policy, is_cached: bool) {
     explore(Some(3), move || {
         let world = World::new(2, policy);
@@ -66,9 +70,9 @@ fn broken_moved_without_flush() {
     });
 }
 
-/// CPU 1 moves a page while CPU 0 does something with its space.
+/// CPU 1 migrates a page while CPU 0 changes its space.
 fn beside(policy: Policy, read_only: bool, change: fn(&World) -> Vec<Space>) {
-    // Under the others writers take turns.
+    // The other policies serialise writers.
     let bound = if policy == Policy::Speculative { 3 } else { 2 };
     explore(Some(bound), move || {
         let world = World::new(2, policy);
@@ -144,7 +148,7 @@ fn writers() {
     }
 }
 
-/// Fork has looked at the entry, and not yet counted the child's.
+/// Fork has looked at the entry, but has not counted the child's mapping yet.
 #[test]
 #[should_panic]
 fn broken_mapping_not_validated() {
@@ -153,7 +157,7 @@ fn broken_mapping_not_validated() {
     });
 }
 
-/// CPU 1 pins a page while CPU 0 moves it: who has it pinned has the program's page.
+/// CPU 1 pins a page while CPU 0 migrates it: the pin gets the page that the program uses.
 fn beside_a_pin() {
     explore(Some(3), || {
         let world = World::new(2, Policy::Speculative);
@@ -185,7 +189,7 @@ fn broken_moved_though_used() {
     with_flaw(Mutant::MovedThoughUsed, beside_a_pin);
 }
 
-/// A page that parent and child share is moved while the child writes it.
+/// A page that parent and child share is migrated while the child writes it.
 #[test]
 fn a_page_that_a_child_shares() {
     explore(Some(3), || {
@@ -206,7 +210,7 @@ fn a_page_that_a_child_shares() {
     });
 }
 
-/// While the space that shares it ends.
+/// A shared page is migrated while the other space ends.
 #[test]
 fn a_page_whose_other_space_ends() {
     explore(Some(3), || {
@@ -222,7 +226,7 @@ fn a_page_whose_other_space_ends() {
     });
 }
 
-/// The same for a page of a store, which leads to the space by another way.
+/// The same with a memory object's page, from which the reverse map leads to the space in another way.
 #[test]
 fn a_page_of_a_store_whose_other_space_ends() {
     explore(Some(3), || {
@@ -242,7 +246,7 @@ fn a_page_of_a_store_whose_other_space_ends() {
     });
 }
 
-/// With nobody at work it is moved, in both.
+/// With no operation in the way, a page that two spaces share is migrated in both.
 #[test]
 fn a_shared_page_is_moved_everywhere() {
     explore(Some(1), || {
@@ -258,7 +262,7 @@ fn a_shared_page_is_moved_everywhere() {
     });
 }
 
-/// A store of one page, which is mapped at page 0.
+/// A memory object of one page, mapped at page 0.
 fn mapped(world: &Arc<World>) -> MemoryObject<Model> {
     let store = MemoryObject::new(world.space().memory(), PAGE, None, 0).unwrap();
     let opened = Opened {
@@ -272,7 +276,7 @@ fn mapped(world: &Arc<World>) -> MemoryObject<Model> {
     store
 }
 
-/// A page of a store is moved while CPU 1 maps it and writes it.
+/// A memory object's page is migrated while CPU 1 maps and writes it.
 #[test]
 fn a_fault_on_a_page_of_a_store() {
     explore(Some(3), || {
@@ -293,7 +297,7 @@ fn a_fault_on_a_page_of_a_store() {
     });
 }
 
-/// A page of a store is moved while it is truncated.
+/// A memory object's page is migrated while it is truncated.
 fn beside_a_truncation() {
     explore(Some(3), || {
         let world = World::new(2, Policy::Speculative);

@@ -1,7 +1,8 @@
-//! Loom model (c): a truncation, and a hole, beside faults on the pages that go
-//! (rule R6). When it has returned nothing shows the pages any more, and what a fault
-//! has published before is gone; frames that are freed too early are noticed by the
-//! machine, whose TLBs must not hold them. (Beside writers: `store_writers.rs`.)
+//! Loom model (c): a truncation, and a hole, beside faults on the removed pages (rule R6).
+//!
+//! After the truncation no entry shows the pages any more, and pages that a fault published before are
+//! zapped. The machine notices frames that are freed too early: its TLBs must not hold them. (Beside writers:
+//! `truncate_writers.rs`.)
 //!
 //! At most three preemptions in the quick form.
 
@@ -10,7 +11,7 @@ use faultless_mm::{MemoryObject, Opened, Outcome, PROT_READ, Policy, flags};
 use faultless_sync::{Mutant, with_flaw};
 use std::sync::Arc;
 
-/// A store of one page, which is mapped at page 0.
+/// A memory object of one page, mapped at page 0.
 fn mapped(world: &Arc<World>, prot: u32, how: u32) -> MemoryObject<Model> {
     let store = MemoryObject::new(world.space().memory(), PAGE, None, 0).unwrap();
     let opened = Opened {
@@ -27,7 +28,7 @@ fn mapped(world: &Arc<World>, prot: u32, how: u32) -> MemoryObject<Model> {
     store
 }
 
-/// A fault on CPU 1, beside a truncation to nothing.
+/// Runs a fault on CPU 1, beside a truncation to size 0.
 fn truncated(
     is_there: bool,
     prot: u32,
@@ -79,8 +80,7 @@ fn a_private_copy_goes() {
     truncated(true, RW, flags::PRIVATE, store);
 }
 
-/// Two faults: one may add the page, and the other map it, before the first sees that it
-/// is behind the end.
+/// Two faults: one may add the page, and the other map it, before the first sees that it is behind the end.
 fn added_by_another(bound: usize) {
     explore(Some(bound), || {
         let world = World::new(3, Policy::Speculative);
@@ -121,7 +121,7 @@ fn broken_identity_not_validated() {
     });
 }
 
-/// A hole beside a read: what is mapped in the end is what the store has.
+/// A hole beside a read: an entry that is left maps the object's current page.
 fn punched() {
     explore(Some(3), || {
         let world = World::new(2, Policy::Speculative);
@@ -160,8 +160,8 @@ fn broken_claim_without_fence() {
     });
 }
 
-/// A hole beside a read of the store by the kernel, which pins the page: it reads the
-/// page as it was, or none, and never a frame that is somebody else's.
+/// A hole beside a read of the object by the kernel, which pins the page. The kernel reads the page as it
+/// was, or none, and never a frame in another use.
 #[test]
 fn a_pinned_page_stays_until_it_is_read() {
     explore(Some(3), || {
@@ -190,8 +190,7 @@ fn a_pinned_page_stays_until_it_is_read() {
     });
 }
 
-/// A truncation beside an unmapping of the same page: whoever is last frees the frame,
-/// once.
+/// A truncation beside an unmap of the same page: the later of the two frees the frame, once.
 #[test]
 fn a_page_that_is_unmapped_meanwhile_is_freed_once() {
     explore(Some(3), || {
@@ -207,8 +206,8 @@ fn a_page_that_is_unmapped_meanwhile_is_freed_once() {
     });
 }
 
-/// A private copy, which CPU 0 has in its TLB, is unmapped, or replaced, while the store is truncated:
-/// nobody counts it, and the walk may not find it.
+/// A private copy, which CPU 0 has in its TLB, is unmapped or replaced while the object is truncated. No
+/// count covers the copy, and the truncation's walk may not find it.
 fn departs(act: fn(&Processor<'_>)) {
     explore(Some(3), move || {
         let world = World::new(2, Policy::Speculative);
@@ -255,8 +254,8 @@ fn broken_departures_of_what_is_replaced_not_awaited() {
     with_flaw(Mutant::DeparturesNotAwaited, || departs(replace));
 }
 
-/// A space ends while a truncation is in it: it waits for that, parked, and is woken by who may not touch
-/// it any more.
+/// A space ends while a truncation walks it. The exit parks until the walk has left; the truncation must not
+/// touch the space after the wake-up.
 #[test]
 fn a_space_ends_once_no_walk_is_in_it() {
     explore(Some(3), || {

@@ -1,6 +1,8 @@
-//! Loom model (c), second part: a truncation, or a hole, beside a fault and a writer that
-//! takes the fault's mapping away or moves it. Nothing leads from the store to the entry
-//! then; that the fault has counted the page is all that the truncation can see.
+//! Loom model (c), second part: a truncation, or a hole, beside a fault and a writer that unmaps or moves the
+//! fault's mapping.
+//!
+//! Then nothing leads from the memory object to the entry. The truncation can only see that the fault has
+//! counted the page.
 //!
 //! Two or three preemptions in the quick form.
 
@@ -12,7 +14,7 @@ use faultless_sync::{Mutant, with_flaw};
 
 const MOVE: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
 
-/// Maps a page of a store.
+/// Maps a page of a memory object.
 fn map(space: &Space, page: u64, store: &MemoryObject<Model>, index: u64, prot: u32, how: u32) {
     let opened = Opened {
         store: Ok(store),
@@ -29,8 +31,7 @@ fn of_pages(world: &World, pages: u64) -> MemoryObject<Model> {
     MemoryObject::new(world.space().memory(), pages * PAGE, None, 0).unwrap()
 }
 
-/// A fault on CPU 1, a truncation on CPU 0, and an unmapping on CPU 2: the page's frame is
-/// freed once, and by the last who uses it.
+/// A fault on CPU 1, a truncation on CPU 0, and an unmap on CPU 2: the frame is freed once, by its last user.
 fn truncated_and_unmapped(
     preemptions: usize,
     (prot, how): (u32, u32),
@@ -77,8 +78,8 @@ fn broken_counted_too_late() {
     });
 }
 
-/// A fault on CPU 1 that may come too late for a truncation on CPU 0, which then writes the page
-/// anew and extends the store: what was written stays.
+/// A fault on CPU 1 may come too late for a truncation on CPU 0. CPU 0 then writes the page anew and extends
+/// the object: the written content stays.
 fn truncated_and_written() {
     explore(Some(3), || {
         let world = World::new(2, Policy::Speculative);
@@ -107,15 +108,15 @@ fn what_is_written_behind_the_end_stays() {
     truncated_and_written();
 }
 
-/// Who takes the page back does not see that the store has been extended.
+/// A fault removes its page again and does not see that the object has been extended.
 #[test]
 #[should_panic(expected = "what was written is lost")]
 fn broken_size_not_validated() {
     with_flaw(Mutant::SizeNotValidated, truncated_and_written);
 }
 
-/// A copy of a page that goes into a hole, while the copy's mapping is moved: it is of what
-/// the page has held, and not of what the frame holds for somebody else afterwards.
+/// A fault copies a page that is punched out, while its mapping moves. The copy has the content of the page,
+/// not of the frame's next use.
 #[test]
 fn a_copy_that_moves_is_of_its_page() {
     explore(Some(2), || {
@@ -135,7 +136,7 @@ fn a_copy_that_moves_is_of_its_page() {
         let seen = world.cpu().load_file(2 * PAGE).unwrap();
         match done {
             Ok(()) => assert!(matches!(seen, 1 | 5), "a copy of something else: {seen:#x}"),
-            // The copy may have moved before it could be written.
+            // The mapping may have moved before the store.
             Err(_) => assert!(matches!(seen, 0 | 4), "a copy of something else: {seen:#x}"),
         }
         drop(store);
@@ -143,13 +144,12 @@ fn a_copy_that_moves_is_of_its_page() {
     });
 }
 
-/// A private copy is moved to where the truncation has been already, to a mapping that the
-/// neighbour lends.
+/// A private copy moves to a neighbour's mapping, which the truncation's walk has already passed.
 fn moved_to_a_neighbour() {
     explore(Some(2), || {
         let world = World::new(2, Policy::Speculative);
         let store = of_pages(&world, 2);
-        // The neighbour comes first in the store's list.
+        // The neighbour is first in the object's list of mappings.
         map(world.space(), 3, &store, 1, RW, flags::PRIVATE);
         map(world.space(), 0, &store, 0, RW, flags::PRIVATE);
         world.cpu().store_file(0, 1).unwrap();
@@ -177,15 +177,15 @@ fn broken_not_linked_again() {
     with_flaw(Mutant::NotLinkedAgain, moved_to_a_neighbour);
 }
 
-/// A private copy, which CPU 0 has in its TLB, goes because something that shows the same page of the store is
-/// moved over it and stays where it was. It departs all the same, and the walk comes once more: either is enough.
+/// CPU 0 has a private copy in its TLB. A move of another mapping of the same page replaces the copy, and the
+/// source stays mapped. The copy is a pending unmap, and the truncation walks once more: either is enough.
 #[test]
 fn a_copy_goes_that_the_same_is_moved_over() {
     explore(Some(3), || {
         let world = World::new(3, Policy::Speculative);
         let store = of_pages(&world, 2);
-        // The walk comes to the source first; the second page lends its mapping to what comes, so there is but one
-        // other in the list.
+        // The walk reaches the source first. The moved page joins the mapping of page 1, so that the list has
+        // only one other mapping.
         map(world.space(), 3, &store, 0, RW, flags::PRIVATE);
         map(world.space(), 0, &store, 0, RW, flags::PRIVATE);
         map(world.space(), 1, &store, 1, RW, flags::PRIVATE);
@@ -203,8 +203,7 @@ fn a_copy_goes_that_the_same_is_moved_over() {
     });
 }
 
-/// A private copy in a mapping that is just being made, seen by the fault before the
-/// truncation can be led to it.
+/// A private copy in a new mapping, which a fault finds before the truncation can reach the mapping.
 #[test]
 fn a_copy_in_a_new_mapping_goes() {
     explore(Some(3), || {

@@ -1,5 +1,5 @@
-//! Loom models of soft-dirty bits: a store that begins when a clearing has ended is noticed,
-//! whatever TLBs hold and whichever fault comes beside; and the two never wait for each other.
+//! Loom models of soft-dirty bits: a store that begins after a clearing is noticed, whatever TLBs hold and
+//! whichever fault runs beside it. The store and the clearing never wait for each other.
 //!
 //! At most three preemptions in the quick form; beside a writer two.
 
@@ -13,22 +13,22 @@ use faultless_sync::{Mutant, with_flaw};
 const OLD: u64 = 7;
 const NEW: u64 = 9;
 
-/// Clears, and says so afterwards.
+/// Clears soft-dirty bits, then sets `is_clear`.
 fn clear(space: &Space, is_clear: &AtomicU32) {
-    // Loom reorders what conflicts, as this does with a store's beginning.
+    // Loom reorders only conflicting accesses; this one conflicts with the beginning of a store.
     space.memory().machine().step();
     space.clear_soft_dirty();
     is_clear.store(1, Relaxed);
 }
 
-/// CPU 1 stores, having done `before`, while CPU 0 clears. `kind`: the mapping's.
+/// CPU 1 stores, after `before`, while CPU 0 clears. `kind`: flags of the mapping.
 fn a_store(policy: Policy, kind: u32, before: fn(&Processor<'_>)) {
     explore(Some(3), move || {
         let world = World::new(2, policy);
         let kind = kind | flags::ANONYMOUS | flags::FIXED;
         world.space().mmap(0, PAGE, RW, kind).unwrap();
         before(&Processor::new(world.space(), 1));
-        // Loom's, so that it tries both orders of this and the store.
+        // An atomic of loom's, so that it explores both orders of this and the store.
         let is_clear = Arc::new(AtomicU32::new(0));
         let writer = {
             let is_clear = is_clear.clone();
@@ -85,7 +85,7 @@ fn broken_watched_without_a_flush() {
     });
 }
 
-/// A read beside the clearing of memory that is shared: what it lets through is noticed.
+/// A read beside the clearing of shared memory: a store that the read's entry lets through is noticed.
 fn a_read_and_a_store(policy: Policy) {
     explore(Some(3), move || {
         let world = World::new(2, policy);
@@ -115,7 +115,7 @@ fn a_read_lets_no_store_through_unnoticed() {
     all.for_each(|&policy| a_read_and_a_store(policy));
 }
 
-/// CPU 1 clears while CPU 0 does something with the mapping.
+/// CPU 1 clears while CPU 0 changes the mapping.
 fn cleared_beside(policy: Policy, change: fn(&Space) -> Option<Space>) {
     explore(Some(2), move || {
         let world = World::new(2, policy);

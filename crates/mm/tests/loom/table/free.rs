@@ -1,6 +1,7 @@
-//! Loom model (b) on whole operations: `munmap` frees a table while a neighbour's
-//! fault looks into it, and may have to install the next one; and while a fault, or a
-//! table walk, still has the table that goes (rule R5).
+//! Loom model (b) on whole operations: `munmap` frees a table (rule R5).
+//!
+//! Meanwhile a neighbour's fault looks into the table, and may have to install the next one. In other models
+//! a fault, or a table walk, still has the table.
 //!
 //! At most three preemptions in the quick form.
 
@@ -10,11 +11,11 @@ use faultless_sync::{Mutant, with_flaw};
 
 const MAP_ERR: Outcome = Outcome::Segv(SegvCode::MapErr);
 
-/// Pages 0 and 1 share a table. Page 0 is touched and unmapped; a stack grows
-/// into page 1 meanwhile. (No other mapping can appear there during a zap, and
-/// tables under a mapping are left alone. That the fault validates the link is what `free.rs`, among
-/// the models of `faultless-paging`, shows: here the question what is mapped, asked after the claim,
-/// would save its page.)
+/// Pages 0 and 1 share a table. Page 0 is touched and unmapped while a stack grows into page 1.
+///
+/// No other mapping can appear there during a zap, and tables under a mapping stay. The model `free.rs` of
+/// `faultless-paging` shows that a fault validates the link. Here the second look at what is mapped, after
+/// the claim, would save the page.
 fn a_neighbours_first_touch() {
     explore(Some(3), || {
         let world = World::new(2, Policy::Speculative);
@@ -25,7 +26,7 @@ fn a_neighbours_first_touch() {
         let neighbour = world.run(1, |cpu| cpu.space().fault(PAGE, Access::Write));
         world.space().munmap(0, PAGE).unwrap();
         let pages = match neighbour.join().unwrap() {
-            // Page 0 was in the guard gap.
+            // Page 0 was in the stack's guard gap.
             MAP_ERR => 0,
             outcome => {
                 assert_eq!(outcome, Outcome::Resolved);
@@ -47,8 +48,8 @@ fn broken_table_not_scanned() {
     with_flaw(Mutant::TableNotScanned, a_neighbours_first_touch);
 }
 
-/// The table is free as soon as its readers allow, while the neighbour's fault still
-/// looks for it: the fault does not look into a free frame.
+/// The table is freed as soon as its readers allow, while a late fault still looks for it. The fault must not
+/// look into a free frame.
 fn a_table_and_a_late_fault() {
     explore(Some(3), || {
         let world = World::new(2, Policy::Speculative);
@@ -74,8 +75,8 @@ fn broken_table_not_retired() {
     with_flaw(Mutant::TableNotRetired, a_table_and_a_late_fault);
 }
 
-/// A CPU loads from both pages of a table, and keeps the table in its walk cache; the
-/// last page goes, and the table. No walk cache has it by then.
+/// A CPU loads from both pages of a table, and has the table in its walk cache. Meanwhile the last page and
+/// the table are freed: no walk cache holds the table by then.
 fn a_table_and_a_walk() {
     explore(Some(3), || {
         let world = World::new(2, Policy::Speculative);
@@ -108,8 +109,8 @@ fn broken_table_not_flushed() {
     with_flaw(Mutant::TableNotFlushed, a_table_and_a_walk);
 }
 
-/// Both pages go, each by a CPU of its own: each may find the table empty. Pages that are `pinned` are kept
-/// until the flush, and seen by the other meanwhile.
+/// Two CPUs unmap one page each, and each may find the table empty. `pinned` pages stay in the table until
+/// the flush, where the other CPU sees them.
 fn two_that_empty_a_table(pinned: bool) {
     explore(Some(if pinned { 2 } else { 3 }), move || {
         let world = World::new(2, Policy::Speculative);

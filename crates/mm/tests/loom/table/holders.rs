@@ -1,6 +1,7 @@
-//! Loom models of owned translations (`faultless_paging::holders`): a page or a table that one
-//! CPU's fault has made goes, is lowered, or counts as not used, while another CPU loads it. Whoever
-//! is not asked to flush holds nothing.
+//! Loom models of owned translations (`faultless_paging::holders`).
+//!
+//! One CPU's fault has installed a page or a table, which is zapped, write-protected, or aged while another
+//! CPU loads it. A CPU that gets no flush request holds no translation.
 //!
 //! At most three preemptions; the owner is CPU 0, the thread that runs the model.
 
@@ -23,7 +24,7 @@ fn a_page_and_a_load(discards: bool) {
     explore(Some(3), move || {
         let world = World::new(2, Policy::Speculative);
         world.map(0, 2, RW);
-        // The table stays.
+        // A second page keeps the table.
         world.cpu().store(PAGE, OLD).unwrap();
         world.cpu().store(0, OLD).unwrap();
         let other = world.run(1, |cpu| cpu.load(0));
@@ -55,7 +56,7 @@ fn broken_load_not_marked() {
     with_marks(|| with_flaw(Mutant::LoadNotMarked, || a_page_and_a_load(false)));
 }
 
-/// Nobody else has loaded the page, or the table: nobody else is asked.
+/// No other CPU has loaded the page or the table, so no other CPU is asked to flush.
 #[test]
 fn what_is_ones_own_interrupts_nobody() {
     with_marks(|| {
@@ -72,7 +73,7 @@ fn what_is_ones_own_interrupts_nobody() {
     });
 }
 
-/// CPU 0 unmaps a table's only page while CPU 1 walks the table, for another page.
+/// CPU 0 unmaps a table's only page while CPU 1 walks the table for another page.
 fn a_table_and_a_walk() {
     explore(Some(3), || {
         let world = World::new(2, Policy::Speculative);
@@ -105,8 +106,8 @@ fn broken_walk_not_marked() {
     with_marks(|| with_flaw(Mutant::LoadNotMarked, a_table_and_a_walk));
 }
 
-/// CPU 1 has loaded the page and discards it, while CPU 0 lets it count as not used: CPU 0 itself
-/// may hold it still.
+/// CPU 1 has loaded a page and discards it, while CPU 0 clears its accessed bit. CPU 0 may hold the page
+/// itself.
 fn clearing_beside_a_discard() {
     explore(Some(3), || {
         let world = World::new(2, Policy::Speculative);
@@ -134,13 +135,13 @@ fn broken_owner_not_taken_away() {
     with_marks(|| with_flaw(Mutant::OwnerNotTakenAway, clearing_beside_a_discard));
 }
 
-/// CPU 1 stores to the page for the first time while CPU 0 clears soft-dirty bits.
+/// CPU 1 stores to a page for the first time while CPU 0 clears soft-dirty bits.
 fn watching_beside_a_store() {
     explore(Some(4), || {
         let world = World::new(2, Policy::Speculative);
         world.map(0, 1, RW);
         world.cpu().store(0, OLD).unwrap();
-        // Loom's, so that it tries both orders of this and the store.
+        // An atomic of loom's, so that it explores both orders of this and the store.
         let is_clear = Arc::new(AtomicU32::new(0));
         let writer = {
             let is_clear = is_clear.clone();

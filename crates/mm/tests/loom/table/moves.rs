@@ -1,12 +1,15 @@
-//! Loom model of the counts by which a walk without a range sees that a page has moved from ahead of it to behind it,
-//! while another move is shown in another part of the space: moves in two parts are shown side by side.
+//! Loom model of the counts of moves. By them a walk without a range sees that a page has moved from ahead of
+//! it to behind it.
+//!
+//! Another move is shown at the same time in another lock domain, because moves in two domains are not
+//! serialised.
 //!
 //! At most three preemptions.
 
 #[path = "../../../../sync/tests/model/mod.rs"]
 mod model;
 
-/// The real file: it is not public.
+/// The file of the core itself, because it is not public.
 #[path = "../../../src/table/moves.rs"]
 #[allow(dead_code)]
 mod moves;
@@ -19,7 +22,7 @@ use loom::thread;
 use model::{Machine, explore};
 use moves::Moves;
 
-/// What a slot says.
+/// Slot values.
 const EMPTY: u64 = 0;
 const LIVE: u64 = 1;
 const MOVING: u64 = 2;
@@ -27,7 +30,7 @@ const MOVING: u64 = 2;
 const SOURCE: usize = 1;
 const TARGET: usize = 0;
 
-/// A place: its slot, and whether a page is there.
+/// A page of the space: its slot value, and whether it is present.
 #[derive(Default)]
 struct Place {
     slot: AtomicU64,
@@ -70,7 +73,8 @@ impl Space {
         self.show(TARGET, LIVE);
     }
 
-    /// Looks at a place without a range: whether a page was there; `None` where it would wait for a writer.
+    /// Looks at a page without a range. Returns whether it was present, or `None` where the walk would wait
+    /// for a writer.
     fn look(&self, number: usize) -> Option<bool> {
         let place = &self.places[number];
         let slot = place.slot.load(Ordering::Acquire);

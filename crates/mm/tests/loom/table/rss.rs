@@ -1,4 +1,4 @@
-//! Loom models of what is counted as in memory: what one CPU brings another takes away, and the sum is what there is.
+//! Loom models of RSS counts: one CPU adds pages while another removes them, and the sum is what is mapped.
 //!
 //! At most three preemptions in the quick form.
 
@@ -6,14 +6,14 @@ use crate::model::{PAGE, RW, Space, World, explore};
 use faultless_mm::{Policy, Rss, advice};
 use faultless_sync::{Mutant, with_flaw};
 
-/// CPU 1 brings pages while CPU 0 takes them away. The world's end verifies the counts.
+/// CPU 1 faults pages in while CPU 0 zaps them. `World::finish` verifies the counts.
 fn beside_faults(policy: Policy, take: fn(&Space)) {
     explore(Some(3), move || {
         let world = World::new(2, policy);
         world.map(0, 2, RW);
         world.cpu().store(0, 1).unwrap();
         let other = world.run(1, |cpu| {
-            // Or the mapping has gone.
+            // A store fails if the mapping has gone.
             let _ = cpu.store(PAGE, 2);
             let _ = cpu.store(0, 3);
         });

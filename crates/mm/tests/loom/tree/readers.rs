@@ -1,8 +1,9 @@
-//! Loom model (j): the mapping tree. A lock-free lookup against a first and a second cut of
-//! a slot, a replacement and a refill; and a fault that holds a slot of a split or of a node
-//! that leaves the tree. A node holds four slots here, and there are two levels.
+//! Loom model (j): the mapping tree.
 //!
-//! (Two writers: `tree_writers.rs`.)
+//! * Lock-free lookups against a first and a second cut of a slot, a replacement and a refill.
+//! * A fault that has found a slot of a split or node, which then leaves the tree.
+//!
+//! A node holds four slots here, and there are two levels. (Two writers: `writers.rs`.)
 //!
 //! Nodes are not reused in these models: reclamation has a model of its own.
 
@@ -22,20 +23,20 @@ pub struct Forest {
     pub memory: &'static Memory<Model>,
     pub tree: Tree,
     mappings: [Mapping; 3],
-    /// The entry of the page that faults are about.
+    /// The page-table entry of the page that faults use.
     pub entry: Entry,
 }
 
 impl Forest {
-    /// Pages 0 to 3 point to mapping 0.
+    /// A tree of which pages 0 to 3 point to mapping 0.
     pub fn new() -> Arc<Self> {
         Self::of::<1>()
     }
 
-    /// The same for so many CPUs that write.
+    /// Like `new`, for `CPUS` writing CPUs.
     pub fn of<const CPUS: usize>() -> Arc<Self> {
         crate::model::set_cpu(0);
-        // Small, and as good as free: every execution leaves one behind.
+        // Leaked: small, once in each execution.
         let per_cpu = Box::leak(Box::new([(); CPUS].map(|()| PerCpu::new())));
         let participants = Box::leak(Box::new([(); CPUS].map(|()| Participant::new())));
         let memory = Memory::new(Model::new(12, CPUS), per_cpu, participants);
@@ -69,8 +70,7 @@ impl Forest {
         edit.fill(pages, word);
     }
 
-    /// Takes the page away, as a writer does that has changed what is mapped there: claims that came
-    /// before that are waited for.
+    /// Zaps the page, as a writer does after it has changed the mapping: it waits for earlier claims.
     pub fn take_page(&self) {
         fence(Ordering::SeqCst);
         loop {
@@ -83,7 +83,7 @@ impl Forest {
         }
     }
 
-    /// What a lookup of `page` finds, by its place in `history`.
+    /// The position in `history` of the slot value that a lookup of `page` finds.
     pub fn find(&self, page: u64, history: &[SlotValue]) -> usize {
         let word = self.tree.find(page).word;
         let place = history.iter().position(|w| *w == word);
@@ -132,7 +132,7 @@ fn lookups_against_a_second_cut() {
     });
 }
 
-/// Cut, emptied, filled again, replaced as a whole.
+/// A slot is cut, emptied, filled again, and replaced as a whole.
 #[test]
 fn lookups_against_a_replacement() {
     explore(None, || {
@@ -141,7 +141,7 @@ fn lookups_against_a_replacement() {
         let reader = {
             let forest = forest.clone();
             thread::spawn(move || {
-                // Page 1's split empties and leaves, then comes another, then none.
+                // Page 1's split empties and leaves the tree; then comes another, then none.
                 let history = [
                     forest.word(0),
                     SlotValue::EMPTY,
@@ -160,21 +160,19 @@ fn lookups_against_a_replacement() {
     });
 }
 
-/// How page 0 comes to have slots of its own beside others, and how these leave the tree when its
-/// mapping is replaced.
+/// How page 0 gets a slot of its own, and how that slot leaves the tree when its mapping is replaced.
 #[derive(Clone, Copy)]
 enum Leaves {
-    /// A split, by a mapping of all its pages.
+    /// In a split, replaced by a mapping of all its pages.
     Split,
-    /// A node, likewise.
+    /// In a node, replaced likewise.
     Node,
-    /// A split, which becomes a node before page 0 is mapped over.
+    /// In a split that becomes a node before page 0 is mapped over.
     Widened,
 }
 
-/// Faults that have found mapping 1 in a split or a node, claim and validate; a writer
-/// replaces that, fences, and waits for claims. Nothing is published for a
-/// mapping that is gone.
+/// Faults that have found mapping 1 in a split or a node claim and validate. Meanwhile a writer replaces the
+/// mapping, fences, and waits for claims. No page is published for a mapping that is gone.
 fn validation_against(leaves: Leaves, faults: u32, bound: Option<usize>) {
     const LEAF: u64 = X86_64::FORMAT.leaf(Frame(9), true, false, true);
     explore(bound, move || {

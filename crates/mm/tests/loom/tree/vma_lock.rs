@@ -1,13 +1,13 @@
-//! Loom model of the mapping's own lock (policy `vma-lock`): a fault that holds a
-//! mapping, and a writer that has locked faults out, exclude each other. What the
-//! lock protects is a cell that loom watches. (No model of whole operations can
-//! show that: the entry protocol holds under this policy, too, so that nothing is
-//! lost if a fault and a writer meet.)
+//! Loom model of a mapping's own lock (policy `vma-lock`). A fault that holds the mapping and a writer that
+//! has locked faults out exclude each other.
+//!
+//! Loom watches the protected data as a cell. Models of whole operations cannot show this exclusion: under
+//! this policy, too, the entry protocol prevents damage if a fault and a writer meet.
 
 #[path = "../../../../sync/tests/model/mod.rs"]
 mod model;
 
-/// The real file: its lock is not public.
+/// The file of the core itself, because its lock is not public.
 #[path = "../../../src/tree/vma_lock.rs"]
 #[allow(dead_code)]
 mod vma_lock;
@@ -20,7 +20,7 @@ use loom::thread;
 use model::{Machine, explore};
 use vma_lock::VmaLock;
 
-/// A mapping's lock, the address space's present write hold, and what they protect.
+/// A mapping's lock, the address space's current write hold, and the data that they protect.
 struct Shared {
     lock: VmaLock,
     write_hold: AtomicU32,
@@ -43,14 +43,14 @@ impl Shared {
         })
     }
 
-    /// A try of a fault. What it saw, unless it was locked out.
+    /// A fault's attempt. Returns the value read, unless the fault was locked out.
     fn fault(&self) -> Option<u32> {
         let _read = self.lock.try_read(&self.write_hold)?;
         // SAFETY: loom checks it.
         Some(self.content.with(|content| unsafe { *content }))
     }
 
-    /// A write hold; its end is that of `RangeWriteGuard`.
+    /// One write hold of a writer. It ends as in `MmapLock::end_hold`.
     fn change(&self) {
         let hold = self.write_hold.load(Ordering::Relaxed);
         self.lock.lock_out_readers(hold, &self.machine);
@@ -60,7 +60,7 @@ impl Shared {
     }
 }
 
-/// `faults` CPUs with two tries each, and a writer that comes twice.
+/// `faults` CPUs with two attempts each, and a writer with two write holds.
 fn faults_and_a_writer(faults: u32, bound: Option<usize>) {
     explore(bound, move || {
         let shared = Shared::new();

@@ -1,8 +1,10 @@
-//! Loom model (j) with several writers: lookups, and faults that claim and validate, while two writers cut,
-//! fill and replace what is in the same node, or in two of which one has become an arena with an edit lock
-//! of its own. The nodes of writers who are in different parts are joined only above.
+//! Loom model (j) with two writers: lookups, and faults that claim and validate, beside two writers of the
+//! mapping tree.
 //!
-//! At most three preemptions where that is said, else all interleavings. (One writer: `tree.rs`.)
+//! The writers cut, fill and replace slots of the same node, or of two nodes. Of two nodes one belongs to a
+//! shard with an edit lock of its own, and the two lock domains meet only above.
+//!
+//! At most three preemptions where a model says so, else all interleavings. (One writer: `readers.rs`.)
 
 use crate::model::explore;
 use crate::tree::readers::Forest;
@@ -12,7 +14,7 @@ use faultless_sync::{Cpu, Mutant, SpinLock, with_flaw};
 use loom::thread;
 use std::sync::Arc;
 
-/// Runs a writer beside the caller.
+/// Runs a writer on CPU `cpu`, in a new thread.
 fn writes(
     forest: &Arc<Forest>,
     cpu: u32,
@@ -25,8 +27,8 @@ fn writes(
     })
 }
 
-/// Each cuts off an end of one slot: whoever comes second makes a node of the other's split. What is between
-/// them never changes.
+/// Each writer cuts off one end of a slot; the second one turns the first one's split into a node. The pages
+/// between never change.
 #[test]
 fn lookups_between_two_cuts() {
     explore(None, || {
@@ -45,7 +47,7 @@ fn lookups_between_two_cuts() {
     });
 }
 
-/// One cuts the slot that another replaces as a whole: everything is as if one of them had come first.
+/// One writer cuts a slot that the other replaces as a whole. The result is that of one after the other.
 #[test]
 fn lookups_beside_a_cut_and_a_replacement() {
     explore(Some(3), || {
@@ -64,7 +66,7 @@ fn lookups_beside_a_cut_and_a_replacement() {
     });
 }
 
-/// One empties what another fills: the slots of their own go, and come again.
+/// One writer empties what the other fills: the cut slots leave the tree and are made again.
 #[test]
 fn lookups_beside_one_who_empties_and_one_who_fills() {
     explore(None, || {
@@ -82,8 +84,8 @@ fn lookups_beside_one_who_empties_and_one_who_fills() {
     });
 }
 
-/// A fault has found mapping 1 in a split, which another writer makes a node of before, while, or after
-/// mapping 1 is replaced. Nothing is published for what is gone.
+/// A fault has found mapping 1 in a split. Another writer turns the split into a node before, while, or after
+/// mapping 1 is replaced. No page is published for a mapping that is gone.
 fn validation_beside_two() {
     const LEAF: u64 = X86_64::FORMAT.leaf(Frame(9), true, false, true);
     explore(Some(3), || {
@@ -119,8 +121,9 @@ fn broken_split_not_buried_by_another() {
     with_flaw(Mutant::NodeNotBuried, validation_beside_two);
 }
 
-/// Pages 4 to 7 are a part with an edit lock of its own, as an arena has it; what lies before them is changed under
-/// the tree's. Each part loses all that is in it, and gets something else, and lookups see that of each by itself.
+/// Pages 4 to 7 are a lock domain with an edit lock of its own, as in a shard. The pages before them change
+/// under the tree's edit lock. Each domain is emptied and filled again, and lookups see the states of each in
+/// order.
 #[test]
 fn lookups_in_two_parts() {
     explore(None, || {
@@ -151,7 +154,7 @@ fn lookups_in_two_parts() {
         for page in 0..8 {
             assert_eq!(forest.find(page, &[forest.word(2)]), 0, "page {page}");
         }
-        // What lies in a part of its own is in nobody's way who fills what is around it.
+        // The pinned node does not hinder a fill of the slots around it.
         forest
             .tree
             .edit(forest.memory)

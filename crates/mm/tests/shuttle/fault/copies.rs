@@ -1,6 +1,6 @@
-//! A truncation beside whoever takes private copies of the store's pages away in the same moment: when
-//! it has returned no CPU reads them. Nobody counts a private copy, and what is being zapped the
-//! walk of the store's mappings does not find.
+//! A truncation beside a zap of private copies of the object's pages: after the truncation no CPU reads them.
+//! No count covers a private copy, and the walk of the object's mappings does not find pages that are being
+//! zapped.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -11,10 +11,11 @@ use faultless_sync::{Mutant, with_flaw};
 
 const MOVE: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
 const STAY: u32 = MOVE | remap_flags::DONTUNMAP;
-/// What the copies hold.
+/// The content of the copies.
 const COPY: u64 = 7;
 
-/// The ways: of pages 2 to 5, which are private ones of the store, with anonymous memory around.
+/// Ways to zap pages 2 to 5, which are private copies of the object's pages, with anonymous memory around
+/// them.
 const WAYS: [fn(&Processor<'_>); 10] = [
     |cpu| cpu.space().munmap(2 * PAGE, 4 * PAGE).unwrap(),
     |cpu| cpu.space().munmap(3 * PAGE, 2 * PAGE).unwrap(),
@@ -27,7 +28,7 @@ const WAYS: [fn(&Processor<'_>); 10] = [
         assert_eq!(shrunk, Ok(2 * PAGE));
     },
     |cpu| move_over(cpu, 12 * PAGE, MOVE),
-    // What comes shows the same pages of the store as what goes.
+    // The moved mapping shows the same pages of the object as the replaced one.
     |cpu| move_over(cpu, 14 * PAGE, MOVE),
     |cpu| move_over(cpu, 14 * PAGE, STAY),
 ];
@@ -38,7 +39,7 @@ fn move_over(cpu: &Processor<'_>, from: u64, flags: u32) {
     assert_eq!(moved, Ok(to));
 }
 
-/// Such pages, each of which both CPU 0 and CPU 2 have in their TLBs.
+/// A world with such copies, each of which is in the TLBs of CPUs 0 and 2.
 fn copied(policy: Policy) -> (Arc<World>, MemoryObject<Model>) {
     let world = World::new(3, policy);
     let store = MemoryObject::new(world.space().memory(), 4 * PAGE, None, 0).unwrap();
@@ -94,7 +95,8 @@ fn whatever_takes_them_away() {
     });
 }
 
-/// Whoever takes them away is stopped in his flush. The truncation waits for him, and nobody for it.
+/// The zap is stopped in its flush. The truncation waits for it, and no other operation waits for the
+/// truncation.
 fn stopped(policy: Policy, way: fn(&Processor<'_>)) {
     let (world, store) = copied(policy);
     let machine = world.space().memory().machine();
@@ -122,8 +124,8 @@ fn stopped(policy: Policy, way: fn(&Processor<'_>)) {
     world.finish_with(vec![child]);
 }
 
-/// Both at once, and whoever takes them away is slow to flush: the truncation may have seen what was there
-/// before.
+/// The zap's flush is slow, while the truncation runs: the truncation may have seen the mapping before the
+/// zap.
 fn slow(policy: Policy, way: fn(&Processor<'_>)) {
     let (world, store) = copied(policy);
     let machine = world.space().memory().machine();
@@ -160,7 +162,7 @@ fn who_is_slow_is_waited_for() {
     explore_under(&[Policy::Speculative], 200, each_slow);
 }
 
-/// Those that have nothing but a zap to flush.
+/// The ways with no flush but a zap's.
 fn each_stopped(policy: Policy) {
     WAYS[..6].iter().for_each(|&way| stopped(policy, way));
 }
@@ -178,8 +180,8 @@ fn broken_departures_not_awaited() {
     });
 }
 
-/// Copies are moved behind a neighbour, pages 0 and 1, which a walk of the store's mappings may have passed, and
-/// become part of its mapping in some `way`; they are at `to` in the end.
+/// Copies move behind a neighbour, pages 0 and 1, which the walk of the object's mappings may have passed.
+/// They join its mapping in some `way`; their final place is `to`.
 fn merged_behind_a_walk(policy: Policy, prot: u32, way: fn(&Space), to: u64) {
     let world = World::new(2, policy);
     let store = MemoryObject::new(world.space().memory(), 8 * PAGE, None, 0).unwrap();
@@ -197,7 +199,7 @@ fn merged_behind_a_walk(policy: Policy, prot: u32, way: fn(&Space), to: u64) {
     };
     map(0, 0, prot);
     if prot == RW {
-        // It is older, and so another mapping than what would be equal.
+        // An older soft-dirty epoch keeps this mapping distinct from the next, otherwise equal one.
         space.clear_soft_dirty();
     }
     map(40, 2, RW);
@@ -214,17 +216,17 @@ fn merged_behind_a_walk(policy: Policy, prot: u32, way: fn(&Space), to: u64) {
     world.finish();
 }
 
-/// Of them alone, which looks at the neighbours.
+/// Protects the copies alone; mprotect looks at their neighbours.
 fn protect_them(space: &Space) {
     space.mprotect(2 * PAGE, 2 * PAGE, PROT_READ).unwrap();
 }
 
-/// Of both, the first of which is what it is to be already.
+/// Protects both mappings; the first has that protection already.
 fn protect_both(space: &Space) {
     space.mprotect(0, 4 * PAGE, PROT_READ).unwrap();
 }
 
-/// Both are equal now, and go on together.
+/// Makes both mappings equal, and moves them together.
 fn move_both(space: &Space) {
     space.clear_soft_dirty();
     let moved = space.mremap(0, 4 * PAGE, 4 * PAGE, MOVE, 20 * PAGE);

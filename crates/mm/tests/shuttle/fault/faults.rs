@@ -1,11 +1,11 @@
-//! Faults against faults, in random interleavings of whole operations: every
-//! first write survives, whoever is first.
+//! Faults against faults, in random interleavings of whole operations: every first write survives, in
+//! whatever order.
 
 use crate::model::{FIXED, PAGE, RW, World, explore};
 use faultless_mm::{Errno, PROT_READ, SegvCode, advice, flags};
 
-/// Three CPUs set a bit each in the same two pages; one of them reads first, so
-/// that the shared zero page is replaced under the others.
+/// Three CPUs each set a bit in the same two pages. One of them reads first, so that the shared zero page is
+/// replaced under the other CPUs.
 #[test]
 fn every_first_write_survives() {
     explore(2500, |policy| {
@@ -29,7 +29,7 @@ fn every_first_write_survives() {
     });
 }
 
-/// POPULATE is a fault like all others: it replaces no page that is there.
+/// POPULATE faults like any access: it replaces no present page.
 #[test]
 fn populate_keeps_what_is_there() {
     explore(1500, |policy| {
@@ -55,7 +55,7 @@ fn populate_keeps_what_is_there() {
     });
 }
 
-/// POPULATE finds a hole where a page was just unmapped, and says so.
+/// POPULATE reports a hole where pages were just unmapped.
 #[test]
 fn populate_against_munmap() {
     explore(1500, |policy| {
@@ -77,8 +77,8 @@ fn populate_against_munmap() {
     });
 }
 
-/// A stack grows under several CPUs at once, while its top is unmapped and
-/// another mapping is placed in its way: the guard gap holds, and no write is lost.
+/// A stack grows under several CPUs, while its top is unmapped and another mapping is placed in its way. The
+/// guard gap holds, and no write is lost.
 #[test]
 fn a_stack_grows_under_everybody() {
     explore(1500, |policy| {

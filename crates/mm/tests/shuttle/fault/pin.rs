@@ -1,6 +1,7 @@
-//! Pins in random interleavings of whole operations: two CPUs pin pages of their own and use them by
-//! either way, while others fork, discard and unmap beside them. Who has a page pinned and the
-//! program see each other's stores; a child sees neither of what is stored later.
+//! Pins in random interleavings of whole operations.
+//!
+//! Two CPUs each pin a page and use it through the pin and through the mapping, beside forks, discards and
+//! unmaps. The pin and the program see each other's stores; a child sees no later store of either.
 
 use std::sync::Arc;
 
@@ -8,12 +9,12 @@ use crate::model::{PAGE, RW, Space, World, explore, with_lazy_tlbs};
 use faultless_mm::{Policy, Taken, advice};
 use faultless_sync::{Mutant, with_flaw};
 
-/// Pages on both sides of a table's end: one for each CPU, and one that comes and goes.
+/// Pages on both sides of a table's end: one for each CPU, and one that is mapped and unmapped.
 const FIRST: u64 = 2;
 const PAGES: u64 = 2;
 const BESIDE: u64 = FIRST + PAGES;
 
-/// What a page of a CPU's holds from the program, and by a pin.
+/// The words of a CPU's page: stored by the program, and written through the pin.
 fn words(number: u32, turn: u64) -> [u64; 2] {
     let base = u64::from(number) << 32 | turn << 8;
     [base | 1, base | 2]
@@ -29,7 +30,7 @@ fn pins(policy: Policy) {
             for turn in 1..5u64 {
                 let [stored, written] = words(number, turn);
                 let page = space.pin(address, Taken::ToWrite).ok().unwrap();
-                // A second one is of the same page.
+                // A second pin gets the same page.
                 let again = space.pin(address, Taken::ToRead).ok().unwrap();
                 assert_eq!(page.frame(), again.frame());
                 drop(again);
@@ -44,13 +45,13 @@ fn pins(policy: Policy) {
                     "the program has another page than the one that is pinned"
                 );
                 if turn == 2 {
-                    // Clean it is never while it is pinned.
+                    // A pinned page never counts as clean.
                     space.madvise(address, PAGE, advice::FREE).unwrap();
                     space.take_lazyfree();
                     assert_eq!(machine.word(page.frame()), stored);
                 }
                 drop(page);
-                // Perhaps gone by the time it is looked at.
+                // The page may be gone by now.
                 if let Ok(beside) = space.pin(BESIDE * PAGE, Taken::ToReadForLong) {
                     machine.step();
                     let word = machine.word(beside.frame());

@@ -1,14 +1,14 @@
-//! What is done at once, in random interleavings: few pages that go or are replaced, beside somebody who has
-//! them and more, or uses them.
+//! Brief operations, in random interleavings: few pages are unmapped or replaced, beside another CPU that
+//! holds their range and more, or uses the pages.
 
 use crate::model::{FIXED, PAGE, RW, World, explore_under};
 use faultless_mm::{Errno, PROT_READ, Policy, remap_flags};
 use faultless_sync::{Mutant, with_flaw};
 
-/// Under the others nothing is done at once.
+/// Under the other policies no operation is brief.
 const POLICIES: &[Policy] = &[Policy::Speculative];
 
-/// Few pages are unmapped while another CPU, which has them and more, changes what is mapped there.
+/// Few pages are unmapped while another CPU, which holds their range and more, changes the mappings.
 fn few_beside_a_change() {
     explore_under(POLICIES, 1000, |policy| {
         let world = World::new(2, policy);
@@ -37,7 +37,7 @@ fn broken_few_go_beside_a_holder() {
     with_flaw(Mutant::AtOnceBesideHolder, few_beside_a_change);
 }
 
-/// Something else takes the place of few pages, while another CPU moves them and more.
+/// Few pages are replaced while another CPU moves them and more.
 fn few_replaced_beside_a_move() {
     explore_under(POLICIES, 1000, |policy| {
         let world = World::new(2, policy);
@@ -46,7 +46,7 @@ fn few_replaced_beside_a_move() {
         let other = world.run(1, |cpu| {
             let (size, to) = (4 * PAGE, 16 * PAGE);
             let how = remap_flags::MAYMOVE | remap_flags::FIXED;
-            // Of two mappings none is moved.
+            // `mremap` moves neither of two mappings.
             let moved = cpu.space().mremap(0, size, size, how, to);
             assert!(moved == Ok(to) || moved == Err(Errno::EFAULT), "{moved:?}");
             moved.is_ok()
@@ -78,8 +78,8 @@ fn broken_few_are_replaced_beside_a_holder() {
     with_flaw(Mutant::AtOnceBesideHolder, few_replaced_beside_a_move);
 }
 
-/// Pages that one CPU has used are taken away under the edit, beside another that begins to use them, and
-/// something new comes in their place, or in the place of what is left.
+/// Pages that one CPU has used are zapped under the edit lock, while another CPU begins to use them. A new
+/// mapping replaces them, and a page that was left.
 fn taken_beside_a_user() {
     explore_under(POLICIES, 1000, |policy| {
         let world = World::new(2, policy);

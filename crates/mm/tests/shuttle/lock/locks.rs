@@ -1,7 +1,8 @@
-//! `mlock` beside stores, `munmap`, `mprotect` and `fork`, and limits beside a stack that grows,
-//! in random interleavings of whole operations. Populating is faults like all others, so nothing
-//! is lost and nobody waits for it; what is mapped and locked is counted right at the end
-//! (`World::finish` counts again), and no limit is exceeded.
+//! `mlock` beside stores, `munmap`, `mprotect` and `fork`, and limits beside a growing stack, in random
+//! interleavings of whole operations.
+//!
+//! Populating faults like any access, so no store is lost, and no other operation waits for it. The counts of
+//! mapped and locked pages are right at the end (`World::finish` counts again), and no limit is exceeded.
 
 use crate::model::{FIXED, PAGE, Processor, RW, World, explore};
 use faultless_mm::{Errno, Limits, PROT_READ, SegvCode, advice, flags, lock_flags};
@@ -20,7 +21,7 @@ fn bits(number: u32) -> u64 {
     0b1111 << (8 * number)
 }
 
-/// Locks and unlocks again and again; a hole is an error, nothing else.
+/// Locks and unlocks repeatedly; a hole is the only error.
 fn lock_and_unlock(cpu: &Processor<'_>, pages: u64) {
     for flags in [0, lock_flags::ONFAULT, 0] {
         let locked = cpu.space().mlock(0, pages * PAGE, flags);
@@ -61,7 +62,7 @@ fn locking_beside_other_writers() {
     });
 }
 
-/// Each side has what was stored before the fork; the child has no locks.
+/// Each side has the stores from before the fork; the child has no locks.
 #[test]
 fn locking_beside_a_fork() {
     explore(1500, |policy| {
@@ -76,7 +77,7 @@ fn locking_beside_a_fork() {
         let child = world.space().fork().unwrap();
         locker.join().unwrap();
         storer.join().unwrap();
-        // Nobody has taken anything away.
+        // No operation has zapped a page.
         for page in 0..4 {
             assert!(world.space().translate(page * PAGE).is_some());
         }
@@ -89,7 +90,7 @@ fn locking_beside_a_fork() {
     });
 }
 
-/// Of three that would fit alone two come in, whoever they are.
+/// Of three changes that each fit the limit alone, two succeed, whichever they are.
 #[test]
 fn growth_beside_mapping_keeps_to_the_limit() {
     explore(3000, |policy| {

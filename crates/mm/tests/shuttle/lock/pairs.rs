@@ -1,21 +1,23 @@
-//! All pairs of writers, on ranges that overlap and on ranges that do not, beside loads, stores, or
-//! a fork, in random interleavings of whole operations. What nobody touches stays; what an operation
-//! has taken away does not come back; and all invariants hold at the end (`World::finish`).
+//! All pairs of writers, on ranges that overlap or not, beside loads, stores, or a fork, in random
+//! interleavings of whole operations.
+//!
+//! Pages of no writer stay; what an operation has removed does not come back; all invariants hold at the end
+//! (`World::finish`).
 
 use crate::model::{FIXED, PAGE, Processor, RW, World, explore};
 use faultless_mm::{PROT_READ, Policy, advice, flags, lock_all_flags, lock_flags, remap_flags};
 
 const ANYWHERE: u32 = flags::PRIVATE | flags::ANONYMOUS;
 const MOVE: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
-/// What every page holds at first.
+/// The initial content of every page.
 const OLD: u64 = 1;
 
-/// A writer: it may change pages `at..at + 4`, and leaves its own pages from 24 on alone. Errors
-/// are the other's doing; what succeeds holds at once.
+/// A writer: it may change pages `at..at + 4`, and uses pages of its own from 24 on. Errors are effects of
+/// the other writer; a success takes effect immediately.
 type Writer = fn(&Processor<'_>, u64);
 
 const WRITERS: &[Writer] = &[
-    // munmap, and something new in its place.
+    // munmap, then a new mapping in its place.
     |cpu, at| {
         cpu.space().munmap(at * PAGE, 3 * PAGE).unwrap();
         cpu.space().mmap(at * PAGE, 2 * PAGE, RW, FIXED).unwrap();
@@ -28,7 +30,7 @@ const WRITERS: &[Writer] = &[
     // mmap anywhere, use, munmap.
     |cpu, _| {
         let new = cpu.space().mmap(0, 2 * PAGE, RW, ANYWHERE).unwrap();
-        assert_eq!(cpu.load(new), Ok(0), "somebody's page");
+        assert_eq!(cpu.load(new), Ok(0), "a page of another writer");
         cpu.store(new + PAGE, 9).unwrap();
         assert_eq!(cpu.load(new + PAGE), Ok(9));
         cpu.space().munmap(new, 2 * PAGE).unwrap();
@@ -73,7 +75,7 @@ const WRITERS: &[Writer] = &[
         space.brk(end + 2 * PAGE);
         space.brk(end + PAGE);
     },
-    // Everything locked, and not.
+    // mlockall and munlockall.
     |cpu, _| {
         let current = lock_all_flags::CURRENT | lock_all_flags::ONFAULT;
         let _ = cpu.space().mlockall(current);
@@ -87,7 +89,7 @@ const WRITERS: &[Writer] = &[
     },
 ];
 
-/// What goes on beside a pair of writers.
+/// The activity beside a pair of writers.
 #[derive(Clone, Copy)]
 enum Beside {
     Loads,
@@ -95,7 +97,7 @@ enum Beside {
     Fork,
 }
 
-/// The pages that are looked at: the first and the last are nobody's.
+/// The pages that are checked: the first and the last belong to no writer.
 const SEEN: [u64; 4] = [0, 2, 3, 11];
 
 fn pair(policy: Policy, one: Writer, other: Writer, distance: u64, beside: Beside) {
@@ -108,16 +110,16 @@ fn pair(policy: Policy, one: Writer, other: Writer, distance: u64, beside: Besid
     let mut children = Vec::new();
     match beside {
         Beside::Loads => {}
-        // A hole, or what may be read only, refuses them.
+        // A hole or a read-only mapping refuses them.
         Beside::Objects => SEEN.iter().for_each(|page| {
             let stored = world.cpu().store(page * PAGE, OLD);
-            assert!(stored.is_ok() || ![0, 11].contains(page), "nobody's");
+            assert!(stored.is_ok() || ![0, 11].contains(page), "untouched");
         }),
         Beside::Fork => children.push(world.space().fork().unwrap()),
     }
     let looks = |cpu: &Processor<'_>| {
         for page in SEEN {
-            // Old content, a fresh page, or none; what is a fault's error is a hole's.
+            // Old content, a new page, or a fault's error in a hole.
             if let Ok(seen) = cpu.load(page * PAGE) {
                 assert!([0, OLD].contains(&seen), "page {page} holds {seen}");
             }
@@ -135,7 +137,7 @@ fn pair(policy: Policy, one: Writer, other: Writer, distance: u64, beside: Besid
         }
     }
     for page in [0, 11] {
-        assert_eq!(world.cpu().load(page * PAGE), Ok(OLD), "nobody's business");
+        assert_eq!(world.cpu().load(page * PAGE), Ok(OLD), "an untouched page");
     }
     world.space().munmap(0, 12 * PAGE).unwrap();
     world.map(0, 12, RW);

@@ -1,8 +1,9 @@
-//! Writers in arenas, beside them, and across their boundaries, in random interleavings; and arenas
-//! that come into being meanwhile. What nobody touches stays, what was taken away is gone, and all
-//! invariants hold at the end (`World::finish`).
+//! Writers in shards, outside them, and across their boundaries, in random interleavings; and shards that are
+//! created meanwhile.
 //!
-//! A node holds eight slots here, and is an arena: pages 56 to 63 and 48 to 55.
+//! Pages of no writer stay, unmapped pages are gone, and all invariants hold at the end (`World::finish`).
+//!
+//! A node holds eight slots here, and is a shard: pages 48 to 55 and 56 to 63.
 
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use faultless_sync::{Mutant, with_flaw};
 const POLICIES: &[Policy] = &[Policy::Speculative];
 const ANYWHERE: u32 = flags::PRIVATE | flags::ANONYMOUS;
 const MOVE: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
-/// The boundary of the two arenas.
+/// The boundary of the two shards.
 const MIDDLE: u64 = 56;
 
 fn spread() -> Arc<World> {
@@ -22,12 +23,12 @@ fn spread() -> Arc<World> {
     world
 }
 
-/// Maps, uses and unmaps pages where nobody else does.
+/// Maps, uses and unmaps pages that no other writer uses.
 fn use_own(cpu: &Processor<'_>, page: u64) {
     let (space, at) = (cpu.space(), page * PAGE);
     for round in 1..3 {
         space.mmap(at, 2 * PAGE, RW, FIXED).unwrap();
-        assert_eq!(cpu.load(at), Ok(0), "somebody's page");
+        assert_eq!(cpu.load(at), Ok(0), "a page of another writer");
         cpu.store(at + PAGE, round).unwrap();
         space.mprotect(at, PAGE, PROT_READ).unwrap();
         assert_eq!(cpu.load(at + PAGE), Ok(round));
@@ -36,7 +37,7 @@ fn use_own(cpu: &Processor<'_>, page: u64) {
     }
 }
 
-/// Each in a part of his own; one across both.
+/// Two writers, each in a shard of its own, and one across both shards.
 #[test]
 fn each_in_a_part_of_his_own() {
     explore_under(POLICIES, 600, |_| {
@@ -49,7 +50,7 @@ fn each_in_a_part_of_his_own() {
     });
 }
 
-/// One thread's range lies across what is another's: they exclude each other.
+/// A range of one thread covers a range of another in a shard: the threads exclude each other.
 fn across() {
     explore_under(POLICIES, 600, |_| {
         let world = spread();
@@ -88,7 +89,7 @@ fn broken_one_part_for_all() {
     with_flaw(Mutant::OnePartForAll, across);
 }
 
-/// Arenas come into being where somebody is about to map, and others work in them at once.
+/// Shards are created where writers are about to map; the writers use them immediately.
 fn opened_beside(open: fn(&Space)) {
     let world = World::with_frames(200, 3, 0, Policy::Speculative);
     let at = (MIDDLE + 2) * PAGE;
@@ -125,7 +126,7 @@ fn opened_around() {
     explore_under(POLICIES, 1000, |_| opened_beside(spread_around));
 }
 
-/// Around what is mapped there, or is just then taken away.
+/// Creates a shard around existing mappings, which a writer may be unmapping.
 fn spread_around(space: &Space) {
     space.shard_around(MIDDLE * PAGE);
 }
@@ -152,7 +153,7 @@ fn broken_part_chosen_once_around() {
     with_flaw(Mutant::PartChosenOnce, opened_around);
 }
 
-/// Pages are taken away in what becomes an arena, in which then something new is mapped.
+/// Pages are zapped in a range that becomes a shard, and then mapped anew there.
 fn around_what_is_taken_away() {
     explore_under(POLICIES, 1000, |_| {
         let world = World::with_frames(200, 2, 0, Policy::Speculative);
@@ -190,7 +191,7 @@ fn broken_around_beside_zaps() {
     with_flaw(Mutant::AroundBesideZaps, around_what_is_taken_away);
 }
 
-/// An arena around what is mapped there already: faults, and forks, go on; one mapping lies in it and beside it.
+/// A shard around an existing mapping, which lies partly outside it: faults and forks go on.
 #[test]
 fn opened_around_what_is_mapped() {
     explore_under(POLICIES, 600, |_| {
@@ -213,7 +214,7 @@ fn opened_around_what_is_mapped() {
         let child = world.space().fork().unwrap();
         faults.join().unwrap();
         writes.join().unwrap();
-        // While pages were taken away there could be none.
+        // No shard is created while pages are being zapped there.
         let is_there = world.space().shard_count() == 1;
         assert_ne!(world.space().shard_around(MIDDLE * PAGE), is_there);
         child.destroy();
@@ -225,7 +226,8 @@ fn opened_around_what_is_mapped() {
     });
 }
 
-/// Addresses that are chosen: two never get the same, and each is empty; all room can be had.
+/// Addresses chosen by mmap: no two mappings get the same, each range is empty, and the whole space can be
+/// mapped.
 #[test]
 fn chosen_addresses() {
     explore_under(POLICIES, 600, |_| {
@@ -234,7 +236,7 @@ fn chosen_addresses() {
             for _ in 0..4 {
                 let own = u64::from(cpu.number()) + 1;
                 let at = cpu.space().mmap(0, 2 * PAGE, RW, ANYWHERE).unwrap();
-                assert_eq!(cpu.load(at), Ok(0), "somebody's page");
+                assert_eq!(cpu.load(at), Ok(0), "a page of another writer");
                 cpu.store(at, own).unwrap();
                 cpu.store(at + PAGE, own).unwrap();
                 assert_eq!(cpu.load(at), Ok(own));
@@ -256,7 +258,7 @@ fn chosen_addresses() {
     });
 }
 
-/// A mapping lies in two parts, whose writers take it away at once: it goes once.
+/// A mapping lies in two shards, and writers of both unmap it concurrently: it is retired once.
 fn in_two_parts() {
     explore_under(POLICIES, 600, |_| {
         let world = spread();
@@ -291,7 +293,8 @@ fn broken_pages_counted_plainly() {
     with_flaw(Mutant::PagesCountedPlainly, in_two_parts);
 }
 
-/// Who waits, across what is an arena's, for what is replaced there keeps nobody out of the rest of the space.
+/// A writer across a shard waits for a replacement there, and keeps no operation out of the rest
+/// of the space.
 #[test]
 fn who_waits_across_parts_keeps_no_fork_out() {
     explore_under(POLICIES, 300, |_| {

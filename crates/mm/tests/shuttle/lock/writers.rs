@@ -1,6 +1,7 @@
-//! Faults against writers, in random interleavings of whole operations. What a
-//! writer has taken away nobody can use once it has returned, whatever a TLB
-//! holds; what it has not taken away is never missed.
+//! Faults against writers, in random interleavings of whole operations.
+//!
+//! Once a writer has returned, no CPU can use what the writer has removed, whatever a TLB holds. What the
+//! writer has not removed is never missing.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -12,7 +13,7 @@ use faultless_sync::{Mutant, with_flaw};
 /// Entries of a table.
 const ENTRIES: u64 = faultless_paging::ENTRIES as u64;
 
-/// Set when a writer has returned. Not a thing that threads are switched at.
+/// Set when a writer has returned. From std: shuttle switches no threads at it.
 #[derive(Clone, Default)]
 struct Returned(Arc<AtomicBool>);
 
@@ -25,8 +26,8 @@ impl Returned {
     }
 }
 
-/// Stores to `pages` in turn, `rounds` times. The first error, if there was one;
-/// a store that began after the writer had returned must give it.
+/// Stores to `pages` in turn, `rounds` times. Returns the first error, if any; a store that begins after the
+/// writer has returned must fail.
 fn store_until(
     cpu: &Processor<'_>,
     pages: u64,
@@ -80,7 +81,7 @@ fn broken_munmap_without_a_flush() {
     with_lazy_tlbs(munmap_against_stores);
 }
 
-/// Whether a thread or this one finds the page first depends on the interleaving.
+/// Which thread finds the page first depends on the interleaving.
 #[test]
 #[should_panic(expected = "outlived the writer")]
 fn broken_munmap_without_validation() {
@@ -97,7 +98,7 @@ fn mprotect_against_stores() {
             world.run(number, move |cpu| {
                 let end = store_until(cpu, 2, 8, &returned);
                 assert!(matches!(end, None | Some(SegvCode::AccErr)), "{end:?}");
-                // What was stored stays readable.
+                // Stored content stays readable.
                 cpu.load(0).unwrap();
                 cpu.load(PAGE).unwrap();
             })
@@ -127,8 +128,7 @@ fn broken_mprotect_without_a_flush() {
     with_lazy_tlbs(mprotect_against_stores);
 }
 
-/// Two CPUs write while protection goes down and up again; a write that
-/// succeeded is there.
+/// Two CPUs write while the protection is lowered and raised again. Successful writes are not lost.
 #[test]
 fn mprotect_down_and_up_loses_nothing() {
     explore(1500, |policy| {
@@ -157,8 +157,8 @@ fn mprotect_down_and_up_loses_nothing() {
     });
 }
 
-/// Stores of `number`'s bits to pages 0 and 1 that began after `returned`: these
-/// must be there in the end. Every store must succeed.
+/// Stores bits of this CPU to pages 0 and 1; every store must succeed. Returns the bits of stores that began
+/// after the writer had returned: they must be there in the end.
 fn store_all(cpu: &Processor<'_>, returned: &Returned) -> [u64; 2] {
     let mut must = [0; 2];
     for round in 0..6 {
@@ -193,7 +193,7 @@ fn replaces_contents(policy: Policy, replace: fn(&Processor<'_>)) {
     world.finish();
 }
 
-/// Rule R11: faults wait while a mapping is replaced, and do not die.
+/// Rule R11: faults wait while a mapping is replaced, and do not end in SIGSEGV.
 #[test]
 fn mmap_over_a_mapping_kills_nobody() {
     explore(2500, |policy| {
@@ -212,8 +212,8 @@ fn dont_need_discards_once() {
     });
 }
 
-/// Neighbours in one table come and go, so that it is freed and made again,
-/// beside a page that stays.
+/// Neighbours in one table are mapped and unmapped, so that the table is freed and installed again, beside a
+/// page that stays.
 #[test]
 fn tables_come_and_go_beside_a_neighbour() {
     explore(2000, |policy| {
@@ -248,8 +248,7 @@ fn tables_come_and_go_beside_a_neighbour() {
     });
 }
 
-/// The same under an upper table, which goes when both of its tables have gone: no
-/// CPU is left with one that is free.
+/// The same under an upper table, which is freed after both of its tables: no walk cache keeps a freed table.
 fn upper_tables_come_and_go() {
     explore(1000, |policy| {
         let world = World::new(3, policy);
@@ -262,7 +261,7 @@ fn upper_tables_come_and_go() {
                     assert_eq!(cpu.load(at), Ok(round));
                     cpu.space().munmap(at, PAGE).unwrap();
                     cpu.space().memory().expedite();
-                    // The other's page, or none.
+                    // The other CPU's page, or none.
                     let beside = cpu.load((3 - u64::from(number)) * ENTRIES * PAGE);
                     assert!(matches!(beside, Ok(0..4) | Err(SegvCode::MapErr)));
                 }
@@ -285,8 +284,8 @@ fn broken_tables_not_flushed() {
     with_flaw(Mutant::TableNotFlushed, upper_tables_come_and_go);
 }
 
-/// While `munmap` zaps with its lock downgraded, others map, protect, fault and
-/// unmap elsewhere, and nobody gets the range before its pages are gone.
+/// While `munmap` zaps with its lock downgraded, other CPUs map, protect, fault and unmap elsewhere. The
+/// range is not reused before its pages are freed.
 #[test]
 fn writers_beside_a_zap() {
     explore(2000, |policy| {

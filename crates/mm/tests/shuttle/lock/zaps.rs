@@ -1,5 +1,7 @@
-//! What goes on beside a zap: everything but something new in that very range. A zap is stopped in
-//! its flush; whoever waits for it then waits for ever, which shuttle reports as a deadlock.
+//! Operations beside a zap: only a new mapping in the zapped range waits.
+//!
+//! The zap is stopped in its flush. An operation that waits for it waits for ever, which shuttle reports as a
+//! deadlock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,11 +12,12 @@ use faultless_mm::{
     lock_all_flags, remap_flags,
 };
 
-/// Under the others writers take turns, as in Linux.
+/// The other policies serialise writers, as Linux does.
 const POLICIES: &[Policy] = &[Policy::Speculative];
 const ANYWHERE: u32 = flags::PRIVATE | flags::ANONYMOUS;
 
-/// CPU 1 takes pages away with `zap`, and is stopped in the midst of that. CPU 0 does `beside`.
+/// CPU 1 runs `zap`, and is stopped in its flush. CPU 0 runs `act`, then lets the flush go on, and runs
+/// `check`.
 fn beside(
     policy: Policy,
     zap: fn(&Processor<'_>),
@@ -27,7 +30,7 @@ fn beside(
     beside_in(world, zap, act, check);
 }
 
-/// The same where something is mapped already.
+/// Like `beside`, in a world with mappings.
 fn beside_in(
     world: Arc<World>,
     zap: fn(&Processor<'_>),
@@ -50,10 +53,10 @@ fn unmap(cpu: &Processor<'_>) {
     cpu.space().munmap(2 * PAGE, 4 * PAGE).unwrap();
 }
 
-/// What goes on beside the zap of pages 2 to 5.
+/// Operations that go on beside the zap of pages 2 to 5.
 fn go_on_elsewhere(world: &World, _: &mut Vec<Space>) {
     let (cpu, space) = (world.cpu(), world.space());
-    // Who had the page in his TLB may use it until the flush.
+    // A CPU with the page in its TLB may use it until the flush.
     let fault = space.fault(2 * PAGE, Access::Read);
     assert_eq!(fault, Outcome::Segv(SegvCode::MapErr));
     cpu.store(PAGE, 2).unwrap();
@@ -83,7 +86,7 @@ fn faults_and_writers_elsewhere_go_on() {
     });
 }
 
-/// What is locked, and a device, go in the same way.
+/// Locked mappings and a device's mappings are zapped in the same way.
 #[test]
 fn special_mappings_hold_nothing_up() {
     fn act(world: &World, children: &mut Vec<Space>) {
@@ -105,14 +108,14 @@ fn special_mappings_hold_nothing_up() {
         let flags = |page| world.space().lookup(page * PAGE).unwrap().flags;
         assert!(flags(2).locked == Locked::Yes && flags(5).device);
         beside_in(world, unmap, act, |world| {
-            // The device is not in use, but for what maps it anew.
+            // Only the new mapping uses the device.
             world.map_device(&world.device(), 2, 2);
             assert_eq!(world.cpu().load(2 * PAGE), Ok(1));
         });
     });
 }
 
-/// Few pages are detached at once, and taken away like any others.
+/// Few pages are detached by a brief operation, and zapped like any others.
 #[test]
 fn few_hold_nothing_up() {
     explore_under(POLICIES, 300, |policy| {
@@ -150,7 +153,7 @@ fn whole_spaces_go_on() {
                 assert_eq!(world.word_of(&child, 2), 0);
                 assert_eq!(world.word_of(&child, 6), 1);
                 children.push(child);
-                // The child knows nothing of the zap.
+                // The child has no marks of the zap.
                 let child = &children[0];
                 assert_eq!(child.mmap(2 * PAGE, PAGE, RW, FIXED), Ok(2 * PAGE));
                 space.mlockall(lock_all_flags::CURRENT).unwrap();
@@ -181,7 +184,7 @@ fn what_overlaps_goes_on_and_finds_holes() {
                 assert_eq!(space.mseal(2 * PAGE, PAGE, 0), none);
                 let moved = space.mremap(2 * PAGE, PAGE, 2 * PAGE, remap_flags::MAYMOVE, 0);
                 assert_eq!(moved, Err(Errno::EFAULT));
-                // What is mapped on either side goes: it may be mapped again at once.
+                // Mappings on either side are unmapped, and can be mapped again immediately.
                 assert_eq!(space.munmap(0, 2 * PAGE), Ok(()));
                 assert_eq!(space.munmap(6 * PAGE, 2 * PAGE), Ok(()));
                 world.map(0, 2, RW);
@@ -202,7 +205,7 @@ fn what_overlaps_goes_on_and_finds_holes() {
     });
 }
 
-/// The heap's end goes back; a mapping is shortened.
+/// The heap shrinks; a mapping is shortened.
 #[test]
 fn what_is_cut_off_holds_nothing_up() {
     fn act(world: &World, children: &mut Vec<Space>) {
@@ -230,7 +233,7 @@ fn what_is_cut_off_holds_nothing_up() {
     });
 }
 
-/// Pages that are discarded are claimed until they are flushed; but no range is held.
+/// Discarded pages are claimed until they are flushed, but no range is held.
 #[test]
 fn what_is_discarded_holds_no_range() {
     explore_under(POLICIES, 200, |policy| {
@@ -251,7 +254,7 @@ fn what_is_discarded_holds_no_range() {
                 let move_it = remap_flags::MAYMOVE | remap_flags::FIXED;
                 let moved = space.mremap(8 * PAGE, PAGE, PAGE, move_it, 16 * PAGE);
                 assert_eq!(moved, Ok(16 * PAGE));
-                // Flags change where the pages are, too.
+                // The flags of the discarded pages' mapping change, too.
                 let named = space.madvise(2 * PAGE, 4 * PAGE, advice::DONTDUMP);
                 assert_eq!(named, Ok(()));
             },
@@ -260,8 +263,8 @@ fn what_is_discarded_holds_no_range() {
     });
 }
 
-/// Where something takes the place of something else, faults wait for the old pages to go; those
-/// who have all ranges do not, and a child has the new mapping and nothing of the old pages.
+/// Where a mapping replaces another, faults wait until the old pages are zapped. Operations that have all
+/// ranges do not wait, and a child has the new mapping and none of the old pages.
 #[test]
 fn what_is_replaced_holds_no_fork_up() {
     explore_under(POLICIES, 300, |policy| {
@@ -295,7 +298,7 @@ fn what_is_replaced_holds_no_fork_up() {
     });
 }
 
-/// Something new in the range waits, whoever asks for it, and finds nothing old.
+/// A new mapping in the range waits, whichever call makes it, and shows no old page.
 #[test]
 fn only_something_new_waits() {
     explore_under(POLICIES, 400, |policy| {
@@ -327,7 +330,7 @@ fn only_something_new_waits() {
                 assert_eq!(cpu.load(5 * PAGE), Ok(1));
             })
         };
-        // They keep nobody else out.
+        // The waiting operations keep no other operation out.
         world.space().mprotect(0, PAGE, PROT_READ).unwrap();
         let child = world.space().fork().unwrap();
         opened.store(true, Relaxed);
@@ -342,7 +345,7 @@ fn only_something_new_waits() {
     });
 }
 
-/// A stack grows over what is being taken away, once it has gone.
+/// A stack grows over a range that is being zapped, after the zap.
 #[test]
 fn a_stack_waits_for_what_is_in_its_way() {
     explore_under(POLICIES, 300, |policy| {
@@ -368,7 +371,7 @@ fn a_stack_waits_for_what_is_in_its_way() {
     });
 }
 
-/// Where nothing could grow to it is refused at once, although a stack is the next thing above.
+/// An access is refused immediately where no stack could grow to, although a stack is the next mapping above.
 #[test]
 fn too_far_from_a_stack_nobody_waits() {
     explore_under(POLICIES, 300, |policy| {
@@ -386,7 +389,7 @@ fn too_far_from_a_stack_nobody_waits() {
         machine.shut_gate(1);
         let zapper = world.run(1, |cpu| cpu.space().munmap(2 * PAGE, 4 * PAGE).unwrap());
         machine.await_gate();
-        // Not CPU 0, whose TLB is still to be flushed.
+        // Not CPU 0, because its TLB is still to be flushed.
         let late = world.run(2, |cpu| [1, 4, 5].map(|page| cpu.load(page * PAGE)));
         assert_eq!(late.join().unwrap(), [Err(SegvCode::MapErr); 3]);
         machine.open_gate();
@@ -397,7 +400,7 @@ fn too_far_from_a_stack_nobody_waits() {
     });
 }
 
-/// A mapping for which the only room is being taken away gets that.
+/// If the only free range is still being zapped, mmap waits and gets that range.
 #[test]
 fn room_that_is_being_freed_is_room() {
     explore_under(POLICIES, 300, |policy| {
@@ -422,7 +425,7 @@ fn room_that_is_being_freed_is_room() {
     });
 }
 
-/// What somebody unmaps that another is still taking away is not usable when he returns.
+/// A `munmap` of pages that another `munmap` is still zapping: when it returns, the pages are not usable.
 #[test]
 fn a_second_munmap_is_final() {
     explore(1000, |policy| {
@@ -438,7 +441,7 @@ fn a_second_munmap_is_final() {
     });
 }
 
-/// A stack may grow whatever a move beside it does: both before it and afterwards there is room.
+/// A stack may grow whatever a move beside it does: there is room both before the move and afterwards.
 #[test]
 fn a_stack_grows_beside_a_move() {
     explore(1000, |policy| {
@@ -455,7 +458,7 @@ fn a_stack_grows_beside_a_move() {
     });
 }
 
-/// Who has seen a hole that is large enough finds room.
+/// Once a large enough hole was seen, mmap finds room.
 #[test]
 fn a_hole_that_was_seen_is_room() {
     explore(1000, |policy| {
@@ -474,7 +477,7 @@ fn a_hole_that_was_seen_is_room() {
     });
 }
 
-/// A stack grows to where something is just being unmapped, or there is none yet.
+/// A stack grows into a range that is being unmapped, or the fault still finds the old mapping.
 #[test]
 fn a_stack_grows_over_what_is_unmapped() {
     explore(1000, |policy| {
@@ -490,7 +493,7 @@ fn a_stack_grows_over_what_is_unmapped() {
     });
 }
 
-/// Neighbours are replaced, inside what is equal to both, while everything is locked and unlocked.
+/// Neighbours are replaced, within a mapping that equals both, while everything is locked and unlocked.
 #[test]
 fn neighbours_are_replaced_beside_mlockall() {
     explore_under(POLICIES, 2000, |policy| {

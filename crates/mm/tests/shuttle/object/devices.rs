@@ -1,5 +1,5 @@
-//! A device is revoked beside everything that can be done to mappings of it: when that has returned
-//! no CPU reaches it, whoever was about to take a mapping away included.
+//! A device is revoked beside all operations on its mappings. After the revocation no CPU reaches the device,
+//! including a CPU that was unmapping it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -8,7 +8,7 @@ use crate::model::{FIXED, Model, PAGE, Processor, RW, Space, World, explore, exp
 use faultless_mm::{Caching, Device, Errno, Frame, Outcome, PROT_READ, Pager, Policy, remap_flags};
 use faultless_sync::{Mutant, with_flaw};
 
-/// Where mappings of it lie: pages 2 to 5, of which two are touched.
+/// A world with a device mapped at pages 2 to 5, two of which are touched.
 fn mapped(policy: Policy, others: u32) -> (Arc<World>, Device<Model>) {
     let world = World::with_others(2, others, policy);
     let device = world.device();
@@ -26,7 +26,7 @@ fn is_unreached(world: &World) {
     );
 }
 
-/// `act` on CPU 1 beside a revocation.
+/// Runs `act` on CPU 1 beside a revocation.
 fn revoked(policy: Policy, act: fn(&Processor<'_>)) {
     let (world, device) = mapped(policy, 0);
     let other = world.run(1, move |cpu| act(cpu));
@@ -99,7 +99,7 @@ fn whatever_is_done_beside_it() {
     });
 }
 
-/// A child that comes meanwhile does not reach it either.
+/// A child that is forked beside the revocation does not reach the device either.
 #[test]
 fn a_child_that_comes_beside_it() {
     explore(600, |policy| {
@@ -119,7 +119,7 @@ fn a_child_that_comes_beside_it() {
     });
 }
 
-/// Two who revoke it, beside each other and somebody who maps it.
+/// Two concurrent revocations, beside a new mapping.
 #[test]
 fn revoked_twice() {
     explore(400, |policy| {
@@ -141,7 +141,7 @@ fn revoked_twice() {
     });
 }
 
-/// What is being unmapped is waited for, and nobody else waits for that.
+/// The revocation waits for a pending unmap; no other operation waits for that.
 fn waits_for_zap(policy: Policy) {
     let (world, device) = mapped(policy, 1);
     let machine = world.space().memory().machine();
@@ -175,7 +175,7 @@ fn waits_for_zap(policy: Policy) {
     world.finish_with(vec![child]);
 }
 
-/// A thread on a CPU that runs no space.
+/// Runs `work` in a thread on a CPU that runs no space.
 fn thread_on(cpu: u32, work: impl FnOnce() + Send + 'static) -> shuttle::thread::JoinHandle<()> {
     shuttle::thread::spawn(move || {
         crate::model::set_cpu(cpu);
@@ -196,7 +196,7 @@ fn broken_departures_not_awaited() {
     });
 }
 
-/// Others who revoke something else, again and again, do not make anybody wait for too little.
+/// Repeated revocations of another device do not shorten a revocation's wait.
 #[test]
 fn others_revoke_meanwhile() {
     explore_under(&[Policy::Speculative], 1500, |policy| {
@@ -224,10 +224,10 @@ fn others_revoke_meanwhile() {
     });
 }
 
-/// Is told that a device is gone.
+/// A pager that is told when its device is gone.
 struct Told;
 
-/// Of each test its own: they run beside each other.
+/// One for each test, because tests run concurrently.
 static IS_GONE: [AtomicBool; 4] = [const { AtomicBool::new(false) }; 4];
 
 impl Pager for Told {
@@ -240,8 +240,8 @@ impl Pager for Told {
     }
 }
 
-/// A device is gone when the last that shows it has been flushed, not before: `acts` are those of CPUs 1 and 2,
-/// by which pages 2 to 5 go.
+/// A device is gone once its last mapping has been flushed, not before. `acts` run on CPUs 1 and 2 and unmap
+/// pages 2 to 5.
 fn gone_with(test: u64, acts: [fn(&Processor<'_>); 2]) {
     let is_gone = &IS_GONE[test as usize];
     let world = World::new(3, Policy::Speculative);
@@ -305,7 +305,7 @@ fn it_is_gone_when_nobody_reaches_it() {
     });
 }
 
-/// Whoever detaches the last of it need not be who flushes last.
+/// The writer that detaches the last mapping need not be the last to flush.
 #[test]
 fn it_is_gone_when_all_have_flushed() {
     explore_under(&[Policy::Speculative], 600, |_| {
@@ -316,7 +316,7 @@ fn it_is_gone_when_all_have_flushed() {
             1,
             [|cpu| unmap_some(cpu, 2, 1), |cpu| unmap_some(cpu, 3, 3)],
         );
-        // Others come and go beside them.
+        // One CPU unmaps its half in two steps.
         gone_with(
             1,
             [unmap_first, |cpu| {
@@ -337,7 +337,7 @@ fn broken_gone_with_first_flush() {
     });
 }
 
-/// Of two spaces.
+/// A device that two spaces map.
 #[test]
 fn it_is_gone_when_both_spaces_have_flushed() {
     explore_under(&[Policy::Speculative], 1000, |_| {

@@ -1,5 +1,5 @@
-//! Guards and pages that are let go of beside stores, in random interleavings of whole
-//! operations, with moves and forks among them.
+//! Guards and lazily freed pages beside stores, in random interleavings of whole operations, with forks among
+//! them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,12 +12,11 @@ use faultless_sync::{Mutant, with_flaw};
 const FIRST: u64 = 3;
 const PAGES: u64 = 3;
 
-/// CPU 0 installs and removes guards over all pages; odd rounds have them. The others store:
-/// never past a guard, and what they store since the last one stays.
+/// CPU 0 installs and removes guards over all pages, while the other CPUs store. No store gets past a guard.
 fn guards_beside_stores(policy: Policy) {
     let world = World::new(3, policy);
     world.map(FIRST, PAGES, RW);
-    // Odd while guards are there for certain, and how often they were.
+    // Counts changes of the guards; odd while all guards are certainly there.
     let round = Arc::new(AtomicU64::new(0));
     let threads = [1u32, 2].map(|number| {
         let round = round.clone();
@@ -65,18 +64,17 @@ fn broken_installation_without_a_flush() {
     with_lazy_tlbs(|| explore(2000, guards_beside_stores));
 }
 
-/// CPU 0 lets go of all pages and takes what it can, again and again. What another CPU
-/// stores and finds there afterwards is what it stored, or, if pages were let go of
-/// meanwhile, nothing.
+/// CPU 0 lazily frees all pages and reclaims, repeatedly. A load by another CPU after its own store finds
+/// that store, or zero if pages were lazily freed meanwhile.
 fn letting_go_beside_stores(policy: Policy) {
     let world = World::new(3, policy);
     world.map(FIRST, PAGES, RW);
-    // Counts the beginnings and the ends of letting go.
+    // Counts the beginnings and the ends of `MADV_FREE`.
     let moves = Arc::new(AtomicU64::new(0));
     let threads = [1u32, 2].map(|number| {
         let moves = moves.clone();
         world.run(number, move |cpu| {
-            // A page of its own, in a table that both use.
+            // A page of its own for each CPU, in a common table.
             let address = (FIRST + u64::from(number) - 1) * PAGE;
             for turn in 1..9u64 {
                 let before = moves.load(Relaxed);
@@ -96,7 +94,7 @@ fn letting_go_beside_stores(policy: Policy) {
         moves.fetch_add(1, Relaxed);
         space.take_lazyfree();
     }
-    // From here on nothing is let go of, and all that is stored stays.
+    // From here on nothing is lazily freed, and every store stays.
     for _ in 0..6 {
         space.take_lazyfree();
     }
@@ -115,13 +113,13 @@ fn what_is_stored_after_letting_go_stays() {
 #[should_panic(expected = "a store is lost")]
 fn broken_taken_though_written() {
     with_flaw(Mutant::TakenThoughWritten, || {
-        // It is seen in few of them, and ends with the first.
+        // Few schedules show it, and the first one that does ends the model.
         explore(12_000, letting_go_beside_stores);
     });
 }
 
-/// CPU 0 maps memory that may go at any time, and in its place memory that may not, again and
-/// again, and stores to both; the others take what they can.
+/// CPU 0 maps droppable memory, replaces it with private memory, and stores to both, repeatedly. The other
+/// CPUs reclaim what they can.
 fn replacing_beside_taking(policy: Policy) {
     let world = World::new(3, policy);
     let threads = [1u32, 2].map(|number| {

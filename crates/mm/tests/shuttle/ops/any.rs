@@ -1,6 +1,8 @@
-//! Any operations at all, drawn, on the same few pages, by several threads, with files, forks,
-//! migration, truncation, allocations that fail and policies that change. Nothing panics or hangs,
-//! no invariant is broken (`World::finish`), and when all is unmapped no page and no table is left.
+//! Random operations of all kinds on the same few pages, by several threads, with files, forks, migration,
+//! truncation, failing allocations and changing policies.
+//!
+//! Nothing panics or hangs, and no invariant is broken (`World::finish`). After the last unmap no page and no
+//! table is left.
 
 use std::sync::Arc;
 
@@ -14,11 +16,11 @@ use shuttle::sync::Mutex;
 
 const ANYWHERE: u32 = flags::PRIVATE | flags::ANONYMOUS;
 const PAGES: u64 = 16;
-/// Where the pages begin: away from arenas, or where the space's end is, so that they lie in two
-/// arenas and beside them.
+/// First pages of the range: far from shards, or near the end of the space. There the range covers parts of
+/// two shards and some pages outside.
 const PLACES: [u64; 2] = [0, 44];
 
-/// A file: its size changes under a lock, as a port sees to.
+/// A file. A lock serialises changes of its size, as a port must ensure.
 struct File {
     store: MemoryObject<Model>,
     inode: Mutex<()>,
@@ -52,7 +54,7 @@ impl File {
     }
 }
 
-/// Moves the page at an address to another frame.
+/// Migrates the page at an address to another frame.
 fn migrate(cpu: &Processor<'_>, at: u64) {
     let (space, number) = (cpu.space(), Cpu(cpu.number()));
     let machine = space.memory().machine();
@@ -77,7 +79,7 @@ fn any(cpu: &Processor<'_>, file: &File, first: u64, changes_policy: bool) {
     let (at, length, to) = (page * PAGE, pages * PAGE, other * PAGE);
     let more = other % 8 * PAGE + PAGE;
     let (one, move_to) = (rng.r#gen(), remap_flags::MAYMOVE | remap_flags::FIXED);
-    // Errors are what others do.
+    // Errors are effects of the other threads.
     let _ = match rng.gen_range(0..27) {
         0..=4 => space.munmap(at, length),
         5 | 6 => space.mmap(at, length, RW, FIXED).map(drop),
@@ -168,7 +170,7 @@ fn several(policy: Policy, failing: u32, changes_policy: bool) {
 fn several_at(first: u64, policy: Policy, failing: u32, changes_policy: bool) {
     const THREADS: u32 = 3;
     const STEPS: usize = 6;
-    // Each may have a child.
+    // Enough frames for a child of each thread.
     let world = World::with_frames(200, THREADS, 0, policy);
     if first != 0 {
         world.space().shard();
@@ -191,7 +193,7 @@ fn several_at(first: u64, policy: Policy, failing: u32, changes_policy: bool) {
     others.into_iter().for_each(|thread| thread.join().unwrap());
     memory.machine().fail_one_in(0);
     drop(file);
-    // All room can be had.
+    // The whole range of the space can be mapped.
     let space = world.space();
     let end = space.layout().end;
     space.munmap(0, end).unwrap();

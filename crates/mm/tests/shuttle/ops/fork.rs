@@ -1,7 +1,6 @@
-//! Fork against faults, writers and other forks, in random interleavings of whole
-//! operations: what a child sees is the parent's memory at one moment, and from
-//! then on neither sees what the other does. (What a fork without its flush does
-//! is in `loom/ops/fork.rs`.)
+//! Fork against faults, writers and other forks, in random interleavings of whole operations. A child sees
+//! the parent's memory at one moment; from then on neither sees the other's writes. (`loom/ops/fork.rs` shows
+//! what a fork without its flush does.)
 
 use std::sync::Arc;
 
@@ -13,13 +12,12 @@ fn leave(child: Arc<Space>) -> Space {
     Arc::into_inner(child).expect("all threads of the child are joined")
 }
 
-/// Two CPUs write their pages one after the other; a third writes what it has
-/// seen of the first's. The child has the first writes of each, and no effect
-/// without its cause.
+/// Two CPUs write their pages in order; a third writes what it has read from the first CPU's pages. The child
+/// has a prefix of each CPU's writes, and no effect without its cause.
 fn snapshot(policy: Policy) -> (Arc<World>, Space) {
     let world = World::new(4, policy);
     world.map(0, 16, RW);
-    // Some pages are there, some are not, and of some there is no table.
+    // Some pages are present, some are not, and some have no table.
     for page in [0, 2, 3, 8, 12] {
         world.cpu().store(page * PAGE, 0).unwrap();
     }
@@ -68,15 +66,14 @@ fn the_child_is_a_snapshot() {
 #[should_panic(expected = "without")]
 fn broken_snapshot_without_marks() {
     with_flaw(Mutant::ForkWithoutMark, || {
-        // Under the others it does not show. What is left is lost: few schedules, or much memory.
+        // The other policies do not show the flaw. Each schedule leaks its world, so there must be few.
         explore_under(&[Policy::Speculative], 1500, |policy| {
             drop(snapshot(policy));
         });
     });
 }
 
-/// The parent's other CPUs change mappings while it forks, twice at once; the
-/// child then uses all of it. Nothing is lost, and all invariants hold.
+/// The parent's other CPUs change mappings while two forks run. No page is lost, and all invariants hold.
 fn beside_writers(policy: Policy) {
     let world = World::new(4, policy);
     world.map(0, 20, RW);
@@ -127,7 +124,7 @@ fn fork_beside_writers() {
     explore(1000, beside_writers);
 }
 
-/// A stack grows while it is copied: the child's reaches as far as one moment's.
+/// A stack grows while it is copied: the child's stack has its extent of one moment.
 #[test]
 fn fork_beside_a_stack_that_grows() {
     explore(2000, |policy| {
@@ -160,8 +157,8 @@ fn fork_beside_a_stack_that_grows() {
     });
 }
 
-/// Parent and child at once, two CPUs each: nobody sees what the other writes,
-/// not even while one of them gives pages up.
+/// Parent and child run on two CPUs each. Neither sees the other's writes, even while one of them frees
+/// pages.
 fn apart() {
     explore(1000, |policy| {
         let world = World::with_others(2, 2, policy);
@@ -219,14 +216,14 @@ fn parent_and_child_go_apart() {
     apart();
 }
 
-// Seen in what is read, or by the model's check of what TLBs hold.
+// The failure is a value that is read, or the machine's check of TLBs.
 #[test]
 #[should_panic]
 fn broken_counts_that_end_before_the_flush() {
     with_flaw(Mutant::CountedTooShort, given_up);
 }
 
-/// A child gives pages up that its parent writes.
+/// A child unmaps pages that its parent writes.
 fn given_up() {
     explore(1000, |policy| {
         let world = World::with_others(2, 2, policy);
@@ -280,8 +277,8 @@ fn the_child_ends() {
     });
 }
 
-/// Two CPUs of a space write the pages that it shares: each write is there once
-/// the page has been replaced or taken over, whoever does it.
+/// Two CPUs of a space write its shared pages. Each write survives the replacement or the reuse of the page
+/// by either CPU.
 #[test]
 fn two_writers_of_shared_pages() {
     explore(1500, |policy| {
@@ -294,7 +291,7 @@ fn two_writers_of_shared_pages() {
                 let bit = 1 << (8 * u64::from(cpu.number()) + round);
                 cpu.set_bits(round % 2 * PAGE, bit).unwrap();
                 let word = cpu.load(round % 2 * PAGE).unwrap();
-                assert_eq!(word & bit, bit, "a write is not seen by who wrote it");
+                assert_eq!(word & bit, bit, "a write is not seen by its writer");
             }
         };
         let threads = [1, 2].map(|number| world.run(number, writes));

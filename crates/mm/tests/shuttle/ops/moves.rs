@@ -1,6 +1,7 @@
-//! A move beside forks, faults, discards and truncations: a fork waits for it, the child has what moves at one of
-//! both places, as it was at one moment. What moves lies otherwise in its tables;
-//! `whole_tables.rs` has the other case.
+//! A move beside forks, faults, discards and truncations. A fork waits for it, and the child has the moved
+//! pages at one of the two places, as they were at one moment.
+//!
+//! Here the offsets of the pages within their tables change; `whole_tables.rs` has the other case.
 
 use std::sync::Arc;
 
@@ -10,12 +11,12 @@ use faultless_mm::{
 };
 use faultless_sync::{Mutant, with_flaw};
 
-/// Under the others a fork waits for a move, as in Linux.
+/// Under the other policies the mmap lock makes a fork wait for a move, as in Linux.
 const POLICIES: &[Policy] = &[Policy::Speculative];
 const MOVE: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
 const COPY: u32 = MOVE | remap_flags::DONTUNMAP;
 
-/// Pages of tables that go to where they lie otherwise in them.
+/// Pages that move to other offsets within their tables.
 const FROM: u64 = 0;
 const COUNT: u64 = 16;
 const TO: u64 = 34;
@@ -32,8 +33,8 @@ fn world() -> Arc<World> {
     world
 }
 
-/// CPU 1 moves pages, and is stopped in its first flush: of what has moved, or of what was at the target. A fault
-/// at the target waits, and a fork does, too: the child has everything where it goes.
+/// CPU 1 moves pages, and is stopped in its first flush: of the moved pages, or of the old pages at the
+/// target. A fault at the target waits, and so does a fork: the child has all pages at the target.
 fn stopped(how: u32, world: Arc<World>) {
     let machine = world.space().memory().machine();
     machine.shut_gate(1);
@@ -74,7 +75,7 @@ fn a_fork_waits_for_a_move_that_leaves_its_source_mapped() {
     explore_under(POLICIES, 300, |_| stopped(COPY, world()));
 }
 
-/// What was at the target is not the child's.
+/// The child has nothing of the old pages at the target.
 #[test]
 fn a_fork_waits_for_a_move_over_something_else() {
     explore_under(POLICIES, 300, |_| {
@@ -85,12 +86,12 @@ fn a_fork_waits_for_a_move_over_something_else() {
     });
 }
 
-/// A fork in any moment of a move, beside stores to what moves, wherever it is. The child has the first of
-/// two stores if it has the second, and all of it at one of both places.
+/// A fork at any moment of a move, beside stores to the moving pages at either place. The child has the first
+/// of two stores if it has the second, and has all pages at the same one of the two places.
 fn in_any_moment(policy: Policy) -> (Arc<World>, Space) {
     let world = World::new(4, policy);
     world.map(0, 24, RW);
-    // One in each table, between two that stay.
+    // Moving pages in different tables, between two pages that stay.
     const PAGES: [u64; 4] = [20, FROM, FROM + COUNT - 1, 21];
     for page in PAGES {
         world.cpu().store(page * PAGE, 1).unwrap();
@@ -141,7 +142,7 @@ fn the_child_has_what_moves_as_it_was_at_one_moment() {
     });
 }
 
-/// Two moves and two forks, and memory that runs out.
+/// Two moves and two forks, which may run out of memory.
 #[test]
 fn forks_that_fail_leave_a_move_as_it_was() {
     explore(1000, |policy| {
@@ -172,7 +173,7 @@ fn forks_that_fail_leave_a_move_as_it_was() {
     });
 }
 
-/// What is pinned is copied, from wherever it is; a guard is one in the child, too.
+/// A pinned page is copied for the child, wherever it is; a guard is a guard in the child, too.
 #[test]
 fn what_is_pinned_or_a_guard_goes_along() {
     explore(1000, |policy| {
@@ -190,7 +191,7 @@ fn what_is_pinned_or_a_guard_goes_along() {
         mover.join().unwrap();
         let has_moved = child.lookup(TO * PAGE).is_some();
         let at = |page: u64| if has_moved { page - FROM + TO } else { page };
-        // By the parent's pin nothing reaches the child.
+        // A store seen through the parent's pin does not reach the child.
         world.cpu().store(TO * PAGE, 7).unwrap();
         assert_eq!(world.word_of(&child, at(FROM)), 100 + FROM);
         let guarded = Processor::new(&child, 0).load(at(guard) * PAGE);
@@ -202,8 +203,8 @@ fn what_is_pinned_or_a_guard_goes_along() {
     });
 }
 
-/// A file's pages and private copies of them: a truncation takes them from the child, too, wherever
-/// they were when it was made.
+/// A file's pages and private copies of them: a truncation removes them from the child, too, wherever they
+/// were at the fork.
 #[test]
 fn a_truncation_finds_what_moved_in_the_child() {
     explore(1000, |policy| {
@@ -234,7 +235,7 @@ fn a_truncation_finds_what_moved_in_the_child() {
     });
 }
 
-/// The source continues what another replaces beside it, and everything is locked.
+/// `MAP_FIXED` replaces pages next to a move's source, while `mlockall` locks everything.
 #[test]
 fn two_who_replace_beside_each_other() {
     explore_under(POLICIES, 1000, |_| {
@@ -271,8 +272,9 @@ fn two_who_replace_beside_each_other() {
     });
 }
 
-/// Pages are discarded in order while one of the last goes to before the first, and another away and back. The
-/// first was there all the while; and if all were, so was the second.
+/// DONTNEED walks its range while a page from the end moves to the front, and another page moves away and
+/// back. The first page is in the range throughout, and must be discarded. If DONTNEED found no hole, so must
+/// the second.
 fn discards_what_moves() {
     explore(1000, |policy| {
         let world = World::new(3, policy);
@@ -314,7 +316,7 @@ fn broken_discarding_beside_moves() {
     with_flaw(Mutant::MovesNotCounted, discards_what_moves);
 }
 
-/// What is stored once a page was seen to be discarded stays, whatever moves elsewhere.
+/// A store to a page after its discard stays, whatever moves elsewhere.
 #[test]
 fn discarding_is_done_once_beside_moves_elsewhere() {
     explore(700, |policy| {

@@ -1,19 +1,19 @@
-//! Each thread changes pages of its own, of which it knows what they hold, and pages that all
-//! share. Whatever the others do, its own are what it made them; a child has them as they are.
+//! Each thread changes pages of its own, with known content, and pages that all threads share. A thread's own
+//! pages stay as it left them, whatever the other threads do; a child has them as they are.
 
 use crate::model::{FIXED, PAGE, Processor, RW, World, explore};
 use faultless_mm::{PROT_READ, SegvCode, advice, flags, remap_flags};
 use shuttle::rand::{Rng, thread_rng};
 
 const ANYWHERE: u32 = flags::PRIVATE | flags::ANONYMOUS;
-/// Pages of a thread.
+/// Pages of each thread.
 const OWN: u64 = 5;
 const THREADS: u32 = 3;
-/// The first page that all share.
+/// The first shared page.
 const COMMON: u64 = THREADS as u64 * OWN;
 const STEPS: usize = 7;
 
-/// A page that is mapped.
+/// The expected state of a mapped page.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Mapped {
     writable: bool,
@@ -41,7 +41,8 @@ impl<'a> Owner<'a> {
         (self.first + page) * PAGE
     }
 
-    /// What an operation says that ends at the first hole, and what it does to what comes before.
+    /// Whether an operation on these pages succeeds that stops at the first hole. Applies `change` to the
+    /// pages before it.
     fn up_to_a_hole(&mut self, from: u64, pages: u64, change: impl Fn(&mut Mapped)) -> bool {
         let range = from as usize..(from + pages) as usize;
         for page in &mut self.own[range] {
@@ -111,7 +112,7 @@ impl<'a> Owner<'a> {
         }
     }
 
-    /// Moves pages among the thread's own.
+    /// Moves pages within the thread's own range.
     fn move_some(&mut self, from: u64, pages: u64) {
         let to = thread_rng().gen_range(0..OWN);
         let is_apart = to + pages <= from || from + pages <= to;
@@ -144,7 +145,7 @@ impl<'a> Owner<'a> {
         child.destroy();
     }
 
-    /// Looks at some pages, and writes to some of these.
+    /// Checks some pages, and writes to some of these.
     fn check(&mut self, number: u64) {
         let mut rng = thread_rng();
         for page in 0..OWN {

@@ -1,7 +1,7 @@
-//! `mremap` beside stores to both places, in random interleavings of whole
-//! operations. What was stored goes along; nothing reaches a page by its old
-//! address once it has moved, whatever a TLB holds; and a fault at a destination
-//! that something else was mapped at waits, and does not die.
+//! `mremap` beside stores to both places, in random interleavings of whole operations.
+//!
+//! Stored content moves along. After the move no access reaches a page by its old address, whatever a TLB
+//! holds. A fault at a destination where something else was mapped waits, and does not end in SIGSEGV.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -10,7 +10,7 @@ use crate::model::{PAGE, RW, World, explore, with_lazy_tlbs};
 use faultless_mm::{MemoryObject, Opened, Policy, SegvCode, flags, remap_flags};
 
 const FIXED: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
-/// Where pages 0 and 1 go: another table.
+/// The target of pages 0 and 1, in another table.
 const TO: u64 = 8 * PAGE;
 
 fn a_move_beside_stores(policy: Policy) {
@@ -63,8 +63,8 @@ fn broken_move_without_a_flush() {
     with_lazy_tlbs(|| explore(3000, a_move_beside_stores));
 }
 
-/// A CPU goes on storing at the destination, where something else was mapped:
-/// it stores into the one page or the other, and never dies.
+/// A CPU keeps storing at the destination, where something else was mapped. It stores to the old page or to
+/// the new one, and never gets SIGSEGV.
 #[test]
 fn a_destination_is_never_unmapped() {
     explore(3000, |policy| {
@@ -86,7 +86,7 @@ fn a_destination_is_never_unmapped() {
     });
 }
 
-/// A mapping grows in place to where a stack grows down to meanwhile: one of them does.
+/// A mapping grows in place towards a stack that grows down: one of the two succeeds.
 #[test]
 fn a_mapping_and_a_stack_grow_towards_each_other() {
     explore(3000, |policy| {
@@ -109,8 +109,7 @@ fn a_mapping_and_a_stack_grow_towards_each_other() {
     });
 }
 
-/// Where a move fails for want of memory, and its neighbour's page is unmapped, no table stays behind
-/// that nobody needs.
+/// A move fails for lack of memory while its neighbour's page is unmapped: no unused table is left.
 #[test]
 fn a_move_that_fails_leaves_no_table() {
     explore(3000, |policy| {
@@ -130,12 +129,12 @@ fn a_move_that_fails_leaves_no_table() {
         neighbour.join().unwrap();
         machine.fail_one_in(0);
         assert_eq!(world.cpu().load(moved.unwrap_or(0)), Ok(1));
-        // Of each level one, wherever the page is.
+        // One table of each level, wherever the page is.
         assert_eq!(world.finish().tables, 3, "a table is left");
     });
 }
 
-/// The same where shared memory is to be mapped once more.
+/// The same where `mremap` maps shared memory a second time.
 #[test]
 fn a_second_mapping_that_fails_leaves_no_table() {
     explore(3000, |policy| {
@@ -151,7 +150,7 @@ fn a_second_mapping_that_fails_leaves_no_table() {
         let mapped = world.space().mmap_object(0, PAGE, RW, how, &opened);
         assert_eq!(mapped, Ok(0));
         world.cpu().store_file(0, 1).unwrap();
-        // The room will be beside it.
+        // The new mapping will be placed beside this one.
         let beside = world
             .space()
             .mmap(0, PAGE, RW, flags::PRIVATE | flags::ANONYMOUS)

@@ -1,5 +1,5 @@
-//! Tables that move whole, beside faults, stores, discards and forks: what is claimed in one stays its claimer's, and
-//! nothing is stored, kept or looked for where the table was.
+//! Whole tables that move, beside faults, stores, discards and forks. A claim in such a table stays with its
+//! claimer. No operation stores, keeps a claim, or looks for a page at the table's old place.
 
 use std::sync::Arc;
 
@@ -7,13 +7,13 @@ use crate::model::{PAGE, RW, World, explore, explore_under};
 use faultless_mm::{Errno, Policy, SegvCode, advice, remap_flags};
 use faultless_sync::{Mutant, with_flaw};
 
-/// Under the others a discard waits for a move, as in Linux.
+/// Under the other policies the mmap lock makes a discard wait for a move, as in Linux.
 const POLICIES: &[Policy] = &[Policy::Speculative];
 const MOVE: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
 const COPY: u32 = MOVE | remap_flags::DONTUNMAP;
 
-/// Whole tables move while a fault, a discard and a truncation are at work in them: what they have claimed stays
-/// theirs, and nothing is lost or kept that must not be.
+/// Whole tables move while a fault and a discard are at work in them. Their claims stay theirs. No page is
+/// lost, and none is left at the old place.
 fn whole_tables(policy: Policy) {
     let world = World::new(3, policy);
     world.map(0, 16, RW);
@@ -25,7 +25,7 @@ fn whole_tables(policy: Policy) {
     let discarding = world.run(1, |cpu| {
         let _ = cpu.space().madvise(0, 8 * PAGE, advice::DONTNEED);
     });
-    // First touch of a page that may be at either place.
+    // The first touch of a page that may be at either place.
     let toucher = world.run(2, |cpu| {
         while ![5, 37].iter().any(|page| cpu.store(page * PAGE, 7).is_ok()) {
             shuttle::thread::yield_now();
@@ -57,15 +57,16 @@ fn whole_tables_move_beside_claims() {
     explore(2000, whole_tables);
 }
 
-/// The claim of a discard goes with the table, and is not found where it was.
+/// The claim of a discard moves with the table, and is not found at the old place.
 #[test]
 #[should_panic]
 fn broken_whole_table_with_claims() {
     with_flaw(Mutant::ClaimedTableMoved, || explore(2000, whole_tables));
 }
 
-/// A discard begins in a table of which its part is empty, and has claims in the next one. A move of both tables
-/// does not wait for these with the first one hidden: the discard looks there before it gives them up.
+/// A discard begins in a table where its pages are empty, and has claims in the next table. A move of both
+/// tables must not wait for these claims with the first table hidden, because the discard looks there before
+/// it releases them.
 fn discards_from_an_empty_part(policy: Policy) {
     let world = World::new(3, policy);
     world.map(0, 8, RW);
@@ -92,7 +93,7 @@ fn discards_from_an_empty_part(policy: Policy) {
     world.finish();
 }
 
-/// Lets flushes go on once a move to page 32 is shown, or a little later.
+/// Opens the gate once a move to page 32 is shown, or a little later.
 fn open_late(world: &Arc<World>, cpu: u32) {
     world.run(cpu, |cpu| {
         while cpu.space().lookup(32 * PAGE).is_none() {
@@ -108,7 +109,7 @@ fn a_move_waits_with_nothing_hidden() {
     explore_under(POLICIES, 1000, discards_from_an_empty_part);
 }
 
-/// Each waits for the other.
+/// The move and the discard wait for each other.
 #[test]
 #[should_panic(expected = "exceeded max_steps")]
 fn broken_move_that_waits_with_tables_hidden() {
@@ -117,8 +118,8 @@ fn broken_move_that_waits_with_tables_hidden() {
     });
 }
 
-/// A table moves away, and what it was taken from is mapped as before. A discard that waits for an entry of it
-/// meanwhile finds the next one at its new place: it keeps no claim there, as it would not give it up.
+/// A table moves away, and its source stays mapped. A discard that waited for an entry of the table finds the
+/// next one at its new place. The discard keeps no claim there, because it would never release it.
 fn discards_where_a_table_was(policy: Policy) {
     let world = World::new(4, policy);
     world.map(0, 8, RW);
@@ -151,7 +152,7 @@ fn a_discard_claims_nothing_of_a_table_that_left() {
     explore_under(POLICIES, 1000, discards_where_a_table_was);
 }
 
-/// A claim is kept where nothing releases it.
+/// A claim stays where no operation releases it.
 #[test]
 #[should_panic(expected = "exceeded max_steps")]
 fn broken_discard_of_a_table_that_left() {
@@ -160,10 +161,10 @@ fn broken_discard_of_a_table_that_left() {
     });
 }
 
-/// A CPU that has the old translation does not store by it when the page is elsewhere.
+/// A CPU with the old translation does not store through it once the page has moved.
 fn stores_by_the_old_address(policy: Policy) {
     let world = World::new(2, policy);
-    // What stays keeps the tables above, so that no flush for their sake takes this in.
+    // The remaining pages keep the upper tables, so that no flush for those covers this move.
     world.map(0, 24, RW);
     world.cpu().store(PAGE, 1).unwrap();
     let writer = world.run(1, |cpu| {

@@ -1,5 +1,7 @@
-//! Probes beside everything that changes mappings: whoever has one registered finds its breakpoint
-//! wherever it belongs, whoever has ended it finds none, and a space that shows one says so.
+//! Probes beside all operations that change mappings.
+//!
+//! A registered probe has its breakpoint in each mapping of its byte; an ended probe has none. A space that
+//! shows a breakpoint says so.
 
 use std::sync::Arc;
 
@@ -12,12 +14,12 @@ use faultless_sync::{Mutant, with_flaw};
 
 const RX: u32 = PROT_READ | PROT_EXEC;
 const BREAKPOINT: u8 = 0xcc;
-/// In the store's second page.
+/// The probed byte, in the memory object's second page.
 const BYTE: u64 = PAGE + 3;
 const TAG: u64 = 5;
 const SPECULATIVE: &[Policy] = &[Policy::Speculative];
 
-/// Two pages of zeroes.
+/// A memory object of two pages of zeroes.
 fn store(world: &World) -> MemoryObject<Model> {
     MemoryObject::new(world.space().memory(), 2 * PAGE, None, 0).unwrap()
 }
@@ -39,21 +41,22 @@ fn map(space: &Space, store: &MemoryObject<Model>, first: u64) {
     assert_eq!(mapped, Ok(at));
 }
 
-/// What is met in a mapping at page `first`: the file's byte where no page is.
+/// The byte that a mapping at page `first` shows: the file's byte if no page is present.
 fn met(space: &Space, first: u64) -> u8 {
     let frame = space.translate((first + 1) * PAGE);
     frame.map_or(0, |frame| {
         let start = space.memory().machine().pointer(frame).as_ptr();
-        // SAFETY: inside the frame, which stays what it is: nobody else is at work.
+        // SAFETY: inside the frame's storage, which lives as long as the machine; only one thread runs at a
+        // time.
         unsafe { start.add((BYTE % PAGE) as usize).read() }
     })
 }
 
-/// A space shows the breakpoint in a mapping, and knows that it does.
+/// Checks that a space shows the breakpoint in a mapping, and knows that it does.
 fn shows(space: &Space, first: u64) {
     assert_eq!(met(space, first), BREAKPOINT, "a breakpoint is missing");
     let at = first * PAGE + BYTE;
-    assert_eq!(space.probe_at(at), Some(TAG), "a breakpoint is nobody's");
+    assert_eq!(space.probe_at(at), Some(TAG), "a breakpoint has no probe");
 }
 
 fn finish(world: Arc<World>, store: MemoryObject<Model>, children: Vec<Space>) {
@@ -61,7 +64,7 @@ fn finish(world: Arc<World>, store: MemoryObject<Model>, children: Vec<Space>) {
     world.finish_with(children);
 }
 
-/// Two mappings, one of which comes while the probe does.
+/// Two mappings, one of which is made while the probe is registered.
 #[test]
 fn who_maps_while_it_is_registered() {
     explore(600, |policy| {
@@ -82,7 +85,7 @@ fn who_maps_while_it_is_registered() {
     });
 }
 
-/// A mapping that comes while the probe goes shows none in the end.
+/// A mapping that is made while the probe ends shows no breakpoint in the end.
 fn mapped_while_it_ends() {
     explore(600, |policy| {
         let world = World::new(2, policy);
@@ -110,7 +113,8 @@ fn broken_probe_outlived() {
     with_flaw(Mutant::ProbeOutlived, mapped_while_it_ends);
 }
 
-/// Who runs it while the probe goes meets a breakpoint that is the probe's, or that has gone since.
+/// A program that runs the code while the probe ends meets a breakpoint of the probe, or one that has gone
+/// since.
 fn run_while_it_ends() {
     explore(600, |policy| {
         let world = World::new(2, policy);
@@ -122,7 +126,7 @@ fn run_while_it_ends() {
             for _ in 0..2 {
                 let is_met = met(space, 0) == BREAKPOINT;
                 if is_met && space.probe_at(BYTE).is_none() {
-                    assert_ne!(met(space, 0), BREAKPOINT, "a breakpoint is nobody's");
+                    assert_ne!(met(space, 0), BREAKPOINT, "a breakpoint has no probe");
                 }
             }
         });
@@ -130,7 +134,7 @@ fn run_while_it_ends() {
         runner.join().unwrap();
         let space = world.space();
         assert_eq!((met(space, 0), space.probe_at(BYTE)), (0, None));
-        assert!(!space.may_show_probes(), "nobody looks again");
+        assert!(!space.may_show_probes(), "the space was not checked again");
         finish(world, store, Vec::new());
     });
 }
@@ -141,12 +145,12 @@ fn who_runs_it_while_it_ends() {
 }
 
 #[test]
-#[should_panic(expected = "a breakpoint is nobody's")]
+#[should_panic(expected = "a breakpoint has no probe")]
 fn broken_probe_unlisted_first() {
     with_flaw(Mutant::ProbeUnlistedFirst, run_while_it_ends);
 }
 
-/// The next probe at the byte comes when the first has gone, with all that was its.
+/// The next probe at the same byte is registered only after the first, with all its breakpoints, has gone.
 fn registered_while_another_ends() {
     explore(600, |policy| {
         let world = World::new(2, policy);
@@ -184,7 +188,7 @@ fn broken_probes_at_one_byte() {
     with_flaw(Mutant::ProbeUnlistedFirst, registered_while_another_ends);
 }
 
-/// What goes while a probe comes leaves no space that says for ever that it shows one.
+/// After an unmap beside a registration, the space does not say for ever that it shows a breakpoint.
 #[test]
 fn who_unmaps_while_it_is_registered() {
     explore(600, |policy| {
@@ -196,13 +200,13 @@ fn who_unmaps_while_it_is_registered() {
         unmapper.join().unwrap();
         let space = world.space();
         assert_eq!(space.probe_at(BYTE), None);
-        assert!(!space.may_show_probes(), "nobody looks again");
+        assert!(!space.may_show_probes(), "the space was not checked again");
         drop(probe);
         finish(world, store, Vec::new());
     });
 }
 
-/// A child that comes meanwhile has it, or has it not, as its parent.
+/// A child that is forked meanwhile shows the breakpoint if and only if its parent does.
 #[test]
 fn who_forks_meanwhile() {
     explore(600, |policy| {
@@ -224,7 +228,7 @@ fn who_forks_meanwhile() {
     });
 }
 
-/// What moves meanwhile takes it along, or gets it there.
+/// A mapping that moves meanwhile takes the breakpoint along, or gets it at the new place.
 #[test]
 fn who_moves_meanwhile() {
     explore(600, |policy| {
@@ -250,7 +254,7 @@ fn who_moves_meanwhile() {
     });
 }
 
-/// What comes elsewhere is not forgotten by who looks because of what has gone.
+/// A check, made because of a mapping that has gone, does not miss a new mapping elsewhere.
 fn comes_beside_a_check(policy: Policy) {
     let world = World::new(3, policy);
     let store = store(&world);
@@ -277,14 +281,14 @@ fn what_comes_elsewhere_is_not_forgotten() {
 }
 
 #[test]
-#[should_panic(expected = "a breakpoint is nobody's")]
+#[should_panic(expected = "a breakpoint has no probe")]
 fn broken_probes_forgotten() {
     with_flaw(Mutant::ProbesForgotten, || {
         explore_under(SPECULATIVE, 3000, comes_beside_a_check);
     });
 }
 
-/// Nor is what moves to where they have looked already.
+/// Nor does a check miss a mapping that moves to where it has already looked.
 #[test]
 fn what_moves_elsewhere_is_not_forgotten() {
     explore_under(SPECULATIVE, 2000, |policy| {
@@ -302,7 +306,7 @@ fn what_moves_elsewhere_is_not_forgotten() {
         let looker = world.run(2, |cpu| {
             let space = cpu.space();
             (0..2).for_each(|_| assert_eq!(space.probe_at(5 * PAGE), None));
-            assert!(space.may_show_probes(), "a breakpoint is nobody's");
+            assert!(space.may_show_probes(), "a breakpoint has no probe");
         });
         mover.join().unwrap();
         looker.join().unwrap();
@@ -312,8 +316,8 @@ fn what_moves_elsewhere_is_not_forgotten() {
     });
 }
 
-/// A mapping with probes is unmapped in two phases: beside the second everybody goes on, and the
-/// answer is checked again, and right, while pages are still being taken away.
+/// A mapping with probes is unmapped in two phases, and all operations go on beside the second. The space
+/// checks again whether it shows breakpoints, with the right result, while pages are still being zapped.
 #[test]
 fn what_is_zapped_is_checked_meanwhile() {
     explore_under(SPECULATIVE, 400, |policy| {
@@ -323,7 +327,7 @@ fn what_is_zapped_is_checked_meanwhile() {
         world.cpu().store(8 * PAGE, 1).unwrap();
         let probe = probe(&store);
         map(world.space(), &store, 4);
-        // So that there is somebody to flush.
+        // So that a TLB has to be flushed.
         world.cpu().load(5 * PAGE).unwrap();
         let machine = world.space().memory().machine();
         machine.shut_gate(1);
@@ -333,7 +337,7 @@ fn what_is_zapped_is_checked_meanwhile() {
         assert!(space.may_show_probes());
         assert_eq!(space.probe_at(5 * PAGE), None);
         assert!(!space.may_show_probes(), "nothing shows one");
-        // Elsewhere there is one at once.
+        // A mapping elsewhere shows the breakpoint immediately.
         map(space, &store, 0);
         shows(space, 0);
         space.mlockall(lock_all_flags::CURRENT).unwrap();

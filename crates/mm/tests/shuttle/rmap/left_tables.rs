@@ -1,6 +1,7 @@
-//! Tables that leave whole, with `MREMAP_DONTUNMAP`, beside a truncation and a migration: the place that they leave is
-//! mapped as before, so that what is true of a page there says nothing of an entry of the table. Neither keeps a
-//! claim where it would not give it up. (A discard: `ops/whole_tables.rs`.)
+//! Tables that leave whole, with `MREMAP_DONTUNMAP`, beside a truncation and a migration.
+//!
+//! Their old place stays mapped, so that the state of a page there says nothing about an entry of the table.
+//! Neither operation keeps a claim where it would not release it. (A discard: `ops/whole_tables.rs`.)
 
 use crate::model::{PAGE, RW, World, explore_under};
 use faultless_mm::{
@@ -9,7 +10,7 @@ use faultless_mm::{
 };
 use faultless_sync::{Mutant, with_flaw};
 
-/// Under the others a fork or a move is waited for otherwise.
+/// Under the other policies the wait for a fork or a move differs.
 const POLICIES: &[Policy] = &[Policy::Speculative];
 const COPY: u32 = remap_flags::MAYMOVE | remap_flags::FIXED | remap_flags::DONTUNMAP;
 const PAGES: u64 = 8;
@@ -66,7 +67,7 @@ fn a_truncation_claims_nothing_of_a_table_that_left() {
     explore_under(POLICIES, 1000, truncates_where_a_table_was);
 }
 
-/// A claim is kept where nothing releases it.
+/// A claim stays where no operation releases it.
 #[test]
 #[should_panic(expected = "exceeded max_steps")]
 fn broken_truncation_of_a_table_that_left() {
@@ -75,7 +76,7 @@ fn broken_truncation_of_a_table_that_left() {
     });
 }
 
-/// Pages go to other frames while their table leaves.
+/// Pages are migrated while their table leaves.
 fn migrates_where_a_table_was(policy: Policy) {
     let world = World::new(2, policy);
     world.map(0, PAGES, RW);
@@ -111,7 +112,7 @@ fn a_migration_claims_nothing_of_a_table_that_left() {
     explore_under(POLICIES, 3000, migrates_where_a_table_was);
 }
 
-/// The claim is looked for where the table was.
+/// The claim is looked for at the table's old place.
 #[test]
 #[should_panic(expected = "exceeded max_steps")]
 fn broken_migration_of_a_table_that_left() {

@@ -1,18 +1,18 @@
-//! Pages that are moved to other frames, and ranges that are vacated, in random interleavings of
-//! whole operations: two CPUs fault, store and pin meanwhile, and change what is beside. No store is
-//! lost, no child changes, every frame is accounted for; and nobody finds memory short because
-//! frames are kept.
+//! Migration of pages and evacuation of ranges, in random interleavings of whole operations.
+//!
+//! Two CPUs fault, store and pin meanwhile, and change a neighbouring mapping. No store is lost, no child
+//! changes, and every frame is accounted for. No CPU runs out of memory because frames are isolated.
 
 use crate::model::{PAGE, Processor, RW, Space, World, explore, fails, with_lazy_tlbs};
 use faultless_mm::{Cpu, FrameSource, Mover, PROT_READ, Policy, Taken, advice};
 use faultless_sync::{Mutant, with_flaw};
 
-/// Pages on both sides of a table's end: one for each CPU, and one that comes and goes.
+/// Pages on both sides of a table's end: one for each CPU, and one that is unmapped meanwhile.
 const FIRST: u64 = 2;
 const PAGES: u64 = 2;
 const BESIDE: u64 = FIRST + PAGES;
 
-/// Moves what is at an address, if it can be moved now; whether it was.
+/// Migrates the page at an address if that is possible now. Returns whether it was.
 fn migrate(space: &Space, address: u64) -> bool {
     let memory = space.memory();
     let machine = memory.machine();
@@ -27,7 +27,7 @@ fn migrate(space: &Space, address: u64) -> bool {
     moved
 }
 
-/// Stores, faults anew and pins, each CPU in a page of its own; changes what is beside.
+/// Stores, faults anew and pins, in a page of this CPU alone; CPU 2 also unmaps the neighbouring page.
 fn use_memory(cpu: &Processor<'_>) {
     let (space, machine) = (cpu.space(), cpu.space().memory().machine());
     let number = u64::from(cpu.number());
@@ -57,7 +57,7 @@ fn use_memory(cpu: &Processor<'_>) {
     }
 }
 
-/// Moves pages one by one, of parent and child.
+/// Migrates pages of parent and child, one by one.
 fn moves(policy: Policy) {
     let world = World::new(3, policy);
     world.map(FIRST, PAGES + 1, RW);
@@ -111,10 +111,10 @@ fn broken_tlbs_that_flush_late() {
     });
 }
 
-/// Pages that a CPU touches one after the other.
+/// Pages that a CPU touches in turn.
 const MANY: u64 = 8;
 
-/// Needs frames again and again.
+/// Needs new frames repeatedly.
 fn touch_many(cpu: &Processor<'_>) {
     let first = FIRST + (u64::from(cpu.number()) - 1) * MANY;
     for page in first..first + MANY {
@@ -125,8 +125,8 @@ fn touch_many(cpu: &Processor<'_>) {
     }
 }
 
-/// Vacates nearly all memory, so that all free frames are kept before it comes upon those that
-/// are elsewhere, and half of it.
+/// Evacuates nearly all memory, and then half of it. The former isolates all free frames of its range before
+/// it finds one outside.
 fn vacates(policy: Policy) {
     let world = World::new(3, policy);
     world.map(FIRST, 2 * MANY, RW);
@@ -134,7 +134,7 @@ fn vacates(policy: Policy) {
     let all = memory.machine().extent();
     let threads = [1u32, 2].map(|number| world.run(number, touch_many));
     for _ in 0..3 {
-        // NoMemory if somebody was in need, or there was nowhere to go.
+        // NoMemory if another CPU needed memory, or there was no target frame.
         let _ = memory.evacuate(0..all.end - 6);
         let _ = memory.evacuate(0..all.end / 2);
     }

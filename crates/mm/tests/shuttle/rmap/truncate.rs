@@ -1,8 +1,11 @@
-//! Mappings of a store in random interleavings of whole operations: two CPUs write, others
-//! change the mappings, fork, truncate, make holes, end address spaces. What was written to
-//! shared memory is in the store, and to private memory where it was written or has moved
-//! to; what was truncated is nowhere; every frame is accounted for in the end. (Broken
-//! variants are in `loom/rmap/truncate.rs` and `truncate_writers.rs`.)
+//! Mappings of a memory object in random interleavings of whole operations. Two CPUs write, while other CPUs
+//! change the mappings, fork, truncate, punch holes, and end address spaces.
+//!
+//! * Writes to shared memory are in the object; writes to private memory are where they were made, or have
+//!   moved to.
+//! * Truncated pages are nowhere, and every frame is accounted for in the end.
+//!
+//! (More broken variants are in `loom/rmap/truncate.rs` and `truncate_writers.rs`.)
 
 use std::sync::Arc;
 
@@ -15,9 +18,9 @@ use faultless_sync::{Mutant, with_flaw};
 
 const MOVE: u32 = remap_flags::MAYMOVE | remap_flags::FIXED;
 const PAGES: u64 = 4;
-/// Where pages are moved to: another table.
+/// The target of moved pages, in another table.
 const TO: u64 = 16;
-/// What each page of a file holds at first.
+/// The initial content of each page of a file.
 const BASE: u64 = 1 << 40;
 
 fn filled(world: &World) -> MemoryObject<Model> {
@@ -52,10 +55,11 @@ fn word(store: &MemoryObject<Model>, index: u64) -> u64 {
     store.memory().machine().word(page.frame())
 }
 
-/// What a CPU has written to each page.
+/// The bits that a CPU has written to each page.
 type Written = [u64; PAGES as usize];
 
-/// CPUs 1 and 2 write to the pages at each of `places`, each its own bits.
+/// Writes to the pages at each of `places`, on CPUs 1 and 2, each with bits of its own. Returns the written
+/// bits.
 fn write(world: &Arc<World>, places: &'static [u64]) -> Vec<Written> {
     let writers = [1u32, 2].map(|number| {
         world.run(number, move |cpu| {
@@ -83,7 +87,7 @@ fn write(world: &Arc<World>, places: &'static [u64]) -> Vec<Written> {
     all
 }
 
-/// What a third CPU does meanwhile to the pages from page 0 on.
+/// Changes that a third CPU makes meanwhile to the pages from page 0 on.
 const CHANGES: [fn(&crate::model::Space); 5] = [
     |space| space.munmap(PAGE, 2 * PAGE).unwrap(),
     |space| {
@@ -123,7 +127,7 @@ fn what_is_shared_is_in_the_store() {
 #[test]
 fn what_is_private_stays_where_it_was_written() {
     explore(400, |policy| {
-        // What is unmapped or discarded is lost on purpose.
+        // Unmapped or discarded content is lost on purpose.
         for change in &CHANGES[1..4] {
             let world = World::new(4, policy);
             let store = filled(&world);
@@ -145,8 +149,8 @@ fn what_is_private_stays_where_it_was_written() {
     });
 }
 
-/// A truncation beside writers of a shared and of a private mapping, and one who moves and
-/// forks: when it returns nothing is left of what is behind the end.
+/// A truncation beside writers of a shared and of a private mapping, a fork and a move. When it returns,
+/// nothing is left behind the end.
 fn truncated(policy: Policy) {
     let world = World::new(4, policy);
     let store = filled(&world);
@@ -194,7 +198,7 @@ fn what_is_truncated_is_nowhere() {
     explore(1500, truncated);
 }
 
-/// Somebody unmaps and maps again what the others write, while the store is cut and grows.
+/// A CPU unmaps and maps again the pages that other CPUs write, while the object is cut and grows.
 fn unmapped_and_cut(policy: Policy) {
     let world = World::new(4, policy);
     let store = filled(&world);
@@ -239,7 +243,7 @@ fn cut_beside_unmapping() {
     explore(1500, unmapped_and_cut);
 }
 
-/// An address space ends while a truncation goes through its mappings.
+/// An address space ends while a truncation walks its mappings.
 fn ended_beside_a_truncation(policy: Policy) {
     let world = World::new(3, policy);
     let store = filled(&world);
@@ -273,7 +277,7 @@ fn broken_end_of_a_walk() {
     });
 }
 
-/// A device that takes a while, and fails for the last page.
+/// A slow device, which fails for the last page.
 struct Device(&'static Memory<Model>);
 
 impl Pager for Device {
@@ -289,8 +293,8 @@ impl Pager for Device {
     }
 }
 
-/// Pages are read in while the store is cut and grows, and its mapping goes: what is seen is
-/// the device's page, and never one that is not filled.
+/// Pages are read in while the object is cut and grows, and part of a mapping is unmapped. A load sees the
+/// device's page, and never one that is not filled.
 #[test]
 fn pages_are_read_in_beside_a_truncation() {
     explore(1500, |policy| {

@@ -1,5 +1,5 @@
-//! Clearing soft-dirty bits beside stores, with protections, moves, forks and truncations of
-//! the same pages among them, in random interleavings of whole operations.
+//! Clearing of soft-dirty bits beside stores, with changes of protection, an unmap and a fork among them, in
+//! random interleavings of whole operations.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -11,11 +11,11 @@ use faultless_sync::{Mutant, with_flaw};
 /// Pages on both sides of a table's end.
 const FIRST: u64 = 3;
 const PAGES: u64 = 2;
-/// A page beside them, which is protected and unmapped meanwhile.
+/// A neighbouring page, which is protected and unmapped meanwhile.
 const BESIDE: u64 = FIRST + PAGES;
 
-/// CPU 0 clears again and again; 1 and 2 store, each to a page of its own, and look; 2 also
-/// changes what is beside, and the protection of its own page.
+/// CPU 0 clears repeatedly. CPUs 1 and 2 store, each to a page of its own, and check the bit. CPU 2 also
+/// changes the neighbouring page and the protection of its own page.
 fn stores(policy: Policy, kind: u32) {
     let world = World::new(3, policy);
     let kind = kind | flags::ANONYMOUS | flags::FIXED;

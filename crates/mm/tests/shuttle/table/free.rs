@@ -1,12 +1,12 @@
-//! Tables that several who unmap leave empty together (also `loom/table/free.rs`).
+//! Tables that several unmaps leave empty together (also `loom/table/free.rs`).
 
 use crate::model::{PAGE, Processor, RW, World, explore_under};
 use faultless_mm::{Policy, Taken};
 
 const POLICIES: &[Policy] = &[Policy::Speculative];
 
-/// Three unmap neighbours in tables that they share, some of whose pages are kept until the flush, being pinned.
-/// Whoever is last frees the tables, on every level.
+/// Three CPUs unmap neighbours in tables that they share. Pinned pages are kept until the flush. The last
+/// unmap frees the tables, on every level.
 #[test]
 fn the_last_of_three_frees_their_tables() {
     fn three(ways: [(u64, u64); 3], pinned: u64) {
