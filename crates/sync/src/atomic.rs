@@ -1,16 +1,15 @@
-//! The atomics facade: the one door through which the core writes shared memory.
+//! The atomics facade: the core writes shared memory only through it.
 //!
-//! | build | what stands behind the names |
+//! | build | implementation |
 //! | --- | --- |
 //! | plain | `core::sync::atomic` |
 //! | `--cfg loom` | loom's model of the C11 memory model |
 //! | `--cfg shuttle` | shuttle's scheduler (sequentially consistent) |
-//! | `--cfg record` | the CPU's atomics, and every write noted by cache line (`crate::record`) |
+//! | `--cfg record` | the CPU's atomics, and every write recorded by cache line (`crate::record`) |
 //!
-//! [`Local`] is for a word that one CPU alone writes (counters, caches, list
-//! heads): relaxed accesses, no read-modify-write. Others may read it and get
-//! some recent value. Loom and shuttle do not schedule on it, which keeps
-//! models of the real code small.
+//! [`Local`] is for a word that one CPU at a time writes (counters, caches, list heads): relaxed accesses,
+//! and no read-modify-write except [`Local::fetch_add`]. Other CPUs may read it and get a recent value. Loom
+//! and shuttle do not schedule on it, which keeps models of the real code small.
 
 #[cfg(not(any(loom, shuttle, record)))]
 pub use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, fence};
@@ -28,24 +27,24 @@ pub use core::sync::atomic::fence;
 
 pub use core::sync::atomic::Ordering;
 
-/// A word written by one CPU at a time.
+/// A word that one CPU at a time writes.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Local(core::sync::atomic::AtomicU64);
 
 impl Local {
-    /// A word that holds `value`.
+    /// Returns a word that holds `value`.
     pub const fn new(value: u64) -> Self {
         Self(core::sync::atomic::AtomicU64::new(value))
     }
 
-    /// The value, exact for its writer and recent for others.
+    /// Returns the value: exact for its writer, recent for other CPUs.
     #[inline]
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Sets the value; for the owning CPU alone.
+    /// Sets the value. For the owning CPU only.
     #[inline]
     pub fn set(&self, value: u64) {
         #[cfg(record)]
@@ -53,14 +52,14 @@ impl Local {
         self.0.store(value, Ordering::Relaxed);
     }
 
-    /// Adds to the value; for the owning CPU alone.
+    /// Adds to the value. For the owning CPU only.
     #[inline]
     pub fn add(&self, more: u64) {
         self.set(self.get().wrapping_add(more));
     }
 
-    /// Adds to a value that others add to at the same moment; what it was. Acquire and release:
-    /// who sees a sum sees what came before each addition to it.
+    /// Adds to a value to which other CPUs may add concurrently, and returns the previous value. Acquire and
+    /// release: an addition that sees a sum also sees what came before each addition to that sum.
     #[inline]
     pub fn fetch_add(&self, more: u64) -> u64 {
         #[cfg(record)]
@@ -69,13 +68,11 @@ impl Local {
     }
 }
 
-/// Marks work that is shared by a batch of operations; nothing but a call
-/// unless lines are recorded.
+/// Marks work that is shared by a batch of operations. A plain call unless lines are recorded.
 #[cfg(record)]
 pub use crate::record::amortised;
 
-/// Marks work that is shared by a batch of operations; nothing but a call
-/// unless lines are recorded.
+/// Marks work that is shared by a batch of operations. A plain call unless lines are recorded.
 #[cfg(not(record))]
 #[inline(always)]
 pub fn amortised<T>(work: impl FnOnce() -> T) -> T {

@@ -2,7 +2,7 @@
 
 use crate::atomic::{AtomicU64, Ordering};
 
-/// How many CPUs a machine can have.
+/// The largest number of CPUs of a machine.
 pub const MAX_CPUS: usize = 256;
 
 const WORDS: usize = MAX_CPUS / 64;
@@ -12,16 +12,16 @@ const WORDS: usize = MAX_CPUS / 64;
 pub struct Cpu(pub u32);
 
 impl Cpu {
-    /// The number as an index.
+    /// Returns the number as an index.
     #[inline]
     pub fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// A set of CPUs that several CPUs change at once: those that run an address space.
+/// A set of CPUs that several CPUs change concurrently, such as those that run an address space.
 ///
-/// Written when a CPU takes up or leaves an address space, never by a fault.
+/// Written when a CPU enters or leaves an address space, never by a fault.
 #[derive(Debug)]
 pub struct CpuSet([AtomicU64; WORDS]);
 
@@ -32,27 +32,27 @@ impl Default for CpuSet {
 }
 
 impl CpuSet {
-    /// The empty set.
+    /// Returns the empty set.
     pub fn new() -> Self {
         Self(core::array::from_fn(|_| AtomicU64::new(0)))
     }
 
-    /// The set of one CPU.
+    /// Returns the set of one CPU.
     pub fn of(cpu: Cpu) -> Self {
         let mut set = Self::new();
         set.0[cpu.index() / 64] = AtomicU64::new(1 << (cpu.0 % 64));
         set
     }
 
-    /// Adds a CPU. A full barrier: what the CPU loads through the address space
-    /// afterwards is either seen by a flush that reads the set, or already new.
+    /// Adds a CPU. A full barrier: a flush that reads the set either sees the CPU, or the CPU's later loads
+    /// through the address space see the new entries.
     pub fn insert(&self, cpu: Cpu) {
         // SeqCst pairs with the flusher, which changes entries, fences, then reads the set.
         self.0[cpu.index() / 64].fetch_or(1 << (cpu.0 % 64), Ordering::SeqCst);
         crate::fence_after_rmw();
     }
 
-    /// Takes a CPU out, after it has dropped its translations.
+    /// Removes a CPU, after it has dropped its translations.
     pub fn remove(&self, cpu: Cpu) {
         self.0[cpu.index() / 64].fetch_and(!(1 << (cpu.0 % 64)), Ordering::SeqCst);
     }
@@ -62,7 +62,7 @@ impl CpuSet {
         self.0[cpu.index() / 64].load(Ordering::Acquire) & (1 << (cpu.0 % 64)) != 0
     }
 
-    /// Whether the set has no member but, perhaps, `cpu`.
+    /// Whether the set has no member except perhaps `cpu`.
     pub fn is_only(&self, cpu: Cpu) -> bool {
         self.0.iter().enumerate().all(|(i, word)| {
             let own = if i == cpu.index() / 64 {
@@ -74,7 +74,7 @@ impl CpuSet {
         })
     }
 
-    /// A set of those members whose bits are set in `numbers`: only the first 64 can be.
+    /// Returns the members with a bit set in the mask `numbers`, which covers only the first 64 CPUs.
     pub fn low(&self, numbers: u64) -> Self {
         let mut set = Self::new();
         // Acquire as in `iter`; the new set is the caller's own.
@@ -88,8 +88,8 @@ impl CpuSet {
         self.0.iter().all(|word| word.load(Ordering::Acquire) == 0)
     }
 
-    /// The members, each word read once. Acquire: pairs with [`CpuSet::remove`],
-    /// so that what a CPU did as a member is done once it is missed here.
+    /// Returns the members; each word is read once. Acquire: pairs with [`CpuSet::remove`]. If a CPU has left
+    /// the set, everything that it did as a member is complete.
     pub fn iter(&self) -> impl Iterator<Item = Cpu> + '_ {
         self.0.iter().enumerate().flat_map(|(i, word)| {
             let mut bits = word.load(Ordering::Acquire);

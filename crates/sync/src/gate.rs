@@ -1,49 +1,49 @@
-//! Waiting until what was inside has left.
+//! Counts operations that are inside, and waits until they have left.
 //!
-//! A [`WaitGroup`] counts what is inside, and one waiter waits until that is nothing. It is right where nothing can
-//! enter any more, or where a wait may take in what enters meanwhile.
+//! A [`WaitGroup`] counts entries, and one waiter waits until the count is 0. Use it where nothing can enter
+//! any more, or where a wait may include later entries.
 //!
-//! A [`Gate`] has two groups, its *generations*, so that a wait takes in what had entered before it and never what
-//! enters later, however much that is. An entry reads the generation and then counts itself: it may be counted in a
-//! generation that has just ended. So a wait ends both, one after the other. This is how sleepable RCU waits
-//! (McKenney, "Sleepable RCU", 2006), with one count for all CPUs: who enters has written other shared lines
-//! already.
+//! A [`Gate`] has two groups, its *generations*. A wait includes all earlier entries, and a stream of later
+//! ones cannot delay it forever. An entry reads the generation and then counts itself, so it may be counted
+//! in a generation that has just ended. Therefore a wait ends both generations, one after the other.
+//! Sleepable RCU waits in the same way (McKenney, "Sleepable RCU", 2006). Here one count serves all CPUs,
+//! because an operation that enters has written other shared lines already.
 //!
-//! * An entry has no order of its own: a waiter has seen something that was stored, with release, after the entry,
-//!   and so sees the entry.
-//! * What was done inside comes before what follows the wait: release when it leaves, acquire in the wait.
+//! * An entry has no ordering of its own. A waiter has seen a store with release that follows the entry, and
+//!   therefore sees the entry.
+//! * Work inside precedes what follows the wait: release when it leaves, acquire in the wait.
 //!
 //! *Writes*: the count; the generation, by a wait.
 //!
-//! *Models*: loom `tests/loom/gate.rs`; of their users those of `faultless-mm`, `rmap` and `object`.
+//! *Models*: loom `tests/loom/gate.rs`; for the users, those of `faultless-mm`, `rmap` and `object`.
 
 use crate::atomic::{AtomicU32, Ordering};
 use crate::mutant::{Mutant, mutant};
 use crate::rwlock::RwLock;
 use crate::wait::{Backoff, Wait};
 
-/// In a count: the waiter is parked, or about to be.
+/// Bit of a count: the waiter is parked, or about to park.
 const AWAITED: u32 = 1 << 31;
 
-/// A count of what is inside, and one waiter for it.
+/// A count of operations inside, with one waiter.
 #[derive(Debug, Default)]
 pub struct WaitGroup {
     count: AtomicU32,
 }
 
 impl WaitGroup {
-    /// An empty group.
+    /// Returns an empty group.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// One more is inside.
+    /// Counts an entry.
     #[inline]
     pub fn enter(&self) {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// One has left; the last wakes the waiter.
+    /// Counts a leave. The last one wakes the waiter.
     #[inline]
     pub fn leave<W: Wait + ?Sized>(&self, machine: &W) {
         if self.is_last() {
@@ -51,17 +51,18 @@ impl WaitGroup {
         }
     }
 
-    /// One has left a group that may be gone once nothing is inside: its waiter parks on `turn`, which stays.
+    /// Counts a leave of a group that may be freed once its count is 0. Its waiter parks on `turn`, which
+    /// stays.
     #[inline]
     pub fn leave_for<W: Wait + ?Sized>(&self, turn: &AtomicU32, machine: &W) {
         if self.is_last() {
-            // Release: a waiter that has read the new value sees that this one is out.
+            // Release: a waiter that has read the new value sees this leave.
             turn.fetch_add(1, Ordering::Release);
             machine.wake(turn, u32::MAX);
         }
     }
 
-    /// Leaves; whether a waiter is to be woken.
+    /// Counts a leave. Returns whether a waiter is to be woken.
     #[inline]
     fn is_last(&self) -> bool {
         // Release: pairs with the acquire in `wait_on`.
@@ -69,7 +70,7 @@ impl WaitGroup {
         before == AWAITED | 1 && !mutant(Mutant::LastWakesNobody)
     }
 
-    /// Waits until nothing is inside. One waiter at a time.
+    /// Waits until the count is 0. One waiter at a time.
     pub fn wait<W: Wait + ?Sized>(&self, machine: &W) {
         self.wait_on(&self.count, machine);
     }
@@ -78,7 +79,8 @@ impl WaitGroup {
     pub fn wait_on<W: Wait + ?Sized>(&self, turn: &AtomicU32, machine: &W) {
         let mut backoff = Backoff::new();
         loop {
-            // Acquire, both: of the releases of what leaves. The turn first: what changes it is out then.
+            // Acquire, both: pair with the releases of leaves. The turn is read first: a leave that has
+            // changed it is then also seen in the count.
             let before = turn.load(Ordering::Acquire);
             let now = self.count.load(Ordering::Acquire);
             if now & !AWAITED == 0 {
@@ -88,7 +90,7 @@ impl WaitGroup {
                 return;
             }
             backoff.spin_or_park(machine, turn, || match now & AWAITED {
-                // To be seen by what leaves before this parks: looked at again.
+                // A later leave sees the bit, and wakes. An earlier one is found by another look at the count.
                 0 => {
                     self.count.fetch_or(AWAITED, Ordering::Relaxed);
                     None
@@ -99,20 +101,20 @@ impl WaitGroup {
     }
 }
 
-/// A gate that lets in at any time, and waits for what had entered before.
+/// A gate that can be entered at any time, with a wait for earlier entries.
 #[derive(Debug, Default)]
 pub struct Gate {
-    /// Waiters take turns: two would end generations that the other waits for.
+    /// Serialises waiters: two at once would end generations that the other one waits for.
     turn: RwLock,
     generation: AtomicU32,
     inside: [WaitGroup; 2],
 }
 
-/// In which generation something has entered: 0 or 1.
+/// The generation of an entry: 0 or 1.
 pub type Ticket = usize;
 
 impl Gate {
-    /// One that nothing has entered.
+    /// Returns a gate with nothing inside.
     #[track_caller]
     pub fn new() -> Self {
         Self {
@@ -122,7 +124,7 @@ impl Gate {
         }
     }
 
-    /// Enters. What is stored with release from now on shows it to whoever waits afterwards.
+    /// Enters. A wait includes this entry if its caller has seen a store with release that follows the entry.
     #[inline]
     pub fn enter(&self) -> Ticket {
         let generation = self.generation.load(Ordering::Relaxed) as Ticket % 2;
@@ -130,13 +132,13 @@ impl Gate {
         generation
     }
 
-    /// Leaves, with what [`Gate::enter`] has said.
+    /// Leaves, with the ticket of [`Gate::enter`].
     #[inline]
     pub fn leave<W: Wait + ?Sized>(&self, ticket: Ticket, machine: &W) {
         self.inside[ticket % 2].leave(machine);
     }
 
-    /// Waits until everything has left that had entered when the caller saw what was stored after it.
+    /// Waits until all entries have left for which the caller has seen a later store ([`Gate::enter`]).
     pub fn wait<W: Wait + ?Sized>(&self, machine: &W) {
         let _turn = self.turn.write(machine);
         let generations = if mutant(Mutant::OneGenerationAwaited) {

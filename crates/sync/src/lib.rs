@@ -1,20 +1,19 @@
-//! What every other crate of Faultless synchronises with.
+//! The synchronisation primitives of Faultless, used by every other crate.
 //!
-//! * [`atomic`]: the one door to shared memory. The same source runs on the
-//!   CPU's atomics, under loom, under shuttle, and with every written cache
-//!   line recorded.
+//! * [`atomic`]: the facade for all shared memory. The same source runs on the CPU's atomics, under loom, under
+//!   shuttle, and with every written cache line recorded.
 //! * [`fence_after_rmw`]: the full barrier of the claim-and-validate protocol.
 //! * [`State`]: a word that only moves forward.
-//! * [`SpinLock`] and [`RwLock`]: short exclusion, and a downgradable
-//!   reader-writer lock that parks through the machine.
-//! * [`Gate`] and [`WaitGroup`]: waiting until what was inside has left.
-//! * [`RangeLock`]: exclusion of those whose ranges meet, first come first served.
+//! * [`SpinLock`] and [`RwLock`]: a lock for short critical sections, and a downgradable reader-writer lock
+//!   that parks through the machine.
+//! * [`Gate`] and [`WaitGroup`]: waits until earlier operations have left.
+//! * [`RangeLock`]: exclusion of operations with overlapping ranges, first come, first served.
 //! * [`prefetch_to_write`]: a hint for a line that a claim will wait for.
-//! * [`reclaim`]: quiescent-state reclamation. Lock-free readers may look at a
-//!   retired object until they leave their section.
+//! * [`reclaim`]: quiescent-state reclamation. Lock-free readers may use a retired object until they leave
+//!   their section.
 //!
-//! Nothing here allocates and nothing here knows a machine: a machine says how
-//! it waits through [`Wait`], and which CPU is which through [`Cpu`].
+//! Nothing here allocates, and nothing here knows a machine. A machine defines how it waits through [`Wait`],
+//! and numbers its CPUs through [`Cpu`].
 #![cfg_attr(not(any(loom, shuttle, record)), no_std)]
 
 pub mod atomic;
@@ -53,9 +52,8 @@ pub use wait::{Backoff, Wait, cond_resched};
 
 /// A value on cache lines of its own.
 ///
-/// 128 bytes, because CPUs that prefetch lines in pairs make two neighbours
-/// share as if they were one. In models, whose atomics are larger, as small as can be: an
-/// address space has to fit into a page there, too.
+/// 128 bytes, because CPUs that prefetch lines in pairs make two neighbours share as if they were one. Under
+/// shuttle without padding: atomics are larger there, and an address space still has to fit into a page.
 #[cfg_attr(not(shuttle), repr(align(128)))]
 #[derive(Debug, Default)]
 pub struct Padded<T>(pub T);

@@ -1,16 +1,15 @@
 //! Flaws that models switch on, to show that they would notice them.
 //!
-//! The code asks [`mutant`] at the few places on which the proofs hang. In every
-//! build but those of models the answer is the constant `false`, and nothing is
-//! left of the question.
+//! The code calls [`mutant`] at the few places on which the proofs depend. In all builds except models the
+//! answer is the constant `false`, and the compiler removes the call.
 
 /// A way to break a protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mutant {
     /// A claim is not followed by the full barrier.
     ClaimWithoutFence,
-    /// No fence stands between a writer's change and its look at the entries: not
-    /// its own, nor that of the section in which it looks.
+    /// No fence stands between a writer's change and its look at the entries: neither the writer's own, nor
+    /// that of the section in which it looks.
     ValidationWithoutFence,
     /// A writer does not wait for the claims that it finds.
     ClaimsNotAwaited,
@@ -26,150 +25,148 @@ pub enum Mutant {
     TableMovedWithoutFlush,
     /// A move waits for a claim while it has tables hidden.
     WaitsWithTablesHidden,
-    /// A claim is kept although its table lies at other pages by now.
+    /// A claim is kept although its table has moved to other pages.
     PlaceNotValidated,
-    /// A table is freed without a look at what is in it.
+    /// A table is freed without a scan of its entries.
     TableNotScanned,
-    /// A table is freed without a second look at what is mapped there.
+    /// A table is freed without a second check of what is mapped there.
     VacancyNotAskedAgain,
-    /// Who has kept pages in a table until the flush, and has not found it empty, does not look again.
+    /// A zap that kept pages in a table until the flush does not check again whether the table is empty.
     TablesLookedAtOnce,
-    /// No fence stands between what is taken out of a table and the look at what is mapped beside it.
+    /// No fence stands between zapping entries of a table and looking at what is mapped beside them.
     TablesLookedAtWithoutFence,
     /// A table is freed while CPUs may have it in their walk caches.
     TableNotFlushed,
-    /// A table is freed without waiting for those that look into it.
+    /// A table is freed without waiting for the readers that walk it.
     TableNotRetired,
-    /// A section is entered without the full barrier.
+    /// A read section is entered without the full barrier.
     EnterWithoutFence,
-    /// What is retired is released after one epoch instead of two.
+    /// A retired object is released after one epoch instead of two.
     OneEpoch,
-    /// A node or a split that leaves the tree does not say so.
+    /// A node or a split that leaves the tree is not marked as retired.
     NodeNotBuried,
-    /// A lock is downgraded by giving it up and taking it again.
+    /// A lock is downgraded by releasing and reacquiring it.
     DowngradeByUnlocking,
-    /// Something new is put where something else is still being cleared away.
+    /// A new mapping is installed where old pages are still being zapped.
     ZapsNotAwaited,
-    /// Something is done at once in a range although somebody has something of it.
+    /// A brief operation runs in a range although another request has a part of it.
     AtOnceBesideHolder,
-    /// What other CPUs may hold is flushed on this one alone.
+    /// Translations that other CPUs may hold are flushed on this CPU alone.
     FlushedHereAlone,
-    /// A part of an address space gets locks of its own while somebody is taking pages away there.
+    /// A shard is created around existing mappings while pages are being zapped there.
     AroundBesideZaps,
-    /// Which part of an address space a range belongs to is not asked again once the range is had.
+    /// The lock domain of a range is not checked again once the range is held.
     PartChosenOnce,
-    /// Who has ranges of several parts of an address space takes them in the space's own list alone.
+    /// A writer across several lock domains takes its range in the space's own list alone.
     OnePartForAll,
-    /// The pages of a mapping that lies in several parts are counted as if they lay in one.
+    /// The pages of a mapping in several lock domains are counted as if the mapping were in one.
     PagesCountedPlainly,
-    /// What others are unlinking still is retired as if nobody could come to it any more.
+    /// An object that other writers are still unlinking is retired as if no new reader could find it.
     RetiredTooEarly,
-    /// Those who wait for a range are woken before there is anything new to see.
+    /// Waiters for a range are woken although the word on which they park has not changed.
     WokenWithoutTurn,
-    /// A lock is given up without releasing what was written under it.
+    /// A lock is released without release ordering of what was written under it.
     UnlockRelaxed,
-    /// A fork does not mark the mappings that it has copied.
+    /// A fork does not mark as changing the mappings that it has copied.
     ForkWithoutMark,
-    /// A fork lets stores go on while it copies: those that TLBs let through.
+    /// A fork copies while TLBs still let stores through.
     ForkWithoutFreeze,
-    /// A fault goes on in a table that a fork has yet to copy.
+    /// A fault proceeds in a table that a fork has not copied yet.
     FrozenIgnored,
-    /// The last that leaves a group does not wake what is parked for that.
+    /// The last leave of a group does not wake the parked waiter.
     LastWakesNobody,
-    /// A wait at a gate takes in the present generation alone.
+    /// A wait at a gate covers the current generation alone.
     OneGenerationAwaited,
-    /// Who discards pages does not ask whether others moved meanwhile.
+    /// A discard of pages does not check whether pages moved meanwhile.
     MovesNotCounted,
-    /// A move that is shown counts those as shown, too, that began before it and are not.
+    /// A move that is shown also counts earlier moves as shown that are not.
     ShownThoughOthersAreNot,
-    /// A mapping that takes another's place is live before the old pages are gone.
+    /// A mapping that replaces another is live before the old pages are gone.
     ReplacedWithoutMark,
-    /// A fault takes hold of a mapping without the full barrier (policy `vma-lock`).
+    /// A fault read-locks a mapping without the full barrier (policy `vma-lock`).
     HoldWithoutFence,
     /// A writer locks faults out of a mapping without a fence (policy `vma-lock`).
     LockOutWithoutFence,
-    /// A frame that was got ready for a copy is taken for a zeroed one.
+    /// A frame that was prepared for a copy is used as a zeroed one.
     NotZeroedAgain,
-    /// A page that was exclusive before the claim is written in place without
-    /// another look.
+    /// A page that was exclusive before the claim is written in place without another check.
     SharingNotChecked,
-    /// A mapping of a shared page stops counting before it is flushed.
+    /// The map count of a shared page is lowered before the mapping is flushed.
     CountedTooShort,
-    /// Fork shares a page that somebody has pinned.
+    /// Fork shares a pinned page.
     PinsNotTested,
-    /// A page is moved although not all its mappings were found, or somebody has pinned it.
+    /// A page is migrated although not all its mappings were found, or although it is pinned.
     MovedThoughUsed,
     /// A page is copied to another frame while TLBs may still let stores through to it.
     MovedWithoutFlush,
-    /// What compaction keeps is not given up to those who find no frame.
+    /// Frames that compaction has isolated are not released to allocations that find no frame.
     KeptFromOthers,
-    /// A page of a store is moved while its slot shows it.
+    /// A page of a memory object is migrated while its slot shows it.
     MovedInPlainSight,
-    /// An entry is published without what was written before.
+    /// An entry is published without release ordering of what was written before.
     PublishRelaxed,
-    /// A mapping of a shared page stops counting without saying what was done with
-    /// the page before.
+    /// The map count of a shared page is lowered without ordering of what was done with the page before.
     CountRelaxed,
-    /// A page of a store is mapped although it has left its slot.
+    /// A page of a memory object is mapped although it has left its slot.
     IdentityNotValidated,
-    /// A page of a store is counted after it was found in its slot, whether the store still
-    /// holds it or not.
+    /// A page of a memory object is counted as mapped after it was validated in its slot, whether or not the
+    /// object still holds it.
     CountedTooLate,
-    /// Pages are carried to a mapping that stays where it is in its store's list.
+    /// Pages move to a mapping that keeps its place in its memory object's list.
     NotLinkedAgain,
-    /// A page of a store is mapped although it is behind the store's end.
+    /// A page of a memory object is mapped although it is beyond the object's end.
     SizeNotValidated,
-    /// No fence stands between a page's leaving its slot and the look at the entries: not
-    /// the truncation's own, nor that of the section in which it looks.
+    /// No fence stands between a page's removal from its slot and the look at the entries: neither the
+    /// truncation's own, nor that of the section in which it looks.
     TruncateWithoutFence,
-    /// Who revokes a device does not wait for what is just being unmapped.
+    /// The revocation of a device does not wait for pending unmaps.
     DeparturesNotAwaited,
-    /// A device's mapping is retired by the last who detached some of it.
+    /// A device's mapping is retired with the first flush, while other pending unmaps of it are not flushed.
     DeviceGoneWithFirstFlush,
-    /// A space is said to show no probes although one has come since it was looked through.
+    /// A space is marked as showing no probes although one was added since the scan of the space.
     ProbesForgotten,
-    /// Pages that are taken away are not counted away.
+    /// Zapped pages are not subtracted from the resident counts.
     GoneNotCounted,
-    /// Who registers a probe does not wait for who changes what is mapped there.
+    /// The registration of a probe does not wait for writers that change what is mapped there.
     ProbeBesideChanges,
-    /// A breakpoint is put in place without another look whether its probe is still there.
+    /// A breakpoint is put in place without another check that its probe is still registered.
     ProbeOutlived,
-    /// A probe that ends is out of the list before its breakpoints are gone.
+    /// A probe that ends leaves the list before its breakpoints are removed.
     ProbeUnlistedFirst,
-    /// An entry is said to be clean while TLBs may remember that it was not.
+    /// An entry is marked clean while TLBs may still hold it as dirty.
     LetGoWithoutFlush,
-    /// A page that was let go of is taken although it was written since.
+    /// A lazily freed page is reclaimed although it was written since.
     TakenThoughWritten,
-    /// Stores are watched for while TLBs may let them through.
+    /// Soft-dirty tracking begins while TLBs may still let stores through.
     WatchedWithoutFlush,
-    /// A table walk uses an entry of another CPU's without a mark that it does.
+    /// A table walk uses an entry that another CPU owns without marking that it does.
     LoadNotMarked,
-    /// An entry whose accessed bit is cleared keeps its owner.
+    /// An entry keeps its owner when its accessed bit is cleared.
     OwnerNotTakenAway,
-    /// Who is to flush is decided by what an entry held before it was claimed in place.
+    /// The CPUs to flush are chosen by the value of an entry before it was claimed in place.
     HoldersOfFirstLook,
 }
 
 #[cfg(any(loom, shuttle))]
 std::thread_local! {
-    /// All threads of a model run on the thread that runs the test.
+    /// Thread-local, because all threads of a model run on the thread that runs the test.
     static PRESENT: core::cell::Cell<Option<Mutant>> = const { core::cell::Cell::new(None) };
 }
 
-/// Whether the code is to make this mistake.
+/// Whether the code is to have this flaw.
 #[cfg(any(loom, shuttle))]
 pub fn mutant(flaw: Mutant) -> bool {
     PRESENT.get() == Some(flaw)
 }
 
-/// Whether the code is to make this mistake: never.
+/// Whether the code is to have this flaw: never.
 #[cfg(not(any(loom, shuttle)))]
 #[inline(always)]
 pub const fn mutant(_flaw: Mutant) -> bool {
     false
 }
 
-/// Runs a model with a flaw in the code.
+/// Runs a model with a flaw switched on.
 #[cfg(any(loom, shuttle))]
 pub fn with_flaw<R>(flaw: Mutant, model: impl FnOnce() -> R) -> R {
     struct Mended;

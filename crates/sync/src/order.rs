@@ -1,10 +1,11 @@
 //! A lock-order checker, active in models of whole operations (`--cfg shuttle`) and empty elsewhere.
 //!
-//! A lock's class is its kind, and the source location that created the lock. Each thread records the locks that it
-//! holds. An acquisition that may wait adds an edge from the class of each held lock to the class of the new one.
+//! A lock's class is its kind, and the source location where it was created. Each thread records the locks
+//! that it holds. An acquisition that may wait adds an edge from the class of each held lock to the class of
+//! the new one.
 //!
-//! * An edge that closes a cycle is reported immediately, with both locations: some thread has used the opposite
-//!   order. The two threads need not have run at the same time.
+//! * An edge that closes a cycle is reported immediately, with both locations: some thread has used the
+//!   opposite order. The two threads need not have run at the same time.
 //! * A try-lock adds no edge.
 //! * A thread that parks holds no spin lock.
 

@@ -1,15 +1,15 @@
 //! A hint that a line will be written soon.
 
-/// Asks for the line at `line`, to write it, without waiting and without effect
-/// on what any program reads. Any address will do.
+/// Prefetches the line at `line` for writing, without waiting and without any visible effect. Any address is
+/// allowed.
 ///
-/// Worth it where a store would otherwise be the first to touch a cold line and
-/// a claim, which waits for all stores before it, comes soon after.
+/// It is worthwhile if a store would otherwise be the first access to a cold line, and a claim follows soon
+/// after: the claim waits for all earlier stores.
 #[inline]
 pub fn prefetch_to_write<T>(line: *const T) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]
-    // SAFETY: a hint, and no more than that on CPUs without it; it faults never, whatever the
-    // address. The intrinsic asks for a line to read unless the build's CPU has `prfchw`.
+    // SAFETY: a hint, and without effect on CPUs that lack it; it never faults, whatever the address. The
+    // intrinsic would prefetch for reading unless the build's CPU has `prfchw`.
     unsafe {
         core::arch::asm!("prefetchw [{0}]", in(reg) line, options(nostack, preserves_flags, readonly));
     }

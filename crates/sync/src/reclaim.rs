@@ -1,27 +1,24 @@
-//! Quiescent-state reclamation: when may a retired object be used again?
+//! Quiescent-state reclamation: decides when a retired object can be used again.
 //!
-//! A lock-free reader works inside a *section*; outside it the CPU is
-//! quiescent and holds no pointer to anything that can be retired. What a
-//! writer has unlinked is *retired* under the epoch of that moment and is
-//! released two epochs later. The epoch moves on when every online CPU is
-//! either quiescent or has entered its section in the present epoch.
+//! A lock-free reader works inside a *section*. Outside it the CPU is quiescent and holds no pointer to
+//! anything that can be retired. An object that a writer has unlinked is *retired* under the current epoch
+//! and is released two epochs later. The epoch advances when every online CPU is quiescent or has entered its
+//! section in the current epoch.
 //!
-//! Why two: a reader that can still see an object unlinked in epoch `e` has
-//! entered in `e` or before. The step to `e + 1` may happen under its eyes (it
-//! has the present epoch), the step to `e + 2` cannot.
+//! * Why two epochs: a reader that can still see an object unlinked in epoch `e` has entered in `e` or before.
+//!   The step to `e + 1` may happen during its section (it has the current epoch), the step to `e + 2` cannot.
+//! * Several writers may unlink one object, each from other places, and count these places down. The writer
+//!   that counts the last place retires the object. At that moment other writers may have counted their
+//!   places and not unlinked them yet. Each writer does both inside one section. So if the object is retired
+//!   in `e`, these writers have entered in `e` or before. Readers can find the object until the step to
+//!   `e + 2`, which waits for the writers. The object therefore counts as retired in `e + 1`
+//!   ([`Grace::Going`]).
+//! * No call waits for readers: `retire` defers, and [`Domain::expedite`] releases early what can be released
+//!   when memory is short.
 //!
-//! Several may unlink one object, each from other places, and the one who counts the last place away may
-//! retire it while others are about to do what they have counted already. Each does both in a section that it has
-//! entered before. So when it is retired in `e` they have entered in `e` or before, and readers come to
-//! it until the step to `e + 2`, which waits for them: it counts as retired in `e + 1`
-//! ([`Grace::Going`]).
-//!
-//! Who writes which line: a reader writes its own [`Participant`] only, and
-//! reads the epoch, which moves once per batch of retired objects. A retiring
-//! CPU writes its own participant and the retired objects' link words.
-//!
-//! Nobody waits here. `retire` defers, [`Domain::expedite`] releases early what
-//! can be released when memory is short.
+//! *Writes*: a reader writes its own [`Participant`] only, and reads the epoch. The epoch advances once per
+//! batch of retired objects. A retiring CPU writes its own participant and the link words of the retired
+//! objects.
 
 use crate::atomic::{AtomicU64, Ordering, fence};
 use crate::order::{Class, Held, Kind};
@@ -30,25 +27,25 @@ use crate::{Cpu, CpuSet, Mutant, SpinLock, Wait, fence_after_rmw, mutant};
 /// Retirements of one CPU between two attempts to move the epoch.
 const BATCH: u32 = if cfg!(loom) { 4 } else { 32 };
 
-/// Who owns retired objects: how they are chained and how they are given back.
+/// The owner of retired objects: chains them, and takes them back.
 ///
-/// An object is named by a word that is not 0.
+/// An object is named by a nonzero word.
 pub trait Owner {
-    /// The link word of a retired object.
+    /// Returns the link word of a retired object.
     fn next(&self, object: u64) -> u64;
-    /// Sets the link word of a retired object. Readers may still look at the
-    /// rest of it, never at this word.
+    /// Sets the link word of a retired object. Readers may still read the rest of the object, never this word.
     fn set_next(&self, object: u64, next: u64);
     /// Takes an object back: no reader can reach it any more.
     fn release(&self, cpu: Cpu, object: u64);
 }
 
-/// Whether readers still come to what is retired.
+/// Whether new readers can still find an object when it is retired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grace {
-    /// Nothing leads to it any more.
+    /// No pointer leads to it any more.
     Gone,
-    /// Others who have entered a section, and then said to the caller that they unlink it, may not have done so.
+    /// Other writers that have entered a section, and then announced to the caller that they unlink it, may not
+    /// have done so yet.
     Going,
 }
 
@@ -56,12 +53,12 @@ pub enum Grace {
 #[derive(Default)]
 #[repr(align(128))]
 pub struct Participant {
-    /// 0 outside a section, else the epoch at entry. Written by its CPU only.
+    /// The epoch at entry, or 0 outside a section. Written by its CPU only.
     section: AtomicU64,
     deferred: crate::Padded<SpinLock<Deferred>>,
 }
 
-/// What a CPU has retired: three chains, one per epoch that still matters.
+/// The objects that a CPU has retired: three chains, one per epoch that still matters.
 #[derive(Default)]
 struct Deferred {
     chains: [Chain; 3],
@@ -82,13 +79,13 @@ impl Default for SpinLock<Deferred> {
 }
 
 impl Participant {
-    /// A CPU that has retired nothing.
+    /// Returns the part of a CPU that has retired nothing.
     pub fn new() -> Self {
         Self::default()
     }
 }
 
-/// The epoch, and who takes part.
+/// The epoch, and the CPUs that take part.
 #[derive(Debug)]
 pub struct Domain {
     epoch: AtomicU64,
@@ -105,21 +102,21 @@ impl Default for Domain {
 #[must_use]
 pub struct Section<'a> {
     participant: &'a Participant,
-    /// Nobody waits for a section, but who is in one keeps its CPU.
+    /// A section is not waited for, but is checked like a spin lock: its CPU must not park or yield inside.
     _held: Held,
 }
 
 impl Drop for Section<'_> {
     #[inline]
     fn drop(&mut self) {
-        // Release: pairs with the acquire in `try_advance`; what the section
-        // read is read before anybody takes it back.
+        // Release: pairs with the acquire in `try_advance`. The section's reads precede the moment at which an
+        // object that it has read is taken back.
         self.participant.section.store(0, Ordering::Release);
     }
 }
 
 impl Domain {
-    /// A domain without CPUs.
+    /// Returns a domain without CPUs.
     pub fn new() -> Self {
         Self {
             epoch: AtomicU64::new(3),
@@ -127,13 +124,13 @@ impl Domain {
         }
     }
 
-    /// Lets a CPU take part. Before its first section.
+    /// Adds a CPU. To be called before its first section.
     pub fn online(&self, cpu: Cpu) {
         self.online.insert(cpu);
     }
 
-    /// A CPU that enters no section until it is online again. What it has
-    /// retired stays with its participant and is drained by others.
+    /// Removes a CPU, which enters no section until it is online again. The objects that it has retired stay
+    /// with its participant, and are drained by other CPUs.
     pub fn offline(&self, cpu: Cpu) {
         self.online.remove(cpu);
     }
@@ -147,9 +144,8 @@ impl Domain {
             "sections do not nest"
         );
         let epoch = self.epoch.load(Ordering::Relaxed);
-        // The full fence after this write pairs with the one in `retire`: either
-        // this reader sees the object unlinked, or the object's epoch is not
-        // older than the section.
+        // The full fence after this write pairs with the one in `retire`: either this reader sees the object
+        // unlinked, or the object's epoch is not older than the section.
         participant.section.swap(epoch, Ordering::AcqRel);
         let has_fence = !mutant(Mutant::EnterWithoutFence)
             && !mutant(Mutant::ValidationWithoutFence)
@@ -163,8 +159,8 @@ impl Domain {
         }
     }
 
-    /// Retires an object that has been unlinked, or is being. It is released once no section
-    /// that could have found it is left.
+    /// Retires an object that is unlinked, or being unlinked. It is released once every section that could have
+    /// found it has ended.
     pub fn retire<O: Owner, W: Wait>(
         &self,
         cpu: Cpu,
@@ -173,12 +169,12 @@ impl Domain {
         owner: &O,
         machine: &W,
     ) {
-        // The unlinking stays before the lock, whose read-modify-write only acquires: so that it is
-        // also before the fence behind that, which pairs with the one in `enter`.
+        // Keeps the unlinking before the lock, because the read-modify-write of the lock only acquires. So the
+        // unlinking also precedes the full fence after the lock, which pairs with the one in `enter`.
         core::sync::atomic::compiler_fence(Ordering::SeqCst);
         let mut deferred = participants[cpu.index()].deferred.lock(machine);
         fence_after_rmw();
-        // Acquire: as in `drain`, for a chain that is found ripe.
+        // Acquire: as in `drain`, for the chain that `push` may return.
         let epoch = self.epoch.load(Ordering::Acquire);
         let is_late = links == Grace::Going && !mutant(Mutant::RetiredTooEarly);
         let old = deferred.push(epoch + u64::from(is_late), object, owner);
@@ -195,8 +191,8 @@ impl Domain {
         }
     }
 
-    /// Moves the epoch as far as readers allow and releases what every CPU has
-    /// deferred. For when memory is short, and at the end.
+    /// Advances the epoch as far as readers allow, and releases what all CPUs have deferred for long enough.
+    /// To be called when memory is short, and at the end.
     pub fn expedite<O: Owner, W: Wait>(
         &self,
         cpu: Cpu,
@@ -204,7 +200,7 @@ impl Domain {
         owner: &O,
         machine: &W,
     ) {
-        // Twice for what was retired in this epoch, and once more for what counts as retired in the next.
+        // Two steps for objects retired in this epoch, a third for those that count as retired in the next.
         for _ in 0..3 {
             self.try_advance(participants);
         }
@@ -213,7 +209,7 @@ impl Domain {
         }
     }
 
-    /// How many objects wait for their grace period.
+    /// Returns the number of objects that wait for their grace period.
     pub fn deferred<W: Wait>(&self, participants: &[Participant], machine: &W) -> u64 {
         participants
             .iter()
@@ -228,7 +224,7 @@ impl Domain {
             .sum()
     }
 
-    /// Moves the epoch on if no reader is left from an earlier one.
+    /// Advances the epoch if no reader is left from an earlier one. Returns whether it has advanced it.
     fn try_advance(&self, participants: &[Participant]) -> bool {
         let epoch = self.epoch.load(Ordering::Relaxed);
         // Pairs with the fence in `enter`.
@@ -245,7 +241,7 @@ impl Domain {
             .is_ok()
     }
 
-    /// Releases what `of` has deferred for long enough.
+    /// Releases the objects that `of` has deferred for long enough.
     fn drain<O: Owner, W: Wait>(
         &self,
         cpu: Cpu,
@@ -254,8 +250,7 @@ impl Domain {
         owner: &O,
         machine: &W,
     ) {
-        // Acquire: pairs with the release in `try_advance`, which came after
-        // every reader's last access.
+        // Acquire: pairs with the release in `try_advance`, which follows every reader's last access.
         let epoch = self.epoch.load(Ordering::Acquire);
         let mut deferred = participants[of.index()].deferred.lock(machine);
         let mut heads = [0; 3];
@@ -273,12 +268,13 @@ impl Domain {
 }
 
 impl Deferred {
-    /// Adds an object; returns a chain that is old enough to be released.
+    /// Adds an object. Returns a chain that is old enough to be released, or 0.
     fn push<O: Owner>(&mut self, epoch: u64, object: u64, owner: &O) -> u64 {
         let chain = &mut self.chains[(epoch % 3) as usize];
         let mut old = 0;
         if chain.epoch != epoch {
-            // The same place three epochs before: released long since, or ripe now, be it for the next epoch.
+            // The chain of three epochs before: released already, or ripe now, even if `epoch` is the next
+            // epoch.
             old = core::mem::replace(
                 chain,
                 Chain {

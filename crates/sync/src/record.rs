@@ -1,8 +1,8 @@
-//! Which cache lines a piece of code writes (`--cfg record` only).
+//! Records which cache lines a piece of code writes (`--cfg record` only).
 //!
-//! Every write through the facade notes its line in a list of the thread that
-//! wrote. Work that is done once per batch (refilling a cache, moving the
-//! epoch) is wrapped in [`amortised`] where it stands, and reported apart.
+//! Every write through the facade adds its line to a map of the writing thread. Work that is done once per
+//! batch (refilling a cache, advancing the epoch) is wrapped in [`amortised`] in the code, and reported
+//! separately.
 
 use core::sync::atomic as real;
 use std::cell::RefCell;
@@ -13,10 +13,10 @@ use crate::atomic::Ordering;
 /// Bytes of a cache line.
 pub const LINE: usize = 64;
 
-/// How often a line was written, by what kind of work.
+/// The number of writes to a line, by kind of work.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Writes {
-    /// Writes by work that every operation does.
+    /// Writes by work of every operation.
     pub direct: u64,
     /// Writes by work that is shared by a batch of operations.
     pub amortised: u64,
@@ -33,7 +33,7 @@ thread_local! {
     static RECORDER: RefCell<Recorder> = RefCell::default();
 }
 
-/// Notes a write to the line of `address`.
+/// Records a write to the line of `address`.
 pub fn write(address: *const ()) {
     RECORDER.with_borrow_mut(|r| {
         if r.on {
@@ -47,7 +47,7 @@ pub fn write(address: *const ()) {
     });
 }
 
-/// The lines that `work` writes on this thread, by line number.
+/// Returns the lines that `work` writes on this thread, by line number.
 pub fn lines(work: impl FnOnce()) -> BTreeMap<usize, Writes> {
     RECORDER.with_borrow_mut(|r| {
         *r = Recorder {
@@ -59,7 +59,7 @@ pub fn lines(work: impl FnOnce()) -> BTreeMap<usize, Writes> {
     RECORDER.with_borrow_mut(|r| core::mem::take(r).lines)
 }
 
-/// Runs work whose writes are shared by a batch of operations.
+/// Runs work that is shared by a batch of operations.
 pub fn amortised<T>(work: impl FnOnce() -> T) -> T {
     RECORDER.with_borrow_mut(|r| r.depth += 1);
     let result = work();
@@ -100,7 +100,7 @@ macro_rules! recorded {
                 ok: Ordering,
                 fail: Ordering,
             ) -> Result<$value, $value> {
-                // A compare-and-swap that fails takes the line all the same.
+                // A compare-and-swap that fails acquires the line exclusively all the same.
                 self.note();
                 self.0.compare_exchange(from, to, ok, fail)
             }

@@ -1,14 +1,15 @@
-//! The reader-writer lock of the mapping operations: fair enough, downgradable,
-//! parking through the machine.
+//! The reader-writer lock of the mapping operations: downgradable, does not starve writers, and parks through
+//! the machine.
 //!
-//! One word: bit 31 a writer holds it, bit 30 a writer waits, bit 29 somebody
-//! is parked, the rest counts readers. A waiting writer keeps new readers out,
-//! so that it is not starved. Everybody parks on the same word; who releases
-//! the last hold wakes all of them. That is simple, and right for a lock whose
-//! holders are rare: under the speculative policy no fault ever comes here.
+//! The state is one word: bit 31 a writer holds the lock, bit 30 a writer waits, bit 29 a waiter is parked,
+//! the rest counts readers.
 //!
-//! Written lines: the word, by every acquisition. That line, shared by all CPUs
-//! that fault, is what the `classic` policy costs.
+//! * A waiting writer excludes new readers, so that it does not starve.
+//! * All waiters park on the same word, and the release of the last hold wakes all of them. This is enough
+//!   for a lock that is rarely taken: under the speculative policy no fault takes it.
+//!
+//! *Writes*: the word, by every acquisition and release. That line, shared by all CPUs that fault, is the
+//! cost of the `classic` policy.
 
 use core::marker::PhantomData;
 
@@ -22,7 +23,7 @@ const WRITER_WAITS: u32 = 1 << 30;
 const PARKED: u32 = 1 << 29;
 const READERS: u32 = PARKED - 1;
 
-/// A downgradable reader-writer lock over `()`; what it protects is said where it is used.
+/// A downgradable reader-writer lock without a value. Its users document what it protects.
 #[derive(Debug)]
 pub struct RwLock {
     word: AtomicU32,
@@ -37,7 +38,7 @@ impl Default for RwLock {
 }
 
 impl RwLock {
-    /// An unlocked lock.
+    /// Returns an unlocked lock.
     #[track_caller]
     pub fn new() -> Self {
         Self {
@@ -58,7 +59,7 @@ impl RwLock {
         }
     }
 
-    /// Takes the lock for reading if no writer has it or waits for it.
+    /// Takes the lock for reading if no writer holds it or waits for it.
     pub fn try_read<'a, W: Wait + ?Sized>(&'a self, machine: &'a W) -> Option<ReadGuard<'a, W>> {
         let mut word = self.word.load(Ordering::Relaxed);
         while word & (WRITER | WRITER_WAITS) == 0 {
@@ -91,7 +92,7 @@ impl RwLock {
             let word = self.word.load(Ordering::Relaxed);
             if word & (WRITER | READERS) == 0 {
                 // Acquire: pairs with the releases of readers and of the last writer.
-                // The waiting bit goes: writers that still wait set it again.
+                // This clears the waiting bit; writers that still wait set it again.
                 let taken = (word & PARKED) | WRITER;
                 if self
                     .word
@@ -111,7 +112,7 @@ impl RwLock {
         }
     }
 
-    /// Waits a turn while any bit of `while_any` is set, announcing `announce`.
+    /// Waits one turn while any bit of `while_any` is set, and sets the bits `announce` meanwhile.
     fn wait<W: Wait + ?Sized>(
         &self,
         machine: &W,
@@ -127,7 +128,7 @@ impl RwLock {
         });
     }
 
-    /// Sets `bits` if the lock still has to be waited for; the word to park on.
+    /// Sets `bits` if the lock still has to be waited for. Returns the value of the word to park on.
     fn announce(&self, while_any: u32, bits: u32) -> Option<u32> {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
@@ -149,16 +150,15 @@ impl RwLock {
         }
     }
 
-    /// Gives up one hold; wakes the parked if the lock became free.
+    /// Releases one hold, and wakes parked waiters if the lock is free now.
     fn release<W: Wait + ?Sized>(&self, machine: &W, hold: u32) {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             let mut left = word - hold;
             let free = left & (WRITER | READERS) == 0;
             if free {
-                // The parked are woken and announce themselves again. A waiting
-                // writer's announcement stays until a writer has the lock, or
-                // readers would be faster every time.
+                // Parked waiters are woken and set the bit again. A waiting writer's bit stays until a writer
+                // holds the lock; otherwise readers would always be faster.
                 left &= !PARKED;
             }
             // Release: pairs with the acquire of the next holder.
@@ -206,8 +206,8 @@ pub struct WriteGuard<'a, W: Wait + ?Sized> {
 }
 
 impl<'a, W: Wait + ?Sized> WriteGuard<'a, W> {
-    /// Turns the exclusive hold into a shared one, with no moment in between
-    /// in which another writer could come in. Parked readers are let in.
+    /// Turns the exclusive hold into a shared one atomically: no other writer gets the lock in between. Wakes
+    /// parked readers.
     pub fn downgrade(self) -> ReadGuard<'a, W> {
         let (lock, machine) = (self.lock, self.machine);
         if mutant(Mutant::DowngradeByUnlocking) {
@@ -218,9 +218,9 @@ impl<'a, W: Wait + ?Sized> WriteGuard<'a, W> {
         let held = core::mem::take(&mut write._held);
         let mut word = lock.word.load(Ordering::Relaxed);
         loop {
-            // A writer that waits keeps its announcement: it must still get its turn.
+            // The bit of a waiting writer stays: it must still get its turn.
             let left = ((word & !WRITER) | 1) & !PARKED;
-            // Release: what the writer did is seen by the readers that come in now.
+            // Release: pairs with the acquire of the readers that get the lock now.
             match lock
                 .word
                 .compare_exchange_weak(word, left, Ordering::Release, Ordering::Relaxed)

@@ -1,7 +1,9 @@
-//! A spin lock for sections of a few hundred instructions that never wait.
+//! A spin lock for critical sections of a few hundred instructions.
 //!
-//! Its word is the only line it writes. The holder must not park, must not
-//! touch user memory, and must not hold a claim that others wait for.
+//! The holder must not park and must not touch user memory. A lock that is taken under a claim must not be
+//! held while waiting for a claim.
+//!
+//! *Writes*: its word only.
 
 use core::cell::UnsafeCell;
 use core::ops::{Deref, DerefMut};
@@ -11,7 +13,7 @@ use crate::mutant::{Mutant, mutant};
 use crate::order::{Class, Held, Kind};
 use crate::wait::{Backoff, Wait};
 
-/// A value that one CPU at a time may use.
+/// A value that one CPU at a time can use.
 pub struct SpinLock<T> {
     word: AtomicU32,
     class: Class,
@@ -24,7 +26,7 @@ unsafe impl<T: Send> Sync for SpinLock<T> {}
 unsafe impl<T: Send> Send for SpinLock<T> {}
 
 impl<T> SpinLock<T> {
-    /// An unlocked value.
+    /// Returns an unlocked lock with a value.
     #[track_caller]
     pub fn new(value: T) -> Self {
         Self {
@@ -41,7 +43,7 @@ impl<T> SpinLock<T> {
         self.guard()
     }
 
-    /// Whether somebody has it.
+    /// Whether the lock is held.
     pub fn is_locked(&self) -> bool {
         self.word.load(Ordering::Relaxed) != 0
     }
@@ -78,10 +80,10 @@ impl<T> SpinLock<T> {
             .is_ok()
     }
 
-    /// Gives the lock up.
+    /// Releases the lock.
     ///
     /// # Safety
-    /// The caller has it, and looks at the value no more.
+    /// The caller holds it, and does not use the value any more.
     pub(crate) unsafe fn give_up(&self) {
         // Release: pairs with the acquire in `try_take`.
         let release = match mutant(Mutant::UnlockRelaxed) {
@@ -91,17 +93,17 @@ impl<T> SpinLock<T> {
         self.word.store(0, release);
     }
 
-    /// The value.
+    /// Returns the value.
     ///
     /// # Safety
-    /// The caller has the lock for as long, and no other reference.
+    /// The caller holds the lock as long as the reference, and has no other reference.
     #[allow(clippy::mut_from_ref)]
     pub(crate) unsafe fn value(&self) -> &mut T {
         // SAFETY: by the caller's promise.
         unsafe { &mut *self.value.get() }
     }
 
-    /// The value, for its sole owner.
+    /// Returns the value. The caller is the only user of the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.value.get_mut()
     }
@@ -116,7 +118,7 @@ pub struct SpinGuard<'a, T> {
 impl<T> Deref for SpinGuard<'_, T> {
     type Target = T;
     fn deref(&self) -> &T {
-        // SAFETY: a guard exists only while its holder has the lock.
+        // SAFETY: a guard exists only while it holds the lock.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -130,7 +132,7 @@ impl<T> DerefMut for SpinGuard<'_, T> {
 
 impl<T> Drop for SpinGuard<'_, T> {
     fn drop(&mut self) {
-        // SAFETY: a guard exists only while its holder has the lock.
+        // SAFETY: a guard exists only while it holds the lock.
         unsafe { self.lock.give_up() };
     }
 }

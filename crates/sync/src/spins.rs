@@ -1,12 +1,13 @@
-//! Several spin locks at once, taken in the order in which they lie.
+//! A guard of several spin locks, taken in the order of a slice.
 
 use crate::order::Held;
 use crate::spin::SpinLock;
 use crate::wait::Wait;
 
-/// The right to use the values of the [`SpinLock`]s of a slice, all of which are had.
+/// A guard of all [`SpinLock`]s of a slice, for the use of their values.
 ///
-/// Whoever has more than one of them takes them by this, so that nobody waits in a ring.
+/// More than one of these locks is held only through this type. The order is always the same, so no deadlock
+/// occurs.
 pub struct SpinGuards<'a, S, T> {
     slice: &'a [S],
     lock_of: fn(&S) -> &SpinLock<T>,
@@ -14,7 +15,7 @@ pub struct SpinGuards<'a, S, T> {
 }
 
 impl<'a, S, T> SpinGuards<'a, S, T> {
-    /// Takes all of them, first to last.
+    /// Takes all locks, first to last.
     pub fn lock<W: Wait + ?Sized>(
         slice: &'a [S],
         lock_of: fn(&S) -> &SpinLock<T>,
@@ -30,15 +31,15 @@ impl<'a, S, T> SpinGuards<'a, S, T> {
         }
     }
 
-    /// What they are of.
+    /// Returns the slice that has the locks.
     pub fn of(&self) -> &'a [S] {
         self.slice
     }
 
-    /// The value of one.
+    /// Returns the value of one lock.
     pub fn get_mut(&mut self, number: usize) -> &mut T {
         let lock = (self.lock_of)(&self.slice[number]);
-        // SAFETY: its lock is had, and this is borrowed exclusively.
+        // SAFETY: the lock is held, and this guard is borrowed exclusively.
         unsafe { lock.value() }
     }
 }

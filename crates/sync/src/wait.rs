@@ -1,4 +1,4 @@
-//! How a CPU waits: the machine's part of every lock and every claim.
+//! How a CPU waits: the part of every lock and every claim that the machine provides.
 
 use crate::atomic::AtomicU32;
 use crate::order::check_park;
@@ -6,30 +6,28 @@ use crate::order::check_park;
 /// Turns of spinning before a waiter parks.
 const SPIN: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
 
-/// What a machine provides so that its CPUs can wait for each other.
+/// The operations by which a machine's CPUs wait for each other.
 ///
-/// Every wait of the core goes through here, and every implementation answers
-/// TLB shootdowns while it waits; otherwise two CPUs that wait for each other's
-/// acknowledgement stand still for ever.
+/// Every wait of the core uses them, and every implementation answers TLB shootdowns while it waits.
+/// Otherwise two CPUs that wait for each other's acknowledgement deadlock.
 pub trait Wait {
-    /// One turn of a wait that should be short. `turn` counts from 0: spin at
-    /// first, let others run later.
+    /// Waits one turn of a wait that should be short. `turn` counts from 0: an implementation spins at first,
+    /// and may pause or let other threads run later.
     fn relax(&self, turn: u32);
 
-    /// Answers shootdowns that have come, without waiting: called now and then in
-    /// the midst of long work, which may run with interrupts off.
+    /// Answers pending shootdowns without waiting. Called from time to time during long work, which may run
+    /// with interrupts off.
     #[inline]
     fn poll(&self) {}
 
-    /// Lets somebody else have this CPU if it is his turn, as Linux's function of that name
-    /// does: called between the parts of work that may be of any length, with nothing held
-    /// for which anybody spins, neither claim nor spin lock, and outside read sections. The
-    /// caller may be on another CPU afterwards. A machine that preempts the core anyway, or
-    /// runs nothing else, does nothing. Called through [`cond_resched`].
+    /// Yields if a reschedule is pending, like Linux's function of that name. Called between the parts of
+    /// work that may be of any length, outside read sections, with no claim and no spin lock held. The caller
+    /// may be on another CPU afterwards. A machine that preempts the core anyway, or runs nothing else, does
+    /// nothing. Called through [`cond_resched`].
     #[inline]
     fn cond_resched(&self) {}
 
-    /// Sleeps while `*word == expected`; may return at any time without reason.
+    /// Sleeps while `*word == expected`; may return spuriously.
     fn park(&self, word: &AtomicU32, expected: u32);
 
     /// Wakes up to `count` CPUs or threads that are parked on `word`.
@@ -54,8 +52,8 @@ impl<W: Wait + ?Sized> Wait for &W {
     }
 }
 
-/// Lets somebody else have the CPU ([`Wait::cond_resched`]). Models of whole operations check that
-/// the caller may.
+/// Yields if a reschedule is pending ([`Wait::cond_resched`]). Models of whole operations check that the
+/// caller may.
 #[inline]
 pub fn cond_resched<W: Wait + ?Sized>(machine: &W) {
     check_park();
@@ -69,7 +67,7 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// A wait that begins.
+    /// Begins a wait.
     pub fn new() -> Self {
         Self::default()
     }
@@ -80,15 +78,16 @@ impl Backoff {
         self.turn = self.turn.saturating_add(1);
     }
 
-    /// Waits one turn for somebody who may have let go of his CPU ([`cond_resched`]), perhaps of this one:
-    /// under the same conditions. Who waits by [`Backoff::turn`] alone keeps others from running here.
+    /// Waits one turn for a thread that may have yielded ([`cond_resched`]), perhaps on this CPU. The caller
+    /// may yield, too, under the same conditions. With [`Backoff::turn`] alone that thread could not run
+    /// here.
     pub fn rest<W: Wait + ?Sized>(&mut self, machine: &W) {
         self.turn(machine);
         cond_resched(machine);
     }
 
-    /// Spins for some turns, and then parks on `word`: `announce` has said that this CPU parks, and returns the value
-    /// on which it does, or `None` to look again.
+    /// Spins for some turns, and then parks on `word`. `announce` records that this CPU parks, and returns
+    /// the value to park on, or `None` to look again.
     #[allow(clippy::absurd_extreme_comparisons, reason = "models do not spin")]
     pub fn spin_or_park<W: Wait + ?Sized>(
         &mut self,
@@ -104,7 +103,7 @@ impl Backoff {
         }
     }
 
-    /// How many turns it has been.
+    /// Returns the number of turns so far.
     pub fn turns(&self) -> u32 {
         self.turn
     }

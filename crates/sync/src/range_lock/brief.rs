@@ -1,9 +1,9 @@
-//! Who is done at once needs no place: he keeps the list locked, and so others out.
+//! Fast path for short operations on uncontended ranges: the list stays locked, and no slot is taken.
 //!
-//! It is for what takes not long, and waits for nothing. Nobody has to be woken afterwards: what
-//! others wait for has not changed.
+//! While the list is locked no conflicting request can arrive. The operation must be short and must not wait.
+//! No wake-up follows, because nothing that other requests wait for has changed.
 //!
-//! Written lines: the lock's, and that of a place, if something is left that is to be zapped.
+//! *Writes*: the lock's line; the line of a slot, if a zap or a replacement goes on afterwards.
 
 use core::ops::Range;
 
@@ -13,8 +13,8 @@ use crate::spin::SpinGuard;
 use crate::wait::Wait;
 
 impl RangeLock {
-    /// Keeps others out of some ranges, if nobody has, waits for, or zaps anything of them. The list is
-    /// locked as long: for what takes not long, and waits for nothing.
+    /// Holds some ranges, if no other request holds, waits for, or zaps a part of them. The list stays locked
+    /// meanwhile, so the operation must be short and must not wait.
     #[inline(always)]
     pub fn try_keep_out<'a, W: Wait + ?Sized, const N: usize>(
         &'a self,
@@ -24,7 +24,8 @@ impl RangeLock {
         self.keep_out_if(machine, |places| places.are_nobodys(&ranges))
     }
 
-    /// The same, beside who zaps there: for who sees that what he changes is not what they zap.
+    /// The same for one range in which zaps may be running. The caller checks that it changes nothing that they
+    /// zap.
     #[inline(always)]
     pub fn try_keep_out_beside_zaps<'a, W: Wait + ?Sized>(
         &'a self,
@@ -49,7 +50,7 @@ impl RangeLock {
     }
 }
 
-/// That nobody comes to some ranges: the list is locked.
+/// A hold of some ranges: the list is locked, so no request can arrive.
 pub struct BriefGuard<'a, W: Wait + ?Sized> {
     ranges: &'a RangeLock,
     machine: &'a W,
@@ -57,18 +58,18 @@ pub struct BriefGuard<'a, W: Wait + ?Sized> {
 }
 
 impl<'a, W: Wait + ?Sized> BriefGuard<'a, W> {
-    /// Whether others have something elsewhere, or wait for it: not who zaps.
+    /// Whether other requests hold ranges elsewhere or wait for them. Zaps and replacements do not count.
     pub fn has_company(&self) -> bool {
         self.places.has_holders()
     }
 
-    /// The number of the next place, if there is one.
+    /// Returns the number of the next slot, if one is free.
     #[inline]
     pub fn next_place(&self) -> Option<usize> {
         self.places.next_place()
     }
 
-    /// Takes that place for `range`, of those that others were kept out of, to be zapped.
+    /// Takes that slot for a zap of `range`, a part of the ranges that are held.
     #[inline]
     pub fn begin_zap(mut self, place: usize, range: Range<u64>) -> ZapGuard<'a, W> {
         self.take(place);
@@ -76,7 +77,7 @@ impl<'a, W: Wait + ?Sized> BriefGuard<'a, W> {
         self.guard(place)
     }
 
-    /// The same for a range in which something has taken the place of something else.
+    /// The same for a range in which a new mapping has replaced an old one.
     #[inline]
     pub fn begin_replace(mut self, place: usize, range: Range<u64>) -> ZapGuard<'a, W> {
         self.take(place);

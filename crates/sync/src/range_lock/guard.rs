@@ -1,4 +1,4 @@
-//! What is had of a [`RangeLock`], until it is dropped; and what is being zapped.
+//! Guards of a [`RangeLock`]: of ranges that are held, and of ranges that are zapped or replacing.
 
 use core::mem::ManuallyDrop;
 use core::ops::Range;
@@ -8,7 +8,7 @@ use super::places::{PLACES, Places};
 use crate::order::Held;
 use crate::wait::Wait;
 
-/// A place that was taken, and what was seen then. Small: it is handed on by every operation.
+/// A slot that was taken, and the state of the list at that time. Small, because every operation passes it on.
 #[derive(Clone, Copy)]
 pub(super) struct Taken {
     pub(super) place: u8,
@@ -19,7 +19,7 @@ pub(super) struct Taken {
 const _: () = assert!(PLACES <= 256);
 
 impl Taken {
-    /// By who has met nobody.
+    /// Returns a slot that was taken without meeting another request.
     pub(super) fn alone(place: usize) -> Self {
         Self {
             place: place as u8,
@@ -30,7 +30,7 @@ impl Taken {
     }
 }
 
-/// What was wished for.
+/// The ranges of a request, held until this is dropped.
 pub struct RangeGuard<'a, W: Wait + ?Sized> {
     pub(super) ranges: &'a RangeLock,
     pub(super) machine: &'a W,
@@ -39,43 +39,44 @@ pub struct RangeGuard<'a, W: Wait + ?Sized> {
 }
 
 impl<'a, W: Wait + ?Sized> RangeGuard<'a, W> {
-    /// The number of the place: less than [`PLACES`], and nobody else's meanwhile.
+    /// Returns the number of the slot: less than [`PLACES`], and unique while the slot is held.
     pub fn place(&self) -> usize {
         self.taken.place.into()
     }
 
-    /// Whether something was being zapped, or replaced, there when this was had.
+    /// Whether a zap or a replacement was running in the ranges when they were acquired.
     pub fn meets_zaps(&self) -> bool {
         self.taken.meets_zaps
     }
 
-    /// Whether others had something, or waited, when this was had: not who zaps.
+    /// Whether other requests held ranges or waited when these were acquired. Zaps and replacements do not
+    /// count.
     pub fn has_company(&self) -> bool {
         self.taken.has_company
     }
 
-    /// Whether somebody was waited for.
+    /// Whether the request had to wait.
     pub fn has_waited(&self) -> bool {
         self.taken.has_waited
     }
 
-    /// Keeps what is had without its guard; it is had until [`RangeLock::guard_of`] has made another.
+    /// Keeps the ranges held without a guard, until [`RangeLock::guard_of`] makes another.
     pub fn into_place(self) -> usize {
         let mut guard = ManuallyDrop::new(self);
-        // What is had goes on, unseen by the checker: who has ranges in several lists has taken
-        // them in the order of these.
+        // The checker of the lock order no longer sees this hold. Ranges of several lists are taken in the
+        // order of the lists.
         let _ = core::mem::take(&mut guard._held);
         guard.place()
     }
 
-    /// Whether all of `range` is had.
+    /// Whether one of the held ranges covers `range`.
     pub fn has(&self, range: &Range<u64>) -> bool {
         let places = self.ranges.places.lock(self.machine);
         places.has(self.place(), range)
     }
 
-    /// Has a second range, too, if it can be had at once; whether it is. One that was had before
-    /// goes.
+    /// Acquires a second range if this needs no wait, and releases any former second range. Returns whether
+    /// `range` is held.
     pub fn try_extend(&self, range: &Range<u64>) -> bool {
         let mut is_had = false;
         self.ranges.release(self.machine, |places| {
@@ -84,19 +85,19 @@ impl<'a, W: Wait + ?Sized> RangeGuard<'a, W> {
         is_had
     }
 
-    /// Says that some of it will be zapped, from when it can be seen there: who would put something
-    /// new there waits for that.
+    /// Announces a zap of a part of the ranges, when its marks become visible there. A new mapping in the
+    /// ranges waits for the zap.
     pub fn announce_zap(&self) {
         let mut places = self.ranges.places.lock(self.machine);
         places.announced.insert(self.place());
     }
 
-    /// Keeps of all that was had `range`, to be zapped.
+    /// Releases all but `range`, which is zapped from now on.
     pub fn begin_zap(self, range: Range<u64>) -> ZapGuard<'a, W> {
         self.begin(|places, place| places.begin_zap(place, range))
     }
 
-    /// Keeps of all that was had `range`, in which something takes the place of something else.
+    /// Releases all but `range`, in which a new mapping replaces an old one.
     pub fn begin_replace(self, range: Range<u64>) -> ZapGuard<'a, W> {
         self.begin(|places, place| places.begin_replace(place, range))
     }
@@ -124,7 +125,7 @@ impl<W: Wait + ?Sized> Drop for RangeGuard<'_, W> {
     }
 }
 
-/// A range that is being zapped, or replacing.
+/// A range that is zapped or replacing, until this is dropped.
 pub struct ZapGuard<'a, W: Wait + ?Sized> {
     pub(super) ranges: &'a RangeLock,
     pub(super) machine: &'a W,
@@ -132,7 +133,7 @@ pub struct ZapGuard<'a, W: Wait + ?Sized> {
 }
 
 impl<W: Wait + ?Sized> ZapGuard<'_, W> {
-    /// The number of the place.
+    /// Returns the number of the slot.
     pub fn place(&self) -> usize {
         self.place
     }
@@ -142,7 +143,7 @@ impl<W: Wait + ?Sized> ZapGuard<'_, W> {
         ManuallyDrop::new(self).place
     }
 
-    /// The zap is done, and somebody else is to end it ([`RangeLock::end_left`]).
+    /// Leaves a zap that is done, for another operation to end ([`RangeLock::end_left`]).
     pub fn leave(self) {
         let guard = ManuallyDrop::new(self);
         let mut places = guard.ranges.places.lock(guard.machine);

@@ -1,23 +1,23 @@
-//! A lock for ranges: who uses ranges that do not meet never waits.
+//! A lock for ranges: operations on ranges that do not overlap never wait for each other.
 //!
-//! Places, each with a range or two that somebody has or waits for, under a
-//! spin lock that is held for one look at them. There is memory for some; more is added when these are almost
-//! all taken ([`RangeLock::add_room`]). A wish waits for those wishes before it that it
-//! cannot be beside, and for no others: first come, first served, so that nobody starves, whole
-//! spaces and single pages alike. Half of the places are for who need not wait; where there is none for who
-//! has to, he waits for one, in order too, and may be passed by those.
+//! The lock is a list of slots. A slot has the range, or the two ranges, that a request holds or waits for. A
+//! spin lock over the list is held for one look at the slots. The list has memory for some slots; more is
+//! added when almost all are taken ([`RangeLock::add_room`]).
 //!
-//! A range that somebody has alone may become one that is being *zapped*; where nobody has anything,
-//! it may be so at once. From then on nobody
-//! waits for it but who would put something new there: what was there is gone for everybody, and
-//! is being cleared away. If something new was put there already, the range is *replacing*: then
-//! only those pass who ask for it. Who waits for either has nothing at first: whoever came later, and
-//! passes, is not to wait for him.
+//! * First come, first served: a request waits for earlier requests that it conflicts with, and for no
+//!   others. So no request starves, whether it is for a whole space or for a single page.
+//! * Waiters may use at most half of the slots. A request that has to wait and gets no slot queues for one,
+//!   also in order of arrival. Requests that need not wait may pass the queue.
+//! * A range that is held exclusively may become *zapped*. On the brief path ([`BriefGuard`]) it may be
+//!   zapped from the beginning. From then on only a new mapping in the range waits: all other operations
+//!   treat the old contents as gone.
+//! * If the new mapping is already in place, the range is *replacing*. Then only requests that ask for it
+//!   ([`LockRequest::beside_replacing`]) pass.
+//! * A request that waits for either has no slot at first, so later requests that pass do not wait for it.
+//! * No deadlock: the holder of a range waits for no other range of the list, and a zap waits for none at all.
 //!
-//! No deadlock: who has a range waits for no other one, and who zaps waits for none at all.
-//!
-//! Written lines: the lock's, those of the sets of places, and the place's, by each lock and each unlock; and, if
-//! somebody waits, the word on which waiters park.
+//! *Writes*: the lock's line, those of the sets of slots, and the slot's, by each lock and each unlock; with
+//! waiters, also the word on which they park.
 
 mod brief;
 mod guard;
@@ -45,17 +45,17 @@ pub use set::Set;
 /// Turns of spinning before a waiter parks.
 const SPIN: u32 = if cfg!(any(loom, shuttle)) { 0 } else { 64 };
 
-/// How often who waits for a zap, or where something is replaced, gives way to others, before he keeps
-/// them out while he waits.
+/// Rounds in which a request that waits for a zap or a replacement lets other requests pass. Afterwards it
+/// excludes them while it waits.
 const ROUNDS: u32 = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
 
-/// The lock. What the ranges are of is the user's to say.
+/// A lock for ranges of numbers. Their meaning is the user's choice.
 pub struct RangeLock {
     class: Class,
     places: SpinLock<Places>,
-    /// Counts what waiters may have waited for.
+    /// Counts changes that may let waiters proceed. Waiters park on it.
     turn: AtomicU32,
-    /// 1 if there are almost no places left.
+    /// 1 if slots are scarce.
     scarce: AtomicU32,
 }
 
@@ -67,7 +67,7 @@ impl Default for RangeLock {
 }
 
 impl RangeLock {
-    /// Nobody has anything.
+    /// Returns an unlocked lock.
     #[track_caller]
     pub fn new() -> Self {
         Self {
@@ -78,7 +78,7 @@ impl RangeLock {
         }
     }
 
-    /// What is wished for, if it can be had at once; or waits for it.
+    /// Acquires the ranges of a request, and waits if necessary.
     #[inline]
     pub fn lock<'a, W: Wait + ?Sized>(
         &'a self,
@@ -109,13 +109,13 @@ impl RangeLock {
         let (guard, _) = self.lock_beside_zaps(wish, machine);
         let place = guard.place();
         self.release(machine, |places| _ = places.set_waits(place, true));
-        // No other zap begins there now.
+        // The range is held, so no other zap begins there.
         self.await_zaps(wish, machine);
         self.release(machine, |places| _ = places.set_waits(place, false));
         guard
     }
 
-    /// What is wished for, if it can be had at once.
+    /// Acquires the ranges of a request if this needs no wait.
     #[inline]
     pub fn try_lock<'a, W: Wait + ?Sized>(
         &'a self,
@@ -126,7 +126,7 @@ impl RangeLock {
         taken.map(|taken| self.guard(taken, machine))
     }
 
-    /// The guard of what was taken, which has none yet.
+    /// Returns the guard of a slot that was taken and has none yet.
     #[inline]
     fn guard<'a, W: Wait + ?Sized>(&'a self, taken: Taken, machine: &'a W) -> RangeGuard<'a, W> {
         RangeGuard {
@@ -137,7 +137,7 @@ impl RangeLock {
         }
     }
 
-    /// A place with what is wished for, if that can be had at once.
+    /// Takes a slot with the ranges of a request if this needs no wait.
     fn try_take<W: Wait + ?Sized>(&self, wish: &LockRequest, machine: &W) -> Option<Taken> {
         let mut places = self.places.lock(machine);
         let is_alone = places.is_unused();
@@ -150,7 +150,7 @@ impl RangeLock {
         }
         let meets_zaps = places.meets_zaps(wish);
         if places.is_kept_out(place) || places.is_in_the_way(wish, u64::MAX) {
-            // Nobody has seen it, so that nobody waits for it.
+            // The list was locked all the time, so nothing has begun to wait for this slot.
             places.free(place);
             return None;
         }
@@ -162,7 +162,8 @@ impl RangeLock {
         })
     }
 
-    /// Waits for what is wished for; and says whether somebody zaps, or replaces something, there who may not.
+    /// Acquires the ranges of a request, where zaps and replacements may be running. Returns also whether one
+    /// of them is in the way of the request.
     fn lock_beside_zaps<'a, W: Wait + ?Sized>(
         &'a self,
         wish: &LockRequest,
@@ -182,7 +183,7 @@ impl RangeLock {
                 self.note_taken(places);
             }
             if !places.queue.is_empty() && (is_over || is_new && queued.is_some()) {
-                // There may be another place, for who is next in the queue.
+                // The head of the queue may get a slot now.
                 self.turn.fetch_add(1, Ordering::Relaxed);
                 machine.wake(&self.turn, u32::MAX);
             }
@@ -200,7 +201,7 @@ impl RangeLock {
         (self.guard(taken, machine), is_in_the_way)
     }
 
-    /// Waits for the end of all zaps that are in the way of a wish when this is called.
+    /// Waits for the end of all zaps and replacements that are in the way of a request at the time of the call.
     pub fn await_zaps<W: Wait + ?Sized>(&self, wish: &LockRequest, machine: &W) {
         let mut limit = None;
         self.wait(machine, |places| {
@@ -209,19 +210,19 @@ impl RangeLock {
         });
     }
 
-    /// Whether somebody zaps, or replaces something, where that is in a wish's way.
+    /// Whether a zap or a replacement is in the way of a request.
     pub fn is_in_the_way<W: Wait + ?Sized>(&self, wish: &LockRequest, machine: &W) -> bool {
         self.places.lock(machine).is_in_the_way(wish, u64::MAX)
     }
 
-    /// Whether anything is being zapped, or will be.
+    /// Whether a zap is running or announced.
     pub fn is_zapping<W: Wait + ?Sized>(&self, machine: &W) -> bool {
         let places = self.places.lock(machine);
         !places.zapped.or(&places.announced).is_empty()
     }
 
-    /// Calls `visit` with each range that is being zapped or replacing, or was and is noted still,
-    /// and with its place, which may have two. Under the lock, so that it may only look.
+    /// Calls `visit` with each range that is zapped or replacing, and its slot. The zap may have ended with its
+    /// marks still in place. A slot may have two ranges. `visit` runs under the lock, and may only look.
     pub fn for_each_zap<W: Wait + ?Sized>(
         &self,
         machine: &W,
@@ -235,13 +236,14 @@ impl RangeLock {
         }
     }
 
-    /// The places of all these.
+    /// Returns the slots of all these.
     pub fn zaps<W: Wait + ?Sized>(&self, machine: &W) -> Set {
         let places = self.places.lock(machine);
         places.zapped.or(&places.replacing)
     }
 
-    /// The ranges of one of them: of a move two, of others the second is empty, and both if that has ended.
+    /// Returns the ranges of one of them: two for a move, else the second is empty. Both are empty if it has
+    /// ended.
     pub fn ranges_of<W: Wait + ?Sized>(&self, place: usize, machine: &W) -> [Range<u64>; 2] {
         let places = self.places.lock(machine);
         match places.zapped.has(place) || places.replacing.has(place) {
@@ -250,7 +252,7 @@ impl RangeLock {
         }
     }
 
-    /// The guard of a place that was kept without one ([`RangeGuard::into_place`]).
+    /// Returns the guard of a slot that was kept without one ([`RangeGuard::into_place`]).
     pub fn guard_of<'a, W: Wait + ?Sized>(
         &'a self,
         place: usize,
@@ -264,7 +266,7 @@ impl RangeLock {
         }
     }
 
-    /// The same of one that is being zapped ([`ZapGuard::into_place`]).
+    /// The same for a slot that is zapped or replacing ([`ZapGuard::into_place`]).
     pub fn zap_guard_of<'a, W: Wait + ?Sized>(
         &'a self,
         place: usize,
@@ -277,32 +279,32 @@ impl RangeLock {
         }
     }
 
-    /// Whether the zap of a place was left ([`ZapGuard::leave`]). It goes on until it is ended.
+    /// Whether the zap of a slot was left ([`ZapGuard::leave`]). It stays in the list until it is ended.
     pub fn is_left<W: Wait + ?Sized>(&self, place: usize, machine: &W) -> bool {
         self.places.lock(machine).left.has(place)
     }
 
-    /// Whether a place is replacing: all that is in its range is its own. A zap may have others in its range.
+    /// Whether a slot is replacing. All marks in its range are then its own; the range of a zap may have
+    /// marks of other zaps.
     pub fn is_replacing<W: Wait + ?Sized>(&self, place: usize, machine: &W) -> bool {
         self.places.lock(machine).replacing.has(place)
     }
 
-    /// Ends those of a set of zaps that were left.
+    /// Ends the zaps of a set that were left.
     pub fn end_left<W: Wait + ?Sized>(&self, set: &Set, machine: &W) {
         self.release(machine, |places| places.free_all(&places.left.and(set)));
     }
 
-    /// Whether there are almost no places left, and room may be added. A look without the lock.
+    /// Whether slots are scarce and a chunk may be added. Reads a hint, without the lock.
     #[inline]
     pub fn is_scarce(&self) -> bool {
         self.scarce.load(Ordering::Relaxed) != 0
     }
 
-    /// Adds room for more places, if there are almost none left, and may be more; whether it is added, and
-    /// the list's from then on.
+    /// Adds a chunk if slots are scarce. Returns whether it was added, and belongs to the list from now on.
     ///
     /// # Safety
-    /// It is the caller's alone, and stays where it is as long as the list.
+    /// The chunk is the caller's alone, and stays in place as long as the list.
     pub unsafe fn add_room<W: Wait + ?Sized>(&self, room: NonNull<SlotChunk>, machine: &W) -> bool {
         let mut is_added = false;
         self.release(machine, |places| {
@@ -312,12 +314,12 @@ impl RangeLock {
         is_added
     }
 
-    /// Calls `visit` with the tag of each room that was added.
+    /// Calls `visit` with the tag of each chunk that was added.
     pub fn for_each_room<W: Wait + ?Sized>(&self, machine: &W, visit: impl FnMut(u64)) {
         self.places.lock(machine).tags().for_each(visit);
     }
 
-    /// Says, when a place was taken, whether there are almost none left.
+    /// Updates the hint after a slot was taken.
     #[inline]
     fn note_taken(&self, places: &Places) {
         if places.is_scarce() {
@@ -333,7 +335,7 @@ impl RangeLock {
         }
     }
 
-    /// Waits until `look` has an answer: it looks again after each release.
+    /// Waits until `look` returns an answer. It is called again after each release.
     fn wait<W: Wait + ?Sized, T>(
         &self,
         machine: &W,
@@ -349,7 +351,7 @@ impl RangeLock {
             }
             places.waiting += u32::from(!waits);
             waits = true;
-            // Counted up under the lock, too: no release comes in between.
+            // Also incremented under the lock: no release comes between the look and this load.
             let turn = self.turn.load(Ordering::Relaxed);
             drop(places);
             while backoff.turns() < SPIN && self.turn.load(Ordering::Relaxed) == turn {
@@ -360,7 +362,7 @@ impl RangeLock {
         }
     }
 
-    /// Changes places so that others may go on, and wakes them.
+    /// Changes slots so that waiters may proceed, and wakes them.
     fn release<W: Wait + ?Sized>(&self, machine: &W, change: impl FnOnce(&mut Places)) {
         let mut places = self.places.lock(machine);
         change(&mut places);
@@ -378,8 +380,8 @@ impl RangeLock {
     }
 }
 
-/// A place for a wish, if there is one and nobody waits for it who came before; `queued` is the
-/// number of who waits.
+/// Takes a slot for a request, if one is available and no earlier request queues for it. `queued` is the
+/// number of the request in the queue.
 fn take_in_turn(
     places: &mut Places,
     wish: &LockRequest,

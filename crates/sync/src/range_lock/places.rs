@@ -1,4 +1,5 @@
-//! What is in the places of a [`super::RangeLock`], and who keeps whom out. Under its lock.
+//! The slots of a [`super::RangeLock`], and which of them exclude each other. All of it is under the list's
+//! lock.
 
 use core::ops::Range;
 use core::ptr::NonNull;
@@ -7,25 +8,25 @@ use super::request::{LockRequest, meet};
 use super::set::Set;
 use crate::mutant::{Mutant, mutant};
 
-/// How many may have ranges, or zap, at once, if there is room for all; and half as many wait for them. Others wait
-/// for a place.
+/// The number of slots with all chunks added: for holders, zaps, and waiters, which may have half of them.
+/// Further requests wait for a slot.
 pub const PLACES: usize = OWN + ROOMS * ROOM;
 
-/// So many there are from the beginning.
+/// Slots that a list has from the beginning.
 const OWN: usize = match (cfg!(loom), cfg!(shuttle)) {
     (true, _) => 3,
     (_, true) => 6,
     _ => 24,
 };
-/// In a room that is added.
+/// Slots of a chunk.
 const ROOM: usize = if cfg!(any(loom, shuttle)) { 4 } else { 58 };
-/// So many rooms may be added.
+/// Chunks that may be added.
 const ROOMS: usize = if cfg!(any(loom, shuttle)) { 1 } else { 4 };
-/// Room is to be added before there are no more places than this.
+/// A chunk is to be added when no more free slots than this are left.
 const MARGIN: usize = if cfg!(any(loom, shuttle)) { 0 } else { 8 };
 
 struct Waiter {
-    /// When it was taken: who came before has less.
+    /// The order of arrival: earlier requests have lower numbers.
     number: u64,
     wish: LockRequest,
 }
@@ -37,14 +38,14 @@ impl Waiter {
     };
 }
 
-/// Memory for more places ([`super::RangeLock::add_room`]).
+/// Memory for more slots ([`super::RangeLock::add_room`]).
 pub struct SlotChunk {
     places: [Waiter; ROOM],
     tag: u64,
 }
 
 impl SlotChunk {
-    /// With free places; `tag` is for who finds it again ([`super::RangeLock::for_each_room`]).
+    /// Returns a chunk of free slots. `tag` identifies it in [`super::RangeLock::for_each_room`].
     pub const fn new(tag: u64) -> Self {
         Self {
             places: [const { Waiter::FREE }; ROOM],
@@ -53,37 +54,37 @@ impl SlotChunk {
     }
 }
 
-/// All places. Each is free, *taken* by somebody who has what he wished for or waits for it, or
-/// *zapped*: what was in its range is being cleared away. In one that is *replacing* something has
-/// already taken the place of that.
+/// All slots. A slot is free, or *taken* by a request that holds its ranges or waits for them, or *zapped*:
+/// the old contents of its range are being zapped. In a *replacing* slot the new contents are already in
+/// place.
 pub(super) struct Places {
     own: [Waiter; OWN],
     rooms: [Option<NonNull<SlotChunk>>; ROOMS],
-    /// How many there are.
+    /// The number of slots.
     capacity: usize,
-    /// Those that are not free, and how many these are.
+    /// The slots that are not free, and their number.
     used: Set,
     used_count: usize,
-    /// Of these: those that are being zapped, or were, and are noted still.
+    /// Of these, the zapped ones: their zap is running, or has ended with its marks still in place.
     pub(super) zapped: Set,
-    /// Those of which the range is waited for, and how many these are.
+    /// The slots that wait for their range, and their number.
     waits: Set,
     waits_count: usize,
-    /// The taken ones that will be zapped: what is there says so already.
+    /// The taken slots that will be zapped: the marks of the zap are visible already.
     pub(super) announced: Set,
-    /// Those that are replacing.
+    /// The replacing slots.
     pub(super) replacing: Set,
-    /// Of both: those of which somebody else is to say that they were.
+    /// The zapped and replacing slots that another operation ends ([`super::ZapGuard::leave`]).
     pub(super) left: Set,
-    /// The number of the next wish.
+    /// The number of the next request.
     pub(super) next: u64,
-    /// Who waits for a place: the number of who gets the next one, and of who comes next.
+    /// The queue for slots: from the number of its head to the number of its next arrival.
     pub(super) queue: Range<u64>,
-    /// How many wait for anything.
+    /// The number of waiters of all kinds.
     pub(super) waiting: u32,
 }
 
-// SAFETY: rooms are the list's alone, and what is in them is used under its lock.
+// SAFETY: chunks are the list's alone, and their contents are used under its lock.
 unsafe impl Send for Places {}
 
 impl Places {
@@ -106,14 +107,14 @@ impl Places {
         }
     }
 
-    /// A place that there is room for.
+    /// Returns a slot, by a number below `capacity`.
     #[inline]
     fn at(&self, number: usize) -> &Waiter {
         match number.checked_sub(OWN) {
             None => &self.own[number],
             Some(further) => {
                 let room = self.rooms[further / ROOM].expect("there is room for it");
-                // SAFETY: the list's alone, and there as long as it ([`super::RangeLock::add_room`]).
+                // SAFETY: the list's alone, and in place as long as the list ([`super::RangeLock::add_room`]).
                 &unsafe { room.as_ref() }.places[further % ROOM]
             }
         }
@@ -131,26 +132,28 @@ impl Places {
         }
     }
 
-    /// Whether there should be more room, and may be.
+    /// Whether slots are scarce and a chunk may be added.
     #[inline]
     pub(super) fn is_scarce(&self) -> bool {
         let is_late = self.used_count + MARGIN >= self.capacity || !self.may_wait();
         is_late && self.capacity < PLACES
     }
 
-    /// Whether who has to wait may have a place for as long: half of them are kept for who need not.
+    /// Whether a request that has to wait may have a slot meanwhile. Half of the slots are kept for requests
+    /// that need not wait.
     #[inline]
     pub(super) fn may_wait(&self) -> bool {
         self.waits_count < self.capacity / 2
     }
 
-    /// Whether who need not wait may have a place: the last one is for who waits for a place.
+    /// Whether a request that need not wait may have a slot. The last free slot is reserved for the head of the
+    /// queue.
     #[inline]
     pub(super) fn may_pass(&self) -> bool {
         self.queue.is_empty() || self.capacity - self.used_count >= 2
     }
 
-    /// Says whether a place's range is waited for; whether that was so, and is not any more.
+    /// Records whether a slot waits for its range. Returns whether it has waited and no longer does.
     pub(super) fn set_waits(&mut self, number: usize, waits: bool) -> bool {
         let has_waited = self.waits.has(number);
         match (has_waited, waits) {
@@ -167,7 +170,7 @@ impl Places {
         has_waited && !waits
     }
 
-    /// Adds room, if there should be more.
+    /// Adds a chunk if slots are scarce. Returns whether it was added.
     pub(super) fn add_room(&mut self, room: NonNull<SlotChunk>) -> bool {
         let is_scarce = self.is_scarce();
         let free = self.rooms.iter_mut().find(|room| room.is_none());
@@ -179,14 +182,14 @@ impl Places {
         true
     }
 
-    /// The tags of rooms that were added.
+    /// Returns the tags of the chunks that were added.
     pub(super) fn tags(&self) -> impl Iterator<Item = u64> {
         let rooms = self.rooms.iter().flatten();
         // SAFETY: as above.
         rooms.map(|room| unsafe { room.as_ref() }.tag)
     }
 
-    /// Takes a place, if there is one.
+    /// Takes a slot for a request, if one is free.
     pub(super) fn take(&mut self, wish: &LockRequest) -> Option<usize> {
         let number = self.next_place()?;
         self.take_place(number);
@@ -194,7 +197,8 @@ impl Places {
         Some(number)
     }
 
-    /// Whether nobody has, waits for, or zaps anything of some ranges; and nobody waits for a place.
+    /// Whether no request holds, waits for, or zaps a part of some ranges, and the queue leaves a slot
+    /// ([`Self::may_pass`]).
     #[inline]
     pub(super) fn are_nobodys(&self, ranges: &[Range<u64>]) -> bool {
         let mut others = self.used.iter().map(|other| &self.at(other).wish);
@@ -202,62 +206,62 @@ impl Places {
         self.may_pass() && (!is_met || mutant(Mutant::AtOnceBesideHolder))
     }
 
-    /// The same of one, whoever zaps there.
+    /// The same for one range, in which zaps may be running.
     #[inline]
     pub(super) fn is_nobodys_beside_zaps(&self, range: &Range<u64>) -> bool {
         self.may_pass()
             && (!self.is_barred(&self.used, range) || mutant(Mutant::AtOnceBesideHolder))
     }
 
-    /// Whether those of some places keep others than what is new out of a range.
+    /// Whether slots of a set exclude more than new mappings from a range.
     #[inline]
     fn is_barred(&self, places: &Set, range: &Range<u64>) -> bool {
         let mut barred = places.iter().flat_map(|other| self.barred(other));
         barred.any(|own| meet(own, range))
     }
 
-    /// The number of the place that is taken next, if there is one.
+    /// Returns the number of the slot that is taken next, if one is free.
     #[inline]
     pub(super) fn next_place(&self) -> Option<usize> {
         let number = self.used.first_missing();
         (number < self.capacity).then_some(number)
     }
 
-    /// Takes it.
+    /// Takes that slot.
     #[inline]
     pub(super) fn take_place(&mut self, number: usize) {
-        debug_assert_eq!(self.next_place(), Some(number), "it is another's");
+        debug_assert_eq!(self.next_place(), Some(number), "not the next free slot");
         self.used.insert(number);
         self.used_count += 1;
         self.at_mut(number).number = self.next;
         self.next += 1;
     }
 
-    /// Whether nobody has anything, waits, or zaps.
+    /// Whether no slot is in use.
     #[inline]
     pub(super) fn is_unused(&self) -> bool {
         self.used.is_empty()
     }
 
-    /// Whether anybody has something, or waits, who does not zap.
+    /// Whether a request holds ranges or waits for them, other than zaps and replacements.
     pub(super) fn has_holders(&self) -> bool {
         let holders = self.used.without(&self.zapped).without(&self.replacing);
         !holders.is_empty()
     }
 
-    /// Whether anybody else has something, or waits, who does not zap.
+    /// The same without the slot `number`.
     pub(super) fn has_others(&self, number: usize) -> bool {
         let mut holders = self.used.without(&self.zapped).without(&self.replacing);
         holders.remove(number);
         !holders.is_empty()
     }
 
-    /// Frees all places of a set.
+    /// Frees all slots of a set.
     pub(super) fn free_all(&mut self, set: &Set) {
         set.iter().for_each(|number| self.free(number));
     }
 
-    /// Frees a place.
+    /// Frees a slot.
     #[inline]
     pub(super) fn free(&mut self, number: usize) {
         debug_assert!(self.used.has(number), "it is free");
@@ -270,14 +274,14 @@ impl Places {
         self.left.remove(number);
     }
 
-    /// Whether one of the ranges of a place has all of `range`.
+    /// Whether one of the ranges of a slot covers `range`.
     pub(super) fn has(&self, number: usize, range: &Range<u64>) -> bool {
         let has = |own: &Range<u64>| own.start <= range.start && range.end <= own.end;
         self.at(number).wish.ranges.iter().any(has)
     }
 
-    /// Gives a place a second range, instead of the one that it may have had, if nobody has that or
-    /// waits for it.
+    /// Gives a slot a second range, instead of any former second range, if no other request holds or waits
+    /// for a part of it. Returns whether a range of the slot covers `range` now.
     pub(super) fn extend(&mut self, number: usize, range: &Range<u64>) -> bool {
         if self.has(number, range) {
             return true;
@@ -289,7 +293,7 @@ impl Places {
         true
     }
 
-    /// From here on a place is one that is zapped.
+    /// Turns a slot into a zapped one, for `range`.
     pub(super) fn begin_zap(&mut self, number: usize, range: Range<u64>) {
         self.announced.remove(number);
         self.replacing.remove(number);
@@ -297,13 +301,13 @@ impl Places {
         self.at_mut(number).wish = LockRequest::to_change(range);
     }
 
-    /// From here on a place is one that is replacing.
+    /// Turns a slot into a replacing one, for `range`.
     pub(super) fn begin_replace(&mut self, number: usize, range: Range<u64>) {
         self.replacing.insert(number);
         self.at_mut(number).wish = LockRequest::to_change(range);
     }
 
-    /// Of a place the ranges that keep out not only what is new.
+    /// Returns the ranges from which a slot excludes more than new mappings.
     fn barred(&self, number: usize) -> &[Range<u64>] {
         let ranges = &self.at(number).wish.ranges;
         match self.zapped.has(number) {
@@ -312,13 +316,13 @@ impl Places {
         }
     }
 
-    /// The ranges of a place; the second may be empty.
+    /// Returns the ranges of a slot. The second may be empty.
     pub(super) fn ranges(&self, number: usize) -> &[Range<u64>; 2] {
         &self.at(number).wish.ranges
     }
 
-    /// Whether somebody who came before has, or waits for, what this place excludes: not who zaps, or
-    /// replaces something.
+    /// Whether an earlier request that conflicts with this slot's request holds or awaits its ranges. Zaps and
+    /// replacements do not count.
     pub(super) fn is_kept_out(&self, number: usize) -> bool {
         let own = self.at(number);
         let others = self.used.without(&self.zapped).without(&self.replacing);
@@ -328,8 +332,9 @@ impl Places {
         })
     }
 
-    /// Whether somebody zaps, or will, where a wish puts something new, or replaces something where it may
-    /// not be beside that; and came before `limit`.
+    /// Whether a zap, running or announced, or a replacement is in the way of a request. Zaps are in the way
+    /// where the request puts new mappings. Replacements are, unless the request may run beside them. Only
+    /// slots with numbers below `limit` count.
     pub(super) fn is_in_the_way(&self, wish: &LockRequest, limit: u64) -> bool {
         let zaps = self.zapped.or(&self.announced);
         zaps.or(&self.replacing).iter().any(|number| {
@@ -342,7 +347,7 @@ impl Places {
         })
     }
 
-    /// Whether somebody zaps, or replaces something, in the range of a wish.
+    /// Whether a zap or a replacement meets the ranges of a request.
     pub(super) fn meets_zaps(&self, wish: &LockRequest) -> bool {
         let zaps = self.zapped.or(&self.replacing);
         zaps.iter()

@@ -1,19 +1,19 @@
-//! What somebody asks a [`super::RangeLock`] for.
+//! Requests for ranges of a [`super::RangeLock`].
 
 use core::ops::Range;
 
-/// What somebody wants, or has.
+/// The ranges that an operation asks for or holds, and the kind of access.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LockRequest {
     pub(super) ranges: [Range<u64>; 2],
-    /// Where nothing may be zapped.
+    /// Where no zap may be running.
     pub(super) new: Range<u64>,
     pub(super) is_shared: bool,
     pub(super) is_beside_replacing: bool,
 }
 
 impl LockRequest {
-    /// To change what is in a range: alone, but for who zaps there.
+    /// Returns a request to change what is in a range: exclusive, except that zaps may be running there.
     pub const fn to_change(range: Range<u64>) -> Self {
         Self {
             ranges: [range, 0..0],
@@ -23,12 +23,12 @@ impl LockRequest {
         }
     }
 
-    /// To put something new into a range: alone, and where nothing is being zapped.
+    /// Returns a request to put something new into a range: exclusive, and no zap is running there.
     pub fn to_fill(range: Range<u64>) -> Self {
         Self::to_change(range.clone()).filling(range)
     }
 
-    /// That nobody changes what is in a range.
+    /// Returns a request to keep what is in a range as it is: shared.
     pub fn to_keep(range: Range<u64>) -> Self {
         Self {
             is_shared: true,
@@ -36,44 +36,44 @@ impl LockRequest {
         }
     }
 
-    /// A second range in the same way.
+    /// Adds a second range, with the same access.
     #[must_use]
     pub fn and(mut self, range: Range<u64>) -> Self {
         self.ranges[1] = range;
         self
     }
 
-    /// The same where nothing is being zapped in this part of it.
+    /// Requires that no zap is running in `range`, a part of the request.
     #[must_use]
     pub fn filling(mut self, range: Range<u64>) -> Self {
         self.new = range;
         self
     }
 
-    /// The same, also where something takes the place of something else.
+    /// Permits replacements in the ranges.
     #[must_use]
     pub const fn beside_replacing(mut self) -> Self {
         self.is_beside_replacing = true;
         self
     }
 
-    /// The first range.
+    /// Returns the first range.
     pub fn range(&self) -> Range<u64> {
         self.ranges[0].clone()
     }
 
-    /// Whether a range has something of it.
+    /// Whether a range overlaps one of the request.
     pub fn meets(&self, range: &Range<u64>) -> bool {
         self.ranges.iter().any(|own| meet(own, range))
     }
 
-    /// Whether the two cannot be had at once.
+    /// Whether the two requests conflict.
     pub(super) fn excludes(&self, other: &Self) -> bool {
         !(self.is_shared && other.is_shared) && other.ranges.iter().any(|range| self.meets(range))
     }
 }
 
-/// Whether two ranges have something in common; an empty one has not.
+/// Whether two ranges overlap. An empty range overlaps none.
 pub(super) fn meet(one: &Range<u64>, other: &Range<u64>) -> bool {
     one.start.max(other.start) < one.end.min(other.end)
 }

@@ -1,37 +1,37 @@
-//! A set of places.
+//! A set of slots of a range list.
 
 use super::places::PLACES;
 
 const WORDS: usize = PLACES.div_ceil(64);
 
-/// A bit for each place.
+/// A bit for each slot.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Set([u64; WORDS]);
 
 impl Set {
-    /// No place.
+    /// The empty set.
     pub(super) const EMPTY: Set = Set([0; WORDS]);
 
-    /// One place.
+    /// Returns the set of one slot.
     pub fn of(place: usize) -> Self {
         let mut set = Self::EMPTY;
         set.insert(place);
         set
     }
 
-    /// Whether a place is in it.
+    /// Whether a slot is in the set.
     #[inline]
     pub fn has(&self, place: usize) -> bool {
         self.0[place / 64] & 1 << (place % 64) != 0
     }
 
-    /// Puts a place in.
+    /// Adds a slot.
     #[inline]
     pub fn insert(&mut self, place: usize) {
         self.0[place / 64] |= 1 << (place % 64);
     }
 
-    /// Takes a place out. Mostly it is not in it: then nothing is written.
+    /// Removes a slot. Mostly it is not in the set, and then nothing is written.
     #[inline]
     pub(super) fn remove(&mut self, place: usize) {
         if self.has(place) {
@@ -39,13 +39,13 @@ impl Set {
         }
     }
 
-    /// Whether no place is in it.
+    /// Whether the set is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.iter().all(|word| *word == 0)
     }
 
-    /// The first place that is not in it.
+    /// Returns the first slot that is not in the set.
     #[inline]
     pub(super) fn first_missing(&self) -> usize {
         let words = self.0.iter().enumerate();
@@ -55,28 +55,28 @@ impl Set {
         })
     }
 
-    /// Those of either.
+    /// Returns the union.
     #[inline]
     pub(super) fn or(mut self, other: &Self) -> Self {
         self.0.iter_mut().zip(other.0).for_each(|(a, b)| *a |= b);
         self
     }
 
-    /// Those that are not in the other.
+    /// Returns the slots that are not in `other`.
     #[inline]
     pub(super) fn without(mut self, other: &Self) -> Self {
         self.0.iter_mut().zip(other.0).for_each(|(a, b)| *a &= !b);
         self
     }
 
-    /// Those of both.
+    /// Returns the intersection.
     #[inline]
     pub(super) fn and(mut self, other: &Self) -> Self {
         self.0.iter_mut().zip(other.0).for_each(|(a, b)| *a &= b);
         self
     }
 
-    /// The places, from the first on.
+    /// Returns the slots in ascending order.
     #[inline]
     pub fn iter(self) -> impl Iterator<Item = usize> {
         self.0
