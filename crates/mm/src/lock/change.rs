@@ -21,6 +21,7 @@ use faultless_paging::Pages;
 
 use crate::base::errno::Errno;
 use crate::base::machine::Machine;
+use crate::base::trace::OFF;
 use crate::lock::departing::UnmapGuard;
 use crate::lock::edit::DeadMappings;
 use crate::lock::pending::{PendingZap, ZapScope};
@@ -191,7 +192,7 @@ impl<'a, M: Machine> AfterEdit<'a, M> {
         Self {
             maps,
             pages: Pages::new(0, 0),
-            had: 0,
+            had: OFF,
             dead: DeadMappings::none(),
             taken: Taken::new(),
             departure: UnmapGuard::new(maps.memory),

@@ -61,7 +61,7 @@ impl<M: Machine> AddressSpace<M> {
             let is_unchanged = || self.heap() == (start, end);
             let commit = || self.maps.brk[1].store(new, Ordering::Relaxed);
             let moved = match grows || pages.is_empty() {
-                true => self.grow_heap(pages, is_unchanged, commit),
+                true => self.grow_heap(pages, grows, is_unchanged, commit),
                 false => self.shrink_heap(pages, is_unchanged, commit),
             };
             match moved {
@@ -82,6 +82,7 @@ impl<M: Machine> AddressSpace<M> {
     fn grow_heap(
         &self,
         pages: Pages,
+        grows: bool,
         is_unchanged: impl Fn() -> bool,
         commit: impl Fn(),
     ) -> Option<Result<bool, Errno>> {
@@ -94,13 +95,13 @@ impl<M: Machine> AddressSpace<M> {
                 Ok(true)
             })
         };
-        if let Some(request) = self.maps.may_move_heap_briefly(pages, true) {
+        if let Some(request) = self.maps.may_move_heap_briefly(pages, grows) {
             let mut edit = request.edit();
             if let Some(_range) = request.enter_heap(&edit, pages) {
                 return grow(&mut edit);
             }
         }
-        let lock = self.maps.lock_heap(pages, true);
+        let lock = self.maps.lock_heap(pages, grows);
         let mut edit = lock.edit();
         grow(&mut edit)
     }
@@ -143,6 +144,9 @@ impl<M: Machine> AddressSpace<M> {
         let lock = self.maps.lock_heap(pages, false);
         if !is_unchanged() {
             return None;
+        }
+        if let Err(error) = self.check_seals(pages) {
+            return Some(Err(error));
         }
         lock.lock_out_readers(pages);
         let mut after = AfterEdit::nothing(&self.maps);

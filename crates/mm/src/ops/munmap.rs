@@ -66,6 +66,7 @@ impl<M: Machine> AddressSpace<M> {
         lock: RangeWriteGuard<'_, M>,
         pages: Pages,
     ) -> Result<(), Errno> {
+        self.check_seals(pages)?;
         let meets_zaps = lock.meets_zaps();
         lock.lock_out_readers(pages);
         let mut after = AfterEdit::nothing(&self.maps);
@@ -82,8 +83,8 @@ impl<M: Machine> AddressSpace<M> {
         result.map(drop)
     }
 
-    /// Unmaps what an edit has found; whether anything was mapped there. If so `commit` is called, once nothing can
-    /// fail any more.
+    /// Unmaps what an edit has found, which is not sealed; whether anything was mapped there. If so `commit` is
+    /// called, once nothing can fail any more.
     #[inline(always)]
     pub(crate) fn unmap_found<'a, G: ChangeGuard<'a, M>>(
         &'a self,
@@ -93,7 +94,6 @@ impl<M: Machine> AddressSpace<M> {
         commit: impl FnOnce(),
         after: &mut AfterEdit<'a, M>,
     ) -> Result<bool, Errno> {
-        self.check_seals(found.pages)?;
         if found.is_unmapped() {
             return Ok(false);
         }

@@ -1,4 +1,4 @@
-//! Events: kept per CPU while a tracer is on, nothing while it is off.
+//! Events: recorded per CPU while a tracer is on, not while it is off.
 
 use faultless_mm::{Event, How, Kind, Latency, Mask, PAGE_SIZE, Policy, Reason, flags};
 use faultless_soft::{Options, Soft, SoftCpu, SoftMemory};
@@ -7,8 +7,23 @@ use faultless_trace::Measure;
 const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS;
 const ALL: Mask = Mask::from_bits(u64::MAX);
 
-/// Maps four pages and does a little of everything with them.
+/// Maps four pages and performs a few operations on them.
 fn work(events: usize, record: Mask) -> &'static SoftMemory {
+    perform(events, record, |cpu| {
+        let at = cpu.space().mmap(0, 4 * PAGE_SIZE, 3, ANON).unwrap();
+        cpu.store(at, 1).unwrap();
+        cpu.load(at + PAGE_SIZE).unwrap();
+        cpu.store(at + PAGE_SIZE, 1).unwrap();
+        cpu.space().mprotect(at, PAGE_SIZE, 1).unwrap();
+        assert!(cpu.store(at, 2).is_err());
+        assert!(cpu.space().munmap(at + 1, PAGE_SIZE).is_err());
+        // One page stays mapped, so the tables stay too.
+        cpu.space().munmap(at, 3 * PAGE_SIZE).unwrap();
+    })
+}
+
+/// Runs a program on one CPU that records.
+fn perform(events: usize, record: Mask, program: impl FnOnce(&SoftCpu<'_>)) -> &'static SoftMemory {
     let options = Options {
         cpus: 1,
         memory: 16 << 20,
@@ -20,21 +35,11 @@ fn work(events: usize, record: Mask) -> &'static SoftMemory {
     let space = SoftCpu::attend(memory, 0, || {
         Soft::space(memory, Policy::default()).unwrap()
     });
-    SoftCpu::run(&space, 0, |cpu| {
-        let at = cpu.space().mmap(0, 4 * PAGE_SIZE, 3, ANON).unwrap();
-        cpu.store(at, 1).unwrap();
-        cpu.load(at + PAGE_SIZE).unwrap();
-        cpu.store(at + PAGE_SIZE, 1).unwrap();
-        cpu.space().mprotect(at, PAGE_SIZE, 1).unwrap();
-        assert!(cpu.store(at, 2).is_err());
-        assert!(cpu.space().munmap(at + 1, PAGE_SIZE).is_err());
-        // One page stays, and with it the tables.
-        cpu.space().munmap(at, 3 * PAGE_SIZE).unwrap();
-    });
+    SoftCpu::run(&space, 0, program);
     memory
 }
 
-/// The events but those of threads, and how many were lost.
+/// The events but those of threads, and the number of lost ones.
 fn events(memory: &'static SoftMemory) -> (Vec<Event>, u64) {
     let mut events = Vec::new();
     let ring = memory.cpus()[0].tracer().ring();
@@ -72,6 +77,20 @@ fn a_ring_keeps_what_happened_in_the_order_in_which_it_ended() {
     assert_eq!((kinds, lost), (expected.to_vec(), 0));
 }
 
+/// A mapping in a hole, and an unmap of one, hold up no other writer for what was mapped.
+#[test]
+fn an_operation_in_a_hole_records_no_hold() {
+    let memory = perform(64, ALL, |cpu| {
+        let (at, fixed) = (1 << 30, ANON | flags::FIXED);
+        assert_eq!(cpu.space().mmap(at, PAGE_SIZE, 3, fixed), Ok(at));
+        assert_eq!(cpu.space().munmap(at + PAGE_SIZE, PAGE_SIZE), Ok(()));
+        assert!(cpu.space().munmap(at + (1 << 30), 1 << 30).is_ok());
+    });
+    let (events, _) = events(memory);
+    let kinds: Vec<_> = events.iter().map(|event| event.kind).collect();
+    assert_eq!(kinds, [Kind::Mmap, Kind::Munmap, Kind::Munmap]);
+}
+
 #[test]
 fn events_say_what_happened_where_and_how_it_went() {
     let (events, _) = events(work(64, ALL));
@@ -102,7 +121,7 @@ fn events_say_what_happened_where_and_how_it_went() {
         .collect();
     assert_eq!((unmaps[0].code(), unmaps[1].code()), (22, 0));
     assert_eq!((unmaps[1].address, unmaps[1].value), (at, 3 * PAGE_SIZE));
-    // One CPU's events end one after the other.
+    // Events of one CPU are in the order of their ends.
     assert!(events.is_sorted_by_key(|event| event.start + event.duration()));
 }
 
@@ -170,7 +189,7 @@ fn shootdowns_have_a_sender_and_a_receiver() {
                     other.load(at).unwrap();
                     ready.send(()).unwrap();
                     let _ = stopped.recv();
-                    // An access answers what has arrived.
+                    // The access answers pending shootdowns.
                     other.load(at + 3 * PAGE_SIZE).unwrap();
                 });
             });

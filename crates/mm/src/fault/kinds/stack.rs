@@ -155,26 +155,30 @@ impl<M: Machine> AddressSpace<M> {
     /// of that mapping has ended.
     #[cold]
     pub(crate) fn await_zaps_below_stack(&self, page: Page) {
-        let (above, is_coming) = {
+        let above = {
             let _section = self.memory().enter();
             let mut at = page.0;
             loop {
                 match self.tree().next_slot(at) {
                     Some(run) if run.word.is_zapping() => at = run.pages.end,
-                    Some(run) => {
-                        let is_coming = run.word.is_replacing() || run.word == SlotValue::RESERVED;
-                        break (at.max(run.pages.start), is_coming);
-                    }
-                    None => break (at, false),
+                    Some(run) => break run.pages.start.max(at),
+                    None => break at,
                 }
             }
         };
-        let above = Pages::new(above, above.max(page.0) + 1);
+        let above = Pages::new(above, above + 1);
         self.maps
             .await_zaps_and_replacing(Pages::new(page.0, above.end));
-        if is_coming {
-            // A move is in no list of zaps: it has its range until it ends.
+        if self.is_coming(above.start) {
+            // A move is in no list of zaps: it holds its range until it ends.
             drop(self.maps.hold_range(above));
         }
+    }
+
+    /// Whether a mapping still replaces another at a page, or a move has reserved it.
+    fn is_coming(&self, page: u64) -> bool {
+        let _section = self.memory().enter();
+        let word = self.tree().find(page).word;
+        word.is_replacing() || word == SlotValue::RESERVED
     }
 }
