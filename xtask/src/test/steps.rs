@@ -10,11 +10,14 @@ pub struct Step {
     pub about: &'static str,
     /// What has to be on the machine for it.
     pub needs: &'static [Need],
+    /// The folders and files that it tests, and those that they are built from.
+    pub sources: &'static [&'static str],
     /// What is run. The tests that it reports are counted; if it reports none, it is one.
     pub run: Run,
 }
 
 /// How a step is run.
+#[derive(Debug)]
 pub enum Run {
     /// Cargo in the workspace.
     Workspace(&'static [&'static str]),
@@ -41,35 +44,81 @@ impl Step {
     }
 }
 
+/// What decides how the crates are built.
+const WORKSPACE: [&str; 2] = ["Cargo.toml", "Cargo.lock"];
+
+/// The crates that are modelled.
+const MODELLED: &[&str] = &[
+    WORKSPACE[0],
+    WORKSPACE[1],
+    "crates/sync",
+    "crates/paging",
+    "crates/frames",
+    "crates/trace",
+    "crates/mm",
+];
+
+/// All that is built for the host.
+const HOST: &[&str] = &[
+    WORKSPACE[0],
+    WORKSPACE[1],
+    "crates",
+    "tests",
+    "workloads",
+    "fuzz",
+    "cli",
+    "examples",
+    "xtask",
+];
+
+/// The same, and the kernel.
+const ALL: &[&str] = &[
+    WORKSPACE[0],
+    WORKSPACE[1],
+    "crates",
+    "tests",
+    "workloads",
+    "fuzz",
+    "cli",
+    "examples",
+    "xtask",
+    "kernel",
+];
+
 /// Every step there is.
 pub const STEPS: &[Step] = &[
     Step {
         name: "fmt",
         about: "the workspace is formatted",
+        sources: HOST,
         needs: &[Need::Lints],
         run: Run::Workspace(&["fmt", "--all", "--check"]),
     },
     Step {
         name: "fmt-kernel",
         about: "the kernel is formatted",
+        sources: &["kernel"],
         needs: &[Need::Lints],
         run: Run::Workspace(&["fmt", "--manifest-path=kernel/Cargo.toml", "--check"]),
     },
     Step {
         name: "rooms",
         about: "the rooms of the memory core depend on each other in one order",
+        sources: &["crates/mm", "xtask"],
         needs: &[],
         run: Run::Rooms,
     },
     Step {
         name: "clippy",
         about: "no warning in the workspace",
+        sources: HOST,
         needs: &[Need::Lints],
         run: Run::Workspace(&["clippy", "--workspace", "--all-targets", "--", "-Dwarnings"]),
     },
     Step {
         name: "features",
         about: "the memory core builds, without a warning, when speculation is left out",
+        sources: HOST,
         needs: &[Need::Lints],
         run: Run::Workspace(&[
             "clippy",
@@ -83,18 +132,21 @@ pub const STEPS: &[Step] = &[
     Step {
         name: "clippy-kernel",
         about: "no warning in the kernel",
+        sources: ALL,
         needs: &[Need::Lints],
         run: Run::KernelClippy,
     },
     Step {
         name: "workspace",
         about: "unit, property, differential, stress and command tests, and the example port",
+        sources: HOST,
         needs: &[],
         run: Run::Workspace(&["test", "--workspace", "--no-fail-fast"]),
     },
     Step {
         name: "loom",
         about: "models of the protocols, every interleaving, and their broken variants",
+        sources: MODELLED,
         needs: &[],
         run: Run::WithCfg(
             "loom",
@@ -112,6 +164,7 @@ pub const STEPS: &[Step] = &[
     Step {
         name: "shuttle",
         about: "whole operations against each other, in random interleavings",
+        sources: MODELLED,
         needs: &[],
         run: Run::WithCfg(
             "shuttle",
@@ -128,6 +181,7 @@ pub const STEPS: &[Step] = &[
     Step {
         name: "record",
         about: "which cache lines a fault writes",
+        sources: HOST,
         needs: &[],
         run: Run::WithCfg(
             "record",
@@ -143,6 +197,7 @@ pub const STEPS: &[Step] = &[
     Step {
         name: "boot",
         about: "the kernel with 1, 2 and 4 CPUs: every workload under every policy, test programs",
+        sources: ALL,
         needs: &[
             Need::Qemu,
             Need::Musl,
@@ -165,6 +220,7 @@ pub const STEPS: &[Step] = &[
     Step {
         name: "stress-ng",
         about: "Debian's stress-ng in the kernel, five seconds of each stressor (with --full or by name)",
+        sources: ALL,
         needs: &[Need::Qemu, Need::Musl, Need::BareMetal, Need::StressNg],
         run: Run::BootedLong(&[
             "test",
@@ -179,6 +235,7 @@ pub const STEPS: &[Step] = &[
     Step {
         name: "growth",
         about: "no call takes longer because its process has more memory (with --full or by name)",
+        sources: ALL,
         needs: &[Need::Qemu, Need::Musl, Need::BareMetal],
         run: Run::BootedLong(&[
             "test",
@@ -193,6 +250,7 @@ pub const STEPS: &[Step] = &[
     Step {
         name: "compare",
         about: "programs in our kernel and in Debian's Linux (fetched; with --full or by name)",
+        sources: ALL,
         needs: &[Need::Qemu, Need::Musl, Need::BareMetal],
         run: Run::Compared(&[
             "test",
@@ -207,6 +265,7 @@ pub const STEPS: &[Step] = &[
     Step {
         name: "differential",
         about: "programs of memory operations on Debian's Linux 6.12 (fetched), our kernel, the soft machine",
+        sources: ALL,
         needs: &[Need::Qemu, Need::Musl, Need::BareMetal],
         run: Run::Differential(&[
             "test",
