@@ -1,5 +1,7 @@
 //! The arguments of `bench`.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
 use crate::report::Destination;
@@ -8,7 +10,8 @@ const EXAMPLES: &str = "\
 Examples:
   ./x bench --list
   ./x bench
-  ./x bench --json bench.json fault_over_limit_ns find_100k_ns";
+  ./x bench --json bench.json fault_over_limit_ns find_100k_ns
+  ./x bench --markdown docs/figures.md growth";
 
 /// Measure: each figure is the median of its samples, with the 10th and 90th percentile.
 ///
@@ -19,6 +22,10 @@ pub struct BenchArguments {
     /// Write the figures and all samples to a file; '-' is stdout, instead of the table
     #[arg(long, value_name = "FILE")]
     pub json: Option<Destination>,
+
+    /// Write the figures into a page, in place of those of the same names; all else in it stays
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
 
     /// List the figures and exit
     #[arg(long)]

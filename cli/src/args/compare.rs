@@ -1,5 +1,7 @@
 //! The arguments of `compare`.
 
+use std::path::PathBuf;
+
 use clap::Args;
 
 use super::{GivenArguments, ProgramArguments, Resources};
@@ -52,6 +54,10 @@ pub struct CompareArguments {
     /// Write the results to a file, as they come; '-' is stdout, instead of the table
     #[arg(long, value_name = "FILE")]
     pub json: Option<Destination>,
+
+    /// Write the results into a page, in place of those of the same names; all else in it stays
+    #[arg(long, value_name = "FILE")]
+    pub markdown: Option<PathBuf>,
 
     /// Show on stderr what the program prints
     #[arg(long)]

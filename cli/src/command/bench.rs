@@ -10,7 +10,7 @@ use crate::args::BenchArguments;
 use crate::bench::{BENCHES, Bench, Better, Group, find};
 use crate::interrupt;
 use crate::plan::{self, Need, Urgency};
-use crate::report::{BenchFile, BenchResult, Destination};
+use crate::report::{BenchFile, BenchResult, Destination, FiguresTable, Row};
 use crate::show::{self, Sink};
 use crate::table;
 
@@ -43,7 +43,7 @@ pub fn command(arguments: &BenchArguments) -> Result<ExitCode> {
             }
         }
     }
-    report(arguments.json.as_ref(), results)?;
+    report(arguments, results)?;
     if interrupt::is_requested() {
         eprintln!("faultless: interrupted");
         return Ok(ExitCode::from(interrupt::STATUS));
@@ -99,7 +99,8 @@ fn take(bench: &Bench) -> Result<BenchResult> {
     })
 }
 
-fn report(json: Option<&Destination>, results: Vec<BenchResult>) -> Result<()> {
+fn report(arguments: &BenchArguments, results: Vec<BenchResult>) -> Result<()> {
+    let json = arguments.json.as_ref();
     if json != Some(&Destination::Stdout) {
         // Nothing is lost if nobody reads it.
         let _ = Sink::Stdout.write(format!("{}\n", overview(&results)).as_bytes());
@@ -107,7 +108,41 @@ fn report(json: Option<&Destination>, results: Vec<BenchResult>) -> Result<()> {
             let _ = Sink::Stdout.write(format!("\n{}\n", parts(result)).as_bytes());
         }
     }
-    json.map_or(Ok(()), |json| json.write(&BenchFile::new(results)))
+    let file = BenchFile::new(results);
+    if let Some(path) = &arguments.markdown {
+        let rows = file.results.iter().map(|result| row(result, &file.commit));
+        let names: Vec<_> = BENCHES.iter().map(|bench| bench.name).collect();
+        PAGE.update(path, rows.collect(), &names)?;
+    }
+    json.map_or(Ok(()), |json| json.write(&file))
+}
+
+/// The figures in a page.
+const PAGE: FiguresTable = FiguresTable {
+    name: "bench",
+    header: &[
+        "figure", "what", "median", "10 %", "90 %", "unit", "better", "commit",
+    ],
+    keys: 1,
+};
+
+fn row(result: &BenchResult, commit: &str) -> Row {
+    let about = find(result.name).map_or("", |bench| bench.about);
+    let mut row = vec![format!("`{}`", result.name), about.to_owned()];
+    row.extend([result.value, result.low, result.high].map(short));
+    row.extend([
+        result.unit.to_owned(),
+        better(result).to_owned(),
+        commit.to_owned(),
+    ]);
+    row
+}
+
+fn better(result: &BenchResult) -> &'static str {
+    match result.better {
+        Better::Lower => "lower",
+        Better::Higher => "higher",
+    }
 }
 
 fn overview(results: &[BenchResult]) -> Table {
@@ -120,11 +155,7 @@ fn overview(results: &[BenchResult]) -> Table {
             table::number(short(result.low)),
             table::number(short(result.high)),
             Cell::new(result.unit),
-            Cell::new(if result.better == Better::Lower {
-                "lower"
-            } else {
-                "higher"
-            }),
+            Cell::new(better(result)),
         ]);
     }
     table

@@ -12,7 +12,7 @@ use crate::compare::{self, CompareResult, Conditions, Counts, Job, Peer, SUITE, 
 use crate::interrupt;
 use crate::machine::{Machine as _, kernel};
 use crate::plan::{self, Need, Urgency};
-use crate::report::{CompareFile, Destination};
+use crate::report::{CompareFile, Destination, FiguresTable, Row};
 use crate::show::{self, Sink};
 use crate::table::{self, grouped};
 
@@ -77,6 +77,11 @@ pub fn command(arguments: &CompareArguments) -> Result<ExitCode> {
         }
     }
     report(arguments.json.as_ref(), &file, &peers)?;
+    if let Some(path) = &arguments.markdown {
+        let rows = file.results.iter().map(|result| row(result, &file.commit));
+        let names: Vec<_> = SUITE.iter().map(|entry| entry.name).collect();
+        PAGE.update(path, rows.collect(), &names)?;
+    }
     if interrupt::is_requested() {
         eprintln!("faultless: interrupted");
         return Ok(ExitCode::from(interrupt::STATUS));
@@ -244,6 +249,33 @@ fn overview(results: &[CompareResult]) -> Table {
         ]);
     }
     table
+}
+
+/// The comparisons in a page.
+const PAGE: FiguresTable = FiguresTable {
+    name: "compare",
+    header: &[
+        "workload", "against", "CPUs", "what", "metric", "ours", "theirs", "ratio", "10 %", "90 %",
+        "commit",
+    ],
+    keys: 3,
+};
+
+fn row(result: &CompareResult, commit: &str) -> Row {
+    let entry = SUITE.iter().find(|entry| entry.name == result.name);
+    vec![
+        format!("`{}`", result.name),
+        result.peer.to_owned(),
+        result.cpus.to_string(),
+        entry.map_or("", |entry| entry.about).to_owned(),
+        result.metric.map_or("–", |metric| metric.name()).to_owned(),
+        whole(middle(&result.ours)),
+        whole(middle(&result.theirs)),
+        short(result.ratio),
+        short(result.low),
+        short(result.high),
+        commit.to_owned(),
+    ]
 }
 
 fn middle(figures: &[f64]) -> Option<u64> {

@@ -12,8 +12,10 @@ use crate::paths;
 pub struct BenchFile {
     schema: u32,
     host: Host,
-    commit: String,
-    results: Vec<BenchResult>,
+    /// The commit, and whether files have changed since.
+    pub commit: String,
+    /// The figures.
+    pub results: Vec<BenchResult>,
 }
 
 /// One figure.

@@ -14,7 +14,8 @@ use crate::paths;
 pub struct CompareFile {
     schema: u32,
     host: Host,
-    commit: String,
+    /// The commit, and whether files have changed since.
+    pub commit: String,
     machine: Vec<String>,
     settings: BTreeMap<&'static str, Vec<&'static str>>,
     /// The comparisons so far.

@@ -3,6 +3,7 @@
 mod bench_file;
 mod compare_file;
 mod destination;
+mod figures_page;
 mod fuzz_file;
 mod host;
 mod run_file;
@@ -11,6 +12,7 @@ pub mod stat_table;
 pub use bench_file::{BenchFile, BenchResult};
 pub use compare_file::CompareFile;
 pub use destination::Destination;
+pub use figures_page::{FiguresTable, Row};
 pub use fuzz_file::{FuzzFile, FuzzFinding, FuzzSide};
 pub use run_file::{Run, RunFile};
 

@@ -25,6 +25,7 @@ pub fn reserve(bytes: usize) -> std::io::Result<NonNull<u8>> {
     }
     // Small host pages: the cost of a frame must not depend on what the host happens to have merged. The host
     // may refuse the advice.
+    // SAFETY: the range was mapped just now.
     unsafe { libc::madvise(at, bytes, libc::MADV_NOHUGEPAGE) };
     NonNull::new(at.cast()).ok_or_else(|| std::io::Error::other("memory at address 0"))
 }
