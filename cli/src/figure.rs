@@ -1,11 +1,11 @@
-//! The figure that a program prints: found in its output as it goes by.
+//! Finds the figure that a program prints, in its output as it passes through.
 //!
 //! Known lines: `N records/s` (ebizzy), `average:N` (page_fault1) and `N ns/op` (the workloads that
 //! repeat one operation). The last one counts.
 
 use serde::Serialize;
 
-/// Longer lines are no figures; their rest is ignored.
+/// Bytes of a line that are kept; the rest of a longer one is ignored.
 const LONGEST: usize = 256;
 
 /// One figure of a program.
@@ -33,8 +33,8 @@ impl Figure {
         }
     }
 
-    /// About how many records, pages or operations a run of so many seconds had: of a rate, if
-    /// the program kept to it from its first instruction to its end.
+    /// The approximate number of records, pages or operations in a run of `seconds`. Only a rate gives one: the
+    /// program is assumed to keep it up for the whole run.
     pub fn operations(&self, seconds: f64) -> Option<f64> {
         let count = self.value * seconds;
         (self.name != "ns/op" && count.is_finite() && count > 0.0).then_some(count)

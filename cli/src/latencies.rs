@@ -24,7 +24,7 @@ pub fn names() -> Vec<String> {
 }
 
 impl Latencies {
-    /// What was measured, of what `measured` says for each thing.
+    /// The latencies in `measured` that were measured at least once, and those of all faults together.
     pub fn new(measured: impl IntoIterator<Item = (Measure, Latency)>) -> Self {
         let mut all = Latency::default();
         let mut each = Vec::new();

@@ -1,6 +1,6 @@
-//! Where the pieces of a checkout are: what `./x` builds, and the sources it builds it from.
+//! Paths in a checkout: what `./x` builds, and the sources of it.
 //!
-//! Each place can be given by the environment, for tests and for images built elsewhere.
+//! The environment variable named at a function overrides its path, for tests and for images built elsewhere.
 
 use std::env;
 use std::ffi::OsStr;
@@ -33,8 +33,8 @@ pub fn programs() -> PathBuf {
     from_environment("FAULTLESS_PROGRAMS", ".faultless/bin")
 }
 
-/// This command built so that it records its writes to memory (`FAULTLESS_RECORDER`). That one does not
-/// ask for itself.
+/// This command built so that it records its writes to memory (`FAULTLESS_RECORDER`). The recording build itself
+/// does not need this path.
 #[cfg(not(record))]
 pub fn recorder() -> PathBuf {
     from_environment("FAULTLESS_RECORDER", "target/record/release/faultless")
@@ -51,7 +51,7 @@ pub fn executor() -> PathBuf {
     from_environment("FAULTLESS_EXECUTOR", ".faultless/executor")
 }
 
-/// The programs that are kept.
+/// The stored programs of the differential tests.
 pub fn corpus() -> PathBuf {
     root().join("tests/corpus/differential")
 }

@@ -11,7 +11,7 @@ Examples:
   ./x bench --list
   ./x bench
   ./x bench --json bench.json fault_over_limit_ns find_100k_ns
-  ./x bench --markdown docs/figures.md growth";
+  ./x bench --markdown docs/figures.md --svg docs/figures.svg growth";
 
 /// Measure: each figure is the median of its samples, with the 10th and 90th percentile.
 ///
@@ -26,6 +26,10 @@ pub struct BenchArguments {
     /// Write the figures into a page, in place of those of the same names; all else in it stays
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
+
+    /// Draw the picture of that page
+    #[arg(long, value_name = "FILE", requires = "markdown")]
+    pub svg: Option<PathBuf>,
 
     /// List the figures and exit
     #[arg(long)]

@@ -59,6 +59,10 @@ pub struct CompareArguments {
     #[arg(long, value_name = "FILE")]
     pub markdown: Option<PathBuf>,
 
+    /// Draw the picture of that page
+    #[arg(long, value_name = "FILE", requires = "markdown")]
+    pub svg: Option<PathBuf>,
+
     /// Show on stderr what the program prints
     #[arg(long)]
     pub output: bool,

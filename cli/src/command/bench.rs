@@ -10,7 +10,7 @@ use crate::args::BenchArguments;
 use crate::bench::{BENCHES, Bench, Better, Group, find};
 use crate::interrupt;
 use crate::plan::{self, Need, Urgency};
-use crate::report::{BenchFile, BenchResult, Destination, FiguresTable, Row};
+use crate::report::{BENCH, BenchFile, BenchResult, Destination, Row, draw};
 use crate::show::{self, Sink};
 use crate::table;
 
@@ -112,19 +112,13 @@ fn report(arguments: &BenchArguments, results: Vec<BenchResult>) -> Result<()> {
     if let Some(path) = &arguments.markdown {
         let rows = file.results.iter().map(|result| row(result, &file.commit));
         let names: Vec<_> = BENCHES.iter().map(|bench| bench.name).collect();
-        PAGE.update(path, rows.collect(), &names)?;
+        BENCH.update(path, rows.collect(), &names)?;
+        if let Some(svg) = &arguments.svg {
+            draw(path, svg)?;
+        }
     }
     json.map_or(Ok(()), |json| json.write(&file))
 }
-
-/// The figures in a page.
-const PAGE: FiguresTable = FiguresTable {
-    name: "bench",
-    header: &[
-        "figure", "what", "median", "10 %", "90 %", "unit", "better", "commit",
-    ],
-    keys: 1,
-};
 
 fn row(result: &BenchResult, commit: &str) -> Row {
     let about = find(result.name).map_or("", |bench| bench.about);

@@ -12,7 +12,7 @@ use crate::compare::{self, CompareResult, Conditions, Counts, Job, Peer, SUITE, 
 use crate::interrupt;
 use crate::machine::{Machine as _, kernel};
 use crate::plan::{self, Need, Urgency};
-use crate::report::{CompareFile, Destination, FiguresTable, Row};
+use crate::report::{COMPARE, CompareFile, Destination, Row, draw};
 use crate::show::{self, Sink};
 use crate::table::{self, grouped};
 
@@ -80,7 +80,10 @@ pub fn command(arguments: &CompareArguments) -> Result<ExitCode> {
     if let Some(path) = &arguments.markdown {
         let rows = file.results.iter().map(|result| row(result, &file.commit));
         let names: Vec<_> = SUITE.iter().map(|entry| entry.name).collect();
-        PAGE.update(path, rows.collect(), &names)?;
+        COMPARE.update(path, rows.collect(), &names)?;
+        if let Some(svg) = &arguments.svg {
+            draw(path, svg)?;
+        }
     }
     if interrupt::is_requested() {
         eprintln!("faultless: interrupted");
@@ -250,16 +253,6 @@ fn overview(results: &[CompareResult]) -> Table {
     }
     table
 }
-
-/// The comparisons in a page.
-const PAGE: FiguresTable = FiguresTable {
-    name: "compare",
-    header: &[
-        "workload", "against", "CPUs", "what", "metric", "ours", "theirs", "ratio", "10 %", "90 %",
-        "commit",
-    ],
-    keys: 3,
-};
 
 fn row(result: &CompareResult, commit: &str) -> Row {
     let entry = SUITE.iter().find(|entry| entry.name == result.name);

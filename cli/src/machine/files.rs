@@ -8,10 +8,10 @@ use std::str::FromStr;
 
 use anyhow::{Context as _, Result, bail};
 
-/// What a program is given besides itself.
+/// What a program gets besides its own file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Files {
-    /// A folder whose content is the tree at `/`.
+    /// A folder; its content is the tree at `/`.
     pub root: Option<PathBuf>,
     /// Single files and folders.
     pub added: Vec<Added>,
@@ -52,9 +52,9 @@ impl FromStr for Variable {
 /// `HOST[:GUEST]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Added {
-    /// A file or folder here.
+    /// A file or folder of the host.
     pub host: PathBuf,
-    /// Its path there, without a slash at the beginning.
+    /// Its path in the guest, without a slash at the beginning.
     pub guest: PathBuf,
 }
 
@@ -87,7 +87,7 @@ impl FromStr for Added {
     }
 }
 
-/// A path below the root, without `.` and doubled slashes; none with `..`, or of nothing.
+/// A path below the root, without `.` and doubled slashes; `None` if it has `..` or is empty.
 fn plain(path: &Path) -> Option<PathBuf> {
     let mut plain = PathBuf::new();
     for component in path.components() {

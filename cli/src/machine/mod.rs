@@ -1,6 +1,6 @@
-//! Machines: what runs a program and counts its faults.
+//! Machines run a program and count its faults.
 //!
-//! A machine takes a [`Request`] and gives an [`Outcome`]. The commands know nothing else of it.
+//! A machine takes a [`Request`] and returns an [`Outcome`]. The commands know nothing else of it.
 
 mod files;
 pub mod kernel;
@@ -75,11 +75,11 @@ pub struct Request {
     pub count_instructions: bool,
     /// Where its stdout goes.
     pub stdout: Sink,
-    /// What it is given besides itself; the soft machine has no files.
+    /// What the program gets besides its own file; the soft machine has no files.
     pub files: Files,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
     /// How it ended.
@@ -90,9 +90,9 @@ pub struct Outcome {
     pub counters: Counters,
     /// The figure that the program printed.
     pub figure: Option<Figure>,
-    /// How long things took, if that was measured.
+    /// Latencies, if they were measured.
     pub latencies: Option<Latencies>,
-    /// What was verified, if that was asked for and the machine could still tell.
+    /// What was verified, if that was requested and the machine could still report it.
     pub verified: Option<Verified>,
 }
 
@@ -103,20 +103,19 @@ pub enum End {
     Exited(u8),
     /// A signal killed the program.
     Signalled(u8),
-    /// It took longer than allowed, and was stopped.
+    /// The time limit was reached, and the machine was stopped.
     TimedOut,
     /// The user stopped it.
     Interrupted,
-    /// The machine failed, for this reason, which nobody has been told yet.
+    /// The machine failed for this reason, which has not been printed yet.
     Failed(String),
-    /// The machine could not run the program, or go on, and said why on stderr.
+    /// The machine could not run the program, or continue, and printed why on stderr.
     Refused(String),
 }
 
-/// Something that runs programs.
+/// A machine that runs programs.
 pub trait Machine {
-    /// Checks a whole request, as far as that is possible before anything is built, and says
-    /// what has to be built for it.
+    /// Checks a whole request, as far as that is possible before anything is built. Returns what has to be built.
     fn check(&self, request: &Request) -> Result<Vec<Need>>;
 
     /// Runs one program to its end, and records what `watch` asks for.
@@ -164,7 +163,7 @@ fn check_size(request: &Request, most_cpus: u32, (least, most): (Size, Size)) ->
 }
 
 impl Policy {
-    /// All of them, in the order of their history.
+    /// All policies, the oldest first.
     pub const ALL: [Policy; 3] = [Policy::Classic, Policy::VmaLock, Policy::Speculative];
 
     /// Its name in options and files.

@@ -21,12 +21,12 @@ use crate::plan::Need;
 use crate::show::Sink;
 use crate::size::Size;
 
-/// The least and the most memory that it is made with.
+/// The least and the most memory of the machine.
 const MEMORY: (Size, Size) = (Size::mebi(16), Size::mebi(64 << 10));
-/// The most CPUs that it is offered with; threads of the host stand for them.
+/// The most CPUs; each is a thread of the host.
 const MOST_CPUS: u32 = 64;
 
-/// The machine.
+/// The soft machine.
 pub struct Soft;
 
 impl Machine for Soft {

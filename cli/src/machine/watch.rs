@@ -1,7 +1,7 @@
-//! Looking inside a machine while it runs: what it is to record, and who gets the events.
+//! Observes a machine while it runs: what it records, and which sink gets the events.
 //!
-//! A machine records into rings, one for each CPU ([`faultless_trace::Ring`]). While it runs, what
-//! is new is taken out, often enough that a ring does not run full, and given to a [`Sink`].
+//! A machine records into rings, one for each CPU ([`faultless_trace::Ring`]). While it runs, the rings are drained,
+//! often enough that none fills up, and the events are passed to a [`Sink`].
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -11,18 +11,18 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use faultless_trace::{Event, Mask};
 
-/// How often rings are looked at: a ring of 2 MiB takes 65,000 events.
+/// How often rings are drained; a ring of 2 MiB holds 65,000 events.
 const PERIOD: Duration = Duration::from_millis(3);
 
-/// Takes events as they come: those of one CPU in the order in which they ended.
+/// Receives events; those of one CPU arrive in the order in which they ended.
 pub trait Sink: Send {
-    /// An event of a CPU.
+    /// Receives an event of a CPU.
     ///
     /// # Errors
-    /// When it cannot be kept; no more events come then.
+    /// When it cannot be kept; no more events arrive then.
     fn event(&mut self, cpu: u32, event: Event) -> Result<()>;
 
-    /// So many of its events, behind the last that was given, came too fast and are lost.
+    /// Reports that the `count` events of a CPU after the last received one came too fast and are lost.
     fn lost(&mut self, cpu: u32, count: u64);
 }
 
@@ -30,7 +30,7 @@ pub trait Sink: Send {
 pub struct Watch<'a> {
     /// Events and latencies.
     pub record: Mask,
-    /// Who gets the events.
+    /// Where the events go.
     pub sink: Option<&'a mut dyn Sink>,
 }
 
@@ -52,30 +52,30 @@ impl Watch<'_> {
     }
 }
 
-/// The rings of a machine, as they can be read from here.
+/// The rings of a machine, as this command reads them.
 pub trait Rings: Send {
-    /// CPUs with a ring, as far as is known now.
+    /// The number of CPUs that are known to have a ring.
     fn cpus(&self) -> u32;
 
-    /// Gives a CPU's events from number `from` on to `each`, with their numbers; those left out are
-    /// lost. The number to go on from.
+    /// Passes a CPU's events from number `from` on to `each`, with their numbers; events left out are lost. Returns
+    /// the number to continue from.
     fn collect(&mut self, cpu: u32, from: u64, each: &mut dyn FnMut(u64, Event)) -> Result<u64>;
 }
 
-/// Events taken out of rings that a sink has not had yet: no more than fit about 400 MiB.
+/// Limit of drained events that the sink has not received yet: about 400 MiB.
 const WAITING: usize = 8 << 20;
 
-/// Events of one CPU, with their numbers, and the number to go on from.
+/// Events of one CPU, with their numbers, and the number to continue from.
 struct Batch {
     cpu: u32,
     events: Vec<(u64, Event)>,
     end: u64,
 }
 
-/// Runs `work`, and gives what is recorded meanwhile to `sink`, if there is one.
+/// Runs `work`, and passes the events recorded meanwhile to `sink`, if there is one.
 ///
-/// One thread empties the rings, which must not take long; another one gives what was in them to
-/// the sink, and may fall behind.
+/// One thread drains the rings, which must not take long. Another thread passes the events to the sink, and may fall
+/// behind.
 pub fn collect_during<R>(
     sink: Option<&mut dyn Sink>,
     rings: impl Rings,
@@ -91,7 +91,7 @@ pub fn collect_during<R>(
         let emptier = scope.spawn(|| empty(rings, batches, &waiting, &over));
         let giver = scope.spawn(|| give(sink, received, &waiting));
         let result = work();
-        // Relaxed: the rings themselves say what they hold.
+        // Relaxed: the rings themselves publish what they hold.
         over.store(true, Ordering::Relaxed);
         let died = |_| anyhow!("a thread that collects events failed");
         let emptied = emptier.join().map_err(died)?;
@@ -102,7 +102,7 @@ pub fn collect_during<R>(
     })
 }
 
-/// Takes what is new out of the rings, until it is over and they are empty.
+/// Drains the rings until `over` is set and they are empty.
 fn empty(
     mut rings: impl Rings,
     batches: Sender<Batch>,
@@ -127,7 +127,7 @@ fn empty(
             *next = end;
             waiting.fetch_add(events.len(), Ordering::Relaxed);
             if batches.send(Batch { cpu, events, end }).is_err() {
-                // The sink has failed, and says why.
+                // The sink has failed, and reports why.
                 return Ok(());
             }
         }
@@ -138,7 +138,7 @@ fn empty(
     }
 }
 
-/// Gives batches to the sink, and tells it what is missing between events.
+/// Passes batches to the sink, and reports the events that are missing between them.
 fn give(sink: &mut dyn Sink, batches: Receiver<Batch>, waiting: &AtomicUsize) -> Result<()> {
     let mut next: Vec<u64> = Vec::new();
     for Batch { cpu, events, end } in batches {
@@ -174,7 +174,7 @@ mod tests {
         Event::instant(Kind::Mmap, number, 0, 0)
     }
 
-    /// Events 3, 4, 7 of 10 of each CPU can be had.
+    /// Of 10 events of each CPU, 3, 4 and 7 can be read.
     struct Three;
 
     impl Rings for Three {

@@ -25,7 +25,7 @@ pub struct BenchResult {
     pub name: &'static str,
     /// The median of its samples.
     pub value: f64,
-    /// What it is counted in.
+    /// Its unit.
     pub unit: &'static str,
     /// Whether more or less of it is better.
     pub better: Better,
@@ -35,7 +35,7 @@ pub struct BenchResult {
     pub high: f64,
     /// All of them, in the order in which they were taken.
     pub samples: Samples,
-    /// The figures that it is made of; left out of those that are not.
+    /// The figures that it is composed of; omitted if there are none.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<Part>,
 }

@@ -1,4 +1,4 @@
-//! Where `--json` writes to.
+//! The destination of `--json`.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -39,7 +39,7 @@ impl Destination {
         let open = OpenOptions::new().append(true).create(true).open(path);
         open.with_context(|| format!("cannot write {}", path.display()))?;
         if !existed {
-            // If it stays behind, it is empty, and about to be written.
+            // A file left behind is empty, and about to be written.
             let _ = fs::remove_file(path);
         }
         Ok(())
@@ -60,17 +60,17 @@ impl Destination {
     }
 }
 
-/// A reader never sees half a file; what is no regular file is simply written.
+/// Replaces a regular file as a whole, so that a reader never sees half of it. Other files are written in place.
 fn write_whole(path: &Path, content: &[u8]) -> io::Result<()> {
     if path.metadata().is_ok_and(|metadata| !metadata.is_file()) {
         return fs::write(path, content);
     }
-    // A link keeps pointing at what it points at.
+    // A link is kept, and its target replaced.
     let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     let mut name = target.clone().into_os_string();
     name.push(".tmp");
     let written = fs::write(&name, content).and_then(|()| fs::rename(&name, &target));
-    // A folder may refuse new files and still hold one that can be written.
+    // A folder may refuse new files and still hold a writable one.
     written.or_else(|_| fs::write(&target, content))
 }
 

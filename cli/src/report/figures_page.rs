@@ -19,6 +19,25 @@ pub struct FiguresTable {
     pub keys: usize,
 }
 
+/// The table of `bench`.
+pub const BENCH: FiguresTable = FiguresTable {
+    name: "bench",
+    header: &[
+        "figure", "what", "median", "10 %", "90 %", "unit", "better", "commit",
+    ],
+    keys: 1,
+};
+
+/// The table of `compare`.
+pub const COMPARE: FiguresTable = FiguresTable {
+    name: "compare",
+    header: &[
+        "workload", "against", "CPUs", "what", "metric", "ours", "theirs", "ratio", "10 %", "90 %",
+        "commit",
+    ],
+    keys: 3,
+};
+
 /// A row: a cell for each column.
 pub type Row = Vec<String>;
 
@@ -36,14 +55,26 @@ impl FiguresTable {
         fs::write(path, self.merge(&page, rows, names)).with_context(|| cannot("write", path))
     }
 
+    /// The rows of this table that a page has.
+    pub fn rows(&self, page: &str) -> Vec<Row> {
+        let table = self.parts(page).map_or("", |(_, table, _)| table);
+        table.lines().filter_map(|line| self.row(line)).collect()
+    }
+
+    /// What is before the table, in it, and behind it.
+    fn parts<'a>(&self, page: &'a str) -> Option<(&'a str, &'a str, &'a str)> {
+        let (before, rest) = page.split_once(&self.marker("begin"))?;
+        let (table, after) = rest.split_once(&self.marker("end"))?;
+        Some((before, table, after))
+    }
+
     fn merge(&self, page: &str, rows: Vec<Row>, names: &[&str]) -> String {
         let (begin, end) = (self.marker("begin"), self.marker("end"));
-        let parts = page.split_once(&begin).and_then(|(before, rest)| {
-            let (table, after) = rest.split_once(&end)?;
-            Some((before.to_owned(), table, after))
-        });
-        let (before, table, after) = parts.unwrap_or((format!("{page}\n"), "", "\n"));
-        let mut all: Vec<Row> = table.lines().filter_map(|line| self.row(line)).collect();
+        let (before, after) = match self.parts(page) {
+            Some((before, _, after)) => (before.to_owned(), after),
+            None => (format!("{page}\n"), "\n"),
+        };
+        let mut all = self.rows(page);
         for row in rows {
             match all
                 .iter_mut()

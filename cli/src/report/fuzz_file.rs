@@ -27,11 +27,11 @@ pub struct FuzzFile<'a> {
 pub struct FuzzSide {
     /// Its name.
     pub name: &'static str,
-    /// That of the Linux.
+    /// The name of that Linux.
     pub against: &'static str,
     /// Operations compared.
     pub operations: u64,
-    /// What its part of that took, beside the others.
+    /// How long its share took, while the other systems ran, too.
     pub seconds: f64,
     /// Programs that differed.
     pub differences: u64,
@@ -48,11 +48,11 @@ pub struct FuzzFinding {
     pub against: &'static str,
     /// What such differences have in common.
     pub signature: String,
-    /// In how many programs there was one like this.
+    /// The number of programs with such a difference.
     pub count: u64,
     /// The smallest such program.
     pub program: String,
-    /// Where it shows.
+    /// Where the difference shows.
     pub at: String,
     /// Our answer.
     pub ours: String,
@@ -61,7 +61,7 @@ pub struct FuzzFinding {
 }
 
 impl<'a> FuzzFile<'a> {
-    /// A file about what there is so far.
+    /// A file of the results so far.
     pub fn new(
         seed: u32,
         seconds: f64,

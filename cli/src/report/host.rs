@@ -1,4 +1,4 @@
-//! The machine that a figure was taken on.
+//! The host on which a figure was taken.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -6,7 +6,7 @@ use std::thread;
 
 use serde::Serialize;
 
-/// What makes figures of two hosts differ.
+/// The properties of a host on which its figures depend.
 #[derive(Debug, Serialize)]
 pub struct Host {
     cpu: String,
@@ -17,7 +17,7 @@ pub struct Host {
 }
 
 impl Host {
-    /// This host; what it does not tell is "unknown" or 0.
+    /// This host; a property that cannot be read is "unknown" or 0.
     pub fn this() -> Self {
         Host {
             cpu: entry("/proc/cpuinfo", "model name").unwrap_or_else(unknown),

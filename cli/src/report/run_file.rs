@@ -48,7 +48,7 @@ impl RunFile {
 }
 
 impl Run {
-    /// What is written about a run.
+    /// The entry of a run.
     pub fn new(machine: MachineKind, request: &Request, outcome: &Outcome) -> Self {
         let (exit, signal, error) = match &outcome.end {
             End::Exited(status) => (Some(*status), None, None),

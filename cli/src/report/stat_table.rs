@@ -1,4 +1,4 @@
-//! What `stat` shows: a row for each counter, a column for each run; then how long things took.
+//! The output of `stat`: a row for each counter, a column for each run; then the latencies.
 
 use comfy_table::{Cell, Table};
 use faultless_trace::Counter;
@@ -8,7 +8,7 @@ use crate::latencies;
 use crate::machine::{Outcome, Request};
 use crate::table::{self, grouped};
 
-/// The text for these runs. Without a choice: what is not 0, and the reasons.
+/// The text for these runs. Without a choice it has the counters that are not 0, and always those of fallbacks.
 pub fn of(results: &[&(Request, Outcome)], chosen: &[&str]) -> String {
     let mut text = String::from("\n");
     for table in [counters(results, chosen), latencies(results, chosen)] {

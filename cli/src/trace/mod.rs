@@ -1,11 +1,10 @@
-//! Traces: events of a run, chosen and filtered, in a file that Perfetto opens, and what such a
-//! file comes to.
+//! Traces: selected events of a run in a file that Perfetto opens, and summaries of such files.
 //!
 //! * `seen`: an event with the thread and the CPU it happened on, and its fields by name.
 //! * `filter`: conditions on fields.
-//! * `recorder`: from rings to a file; knows which thread each CPU runs.
-//! * `perfetto`: the file.
-//! * `reader`, `summary`: the way back.
+//! * `recorder`: writes events from the rings to a file; tracks which thread each CPU runs.
+//! * `perfetto`: the format of the file.
+//! * `reader`, `summary`: read a file back.
 
 pub mod filter;
 pub mod perfetto;

@@ -37,7 +37,7 @@ pub struct Line {
     pub args: Args,
 }
 
-/// An event's fields, as far as they are looked at.
+/// The fields of an event that are used.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub struct Args {
@@ -45,28 +45,28 @@ pub struct Args {
     pub cpu: u32,
     /// The name of a track.
     pub name: String,
-    /// Where, in hexadecimal.
+    /// The address, in hexadecimal.
     pub address: String,
     /// How a fault ended.
     pub kind: String,
-    /// Why it fell back.
+    /// Why a fault fell back.
     pub reason: String,
 }
 
 impl Line {
-    /// Whether it is an event, and no part of another one.
+    /// Whether it is an event, and not a name or one end of an arrow.
     pub fn is_event(&self) -> bool {
         matches!(self.ph.as_str(), "X" | "i")
     }
 
     /// How long it took, in ns.
     pub fn duration(&self) -> u64 {
-        // Negative and endless ones are no file of ours, and saturate.
+        // Our files have no negative or infinite durations; the cast saturates.
         (self.dur * 1000.0).round() as u64
     }
 }
 
-/// What stands behind the events.
+/// The totals that follow the events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub struct End {
     /// Events in the file.
@@ -75,7 +75,7 @@ pub struct End {
     pub lost: u64,
 }
 
-/// Calls `each` with every line of the file. What stands at its end; `None` if the end is missing.
+/// Calls `each` with every line of the file. Returns the totals at its end; `None` if they are missing.
 pub fn read(path: &Path, each: impl FnMut(Line)) -> Result<Option<End>> {
     let name = path.display();
     let file = File::open(path).with_context(|| format!("cannot read {name}"))?;
@@ -116,7 +116,7 @@ fn lines(mut input: impl BufRead, mut each: impl FnMut(Line)) -> Result<Option<E
         let line = line.strip_suffix(b"]").unwrap_or(line);
         match serde_json::from_slice(line) {
             Ok(line) => each(line),
-            // Whoever wrote it was stopped in the middle of it.
+            // The writer was stopped in the middle of this line.
             Err(_) if is_cut || line.is_empty() => {}
             Err(error) => return Err(error).with_context(|| broken(number)),
         }

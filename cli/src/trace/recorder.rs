@@ -1,8 +1,7 @@
-//! From rings to a file: which thread each event belongs to, what is wanted of it, and what is lost.
+//! Writes events from the rings to a file: assigns each to a thread, filters, and counts lost ones.
 //!
-//! A CPU's events come in order, and its switches say which thread the events after them belong
-//! to. Where events are lost a switch may be among them, so from there to the next switch the
-//! thread is not known.
+//! A CPU's events arrive in order, and a switch says which thread the events after it belong to. A switch may be
+//! among lost events, so the thread is unknown from there to the next switch.
 
 use std::io::Write;
 
@@ -20,12 +19,12 @@ use crate::machine::watch::Sink;
 pub struct Wanted {
     /// Their kinds.
     pub kinds: Vec<Kind>,
-    /// What has to hold for them.
+    /// The condition that they have to meet.
     pub filter: Option<Filter>,
 }
 
 impl Wanted {
-    /// What a machine has to record for it: switches always, to know the threads.
+    /// What a machine has to record for it. Switches always: they identify the threads.
     pub fn mask(&self) -> Mask {
         let mask = Mask::LATENCIES.with(Kind::Switch);
         self.kinds.iter().fold(mask, |mask, &kind| mask.with(kind))
@@ -37,7 +36,7 @@ impl Wanted {
     }
 }
 
-/// Writes what it is given to a file.
+/// Writes the wanted events to a file.
 pub struct Recorder<W: Write> {
     wanted: Wanted,
     writer: Writer<W>,
@@ -83,7 +82,7 @@ impl<W: Write> Recorder<W> {
         &mut self.cpus[number]
     }
 
-    /// Ends what runs, and the file; `counters`: what the machine counted meanwhile, if it is known.
+    /// Ends the runs of all threads, and the file. `counters`: the machine's counters, if known.
     pub fn finish(mut self, counters: Option<&Counters>) -> Result<Recorded> {
         for number in 0..self.cpus.len() as u32 {
             let cpu = self.cpus[number as usize];
@@ -97,7 +96,7 @@ impl<W: Write> Recorder<W> {
         Ok(recorded)
     }
 
-    /// Writes that a thread ran until now, if that is wanted.
+    /// Writes that a thread ran until `until`, if that is wanted.
     fn ran(&mut self, number: u32, cpu: Cpu, until: u64) -> Result<()> {
         let Some(thread) = cpu.thread.filter(|thread| thread.thread != 0) else {
             return Ok(());
@@ -139,7 +138,7 @@ impl<W: Write + Send> Sink for Recorder<W> {
 
     fn lost(&mut self, number: u32, count: u64) {
         self.lost += count;
-        // What ran until then is not known, nor until when.
+        // A switch may be lost: when this thread stopped is unknown.
         self.cpu(number).thread = None;
     }
 }
@@ -156,7 +155,7 @@ mod tests {
         thread
     }
 
-    /// What is in the file, but names of tracks.
+    /// The file, and its events without the names of tracks.
     fn record(
         wanted: Wanted,
         feed: impl FnOnce(&mut Recorder<&mut Vec<u8>>),

@@ -2,7 +2,7 @@
 
 use faultless_trace::{Event, Kind, Switch};
 
-/// An event, where and to whom it happened.
+/// An event, with the CPU and the thread on which it happened.
 #[derive(Clone, Copy, Debug)]
 pub struct Seen {
     /// The event.
@@ -13,7 +13,7 @@ pub struct Seen {
     pub thread: Option<Switch>,
 }
 
-/// What is known of events, by the name under which filters and files have it.
+/// A field of events, as filters and files name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     /// The event's name.
@@ -34,7 +34,7 @@ pub enum Field {
     Pid,
     /// The thread.
     Tid,
-    /// Where.
+    /// The address.
     Address,
     /// Bytes.
     Length,
@@ -102,7 +102,7 @@ impl Field {
         }
     }
 
-    /// Whether its values are words.
+    /// Whether its values are text.
     pub const fn is_text(self) -> bool {
         matches!(
             self,
@@ -110,7 +110,7 @@ impl Field {
         )
     }
 
-    /// The fields that an event has of its own, beside its name, time, thread and CPU.
+    /// The fields of one kind of event, beside its name, time, thread and CPU.
     pub const fn of(kind: Kind) -> &'static [Field] {
         match kind {
             Kind::Fault => &[Field::Address, Field::Kind, Field::Reason, Field::Table],

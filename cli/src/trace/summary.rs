@@ -1,4 +1,4 @@
-//! What a trace comes to: how often what happened, the slowest faults, and how long they took.
+//! Summarises a trace: counts of events, the slowest faults, and latencies.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
@@ -14,7 +14,7 @@ use crate::latencies::Latencies;
 use crate::report::{SCHEMA, stat_table::duration};
 use crate::table::{self, grouped};
 
-/// What a file comes to.
+/// The summary of a file.
 #[derive(Debug, Serialize)]
 pub struct Summary {
     schema: u32,
@@ -63,7 +63,7 @@ impl Summary {
             let _ = writeln!(text, "\n{}", self.slow());
         }
         for (name, latency) in self.latencies.iter() {
-            // All faults together say less than each kind.
+            // The kinds of faults say more than all faults together.
             if name.starts_with("faults:") {
                 let _ = write!(text, "\n{}", histogram(name, latency));
             }
@@ -133,7 +133,7 @@ impl Summary {
     }
 }
 
-/// A bar for each doubling.
+/// A histogram with one bar for each power of two.
 fn histogram(name: &str, latency: &Latency) -> String {
     const WIDTH: u64 = 50;
     let mut doublings: BTreeMap<u32, u64> = BTreeMap::new();
@@ -146,7 +146,7 @@ fn histogram(name: &str, latency: &Latency) -> String {
     let last = doublings.keys().last().copied().unwrap_or(0);
     for doubling in first..=last {
         let count = doublings.get(&doubling).copied().unwrap_or(0);
-        // Whatever happened shows.
+        // Even a single event has a visible bar.
         let bar = "█".repeat((count * WIDTH).div_ceil(most) as usize);
         let from = duration(1 << doubling);
         let line = format!("  from {from:>9} {:>11}  {bar}", grouped(count));
@@ -177,7 +177,7 @@ impl Gathered {
         let count = self.events.entry(line.cat.clone()).or_default();
         count.count += 1;
         count.total = count.total.saturating_add(duration);
-        // How long a thread ran is no latency.
+        // The time for which a thread ran is not a latency.
         if line.ph == "X" && line.cat != Kind::Switch.name() {
             self.latencies
                 .entry(line.cat.clone())

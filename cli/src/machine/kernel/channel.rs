@@ -1,4 +1,4 @@
-//! A one-way channel from the guest: an I/O port there, a socket here, a thread that reads.
+//! A one-way channel from the guest: an I/O port in the guest, a socket on the host, and a thread that reads it.
 //!
 //! QEMU connects to the socket when it starts and writes each byte of the port to it.
 
@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context as _, Result, anyhow};
 
-/// A channel whose bytes are folded into a `T`.
+/// A channel that folds its bytes into a `T`.
 pub struct Channel<T> {
     path: PathBuf,
     reader: JoinHandle<T>,
@@ -25,7 +25,7 @@ impl<T: Send + 'static> Channel<T> {
         Self::open_to_end(path, state, read, |_| {})
     }
 
-    /// The same, with something to do when nothing more comes.
+    /// The same, and calls `end` after the last piece.
     pub fn open_to_end(
         path: PathBuf,
         mut state: T,
@@ -48,9 +48,9 @@ impl<T: Send + 'static> Channel<T> {
         &self.path
     }
 
-    /// What arrived; called when QEMU has ended.
+    /// The final state; called when QEMU has ended.
     pub fn close(self) -> Result<T> {
-        // If QEMU never connected, the reader still waits for somebody who does.
+        // If QEMU never connected, the reader still waits in `accept`: this connection ends the wait.
         drop(UnixStream::connect(&self.path));
         self.reader
             .join()

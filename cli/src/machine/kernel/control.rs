@@ -1,6 +1,6 @@
-//! The control channel: what the kernel says about a run, one JSON object a line.
+//! The control channel: the kernel's report about a run, one JSON object a line.
 //!
-//! The last line that can be read counts, so that a kernel may report more than once.
+//! The last line that can be parsed counts, so that a kernel may report more than once.
 
 use faultless_trace::{Latency, Measure};
 use serde::Deserialize;
@@ -30,10 +30,10 @@ pub struct Report {
     latencies: Option<Vec<Measured>>,
 }
 
-/// One thing whose latencies were measured.
+/// The latencies of one measure.
 #[derive(Clone, Debug, Deserialize)]
 struct Measured {
-    /// Its place among all measures.
+    /// Its index among all measures.
     measure: usize,
     max: u64,
     total: u64,
@@ -41,13 +41,13 @@ struct Measured {
 }
 
 impl Report {
-    /// Reads all that arrived; `None` when the kernel never got to say anything.
+    /// Parses all that arrived; `None` if the kernel reported nothing.
     pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut lines = bytes.split(|&byte| byte == b'\n').rev();
         lines.find_map(|line| serde_json::from_slice(line).ok())
     }
 
-    /// Every counter, those that the kernel did not name at 0.
+    /// Every counter; 0 if the kernel did not report it.
     pub fn counters(&self) -> Counters {
         let mut counters = Counters::default();
         for (name, value) in &self.counters {

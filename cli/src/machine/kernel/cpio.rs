@@ -8,10 +8,10 @@ pub const FILE: u32 = 0o100_644;
 pub const PROGRAM: u32 = 0o100_755;
 /// A folder.
 pub const FOLDER: u32 = 0o040_755;
-/// A folder in which everybody may make files.
+/// A folder in which every user may create files.
 pub const OPEN_FOLDER: u32 = 0o041_777;
 
-/// The part of a mode that says what a member is.
+/// The bits of a mode that say what a member is.
 const KIND: u32 = 0o170_000;
 
 /// An archive under construction.

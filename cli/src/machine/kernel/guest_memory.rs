@@ -1,8 +1,7 @@
-//! The machine's memory, shared with this command, so that events can be read without the guest's
-//! doing.
+//! The machine's memory, shared with this command, so that events can be read without work in the guest.
 //!
-//! It is a file without a name that QEMU inherits and uses as the guest's memory. The kernel says on
-//! the control channel where the rings are; until then there are none.
+//! It is a memory file (`memfd`) that QEMU inherits and uses as the guest's memory. The kernel says on the control
+//! channel where the rings are; until then there are none.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;
@@ -32,7 +31,7 @@ pub type Place = (u64, u64);
 pub type Places = Arc<OnceLock<Vec<Place>>>;
 
 impl GuestMemory {
-    /// Memory of that size, nothing of it used yet.
+    /// Memory of that size, not populated yet.
     pub fn new(size: Size) -> Result<Self> {
         // Not closed in children: QEMU inherits it.
         let file = memfd_create("faultless", MemfdFlags::empty());
@@ -42,7 +41,7 @@ impl GuestMemory {
         Ok(Self { file, size })
     }
 
-    /// What QEMU opens to have it.
+    /// The path by which QEMU opens it.
     pub fn path(&self) -> String {
         format!("/proc/self/fd/{}", self.file.as_raw_fd())
     }
@@ -61,8 +60,8 @@ impl GuestMemory {
     }
 }
 
-/// Where in the file a physical address is. QEMU's q35 puts memory below 2816 MiB at address 0; of
-/// more, 2 GiB, and the rest at 4 GiB.
+/// The offset of a physical address in the file. QEMU's q35 puts less than 2816 MiB of memory at address 0 as a
+/// whole; of more memory, 2 GiB are at 0 and the rest is at 4 GiB.
 fn offset(size: Size, physical: u64) -> u64 {
     const SPLIT_FROM: u64 = 0xb000_0000;
     const LOW: u64 = 2 << 30;
@@ -74,7 +73,7 @@ fn offset(size: Size, physical: u64) -> u64 {
     }
 }
 
-/// Reads the kernel's line `[[ADDRESS,WORDS],…]` behind `trace `.
+/// Parses the kernel's line `trace [[ADDRESS,WORDS],…]`.
 pub fn parse_places(line: &[u8]) -> Option<Vec<Place>> {
     serde_json::from_slice(line.strip_prefix(b"trace ")?).ok()
 }
@@ -119,7 +118,7 @@ impl Rings for GuestRings<'_> {
         let written = self.memory.word(ring)?;
         let mut next = from.max(written.saturating_sub(capacity));
         while next < written {
-            // Up to the ring's end, and no more than fits the caches.
+            // Up to the ring's end, and no more than fits in the caches.
             let at = next % capacity;
             let count = (written - next).min(capacity - at).min(4096);
             self.buffer.resize((count * slot) as usize, 0);
@@ -211,7 +210,7 @@ mod tests {
         write(6);
         assert_eq!(read(7), (events(7..13), 13));
         write(25);
-        // The slot that is next to be written is not trusted.
+        // The slot of the next write is not trusted.
         assert_eq!(read(13), (events(29..38), 38));
     }
 }

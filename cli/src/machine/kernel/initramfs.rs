@@ -1,8 +1,7 @@
-//! What the kernel finds in memory when it starts: the program, how to run it, and its files.
+//! Builds the initramfs that the kernel finds at its start: the program, how to run it, and its files.
 //!
-//! `/.faultless/run` says which program; it holds fields `KEY=VALUE`, each ended by a NUL byte, in any
-//! order but that of the arguments. `kernel/README.md` describes them. Everything is packed under its
-//! real path, so that nothing has two.
+//! `/.faultless/run` names the program. It holds fields `KEY=VALUE`, each ended by a NUL byte; only the order of the
+//! arguments matters. `kernel/README.md` describes them. Every file is packed under its real path, so none has two.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;
@@ -18,7 +17,7 @@ use super::load::{LIBRARY_PATH, Load, PATH};
 use super::packing::Packing;
 use crate::machine::Request;
 
-/// Milliseconds between two moments at which the kernel verifies itself.
+/// Milliseconds between two verifications by the kernel.
 const VERIFY_EVERY: u32 = 100;
 
 /// The archive for `request`.
@@ -53,7 +52,7 @@ pub fn build(
     Ok(packing.finish())
 }
 
-/// An archive to be put behind the first one: what Linux needs to run the program in that.
+/// An archive to append to the first one: what Linux needs to run the program.
 pub fn of_linux(init: &[u8]) -> Vec<u8> {
     let mut archive = Archive::default();
     for folder in ["dev", "proc", "sys"] {
@@ -95,8 +94,8 @@ fn fields(request: &Request, record: Mask, load: &Load) -> Vec<u8> {
     fields
 }
 
-/// The environment that the program starts with. It is always the same, whatever the host's is, but
-/// for what the user gives and what its loader has to know.
+/// The environment that the program starts with. It does not depend on the host's: only the user's variables and
+/// the loader's `LD_LIBRARY_PATH` change it.
 fn environment(request: &Request, load: &Load) -> Vec<OsString> {
     let mut variables: Vec<(&str, OsString)> =
         vec![("PATH", PATH.join(":").into()), ("HOME", "/".into())];
@@ -118,8 +117,7 @@ fn environment(request: &Request, load: &Load) -> Vec<OsString> {
     variables.into_iter().map(join).collect()
 }
 
-/// Events that each CPU's ring should hold: up to 2 MiB of them, and of all together no more than
-/// a sixteenth of the memory.
+/// Events that each CPU's ring should hold: up to 2 MiB, and all rings together at most a sixteenth of the memory.
 fn events(request: &Request) -> u64 {
     let bytes = request.memory.0 / 16 / u64::from(request.cpus.max(1));
     bytes.min(2 << 20) / (WORDS as u64 * 8)

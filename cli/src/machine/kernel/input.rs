@@ -1,10 +1,13 @@
-//! The program's standard input: this command's, passed on as the guest asks for it.
+//! Passes this command's standard input to the program, as the guest asks for it.
 //!
-//! The guest sends one byte for each piece it wants; the answer is the piece's length in four bytes,
-//! the lowest first; 0 is the end of input. The piece itself is put into the window before, a file
-//! that is also memory of the machine, if the byte is `W`; otherwise it follows on the wire. So a
-//! program that does not read its input leaves this command's alone. A regular file is not passed
-//! on but given to the guest as a file (`StandardInput::of_this_command`).
+//! * The guest sends one byte for each piece that it wants.
+//! * The answer is the piece's length in four bytes, the lowest first; 0 is the end of input.
+//! * If the byte is `W`, the piece is in the window before the answer is sent. The window is a file that is also
+//!   memory of the machine.
+//! * Otherwise the piece follows on the wire.
+//!
+//! So if a program does not read its input, this command's input stays unread. A regular file is not passed on, but
+//! given to the guest as a file (`StandardInput::of_this_command`).
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -26,16 +29,16 @@ const INTO_THE_WINDOW: u8 = b'W';
 
 /// Where a program's standard input comes from.
 pub enum StandardInput {
-    /// It is at its end.
+    /// Nowhere: it is empty.
     Nothing,
-    /// A file's content, from where the file stands.
+    /// A file's content, from the file's offset on.
     Content(Vec<u8>),
-    /// It comes piece by piece.
+    /// This command's input, piece by piece.
     Pieces,
 }
 
 impl StandardInput {
-    /// What this command's standard input is, if it is at most as long as `most` as a file.
+    /// This command's standard input; a regular file of more than `most` bytes is passed on in pieces.
     pub fn of_this_command(most: u64) -> Self {
         let Ok(own) = io::stdin().as_fd().try_clone_to_owned() else {
             // It is closed.
@@ -48,7 +51,7 @@ impl StandardInput {
         if !metadata.is_file() {
             return Self::Pieces;
         }
-        // Read without moving: whoever has the file open with us goes on where it stands.
+        // Read at a position: other processes may share the file's offset.
         let position = io::Seek::stream_position(&mut file).unwrap_or(0);
         let length = metadata.len().saturating_sub(position);
         let Some(length) = usize::try_from(length).ok().filter(|&l| l as u64 <= most) else {
@@ -69,8 +72,8 @@ pub struct Input {
 }
 
 impl Input {
-    /// Listens in `folder` and answers from `source` until the guest is gone. Nobody waits for the
-    /// thread that does: it may be reading from somebody who never writes.
+    /// Listens in `folder` and answers from `source` until the guest is gone. The thread that answers is never
+    /// joined: its read of `source` may never return.
     pub fn open(folder: &Path, source: impl Read + Send + 'static) -> Result<Self> {
         let (socket, window) = (folder.join("in"), folder.join("window"));
         let listener = UnixListener::bind(&socket)
@@ -94,7 +97,7 @@ impl Input {
     }
 }
 
-/// A guest that is gone wants nothing more.
+/// Answers until the guest closes the connection.
 fn serve(listener: &UnixListener, window: &File, mut source: impl Read) -> io::Result<()> {
     let (mut guest, _) = listener.accept()?;
     let mut piece = vec![0; LONGEST];
@@ -106,7 +109,7 @@ fn serve(listener: &UnixListener, window: &File, mut source: impl Read) -> io::R
         } else {
             LONGEST
         };
-        // What cannot be read is at its end.
+        // An error counts as the end of input.
         let length = read_some(&mut source, &mut piece[..most]).unwrap_or(0);
         let piece = &piece[..length];
         if !on_the_wire {

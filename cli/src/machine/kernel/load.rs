@@ -1,9 +1,8 @@
-//! What one run puts into the machine: the program, what it needs beside itself, the user's files.
-//! All of it is found and checked before anything is built.
+//! What one run puts into the machine: the program, its dependencies, and the user's files. All of it is found and
+//! checked before anything is built.
 //!
-//! A static program goes to `/bin`. Any other one goes where the host has it, and with it its
-//! interpreter, its libraries and the links that lead to them: what it finds by its own path, or by
-//! theirs, it finds there too.
+//! A static program is at `/bin`. Any other program keeps its path on the host; so do its interpreter, its libraries
+//! and the links to them. Lookups relative to any of these paths thus find the same files as on the host.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -27,10 +26,10 @@ pub const PATH: [&str; 2] = ["/bin", "/usr/bin"];
 /// The variable that names folders for libraries.
 pub const LIBRARY_PATH: &str = "LD_LIBRARY_PATH";
 
-/// No program is larger than its place in the image that carries it to the kernel.
+/// The largest program that fits the image that carries it to the kernel.
 const LARGEST: u64 = 2 << 30;
 
-/// Everything.
+/// Everything that one run needs.
 pub struct Load {
     /// The program's path, without a slash at the beginning.
     pub program: PathBuf,
@@ -40,11 +39,11 @@ pub struct Load {
     pub tree: Tree,
     /// What the user adds, at real paths.
     pub added: Vec<Added>,
-    /// Real paths of what has to be there, too.
+    /// Real paths of the files that have to be there, too.
     pub needed: BTreeSet<PathBuf>,
     /// The value of `LD_LIBRARY_PATH`, if there has to be one.
     pub library_path: Option<OsString>,
-    /// What the user should know, one line each.
+    /// Warnings for the user, one line each.
     pub warnings: Vec<String>,
 }
 
@@ -82,7 +81,7 @@ impl Load {
             .collect();
         let needs_host = match &file {
             Some(file) => !file.is_static || !added_programs.is_empty(),
-            // The user has said what there is to be.
+            // The user's tree has to be complete.
             None => false,
         };
         let host = needs_host.then_some(Path::new("/"));
@@ -106,7 +105,7 @@ impl Load {
         let settings = Settings {
             library_path: match given(&files.variables, LIBRARY_PATH) {
                 Some(list) => absolute(list)?,
-                // What is set here is not about the user's tree.
+                // This command's variable does not apply to the user's tree.
                 None if matches!(program, Program::InRoot(_)) => Vec::new(),
                 None => absolute(&env::var_os(LIBRARY_PATH).unwrap_or_default())?,
             },
@@ -132,7 +131,7 @@ impl Load {
         Ok(load)
     }
 
-    /// Decides where the program is.
+    /// Decides where the program is in the machine.
     fn place(&mut self, program: &Program, file: Option<File>) -> Result<()> {
         let in_bin = Path::new("bin").join(program.name());
         match (program, file) {
@@ -142,7 +141,7 @@ impl Load {
                 let absolute = absolute.with_context(|| path.display().to_string())?;
                 let walked = self.tree.walk(&absolute)?;
                 if walked.entry.is_some_and(|entry| entry.is_file()) {
-                    // Without `..`, for which folders on the way would have to be there.
+                    // A path with `..` would need all folders on its way.
                     let is_plain = !absolute.components().any(|part| part.as_os_str() == "..");
                     let plain = absolute.strip_prefix("/").unwrap_or(&absolute);
                     self.program = if is_plain {
@@ -151,7 +150,7 @@ impl Load {
                         walked.real
                     };
                 } else {
-                    // Where the kernel has its own files, or the user's tree something else.
+                    // The kernel has its own files at this path, or the user's tree has something else.
                     self.program = self.add(Added {
                         host: path.clone(),
                         guest: in_bin,
@@ -169,7 +168,7 @@ impl Load {
         Ok(())
     }
 
-    /// Adds a file or folder to the tree; its real path there.
+    /// Adds a file or folder to the tree. Returns its real path there.
     fn add(&mut self, added: Added) -> Result<PathBuf> {
         let (guest, links) = self.tree.add(&added)?;
         self.needed.extend(links);
@@ -204,8 +203,8 @@ impl File {
     }
 }
 
-/// Whether what the user adds is a program that needs more than itself. What cannot be read, or is
-/// damaged, is said when it is packed, or by whoever uses it.
+/// Whether an added file is a program with dependencies. `false` for a file that cannot be read or is damaged: the
+/// error shows when the file is packed or used.
 fn is_dynamic(added: &Added) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
 
@@ -220,7 +219,7 @@ fn is_dynamic(added: &Added) -> bool {
     dynamic::is_script(&content) || object.is_ok_and(|object| object.interpreter.is_some())
 }
 
-/// The folders of a list. The program starts in another folder, so none of them stays relative.
+/// The folders of a list, made absolute, because the program starts in another folder.
 fn absolute(list: &OsStr) -> Result<Vec<PathBuf>> {
     if list.is_empty() {
         return Ok(Vec::new());

@@ -45,7 +45,7 @@ const MEMORY: (Size, Size) = (Size::mebi(32), Size::mebi(16 << 10));
 /// The most CPUs that the kernel is built for.
 const MOST_CPUS: u32 = 16;
 
-/// The machine.
+/// The kernel as a machine.
 pub struct Kernel;
 
 impl Machine for Kernel {
@@ -61,34 +61,34 @@ impl Machine for Kernel {
     }
 
     fn watch(&self, request: &Request, watch: Watch<'_>) -> Result<Outcome> {
-        // Without an emulator nobody has built the kernel.
+        // First, as the kernel is not built without an emulator.
         qemu::check()?;
         Ok(System::ours()?.boot_watched(request, watch)?.outcome)
     }
 }
 
-/// What is booted: our kernel, or another one on the same machine, with the same program.
+/// A system to boot: our kernel, or another one on the same machine, with the same program.
 pub struct System {
     /// The image for `-kernel`.
     pub kernel: PathBuf,
     /// Its command line.
     pub append: Option<String>,
-    /// The program that it starts first, which reads `/.faultless/run` as our kernel does itself.
+    /// Its first program, which reads `/.faultless/run`. Our kernel needs none: it reads that file itself.
     pub init: Option<Vec<u8>>,
     /// Whether the host gives the machine all its memory before it starts.
     pub warm: bool,
-    /// What its random numbers begin with; it then begins at a fixed time too, and where the clock
-    /// counts instructions, a run can be repeated exactly. `None`: those of the host.
+    /// The seed of its random numbers; `None`: the host's. With a seed its clock starts at a fixed time, too. If
+    /// the clock also counts instructions, a run can be repeated exactly.
     pub seed: Option<u32>,
-    /// Where the program's stderr goes, and what the kernel says.
+    /// Where the program's stderr and the kernel's messages go.
     pub stderr: Sink,
 }
 
-/// What came of it.
+/// The result of a boot.
 pub struct Booted {
-    /// As of every machine.
+    /// The outcome, as of every machine.
     pub outcome: Outcome,
-    /// The kernel's release, if it tells.
+    /// The kernel's release, if it reports one.
     pub release: Option<String>,
     /// The last lines on stderr.
     pub stderr: Tail,
@@ -226,17 +226,17 @@ impl System {
     }
 }
 
-/// What the user means by the program's name.
+/// Finds the program that the user named.
 fn find(request: &Request) -> Result<Program> {
     let name = request.program.first().context("no program")?;
     Program::find(name, request.files.root.as_deref())
 }
 
-/// Looks for the line that says where the rings are, once it is there as a whole.
+/// Looks for the line that says where the rings are.
 fn look_for_places(control: &[u8], places: &Places) {
     if places.get().is_none() {
         let lines = control.split(|&byte| byte == b'\n');
-        // Written once; until it is whole it cannot be read.
+        // Written once; an incomplete line cannot be parsed.
         if let Some(found) = lines.into_iter().find_map(guest_memory::parse_places) {
             let _ = places.set(found);
         }

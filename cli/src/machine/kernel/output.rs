@@ -1,7 +1,7 @@
-//! What the program writes, on its way to the user.
+//! Passes the program's output to the user.
 //!
-//! Our kernel sends stdout and stderr in pieces through one channel, so that their order is kept.
-//! Another kernel's first program has a channel for each, and so has a panic of ours.
+//! Our kernel sends stdout and stderr in pieces through one channel, so that their order is kept. The first program
+//! of another kernel uses one channel for each stream, and so does a panic of our kernel.
 
 use std::path::Path;
 
@@ -27,7 +27,7 @@ pub struct Output {
     stderr: Channel<Seen>,
 }
 
-/// What is remembered of what went by.
+/// What is kept of the output that was passed on.
 #[derive(Default)]
 pub struct Seen {
     figure: FigureFinder,
@@ -46,7 +46,7 @@ impl Seen {
                 sinks.stderr
             }
         };
-        // Output that nobody reads any more is no reason to stop the program.
+        // A closed sink is no reason to stop the program.
         let _ = sink.write(piece);
     }
 }

@@ -24,7 +24,7 @@ pub struct Packing {
 }
 
 impl Packing {
-    /// Nothing yet; contents may have `limit` bytes in all.
+    /// An empty archive; contents may have `limit` bytes in all.
     pub fn new(limit: Size) -> Self {
         Self {
             archive: Archive::default(),
@@ -34,7 +34,7 @@ impl Packing {
         }
     }
 
-    /// Adds one member; one that is there already stays what it is.
+    /// Adds one member, unless its path is already taken.
     pub fn add(&mut self, path: &Path, mode: u32, content: &[u8]) -> Result<()> {
         if path.to_str().is_none() {
             bail!("{}: the name is not UTF-8", path.display());
@@ -53,14 +53,14 @@ impl Packing {
         Ok(())
     }
 
-    /// Adds a file, or a folder with all that is in it. Links are kept below it, and followed if
-    /// `host` itself is one. The folders above it are there.
+    /// Adds a file, or a folder with its content. Links in the folder are kept; if `host` itself is a link, it is
+    /// followed. The folders above `guest` are already in the archive.
     pub fn add_from_host(&mut self, host: &Path, guest: &Path) -> Result<()> {
         let metadata = fs::metadata(host).with_context(|| reading(host))?;
         self.add_one(host, guest, &metadata)
     }
 
-    /// Adds the folders above a real path of a tree, as they are there.
+    /// Adds the folders above a real path of a tree, with the modes that they have there.
     pub fn add_parents(&mut self, tree: &Tree, path: &Path) -> Result<()> {
         let parents: Vec<_> = path.ancestors().skip(1).collect();
         for parent in parents.into_iter().rev() {
@@ -96,7 +96,7 @@ impl Packing {
             return self.add(guest, LINK | 0o777, target.as_os_str().as_bytes());
         }
         if !metadata.is_file() {
-            // Sockets, devices: nothing that the kernel could have.
+            // The kernel cannot use the host's sockets and devices.
             eprintln!("faultless: left out: {} is no file", host.display());
             return Ok(());
         }

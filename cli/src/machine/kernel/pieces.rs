@@ -1,7 +1,7 @@
-//! Standard output and standard error of the guest in one channel, so that the order in which the
-//! program wrote is kept, and nothing comes between the bytes of one write.
+//! Splits one channel into the guest's standard output and standard error.
 //!
-//! A piece is the console that is meant (one byte), the length (four, the lowest first), the bytes.
+//! One channel keeps the order in which the program wrote, and the bytes of one write together. A piece is the
+//! console (one byte), the length (four bytes, the lowest first), and the bytes themselves.
 
 use std::mem;
 
@@ -10,19 +10,19 @@ const OUTPUT: u8 = 0xe9;
 
 const HEADER: usize = 5;
 
-/// One of the two.
+/// One of the two streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
     Output,
     Error,
 }
 
-/// What has come of a piece that is not whole yet.
+/// The received part of a piece that is not whole yet.
 #[derive(Debug, Default)]
 pub struct Pieces(Vec<u8>);
 
 impl Pieces {
-    /// Reads what came next, and gives every piece that is now whole to `take`.
+    /// Reads the next bytes, and passes every piece that is now whole to `take`.
     pub fn feed(&mut self, bytes: &[u8], mut take: impl FnMut(Stream, &[u8])) {
         self.0.extend_from_slice(bytes);
         let mut rest = self.0.as_slice();
@@ -36,7 +36,7 @@ impl Pieces {
         self.0.drain(..done);
     }
 
-    /// Gives what there is of a piece that the guest could not finish.
+    /// Passes the part of a piece that the guest could not finish to `take`.
     pub fn finish(&mut self, take: impl FnOnce(Stream, &[u8])) {
         if let Some((stream, _, begun)) = header(&mem::take(&mut self.0)) {
             take(stream, begun);
@@ -44,7 +44,7 @@ impl Pieces {
     }
 }
 
-/// Whose piece begins here, its length, and what there is of it and after it.
+/// The stream and the length of the piece that begins here, and the bytes after its header.
 fn header(bytes: &[u8]) -> Option<(Stream, usize, &[u8])> {
     let (header, rest) = bytes.split_first_chunk::<HEADER>()?;
     let [console, length @ ..] = *header;

@@ -1,4 +1,4 @@
-//! The emulator: its command line, and waiting for it.
+//! Starts the emulator, and waits for it.
 
 use std::env;
 use std::ffi::OsString;
@@ -20,19 +20,19 @@ use crate::machine::{Accel, Request};
 
 /// The emulator's program.
 const PROGRAM: &str = "qemu-system-x86_64";
-/// How often its end is looked for.
+/// How often the wait looks whether it has ended.
 const POLL: Duration = Duration::from_millis(5);
 
-/// How long a stopped machine may take to say what it counted.
+/// How long a stopped machine may take to report its counters.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The ports on which the guest writes, with what it writes there.
 pub struct Ports<'a> {
     /// The program's output, and messages of the kernel; see `output`.
     pub output: [(&'static str, &'a Path); 3],
-    /// What the command has to know; see `control`.
+    /// The kernel's report; see `control`.
     pub control: &'a Path,
-    /// What another kernel says on its serial line.
+    /// The serial console of another kernel.
     pub console: Option<&'a Path>,
     /// The program's stdin, if it has one.
     pub stdin: Option<&'a Input>,
@@ -45,9 +45,9 @@ pub struct Ports<'a> {
 pub enum Stop {
     /// By itself.
     Itself,
-    /// Its time was over.
+    /// The time limit was reached.
     TimedOut,
-    /// The user wanted it.
+    /// The user interrupted it.
     Interrupted,
 }
 
@@ -58,7 +58,7 @@ pub struct Qemu {
     messages: JoinHandle<String>,
 }
 
-/// Whether QEMU is there to be used, with the reason if not.
+/// Checks that QEMU can be used; the error is the reason if not.
 pub fn check() -> Result<()> {
     if env::var_os("FAULTLESS_NO_QEMU").is_some_and(|value| !value.is_empty() && value != "0") {
         bail!("QEMU cannot be had: FAULTLESS_NO_QEMU is set");
@@ -79,8 +79,7 @@ pub fn check_accel(accel: Accel) -> Result<()> {
 }
 
 impl Qemu {
-    /// Starts a machine for `request`, whose memory is QEMU's own, or `memory`; with some more
-    /// `options` of QEMU's.
+    /// Starts a machine for `request`, with further `options` of QEMU. Its memory is `memory`, or QEMU's own.
     pub fn start(
         request: &Request,
         kernel: &Path,
@@ -126,7 +125,7 @@ impl Qemu {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
-        // Ctrl-C is for this command, which then stops the machine in good order.
+        // Ctrl-C reaches only this command, which then stops the machine in order.
         command.process_group(0);
         let mut child = command
             .spawn()
@@ -139,7 +138,7 @@ impl Qemu {
         })
     }
 
-    /// Waits until it ends, or ends it; gives what QEMU itself said.
+    /// Waits until QEMU ends, or stops it. Returns why it ended, and QEMU's own messages.
     pub fn wait(mut self, timeout: Option<Duration>) -> Result<(Stop, String)> {
         let start = Instant::now();
         let stop = loop {
@@ -168,8 +167,8 @@ impl Qemu {
         Ok((stop, self.messages.join().unwrap_or_default()))
     }
 
-    /// Gives the kernel a moment to report what it counted: it does so on an NMI, and turns the
-    /// machine off. A machine that does not is stopped without.
+    /// Gives the kernel a moment to report its counters: on an NMI it does so, and turns the machine off. After
+    /// that moment the machine is stopped without a report.
     fn ask_for_a_report(&mut self) {
         let asked = UnixStream::connect(&self.monitor)
             .and_then(|mut monitor| monitor.write_all(b"nmi\n").map(|()| monitor));
@@ -185,7 +184,7 @@ impl Qemu {
     }
 }
 
-/// The emulator's command, which ends with this one even if this one is killed.
+/// The emulator's command. QEMU ends with this process, even if this process is killed.
 fn command() -> Command {
     if !is_in_path("setpriv") {
         return Command::new(PROGRAM);
@@ -200,7 +199,7 @@ fn is_in_path(program: &str) -> bool {
     env::split_paths(&path).any(|folder| folder.join(program).is_file())
 }
 
-/// The machine, without what is on its ports.
+/// QEMU's options for the machine, without those for its ports.
 pub fn machine(request: &Request, memory: Option<&GuestMemory>) -> Vec<String> {
     let mut arguments = Vec::new();
     let mut option = |name: &str, value: String| arguments.extend([name.to_owned(), value]);
@@ -238,11 +237,11 @@ fn chardev(name: &str, socket: &Path) -> OsString {
     format!("socket,id={name},path={path}").into()
 }
 
-/// Collects what QEMU has to say.
+/// Collects QEMU's messages.
 fn gather(mut stderr: std::process::ChildStderr) -> JoinHandle<String> {
     thread::spawn(move || {
         let mut text = Vec::new();
-        // What was read until an error is all there is.
+        // After an error, the text read so far is used.
         let _ = stderr.read_to_end(&mut text);
         String::from_utf8_lossy(&text).trim().to_owned()
     })

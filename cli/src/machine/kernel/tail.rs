@@ -1,6 +1,6 @@
-//! The end of what a machine says, kept for the case that it has to be explained.
+//! Keeps the end of a machine's output, to explain a failure.
 
-/// No more than this is kept.
+/// Bytes that are kept at least; at most twice as many.
 const MOST: usize = 16 << 10;
 
 /// The last bytes of some output.
@@ -26,7 +26,7 @@ impl Tail {
         self.last_lines(1).pop()
     }
 
-    /// As many of the last lines that are not empty, in their order.
+    /// The last `count` lines that are not empty, in their order.
     pub fn last_lines(&self, count: usize) -> Vec<String> {
         let text = String::from_utf8_lossy(&self.0);
         let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());

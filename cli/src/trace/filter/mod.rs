@@ -2,7 +2,7 @@
 //!
 //! `~` compares words with wildcards. A comparison of a field that an event does not have is false.
 //!
-//! `token` takes the text apart, `parse` puts a condition together; here is what one means.
+//! `token` splits the text, `parse` builds the condition, and this file evaluates it.
 
 mod parse;
 mod token;
@@ -148,7 +148,7 @@ mod tests {
             "duration < 2000",
             "kind == reuse",
             "cpu == 0 && cpu == 1 || cpu == 2",
-            // No such field of a fault, whatever is asked of it.
+            // A fault has no such field, so every comparison with it is false.
             "length == 0",
             "length != 0",
             "!kind ~ c*",

@@ -1,4 +1,4 @@
-//! From a condition's text to the condition.
+//! Parses the text of a condition.
 //!
 //! ```text
 //! either     = both { "||" both }
@@ -7,8 +7,7 @@
 //! compare    = "==" | "!=" | "<" | "<=" | ">" | ">=" | "~"
 //! ```
 //!
-//! Numbers are decimal or hexadecimal (`0x`), with `ns`, `us`, `ms`, `s` behind them where time is
-//! meant.
+//! Numbers are hexadecimal (`0x`) or decimal; a decimal number may have a unit of time: `ns`, `us`, `ms`, `s`.
 
 use anyhow::{Result, bail, ensure};
 use faultless_trace::{How, Kind, Reason};

@@ -1,4 +1,4 @@
-//! The words and signs of a condition. Words stand as they are or in quotes.
+//! Splits a condition into words and signs. A word may be in quotes.
 
 use anyhow::{Result, bail, ensure};
 
@@ -21,12 +21,12 @@ impl Token {
     }
 }
 
-/// Longer ones first.
+/// A sign comes after all longer ones that begin with it.
 const SIGNS: [&str; 13] = [
     "&&", "||", "==", "!=", "<=", ">=", "<", ">", "~", "!", "(", ")", "=",
 ];
 
-/// Takes a condition apart.
+/// Splits a condition into tokens.
 pub fn tokens(text: &str) -> Result<Vec<Token>> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();

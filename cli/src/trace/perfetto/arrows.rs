@@ -1,5 +1,6 @@
-//! Shootdowns as arrows: the two ends are told apart, in either order, and belong together by the
-//! CPU that answers and the shootdown's number there.
+//! Shootdowns as arrows: pairs their two ends.
+//!
+//! The ends arrive separately, in either order. They match by the CPU that answers and the shootdown's number there.
 
 use std::collections::HashMap;
 
@@ -7,10 +8,10 @@ use faultless_trace::{Event, Kind};
 
 use super::tracks::Track;
 
-/// Shootdowns that wait for their other end; more are given up, for it was lost or not wanted.
+/// Limit of ends without their other end; beyond it all are dropped: the other ends were lost or not wanted.
 const WAITING: usize = 1 << 16;
 
-/// One end of an arrow: where it may stand on a track.
+/// One end of an arrow: the part of a track on which it may lie.
 #[derive(Clone, Copy)]
 pub struct End {
     pub from: u64,
@@ -18,10 +19,10 @@ pub struct End {
     pub track: Track,
 }
 
-/// By CPU and number there.
+/// Ends by the CPU that answers and the shootdown's number there.
 type Ends = HashMap<(u64, u64), End>;
 
-/// Ends until they meet.
+/// Ends that are not paired yet.
 #[derive(Default)]
 pub struct Arrows {
     sent: Ends,
@@ -30,13 +31,13 @@ pub struct Arrows {
 }
 
 impl Arrows {
-    /// What the next arrow is called.
+    /// Returns a new arrow's number.
     pub fn next_number(&mut self) -> u64 {
         self.number += 1;
         self.number
     }
 
-    /// The arrows that an event completes, whose end is `here`, from and to.
+    /// Returns the arrows that an event completes, as (from, to). `here` is the event's own end.
     pub fn end(&mut self, event: &Event, cpu: u32, here: End) -> Vec<(End, End)> {
         let mut whole = Vec::new();
         match event.kind {
@@ -48,7 +49,7 @@ impl Arrows {
                 }
             }
             Kind::ShootdownReceived => {
-                // Never many, unless what was lost lies between.
+                // Few, unless events in between were lost.
                 let last = event.value;
                 let first = event.address.saturating_add(1).max(last.saturating_sub(64));
                 for number in first..=last {

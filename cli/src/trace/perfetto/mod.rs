@@ -1,8 +1,8 @@
-//! The file: the JSON trace format of Chrome, which Perfetto opens.
+//! Writes the file, in Chrome's JSON trace format, which Perfetto opens.
 //!
-//! One event a line. A thread is a track of its process; CPUs are the tracks of a process of their
-//! own, with what runs on them, the shootdowns they answer, and what happened while no thread ran.
-//! An arrow leads from a shootdown's sender to who answered it.
+//! One event a line. A thread is a track of its process. CPUs are the tracks of a process of their own: they show
+//! the threads that run, the shootdowns that the CPU answers, and events without a thread. An arrow leads from the
+//! sender of a shootdown to the CPU that answers it.
 //!
 //! ```text
 //! {"displayTimeUnit":"ns","otherData":{…},"traceEvents":[
@@ -42,7 +42,7 @@ pub struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// A file without events. `about` is an object that says what was run.
+    /// Begins a file. `about` is an object that describes the run.
     pub fn new(out: W, about: &Json) -> Result<Self> {
         let mut writer = Writer {
             out: BufWriter::with_capacity(1 << 20, out),
@@ -61,7 +61,7 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// An event, on the track of its thread or CPU.
+    /// Writes an event on the track of its thread or CPU.
     pub fn event(&mut self, seen: &Seen) -> Result<()> {
         let event = &seen.event;
         let of_cpu = event.kind == Kind::ShootdownReceived;
@@ -104,7 +104,7 @@ impl<W: Write> Writer<W> {
         Ok(())
     }
 
-    /// A thread ran from the event's time until `until`.
+    /// Writes that a thread ran from the event's time until `until`.
     pub fn run(&mut self, seen: &Seen, until: u64) -> Result<()> {
         let thread = seen.event.to_thread();
         let track = self.track_of_cpu(seen.cpu)?;
@@ -128,8 +128,8 @@ impl<W: Write> Writer<W> {
         self.out.flush().context(CANNOT)
     }
 
-    /// An arrow must not end before it begins, and ends inside of the answer: a CPU that was
-    /// answering already when it was told has begun before.
+    /// Writes an arrow, which must not end before it begins, and must end inside the answer. If the CPU was
+    /// already answering, the answer begins before the shootdown is sent.
     fn put_arrow(&mut self, from: End, to: End) -> Result<()> {
         let arrival = to.from.max(from.from);
         if arrival > to.from && arrival >= to.until {
@@ -163,7 +163,7 @@ impl<W: Write> Writer<W> {
         self.name(track, name)
     }
 
-    /// Names a track, where it has no name yet or another one.
+    /// Names a track, if its name is new or has changed.
     fn name(&mut self, track: Track, name: [u8; 16]) -> Result<Track> {
         for line in self.tracks.name(track, name) {
             self.line.clear();
@@ -196,7 +196,7 @@ impl<W: Write> Writer<W> {
 
 const CANNOT: &str = "cannot write the trace";
 
-/// What is written on an event's slice.
+/// The title of an event's slice.
 fn title(event: &Event) -> String {
     match event.kind {
         Kind::Fault => format!("fault: {}", event.how().name()),
@@ -222,7 +222,7 @@ fn is_instant(kind: Kind) -> bool {
     )
 }
 
-/// JSON's numbers cannot hold every address, and nobody reads addresses in decimal.
+/// Whether a field is an address, written as a hexadecimal string: JSON's numbers cannot hold every address.
 fn is_address(field: Field) -> bool {
     matches!(field, Field::Address | Field::Wanted)
 }

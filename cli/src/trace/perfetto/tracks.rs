@@ -7,7 +7,7 @@ use serde_json::{Value as Json, json};
 
 use crate::trace::seen::name_of;
 
-/// The process of the CPUs' tracks; the machines' own have higher numbers.
+/// The process of the CPUs' tracks; the machine's processes have higher numbers.
 const CPUS: u32 = 1;
 
 /// A track: a process and a thread of it.
@@ -29,8 +29,8 @@ pub struct Tracks {
 }
 
 impl Tracks {
-    /// What names a track, where it has no name yet or another one; a process by the thread seen
-    /// first and by its main thread, whose name changes when it executes another program.
+    /// Returns the lines that name a track, if its name is new or has changed. A process is named after the
+    /// thread seen first, then after its main thread, which an `execve` renames.
     pub fn name(&mut self, track: Track, name: [u8; 16]) -> Vec<Json> {
         if self.names.get(&track) == Some(&name) {
             return Vec::new();
@@ -55,8 +55,8 @@ impl Tracks {
     }
 }
 
-/// A thread's name, or its number: it has no name before its first program is there, and Perfetto
-/// takes no empty ones.
+/// A thread's name, or its number. A thread has no name before its first program is loaded, and Perfetto rejects
+/// empty names.
 pub fn shown_name(thread: &Switch, number: u32) -> String {
     match name_of(thread) {
         "" => format!("thread {number}"),
