@@ -1,50 +1,50 @@
-//! Addresses of programs, and where programs are at home.
+//! Addresses in programs, and the address ranges that programs use.
 //!
-//! A program names an address outright, near [`CENTRE`] as a rule, or counts from where the heap
-//! begins, which every system puts elsewhere: such an address lies in a zone around [`HEAP`], where
-//! no address of user memory is.
+//! An address in a program is absolute, usually near [`CENTRE`], or relative to the start of the
+//! heap, which differs between systems. A relative address lies in a zone around [`HEAP`], which is
+//! outside of user memory.
 
 use std::fmt;
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
 
-/// An address at which slots of every level of the mapping tree, and page tables, begin. Nothing
-/// else of a process is near.
+/// An address at which slots of every level of the mapping tree, and page tables, begin. A process has no
+/// other mappings near it.
 pub const CENTRE: u64 = 1 << 36;
-/// Pages on each side of it whose contents are compared.
+/// The number of compared pages on each side of the centre.
 pub const NEAR: u64 = 330;
 
-/// The beginning of the heap, wherever it is.
+/// The start of the heap, wherever it is.
 pub const HEAP: u64 = 1 << 62;
-/// How far from there an address counts from there.
+/// Addresses closer to `HEAP` than this are relative to the heap.
 const HEAP_ZONE: u64 = 1 << 48;
-/// Around a heap: answers that are counted from it. Nothing is there that was not asked for.
+/// Results closer to a heap than this are shown relative to it. Only the program maps memory there.
 const AROUND: u64 = 2 << 40;
-/// Pages of the heap whose contents are compared.
+/// The number of compared pages of the heap.
 pub const HEAP_PAGES: u64 = 64;
 
-/// Where a program is at home.
+/// The address range that a program uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scene {
-    /// Around the centre, with nothing else near.
+    /// Around the centre, with no other mappings near.
     Open,
-    /// The same, and everywhere else something is mapped: what the system chooses is in the window.
+    /// The same, and everything else is mapped, so that the system chooses addresses in the window.
     Sealed,
     /// On the heap.
     Heap,
 }
 
-/// Which addresses a program is about.
+/// The addresses that a program uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// Its mappings are compared here.
+    /// The start of the range in which mappings are compared.
     pub start: u64,
-    /// The end of that.
+    /// Its end.
     pub end: u64,
-    /// Every page's content is compared here.
+    /// The start of the range in which every page's content is compared.
     pub first: u64,
-    /// The end of that.
+    /// Its end.
     pub last: u64,
 }
 
@@ -61,7 +61,7 @@ impl Scene {
         }
     }
 
-    /// The addresses that programs are about, on a system whose heap begins at `heap`.
+    /// The addresses that programs use, on a system with a heap that begins at `heap`.
     pub const fn window(self, heap: u64) -> Window {
         let (first, last) = match self {
             Scene::Open | Scene::Sealed => (CENTRE - NEAR * PAGE, CENTRE + NEAR * PAGE),
@@ -69,7 +69,7 @@ impl Scene {
         };
         let (start, end) = match self {
             Scene::Open => (CENTRE - (8 << 30), CENTRE + (8 << 30)),
-            // Below what is compared there is room for huge pages.
+            // Below the compared pages there is room for huge pages.
             Scene::Sealed => (CENTRE - 2048 * PAGE, last),
             Scene::Heap => (heap, heap + (2 << 30)),
         };
@@ -82,7 +82,7 @@ impl Scene {
     }
 }
 
-/// The address that is meant on a system whose heap begins at `heap`.
+/// The real address on a system with a heap that begins at `heap`.
 pub fn real(address: u64, heap: u64) -> u64 {
     if address.wrapping_sub(HEAP - HEAP_ZONE) < 2 * HEAP_ZONE {
         heap.wrapping_add(address.wrapping_sub(HEAP))
@@ -91,7 +91,7 @@ pub fn real(address: u64, heap: u64) -> u64 {
     }
 }
 
-/// The opposite of [`real`], for addresses that the system has answered.
+/// The inverse of [`real`], for addresses that the system has returned.
 pub fn told(address: u64, heap: u64, scene: Scene) -> u64 {
     let distance = address.wrapping_sub(heap);
     if scene == Scene::Heap && distance.wrapping_add(AROUND) < 2 * AROUND {
@@ -101,8 +101,8 @@ pub fn told(address: u64, heap: u64, scene: Scene) -> u64 {
     }
 }
 
-/// An address as people read it: pages from the centre (`@-3`, with bytes `@-3+8`) or from the
-/// heap's beginning (`heap+3`), else a number.
+/// The readable form of an address: pages from the centre (`@-3`, with bytes `@-3+8`) or from the
+/// start of the heap (`heap+3`), else a number.
 #[derive(Clone, Copy, Debug)]
 pub struct Shown(pub u64);
 
@@ -128,7 +128,7 @@ impl fmt::Display for Shown {
 }
 
 impl Shown {
-    /// Reads what `Display` wrote.
+    /// Parses the output of `Display`.
     pub fn parse(text: &str) -> Option<u64> {
         let (from, pages) = match (text.strip_prefix('@'), text.strip_prefix("heap")) {
             (Some(pages), _) => (CENTRE, pages),
@@ -144,7 +144,7 @@ impl Shown {
     }
 }
 
-/// A number, with `0x` in front or without.
+/// Parses a number, with `0x` in front or without.
 pub fn number(text: &str) -> Option<u64> {
     match text.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),

@@ -1,9 +1,9 @@
-//! What a process looks at when its program has ended: its mappings, which of their pages are in
-//! memory, and every byte that is not 0; and what is in the program's files.
+//! The final state of a process: its mappings, which of their pages are in
+//! memory, and every byte that is not 0; also the content of the program's files.
 //!
 //! Neighbours with equal attributes are joined: Linux keeps some apart because their pages were
-//! first touched apart. Pages that are not in memory are read here and there only, which would
-//! fault in as many pages of zeroes.
+//! first touched apart. Of the pages that are not in memory only a sample is read, because each read
+//! would fault in a page of zeroes.
 
 use std::fmt::{self, Write};
 
@@ -13,16 +13,16 @@ use crate::memory::{Mapping, Memory};
 use crate::op::show_signal;
 use crate::program::{FILES, Program};
 
-/// Of pages that are not in memory, one in so many is read.
+/// Of pages that are not in memory, every `SPARSE`th is read.
 const SPARSE: u64 = 16;
-/// Lines that are looked at one by one. A program makes fewer.
+/// The most mappings that are recorded. A program makes fewer.
 const MOST: usize = 512;
-/// Pages of a file that are looked at.
+/// Pages of a file that are compared.
 const FILE_PAGES: u64 = 24;
-/// More words than these are summed up.
+/// Further words of a page are summed up in a hash.
 const WORDS: usize = 6;
 
-/// Writes the answers of a process' operations and everything there is to see in the end.
+/// Writes the answers of a process's operations, and its final state.
 pub fn conclude(
     program: &Program,
     process: u8,
@@ -47,7 +47,7 @@ pub fn conclude(
     Ok(())
 }
 
-/// The sizes of the files, and what of their first pages is not 0.
+/// Writes the sizes of the files, and the words of their first pages that are not 0.
 fn files(on: &mut dyn Memory, out: &mut dyn Write) -> fmt::Result {
     let mut words = [0; 512];
     for number in 0..FILES as u64 {
@@ -128,7 +128,7 @@ fn mappings(process: u8, on: &mut dyn Memory, out: &mut dyn Write) -> fmt::Resul
     Ok(())
 }
 
-/// Whether a line is the rest of the one before.
+/// Whether a mapping continues the one before.
 fn continues(last: &Mapping, next: &Mapping) -> bool {
     let offset = match (last.shared, last.file) {
         (false, None) => 0,
@@ -139,14 +139,14 @@ fn continues(last: &Mapping, next: &Mapping) -> bool {
         && next.offset == offset
 }
 
-/// What of a mapping is looked at.
+/// The part of a mapping that is compared.
 struct Part {
     start: u64,
     end: u64,
-    /// Where what is looked at begins.
+    /// The start of the compared range.
     first: u64,
     prot: u8,
-    /// The process is another one's child.
+    /// Whether the process was forked.
     is_forked: bool,
 }
 
@@ -175,11 +175,11 @@ fn contents(
     for page in 0..pages {
         let is_there = there.get(page).is_some_and(|byte| byte & 1 != 0);
         let address = start + page as u64 * PAGE;
-        // Counted from where every system has the same.
+        // Counted from the same page on every system.
         let number = (address - part.first) / PAGE;
         if is_there || number.is_multiple_of(SPARSE) {
             let is_zero = show_page(on, address, show, out)?;
-            // Whether a child is given its parent's page of zeroes differs: see the table.
+            // Whether a child gets its parent's zero page differs: see the table.
             if is_zero && part.is_forked && is_there {
                 there[page] = 0;
             }
@@ -189,7 +189,7 @@ fn contents(
     writeln!(out, "{} in memory: {}", show(start), line.text())
 }
 
-/// Writes what of a page is not 0; whether all of it is.
+/// Writes the words of a page that are not 0; returns whether all are 0.
 fn show_page(
     on: &mut dyn Memory,
     address: u64,

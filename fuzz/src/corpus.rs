@@ -1,16 +1,16 @@
-//! Programs that are kept: files `*.script`, each of which begins with a comment that says why.
+//! The corpus: files `*.script`, each of which begins with a comment that gives its reason.
 
 use std::fs;
 use std::path::Path;
 
 use crate::Program;
 
-/// A program that is kept.
+/// A program of the corpus.
 #[derive(Clone, Debug)]
 pub struct Kept {
     /// The name of its file, without its ending, and its number if there are several.
     pub name: String,
-    /// Itself.
+    /// The program.
     pub program: Program,
 }
 

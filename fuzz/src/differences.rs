@@ -1,6 +1,6 @@
-//! Where our answers differ from Linux's on purpose: one table. What is not in it is a bug.
+//! Deliberate differences from Linux in one table. Any other difference is a bug.
 //!
-//! `docs/differences.md` is this table, and a test sees to that.
+//! `docs/differences.md` is generated from this table, and a test compares them.
 
 use std::fmt::Write as _;
 
@@ -13,9 +13,9 @@ use crate::program::Program;
 pub struct Difference {
     /// A short name.
     pub name: &'static str,
-    /// What differs.
+    /// The difference.
     pub what: &'static str,
-    /// Why it does.
+    /// Its reason.
     pub why: &'static str,
     /// How comparisons deal with it.
     pub how: How,
@@ -25,18 +25,18 @@ pub struct Difference {
 pub enum How {
     /// Records are written so that it does not show.
     Levelled,
-    /// Programs are drawn so that it does not come up.
+    /// Programs are generated so that it does not occur.
     Avoided,
     /// Operations that the older Linux does not have are left out before programs run on it.
     Newer(fn(&Op) -> bool),
-    /// An operation that failed in the same way may have left other things behind: it is left out
-    /// on all sides where something later differs.
+    /// A failed operation with equal answers may have left different states behind: it is left out on all sides
+    /// if a later answer differs.
     Aftermath(fn(&Seen<'_>) -> bool),
-    /// An operation that came upon it is left out on all sides, and the program compared without it.
+    /// An operation with this difference is left out on all sides, and the program compared without it.
     LeftOut(fn(&Seen<'_>) -> bool),
 }
 
-/// An operation whose answers differ.
+/// An operation with different answers.
 pub struct Seen<'a> {
     /// The operation.
     pub op: &'a Op,
@@ -46,16 +46,16 @@ pub struct Seen<'a> {
     pub systems: [&'a str; 2],
     /// Our answer.
     pub ours: &'a str,
-    /// The other's.
+    /// The other system's answer.
     pub theirs: &'a str,
 }
 
-/// All of them.
+/// The table.
 pub const DIFFERENCES: &[Difference] = &[
     Difference {
         name: "joined",
         what: "neighbours in `/proc/PID/maps` with equal attributes are one line",
-        why: "Linux keeps mappings apart whose pages were first touched apart (reverse maps, \
+        why: "Linux keeps mappings apart if their pages were first touched apart (reverse maps, \
               accounting); ours depend on attributes alone",
         how: How::Levelled,
     },
@@ -80,16 +80,15 @@ pub const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         name: "elsewhere",
-        what: "where a mapping goes that is put outside the programs' window",
+        what: "the address of a mapping that is placed outside the programs' window",
         why: "it depends on what else the process has; sealed programs compare the choice exactly",
         how: How::Levelled,
     },
     Difference {
         name: "arenas",
-        what: "where mappings go once threads that map, or change what is mapped, got into each \
-               other's way",
-        why: "each CPU has a part of the address space then, and nothing is put without need \
-              where others work at places they name; on Linux they wait for each other \
+        what: "the addresses of mappings once threads that map, or change mappings, have contended",
+        why: "each CPU then has a shard of the address space, and no mapping is put without need into \
+              a shard around named addresses; on Linux the threads wait for each other \
               (decision 12)",
         how: How::Avoided,
     },
@@ -114,7 +113,7 @@ pub const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         name: "old-and-new",
-        what: "which pages count as written that nobody wrote to, where a part of a mapping is newer than \
+        what: "which unwritten pages count as written, where a part of a mapping is newer than \
                a clearing of soft-dirty bits",
         why: "all of them do as long as the newer part is there. Linux has one bit for what it has merged: \
               `mmap` sets it, `mprotect` and `mremap` may lose it when they merge, and it stays when the newer \
@@ -124,7 +123,7 @@ pub const DIFFERENCES: &[Difference] = &[
     Difference {
         name: "zero-pages",
         what: "whether `mincore` in a child counts pages of zeroes that its parent had read",
-        why: "Linux copies no page tables of a mapping that nobody has written to, which is about its \
+        why: "Linux copies no page tables of a mapping that was never written to, because of its \
               reverse maps; a child here has the same pages as its parent",
         how: How::LeftOut(|seen| {
             let answered = |answer: &str| !answer.starts_with("errno");
@@ -140,7 +139,7 @@ pub const DIFFERENCES: &[Difference] = &[
         what: "how many faults an access takes to memory that is shared or a file's, and a load in \
                a child",
         why: "a fault maps what is there around it, which on Linux depends on its caches; and Linux \
-              copies no page tables of a mapping that nobody has written to",
+              copies no page tables of a mapping that was never written to",
         how: How::Levelled,
     },
     Difference {
@@ -204,7 +203,7 @@ pub const DIFFERENCES: &[Difference] = &[
     Difference {
         name: "reserved",
         what: "`mincore` counts pages that `fallocate` reserved, of which there are none behind the end",
-        why: "what is reserved is there; Linux does not call it so until somebody touches it",
+        why: "reserved pages are present here; Linux reports them as present after the first access",
         how: How::Avoided,
     },
     Difference {
@@ -215,8 +214,8 @@ pub const DIFFERENCES: &[Difference] = &[
     },
     Difference {
         name: "reclaimed",
-        what: "`MADV_PAGEOUT` takes nothing away",
-        why: "there is no swap yet; on Linux it takes what `MADV_FREE` let go of, without swap, too",
+        what: "`MADV_PAGEOUT` reclaims nothing",
+        why: "there is no swap yet; Linux reclaims lazily freed pages (`MADV_FREE`), without swap, too",
         how: How::Avoided,
     },
     Difference {
@@ -231,13 +230,13 @@ pub const DIFFERENCES: &[Difference] = &[
         name: "devices",
         what: "a device is mapped shared alone (`EINVAL`), and from outside a program it is not reached \
                (`EIO`); neighbours of it that follow each other are one line, and one mapping",
-        why: "what a private copy of a device's page would be, only its driver knows, and most refuse it \
+        why: "only a device's driver knows what a private copy of its page would be, and most refuse it \
               on Linux, too; `/dev/mem` there does not. A child faults where Linux copies entries",
         how: How::Avoided,
     },
     Difference {
         name: "damage",
-        what: "`MADV_HWPOISON` and `MADV_SOFT_OFFLINE` are refused to everybody",
+        what: "`MADV_HWPOISON` and `MADV_SOFT_OFFLINE` are refused, with privileges too",
         why: "they would break the memory of the machine that the programs run on",
         how: How::Avoided,
     },
@@ -302,13 +301,13 @@ const FAULT_COUNTS: &str = "\n## Fault counts\n\n\
     * private memory without a file, in the process that has mapped it: 1 for the first load or \
     store of a page, 1 more for the first store after a load, 0 for what is there; 1 again after \
     `MADV_DONTNEED`, and for the first store of either side after `fork`; 0 after `mprotect` has \
-    taken a right away and given it back;\n\
+    removed a right and restored it;\n\
     * the same in a child, of stores;\n\
     * an access that ends in a signal, because nothing is mapped there or not for this access: 0.\n\n\
     Transparent huge pages are off (`PR_SET_THP_DISABLE`), and one thread acts at a time. Loads and \
     stores of files and of shared memory are done, and their answers compared, without counts.\n";
 
-/// A program without what the older Linux does not have.
+/// The program without operations that the older Linux does not have.
 pub fn without_newer(mut program: Program) -> Program {
     let is_newer = |op: &Op| {
         DIFFERENCES
@@ -331,7 +330,7 @@ pub fn explain(seen: &Seen<'_>) -> Option<&'static Difference> {
     })
 }
 
-/// The row by which an operation that answered alike may have left different things behind.
+/// The row for an operation that may have left different states behind in spite of equal answers.
 pub fn left_behind(seen: &Seen<'_>) -> Option<&'static Difference> {
     DIFFERENCES.iter().find(|row| match row.how {
         How::Aftermath(explains) => explains(seen),
@@ -343,12 +342,12 @@ pub fn left_behind(seen: &Seen<'_>) -> Option<&'static Difference> {
 pub fn page() -> String {
     let mut page = String::from(
         "# Differences from Linux\n\n\
-         Where Faultless answers a memory operation otherwise than Linux 6.12, on purpose. The table \
-         is `fuzz/src/differences.rs`, and `./x fuzz differential` counts whatever is not in it as a \
-         difference. *Levelled*: records are written so that it does not show. *Avoided*: programs \
-         are drawn so that it does not come up. *Left out*: an operation that came upon it is left \
-         out on both sides, the rest of the program is compared, and the report counts it. *Left out \
-         beforehand*: the same, with Linux 6.12 alone, and not counted.\n\n\
+         Memory operations that Faultless deliberately answers otherwise than Linux 6.12. The table \
+         is `fuzz/src/differences.rs`, and `./x fuzz differential` reports every other difference. \
+         *Levelled*: records are written so that it does not show. *Avoided*: programs are drawn so \
+         that it does not occur. *Left out*: an operation with this difference is left out on both \
+         sides, the rest of the program is compared, and the report counts it. *Left out beforehand*: \
+         the same, with Linux 6.12 alone, and not counted.\n\n\
          | name | what | why | in comparisons |\n| --- | --- | --- | --- |\n",
     );
     for row in DIFFERENCES {
@@ -358,7 +357,7 @@ pub fn page() -> String {
             How::Newer(_) => "left out beforehand",
             How::Aftermath(_) | How::LeftOut(_) => "left out",
         };
-        // A string takes everything.
+        // Writing to a string does not fail.
         let _ = writeln!(
             page,
             "| {} | {} | {} | {how} |",

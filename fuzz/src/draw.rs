@@ -1,4 +1,4 @@
-//! Random programs, edge cases included. A program follows from its number alone.
+//! Random programs, edge cases included. A program is a function of its number.
 
 use crate::KINDS;
 use crate::address::{CENTRE, HEAP, HEAP_PAGES, NEAR, PAGE, Scene};
@@ -10,37 +10,37 @@ use crate::program::{MOST_PROCESSES, MOST_THREADS, Program};
 const TASK_END: u64 = 0x7fff_ffff_f000;
 /// Words of each page that stores write.
 const WORDS: [u64; 3] = [0, 64, PAGE - 8];
-/// Places that were mapped and are remembered.
+/// Addresses of mappings that are remembered.
 const REMEMBERED: usize = 8;
-/// Pages of a range of its own.
+/// Pages of a thread's own range in side-by-side operations.
 const SLICE: u64 = 24;
 /// Bytes of a huge page.
 const HUGE: u64 = 512 * PAGE;
 
-/// What arguments are drawn from.
+/// The state from which arguments are generated.
 pub struct Draw {
     state: u64,
     scene: Scene,
-    /// Nothing grows down in this program.
+    /// Whether no mapping of the program grows down.
     still: bool,
-    /// What one address shows nothing else does: threads act side by side.
+    /// Whether no memory has two addresses, because threads act side by side.
     apart: bool,
-    /// The program has files.
+    /// Whether the program has files.
     files: bool,
-    /// It clears soft-dirty bits. Then it counts no faults: they depend on which mappings are one.
+    /// Whether it clears soft-dirty bits. Then it counts no faults, because they depend on how mappings are merged.
     clears: bool,
-    /// The program locks memory, so it leaves no old places of moves mapped.
+    /// Whether the program locks memory. Then a move leaves no old place mapped.
     locks: bool,
-    /// It may lock everything, so it has nothing huge.
+    /// Whether it may lock everything. Then it has no huge mappings.
     locks_all: bool,
-    /// Where whoever acts side by side has to stay.
+    /// The range of the present side-by-side operation.
     slice: Option<(u64, u64)>,
-    /// Where something was mapped.
+    /// Addresses of recent mappings.
     mapped: [u64; REMEMBERED],
     count: usize,
 }
 
-/// The program of a number.
+/// Generates the program of a number.
 pub fn program(number: u64) -> Program {
     let mut draw = Draw {
         state: number,
@@ -128,7 +128,7 @@ impl Draw {
         self.below(all) < of
     }
 
-    /// One of these values, each as often as it says.
+    /// One of these values, chosen by weight.
     pub fn pick(&mut self, values: &[(u32, u64)]) -> u64 {
         self.pick_from(values)
     }
@@ -147,17 +147,17 @@ impl Draw {
         values[values.len() - 1].1
     }
 
-    /// Where the program is at home.
+    /// The program's scene.
     pub fn scene(&self) -> Scene {
         self.scene
     }
 
-    /// Whether nothing may grow down.
+    /// Whether no mapping may grow down.
     pub fn is_still(&self) -> bool {
         self.still
     }
 
-    /// Whether this one happens side by side with others.
+    /// Whether this operation runs side by side with others.
     pub fn is_beside(&self) -> bool {
         self.slice.is_some()
     }
@@ -167,17 +167,17 @@ impl Draw {
         !self.apart
     }
 
-    /// Whether memory is locked, and so no place that was moved from may stay mapped.
+    /// Whether memory is locked, so that a move may leave no old place mapped.
     pub fn locks(&self) -> bool {
         self.locks
     }
 
-    /// Whether everything may be locked, and nothing may be huge.
+    /// Whether everything may be locked, so that no mapping may be huge.
     pub fn locks_all(&self) -> bool {
         self.locks_all
     }
 
-    /// Whether there are files.
+    /// Whether the program has files.
     pub fn has_files(&self) -> bool {
         self.files
     }
@@ -187,7 +187,7 @@ impl Draw {
         self.pick(&[(20, 0), (10, 1), (5, 2), (1, 7)])
     }
 
-    /// A place in a file, near its beginning and at a page as a rule.
+    /// An offset in a file, near its beginning and usually at a page.
     pub fn offset(&mut self) -> u64 {
         match self.below(12) {
             0..6 => 0,
@@ -210,7 +210,7 @@ impl Draw {
         CENTRE.wrapping_add_signed((page.cast_signed() - around.cast_signed()) * PAGE as i64)
     }
 
-    /// Mostly a page's address.
+    /// An address, mostly that of a page.
     pub fn address(&mut self) -> u64 {
         if self.chance(1, 31) {
             return self.page() + 1 + self.below(PAGE - 1);
@@ -221,17 +221,17 @@ impl Draw {
         self.page()
     }
 
-    /// A word's address.
+    /// The address of a word.
     pub fn word(&mut self) -> u64 {
         let page = if self.chance(1, 3) {
             let page = self.mapped() & !(PAGE - 1);
-            // Perhaps the one behind, or before.
+            // Sometimes one of the next pages, or the one before.
             let by = self.pick(&[(6, 0), (2, PAGE), (1, 2 * PAGE), (1, PAGE.wrapping_neg())]);
             page.wrapping_add(by)
         } else {
             self.page()
         };
-        // Around a sealed window and below a heap is what only some systems have.
+        // Memory around a sealed window and below a heap differs between systems.
         let (start, end) = match (self.scene, self.slice) {
             (_, Some(slice)) => slice,
             (Scene::Open, None) => (0, TASK_END),
@@ -243,7 +243,7 @@ impl Draw {
         page + WORDS[self.below(WORDS.len() as u64) as usize]
     }
 
-    /// Where something was mapped, if anything was.
+    /// The address of a recent mapping, if there is one.
     pub fn mapped(&mut self) -> u64 {
         if self.count == 0 || self.slice.is_some() {
             return self.page();
@@ -255,7 +255,7 @@ impl Draw {
     /// A length in bytes.
     pub fn length(&mut self) -> u64 {
         match self.below(63) {
-            // Of whole huge pages, which are aligned where anything can be.
+            // Whole huge pages, which are aligned if the system chooses the address.
             62 => (1 + self.below(3)) * HUGE,
             which => self.small_length(which / 2),
         }
@@ -270,14 +270,14 @@ impl Draw {
         }
     }
 
-    /// A length that stays where the program is at home, if it has to.
+    /// The length, cut so that the range stays in the program's window, if that is required.
     pub fn inside(&self, address: u64, length: u64) -> u64 {
         let end = match (self.scene, self.slice) {
             (_, Some((_, end))) => end,
             (Scene::Sealed, _) => CENTRE + NEAR * PAGE,
             _ => return length,
         };
-        // Also when it is rounded to whole pages.
+        // Also after rounding to whole pages.
         length.min(end.saturating_sub(address))
     }
 
@@ -288,10 +288,10 @@ impl Draw {
         (address, self.inside(address, length))
     }
 
-    /// The same; in the open perhaps much too long.
+    /// The same; in the open scene sometimes much too long.
     pub fn range_or_beyond(&mut self) -> (u64, u64) {
         if self.scene == Scene::Open && !self.is_beside() && self.chance(1, 40) {
-            // Not so long that it reaches what the process has elsewhere, if that may be locked.
+            // If everything may be locked, not long enough to reach other mappings of the process.
             let all = u32::from(!self.locks_all);
             let too_long = self.pick(&[
                 (1, 0),
@@ -324,7 +324,7 @@ impl Draw {
         ])
     }
 
-    /// Bits of `PROT_*`. None that are execute alone: see the table of differences.
+    /// Bits of `PROT_*`. Never execute alone: see the table of differences.
     pub fn prot(&mut self) -> u64 {
         self.pick(&[(12, 3), (4, 1), (2, 0), (1, 2), (2, 5), (1, 7)])
     }
@@ -356,7 +356,7 @@ impl Draw {
         let may = match kind.name {
             "mlock" | "mlock2" | "munlock" => self.locks,
             "mlockall" | "munlockall" => self.locks_all,
-            // Whoever comes first takes what is left.
+            // Side by side, the result would depend on which thread uses the rest first.
             "limit" => !self.apart,
             "soft_dirty" => self.clears,
             "faults" => !self.clears,
@@ -372,7 +372,7 @@ impl Draw {
     /// Operations of several threads at the same time, each in a range of its own.
     fn side_by_side(&mut self, process: u8, threads: u64, ops: &mut Vec<Op>) {
         let slices = 2 + self.below(threads - 1);
-        // A thread's range is always the same: what is side by side stays apart if others join.
+        // A thread's range is always the same, so the threads of later turns stay apart too.
         let first = CENTRE - MOST_THREADS as u64 / 2 * SLICE * PAGE;
         let turns = slices * (2 + self.below(5));
         for _ in 0..turns {
@@ -388,7 +388,7 @@ impl Draw {
         self.slice = None;
     }
 
-    /// Later operations often are about the same places.
+    /// Remembers the address of a new mapping, because later operations often use it again.
     fn remember(&mut self, op: &Op) {
         let kind = op.kind();
         let addresses = kind.arguments.iter().zip(op.arguments);
@@ -450,7 +450,7 @@ mod tests {
         assert!(programs.iter().all(|program| !program.ops.is_empty()));
     }
 
-    /// Those side by side stay in ranges of their own.
+    /// Operations that run side by side stay in ranges of their own.
     #[test]
     fn what_is_side_by_side_is_apart() {
         for program in (0..3000).map(program) {
@@ -462,7 +462,7 @@ mod tests {
                                 Some(second) if second.name == "length" => op.arguments[1],
                                 _ => 8,
                             };
-                            // What does not begin at a page is refused.
+                            // An address that is not at a page is refused.
                             let start = op.arguments[0] & !0xfff;
                             (start, start.saturating_add(length))
                         };

@@ -15,7 +15,7 @@ pub struct HostSide {
 }
 
 impl HostSide {
-    /// With this executor.
+    /// Uses this executor.
     pub fn new(executor: &Path) -> Self {
         HostSide {
             executor: executor.to_path_buf(),
@@ -37,7 +37,7 @@ impl HostSide {
             .env_clear()
             .stdin(Stdio::null())
             .output();
-        // It is of no use any more, and nobody misses it.
+        // Not needed any more; a failure does no harm.
         let _ = fs::remove_file(&file);
         let output = output.map_err(stopped)?;
         let said = String::from_utf8_lossy(&output.stderr);

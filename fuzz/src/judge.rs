@@ -1,4 +1,4 @@
-//! Compares the records of two systems, and says what differs that may not.
+//! Compares the records of two systems, and reports differences that are not deliberate.
 
 use std::collections::BTreeMap;
 
@@ -6,41 +6,41 @@ use crate::differences::{Seen, explain, left_behind};
 use crate::side::{Side, Stopped};
 use crate::{Program, Record};
 
-/// Operations of one program that are left out before it is compared.
+/// The most rounds in which operations are left out before the comparison gives up.
 const MOST_LEFT_OUT: usize = 40;
 
-/// Something that differs.
+/// A difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// The program, without what was left out.
+    /// The program, without the operations that were left out.
     pub program: Program,
-    /// The operation whose answers differ; none if it is what was seen in the end.
+    /// The operation with different answers; none if the final states differ.
     pub step: Option<usize>,
     /// Our answer.
     pub ours: String,
-    /// The other's.
+    /// The other system's answer.
     pub theirs: String,
 }
 
-/// What came of comparing programs.
+/// The result of comparing programs.
 #[derive(Debug, Default)]
 pub struct Judged {
-    /// For each program, what differs.
+    /// For each program, the difference found.
     pub findings: Vec<Option<Finding>>,
     /// How many operations were left out for each row of the table.
     pub left_out: BTreeMap<&'static str, u64>,
 }
 
-/// A first look at two records.
+/// The result of comparing two records.
 enum Look {
     Same,
-    /// These operations cannot be compared, by these rows.
+    /// These operations cannot be compared, because of these rows.
     LeaveOut(Vec<(usize, &'static str)>),
     Different(Option<usize>, String, String),
 }
 
 impl Finding {
-    /// What findings have in common that probably are one bug.
+    /// Equal for findings that probably are one bug.
     pub fn signature(&self) -> String {
         let kind = match self.step {
             Some(step) => self.program.ops[step].kind().name,
@@ -69,7 +69,7 @@ impl Finding {
 /// Compares each program on both systems, the second of which is right.
 ///
 /// # Errors
-/// When one of them does not run them all.
+/// When one of them does not run all programs.
 pub fn judge(
     programs: &[Program],
     ours: &mut dyn Side,
@@ -110,7 +110,7 @@ pub fn judge(
     Ok(judged)
 }
 
-/// Asks both at the same time.
+/// Queries both at the same time.
 pub fn both<T: Send>(
     ours: &mut dyn Side,
     theirs: &mut dyn Side,
@@ -158,7 +158,7 @@ fn look(program: &Program, systems: [&str; 2], here: &Record, there: &Record) ->
         }
         if let Some(row) = explain(&seen) {
             left_out.push((step, row.name));
-            // What only looks changes nothing that later ones see.
+            // A query changes nothing for later operations.
             if op.kind().name == "mincore" {
                 continue;
             }

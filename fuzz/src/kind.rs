@@ -1,5 +1,5 @@
-//! What an operation is. To add one: a file in `kinds/` with a [`Kind`], and its name in the list
-//! there. Its encodings, its text and how it is made smaller follow from what its arguments mean.
+//! Kinds of operations. To add one: a file in `kinds/` with a [`Kind`], and its name in the list
+//! there. Its encodings, its text and its reduction follow from the meanings of its arguments.
 
 use crate::line::Line;
 use crate::memory::Memory;
@@ -12,16 +12,16 @@ use crate::soft::Here;
 /// The arguments of an operation, as many as its kind has.
 pub type Arguments = [u64; 6];
 
-/// What an argument means.
+/// The meaning of an argument.
 #[derive(Clone, Copy, Debug)]
 pub enum Meaning {
     /// An address.
     Address,
     /// A number of bytes.
     Length,
-    /// Bits with names. The rest is a number.
+    /// Bits with names. Other bits are shown as a number.
     Bits(&'static [(&'static str, u64)]),
-    /// One of some values with names, or another one.
+    /// One of several values with names, or another one.
     Choice(&'static [(&'static str, u64)]),
     /// A number.
     Number,
@@ -34,7 +34,7 @@ pub enum Meaning {
 pub struct Argument {
     /// Its name.
     pub name: &'static str,
-    /// What it means.
+    /// Its meaning.
     pub meaning: Meaning,
 }
 
@@ -44,33 +44,33 @@ pub struct Kind {
     pub name: &'static str,
     /// Its arguments.
     pub arguments: &'static [Argument],
-    /// How often it is drawn, beside the others, in each [`crate::Scene`].
+    /// The weight of its generation, relative to the others, in each [`crate::Scene`].
     pub weights: [u32; 3],
-    /// It touches nothing outside the range of its first two arguments, so that what it answers
-    /// does not depend on what happens elsewhere at the same time.
+    /// Whether it touches nothing outside the range of its first two arguments, so that its answer does
+    /// not depend on concurrent operations elsewhere.
     pub stays: bool,
-    /// The arguments of a random one.
+    /// Generates the arguments.
     #[cfg(feature = "soft")]
     pub draw: fn(&mut Draw) -> Arguments,
-    /// How it is done.
+    /// How it is executed.
     pub act: Act,
 }
 
-/// How an operation is done.
+/// How an operation is executed.
 pub enum Act {
     /// By a system call with these arguments.
     Call {
         /// Its number on x86-64.
         number: i64,
-        /// What its result is.
+        /// The meaning of its result.
         shows: Shows,
         /// The same on the soft machine.
         #[cfg(feature = "soft")]
         soft: SoftCall,
     },
-    /// In a way of its own, on any memory.
+    /// By a function, on any memory.
     Own(fn(&mut dyn Memory, &Arguments, &mut Line)),
-    /// It makes a process: the number of the first argument.
+    /// By a fork: the first argument is the process to make.
     Fork,
     /// Not at all: an operation that another system left out.
     Nothing,
@@ -80,13 +80,13 @@ pub enum Act {
 #[cfg(feature = "soft")]
 pub type SoftCall = fn(&Here<'_, '_>, &Arguments) -> Result<u64, faultless_mm::Errno>;
 
-/// What the result of a system call is.
+/// The meaning of a system call's result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shows {
-    /// A number, 0 as a rule.
+    /// A number, usually 0.
     Number,
-    /// Where something was mapped. If that is outside the window, which depends on what else the
-    /// process has, it is taken away again; its length is this argument.
+    /// The address of a new mapping. Outside the window the address depends on other mappings of the process, so
+    /// the mapping is removed again; its length is this argument.
     Place {
         /// The number of that argument.
         length: usize,
@@ -129,7 +129,7 @@ impl Kind {
         matches!(self.arguments, [first, ..] if matches!(first.meaning, Meaning::File))
     }
 
-    /// Its number in encoded programs.
+    /// The number of a kind in encoded programs.
     pub fn find(name: &str) -> Option<u16> {
         let place = crate::KINDS.iter().position(|kind| kind.name == name);
         place.map(|place| place as u16)

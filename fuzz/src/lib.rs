@@ -1,15 +1,15 @@
 //! Random programs of memory operations, which run on any kernel and on the soft machine, so that
 //! their records can be compared.
 //!
-//! * [`Kind`]: what an operation is: its name, its arguments and what they mean, how one is drawn,
-//!   how it is done. One file of `kinds/` each; the encodings follow from it.
-//! * [`Op`], [`Program`]: operations, and who does them: threads of processes that fork, strictly
+//! * [`Kind`]: a kind of operation: its name, its arguments and their meaning, how one is generated,
+//!   how it is executed. One file of `kinds/` each; the encodings follow from it.
+//! * [`Op`], [`Program`]: operations and their actors: threads of processes that fork, strictly
 //!   one after the other, or side by side in ranges of their own ([`schedule`]).
-//! * `wire`: the form in which programs travel; `text`: the form in which people read them.
-//! * [`Memory`]: what an operation is done on. `executor` is a kernel's, `soft` the soft machine's.
-//! * `conclude`: what is looked at when a program has ended.
-//! * [`draw`], [`shrink`], [`differences`]: programs from numbers; small ones from large ones; what
-//!   differs on purpose.
+//! * `wire`: the binary form of programs; `text`: the readable form.
+//! * [`Memory`]: what operations run on. `executor` implements it on a kernel, `soft` on the soft machine.
+//! * `conclude`: the final state after a program.
+//! * [`draw`], [`shrink`], [`differences`]: programs from random numbers; small programs from large ones;
+//!   deliberate differences.
 
 pub mod address;
 mod conclude;

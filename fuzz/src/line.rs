@@ -1,21 +1,21 @@
-//! A line of a record, in memory of its own: where programs run, nothing may be allocated.
+//! A line of a record in memory of its own: nothing may be allocated where programs run.
 
 use std::fmt;
 
-/// Bytes of a line; what is longer is summed up.
+/// Bytes of a line; the rest is summed up in a hash.
 const MOST: usize = 248;
 
 /// One line.
 #[derive(Clone, Copy)]
 pub struct Line {
     length: u16,
-    /// The line was longer: a hash of what is missing.
+    /// A hash of the text that did not fit, or 0.
     rest: u32,
     bytes: [u8; MOST],
 }
 
 impl Line {
-    /// An empty one.
+    /// Returns an empty line.
     pub const fn new() -> Self {
         Line {
             length: 0,
@@ -29,19 +29,19 @@ impl Line {
         (self.length, self.rest) = (0, 0);
     }
 
-    /// What it says.
+    /// The text that fits.
     pub fn text(&self) -> &str {
         let bytes = &self.bytes[..usize::from(self.length)];
-        // Only whole characters of ASCII were written.
+        // Only whole ASCII characters were written.
         std::str::from_utf8(bytes).unwrap_or("?")
     }
 
-    /// A hash of what did not fit, if anything did not.
+    /// A hash of the text that did not fit, if there is any.
     pub fn rest(&self) -> Option<u32> {
         (self.rest != 0).then_some(self.rest)
     }
 
-    /// Writes equal values together: `1*3 0*200`.
+    /// Writes runs of equal values: `1*3 0*200`.
     pub fn runs(&mut self, values: impl Iterator<Item = u8>) {
         let mut run: Option<(u8, u64)> = None;
         for value in values {

@@ -1,4 +1,4 @@
-//! An operation, who does it, and how.
+//! An operation, its actor, and its execution.
 
 use std::fmt::Write as _;
 
@@ -8,7 +8,7 @@ use crate::kind::{Act, Arguments, Kind, Meaning, Shows};
 use crate::line::Line;
 use crate::memory::{Memory, Signal};
 
-/// Who does something: a thread of a process.
+/// The actor of an operation: a thread of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Actor {
     /// The process; 0 is the first.
@@ -20,18 +20,18 @@ pub struct Actor {
 /// An operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Op {
-    /// Its kind, as a place in [`KINDS`].
+    /// Its kind, as an index into [`KINDS`].
     pub kind: u16,
-    /// Who does it.
+    /// Its actor.
     pub actor: Actor,
-    /// It is done side by side with its neighbours that are marked so, too, and that other threads
-    /// of the process do.
+    /// Whether it runs side by side with neighbours that are marked as well and belong to other
+    /// threads of the process.
     pub beside: bool,
     /// Its arguments.
     pub arguments: Arguments,
 }
 
-/// What an operation answers that was not done.
+/// The answer of an operation that was left out.
 pub const LEFT_OUT: &str = "left out";
 
 impl Op {
@@ -45,7 +45,7 @@ impl Op {
         matches!(self.kind().act, Act::Fork).then_some(self.arguments[0] as u8)
     }
 
-    /// The same, not to be done.
+    /// The same operation, left out.
     pub fn left_out(self) -> Op {
         let kind = KINDS
             .iter()
@@ -57,7 +57,7 @@ impl Op {
         }
     }
 
-    /// Does it and writes the answer. Not for those that fork.
+    /// Executes it and writes the answer. Not for forks.
     pub fn run(&self, on: &mut dyn Memory, line: &mut Line) {
         let kind = self.kind();
         let mut arguments = self.arguments;
@@ -81,7 +81,7 @@ impl Op {
     }
 }
 
-/// Writes what a system call answered.
+/// Writes the result of a system call.
 pub fn show(
     on: &mut dyn Memory,
     shows: Shows,
@@ -90,14 +90,14 @@ pub fn show(
     line: &mut Line,
 ) {
     let window = on.scene().window(on.heap());
-    // A line takes everything.
+    // Writing to a line does not fail.
     let _ = match (result, shows) {
         (Err(errno), _) => write!(line, "errno {errno}"),
         (Ok(number), Shows::Number) => write!(line, "{number}"),
         (Ok(at), Shows::Place { .. }) if (window.start..window.end).contains(&at) => {
             write!(line, "{}", Shown(told(at, on.heap(), on.scene())))
         }
-        // It was asked for outright.
+        // The program asked for this address.
         (Ok(at), Shows::Place { .. }) if at != 0 && at == arguments[0] => {
             write!(line, "{}", Shown(told(at, on.heap(), on.scene())))
         }
@@ -111,7 +111,7 @@ pub fn show(
     };
 }
 
-/// Writes how an access ended that did not succeed.
+/// Writes the signal of a failed access.
 pub fn show_signal(on: &dyn Memory, signal: Signal, line: &mut Line) {
     let Signal {
         number,

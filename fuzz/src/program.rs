@@ -6,28 +6,28 @@ use crate::kinds::limited;
 use crate::memory::Limited;
 use crate::op::{Actor, Op};
 
-/// Operations of a program.
+/// The most operations of a program.
 pub const MOST_OPS: usize = 200;
-/// Processes of a program.
+/// The most processes of a program.
 pub const MOST_PROCESSES: usize = 4;
-/// Threads of a process.
+/// The most threads of a process.
 pub const MOST_THREADS: usize = 4;
 
-/// Files that a program may have. They begin empty, and all its processes have them.
+/// The files of a program. They begin empty, and all its processes have them open.
 pub const FILES: usize = 3;
 
 /// A program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Program {
-    /// Where it is at home.
+    /// The addresses that it uses.
     pub scene: Scene,
     /// Its operations.
     pub ops: Vec<Op>,
 }
 
 impl Program {
-    /// The same without what cannot be: operations of processes that are not there, and side by
-    /// side with nobody.
+    /// The program without impossible operations: those of processes that do not exist, and marks of
+    /// side-by-side operations without a partner.
     pub fn normal(mut self) -> Program {
         let mut there = [false; MOST_PROCESSES];
         there[0] = true;
@@ -45,7 +45,7 @@ impl Program {
             }
         });
         self.ops.truncate(MOST_OPS);
-        // Only threads of one process are side by side.
+        // Only threads of one process run side by side.
         let mut before: Option<Actor> = None;
         for op in &mut self.ops {
             op.beside &= op.forks().is_none();
@@ -57,7 +57,7 @@ impl Program {
         self
     }
 
-    /// Whether it has files.
+    /// Whether it uses files.
     pub fn has_files(&self) -> bool {
         let is_file = |op: &Op| {
             let mut arguments = op.kind().arguments.iter().zip(op.arguments);
@@ -73,12 +73,12 @@ impl Program {
         self.ops.iter().any(|op| limited(op) == Some(what))
     }
 
-    /// Whether a process is in it.
+    /// Whether it has the process.
     pub fn has_process(&self, process: u8) -> bool {
         process == 0 || self.ops.iter().any(|op| op.forks() == Some(process))
     }
 
-    /// Whether a thread is in it. Every process has its first.
+    /// Whether it has the thread. Every process has its first.
     pub fn has_thread(&self, actor: Actor) -> bool {
         actor.thread == 0 || self.ops.iter().any(|op| op.actor == actor)
     }

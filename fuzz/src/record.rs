@@ -1,23 +1,23 @@
-//! What came of a program.
+//! The result of a program.
 
 use crate::executor::hash_of;
 
 /// The record of a program on one system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// Lines `NUMBER ANSWER` of each process, then what it saw in the end.
+    /// Lines `NUMBER ANSWER` of each process, then its final state.
     pub text: String,
-    /// 0, or how the program's first process ended that did not end well.
+    /// 0, or the wait status of the program's first process if it failed.
     pub status: i32,
 }
 
 impl Record {
-    /// The hash that stands for it.
+    /// The hash of the record.
     pub fn digest(&self) -> u64 {
         hash_of(self.text.as_bytes(), self.status)
     }
 
-    /// What operation `number` answered.
+    /// The answer of operation `number`.
     pub fn answer(&self, number: usize) -> Option<&str> {
         let prefix = format!("{number} ");
         let mut is_answers = true;
@@ -35,12 +35,12 @@ impl Record {
         })
     }
 
-    /// What the processes saw in the end.
+    /// The final states of the processes.
     pub fn ends(&self) -> impl Iterator<Item = &str> {
         self.text.lines().filter(|line| !is_answer(line))
     }
 
-    /// Reads what an executor prints of programs in detail.
+    /// Parses the output of an executor in detail mode.
     pub fn parse_all(text: &str) -> Vec<Record> {
         let mut records = Vec::new();
         let mut lines = String::new();
@@ -59,7 +59,7 @@ impl Record {
     }
 }
 
-/// Answers begin with a number; what is seen begins with an address or a word.
+/// Answers begin with a number; lines of the final state begin with an address or a word.
 fn is_answer(line: &str) -> bool {
     let first = line.split(' ').next().unwrap_or_default();
     !first.is_empty() && first.bytes().all(|byte| byte.is_ascii_digit())

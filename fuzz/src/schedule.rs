@@ -1,8 +1,8 @@
-//! Whose turn it is.
+//! The order of turns.
 //!
-//! Operations are numbered. Those side by side are one turn, of all who take part in it; every other
-//! one is a turn of its own. After the last come turns in which the processes, in order, look at
-//! what they have.
+//! Operations are numbered. Operations that run side by side form one turn of all their actors; every other
+//! operation is a turn of its own. After the last one follow turns in which each process, in order, reports
+//! its final state.
 
 use crate::op::Actor;
 use crate::program::{MOST_PROCESSES, MOST_THREADS, Program};
@@ -10,15 +10,15 @@ use crate::program::{MOST_PROCESSES, MOST_THREADS, Program};
 /// A turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// The first operation, and who does it.
+    /// The first operation of the turn.
     pub start: usize,
     /// The operation after the last.
     pub end: usize,
-    /// How many take part.
+    /// The number of actors in the turn.
     pub actors: usize,
 }
 
-/// Who does operation `number`, or looks at what there is after the last one.
+/// The actor of operation `number`, or of a report after the last operation.
 pub fn actor(program: &Program, number: usize) -> Option<Actor> {
     if let Some(op) = program.ops.get(number) {
         return Some(op.actor);

@@ -1,6 +1,6 @@
-//! Small programs from large ones that fail in the same way.
+//! Reduces large programs to small ones that fail in the same way.
 //!
-//! A round makes many smaller candidates at once, because to ask whether one fails may mean to boot
+//! Each round makes many smaller candidates at once, because a single test may mean to boot
 //! two kernels.
 
 use crate::address::{CENTRE, PAGE};
@@ -8,13 +8,13 @@ use crate::kind::Meaning;
 use crate::op::{Actor, Op};
 use crate::program::Program;
 
-/// Rounds after which a program is small enough.
+/// The most rounds of each kind.
 const ROUNDS: usize = 60;
 
-/// The smallest program found for which `fails` still says so. `fails` is asked about many at once.
+/// Returns the smallest program found that still fails. `fails` tests many at once.
 ///
 /// # Errors
-/// What `fails` says.
+/// Those of `fails`.
 pub fn shrink<E>(
     program: &Program,
     mut fails: impl FnMut(&[Program]) -> Result<Vec<bool>, E>,
@@ -35,7 +35,7 @@ pub fn shrink<E>(
     Ok(smallest)
 }
 
-/// The best of the candidates that fail.
+/// Returns the best of the candidates that fail.
 fn round<E>(
     program: &Program,
     candidates: Vec<Program>,
@@ -53,7 +53,7 @@ fn round<E>(
     Ok(found.find_map(|(candidate, fails)| fails.then_some(candidate)))
 }
 
-/// What is to become small: operations first, then who does them, then what is in them.
+/// The order of size: first the number of operations, then of actors, then the arguments.
 fn weight(program: &Program) -> (usize, usize, u64) {
     let actors = program
         .ops
@@ -79,7 +79,7 @@ fn size(meaning: Meaning, value: u64) -> u64 {
     }
 }
 
-/// Without some of the operations, or with fewer who do them.
+/// Candidates without some of the operations, or with fewer actors.
 fn fewer(program: &Program) -> Vec<Program> {
     let length = program.ops.len();
     let mut all = Vec::new();
@@ -103,7 +103,7 @@ fn fewer(program: &Program) -> Vec<Program> {
                 op.actor.thread = 0;
             }
         }));
-        // What the child did its parent does, and the child is not made.
+        // The parent performs the child's operations, and the child is not made.
         let mut merged = change(&|op| {
             if op.actor.process == process {
                 op.actor = Actor::default();
@@ -126,7 +126,7 @@ fn fewer(program: &Program) -> Vec<Program> {
     all
 }
 
-/// With simpler arguments.
+/// Candidates with simpler arguments.
 fn simpler(program: &Program) -> Vec<Program> {
     let mut all = Vec::new();
     for (place, op) in program.ops.iter().enumerate() {
@@ -139,7 +139,7 @@ fn simpler(program: &Program) -> Vec<Program> {
             }
         }
     }
-    // Everything nearer to the centre at once.
+    // All addresses nearer to the centre at once.
     for by in [1u64, 8, 64] {
         for sign in [1, -1] {
             let mut other = program.clone();
@@ -181,7 +181,7 @@ mod tests {
     use super::shrink;
     use crate::{Program, draw};
 
-    /// It fails if anything is mapped by one thread and stored to by another.
+    /// Fails programs in which anything is mapped by one thread and stored to by another.
     fn fails(programs: &[Program]) -> Result<Vec<bool>, ()> {
         let fails = |program: &Program| {
             let by = |name| program.ops.iter().find(|op| op.kind().name == name);
@@ -199,7 +199,7 @@ mod tests {
             if fails(std::slice::from_ref(&program)) == Ok(vec![true]) {
                 let small = shrink(&program, fails).expect("it says what fails");
                 assert_eq!(fails(std::slice::from_ref(&small)), Ok(vec![true]));
-                // Perhaps a fork makes who stores.
+                // The third operation may be a fork that makes the storing process.
                 assert!(small.ops.len() <= 3, "{small}");
                 shrunk += 1;
             }

@@ -1,4 +1,4 @@
-//! Systems that programs run on, many at a time.
+//! Systems that run programs, many at a time.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use crate::executor::Mode;
 use crate::soft::SoftMachine;
 use crate::{Program, Record};
 
-/// A system did not run all programs.
+/// The error of a system that did not run all programs.
 #[derive(Debug)]
 pub struct Stopped {
-    /// How many it is known to have run.
+    /// How many it has certainly run.
     pub after: usize,
-    /// What happened.
+    /// The reason.
     pub why: String,
 }
 
@@ -23,7 +23,7 @@ impl fmt::Display for Stopped {
     }
 }
 
-/// A system that programs run on.
+/// A system that runs programs.
 #[allow(clippy::missing_errors_doc)]
 pub trait Side: Send {
     /// Its name.
@@ -34,14 +34,14 @@ pub trait Side: Send {
     fn records(&mut self, programs: &[Program]) -> Result<Vec<Record>, Stopped>;
 }
 
-/// The soft machine. Each program runs under one of the policies, always the same one.
+/// The soft machine. The policy of each program is a function of the program.
 pub struct SoftSide(SoftMachine);
 
 impl SoftSide {
-    /// A new machine.
+    /// Starts a new machine.
     ///
     /// # Errors
-    /// When the host cannot give it its memory.
+    /// When the host has no memory for it.
     pub fn start() -> std::io::Result<Self> {
         Ok(SoftSide(SoftMachine::start()?))
     }
@@ -71,10 +71,10 @@ impl Side for SoftSide {
     }
 }
 
-/// Reads what an executor printed of `count` programs.
+/// Parses the output of an executor for `count` programs.
 ///
 /// # Errors
-/// When it did not get to the end, for `why`.
+/// When the output is incomplete; `why` is the reason.
 pub fn read_digests(text: &str, count: usize, why: &str) -> Result<Vec<u64>, Stopped> {
     let digests = text
         .lines()
@@ -82,10 +82,10 @@ pub fn read_digests(text: &str, count: usize, why: &str) -> Result<Vec<u64>, Sto
     whole(digests.collect(), text, Mode::Digest, count, why)
 }
 
-/// The same in detail.
+/// The same in detail mode.
 ///
 /// # Errors
-/// When it did not get to the end, for `why`.
+/// When the output is incomplete; `why` is the reason.
 pub fn read_records(text: &str, count: usize, why: &str) -> Result<Vec<Record>, Stopped> {
     whole(Record::parse_all(text), text, Mode::Detail, count, why)
 }

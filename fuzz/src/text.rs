@@ -1,4 +1,4 @@
-//! Programs as people read and write them.
+//! The text form of programs, for reading and writing.
 //!
 //! ```text
 //! # Why this program is kept.
@@ -11,9 +11,9 @@
 //! 0.2+ store @1 0x2
 //! ```
 //!
-//! A line is an operation: who does it, `PROCESS.THREAD` if that is not the first thread of the
-//! first process, with a `+` if it is done side by side; its kind; its arguments in order, of which
-//! those at the end that are 0 may be missing.
+//! A line is an operation: its actor, `PROCESS.THREAD`, if that is not the first thread of the
+//! first process, with a `+` if it runs side by side; its kind; its arguments in order.
+//! Arguments at the end that are 0 may be missing.
 
 use std::fmt;
 
@@ -106,10 +106,10 @@ fn read(meaning: Meaning, text: &str) -> Option<u64> {
 }
 
 impl Op {
-    /// Reads what `Display` wrote.
+    /// Parses the output of `Display`.
     ///
     /// # Errors
-    /// What is wrong with the line.
+    /// The error in the line.
     pub fn parse(line: &str) -> Result<Op, String> {
         let mut words = line.split_whitespace().peekable();
         let first = *words.peek().ok_or("an empty line")?;
@@ -120,7 +120,7 @@ impl Op {
             arguments: [0; 6],
         };
         if let Some((process, thread)) = first.trim_end_matches('+').split_once('.') {
-            let part = |text: &str| text.parse().map_err(|_| format!("who is {first}?"));
+            let part = |text: &str| text.parse().map_err(|_| format!("{first} is no actor"));
             op.actor = Actor {
                 process: part(process)?,
                 thread: part(thread)?,
@@ -142,11 +142,11 @@ impl Op {
 }
 
 impl Program {
-    /// Reads programs, each of which begins with its scene. Empty lines and what is behind `#` do
-    /// not count.
+    /// Parses programs, each of which begins with its scene. Empty lines and the text behind `#` are
+    /// ignored.
     ///
     /// # Errors
-    /// The line that cannot be read, and why.
+    /// The line that cannot be parsed, and why.
     pub fn parse_all(text: &str) -> Result<Vec<Program>, String> {
         let mut programs: Vec<Program> = Vec::new();
         for (number, line) in text.lines().enumerate() {
@@ -175,7 +175,7 @@ impl Program {
             let ops = std::mem::take(&mut program.ops);
             *program = Program { scene, ops }.normal();
             if program.ops.len() != length {
-                return Err("an operation of nobody: its process is not there, or too much".into());
+                return Err("an operation without a process, or too many operations".into());
             }
         }
         Ok(programs)
@@ -202,7 +202,7 @@ mod tests {
             ("jump @0", "no operation jump"),
             ("load @0 1", "too many"),
             ("load @x", "no address"),
-            ("x.0 load @0", "who"),
+            ("x.0 load @0", "no actor"),
             ("0.0", "no operation"),
             ("mmap @0 1p read|fly", "no prot"),
         ] {

@@ -1,4 +1,4 @@
-//! Programs as they travel: bytes. Numbers are LEB128, arguments as many as the kind has.
+//! The binary form of programs. Numbers are LEB128; there are as many arguments as the kind has.
 
 use crate::KINDS;
 use crate::address::Scene;
@@ -19,7 +19,7 @@ pub fn encode(program: &Program, to: &mut Vec<u8>) {
     }
 }
 
-/// All of them.
+/// Encodes all programs.
 pub fn encode_all(programs: &[Program]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for program in programs {
@@ -28,7 +28,7 @@ pub fn encode_all(programs: &[Program]) -> Vec<u8> {
     bytes
 }
 
-/// Takes the next program from `bytes` into `program`; `None` when there is none that can be read.
+/// Decodes the next program from `bytes` into `program`; `None` if no valid one is left.
 pub fn decode(bytes: &mut &[u8], program: &mut Program) -> Option<()> {
     program.scene = *Scene::ALL.get(usize::from(byte(bytes)?))?;
     program.ops.clear();

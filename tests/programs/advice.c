@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// What Linux answers to advice about anonymous memory, to seals, to advice by a process's
-// descriptor, and to membarrier: a transcript, the same on Linux 6.12.
+// What Linux returns for advice on anonymous memory, for seals, for advice through a process's
+// descriptor, and for membarrier: a transcript, the same on Linux 6.12.
 
 #include "children.h"
 #include "touch.h"
@@ -22,7 +22,7 @@
 #endif
 #define P_PIDFD_ 3
 
-// Nothing else is ever mapped there.
+// Only this program maps memory there.
 static char *const at = (char *)0x100000000000;
 static char *const to = (char *)0x100040005000;
 
@@ -34,7 +34,7 @@ static void fill(long pages)
 
 static void answers(void)
 {
-    // Not those that would break memory, nor guards, which Linux 6.12 has not.
+    // Without advice that would break memory, and without guards, which Linux 6.12 does not have.
     static const int all[] = {-1, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16,
                               17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 99, 104, 1000};
 
@@ -55,7 +55,7 @@ static void answers(void)
     SAY(munmap(at, 9 * PAGE));
 }
 
-// Memory is not short, so that everything stays.
+// Memory is not short, so no page is lazily freed.
 static void letting_go(void)
 {
     map_at(at, 8);
@@ -131,7 +131,7 @@ static void sealing(void)
     say_pages(10);
     for (long page = 0; page < 10; page++)
         put_byte(at + page * PAGE, (char)(page + 11));
-    // What it holds may go, as long as it can be written.
+    // A sealed mapping may be discarded as long as it is writable.
     SAY(madvise(at + 4 * PAGE, PAGE, MADV_DONTNEED));
     say_byte(at + 4 * PAGE);
     SAY(mprotect(at + 7 * PAGE, PAGE, PROT_READ));
@@ -245,8 +245,8 @@ static long membarrier(int command, unsigned flags)
     return syscall(SYS_membarrier, command, flags, 0);
 }
 
-// Two threads, each of which says that it is there and looks for the other one: one of them
-// sees the other, though only the second one has a barrier.
+// Two threads, each of which stores to its own flag and reads the other's: at least one of them
+// sees the other's store, though only the second one has a barrier.
 static atomic_int here, there, ready;
 static bool sees[2];
 
@@ -266,7 +266,7 @@ static void *look_without_a_barrier(void *rounds)
 static void barriers(void)
 {
     enum { ROUNDS = 300 };
-    // Restartable sequences are another thing.
+    // Without restartable sequences.
     const long known = 0x27f;
 
     SAY(membarrier(0, 0) & known);
@@ -315,7 +315,7 @@ static void barriers(void)
     SAY(both_blind);
 }
 
-// Registration without the other one: what is answered then.
+// Registers only for SYNC_CORE.
 static void one_registration(void)
 {
     pid_t child = fork();
@@ -334,7 +334,7 @@ static void one_registration(void)
 int main(void)
 {
     setvbuf(stdout, NULL, _IOLBF, 0);
-    // No huge pages, as where there are none.
+    // No huge pages, as on a kernel without them.
     prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
     catch_traps();
     answers();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// A thread that waits for CPU 0 among others is told to run on CPU 1 only,
-// which is never idle: it has to get there all the same, and back.
+// A thread that waits for CPU 0 with others is restricted to CPU 1,
+// which is never idle: it must get there nevertheless, and back.
 
 #include "common.h"
 
@@ -33,7 +33,7 @@ int main(void)
 {
     pthread_t threads[5];
 
-    // The caller shares CPU 0 with the mover: when it runs, the mover does not.
+    // The caller shares CPU 0 with the mover: while the caller runs, the mover does not.
     restrict_to(0, 1);
     for (int i = 0; i < 4; i++)
         threads[i] = start(spin, (void *)(i % 2 + 1L));
@@ -45,7 +45,7 @@ int main(void)
 
         restrict_to(atomic_load(&mover), 1ul << to);
         WAIT_FOR(atomic_load(&place) == to, "never on CPU %d", to);
-        // One turn may have been under way where it was before.
+        // One turn may have been in progress on the other CPU.
         before = atomic_load(&moved);
         WAIT_FOR(atomic_load(&moved) > before + 1, "stranded on CPU %d", to);
         EXPECT(atomic_load(&place) == to, "ran where it must not");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// What C libraries and shells ask before they do their work, and go on without: whether a descriptor
+// Queries that C libraries and shells make before they start, and that may fail: whether a descriptor
 // is a connection, whether there is a name service, what the program may do. Runs on Linux too, and
-// says the same there; what is granted there and not here is left out.
+// prints the same there; rights that are granted there and not here are left out.
 
 #include "common.h"
 

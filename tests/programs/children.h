@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// What the programs share that make processes.
+// Shared by the programs that make processes.
 
 #ifndef TESTS_CHILDREN_H
 #define TESTS_CHILDREN_H
@@ -18,7 +18,7 @@ static inline int status_of(pid_t child)
     return status;
 }
 
-// For threads and children that something else ends.
+// For threads and children that are ended from outside.
 static inline void *sleep_for_ever(void *argument)
 {
     (void)argument;

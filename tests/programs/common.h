@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// What the test programs share. They end with 0 if all is well, and with
+// Shared by the test programs. They end with 0 if all is well, and with
 // another status and a line on stderr if not.
 
 #ifndef TESTS_COMMON_H
@@ -23,7 +23,7 @@
 #include <time.h>
 #include <unistd.h>
 
-// Ends the program with a line unless the condition holds.
+// Ends the program with a line on stderr unless the condition holds.
 #define EXPECT(condition, ...)                                                 \
     do {                                                                       \
         if (!(condition)) {                                                    \
@@ -34,7 +34,7 @@
         }                                                                      \
     } while (0)
 
-// The same, with the condition for a line.
+// The same, with the condition as the line.
 #define CHECK(condition) EXPECT(condition, "%s", #condition)
 
 static inline pthread_t start(void *(*run)(void *), void *argument)
@@ -53,8 +53,8 @@ static inline void sleep_ms(long ms)
     nanosleep(&time, NULL);
 }
 
-// Waits, asleep, until a condition holds. The limit is for a broken kernel:
-// far beyond what a busy host may delay a guest.
+// Sleeps until a condition holds. The limit is for a broken kernel:
+// far longer than a busy host may delay a guest.
 #define WAIT_FOR(condition, ...)                                               \
     do {                                                                       \
         for (int tries = 0; !(condition); tries++) {                           \
@@ -71,9 +71,9 @@ static inline void restrict_to(pid_t thread, unsigned long mask)
     EXPECT(result == 0, "sched_setaffinity");
 }
 
-// Makes the caller's end slow, so that what happens beside it does happen then:
-// the kernel looks through a thread's list of robust locks, and each of these
-// lies in a page that was not touched before.
+// Makes the caller's end slow, so that other things do happen during it:
+// the kernel walks a thread's list of robust locks, and each of these
+// is in an untouched page.
 static inline void make_my_end_slow(void)
 {
     enum { LOCKS = 2048, PAGE = 4096 };
@@ -89,7 +89,7 @@ static inline void make_my_end_slow(void)
 
     EXPECT(head != NULL && words != MAP_FAILED, "no memory");
     if (locks == NULL) {
-        // Two at once make one too many.
+        // Two concurrent callers make one lock too many.
         locks = mmap(NULL, (LOCKS + 1) * PAGE, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
         EXPECT(locks != MAP_FAILED, "no memory");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Corners of processes, signals, pipes and epoll that a review found wrong. Runs
-// on Linux too, and says the same there.
+// Corner cases of processes, signals, pipes and epoll that a review found wrong. Runs
+// on Linux too, and prints the same there.
 
 #include "children.h"
 
@@ -14,7 +14,7 @@ static void *nothing(void *argument)
     return argument;
 }
 
-// All of them together would not fit if each left something behind.
+// All of them together would not fit if each leaked its memory.
 static void memory_of_processes_with_threads(void)
 {
     const size_t size = 4 << 20;
@@ -42,7 +42,7 @@ static void exit_signals(void)
         _exit(3);
     CHECK(status_of(child) == 3 << 8);
 
-    // A new program's end is told by SIGCHLD, however the process was made.
+    // After execve the end is reported by SIGCHLD, however the process was made.
     child = syscall(SYS_clone, 0L, 0, 0, 0, 0);
     if (child == 0) {
         execl("/proc/self/exe", "corners", "ends", NULL);
@@ -72,7 +72,7 @@ static void on_signal(int signal)
     (void)signal;
 }
 
-// Without SA_RESTART.
+// Installs a handler without SA_RESTART.
 static void handle(int signal, void (*handler)(int))
 {
     struct sigaction action = {.sa_handler = handler};
@@ -95,7 +95,7 @@ static void a_child_before_its_signal(void)
     handle(SIGCHLD, SIG_DFL);
 }
 
-// Who waits for a signal gets it, even if it would be ignored but for that.
+// A thread that waits for a signal gets it, even if it would otherwise be ignored.
 static void a_child_by_its_ignored_signal(void)
 {
     sigset_t set, before;
@@ -118,7 +118,7 @@ static void a_child_by_its_ignored_signal(void)
     CHECK(sigprocmask(SIG_SETMASK, &before, NULL) == 0);
 }
 
-// Number 0 is no signal: it asks whether somebody is there.
+// Number 0 is no signal: it checks whether the process exists.
 static void asks_who_is_there(void)
 {
     CHECK(syscall(SYS_tgkill, getpid(), getpid(), 0) == 0);
@@ -168,7 +168,7 @@ static void a_parent_that_waits_for_vfork(void)
     close(ends[1]);
 }
 
-// A stop that a thread has taken and not yet made is cancelled, too.
+// SIGCONT also cancels a stop that a thread has dequeued and not yet made.
 static void stops_and_goes_on(void)
 {
     int ends[2];
@@ -183,7 +183,7 @@ static void stops_and_goes_on(void)
         for (volatile int pause = 0; pause < round % 50 * 40; pause++)
             ;
         CHECK(kill(child, SIGCONT) == 0);
-        // More than the pipe holds together, so that it has to run.
+        // More than the pipe holds, so that the child must run.
         static char bytes[4096];
         for (size_t done = 0; done < sizeof bytes;) {
             ssize_t some = read(ends[0], bytes, sizeof bytes - done);
@@ -242,7 +242,7 @@ static void a_full_pipe_grows(void)
         in[i] = (char)(i / 100 + 1);
     CHECK(write(ends[1], in, SIZE) == SIZE);
     CHECK(read(ends[0], out, MOVED) == MOVED);
-    // On Linux a page that was read in part has no room yet.
+    // On Linux a partly read page has no room yet.
     CHECK(fcntl(ends[1], F_SETFL, O_NONBLOCK) == 0);
     ssize_t more = write(ends[1], in, MOVED);
     CHECK(more == MOVED || (more == -1 && errno == EAGAIN));
@@ -260,7 +260,7 @@ static void a_full_pipe_grows(void)
     close(ends[1]);
 }
 
-// Not page by page.
+// The kernel must skip the hole, not walk it page by page.
 static void a_file_with_a_large_hole(void)
 {
     const off_t far = (off_t)1 << 43;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// What a process is said to have in memory (/proc/PID/status, statm, stat, getrusage), which is
-// counted as it comes and goes, is what a look at its pages finds (smaps_rollup): after each thing
-// that brings pages or takes them away, by one thread and by several.
+// The memory counters of a process (/proc/PID/status, statm, stat, getrusage), which are
+// kept as pages come and go, agree with a walk of its pages (smaps_rollup): after each operation
+// that adds or frees pages, by one thread and by several.
 
 #include "common.h"
 
@@ -24,7 +24,7 @@ static void read_file(const char *path)
     close(file);
 }
 
-// The number behind a name at a line's beginning.
+// The number behind a name at the start of a line.
 static long field(const char *name)
 {
     for (char *line = text; line != NULL; line = strchr(line, '\n')) {
@@ -36,12 +36,12 @@ static long field(const char *name)
     return 0;
 }
 
-// Kilobytes, which all files agree about.
+// Kilobytes on which all files agree.
 static struct {
     long rss, anonymous, file, memory, peak;
 } now;
 
-// The first look brings pages itself: what it runs, and what it reads to.
+// The first look itself faults in pages: its code, and its buffers.
 static bool is_first = true;
 
 #define AGREE(condition, ...) EXPECT(is_first || (condition), __VA_ARGS__)
@@ -65,7 +65,7 @@ static void look(const char *when)
     AGREE(resident * 4 == now.rss, "%s: statm %ld, status %ld", when, resident * 4, now.rss);
     AGREE(shared * 4 == now.file + now.memory, "%s: statm %ld shared", when, shared * 4);
     CHECK(getrusage(RUSAGE_SELF, &usage) == 0);
-    // Of a program before this one, too.
+    // Includes the program before execve.
     AGREE(usage.ru_maxrss >= now.peak, "%s: %ld, VmHWM %ld", when, usage.ru_maxrss, now.peak);
     read_file("/proc/self/smaps_rollup");
     walked = field("Rss");
@@ -90,7 +90,7 @@ static void fill(char *memory, long first, long end)
 
 static char *all;
 
-// Brings a part, and takes some of the next away.
+// Populates a part, and discards some of the next.
 static void *work(void *argument)
 {
     long part = PAGES / THREADS, first = (long)argument * part, next = (first + part) % PAGES;
@@ -157,7 +157,7 @@ static void children(void)
         look("child writes");
         CHECK(munmap(memory, PAGES * PAGE) == 0);
         look("child unmaps");
-        // More than its parent ever has, and gone when it ends.
+        // More than its parent ever has, all freed when it ends.
         for (int i = 0; i < 4; i++)
             fill(map(MAP_PRIVATE), 0, PAGES);
         look("child grows");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// A device that is mapped: the machine's timer (/dev/hpet), whose registers are read through the
-// mapping, beside what may be done to it. Ends with 0 if all is as on Linux 6.12.
+// A mapped device: the machine's timer (/dev/hpet). Its registers are read through the
+// mapping, and operations on the mapping are tried. Ends with 0 if all is as on Linux 6.12.
 
 #define _GNU_SOURCE
 #include "children.h"
@@ -64,7 +64,7 @@ int main(void)
     FAILS(EINVAL, open("/dev/hpet", O_RDWR));
     FAILS(EIO, read(timer, &known, sizeof known));
 
-    // One page, to be read.
+    // One page, read-only.
     FAILS(EINVAL, mmap(NULL, 2 * PAGE, PROT_READ, MAP_SHARED, timer, 0));
     FAILS(EINVAL, mmap(NULL, PAGE, PROT_READ, MAP_SHARED, timer, PAGE));
     FAILS(EACCES, mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, timer, 0));
@@ -79,7 +79,7 @@ int main(void)
     }
     CHECK(trapped.si_signo == SIGSEGV && trapped.si_code == SEGV_ACCERR);
 
-    // It is no memory.
+    // Operations for memory are refused.
     void *page = (void *)at;
     FAILS(EACCES, mprotect(page, PAGE, PROT_READ | PROT_WRITE));
     FAILS(EINVAL, madvise(page, PAGE, MADV_DONTNEED));
@@ -101,7 +101,7 @@ int main(void)
     CHECK(self >= 0);
     FAILS(EIO, pread(self, &known, 4, (uintptr_t)page));
 
-    // It can be moved, a child has it, and it goes.
+    // It can be moved, inherited by a child, and unmapped.
     void *place = mmap(NULL, PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     CHECK(mremap(page, PAGE, PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, place) == place);
     is_timer(place);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Other programs as Linux begins them: execve, from one thread and from several, and vfork. Runs on
-// Linux too, and says the same there.
+// execve, from one thread and from several, and vfork. Runs on
+// Linux too, and prints the same there.
 
 #include "children.h"
 
 #include <fcntl.h>
 
-// Nothing is ever mapped there.
+// Never mapped.
 static char *volatile nowhere = (char *)8;
 
 static const char *self = "/proc/self/exe";
@@ -54,7 +54,7 @@ static void on_signal(int signal)
     (void)signal;
 }
 
-// Ignored signals stay ignored, handlers do not; the mask and what waits stay.
+// Ignored signals stay ignored, handlers are reset; the mask and pending signals stay.
 static void what_a_program_inherits(void)
 {
     signal(SIGUSR1, SIG_IGN);
@@ -75,7 +75,7 @@ static void *run_another(void *argument)
     _exit(98);
 }
 
-// Whichever thread calls execve becomes the first one; the others end.
+// The thread that calls execve becomes the first one; the others end.
 static void threads_and_another_program(void)
 {
     for (int first = 0; first < 2; first++) {
@@ -100,7 +100,7 @@ static void threads_and_another_program(void)
     }
 }
 
-// What a process shared with its parent becomes its own when it runs another program.
+// A process that shares state with its parent gets its own when it runs another program.
 static int run_shared(void *program)
 {
     execve(self, program, environment);
@@ -157,7 +157,7 @@ static int run_with_a_lock(void *program)
     _exit(98);
 }
 
-// Locks in memory that others keep, and the word that tells of its end.
+// Robust locks in memory that outlives the process, and the word that is cleared at a thread's end.
 static void memory_that_others_keep(void)
 {
     static char stack[65536] __attribute__((aligned(16)));
@@ -169,7 +169,7 @@ static void memory_that_others_keep(void)
     CHECK(lock.word == 0x40000000 /* FUTEX_OWNER_DIED */ && lives == 0);
 }
 
-// By a link, and a relative path: what /proc says is the file itself.
+// Runs a link with a relative path: /proc shows the file itself.
 static void its_own_path(void)
 {
     char real[4096], folder[] = "/tmp/execsXXXXXX";
@@ -204,7 +204,7 @@ static void borrowed_memory(void)
     CHECK(status_of(child) == 0);
 }
 
-// As other programs: what execve is told to run.
+// The programs that execve is told to run.
 static int as_told(int count, char **arguments)
 {
     if (strcmp(arguments[1], "arguments") == 0)

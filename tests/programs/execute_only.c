@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Memory that may only be executed, where the CPU has protection keys, and the rights that a program
-// gives itself. What it prints is the same on Linux 6.12 with the same CPU.
+// Execute-only memory, on a CPU with protection keys, and the rights that a program gives itself. The
+// output is the same on Linux 6.12 with the same CPU.
 
 #include "children.h"
 
@@ -145,7 +145,7 @@ static void accesses(const char *name, int protection)
 
 static void *of_thread(void *argument)
 {
-    // Linux 6.12 lets a thread begin with those of its maker.
+    // Linux 6.12 lets a thread start with its creator's rights.
     printf("thread: %#x\n", rights());
     touch("load in a thread", argument, 'r');
     return NULL;

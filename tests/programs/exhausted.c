@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Memory exhausted: the largest process dies, everything else goes on.
+// Memory is exhausted: the largest process is killed, all others continue.
 
 #include "common.h"
 
@@ -18,7 +18,7 @@ static char *map(size_t size)
     return memory;
 }
 
-// Takes memory until it is killed.
+// Allocates memory until the process is killed.
 static void *eat(void *unused)
 {
     (void)unused;
@@ -31,8 +31,8 @@ static void *eat(void *unused)
     return NULL;
 }
 
-// The largest process waits to read from a pipe, while another one that reads from it waits for the
-// memory that the largest one gives back by dying.
+// The largest process waits to read from a pipe, while another reader of the pipe waits for the
+// memory that the largest one frees when it dies.
 static void while_it_waits(void)
 {
     enum { LARGE = 36 << 20, WANTED = 28 << 20 };
@@ -55,8 +55,8 @@ static void while_it_waits(void)
         for (;;)
             EXPECT(read(ends[0], memory, 1) == 1, "read");
     }
-    // It has its memory when the pipe's bytes begin to be read in single bytes; time is enough here,
-    // for if it has not, the other one still wants more than there is.
+    // The large process has its memory once it reads single bytes from the pipe. The time suffices:
+    // if it has less by then, the other process still needs more than there is.
     sleep_ms(300);
     pid_t reader = fork();
     if (reader == 0) {
@@ -76,8 +76,8 @@ static void while_it_waits(void)
     EXPECT(waitpid(writer, &status, 0) == writer, "waitpid");
 }
 
-// Processes end that have most of the memory, in pages and in files. Those who want it at once get it
-// in the end, and nobody else is killed.
+// Processes that have most of the memory, in pages and in files, are killed. Processes that need it at the
+// same time get it in the end, and no other process is killed.
 static void beside_those_that_end(void)
 {
     enum { MANY = 4, PAGES = 5 << 20, IN_FILE = 4 << 20, WANTED = 11 << 20 };
@@ -110,7 +110,7 @@ static void beside_those_that_end(void)
                 char *memory = map(WANTED);
 
                 EXPECT(read(go[0], &byte, 1) == 1, "read");
-                // By the kernel, which is faster than they end.
+                // Through the kernel, which allocates faster than the others exit.
                 for (ssize_t done = 0, some; done < WANTED; done += some) {
                     some = read(zeros, memory + done, WANTED - done);
                     EXPECT(some > 0, "read");
@@ -133,14 +133,14 @@ static void beside_those_that_end(void)
 
 int main(void)
 {
-    // What the parent has stays what it is.
+    // The parent's memory must keep its content.
     enum { OWN = 4 << 20 };
     char *own = map(OWN);
 
     for (int at = 0; at < OWN; at += PAGE)
         own[at] = (char)(at / PAGE);
     for (int round = 0; round < 6; round++) {
-        // A small process beside it works all the time.
+        // A small process keeps working beside it.
         pid_t small = fork();
         if (small == 0) {
             for (int i = 0; i < 300; i++) {

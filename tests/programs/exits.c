@@ -4,7 +4,7 @@
 // program's. The argument:
 //
 //   first     the first thread ends first with 3, another later with 5: 5
-//   together  all end at once, each with 7: 7, whoever is last
+//   together  all end at the same time, each with 7: 7, whichever is last
 
 #include "common.h"
 
@@ -22,7 +22,7 @@ static void *end(void *argument)
             ;
         syscall(SYS_exit, 7);
     }
-    // Until the first thread is gone: its number is cleared and woken then.
+    // Until the first thread is gone: the kernel then clears its number and wakes waiters.
     while (atomic_load((atomic_int *)argument) != 0)
         sleep_ms(1);
     sleep_ms(20);

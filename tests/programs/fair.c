@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// More spinning threads than CPUs: each has to get about the same share.
+// More spinning threads than CPUs: each must get about the same share.
 //
-// A thread's share is counted CPU by CPU, as a part of what was done on that
+// A thread's share is counted for each CPU, as a fraction of the work on that
 // CPU, because a busy host may give one of the guest's CPUs more time than the
-// other. For the same reason there may be patience before the shares are equal:
-// where they stay unequal for ever, they still are at the end of it.
+// others. For the same reason the shares may take a while to become equal:
+// if the scheduler is unfair, they are still unequal after that.
 
 #include "common.h"
 
@@ -29,7 +29,7 @@ static void *spin(void *argument)
     return NULL;
 }
 
-// The largest share by the smallest.
+// The largest share divided by the smallest.
 static double unfairness(int number, double *shares)
 {
     double least = CPUS, most = 0;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Which faults are counted, and for whom: what getrusage and /proc/PID/stat say of single accesses,
-// where that is the same on every Linux. See docs/counters.md.
+// Which faults are counted, and for which thread or process: the results of getrusage and /proc/PID/stat for single
+// accesses, where they are the same on every Linux. See docs/counters.md.
 
 #include "common.h"
 #include "children.h"
@@ -39,7 +39,7 @@ static void on_signal(int number)
 
 enum kind { READ, WRITE };
 
-// How an access ends: 0, or with a signal.
+// Returns the signal of an access, or 0.
 static int access_to(volatile char *at, enum kind kind)
 {
     int number = sigsetjmp(back, 0);
@@ -52,8 +52,8 @@ static int access_to(volatile char *at, enum kind kind)
     return 0;
 }
 
-// Faults of an access, once everything else that it takes is in memory: code, stack, and what a
-// signal takes.
+// The faults of an access, after all other memory that it needs has been faulted in: code, stack, and the
+// memory of a signal's delivery.
 static int faults_of(volatile char *at, enum kind kind, int signal)
 {
     struct count before, after;
@@ -93,7 +93,7 @@ static void of_private_memory(void)
     FAULTS(1, read, WRITE, 0);
     CHECK(madvise(at, PAGE, MADV_DONTNEED) == 0);
     FAULTS(1, at, WRITE, 0);
-    // What was taken away and given back costs nothing: the page is nobody else's.
+    // Rights that are removed and restored cost no fault: the page is exclusive.
     CHECK(mprotect(at, PAGE, PROT_READ) == 0 && mprotect(at, PAGE, PROT_READ | PROT_WRITE) == 0);
     FAULTS(0, at, WRITE, 0);
     CHECK(mprotect(at, PAGE, PROT_NONE) == 0 && mprotect(at, PAGE, PROT_READ | PROT_WRITE) == 0);
@@ -101,7 +101,7 @@ static void of_private_memory(void)
     CHECK(munmap(at, PAGES * PAGE) == 0);
 }
 
-// An access that ends in a signal is nobody's fault.
+// An access that ends in a signal counts no fault.
 static void of_what_is_refused(void)
 {
     char *at = map(PROT_READ, 0);
@@ -122,7 +122,7 @@ static void of_what_is_refused(void)
     CHECK(munmap(shared, 2 * PAGE) == 0 && close(file) == 0);
 }
 
-// What the kernel touches for the program is the program's fault, too.
+// Faults of the kernel on the program's behalf count as the program's.
 static void of_the_kernel(void)
 {
     char *at = map(PROT_READ | PROT_WRITE, 0);
@@ -141,7 +141,7 @@ static void of_the_kernel(void)
     CHECK(madvise(at + 16 * PAGE, 4 * PAGE, MADV_POPULATE_WRITE) == 0);
     after = now();
     CHECK(after.minor - before.minor == 4);
-    // Bad addresses are errors.
+    // Bad addresses are errors, not faults.
     before = now();
     char *volatile nowhere = (char *)8;
     CHECK(read(zero, nowhere, 8) == -1 && errno == EFAULT);
@@ -170,7 +170,7 @@ static void of_what_was_forked(void)
     CHECK(munmap(at, PAGES * PAGE) == 0);
 }
 
-// Fields 10 to 13.
+// Reads fields 10 to 13.
 static void stat(long fields[4])
 {
     char text[1024];
@@ -215,7 +215,7 @@ static void of_processes(void)
     CHECK(munmap(at, PAGES * PAGE) == 0);
 }
 
-// Two threads: each has its own, and the process has both.
+// Two threads: each counts its own faults, and the process both.
 static void *touches(void *argument)
 {
     char *at = argument;
@@ -263,7 +263,7 @@ static long vmstat(const char *name)
     return atol(found + strlen(line));
 }
 
-// The whole system's: at least what this process did.
+// The whole system's faults: at least those of this process.
 static void of_everybody(void)
 {
     long faults = vmstat("pgfault"), major = vmstat("pgmajfault");

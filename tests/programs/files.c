@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Files and directories: a transcript of calls and their results, which has to
+// Files and directories: a transcript of calls and their results, which must
 // be the same here and on Linux.
 
 #include "transcript.h"
@@ -294,7 +294,7 @@ static void descriptors(void)
     close(fd);
 }
 
-// More entries than fit one call, removed while they are listed.
+// More entries than fit into one call, removed while they are listed.
 static void many(void)
 {
     char name[300];
@@ -319,7 +319,7 @@ static void many(void)
     SAY(rmdir("many"));
 }
 
-// Nobody writes what runs, and nothing runs that somebody writes.
+// A running program cannot be opened for writing, and a file open for writing cannot be executed.
 static void running(void)
 {
     static char piece[65536];
@@ -342,7 +342,7 @@ static void running(void)
         _exit(99);
     }
     close(ends[1]);
-    // Closed by its exec, and by itself when it has looked.
+    // Closed by its exec, and by the program itself after its checks.
     EXPECT(read(ends[0], piece, 1) == 0, "exec");
     SAY(open("program", O_WRONLY));
     SAY(open("program", O_RDWR));
@@ -365,7 +365,7 @@ static void running(void)
     close(to);
 }
 
-// Its child runs it too, and goes on when it ends.
+// A child of the program runs it too; the program continues when the child ends.
 static int runs(void)
 {
     char byte;
@@ -378,8 +378,8 @@ static int runs(void)
     return read(0, &byte, 1) == 0 ? status : 1;
 }
 
-// Where files are in memory, as all are in the kernel, and may be executed, which containers like to
-// forbid in the first of these places.
+// Changes to a folder on a file system in memory, like the kernel's, from which programs may be executed.
+// Containers often forbid this in the first of these places.
 static void go_to_memory(void)
 {
     static const char *const places[] = {"/dev/shm", "/tmp", "/run"};

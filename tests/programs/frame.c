@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// A signal whose frame does not fit on the stack becomes SIGSEGV, whose handler
-// can run on the alternate stack. The argument says what is in the way:
+// A signal with a frame that does not fit on the stack becomes SIGSEGV. Its handler
+// can run on the alternate stack. The argument names the obstacle:
 //
-//   alternate  nothing: the handler runs there. Ends with 0
-//   same       it is meant for the same bad stack. Dies of SIGSEGV
+//   alternate  none: the handler runs there. Ends with 0
+//   same       SIGSEGV also uses the same bad stack. Dies of SIGSEGV
 //   segv       the first signal is SIGSEGV itself. Dies of SIGSEGV
 //   blocked    SIGSEGV is blocked. Dies of SIGSEGV
-//   small      the alternate stack has no room either. Dies of SIGSEGV
+//   small      the alternate stack is too small. Dies of SIGSEGV
 
 #include "common.h"
 
@@ -64,7 +64,7 @@ int main(int argc, char **argv)
         sigaddset(&set, SIGSEGV);
         sigprocmask(SIG_BLOCK, &set, NULL);
     }
-    // tgkill with a stack pointer to nowhere.
+    // tgkill with an invalid stack pointer.
     __asm__ volatile("mov %%rsp, %%rbx\n\t"
                      "mov %5, %%rsp\n\t"
                      "syscall\n\t"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Files have half of memory and no more: writing fails, touching a hole is SIGBUS, and what is given
-// up can be used at once. Nothing that the host's Linux could be asked, whose /dev/shm is larger.
+// Files may use at most half of memory: writing fails, touching a hole raises SIGBUS, and freed memory
+// is available immediately. Not comparable with the host's Linux, because its /dev/shm is larger.
 
 #include "common.h"
 
@@ -42,7 +42,7 @@ static int create(const char *name)
     return fd;
 }
 
-// Writes until there is no room; how many pages.
+// Writes until there is no room, and returns the number of pages.
 static long fill(int fd)
 {
     long done = 0;
@@ -71,11 +71,11 @@ int main(void)
     holes[0] = 1;
     for (int round = 0; round < 6; round++) {
         CHECK(fill(fd) == before - 1 && room() == 0);
-        // What is there can be used.
+        // Existing pages can be written.
         CHECK(pwrite(fd, "x", 1, 0) == 1 && holes[0] == 1);
         CHECK(pwrite(other, "x", 1, PAGE) == -1 && errno == ENOSPC);
         CHECK(fallocate(other, 0, 0, PIECE) == -1 && errno == ENOSPC);
-        // Reading makes no page, but through a mapping it needs one.
+        // A read allocates no page, but a read through a mapping does.
         CHECK(pread(other, piece, PAGE, PAGE) == PAGE && piece[0] == 0);
         for (int writes = 0; writes < 2; writes++) {
             code = 0;
@@ -87,10 +87,10 @@ int main(void)
             }
             CHECK(code == BUS_ADRERR);
         }
-        // Memory with a descriptor is not of this file system.
+        // memfd memory does not belong to this file system.
         CHECK(pwrite(memory, piece, PIECE, 0) == PIECE);
         CHECK(room() == 0);
-        // What only a mapping has kept is there for others as soon as that is gone.
+        // Pages that only a mapping kept are available as soon as it is gone.
         char *all = mmap(NULL, before * PAGE, PROT_READ, MAP_SHARED | MAP_POPULATE, fd, 0);
         CHECK(all != MAP_FAILED && unlink(FULL) == 0 && close(fd) == 0);
         CHECK(room() == 0 && all[0] == 'x');

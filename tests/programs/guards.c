@@ -13,7 +13,7 @@
 #define GUARD_INSTALL 102
 #define GUARD_REMOVE 103
 
-// Nothing else is ever mapped there.
+// Only this program maps memory there.
 static char *const at = (char *)0x100000000000;
 static char *const to = (char *)0x100040005000;
 
@@ -43,7 +43,7 @@ static void barring(void)
     for (long page = 3; page < 10; page++)
         say_byte(at + page * PAGE);
     put_byte(at + 5 * PAGE + 7, 1);
-    // The kernel does not get past it, either.
+    // The kernel's accesses fail there, too.
     SAY(write(1, at + 5 * PAGE, 1));
     SAY(madvise(at, 20 * PAGE, MADV_DONTNEED));
     say_present(at, 20);
@@ -79,7 +79,7 @@ static void protecting(void)
     put_byte(at + 2 * PAGE, 1);
     put_byte(at + 6 * PAGE, 77);
     say_byte(at + 6 * PAGE);
-    // What is mapped over it has none.
+    // A mapping placed over guards has none.
     SAY(mmap(at, 3 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
              0) == at);
     say_byte(at + 2 * PAGE);
@@ -150,7 +150,7 @@ static void failing(void)
     SAY(munmap(at, 8 * PAGE));
 }
 
-// A stack with a guard in it, and another thread that faults all around meanwhile.
+// A stack with a guard in it, while another thread faults around it.
 static void *touch_all(void *argument)
 {
     char *pages = argument;

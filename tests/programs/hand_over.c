@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// A signal for the process goes to a thread that cannot take it any more: it
-// ends, or it blocks the signal. Another thread that can has to take it.
+// A signal for the process is directed at a thread that can no longer take it: it
+// ends, or it blocks the signal. Another thread must take it.
 
 #include "common.h"
 
@@ -23,7 +23,7 @@ static void set_mask(int how)
     pthread_sigmask(how, &set, NULL);
 }
 
-// The first thread without the signal blocked, so the kernel's choice.
+// The first thread that does not block the signal, so the kernel chooses it.
 static void *chosen(void *argument)
 {
     (void)argument;
@@ -39,8 +39,8 @@ static void *chosen(void *argument)
     }
     // Not by way of pthread_exit(), which blocks every signal first. In musl the
     // word that the kernel clears at a thread's end is the lock of the list of
-    // threads; cleared for a thread that does not hold it, it lets the joiner
-    // of another one unmap the stack that one still runs on.
+    // threads. Cleared for a thread that does not hold it, it would let a joiner of
+    // another thread unmap the stack on which that thread still runs.
     syscall(SYS_set_tid_address, NULL);
     syscall(SYS_exit, 0);
     return NULL;

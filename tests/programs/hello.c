@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// What the tests of bad programs and bad archives damage.
+// The program that the tests of bad programs and bad archives damage.
 
 #include <stdio.h>
 

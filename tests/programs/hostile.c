@@ -4,10 +4,10 @@
 // system calls with hostile arguments, in rounds of some length. Only for a kernel
 // under test: on any other this program refuses to run.
 //
-// Three generations. The supervisor, the first process, lives through the run; it makes a leader for
-// each round, kills everybody at the round's end, and looks whether all are gone
-// and what they used has come back. The leader makes children anew as they die
-// of whatever they do. The children are hostile (hostile_calls.h). Whatever else runs this program,
+// Three generations. The supervisor, the first process, lives through the run. It makes a leader for
+// each round, kills all processes at the round's end, and checks that they are gone
+// and that their memory was freed. The leader replaces children that die
+// of their own calls. The children are hostile (hostile_calls.h). Any other process that runs this program,
 // such as a child that executes it, is hostile too.
 
 #include "hostile_calls.h"
@@ -19,7 +19,7 @@
 
 enum { THREADS = 2, MOST_CHILDREN = 8, PATIENCE_MS = 30000 };
 
-// -1 in the supervisor. Elsewhere code may be entered anywhere, and must not have it.
+// -1 in the supervisor only: hostile code may be entered anywhere, and must not find it.
 static volatile pid_t everybody;
 
 static long now_ms(void)
@@ -30,7 +30,7 @@ static long now_ms(void)
     return time.tv_sec * 1000 + time.tv_nsec / 1000000;
 }
 
-// A hostile process: never returns.
+// Runs a hostile process: never returns.
 static void be_hostile(word random)
 {
     struct itimerval tick = {{0, 7000}, {0, 7000}};
@@ -56,7 +56,7 @@ static void be_hostile(word random)
         one_call(&random);
 }
 
-// Keeps some hostile children alive. Each lives for a while only, for all its
+// Keeps some hostile children alive. Each lives only for a while, because all its
 // threads may sleep.
 static void lead(word random, int children)
 {
@@ -83,14 +83,14 @@ static void lead(word random, int children)
                 be_hostile(random ^ (word)i);
             until[i] = now_ms() + 100 + (long)(next(&random) % 300);
         }
-        // Those of children that are gone, and brothers made by CLONE_PARENT.
+        // Reaps children of dead children, and siblings made with CLONE_PARENT.
         while (waitpid(-1, NULL, WNOHANG) > 0)
             ;
         sleep_ms(5);
     }
 }
 
-// How many processes there are.
+// The number of processes.
 static int population(void)
 {
     DIR *proc = opendir("/proc");
@@ -104,7 +104,7 @@ static int population(void)
     return count;
 }
 
-// Who does not die, and where it is.
+// Prints the status of each process that does not die.
 static void print_survivors(void)
 {
     char name[280], text[2000];
@@ -132,7 +132,7 @@ static void kill_everybody(void)
             ;
         if (now_ms() - begun > PATIENCE_MS) {
             print_survivors();
-            EXPECT(false, "somebody does not die");
+            EXPECT(false, "a process does not die");
         }
         sleep_ms(2);
     }
@@ -148,8 +148,8 @@ static bool is_device(int folder, const char *name)
         S_ISCHR(status.st_mode);
 }
 
-// Removes what is in a directory, given by a descriptor, which it closes; of /dev all but devices,
-// which are nowhere else kept: a device may have been moved into any place.
+// Removes the content of a directory, given by a descriptor, which it closes. In /dev it keeps devices: they exist
+// nowhere else, and may have been moved to any place.
 static void remove_all(int folder, int depth, bool is_dev)
 {
     DIR *open_folder = fdopendir(folder);
@@ -174,7 +174,7 @@ static void remove_all(int folder, int depth, bool is_dev)
     closedir(open_folder);
 }
 
-// This program, kept in memory: anybody may write to its file.
+// This program, kept in memory, because any process may write to its file.
 static char *image;
 static long image_size;
 
@@ -189,7 +189,7 @@ static void keep_image(void)
     close(file);
 }
 
-// Makes the tree what it was: this program, and nothing else.
+// Restores the file tree: this program, and nothing else.
 static void restore_files(void)
 {
     int copy;
@@ -213,7 +213,7 @@ static long field(const char *text, const char *name)
     return atol(at + strlen(name));
 }
 
-// What is in use, as the kernel counts it: frames that are neither free nor its own stock, KiB;
+// Memory in use, as the kernel counts it: KiB of frames that are neither free nor its own stock,
 // and bytes of its heap.
 struct use {
     long frames, heap;
@@ -235,7 +235,7 @@ static struct use used_now(int meminfo, int vmstat)
                         field(text, "heap_bytes ")};
 }
 
-// Makes the kernel's lists of processes, stacks and timers as long as they will be.
+// Makes the kernel's lists of processes, stacks and timers grow to their final length.
 static void warm_up(long memory_kb)
 {
     enum { TIMERS = 512 };
@@ -276,7 +276,7 @@ static void supervise(word seed, int rounds, int milliseconds, int children)
         long until = now_ms() + milliseconds;
         struct use used;
 
-        // What executes this program anew does not know the leader, and may kill it.
+        // A process that executes this program again does not know the leader, and may kill it.
         for (pid_t child = 0; now_ms() < until; sleep_ms(20)) {
             while (waitpid(-1, NULL, WNOHANG) > 0)
                 child = 0;
@@ -291,7 +291,7 @@ static void supervise(word seed, int rounds, int milliseconds, int children)
         used = used_now(meminfo, vmstat);
         printf("round %d: %ld KiB of frames, %ld bytes of heap in use\n", round,
                used.frames, used.heap);
-        // The least in the last half must not be more than the most before. Some frames wait for
+        // The minimum of the second half must not exceed the maximum of the first. Some frames wait for
         // other CPUs, and lists may grow once more.
         if (round < rounds / 2) {
             first.frames = used.frames > first.frames ? used.frames : first.frames;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// System calls made at random: the numbers the kernel knows with arguments of
-// about the right kinds, and other numbers. Threads and processes made on
-// the way do the same.
+// Random system calls: the numbers that the kernel knows with arguments of
+// about the right kinds, and other numbers. Threads and processes that
+// calls create do the same.
 
 #ifndef TESTS_HOSTILE_CALLS_H
 #define TESTS_HOSTILE_CALLS_H
@@ -93,13 +93,13 @@ static const struct {
 
 enum { CALLS = sizeof calls / sizeof *calls, MOST_FORKS = 8, MOST_DEPTH = 3 };
 
-// Of this process, and of those that share its memory.
+// Shared with the processes that share this process's memory.
 static volatile int forks, depth;
 static void hostile_thread(void) __attribute__((used, noreturn));
 static char stacks[8][32 << 10] __attribute__((aligned(16)));
 
-// The call itself, without the C library. What begins to run on another stack
-// (`apart`) goes its own way.
+// Makes a call without the C library. A thread or process that starts on another stack
+// (`apart`) runs hostile_thread().
 static __attribute__((noinline)) long call(word number, const word a[6],
                                            word apart)
 {
@@ -239,7 +239,7 @@ static word argument(char kind, word number, word *random)
     }
 }
 
-// Whether a number means one of those who must live, or everybody.
+// Whether a number means the supervisor, the leader, or all processes.
 static bool is_guarded(word id)
 {
     int number = (int)id;
@@ -248,7 +248,7 @@ static bool is_guarded(word id)
         number == leader || number == -leader;
 }
 
-// Keeps a call from ending the run itself, and from multiplying for ever.
+// Keeps a call from ending the run itself, and from forking without limit.
 static bool is_fair(word number, const word a[6])
 {
     switch (number) {
@@ -281,8 +281,8 @@ static long fair_call(word number, word a, word b, word c, word d, word e)
     return is_fair(number, all) ? call(number, all, 0) : -1;
 }
 
-// Calls that do nothing unless they follow on others. Somebody is traced: attached or seized, waited
-// for, asked and changed, and mostly let go of.
+// Traces another process, because single random calls have no effect: attaches or seizes it, waits
+// for it, reads and changes it, and usually detaches.
 static void trace(word *random)
 {
     enum { CONT = 7, ATTACH = 16, DETACH = 17, SEIZE = 0x4206, INTERRUPT = 0x4207 };
@@ -312,7 +312,7 @@ static void trace(word *random)
         fair_call(SYS_ptrace, DETACH, other, 0, 0, 0);
 }
 
-// Advice for somebody's memory, or our own.
+// Gives advice for another process's memory, or our own.
 static void advise(word *random)
 {
     word other = one_in(random, 2) ? (word)plain(SYS_getpid, 0, 0) : process(random);
@@ -343,7 +343,7 @@ static void one_call(word *random)
         for (int i = 0; i < 6; i++)
             a[i] = anything(random);
     } else {
-        // A heavier call is taken more easily.
+        // A call with a greater weight is chosen more often.
         do
             chosen = next(random) % CALLS;
         while (next(random) % 10 >= (word)calls[chosen].weight);
@@ -352,7 +352,7 @@ static void one_call(word *random)
         for (int i = 0; i < 6; i++)
             a[i] = argument(*kinds ? *kinds++ : 'a', number, random);
     }
-    // The kernel looks at the lower half only.
+    // The kernel uses the lower half only.
     number = one_in(random, 64) ? number | next(random) << 32 : number;
     if (!is_fair(number & 0xffffffff, a))
         return;

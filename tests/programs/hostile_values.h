@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// What a hostile program passes to system calls: interesting values, and
+// Arguments of a hostile program's system calls: interesting values, and
 // structures that are nearly right.
 //
 // Structures are made in an arena that all threads of a process share, so one
 // thread changes what the kernel is reading for another. The arena has
-// pages that are readable only, that nobody touched yet, and that are missing, and
+// pages that are read-only, untouched, or missing, and
 // structures often end, or break off, where such a page begins.
 
 #ifndef TESTS_HOSTILE_VALUES_H
@@ -24,7 +24,7 @@ enum {
 typedef unsigned long word;
 
 static char *arena;
-// Who must live for the run to end: the supervisor, and the leader of the round.
+// The processes that must live for the run to end: the supervisor, and the leader of the round.
 static pid_t supervisor, leader;
 
 // xorshift64*, one state for each thread.
@@ -82,8 +82,8 @@ static inline word address(word *random)
     }
 }
 
-// A writable place for a structure: before a missing page, so that what is
-// longer breaks off, or anywhere in two good pages.
+// A writable place for a structure: right before a missing page, so that a longer
+// structure breaks off, or anywhere in two good pages.
 static inline word *place(word *random, word size)
 {
     word group = next(random) % (ARENA_PAGES / PERIOD) * PERIOD;
@@ -166,7 +166,7 @@ static inline word process(word *random)
     case 2:
         return -(word)(leader + next(random) % 40);
     default:
-        // Numbers are given in order: children and threads, past and present.
+        // Process numbers are given in order: children and threads, past and present.
         return leader + next(random) % 60;
     }
 }
@@ -185,7 +185,7 @@ static inline word descriptor(word *random)
     }
 }
 
-// A time that is short, or long, or none.
+// A short time, a long one, or an invalid one.
 static inline word time_span(word *random)
 {
     word *at = place(random, 32);
@@ -198,7 +198,7 @@ static inline word time_span(word *random)
     return (word)at;
 }
 
-// What shows the memory of somebody else, but of nobody who must live. Without the C library,
+// A path that shows the memory of a process, but not of the supervisor or the leader. Without the C library,
 // which needs registers that hostile programs spoil.
 static inline word path_of_process(word *random, char *to)
 {
@@ -247,7 +247,7 @@ static inline word path(word *random)
 
     switch (next(random) % 16) {
     case 0:
-        // Too long, or without an end before the page's.
+        // Too long, or not terminated before the end of the page.
         for (; size < 512; size++)
             to[size] = 'a' + size % 3;
         return (word)at;
@@ -273,7 +273,7 @@ static inline word path(word *random)
     return (word)at;
 }
 
-// Pairs of an address and a length; also a list of strings, nearly.
+// Pairs of an address and a length; also nearly a list of strings.
 static inline word vectors(word *random)
 {
     word *at = place(random, 128);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// A dynamically linked program: what it is told about itself and its interpreter, how its data
-// begins, and what becomes of copies of it that name another interpreter. A transcript, the same on
+// A dynamically linked program: what it is told about itself and its interpreter, the initial content of its data,
+// and the results of running copies of it that name another interpreter. A transcript, the same on
 // Linux.
 
 #include "children.h"
@@ -78,7 +78,7 @@ static void run_with(const char *interpreter)
 {
     Elf64_Phdr *named = header(PT_INTERP);
 
-    // Behind the program, where there is room for any path.
+    // Behind the program, where a path of any length fits.
     strcpy(image + length, interpreter);
     named->p_offset = length;
     named->p_filesz = strlen(interpreter) + 1;
@@ -86,7 +86,7 @@ static void run_with(const char *interpreter)
     run(interpreter);
 }
 
-// What the program sees of itself.
+// Prints what the program sees of itself.
 static int look(int is_copy)
 {
     unsigned long base = getauxval(AT_BASE);

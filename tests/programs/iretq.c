@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// IRETQ in user mode, to where it would go on anyway: allowed by the hardware.
-// QEMU 7.2 takes its stack accesses for the kernel's when there is SMAP, which
-// raises a page fault that no mapping can prevent: then it has to end by
+// IRETQ in user mode, to where execution would continue anyway: allowed by the hardware.
+// With SMAP, QEMU 7.2 treats its stack accesses as the kernel's, which
+// raises a page fault that no mapping can prevent: then it must end by
 // SIGSEGV. With an argument: by a handler.
 
 #include "common.h"

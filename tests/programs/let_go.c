@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Memory that a program has let go of (MADV_FREE) and that is needed: nobody dies, what was
-// written since stays, and everything else is what it was or zero. To be run where there is
+// Memory is short while a program has lazily freed pages (MADV_FREE): no process dies, pages that were
+// written since keep their content, and all other pages keep theirs or are zero. To be run with
 // little memory: it takes more than is free.
 
 #include "common.h"
@@ -34,7 +34,7 @@ static char *filled(long pages)
     return memory;
 }
 
-// Every third page is written again, every fifth read.
+// Marks the pages; every third is written again, every fifth read.
 static void let_go(char *memory, long pages)
 {
     CHECK(madvise(memory, pages * PAGE, MADV_FREE) == 0);
@@ -44,7 +44,7 @@ static void let_go(char *memory, long pages)
         CHECK(word(memory, page)[3] == page + 1);
 }
 
-// How many pages are gone.
+// The number of reclaimed pages.
 static long gone(char *memory, long pages)
 {
     long count = 0;
@@ -61,7 +61,7 @@ static long gone(char *memory, long pages)
     return count;
 }
 
-// A fault takes them from its own process.
+// A fault reclaims them from its own process.
 static void by_myself(long pages)
 {
     char *memory = filled(pages);
@@ -74,7 +74,7 @@ static void by_myself(long pages)
     CHECK(munmap(more, pages * PAGE) == 0);
 }
 
-// And from another one, which is not killed.
+// A fault reclaims them from another process, which is not killed.
 static void by_another(long pages)
 {
     int to_child[2], to_parent[2], status;
@@ -110,6 +110,6 @@ int main(void)
     long pages = info.freeram * info.mem_unit / PAGE * 6 / 10;
     by_myself(pages);
     by_another(pages);
-    puts("nobody died");
+    puts("no process died");
     return 0;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// What a program may have of memory: locks, limits, the number of its mappings, overcommit. A
-// transcript, the same on Linux. What else the program has mapped differs, so all is told relative
-// to that.
+// The memory that a program may use: locks, limits, the number of its mappings, overcommit. A
+// transcript, the same on Linux. The program's other mappings differ, so all numbers are relative
+// to them.
 
 #include "children.h"
 #include "transcript.h"
@@ -22,7 +22,7 @@
 #endif
 #define ADVICE_DONTNEED_LOCKED 24
 
-// Nothing else is ever mapped there.
+// Only this program maps memory there.
 static char *const at = (char *)0x100000000000;
 static char *const to = (char *)0x100040005000;
 
@@ -162,7 +162,7 @@ static void locking(void)
     SAY(munlockall());
     SAY(map(at + 4 * PAGE, 4, RW, 0));
     say_present(at, 8);
-    // Whoever has the right may lock whatever the limit is.
+    // With the capability, any amount may be locked.
     set_limit(RLIMIT_MEMLOCK, 0);
     SAY(mlock(at, 8 * PAGE));
     SAY(munmap(at, 8 * PAGE));
@@ -239,12 +239,12 @@ static void counting(void)
         made++;
     puts(strerror(errno));
     SAY(made > 65400 && made < 65530);
-    // One more than there may be.
+    // One mapping above the limit.
     SAY(map(at + 30 * PAGE, 1, RW, 0));
     SAY(map(at + 19 * PAGE, 1, RW, 0));
     SAY(sbrk(PAGE) == (void *)-1);
     SAY(munmap(many, PAGE));
-    // As many as there may be.
+    // Exactly at the limit.
     SAY(munmap(at + 5 * PAGE, PAGE));
     SAY(mprotect(at, PAGE, PROT_READ));
     SAY(mprotect(at + 5 * PAGE, PAGE, PROT_READ));
@@ -257,10 +257,10 @@ static void counting(void)
     SAY(map(at + 19 * PAGE, 1, RW, 0));
     SAY(mprotect(at, 20 * PAGE, PROT_READ));
     SAY(mprotect(at, 20 * PAGE, RW));
-    // One less, and two.
+    // One mapping below the limit, and two.
     SAY(munmap(many + 2 * PAGE, PAGE));
     SAY(mprotect(at + 5 * PAGE, PAGE, PROT_READ));
-    // Linux has split once and keeps the two apart; this joins them.
+    // Linux has split once and does not merge the two; this merges them.
     SAY(mprotect(at, 20 * PAGE, PROT_READ));
     SAY(mprotect(at, 20 * PAGE, RW));
     SAY(mprotect(at, PAGE, PROT_READ));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// The lines of /proc/self/maps, but for what the program's own file is called and where its inode is.
-// A transcript, the same on Linux with addresses that are not random.
+// The lines of /proc/self/maps, except the name and the inode of the program's own file.
+// A transcript, the same on Linux without address randomisation.
 
 #include "children.h"
 #include "transcript.h"
@@ -12,12 +12,12 @@
 
 #define PAGE 4096L
 #define NAME "/dev/shm/faultless-lines"
-// Nothing else is ever mapped there.
+// Only this program maps memory there.
 static char *const at = (char *)0x100000000000;
 
 static struct stat of_file;
 
-// Prints the lines of a range; numbers of devices and inodes only where they are known.
+// Prints the lines of a range; numbers of devices and inodes only if they are known.
 static void show(unsigned long from, unsigned long to)
 {
     char line[512];
@@ -35,7 +35,7 @@ static void show(unsigned long from, unsigned long to)
                      &minor, &inode, &name) >= 7);
         if (end <= from || start >= to)
             continue;
-        // Linux has names in one column.
+        // Linux puts names in one column.
         EXPECT(line[name] == 0 || name == 73, "column %d: %s", name, line);
         int is_file = inode == of_file.st_ino && (major << 8 | minor) == of_file.st_dev;
         printf("%lx-%lx %s %lx %s '%s'\n", start, end, flags, offset,
@@ -55,9 +55,9 @@ static void files(void)
 
     CHECK(fd >= 0 && again >= 0 && ftruncate(fd, 64 * PAGE) == 0 && fstat(fd, &of_file) == 0);
     map(at, 2, PROT_READ, MAP_SHARED, fd, 0);
-    // One mapping with the one before.
+    // Merges with the mapping before.
     map(at + 2 * PAGE, 2, PROT_READ, MAP_SHARED, fd, 2);
-    // Not where they belong together, opened twice, private, with other rights.
+    // These do not merge: another offset, another description, private, with other rights.
     map(at + 4 * PAGE, 1, PROT_READ, MAP_SHARED, fd, 5);
     map(at + 5 * PAGE, 1, PROT_READ, MAP_SHARED, again, 6);
     map(at + 6 * PAGE, 1, PROT_READ, MAP_PRIVATE, again, 7);
@@ -78,7 +78,7 @@ static void files(void)
     SAY(unlink(NAME "3"));
     show((unsigned long)at, (unsigned long)at + 4 * PAGE);
     SAY(munmap(at, 64 * PAGE));
-    // What another process has made of the name is another file.
+    // After the name was replaced, it refers to another file.
     fd = open(NAME, O_RDWR | O_CREAT | O_TRUNC, 0644);
     CHECK(fstat(fd, &of_file) == 0 && ftruncate(fd, PAGE) == 0);
     map(at, 1, PROT_READ, MAP_SHARED, fd, 0);
@@ -108,7 +108,7 @@ static void others(void)
 
 static volatile char large_bss[20 * PAGE];
 
-// The program itself: nothing but its name, its size and the C library's stack are not known.
+// The program itself, of which only its name, its size and the C library's stack are unknown.
 static void program(void)
 {
     char line[512];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// /proc/PID/{maps,smaps} of a process with many mappings: read in pieces of any size, and anywhere,
-// they say what they say at once, however many descriptors have them open. A transcript, the
+// /proc/PID/{maps,smaps} of a process with many mappings: reads of any size and at any offset return
+// what one large read returns, however many descriptors are open. A transcript, the
 // same on Linux.
 
 #include "children.h"
@@ -25,7 +25,7 @@ static int opened(pid_t process, const char *what)
     return file;
 }
 
-// Everything from where the description is, in reads of one size.
+// Reads everything from the present offset on, in reads of one size.
 static long read_all(int file, char *to, long piece)
 {
     long done = 0, more;
@@ -49,7 +49,7 @@ static long heap_bytes(void)
     close(file);
     text[size] = 0;
     at = strstr(text, "heap_bytes ");
-    // Only where this is said can a kernel be asked.
+    // Only a kernel that reports its heap can be checked.
     return at == NULL ? 0 : atol(at + strlen("heap_bytes "));
 }
 
@@ -77,14 +77,14 @@ static void compare(pid_t process, const char *what)
         at = random / 16 % size;
         length = 1 + i * 31;
         got = pread(file, pieces, length, at);
-        // A call may give less, but nothing else.
+        // A call may return fewer bytes, but no other ones.
         EXPECT(got > 0 && got <= length && memcmp(whole + at, pieces, got) == 0,
                "%s at %ld", what, at);
     }
     CHECK(pread(file, pieces, 10, size) == 0);
     CHECK(pread(file, pieces, 10, size + 12345) == 0);
     close(file);
-    // Each is somewhere in the middle, and what that keeps in the kernel is little.
+    // Each is read up to somewhere in the middle, which must keep little of the kernel's heap.
     heap = heap_bytes();
     for (int i = 0; i < OPENED; i++) {
         many[i] = opened(process, what);
@@ -105,7 +105,7 @@ static void compare(pid_t process, const char *what)
     printf("%s: all the same\n", what);
 }
 
-// A process with many mappings, which waits to be told to execute, and to be killed.
+// Makes a process with many mappings, which waits for orders to execute a program, and to be killed.
 static pid_t make_child(int *tell)
 {
     int ready[2], orders[2];
@@ -128,7 +128,7 @@ static pid_t make_child(int *tell)
         }
         CHECK(write(ready[1], "x", 1) == 1);
         CHECK(read(orders[0], &byte, 1) == 1);
-        // For a pipe that shows when it is somebody else.
+        // For a pipe through which the new program reports its start.
         CHECK(dup2(ready[1], 100) == 100 && dup2(orders[0], 101) == 101);
         execl("/proc/self/exe", "listings", "again", NULL);
         _exit(1);
@@ -163,10 +163,10 @@ int main(int argc, char **argv)
     SAY(pread(maps, pieces, 100, -1));
     SAY(lseek(maps, 0, SEEK_SET));
     CHECK(write(tell[0], "x", 1) == 1 && read(tell[1], &byte, 1) == 1);
-    // What was opened was the memory it had before.
+    // The descriptor refers to the memory that the process had before.
     SAY(read(maps, pieces, 100));
     SAY(read(sizes, pieces, 100));
-    // And of the line that was begun, the rest.
+    // Only the rest of the line that was being read.
     SAY(read(rest, pieces, 10));
     SAY(read(rest, pieces, 200) < 200);
     SAY(read(rest, pieces, 100));

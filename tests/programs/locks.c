@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Locks of files: of a process's ranges, of a description's, of whole files. Runs
-// on Linux too, and says the same there.
+// File locks: on a process's ranges, on a description's, on whole files. Runs
+// on Linux too, and prints the same there.
 
 #include "common.h"
 
@@ -11,7 +11,7 @@
 
 #define CHECK(condition) EXPECT(condition, "%s", #condition)
 
-// musl hides them.
+// musl does not declare them.
 enum { OFD_GETLK = 36, OFD_SETLK = 37, OFD_SETLKW = 38 };
 
 static int fd;
@@ -30,7 +30,7 @@ static int status_of(pid_t child)
     return status;
 }
 
-// What another process finds when it wants to lock a byte.
+// The lock that another process finds when it tries to lock a byte.
 static int found(int kind, long at)
 {
     pid_t own = getpid(), child = fork();
@@ -53,7 +53,7 @@ static void ranges(void)
     CHECK(lock(fd, F_SETLK, F_WRLCK, 10, 10) == 0);
     CHECK(found(F_RDLCK, 9) == 0 && found(F_RDLCK, 10) == 2);
     CHECK(found(F_WRLCK, 19) == 2 && found(F_WRLCK, 20) == 0);
-    // A hole, and a piece that is shared.
+    // A hole, and a piece with a shared lock.
     CHECK(lock(fd, F_SETLK, F_UNLCK, 14, 2) == 0);
     CHECK(lock(fd, F_SETLK, F_RDLCK, 17, 1) == 0);
     CHECK(found(F_WRLCK, 13) == 2 && found(F_WRLCK, 14) == 0 && found(F_WRLCK, 16) == 2);
@@ -67,7 +67,7 @@ static void ranges(void)
     CHECK(lock(fd, F_GETLK, F_UNLCK, 0, 1) == -1 && errno == EINVAL);
     CHECK(lock(99, F_SETLK, F_WRLCK, 0, 1) == -1 && errno == EBADF);
     CHECK(fcntl(fd, F_SETLK, (void *)8) == -1 && errno == EFAULT);
-    // Closing any descriptor of the file gives all back.
+    // Closing any descriptor of the file releases all locks.
     int other = open("/proc/self/exe", O_RDONLY);
     close(other);
     CHECK(found(F_RDLCK, 95) == 2);
@@ -78,7 +78,7 @@ static void ranges(void)
     CHECK(lock(fd, OFD_SETLK, F_UNLCK, 0, 0) == 0 && found(F_WRLCK, 0) == 0);
 }
 
-// A process waits for another one, whose end gives everything back.
+// A process waits for another one; the end of that process releases all its locks.
 static void waiting(void)
 {
     int ends[2], back[2];
@@ -96,7 +96,7 @@ static void waiting(void)
     CHECK(read(ends[0], &byte, 1) == 1);
     CHECK(lock(fd, F_SETLK, F_WRLCK, 0, 1) == -1 && errno == EAGAIN);
     CHECK(lock(fd, F_SETLK, F_WRLCK, 1, 1) == 0 && write(back[1], "w", 1) == 1);
-    // Whoever comes last would close the circle. The other one gets its lock.
+    // The later request would close the cycle. The other process gets its lock.
     int taken = lock(fd, F_SETLKW, F_WRLCK, 0, 1);
     CHECK(taken == 0 || errno == EDEADLK);
     CHECK(lock(fd, F_SETLK, F_UNLCK, 0, 0) == 0);
@@ -138,7 +138,7 @@ static void descriptions(void)
         _exit(0);
     }
     CHECK(status_of(child) == 0);
-    // Ranges of a description do not see them, but each other.
+    // Ranges of a description do not conflict with flock, but with each other.
     CHECK(lock(other, OFD_SETLK, F_WRLCK, 0, 0) == 0);
     CHECK(lock(fd, OFD_SETLK, F_RDLCK, 5, 1) == -1 && errno == EAGAIN);
     CHECK(lock(fd, F_SETLK, F_RDLCK, 5, 1) == -1 && errno == EAGAIN);
@@ -151,7 +151,7 @@ static void descriptions(void)
     CHECK(lock(fd, OFD_SETLK, F_UNLCK, 0, 0) == 0 && flock(fd, LOCK_UN) == 0);
 }
 
-// What is locked together is counted right.
+// An update under a lock is not lost.
 static void together(void)
 {
     enum { CHILDREN = 4, ROUNDS = 100 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Two seconds or more in which a thread is nearly always in a call that lets others run in its midst,
-// and never sleeps: whoever wants the machine for himself gets it all the same.
+// For two seconds or more, a thread is nearly always in a long call that reschedules, and never
+// sleeps. The kernel's stop_machine must succeed nevertheless.
 
 #include "common.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// What the flags of mmap do: which mappings they make, what smaps says of those, and where they
-// go when everything but three windows is mapped. A transcript, the same on Linux 6.12.
+// The flags of mmap: the mappings they make, the flags that smaps shows for those, and their placement
+// when all but three windows is mapped. A transcript, the same on Linux 6.12.
 
 #include "children.h"
 #include "touch.h"
@@ -22,11 +22,11 @@
 #define RW (PROT_READ | PROT_WRITE)
 #define HUGE 512L
 
-// Nothing else is ever mapped there.
+// Only this program maps memory there.
 static char *const at = (char *)0x100000000000;
 static char *const to = (char *)0x100040005000;
 
-// No memory is asked for meanwhile: it would be mapped.
+// A static buffer, because an allocation would map memory.
 static char text[1 << 17];
 
 static void read_text(const char *name)
@@ -43,7 +43,7 @@ static void read_text(const char *name)
     CHECK(close(file) == 0);
 }
 
-// The mapping at an address: its length, and its flags, but for whether Linux has accounted for it.
+// Prints the mapping at an address: its length, and its flags, except whether Linux has accounted for it.
 static void say_flags(const char *where)
 {
     unsigned long start, end;
@@ -190,12 +190,12 @@ static void neighbours(void)
     CHECK(munmap(at, pages * PAGE) == 0);
 }
 
-// The high window begins and ends at no boundary of huge pages; nothing is in the low one, either.
+// The high window begins and ends off the boundaries of huge pages; the low one is empty, too.
 static char *const high = (char *)0x1000000000 + 5 * PAGE;
 static char *const high_end = (char *)0x1000000000 + (8 * HUGE + 3) * PAGE;
 static char *const low = (char *)0x40000000;
 static char *const low_end = (char *)0x80000000;
-// Above where addresses are chosen as a rule.
+// Above where addresses are usually chosen.
 static char *const top = (char *)0x7ffff8105000;
 static char *const top_end = (char *)0x7ffff8d03000;
 
@@ -206,7 +206,7 @@ static void cover(char *from, char *end)
               from);
 }
 
-// Maps what is free outside the windows, but for the gap below the stack.
+// Maps all free memory outside the windows, except for the gap below the stack.
 static void cover_all(void)
 {
     static struct {
@@ -216,7 +216,7 @@ static void cover_all(void)
     char *last = (char *)0x10000;
     volatile char deep[1 << 16];
 
-    // The stack will not grow.
+    // Grows the stack now, so that it does not grow later.
     for (size_t i = 0; i < sizeof deep; i += PAGE)
         deep[i] = 1;
     read_text("/proc/self/maps");
@@ -310,7 +310,7 @@ static void hints(void)
     LOOK(0, 1L << 35, PRIVATE | LOW, -1);
 }
 
-// What is there already, and what keeps a gap below.
+// Existing mappings, and mappings that keep a gap below.
 static void obstacles(void)
 {
     char *first = low + PAGE, *stack = low + 600 * PAGE;
@@ -329,7 +329,7 @@ static void obstacles(void)
     LOOK(low + 2 * PAGE, 343, PRIVATE | LOW, -1);
     CHECK(munmap(stack, PAGE) == 0);
     CHECK(munmap(first, PAGE) == 0);
-    // Below what grows down there is no room for a huge page more.
+    // Below a mapping that grows down there is no room for another huge page.
     stack = high + (2 * HUGE + 300) * PAGE;
     CHECK(mmap(stack, high_end - stack, PROT_NONE, PRIVATE | MAP_FIXED | MAP_GROWSDOWN, -1, 0) == stack);
     LOOK(0, HUGE, PRIVATE, -1);
@@ -338,7 +338,7 @@ static void obstacles(void)
     LOOK(0, 2 * HUGE, SHARED, -1);
     LOOK(0, 3 * HUGE, PRIVATE | ABOVE4G, -1);
     CHECK(munmap(stack, high_end - stack) == 0);
-    // The same at the top, where the lowest hole is looked for.
+    // The same at the top, where the search is for the lowest hole.
     stack = top + (3 * HUGE + 300) * PAGE;
     CHECK(mmap(high, high_end - high, PROT_NONE, PRIVATE | MAP_NORESERVE | MAP_FIXED, -1, 0) == high);
     CHECK(mmap(stack, PAGE, PROT_NONE, PRIVATE | MAP_FIXED | MAP_GROWSDOWN, -1, 0) == stack);
@@ -351,7 +351,7 @@ static void obstacles(void)
     CHECK(munmap(high, high_end - high) == 0);
 }
 
-// Until nothing is free any more.
+// Maps until nothing is free any more.
 static void until_full(void)
 {
     for (int i = 0; i < 9; i++)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Mapped files: what is seen through which mapping, which mappings are refused, and what reading,
-// writing, holes and synchronising do beside them. A transcript, the same on Linux.
+// Mapped files: which stores are visible through which mapping, which mappings are refused, and the effects of
+// reads, writes, holes and synchronisation beside them. A transcript, the same on Linux.
 
 #include "children.h"
 #include "transcript.h"
@@ -12,11 +12,11 @@
 #include <sys/wait.h>
 
 #define PAGE 4096L
-// Newer than the C library.
+// Newer than the C library's headers.
 enum { POPULATE_READ = 22, POPULATE_WRITE = 23, ZERO_RANGE = 16 };
 
 #define NAME "/dev/shm/faultless-mapped"
-// Nothing else is ever mapped there.
+// Only this program maps memory there.
 static char *const at = (char *)0x100000000000;
 static char *const other = (char *)0x100100000000;
 
@@ -74,7 +74,7 @@ static long blocks(int fd)
     return status.st_blocks;
 }
 
-// What one sees of the other's stores.
+// Which stores through one mapping are visible through others.
 static void seeing(void)
 {
     int fd = file(4 * PAGE + 100, 'a');
@@ -101,7 +101,7 @@ static void seeing(void)
     SAY(msync(at, PAGE, MS_SYNC | MS_ASYNC));
     SAY(msync(at, PAGE, 8));
     SAY(msync(at, 0, MS_SYNC));
-    // Behind the end, in the last page.
+    // Behind the end of the file, in its last page.
     at[4 * PAGE + 200] = 'E';
     printf("%d\n", at[4 * PAGE + 200]);
     SAY(lseek(fd, 0, SEEK_END));
@@ -117,7 +117,7 @@ static void seeing(void)
     printf("%c\n", at[2]);
     SAY(moved(mremap(at, 2 * PAGE, 4 * PAGE, 0)));
     printf("%c\n", at[2 * PAGE]);
-    // The mapping keeps what nobody can open any more.
+    // The mapping keeps a file that can no longer be opened.
     SAY(unlink(NAME));
     SAY(close(fd));
     printf("%c%c\n", at[2], other[0]);
@@ -127,7 +127,7 @@ static void seeing(void)
     SAY(munmap(other, 4 * PAGE));
 }
 
-// Which mappings are refused, and with what.
+// Which mappings are refused, and with which error.
 static void refusing(void)
 {
     int fd = file(2 * PAGE, 'a'), reads = open(NAME, O_RDONLY), writes = open(NAME, O_WRONLY);
@@ -180,7 +180,7 @@ static void refusing(void)
         close(i);
 }
 
-// Calls whose memory is a mapping of the file that they are about.
+// Calls with a buffer in a mapping of the same file.
 static void through_itself(void)
 {
     int fd = file(8 * PAGE, 'a');
@@ -191,7 +191,7 @@ static void through_itself(void)
     printf("%c%c%c%c\n", at[99], at[100], at[PAGE + 100], at[2 * PAGE + 100]);
     SAY(pwrite(fd, at + 4 * PAGE, PAGE + 1, 6 * PAGE - 1));
     printf("%c%c%c\n", at[6 * PAGE - 1], at[7 * PAGE - 2], at[7 * PAGE - 1]);
-    // Beyond the end, from what grows by it.
+    // Writes beyond the end, from the page by which the file grows.
     SAY(pwrite(fd, at + 7 * PAGE, PAGE, 8 * PAGE));
     SAY(munmap(at, 8 * PAGE));
     map_at(at, 9 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
@@ -201,7 +201,7 @@ static void through_itself(void)
     pieces[1] = (struct iovec){at + 4 * PAGE, PAGE};
     SAY(preadv(fd, pieces, 2, PAGE));
     printf("%c%c%c%c\n", at[0], at[2 * PAGE], at[3 * PAGE], at[4 * PAGE]);
-    // The rest of the memory is not there.
+    // The rest of the buffer is not mapped.
     SAY(munmap(at + 2 * PAGE, PAGE));
     SAY(pread(fd, at, 4 * PAGE, 0));
     SAY(pread(fd, at + PAGE + 50, 4 * PAGE, 10));
@@ -268,7 +268,7 @@ static void holes(void)
     close(fd);
 }
 
-// A child has the parent's mappings: what is shared stays so.
+// A child inherits the parent's mappings: shared ones stay shared.
 static void forking(void)
 {
     int fd = file(4 * PAGE, 'a');
@@ -297,7 +297,7 @@ static void forking(void)
     close(fd);
 }
 
-// Populated mappings, and what is mapped over another one.
+// Populated mappings, and mappings over other ones.
 static void populating(void)
 {
     int fd = file(16 * PAGE, 'a');

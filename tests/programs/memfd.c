@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Memory with a descriptor, and what seals forbid. A transcript, the same on Linux.
+// Memory with a descriptor, and the operations that seals forbid. A transcript, the same on Linux.
 
 #include "children.h"
 #include "transcript.h"
@@ -10,10 +10,10 @@
 #include <sys/uio.h>
 
 #define PAGE 4096L
-// Nothing else is ever mapped there.
+// Only this program maps memory there.
 static char *const at = (char *)0x100000000000;
 
-// Newer than the C library.
+// Newer than the C library's headers.
 enum { NOEXEC_SEAL = 8, EXEC = 16, HUGE = 4, SEAL_FUTURE_WRITE = 16, SEAL_EXEC = 32 };
 
 static long moved(void *result)
@@ -95,7 +95,7 @@ static void using(void)
     SAY(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, PAGE));
     about(fd);
     printf("%d\n", at[0]);
-    // Opened again by its link, it is the same memory.
+    // Opened again through its link, it is the same memory.
     char path[32];
     snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
     int again = open(path, O_RDONLY);
@@ -165,7 +165,7 @@ static void sealing(void)
     all_of(sealed(F_SEAL_WRITE));
     all_of(sealed(SEAL_FUTURE_WRITE));
     all_of(sealed(F_SEAL_SEAL | F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK));
-    // What is mapped to be written cannot be sealed against it, or only for the future.
+    // Memory with a writable mapping can be sealed only against future writes.
     fd = sealed(0);
     SAY(map(2, PROT_READ, MAP_SHARED, fd));
     SAY(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE));
@@ -183,7 +183,7 @@ static void sealing(void)
     SAY(mprotect(at, PAGE, PROT_READ | PROT_WRITE));
     SAY(munmap(at, PAGE));
     close(fd);
-    // A child's mapping counts.
+    // A child's mapping counts, too.
     fd = sealed(0);
     SAY(map(1, PROT_READ | PROT_WRITE, MAP_SHARED, fd));
     int pipes[2];
@@ -211,7 +211,7 @@ static void sealing(void)
     close(fd);
 }
 
-// A program in memory.
+// Runs a program in memory.
 static void executing(int flags)
 {
     static char program[1 << 20];
@@ -236,7 +236,7 @@ static void executing(int flags)
     close(fd);
 }
 
-// What that program prints of itself.
+// Prints what that program sees of itself.
 static int child(void)
 {
     char line[256];

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// What a program asks of its memory beyond mmap: mremap, mincore, advice about fork, and realloc,
+// Memory operations beyond mmap: mremap, mincore, advice about fork, and realloc,
 // which moves pages. A transcript, the same on Linux.
 
 #include "children.h"
 #include "transcript.h"
 
 #define PAGE 4096L
-// Nothing else is ever mapped there.
+// Only this program maps memory there.
 static char *const at = (char *)0x100000000000;
 static char *const to = (char *)0x100040005000;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// The first process ends while another one lives, after some time in which both do.
+// The first process ends while another one lives, after some time in which both lived.
 
 #include "common.h"
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Threads that change mappings at once, each in a window of its own beside the
-// others': what each is answered, and what its pages hold, is what it would be
-// alone. Then processes that end in the midst of that, in several ways.
+// Threads that change mappings concurrently, each in a window of its own beside the
+// others': each must get the results and page contents that it would get
+// alone. Then processes that end in the middle of this, in several ways.
 
 #include "children.h"
 
 enum { THREADS = 4, PAGES = 40, STEPS = 3000, PAGE = 4096 };
 
-// Windows follow each other, so that tables and mappings reach from one to the
-// next.
+// Windows are adjacent, so that tables and mappings extend across
+// their boundaries.
 static char *const windows = (char *)0x20000000000;
 
 struct page {
@@ -47,7 +47,7 @@ static volatile uint64_t *word(const struct window *window, int page)
     return (volatile uint64_t *)at(window, page);
 }
 
-// A change of some pages, up to the first that is not mapped.
+// Changes some pages, up to the first that is not mapped.
 static bool up_to_a_hole(struct window *window, int page, int pages,
                          void (*change)(struct page *, bool), bool how)
 {
@@ -190,7 +190,7 @@ static void *end_all(void *argument)
     _exit(5);
 }
 
-// A process that ends while its threads are at it.
+// A process that ends while its threads work.
 static void end_in_the_midst(int how)
 {
     CHECK(munmap(windows, (size_t)THREADS * PAGES * PAGE) == 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// process_vm_readv and process_vm_writev: between a process and its child, and of itself, with
-// pieces that do not fit together, holes, protections, memory that is shared since a fork. A
+// process_vm_readv and process_vm_writev: between a process and its child, and on itself, with
+// pieces of different sizes, holes, protections, memory that is shared since a fork. A
 // transcript, the same on Linux.
 
 #include "children.h"
@@ -10,7 +10,7 @@
 #include <sys/uio.h>
 
 #define PAGE 4096L
-// Nothing else is ever mapped there.
+// Only this program maps memory there.
 static char *const at = (char *)0x100000000000;
 static char *const other = (char *)0x180000000000;
 
@@ -66,7 +66,7 @@ static bool is_filled(const char *where, long length, int seed)
     return true;
 }
 
-// A child that waits until it is told to look at its memory, and says by its status what it saw.
+// A child that waits for an order to check its memory, and returns the result as its status.
 struct child {
     pid_t pid;
     int tell, hear;
@@ -115,7 +115,7 @@ static int sees_what_was_put(void)
     return is_filled(at + 100, 3 * PAGE, 5) && at[3 * PAGE + 100] == (char)((3 * PAGE + 100) * 7 + 3 + 1);
 }
 
-// What is written to a child that shares its pages with us is the child's alone.
+// A write to a child that shares its pages with us reaches only the child.
 static void across_a_fork(void)
 {
     struct child child;
@@ -130,7 +130,7 @@ static void across_a_fork(void)
     memset(other, 0, 4 * PAGE);
     say("get", get(child.pid, other, 3 * PAGE, at + 100));
     printf("what was put: %d\n", is_filled(other, 3 * PAGE, 5));
-    // We write, and the child does not see it.
+    // Our own write does not reach the child.
     fill(at, 4 * PAGE, 9);
     say("get again", get(child.pid, other, 3 * PAGE, at + 100));
     printf("what was put: %d\n", is_filled(other, 3 * PAGE, 5));
@@ -167,7 +167,7 @@ static void pieces(void)
     for (long i = 0; i < 8 * PAGE; i++)
         sum = sum * 31 + (unsigned char)at[i];
     printf("sum %lx\n", sum);
-    // Overlapping itself by a whole page.
+    // Overlaps itself by a whole page.
     say("one page", get(pid, at + PAGE, PAGE, at));
     printf("equal: %d\n", memcmp(at, at + PAGE, PAGE) == 0);
 }
@@ -188,7 +188,7 @@ static void holes(void)
     say("a hole here", get(pid, other + 5 * PAGE, 1, at));
     say("put up to a hole there", put(pid, other, 4 * PAGE, at + 1));
     say("put from a hole here", put(pid, other + 5 * PAGE, 10, at));
-    // Pages that nobody has touched.
+    // Pages that were never touched.
     map(at, 8, RW);
     say("untouched", get(pid, other, 4 * PAGE, at));
     printf("zeroes: %d\n", other[0] == 0 && memcmp(other, other + 1, 4 * PAGE - 1) == 0);
@@ -216,7 +216,7 @@ static void protections(void)
         printf("%d ", all[i]);
         say("put", put(pid, other, 10, at));
     }
-    // A stack that would grow.
+    // A stack that an access would grow.
     char *low = at - 64 * PAGE;
     char *got = mmap(low, PAGE, RW, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_GROWSDOWN, -1, 0);
     CHECK(got == low);

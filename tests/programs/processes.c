@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Processes as Linux makes and ends them: fork, wait, groups, and the
-// signals between them. Runs on Linux too, and says the same there.
+// Processes as on Linux: fork, wait, groups, and the
+// signals between them. Runs on Linux too, and prints the same there.
 
 #include "children.h"
 
@@ -9,7 +9,7 @@
 #include <poll.h>
 #include <sys/resource.h>
 
-// Nothing is ever mapped there.
+// Never mapped.
 static char *volatile nowhere = (char *)8;
 
 static void exit_statuses(void)
@@ -167,7 +167,7 @@ static void stops(void)
         pthread_create(&thread, NULL, sleep_for_ever, NULL);
         spin_for_ever(NULL);
     }
-    // In a group of its own, whose parent is outside: SIGTSTP stops no other.
+    // In a group of its own, with its parent outside: SIGTSTP stops only that group.
     CHECK(setpgid(child, child) == 0);
     int status;
     CHECK(kill(child, SIGTSTP) == 0);
@@ -178,7 +178,7 @@ static void stops(void)
     CHECK(kill(child, SIGUSR1) == 0);
     CHECK(waitpid(child, &status, WNOHANG) == 0);
     CHECK(kill(child, SIGCONT) == 0);
-    // SIGUSR1 waited while it was stopped, and ends it now.
+    // SIGUSR1 was pending while it was stopped, and ends it now.
     CHECK(waitpid(child, &status, 0) == child && WTERMSIG(status) == SIGUSR1);
     child = fork();
     if (child == 0)
@@ -214,7 +214,7 @@ static void is_continued(int signal)
     continued = 1;
 }
 
-// Whoever is continued runs its handler before anything else.
+// A continued process runs its handler before anything else.
 static void handlers_of_who_goes_on(void)
 {
     pid_t child = fork();
@@ -234,7 +234,7 @@ static void handlers_of_who_goes_on(void)
     CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 }
 
-// A stopped group that nobody is left to continue is told so, and goes on.
+// A stopped group without a process left to continue it gets SIGHUP and SIGCONT, and continues.
 static void orphaned_groups(void)
 {
     CHECK(pipe(ends) == 0);
@@ -275,7 +275,7 @@ static void a_process_with_threads_forks(void)
     for (int i = 0; i < 20; i++) {
         pid_t child = fork();
         if (child == 0) {
-            // It has one thread, whose number is the process's.
+            // The child has one thread, with the process's number.
             _exit(syscall(SYS_gettid) == getpid() ? 0 : 1);
         }
         CHECK(status_of(child) == 0);
@@ -296,7 +296,7 @@ static void what_was_used(void)
         for (int at = 0; at < size; at += 4096)
             memory[at] = 1;
         getrusage(RUSAGE_SELF, &second);
-        // The first calls of functions in libraries fault too, on either system as it likes.
+        // First calls of library functions also fault, in numbers that differ between systems.
         long faults = second.ru_minflt - first.ru_minflt;
         _exit(faults >= 1000 && faults < 1050 && second.ru_majflt == 0 ? 0 : 1);
     }

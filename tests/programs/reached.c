@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// /proc/PID/mem: a program's memory by its addresses, past what its mappings allow. A transcript,
+// /proc/PID/mem: access to a program's memory by address, beyond what its mappings allow. A transcript,
 // the same on Linux.
 
 #include "children.h"
@@ -10,7 +10,7 @@
 #include <fcntl.h>
 #include <sys/stat.h>
 
-// Nothing else is ever mapped there.
+// Only this program maps memory there.
 static char *const at = (char *)0x100000000000;
 static char *const to = (char *)0x100040005000;
 
@@ -67,7 +67,7 @@ static void own_memory(int prot, int flags)
         poke(own, at + page * PAGE + 100, 10, 7 + page);
         peek(own, at + page * PAGE + 99, 2);
     }
-    // Over the ends of pages.
+    // Across the ends of pages.
     peek(own, at + 2 * PAGE - 3, PAGE + 6);
     poke(own, at + 4 * PAGE - 3, PAGE + 6, 20);
     peek(own, at + 4 * PAGE - 3, PAGE + 6);
@@ -78,7 +78,7 @@ static void own_memory(int prot, int flags)
     say_byte(at + 4 * PAGE);
     put_byte(at + 4 * PAGE, 22);
     peek(own, at + 4 * PAGE, 1);
-    // Up to what is not there.
+    // Up to an unmapped page.
     CHECK(munmap(at + 5 * PAGE, PAGE) == 0);
     peek(own, at + 5 * PAGE - 3, 10);
     poke(own, at + 5 * PAGE - 3, 10, 30);
@@ -95,7 +95,7 @@ static void the_program(void)
 {
     char copy[sizeof text];
 
-    // Its code and its constants, which it may not write.
+    // Its code and its constants, which the program may not write.
     peek(own, (char *)(uintptr_t)&the_program, 1);
     CHECK(pread(own, copy, sizeof copy, (uintptr_t)text) == (ssize_t)sizeof copy);
     puts(copy);
@@ -141,7 +141,7 @@ static void files(void)
         peek(own, at, 3);
         peek(file, (char *)0, 3);
         peek(file, (char *)PAGE, 3);
-        // Behind its end.
+        // Behind the end of the file.
         peek(own, at + 3 * PAGE, 3);
         poke(own, at + 3 * PAGE, 3, 'x');
         poke(own, at + 3 * PAGE - 1, 3, 'x');
@@ -221,7 +221,7 @@ static void children(void)
     CHECK(write(asked[1], "g", 1) == 1);
     siginfo_t info;
     CHECK(waitid(P_PID, child, &info, WEXITED | WNOWAIT) == 0);
-    // It has ended: there is nothing in it.
+    // The process has ended and has no memory any more.
     peek(memory, at, 4);
     poke(memory, at, 4, 7);
     SAY(pread(pages, &word, 8, (uintptr_t)at / PAGE * 8));
@@ -235,7 +235,7 @@ static void children(void)
     CHECK(close(memory) == 0 && close(pages) == 0 && close(clear) == 0);
 }
 
-// A parent and its child share a page; what is written from outside is a copy all the same.
+// A parent and its child share a page; a write from outside still goes to a copy.
 static void copies(void)
 {
     map(to, 2, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);

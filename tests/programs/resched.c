@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Taking many pages away keeps a CPU from nobody: on one CPU a thread that only looks at
-// the clock does so all the while, whatever another thread unmaps.
+// Unmapping many pages does not monopolise a CPU: on one CPU a thread that only reads
+// the clock keeps running, whatever another thread unmaps.
 //
-// The longest time between two looks is compared with how long the operation took. A busy host
-// can keep the guest from running, so there may be patience: where nobody else runs in the midst
-// of an operation, every try shows it.
+// The longest time between two reads is compared with the duration of the operation. A busy host
+// can keep the guest from running, so an operation may be tried again: if it never reschedules,
+// every try shows it.
 
 #include "common.h"
 
@@ -22,7 +22,7 @@ enum { PAGE = 4096, TRIES = 10 };
 
 static const size_t SIZE = 4UL << 30, FILE_SIZE = 8UL << 20, WIDE = 16UL << 30;
 
-// What the looker shares with everybody, children included.
+// Shared with the thread that reads the clock, children included.
 static struct {
     atomic_long looks, longest;
 } *shared;
@@ -76,7 +76,7 @@ static void await_look(void)
         sched_yield();
 }
 
-// The next look is one of this operation's.
+// Starts a measurement: the next read of the clock belongs to this operation.
 static long begin(void)
 {
     await_look();
@@ -119,7 +119,7 @@ static long of_discarding(void)
 static long of_moving(void)
 {
     char *memory = many(), *all = map(SIZE + PAGE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1);
-    // Otherwise in its tables than it was: whole tables take no time.
+    // At another offset in its tables than before: moving whole tables takes no time.
     char *to = all + ((all - memory) % (512 * PAGE) == 0 ? PAGE : 0);
     long since = begin();
 
@@ -154,8 +154,8 @@ static void *touch(void *address)
     return NULL;
 }
 
-// The place before one that something moves to is touched meanwhile: were that a stack, it would
-// grow, so that such a fault has to know.
+// Touches the page before a move's target meanwhile: if the target was a stack, the fault
+// would have to grow it, so the fault must find out.
 static long of_moving_beside_faults(void)
 {
     const size_t gap = 64 * PAGE, size = WIDE - gap;
@@ -165,7 +165,7 @@ static long of_moving_beside_faults(void)
     pthread_t other = start(touch, to + gap / 2);
     long since;
 
-    // Most of the time goes by before the move is shown: each page has a table of its own.
+    // Each page has a table of its own, so most of the time passes before the move is published.
     for (size_t at = 0; at < size; at += 512 * PAGE)
         *(volatile char *)(memory + at);
     CHECK(sigaction(SIGSEGV, &action, NULL) == 0);
@@ -183,7 +183,7 @@ static long of_moving_beside_faults(void)
     return since;
 }
 
-// A file's pages, mapped many times over, because the file has to fit.
+// A file's pages, mapped many times, because the file must fit into memory.
 enum { TIMES = 128 };
 
 static char *many_of(int file)
@@ -217,7 +217,7 @@ static void *unmap(void *memory)
     return NULL;
 }
 
-// Whoever unmaps has been made to wait in the midst of it: the truncation waits for him.
+// Truncates while an unmap has yielded in the middle: the truncation waits for the unmap.
 static long of_truncating_beside(void)
 {
     int file = memfd_create("pages", 0);
@@ -236,7 +236,7 @@ static long of_truncating_beside(void)
     return since;
 }
 
-// What may be taken away at any time can be populated without end: until whoever does that is killed.
+// Populating droppable memory can go on for ever, until the process is killed.
 static long of_populating(void)
 {
     enum { DROPPABLE = 8 };
@@ -311,7 +311,7 @@ int main(void)
             fprintf(stderr, "%s: %ld us, longest %ld us\n", all[i].name, took / 1000,
                     longest / 1000);
         } while (longest * 3 > took && ++tries < TRIES);
-        EXPECT(tries < TRIES, "%s: nobody else ran for %ld of %ld us", all[i].name, longest / 1000,
+        EXPECT(tries < TRIES, "%s: no other thread ran for %ld of %ld us", all[i].name, longest / 1000,
                took / 1000);
         printf("%s lets others run\n", all[i].name);
     }

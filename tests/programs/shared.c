@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Memory that processes share: anonymous and /dev/zero, across fork, with atomics, futexes, mprotect,
+// Memory shared between processes: anonymous and /dev/zero, across fork, with atomics, futexes, mprotect,
 // mremap and advice. A transcript, the same on Linux.
 
 #include "children.h"
@@ -9,7 +9,7 @@
 #include <fcntl.h>
 
 #define PAGE 4096L
-// Nothing else is ever mapped there.
+// Only this program maps memory there.
 static char *const at = (char *)0x100000000000;
 
 enum { CHILDREN = 4, ROUNDS = 2000, PAGES = 16 };
@@ -34,7 +34,7 @@ static void say_present(const char *where, long pages)
     puts("");
 }
 
-// FUTEX_WAIT and FUTEX_WAKE, for all processes.
+// FUTEX_WAIT and FUTEX_WAKE, shared between processes.
 static long sleep_on(_Atomic int *word, int value)
 {
     return syscall(SYS_futex, word, 0, value, NULL, NULL, 0);
@@ -76,7 +76,7 @@ static void counting(void)
                 lock(word);
                 *sum += 1;
                 unlock(word);
-                // First touches race, too: one page for all.
+                // First touches race, too: all must get one page.
                 atomic_fetch_add((_Atomic int *)(at + (4 + round % 8) * PAGE), 1);
             }
             _exit(i);
@@ -129,12 +129,12 @@ static void changing(void)
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        // Of the child's own view.
+        // Changes of the child's own mappings.
         SAY(mprotect(at, 2 * PAGE, PROT_READ));
         SAY(munmap(at + 2 * PAGE, PAGE));
         SAY(madvise(at + 3 * PAGE, PAGE, MADV_DONTNEED));
         printf("%d %d\n", at[0], at[3 * PAGE]);
-        // Of everybody's.
+        // A change that all processes see.
         SAY(madvise(at + 4 * PAGE, PAGE, MADV_REMOVE));
         at[5 * PAGE] = 50;
         CHECK(mmap(at + 6 * PAGE, PAGE, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1,
@@ -170,7 +170,7 @@ static void changing(void)
     close(zero);
 }
 
-// Errors of mappings that are shared without a file.
+// Errors of shared mappings without a file.
 static void refusing(void)
 {
 #define MAP(prot, flags) \

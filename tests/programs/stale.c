@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Is a translation ever used that a system call has taken away?
+// Tests that no translation is used after the system call that removed it.
 //
 // stale [SECONDS [TOUCHERS [CHANGERS [SEED]]]]
 //
-// Each changer has a page, its target, and changes what may be done with it, or
-// what it is, without pause: it announces each change's number before the change
+// Each changer has a page, its target, and continuously changes its protection or
+// replaces it. It announces each change's number before the change
 // begins, and again when it has ended. Touchers access the targets by plain loads
-// and stores and by system calls, most of the time fresh out of the kernel: after
-// a system call, a page fault, a signal or its end. An access that lies between a
+// and stores and by system calls, mostly right after an entry into the kernel:
+// a system call, a page fault, a signal or its return. An access between a
 // change's end and the next one's beginning has exactly one allowed outcome.
 //
 // An access may also begin before a change and use the old translation after
-// it. So a changer looks, for a while after its call has returned, for writes to
-// the read-only page, and to pages that it has got in exchange for the old one.
+// it. So for a while after its call has returned, a changer checks for writes to
+// the read-only page, and to pages that replaced the old one.
 //
-// Every few milliseconds a phase begins, most of which try one kind of access,
-// entry and change only: what can go wrong there soon meets.
+// Every few milliseconds a phase begins. Most phases use one kind of access,
+// entry and change only, so that rare combinations soon meet.
 
 #include "stale_change.h"
 #include "stale_touch.h"
@@ -56,8 +56,8 @@ int main(int argc, char **argv)
     __asm__ volatile("" : : "r"(padding));
     EXPECT(text >= 0 && image >= 0, "files to read");
 
-    // Each target is the first page of its table, the page before it is another
-    // table's; canaries are in the table behind.
+    // Each target is the first page of its table, and the page before it is in
+    // another table; canaries are in the table behind.
     char *base = mmap(NULL, (size_t)REGION * 2 * (size_t)(changers + 1), PROT_NONE,
                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     EXPECT(base != MAP_FAILED, "mmap");

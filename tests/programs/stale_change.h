@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// The changers of stale.c: each announces its changes, and looks for uses of what was before.
+// The changers of stale.c: each announces its changes, and checks for uses of stale translations.
 
 #ifndef TESTS_STALE_CHANGE_H
 #define TESTS_STALE_CHANGE_H
@@ -28,7 +28,7 @@ static void wait_for_touches(struct place *p, unsigned touches, unsigned most)
             sched_yield();
 }
 
-// Before a change: anything may be in the middle of it.
+// Waits before a change, so that it meets accesses at any point.
 static void let_begin(struct place *p)
 {
     uint64_t random = next(&p->random);
@@ -36,7 +36,7 @@ static void let_begin(struct place *p)
     wait_for_touches(p, random % 4, 40u << random / 4 % 11);
 }
 
-// After one: what was in the middle of it ends.
+// Waits after a change, so that accesses in progress end.
 static void let_end(struct place *p)
 {
     wait_for_touches(p, 1 + next(&p->random) % 2, 40000);
@@ -51,7 +51,7 @@ static volatile uint64_t *map(volatile void *at, size_t pages)
     return mapped;
 }
 
-// The target is a new page: gives it content, and ends the change.
+// Gives content to a new target page, and ends the change.
 static void furnish(struct place *p)
 {
     EXPECT(p->target[LAST] == 0, "a new page holds %" PRIu64, p->target[LAST]);
@@ -64,7 +64,7 @@ static volatile uint64_t *canaries_of(struct place *p)
     return p->target + REGION / 8;
 }
 
-// Pages in exchange for those just freed. Nobody else knows of them.
+// Maps pages that replace those just freed. No other thread knows them.
 static void map_canaries(struct place *p)
 {
     volatile uint64_t *page = map(canaries_of(p), CANARIES);
@@ -144,8 +144,8 @@ static void *change(void *argument)
 {
     struct place *p = argument;
 
-    // Until all threads are there: a stack must not be put where a target is not, for
-    // a moment, and then be mapped over.
+    // Until all threads are started: a stack could be placed where a target is
+    // unmapped for a moment, and then be mapped over.
     while (!atomic_load(&go))
         sleep_ms(1);
     while (!atomic_load(&stop)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// What touchers and changers of stale.c share: the targets, and what all do at present.
+// Shared by touchers and changers of stale.c: the targets, and the present phase.
 
 #ifndef TESTS_STALE_PLACES_H
 #define TESTS_STALE_PLACES_H
@@ -14,7 +14,7 @@ enum {
     WORDS = PAGE / 8,
     LAST = WORDS - 1,   // this word of a target is its changer's
     REGION = 2 << 20,   // what one page table maps
-    TAIL = 40,          // more pages than are flushed singly
+    TAIL = 40,          // more pages than are flushed one by one
     RUN_UP = 128 << 10, // what long copies write before they reach a target
     OWN = 64,           // pages of a toucher, to fault on
     CANARIES = 4,
@@ -22,14 +22,14 @@ enum {
     MOST = 64,
 };
 
-// What may be done with a target. Where all touchers are quiet they only read,
+// The accesses that a target allows. With QUIET the touchers only read,
 // so that the zero page stays.
 enum Rights { NONE, READ, QUIET, WRITE };
 
 static struct place {
     volatile uint64_t *target;
     _Alignas(128) _Atomic uint64_t begun; // the change that began last
-    _Atomic uint64_t ended;   // the one that ended last, and the Rights since
+    _Atomic uint64_t ended;   // the change that ended last, and the Rights since
     _Atomic uint64_t content; // the target's last word since
     _Alignas(128) _Atomic uint64_t touched;
     _Alignas(128) uint64_t number, random;
@@ -53,7 +53,7 @@ enum Change {
     BAR_WRITES, BAR_ALL, UNMAP, UNMAP_TABLE, MAP_OVER, DISCARD, ZERO_PAGE, CHANGES
 };
 
-// What all do at present; the last of each enumeration means any.
+// The present phase; the last value of each enumeration means any.
 static _Atomic enum Way the_way = WAYS;
 static _Atomic enum Kind the_kind = KINDS;
 static _Atomic enum Change the_change = CHANGES;
@@ -67,16 +67,16 @@ static bool writes(enum Kind kind)
 static struct toucher {
     uint64_t random;
     int number, pipe[2];
-    char *own;         // pages to fault on, and behind them one that is barred
-    int used;          // of them
+    char *own;         // pages to fault on, and behind them one without access
+    int used;          // how many of them have been used
     struct place *place;
-    uint64_t seen[MOST]; // what each target held some time ago
+    uint64_t seen[MOST]; // an earlier value of each target
     _Alignas(128) uint64_t looks, sure[KINDS], sure_after[WAYS], refused;
 } touchers[MOST];
 
 static int changers = 1;
-static int text;  // a file whose content takes the kernel long to make
-static int image; // one that is longer than the run-up: this program
+static int text;  // a file with content that the kernel takes long to generate
+static int image; // a file that is longer than the run-up: this program
 static const char padding[RUN_UP] = {1};
 static atomic_bool go, stop;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// The touchers of stale.c: they access the targets, most of the time fresh out of the kernel.
+// The touchers of stale.c: they access the targets, mostly right after an entry into the kernel.
 
 #ifndef TESTS_STALE_TOUCH_H
 #define TESTS_STALE_TOUCH_H
@@ -19,7 +19,7 @@ static void on_segv(int signal, siginfo_t *info, void *context)
     siglongjmp(*recover, 1);
 }
 
-// A load or a store; false if it was refused.
+// Loads or stores; returns false if the access was refused.
 static bool try(volatile uint64_t *word, bool write, uint64_t *value)
 {
     sigjmp_buf here, *outer = recover;
@@ -39,13 +39,13 @@ static bool try(volatile uint64_t *word, bool write, uint64_t *value)
     return true;
 }
 
-// Does the access; false if it was refused. Readers get the target's last word.
+// Performs the access; returns false if it was refused. Readers get the target's last word.
 static bool perform(struct toucher *t, struct place *p, enum Kind kind, uint64_t *value)
 {
     volatile uint64_t *target = p->target;
     uint64_t random = next(&t->random);
     volatile uint64_t *word = target + random % (LAST - 1);
-    const int wait = 0 | 128; // FUTEX_WAIT, of this process alone
+    const int wait = 0 | 128; // FUTEX_WAIT, private to this process
     struct timespec no_time = {0, 1};
     uint64_t old;
     long result;
@@ -58,10 +58,10 @@ static bool perform(struct toucher *t, struct place *p, enum Kind kind, uint64_t
     case CLOCK:
         return syscall(SYS_clock_gettime, CLOCK_MONOTONIC, word) == 0;
     case SLOW_TEXT:
-        // Long in the kernel before the copy, which is short.
+        // Long in the kernel before a short copy.
         return syscall(SYS_pread64, text, target, 256, 0) > 0;
     case FAULTING_COPY:
-        // The copy goes on after a fault, and perhaps a sleep.
+        // The copy continues after a fault, which may sleep.
         madvise((char *)target - RUN_UP, (1 + random % 8) * PAGE, MADV_DONTNEED);
         try(word, true, &random);
         // Fall through.
@@ -71,7 +71,7 @@ static bool perform(struct toucher *t, struct place *p, enum Kind kind, uint64_t
         result = write(t->pipe[1], (void *)(target + LAST), sizeof *value);
         return result > 0 && read(t->pipe[0], value, sizeof *value) > 0;
     case FUTEX:
-        // Not what it held before, so there is nothing to wait for.
+        // A value that the word did not hold before, so the call does not sleep.
         old = t->seen[p - places] != *value ? t->seen[p - places] : ~*value;
         result = syscall(SYS_futex, target + LAST, wait, (uint32_t)old, &no_time);
         if (result == 0 || errno == ETIMEDOUT)
@@ -142,7 +142,7 @@ static void enter_kernel(struct toucher *t, enum Way way)
         t->own[t->used++ * PAGE] = 1;
         break;
     case SIGNAL:
-        // There is a look in the handler, and one behind it.
+        // The handler looks, and the caller looks again behind it.
         syscall(SYS_tkill, syscall(SYS_gettid), SIGUSR1);
         break;
     case BAD_FAULT:
@@ -179,7 +179,7 @@ static void *touch(void *argument)
             t->used = 0;
         }
         t->place = &places[next(&t->random) % (unsigned)changers];
-        // So that there is a translation to become stale.
+        // Creates a translation that can become stale.
         look(t, t->place, n % 4 ? STORE : LOAD, STRAIGHT);
         enter_kernel(t, way);
         look(t, t->place, any_kind(t), way);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// As many threads as there is memory for: the next clone fails, nothing else
-// does, and when they have ended there is room for as many again.
+// Starts as many threads as memory allows: the next clone fails, nothing else
+// does, and when they have ended as many fit again.
 
 #include "common.h"
 
@@ -21,7 +21,7 @@ static inline long call(long number, long a, long b, long c, long d)
     return result;
 }
 
-// Uses nothing of the library: the thread has no thread-local storage.
+// Uses no library function: the thread has no thread-local storage.
 __attribute__((noreturn, used)) static void child(void)
 {
     int round = atomic_load(&gate);
@@ -73,14 +73,14 @@ int main(int argc, char **argv)
         EXPECT(result == -ENOMEM || result == -EAGAIN, "%ld after %d", result, count);
         EXPECT(count >= least, "only %d threads", count);
         EXPECT(count >= before / 10 * 9, "%d threads, %d before", count, before);
-        // Not one asleep yet may miss it, and all have to be there to be woken.
+        // All threads must have started, so that none misses the wake-up.
         while ((ran = atomic_load(&alive)) < count)
             sched_yield();
         atomic_fetch_add(&gate, 1);
         call(SYS_futex, (long)&gate, 1, MOST, 0);
         while (atomic_load(&alive) != 0)
             sched_yield();
-        // They have left user mode, or are about to.
+        // By now they have left user mode, or are about to.
         sleep_ms(100);
         before = count;
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Timers that send signals. Runs on Linux too, and says the same there.
+// Timers that send signals. Runs on Linux too, and prints the same there.
 
 #include "children.h"
 
@@ -61,14 +61,14 @@ static void once(void)
 {
     int before = alarms;
 
-    // Seconds are rounded, and a busy host may take one or two.
+    // Seconds are rounded, and a busy host may cost one or two.
     CHECK(alarm(100) == 0);
     unsigned left = alarm(50);
     CHECK(left > 90 && left <= 100);
     left = alarm(0);
     CHECK(left > 40 && left <= 50);
     CHECK(alarm(0) == 0);
-    // A signal comes again, should the first one be too early for the call to be cut short.
+    // A repeated signal, in case the first one comes before the call that it is to interrupt.
     set(20, 1000, NULL);
     struct timespec time = {.tv_sec = 600}, rest;
     CHECK(nanosleep(&time, &rest) == -1 && errno == EINTR);
@@ -86,7 +86,7 @@ static void once(void)
     CHECK(alarms == before + 1);
 }
 
-// A child has no timer of its parent's; what it sets ends with it.
+// A child inherits no timer, and its own timers end with it.
 static void processes(void)
 {
     set(60000, 0, NULL);
@@ -108,8 +108,8 @@ static void processes(void)
     CHECK(alarm(0) > 50);
 }
 
-// A wait that is stopped again and again still ends: it goes on with the rest
-// of its time. Less often than it lasts, nobody would notice the difference.
+// A wait that is stopped again and again still ends: it continues with the rest
+// of its time. The stops come more often than the wait lasts, so a restart would be noticed.
 enum { MS = 300 };
 
 static int sleeps(void)
@@ -160,7 +160,7 @@ static void stopped_waits(void)
     CHECK(syscall(SYS_restart_syscall) == -1 && errno == EINTR);
 }
 
-// Timers of CPU time go on only while the program computes.
+// Timers of CPU time advance only while the program computes.
 static volatile sig_atomic_t virtual_ticks, profile_ticks, thread_ticks;
 
 static void on_cpu_time(int signal)

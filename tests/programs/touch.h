@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// What the programs share that touch memory which may not be there.
+// Shared by the programs that touch memory which may not be mapped.
 
 #ifndef TESTS_TOUCH_H
 #define TESTS_TOUCH_H
@@ -36,7 +36,7 @@ static inline void say_trap(const char *what, const volatile char *where)
            trapped.si_addr == (void *)where ? "" : " elsewhere");
 }
 
-// Prints what a byte holds, or the signal.
+// Prints the value of a byte, or the signal.
 static inline void say_byte(const volatile char *where)
 {
     if (sigsetjmp(touched, 1) == 0)
@@ -54,7 +54,7 @@ static inline void put_byte(volatile char *where, char value)
         say_trap("write", where);
 }
 
-// Maps pages that can be read and written, exactly here.
+// Maps readable and writable pages at a fixed address.
 static inline char *map_at(char *where, long pages)
 {
     char *got = mmap(where, pages * PAGE, PROT_READ | PROT_WRITE,
@@ -64,7 +64,7 @@ static inline char *map_at(char *where, long pages)
     return got;
 }
 
-// Prints for each page whether it is there.
+// Prints for each page whether it is present.
 static inline void say_present(const char *where, long pages)
 {
     unsigned char there[64];

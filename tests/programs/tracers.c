@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Who traces whom, as Linux has it: attaching and letting go, threads, and the ends of tracees and
-// of tracers in every kind of stop. What it prints is the same on Linux.
+// Which processes may trace which others, as on Linux: attaching and detaching, threads, and the ends of tracees and
+// of tracers in every kind of stop. The output is the same on Linux.
 
 #include "tracing.h"
 
@@ -92,7 +92,7 @@ static void bad_targets(void)
     SAY_PTRACE("kill", PTRACE_KILL, child, 0, 0);
     say_wait("child", child);
 
-    // Twice by itself, and by a child's child.
+    // Tracing twice by itself, and by a child's child.
     child = child_that(exits_6);
     say_wait("child", child);
     child = fork();
@@ -108,7 +108,7 @@ static void bad_targets(void)
 
 static void attaching(void)
 {
-    // One that sleeps in a call goes on with it.
+    // A tracee that sleeps in a call continues it.
     pid_t child = child_that(sleeps);
     CHECK(PTRACE(PTRACE_ATTACH, child, 0, 0) == 0);
     say_wait("attached", child);
@@ -125,7 +125,7 @@ static void attaching(void)
     SAY_PTRACE("detach", PTRACE_DETACH, child, 0, SIGUSR1);
     say_wait("child", child);
 
-    // One that is stopped already.
+    // A tracee that is already stopped.
     child = child_that(runs);
     CHECK(kill(child, SIGSTOP) == 0);
     int status;
@@ -136,14 +136,14 @@ static void attaching(void)
     siginfo_t info;
     CHECK(PTRACE(PTRACE_GETSIGINFO, child, 0, &info) == 0);
     printf("signal %d code %#x\n", info.si_signo, info.si_code);
-    // It goes back to where it was.
+    // It returns to its previous state.
     SAY_PTRACE("detach", PTRACE_DETACH, child, 0, 0);
     CHECK(kill(child, SIGCONT) == 0);
     CHECK(waitpid(child, &status, WCONTINUED) == child);
     say_status("continued", status);
     end(child);
 
-    // Seized: it goes on until it is interrupted.
+    // Seized: it continues until it is interrupted.
     child = child_that(runs);
     SAY_PTRACE("seize", PTRACE_SEIZE, child, 0, PTRACE_O_TRACESYSGOOD);
     SAY_PTRACE("it runs", PTRACE_CONT, child, 0, 0);
@@ -160,7 +160,7 @@ static void attaching(void)
     say_status("again", after(child, PTRACE_CONT, SIGSTOP));
     end(child);
 
-    // In a wait, by a signal that is dropped.
+    // In a wait, interrupted by a signal that the tracer drops.
     child = traced(sleeps);
     CHECK(PTRACE(PTRACE_CONT, child, 0, 0) == 0);
     sleep_ms(20);
@@ -168,7 +168,7 @@ static void attaching(void)
     say_wait("in a wait", child);
     struct user_regs_struct registers = registers_of(child);
     printf("call %ld result %ld\n", (long)registers.orig_rax, (long)registers.rax);
-    // Taken out of it.
+    // The tracer cancels the call.
     registers.orig_rax = ~0ull;
     CHECK(PTRACE(PTRACE_SETREGS, child, 0, &registers) == 0);
     CHECK(PTRACE(PTRACE_SETOPTIONS, child, 0, PTRACE_O_TRACESYSGOOD) == 0);
@@ -229,7 +229,7 @@ static pid_t next_ready(void)
 static void threads(void)
 {
     CHECK(pipe(ready) == 0);
-    // A thread that exits, the others going on.
+    // One thread exits, the others continue.
     pid_t child = child_that(has_a_thread);
     pid_t thread = next_ready();
     CHECK(PTRACE(PTRACE_ATTACH, thread, 0, 0) == 0);
@@ -241,7 +241,7 @@ static void threads(void)
     say_wait("again", thread);
     end(child);
 
-    // Both, killed together.
+    // Both threads are killed together.
     child = child_that(has_a_busy_thread);
     thread = next_ready();
     CHECK(PTRACE(PTRACE_SEIZE, child, 0, 0) == 0);
@@ -252,7 +252,7 @@ static void threads(void)
     say_wait("thread", thread);
     say_wait("child", child);
 
-    // The whole process stops: each is told of.
+    // The whole process stops: both threads report it.
     child = child_that(has_a_busy_thread);
     thread = next_ready();
     CHECK(PTRACE(PTRACE_SEIZE, child, 0, 0) == 0);
@@ -269,7 +269,7 @@ static void threads(void)
     close(ready[1]);
 }
 
-// A kind of stop: how a tracee is brought there.
+// A kind of stop, and how to bring a tracee there.
 struct kind {
     const char *name;
     void (*bring)(pid_t child);
@@ -327,7 +327,7 @@ static void killed_tracees(void)
         say_wait(kinds[i].name, child);
         SAY_PTRACE("gone", PTRACE_CONT, child, 0, 0);
     }
-    // By the tracer's own call, and while it looks.
+    // Killed by another process while the tracer makes calls.
     for (int i = 0; i < KINDS; i++) {
         pid_t child = traced(runs);
         struct user_regs_struct registers;
@@ -351,7 +351,7 @@ static void killed_tracees(void)
 
 static int said[2];
 
-// Says that it lives, again and again.
+// Writes to the pipe continuously.
 static void lives(void)
 {
     signal(SIGUSR1, handle);
@@ -361,7 +361,7 @@ static void lives(void)
             _exit(0);
 }
 
-// Whether the tracee goes on once its tracer has been killed: 'x', or its end.
+// Whether the tracee continues after its tracer has been killed: 'x', or the pipe's end.
 static void killed_tracers(void)
 {
     for (int i = 0; i < KINDS; i++)
@@ -380,7 +380,7 @@ static void killed_tracers(void)
             close(said[1]);
             pid_t child;
             CHECK(read(begun[0], &child, sizeof child) == sizeof child);
-            // What it has said before it stopped.
+            // Discards the output from before the stop.
             int flags = fcntl(said[0], F_GETFL);
             char byte[4096];
             CHECK(fcntl(said[0], F_SETFL, flags | O_NONBLOCK) == 0);
@@ -412,7 +412,7 @@ static void killed_tracers(void)
         }
 }
 
-// The tracer is not the parent: who is told of what.
+// The tracer is not the parent: which of the two is told of an event.
 static void two_that_wait(void)
 {
     int begun[2], go_on[2];
@@ -431,7 +431,7 @@ static void two_that_wait(void)
         CHECK(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT) == 0);
         CHECK(write(begun[1], "e", 1) == 1);
         CHECK(read(go_on[0], &byte, 1) == 1);
-        // Not said: the parent is told of it now and speaks itself.
+        // Without output: the parent is told of it now and prints itself.
         CHECK(waitpid(child, &status, 0) == child);
         CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
         CHECK(waitpid(child, &status, 0) == -1 && errno == ECHILD);

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// ptrace as Linux has it: stops, registers, memory, steps, signals. What it prints is the same on
+// ptrace as on Linux: stops, registers, memory, steps, signals. The output is the same on
 // Linux.
 
 #include "tracing.h"
 
 static volatile long word = 0x1122334455667788;
 static volatile int handled;
-// Nothing is ever mapped there.
+// Never mapped.
 static char *volatile nowhere = (char *)8;
 
 static void handle(int signal)
@@ -43,7 +43,7 @@ static void stops(void)
     say_wait("child", child);
     say_wait("again", child);
 
-    // Waiting needs no option; waitid says that it is trapped.
+    // Waiting needs no option; waitid reports it as trapped.
     child = traced(exits_7);
     CHECK(PTRACE(PTRACE_CONT, child, 0, SIGSTOP) == 0);
     info = (siginfo_t){0};
@@ -85,13 +85,13 @@ static void calls(void)
 
         if (good)
             CHECK(PTRACE(PTRACE_SETOPTIONS, child, 0, PTRACE_O_TRACESYSGOOD) == 0);
-        // The rest of what sends the first stop.
+        // Continues through the rest of the call that caused the first stop.
         while (WIFSTOPPED(status = after(child, PTRACE_SYSCALL, 0)))
             say_call(child, status);
         say_status("child", status);
     }
 
-    // Another call, no call, and another result.
+    // Replaces a call, cancels one, and changes a result.
     pid_t child = traced(makes_calls);
     long call = -1;
     int status, is_entry = 1;
@@ -116,7 +116,7 @@ static void calls(void)
     }
     say_status("child", status);
 
-    // A signal at a call's begin.
+    // A signal at the entry of a call.
     child = traced(makes_calls);
     CHECK(PTRACE(PTRACE_SETOPTIONS, child, 0, PTRACE_O_TRACESYSGOOD) == 0);
     after(child, PTRACE_SYSCALL, 0);
@@ -142,7 +142,7 @@ static void sends_signals(void)
     send_self(SIGUSR1);
     if (handled != SIGUSR2)
         _exit(3);
-    // Ignored, but not by who traces.
+    // Ignored by the tracee, but reported to the tracer.
     send_self(SIGCHLD);
     send_self(SIGTERM);
     _exit(4);
@@ -163,7 +163,7 @@ static void signals(void)
     say_status("first", after(child, PTRACE_CONT, 0));
     say_status("killed", after(child, PTRACE_CONT, SIGKILL));
 
-    // A fault comes to the tracer first, blocked or not.
+    // A fault is reported to the tracer first, blocked or not.
     child = fork();
     if (child == 0) {
         sigset_t all;
@@ -239,7 +239,7 @@ static void memory(void)
     printf("%#lx\n", seen);
     SAY_PTRACE("peek shared", PTRACE_PEEKDATA, child, shared, &seen);
     SAY_PTRACE("poke shared", PTRACE_POKEDATA, child, shared, 1);
-    // A breakpoint in text that nobody may write.
+    // A breakpoint in text that the program may not write.
     long text = 0;
     CHECK(PTRACE(PTRACE_PEEKTEXT, child, patched, &text) == 0);
     SAY_PTRACE("break", PTRACE_POKETEXT, child, patched, (text & ~0xffl) | 0xcc);
@@ -252,7 +252,7 @@ static void memory(void)
     registers.rip--;
     CHECK(PTRACE(PTRACE_SETREGS, child, 0, &registers) == 0);
     SAY_PTRACE("mend", PTRACE_POKETEXT, child, patched, text);
-    // And still not writable by itself.
+    // The text is still not writable for the program.
     say_status("fault", after(child, PTRACE_CONT, 0));
     say_status("child", after(child, PTRACE_CONT, SIGSEGV));
     munmap(none, 4096);
@@ -295,10 +295,10 @@ static void registers(void)
     SAY_PTRACE("poke data segment", PTRACE_POKEUSER, child, 8 * DS, 0x10);
     SAY_PTRACE("poke flags", PTRACE_POKEUSER, child, 8 * EFLAGS, -1);
     CHECK(PTRACE(PTRACE_PEEKUSER, child, 8 * EFLAGS, &value) == 0);
-    // All that a program may have, but for one that CPUs differ in.
+    // All flags that a program may set, except for one that differs between CPUs.
     printf("flags %#lx\n", value & ~0x104000l);
     SAY_PTRACE("all", PTRACE_SETREGS, child, 0, &all);
-    // A place that no program can be at.
+    // An instruction pointer that is not canonical.
     SAY_PTRACE("poke nowhere", PTRACE_POKEUSER, child, 8 * RIP, 0x8000000000001234);
     CHECK(PTRACE(PTRACE_PEEKUSER, child, 8 * RIP, &value) == 0);
     printf("%#lx\n", value);
@@ -324,7 +324,7 @@ static void stepping(void)
     unsigned long last;
     int status, into_handler = 0;
 
-    // To the first instruction.
+    // Steps to the first instruction.
     CHECK(PTRACE(PTRACE_PEEKTEXT, child, steps, &last) == 0);
     do {
         CHECK(WIFSTOPPED(after(child, PTRACE_SINGLESTEP, 0)));
@@ -334,7 +334,7 @@ static void stepping(void)
     for (int step = 0; step < 12; step++) {
         int signal = 0;
         if (step == 5) {
-            // Into a handler: it stops where that begins.
+            // A step into a handler stops at the handler's start.
             signal = SIGUSR1;
             into_handler = 1;
         }
@@ -353,7 +353,7 @@ static void stepping(void)
                (long long)(registers.rip - last), (registers.eflags & 0x100) != 0);
         last = registers.rip;
     }
-    // The handler goes back to where it came from, which has no flag.
+    // The handler returns to code without the trap flag.
     say_status("after", after(child, PTRACE_CONT, 0));
     say_status("child", after(child, PTRACE_CONT, SIGILL));
 }
@@ -369,7 +369,7 @@ static void forks(void)
     _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 98);
 }
 
-// The child of one that goes steps goes freely.
+// The child of a stepped process is not stepped.
 static void a_step_that_forks(void)
 {
     pid_t child = traced(forks);
@@ -401,7 +401,7 @@ static void programs(void)
     printf("signal %d code %d from itself %d\n", info.si_signo, info.si_code, info.si_pid == child);
     say_status("child", after(child, PTRACE_CONT, 0));
 
-    // The call ends before the signal comes.
+    // The call's exit is reported before the signal.
     child = traced(executes);
     CHECK(PTRACE(PTRACE_SETOPTIONS, child, 0, PTRACE_O_TRACESYSGOOD) == 0);
     int status;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// What the programs share that trace others: tracees, waiting for them, and saying what they did.
+// Shared by the programs that trace others: tracees, waiting for them, and printing their stops.
 
 #ifndef TESTS_TRACING_H
 #define TESTS_TRACING_H
@@ -13,7 +13,7 @@
 #include <sys/uio.h>
 #include <sys/user.h>
 
-// The call itself: the library's turns what is peeked into its result.
+// The raw call: the library's wrapper returns what was peeked.
 #define PTRACE(request, id, address, data)                                     \
     syscall(SYS_ptrace, (long)(request), (long)(id), (long)(address), (long)(data))
 
@@ -58,13 +58,13 @@ static inline void say_wait(const char *what, pid_t id)
     say_status(what, wait_for(id));
 }
 
-// As raise(3), without the calls around it.
+// Like raise(3), without its additional calls.
 static inline void send_self(int signal)
 {
     syscall(SYS_kill, syscall(SYS_getpid), signal);
 }
 
-// A child that is traced, and stops before it runs.
+// Makes a traced child, which stops before it runs.
 static inline pid_t traced(void (*run)(void))
 {
     pid_t child = fork();
@@ -89,7 +89,7 @@ static inline struct user_regs_struct registers_of(pid_t child)
     return registers;
 }
 
-// Lets it go on, and waits until it stops or ends.
+// Continues it, and waits until it stops or ends.
 static inline int after(pid_t child, int request, long signal)
 {
     CHECK(PTRACE(request, child, 0, signal) == 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// What the programs share whose output is a transcript, to be compared with that on Linux.
+// Shared by the programs with a transcript as output, which is compared with Linux's.
 
 #ifndef TESTS_TRANSCRIPT_H
 #define TESTS_TRANSCRIPT_H

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Mappings of files that become shorter, or have holes: SIGBUS with its address, what comes back
-// when the file grows again, and the same beside other processes and threads. A transcript, the
+// Mappings of files that are truncated or have holes: SIGBUS with its address, the content
+// after the file grows again, and the same beside other processes and threads. A transcript, the
 // same on Linux.
 
 #include "children.h"
@@ -12,7 +12,7 @@
 
 #define PAGE 4096L
 #define NAME "/dev/shm/faultless-truncated"
-// Nothing else is ever mapped there.
+// Only this program maps memory there.
 static char *const at = (char *)0x100000000000;
 static char *const other = (char *)0x100100000000;
 
@@ -29,7 +29,7 @@ static void handle(int signal, siginfo_t *info, void *context)
     siglongjmp(back, 1);
 }
 
-// What happens when a byte is read (or written).
+// Prints the result of reading (or writing) a byte.
 static void try(const char *what, char *where, int writes)
 {
     if (sigsetjmp(back, 1) == 0) {
@@ -76,7 +76,7 @@ static void truncating(void)
     TRY_READ(at + 3 * PAGE + 100);
     TRY_READ(at + 4 * PAGE + 123);
     TRY_WRITE(at + 5 * PAGE + 1);
-    // What was private goes, too.
+    // Private copies are zapped, too.
     TRY_READ(other + 6 * PAGE + 7);
     TRY_WRITE(other + 7 * PAGE);
     TRY_WRITE(other + 3 * PAGE + 100);
@@ -125,7 +125,7 @@ static void dying(void)
         _exit(0);
     }
     SAY(status_of(child));
-    // Blocked, it kills as well.
+    // A blocked SIGBUS kills, too.
     child = fork();
     CHECK(child >= 0);
     if (child == 0) {
@@ -145,13 +145,13 @@ enum { PAGES = 64, ROUNDS = 300 };
 
 static _Atomic int is_over;
 
-// Writes to pages that come and go.
+// Writes to pages that are truncated and come back.
 static void *writing(void *argument)
 {
     int fd = *(int *)argument;
 
     while (!atomic_load(&is_over)) {
-        // By the kernel, whose own access to what is gone is no signal.
+        // Through the kernel: its own access to a truncated page raises no signal.
         for (long page = 0; page < PAGES; page += 3)
             (void)!pread(fd, at + page * PAGE + 8, 8, 0);
     }
@@ -176,7 +176,7 @@ static void *reading(void *argument)
     return NULL;
 }
 
-// Another process and threads touch what is truncated again and again.
+// Another process and threads touch pages that are truncated again and again.
 static void racing(void)
 {
     int fd = file(PAGES * PAGE);
@@ -204,7 +204,7 @@ static void racing(void)
     for (int round = 0; round < ROUNDS; round++) {
         CHECK(ftruncate(fd, round % PAGES * PAGE + round) == 0);
         CHECK(ftruncate(fd, PAGES * PAGE) == 0);
-        // Nothing that was cut comes back.
+        // Truncated content does not come back.
         long first = round % PAGES * PAGE + round;
         if (first / PAGE + 1 < PAGES) {
             long behind = (first / PAGE + 1) * PAGE;

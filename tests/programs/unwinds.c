@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Threads that end by pthread_exit and by being cancelled: glibc then loads a library that nobody
-// has named, in the middle of the run.
+// Threads that end by pthread_exit and by cancellation: glibc then loads a library that the program does not
+// link with, in the middle of the run.
 
 #include <pthread.h>
 #include <stdio.h>

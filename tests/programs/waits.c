@@ -88,7 +88,7 @@ static void polling(void)
     SAY(select(ends[0] + 1, &reads, NULL, NULL, NULL));
     SAY(select(-1, NULL, NULL, NULL, NULL));
     SAY(select(1, NULL, NULL, NULL, &wrong));
-    /* A set is looked at as far as the table reaches, so let it reach so far. */
+    /* The set is checked only up to the size of the descriptor table, so enlarge the table. */
     dup2(ends[0], 90);
     close(90);
     FD_ZERO(&reads);
@@ -144,7 +144,7 @@ static void watching(void)
     SAY(next(epoll, &data));
     SAY(epoll_ctl(epoll, EPOLL_CTL_MOD, ends[0], &event));
     SAY(next(epoll, &data));
-    // An epoll that watches an epoll; no circles.
+    // An epoll that watches an epoll; cycles are refused.
     event.events = EPOLLIN;
     event.data.u64 = 2;
     SAY(epoll_ctl(other, EPOLL_CTL_ADD, epoll, &event));
@@ -157,7 +157,7 @@ static void watching(void)
     SAY(epoll_ctl(epoll, EPOLL_CTL_DEL, count, NULL));
     SAY(epoll_ctl(epoll, EPOLL_CTL_DEL, count, NULL));
     SAY(next(epoll, &data));
-    // A descriptor that is closed for good is watched no more.
+    // A descriptor that is closed for good is no longer watched.
     event.events = EPOLLIN;
     SAY(epoll_ctl(epoll, EPOLL_CTL_MOD, ends[0], &event));
     int copy = dup(ends[0]);
@@ -254,7 +254,7 @@ static void together(void)
     printf("together: %d\n", (int)sum);
 }
 
-// Much through a pipe, in pieces that do not fit its pages.
+// Pushes much data through a pipe, in pieces that do not match its pages.
 static void *pour(void *argument)
 {
     size_t sent = 0;
@@ -288,7 +288,7 @@ static void much(void)
     printf("much: %zu\n", got);
 }
 
-// Reads of one description of /proc at the same time all find what it says.
+// Concurrent reads of one description of /proc all get its content.
 static void *read_together(void *fd)
 {
     char text[40];

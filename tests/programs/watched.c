@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// What Linux says of a process's pages in /proc: pagemap with soft-dirty bits, clear_refs, and the
-// sums of smaps. A transcript, the same on Linux 6.12; hosts may have no soft-dirty bits.
+// What Linux shows of a process's pages in /proc: pagemap with soft-dirty bits, clear_refs, and the
+// sums of smaps. A transcript, the same on Linux 6.12; hosts may lack soft-dirty bits.
 
 #include "children.h"
 #include "touch.h"
@@ -9,7 +9,7 @@
 
 #include <fcntl.h>
 
-// Nothing else is ever mapped there.
+// Only this program maps memory there.
 static char *const at = (char *)0x100000000000;
 static char *const to = (char *)0x100040005000;
 
@@ -29,7 +29,7 @@ static void clear(const char *what)
     CHECK(close(file) == 0);
 }
 
-// One letter for each thing that is known of a page; frames are not compared.
+// Prints one letter for each property of a page; frames are not compared.
 static void say_words(const char *what, const char *name, const char *from, long pages)
 {
     static const struct {
@@ -148,7 +148,7 @@ static void merging(void)
     map(at + 2 * PAGE, 1, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1);
     say("with another", at, 6);
     SAY(munmap(at, 6 * PAGE));
-    // The library moves its heap's end itself, and finds it where it was.
+    // Not by sbrk: the library keeps its own end of the heap, which must stay as it was.
     char *end = (char *)syscall(SYS_brk, 0);
     end += -(uintptr_t)end % PAGE;
     CHECK((char *)syscall(SYS_brk, end + 3 * PAGE) == end + 3 * PAGE);
@@ -249,7 +249,7 @@ static void say_sums(const char *what, const char *start)
         for (size_t i = 0; is_in && i < sizeof fields / sizeof *fields; i++) {
             size_t length = strlen(fields[i]);
             if (strncmp(line, fields[i], length) == 0 && line[length] == ':') {
-                // Linux remembers what was accounted for when it could be written.
+                // Linux remembers what was accounted for when it was writable.
                 char *accounted = strstr(line, " ac");
                 if (accounted != NULL)
                     memmove(accounted, accounted + 3, strlen(accounted + 3) + 1);
@@ -337,7 +337,7 @@ static long field(const char *name, const char *wanted)
     return sum;
 }
 
-// What one file says is what the others say.
+// The different files agree.
 static void together(void)
 {
     static const char *const fields[] = {"Shared_Clean",  "Shared_Dirty", "Private_Clean",
@@ -354,13 +354,13 @@ static void together(void)
                           field(rollup, "Private_Clean") + field(rollup, "Private_Dirty"));
     CHECK(field(rollup, "Pss") <= resident && field(rollup, "Anonymous") >= 64);
     long shares = field(rollup, "Pss_Anon") + field(rollup, "Pss_File") + field(rollup, "Pss_Shmem");
-    // Each is rounded down.
+    // Each value is rounded down.
     CHECK(shares <= field(rollup, "Pss") && shares + 3 > field(rollup, "Pss"));
     CHECK(field(status, "VmRSS") == field(status, "RssAnon") + field(status, "RssFile") +
                                         field(status, "RssShmem"));
     CHECK(field(status, "VmHWM") >= field(status, "VmRSS"));
     SAY(munmap(at, 16 * PAGE));
-    // The most that there was is forgotten.
+    // The peak is reset.
     map(at, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
     CHECK(madvise(at, 4096 * PAGE, MADV_NOHUGEPAGE) == 0);
     fill(at, 4096);

@@ -1,5 +1,5 @@
-//! The kernel in QEMU, started as `kernel/README.md` describes it and not by the command, whose
-//! checks would keep bad programs and bad archives away from the kernel.
+//! The kernel in QEMU, started as `kernel/README.md` describes and not by `faultless`, the checks of
+//! which would keep bad programs and bad archives away from the kernel.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -31,20 +31,20 @@ pub struct Ended {
     pub signal: Option<i32>,
     /// The report's fields; the quotes are still around it.
     pub error: Option<String>,
-    /// How many system calls were made.
+    /// The number of system calls.
     pub system_calls: Option<u64>,
-    /// How often the kernel verified itself, and how many address spaces there were at most.
+    /// The number of verifications, and the highest number of address spaces in one of them.
     pub verified: Option<(u64, u64)>,
-    /// How many allocations on the kernel heap have failed on purpose.
+    /// The number of allocations on the kernel heap that failed on purpose.
     pub heap_failures: Option<u64>,
     /// What the program printed.
     pub stdout: String,
-    /// What the program and the kernel had to say.
+    /// The standard error of the program, and the kernel's messages.
     pub stderr: String,
 }
 
 impl Ended {
-    /// The same, if the kernel has verified itself or found something wrong.
+    /// Returns `self`, and asserts that the kernel has verified itself unless it reports an error.
     fn verified(self) -> Self {
         if self.error.is_none() {
             self.assert_verified();
@@ -52,7 +52,7 @@ impl Ended {
         self
     }
 
-    /// Checks that the kernel has verified itself: with the last process and without.
+    /// Asserts that the kernel has verified itself: while the last process ran, and after it.
     pub fn assert_verified(&self) {
         let verified = self.verified.expect("it was asked for");
         assert!(verified.0 >= 2 && verified.1 >= 1, "{self:?}");
@@ -91,15 +91,15 @@ pub fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
     bytes
 }
 
-/// Lets the kernel verify itself, at the end and until then every so often.
+/// Makes the kernel verify itself at the end, and periodically until then.
 pub const VERIFIED: &str = "verify=1\0verify-every=50\0";
 
-/// An archive with a program, and the file that says to run it, verified.
+/// An archive with a program, and the file that requests its run, verified.
 pub fn archive_of(program: &[u8], arguments: &[&str]) -> Vec<u8> {
     archive_with(program, arguments, &[])
 }
 
-/// The same with other files.
+/// The same with additional files.
 pub fn archive_with(program: &[u8], arguments: &[&str], others: &[(&str, &[u8])]) -> Vec<u8> {
     let mut run = format!("{VERIFIED}exec=/bin/test\0argv=test\0").into_bytes();
     for argument in arguments {
@@ -111,12 +111,12 @@ pub fn archive_with(program: &[u8], arguments: &[&str], others: &[(&str, &[u8])]
 }
 
 impl Machine {
-    /// A machine with some memory whose CPUs run at once.
+    /// A machine with some memory and `cpus` CPUs.
     pub fn with_cpus(cpus: u32) -> Self {
         Self { cpus, memory: 64 }
     }
 
-    /// Boots with an archive, to the end.
+    /// Boots an archive, and waits for the end.
     pub fn boot(self, archive: &[u8]) -> Ended {
         let folder = scratch("boot");
         fs::write(folder.join("image"), archive).expect("a file in our folder");
@@ -182,22 +182,22 @@ impl Machine {
         }
     }
 
-    /// Boots with a program. The kernel verifies itself; what it finds wrong is the run's error.
+    /// Boots with a program. The kernel verifies itself, and a violation becomes the run's error.
     pub fn run(self, program: &[u8], arguments: &[&str]) -> Ended {
         self.boot(&archive_of(program, arguments)).verified()
     }
 }
 
-/// Checks that a program of `tests/programs` prints on a machine what it prints on the host, line
-/// by line.
+/// Asserts that a program of `tests/programs` prints the same lines on a machine as on the
+/// host.
 pub fn assert_prints_as_on_linux(name: &str, machine: Machine) {
     let program = compile(name);
     let linux = printed_on_the_host(&program);
     assert_prints(&archive_of(&program, &[]), &linux, machine);
 }
 
-/// Checks that a program of `tests/programs` prints on a machine what it has printed on Linux 6.12,
-/// where the host's may differ: `NAME.linux-6.12`, the output of `./x compare --linux 6.12 --output`.
+/// Asserts that a program of `tests/programs` prints the same on a machine as on Linux 6.12, if the host's output
+/// may differ: `NAME.linux-6.12`, the output of `./x compare --linux 6.12 --output`.
 pub fn assert_prints_as_on_linux_6_12(name: &str, machine: Machine) {
     let record = root().join(format!("tests/programs/{name}.linux-6.12"));
     let linux = fs::read_to_string(record).expect("a recorded output");

@@ -1,4 +1,4 @@
-//! What was counted meanwhile.
+//! Counters, and their changes during an operation.
 
 use std::sync::mpsc::channel;
 
@@ -6,20 +6,20 @@ use faultless_mm::{Counter, PAGE_SIZE as PAGE, Policy, flags};
 use faultless_soft::{SoftCpu, SoftMemory, SoftSpace};
 
 const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS;
-/// For more pages than this the soft machine goes over its whole TLB.
+/// For more pages than this the soft machine flushes its whole TLB.
 const SINGLE: u64 = 128;
 
-/// Every counter, added up over all CPUs.
+/// Every counter, summed over all CPUs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counts(Vec<u64>);
 
 impl Counts {
-    /// What has been counted until now.
+    /// The present counts.
     pub fn now(memory: &'static SoftMemory) -> Self {
         Self(Counter::ALL.iter().map(|&c| memory.total(c)).collect())
     }
 
-    /// What was counted after `earlier`.
+    /// The difference to `earlier`.
     pub fn since(&self, earlier: &Self) -> Self {
         Self(self.0.iter().zip(&earlier.0).map(|(a, b)| a - b).collect())
     }
@@ -29,7 +29,7 @@ impl Counts {
         self.0[counter as usize]
     }
 
-    /// Checks that these were counted and nothing else was.
+    /// Asserts that these counters changed as given and no other did.
     #[track_caller]
     pub fn are(&self, expected: &[(Counter, u64)], what: &str) {
         let mut all = vec![0; self.0.len()];
@@ -58,7 +58,7 @@ impl Counts {
         .sum()
     }
 
-    /// Checks that each fault ended in one way, if all were under `policy`.
+    /// Asserts that each fault ended in one way, if all were under `policy`.
     #[track_caller]
     pub fn add_up(&self, policy: Policy) {
         let [faults, spf] = [Counter::Faults, Counter::Spf].map(|c| self.get(c));
@@ -79,14 +79,14 @@ impl Counts {
     }
 }
 
-/// What `work` makes the machine count.
+/// Runs `work`, and returns what it counted.
 pub fn counted<R>(memory: &'static SoftMemory, work: impl FnOnce() -> R) -> (Counts, R) {
     let before = Counts::now(memory);
     let result = work();
     (Counts::now(memory).since(&before), result)
 }
 
-/// What `count` faults count under `policy` when each goes well at once.
+/// The counts of `count` faults under `policy`, if each succeeds at the first try.
 pub fn faults(policy: Policy, count: u64) -> Vec<(Counter, u64)> {
     let mut counts = vec![(Counter::Faults, count)];
     match policy {
@@ -97,7 +97,7 @@ pub fn faults(policy: Policy, count: u64) -> Vec<(Counter, u64)> {
     counts
 }
 
-/// Does `work` while CPU `other` runs the space too, doing nothing.
+/// Runs `work` while CPU `other` also runs the space, but does nothing.
 pub fn beside<R>(space: &SoftSpace, other: u32, work: impl FnOnce() -> R) -> R {
     let (ready, is_ready) = channel::<()>();
     let (stop, is_over) = channel::<()>();
@@ -105,7 +105,7 @@ pub fn beside<R>(space: &SoftSpace, other: u32, work: impl FnOnce() -> R) -> R {
         scope.spawn(move || {
             SoftCpu::run(space, other, |_| {
                 let _ = ready.send(());
-                // Ends when the sender is dropped.
+                // Returns when the sender is dropped.
                 let _ = is_over.recv();
             });
         });
@@ -116,7 +116,7 @@ pub fn beside<R>(space: &SoftSpace, other: u32, work: impl FnOnce() -> R) -> R {
     })
 }
 
-/// A CPU and what it can count, under one policy, perhaps beside another CPU.
+/// A CPU and its expected counts under one policy, perhaps beside another CPU.
 pub struct Case<'a> {
     /// CPU 0.
     pub cpu: &'a SoftCpu<'a>,
@@ -130,7 +130,7 @@ pub struct Case<'a> {
 pub type Expected = Vec<(Counter, u64)>;
 
 impl Case<'_> {
-    /// Checks what `work` counts, and nothing but that.
+    /// Asserts that `work` counts `expected`, and nothing else.
     #[track_caller]
     pub fn counts<R>(&self, what: &str, expected: &[Expected], work: impl FnOnce() -> R) -> R {
         let (counts, result) = counted(self.cpu.space().memory(), work);
@@ -147,7 +147,7 @@ impl Case<'_> {
         result
     }
 
-    /// Faults that go well at once.
+    /// Faults that succeed at the first try.
     pub fn faults(&self, count: u64) -> Expected {
         faults(self.policy, count)
     }
@@ -162,7 +162,7 @@ impl Case<'_> {
         counts
     }
 
-    /// One flush operation over a range of `pages`, which no other CPU has loaded.
+    /// One flush of a range of `pages`, which no other CPU has loaded.
     pub fn flush(&self, pages: u64) -> Expected {
         match pages {
             0 => Vec::new(),
@@ -171,7 +171,7 @@ impl Case<'_> {
         }
     }
 
-    /// Maps in place of whatever is there.
+    /// Maps at a fixed address, over existing mappings.
     pub fn map(&self, at: u64, pages: u64, prot: u32, more: u32) {
         let fixed = ANON | flags::FIXED | more;
         assert_eq!(self.cpu.space().mmap(at, pages * PAGE, prot, fixed), Ok(at));
@@ -188,7 +188,7 @@ impl Case<'_> {
     }
 }
 
-/// Runs `test` in a new space for every policy, alone and not.
+/// Runs `test` in a new space for every policy, with and without another CPU.
 pub fn cases(test: impl Fn(&Case<'_>)) {
     for &policy in Policy::ALL {
         for is_alone in [true, false] {
@@ -213,7 +213,7 @@ pub fn cases(test: impl Fn(&Case<'_>)) {
     }
 }
 
-/// One of them.
+/// One count of a counter.
 pub fn one(counter: Counter) -> Expected {
     vec![(counter, 1)]
 }

@@ -1,4 +1,4 @@
-//! Three CPUs that do one thing after another, and whom one of them asks to flush.
+//! Three CPUs that run one after another, and which of them a flush interrupts.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -12,26 +12,26 @@ use crate::space;
 const PAGE: u64 = 4096;
 const RW: u32 = 3;
 const TABLE: u64 = 2 << 20;
-/// Where 1024 pages are mapped.
+/// The address of the 1024 mapped pages.
 pub const AT: u64 = 1 << 36;
-/// Anonymous, private, at this very address.
+/// Anonymous, private, at a fixed address.
 pub const FIXED: u32 = flags::PRIVATE | flags::ANONYMOUS | flags::FIXED;
 
-/// What a CPU is told to do.
+/// Work for a CPU.
 pub type Work = Box<dyn FnOnce(&SoftCpu<'_>) + Send>;
 
-/// CPUs, each of which does what it is told and says when that is done.
+/// CPUs, each of which runs the work that it is sent and reports when it is done.
 pub struct Cpus {
-    /// What each is told.
+    /// The work queue of each CPU.
     pub work: Vec<Sender<Work>>,
-    /// Heard when something is done.
+    /// Receives a message for each completed work: whether it succeeded.
     pub done: Receiver<bool>,
-    /// The machine's.
+    /// The machine's memory core.
     pub memory: &'static SoftMemory,
 }
 
 impl Cpus {
-    /// Has one CPU do something. If that fails the test does.
+    /// Runs `work` on one CPU. A failure of the work fails the test.
     pub fn on(&self, cpu: usize, work: impl FnOnce(&SoftCpu<'_>) + Send + 'static) {
         self.work[cpu].send(Box::new(work)).unwrap();
         assert_eq!(self.done.recv(), Ok(true), "CPU {cpu} has failed");
@@ -42,12 +42,12 @@ impl Cpus {
         self.on(cpu, move |cpu| assert_eq!(cpu.store(at, 1), Ok(())));
     }
 
-    /// Loads from one.
+    /// Loads from a page.
     pub fn load(&self, cpu: usize, at: u64) {
         self.on(cpu, move |cpu| assert!(cpu.load(at).is_ok()));
     }
 
-    /// Checks whom an operation of CPU 0 asks to flush, and that it asks once, if anybody.
+    /// Asserts that an operation of CPU 0 flushes exactly the CPUs in `others`, with one request if there are any.
     #[track_caller]
     pub fn asks(
         &self,
@@ -62,7 +62,7 @@ impl Cpus {
         let before = [0, 1, 2].map(received);
         let work = || self.on(0, move |cpu| work(cpu.space()));
         let (counts, ()) = counted(self.memory, work);
-        // Each answers before its next access; that one is no page of the test's.
+        // Each CPU answers before its next access, which is to a page outside of the test.
         (1..3).for_each(|cpu| self.load(cpu, AT - TABLE));
         let asked: Vec<_> = (0..3).filter(|&cpu| received(cpu) > before[cpu]).collect();
         assert_eq!(asked, others, "{what}");
@@ -71,8 +71,8 @@ impl Cpus {
     }
 }
 
-/// Runs `test` with three CPUs in a space where 1024 pages can be written, under every policy. The
-/// pages' tables stay; a page before them is there to be loaded.
+/// Runs `test` with three CPUs in a space with 1024 writable pages, under every policy. The pages' tables stay; a
+/// page before them can be loaded.
 pub fn with_cpus(test: impl Fn(&Cpus)) {
     for &policy in Policy::ALL {
         let (memory, space) = space(3, 64, policy);
@@ -84,7 +84,7 @@ pub fn with_cpus(test: impl Fn(&Cpus)) {
                 scope.spawn(move || {
                     SoftCpu::run(space, cpu, |cpu| {
                         for work in receive {
-                            // Whoever waits hears of a failure, too.
+                            // A failure is reported too, so that the waiting CPU learns of it.
                             let done = catch_unwind(AssertUnwindSafe(|| work(cpu)));
                             let _ = says.send(done.is_ok());
                         }

@@ -1,4 +1,4 @@
-//! A device for the pages of stores: it counts what it is asked, and fails when it is told to.
+//! A device for the pages of memory objects: it counts requests, and fails on demand.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
@@ -6,28 +6,28 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::SeqCst};
 use faultless_mm::{Errno, Frame, Pager, PhysicalMemory};
 use faultless_soft::SoftMemory;
 
-/// Every word of a page that it fills is the page's number plus this.
+/// Every word of a page filled by the device is the page's number plus this.
 pub const FIRST: u64 = 1000;
 
 /// A device.
 pub struct Device {
     memory: &'static SoftMemory,
     has_pages: bool,
-    /// What reading a page fails with.
+    /// The error of reads.
     error: Mutex<Option<Errno>>,
-    /// What there is no room for a page with.
+    /// The error of charges, if there is no room for a page.
     full: Mutex<Option<Errno>>,
     reads: AtomicU64,
     charged: AtomicI64,
 }
 
 impl Device {
-    /// One that works. It stays for ever.
+    /// Makes a device that works. It stays for ever.
     pub fn new(memory: &'static SoftMemory) -> &'static Self {
         Self::with(memory, true)
     }
 
-    /// One that has no page: all begin as zeroes, and are asked for before they come.
+    /// Makes a device without pages: all begin as zeroes, and are charged before they are made.
     pub fn without_pages(memory: &'static SoftMemory) -> &'static Self {
         Self::with(memory, false)
     }
@@ -43,22 +43,22 @@ impl Device {
         }))
     }
 
-    /// From now on every read fails with this, or none does.
+    /// From now on every read fails with this error, or none does.
     pub fn fail(&self, error: Option<Errno>) {
         *self.error.lock().unwrap() = error;
     }
 
-    /// From now on there is no room for any page, or there is.
+    /// From now on every charge fails with this error, or none does.
     pub fn fill_up(&self, error: Option<Errno>) {
         *self.full.lock().unwrap() = error;
     }
 
-    /// How often it was read.
+    /// The number of reads.
     pub fn reads(&self) -> u64 {
         self.reads.load(SeqCst)
     }
 
-    /// Pages that were charged and not uncharged.
+    /// The pages that were charged and not yet uncharged.
     pub fn charged(&self) -> i64 {
         self.charged.load(SeqCst)
     }
@@ -73,7 +73,7 @@ impl Pager for Device {
         self.reads.fetch_add(1, SeqCst);
         let at = self.memory.machine().pointer(frame).cast::<[u64; 512]>();
         let error = *self.error.lock().unwrap();
-        // A read that fails may have written, too.
+        // A failed read may have written, too.
         let word = if error.is_some() { 666 } else { FIRST + index };
         // SAFETY: the frame is the device's while it fills it.
         unsafe { at.write([word; 512]) };

@@ -1,4 +1,4 @@
-//! Files, and the failure of allocations in what is done to them.
+//! Files, and failing allocations in operations on them.
 
 use faultless_mm::{Errno, MemoryObject, Opened, PhysicalMemory, flags};
 use faultless_soft::{Soft, SoftCpu, Trap};
@@ -8,24 +8,24 @@ use crate::inject::{Failing, Operation, Stage};
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
-/// May be read.
+/// Readable.
 pub const R: u32 = 1;
-/// May be written too.
+/// Readable and writable.
 pub const RW: u32 = 3;
-/// Shared, at its place.
+/// Shared, at a fixed address.
 pub const SHARED: u32 = flags::SHARED | flags::FIXED;
-/// Private, at its place.
+/// Private, at a fixed address.
 pub const PRIVATE: u32 = flags::PRIVATE | flags::FIXED;
-/// Far from everything, so that tables and nodes of every level are missing.
+/// Far from other mappings, so that tables and nodes of every level are missing.
 pub const AT: u64 = 1 << 36;
-/// Far from that.
+/// Far from `AT`.
 pub const OTHER: u64 = AT + (1 << 30);
 
-/// A file, which comes from a device or begins as zeroes.
+/// A file that is read from a device or begins as zeroes.
 pub struct File {
     /// Its pages.
     pub store: MemoryObject<Soft>,
-    /// What they come from.
+    /// The device that they are read from.
     pub device: Option<&'static Device>,
 }
 
@@ -34,7 +34,7 @@ impl Stage for File {
 }
 
 impl File {
-    /// One of so many pages that come from a device.
+    /// Makes a file of `pages` pages that come from a device.
     pub fn of_device(cpu: &SoftCpu<'_>, pages: u64) -> Self {
         let device = Device::new(cpu.space().memory());
         let store = MemoryObject::new(cpu.space().memory(), pages * PAGE, Some(device), 7).unwrap();
@@ -44,7 +44,7 @@ impl File {
         }
     }
 
-    /// One of so many pages of zeroes.
+    /// Makes a file of `pages` pages of zeroes.
     pub fn of_zeroes(cpu: &SoftCpu<'_>, pages: u64) -> Self {
         Self {
             store: MemoryObject::new(cpu.space().memory(), pages * PAGE, None, 7).unwrap(),
@@ -52,7 +52,7 @@ impl File {
         }
     }
 
-    /// What a page reads as that nobody has written.
+    /// The words of a page that was never written.
     pub fn fresh(&self, index: u64) -> u64 {
         self.device.map_or(0, |_| FIRST + index)
     }
@@ -62,7 +62,7 @@ impl File {
         self.map_from(cpu, at, pages, how, 0)
     }
 
-    /// Maps pages from one on.
+    /// Maps pages from `first` on.
     pub fn map_from(
         &self,
         cpu: &SoftCpu<'_>,
@@ -80,15 +80,15 @@ impl File {
         cpu.space().mmap_object(at, pages * PAGE, RW, how, &opened)
     }
 
-    /// The first word of a page that is there.
+    /// The first word of a page that is cached.
     pub fn word(&self, cpu: &SoftCpu<'_>, index: u64) -> Option<u64> {
         let page = self.store.present(index).unwrap()?;
         let pointer = cpu.space().memory().machine().pointer(page.frame());
-        // SAFETY: the page is pinned, and nobody writes it now.
+        // SAFETY: the page is pinned, and no thread writes it now.
         Some(unsafe { pointer.cast::<u64>().read() })
     }
 
-    /// What the device was asked for is what there is.
+    /// Asserts that the device was charged for exactly the pages that exist.
     pub fn is_sound(&self) {
         if let Some(device) = self.device {
             assert_eq!(device.charged(), self.store.pages() as i64, "charged");
@@ -96,29 +96,29 @@ impl File {
     }
 }
 
-/// Whatever can be made of both kinds of file.
+/// The constructors of both kinds of file.
 pub const KINDS: [fn(&SoftCpu<'_>, u64) -> File; 2] = [File::of_device, File::of_zeroes];
 
-/// Writes a number to each page, counted from `add`.
+/// Stores ascending numbers from `add` on, one to each page.
 pub fn touch(cpu: &SoftCpu<'_>, at: u64, pages: u64, add: u64) {
     for page in 0..pages {
         assert_eq!(cpu.store(at + page * PAGE, add + page), Ok(()));
     }
 }
 
-/// What a word has to be.
+/// Asserts the value of a word.
 pub fn expect(cpu: &SoftCpu<'_>, at: u64, value: u64) {
     assert_eq!(cpu.load(at), Ok(value), "{at:#x}");
 }
 
-/// Nothing may be mapped there.
+/// Asserts that nothing is mapped at `at`.
 pub fn is_gone(cpu: &SoftCpu<'_>, at: u64) {
     let gone = cpu.load(at);
     assert!(matches!(gone, Err(Trap::Segv { .. })), "{at:#x}: {gone:?}");
 }
 
-/// Injects into what is done to a file, each of whose errors is `errno`, and which does
-/// allocate.
+/// Injects into an operation on a file of which `errno` is the only error, and asserts that the operation
+/// allocates.
 pub fn inject(
     name: &str,
     failing: Failing,

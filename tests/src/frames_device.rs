@@ -1,4 +1,4 @@
-//! A device that is frames: the machine's own, which no allocator has.
+//! A device of frames: the machine's own frames outside of the allocator.
 
 use std::sync::atomic::AtomicU64;
 
@@ -9,13 +9,13 @@ use crate::inject::Stage;
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
-/// Shared, at its place.
+/// Shared, at a fixed address.
 pub const SHARED: u32 = flags::SHARED | flags::FIXED;
 
 /// The machine's device.
 ///
 /// # Panics
-/// If there is no memory for what leads to it.
+/// If there is no memory for the device's object.
 pub fn device(memory: &'static SoftMemory) -> Device<Soft> {
     let frames = memory.machine().device_frames();
     Device::new(memory, frames, Caching::Uncached, None, 9).expect("there is memory")
@@ -42,7 +42,7 @@ pub fn map(
     space.mmap_device(at, pages * PAGE, prot, how, &opened)
 }
 
-/// The first word of a page of it.
+/// The first word of a page of the device.
 pub fn word(memory: &'static SoftMemory, index: u64) -> &'static AtomicU64 {
     let frame = Frame(memory.machine().device_frames().start + index);
     let start = memory.machine().pointer(frame).cast::<AtomicU64>();

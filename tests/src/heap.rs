@@ -1,4 +1,4 @@
-//! Random operations about the heap. Addresses count from where it begins.
+//! Random operations on the heap. Addresses count from its start.
 
 use faultless_mm::{advice, flags};
 use proptest::prelude::*;
@@ -6,14 +6,14 @@ use proptest::prelude::*;
 use crate::operations::OPEN;
 use crate::script::{Op, PAGE, WORDS, Window};
 
-/// Nothing but the heap is looked at.
+/// Only the heap is compared.
 pub const NOWHERE: Window = Window {
     first: OPEN.first,
     last: OPEN.first,
     ..OPEN
 };
 
-/// Pages that scripts are about. A heap may end far beyond.
+/// Pages that scripts access. A heap may end far beyond.
 const PAGES: u64 = 48;
 /// More than any heap of a script reaches.
 const SPAN: u64 = 1 << 31;
@@ -28,7 +28,7 @@ fn end() -> impl Strategy<Value = u64> {
         8 => page(),
         4 => (page(), 1..PAGE).prop_map(|(page, offset)| page + offset),
         1 => prop_oneof![Just(256 * PAGE), Just(1 << 21), Just(1 << 30)],
-        // Far below the heap (just below it may be the C library's), and beyond everything.
+        // Far below the heap (just below it may be the C library's), and beyond all addresses.
         1 => prop_oneof![Just((1u64 << 40).wrapping_neg()), Just(1 << 47)],
     ]
 }
@@ -37,7 +37,7 @@ fn length() -> impl Strategy<Value = u64> {
     prop_oneof![4 => 1..4u64, 1 => 1..20u64].prop_map(|pages| pages * PAGE)
 }
 
-/// None that grows down: what lies below the heap depends on the program.
+/// No mapping that grows down: what lies below the heap depends on the program.
 fn map_flags() -> impl Strategy<Value = u32> {
     prop_oneof![
         4 => Just(flags::FIXED),
@@ -46,7 +46,7 @@ fn map_flags() -> impl Strategy<Value = u32> {
     .prop_map(|place| place | ANON)
 }
 
-/// One operation on or about the heap.
+/// One operation on the heap or beside it.
 pub fn heap() -> impl Strategy<Value = Op> {
     let prot = || prop_oneof![3 => Just(3), 1 => Just(1), 1 => Just(0)];
     let word = || (page(), 0..WORDS.len()).prop_map(|(page, word)| page + WORDS[word]);
@@ -64,13 +64,13 @@ pub fn heap() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// Looks at every page, and takes the heap away with whatever is in its place.
+/// Loads every page, then removes the heap and all mappings in its place.
 pub fn finish() -> impl Iterator<Item = Op> {
     let looks = (0..PAGES).map(|page| Op::Load {
         address: page * PAGE,
     });
     let flags = ANON | flags::FIXED | flags::NORESERVE;
-    // The heap shrinks only if something is mapped where it was.
+    // If other mappings follow the heap, it shrinks only after something is mapped over it.
     let end = [
         Op::Mmap {
             address: 0,

@@ -1,4 +1,4 @@
-//! The host's kernel as memory that scripts run on, in a child process.
+//! The host's kernel as the memory of scripts, in a child process.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -11,16 +11,16 @@ pub struct Host {
     child: Child,
     to: ChildStdin,
     from: BufReader<ChildStdout>,
-    /// Where the child's heap begins: scripts may call `brk` from there on.
+    /// The start of the child's heap: scripts may call `brk` from there on.
     pub brk: u64,
     /// The host's memory in pages, which limits one mapping.
     pub commit_pages: u64,
-    /// Bytes that it may lock, having no right to lock more.
+    /// Bytes that the child may lock without privileges.
     pub locked: u64,
 }
 
 impl Host {
-    /// Starts `program`, the binary `host-child`, for scripts about `window`.
+    /// Starts `program`, the binary `host-child`, for scripts in `window`.
     /// `sealed`: everything outside the window is mapped, so that the kernel
     /// can choose addresses in the window only.
     pub fn start(program: &str, window: &Window, sealed: bool) -> std::io::Result<Self> {
@@ -61,7 +61,7 @@ impl Host {
         Ok(line)
     }
 
-    /// Runs a script in the window, which is empty before. The lines.
+    /// Runs a script in the window, which is empty before, and returns its lines.
     ///
     /// # Errors
     /// When the child has died.
@@ -82,7 +82,7 @@ impl Host {
 
 impl Drop for Host {
     fn drop(&mut self) {
-        // Without input it ends by itself, unless a script has broken it.
+        // Without input it exits by itself, unless a script has broken it.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

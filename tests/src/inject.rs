@@ -1,4 +1,4 @@
-//! An operation at each of whose allocations memory is short once.
+//! Operations with one failing allocation, at each allocation in turn.
 
 use std::fmt::Debug;
 
@@ -7,23 +7,23 @@ use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace};
 
 use crate::{available, machine};
 
-/// Every line of the maps, and what they amount to, for comparison.
+/// Every line of the maps, and the totals, for comparison.
 fn maps(space: &SoftSpace) -> (Vec<MapsEntry>, VmStats) {
     let mut lines = Vec::new();
     space.maps(&mut |line| lines.push(line));
     (lines, space.totals())
 }
 
-/// How an operation may end when an allocation failed.
+/// What a failed operation may leave behind.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Failing {
-    /// Nothing has happened.
+    /// Nothing: the mappings are as before.
     Whole,
-    /// What came before the failure stays done.
+    /// The part that was done before the failure.
     Part,
 }
 
-/// How long memory is short.
+/// How long allocations fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lasting {
     /// For one allocation.
@@ -49,14 +49,14 @@ impl Lasting {
     }
 }
 
-/// What a trial has beside its address space.
+/// The state of a trial beside its address space.
 pub trait Stage {
-    /// Address spaces that are there from the beginning to the end.
+    /// Address spaces that exist from the beginning to the end.
     fn children(&self) -> &[SoftSpace] {
         &[]
     }
 
-    /// Ends them.
+    /// Destroys them.
     fn end(self);
 }
 
@@ -76,28 +76,28 @@ impl Stage for Vec<SoftSpace> {
     }
 }
 
-/// An operation, and what is before and after it.
+/// An operation, with its preparation and its checks.
 pub struct Operation<'a, S, T, E> {
-    /// What it is called in messages.
+    /// The name in messages.
     pub name: &'a str,
-    /// How it may end when an allocation failed.
+    /// What a failed operation may leave behind.
     pub failing: Failing,
-    /// Makes a fresh address space ready.
+    /// Sets up a fresh address space.
     pub prepare: &'a dyn Fn(&SoftCpu<'_>) -> S,
-    /// What is done, once or, after an error, twice.
+    /// The operation, run once or, after an error, twice.
     pub act: &'a dyn Fn(&SoftCpu<'_>, &S) -> Result<T, E>,
-    /// Looks at the error, and at what is true after it.
+    /// Checks the error, and the state after it.
     pub failed: &'a dyn Fn(&SoftCpu<'_>, &S, E),
-    /// What is true after success.
+    /// Checks the state after success.
     pub check: &'a dyn Fn(&SoftCpu<'_>, &S),
 }
 
 impl<S: Stage, T: Debug, E: Debug + Copy> Operation<'_, S, T, E> {
     /// Injects a failure at the first, second, … allocation of the operation, in a fresh
     /// address space each time, until it makes no more allocations; then again, with all later
-    /// allocations failing too. After each the whole machine is verified, and every frame has to be
-    /// somebody's; after an error the operation succeeds when repeated. How many allocations there
-    /// were under each policy, and how many errors.
+    /// allocations failing too. After each trial the whole machine is verified, and every frame must
+    /// have an owner; after an error the operation must succeed when repeated. Returns the number of
+    /// allocations under each policy, and of errors.
     pub fn inject(&self) -> Vec<(u32, u32)> {
         Policy::ALL.iter().map(|&p| self.inject_under(p)).collect()
     }
@@ -163,8 +163,8 @@ impl<S: Stage, T: Debug, E: Debug + Copy> Operation<'_, S, T, E> {
     }
 }
 
-/// The same for an operation that has nothing beside the address space; what an error has
-/// left is looked at by its second try alone.
+/// The same for an operation with no state beside the address space; only a second try checks what an
+/// error has left.
 pub fn inject<T: Debug, E: Debug + Copy>(
     name: &str,
     failing: Failing,
@@ -183,7 +183,7 @@ pub fn inject<T: Debug, E: Debug + Copy>(
     .inject();
 }
 
-/// The invariants of all address spaces, and of the machine: every frame is somebody's.
+/// Verifies all address spaces and the machine: every frame has an owner.
 fn verify(cpu: &SoftCpu<'_>, stage: &impl Stage, at: &str) {
     let memory = cpu.space().memory();
     let frames = memory.machine().allocator();
@@ -193,7 +193,7 @@ fn verify(cpu: &SoftCpu<'_>, stage: &impl Stage, at: &str) {
     assert_eq!(accounts.lost(), 0, "{at}: {accounts:?}");
 }
 
-/// Gives cached nodes, splits and mappings back, so that all have to be made.
+/// Frees cached nodes, splits and mappings, so that new ones must be allocated.
 fn empty_caches(memory: &'static SoftMemory) {
     memory.expedite();
     memory.drain();

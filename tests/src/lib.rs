@@ -21,7 +21,7 @@ pub mod surroundings;
 use faultless_mm::{Machine, Policy};
 use faultless_soft::{Options, Soft, SoftCpu, SoftMemory, SoftSpace};
 
-/// Whether the long variants were asked for (`./x test --full`).
+/// Whether the long variants were requested (`./x test --full`).
 pub fn full() -> bool {
     std::env::var_os("FAULTLESS_FULL").is_some_and(|v| v != "0")
 }
@@ -34,7 +34,7 @@ pub fn rounds(quick: u64, long: u64) -> u64 {
 /// Pages of each machine's device.
 pub const DEVICE_PAGES: u64 = 1024;
 
-/// A machine that checks itself.
+/// A machine with all checks enabled.
 pub fn machine(cpus: usize, megabytes: u64) -> &'static SoftMemory {
     let options = Options {
         cpus,
@@ -54,7 +54,7 @@ pub fn space(cpus: usize, megabytes: u64, policy: Policy) -> (&'static SoftMemor
     (memory, space)
 }
 
-/// Frames that the machine has now, free or cached, with nothing deferred. While
+/// The number of frames that are free or cached, after all deferred frees. Called while
 /// no CPU runs.
 pub fn available(memory: &'static SoftMemory) -> u64 {
     SoftCpu::attend(memory, 0, || {
@@ -67,8 +67,8 @@ pub fn available(memory: &'static SoftMemory) -> u64 {
     memory.machine().allocator().census().available()
 }
 
-/// Runs a test under each policy, on CPU 0 of a machine of its own with one address space;
-/// nothing may be lost.
+/// Runs a test under each policy, on CPU 0 of a machine of its own with one address space, and asserts
+/// that no frame leaked.
 pub fn each_policy(
     cpus: usize,
     megabytes: u64,
@@ -96,8 +96,8 @@ pub fn on_every_cpu(space: &SoftSpace, program: impl Fn(&SoftCpu<'_>) + Sync) {
     });
 }
 
-/// Checks the invariants and that `space`, once destroyed, leaves every frame
-/// it has taken since `before` was counted.
+/// Checks the invariants, and that the destruction of `space` frees every frame
+/// allocated since `before` was counted.
 pub fn verify_and_destroy(space: SoftSpace, before: u64) {
     let memory = space.memory();
     SoftCpu::attend(memory, 0, || {

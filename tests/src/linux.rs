@@ -1,5 +1,5 @@
-//! Programs on the host's Linux, to compare with the kernel: in surroundings that are always the
-//! same, and with nothing left of them afterwards, however they end.
+//! Programs on the host's Linux, for comparison with the kernel: in a fixed environment, and
+//! with no process left behind, however they end.
 
 use std::fs::{self, File};
 use std::io;
@@ -19,19 +19,19 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// How a program ended, and what it and its children had printed by then.
 #[derive(Debug)]
 pub struct Ended {
-    /// Its status, if it ended by itself.
+    /// Its status, if it exited.
     pub exit: Option<i32>,
     /// The signal, if one killed it.
     pub signal: Option<i32>,
-    /// It was killed because it did not end in time.
+    /// Whether it was killed because it did not end in time.
     pub was_late: bool,
-    /// What was printed.
+    /// Its standard output.
     pub stdout: String,
-    /// What was complained of.
+    /// Its standard error.
     pub stderr: String,
 }
 
-/// What a program prints, which ends well.
+/// The output of a program that exits with status 0.
 pub fn printed_on_the_host(program: &[u8]) -> String {
     let ended = run(program, &[]);
     assert_eq!((ended.exit, ended.signal), (Some(0), None), "{ended:?}");
@@ -57,29 +57,29 @@ fn run(program: &[u8], arguments: &[&str]) -> Ended {
     ended
 }
 
-/// To run a program in surroundings that are always the same.
+/// A command that runs a program in the fixed environment.
 pub fn command(program: &Path) -> Command {
     let mut command = Command::new(program);
     surroundings::fix(&mut command);
     command
 }
 
-/// Runs what `command` made to its end, or kills it when it is far too late.
+/// Runs the program of `command` to its end, or kills it when it is far too late.
 pub fn finish(command: &mut Command) -> Ended {
     let ended = finish_within(command, PATIENCE);
     assert!(!ended.was_late, "it does not end: {ended:?}");
     ended
 }
 
-/// The same with a patience of one's own.
+/// The same with a given time limit.
 ///
-/// Output goes to files: a pipe would not end before the last process that was left behind.
+/// Output goes to files: a pipe would stay open until the last process left behind has ended.
 pub fn finish_within(command: &mut Command, patience: Duration) -> Ended {
     let folder = scratch("output");
     let file = |name: &str| File::create(folder.join(name)).expect("a file in our folder");
     let mut child = start(command.stdout(file("out")).stderr(file("err"))).expect("it starts");
     let was_late = !ends_within(&child, patience);
-    // Before it is waited for: until then no other session gets this number.
+    // Before the wait: until then no other session gets this number.
     end_session(child.id());
     let status = child.wait().expect("it is our child");
     let read = |name: &str| {
@@ -97,8 +97,8 @@ pub fn finish_within(command: &mut Command, patience: Duration) -> Ended {
     }
 }
 
-/// While the file was written, another thread may have forked: that child has the file open for
-/// writing until its own program begins, and meanwhile nobody may execute it.
+/// Starts the program, and repeats while it is busy. A fork in another thread may have inherited the file open for
+/// writing, and until that child's exec the file cannot be executed.
 fn start(command: &mut Command) -> io::Result<Child> {
     for _ in 0..1000 {
         match command.spawn() {
@@ -111,7 +111,7 @@ fn start(command: &mut Command) -> io::Result<Child> {
     command.spawn()
 }
 
-/// Whether it ends in time. It is left to be waited for.
+/// Whether the child ends in time. It stays a zombie.
 fn ends_within(child: &Child, patience: Duration) -> bool {
     let begun = Instant::now();
     loop {
@@ -132,7 +132,7 @@ fn ends_within(child: &Child, patience: Duration) -> bool {
     }
 }
 
-/// Kills whoever is in a session, in whichever group, until nobody is left.
+/// Kills all processes of a session, in every group, until none is left.
 fn end_session(session: u32) {
     while let members = members_of(session)
         && !members.is_empty()
@@ -151,7 +151,7 @@ fn members_of(session: u32) -> Vec<i32> {
     let numbers = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
     let is_member = |process: &i32| {
         let stat = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
-        // Behind the name, which may have anything in it: state, parent, group, session.
+        // The fields behind the name, which may contain any character: state, parent, group, session.
         let Some((_, fields)) = stat.rsplit_once(") ") else {
             return false;
         };

@@ -1,4 +1,4 @@
-//! A simple model of what is mapped: a sorted list of stretches of pages.
+//! A simple model of the mappings: a sorted list of runs of pages.
 //!
 //! Every operation goes over the whole list. Addresses are page numbers.
 
@@ -9,7 +9,7 @@ pub const GUARD_GAP: u64 = 256;
 /// Pages of a huge page: mappings of whole ones are aligned.
 pub const HUGE: u64 = 512;
 
-/// What is true of a stretch.
+/// The attributes of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Kind {
     /// `PROT_*`.
@@ -27,11 +27,11 @@ pub struct Piece {
     pub start: u64,
     /// The page after the last.
     pub end: u64,
-    /// What is true of them.
+    /// Their attributes.
     pub kind: Kind,
 }
 
-/// What is mapped, and where something may be. Neighbours differ in kind.
+/// The mappings and the limits of the address space. Neighbours differ in kind.
 #[derive(Clone, Debug)]
 pub struct Model {
     pieces: Vec<Piece>,
@@ -44,7 +44,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// Nothing is mapped.
+    /// A model in which nothing is mapped.
     pub fn new(low: u64, base: u64, end: u64) -> Self {
         Self {
             pieces: Vec::new(),
@@ -54,12 +54,12 @@ impl Model {
         }
     }
 
-    /// The stretches, in order.
+    /// The runs, in order.
     pub fn pieces(&self) -> &[Piece] {
         &self.pieces
     }
 
-    /// What is true of a page.
+    /// The attributes of a page.
     pub fn at(&self, page: u64) -> Option<Kind> {
         let piece = self
             .pieces
@@ -68,12 +68,12 @@ impl Model {
         Some(piece.kind)
     }
 
-    /// The first stretch that begins at `page` or behind.
+    /// The first run that begins at `page` or behind.
     pub fn above(&self, page: u64) -> Option<Piece> {
         self.pieces.iter().copied().find(|p| p.start >= page)
     }
 
-    /// Makes `start..end` one stretch, or nothing.
+    /// Makes `start..end` one run, or unmaps it.
     pub fn assign(&mut self, start: u64, end: u64, kind: Option<Kind>) {
         let old = std::mem::take(&mut self.pieces);
         let before = old.iter().map(|p| (p.start, p.end.min(start), p.kind));
@@ -95,7 +95,7 @@ impl Model {
         self.pieces.iter().all(|p| p.end <= start || end <= p.start)
     }
 
-    /// Where the gap below the stretch above `page` begins, if that one keeps one.
+    /// The start of the guard gap below the run above `page`, if that run has one.
     fn guard(&self, page: u64) -> Option<u64> {
         let above = self.above(page).filter(|p| p.kind.grows_down)?;
         Some(above.start.saturating_sub(GUARD_GAP)).filter(|&gap| gap < page)
@@ -123,8 +123,8 @@ impl Model {
         }
     }
 
-    /// The first page of the lowest hole of `count` pages from `low` on. One that is large enough
-    /// but for a guard gap does not count.
+    /// The first page of the lowest hole of `count` pages from `low` on. A hole that is too small only
+    /// because of a guard gap does not count.
     pub fn lowest_hole(&self, count: u64, low: u64) -> Option<u64> {
         let ends = self.pieces.iter().map(|p| p.end.max(low));
         let free = |&at: &u64| self.is_vacant(at, at + count) && self.guard(at + count).is_none();
@@ -132,13 +132,13 @@ impl Model {
         (at + count <= self.end).then_some(at)
     }
 
-    /// A hole of `count` pages: the highest below the base, or the lowest from a third on.
+    /// A hole of `count` pages: the highest below the base, or else the lowest above a third of the space.
     fn any_hole(&self, count: u64) -> Option<u64> {
         self.hole(count, self.low, self.base)
             .or_else(|| self.lowest_hole(count, self.end.div_ceil(3).max(self.low)))
     }
 
-    /// Where `count` pages go that need not be anywhere.
+    /// The place of `count` pages without a fixed address.
     pub fn choose(&self, hint: u64, count: u64) -> Option<u64> {
         if hint != 0 {
             let (start, end) = (hint.max(self.low), hint.max(self.low) + count);
@@ -210,7 +210,7 @@ impl Model {
         Ok(())
     }
 
-    /// What `maps` shows.
+    /// The lines of `maps`.
     pub fn maps(&self) -> Vec<(u64, u64, u32, bool)> {
         let line = |p: &Piece| (p.start, p.end, p.kind.prot, p.kind.grows_down);
         self.pieces.iter().map(line).collect()

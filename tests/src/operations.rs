@@ -10,7 +10,7 @@ const CENTRE: u64 = 1 << 36;
 const NEAR: u64 = 330;
 const LOCKED: u32 = flags::LOCKED;
 
-/// Pages around the centre are compared one by one, mappings far beyond.
+/// Pages around the centre are compared one by one, mappings in a far wider range.
 pub const OPEN: Window = Window {
     start: CENTRE - (8 << 30),
     end: CENTRE + (8 << 30),
@@ -18,7 +18,7 @@ pub const OPEN: Window = Window {
     last: CENTRE + NEAR * PAGE,
 };
 
-/// The only place where anything can be mapped.
+/// The only free part of the address space.
 pub const SEALED: Window = Window {
     start: CENTRE - NEAR * PAGE,
     end: CENTRE + NEAR * PAGE,
@@ -36,7 +36,7 @@ fn page() -> impl Strategy<Value = u64> {
     .prop_map(|page| CENTRE - NEAR * PAGE + page * PAGE)
 }
 
-/// Mostly a page's address.
+/// An address, mostly that of a page.
 fn address() -> impl Strategy<Value = u64> {
     prop_oneof![
         30 => page(),
@@ -120,9 +120,9 @@ fn protect_bits() -> impl Strategy<Value = u32> {
     ]
 }
 
-/// Whether this Linux has advice: guards are there since 6.13.
+/// Whether this Linux knows the advice: guards exist since 6.13.
 fn is_known_here(what: i32) -> bool {
-    // SAFETY: no byte is meant.
+    // SAFETY: the range is empty.
     unsafe { libc::madvise(std::ptr::null_mut(), 0, what) == 0 }
 }
 
@@ -179,13 +179,13 @@ fn remap() -> impl Strategy<Value = Op> {
     })
 }
 
-/// One operation inside the window, or `mremap`. Not for scripts that fork: what one
-/// side leaves out the other has to.
+/// One operation inside the window, or `mremap`. Not for scripts that fork: both sides must leave out
+/// the same operations.
 pub fn remapping() -> impl Strategy<Value = Op> {
     prop_oneof![4 => near(), 1 => remap()]
 }
 
-/// One operation inside the window, or a seal. What is sealed outlasts its script.
+/// One operation inside the window, or a seal. A sealed mapping outlasts its script.
 pub fn sealing() -> impl Strategy<Value = Op> {
     let seal = (address(), length()).prop_map(|(address, length)| Op::Mseal { address, length });
     prop_oneof![9 => near(), 1 => seal]
@@ -213,15 +213,15 @@ fn limit() -> impl Strategy<Value = Op> {
     prop_oneof![
         3 => pages().prop_map(Limit::Mapped),
         3 => pages().prop_map(Limit::Data),
-        // Of all stacks, the program's own included.
+        // The limit of all stacks, the program's own included.
         1 => (64..2048u64).prop_map(Limit::Stack),
-        // Not without end: the host may not raise it.
+        // Bounded, because the host may not permit raising it.
         3 => pages().prop_map(|pages| Limit::Locked(pages.min(2000))),
     ]
     .prop_map(Op::Limit)
 }
 
-/// Locks and limits, and a look at the numbers.
+/// Locks and limits, and a query of the totals.
 fn locking() -> impl Strategy<Value = Op> {
     let flags = prop_oneof![
         4 => Just(0),
@@ -266,8 +266,8 @@ fn limited_without_moves() -> impl Strategy<Value = Op> {
     prop_oneof![3 => near(), 2 => locking()]
 }
 
-/// One operation inside the window, locks and what limits them included, or a fork. None that looks
-/// which pages are there (see [`forking`]), or that Linux might have to leave out.
+/// One operation inside the window, locks and their limits included, or a fork. No query of the present pages
+/// (see [`forking`]), and no operation that Linux might have to leave out.
 pub fn limited_forking() -> impl Strategy<Value = Op> {
     prop_oneof![4 => limited_without_moves(), 1 => forking()].prop_map(|op| match op {
         Op::Mincore { .. } | Op::Limit(Limit::Mapped(_) | Limit::Data(_)) => Op::VmStats,
@@ -275,9 +275,9 @@ pub fn limited_forking() -> impl Strategy<Value = Op> {
     })
 }
 
-/// One operation inside the window, locks and limits included, or `mremap`; not what leaves a
-/// locked mapping behind. No limit of stacks: it is one of a mapping's size, and Linux keeps apart
-/// from its equal neighbours what was moved to them.
+/// One operation inside the window, locks and limits included, or `mremap`, but not one that leaves a locked mapping
+/// behind. No limit of stacks: it applies to the size of one mapping, and Linux does not merge a moved mapping
+/// with its equal neighbours.
 pub fn limited() -> impl Strategy<Value = Op> {
     let without_moves = limited_without_moves().prop_map(|op| match op {
         Op::Limit(Limit::Stack(_)) => Op::VmStats,
@@ -302,8 +302,8 @@ pub fn limited() -> impl Strategy<Value = Op> {
     prop_oneof![6 => without_moves, 1 => remap]
 }
 
-/// One operation inside the window, or a fork. None that looks which pages are there: which of
-/// the zero page a child has is one of the deliberate differences.
+/// One operation inside the window, or a fork. No query of the present pages: the zero pages in a child are one of
+/// the deliberate differences.
 pub fn forking() -> impl Strategy<Value = Op> {
     let fork = (0..12u64, any::<bool>()).prop_map(|(ops, later)| Op::Fork { ops, later });
     let near = near().prop_map(|op| match op {
@@ -313,16 +313,16 @@ pub fn forking() -> impl Strategy<Value = Op> {
     prop_oneof![9 => near, 1 => fork]
 }
 
-/// Half of what a stack may be: it may have grown.
+/// Half of the limit of stacks, because a stack may have grown.
 const LONGEST_STACK: u64 = 4 << 20;
 
-/// One operation with arguments from beyond.
+/// One operation with arguments far outside.
 pub fn far() -> impl Strategy<Value = Op> {
     let no_populate = map_flags().prop_map(|f| f & !flags::POPULATE | flags::FIXED_NOREPLACE);
     prop_oneof![
         (page(), odd(), prot(), no_populate).prop_map(|(address, length, prot, flags)| {
-            // Of a stack that is longer than stacks may be, Linux lets grow what it has kept apart by
-            // chance ("stack-limit" in docs/differences.md).
+            // In a stack longer than the limit, Linux still grows parts that it happens not to have
+            // merged ("stack-limit" in docs/differences.md).
             let flags = match length > LONGEST_STACK {
                 true => flags & !flags::GROWSDOWN,
                 false => flags,

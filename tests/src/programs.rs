@@ -13,7 +13,7 @@ pub fn root() -> PathBuf {
         .to_path_buf()
 }
 
-/// A folder of its own for each call.
+/// Returns a new folder for each call.
 pub fn scratch(name: &str) -> PathBuf {
     static NUMBER: AtomicU32 = AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -25,7 +25,7 @@ pub fn scratch(name: &str) -> PathBuf {
     folder
 }
 
-/// Where a dynamically linked program of musl finds what loads it, and its library.
+/// The path of the loader of dynamically linked musl programs, which is also their C library.
 pub const INTERPRETER: &str = "/lib/ld-musl-x86_64.so.1";
 
 /// Compiles `tests/programs/NAME.c`.

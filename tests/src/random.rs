@@ -1,9 +1,9 @@
-//! Seeds, and numbers from them.
+//! Seeds, and random numbers.
 
 use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
 
-/// The seed of this run: `FAULTLESS_SEED`, else always the same in quick runs
-/// and another one each time in full ones. Tests show it when they fail.
+/// The seed of this run: `FAULTLESS_SEED`, or else a constant in quick runs
+/// and a new one each time in full runs. A failing test prints it.
 pub fn seed() -> u64 {
     let given = std::env::var("FAULTLESS_SEED").ok();
     if let Some(seed) = given.and_then(|text| text.parse().ok()) {
@@ -30,7 +30,7 @@ pub fn runner(cases: u64, seed: u64) -> TestRunner {
     TestRunner::new_with_rng(config, TestRng::from_seed(RngAlgorithm::ChaCha, &bytes))
 }
 
-/// Numbers for threads (SplitMix64).
+/// Random numbers for threads (SplitMix64).
 #[derive(Clone, Debug)]
 pub struct Numbers(pub u64);
 

@@ -1,4 +1,4 @@
-//! Scripts of memory operations, for whoever can carry them out.
+//! Scripts of memory operations, for any implementation of [`Memory`].
 //!
 //! The same script runs on the host's kernel (in a child process) and on the
 //! soft machine; each step gives a line of text, and the lines are compared.
@@ -9,10 +9,10 @@ use faultless_mm::flags;
 
 /// Bytes of a page.
 pub const PAGE: u64 = 4096;
-/// `MAP_FIXED` and `MAP_FIXED_NOREPLACE`: the address is the script's own.
+/// `MAP_FIXED` and `MAP_FIXED_NOREPLACE`: the script fixes the address.
 const FIXED: u32 = flags::FIXED | flags::FIXED_NOREPLACE;
 
-/// The line of an operation that was not done.
+/// The line of an operation that was left out.
 pub const LEFT_OUT: &str = "left-out";
 
 /// One step.
@@ -71,7 +71,7 @@ pub enum Op {
     },
     Munlockall,
     Limit(Limit),
-    /// What is mapped, in numbers.
+    /// Queries the totals.
     VmStats,
     Load {
         address: u64,
@@ -80,10 +80,10 @@ pub enum Op {
         address: u64,
         value: u64,
     },
-    /// Nothing: what the other side could not do.
+    /// Does nothing, because the other side could not perform the operation.
     LeftOut,
-    /// The next `ops` operations are a child's, the others go on being the
-    /// parent's. The child goes first, or `later`: after the parent has ended.
+    /// The next `ops` operations are the child's, the following ones the
+    /// parent's. The child runs first, or with `later` after the parent has ended.
     Fork {
         ops: u64,
         later: bool,
@@ -93,18 +93,18 @@ pub enum Op {
 /// A limit, in pages; `u64::MAX` for none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
-    /// More than is mapped now (`RLIMIT_AS`).
+    /// Of the address space, above the present size (`RLIMIT_AS`).
     Mapped(u64),
-    /// More than is data now (`RLIMIT_DATA`).
+    /// Of data, above the present size (`RLIMIT_DATA`).
     Data(u64),
     /// Of a stack (`RLIMIT_STACK`).
     Stack(u64),
-    /// That may be locked (`RLIMIT_MEMLOCK`).
+    /// Of locked memory (`RLIMIT_MEMLOCK`).
     Locked(u64),
 }
 
 impl Op {
-    /// The same, `base` further up.
+    /// The same operation, `base` further up.
     pub fn moved(self, base: u64) -> Op {
         let mut op = self;
         match &mut op {
@@ -185,7 +185,7 @@ impl fmt::Display for Op {
 }
 
 impl Op {
-    /// Reads what `Display` wrote.
+    /// Parses the output of `Display`.
     pub fn parse(line: &str) -> Option<Op> {
         let mut words = line.split_whitespace();
         let name = words.next()?;
@@ -252,7 +252,7 @@ impl Op {
     }
 }
 
-/// How an access ended that did not succeed: `si_code` and `si_addr`.
+/// The signal of a failed access: `si_code` and `si_addr`.
 pub type Signal = (i32, u64);
 
 /// The arguments of `mremap`.
@@ -266,15 +266,15 @@ pub struct Remap {
     pub to: u64,
 }
 
-/// Memory that scripts run on. Errors are Linux's error numbers.
+/// The memory that scripts run on. Errors are Linux's error numbers.
 #[allow(missing_docs, clippy::missing_errors_doc)]
 pub trait Memory {
     fn mmap(&mut self, address: u64, length: u64, prot: u32, flags: u32) -> Result<u64, i32>;
     fn munmap(&mut self, address: u64, length: u64) -> Result<(), i32>;
-    /// `None`: not done, as for `mremap`.
+    /// `None`: left out, as for `mremap`.
     fn mprotect(&mut self, address: u64, length: u64, prot: u32) -> Option<Result<(), i32>>;
     fn madvise(&mut self, address: u64, length: u64, advice: i32) -> Result<(), i32>;
-    /// `None`: not done, because the kernel keeps apart here what others join.
+    /// `None`: left out, because the kernel has mappings here that others would have merged.
     fn mremap(&mut self, call: Remap) -> Option<Result<u64, i32>>;
     /// A byte for each page.
     fn mincore(&mut self, address: u64, length: u64) -> Result<Vec<u8>, i32>;
@@ -285,30 +285,30 @@ pub trait Memory {
     fn mlockall(&mut self, flags: u32) -> Result<(), i32>;
     fn munlockall(&mut self);
     fn limit(&mut self, limit: Limit);
-    /// Pages: mapped, data, stacks, locked.
+    /// The numbers of pages: mapped, data, stacks, locked.
     fn totals(&mut self) -> [u64; 4];
     fn load(&mut self, address: u64) -> Result<u64, Signal>;
     fn store(&mut self, address: u64, value: u64) -> Result<(), Signal>;
-    /// Every mapping: start, end, protection.
+    /// Shows every mapping: start, end, protection.
     fn maps(&mut self, show: &mut dyn FnMut(u64, u64, u32));
-    /// Makes a child, runs its script and the rest of the own one, to their ends.
+    /// Makes a child, and runs its script and the rest of the parent's, to their ends.
     fn fork(&mut self, family: &Family<'_>, answer: &mut dyn FnMut(String));
 }
 
-/// What is to be run when a script forks.
+/// The scripts to run after a fork.
 pub struct Family<'a> {
-    /// Which addresses the script is about.
+    /// The addresses that the script uses.
     pub window: &'a Window,
     /// The child's operations.
     pub child: &'a [Op],
-    /// The parent's, from now on.
+    /// The remaining operations of the parent.
     pub parent: &'a [Op],
-    /// The parent runs to its end before the child begins.
+    /// Whether the parent runs to its end before the child starts.
     pub later: bool,
 }
 
 impl Family<'_> {
-    /// Runs both in their order, given how each is run.
+    /// Runs both in their order; `child` runs the child.
     pub fn run<T>(
         &self,
         on: &mut T,
@@ -327,21 +327,21 @@ impl Family<'_> {
     }
 }
 
-/// Which addresses a script is about.
+/// The addresses that a script uses.
 #[derive(Clone, Copy, Debug)]
 pub struct Window {
-    /// Its mappings are compared here.
+    /// The start of the range in which mappings are compared.
     pub start: u64,
-    /// The end of that.
+    /// Its end.
     pub end: u64,
-    /// Every page's content is compared here.
+    /// The start of the range in which every page's content is compared.
     pub first: u64,
-    /// The end of that.
+    /// Its end.
     pub last: u64,
 }
 
 impl Window {
-    /// Reads what `Display` wrote.
+    /// Parses the output of `Display`.
     pub fn parse(line: &str) -> Option<Window> {
         let mut numbers = line
             .split_whitespace()
@@ -367,14 +367,14 @@ impl fmt::Display for Window {
     }
 }
 
-/// Words of each page that stores write and that are compared.
+/// The words of each page that stores write and that are compared.
 pub const WORDS: [u64; 3] = [0, 64, PAGE - 8];
 
-/// Runs a script and gives each step's line to `answer`; afterwards what is mapped in numbers, the
-/// mappings, each page's words, and the mappings once more (loads may have grown stacks).
-/// Each process of a script that forks ends so.
+/// Runs a script and passes each step's line to `answer`; then the totals, the mappings, each page's words,
+/// and the mappings once more (loads may have grown stacks). Each process of a script that forks ends
+/// like this.
 pub fn run(on: &mut impl Memory, window: &Window, script: &[Op], answer: &mut dyn FnMut(String)) {
-    // A process has more than what scripts are about.
+    // A process has more mappings than the script's.
     let base = on.totals();
     for (number, op) in script.iter().enumerate() {
         if let Op::Fork { ops, later } = *op {
@@ -417,7 +417,7 @@ fn step(on: &mut impl Memory, window: &Window, base: [u64; 4], op: &Op) -> Strin
             Ok(at) if (window.start..window.end).contains(&at) || flags & FIXED != 0 => {
                 format!("{at:x}")
             }
-            // Where that is depends on what else the process has.
+            // The address depends on the other mappings of the process.
             Ok(at) => {
                 let undone = on.munmap(at, length);
                 format!("elsewhere {undone:?}")
@@ -515,7 +515,7 @@ fn trap((code, address): Signal) -> String {
 }
 
 /// The mappings in the window, cut to it. Neighbours with equal protection are
-/// joined, because Linux keeps apart what has different reverse maps.
+/// joined, because Linux does not merge mappings with different reverse maps.
 fn maps(on: &mut impl Memory, window: &Window) -> String {
     let mut lines: Vec<(u64, u64, u32)> = Vec::new();
     on.maps(&mut |start, end, prot| {

@@ -1,4 +1,4 @@
-//! The soft machine as memory that scripts run on.
+//! The soft machine as the memory of scripts.
 
 use faultless_mm::{Errno, Layout, Limits, OwnedSpace, Policy};
 use faultless_soft::{SoftCpu, SoftMemory, SoftSpace, Trap};
@@ -15,7 +15,7 @@ fn number(errno: Errno) -> i32 {
 fn signal(trap: Trap) -> Signal {
     match trap {
         Trap::Segv { code, address } => (code as i32, address),
-        // As the child on the host says a signal that is not SIGSEGV.
+        // As the child on the host reports a signal that is not SIGSEGV.
         Trap::Bus { address } => (1000 + 7, address),
         Trap::OutOfMemory => (-1, 0),
     }
@@ -85,7 +85,7 @@ impl Memory for OnSoft<'_, '_> {
             Limit::Mapped(more) => {
                 limits.address_space = bytes(totals.mapped.saturating_add(more));
             }
-            // Not 0, which has a meaning of its own, and which the host never has.
+            // Not 0, which has a special meaning, and which the host never has.
             Limit::Data(more) => limits.data = bytes(totals.data.saturating_add(more)) | 1,
             Limit::Stack(pages) => limits.stack = bytes(pages),
             Limit::Locked(pages) => limits.locked = bytes(pages),
@@ -134,7 +134,7 @@ impl Memory for OnSoft<'_, '_> {
                 Err(_) => answer("the child panicked".into()),
             }
         });
-        // Pages may be shared with spaces that are not at hand here.
+        // Only the child: pages may be shared with spaces that are not accessible here.
         if let Err(violation) = child.verify() {
             answer(violation.to_string());
         }
@@ -148,8 +148,8 @@ fn run_lines(on: &mut OnSoft<'_, '_>, window: &Window, script: &[Op]) -> Vec<Str
     lines
 }
 
-/// Runs a script in a new address space on CPU 0 with these limits; verifies it and gives every
-/// frame back. The lines, and what was wrong.
+/// Runs a script in a new address space on CPU 0 with these limits; verifies the space and frees every
+/// frame. Returns the lines, and the violations.
 pub fn run_soft(
     memory: &'static SoftMemory,
     policy: Policy,
@@ -166,7 +166,7 @@ pub fn run_soft(
     run_prepared(memory, policy, layout, &prepare, window, script)
 }
 
-/// The same in an address space that `prepare` has made ready.
+/// The same in an address space that `prepare` has set up.
 pub fn run_prepared(
     memory: &'static SoftMemory,
     policy: Policy,

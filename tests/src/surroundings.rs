@@ -1,5 +1,5 @@
-//! The surroundings of a program that the tests run on the host's Linux: always the same, whoever
-//! runs the tests, and as near as can be to those of the kernel's first process.
+//! The environment of a program that the tests run on the host's Linux: the same for every test run, and as close
+//! as possible to that of the kernel's first process.
 //!
 //! A program inherits more than arguments: descriptors, limits (by which Linux chooses the layout
 //! of the address space), ignored signals (`nohup`, many supervisors), blocked signals, a terminal,
@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 
 use libc::c_int;
 
-/// The soft limits, as the kernel's first process has them. Of these, no more than is allowed.
+/// The soft limits of the kernel's first process, each lowered to the host's hard limit.
 const LIMITS: [(libc::__rlimit_resource_t, u64); 9] = [
     (libc::RLIMIT_STACK, 8 << 20),
     (libc::RLIMIT_NOFILE, 1024),
@@ -29,19 +29,19 @@ const LAST_SIGNAL: c_int = 64;
 /// The kernel's own `sigaction`: no handler, no flags, no mask.
 static DEFAULT: [u64; 4] = [0; 4];
 
-/// Gives `command` these surroundings, in a session of its own: no environment, `/` as its working
-/// directory, no standard input, no other descriptors than the three that it is given.
+/// Gives `command` this environment, in a session of its own: no environment variables, `/` as its working
+/// directory, no standard input, no other descriptors than the three standard ones.
 pub fn fix(command: &mut Command) -> &mut Command {
     command.env_clear().current_dir("/").stdin(Stdio::null());
     // SAFETY: `settle` makes system calls only, so it may run between fork and exec.
     unsafe { command.pre_exec(settle) }
 }
 
-/// In the child, before the program.
+/// Runs in the child, before the program.
 fn settle() -> io::Result<()> {
     // SAFETY: each call is about this process, with valid arguments.
     unsafe {
-        // A session: no terminal, no group that somebody else stops or kills.
+        // A session: no terminal, and no process group that another process can stop or kill.
         done(libc::setsid())?;
         libc::umask(0o022);
         done(libc::personality(0))?;
@@ -52,8 +52,8 @@ fn settle() -> io::Result<()> {
             done(libc::setrlimit(resource, &raw const limit))?;
         }
         for signal in 1..=LAST_SIGNAL {
-            // Not by the C library, which keeps two for itself and would leave them ignored. For
-            // SIGKILL and SIGSTOP the answer is an error.
+            // Not through the C library, which reserves two signals and would leave them ignored. For
+            // SIGKILL and SIGSTOP the call returns an error.
             libc::syscall(libc::SYS_rt_sigaction, signal, &raw const DEFAULT, 0, 8);
         }
         let mut none = std::mem::zeroed::<libc::sigset_t>();
@@ -63,7 +63,7 @@ fn settle() -> io::Result<()> {
             &raw const none,
             std::ptr::null_mut(),
         ))?;
-        // Not closed here: a failing exec is told through one of them.
+        // Not closed here: a failed exec is reported through one of them.
         let close = libc::CLOSE_RANGE_CLOEXEC as c_int;
         done(libc::close_range(3, u32::MAX, close))
     }

@@ -1,7 +1,6 @@
-//! Random system calls with hostile arguments (`tests/programs/hostile.c`) while allocations on the
-//! kernel heap fail, one in so many, wherever they are made: the kernel does not panic, everybody
-//! can be killed, and neither frames nor the heap get lost on any way back.
-//! `./x test boot` builds the kernel and runs these tests.
+//! Random system calls with hostile arguments (`tests/programs/hostile.c`) while one in so many allocations on the
+//! kernel heap fails, on every path: the kernel does not panic, every process can be killed, and no error path
+//! leaks frames or heap memory. `./x test boot` builds the kernel and runs these tests.
 
 use faultless_tests::boot::{Machine, VERIFIED, archive, compile};
 use faultless_tests::rounds;
@@ -23,7 +22,7 @@ fn survives(cpus: u32, every: u64) {
     ended.assert_verified();
     assert!(ended.stdout.ends_with("hostile: survived\n"), "{ended:?}");
     let failed = ended.heap_failures.expect("it was asked for");
-    // Far fewer allocations than a busy host gets to.
+    // Far fewer allocations than even a busy host reaches.
     assert!(failed * every > 100 * rounds, "{ended:?}");
     eprintln!("{cpus} CPUs, every {every}: {failed} have failed");
 }

@@ -12,7 +12,7 @@ fn refusal(archive: &[u8]) -> Option<String> {
     refusal_with(32, archive)
 }
 
-/// The same with so many MiB of memory.
+/// The same with `memory` MiB.
 fn refusal_with(memory: u32, archive: &[u8]) -> Option<String> {
     let ended = Machine {
         memory,
@@ -49,7 +49,7 @@ fn number(of: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(of[at..at + 8].try_into().expect("8 bytes"))
 }
 
-/// Where the headers of the segments to load are.
+/// Offsets of the program headers of loadable segments.
 fn loads(program: &[u8]) -> Vec<usize> {
     let count = usize::from(program[56]);
     (0..count)
@@ -58,7 +58,7 @@ fn loads(program: &[u8]) -> Vec<usize> {
         .collect()
 }
 
-/// A damaged program: what is wrong, where, with which bytes, and a part of the line.
+/// A damaged program: the damage, its offset, the bytes written there, and a part of the expected line.
 type Damage = (&'static str, usize, Vec<u8>, &'static str);
 
 #[test]
@@ -118,7 +118,7 @@ fn bad_programs_are_refused() {
     let before = if before >= end { before - 4096 } else { before };
     overlapping[second + address..second + address + 8].copy_from_slice(&long(before));
     assert_refused("overlap", &archive_of(&overlapping, &[]), "overlapping");
-    // In the stack's place: it is as good as not there.
+    // At the stack's address: such a segment counts as missing.
     let mut high = program.clone();
     let top = 0x7fff_ffff_0000 | number(program, second + offset) & 4095;
     high[second + address..second + address + 8].copy_from_slice(&long(top));
@@ -154,7 +154,7 @@ fn bad_archives_are_refused() {
     for length in [1, 5, 6, 109, 111, 4000, whole.len() / 2] {
         assert_refused("a part", &whole[..length], "initramfs");
     }
-    // Without the end: all that is needed is there.
+    // Only the end is cut off: all members that are needed are there.
     let _ = refusal(&whole[..whole.len() - 100]);
 }
 
@@ -196,7 +196,7 @@ fn bad_run_files_are_refused() {
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
 fn an_archive_that_fills_memory_is_refused() {
-    // More does not fit at all, and a little more overwrites the kernel: QEMU's own limits.
+    // A larger archive does not fit at all, and a slightly larger one overwrites the kernel: QEMU's own limits.
     let large = vec![0; 53 << 19];
     let files = [
         (".faultless/run", &b"exec=/bin/test\0"[..]),

@@ -1,6 +1,6 @@
 //! Random system calls with hostile arguments, from several threads and processes at once
-//! (`tests/programs/hostile.c`): the kernel does not panic, everybody can be killed, and what they
-//! used comes back. Meanwhile and at the end the kernel verifies itself: no frame may be lost.
+//! (`tests/programs/hostile.c`): the kernel does not panic, every process can be killed, and its memory
+//! is freed. Meanwhile and at the end the kernel verifies itself: no frame may leak.
 //! `./x test boot` builds the kernel and runs these tests; with `FAULTLESS_FULL=1` they run for
 //! five minutes, and ten on a busy host, with other seeds each time.
 
@@ -9,10 +9,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use faultless_tests::boot::{Machine, VERIFIED, archive, compile};
 use faultless_tests::full;
 
-/// Calls that even a busy host makes in a round, and far more than it takes to do something.
+/// Calls that even a busy host reaches in a round, and far more than are needed for an effect.
 const LEAST_CALLS: u64 = 200;
 
-/// How long: seeds, and rounds of 400 ms with each.
+/// The seeds, and the number of rounds of 400 ms with each.
 fn extent() -> (std::ops::Range<u64>, u32) {
     if full() {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -27,7 +27,7 @@ fn survives(cpus: u32, memory: u32, policy: &str, children: u32) {
     let program = compile("hostile");
     let (seeds, rounds) = extent();
     for seed in seeds {
-        // Every machine has seeds of its own.
+        // Every machine has its own seeds.
         let seed = seed * 1000 + u64::from(cpus * 10 + memory);
         let run = format!(
             "exec=/bin/test\0argv=test\0argv=run\0argv={seed}\0argv={rounds}\0argv=400\0\

@@ -7,7 +7,7 @@ fn assert_fine(ended: &Ended) {
     assert_eq!((ended.exit, &ended.error), (Some(0), &None), "{ended:?}");
 }
 
-/// Ends in the kernel as on the host's Linux.
+/// Asserts that the program ends in the kernel as on the host's Linux.
 fn assert_as_on_linux(cpus: u32, program: &[u8], arguments: &[&str]) {
     let ended = Machine::with_cpus(cpus).run(program, arguments);
     let linux = on_the_host(program, arguments);
@@ -36,7 +36,7 @@ fn iretq_in_user_mode_comes_to_an_end() {
     for (arguments, dead) in [(&[][..], (None, Some(11))), (&["x"], (Some(3), None))] {
         let ended = Machine::with_cpus(1).run(&program, arguments);
         let end = (ended.exit, ended.signal);
-        // Fine where the emulator does it right.
+        // Also right: an emulator that implements `iretq` correctly.
         assert!(end == dead || end == (Some(0), None), "{ended:?}");
     }
 }

@@ -55,8 +55,8 @@ fn dynamically_linked_programs() {
     }
 }
 
-/// The timer's registers. The host may have none that can be mapped, so the program knows what Linux
-/// answers: `./x compare --linux 6.12` runs it there.
+/// Maps the timer's registers. The host may have none to map, so the program knows Linux's answers itself:
+/// `./x compare --linux 6.12` checks them there.
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
 fn a_device() {

@@ -12,19 +12,19 @@ fn moving_looking_and_advising() {
     }
 }
 
-/// Of Linux's answers by a newer host: 6.12 has no guards.
+/// Compared with Linux only if the host's kernel has guards; 6.12 has none.
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
 fn guards() {
     const GUARD_INSTALL: i32 = 102;
-    // SAFETY: no byte is meant.
+    // SAFETY: the range is empty.
     let known = unsafe { libc::madvise(std::ptr::null_mut(), 0, GUARD_INSTALL) == 0 };
     for cpus in [1, 2, 4] {
         let machine = Machine::with_cpus(cpus);
         if known {
             assert_prints_as_on_linux("guards", machine);
         } else {
-            // What it checks itself has to do.
+            // The program's own checks have to do.
             let ended = machine.run(&compile("guards"), &[]);
             assert_eq!((ended.exit, &ended.error), (Some(0), &None), "{ended:?}");
         }
@@ -54,7 +54,7 @@ fn what_was_let_go_of_is_taken_before_anybody_is_killed() {
     for cpus in [1, 2] {
         let ended = Machine::with_cpus(cpus).run(&program, &[]);
         assert_eq!((ended.exit, &ended.error), (Some(0), &None), "{ended:?}");
-        assert_eq!(ended.stdout, "nobody died\n");
+        assert_eq!(ended.stdout, "no process died\n");
     }
 }
 
@@ -74,7 +74,7 @@ fn what_is_said_of_pages() {
     }
 }
 
-/// Linux counts in batches, and may be wrong by some: what the program checks itself has to do.
+/// Linux counts in batches and may be off by a few pages, so only the program's own checks count.
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
 fn what_is_counted_is_what_is_there() {
@@ -117,7 +117,7 @@ fn listings_in_pieces() {
     }
 }
 
-/// Not verified: that takes longer than what is measured, and lets nobody else run.
+/// Without the verifier: a verification takes longer than the delay that is measured, and blocks other threads.
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
 fn taking_pages_away_lets_others_run() {

@@ -1,10 +1,10 @@
-//! Processes in the kernel: made, ended, waited for, told, and chosen when memory is exhausted. The
-//! programs are in `tests/programs` and run on Linux too. `./x test boot` builds the kernel and
-//! runs these tests.
+//! Processes in the kernel: creation, exit, wait, signals, and the choice of a victim when memory is exhausted.
+//! The programs are in `tests/programs` and run on Linux too. `./x test boot` builds the kernel and runs
+//! these tests.
 
 use faultless_tests::boot::{Machine, compile, on_the_host};
 
-/// Ends in the kernel as on the host's Linux, and says the same.
+/// Asserts that the program ends in the kernel as on the host's Linux, and prints the same.
 fn assert_as_on_linux(name: &str, said: &str, cpus: &[u32]) {
     let program = compile(name);
     assert_eq!(on_the_host(&program, &[]), (Some(0), None));
@@ -27,7 +27,7 @@ fn other_programs_begin_as_on_linux() {
     assert_as_on_linux("execs", "execs: all as on Linux\n", &[1, 2, 4, 16]);
 }
 
-/// With 64 MiB of memory, of which none may be lost.
+/// With 64 MiB of memory, none of which may leak.
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
 fn corners_of_processes_are_as_on_linux() {

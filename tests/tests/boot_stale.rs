@@ -1,9 +1,9 @@
-//! No translation is used after the call that took it away: `tests/programs/stale.c` in the kernel.
+//! No stale translation is used after the call that removed it: `tests/programs/stale.c` in the kernel.
 //! `./x test boot` builds the kernel and runs these tests.
 
 use faultless_tests::boot::{Machine, VERIFIED, archive, compile};
 
-/// Three seconds, and longer if the host is busy.
+/// Runs for three seconds, and longer if the host is busy.
 fn nothing_is_stale(cpus: u32, policy: &str, touchers: u32, changers: u32) {
     let program = compile("stale");
     let run = format!(
@@ -20,13 +20,13 @@ fn nothing_is_stale(cpus: u32, policy: &str, touchers: u32, changers: u32) {
 #[ignore = "boots the kernel: ./x test boot"]
 fn nothing_is_stale_with_two_cpus() {
     nothing_is_stale(2, "speculative", 2, 1);
-    // Faults that sleep in the midst of a copy.
+    // Faults that sleep during a copy.
     nothing_is_stale(2, "classic", 4, 1);
 }
 
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
 fn nothing_is_stale_with_four_cpus() {
-    // So many changers that mailboxes overflow.
+    // So many writers that mailboxes overflow.
     nothing_is_stale(4, "speculative", 4, 4);
 }

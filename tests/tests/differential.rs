@@ -19,8 +19,8 @@
 //! | at limits, `mremap` to where something is: left out | Linux 6.17 looks at limits before it unmaps that, 6.12 afterwards (`limits.rs`) |
 //! | `MREMAP_DONTUNMAP` of what is locked: not generated | Linux unlocks all of the mapping a part of which moves, and goes on counting it as locked |
 //! | `mlockall(MCL_CURRENT)`, limits and the heap: not generated (`mlock.rs`, `limits.rs`) | what else the process has counts |
-//! | addresses below `vm.mmap_min_addr` | depends on the capabilities of who runs the test |
-//! | `MADV_PAGEOUT`: not generated | it takes what `MADV_FREE` let go of; ours has no effect yet |
+//! | addresses below `vm.mmap_min_addr` | depends on the capabilities of the test process |
+//! | `MADV_PAGEOUT`: not generated | it frees pages that `MADV_FREE` made lazily freed; ours has no effect yet |
 //! | `MADV_HWPOISON`, `MADV_SOFT_OFFLINE`: not generated | they break the host's memory |
 //! | guards on a host older than 6.13 | Linux has them since then |
 //! | `mremap` of what is sealed | Linux 6.17 looks at the destination first |
@@ -43,12 +43,12 @@ use proptest::test_runner::TestCaseError;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_host-child");
 
-/// What scripts are about.
+/// The part of the address space that a script works on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum About {
     /// A window of the address space.
     Window,
-    /// A window, the only place where anything can be mapped.
+    /// A window that is the only free part of the address space.
     Sealed,
     /// The heap: addresses count from where it begins.
     Heap,
@@ -97,7 +97,7 @@ fn compare(
         }
     };
     let expected = child.run(script).map_err(|e| fail(e.to_string()))?;
-    // What is sealed cannot be cleared away.
+    // A sealed mapping cannot be unmapped.
     if !script.iter().any(|op| matches!(op, Op::Mseal { .. })) {
         *host = Some(child);
     }
@@ -159,13 +159,13 @@ fn operations_in_a_window() {
     check(rounds(400, 40_000), &OPEN, About::Window, near());
 }
 
-/// With moves, where Linux has one mapping as well.
+/// Scripts with `mremap`, where Linux has one mapping as well.
 #[test]
 fn mappings_that_move() {
     check(rounds(400, 40_000), &OPEN, About::Window, remapping());
 }
 
-/// What nobody may take away.
+/// Scripts that seal mappings, which cannot be unmapped.
 #[test]
 fn mappings_that_are_sealed() {
     check(rounds(200, 10_000), &OPEN, About::Window, sealing());

@@ -1,5 +1,5 @@
-//! Running programs on the host to compare with the kernel: nothing is left of them, and they
-//! inherit nothing from whoever runs the tests.
+//! Programs that run on the host for comparison with the kernel leave no process behind, and inherit nothing from
+//! the test process.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -16,7 +16,7 @@ fn program(what: &str) -> Command {
     command
 }
 
-/// The processes that it has named are gone.
+/// Asserts that the processes that the program named are gone.
 fn assert_nobody_is_left(ended: &Ended, count: usize) {
     let named: Vec<_> = ended.stdout.lines().collect();
     assert_eq!(named.len(), count, "{ended:?}");
@@ -43,7 +43,7 @@ fn what_does_not_end_is_killed_with_its_children() {
     assert_nobody_is_left(&ended, 3);
 }
 
-/// Everything that a program inherits, as nobody expects it. Between fork and exec.
+/// Sets everything that a program inherits to unusual values. Runs between fork and exec.
 fn spoil() -> std::io::Result<()> {
     // SAFETY: each call is about this process, with valid arguments.
     unsafe {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// brk1: how many times a second can the program break be moved?
+// brk1: moves of the program break per second.
 //
-// In the manner of the test case of that name in will-it-scale: the break goes
+// Like the test case of that name in will-it-scale: the break moves
 // up by a page and down again. An operation is one call. With -w the page is
 // written to in between, and an operation is still one call. A process has one
-// break, so several tasks have to be processes.
+// break, so several tasks must be processes.
 
 #define _GNU_SOURCE
 #include "operation.h"
@@ -26,7 +26,7 @@ static void begin(void)
         die(common.program, "threads share one break: -t %zu needs -P", common.tasks);
 }
 
-// The C library's own functions refuse: musl keeps the break to itself.
+// A raw system call, because musl's functions refuse to move the break.
 static char *move_break(char *to)
 {
     return (char *)syscall(SYS_brk, to);
@@ -35,7 +35,7 @@ static char *move_break(char *to)
 static void repeat(void *prepared, uint64_t times)
 {
     size_t page = page_size();
-    // Its heap may end inside a page.
+    // The C library's heap may end inside a page.
     char *low = (char *)round_up((size_t)move_break(NULL), page);
 
     (void)prepared;
@@ -47,7 +47,7 @@ static void repeat(void *prepared, uint64_t times)
         if (move_break(low) != low)
             die(common.program, "the break does not go down");
     }
-    // An odd one, in the first batches only.
+    // An odd number of calls, in the first batches only.
     if (times > 0 && move_break(low) != low)
         die(common.program, "the break does not stay");
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// What the workload programs share: reading numbers, reading the clock,
-// giving up with one line. Header only, so that each program is one file to
+// Shared by the workload programs: parsing numbers, reading the clock,
+// exiting with one line. Header only, so that each program is one file to
 // compile.
 
 #ifndef WORKLOADS_COMMON_H
@@ -20,16 +20,16 @@
 #include <time.h>
 #include <unistd.h>
 
-// Data of different threads is kept this far apart: two lines, because some
+// The distance between data of different threads: two lines, because some
 // processors fetch lines in pairs.
 #define LINE_PAIR 128
 
 #define NANOS_PER_SECOND 1000000000ull
 
-// More threads than this is a typing mistake, not a workload.
+// More threads than this are a typing mistake.
 #define MAX_THREADS 4096
 
-// Prints one line to stderr, named after the program, and exits with 1.
+// Prints one line with the program's name to stderr, and exits with 1.
 __attribute__((noreturn, format(printf, 2, 3))) static inline void
 die(const char *program, const char *format, ...)
 {
@@ -63,9 +63,9 @@ static inline size_t round_up(size_t n, size_t unit)
     return (n + unit - 1) / unit * unit;
 }
 
-// Reads a number in C notation (so 0x10 is 16) between `low` and `high`, with
-// one of the suffixes K, M, G allowed if `suffix`. False, and nothing stored,
-// when `text` is anything else.
+// Parses a number in C notation (so 0x10 is 16) between `low` and `high`, with
+// one of the suffixes K, M, G allowed if `suffix`. Returns false, and stores nothing,
+// if `text` is anything else.
 static inline bool parse_number(const char *text, bool suffix, uint64_t low,
                                 uint64_t high, uint64_t *number)
 {

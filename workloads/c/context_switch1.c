@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// context_switch1: how many times a second can two tasks hand over to each other?
+// context_switch1: hand-overs between two tasks per second.
 //
-// In the manner of the test case of that name in will-it-scale: every task has a
+// Like the test case of that name in will-it-scale: every task has a
 // partner, a thread or with -P a process, and a byte goes to it and back through
-// two pipes. An operation is one such round: two hand-overs. A control: no page
-// fault is in it.
+// two pipes. An operation is one such round: two hand-overs. A control: it
+// contains no page fault.
 
 #define _GNU_SOURCE
 #include "operation.h"
@@ -20,7 +20,7 @@ static void option(int letter, const char *value)
     (void)letter, (void)value;
 }
 
-// Sends back every byte until there are no more.
+// Sends back every byte until the pipe ends.
 static void *answer(void *argument)
 {
     Pair *pair = argument;
@@ -48,7 +48,7 @@ static void start_partner(Pair *pair)
     if (child < 0)
         die(common.program, "cannot start a partner: %s", strerror(errno));
     if (child == 0) {
-        // Its own end, or it would wait for itself when the other one is gone.
+        // Closes its own write end; otherwise its read would not end when the other task is gone.
         close(pair->to_partner[1]);
         close(common.rates);
         answer(pair);

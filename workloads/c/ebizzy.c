@@ -3,17 +3,17 @@
 // ebizzy: threads that copy a chunk of memory, look a record up in the copy,
 // and free the copy again, as a search application does for each request.
 //
-// An implementation of its own, with the options and the output lines of
-// ebizzy 0.3, so that scripts written for that program work with this one.
-// What each option means here is in usage() and in README.md.
+// An independent implementation, with the options and the output lines of
+// ebizzy 0.3, so that scripts for that program work with this one.
+// The options are explained in usage() and in README.md.
 //
 // The figure is records/s; a record is one allocate-copy-search-free cycle.
 //
-// About random numbers: in ebizzy 0.3 the generator yields 0 every time. So
+// About random numbers: in ebizzy 0.3 the generator always yields 0. So
 // -R, published as a random size, always copies one single record, always
-// from chunk 0, and looks for key 0. One record of the published `-mTRp` is
-// therefore: map one page, touch it, unmap it. Published figures are figures
-// of that form, so it is kept ("compat"); --true-random has a generator that
+// from chunk 0, and looks for key 0. One record of the published `-mTRp`
+// therefore maps one page, touches it, and unmaps it. Published figures are
+// of that form, so it is kept ("compat"); --true-random uses a generator that
 // works.
 
 #define _GNU_SOURCE
@@ -51,12 +51,12 @@ static struct {
     .seconds = 10,
 };
 
-// One thread's state, on lines that no other thread writes.
+// One thread's state, in cache lines that no other thread writes.
 typedef struct {
     _Alignas(LINE_PAIR) pthread_t thread;
     uint64_t random_state;
     uint64_t records;
-    void *slot; // with -M: where this thread's copies go
+    void *slot; // with -M: the place of this thread's copies
 } Worker;
 
 static const char *program;
@@ -65,7 +65,7 @@ static Worker *worker;
 static atomic_bool stop;
 
 // Passed once when every thread is ready, and once more to start them all:
-// the time in between is when the clock is read.
+// the clock is read in between.
 static pthread_barrier_t start;
 
 // ---------------------------------------------------------------- options
@@ -187,11 +187,11 @@ static void print_options(void)
 
 // ----------------------------------------------------------------- memory
 
-// Extends the program break and returns the start of what was gained, or
-// NULL. musl's sbrk refuses to move the break, and glibc's malloc must hear
-// of every move: hence the two ways. With musl nothing may call malloc once
-// the break has moved, because its malloc would move it back; with -M nothing
-// in this program does.
+// Extends the program break and returns the start of the new part, or
+// NULL. musl's sbrk refuses to move the break, and glibc's malloc must know
+// of every move: hence the two ways. With musl, malloc must not be called after
+// the break has moved, because it would move it back; with -M this
+// program does not call it.
 static void *grow_break(size_t size)
 {
 #ifdef __GLIBC__
@@ -238,8 +238,8 @@ static void release(void *p, size_t size)
     }
 }
 
-// With -M a thread gets the memory back that it last gave back, as from a
-// heap: each has one slot of the break for it.
+// With -M a thread gets the memory back that it freed last, as from a
+// heap: each thread has one slot of the break for it.
 static Record *allocate_copy(const Worker *self, size_t size)
 {
     return opt.never_mmap ? self->slot : allocate(size);
@@ -268,8 +268,8 @@ static void make_chunks(void)
 }
 
 // Makes the whole pages inside a chunk read-only. The pages at its ends may
-// belong to a neighbour too, unless the chunk came from mmap, and then these
-// are all the pages it has.
+// also belong to a neighbour, unless the chunk is from mmap; then these
+// are all its pages.
 static void write_protect(Record *p)
 {
     uintptr_t page = page_size();
@@ -281,7 +281,7 @@ static void write_protect(Record *p)
         die(program, "mprotect: %s", strerror(errno));
 }
 
-// Every chunk holds the same sorted records: 0, 1, 2, ...
+// Every chunk contains the same sorted records: 0, 1, 2, ...
 static void fill_chunks(void)
 {
     for (size_t i = 0; i < opt.chunks; i++) {
@@ -317,7 +317,7 @@ static void copy_bytes(void *to, const void *from, size_t size)
 
     for (size_t i = 0; i < size; i++) {
         t[i] = f[i];
-        // Or the compiler would make it a call of memcpy.
+        // Otherwise the compiler would make it a call of memcpy.
         __asm__ volatile("" ::: "memory");
     }
 }
@@ -350,7 +350,7 @@ static const Record *search_binary(const Record *p, size_t count, Record key)
 static void touch(Record *copy, size_t size)
 {
     volatile char *p = (volatile char *)copy;
-    size_t step = 4096; // also right, if wasteful, where pages are larger
+    size_t step = 4096; // also correct, if wasteful, with larger pages
 
     for (size_t i = 0; i < size; i += step)
         p[i] = 1;

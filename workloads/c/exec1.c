@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// exec1: how many programs a second can be executed?
+// exec1: programs executed per second.
 //
-// An operation is one fork, the child's execve of this very program, which ends
-// at once, and the parent's wait. With -b the parent has so much memory, all of
-// it written to; with -v the child is made by vfork and copies nothing of it.
+// An operation is one fork, the child's execve of this same program, which ends
+// immediately, and the parent's wait. With -b the parent has this much memory, all of
+// it written to; with -v the child is made by vfork and copies none of it.
 
 #define _GNU_SOURCE
 #include "process.h"
 
 #include <sys/auxv.h>
 
-// As the first argument: end at once.
+// As the first argument: end immediately.
 #define CHILD "--end-at-once"
 
 static bool by_vfork;

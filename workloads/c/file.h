@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// What page_fault2, page_fault3 and mmap2 share: each task's own file, without a
-// name, every page of which is in memory before anything is measured.
+// Shared by page_fault2, page_fault3 and mmap2: each task's own file, without a
+// name, with all pages in memory before the measurement.
 
 #ifndef WORKLOADS_FILE_H
 #define WORKLOADS_FILE_H

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// What page_fault2 and page_fault3 share: every task maps a file of its own,
+// Shared by page_fault2 and page_fault3: every task maps a file of its own,
 // writes to each of its pages once, unmaps it, and starts again.
 
 #ifndef WORKLOADS_FILE_FAULT_H
@@ -10,7 +10,7 @@
 
 static size_t bytes = 128u << 20; // of each task's file
 
-// One task's place in its file, on lines that no other thread writes.
+// One task's position in its file, in cache lines that no other thread writes.
 typedef struct {
     _Alignas(LINE_PAIR) int file;
     char *region; // NULL: none is mapped

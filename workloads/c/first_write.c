@@ -3,19 +3,19 @@
 // first_write: no first write to a page is ever lost.
 //
 // When several threads write to the same fresh page at the same moment, each
-// of them faults, and each fault brings a fresh frame along. One may install
+// of them faults, and each fault allocates a fresh frame. One may install
 // its frame; the others must use that one. The classic mistake is that a later
-// fault replaces the frame of an earlier one: a write that was already done
+// fault replaces the frame of an earlier one: a completed write
 // disappears. So here every thread writes a word of its own in the same page,
-// all let go at once, page after page, and in the end every word must be there
-// and every word nobody wrote must be zero.
+// all at the same time, page after page. In the end every word must be present
+// and every unwritten word must be zero.
 //
-// Pages differ in what happens before and during the writes (`enum Kind`):
+// Pages differ in the accesses before and during the writes (`enum Kind`):
 // a page that was read first is mapped to the shared zero page, and the race
 // is then one of copy-on-write faults.
 //
-// With -d, further threads change the protection of one page in the middle of
-// the same mapping all the time, which splits and merges the mapping under the
+// With -d, further threads keep changing the protection of one page in the middle of
+// the same mapping, which splits and merges the mapping under the
 // faults.
 
 #define _GNU_SOURCE
@@ -30,10 +30,10 @@
 
 enum { HELP = 256 };
 
-// What happens to a page; page number n has kind n % KINDS.
+// How the threads access a page; page number n has kind n % KINDS.
 enum Kind {
-    FRESH,       // all threads write at once
-    READ_BEFORE, // one thread has read it before; then all write at once
+    FRESH,       // all threads write at the same time
+    READ_BEFORE, // one thread has read it before; then all write at the same time
     READ_FIRST,  // each thread reads its word, then writes it
     READ_BESIDE, // odd threads read while even threads write; then they write
     ADD,         // all threads add 1 to the same word, atomically
@@ -54,7 +54,7 @@ static struct {
 static const char *program;
 static size_t page;          // bytes in a page
 static size_t words;         // words in a page
-static uint64_t *region;     // opt.pages pages, and one more to disturb
+static uint64_t *region;     // opt.pages pages, and the disturbed one
 static size_t disturbed;     // the number of that page
 static uint64_t round_number;
 static atomic_bool stop;
@@ -65,9 +65,9 @@ static uint64_t written[KINDS];
 
 // ------------------------------------------------------------ the gate
 
-// Lets all threads go at once. A thread spins a while before it yields: woken
-// by the scheduler they would arrive one after the other, and no race would
-// happen. `gate_open` is a count of openings.
+// Releases all threads at the same time. A thread spins a while before it yields:
+// threads that the scheduler wakes would arrive one after the other, without a
+// race. `gate_open` counts the openings.
 static struct {
     _Alignas(LINE_PAIR) _Atomic size_t waiting;
     _Alignas(LINE_PAIR) _Atomic size_t opened;
@@ -78,8 +78,8 @@ static void pass_gate(void)
     size_t before = atomic_load_explicit(&gate.opened, memory_order_relaxed);
     unsigned spins = 0;
 
-    // Acquire and release: what each thread did before the gate is seen by
-    // each of them after it.
+    // Acquire and release: everything that any thread did before the gate is
+    // visible to all threads behind it.
     if (atomic_fetch_add_explicit(&gate.waiting, 1, memory_order_acq_rel) + 1 ==
         opt.threads) {
         atomic_store_explicit(&gate.waiting, 0, memory_order_relaxed);
@@ -93,14 +93,14 @@ static void pass_gate(void)
 
 // ------------------------------------------------------------ the threads
 
-// The word of a page that belongs to a thread; threads are spread over the
+// The number of a thread's word in a page; threads are spread over the
 // page, and no two share a word.
 static size_t word_of(size_t thread)
 {
     return thread * (words / opt.threads);
 }
 
-// What a thread writes there: never 0, and never the same twice.
+// The value that a thread writes there: never 0, and never the same twice.
 static uint64_t value_of(size_t page_number, size_t thread)
 {
     return (round_number << 44 | (uint64_t)page_number << 13 | thread) + 1;
@@ -108,7 +108,7 @@ static uint64_t value_of(size_t page_number, size_t thread)
 
 static volatile uint64_t *page_at(size_t number)
 {
-    // The disturbed page is not one of the pages counted.
+    // The disturbed page is not counted.
     size_t skip = number >= disturbed ? 1 : 0;
 
     return region + (number + skip) * words;
@@ -152,7 +152,7 @@ static void race_on_page(size_t number, size_t self)
     }
 }
 
-// What must be in a word of a page when all have written.
+// The expected value of a word after all threads have written.
 static uint64_t expected(size_t number, size_t word)
 {
     size_t stride = words / opt.threads;
@@ -196,9 +196,9 @@ static void fresh_region(void)
         die(program, "cannot map %zu bytes: %s", size, strerror(errno));
 }
 
-// Flips the page in the middle until the round is over. Thread 0 ends it by
-// taking `disturbing` away and waits in `idle` for the disturbers, so that
-// none touches a region that is gone.
+// Toggles the protection of the page in the middle until the round is over. Thread 0
+// ends it by clearing `disturbing` and waits until all disturbers are in `idle`, so that
+// none accesses an unmapped region.
 static atomic_bool disturbing;
 static _Atomic size_t idle;
 
@@ -341,7 +341,7 @@ static bool report(void)
     printf("%-12s %" PRIu64 " first writes, %" PRIu64 " lost, %" PRIu64
            " words not zero\n",
            "total", all, all_lost, all_stale);
-    // More faults than pages is how one sees that threads met in a page.
+    // More faults than pages show that threads met in a page.
     getrusage(RUSAGE_SELF, &usage);
     printf("%-12s %ld for %zu pages\n", "faults", usage.ru_minflt,
            opt.rounds * opt.pages);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// fork1: how many processes a second can be forked and ended?
+// fork1: processes forked and ended per second.
 //
 // An operation is one fork, the child's exit and the parent's wait. With -b the
-// parent has so much memory, all of it written to, that the child inherits; with
-// -w the child writes to so many pages of it, which copies them. With -n the
-// parent has so many more mappings, each a page that was written to.
+// parent has this much memory, all of it written to, which the child inherits; with
+// -w the child writes to this many pages of it, which copies them. With -n the
+// parent has this many more mappings, each of one page that was written to.
 
 #define _GNU_SOURCE
 #include "process.h"
@@ -23,7 +23,7 @@ static void option(int letter, const char *value)
         pages = number_option(letter, value, false, 0, (size_t)1 << 34);
 }
 
-// Holes between them keep them apart.
+// Holes between the mappings keep them from merging.
 static void make_mappings(void)
 {
     size_t page = page_size();

@@ -3,15 +3,15 @@
 // fork_stall: how long does a page fault wait for another thread's fork?
 //
 // One thread forks a process with much memory, all of it written to. Meanwhile
-// the others touch memory all the time: by turns a page of that memory, anywhere,
-// which the fork may have made copy-on-write, and a page of a mapping that
-// nobody has touched. Each access is timed. That of a fork that stalls faults
-// takes as long as what is left of the fork.
+// the others touch memory continuously: alternately a random page of that memory,
+// which the fork may have made copy-on-write, and an untouched page of another
+// mapping. Each access is timed. If a fork stalls faults, an access takes
+// as long as the rest of the fork.
 //
-// Between two forks all of the memory is written again, so that each fork finds
-// what the first one found. The figure is the longest access during a fork: the
-// median of all forks, because a machine that others use may stop any thread at
-// any time. The accesses keep a distance, so that what they copy is little.
+// Between two forks all of the memory is written again, so that all forks start
+// from the same state. The figure is the longest access during a fork: the
+// median of all forks, because a shared machine may stop any thread at
+// any time. Accesses are spaced in time, so that they copy little.
 
 #define _GNU_SOURCE
 #include "common.h"
@@ -25,7 +25,7 @@
 
 enum { HELP = 256 };
 
-// From one access to the next.
+// The time from one access to the next.
 #define DISTANCE_NS 20000ull
 
 static const char *program;
@@ -34,7 +34,7 @@ static size_t threads = 1;                    // -t
 static size_t forks = 5;                      // -n
 static char *memory;
 
-// What each toucher may touch for the first time during one fork.
+// The bytes that each toucher may touch for the first time during one fork.
 #define FRESH_BYTES ((size_t)16 << 20)
 
 typedef struct {
@@ -45,7 +45,7 @@ typedef struct {
     uint64_t accesses;
 } Toucher;
 
-// The rounds: a toucher touches while `under_way` is odd, and says so in `ready`.
+// The rounds: a toucher touches while `under_way` is odd, and reports in `ready`.
 static struct {
     _Alignas(LINE_PAIR) _Atomic size_t under_way;
     _Alignas(LINE_PAIR) _Atomic size_t ready;
@@ -113,7 +113,7 @@ static void *toucher_thread(void *toucher)
     }
 }
 
-// Waits until `count` is that of all touchers, and takes it back to 0.
+// Waits until `count` is the number of touchers, and resets it to 0.
 static void await(_Atomic size_t *count)
 {
     while (atomic_load(count) != threads)
@@ -121,7 +121,7 @@ static void await(_Atomic size_t *count)
     atomic_store(count, 0);
 }
 
-// One fork, from the moment at which all are touching; its longest access.
+// Forks once, while all touchers touch; returns the longest access.
 static uint64_t stalled_by_fork(Toucher *touchers, size_t number, uint64_t *took)
 {
     uint64_t begun, longest = 0;
@@ -140,7 +140,8 @@ static uint64_t stalled_by_fork(Toucher *touchers, size_t number, uint64_t *took
     begun = now_ns();
     child = fork();
     if (child == 0) {
-        // Its end takes a CPU for long, perhaps a toucher's. Not before all have seen the fork's.
+        // The child's exit takes a CPU for long, perhaps a toucher's. So it waits until all
+        // touchers have seen the end of the fork.
         close(gate[1]);
         while (read(gate[0], &nothing, 1) < 0 && errno == EINTR)
             ;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// growth: which calls take longer because a process has more memory?
+// growth: which calls take longer if a process has more memory?
 //
-// Every call is timed twice, in a process that has almost nothing and in the
-// same process with 256 MiB in memory and 10,000 mappings. A line for each says
+// Every call is timed twice, in a process that has almost no memory and in the
+// same process with 256 MiB in memory and 10,000 mappings. A line for each gives
 // its name and the nanoseconds of one call, before and after. With a clock that
 // counts instructions (./x bench growth) these are instructions.
 
@@ -43,7 +43,7 @@ typedef struct {
     const char *name;
     void (*call)(int argument);
     int argument;
-    const char *path; // is opened before, and read by `call`
+    const char *path; // opened before, and read by `call`
 } Call;
 
 static void must(bool done, const char *what)
@@ -95,7 +95,7 @@ static void call_rlimit(int resource)
     must(setrlimit(resource, &limit) == 0, "setrlimit");
 }
 
-// The first bytes of a file, and all of it.
+// The first bytes of a file, and the whole file.
 static void call_read_some(int file) { must(pread(file, buffer, 64, 0) > 0, "pread"); }
 
 static void call_read(int file)
@@ -108,7 +108,7 @@ static void call_read(int file)
     must(done == 0, "pread");
 }
 
-// Of a file of the memory: that of the page.
+// A file of the process's memory: the part about the page.
 static void call_read_pagemap(int file)
 {
     must(pread(file, buffer, 8, (off_t)((uintptr_t)page / PAGE * 8)) == 8, "pagemap");
@@ -150,7 +150,7 @@ static void call_mmap(int touch)
     munmap((char *)at, PAGE);
 }
 
-// Something else in the place of the page.
+// Maps another page over the page.
 static void call_mmap_over(int n)
 {
     (void)n;
@@ -279,7 +279,7 @@ static void call_vfork(int n)
     must(child > 0 && waitpid(child, NULL, 0) == child, "vfork");
 }
 
-// Runs this program, which has nothing to do.
+// Runs this program with nothing to do.
 static void call_vfork_exec(int n)
 {
     pid_t child = vfork();
@@ -390,7 +390,7 @@ static uint64_t time_of(const Call *call, int argument, uint64_t times)
     return now_ns() - start;
 }
 
-// The median of a few rounds, in which each call is repeated for a while.
+// The median of a few rounds, each of which repeats the call for a while.
 static double measure(size_t number)
 {
     const Call *call = &calls[number];
@@ -407,7 +407,7 @@ static double measure(size_t number)
     return rounds[ROUNDS / 2];
 }
 
-// Touches `bytes`, and lets every second of the first pages only be read.
+// Touches `bytes`, and makes every second one of the first pages read-only.
 static void grow(void)
 {
     char *all = map(bytes, MAP_NORESERVE);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// guard: does memory protection do what Linux documents?
+// guard: tests memory protection against Linux's documentation.
 //
-// Guard pages, changes of protection, unmapping, stack growth, what the signal
-// says (si_code, si_addr) and what the handler may do, bad pointers given to
+// Guard pages, changes of protection, unmapping, stack growth, the signal's
+// contents (si_code, si_addr) and what the handler may do, bad pointers passed to
 // the kernel, and races of all this with accesses by another thread. Each
 // check prints a line; the program exits with 1 if any failed.
 //
@@ -80,7 +80,7 @@ static void usage(FILE *to, const char *program)
 {
     fprintf(to,
             "Usage: %s [options] [word...]\n"
-            "Runs the checks whose name contains one of the words, or all.\n"
+            "Runs the checks with a name that contains one of the words, or all.\n"
             "-l\t\t List the checks, run none\n"
             "-r <num>\t Rounds of each race (200)\n"
             "--help\t\t Print this\n"

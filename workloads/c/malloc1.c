@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// malloc1: how many times a second can memory be allocated and freed?
+// malloc1: allocations and frees per second.
 //
-// In the manner of the test case of that name in will-it-scale: an operation is
-// one malloc and its free; nothing is touched. musl's malloc takes memory of
-// this size by mmap and gives it back by munmap; blocks below 128 KiB come out
-// of its heap, which is made of brk and mmap, and cost the kernel little.
+// Like the test case of that name in will-it-scale: an operation is
+// one malloc and its free; nothing is touched. musl's malloc maps memory of
+// this size with mmap and frees it with munmap. Blocks below 128 KiB come from
+// its heap, which consists of brk and mmap memory, and cost the kernel little.
 
 #define _GNU_SOURCE
 #include "operation.h"
@@ -21,7 +21,7 @@ static void repeat(void *prepared, uint64_t times)
 {
     (void)prepared;
     while (times-- > 0) {
-        // The compiler may not leave it out.
+        // Keeps the compiler from removing it.
         void *volatile p = malloc(bytes);
 
         if (p == NULL)

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// mmap1: how many times a second can memory be mapped and unmapped?
+// mmap1: maps and unmaps of memory per second.
 //
-// In the manner of the test case of that name in will-it-scale: an operation is
+// Like the test case of that name in will-it-scale: an operation is
 // one mmap of anonymous memory and its munmap; nothing is touched.
 
 #define _GNU_SOURCE

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// mmap2: how many times a second can a file be mapped and unmapped?
+// mmap2: maps and unmaps of a file per second.
 //
-// In the manner of the test case of that name in will-it-scale: an operation is
-// one mmap of the task's file and its munmap; nothing is touched. Shared there;
-// private with -p.
+// Like the test case of that name in will-it-scale: an operation is
+// one mmap of the task's file and its munmap; nothing is touched. The mapping is
+// shared, as there; private with -p.
 
 #define _GNU_SOURCE
 #include "file.h"

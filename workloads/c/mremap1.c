@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// mremap1: how many times a second can memory be moved?
+// mremap1: moves of memory per second.
 //
 // An operation moves a mapping, every page of which was written, to another place
-// and leaves where it was unmapped. Both places begin at multiples of 2 MiB, so that
-// a system can move whole page tables; with -u the second lies a page beside one, so
+// and leaves the old place unmapped. Both places begin at multiples of 2 MiB, so that
+// a system can move whole page tables. With -u the second is offset by one page, so
 // that it cannot.
 
 #define _GNU_SOURCE
@@ -34,7 +34,7 @@ static void *prepare(size_t task)
 {
     static Places all[1024];
     Places *places = &all[task % 1024];
-    // Both places, room between them, and the rest of the first table.
+    // Both places, the space between them, and the rest of the first table.
     size_t span = 2 * (bytes + 2 * TABLE);
     char *p = mmap(NULL, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
 

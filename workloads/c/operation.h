@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// What the programs share that repeat one operation and say how often a second:
-// options, tasks that are threads or processes, samples, lines of output. In the
-// manner of will-it-scale: same -s and -t, same lines.
+// Shared by the programs that repeat one operation and print its rate per second:
+// options, tasks that are threads or processes, samples, lines of output. Like
+// will-it-scale: same -s and -t, same lines.
 //
 // A program describes itself by a Testcase and calls measure(). Every task
-// repeats the operation in batches and looks at the clock between them, so that
+// repeats the operation in batches and reads the clock between them, so that
 // nothing is shared while it measures. A sample ends with the first batch that
-// ends a second (-m) after it began; the task then sends its rate through one pipe to
-// the first thread, which prints a line when it has heard from all. Pipes and
-// fork are all that processes need.
+// ends a second (-m) after its start. The task then sends its rate through one pipe to
+// the first thread, which prints a line when it has received all rates. Processes
+// need only pipes and fork.
 
 #ifndef WORKLOADS_OPERATION_H
 #define WORKLOADS_OPERATION_H
@@ -21,25 +21,25 @@
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-// A batch is made to last about this long: short against a sample, long against
-// a look at the clock.
+// A batch lasts about this long: short compared with a sample, long compared with
+// a read of the clock.
 #define BATCH_NS 2000000ull
 
 enum { OPERATION_HELP = 256 };
 
 typedef struct {
     const char *title;
-    // The program's own options: letters for getopt, their text, and what takes
-    // one; it gives up by bad_usage() if the value is wrong.
+    // The program's own options: letters for getopt, their text, and the function that handles
+    // one; it exits through bad_usage() if the value is wrong.
     const char *letters;
     const char *usage;
     void (*option)(int letter, const char *value);
-    // Checks the options together and prepares what all tasks use. May be NULL.
+    // Checks the options together and prepares the state of all tasks. May be NULL.
     void (*begin)(void);
-    // Prepares one task, in the thread or process that it is: whatever `repeat`
-    // is given. May be NULL.
+    // Prepares one task, in its own thread or process; `repeat` gets
+    // the result. May be NULL.
     void *(*prepare)(size_t task);
-    // Does the operation so many times.
+    // Repeats the operation `times` times.
     void (*repeat)(void *prepared, uint64_t times);
 } Testcase;
 
@@ -52,16 +52,16 @@ static struct {
     bool processes;
     bool small_pages;
     int start; // ends when the tasks are to begin
-    int rates; // where they send rates
+    int rates; // where tasks send their rates
 } common = {.tasks = 1, .samples = 5, .sample_ns = NANOS_PER_SECOND};
 
-// What a task sends: less than PIPE_BUF, so that it arrives in one piece.
+// A task's message: less than PIPE_BUF, so that it arrives in one piece.
 typedef struct {
     uint64_t sample;
     double rate;
 } Rate;
 
-// One line of output, when all tasks have sent their part of it.
+// One line of output, complete when all tasks have sent their rates.
 typedef struct {
     size_t tasks;
     double min, max, total;
@@ -88,7 +88,7 @@ __attribute__((noreturn)) static void bad_usage(void)
     exit(1);
 }
 
-// The value of an option: a number from `low`, with K, M, G allowed if `suffix`.
+// Parses the value of an option: a number from `low`, with K, M, G allowed if `suffix`.
 static inline size_t number_option(int letter, const char *text, bool suffix,
                                    size_t low, size_t high)
 {
@@ -130,7 +130,7 @@ static void operation_options(int argc, char **argv)
     }
 }
 
-// Repeats the operation for one sample; gives how often a second it was done.
+// Repeats the operation for one sample, and returns its rate per second.
 static double operation_sample(void *prepared, uint64_t *batch)
 {
     uint64_t begun = now_ns(), since = begun, now = begun, times = 0;
@@ -146,7 +146,7 @@ static double operation_sample(void *prepared, uint64_t *batch)
     return (double)times * (double)NANOS_PER_SECOND / (double)(now - begun);
 }
 
-// One task, from the common start to its last sample; the first is warm-up.
+// Runs one task, from the common start to its last sample; the first is warm-up.
 static void operation_task(size_t task)
 {
     void *prepared = NULL;
@@ -188,14 +188,14 @@ static void start_task(size_t task, int starter)
     if (child < 0)
         die(common.program, "cannot start process %zu: %s", task, strerror(errno));
     if (child == 0) {
-        // While anybody could still write there, it would not end.
+        // The start pipe ends only after all copies of its write end are closed.
         close(starter);
         operation_task(task);
         _exit(0);
     }
 }
 
-// Prints one sample and returns the sum, when every task has sent its rate.
+// Prints one sample and returns the sum, after every task has sent its rate.
 static double print_sample(int rates, Sample *samples, uint64_t wanted)
 {
     Sample *sample = &samples[wanted];
@@ -220,7 +220,7 @@ static double print_sample(int rates, Sample *samples, uint64_t wanted)
     return sample->total;
 }
 
-// Waits for processes that were tasks; threads end with this process.
+// Waits for the tasks' processes; threads end with this process.
 static void end_tasks(void)
 {
     int status;
@@ -237,7 +237,7 @@ static void end_tasks(void)
     }
 }
 
-// The whole program: the last line is the operations a second of all tasks.
+// The whole program: the last line is the rate of all tasks together.
 static int measure(const Testcase *testcase, int argc, char **argv)
 {
     int start[2], rates[2];
@@ -247,7 +247,7 @@ static int measure(const Testcase *testcase, int argc, char **argv)
     common.program = argv[0];
     common.testcase = testcase;
     operation_options(argc, argv);
-    // Where this is not known, there are no huge pages to keep away either.
+    // A kernel that does not know this has no huge pages to disable either.
     if (common.small_pages)
         prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0);
     if (testcase->begin != NULL)
@@ -259,12 +259,12 @@ static int measure(const Testcase *testcase, int argc, char **argv)
     common.rates = rates[1];
     printf("testcase:%s\n", testcase->title);
     printf("warmup\n");
-    // Before there are processes, which would print it again.
+    // Before the forks, or children would print it again.
     fflush(stdout);
     for (size_t i = 0; i < common.tasks; i++)
         start_task(i, start[1]);
     close(start[1]);
-    // If all processes die, reading ends.
+    // So that reading ends if all processes die.
     if (common.processes)
         close(rates[1]);
 

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// page_fault1: how many first touches of anonymous memory a second?
+// page_fault1: first touches of anonymous memory per second.
 //
-// In the manner of the test case of that name in will-it-scale: every task maps
+// Like the test case of that name in will-it-scale: every task maps
 // a private anonymous region, writes to each of its pages once, unmaps it, and
 // starts again. Same -s and -t, same lines of output, so that scripts written
 // for it work with this program.
 //
-// With -1 all threads fault inside one mapping, each in its own part of it,
-// and give the pages back by MADV_DONTNEED, which leaves the mapping whole.
-// This is the case that a lock or a reference count in the mapping makes slow.
+// With -1 all threads fault in one mapping, each in its own part of it,
+// and free the pages with MADV_DONTNEED, which keeps the mapping whole.
+// A lock or a reference count in the mapping makes this case slow.
 //
-// The figure is the last line: pages touched a second by all tasks together.
+// The figure is the last line: pages touched per second by all tasks together.
 
 #define _GNU_SOURCE
 #include "operation.h"
@@ -22,7 +22,7 @@ static size_t bytes = 128u << 20; // each task's region, or its part of the one 
 static bool one_mapping;
 static char *shared; // with -1: the one mapping
 
-// One task's place in its region, on lines that no other thread writes.
+// One task's position in its region, in cache lines that no other thread writes.
 typedef struct {
     _Alignas(LINE_PAIR) char *region; // NULL: none is mapped
     size_t next;

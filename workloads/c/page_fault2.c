@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// page_fault2: how many pages of a privately mapped file can be written to a second?
+// page_fault2: pages of a privately mapped file written per second.
 //
-// In the manner of the test case of that name in will-it-scale: the first write
+// Like the test case of that name in will-it-scale: the first write
 // to each page of a private mapping of a file, which copies it.
 
 #define _GNU_SOURCE

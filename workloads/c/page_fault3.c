@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// page_fault3: how many pages of a file mapped shared can be written to a second?
+// page_fault3: pages of a shared file mapping written per second.
 //
-// In the manner of the test case of that name in will-it-scale: the first write
+// Like the test case of that name in will-it-scale: the first write
 // to each page of a shared mapping of a file, which is in memory.
 
 #define _GNU_SOURCE

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// pipe1: how many times a second can a pipe be written and read?
+// pipe1: writes and reads of a pipe per second.
 //
-// In the manner of the test case of that name in will-it-scale: an operation is
-// one write and one read of the same bytes by the same task; nobody waits. A
-// control: no page fault is in it.
+// Like the test case of that name in will-it-scale: an operation is
+// one write and one read of the same bytes by the same task, without waiting. A
+// control: it contains no page fault.
 
 #define _GNU_SOURCE
 #include "operation.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// What fork1 and exec1 share: a parent of a size that can be chosen, and waiting
+// Shared by fork1 and exec1: a parent of selectable size, and waiting
 // for a child.
 
 #ifndef WORKLOADS_PROCESS_H
@@ -13,7 +13,7 @@
 static size_t parent_bytes;  // -b
 static char *parent_memory; // NULL without
 
-// Memory of the parent, every page written to, so that a child inherits it.
+// Allocates the parent's memory and writes to every page, so that a child inherits it.
 static void make_large(void)
 {
     if (parent_bytes == 0)

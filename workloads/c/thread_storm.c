@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// thread_storm: how many threads a second can be started and ended?
+// thread_storm: threads started and ended per second.
 //
-// Every task starts some threads at once, each of which ends at once, and waits
+// Every task starts some threads, each of which ends immediately, and waits
 // for all of them. An operation is one such thread: a stack mapped, protected,
 // touched and unmapped, a clone, an exit.
 

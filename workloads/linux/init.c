@@ -5,12 +5,12 @@
 // does (kernel/README.md): stdout to port 0xe9, stderr to 0xea, one line of
 // JSON to 0xeb. Then it ends QEMU.
 //
-// It must not disturb what is measured. It pins nothing and sleeps while the
-// program is quiet. It takes its right to the ports after the program has
-// begun, because a child would inherit it, and Linux then does more at each
+// It must not disturb the measurement. It pins nothing and sleeps while the
+// program is quiet. It acquires its right to the ports after the program has
+// started, because a child would inherit it, and Linux then does more work at each
 // switch between processes. The counts of faults and switches are those of the
 // program and of the children it waited for, so that none of them is this
-// process' own.
+// process's own.
 
 #define _GNU_SOURCE
 #include <errno.h>
@@ -39,17 +39,17 @@ enum { SETTLE_SECONDS = 2 };
 // More arguments or variables than this are refused.
 enum { MOST_WORDS = 4096 };
 
-// What `/.faultless/run` says.
+// The content of `/.faultless/run`.
 static struct {
     char *exec;
     char *argv[MOST_WORDS + 1];
     char *env[MOST_WORDS + 1];
 } run;
 
-// What Linux counts for the whole machine.
+// Linux's counters for the whole machine.
 typedef struct {
     uint64_t faults;
-    uint64_t flushes_received; // asked for by another CPU
+    uint64_t flushes_received; // requested by another CPU
     uint64_t switches;
 } Counts;
 
@@ -59,7 +59,7 @@ static void write_port(unsigned short port, const char *bytes, size_t length)
         outb((unsigned char)*bytes++, port);
 }
 
-// Needs no memory but its own, so that it can report that there is none.
+// Uses only static memory, so that it can report that there is none.
 __attribute__((format(printf, 1, 2))) static void report(const char *format, ...)
 {
     static char line[8192];
@@ -80,7 +80,7 @@ __attribute__((noreturn)) static void turn_off(void)
         pause();
 }
 
-// Says why nothing was run, and ends the machine. `what` has no quotes in it.
+// Reports why nothing was run, and ends the machine. `what` contains no quotes.
 __attribute__((noreturn)) static void give_up(const char *what)
 {
     int why = errno;
@@ -109,15 +109,15 @@ static void mount_all(void)
         give_up("cannot mount /sys");
     if (mount("dev", "/dev", "devtmpfs", 0, NULL) != 0)
         give_up("cannot mount /dev");
-    // Everything else is in memory already, /tmp and what the image has in it, too. What follows
-    // is not in devtmpfs, but on every system.
+    // Everything else is in memory already, also /tmp and the content of the image. The following
+    // links are not in devtmpfs, but on every system.
     if (symlink("/proc/self/fd", "/dev/fd") != 0 || symlink("/proc/self/fd/0", "/dev/stdin") != 0 ||
         symlink("/proc/self/fd/1", "/dev/stdout") != 0 ||
         symlink("/proc/self/fd/2", "/dev/stderr") != 0)
         give_up("cannot make links in /dev");
 }
 
-// The command line asks for it too; this is the proof that it was heard.
+// Proves that the option on the command line has taken effect.
 static bool huge_pages_are_off(void)
 {
     char text[128] = "";
@@ -142,7 +142,7 @@ static void set_field(char *field, size_t *arguments, size_t *variables)
     }
 }
 
-// The older kind of page lists costs less per fault. A Linux that has no other
+// The older kind of page lists costs less per fault. A Linux that has only that one
 // has no such file.
 static void choose_page_lists(void)
 {
@@ -180,8 +180,8 @@ static void read_run_file(void)
         run.argv[0] = run.exec;
 }
 
-// The number after `key` at the beginning of a line; all the numbers of the
-// line together, if `all`.
+// The number after `key` at the beginning of a line; the sum of all numbers of the
+// line, if `all`.
 static uint64_t numbers_of(const char *path, const char *key, bool all)
 {
     static char text[1 << 18];
@@ -232,7 +232,7 @@ static void open_as(const char *path, int flags, int descriptor)
     }
 }
 
-// In the child, which shares this memory until it has become the program.
+// Runs in the child, which shares this memory until its exec.
 __attribute__((noreturn)) static void become_the_program(int out, int err, volatile int *failed)
 {
     open_as("/dev/null", O_RDONLY, 0);
@@ -244,7 +244,7 @@ __attribute__((noreturn)) static void become_the_program(int out, int err, volat
     _exit(127);
 }
 
-// Passes on what the program prints until nobody holds the pipes any more.
+// Forwards the program's output until no process has the pipes open.
 static void pass_on(int out, int err)
 {
     struct pollfd pipes[2] = {{.fd = out, .events = POLLIN}, {.fd = err, .events = POLLIN}};
@@ -268,7 +268,7 @@ static void pass_on(int out, int err)
     }
 }
 
-// Waits for the program; orphans of it are taken in passing.
+// Waits for the program, and reaps its orphans.
 static int wait_for(pid_t program, struct rusage *usage)
 {
     int status;
@@ -320,11 +320,11 @@ int main(void)
     read_run_file();
     if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0)
         give_up("cannot make pipes");
-    // Until what Linux does after booting is done. Where the clock counts
-    // instructions, an idle machine's time passes at once.
+    // Until Linux has finished its work after booting. If the clock counts
+    // instructions, an idle machine's time passes immediately.
     sleep(SETTLE_SECONDS);
     before = count();
-    // The parent goes on when the program is in place: its time begins there.
+    // The parent continues when the program has been loaded: its time begins there.
     program = vfork();
     if (program == 0)
         become_the_program(out[1], err[1], &failed);

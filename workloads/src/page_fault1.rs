@@ -1,11 +1,11 @@
-//! page_fault1: how many first touches of anonymous memory a second? The twin of
+//! page_fault1: first touches of anonymous memory per second. The twin of
 //! `workloads/c/page_fault1.c`, in the manner of will-it-scale.
 //!
 //! Every thread maps a private anonymous region, writes to each of its pages once, unmaps it, and
-//! starts again. With `-1` all threads fault inside one mapping, each in its own part of it, and
-//! give the pages back by `MADV_DONTNEED`.
+//! starts again. With `-1` all threads fault in one mapping, each in its own part of it, and
+//! free the pages with `MADV_DONTNEED`.
 //!
-//! The figure is the last line: pages touched a second by all threads together.
+//! The figure is the last line: pages touched per second by all threads together.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -18,12 +18,12 @@ use crate::system::{Barrier, MAX_THREADS, PAGE, Stop, Thread};
 struct Options {
     tasks: u64,
     samples: u64,
-    /// Each thread's region, or its part of the one mapping.
+    /// The size of each thread's region, or of its part of the one mapping.
     bytes: u64,
     one_mapping: bool,
 }
 
-/// One thread's state, on lines that no other thread writes. The main thread reads `touched`
+/// One thread's state, in cache lines that no other thread writes. The main thread reads `touched`
 /// once a second.
 #[derive(Default)]
 #[repr(align(128))]
@@ -34,7 +34,7 @@ struct Worker {
 struct Shared {
     options: Options,
     workers: Vec<Worker>,
-    /// With `-1`: where the one mapping begins.
+    /// With `-1`: the start of the one mapping.
     mapping: u64,
     stop: AtomicBool,
     start: Barrier,
@@ -74,7 +74,7 @@ fn read_options(thread: &Thread<'_>, arguments: &[String]) -> Result<Options, St
             Item::Letter('t', n) => options.tasks = number(('t', n), false, MAX_THREADS)?,
             Item::Letter('b', n) => options.bytes = number(('b', n), true, 1 << 46)?,
             Item::Letter('1', _) => options.one_mapping = true,
-            // There are no huge pages to keep away.
+            // No effect: there are no huge pages.
             Item::Letter(..) => {}
             Item::Word(_) => return Err(SYNTAX.help(thread)),
         }
@@ -126,7 +126,7 @@ fn measure(thread: &Thread<'_>, shared: &Shared) -> Result<(), Stop> {
 }
 
 /// Prints what each thread touched since the last sample, and returns the sum. A sleep of a
-/// second may last longer, so the counts are brought to a second.
+/// second may last longer, so the counts are scaled to one second.
 fn sample(
     thread: &Thread<'_>,
     shared: &Shared,
@@ -175,8 +175,8 @@ fn run(thread: &Thread<'_>, shared: &Shared, number: usize) -> Result<(), Stop> 
     Ok(())
 }
 
-/// Writes to each page of the region until told to stop. Only the owner writes its counter, so a
-/// load and a store do.
+/// Writes to each page of the region until `stop` is set. Only the owner writes its counter, so a
+/// load and a store suffice.
 fn touch_pages(
     thread: &Thread<'_>,
     shared: &Shared,

@@ -1,4 +1,4 @@
-//! What is asked for, what came of it, and why nothing could.
+//! The options of a run, its report, and its errors.
 
 use std::fmt;
 use std::io;
@@ -14,13 +14,13 @@ pub struct Options<'a> {
     pub memory: u64,
     /// The fault policy of the process.
     pub policy: Policy,
-    /// Check every TLB hit, the verifier's invariants at the end, and that no frame is lost.
+    /// Whether to check every TLB hit, to verify the invariants at the end, and to check that no frame leaked.
     pub check: bool,
-    /// Asked every few milliseconds; `true` ends the workload.
+    /// Called every few milliseconds; `true` ends the workload.
     pub stop: &'a dyn Fn() -> bool,
     /// What the machine records: events, latencies, or nothing.
     pub record: Mask,
-    /// Called once, before the workload starts, with the CPUs whose tracers record.
+    /// Called once, before the workload starts, with the per-CPU data that contains the tracers.
     pub started: &'a dyn Fn(&'static [PerCpu]),
 }
 
@@ -38,7 +38,7 @@ impl Default for Options<'_> {
     }
 }
 
-/// How a workload ended, and what was counted until then.
+/// How a workload ended, and the counters until then.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// Its exit status, unless a signal or [`Options::stop`] ended it.
@@ -51,16 +51,16 @@ pub struct Report {
     pub counters: Vec<(&'static str, u64)>,
 }
 
-/// Why a workload was never started, or what the checks found.
+/// Why a workload did not start, or the result of a failed check.
 #[derive(Debug)]
 pub enum Error {
     /// There is no workload of that name.
     UnknownName(String),
     /// The host cannot give such a machine.
     Machine(io::Error),
-    /// The machine's memory does not even hold an address space.
+    /// The machine's memory does not suffice for an address space.
     NoMemory,
-    /// With [`Options::check`]: something that must always be true is not.
+    /// With [`Options::check`]: an invariant is violated.
     Violation(String),
 }
 

@@ -1,4 +1,4 @@
-//! One workload, from the machine's start to the report.
+//! The run of one workload, from the machine's start to the report.
 
 use std::io::{self, Write};
 use std::thread;
@@ -11,11 +11,11 @@ use crate::Workload;
 use crate::report::{Error, Options, Report};
 use crate::system::{End, Process, console};
 
-/// Runs a workload with arguments on a machine of its own. What it prints goes to `stdout` and
-/// `stderr` while it runs; output that nobody takes is no reason to stop it.
+/// Runs a workload with arguments on a machine of its own. Its output goes to `stdout` and
+/// `stderr` while it runs; a failed write does not stop it.
 ///
 /// # Errors
-/// When it cannot be started, or [`Options::check`] found something.
+/// When it cannot be started, or [`Options::check`] finds an error.
 pub fn run(
     name: &str,
     arguments: &[String],
@@ -97,10 +97,10 @@ fn start_machine(options: &Options<'_>) -> io::Result<&'static SoftMemory> {
     })
 }
 
-/// Frames that can be allocated, with nothing deferred; while no CPU runs.
+/// The number of frames that can be allocated, after all deferred frees. Called while no CPU runs.
 fn available(memory: &'static SoftMemory) -> u64 {
     SoftCpu::attend(memory, 0, || {
-        // Each moves the epoch by one; what was retired last needs the most.
+        // Each call advances the epoch by one; the object that was retired last needs the most.
         for _ in 0..4 {
             memory.expedite();
         }

@@ -1,4 +1,4 @@
-//! Every workload under every policy, on machines that check themselves: what it prints, and how
+//! Every workload under every policy, on machines with all checks enabled: its output, and how
 //! it ends.
 
 use std::time::{Duration, Instant};
@@ -33,13 +33,13 @@ fn checked(policy: Policy, cpus: usize) -> Options<'static> {
     }
 }
 
-/// So many rounds, or more of them if the long tests were asked for (`./x test --full`).
+/// `quick` rounds, or more if the long tests were requested (`./x test --full`).
 fn rounds(quick: u32) -> u32 {
     let full = std::env::var_os("FAULTLESS_FULL").is_some_and(|value| value != "0");
     if full { quick * 20 } else { quick }
 }
 
-/// Runs it on a machine that checks itself, to a good end.
+/// Runs the program on a machine with all checks enabled, and asserts that it succeeds.
 fn good(program: &str, policy: Policy, cpus: usize) -> Run {
     let run = try_run(program, &checked(policy, cpus))
         .unwrap_or_else(|error| panic!("{program} under {policy}, {cpus} CPUs: {error}"));
@@ -58,7 +58,7 @@ fn counter(run: &Run, name: &str) -> u64 {
     found.unwrap_or_else(|| panic!("no counter {name}")).1
 }
 
-/// The number in front of `unit`, in the line that ends so.
+/// The number in front of `unit`, in the line that ends with `unit`.
 fn number(text: &str, unit: &str) -> u64 {
     let line = text.lines().find_map(|line| line.strip_suffix(unit));
     line.and_then(|number| number.parse().ok())
@@ -74,7 +74,7 @@ fn ebizzy_prints_its_lines() {
         let starts: Vec<_> = run.stdout.lines().map(|line| &line[..4]).skip(1).collect();
         assert_eq!(starts, ["real", "user", "sys "], "{}", run.stdout);
         assert!(run.report.seconds >= 1.0);
-        // One fault a record, beside those of the chunks.
+        // One fault for each record, beside those of the chunks.
         let faults = counter(&run, "faults");
         assert!(
             faults >= records / 2,
@@ -262,7 +262,7 @@ fn what_cannot_be_started_is_an_error() {
             Err(Error::Machine(_))
         ));
     }
-    // The least machine there is: an error or an end, and no panic.
+    // The smallest machines: an error or an end, and no panic.
     for pages in 16..40 {
         let options = Options {
             cpus: 1,
@@ -294,7 +294,7 @@ fn the_caller_can_stop_it() {
         let Run { report, stdout, .. } = try_run(program, &options).unwrap();
         assert_eq!((report.exit, report.signal), (None, None), "{program}");
         assert!(start.elapsed() < Duration::from_secs(4), "{program}");
-        // It stops in the middle, and reports nothing.
+        // It stops in the middle, without a report.
         assert!(
             !stdout.contains("records/s") && !stdout.contains("total"),
             "{stdout}"

@@ -1,9 +1,9 @@
-//! Provides what a command line of `faultless` needs, then becomes `faultless`.
+//! Provides what a command line of `faultless` needs, then executes `faultless`.
 //!
 //! The command knows its arguments, this tool knows how to install and build. So the command is
-//! built first, which takes nothing but cargo, and asked (`FAULTLESS_PLAN=1`): it checks the
-//! whole command line and answers one line `needs: NAME…`. Anything else it says is its final
-//! word: help, a list, or a refusal.
+//! built first, which needs only cargo, and queried (`FAULTLESS_PLAN=1`): it checks the
+//! whole command line and prints one line `needs: NAME…`. Any other output is its final
+//! answer: help, a list, or a refusal.
 
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -18,7 +18,7 @@ use crate::{build, setup};
 /// The prefix of the answer to `FAULTLESS_PLAN=1`.
 const ANSWER: &str = "needs:";
 
-/// Builds and installs what `arguments` need and becomes the command.
+/// Builds and installs what `arguments` need, and executes the command.
 pub fn to_the_command(layout: &Layout, arguments: &[OsString]) -> Result<ExitCode, Refusal> {
     build::command(layout)?;
     let plan = Command::new(layout.command())
@@ -33,7 +33,7 @@ pub fn to_the_command(layout: &Layout, arguments: &[OsString]) -> Result<ExitCod
         .next()
         .and_then(|line| line.strip_prefix(ANSWER))
     else {
-        // Nothing is lost if nobody reads it.
+        // A closed stdout is no error.
         let _ = std::io::stdout().write_all(&plan.stdout);
         let status = plan.status.code().and_then(|code| u8::try_from(code).ok());
         return Ok(ExitCode::from(status.unwrap_or(refusal::STATUS)));
@@ -43,12 +43,12 @@ pub fn to_the_command(layout: &Layout, arguments: &[OsString]) -> Result<ExitCod
     command.args(arguments);
     let mut without_kernel = false;
     for word in needs.split_whitespace() {
-        // `kernel?`: wanted, but the command has an answer to its absence.
+        // `kernel?`: optional; the command handles its absence.
         let (name, optional) = match word.strip_suffix('?') {
             Some(name) => (name, true),
             None => (word, false),
         };
-        // `linux-6.1?`: one of several kernels, each of which can be missed.
+        // `linux-6.1?`: one of several kernels, each of which is optional.
         if let Some(series) = name.strip_prefix("linux-").filter(|_| optional) {
             if let Err(refusal) = setup::linux::provide(layout, series) {
                 eprintln!("x: {refusal}");
@@ -71,7 +71,7 @@ pub fn to_the_command(layout: &Layout, arguments: &[OsString]) -> Result<ExitCod
     Err(Refusal::new(format!("cannot start the command: {error}")))
 }
 
-/// Installs and builds one thing that the command asks for.
+/// Installs and builds one thing that the command needs.
 fn provide(layout: &Layout, name: &str) -> Result<(), Refusal> {
     match name {
         "qemu" => setup::provide(layout, &[Need::Qemu]),

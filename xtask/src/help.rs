@@ -1,4 +1,4 @@
-//! `./x help`: what there is, without building anything.
+//! `./x help`: an overview of the commands, without building anything.
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -8,7 +8,7 @@ use crate::refusal::Refusal;
 use crate::{hand_over, setup, test};
 
 const TEXT: &str = "\
-Faultless: page faults that wait for nobody.
+Faultless: page faults without the address-space lock.
 
 Usage: ./x COMMAND [OPTIONS]
 

@@ -1,5 +1,5 @@
-//! Where things are in a checkout. Everything built lies in `target/`, `kernel/target/` and
-//! `.faultless/`, all of them ignored by git.
+//! The paths of a checkout. All build output is in `target/`, `kernel/target/` and
+//! `.faultless/`, which git ignores.
 
 use std::path::{Path, PathBuf};
 
@@ -25,15 +25,15 @@ impl Layout {
         self.root.join(path)
     }
 
-    /// The folder of what is neither cargo's nor the user's: kernel image, C programs, logs.
+    /// The folder of files that are neither cargo's nor the user's: kernel image, C programs, logs.
     pub fn state(&self) -> PathBuf {
         self.at(".faultless")
     }
 
-    /// The log of a long-running piece of work; its folder is created.
+    /// The log of a long-running task; creates its folder.
     pub fn log(&self, name: &str) -> PathBuf {
         let folder = self.state().join("log");
-        // An unwritable folder shows when the log itself is opened.
+        // If the folder is not writable, opening the log fails.
         let _ = std::fs::create_dir_all(&folder);
         folder.join(format!("{name}.log"))
     }
@@ -48,7 +48,7 @@ impl Layout {
         self.state().join("bin")
     }
 
-    /// The folder of other kernels, fetched, and of the program that they start first.
+    /// The folder of the fetched kernels, and of the program that they start first.
     pub fn linux(&self) -> PathBuf {
         self.state().join("linux")
     }
@@ -68,7 +68,7 @@ impl Layout {
         self.at("workloads/c")
     }
 
-    /// The command.
+    /// The command `faultless`.
     pub fn command(&self) -> PathBuf {
         self.at("target/release/faultless")
     }

@@ -1,11 +1,11 @@
-//! What `./x` runs: set-up, builds and tests of Faultless.
+//! The tool behind `./x`: set-up, builds and tests of Faultless.
 //!
 //! This tool decides nothing about programs or machines. It asks the command `faultless` what a
 //! command line needs (so that bad input is refused before anything is installed), provides
-//! exactly that, and replaces itself by `faultless`. It has no dependencies, so that the first
-//! `./x` on a bare machine starts at once.
+//! exactly that, and executes `faultless`. It has no dependencies, so that the first
+//! `./x` on a bare machine starts without a download.
 //!
-//! stdout belongs to what is run; every line of this tool goes to stderr, but for the results of
+//! stdout belongs to the executed program; every line of this tool goes to stderr, except the results of
 //! `./x test`.
 
 #![forbid(unsafe_code)]

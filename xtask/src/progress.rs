@@ -1,6 +1,6 @@
-//! Runs a command and says so only when it takes long.
+//! Runs a command and announces it only if it takes long.
 //!
-//! Nothing is printed about work that ends within a second: a build with nothing to do is silent.
+//! Work that ends within a second prints nothing: a build with nothing to do is silent.
 
 use std::fs::File;
 use std::io;
@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 
 /// How long work may take before it is announced.
 const SILENT: Duration = Duration::from_secs(1);
-/// The time between two signs of life.
+/// The time between two progress messages.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(20);
-/// How often the command is looked at.
+/// How often the command is polled.
 const POLL: Duration = Duration::from_millis(10);
 
-/// Runs `command` to its end, announcing `what` on stderr when it takes more than a moment.
+/// Runs `command` to its end, and announces `what` on stderr if it takes more than a moment.
 ///
 /// stdin is closed, and stdout goes to stderr.
 pub fn run(what: &str, command: &mut Command) -> io::Result<ExitStatus> {

@@ -1,11 +1,11 @@
-//! The one kind of failure: a line for the user, and status 125.
+//! The only kind of failure: a line for the user, and status 125.
 
 use std::fmt;
 
 /// The exit status of a tool that fails or refuses, as distinct from the program it runs.
 pub const STATUS: u8 = 125;
 
-/// Why `./x` does not go on, in one line that says what to do about it.
+/// Why `./x` stops, in one line that says how to fix it.
 #[derive(Debug)]
 pub struct Refusal(String);
 

@@ -14,7 +14,7 @@ use faultless_mm::{
 #[repr(C, align(4096))]
 struct Page([u8; PAGE_SIZE as usize]);
 
-/// What a CPU remembers: where a page is, and whether it may be written.
+/// A TLB: the frame of a page, and whether it may be written.
 type Translations = HashMap<u64, (Frame, bool)>;
 
 /// The machine.
@@ -29,7 +29,7 @@ unsafe impl Send for Machine {}
 // SAFETY: as above.
 unsafe impl Sync for Machine {}
 
-/// Where frames come from: a stack.
+/// The frame source: a stack.
 pub struct Frames {
     free: Mutex<Vec<Frame>>,
     descriptors: Vec<Descriptor>,
@@ -45,7 +45,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Machine {
-    /// A machine with so many CPUs and frames. Frame 0 is the shared zero page.
+    /// Starts a machine with `cpus` CPUs and `frames` frames. Frame 0 is the shared zero page.
     pub fn start(cpus: usize, frames: usize) -> &'static Memory<Machine> {
         let pages = Vec::from_iter((0..frames).map(|_| Page([0; PAGE_SIZE as usize])));
         let memory = Vec::leak(pages).as_mut_ptr();
@@ -73,7 +73,7 @@ impl Machine {
         result
     }
 
-    /// Frames that nobody has.
+    /// The number of free frames.
     pub fn free_frames(&self) -> usize {
         lock(&self.frames.free).len()
     }
@@ -155,7 +155,7 @@ pub struct Cpu<'a> {
 }
 
 impl<'a> Cpu<'a> {
-    /// Takes up an address space.
+    /// Runs an address space on CPU `number`.
     pub fn enter(space: &'a AddressSpace<Machine>, number: u32) -> Self {
         space.cpus().insert(faultless_mm::Cpu(number));
         Self { space, number }
@@ -173,7 +173,7 @@ impl<'a> Cpu<'a> {
         })
     }
 
-    /// What hardware does: the TLB, then the tables, then a fault.
+    /// Acts as hardware does: the TLB, then the tables, then a fault.
     fn access<R>(
         &self,
         address: u64,

@@ -1,4 +1,4 @@
-//! A machine of one's own around `faultless-mm`.
+//! A minimal machine around `faultless-mm`.
 //!
 //! Two CPUs (threads), 4 MiB of memory (a `Vec`), a frame source of its own (a
 //! stack of numbers) and a TLB of its own (a map per CPU). `machine.rs` is the
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// Two CPUs touch the same pages at the same moment; then mappings change.
+/// Two CPUs touch the same pages at the same time; then mappings change.
 fn run(space: &AddressSpace<Machine>) -> Result<(), Box<dyn Error>> {
     let first = Cpu::enter(space, 0);
     let anonymous = flags::PRIVATE | flags::ANONYMOUS;

@@ -1,4 +1,4 @@
-//! The example is run, and is as short as it says.
+//! The example runs, and is as short as it claims.
 
 #[test]
 fn it_runs_under_every_policy() {

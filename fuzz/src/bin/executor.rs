@@ -1,7 +1,7 @@
-//! `faultless-executor FILE digest|detail`: runs programs of memory operations on the kernel that
-//! it runs on. See `faultless_fuzz::executor`.
+//! `faultless-executor FILE digest|detail`: runs programs of memory operations on the kernel below
+//! it. See `faultless_fuzz::executor`.
 //!
-//! Allocates from a static array alone, so that nothing but the programs maps memory.
+//! Allocates from a static array only, so that only the programs map memory.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
@@ -12,13 +12,13 @@ use faultless_fuzz::executor::{Mode, run};
 
 const ROOM: usize = 1 << 20;
 
-/// Hands out a static array, and takes nothing back: what is allocated is allocated once.
+/// Allocates from a static array, and frees nothing: every allocation is permanent.
 struct Bump {
     room: UnsafeCell<[u8; ROOM]>,
     used: AtomicUsize,
 }
 
-// SAFETY: pieces are handed out by an atomic counter.
+// SAFETY: an atomic counter hands out the pieces.
 unsafe impl Sync for Bump {}
 
 #[global_allocator]

@@ -1,17 +1,17 @@
-//! The faults of a single access: what the calling thread is charged with meanwhile.
+//! The faults of a single access, as charged to the calling thread.
 //!
-//! The access is made twice at the same depth of the stack, first to an address where nothing ever
-//! is: then code, stack and what a signal takes are in memory, also after a fork.
+//! The access is made twice at the same depth of the stack, first to an address that is never mapped. This
+//! brings code, stack and the memory of signal delivery in, also after a fork.
 
 use std::hint::black_box;
 
 use super::probe;
 use crate::memory::{Faults, Signal};
 
-/// No address of user memory, nor of a kernel's.
+/// An address of neither user nor kernel memory.
 const NOWHERE: u64 = 1 << 63;
 
-/// Stores the value or loads, and says how many faults that took.
+/// Stores the value or loads, and sets the number of faults.
 pub fn access(address: u64, value: Option<u64>, faults: &mut Faults) -> Result<u64, Signal> {
     let mut result = Ok(0);
     for at in [NOWHERE, address] {
@@ -22,7 +22,7 @@ pub fn access(address: u64, value: Option<u64>, faults: &mut Faults) -> Result<u
 
 #[inline(never)]
 fn once(address: u64, value: Option<u64>) -> (Result<u64, Signal>, Faults) {
-    // The first call brings the memory that the others write.
+    // The first call faults in the memory that the others write.
     let _ = used();
     let before = used();
     let result = match value {

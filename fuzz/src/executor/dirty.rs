@@ -2,7 +2,7 @@
 
 use crate::address::PAGE;
 
-/// Of an entry of `/proc/self/pagemap`.
+/// The bit in an entry of `/proc/self/pagemap`.
 const SOFT_DIRTY: u64 = 1 << 55;
 
 /// Clears all of them.
@@ -20,7 +20,7 @@ pub fn clear() -> Result<(), i32> {
     }
 }
 
-/// Which of the pages from an address on have one.
+/// Reads which pages from an address on have one.
 pub fn look(address: u64, to: &mut [u8]) -> Result<(), i32> {
     let mut entries = [0u64; 64];
     let entries = &mut entries[..to.len().min(64)];

@@ -1,7 +1,7 @@
-//! Runs one program: in a child, which makes threads and children of its own as the program says.
+//! Runs one program: in a child, which makes threads and children of its own as the program demands.
 //!
-//! Each process keeps the answers of its operations and writes them, and what there is in the end,
-//! into a pipe when its last turn has come. When all have ended, the pipe has.
+//! Each process keeps the answers of its operations. In its last turn it writes them, and its final
+//! state, into a pipe. The pipe reaches its end when all processes have ended.
 
 use std::cell::UnsafeCell;
 use std::fmt::{self, Write as _};
@@ -24,34 +24,34 @@ use crate::op::Actor;
 use crate::program::{MOST_OPS, MOST_THREADS, Program};
 use crate::schedule::{actor, turn};
 
-/// Milliseconds without a word after which a program hangs.
+/// Milliseconds without output after which a program counts as hung.
 const PATIENCE: i32 = 60_000;
 /// The status of a program that hung.
 const HUNG: i32 = -1;
 
-/// The answers of a process' operations.
+/// The answers of a process's operations.
 struct Lines([UnsafeCell<Line>; MOST_OPS]);
 
-// SAFETY: each line is written by the one thread whose operation it is, and read after a later turn
+// SAFETY: each line is written by one thread, the actor of its operation, and read after a later turn
 // has begun.
 unsafe impl Sync for Lines {}
 
 static LINES: Lines = Lines([const { UnsafeCell::new(Line::new()) }; MOST_OPS]);
 
-/// What every thread of a program's processes knows.
+/// What every thread of a program's processes uses.
 struct Shared {
     program: *const Program,
     heap: u64,
     pipes: Pipes,
     files: Files,
-    /// Where records are written to.
+    /// The descriptor to which records are written.
     record: i32,
 }
 
 static SHARED: AtomicPtr<Shared> = AtomicPtr::new(ptr::null_mut());
-/// This process.
+/// The number of this process.
 static PROCESS: AtomicU8 = AtomicU8::new(0);
-/// Children that this process has made.
+/// The number of children that this process has made.
 static CHILDREN: AtomicU64 = AtomicU64::new(0);
 
 /// Runs a program to its end.
@@ -63,7 +63,7 @@ pub fn run(program: &Program, heap: u64, output: &mut Output) -> io::Result<()> 
         for (thread, pair) in (0..).zip(threads) {
             let there =
                 program.has_process(process) && program.has_thread(Actor { process, thread });
-            // Alone, a process gets no word from others.
+            // A single process receives no message from others.
             if !is_alone && there {
                 *pair = pipe()?;
             }
@@ -100,7 +100,7 @@ pub fn run(program: &Program, heap: u64, output: &mut Output) -> io::Result<()> 
     }
     files.close();
     close(record[1]);
-    // SAFETY: numbers of a process; the child does the same, whoever is first.
+    // SAFETY: a number of a process; the child does the same, whichever runs first.
     unsafe { libc::setpgid(child, child) };
     let in_time = gather(record[0], output)?;
     close(record[0]);
@@ -114,7 +114,7 @@ pub fn run(program: &Program, heap: u64, output: &mut Output) -> io::Result<()> 
     output.end(if in_time { status } else { HUNG })
 }
 
-/// Passes on what comes until nobody can write any more; whether that happens in time.
+/// Forwards the record until every writer has closed the pipe; returns whether that happens in time.
 fn gather(from: i32, output: &mut Output) -> io::Result<bool> {
     let mut buffer = [0u8; 8192];
     loop {
@@ -138,12 +138,12 @@ fn gather(from: i32, output: &mut Output) -> io::Result<bool> {
     }
 }
 
-/// The first process of a program.
+/// Runs the first process of a program.
 fn begin(shared: &mut Shared, read_end: i32) -> ! {
     close(read_end);
-    // SAFETY: a group of its own, so that all can be ended together.
+    // SAFETY: a group of its own, so that all of it can be killed together.
     unsafe { libc::setpgid(0, 0) };
-    // SAFETY: the executor's program, which lives on.
+    // SAFETY: the executor's program, which stays.
     let program = unsafe { &*shared.program };
     if program.scene == Scene::Sealed {
         seal(&program.scene.window(shared.heap));
@@ -180,7 +180,7 @@ fn be(me: Actor, from: usize) -> ! {
     end(0)
 }
 
-/// Another thread.
+/// Runs another thread.
 extern "C" fn other(thread: *mut libc::c_void) -> *mut libc::c_void {
     let me = Actor {
         process: PROCESS.load(Ordering::Relaxed),
@@ -197,7 +197,7 @@ extern "C" fn other(thread: *mut libc::c_void) -> *mut libc::c_void {
     }
 }
 
-/// Does an actor's operations from one on, each in its turn.
+/// Runs an actor's operations from one on, each in its turn.
 fn act(shared: &Shared, program: &Program, me: Actor, from: usize) {
     let mut on = OnLinux::new(shared.heap, program.scene, me.process != 0, shared.files);
     let mut waited_for = None;
@@ -232,9 +232,9 @@ fn act(shared: &Shared, program: &Program, me: Actor, from: usize) {
     }
 }
 
-/// Makes a process, which goes on behind this operation.
+/// Makes a process, which continues behind this operation.
 fn fork(child: u8, number: usize, line: &mut Line) {
-    // SAFETY: the child goes on with the calling thread alone, and starts its others itself.
+    // SAFETY: the child continues with the calling thread alone, and starts its others itself.
     match unsafe { libc::fork() } {
         0 => be(
             Actor {
@@ -244,7 +244,7 @@ fn fork(child: u8, number: usize, line: &mut Line) {
             number + 1,
         ),
         ..0 => {
-            // Others wait for the child.
+            // Other processes would wait for the child.
             end(97)
         }
         _ => {
@@ -254,7 +254,7 @@ fn fork(child: u8, number: usize, line: &mut Line) {
     }
 }
 
-/// Writes the answers of this process' operations, and what there is now.
+/// Writes the answers of this process's operations, and its present state.
 fn report(shared: &Shared, program: &Program, me: Actor, on: &mut OnLinux) {
     let mut out = Writer {
         to: shared.record,
@@ -267,7 +267,7 @@ fn report(shared: &Shared, program: &Program, me: Actor, on: &mut OnLinux) {
     out.flush();
 }
 
-/// Text on its way into a pipe.
+/// Buffered output to a pipe.
 struct Writer {
     to: i32,
     bytes: [u8; 4096],
@@ -312,7 +312,7 @@ fn pipe() -> io::Result<[i32; 2]> {
 }
 
 fn close(descriptor: i32) {
-    // SAFETY: a descriptor of ours that nobody uses any more.
+    // SAFETY: a descriptor of ours that is not used any more.
     unsafe { libc::close(descriptor) };
 }
 

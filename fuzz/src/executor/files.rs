@@ -4,11 +4,11 @@ use std::io;
 
 use crate::program::FILES;
 
-/// They are open in every process of the program.
+/// The files, which are open in every process of the program.
 #[derive(Clone, Copy, Debug)]
 pub struct Files {
     descriptors: [i32; FILES],
-    /// By which `/proc/self/maps` names them; 0 for none.
+    /// The inodes that `/proc/self/maps` shows for them; 0 for none.
     pub inodes: [u64; FILES],
 }
 
@@ -19,7 +19,7 @@ impl Files {
         inodes: [0; FILES],
     };
 
-    /// Empty files.
+    /// Makes empty files.
     pub fn make() -> io::Result<Self> {
         let mut files = Files::NONE;
         for (descriptor, inode) in files.descriptors.iter_mut().zip(&mut files.inodes) {
@@ -36,7 +36,7 @@ impl Files {
         Ok(files)
     }
 
-    /// What a file is called in calls.
+    /// The descriptor of a file.
     pub fn descriptor(&self, number: u64) -> u64 {
         let found = usize::try_from(number)
             .ok()
@@ -44,7 +44,7 @@ impl Files {
         found.map_or(u64::MAX, |&descriptor| descriptor as u64)
     }
 
-    /// Closes them, for who only made them.
+    /// Closes them in the process that made them, which does not use them.
     pub fn close(self) {
         for descriptor in self.descriptors.into_iter().filter(|&number| number > 2) {
             // SAFETY: descriptors of ours.

@@ -1,5 +1,5 @@
-//! Programs from a file, a piece at a time: what the executor has in memory every child has to be
-//! given.
+//! Reads programs from a file, a piece at a time: every fork would have to copy what the executor has
+//! in memory.
 
 use std::fs::File;
 use std::io::{self, Read as _};
@@ -28,7 +28,7 @@ impl Input {
         })
     }
 
-    /// Reads the next program; `false` when there is none.
+    /// Reads the next program; `false` at the end.
     pub fn next(&mut self, program: &mut Program) -> io::Result<bool> {
         if self.bytes.len() - self.start < PIECE && !self.is_over {
             self.fill()?;

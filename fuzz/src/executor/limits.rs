@@ -1,9 +1,9 @@
-//! Limits that count from what the process has: what that is differs from system to system.
+//! Limits relative to the memory that the process has: the absolute amount differs between systems.
 
 use crate::address::PAGE;
 use crate::memory::{Limited, MOST_LOCKED};
 
-/// Lets the process map so many pages more, or without end.
+/// Lets the process map `more` pages above the present number; `u64::MAX`: without limit.
 pub fn set(what: Limited, more: u64) -> Result<(), i32> {
     let (resource, name) = match what {
         Limited::Mapped => (libc::RLIMIT_AS, "VmSize:"),
@@ -26,7 +26,7 @@ pub fn set(what: Limited, more: u64) -> Result<(), i32> {
     };
     // SAFETY: room for a limit of this process.
     unsafe { libc::getrlimit(resource, &raw mut limit) };
-    // The hard one stays: not everybody may raise it again.
+    // The hard limit stays: without privileges it could not be raised again.
     limit.rlim_cur = most.min(limit.rlim_max);
     // SAFETY: a limit of this process.
     match unsafe { libc::setrlimit(resource, &raw const limit) } {
@@ -38,17 +38,17 @@ pub fn set(what: Limited, more: u64) -> Result<(), i32> {
 
 /// The version of capability sets of two words.
 const CAPABILITIES: u32 = 0x2008_0522;
-/// What lifts the limit of locked memory.
+/// The capability that lifts the limit of locked memory.
 const IPC_LOCK: u32 = 14;
 
-/// Makes the limit of locked memory count for this thread and all that it makes. Only for programs
-/// that set it: with `mlockall` what else the process has would show.
+/// Makes the limit of locked memory apply to this thread and all that it makes. Only for programs that
+/// set the limit: with `mlockall` the other memory of the process would show.
 pub fn give_up_locking() {
     let header = [CAPABILITIES, 0];
     // Effective, permitted and inheritable sets: low words, then high words.
     let mut sets = [[0u32; 3]; 2];
-    // SAFETY: room for what there is of the calling thread. Who has the privilege no longer
-    // effective has not got it; a failure means that it was not there.
+    // SAFETY: room for the sets of the calling thread. Removing the capability from the effective set
+    // suffices; the call fails only if the thread does not have it.
     unsafe {
         if libc::syscall(libc::SYS_capget, header.as_ptr(), sets.as_mut_ptr()) == 0 {
             sets[0][0] &= !(1 << IPC_LOCK);

@@ -2,7 +2,7 @@
 
 use crate::memory::Mapping;
 
-/// Bytes of a line that are looked at: all but long names.
+/// Bytes of a line that are kept: all but long names.
 const LINE: usize = 128;
 
 /// Shows every mapping that begins below `end`, in order. `inodes` are the program's files.

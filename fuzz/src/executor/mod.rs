@@ -1,11 +1,11 @@
-//! Runs programs on the kernel that it runs on.
+//! Runs programs on the kernel below it.
 //!
 //! `faultless-executor FILE digest|detail`: FILE holds encoded programs. Each runs in a child
-//! process, which starts with nothing in the programs' part of the address space. The record of a
-//! program is text; of each program a line with its hash is printed, or the whole text.
+//! process, which starts with no mappings in the programs' part of the address space. The record of a
+//! program is text; for each program a line with its hash is printed, or the whole text.
 //!
-//! Nothing is allocated once a program runs: what it does to its memory shall not depend on what a
-//! library does to it.
+//! Nothing is allocated while a program runs: the program's memory must not depend on a library's
+//! allocations.
 
 mod counted;
 mod dirty;
@@ -30,7 +30,7 @@ use input::Input;
 use output::Output;
 pub use output::hash_of;
 
-/// What is printed of each program.
+/// What is printed for each program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     /// A hash of its record.
@@ -49,7 +49,7 @@ impl Mode {
     }
 }
 
-/// Bytes that a stack may grow to, and that may be locked, on every system alike.
+/// The limits of stacks and of locked memory, in bytes, the same on every system.
 const LIMITS: [(u32, u64); 3] = [
     (libc::RLIMIT_STACK, 8 << 20),
     (libc::RLIMIT_MEMLOCK, MOST_LOCKED),
@@ -76,14 +76,14 @@ pub fn run(file: &str, mode: Mode) -> io::Result<()> {
     output.finish()
 }
 
-/// The same surroundings everywhere.
+/// Sets up the same environment on every system.
 fn prepare() {
     for (resource, most) in LIMITS {
         let limit = libc::rlimit {
             rlim_cur: most,
             rlim_max: libc::RLIM_INFINITY,
         };
-        // SAFETY: a limit of this process. Whoever may not raise the hard one has a lower one.
+        // SAFETY: a limit of this process. Without the right to raise the hard limit the call fails.
         unsafe { libc::setrlimit(resource, &raw const limit) };
     }
     grow_stack();
@@ -97,9 +97,9 @@ fn grow_stack() {
     std::hint::black_box(&mut [0u8; 256 << 10]);
 }
 
-/// The end of the heap, moved up to a page's end: programs begin there.
+/// Moves the end of the heap up to the end of its page, where programs begin.
 fn begin_heap() -> u64 {
-    // SAFETY: asks, and then takes more.
+    // SAFETY: reads the end of the heap, and then raises it.
     unsafe {
         let end = (libc::syscall(libc::SYS_brk, 0) as u64).next_multiple_of(PAGE);
         libc::syscall(libc::SYS_brk, end) as u64

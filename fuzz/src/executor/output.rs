@@ -1,16 +1,16 @@
-//! What is printed of programs.
+//! The executor's output.
 
 use std::io::{self, Write as _};
 
 use super::Mode;
 
-/// Programs whose hashes are printed together. If the kernel dies, so many are lost.
+/// Hashes that are printed together. If the kernel dies, as many are lost.
 const TOGETHER: u32 = 64;
 
 /// Standard output.
 pub struct Output {
     mode: Mode,
-    /// Text to be printed, never more than it has room for.
+    /// Text to be printed, which never outgrows its capacity.
     text: Vec<u8>,
     waiting: u32,
     hash: u64,
@@ -26,7 +26,7 @@ impl Output {
         }
     }
 
-    /// A piece of a program's record.
+    /// Adds a piece of a program's record.
     pub fn piece(&mut self, piece: &[u8]) -> io::Result<()> {
         match self.mode {
             Mode::Digest => self.hash = hash(self.hash, piece),
@@ -35,7 +35,7 @@ impl Output {
         Ok(())
     }
 
-    /// A program has ended, and how: 0, or what went wrong.
+    /// Ends a program's record with its status: 0, or what went wrong.
     pub fn end(&mut self, status: i32) -> io::Result<()> {
         match self.mode {
             Mode::Digest => {
@@ -56,7 +56,7 @@ impl Output {
         }
     }
 
-    /// Nothing more comes.
+    /// Ends the output.
     pub fn finish(&mut self) -> io::Result<()> {
         self.flush()?;
         io::stdout().write_all(b"that is all\n")?;
@@ -76,10 +76,10 @@ pub fn hash_of(text: &[u8], status: i32) -> u64 {
     hash(hash(SEED, text), &status.to_le_bytes())
 }
 
-/// What a hash begins with.
+/// The initial value of a hash.
 const SEED: u64 = 0xcbf2_9ce4_8422_2325;
 
-/// A hash of bytes that come in pieces: FNV-1a.
+/// Continues a hash over more bytes: FNV-1a.
 fn hash(mut hash: u64, bytes: &[u8]) -> u64 {
     for &byte in bytes {
         hash = (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3);

@@ -1,7 +1,7 @@
 //! Accesses that may end in a signal, which is then their result.
 //!
-//! The handler leaves the signal in registers of the access and goes on behind it, so that threads
-//! do not meet in any memory.
+//! The handler leaves the signal in registers of the access and continues behind it, so that threads
+//! share no memory for it.
 
 use std::arch::asm;
 
@@ -10,10 +10,10 @@ use crate::memory::Signal;
 /// Bytes of `mov rax, [rdi]` and `mov [rdi], rax`.
 const PROBES: [[u8; 3]; 2] = [[0x48, 0x8b, 0x07], [0x48, 0x89, 0x07]];
 
-/// The status of a process that a signal met outside of an access.
+/// The status of a process that received a signal outside of an access.
 const ELSEWHERE: i32 = 99;
 
-/// From now on this process takes such signals.
+/// Installs the handler of these signals for this process.
 pub fn install() {
     // SAFETY: a handler that touches its context alone.
     unsafe {
@@ -46,7 +46,7 @@ extern "C" fn on_signal(number: i32, info: *mut libc::siginfo_t, context: *mut l
 /// Loads a word.
 pub fn load(address: u64) -> Result<u64, Signal> {
     let (value, number, code, at): (u64, i64, i64, u64);
-    // SAFETY: reads any memory; what cannot be read ends in the handler.
+    // SAFETY: reads any memory; an access that faults ends in the handler.
     unsafe {
         asm!(
             "mov rax, [rdi]", in("rdi") address, out("rax") value,
@@ -60,7 +60,7 @@ pub fn load(address: u64) -> Result<u64, Signal> {
 /// Stores a word.
 pub fn store(address: u64, value: u64) -> Result<(), Signal> {
     let (number, code, at): (i64, i64, u64);
-    // SAFETY: programs store where nothing but theirs is.
+    // SAFETY: programs store only where their own mappings are.
     unsafe {
         asm!(
             "mov [rdi], rax", in("rdi") address, in("rax") value,

@@ -1,4 +1,4 @@
-//! A thread of a process, as what operations are done on.
+//! A thread of a process, which executes operations.
 
 use crate::address::{PAGE, Scene};
 use crate::kind::{Act, Arguments};
@@ -7,12 +7,12 @@ use crate::memory::{Faults, Limited, Mapping, Memory, Signal};
 use super::files::Files;
 use super::{counted, dirty, limits, maps, probe};
 
-/// Pages whose answer by `mincore` fits the thread's own memory.
+/// The most pages of a `mincore` that fits into the thread's own buffer.
 const FEW: usize = 1024;
-/// Pages for which there is room at all; no mapping of a program has more.
+/// The most pages of any `mincore`; no mapping of a program has more.
 const MANY: usize = 1 << 19;
 
-/// For long answers, of which there is one at a time.
+/// For long results, of which there is one at a time.
 static mut LONG: [u8; MANY] = [0; MANY];
 
 /// The calling thread.
@@ -38,7 +38,7 @@ impl OnLinux {
 
 fn call(number: i64, arguments: &Arguments) -> Result<u64, i32> {
     let [a, b, c, d, e, f] = *arguments;
-    // SAFETY: programs name addresses where nothing but theirs is.
+    // SAFETY: programs use addresses at which only their own mappings are.
     let result = unsafe { libc::syscall(number, a, b, c, d, e, f) };
     if result == -1 {
         // SAFETY: the calling thread's own.
@@ -90,7 +90,7 @@ impl Memory for OnLinux {
             true => libc::SYS_process_vm_writev,
             false => libc::SYS_process_vm_readv,
         };
-        // SAFETY: a number of this process.
+        // SAFETY: returns a number.
         let this = unsafe { libc::getpid() } as u64;
         let bytes = size_of_val(words) as u64;
         let here = [words.as_mut_ptr() as u64, bytes];
@@ -109,7 +109,7 @@ impl Memory for OnLinux {
 
     fn page(&mut self, address: u64) -> Result<&[u64; 512], Signal> {
         probe::load(address)?;
-        // SAFETY: its first word could be read, so all can, and nobody else acts now.
+        // SAFETY: the first word was readable, so the whole page is, and no other thread acts now.
         Ok(unsafe { &*(address as *const [u64; 512]) })
     }
 
@@ -122,7 +122,7 @@ impl Memory for OnLinux {
         };
         let arguments = [address, length, to as u64, 0, 0, 0];
         call(libc::SYS_mincore, &arguments)?;
-        // SAFETY: so many bytes were written, and nobody else asks for so much now.
+        // SAFETY: the call has written this many bytes, and no other thread uses the long buffer now.
         Ok(unsafe { std::slice::from_raw_parts(to, pages.min(MANY)) })
     }
 
@@ -145,7 +145,7 @@ impl Memory for OnLinux {
     }
 
     fn process_madvise(&mut self, address: u64, length: u64, advice: u64) -> Result<u64, i32> {
-        // SAFETY: a number of this process.
+        // SAFETY: returns a number.
         let this = unsafe { libc::getpid() } as u64;
         let this = call(libc::SYS_pidfd_open, &[this, 0, 0, 0, 0, 0])?;
         let vector = [address, length];

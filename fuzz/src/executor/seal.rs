@@ -3,7 +3,7 @@
 use super::maps;
 use crate::address::Window;
 
-/// Mappings that a process has before its program begins, and some more.
+/// More mappings than a process has before its program begins.
 const MOST: usize = 64;
 /// The lowest address that is mapped.
 const LOWEST: u64 = 1 << 16;

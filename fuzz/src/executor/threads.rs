@@ -1,4 +1,4 @@
-//! Threads on stacks of our own: a thread library would map some.
+//! Threads on stacks of our own: a thread library would map memory for some.
 
 use std::cell::UnsafeCell;
 use std::io;
@@ -14,7 +14,7 @@ struct Stacks(UnsafeCell<[[[u8; STACK]; MOST_THREADS]; MOST_PROCESSES]>);
 // SAFETY: each stack is one thread's.
 unsafe impl Sync for Stacks {}
 
-/// A stack for each thread of each process: who forks goes on with the one that it has.
+/// A stack for each thread of each process: a child continues on the stack of the thread that forked.
 static STACKS: Stacks = Stacks(UnsafeCell::new(
     [[[0; STACK]; MOST_THREADS]; MOST_PROCESSES],
 ));

@@ -1,7 +1,7 @@
-//! Waiting for one's turn and passing it on: by a futex between threads, by a pipe between
+//! Waiting for turns and ending them: by a futex between threads, by a pipe between
 //! processes.
 //!
-//! Everybody knows the whole program, so that nothing has to be said but "now".
+//! Every actor knows the whole program, so the only message is "now".
 
 use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,12 +10,12 @@ use crate::op::Actor;
 use crate::program::{MOST_PROCESSES, MOST_THREADS, Program};
 use crate::schedule::{Turn, actor};
 
-/// The turn that it is, as far as this process knows.
+/// The present turn, as far as this process knows.
 static NOW: AtomicU32 = AtomicU32::new(0);
-/// How many who act side by side have ended.
+/// How many actors of a side-by-side turn have ended.
 static ENDED: AtomicU32 = AtomicU32::new(0);
 
-/// A pipe to each actor: several threads of a process may be waiting for other processes.
+/// A pipe to each actor: several threads of a process may wait for other processes.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pipes(pub [[[i32; 2]; MOST_THREADS]; MOST_PROCESSES]);
 
@@ -55,7 +55,7 @@ pub fn wait(program: &Program, pipes: &Pipes, me: Actor, turn: Turn) {
     }
 }
 
-/// Ends the caller's part of a turn; the last one passes on.
+/// Ends the caller's part of a turn; the last actor starts the next one.
 pub fn pass(program: &Program, pipes: &Pipes, me: Actor, turn: Turn) {
     if turn.actors > 1 {
         if ENDED.fetch_add(1, Ordering::AcqRel) + 1 < turn.actors as u32 {
@@ -75,10 +75,10 @@ pub fn pass(program: &Program, pipes: &Pipes, me: Actor, turn: Turn) {
     unsafe { libc::write(pipe, [1u8].as_ptr().cast(), 1) };
 }
 
-/// Lets the threads of this process see which turn it is.
+/// Publishes the present turn to the threads of this process.
 fn begin(number: usize) {
     NOW.store(number as u32, Ordering::Release);
-    // SAFETY: wakes who waits for a word of ours.
+    // SAFETY: wakes waiters on a word of ours.
     unsafe {
         libc::syscall(
             libc::SYS_futex,

@@ -1,4 +1,4 @@
-//! `brk`, which answers where the heap ends, whether it could or not.
+//! `brk`, which returns the end of the heap, changed or not.
 
 use std::fmt::Write as _;
 
@@ -29,8 +29,8 @@ fn end(draw: &mut Draw) -> u64 {
         0..8 => draw.page(),
         8..12 => draw.page() + 1 + draw.below(PAGE - 1),
         12 if !draw.locks_all() => HEAP + draw.pick(&[(1, 256 * PAGE), (1, 1 << 21), (1, 1 << 29)]),
-        // Far below the heap (just below it may be the C library's), and beyond everything.
         12 => HEAP,
+        // Far below the heap (just below it may be the C library's), and beyond all addresses.
         _ => draw.pick(&[(1, HEAP - (1 << 40)), (1, 1 << 47)]),
     }
 }

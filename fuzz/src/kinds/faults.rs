@@ -1,9 +1,9 @@
-//! An access, and how many faults it takes, where that is defined.
+//! An access, and the number of its faults, where that is defined.
 //!
-//! Defined: on every Linux the same, whatever its caches hold. So it is for private memory without
-//! a file, and where nothing is mapped; elsewhere a fault maps what the page cache has around. A
-//! fork gives the child no tables of what nobody has written: in a child, loads may find its
-//! parent's pages of zeroes or not, and stores alone are counted. Transparent huge pages are off.
+//! The number is defined if it is the same on every Linux, whatever its caches hold. That is true for private
+//! memory without a file, and where nothing is mapped; elsewhere a fault maps cached pages around it. Fork copies
+//! no tables of a mapping that was never written, so in a child loads may or may not find the parent's zero
+//! pages, and only stores are counted. Transparent huge pages are off.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ pub static FAULTS: Kind = Kind {
     name: "faults",
     arguments: &[ADDRESS, argument("value", Meaning::Number)],
     weights: [3, 3, 2],
-    // It looks at all mappings.
+    // It reads all mappings.
     stays: false,
     #[cfg(feature = "soft")]
     draw: |draw| {
@@ -43,7 +43,7 @@ pub static FAULTS: Kind = Kind {
     }),
 };
 
-/// Whether an access there takes the same faults everywhere.
+/// Whether an access to `address` takes the same faults on every system.
 fn has_counts(on: &mut dyn Memory, address: u64, stores: bool) -> bool {
     let mut is_plain = true;
     on.maps(address + 1, &mut |mapping| {

@@ -1,4 +1,4 @@
-//! What is done to files that are mapped: another size, holes, reading and writing beside the
+//! Operations on mapped files: a new size, holes, reads and writes beside the
 //! mappings.
 
 use std::fmt::Write as _;
@@ -39,7 +39,7 @@ pub static FALLOCATE: Kind = Kind {
     stays: false,
     #[cfg(feature = "soft")]
     draw: |draw| {
-        // None that reserves memory: see the table of differences.
+        // No mode that reserves memory: see the table of differences.
         let mode = draw.pick(&[(8, 3), (1, 2), (1, 0x10)]);
         let length = match mode {
             3 if draw.chance(1, 8) => draw.odd(),
@@ -95,14 +95,14 @@ pub static PWRITE: Kind = Kind {
     }),
 };
 
-/// Where in a file a word is; words do not lie in two pages.
+/// The offset of a word in a file; a word does not cross pages.
 #[cfg(feature = "soft")]
 fn word(draw: &mut Draw) -> u64 {
     let page = draw.below(12) * PAGE;
     page + draw.pick(&[(4, 0), (2, 64), (2, PAGE - 8), (1, 2048)])
 }
 
-/// The size of a file: a few pages as a rule, perhaps not whole ones.
+/// The size of a file: usually a few pages, not always whole ones.
 #[cfg(feature = "soft")]
 fn size(draw: &mut Draw) -> u64 {
     match draw.below(20) {

@@ -1,8 +1,8 @@
-//! `fork`, and nothing.
+//! `fork`, and the operation that does nothing.
 
 use crate::kind::{Act, Kind, Meaning, argument};
 
-/// Makes the process of this number. What draws programs adds it.
+/// Makes the process of this number. The generator of programs inserts it.
 pub static FORK: Kind = Kind {
     name: "fork",
     arguments: &[argument("process", Meaning::Number)],
@@ -13,7 +13,7 @@ pub static FORK: Kind = Kind {
     act: Act::Fork,
 };
 
-/// Stands for what another system left out.
+/// Stands for an operation that another system left out.
 pub static NOTHING: Kind = Kind {
     name: "nothing",
     arguments: &[],

@@ -1,4 +1,4 @@
-//! `setrlimit` of what may be mapped and locked, counted from what is, and of how far stacks grow.
+//! `setrlimit` of mapped and locked memory, relative to the present amount, and of the growth of stacks.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ pub static LIMIT: Kind = Kind {
         argument("what", Meaning::Choice(WHAT)),
         argument("more", Meaning::Number),
     ],
-    // What counts of a heap depends on the program's data.
+    // How much of a heap counts depends on the program's data.
     weights: [1, 1, 0],
     stays: false,
     #[cfg(feature = "soft")]
@@ -24,7 +24,7 @@ pub static LIMIT: Kind = Kind {
             3 => 20 + draw.below(180),
             _ => u64::MAX,
         };
-        // With `mlockall` all that the process has counts, which differs from system to system.
+        // With `mlockall` all memory of the process counts, which differs between systems.
         let kinds = 3 + u64::from(draw.locks() && !draw.locks_all());
         [draw.below(kinds), more, 0, 0, 0, 0]
     },
@@ -36,7 +36,7 @@ pub static LIMIT: Kind = Kind {
     }),
 };
 
-/// What an operation limits, if it does.
+/// The limit that an operation sets, if any.
 pub fn limited(op: &Op) -> Option<Limited> {
     (op.kind().name == LIMIT.name).then(|| named(op.arguments[0]))
 }

@@ -1,4 +1,4 @@
-//! `mlock` and its kin. How much is locked is not limited, but in programs that limit it.
+//! `mlock` and related calls. Only programs that set a limit of locked memory are limited.
 
 use crate::kind::{ADDRESS, Act, Kind, LENGTH, Meaning, Shows, argument};
 

@@ -52,9 +52,9 @@ pub static MADVISE: Kind = Kind {
     draw: |draw| {
         let (address, length) = draw.range_or_beyond();
         let advice = match length {
-            // What is done to so much is compared for these only: others take too long.
+            // So long a range is compared for these only: others take too long.
             LONG | u64::MAX => draw.pick(&[(1, 0), (1, DONTNEED)]),
-            // This may reach what the process has elsewhere.
+            // This may reach other mappings of the process.
             length if length > 1 << 29 => 0,
             _ => advice(draw),
         };
@@ -90,7 +90,7 @@ pub static PROCESS_MADVISE: Kind = Kind {
     }),
 };
 
-/// Whether Linux has it since 6.13 only.
+/// Whether the advice exists in Linux only since 6.13.
 #[cfg(feature = "soft")]
 pub fn is_guard(kind: &Kind, advice: u64) -> bool {
     kind.name == "madvise" && matches!(advice, GUARD_INSTALL | GUARD_REMOVE)

@@ -1,5 +1,5 @@
-//! `membarrier`: who has to register, and who has. That the barriers are barriers, litmus tests
-//! show elsewhere.
+//! `membarrier`: which commands need a registration, and which are registered. Litmus tests elsewhere show
+//! that the barriers are barriers.
 
 use crate::kind::{Act, Kind, Meaning, Shows, argument};
 
@@ -24,7 +24,7 @@ pub static MEMBARRIER: Kind = Kind {
     stays: false,
     #[cfg(feature = "soft")]
     draw: |draw| {
-        // Neither what there is nor restartable sequences: see the table of differences.
+        // No query of the supported commands, and no restartable sequences: see the table of differences.
         let command = draw.pick(&[
             (1, 1),
             (4, 2),

@@ -73,7 +73,7 @@ pub static MMAP: Kind = Kind {
         shows: Shows::Place { length: 1 },
         #[cfg(feature = "soft")]
         soft: |here, &[address, length, prot, flags, file, offset]| {
-            // What every kernel looks at before it comes to the memory.
+            // Every kernel checks this before the core is called.
             if !offset.is_multiple_of(PAGE) {
                 return Err(Errno::EINVAL);
             }
@@ -112,11 +112,11 @@ fn draw(draw: &mut Draw) -> [u64; 6] {
     let address = draw.address();
     let length = draw.length();
     let kind = match draw.scene() {
-        // What is below the heap depends on the system.
+        // The memory below the heap depends on the system.
         Scene::Heap => 0,
         _ => kind(draw),
     };
-    // Without a file it is about huge pages, which only some systems have.
+    // Without a file, `MAP_HUGETLB` asks for huge pages, which only some systems have.
     let is_huge = file != NO_FILE && draw.chance(1, 60);
     let kind = if is_huge { kind | HUGETLB } else { kind };
     let flags = of | kind | place(draw);
@@ -130,7 +130,7 @@ fn draw(draw: &mut Draw) -> [u64; 6] {
     ]
 }
 
-/// What is mapped: flags, the file, and where in it.
+/// What is mapped: flags, the file, and the offset in it.
 #[cfg(feature = "soft")]
 fn what(draw: &mut Draw) -> (u64, u64, u64) {
     let shared = u32::from(draw.may_share());
@@ -200,7 +200,7 @@ fn kind(draw: &mut Draw) -> u64 {
     ])
 }
 
-/// Large ones, without what depends on how much memory the machine has, and impossible ones.
+/// A large mapping within the memory of every machine, or an impossible one.
 #[cfg(feature = "soft")]
 fn far(draw: &mut Draw) -> [u64; 6] {
     let length = if draw.chance(1, 2) {

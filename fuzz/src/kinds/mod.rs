@@ -1,6 +1,6 @@
 //! All kinds of operations, one file for each family.
 //!
-//! A program that was written down names its kinds, so their order may change.
+//! A written program contains the names of its kinds, so their order may change.
 
 mod access;
 mod brk;

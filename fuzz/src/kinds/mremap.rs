@@ -55,7 +55,7 @@ const CALL: Act = Act::Call {
     },
 };
 
-/// Whether neighbours in this range are kept apart although they look the same.
+/// Whether neighbours in this range are not merged although they look the same.
 fn has_seam(on: &mut dyn Memory, start: u64, end: u64) -> bool {
     let mut last: Option<Mapping> = None;
     let mut found = false;
@@ -91,7 +91,7 @@ fn draw(draw: &mut Draw) -> [u64; 6] {
         2..5 => (draw.length(), draw.length()),
         _ => ((1 + draw.below(5)) * PAGE, (1 + draw.below(11)) * PAGE),
     };
-    // What moved is often moved again.
+    // A mapping that moved is often moved again.
     let address = if draw.chance(1, 2) {
         draw.mapped()
     } else {

@@ -1,11 +1,11 @@
-//! `process_vm_readv` and `process_vm_writev` of the process's own memory: what the kernel reaches
-//! page by page, as another process would.
+//! `process_vm_readv` and `process_vm_writev` of the process's own memory, which the kernel reaches
+//! page by page, like another process's.
 
 use std::fmt::Write as _;
 
 use crate::kind::{ADDRESS, Act, Kind, Meaning, argument};
 
-/// Words that are copied at most: of pages next to each other.
+/// The most words that are copied, from adjacent pages.
 const MOST: usize = 1024;
 
 pub static READ: Kind = Kind {
@@ -57,7 +57,7 @@ pub static WRITE: Kind = Kind {
     }),
 };
 
-/// How many words; those of side by side stay in one page.
+/// The number of words; in side-by-side operations they stay in one page.
 #[cfg(feature = "soft")]
 fn words(draw: &mut crate::draw::Draw, address: u64) -> u64 {
     use crate::address::PAGE;

@@ -1,8 +1,8 @@
-//! Soft-dirty bits: all are cleared (4 in `/proc/self/clear_refs`), one word is stored, and
-//! `/proc/self/pagemap` says which pages were written.
+//! Soft-dirty bits: clears all of them (4 in `/proc/self/clear_refs`), stores one word, and reads
+//! from `/proc/self/pagemap` which pages were written.
 //!
-//! In one operation: a mapping made in between would make what it is joined with count as written,
-//! and Linux joins mappings otherwise than ours.
+//! All in one operation: a mapping made in between would make the mapping that it merges with count as
+//! written, and Linux merges other mappings than ours.
 
 use std::fmt::Write as _;
 
@@ -10,7 +10,7 @@ use crate::address::PAGE;
 use crate::kind::{ADDRESS, Act, Kind, Meaning, argument};
 use crate::op::show_signal;
 
-/// Pages that are looked at.
+/// The most pages that are checked.
 const MOST: usize = 64;
 
 pub static SOFT_DIRTY: Kind = Kind {

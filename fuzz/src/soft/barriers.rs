@@ -1,5 +1,5 @@
-//! `membarrier` on the soft machine, which has no such call: what a kernel says of who has
-//! registered. Barriers are left to the host's CPUs, whose order is strong enough here: one thread
+//! `membarrier` for the soft machine, which has no such call: only the registrations, as a kernel
+//! keeps them. The host's CPUs provide the barriers, and their order is strong enough here: one thread
 //! acts at a time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,12 +15,12 @@ const SYNC_CORE: u64 = 0x20;
 const REGISTER_SYNC_CORE: u64 = 0x40;
 const REGISTRATIONS: u64 = 0x200;
 
-/// What a process has registered for.
+/// The registrations of a process.
 #[derive(Default)]
 pub struct Barriers(AtomicU64);
 
 impl Barriers {
-    /// A forked process has what its parent has.
+    /// Copies the registrations of the parent to a forked process.
     pub fn inherit(&self, parent: &Barriers) {
         let registered = parent.0.load(Ordering::Relaxed);
         self.0.store(registered, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! A CPU of the soft machine, as what operations are done on.
+//! A CPU of the soft machine, which executes operations.
 
 use faultless_mm::{Counter, Errno, Limits, PhysicalMemory, Taken, advice};
 use faultless_soft::Trap;
@@ -8,14 +8,14 @@ use crate::address::{PAGE, Scene};
 use crate::kind::{Act, Arguments};
 use crate::memory::{Faults, Limited, MOST_LOCKED, Mapping, Memory, Signal};
 
-/// The signal that both kinds of bad accesses give here.
+/// The signal of both kinds of failed accesses.
 const SEGV: i32 = 11;
 /// `si_code` of an access beyond a file's end.
 const BUS_ADRERR: i32 = 2;
-/// Linux would kill the program.
+/// The signal of a program that Linux would kill.
 const KILLED: i32 = 9;
 
-/// A CPU, as what operations are done on.
+/// A CPU, which executes operations.
 pub struct OnSoft<'a, 's> {
     pub here: Here<'a, 's>,
     scene: Scene,
@@ -35,7 +35,7 @@ impl<'a, 's> OnSoft<'a, 's> {
         }
     }
 
-    /// The faults that this CPU was charged with.
+    /// The faults that were charged to this CPU.
     fn faults(&self) -> Faults {
         let counters = self.here.space().memory().this_cpu().counters();
         let [all, refused, failed, major] = [
@@ -200,7 +200,7 @@ impl Memory for OnSoft<'_, '_> {
     }
 
     fn process_madvise(&mut self, address: u64, length: u64, what: u64) -> Result<u64, i32> {
-        // The call is a kernel's: what Linux 6.12 lets through is advice like any other.
+        // The call is a kernel's: only the advice that Linux 6.12 accepts for it reaches the core.
         let what = what as i32;
         if !matches!(
             what,
@@ -208,7 +208,7 @@ impl Memory for OnSoft<'_, '_> {
         ) {
             return Err(Errno::EINVAL.0);
         }
-        // A piece of no length is not looked at.
+        // An empty range is not checked.
         if length == 0 {
             return Ok(0);
         }
@@ -221,7 +221,7 @@ impl Memory for OnSoft<'_, '_> {
         let now = space.totals();
         let bytes = |now: u64| match more {
             u64::MAX => u64::MAX,
-            // No process on Linux has nothing; and a limit of 0 is none of its own.
+            // No process on Linux has zero pages, and a limit of 0 has a special meaning.
             more => ((now + more) * PAGE).max(1),
         };
         let mut limits: Limits = space.limits();

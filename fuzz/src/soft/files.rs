@@ -1,5 +1,5 @@
-//! Files in memory on the soft machine: what a port does around the core's stores, no more than
-//! programs ask for. Whoever calls this attends a CPU.
+//! Files in memory on the soft machine: the part of a port around the core's memory objects, as far as
+//! programs need it. Callers run as a CPU of the machine.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -19,12 +19,12 @@ pub struct Files(Vec<File>);
 
 struct File {
     store: MemoryObject<Soft>,
-    /// One truncation or write at a time.
+    /// Serialises truncations and writes.
     turn: Mutex<()>,
 }
 
 impl Files {
-    /// Empty files.
+    /// Makes empty files.
     pub fn new(memory: &'static SoftMemory, has_files: bool) -> Result<Self, NoMemory> {
         let count = if has_files { FILES as u64 } else { 0 };
         let file = |number| {
@@ -73,7 +73,7 @@ impl Files {
         if mode & PUNCH_HOLE != 0 {
             return file.store.punch(offset..end);
         }
-        // What is reserved behind the end is not.
+        // Pages behind the end are not reserved.
         let end = match mode & KEEP_SIZE {
             0 => end,
             _ => end.min(file.store.size()),
@@ -87,7 +87,7 @@ impl Files {
         Ok(())
     }
 
-    /// `pread` of words, at an address of a word. How many bytes were before the end.
+    /// `pread` of words, at a word's offset. Returns the number of bytes before the end.
     pub fn read(&self, number: u64, offset: u64, to: &mut [u64]) -> Result<u64, Errno> {
         let file = self.file(number)?;
         if offset > LARGEST {
@@ -103,7 +103,7 @@ impl Files {
             let page = file.store.page(at / PAGE)?;
             let value = page.map_or(0, |page| {
                 let start = file.store.memory().machine().pointer(page.frame());
-                // SAFETY: an aligned word inside the frame, which is pinned; nobody writes it now.
+                // SAFETY: an aligned word inside the frame, which is pinned; no thread writes it now.
                 unsafe { start.byte_add((at % PAGE) as usize).cast::<u64>().read() }
             });
             let missing = 8 * (8 - here) as u32;
@@ -112,7 +112,7 @@ impl Files {
         Ok(bytes)
     }
 
-    /// `pwrite` of a word, at an address of a word.
+    /// `pwrite` of a word, at a word's offset.
     pub fn write(&self, number: u64, offset: u64, value: u64) -> Result<u64, Errno> {
         let file = self.file(number)?;
         if offset > LARGEST {

@@ -1,4 +1,4 @@
-//! Programs on the soft machine: a process is an address space, a thread one of the machine's CPUs,
+//! Programs on the soft machine: a process is an address space, and a thread is one of the machine's CPUs,
 //! run by a thread of the host.
 
 mod barriers;
@@ -23,23 +23,23 @@ use barriers::Barriers;
 use cpu::OnSoft;
 use files::Files;
 
-/// Where heaps begin here.
+/// The start of heaps on this machine.
 const HEAP: u64 = 0x5555_5580_0000;
 /// Bytes of memory; no program needs more.
 const MEMORY: u64 = 64 << 20;
-/// Pages that one mapping may have: more than any program asks for that is not refused everywhere.
+/// The most pages of one mapping: more than any program requests that some system would accept.
 const COMMIT: u64 = (1 << 30) / PAGE;
 
-/// A machine that checks itself.
+/// A machine with all checks enabled.
 pub struct SoftMachine {
     memory: &'static SoftMemory,
 }
 
 impl SoftMachine {
-    /// Starts one, with a CPU for each thread of a program.
+    /// Starts a machine with a CPU for each thread of a program.
     ///
     /// # Errors
-    /// When the host cannot give it its memory.
+    /// When the host has no memory for it.
     pub fn start() -> std::io::Result<Self> {
         let options = Options {
             cpus: MOST_PROCESSES * MOST_THREADS,
@@ -53,7 +53,7 @@ impl SoftMachine {
     }
 
     /// Runs a program in new address spaces. Its record says so if they were not sound in the end,
-    /// or kept memory.
+    /// or if frames leaked.
     pub fn run(&self, program: &Program, policy: Policy) -> Record {
         let before = self.available();
         let files = SoftCpu::attend(self.memory, 0, || {
@@ -132,7 +132,7 @@ impl SoftMachine {
         OwnedSpace::new(self.memory, policy, layout)
     }
 
-    /// Frames that are free or cached, with nothing deferred.
+    /// The number of frames that are free or cached, after all deferred frees.
     fn available(&self) -> u64 {
         SoftCpu::attend(self.memory, 0, || {
             for _ in 0..4 {
@@ -144,7 +144,7 @@ impl SoftMachine {
     }
 }
 
-/// A record that is like no other.
+/// A record that equals no other.
 fn wrong(why: &str) -> Record {
     Record {
         text: format!("the soft machine is wrong: {why}\n"),
@@ -152,7 +152,7 @@ fn wrong(why: &str) -> Record {
     }
 }
 
-/// A program that runs.
+/// A running program.
 struct Family<'a> {
     program: &'a Program,
     files: Files,
@@ -181,13 +181,13 @@ impl Family<'_> {
         });
     }
 
-    /// Everything that an actor does.
+    /// Runs all operations of an actor.
     fn act(&self, me: Actor) {
         let mine = |number: &usize| actor(self.program, *number) == Some(me);
         let count = self.program.ops.len() + MOST_PROCESSES;
         let mut numbers = (0..count).filter(mine).peekable();
         let Some(&first) = numbers.peek() else { return };
-        // Its process is there when its first turn has come.
+        // The process exists when the actor's first turn begins.
         self.turns.wait(turn(self.program, first).start);
         let Some(space) = self.spaces[usize::from(me.process)].get() else {
             for number in numbers {
@@ -219,7 +219,7 @@ impl Family<'_> {
             let lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
             let mut text = self.text.lock().unwrap_or_else(PoisonError::into_inner);
             let answer = |number: usize| lines[number];
-            // A string takes everything.
+            // Writing to a string does not fail.
             let _ = conclude(self.program, me.process, &answer, on, &mut *text);
             return;
         };
@@ -235,7 +235,7 @@ impl Family<'_> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)[number] = line;
     }
 
-    /// Ends a step; the last of an actor's in a turn ends its part of that.
+    /// Ends a step; an actor's last step in a turn ends its part of the turn.
     fn end(&self, me: Actor, number: usize, turn: Turn) {
         let mut rest = number + 1..turn.end;
         if !rest.any(|number| actor(self.program, number) == Some(me)) {
@@ -255,10 +255,10 @@ fn fork(space: &SoftSpace, child: &OnceLock<SoftSpace>, line: &mut Line) {
     };
 }
 
-/// Whose turn it is.
+/// The present turn.
 #[derive(Default)]
 struct Turns {
-    /// The turn, and how many who act side by side have ended.
+    /// The turn, and how many of its actors have ended.
     now: Mutex<(usize, usize)>,
     changed: Condvar,
 }
@@ -286,7 +286,7 @@ pub struct Here<'a, 's> {
     pub cpu: &'a SoftCpu<'s>,
     /// The files.
     pub files: &'a Files,
-    /// What the process has registered for.
+    /// The process's registrations.
     pub barriers: &'a Barriers,
 }
 

@@ -1,7 +1,7 @@
 //! Runs scripts of memory operations on the host's kernel, from standard input.
 //!
-//! `host-child WINDOW [sealed]`. Allocates from a static array alone, so that
-//! nothing but the scripts maps memory.
+//! `host-child WINDOW [sealed]`. Allocates from a static array only, so that
+//! only the scripts map memory.
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::UnsafeCell;
@@ -12,7 +12,7 @@ use faultless_tests::script::{Family, Limit, Memory, Op, PAGE, Remap, Signal, Wi
 
 const HEAP: usize = 64 << 20;
 
-/// Hands out a static array; what a script took is taken back when it ends.
+/// Allocates from a static array; a script's allocations are freed when it ends.
 struct Bump {
     heap: UnsafeCell<[u8; HEAP]>,
     used: AtomicUsize,
@@ -50,7 +50,7 @@ static TRAPPED_AT: AtomicU64 = AtomicU64::new(0);
 /// Bytes of `mov rax, [rdi]` and `mov [rdi], rax`.
 const PROBES: [[u8; 3]; 2] = [[0x48, 0x8b, 0x07], [0x48, 0x89, 0x07]];
 
-/// Notes the signal and goes on behind the probe that took it.
+/// Notes the signal and continues behind the probe that received it.
 extern "C" fn on_signal(number: i32, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     // SAFETY: the kernel passes a valid siginfo and ucontext; the instruction
     // pointer points to code.
@@ -72,7 +72,7 @@ extern "C" fn on_signal(number: i32, info: *mut libc::siginfo_t, context: *mut l
     }
 }
 
-/// Executes one of the two probes; the value loaded.
+/// Executes one of the two probes, and returns the loaded value.
 fn probe(address: u64, store: Option<u64>) -> Result<u64, Signal> {
     TRAPPED.store(0, Ordering::Relaxed);
     let mut value = store.unwrap_or(0);
@@ -96,14 +96,14 @@ fn probe(address: u64, store: Option<u64>) -> Result<u64, Signal> {
 
 struct OnHost {
     brk: u64,
-    /// Whether something limits what may be mapped, and what may be mapped or locked.
+    /// Whether a limit applies to mappings. `limited`: whether one applies to mappings or to locked memory.
     limits_maps: bool,
     limited: bool,
 }
 
 impl OnHost {
-    /// Whether nothing is mapped from `start` to `end`, and whether neighbours there have the same
-    /// protection: what others join the kernel keeps apart, when an `mmap` has failed at a limit.
+    /// Whether nothing is mapped from `start` to `end`, and whether adjacent mappings there have the same
+    /// protection, which the kernel does not merge after an `mmap` has failed at a limit.
     fn look(&mut self, start: u64, end: u64) -> (bool, bool) {
         let (mut is_vacant, mut has_joints, mut last) = (true, false, (0, 0));
         self.maps(&mut |at, stop, prot| {
@@ -150,11 +150,11 @@ impl Memory for OnHost {
         self.maps(&mut |start, stop, _| {
             is_one |= (start..stop).contains(&call.old) && end.next_multiple_of(PAGE) <= stop;
         });
-        // What is wrong with the source Linux finds sooner or later, by its version, and it
-        // compares lengths as they are (6.12) or in whole pages (6.17).
+        // Linux checks the source sooner or later, depending on the version, and compares lengths
+        // in bytes (6.12) or in whole pages (6.17).
         let dont_unmap = call.flags & libc::MREMAP_DONTUNMAP as u32 != 0;
         let is_unclear = dont_unmap && call.old_length != call.length;
-        // Limits 6.12 looks at when what was in the way is gone, 6.17 before.
+        // 6.12 checks limits after it unmaps the target, 6.17 before.
         let fixed = call.flags & libc::MREMAP_FIXED as u32 != 0;
         let (is_vacant, _) = self.look(call.to, call.to.saturating_add(call.length));
         let is_unclear = is_unclear || self.limited && fixed && !is_vacant;
@@ -177,7 +177,7 @@ impl Memory for OnHost {
         })
     }
     fn mincore(&mut self, address: u64, length: u64) -> Result<Vec<u8>, i32> {
-        // Longer answers are only errors.
+        // For greater lengths the call fails anyway.
         let mut there = vec![0; length.div_ceil(PAGE).min(1 << 20) as usize];
         let to = there.as_mut_ptr() as u64;
         call(libc::SYS_mincore, address, length, to, 0)?;
@@ -253,7 +253,7 @@ impl Memory for OnHost {
         }
     }
 
-    /// The child's lines go to the same standard output, each whole when it is written.
+    /// The child's lines go to the same standard output, each written as a whole.
     fn fork(&mut self, family: &Family<'_>, answer: &mut dyn FnMut(String)) {
         let mut pipe = [0; 2];
         // SAFETY: the program has one thread; the child runs its script, in memory
@@ -285,19 +285,19 @@ impl Memory for OnHost {
     }
 }
 
-/// Lets the other side of a pipe go on: a byte, or its end.
+/// Waits for the other end of a pipe: for a byte, or for the close.
 fn wait_for(pipe: i32) {
     let mut byte = 0u8;
     // SAFETY: reads into a byte of ours.
     unsafe { libc::read(pipe, (&raw mut byte).cast(), 1) };
 }
 
-/// Maps everything below the stack but the window.
+/// Maps all free memory below the stack but the window.
 fn seal(on: &mut OnHost, window: &Window) {
     let mut used = vec![(window.start, window.end)];
     on.maps(&mut |start, end, _| used.push((start, end)));
     used.sort_unstable();
-    // The main thread's stack is on top, with room to grow.
+    // The main thread's stack is on top; leave it room to grow.
     let stack = std::ptr::from_ref(&used) as u64 - (16 << 20);
     let mut at = 1 << 16;
     for (start, end) in used {
@@ -315,11 +315,11 @@ fn seal(on: &mut OnHost, window: &Window) {
     }
 }
 
-/// Gives up the right to lock more memory than the limit says, which is as high as it can be. The
-/// limit.
+/// Gives up the capability to lock more memory than the limit, and raises the limit as far as possible. Returns
+/// the limit.
 fn limit_locks() -> u64 {
     const CAP_IPC_LOCK: u32 = 14;
-    // Version 3: two words each of what is effective, permitted and inherited.
+    // Version 3: two words each of the effective, permitted and inheritable sets.
     let header: [u32; 2] = [0x2008_0522, 0];
     let mut rights = [[0u32; 3]; 2];
     let mut limit = libc::rlimit {
@@ -337,7 +337,7 @@ fn limit_locks() -> u64 {
     limit.rlim_cur
 }
 
-/// Lets the stack grow now, and not while a script runs.
+/// Grows the stack now, so that it does not grow while a script runs.
 #[inline(never)]
 fn grow_stack() {
     std::hint::black_box([0u8; 1 << 20]);
@@ -379,7 +379,7 @@ fn main() {
     let mut line = String::with_capacity(1024);
     let mut start = None;
     while input.read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
-        // From here on nothing that is allocated outlives its script.
+        // From here on no allocation outlives its script.
         let start = *start.get_or_insert_with(|| HEAP_OF_OURS.used.load(Ordering::Relaxed));
         let op = Op::parse(&line);
         line.clear();

@@ -1,5 +1,5 @@
-//! What `tests/tests/linux.rs` runs: a program that says what it has inherited, and programs that
-//! leave others behind.
+//! The programs of `tests/tests/linux.rs`: one prints what it has inherited, others leave processes
+//! behind.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn main() {
     }
 }
 
-/// Says what it has inherited.
+/// Prints what the process has inherited.
 fn show(name: &str) {
     println!("name {name}");
     println!("environment {:?}", std::env::vars_os().collect::<Vec<_>>());
@@ -51,7 +51,7 @@ fn show(name: &str) {
     }
 }
 
-/// Runs itself as tests do, to show what that has inherited.
+/// Runs this program as tests do, to show what a program inherits then.
 fn again() {
     let ended = linux::finish(
         linux::command(Path::new("/proc/self/exe"))
@@ -81,7 +81,7 @@ fn leave() {
     exit(7);
 }
 
-/// Never ends, nor does its child.
+/// Never ends, and leaves a child that does not either.
 fn stay() {
     // SAFETY: there is one thread, and both go on alike.
     unsafe {

@@ -1,6 +1,6 @@
 //! Which lines copy-on-write faults write, exactly (recording builds: `--cfg record`).
 //!
-//! Two of them more than 8 pages apart have no line in common. Each writes its
+//! Two such faults more than 8 pages apart have no line in common. Each writes its
 //! entry's line, and the old and the new frame's descriptors; parent and child
 //! share the old one when they write the same page.
 
@@ -15,7 +15,7 @@ const BASE: u64 = 0x10_0000_0000;
 const PAGE: u64 = 4096;
 const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS | flags::FIXED;
 
-/// The lines written by one write fault on CPU `cpu`, batched work left out.
+/// The lines written by one write fault on CPU `cpu`, without those of batched work.
 fn lines(space: &SoftSpace, cpu: u32, page: u64) -> BTreeSet<usize> {
     let fault = || {
         let mut outcome = Outcome::OutOfMemory;
@@ -65,7 +65,7 @@ fn a_copy_writes_its_entry_and_two_descriptors() {
     let old = SoftCpu::attend(parent.memory(), 0, || descriptor(&parent, 16));
     let (one, other) = (lines(&parent, 0, 16), lines(&parent, 0, 80));
     let new = SoftCpu::attend(parent.memory(), 0, || descriptor(&parent, 16));
-    // What both write is the CPU's own.
+    // Lines that both write belong to the CPU.
     let apart: BTreeSet<_> = one.difference(&other).copied().collect();
     assert!(apart.contains(&old) && apart.contains(&new));
     assert_eq!(apart.len(), 3, "the entry, and the descriptors");

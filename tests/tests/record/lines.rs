@@ -1,9 +1,9 @@
 //! Which lines faults write, exactly (recording builds: `--cfg record`).
 //!
 //! Under speculative, two faults more than 8 pages apart in one mapping have no
-//! line in common, the mapping's first fault included. The same recorder sees
-//! the lock of `classic` and the reference count of `vma-lock`, which is how we
-//! know that it looks.
+//! line in common, the mapping's first fault included. The recorder does see the
+//! lock of `classic` and the reference count of `vma-lock`, which proves that it
+//! works.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ const PAGE: u64 = 4096;
 const ANYWHERE: u32 = flags::PRIVATE | flags::ANONYMOUS;
 const ANON: u32 = ANYWHERE | flags::FIXED;
 
-/// The lines written by one fault, batched work left out.
+/// The lines written by one fault, without those of batched work.
 fn lines(space: &faultless_soft::SoftSpace, page: u64, access: Access) -> BTreeSet<usize> {
     let mut outcome = Outcome::OutOfMemory;
     let written = record::lines(|| outcome = space.fault(BASE + page * PAGE, access));
@@ -91,7 +91,7 @@ fn a_fault_writes_events_only_while_they_are_on() {
                 all.into_iter().partition(|line| recorded.contains(line));
             (of_events.len(), others.len())
         };
-        // The first has tables to put in place.
+        // The first fault installs tables.
         written(0);
         let never_on = written(16);
         tracer.begin(words, Mask::from_bits(u64::MAX));
@@ -100,7 +100,7 @@ fn a_fault_writes_events_only_while_they_are_on() {
         let off = written(48);
         assert_eq!(off, never_on);
         assert_eq!(off.0, 0);
-        // A number and an event; the longest, the sum and a count.
+        // A counter and an event; a latency's maximum, sum and count.
         assert!((2..=8).contains(&on.0), "{on:?}");
         assert_eq!(on.1, off.1, "nothing else is written");
     });
@@ -126,8 +126,8 @@ fn a_large_mapping_writes_no_more_than_a_small_one() {
     assert!(large <= small, "{large} lines, and {small} for small ones");
 }
 
-/// The lines that CPU `number` writes in `round`, on a thread of its own, batched work left out; `prepare`
-/// comes before.
+/// The lines that CPU `number` writes in `round`, on a thread of its own, without those of batched work; `prepare`
+/// runs first.
 fn lines_of(
     space: &faultless_soft::SoftSpace,
     number: u32,
@@ -147,8 +147,8 @@ fn lines_of(
     lines
 }
 
-/// Lines that CPUs 0 and 1 both write when each maps, touches and unmaps in an arena of its own,
-/// batched work left out.
+/// Lines that CPUs 0 and 1 both write when each maps, touches and unmaps in a shard of its own, without those of
+/// batched work.
 #[test]
 fn writers_in_arenas_share_no_line() {
     let (memory, space) = space(2, 16, Policy::Speculative);
@@ -158,7 +158,7 @@ fn writers_in_arenas_share_no_line() {
         cpu.store(at, 1).unwrap();
         space.munmap(at, 3 * PAGE).unwrap();
     };
-    // Another neighbour stays, and tables are there.
+    // A neighbour stays mapped, and the tables exist.
     let prepare = |cpu: &SoftCpu<'_>| {
         space.mmap(0, PAGE, 1, ANYWHERE).unwrap();
         round(cpu);
@@ -168,7 +168,7 @@ fn writers_in_arenas_share_no_line() {
     assert!(both.is_empty(), "{both:x?}");
 }
 
-/// The same of two that change what lies at places of their own, each in an arena around it: by every
+/// The same for CPUs that change mappings at fixed addresses, each in a shard created around them: with every
 /// operation there is.
 #[test]
 fn writers_at_named_places_share_no_line() {

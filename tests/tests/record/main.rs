@@ -1,4 +1,4 @@
-//! Which cache lines are written, and by whom.
+//! Which cache lines are written, and by which CPUs.
 #![cfg(record)]
 
 mod copies;

@@ -1,5 +1,5 @@
-//! The soft machine and the memory core on it. One program: a hundred would each be linked with the
-//! core, and each wait for its slowest test alone.
+//! Tests of the memory core on the soft machine, in one program: separate programs would each be linked with the
+//! core, and each run would wait for the slowest test of every program.
 
 // By the rooms of `crates/mm/src`.
 mod base {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// The frame of guard.c: catching SIGSEGV, and reporting checks.
+// The framework of guard.c: catching SIGSEGV, and reporting checks.
 //
-// A check is a function that returns early, with an explanation, as soon as
-// something is not as it must be (EXPECT). Each thread has a catcher, which
-// says what its next SIGSEGV is to do: jump back to where the access was tried
+// A check is a function that returns early, with an explanation, at the first
+// violation (EXPECT). Each thread has a catcher, which determines
+// the effect of its next SIGSEGV: jump back to where the access was tried
 // (`back`), or repair the cause and return, so that the access is tried again
-// (`repair`). A fault that nobody expects ends the program.
+// (`repair`). An unexpected fault ends the program.
 
 #ifndef WORKLOADS_GUARD_CHECK_H
 #define WORKLOADS_GUARD_CHECK_H
@@ -35,7 +35,7 @@ static _Thread_local struct {
 
 // ------------------------------------------------------------- reporting
 
-static char explanation[256];  // of the running check; empty: nothing wrong
+static char explanation[256];  // of the running check; empty: no violation
 static bool skipped;
 
 __attribute__((format(printf, 1, 2))) static void explain(const char *format, ...)
@@ -47,7 +47,7 @@ __attribute__((format(printf, 1, 2))) static void explain(const char *format, ..
     va_end(args);
 }
 
-// Leaves the check with an explanation unless the condition holds.
+// Returns from the check with an explanation unless the condition holds.
 #define EXPECT(condition, ...)                                                 \
     do {                                                                       \
         if (!(condition)) {                                                    \
@@ -56,7 +56,7 @@ __attribute__((format(printf, 1, 2))) static void explain(const char *format, ..
         }                                                                      \
     } while (0)
 
-// Leaves the check as passed, for a reason: this system lacks what it needs.
+// Returns from the check as passed, with a reason: this system lacks what it needs.
 #define SKIP(...)                                                              \
     do {                                                                       \
         skipped = true;                                                        \
@@ -79,15 +79,15 @@ static void on_segv(int signal_number, siginfo_t *info, void *context)
         catcher.armed = false;
         siglongjmp(catcher.back, 1);
     }
-    // Return into the fault with no handler in place: the program dies of the
-    // signal, and whoever started it sees that.
+    // Returns into the fault without a handler: the program dies of the
+    // signal, which its parent sees.
     printf("not ok - unexpected fault: si_code %d at %p\n", info->si_code,
            info->si_addr);
     fflush(stdout);
     signal(signal_number, SIG_DFL);
 }
 
-// Installs the handler, with these flags besides SA_SIGINFO.
+// Installs the handler, with these flags in addition to SA_SIGINFO.
 static void catch_segv(int flags)
 {
     struct sigaction action = {.sa_sigaction = on_segv,
@@ -109,7 +109,7 @@ static void access_byte(Access access, volatile void *at)
     }
 }
 
-// True if the access raises SIGSEGV; what it was is then in `catcher`.
+// True if the access raises SIGSEGV; `catcher` then describes it.
 static bool access_faults(Access access, volatile void *at)
 {
     catcher.faults = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Which accesses fault, and what the signal says: its si_code is SEGV_ACCERR
-// where there is a mapping that does not allow the access and SEGV_MAPERR where
-// there is none, its si_addr the address of the access.
+// Which accesses fault, and the contents of the signal: si_code is SEGV_ACCERR
+// if there is a mapping that does not allow the access and SEGV_MAPERR if
+// there is none, si_addr is the address of the access.
 
 #ifndef WORKLOADS_GUARD_FAULTS_H
 #define WORKLOADS_GUARD_FAULTS_H
@@ -118,7 +118,7 @@ static void check_kernel_half(void)
 #if defined(__x86_64__)
     EXPECT_FAULT(SEGV_MAPERR, READ, (char *)0xffff800000000000);
     EXPECT_FAULT(SEGV_MAPERR, WRITE, (char *)0xffffffff81000000);
-    // Not an address at all: a general protection fault, which has none.
+    // A non-canonical address: a general protection fault, which has no address.
     EXPECT(access_faults(READ, (char *)0x8000000000000000), "no fault");
     EXPECT(catcher.code == SI_KERNEL, "si_code %d, not SI_KERNEL", catcher.code);
     EXPECT(catcher.address == NULL, "si_addr %p, not 0", catcher.address);

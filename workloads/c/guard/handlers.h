@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
 // What a handler of SIGSEGV sees, may do and leaves behind: it repairs and
-// returns, it jumps out, it faults itself, it runs on a stack of its own.
+// returns, jumps out, faults itself, or runs on an alternate stack.
 
 #ifndef WORKLOADS_GUARD_HANDLERS_H
 #define WORKLOADS_GUARD_HANDLERS_H
@@ -10,7 +10,7 @@
 
 #include <pthread.h>
 
-static char *repairable; // what make_writable makes so
+static char *repairable; // made writable by make_writable
 
 static void make_writable(siginfo_t *info, ucontext_t *context)
 {
@@ -47,8 +47,8 @@ static void check_registers(void)
     repairable = map_pages(1, PROT_READ);
     catcher.repair = make_writable;
     // Fills registers, the carry flag and the red zone below the stack
-    // pointer, faults, and counts what has changed. It moves the stack pointer
-    // away from the red zone of the function it is in.
+    // pointer, faults, and counts the changes. It first moves the stack pointer
+    // away from the red zone of the enclosing function.
 #define SET(reg, n) "mov $-" #n ", %%" #reg "\n"
 #define TEST(reg, n) "cmp $-" #n ", %%" #reg "\n je 1f\n inc %%rax\n 1:\n"
     __asm__ volatile(
@@ -147,7 +147,7 @@ static void check_mask(void)
     catcher.repair = NULL;
     catch_segv(0);
     EXPECT(blocked_inside == 0, "SIGSEGV is blocked in spite of SA_NODEFER");
-    // Handlers that were left by a jump, and one that returned.
+    // After handlers that were left by a jump, and one that returned.
     EXPECT_FAULT(SEGV_MAPERR, READ, NULL);
     sigprocmask(SIG_BLOCK, NULL, &mask);
     EXPECT(sigismember(&mask, SIGSEGV) == 0, "SIGSEGV stayed blocked");
@@ -196,7 +196,7 @@ static const size_t alternate_size = 64 * 1024;
 static volatile bool on_alternate;
 static volatile int disable_error;
 
-// Tells the kernel of this thread's alternate stack, or takes it away.
+// Sets this thread's alternate stack, or disables it.
 static void use_alternate_stack(char *stack)
 {
     stack_t s = {.ss_sp = stack, .ss_size = alternate_size,
@@ -227,7 +227,7 @@ static void check_alternate_stack(void)
     catcher.repair = NULL;
     EXPECT(on_alternate, "the handler ran on the normal stack");
     EXPECT(disable_error == EPERM, "a stack in use could be taken away");
-    // Left by a jump it must be free again.
+    // After a jump out of the handler the stack must be free again.
     EXPECT_FAULT(SEGV_MAPERR, READ, NULL);
     EXPECT_FAULT(SEGV_MAPERR, READ, NULL);
     use_alternate_stack(NULL);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Pointers given to the kernel: a bad one is EFAULT and no signal, a good one to
-// a page nobody has touched is as good as any.
+// Pointers passed to the kernel: a bad one causes EFAULT and no signal, and a valid
+// one may point to an untouched page.
 
 #ifndef WORKLOADS_GUARD_KERNEL_ACCESS_H
 #define WORKLOADS_GUARD_KERNEL_ACCESS_H
@@ -93,7 +93,7 @@ static void check_kernel_first_touch(void)
     struct timespec *time = (struct timespec *)map_pages(2, RW);
     volatile char *p = (volatile char *)time;
 
-    // On an untouched page, and on one that is mapped to the zero page.
+    // To an untouched page, and to one that is mapped to the zero page.
     EXPECT(clock_to(time) == 0, "%s", strerror(errno));
     EXPECT(time->tv_sec != 0 || time->tv_nsec != 0, "nothing was written");
     EXPECT(p[page] == 0, "a fresh page is not zero");

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Changes of mappings by one thread: what is allowed before and after, what the
-// pages contain, and the error codes.
+// Changes of mappings by one thread: which accesses are allowed before and after, the
+// content of the pages, and the error codes.
 
 #ifndef WORKLOADS_GUARD_MAPPINGS_H
 #define WORKLOADS_GUARD_MAPPINGS_H
@@ -160,7 +160,7 @@ static void check_brk(void)
     syscall(SYS_brk, old);
 }
 
-// The system calls themselves: musl's functions round and check some of their
+// The raw system calls: musl's functions round and check some of their
 // arguments first.
 static int error_of(long number, uintptr_t a, uintptr_t b, uintptr_t c, uintptr_t d)
 {
@@ -203,7 +203,7 @@ static void check_errors(void)
     unmap((char *)p, 1);
 }
 
-// The text of /proc/self/maps; how many bytes of it.
+// Reads /proc/self/maps, and returns the number of bytes.
 static size_t read_maps(char *text, size_t size)
 {
     int fd = open("/proc/self/maps", O_RDONLY);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Pages to try things on. These stop the program where a call fails that the
-// checks do not ask about.
+// Pages for the checks. These functions end the program if a call fails that no
+// check tests.
 
 #ifndef WORKLOADS_GUARD_PAGES_H
 #define WORKLOADS_GUARD_PAGES_H
@@ -17,7 +17,7 @@
 static size_t page;         // bytes in a page
 static size_t rounds = 200; // of each race
 
-// Fresh private pages.
+// Maps fresh private pages.
 static char *map_pages(size_t count, int protection)
 {
     char *p = mmap(NULL, count * page, protection, MAP_PRIVATE | MAP_ANONYMOUS,
@@ -28,7 +28,7 @@ static char *map_pages(size_t count, int protection)
     return p;
 }
 
-// Fresh private pages at this address, over whatever is there.
+// Maps fresh private pages at this address, over existing mappings.
 static char *map_over(char *at, size_t count, int protection)
 {
     return mmap(at, count * page, protection,

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// One thread (the toucher) accesses a page without pause, while the check
+// One thread (the toucher) accesses a page continuously, while the check
 // itself changes the mapping. The two wait for each other at each step, for at
-// most `patience`, so that the races happen with one CPU too.
+// most `patience`, so that the races also happen with one CPU.
 
 #ifndef WORKLOADS_GUARD_RACES_H
 #define WORKLOADS_GUARD_RACES_H
@@ -19,7 +19,7 @@ static struct {
     char *page;
     int code;                     // the si_code its faults must have; 0: none
     atomic_bool stop;
-    _Atomic(const char *) wrong;  // the first thing that went wrong, or NULL
+    _Atomic(const char *) wrong;  // the first error, or NULL
     _Alignas(LINE_PAIR) _Atomic uint64_t faults;
     _Alignas(LINE_PAIR) _Atomic uint64_t done; // accesses completed
 } toucher;
@@ -58,7 +58,7 @@ static pthread_t start_toucher(void *(*body)(void *), char *at, int code)
     return thread;
 }
 
-// False, and explained, if the toucher saw something wrong.
+// Returns false, with an explanation, if the toucher found an error.
 static bool stop_toucher(pthread_t thread)
 {
     atomic_store(&toucher.stop, true);
@@ -69,7 +69,7 @@ static bool stop_toucher(pthread_t thread)
     return false;
 }
 
-// Leaves the check, the toucher stopped first, unless the condition holds.
+// Stops the toucher and returns from the check, unless the condition holds.
 #define EXPECT_IN_RACE(condition, ...)                                         \
     do {                                                                       \
         if (!(condition)) {                                                    \
@@ -80,7 +80,7 @@ static bool stop_toucher(pthread_t thread)
         }                                                                      \
     } while (0)
 
-// The toucher's handler: counts, lets the other thread run, tries again.
+// The toucher's handler: counts, yields to the other thread, tries again.
 static void try_again(siginfo_t *info, ucontext_t *context)
 {
     char *at = info->si_addr;
@@ -95,7 +95,7 @@ static void try_again(siginfo_t *info, ucontext_t *context)
     atomic_fetch_add(&toucher.faults, 1);
     sched_yield();
     if (atomic_load(&toucher.wrong))
-        map_over(toucher.page, 1, RW); // so that it comes to an end
+        map_over(toucher.page, 1, RW); // so that the access can end
 }
 
 static void flip_back(siginfo_t *info, ucontext_t *context)
@@ -129,7 +129,7 @@ static void *write_words_and_flip_back(void *unused)
     return write_words(&toucher);
 }
 
-// True if the page holds the last writes of write_words, all of them.
+// True if the page contains the last writes of write_words.
 static bool words_are_there(void)
 {
     volatile uint64_t *word = (volatile uint64_t *)toucher.page;
@@ -150,7 +150,7 @@ static void check_race_protect(void)
     for (size_t r = 0; r < rounds; r++) {
         uint64_t faults = atomic_load(&toucher.faults);
 
-        // From its return on no write may land.
+        // After mprotect has returned, no write may land.
         protect(p, 1, PROT_READ);
         memcpy(copy, p, page);
         EXPECT_IN_RACE(wait_beyond(&toucher.faults, faults),
@@ -213,7 +213,7 @@ static void check_race_unmap(void)
         done = atomic_load(&toucher.done);
         EXPECT_IN_RACE(wait_beyond(&toucher.faults, faults),
                        "a read of the unmapped page did not fault");
-        // One read may have been over, and not counted, before munmap.
+        // Before munmap one read may have completed without being counted.
         EXPECT_IN_RACE(atomic_load(&toucher.done) <= done + 1,
                        "a read went on after munmap had returned");
         EXPECT_IN_RACE(map_over(p, 1, RW) == p, "mmap: %s", strerror(errno));
@@ -276,7 +276,7 @@ static void check_race_fixed_over(void)
     unmap(p - page, 3);
 }
 
-// Drops its page, and writes it afresh, over and over.
+// Discards its page and writes it again, over and over.
 static void *refault(void *unused)
 {
     volatile uint64_t *word = (volatile uint64_t *)toucher.page;
@@ -295,7 +295,7 @@ static void *refault(void *unused)
     return NULL;
 }
 
-// Neighbours in the same mapping and the same page table change; the page
+// Changes neighbours in the same mapping and the same page table; the page
 // itself must not notice.
 static void check_race_neighbours(void)
 {

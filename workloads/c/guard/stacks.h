@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //
-// Stacks that grow, and where they stop.
+// The growth of stacks, and its limits.
 
 #ifndef WORKLOADS_GUARD_STACKS_H
 #define WORKLOADS_GUARD_STACKS_H
@@ -10,7 +10,7 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
-// Uses about `depth` KiB of stack; the sum tells whether it kept its contents.
+// Uses about `depth` KiB of stack; the sum shows whether it kept its contents.
 __attribute__((noinline)) static unsigned recurse(unsigned depth)
 {
     volatile unsigned char frame[KIB];
@@ -25,7 +25,7 @@ __attribute__((noinline)) static unsigned recurse(unsigned depth)
     return depth;
 }
 
-// The next three go deeper one after the other, into stack never used before.
+// The next three checks reach deeper one after the other, into unused stack.
 
 static void check_below_stack_pointer(void)
 {
@@ -110,7 +110,7 @@ static void check_grows_down(void)
     EXPECT_ALLOWED(WRITE, top - page);
     EXPECT_ALLOWED(WRITE, top - 20 * page);
     EXPECT_ALLOWED(READ, top - 3 * page);
-    // With a mapping below it stops 1 MiB (256 pages of 4 KiB) above that.
+    // With a mapping below, growth stops 1 MiB (256 pages of 4 KiB) above it.
     EXPECT(map_over(low, 1, RW) == low, "%s", strerror(errno));
     EXPECT_ALLOWED(WRITE, low + 258 * page);
     EXPECT_FAULT(SEGV_MAPERR, WRITE, low + 200 * page);

@@ -1,5 +1,5 @@
 //! `getopt_long`, as far as the workloads use it: clusters of letters, values in the same word or
-//! the next, long options that may be shortened, options and other words in any order.
+//! the next, abbreviated long options, options and other words in any order.
 
 use std::slice::Iter;
 use std::str::Chars;
@@ -13,7 +13,7 @@ pub enum Item<'a> {
     Word(&'static str),
 }
 
-/// Reads options from left to right; a mistake is a line that says what is wrong.
+/// Parses options from left to right; an error is a message for the user.
 pub struct Getopt<'a> {
     arguments: Iter<'a, String>,
     cluster: Chars<'a>,
@@ -23,7 +23,7 @@ pub struct Getopt<'a> {
 }
 
 impl<'a> Getopt<'a> {
-    /// Begins to read.
+    /// Starts parsing.
     pub fn new(
         arguments: &'a [String],
         letters: &'static str,
@@ -38,7 +38,7 @@ impl<'a> Getopt<'a> {
         }
     }
 
-    /// What was neither an option nor a value, once all options have been read.
+    /// The words that are neither options nor values, after all options have been parsed.
     pub fn operands(self) -> Vec<&'a str> {
         self.operands
     }

@@ -1,4 +1,4 @@
-//! Options and numbers as the C programs read them.
+//! Options and numbers as the C programs parse them.
 
 mod getopt;
 mod number;
@@ -10,7 +10,7 @@ use std::fmt;
 
 use crate::system::{End, Stop, Thread};
 
-/// A program's options, and what it says about them.
+/// The options of a program, and its usage text.
 pub struct Syntax {
     /// The letters, as `getopt` takes them: a colon behind one that takes a value.
     pub letters: &'static str,
@@ -21,19 +21,19 @@ pub struct Syntax {
 }
 
 impl Syntax {
-    /// Reads options one after the other.
+    /// Parses options one after the other.
     pub fn read<'a>(&self, arguments: &'a [String]) -> Getopt<'a> {
         Getopt::new(arguments, self.letters, self.words)
     }
 
-    /// Prints the usage, and ends the process well.
+    /// Prints the usage, and ends the process with status 0.
     pub fn help(&self, thread: &Thread<'_>) -> Stop {
         let process = thread.process();
         process.print((self.usage)(process.name()));
         process.end(End::Exit(0))
     }
 
-    /// Says what is wrong and prints the usage, on stderr; ends the process with status 1.
+    /// Prints the error and the usage on stderr, and ends the process with status 1.
     pub fn refuse(&self, thread: &Thread<'_>, why: impl fmt::Display) -> Stop {
         let process = thread.process();
         let name = process.name();
@@ -55,7 +55,7 @@ impl Syntax {
         })
     }
 
-    /// Refuses what is no option and belongs to none.
+    /// Refuses words that are neither options nor values.
     pub fn no_operands(&self, thread: &Thread<'_>, operands: &[&str]) -> Result<(), Stop> {
         operands.first().map_or(Ok(()), |operand| {
             Err(self.refuse(thread, format_args!("unexpected argument: {operand}")))

@@ -1,6 +1,6 @@
 //! Numbers in C notation.
 
-/// Reads a number between `low` and `high`: decimal, hexadecimal (`0x10`) or octal (`010`), with
+/// Parses a number between `low` and `high`: decimal, hexadecimal (`0x10`) or octal (`010`), with
 /// one of the suffixes K, M, G if `suffix`. `None` for anything else.
 pub fn parse_number(text: &str, suffix: bool, low: u64, high: u64) -> Option<u64> {
     let (digits, shift) = match text.as_bytes().last()? {
@@ -14,7 +14,7 @@ pub fn parse_number(text: &str, suffix: bool, low: u64, high: u64) -> Option<u64
         [b'0', _, ..] => (&digits[1..], 8),
         _ => (digits, 10),
     };
-    // Or a sign would be accepted.
+    // Otherwise a sign would be accepted.
     if !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
     }

@@ -1,4 +1,4 @@
-//! The data set: chunks that all hold the same sorted records.
+//! The data set: chunks that all contain the same sorted records.
 
 use faultless_mm::PROT_READ;
 
@@ -7,10 +7,10 @@ use super::memory::Memory;
 use super::options::Options;
 use crate::system::{PAGE, Stop, Thread};
 
-/// An address in memory.
+/// Bytes of an address in memory.
 const POINTER: u64 = 8;
 
-/// Allocates the chunks; where their addresses are.
+/// Allocates the chunks, and returns the address of the table of their addresses.
 pub fn make_chunks(thread: &Thread<'_>, o: &Options, memory: &Memory) -> Result<u64, Stop> {
     let table_size = o.chunks * POINTER;
     let chunks = memory.allocate(thread, o, table_size)?;
@@ -59,8 +59,8 @@ pub fn fill_chunks(thread: &Thread<'_>, o: &Options, chunks: u64) -> Result<(), 
     Ok(())
 }
 
-/// Makes the whole pages inside a chunk read-only. The pages at its ends may belong to a neighbour
-/// too, unless the chunk came from mmap, and then these are all the pages it has.
+/// Makes the whole pages inside a chunk read-only. The pages at its ends may also belong to a neighbour,
+/// unless the chunk is from mmap; then these are all its pages.
 fn write_protect(thread: &Thread<'_>, o: &Options, at: u64) -> Result<(), Stop> {
     let first = at.next_multiple_of(PAGE);
     let end = at + o.chunk_size;

@@ -1,4 +1,4 @@
-//! Where ebizzy's memory comes from: `malloc`, `mmap` (`-m`) or the program break (`-M`).
+//! The source of ebizzy's memory: `malloc`, `mmap` (`-m`) or the program break (`-M`).
 
 use faultless_mm::{PROT_READ, PROT_WRITE, flags};
 
@@ -6,18 +6,18 @@ use super::Worker;
 use super::options::Options;
 use crate::system::{Heap, LINE_PAIR, Stop, Thread, extend_break};
 
-/// The allocator that the options ask for.
+/// The allocator that the options choose.
 pub enum Memory {
     /// `malloc` and `free`.
     Malloc(Box<Heap>),
     /// A mapping for each block.
     Mmap,
-    /// The program break alone. Nothing is given back.
+    /// The program break only. Nothing is freed.
     Break,
 }
 
 impl Memory {
-    /// As the options have it.
+    /// The allocator for these options.
     pub fn new(options: &Options) -> Self {
         match (options.always_mmap, options.never_mmap) {
             (true, _) => Memory::Mmap,
@@ -26,7 +26,7 @@ impl Memory {
         }
     }
 
-    /// A block of `size` bytes; without memory the program ends.
+    /// Allocates a block of `size` bytes; ends the program if there is no memory.
     pub fn allocate(&self, thread: &Thread<'_>, o: &Options, size: u64) -> Result<u64, Stop> {
         let anonymous = flags::PRIVATE | flags::ANONYMOUS;
         let block = thread.call(|space| match self {
@@ -42,7 +42,7 @@ impl Memory {
         })
     }
 
-    /// Gives a block back.
+    /// Frees a block.
     pub fn release(&self, thread: &Thread<'_>, block: u64, size: u64) -> Result<(), Stop> {
         match self {
             Memory::Malloc(heap) => {
@@ -59,7 +59,7 @@ impl Memory {
         }
     }
 
-    /// The memory of a copy. With `-M` a thread gets what it last gave back, as from a heap.
+    /// Allocates the memory of a copy. With `-M` a thread gets the block that it freed last, as from a heap.
     pub fn allocate_copy(
         &self,
         thread: &Thread<'_>,

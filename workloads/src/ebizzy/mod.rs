@@ -3,8 +3,8 @@
 //!
 //! The figure is records/s; a record is one allocate-copy-search-free cycle.
 //!
-//! As in ebizzy 0.3 the random generator yields 0 every time, unless `--true-random` is given:
-//! one record of the published `-mTRp` is to map one page, touch it, and unmap it.
+//! As in ebizzy 0.3 the random generator always yields 0, unless `--true-random` is given.
+//! One record of the published `-mTRp` maps one page, touches it, and unmaps it.
 
 mod data;
 mod memory;
@@ -18,18 +18,18 @@ use crate::system::{Barrier, Stop, Thread, Times};
 use memory::Memory;
 use options::Options;
 
-/// A record's bytes.
+/// The size of a record in bytes.
 const RECORD: u64 = 8;
 
-/// What all threads look at.
+/// The state that all threads share.
 struct Shared {
     options: Options,
     memory: Memory,
-    /// Where the addresses of the chunks are.
+    /// The address of the table of the chunks' addresses.
     chunks: u64,
     stop: AtomicBool,
-    /// Passed once when every thread is ready, and once more to start them all: the time in
-    /// between is when the clock is read.
+    /// Passed once when every thread is ready, and once more to start them all: the clock is read
+    /// in between.
     start: Barrier,
     records: AtomicU64,
 }
@@ -38,7 +38,7 @@ struct Shared {
 struct Worker {
     number: usize,
     random_state: u64,
-    /// With `-M`: where this thread's copies go.
+    /// With `-M`: the address of this thread's copies.
     slot: u64,
 }
 
@@ -77,7 +77,7 @@ fn measure(thread: &Thread<'_>, shared: &Shared) -> Result<(), Stop> {
         let (before, start) = (Times::now(), Instant::now());
         shared.start.wait(thread)?;
         thread.sleep(Duration::from_secs(options.seconds))?;
-        // Relaxed: it says no more than that.
+        // Relaxed: the flag orders nothing else.
         shared.stop.store(true, Ordering::Relaxed);
         Ok((start.elapsed().as_secs_f64(), before, Times::now()))
     })?;

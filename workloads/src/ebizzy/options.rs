@@ -6,7 +6,7 @@ use super::RECORD;
 use crate::command_line::{Item, Syntax};
 use crate::system::{MAX_THREADS, PAGE, Stop, Thread};
 
-/// What was asked for.
+/// The parsed options.
 #[derive(Clone, Copy)]
 pub struct Options {
     pub always_mmap: bool,
@@ -94,7 +94,7 @@ impl Options {
     }
 }
 
-/// What `-v` prints first.
+/// The output of `-v` at the start.
 impl fmt::Display for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "ebizzy 0.3 (the implementation of Faultless)")?;

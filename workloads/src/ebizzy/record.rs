@@ -1,11 +1,11 @@
-//! The work: one record.
+//! The work of one record.
 
 use std::cmp::Ordering;
 
 use super::{RECORD, Shared, Worker, data};
 use crate::system::{PAGE, Stop, Thread};
 
-/// Allocates a copy, fills it, looks a key up in it, and gives it back.
+/// Allocates a copy, fills it, looks a key up in it, and frees it.
 pub fn one(thread: &Thread<'_>, shared: &Shared, worker: &mut Worker) -> Result<(), Stop> {
     let o = &shared.options;
     let chunk = random_below(shared, worker, o.chunks);
@@ -74,7 +74,7 @@ fn copy_and_search(
     )))
 }
 
-/// In the library's manner: as much at a time as the machine can.
+/// Copies like the C library: as many bytes at a time as the machine can.
 fn copy_pages(thread: &Thread<'_>, to: u64, from: u64, size: u64) -> Result<(), Stop> {
     let mut page = [0; PAGE as usize];
     for at in (0..size).step_by(PAGE as usize) {

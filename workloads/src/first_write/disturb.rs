@@ -1,4 +1,4 @@
-//! Threads that flip the protection of the page in the middle until the round is over.
+//! Threads that toggle the protection of the page in the middle until the round is over.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -7,8 +7,8 @@ use faultless_mm::{PROT_READ, PROT_WRITE};
 use super::Shared;
 use crate::system::{PAGE, Stop, Thread};
 
-/// When to disturb. Thread 0 ends a round by taking `disturbing` away and waits in `idle` for the
-/// disturbers, so that none touches a region that is gone.
+/// Controls the disturbers. Thread 0 ends a round by clearing `disturbing` and waits until all disturbers
+/// are in `idle`, so that none accesses an unmapped region.
 pub struct Disturbance {
     disturbers: usize,
     disturbing: AtomicBool,
@@ -16,7 +16,7 @@ pub struct Disturbance {
 }
 
 impl Disturbance {
-    /// None yet, by so many threads.
+    /// An inactive disturbance by `disturbers` threads.
     pub fn new(disturbers: usize) -> Self {
         Self {
             disturbers,
@@ -25,12 +25,12 @@ impl Disturbance {
         }
     }
 
-    /// Lets the threads disturb.
+    /// Starts the disturbance.
     pub fn begin(&self) {
         self.disturbing.store(true, Ordering::SeqCst);
     }
 
-    /// Makes them stop, and waits until they have.
+    /// Stops the disturbers, and waits until they are idle.
     pub fn end(&self, thread: &Thread<'_>) -> Result<(), Stop> {
         self.disturbing.store(false, Ordering::SeqCst);
         while self.idle.load(Ordering::SeqCst) != self.disturbers {

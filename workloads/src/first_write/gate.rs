@@ -1,21 +1,21 @@
-//! The gate that lets all threads go at once.
+//! The gate that releases all threads at the same time.
 //!
-//! A thread spins a while before it yields: woken by the scheduler they would arrive one after
-//! the other, and no race would happen. `opened` is a count of openings.
+//! A thread spins a while before it yields: threads that the scheduler wakes would arrive one after
+//! the other, without a race. `opened` counts the openings.
 
 use std::hint;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::system::{Stop, Thread};
 
-/// A gate for so many threads.
+/// A gate for a fixed number of threads.
 pub struct Gate {
     threads: usize,
     waiting: Line,
     opened: Line,
 }
 
-/// A counter on lines of its own.
+/// A counter in cache lines of its own.
 #[repr(align(128))]
 struct Line(AtomicUsize);
 
@@ -23,7 +23,7 @@ struct Line(AtomicUsize);
 const SPINS: u32 = 200;
 
 impl Gate {
-    /// A gate for so many threads.
+    /// A gate for `threads` threads.
     pub fn new(threads: usize) -> Self {
         Self {
             threads,
@@ -32,12 +32,12 @@ impl Gate {
         }
     }
 
-    /// Waits until all threads are here.
+    /// Waits until all threads have arrived.
     pub fn pass(&self, thread: &Thread<'_>) -> Result<(), Stop> {
         let (waiting, opened) = (&self.waiting.0, &self.opened.0);
         let before = opened.load(Ordering::Relaxed);
-        // Acquire and release: what each thread did before the gate is seen by each of them
-        // after it.
+        // Acquire and release: everything that any thread did before the gate is visible to all threads
+        // behind it.
         if waiting.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
             waiting.store(0, Ordering::Relaxed);
             opened.store(before + 1, Ordering::Release);

@@ -1,9 +1,9 @@
 //! first_write: no first write to a page is ever lost. The twin of `workloads/c/first_write.c`.
 //!
-//! Every thread writes a word of its own in the same fresh page, all let go at once, page after
-//! page; in the end every word must be there, and every word that nobody wrote must be zero. Pages
-//! come in kinds by turns (`page::Kind`). With `-d`, further threads change the protection of one
-//! page in the middle of the mapping all the time.
+//! Every thread writes a word of its own in the same fresh page, all at the same time, page after
+//! page. In the end every word must be present, and every unwritten word must be zero. Pages
+//! have kinds in turn (`page::Kind`). With `-d`, further threads keep changing the protection of one
+//! page in the middle of the mapping.
 
 mod disturb;
 mod gate;
@@ -21,11 +21,11 @@ use gate::Gate;
 use options::Options;
 use page::{KINDS, Tally};
 
-/// What all threads look at.
+/// The state that all threads share.
 struct Shared {
     options: Options,
     gate: Gate,
-    /// One page more than there are in a round: the disturbed one, in the middle. Written by
+    /// One page more than a round has: the disturbed one, in the middle. Written by
     /// thread 0 between two passages of the gate.
     region: AtomicU64,
     round: AtomicU64,
@@ -135,7 +135,7 @@ fn end_round(thread: &Thread<'_>, shared: &Shared) -> Result<(), Stop> {
     Ok(())
 }
 
-/// Prints what was counted; the exit status.
+/// Prints the counts, and returns the exit status.
 fn report(thread: &Thread<'_>, shared: &Shared) -> i32 {
     let tally = shared.tally.lock().unwrap_or_else(|e| e.into_inner());
     let print = |name: &str, [written, lost, stale]: [u64; 3]| {
@@ -148,7 +148,7 @@ fn report(thread: &Thread<'_>, shared: &Shared) -> i32 {
     }
     let total = tally.total();
     print("total", total);
-    // More faults than pages is how one sees that threads met in a page.
+    // More faults than pages show that threads met in a page.
     let (faults, options) = (thread.process().faults(), &shared.options);
     let pages = options.rounds * options.pages;
     thread.print(format!("{:<12} {faults} for {pages} pages\n", "faults"));

@@ -3,7 +3,7 @@
 use crate::command_line::{Item, Syntax};
 use crate::system::{Stop, Thread};
 
-/// What was asked for.
+/// The parsed options.
 pub struct Options {
     pub threads: u64,
     pub pages: u64,

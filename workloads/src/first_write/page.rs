@@ -1,4 +1,4 @@
-//! The race on one page, and what must be there afterwards.
+//! The race on one page, and the check of its content.
 
 use std::sync::atomic::Ordering;
 
@@ -8,12 +8,12 @@ use crate::system::{PAGE, Stop, Thread};
 const WORD: u64 = 8;
 const WORDS: u64 = PAGE / WORD;
 
-/// What happens to a page.
+/// How the threads access a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// All threads write at once.
+    /// All threads write at the same time.
     Fresh,
-    /// One thread has read it before; then all write at once.
+    /// One thread has read it before; then all write at the same time.
     ReadBefore,
     /// Each thread reads its word, then writes it.
     ReadFirst,
@@ -33,7 +33,7 @@ pub const KINDS: [Kind; 5] = [
 ];
 
 impl Kind {
-    /// The name under which it is reported.
+    /// Its name in the report.
     pub fn name(self) -> &'static str {
         match self {
             Kind::Fresh => "fresh",
@@ -54,13 +54,13 @@ impl Kind {
 pub struct Tally(pub [[u64; 3]; KINDS.len()]);
 
 impl Tally {
-    /// Adds another one up.
+    /// Adds the counts of another tally.
     pub fn add(&mut self, other: &Tally) {
         let all = self.0.iter_mut().flatten().zip(other.0.iter().flatten());
         all.for_each(|(sum, more)| *sum += more);
     }
 
-    /// Over all kinds.
+    /// The sums over all kinds.
     pub fn total(&self) -> [u64; 3] {
         std::array::from_fn(|i| self.0.iter().map(|counts| counts[i]).sum())
     }
@@ -93,7 +93,7 @@ pub fn race(thread: &Thread<'_>, shared: &Shared, number: u64, own: u64) -> Resu
     }
 }
 
-/// Counts what is wrong in page `number` when all have written.
+/// Counts the errors in page `number` after all threads have written.
 pub fn check(
     thread: &Thread<'_>,
     shared: &Shared,
@@ -119,23 +119,23 @@ pub fn check(
 }
 
 fn page_at(shared: &Shared, number: u64) -> u64 {
-    // The disturbed page is not one of the pages counted.
+    // The disturbed page is not counted.
     let skip = u64::from(number >= shared.disturbed());
     shared.region.load(Ordering::Relaxed) + (number + skip) * PAGE
 }
 
-/// The word of a page that belongs to a thread; threads are spread over the page, and no two
+/// The number of a thread's word in a page; threads are spread over the page, and no two
 /// share a word.
 fn word_of(shared: &Shared, own: u64) -> u64 {
     own * (WORDS / shared.options.threads)
 }
 
-/// What a thread writes there: never 0, and never the same twice.
+/// The value that a thread writes there: never 0, and never the same twice.
 fn value_of(shared: &Shared, number: u64, own: u64) -> u64 {
     (shared.round.load(Ordering::Relaxed) << 44 | number << 13 | own) + 1
 }
 
-/// What must be in a word of a page when all have written.
+/// The expected value of a word after all threads have written.
 fn expected(shared: &Shared, number: u64, word: u64) -> u64 {
     let threads = shared.options.threads;
     if Kind::of(number) == Kind::Add {

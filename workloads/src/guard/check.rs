@@ -1,16 +1,16 @@
-//! The frame of guard: reporting checks, and what an access comes to.
+//! The framework of guard: reporting checks, and the expected results of accesses.
 //!
-//! A check returns early, with an explanation, as soon as something is not as it must be
+//! A check returns early, with an explanation, at the first violation
 //! ([`ensure!`]).
 
 use faultless_mm::{Access, SegvCode};
 
 use crate::system::{End, Fault, Stop, Thread};
 
-/// A name and what to do.
+/// A check's name and its function.
 pub struct Check(pub &'static str, pub Run);
 
-/// What a check does, once or for a number of rounds.
+/// The function of a check, run once or for a number of rounds.
 pub enum Run {
     /// Once.
     Once(fn(&Thread<'_>) -> Result<(), Failure>),
@@ -18,11 +18,11 @@ pub enum Run {
     Rounds(fn(&Thread<'_>, u64) -> Result<(), Failure>),
 }
 
-/// Why a check was left early.
+/// Why a check returned early.
 pub enum Failure {
-    /// Something is not as it must be.
+    /// A violation.
     Explained(String),
-    /// The program is over.
+    /// The program has ended.
     Stop(Stop),
 }
 
@@ -32,7 +32,7 @@ impl From<Stop> for Failure {
     }
 }
 
-/// Leaves the check with an explanation unless the condition holds.
+/// Returns from the check with an explanation unless the condition holds.
 macro_rules! ensure {
     ($condition:expr, $($explanation:tt)+) => {
         if !$condition {
@@ -43,7 +43,7 @@ macro_rules! ensure {
 pub(crate) use ensure;
 
 impl Check {
-    /// Runs it and prints its line; whether it passed.
+    /// Runs it and prints its line; returns whether it passed.
     pub fn run(&self, thread: &Thread<'_>, rounds: u64) -> Result<bool, Stop> {
         let Check(name, run) = self;
         let result = match run {
@@ -79,7 +79,7 @@ fn name(access: Access) -> &'static str {
     }
 }
 
-/// The access raises SIGSEGV with this `si_code`, and its own address as `si_addr`.
+/// Checks that the access raises SIGSEGV with this `si_code`, and with its own address as `si_addr`.
 pub fn faults(thread: &Thread<'_>, code: SegvCode, access: Access, at: u64) -> Result<(), Failure> {
     let name = name(access);
     let Err(fault) = try_access(thread, access, at)? else {
@@ -97,7 +97,7 @@ pub fn faults(thread: &Thread<'_>, code: SegvCode, access: Access, at: u64) -> R
     Ok(())
 }
 
-/// The access is allowed.
+/// Checks that the access is allowed.
 pub fn allowed(thread: &Thread<'_>, access: Access, at: u64) -> Result<(), Failure> {
     let result = try_access(thread, access, at)?;
     let code = result.err().map_or(0, |fault| fault.code as i32);
@@ -109,7 +109,7 @@ pub fn allowed(thread: &Thread<'_>, access: Access, at: u64) -> Result<(), Failu
     Ok(())
 }
 
-/// Ends the program as a fault does that no check expects.
+/// Ends the program like a fault that no check expects.
 pub fn unexpected(thread: &Thread<'_>, fault: Fault) -> Stop {
     let (code, address) = (fault.code as i32, fault.address);
     thread.print(format!(

@@ -1,5 +1,5 @@
-//! Which accesses fault, and what the signal says: its `si_code` is SEGV_ACCERR where there is a
-//! mapping that does not allow the access and SEGV_MAPERR where there is none, its `si_addr` the
+//! Which accesses fault, and the contents of the signal: `si_code` is SEGV_ACCERR if there is a
+//! mapping that does not allow the access and SEGV_MAPERR if there is none, `si_addr` is the
 //! address of the access.
 
 use faultless_mm::Access::{Execute, Read, Write};
@@ -78,7 +78,7 @@ pub fn not_executable(t: &Thread<'_>) -> Result<(), Failure> {
 
 pub fn executable(t: &Thread<'_>) -> Result<(), Failure> {
     let p = map_pages(t, 1, RW)?;
-    // An instruction, as far as anybody looks at it: ret.
+    // An instruction (ret), though the soft machine does not decode it.
     write(t, p, 0xc3)?;
     faults(t, AccErr, Execute, p)?;
     protect(t, p, 1, PROT_READ | PROT_EXEC)?;
@@ -99,6 +99,6 @@ pub fn program_image(t: &Thread<'_>) -> Result<(), Failure> {
 pub fn kernel_half(t: &Thread<'_>) -> Result<(), Failure> {
     faults(t, MapErr, Read, 0xffff_8000_0000_0000)?;
     faults(t, MapErr, Write, 0xffff_ffff_8100_0000)?;
-    // x86-64 has a fault of another kind here: see the crate's front page.
+    // x86-64 has a different fault here: see the crate's front page.
     faults(t, MapErr, Read, 0x8000_0000_0000_0000)
 }

@@ -1,4 +1,4 @@
-//! What a handler of SIGSEGV may do, as far as there is one: it repairs and returns, and the
+//! What a handler of SIGSEGV may do, as far as the soft machine has one: it repairs and returns, and the
 //! access is tried again.
 
 use faultless_mm::Access::{Read, Write};

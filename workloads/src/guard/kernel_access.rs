@@ -1,8 +1,8 @@
-//! Pointers given to the kernel: a bad one is EFAULT and no signal, a good one to a page nobody has
-//! touched is as good as any.
+//! Pointers passed to the kernel: a bad one causes EFAULT and no signal, and a valid one may point to an untouched
+//! page.
 //!
-//! The calls are made here: a kernel copies to or from the program's memory, faults on the way as
-//! the program would, and turns an error into EFAULT.
+//! The system calls are implemented here: a kernel copies to or from the program's memory, faults like
+//! the program, and turns an error into EFAULT.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -42,7 +42,7 @@ pub fn clock_to(t: &Thread<'_>, at: u64) -> Answer {
     copy_to(t, at, &timespec)
 }
 
-/// `nanosleep`, of the time 0 that a fresh page holds.
+/// `nanosleep`, with the time 0 that a fresh page contains.
 fn sleep_from(t: &Thread<'_>, at: u64) -> Answer {
     copy_from(t, at, TIMESPEC)
 }
@@ -106,7 +106,7 @@ pub fn read_into_bad(t: &Thread<'_>) -> Result<(), Failure> {
 
 pub fn kernel_first_touch(t: &Thread<'_>) -> Result<(), Failure> {
     let p = map_pages(t, 2, RW)?;
-    // On an untouched page, and on one that is mapped to the zero page.
+    // To an untouched page, and to one that is mapped to the zero page.
     let answer = clock_to(t, p)?;
     ensure!(answer.is_ok(), "{answer:?}");
     let time = contents(t, p, TIMESPEC as u64)?;

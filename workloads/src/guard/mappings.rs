@@ -1,5 +1,5 @@
-//! Changes of mappings by one thread: what is allowed before and after, what the pages contain,
-//! and the error codes.
+//! Changes of mappings by one thread: which accesses are allowed before and after, the content of the
+//! pages, and the error codes.
 
 use faultless_mm::Access::{Read, Write};
 use faultless_mm::SegvCode::{AccErr, MapErr};

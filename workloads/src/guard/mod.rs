@@ -1,11 +1,11 @@
-//! guard: does memory protection do what Linux documents? The twin of `workloads/c/guard.c`.
+//! guard: tests memory protection against Linux's documentation. The twin of `workloads/c/guard.c`.
 //!
-//! Guard pages, changes of protection, unmapping, stack growth, what the signal says, bad pointers
-//! given to the kernel, and races of all this with accesses by another thread. Each check prints
+//! Guard pages, changes of protection, unmapping, stack growth, the signal's contents, bad pointers
+//! passed to the kernel, and races of all this with accesses by another thread. Each check prints
 //! a line; the program exits with 1 if any failed.
 //!
-//! This file is the list of checks; they are in one file for each group. What is missing from the
-//! C program's list is said, with the reason, on the crate's front page.
+//! This file is the list of checks; they are in one file for each group. The crate's front page lists
+//! the checks of the C program that are missing here, with the reasons.
 
 mod check;
 mod faults;
@@ -158,7 +158,7 @@ pub fn main(thread: &Thread<'_>, arguments: &[String]) -> Result<i32, Stop> {
 fn usage(name: &str) -> String {
     format!(
         "Usage: {name} [options] [word...]\n\
-         Runs the checks whose name contains one of the words, or all.\n\
+         Runs the checks with a name that contains one of the words, or all.\n\
          -l\t\t List the checks, run none\n\
          -r <num>\t Rounds of each race (200)\n\
          --help\t\t Print this\n\

@@ -1,5 +1,5 @@
-//! Pages to try things on. These stop the program where a call fails that the checks do not ask
-//! about, or an access that must work.
+//! Pages for the checks. These functions end the program if a call fails that no check tests,
+//! or an access that must succeed.
 
 use faultless_mm::{Errno, PROT_READ, PROT_WRITE, flags};
 
@@ -13,13 +13,13 @@ pub const NONE: u32 = 0;
 /// Flags of fresh memory.
 pub const ANONYMOUS: u32 = flags::PRIVATE | flags::ANONYMOUS;
 
-/// Fresh private pages.
+/// Maps fresh private pages.
 pub fn map_pages(thread: &Thread<'_>, count: u64, protection: u32) -> Result<u64, Stop> {
     let result = thread.call(|space| space.mmap(0, count * PAGE, protection, ANONYMOUS))?;
     result.map_err(|e| thread.die(format_args!("cannot map {count} pages: {e}")))
 }
 
-/// Fresh private pages at this address, over whatever is there.
+/// Maps fresh private pages at this address, over existing mappings.
 pub fn map_over(
     thread: &Thread<'_>,
     at: u64,
@@ -42,7 +42,7 @@ pub fn unmap(thread: &Thread<'_>, at: u64, count: u64) -> Result<(), Stop> {
     thread.or_die("munmap", result)
 }
 
-/// Gives advice.
+/// Calls `madvise`.
 pub fn advise(
     thread: &Thread<'_>,
     at: u64,
@@ -74,7 +74,7 @@ pub fn contents(thread: &Thread<'_>, at: u64, size: u64) -> Result<Vec<u8>, Stop
     Ok(bytes)
 }
 
-/// Writes the same byte everywhere.
+/// Writes the same byte to all of it.
 pub fn fill(thread: &Thread<'_>, at: u64, size: u64, byte: u8) -> Result<(), Stop> {
     let result = thread.attempt(|cpu| cpu.fill(at, size as usize, byte))?;
     result.map_err(|fault| unexpected(thread, fault))

@@ -1,4 +1,4 @@
-//! Stacks that grow, and where they stop.
+//! The growth of stacks, and its limits.
 
 use faultless_mm::Access::{Read, Write};
 use faultless_mm::SegvCode::MapErr;
@@ -16,8 +16,8 @@ fn stack_pointer(t: &Thread<'_>) -> Result<u64, Stop> {
     t.call(image::stack_pointer)
 }
 
-/// Uses `depth` KiB below `top`, downwards, as functions that call each other do, and looks at
-/// each frame again on the way back. Whether they kept their contents.
+/// Writes `depth` KiB below `top`, downwards, like nested function calls, and checks
+/// each frame on the way back. Returns whether they kept their contents.
 fn recurse(t: &Thread<'_>, top: u64, depth: u64) -> Result<Result<bool, Fault>, Stop> {
     let frame = |level: u64| top - level * KIB;
     let word = |level: u64| level.wrapping_mul(0x0101_0101_0101_0101);
@@ -40,7 +40,7 @@ fn recurse(t: &Thread<'_>, top: u64, depth: u64) -> Result<Result<bool, Fault>, 
     Ok(Ok(true))
 }
 
-// The next three go deeper one after the other, into stack never used before.
+// The next three checks reach deeper one after the other, into unused stack.
 
 pub fn below_stack_pointer(t: &Thread<'_>) -> Result<(), Failure> {
     let p = stack_pointer(t)? - MIB;
@@ -98,7 +98,7 @@ pub fn grows_down(t: &Thread<'_>) -> Result<(), Failure> {
     allowed(t, Write, top - PAGE)?;
     allowed(t, Write, top - 20 * PAGE)?;
     allowed(t, Read, top - 3 * PAGE)?;
-    // With a mapping below it stops 1 MiB (256 pages of 4 KiB) above that.
+    // With a mapping below, growth stops 1 MiB (256 pages of 4 KiB) above it.
     let result = map_over(t, low, 1, RW)?;
     ensure!(result == Ok(low), "{result:?}");
     allowed(t, Write, low + 258 * PAGE)?;

@@ -1,7 +1,7 @@
-//! Sleeping, and waiting for each other.
+//! Sleeping, and barriers between threads.
 //!
-//! A process has one bell. Whoever waits for something sleeps beside it and looks again whenever
-//! it rings; what rings it is rare: a barrier that opens, the process' end.
+//! A process has one bell. Every waiting thread sleeps on it and checks its condition again whenever
+//! it rings. It rings rarely: when a barrier opens, and at the end of the process.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::thread::{Stop, Thread};
 
-/// Wakes everybody who waits for something.
+/// Wakes all waiting threads.
 #[derive(Default)]
 pub struct Bell {
     lock: Mutex<()>,
@@ -17,9 +17,9 @@ pub struct Bell {
 }
 
 impl Bell {
-    /// Lets everybody look again.
+    /// Wakes all waiters, so that they check their conditions again.
     pub fn ring(&self) {
-        // With the lock, or one who is about to sleep would miss it.
+        // Under the lock, because a thread between its check and its sleep would miss the wake-up.
         let _lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.condition.notify_all();
     }
@@ -45,7 +45,7 @@ impl Bell {
     }
 }
 
-/// A point that threads pass together, over and over.
+/// A reusable barrier.
 pub struct Barrier {
     threads: usize,
     arrived: AtomicUsize,
@@ -53,7 +53,7 @@ pub struct Barrier {
 }
 
 impl Barrier {
-    /// A barrier for so many threads.
+    /// A barrier for `threads` threads.
     pub fn new(threads: usize) -> Self {
         Self {
             threads,
@@ -62,10 +62,10 @@ impl Barrier {
         }
     }
 
-    /// Waits until all threads are here.
+    /// Waits until all threads have arrived.
     pub fn wait(&self, thread: &Thread<'_>) -> Result<(), Stop> {
         let before = self.passed.load(Ordering::Relaxed);
-        // Acquire and release: what each did before the barrier, each sees behind it.
+        // Acquire and release: everything that a thread did before the barrier is visible to all threads behind it.
         if self.arrived.fetch_add(1, Ordering::AcqRel) + 1 == self.threads {
             self.arrived.store(0, Ordering::Relaxed);
             self.passed.store(before + 1, Ordering::Release);

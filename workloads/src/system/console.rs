@@ -1,4 +1,4 @@
-//! Output, carried from the process' threads to whoever called.
+//! The output of the process's threads, forwarded to the caller of the workload.
 //!
 //! The caller's writers need not be shared between threads, and a slow one slows the process
 //! down as a full pipe would.
@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 use super::process::{End, Process};
 
-/// How often the caller is asked whether to stop.
+/// How often `stop` is polled.
 const PATIENCE: Duration = Duration::from_millis(10);
-/// Pieces of output on their way.
+/// Messages that are buffered.
 const ROOM: usize = 64;
 
-/// Something for the caller.
+/// A message to the caller.
 pub enum Message {
     /// To stdout.
     Out(String),
@@ -24,12 +24,12 @@ pub enum Message {
     Ended,
 }
 
-/// A way from threads to the caller.
+/// The channel from the threads to the caller.
 pub fn channel() -> (SyncSender<Message>, Receiver<Message>) {
     sync_channel(ROOM)
 }
 
-/// Writes what comes until the process has ended; ends it when `stop` says so.
+/// Writes the output until the process has ended; ends the process when `stop` returns true.
 pub fn serve(
     messages: &Receiver<Message>,
     process: &Process,
@@ -55,6 +55,6 @@ pub fn serve(
 }
 
 fn write_now(to: &mut dyn Write, text: &str) {
-    // Output that nobody takes is no reason to stop.
+    // A failed write does not stop the process.
     let _ = to.write_all(text.as_bytes()).and_then(|()| to.flush());
 }

@@ -1,7 +1,7 @@
-//! `malloc` and `free`, in the manner of musl's: large blocks are mappings of their own, small
-//! ones come from the heap that `brk` extends, in sizes that are powers of two.
+//! `malloc` and `free`, in the manner of musl's: large blocks are separate mappings, small
+//! ones are allocated from the heap that `brk` extends, in sizes that are powers of two.
 //!
-//! What it knows of blocks is the host's memory, and takes no faults.
+//! Its metadata is in the host's memory, and causes no faults.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -25,13 +25,13 @@ pub struct Heap(Mutex<Blocks>);
 struct Blocks {
     /// Free blocks, by the binary logarithm of their size.
     free: [Vec<u64>; MAPPED_FROM.ilog2() as usize + 1],
-    /// What has been taken from `brk` and not been handed out.
+    /// The part of the heap that has not been handed out yet.
     next: u64,
     end: u64,
 }
 
 impl Heap {
-    /// A block of `size` bytes, aligned to 16; `None` without memory.
+    /// Allocates a block of `size` bytes, aligned to 16; `None` if there is no memory.
     pub fn allocate(&self, space: &SoftSpace, size: u64) -> Option<u64> {
         if size >= MAPPED_FROM {
             let anonymous = flags::PRIVATE | flags::ANONYMOUS;
@@ -54,7 +54,7 @@ impl Heap {
         Some(block)
     }
 
-    /// Gives back a block and its size. Whether that could be done.
+    /// Frees a block of `size` bytes; returns whether that succeeded.
     pub fn free(&self, space: &SoftSpace, block: u64, size: u64) -> bool {
         if size >= MAPPED_FROM {
             return space.munmap(block, size).is_ok();
@@ -69,7 +69,7 @@ impl Heap {
     }
 }
 
-/// Extends the heap by `size` bytes; where they begin.
+/// Extends the heap by `size` bytes, and returns their start.
 pub fn extend_break(space: &SoftSpace, size: u64) -> Option<u64> {
     let old = space.brk(0);
     let new = old.checked_add(size)?;

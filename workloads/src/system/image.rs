@@ -6,17 +6,17 @@ use faultless_soft::SoftSpace;
 
 use super::PAGE;
 
-/// Machine code, if there were any.
+/// The address of machine code, if there were any.
 pub const TEXT: u64 = 0x40_0000;
-/// Constants.
+/// The address of constants.
 pub const CONSTANTS: u64 = TEXT + PAGE;
-/// Variables.
+/// The address of variables.
 pub const DATA: u64 = CONSTANTS + PAGE;
-/// Where the heap begins.
+/// The start of the heap.
 const HEAP: u64 = DATA + PAGE;
-/// What of the stack is mapped from the start, as in Linux: 132 KiB.
+/// The part of the stack that is mapped at the start, as in Linux: 132 KiB.
 const STACK: u64 = 33 * PAGE;
-/// Arguments and environment, above the stack pointer.
+/// Bytes of arguments and environment, above the stack pointer.
 const ARGUMENTS: u64 = 2 * PAGE;
 
 /// Makes the mappings in an empty address space.

@@ -1,14 +1,14 @@
-//! What a kernel and a C library are to the C programs.
+//! Replaces a kernel and a C library for the workloads.
 //!
-//! * `process`: one program, its address space, how it ends.
-//! * `thread`: a thread of it, on a CPU: accesses, memory calls, waiting.
-//! * `slot`: how threads take turns on a CPU.
+//! * `process`: one program, its address space, its end.
+//! * `thread`: one of its threads, on a CPU: accesses, memory calls, waiting.
+//! * `slot`: time slicing of threads on a CPU.
 //! * `team`: threads that are started and joined together.
-//! * `bell`: sleeping, and waiting for each other.
-//! * `console`: where output goes.
+//! * `bell`: sleeping, and barriers between threads.
+//! * `console`: forwards output to the caller.
 //! * `image`: the mappings of a program before it starts.
 //! * `heap`: `malloc`.
-//! * `usage`: times, as `getrusage` tells them.
+//! * `usage`: times, as `getrusage` returns them.
 
 mod bell;
 pub mod console;
@@ -29,8 +29,8 @@ pub use usage::Times;
 
 /// Bytes in a page.
 pub const PAGE: u64 = faultless_mm::PAGE_SIZE;
-/// Data of different threads is kept this far apart: two lines, because some processors fetch
+/// The distance between data of different threads: two lines, because some processors fetch
 /// lines in pairs.
 pub const LINE_PAIR: u64 = 128;
-/// More threads than this is a typing mistake, not a workload.
+/// More threads than this are a typing mistake.
 pub const MAX_THREADS: u64 = 4096;

@@ -1,4 +1,4 @@
-//! One program: its address space, its CPUs' slots, and how it ends.
+//! One program: its address space, its CPUs' slots, and its end.
 //!
 //! A process ends once, for the first reason given. From then on the next access, call or wait of
 //! each of its threads returns [`Stop`], so that all of them return from their bodies.
@@ -26,7 +26,7 @@ pub enum End {
     Exit(i32),
     /// By this signal.
     Signal(i32),
-    /// Because the caller wanted it, or by a panic of ours.
+    /// By the caller's `stop`, or by a panic of ours.
     Stopped,
 }
 
@@ -35,7 +35,7 @@ pub struct Process {
     name: &'static str,
     space: SoftSpace,
     slots: Vec<Slot>,
-    /// Where threads sleep and wait for each other.
+    /// The bell on which threads sleep and wait for each other.
     pub(super) bell: Bell,
     console: SyncSender<Message>,
     end: OnceLock<(End, Instant)>,
@@ -43,7 +43,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// A process on a machine with `cpus` CPUs, which runs nothing yet.
+    /// A process on a machine with `cpus` CPUs, without threads yet.
     pub fn new(
         name: &'static str,
         space: SoftSpace,
@@ -99,7 +99,7 @@ impl Process {
         let _care = Care(self);
         let seat = Seat::take(&self.slots[cpu]);
         SoftCpu::run(&self.space, cpu as u32, |cpu| {
-            // A stop has been said where it was caused.
+            // The cause of a stop has been reported already.
             let _ = body(&Thread::new(self, cpu, &seat));
         });
     }
@@ -109,13 +109,13 @@ impl Process {
         self.end_with(end, String::new())
     }
 
-    /// Ends the process with last words on stderr, unless it has ended before.
+    /// Ends the process with a message on stderr, unless it has ended before.
     pub fn end_with(&self, end: End, words: String) -> Stop {
         if self.end.set((end, Instant::now())).is_ok() && !words.is_empty() {
-            // Without a reader there is nobody to tell.
+            // Fails only if there is no reader.
             let _ = self.console.send(Message::Err(words));
         }
-        // SeqCst: a thread takes its slot's attention away before it looks here.
+        // SeqCst: a thread clears its slot's attention before it reads this flag.
         self.over.store(true, Ordering::SeqCst);
         self.slots.iter().for_each(Slot::call);
         self.bell.ring();
@@ -127,28 +127,28 @@ impl Process {
         self.over.load(Ordering::SeqCst)
     }
 
-    /// There is no frame for a page.
+    /// Kills the process, because there is no frame for a page.
     pub(super) fn out_of_memory(&self) -> Stop {
         let name = self.name;
         let words = format!("{name}: killed: the machine's memory is exhausted\n");
         self.end_with(End::Signal(SIGKILL), words)
     }
 
-    /// Text for stdout. Nothing is printed once the process has ended.
+    /// Prints to stdout, unless the process has ended.
     pub fn print(&self, text: String) {
         if self.end.get().is_none() {
-            // Without a reader there is nobody to tell.
+            // Fails only if there is no reader.
             let _ = self.console.send(Message::Out(text));
         }
     }
 
-    /// How it ended, and the address space; when no thread runs.
+    /// How it ended, and the address space; called when no thread runs.
     pub fn into_parts(self) -> (Option<(End, Instant)>, SoftSpace) {
         (self.end.into_inner(), self.space)
     }
 }
 
-/// Ends the process if its thread panics, so that nobody waits for it.
+/// Ends the process if its thread panics, so that no other thread waits for it.
 struct Care<'p>(&'p Process);
 
 impl Drop for Care<'_> {
@@ -159,7 +159,7 @@ impl Drop for Care<'_> {
     }
 }
 
-/// Says that nothing more will come.
+/// Sends the last message when it is dropped.
 struct Farewell<'p>(&'p Process);
 
 impl Drop for Farewell<'_> {

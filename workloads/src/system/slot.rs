@@ -1,13 +1,13 @@
-//! How threads take turns on a CPU.
+//! Time slicing of threads on a CPU.
 //!
-//! A thread is bound to one CPU and runs only while it has that CPU's slot. Who finds the slot
-//! taken waits in line. The first in line asks for the slot when its holder has had it for a
-//! [`SLICE`]: it sets `attention`, as a timer's interrupt would, and the holder, which looks at it
-//! before every access and call, hands over. A thread that waits for something else leaves the
-//! slot by itself. A thread that the memory core makes wait keeps it.
+//! A thread is bound to one CPU and runs only while it holds that CPU's slot. If the slot is
+//! taken, the thread queues. The first thread in the queue requests the slot when its holder has had it for a
+//! [`SLICE`]: it sets `attention`, as a timer interrupt would. The holder polls this flag
+//! before every access and call, and hands over. A thread that waits for something else releases the
+//! slot. A thread that waits inside the memory core keeps it.
 //!
-//! Who writes which line: `attention` is written by who waits or ends the process, and read by
-//! the holder alone; the rest is under the lock.
+//! *Writes*: `attention` is written by waiting threads, by the end of the process, and by the holder that clears it;
+//! only the holder reads it. The rest is under the lock.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -15,21 +15,21 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-/// How long a thread keeps its CPU while others wait for it; what Linux gives to threads of equal
-/// weight, roughly.
+/// How long a thread keeps its CPU while others wait for it; roughly Linux's slice for threads of equal
+/// weight.
 const SLICE: Duration = Duration::from_millis(4);
 
 /// A CPU, as threads see it.
 #[repr(align(128))]
 pub struct Slot {
     attention: AtomicBool,
-    /// How many wait in line, for those who want to know without the lock.
+    /// The length of the queue, readable without the lock.
     waiting: AtomicUsize,
     line: Mutex<Line>,
 }
 
 struct Line {
-    /// Whose the slot is.
+    /// The ticket of the holder.
     holder: Option<u64>,
     since: Instant,
     next_ticket: u64,
@@ -50,18 +50,18 @@ impl Slot {
         }
     }
 
-    /// Asks the holder to look up.
+    /// Requests the holder's attention.
     pub fn call(&self) {
         self.attention.store(true, Ordering::SeqCst);
     }
 
-    /// Whether the holder is to look up.
+    /// Whether the holder's attention is requested.
     #[inline]
     pub fn is_called(&self) -> bool {
         self.attention.load(Ordering::Relaxed)
     }
 
-    /// Takes the call away, to be answered.
+    /// Clears the request before the holder handles it.
     pub fn answer(&self) {
         self.attention.store(false, Ordering::SeqCst);
     }
@@ -97,7 +97,7 @@ impl Slot {
         }
     }
 
-    /// Gives the slot to the first in line.
+    /// Hands the slot to the first thread in the queue.
     fn give(&self) {
         let mut line = self.lock();
         let next = line.waiting.pop_front();
@@ -115,11 +115,11 @@ impl Slot {
     }
 }
 
-/// A slot, held.
+/// A guard that holds a slot.
 pub struct Seat<'s>(&'s Slot);
 
 impl<'s> Seat<'s> {
-    /// Waits for the slot, and holds it.
+    /// Waits for the slot and holds it.
     pub fn take(slot: &'s Slot) -> Self {
         slot.take();
         Self(slot)
@@ -131,7 +131,7 @@ impl<'s> Seat<'s> {
         self.0
     }
 
-    /// Runs `away` while others may have the slot.
+    /// Runs `away` with the slot released.
     pub fn lend<R>(&self, away: impl FnOnce() -> R) -> R {
         self.0.give();
         let result = away();

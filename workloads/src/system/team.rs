@@ -6,10 +6,10 @@ use std::thread::{self, Scope, ScopedJoinHandle};
 use super::process::Process;
 use super::thread::{Stop, Thread};
 
-/// The host's stack of a thread; there may be thousands, and none recurses.
+/// The size of a thread's stack on the host; there may be thousands, and none recurses.
 const STACK: usize = 256 << 10;
 
-/// Threads that another one has started.
+/// Threads that another thread has started.
 pub struct Team<'scope, 'env: 'scope> {
     process: &'env Process,
     scope: &'scope Scope<'scope, 'env>,
@@ -33,7 +33,7 @@ impl<'scope, 'env> Team<'scope, 'env> {
 }
 
 impl Thread<'_> {
-    /// Runs `lead` with a team of no threads yet, and afterwards waits, off the CPU, for all the
+    /// Runs `lead` with an empty team, and then waits, off the CPU, for all the
     /// threads that it has started.
     pub fn team<'env, R>(&'env self, lead: impl for<'scope> FnOnce(&Team<'scope, 'env>) -> R) -> R {
         thread::scope(|scope| {
@@ -44,7 +44,7 @@ impl Thread<'_> {
             };
             let result = lead(&team);
             let members = team.members.take();
-            // A panic of a thread is the scope's to pass on.
+            // The scope propagates a thread's panic.
             self.away(|| members.into_iter().for_each(|member| drop(member.join())));
             result
         })

@@ -11,7 +11,7 @@ use super::slot::Seat;
 const SIGSEGV: i32 = 11;
 const SIGBUS: i32 = 7;
 
-/// The process is over: the thread returns.
+/// The process has ended: the thread must return.
 #[derive(Debug)]
 pub struct Stop(pub(super) ());
 
@@ -24,7 +24,7 @@ pub struct Fault {
     pub address: u64,
 }
 
-/// A thread that runs.
+/// A running thread.
 pub struct Thread<'p> {
     process: &'p Process,
     cpu: &'p SoftCpu<'p>,
@@ -41,7 +41,7 @@ impl<'p> Thread<'p> {
         self.process
     }
 
-    /// Tries an access; a SIGSEGV goes to the caller, who stands for its handler.
+    /// Tries an access; a SIGSEGV is returned to the caller, which acts as its handler.
     #[inline]
     pub fn attempt<R>(
         &self,
@@ -57,7 +57,7 @@ impl<'p> Thread<'p> {
         }
     }
 
-    /// An access for whose SIGSEGV there is no handler.
+    /// Makes an access without a handler for its SIGSEGV.
     #[inline]
     fn access<R>(&self, access: impl FnOnce(&SoftCpu<'_>) -> Result<R, Trap>) -> Result<R, Stop> {
         match self.attempt(access)? {
@@ -78,7 +78,7 @@ impl<'p> Thread<'p> {
         self.access(|cpu| cpu.store(at, value))
     }
 
-    /// Adds to a word, atomically; the value before.
+    /// Adds to a word atomically, and returns the value before.
     #[inline]
     pub fn fetch_add(&self, at: u64, value: u64) -> Result<u64, Stop> {
         self.access(|cpu| cpu.fetch_add(at, value))
@@ -106,25 +106,25 @@ impl<'p> Thread<'p> {
         self.access(|cpu| cpu.store_bytes(at, from))
     }
 
-    /// A system call on the address space.
+    /// Makes a system call on the address space.
     #[inline]
     pub fn call<R>(&self, call: impl FnOnce(&SoftSpace) -> R) -> Result<R, Stop> {
         self.look_up()?;
         Ok(call(self.cpu.space()))
     }
 
-    /// Ends the process with status 1 and a line that names it on stderr.
+    /// Ends the process with status 1 and a line on stderr that begins with its name.
     pub fn die(&self, why: impl std::fmt::Display) -> Stop {
         let words = format!("{}: {why}\n", self.process.name());
         self.process.end_with(End::Exit(1), words)
     }
 
-    /// The result of a call that may not fail.
+    /// Returns the result of a call, or ends the process if it failed.
     pub fn or_die<R>(&self, call: &str, result: Result<R, Errno>) -> Result<R, Stop> {
         result.map_err(|error| self.die(format_args!("{call}: {error}")))
     }
 
-    /// Text for stdout.
+    /// Prints to stdout.
     pub fn print(&self, text: String) {
         self.process.print(text);
     }
@@ -142,11 +142,11 @@ impl<'p> Thread<'p> {
 
     /// Sleeps.
     pub fn sleep(&self, time: Duration) -> Result<(), Stop> {
-        // Too far away for the clock is forever.
+        // A deadline beyond the clock's range means forever.
         self.wait_until(Instant::now().checked_add(time), || false)
     }
 
-    /// Leaves the CPU until `done`, or until `deadline`. Something must ring the process' bell
+    /// Releases the CPU until `done`, or until `deadline`. The process's bell must ring
     /// when `done` becomes true.
     pub fn wait_until(
         &self,
@@ -163,8 +163,8 @@ impl<'p> Thread<'p> {
         self.cpu.pause(|| self.seat.lend(wait))
     }
 
-    /// What an interrupt is to a program: between any two accesses the process may turn out to be
-    /// over, or the CPU to be wanted by another thread.
+    /// Acts like an interrupt: before each access, checks whether the process has ended
+    /// or another thread wants the CPU.
     #[inline]
     fn look_up(&self) -> Result<(), Stop> {
         if self.seat.slot().is_called() {
@@ -179,7 +179,7 @@ impl<'p> Thread<'p> {
         let slot = self.seat.slot();
         slot.answer();
         if self.process.is_over() {
-            // The call stays for whoever has the CPU next.
+            // The request stays for the next thread on this CPU.
             slot.call();
             return Err(Stop(()));
         }

@@ -1,4 +1,4 @@
-//! Times, as `getrusage` tells them: of this process, on the host.
+//! Times of this process on the host, as `getrusage` returns them.
 
 use std::fs;
 
@@ -15,14 +15,14 @@ pub struct Times {
 }
 
 impl Times {
-    /// What has been used until now; 0 where the host does not tell.
+    /// The times used so far; 0 if the host does not provide them.
     pub fn now() -> Self {
         let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
         parse(&text).unwrap_or_default()
     }
 }
 
-/// `PID (NAME) STATE …`, where the name may hold anything; the times are fields 14 and 15.
+/// Parses `PID (NAME) STATE …`, where the name may contain any character; the times are fields 14 and 15.
 fn parse(text: &str) -> Option<Times> {
     let (_, fields) = text.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace().skip(11);

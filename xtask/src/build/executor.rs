@@ -1,5 +1,5 @@
 //! The program that runs the programs of `./x fuzz` on a kernel: Rust, static, with the C library
-//! that rustup's own target is linked with.
+//! of rustup's own target.
 
 use super::{cargo, place, run};
 use crate::layout::Layout;
@@ -7,7 +7,7 @@ use crate::refusal::Refusal;
 
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
-/// Builds it and puts it where the command looks for it.
+/// Builds it and copies it to where the command expects it.
 pub fn executor(layout: &Layout) -> Result<(), Refusal> {
     let folder = layout.at("target/static");
     let mut cargo = cargo(layout, "build");
@@ -16,7 +16,7 @@ pub fn executor(layout: &Layout) -> Result<(), Refusal> {
     cargo
         .args(["--target", TARGET, "--target-dir"])
         .arg(&folder);
-    // With a target named, the flags are not for what runs while it is built.
+    // With an explicit target, the flags do not apply to build scripts.
     cargo.env("RUSTFLAGS", "-Ctarget-feature=+crt-static");
     run("building the executor", &mut cargo)?;
     let built = folder.join(TARGET).join("release/faultless-executor");

@@ -10,12 +10,12 @@ use crate::setup::bare_metal::{BareMetal, TARGET};
 /// The name of the kernel's binary.
 const BINARY: &str = "faultless-kernel";
 
-/// Builds the kernel and puts the image where the command looks for it.
+/// Builds the kernel and copies the image to where the command expects it.
 pub fn kernel(layout: &Layout) -> Result<(), Refusal> {
     build(layout, "building the kernel", &[], &layout.kernel())
 }
 
-/// The same without events, in a folder of its own, so that neither build undoes the other.
+/// The same without events, in a folder of its own, so that neither build invalidates the other.
 pub fn kernel_without_events(layout: &Layout) -> Result<(), Refusal> {
     let image = layout.state().join("kernel-without-events");
     let what = "building the kernel without events";

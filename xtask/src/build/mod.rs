@@ -1,4 +1,4 @@
-//! Builds, each of which does nothing when nothing has changed.
+//! Builds, which do nothing if nothing has changed.
 
 mod executor;
 mod kernel;
@@ -24,7 +24,7 @@ pub fn command(layout: &Layout) -> Result<(), Refusal> {
     run("building the command", &mut cargo)
 }
 
-/// Builds the command once more, with every write to memory recorded.
+/// Builds the command once more, so that it records every write to memory.
 pub fn recorder(layout: &Layout) -> Result<(), Refusal> {
     let mut cargo = cargo(layout, "build");
     cargo.args(["--release", "--package", "faultless-cli", "--target-dir"]);
@@ -44,7 +44,7 @@ pub fn cargo(layout: &Layout, subcommand: &str) -> Command {
     cargo
 }
 
-/// Copies `from` over `to` in one step, so that a machine that boots meanwhile sees a whole file.
+/// Copies `from` over `to` atomically, so that a machine that boots meanwhile sees a whole file.
 fn place(from: &Path, to: &Path) -> std::io::Result<()> {
     if let Some(folder) = to.parent() {
         fs::create_dir_all(folder)?;
@@ -54,7 +54,7 @@ fn place(from: &Path, to: &Path) -> std::io::Result<()> {
     fs::rename(&part, to)
 }
 
-/// Runs a build tool; what it has to say goes to stderr.
+/// Runs a build tool; its messages go to stderr.
 fn run(what: &str, command: &mut Command) -> Result<(), Refusal> {
     match progress::run(what, command) {
         Ok(status) if status.success() => Ok(()),

@@ -1,7 +1,7 @@
 //! The packaged workloads: C programs, built static with musl.
 //!
-//! One program for each `workloads/c/NAME.c`. A program is built again when it is older than any
-//! file there, or than this tool, which holds the compiler's flags.
+//! One program for each `workloads/c/NAME.c`. A program is rebuilt if it is older than any
+//! file there, or than this tool, which contains the compiler's flags.
 
 use std::fs;
 use std::io;
@@ -62,7 +62,7 @@ fn refuse(error: &io::Error) -> Refusal {
     Refusal::new(format!("cannot build the workloads: {error}"))
 }
 
-/// Every C file of the folder itself is a program; those in its folders are parts of one.
+/// Whether a C file is a program: those directly in the folder are, those in its folders are parts of one.
 fn is_program(file: &Path, folder: &Path) -> bool {
     file.parent() == Some(folder) && file.extension().is_some_and(|extension| extension == "c")
 }

@@ -1,4 +1,4 @@
-//! Debian packages, by apt-get.
+//! Installation of Debian packages with apt-get.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -10,7 +10,7 @@ use crate::layout::Layout;
 use crate::progress;
 use crate::refusal::Refusal;
 
-/// Installs `packages`; does nothing, and needs nothing, when there are none.
+/// Installs `packages`; does nothing, and needs nothing, if there are none.
 pub fn install(layout: &Layout, packages: &[&str]) -> Result<(), Refusal> {
     if packages.is_empty() {
         return Ok(());
@@ -25,8 +25,8 @@ pub fn install(layout: &Layout, packages: &[&str]) -> Result<(), Refusal> {
         let line = format!("missing: run 'sudo apt-get install {names}', then ./x again");
         return Err(Refusal::new(line));
     }
-    // Old lists name files that are gone, or only an older version. If fetching them fails, what is
-    // there may still do.
+    // Old lists name files that are gone, or only older versions. If fetching them fails, the existing
+    // ones may still do.
     let lists = apt_get(layout, "fetching Debian's package lists", &["update"]);
     install_now(layout, &names, packages).map_err(|why| lists.err().unwrap_or(why))
 }
@@ -59,7 +59,7 @@ fn apt_get(layout: &Layout, what: &str, arguments: &[&str]) -> Result<(), Refusa
     }
 }
 
-/// The last line by which apt-get says what went wrong.
+/// The last line with which apt-get reports an error.
 pub fn last_error(log: &Path) -> String {
     let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     let text = text.unwrap_or_default();
@@ -68,7 +68,7 @@ pub fn last_error(log: &Path) -> String {
     line.trim_start_matches("E: ").to_owned()
 }
 
-/// Whether a line of the log begins so.
+/// Whether a line of the log begins with `what`.
 pub fn said(log: &Path, what: &str) -> bool {
     let text = fs::read(log).map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
     text.is_ok_and(|text| text.lines().any(|line| line.starts_with(what)))

@@ -1,4 +1,4 @@
-//! Which toolchain builds the kernel: rustup's, when it has the bare-metal target, or Debian's,
+//! The toolchain that builds the kernel: rustup's, if it has the bare-metal target, or Debian's,
 //! which builds `core` and `alloc` from the packaged source.
 
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use crate::refusal::Refusal;
 /// The kernel's target.
 pub const TARGET: &str = "x86_64-unknown-none";
 
-/// The compiler that the kernel needs is 1.this.
+/// The minor version of the compiler that the kernel needs (1.`MINOR`).
 const MINOR: u32 = 95;
 
-/// Debian's cargo; named by its path, because rustup's comes first in PATH.
+/// Debian's cargo; by its path, because rustup's is first in PATH.
 const DEBIAN_CARGO: &str = "/usr/bin/cargo";
 const DEBIAN_RUSTC: &str = "/usr/bin/rustc";
 
@@ -28,7 +28,7 @@ pub enum BareMetal {
 }
 
 impl BareMetal {
-    /// The toolchain that the environment asks for, or the one that needs the least set-up.
+    /// Chooses the toolchain that the environment names, or the one that needs the least set-up.
     pub fn choose() -> Result<Self, Refusal> {
         match std::env::var("FAULTLESS_TOOLCHAIN").as_deref() {
             Ok("rustup") if !rustup_has_the_target() => Err(Refusal::new(format!(
@@ -44,13 +44,13 @@ impl BareMetal {
         }
     }
 
-    /// The Debian packages that it lacks.
+    /// The Debian packages that are missing.
     pub fn missing(self) -> Vec<&'static str> {
         if self == BareMetal::Rustup {
             return Vec::new();
         }
         let mut packages = Vec::new();
-        // The three are of one version only when they are installed together.
+        // The three have the same version only if they are installed together.
         if !Path::new(DEBIAN_CARGO).exists() || !is_new_enough(DEBIAN_RUSTC) || !has_source() {
             packages.extend(["rustc-web", "cargo-web", "rust-web-src"]);
         }
@@ -60,8 +60,8 @@ impl BareMetal {
         packages
     }
 
-    /// Whether it is there and new enough, its packages being installed. A machine whose package
-    /// sources lack Debian's security archive has an older one.
+    /// Checks that it is installed and new enough, after its packages were installed. A machine without Debian's
+    /// security archive in its package sources gets an older one.
     pub fn check(self) -> Result<(), Refusal> {
         if self == BareMetal::Rustup || is_new_enough(DEBIAN_RUSTC) {
             return Ok(());
@@ -72,7 +72,7 @@ impl BareMetal {
         )))
     }
 
-    /// A cargo that runs `subcommand` for the kernel, in its folder, and the folder it builds in:
+    /// A cargo that runs `subcommand` in the kernel's folder, and the folder that it builds in:
     /// `part` of the usual one, or all of it if that is empty.
     pub fn cargo(self, layout: &Layout, subcommand: &str, part: &str) -> (Command, PathBuf) {
         let folder = layout.at("kernel");
@@ -86,12 +86,12 @@ impl BareMetal {
         cargo
             .args(["--target", TARGET, "--target-dir"])
             .arg(&target);
-        // They would replace the flags of the kernel's own configuration.
+        // These would replace the flags of the kernel's own configuration.
         cargo
             .env_remove("RUSTFLAGS")
             .env_remove("CARGO_ENCODED_RUSTFLAGS");
         if self == BareMetal::Debian {
-            // The name of rustup's toolchain means nothing to this compiler.
+            // This compiler does not know rustup's toolchain names.
             cargo
                 .env_remove("RUSTUP_TOOLCHAIN")
                 .env("RUSTC", DEBIAN_RUSTC);
@@ -105,7 +105,7 @@ impl BareMetal {
     }
 }
 
-/// Joined to the flags of the kernel's own configuration.
+/// Added to the flags of the kernel's own configuration.
 const DEBIAN_FLAGS: &str = "target.x86_64-unknown-none.rustflags=\
      ['-Clinker-flavor=ld.lld', '-Crelocation-model=static']";
 
@@ -118,7 +118,7 @@ fn rustup_has_the_target() -> bool {
     output.status.success() && Path::new(folder.trim()).is_dir()
 }
 
-/// Debian 12 also has a package `rustc`, of 1.63, in the same place.
+/// Whether a compiler is new enough. Debian 12 also has a package `rustc`, version 1.63, with the same path.
 fn is_new_enough(rustc: &str) -> bool {
     let Ok(output) = Command::new(rustc).arg("--version").output() else {
         return false;

@@ -1,4 +1,4 @@
-//! Whether a program is on the search path.
+//! Search for programs in PATH.
 
 use std::env;
 use std::os::unix::fs::PermissionsExt as _;

@@ -1,10 +1,10 @@
-//! Debian's kernels, to be booted beside ours: fetched as packages and unpacked, never installed.
+//! Debian's kernels, to boot beside ours: fetched as packages and unpacked, never installed.
 //!
-//! apt-get does it with a configuration, lists and a cache of its own in `.faultless/linux/apt`, so
-//! that the machine's are neither changed nor needed, and root is not either. Debian's signatures
-//! are checked as always. Only the mirror is the machine's: Debian's own where it has none.
+//! apt-get fetches them with a configuration, lists and a cache of its own in `.faultless/linux/apt`. So
+//! the machine's are neither changed nor needed, and root is not either. Debian's signatures
+//! are checked as always. Only the mirror is the machine's; Debian's own is the default.
 //!
-//! A kernel that is there is kept. To fetch a newer one, remove its folder.
+//! An existing kernel is kept. To fetch a newer one, remove its folder.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use crate::refusal::Refusal;
 
 /// The keys that sign Debian's archives.
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
-/// Where Debian is if the machine does not say.
+/// The mirror if the machine has none.
 const MIRROR: &str = "http://deb.debian.org/debian";
 
 /// A series of kernels, and the suite of Debian 12 that has it.
@@ -42,7 +42,7 @@ pub fn all() -> impl Iterator<Item = &'static str> {
     SERIES.iter().map(|series| series.name)
 }
 
-/// Fetches the newest kernel of a series, unless one is there.
+/// Fetches the newest kernel of a series, unless there is one already.
 pub fn provide(layout: &Layout, name: &str) -> Result<(), Refusal> {
     let series = SERIES.iter().find(|series| series.name == name);
     let series =
@@ -67,12 +67,12 @@ fn fetch(layout: &Layout, series: &Series) -> Result<(), Refusal> {
     let result = apt
         .download(layout, &package, &part)
         .and_then(|()| place(&part, &layout.linux().join(series.name), &package));
-    // What is left of it is of no use.
+    // Incomplete leftovers are useless.
     let _ = fs::remove_dir_all(&part);
     result
 }
 
-/// A configuration of apt's for one series.
+/// An apt configuration for one series.
 struct Apt {
     folder: PathBuf,
 }
@@ -90,7 +90,7 @@ impl Apt {
         Ok(Apt { folder })
     }
 
-    /// A tool of apt's that uses this configuration.
+    /// An apt tool that uses this configuration.
     fn tool(&self, name: &str) -> Command {
         let mut command = Command::new(name);
         for (option, part) in [
@@ -126,7 +126,7 @@ impl Apt {
     fn run(&self, what: &str, command: &mut Command, layout: &Layout) -> Result<(), Refusal> {
         let log = layout.log("linux");
         match progress::run_logged(what, command, &log) {
-            // apt-get update ends well although it fetched nothing; this is its only sign.
+            // apt-get update succeeds even if it fetched nothing; this message is the only sign.
             Ok(status) if status.success() && !apt::said(&log, "W: Failed to fetch") => Ok(()),
             Ok(_) => Err(Refusal::new(format!(
                 "{what} failed ({})",
@@ -168,7 +168,7 @@ struct Package {
 }
 
 /// The newest package `linux-image-SERIES…-cloud-amd64` of a list in Debian's format. All versions
-/// of a series are numbers with points and end in a suffix that they share.
+/// of a series are numbers with dots and end in the same suffix.
 fn newest(list: &str, series: &str) -> Option<Package> {
     let field = |paragraph: &str, key: &str| {
         let line = paragraph.lines().find_map(|line| line.strip_prefix(key));
@@ -195,7 +195,7 @@ fn numbers(version: &str) -> Vec<u64> {
     parts.filter_map(|part| part.parse().ok()).collect()
 }
 
-/// Puts the kernel where the command looks for it, in one step, with its version.
+/// Moves the kernel atomically to where the command expects it, with its version.
 fn place(part: &Path, folder: &Path, package: &Package) -> Result<(), Refusal> {
     let release = package.name.trim_start_matches("linux-image-");
     let kernel = part.join("root/boot").join(format!("vmlinuz-{release}"));
@@ -207,7 +207,7 @@ fn place(part: &Path, folder: &Path, package: &Package) -> Result<(), Refusal> {
     placed.map_err(|error| cannot_write(folder, &error))
 }
 
-/// The mirror that the machine fetches Debian from.
+/// The mirror from which the machine fetches Debian.
 fn mirror() -> String {
     let uris = Command::new("apt-get")
         .args(["--print-uris", "update"])
@@ -216,7 +216,7 @@ fn mirror() -> String {
     mirror_in(&text.unwrap_or_default()).unwrap_or_else(|| MIRROR.to_owned())
 }
 
-/// The first archive whose suite is Debian's own, in a list of what apt would fetch.
+/// The first archive that belongs to Debian's own suite, in a list of what apt would fetch.
 fn mirror_in(uris: &str) -> Option<String> {
     uris.lines().find_map(|line| {
         let uri = line.strip_prefix('\'')?.split('\'').next()?;

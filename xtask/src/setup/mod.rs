@@ -1,7 +1,7 @@
-//! Set-up: what a bare Debian 12 with rustup lacks, installed only when it is missing and needed.
+//! Set-up: installs what a bare Debian 12 with rustup lacks, only if it is missing and needed.
 //!
-//! Each need knows whether it is met, which packages meet it, and what to tell a user whose
-//! machine cannot install them.
+//! Each need knows whether it is met, which packages meet it, and the message for a machine
+//! that cannot install them.
 
 mod apt;
 pub mod bare_metal;
@@ -30,7 +30,7 @@ Example:
   ./x setup
 ";
 
-/// Something that has to be on the machine.
+/// Something that must be installed on the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// The emulator that boots the kernel.
@@ -67,7 +67,7 @@ pub fn command(layout: &Layout, arguments: &[OsString]) -> Result<ExitCode, Refu
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sees to it that every one of `needs` is met.
+/// Installs what is missing of `needs`.
 pub fn provide(layout: &Layout, needs: &[Need]) -> Result<(), Refusal> {
     let mut missing = Vec::new();
     for need in needs {
@@ -105,7 +105,7 @@ fn package(present: bool, name: &'static str) -> Vec<&'static str> {
     if present { Vec::new() } else { vec![name] }
 }
 
-/// Whether the user asks to behave as on a machine without QEMU.
+/// Whether the user wants the behaviour of a machine without QEMU.
 fn pretend_no_qemu() -> bool {
     std::env::var_os("FAULTLESS_NO_QEMU").is_some_and(|value| !value.is_empty() && value != "0")
 }

@@ -1,4 +1,4 @@
-//! How many tests passed and failed, read from what `cargo test` prints.
+//! The numbers of passed and failed tests, parsed from the output of `cargo test`.
 
 use std::ops::AddAssign;
 
@@ -19,7 +19,7 @@ impl AddAssign for Count {
 }
 
 impl Count {
-    /// The tests of one command: those it reports, or itself when it reports none.
+    /// The tests of one command: those it reports, or the command itself if it reports none.
     ///
     /// A command that fails although none of its tests does (it does not build, it is killed)
     /// counts as one more failure.

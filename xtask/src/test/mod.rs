@@ -89,13 +89,13 @@ fn say(text: &str) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Runs the steps one after the other, each to its end whatever the others did.
+/// Runs the steps one after the other, each to its end even if others fail.
 fn all(layout: &Layout, steps: &[&Step], full: bool, again: bool) -> ExitCode {
     let start = Instant::now();
     let mut total = Count::default();
     let mut left_out = 0;
     for step in steps {
-        // Without a hash nothing is left out, and nothing recorded.
+        // Without a hash no step is skipped, and none recorded.
         let hash = record::hash(layout, step, full).ok();
         let before = hash.and_then(|hash| record::passed(layout, step, hash));
         if let Some(passed) = before.filter(|_| full && !again) {

@@ -1,8 +1,8 @@
 //! The order of the rooms of `crates/mm/src`, and the check that every dependency points down.
 //!
-//! A room is a folder. A file names only its own room and those before it in [`ROOMS`]; `AddressSpace`
-//! has its methods in [`COMPOSING`] alone, because a method that stands in a lower room could be called
-//! there without an import.
+//! A room is a folder. A file names only its own room and those before it in [`ROOMS`]. `AddressSpace`
+//! has methods only in [`COMPOSING`], because a method in a lower room could be called there without
+//! an import.
 
 use std::fs;
 use std::path::Path;
@@ -19,7 +19,7 @@ const ROOMS: &[&str] = &[
 /// The rooms in which `AddressSpace` has methods.
 const COMPOSING: &[&str] = &["space", "fault", "ops", "verify"];
 
-/// Checks every file; how many there are.
+/// Checks every file, and returns the number of files.
 ///
 /// # Errors
 /// The lines that point up, one on each line.
@@ -55,7 +55,7 @@ pub fn check(layout: &Layout) -> Result<usize, Refusal> {
     )))
 }
 
-/// The lines of a file in the room with this number that are wrong, and what is wrong.
+/// The wrong lines of a file in the room with this number, and the errors.
 fn faults(room: usize, text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (number, line) in text.lines().enumerate() {

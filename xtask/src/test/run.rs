@@ -11,10 +11,10 @@ use crate::refusal::Refusal;
 use crate::setup::bare_metal::BareMetal;
 use crate::{build, progress, setup};
 
-/// How much of the output of a failed step is shown; all of it is in the log.
+/// How many lines of a failed step's output are shown; all of them are in the log.
 const SHOWN_LINES: usize = 200;
 
-/// Sets up what `step` needs, runs it to its end, and shows its output if it failed.
+/// Sets up the needs of `step`, runs it to its end, and shows its output if it failed.
 pub fn step(layout: &Layout, step: &Step, full: bool) -> Count {
     match attempt(layout, step, full) {
         Ok(count) => count,
@@ -53,7 +53,7 @@ fn attempt(layout: &Layout, step: &Step, full: bool) -> Result<Count, Refusal> {
     Ok(Count::of(&output, status.success()))
 }
 
-/// The command of a step, with everything built that it uses but does not build itself.
+/// The command of a step, after building all that it uses but does not build itself.
 fn prepare(layout: &Layout, run: &Run) -> Result<Command, Refusal> {
     match run {
         Run::Workspace(arguments) => Ok(cargo(layout, arguments)),
@@ -61,7 +61,7 @@ fn prepare(layout: &Layout, run: &Run) -> Result<Command, Refusal> {
             let mut command = cargo(layout, arguments);
             command.env("RUSTFLAGS", format!("--cfg {name}"));
             command.env("CARGO_TARGET_DIR", layout.at("target").join(name));
-            // Models run for minutes, and are built often: optimised, but not as a whole.
+            // Models run for minutes, and are rebuilt often: optimised, but without link-time optimisation.
             command.env("CARGO_PROFILE_RELEASE_LTO", "off");
             command.env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "16");
             command.env("CARGO_PROFILE_RELEASE_DEBUG", "0");
@@ -84,7 +84,7 @@ fn prepare(layout: &Layout, run: &Run) -> Result<Command, Refusal> {
     }
 }
 
-/// Cargo, with all that boots our kernel and those of Debian.
+/// Cargo, with everything that boots our kernel and Debian's kernels.
 fn beside_linux(layout: &Layout, all: &[&str], arguments: &[&str]) -> Result<Command, Refusal> {
     build::kernel(layout)?;
     build::workloads(layout)?;
@@ -101,8 +101,8 @@ fn cargo(layout: &Layout, arguments: &[&str]) -> Command {
     cargo
 }
 
-/// Clippy comes with rustup only. Where that has no bare-metal target, the kernel, which is the
-/// same code for any x86-64 target, is checked as if for the host.
+/// Clippy comes with rustup only. If rustup has no bare-metal target, the kernel is checked as if for the
+/// host: its code is the same for any x86-64 target.
 fn clippy_for_the_kernel(layout: &Layout) -> Command {
     let mut command = match BareMetal::choose() {
         Ok(BareMetal::Rustup) => BareMetal::Rustup.cargo(layout, "clippy", "").0,

@@ -1,22 +1,22 @@
-//! The steps of `./x test`, quick refusals first. To add a check, add a row.
+//! The steps of `./x test`, quick ones first. To add a check, add a row.
 
 use crate::setup::Need;
 
 /// One check, or a group of checks that share a build.
 pub struct Step {
-    /// What selects it on the command line.
+    /// Its name on the command line.
     pub name: &'static str,
     /// What it checks.
     pub about: &'static str,
-    /// What has to be on the machine for it.
+    /// The programs that it needs on the machine.
     pub needs: &'static [Need],
-    /// The folders and files that it tests, and those that they are built from.
+    /// The folders and files that it tests, and their dependencies.
     pub sources: &'static [&'static str],
-    /// What is run. The tests that it reports are counted; if it reports none, it is one.
+    /// The command. The tests that it reports are counted; if it reports none, it counts as one.
     pub run: Run,
 }
 
-/// How a step is run.
+/// How a step runs.
 #[derive(Debug)]
 pub enum Run {
     /// Cargo in the workspace.
@@ -27,27 +27,27 @@ pub enum Run {
     Rooms,
     /// Clippy in the kernel.
     KernelClippy,
-    /// Cargo in the workspace, once the kernel and the packaged workloads are built.
+    /// Cargo in the workspace, after building the kernel and the packaged workloads.
     Booted(&'static [&'static str]),
-    /// The same, for `--full` only, or by name: it takes long.
+    /// The same, only for `--full` or by name, because it takes long.
     BootedLong(&'static [&'static str]),
-    /// The same, once Debian's Linux 6.12 is fetched, too.
+    /// The same, after fetching Debian's Linux 6.12, too.
     Differential(&'static [&'static str]),
-    /// The same, with all of Debian's kernels. For `--full` only, or by name.
+    /// The same, with all of Debian's kernels, only for `--full` or by name.
     Compared(&'static [&'static str]),
 }
 
 impl Step {
-    /// Whether it is left out unless it is named or everything is wanted.
+    /// Whether it runs only if it is named or everything is requested.
     pub fn is_for_full(&self) -> bool {
         matches!(self.run, Run::BootedLong(_) | Run::Compared(_))
     }
 }
 
-/// What decides how the crates are built.
+/// The files that determine how the crates are built.
 const WORKSPACE: [&str; 2] = ["Cargo.toml", "Cargo.lock"];
 
-/// The crates that are modelled.
+/// The crates with models.
 const MODELLED: &[&str] = &[
     WORKSPACE[0],
     WORKSPACE[1],
@@ -58,7 +58,7 @@ const MODELLED: &[&str] = &[
     "crates/mm",
 ];
 
-/// All that is built for the host.
+/// The folders that are built for the host.
 const HOST: &[&str] = &[
     WORKSPACE[0],
     WORKSPACE[1],
@@ -85,7 +85,7 @@ const ALL: &[&str] = &[
     "kernel",
 ];
 
-/// Every step there is.
+/// All steps.
 pub const STEPS: &[Step] = &[
     Step {
         name: "fmt",

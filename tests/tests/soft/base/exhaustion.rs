@@ -1,4 +1,4 @@
-//! No memory at all, by injection or in earnest: faults say so, nothing is lost,
+//! No memory at all, by injection or in earnest: faults report it, nothing leaks,
 //! and everything works afterwards.
 
 use faultless_mm::{Access, Errno, Layout, Outcome, Policy, advice, flags};
@@ -8,7 +8,7 @@ use faultless_tests::{available, machine};
 const PAGE: u64 = 4096;
 const RW: u32 = 3;
 const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS;
-/// Far from everything, so that tables of every level are missing, and nodes.
+/// Far from other mappings, so that tables of every level and nodes are missing.
 const AT: u64 = 1 << 36;
 
 fn map(cpu: &SoftCpu<'_>, pages: u64, prot: u32, more: u32) {
@@ -18,8 +18,8 @@ fn map(cpu: &SoftCpu<'_>, pages: u64, prot: u32, more: u32) {
     assert_eq!(at, Ok(AT));
 }
 
-/// Whichever allocation of a fault finds no memory, for however long: the outcome
-/// says so, nothing is lost, and the fault works afterwards.
+/// Whichever allocation of a fault fails, for however long, the outcome
+/// reports it, nothing leaks, and the fault succeeds afterwards.
 #[test]
 fn faults_without_memory() {
     for &policy in Policy::ALL {
@@ -57,8 +57,8 @@ fn faults_without_memory() {
     }
 }
 
-/// A stack that cannot grow for want of memory is an error of the program, as in
-/// Linux, and not the end of its mapping.
+/// A stack that cannot grow for lack of memory is an error of the program, as in
+/// Linux, and its mapping stays.
 #[test]
 fn growth_without_memory() {
     for &policy in Policy::ALL {
@@ -122,7 +122,7 @@ fn really_exhausted() {
         assert_eq!(cpu.store(AT + 999 * PAGE, 1), Err(Trap::OutOfMemory));
         let errno = cpu.space().madvise(AT, 1000 * PAGE, advice::POPULATE_WRITE);
         assert_eq!(errno, Err(Errno::ENOMEM));
-        // Taking away needs memory for a cut at most.
+        // Unmapping needs memory only for a split.
         assert_eq!(cpu.space().munmap(AT, 1000 * PAGE), Ok(()));
         map(cpu, 100, RW, 0);
         for page in 0..100 {

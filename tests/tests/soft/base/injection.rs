@@ -1,5 +1,5 @@
-//! One allocation fails, wherever there is one, or it and all that follow: the
-//! operation either fails as a whole or succeeds, nothing is lost, and it works
+//! One allocation fails, or one and all that follow, at each place in an operation:
+//! the operation either fails as a whole or succeeds, nothing leaks, and it succeeds
 //! when repeated.
 
 use faultless_mm::{Locked, advice, flags, lock_all_flags, remap_flags};
@@ -9,7 +9,7 @@ use faultless_tests::inject::{Failing, inject};
 const PAGE: u64 = 4096;
 const RW: u32 = 3;
 const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS;
-/// Far from everything, so that tables of every level are missing, and nodes.
+/// Far from other mappings, so that tables of every level and nodes are missing.
 const AT: u64 = 1 << 36;
 const HEAP: u64 = 1 << 32;
 
@@ -162,7 +162,7 @@ fn remapping() {
             assert_eq!(cpu.load(TO + 699 * PAGE), Ok(0));
         },
     );
-    // What goes ends far behind what moves.
+    // The unmapped tail ends far behind the moved part.
     inject(
         "mremap that shrinks",
         Failing::Whole,
@@ -230,7 +230,7 @@ fn locking() {
     const BOTH: u32 = lock_all_flags::CURRENT | lock_all_flags::FUTURE;
     inject(
         "mlock",
-        // It stays locked when it cannot be populated.
+        // It stays locked if populating fails.
         Failing::Part,
         |cpu| map(cpu, 200, RW, 0),
         |cpu| cpu.space().mlock(AT + 3 * PAGE, 77 * PAGE, 0),
@@ -248,7 +248,7 @@ fn locking() {
     );
     inject(
         "mlockall",
-        // Whatever it comes to, it says nothing.
+        // `mlockall` reports no failure to populate.
         Failing::Part,
         |cpu| {
             map(cpu, 200, RW, 0);
@@ -348,7 +348,7 @@ fn discarding() {
 fn guarding() {
     inject(
         "madvise GUARD_INSTALL",
-        // What came before the table that could not be had is guarded.
+        // Guards before the table that could not be allocated stay; the mappings do not show them.
         Failing::Whole,
         |cpu| {
             map(cpu, 1200, RW, 0);
@@ -465,7 +465,7 @@ fn faulting() {
     );
     inject(
         "stack growth",
-        // A stack that has grown stays so when there is no memory for the page.
+        // A stack that has grown stays so if no memory is left for the page.
         Failing::Part,
         |cpu| map(cpu, 9, RW, flags::GROWSDOWN),
         |cpu| cpu.store(AT - 100 * PAGE, 7),

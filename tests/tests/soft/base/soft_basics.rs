@@ -1,4 +1,4 @@
-//! What a program sees of its memory on the soft machine, under every policy.
+//! A program's view of its memory on the soft machine, under every policy.
 
 use faultless_mm::{Counter, Errno, Policy, SegvCode, flags};
 use faultless_soft::{SoftCpu, Trap};

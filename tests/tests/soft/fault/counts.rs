@@ -1,6 +1,6 @@
 //! Exact counts of single operations (`docs/counters.md`), under every policy,
-//! with and without another CPU that runs the space. What is not named must not
-//! be counted.
+//! with and without another CPU that runs the space. A counter that is not listed
+//! must not change.
 
 use faultless_mm::{Counter, Outcome, Policy, advice, flags};
 use faultless_soft::Trap;
@@ -8,7 +8,7 @@ use faultless_tests::counting::{cases, counted, one};
 
 const PAGE: u64 = 4096;
 const RW: u32 = 3;
-/// Where tables of every level begin.
+/// An address at which tables of every level begin.
 const AT: u64 = 1 << 36;
 /// Bytes that a table of the lowest level maps.
 const TABLE: u64 = 2 << 20;
@@ -142,7 +142,7 @@ fn growth() {
             Policy::Speculative => one(Counter::SpfRetry),
             _ => Vec::new(),
         };
-        // The guard gap does not mind a neighbour without any access.
+        // A neighbour without any access needs no guard gap.
         let grown = [case.faults(1), retry, one(Counter::Mmap)];
         case.counts("stack growth", &grown, || case.write(AT + 50 * PAGE, 1));
         case.counts("within", &[case.faults(1)], || {
@@ -185,7 +185,7 @@ fn accesses_of_a_kernel() {
         case.counts("fault", &[case.faults(1)], || {
             assert_eq!(fault(1), Outcome::Resolved)
         });
-        // Nothing to do is a fault too: somebody else was faster.
+        // A fault that finds the page already present is counted as well.
         case.counts("fault again", &[case.faults(1)], || {
             assert_eq!(fault(1), Outcome::Resolved)
         });

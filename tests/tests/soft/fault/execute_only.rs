@@ -1,4 +1,4 @@
-//! Memory that may only be executed, on a soft machine that can tell and on one that cannot.
+//! Execute-only memory, on a soft machine that supports it and on one that does not.
 
 use faultless_mm::{
     Access, AddressSpace, Errno, FrameSource, Machine, Mover, Outcome, Policy, SegvCode, Taken,
@@ -46,7 +46,7 @@ fn loads_are_refused_where_the_machine_can() {
         space.mprotect(AT, 4 * PAGE, EXECUTE).unwrap();
         for at in [AT, AT + PAGE] {
             assert_eq!(space.fault(at, Access::Execute), Outcome::Resolved);
-            // It is there now.
+            // The page is present now.
             match execute_only {
                 true => {
                     assert_eq!(cpu.load(at), refused(SegvCode::KeyErr, at));
@@ -64,7 +64,7 @@ fn loads_are_refused_where_the_machine_can() {
             true => assert_eq!(load, refused(SegvCode::KeyErr, absent)),
             false => assert_eq!(load, Ok(0)),
         }
-        // Together with something else it is as readable as ever.
+        // Execute together with another access is readable on both machines.
         for protection in [READ | EXECUTE, 2 | EXECUTE, READ] {
             space.mprotect(AT, 4 * PAGE, protection).unwrap();
             assert_eq!(cpu.load(AT), Ok(7));
@@ -116,7 +116,7 @@ fn who_asks_for_pages() {
             false => assert_eq!(locked, Ok(())),
         }
         assert_eq!(space.mlock(AT, PAGE, lock_flags::ONFAULT), Ok(()));
-        // A debugger sees it all the same.
+        // A debugger can read it nevertheless.
         let mut seen = 0;
         space
             .access(AT + PAGE, Access::Read, &mut |_| seen += 1)

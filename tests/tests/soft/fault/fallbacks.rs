@@ -1,5 +1,5 @@
-//! A fault that cannot go on without the lock takes it, counts why, and ends
-//! well. The test itself stands in the way: it holds a claim until the fault has
+//! A fault that cannot proceed without the lock acquires it, counts the reason, and
+//! succeeds. The test itself causes the conflict: it holds a claim until the fault has
 //! given up.
 
 use faultless_mm::{Counter, Policy, SegvCode, flags};
@@ -12,7 +12,7 @@ use faultless_tests::space;
 const PAGE: u64 = 4096;
 const RW: u32 = 3;
 const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS | flags::FIXED;
-/// Where tables of every level begin.
+/// An address at which tables of every level begin.
 const AT: u64 = 1 << 36;
 /// Bytes that a table of the lowest level maps.
 const TABLE: u64 = 2 << 20;
@@ -91,7 +91,7 @@ fn the_table_stays_claimed() {
     }
 }
 
-/// A writer waits for a claim, and a fault on another page for the writer.
+/// A writer waits for a claim, and a fault on another page waits for the writer.
 #[test]
 fn the_mapping_stays_changing() {
     for policy in BOTH {

@@ -72,7 +72,7 @@ fn a_guard_bars_its_page_and_no_other() {
         let mut lines = 0;
         space.maps(&mut |_| lines += 1);
         assert_eq!(lines, 1, "guards are no mappings");
-        // Away again: pages come as if they had never been there.
+        // Removed again: pages fault in as if guards had never been there.
         unguard(space, 0, 1200).unwrap();
         assert_eq!(cpu.load(page(300)), Ok(0));
         assert_eq!(cpu.load(page(299)), Ok(300));
@@ -94,7 +94,7 @@ fn guards_outlast_what_is_no_removal() {
             space.mprotect(AT, 8 * PAGE, prot).unwrap();
         }
         is_guarded(cpu, page(4));
-        // What the mapping does not allow is that error.
+        // A forbidden access reports the mapping's error, not the guard's.
         space.mprotect(AT, 8 * PAGE, 1).unwrap();
         let address = page(4);
         let code = SegvCode::AccErr;
@@ -144,7 +144,7 @@ fn guards_move_along() {
         is_guarded(cpu, TO + 549 * PAGE);
         assert_eq!(cpu.load(TO + 550 * PAGE), Ok(0));
         assert_eq!(cpu.load(TO + 600 * PAGE), Ok(7));
-        // What stays mapped behind has none.
+        // The mapping left behind has no guards.
         let stays = FIXED | remap_flags::DONTUNMAP;
         let back = space.mremap(TO, 1100 * PAGE, 1100 * PAGE, stays, AT);
         assert_eq!(back, Ok(AT));
@@ -198,7 +198,7 @@ fn errors_are_linuxs() {
         let odd = space.madvise(AT + 1, PAGE, advice::GUARD_INSTALL);
         assert_eq!(odd, Err(Errno::EINVAL));
         assert_eq!(space.madvise(AT, 0, advice::GUARD_INSTALL), Ok(()));
-        // Without any access a mapping can have them as well.
+        // A mapping without any access can have guards, too.
         space.mprotect(page(4), PAGE, 0).unwrap();
         assert_eq!(guard(space, 4, 1), Ok(()));
     });

@@ -1,5 +1,5 @@
-//! The same as in `injection_stores.rs`, of what copies, moves and changes mappings of files and of
-//! shared memory.
+//! Allocation failures as in `injection_stores.rs`, in operations that copy, move and change mappings of files and
+//! of shared memory.
 
 use faultless_mm::{AddressSpace, Errno, advice, flags, remap_flags};
 use faultless_soft::{SoftCpu, SoftSpace, Trap};
@@ -9,7 +9,7 @@ use faultless_tests::file_injection::{
 };
 use faultless_tests::inject::{Failing, Operation};
 
-/// Pages of every kind of mapping, and some that are not there.
+/// Pages of every kind of mapping, and some that are not present.
 fn to_fork(cpu: &SoftCpu<'_>) -> File {
     let file = File::of_device(cpu, 700);
     file.map(cpu, AT, 700, SHARED).unwrap();
@@ -103,7 +103,7 @@ fn moving_mappings() {
             (0..600).for_each(|page| expect(cpu, AT + page * PAGE, page + 1));
             expect(cpu, TO + PAGE, 99);
         };
-        /// Where from, how much of it, what it becomes, and how.
+        /// The offset of the source, its length, the new length, and the flags.
         type Move = (&'static str, u64, u64, u64, u32);
         let moves: [Move; 5] = [
             ("grows in place", 0, 600, 900, 0),
@@ -145,7 +145,7 @@ fn moving_mappings() {
                         is_gone(cpu, AT + 3 * PAGE);
                     }
                     expect(cpu, AT + 595 * PAGE, 596);
-                    // The list leads to where the pages are now.
+                    // The reverse map leads to the new place of the pages.
                     file.store.truncate(first * PAGE).unwrap();
                     assert_eq!(cpu.load(to), Err(Trap::Bus { address: to }));
                 },
@@ -237,7 +237,7 @@ fn locking_and_populating() {
             prepare: &prepare,
             act: &|cpu, _| cpu.space().mlock(AT + 3 * PAGE, 77 * PAGE, 0),
             failed: &|cpu, file, error| {
-                // As Linux has it: what cannot be cut is ENOMEM, what cannot be populated EAGAIN.
+                // As in Linux: ENOMEM if the mapping cannot be split, EAGAIN if it cannot be populated.
                 let is_locked = cpu.space().totals().locked == 77;
                 let expected = if is_locked {
                     Errno::EAGAIN
@@ -297,7 +297,7 @@ fn guarding() {
                     is_gone(cpu, AT + page * PAGE);
                 }
                 expect(cpu, AT + 1101 * PAGE, FIRST + 1101);
-                // A child does not lose them.
+                // A fork keeps them for the child.
                 let child = cpu.space().fork().unwrap();
                 std::thread::scope(|scope| {
                     let look = || SoftCpu::run(&child, 1, |cpu| is_gone(cpu, AT + 8 * PAGE));

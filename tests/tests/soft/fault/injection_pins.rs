@@ -1,6 +1,6 @@
-//! One allocation fails, wherever there is one, or it and all that follow, of what reaches pages
-//! past the program: pins, accesses from outside, moving pages. And what needs no memory at all,
-//! because it gives some back or only looks.
+//! One allocation fails, or one and all that follow, at each place in the operations that reach user pages from
+//! outside of the program: pins, accesses through `access`, migration. Also operations that need no memory at all,
+//! because they free some or only read.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -61,7 +61,7 @@ fn pin(cpu: &SoftCpu<'_>, at: u64, taken: Taken) -> Result<(), Outcome> {
     Ok(())
 }
 
-/// Injects into an operation whose only error is want of memory, which does meet it.
+/// Injects into an operation of which the only error is lack of memory, and asserts that this error occurs.
 fn inject<S: Stage>(
     name: &str,
     prepare: &dyn Fn(&SoftCpu<'_>) -> S,
@@ -109,7 +109,7 @@ fn pinning_anonymous_pages() {
     }
 }
 
-/// A page that is shared since a fork is unshared first, to be read too.
+/// A page that is shared since a fork is unshared first, for a pin that only reads, too.
 #[test]
 fn pinning_what_a_child_has_too() {
     for taken in ALL {
@@ -160,7 +160,7 @@ fn pinning_pages_of_files() {
                     assert_eq!(file.0.pages(), 1);
                 };
                 if is_there {
-                    // Needs nothing, so that nothing can fail.
+                    // Needs no memory, so injection would find no failure.
                     each_policy(1, 32, |cpu, space, memory| {
                         let file = prepare(cpu);
                         memory.machine().fail_from(Some(0));
@@ -188,7 +188,7 @@ fn pinning_many() {
             let from = AT + 508 * PAGE;
             let done = cpu.space().pin_pages(from, Taken::ToWrite, &mut pages)?;
             assert_eq!(pages.iter().flatten().count(), done);
-            // Fewer than were wanted is no error: the rest is what the next try is for.
+            // A short count is no error: the next call does the rest.
             if done == pages.len() {
                 Ok(())
             } else {
@@ -207,7 +207,7 @@ fn pinning_many() {
 
 fn peek(space: &SoftSpace, at: u64) -> Result<u64, Errno> {
     let value = Cell::new(0);
-    // SAFETY: the frame is the page's while it is shown, and nobody writes it.
+    // SAFETY: the frame is the page's while it is shown, and no other thread writes it.
     let mut look = |frame| value.set(unsafe { word(space, frame).read() });
     space.access(at, Access::Read, &mut look)?;
     Ok(value.get())
@@ -267,7 +267,7 @@ fn accesses_from_outside() {
                 writes,
                 &|cpu, file| {
                     let page = file.0.present(0).unwrap().unwrap();
-                    // SAFETY: pinned, and nobody writes it.
+                    // SAFETY: pinned, and no other thread writes it.
                     let kept = unsafe { word(cpu.space(), page.frame()).read() };
                     assert_eq!(kept, FIRST, "the file itself is not written");
                 },
@@ -301,14 +301,14 @@ fn accesses_from_outside() {
     }
 }
 
-/// A range of frames to be vacated, and the file that is mapped.
+/// A range of frames to evacuate, and the file that is mapped.
 struct Full(Range<u64>, Option<MemoryObject<Soft>>);
 
 impl Stage for Full {
     fn end(self) {}
 }
 
-/// All frames between those of pages.
+/// The range of frames that covers all frames of the mapped pages.
 fn used(space: &SoftSpace) -> Range<u64> {
     let frame = |page| space.translate(AT + page * PAGE).unwrap().0;
     let all = (0..20).map(frame);
@@ -320,7 +320,7 @@ fn moving_pages() {
     for of_file in [false, true] {
         let outcomes = Operation {
             name: "evacuate",
-            // What was moved before stays moved.
+            // Pages moved before the failure stay moved.
             failing: Failing::Part,
             prepare: &|cpu| {
                 let file = of_file.then(|| map_device(cpu, 20, RW, SHARED));
@@ -369,7 +369,7 @@ fn moving_one_page() {
             let (memory, from) = (cpu.space().memory(), cpu.space().translate(AT).unwrap());
             let mut mover = Mover::new(memory)?;
             let machine = memory.machine();
-            // The caller's own frame, and to move needs no other.
+            // The destination is the caller's own frame; the move needs no other.
             let to = machine.frames().allocate(machine.cpu())?;
             assert_eq!(mover.migrate(from, to), Ok(()));
             machine.frames().free(machine.cpu(), from);
@@ -385,7 +385,7 @@ fn moving_one_page() {
     assert!(outcomes.iter().all(|&(_, errors)| errors > 0));
 }
 
-/// Who looks, watches, or gives back needs no memory, and so cannot fail for want of it.
+/// Operations that read, watch, or free need no memory, so they cannot fail for lack of it.
 #[test]
 fn what_needs_no_memory() {
     each_policy(1, 32, |cpu, space, memory| {
@@ -409,7 +409,7 @@ fn what_needs_no_memory() {
         }
         for at in [AT, anonymous] {
             assert!(!space.page_state(at).soft_dirty);
-            // A store after that only raises the entry.
+            // The next store only raises the entry.
             cpu.store(at, 1).unwrap();
             assert!(space.page_state(at).soft_dirty);
             let mut words = [0; 600];
@@ -418,7 +418,7 @@ fn what_needs_no_memory() {
             assert_eq!(space.msync(at, 600 * PAGE, 4), Ok(()));
             assert!(space.lookup(at).is_some());
         }
-        // Holes and sizes of whole pages, and what leaves the program.
+        // Holes and sizes of whole pages, then discards.
         assert_eq!(file.punch(9 * PAGE..20 * PAGE), Ok(()));
         let removed = space.madvise(AT + 30 * PAGE, 9 * PAGE, advice::REMOVE);
         assert_eq!(removed, Ok(()));
@@ -442,8 +442,8 @@ fn what_needs_no_memory() {
     });
 }
 
-/// Pages that the program has let go of are memory, for whoever needs some: a fault, one that
-/// reads a page in, and a pin.
+/// Lazily freed pages are reclaimed for an operation that needs a frame: a fault, a fault that reads a page in,
+/// and a pin.
 #[test]
 fn what_was_let_go_of_is_taken() {
     type Need = fn(&SoftCpu<'_>) -> bool;
@@ -475,7 +475,7 @@ fn what_was_let_go_of_is_taken() {
             drop(store.page_to_write(0).unwrap());
             assert_eq!(cpu.load(OTHER), Ok(FIRST));
             store.punch(0..PAGE).unwrap();
-            // All there is.
+            // All memory there is.
             let more = 3..1000;
             let stored = more
                 .clone()

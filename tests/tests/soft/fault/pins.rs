@@ -1,5 +1,5 @@
-//! Pages that are pinned, on the soft machine: who has one pinned and the program see each
-//! other's stores, whatever is done to the mapping, and the frame is freed once.
+//! Pinned pages on the soft machine: the pinning caller and the program see each other's stores, whatever happens
+//! to the mapping, and the frame is freed once.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -26,7 +26,7 @@ fn word(memory: &'static SoftMemory, page: &UserPage<Soft>) -> &'static AtomicU6
 
 fn word_in(memory: &'static SoftMemory, frame: Frame) -> &'static AtomicU64 {
     let start = memory.machine().pointer(frame).cast::<AtomicU64>();
-    // SAFETY: the machine's memory stays; nobody frees the frame while it is pinned.
+    // SAFETY: the machine's memory stays; the frame is not freed while it is pinned.
     unsafe { start.as_ref() }
 }
 
@@ -46,7 +46,7 @@ fn pins(memory: &'static SoftMemory, frame: Frame) -> u32 {
 fn both_see_each_others_stores() {
     each_policy(1, 32, |cpu, space, memory| {
         map(cpu, 3, RW);
-        // Brought by the pin, once to be written and once to be read for long.
+        // Populated by the pin, once for writing and once for a long-term read.
         for (at, taken) in [(AT, Taken::ToWrite), (AT + PAGE, Taken::ToReadForLong)] {
             let page = space.pin(at + 8, taken).ok().unwrap();
             assert_eq!(Some(page.frame()), space.translate(at));
@@ -61,7 +61,7 @@ fn both_see_each_others_stores() {
             drop(again);
             assert_eq!(pins(memory, page.frame()), 1);
         }
-        // To be read now: the zero page will do, and is not counted.
+        // For a short read the zero page suffices, and it is not counted.
         let zero = memory.machine().frames().zero_frame();
         let page = space.pin(AT + 2 * PAGE, Taken::ToRead).ok().unwrap();
         assert_eq!((page.frame(), pins(memory, zero)), (zero, 0));
@@ -129,7 +129,7 @@ fn sound(memory: &'static SoftMemory, spaces: &[&SoftSpace]) {
         .unwrap_or_else(|violation| panic!("{violation}"));
 }
 
-/// Ends spaces; nothing may be lost.
+/// Ends the spaces and asserts that no frame leaked.
 fn end(memory: &'static SoftMemory, spaces: Vec<SoftSpace>, before: u64) {
     sound(memory, &spaces.iter().collect::<Vec<_>>());
     SoftCpu::attend(memory, 0, || {
@@ -150,7 +150,7 @@ fn each_family(test: impl Fn(&'static SoftMemory, SoftSpace) -> Vec<SoftSpace>) 
     }
 }
 
-/// The parent goes on with the page that is pinned, without a fault; the child gets a copy.
+/// The parent keeps the pinned page, without a fault; the child gets a copy.
 #[test]
 fn a_pinned_page_is_copied_by_fork() {
     each_family(|memory, parent| {
@@ -167,7 +167,7 @@ fn a_pinned_page_is_copied_by_fork() {
                 };
                 (page, cpu.space().pin(AT + page * PAGE, taken).ok().unwrap())
             });
-            // One that no access reaches now, and one that is only read.
+            // One that no access reaches now, and one that is read-only.
             cpu.space().mprotect(AT + 511 * PAGE, PAGE, 0).unwrap();
             cpu.space().mprotect(AT + 512 * PAGE, PAGE, 1).unwrap();
             pinned
@@ -200,7 +200,7 @@ fn a_pinned_page_is_copied_by_fork() {
     });
 }
 
-/// What others map, too, is unshared before it is pinned, whoever pins and for what.
+/// A page that is mapped elsewhere too is unshared before it is pinned, in parent and child, for every use.
 #[test]
 fn a_shared_page_is_unshared_by_a_pin() {
     each_family(|memory, parent| {
@@ -233,7 +233,7 @@ fn a_shared_page_is_unshared_by_a_pin() {
             });
             assert_eq!(load_by(memory, pin), 55);
         }
-        // The child is the last that has them: its own pins copy nothing.
+        // The child is the last space that maps the pages: its own pins copy nothing.
         let copies = memory.total(Counter::Copies);
         let pin = on(&child, |cpu| cpu.space().pin(AT, Taken::ToRead))
             .ok()
@@ -246,7 +246,7 @@ fn a_shared_page_is_unshared_by_a_pin() {
     });
 }
 
-/// The frame stays until the last pin goes, with what is in it.
+/// The frame and its content stay until the last pin is dropped.
 #[test]
 fn a_pinned_page_outlives_its_mapping() {
     let ways: [fn(&SoftCpu<'_>); 4] = [
@@ -280,7 +280,7 @@ fn a_pinned_page_outlives_its_mapping() {
     });
 }
 
-/// And its address space.
+/// So does the frame of a destroyed address space.
 #[test]
 fn a_pinned_page_outlives_its_space() {
     let (memory, space) = space(1, 32, faultless_mm::Policy::Speculative);
@@ -316,7 +316,7 @@ fn a_pinned_page_moves() {
     });
 }
 
-/// `MADV_FREE` leaves it alone, and what was let go of before is not taken under the pin.
+/// `MADV_FREE` skips a pinned page, and a page that was lazily freed earlier is not reclaimed while pinned.
 #[test]
 fn a_pinned_page_is_not_freed_lazily() {
     each_policy(1, 32, |cpu, space, memory| {
@@ -346,7 +346,7 @@ impl Pager for Bad {
     }
 }
 
-/// Pages of stores: of shared memory, of private mappings, of what is truncated.
+/// Pages of memory objects: of shared memory, of private mappings, of what is truncated.
 #[test]
 fn pages_of_stores() {
     each_policy(1, 32, |cpu, space, memory| {
@@ -367,7 +367,7 @@ fn pages_of_stores() {
         let pin = space.pin(AT, Taken::ToWrite).ok().unwrap();
         store_by(memory, &pin, 1);
         assert_eq!((cpu.load(AT), cpu.load(private)), (Ok(1), Ok(1)));
-        // To be read now, the file's page will do; for long, or to be written, it is copied.
+        // For a short read the file's page suffices; for a long-term read or a write it is copied.
         let now = space.pin(private, Taken::ToRead).ok().unwrap();
         assert_eq!(now.frame(), pin.frame());
         let long = space.pin(private, Taken::ToReadForLong).ok().unwrap();
@@ -396,7 +396,7 @@ fn pages_of_stores() {
     });
 }
 
-/// A fork that has no memory for a copy has changed nothing.
+/// A fork that finds no memory for the copy of a pinned page changes nothing.
 #[test]
 fn a_fork_without_memory_for_the_copies() {
     each_family(|memory, parent| {
@@ -435,7 +435,7 @@ fn a_fork_without_memory_for_the_copies() {
     });
 }
 
-/// A CPU pins, writes and unpins while others fork, discard and store.
+/// One CPU pins, writes and unpins while others fork, discard and store.
 #[test]
 fn pins_beside_everything() {
     each_policy(4, 64, |cpu, space, memory| {
@@ -444,7 +444,7 @@ fn pins_beside_everything() {
         let ends = AtomicBool::new(false);
         let rounds = if full() { 4000 } else { 400 };
         std::thread::scope(|scope| {
-            // Words of its own on pages that nobody discards.
+            // Words of its own on pages that no other CPU discards.
             scope.spawn(|| {
                 SoftCpu::run(space, 1, |cpu| {
                     let mut round = 0u64;
@@ -461,7 +461,7 @@ fn pins_beside_everything() {
                     }
                 });
             });
-            // Pages that are discarded: whatever is pinned stays what it is.
+            // Pages that are discarded: a pinned frame keeps its content.
             scope.spawn(|| {
                 SoftCpu::run(space, 2, |cpu| {
                     let mut round = 0u64;
@@ -498,7 +498,7 @@ fn pins_beside_everything() {
     });
 }
 
-/// Whoever pins a page and never lets go of it comes to an end, and the page stays what it is.
+/// The number of pins of a page is limited; at the limit a pin fails, and the page stays intact.
 #[test]
 fn a_page_is_pinned_only_so_often() {
     let most = MOST_PINS as usize;

@@ -1,5 +1,5 @@
-//! Policies differ in how a fault holds its mapping, and in nothing that a
-//! program can see.
+//! Policies differ in how a fault holds its mapping, and in nothing that is visible to
+//! a program.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -113,7 +113,7 @@ fn each_fault_counts_under_the_policy_of_its_moment() {
     });
 }
 
-/// Faults while one CPU changes and unmaps what the others touch.
+/// Runs faults while one CPU changes and unmaps what the others touch.
 fn contend(policy: Policy, megabytes: u64, pages: u64, rounds: u64) -> Counts {
     let memory = machine(3, megabytes);
     let before = available(memory);

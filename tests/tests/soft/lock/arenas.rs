@@ -1,5 +1,5 @@
-//! Arenas: parts of an address space that writers of several CPUs have to themselves. A program
-//! sees nothing of them but the addresses that are chosen for it.
+//! Shards of CPUs: parts of an address space with locks of their own, one for the writers of each CPU. They
+//! change nothing visible to a program but the addresses that are chosen for it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -19,11 +19,11 @@ const HUGE: u64 = 2 << 20;
 const RW: u32 = 3;
 const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS;
 const FIXED: u32 = ANON | flags::FIXED;
-/// The middle of what scripts are about: a boundary of two arenas, if addresses are chosen from the
+/// The middle of the scripts' window: a boundary of two shards, if addresses are chosen from the
 /// end of the one above.
 const CENTRE: u64 = (SEALED.start + SEALED.end) / 2;
 
-/// A layout in which the first arenas are on both sides of what scripts are about.
+/// A layout in which the first shards are on both sides of the middle of the scripts' window.
 fn around() -> Layout {
     Layout {
         mmap_base: CENTRE + GIB,
@@ -31,12 +31,12 @@ fn around() -> Layout {
     }
 }
 
-/// Which arenas there are, and what is mapped before.
+/// The shards that exist, and the mappings, before a script starts.
 #[derive(Clone, Copy)]
 enum Prepared {
-    /// Nothing is mapped; whether two arenas are there.
+    /// Nothing is mapped; whether two shards exist.
     OfCpus(bool),
-    /// All is; whether an arena is there around the upper half, and another around the lower.
+    /// All is mapped; whether a shard exists around the upper half, and another around the lower.
     Around([bool; 2]),
 }
 
@@ -45,7 +45,7 @@ impl Prepared {
         match self {
             Self::OfCpus(spread) => assert!(!spread || space.shard()),
             Self::Around(halves) => {
-                // In pieces that end where slots do not.
+                // In pieces that do not end at slot boundaries.
                 let (start, length) = (SEALED.start - 5 * PAGE, 90 * PAGE);
                 for (at, prot) in (start..SEALED.end)
                     .step_by(length as usize)
@@ -78,7 +78,7 @@ fn lines(
     lines
 }
 
-/// The same lines with arenas as without.
+/// Asserts that scripts give the same results with shards as without.
 fn same(cases: u64, limits: &Limits, ops: impl Strategy<Value = Op>) {
     same_as([true, false].map(Prepared::OfCpus), cases, limits, ops);
 }
@@ -121,7 +121,7 @@ fn programs_see_the_same() {
     same(rounds(200, 5000), &Limits::NONE, near());
 }
 
-/// Where a place is chosen, it is one in the arena.
+/// Replaces a move to a chosen address by one to an address in the shard.
 fn to_a_fixed_place(op: Op) -> Op {
     match op {
         Op::Mremap { flags, .. } if flags & remap_flags::FIXED != 0 => op,
@@ -174,7 +174,7 @@ fn map(space: &SoftSpace, pages: u64) -> u64 {
     at.unwrap_or_else(|errno| panic!("{errno:?}"))
 }
 
-/// One thread that maps, beside others that fault, gets Linux's addresses for ever.
+/// One thread that maps, beside others that only fault, keeps getting Linux's addresses.
 #[test]
 fn one_thread_gets_the_highest_addresses() {
     let (memory, space) = space(2, 64, Policy::Speculative);
@@ -206,7 +206,7 @@ fn one_thread_gets_the_highest_addresses() {
     assert_eq!(available(memory), before);
 }
 
-/// Each CPU's addresses are in a gibibyte of its own, and lie beside each other there.
+/// Each CPU's addresses are in a gibibyte of its own, adjacent to each other.
 #[test]
 fn each_cpu_has_its_own() {
     let (memory, space) = space(2, 64, Policy::Speculative);
@@ -233,11 +233,11 @@ fn each_cpu_has_its_own() {
         assert_eq!(space.totals().mappings, 2);
         assert!(!space.shard(), "more than there are CPUs");
         space.verify().unwrap();
-        // What has a place is where it is asked for.
+        // A mapping at a fixed address or a free hint is placed there.
         let fixed = first[0] - 64 * PAGE;
         assert_eq!(space.mmap(fixed, PAGE, RW, FIXED), Ok(fixed));
         assert_eq!(space.mmap(fixed - PAGE, PAGE, RW, ANON), Ok(fixed - PAGE));
-        // What is large goes where Linux has it.
+        // A large mapping is placed where Linux places it.
         let large = space.mmap(0, GIB / 2, 0, ANON | flags::NORESERVE).unwrap();
         assert_eq!(
             large,
@@ -246,7 +246,7 @@ fn each_cpu_has_its_own() {
     });
 }
 
-/// All room can be had that there was without them: pieces, and one after all is unmapped.
+/// With shards as much can be mapped as without: in pieces, and in one mapping once all is unmapped.
 #[test]
 fn all_room_can_be_had() {
     let memory = machine(4, 64);
@@ -282,12 +282,12 @@ fn all_room_can_be_had() {
         count
     };
     let (without, with) = (pieces(false), pieces(true));
-    // Where an arena ends a piece may not fit.
+    // A piece may not fit at the end of a shard.
     assert!(with + 8 >= without, "{with} pieces instead of {without}");
 }
 
-/// Two threads that map and unmap get into each other's way, until they have arenas: then no
-/// longer, and no wait is counted.
+/// Two threads that map and unmap contend until they have shards; after that no wait is
+/// counted.
 #[test]
 fn contention_makes_arenas() {
     let (memory, space) = space(2, 64, Policy::Speculative);
@@ -304,7 +304,7 @@ fn contention_makes_arenas() {
             }
         }
     });
-    assert!(found.into_inner(), "nobody was in the way for a minute");
+    assert!(found.into_inner(), "no shard was created within a minute");
     let before = memory.total(Counter::RangeWaits);
     on_every_cpu(&space, |cpu| {
         for _ in 0..1000 {
@@ -317,7 +317,7 @@ fn contention_makes_arenas() {
     SoftCpu::attend(memory, 0, || assert!(space.verify().is_ok()));
 }
 
-/// Under policies whose writers take turns there are none.
+/// Policies that serialise writers have no shards.
 #[test]
 fn not_where_writers_take_turns() {
     for policy in [Policy::Classic, Policy::VmaLock] {
@@ -334,7 +334,7 @@ fn not_where_writers_take_turns() {
     });
 }
 
-/// One mapping in two parts, whose pages come and go in both at once: it goes with the last.
+/// A mapping across two shards, with parts unmapped and mapped in both at once, ends when its last part is unmapped.
 #[test]
 fn a_mapping_in_two_parts() {
     let memory = machine(2, 64);
@@ -367,7 +367,7 @@ fn a_mapping_in_two_parts() {
     verify_and_destroy(space, before);
 }
 
-/// A limit of mappings that comes when there are arenas counts from then on, and goes again.
+/// A limit of mappings that is set after shards were created takes effect, and can be lifted again.
 #[test]
 fn a_limit_of_mappings_that_comes_later() {
     let (memory, space) = space(2, 64, Policy::Speculative);
@@ -378,7 +378,7 @@ fn a_limit_of_mappings_that_comes_later() {
             ..Limits::NONE
         };
         space.set_limits(&few);
-        // Of every second page, so that none join.
+        // Changes every second page, so that none merge.
         let at = map(&space, 200);
         let mut done = 0;
         while space.mprotect(at + 2 * done * PAGE, PAGE, 1).is_ok() {

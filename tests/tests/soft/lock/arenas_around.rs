@@ -1,5 +1,5 @@
-//! Arenas around what is mapped already, where writers at places that they name get into each other's
-//! way; and what room is found beside arenas.
+//! Shards around existing mappings, where writers at fixed addresses contend; and the choice of free
+//! address ranges beside shards.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -20,7 +20,7 @@ fn map(space: &SoftSpace, pages: u64) -> u64 {
     at.unwrap_or_else(|errno| panic!("{errno:?}"))
 }
 
-/// Works at what lies at `at`, two pages of which are its own to change.
+/// Changes two pages of the mapping at `at`.
 fn change(space: &SoftSpace, at: u64) {
     space.mprotect(at, PAGE, 1).unwrap();
     space.mprotect(at, PAGE, RW).unwrap();
@@ -29,8 +29,8 @@ fn change(space: &SoftSpace, at: u64) {
     space.mmap(at + PAGE, PAGE, RW, how).unwrap();
 }
 
-/// Two threads, the second `apart` from the first, change what lies at places they name until one of them
-/// has an arena more.
+/// Two threads change mappings at fixed addresses, `apart` from each other, until a shard is created around one
+/// of them.
 fn contend(apart: u64, prepare: impl Fn(&SoftSpace, u64)) {
     let (memory, space) = space(2, 64, Policy::Speculative);
     let all = 4 * GIB;
@@ -49,10 +49,10 @@ fn contend(apart: u64, prepare: impl Fn(&SoftSpace, u64)) {
         }
     });
     let made = space.shard_count() - before;
-    assert!(made > 0, "nobody was in the way for a minute");
+    assert!(made > 0, "no shard was created within a minute");
     SoftCpu::attend(memory, 0, || {
         space.verify().unwrap();
-        // One of them has it, and the other one not.
+        // One of them is in the shard, and the other is not.
         let refused = places.iter().filter(|&&at| !space.shard_around(at));
         assert_eq!(refused.count(), 1);
         assert_eq!(space.totals().mappings, 1);
@@ -61,7 +61,7 @@ fn contend(apart: u64, prepare: impl Fn(&SoftSpace, u64)) {
     });
 }
 
-/// They get into each other's way until what one of them works at is an arena; wherever the other is.
+/// Contention creates a shard around the mapping of one thread, however far away the other is.
 #[test]
 fn contention_at_named_places_makes_arenas() {
     for apart in [20 << 20, 3 * GIB] {
@@ -69,7 +69,7 @@ fn contention_at_named_places_makes_arenas() {
     }
 }
 
-/// A gibibyte in which there is one, or the heap, is none; but a part of it may be.
+/// A gibibyte that contains a shard or the heap becomes no shard, but a part of it may.
 #[test]
 fn contention_beside_a_small_arena_makes_another() {
     contend(3 * GIB, |space, start| {
@@ -78,7 +78,7 @@ fn contention_beside_a_small_arena_makes_another() {
     });
 }
 
-/// One thread, beside others that fault and fork, gets none.
+/// One thread that names addresses, beside others that only fault and fork, gets no shard.
 #[test]
 fn one_thread_that_names_places_gets_none() {
     let (memory, space) = space(2, 64, Policy::Speculative);
@@ -99,8 +99,8 @@ fn one_thread_that_names_places_gets_none() {
     assert_eq!(space.shard_count(), 0);
 }
 
-/// Where there is none: below 4 GiB, beside one, where the heap is, beyond the end, under a policy whose
-/// writers take turns, with few mappings to come; and there are at most eight.
+/// No shard is created below 4 GiB, over another one, around the heap, beyond the end, under a policy that
+/// serialises writers, or with a low limit of mappings; and there are at most eight.
 #[test]
 fn where_there_can_be_none() {
     let (memory, space) = space(2, 64, Policy::Speculative);
@@ -126,7 +126,7 @@ fn where_there_can_be_none() {
         let made = (6..30).filter(|n| space.shard_around(n * GIB)).count();
         assert_eq!((made, space.shard_count()), (8, 8));
         assert!(!space.shard_around(6 * GIB), "there is one");
-        // Those of CPUs are others, and are chosen for what may lie anywhere.
+        // Shards of CPUs are counted apart; they receive mappings without a fixed address.
         let at = map(&space, 1);
         assert!(space.shard());
         let new = map(&space, 1);
@@ -138,7 +138,7 @@ fn where_there_can_be_none() {
     SoftCpu::attend(memory, 0, || assert!(!space.shard_around(6 * GIB)));
 }
 
-/// Below an arena a stack's gap is kept, and a page to merge over, however room was found there.
+/// Below a shard a stack's guard gap and a page to merge over stay free, however the address was chosen.
 #[test]
 fn nothing_is_put_right_below_an_arena() {
     const GAP: u64 = 256 * PAGE;
@@ -147,7 +147,7 @@ fn nothing_is_put_right_below_an_arena() {
         assert!(space.shard());
         let large = || space.mmap(0, 4 * GIB, 0, ANON | flags::NORESERVE).unwrap();
         let first = large();
-        // A stack at the arena's beginning.
+        // A stack at the beginning of the shard.
         let arena = (first + 4 * GIB).next_multiple_of(GIB);
         assert!(arena - (first + 4 * GIB) > GAP);
         let stack = FIXED | flags::GROWSDOWN;
@@ -160,8 +160,8 @@ fn nothing_is_put_right_below_an_arena() {
     });
 }
 
-/// A hint that something is mapped at, in an arena or across its end, is as good as none; one that is free
-/// is where it is put. What grows in a full arena moves out of it.
+/// A hint at an occupied address, in a shard or across its end, is ignored; a free one is used. A mapping that
+/// grows in a full shard moves out of it.
 #[test]
 fn hints_and_moves_in_arenas_around() {
     const MIB: u64 = 1 << 20;
@@ -180,7 +180,7 @@ fn hints_and_moves_in_arenas_around() {
             assert_eq!(space.mmap(hint, 2 * PAGE, RW, ANON), Ok(hint));
             space.munmap(hint, 2 * PAGE).unwrap();
         }
-        // Full; and then where it was something is free.
+        // The shard is full; after the move the old address is free.
         let at = arena + MIB;
         let grown = space.mremap(at, PAGE, 9 * PAGE, remap_flags::MAYMOVE, 0);
         assert_eq!(grown, Ok(top - 9 * PAGE));
@@ -191,7 +191,7 @@ fn hints_and_moves_in_arenas_around() {
     });
 }
 
-/// A mapping that lies in one node with an arena further up: right below it there is room.
+/// A mapping that shares a node with a shard further up: the address right below it can be chosen.
 #[test]
 fn room_is_right_below_what_an_arena_is_not_in() {
     const MIB: u64 = 1 << 20;

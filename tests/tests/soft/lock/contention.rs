@@ -1,4 +1,4 @@
-//! More threads at work in one address space than a list of ranges has places at first.
+//! More threads change one address space than the list of ranges has slots at first.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,12 +10,12 @@ use faultless_tests::{available, rounds, space};
 const PAGE: u64 = 4096;
 const RW: u32 = 3;
 const CPUS: u32 = 41;
-/// Where no arena comes, so that all are in the space's own list.
+/// Low addresses, where no shard is created, so that all threads use the space's own list.
 const LOW: u64 = 0x1000_0000;
 const PAGES: u64 = 96;
 
-/// Each maps, uses and unmaps at its own place, and all of them lock and unlock the same range; one forks. Each
-/// finds what it has written, and nothing else.
+/// Each thread maps, uses and unmaps its own pages, and all of them lock and unlock the same range; one forks.
+/// Each finds what it has written, and nothing else.
 fn crowd(policy: Policy) {
     let (memory, space) = space(CPUS as usize, 128, policy);
     SoftCpu::run(&space, 0, |cpu| {
@@ -33,13 +33,13 @@ fn crowd(policy: Policy) {
                         for round in 1..=rounds(30, 3000) {
                             space.mmap(at, PAGES * PAGE, RW, FIXED).unwrap();
                             for page in (0..PAGES).step_by(7) {
-                                assert_eq!(cpu.load(at + page * PAGE), Ok(0), "somebody's page");
+                                assert_eq!(cpu.load(at + page * PAGE), Ok(0), "a stale page");
                                 cpu.store(at + page * PAGE, round).unwrap();
                             }
                             assert_eq!(cpu.load(at), Ok(round));
                             space.mlock(LOW, PAGE, 1).unwrap();
                             space.munlock(LOW, PAGE).unwrap();
-                            // Over some of it first.
+                            // First replaces some of it.
                             space.mmap(at, 4 * PAGE, RW, FIXED).unwrap();
                             assert_eq!(cpu.load(at), Ok(0), "an old page");
                             space.munmap(at, PAGES * PAGE).unwrap();

@@ -1,4 +1,4 @@
-//! Limits of what a process may map, and the numbers they are compared with, as on Linux 6.12.
+//! Limits of what a process may map, and the counts they are compared with, as on Linux 6.12.
 
 use faultless_mm::{Errno, Layout, Limits, VmStats, advice, flags, remap_flags};
 use faultless_soft::{SoftCpu, SoftSpace};
@@ -65,7 +65,7 @@ fn what_is_counted() {
     });
 }
 
-/// A move is mapped twice for a moment, which nobody sees afterwards.
+/// The peak does not include the moment of a move at which both places are mapped.
 #[test]
 fn the_most_that_was_mapped() {
     each_policy(|cpu| {
@@ -94,7 +94,7 @@ fn what_a_child_does_not_get_is_not_counted() {
         let child = space.fork().expect("memory suffices");
         let totals = child.totals();
         assert_eq!((totals.mapped, totals.peak), (8, 8));
-        // Without the lock, what it was about is no mapping of its own.
+        // Without the lock, the range that was locked merges with its neighbours.
         assert_eq!(totals.mappings, 2);
         assert_eq!(child.verify().map(|census| census.mappings), Ok(2));
         assert_eq!(space.memory().committed(), 18);
@@ -113,7 +113,7 @@ fn the_address_space() {
         assert_eq!(map(space, 0, 21, 0, 0), Err(Errno::ENOMEM));
         map(space, 0, 20, RW, 0).unwrap();
         assert_eq!(space.mmap(0, 1, 0, ANON), Err(Errno::ENOMEM));
-        // What is replaced makes room; what is beside it does not.
+        // A replaced mapping counts as free; its neighbours do not.
         map(space, 5, 10, 1, 0).unwrap();
         assert_eq!(map(space, 15, 6, 1, 0), Err(Errno::ENOMEM));
         assert_eq!(space.totals().mapped, 20);
@@ -125,8 +125,8 @@ fn the_address_space() {
         let stays = MOVE | remap_flags::DONTUNMAP;
         let stayed = space.mremap(at(15), PAGE, PAGE, stays, at(50));
         assert_eq!(stayed, Err(Errno::ENOMEM));
-        // A move of the same size is no growth. What was at a fixed place is gone before it is
-        // found that there is no room.
+        // A move of the same size is no growth. A mapping at a fixed target is unmapped before the limit
+        // is checked.
         assert_eq!(
             space.mremap(at(15), 5 * PAGE, 5 * PAGE, MOVE, at(50)),
             Ok(at(50))
@@ -137,7 +137,7 @@ fn the_address_space() {
         let grown = space.mremap(at(0), 8 * PAGE, 22 * PAGE, MOVE, at(9));
         assert_eq!(grown, Err(Errno::ENOMEM));
         assert_eq!(space.totals().mapped, 8 + 1);
-        // Protection and advice are not about size, and less is always possible.
+        // Protection and advice do not depend on the limit, and shrinking is always possible.
         space.set_limits(&Limits {
             address_space: 0,
             ..Limits::NONE
@@ -146,7 +146,7 @@ fn the_address_space() {
         space.munmap(at(1), PAGE).unwrap();
         assert_eq!(space.totals().mapped, 8);
         assert_eq!(space.mmap(0, PAGE, 0, ANON), Err(Errno::ENOMEM));
-        // Not even what replaces as much.
+        // Even a replacement of the same size fails.
         assert_eq!(map(space, 0, 1, 0, 0), Err(Errno::ENOMEM));
     });
 }
@@ -168,16 +168,16 @@ fn data() {
         map(space, 70, 8, RW, 0).unwrap();
         assert_eq!(map(space, 100, 3, RW, 0), Err(Errno::ENOMEM));
         map(space, 100, 2, RW, 0).unwrap();
-        // What becomes data counts; what is data already may change.
+        // Pages that become data count; existing data may change.
         assert_eq!(space.mprotect(AT, PAGE, RW), Err(Errno::ENOMEM));
         space.mprotect(at(70), 8 * PAGE, 7).unwrap();
         space.mprotect(at(70), PAGE, 1).unwrap();
         space.mprotect(AT, PAGE, RW).unwrap();
-        // What is replaced counts whatever it was.
+        // A replacement counts in full, whatever it replaces.
         map(space, 1, 5, RW, 0).unwrap();
         assert_eq!(space.totals().data, 15);
         assert_eq!(map(space, 200, 1, RW, 0), Err(Errno::ENOMEM));
-        // Without a limit the greatest one counts, for mappings.
+        // If the soft limit is 0, the hard limit applies to mappings.
         limit(0, 20);
         map(space, 200, 5, RW, 0).unwrap();
         assert_eq!(map(space, 300, 1, RW, 0), Err(Errno::ENOMEM));
@@ -188,7 +188,7 @@ fn data() {
     });
 }
 
-/// The heap's limit is in bytes, and the program's data counts.
+/// The heap's limit is in bytes, and includes the program's data.
 #[test]
 fn the_heap() {
     each_policy(|cpu| {
@@ -199,7 +199,7 @@ fn the_heap() {
         });
         space.set_brk(HEAP);
         assert_eq!(space.brk(HEAP + 10 * PAGE + 101), HEAP);
-        // By its pages it is too much all the same.
+        // In whole pages it exceeds the limit.
         assert_eq!(space.brk(HEAP + 10 * PAGE + 100), HEAP);
         assert_eq!(space.brk(HEAP + 10 * PAGE), HEAP + 10 * PAGE);
         assert_eq!(space.brk(HEAP + 100), HEAP + 100);
@@ -225,7 +225,7 @@ fn a_stack() {
         limit(10, 20);
         assert!(cpu.store(at(0) - 7 * PAGE, 1).is_err());
         assert_eq!(cpu.store(at(0) - 6 * PAGE, 1), Ok(()));
-        // It counts from now on, in both directions.
+        // A changed limit applies immediately, raised or lowered.
         limit(9, 20);
         assert_eq!(cpu.store(at(0) - 5 * PAGE, 1), Ok(()));
         assert!(cpu.store(at(0) - 7 * PAGE, 1).is_err());
@@ -236,7 +236,7 @@ fn a_stack() {
     });
 }
 
-/// Linux lets one more be mapped than may be, and splits none beyond.
+/// As Linux, permits one mapping above the limit, but no split at the limit.
 #[test]
 fn the_number_of_mappings() {
     const MOST: u64 = 40;
@@ -250,7 +250,7 @@ fn the_number_of_mappings() {
         map(space, far, 20, RW, 0).unwrap();
         crowd_to(space, MOST);
         let whole = |space: &SoftSpace| assert_eq!(space.totals().mappings, MOST);
-        // A middle cannot be taken out, nor changed; ends can.
+        // The middle of a mapping can be neither unmapped nor changed; its ends can.
         assert_eq!(space.munmap(at(far + 5), PAGE), Err(Errno::ENOMEM));
         assert_eq!(map(space, far + 5, 1, 1, 0), Err(Errno::ENOMEM));
         assert_eq!(space.mprotect(at(far + 5), PAGE, 1), Err(Errno::ENOMEM));
@@ -266,7 +266,7 @@ fn the_number_of_mappings() {
         space.munmap(at(far + 19), PAGE).unwrap();
         space.munmap(at(far), PAGE).unwrap();
         whole(space);
-        // What joins a neighbour is no more.
+        // A mapping that merges with a neighbour adds none.
         map(space, far + 19, 1, RW, 0).unwrap();
         let grown = space.mremap(at(far + 10), 10 * PAGE, 11 * PAGE, 0, 0);
         assert_eq!(grown, Ok(at(far + 10)));
@@ -279,7 +279,7 @@ fn the_number_of_mappings() {
         space.mprotect(at(far + 2), PAGE, 1).unwrap();
         whole(space);
 
-        // One mapping more, and then nothing more, not even what would be no more.
+        // One mapping above the limit, and then no more, not even a replacement.
         map(space, far + 500, 1, RW, 0).unwrap();
         assert_eq!(space.totals().mappings, MOST + 1);
         assert_eq!(space.mmap(0, PAGE, RW, ANON), Err(Errno::ENOMEM));
@@ -290,7 +290,7 @@ fn the_number_of_mappings() {
         space.munmap(at(far + 500), PAGE).unwrap();
         assert_eq!(space.brk(HEAP + 1), HEAP + 1);
         assert_eq!(space.brk(HEAP), HEAP);
-        // Moves need room to spare.
+        // Moves require spare mappings.
         space.munmap(at(0), 3 * PAGE).unwrap();
         for page in [4, 6, 8] {
             space.munmap(at(page), PAGE).unwrap();
@@ -302,7 +302,7 @@ fn the_number_of_mappings() {
     });
 }
 
-/// Adds single pages until there are so many mappings.
+/// Maps single pages until there are `most` mappings.
 fn crowd_to(space: &SoftSpace, most: u64) {
     let missing = most - space.totals().mappings;
     for page in 0..missing {
@@ -311,7 +311,7 @@ fn crowd_to(space: &SoftSpace, most: u64) {
     assert_eq!(space.totals().mappings, most);
 }
 
-/// More than the machine has, at once; in sum is another matter.
+/// One request above the machine's memory is refused; a sum above it is not.
 #[test]
 fn overcommit() {
     each_policy(|cpu: &SoftCpu<'_>| {
@@ -321,14 +321,14 @@ fn overcommit() {
         let big = pages + 1;
         assert_eq!(map(space, 0, big, RW, 0), Err(Errno::ENOMEM));
         map(space, 0, big, RW, flags::NORESERVE).unwrap();
-        // What is replaced and was committed is not asked for again.
+        // Committed pages that are replaced are not charged again.
         map(space, 0, big, 1, 0).unwrap();
         assert_eq!(space.mprotect(AT, big * PAGE, RW), Err(Errno::ENOMEM));
         space.mprotect(AT, pages * PAGE, RW).unwrap();
         assert_eq!(space.totals().committed, pages);
         map(space, 0, big, RW, 0).unwrap();
         assert_eq!(space.totals().committed, big);
-        // A child asks for each mapping as a whole.
+        // A fork charges each mapping as a whole.
         assert!(matches!(space.fork(), Err(Errno::ENOMEM)));
         space.mprotect(at(100), PAGE, 1).unwrap();
         let child = space.fork().expect("memory suffices");

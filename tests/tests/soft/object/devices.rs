@@ -1,5 +1,5 @@
-//! Mappings of a device, on the soft machine: programs reach its frames and nobody counts them; what
-//! is for memory is refused as Linux refuses it; and it can be taken away.
+//! Mappings of a device, on the soft machine: programs reach its frames, which have no counts; operations
+//! for memory are refused as Linux refuses them; and it can be revoked.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -38,7 +38,7 @@ fn programs_reach_its_frames() {
         assert_eq!(word(memory, 5).load(SeqCst), 105);
         word(memory, 6).store(7, SeqCst);
         assert_eq!(cpu.load(AT + 6 * PAGE), Ok(7));
-        // A second mapping, from the middle, only to be read.
+        // A second mapping, from the middle, read-only.
         assert_eq!(map(space, &device, OTHER, (5, 2), R, SHARED), Ok(OTHER));
         assert_eq!(cpu.load(OTHER + PAGE), Ok(7));
         assert!(cpu.store(OTHER, 1).is_err());
@@ -49,7 +49,7 @@ fn programs_reach_its_frames() {
         assert!(cpu.load(AT).is_err());
         space.mprotect(AT, 2 * PAGE, R).unwrap();
         assert_eq!(cpu.load(AT), Ok(100));
-        // A child has it, too, and it is the same.
+        // A child maps it too, and sees the same frames.
         let child = space.fork().unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -78,7 +78,7 @@ fn entries_say_what_they_are() {
             assert_eq!(format.frame(entry), Frame(first + index));
         };
         is_its(AT + 3 * PAGE, 3);
-        // It stays so when it is changed, and when it is moved.
+        // The entry stays so after a change of protection, and after a move.
         space.mprotect(AT, 8 * PAGE, 0).unwrap();
         space.mprotect(AT, 8 * PAGE, RW).unwrap();
         is_its(AT + 3 * PAGE, 3);
@@ -108,7 +108,7 @@ fn nobody_counts_its_pages() {
         assert_eq!(space.totals().data, before.data);
         assert_eq!(space.resident(), 0);
         assert_eq!(space.usage(AT..AT + 8 * PAGE), Usage::default());
-        // As Linux: nothing but that the mapping is new.
+        // As Linux: only the soft-dirty bit of a new mapping.
         let state = PageState {
             soft_dirty: true,
             ..PageState::default()
@@ -171,7 +171,7 @@ fn what_is_for_memory_is_refused() {
         assert!(of.device && of.shared && of.dont_dump && of.dont_fork && !of.mergeable);
 
         let invalid = Err(Errno::EINVAL);
-        // More of it than was mapped there is not.
+        // A device mapping cannot be extended.
         let move_it = remap_flags::MAYMOVE;
         let end = AT + DEVICE_PAGES * PAGE;
         let grown = |flags| space.mremap(end - PAGE, PAGE, 2 * PAGE, flags, 0);
@@ -250,7 +250,7 @@ fn all_kinds_of_unmapping_leave_it_alone() {
     each_policy(1, 32, |cpu, space, memory| {
         let _device = mapped(cpu);
         space.munmap(AT + 2 * PAGE, PAGE).unwrap();
-        // Over it, in its midst; and it over something.
+        // Memory over the middle of the device mapping; then a device mapping over memory.
         space.mmap(AT + 3 * PAGE, 2 * PAGE, RW, ANON).unwrap();
         assert_eq!(cpu.load(AT + 3 * PAGE), Ok(0));
         cpu.store(AT + 3 * PAGE, 5).unwrap();
@@ -286,7 +286,7 @@ fn what_is_revoked_is_reached_by_nobody() {
             assert!(space.entry(at).is_none() && child.entry(at).is_none());
         }
         in_child(&|cpu| assert_eq!(cpu.load(AT), bus(AT)));
-        // It can be mapped meanwhile, and is not reached.
+        // A revoked device can be mapped, and is not reached.
         let new = OTHER + (1 << 20);
         assert_eq!(map(space, &device, new, (0, 1), RW, SHARED), Ok(new));
         assert_eq!(cpu.load(new), bus(new));
@@ -348,8 +348,8 @@ fn frames_that_no_entry_can_name_are_refused() {
     });
 }
 
-/// Everything that can be done to mappings of it on one CPU, and a revocation now and then on the
-/// other. TLB hits are checked all the while.
+/// One CPU performs every operation on mappings of the device; another revokes it now and then. TLB hits are
+/// checked all the while.
 #[test]
 fn it_is_revoked_beside_everything() {
     each_policy(3, 32, |cpu, space, memory| {
@@ -361,7 +361,7 @@ fn it_is_revoked_beside_everything() {
                 SoftCpu::attend(memory, 1, || {
                     while !ended.load(SeqCst) {
                         device.revoke();
-                        // Nobody stores to it now.
+                        // No CPU stores to it while it is revoked.
                         let seen = word(memory, 2).load(SeqCst);
                         std::thread::yield_now();
                         assert_eq!(word(memory, 2).load(SeqCst), seen);

@@ -1,5 +1,5 @@
-//! One allocation fails, wherever there is one, or it and all that follow, of what is done to mappings
-//! of a device. Nothing is lost, what failed says so, and it works when repeated.
+//! One allocation fails, or one and all that follow, at each place in the operations on mappings of a device.
+//! Nothing leaks, the operation reports the failure, and it succeeds when repeated.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -38,7 +38,7 @@ fn inject(
         failed: &|_, _, error| assert!(matches!(error, Errno::ENOMEM | Errno::EAGAIN), "{name}"),
         check: &|cpu, device| {
             check(cpu, device);
-            // Nothing that failed is left in the list.
+            // The failed operation left nothing in the object's list.
             device.revoke();
             device.restore();
         },

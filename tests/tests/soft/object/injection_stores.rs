@@ -1,7 +1,7 @@
-//! One allocation fails, wherever there is one, or it and all that follow, of what is done to
-//! files and shared memory: stores, their indexes, faults on them, truncation. Nothing is lost, what
-//! failed says so and has left the store as it was or has done a part that stays, and it works when
-//! repeated. What changes mappings of them: `injection_mapped.rs`.
+//! One allocation fails, or one and all that follow, at each place in the operations on files and shared
+//! memory: objects, their indexes, faults on them, truncation. Nothing leaks, and the operation reports the
+//! failure, has left the object as it was or has done a part that stays, and succeeds when repeated.
+//! Changes of their mappings are in `injection_mapped.rs`.
 
 use faultless_mm::{AddressSpace, Errno, MemoryObject, flags};
 use faultless_soft::{SoftCpu, Trap};
@@ -107,7 +107,7 @@ fn sharing_anonymous_memory() {
 
 #[test]
 fn pages_to_write() {
-    // So high that the index grows, and has nodes of every level.
+    // So high that the index needs nodes of every level.
     const HIGH: u64 = 1 << 40;
     for of in KINDS {
         for index in [3, HIGH] {
@@ -162,7 +162,7 @@ fn pages_to_read() {
     );
 }
 
-/// A fault: the error is that of a program killed for want of memory.
+/// The error of a fault: ENOMEM if the program would be killed for lack of memory.
 fn trapped(result: Result<u64, Trap>) -> Result<u64, Errno> {
     result.map_err(|trap| match trap {
         Trap::OutOfMemory => Errno::ENOMEM,
@@ -243,7 +243,7 @@ fn faults() {
     }
 }
 
-/// A part of a page is zeroed in the store, into which it has to be read.
+/// A part of a page is zeroed in the object, for which the page is read first.
 #[test]
 fn truncating_a_part_of_a_page() {
     let prepare = |cpu: &SoftCpu<'_>| {
@@ -266,7 +266,7 @@ fn truncating_a_part_of_a_page() {
         &prepare,
         &|_, file| file.store.truncate(700 * PAGE + 8).map(|()| 0),
         &|cpu, file| {
-            // The size is set all the same, and the pages behind it are gone.
+            // The size is set nevertheless, and the pages behind it are freed.
             assert_eq!(file.store.size(), 700 * PAGE + 8);
             assert_eq!(file.store.pages(), 0);
             beyond(cpu);
@@ -299,7 +299,7 @@ fn truncating_a_part_of_a_page() {
             expect(cpu, AT + 700 * PAGE + 8, 0);
             expect(cpu, AT + 710 * PAGE + 8, 0);
             expect(cpu, AT + 710 * PAGE + 16, FIRST + 710);
-            // The device was not told of the hole, and has these.
+            // The device was not told of the hole, and still has these pages.
             expect(cpu, AT + 703 * PAGE, FIRST + 703);
         },
     );

@@ -1,5 +1,5 @@
-//! A device that fails, or that is full: the fault is SIGBUS and a call says what has happened;
-//! no page is left that was not filled, nothing is lost, and all of it works once the device does.
+//! A device that fails or is full: a fault ends in SIGBUS, and a call returns the error. No unfilled
+//! page stays, nothing leaks, and all of it works once the device does.
 
 use faultless_mm::{
     Access, Counter, Errno, MemoryObject, Opened, Outcome, PhysicalMemory, Taken, advice, flags,
@@ -44,7 +44,7 @@ impl File {
         Self { store, device }
     }
 
-    /// There are so many pages, and the device knows of no other.
+    /// Asserts that there are `pages` pages, and that the device was charged for as many.
     fn has(&self, pages: u64) {
         assert_eq!(self.store.pages(), pages);
         assert_eq!(self.device.charged(), pages as i64);
@@ -56,7 +56,7 @@ impl File {
             return Ok(None);
         };
         let pointer = memory.machine().pointer(page.frame()).cast::<u64>();
-        // SAFETY: the page is pinned, and nobody writes it.
+        // SAFETY: the page is pinned, and no thread writes it.
         Ok(Some(unsafe { pointer.read() }))
     }
 }
@@ -65,7 +65,7 @@ fn bus<T>(address: u64) -> Result<T, Trap> {
     Err(Trap::Bus { address })
 }
 
-/// What reading may fail with: a fault makes no difference.
+/// Errors of a read that all end a fault in the same way.
 const ERRORS: [Errno; 5] = [
     Errno::EIO,
     Errno::EFAULT,
@@ -91,7 +91,7 @@ fn faults_are_sigbus_until_the_device_recovers() {
                 assert!(file.device.reads() - reads >= 3, "asked each time");
                 assert_eq!(space.translate(at), None);
                 file.has(1 + 2 * number as u64);
-                // What is there does not need the device.
+                // A cached page does not need the device.
                 assert_eq!(cpu.load(AT), Ok(FIRST));
                 space.verify().unwrap();
 
@@ -106,7 +106,7 @@ fn faults_are_sigbus_until_the_device_recovers() {
     }
 }
 
-/// As on Linux: a device without memory is no SIGBUS.
+/// As on Linux: a device without memory causes no SIGBUS.
 #[test]
 fn a_device_without_memory() {
     each_policy(1, 32, |cpu, _, memory| {
@@ -135,12 +135,12 @@ fn calls_say_what_has_happened() {
             assert_eq!(page, Err(error));
             assert!(store.present(3).unwrap().is_none());
             assert_eq!(store.next(0), Some(10));
-            // fallocate: what is whole of the hole is made, its ends are not.
+            // fallocate: a hole within one page, then holes of which one end splits a page; none is made.
             assert_eq!(store.punch(3 * PAGE + 8..4 * PAGE), Err(error));
             assert_eq!(store.punch(9 * PAGE + 8..11 * PAGE), Err(error));
             assert_eq!(store.punch(4 * PAGE..5 * PAGE + 8), Err(error));
             file.has(1);
-            // ftruncate: the size is set, and what is behind it is gone.
+            // ftruncate: the size is set, and the pages behind it are freed.
             assert_eq!(store.truncate(5 * PAGE + 8), Err(error));
             assert_eq!(store.size(), 5 * PAGE + 8);
             assert_eq!(cpu.load(AT + 12 * PAGE), bus(AT + 12 * PAGE));
@@ -177,7 +177,7 @@ fn what_reaches_a_page_otherwise() {
             for what in [advice::POPULATE_READ, advice::POPULATE_WRITE] {
                 assert_eq!(space.madvise(AT, PAGE, what), Err(Errno::EFAULT));
             }
-            // As on Linux: locked it is, and could not be had.
+            // As on Linux: the range is locked, though populating failed.
             assert_eq!(space.mlock(AT, 2 * PAGE, 0), Err(Errno::ENOMEM));
             assert_eq!(space.totals().locked, 2);
             file.has(0);
@@ -193,7 +193,7 @@ fn what_reaches_a_page_otherwise() {
     }
 }
 
-/// There is no room for the page: of a file that comes from the device, and of one that begins as
+/// The device has no room for the page: of a file that is read from the device, and of one that begins as
 /// zeroes.
 #[test]
 fn a_device_that_is_full() {
@@ -213,10 +213,10 @@ fn a_device_that_is_full() {
                 assert_eq!(cpu.store(at, 1), bus(at));
                 let page = file.store.page_to_write(1).map(|page| page.frame());
                 assert_eq!(page, Err(ENOSPC));
-                // A hole needs no room to be read.
+                // Reading a hole needs no room.
                 let read = if of_zeroes { Ok(None) } else { Err(ENOSPC) };
                 assert_eq!(file.read(memory, 1), read);
-                // What is there already can be written.
+                // Existing pages can be written.
                 assert!(file.store.page_to_write(0).is_ok());
                 file.has(1);
                 space.verify().unwrap();
@@ -232,7 +232,7 @@ fn a_device_that_is_full() {
     }
 }
 
-/// Several threads want pages that cannot be read: all of them are told, and none is left
+/// Several threads need pages that cannot be read: all of them get the error, and none keeps
 /// waiting.
 #[test]
 fn everybody_who_waits_is_told() {
@@ -259,7 +259,7 @@ fn everybody_who_waits_is_told() {
         file.has(20);
         assert_eq!(file.device.reads() - reads, 20, "each page once");
         let counted = memory.total(Counter::MajorFaults) - majors;
-        // Who reads, and who waits for that; not who fails.
+        // A fault that reads or waits for a read is major; one that fails is not.
         assert!((20..=40).contains(&counted), "{counted}");
     });
 }

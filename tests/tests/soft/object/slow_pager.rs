@@ -1,6 +1,6 @@
-//! A device that takes as long as it likes: nobody but who needs the page waits. Mappings are
-//! made, changed, moved and forked meanwhile, the one that the fault is on too, and what the fault
-//! does then is what holds then; under the policy `speculative` it never takes a lock.
+//! A slow device: only a fault that needs its page waits. Meanwhile mappings are made, changed, moved and
+//! forked, the faulting one too. The fault then follows the mapping as it is at that time; under the policy
+//! `speculative` it never acquires a lock.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -20,10 +20,10 @@ const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS | flags::FIXED;
 const AT: u64 = 1 << 36;
 const OTHER: u64 = AT + (1 << 30);
 const READ: u64 = 4711;
-/// Longer than any test takes, unless somebody waits who should not.
+/// Longer than any test takes, unless an operation waits wrongly.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A device that answers when it is told to.
+/// A device that answers on request.
 struct Slow {
     memory: &'static SoftMemory,
     is_asked: AtomicBool,
@@ -54,14 +54,14 @@ impl Pager for Slow {
     }
 }
 
-/// What has no lock been taken for, and what is counted of that.
+/// The totals of faults, of faults without a lock, and of major faults.
 fn counted(memory: &'static SoftMemory) -> [u64; 3] {
     [Counter::Faults, Counter::Spf, Counter::MajorFaults].map(|counter| memory.total(counter))
 }
 
-/// CPU 1 accesses the page at `AT`, a file's; while the device is at it, CPU 0 does something.
-/// What the access comes to, and whether that was a major fault: one that waited and
-/// got what it waited for.
+/// CPU 1 accesses the page at `AT`, a file's, and CPU 0 runs `meanwhile` while the device reads it. Asserts the
+/// access's result, and the number of major faults: those that waited and got the page
+/// that they waited for.
 fn while_waiting(
     how: u32,
     access: impl Fn(&SoftCpu<'_>) -> Result<u64, Trap> + Sync,
@@ -94,7 +94,7 @@ fn while_waiting(
             device.may_answer.store(true, Ordering::Release);
             assert_eq!(waits.join().unwrap(), expected);
         });
-        assert!(!device.is_tired.load(Ordering::Acquire), "somebody waited");
+        assert!(!device.is_tired.load(Ordering::Acquire), "it timed out");
         let now = counted(memory);
         let [faults, spf, counted] = [0, 1, 2].map(|i| now[i] - before[i]);
         assert_eq!(counted, majors);
@@ -115,7 +115,7 @@ fn store(cpu: &SoftCpu<'_>) -> Result<u64, Trap> {
     cpu.load(AT)
 }
 
-/// Everything that takes the mmap lock to write, elsewhere and beside the page.
+/// Performs every operation that write-locks the mmap lock, on other pages and beside the page.
 fn change_everything(cpu: &SoftCpu<'_>) {
     let space = cpu.space();
     for _ in 0..3 {
@@ -142,7 +142,7 @@ fn mappings_change_while_somebody_reads() {
     }
 }
 
-/// The mapping itself is another one when the page is there.
+/// The mapping changes while the page is read.
 #[test]
 fn what_the_fault_finds_is_what_holds_then() {
     let segv = |code| Err(Trap::Segv { code, address: AT });
@@ -163,7 +163,7 @@ fn what_the_fault_finds_is_what_holds_then() {
         };
         while_waiting(how, load, anonymous, Ok(0), 0);
         while_waiting(how, store, anonymous, Ok(5), 0);
-        // What was read is thrown away.
+        // The page that was read is discarded.
         let cut = |_: &SoftCpu<'_>, file: &MemoryObject<_>| file.truncate(0).unwrap();
         while_waiting(how, load, cut, Err(Trap::Bus { address: AT }), 0);
     }

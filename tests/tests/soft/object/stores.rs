@@ -1,5 +1,5 @@
-//! Shared memory and files, under every policy: what is seen by whom, what a truncation
-//! and a hole take away, and that nothing is lost.
+//! Shared memory and files, under every policy: which mappings see which stores, what a truncation
+//! and a hole unmap, and that nothing leaks.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -16,7 +16,7 @@ const PAGE: u64 = 4096;
 const AT: u64 = 1 << 36;
 const SHARED: u32 = flags::SHARED | flags::ANONYMOUS | flags::FIXED;
 
-/// Runs a test under every policy, and looks at every frame afterwards.
+/// Runs a test under every policy, and verifies every frame afterwards.
 fn with_space(test: impl Fn(&SoftCpu<'_>)) {
     for &policy in Policy::ALL {
         let memory = machine(2, 64);
@@ -119,12 +119,12 @@ fn private_copies_are_private() {
         cpu.store(private, 3).unwrap();
         cpu.store(AT, 4).unwrap();
         assert_eq!((cpu.load(private), cpu.load(AT)), (Ok(3), Ok(4)));
-        // A write before any read copies at once.
+        // A write before any read copies immediately.
         cpu.store(AT + PAGE, 5).unwrap();
         cpu.store(private + PAGE + 8, 6).unwrap();
         assert_eq!(cpu.load(private + PAGE), Ok(5));
         assert_eq!(word(cpu, &file, 1), Some(5));
-        // What was copied is forgotten.
+        // A discarded copy is replaced by the file's page.
         cpu.space()
             .madvise(private, PAGE, advice::DONTNEED)
             .unwrap();
@@ -153,7 +153,7 @@ fn a_truncation_takes_pages_away_from_everybody() {
         }
         cpu.space().memory().expedite();
         assert_eq!(file.pages(), 3);
-        // What was behind the new end is gone for good.
+        // The content behind the new end is lost for good.
         file.truncate(8 * PAGE).unwrap();
         assert_eq!(cpu.load(AT + 3 * PAGE), Ok(0));
         assert_eq!(cpu.load(AT + 16 * PAGE + 3 * PAGE), Ok(0));
@@ -266,7 +266,7 @@ fn reads_map_what_is_there_around_them() {
     });
 }
 
-/// A device that takes its time, and fails for some pages.
+/// A slow device that fails for some pages.
 struct Device {
     reads: AtomicU32,
 }
@@ -330,7 +330,7 @@ fn a_slow_device_is_asked_once() {
         assert_eq!(DEVICE.reads.load(Ordering::Relaxed), 3);
         let counts = Counts::now(memory).since(&before);
         counts.add_up(policy);
-        // Page 1 twice, unless whoever came later found that it had been read; then page 2.
+        // Page 1 twice, unless the later fault found it already read; then page 2.
         let major = counts.get(Counter::MajorFaults);
         assert!((2..=3).contains(&major), "{policy}: {counts:?}");
         assert_eq!(counts.get(Counter::Faults), 4, "{policy}");

@@ -1,6 +1,6 @@
-//! Files and shared memory where one thing meets another: sizes at the ends of the numbers,
-//! cutting beside private copies and pages without any access, forks of all of it, and a
-//! device that fails, or that nobody waits for any more.
+//! Corner cases of files and shared memory: sizes near the limits of the integers; truncation of private
+//! copies and of pages without any access; forks of all of it; a device that fails; an object that is
+//! dropped during a read.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -12,10 +12,10 @@ const R: u32 = 1;
 const RW: u32 = 3;
 const PAGE: u64 = 4096;
 const AT: u64 = 1 << 36;
-/// Where tests map something a second time.
+/// The address of a second mapping.
 const OTHER: u64 = AT + 64 * PAGE;
 
-/// Runs a test under every policy, and looks at every frame afterwards.
+/// Runs a test under every policy, and verifies every frame afterwards.
 fn with_space(test: impl Fn(&SoftCpu<'_>)) {
     for &policy in Policy::ALL {
         let memory = machine(2, 64);
@@ -40,7 +40,7 @@ fn verify(memory: &'static SoftMemory, spaces: &[&SoftSpace]) {
     });
 }
 
-/// What another CPU finds in a child.
+/// Runs `look` in a child on another CPU.
 fn in_child<R: Send>(child: &SoftSpace, look: impl Fn(&SoftCpu<'_>) -> R + Sync) -> R {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| SoftCpu::run(child, 1, |cpu| look(cpu)));
@@ -131,7 +131,7 @@ fn an_empty_hole_and_a_hole_behind_the_end() {
     });
 }
 
-/// A write makes its page first, and may fail then.
+/// A write allocates its page first and may then fail; the truncation afterwards frees the page.
 #[test]
 fn what_a_failed_write_made_goes() {
     with_space(|cpu| {
@@ -164,7 +164,7 @@ fn pages_without_any_access_go_too() {
             for at in [AT, OTHER] {
                 cpu.space().mprotect(at, 4 * PAGE, RW).unwrap();
             }
-            // The private copy of what is a hole now stays.
+            // A private copy survives a hole in the file.
             assert_eq!((cpu.load(AT), cpu.load(OTHER)), (Ok(0), Ok(5)));
             for at in [AT, OTHER] {
                 assert_eq!(cpu.load(at + PAGE), Ok(5));
@@ -187,7 +187,7 @@ fn a_child_has_private_copies_and_the_rest_of_the_file() {
         cpu.store(OTHER, 20).unwrap();
         assert_eq!(cpu.load(OTHER + PAGE), Ok(11));
         let child = cpu.space().fork().unwrap();
-        // The child's copy is its own; what nobody has copied follows the file.
+        // The child has its own copy; pages that were not copied follow the file.
         cpu.store(OTHER, 30).unwrap();
         cpu.store(OTHER + 2 * PAGE, 32).unwrap();
         cpu.store(AT + PAGE, 41).unwrap();
@@ -251,7 +251,7 @@ fn a_read_only_page_is_copied_once_it_may_be_written() {
         (0..4).for_each(|page| cpu.store(AT + page * PAGE, 3).unwrap());
         let seen = [0, 1, 2, 3].map(|page| cpu.load(OTHER + page * PAGE));
         assert_eq!(seen, [Ok(2), Ok(1), Ok(1), Ok(1)]);
-        // Moved, and cut where it is now.
+        // Moved, and truncated at the new place.
         let to = OTHER + 16 * PAGE;
         let how = remap_flags::MAYMOVE | remap_flags::FIXED;
         assert_eq!(space.mremap(OTHER, 4 * PAGE, 4 * PAGE, how, to), Ok(to));
@@ -298,7 +298,7 @@ impl Pager for Stuck {
     }
 }
 
-/// Nobody holds the store any more but the fault that waits for a page of it.
+/// Only a fault that waits for a page still holds the object.
 #[test]
 fn a_store_that_goes_while_a_fault_waits() {
     static DEVICE: Stuck = Stuck {
@@ -317,13 +317,13 @@ fn a_store_that_goes_while_a_fault_waits() {
             while !DEVICE.is_asked.load(Ordering::Acquire) {
                 std::thread::yield_now();
             }
-            // Takes the mark out of the slot, too.
+            // Also removes the mark from the page's slot.
             file.truncate(0).unwrap();
             drop(file);
             space.munmap(AT, 4 * PAGE).unwrap();
             (0..4).for_each(|_| memory.expedite());
             DEVICE.may_answer.store(true, Ordering::Release);
-            // The read has failed before anybody could see that the mapping went.
+            // The read fails before the fault sees that the mapping is gone.
             assert_eq!(waits.join().unwrap(), bus(AT));
         });
     });

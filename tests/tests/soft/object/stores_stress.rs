@@ -1,11 +1,11 @@
-//! Address spaces that map the same few files, with everything that can happen to either at
-//! once, and the verifier over the whole machine at barriers.
+//! Address spaces that map the same few files, with every operation on either in parallel, and the
+//! verifier over the whole machine at barriers.
 //!
-//! Whatever is mapped at an address shows one page of one file, by a rule; every word says
-//! which it was written to. So a page of another file, an earlier user's frame, or one that
-//! was never cleared is noticed wherever it is read. One more file, which nobody cuts, is
-//! mapped in every space: what a CPU has stored there it finds again in all of them. Who has
-//! cut a file finds nothing behind its end. TLB hits are checked all the while.
+//! A mapping at an address shows one page of one file, by a rule, and every word says which page it was
+//! written to. So a page of another file, a stale frame, or a page that was not cleared is noticed
+//! wherever it is read. One more file, which is never truncated, is mapped in every space: what a CPU has
+//! stored there it finds again in all of them. After a truncation the truncating CPU finds nothing behind
+//! the file's end. TLB hits are checked all the while.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Barrier, Mutex};
@@ -22,9 +22,9 @@ const PAGE: u64 = 4096;
 const RW: u32 = 3;
 const CPUS: u32 = 4;
 const FILES: u64 = 3;
-/// Pages of a file, and of each area that shows it.
+/// Pages of a file, and of each area that maps it.
 const PAGES: u64 = 40;
-/// Areas of a file: in each, page `i` shows page `i` of the file.
+/// Areas of a file: in each, page `i` maps page `i` of the file.
 const AREAS: u64 = 3;
 /// Around a boundary of tables.
 const START: u64 = (1 << 36) + (512 - 100) * PAGE;
@@ -37,15 +37,15 @@ const DEVICE: u64 = FILES - 1;
 
 type Family = Mutex<BTreeMap<u64, Arc<SoftSpace>>>;
 
-/// The files. Who writes or cuts one has its lock, as an inode's.
+/// The files. Each write or truncation holds the file's lock, like an inode's.
 struct Files {
     files: Vec<Mutex<MemoryObject<Soft>>>,
-    /// The same, for who maps one.
+    /// The same files, for mapping them.
     handles: Vec<MemoryObject<Soft>>,
     ledger: MemoryObject<Soft>,
 }
 
-/// What every word of a page begins with.
+/// The upper bits of every word of a page.
 fn mark(file: u64, index: u64) -> u64 {
     (1 + file * PAGES + index) << 48
 }
@@ -54,7 +54,7 @@ fn area(file: u64, area: u64) -> u64 {
     START + (file * AREAS + area) * PAGES * PAGE
 }
 
-/// Fills pages with words of their own, and fails for some.
+/// A device that fills pages with words of their own, and fails for some.
 struct Device(&'static SoftMemory);
 
 impl Pager for Device {
@@ -95,7 +95,7 @@ fn opened(store: &MemoryObject<Soft>, index: u64) -> Opened<'_, Soft> {
     }
 }
 
-/// A word is of the page that its address shows, or nobody has written it.
+/// Asserts that a word belongs to the page that its address maps, or was never written.
 fn check(file: u64, index: u64, word: u64) {
     let is_own = word >> 48 == mark(file, index) >> 48;
     assert!(
@@ -104,7 +104,7 @@ fn check(file: u64, index: u64, word: u64) {
     );
 }
 
-/// A random operation. Errors are legal.
+/// Performs a random operation. Errors are legal.
 fn act(cpu: &SoftCpu<'_>, numbers: &mut Numbers, files: &Files) {
     let space = cpu.space();
     let file = numbers.below(FILES);
@@ -153,13 +153,13 @@ fn act(cpu: &SoftCpu<'_>, numbers: &mut Numbers, files: &Files) {
     }
 }
 
-/// Cuts a file, makes a hole in it, or writes to it as the kernel does.
+/// Truncates a file, makes a hole in it, or writes to it as the kernel does.
 fn cut(cpu: &SoftCpu<'_>, numbers: &mut Numbers, files: &Files, file: u64) {
     let store = files.files[file as usize].lock().unwrap();
     let size = numbers.below(PAGES * PAGE) & !7;
     match numbers.below(4) {
         0 => {
-            // A page that cannot be read in is no obstacle.
+            // A failed read of the page at the end does not stop the truncation.
             let _ = store.truncate(size);
             for which in 0..AREAS {
                 for index in size.div_ceil(PAGE)..PAGES {
@@ -189,14 +189,14 @@ fn cut(cpu: &SoftCpu<'_>, numbers: &mut Numbers, files: &Files, file: u64) {
                         .as_ref()
                 }
                 .store(word, std::sync::atomic::Ordering::Relaxed);
-                // If not, the page is zeroes.
+                // If the page has left the object meanwhile, its place reads as zeroes.
                 store.extend_with((index + 1) * PAGE, index, &page);
             }
         }
     }
 }
 
-/// What a CPU has stored in the ledger, in whichever space.
+/// The last values that a CPU has stored in the ledger, in any space.
 struct Own(Vec<u64>);
 
 impl Own {
@@ -236,7 +236,7 @@ fn choose(family: &Family, numbers: &mut Numbers) -> Arc<SoftSpace> {
     family.values().nth(number).unwrap().clone()
 }
 
-/// Sometimes ends the space, if others are left; whoever leaves it last.
+/// Sometimes removes the space, unless it is the last; the last CPU to leave it destroys it.
 fn leave(
     memory: &'static SoftMemory,
     cpu: u32,
@@ -267,7 +267,7 @@ fn verify(memory: &'static SoftMemory, cpu: u32, family: &Family) {
     });
 }
 
-/// How many forks there were.
+/// Returns the number of forks.
 fn stress(policy: Policy, megabytes: u64, epochs: u64) -> u64 {
     let memory: &'static SoftMemory = machine(CPUS as usize, megabytes);
     let before = available(memory);

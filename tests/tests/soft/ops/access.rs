@@ -1,5 +1,5 @@
-//! Reaching a space's memory from outside, past what its mappings allow, under every policy; and
-//! beside everything that the space does itself.
+//! Access to a space's memory from outside, beyond what its mappings allow, under every policy, and
+//! beside every operation of the space itself.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
@@ -24,10 +24,10 @@ fn page(number: u64) -> u64 {
     AT + number * PAGE
 }
 
-/// The word at an address, as the outside has it.
+/// The word at an address, through the frame.
 fn word(space: &SoftSpace, frame: Frame, address: u64) -> &'static AtomicU64 {
     let page = space.memory().machine().pointer(frame).as_ptr();
-    // SAFETY: in the page, and aligned; everybody uses atomics.
+    // SAFETY: in the page, and aligned; all accesses are atomic.
     unsafe { &*page.add((address % PAGE) as usize).cast::<AtomicU64>() }
 }
 
@@ -65,7 +65,7 @@ fn what_is_allowed() {
             assert_eq!(cpu.load(page(3) + 8), Ok(9));
             assert_eq!(poke(space, page(1), 10), Ok(()));
             assert_eq!(cpu.load(page(1)), Ok(10));
-            // It counts as written.
+            // A write from outside is soft-dirty.
             space.clear_soft_dirty();
             assert_eq!(poke(space, page(2), 8), Ok(()));
             assert!(space.page_state(page(2)).soft_dirty);
@@ -85,7 +85,7 @@ fn what_is_not_allowed_to_the_program() {
             cpu.load(page(1)).unwrap();
             space.mprotect(AT, PAGES * PAGE, prot).unwrap();
             space.clear_soft_dirty();
-            // A page that was written, one of zeroes, and one that was not there.
+            // A page that was written, one of zeroes, and one that was not present.
             for number in 0..3 {
                 let was = if number == 0 { 5 } else { 0 };
                 assert_eq!(peek(space, page(number)), Ok(was));
@@ -115,7 +115,7 @@ fn what_cannot_be_reached() {
         cpu.store(page(0), 3).unwrap();
         space.mprotect(AT, PAGES * PAGE, READ).unwrap();
         assert_eq!(peek(space, page(0)), Ok(3));
-        // What others see is not written past what is allowed.
+        // A forced write to shared memory is refused, because other mappings see it.
         assert_eq!(poke(space, page(0), 4), Err(Errno::EIO));
         assert_eq!(poke(space, page(1), 4), Err(Errno::EIO));
         space.mprotect(AT, PAGES * PAGE, NONE).unwrap();
@@ -130,7 +130,7 @@ fn what_cannot_be_reached() {
         space.madvise(page(1), PAGE, advice::GUARD_INSTALL).unwrap();
         assert_eq!(peek(space, page(1)), Err(Errno::EIO));
         assert_eq!(poke(space, page(1), 1), Err(Errno::EIO));
-        // A stack grows for it, as for the program.
+        // A stack grows for an access from outside, as for the program.
         let stack = AT + (1 << 30);
         let kind = ANON | flags::GROWSDOWN;
         space.mmap(stack, PAGE, RW, kind).unwrap();
@@ -162,16 +162,16 @@ fn a_file_that_is_only_read() {
             map(shared, RW, flags::SHARED);
             cpu.store(shared, 11).unwrap();
             assert_eq!(peek(space, AT), Ok(11));
-            // A breakpoint: a copy that the file does not see.
+            // A breakpoint: written to a private copy, not to the file.
             assert_eq!(poke(space, AT, 12), Ok(()));
             assert_eq!(poke(space, page(2), 13), Ok(()));
             assert_eq!((peek(space, AT), cpu.load(shared)), (Ok(12), Ok(11)));
             assert_eq!(cpu.load(shared + 2 * PAGE), Ok(0));
             assert!(is_segv(cpu.store(AT, 1)));
-            // Shared with the program's leave, it is the file's.
+            // A shared mapping that allows writing writes to the file.
             assert_eq!(poke(space, shared + PAGE, 14), Ok(()));
             assert_eq!(peek(space, page(1)), Ok(14));
-            // Behind the file's end.
+            // Behind the end of the file.
             assert_eq!(peek(space, page(4)), Err(Errno::EIO));
             assert_eq!(poke(space, page(4), 1), Err(Errno::EIO));
             space.verify().unwrap();
@@ -202,8 +202,8 @@ fn a_child_does_not_see_it() {
     });
 }
 
-/// Two outsiders count up words of their own; the program's threads change everything about the
-/// mapping that keeps its content, and fork.
+/// Several CPUs increment words of their own, from outside and as the program, while another CPU forks and
+/// performs every change of the mapping that keeps its content.
 fn beside_changes(policy: Policy, times: u64) {
     const CPUS: usize = 4;
     let memory = machine(CPUS, 64);
@@ -222,7 +222,7 @@ fn beside_changes(policy: Policy, times: u64) {
                         let at = numbers.below(PAGES);
                         let address = page(at) + u64::from(number) * 8;
                         let mine = &mut mine[at as usize];
-                        // From outside, or as the program, where that is allowed.
+                        // From outside, or as the program where the mapping allows it.
                         match numbers.below(4) {
                             0 => {
                                 if cpu.store(address, *mine + 1).is_ok() {

@@ -1,5 +1,5 @@
-//! What `madvise` answers about anonymous memory to advice that has no effect yet, and in
-//! which order it looks.
+//! What `madvise` returns for advice on anonymous memory that has no effect yet, and in
+//! which order it checks.
 
 use faultless_mm::{Errno, advice, flags};
 use faultless_soft::SoftSpace;
@@ -10,7 +10,7 @@ const RW: u32 = 3;
 const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS;
 const AT: u64 = 1 << 36;
 
-/// Two mapped stretches with a page between them.
+/// Two mapped ranges with a page between them.
 fn map(space: &SoftSpace) {
     for first in [0, 5] {
         let at = AT + first * PAGE;
@@ -48,7 +48,7 @@ fn what_is_not_for_anonymous_memory_is_refused() {
         map(space);
         for what in [advice::REMOVE, advice::COLLAPSE] {
             assert_eq!(space.madvise(AT, 4 * PAGE, what), Err(Errno::EINVAL));
-            // A mapping that does not allow it ends it, whatever holes there were.
+            // A mapping that does not support the advice ends the call, whatever holes came before.
             let late = space.madvise(AT + 4 * PAGE, 2 * PAGE, what);
             assert_eq!(late, Err(Errno::EINVAL));
             let hole = space.madvise(AT + 4 * PAGE, PAGE, what);
@@ -93,7 +93,7 @@ fn advice_keeps_mappings_apart_as_on_linux() {
             space.madvise(AT, 4 * PAGE, undone).unwrap();
             assert_eq!(count(space), before);
         }
-        // Nothing is merged with what is shared.
+        // Shared mappings are not mergeable.
         let shared = flags::SHARED | flags::ANONYMOUS | flags::FIXED;
         let at = AT + 20 * PAGE;
         assert_eq!(space.mmap(at, 4 * PAGE, RW, shared), Ok(at));

@@ -1,4 +1,4 @@
-//! What parent and child see of each other's memory after fork: nothing.
+//! Parent and child see nothing of each other's memory changes after fork.
 
 use faultless_mm::{AddressSpace, Counter, Policy, SegvCode, advice, flags};
 use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace, Trap};
@@ -51,7 +51,7 @@ fn each_writes_its_own() {
             for page in 0..1100 {
                 cpu.store(AT + page * PAGE, page + 1).unwrap();
             }
-            // The zero page, and pages that no access may reach.
+            // The zero page, and pages that no access reaches.
             assert_eq!(cpu.load(AT + 1100 * PAGE), Ok(0));
             cpu.space().mprotect(AT, PAGE, 0).unwrap();
         });
@@ -83,7 +83,7 @@ fn each_writes_its_own() {
             assert_eq!(cpu.load(AT + 1100 * PAGE), Ok(0));
             assert_eq!(cpu.load(AT + 1150 * PAGE), Ok(0));
             let reuses = memory.total(Counter::Reuses);
-            // The child has its own by now: nothing to copy.
+            // The child has its own copy by now: nothing to copy.
             cpu.store(AT + 5 * PAGE, 81).unwrap();
             assert_eq!(memory.total(Counter::Reuses), reuses + 1);
             cpu.store(AT + 6 * PAGE, 82).unwrap();
@@ -104,7 +104,7 @@ fn each_writes_its_own() {
     });
 }
 
-/// A page that was read a hundred processes later is the one it was.
+/// A page that is only read keeps its content over many generations, in any order of exit.
 #[test]
 fn generations() {
     each_policy(|_, memory, first| {
@@ -136,7 +136,7 @@ fn generations() {
     });
 }
 
-/// Whoever is left alone with a page writes it in place.
+/// The last space that maps a page writes it in place.
 #[test]
 fn the_last_one_reuses() {
     each_policy(|_, memory, parent| {
@@ -178,7 +178,7 @@ fn the_last_one_reuses() {
     });
 }
 
-/// Heap, layout, policy and mappings are the parent's, and go apart.
+/// Heap, layout, policy and mappings are copied from the parent, and then diverge.
 #[test]
 fn mappings_are_copied() {
     each_policy(|policy, memory, parent| {
@@ -212,7 +212,7 @@ fn mappings_are_copied() {
         assert_eq!(lines(&child), lines(&parent));
         let mapped = lines(&parent);
         on(&child, |cpu| {
-            // What the tree remembers of holes is right in the child, too.
+            // The child's gap index is right, too.
             let chosen = cpu.space().mmap(0, 3 * PAGE, RW, ANON).unwrap();
             cpu.space().munmap(chosen, 3 * PAGE).unwrap();
             let there = on_other(&parent, |cpu| cpu.space().mmap(0, 3 * PAGE, RW, ANON));
@@ -231,7 +231,7 @@ fn mappings_are_copied() {
     });
 }
 
-/// On CPU 1, while the caller is CPU 0.
+/// Runs `program` on CPU 1, while the caller is CPU 0.
 fn on_other<R: Send>(space: &SoftSpace, program: impl FnOnce(&SoftCpu<'_>) -> R + Send) -> R {
     std::thread::scope(|scope| {
         let other = scope.spawn(|| SoftCpu::run(space, 1, program));

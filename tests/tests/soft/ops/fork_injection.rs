@@ -1,5 +1,5 @@
-//! Memory is short at each allocation of a fork and of the copies after it: fork
-//! fails as a whole, a write says so, nothing is lost, and both work again.
+//! Each allocation of a fork and of the copies after it fails: fork fails as a whole, a
+//! write reports the error, nothing leaks, and both work again.
 
 use faultless_mm::{AddressSpace, Errno, flags};
 use faultless_soft::{SoftCpu, SoftSpace, Trap};
@@ -28,7 +28,7 @@ fn prepare(cpu: &SoftCpu<'_>) {
     cpu.space().mprotect(AT + 10 * PAGE, PAGE, 1).unwrap();
 }
 
-/// The child has what the parent has, and is gone again.
+/// Asserts that the child has what the parent has, and destroys it.
 fn look_and_destroy(cpu: &SoftCpu<'_>, child: SoftSpace) {
     AddressSpace::verify_together(&[cpu.space(), &child])
         .unwrap_or_else(|violation| panic!("{violation}"));
@@ -57,7 +57,7 @@ fn forking() {
             }
         },
         |cpu| {
-            // What a fork that failed left behind is written in place.
+            // Pages that a failed fork write-protected are written in place.
             for first in [0, 5000, 300_000] {
                 let at = AT + first * PAGE;
                 assert_eq!(cpu.load(at), Ok(first + 1));
@@ -67,7 +67,7 @@ fn forking() {
     );
 }
 
-/// A copy that finds no frame changes nothing; the next one works.
+/// A copy that finds no frame changes nothing; the next attempt succeeds.
 #[test]
 fn copying() {
     let memory = machine(2, 64);
@@ -85,13 +85,13 @@ fn copying() {
             assert_eq!(cpu.load(AT), Ok(1));
             memory.machine().fail_from(None);
             memory.machine().fail_in(Some(0));
-            // Short once: the fault looks again.
+            // One failure: the fault tries again.
             assert_eq!(cpu.store(AT, 9), Ok(()));
             assert!(memory.machine().has_failed());
             AddressSpace::verify_together(&[cpu.space(), &child])
                 .unwrap_or_else(|violation| panic!("{violation}"));
         });
-        // Alone with it, the child needs no frame.
+        // As the last user of the page, the child needs no frame.
         SoftCpu::run(&child, 1, |cpu| {
             assert_eq!(cpu.load(AT), Ok(1));
             memory.machine().fail_from(Some(0));
@@ -109,7 +109,7 @@ fn copying() {
     }
 }
 
-/// Forks in earnest until memory runs out, and once more afterwards.
+/// Forks until memory runs out, and once more afterwards.
 #[test]
 fn forking_until_memory_is_gone() {
     let memory = machine(1, 4);

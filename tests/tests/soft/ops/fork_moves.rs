@@ -1,5 +1,5 @@
-//! Forks beside moves, with threads that run: each child has what moves at one place, as it was at one
-//! moment, and what is written to the parent afterwards is not the child's.
+//! Forks beside moves, with threads that run: each child has the moving pages at one place, as they were at one
+//! moment, and later stores of the parent do not reach the child.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,19 +10,20 @@ use faultless_tests::{available, rounds, space};
 
 const PAGE: u64 = 4096;
 const RW: u32 = 3;
-/// Tables of the two places do not lie under each other: a table's pages go to two.
+/// The two places have different offsets within their tables: a table's pages move to two tables.
 const PLACES: [u64; 2] = [0x20_0000_0000, 0x30_0000_0000 + 7 * PAGE];
 const PAGES: u64 = 3000;
-/// Of these pages there are some, in order; of the others, none.
+/// Every page at a multiple of this number is present; the others are not.
 const USED: usize = 59;
-/// What lies beside, and is written before and after what moves.
+/// Memory that does not move, written before and after the moving pages.
 const BESIDE: u64 = 0x10_0000_0000;
 
 fn used() -> impl Iterator<Item = u64> {
     (0..PAGES).step_by(USED)
 }
 
-/// Stores rounds: first beside, then to what moves, wherever that is, then beside again.
+/// Stores round numbers: first to the fixed page, then to the moving pages, at either place, then to the second
+/// fixed page.
 fn write(cpu: &SoftCpu<'_>, is_over: &AtomicBool) {
     let mut round = 1;
     while !is_over.load(Ordering::Relaxed) {
@@ -38,7 +39,7 @@ fn write(cpu: &SoftCpu<'_>, is_over: &AtomicBool) {
     }
 }
 
-/// Moves all of it there and back; the old place may stay mapped for a while.
+/// Moves all of it back and forth; the old place may stay mapped for a while.
 fn move_about(space: &SoftSpace, stays: bool, is_over: &AtomicBool) {
     let mut number = 0;
     while !is_over.load(Ordering::Relaxed) || number % 2 != 0 {
@@ -54,7 +55,7 @@ fn move_about(space: &SoftSpace, stays: bool, is_over: &AtomicBool) {
     }
 }
 
-/// What a child has: it is in order, and all at one place.
+/// Checks a child: its stores are in order, and all pages are at one place.
 fn check(child: &SoftCpu<'_>) {
     let words = |place: u64| used().map(move |page| child.load(place + page * PAGE).unwrap_or(0));
     let first = child.load(BESIDE).unwrap();
@@ -74,7 +75,7 @@ fn check(child: &SoftCpu<'_>) {
     assert!(last >= 1 && first <= last + 1, "a store is lost");
 }
 
-/// Says that it is over when it goes.
+/// Sets the flag when it is dropped.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -98,15 +99,15 @@ fn beside_moves(policy: Policy, stays: bool) {
     std::thread::scope(|scope| {
         scope.spawn(|| SoftCpu::run(&space, 1, |_| move_about(&space, stays, &is_over)));
         if !stays {
-            // Else both places could be written.
+            // With `MREMAP_DONTUNMAP` stores could reach both places.
             scope.spawn(|| SoftCpu::run(&space, 2, |cpu| write(cpu, &is_over)));
         }
-        // However this ends.
+        // Also if this thread panics.
         let _over = Over(&is_over);
         for _ in 0..rounds(4_000, 100_000) {
             let child = SoftCpu::run(&space, 0, |_| space.fork().unwrap());
             SoftCpu::run(&child, 0, check);
-            // It is a space like any other.
+            // The child is a normal address space.
             SoftCpu::run(&child, 0, |cpu| {
                 let place = PLACES.iter().find(|place| cpu.store(**place, 9).is_ok());
                 assert!(place.is_some(), "nothing is mapped");

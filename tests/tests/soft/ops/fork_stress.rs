@@ -1,10 +1,10 @@
 //! Families of address spaces at work, with the verifier over all of them.
 //!
-//! Each CPU goes from space to space: it writes, maps, unmaps, forks and ends
-//! spaces at random, several CPUs in one space at once. Every page of an arena
-//! has a word per CPU; what a CPU has stored in a space it finds there again,
-//! and in every child that was forked meanwhile either that or what came right
-//! before. TLB hits are checked all the while.
+//! Each CPU moves from space to space: it writes, maps, unmaps, forks and ends
+//! spaces at random, several CPUs in one space at once. Every page of one area
+//! has a word per CPU. A CPU finds its last store to a space there again, and in
+//! a child that was forked meanwhile that store or the one before. TLB hits are
+//! checked all the while.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Barrier, Mutex};
@@ -18,21 +18,21 @@ const PAGE: u64 = 4096;
 const RW: u32 = 3;
 const FIXED: u32 = flags::PRIVATE | flags::ANONYMOUS | flags::FIXED;
 const CPUS: u32 = 4;
-/// Each CPU has a word on each of these pages, which nobody unmaps.
+/// An area that is never unmapped: each page has a word for each CPU.
 const ARENA: u64 = 1 << 36;
 const ARENA_PAGES: u64 = 24;
-/// Where everybody maps and unmaps: around a boundary of tables.
+/// The range that all CPUs map and unmap: around a boundary of tables.
 const COMMON: u64 = (1 << 36) + (512 - 20) * PAGE;
 const COMMON_PAGES: u64 = 40;
 const MOST_SPACES: usize = 6;
 
 type Family = Mutex<BTreeMap<u64, Arc<SoftSpace>>>;
 
-/// What a CPU does in one space before it goes on to another.
+/// Works in one space before the CPU moves on to another.
 fn visit(cpu: &SoftCpu<'_>, numbers: &mut Numbers, family: &Family) -> Result<(), Trap> {
     let space = cpu.space();
     let own = |page: u64| ARENA + page * PAGE + u64::from(cpu.number()) * 8;
-    // Words of this CPU are ascending with the pages: that is what a child must have, too.
+    // Pages are written in order, so words never increase with the page number, in a child either.
     let mut last = u64::MAX;
     for page in 0..ARENA_PAGES {
         let word = cpu.load(own(page))?;
@@ -63,7 +63,7 @@ fn visit(cpu: &SoftCpu<'_>, numbers: &mut Numbers, family: &Family) -> Result<()
     Ok(())
 }
 
-/// A random operation on the common range. Errors are legal.
+/// Performs a random operation on the common range. Errors are legal.
 fn change(cpu: &SoftCpu<'_>, numbers: &mut Numbers) {
     let space = cpu.space();
     let first = numbers.below(COMMON_PAGES);
@@ -89,7 +89,7 @@ fn stress(policy: Policy, megabytes: u64, epochs: u64, in_arenas: bool) -> u64 {
     let memory: &'static SoftMemory = machine(CPUS as usize, megabytes);
     let before = available(memory);
     let layout = Layout {
-        // The first arena is where all is.
+        // The first shard covers all addresses of the test.
         mmap_base: (COMMON | ((1 << 30) - 1)) + 1,
         ..Layout::LINUX_X86_64
     };
@@ -146,7 +146,7 @@ fn choose(family: &Family, numbers: &mut Numbers) -> Arc<SoftSpace> {
     family.values().nth(number).unwrap().clone()
 }
 
-/// Sometimes ends the space, if others are left; whoever leaves it last.
+/// Sometimes removes the space, unless it is the last; the last CPU to leave it destroys it.
 fn leave(
     memory: &'static SoftMemory,
     cpu: u32,

@@ -1,4 +1,4 @@
-//! `/proc/self/maps` is read beside writers: its lines go forward, whatever they do.
+//! `/proc/self/maps` read beside writers: its lines ascend, whatever the writers do.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,13 +9,13 @@ use faultless_tests::space;
 
 const PAGE: u64 = 4096;
 const AT: u64 = 1 << 36;
-/// Pages of a whole slot two levels up.
+/// Pages of a whole slot, two levels above the lowest.
 const PAGES: u64 = 4096;
 const RW: u32 = 3;
 const TIME: Duration = Duration::from_millis(1500);
 
-/// Splits and nodes of both levels come and go, and take each other's place, under a reader that is
-/// in the midst of them.
+/// Splits and nodes of both levels appear, disappear and replace each other while a reader walks
+/// them.
 #[test]
 fn lines_go_forward() {
     let (_, space) = space(2, 64, Policy::default());
@@ -31,12 +31,12 @@ fn lines_go_forward() {
                     if stop.load(Ordering::Relaxed) {
                         break;
                     }
-                    // Two kinds of pages, which takes a split; a third, near or far, which takes
-                    // a node, or two and splits; and one again, which takes none.
+                    // Two protections, which take a split; a third, near or far, which takes a node, or two
+                    // and splits; then one again, which takes none.
                     let first = (1 + round * 5 % (PAGES - 1)) * PAGE;
                     let second = (1 + round * (1 + round % 2 * 37) % (PAGES - 1)) * PAGE;
                     let (first, second) = (first.min(second), first.max(second));
-                    // Memory can be short for a moment, while the reader keeps what was retired.
+                    // An allocation may fail for a moment, while the reader's section delays reclamation.
                     let _ = space.mprotect(AT, first, 1);
                     let _ = space.mprotect(AT + first, PAGES * PAGE - first, 5);
                     let _ = space.mprotect(AT + second, PAGES * PAGE - second, 4);

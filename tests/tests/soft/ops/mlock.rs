@@ -1,5 +1,5 @@
-//! Locking memory: what is populated, what counts as locked, what other operations make of it,
-//! and which errors there are, as on Linux 6.12.
+//! Locking memory: what is populated, what counts as locked, how other operations treat locked
+//! mappings, and which errors there are, as on Linux 6.12.
 
 use faultless_mm::{
     Attributes, Counter, Errno, Limits, Locked, advice, flags, lock_all_flags, lock_flags,
@@ -22,7 +22,7 @@ fn map(space: &SoftSpace, page: u64, pages: u64, prot: u32, more: u32) {
     assert_eq!(mapped, Ok(at));
 }
 
-/// Which of these pages are there, as a number's bits.
+/// A bitmap of the pages that are present.
 fn present(space: &SoftSpace, pages: u64) -> u64 {
     let there = |page: &u64| space.translate(AT + page * PAGE).is_some();
     (0..pages).filter(there).map(|page| 1 << page).sum()
@@ -36,7 +36,7 @@ fn is_locked(space: &SoftSpace, page: u64) -> Locked {
     attributes(space, page).flags.locked
 }
 
-/// Pages that are locked, and mappings.
+/// The numbers of locked pages and of mappings.
 fn counts(space: &SoftSpace) -> (u64, u64) {
     let totals = space.totals();
     (totals.locked, totals.mappings)
@@ -48,14 +48,14 @@ fn what_is_locked_is_there() {
         let space = cpu.space();
         map(space, 0, 10, RW, 0);
         let faults = space.memory().total(Counter::Faults);
-        // From the middle of a page to the middle of one.
+        // From the middle of one page to the middle of another.
         assert_eq!(space.mlock(AT + 2 * PAGE + 5, 3 * PAGE, 0), Ok(()));
         assert_eq!(present(space, 10), 0b00_0011_1100);
         assert_eq!(space.memory().total(Counter::Faults), faults + 4);
         assert_eq!(counts(space), (4, 3));
         assert_eq!(is_locked(space, 2), Locked::Yes);
         assert_eq!(is_locked(space, 6), Locked::No);
-        // What is there takes no fault, and is not locked twice.
+        // Pages that are present take no fault, and are not locked twice.
         assert_eq!(space.mlock(AT + PAGE, 5 * PAGE, 0), Ok(()));
         assert_eq!(space.memory().total(Counter::Faults), faults + 5);
         assert_eq!(counts(space), (5, 3));
@@ -79,10 +79,10 @@ fn on_fault_nothing_is_populated() {
         assert_eq!(space.mlock(AT, 2 * PAGE, lock_flags::ONFAULT), Ok(()));
         assert_eq!((present(space, 4), counts(space)), (0, (2, 2)));
         assert_eq!(is_locked(space, 0), Locked::OnFault);
-        // The two kinds are different mappings.
+        // The two kinds of lock are different mappings.
         assert_eq!(space.mlock(AT + PAGE, PAGE, 0), Ok(()));
         assert_eq!((present(space, 4), counts(space)), (2, (2, 3)));
-        // Populating on demand does nothing either, but advice does.
+        // `MAP_POPULATE` does nothing under lock on fault either, but advice does.
         assert_eq!(
             space.mlockall(lock_all_flags::FUTURE | lock_all_flags::ONFAULT),
             Ok(())
@@ -105,7 +105,7 @@ fn holes_and_ends() {
         let space = cpu.space();
         map(space, 0, 2, RW, 0);
         map(space, 3, 2, RW, 0);
-        // What comes before a hole is locked, and nothing is populated.
+        // The pages before a hole are locked, and nothing is populated.
         assert_eq!(space.mlock(AT, 5 * PAGE, 0), Err(Errno::ENOMEM));
         assert_eq!((counts(space), present(space, 5)), ((2, 2), 0));
         assert_eq!(space.mlock(AT + 2 * PAGE, 3 * PAGE, 0), Err(Errno::ENOMEM));
@@ -114,7 +114,7 @@ fn holes_and_ends() {
         assert_eq!(counts(space), (4, 2));
         assert_eq!(space.munlock(AT + PAGE, 9 * PAGE), Err(Errno::ENOMEM));
         assert_eq!(counts(space), (3, 3));
-        // Nothing at all, wherever; lengths that wrap to nothing; ranges that wrap.
+        // An empty range, mapped or not; lengths that wrap to zero; ranges that wrap.
         assert_eq!(space.mlock(AT + 2 * PAGE, 0, 0), Ok(()));
         assert_eq!(space.mlock(AT, u64::MAX, 0), Ok(()));
         assert_eq!(space.munlock(AT + 100 * PAGE, u64::MAX), Ok(()));
@@ -136,13 +136,13 @@ fn what_allows_nothing_is_locked_all_the_same() {
         map(space, 3, 2, 0, 0);
         map(space, 5, 1, RW, 0);
         assert_eq!(space.mlock(AT, 6 * PAGE, 0), Err(Errno::ENOMEM));
-        // Up to there it is populated, by the zero page.
+        // It is populated up to the mapping without access, by the zero page.
         assert_eq!((counts(space), present(space, 6)), ((6, 3), 0b111));
-        // Made writable, it is populated at once; so is what was only read.
+        // Made writable, it is populated immediately, pages that were only read included.
         assert_eq!(space.mprotect(AT + 2 * PAGE, 2 * PAGE, RW), Ok(()));
         assert_eq!((counts(space), present(space, 6)), ((6, 4), 0b1111));
         assert_eq!(space.verify().map(|census| census.zero_pages), Ok(2));
-        // By mapping it as by locking it; each mapping as far as it can be.
+        // `MAP_LOCKED` locks like `mlock`, and populates as far as the mapping allows.
         map(space, 0, 6, 0, flags::LOCKED);
         assert_eq!((counts(space), present(space, 6)), ((6, 1), 0));
     });
@@ -164,7 +164,7 @@ fn the_future() {
         assert_eq!((counts(space), present(space, 5)), ((0, 2), 0));
         map(space, 2, 1, RW, 0);
         assert_eq!((counts(space), present(space, 5)), ((1, 3), 0b100));
-        // What is mapped is locked; what cannot be populated is no error.
+        // All mapped pages are locked; a failure to populate is no error.
         assert_eq!(space.mlockall(CURRENT), Ok(()));
         assert_eq!((counts(space), present(space, 5)), ((4, 2), 0b111));
         map(space, 3, 1, RW, 0);
@@ -179,7 +179,7 @@ fn the_future() {
         assert_eq!(space.brk(heap), heap);
         assert_eq!(space.totals().locked, 8);
         assert!(space.translate(1 << 32).is_some());
-        // A child has none of it.
+        // A child inherits no locks.
         let child = space.fork().expect("memory suffices");
         let totals = child.totals();
         assert_eq!((totals.locked, totals.mapped), (0, 8));
@@ -205,7 +205,7 @@ fn other_operations_know() {
             assert_eq!(cpu.store(AT + page * PAGE, page + 1), Ok(()));
         }
         assert_eq!(space.munlock(AT, PAGE), Ok(()));
-        // What comes before is discarded.
+        // The pages before the locked mapping are discarded.
         assert_eq!(
             space.madvise(AT, 9 * PAGE, advice::DONTNEED),
             Err(Errno::EINVAL)
@@ -218,7 +218,7 @@ fn other_operations_know() {
         assert_eq!(present(space, 8), 0xfc);
         assert_eq!(cpu.load(AT + PAGE), Ok(0));
 
-        // A part, and part of it again; each takes its pages out.
+        // Unmapping parts, by `munmap` and by `MAP_FIXED`, subtracts their locked pages.
         assert_eq!(space.munmap(AT + 3 * PAGE, PAGE), Ok(()));
         assert_eq!(counts(space), (6, 3));
         map(space, 2, 1, RW, 0);
@@ -226,13 +226,13 @@ fn other_operations_know() {
         assert_eq!(space.mprotect(AT + 5 * PAGE, PAGE, 1), Ok(()));
         assert_eq!(counts(space), (5, 6));
 
-        // A move takes the lock along; what stays behind is not locked.
+        // A move keeps the lock; the mapping that stays behind is not locked.
         let to = AT + 100 * PAGE;
         let fixed = remap_flags::MAYMOVE | remap_flags::FIXED;
         let moved = space.mremap(AT + 6 * PAGE, 2 * PAGE, 4 * PAGE, fixed, to);
         assert_eq!(moved, Ok(to));
         assert_eq!(space.totals().locked, 7);
-        // And what is new is there.
+        // And the added pages are populated.
         assert!(space.translate(to + 3 * PAGE).is_some());
         let stays = fixed | remap_flags::DONTUNMAP;
         let again = AT + 200 * PAGE;
@@ -252,7 +252,7 @@ fn other_operations_know() {
     });
 }
 
-/// A write to a page that a child shares; and one that was only read.
+/// Locks a page that was written and then shared with a child, and one that was only read.
 #[test]
 fn locking_copies_what_is_shared() {
     each_policy(|cpu| {
@@ -295,12 +295,12 @@ fn the_limit() {
         assert_eq!(space.mlock(AT, 11 * PAGE, 0), Err(Errno::ENOMEM));
         assert_eq!(space.mlock(AT, 10 * PAGE, 0), Ok(()));
         assert_eq!(space.mlock(AT + 10 * PAGE, PAGE, 0), Err(Errno::ENOMEM));
-        // What is locked already does not count again.
+        // Locked pages are not counted again.
         assert_eq!(space.mlock(AT, 10 * PAGE, lock_flags::ONFAULT), Ok(()));
         assert_eq!(space.munlock(AT, 2 * PAGE), Ok(()));
         assert_eq!(space.mlock(AT + 5 * PAGE, 7 * PAGE, 0), Ok(()));
         assert_eq!(space.totals().locked, 10);
-        // Before the range is looked at.
+        // The limit is checked before the range.
         assert_eq!(space.mlock(AT, u64::MAX - PAGE, 0), Err(Errno::ENOMEM));
         assert_eq!(
             space.mmap(0, PAGE, RW, ANON | flags::LOCKED),
@@ -309,13 +309,13 @@ fn the_limit() {
         let grown = |flags| space.mremap(AT + 5 * PAGE, 7 * PAGE, 8 * PAGE, flags, 0);
         assert_eq!(grown(0), Err(Errno::EAGAIN));
         assert_eq!(grown(remap_flags::MAYMOVE), Err(Errno::EAGAIN));
-        // All that is mapped counts for all that is there.
+        // `mlockall` compares all mapped pages with the limit.
         assert_eq!(space.mlockall(lock_all_flags::CURRENT), Err(Errno::ENOMEM));
         assert_eq!(space.mlockall(lock_all_flags::FUTURE), Ok(()));
         assert_eq!(space.mmap(0, PAGE, RW, ANON), Err(Errno::EAGAIN));
         space.set_brk(1 << 32);
         assert_eq!(space.brk((1 << 32) + 5), 1 << 32);
-        // What is locked stays so; unlocking is always possible.
+        // Locked pages stay locked under a lower limit; unlocking is always possible.
         limit(3);
         assert_eq!(space.totals().locked, 10);
         assert_eq!(space.munlock(AT, 12 * PAGE), Ok(()));
@@ -326,7 +326,7 @@ fn the_limit() {
     });
 }
 
-/// A stack that is locked grows within the limit.
+/// A locked stack grows within the limit.
 #[test]
 fn a_locked_stack() {
     each_policy(|cpu: &SoftCpu<'_>| {
@@ -338,7 +338,7 @@ fn a_locked_stack() {
         });
         assert_eq!(cpu.store(AT - 3 * PAGE, 1), Ok(()));
         assert_eq!(space.totals().locked, 5);
-        // Only the page that was touched.
+        // Only the touched page is populated.
         assert!(space.translate(AT - PAGE).is_none());
         assert!(cpu.store(AT - 4 * PAGE, 1).is_err());
         assert_eq!(space.totals().stack, 5);

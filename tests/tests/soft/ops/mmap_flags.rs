@@ -1,5 +1,4 @@
-//! The flags of `mmap`, under every policy: what they make, where it goes, and memory that may be
-//! taken away.
+//! The flags of `mmap`, under every policy: the mappings they make, their placement, and droppable memory.
 
 use faultless_mm::{Counter, Errno, Huge, Layout, Locked, advice, flags, lock_all_flags};
 use faultless_soft::{SoftCpu, SoftSpace};
@@ -12,12 +11,12 @@ const PRIVATE: u32 = flags::PRIVATE | flags::ANONYMOUS;
 const SHARED: u32 = flags::SHARED | flags::ANONYMOUS;
 const DROPPABLE: u32 = flags::DROPPABLE | flags::ANONYMOUS;
 const AT: u64 = 1 << 36;
-/// Where another mapping is that memory is needed for.
+/// The address of a second mapping, which consumes memory.
 const OTHER: u64 = AT + (1 << 30);
-/// Memory of the small machine, and more pages than it has.
+/// Memory of the small machine in MiB, and more pages than it has free.
 const MIB: u64 = 8;
 const PAGES: u64 = MIB * 256;
-/// Where `MAP_32BIT` looks.
+/// The range that `MAP_32BIT` searches.
 const LOW: u64 = 1 << 30;
 const LOW_END: u64 = 2 << 30;
 
@@ -26,7 +25,7 @@ fn map(space: &SoftSpace, at: u64, pages: u64, map_flags: u32) {
     assert_eq!(mapped, Ok(at));
 }
 
-/// Where so many bytes go.
+/// Where a mapping of `length` bytes is placed.
 fn place(space: &SoftSpace, hint: u64, length: u64, map_flags: u32) -> Result<u64, Errno> {
     let at = space.mmap(hint, length, RW, map_flags | flags::NORESERVE)?;
     space.munmap(at, length)?;
@@ -39,7 +38,7 @@ fn fill(cpu: &SoftCpu<'_>, at: u64, pages: u64) {
     }
 }
 
-/// How many of the pages that were filled hold what they did; the others are empty.
+/// How many of the filled pages still hold their content; the others are empty.
 fn left(cpu: &SoftCpu<'_>, at: u64, pages: u64) -> u64 {
     let holds = |number: &u64| {
         let word = cpu.load(at + number * PAGE).unwrap();
@@ -66,7 +65,7 @@ fn what_they_make() {
         space.mlockall(lock_all_flags::FUTURE).unwrap();
         assert_eq!(made(PRIVATE).locked, Locked::Yes);
         assert_eq!(made(DROPPABLE).locked, Locked::No);
-        // As Linux has it: populated all the same.
+        // As in Linux: populated nevertheless.
         assert_eq!(space.resident(), 1);
         space.munlockall();
     });
@@ -87,7 +86,7 @@ fn what_does_not_go_together() {
         }
         assert!(refused(PRIVATE | flags::HUGETLB));
         assert!(refused(SHARED | flags::HUGETLB | 21 << 26));
-        // Before the length is looked at.
+        // Checked before the length.
         let beyond = space.mmap(AT, u64::MAX, RW, PRIVATE | flags::HUGETLB);
         assert_eq!(beyond, Err(Errno::EINVAL));
 
@@ -120,7 +119,7 @@ fn low_addresses() {
         map(space, LOW + PAGE, 1, PRIVATE);
         assert_eq!(low(0, PAGE), Ok(LOW));
         assert_eq!(low(0, 2 * PAGE), Ok(LOW + 2 * PAGE));
-        // A hole that is large enough but for the guard gap is passed over.
+        // A hole that is too small only because of the guard gap is skipped.
         let stack = LOW + 600 * PAGE;
         map(space, stack, 1, PRIVATE | flags::GROWSDOWN);
         assert_eq!(low(0, 342 * PAGE), Ok(LOW + 2 * PAGE));
@@ -136,7 +135,7 @@ fn high_addresses() {
         assert_eq!(high(PAGE), Ok(base - PAGE));
         let from_four = base - (4 << 30);
         assert_eq!(high(from_four), Ok(4 << 30));
-        // Without it there is room. These are no whole huge pages.
+        // Without `MAP_32BIT` there is room. The length is no multiple of a huge page.
         let below = place(space, 0, from_four + 2 * PAGE, PRIVATE);
         assert_eq!(below, Ok((4 << 30) - 2 * PAGE));
         assert_eq!(high(from_four + 2 * PAGE), Err(Errno::ENOMEM));
@@ -180,7 +179,7 @@ fn what_may_go_makes_room() {
     });
 }
 
-/// More than there is memory for, one page after the other.
+/// Writes more droppable pages than there is memory for, one after the other.
 #[test]
 fn what_may_go_makes_room_for_itself() {
     each_policy(1, MIB, |cpu, space, memory| {
@@ -191,7 +190,7 @@ fn what_may_go_makes_room_for_itself() {
     });
 }
 
-/// What has been made of it elsewhere is nobody's to take.
+/// Reclaim of droppable memory spares pages of ordinary mappings, in a child or beside it.
 #[test]
 fn a_child_and_a_neighbour() {
     each_policy(2, MIB, |cpu, space, memory| {

@@ -1,5 +1,5 @@
-//! Shrinking, growing and moving mappings, under every policy: contents go along, what
-//! is left behind is gone, errors are Linux 6.12's.
+//! Shrinking, growing and moving mappings, under every policy: contents move along, the
+//! source is unmapped, errors are Linux 6.12's.
 
 use faultless_mm::{AddressSpace, Counter, Errno, Policy, SegvCode, flags, remap_flags};
 use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace, Trap};
@@ -29,7 +29,7 @@ fn gone(result: Result<u64, Trap>) -> bool {
     )
 }
 
-/// Runs a test on a machine of its own under each policy; nothing may be lost.
+/// Runs a test on a machine of its own under each policy, and asserts that no frame leaked.
 fn each_policy(test: impl Fn(&SoftCpu<'_>, &SoftSpace, &'static SoftMemory)) {
     for &policy in Policy::ALL {
         let memory = machine(2, 64);
@@ -46,8 +46,8 @@ fn each_policy(test: impl Fn(&SoftCpu<'_>, &SoftSpace, &'static SoftMemory)) {
     }
 }
 
-/// The end of the old place wraps to 0, as on Linux: nothing overlaps it, and what is in the way of the move is
-/// gone before its length is refused.
+/// The end of the source wraps to 0, as on Linux: nothing overlaps it, and the target is unmapped before the
+/// length is refused.
 #[test]
 fn a_length_to_the_end_of_everything() {
     each_policy(|_, space, _| {
@@ -66,7 +66,7 @@ fn a_length_to_the_end_of_everything() {
     });
 }
 
-/// No length is too much to be asked for, and none of these fits.
+/// Every length may be requested, and none of these fits.
 #[test]
 fn lengths_beyond_everything_are_refused() {
     each_policy(|_, space, _| {
@@ -104,7 +104,7 @@ fn pages_go_along() {
                 assert_eq!(cpu.load(TO + page * PAGE), Ok(expected));
             }
         }
-        // No page was faulted in again: only what was looked for in vain.
+        // No page was faulted in again: the only faults are those of failed loads.
         assert_eq!(memory.total(Counter::Faults) - faults, 1200);
         cpu.store(TO + 1299 * PAGE, 7).unwrap();
         assert!(gone(cpu.load(TO + 1300 * PAGE)));
@@ -272,7 +272,7 @@ fn wrong_arguments() {
         ] {
             assert_eq!(answer, Err(error));
         }
-        // As on Linux, what lies at a fixed place is gone by the time the source is found wrong.
+        // As on Linux, the mapping at a fixed target is unmapped before the source is found wrong.
         cpu.store(TO, 1).unwrap();
         assert_eq!(remap(AT, 4 * PAGE, 4 * PAGE, FIXED, TO), Err(Errno::EFAULT));
         assert!(gone(cpu.load(TO)));

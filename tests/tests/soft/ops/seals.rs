@@ -1,5 +1,5 @@
-//! `mseal`, under every policy: what it forbids, as Linux 6.12, and that nothing has changed
-//! where it forbids.
+//! `mseal`, under every policy: what it forbids, as in Linux 6.12, and that a forbidden operation
+//! changes nothing.
 
 use faultless_mm::{AddressSpace, Errno, advice, flags, remap_flags};
 use faultless_soft::{SoftCpu, SoftSpace};
@@ -64,21 +64,21 @@ fn what_is_sealed_cannot_be_unmapped_moved_or_replaced() {
         let remap = |first: u64, old: u64, new: u64, flags, to| {
             space.mremap(page(first), old * PAGE, new * PAGE, flags, to)
         };
-        // From it, in whatever way.
+        // From a sealed range, with any flags.
         assert_eq!(remap(4, 3, 3, FIXED, TO), Err(EPERM));
         assert_eq!(remap(4, 3, 2, 0, 0), Err(EPERM));
         assert_eq!(remap(4, 3, 4, remap_flags::MAYMOVE, 0), Err(EPERM));
         assert_eq!(remap(5, 1, 1, 0, 0), Err(EPERM));
-        // Before what is wrong with the destination.
+        // Checked before the destination's errors.
         assert_eq!(remap(5, 1, 1, FIXED, TO + 1), Err(EPERM));
-        // Onto it, and over it by the tail that goes.
+        // Onto a sealed range, or over it with the tail that is unmapped.
         assert_eq!(remap(0, 2, 2, FIXED, page(5)), Err(EPERM));
         assert_eq!(remap(3, 2, 1, 0, 0), Err(EPERM));
         assert_eq!(lines(space), before);
         for number in 0..10 {
             assert_eq!(cpu.load(page(number)), Ok(number));
         }
-        // Beside it everything is as ever.
+        // Beside it everything works as before.
         assert_eq!(space.munmap(page(7), PAGE), Ok(()));
         assert_eq!(remap(0, 4, 4, FIXED, TO), Ok(TO));
         cpu.store(page(5), 7).unwrap();
@@ -122,7 +122,7 @@ fn advice_takes_nothing_from_what_is_sealed_and_read_only() {
         for number in 4..7 {
             assert_eq!(cpu.load(page(number)), Ok(number + 1));
         }
-        // What comes before it is done, what comes behind is not.
+        // Mappings before it are discarded, those behind it are not.
         assert_eq!(space.madvise(AT, 10 * PAGE, advice::DONTNEED), Err(EPERM));
         assert_eq!(cpu.load(page(3)), Ok(0));
         assert_eq!(cpu.load(page(7)), Ok(8));
@@ -135,7 +135,7 @@ fn advice_takes_nothing_from_what_is_sealed_and_read_only() {
             assert_eq!(space.madvise(page(4), 3 * PAGE, what), Ok(()), "{what}");
         }
         assert_eq!(space.madvise(page(4), PAGE, advice::REMOVE), Err(EPERM));
-        // One that can be written may lose what is in it.
+        // A writable mapping may be discarded.
         seal(space, 0, 2);
         assert_eq!(space.madvise(AT, 2 * PAGE, advice::DONTNEED), Ok(()));
         assert_eq!(cpu.load(page(0)), Ok(0));
@@ -182,7 +182,7 @@ fn seals_are_inherited() {
     each_policy(1, 64, |cpu, space, _| {
         sealed_within(cpu, space);
         seal(space, 9, 1);
-        // It can be written, so it may be kept from a child, which is no unmapping.
+        // It is writable, so it may be withheld from a child, which is no unmapping.
         space.madvise(page(9), PAGE, advice::DONTFORK).unwrap();
         let child = space.fork().unwrap();
         AddressSpace::verify_together(&[space, &child]).unwrap();

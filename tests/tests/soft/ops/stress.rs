@@ -1,7 +1,7 @@
 //! Many CPUs at once, on overlapping ranges, with the verifier at barriers.
 //!
 //! TLB hits are checked against the tables all the while. Each CPU has words of
-//! its own in an arena that nobody unmaps, where what it stored must be found
+//! its own in an area that is never unmapped, where its last store must be found
 //! again; everything else only has to keep the invariants.
 
 use std::sync::Barrier;
@@ -15,7 +15,7 @@ use faultless_tests::{available, machine, on_every_cpu, rounds};
 const PAGE: u64 = 4096;
 const RW: u32 = 3;
 const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS;
-/// Where everybody maps and unmaps: around a boundary of tables and of slots.
+/// The centre of the range that all CPUs map and unmap: a boundary of tables and of slots.
 const CENTRE: u64 = 1 << 36;
 const HALF: u64 = 600;
 const CPUS: usize = 4;
@@ -23,7 +23,7 @@ const CPUS: usize = 4;
 /// What the CPUs of a run share beside the machine.
 struct Run {
     barrier: Barrier,
-    /// A word for each CPU on each of these pages, never unmapped.
+    /// The never unmapped area: each page has a word for each CPU.
     arena: u64,
     arena_pages: u64,
     accesses: AtomicU64,
@@ -54,7 +54,7 @@ fn note(run: &Run, result: Result<(), Trap>) {
     }
 }
 
-/// One random operation on the shared range. Errors are legal; panics are not.
+/// Performs one random operation on the shared range. Errors are legal; panics are not.
 fn act(cpu: &SoftCpu<'_>, run: &Run, numbers: &mut Numbers, switch: bool) {
     let space = cpu.space();
     let (at, length) = range(numbers);
@@ -90,7 +90,7 @@ fn act(cpu: &SoftCpu<'_>, run: &Run, numbers: &mut Numbers, switch: bool) {
         }
         42 => drop(space.mlock(at, length.min(8 * PAGE), 0)),
         43 => drop(space.munlock(at, length)),
-        // Large and small, here and there.
+        // Large and small, at random addresses.
         44 => {
             if let Ok(new) = space.mmap(0, length, RW, ANON) {
                 note(run, cpu.store(new, 1));
@@ -148,13 +148,13 @@ impl Own {
     }
 }
 
-/// The machine of a run, and what it does.
+/// The machine of a run, and its operations.
 struct Plan {
     megabytes: u64,
     arena_pages: u64,
     policy: Policy,
     switch: bool,
-    /// Whether everybody maps and unmaps in two arenas, and across their boundary.
+    /// Whether all CPUs map and unmap in two shards, and across their boundary.
     in_arenas: bool,
     epochs: u64,
     steps: u64,
@@ -216,11 +216,11 @@ fn stress(plan: &Plan) -> (u64, u64) {
     (faults, run.out_of_memory.into_inner())
 }
 
-/// After everything is unmapped the machine works as on its first day.
+/// Unmaps everything and asserts that the machine works as at its start.
 fn recover(space: &SoftSpace, arena: u64, plan: &Plan) {
     SoftCpu::run(space, 0, |cpu| {
         let space = cpu.space();
-        // First what needs nothing to be cut: there may be no frame left, but in other CPUs' caches.
+        // First unmaps that need no split: all free frames may be in other CPUs' caches.
         for (at, pages) in [(arena, plan.arena_pages), (CENTRE - HALF * PAGE, 2 * HALF)] {
             space
                 .munmap(at, pages * PAGE)

@@ -1,4 +1,4 @@
-//! What a range has in memory, in numbers, under every policy.
+//! The memory usage of a range, in numbers, under every policy.
 
 use faultless_mm::{AgingMode, MemoryObject, Opened, PAGE_SIZE, Usage, advice, flags};
 use faultless_soft::{SoftCpu, SoftSpace};
@@ -31,7 +31,7 @@ fn usage(space: &SoftSpace) -> Usage {
     space.usage(AT..page(PAGES))
 }
 
-/// Shared clean, shared dirty, private clean, private dirty: pages.
+/// Pages that are shared clean, shared dirty, private clean, private dirty.
 fn kinds(usage: &Usage) -> [u64; 4] {
     let all = [
         usage.shared_clean,
@@ -48,7 +48,7 @@ fn private_memory() {
     each_policy(1, 64, |cpu, space, _| {
         map(space, ANON);
         assert_eq!(usage(space), Usage::default());
-        // Pages of zeroes are nobody's.
+        // The zero page is not counted.
         cpu.load(page(12)).unwrap();
         assert_eq!(usage(space), Usage::default());
         fill(cpu, 8);
@@ -59,9 +59,9 @@ fn private_memory() {
         assert_eq!(all.share_dirty, all.share);
         assert_eq!(all.share_anonymous, all.share);
         assert_eq!(space.resident(), 8);
-        // A part of it.
+        // A part of the range.
         assert_eq!(space.usage(page(3)..page(6)).resident, 3 * PAGE);
-        // What no access may reach is there all the same.
+        // Pages that no access may reach stay counted.
         space.mprotect(AT, PAGES * PAGE, NONE).unwrap();
         assert_eq!(usage(space), all);
         assert_eq!(space.resident(), 8);
@@ -70,7 +70,7 @@ fn private_memory() {
         assert_eq!(usage(space).referenced, 0);
         cpu.load(page(1)).unwrap();
         assert_eq!(usage(space).referenced, PAGE);
-        // Nor does clearing what was written make it clean.
+        // Nor does clearing soft-dirty bits make a page clean.
         space.clear_soft_dirty();
         assert_eq!(kinds(&usage(space)), [0, 0, 0, 8]);
         space.madvise(AT, 2 * PAGE, advice::FREE).unwrap();
@@ -95,7 +95,7 @@ fn what_is_shared_is_divided() {
         let all = usage(space);
         assert_eq!(kinds(&all), [0, 5, 0, 1]);
         assert_eq!(all.share.bytes(), PAGE + 5 * PAGE / 3);
-        // Each page is rounded, in parts of a byte.
+        // Each page's share is rounded to a fraction of a byte.
         let share = usage(&one).share.bytes();
         assert_eq!(share, PAGE / 2 + 5 * PAGE / 3);
         assert_eq!(usage(&two), usage(&one));
@@ -133,7 +133,7 @@ fn stores() {
         cpu.store(AT, 1).unwrap();
         assert_eq!(kinds(&usage(space)), [0, 0, there - 1, 1]);
         assert_eq!(usage(space).anonymous, PAGE);
-        // The same pages in another place.
+        // The same pages at another address.
         let other = AT + (1 << 30);
         map(other, READ, flags::SHARED);
         cpu.load(other + PAGE).unwrap();

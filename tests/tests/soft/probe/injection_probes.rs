@@ -1,6 +1,6 @@
-//! One allocation fails, wherever there is one, or it and all that follow, when a probe is registered,
-//! and when something is mapped that has one. There is a probe and its breakpoint everywhere, or
-//! neither; a mapping may come without the breakpoint, as on Linux, but never with half of it.
+//! One allocation fails, or one and all that follow, at each place in registering a probe and in mapping a page
+//! that has one. Either the probe and its breakpoint are everywhere, or neither; a new mapping may lack the
+//! breakpoint, as on Linux, but is never incomplete.
 
 use std::cell::RefCell;
 
@@ -172,8 +172,8 @@ fn unmapping_and_forking() {
     );
 }
 
-/// Registered, and shared with a child: to take a breakpoint away needs a copy. There was just
-/// memory enough for the fork, and none for breakpoints of the child's own.
+/// Registered, and shared with a child, so that removing a breakpoint needs a copy. Memory just
+/// sufficed for the fork, and not for breakpoints of the child's own.
 fn shared(cpu: &SoftCpu<'_>) -> Probed {
     let mut stage = probed(cpu);
     register(&stage).unwrap();
@@ -188,12 +188,12 @@ fn shared(cpu: &SoftCpu<'_>) -> Probed {
     stage
 }
 
-/// What is met is the probe's, or the file's.
+/// Asserts that the byte is the probe's or the file's.
 fn is_somebodys(cpu: &SoftCpu<'_>) {
     for at in [AT, OTHER] {
         let met = cpu.load_u8(at + BYTE).unwrap();
         assert!(met == BREAKPOINT || met == ORIGINAL, "{met:#x}");
-        assert_eq!(cpu.space().probe_at(at + BYTE), Some(1), "it is nobody's");
+        assert_eq!(cpu.space().probe_at(at + BYTE), Some(1), "no probe");
     }
 }
 
@@ -222,7 +222,7 @@ fn ending() {
     );
 }
 
-/// Who drops one while there is no memory leaves it to who registers the next, or to the store's end.
+/// A drop without memory leaves the end of the probe to the next registration, or to the end of the object.
 #[test]
 fn dropping_without_memory() {
     each_policy(1, 64, |cpu, space, memory| {
@@ -234,7 +234,7 @@ fn dropping_without_memory() {
             expect(cpu, &[AT, OTHER], BREAKPOINT);
             is_somebodys(cpu);
             if is_registered {
-                // At the same byte: the first is ended for it.
+                // At the same byte: registration ends the first one.
                 register(&stage).unwrap();
                 expect(cpu, &[AT, OTHER], BREAKPOINT);
                 stage.probe.take();
@@ -248,7 +248,7 @@ fn dropping_without_memory() {
             let frames = memory.machine().allocator();
             let verified = memory.verify_machine(frames, [space].into_iter(), |_| Ok(()));
             assert_eq!(verified.unwrap().1.lost(), 0);
-            // Nor does a store that comes to its place have it.
+            // A new object in the same memory does not have it either.
             let file = File::of_device(cpu, 200);
             map(cpu, &file, AT).unwrap();
             expect(cpu, &[AT], ORIGINAL);

@@ -1,6 +1,6 @@
-//! Probes, on the soft machine: a breakpoint in a file is met by every program that maps it to run it,
-//! whenever the mapping came, and by nobody once it has gone; the file and those who write their
-//! memory know nothing of it.
+//! Probes, on the soft machine: every program that maps a file's page for execution, before or after the
+//! registration, meets the breakpoint, and none once the probe has ended. The file, shared mappings and writable
+//! mappings are unaffected.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
@@ -14,7 +14,7 @@ const R: u32 = 1;
 const RX: u32 = 5;
 const RW: u32 = 3;
 const BREAKPOINT: u8 = 0xcc;
-/// A byte of the file's third page, which holds 1002 in each word.
+/// A byte of the file's third page, each word of which holds 1002.
 const BYTE: u64 = 2 * PAGE + 8;
 const ORIGINAL: u8 = (1002 & 0xff) as u8;
 
@@ -39,7 +39,7 @@ fn end_all(children: &mut Vec<SoftSpace>) {
     }
 }
 
-/// What a program meets at the probe's byte of a mapping.
+/// The byte that a program reads at the probe's place in a mapping.
 fn met(cpu: &SoftCpu<'_>, at: u64) -> u8 {
     cpu.load_u8(at + BYTE).unwrap()
 }
@@ -48,7 +48,7 @@ fn met(cpu: &SoftCpu<'_>, at: u64) -> u8 {
 fn whoever_maps_it_to_run_it_meets_it() {
     each_policy(2, 32, |cpu, space, _| {
         let file = File::of_device(cpu, 8);
-        // One that is there before, one that comes afterwards.
+        // One mapping from before the registration, and one from after it.
         map(space, &file, AT, RX, PRIVATE);
         assert_eq!(met(cpu, AT), ORIGINAL);
         assert!(!space.may_show_probes());
@@ -62,7 +62,7 @@ fn whoever_maps_it_to_run_it_meets_it() {
             cpu.execute(at + BYTE).unwrap();
             assert!(cpu.store(at + BYTE, 1).is_err(), "it may be written now");
         }
-        // Neither who shares it nor who writes it; and not the file.
+        // Neither shared nor writable mappings show it, and the file does not contain it.
         let (shared, written) = (OTHER + (1 << 20), OTHER + (2 << 20));
         map(space, &file, shared, RX, SHARED);
         map(space, &file, written, RW, PRIVATE);
@@ -70,7 +70,7 @@ fn whoever_maps_it_to_run_it_meets_it() {
         assert_eq!(met(cpu, written), ORIGINAL);
         assert_eq!(file.word(cpu, 2), Some(1002));
         assert_eq!(space.probe_at(shared + BYTE), None);
-        // A child has it, moved or not.
+        // A child has the breakpoint, in a moved mapping too.
         let how = remap_flags::MAYMOVE | remap_flags::FIXED;
         let to = OTHER + (3 << 20);
         assert_eq!(space.mremap(AT, 8 * PAGE, 8 * PAGE, how, to), Ok(to));
@@ -94,7 +94,7 @@ fn whoever_maps_it_to_run_it_meets_it() {
             assert_eq!(met(cpu, at), ORIGINAL);
             assert_eq!(space.probe_at(at + BYTE), None);
         }
-        assert!(!space.may_show_probes(), "nobody has looked again");
+        assert!(!space.may_show_probes(), "a breakpoint is still noted");
         child.destroy();
     });
 }
@@ -117,7 +117,7 @@ fn it_is_there_once() {
         assert_eq!(cpu.load_u8(AT + BYTE + 1), Ok(BREAKPOINT));
         assert_eq!(space.probe_at(AT + BYTE + 1), Some(BYTE + 1));
         drop((second, elsewhere));
-        // The device that cannot be read.
+        // A device that cannot be read.
         let device: &Device = file.device.unwrap();
         device.fail(Some(Errno::EIO));
         assert_eq!(probe(&file, 7 * PAGE).err(), Some(Errno::EIO));
@@ -126,7 +126,7 @@ fn it_is_there_once() {
     });
 }
 
-/// What was unmapped is looked for when somebody is trapped, and not before.
+/// After an unmap the next trap checks again whether probes are left, and nothing earlier.
 #[test]
 fn what_is_unmapped_is_checked_again() {
     each_policy(1, 32, |cpu, space, _| {
@@ -134,7 +134,7 @@ fn what_is_unmapped_is_checked_again() {
         let _probe = probe(&file, BYTE).unwrap();
         map(space, &file, AT, RX, PRIVATE);
         map(space, &file, OTHER, RX, PRIVATE);
-        // A part without it.
+        // A part without the breakpoint.
         space.munmap(AT + 4 * PAGE, PAGE).unwrap();
         assert_eq!(space.probe_at(AT), None);
         assert!(space.may_show_probes());
@@ -151,26 +151,26 @@ fn what_is_unmapped_is_checked_again() {
         map(space, &file, AT, RX, PRIVATE);
         assert!(space.may_show_probes());
         assert_eq!(met(cpu, AT), BREAKPOINT);
-        // Its own page again is the file's, as on Linux.
+        // After a discard the page is the file's again, as on Linux.
         space.madvise(AT, 8 * PAGE, advice::DONTNEED).unwrap();
         assert_eq!(met(cpu, AT), ORIGINAL);
         assert_eq!(space.probe_at(AT + BYTE), Some(BYTE));
     });
 }
 
-/// Where no breakpoint can be nothing is read, brought or written when a probe ends.
+/// The end of a probe reads, brings in or writes no page of a mapping that cannot show it.
 #[test]
 fn who_never_showed_it_is_left_alone() {
     each_policy(1, 32, |cpu, space, _| {
         let file = File::of_device(cpu, 8);
-        // It stores such a byte of its own.
+        // The program stores the breakpoint's byte itself.
         map(space, &file, AT, RW, PRIVATE);
         cpu.store(AT + BYTE, u64::from(BREAKPOINT)).unwrap();
         let ended = probe(&file, BYTE).unwrap();
         assert!(!space.may_show_probes());
         drop(ended);
         assert_eq!(met(cpu, AT), BREAKPOINT, "the program's own byte is gone");
-        // Copies that were there, and are not any more.
+        // Copies with the breakpoint that have been discarded.
         map(space, &file, AT, RX, PRIVATE);
         let ended = probe(&file, BYTE).unwrap();
         assert_eq!(met(cpu, AT), BREAKPOINT);
@@ -181,8 +181,8 @@ fn who_never_showed_it_is_left_alone() {
     });
 }
 
-/// One CPU maps, moves, unmaps and forks; another registers and ends probes. Who has registered one
-/// finds it in the mapping that stays; who has ended it finds none.
+/// One CPU maps, moves, unmaps and forks; another registers and ends probes. After a registration the mapping that
+/// stays shows the breakpoint; after the end it does not.
 #[test]
 fn beside_everything() {
     each_policy(3, 32, |cpu, space, memory| {
@@ -227,7 +227,7 @@ fn beside_everything() {
             end_all(&mut children);
             ended.store(true, SeqCst);
         });
-        // Nothing is left of them, wherever.
+        // No breakpoint is left in any mapping.
         map(space, file, OTHER, RX, PRIVATE);
         assert_eq!([met(cpu, AT), met(cpu, OTHER)], [ORIGINAL; 2]);
         let frames = memory.machine().allocator();

@@ -1,5 +1,5 @@
-//! `MADV_FREE`, under every policy: pages stay as they are until memory is short; what was
-//! written since stays for good.
+//! `MADV_FREE`, under every policy: pages keep their content until memory is short; a page that is
+//! written after the call is kept for good.
 
 use faultless_mm::{AddressSpace, Counter, advice, flags};
 use faultless_soft::{SoftCpu, SoftSpace, Trap};
@@ -9,9 +9,9 @@ const PAGE: u64 = 4096;
 const RW: u32 = 3;
 const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS | flags::NORESERVE;
 const AT: u64 = 1 << 36;
-/// Where another mapping is that memory is needed for.
+/// The address of a second mapping, which consumes memory.
 const MORE: u64 = AT + (1 << 30);
-/// Memory of the small machine, and far more pages than it has.
+/// Memory of the small machine in MiB, and far more pages than it has.
 const MIB: u64 = 8;
 const PAGES: u64 = MIB * 256;
 
@@ -29,7 +29,7 @@ fn free(space: &SoftSpace, first: u64, pages: u64) {
     assert_eq!(freed, Ok(()));
 }
 
-/// Touches pages of another mapping until there is no frame left; how many.
+/// Touches pages of another mapping until there is no frame left, and returns their number.
 fn exhaust(cpu: &SoftCpu<'_>) -> u64 {
     map(cpu.space(), MORE, PAGES);
     (0..PAGES)
@@ -50,7 +50,7 @@ fn nothing_is_lost_while_there_is_memory() {
         }
         free(space, 0, 100);
         assert_eq!(memory.total(Counter::LazyFree), 100);
-        // A second time there is nothing to let go of.
+        // A second call finds no page to mark.
         free(space, 0, 100);
         assert_eq!(memory.total(Counter::LazyFree), 100);
         for number in 0..100 {
@@ -75,7 +75,7 @@ fn memory_that_is_short_takes_what_was_not_written_since() {
         for number in (100..half).step_by(3) {
             cpu.store(page(number) + 8, number).unwrap();
         }
-        // Whoever has read it has not written it.
+        // Reading is not writing.
         for number in (101..half).step_by(3) {
             assert_eq!(cpu.load(page(number)), Ok(number + 1));
         }
@@ -110,7 +110,7 @@ fn what_a_child_shares_stays() {
         for number in 0..100 {
             cpu.store(page(number), number + 1).unwrap();
         }
-        // Let go of before the fork, and after it.
+        // Lazily freed before the fork, and after it.
         free(space, 0, 50);
         let child = space.fork().unwrap();
         free(space, 50, 50);
@@ -122,7 +122,7 @@ fn what_a_child_shares_stays() {
             assert_eq!(cpu.load(page(number)), Ok(number + 1));
         }
         child.destroy();
-        // Now they are this space's alone, and the first ones still let go of.
+        // Now only this space maps them, and the first ones are still lazily freed.
         exhaust(cpu);
         assert_eq!(memory.total(Counter::LazyFreed), 50);
         assert_eq!(cpu.load(page(50)), Ok(51));

@@ -1,5 +1,5 @@
-//! Pages that are moved to other frames, on the soft machine: wherever they are mapped, and
-//! until a large block of memory is free, beside programs that use it.
+//! Migration of pages to other frames, on the soft machine: wherever they are mapped, and until a large block
+//! of memory is free, beside programs that use it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -21,7 +21,7 @@ fn map(cpu: &SoftCpu<'_>, pages: u64, prot: u32) {
     assert_eq!(cpu.space().mmap(AT, pages * PAGE, prot, ANON), Ok(AT));
 }
 
-/// Moves the page in a frame elsewhere; to where.
+/// Migrates the page in a frame, and returns its new frame.
 fn migrate(memory: &'static SoftMemory, from: Frame) -> Result<Frame, NotMoved> {
     let machine = memory.machine();
     let cpu = machine.cpu();
@@ -32,7 +32,7 @@ fn migrate(memory: &'static SoftMemory, from: Frame) -> Result<Frame, NotMoved> 
     moved.map(|()| to)
 }
 
-/// Moves the page at an address, which must be possible.
+/// Migrates the page at an address, which must be possible.
 fn move_page(space: &SoftSpace, at: u64) -> Frame {
     let from = space.translate(at).unwrap();
     let to = migrate(space.memory(), from).unwrap();
@@ -49,7 +49,7 @@ fn sound(memory: &'static SoftMemory, spaces: &[&SoftSpace]) {
         .unwrap_or_else(|violation| panic!("{violation}"));
 }
 
-/// The same page with the same rights, whatever it is.
+/// A migrated page keeps its content and its rights, in every state.
 #[test]
 fn pages_of_one_space() {
     each_policy(1, 32, |cpu, space, memory| {
@@ -57,7 +57,7 @@ fn pages_of_one_space() {
         for page in 0..5 {
             cpu.store(AT + page * PAGE, page + 1).unwrap();
         }
-        // Read only, out of reach, let go of, moved from elsewhere.
+        // Read-only, without any access, lazily freed, moved by `mremap`.
         space.mprotect(AT + PAGE, PAGE, 1).unwrap();
         let hidden = space.translate(AT + 2 * PAGE).unwrap();
         space.mprotect(AT + 2 * PAGE, PAGE, 0).unwrap();
@@ -82,7 +82,7 @@ fn pages_of_one_space() {
         assert!(matches!(cpu.load(AT + 2 * PAGE), Err(Trap::Segv { .. })));
         space.mprotect(AT + 2 * PAGE, PAGE, RW).unwrap();
         assert_eq!(cpu.load(AT + 2 * PAGE), Ok(3));
-        // Clean still.
+        // It is still clean.
         assert!(space.take_lazyfree());
         assert_eq!(cpu.load(AT + 3 * PAGE), Ok(0));
         let copies = memory.total(Counter::Copies);
@@ -92,7 +92,7 @@ fn pages_of_one_space() {
     });
 }
 
-/// The descriptor of a page whose table has moved says where it was; that of the frame it goes to, where it is.
+/// After a table has moved, its pages' descriptors give the old place; migration gives the new frame the present one.
 #[test]
 fn a_page_of_a_table_that_moved() {
     each_policy(1, 1200, |cpu, space, memory| {
@@ -142,7 +142,7 @@ fn what_cannot_be_moved() {
     });
 }
 
-/// Whatever is said to be the page's new place, memory stays sound.
+/// An invalid destination is refused, and memory stays sound.
 #[test]
 fn where_nothing_can_be_moved_to() {
     each_policy(1, 32, |cpu, space, memory| {
@@ -172,7 +172,7 @@ fn where_nothing_can_be_moved_to() {
     });
 }
 
-/// Ranges that are not memory, and all of it.
+/// Evacuates ranges that are not memory, and all memory.
 #[test]
 fn ranges_of_any_kind() {
     each_policy(1, 32, |cpu, space, memory| {
@@ -182,7 +182,7 @@ fn ranges_of_any_kind() {
         }
         let all = memory.machine().frames().extent();
         let nothing = Ok(Evacuated::default());
-        // Each would take ages if every number of it was looked at.
+        // Each would take too long if every frame number was tried.
         for none in [0..all.start, all.end..u64::MAX, u64::MAX - 1..u64::MAX] {
             assert_eq!(memory.evacuate(none.clone()), nothing, "{none:?}");
         }
@@ -195,11 +195,11 @@ fn ranges_of_any_kind() {
             assert_eq!(memory.evacuate(whole), Err(NoMemory));
         }
         assert_eq!(memory.total(Counter::Migrations), 0);
-        // Nearly all: one page finds a place, if the others leave it.
+        // Nearly all memory: one page finds a frame, the others do not.
         let (first, last) = (all.start..all.end - 1, all.start + 1..all.end);
         let frees_one = [first, last].map(|most| memory.evacuate(most).is_err());
         assert_eq!(frees_one, [true; 2]);
-        // From here to the end, and beyond it.
+        // From the middle to the end, and beyond it.
         let middle = all.start + (all.end - all.start) / 2;
         let vacated = memory.evacuate(middle..u64::MAX).unwrap();
         assert_eq!(vacated.busy, 0);
@@ -210,7 +210,7 @@ fn ranges_of_any_kind() {
     });
 }
 
-/// Whoever faults beside a compaction of nearly all memory gets the frames that it keeps.
+/// A fault beside a compaction of nearly all memory gets one of the isolated frames.
 #[test]
 fn nobody_fails_because_frames_are_kept() {
     for &policy in Policy::ALL {
@@ -280,7 +280,7 @@ fn pages_of_a_family() {
             let moved = cpu.space().mremap(AT, PAGE, PAGE, how, elsewhere);
             assert_eq!(moved, Ok(elsewhere));
         });
-        // One that wrote has its own, one has given it up, and the first ends.
+        // One child has written its copy, one has unmapped its page, and the first parent ends.
         on(&spaces[2], |cpu| cpu.store(AT + PAGE, 22)).unwrap();
         on(&spaces[4], |cpu| cpu.space().munmap(AT + 2 * PAGE, PAGE)).unwrap();
         let first = spaces.remove(1);
@@ -319,7 +319,7 @@ fn pages_of_a_family() {
     }
 }
 
-/// A page of a store in several spaces, shared and private, in pieces and at two addresses.
+/// A page of an object in several spaces, shared and private, in pieces and at two addresses.
 #[test]
 fn pages_of_stores() {
     for &policy in Policy::ALL {
@@ -381,10 +381,10 @@ fn pages_of_stores() {
 
 /// Pages of a block, as a power of 2.
 const ORDER: u32 = 9;
-/// How long a block may take to become free: far longer than it does.
+/// The time limit for a block to become free: far more than it takes.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A program that stores to pages of its own, faults, and forks, until it is told to end.
+/// A program that stores to pages of its own, faults, and forks, until `ends` is set.
 fn disturb(cpu: &SoftCpu<'_>, ends: &AtomicBool, round: &mut u64) {
     const PAGES: u64 = 24;
     let space = cpu.space();
@@ -410,11 +410,11 @@ fn disturb(cpu: &SoftCpu<'_>, ends: &AtomicBool, round: &mut u64) {
         }
         match space.fork() {
             Ok(child) => {
-                // By a pin, because pages move meanwhile.
+                // Through a pin, because pages are migrated meanwhile.
                 let page = numbers.below(PAGES);
                 if let Ok(pin) = child.pin(at + page * PAGE, Taken::ToRead) {
                     let start = space.memory().machine().pointer(pin.frame());
-                    // SAFETY: inside the page, which nobody writes and which stays.
+                    // SAFETY: inside the page, which is not written and which stays.
                     let word = unsafe { start.cast::<u64>().add(1).read() };
                     assert_eq!(word, words[page as usize], "the child has another page");
                 }
@@ -425,7 +425,7 @@ fn disturb(cpu: &SoftCpu<'_>, ends: &AtomicBool, round: &mut u64) {
     }
 }
 
-/// Tells others to end, even if the test fails.
+/// Sets the flag that ends the others, even if the test fails.
 struct Ends<'a>(&'a AtomicBool);
 
 impl Drop for Ends<'_> {
@@ -434,8 +434,8 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Memory is filled, every second page given back, and pages are moved until a block of
-/// 2 MiB is free; others fault, store and fork all the while.
+/// Fills memory, frees every second page, and evacuates until a block of
+/// 2 MiB is free; other CPUs fault, store and fork all the while.
 fn compact(policy: Policy) {
     let memory = machine(3, 24);
     let before = available(memory);
@@ -445,7 +445,7 @@ fn compact(policy: Policy) {
     on(&space, |cpu| {
         let most = before;
         map(cpu, most, RW);
-        // Tables first: they cannot be moved, and need not lie between pages.
+        // Tables first: they cannot be migrated, and need not lie between pages.
         for page in (0..most).step_by(512) {
             assert_eq!(cpu.load(AT + page * PAGE), Ok(0));
         }
@@ -478,12 +478,12 @@ fn compact(policy: Policy) {
                 let first = frame.0 & !((1 << ORDER) - 1);
                 let vacated = memory.evacuate(first..first + (1 << ORDER)).unwrap();
                 if vacated.moved == 0 {
-                    // Somebody forks, and does not run perhaps.
+                    // A fork on another CPU may be preempted.
                     std::thread::yield_now();
                 }
                 frames.drain(faultless_mm::Cpu(0));
                 blocks.extend(frames.allocate_block(ORDER));
-                // Others' caches may have some of it: the next one, or once more.
+                // Other CPUs' caches may hold frames of the block: try the next one, or this one once more.
                 page = (page + 2 * (1 << ORDER)) % (filled & !1);
             }
             drop(ends);

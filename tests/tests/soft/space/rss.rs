@@ -1,5 +1,5 @@
-//! What an address space counts as in memory, against a walk of its tables, after each operation that brings pages or
-//! takes them away; under every policy.
+//! The resident set size of an address space, against a walk of its tables, after each operation that maps or
+//! frees pages; under every policy.
 
 use faultless_mm::{
     AddressSpace, Errno, Frame, FrameSource, Machine, MemoryObject, Mover, Opened, Pager, Policy,
@@ -12,7 +12,7 @@ const PAGE: u64 = 4096;
 const RW: u32 = 3;
 const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS | flags::FIXED;
 const SHARED: u32 = flags::SHARED | flags::ANONYMOUS | flags::FIXED;
-/// Eight pages before a table's end.
+/// Eight pages before the end of a table.
 const AT: u64 = (1 << 36) - 8 * PAGE;
 const EVERYTHING: u64 = 1 << 47;
 
@@ -28,7 +28,7 @@ fn fill(cpu: &SoftCpu<'_>, pages: u64) {
     (0..pages).for_each(|number| cpu.store(page(number), number + 1).unwrap());
 }
 
-/// What is counted, which is what a walk finds; the verifier compares the kinds and tables.
+/// The counters, compared with a walk; the verifier compares the kinds and tables.
 fn rss(space: &SoftSpace) -> Rss {
     let (rss, walked): (Rss, Usage) = (space.rss(), space.usage(0..EVERYTHING));
     assert_eq!(rss.resident() * PAGE, walked.resident);
@@ -41,13 +41,13 @@ fn rss(space: &SoftSpace) -> Rss {
     rss
 }
 
-/// Pages: anonymous, of files, of shared memory.
+/// The numbers of pages: anonymous, of files, of shared memory.
 fn kinds(space: &SoftSpace) -> [u64; 3] {
     let rss = rss(space);
     [rss.anonymous, rss.file, rss.shared_memory]
 }
 
-/// A device whose pages are files'.
+/// A pager, so that pages count as a file's.
 struct Device;
 
 impl Pager for Device {
@@ -77,7 +77,7 @@ fn faults_and_unmapping() {
         assert_eq!(rss(space), Rss::default());
         map(space, 1200, ANON);
         assert_eq!(rss(space), Rss::default());
-        // The zero page is not counted, the tables that lead to it are.
+        // The zero page is not counted; the tables that lead to it are.
         cpu.load(page(3)).unwrap();
         let tables = rss(space).tables;
         assert_eq!((kinds(space), tables), ([0; 3], 3));
@@ -85,7 +85,7 @@ fn faults_and_unmapping() {
         assert_eq!(kinds(space), [1, 0, 0]);
         fill(cpu, 1100);
         assert_eq!(kinds(space), [1100, 0, 0]);
-        // Few at once, and many; across tables.
+        // A short range and a long one; across tables.
         space.munmap(page(1), 2 * PAGE).unwrap();
         assert_eq!(kinds(space), [1098, 0, 0]);
         space.munmap(page(100), 900 * PAGE).unwrap();
@@ -96,7 +96,7 @@ fn faults_and_unmapping() {
             .madvise(page(50), 10 * PAGE, advice::GUARD_INSTALL)
             .unwrap();
         assert_eq!(kinds(space), [141, 0, 0]);
-        // Something else in its place.
+        // A replacement.
         map(space, 70, ANON);
         assert_eq!(kinds(space), [130, 0, 0]);
         space.mprotect(page(0), 100 * PAGE, 0).unwrap();
@@ -137,26 +137,26 @@ fn files_and_shared_memory() {
         cpu.load(page(20)).unwrap();
         assert_eq!(kinds(space), [0, 1, 0]);
         (0..32).for_each(|number| drop(file.page(number).unwrap()));
-        // What is there around the page comes with it.
+        // Cached pages around the faulting page are mapped with it.
         cpu.load(page(0)).unwrap();
         let [anonymous, of_file, memory_pages] = kinds(space);
         assert!(
             anonymous == 0 && memory_pages == 0 && of_file > 2,
             "{of_file}"
         );
-        // A private copy of a page that was shown, and of one that was not.
+        // A private copy of a page that was mapped, and of one that was not.
         cpu.store(page(0), 1).unwrap();
         assert_eq!(kinds(space), [1, of_file - 1, 0]);
         cpu.store(page(40), 1).unwrap();
         assert_eq!(kinds(space), [2, of_file - 1, 0]);
-        // A hole takes the file's pages away, a truncation copies too.
+        // A hole unmaps the file's pages, a truncation copies too.
         file.punch(0..64 * PAGE).unwrap();
         assert_eq!(kinds(space), [2, 0, 0]);
         cpu.load(page(5)).unwrap();
         file.truncate(10 * PAGE).unwrap();
         assert_eq!(kinds(space), [1, 1, 0]);
         space.munmap(AT, 64 * PAGE).unwrap();
-        // Without a pager it is memory.
+        // Without a pager it is shared memory.
         map(space, 16, SHARED);
         fill(cpu, 7);
         assert_eq!(kinds(space), [0, 0, 7]);
@@ -178,7 +178,7 @@ fn moving() {
         assert_eq!(kinds(space), [550, 0, 0]);
         assert_eq!(space.mremap(to, 600 * PAGE, 10 * PAGE, 0, 0), Ok(to));
         assert_eq!(kinds(space), [10, 0, 0]);
-        // To another frame.
+        // Migrated to another frame.
         let (frames, at) = (memory.machine().frames(), memory.machine().cpu());
         let (from, free) = (space.translate(to).unwrap(), frames.allocate(at).unwrap());
         Mover::new(memory).unwrap().migrate(from, free).unwrap();
@@ -196,7 +196,7 @@ fn forks() {
         let file = file(memory, 16);
         map_file(space, other, 16, flags::PRIVATE, &file);
         cpu.load(other).unwrap();
-        // A page that is pinned is copied at once.
+        // A pinned page is copied during the fork.
         let pin = space.pin(page(4), Taken::ToWrite).unwrap();
         let child = space.fork().unwrap();
         assert_eq!(kinds(space), [600, 1, 0]);
@@ -204,14 +204,14 @@ fn forks() {
         assert!(anonymous == 600 && of_file <= 1);
         assert_eq!(rss(&child).peak, 600 + of_file);
         drop(pin);
-        // Copies, and pages that were the parent's alone again.
+        // Copies, and pages that only the parent maps again.
         fill(cpu, 50);
         assert_eq!(kinds(space), [600, 1, 0]);
         std::thread::scope(|scope| {
             scope.spawn(|| SoftCpu::run(&child, 1, |cpu| fill(cpu, 100)));
         });
         assert_eq!(kinds(&child)[0], 600);
-        // What others map, too, is kept until the flush.
+        // Pages with other mappings are released after the flush.
         space.munmap(page(10), 300 * PAGE).unwrap();
         assert_eq!(kinds(space)[0], 300);
         assert_eq!(kinds(&child)[0], 600);
@@ -252,7 +252,8 @@ fn what_was_let_go_of() {
     });
 }
 
-/// With so many CPUs that their lines need frames of their own, two of them, what one brings another takes away.
+/// Counts stay right when one CPU maps pages and another frees them, also with so many CPUs that the counters need
+/// two frames of their own.
 #[test]
 fn many_cpus() {
     for cpus in [1, 2, 3, 4, 64, 65, 130] {
@@ -268,7 +269,7 @@ fn many_cpus() {
                     SoftCpu::run(space, number, |on| {
                         let first = 64 * u64::from(cpu);
                         (first..first + 64).for_each(|n| on.store(page(n), n).unwrap());
-                        // Each CPU takes some of its neighbour's pages away.
+                        // Each CPU discards some of its neighbour's pages.
                         let next = page((first + 64) % 512);
                         space.madvise(next, 8 * PAGE, advice::DONTNEED).unwrap();
                         on.store(next, 1).unwrap();

@@ -1,5 +1,5 @@
-//! Soft-dirty bits and what `pagemap` says, under every policy: which pages were written since
-//! somebody began to watch, whatever has happened to them and to their mappings.
+//! Soft-dirty bits and the output of `pagemap`, under every policy: which pages were written since
+//! the last clearing, whatever has happened to them and to their mappings.
 
 use faultless_mm::{
     AddressSpace, AgingMode, EntryFormat, MarkedX86_64, MemoryObject, Opened, PAGE_SIZE, advice,
@@ -18,7 +18,7 @@ const SHARED: u32 = flags::SHARED | flags::ANONYMOUS | flags::FIXED;
 const AT: u64 = (1 << 36) - 4 * PAGE;
 const PAGES: u64 = 8;
 
-/// What `pagemap` has.
+/// Bits of a `pagemap` word.
 const SOFT: u64 = 1 << 55;
 const EXCLUSIVE: u64 = 1 << 56;
 const FILE: u64 = 1 << 61;
@@ -32,14 +32,14 @@ fn map(space: &SoftSpace, prot: u32, kind: u32) {
     assert_eq!(space.mmap(AT, PAGES * PAGE, prot, kind), Ok(AT));
 }
 
-/// What `pagemap` says of `PAGES` pages from an address on, without frames.
+/// The `pagemap` words of `PAGES` pages from an address on, without frames.
 fn words(space: &SoftSpace, from: u64) -> Vec<u64> {
     let mut all = vec![0; PAGES as usize];
     assert_eq!(space.pagemap(from / PAGE, &mut all, false), all.len());
     all
 }
 
-/// Which of them count as written.
+/// The numbers of the pages that are soft-dirty.
 fn written(space: &SoftSpace, from: u64) -> Vec<u64> {
     let words = words(space, from);
     (0..PAGES)
@@ -65,7 +65,7 @@ fn what_is_new_counts_as_written_until_it_is_cleared() {
             assert_eq!(words(space, AT), [SOFT; PAGES as usize]);
             space.clear_soft_dirty();
             assert_eq!(words(space, AT), [0; PAGES as usize]);
-            // Reading is not writing, whatever it maps.
+            // Reading is not writing, whatever it maps in.
             cpu.load(page(1)).unwrap();
             assert_eq!(written(space, AT), []);
             cpu.store(page(1), 1).unwrap();
@@ -73,7 +73,7 @@ fn what_is_new_counts_as_written_until_it_is_cleared() {
             assert_eq!(written(space, AT), [1, 4]);
             space.clear_soft_dirty();
             assert_eq!(written(space, AT), []);
-            // It is in the TLB, and must be noticed all the same.
+            // The page is in the TLB, and the store must be noticed nevertheless.
             cpu.store(page(4), 2).unwrap();
             cpu.load(page(1)).unwrap();
             assert_eq!(written(space, AT), [4]);
@@ -100,13 +100,13 @@ fn pages_are_told_apart() {
         let guard = 1 << 62 | 1 << 58;
         let expected = [PRESENT, own, own, 0, own | FILE, 0, guard, 0];
         assert_eq!(words(space, AT), expected);
-        // Frames only if they may be seen.
+        // Frames are shown only to a privileged reader.
         let mut with_frame = [0];
         space.pagemap(page(2) / PAGE, &mut with_frame, true);
         let frame = space.translate(page(2)).unwrap();
         assert_eq!(with_frame, [own | frame.0]);
         assert_eq!(space.page_state(page(2)).frame, Some(frame));
-        // A child has pages with us, but for what is shared on purpose: it has not used it.
+        // Pages are shared with the child, so not exclusive, but for shared memory, which the child has not touched.
         let child = space.fork().unwrap();
         let expected = [PRESENT, PRESENT, PRESENT, 0, own | FILE, 0, guard, 0];
         assert_eq!(words(space, AT), expected);
@@ -147,7 +147,7 @@ fn changes_of_protection_lose_no_store() {
             }
             cpu.store(page(5), 7).unwrap();
             assert_eq!(written(space, AT), [3, 5]);
-            // Cleared while no access may reach it.
+            // Cleared while no access is allowed.
             space.mprotect(AT, PAGES * PAGE, NONE).unwrap();
             space.clear_soft_dirty();
             space.mprotect(AT, PAGES * PAGE, RW).unwrap();
@@ -169,13 +169,13 @@ fn what_moves_counts_as_written() {
         let how = remap_flags::MAYMOVE | remap_flags::FIXED;
         let length = PAGES * PAGE;
         assert_eq!(space.mremap(AT, length, length, how, to), Ok(to));
-        // The pages that were there; the mapping is not new.
+        // The pages that were present; the mapping is not new.
         assert_eq!(written(space, to), [1, 6]);
         space.clear_soft_dirty();
         assert_eq!(written(space, to), []);
         cpu.store(to, 1).unwrap();
         assert_eq!(written(space, to), [0]);
-        // What a mapping grows by is no new mapping, as on Linux.
+        // The extension of a mapping is not new, as on Linux.
         space.munmap(to + 4 * PAGE, 4 * PAGE).unwrap();
         assert_eq!(space.mremap(to, 4 * PAGE, length, 0, 0), Ok(to));
         assert_eq!(written(space, to), [0]);
@@ -191,7 +191,7 @@ fn a_child_knows_what_its_parent_knew() {
         cpu.store(page(2), 9).unwrap();
         let child = space.fork().unwrap();
         assert_eq!(written(&child, AT), [2]);
-        // Copied or written in place, a store is a store.
+        // A store counts, whether the page is copied or written in place.
         cpu.store(page(5), 9).unwrap();
         assert_eq!(written(space, AT), [2, 5]);
         assert_eq!(written(&child, AT), [2]);
@@ -227,16 +227,16 @@ fn a_mapping_that_is_merged_is_new_as_a_whole() {
         assert_eq!(lines, 1);
         space.clear_soft_dirty();
         assert_eq!(written(space, AT), []);
-        // Another one beside it is none of it.
+        // A neighbour that does not merge leaves it clean.
         space.mmap(page(6), PAGE, READ, ANON).unwrap();
         assert_eq!(written(space, AT), [6]);
         cpu.store(page(5), 1).unwrap();
         assert_eq!(written(space, AT), [5, 6]);
-        // What takes a mapping's place is new.
+        // A replacement is new.
         space.clear_soft_dirty();
         space.mmap(page(1), PAGE, READ, ANON).unwrap();
         assert_eq!(written(space, AT), [1]);
-        // And what is written and let go of is not written any more.
+        // A page that is written and then discarded is not soft-dirty any more.
         space.clear_soft_dirty();
         cpu.store(page(3), 1).unwrap();
         assert_eq!(written(space, AT), [3]);
@@ -245,7 +245,7 @@ fn a_mapping_that_is_merged_is_new_as_a_whole() {
     });
 }
 
-/// What is one mapping to a program is several here: some parts are older than a clearing.
+/// What a program sees as one mapping is several here: some parts are older than a clearing.
 #[test]
 fn old_and_new_parts_move_together() {
     each_policy(1, 64, |cpu, space, _| {
@@ -263,7 +263,7 @@ fn old_and_new_parts_move_together() {
             assert_eq!(space.mremap(AT, length, length, how | stays, to), Ok(to));
             assert_eq!(cpu.load(to + 2 * PAGE), Ok(2));
             assert_eq!(cpu.load(to + 5 * PAGE), Ok(5));
-            // A part of it is new, so all of it is; and what stays is what it was.
+            // A part of it is new, so all of the moved mapping is; the mapping left behind is new too.
             assert_eq!(written(space, to), [0, 1, 2, 3, 4, 5]);
             let left = if stays == 0 { vec![] } else { (0..6).collect() };
             assert_eq!(written(space, AT), left);
@@ -295,7 +295,7 @@ fn a_part_of_a_new_mapping_stays_new_where_it_goes() {
 #[test]
 fn the_heap_is_new_when_it_grows() {
     each_policy(1, 64, |_, space, _| {
-        // What ends where the heap begins has the same attributes, and is not it.
+        // A mapping that ends where the heap begins has the same attributes, and is not part of it.
         assert_eq!(space.mmap(AT, 2 * PAGE, RW, ANON), Ok(AT));
         space.set_brk(page(2));
         assert_eq!(space.brk(page(4)), page(4));
@@ -324,7 +324,7 @@ fn pages_of_a_file() {
             let at = space.mmap_object(AT, PAGES * PAGE, RW, kind, &opened);
             assert_eq!(at, Ok(AT));
             space.clear_soft_dirty();
-            // What its table has room for is mapped by one read, and none of it written.
+            // One read maps the cached pages around it that are in the same table, and dirties none.
             cpu.load(page(0)).unwrap();
             let there = PRESENT | EXCLUSIVE | FILE;
             assert_eq!(words(space, AT), [there, there, there, there, 0, 0, 0, 0]);
@@ -352,7 +352,7 @@ fn what_counts_as_unused_is_used_again() {
         assert!(is_used(1) && !is_used(2));
         space.clear_accessed(AgingMode::All);
         assert!(!is_used(1));
-        // Nothing that was written is lost, and nothing more is watched.
+        // Pages that were written stay soft-dirty.
         assert_eq!(cpu.load(page(7)), Ok(8));
         assert_eq!(written(space, AT), everything());
     });

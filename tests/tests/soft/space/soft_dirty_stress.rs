@@ -1,9 +1,8 @@
 //! Clearing soft-dirty bits beside stores, faults and writers of other CPUs: no store is missed.
 //!
-//! Each CPU owns words on pages that all share. It says what it has stored where, and when: the
-//! round of clearing before and after. Who clears asks, after each round, which pages count as
-//! written; a store that began after a round ended and ended before the next began must be among
-//! them.
+//! Each CPU owns a word on every shared page. For a store it notes the page and the round of clearing, if the store
+//! lay within one round. After each round the clearing CPU reads `pagemap`: a store that began after the
+//! clearing and ended before the next must be reported.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -23,13 +22,13 @@ const SHARED: u32 = flags::SHARED | flags::ANONYMOUS | flags::FIXED;
 const AT: u64 = (1 << 36) - 32 * PAGE;
 const HALF: u64 = 32;
 const PAGES: u64 = 2 * HALF;
-/// Where others map and unmap meanwhile, in the same tables.
+/// A range that other CPUs map and unmap meanwhile, in the same tables.
 const BESIDE: u64 = AT + PAGES * PAGE;
 
 struct Run {
-    /// Counts beginnings and ends of clearings: odd while one is under way.
+    /// Counts starts and ends of clearings: odd during one.
     clearings: AtomicU64,
-    /// For each page: the even number of clearings during which a store was seen to be done.
+    /// For each page: the latest even count of clearings during which a store to it was completed.
     stored: Vec<AtomicU64>,
     over: AtomicBool,
     barrier: Barrier,
@@ -40,8 +39,8 @@ fn store(cpu: &SoftCpu<'_>, run: &Run, numbers: &mut Numbers) {
     let address = AT + page * PAGE + u64::from(cpu.number()) * 8;
     let before = run.clearings.load(SeqCst);
     cpu.store(address, numbers.draw()).unwrap();
-    // Said before it is looked whether it is true: who clears waits at the barrier for us, and
-    // takes back what is not.
+    // The count has not changed, so the store lay within one round. A late note is harmless: its number is
+    // that round's, and the check compares it with the round then current.
     if before.is_multiple_of(2) && run.clearings.load(SeqCst) == before {
         run.stored[page as usize].fetch_max(before, SeqCst);
     }
@@ -60,7 +59,7 @@ fn disturb(space: &SoftSpace, numbers: &mut Numbers) {
             let _ = space.madvise(at, length, advice::POPULATE_READ);
         }
         4 => drop(space.madvise(BESIDE, 24 * PAGE, advice::FREE)),
-        // Never less than what the others need.
+        // Never less than the accesses of the other CPUs need.
         5 => {
             let at = AT + numbers.below(HALF - 8) * PAGE;
             space.mprotect(at, length, 7).unwrap();
@@ -71,8 +70,8 @@ fn disturb(space: &SoftSpace, numbers: &mut Numbers) {
     }
 }
 
-/// One epoch: CPU 0 clears and looks, the others store and disturb; all meet, and it is looked
-/// once more.
+/// In each epoch CPU 0 clears and checks while the others store and disturb; then the space is verified. Returns the
+/// number of stores that were checked, and of pages that were found clean.
 fn stress(policy: Policy, epochs: u64) -> (u64, u64) {
     let memory = machine(CPUS, 64);
     let before = available(memory);
@@ -118,7 +117,7 @@ fn stress(policy: Policy, epochs: u64) -> (u64, u64) {
                     run.clearings.fetch_add(1, SeqCst);
                     space.clear_soft_dirty();
                     let now = run.clearings.fetch_add(1, SeqCst) + 1;
-                    // Let the others run: they may share the host's CPU with this one.
+                    // Lets the others run: they may share the host's CPU with this one.
                     for _ in 0..(epoch + round) % 7 {
                         std::thread::yield_now();
                     }
@@ -147,7 +146,7 @@ fn stress(policy: Policy, epochs: u64) -> (u64, u64) {
 fn no_store_is_missed() {
     for &policy in Policy::ALL {
         let (checked, unwritten) = stress(policy, rounds(6, 200));
-        // The run has seen what it is about: stores noticed, and pages not written.
+        // Stores were noticed, and clean pages were found.
         assert!(checked > 0 && unwritten > 0, "{checked} {unwritten}");
     }
 }

@@ -1,18 +1,18 @@
-//! Exactly one flush for an operation, and none where no TLB can hold anything:
-//! counted under every policy, with and without another CPU in the space. That one has loaded
-//! nothing, so that it is asked nothing: see `count_holders.rs` for one that has.
+//! Exactly one flush for each operation, and none where no TLB can hold anything:
+//! counted under every policy, with and without another CPU in the space. That CPU has loaded
+//! nothing, so it gets no request; `count_holders.rs` has one that has.
 
 use faultless_mm::{Counter, Errno, advice, flags};
 use faultless_tests::counting::{Case, cases, one};
 
 const PAGE: u64 = 4096;
 const RW: u32 = 3;
-/// Where tables of every level begin.
+/// An address at which tables of every level begin.
 const AT: u64 = 1 << 36;
-/// Bytes that a table of the lowest level, and one of the next, maps.
+/// Bytes that a table of the lowest level maps, and one of the next level.
 const TABLE: u64 = 2 << 20;
 const UPPER: u64 = 1 << 30;
-/// Pages that one batch of DONTNEED takes at most.
+/// The most pages of one batch of DONTNEED.
 const DISCARD_BATCH: u64 = 16 * 512;
 
 fn unmap(case: &Case<'_>, at: u64, pages: u64) {
@@ -28,7 +28,7 @@ fn discard(case: &Case<'_>, pages: u64) {
     assert_eq!(result, Ok(()));
 }
 
-/// A mapping with a page at its end that stays, and with it the table.
+/// Maps a table's range with a page at its end that stays, so that the table stays.
 fn with_neighbour(case: &Case<'_>) {
     case.map(AT, 512, RW, 0);
     case.write(AT + 511 * PAGE, 1);
@@ -99,7 +99,7 @@ fn mprotect() {
             let counts = [changed(), case.flush(flushed)];
             case.counts(what, &counts, || protect(case, 40, prot));
         }
-        // Pages that are the program's own can be written without a fault.
+        // Exclusive pages can be written without a fault.
         case.counts("write", &[], || case.write(AT, 40));
     });
 }
@@ -120,7 +120,7 @@ fn mprotect_of_many_mappings() {
         let counts = [one(Counter::Mprotect), case.flush(50)];
         case.counts("lowered", &counts, || protect(case, 50, 0));
         map();
-        // What comes before a hole is changed, and flushed, all the same.
+        // The mappings before a hole are changed and flushed nevertheless.
         unmap(case, AT + 30 * PAGE, 10);
         let counts = [one(Counter::Mprotect), case.flush(30)];
         case.counts("up to a hole", &counts, || {
@@ -156,7 +156,7 @@ fn dont_need() {
         case.counts("many", &[case.flush(200)], || {
             discard(case, 3 * DISCARD_BATCH)
         });
-        // Of three batches one holds nothing.
+        // Of three batches one finds nothing.
         case.write(AT + PAGE, 2);
         case.write(AT + 2 * DISCARD_BATCH * PAGE, 3);
         let batches = [case.flush(2), case.flush(3)];
@@ -182,7 +182,7 @@ fn tables() {
         case.map(other, 1, RW, 0);
         case.write(other, 1);
 
-        // Half a table: it stays, and what was in it is flushed by pages.
+        // Half a table: the table stays, and its pages are flushed one by one.
         case.write(AT + TABLE, 2);
         let half = [one(Counter::Munmap), case.flush(2)];
         case.counts("half", &half, || unmap(case, AT + TABLE, 256));
@@ -191,14 +191,14 @@ fn tables() {
             unmap(case, AT + TABLE + 256 * PAGE, 256)
         });
 
-        // Up to 63 tables go with one flush, at whatever page the range begins.
+        // Up to 63 tables are freed with one flush, wherever the range begins.
         (2..64).for_each(|table| case.write(AT + table * TABLE, 1));
         let many = [one(Counter::Munmap), all(), freed(62)];
         let start = AT + TABLE;
         case.counts("62 tables", &many, || unmap(case, start, 63 * 512));
         case.counts("nothing", &[], || unmap(case, start, 63 * 512));
 
-        // Tables above go with the last of them.
+        // Upper tables are freed with the last table below them.
         let (at, pages) = (AT + 4 * UPPER, 2 * UPPER / PAGE);
         case.map(at, pages, RW, flags::NORESERVE);
         case.write(at, 1);
@@ -219,33 +219,33 @@ fn what_was_never_used() {
         case.map(beside, 1, RW, 0);
         case.write(beside, 1);
 
-        // No page and no table is there: nothing is flushed.
+        // No page and no table is present: nothing is flushed.
         let nothing = [one(Counter::Munmap)];
         case.counts("a part", &nothing, || unmap(case, at + TABLE, 512));
         case.counts("the rest", &nothing, || unmap(case, at, pages));
         case.map(at, pages, RW, flags::NORESERVE);
 
-        // A table that is there goes, though no page is in it.
+        // An empty table is freed, though no page is in it.
         case.write(at + TABLE, 1);
         discard_at(case, at + TABLE);
         let empty = [one(Counter::Munmap), case.flush(512), freed(1)];
         case.counts("an empty table", &empty, || unmap(case, at, 2 * 512));
 
-        // Who goes last takes the upper tables along, used or not.
+        // The last unmap below upper tables frees them, whether or not its own range was used.
         let last = [one(Counter::Munmap), case.flush(512), freed(1)];
         case.counts("the neighbour", &last, || unmap(case, beside, 1));
         let upper = [one(Counter::Munmap), case.flush(512), freed(2)];
         case.counts("the last", &upper, || unmap(case, at, pages));
 
-        // In another part of the address space, with a table between them that is neither's alone.
+        // In another part of the address space, with an upper table that both ranges share.
         let far = AT + (1 << 40);
         case.map(far, 1, RW, 0);
         case.write(far, 1);
         case.map(far + 2 * UPPER, pages, RW, flags::NORESERVE);
         let first = [one(Counter::Munmap), case.flush(512), freed(2)];
-        case.counts("who used it", &first, || unmap(case, far, 1));
+        case.counts("the used range", &first, || unmap(case, far, 1));
         let second = [one(Counter::Munmap), case.flush(512), freed(1)];
         let rest = || unmap(case, far + 2 * UPPER, pages);
-        case.counts("who did not", &second, rest);
+        case.counts("the unused range", &second, rest);
     });
 }

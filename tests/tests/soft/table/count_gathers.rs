@@ -1,4 +1,4 @@
-//! One flush for an operation, whatever it takes away: counted on pages that another CPU has loaded.
+//! One flush for each operation, whatever it unmaps: counted on pages that another CPU has loaded.
 
 use std::sync::mpsc::channel;
 
@@ -8,10 +8,10 @@ use faultless_tests::cpus::{AT, Cpus, FIXED, with_cpus};
 
 const PAGE: u64 = 4096;
 const RW: u32 = 3;
-/// Pages that are there, and that CPU 1 has loaded.
+/// Pages that are present, and that CPU 1 has loaded.
 const PAGES: u64 = 6;
 
-/// Brings the pages back, loaded by CPUs 0 and 1.
+/// Populates the pages again and loads them on CPUs 0 and 1.
 fn share(cpus: &Cpus) {
     for page in 0..PAGES {
         cpus.store(0, AT + page * PAGE);
@@ -19,7 +19,7 @@ fn share(cpus: &Cpus) {
     }
 }
 
-/// Checks that an operation flushes once.
+/// Asserts that an operation flushes once.
 #[track_caller]
 fn once(cpus: &Cpus, what: &str, work: impl FnOnce(&SoftSpace) + Send + 'static) {
     cpus.asks(what, &[1, 2], work);
@@ -93,17 +93,17 @@ fn what_moves_pages() {
 fn a_family() {
     with_cpus(|cpus| {
         share(cpus);
-        // One for all tables, and who has walked any of them.
+        // One flush for all tables, to the CPUs that have walked any of them.
         once(cpus, "fork", |space| {
             let child = space.fork().unwrap();
-            // The last mapping of each page goes with a flush of the parent's that is none.
+            // The child's destruction, which unmaps pages, flushes nothing.
             child.destroy();
         });
     });
 }
 
-/// Tables that are empty go with the flush of the pages, however many levels there are of them, and whoever
-/// maps the pages, too.
+/// Empty tables are freed with the flush of the pages, however many levels of them there are, and also if
+/// a child maps the pages.
 #[test]
 fn what_empties_tables() {
     // Nothing else is mapped within 512 GiB.

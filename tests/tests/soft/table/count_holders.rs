@@ -1,5 +1,5 @@
-//! Whose TLBs are flushed: those that may hold what goes, and no other's. Counted exactly, with
-//! three CPUs that do one thing after another.
+//! Which TLBs are flushed: those that may hold the unmapped pages, and no others. Counted exactly, with
+//! three CPUs that run one after another.
 
 use std::sync::mpsc::channel;
 
@@ -50,7 +50,7 @@ fn pages_that_another_cpu_has_loaded() {
     with_cpus(|cpus| {
         cpus.store(0, AT);
         cpus.load(1, AT);
-        // Who has loaded it is not known any more.
+        // The entry has lost its owner, so every CPU that may have loaded it is flushed.
         cpus.asks("DONTNEED", &[1, 2], discard);
         cpus.asks("and again", &[], discard);
         let each_its_own = |cpus: &Cpus| {
@@ -71,7 +71,7 @@ fn pages_of_another_cpu() {
     with_cpus(|cpus| {
         cpus.store(2, AT);
         cpus.asks("DONTNEED", &[2], discard);
-        // The zero page is mapped by CPU 1 and replaced by CPU 0, whose page it is then.
+        // CPU 1 maps the zero page, and CPU 0 replaces it by a page that CPU 0 then owns.
         cpus.load(1, AT);
         cpus.asks("zero page replaced", &[1], |space| {
             let written = faultless_mm::Access::Write;
@@ -86,7 +86,7 @@ fn pages_of_another_cpu() {
 fn a_thread_that_changes_its_cpu() {
     with_cpus(|cpus| {
         cpus.store(2, AT);
-        // CPU 2 leaves, is taken up by the same thread, and knows nothing any more.
+        // The thread leaves CPU 2 and returns; that CPU's TLB is empty then.
         cpus.on(2, |cpu| cpu.pause(|| ()));
         cpus.asks("it may have loaded it since", &[2], discard);
         cpus.store(2, AT);
@@ -116,7 +116,7 @@ fn what_counts_as_not_used() {
         cpus.asks("cleared", &[1, 2], |space| {
             space.clear_accessed(AgingMode::All)
         });
-        // A bit that is clear says nothing of who has loaded the page since.
+        // A clear accessed bit does not show which CPUs have loaded the page since.
         cpus.load(1, AT);
         cpus.asks("DONTNEED", &[1, 2], discard);
     });
@@ -164,7 +164,7 @@ fn mapping_and_unmapping_interrupts_nobody() {
     });
 }
 
-/// CPU 1 answers late, once: it flushes what it was asked for, each page once, and not everything.
+/// CPU 1 answers late, once: it flushes the requested pages, each once, and not everything.
 #[test]
 fn gathers_that_meet_do_not_add_up_to_everything() {
     let flushed = |ranges: &'static [(u64, u64)], expected: [u64; 2]| {
@@ -192,7 +192,7 @@ fn gathers_that_meet_do_not_add_up_to_everything() {
     flushed(&ADJOINING, [60, 0]);
     const APART: [(u64, u64); 12] = ranges(10, 5);
     flushed(&APART, [60, 0]);
-    // More pages than are worth flushing one by one.
+    // Too many pages to flush one by one.
     const MORE: [(u64, u64); 12] = ranges(12, 11);
     flushed(&MORE, [0, 1]);
 }

@@ -69,7 +69,7 @@ fn a_hundred_thousand_mappings() {
             assert_eq!(found(space, places[number]), Some(prot(number)));
         }
 
-        // Half of them go; new ones take the holes from the highest down.
+        // Half of them are unmapped; new mappings fill the holes from the highest down.
         let order = shuffled(MANY, &mut numbers);
         let (gone, kept) = order.split_at(MANY / 2);
         for &number in gone {
@@ -153,7 +153,7 @@ fn ten_thousand_holes() {
 }
 
 /// `PROT_GROWSDOWN` reaches to the start of what `maps` shows as one mapping,
-/// however it came about.
+/// whatever parts it was made of.
 #[test]
 fn a_growing_mapping_of_parts() {
     const AT: u64 = 1 << 36;

@@ -12,7 +12,7 @@ use proptest::test_runner::TestError;
 const PAGE: u64 = 4096;
 const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS;
 
-/// Where every level of the tree but the root begins a slot.
+/// An address at which slots of every level but the root's begin.
 const TOP: u64 = 1 << 30;
 const LOW: u64 = 16;
 const BASE: u64 = TOP + 300;
@@ -121,7 +121,7 @@ fn map_flags(kind: Kind) -> u32 {
     ANON | grows | no_reserve
 }
 
-/// Does the same in the space and in the model; what differs.
+/// Performs a step in the space and in the model; an error says what differs.
 fn take(cpu: &SoftCpu<'_>, model: &mut Model, step: Step) -> Result<(), String> {
     let space = cpu.space();
     let pages = |result: Result<u64, _>| result.map(|at| at / PAGE);
@@ -180,7 +180,7 @@ fn touch(cpu: &SoftCpu<'_>, model: &Model, page: u64, write: bool) -> Result<(),
     }
 }
 
-/// Whether a stack would grow: not what this is about.
+/// Whether the step would grow a stack, which the model leaves out.
 fn grows(model: &Model, step: Step) -> bool {
     let Step::Touch { page, .. } = step else {
         return false;
@@ -288,8 +288,8 @@ fn around_boundaries() {
     );
 }
 
-/// Little room below the top: every search meets small holes, guard gaps, and
-/// in the end nothing.
+/// Little free space below the top: every search meets small holes, guard gaps, and
+/// in the end finds nothing.
 #[test]
 fn where_room_is_short() {
     let filled = TOP - 1500 - LOW;
@@ -305,7 +305,7 @@ fn where_room_is_short() {
     check(rounds(2000, 50_000), filled, 60, step(at, count.boxed()));
 }
 
-/// Single pages and short holes, so that guard gaps have many of them inside.
+/// Single pages and short holes, so that guard gaps contain many of them.
 #[test]
 fn among_small_holes() {
     let filled = TOP - 700 - LOW;

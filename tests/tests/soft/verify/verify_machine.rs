@@ -1,5 +1,5 @@
-//! The verifier over a whole machine: it accounts for every frame, and notices what is lost or
-//! counted wrongly.
+//! The verifier over a whole machine: it accounts for every frame, and reports leaks and wrong
+//! counts.
 
 use faultless_frames::{Accounts, Flags, FrameSource, Use};
 use faultless_mm::{Census, Machine, Policy, Violation, advice, flags};
@@ -23,7 +23,7 @@ fn look(
     })
 }
 
-/// A family of two: 900 pages of one, of which 899 are shared with the other.
+/// A parent with 900 pages, 899 of which it shares with its child.
 fn family(policy: Policy) -> (&'static SoftMemory, SoftSpace, SoftSpace) {
     let memory = machine(2, 64);
     let parent = SoftCpu::attend(memory, 0, || Soft::space(memory, policy)).unwrap();
@@ -46,7 +46,7 @@ fn family(policy: Policy) -> (&'static SoftMemory, SoftSpace, SoftSpace) {
     (memory, parent, child)
 }
 
-/// The frame of a page of the two for which this is true.
+/// The frame of a page that satisfies `wanted`.
 fn a_frame(
     memory: &'static SoftMemory,
     spaces: &[&SoftSpace],
@@ -80,13 +80,13 @@ fn every_frame_is_accounted_for() {
             let (census, accounts) = look(memory, &[&parent, &child]).unwrap();
             assert_eq!(accounts.lost(), 0, "{accounts:?}");
             assert_eq!(accounts.all(), FRAMES);
-            // The child's first page is its own, too, since the parent has written it.
+            // The parent has written the first page, so the child's is its own.
             assert_eq!((census.pages, accounts.of(Use::PAGE)), (901, 901));
             assert_eq!(census.tables, accounts.of(Use::TABLE));
             assert_eq!(memory.slab_frames(), accounts.of(Use::SLAB));
             assert_eq!(accounts.of(Use::ZERO_PAGE), 1);
         }
-        // What one space alone has is lost, if nobody knows of it.
+        // The pages of a space that is not passed to the verifier are lost.
         let unknown = look(memory, &[&parent]);
         assert!(unknown.is_err(), "{unknown:?}");
         SoftCpu::attend(memory, 0, || (parent.destroy(), child.destroy()));
@@ -123,7 +123,7 @@ fn a_lost_frame_is_found() {
     assert_eq!(accounts.first_lost(), Some(lost));
 }
 
-/// What the verifier says when `damage` was done.
+/// The verifier's verdict after `damage`.
 fn verdict(damage: impl FnOnce(&'static SoftMemory, Frame, Frame)) -> &'static str {
     let (memory, parent, child) = family(Policy::ALL[0]);
     let page = a_frame(memory, &[&parent, &child], exclusive);

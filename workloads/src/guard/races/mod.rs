@@ -1,5 +1,5 @@
-//! One thread (the toucher) accesses a page without pause, while the check itself changes the
-//! mapping. The two wait for each other at each step, so that the races happen with one CPU too.
+//! One thread (the toucher) accesses a page continuously, while the check itself changes the
+//! mapping. The two wait for each other at each step, so that the races also happen with one CPU.
 
 mod toucher;
 
@@ -19,7 +19,7 @@ pub fn protects(t: &Thread<'_>, rounds: u64) -> Result<(), Failure> {
     race(t, &toucher, Toucher::write_words, || {
         for _ in 0..rounds {
             let faults = toucher.faults();
-            // From its return on no write may land.
+            // After mprotect has returned, no write may land.
             protect(t, p, 1, PROT_READ)?;
             let copy = contents(t, p, PAGE)?;
             let faulted = toucher.faults_beyond(t, faults)?;
@@ -69,7 +69,7 @@ pub fn unmaps(t: &Thread<'_>, rounds: u64) -> Result<(), Failure> {
             let done = toucher.done();
             let faulted = toucher.faults_beyond(t, faults)?;
             ensure!(faulted, "a read of the unmapped page did not fault");
-            // One read may have been over, and not counted, before munmap.
+            // Before munmap one read may have completed without being counted.
             let stopped = toucher.done() <= done + 1;
             ensure!(stopped, "a read went on after munmap had returned");
             let result = map_over(t, p, 1, RW)?;
@@ -124,7 +124,7 @@ pub fn fixed_over(t: &Thread<'_>, rounds: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Neighbours in the same mapping and the same page table change; the page itself must not notice.
+/// Changes neighbours in the same mapping and the same page table; the page itself must not notice.
 pub fn neighbours(t: &Thread<'_>, rounds: u64) -> Result<(), Failure> {
     let p = map_pages(t, 3, RW)? + PAGE;
     let toucher = Toucher::new(p, None);

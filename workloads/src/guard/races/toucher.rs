@@ -1,4 +1,4 @@
-//! The thread that accesses a page without pause.
+//! The thread that accesses a page continuously.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,32 +11,32 @@ use crate::guard::check::Failure;
 use crate::guard::pages::{RW, advise, map_over};
 use crate::system::{Fault, PAGE, Stop, Thread};
 
-/// How long one waits for the other.
+/// How long one thread waits for the other.
 const PATIENCE: Duration = Duration::from_secs(20);
 const WORD: u64 = 8;
 const WORDS: u64 = PAGE / WORD;
 
-/// The toucher, as both threads see it.
+/// The toucher's state, shared by both threads.
 pub struct Toucher {
     page: u64,
-    /// The `si_code` that its faults must have; none: it must not fault.
+    /// The `si_code` that its faults must have; none if it must not fault.
     code: Option<SegvCode>,
     stop: AtomicBool,
-    /// The first thing that went wrong.
+    /// The first error.
     wrong: OnceLock<&'static str>,
     faults: Count,
     /// Accesses completed.
     done: Count,
 }
 
-/// A counter on lines of its own.
+/// A counter in cache lines of its own.
 #[repr(align(128))]
 #[derive(Default)]
 struct Count(AtomicU64);
 
 type Handler = fn(&Toucher, &Thread<'_>, Fault) -> Result<(), Stop>;
 
-/// Runs `touch` on a thread of its own while `change` changes its page, to the end of both.
+/// Runs `touch` on another thread while `change` changes its page, to the end of both.
 pub fn race(
     thread: &Thread<'_>,
     toucher: &Toucher,
@@ -48,7 +48,7 @@ pub fn race(
         started.map_err(|e| thread.die(format_args!("cannot start a thread: {e}")))?;
         let result = change();
         if result.is_err() {
-            // So that it comes to an end.
+            // So that the toucher can end.
             let _ = map_over(thread, toucher.page, 1, RW)?;
         }
         toucher.stop.store(true, Ordering::SeqCst);
@@ -61,7 +61,7 @@ pub fn race(
 }
 
 impl Toucher {
-    /// One that has not begun.
+    /// A toucher that has not started.
     pub fn new(page: u64, code: Option<SegvCode>) -> Self {
         Self {
             page,
@@ -73,22 +73,22 @@ impl Toucher {
         }
     }
 
-    /// Faults it has taken.
+    /// The number of its faults.
     pub fn faults(&self) -> u64 {
         self.faults.0.load(Ordering::SeqCst)
     }
 
-    /// Accesses it has completed.
+    /// The number of its completed accesses.
     pub fn done(&self) -> u64 {
         self.done.0.load(Ordering::SeqCst)
     }
 
-    /// Waits for more faults; whether they came.
+    /// Waits for more faults; returns whether there were any.
     pub fn faults_beyond(&self, thread: &Thread<'_>, value: u64) -> Result<bool, Stop> {
         self.wait_beyond(thread, &self.faults, value)
     }
 
-    /// Waits for more accesses; whether they came.
+    /// Waits for more accesses; returns whether there were any.
     pub fn done_beyond(&self, thread: &Thread<'_>, value: u64) -> Result<bool, Stop> {
         self.wait_beyond(thread, &self.done, value)
     }
@@ -105,11 +105,11 @@ impl Toucher {
     }
 
     fn complain(&self, what: &'static str) {
-        // The first one counts.
+        // Only the first error is kept.
         let _ = self.wrong.set(what);
     }
 
-    /// An access, tried again until it is let through.
+    /// Repeats an access until it succeeds.
     fn access<R>(
         &self,
         thread: &Thread<'_>,
@@ -124,7 +124,7 @@ impl Toucher {
         }
     }
 
-    /// The handler: counts, lets the other thread run.
+    /// The usual handler: checks and counts the fault, and yields to the other thread.
     fn try_again(&self, thread: &Thread<'_>, fault: Fault) -> Result<(), Stop> {
         if self.code.is_none() {
             self.complain("an access faulted that is always allowed");
@@ -136,7 +136,7 @@ impl Toucher {
         self.faults.0.fetch_add(1, Ordering::SeqCst);
         thread.yield_now()?;
         if self.wrong.get().is_some() {
-            // So that it comes to an end.
+            // So that the access can end.
             let _ = map_over(thread, self.page, 1, RW)?;
         }
         Ok(())
@@ -148,12 +148,12 @@ impl Toucher {
             self.complain("a fault had another si_code");
         }
         self.faults.0.fetch_add(1, Ordering::SeqCst);
-        // A mapping that is gone is seen by the access.
+        // If the mapping is gone, the access faults again.
         let _ = thread.call(|space| space.mprotect(self.page, PAGE, RW))?;
         Ok(())
     }
 
-    /// Calls `step` with 1, 2, 3, ... until told to stop.
+    /// Calls `step` with 1, 2, 3, ... until `stop` is set.
     fn each(&self, mut step: impl FnMut(u64) -> Result<(), Stop>) -> Result<(), Stop> {
         let mut i = 1;
         while !self.stop.load(Ordering::SeqCst) {
@@ -184,12 +184,12 @@ impl Toucher {
         self.write(thread, Toucher::try_again)
     }
 
-    /// The same, with a handler that repairs.
+    /// The same, with the handler that repairs.
     pub fn write_words_and_flip_back(&self, thread: &Thread<'_>) -> Result<(), Stop> {
         self.write(thread, Toucher::flip_back)
     }
 
-    /// Whether the page holds the last writes of these two, all of them.
+    /// Whether the page contains the last writes of the two functions above.
     pub fn words_are_there(&self, thread: &Thread<'_>) -> Result<bool, Stop> {
         let done = self.done();
         for i in done.saturating_sub(WORDS) + 1..=done {
@@ -200,7 +200,7 @@ impl Toucher {
         Ok(true)
     }
 
-    /// Reads the first byte.
+    /// Reads the first byte continuously.
     pub fn read_word(&self, thread: &Thread<'_>) -> Result<(), Stop> {
         self.each(|_| {
             self.access(thread, Toucher::try_again, |cpu| cpu.load_u8(self.page))
@@ -213,11 +213,11 @@ impl Toucher {
         self.each(|i| self.access(thread, Toucher::try_again, |cpu| cpu.store(self.page, i)))
     }
 
-    /// Drops the page, and writes it afresh, over and over.
+    /// Discards the page and writes it again, over and over.
     pub fn refault(&self, thread: &Thread<'_>) -> Result<(), Stop> {
         let load = || self.access(thread, Toucher::try_again, |cpu| cpu.load(self.page));
         self.each(|i| {
-            // Its effect is looked at.
+            // The load below checks its effect.
             let _ = advise(thread, self.page, 1, advice::DONTNEED)?;
             if load()? != 0 {
                 self.complain("old contents after MADV_DONTNEED");
