@@ -1,14 +1,17 @@
-//! Brief writers: what takes not long, in a range that has no other holder, is done without a place in the list of
-//! ranges.
+//! Brief writers: a fast path for short changes of uncontended ranges, without a slot of the range list.
 //!
-//! The lock of the list is held instead, under one edit ([`BriefRange`]): no conflicting request can arrive meanwhile.
-//! It is for a change that ends under the edit in which it begins: a new mapping where there is nothing, few pages or
-//! one mapping that are detached or replaced. A zap that has to go on afterwards then gets a place, as *zapping* or
-//! *replacing* from the beginning. And it is only where nothing else is asked for: no mmap lock, no seals to be looked
-//! for, no contention to be ended by a shard. Whether there are any is noted before the slot that leads to the
-//! first one, so that it is seen under the edit. Else nothing has changed, and the operation waits for its range.
+//! A brief writer holds the lock of the list instead, under one edit ([`BriefRange`]): no conflicting request
+//! can arrive meanwhile.
 //!
-//! *Writes*: the lock of the list, and the place of a zap that goes on.
+//! * The change ends under the edit in which it begins. It puts a new mapping where nothing is mapped, or
+//!   detaches or replaces few pages or one mapping.
+//! * A zap that continues after the edit gets a slot of the list, as *zapping* or *replacing* from the
+//!   beginning.
+//! * Nothing else is required: no mmap lock, no check of seals, no shard to be created first. The flag for
+//!   seals is set before the slot that leads to the first sealed mapping, so it is seen under the edit.
+//! * If a condition does not hold, nothing has changed, and the operation waits for its range.
+//!
+//! *Writes*: the lock of the list, and the list slot of a zap that continues.
 //!
 //! *Models*: shuttle `lock/brief.rs`.
 
@@ -27,19 +30,19 @@ use crate::lock::zap::Zap;
 use crate::lock::{Edit, HEAP, Mappings, span};
 use crate::tune::{BRIEF_FEW, BRIEF_MANY, BRIEF_MOST, GUARD_GAP};
 
-/// A change that may be brief, as far as can be seen with nothing held.
+/// A change that may be brief, judged with nothing held.
 pub(crate) struct BriefRequest<'a, M: Machine> {
     maps: &'a Mappings<M>,
     domain: LockDomain,
-    /// What decides the domain.
+    /// The pages that decide the domain.
     pages: Pages,
     unless: Note,
 }
 
-/// A range that a brief writer has: the list of ranges is locked.
+/// A range that a brief writer holds: the range list is locked.
 pub(crate) struct BriefRange<'a, M: Machine> {
     kept: BriefGuard<'a, M>,
-    /// The place that a zap gets if it goes on.
+    /// The list slot that a zap gets if it continues.
     place: usize,
     had: u64,
 }
@@ -51,13 +54,13 @@ impl<'a, M: Machine> BriefRequest<'a, M> {
         self.maps.edit(self.domain)
     }
 
-    /// Has the range of these pages under the edit, if nothing else has anything of it.
+    /// Holds the range of `pages` under the edit, if no other operation holds, awaits or zaps a part of it.
     #[inline(always)]
     pub(crate) fn enter(&self, _edit: &Edit<'a, M>, pages: Pages) -> Option<BriefRange<'a, M>> {
         self.enter_ranges([span(pages)])
     }
 
-    /// The same, and the heap's end; see [`Mappings::lock_heap`].
+    /// The same with the heap's end; see [`Mappings::lock_heap`].
     #[inline(always)]
     pub(crate) fn enter_heap(
         &self,
@@ -129,8 +132,8 @@ impl<'a, M: Machine> ChangeGuard<'a, M> for BriefRange<'a, M> {
 }
 
 impl<M: Machine> Mappings<M> {
-    /// That a writer may be brief in `pages`: unless they belong to all domains, or something is noted, or the
-    /// policy has the mmap lock.
+    /// Returns a request to change `pages` briefly. `None`: they need all lock domains, a flag of `unless` is
+    /// set, or the policy has the mmap lock.
     #[inline]
     fn may_be_brief(&self, pages: Pages, unless: Note) -> Option<BriefRequest<'_, M>> {
         let domain = self.part_of(pages);
@@ -149,14 +152,16 @@ impl<M: Machine> Mappings<M> {
         })
     }
 
-    /// That `pages` may be unmapped briefly; and whether there seems to be a table.
+    /// Returns a request to unmap `pages` briefly, if that is possible, and whether there seems to be a
+    /// table.
     #[inline(always)]
     pub(crate) fn may_unmap_briefly(&self, pages: Pages) -> Option<(BriefRequest<'_, M>, bool)> {
         if pages.len() > BRIEF_MOST {
             return None;
         }
         let request = self.may_be_brief(pages, Note::NOT_AT_ONCE)?;
-        // If so there is little else in the caches; and nobody has to wait for a look that is in vain.
+        // If there is a table, the caches probably hold little else: read ahead. The edit then omits the
+        // check for an unused range, which would be futile and delay other writers.
         let has_table =
             pages.len() > BRIEF_MANY && self.tables.has_table_hint(pages.start.midpoint(pages.end));
         if has_table {
@@ -165,13 +170,14 @@ impl<M: Machine> Mappings<M> {
         Some((request, has_table))
     }
 
-    /// That something new may be put into `pages` briefly.
+    /// Returns a request to put a new mapping into `pages` briefly, if that is possible.
     #[inline(always)]
     pub(crate) fn may_map_briefly(&self, pages: Pages) -> Option<BriefRequest<'_, M>> {
         self.may_be_brief(pages, Note::CROWDED)
     }
 
-    /// That the heap's end may be moved briefly over `pages`, which it `fills` or leaves; see `lock_heap`.
+    /// Returns a request to move the heap's end briefly over `pages`, which it `fills` or leaves; see
+    /// `lock_heap`.
     #[inline(always)]
     pub(crate) fn may_move_heap_briefly(
         &self,
@@ -183,13 +189,14 @@ impl<M: Machine> Mappings<M> {
             false if pages.len() > BRIEF_FEW => return None,
             false => Note::NOT_AT_ONCE,
         };
-        // Behind it a stack may ask for its guard gap.
+        // A stack behind the heap may need its guard gap.
         let around = Pages::new(pages.start, pages.end + 1 + GUARD_GAP);
         self.may_be_brief(around, unless)
             .filter(|request| request.domain == LockDomain::Central)
     }
 
-    /// Whether what is mapped in `pages` is quickly replaced, and asks for nothing else.
+    /// Whether the mappings in `pages` can be replaced quickly, without a check of seals and without a new
+    /// shard.
     pub(crate) fn is_quickly_replaced(&self, edit: &Edit<'_, M>, pages: Pages) -> bool {
         let is_one = || pages.len() <= BRIEF_MOST && edit.around(pages).one_run(pages).is_some();
         !self.has_note(Note::NOT_AT_ONCE) && (pages.len() <= BRIEF_FEW || is_one())

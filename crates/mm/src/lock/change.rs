@@ -1,19 +1,22 @@
-//! A change of what is mapped in a range: the right to make it, and the edit under which it is made.
+//! How a writer changes what is mapped in a range: its guard, the edit, and the work after the edit.
 //!
-//! A writer has its range in one of two ways. A *placed* writer has waited for it, and has a place in the list of
-//! ranges ([`crate::lock::RangeWriteGuard`]). A *brief* writer holds the lock of that list for as long as its edit lasts, so that no
-//! request for the range can arrive ([`crate::lock::brief`]). An operation is written once, over [`ChangeGuard`].
+//! A writer holds its range in one of two ways. A *placed* writer has acquired it, perhaps after a wait, and
+//! has a slot of the range list ([`crate::lock::RangeWriteGuard`]). A *brief* writer holds the lock of that
+//! list for as long as its edit lasts, so no request for the range can arrive ([`crate::lock::brief`]). Each
+//! operation is written once, over [`ChangeGuard`].
 //!
-//! What is unmapped or replaced leaves in two phases ([`crate::lock::pending`]). The second is empty where few pages
-//! are cached by no other TLB: they are taken under the edit ([`crate::table::taken`]). It is, too, where a large
-//! range was reserved and never used: neither a page nor a table is under it.
+//! An unmap or a replacement has two phases ([`crate::lock::pending`]). The second is empty in two cases:
+//!
+//! * Few pages, cached by no other TLB, are zapped under the edit ([`crate::table::taken`]).
+//! * A large range was reserved and never used: it has neither a page nor a table.
 //!
 //! Invariants:
-//! * The slots say *zapping* or *replacing* before a page is taken away, and until all are.
-//! * The list says that a zap goes on under the edit that shows it: a writer that would put something new there
-//!   waits from then on.
 //!
-//! *Writes*: the tree's slots, mappings' page counts and the account, under the edit lock; the list of ranges.
+//! * The slots say *zapping* or *replacing* before the first page is zapped, and until all are.
+//! * The range list records a zap under the same edit that makes it visible. From then on a new mapping there
+//!   waits.
+//!
+//! *Writes*: the tree's slots, mappings' page counts and the account, under the edit lock; the range list.
 //!
 //! *Models*: shuttle `lock/{brief,zaps}.rs`, loom `lock/zaps.rs`.
 
@@ -33,20 +36,21 @@ use crate::tune::{BRIEF_FEW, INLINE_ZAP};
 
 /// The right to change the mappings of a range, placed or brief.
 pub(crate) trait ChangeGuard<'a, M: Machine>: Sized {
-    /// The number by which this writer's notes are known.
+    /// Returns the number in this writer's marks.
     fn number(&self, edit: &Edit<'a, M>) -> usize;
 
-    /// Whether others zap in the range.
+    /// Whether other zaps run in the range.
     fn meets_zaps(&self) -> bool;
 
-    /// When the range was had ([`Mappings::trace_hold`]).
+    /// Returns the time at which the range was acquired ([`Mappings::trace_hold`]).
     fn had(&self) -> u64;
 
-    /// Gives up the range, in which nothing is pending. What has left the tree goes to `departure`.
+    /// Releases the range, in which no zap is pending. `departure` takes over the pending unmaps.
     fn end(self, edit: &Edit<'a, M>, departure: &UnmapGuard<'a, M>);
 
-    /// Gives up everything but that nothing new comes to `pages`, which say that this writer zaps there
-    /// ([`ZapScope::All`]), or that what is mapped takes the place of what was ([`ZapScope::Replaced`]).
+    /// Releases the range, but still excludes new mappings from `pages` until the zap ends. Their slots have
+    /// this writer's marks ([`ZapScope::All`]), or hold mappings that are marked as replacing
+    /// ([`ZapScope::Replaced`]).
     fn begin_zap(
         self,
         maps: &'a Mappings<M>,
@@ -56,19 +60,20 @@ pub(crate) trait ChangeGuard<'a, M: Machine>: Sized {
     ) -> PendingZap<'a, M>;
 }
 
-/// Pages that are to be unmapped, as an edit has found them.
+/// Pages to be unmapped, as an edit has found them.
 pub(crate) struct Found {
     pub(crate) pages: Pages,
-    /// What is around them in the tree.
+    /// The subtree around them.
     near: Subtree,
-    /// The run that all of them are a part of, where that was looked for.
+    /// The run that contains all of them, if it was looked for and found.
     one: Option<Run>,
-    /// Whether a look before the edit has found a table.
+    /// Whether a lookup before the edit found a table.
     has_table: bool,
 }
 
 impl Found {
-    /// Finds pages that are to be unmapped. A look before the edit may have found a table.
+    /// Returns `pages`, to be unmapped, as the edit finds them. `has_table`: a lookup before the edit found a
+    /// table.
     #[inline(always)]
     pub(crate) fn by<M: Machine>(edit: &Edit<'_, M>, pages: Pages, has_table: bool) -> Self {
         Self {
@@ -79,7 +84,7 @@ impl Found {
         }
     }
 
-    /// Whether they are quickly detached: few, or one mapping.
+    /// Whether they can be detached quickly: few pages, or one mapping.
     #[inline(always)]
     pub(crate) fn is_quick(&mut self) -> bool {
         if self.pages.len() <= BRIEF_FEW {
@@ -97,14 +102,14 @@ impl Found {
 }
 
 impl<M: Machine> Mappings<M> {
-    /// Makes the ends of what is to be unmapped fall between slots.
+    /// Cuts slots at the ends of the pages to be unmapped.
     ///
     /// # Errors
     /// `ENOMEM`: out of memory, or too many mappings; nothing has changed.
     #[inline(always)]
     pub(crate) fn cut_found(&self, edit: &Edit<'_, M>, found: &Found) -> Result<(), Errno> {
         let &Found { pages, .. } = found;
-        // A whole mapping, or what is one in the tree, is not split, and ends between slots.
+        // A whole mapping, or a whole run of the tree, is not split, and already ends between slots.
         let is_whole = found.one.is_some_and(|run| {
             let beside = found.near.beside_below(pages);
             run.word != beside.before && run.word != beside.behind
@@ -116,7 +121,7 @@ impl<M: Machine> Mappings<M> {
         Ok(())
     }
 
-    /// Unmaps what was found, whose ends were cut; what it leaves is `after`.
+    /// Unmaps the pages found, which are cut at both ends. `after` receives the work that is left.
     #[inline(always)]
     pub(crate) fn detach_found<'a, G: ChangeGuard<'a, M>>(
         &'a self,
@@ -141,7 +146,7 @@ impl<M: Machine> Mappings<M> {
         let (tree, tables) = (&self.tree, &self.tables);
         let empty = edit.part().free_tables();
         let is_few = pages.len() <= INLINE_ZAP;
-        // As large ranges often are: reserved, and never used.
+        // Large ranges are often reserved and never used.
         let is_unused = || !is_few && !has_table && tables.is_unpopulated(tree, pages);
         let is_done = !meets_zaps
             && (is_few && tables.take_at_once(tree, pages, empty, &mut after.taken) || is_unused());
@@ -151,8 +156,7 @@ impl<M: Machine> Mappings<M> {
         after.end(edit, guard, pages, (!is_done).then_some(ZapScope::All));
     }
 
-    /// With `pages` showing what takes the place of something else: takes the old pages away, or leaves that to be
-    /// done `after` the edit.
+    /// With the new mapping already visible in `pages`: zaps the old pages, or leaves that to `after`.
     #[inline(always)]
     pub(crate) fn detach_replaced<'a, G: ChangeGuard<'a, M>>(
         &'a self,
@@ -171,22 +175,22 @@ impl<M: Machine> Mappings<M> {
     }
 }
 
-/// What an edit leaves to be done with nothing locked.
+/// The work that an edit leaves to be done with no lock held.
 pub(crate) struct AfterEdit<'a, M: Machine> {
     maps: &'a Mappings<M>,
     pages: Pages,
     had: u64,
     /// Mappings that have lost their last page.
     pub(crate) dead: DeadMappings,
-    /// Pages that were taken away under the edit.
+    /// Pages that were zapped under the edit.
     taken: Taken,
-    /// What has left the tree, if no zap is pending.
+    /// The pending unmaps of the edit, if no zap is pending.
     departure: UnmapGuard<'a, M>,
     pending: Option<PendingZap<'a, M>>,
 }
 
 impl<'a, M: Machine> AfterEdit<'a, M> {
-    /// Nothing.
+    /// Creates an empty one.
     #[inline(always)]
     pub(crate) fn nothing(maps: &'a Mappings<M>) -> Self {
         Self {
@@ -200,7 +204,7 @@ impl<'a, M: Machine> AfterEdit<'a, M> {
         }
     }
 
-    /// Gives up a range, but for a zap of it that has to go on.
+    /// Releases a range, except for a zap that has to continue.
     #[inline(always)]
     fn end<G: ChangeGuard<'a, M>>(
         &mut self,
@@ -216,12 +220,12 @@ impl<'a, M: Machine> AfterEdit<'a, M> {
         }
     }
 
-    /// Does it, once the edit has ended. Where it lies: it is large to be handed on.
+    /// Does the work, after the edit has ended. By reference, because the value is large.
     #[inline(always)]
     pub(crate) fn finish(&mut self) {
         let maps = self.maps;
         maps.trace_hold(self.had, self.pages);
-        // Not under the edit: that, too, takes others' time.
+        // Not under the edit, where other writers would wait for this, too.
         let departure = match &self.pending {
             None => &self.departure,
             Some(pending) => pending.departure(),

@@ -1,10 +1,10 @@
-//! More places in a list of ranges, where there are almost none left.
+//! Additional slots for a range list that has almost none left.
 //!
-//! A list has memory for some, which is enough for most spaces for ever. Where more writers are at work at once, who
-//! comes brings a frame with more, before he waits for anything in that list. It stays until the space ends. Without memory
-//! he waits for a place.
+//! A list has memory for some slots, which is enough for most spaces. If more writers work at the same time,
+//! an arriving request brings a frame with more slots. It does so before it waits for anything in that list.
+//! The frame stays until the space ends. Without memory, the request waits for a slot.
 //!
-//! Written lines: the list's lock; four times for a list, at most.
+//! *Writes*: the list's lock, at most four times for a list.
 
 use faultless_paging::{Frame, PAGE_SIZE};
 use faultless_sync::{RangeLock, SlotChunk};
@@ -17,7 +17,7 @@ use crate::lock::shard::Shards;
 const _: () = assert!(size_of::<SlotChunk>() <= PAGE_SIZE as usize);
 
 impl<M: Machine> Mappings<M> {
-    /// Adds places to a list that has almost none left. For who has nothing of that list.
+    /// Adds slots to a list that has almost none left. The caller holds nothing in that list.
     #[inline]
     pub(crate) fn make_room(&self, list: &RangeLock) {
         if list.is_scarce() {
@@ -33,14 +33,14 @@ impl<M: Machine> Mappings<M> {
         let room = self.machine().pointer(frame).cast::<SlotChunk>();
         // SAFETY: a frame of ours, large enough and aligned.
         unsafe { room.write(SlotChunk::new(frame.0)) };
-        // SAFETY: it is nobody else's, and given back with the list.
+        // SAFETY: no other list has it, and it is freed with the list.
         if !unsafe { list.add_room(room, self.machine()) } {
-            // Another was quicker.
+            // Another writer was faster.
             self.memory.give_space_frame(frame);
         }
     }
 
-    /// Calls `visit` with the frames of all places that were added.
+    /// Calls `visit` with the frames of all chunks that were added.
     pub(crate) fn for_each_room(&self, mut visit: impl FnMut(Frame)) {
         let arenas = self.arenas().into_iter().flat_map(Shards::all);
         let lists = arenas.map(|arena| &*arena.ranges).chain([&*self.ranges]);
@@ -50,7 +50,7 @@ impl<M: Machine> Mappings<M> {
     }
 }
 
-/// Gives the places back that were added to a list, which ends.
+/// Frees the chunks that were added to a list, which ends.
 pub(crate) fn give_chunks<M: Machine>(memory: &Memory<M>, list: &RangeLock) {
     list.for_each_room(memory.machine(), |tag| memory.give_space_frame(Frame(tag)));
 }

@@ -1,4 +1,4 @@
-//! In which account a change under an edit is counted.
+//! Which account counts the changes of an edit.
 //!
 //! *Writes*: the account of the lock domain, under its edit lock, and this CPU's committed pages.
 
@@ -11,7 +11,7 @@ use crate::tree::account::{Account, AccountDelta, VmStats, higher};
 use crate::tree::mapping::Attributes;
 
 impl<M: Machine> Mappings<M> {
-    /// What is mapped, in numbers. Beside writers it may be a change half done.
+    /// Returns what is mapped, in numbers. While writers run, they may include half of a change.
     pub(crate) fn totals(&self) -> VmStats {
         let own = self.account.get();
         let arenas = self.arenas().into_iter().flat_map(Shards::all);
@@ -24,7 +24,7 @@ impl<M: Machine> Mappings<M> {
         })
     }
 
-    /// What a change under an edit is counted in.
+    /// Returns the account that counts the changes of an edit.
     pub(crate) fn account_of(&self, edit: &Edit<'_, M>) -> &Account {
         match (edit.part(), self.arenas()) {
             (LockDomain::Shard(number), Some(arenas)) if !edit.counts_centrally() => {
@@ -34,7 +34,7 @@ impl<M: Machine> Mappings<M> {
         }
     }
 
-    /// What changes if all of `pages` become `new`, or are unmapped. Nothing is changed.
+    /// Returns how counts change if all of `pages` become `new`, or are unmapped. Changes nothing.
     pub(crate) fn tally(
         &self,
         _edit: &Edit<'_, M>,
@@ -58,7 +58,7 @@ impl<M: Machine> Mappings<M> {
         self.memory.commit(change.committed);
     }
 
-    /// This is what a child has whose tree was copied, and which nobody else knows.
+    /// Sets the totals of a child that nothing else knows yet, after its tree was copied.
     pub(crate) fn begin_account(&self, totals: &VmStats) {
         self.account.set(totals);
         self.memory.commit(totals.committed);

@@ -1,22 +1,23 @@
-//! What has left the tree, until it is flushed: waiting for it, and keeping it alive till then.
+//! Pending unmaps: mappings that have left the tree and are not flushed yet, with pages that their object
+//! does not count.
 //!
-//! What somebody unmaps, or replaces, is not found any more from the moment at which its slots say so,
-//! and is flushed later ([`crate::lock::pending`]). Who takes a *counted* page away from everybody waits until
-//! nothing maps it. Two kinds of pages are not counted by their store: a device's, which have no
-//! count, and private copies. So a writer that detaches such a mapping says that it *departs*, from before its
-//! slots change until what it showed is flushed. A truncation, and who revokes a device, has gone through the
-//! mappings of the store, and then waits for those who had begun.
+//! Once its slots say so, an unmapped or replaced mapping is not found any more; its pages are flushed later
+//! ([`crate::lock::pending`]). An operation that takes a *counted* page from all address spaces waits until
+//! nothing maps it. Two kinds of pages are not counted by their memory object: a device's pages, which have
+//! no count, and private copies. A writer that detaches such a mapping therefore registers a *pending unmap*,
+//! from before its slots change until the pages are flushed. A truncation, or the revocation of a device,
+//! walks the object's mappings, and then waits for the pending unmaps that have begun.
 //!
-//! They are counted in *lanes*, one of which is an object's: an unmap of one object seldom writes where those of
-//! another do. A lane is a [`faultless_sync::Gate`], so that a truncation waits for what had begun before its walk, and
-//! for nothing that begins later.
+//! Pending unmaps are counted in *lanes*. Each object has one of the lanes, so unmaps of different objects
+//! seldom write the same line. A lane is a [`faultless_sync::Gate`]: a truncation waits for every unmap of
+//! which its walk has seen a slot change. A stream of later ones cannot delay it forever.
 //!
-//! Nothing but its mappings holds a device: its frames have no count, and with the last of its mappings it is
-//! said to be gone. Several may have taken a mapping away, each a part of it, and the last who detaches need
-//! not be the last who flushes. So those that have left the tree are retired once nobody is at work any more who
-//! was at work, on any device, when they left. Whoever comes later is not waited for here either.
+//! Only its mappings keep a device alive: its frames have no count, and the last mapping reports that the
+//! device is gone. Several writers may each detach a part of a mapping, and the last to detach need not be
+//! the last to flush. So a device's mapping that has left the tree is retired later. It waits for all unmaps,
+//! of any device, that were pending when it left. A stream of later ones cannot delay this forever either.
 //!
-//! *Writes*: one of the two counts of a lane; where devices are, what all of them share.
+//! *Writes*: one of the two counts of a lane; for mappings of devices, a line that all of them share.
 //!
 //! *Models*: loom `object/device.rs`, shuttle `object/devices.rs`.
 
@@ -32,7 +33,7 @@ use crate::object::ObjectInner;
 use crate::tree::mapping::{Attributes, Mapping};
 
 impl Attributes {
-    /// The store, if what a mapping shows is, or may be, counted by nobody there.
+    /// Returns the memory object, if it does not count all pages that the mapping shows.
     fn uncounted(&self) -> Option<&ObjectInner> {
         let is_uncounted = self.flags.device || !self.flags.shared;
         let backed = self.backed.as_ref().filter(|_| is_uncounted)?;
@@ -40,15 +41,17 @@ impl Attributes {
     }
 }
 
-/// In [`UnmapGuard::counted`]: among it is something of a device, that began in the first generation, or in the second.
+/// In [`UnmapGuard::counted`]: a pending unmap of a device, begun in the first generation. The next bit: in
+/// the second.
 const DEVICE: u64 = 1 << 32;
 const DEVICES: u64 = 3 * DEVICE;
 
-/// What one writer has let leave the tree, and not flushed yet. It ends with this.
+/// The pending unmaps of one writer: what it has detached from the tree and not flushed yet. They end with
+/// this guard.
 pub(crate) struct UnmapGuard<'a, M: Machine> {
     memory: &'a Memory<M>,
-    /// A bit for each count that has this writer. Mostly none: what is done with others is out of line, as a
-    /// writer who was long elsewhere misses the cache for every line of code.
+    /// A bit for each count that includes this writer. Mostly none. Code for other cases is out of line:
+    /// after other work it is not cached, and each of its lines costs the writer a miss.
     counted: Cell<u64>,
 }
 
@@ -59,7 +62,8 @@ impl<'a, M: Machine> UnmapGuard<'a, M> {
         Self { memory, counted }
     }
 
-    /// Says that what a mapping of a store shows departs. Its slots lead to it still.
+    /// Begins a pending unmap of a mapping, if its object does not count all its pages. Its slots still lead
+    /// to it.
     pub(crate) fn begin(&self, attributes: &Attributes) {
         if let Some(cache) = attributes.uncounted() {
             self.begin_from(cache);
@@ -86,33 +90,34 @@ impl<'a, M: Machine> UnmapGuard<'a, M> {
         if self.counted.get() >> (2 * number) & 3 != 0 || mutant(Mutant::DeparturesNotAwaited) {
             return;
         }
-        // A truncation that sees a slot that is changed afterwards, by its release, sees this.
+        // The slot changes afterwards, by a release store. A truncation that sees the change also sees this
+        // entry.
         let number = 2 * number + self.memory.departing.lanes[number].enter();
         self.counted.set(self.counted.get() | 1 << number);
     }
 
-    /// Keeps a device's mapping, which no slot leads to any more.
+    /// Keeps a device's mapping, to which no slot leads any more, until it can be retired.
     pub(crate) fn keep(&self, mapping: NonNull<Mapping>) {
-        // It may not have begun: where something else shows the same pages.
+        // No unmap has begun yet if the new mapping shows the same pages.
         self.begin_devices();
-        // SAFETY: unlinked, and retired only from there.
+        // SAFETY: unlinked, and retired only from the list of devices' mappings.
         let link = unsafe { mapping.as_ref() }.link();
         let address = mapping.as_ptr().expose_provenance() as u64;
         self.devices().push(address, link);
     }
 
-    /// Takes over what another has begun.
+    /// Takes over the pending unmaps of another guard.
     #[inline]
     pub(crate) fn take(&self, other: &UnmapGuard<'_, M>) {
         let (own, others) = (self.counted.get(), other.counted.get());
         if others != 0 {
-            // What is counted twice the other ends.
+            // The other guard ends what both have counted.
             other.counted.set(own & others);
             self.counted.set(own | others);
         }
     }
 
-    /// Lets all of it be another's.
+    /// Returns a new guard with all pending unmaps of this one.
     #[inline]
     pub(crate) fn hand_over(&self) -> Self {
         let next = Self::new(self.memory);
@@ -120,7 +125,7 @@ impl<'a, M: Machine> UnmapGuard<'a, M> {
         next
     }
 
-    /// Ends what this writer has begun.
+    /// Ends the pending unmaps of this writer.
     #[inline]
     pub(crate) fn end(&self) {
         if self.counted.get() != 0 {
@@ -135,7 +140,7 @@ impl<'a, M: Machine> UnmapGuard<'a, M> {
         while counts != 0 {
             let number = counts.trailing_zeros() as usize;
             counts &= counts - 1;
-            // The flush comes before what is done once this is not waited for.
+            // The flush precedes what a truncation does after its wait.
             let lane = &self.memory.departing.lanes[number / 2];
             lane.leave(number % 2, self.memory.machine());
         }
@@ -150,7 +155,7 @@ impl<'a, M: Machine> UnmapGuard<'a, M> {
     fn retire(&self, mut head: u64) {
         let address = |head| core::ptr::with_exposed_provenance_mut::<Mapping>(head as usize);
         while let Some(mapping) = NonNull::new(address(head)) {
-            // SAFETY: pushed, and taken out by us alone.
+            // SAFETY: pushed by `keep`, and removed from the list for this writer alone.
             head = unsafe { mapping.as_ref() }.link().get();
             self.memory.retire_mapping(mapping);
         }
@@ -165,7 +170,8 @@ impl<M: Machine> Drop for UnmapGuard<'_, M> {
 }
 
 impl<M: Machine> Memory<M> {
-    /// Waits for all of a store's lane who had begun when the caller saw what they had changed.
+    /// Waits for the pending unmaps in an object's lane that began before slot changes that the caller has
+    /// seen.
     pub(crate) fn await_departing(&self, cache: &ObjectInner) {
         self.departing.lanes[Departing::lane_of(cache)].wait(self.machine());
     }

@@ -1,6 +1,6 @@
-//! What a writer does to the slots of its range: points them to something else, and counts.
+//! Setting the slots of a range under an edit, and counting the change.
 //!
-//! Written lines: the tree's slots, mappings' page counts, and the account; under the edit lock.
+//! *Writes*: the tree's slots, mappings' page counts, and the account; under the edit lock.
 
 use core::ptr::NonNull;
 
@@ -24,12 +24,12 @@ impl DeadMappings {
         Self(0)
     }
 
-    /// Takes all of them out.
+    /// Returns all of them, and leaves none.
     pub(crate) fn take(&mut self) -> Self {
         Self(core::mem::take(&mut self.0))
     }
 
-    /// Chains others behind these, which are few.
+    /// Appends `others` behind these, which are few.
     pub(crate) fn append(&mut self, others: Self) {
         let mut last = self.0;
         if last == 0 {
@@ -49,14 +49,14 @@ impl DeadMappings {
 }
 
 impl<M: Machine> Mappings<M> {
-    /// Points all of `pages` to `word`, and lets go of what they pointed to. Every change
-    /// of what is mapped comes here, but for stacks that grow, and is counted.
+    /// Sets the slots of all `pages` to `word`, and retires mappings that have lost their last page. All
+    /// changes of what is mapped are made in this file, except stack growth, and are counted.
     pub(crate) fn set_range(&self, edit: &mut Edit<'_, M>, pages: Pages, word: SlotValue) {
         let near = edit.around(pages);
         self.set_range_below(edit, &near, pages, word);
     }
 
-    /// The same of pages below a node around them ([`Subtree::around`]).
+    /// The same for pages below a node around them ([`Subtree::around`]).
     pub(crate) fn set_range_below(
         &self,
         edit: &mut Edit<'_, M>,
@@ -68,7 +68,8 @@ impl<M: Machine> Mappings<M> {
         self.retire_orphans(orphans, edit.departure());
     }
 
-    /// The same, but for the last: the orphans are still to be retired. `runs` are those of `pages`.
+    /// The same, except that the caller retires the mappings that have lost their last page. `runs` are those
+    /// of `pages`.
     pub(crate) fn replace_range(
         &self,
         edit: &mut Edit<'_, M>,
@@ -82,9 +83,10 @@ impl<M: Machine> Mappings<M> {
         if let Some(mapping) = unsafe { word.mapping() } {
             mapping.add_pages(pages.len(), is_divided);
         }
-        // What others have a part of they may retire, once they have counted the last page away, before the slots
-        // here are filled: not to be released before who comes to it there has gone (`Links::Going`). So from
-        // the first page that is counted away it is the section that keeps it, for this writer too.
+        // A mapping with pages in several lock domains may be retired by another writer, which subtracts its
+        // last page, before the slots here are filled. It must not be released before readers that find it
+        // through these slots have left (`Grace::Going`). So from the first page that is subtracted, the read
+        // section keeps the mapping, for this writer too.
         let _section = is_divided.then(|| self.memory.enter());
         let mut dead = 0;
         let mut had_guard = false;
@@ -124,8 +126,8 @@ impl<M: Machine> Mappings<M> {
         DeadMappings(dead)
     }
 
-    /// Takes mappings that no slot leads to any more out of lists, and retires them; those of devices are
-    /// kept with others.
+    /// Takes mappings to which no slot leads any more out of their objects' lists, and retires them. Those of
+    /// devices are kept with `departure`, and retired later.
     #[inline]
     pub(crate) fn retire_orphans(&self, dead: DeadMappings, departure: &UnmapGuard<'_, M>) {
         if dead.0 != 0 {
@@ -148,7 +150,8 @@ impl<M: Machine> Mappings<M> {
         }
     }
 
-    /// The same for a mapping of `pages` where nothing is mapped, between these neighbours.
+    /// Sets the slots of `pages`, where nothing is mapped, to `word`, and counts the change. `beside` are the
+    /// neighbours.
     pub(crate) fn set_free_range(
         &self,
         edit: &mut Edit<'_, M>,
@@ -168,17 +171,17 @@ impl<M: Machine> Mappings<M> {
         }
     }
 
-    /// The first run that ends behind `page`, cut to `limit`, for a writer that is not editing.
+    /// Returns the first run that ends behind `page`, cut to `limit`, for a writer that is not editing.
     pub(crate) fn run_in(&self, page: u64, limit: u64) -> Option<Run> {
         self.tree.run_in(self.memory, page, limit)
     }
 
-    /// The first run of `pages` that is mapped, likewise.
+    /// Returns the first run of `pages` that is mapped, likewise.
     pub(crate) fn mapped_run(&self, pages: Pages) -> Option<Run> {
         self.tree.mapped_run(self.memory, pages)
     }
 
-    /// The first pages from `page` on that are one mapping, and what is true of it.
+    /// Returns the first pages from `page` on that are one mapping, and its attributes.
     pub(crate) fn mapped_in(&self, page: u64, limit: u64) -> Option<(Pages, Attributes)> {
         let _section = self.memory.enter();
         let mut at = page;
@@ -198,7 +201,7 @@ impl<M: Machine> Mappings<M> {
         self.tree.is_unmapped(pages)
     }
 
-    /// Lets faults go on in those of `pages` that are changing.
+    /// Shows those of `pages` that are changing as live, so that faults there proceed.
     pub(crate) fn publish_live(&self, edit: &mut Edit<'_, M>, pages: Pages) {
         for run in self.tree.runs(pages) {
             if run.word != run.word.settled() {
@@ -208,8 +211,8 @@ impl<M: Machine> Mappings<M> {
     }
 }
 
-/// Says that what a mapping of a store shows departs when its slots lead to `word`, whose mapping has the `new`
-/// attributes; unless that shows the same pages.
+/// Begins a pending unmap of a mapping of a memory object, unless its slots will show the same pages. They
+/// will be set to `word`, of which the mapping has the `new` attributes.
 #[inline(never)]
 fn depart<M: Machine>(
     edit: &Edit<'_, M>,
@@ -217,7 +220,7 @@ fn depart<M: Machine>(
     new: Option<&Attributes>,
     word: SlotValue,
 ) {
-    // Those are found as before.
+    // The same pages are found as before.
     let is_same = new.is_some_and(|new| !word.is_replacing() && new.backed == old.backed);
     if !is_same {
         edit.departure().begin(old);

@@ -1,6 +1,6 @@
-//! An edit of the mapping tree: under the edit lock of one lock domain, or of all.
+//! An edit of the mapping tree, under the edit lock of one lock domain or of all.
 //!
-//! *Writes*: edit locks; what is unmapped under an edit is counted in its [`UnmapGuard`].
+//! *Writes*: edit locks. The pending unmaps of an edit are counted in its [`UnmapGuard`].
 
 use faultless_sync::SpinGuard;
 
@@ -12,7 +12,7 @@ use crate::tree::{self, EditLocks, GapIndex};
 /// The right to change the mappings of a lock domain.
 pub(crate) type Edit<'a, M> = tree::Edit<'a, M, DomainLocks<'a, M>>;
 
-/// The locks of an edit, and what it has let leave the tree.
+/// The locks of an edit, and its pending unmaps.
 pub(crate) struct DomainLocks<'a, M: Machine> {
     domain: LockDomain,
     own: SpinGuard<'a, GapIndex>,
@@ -20,7 +20,7 @@ pub(crate) struct DomainLocks<'a, M: Machine> {
     shards: Option<Locks<'a>>,
     /// The edit lock of what is in no shard, for an edit of one shard that is counted there.
     counts: Option<SpinGuard<'a, GapIndex>>,
-    /// Last: what is not handed over ends after the locks.
+    /// Last field: pending unmaps that are not handed over end after the locks are released.
     departure: UnmapGuard<'a, M>,
 }
 
@@ -39,7 +39,7 @@ impl<'a, M: Machine> DomainLocks<'a, M> {
         }
     }
 
-    /// With the edit locks of all shards.
+    /// Adds the edit locks of all shards.
     pub(crate) fn with_shards(self, shards: Locks<'a>) -> Self {
         Self {
             shards: Some(shards),
@@ -47,7 +47,7 @@ impl<'a, M: Machine> DomainLocks<'a, M> {
         }
     }
 
-    /// With the lock of the account in which a shard's changes are counted.
+    /// Adds the lock of the account in which a shard's changes are counted, if it is not the shard's own.
     pub(crate) fn with_counts(self, counts: Option<SpinGuard<'a, GapIndex>>) -> Self {
         Self { counts, ..self }
     }
@@ -74,22 +74,22 @@ impl<M: Machine> EditLocks for DomainLocks<'_, M> {
 }
 
 impl<'a, M: Machine> Edit<'a, M> {
-    /// What can be changed.
+    /// Returns the lock domain that can be changed.
     pub(crate) fn part(&self) -> LockDomain {
         self.locks.domain
     }
 
-    /// What leaves the tree by it.
+    /// Returns the pending unmaps of the edit.
     pub(crate) fn departure(&self) -> &UnmapGuard<'a, M> {
         &self.locks.departure
     }
 
-    /// Whether what is changed is counted in the space's own account.
+    /// Whether changes are counted in the space's own account.
     pub(crate) fn counts_centrally(&self) -> bool {
         !matches!(self.locks.domain, LockDomain::Shard(_)) || self.locks.counts.is_some()
     }
 
-    /// The index of gaps of it, or of what is in no shard.
+    /// Returns the gap index of the shard, or of what is in no shard.
     pub(crate) fn holes(&mut self) -> &mut GapIndex {
         &mut self.locks.own
     }

@@ -1,13 +1,13 @@
 //! Choosing where a mapping goes, as Linux does on x86-64.
 //!
-//! A hint is taken if the pages are free. Else it is the highest hole below `mmap_base` that is
-//! large enough, and if there is none, the lowest from a third of the address space on. With
-//! `MAP_ABOVE4G` the first search does not go below 4 GiB; a hint may. With `MAP_32BIT` it is the
-//! lowest hole between 1 GiB and 2 GiB, or a hint below 2 GiB, or nothing.
+//! A hint is taken if the pages are free. Otherwise the address is the highest hole below `mmap_base` that is
+//! large enough. If there is none, it is the lowest from a third of the address space on. With `MAP_ABOVE4G`
+//! the first search does not go below 4 GiB; a hint may. With `MAP_32BIT` it is the lowest hole between 1 GiB
+//! and 2 GiB, or a hint below 2 GiB, or nothing.
 //!
-//! Private anonymous memory of whole huge pages that comes without a hint lies on a huge page's
-//! boundary, where there is room for a huge page more. Shared memory and files do not, as on a
-//! Linux whose shared memory has no huge pages (`shmem_enabled`: never, the default).
+//! Private anonymous memory of whole huge pages, requested without a hint, is aligned to a huge page. This
+//! needs a hole with room for one huge page more. Shared memory and files are not aligned, as on Linux
+//! without huge pages in shared memory (`shmem_enabled`: never, the default).
 
 use faultless_paging::{PAGE_SIZE, Pages};
 
@@ -19,52 +19,52 @@ use crate::lock::{Mappings, RangeWriteGuard};
 
 /// Pages of a huge page.
 const HUGE: u64 = 512;
-/// Where `MAP_32BIT` looks.
+/// The range that `MAP_32BIT` searches.
 const LOW: Pages = Pages {
     start: 0x4000_0000 / PAGE_SIZE,
     end: 0x8000_0000 / PAGE_SIZE,
 };
-/// The first page that 32 bits do not address.
+/// The first page beyond 32-bit addresses.
 const BEHIND_4G: u64 = (1 << 32) / PAGE_SIZE;
 
-/// Which addresses will do.
+/// Which addresses are acceptable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Zone {
-    /// Any.
+    /// Any address.
     All,
-    /// Those that a program with small addresses reaches (`MAP_32BIT`).
+    /// Addresses for programs with small pointers (`MAP_32BIT`).
     Low,
-    /// Those that 32 bits do not address, if there are any (`MAP_ABOVE4G`).
+    /// Addresses beyond 32 bits, if there are any (`MAP_ABOVE4G`).
     High,
 }
 
-/// What room is looked for.
+/// A request for free pages.
 pub(crate) struct GapRequest {
-    /// The address that was named, or 0.
+    /// The address that the program named, or 0.
     pub(crate) hint: u64,
-    /// How many pages.
+    /// The number of pages.
     pub(crate) count: u64,
-    /// Where.
+    /// Which addresses are acceptable.
     pub(crate) zone: Zone,
     /// Whether it is for private anonymous memory.
     pub(crate) is_private: bool,
 }
 
-/// Where a writer that has a range can have more.
+/// Where a writer that holds a range can get another one.
 pub(crate) enum Gap<'a, M: Machine> {
-    /// Here, under the edit under which it was found.
+    /// Here, under the edit that found it.
     Here(Edit<'a, M>, Pages),
-    /// In another lock domain: the range has to be taken there first.
+    /// In another lock domain, where the range must be acquired first.
     Elsewhere(Pages),
-    /// Nowhere now; perhaps once what is being zapped is gone, or with every range.
+    /// Nowhere now; perhaps after the zaps in progress, or with every range held.
     Later,
 }
 
 impl<'a, M: Machine> RangeWriteGuard<'a, M> {
-    /// Looks for a gap in the lock domain of this range, or outside of all shards.
+    /// Finds a gap in the lock domain of this range, or outside all shards.
     ///
     /// # Errors
-    /// `ENOMEM`: there is none, and none will come.
+    /// `ENOMEM`: no gap is large enough, and no zap in progress will open one.
     pub(crate) fn find_gap(&self, wish: &GapRequest) -> Result<Gap<'a, M>, Errno> {
         let maps = self.mappings();
         let part = self.part();
@@ -77,7 +77,7 @@ impl<'a, M: Machine> RangeWriteGuard<'a, M> {
                 let gap = maps.find_unmapped_area(&mut edit, LockDomain::Central, wish);
                 Ok(gap.map_or(Gap::Later, Gap::Elsewhere))
             }
-            // There may be elsewhere.
+            // There may be one elsewhere, or after a zap.
             Err(_) if part != maps.part_of_everything() || maps.is_zapping() => Ok(Gap::Later),
             Err(error) => Err(error),
         }
@@ -85,8 +85,8 @@ impl<'a, M: Machine> RangeWriteGuard<'a, M> {
 }
 
 impl<M: Machine> Mappings<M> {
-    /// Where a mapping goes, at the hint if possible: in an arena, outside of all, or, for who has
-    /// everything, anywhere.
+    /// Returns the pages for a mapping, at the hint if possible: in a shard, outside all shards, or, under an
+    /// edit of everything, anywhere.
     pub(crate) fn find_unmapped_area(
         &self,
         edit: &mut Edit<'_, M>,
@@ -117,13 +117,13 @@ impl<M: Machine> Mappings<M> {
                     return Ok(pages);
                 }
             } else if self.looks_vacant(pages) {
-                // Whether it is free can be said by who has everything.
+                // Only an edit of everything can decide whether it is free.
                 return Err(Errno::ENOMEM);
             }
         }
         let is_aligned = wish.is_private && hint.is_none() && count.is_multiple_of(HUGE);
         let aligned = match is_aligned {
-            // From the next boundary on, if it is at one already.
+            // From the next boundary on, even if the hole begins at one.
             true => self
                 .find_hole(edit, part, count + HUGE, zone)
                 .map(|start| (start + 1).next_multiple_of(HUGE)),
@@ -134,13 +134,13 @@ impl<M: Machine> Mappings<M> {
         Ok(Pages::new(start, start + count))
     }
 
-    /// Whether nothing is mapped in `pages`, as far as can be seen with nothing held.
+    /// Whether nothing seems to be mapped in `pages`, judged with nothing held.
     fn looks_vacant(&self, pages: Pages) -> bool {
         let _section = self.memory.enter();
         self.tree.is_vacant(pages)
     }
 
-    /// A hole of so many pages.
+    /// Returns the first page of a hole of `count` pages.
     fn find_hole(
         &self,
         edit: &mut Edit<'_, M>,
@@ -158,7 +158,7 @@ impl<M: Machine> Mappings<M> {
         let floor = match zone {
             Zone::All => low,
             Zone::High => low.max(BEHIND_4G),
-            // No arena lies there.
+            // No shard lies there.
             Zone::Low => return edit.lowest_hole(count, LOW.start.max(low), LOW.end.min(end)),
         };
         let lowest = bottom.max(low);

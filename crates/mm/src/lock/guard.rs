@@ -1,10 +1,10 @@
-//! What a writer, or an operation that keeps mappings as they are, has of a range.
+//! Guards of a range: of a writer, and of an operation that keeps mappings as they are.
 //!
-//! A range is in one list, or in those of all shards that it meets beside the space's own ([`Held`]). A
-//! [`RangeWriteGuard`] also has the mmap lock, where the policy has one, and what has left the tree by its edits, until
-//! that is flushed. It ends as a zap that goes on ([`PendingZap`]), or with nothing left to do.
+//! A range is held in one list, or in the space's own list and those of all shards that it meets ([`Held`]).
+//! A [`RangeWriteGuard`] also holds the mmap lock, if the policy has one, and the pending unmaps of its
+//! edits. It ends as a zap that continues ([`PendingZap`]), or with nothing left to do.
 //!
-//! *Writes*: the lock of a list of ranges, and the place in it.
+//! *Writes*: the lock of a range list, and the slot in it.
 
 use faultless_frames::NoMemory;
 use faultless_paging::Pages;
@@ -22,34 +22,34 @@ use crate::lock::{Edit, Mappings, MmapHold, MmapLock, span, validation_fence};
 /// The right to change the mappings of a range.
 pub(crate) struct RangeWriteGuard<'a, M: Machine> {
     pub(super) space: &'a Mappings<M>,
-    /// The mmap lock goes first.
+    /// The mmap lock, released first.
     pub(super) guard: Option<MmapLock<'a, M>>,
     pub(super) held: Held<'a, M>,
-    /// What has left the tree, and is still to be flushed.
+    /// The pending unmaps: what has left the tree, and is still to be flushed.
     pub(super) departure: UnmapGuard<'a, M>,
-    /// When it was had ([`Mappings::trace_hold`]).
+    /// When the range was acquired ([`Mappings::trace_hold`]).
     pub(super) had: u64,
 }
 
-/// A range, in the lists in which it has to be had.
+/// A range, held in all lists that it belongs to.
 pub(crate) struct Held<'a, M: Machine> {
     pub(super) part: LockDomain,
     pub(super) range: RangeGuard<'a, M>,
-    /// For part [`LockDomain::All`].
+    /// For [`LockDomain::All`]: its slots in the lists of shards.
     pub(super) elsewhere: ShardGuards<'a, M>,
-    /// Whether something is zapped, or replacing, in it.
+    /// Whether a zap or a replacement runs in it.
     pub(super) meets_zaps: bool,
 }
 
-/// That nobody changes the mappings of a range.
+/// A hold of a range under which no writer changes its mappings.
 pub(crate) struct RangeReadGuard<'a, M: Machine> {
     pub(super) _guard: Option<ReadGuard<'a, M>>,
     pub(super) _range: Option<Held<'a, M>>,
 }
 
 impl<'a, M: Machine> RangeWriteGuard<'a, M> {
-    /// Lets no fault hold a mapping of `pages` (policy `vma-lock`); to be
-    /// called before they change. Ends with the hold of the mmap lock.
+    /// Excludes faults from the mappings of `pages` (policy `vma-lock`), and waits for those that hold one.
+    /// Called before the mappings change. Ends with the hold of the mmap lock.
     pub(crate) fn lock_out_readers(&self, pages: Pages) {
         if self.guard.is_none() || self.space.policy() != Policy::VmaLock {
             return;
@@ -67,7 +67,7 @@ impl<'a, M: Machine> RangeWriteGuard<'a, M> {
         }
     }
 
-    /// Makes the ends of `pages` fall between slots, and begins an edit.
+    /// Begins an edit, and cuts slots at the ends of `pages`.
     ///
     /// # Errors
     /// [`NoMemory`]; nothing has changed.
@@ -81,23 +81,23 @@ impl<'a, M: Machine> RangeWriteGuard<'a, M> {
         self.space.edit(self.held.part)
     }
 
-    /// Lets what leaves the tree by an edit be this writer's, until it is flushed.
+    /// Takes over the pending unmaps of an edit, until they are flushed.
     #[inline]
     pub(crate) fn keep_departure(&self, edit: &Edit<'_, M>) {
         self.departure.take(edit.departure());
     }
 
-    /// The number by which this writer's notes are known.
+    /// Returns the number in this writer's marks.
     pub(crate) fn writer(&self) -> usize {
         self.held.part.writer(self.held.range.place())
     }
 
-    /// The mappings that the range is of.
+    /// Returns the mappings that the range belongs to.
     pub(super) fn mappings(&self) -> &'a Mappings<M> {
         self.space
     }
 
-    /// The lock domain that the range belongs to.
+    /// Returns the lock domain that the range belongs to.
     pub(super) fn part(&self) -> LockDomain {
         self.held.part
     }
@@ -107,8 +107,8 @@ impl<'a, M: Machine> RangeWriteGuard<'a, M> {
         validation_fence();
     }
 
-    /// Takes a second range of the same part, if that can be had at once; whether it is had. For who
-    /// is editing.
+    /// Acquires a second range of the same lock domain, if this needs no wait. Returns whether it is held.
+    /// The caller is editing.
     pub(crate) fn try_extend(&mut self, pages: Pages) -> bool {
         let range = span(pages);
         let Held {
@@ -120,19 +120,19 @@ impl<'a, M: Machine> RangeWriteGuard<'a, M> {
         own.try_extend(&range) && (*part != LockDomain::All || elsewhere.try_extend(&range))
     }
 
-    /// Says, under the edit under which it can be seen, that something will be zapped.
+    /// Announces a zap in the range lists, under the edit that makes it visible.
     pub(crate) fn announce_zap(&self) {
         self.held.range.announce_zap();
         self.held.elsewhere.announce_zap();
     }
 
-    /// Gives up everything but that nothing new comes to `pages`, where what was mapped says that this writer
-    /// zaps it: a stack may grow into what was not.
+    /// Releases the range, but still excludes new mappings from `pages` until the zap ends. Slots that were
+    /// mapped have this writer's marks. A stack may grow into the others.
     pub(crate) fn begin_zap_of_mapped(self, pages: Pages) -> PendingZap<'a, M> {
         self.begin_pending(pages, ZapScope::Noted)
     }
 
-    /// Of the mmap lock the right to read is kept for a zap, and all for what is replaced, as in Linux.
+    /// Keeps the mmap lock as Linux does: for reading during a zap, for writing during a replacement.
     fn begin_pending(self, pages: Pages, scope: ZapScope) -> PendingZap<'a, M> {
         let is_replaced = scope == ZapScope::Replaced;
         let guard = self.guard.and_then(|lock| match is_replaced {

@@ -1,15 +1,15 @@
-//! Limits of what an address space may map, and whether an operation keeps to them.
+//! Limits of what an address space may map, and the checks of operations against them.
 //!
-//! They may change at any time, and count from then on: what is mapped stays mapped. They are
-//! compared with the [`crate::tree::account`] under the edit lock under which the change is then made,
-//! so that two that would fit alone do not both come in, stacks that grow included. (A move by
-//! `mremap` is checked before it makes room: a stack may take some of what it was promised.)
+//! Limits may change at any time, and apply from then on: what is mapped stays mapped. A limit is compared
+//! with the [`crate::tree::account`] under the edit lock under which the change is then made. So two changes
+//! that would each fit alone cannot both succeed; this includes stack growth. (A move by `mremap` is checked
+//! before it makes room: a growing stack may take some of what the move was promised.)
 //!
-//! No fault looks at a limit, but for one that makes a stack grow.
+//! No fault reads a limit, except one that grows a stack.
 //!
-//! Overcommit is Linux's heuristic: a single request must fit into the machine's memory, and that
-//! is all ([`crate::Layout::commit_pages`]). What is committed in sum is only shown
-//! ([`crate::Memory::committed`]); each CPU has a part of it, so that nobody's line is shared.
+//! Overcommit is Linux's heuristic: a single request must fit into the machine's memory, and nothing else is
+//! checked ([`crate::Layout::commit_pages`]). The sum of what is committed is only reported
+//! ([`crate::Memory::committed`]). Each CPU has a part of it, so that no line is shared.
 
 use faultless_paging::{PAGE_SIZE, Pages};
 use faultless_sync::atomic::Local;
@@ -22,27 +22,27 @@ use crate::lock::shard::LockDomain;
 use crate::tree::account::{Account, VmStats};
 use crate::tree::mapping::{Attributes, Locked};
 
-/// What an address space may map. Bytes, but for the number of mappings.
+/// What an address space may map, in bytes, except for the number of mappings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// All mappings together (`RLIMIT_AS`).
     pub address_space: u64,
-    /// Private memory that may be written (`RLIMIT_DATA`).
+    /// Private writable memory (`RLIMIT_DATA`).
     pub data: u64,
-    /// What that limit could be raised to: as Linux has it, this counts while the limit is 0.
+    /// The hard limit of data. As on Linux, it applies while `data` is 0.
     pub most_data: u64,
-    /// One mapping that grows down, when it does (`RLIMIT_STACK`).
+    /// One mapping that grows down, checked when it grows (`RLIMIT_STACK`).
     pub stack: u64,
-    /// Memory that is locked (`RLIMIT_MEMLOCK`).
+    /// Locked memory (`RLIMIT_MEMLOCK`).
     pub locked: u64,
-    /// The limit of locked memory does not count (`CAP_IPC_LOCK`).
+    /// The limit of locked memory does not apply (`CAP_IPC_LOCK`).
     pub locks_freely: bool,
-    /// Mappings (`vm.max_map_count`).
+    /// The number of mappings (`vm.max_map_count`).
     pub mappings: u64,
 }
 
 impl Limits {
-    /// None.
+    /// No limits.
     pub const NONE: Limits = Limits {
         address_space: u64::MAX,
         data: u64::MAX,
@@ -53,7 +53,7 @@ impl Limits {
         mappings: u64::MAX,
     };
 
-    /// Those that a process without privileges has on Linux.
+    /// The limits of a process without privileges on Linux.
     pub const LINUX: Limits = Limits {
         stack: 8 << 20,
         locked: 8 << 20,
@@ -63,7 +63,7 @@ impl Limits {
     };
 }
 
-/// The limits of an address space. Written under the tree's edit lock.
+/// The limits of an address space. Written under all edit locks.
 pub(crate) struct LimitWords {
     address_space: Local,
     pub(crate) data: Local,
@@ -110,22 +110,22 @@ impl LimitWords {
     }
 }
 
-/// What is mapped, or will be after a change, and what may be.
+/// What is mapped, or will be after a change, and what may be mapped.
 pub(crate) struct Headroom<'a> {
     account: &'a Account,
-    /// Whether all is counted there. Where it is not, no limit can be reached ([`crate::lock::shard`]).
+    /// Whether everything is counted there. If not, no limit can be reached ([`crate::lock::shard`]).
     is_exact: bool,
     limits: &'a LimitWords,
     change: VmStats,
 }
 
 impl Headroom<'_> {
-    /// The room after a change.
+    /// Returns the headroom after a change.
     pub(crate) fn after(self, change: VmStats) -> Self {
         Self { change, ..self }
     }
 
-    /// Whether so many more pages with these attributes may be mapped.
+    /// Whether `more` pages with these attributes may be mapped.
     pub(crate) fn has(&self, attributes: &Attributes, more: u64) -> bool {
         let Self {
             account,
@@ -146,11 +146,11 @@ impl Headroom<'_> {
         let data = account.data.get().wrapping_add(change.data);
         let data = data.saturating_add(more);
         data <= limits.data.get() / PAGE_SIZE
-            // Linux: a limit of 0 asks for what the greatest one asks for.
+            // As on Linux, the hard limit applies while the limit is 0.
             || (limits.data.get() == 0 && data <= limits.most_data.get() / PAGE_SIZE)
     }
 
-    /// Whether the limit of locked memory does not count.
+    /// Whether the limit of locked memory does not apply.
     pub(crate) fn locks_freely(&self) -> bool {
         self.limits.locks_freely.get() != 0
     }
@@ -160,19 +160,20 @@ impl Headroom<'_> {
         self.locks_freely() || self.limits.locked.get() != 0
     }
 
-    /// Whether so many more pages with these attributes may be mapped, for all that is locked.
+    /// Whether `more` pages with these attributes may be mapped, as far as locked memory is concerned.
     pub(crate) fn may_lock_more(&self, attributes: &Attributes, more: u64) -> bool {
         attributes.flags.locked == Locked::No || self.may_lock_pages(more)
     }
 
-    /// Whether so many more pages may be locked.
+    /// Whether `more` pages may be locked.
     pub(crate) fn may_lock_pages(&self, more: u64) -> bool {
         let locked = self.account.locked.get().wrapping_add(self.change.locked);
         let limit = self.limits.locked.get() / PAGE_SIZE;
         self.locks_freely() || !self.is_exact || locked.saturating_add(more) <= limit
     }
 
-    /// Whether all that is mapped may be locked: as on Linux what is locked already does not help.
+    /// Whether everything that is mapped may be locked. As on Linux, pages that are locked already are not
+    /// subtracted.
     pub(crate) fn may_lock_all(&self) -> bool {
         let limit = self.limits.locked.get() / PAGE_SIZE;
         self.locks_freely() || self.account.mapped.get() <= limit
@@ -186,26 +187,26 @@ impl Headroom<'_> {
 }
 
 impl<M: Machine> Mappings<M> {
-    /// What it may map.
+    /// Returns the limits.
     pub(crate) fn limits(&self) -> Limits {
         self.limits.get()
     }
 
-    /// What it may map from now on.
+    /// Sets the limits.
     pub(crate) fn set_limits(&self, limits: &Limits) {
-        // Under the lock, so that an operation sees all of them or none.
+        // Under the edit locks, so that an operation sees all of them or none.
         let _edit = self.edit(LockDomain::All);
         self.limits.set(limits);
         self.settle_strictness();
     }
 
-    /// Whether under an edit all that is mapped is counted in the space's own account.
+    /// Whether, under this edit, everything that is mapped is counted in the space's own account.
     fn is_exact(&self, edit: &Edit<'_, M>) -> bool {
         let has_all = self.arena_count() == 0 || edit.part() == LockDomain::All;
         has_all || (edit.counts_centrally() && self.counts_strictly())
     }
 
-    /// What is mapped and may be, as long as this edit goes on.
+    /// Returns the headroom, which is valid during this edit.
     pub(crate) fn room<'a>(&'a self, edit: &'a Edit<'_, M>) -> Headroom<'a> {
         Headroom {
             account: self.account_of(edit),
@@ -215,12 +216,12 @@ impl<M: Machine> Mappings<M> {
         }
     }
 
-    /// Whether there are more mappings than may be, so that nothing new is mapped.
+    /// Whether there are more mappings than allowed, so that nothing new is mapped.
     pub(crate) fn has_too_many_mappings(&self, edit: &Edit<'_, M>) -> bool {
         self.room(edit).is_short_of(0)
     }
 
-    /// The same, as far as can be seen with nothing held.
+    /// The same, judged with nothing held.
     pub(crate) fn looks_full(&self) -> bool {
         let is_exact = self.arena_count() == 0 || self.counts_strictly();
         is_exact && self.account.mappings.get() > self.limits.mappings.get()
@@ -231,14 +232,14 @@ impl<M: Machine> Mappings<M> {
         self.limits.locks_freely.get() == 0 && self.limits.locked.get() != u64::MAX
     }
 
-    /// Whether so many pages with these attributes may be promised at once.
+    /// Whether a single request may commit this many pages with these attributes.
     pub(crate) fn may_commit(&self, attributes: &Attributes, pages: u64) -> bool {
         !attributes.commits() || pages <= self.layout.commit_pages
     }
 
-    /// Whether `pages` may become `new`, or unmapped, as far as mappings are counted. As on Linux
-    /// only what *splits* a mapping is refused: not what makes none more, and not at an end where
-    /// the pages join a neighbour.
+    /// Checks that `pages` may become `new`, or unmapped, as far as mappings are counted. As on Linux, only a
+    /// change that *splits* a mapping is refused: not a change that adds none, and not at an end where the
+    /// pages join a neighbour.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -249,7 +250,7 @@ impl<M: Machine> Mappings<M> {
         new: Option<&Attributes>,
     ) -> Result<(), Errno> {
         let room = self.room(edit);
-        // A part in the middle makes two more; near the limit it is worth a look.
+        // A change in the middle of a mapping adds two. Near the limit, compute the exact number.
         if !room.is_short_of(2) {
             return Ok(());
         }
@@ -260,8 +261,7 @@ impl<M: Machine> Mappings<M> {
         Ok(())
     }
 
-    /// Whether `pages`, which replace whatever is mapped there, may be mapped with these
-    /// attributes.
+    /// Checks that `pages` may be mapped with these attributes, in place of what is mapped there.
     ///
     /// # Errors
     /// `ENOMEM`.
@@ -273,7 +273,7 @@ impl<M: Machine> Mappings<M> {
     ) -> Result<(), Errno> {
         self.check_split(edit, pages, None)?;
         let change = self.tally(edit, pages, Some(attributes));
-        // As on Linux, what is replaced counts whatever it was.
+        // As on Linux, replaced pages are subtracted whatever they were.
         if !self.room(edit).has(attributes, change.mapped) {
             return Err(Errno::ENOMEM);
         }
@@ -284,7 +284,7 @@ impl<M: Machine> Mappings<M> {
         }
     }
 
-    /// Whether `pages` where nothing is mapped may be mapped with these attributes.
+    /// Checks that `pages`, where nothing is mapped, may be mapped with these attributes.
     ///
     /// # Errors
     /// `ENOMEM`.

@@ -1,19 +1,20 @@
-//! The mappings of one address space with the locks under which they change.
+//! The mappings of one address space, with the locks under which they change.
 //!
-//! | field | who writes it | when |
+//! | field | written by | when |
 //! | --- | --- | --- |
 //! | `tree` | writers, under its edit lock | a mapping changes |
 //! | `tables` | faults and writers, by the entry protocol | always |
-//! | `ranges` | writers, but for those in shards; faults that fell back | see [`crate::lock`] |
-//! | `shards`, and the table | a writer that creates shards | at most 13 times |
-//! | `lock` | writers and faults under `classic`; writers under `vma-lock`, and faults that fell back | see [`crate::lock`] |
-//! | `busy` | writers under `vma-lock`; else writers that met others outside of shards | a write hold ends; each time, until there is a shard |
-//! | `notes` | `madvise`, `mseal`, a fault that finds no frame | the first time |
+//! | `ranges` | writers, except those in shards; faults that fell back | see [`crate::lock`] |
+//! | `arenas`, and its table | a writer that creates shards; one that changes strictness | at most 13 times; seldom |
+//! | `lock` | under `classic` all; under `vma-lock` writers, and faults that fell back | see [`crate::lock`] |
+//! | `busy`: `write_hold` | writers under `classic` and `vma-lock` | a write hold ends |
+//! | `busy`: `crowd` | other writers that contend outside shards | each time, until a shard is created |
+//! | `notes` | operations that set or clear a flag | it changes |
 //! | `probed` | writers, where mappings have probes | each time |
-//! | `account` | writers, but for those in shards, and stacks that grow, under the edit lock | a mapping changes |
-//! | `limits`, `brk` | the caller of `set_limits`, a writer that has the heap | |
+//! | `account` | writers, except those in shards, and growing stacks; under the edit lock | a mapping changes |
+//! | `limits`, `brk` | the caller of `set_limits`, a writer that holds the heap's end | |
 //!
-//! A speculative fault writes none of them but the one entry.
+//! Of all these, a speculative fault writes one entry of `tables` only.
 
 use core::ptr::null_mut;
 
@@ -39,19 +40,19 @@ pub(crate) struct Mappings<M: Machine> {
     pub(crate) memory: &'static Memory<M>,
     pub(crate) tables: Tables<M>,
     pub(crate) tree: Tree,
-    // What writers write is on lines of its own: faults read the rest.
+    // Fields that writers write are on cache lines of their own: faults read the rest.
     pub(crate) ranges: Padded<RangeLock>,
     /// The mmap lock.
     pub(crate) lock: Padded<RwLock>,
     pub(crate) busy: Padded<WriterState>,
     pub(crate) layout: Layout,
     policy: AtomicU32,
-    /// Lock domains of their own for parts of the space ([`crate::lock::shard`]); null until there are any.
+    /// The table of shards ([`crate::lock::shard`]); null until it is created.
     pub(crate) arenas: AtomicPtr<Shards>,
-    /// Whether it may show breakpoints of probes ([`crate::lock::probed`]).
+    /// Whether the space may show breakpoints of probes ([`crate::lock::probed`]).
     pub(crate) probed: AtomicU32,
-    /// Start and end of the heap, and bytes beside it that count as its. Written by a writer that has the
-    /// heap, or everything.
+    /// Start and end of the heap, and the bytes outside it that count with it. Written by a writer that holds
+    /// the heap's end, or everything.
     pub(crate) brk: Padded<[AtomicU64; 3]>,
     pub(crate) account: Padded<Account>,
     /// Seldom written.
@@ -59,17 +60,17 @@ pub(crate) struct Mappings<M: Machine> {
     pub(crate) notes: Notes,
 }
 
-/// On one line, as no policy writes both.
+/// State that writers update. On one cache line, because no policy writes both fields.
 pub(crate) struct WriterState {
-    /// See [`crate::tree::mapping::Mapping`]: the number of the present write hold.
+    /// The number of the present write hold ([`crate::tree::vma_lock`]).
     pub(crate) write_hold: AtomicU32,
     /// Contention seen by writers that do not serialise.
     pub(crate) crowd: Contention,
 }
 
 impl<M: Machine> Mappings<M> {
-    /// No mappings, over an empty tree, an empty root, and counts of nothing. Some 3 KiB, so that it is written
-    /// where it stays.
+    /// Creates empty mappings, over an empty tree, an empty root, and counters at zero. About 3 KiB, so
+    /// inlined: it is written in place.
     #[inline(always)]
     pub(crate) fn new(
         memory: &'static Memory<M>,
@@ -101,7 +102,7 @@ impl<M: Machine> Mappings<M> {
         }
     }
 
-    /// Gives back what locks and the tree are made of: the last use. Nothing is mapped or locked any more.
+    /// Frees the memory of the locks and the tree: the last use. No page table is left, and no lock is held.
     pub(crate) fn destroy(&self) {
         let memory = self.memory;
         give_chunks(memory, &self.ranges);
@@ -114,7 +115,7 @@ impl<M: Machine> Mappings<M> {
         self.memory.machine()
     }
 
-    /// The policy of faults.
+    /// Returns the policy of faults.
     #[inline]
     pub(crate) fn policy(&self) -> Policy {
         match self.policy.load(Ordering::Relaxed) {
@@ -148,7 +149,7 @@ impl<M: Machine> Mappings<M> {
         Pages::of_bytes(0..self.layout.end)
     }
 
-    /// Start and end of the heap, in bytes.
+    /// Returns the start and the end of the heap, in bytes.
     pub(crate) fn heap(&self) -> (u64, u64) {
         let [start, end] = [0, 1].map(|at| self.brk[at].load(Ordering::Relaxed));
         (start, end)

@@ -1,4 +1,4 @@
-//! The mmap lock of `classic` and `vma-lock`, as writers have it.
+//! The mmap lock of `classic` and `vma-lock`, as writers hold it.
 
 use faultless_sync::atomic::Ordering;
 use faultless_sync::{ReadGuard, WriteGuard};
@@ -7,7 +7,7 @@ use crate::base::machine::Machine;
 use crate::base::notes::Note;
 use crate::lock::Mappings;
 
-/// What is held of the mmap lock during a zap.
+/// The hold of the mmap lock during a zap.
 pub(crate) enum MmapHold<'a, M: Machine> {
     Read { _guard: ReadGuard<'a, M> },
     Write { _lock: MmapLock<'a, M> },
@@ -20,7 +20,7 @@ pub(crate) struct MmapLock<'a, M: Machine> {
 }
 
 impl<'a, M: Machine> MmapLock<'a, M> {
-    /// Ends the write hold, and keeps the right to read; or keeps all, for comparisons.
+    /// Ends the write hold, and downgrades the lock to reading; or keeps it for writing, for comparisons.
     pub(super) fn for_zap(mut self) -> Option<MmapHold<'a, M>> {
         if self.space.has_note(Note::HELD_ZAPS) {
             return Some(MmapHold::Write { _lock: self });
@@ -32,8 +32,8 @@ impl<'a, M: Machine> MmapLock<'a, M> {
 
     fn end_hold(&self) {
         if self.guard.is_some() {
-            // Release: a fault that finds its mapping unlocked sees what was changed
-            // (acquire in `Mapping::try_read`).
+            // Release: a fault that finds its mapping unlocked sees what was changed (acquire in
+            // `VmaLock::try_read`).
             let hold = self.space.busy.write_hold.load(Ordering::Relaxed);
             self.space
                 .busy

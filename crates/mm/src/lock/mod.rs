@@ -1,27 +1,34 @@
-//! What every writer goes through: the right to change the mappings of a range.
+//! Locks of one address space: the right to change the mappings of a range, which every writer acquires.
 //!
-//! Writers of ranges that do not meet never wait for each other ([`faultless_sync::RangeLock`]).
-//! Who needs more than its own range takes *everything*. In which lists a range is taken, and which
-//! edit locks go with it, [`crate::lock::shard`] says. Under `classic` and `vma-lock` a writer
-//! also has the mmap lock, as in Linux, so that there they take turns.
+//! * Writers of disjoint ranges never wait for each other ([`faultless_sync::RangeLock`]). A writer that
+//!   needs more than its own range locks *everything*.
+//! * [`crate::lock::shard`] chooses the lists in which a range is locked, and the edit locks that go with it.
+//! * Under `classic` and `vma-lock` a writer also holds the mmap lock, as in Linux: there, writers are
+//!   serialised.
+//! * Only the holder of a range changes what is mapped in it. A mapping with a page in the range is not
+//!   retired.
+//! * Outside the range mappings may change at any moment. A writer looks at a neighbour, and merges with it,
+//!   under the tree's edit lock.
+//! * So may counts. A count is compared with its limit under the same edit that changes it.
 //!
-//! A range gives the right to change what is mapped in it, and nobody else does; mappings that
-//! have a page in it are not retired. Beside it everything may change at any moment: a neighbour
-//! is looked at, and merged with, under the tree's edit lock. So is everything that is counted:
-//! what is compared with a limit is changed under the same edit.
+//! Two kinds of change need no range:
 //!
-//! Without a range, under the edit lock alone: a stack that grows fills empty slots; who is done
-//! with zapping clears his notes ([`crate::lock::pending`]). And under that of the list of ranges, too:
-//! what takes not long, in ranges that nobody has ([`brief`]).
+//! * Under the edit lock alone, a growing stack fills empty slots, and a zap that ends clears its marks
+//!   ([`crate::lock::pending`]).
+//! * Under the edit lock and the lock of the range list, a brief writer changes an uncontended range
+//!   ([`brief`]).
 //!
-//! Lock order: mmap lock (`classic`, `vma-lock`), ranges in the space's list, ranges in arenas',
-//! VMA locks (`vma-lock`), the tree's edit lock, those of arenas, the lock of a list of ranges,
-//! what devices' writers share ([`crate::lock::departing`]), allocators. A range is tried for under the edit
-//! lock, never waited for. Nothing is waited for under the edit lock, and no user memory is
-//! touched under any of them. Who has a range waits for no other.
+//! Lock order: mmap lock (`classic`, `vma-lock`), ranges in the space's list, ranges in shards' lists, VMA
+//! locks (`vma-lock`), the tree's edit lock, edit locks of shards, the lock of a range list, an object's
+//! list, the lock of pending device unmaps ([`crate::lock::departing`]), allocators, the list of probes.
 //!
-//! Writers do the same under every policy; that faults of `classic` and `vma-lock` hold something
-//! makes their validation always succeed.
+//! * Under the edit lock a range is tried for, never waited for. Only spin locks that follow in this order
+//!   are waited for there.
+//! * No user memory is touched under any of these locks.
+//! * The holder of a range waits for no other range.
+//!
+//! Writers do the same work under every policy. Faults of `classic` and `vma-lock` hold a lock, so their
+//! validation fails only where a slot was cut or a stack grew ([`vma`]).
 //!
 //! *Models*: loom `lock/change.rs`, shuttle `lock/{pairs,writers,locks}.rs`; the range lock
 //! itself: `crates/sync/tests/loom/ranges.rs`.
@@ -68,14 +75,14 @@ use crate::lock::shard::{LockDomain, ShardGuards, Shards};
 use crate::tree::PAGES;
 use crate::tune::{GUARD_GAP, RANGE_ROUNDS};
 
-/// All pages, and what is not a page but has a lock of its own.
+/// All pages, and the heap's end, which is locked like a page.
 const EVERYTHING: Range<u64> = 0..PAGES + 1;
 /// The heap's end.
 const HEAP: Range<u64> = PAGES..PAGES + 1;
 
-/// Rule R1: after the stores that change what faults validate, before the
-/// walk that looks for their claims. Partner: the barrier of a claim
-/// ([`faultless_paging::Entry::claim`]), which precedes the validation.
+/// Rule R1: a full fence between the stores that change what faults validate and the walk that looks for
+/// their claims. Partner: the barrier of a claim ([`faultless_paging::Entry::claim`]), which precedes the
+/// validation.
 pub(crate) fn validation_fence() {
     if !mutant(Mutant::ValidationWithoutFence) {
         fence(Ordering::SeqCst);
@@ -92,7 +99,7 @@ impl<M: Machine> Mappings<M> {
         self.lock_wish(&LockRequest::to_change(span(pages)), || self.part_of(pages))
     }
 
-    /// The same, and until nothing is being zapped there: something new comes there.
+    /// The same, and waits until no zap runs there: for a new mapping.
     pub(crate) fn lock_range_to_fill(&self, pages: Pages) -> RangeWriteGuard<'_, M> {
         self.lock_wish(&LockRequest::to_fill(span(pages)), || self.part_of(pages))
     }
@@ -102,34 +109,34 @@ impl<M: Machine> Mappings<M> {
         self.lock_every(&LockRequest::to_change(EVERYTHING))
     }
 
-    /// The same, but for what takes the place of something else: its pages are nobody's, and what is
-    /// mapped there stays as it is marked ([`crate::lock::pending`]).
+    /// The same, while replacements may run. The pages there belong to no mapping, and the mappings keep
+    /// their marks ([`crate::lock::pending`]).
     pub(crate) fn lock_everything_beside_replacing(&self) -> RangeWriteGuard<'_, M> {
         self.lock_every(&LockRequest::to_change(EVERYTHING).beside_replacing())
     }
 
-    /// The same, and until nothing is being zapped in `pages`: something new comes there.
+    /// Waits until the caller alone may change any mapping, and until no zap runs in `pages`: for a new
+    /// mapping there.
     pub(crate) fn lock_everything_to_fill(&self, pages: Pages) -> RangeWriteGuard<'_, M> {
         self.lock_every(&LockRequest::to_change(EVERYTHING).filling(span(pages)))
     }
 
-    /// Waits until the caller alone may change mappings in two ranges, and nothing is being zapped in
-    /// `filled`.
+    /// Waits until the caller alone may change mappings in two ranges, and until no zap runs in `filled`.
     pub(crate) fn lock_both(&self, ranges: [Pages; 2], filled: Pages) -> RangeWriteGuard<'_, M> {
         let [one, other] = ranges.map(span);
         let wish = LockRequest::to_change(one).and(other).filling(span(filled));
         self.lock_wish(&wish, || self.part_of_both(ranges))
     }
 
-    /// Of a child that nobody knows yet: its mappings are the caller's to make. Nobody else has a
-    /// range of it, so that this is had at once.
+    /// Locks everything in a child that no other operation knows yet, so that only the caller creates its
+    /// mappings. No other operation holds a range of the child, so this needs no wait.
     pub(crate) fn keep_others_out(&self) -> Option<RangeGuard<'_, M>> {
         self.ranges
             .try_lock(&LockRequest::to_change(EVERYTHING), self.machine())
     }
 
-    /// Waits until the caller alone may move the heap's end, over `pages`; and until nothing is being
-    /// zapped there, if it `fills` them.
+    /// Waits until the caller alone may move the heap's end over `pages`; if it `fills` them, also until no
+    /// zap runs there.
     pub(crate) fn lock_heap(&self, pages: Pages, fills: bool) -> RangeWriteGuard<'_, M> {
         // A page stays free behind the heap.
         let own = Pages::new(pages.start, pages.end + 1);
@@ -137,8 +144,7 @@ impl<M: Machine> Mappings<M> {
             true => LockRequest::to_fill(span(own)),
             false => LockRequest::to_change(span(own)),
         };
-        // The heap's end itself is in the space's own list.
-        // Behind it a stack may ask for its guard gap.
+        // The heap's end itself is in the space's own list. A stack behind it may need its guard gap.
         let around = Pages::new(own.start, own.end + GUARD_GAP);
         self.lock_wish(&wish.and(HEAP), || match self.part_of(around) {
             LockDomain::Shard(_) => LockDomain::All,
@@ -159,7 +165,7 @@ impl<M: Machine> Mappings<M> {
             self.spread_crowd();
         }
         let guard = self.lock_as_policy();
-        // A guess, and nothing that a model has to look at.
+        // A hint, which models need not explore.
         let is_edited = !cfg!(loom) && self.tree.is_edited();
         let held = self.await_range(wish, part);
         if held.part == LockDomain::Central && (is_edited || held.range.has_company()) {
@@ -185,7 +191,7 @@ impl<M: Machine> Mappings<M> {
             let list = self.list_of(part);
             self.make_room(list);
             let range = list.lock(wish, self.machine());
-            // There are no more from here on: who would make one needs every range.
+            // From here on the number of shards is stable: creating one requires every range.
             if self.arena_count() != arenas && !mutant(Mutant::PartChosenOnce) {
                 continue;
             }
@@ -193,7 +199,7 @@ impl<M: Machine> Mappings<M> {
                 && rounds < RANGE_ROUNDS
                 && self.awaits_elsewhere(wish, &range)
             {
-                // Not with a place in the first list, for which others would have to wait.
+                // Keep no slot of the first list during this wait: other requests would wait for it.
                 drop(range);
                 rounds += 1;
                 self.await_zaps_in_arenas(wish);
@@ -203,7 +209,7 @@ impl<M: Machine> Mappings<M> {
         }
     }
 
-    /// Whether somebody zaps, or replaces something, in an arena where that is in the wish's way.
+    /// Whether a zap or a replacement in a shard is in the way of the request.
     #[cold]
     fn awaits_elsewhere(&self, wish: &LockRequest, _range: &RangeGuard<'_, M>) -> bool {
         let mut arenas = self.arenas().into_iter().flat_map(Shards::all);
@@ -215,7 +221,7 @@ impl<M: Machine> Mappings<M> {
         arenas.for_each(|arena| arena.ranges.await_zaps(wish, self.machine()));
     }
 
-    /// With a range in the first list, waits for it in those of arenas.
+    /// With the range held in the first list, acquires it in the lists of shards.
     #[inline]
     fn await_elsewhere<'a>(
         &'a self,
@@ -264,7 +270,7 @@ impl<M: Machine> Mappings<M> {
         self.hold_wish(&LockRequest::to_keep(span(pages)), || self.part_of(pages))
     }
 
-    /// Keeps all mappings as they are, but for what takes the place of something else.
+    /// Keeps all mappings as they are, while replacements may run.
     pub(crate) fn hold_everything(&self) -> RangeReadGuard<'_, M> {
         let wish = LockRequest::to_keep(EVERYTHING).beside_replacing();
         self.hold_wish(&wish, || self.part_of_everything())
@@ -282,7 +288,8 @@ impl<M: Machine> Mappings<M> {
         }
     }
 
-    /// The same of a page for a fault: under a policy whose writers have the mmap lock that is enough.
+    /// The same for one page, for a fault. If the writers of the policy hold the mmap lock, that lock is
+    /// enough.
     pub(crate) fn hold_page(&self, page: u64) -> RangeReadGuard<'_, M> {
         if !self.policy().holds_mmap_lock() {
             return self.hold_range(Pages::new(page, page + 1));
@@ -293,13 +300,13 @@ impl<M: Machine> Mappings<M> {
         }
     }
 
-    /// Waits until nothing is being zapped any more of what is now in `pages`.
+    /// Waits until all zaps have ended that are in progress in `pages` at the time of the call.
     pub(crate) fn await_zaps(&self, pages: Pages) {
         let wish = LockRequest::to_fill(span(pages)).beside_replacing();
         self.await_in_the_way(pages, &wish);
     }
 
-    /// The same, and until nothing there takes the place of something else.
+    /// The same for zaps and replacements.
     pub(crate) fn await_zaps_and_replacing(&self, pages: Pages) {
         self.await_in_the_way(pages, &LockRequest::to_fill(span(pages)));
     }
@@ -312,7 +319,7 @@ impl<M: Machine> Mappings<M> {
         }
     }
 
-    /// Whether anything is being zapped, or will be, anywhere.
+    /// Whether a zap is running or announced anywhere.
     pub(crate) fn is_zapping(&self) -> bool {
         let arenas = self.arenas().into_iter().flat_map(Shards::all);
         let mut lists = arenas.map(|arena| &*arena.ranges).chain([&*self.ranges]);

@@ -1,28 +1,26 @@
-//! Unmapping in two phases: what is mapped goes at once, its pages afterwards.
+//! Unmapping in two phases: first the mappings, then their pages.
 //!
-//! A writer that has a range *detaches* it: cuts it, and lets the slots of what is mapped say that
-//! he zaps there. From then on no fault finds a mapping, and every operation finds a hole. He then
-//! gives up the range, and takes the pages away ([`crate::table::zap`]), flushes, frees tables, all with
-//! nothing held; at last he clears his notes. Until that is done nothing new is mapped there, which
-//! is all that anybody waits for.
+//! A writer that holds a range *detaches* it: it cuts the ends, and marks the slots of what is mapped as
+//! *zapping*. From then on no fault finds a mapping, and every operation finds a hole. The writer then
+//! releases the range. With nothing held it zaps the pages ([`crate::table::zap`]), flushes, frees tables,
+//! and at last clears its marks. Until then, only a new mapping in the range waits.
 //!
-//! Ranges of several who zap may overlap: each has noted, and zaps, only what was mapped when he
-//! came. The note says whose it is. Before `munmap` returns it waits, with nothing held, for those
-//! who came before to the same pages: what it has unmapped no TLB lets through any more (rule R2).
+//! Zap ranges may overlap. Each zap marks, and frees, only what was mapped when it started; the mark has the
+//! number of its writer. Before `munmap` returns it waits, with nothing held, for earlier zaps of the same
+//! pages: no TLB lets an access through to what it has unmapped (rule R2).
 //!
-//! Where something takes the place of what is mapped, slots lead to that at once, marked as
-//! *replacing* until the old pages are gone. A fault waits, as for a writer at work, and so does
-//! every writer but those who have all ranges and ask for no page: a fork gives its child the
-//! mapping and nothing of the pages, `mlockall` changes the mapping and keeps the mark.
+//! A replacement points the slots to the new mapping immediately, marked as *replacing* until the old pages
+//! are gone. A fault there waits, as for a writer at work. So does every writer, except an operation that
+//! holds all ranges and touches no page: a fork gives its child the mapping and none of the pages, `mlockall`
+//! changes the mapping and keeps the mark.
 //!
-//! A large range was often reserved and never used. If neither a page nor a table is found under it
-//! once it says that it is zapped, it is empty at once, under the same edit.
+//! Large ranges are often reserved and never used. If such a range has neither a page nor a table once its
+//! slots say *zapping*, it is emptied under the same edit.
 //!
-//! A fork needs the tree to be still while it copies it. Who is done meanwhile *leaves* his notes
-//! to it, and goes ([`Mappings::end_left_zaps`]).
+//! A fork needs a tree that does not change while it copies it. A zap that ends meanwhile *leaves* its marks
+//! for the fork to clear ([`Mappings::end_left_zaps`]).
 //!
-//! Written lines: the tree's slots, under the edit lock; the lock of the list of ranges; what a zap
-//! writes.
+//! *Writes*: the tree's slots, under the edit lock; the lock of the range list; the lines that a zap writes.
 //!
 //! *Models*: loom `lock/zaps.rs`, shuttle `lock/zaps.rs`.
 
@@ -41,30 +39,30 @@ use crate::table::taken::Taken;
 use crate::tree::{SlotValue, Tree};
 use crate::tune::ZAP_MANY;
 
-/// What a zap takes away, and what the slots are afterwards.
+/// What a zap frees, and what the slots hold afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ZapScope {
-    /// All pages, which are unmapped: empty.
+    /// All pages of the range, which is unmapped. The slots become empty.
     All,
-    /// Those that the writer has noted, as others zap there, too: these are empty.
+    /// Pages under the writer's own marks, where other zaps may run, too. These slots become empty.
     Noted,
-    /// The pages from under what takes their place: that is live.
+    /// The old pages under a replacement. Its slots become live.
     Replaced,
 }
 
-/// A zap that goes on after the edit that has shown it.
+/// A zap that continues after the edit that made it visible.
 #[must_use]
 pub(crate) struct PendingZap<'a, M: Machine> {
     space: &'a Mappings<M>,
     scope: ZapScope,
     zap: Zap<'a, M>,
-    /// Under `classic` and `vma-lock`.
+    /// Held under `classic` and `vma-lock`.
     guard: Option<MmapHold<'a, M>>,
 }
 
 impl<M: Machine> Mappings<M> {
-    /// Unmaps `pages`, whose ends were cut, for a writer that has them: they say that it zaps
-    /// there. Under the same edit the list of ranges has to say so, too ([`RangeWriteGuard::announce_zap`]).
+    /// Unmaps `pages`, which the writer holds and which are cut at both ends: marks their slots as zapped by
+    /// it. The zap must be announced under the same edit ([`RangeWriteGuard::announce_zap`]).
     pub(crate) fn detach(
         &self,
         lock: &RangeWriteGuard<'_, M>,
@@ -79,7 +77,8 @@ impl<M: Machine> Mappings<M> {
         self.retire_orphans(dead, edit.departure());
     }
 
-    /// The same for a writer with this note, where others zap, too; what has lost its last page by that.
+    /// The same for a writer with this mark, where other zaps run, too. Returns the mappings that have lost
+    /// their last page.
     #[cold]
     pub(crate) fn detach_beside_zaps(
         &self,
@@ -103,7 +102,8 @@ impl<M: Machine> Mappings<M> {
         dead
     }
 
-    /// Clears what is noted for zaps that were left to a fork, which has let the tree change again.
+    /// Clears the marks of zaps that were left to a fork, once the fork has let the tree change again.
+    /// Returns these zaps.
     pub(crate) fn end_left_zaps(&self, edit: &mut Edit<'_, M>) -> DeferredMarks {
         let mut left = DeferredMarks([Set::default(); LISTS]);
         self.for_each_noted(&mut |number, list, pages, place| {
@@ -120,7 +120,7 @@ impl<M: Machine> Mappings<M> {
         left
     }
 
-    /// Says that those zaps have ended, under no edit.
+    /// Ends these zaps in the range lists. Under no edit.
     pub(crate) fn say_ended(&self, left: &DeferredMarks) {
         for (list, left) in self.lists().zip(&left.0) {
             if !left.is_empty() {
@@ -129,7 +129,7 @@ impl<M: Machine> Mappings<M> {
         }
     }
 
-    /// Clears, in a child that has just been copied from this space, the notes that were copied.
+    /// Clears the marks that were copied into a new child of this space.
     pub(crate) fn clear_notes_of_child(&self, child: &Self) {
         self.for_each_noted(&mut |number, _, pages, place| {
             let mut edit = child.edit(LockDomain::Central);
@@ -138,14 +138,14 @@ impl<M: Machine> Mappings<M> {
         });
     }
 
-    /// Has an edit of its own let the slots of a zap's pages be what they are when it has ended, and ends it; or
-    /// leaves it to a fork. What has left the tree departs until nothing is locked.
+    /// Ends a zap: under an edit of its own, `show` sets the slots of its pages to their final values. While
+    /// a fork freezes the tree, leaves the marks to the fork. The pending unmaps end with no lock held.
     #[inline(always)]
     fn end_zap(&self, zap: &mut Zap<'_, M>, show: impl FnOnce(&mut Edit<'_, M>)) {
         let mut edit = self.edit(zap.part);
         let start = self.memory.trace_start();
         if edit.is_frozen() {
-            // Under the edit lock, so that the fork finds it when it takes that.
+            // Under the edit lock, so that the fork finds the zap once it takes that lock.
             zap.leave();
         } else {
             show(&mut edit);
@@ -155,12 +155,11 @@ impl<M: Machine> Mappings<M> {
         self.trace_hold(start, zap.pages);
     }
 
-    /// Reads what will be read under an edit of `pages`, so that nobody else has to wait for what comes from
-    /// memory that is far away.
+    /// Prefetches what an edit of `pages` will read, so that other writers do not wait for its cache misses.
     pub(crate) fn read_ahead(&self, part: LockDomain, pages: Pages) {
         let _section = self.memory.enter();
-        // Of the node around them only that: it may be leaving the tree, so that others are looked for from
-        // the root.
+        // Read only this of the node around them: the node may be leaving the tree. The other lookups start
+        // from the root.
         self.tree.around(pages).is_in_use();
         let before = self.tree.last_before(pages.start);
         let behind = self.tree.next_slot(pages.end);
@@ -173,7 +172,7 @@ impl<M: Machine> Mappings<M> {
                 mapping.pages();
             }
         }
-        // For the code as much as for what is read: it is asked again where the answer counts.
+        // Warms the code as well as the data. The answer is asked for again where it counts.
         drop(
             self.list_of(part)
                 .try_keep_out([span(pages)], self.machine()),
@@ -184,7 +183,7 @@ impl<M: Machine> Mappings<M> {
         };
     }
 
-    /// Nobody else could change `pages` from `start` until now. Recorded where that is over.
+    /// Records that no other operation could change `pages` from `start` until now. Called once that is over.
     #[inline(always)]
     pub(crate) fn trace_hold(&self, start: u64, pages: Pages) {
         let address = pages.start * PAGE_SIZE;
@@ -192,14 +191,14 @@ impl<M: Machine> Mappings<M> {
             .trace_end(Kind::RangeHold, start, address, pages.len() * PAGE_SIZE, 0);
     }
 
-    /// All lists: the space's own, and those of arenas.
+    /// Returns all range lists: the space's own, then those of shards.
     fn lists(&self) -> impl Iterator<Item = &RangeLock> {
         let arenas = self.arenas().into_iter().flat_map(Shards::all);
         core::iter::once(&*self.ranges).chain(arenas.map(|arena| &*arena.ranges))
     }
 
-    /// Calls `visit` for all zaps that go on, or were left: with the number of the list, the list,
-    /// the pages, and the place there.
+    /// Calls `visit` for all zaps and replacements that are running or were left. Arguments: the number of
+    /// the list, the list, the pages, the list slot.
     fn for_each_noted(&self, visit: &mut dyn FnMut(usize, &RangeLock, Pages, usize)) {
         for (number, list) in self.lists().enumerate() {
             for place in list.zaps(self.machine()).iter() {
@@ -214,14 +213,14 @@ impl<M: Machine> Mappings<M> {
     }
 }
 
-/// Lists of ranges that a space may have.
+/// The most range lists of a space.
 const LISTS: usize = 1 + SHARDS;
 
-/// Zaps that were left, and of which there are no notes any more; for each list.
+/// Zaps that were left and have no marks any more, for each list.
 pub(crate) struct DeferredMarks([Set; LISTS]);
 
 impl Tree {
-    /// Lets faults go on in those of `pages` that are replacing.
+    /// Clears the replacing marks in `pages`, so that faults there proceed.
     pub(crate) fn show_replaced<M: Machine>(&self, edit: &mut Edit<'_, M>, pages: Pages) {
         let mut at = pages.start;
         while let Some(run) = self.next_until(at, pages.end) {
@@ -232,7 +231,7 @@ impl Tree {
         }
     }
 
-    /// Empties those slots of `pages` that hold a note.
+    /// Empties those slots of `pages` that hold this mark.
     fn clear_notes<M: Machine>(&self, edit: &mut Edit<'_, M>, pages: Pages, note: SlotValue) {
         let mut at = pages.start;
         while let Some(run) = self.next_until(at, pages.end) {
@@ -259,18 +258,18 @@ impl<'a, M: Machine> PendingZap<'a, M> {
         }
     }
 
-    /// What has left the tree by it.
+    /// Returns its pending unmaps.
     pub(crate) fn departure(&self) -> &UnmapGuard<'a, M> {
         self.zap.departure()
     }
 
-    /// Takes the pages away; then there may be something new. Under no edit. Rule R1's fence is that of
-    /// the sections in which entries are looked at.
+    /// Zaps the pages. Afterwards, new mappings may appear. Under no edit. Rule R1's fence is that of the
+    /// read sections in which entries are examined.
     pub(crate) fn finish(mut self) {
         self.finish_beside(Taken::new());
     }
 
-    /// The same where some were `taken` already.
+    /// The same if some pages were `taken` already.
     pub(crate) fn finish_beside(&mut self, taken: Taken) {
         let &mut Self {
             space,
@@ -306,7 +305,7 @@ impl<'a, M: Machine> PendingZap<'a, M> {
 }
 
 impl<M: Machine> Mappings<M> {
-    /// Takes away those of `pages` that hold this note: others zap there, too.
+    /// Zaps those of `pages` that hold this mark, where other zaps may run, too.
     fn zap_noted(&self, part: LockDomain, pages: Pages, note: SlotValue) {
         let mut at = pages.start;
         while let Some(run) = self.run_in(at, pages.end) {

@@ -1,9 +1,11 @@
-//! Room for a mapping that may lie anywhere: chosen, and had, under the edit under which it is used.
+//! Placing a mapping that may lie anywhere: its range is chosen, and held, under the edit that uses it.
 //!
-//! In the CPU's own arena, where there are arenas and the mapping is not large; else, or if there is
-//! no room, outside of all arenas, which is where Linux would put it; and if there is none either,
-//! in any hole. Mostly nobody has anything of it, and it is kept so until the mapping is there
-//! ([`BriefGuard`]); else it is waited for.
+//! * With shards, a mapping that is not large goes to this CPU's shard.
+//! * Otherwise, or if there is no room, it goes outside all shards, where Linux would put it.
+//! * If there is no room there either, it goes to any hole.
+//!
+//! Mostly no other operation holds any of the range. The list then stays locked until the mapping is in place
+//! ([`BriefGuard`]). Otherwise the writer waits for the range.
 
 use faultless_paging::{PAGE_SIZE, Pages};
 use faultless_sync::{BriefGuard, LockRequest};
@@ -17,29 +19,29 @@ use crate::lock::shard::{LARGEST, LockDomain};
 use crate::lock::{EVERYTHING, Held, span};
 use crate::tune::RANGE_ROUNDS;
 
-/// How room is had, and the edit under which it was found.
+/// How a chosen range is held, and the edit under which it was found.
 enum Placed<'a, M: Machine> {
     Kept(Edit<'a, M>, BriefGuard<'a, M>, Pages),
     Held(Held<'a, M>, Edit<'a, M>, Pages),
-    /// It is not: see [`Obstacle::Crowded`].
+    /// It is not held: see [`Obstacle::Crowded`].
     Crowded(usize),
 }
 
-/// Why room is not had.
+/// Why no range is held.
 enum Obstacle {
-    /// There is none. Whether some may come of what was being zapped, for who looked everywhere.
+    /// No hole is large enough. `is_zapping`: the search was everywhere, and a zap in progress may open one.
     Full { is_zapping: bool },
-    /// Somebody has it just then.
+    /// Another operation holds a part of the range.
     Taken(Pages),
-    /// Writers have got into each other's way often, while there were so many arenas.
+    /// Writers have contended often, while there were so many shards.
     Crowded(usize),
 }
 
 impl<M: Machine> Mappings<M> {
-    /// Chooses room for a mapping, where nobody else changes anything, and lets `map` use it.
+    /// Chooses a range for a mapping, excludes other operations from it, and calls `map` with it.
     ///
     /// # Errors
-    /// `ENOMEM`: there is none, and none will come of what is being zapped; and those of `map`.
+    /// `ENOMEM`: no hole is large enough, and no zap in progress will open one; and the errors of `map`.
     #[inline]
     pub(crate) fn in_room<T>(
         &self,
@@ -59,7 +61,8 @@ impl<M: Machine> Mappings<M> {
                 }
                 drop(edit);
                 if let Obstacle::Crowded(seen) = obstacle {
-                    // Not with the mmap lock, which it takes, too, if the policy is another by now.
+                    // Not with the mmap lock held: this takes that lock, too, if the policy has changed
+                    // meanwhile.
                     if guard.is_none() {
                         self.spread_beside(seen);
                     }
@@ -75,7 +78,7 @@ impl<M: Machine> Mappings<M> {
         }
     }
 
-    /// The arena in which room is looked for first: this CPU's, if it has one, or where the hint is.
+    /// Returns the shard that is searched first: this CPU's, or the one around the hint, if there is one.
     fn arena_for(&self, wish: &room::GapRequest) -> Option<LockDomain> {
         if wish.zone != room::Zone::All || wish.count > LARGEST {
             return None;
@@ -92,7 +95,7 @@ impl<M: Machine> Mappings<M> {
         }
     }
 
-    /// Room in a part, if nobody has anything of it.
+    /// Chooses a range in a lock domain, and holds it if no other operation does.
     #[inline]
     fn keep_room(
         &self,
@@ -106,11 +109,11 @@ impl<M: Machine> Mappings<M> {
         };
         let is_hint = wish.hint < PAGE_SIZE || pages.start == wish.hint / PAGE_SIZE;
         if matches!(part, LockDomain::Shard(_)) && !is_hint {
-            // As if nothing had been named.
+            // Continue outside, as if the program had named no address.
             return Err(self.full(part));
         }
         let list = self.list_of(part);
-        // What is zapped there is noted in slots that were not chosen.
+        // A zap's range may meet these pages; its marks are in slots that were not chosen.
         let kept = list.try_keep_out_beside_zaps(span(pages), self.machine());
         let was_busy = was_edited || kept.as_ref().is_none_or(BriefGuard::has_company);
         if edit.is_crowded(was_busy) && self.may_spread() {
@@ -119,15 +122,16 @@ impl<M: Machine> Mappings<M> {
         kept.map(|kept| (pages, kept)).ok_or(Obstacle::Taken(pages))
     }
 
-    /// Under the edit under which no room was found: what is zapped is noted until it has ended.
+    /// Returns the obstacle, under the edit under which no hole was found: a zap is in its list as long as
+    /// its marks are in the tree.
     fn full(&self, part: LockDomain) -> Obstacle {
         Obstacle::Full {
             is_zapping: part == self.part_of_everything() && self.is_zapping(),
         }
     }
 
-    /// Room outside of arenas for who waits his turn; or anywhere, if there is none. Or that it is time
-    /// for more arenas than these.
+    /// Chooses a range outside shards, or anywhere if there is none, and waits for it. Or returns that more
+    /// shards than these are due.
     #[cold]
     fn room_in_turn(
         &self,
@@ -146,13 +150,13 @@ impl<M: Machine> Mappings<M> {
                 Obstacle::Full { .. } if part != self.part_of_everything() => {
                     LockRequest::to_change(EVERYTHING)
                 }
-                // With everything to be filled nothing is being zapped.
+                // A request to fill everything has waited for all zaps.
                 Obstacle::Full { is_zapping: false } => return Err(Errno::ENOMEM),
                 Obstacle::Full { is_zapping: true } => LockRequest::to_fill(EVERYTHING),
             };
             rounds += 1;
             let range = request.range();
-            // With every range it may be anywhere.
+            // With everything held, the range may be anywhere.
             let has_all = range == EVERYTHING;
             let part_of = || match has_all {
                 true => self.part_of_everything(),

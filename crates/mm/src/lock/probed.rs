@@ -1,21 +1,21 @@
 //! Whether an address space may show breakpoints of probes ([`crate::probe`]).
 //!
-//! A word of the space says whether it *may* show breakpoints: who is trapped at one that the space
-//! cannot have is trapped at the program's own. It is set where a mapping with probes comes
-//! into the tree, under the edit that shows it and before any breakpoint is in its pages. Where one
-//! leaves the tree it is only noted that the answer is to be *checked again*, after the slots say so
-//! and under the same edit: the zap that follows knows nothing of it. The next who is trapped at what
-//! is no probe looks through the tree, with no lock, and clears the word if no mapping is left that
-//! has probes; unless one has come meanwhile, which each coming is counted for, in the same word. A probe
-//! that is ending is one, and leaves the answer in doubt.
+//! A word of the space says whether it *may* show breakpoints. If it cannot, a trap at a breakpoint is the
+//! program's own.
 //!
-//! Who ends a probe passes over a space that cannot show any: whoever puts a breakpoint in place says so before he
-//! asks, under the claim, whether the probe is ending.
+//! * A mapping with probes that enters the tree sets the word, under the edit that shows it. This precedes
+//!   any breakpoint in its pages.
+//! * If such a mapping leaves the tree, the answer is only marked as *to be checked again*: under the same
+//!   edit, after the slots say so. The zap that follows knows nothing of probes.
+//! * The next trap that is no probe's searches the tree, with no lock. It clears the word if no mapping with
+//!   probes is left, unless one has entered meanwhile: the same word counts each entry.
+//! * A probe that is ending still counts as a probe, and leaves the answer in doubt.
+//! * The end of a probe skips a space that cannot show any. This is safe: code that sets a breakpoint first
+//!   sets the word, and then checks, under the claim, whether the probe is ending.
+//! * A mapping that moves leaves its old place when it is at the new one, which counts as an entry. A search
+//!   finds it at one of them, or fails to clear the word.
 //!
-//! A mapping that is moved leaves its old place when it is at the new one, which counts as coming: who
-//! looks finds one of them, or fails to clear.
-//!
-//! *Writes*: `Mappings::probed`, when mappings with probes come and go.
+//! *Writes*: `Mappings::probed`, when mappings with probes enter or leave the tree.
 //!
 //! *Models*: loom `probe/probes.rs`, shuttle `probe/probes.rs`.
 
@@ -29,21 +29,21 @@ use crate::object::probe::{ProbeFilter, ProbeInfo};
 use crate::tree::PAGES;
 use crate::tree::mapping::{Attributes, ObjectRef};
 
-/// In the word: it may show breakpoints.
+/// In the word: the space may show breakpoints.
 const MAY_SHOW: u32 = 1;
-/// In the word: that is to be checked again.
+/// In the word: the answer is to be checked again.
 const CHECK: u32 = 2;
-/// In the word: one mapping with probes more has come.
+/// In the word: one more mapping with probes has entered the tree.
 const ONE: u32 = 4;
 
 impl Attributes {
-    /// The store whose probes a mapping shows, if it is of that kind. Breakpoints only come to what
-    /// cannot be written, but stay when it can.
+    /// Returns the memory object of which the mapping can show probes. Breakpoints are set only in mappings
+    /// that are not writable, but stay if they become writable.
     pub(crate) fn shows_probes(&self) -> Option<&ObjectRef> {
         self.backed.as_ref().filter(|_| !self.flags.shared)
     }
 
-    /// Whether a mapping is of that kind.
+    /// Whether the mapping can show probes.
     #[inline]
     pub(crate) fn may_show_probes(&self) -> bool {
         self.shows_probes().is_some()
@@ -57,9 +57,9 @@ impl<M: Machine> Mappings<M> {
             .find_probe(backed.pointer().as_ptr().cast(), bytes, ProbeFilter::Listed)
     }
 
-    /// Whether it may show breakpoints of probes.
+    /// Whether the space may show breakpoints of probes.
     pub(crate) fn may_show_probes(&self) -> bool {
-        // Acquire: of the release of who let it show one.
+        // Acquire: pairs with the release in `show_probes`.
         self.probed.load(Ordering::Acquire) & MAY_SHOW != 0
     }
 
@@ -78,8 +78,9 @@ impl<M: Machine> Mappings<M> {
         })
     }
 
-    /// A mapping that may have shown probes, which may be ended by now, or a part of it, has left the
-    /// tree, and its slots say so. Asked now and not before: what came to it at the last is seen.
+    /// Records that a mapping that could show probes, or a part of it, has left the tree, and that its slots
+    /// say so. The probes may have ended since. Reads the word only now, so that a breakpoint set at the last
+    /// moment is seen.
     #[inline]
     pub(super) fn takes_probes(&self) {
         if self.may_show_probes() {
@@ -87,14 +88,14 @@ impl<M: Machine> Mappings<M> {
         }
     }
 
-    /// Whether it shows any is in doubt.
+    /// Marks the answer as in doubt.
     #[cold]
     pub(crate) fn check_probes_later(&self) {
-        // Release: who checks again sees the slots.
+        // Release: the next check sees the slots.
         self.probed.fetch_or(CHECK, Ordering::Release);
     }
 
-    /// A mapping of `pages` has come into the tree, and nobody runs it yet.
+    /// Records that a mapping of `pages` has entered the tree. No thread runs it yet.
     #[inline]
     pub(super) fn brings_probes(&self, pages: Pages, attributes: &Attributes) {
         if self.memory.has_probes() && self.has_probes(pages, attributes, ProbeFilter::Listed) {
@@ -109,18 +110,19 @@ impl<M: Machine> Mappings<M> {
         let _ = self.probed.fetch_update(set, fetch, more);
     }
 
-    /// Looks through the tree whether any mapping shows probes, if that is in doubt.
+    /// Searches the tree for a mapping that shows probes, if the answer is in doubt. Clears the word if there
+    /// is none.
     pub(crate) fn check_probes(&self) {
-        // Acquire: of the releases above.
+        // Acquire: pairs with the releases above.
         if self.probed.load(Ordering::Acquire) & CHECK == 0 {
             return;
         }
-        // What leaves from here on sets it again.
+        // A mapping that leaves from here on sets the bit again.
         let seen = self.probed.fetch_and(!CHECK, Ordering::AcqRel) & !CHECK;
         let (mut at, mut is_doubtful) = (0, false);
         while let Some((part, attributes)) = self.mapped_in(at, PAGES) {
             at = part.end;
-            // In this order: what ends in between says itself that there is doubt.
+            // In this order: a probe that ends in between marks the answer as in doubt itself.
             if self.has_probes(part, &attributes, ProbeFilter::Registered) {
                 return;
             }
@@ -135,12 +137,13 @@ impl<M: Machine> Mappings<M> {
             self.probed.fetch_and(!MAY_SHOW, Ordering::AcqRel);
             return;
         }
-        // Not if one has come since: it counts, and may be where this has been.
+        // Fails if a mapping has entered since: it has raised the count, and may be where the search has
+        // been.
         let (set, fetch) = (Ordering::AcqRel, Ordering::Relaxed);
         let _ = self.probed.compare_exchange(seen, cleared, set, fetch);
     }
 
-    /// In a child that nobody else knows: it may show what its parent shows, but for what it did not get.
+    /// Lets a child that nothing else knows yet show what its parent may show. It may have inherited less.
     pub(super) fn inherit_probes(&self, parent: &Self) {
         if parent.may_show_probes() {
             self.probed.store(MAY_SHOW | CHECK, Ordering::Relaxed);

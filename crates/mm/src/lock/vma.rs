@@ -1,8 +1,8 @@
-//! How a fault finds and holds its mapping: the one place where policies differ.
+//! How a fault finds and holds its mapping: the only place where policies differ.
 //!
-//! Whatever is held, validation asks the same question: does the slot still
-//! hold the word that was found? Under a lock the answer can only be "no" where
-//! a slot was cut into smaller ones or a stack grew, which a new try sees.
+//! Whatever is held, validation asks the same question: does the slot still hold the value that was found?
+//! Under a lock, validation fails only if the slot was cut into smaller ones or a stack grew. A new try sees
+//! the change.
 
 use faultless_paging::{Access, Page, Protection};
 use faultless_sync::reclaim::Section;
@@ -17,7 +17,7 @@ use crate::tree::mapping::Attributes;
 use crate::tree::vma_lock::VmaRead;
 use crate::tree::{Found, SlotState};
 
-/// How mappings are held during a fault.
+/// How a fault holds its mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// Not at all.
@@ -25,12 +25,12 @@ pub(crate) enum Mode {
     Speculative,
     /// By a read lock of the mapping.
     VmaLock,
-    /// By the mmap lock, for reading; where writers do not take that, by a hold of the page.
+    /// By the mmap lock, for reading; or by a hold of the page, if writers do not take the mmap lock.
     Locked,
 }
 
 impl Mode {
-    /// How faults of a policy begin.
+    /// Returns the mode in which faults of a policy begin.
     #[inline]
     pub(crate) fn of(policy: Policy) -> Self {
         match policy {
@@ -47,7 +47,7 @@ impl Mode {
         !matches!(self, Mode::VmaLock | Mode::Locked)
     }
 
-    /// What the mode takes before it looks for the mapping of a page.
+    /// Takes the lock that the mode needs before it finds the mapping of `page`.
     #[inline]
     pub(crate) fn lock<M: Machine>(
         self,
@@ -68,7 +68,7 @@ pub(crate) struct VmaRef<'s> {
 }
 
 impl<'s> VmaRef<'s> {
-    /// Finds the mapping of `page`. `None`: there is none.
+    /// Finds and holds the mapping of `page`. `None`: there is none.
     #[inline]
     pub(crate) fn find<M: Machine>(
         maps: &'s Mappings<M>,
@@ -85,7 +85,7 @@ impl<'s> VmaRef<'s> {
         };
         let read = match mode {
             Mode::VmaLock => match mapping.vma_lock().try_read(&maps.busy.write_hold) {
-                // Locked readers come after the writer: the word must be looked at again.
+                // A writer may have ended before the lock was acquired: check the slot value again.
                 Some(read) if found.is_valid() => Some(read),
                 _ => return Err(Retry::MappingChanged),
             },
@@ -94,42 +94,42 @@ impl<'s> VmaRef<'s> {
         Ok(Some(Self { found, _read: read }))
     }
 
-    /// What the mapping allows.
+    /// Returns the accesses that the mapping allows.
     #[inline]
     pub(crate) fn protection(&self) -> Protection {
         self.found.word.protection()
     }
 
-    /// Whether the mapping has a store.
+    /// Whether the mapping has a memory object.
     #[inline]
     pub(crate) fn is_backed(&self) -> bool {
         self.found.word.is_backed()
     }
 
-    /// Whether what is written is for all who map the store. Reads the mapping.
+    /// Whether stores are visible in all mappings of the object. Reads the mapping, if it has an object.
     pub(crate) fn is_shared(&self) -> bool {
         self.is_backed() && self.attributes().is_some_and(|a| a.flags.shared)
     }
 
-    /// Whether a device is mapped. Reads the mapping, if it has a store.
+    /// Whether a device is mapped. Reads the mapping, if it has an object.
     pub(crate) fn is_device(&self) -> bool {
         self.is_backed() && self.attributes().is_some_and(|a| a.flags.device)
     }
 
-    /// Whether who may pass over protections may do this access: a write to private memory gets
-    /// a copy, which nobody else sees. Of a device nothing is reached so.
+    /// Whether an access that ignores protections is allowed: a write to private memory gets a copy, which
+    /// nothing else sees. Never allowed for a device.
     #[cold]
     pub(crate) fn may_be_forced(&self, access: Access) -> bool {
         (access != Access::Write || !self.is_shared()) && !self.is_device()
     }
 
-    /// The mapping's attributes: one more line to read.
+    /// Returns the mapping's attributes: one more cache line to read.
     pub(crate) fn attributes(&self) -> Option<&'s Attributes> {
         // SAFETY: found inside the section, which outlives the hold.
         unsafe { self.found.word.mapping() }.map(|mapping| mapping.attributes())
     }
 
-    /// The same mapping at another page of it, if that is where it is found now.
+    /// Returns the same mapping at another page, if the slot of that page holds the same value now.
     pub(crate) fn beside<M: Machine>(&self, maps: &'s Mappings<M>, page: Page) -> Option<Self> {
         let found = maps.tree.find(page.0);
         (found.word == self.found.word).then_some(Self { found, _read: None })

@@ -1,4 +1,4 @@
-//! What is kept of a range whose pages are taken away, or that something new has taken the place of.
+//! What is left of a range while its pages are zapped, or while a new mapping replaces an old one.
 
 use faultless_paging::Pages;
 use faultless_sync::ZapGuard;
@@ -34,11 +34,11 @@ impl<'a, M: Machine> Held<'a, M> {
     }
 }
 
-/// A range that is being zapped, or replacing, in the lists in which it was had.
+/// A range that is zapped or replacing, in the lists in which it was held.
 pub(crate) struct Zap<'a, M: Machine> {
     pub(crate) part: LockDomain,
     pub(crate) pages: Pages,
-    /// In the first list.
+    /// Its slot in the first list.
     place: usize,
     range: Option<ZapGuard<'a, M>>,
     elsewhere: ZapShardGuards<'a, M>,
@@ -47,7 +47,7 @@ pub(crate) struct Zap<'a, M: Machine> {
 }
 
 impl<'a, M: Machine> Zap<'a, M> {
-    /// Of a brief writer, whose range is in one list alone.
+    /// Creates the zap of a brief writer, with its range in one list only.
     #[inline(always)]
     pub(super) fn brief(
         maps: &'a Mappings<M>,
@@ -66,24 +66,24 @@ impl<'a, M: Machine> Zap<'a, M> {
         }
     }
 
-    /// What has left the tree by it.
+    /// Returns its pending unmaps.
     pub(crate) fn departure(&self) -> &UnmapGuard<'a, M> {
         &self.departure
     }
 
-    /// The number by which this writer's notes are known.
+    /// Returns the number in this writer's marks.
     pub(crate) fn number(&self) -> usize {
         self.part.writer(self.place)
     }
 
-    /// Says that it has ended, and the departure with it. Where it lies: it is large to be handed on.
+    /// Ends the zap and its pending unmaps. By reference, because the value is large.
     pub(crate) fn end(&mut self) {
         drop(self.range.take());
         self.elsewhere.end();
         self.departure.end();
     }
 
-    /// Leaves it to a fork, but for the departure; see [`ZapGuard::leave`].
+    /// Leaves the zap to a fork, without its pending unmaps; see [`ZapGuard::leave`].
     pub(crate) fn leave(&mut self) {
         self.elsewhere.leave();
         if let Some(range) = self.range.take() {

@@ -1,9 +1,8 @@
-//! An arena around what somebody works at, who is in others' way there.
+//! Shards around contended mappings.
 //!
-//! Memory at a place that was named, and what is done to memory that is there, cannot go to another
-//! place. So the arena comes to it: a gibibyte or 16 MiB in which things are mapped already, which only
-//! changes what locks are taken for them. Where somebody zaps there is none until he has done: his range is in the
-//! space's own list.
+//! A mapping at a named address cannot go elsewhere, nor can a change of existing memory. So a shard is
+//! created around it: a gibibyte or 16 MiB in which there are mappings already. Only the choice of locks
+//! changes for them. No shard is created where a zap is in progress: its range is in the space's own list.
 
 use faultless_paging::{PAGE_SIZE, Pages};
 
@@ -20,30 +19,30 @@ use crate::tune::SMALL_SHARD_LEVEL;
 use crate::tune::{SHARDS_AROUND, SHARDS_OF_CPUS};
 
 impl<M: Machine> Mappings<M> {
-    /// Gives who changes mappings around `address` a part of the address space of their own, as
-    /// happens by itself where they get into the way of writers elsewhere: from then on they do not. 16 MiB, beginning at a
-    /// multiple of that. Whether there is such a part now; not under a policy whose writers take turns, under
-    /// a limit of address space or data, below 4 GiB, where the heap is, where there is one already or pages
-    /// are being taken away, without memory, with almost too many mappings, or once there are enough.
+    /// Creates a shard of 16 MiB, aligned to its size, around `address`, so that its writers do not contend
+    /// with writers elsewhere. This also happens automatically if they do. Returns whether it was created.
+    /// Fails under a policy with the mmap lock, and under a limit for which accounts are strict
+    /// ([`Mappings::has_strict_limits`]); below 4 GiB, where the heap is, and where a shard exists or a zap
+    /// runs; without memory, near the limit of mappings, and once there are enough.
     pub(crate) fn spread_around(&self, address: u64) -> bool {
         let page = address / PAGE_SIZE;
         let candidate = Candidate::around(page, SMALL_SHARD_LEVEL);
         self.open_around(candidate)
     }
 
-    /// Somebody has found others in his way when he came to `pages`, outside of all arenas.
+    /// Records that an operation at `pages`, outside all shards, met contention.
     #[cold]
     pub(crate) fn note_crowd(&self, pages: Pages) {
         let cpu = self.machine().cpu().index();
         let may_be = |candidate| self.may_be_around(candidate);
-        // Who has everything is in anybody's way, wherever that is.
+        // An operation on everything contends wherever the other writer is.
         let is_place = pages.end <= self.all_pages().end;
         if is_place && self.may_have_around() && self.busy.crowd.note(pages, cpu, may_be) {
             self.note(Note::CROWDED);
         }
     }
 
-    /// An arena where writers often get into each other's way, for who has nothing yet.
+    /// Creates a shard where writers often contend. The caller holds nothing yet.
     #[cold]
     pub(crate) fn spread_crowd(&self) {
         if self.take_note(Note::CROWDED)
@@ -59,16 +58,16 @@ impl<M: Machine> Mappings<M> {
         let arenas = self.arenas();
         let all = arenas.map_or(0, Shards::count);
         let around = arenas.map_or(0, |arenas| all - arenas.count_of_cpus());
-        // With it nothing has to be counted in the space's own account.
+        // Not if one more shard requires that everything is counted in the space's own account.
         let is_strict = self.strictness(all + 1) != 0;
         around < SHARDS_AROUND && !is_strict && !self.policy().holds_mmap_lock()
     }
 
-    /// Whether it may be there.
+    /// Whether a shard may be there.
     fn may_be_around(&self, candidate: Candidate) -> bool {
         let pages = candidate.pages();
         let (start, end) = self.heap();
-        // Who moves its end has a place in the space's own list in any case.
+        // A writer that moves the heap's end has a slot in the space's own list in any case.
         let is_heap = pages.start <= end / PAGE_SIZE && start / PAGE_SIZE < pages.end;
         let is_met = self.arenas().is_some_and(|arenas| arenas.meet(pages));
         pages.start >= LOWEST_SHARD && pages.end <= self.all_pages().end && !is_heap && !is_met

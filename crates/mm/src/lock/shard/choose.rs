@@ -1,10 +1,10 @@
-//! Which part of a space a range belongs to, and the right to change the tree there.
+//! The lock domain of a range, and edits of it.
 //!
-//! What is counted has to be exact where a limit compares with it. An arena's account says by how
-//! much it has more than when accounts were last settled ([`crate::tree::account`]). So while there is a
-//! limit that is not only of mappings, or there are almost too many mappings, all is counted in the
-//! space's own account: who edits an arena takes the space's edit lock first. When an arena has got
-//! too many mappings more, accounts are settled.
+//! A count must be exact if a limit compares with it. A shard's account holds only differences since accounts
+//! were last settled ([`crate::tree::account`]). So everything is counted in the space's own account in two
+//! cases: there is a limit other than that of mappings, or the number of mappings is near its limit. An edit
+//! of a shard then takes the space's edit lock first. When a shard has gained too many mappings, accounts are
+//! settled.
 
 use faultless_paging::Pages;
 use faultless_sync::atomic::{Ordering, fence};
@@ -21,28 +21,27 @@ use crate::tune::GUARD_GAP;
 use crate::tune::QUOTA;
 
 impl<M: Machine> Mappings<M> {
-    /// The table of arenas, once there was one. Acquire: pairs with the release in `open`.
+    /// Returns the table of shards, if it was created. Acquire: pairs with the release in `make_table`.
     #[inline]
     pub(crate) fn arenas(&self) -> Option<&Shards> {
-        // SAFETY: written before it could be found, and there until the space ends.
+        // SAFETY: written before it could be found, and valid until the space ends.
         unsafe { self.arenas.load(Ordering::Acquire).as_ref() }
     }
 
-    /// How many parts writers have to themselves ([`Mappings::spread_writers`],
-    /// [`Mappings::spread_around`]).
+    /// Returns the number of shards ([`Mappings::spread_writers`], [`Mappings::spread_around`]).
     #[inline]
     pub(crate) fn arena_count(&self) -> usize {
         self.arenas().map_or(0, Shards::count)
     }
 
-    /// Whether there are several edit locks.
+    /// Whether there may be several edit locks.
     #[inline]
     pub(crate) fn is_divided(&self) -> bool {
         self.arenas().is_some()
     }
 
-    /// Which part `pages` belong to, as long as there are no more arenas. So it stays while the
-    /// caller has a range of that part, or its edit lock.
+    /// Returns the lock domain of `pages`. It stays the same until more shards are created, so as long as the
+    /// caller holds a range of that domain, or its edit lock.
     #[inline]
     pub(crate) fn part_of(&self, pages: Pages) -> LockDomain {
         match self.arenas() {
@@ -51,7 +50,7 @@ impl<M: Machine> Mappings<M> {
         }
     }
 
-    /// Which part an operation belongs to that has two ranges, of which one may be empty.
+    /// Returns the lock domain of an operation with two ranges, of which one may be empty.
     pub(crate) fn part_of_both(&self, [one, other]: [Pages; 2]) -> LockDomain {
         let part = self.part_of(one);
         match other.is_empty() || self.part_of(other) == part {
@@ -60,7 +59,7 @@ impl<M: Machine> Mappings<M> {
         }
     }
 
-    /// The part of everything.
+    /// Returns the lock domain of everything.
     pub(crate) fn part_of_everything(&self) -> LockDomain {
         match self.arena_count() {
             0 => LockDomain::Central,
@@ -68,7 +67,7 @@ impl<M: Machine> Mappings<M> {
         }
     }
 
-    /// The list in which an operation of a part has its first place.
+    /// Returns the list in which an operation of a lock domain has its first slot.
     #[inline]
     pub(crate) fn list_of(&self, part: LockDomain) -> &RangeLock {
         match (part, self.arenas()) {
@@ -77,7 +76,7 @@ impl<M: Machine> Mappings<M> {
         }
     }
 
-    /// The right to change the tree in a part, for who has a range of it, or asks again which part it
+    /// Begins an edit of a lock domain. The caller holds a range of it, or asks again which lock domain it
     /// is.
     #[inline]
     pub(crate) fn edit(&self, part: LockDomain) -> Edit<'_, M> {
@@ -90,7 +89,7 @@ impl<M: Machine> Mappings<M> {
         self.edit_beside_others(part)
     }
 
-    /// The right to change what is in no shard, under its lock.
+    /// Begins an edit of what is in no shard, under its lock.
     #[inline]
     fn central_edit<'a>(&'a self, own: SpinGuard<'a, GapIndex>) -> Edit<'a, M> {
         let locks = DomainLocks::new(LockDomain::Central, own, UnmapGuard::new(self.memory));
@@ -103,7 +102,7 @@ impl<M: Machine> Mappings<M> {
             let Some(arenas) = self.arenas() else {
                 return self.central_edit(self.tree.lock(self.memory));
             };
-            // Asked again under a lock: it changes under all of them.
+            // Checked again under a lock: it changes only under all of them.
             let is_strict = arenas.is_strict();
             match part {
                 LockDomain::All => return self.edit_all(arenas),
@@ -115,7 +114,7 @@ impl<M: Machine> Mappings<M> {
                 }
                 LockDomain::Shard(number) => {
                     let arena = arenas.get(number);
-                    // What is counted there is exact.
+                    // What is counted under this lock is exact.
                     let counts = is_strict.then(|| self.tree.lock(self.memory));
                     let edit = arena.edit(self.memory, number, counts);
                     if arenas.is_strict() != is_strict {
@@ -126,12 +125,12 @@ impl<M: Machine> Mappings<M> {
                     }
                 }
             }
-            // Settles accounts, and says whether there are almost too many mappings.
+            // Settles accounts, and records whether the number of mappings is near its limit.
             drop(self.edit_all(arenas));
         }
     }
 
-    /// Whether somebody edits what a part is.
+    /// Whether an edit of a lock domain is in progress.
     pub(crate) fn is_edited(&self, part: LockDomain) -> bool {
         match (part, self.arenas()) {
             (LockDomain::Shard(number), Some(arenas)) => arenas.get(number).edit.is_locked(),
@@ -139,7 +138,7 @@ impl<M: Machine> Mappings<M> {
         }
     }
 
-    /// The right to change everything.
+    /// Begins an edit of everything, and settles accounts.
     pub(super) fn edit_all<'a>(&'a self, arenas: &'a Shards) -> Edit<'a, M> {
         let machine = self.machine();
         let own = self.tree.lock(self.memory);
@@ -153,7 +152,7 @@ impl<M: Machine> Mappings<M> {
         edit
     }
 
-    /// The right to change `pages`, for who has no range: a stack that grows.
+    /// Begins an edit of `pages` without a range, for a stack that grows.
     pub(crate) fn edit_around(&self, pages: Pages) -> Edit<'_, M> {
         let pages = Pages::new(pages.start.saturating_sub(GUARD_GAP), pages.end);
         loop {
@@ -165,21 +164,21 @@ impl<M: Machine> Mappings<M> {
         }
     }
 
-    /// Whether there are so many mappings that so many arenas could make too many.
+    /// Whether so many shards could exceed the limit of mappings before accounts are settled.
     fn is_near_limit(&self, arenas: usize) -> bool {
         let most = arenas as u64 * QUOTA;
         self.account.mappings.get().saturating_add(most) > self.limits.mappings.get()
     }
 
-    /// Whether all is counted in the space's own account, for who edits what that is.
+    /// Whether everything is counted in the space's own account. Stable during an edit.
     pub(crate) fn counts_strictly(&self) -> bool {
         self.arenas().is_some_and(Shards::is_strict)
     }
 
-    /// Says that something will be locked: a limit of that is exact from then on.
+    /// Records that memory will be locked: a limit of locked memory is exact from then on.
     pub(crate) fn note_locked(&self) {
         self.note(Note::LOCKED);
-        // Partner: the fence in `open`. Either the new arena is seen here, or the note there.
+        // Partner: the fence in `open_arena`. Either the new shard is seen here, or the flag is seen there.
         fence(Ordering::SeqCst);
         let is_strict = self.arenas().is_none_or(Shards::is_strict);
         if !is_strict && self.has_strict_limits() {
@@ -187,22 +186,21 @@ impl<M: Machine> Mappings<M> {
         }
     }
 
-    /// Whether what is counted has to be exact ([`STRICT`]).
+    /// Whether a limit requires exact counts ([`STRICT`]).
     pub(super) fn has_strict_limits(&self) -> bool {
         let limits = self.limits();
         let is_limited = limits.address_space != u64::MAX || limits.data != u64::MAX;
         is_limited || (self.has_lock_limit() && self.has_note(Note::LOCKED))
     }
 
-    /// Why what is counted has to be exact, if there are so many arenas. Under all edit locks; else it is a
-    /// guess.
+    /// Returns why counts must be exact with so many shards. Under all edit locks; otherwise it is a guess.
     pub(super) fn strictness(&self, arenas: usize) -> u64 {
         let strict = if self.has_strict_limits() { STRICT } else { 0 };
         let near = if self.is_near_limit(arenas) { NEAR } else { 0 };
         strict | near
     }
 
-    /// Says in the table whether it has. Under all edit locks, accounts being settled.
+    /// Records these reasons in the table. Under all edit locks, with accounts settled.
     pub(crate) fn settle_strictness(&self) {
         if let Some(arenas) = self.arenas() {
             let counts = arenas.state() & (COUNT | COUNT_OF_CPUS);
@@ -210,7 +208,7 @@ impl<M: Machine> Mappings<M> {
         }
     }
 
-    /// The arena in which this CPU finds room first, if mappings are chosen in one.
+    /// Returns the shard that this CPU searches first, if there are per-CPU shards.
     pub(crate) fn arena_of_cpu(&self) -> Option<usize> {
         let arenas = self.arenas()?;
         let cpu = self.machine().cpu().index();
@@ -218,7 +216,8 @@ impl<M: Machine> Mappings<M> {
         Some(arenas.of_cpus[number].load(Ordering::Relaxed) as usize)
     }
 
-    /// Where an operation of a part may choose room: an arena's pages, or all.
+    /// Returns the pages in which an operation of a shard may choose addresses; `None` for other lock
+    /// domains.
     pub(crate) fn room_of(&self, part: LockDomain) -> Option<Pages> {
         match (part, self.arenas()) {
             (LockDomain::Shard(number), Some(arenas)) => {
@@ -228,14 +227,14 @@ impl<M: Machine> Mappings<M> {
         }
     }
 
-    /// Whether an operation of a part may choose `pages`.
+    /// Whether an operation of a lock domain may choose `pages`.
     pub(crate) fn may_choose(&self, part: LockDomain, pages: Pages) -> bool {
         match part {
             LockDomain::All => true,
             LockDomain::Shard(_) => self
                 .room_of(part)
                 .is_some_and(|room| room.start <= pages.start && pages.end <= room.end),
-            // What is mapped in an arena may ask for a guard gap below.
+            // A mapping in a shard may need its guard gap below.
             LockDomain::Central => {
                 let end = pages.end.saturating_add(GUARD_GAP);
                 self.part_of(Pages::new(pages.start, end)) == LockDomain::Central
@@ -246,7 +245,7 @@ impl<M: Machine> Mappings<M> {
 
 impl Shards {
     fn part_of(&self, pages: Pages) -> LockDomain {
-        // With what is looked at, and merged with.
+        // With the pages on either side, which are looked at and may merge.
         let start = pages.start.saturating_sub(1);
         let end = pages.end.saturating_add(1);
         let mut arenas = self.slots[..self.count()]

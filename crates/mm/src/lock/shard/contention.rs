@@ -1,11 +1,11 @@
-//! Who gets into whose way.
+//! Contention statistics that decide when to create a shard.
 //!
-//! Where room is chosen it is counted whether the edit lock was had by another, or another had a range
-//! ([`GapIndex::is_crowded`]). Where a place was named ([`Contention`]) it is also looked where the two were: if
-//! one of a gibibyte, or else of 16 MiB, has one of them and not the other, and goes on to, then an arena around it keeps
-//! them apart ([`crate::lock::shard::around`]).
+//! A writer that chooses an address counts whether another writer had the edit lock, or held a range
+//! ([`GapIndex::is_crowded`]). At named addresses ([`Contention`]), the places of two contending writers are
+//! compared. If an aligned gibibyte, or else 16 MiB, keeps having one of them and not the other, a shard
+//! there separates them ([`crate::lock::shard::around`]).
 //!
-//! Written lines: those of the lock that was waited for; and the crowd's own, by who was in the way.
+//! *Writes*: the line of the lock that was waited for; the lines of [`Contention`], by writers that contend.
 
 use core::num::NonZeroU64;
 
@@ -16,12 +16,12 @@ use crate::lock::Edit;
 use crate::tree::{GapIndex, span};
 use crate::tune::{SHARD_LEVEL, SMALL_SHARD_LEVEL};
 
-/// What it counts that somebody was in the way. One in 32 is much: while they seldom wait for each other, the
-/// lines that they both write go to and fro every time, and take longer than all that is done under the lock.
+/// Added by an operation that contends. One in 32 is much: writers seldom wait for each other, but the cache
+/// lines that they share bounce every time, which takes longer than the work under the lock.
 const MORE: u32 = 32;
-/// What it takes back that nobody was.
+/// Subtracted by an operation that does not.
 const LESS: u32 = 1;
-/// How much is enough.
+/// The sum at which more shards are due.
 const ENOUGH: u32 = 256;
 
 impl<M: crate::base::machine::Machine> Edit<'_, M> {
@@ -32,8 +32,8 @@ impl<M: crate::base::machine::Machine> Edit<'_, M> {
 }
 
 impl GapIndex {
-    /// Whether those who choose room here have got into each other's way so often that it is time for
-    /// more arenas; `was_busy`: this one did.
+    /// Whether writers that choose addresses here have contended so often that more shards are due.
+    /// `was_busy`: this one did.
     fn is_crowded(&mut self, was_busy: bool) -> bool {
         let now = match was_busy {
             true => self.crowding + MORE,
@@ -45,21 +45,21 @@ impl GapIndex {
     }
 }
 
-/// Of those that come to one candidate, so many are enough.
+/// Operations that contend in one candidate, enough for a shard there.
 const HITS: u32 = 64;
-/// Of those that come elsewhere meanwhile, so many are enough for another.
+/// Operations that contend elsewhere meanwhile, enough for another candidate.
 const MISSES: u32 = 256;
 
-/// Pages that may become an arena.
+/// Pages that may become a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) base: u64,
-    /// Of its node.
+    /// The level of its node.
     pub(crate) level: usize,
 }
 
 impl Candidate {
-    /// Those around `page`.
+    /// Returns the candidate at `level` around `page`.
     pub(crate) fn around(page: u64, level: usize) -> Self {
         let base = page & !(span(level + 1) - 1);
         Self { base, level }
@@ -75,7 +75,7 @@ impl Candidate {
         own.start < pages.start && pages.end < own.end
     }
 
-    /// The largest that has `pages`, and `other` not, and may be an arena.
+    /// Returns the largest candidate that has `pages` and not `other`, and may be a shard.
     fn between(pages: Pages, other: u64, may_be: impl Fn(Self) -> bool) -> Option<Self> {
         let levels = (SMALL_SHARD_LEVEL..=SHARD_LEVEL).rev();
         let mut candidates = levels.map(|level| (Self::around(pages.start, level), level));
@@ -84,7 +84,7 @@ impl Candidate {
         found.map(|(at, _)| at)
     }
 
-    /// As a word; bases are multiples of more.
+    /// Packs it into one word: the low bits of a base are 0.
     fn pack(self) -> u64 {
         self.base | (self.level as u64 + 1)
     }
@@ -99,17 +99,16 @@ impl Candidate {
     }
 }
 
-/// Who was in another's way outside of arenas, at a place that was named. Guesses: what is lost between
-/// two at once does not matter.
+/// Contention outside shards, at named addresses. A heuristic: updates lost in a race do not matter.
 #[derive(Default)]
 pub(crate) struct Contention {
-    /// Where the last one was, and on which CPU.
+    /// The page and the CPU of the last operation that contended.
     last: AtomicU64,
-    /// Where the next arena may be; 0: nowhere.
+    /// The candidate for the next shard; 0: none.
     candidate: AtomicU64,
     hits: AtomicU32,
     misses: AtomicU32,
-    /// How often there was none where one was asked for.
+    /// How often a requested shard was not created, since the last that was.
     refused: AtomicU32,
 }
 
@@ -117,8 +116,8 @@ pub(crate) struct Contention {
 const CPU: u32 = 16;
 
 impl Contention {
-    /// Somebody on this CPU was in the way when he came to `pages`. Whether that happens there often, and
-    /// there may be an arena.
+    /// Records that an operation on this CPU contends at `pages`. Returns whether that happens there often,
+    /// and a shard may be there.
     pub(crate) fn note(
         &self,
         pages: Pages,
@@ -129,7 +128,7 @@ impl Contention {
         let last = self.last.load(Ordering::Relaxed);
         self.last.store(pages.start << CPU | cpu, Ordering::Relaxed);
         if last % (1 << CPU) == cpu {
-            // By whom is not known.
+            // The other writer is unknown.
             return false;
         }
         let Some(new) = Candidate::between(pages, last >> CPU, may_be) else {
@@ -139,7 +138,7 @@ impl Contention {
             Some(old) if old == new || old.level < new.level && old.has(pages) => {
                 add(&self.hits) >= self.enough()
             }
-            // Others are in the larger one, too.
+            // Other writers are in the larger one, too.
             Some(old) if old.level > new.level && old.has(pages) => self.begin(new),
             Some(_) if add(&self.misses) < MISSES => false,
             _ => self.begin(new),
@@ -157,7 +156,7 @@ impl Contention {
         Candidate::unpack(self.candidate.load(Ordering::Relaxed))
     }
 
-    /// Where it happens often; what is noted begins anew.
+    /// Returns the candidate with frequent contention, and begins anew.
     pub(crate) fn take(&self) -> Option<Candidate> {
         let is_often = self.hits.load(Ordering::Relaxed) >= self.enough();
         let candidate = self.candidate().filter(|_| is_often);
@@ -167,7 +166,7 @@ impl Contention {
         candidate
     }
 
-    /// Whether there is one now where it happens often. If not, it takes longer until one is asked for again.
+    /// Records whether the shard was created. If not, it takes longer until one is requested again.
     pub(crate) fn note_made(&self, is_made: bool) {
         match is_made {
             true => self.refused.store(0, Ordering::Relaxed),

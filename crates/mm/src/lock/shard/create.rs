@@ -1,4 +1,4 @@
-//! A new arena.
+//! Creation of shards.
 
 use core::ptr::{NonNull, null_mut};
 
@@ -19,14 +19,14 @@ use crate::tree::{GapIndex, span};
 use crate::tune::SHARD_LEVEL;
 use crate::tune::{LOWEST_SHARD, SHARDS_OF_CPUS};
 
-/// Pages of an arena.
+/// Pages of a per-CPU shard.
 pub(super) const SPAN: u64 = span(SHARD_LEVEL + 1);
 
 impl<M: Machine> Mappings<M> {
-    /// Gives CPUs parts of the address space of their own to map memory in that may lie anywhere, as
-    /// happens by itself where threads that map get into each other's way: from then on they do
-    /// not. Whether there are more such parts now; not under a policy whose writers take turns, under
-    /// a limit of address space or data, without room or memory, or once there are enough.
+    /// Creates per-CPU shards for memory that may lie anywhere, so that threads that map memory no longer
+    /// contend. This also happens automatically if they do. Returns whether there are more shards now. Fails
+    /// under a policy with the mmap lock, under a limit for which accounts are strict
+    /// ([`Mappings::has_strict_limits`]), without room or memory, or once there are enough.
     pub(crate) fn spread_writers(&self) -> bool {
         if self.policy().holds_mmap_lock() {
             return false;
@@ -35,7 +35,7 @@ impl<M: Machine> Mappings<M> {
         self.open_arenas(&lock).is_ok_and(|more| more)
     }
 
-    /// The same, for who found writers in each other's way while there were `seen` arenas.
+    /// The same, after contention was found while there were `seen` shards.
     #[cold]
     pub(crate) fn spread_beside(&self, seen: usize) {
         let lock = self.lock_everything_beside_replacing();
@@ -43,12 +43,12 @@ impl<M: Machine> Mappings<M> {
             return;
         }
         if !self.open_arenas(&lock).is_ok_and(|more| more) {
-            // Not again: it takes everything.
+            // Do not try again: it locks everything.
             self.note(Note::SPREAD);
         }
     }
 
-    /// Whether there may be more arenas.
+    /// Whether more per-CPU shards may be created.
     pub(crate) fn may_spread(&self) -> bool {
         let is_strict = self.arenas().is_some_and(Shards::is_strict);
         let is_allowed = !self.policy().holds_mmap_lock() && !is_strict;
@@ -56,7 +56,7 @@ impl<M: Machine> Mappings<M> {
         is_allowed && count < self.most_arenas() && !self.has_note(Note::SPREAD)
     }
 
-    /// So many, and no more than there are CPUs.
+    /// Returns the most per-CPU shards: the number of CPUs, rounded up to a power of two, up to a bound.
     fn most_arenas(&self) -> usize {
         self.memory
             .cpus()
@@ -65,7 +65,8 @@ impl<M: Machine> Mappings<M> {
             .clamp(1, SHARDS_OF_CPUS)
     }
 
-    /// As many again as there are, two at first; as far as there is room.
+    /// Doubles the number of per-CPU shards, with two at first, as far as there is room. Returns whether
+    /// there are more now.
     fn open_arenas(&self, _lock: &RangeWriteGuard<'_, M>) -> Result<bool, NoMemory> {
         if self.has_strict_limits() {
             return Ok(false);
@@ -94,11 +95,11 @@ impl<M: Machine> Mappings<M> {
         Ok(arenas.count_of_cpus() > before)
     }
 
-    /// Makes an arena of a node at `level`, from page `base` on. With every range, but for what is
-    /// zapped or replaced elsewhere.
+    /// Creates a shard of a node at `level`, from page `base` on. The caller holds every range; zaps and
+    /// replacements may run elsewhere.
     ///
     /// # Errors
-    /// [`NoMemory`]; there is none more.
+    /// [`NoMemory`]; no shard is added.
     pub(super) fn open_arena(
         &self,
         edit: &mut Edit<'_, M>,
@@ -121,18 +122,18 @@ impl<M: Machine> Mappings<M> {
         Ok(())
     }
 
-    /// Whether somebody takes pages away in `pages`, or beside them. With every range.
+    /// Whether a zap or a replacement runs in `pages`, or beside them. The caller holds every range.
     pub(super) fn is_zapped_in(&self, pages: Pages) -> bool {
         let (start, end) = (pages.start.saturating_sub(1), pages.end + 1);
         let mut is_zapped = false;
-        // Who zaps across arenas is in this list, too.
+        // A zap across shards is in this list, too.
         self.ranges.for_each_zap(self.machine(), |range, _| {
             is_zapped |= start < range.end && range.start < end;
         });
         is_zapped
     }
 
-    /// The highest place for an arena, in all of which nothing is, nor is taken away.
+    /// Returns the first page of the highest place for a per-CPU shard, in which nothing is mapped or zapped.
     fn find_arena(&self, edit: &Edit<'_, M>, arenas: &Shards) -> Option<u64> {
         let top = self.layout.mmap_base.min(self.layout.end) / PAGE_SIZE;
         let low = LOWEST_SHARD.max(self.layout.lowest.div_ceil(PAGE_SIZE));
@@ -166,7 +167,7 @@ impl<M: Machine> Mappings<M> {
         unsafe { at.write(table) };
         // Release: pairs with the acquire in `Mappings::arenas`.
         self.arenas.store(at.as_ptr(), Ordering::Release);
-        // SAFETY: just written, and there until the space ends.
+        // SAFETY: just written, and valid until the space ends.
         Ok(unsafe { at.as_ref() })
     }
 
@@ -194,7 +195,7 @@ impl<M: Machine> Mappings<M> {
         Ok(at)
     }
 
-    /// The frames of arenas and their table, for the verifier.
+    /// Returns the frames of shards and their table, for the verifier.
     pub(crate) fn arena_frames(&self) -> impl Iterator<Item = Frame> {
         let table = self.arenas().into_iter();
         table.flat_map(|table| {
@@ -204,9 +205,9 @@ impl<M: Machine> Mappings<M> {
     }
 }
 
-/// Gives the arenas of a space back that has ended.
+/// Frees the shards of a space that has ended.
 pub(crate) fn give_back<M: Machine>(memory: &Memory<M>, arenas: *mut Shards) {
-    // SAFETY: of the space, and nobody looks at it any more.
+    // SAFETY: of the space, and no other code reads it any more.
     if let Some(arenas) = unsafe { arenas.as_ref() } {
         for number in 0..arenas.count() {
             give_chunks(memory, &arenas.get(number).ranges);

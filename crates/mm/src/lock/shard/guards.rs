@@ -1,4 +1,4 @@
-//! What an operation has in the lists of arenas beside the place in the space's own list.
+//! The slots of an operation in the lists of shards, in addition to its slot in the space's own list.
 
 use core::ops::Range;
 
@@ -8,19 +8,19 @@ use crate::base::machine::Machine;
 use crate::lock::Mappings;
 use crate::lock::shard::{SHARDS, Shards};
 
-/// Places in lists of arenas. Few operations have any.
+/// Slots in the lists of shards. Few operations have any.
 struct Places<'a, M: Machine> {
     space: &'a Mappings<M>,
-    /// A bit for each arena in whose list there is one.
+    /// A bit for each shard with a slot in its list.
     had: u32,
     places: [u8; SHARDS],
 }
 const _: () = assert!(PLACES <= 256 && SHARDS <= 32);
 
-/// Ranges that are had, or waited for, in lists of arenas.
+/// Ranges that are held in the lists of shards.
 pub(crate) struct ShardGuards<'a, M: Machine>(Places<'a, M>);
 
-/// Ranges that are being zapped, or replacing, in lists of arenas.
+/// Ranges that are zapped or replacing, in the lists of shards.
 pub(crate) struct ZapShardGuards<'a, M: Machine>(Places<'a, M>);
 
 impl<'a, M: Machine> Places<'a, M> {
@@ -50,7 +50,7 @@ impl<'a, M: Machine> Places<'a, M> {
         self.places[number] = place as u8;
     }
 
-    /// What `make` makes of each place.
+    /// Calls `make` with each slot, its list, and the number of its shard.
     fn for_each(&self, mut make: impl FnMut(usize, &'a RangeLock, usize)) {
         for number in self.arenas() {
             if let Some(list) = self.list(number) {
@@ -61,13 +61,13 @@ impl<'a, M: Machine> Places<'a, M> {
 }
 
 impl<'a, M: Machine> ShardGuards<'a, M> {
-    /// None.
+    /// Returns no slots.
     pub(crate) fn none(space: &'a Mappings<M>) -> Self {
         Self(Places::none(space))
     }
 
-    /// Waits for what is wished for in the lists of all arenas that it meets, one after the other.
-    /// Whether something is zapped there, and whether somebody was waited for.
+    /// Acquires the ranges of a request in the lists of all shards that it meets, one after the other.
+    /// Returns also whether a zap or a replacement runs there, and whether the request had to wait.
     pub(crate) fn lock(space: &'a Mappings<M>, wish: &LockRequest) -> (Self, bool, bool) {
         let mut own = Self::none(space);
         let (mut meets_zaps, mut has_waited) = (false, false);
@@ -156,7 +156,7 @@ impl<M: Machine> Drop for ShardGuards<'_, M> {
 }
 
 impl<'a, M: Machine> ZapShardGuards<'a, M> {
-    /// None.
+    /// Returns no slots.
     pub(crate) fn none(space: &'a Mappings<M>) -> Self {
         Self(Places::none(space))
     }
@@ -169,7 +169,7 @@ impl<'a, M: Machine> ZapShardGuards<'a, M> {
         self.0.had = 0;
     }
 
-    /// Says that they have ended.
+    /// Ends all of them.
     pub(crate) fn end(&mut self) {
         if self.0.had != 0 {
             let machine = self.0.space.machine();

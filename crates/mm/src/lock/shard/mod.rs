@@ -1,30 +1,36 @@
-//! Arenas: parts of an address space whose writers share nothing with others.
+//! Shards: parts of an address space with locks of their own, so that their writers share no line with other
+//! writers.
 //!
-//! All writers of a space write its list of ranges, its edit lock, its notes about holes and its
-//! account. Where they get into each other's way, they get *arenas*, with a list, an edit lock, notes and an
-//! account of its own each, and with a node of the tree that stays ([`crate::tree::pinned`]). CPUs get a gibibyte
-//! each, empty at first, and memory that may lie anywhere is then mapped in the CPU's own. Who works at
-//! places that he names gets one around these, 16 MiB or a gibibyte, whatever is mapped there. A
-//! program of which one thread maps has none, and gets Linux's addresses
-//! (`docs/decisions/0012-arenas.md`).
+//! All writers of a space write its range list, its edit lock, its gap index and its account. If they
+//! contend, they get *shards*. A shard has a list, an edit lock, a gap index and an account of its own. Its
+//! node of the tree stays ([`crate::tree::pinned`]).
 //!
-//! What a writer takes depends on its range alone ([`LockDomain`]): inside an arena, not at its first or
-//! last page, that arena's; away from all arenas the space's own, as if there were none; else those
-//! of everything. So neighbours, with which a mapping may merge, always belong to the same part or
-//! to who has all of them. Lists are taken in order, the space's own first, then the arenas'; edit
-//! locks likewise, after all lists.
+//! * CPUs get a gibibyte each, empty at first. Memory that may lie anywhere is then mapped in the shard of
+//!   this CPU.
+//! * A writer that works at named addresses gets a shard around them, 16 MiB or a gibibyte, whatever is
+//!   mapped there.
+//! * A program of which one thread maps has no shards, and gets Linux's addresses
+//!   (`docs/decisions/0012-arenas.md`).
 //!
-//! Whether there are arenas changes only with every range and under all edit locks. So who has
-//! a range, or edits, asks again ([`Mappings::part_of`]), and then knows.
+//! The locks of a writer depend on its range alone ([`LockDomain`]). Inside a shard, but not at its first or
+//! last page, they are that shard's; away from all shards the space's own, as if there were none; otherwise
+//! those of everything. So neighbours, with which a mapping may merge, always belong to the same lock domain,
+//! or to an operation that holds all of them. Range lists are locked in order, the space's own first, then
+//! those of shards; edit locks likewise, after all lists.
 //!
-//! An arena is opened beside those who zap: not where they do, so that what is being taken away stays
-//! in the list in which it was.
+//! The number of shards changes only with every range held, and under all edit locks. A writer that holds a
+//! range, or edits, therefore asks again ([`Mappings::part_of`]); from then on the answer is stable.
 //!
-//! * `choice`: which part a range belongs to. `crowd`: who gets into whose way. `open`, `around`: a new arena,
-//!   of a CPU, or around what is there. `elsewhere`: what is had in the lists of arenas beside the space's own.
+//! A shard is created while zaps run elsewhere, but not where one runs: what is being zapped stays in its
+//! list.
 //!
-//! Written lines: those of the arena, by who works in it. The table of arenas is written when one
-//! is opened, and read by every writer.
+//! * `choose`: the lock domain of a range.
+//! * `contention`: where writers contend.
+//! * `create`, `around`: a new shard, of a CPU or around existing mappings.
+//! * `guards`: slots in the lists of shards, held in addition to one in the space's own list.
+//!
+//! *Writes*: the lines of a shard, by the writers that work in it. The table of shards is written when one is
+//! created, and when accounts become strict or cease to be; every writer reads it.
 //!
 //! *Models*: shuttle `lock/shards.rs`, loom `tree/writers.rs`.
 
@@ -54,30 +60,30 @@ pub(crate) use contention::Contention;
 pub(crate) use create::give_back;
 pub(crate) use guards::{ShardGuards, ZapShardGuards};
 
-/// Pages of the largest mapping that is put into an arena unless it has to be there.
+/// Pages of the largest mapping that is placed in a shard, unless its address requires that.
 pub(crate) const LARGEST: u64 = create::SPAN / 4;
 
-/// The most arenas of a space.
+/// The most shards of a space.
 pub(crate) const SHARDS: usize = SHARDS_OF_CPUS + SHARDS_AROUND;
 
-/// Writers that may zap at once, in all lists.
+/// The most writers that can zap at the same time, in all lists.
 const WRITERS_AT_ONCE: usize = (1 + SHARDS) * PLACES;
 const _: () = assert!(WRITERS_AT_ONCE <= WRITERS);
 
 /// Which lists and locks an operation takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LockDomain {
-    /// The space's own: its range is in no arena.
+    /// The space's own: its range is in no shard.
     Central,
-    /// Those of the arena with this number, in which its range is.
+    /// Those of the shard with this number, which contains its range.
     Shard(usize),
     /// All edit locks, and the lists that its range meets.
     All,
 }
 
 impl LockDomain {
-    /// Which empty tables go with what is unmapped in it: in a shard memory comes and goes in the same
-    /// places.
+    /// Returns which empty tables are freed with what is unmapped: in a shard, memory is mapped and unmapped
+    /// in the same places.
     pub(crate) fn free_tables(self) -> FreeTables {
         match self {
             LockDomain::Shard(_) => FreeTables::Whole,
@@ -85,7 +91,7 @@ impl LockDomain {
         }
     }
 
-    /// The number of the writer who has a place in the first list of the part.
+    /// Returns the number of the writer with this slot in the first list of the lock domain.
     pub(crate) fn writer(self, place: usize) -> usize {
         match self {
             LockDomain::Shard(number) => (1 + number) * PLACES + place,
@@ -94,20 +100,20 @@ impl LockDomain {
     }
 }
 
-/// An arena. In a frame of its own.
+/// A shard, in a frame of its own.
 pub(crate) struct Shard {
     pub(crate) ranges: Padded<RangeLock>,
     pub(crate) edit: Padded<SpinLock<GapIndex>>,
     pub(crate) account: Padded<Account>,
-    /// Its node.
+    /// Its part of the tree.
     pub(crate) stem: Subtree,
     frame: Frame,
 }
 const _: () = assert!(size_of::<Shard>() <= PAGE_SIZE as usize);
 
 impl Shard {
-    /// The right to change it; with the space's own edit lock, which was taken before, if what changes
-    /// is counted there.
+    /// Begins an edit of the shard. If its changes are counted in the space's own account, `counts` is the
+    /// space's edit lock, taken before.
     fn edit<'a, M: Machine>(
         &'a self,
         memory: &'a Memory<M>,
@@ -119,13 +125,14 @@ impl Shard {
         self.stem.edit(memory, locks.with_counts(counts))
     }
 
-    /// Where room is chosen: so that nobody's guard gap, and no neighbour of another part, matters.
+    /// Returns the pages in which addresses are chosen: no guard gap, and no neighbour in another lock
+    /// domain, matters there.
     pub(crate) fn room(pages: Pages) -> Pages {
         Pages::new(pages.start + 1, pages.end - GUARD_GAP - 1)
     }
 }
 
-/// A place in the table.
+/// An entry of the table.
 pub(crate) struct Slot {
     /// The first page, and the page after the last.
     base: AtomicU64,
@@ -133,31 +140,31 @@ pub(crate) struct Slot {
     arena: AtomicPtr<Shard>,
 }
 
-/// A space's arenas. In a frame of its own, which lives as long as the space.
+/// The table of a space's shards, in a frame that lives as long as the space.
 pub(crate) struct Shards {
-    /// How many there are, and why all is counted in the space's own account all the same. Written
-    /// under all edit locks; the number also with every range.
+    /// The number of shards, and the reasons to count everything in the space's own account. Written under
+    /// all edit locks; the number also with every range held.
     state: AtomicU64,
     slots: [Slot; SHARDS],
-    /// The numbers of those that are CPUs'.
+    /// The numbers of the per-CPU shards.
     of_cpus: [AtomicU32; SHARDS_OF_CPUS],
     frame: Frame,
 }
 
-/// Of a state: how many there are.
+/// Of a state: the number of shards.
 const COUNT: u64 = 0xff;
-/// Of a state: how many of these are CPUs'.
+/// Of a state: the number of per-CPU shards.
 const COUNT_OF_CPUS: u64 = COUNT << COUNT.count_ones();
-/// Of a state: there is a limit that is not only of mappings.
+/// Of a state: there is a limit other than that of mappings.
 const STRICT: u64 = 1 << 32;
-/// Of a state: there are almost as many mappings as there may be.
+/// Of a state: the number of mappings is near its limit.
 const NEAR: u64 = 1 << 33;
 
-/// All arenas' edit locks.
+/// The edit locks of all shards.
 pub(crate) struct Locks<'a>(SpinGuards<'a, Slot, GapIndex>);
 
 impl Locks<'_> {
-    /// The notes of each.
+    /// Calls `change` with the gap index of each.
     pub(crate) fn for_each_holes(&mut self, mut change: impl FnMut(&mut GapIndex)) {
         (0..self.0.of().len()).for_each(|number| change(self.0.get_mut(number)));
     }
@@ -169,22 +176,22 @@ impl Shards {
         self.state.load(Ordering::Acquire)
     }
 
-    /// How many there are.
+    /// Returns the number of shards.
     fn count(&self) -> usize {
         (self.state() & COUNT) as usize
     }
 
-    /// How many of these are CPUs'.
+    /// Returns the number of per-CPU shards.
     fn count_of_cpus(&self) -> usize {
         ((self.state() & COUNT_OF_CPUS) >> COUNT.count_ones()) as usize
     }
 
-    /// Whether all is counted in the space's own account.
+    /// Whether everything is counted in the space's own account.
     fn is_strict(&self) -> bool {
         self.state() & (STRICT | NEAR) != 0
     }
 
-    /// Whether there is one that has something of `pages`.
+    /// Whether a shard has some of `pages`.
     fn meet(&self, pages: Pages) -> bool {
         let mut arenas = self.slots[..self.count()].iter().map(Slot::pages);
         arenas.any(|arena| pages.start < arena.end && arena.start < pages.end)
@@ -196,17 +203,17 @@ impl Shards {
         }
     }
 
-    /// The arenas there are.
+    /// Returns all shards.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Shard> {
         self.slots[..self.count()].iter().map(Slot::arena)
     }
 
-    /// The arena with this number, which there is.
+    /// Returns the shard with this number, which exists.
     pub(crate) fn get(&self, number: usize) -> &Shard {
         self.slots[number].arena()
     }
 
-    /// Takes the edit locks of all there are.
+    /// Takes the edit locks of all shards.
     fn lock_edits<M: Machine>(&self, machine: &M) -> Locks<'_> {
         let slots = &self.slots[..self.count()];
         Locks(SpinGuards::lock(
@@ -218,9 +225,9 @@ impl Shards {
 }
 
 impl Slot {
-    /// The arena here; there is one.
+    /// Returns the shard of this entry, which exists.
     fn arena(&self) -> &Shard {
-        // SAFETY: written before the count that the caller has read, and there until the space ends.
+        // SAFETY: written before the count that the caller has read, and valid until the space ends.
         unsafe { &*self.arena.load(Ordering::Relaxed) }
     }
 
