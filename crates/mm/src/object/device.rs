@@ -1,15 +1,15 @@
-//! Devices: frames that belong to no allocator and have no descriptor, mapped into programs. Linux's
-//! name for such a mapping is PFN mapping.
+//! Devices: frames that belong to no allocator and have no descriptor, mapped into programs (Linux: PFN
+//! mappings).
 //!
-//! A device is a store whose pages are not looked up: page `index` is in frame `first + index`.
-//! Its mappings are in the store's list like all others, and what reaches them there is the same;
-//! but none of its pages is counted, pinned, copied, moved, or given back, because nobody but its
-//! driver knows what it is. Its entries say so ([`faultless_paging::Format::is_device`]).
+//! A device is a memory object without an index of pages: page `index` is in frame `first + index`. Its
+//! mappings are in the object's list like all others, and are reached through it in the same way. But no page
+//! of it is counted, pinned, copied, moved, or freed, because only its driver knows what it is. Its entries say
+//! so ([`faultless_paging::Format::is_device`]).
 //!
-//! To *revoke* it is to truncate it to nothing: a fault looks at the size after its claim (step 7),
-//! and the walk of the list takes away what was published before (rule R6). Where a truncation then
-//! waits until its pages are counted no more, a device has no counts. What the walk did not find any more
-//! departs, as private copies do: it waits for whoever flushes it ([`crate::lock::departing`]).
+//! To *revoke* a device is to truncate it to nothing. A fault checks the size after its claim (step 7), and the
+//! walk of the list zaps what was published before (rule R6). Other truncations then wait until their pages are
+//! no longer counted, but a device has no counts. What the walk no longer finds is a pending unmap, as for
+//! private copies, and the revocation waits for its flush ([`crate::lock::departing`]).
 
 use core::ops::Range;
 
@@ -28,15 +28,15 @@ pub(crate) struct Span {
     caching: Caching,
 }
 
-/// A device's frames, to be mapped by [`crate::AddressSpace::mmap_device`]. What is mapped holds them:
-/// the last of its handles and mappings that goes tells the port so.
+/// A device's frames, to be mapped by [`crate::AddressSpace::mmap_device`]. Handles and mappings hold the
+/// device. The port is notified when the last of them is freed.
 pub struct Device<M: Machine> {
     store: MemoryObject<M>,
 }
 
 impl<M: Machine> Device<M> {
-    /// The device that has these frames, none of which a [`crate::FrameSource`] gives out, and which
-    /// do not begin with frame 0. `told` is told when it is gone, with `tag`, and asked for nothing.
+    /// Makes a device of these frames. No [`crate::FrameSource`] allocates any of them, and they do not begin
+    /// with frame 0. `told` is notified when the device is freed, with `tag`, and asked for nothing.
     ///
     /// # Errors
     /// [`NoMemory`], also for frames that do not fit into an entry, and for 2^32 or more.
@@ -63,11 +63,11 @@ impl<M: Machine> Device<M> {
         Ok(Self { store })
     }
 
-    /// Takes it away from all programs. When this returns no CPU reaches it, and every access to a
-    /// mapping of it is SIGBUS until it is [restored](Device::restore). May wait for those who change
-    /// mappings, and for nothing else; the caller holds no lock of the core.
+    /// Unmaps it from all programs. When this returns, no CPU reaches it, and every access to a mapping of it
+    /// is SIGBUS until it is [restored](Device::restore). May wait for writers that change mappings, and for
+    /// nothing else. The caller holds no lock of the core.
     pub fn revoke(&self) {
-        // There is no page that could not be read in.
+        // A device has no page to read in, so nothing fails.
         let _ = self.store.truncate(0);
     }
 
@@ -76,7 +76,7 @@ impl<M: Machine> Device<M> {
         self.store.extend(self.size());
     }
 
-    /// How many bytes it has, revoked or not.
+    /// Returns its size in bytes, revoked or not.
     pub fn size(&self) -> u64 {
         let span = self.store.cache().span;
         span.map_or(0, |span| u64::from(span.count) * PAGE_SIZE)
@@ -102,17 +102,17 @@ impl ObjectInner {
         self.span.is_some()
     }
 
-    /// Whether a device has so many pages, revoked or not.
+    /// Whether a device has at least so many pages, revoked or not.
     pub(crate) fn spans(&self, pages: u64) -> bool {
         self.span.is_some_and(|span| pages <= span.count.into())
     }
 
-    /// How a device is cached.
+    /// Returns how a device is cached.
     pub(crate) fn caching(&self) -> Caching {
         self.span.map_or(Caching::Cached, |span| span.caching)
     }
 
-    /// The frame of a device's page, whether it is revoked or not.
+    /// Returns the frame of a device's page, revoked or not.
     #[inline]
     pub(crate) fn device_frame(&self, index: u64) -> Option<Frame> {
         let first = self.span?.first;

@@ -1,12 +1,12 @@
-//! Reading a page in: the one thing that a fault waits for, and it holds nothing then.
+//! Reads pages in. A fault waits for that with nothing held.
 //!
-//! Whoever finds a page missing marks its slot with a frame of its own, fills that, and
-//! shows it. Everybody else who needs the page parks until some page of the store was
-//! filled, and looks again. Nobody holds the mmap lock, a read section, or a claim
-//! meanwhile, so that a slow device holds up nobody who does not need the page.
+//! An operation that finds a page missing marks its slot with a new frame, fills the frame, and shows it. Other
+//! operations that need the page park until some page of the object was filled, and look again. None of them
+//! holds the mmap lock, a read section, or a claim meanwhile: a slow device delays only operations that need
+//! the page.
 //!
-//! A truncation takes the mark out; then what was read is thrown away. A page that is moved to
-//! another frame is waited for in the same way ([`crate::object::moving`]).
+//! A truncation removes the mark, and what was read is then thrown away. A page that moves to another frame is
+//! waited for in the same way ([`crate::object::moving`]).
 
 use faultless_sync::atomic::{Ordering, fence};
 
@@ -15,25 +15,24 @@ use crate::base::machine::Machine;
 use crate::object::MemoryObject;
 use crate::object::radix::{PageSlot, Slot};
 
-/// What filling a page took.
+/// What filling a page has waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WaitKind {
-    /// I/O, the caller's own or somebody else's.
+    /// I/O, of the caller or of another thread.
     ForIo,
-    /// Nothing of the kind: somebody moves the page, or it is copied from memory.
+    /// No I/O: the page is being moved, or is copied from memory.
     ForNone,
 }
 
 impl<M: Machine> MemoryObject<M> {
-    /// Reads the page `index` in, or waits until somebody has. It is worth looking
-    /// again afterwards.
+    /// Reads the page `index` in, or waits until another thread has. The caller looks again afterwards.
     ///
     /// # Errors
-    /// What filling it failed with; `ENOMEM`.
+    /// Any error of filling it; `ENOMEM`.
     pub(crate) fn fill(&self, index: u64) -> Result<WaitKind, Errno> {
         let cache = self.cache();
         let machine = self.memory.machine();
-        // Acquire: before the look at the slot, so that a page filled after it is noticed.
+        // Acquire: before the look at the slot, so that a page filled later is noticed.
         let filled = cache.writers.filled.load(Ordering::Acquire);
         let seen = cache.pages.find(index).map(Slot::load);
         let by_io = match cache.backing {
@@ -53,13 +52,13 @@ impl<M: Machine> MemoryObject<M> {
         let slot = cache.pages.slot(index, self.memory)?;
         match slot.load() {
             PageSlot::Empty => {}
-            // Somebody was faster: the next look finds that.
+            // Another CPU was faster: the next look finds that.
             _ => return Ok(by_io),
         }
         let frame = self.memory.allocate_frame_to_fill()?;
         if let Err(error) = cache.charge(index) {
             self.free(frame);
-            // Somebody may have begun with the last room that there was.
+            // Another CPU may have begun, with the last room that there was.
             return match slot.load() {
                 PageSlot::Empty => Err(error),
                 _ => Ok(by_io),
@@ -84,7 +83,7 @@ impl<M: Machine> MemoryObject<M> {
             if ours && !cache.has(index) && cache.take_back(machine, slot, index, frame) {
                 ours = false;
             }
-            // Release: whoever is woken sees the slot.
+            // Release: a woken thread sees the slot.
             cache.writers.filled.fetch_add(1, Ordering::Release);
             machine.wake(&cache.writers.filled, u32::MAX);
         }

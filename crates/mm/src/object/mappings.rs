@@ -1,8 +1,8 @@
 //! The list of an object's mappings, in all address spaces.
 //!
 //! * A mapping enters it before any slot leads to the mapping, and leaves it when the mapping is unlinked.
-//! * The order matters: what is moved enters again, last, so that a walk that has passed its old place
-//!   finds it (`link_again`).
+//! * The order matters: a mapping to which pages move is put at the end again (`link_again`), so that a walk
+//!   that has passed their old place finds them.
 //!
 //! *Writes*: the object's list and count of writable mappings, under the list's lock.
 
@@ -26,10 +26,10 @@ pub(crate) const fn mapping_shape<M: Machine>() -> Shape<M> {
 }
 
 impl ObjectLinks {
-    /// Those that a hook of the list belongs to.
+    /// Returns the links to which a hook of the list belongs.
     ///
     /// # Safety
-    /// The hook is in the list of an object's mappings, whose lock is held.
+    /// The hook is in the list of an object's mappings, and the list's lock is held.
     pub(crate) unsafe fn of(hook: &Hook) -> &ObjectLinks {
         // SAFETY: it is the first field, and was exposed with the whole.
         unsafe { &*core::ptr::with_exposed_provenance(core::ptr::from_ref(hook).addr()) }
@@ -37,7 +37,7 @@ impl ObjectLinks {
 }
 
 impl<M: Machine> Memory<M> {
-    /// Gives back a mapping that no reader looks at, and puts its object.
+    /// Frees a mapping that no reader uses, and puts its object.
     fn free_mapping(&self, mapping: NonNull<Mapping>) {
         // SAFETY: no other pointer to it is left.
         let backed = unsafe { mapping.as_ref() }.attributes().backed;
@@ -48,7 +48,7 @@ impl<M: Machine> Memory<M> {
         }
     }
 
-    /// Enters a mapping, which nothing leads to yet, into the list of its store.
+    /// Adds a mapping, to which nothing leads yet, to the list of its object.
     pub(crate) fn link(&self, mapping: &Mapping, backed: &ObjectRef, space: u64) {
         let links = mapping.links();
         links.space.set(space);
@@ -62,8 +62,8 @@ impl<M: Machine> Memory<M> {
         }
     }
 
-    /// Puts a mapping of the tree, if it has a store, last in the store's list: pages are
-    /// about to be carried to where it leads, or it is about to lead to some.
+    /// Moves a mapping of the tree, if it has an object, to the end of the object's list. Called before pages
+    /// move to where it is, and before it is shown where pages are.
     pub(crate) fn link_again(&self, mapping: &Mapping) {
         let Some(backed) = &mapping.attributes().backed else {
             return;
@@ -79,7 +79,7 @@ impl<M: Machine> Memory<M> {
         }
     }
 
-    /// Takes a mapping out of its store's list, if it is in it.
+    /// Removes a mapping from its object's list, if it is in it.
     pub(crate) fn unlink(&self, mapping: &Mapping) {
         let Some(backed) = &mapping.attributes().backed else {
             return;
@@ -98,7 +98,7 @@ impl<M: Machine> Memory<M> {
     }
 }
 
-/// The hook, by which the whole can be found again.
+/// Returns the hook, from which the whole can be found again.
 pub(crate) fn expose(links: &ObjectLinks) -> &Hook {
     let _ = core::ptr::from_ref(links).expose_provenance();
     &links.hook

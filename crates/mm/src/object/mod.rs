@@ -1,33 +1,32 @@
-//! Stores: pages that belong to a file or to shared memory, and not to one address
-//! space. Linux's name for it is the page cache of an inode.
+//! Memory objects: pages that belong to a file or to shared memory, and not to one address space (Linux: the
+//! page cache of an inode).
 //!
-//! A port makes a [`MemoryObject`] for each file and each piece of shared memory, reads and
-//! writes its pages, and maps it ([`crate::AddressSpace::mmap_object`]). What it does not
-//! have is filled through [`Pager`]; memory that begins as zeroes needs none.
+//! A port makes a [`MemoryObject`] for each file and each piece of shared memory, reads and writes its pages,
+//! and maps it ([`crate::AddressSpace::mmap_object`]). A [`Pager`] fills missing pages. Memory that begins as
+//! zeroes needs none.
 //!
 //! # Invariants
 //!
-//! * A page that is in its slot is held by the store: its descriptor has the mark and
-//!   says which page of which store it is.
-//! * No entry shows a page that has left its slot, once the truncation that took it
-//!   out has returned (rule R6).
-//! * Pages at or behind the size exist only while somebody adds them: whoever adds one
-//!   looks at the size afterwards, a truncation at the slots.
-//! * A store outlives every mapping that leads to it: a mapping holds it until no
-//!   reader can look at that mapping.
+//! * The object holds every page that is in its slot: the page's descriptor has the mark, and says which page
+//!   of which object it is.
+//! * No entry shows a page that has left its slot, once the truncation that removed it has returned (rule R6).
+//! * A page at or behind the size exists only while it is being added: the size is checked after an addition,
+//!   and the slots by a truncation.
+//! * An object outlives every mapping that leads to it: a mapping holds it until no reader can use that
+//!   mapping.
 //!
-//! * `radix`: page number to frame, without a lock.
-//! * `page`: finding, adding, pinning pages.
-//! * `moving`: pages that go to another frame.
-//! * `fill`: reading a page in, waiting for who does.
-//! * `reverse`: the mappings of a store; taking pages away from all of them.
-//! * `truncate`: a smaller size, and holes.
-//! * `device`: a store that is no memory: its pages are a device's frames, in their order.
-//! * `verify`: the books of all stores. `list`: what lies elsewhere, linked.
+//! # Modules
 //!
-//! Written lines: a fault writes the frame's descriptor, and a page's slot if it adds
-//! the page. The count of holders and the list of mappings are written when mappings
-//! come and go, the size by whoever writes the file.
+//! * `radix`: from page number to frame, without a lock.
+//! * `page`: finds, adds and pins pages.
+//! * `moving`: pages that move to another frame.
+//! * `fill`: reads pages in, and waits for pages that are being read.
+//! * `mappings`: the list of an object's mappings.
+//! * `device`: an object that is not memory: its pages are a device's frames, in their order.
+//! * `probe`: the list of registered probes.
+//!
+//! *Writes*: a fault writes the frame's descriptor, and a page's slot if it adds the page. The count of holders
+//! and the list of mappings are written when mappings are made and freed, the size by writers of the file.
 
 pub(crate) mod device;
 mod fill;
@@ -58,37 +57,36 @@ pub(crate) use page::{Lookup, PageRef};
 pub(crate) use radix::Node;
 use radix::{Nodes, PageSlot, Radix};
 
-/// What stands behind a store: where its pages come from when they are needed, and who is
-/// told when they come and go. All methods get the `tag` that the store was made with.
+/// The port's side of a memory object: it fills missing pages, and is notified when pages are added or removed
+/// and when the object is freed. All methods get the `tag` with which the object was made.
 ///
-/// Pages that a truncation or a hole has taken away are asked for again when the store has
-/// grown, or at once. The store does not remember that they are zeroes: the port tells its
-/// device before it calls [`MemoryObject::truncate`] or [`MemoryObject::punch`], as a file system does.
+/// Pages that a truncation or a hole has removed may be requested again immediately, or when the object has
+/// grown. The object does not remember that they are zeroes. The port therefore tells its device before it
+/// calls [`MemoryObject::truncate`] or [`MemoryObject::punch`], as a file system does.
 pub trait Pager: Sync {
-    /// Whether it has the page `index`. What it does not have begins as zeroes.
+    /// Whether it has the page `index`. A page that it does not have begins as zeroes.
     fn has(&self, _tag: u64, _index: u64) -> bool {
         true
     }
 
-    /// Fills a page of the store that was made with `tag`. May wait: the caller holds
-    /// nothing but the frame.
+    /// Fills a page of the object that was made with `tag`. May wait: the caller holds nothing but the frame.
     ///
     /// # Errors
-    /// Whatever keeps it from doing so: a fault becomes SIGBUS, a read fails with it.
+    /// Any reason why it cannot: a fault becomes SIGBUS, a read fails with it.
     fn fill(&self, tag: u64, index: u64, frame: Frame) -> Result<(), Errno>;
 
-    /// Whether filling a page is I/O, so that a fault which waits for it is a major one. What is
-    /// only copied in memory is not.
+    /// Whether filling a page is I/O, so that a fault that waits for it is a major one. A copy in memory is
+    /// not.
     fn is_io(&self) -> bool {
         true
     }
 
-    /// Whether it is shared memory and no file, so that its pages are counted as that ([`crate::Rss`]).
+    /// Whether it is shared memory without a file, so that its pages are counted as that ([`crate::Rss`]).
     fn is_shared_memory(&self, _tag: u64) -> bool {
         false
     }
 
-    /// Asked before the store gets the page `index`.
+    /// Charges the page `index`, before the object gets it.
     ///
     /// # Errors
     /// There is no room for it: a fault becomes SIGBUS, a write fails with it.
@@ -96,51 +94,51 @@ pub trait Pager: Sync {
         Ok(())
     }
 
-    /// The page `index`, which was charged, has left the store, or did not come. Called where
-    /// [`Pager::gone`] is, and likewise.
+    /// Uncharges the page `index`, which has left the object, or was not added. Called where [`Pager::gone`]
+    /// is, with the same restrictions.
     fn uncharge(&self, _tag: u64, _index: u64) {}
 
-    /// The store is gone, and with it the last that led to `tag`. Called wherever memory
-    /// is given back, locks of address spaces being held: it must not call the core, nor wait for
-    /// who does, and needs no memory.
+    /// Reports that the object is freed: nothing leads to `tag` any more. Called wherever memory is freed, with
+    /// locks of address spaces held. It must not call the core, must not wait for a thread that does, and must
+    /// not need memory.
     fn gone(&self, _tag: u64) {}
 }
 
-/// What is shared by all who hold a store. Faults read the first line.
+/// What all holders of an object share. Faults read the first line.
 #[repr(C, align(64))]
 pub struct ObjectInner {
     pub(crate) pages: Radix,
-    /// Bytes.
+    /// In bytes.
     pub(crate) size: AtomicU64,
     pub(crate) backing: Option<&'static dyn Pager>,
     pub(crate) tag: u64,
-    /// Never used twice; the owner that its pages' descriptors name.
+    /// A number that is never used twice. The descriptors of its pages have it as their owner.
     pub(crate) id: u64,
-    /// Of a device: its frames. It has no other pages.
+    /// The frames of a device, which has no other pages.
     pub(crate) span: Option<Span>,
     pub(crate) writers: Writers,
-    /// Its place among all stores.
+    /// Its hook in the list of all objects.
     pub(crate) hook: Hook,
 }
 
 const _: () =
     assert!(cfg!(any(loom, shuttle)) || core::mem::offset_of!(ObjectInner, writers) == 64);
 
-/// What is written when mappings and handles come and go, and when pages are read in.
+/// What is written when mappings and handles are made and freed, and when pages are read in.
 #[repr(C, align(64))]
 pub(crate) struct Writers {
-    /// Handles and mappings.
+    /// The number of handles and mappings.
     pub(crate) holders: AtomicU64,
     pub(crate) mappings: SpinLock<List>,
-    /// How many of them let programs write to the store, or can be made to. Written under
-    /// the list's lock.
+    /// How many of the mappings let programs write to the object, or can be made to. Written under the list's
+    /// lock.
     pub(crate) writable: AtomicU32,
-    /// Goes up when a page was filled, or could not be: what waits parks on it.
+    /// Goes up when a page was filled, or could not be. Operations that wait for that park on it.
     pub(crate) filled: AtomicU32,
 }
 
-/// A store, held. Clones lead to the same one; it goes with the last of them and the
-/// last mapping, and its pages with it.
+/// A handle that holds a memory object. Clones lead to the same object, which is freed with its last handle or
+/// mapping, and its pages with it.
 pub struct MemoryObject<M: Machine> {
     pub(crate) memory: &'static Memory<M>,
     pub(crate) cache: NonNull<ObjectInner>,
@@ -152,7 +150,7 @@ unsafe impl<M: Machine> Send for MemoryObject<M> {}
 unsafe impl<M: Machine> Sync for MemoryObject<M> {}
 
 impl<M: Machine> MemoryObject<M> {
-    /// A store of `size` bytes without any page. `tag` is the port's name for it.
+    /// Makes an object of `size` bytes without any page. `tag` is the port's name for it.
     ///
     /// # Errors
     /// [`NoMemory`].
@@ -165,7 +163,7 @@ impl<M: Machine> MemoryObject<M> {
         Self::of_kind(memory, size, None, backing, tag)
     }
 
-    /// The same; with a `span`, of a device.
+    /// The same; with a `span`, for a device.
     fn of_kind(
         memory: &'static Memory<M>,
         size: u64,
@@ -191,7 +189,7 @@ impl<M: Machine> MemoryObject<M> {
         };
         let mut all = memory.objects.lock(memory.machine());
         let _ = cache.as_ptr().expose_provenance();
-        // SAFETY: fresh memory of its size and alignment; in the list until it goes.
+        // SAFETY: fresh memory of its size and alignment; in the list until it is freed.
         unsafe {
             cache.write(content);
             all.push(&cache.as_ref().hook);
@@ -200,7 +198,7 @@ impl<M: Machine> MemoryObject<M> {
         Ok(Self { memory, cache })
     }
 
-    /// A handle to a store that a mapping holds.
+    /// Returns a handle to an object that a mapping holds.
     pub(crate) fn of(memory: &'static Memory<M>, object: NonNull<AnyObject>) -> Self {
         let cache = object.cast::<ObjectInner>();
         // SAFETY: the caller's mapping holds it.
@@ -218,33 +216,33 @@ impl<M: Machine> MemoryObject<M> {
         self.cache
     }
 
-    /// The memory core that it belongs to.
+    /// Returns the memory core to which it belongs.
     pub fn memory(&self) -> &'static Memory<M> {
         self.memory
     }
 
-    /// The port's name for it.
+    /// Returns the port's name for it.
     pub fn tag(&self) -> u64 {
         self.cache().tag
     }
 
-    /// Its size in bytes.
+    /// Returns its size in bytes.
     pub fn size(&self) -> u64 {
         self.cache().size()
     }
 
-    /// Makes it at least so large. What is new reads as zeroes, but for what programs have
-    /// written behind the end in the last page, as in Linux's shared memory.
+    /// Makes it at least `size` bytes long. The new part reads as zeroes, except for what programs have written
+    /// behind the end in the last page, as in Linux's shared memory.
     pub fn extend(&self, size: u64) {
         self.cache().size.fetch_max(size, Ordering::SeqCst);
     }
 
-    /// Its number, never used twice.
+    /// Returns its number, which is never used twice.
     pub fn id(&self) -> u64 {
         self.cache().id
     }
 
-    /// The first page from `index` on that it has now.
+    /// Returns the first page from `index` on that it has now.
     pub fn next(&self, index: u64) -> Option<u64> {
         self.cache().pages.next(index)
     }
@@ -256,7 +254,7 @@ impl<M: Machine> MemoryObject<M> {
         writers.writable.load(Ordering::Relaxed) != 0
     }
 
-    /// How many pages it has. Takes time with their number.
+    /// Returns how many pages it has. Takes time by their number.
     pub fn pages(&self) -> u64 {
         let mut count = 0;
         let all = 0..u64::MAX;
@@ -279,7 +277,7 @@ impl<M: Machine> Drop for MemoryObject<M> {
 }
 
 impl ObjectRef {
-    /// The object's page `index` at `page`, and all others where they follow from that.
+    /// Returns a reference with the object's page `index` at `page`, and all other pages accordingly.
     pub(crate) fn new<M: Machine>(
         object: &MemoryObject<M>,
         page: u64,
@@ -289,28 +287,28 @@ impl ObjectRef {
         Self::at(object.pointer().cast(), index.wrapping_sub(page), file)
     }
 
-    /// The object. Held by the mapping that this is an attribute of.
+    /// Returns the object. The mapping of which this is an attribute holds it.
     #[inline]
     pub(crate) fn object(&self) -> &ObjectInner {
-        // SAFETY: references to objects are made above alone, and a mapping holds its object until no
-        // reader can look at the mapping.
+        // SAFETY: only the function above makes references to objects, and a mapping holds its object until no
+        // reader can use the mapping.
         unsafe { self.pointer().cast::<ObjectInner>().as_ref() }
     }
 }
 
 impl ObjectInner {
-    /// How mappings name it.
+    /// Returns the pointer by which mappings name it.
     pub(crate) fn any(&self) -> NonNull<AnyObject> {
         NonNull::from(self).cast()
     }
 
-    /// The store that a hook belongs to.
+    /// Returns the object to which a hook belongs.
     ///
     /// # Safety
-    /// The hook is in the list of all stores, whose lock is held.
+    /// The hook is in the list of all objects, and the list's lock is held.
     pub(crate) unsafe fn of(hook: &Hook) -> &ObjectInner {
         let start = core::ptr::from_ref(hook).addr() - core::mem::offset_of!(ObjectInner, hook);
-        // SAFETY: the hook is a store's, which was exposed when it was made.
+        // SAFETY: the hook is an object's, which was exposed when it was made.
         unsafe { &*core::ptr::with_exposed_provenance::<ObjectInner>(start) }
     }
 
@@ -318,26 +316,26 @@ impl ObjectInner {
         self.writers.holders.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Its size in bytes.
+    /// Returns its size in bytes.
     #[inline]
     pub(crate) fn size(&self) -> u64 {
         self.size.load(Ordering::Acquire)
     }
 
-    /// Whether a page lies before the end, in part or whole.
+    /// Whether a page lies before the end, entirely or in part.
     #[inline]
     pub(crate) fn has(&self, index: u64) -> bool {
         index < self.size().div_ceil(PAGE_SIZE)
     }
 
-    /// The port's name for it.
+    /// Returns the port's name for it.
     pub(crate) fn tag(&self) -> u64 {
         self.tag
     }
 
     /// Makes a frame the page `index`, before its slot leads to it.
     pub(crate) fn set_file(&self, descriptor: &Descriptor, index: u64) {
-        // What has no pager is memory.
+        // An object without a pager is memory.
         let is_memory = |pager: &dyn Pager| pager.is_shared_memory(self.tag);
         let kind = match self.backing.is_none_or(is_memory) {
             true => Flags::FILE.and(Flags::SHARED_MEMORY),
@@ -346,7 +344,7 @@ impl ObjectInner {
         descriptor.set_file(self.id, index, kind);
     }
 
-    /// Asks whether there is room for a page.
+    /// Asks the pager whether there is room for a page, and charges it.
     pub(crate) fn charge(&self, index: u64) -> Result<(), Errno> {
         match self.backing {
             Some(backing) => backing.charge(self.tag, index),
@@ -354,7 +352,7 @@ impl ObjectInner {
         }
     }
 
-    /// A page that was charged is not there, or not any more.
+    /// Uncharges a page that is not there, or not any more.
     pub(crate) fn uncharge(&self, index: u64) {
         if let Some(backing) = self.backing {
             backing.uncharge(self.tag, index);
@@ -363,11 +361,11 @@ impl ObjectInner {
 }
 
 impl<M: Machine> Memory<M> {
-    /// Lets go of a store: a handle or a mapping that held it is gone.
+    /// Releases an object, after a handle or a mapping that held it is gone.
     pub(crate) fn put_object(&self, cache: NonNull<ObjectInner>) {
         // SAFETY: held until here.
         let body = unsafe { cache.as_ref() };
-        // Release and acquire: what every holder did comes before the end.
+        // Release and acquire: what every holder did precedes the end.
         if body.writers.holders.fetch_sub(1, Ordering::AcqRel) != 1 {
             return;
         }

@@ -1,12 +1,11 @@
-//! A page of a store that goes to another frame ([`crate::rmap::migrate`]).
+//! A memory object's page that moves to another frame ([`crate::rmap::migrate`]).
 //!
-//! Its slot says so meanwhile, so that nobody maps or pins it, and a fault or read that needs it
-//! parks until it is done, as if the page were read in. A truncation waits, too. Then,
-//! behind a full fence, the places where it may be mapped are those of all mappings in the
-//! store's list, whether their space still maps the store there or not: what the
-//! entries hold decides.
+//! Its slot is marked meanwhile, so that no operation maps or pins it. A fault or read that needs it parks
+//! until the move is done, as if the page were read in. A truncation waits, too. Then, after a full fence, the
+//! page can be mapped only where the mappings in the object's list place it. Their spaces may no longer map the
+//! object there: the contents of the entries decide.
 //!
-//! Written lines: the slot, twice; the count that those park on; the list's lock.
+//! *Writes*: the slot, twice; the count on which those operations park; the list's lock.
 
 use faultless_frames::FrameSource;
 use faultless_paging::Frame;
@@ -26,10 +25,11 @@ pub(crate) struct Moving<M: Machine> {
 }
 
 impl<M: Machine> Moving<M> {
-    /// Takes the page in `from` out of sight, if that is a page of a store.
+    /// Hides the page in `from`, if that is a page of an object.
     ///
     /// # Errors
-    /// It is not, or is about to go. What held the store, if any did, as from [`Moving::end`].
+    /// It is not, or is about to be freed. Contains what held the object, if anything did, as [`Moving::end`]
+    /// returns it.
     pub(crate) fn begin(
         memory: &'static Memory<M>,
         from: Frame,
@@ -47,19 +47,18 @@ impl<M: Machine> Moving<M> {
         if !hidden {
             return Err(Some(store));
         }
-        // Partner: the barrier of who counts a mapping or a pin and then looks at the slot.
+        // Partner: the barrier of an operation that counts a mapping or a pin, and then looks at the slot.
         fence(Ordering::SeqCst);
         let moving = Self { store, index, from };
         if !moving.store.cache().has(index) && !mutant(Mutant::SizeNotValidated) {
-            // Who has added it beside a truncation is to take it back, and finds it
-            // as it was.
+            // The CPU that has added it beside a truncation has to remove it, and finds it unchanged.
             return Err(Some(moving.end(from)));
         }
         Ok(moving)
     }
 
-    /// Shows the page again, which is in `to` now. What held the store is returned, to be
-    /// let go of when nothing is locked.
+    /// Shows the page again, which is in `to` now. Returns what held the object, to be dropped when nothing is
+    /// locked.
     pub(crate) fn end(self, to: Frame) -> MemoryObject<M> {
         let cache = self.store.cache();
         let slot = cache.pages.find(self.index);
@@ -67,10 +66,10 @@ impl<M: Machine> Moving<M> {
             true => PageSlot::Page(self.from),
             false => PageSlot::Moving(self.from),
         };
-        // Nobody else changes a slot that says so.
+        // Nothing else changes a slot with this mark.
         let shown = slot.map(|slot: &Slot| slot.replace(before, PageSlot::Page(to)));
         debug_assert!(matches!(shown, Some(Ok(()))) || mutant(Mutant::MovedInPlainSight));
-        // Release: whoever is woken sees the slot.
+        // Release: a woken thread sees the slot.
         cache.writers.filled.fetch_add(1, Ordering::Release);
         let machine = self.store.memory.machine();
         machine.wake(&cache.writers.filled, u32::MAX);
@@ -79,10 +78,10 @@ impl<M: Machine> Moving<M> {
 }
 
 impl<M: Machine> MemoryObject<M> {
-    /// The store with this number, if there is one that does not go just now.
+    /// Returns the object with this number, if there is one that is not being freed.
     fn with_id(memory: &'static Memory<M>, id: u64) -> Option<Self> {
         let list = memory.objects.lock(memory.machine());
-        // SAFETY: under the lock, and stores stay in the list until they go.
+        // SAFETY: under the lock, and objects stay in the list until they are freed.
         let mut next = unsafe { list.first() };
         while let Some(hook) = next {
             // SAFETY: as above.
@@ -101,7 +100,7 @@ impl<M: Machine> MemoryObject<M> {
 }
 
 impl ObjectInner {
-    /// Holds it, unless the last that held it has let go.
+    /// Holds the object, unless its last holder has released it. Returns whether it is held.
     fn try_hold(&self) -> bool {
         let holders = &self.writers.holders;
         let more = |holders: u64| (holders != 0).then_some(holders + 1);

@@ -1,13 +1,12 @@
-//! Finding, adding and pinning a store's pages.
+//! Finds, adds and pins the pages of a memory object.
 //!
-//! A page is added by one compare-and-swap into its slot, after its descriptor says
-//! what it is. Whoever adds one looks at the size behind that, with a full fence
-//! between; a truncation writes the size, fences, and then looks at the slots: one of
-//! the two sees the other, and the page goes. Who maps it meanwhile looks at the size
-//! after the claim.
+//! A page is added by one compare-and-swap into its slot, after its descriptor identifies it. Then, after a
+//! full fence, the size is checked. A truncation writes the size, fences, and then looks at the slots. One of
+//! the two sees the other, and the page is removed. A fault that maps the page meanwhile checks the size after
+//! its claim.
 //!
-//! A *pin* keeps a page's frame while somebody reads or writes it: reading a file must
-//! not hold anything that a truncation waits for.
+//! A *pin* keeps a page's frame while it is read or written: reading a file must not hold anything for which a
+//! truncation waits.
 
 use faultless_frames::{Descriptor, FrameSource, NoMemory, NotPinned};
 use faultless_paging::Frame;
@@ -20,21 +19,21 @@ use crate::base::memory::Memory;
 use crate::object::radix::{PageSlot, Slot};
 use crate::object::{MemoryObject, ObjectInner};
 
-/// What a look for a page has found.
+/// The result of a lookup.
 pub(crate) enum Lookup<'s> {
-    /// It is there.
+    /// The page is there.
     Page(PageRef<'s>),
-    /// It is not there: a hole, or not read yet.
+    /// The page is not there: a hole, or not read yet.
     Missing,
-    /// Somebody is reading it in.
+    /// The page is being read in.
     Filling,
-    /// Somebody is moving it to another frame.
+    /// The page is being moved to another frame.
     Moving,
-    /// The store ends before it.
+    /// The object ends before it.
     Beyond,
 }
 
-/// A page of a store and the slot in which it was found.
+/// A page of an object, and the slot in which it was found.
 #[derive(Clone, Copy)]
 pub(crate) struct PageRef<'s> {
     pub(crate) frame: Frame,
@@ -43,8 +42,8 @@ pub(crate) struct PageRef<'s> {
 }
 
 impl PageRef<'_> {
-    /// Whether the frame still is that page, after a full fence: step 7 of a fault. A page
-    /// that was added beside a truncation is in its slot for a moment, and behind the size.
+    /// Whether the frame is still that page, after a full fence: step 7 of a fault. A page that was added
+    /// beside a truncation is in its slot for a moment, although it is behind the size.
     #[inline]
     pub(crate) fn is_valid(&self, cache: &ObjectInner) -> bool {
         self.slot.holds(self.frame) && (cache.has(self.index) || mutant(Mutant::SizeNotValidated))
@@ -52,7 +51,7 @@ impl PageRef<'_> {
 }
 
 impl ObjectInner {
-    /// Looks for a page.
+    /// Looks up a page.
     #[inline]
     pub(crate) fn find(&self, index: u64) -> Lookup<'_> {
         if !self.has(index) {
@@ -69,9 +68,9 @@ impl ObjectInner {
         }
     }
 
-    /// Takes a page out again that was shown beside a truncation, behind the size; whether it
-    /// was. Not if the store was extended meanwhile: who writes behind the end and then extends
-    /// may have found the page, and keeps it ([`MemoryObject::extend_with`]).
+    /// Removes a page that was shown behind the size, beside a truncation. Returns whether its frame is the
+    /// caller's again. The page stays if the object was extended meanwhile: a writer behind the end, which
+    /// extends the object afterwards, may have found it ([`MemoryObject::extend_with`]).
     #[cold]
     pub(crate) fn take_back<M: Machine>(
         &self,
@@ -85,9 +84,9 @@ impl ObjectInner {
         loop {
             match slot.replace(shown, hidden) {
                 Ok(()) => break,
-                // It is about to be shown again.
+                // A move is about to show it again.
                 Err(PageSlot::Moving(_)) => backoff.turn(machine),
-                // The truncation, or another one, has taken it out.
+                // The truncation, or another one, has removed it.
                 Err(_) => return false,
             }
         }
@@ -95,15 +94,15 @@ impl ObjectInner {
         fence(Ordering::SeqCst);
         let stays = self.has(index) && !mutant(Mutant::SizeNotValidated);
         let next = if stays { shown } else { PageSlot::Empty };
-        // A truncation takes the mark out, and leaves the frame to who has put it there.
+        // A truncation removes the mark, and leaves the frame to the CPU that has put it there.
         let is_shown = slot.replace(hidden, next).is_ok() && stays;
-        // Release: whoever is woken sees the slot.
+        // Release: a woken thread sees the slot.
         self.writers.filled.fetch_add(1, Ordering::Release);
         machine.wake(&self.writers.filled, u32::MAX);
         !is_shown
     }
 
-    /// Whether the page, if it is missing, is zeroes.
+    /// Whether the page, if it is missing, begins as zeroes.
     #[inline]
     pub(crate) fn is_zeroes(&self, index: u64) -> bool {
         self.backing
@@ -112,11 +111,11 @@ impl ObjectInner {
 }
 
 impl<M: Machine> MemoryObject<M> {
-    /// The page `index` if the store has it, pinned. One that has to be read in is; a
-    /// hole of memory that begins as zeroes stays one.
+    /// Returns the page `index`, pinned, if the object has it. Reads it in if necessary; a hole of an object
+    /// that begins as zeroes stays a hole.
     ///
     /// # Errors
-    /// What filling it failed with; `ENOMEM`.
+    /// Any error of filling it; `ENOMEM`.
     pub fn page(&self, index: u64) -> Result<Option<Pinned<'_, M>>, Errno> {
         let mut backoff = Backoff::new();
         loop {
@@ -136,10 +135,10 @@ impl<M: Machine> MemoryObject<M> {
         }
     }
 
-    /// The page `index`, pinned, if it is there now; nothing is read in.
+    /// Returns the page `index`, pinned, if it is there now. Reads nothing in.
     ///
     /// # Errors
-    /// [`NoMemory`]: it is pinned as often as a page may be.
+    /// [`NoMemory`]: the page has as many pins as possible.
     pub fn present(&self, index: u64) -> Result<Option<Pinned<'_, M>>, NoMemory> {
         let mut backoff = Backoff::new();
         loop {
@@ -156,9 +155,9 @@ impl<M: Machine> MemoryObject<M> {
         }
     }
 
-    /// The page `index`, pinned, made if need be. Where the store ends before it, the
-    /// caller extends it afterwards ([`MemoryObject::extend_with`]), or truncates it to the size that it
-    /// has; it lets no other truncation run meanwhile.
+    /// Returns the page `index`, pinned, and makes it if necessary. Where the object ends before it, the caller
+    /// extends the object afterwards ([`MemoryObject::extend_with`]), or truncates it to its present size. The
+    /// caller lets no other truncation run meanwhile.
     ///
     /// # Errors
     /// As [`MemoryObject::page`].
@@ -200,9 +199,9 @@ impl<M: Machine> MemoryObject<M> {
         }
     }
 
-    /// As [`MemoryObject::extend`], for who has written to `page`, the page `index`, behind the end.
-    /// Whether it is still that page: if not, a fault that came too late for the last truncation has
-    /// put it there, and taken it back, and what was written is to be written again.
+    /// Does the same as [`MemoryObject::extend`], for a caller that has written to `page`, the page `index`,
+    /// behind the end. Returns whether it is still that page. If not, a fault that came too late for the last
+    /// truncation has added and removed it, and what was written has to be written again.
     pub fn extend_with(&self, size: u64, index: u64, page: &Pinned<'_, M>) -> bool {
         self.extend(size);
         // Partner: the fence in `take_back`, between the mark and the look at the size.
@@ -213,7 +212,7 @@ impl<M: Machine> MemoryObject<M> {
                 Some(PageSlot::Filling(frame)) if frame == page.frame => {
                     backoff.turn(self.memory.machine());
                 }
-                // A page that is pinned is moved nowhere.
+                // A pinned page does not move to another frame.
                 Some(PageSlot::Page(frame) | PageSlot::Moving(frame)) => {
                     return frame == page.frame;
                 }
@@ -231,8 +230,8 @@ impl<M: Machine> MemoryObject<M> {
             Err(NotPinned::TooOften) => return Err(NoMemory),
         }
         let pinned = Pinned { store: self, frame };
-        // The frame may have become another page's between the look and the pin; then it
-        // has left the slot, which the acquire in `pin` shows.
+        // The frame may have become another page between the lookup and the pin. Then it has left the slot, as
+        // the acquire in `pin` shows.
         Ok(slot.holds(frame).then_some(pinned))
     }
 
@@ -246,14 +245,14 @@ impl<M: Machine> MemoryObject<M> {
     }
 }
 
-/// A page that stays what it is until this is dropped.
+/// A pinned page: its frame does not become another page until this is dropped.
 pub struct Pinned<'a, M: Machine> {
     store: &'a MemoryObject<M>,
     frame: Frame,
 }
 
 impl<M: Machine> Pinned<'_, M> {
-    /// The page's frame.
+    /// Returns the page's frame.
     pub fn frame(&self) -> Frame {
         self.frame
     }
@@ -268,13 +267,13 @@ impl<M: Machine> Drop for Pinned<'_, M> {
 }
 
 impl<M: Machine> Memory<M> {
-    /// Makes sure that a store has a slot for the page `index`.
+    /// Makes sure that an object has a slot for the page `index`.
     pub(crate) fn make_slot(&self, cache: &ObjectInner, index: u64) -> Result<(), NoMemory> {
         cache.pages.slot(index, self).map(drop)
     }
 
-    /// Adds a zeroed frame of the caller's to a store as the page `index`, for a fault.
-    /// Whether the frame is not the caller's any more.
+    /// Adds a zeroed frame of the caller to an object as the page `index`, for a fault. Returns whether the
+    /// frame is no longer the caller's.
     pub(crate) fn add_page(
         &self,
         cache: &ObjectInner,
@@ -283,7 +282,7 @@ impl<M: Machine> Memory<M> {
     ) -> Result<bool, Errno> {
         let slot = cache.pages.slot(index, self)?;
         if let Err(error) = cache.charge(index) {
-            // Somebody may have added it with the last room that there was.
+            // Another CPU may have added the page, with the last room that there was.
             return match slot.load() {
                 PageSlot::Empty => Err(error),
                 _ => Ok(false),
@@ -294,15 +293,15 @@ impl<M: Machine> Memory<M> {
         let page = PageSlot::Page(frame);
         if slot.replace(PageSlot::Empty, page).is_err() {
             cache.uncharge(index);
-            // Somebody who knew the frame as another page may have pinned it.
+            // A lookup that knew the frame as another page may have pinned it.
             return Ok(!descriptor.let_go());
         }
         // Partner: the fence between a truncation's new size and its look at the slots.
         fence(Ordering::SeqCst);
         if !cache.has(index) && cache.take_back(self.machine(), slot, index, frame) {
             cache.uncharge(index);
-            // Truncated meanwhile. A fault that has found the page looks at the size after its
-            // claim: it withdraws, or the truncation has waited for it and taken it back.
+            // Truncated meanwhile. A fault that has found the page checks the size after its claim. It
+            // withdraws, or the truncation has waited for it and zapped its entry.
             return Ok(!descriptor.let_go());
         }
         Ok(true)

@@ -1,7 +1,7 @@
-//! The probes that are registered, by the byte of the object that each is at.
+//! The registered probes, by the byte of the object at which each one is.
 //!
-//! What they do to address spaces is [`crate::probe`]. Without any probe a writer that changes mappings
-//! reads one count that nothing writes.
+//! [`crate::probe`] applies them to address spaces. Without any probe, a writer that changes mappings reads one
+//! count that nothing writes.
 //!
 //! *Writes*: the list and its count, when a probe is registered or ended.
 
@@ -17,42 +17,42 @@ use crate::base::machine::Machine;
 use crate::base::memory::{Kind, Memory};
 use crate::object::ObjectInner;
 
-/// A probe in the list. What is known of it never changes.
+/// A probe in the list. `known` never changes.
 #[repr(C)]
 pub(crate) struct Body {
     pub(crate) hook: Hook,
     pub(crate) cache: NonNull<ObjectInner>,
     pub(crate) known: ProbeInfo,
-    /// One of those below, under the list's lock.
+    /// One of the states below, under the list's lock.
     pub(crate) state: Local,
 }
 
-/// Breakpoints are put in place.
+/// Breakpoints are installed.
 pub(crate) const REGISTERED: u64 = 0;
-/// They are being taken away, or could not be, by who has the probe.
+/// Breakpoints are being removed, or could not be, and the probe has an owner.
 pub(crate) const ENDING: u64 = 1;
-/// They could not be, and nobody has the probe.
+/// Breakpoints could not be removed, and the probe has no owner.
 pub(crate) const LEFT: u64 = 2;
 
-/// Which probes are looked for.
+/// Which probes a search finds.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum ProbeFilter {
     /// All that may have breakpoints.
     Listed,
-    /// Those that get more of them.
+    /// Those that get further breakpoints.
     Registered,
 }
 
-/// What is known of a probe.
+/// The description of a probe.
 #[derive(Clone, Copy)]
 pub(crate) struct ProbeInfo {
-    /// The byte of the store.
+    /// The byte of the object.
     pub(crate) byte: u64,
     /// What programs find there.
     pub(crate) breakpoint: u8,
-    /// What the store had there.
+    /// What the object had there.
     pub(crate) original: u8,
-    /// The port's name for it.
+    /// The port's name for the probe.
     pub(crate) tag: u64,
 }
 
@@ -65,18 +65,18 @@ impl Body {
         which == ProbeFilter::Listed || self.state.get() == REGISTERED
     }
 
-    /// As it was when it was exposed.
+    /// Returns a pointer with the provenance that was exposed.
     pub(crate) fn pointer(&self) -> NonNull<Self> {
         let at = core::ptr::from_ref(self).addr();
         let body = core::ptr::with_exposed_provenance_mut(at);
-        // SAFETY: the address of something.
+        // SAFETY: the address of a reference.
         unsafe { NonNull::new_unchecked(body) }
     }
 }
 
-/// What is in the list.
+/// Returns the probes in the list.
 pub(crate) fn bodies(list: &List) -> impl Iterator<Item = &Body> {
-    // SAFETY: the caller has the list's lock, and what is in it stays until it is removed.
+    // SAFETY: the caller holds the list's lock, and what is in it stays until it is removed.
     let first = unsafe { list.first() };
     // SAFETY: as above.
     let hooks = core::iter::successors(first, |hook| unsafe { list.next(hook) });
@@ -87,7 +87,7 @@ pub(crate) fn bodies(list: &List) -> impl Iterator<Item = &Body> {
     })
 }
 
-/// The first probe of a store in a range of its bytes.
+/// Returns the first probe of an object in a range of its bytes.
 pub(crate) fn find(
     list: &List,
     cache: *const ObjectInner,
@@ -107,14 +107,14 @@ impl<M: Machine> Memory<M> {
         self.probes.count.load(Ordering::Relaxed) != 0
     }
 
-    /// Gives back the body of a probe that is in no list.
+    /// Frees the body of a probe that is in no list.
     pub(crate) fn free_probe(&self, body: NonNull<Body>) {
         // SAFETY: allocated as a probe, and the caller has the last pointer.
         unsafe { self.free(Kind::Probe, body.cast()) };
     }
 
-    /// The first probe of a store in a range of its bytes. The store, which is not looked at, may be
-    /// gone: what has a probe is not.
+    /// Returns the first probe of an object in a range of its bytes. The object is not accessed and may be
+    /// freed already; one that has a probe is not.
     pub(crate) fn find_probe(
         &self,
         cache: *const ObjectInner,
@@ -125,7 +125,7 @@ impl<M: Machine> Memory<M> {
         find(&list, cache, bytes, which)
     }
 
-    /// The first probe in pages that show a store from the page `index` on.
+    /// Returns the first probe in pages that show an object from the page `index` on.
     pub(crate) fn probe_in(
         &self,
         cache: *const ObjectInner,
@@ -145,9 +145,9 @@ impl<M: Machine> Memory<M> {
         self.probes.count.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A store goes, with what was left of its probes: nobody has one of them, nothing shows them.
+    /// Frees the probes that are left, when their object is freed. They have no owner, and nothing shows them.
     pub(crate) fn forget_probes(&self, cache: *const ObjectInner) {
-        // Who left one held the store when he counted it.
+        // A probe that was left was counted by a holder of the object.
         while self.has_probes() {
             let list = self.probes.list.lock(self.machine());
             let left = bodies(&list)
@@ -160,7 +160,7 @@ impl<M: Machine> Memory<M> {
         }
     }
 
-    /// Enters the objects of all probes, for who verifies the machine.
+    /// Enters the slab objects of all probes into the frame audit.
     pub(crate) fn enter_probes(&self, books: &FrameAudit) -> Result<(), Misuse> {
         let list = self.probes.list.lock(self.machine());
         // SAFETY: under the lock.

@@ -1,13 +1,12 @@
-//! The index of a page cache: which frame a page of the file is in.
+//! The index of a memory object: from the number of a page to its frame, without a lock.
 //!
-//! A radix tree over page numbers of the file, as high as the largest number that was
-//! ever asked for needs. Nodes come and stay until the store goes: looking one up takes
-//! no lock, and no read section of its own. Slots of the lowest level hold a frame, or
-//! one that is still being filled; they change by compare-and-swap alone, because a
-//! fault, a read, and a truncation meet there.
+//! It is a radix tree over page numbers of the file, as high as the largest number so far requires. Nodes are
+//! added, and stay until the object is freed. A lookup therefore takes no lock, and no read section of its own.
+//! Slots of the lowest level hold a frame, or one that is being filled or moved. They change only by
+//! compare-and-swap, because faults, reads and truncations meet there.
 //!
-//! Written lines: the slot's, which 8 neighbouring pages of the file share; a node's
-//! once, when it is put in place.
+//! *Writes*: the slot's line, which 8 neighbouring pages of the file share; a node's lines once, when it is
+//! installed.
 
 use crate::tune::RADIX_BITS;
 
@@ -19,16 +18,16 @@ use faultless_sync::atomic::{AtomicPtr, Ordering};
 
 const SLOTS: usize = 1 << RADIX_BITS;
 
-/// What a slot of the lowest level holds.
+/// The content of a slot of the lowest level.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PageSlot {
-    /// No page: a hole, or one that was not read yet.
+    /// No page: a hole, or not read yet.
     Empty,
     /// A page.
     Page(Frame),
-    /// A page that somebody is reading in.
+    /// A page that is being read in.
     Filling(Frame),
-    /// A page that somebody is moving from this frame to another one.
+    /// A page that is being moved from this frame to another one.
     Moving(Frame),
 }
 
@@ -59,26 +58,27 @@ impl PageSlot {
     }
 }
 
-/// A slot: of the lowest level, what a page of the file is in; else a node.
+/// A slot: at the lowest level the state of a page of the file, above that a node.
 #[repr(transparent)]
 pub(crate) struct Slot(AtomicPtr<()>);
 
 impl Slot {
-    /// Acquire: of the release of who put a page there; its descriptor says what it
-    /// is, and its content is there.
+    /// Returns the content. Acquire: pairs with the release that has put a page there, so that its descriptor
+    /// and its content are seen.
     #[inline]
     pub(crate) fn load(&self) -> PageSlot {
         PageSlot::from_raw(self.0.load(Ordering::Acquire))
     }
 
-    /// For validation, after the caller's own full fence (the claim's). Partner: the
-    /// fence in [`crate::rmap::file`], after the page was taken out of its slot.
+    /// Whether the slot holds this page. For validation, after the caller's own full fence (the claim's).
+    /// Partner: the fences in `rmap/truncate.rs` and [`crate::object::moving`], after the page has left its
+    /// slot.
     #[inline]
     pub(crate) fn holds(&self, frame: Frame) -> bool {
         self.0.load(Ordering::Relaxed) == PageSlot::Page(frame).raw()
     }
 
-    /// Puts `to` in the place of `from`; what is there instead if somebody was faster.
+    /// Replaces `from` by `to`. Fails with the present content if that is another one.
     pub(crate) fn replace(&self, from: PageSlot, to: PageSlot) -> Result<(), PageSlot> {
         self.0
             .compare_exchange(from.raw(), to.raw(), Ordering::AcqRel, Ordering::Acquire)
@@ -87,7 +87,7 @@ impl Slot {
     }
 
     fn node(&self) -> Option<&Node> {
-        // SAFETY: above the lowest level there are nodes alone, which stay.
+        // SAFETY: above the lowest level there are only nodes, which stay.
         NonNull::new(self.0.load(Ordering::Acquire)).map(|node| unsafe { node.cast().as_ref() })
     }
 }
@@ -98,23 +98,23 @@ pub(crate) struct Node {
     slots: [Slot; SLOTS],
 }
 
-/// In a root: the levels below it.
+/// The bits of a root that hold the number of levels.
 const HEIGHT: usize = 63;
 const _: () = assert!(align_of::<Node>() > HEIGHT);
 
 /// The index.
 pub(crate) struct Radix {
-    /// A node and how many levels there are; null while there is none.
+    /// A node and the number of levels; null while there is none.
     root: AtomicPtr<()>,
 }
 
-/// Where nodes come from, and go if they are not needed.
+/// Allocates and frees nodes.
 pub(crate) trait Nodes {
     fn allocate(&self) -> Result<NonNull<u8>, NoMemory>;
     fn free(&self, node: NonNull<Node>);
 }
 
-/// The part of a page number that a level and those below it decode.
+/// Returns the part of a page number that a level and those below it decode.
 fn below(height: usize, index: u64) -> u64 {
     let bits = RADIX_BITS * height as u32;
     index & 1u64.checked_shl(bits).map_or(u64::MAX, |end| end - 1)
@@ -134,7 +134,7 @@ impl Radix {
     fn root(&self) -> (*mut (), Option<&Node>, usize) {
         let raw = self.root.load(Ordering::Acquire);
         let node = NonNull::new(raw.map_addr(|at| at & !HEIGHT).cast::<Node>());
-        // SAFETY: a root stays, and once in place is only read and put under another.
+        // SAFETY: a root stays. Once installed, it is only read and put under another one.
         (
             raw,
             node.map(|node| unsafe { node.as_ref() }),
@@ -142,7 +142,7 @@ impl Radix {
         )
     }
 
-    /// The slot of a page, if there ever was a need for one.
+    /// Returns the slot of a page, if one was ever needed.
     #[inline]
     pub(crate) fn find(&self, index: u64) -> Option<&Slot> {
         let (_, node, mut height) = self.root();
@@ -160,10 +160,10 @@ impl Radix {
         }
     }
 
-    /// The slot of a page.
+    /// Returns the slot of a page, and makes it if necessary.
     ///
     /// # Errors
-    /// [`NoMemory`] when there is none for a node.
+    /// [`NoMemory`] when there is no memory for a node.
     pub(crate) fn slot(&self, index: u64, nodes: &impl Nodes) -> Result<&Slot, NoMemory> {
         loop {
             let (raw, node, height) = self.root();
@@ -192,13 +192,13 @@ impl Radix {
         }
     }
 
-    /// Puts a node over the root.
+    /// Installs a node above the root.
     fn grow(&self, raw: *mut (), height: usize, nodes: &impl Nodes) -> Result<(), NoMemory> {
         let old = raw.map_addr(|at| at & !HEIGHT);
         put(&self.root, raw, height + 1, old, nodes)
     }
 
-    /// Calls `visit` for every page in `pages` that has something in its slot.
+    /// Calls `visit` for every page in `pages` with a slot that is not empty.
     pub(crate) fn for_each(
         &self,
         pages: core::ops::Range<u64>,
@@ -209,7 +209,7 @@ impl Radix {
         }
     }
 
-    /// The first page from `index` on that has a page in its slot.
+    /// Returns the first page from `index` on that is in its slot.
     pub(crate) fn next(&self, index: u64) -> Option<u64> {
         let (_, node, height) = self.root();
         next(node?, height - 1, 0, index)
@@ -222,7 +222,7 @@ impl Radix {
         }
     }
 
-    /// Gives back all nodes; nobody looks at the index any more.
+    /// Frees all nodes. Nothing reads the index any more.
     pub(crate) fn destroy(&self, nodes: &impl Nodes) {
         if let (_, Some(node), height) = self.root() {
             destroy(node, height - 1, nodes);
@@ -230,8 +230,8 @@ impl Radix {
     }
 }
 
-/// Puts a new node into a word that holds `seen`, unless somebody is faster. Its
-/// first slot holds `first`; with `tag` in the pointer.
+/// Installs a new node in a word that holds `seen`, unless another CPU is faster. The node's first slot holds
+/// `first`; the pointer has `tag`.
 fn put(
     word: &AtomicPtr<()>,
     seen: *mut (),
@@ -245,7 +245,7 @@ fn put(
     // SAFETY: fresh memory of a node's size and alignment.
     unsafe { node.write(Node { slots }) };
     let raw = node.as_ptr().cast::<()>().map_addr(|at| at | tag);
-    // Release: who finds the node finds its slots.
+    // Release: a reader that finds the node finds its slots.
     let placed = word.compare_exchange(seen, raw, Ordering::AcqRel, Ordering::Relaxed);
     if placed.is_err() {
         nodes.free(node);

@@ -1,16 +1,15 @@
-//! Reaching a program's memory past what its mappings allow: `/proc/PID/mem`.
+//! Access to a program's memory beyond what its mappings allow: `/proc/PID/mem`.
 //!
-//! For who may look at a program from outside. What no access of the program may reach can be
-//! read; what the program may not write can be written where it is private: it then has a copy of
-//! its own, as if it had written it, and may write it no more than before.
+//! The caller has the right to look at the program from outside. Memory that no access of the program may reach
+//! can be read. Memory that the program may not write can be written where it is private: the program then has
+//! a copy of its own, as after a write by itself, and still may not write it.
 //!
-//! The page is brought by the fault engine, which is told that the mapping need not allow the
-//! access, and publishes no more than the mapping does. Then its entry is claimed, from the value
-//! that says that the page is there and, for a write, this space's alone; the mapping is validated;
-//! and the bytes are moved under the claim, so that whoever unmaps, forks, truncates or moves
-//! meanwhile waits for no longer than a page takes to copy.
+//! The fault engine brings the page. It is told that the mapping need not allow the access, and publishes no
+//! more than the mapping allows. Then the entry is claimed, from a value that says that the page is there and,
+//! for a write, exclusive to this space. The mapping is validated, and the bytes are copied under the claim. A
+//! concurrent unmap, fork, truncation or move waits no longer than the copy of a page takes.
 //!
-//! Written lines: those of the fault; the entry; the page.
+//! *Writes*: what the fault writes; the entry; the page.
 //!
 //! *Models*: loom `ops/access.rs`.
 
@@ -31,13 +30,13 @@ use crate::tree::mapping::Attributes;
 use crate::tune::PIN_TRIES;
 
 impl<M: Machine> AddressSpace<M> {
-    /// Shows `transfer` the frame of the page at an address, to be read or written, whatever the
-    /// mapping allows. It is called once, with interrupts off, must not call the core, and
-    /// touches no user memory.
+    /// Calls `transfer` with the frame of the page at an address, to be read or written, whatever the mapping
+    /// allows. `transfer` is called once, with interrupts off. It must not call the core, and touches no user
+    /// memory.
     ///
     /// # Errors
-    /// `EIO` where nothing is mapped, or a device, or nothing is behind the page, at a guard, and for writing
-    /// what is shared and may not be written; `ENOMEM`.
+    /// `EIO` where nothing or a device is mapped, where nothing is behind the page, at a guard, and for a write
+    /// to a shared mapping that does not allow it; `ENOMEM`.
     pub fn access(
         &self,
         address: u64,
@@ -47,7 +46,7 @@ impl<M: Machine> AddressSpace<M> {
         self.access_meant(address, access, &|_| true, transfer)
     }
 
-    /// The same where what is mapped is meant, by its attributes: elsewhere it is `EIO`.
+    /// The same where the mapping's attributes satisfy `is_meant`. Elsewhere it fails with `EIO`.
     pub(crate) fn access_meant(
         &self,
         address: u64,
@@ -61,7 +60,7 @@ impl<M: Machine> AddressSpace<M> {
         let page = Page::containing(address);
         let mut backoff = Backoff::new();
         loop {
-            // What an access of a device would do, nobody knows.
+            // The effect of an access to a device is unknown.
             let is_other = |of: Attributes| of.flags.device || !is_meant(&of);
             if self.lookup(address).is_some_and(is_other) {
                 return Err(Errno::EIO);
@@ -74,7 +73,7 @@ impl<M: Machine> AddressSpace<M> {
                     Outcome::Segv(_) | Outcome::Bus => return Err(Errno::EIO),
                 },
                 Err(_) if backoff.turns() >= PIN_TRIES => {
-                    // A writer is at work there: it waits for nothing that is held here.
+                    // A writer is at work there, and waits for nothing that is held here.
                     drop(self.maps.hold_range(Pages::new(page.0, page.0 + 1)));
                     backoff = Backoff::new();
                     continue;
@@ -94,7 +93,7 @@ impl<M: Machine> AddressSpace<M> {
         outcome
     }
 
-    /// Lets `transfer` have the page, if it is there as it has to be; whether it was.
+    /// Calls `transfer` with the page, if it is there in the required state. Returns whether it was.
     fn transfer(
         &self,
         page: Page,
@@ -103,7 +102,7 @@ impl<M: Machine> AddressSpace<M> {
         transfer: &mut dyn FnMut(Frame),
     ) -> Result<bool, Retry> {
         let section = self.memory().enter();
-        // By validation alone, as under the policy `speculative`.
+        // `Locked` without its lock: held by validation alone, as under the policy `speculative`.
         let Some(hold) = VmaRef::find(&self.maps, page, Mode::Locked, &section)? else {
             return Ok(false);
         };
@@ -134,8 +133,8 @@ impl<M: Machine> AddressSpace<M> {
             vma: &hold,
         };
         self.tables().transact_present(&at, || {
-            // A fork that was over before the validation took the mark away before it let
-            // the mapping be live again. Pairs with the release of that store.
+            // A fork that had copied the table before the validation cleared the exclusive mark before it
+            // thawed the table. Pairs with the release of that store.
             fence(Ordering::Acquire);
             if !self.suffices(value, access) && !mutant(Mutant::SharingNotChecked) {
                 return Err(Retry::MappingChanged);
@@ -143,7 +142,7 @@ impl<M: Machine> AddressSpace<M> {
             transfer(Self::FORMAT.frame(value));
             Ok(move |now| match access {
                 Access::Write => Self::FORMAT.written(now),
-                // Its owner has used it already.
+                // The entry's owner counts as a use.
                 _ if Self::FORMAT.is_used(now) => now,
                 _ => now | Self::FORMAT.accessed,
             })
@@ -151,8 +150,8 @@ impl<M: Machine> AddressSpace<M> {
         Ok(true)
     }
 
-    /// Whether the page of an entry can be accessed from outside as it is: to be written, it is
-    /// one that everybody writes, or this space's alone and known to be written.
+    /// Whether the page of an entry can be accessed from outside as it is. For a write it is an object's page
+    /// that the program may write, or exclusive to this space and known to be written.
     #[cold]
     pub(crate) fn suffices(&self, value: u64, access: Access) -> bool {
         let format = Self::FORMAT;

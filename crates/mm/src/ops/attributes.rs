@@ -1,7 +1,7 @@
-//! Changing attributes of which none concerns entries: advice, locks.
+//! Changes attributes that do not affect entries: advice, locks.
 //!
-//! A mapping's slots go from live to live: a fault in between finds another word when it
-//! validates, and tries again.
+//! A mapping's slots change from live to live. A fault in between finds another slot value when it validates,
+//! and tries again.
 
 use faultless_paging::Pages;
 use faultless_sync::Backoff;
@@ -15,7 +15,7 @@ use crate::tree::Run;
 use crate::tree::mapping::{Attributes, Flags, Locked};
 
 impl<M: Machine> AddressSpace<M> {
-    /// Changes the flags of a run, or of the part of one.
+    /// Changes the flags of a run, or of part of one.
     ///
     /// # Errors
     /// `ENOMEM`: memory, or too many mappings. Nothing has changed.
@@ -28,10 +28,10 @@ impl<M: Machine> AddressSpace<M> {
         self.change_run_if(lock, run, change, |_| true)
     }
 
-    /// The same, if it `may_be` under the edit that does it.
+    /// The same, if `may_be` allows it under the edit that makes the change.
     ///
     /// # Errors
-    /// `ENOMEM` if not, too.
+    /// Also `ENOMEM` if `may_be` does not allow it.
     pub(crate) fn change_run_if(
         &self,
         lock: &RangeWriteGuard<'_, M>,
@@ -58,7 +58,7 @@ impl<M: Machine> AddressSpace<M> {
         self.maps.check_split(&edit, run.pages, Some(&to))?;
         edit.cut(run.pages)?;
         let word = self.word_for(&edit, run.pages, to)?;
-        // Now: whoever replaces something here may have finished since the run was read.
+        // Read under the edit: a replacement may have finished since the run was read.
         let is_replacing = self.tree().find(run.pages.start).word.is_replacing();
         let word = match is_replacing {
             true => word.replacing(),
@@ -69,14 +69,14 @@ impl<M: Machine> AddressSpace<M> {
         let is_sealed = to.flags.sealed && !from.flags.sealed;
         let is_locked = to.flags.locked != Locked::No && from.flags.locked == Locked::No;
         if (is_sealed || is_locked) && !word.is_replacing() {
-            // Who has claimed entries to discard their pages did that while he was allowed to.
+            // A discard may have claimed entries while that was still allowed: wait for it.
             lock.validation_fence();
             self.await_claims(run.pages);
         }
         Ok(())
     }
 
-    /// Waits until no entry of `pages` is claimed that was when this was called.
+    /// Waits for the claims of entries of `pages` that exist when this is called.
     fn await_claims(&self, pages: Pages) {
         let _section = self.memory().enter();
         self.tables().for_each_entry(pages, &mut |entry, _| {

@@ -1,7 +1,6 @@
-//! `brk`: the heap's end.
+//! `brk`: moves the heap's end.
 //!
-//! As the raw system call: whatever cannot be done leaves the end where it is
-//! and returns it.
+//! As in the raw system call, a request that cannot be met leaves the end where it is, and returns it.
 
 use faultless_paging::{PAGE_SIZE, Pages, Protection};
 use faultless_sync::atomic::Ordering;
@@ -27,19 +26,19 @@ const HEAP: Attributes = Attributes {
 };
 
 impl<M: Machine> AddressSpace<M> {
-    /// Where the heap begins, empty. For `exec`.
+    /// Sets where the heap begins, empty. For `exec`.
     pub fn set_brk(&self, start: u64) {
         self.maps.brk[0].store(start, Ordering::Relaxed);
         self.maps.brk[1].store(start, Ordering::Relaxed);
     }
 
-    /// Bytes of the program's data, which the heap's part of [`crate::Limits::data`] includes.
+    /// Sets the size of the program's data in bytes. [`crate::Limits::data`] limits the sum of it and the heap.
     /// For `exec`.
     pub fn set_data_size(&self, bytes: u64) {
         self.maps.brk[2].store(bytes, Ordering::Relaxed);
     }
 
-    /// Moves the heap's end to `new` if that can be done. The end now.
+    /// Moves the heap's end to `new` if possible. Returns the end.
     pub fn brk(&self, new: u64) -> u64 {
         let start = self.trace_start();
         let end = self.move_brk(new);
@@ -56,7 +55,7 @@ impl<M: Machine> AddressSpace<M> {
             let last = self.layout().end / PAGE_SIZE;
             let page = |address: u64| (address.div_ceil(PAGE_SIZE)).min(last);
             let pages = Pages::new(page(end.min(new)), page(end.max(new)));
-            // Only what grows puts something new there.
+            // Only growth maps new pages.
             let grows = new > end;
             let is_unchanged = || self.heap() == (start, end);
             let commit = || self.maps.brk[1].store(new, Ordering::Relaxed);
@@ -77,7 +76,8 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Maps `pages`, which come to the heap, if what the caller has seen `is_unchanged`; whether it has grown.
+    /// Maps `pages`, by which the heap grows. Returns `None` unless the heap `is_unchanged` since the caller
+    /// looked.
     #[inline(always)]
     fn grow_heap(
         &self,
@@ -106,8 +106,8 @@ impl<M: Machine> AddressSpace<M> {
         grow(&mut edit)
     }
 
-    /// Unmaps `pages`, which leave the heap, likewise; whether it has shrunk: if the program has unmapped them
-    /// already, Linux leaves the end alone.
+    /// Unmaps `pages`, by which the heap shrinks, likewise. Returns whether it has shrunk: if the program has
+    /// unmapped them already, the end stays, as on Linux.
     #[inline(always)]
     fn shrink_heap(
         &self,

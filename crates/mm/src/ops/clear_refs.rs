@@ -1,13 +1,13 @@
-//! Letting pages count as not used: what `/proc/PID/clear_refs` does beside
-//! [`AddressSpace::clear_soft_dirty`].
+//! Clears accessed bits: what `/proc/PID/clear_refs` does beside [`AddressSpace::clear_soft_dirty`].
 //!
-//! What says that a page was used is hardware's accessed bit. Clearing it takes no right away,
-//! so that nothing is claimed; it is flushed before the end, so that the next use sets it again
-//! and an entry that names no owner ([`faultless_paging::holders`]) and has a clear bit was in no TLB when
-//! it was flushed (rule R8). Until then it does not,
-//! so that an entry's owner goes with its bit ([`faultless_paging::holders`]).
+//! Hardware's accessed bit records that a page was used.
 //!
-//! Written lines: the entries.
+//! * Clearing it removes no permission, so that no entry is claimed.
+//! * It is flushed before the operation ends, so that the next use sets it again. An entry with a clear bit and
+//!   no owner ([`faultless_paging::holders`]) was in no TLB when it was flushed (rule R8).
+//! * Before the flush a use may leave the bit clear, so that the owner is cleared with it.
+//!
+//! *Writes*: the entries.
 
 use faultless_paging::{Gather, Pages};
 use faultless_sync::{Mutant, mutant};
@@ -17,14 +17,14 @@ use crate::space::AddressSpace;
 use crate::tree::PAGES;
 use crate::tree::mapping::Attributes;
 
-/// Which mappings' pages are to count as not used.
+/// The mappings in which pages are to count as unused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AgingMode {
-    /// All.
+    /// All mappings.
     All,
-    /// Those without a store.
+    /// Mappings without a memory object.
     Anonymous,
-    /// Those with one.
+    /// Mappings of memory objects.
     Objects,
 }
 
@@ -39,7 +39,7 @@ impl AgingMode {
 }
 
 impl<M: Machine> AddressSpace<M> {
-    /// Lets the pages of some mappings count as not used.
+    /// Makes the pages of some mappings count as unused.
     pub fn clear_accessed(&self, of: AgingMode) {
         let _hold = self.maps.hold_everything();
         let mut gather = Gather::new();
@@ -63,11 +63,11 @@ impl<M: Machine> AddressSpace<M> {
         self.tables().for_each_entry(pages, &mut |entry, page| {
             loop {
                 let value = entry.load();
-                // A claim is a use that goes on.
+                // A claim is a use in progress.
                 if !format.is_used(value) || format.is_claimed(value) {
                     return;
                 }
-                // Not by a store: hardware may set bits at any moment (rule R8).
+                // By compare-and-swap: hardware may set bits at any moment (rule R8).
                 let unused = match mutant(Mutant::OwnerNotTakenAway) {
                     true => value & !format.accessed,
                     false => format.unused(value),

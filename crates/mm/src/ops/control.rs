@@ -1,4 +1,4 @@
-//! What a port asks of an address space beside Linux's calls: shards, lazily freed pages, probes.
+//! What a port can ask of an address space beyond Linux's calls: shards, lazily freed pages, probes.
 
 use crate::base::machine::Machine;
 use crate::probe::space::probe_at;
@@ -7,40 +7,43 @@ use crate::space::AddressSpace;
 
 impl<M: Machine> AddressSpace<M> {
     /// Gives each CPU a shard: a part of the space with locks of its own, in which its mappings are placed.
-    /// Happens by itself where writers contend. Whether there are shards now; not under a policy whose
-    /// writers take turns, or under a limit of address space or data.
+    /// Happens automatically where writers contend. Returns whether there are shards now. There are none under
+    /// a policy that serialises writers, or under a limit of address space or data.
     pub fn shard(&self) -> bool {
         self.maps.spread_writers()
     }
 
-    /// Makes a shard around `address`, as happens by itself where writers there contend with writers
-    /// elsewhere: 16 MiB, beginning at a multiple of that. Whether there is such a shard now; not under a
-    /// policy whose writers take turns, under a limit of address space or data, below 4 GiB, where the heap
-    /// is, where there is a shard already or pages are being zapped, without memory, with almost too many
-    /// mappings, or once there are enough.
+    /// Makes a shard around `address`: 16 MiB, aligned to its size. Happens automatically where writers there
+    /// contend with writers elsewhere. Returns whether it was made.
+    ///
+    /// None is made:
+    ///
+    /// * under a policy that serialises writers, or under a limit of address space or data;
+    /// * below 4 GiB, where the heap is, where there is a shard already, or where pages are being zapped;
+    /// * without memory, with almost too many mappings, or if there are enough shards.
     pub fn shard_around(&self, address: u64) -> bool {
         self.maps.spread_around(address)
     }
 
-    /// How many shards there are.
+    /// Returns how many shards there are.
     pub fn shard_count(&self) -> usize {
         self.maps.arena_count()
     }
 
-    /// Frees some of the pages that `MADV_FREE` has marked and that were not written since; whether there
-    /// were any. A fault that finds no frame does this in its own space; a port can do it in any, before it
-    /// gives up.
+    /// Frees some of the pages that `MADV_FREE` has marked and that were not written since. Returns whether
+    /// there were any. A fault that finds no frame does this in its own space; a port can do it in any space
+    /// before it fails an allocation.
     pub fn take_lazyfree(&self) -> bool {
         take_lazyfree(self)
     }
 
-    /// The probe at an address, by its tag, for a trap at a breakpoint there. `None`: the breakpoint is the
-    /// program's own, if it is still there; or the probe has gone since.
+    /// Returns the tag of the probe at an address, for a trap at a breakpoint there. `None`: the breakpoint is
+    /// the program's own, if it is still there, or the probe has ended.
     pub fn probe_at(&self, address: u64) -> Option<u64> {
         probe_at(self, address)
     }
 
-    /// Whether it may show breakpoints of probes.
+    /// Whether the space may show breakpoints of probes.
     pub fn may_show_probes(&self) -> bool {
         self.maps.may_show_probes()
     }

@@ -1,4 +1,4 @@
-//! An empty address space.
+//! Creates an empty address space.
 
 use faultless_frames::NoMemory;
 
@@ -10,7 +10,7 @@ use crate::rmap::anon::enter_list;
 use crate::space::OwnedSpace;
 
 impl<M: Machine> OwnedSpace<M> {
-    /// An empty address space, which the caller owns.
+    /// Returns an empty address space, which the caller owns.
     ///
     /// # Errors
     /// [`NoMemory`] when there is no frame for it or for its root.

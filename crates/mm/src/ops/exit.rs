@@ -1,4 +1,4 @@
-//! The end of an address space.
+//! Ends an address space.
 
 use faultless_frames::FrameSource;
 use faultless_paging::{ENTRIES, Entry, EntryFormat, Frame, LEVELS, PAGE_SIZE, Table, table};
@@ -11,20 +11,20 @@ use crate::rmap::anon::leave_list;
 use crate::rmap::file::leave_objects;
 use crate::space::OwnedSpace;
 
-/// Entries that lie in one cache line.
+/// Entries in one cache line.
 const LINE: usize = 8;
 
-/// Tables of the lowest level between two looks whether somebody else should run.
+/// Tables of the lowest level between two checks for a pending reschedule.
 const TABLES: usize = 32;
 
 impl<M: Machine> OwnedSpace<M> {
-    /// Gives everything back. No CPU runs the space any more (its set is empty,
-    /// each having dropped its translations), and owning it means that nobody
-    /// else uses it: nothing is claimed, nothing waits for readers. How many pages
-    /// were present, without those that were the shared zero page or a device's.
+    /// Frees everything. No CPU runs the space any more: its set of CPUs is empty, and each CPU has dropped its
+    /// translations. Only the owner uses it: no entry is claimed, and no reader is waited for. Returns how many
+    /// pages were present, without the shared zero page and devices' pages.
     pub fn destroy(self) -> u64 {
-        // From the stores first: who moves a page has the list of spaces locked, and may have found
-        // this one in a store's list. Once out of that, to wait for the other is to wait for them.
+        // Objects first: a migration holds the lock of the list of spaces, and may have found this space in an
+        // object's list. Once the space is out of the objects' lists, to wait for that lock is to wait for such
+        // migrations.
         leave_objects(&self);
         leave_list(&self);
         let end = self.layout().end.div_ceil(PAGE_SIZE);
@@ -38,8 +38,8 @@ impl<M: Machine> OwnedSpace<M> {
     }
 }
 
-/// Frees a table that begins at `page`, with all pages and tables below it that
-/// lie before `end`. How many pages there were.
+/// Frees a table that begins at `page`, with all pages and tables below it that lie before `end`. Returns how
+/// many pages there were.
 fn free_table<M: Machine>(
     memory: &Memory<M>,
     frame: Frame,
@@ -50,7 +50,7 @@ fn free_table<M: Machine>(
     let format = M::Format::FORMAT;
     let machine = memory.machine();
     let source = machine.frames();
-    // SAFETY: a table of ours that nobody else uses.
+    // SAFETY: a table of the space, which nothing else uses.
     let table = unsafe { Table::at(machine, frame) };
     let size = table::span(level);
     let entries = (end - page).div_ceil(size).min(ENTRIES as u64) as usize;
@@ -75,7 +75,7 @@ fn free_table<M: Machine>(
     pages
 }
 
-/// Frees the pages of a table of the lowest level. How many there were.
+/// Frees the pages of a table of the lowest level. Returns how many there were.
 fn free_pages<M: Machine>(machine: &M, entries: &[Entry]) -> u64 {
     let format = M::Format::FORMAT;
     let (source, cpu) = (machine.frames(), machine.cpu());

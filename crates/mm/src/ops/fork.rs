@@ -1,32 +1,32 @@
-//! `fork`: a second address space with the same mappings, in which every page is
-//! shared until one of the two writes it.
+//! `fork`: creates a second address space with the same mappings, which shares every page until either space
+//! writes it.
 //!
-//! The child is a snapshot (rule R10): of two writes by another thread it has the
-//! first if it has the second. Three steps make it one:
+//! The child is a snapshot (rule R10): of two writes by another thread, it has the first if it has the second.
+//! Three steps make it one:
 //!
-//! 1. Fork goes over the mappings, shows each as *changing*, and gives the child its
-//!    own; fence. Faults wait, so that nothing comes to where no table is.
-//! 2. All tables are *frozen*, one flush ([`crate::table::freeze`]): no store goes through. That
-//!    is the moment which the child sees. The mappings are shown live again.
-//! 3. Table by table the entries are copied, write-protected, and the table is thawed.
-//!    Faults there wait for it, and by asking make it the next; all others go on.
+//! 1. Fork walks the mappings, shows each as *changing*, and gives the child its own; fence. Faults wait, so
+//!    that no page appears where there is no table to freeze.
+//! 2. All tables are *frozen*, with one flush ([`crate::table::freeze`]): no store goes through. That moment is
+//!    the snapshot. The mappings are shown live again.
+//! 3. Table by table, the entries are copied and write-protected, and the table is thawed. A fault on a frozen
+//!    table waits for it, and makes it the next. All other faults continue.
 //!
-//! The first two take time by mappings and tables, the third by pages. A store that needs
-//! no fault can still reach a page before the flush; that page is then the child's, too. What
-//! is written after it is written to a copy, or to a page that the child does not have.
+//! The first two steps take time by mappings and tables, the third by pages. A store that needs no fault can
+//! still reach a page before the flush; that page is then the child's, too. A store after the flush goes to a
+//! copy, or to a page that the child does not have.
 //!
-//! A page that somebody has pinned is not shared, or the parent's next store would go to
-//! another page than the one that is pinned. The child gets a copy, taken while no store of the
-//! program can reach the page: the snapshot holds for it, too. The parent's entry stays as it is.
+//! A pinned page is not shared, because the parent's next store would then go to another page than the pinned
+//! one. The child gets a copy, made while no store of the program can reach the page: the snapshot holds for
+//! it, too. The parent's entry stays as it is.
 //!
-//! Who waits: every range is held all the while, so that other
-//! writers of the parent wait. Zaps go on: what they take away is not mapped, here or in the child. A move
-//! holds its ranges until it has ended, so that fork waits for it. Nothing in the parent is changed that could not
-//! stay: a fork that fails thaws the rest without copying, and leaves pages that are
-//! marked shared without being so, which the next write of each finds out.
+//! * Fork holds every range until it ends, so other writers of the parent wait.
+//! * Zaps continue: the pages that they free are mapped neither here nor in the child.
+//! * A move holds its ranges until it has ended, so fork waits for it.
+//! * Fork changes nothing in the parent that could not stay. If it fails, it thaws the remaining tables without
+//!   copying. Some pages then remain marked shared without being so; the next write of each finds that out.
 //!
-//! Written lines: every slot of the parent's tree; every entry that leads to a table; its
-//! entries that were writable; every page's descriptor.
+//! *Writes*: every slot of the parent's tree; every entry that leads to a table; the parent's entries that were
+//! writable; every page's descriptor.
 //!
 //! *Models*: loom `ops/fork.rs`, shuttle `ops/fork.rs`.
 
@@ -50,8 +50,8 @@ use crate::tree::mapping::{self, Attributes, Locked};
 use crate::tree::{Copier, PAGES, Run, SlotValue};
 
 impl<M: Machine> AddressSpace<M> {
-    /// A new address space with the same layout, limits, policy, heap and mappings, of which
-    /// none is locked; the pages of both are shared until they are written.
+    /// Creates an address space with the same layout, limits, policy, heap and mappings, none of them locked.
+    /// Both share their pages until these are written.
     ///
     /// # Errors
     /// `ENOMEM` when memory is short, or a mapping is larger than memory. Nothing has changed.
@@ -69,16 +69,16 @@ impl<M: Machine> AddressSpace<M> {
             for (to, from) in child.maps.brk.iter().zip(self.maps.brk.iter()) {
                 to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
             }
-            // Nobody looks for a place in the child before it is whole: who visits it by the list of a
-            // store waits for that, if it matters to him.
+            // Nothing maps memory in the child before it is complete. A visitor that finds it through an
+            // object's list waits for that if it has to.
             let others = child.maps.keep_others_out();
-            debug_assert!(others.is_some(), "somebody knows the child");
+            debug_assert!(others.is_some(), "the child is already known");
             lock.edit().freeze_tree();
             child.begin_clearings(self);
             let mut fork = Fork::new(self, &child, &lock);
             let result = self.tree().copy_to(child.tree(), self.memory(), &mut fork);
             if result.is_ok() {
-                // From here on no fault publishes anything but those whose claims are seen (rule R1).
+                // From here on, a fault publishes only if its claim is seen below (rule R1).
                 lock.validation_fence();
                 self.tables().freeze(self.tree(), self.all_pages());
             }
@@ -93,7 +93,7 @@ impl<M: Machine> AddressSpace<M> {
             child.maps.begin_account(&fork.sum.totals());
             child.set_limits(&self.limits());
             let copied = result.and_then(|()| fork.copy_tables());
-            // While nothing that the child has a copy of leaves the parent.
+            // While nothing of which the child has a copy leaves the parent.
             child.maps.notify_fork(&self.maps);
             (copied, has_unwanted)
         };
@@ -103,7 +103,8 @@ impl<M: Machine> AddressSpace<M> {
                 true => child.unmap_unwanted(),
                 false => Ok(()),
             });
-        // Only now: what is not for the child goes, sealed or not.
+        // Copied only now, so that the mappings that are not for the child are unmapped even if they are
+        // sealed.
         child.maps.notes.copy_from(&self.maps.notes);
         match result {
             Ok(()) => {
@@ -119,13 +120,13 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// In a child that nobody else knows: takes away mappings that are not for it
-    /// (`MADV_DONTFORK`). They have no pages.
+    /// In a child that nothing else knows yet, unmaps the mappings that are not for it (`MADV_DONTFORK`). They
+    /// have no pages.
     fn unmap_unwanted(&self) -> Result<(), Errno> {
         let mut at = 0;
         while let Some(run) = self.maps.run_in(at, PAGES) {
             at = run.pages.end;
-            // SAFETY: nobody else changes the child.
+            // SAFETY: nothing else changes the child.
             let mapping = unsafe { run.word.mapping() };
             if mapping.is_some_and(|mapping| mapping.attributes().flags.dont_fork) {
                 self.unmap(run.pages)?;
@@ -137,18 +138,18 @@ impl<M: Machine> AddressSpace<M> {
     }
 }
 
-/// What a child gets of a mapping's entries.
+/// Which of a mapping's entries a child gets.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Gets {
-    /// Everything that the store behind them does not have.
+    /// All, except unused pages of an object, which the child finds in the object.
     All,
-    /// Guards: the rest is in the store.
+    /// Only guards: the rest is in the object.
     Guards,
     /// None.
     Nothing,
 }
 
-/// Copies what an entry holds if that is a guard.
+/// Copies an entry if it holds a guard.
 fn copy_guard(entry: &Entry, copy: &Entry, format: Format) {
     let value = entry.load();
     if format.is_guard(value) {
@@ -156,22 +157,22 @@ fn copy_guard(entry: &Entry, copy: &Entry, format: Format) {
     }
 }
 
-/// A fork under way.
+/// A fork in progress.
 struct Fork<'a, M: Machine> {
     parent: &'a AddressSpace<M>,
     child: &'a AddressSpace<M>,
     lock: &'a RangeWriteGuard<'a, M>,
     zero: Frame,
-    /// The parent's and the child's ([`AddressSpace::family`]).
+    /// The family of the parent and the child ([`AddressSpace::family`]).
     family: u64,
-    /// The word that was copied last, and its copy: one mapping of the parent
-    /// becomes one of the child where its pages follow each other.
+    /// The slot value that was copied last, and its copy: one mapping of the parent becomes one of the child
+    /// where its pages follow each other.
     last: Option<(SlotValue, SlotValue)>,
-    /// Whether there are any that the child must not have mapped either.
+    /// Whether the child must not keep some of the mappings (`MADV_DONTFORK`).
     has_unwanted: bool,
-    /// What the child has mapped so far.
+    /// The account of what the child has mapped so far.
     sum: Sum,
-    /// The child's table that was filled last, by its first page.
+    /// The child's table that was filled last, with its first page.
     table: Option<(u64, Frame)>,
 }
 
@@ -194,14 +195,14 @@ impl<'a, M: Machine> Fork<'a, M> {
         }
     }
 
-    /// Copies all frozen tables, and thaws them; when memory is short, only that.
+    /// Copies and thaws all frozen tables. If memory is short, only thaws them.
     fn copy_tables(&mut self) -> Result<(), NoMemory> {
         let parent = self.parent;
         let mut result = Ok(());
         parent
             .tables()
             .for_each_frozen(parent.tree(), parent.all_pages(), &mut |entry, pages| {
-                // What a fault waits for comes first.
+                // Tables for which faults wait come first.
                 while let Some(page) = parent.tables().take_wanted() {
                     parent.tables().for_each_frozen(
                         parent.tree(),
@@ -217,7 +218,7 @@ impl<'a, M: Machine> Fork<'a, M> {
         result
     }
 
-    /// Copies the table of `pages` that an entry leads to, unless that is done.
+    /// Copies and thaws the table of `pages` to which an entry leads, unless that is done.
     fn copy_and_thaw(&mut self, entry: &Entry, pages: Pages, result: &mut Result<(), NoMemory>) {
         let format = AddressSpace::<M>::FORMAT;
         let value = entry.load();
@@ -227,7 +228,7 @@ impl<'a, M: Machine> Fork<'a, M> {
         if result.is_ok() {
             // SAFETY: something is mapped in its pages, and stays so: it is not freed (rule R5).
             let table = unsafe { Table::at(self.parent.machine(), format.frame(value)) };
-            // Of the mappings the child has the same, and nobody changes them.
+            // The child has the same mappings, and nothing changes them.
             let child = self.child;
             let mut runs = child.tree().runs(pages);
             *result = runs.try_for_each(|run| match self.lock.meets_zaps() {
@@ -238,8 +239,8 @@ impl<'a, M: Machine> Fork<'a, M> {
         self.parent.tables().thaw(entry);
     }
 
-    /// The same as [`Fork::copy_run`], where in parts of the run what is in the entries may belong to
-    /// what was mapped there before. Where that is over nothing has come yet, as the table is frozen.
+    /// The same as [`Fork::copy_run`], except where the parent's mapping is *replacing*: the entries there may
+    /// belong to the previous mapping. Where that has ended there is no page yet, because the table is frozen.
     #[cold]
     fn copy_own(&mut self, table: &Table, run: &Run) -> Result<(), NoMemory> {
         let mut at = run.pages.start;
@@ -256,10 +257,10 @@ impl<'a, M: Machine> Fork<'a, M> {
         Ok(())
     }
 
-    /// Copies those entries of one of the parent's tables that are for a run of the child's, where they
-    /// hold what the parent's do.
+    /// Copies the entries of one of the parent's tables for a run of the child, where they belong to the
+    /// parent's mapping.
     fn copy_run(&mut self, table: &Table, run: &Run) -> Result<(), NoMemory> {
-        // SAFETY: nobody else changes the child.
+        // SAFETY: nothing else changes the child.
         let Some(mapping) = (unsafe { run.word.mapping() }) else {
             return Ok(());
         };
@@ -269,7 +270,7 @@ impl<'a, M: Machine> Fork<'a, M> {
         }
         let base = run.pages.start & !(ENTRIES as u64 - 1);
         let (from, end) = (table.entries(), (run.pages.end - base) as usize);
-        // An entry that is empty now stays so: no fault publishes anything here.
+        // An entry that is empty now stays empty: no fault publishes anything here.
         let Some(first) = table.next_used((run.pages.start - base) as usize, end) else {
             return Ok(());
         };
@@ -291,8 +292,8 @@ impl<'a, M: Machine> Fork<'a, M> {
         }
     }
 
-    /// Copies what one entry holds, counts the second mapping of its page, and adds it to what came to
-    /// the child. `copy` is the child's of a page, which no other CPU knows yet.
+    /// Copies one entry, counts the second mapping of its page, and adds that to `came`. `copy` is the child's
+    /// entry of `page`, which no other CPU knows yet.
     #[inline]
     fn copy_entry(
         &self,
@@ -314,9 +315,9 @@ impl<'a, M: Machine> Fork<'a, M> {
             let descriptor = self.parent.machine().frames().descriptor(frame);
             match descriptor.share(self.family) {
                 Sharing::Shared => came.add_anonymous(),
-                // What the parent has used of a file the child will mostly use, too, and would
-                // take a fault for it; the rest it finds in the store. Nobody takes the page away
-                // here: a truncation waits, and comes to the child after the parent.
+                // The child will probably use what the parent has used of a file, and this saves it the faults.
+                // It finds the rest in the object. No truncation frees the page meanwhile: it waits, and
+                // reaches the child after the parent.
                 Sharing::File if format.is_used(value) && descriptor.map() => {
                     came.add(Some(RssKind::of(descriptor)));
                 }
@@ -333,8 +334,8 @@ impl<'a, M: Machine> Fork<'a, M> {
         Ok(())
     }
 
-    /// A copy, for a page of the child's, of one that is pinned in the parent. No store of the program
-    /// reaches that now: its table is frozen.
+    /// Returns a copy, for a page of the child, of a page that is pinned in the parent. No store of the program
+    /// reaches the pinned page now: its table is frozen.
     #[cold]
     fn copy_of(&self, frame: Frame, page: u64) -> Result<Frame, NoMemory> {
         let child = self.child;
@@ -358,25 +359,24 @@ impl<'a, M: Machine> Fork<'a, M> {
         }
     }
 
-    /// Lets no store through an entry that holds `seen`, a page or a guard. What it holds then,
-    /// which is also the child's.
+    /// Write-protects an entry that holds `seen`, a page or a guard. Returns its new value, which is also the
+    /// child's.
     #[inline]
     fn write_protect(&self, entry: &Entry, seen: u64) -> u64 {
         let format = AddressSpace::<M>::FORMAT;
         let mut value = seen;
         loop {
             let shared = format.without_write(value);
-            // Not by a store: hardware may set bits at any moment (rule R8).
+            // By compare-and-swap: hardware may set bits at any moment (rule R8).
             if shared == value || entry.replace(value, shared).is_ok() {
                 return shared;
             }
-            // Or a fault that came too late has claimed it, and gives it back.
+            // Hardware has set a bit, or a late fault has claimed the entry, and withdraws.
             value = self.unclaimed(entry);
         }
     }
 
-    /// What an entry holds when a fault that came too early has seen the mark, or
-    /// has published.
+    /// Returns an entry's value once the fault that has claimed it has published or withdrawn.
     #[cold]
     fn unclaimed(&self, entry: &Entry) -> u64 {
         let mut backoff = Backoff::new();
@@ -389,7 +389,7 @@ impl<'a, M: Machine> Fork<'a, M> {
         }
     }
 
-    /// The child's table for the pages from `base` on, made if it is missing.
+    /// Returns the child's table for the pages from `base` on. Installs it if it is missing.
     fn child_table(&mut self, base: u64) -> Result<&'a Table, NoMemory> {
         let format = AddressSpace::<M>::FORMAT;
         let memory = self.child.memory();
@@ -427,7 +427,7 @@ impl<M: Machine> Copier for Fork<'_, M> {
         self.lock.lock_out_readers(pages);
         // SAFETY: the range keeps mappings from being retired.
         let Some(mapping) = (unsafe { word.mapping() }) else {
-            // A note, which goes when the copy is whole.
+            // A mark, which is cleared when the copy is complete.
             return Ok(word);
         };
         let flags = mapping::Flags {
@@ -439,7 +439,7 @@ impl<M: Machine> Copier for Fork<'_, M> {
             ..*mapping.attributes()
         };
         let line = self.sum.add(pages, &attributes);
-        // As on Linux, each mapping is a request of its own.
+        // As on Linux, each mapping is a separate request to commit memory.
         if !flags.dont_fork && !self.child.maps.may_commit(&attributes, line.len()) {
             return Err(NoMemory);
         }

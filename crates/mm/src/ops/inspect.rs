@@ -1,4 +1,4 @@
-//! Looking at an address space without changing it.
+//! Looks at an address space without changing it.
 
 use faultless_paging::{Frame, PAGE_SIZE, Page, Walk};
 
@@ -9,8 +9,8 @@ use crate::tree::SlotState;
 use crate::tree::mapping::Attributes;
 
 impl<M: Machine> AddressSpace<M> {
-    /// What is true of the mapping at an address, if there is one: the lookup
-    /// that every fault begins with.
+    /// Returns the attributes of the mapping at an address, if there is one: the lookup with which every fault
+    /// begins.
     #[inline]
     pub fn lookup(&self, address: u64) -> Option<Attributes> {
         if address >= self.layout().end {
@@ -25,8 +25,8 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// The store that is mapped at an address, held, and which of its bytes is there. None where a
-    /// device is mapped.
+    /// Returns the memory object that is mapped at an address, held, and which of its bytes is there. `None`
+    /// where a device is mapped.
     pub fn store_at(&self, address: u64) -> Option<(MemoryObject<M>, u64)> {
         if address >= self.layout().end {
             return None;
@@ -41,14 +41,13 @@ impl<M: Machine> AddressSpace<M> {
         Some((MemoryObject::of(self.memory(), backed.pointer()), byte))
     }
 
-    /// The frame of the page at an address, if one is present.
+    /// Returns the frame of the page at an address, if one is present.
     pub fn translate(&self, address: u64) -> Option<Frame> {
         self.entry(address).map(|value| Self::FORMAT.frame(value))
     }
 
-    /// The entry of the page at an address, if one is present and not claimed:
-    /// what hardware finds when it walks the tables. Takes no fault and sets
-    /// no bit.
+    /// Returns the entry of the page at an address, if one is present and not claimed: what hardware finds when
+    /// it walks the tables. Takes no fault and sets no bit.
     pub fn entry(&self, address: u64) -> Option<u64> {
         if address >= self.layout().end {
             return None;
@@ -59,7 +58,7 @@ impl<M: Machine> AddressSpace<M> {
             Walk::Leaf { value, link, .. }
                 if Self::FORMAT.is_present(value) && !Self::FORMAT.is_claimed(value) =>
             {
-                // As the entry above says, under a fork.
+                // Under a fork, the entry above allows no store.
                 let is_frozen = link.is_frozen();
                 Some(if is_frozen {
                     Self::FORMAT.without_write(value)

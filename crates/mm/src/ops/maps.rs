@@ -1,5 +1,4 @@
-//! What `/proc/PID/maps` shows: mappings in order, neighbours with equal
-//! attributes as one.
+//! `/proc/PID/maps`: the mappings in order, with equal neighbours shown as one.
 
 use faultless_paging::{PAGE_SIZE, Protection};
 
@@ -7,39 +6,39 @@ use crate::base::machine::Machine;
 use crate::space::AddressSpace;
 use crate::tree::mapping::Attributes;
 
-/// One line.
+/// One line of `/proc/PID/maps`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MapsEntry {
     /// The first address.
     pub start: u64,
     /// The address after the last.
     pub end: u64,
-    /// What the mapping allows.
+    /// The accesses that the mapping allows.
     pub protection: Protection,
     /// Whether it grows down.
     pub grows_down: bool,
-    /// Whether what is written is for all who map the store.
+    /// Whether stores to it reach the memory object, and so all other mappings of that.
     pub shared: bool,
-    /// Whether it is a device's ([`crate::Device`]).
+    /// Whether it maps a device ([`crate::Device`]).
     pub device: bool,
-    /// What it shows of a store.
+    /// The part of a memory object that it maps.
     pub file: Option<MappedFile>,
 }
 
-/// What a mapping shows of a store.
+/// The part of a memory object that a mapping shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MappedFile {
-    /// The byte of the store that the mapping begins with.
+    /// The byte of the object at which the mapping begins.
     pub offset: u64,
-    /// The port's name for the store.
+    /// The port's name for the object.
     pub tag: u64,
-    /// The port's name for what was opened.
+    /// The port's name for the open file.
     pub file: u64,
 }
 
 impl<M: Machine> AddressSpace<M> {
-    /// The first line that ends behind `address`. Stops nobody, so that lines
-    /// read one after the other may be from different moments, as in Linux.
+    /// Returns the first line that ends behind `address`. No writer waits for this, so consecutive lines may be
+    /// from different moments, as on Linux.
     pub fn maps_after(&self, address: u64) -> Option<MapsEntry> {
         let _section = self.memory().enter();
         let mut line: Option<(MapsEntry, Attributes)> = None;

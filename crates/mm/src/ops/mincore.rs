@@ -1,7 +1,7 @@
-//! `mincore`: which pages are there; of a store, also those that nobody has mapped here.
+//! `mincore`: which pages are in memory, including pages of a memory object that this space has not mapped yet.
 //!
-//! A look at the tables inside read sections, beside whoever changes them, with no
-//! lock: the answer is as old as the moment it was given, as it always is.
+//! The tables are read inside read sections, concurrently with writers and without a lock. The answer may be
+//! out of date when the caller sees it, as on Linux.
 
 use faultless_paging::{PAGE_SIZE, Pages};
 
@@ -10,16 +10,16 @@ use crate::base::machine::Machine;
 use crate::object::Lookup;
 use crate::space::AddressSpace;
 
-/// Pages looked at in one section.
+/// Pages read in one section.
 const BATCH: u64 = 256;
 
 impl<M: Machine> AddressSpace<M> {
-    /// Says of each page of a byte range whether it is there: `say` gets the number of
-    /// the first of some pages in the range, and a byte for each, 1 or 0.
+    /// Reports whether each page of a byte range is in memory. `say` gets the index, within the range, of the
+    /// first of some pages, and a byte for each, 1 or 0.
     ///
     /// # Errors
-    /// `EINVAL` for an address that is not aligned; `ENOMEM` for what is not mapped,
-    /// or not user memory, when all before it has been said; what `say` returns.
+    /// `EINVAL` for an address that is not aligned; `ENOMEM` for a range that is not all user memory, and at a
+    /// page that is not mapped, after all pages before it were reported; any error of `say`.
     pub fn mincore(
         &self,
         address: u64,
@@ -43,7 +43,7 @@ impl<M: Machine> AddressSpace<M> {
         Ok(())
     }
 
-    /// Looks at pages from `page` on, as far as one mapping goes; how many.
+    /// Looks at pages from `page` on, as far as one mapping reaches. Returns how many.
     fn look(&self, page: u64, limit: u64, there: &mut [u8]) -> Result<usize, Errno> {
         let _section = self.memory().enter();
         let run = self.tree().next_until(page, limit).ok_or(Errno::ENOMEM)?;
@@ -59,7 +59,7 @@ impl<M: Machine> AddressSpace<M> {
             }
         }
         self.tables().for_each_entry(run.pages, &mut |entry, at| {
-            // A claim remembers the frame that it replaces. A device's is never there, as on Linux.
+            // A claim keeps the frame that it replaces. A device's page is never in memory, as on Linux.
             let value = entry.load();
             let has_frame = Self::FORMAT.frame(value).0 != 0 && !Self::FORMAT.is_device(value);
             there[(at - page) as usize] |= u8::from(has_frame);

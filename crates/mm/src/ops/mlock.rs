@@ -1,12 +1,12 @@
-//! `mlock`, `munlock`, `mlockall`, `munlockall`.
+//! `mlock`, `munlock`, `mlockall`, `munlockall`: locking pages in memory.
 //!
-//! That pages stay in memory is an attribute of their mapping, which splits and merges mappings
-//! like any other. Once it is set the pages are populated, with no lock held
-//! ([`crate::ops::populate`]); what cannot be populated stays locked all the same. A child of `fork`
-//! has no locks, and what `mlockall` said of the future is not true of it.
+//! A lock is an attribute of a mapping, which splits and merges mappings like any other. Once it is set, the
+//! pages are populated with no lock of the core held ([`crate::ops::populate`]). Pages that cannot be populated
+//! stay locked all the same. A child of `fork` has no locks, and does not inherit those that `mlockall` has
+//! asked for in the future.
 //!
-//! Nothing takes a page away behind a program's back so far, so that only advice that takes
-//! pages away, and `msync` that invalidates, ask for it.
+//! Nothing evicts pages yet. Therefore only advice that discards pages, and `msync` that invalidates, check for
+//! locks.
 
 use faultless_paging::{PAGE_SIZE, Pages};
 
@@ -33,8 +33,8 @@ pub mod lock_all_flags {
 }
 use lock_all_flags::{CURRENT, FUTURE};
 
-/// The start of the first page of a byte range, and the length of all of its pages, which wraps,
-/// as on Linux.
+/// Returns the start of the first page of a byte range, and the length of all of its pages, which wraps as on
+/// Linux.
 fn whole_pages(address: u64, length: u64) -> (u64, u64) {
     let length = length.wrapping_add(address % PAGE_SIZE);
     (
@@ -43,14 +43,14 @@ fn whole_pages(address: u64, length: u64) -> (u64, u64) {
     )
 }
 
-/// The pages of a range of whole pages, as far as there are any.
+/// Returns the pages of a range of whole pages, as far as there are any.
 fn touched(start: u64, length: u64) -> Pages {
     let end = start.saturating_add(length) / PAGE_SIZE;
     Pages::new((start / PAGE_SIZE).min(PAGES), end.min(PAGES))
 }
 
-/// The flags with another lock. What may be taken away at any time is never locked, and nothing
-/// says so; populated it is all the same. A device is neither.
+/// Returns the flags with another lock. A droppable mapping is never locked, without an error, but is populated
+/// all the same. A device is neither.
 fn relocked(flags: Flags, locked: Locked) -> Flags {
     match flags.droppable || flags.device {
         true => flags,
@@ -62,9 +62,9 @@ impl<M: Machine> AddressSpace<M> {
     /// Locks all pages that a byte range touches (`mlock2`; `mlock` if there are no flags).
     ///
     /// # Errors
-    /// As Linux's `mlock2`: `EINVAL`; `EPERM` if nothing may be locked; `ENOMEM` beyond the limit,
-    /// for a hole (what comes before it is locked), and for what allows no access (it is locked);
-    /// `EAGAIN` when memory is short.
+    /// As Linux's `mlock2`: `EINVAL`; `EPERM` if nothing may be locked; `ENOMEM` beyond the limit, at a hole
+    /// (what comes before it is locked), and for a mapping that allows no access (it is locked); `EAGAIN` when
+    /// memory is short.
     pub fn mlock(&self, address: u64, length: u64, flags: u32) -> Result<(), Errno> {
         let locked = match flags {
             0 => Locked::Yes,
@@ -75,8 +75,8 @@ impl<M: Machine> AddressSpace<M> {
         self.maps.note_locked();
         let pages = {
             let lock = self.maps.lock_range(touched(start, length));
-            // As on Linux, for all of it at once; and what others lock meanwhile counts where it is
-            // done, under the edit that does it.
+            // As on Linux, for the whole range together. Each run is checked again under the edit that locks
+            // it, because other threads may lock meanwhile.
             self.check_limit(&lock, start, length)?;
             self.lock_pages(&lock, start, length, locked)?
         };
@@ -89,8 +89,8 @@ impl<M: Machine> AddressSpace<M> {
     /// Unlocks all pages that a byte range touches.
     ///
     /// # Errors
-    /// As Linux's `munlock`: `EINVAL`; `ENOMEM` for a hole (what comes before it is unlocked), and
-    /// when a mapping could not be split.
+    /// As Linux's `munlock`: `EINVAL`; `ENOMEM` at a hole (what comes before it is unlocked), and when a
+    /// mapping could not be split.
     pub fn munlock(&self, address: u64, length: u64) -> Result<(), Errno> {
         let (start, length) = whole_pages(address, length);
         let lock = self.maps.lock_range(touched(start, length));
@@ -136,17 +136,17 @@ impl<M: Machine> AddressSpace<M> {
         Ok(())
     }
 
-    /// Unlocks everything, and what will be mapped.
+    /// Unlocks everything, and locks no future mappings.
     pub fn munlockall(&self) {
         let lock = self.maps.lock_everything_beside_replacing();
         self.set_lock_future(Locked::No);
-        // Mostly nothing is locked, among any number of mappings.
+        // Usually nothing is locked, among any number of mappings.
         if self.totals().locked != 0 {
             self.lock_all(&lock, Locked::No);
         }
     }
 
-    /// Whether so much more may be locked: what is locked already does not count twice.
+    /// Checks whether so much more may be locked. What is locked already does not count twice.
     fn check_limit(
         &self,
         lock: &RangeWriteGuard<'_, M>,
@@ -170,7 +170,7 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Changes the locks of a range up to its first hole. The range's pages.
+    /// Changes the locks of a range up to its first hole. Returns the range's pages.
     fn lock_pages(
         &self,
         lock: &RangeWriteGuard<'_, M>,
@@ -192,7 +192,7 @@ impl<M: Machine> AddressSpace<M> {
         Ok(pages)
     }
 
-    /// Whether a run may be locked, under the edit that would do it.
+    /// Whether a run may be locked, under the edit that would lock it.
     fn may_lock_run(&self, edit: &Edit<'_, M>, run: Run, locked: Locked) -> bool {
         let more = match self.is_locked(run.word) {
             true => 0,
@@ -201,17 +201,17 @@ impl<M: Machine> AddressSpace<M> {
         locked == Locked::No || more == 0 || self.maps.room(edit).may_lock_pages(more)
     }
 
-    /// Changes the locks of everything that it can be changed of.
+    /// Changes all locks that can be changed.
     fn lock_all(&self, lock: &RangeWriteGuard<'_, M>, locked: Locked) {
         let mut at = 0;
         while let Some(run) = self.maps.run_in(at, PAGES) {
             at = run.pages.end;
-            // Linux, too, says nothing of mappings that could not be split or merged.
+            // Linux, too, ignores mappings that could not be split or merged.
             let _ = self.change_run(lock, run, |flags| relocked(flags, locked));
         }
     }
 
-    /// Whether what is mapped from now on is locked. With any range.
+    /// Returns how new mappings are locked from now on. Exact for a caller that holds any range.
     pub(crate) fn lock_future(&self) -> Locked {
         match self.lock_future.get() {
             0 => Locked::No,
@@ -224,7 +224,7 @@ impl<M: Machine> AddressSpace<M> {
         self.lock_future.set(locked as u64);
     }
 
-    /// Whether a new mapping is locked, if `asked` for (`MAP_LOCKED`) or not.
+    /// Returns the lock of a new mapping, if `asked` for (`MAP_LOCKED`) or not.
     pub(crate) fn locked_at_birth(&self, asked: bool) -> Locked {
         match self.lock_future() {
             Locked::No if asked => Locked::Yes,
@@ -232,7 +232,7 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Whether a word's mapping is locked and private.
+    /// Whether the mapping of a slot value is locked and private.
     pub(crate) fn is_locked_private(&self, word: SlotValue) -> bool {
         // SAFETY: the range keeps mappings from being retired.
         let mapping = unsafe { word.mapping() };
@@ -240,7 +240,7 @@ impl<M: Machine> AddressSpace<M> {
         flags.is_some_and(|flags| flags.locked != Locked::No && !flags.shared)
     }
 
-    /// Whether a word's mapping is locked.
+    /// Whether the mapping of a slot value is locked.
     pub(crate) fn is_locked(&self, word: SlotValue) -> bool {
         // SAFETY: the range keeps mappings from being retired.
         let mapping = unsafe { word.mapping() };

@@ -1,7 +1,7 @@
-//! What a program can ask of its memory: one operation, one file.
+//! The operations that a program can request on its memory: one file for each.
 //!
-//! Arguments and errors are Linux's, by number. An operation checks, prepares
-//! what can fail, and then does what cannot.
+//! Arguments and errors are Linux's, by number. An operation checks, prepares what can fail, and then does what
+//! cannot.
 
 mod access;
 mod attributes;
@@ -46,7 +46,7 @@ pub const PROT_WRITE: u32 = 2;
 /// `PROT_EXEC`.
 pub const PROT_EXEC: u32 = 4;
 
-/// The protection that `PROT_*` bits ask for; others are not looked at.
+/// Returns the protection for `PROT_*` bits; other bits are ignored.
 pub(crate) fn protection(prot: u32) -> Protection {
     Protection {
         read: prot & PROT_READ != 0,

@@ -1,10 +1,10 @@
-//! `mprotect`: mapping by mapping, as Linux does, so that an error in the middle
-//! leaves what came before it changed.
+//! `mprotect`: changes protections mapping by mapping, as Linux does: an error in the middle leaves the
+//! mappings before it changed.
 //!
-//! For each: cut, show the successor as *changing*, change the entries. Then, for
-//! all that were changed, an error behind them or not: flush once if anything was
-//! lowered, and show the successors as live. Pages that are the program's alone
-//! and pages that are shared on purpose become writable at once; the zero page stays read-only and is replaced on write.
+//! For each run: cut, show the successor as *changing*, change the entries. Then, for all runs that were
+//! changed, also after an error: flush once if anything was lowered, and show the successors as live. Pages
+//! that are exclusive to the space, or belong to a shared mapping, become writable immediately. The zero page
+//! stays read-only and is replaced on write.
 
 use faultless_paging::{Gather, PAGE_SIZE, Pages, Protection};
 use faultless_sync::Backoff;
@@ -27,10 +27,10 @@ impl<M: Machine> AddressSpace<M> {
     /// Changes which accesses the pages of a byte range allow.
     ///
     /// # Errors
-    /// `EINVAL` for an address that is not aligned or unknown bits; `ENOMEM`
-    /// for a range that wraps or has holes, when memory is short, or at a limit; `EACCES` for
-    /// writing what is shared with a file that was not opened for it; `EPERM` for a
-    /// sealed mapping. What comes before it in the range is changed.
+    /// `EINVAL` for an address that is not aligned or unknown bits; `ENOMEM` for a range that wraps or has
+    /// holes, when memory is short, or at a limit; `EACCES` for writing to a shared mapping of a file that was
+    /// not opened for writing; `EPERM` for a sealed mapping. What comes before the error in the range is
+    /// changed.
     pub fn mprotect(&self, address: u64, length: u64, prot: u32) -> Result<(), Errno> {
         let start = self.trace_start();
         let result = self.change_protection(address, length, prot);
@@ -46,7 +46,7 @@ impl<M: Machine> AddressSpace<M> {
         if length == 0 {
             return Ok(());
         }
-        // Linux lets the length wrap to 0 and then calls the range wrong.
+        // Linux lets the length wrap to 0 and then rejects the range.
         let length = length
             .checked_next_multiple_of(PAGE_SIZE)
             .ok_or(Errno::ENOMEM)?;
@@ -62,7 +62,7 @@ impl<M: Machine> AddressSpace<M> {
         }
         let mut pages = Pages::of_bytes(address..end);
         let lock = match grows {
-            // It may begin anywhere.
+            // The mapping may begin anywhere.
             PROT_GROWSDOWN => self.maps.lock_everything(),
             _ => self.maps.lock_range(pages),
         };
@@ -86,10 +86,10 @@ impl<M: Machine> AddressSpace<M> {
         result
     }
 
-    /// `PROT_GROWSDOWN`: the range begins where the mapping that grows down does.
+    /// `PROT_GROWSDOWN`: extends the range to the start of the mapping, which has to grow down.
     fn extend_to_growing(&self, pages: Pages) -> Result<Pages, Errno> {
         let run = self.maps.mapped_run(pages).ok_or(Errno::ENOMEM)?;
-        // SAFETY: the caller has every range.
+        // SAFETY: the caller holds every range.
         let mapping = unsafe { run.word.mapping() }.ok_or(Errno::EINVAL)?;
         if !mapping.grows_down() {
             return Err(Errno::EINVAL);
@@ -111,8 +111,8 @@ impl<M: Machine> AddressSpace<M> {
         Ok(Pages::new(start, pages.end))
     }
 
-    /// As far as there are mappings. `to_populate`: those that are locked and can now be written,
-    /// as they could not before.
+    /// Changes what is mapped from the start of `pages`, up to the first hole. `to_populate` receives what is
+    /// locked and private, and becomes writable.
     fn protect(
         &self,
         lock: &RangeWriteGuard<'_, M>,
@@ -134,7 +134,7 @@ impl<M: Machine> AddressSpace<M> {
             else {
                 break Err(Errno::ENOMEM);
             };
-            // Pages of their own; what is shared is there already, or was taken away on purpose.
+            // Only private pages: shared ones are there already, or were discarded on purpose.
             let copies =
                 to.write && !run.word.protection().write && self.is_locked_private(run.word);
             match self.protect_run(lock, run, to, last, &mut gather) {
@@ -152,8 +152,8 @@ impl<M: Machine> AddressSpace<M> {
         result
     }
 
-    /// Changes one run; the live word that its pages will have. `before` is that
-    /// of the run before it.
+    /// Changes one run. Returns the live slot value that its pages will have. `before` is that of the preceding
+    /// run.
     fn protect_run(
         &self,
         lock: &RangeWriteGuard<'_, M>,
@@ -211,8 +211,8 @@ impl<M: Machine> AddressSpace<M> {
         Ok(successor)
     }
 
-    /// Changes the entries of `pages`, whose mapping is changing, and gathers
-    /// those of which a TLB could hold more than they now allow.
+    /// Changes the entries of `pages`, of which the mapping is changing. Gathers those for which a TLB could
+    /// hold more than they now allow.
     fn protect_entries(&self, pages: Pages, attributes: &Attributes, gather: &mut Gather) {
         let format = Self::FORMAT;
         let (to, shared) = (attributes.protection, attributes.flags.shared);
@@ -226,12 +226,12 @@ impl<M: Machine> AddressSpace<M> {
                     return;
                 }
                 if format.is_claimed(value) {
-                    // A fault that came too early: it sees the change, or has published.
+                    // The claim of an earlier fault: it sees the change and withdraws, or it publishes.
                     backoff.turn(self.machine());
                     continue;
                 }
                 let own = to.write && (shared || self.tables().is_exclusive(value));
-                // Where every page counts as written nobody watches for stores.
+                // Where every page counts as written, stores need not be detected.
                 let from = if own && is_new {
                     value | format.soft_dirty
                 } else {

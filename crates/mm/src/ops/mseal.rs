@@ -1,10 +1,9 @@
-//! `mseal`: what a mapping is stays as it is, to the end of its address space.
+//! `mseal`: a sealed mapping stays as it is until its address space ends.
 //!
-//! A seal is an attribute. Whoever would unmap, move, or protect otherwise asks for it
-//! under the range lock, before anything is changed: `munmap`, `mmap` over, `mremap`,
-//! `brk`, `mprotect`; and advice that takes pages away, where the mapping cannot be
-//! written. An address space without seals, which is almost every one, says so by a
-//! note, so that they look no further.
+//! A seal is an attribute. A writer that would unmap, move, or change a protection checks for it under the
+//! range lock, before anything is changed: `munmap`, `mmap` over, `mremap`, `brk`, `mprotect`. Advice that
+//! discards pages checks for it where the mapping cannot be written. Almost every address space has no seals; a
+//! flag of the space says so, and saves the search.
 
 use faultless_paging::{PAGE_SIZE, Pages};
 
@@ -15,12 +14,11 @@ use crate::space::AddressSpace;
 use crate::tree::mapping::Flags;
 
 impl<M: Machine> AddressSpace<M> {
-    /// Seals the mappings of a byte range. No flags are known.
+    /// Seals the mappings of a byte range. There are no flags yet.
     ///
     /// # Errors
-    /// `EINVAL` for flags, and a range that is not aligned or wraps; `ENOMEM` if not all of
-    /// it is mapped, and nothing is sealed; `ENOMEM` when memory is short, and then what
-    /// came before is sealed.
+    /// `EINVAL` for flags, and for a range that is not aligned or wraps. `ENOMEM` if not all of it is mapped:
+    /// nothing is sealed. `ENOMEM` when memory is short: what came before is sealed.
     pub fn mseal(&self, address: u64, length: u64, flags: u64) -> Result<(), Errno> {
         if flags != 0 || !address.is_multiple_of(PAGE_SIZE) {
             return Err(Errno::EINVAL);
@@ -47,7 +45,7 @@ impl<M: Machine> AddressSpace<M> {
         self.relabel(&lock, pages, Errno::ENOMEM, seal).map(drop)
     }
 
-    /// Whether there is no hole in `pages`, for a writer.
+    /// Whether there is no hole in `pages`. The caller holds the range.
     fn is_mapped(&self, pages: Pages) -> bool {
         let mut at = pages.start;
         while at < pages.end {
@@ -59,7 +57,7 @@ impl<M: Machine> AddressSpace<M> {
         true
     }
 
-    /// That no mapping of `pages` is sealed, for a writer that would change what is there.
+    /// Checks that no mapping of `pages` is sealed, for a writer that would change them.
     ///
     /// # Errors
     /// `EPERM`.

@@ -1,5 +1,5 @@
-//! `msync`: what is written to a shared mapping is the store's at once, so all that is left
-//! is to look whether the range is mapped, and not locked if it is to be invalidated.
+//! `msync`: checks a range. A store to a shared mapping is in the memory object immediately, so nothing is
+//! written back: what is left is to check that the range is mapped, and not locked if it is to be invalidated.
 
 use faultless_paging::{PAGE_SIZE, Pages};
 
@@ -14,11 +14,11 @@ const INVALIDATE: u32 = 2;
 const SYNC: u32 = 4;
 
 impl<M: Machine> AddressSpace<M> {
-    /// Makes sure that what is written in a byte range is where it belongs.
+    /// Makes sure that what was written to a byte range is in its memory objects.
     ///
     /// # Errors
-    /// As Linux's `msync`: `EINVAL`; `EBUSY` where what is to be invalidated is locked; `ENOMEM`
-    /// where something is not mapped.
+    /// As Linux's `msync`: `EINVAL`; `EBUSY` where a range to be invalidated is locked; `ENOMEM` where
+    /// something is not mapped.
     pub fn msync(&self, address: u64, length: u64, flags: u32) -> Result<(), Errno> {
         let both = ASYNC | SYNC;
         if flags & !(both | INVALIDATE) != 0

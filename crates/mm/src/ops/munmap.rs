@@ -1,8 +1,8 @@
-//! `munmap`, in two phases ([`crate::lock::pending`]).
+//! `munmap`: unmaps pages, in two phases ([`crate::lock::pending`]).
 //!
-//! With the range, placed or brief ([`crate::lock::change`]): check, cut, and let the slots say *zapping*. From then
-//! on nothing is mapped there. With nothing held: take the pages away, flush, free the tables, and let the slots be
-//! empty, so that something new may be mapped.
+//! With the range held, placed or brief ([`crate::lock::change`]): check, cut, and mark the slots *zapping*.
+//! From then on nothing is mapped there. With nothing held: zap the pages, flush, free the tables, and empty
+//! the slots, so that new mappings can be made.
 
 use faultless_paging::Pages;
 use faultless_trace::{Counter, Kind};
@@ -17,9 +17,8 @@ impl<M: Machine> AddressSpace<M> {
     /// Unmaps the pages of a byte range; holes in it do not matter.
     ///
     /// # Errors
-    /// `EINVAL` for a range that is not aligned, empty, or not user memory;
-    /// `EPERM` when a mapping is sealed, `ENOMEM` when one could not be split (memory, or the
-    /// number of mappings); nothing is unmapped then.
+    /// `EINVAL` for a range that is not aligned, empty, or not user memory; `EPERM` when a mapping is sealed;
+    /// `ENOMEM` when one could not be split (memory, or the number of mappings). Nothing is unmapped then.
     pub fn munmap(&self, address: u64, length: u64) -> Result<(), Errno> {
         let start = self.trace_start();
         let result = self.unmap_bytes(address, length);
@@ -41,7 +40,8 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Unmaps `pages` without waiting for their range, if they are few or one mapping, and nothing has them.
+    /// Unmaps `pages` without waiting for their range, if they are few or one mapping, and no other operation
+    /// holds them.
     #[inline(always)]
     fn unmap_briefly(&self, pages: Pages) -> Option<Result<(), Errno>> {
         let (request, has_table) = self.maps.may_unmap_briefly(pages)?;
@@ -59,7 +59,7 @@ impl<M: Machine> AddressSpace<M> {
         Some(result.map(drop))
     }
 
-    /// Unmaps `pages`, of which the caller has the range.
+    /// Unmaps `pages`, of which the caller holds the range.
     #[inline(never)]
     pub(crate) fn unmap_locked(
         &self,
@@ -77,14 +77,14 @@ impl<M: Machine> AddressSpace<M> {
         };
         after.finish();
         if meets_zaps && result == Ok(false) {
-            // Unmapped by others, who are not done yet.
+            // Other writers have unmapped them, and are not done yet.
             self.maps.await_zaps(pages);
         }
         result.map(drop)
     }
 
-    /// Unmaps what an edit has found, which is not sealed; whether anything was mapped there. If so `commit` is
-    /// called, once nothing can fail any more.
+    /// Unmaps what an edit has found, which is not sealed. Returns whether anything was mapped there. If so,
+    /// calls `commit` once nothing can fail any more.
     #[inline(always)]
     pub(crate) fn unmap_found<'a, G: ChangeGuard<'a, M>>(
         &'a self,

@@ -1,8 +1,7 @@
-//! What is known of each page: `/proc/PID/pagemap`.
+//! The state of each page, as `/proc/PID/pagemap` shows it.
 //!
-//! A look inside read sections, beside whoever changes mappings and pages, with no lock: what
-//! is said of a page was true at a moment of the call. A page that is being claimed is waited
-//! for.
+//! The tables are read inside read sections, concurrently with writers and without a lock. The state of a page
+//! was true at some moment of the call. A claimed entry is waited for.
 
 use faultless_frames::Flags;
 use faultless_paging::{Frame, PAGE_SIZE, Page, Pages, Walk};
@@ -12,19 +11,18 @@ use crate::base::machine::Machine;
 use crate::space::AddressSpace;
 use crate::tree::mapping::Attributes;
 
-/// What is known of a page.
+/// The state of a page.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PageState {
-    /// Its frame, if it has one, the shared zero page included; also where no access may
-    /// reach it.
+    /// Its frame, if it has one, including the shared zero page. Also set where no access may reach the page.
     pub frame: Option<Frame>,
-    /// It is a page of a store.
+    /// Whether it is a page of a memory object.
     pub file: bool,
-    /// Nobody else maps it.
+    /// Whether no other entry maps it.
     pub exclusive: bool,
-    /// It was written, or mapped anew, since soft-dirty bits were cleared.
+    /// Whether it was written, or newly mapped, since soft-dirty bits were cleared.
     pub soft_dirty: bool,
-    /// It is a guard: no access may bring a page.
+    /// Whether it is a guard, where no access may bring a page.
     pub guard: bool,
 }
 
@@ -36,12 +34,12 @@ impl PageState {
     const SWAPPED: u64 = 1 << 62;
     const PRESENT: u64 = 1 << 63;
 
-    /// The same as Linux's `pagemap` has it. The frame's number only if it may be seen.
+    /// Returns the state in the format of Linux's `pagemap`, with the frame's number only if `with_frame`.
     pub fn pagemap(&self, with_frame: bool) -> u64 {
         let bits = [
             (self.soft_dirty, Self::SOFT_DIRTY),
             (self.exclusive, Self::EXCLUSIVE),
-            // Newer Linux says what it is as well as how it is kept.
+            // Newer Linux shows both that it is a guard and how it is kept: as a swap entry.
             (self.guard, Self::GUARD | Self::SWAPPED),
             (self.file, Self::FILE),
             (self.frame.is_some(), Self::PRESENT),
@@ -56,7 +54,7 @@ impl PageState {
 }
 
 impl<M: Machine> AddressSpace<M> {
-    /// What is known of the page at an address; nothing where none is mapped.
+    /// Returns the state of the page at an address; the default where nothing is mapped.
     pub fn page_state(&self, address: u64) -> PageState {
         let mut state = PageState::default();
         let page = address / PAGE_SIZE;
@@ -64,9 +62,9 @@ impl<M: Machine> AddressSpace<M> {
         state
     }
 
-    /// Writes what is known of pages from the number `page` on as Linux's `pagemap` has it; of how
-    /// many, which is fewer than there is room for only at the end of user memory. A few
-    /// hundred at a time: all is done in one read section.
+    /// Writes the state of the pages from the number `page` on, in the format of Linux's `pagemap`. Returns how
+    /// many were written: fewer than fit into `to` only at the end of user memory. To be called for a few
+    /// hundred pages at a time, because all are read in one read section.
     pub fn pagemap(&self, page: u64, to: &mut [u64], with_frames: bool) -> usize {
         let end = self.layout().end / PAGE_SIZE;
         let stop = page.saturating_add(to.len() as u64).min(end);
@@ -82,11 +80,11 @@ impl<M: Machine> AddressSpace<M> {
         count as usize
     }
 
-    /// Calls `visit` for every page of which anything is known.
+    /// Calls `visit` for every page with a state other than the default.
     fn for_each_state(&self, pages: Pages, visit: &mut dyn FnMut(u64, PageState)) {
         let limit = pages.end.min(self.layout().end / PAGE_SIZE);
         let section = self.memory().enter();
-        // The run seen last: its end, and whether the mapping that it is a part of is new.
+        // The previous run: its end, its attributes, and whether the mapping to which it belongs is new.
         let mut last: Option<(u64, &Attributes, bool)> = None;
         // The heap is a mapping of its own.
         let cut = self.heap().0 / PAGE_SIZE;
@@ -121,7 +119,7 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// What a page's entry says.
+    /// Returns the state that a page's entry shows.
     fn state_of(&self, page: Page, section: &Section<'_>) -> PageState {
         match self.tables().descend(page, section) {
             Walk::Leaf { entry, .. } => self.state_in(self.tables().settled(entry)),
@@ -131,7 +129,7 @@ impl<M: Machine> AddressSpace<M> {
 
     fn state_in(&self, value: u64) -> PageState {
         let format = Self::FORMAT;
-        // Of a device's pages Linux says nothing.
+        // Linux reports nothing for the pages of a device.
         if value == 0 || format.is_guard(value) || format.is_device(value) {
             return PageState {
                 guard: format.is_guard(value),

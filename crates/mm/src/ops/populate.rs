@@ -1,10 +1,14 @@
-//! Populating what is mapped: every page is faulted in before anybody touches it.
+//! Populates mappings: faults in every page before the program touches it.
 //!
-//! These are faults like all others, with no lock held, so that faults and operations beside
-//! them go on. As on Linux a mapping that may be written is written (which copies a page that is
-//! shared), any other is read, one without any access is an error, and one that is to be locked
-//! as it is touched is left alone, and so is a device. Pages that are there already are no faults.
-//! Others run in between, and who is killed meanwhile stops.
+//! These are ordinary faults, with no lock held, so that other faults and operations continue. As on Linux:
+//!
+//! * A private mapping that may be written is faulted for writing, which copies shared pages. Any other mapping
+//!   is faulted for reading.
+//! * A mapping that allows no access is an error.
+//! * A mapping that is locked on fault, and a device, are left alone.
+//! * Pages that are already there cause no fault.
+//!
+//! The CPU is yielded in between, and a killed caller stops.
 
 use faultless_paging::{Access, Page, Pages};
 use faultless_sync::cond_resched;
@@ -15,27 +19,27 @@ use crate::fault::{Outcome, SegvCode};
 use crate::space::AddressSpace;
 use crate::tree::mapping::{Attributes, Locked};
 
-/// Pages between two looks whether somebody else should run.
+/// Pages between two checks for a pending reschedule.
 const POLL_INTERVAL: u64 = 64;
 
-/// Parts that are told apart. What is between further ones is populated with them, which takes
-/// pages early and changes nothing that they hold.
+/// Parts that are kept apart. The pages between further parts are populated with them, which allocates pages
+/// early and changes no contents.
 const PARTS: usize = 8;
 
-/// Parts of a range that are to be populated, in order: told under a lock, done without it.
+/// Parts of a range that are to be populated, in order: collected under a lock, populated without it.
 pub(crate) struct Parts {
     parts: [Pages; PARTS],
     count: usize,
 }
 
 impl Parts {
-    /// Nothing.
+    /// No parts.
     pub const NONE: Self = Self {
         parts: [Pages { start: 0, end: 0 }; PARTS],
         count: 0,
     };
 
-    /// Pages behind all those that were added before.
+    /// Adds pages that are behind all those added before.
     pub fn add(&mut self, pages: Pages) {
         if let Some(last) = self.parts[..self.count].last_mut()
             && (last.end == pages.start || self.count == PARTS)
@@ -47,25 +51,25 @@ impl Parts {
         self.count += 1;
     }
 
-    /// All that were added.
+    /// Returns all that were added.
     pub fn iter(&self) -> impl Iterator<Item = Pages> {
         self.parts[..self.count].iter().copied()
     }
 }
 
 impl<M: Machine> AddressSpace<M> {
-    /// Populates what is mapped of `pages`, each mapping as far as it can be.
+    /// Populates what is mapped of `pages`, each mapping as far as possible.
     pub(crate) fn populate_ignoring(&self, pages: Pages) {
         let _ = self.populate_each(pages, |_| true, |_| Ok(()));
     }
 
-    /// The same, of mappings that are locked.
+    /// The same, for locked mappings only.
     pub(crate) fn populate_locked(&self, pages: Pages) {
         let is_locked = |attributes: &Attributes| attributes.flags.locked != Locked::No;
         let _ = self.populate_each(pages, is_locked, |_| Ok(()));
     }
 
-    /// Populates what is mapped of `pages`, up to the first page that cannot be.
+    /// Populates what is mapped of `pages`, up to the first page for which that fails.
     ///
     /// # Errors
     /// `EFAULT` where no access is allowed, `ENOMEM` when memory is short.
@@ -86,7 +90,7 @@ impl<M: Machine> AddressSpace<M> {
                 continue;
             }
             match self.populate_part(part, &attributes) {
-                // A page from which on something else may be true now, or the end.
+                // A page where the mapping may have changed, or the end.
                 Ok(stop) => at = stop,
                 Err(error) => on_error(error)?,
             }
@@ -94,7 +98,7 @@ impl<M: Machine> AddressSpace<M> {
         Ok(())
     }
 
-    /// Lets others run, now and then.
+    /// Yields the CPU now and then, if a reschedule is pending.
     ///
     /// # Errors
     /// `EINTR`: the caller was killed.
@@ -108,7 +112,8 @@ impl<M: Machine> AddressSpace<M> {
         Ok(())
     }
 
-    /// Populates pages of which this is true. The page from which on it no longer is.
+    /// Populates pages that had these attributes. Returns the page from which on they may not have them any
+    /// more, or the end.
     fn populate_part(&self, pages: Pages, attributes: &Attributes) -> Result<u64, Errno> {
         if attributes.flags.locked == Locked::OnFault || attributes.flags.device {
             return Ok(pages.end);

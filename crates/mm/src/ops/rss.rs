@@ -1,38 +1,39 @@
-//! What an address space has in memory, in numbers that are kept: `/proc/PID/statm`, `getrusage`.
+//! The memory use of an address space, from counters: `/proc/PID/statm`, `getrusage`.
 //!
-//! Takes time by the number of CPUs. What a range has in memory is looked for ([`crate::Usage`]).
+//! It takes time by the number of CPUs. The memory use of a range is found by a walk ([`crate::Usage`]).
 //!
-//! *Writes:* this CPU's line of the space's counts ([`crate::table::rss`]).
+//! *Writes*: this CPU's line of the space's counts ([`crate::table::rss`]).
 
 use crate::base::machine::Machine;
 use crate::space::AddressSpace;
 use crate::table::rss::RssKind;
 
-/// What is in memory of an address space, without the shared zero page and without devices: pages. Exact while nothing
-/// is at work on the space.
+/// The memory use of an address space in pages, without the shared zero page and devices. Exact while no
+/// operation is at work on the space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rss {
-    /// Pages of anonymous memory, private copies of files' pages included (Linux: `RssAnon`).
+    /// Pages of anonymous memory, including private copies of files' pages (Linux: `RssAnon`).
     pub anonymous: u64,
     /// Pages of files (Linux: `RssFile`).
     pub file: u64,
-    /// Pages of shared memory that has no file (Linux: `RssShmem`).
+    /// Pages of shared memory without a file (Linux: `RssShmem`).
     pub shared_memory: u64,
     /// Page tables, without the root (Linux: `VmPTE`).
     pub tables: u64,
-    /// The most pages that were in memory at once (Linux: `VmHWM`); up to 64 for each CPU may be missed.
+    /// The largest number of pages that were in memory at one time (Linux: `VmHWM`). It may miss up to 64 for
+    /// each CPU.
     pub peak: u64,
 }
 
 impl Rss {
-    /// All pages in memory (Linux: `VmRSS`).
+    /// Returns the number of all pages in memory (Linux: `VmRSS`).
     pub fn resident(&self) -> u64 {
         self.anonymous + self.file + self.shared_memory
     }
 }
 
 impl<M: Machine> AddressSpace<M> {
-    /// What is in memory now, and the most that was.
+    /// Returns the present memory use, and the peak.
     pub fn rss(&self) -> Rss {
         let counters = &self.tables().rss;
         counters.note_peak(self.machine().cpu());
@@ -46,12 +47,12 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Pages in memory, without the shared zero page and without devices.
+    /// Returns the number of pages in memory, without the shared zero page and devices.
     pub fn resident(&self) -> u64 {
         self.tables().rss.sum().resident()
     }
 
-    /// From here on the most pages that were in memory are those that are there now.
+    /// Resets the peak to the pages that are in memory now.
     pub fn forget_peak_rss(&self) {
         self.tables().rss.forget_peak();
         self.tables().rss.note_peak(self.machine().cpu());

@@ -1,8 +1,8 @@
-//! What the pages of a range amount to: `/proc/PID/smaps`.
+//! The memory use of a range, as `/proc/PID/smaps` shows it.
 //!
-//! A look at the entries and at their frames' descriptors inside read sections, beside whoever
-//! changes them and with no lock, as for `pagemap`. Takes time by pages; what the whole space has in memory is
-//! counted as pages come and go ([`crate::Rss`]).
+//! Entries and their frames' descriptors are read inside read sections, concurrently with writers and without a
+//! lock, as for `pagemap`. It takes time by pages. For a whole space, [`crate::Rss`] is counted as pages come
+//! and go.
 
 use core::ops::{AddAssign, Range};
 
@@ -12,22 +12,22 @@ use faultless_paging::{PAGE_SIZE, Pages};
 use crate::base::machine::Machine;
 use crate::space::AddressSpace;
 
-/// Pages looked at in one section.
+/// Pages read in one section.
 const BATCH: u64 = 4096;
 
-/// A number of bytes divided among those who share them, in parts of a byte, as Linux has it.
+/// A number of bytes divided among the mappings that share them, in fractions of a byte, as on Linux.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share(u64);
 
 impl Share {
     const PARTS: u32 = 12;
 
-    /// A page's share of each of so many who map it.
+    /// The share of each of so many mappings of a page.
     fn of_page(map_count: u64) -> Self {
         Self((PAGE_SIZE << Self::PARTS) / map_count.max(1))
     }
 
-    /// Whole bytes.
+    /// Returns the whole bytes.
     pub fn bytes(self) -> u64 {
         self.0 >> Self::PARTS
     }
@@ -39,31 +39,31 @@ impl AddAssign for Share {
     }
 }
 
-/// What is in memory of a range: bytes, without the shared zero page and without devices. A page is *shared* if more
+/// The memory use of a range in bytes, without the shared zero page and devices. A page is *shared* if more
 /// than one entry maps it, here or in another address space.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// All pages, those included that no access may reach.
+    /// All pages, including those that no access may reach.
     pub resident: u64,
-    /// This range's share of them.
+    /// This range's share of all pages.
     pub share: Share,
-    /// Of those that were written.
+    /// Its share of pages that were written.
     pub share_dirty: Share,
-    /// Of anonymous ones.
+    /// Its share of anonymous pages.
     pub share_anonymous: Share,
-    /// Shared, and not written through this mapping.
+    /// Pages that are shared, and not written through this mapping.
     pub shared_clean: u64,
-    /// Shared, and written.
+    /// Pages that are shared, and written.
     pub shared_dirty: u64,
-    /// Not shared and not written.
+    /// Pages that are neither shared nor written.
     pub private_clean: u64,
-    /// Not shared, written.
+    /// Pages that are not shared, and written.
     pub private_dirty: u64,
-    /// Used since accessed bits were cleared ([`AddressSpace::clear_accessed`]).
+    /// Pages used since accessed bits were cleared ([`AddressSpace::clear_accessed`]).
     pub referenced: u64,
-    /// Pages that no store has.
+    /// Pages that no memory object has.
     pub anonymous: u64,
-    /// Of these, those let go of (`MADV_FREE`) and not written since.
+    /// Anonymous pages that were lazily freed (`MADV_FREE`) and not written since.
     pub lazily_free: u64,
 }
 
@@ -84,7 +84,7 @@ impl AddAssign for Usage {
 }
 
 impl<M: Machine> AddressSpace<M> {
-    /// What is in memory of a byte range, of whole pages.
+    /// Returns the memory use of a byte range, in whole pages.
     pub fn usage(&self, range: Range<u64>) -> Usage {
         let pages = Pages::of_bytes(range.start..range.end.min(self.layout().end));
         let mut usage = Usage::default();

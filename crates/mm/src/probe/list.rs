@@ -1,37 +1,35 @@
-//! Probes: breakpoints in files, which every program meets that runs them from private memory. Linux's
-//! name for it is uprobes.
+//! Probes: breakpoints in files, for every program that runs them from private memory (Linux: uprobes).
 //!
-//! A [`Probe`] names a byte of a store. As long as it is there, each private mapping of the store that
-//! cannot be written, and has the byte, shows a breakpoint in its place: the space gets a copy of the
-//! page, as from any write by who may pass over protections ([`crate::AddressSpace::access`]). It is
-//! put there when the probe is registered, in all spaces; and when such a mapping comes, by `mmap`,
-//! `mremap` or `fork` ([`crate::probe::space`]). The file stays as it is. What a program does to its private
-//! copy is its affair: `MADV_DONTNEED` takes the breakpoint away with it, as on Linux. And as there, a
-//! mapping that was writable when it came shows none when `mprotect` makes it executable.
+//! A [`Probe`] names a byte of a memory object. While it exists, each private mapping of the object that has
+//! the byte and cannot be written shows a breakpoint in its place. The space gets a copy of the page, as from
+//! any write that may pass over protections ([`crate::AddressSpace::access`]). The breakpoint is installed in
+//! all spaces when the probe is registered. It is also installed when `mmap`, `mremap` or `fork` makes such a
+//! mapping ([`crate::probe::space`]). The file does not change.
 //!
-//! # Nobody is forgotten
+//! A program may change its private copy: `MADV_DONTNEED` removes the breakpoint with it, as on Linux. Also as
+//! on Linux, a mapping that was writable when it was made shows none when `mprotect` makes it executable.
 //!
-//! Who registers adds the probe to the list, and then walks the store's mappings, in each of which he
-//! waits until nobody has the range. Who maps has the range while he changes the tree, and looks
-//! afterwards whether there are probes. Whoever has the range first is seen by the other; and if
-//! the mapping enters the store's list behind the walk, that list's lock says the same. Who puts a
-//! breakpoint in place looks once more, under the entry's claim, whether the probe is still
-//! registered and not *ending*; who ends one has said so before he goes through the mappings: he
-//! finds the breakpoint, or it is not put there.
+//! # No mapping is missed
 //!
-//! While it ends a probe stays in the list: a breakpoint that is still there is somebody's, and nobody
-//! registers another probe at the byte, whose breakpoints would be taken for those of the first. It
-//! leaves the list when no mapping shows it. To take one away may need a copy of its page; where there
-//! is no memory for that the probe stays, as ending. If nobody has it any more it is *left*: the next who
-//! registers or ends a probe of the store tries again, and it goes at the latest with the store,
-//! which no mapping leads to then.
+//! * Registration adds the probe to the list, and then visits the object's mappings. In each it waits until no
+//!   operation holds the range. A writer that maps holds the range while it changes the tree, and checks for
+//!   probes afterwards. Whichever holds the range first is seen by the other. If the mapping enters the
+//!   object's list behind the walk, the lock of that list orders the two in the same way.
+//! * A breakpoint is installed after one more check, under the entry's claim, that the probe is registered and
+//!   not *ending*. The end of a probe says so before it visits the mappings. Either it finds the breakpoint, or
+//!   the breakpoint is not installed.
+//! * A probe stays in the list while it is ending, because its breakpoints may still be there. No other probe
+//!   can be registered at the byte: the breakpoints of the first would be taken for its own. The probe leaves
+//!   the list when no mapping shows it.
+//! * To remove a breakpoint may need a copy of its page. Without memory for that, the probe stays, as ending.
+//!   If it has no owner any more, it is *left*: the next registration or end of a probe of the object tries
+//!   again. At the latest it is freed with the object, to which no mapping leads then.
+//! * A child that is being made is visited when it is complete: a fork holds its ranges until then.
 //!
-//! A child that is being made is visited when it is whole: a fork has its ranges until then.
+//! Without any probe, a change of mappings reads one count that nothing writes. A fault does nothing for
+//! probes.
 //!
-//! Without any probe all this costs a look at a count that nobody writes, when mappings change. A
-//! fault knows nothing of it.
-//!
-//! Written lines: the list and its count, by who registers and ends.
+//! *Writes*: the list and its count, when a probe is registered or ends.
 //!
 //! *Models*: loom `probe/probes.rs`, shuttle `probe/probes.rs`.
 
@@ -50,33 +48,33 @@ use crate::object::MemoryObject;
 use crate::object::probe::{Body, ENDING, LEFT, ProbeFilter, ProbeInfo, REGISTERED, bodies, find};
 use crate::probe::space::{await_change, install_probe, remove_probe};
 
-/// A breakpoint in a store, until this is ended or dropped.
+/// A breakpoint in a memory object, until it is ended or dropped.
 ///
-/// To drop it takes it away again in all spaces, which may wait for those who change mappings and
-/// bring pages; so does to register it. With no lock held. Where there is no memory to do so
-/// breakpoints stay, and stay this probe's ([`crate::AddressSpace::probe_at`]), until the next probe of
-/// the store is registered or ended, or the store goes. Who wants to know calls [`Probe::end`].
+/// To drop it removes it from all spaces. That and registration may wait for writers that change mappings, and
+/// bring pages. The caller holds no lock. Without memory for the removal, breakpoints stay, and stay this
+/// probe's ([`crate::AddressSpace::probe_at`]). The next registration or end of a probe of the object tries
+/// again; with the object they are freed at the latest. [`Probe::end`] reports that.
 pub struct Probe<M: Machine> {
     store: MemoryObject<M>,
     body: NonNull<Body>,
     is_ended: bool,
 }
 
-// SAFETY: what it leads to is never written while it is there, but under the list's lock.
+// SAFETY: what it leads to is written only under the list's lock while it is there.
 unsafe impl<M: Machine> Send for Probe<M> {}
 // SAFETY: as above.
 unsafe impl<M: Machine> Sync for Probe<M> {}
 
 impl<M: Machine> Probe<M> {
-    /// Lets programs find `breakpoint` at a byte of a store. `tag` is the port's name for it.
+    /// Lets programs find `breakpoint` at a byte of an object. `tag` is the port's name for the probe.
     ///
     /// # Errors
-    /// `EINVAL` behind the store's end, `EEXIST` where there is a probe already, or still one whose
-    /// breakpoints are being taken away or could not be; `ENOMEM`, and what reading the page in failed
-    /// with: there is no probe then.
+    /// `EINVAL` behind the object's end; `EEXIST` where there is a probe already, or one with breakpoints that
+    /// are being removed or could not be; `ENOMEM`, and any error of reading the page in. There is no probe
+    /// then.
     ///
-    /// What programs find when the probe has ended is the byte that the store has now, whatever is
-    /// written to it later.
+    /// When the probe has ended, programs find the byte that the object has now, whatever is written to it
+    /// later.
     pub fn register(
         store: &MemoryObject<M>,
         byte: u64,
@@ -127,10 +125,10 @@ impl<M: Machine> Probe<M> {
         Ok(probe)
     }
 
-    /// Ends it, as to drop it does.
+    /// Ends the probe, as dropping it does.
     ///
     /// # Errors
-    /// `ENOMEM`: some spaces show it still, no other will. It can be ended again.
+    /// `ENOMEM`: some spaces still show it, and no other will. It can be ended again.
     pub fn end(mut self) -> Result<(), (Self, Errno)> {
         match self.store.end_probe(self.body) {
             Ok(()) => {
@@ -141,7 +139,7 @@ impl<M: Machine> Probe<M> {
         }
     }
 
-    /// Puts the breakpoint into all spaces.
+    /// Installs the breakpoint in all spaces.
     fn install(&self) -> Result<(), Errno> {
         // SAFETY: it stays until the end.
         let known = unsafe { self.body.as_ref() }.known;
@@ -168,10 +166,10 @@ impl<M: Machine> Drop for Probe<M> {
 }
 
 impl<M: Machine> MemoryObject<M> {
-    /// Takes a probe's breakpoints away, and then the probe. If one cannot be it stays, as ending.
+    /// Removes a probe's breakpoints, and then the probe. If one cannot be removed, the probe stays, as ending.
     fn end_probe(&self, body: NonNull<Body>) -> Result<(), Errno> {
         let memory = self.memory();
-        // SAFETY: it stays until the end of this, which the caller alone has to do with.
+        // SAFETY: it stays until the end of this, and only the caller uses it.
         let known = unsafe { body.as_ref() }.known;
         self.set_probe(body, ENDING);
         let is_early = mutant(Mutant::ProbeUnlistedFirst);
@@ -196,11 +194,11 @@ impl<M: Machine> MemoryObject<M> {
     fn set_probe(&self, body: NonNull<Body>, state: u64) {
         let memory = self.memory();
         let _list = memory.probes.list.lock(memory.machine());
-        // SAFETY: the caller has it.
+        // SAFETY: the caller owns it.
         unsafe { body.as_ref() }.state.set(state);
     }
 
-    /// Ends what others have left of their probes.
+    /// Ends the probes of the object that were left.
     fn end_left_probes(&self) {
         while let Some(body) = self.adopt_left() {
             if self.end_probe(body).is_err() {
@@ -210,7 +208,7 @@ impl<M: Machine> MemoryObject<M> {
         }
     }
 
-    /// A probe of the store that was left, which is now the caller's.
+    /// Returns a probe of the object that was left, which is now the caller's.
     fn adopt_left(&self) -> Option<NonNull<Body>> {
         let memory = self.memory();
         if !memory.has_probes() {
@@ -225,13 +223,14 @@ impl<M: Machine> MemoryObject<M> {
 }
 
 impl<M: Machine> Memory<M> {
-    /// A byte of a page's frame, which the caller keeps what it is. Programs may write it meanwhile.
+    /// Reads a byte of a page's frame, which the caller keeps from being reused. Programs may write it
+    /// meanwhile.
     pub(crate) fn byte_in(&self, frame: Frame, byte: u64) -> u8 {
         // SAFETY: inside the frame.
         unsafe { self.place_in(frame, byte).read_volatile() }
     }
 
-    /// Sets it.
+    /// Writes such a byte.
     pub(crate) fn set_byte_in(&self, frame: Frame, byte: u64, to: u8) {
         // SAFETY: inside the frame.
         unsafe { self.place_in(frame, byte).write_volatile(to) };

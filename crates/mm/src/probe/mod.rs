@@ -1,7 +1,7 @@
 //! Breakpoints in a file's pages (Linux: uprobes).
 //!
-//! * `list`: the probes that are registered, machine-wide.
-//! * `space`: what they do to one address space.
+//! * `list`: the registered probes, machine-wide.
+//! * `space`: how they are applied to one address space.
 
 pub(crate) mod list;
 pub(crate) mod space;

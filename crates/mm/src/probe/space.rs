@@ -1,23 +1,12 @@
-//! Probes ([`crate::probe::list`]) as one address space has them: whether it shows any, and how a breakpoint
-//! gets into it and out of it.
+//! Applies probes ([`crate::probe::list`]) to one address space: installs breakpoints, removes them, and finds
+//! the probe of a trap.
 //!
-//! A word of the space says whether it *may* show breakpoints: who is trapped at one that the space
-//! cannot have is trapped at the program's own. It is set where a mapping with probes comes
-//! into the tree, under the edit that shows it and before any breakpoint is in its pages. Where one
-//! leaves the tree it is only noted that the answer is to be *checked again*, after the slots say so
-//! and under the same edit: the zap that follows knows nothing of it. The next who is trapped at what
-//! is no probe looks through the tree, with no lock, and clears the word if no mapping is left that
-//! has probes; unless one has come meanwhile, which each coming is counted for, in the same word. A probe
-//! that is ending is one, and leaves the answer in doubt.
+//! * [`crate::lock::probed`] says whether the space *may* show breakpoints. If it may not, a trap is at a
+//!   breakpoint of the program's own.
+//! * The end of a probe passes over a space that cannot show any. The installation of a breakpoint sets the
+//!   space's mark before it checks, under the claim, whether the probe is ending.
 //!
-//! Who ends a probe passes over a space that cannot show any: whoever puts a breakpoint in place says so before he
-//! asks, under the claim, whether the probe is ending.
-//!
-//! A mapping that is moved leaves its old place when it is at the new one, which counts as coming: who
-//! looks finds one of them, or fails to clear.
-//!
-//! Written lines: `AddressSpace::probed`, when mappings with probes come and go; in a page's case those
-//! of an access from outside.
+//! *Writes*: `Mappings::probed`; for a page, what an access from outside writes.
 
 use faultless_frames::Flags;
 use faultless_paging::{Access, PAGE_SIZE, Page, Pages, Walk};
@@ -30,8 +19,8 @@ use crate::object::probe::{ProbeFilter, ProbeInfo};
 use crate::space::AddressSpace;
 use crate::tree::mapping::{Attributes, ObjectRef};
 
-/// The probe at an address, by its tag, for who is trapped at a breakpoint there. `None`: it is the
-/// program's own, if it is still there; or the probe has gone since.
+/// Returns the tag of the probe at an address, for a trap at a breakpoint there. `None`: the breakpoint is the
+/// program's own, if it is still there, or the probe has ended.
 pub(crate) fn probe_at<M: Machine>(space: &AddressSpace<M>, address: u64) -> Option<u64> {
     if !space.maps.may_show_probes() {
         return None;
@@ -48,10 +37,10 @@ pub(crate) fn probe_at<M: Machine>(space: &AddressSpace<M>, address: u64) -> Opt
     found.map(|known| known.tag)
 }
 
-/// Puts breakpoints into what is mapped of `pages`, for who has changed the tree, with nothing
-/// held. Where there is no memory for one there is none, as on Linux.
+/// Installs breakpoints in what is mapped of `pages`, after the caller has changed the tree, with nothing held.
+/// Where there is no memory for a breakpoint there is none, as on Linux.
 pub(crate) fn install_probes<M: Machine>(space: &AddressSpace<M>, pages: Pages) {
-    // The caller has had the range: see `await_change`.
+    // The caller has held the range: see `await_change`.
     if !space.memory().has_probes() {
         return;
     }
@@ -64,7 +53,7 @@ pub(crate) fn install_probes<M: Machine>(space: &AddressSpace<M>, pages: Pages) 
     }
 }
 
-/// The same for pages that one mapping has.
+/// The same for the pages of one mapping.
 fn install_in<M: Machine>(space: &AddressSpace<M>, pages: Pages, backed: &ObjectRef) {
     let cache = backed.pointer().as_ptr().cast::<ObjectInner>();
     let mut at = pages.start;
@@ -74,7 +63,7 @@ fn install_in<M: Machine>(space: &AddressSpace<M>, pages: Pages, backed: &Object
             return;
         };
         at = page_of(space, &known, backed.first);
-        // Every probe of a page, one byte after the other.
+        // All probes of the page, in order.
         let page = at;
         let mut next = Some(known);
         while let Some(known) = next {
@@ -104,16 +93,16 @@ fn page_of<M: Machine>(_space: &AddressSpace<M>, known: &ProbeInfo, first: u64) 
     (known.byte / PAGE_SIZE).wrapping_sub(first)
 }
 
-/// Waits until nobody changes what is mapped at a page, a fork that fills this space included. What
-/// was changed before is seen from here on; who changes it later sees what the caller has done.
+/// Waits until no operation changes what is mapped at a page, including a fork that fills this space. Earlier
+/// changes are seen from here on; a later change sees what the caller has done.
 pub(crate) fn await_change<M: Machine>(space: &AddressSpace<M>, page: u64) {
     if page < space.layout().end / PAGE_SIZE && !mutant(Mutant::ProbeBesideChanges) {
         drop(space.maps.hold_range(Pages::new(page, page + 1)));
     }
 }
 
-/// Puts a breakpoint into a page, where a mapping of the store shows it that cannot be written and
-/// the probe is registered.
+/// Installs a breakpoint in a page, if the probe is registered, and a mapping of the object shows the page and
+/// cannot be written.
 pub(crate) fn install_probe<M: Machine>(
     space: &AddressSpace<M>,
     page: u64,
@@ -127,7 +116,7 @@ pub(crate) fn install_probe<M: Machine>(
     let Some(address) = address_of(space, page, &is_meant) else {
         return Ok(());
     };
-    // Before anybody runs it.
+    // Before a program can run it.
     space.maps.show_probes();
     let mut is_put = false;
     let mut put = |frame| {
@@ -144,18 +133,18 @@ pub(crate) fn install_probe<M: Machine>(
     };
     let result = space.access_meant(address, Access::Write, &is_meant, &mut put);
     if !is_put {
-        // What has left meanwhile may have found that it showed none.
+        // An unmap meanwhile may have found that the space showed none.
         space.maps.check_probes_later();
     }
     match result {
         Err(Errno::ENOMEM) => Err(Errno::ENOMEM),
-        // Or there is something else by now.
+        // Or something else is mapped there by now.
         _ => Ok(()),
     }
 }
 
-/// Takes a breakpoint out of a page, where a mapping of the store shows it. Not what the program
-/// has written there itself, in a space that shows no probes.
+/// Removes a breakpoint from a page, where a mapping of the object shows it. Leaves what the program itself has
+/// written there, in a space that shows no probes.
 pub(crate) fn remove_probe<M: Machine>(
     space: &AddressSpace<M>,
     page: u64,
@@ -176,7 +165,7 @@ pub(crate) fn remove_probe<M: Machine>(
     let mut look = |frame| {
         is_there = space.memory().byte_in(frame, known.byte) == known.breakpoint;
     };
-    // What is not there any more has to be brought for this, and what cannot be shows none.
+    // A page that is no longer there has to be brought for this; one that cannot be shows no breakpoint.
     let _ = space.access_meant(address, Access::Read, &is_meant, &mut look);
     if !is_there || known.breakpoint == known.original {
         return Ok(());
@@ -190,13 +179,13 @@ pub(crate) fn remove_probe<M: Machine>(
     };
     match space.access_meant(address, Access::Write, &is_meant, &mut put) {
         Err(Errno::ENOMEM) => Err(Errno::ENOMEM),
-        // Or it has gone.
+        // Or the mapping is gone.
         _ => Ok(()),
     }
 }
 
-/// Whether a page is one of the space's own, in a space that may show breakpoints. A page of the
-/// store shows none. Waits as [`AddressSpace::await_change`] does, and looks while nobody moves it.
+/// Whether a page is one of the space's own, in a space that may show breakpoints. An object's page shows none.
+/// Waits as [`await_change`] does, and looks while no operation can move the page.
 fn has_copy<M: Machine>(space: &AddressSpace<M>, page: u64) -> bool {
     let _range = space.maps.hold_range(Pages::new(page, page + 1));
     if !space.maps.may_show_probes() {
@@ -217,7 +206,7 @@ fn has_copy<M: Machine>(space: &AddressSpace<M>, page: u64) -> bool {
             .is_some_and(|descriptor| !descriptor.flags().has(Flags::FILE))
 }
 
-/// The address of a page, if it is mapped as is meant.
+/// Returns the address of a page, if its mapping satisfies `is_meant`.
 fn address_of<M: Machine>(
     space: &AddressSpace<M>,
     page: u64,

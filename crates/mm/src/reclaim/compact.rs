@@ -1,11 +1,11 @@
-//! Compaction: pages leave a range of frames, so that it becomes free as a whole.
+//! Compaction: moves pages out of a range of frames, so that the whole range becomes free.
 //!
-//! Every page in the range is moved elsewhere ([`crate::rmap::migrate`]). What comes free in the
-//! range meanwhile is kept until the end, so that nothing goes back there, unless somebody finds no
-//! frame at all ([`crate::base::isolated`]). What cannot be moved stays: tables, small objects, pages that are
-//! pinned or just in use.
+//! Every page in the range is moved elsewhere ([`crate::rmap::migrate`]). Frames that become free in the range
+//! are isolated until the end, so that they are not reused, unless an allocation finds no other frame
+//! ([`crate::base::isolated`]). What cannot be moved stays: tables, small objects, pages that are pinned or in
+//! use at that moment.
 //!
-//! Written lines: those of moving pages, and of what is kept.
+//! *Writes*: what moving pages and isolating frames write.
 
 use core::ops::Range;
 
@@ -17,26 +17,25 @@ use crate::base::machine::Machine;
 use crate::base::memory::Memory;
 use crate::rmap::migrate::{Mover, NotMoved};
 
-/// What became of a range of frames.
+/// The result for a range of frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Evacuated {
-    /// Pages that went elsewhere.
+    /// Pages that were moved elsewhere.
     pub moved: u64,
     /// Pages that are still there.
     pub busy: u64,
 }
 
 impl<M: Machine> Memory<M> {
-    /// Moves the pages in a range of the machine's frames elsewhere, while others fault, write
-    /// and fork. Frames that are free already, used for something else, or not the machine's stay
-    /// what they are.
+    /// Moves the pages in a range of the machine's frames elsewhere, while other CPUs fault, write and fork.
+    /// Frames that are already free, are used for something else, or are not the machine's stay as they are.
     ///
-    /// Free frames that it comes upon in the range are not to be had meanwhile, but to others that
-    /// find none elsewhere: they get all of them, and this ends.
+    /// Free frames that it finds in the range are isolated meanwhile. An allocation that finds no frame
+    /// elsewhere gets all of them, and this ends.
     ///
     /// # Errors
-    /// [`NoMemory`] when there is no frame elsewhere, or others have found none; what was moved
-    /// before stays moved.
+    /// [`NoMemory`] when there is no frame elsewhere, or another allocation has found none. Pages already moved
+    /// stay moved.
     pub fn evacuate(&'static self, frames: Range<u64>) -> Result<Evacuated, NoMemory> {
         let machine = self.machine();
         let all = machine.frames().extent();
@@ -45,7 +44,7 @@ impl<M: Machine> Memory<M> {
             return Ok(Evacuated::default());
         }
         if range == all {
-            // There is nothing elsewhere, and no use in looking.
+            // There is no frame elsewhere to look for.
             return Err(NoMemory);
         }
         let mut mover = Mover::new(self)?;
@@ -75,7 +74,7 @@ impl<M: Machine> Memory<M> {
         Ok(vacated)
     }
 
-    /// A frame that is not one of `range`; what comes from there is kept.
+    /// Returns a frame outside of `range`. Isolates the frames of the range that it is given.
     fn frame_outside(
         &self,
         range: &Range<u64>,

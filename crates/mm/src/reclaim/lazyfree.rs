@@ -1,30 +1,23 @@
-//! Pages that the program does not need any more, unless it writes them again
-//! (`MADV_FREE`): they stay until memory is short.
+//! Lazily freed pages (`MADV_FREE`): the program does not need them unless it writes them again. They stay
+//! until memory is short.
 //!
-//! What says so is the entry's dirty bit, and nothing else: every page of anonymous
-//! memory is dirty from when it is made, but for those that were let go of and not
-//! written since. To let go is to clear the bit and to flush, once, before the
-//! operation returns: a TLB that remembers the bit as set would let a store through
-//! that leaves no trace. It lowers nothing that an access may do, so no claim is held
-//! meanwhile (rule R2 is about what an entry allows): stores that are not seen are
-//! stores that came before the operation's end.
+//! * The entry's dirty bit is the only mark. Every page of anonymous memory is dirty from the start, except
+//!   those that were lazily freed and not written since.
+//! * To free lazily is to clear the bit and to flush, once, before the operation returns: a TLB that holds the
+//!   bit as set would let a store through that leaves no trace. No permission is lowered, so no claim is held
+//!   until the flush (rule R2 is about what an entry allows). A store that is not seen precedes the operation's
+//!   end.
+//! * To reclaim a page is the reverse of a fault: claim the entry from the clean value, validate, flush, empty
+//!   it. A store in between has set the bit, so that the claim fails, or it follows the claim and faults.
+//!   Nothing is waited for under a claim. Only present pages that are exclusive to this space are reclaimed.
+//! * In a droppable mapping (`MAP_DROPPABLE`) every page counts as lazily freed, written or not. The entry is
+//!   claimed from its present value, and validation checks that the mapping is still droppable.
+//! * A pinned page is neither marked nor reclaimed: a write through the pin bypasses the entry. The entry's bit
+//!   was set when the pin was made, and has to stay.
+//! * A fault or a pin of the same address space that finds no frame reclaims, and so can the port
+//!   ([`AddressSpace::take_lazyfree`]). Nothing else reclaims yet.
 //!
-//! To take is what a fault does in reverse: claim the entry from the value that was
-//! clean, validate, flush, empty it. A store in between has set the bit, so that the
-//! claim fails, or comes after it and faults. Under a claim nothing is waited for. Only
-//! present pages that are this space's alone are taken.
-//!
-//! Of a mapping whose pages may go at any time (`MAP_DROPPABLE`) every page counts as let go of,
-//! written or not: the entry is claimed from what it holds, and the validation says that the
-//! mapping still is such a one.
-//!
-//! A page that somebody has pinned is neither let go of nor taken: who writes it does so
-//! beside the entry, whose bit was set when the pin was made and has to stay.
-//!
-//! Who takes is a fault or a pin of the same address space that finds no frame, and whoever runs
-//! the machine ([`AddressSpace::take_lazyfree`]); nothing else reclaims yet.
-//!
-//! Written lines: the entries; for those taken their descriptors; `AddressSpace::notes`.
+//! *Writes*: the entries; the descriptors of reclaimed pages; `Mappings::notes`.
 //!
 //! *Models*: loom `reclaim/lazyfree.rs`.
 
@@ -44,7 +37,7 @@ use crate::table::txn::{PteRef, PteTxn};
 use crate::tree::SlotState;
 use crate::tune::LAZYFREE_BATCH;
 
-/// Lets go of the pages of `pages`; mappings stay as they are meanwhile.
+/// Frees the pages of `pages` lazily. Mappings do not change meanwhile.
 pub(crate) fn mark_lazyfree<M: Machine>(space: &AddressSpace<M>, pages: Pages) {
     let format = AddressSpace::<M>::FORMAT;
     let mut gather = Gather::new();
@@ -82,9 +75,9 @@ pub(crate) fn mark_lazyfree<M: Machine>(space: &AddressSpace<M>, pages: Pages) {
     }
 }
 
-/// Lets a page that may be let go of count as not written; what its entry held to the last,
-/// if that was still `value`, but for what hardware sets. Under a claim: a pin leaves the entry what it was, and from the claim on none comes
-/// that this does not see.
+/// Marks a page that may be lazily freed as clean. Returns the last value of its entry, if that was still
+/// `value`, apart from hardware's bits. Under a claim: a pin leaves the entry unchanged, and no pin is made
+/// from the claim on that this does not see.
 fn clean<M: Machine>(space: &AddressSpace<M>, entry: &Entry, value: u64) -> Option<u64> {
     let format = AddressSpace::<M>::FORMAT;
     let validate = || match is_sole_anonymous(space, value) || mutant(Mutant::PinsNotTested) {
@@ -96,12 +89,11 @@ fn clean<M: Machine>(space: &AddressSpace<M>, entry: &Entry, value: u64) -> Opti
     Some(claim.publish(|value| format.cleaned(value)))
 }
 
-/// Takes some of the pages that `MADV_FREE` let go of and that were not written since;
-/// whether there were any. A fault that finds no frame does this in its own space; a
-/// port may do it in any, before it gives up.
+/// Reclaims some of the lazily freed pages that were not written since. Returns whether there were any. A fault
+/// that finds no frame does this in its own space; a port can do it in any space before it fails an allocation.
 #[cold]
 pub(crate) fn take_lazyfree<M: Machine>(space: &AddressSpace<M>) -> bool {
-    // Whoever lets go while this looks notes it again.
+    // A concurrent lazy free sets the flag again.
     let droppable = space.maps.has_note(Note::DROPPABLE);
     if !space.maps.take_note(Note::LET_GO) && !droppable {
         return false;
@@ -123,7 +115,7 @@ pub(crate) fn take_lazyfree<M: Machine>(space: &AddressSpace<M>) -> bool {
     });
     drop(section);
     if seen {
-        // There may be more, or what is shared now may be this space's alone later.
+        // There may be more, and shared pages may become exclusive later.
         space.maps.note(Note::LET_GO);
     }
     if taken == 0 {
@@ -134,7 +126,7 @@ pub(crate) fn take_lazyfree<M: Machine>(space: &AddressSpace<M>) -> bool {
     true
 }
 
-/// Whether the page of an entry is one of anonymous memory.
+/// Whether the page of an entry is anonymous.
 fn is_anonymous<M: Machine>(space: &AddressSpace<M>, value: u64) -> bool {
     space
         .tables()
@@ -142,7 +134,7 @@ fn is_anonymous<M: Machine>(space: &AddressSpace<M>, value: u64) -> bool {
         .is_some_and(|descriptor| descriptor.flags().has(Flags::ANONYMOUS))
 }
 
-/// Whether it is one that nobody else maps or has pinned.
+/// Whether it is anonymous, with no other mapping and no pin.
 fn is_sole_anonymous<M: Machine>(space: &AddressSpace<M>, value: u64) -> bool {
     is_anonymous(space, value)
         && space
@@ -151,7 +143,7 @@ fn is_sole_anonymous<M: Machine>(space: &AddressSpace<M>, value: u64) -> bool {
             .is_some_and(Descriptor::is_sole_use)
 }
 
-/// Takes a page away whose entry holds `value`, if it `is_clean` or may go at any time;
+/// Reclaims the page of an entry that holds `value`, if it `is_clean` or its mapping is droppable. Returns
 /// whether that was possible.
 fn take_page<M: Machine>(
     space: &AddressSpace<M>,
@@ -160,7 +152,7 @@ fn take_page<M: Machine>(
     is_clean: bool,
     section: &Section<'_>,
 ) -> bool {
-    // By validation alone, as under the policy `speculative`.
+    // Held by validation alone, as under the policy `speculative`.
     let found = space.tree().find(page.0);
     // SAFETY: inside the section.
     let SlotState::Live(mapping) = (unsafe { found.word.content() }) else {
@@ -184,11 +176,11 @@ fn take_page<M: Machine>(
     };
     let mut is_taken = false;
     let published = space.tables().transact(&at, || {
-        // Of what a fork that was over before the validation has done to the page: as in
-        // `is_alone` (`shared.rs`), and with the same partner.
+        // Sees what a fork that had copied the table before the validation has done to the page: as in
+        // `is_alone` (`fault/kinds/cow.rs`), with the same partner.
         fence(Ordering::Acquire);
         if !is_sole_anonymous(space, value) {
-            // Forked since.
+            // Shared by a fork since.
             return Ok(value);
         }
         space.tables().flush_page(page, value);

@@ -1,4 +1,4 @@
-//! Getting frames back: lazily freed pages, compaction, and the frames it isolates.
+//! Reclaims frames: lazily freed pages, and compaction.
 
 pub(crate) mod compact;
 pub(crate) mod lazyfree;

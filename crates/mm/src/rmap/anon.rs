@@ -1,23 +1,22 @@
-//! All address spaces of a machine, and which of them are a *family*: the way from an
-//! anonymous page to its entries (the reverse map), with nothing to be set up by a fault.
+//! All address spaces of a machine, in *families*: the reverse map of anonymous pages, for which no fault sets
+//! anything up.
 //!
-//! A page that is exclusive says in its descriptor whose it is, and where there: a fault writes
-//! that before it publishes the page, on a line that it writes anyway. A page that fork
-//! shares says which family it belongs to: the first space, all its children, theirs, and so
-//! on have the number of the first. Fork writes that when it counts the second mapping. Such a
-//! page is where it was then in every space of the family that still has it, but for spaces
-//! that have moved shared pages (`mremap`), which is noted of them: there all entries are
-//! looked at.
+//! * The descriptor of an exclusive page names its space and its page number there. A fault writes that before
+//!   it publishes the page, on a line that it writes in any case.
+//! * The descriptor of a page that fork shares names its family: a space, its children, their children, and so
+//!   on. They all have the number of the first. Fork writes that when it counts the second mapping.
+//! * A shared page has the same page number in every space of the family that still has it. The exception is a
+//!   space that has moved shared pages (`mremap`): it is marked, and all its entries are searched.
 //!
-//! So what says where pages may be is one list of spaces. It is written when a space is
-//! made, when a fork is done, and when a space ends; by no fault, and by no other
-//! operation. While somebody has the list locked no space ends and none is added.
+//! So one list of spaces says where pages may be. It is written when a space is made, when a fork is done, and
+//! when a space ends; by no fault, and by no other operation. While the list is locked, no space ends and none
+//! is added.
 //!
-//! Who walks it to move a page holds claims under its lock, and waits for nothing but
-//! flushes. Nobody waits for this lock while holding a claim or another lock that whoever
-//! meets such a claim could need, and who waits answers shootdowns.
+//! A walk that moves a page holds claims under the list's lock, and waits only for flushes. No thread waits for
+//! this lock with a claim held, or with a lock held that an operation which meets such a claim could need.
+//! Every wait answers shootdowns.
 //!
-//! Written lines: the list's lock and the neighbours' places.
+//! *Writes*: the list's lock and the neighbours' links.
 
 use core::marker::PhantomData;
 use core::mem::offset_of;
@@ -29,7 +28,7 @@ use crate::base::machine::Machine;
 use crate::base::memory::Memory;
 use crate::space::{AddressSpace, SpaceLink};
 
-/// Lets pages be looked for here.
+/// Adds a space to the list, in which pages are searched from now on.
 pub(crate) fn enter_list<M: Machine>(space: &AddressSpace<M>) {
     let mut list = space.memory().spaces.lock(space.machine());
     let _ = space.expose();
@@ -38,7 +37,7 @@ pub(crate) fn enter_list<M: Machine>(space: &AddressSpace<M>) {
     unsafe { list.push(&space.place.hook) };
 }
 
-/// No page is looked for here any more. The space ends.
+/// Removes a space from the list, because it ends. No page is searched in it any more.
 pub(crate) fn leave_list<M: Machine>(space: &AddressSpace<M>) {
     let mut list = space.memory().spaces.lock(space.machine());
     if space.place.is_listed.get() != 0 {
@@ -48,14 +47,14 @@ pub(crate) fn leave_list<M: Machine>(space: &AddressSpace<M>) {
     }
 }
 
-/// The list, locked: all spaces stay.
+/// The locked list: all spaces stay.
 pub(crate) struct AllSpaces<'a, M: Machine> {
     list: SpinGuard<'a, List>,
     _machine: PhantomData<M>,
 }
 
 impl<M: Machine> Memory<M> {
-    /// Keeps all address spaces that there are.
+    /// Locks the list, which keeps all address spaces.
     pub(crate) fn keep_spaces(&'static self) -> AllSpaces<'static, M> {
         AllSpaces {
             list: self.spaces.lock(self.machine()),

@@ -1,19 +1,18 @@
-//! The reverse map of a store: every mapping that leads to it, and so every entry that
-//! may show one of its pages.
+//! The reverse map of a memory object: all its mappings, and so every entry that may show one of its pages.
 //!
-//! A mapping enters the list when it is made, before any slot leads to it, and leaves it
-//! when its last page does. It has no bounds (`crate::tree`); what it adds is the address
-//! space and the difference between page and index, and what is really mapped there is
-//! found in that space's tree. So nothing is set up when pages come, and mappings are
-//! cut, merged and moved without the list.
+//! * A mapping enters the list when it is made, before any slot leads to it. It leaves the list with its last
+//!   page.
+//! * A mapping has no bounds (`crate::tree`). It gives the address space, and the difference between page and
+//!   index; that space's tree says what is really mapped there. So nothing is set up when pages are added, and
+//!   mappings are cut, merged and moved without the list.
+//! * A walk holds the list's lock only from one mapping to the next: a *cursor* keeps its place.
+//! * The mapping to which pages move (`mremap`, `fork`) is behind every cursor when they leave their old place.
+//!   A new mapping is put at the end, and an existing one is put there again. So is a neighbour's mapping that
+//!   is lent to where pages are.
+//! * An address space that ends waits for the walks that are in it.
 //!
-//! A walk holds the list's lock only from one mapping to the next: a *cursor* keeps its
-//! place. What pages are carried to (`mremap`, `fork`) is behind every cursor when they are
-//! taken from where they were: a new mapping is put last, and one that was there is put
-//! last once more; so is one that becomes a neighbour's to pages that are there. An address space waits, when it ends, for walks that are in it.
-//!
-//! Written lines: the list's lock and the neighbours' links when mappings come and go; the count of the space that
-//! a walk is in, and the word that all spaces share, if that space waits.
+//! *Writes*: the list's lock and the neighbours' links when mappings are made and freed; the count of the space
+//! that a walk is in, and the word that all spaces share, if that space waits.
 //!
 //! *Models*: loom `rmap/{truncate,truncate_writers}.rs`, shuttle `rmap/truncate.rs`.
 
@@ -33,7 +32,7 @@ use crate::space::AddressSpace;
 use crate::tree::SlotState;
 use crate::tree::mapping::{Mapping, ObjectLinks};
 
-/// The address space of a mapping, and the index that page 0 of it would have; `None` of a cursor.
+/// Returns the address space of a mapping, and the index that page 0 of it would have; `None` for a cursor.
 ///
 /// # Safety
 /// The space stays during `'a`: the list's lock is held, or the space waits for this walk. It ends only
@@ -44,15 +43,15 @@ unsafe fn space_of<'a, M: Machine>(links: &ObjectLinks) -> Option<(&'a AddressSp
     Some((space, links.first.get()))
 }
 
-/// A mapping that a walk has come to.
+/// A mapping that a walk has reached.
 struct Stop<'a, M: Machine> {
     space: &'a AddressSpace<M>,
     first: u64,
 }
 
 impl<M: Machine> MemoryObject<M> {
-    /// Takes away whatever shows one of `pages` in any address space, and flushes it;
-    /// with `copies`, private copies too.
+    /// Zaps and flushes every entry that shows one of `pages` in any address space; with `copies`, private
+    /// copies too.
     pub(crate) fn unmap(&self, pages: Range<u64>, copies: bool) {
         self.for_each_mapping(|space, first| {
             unmap_file(space, self.cache(), first, &pages, copies);
@@ -60,8 +59,8 @@ impl<M: Machine> MemoryObject<M> {
         });
     }
 
-    /// Calls `visit` for every mapping, with its address space and the index that page 0
-    /// would have. What comes meanwhile is visited as well.
+    /// Calls `visit` for every mapping, with its address space and the index that page 0 would have. Mappings
+    /// that are added meanwhile are visited as well.
     pub(crate) fn for_each_mapping(&self, visit: impl Fn(&AddressSpace<M>, u64)) {
         let cursor = ObjectLinks::new();
         let mut list = self.cache().writers.mappings.lock(self.memory.machine());
@@ -70,14 +69,14 @@ impl<M: Machine> MemoryObject<M> {
         drop(list);
         while let Some(stop) = self.advance(&cursor) {
             visit(stop.space, stop.first);
-            // From here on the space may be gone: it parks on a word that is not its own.
+            // From here on the space may be freed, so it parks on a word that is not its own.
             let visitors = &stop.space.place.visitors;
             visitors.leave_for(&self.memory.visits_over, self.memory.machine());
         }
     }
 
-    /// Moves a cursor behind the next mapping, whose space then waits for us; `None`, and
-    /// the cursor is out of the list, when there is none.
+    /// Moves a cursor behind the next mapping. The space of that then waits for this walk. Returns `None` if
+    /// there is no further mapping; the cursor is then out of the list.
     fn advance(&self, cursor: &ObjectLinks) -> Option<Stop<'_, M>> {
         let mut list = self.cache().writers.mappings.lock(self.memory.machine());
         loop {
@@ -98,8 +97,8 @@ impl<M: Machine> MemoryObject<M> {
     }
 }
 
-/// Takes this space's mappings out of the lists of their stores, and waits for
-/// walks that are here. The space ends.
+/// Removes this space's mappings from the lists of their objects, and waits for the walks that are in it. The
+/// space ends.
 pub(crate) fn leave_objects<M: Machine>(space: &AddressSpace<M>) {
     if !space.maps.has_note(Note::STORES) {
         return;
@@ -112,7 +111,7 @@ pub(crate) fn leave_objects<M: Machine>(space: &AddressSpace<M>) {
             space.memory().unlink(mapping);
         }
     }
-    // None comes any more.
+    // No new walk enters.
     let memory = space.memory();
     space
         .place
@@ -120,9 +119,8 @@ pub(crate) fn leave_objects<M: Machine>(space: &AddressSpace<M>) {
         .wait_on(&memory.visits_over, memory.machine());
 }
 
-/// Takes away what shows pages `indices` of a store, where page 0 would have the
-/// index `first`. No lock is held, but where a writer is met: what is found is validated
-/// after its claim.
+/// Zaps the entries that show pages `indices` of an object, where page 0 would have the index `first`. Holds no
+/// lock, except where it meets a writer: what is found is validated after its claim.
 fn unmap_file<M: Machine>(
     space: &AddressSpace<M>,
     cache: &ObjectInner,
@@ -165,13 +163,13 @@ fn unmap_file<M: Machine>(
                 continue;
             }
         }
-        // A writer is at work there, which waits for nothing that is held here. The next
-        // one waits for us, or one that never rests would keep the walk here for ever.
+        // A writer is at work there, and waits for nothing that is held here. The hold makes the next writer
+        // wait for this walk: otherwise a writer that never pauses would keep it here forever.
         match &hold {
             Some((held, _)) if held.start <= at && at < held.end => {
                 backoff.rest(space.machine());
             }
-            // What was held may have been unmapped before it was; or there is something else.
+            // What was held may have been unmapped before it was held, or something else is mapped there.
             _ => {
                 drop(hold.take());
                 hold = Some((part, space.maps.hold_range(part)));
@@ -180,8 +178,8 @@ fn unmap_file<M: Machine>(
     }
 }
 
-/// Whether a page belongs to a live mapping of a store, as a walk of its mappings
-/// has it. Inside a section.
+/// Whether a page belongs to a live mapping of an object, with the index `first` for page 0. Called inside a
+/// section.
 pub(crate) fn is_file_page<M: Machine>(
     space: &AddressSpace<M>,
     page: u64,
@@ -198,9 +196,9 @@ pub(crate) fn is_file_page<M: Machine>(
     }
 }
 
-/// Discards those of `pages` that are pages of a store, and with `copies` private
-/// ones too, where they belong to a live mapping of the store after their claim. The
-/// page to go on from: where they do not, or the end.
+/// Discards those of `pages` that are pages of an object, and with `copies` private ones too. They have to
+/// belong to a live mapping of the object after their claim. Returns the page to continue from: the first where
+/// they do not, or the end.
 pub(crate) fn discard_file<M: Machine>(
     space: &AddressSpace<M>,
     pages: Pages,
@@ -215,7 +213,7 @@ pub(crate) fn discard_file<M: Machine>(
                 .counted(value)
                 .is_some_and(|descriptor| descriptor.flags().has(Flags::FILE))
     };
-    // Decided again once the claim keeps the frame what it is.
+    // Decided again once the claim keeps the frame from being reused.
     let is_valid = |entry: &Entry, page: u64, value, section: &Section<'_>| {
         is_meant(value)
             && is_file_page(space, page, cache, first)
@@ -224,9 +222,9 @@ pub(crate) fn discard_file<M: Machine>(
     space.tables().discard_valid(pages, &is_meant, &is_valid)
 }
 
-/// The pages before `end` that have the indices, where page 0 has `first`.
+/// Returns the pages before `end` that have the indices, where page 0 has `first`.
 fn pages_of(first: u64, indices: &Range<u64>, end: u64) -> (u64, u64) {
-    // The difference is one of signed numbers: small files high up, and the reverse.
+    // The difference is signed: small files at high addresses, and the reverse.
     let page = |index: u64| {
         let page = i128::from(index) - i128::from(first.cast_signed());
         page.clamp(0, i128::from(end)) as u64
@@ -236,8 +234,8 @@ fn pages_of(first: u64, indices: &Range<u64>, end: u64) -> (u64, u64) {
 }
 
 impl<M: Machine> Moving<M> {
-    /// Calls `visit` with every space and page where it may be mapped, until that fails.
-    /// Under the list's lock: nothing may be waited for.
+    /// Calls `visit` with every space and page where the page may be mapped, until that fails. It runs under
+    /// the list's lock and may not wait.
     pub(crate) fn try_for_each_place<E>(
         &self,
         mut visit: impl FnMut(&AddressSpace<M>, u64) -> Result<(), E>,

@@ -1,33 +1,32 @@
-//! Moving a page to another frame, under whoever uses it.
+//! Moves a page to another frame while it is in use.
 //!
-//! Where the page is mapped is found by the reverse map: for anonymous pages [`crate::rmap::anon`],
-//! for those of a store its list of mappings ([`crate::object`]). Each of its entries is
-//! *claimed as moving*: not present, so that no hardware uses it, and otherwise what it was.
-//! That is what Linux's migration entries are. Faults that meet one wait as for any
-//! claim, without a lock; so does whoever unmaps, protects, moves or forks. When all
-//! entries are claimed and the count of the page's uses is that of the claims, nobody else
-//! has the page: no other mapping, no pin, nobody who just copies it. The uses are taken away in that
-//! same step, so that none can be added. Then each space is flushed, the page copied, and
-//! each entry published with the new frame, its other bits as they were.
+//! The reverse map finds where the page is mapped: [`crate::rmap::anon`] for anonymous pages, the list of
+//! mappings for the pages of an object ([`crate::object`]). Each entry is *claimed as moving*: not present, so
+//! that no hardware uses it, and otherwise unchanged (Linux: migration entries). A fault that meets one waits
+//! as for any claim, without a lock. So do unmaps, changes of protection, moves and forks.
 //!
-//! Anything else that is found gives the claims back and the page stays: a claim in the way,
-//! a mapping that changes, a pin, a mapping that was not found. So nothing is waited for while
-//! claims are held but flushes, and several claims at once are no danger (rule R9).
+//! When all entries are claimed, and the page's count of uses is that of the claims, the page has no other
+//! user: no other mapping, no pin, no copy in progress. The same step sets the count to 0, so that no use can
+//! be added. Then each space is flushed, the page is copied, and each entry is published with the new frame and
+//! its other bits unchanged.
 //!
-//! # Why each step is right
+//! Any obstacle releases the claims, and the page stays: another claim, a mapping that changes, a pin, a
+//! mapping that was not found. So only flushes are waited for while claims are held, and it is safe to hold
+//! several (rule R9).
 //!
-//! * A claim is validated: the page's mapping is live behind the claim's barrier, and no fork has
-//!   yet to copy its table (rule R1). So
-//!   a fork, an unmapping or a move that is at work there has waited for the claim, or the claim
-//!   is withdrawn. It need not be any certain mapping, because nothing is decided from it.
-//! * A table is not freed while an entry in it is claimed, so that the claims are found
-//!   again. A space does not end: the list of spaces is locked, and who ends one takes it out of
-//!   the stores' lists, and then out of that ([`AddressSpace::destroy`]).
-//! * A page of a store has left its slot before the entries are looked at: a fault that has
-//!   counted it finds that out and takes the count back ([`crate::object`]).
+//! # Why each step is correct
+//!
+//! * Each claim is validated: the page's mapping is live after the claim's barrier, and no fork has yet to copy
+//!   its table (rule R1). A fork, unmap or move at work there has therefore waited for the claim, or the claim
+//!   is withdrawn. It may be any mapping, because nothing is decided from it.
+//! * A table is not freed while an entry in it is claimed, so the claims are found again. No space ends: the
+//!   list of spaces is locked, and a space that ends leaves the objects' lists, and then that list
+//!   ([`crate::OwnedSpace::destroy`]).
+//! * An object's page has left its slot before the entries are looked at. A fault that has counted the page
+//!   finds that out, and takes the count back ([`crate::object`]).
 //! * Stores through TLBs end with the flush, before the copy (rule R3).
 //!
-//! Written lines: the entries, both frames' descriptors, the list's lock.
+//! *Writes*: the entries, both frames' descriptors, the list's lock.
 //!
 //! *Models*: loom `rmap/migrate.rs`, shuttle `rmap/migrate.rs`.
 
@@ -46,26 +45,27 @@ use crate::space::AddressSpace;
 use crate::table::Tables;
 use crate::tree::SlotState;
 
-/// Why a page was not moved.
+/// The reason why a page was not moved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotMoved {
-    /// The frame is free, used for something that cannot be moved, or none of the machine's.
+    /// The frame is free, is used for something that cannot be moved, or is not one of the machine's.
     NoPage,
-    /// The other frame is none of the machine's, the same, the shared zero page, or a page already.
+    /// The target frame is not one of the machine's, is the same, is the shared zero page, or has a page
+    /// already.
     NoPlace,
-    /// Somebody uses the page in a way that forbids it now: has pinned it, is at work on one of
-    /// its entries, or maps it where it was not found, or more often than can be remembered.
+    /// The page is used in a way that forbids a move now. It is pinned, or an operation is at work on one of
+    /// its entries. Or it is mapped where it was not found, or more often than can be remembered.
     Busy,
 }
 
 /// Moves pages, one at a time.
 pub struct Mover<M: Machine> {
     memory: &'static Memory<M>,
-    /// Where the claims of the present page are: pairs of a space and a page.
+    /// The claims of the present page: pairs of a space and a page.
     places: Frame,
 }
 
-/// Claims that one page may have.
+/// The largest number of claims of one page.
 const MOST: usize = PAGE_SIZE as usize / size_of::<[u64; 2]>();
 
 /// The claims of a page.
@@ -75,7 +75,7 @@ struct Claims<'a, M: Machine> {
 }
 
 impl<M: Machine> Mover<M> {
-    /// One that has moved nothing yet.
+    /// Returns a mover.
     ///
     /// # Errors
     /// [`NoMemory`]: it needs a frame.
@@ -84,19 +84,19 @@ impl<M: Machine> Mover<M> {
         Ok(Self { memory, places })
     }
 
-    /// Moves the page in `from` to `to`, a frame of the caller's, who has got it from the
-    /// machine's source. Afterwards `from` is the caller's.
+    /// Moves the page in `from` to `to`, a frame that the caller has allocated from the machine's source.
+    /// Afterwards `from` is the caller's.
     ///
-    /// As when a frame is given back ([`FrameSource::free`]), that it is the caller's is
-    /// the caller's word: a page in use is seen and refused, a table or a free frame is not.
+    /// As when a frame is freed ([`FrameSource::free`]), the caller guarantees that `to` is its own. A page in
+    /// use is detected and refused; a table or a free frame is not.
     ///
     /// # Errors
-    /// Why it was not moved: nothing has changed.
+    /// The reason why it was not moved. Nothing has changed.
     pub fn migrate(&mut self, from: Frame, to: Frame) -> Result<(), NotMoved> {
         let machine = self.memory.machine();
         let spaces = self.memory.keep_spaces();
         let interrupts = machine.interrupts_off();
-        // What is not used says with its flags what it was last.
+        // The flags of an unused frame say what it was last.
         let used = machine.frames().find(from).filter(|d| d.is_used());
         let flags = used.map_or(Flags::NONE, |descriptor| descriptor.flags());
         let (is_file, is_anonymous) = (flags.has(Flags::FILE), flags.has(Flags::ANONYMOUS));
@@ -114,7 +114,7 @@ impl<M: Machine> Mover<M> {
         };
         machine.interrupts_restore(interrupts);
         drop(spaces);
-        // The last that held it, perhaps.
+        // This may be the object's last holder.
         drop(store);
         if result.is_ok() {
             self.memory.count(Counter::Migrations);
@@ -146,7 +146,8 @@ impl<M: Machine> Mover<M> {
         to: Frame,
     ) -> Result<(), NotMoved> {
         let descriptor = self.memory.machine().frames().descriptor(from);
-        // What was written by several stores may not fit together. Then the page is not found.
+        // The owner and the index were written by separate stores, and may not belong together. Then the page
+        // is not found.
         let (owner, index) = descriptor.owner();
         let is_relative =
             |space: &AddressSpace<M>| space.number() == owner || space.family() == owner;
@@ -199,7 +200,7 @@ impl<'a, M: Machine> Claims<'a, M> {
         }
     }
 
-    /// Claims any entry that maps `frame`.
+    /// Claims every entry of a space that maps `frame`.
     #[cold]
     fn claim_anywhere(&mut self, space: &AddressSpace<M>, frame: Frame) -> Result<(), NotMoved> {
         let section = space.memory().enter();
@@ -228,19 +229,19 @@ impl<'a, M: Machine> Claims<'a, M> {
                 return Ok(());
             }
             if format.is_moving(value) {
-                // Ours: nobody else moves pages now.
+                // A claim of this move: no other one runs now.
                 return Ok(());
             }
             if format.is_claimed(value) || self.count == MOST {
                 return Err(NotMoved::Busy);
             }
-            // Fails when hardware has set a bit, or somebody was quicker.
+            // Fails if hardware has set a bit, or another CPU was faster.
             if entry.replace(value, format.moving(value)).is_ok() {
                 break value;
             }
         };
         if !mutant(Mutant::ClaimWithoutFence) {
-            // Partner: the fence of rule R1 in whoever changes a mapping.
+            // Partner: the fence of rule R1 in a writer that changes a mapping.
             fence_after_rmw();
         }
         // SAFETY: in the caller's section.
@@ -260,8 +261,8 @@ impl<'a, M: Machine> Claims<'a, M> {
         Ok(())
     }
 
-    /// Moves the page if `found` says that all its entries were looked for, and nobody uses
-    /// it otherwise; gives the claims up.
+    /// Moves the page if `found` says that all its entries were looked for, and it has no other user. Releases
+    /// the claims.
     fn finish(
         self,
         found: Result<(), NotMoved>,
@@ -286,7 +287,7 @@ impl<'a, M: Machine> Claims<'a, M> {
             machine.copy(from, to);
             source.descriptor(to).become_page(old, maps, is_held);
             if let Some(page) = self.only_page().filter(|_| !is_held) {
-                // It may have moved with its table, and its descriptor says where it was before.
+                // It may have moved with its table; its descriptor then has the old page number.
                 source.descriptor(to).move_to(page);
             }
         }
@@ -295,7 +296,7 @@ impl<'a, M: Machine> Claims<'a, M> {
         result
     }
 
-    /// The page of all claims, if it is the same in all spaces.
+    /// Returns the page number of all claims, if it is the same in all spaces.
     fn only_page(&self) -> Option<u64> {
         let mut page = None;
         let mut is_one = true;
@@ -316,21 +317,21 @@ impl<'a, M: Machine> Claims<'a, M> {
 }
 
 impl<M: Machine> Tables<M> {
-    /// Gives up the claim of a page that was moved to `frame`.
+    /// Releases the claim of a page that was moved to `frame`.
     fn publish_moved(&self, page: u64, frame: Frame) {
         self.with_moving(page, |entry, before| {
-            // Nobody else writes a claim. Release: the page's content and its
-            // descriptor were written before.
+            // Nothing else writes a claimed entry. Release: the page's content and its descriptor were written
+            // before.
             entry.set(Self::FORMAT.with_frame(before, frame));
         });
     }
 
-    /// Flushes a page that is claimed to be moved.
+    /// Flushes a page that is claimed as moving.
     fn flush_moving(&self, page: u64) {
         self.with_moving(page, |_, before| self.flush_page(Page(page), before));
     }
 
-    /// Does something with the entry of a page that is claimed to be moved, and with what it was.
+    /// Calls `act` with the entry of a page that is claimed as moving, and with its value before the claim.
     fn with_moving(&self, page: u64, act: impl FnOnce(&Entry, u64)) {
         let mut backoff = Backoff::new();
         let section = self.memory.enter();
@@ -339,7 +340,7 @@ impl<M: Machine> Tables<M> {
                 Walk::Leaf { entry, value, .. } if Self::FORMAT.is_moving(value) => {
                     return act(entry, Self::FORMAT.settled(value));
                 }
-                // Somebody looks whether the table is empty.
+                // Another operation has claimed the table, to check whether it is empty.
                 _ => backoff.turn(self.machine()),
             }
         }

@@ -1,6 +1,6 @@
 //! The reverse map: from a page to the entries that map it.
 //!
-//! * `file`: the mappings of an object, and taking its pages out of all of them.
+//! * `file`: the mappings of an object, and the removal of its pages from all of them.
 //! * `anon`: all address spaces, in which an anonymous page is found through its descriptor.
 //! * `truncate`, `migrate`: operations that have to reach every entry of a page.
 

@@ -1,17 +1,17 @@
-//! A smaller size, and holes: pages leave their slots, and then every address space
-//! (rule R6).
+//! Truncation and holes: pages leave their slots, and then every address space (rule R6).
 //!
-//! A page's identity is its slot. It is cleared first; then, behind a full fence, every
-//! mapping of the store is looked through, claims are waited for, and what shows one of
-//! the pages is taken away. A fault has counted the page before it looks at the slot: it
-//! finds the slot cleared and withdraws, or the page is found counted here. The walk is
-//! repeated until no page is counted any more: an entry may be where the walk has been,
-//! beside an `mremap`, or where no mapping leads any more, because `munmap` is at work
-//! there and waits for the claim. A private copy is counted by nobody: one that is being zapped when the
-//! walk comes is not found, and departs; whoever has begun that is waited for ([`crate::lock::departing`]).
+//! A page's identity is its slot. The slot is cleared first. Then, after a full fence, every mapping of the
+//! object is visited, claims are waited for, and entries that show one of the pages are zapped. A fault has
+//! counted the page before it looks at the slot: either it finds the slot cleared and withdraws, or the page is
+//! found counted here.
 //!
-//! The caller lets no write and no other truncation of the store run meanwhile, as the
-//! lock of an inode does. Faults and mappings go on.
+//! The walk is repeated until no page is counted any more. An entry may be where the walk has already been,
+//! beside an `mremap`. Or no mapping leads to it any more, because an `munmap` at work there waits for the
+//! claim. Private copies are not counted. The walk does not find one that is already being zapped: that is a
+//! pending unmap, and its flush is waited for ([`crate::lock::departing`]).
+//!
+//! The caller lets no write and no other truncation of the object run meanwhile, as an inode lock does. Faults
+//! and mappings continue.
 //!
 //! *Models*: loom `rmap/{truncate,truncate_writers}.rs`, shuttle `rmap/truncate.rs`.
 
@@ -26,10 +26,10 @@ use crate::base::machine::Machine;
 use crate::object::MemoryObject;
 use crate::object::radix::PageSlot;
 
-/// Pages between two looks whether somebody else should run.
+/// Pages between two checks for a pending reschedule.
 const POLL_INTERVAL: u64 = 4096;
 
-/// Frames, chained by their descriptors: any number, no memory.
+/// Frames, linked through their descriptors: any number, without memory.
 #[derive(Default)]
 struct FrameList {
     /// The first frame plus 1; 0 for none.
@@ -37,16 +37,15 @@ struct FrameList {
 }
 
 impl<M: Machine> MemoryObject<M> {
-    /// Sets the size. Pages behind it leave every address space, with what programs have
-    /// changed in private copies of them; an access there is SIGBUS. What lies behind
-    /// the size in the last page reads as zeroes. The size that it has already takes away what
-    /// a write that failed has left behind it.
+    /// Sets the size. Pages behind it leave every address space, with the changes that programs have made in
+    /// private copies of them. An access there is SIGBUS. What lies behind the size in the last page reads as
+    /// zeroes. To set the present size again removes what a failed write has left behind it.
     ///
     /// # Errors
-    /// What reading the last page in failed with: the size is set all the same.
+    /// Any error of reading the last page in. The size is set all the same.
     pub fn truncate(&self, size: u64) -> Result<(), Errno> {
         let before = self.cache().size.swap(size, Ordering::AcqRel);
-        // Partner: the fence between a page's addition and the look at the size.
+        // Partner: the fence between a page's addition and its check of the size.
         fence(Ordering::SeqCst);
         if size > before {
             return Ok(());
@@ -59,10 +58,10 @@ impl<M: Machine> MemoryObject<M> {
         }
     }
 
-    /// Makes a hole of a range of bytes: it reads as zeroes. Private copies stay.
+    /// Punches a hole in a range of bytes, which reads as zeroes. Private copies stay.
     ///
     /// # Errors
-    /// What reading a page in failed with that lies in the hole in part.
+    /// Any error of reading in a page that lies partly in the hole.
     pub fn punch(&self, bytes: Range<u64>) -> Result<(), Errno> {
         let size = self.size().checked_next_multiple_of(PAGE_SIZE);
         let end = bytes.end.min(size.unwrap_or(u64::MAX));
@@ -86,13 +85,13 @@ impl<M: Machine> MemoryObject<M> {
         Ok(())
     }
 
-    /// Zeroes a part of a page, if the store has it.
+    /// Zeroes a part of a page, if the object has it.
     fn zero(&self, index: u64, bytes: Range<u64>) -> Result<(), Errno> {
         if let Some(page) = self.page(index)? {
             let start = self.memory.machine().pointer(page.frame());
             let length = (bytes.end - bytes.start) as usize;
-            // SAFETY: inside the frame, which is pinned. Programs may write it meanwhile,
-            // as they may beside any write to a file: it is memory without a type.
+            // SAFETY: inside the frame, which is pinned. Programs may write it meanwhile, as beside any write
+            // to a file: it is memory without a type.
             unsafe {
                 start
                     .as_ptr()
@@ -103,7 +102,7 @@ impl<M: Machine> MemoryObject<M> {
         Ok(())
     }
 
-    /// Takes pages out of the store and out of every address space.
+    /// Removes pages from the object and from every address space.
     fn take_away(&self, pages: Range<u64>, copies: bool) {
         let mut chain = self.take_out(pages.clone());
         // Rule R6. Partner: the barrier of a claim, which precedes the look at the slot.
@@ -117,7 +116,7 @@ impl<M: Machine> MemoryObject<M> {
             if chain.head == 0 {
                 break;
             }
-            // Who zaps one of them may have let others run: on this very CPU.
+            // A zap of one of them may have yielded, on this very CPU.
             backoff.rest(self.memory.machine());
         }
         if copies {
@@ -125,7 +124,7 @@ impl<M: Machine> MemoryObject<M> {
         }
     }
 
-    /// Empties the slots of `pages`; what was in them.
+    /// Empties the slots of `pages`. Returns the frames that were in them.
     fn take_out(&self, pages: Range<u64>) -> FrameList {
         let mut chain = FrameList::default();
         let mut seen = 0u64;
@@ -141,7 +140,7 @@ impl<M: Machine> MemoryObject<M> {
                     break;
                 }
                 if let PageSlot::Moving(_) = content {
-                    // Who moves it waits for nobody.
+                    // A move waits for nothing.
                     backoff.turn(self.memory.machine());
                     continue;
                 }
@@ -158,7 +157,7 @@ impl<M: Machine> MemoryObject<M> {
         chain
     }
 
-    /// Lets go of those frames that nothing maps any more; the others.
+    /// Releases those frames that nothing maps any more. Returns the others.
     fn let_go_unmapped(&self, chain: FrameList) -> FrameList {
         let mut left = FrameList::default();
         let mut next = chain.head;

@@ -1,13 +1,13 @@
-//! `MADV_DONTNEED`: pages go, mappings stay.
+//! `MADV_DONTNEED`: discards pages; the mappings stay.
 //!
-//! No range is held, so that nobody waits for it however large it is: each entry is claimed, and
-//! then it is asked whether its page still belongs to a mapping that allows this (rule R1, as for a
-//! fault); many entries are flushed together and released as empty (rule R2). Where a writer is at
-//! work, or a fork has yet to copy the table, that range is waited for, and held for one batch.
+//! No range is held, so that no operation waits for it, however large it is. Each entry is claimed and then
+//! validated: the page still belongs to a mapping that allows this (rule R1, as for a fault). Many entries are
+//! flushed together and released as empty (rule R2). Where a writer is at work, or a fork has not copied the
+//! table yet, the range is waited for, and held for one batch.
 //!
-//! Linux has no move come in between. Here one may carry a page from before the walk to behind it, so that, if one
-//! that has to do with these pages was shown meanwhile, all is looked through again; beside moves without
-//! end, with the range.
+//! On Linux no move intervenes. Here a move can carry a page from ahead of the walk to behind it. If a move
+//! that concerns these pages was shown meanwhile, the walk is repeated. If moves do not end, the walk holds the
+//! range.
 //!
 //! *Models*: loom `ops/remap.rs`, shuttle `ops/{advice,moves}.rs`.
 
@@ -24,8 +24,8 @@ use crate::tree::{Run, SlotState};
 use crate::tune::DONT_NEED_ROUNDS;
 
 impl<M: Machine> AddressSpace<M> {
-    /// Takes away what is mapped of `pages`, if `what` is allowed there; `ENOMEM` if
-    /// not all was mapped.
+    /// Discards what is mapped of `pages`, if `what` is allowed there. Fails with `ENOMEM` if not all was
+    /// mapped.
     pub(crate) fn dont_need(&self, pages: Pages, what: i32) -> Result<(), Errno> {
         for _ in 0..DONT_NEED_ROUNDS {
             let moves = self.tables().forks.moves.shown();
@@ -45,7 +45,7 @@ impl<M: Machine> AddressSpace<M> {
         })
     }
 
-    /// The same, where no page moves meanwhile from one of `pages` to another.
+    /// The same, as long as no page moves from one of `pages` to another.
     fn dont_need_once(&self, pages: Pages, what: i32) -> Result<(), Errno> {
         let mut at = pages.start;
         let mut holes = false;
@@ -53,7 +53,7 @@ impl<M: Machine> AddressSpace<M> {
             holes |= run.pages.start != at;
             at = run.pages.end;
             let Some(attributes) = attributes else {
-                // Somebody's munmap is still at it.
+                // A zap is still in progress here.
                 holes = true;
                 continue;
             };
@@ -70,7 +70,7 @@ impl<M: Machine> AddressSpace<M> {
                 });
                 match held {
                     Ok(()) => {}
-                    // By now.
+                    // Unmapped since.
                     Err(Errno::ENOMEM) => holes = true,
                     Err(error) => return Err(error),
                 }
@@ -83,14 +83,14 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Takes away the pages of a run. The page to go on from: its start where a writer has been at
-    /// work, who may have had pages in hand that were in no entry.
+    /// Discards the pages of a run. Returns the page to continue from: the run's start if a writer was at work,
+    /// which may have held pages that were in no entry.
     fn discard_run(&self, run: &Run, what: i32) -> u64 {
         let (Run { pages, word }, is_live) = (*run, run.word.is_live());
         if !is_live {
             return pages.start;
         }
-        // Where there are no tables it may have gone further.
+        // Where there are no tables, the walk may have passed the end.
         let stop = self.discard_allowed(pages, what).min(pages.end);
         // Partner: the fence of a writer, after it has marked what it changes.
         fence(Ordering::SeqCst);
@@ -101,8 +101,8 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Takes away pages from the start of `pages`, as far as each belongs to a live mapping that
-    /// allows it. The page to go on from.
+    /// Discards pages from the start of `pages`, as far as each belongs to a live mapping that allows it.
+    /// Returns the page to continue from.
     fn discard_allowed(&self, pages: Pages, what: i32) -> u64 {
         self.tables()
             .discard_valid(pages, &|_| true, &|entry, page, _, section| {

@@ -1,6 +1,5 @@
-//! What becomes an attribute of mappings and concerns no entry: how they will be read,
-//! what `fork` and a core dump do with them, and that they are sealed
-//! ([`crate::ops::attributes`]).
+//! Advice that becomes an attribute of mappings and affects no entry ([`crate::ops::attributes`]): how they
+//! will be read, and what `fork` and a core dump do with them. Seals are set in the same way.
 
 use faultless_paging::Pages;
 
@@ -11,7 +10,7 @@ use crate::ops::madvise::{advice, allow};
 use crate::space::AddressSpace;
 use crate::tree::mapping::{Attributes, Flags, Huge, Reading};
 
-/// The flags after advice.
+/// Returns the flags after advice.
 fn advised(flags: Flags, what: i32) -> Flags {
     let mut flags = flags;
     match what {
@@ -26,7 +25,7 @@ fn advised(flags: Flags, what: i32) -> Flags {
         advice::DODUMP => flags.dont_dump = false,
         advice::HUGEPAGE => flags.huge = Huge::Wanted,
         advice::NOHUGEPAGE => flags.huge = Huge::Unwanted,
-        // What is shared or may go is merged with nothing, and does not say so.
+        // A shared or droppable mapping is never merged, which is no error.
         advice::MERGEABLE => flags.mergeable = !flags.shared && !flags.droppable,
         advice::UNMERGEABLE => flags.mergeable = false,
         _ => {}
@@ -35,9 +34,9 @@ fn advised(flags: Flags, what: i32) -> Flags {
 }
 
 impl<M: Machine> AddressSpace<M> {
-    /// Changes what is mapped of `pages`; `ENOMEM` if not all was, `EAGAIN` when memory
-    /// is short or mappings are too many, and then what came before stays changed, as before
-    /// a mapping that does not allow it.
+    /// Changes the flags of what is mapped of `pages`. Fails with `ENOMEM` if not all was mapped, and with
+    /// `EAGAIN` when memory is short or there are too many mappings. After `EAGAIN`, or at a mapping that does
+    /// not allow the advice, what came before stays changed.
     pub(crate) fn change_flags(&self, pages: Pages, what: i32) -> Result<(), Errno> {
         let lock = self.maps.lock_range(pages);
         let change = |from: &Attributes| {
@@ -50,8 +49,8 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Gives each mapping of `pages` the flags that `change` says; whether all of `pages`
-    /// is mapped. `short` is the error when memory is short.
+    /// Gives each mapping of `pages` the flags that `change` returns. Returns whether all of `pages` is mapped.
+    /// `short` is the error when memory is short.
     pub(crate) fn relabel(
         &self,
         lock: &RangeWriteGuard<'_, M>,
@@ -65,7 +64,7 @@ impl<M: Machine> AddressSpace<M> {
             holes |= run.pages.start != at;
             // SAFETY: the range keeps mappings from being retired.
             let Some(mapping) = (unsafe { run.word.mapping() }) else {
-                // Somebody's munmap is still at it.
+                // A zap is still in progress here.
                 holes = true;
                 at = run.pages.end;
                 continue;

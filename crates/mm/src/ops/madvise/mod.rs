@@ -1,14 +1,13 @@
-//! `madvise`: what a program says about pages that it has.
+//! `madvise`: advice of a program about its pages.
 //!
-//! Mapping by mapping, as Linux does: what one of them does not allow is an error at
-//! once, and what came before it is done; a hole is an error when all else is done.
+//! Advice is applied mapping by mapping, as on Linux. A mapping that does not allow it ends the call with an
+//! error, and the mappings before it are done. A hole is an error after everything else is done.
 //!
-//! Advice about a mapping's future becomes attributes of it
-//! ([`crate::ops::madvise::flags`]). The others change no mapping, and faults beside them go
-//! on: `MADV_DONTNEED` ([`crate::ops::madvise::dont_need`]), `MADV_FREE` ([`crate::reclaim::lazyfree`]) and guards
-//! ([`crate::fault::kinds::guard`]) work on entries, `MADV_POPULATE_*` are faults like all others.
-//! What is about swap, huge pages and merging of equal pages is accepted as Linux
-//! accepts it, and nothing comes of it yet.
+//! Advice about a mapping's future becomes attributes of it ([`crate::ops::madvise::flags`]). Other advice
+//! changes no mapping, and faults continue beside it. `MADV_DONTNEED` ([`crate::ops::madvise::dont_need`]),
+//! `MADV_FREE` ([`crate::reclaim::lazyfree`]) and guards ([`crate::fault::kinds::guard`]) work on entries;
+//! `MADV_POPULATE_*` are ordinary faults. Advice about swap, huge pages and merging of equal pages is accepted
+//! as on Linux, and has no effect yet.
 
 mod dont_need;
 mod flags;
@@ -25,7 +24,7 @@ use crate::space::AddressSpace;
 use crate::tree::Run;
 use crate::tree::mapping::{Attributes, Locked};
 
-/// `MADV_*` advice that is looked at.
+/// The `MADV_*` advice that is known.
 #[allow(missing_docs)]
 pub mod advice {
     pub const NORMAL: i32 = 0;
@@ -57,7 +56,7 @@ pub mod advice {
     pub const GUARD_REMOVE: i32 = 103;
 }
 
-/// Whether there is such advice.
+/// Whether advice is known.
 fn is_known(what: i32) -> bool {
     matches!(
         what,
@@ -67,9 +66,9 @@ fn is_known(what: i32) -> bool {
     )
 }
 
-/// Whether a mapping allows what the advice is about, as Linux answers.
+/// Checks whether a mapping allows the advice, with Linux's errors.
 pub(crate) fn allow(attributes: &Attributes, what: i32) -> Result<(), Errno> {
-    // Of sealed anonymous memory that cannot be written nothing may be taken away.
+    // The pages of sealed anonymous memory that cannot be written must stay.
     let takes_away = matches!(
         what,
         advice::FREE
@@ -84,7 +83,7 @@ pub(crate) fn allow(attributes: &Attributes, what: i32) -> Result<(), Errno> {
     if takes_away && is_anonymous && attributes.flags.sealed && !attributes.protection.write {
         return Err(Errno::EPERM);
     }
-    // What is locked stays in memory.
+    // Locked pages stay in memory.
     let takes_locked = matches!(
         what,
         advice::FREE
@@ -97,7 +96,7 @@ pub(crate) fn allow(attributes: &Attributes, what: i32) -> Result<(), Errno> {
     if takes_locked && attributes.flags.locked != Locked::No {
         return Err(Errno::EINVAL);
     }
-    // A device's pages are no memory that could be given back or kept, and all of it stays special.
+    // A device's pages are not memory that could be freed or kept, and its mappings keep a device's attributes.
     let is_for_memory = matches!(
         what,
         advice::DONTNEED
@@ -114,27 +113,26 @@ pub(crate) fn allow(attributes: &Attributes, what: i32) -> Result<(), Errno> {
         return Err(Errno::EINVAL);
     }
     match what {
-        // There is no file to take anything out of.
+        // There is no file to punch a hole into.
         advice::REMOVE if is_anonymous => Err(Errno::EINVAL),
         advice::FREE | advice::WIPEONFORK if !is_anonymous => Err(Errno::EINVAL),
-        // What may go at any time is for nobody else.
+        // A droppable mapping is neither for a child nor for a core dump.
         advice::KEEPONFORK | advice::DODUMP if attributes.flags.droppable => Err(Errno::EINVAL),
-        // As where the hardware has no huge pages.
+        // As on hardware without huge pages.
         advice::COLLAPSE => Err(Errno::EINVAL),
         _ => Ok(()),
     }
 }
 
 impl<M: Machine> AddressSpace<M> {
-    /// Acts on advice about the pages of a byte range.
+    /// Applies advice to the pages of a byte range.
     ///
     /// # Errors
-    /// `EINVAL` for unknown advice, a range that is not aligned or wraps, or a mapping that
-    /// the advice is not for; `EPERM` for what would take away from a sealed mapping, and
-    /// for damage to memory on purpose; `ENOMEM` when the range has holes (what is mapped
-    /// is done all the same) or there is no table for a guard. POPULATE: `EINVAL` where the
-    /// mapping does not allow the access, `EFAULT` at a guard, `ENOMEM` at a hole or when
-    /// memory is short.
+    /// `EINVAL` for unknown advice, a range that is not aligned or wraps, or a mapping to which the advice does
+    /// not apply. `EPERM` for discarding pages of a sealed mapping, and for damage to memory on purpose.
+    /// `ENOMEM` when the range has holes (what is mapped is done all the same) or there is no table for a
+    /// guard. POPULATE: `EINVAL` where the mapping does not allow the access, `EFAULT` at a guard, `ENOMEM` at
+    /// a hole or when memory is short.
     pub fn madvise(&self, address: u64, length: u64, what: i32) -> Result<(), Errno> {
         let start = self.trace_start();
         let result = self.act_on_advice(address, length, what);
@@ -154,7 +152,7 @@ impl<M: Machine> AddressSpace<M> {
         }
         let pages = Pages::of_bytes(address..end);
         match what {
-            // Whoever runs programs here may not break the machine's memory.
+            // Programs may not damage the machine's memory.
             advice::HWPOISON | advice::SOFT_OFFLINE => Err(Errno::EPERM),
             advice::DONTNEED | advice::DONTNEED_LOCKED => self.dont_need(pages, what),
             advice::FREE => self.over_mapped(pages, what, |part| {
@@ -179,8 +177,8 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Calls `act` for what is mapped of `pages`, if `what` is allowed there; `ENOMEM` if
-    /// not all was mapped. Mappings stay as they are meanwhile.
+    /// Calls `act` for what is mapped of `pages`, if `what` is allowed there. Fails with `ENOMEM` if not all
+    /// was mapped. Mappings do not change meanwhile.
     pub(crate) fn over_mapped(
         &self,
         pages: Pages,
@@ -209,8 +207,7 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// The first pages from `page` on that are not empty, and what is true of them if they are
-    /// mapped.
+    /// Returns the first run from `page` on that is not empty, and its attributes if it is mapped.
     pub(crate) fn next_part(&self, page: u64, limit: u64) -> Option<(Run, Option<Attributes>)> {
         let _section = self.memory().enter();
         let run = self.tree().next_until(page, limit)?;
@@ -219,14 +216,14 @@ impl<M: Machine> AddressSpace<M> {
         Some((run, mapping.map(|mapping| *mapping.attributes())))
     }
 
-    /// Faults in page by page, up to the first that cannot be. Pages that are
-    /// there already are no faults, and no stack grows for it.
+    /// Faults in page by page, up to the first page for which that fails. Pages that are already there cause no
+    /// fault, and no stack grows.
     fn populate(&self, pages: Pages, access: Access) -> Result<(), Errno> {
         for page in pages.start..pages.end {
             let address = Page(page).address();
             let attributes = self.lookup(address).ok_or(Errno::ENOMEM)?;
             let allowed = match access {
-                // Linux wants the mapping itself to be readable.
+                // Linux requires the mapping itself to be readable.
                 Access::Read => attributes.protection.read,
                 _ => attributes.protection.allows(access),
             };

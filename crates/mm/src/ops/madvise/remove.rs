@@ -1,7 +1,7 @@
-//! `MADV_REMOVE`: a hole in the store that is mapped there.
+//! `MADV_REMOVE`: punches a hole into the memory object that is mapped there.
 //!
-//! Which stores, and where in them, is found under the range's hold; the holes are made
-//! afterwards, with nothing held, because whoever maps those pages anywhere is looked for.
+//! The objects, and the places in them, are found with the range held. The holes are punched afterwards with
+//! nothing held, because that visits every mapping of those pages in any address space.
 
 use faultless_paging::{PAGE_SIZE, Pages};
 
@@ -12,11 +12,11 @@ use crate::ops::madvise::{advice, allow};
 use crate::space::AddressSpace;
 
 impl<M: Machine> AddressSpace<M> {
-    /// Makes holes of `pages`, mapping by mapping.
+    /// Punches holes for `pages`, mapping by mapping.
     ///
     /// # Errors
-    /// `EINVAL` where there is no store, `EACCES` where it is not mapped shared for
-    /// writing, `ENODEV` where it is a device: what comes before is gone. `ENOMEM` for holes between mappings, when
+    /// `EINVAL` where there is no memory object, `EACCES` where it is not mapped shared for writing, `ENODEV`
+    /// where it is a device; what comes before is punched. `ENOMEM` for holes between mappings, after
     /// everything else is done.
     pub(crate) fn remove(&self, pages: Pages) -> Result<(), Errno> {
         let mut at = pages.start;
@@ -36,7 +36,7 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// The first run from `page` on, its store, and which page of that it begins with.
+    /// Returns the first run from `page` on, its object, and the page of the object with which it begins.
     #[allow(clippy::type_complexity)]
     fn store_behind(
         &self,
@@ -52,7 +52,7 @@ impl<M: Machine> AddressSpace<M> {
             // SAFETY: the hold keeps mappings from being retired.
             match unsafe { run.word.mapping() } {
                 Some(mapping) => break (run.pages, mapping),
-                // Somebody's munmap is still at it.
+                // A zap is still in progress here.
                 None => at = run.pages.end,
             }
         };

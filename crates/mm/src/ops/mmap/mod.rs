@@ -1,11 +1,10 @@
-//! `mmap`.
+//! `mmap`: creates mappings.
 //!
-//! Where a mapping goes that is not fixed is chosen in [`crate::lock::gap`]. `MAP_FIXED` over existing
-//! mappings shows the new mapping as *replacing* until the old pages are gone (rule R11): faults
-//! there wait, and do not die.
+//! [`crate::lock::gap`] chooses the address of a mapping that is not fixed. `MAP_FIXED` over existing mappings
+//! shows the new mapping as *replacing* until the old pages are gone (rule R11): faults there wait instead of
+//! failing.
 //!
-//! A neighbour with equal attributes lends its mapping, which is how mappings
-//! merge.
+//! A neighbour with equal attributes lends its mapping object, which is how mappings merge.
 
 mod request;
 
@@ -29,7 +28,7 @@ use crate::space::AddressSpace;
 use crate::tree::mapping::{Attributes, Locked, Mapping};
 use crate::tree::{Neighbours, SlotState, SlotValue};
 
-/// `MAP_*` flags that are looked at.
+/// The `MAP_*` flags that have a meaning here.
 #[allow(missing_docs)]
 pub mod flags {
     pub const TYPE: u32 = 0x0f;
@@ -50,8 +49,8 @@ pub mod flags {
     pub const HUGETLB: u32 = 0x4_0000;
     pub const SYNC: u32 = 0x8_0000;
     pub const FIXED_NOREPLACE: u32 = 0x10_0000;
-    /// What `SHARED_VALIDATE` knows: most of these, and `DENYWRITE`, `EXECUTABLE`, and the sizes
-    /// of huge pages.
+    /// The flags that `SHARED_VALIDATE` accepts: most of these, `DENYWRITE`, `EXECUTABLE`, and the sizes of
+    /// huge pages.
     pub const LEGACY: u32 = TYPE & 0x3
         | FIXED
         | ANONYMOUS
@@ -70,50 +69,46 @@ pub mod flags {
         | 30 << 26;
 }
 
-/// A store to be mapped, as a port's `mmap` of a file has it.
+/// An open file to be mapped, as a port's `mmap` passes it.
 pub struct Opened<'a, M: Machine> {
-    /// The file's pages, or why what is open cannot be mapped at all: `EACCES` if it was
-    /// not opened for reading, `ENODEV` if it has no pages.
+    /// The memory object with the file's pages, or the reason why the file cannot be mapped at all: `EACCES` if
+    /// it was not opened for reading, `ENODEV` if it has no pages.
     pub store: Result<&'a MemoryObject<M>, Errno>,
-    /// The byte of the file that the mapping begins with: a whole page.
+    /// The byte of the file at which the mapping begins, page-aligned.
     pub offset: u64,
-    /// The port's name for what was opened: mappings that differ in it do not merge.
+    /// The port's name for the open file. Mappings that differ in it do not merge.
     pub file: u64,
     /// Whether it was opened for writing.
     pub writable: bool,
 }
 
-/// A device to be mapped, likewise.
+/// An open device to be mapped, likewise.
 pub struct OpenedDevice<'a, M: Machine> {
-    /// The device, or why what is open cannot be mapped.
+    /// The device, or the reason why it cannot be mapped.
     pub device: Result<&'a Device<M>, Errno>,
-    /// The byte of the device that the mapping begins with: a whole page.
+    /// The byte of the device at which the mapping begins, page-aligned.
     pub offset: u64,
-    /// The port's name for what was opened.
+    /// The port's name for the open file.
     pub file: u64,
     /// Whether it was opened for writing.
     pub writable: bool,
 }
 
 impl<M: Machine> AddressSpace<M> {
-    /// Maps `length` bytes of anonymous memory at `address`, or near it, or anywhere. The
-    /// address.
+    /// Maps `length` bytes of anonymous memory at `address`, near it, or anywhere. Returns the address.
     ///
     /// # Errors
-    /// As Linux's `mmap`: `EINVAL`, `ENOMEM`, `EEXIST`, `EPERM` below
-    /// [`crate::Layout::lowest`] and over a sealed mapping; `EAGAIN` and `EPERM` for what may
-    /// not be locked.
+    /// As Linux's `mmap`: `EINVAL`, `ENOMEM`, `EEXIST`, `EPERM` below [`crate::Layout::lowest`] and over a
+    /// sealed mapping; `EAGAIN` and `EPERM` if the pages may not be locked.
     pub fn mmap(&self, address: u64, length: u64, prot: u32, flags: u32) -> Result<u64, Errno> {
         self.mmap_recorded(address, length, prot, flags, None)
     }
 
-    /// Maps `length` bytes of a store likewise; of `flags` those that say whether it is
-    /// anonymous have no meaning.
+    /// Maps `length` bytes of a memory object likewise. `MAP_ANONYMOUS` is ignored.
     ///
     /// # Errors
-    /// The same; `EACCES` for shared writing of what was not opened for it,
-    /// `EOVERFLOW` behind the largest file, `EOPNOTSUPP` for flags that
-    /// `MAP_SHARED_VALIDATE` does not know.
+    /// The same; `EACCES` for shared writing of a file that was not opened for writing, `EOVERFLOW` behind the
+    /// largest file, `EOPNOTSUPP` for flags that `MAP_SHARED_VALIDATE` does not accept.
     pub fn mmap_object(
         &self,
         address: u64,
@@ -125,11 +120,11 @@ impl<M: Machine> AddressSpace<M> {
         self.mmap_recorded(address, length, prot, flags, Some(opened))
     }
 
-    /// Maps `length` bytes of a device likewise. No access to it is more than that: its pages come by
-    /// faults, and are nobody's to copy, lock, pin or give back.
+    /// Maps `length` bytes of a device likewise. Its pages come by faults only, and cannot be copied, locked,
+    /// pinned or freed.
     ///
     /// # Errors
-    /// The same; `EINVAL` where it is not to be shared, and behind the device's end.
+    /// The same; `EINVAL` for a mapping that is not shared, and behind the device's end.
     pub fn mmap_device(
         &self,
         address: u64,
@@ -216,7 +211,7 @@ impl<M: Machine> AddressSpace<M> {
         Ok(pages.start * PAGE_SIZE)
     }
 
-    /// Maps what is asked for in `pages`, whatever is mapped there.
+    /// Makes the requested mapping in `pages`, over whatever is mapped there.
     #[inline]
     fn map_at(&self, pages: Pages, request: &Request<'_, M>) -> Result<Locked, Errno> {
         if let Some(result) = self.map_briefly(pages, request) {
@@ -234,7 +229,8 @@ impl<M: Machine> AddressSpace<M> {
         result
     }
 
-    /// The same without waiting for the range, if nothing has it, and what is mapped there is quickly replaced.
+    /// The same without waiting for the range. Returns `None` if another operation holds some of it, or if what
+    /// is mapped there cannot be replaced quickly.
     #[inline(always)]
     fn map_briefly(&self, pages: Pages, request: &Request<'_, M>) -> Option<Result<Locked, Errno>> {
         let brief = self.maps.may_map_briefly(pages)?;
@@ -252,7 +248,7 @@ impl<M: Machine> AddressSpace<M> {
         Some(result)
     }
 
-    /// The same under an edit, which has found `pages` vacant or not: what is counted stays within its limit.
+    /// The same under the edit that has found whether `pages` are vacant, so that limits still hold.
     #[inline(always)]
     fn map_by<'a, G: ChangeGuard<'a, M>>(
         &'a self,
@@ -270,7 +266,7 @@ impl<M: Machine> AddressSpace<M> {
         Ok(locked)
     }
 
-    /// Maps what is asked for where nothing is mapped, under the edit under which that was seen.
+    /// Makes the requested mapping in `pages`, under the edit that has found nothing mapped there.
     #[inline]
     fn map_vacant(
         &self,
@@ -285,8 +281,8 @@ impl<M: Machine> AddressSpace<M> {
         Ok(locked)
     }
 
-    /// Lets `pages` show what is asked for, marked as *replacing*, in place of what is mapped there; what has
-    /// lost its last page by that.
+    /// Shows the requested mapping in `pages`, marked as *replacing*, over what is mapped there. Returns the
+    /// mappings that have lost their last page by that.
     fn show_over(
         &self,
         edit: &mut Edit<'_, M>,
@@ -311,8 +307,7 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Maps `pages`, in place of what is mapped there, under the edit under which that was seen. Readers are locked
-    /// out.
+    /// Maps `pages` over what is mapped there, under the edit that has looked. Readers are locked out.
     pub(crate) fn map_over<'a>(
         &'a self,
         lock: RangeWriteGuard<'a, M>,
@@ -349,7 +344,7 @@ impl<M: Machine> AddressSpace<M> {
             .replace_range(edit, &near, pages, near.runs(pages), marked))
     }
 
-    /// Maps `pages`, which are free, under the edit under which that was seen.
+    /// Maps `pages`, under the edit that has found them free.
     pub(crate) fn map_free(
         &self,
         edit: &mut Edit<'_, M>,
@@ -361,7 +356,7 @@ impl<M: Machine> AddressSpace<M> {
         let beside = near.beside_below(pages);
         let word = self.word_between(beside, attributes).inspect_err(|_| {
             if self.tree().is_vacant(pages) {
-                // Nodes and splits that were made for the ends go.
+                // Frees the nodes and splits that were made for the ends.
                 edit.fill(pages, SlotValue::EMPTY);
             }
         })?;
@@ -369,7 +364,8 @@ impl<M: Machine> AddressSpace<M> {
         Ok(())
     }
 
-    /// A live mapping with these attributes for `pages`, where there may be pages: a neighbour's, or a new one.
+    /// Returns a live mapping with these attributes for `pages`, a neighbour's or a new one. The entries there
+    /// may already have pages.
     pub(crate) fn word_for(
         &self,
         _edit: &Edit<'_, M>,
@@ -381,8 +377,8 @@ impl<M: Machine> AddressSpace<M> {
         Ok(word)
     }
 
-    /// Lets a walk of the store's mappings that has passed a mapping come to it once more: what it leads to from
-    /// now on may have pages already.
+    /// Moves a mapping to the end of its object's list, so that a walk that has passed it visits it again.
+    /// Where it is mapped from now on may already have pages.
     pub(crate) fn link_word_again(&self, word: SlotValue) {
         // SAFETY: the caller keeps it from being retired.
         if let Some(mapping) = unsafe { word.mapping() } {
@@ -390,10 +386,10 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// The same for pages with these neighbours, under the edit under which they were seen.
+    /// Returns a live mapping for pages with these neighbours, under the edit that has seen them.
     fn word_between(&self, beside: Neighbours, attributes: Attributes) -> Result<SlotValue, Errno> {
         let beside = [beside.before, beside.behind];
-        // What is replacing there ends where this begins: by the words alone can it be told.
+        // Only slot values show where a neighbour that is replacing ends; a lent mapping could make them equal.
         let may_lend = !beside.iter().any(|word| word.is_replacing());
         let lent = beside.into_iter().filter(|_| may_lend).find(|word| {
             // SAFETY: the caller is editing, so nothing is retired.

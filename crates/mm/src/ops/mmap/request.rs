@@ -1,8 +1,7 @@
-//! What `mmap` is asked for, and what that makes of a mapping.
+//! The request of an `mmap`, and the attributes of a mapping that follow from it.
 //!
-//! There are no huge pages that can be asked for by name, and no file is memory that keeps what is
-//! written to it: the errors of `MAP_HUGETLB` and `MAP_SYNC` are those of a Linux that is built
-//! without hugetlbfs and has no such device.
+//! Huge pages cannot be requested by name, and no file is persistent memory. `MAP_HUGETLB` and `MAP_SYNC`
+//! therefore fail as on a Linux that is built without hugetlbfs and has no such device.
 
 use faultless_paging::{PAGE_SIZE, Pages};
 
@@ -20,10 +19,10 @@ use crate::tree::mapping::{Attributes, Flags, Huge, Locked, ObjectRef};
 /// The largest size of a file.
 const LARGEST: u64 = i64::MAX as u64;
 
-/// What `mmap`'s flags say of a mapping, `locked` being asked for.
+/// Returns the flags of a mapping that follow from `mmap`'s, with the requested lock.
 fn born(map_flags: u32, locked: Locked) -> Flags {
     let has = |flag| map_flags & flag != 0;
-    // What may go at any time is neither kept in memory nor for anybody else.
+    // A droppable mapping is not kept in memory, and neither a child nor a core dump gets it.
     let droppable = map_flags & flags::TYPE == flags::DROPPABLE;
     Flags {
         grows_down: has(flags::GROWSDOWN),
@@ -45,7 +44,7 @@ fn born(map_flags: u32, locked: Locked) -> Flags {
     }
 }
 
-/// What is asked for. Of whole pages.
+/// The request, in whole pages.
 pub(crate) struct Request<'a, M: Machine> {
     pub(crate) length: u64,
     pub(crate) prot: u32,
@@ -60,12 +59,12 @@ impl<M: Machine> Request<'_, M> {
 }
 
 impl<M: Machine> AddressSpace<M> {
-    /// The attributes of a mapping of `pages`, if there may be one, and whether its pages are to be there at
-    /// once; `own` becomes its store, if it has one that it shares with nobody yet, and lives as long as
-    /// the attributes do.
+    /// Returns the attributes of a mapping of `pages`, if it is allowed, and whether its pages are to be
+    /// populated. `own` receives the object of new shared memory, and keeps it while the caller uses the
+    /// attributes.
     ///
     /// # Errors
-    /// As Linux's, in its order.
+    /// As Linux's, in the same order.
     pub(crate) fn attributes_of(
         &self,
         edit: &Edit<'_, M>,
@@ -90,8 +89,7 @@ impl<M: Machine> AddressSpace<M> {
         self.check_lock(edit, locked, pages.len(), map_flags)?;
         let store = self.check_kind(length, prot, map_flags, opened)?;
         let is_shared = request.has(flags::SHARED);
-        // Memory that is shared and has no file gets a store of its own, which the
-        // mapping holds.
+        // Shared memory without a file gets an object of its own, which the mapping holds.
         if opened.is_none() && is_shared {
             *own = Some(MemoryObject::new(self.memory(), length, None, 0)?);
         }
@@ -119,7 +117,7 @@ impl<M: Machine> AddressSpace<M> {
         Ok((attributes, locked))
     }
 
-    /// Whether so many pages may be mapped if they are to be locked.
+    /// Checks whether so many pages may be mapped, if they are to be locked.
     fn check_lock(
         &self,
         edit: &Edit<'_, M>,
@@ -140,7 +138,7 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// What Linux looks at once it has an address. The store of what was opened.
+    /// Makes the checks that Linux makes once it has an address. Returns the object of the open file.
     fn check_kind<'o>(
         &self,
         length: u64,
@@ -177,7 +175,7 @@ impl<M: Machine> AddressSpace<M> {
                 return Err(Errno::EINVAL);
             }
         }
-        // What is private is looked at where it is counted.
+        // Private memory is checked where it is accounted.
         let makes_store = has(flags::SHARED) && opened.is_none();
         let reserve = makes_store && !has(flags::NORESERVE);
         if reserve && length / PAGE_SIZE > self.layout().commit_pages {
@@ -187,7 +185,7 @@ impl<M: Machine> AddressSpace<M> {
     }
 }
 
-/// Where `mmap`'s flags let a mapping go.
+/// Returns the zone in which `mmap`'s flags allow a mapping.
 pub(super) fn zone_of(map_flags: u32) -> Zone {
     if map_flags & flags::LOW_32BIT != 0 {
         Zone::Low

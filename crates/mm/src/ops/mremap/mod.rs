@@ -1,10 +1,9 @@
 //! `mremap`: shrinks, grows and moves a part of one mapping.
 //!
-//! The order of checks is Linux 6.12's, and so is what an error leaves behind: the
-//! tail of a range that was to shrink, and what lay at a fixed destination, are
-//! unmapped before the source is looked at.
+//! The order of checks is Linux 6.12's, and so is what an error leaves behind: the tail of a range that was to
+//! shrink, and what was mapped at a fixed destination, are unmapped before the source is checked.
 //!
-//! Where pages go to another place, `relocate.rs` goes on.
+//! `relocate.rs` moves the pages.
 
 mod relocate;
 
@@ -31,54 +30,54 @@ pub mod remap_flags {
 }
 use remap_flags::{DONTUNMAP, FIXED, MAYMOVE};
 
-/// A move is refused unless so many mappings could be added: Linux fears to fail in the middle.
+/// A move is refused unless so many mappings could be added: Linux avoids a failure in the middle.
 pub(crate) const SPARE_TO_MOVE: u64 = 4;
 
-/// The pages that a byte range touches, as far as there are any.
+/// Returns the pages that a byte range touches, as far as there are any.
 fn touched(start: u64, length: u64) -> Pages {
     let end = start.saturating_add(length).div_ceil(PAGE_SIZE).min(PAGES);
     Pages::new((start / PAGE_SIZE).min(end), end)
 }
 
-/// What is asked for, in bytes; lengths are whole pages.
+/// The request, in bytes. Lengths are whole pages.
 #[derive(Clone, Copy)]
 pub(crate) struct Request {
     pub(crate) old: u64,
     pub(crate) old_length: u64,
-    /// What lies behind that and goes, if the rest moves.
+    /// The length of what lies behind that and is unmapped if the rest moves.
     pub(crate) tail: u64,
     pub(crate) length: u64,
     flags: u32,
-    /// Where to, or near it.
+    /// The fixed target, or a hint.
     new: u64,
 }
 
-/// How a try ended.
+/// The result of one attempt.
 pub(crate) enum Remapped {
-    /// The mapping is here now.
+    /// The mapping is now at this address.
     To(u64),
-    /// It is to be tried again when nothing is being zapped any more in these pages.
+    /// Try again when no zap is pending in these pages.
     After(Pages),
-    /// The same, anywhere.
+    /// The same, for all pages.
     AfterAll,
-    /// It is to be tried again with these pages, which there is room in, and somebody else has.
+    /// Try again with the range of these pages, which are free, but held by another operation.
     With(Pages),
 }
 
-/// Room for a move.
+/// A target for a move.
 pub(crate) enum Reservation {
-    /// Here, reserved.
+    /// These pages are reserved.
     Reserved(Pages),
-    /// Not now.
+    /// None yet.
     Not(Remapped),
 }
 
-/// Whether a mapping could grow where it is.
+/// Whether a mapping could grow in place.
 enum Growth {
     Done,
     /// Something is mapped behind it.
     Barred,
-    /// It can, once nothing is being zapped any more in these pages.
+    /// It can, once no zap is pending in these pages.
     After(Pages),
 }
 
@@ -87,7 +86,7 @@ impl Request {
         self.flags & flag != 0
     }
 
-    /// The pages that change where the mapping is: those that go, move, or come behind it.
+    /// Returns the pages that change at the old address: those that are unmapped, moved, or added behind.
     fn source(&self) -> Pages {
         let length = match self.has(FIXED | DONTUNMAP) {
             true => self.old_length,
@@ -98,14 +97,13 @@ impl Request {
 }
 
 impl<M: Machine> AddressSpace<M> {
-    /// Gives the `old_length` bytes at `old` the length `length`: in place, or, if
-    /// `flags` allow it, elsewhere (at `new`, if that is fixed). Where they are now.
+    /// Gives the `old_length` bytes at `old` the length `length`: in place, or, if `flags` allow it, elsewhere
+    /// (at `new`, if that is fixed). Returns their new address.
     ///
     /// # Errors
-    /// As Linux's `mremap`: `EINVAL`; `EFAULT` where nothing is mapped, or more than
-    /// one mapping, or for more of a device; `ENOMEM` where there is no room or no memory, or at a limit; `EAGAIN` for
-    /// what may not be locked; `EPERM` below [`crate::Layout::lowest`], and where a mapping is
-    /// sealed.
+    /// As Linux's `mremap`: `EINVAL`; `EFAULT` where nothing is mapped, or more than one mapping, or for more
+    /// of a device; `ENOMEM` where there is no room or no memory, or at a limit; `EAGAIN` for what may not be
+    /// locked; `EPERM` below [`crate::Layout::lowest`], and where a mapping is sealed.
     pub fn mremap(
         &self,
         old: u64,
@@ -118,7 +116,7 @@ impl<M: Machine> AddressSpace<M> {
         let result = self.remap(old, old_length, length, flags, new);
         let at = *result.as_ref().unwrap_or(&old);
         if result.is_ok() && length > old_length {
-            // What is new of a locked mapping is there from the start.
+            // The new pages of a locked mapping are populated from the start.
             let pages = Pages::of_bytes(at..at + length.next_multiple_of(PAGE_SIZE));
             let was = old_length.div_ceil(PAGE_SIZE);
             install_probes(self, Pages::new(pages.start + was, pages.end));
@@ -187,7 +185,7 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// Shrinks, grows in place, or moves to where there is room.
+    /// Shrinks, grows in place, or moves to a gap.
     fn remap_near(
         &self,
         mut lock: RangeWriteGuard<'_, M>,
@@ -219,7 +217,7 @@ impl<M: Machine> AddressSpace<M> {
         }
     }
 
-    /// A move to a fixed place, or one that leaves the old place mapped.
+    /// Moves to a fixed address, or moves and leaves the old range mapped.
     fn remap_to(
         &self,
         mut lock: RangeWriteGuard<'_, M>,
@@ -233,12 +231,12 @@ impl<M: Machine> AddressSpace<M> {
             ..
         } = request;
         let end = self.layout().end;
-        // The end of the old place wraps, as in Linux.
+        // The end of the old range wraps, as on Linux.
         let overlaps = old.wrapping_add(old_length) > new && new.wrapping_add(length) > old;
         if !new.is_multiple_of(PAGE_SIZE) || length > end || new > end - length || overlaps {
             return Err(Errno::EINVAL);
         }
-        // Linux looks before it unmaps anything.
+        // Linux checks this before it unmaps anything.
         if self.maps.room(&lock.edit()).is_short_of(SPARE_TO_MOVE + 2) {
             return Err(Errno::ENOMEM);
         }
@@ -256,7 +254,7 @@ impl<M: Machine> AddressSpace<M> {
         } else {
             Ok(())
         };
-        // What the checks come after is gone by then.
+        // Linux has unmapped these before the checks below.
         let gone = |pages: Pages| match pages.end <= end / PAGE_SIZE {
             true => self.maps.tally(&lock.edit(), pages, None),
             false => VmStats::default(),
@@ -266,7 +264,7 @@ impl<M: Machine> AddressSpace<M> {
             false => gone(tail),
         };
         let checked = checked.and_then(|()| {
-            // Of no length, and itself in the way.
+            // A source without a length, which is unmapped with the target.
             match request.has(FIXED) && target.contains(Page::containing(old)) {
                 true => Err(Errno::EFAULT),
                 false => self.check_source(&lock, &request, change),
@@ -279,7 +277,7 @@ impl<M: Machine> AddressSpace<M> {
         let attributes = match checked {
             Ok(attributes) => attributes,
             Err(error) => {
-                // As far as Linux has come: what is in the way is gone, and the tail.
+                // As far as Linux has come: the target is unmapped, and the tail.
                 if request.has(FIXED) {
                     self.unmap_locked(lock, target)?;
                     if !tail.is_empty() && tail.end <= end / PAGE_SIZE {
@@ -314,7 +312,7 @@ impl<M: Machine> AddressSpace<M> {
         self.unmap_locked(lock, Pages::of_bytes(start..end))
     }
 
-    /// What is true of the mapping at an address, for a writer.
+    /// Returns the attributes of the mapping at an address, for a writer.
     fn attributes_at(&self, address: u64) -> Option<Attributes> {
         if address >= self.layout().end {
             return None;
@@ -325,8 +323,8 @@ impl<M: Machine> AddressSpace<M> {
         unsafe { run.word.mapping() }.map(|mapping| *mapping.attributes())
     }
 
-    /// The source's attributes, if all of it is one mapping that may get the new length.
-    /// It may if that is within the limits after `change`.
+    /// Returns the source's attributes, if all of it is one mapping that may get the new length within the
+    /// limits after `change`.
     fn check_source(
         &self,
         lock: &RangeWriteGuard<'_, M>,
@@ -335,7 +333,7 @@ impl<M: Machine> AddressSpace<M> {
     ) -> Result<Attributes, Errno> {
         let attributes = self.attributes_at(request.old).ok_or(Errno::EFAULT)?;
         if request.old_length == 0 && !attributes.flags.shared {
-            // A second mapping of the same pages, which private memory has not.
+            // The same pages would be mapped a second time, which private memory does not allow.
             return Err(Errno::EINVAL);
         }
         if attributes.flags.device && request.has(DONTUNMAP) {
@@ -347,15 +345,15 @@ impl<M: Machine> AddressSpace<M> {
             return Err(Errno::EFAULT);
         }
         if attributes.flags.device && request.length > request.old_length {
-            // What a driver has mapped is all that there is.
+            // A device does not grow: its driver has mapped all that there is.
             return Err(Errno::EFAULT);
         }
         self.check_more(&lock.edit(), request, &attributes, change)?;
         Ok(attributes)
     }
 
-    /// Whether the mapping may get its new length within the limits after `change`, under the edit
-    /// under which that was seen. To be asked again under the edit under which it gets it.
+    /// Checks whether the mapping may get its new length within the limits after `change`, under the edit that
+    /// has looked. To be repeated under the edit that makes the change.
     pub(crate) fn check_more(
         &self,
         edit: &Edit<'_, M>,
@@ -378,8 +376,8 @@ impl<M: Machine> AddressSpace<M> {
         Ok(())
     }
 
-    /// Whether all of `pages` has these attributes: then it is one mapping to a program, even
-    /// where equal neighbours are two in the tree.
+    /// Whether all of `pages` has these attributes. Then it is one mapping to a program, even if it is several
+    /// in the tree.
     fn is_one_mapping(&self, pages: Pages, attributes: &Attributes) -> bool {
         let mut at = pages.start;
         while at < pages.end {
@@ -396,8 +394,7 @@ impl<M: Machine> AddressSpace<M> {
         true
     }
 
-    /// Maps what is to come behind the source, if that is the mapping's end and
-    /// there is room.
+    /// Maps the additional pages behind the source, if the mapping ends there and they are free.
     fn grow_in_place(
         &self,
         lock: &RangeWriteGuard<'_, M>,
@@ -409,7 +406,7 @@ impl<M: Machine> AddressSpace<M> {
             start,
             start + (request.length - request.old_length) / PAGE_SIZE,
         );
-        // One edit from the look to the mapping: stacks grow without a range lock.
+        // One edit for the check and the mapping: stacks grow without a range lock.
         let mut edit = lock.edit();
         // A guard gap above is no obstacle, as on Linux.
         if more.end > self.layout().end / PAGE_SIZE || !self.tree().is_unmapped(more) {

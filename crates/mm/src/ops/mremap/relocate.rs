@@ -1,12 +1,12 @@
-//! The move of `mremap`: pages go over to another place, and what was there goes.
+//! The move of `mremap`: moves pages to another address, and zaps what was there.
 //!
-//! It shows its destination as *replacing*, so that faults there wait, and its
-//! source as *zapping* (or, if it stays mapped, as replacing too). Then the pages
-//! go over ([`crate::table::move_ptes`]), beside what takes no range ([`crate::table::moves`]). The destination becomes
-//! live, and what is left of the source is zapped, as by `munmap`. Both ranges are held until then: a fork waits.
+//! A move shows its target as *replacing*, so that faults there wait. It shows its source as *zapping*, or also
+//! as replacing if it stays mapped. Then the pages move ([`crate::table::move_ptes`]), concurrently with
+//! operations that hold no range ([`crate::table::moves`]). The target becomes live, and what is left of the
+//! source is zapped, as by `munmap`. Both ranges are held until then, so that a fork waits.
 //!
-//! What is one mapping to a program may be several here: equal ones, made apart, and some of them
-//! since soft-dirty bits were cleared. The destination is one, and new if one of them is.
+//! One mapping to a program may be several here: equal ones that were made separately, some of them since
+//! soft-dirty bits were cleared. The target is one mapping, and is new if one of those is.
 
 use core::ptr::NonNull;
 
@@ -29,14 +29,14 @@ use crate::tree::SlotValue;
 use crate::tree::account::VmStats;
 use crate::tree::mapping::{Attributes, Flags, Locked, Mapping};
 
-/// Both places of a move, shown as what they are for as long.
+/// A move, both ranges of which are shown.
 struct Shown {
-    /// Whether nothing was where the source goes.
+    /// Whether nothing was mapped at the target.
     is_vacant: bool,
 }
 
 impl<M: Machine> AddressSpace<M> {
-    /// Room for so many bytes, had and reserved, if there is some that nobody else has.
+    /// Reserves a gap of so many bytes and adds it to the lock, if there is one that no other operation holds.
     pub(crate) fn reserve_room(
         &self,
         lock: &mut RangeWriteGuard<'_, M>,
@@ -63,14 +63,14 @@ impl<M: Machine> AddressSpace<M> {
         Ok(Reservation::Reserved(room))
     }
 
-    /// Reserves what is free of `pages`, whose ends were cut: no stack grows there, and tables
-    /// stay.
+    /// Reserves the free pages of `pages`, of which the ends were cut: no stack grows there, and no table is
+    /// freed.
     fn reserve(&self, edit: &mut Edit<'_, M>, pages: Pages) {
         self.replace_word(edit, pages, SlotValue::EMPTY, SlotValue::RESERVED);
     }
 
-    /// Gives up what was reserved of `pages`, and tables there that nothing will use. As what is unmapped
-    /// there: who unmaps what lies beside must not leave a table because of it.
+    /// Releases what was reserved of `pages`, and frees tables there that nothing will use. The pages are
+    /// marked like unmapped ones, so that a zap beside them does not leave a table because of them.
     fn give_up_room(&self, lock: RangeWriteGuard<'_, M>, pages: Pages) {
         let mut edit = lock.edit();
         let note = SlotValue::zapping(lock.writer());
@@ -124,9 +124,9 @@ impl<M: Machine> AddressSpace<M> {
         Ok(Remapped::To(target.start * PAGE_SIZE))
     }
 
-    /// What the source becomes if it stays: Linux takes a lock along. A mapping of its own, not that of a
-    /// neighbour, which may be one that the move replaces, or that replaces something: who comes to places
-    /// that are replacing tells them apart by their words alone.
+    /// Returns the mapping that the source becomes if it stays: without a lock, which moves along, as on Linux.
+    /// It is a new mapping, never a neighbour's: the move may replace that one, or it may be replacing
+    /// something. Ranges that are replacing are told apart only by their slot values.
     fn staying(&self, word: SlotValue, stays: bool) -> Result<Option<NonNull<Mapping>>, Errno> {
         // SAFETY: the range keeps mappings from being retired.
         let Some(mapping) = (unsafe { word.mapping() }).filter(|_| stays) else {
@@ -143,7 +143,7 @@ impl<M: Machine> AddressSpace<M> {
         Ok(Some(self.allocate_mapping(unlocked)?))
     }
 
-    /// Moves the source to `target`, in place of whatever is there.
+    /// Moves the source to `target`, over whatever is mapped there.
     pub(crate) fn move_to(
         &self,
         lock: RangeWriteGuard<'_, M>,
@@ -155,14 +155,14 @@ impl<M: Machine> AddressSpace<M> {
         let old_end = request.old + request.old_length;
         let source = Pages::of_bytes(request.old..old_end);
         let mut attributes = attributes.moved(request.old / PAGE_SIZE, target.start);
-        // Both ends: what belongs together to a program ends where the heap begins.
+        // Both ends: what a program sees as one mapping ends where the heap begins.
         let last = old_end.max(request.old + 1) - 1;
         if self.is_newly_mapped(request.old) || self.is_newly_mapped(last) {
             attributes.birth = self.birth();
         }
         let stays = request.has(DONTUNMAP);
         if source.is_empty() {
-            // Shared memory once more: the old mapping stays what it is.
+            // Shared memory is mapped a second time: the old mapping stays as it is.
             return self.map_again(lock, request, target, attributes, change);
         }
         let gone = Pages::of_bytes(request.old..old_end + request.tail);
@@ -178,7 +178,7 @@ impl<M: Machine> AddressSpace<M> {
             target: target.start,
             protection: attributes.protection,
             shared: attributes.flags.shared,
-            // A page that is watched has to count as written where it goes.
+            // Where stores are tracked, a moved page has to count as written, so pages move one by one.
             by_tables: self.birth().0 == 0,
         };
         let shown = self.show_move(&lock, (&record, gone), target, attributes, stays, &may_be);
@@ -204,8 +204,8 @@ impl<M: Machine> AddressSpace<M> {
             drop(edit);
             drop(lock);
         } else {
-            // Nothing but tables is left of it, and what goes behind it. A stack may have grown to beside what
-            // was mapped.
+            // Of the source only tables are left, and the tail behind it. A stack may have grown into pages
+            // between that were not mapped.
             let zapping = lock.begin_zap_of_mapped(gone);
             drop(edit);
             self.memory().count(Counter::Munmap);
@@ -215,15 +215,15 @@ impl<M: Machine> AddressSpace<M> {
         Ok(Remapped::To(target.start * PAGE_SIZE))
     }
 
-    /// Whether nothing is mapped in `pages`, all of which is mapped or reserved.
+    /// Whether nothing is mapped in `pages`, each of which is mapped or reserved.
     fn is_reserved(&self, pages: Pages) -> bool {
         self.tree()
             .runs(pages)
             .all(|run| run.word == SlotValue::RESERVED)
     }
 
-    /// What is mapped in pages that are one mapping to a program: a part that was made since
-    /// soft-dirty bits were cleared, if there is one; and whether that is all of it.
+    /// Returns a slot value of pages that are one mapping to a program: of a part that was made since
+    /// soft-dirty bits were cleared, if there is one. Also returns whether all of the pages have it.
     fn newest_of(&self, pages: Pages) -> Option<(SlotValue, bool)> {
         let mut runs = self.tree().runs(pages);
         let first = runs.next()?;
@@ -239,8 +239,9 @@ impl<M: Machine> AddressSpace<M> {
         Some((newer.unwrap_or(first.word), false))
     }
 
-    /// Shows both places of a move as replacing, or the source, with what goes behind it, as zapping
-    /// unless it `stays`, once nothing can fail any more. Whether it `may_be` is asked when it is.
+    /// Shows the target as replacing, and the source as replacing if it `stays`; otherwise shows the source,
+    /// with the tail behind it, as zapping. Nothing can fail afterwards. `may_be` is asked under the edit that
+    /// shows them.
     fn show_move(
         &self,
         lock: &RangeWriteGuard<'_, M>,
@@ -253,8 +254,7 @@ impl<M: Machine> AddressSpace<M> {
         let source = record.source;
         lock.lock_out_readers(gone);
         lock.lock_out_readers(target);
-        // No fault puts a page into the source meanwhile: a page without a table to go to
-        // would be lost.
+        // No fault brings a page into the source meanwhile: a page without a table at the target would be lost.
         let mut edit = lock.cut(source)?;
         edit.cut(gone)?;
         edit.cut(target)?;
@@ -262,7 +262,7 @@ impl<M: Machine> AddressSpace<M> {
         let is_vacant = self.is_reserved(target);
         let (old, is_one) = self.newest_of(source).ok_or(Errno::EFAULT)?;
         if !is_one {
-            // Equal neighbours become one. A walk may have been at that one before pages came to the others.
+            // Equal neighbours become one. A walk may have passed that mapping before it had the others' pages.
             self.link_word_again(old);
             self.maps.set_range(&mut edit, source, old);
         }
@@ -275,7 +275,7 @@ impl<M: Machine> AddressSpace<M> {
         let words = prepared.and_then(|staying| {
             let word = may_be(&edit).and_then(|()| self.word_for(&edit, target, attributes));
             if let (Err(_), Some(staying)) = (&word, staying) {
-                // SAFETY: made above, and nobody else's.
+                // SAFETY: made above, and nothing else uses it.
                 self.memory().unlink(unsafe { staying.as_ref() });
                 self.memory().retire_mapping(staying);
             }
@@ -289,7 +289,7 @@ impl<M: Machine> AddressSpace<M> {
                 return Err(error);
             }
         };
-        // For a moment both places are mapped, and nobody is to see that afterwards.
+        // Both ranges are mapped for a moment, which the peak must not show.
         let account = self.maps.account_of(&edit);
         let peak = account.get().peak;
         self.tables()
@@ -297,7 +297,7 @@ impl<M: Machine> AddressSpace<M> {
             .moves
             .begin_show(gone, target, self.machine());
         self.maps.set_range(&mut edit, target, word.replacing());
-        // A truncation that has been at the target already comes again, and waits there.
+        // A truncation that has already passed the target visits it again, and waits there.
         self.link_word_again(word);
         if let Some(staying) = staying {
             // SAFETY: made above, and put into the tree here.
@@ -305,7 +305,7 @@ impl<M: Machine> AddressSpace<M> {
             self.maps.set_range(&mut edit, source, word.replacing());
         } else {
             lock.announce_zap();
-            // A hole's end may be uncut again: since it was cut others have emptied what lies beside.
+            // The cut at a hole's end may be gone: other writers may have emptied the pages beside it.
             let gone = edit.extent(gone);
             self.maps.detach(lock, &mut edit, gone);
             account.set_peak(peak);
