@@ -53,7 +53,7 @@
 //! * A device's frames, which no allocator gives out, are mapped through a [`Device`], which can be revoked.
 //! * [`AddressSpace::set_limits`] sets what may be mapped and locked; call it again when that changes.
 //!   [`AddressSpace::totals`] returns what is mapped.
-//! * Call [`AddressSpace::destroy`] when no CPU runs the space any more.
+//! * Call [`OwnedSpace::destroy`] when no CPU runs the space any more.
 //! * In tests, call [`AddressSpace::verify`] after any step.
 //!
 //! # Features

@@ -57,6 +57,11 @@ fn attempt(layout: &Layout, step: &Step, full: bool) -> Result<Count, Refusal> {
 fn prepare(layout: &Layout, run: &Run) -> Result<Command, Refusal> {
     match run {
         Run::Workspace(arguments) => Ok(cargo(layout, arguments)),
+        Run::Documented(arguments) => {
+            let mut command = cargo(layout, arguments);
+            command.env("RUSTDOCFLAGS", "-Dwarnings");
+            Ok(command)
+        }
         Run::WithCfg(name, arguments) => {
             let mut command = cargo(layout, arguments);
             command.env("RUSTFLAGS", format!("--cfg {name}"));

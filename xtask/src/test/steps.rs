@@ -27,6 +27,8 @@ pub enum Run {
     Rooms,
     /// Clippy in the kernel.
     KernelClippy,
+    /// Cargo in the workspace, every warning of rustdoc an error.
+    Documented(&'static [&'static str]),
     /// Cargo in the workspace, after building the kernel and the packaged workloads.
     Booted(&'static [&'static str]),
     /// The same, only for `--full` or by name, because it takes long.
@@ -135,6 +137,36 @@ pub const STEPS: &[Step] = &[
         sources: ALL,
         needs: &[Need::Lints],
         run: Run::KernelClippy,
+    },
+    Step {
+        name: "docs",
+        about: "the libraries' documentation has no broken link",
+        needs: &[],
+        sources: MODELLED,
+        run: Run::Documented(&[
+            "doc",
+            "--no-deps",
+            "--package=faultless-sync",
+            "--package=faultless-trace",
+            "--package=faultless-paging",
+            "--package=faultless-frames",
+            "--package=faultless-mm",
+        ]),
+    },
+    Step {
+        name: "package",
+        about: "the libraries can be published: each is packed, and built from what was packed",
+        needs: &[],
+        sources: MODELLED,
+        run: Run::Workspace(&[
+            "package",
+            "--allow-dirty",
+            "--package=faultless-sync",
+            "--package=faultless-trace",
+            "--package=faultless-paging",
+            "--package=faultless-frames",
+            "--package=faultless-mm",
+        ]),
     },
     Step {
         name: "workspace",

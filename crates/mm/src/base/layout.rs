@@ -9,7 +9,7 @@ pub struct Layout {
     pub end: u64,
     /// Addresses are chosen below this one, highest first.
     pub mmap_base: u64,
-    /// The most bytes that a mapping which grows down may reach, until [`AddressSpace::set_limits`].
+    /// The most bytes that a mapping which grows down may reach, until [`crate::AddressSpace::set_limits`].
     pub stack_limit: u64,
     /// Pages that one request may ask for without `MAP_NORESERVE`: the machine's memory, like Linux's
     /// heuristic overcommit.
