@@ -12,7 +12,7 @@ pub const FALLBACKS: [Counter; 5] = [
     Counter::SpfPmdChanged,
 ];
 
-/// A value for every counter there is.
+/// A value for every counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counters(Vec<(String, u64)>);
 

@@ -1,7 +1,7 @@
-//! Whether a file is a program or library that can be loaded, with the reason when it is not.
+//! Checks whether a file is a program or library that can be loaded, and says why not.
 //!
-//! The kernel and loaders check by themselves and trust nothing said here; this check exists so
-//! that the answer comes at once, in one line.
+//! The kernel and loaders make their own checks and do not depend on this one. It exists to answer early, in
+//! one line.
 
 use anyhow::{Result, bail, ensure};
 use elf::ElfBytes;
@@ -60,7 +60,7 @@ pub fn check(file: &[u8], memory: Size) -> Result<()> {
         );
     }
     let wanted: u64 = loaded.iter().map(|segment| segment.p_memsz).sum();
-    // Nobody writes the bytes of a .bss that is larger than memory, so only the file counts there.
+    // A program need not write all of its .bss, so only the bytes of the file have to fit beside the reserve.
     let stored = file.len() as u64 + loaded.iter().map(|segment| segment.p_filesz).sum::<u64>();
     ensure!(
         stored.saturating_add(RESERVE) <= memory.0 && wanted <= memory.0,

@@ -1,4 +1,4 @@
-//! What a command line needs to be built and installed, told to `./x` before anything starts.
+//! Tells `./x` what a command line needs to be built and installed, before anything starts.
 //!
 //! With `FAULTLESS_PLAN=1` a command checks its input as always, prints one line
 //! `needs: NAME…` instead of doing its work, and ends. A name that ends in `?` is wanted, but its
@@ -26,7 +26,7 @@ pub enum Need {
     Recorder,
     /// The first process of a Linux beside our kernel.
     LinuxInit,
-    /// Debian's kernel of this series. Without it the other ones go on.
+    /// Debian's kernel of this series. Without it, the other series are still compared.
     Linux(Series),
 }
 
@@ -49,12 +49,12 @@ impl Need {
     }
 }
 
-/// Whether a need can be done without.
+/// Whether a command can do without its needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
-    /// The command cannot do its work without.
+    /// The command cannot do its work without them.
     Required,
-    /// The command does something else without.
+    /// The command does something else without them.
     Wanted,
 }
 

@@ -1,5 +1,5 @@
-//! Which file PROGRAM means: a path with a slash or an existing file, or else a packaged workload, or
-//! else what PATH finds.
+//! Finds the file of PROGRAM: a path with a slash or an existing file, or else a packaged workload, or else a
+//! program in PATH.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -18,13 +18,13 @@ pub enum Program {
     File(PathBuf),
     /// A workload that `./x` builds.
     Packaged(String),
-    /// A file of the tree that the user gives, by its path there, without a slash at the beginning.
+    /// A file of the user's tree, by its path there, without a slash at the beginning.
     InRoot(PathBuf),
 }
 
 impl Program {
-    /// Finds what the user means by `name`: what the tree at `root` has there, if one is given, and
-    /// else a file here, a packaged workload, or a program of the host.
+    /// Finds the program `name`: in the tree at `root`, if one is given; else a file of the host, a packaged
+    /// workload, or a program in the host's PATH.
     pub fn find(name: &OsStr, root: Option<&Path>) -> Result<Self> {
         let path = Path::new(name);
         if let Some(inside) = root.and_then(|root| find_in(root, path)) {
@@ -82,8 +82,7 @@ fn find_in(root: &Path, path: &Path) -> Option<PathBuf> {
     places.into_iter().find(is_file)
 }
 
-/// The first file of that name in a list of folders that may be executed. What is not absolute
-/// there is no place for programs.
+/// The first executable file of that name in a list of folders. Relative folders are skipped.
 fn find_by_path(name: &Path, folders: &OsStr) -> Option<PathBuf> {
     let folders = env::split_paths(folders).filter(|folder| folder.is_absolute());
     let is_program = |file: &PathBuf| {

@@ -1,4 +1,4 @@
-//! How the command says no: one line on stderr, and exit status 125.
+//! Reports a failure or a refusal: one line on stderr, and exit status 125.
 //!
 //! 125 tells "faultless failed or refused" from any status of the program it runs.
 

@@ -1,11 +1,11 @@
-//! Choosing by name: `faults,spf,'pagefault:*'`.
+//! Selection by name: `faults,spf,'pagefault:*'`.
 //!
-//! A pattern is a name, in which `*` stands for any text and `?` for any character. One that
-//! fits nothing is an error that says what there is.
+//! A pattern is a name in which `*` stands for any text and `?` for any character. A pattern without a match is an
+//! error that lists the names.
 
 use anyhow::{Result, bail};
 
-/// Other names under which perf knows some of ours.
+/// perf's names for some of our names.
 const ALIASES: [(&str, &str); 5] = [
     ("page-faults", "faults"),
     ("speculative-faults", "spf"),
@@ -14,9 +14,9 @@ const ALIASES: [(&str, &str); 5] = [
     ("cs", "context_switches"),
 ];
 
-/// The places in `names` of what `patterns` choose, each once, in the order of the patterns.
+/// Returns the indices in `names` of the names that `patterns` choose, each once, in the order of the patterns.
 ///
-/// `what` is what the names are names of.
+/// `what` says what is named, for the error.
 pub fn choose(patterns: &[String], names: &[&str], what: &str) -> Result<Vec<usize>> {
     let mut chosen = Vec::new();
     for pattern in patterns.iter().map(|pattern| pattern.trim()) {
@@ -43,12 +43,12 @@ pub fn choose(patterns: &[String], names: &[&str], what: &str) -> Result<Vec<usi
     Ok(chosen)
 }
 
-/// Whether `text` is what `pattern` describes.
+/// Whether `text` matches `pattern`.
 pub fn fits(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) =
         (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t) = (0, 0);
-    // Where to go on if what follows the last `*` does not fit: the star takes one more.
+    // Where to continue if the text after the last `*` does not match: the star takes one more character.
     let mut star = None;
     while t < text.len() {
         match pattern.get(p) {

@@ -1,4 +1,4 @@
-//! Where output goes: that of programs, and what was asked for.
+//! Where output goes: that of programs, and that of this command.
 
 use std::fmt;
 use std::io::{self, Write};
@@ -16,27 +16,27 @@ pub enum Sink {
     Stderr,
     /// Nowhere.
     Nowhere,
-    /// It is kept.
+    /// This buffer.
     Kept(&'static Kept),
 }
 
-/// Output that is kept until somebody takes it.
+/// Output that is kept until it is taken.
 #[derive(Debug, Default)]
 pub struct Kept(Mutex<Vec<u8>>);
 
 impl Kept {
-    /// Nothing yet.
+    /// No output yet.
     pub const fn new() -> Self {
         Kept(Mutex::new(Vec::new()))
     }
 
-    /// Takes what there is.
+    /// Takes the output so far.
     pub fn take(&self) -> Vec<u8> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
-/// Two are equal if they are one.
+/// Two are equal if they are the same object.
 impl PartialEq for Kept {
     fn eq(&self, other: &Self) -> bool {
         std::ptr::eq(self, other)
@@ -46,7 +46,7 @@ impl PartialEq for Kept {
 impl Eq for Kept {}
 
 impl Sink {
-    /// Passes on a piece of output at once.
+    /// Passes on a piece of output, unbuffered.
     pub fn write(self, piece: &[u8]) -> io::Result<()> {
         match self {
             Sink::Stdout => write_now(io::stdout().lock(), piece),
@@ -61,7 +61,7 @@ impl Sink {
     }
 }
 
-/// Prints what was asked for. Whoever reads it may go when they have seen enough.
+/// Prints the output of this command. A reader that closes the pipe early is no error.
 pub fn print(text: impl fmt::Display) -> ExitCode {
     match write_now(io::stdout().lock(), text.to_string().as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {

@@ -1,12 +1,12 @@
-//! The tree that a program will find at `/`, looked at before it is packed.
+//! The tree that a program will find at `/`, searched before it is packed.
 //!
-//! It has layers: what `--file` adds, the folder of `--root`, and, for programs that need more than
-//! themselves, the host's own files. At each path the first layer that has something there counts; a
-//! folder is what all layers have in it. Links lead on in the whole tree, not in their layer, as they
-//! will for the program.
-//!
-//! Paths are relative to `/` and have no slash at the beginning. A *real* path has no link above its
-//! last name: what is packed under its real path is found by every path that leads to it.
+//! * It has layers: the files of `--file`, the folder of `--root`, and, for programs with dependencies, the
+//!   host's own files.
+//! * At each path the first layer with an entry there counts. A folder has the entries of all layers.
+//! * Links are followed in the whole tree, not in their layer, as they will be for the program.
+//! * Paths are relative to `/` and have no slash at the beginning.
+//! * A *real* path has no link above its last name. A file that is packed under its real path is found by
+//!   every path that leads to it.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -19,7 +19,7 @@ use anyhow::{Context as _, Result, bail};
 use crate::machine::Added;
 use crate::size::Size;
 
-/// As many links as Linux follows for one path.
+/// The most links that Linux follows for one path.
 const MOST_LINKS: u32 = 40;
 
 /// Folders that are the kernel's own, whatever the host has there.
@@ -37,8 +37,8 @@ pub struct Tree {
 /// Something in the tree.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The file, folder or link of the host that is there; none for a folder that is only made
-    /// because something is added below it.
+    /// The file, folder or link of the host; `None` for a folder that exists only because a file is added
+    /// below it.
     pub host: Option<PathBuf>,
     /// Kind and permissions, as `stat(2)` has them.
     pub mode: u32,
@@ -51,9 +51,9 @@ pub struct Entry {
 pub struct Walked {
     /// The real paths of the links that were followed.
     pub links: Vec<PathBuf>,
-    /// The real path of what it leads to, be it there or not.
+    /// The real path that it leads to, even if nothing is there.
     pub real: PathBuf,
-    /// What is there.
+    /// The entry at that path.
     pub entry: Option<Entry>,
 }
 
@@ -65,8 +65,7 @@ enum Last {
 }
 
 impl Tree {
-    /// A tree of the folder `root`, if there is one, and before it nothing, behind it the files below
-    /// `host`, if that is given.
+    /// A tree of at most two layers: the folder `root`, then the files below `host`. Nothing is added yet.
     pub fn new(root: Option<&Path>, host: Option<&Path>) -> Self {
         Tree {
             added: Vec::new(),
@@ -75,8 +74,8 @@ impl Tree {
         }
     }
 
-    /// Adds a file or folder of the host before all that is there, but behind what was added earlier.
-    /// Its real path, and those of the links that lead to it, which it needs.
+    /// Adds a file or folder of the host. It hides the layers of `root` and `host`, but not what was added
+    /// earlier. Returns its real path, and the real paths of the links that lead to it.
     pub fn add(&mut self, added: &Added) -> Result<(PathBuf, Vec<PathBuf>)> {
         let place = self.go(&added.guest, Last::Keep)?;
         self.added.push(Added {
@@ -91,7 +90,7 @@ impl Tree {
         self.go(path, Last::Follow)
     }
 
-    /// The same, but a link at its end is what it leads to.
+    /// The same, but does not follow a link at its end.
     pub fn place(&self, path: &Path) -> Result<Walked> {
         self.go(path, Last::Keep)
     }
@@ -145,7 +144,7 @@ impl Tree {
         let added = self.added.iter().find_map(|added| {
             let rest = real.strip_prefix(&added.guest).ok()?;
             if rest == Path::new("") {
-                // A link that the user names means what it leads to.
+                // A link that the user names is followed.
                 return Entry::of(added.host.clone(), &fs::metadata(&added.host).ok()?);
             }
             beneath(&added.host, rest)
@@ -165,8 +164,8 @@ impl Tree {
         real == Path::new("") || self.added.iter().any(|added| added.guest.starts_with(real))
     }
 
-    /// The content of a file, and the real paths of what leads there, its own at the end. `None` if
-    /// no file is there.
+    /// The content of a file, and the real paths of the links that lead to it, with its own at the end.
+    /// `None` if no file is there.
     pub fn read(&self, path: &Path, longest: Size) -> Result<Option<(Vec<u8>, Vec<PathBuf>)>> {
         let walked = self.walk(path)?;
         let Some(entry) = walked.entry.filter(Entry::is_file) else {
@@ -248,12 +247,12 @@ impl Entry {
         self.host.as_deref().unwrap_or(Path::new(""))
     }
 
-    /// Where it leads, if it is a link.
+    /// The target of a link.
     pub fn target(&self) -> Result<PathBuf> {
         fs::read_link(self.path()).with_context(|| reading(self.path()))
     }
 
-    /// Its content, if it is a file, which may have `longest` bytes.
+    /// The content of a file of at most `longest` bytes.
     pub fn read(&self, longest: Size) -> Result<Vec<u8>> {
         if self.length > longest.0 {
             bail!("{} has more than {longest}", self.path().display());
@@ -278,8 +277,8 @@ fn names(path: &Path) -> Vec<OsString> {
     names
 }
 
-/// What is at a real path below a folder of the host; nothing if a link leads there, which in the
-/// whole tree is a folder.
+/// The entry at a real path below a folder of the host. `None` if a link is above its last name: in the whole
+/// tree, a folder of another layer is there instead.
 fn beneath(folder: &Path, real: &Path) -> Option<Entry> {
     let mut file = folder.to_path_buf();
     let mut names: Vec<&OsStr> = real.iter().collect();

@@ -1,23 +1,23 @@
-//! What the kernel has verified about itself.
+//! The kernel's report about its own verification.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// All of it held, unless the run has failed.
+/// The totals of all verifications. Each of them passed, unless the run has failed.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Verified {
-    /// How often everything was looked at.
+    /// The number of verifications.
     moments: u64,
     /// The most address spaces, and the most pages that they mapped, at one moment.
     spaces: u64,
     pages: u64,
-    /// How many frames were what at the last moment, after all processes had ended.
+    /// Frames by use at the last moment, after all processes had ended.
     frames: Option<BTreeMap<String, u64>>,
 }
 
 impl Verified {
-    /// It in words.
+    /// The totals in words.
     pub fn line(&self) -> String {
         let all: u64 = self.frames.iter().flat_map(BTreeMap::values).sum();
         format!(

@@ -27,7 +27,7 @@ const FULL: [&[&str]; 5] = [
     &["first_write", "-n", "200", "-r", "5", "-d", "1"],
 ];
 
-/// Boots a workload; its run, from the JSON file.
+/// Boots a workload. Returns its run from the JSON file.
 fn boot(cpus: &str, policy: &str, program: &[&str]) -> Value {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("run.json");
@@ -50,7 +50,7 @@ fn boot(cpus: &str, policy: &str, program: &[&str]) -> Value {
     let run = file["runs"][0].clone();
     assert_run_shape(&run);
     assert_eq!(run["exit"], 0, "{said}");
-    // With the last process and without.
+    // Once with the last process, and once without it.
     let moments = run["verified"]["moments"].as_u64();
     assert!(moments.is_some_and(|moments| moments >= 2), "{said}");
     assert_eq!(run["verified"]["frames"]["pages"], 0, "{said}");
@@ -138,6 +138,6 @@ fn a_run_that_is_stopped_is_still_written() {
     assert_run_shape(run);
     assert_eq!(run["error"], "timed out");
     assert!(run["exit"].is_null() && run["signal"].is_null());
-    // The kernel said what it had counted before it was stopped.
+    // The kernel reported its counters before it was stopped.
     assert!(run["counters"]["faults"].as_u64().unwrap() > 0, "{run}");
 }

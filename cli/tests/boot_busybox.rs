@@ -1,4 +1,4 @@
-//! Debian's `busybox-static`, unmodified, in the kernel: what it prints on the host, from the same
+//! Debian's `busybox-static`, unmodified, in the kernel: it prints what it prints on the host, from the same
 //! files and the same standard input. `./x test boot` installs it and runs these tests.
 
 mod common;
@@ -33,7 +33,7 @@ fn on_the_host(folder: &Path, arguments: &[&str], input: Stdio) -> linux::Ended 
     linux::finish(&mut command)
 }
 
-/// With `folder` at `/work`, where the applet runs by way of its shell.
+/// Runs an applet by busybox's shell, with `folder` at `/work`.
 fn in_the_kernel(folder: &Path, arguments: &[&str], input: Stdio) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
     command.args(["run", "--verify", "--timeout", "120", "--file"]);
@@ -123,7 +123,7 @@ fn standard_input_is_a_file_or_a_pipe() {
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
 fn input_that_nobody_reads_is_left_alone() {
-    // The writer never writes and never ends.
+    // While the program runs, the writer neither writes nor closes the pipe.
     let (reader, mut writer) = std::io::pipe().unwrap();
     let folder = tempfile::tempdir().unwrap();
     let output = in_the_kernel(
@@ -155,7 +155,7 @@ fn a_shell_script_says_what_it_says_on_the_host() {
     assert_same(folder.path(), &["sh", "script"], &Stdio::null);
 }
 
-/// Awk with many megabytes of its own, and a sort of as many.
+/// Awk and sort, each with many megabytes.
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
 fn programs_that_need_much_memory() {
@@ -171,7 +171,7 @@ fn programs_that_need_much_memory() {
     assert_same(folder.path(), &["sh", "-c", sort], &Stdio::null);
 }
 
-/// Both streams to one place: in the order of writing, and nothing inside of a line.
+/// Both streams go to one pipe: the order of writes is kept, and no line is split.
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
 fn standard_output_and_error_keep_their_order() {
@@ -185,7 +185,7 @@ fn standard_output_and_error_keep_their_order() {
         .stdout(writer.try_clone().unwrap())
         .stderr(writer);
     let mut child = command.spawn().unwrap();
-    // Its ends of the pipe.
+    // Closes this process's writing ends of the pipe.
     drop(command);
     let mut all = String::new();
     reader.read_to_string(&mut all).unwrap();

@@ -1,5 +1,5 @@
-//! Programs with an interpreter and libraries in the kernel: what they print on the host. The command
-//! packs what they need. `./x test boot` installs Debian's `sqlite3` and runs these tests.
+//! Programs with an interpreter and libraries in the kernel: they print what they print on the host. The
+//! command packs their dependencies. `./x test boot` installs Debian's `sqlite3` and runs these tests.
 
 mod common;
 
@@ -25,7 +25,7 @@ fn command(options: &[&str]) -> Command {
     command
 }
 
-/// Runs it here and there, with a file as its standard input or none.
+/// Runs a program on the host and in the kernel, with a file as its standard input or none, and compares.
 #[track_caller]
 fn assert_same(options: &[&str], program: &Path, arguments: &[&str], input: Option<&Path>) {
     let stdin = || input.map_or_else(Stdio::null, |file| File::open(file).unwrap().into());
@@ -67,8 +67,8 @@ fn glibc_finds_what_it_loads_by_itself() {
     assert_same(&[], &program, &[], None);
 }
 
-/// A library beside the program, which is called by a link; one that only the environment names; and
-/// one that is given.
+/// The program is started through a link. It has a library beside it, one in a folder of `LD_LIBRARY_PATH`,
+/// and one that `--file` gives.
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
 fn libraries_of_ones_own() {
@@ -177,7 +177,7 @@ fn sqlite3_says_what_it_says_on_the_host() {
     fs::write(&database, "").unwrap();
     let given = database.to_str().unwrap();
     let before = fs::metadata(&database).unwrap().len();
-    // On the host the same file is filled, so our kernel has to be the first.
+    // On the host the program fills the same file, so our kernel has to run first.
     let mut here = command(&["--file", given]);
     here.arg(sqlite())
         .arg(given)

@@ -1,6 +1,5 @@
-//! Programs as others build them: static with glibc and musl, position-independent and not, and by
-//! Go where the machine has it. They say in the kernel what they say on the host.
-//! `./x test boot` runs these tests.
+//! Programs of common toolchains: static with glibc and musl, position-independent and not, and by Go if the
+//! machine has it. They print in the kernel what they print on the host. `./x test boot` runs these tests.
 
 mod common;
 
@@ -34,8 +33,8 @@ fn static_programs_of_both_libraries() {
     }
 }
 
-/// With many goroutines and a collector. Go is not installed for this: without it there is nothing
-/// to run, and the test says so.
+/// With many goroutines and a collector. Go is not installed for this: without it the test prints a line and
+/// passes.
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
 fn a_go_program() {

@@ -1,6 +1,5 @@
-//! What share of its faults each program resolves without a lock, and why the rest did not: the
-//! goal is 99 %. `./x test boot` runs this; `docs/speculative-share.md` has the table, and how to
-//! print it.
+//! The share of faults that each program resolves without a lock, and the reasons of the rest: the goal is 99 %.
+//! `./x test boot` runs this; `docs/speculative-share.md` has the table, and how to print it.
 
 mod common;
 
@@ -13,7 +12,7 @@ use serde_json::Value;
 /// The goal, in per cent.
 const SHARE: u64 = 99;
 
-/// What else a fault can have ended in.
+/// Why a fault can have fallen back.
 const REASONS: [&str; 5] = [
     "pte_lock",
     "vma_changed",

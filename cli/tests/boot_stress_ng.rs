@@ -1,5 +1,5 @@
-//! Debian's `stress-ng` in the kernel, in short: a second of those stressors that use most different
-//! things. `./x test boot` installs it and runs this test; `stress_ng` has all of them.
+//! Debian's `stress-ng` in the kernel, in short: a second of the stressors with the widest coverage.
+//! `./x test boot` installs it and runs this test; `stress_ng` has all of them.
 
 mod common;
 

@@ -85,7 +85,7 @@ fn a_trace_has_every_fault_and_the_threads_they_belong_to() {
             // Each has a thread of the program: no CPU faults without one.
             assert!(faults.iter().all(|fault| fault["pid"] != 1), "{said}");
         } else {
-            // A host that is busy elsewhere may not look at a ring in time.
+            // A busy host may not drain a ring in time.
             assert!(said.contains("lost, because"), "{said}");
         }
         let named = events
@@ -137,8 +137,8 @@ fn a_trace_that_is_stopped_is_whole() {
     let written = file["faultless"]["events"].as_u64().unwrap();
     let lost = file["faultless"]["lost"].as_u64().unwrap();
     assert!(written > 0, "{counted}");
-    // The kernel was stopped between counting a fault and recording it, on each CPU at most once;
-    // what is lost may be switches.
+    // The kernel may have been stopped between counting a fault and recording it, on each CPU at most once; lost
+    // events may be switches.
     assert!(
         written <= counted && written + lost + 2 >= counted,
         "{counted} {written} {lost}"

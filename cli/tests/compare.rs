@@ -114,7 +114,7 @@ fn instructions_repeat_exactly() {
     }
 }
 
-/// What has an interpreter and libraries, of both kinds; and gets a file and a variable.
+/// Programs with an interpreter and libraries, of glibc and musl, that get a file and a variable.
 #[test]
 #[ignore = "boots Linux: ./x test compare"]
 fn programs_bring_their_libraries_to_both_sides() {

@@ -1,5 +1,4 @@
-//! Programs that need an interpreter and libraries: what the command says of them before anything
-//! starts.
+//! Programs that need an interpreter and libraries: the command's answer about them before anything starts.
 
 mod common;
 
@@ -9,7 +8,7 @@ use std::process::{Command, Output};
 
 use common::{faultless, stderr, stdout};
 
-/// Compiles a text.
+/// Compiles C source text.
 fn compile(folder: &Path, text: &str, name: &str, arguments: &[&str]) -> PathBuf {
     let source = folder.join(format!("{name}.c"));
     fs::write(&source, text).unwrap();
@@ -23,7 +22,7 @@ fn compile(folder: &Path, text: &str, name: &str, arguments: &[&str]) -> PathBuf
     output
 }
 
-/// A program that needs `liba.so`, which is beside it and needs `libb.so`, which is too.
+/// A program that needs `liba.so`, which needs `libb.so`; both are beside the program.
 fn program(folder: &Path) -> PathBuf {
     let shared = ["-shared", "-fPIC", "-L.", "-Wl,-rpath,$ORIGIN"];
     compile(folder, "int b(void) { return 7; }", "libb.so", &shared);
@@ -40,7 +39,7 @@ fn program(folder: &Path) -> PathBuf {
     compile(folder, text, "program", &with_a)
 }
 
-/// What the command says that it needs, or why it refuses.
+/// The command's answer: what it needs, or why it refuses.
 fn plan(arguments: &[&str], program: &Path) -> Output {
     let mut command = faultless(arguments);
     command
@@ -118,7 +117,7 @@ fn a_library_that_is_missing_is_named_with_who_needs_it() {
     let refused = plan(&["run"], &program);
     assert_refused(&refused, &[&needs, "/usr/lib"]);
 
-    // It may be elsewhere, if the user's environment says so or it is given.
+    // It may be elsewhere, if the user's `LD_LIBRARY_PATH` names the folder or `--file` gives the library.
     fs::create_dir(folder.path().join("else")).unwrap();
     fs::write(folder.path().join("else/libb.so"), &content).unwrap();
     let mut command = faultless(&["run", "--"]);

@@ -7,12 +7,12 @@ mod common;
 use common::{run, stderr};
 use serde_json::Value;
 
-/// The programs that are kept and a bounded share of random ones, always the same.
+/// Runs the stored programs, and a bounded number of random ones that are always the same.
 #[test]
 #[ignore = "boots kernels: ./x test differential"]
 fn nothing_differs() {
     let full = std::env::var_os("FAULTLESS_FULL").is_some_and(|value| value != "0");
-    // A batch is one boot of each kernel, and what is asked for is exceeded by no more than one.
+    // A batch is one boot of each kernel; a run exceeds the requested operations by at most one batch.
     let (operations, batch) = match full {
         true => ("1000000", "8000"),
         false => ("8000", "400"),

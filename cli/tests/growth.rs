@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-/// What a call may take with much memory, by what it takes with little.
+/// The limit of a call's cost with much memory, divided by its cost with little.
 const MOST: f64 = 1.5;
 
 #[test]

@@ -9,7 +9,7 @@ const SOFT: [&str; 6] = ["--machine", "soft", "--cpus", "2", "--", "first_write"
 /// Faults of all kinds, on one CPU.
 const SMALL: [&str; 7] = ["--machine", "soft", "--cpus", "1", "--", "guard", "-r1"];
 
-/// Traces with these options; the file, parsed.
+/// Traces with these options. Returns the parsed file, and stderr.
 fn trace(options: &[&str], program: &[&str]) -> (Value, String) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("trace.json");
@@ -150,7 +150,7 @@ fn counts_agree_with_the_counters_of_the_same_run() {
         (&summary["lost"], &summary["complete"]),
         (&Value::from(0), &Value::from(true))
     );
-    // Latencies are counted where events are kept, by the same machine.
+    // The summary computes latencies from the same events.
     let count = |name: &str| summary["events"][name]["count"].as_u64().unwrap();
     assert_eq!(
         count("faults"),
@@ -229,7 +229,7 @@ fn every_track_has_a_name() {
             }
             assert!(event["ph"] == "M" || event["ts"].as_f64().unwrap() >= 0.0);
         }
-        // CPUs say who ran on them.
+        // CPUs show which threads ran on them.
         assert!(!events(&file, "sched:switch").is_empty());
     }
 }

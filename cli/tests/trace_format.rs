@@ -1,5 +1,5 @@
-//! Whether traces open in Perfetto: they are checked by `common/trace_format.rs`, which is checked
-//! first. `boot_trace.rs` checks traces of the kernel in the same way.
+//! Checks that traces open in Perfetto, by `common/trace_format.rs`, which is itself checked first.
+//! `boot_trace.rs` checks traces of the kernel in the same way.
 
 mod common;
 
@@ -30,7 +30,7 @@ fn what_follows_the_format_passes() {
     let instant =
         json!({"name": "i", "cat": "c", "ph": "i", "s": "t", "pid": 5, "tid": 6, "ts": 3.5});
     assert_valid(&file(&[
-        // The inner one first, as they end.
+        // The inner slice first, in the order in which they end.
         slice(1.0, 0.5),
         slice(1.0, 9.0),
         slice(3.5, 0.001),

@@ -30,7 +30,7 @@ Examples:
 /// Look for bugs with random input, for as long as you like.
 #[derive(Args, Debug)]
 pub struct FuzzArguments {
-    /// What is looked at.
+    /// What is fuzzed.
     #[command(subcommand)]
     pub command: FuzzCommand,
 }
@@ -61,7 +61,7 @@ pub enum SystemName {
 #[derive(Args, Debug)]
 #[command(after_help = EXAMPLES)]
 pub struct DifferentialArguments {
-    /// What programs follow from [default: another one each time]
+    /// The seed of the programs [default: a new one each time]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32))]
     pub seed: Option<u32>,
 
@@ -73,7 +73,7 @@ pub struct DifferentialArguments {
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub seconds: Option<Duration>,
 
-    /// The systems: at least one Linux, which is right (6.12 if it is among them), and one of ours
+    /// The systems: at least one Linux as the reference (6.12 if it is among them), and one of ours
     #[arg(long, value_enum, value_name = "SYSTEM", value_delimiter = ',',
           default_values = ["host", "linux-6.12", "faultless", "soft"])]
     pub against: Vec<SystemName>,

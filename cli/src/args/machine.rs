@@ -10,7 +10,7 @@ use clap::Args;
 use crate::machine::{Accel, Added, Files, MachineKind, Variable};
 use crate::size::Size;
 
-/// What a run may use. A command whose defaults are others says so by `mut_arg`.
+/// What a run may use. A command with other defaults sets them by `mut_arg`.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct Resources {
     /// Number of CPUs: 1 to 16 in the kernel, 1 to 64 on the soft machine
@@ -39,11 +39,11 @@ pub struct ProgramArguments {
     pub words: Vec<OsString>,
 }
 
-/// What a program is given beside itself.
+/// What a program gets besides its own file.
 #[derive(Args, Debug)]
 pub struct GivenArguments {
-    /// Give the program a file or folder of the host, under the same path, relative to / if it is,
-    /// or under another; can be repeated. A program brings what it needs
+    /// Give the program a file or folder of the host, under the same path (a relative one then begins
+    /// at /) or under another; can be repeated. A program brings its interpreter and libraries
     #[arg(long = "file", value_name = "HOST[:GUEST]")]
     pub files: Vec<Added>,
 
@@ -59,12 +59,12 @@ pub struct GivenArguments {
 }
 
 impl GivenArguments {
-    /// Whether it is nothing.
+    /// Whether nothing is given.
     pub fn is_nothing(&self) -> bool {
         self.files.is_empty() && self.root.is_none() && self.variables.is_empty()
     }
 
-    /// The same for a request, with this command's standard input or without.
+    /// The files of a request, with or without this command's standard input.
     pub fn files(&self, input: bool) -> Files {
         Files {
             root: self.root.clone(),
@@ -112,7 +112,7 @@ fn folder(text: &str) -> Result<PathBuf> {
 }
 
 impl MachineArguments {
-    /// The machine that is meant: the kernel, unless another one is asked for.
+    /// The chosen machine; the kernel by default.
     pub fn kind(&self) -> MachineKind {
         self.machine.unwrap_or(MachineKind::Kernel)
     }

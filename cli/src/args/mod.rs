@@ -1,4 +1,4 @@
-//! The command line, as data. What it means is checked in `command/`.
+//! The command line, as data. `command/` checks it.
 
 mod bench;
 mod compare;

@@ -70,7 +70,7 @@ pub struct TraceArguments {
 /// What to do with a file.
 #[derive(Debug, Subcommand)]
 pub enum TraceCommand {
-    /// Show what a file comes to: counts, the slowest faults, histograms, lost events.
+    /// Show a summary of a file: counts, the slowest faults, histograms, lost events.
     Summary(SummaryArguments),
 }
 

@@ -1,8 +1,8 @@
-//! Figures against this repository as it was before something was done to it.
+//! Compares figures with an older state of this repository.
 //!
-//! What is compared is an example program of the soft machine that both states can build: today's file is copied
-//! into the older state, which is taken out of the repository's history, built in the same way, and run in turn with
-//! today's.
+//! The figures come from an example program of the soft machine that both states can build. Today's file is
+//! copied into the older state, which is extracted from the repository's history and built in the same way.
+//! The two programs run in turn.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -12,13 +12,13 @@ use anyhow::{Context as _, Result, bail, ensure};
 use super::Samples;
 use crate::paths;
 
-/// Before ranges were locked, and unmapping had two phases.
+/// The state before ranges were locked, and before unmapping had two phases.
 const ONE_LOCK: &str = "e502b141e1d2cc32ab7c4e0ebbb9e88fdb28b5cd";
 const PROGRAM: &str = "munmap_small";
 /// How often each runs, in turn.
 const PAIRS: usize = 7;
 
-/// A small `munmap`, of one page or of 16: today's time by that of then, of whichever is worse.
+/// A small `munmap`, of one page or of 16: today's time divided by the older one; the worse of the two ratios.
 pub fn munmap_small_vs_before() -> Result<Samples> {
     let now = build(paths::root())?;
     let before = build(&state(ONE_LOCK)?)?;
@@ -27,12 +27,12 @@ pub fn munmap_small_vs_before() -> Result<Samples> {
         let ratios = now.iter().zip(before).map(|(now, before)| now / before);
         Ok(ratios.fold(0.0, f64::max))
     };
-    // Whoever runs first warms the machine up.
+    // Warms the machine up.
     times(&now)?;
     Samples::new((0..PAIRS).map(pair).collect::<Result<_>>()?)
 }
 
-/// The files of a commit, with today's program among them.
+/// Extracts the files of a commit, with today's program among them.
 fn state(commit: &str) -> Result<PathBuf> {
     let root = paths::root();
     let at = root.join("target/before").join(commit);
@@ -67,7 +67,7 @@ fn state(commit: &str) -> Result<PathBuf> {
     Ok(at)
 }
 
-/// The program of a state of the repository, built.
+/// Builds the program in a state of the repository.
 fn build(root: &Path) -> Result<PathBuf> {
     let status = Command::new("cargo")
         .current_dir(root)
@@ -91,7 +91,7 @@ fn build(root: &Path) -> Result<PathBuf> {
     Ok(root.join("target/release/examples").join(PROGRAM))
 }
 
-/// The nanoseconds that it prints.
+/// Runs the program. Returns the nanoseconds that it prints.
 fn times(program: &Path) -> Result<Vec<f64>> {
     let output = Command::new(program)
         .stderr(Stdio::inherit())

@@ -1,17 +1,18 @@
-//! Which calls take longer because a process has more memory.
+//! Measures which calls take longer because a process has more memory.
 //!
-//! The workload `growth` times every call in a process that has almost nothing, and again with 256 MiB in memory and
-//! 10,000 mappings; on one CPU whose clock counts instructions, so that the figures repeat exactly.
+//! The workload `growth` times every call in a process that has almost nothing, and again with 256 MiB in
+//! memory and 10,000 mappings. It runs on one CPU with a clock that counts instructions, so that the figures
+//! repeat exactly.
 
 use anyhow::{Context as _, Result, ensure};
 
 use super::kernel::output_of;
 use super::{Part, Samples};
 
-/// What a call may take with much memory, by what it takes with little.
+/// The limit of a call's cost with much memory, divided by its cost with little.
 const MOST: f64 = 1.5;
 
-/// Calls that take more by what they are, and why.
+/// Calls that have to take more, and why.
 const REASONS: &[(&str, &str)] = &[
     (
         "fork",
@@ -29,7 +30,7 @@ const REASONS: &[(&str, &str)] = &[
     ("mlockall", "changes each mapping, and brings each page"),
 ];
 
-/// A call, and what it takes with little memory and with much: instructions.
+/// A call, and the instructions that it takes with little memory and with much.
 #[derive(Debug, PartialEq)]
 struct Call<'a> {
     name: &'a str,
@@ -38,7 +39,7 @@ struct Call<'a> {
 }
 
 impl<'a> Call<'a> {
-    /// The call of a line that the workload has printed.
+    /// Parses a line that the workload has printed.
     fn parse(line: &'a str) -> Option<Self> {
         let mut words = line.split_whitespace();
         let name = words.next()?;

@@ -24,7 +24,8 @@ pub fn instructions_per_record() -> Result<Samples> {
     instructions_per_figure(&["ebizzy", "-mTRp", "-t", "2", "-S", "3"])
 }
 
-/// Instructions with events off, against a kernel without them; the worst of a few workloads.
+/// Instructions with events off, divided by those of a kernel without events; a sample for each of a few
+/// workloads.
 pub fn tracing_off_vs_compiled_out() -> Result<Samples> {
     let programs: [&[&str]; 2] = [
         &["page_fault1", "-s", "3"],
@@ -33,7 +34,7 @@ pub fn tracing_off_vs_compiled_out() -> Result<Samples> {
     let ratio = |program: &&[&str]| {
         let off = figure_of(System::ours()?, program)?;
         let out = figure_of(System::without_events()?, program)?;
-        // As many in a second without as with, and more: that many instructions fewer for each.
+        // The figures are rates, so this is the ratio of instructions per operation, off to out.
         Ok(out / off)
     };
     Samples::new(programs.iter().map(ratio).collect::<Result<_>>()?)
@@ -57,7 +58,7 @@ fn instructions_per_figure(program: &[&str]) -> Result<Samples> {
 
 /// How much a program does in 10⁹ instructions on one CPU.
 fn figure_of(system: System, program: &[&str]) -> Result<f64> {
-    // The same each time.
+    // The same random numbers each time.
     let system = System {
         seed: Some(0),
         ..system
@@ -84,7 +85,7 @@ fn share_speculative(cpus: u32) -> Result<Samples> {
     Samples::new((0..5).map(|_| sample()).collect::<Result<_>>()?)
 }
 
-/// What a program prints on one CPU whose clock counts instructions.
+/// The output of a program on one CPU with a clock that counts instructions.
 pub fn output_of(program: &[&str]) -> Result<String> {
     static KEPT: Kept = Kept::new();
     let system = System {

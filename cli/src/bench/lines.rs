@@ -1,10 +1,9 @@
-//! Which cache lines two faults both write (recording builds only).
+//! Measures which cache lines two faults both write (recording builds only).
 //!
-//! Two CPUs fault on pages of one fresh mapping, the first fault of each and of
-//! the mapping included. Every write of the core goes through the atomics
-//! facade, which notes the line; a page's content is the fault's own frame.
-//! Work done once per batch (refilling a CPU's frames) is marked where it stands
-//! and counted apart. Tables are in place: a table serves 512 pages.
+//! Two CPUs fault on pages of one fresh mapping, the first fault of each and of the mapping included. Every
+//! write of the core goes through the atomics facade, which records the line; a page's content is the fault's
+//! own frame. Work done once per batch (refilling a CPU's frames) is marked in the code and counted
+//! separately. Tables are in place: a table serves 512 pages.
 
 use std::collections::BTreeMap;
 use std::sync::Barrier;
@@ -20,7 +19,7 @@ const BASE: u64 = 0x10_0000_0000;
 const PAGES: u64 = 512;
 /// Faults that each CPU takes, and how far apart its pages are.
 const FAULTS: u64 = 192;
-/// Entries that share a line with a page's own.
+/// Entries that share a line with a page's own entry.
 const NEIGHBOURS: u64 = 8;
 
 /// The lines that one fault, or one round, wrote.
@@ -29,8 +28,8 @@ struct Fault {
     lines: BTreeMap<usize, Writes>,
 }
 
-/// For every pair of faults on different CPUs more than 8 pages apart, the lines
-/// both wrote: the worst pair, directly; or the mean for batched work.
+/// Counts the lines that both faults of a pair wrote, for every pair on different CPUs more than 8 pages
+/// apart. Takes the worst pair, for direct writes; or the mean, for batched work.
 pub fn take(amortised: bool) -> Result<Samples> {
     let options = Options {
         cpus: 2,
@@ -40,7 +39,7 @@ pub fn take(amortised: bool) -> Result<Samples> {
     let memory = Soft::start(options)?;
     let space = SoftCpu::attend(memory, 0, || Soft::space(memory, Policy::default()))?;
     SoftCpu::run(&space, 0, |_| -> Result<()> {
-        // The tables come with other mappings at the ends of their span.
+        // A fault on an earlier mapping installs the table.
         let flags = flags::PRIVATE | flags::ANONYMOUS | flags::FIXED;
         space.mmap(BASE, PAGES * PAGE_SIZE, 3, flags)?;
         ensure!(
@@ -51,7 +50,7 @@ pub fn take(amortised: bool) -> Result<Samples> {
         space.mmap(BASE, PAGES * PAGE_SIZE, 3, flags)?;
         Ok(())
     })?;
-    // One after the other, so that what a fault writes does not depend on luck.
+    // One after the other, so that the lines that a fault writes do not depend on timing.
     let first = SoftCpu::run(&space, 0, |_| faults(&space, 0))?;
     let second = std::thread::scope(|scope| {
         scope
@@ -80,8 +79,7 @@ pub fn take(amortised: bool) -> Result<Samples> {
     }])
 }
 
-/// Lines that both wrote: both as part of every fault, or at least one of them
-/// as part of a batch.
+/// Lines that both wrote: both as part of every fault, or at least one of them as part of a batch.
 fn common(a: &Fault, b: &Fault) -> (usize, usize) {
     let both = a
         .lines
@@ -96,10 +94,11 @@ fn common(a: &Fault, b: &Fault) -> (usize, usize) {
     })
 }
 
-/// Lines that are written by each of two CPUs that map memory where there is room, touch it and
-/// unmap it, as writers do who got into each other's way: the worst pair of rounds. The CPUs take
-/// turns, so that what a round writes does not depend on luck, and what one has given back long ago
-/// may be the other's: two rounds that follow each other are a pair.
+/// Counts the lines that two CPUs both write while each maps memory at an address that the space chooses,
+/// touches it and unmaps it. Takes the worst pair of rounds. The space has shards, as after contention.
+///
+/// The CPUs take turns, so that the lines that a round writes do not depend on timing. Only successive rounds
+/// are a pair: memory that one CPU freed long ago may belong to the other by now.
 pub fn take_mappings() -> Result<Samples> {
     let options = Options {
         cpus: 2,
@@ -109,7 +108,7 @@ pub fn take_mappings() -> Result<Samples> {
     let memory = Soft::start(options)?;
     let space = SoftCpu::attend(memory, 0, || Soft::space(memory, Policy::default()))?;
     SoftCpu::attend(memory, 0, || {
-        ensure!(space.shard(), "there is no room for arenas");
+        ensure!(space.shard(), "there is no room for shards");
         Ok(())
     })?;
     let barrier = Barrier::new(2);
@@ -132,7 +131,7 @@ fn mappings(cpu: &SoftCpu<'_>, number: u32, barrier: &Barrier) -> Result<Vec<Fau
         debug_assert_eq!(outcome, Outcome::Resolved);
         space.munmap(at, PAGE_SIZE)
     };
-    // The table comes with the first.
+    // The first round installs the table.
     let mut result = round();
     let mut rounds = Vec::new();
     for page in 0..FAULTS {

@@ -1,7 +1,7 @@
 //! Benches: named figures, each a list of samples.
 //!
-//! The table in `registry` says what there is; a bench is a function that takes samples. Ratios
-//! are taken pair by pair in one run, because machines are shared and noisy.
+//! The table in `registry` lists them; a bench is a function that takes samples. Ratios are taken pair by
+//! pair in one run, because machines are shared and noisy.
 
 mod before;
 mod growth;
@@ -46,13 +46,13 @@ pub enum Group {
 pub struct Bench {
     /// Its name on the command line and in files.
     pub name: &'static str,
-    /// What it is counted in.
+    /// Its unit.
     pub unit: &'static str,
     /// Which direction is good.
     pub better: Better,
     /// What it runs on.
     pub group: Group,
-    /// What it says, in one line.
+    /// Its description, in one line.
     pub about: &'static str,
     /// Takes the samples, at least one.
     pub take: fn() -> Result<Samples>,

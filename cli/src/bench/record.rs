@@ -1,4 +1,4 @@
-//! Figures of what is written: taken by this command built with `--cfg record`.
+//! Figures about written cache lines, taken by this command built with `--cfg record`.
 //!
 //! A recording build takes the samples itself; the normal one runs it and reads its file.
 
@@ -25,7 +25,7 @@ pub fn shared_lines_amortised() -> Result<Samples> {
     take("shared_lines_amortised")
 }
 
-/// Lines that two CPUs both write that map, touch and unmap memory, each where its own part is.
+/// Lines that two CPUs both write while each maps, touches and unmaps memory in its own shard.
 pub fn shared_lines_disjoint_mmap() -> Result<Samples> {
     take("shared_lines_disjoint_mmap")
 }

@@ -1,4 +1,4 @@
-//! Every figure there is. To add one, add a row and a function.
+//! Every figure. To add one, add a row and a function.
 
 use super::Better::{Higher, Lower};
 use super::Group::{Kernel, KernelPair, Record, Soft};
@@ -59,7 +59,7 @@ pub const BENCHES: &[Bench] = &[
         unit: "ns",
         better: Lower,
         group: Soft,
-        about: "the host: a load among 4 MiB; as slow as memory where others use its cache",
+        about: "the host: a load among 4 MiB; as slow as memory if other programs use the cache",
         take: soft::load_4m,
     },
     Bench {
@@ -99,7 +99,7 @@ pub const BENCHES: &[Bench] = &[
         unit: "µs",
         better: Lower,
         group: Soft,
-        about: "munmap of 80 MB, all touched: the time in which others may not change that range",
+        about: "munmap of 80 MB, all touched: the time for which no other writer may change that range",
         take: soft::exclusive_80mb,
     },
     Bench {
@@ -131,7 +131,7 @@ pub const BENCHES: &[Bench] = &[
         unit: "µs",
         better: Lower,
         group: Soft,
-        about: "the same under classic: the time in which nobody else has the mmap lock",
+        about: "the same under classic: the time for which the mmap lock is held exclusively",
         take: soft::exclusive_80gb_downgraded,
     },
     Bench {

@@ -1,4 +1,4 @@
-//! The samples of a figure, and what is quoted of them.
+//! The samples of a figure, and their percentiles.
 
 use anyhow::{Result, ensure};
 use serde::{Serialize, Serializer};
@@ -10,23 +10,23 @@ pub struct Samples {
     parts: Vec<Part>,
 }
 
-/// One of the figures that a figure is made of.
+/// One of the figures that a figure is composed of.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Part {
-    /// What it is of.
+    /// Its name.
     pub name: String,
-    /// In the figure's unit.
+    /// Its value in the figure's unit.
     pub value: f64,
-    /// What was compared: before and after.
+    /// The first of the two compared values.
     pub from: f64,
-    /// See `from`.
+    /// The second of them.
     pub to: f64,
-    /// What is to be said of it; empty if nothing is.
+    /// A remark; empty if there is none.
     pub remark: &'static str,
 }
 
 impl Samples {
-    /// Refuses no samples at all, and what is no number.
+    /// Takes these samples. Refuses an empty list, and a value that is not a finite number.
     pub fn new(samples: Vec<f64>) -> Result<Self> {
         ensure!(!samples.is_empty(), "no sample was taken");
         ensure!(
@@ -39,22 +39,22 @@ impl Samples {
         })
     }
 
-    /// The same, made of these.
+    /// The same samples, composed of these parts.
     pub fn with_parts(self, parts: Vec<Part>) -> Self {
         Samples { parts, ..self }
     }
 
-    /// What the figure is made of, if it is made of others.
+    /// The parts that the figure is composed of, if any.
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }
 
-    /// The middle one.
+    /// The median of the samples.
     pub fn median(&self) -> f64 {
         self.percentile(50.0)
     }
 
-    /// The value that `percent` of the samples do not exceed, between neighbours in proportion.
+    /// The value that `percent` of the samples do not exceed, interpolated between neighbours.
     pub fn percentile(&self, percent: f64) -> f64 {
         let mut sorted = self.all.clone();
         sorted.sort_by(f64::total_cmp);

@@ -14,7 +14,7 @@ use crate::report::{BENCH, BenchFile, BenchResult, Destination, Row, draw};
 use crate::show::{self, Sink};
 use crate::table;
 
-/// Takes figures. One that cannot be taken is an error, but not before the others are taken.
+/// Takes figures. A figure that cannot be taken is an error, reported after all others are taken.
 pub fn command(arguments: &BenchArguments) -> Result<ExitCode> {
     if arguments.list {
         return Ok(list());
@@ -35,7 +35,7 @@ pub fn command(arguments: &BenchArguments) -> Result<ExitCode> {
         }
         match take(bench) {
             Ok(result) => results.push(result),
-            // What an interrupted run says is no failure of the figure.
+            // The error of an interrupted run is no failure of the figure.
             Err(_) if interrupt::is_requested() => break,
             Err(error) => {
                 eprintln!("faultless: {error:#}");
@@ -102,7 +102,7 @@ fn take(bench: &Bench) -> Result<BenchResult> {
 fn report(arguments: &BenchArguments, results: Vec<BenchResult>) -> Result<()> {
     let json = arguments.json.as_ref();
     if json != Some(&Destination::Stdout) {
-        // Nothing is lost if nobody reads it.
+        // A closed stdout is no error.
         let _ = Sink::Stdout.write(format!("{}\n", overview(&results)).as_bytes());
         for result in results.iter().filter(|result| !result.parts.is_empty()) {
             let _ = Sink::Stdout.write(format!("\n{}\n", parts(result)).as_bytes());
@@ -155,7 +155,7 @@ fn overview(results: &[BenchResult]) -> Table {
     table
 }
 
-/// What one figure is made of.
+/// The parts of one figure.
 fn parts(result: &BenchResult) -> Table {
     let header = [result.name, result.unit, "from", "to", "remark"];
     let mut table = table::new(header.into_iter().map(Cell::new).collect());
@@ -171,7 +171,7 @@ fn parts(result: &BenchResult) -> Table {
     table
 }
 
-/// Four digits, which is more than any of these figures is worth.
+/// Four digits, more than the precision of any figure.
 fn short(value: f64) -> String {
     match value.abs() {
         1000.0.. => format!("{value:.0}"),

@@ -16,13 +16,13 @@ use crate::report::{COMPARE, CompareFile, Destination, Row, draw};
 use crate::show::{self, Sink};
 use crate::table::{self, grouped};
 
-/// Seconds that a workload of the suite measures, and that with `--quick`.
+/// Seconds for which a workload of the suite measures, without and with `--quick`.
 const SECONDS: [u32; 2] = [2, 1];
-/// Pairs of runs with more than one CPU, and with `--quick`.
+/// Pairs of runs with more than one CPU, without and with `--quick`.
 const PAIRS: [u32; 2] = [5, 2];
 
-/// Runs the program, or the suite, on all sides. What cannot be compared is an error, but not
-/// before the rest is done.
+/// Runs the program, or the suite, on all sides. A comparison that fails is an error, reported after all
+/// others are done.
 pub fn command(arguments: &CompareArguments) -> Result<ExitCode> {
     if arguments.list {
         return Ok(list());
@@ -71,7 +71,7 @@ pub fn command(arguments: &CompareArguments) -> Result<ExitCode> {
             }
         }
         file.results.extend(results);
-        // As they come, so that nothing is lost however this ends.
+        // Written after each job, so that no result is lost however this ends.
         if let Some(json @ Destination::File(_)) = &arguments.json {
             json.write(&file)?;
         }
@@ -97,7 +97,7 @@ pub fn command(arguments: &CompareArguments) -> Result<ExitCode> {
 }
 
 fn jobs(arguments: &CompareArguments) -> Result<Vec<Job>> {
-    // clap does not enforce what is required where it conflicts with what is given.
+    // clap does not enforce a required argument that conflicts with a given one.
     let about_the_suite = arguments.quick || !arguments.only.is_empty();
     ensure!(
         arguments.suite || !about_the_suite,
@@ -172,7 +172,7 @@ fn needs(jobs: &[Job], conditions: &Conditions, series: &[Series]) -> Result<Vec
     Ok(needs)
 }
 
-/// The kernels that are here; the others have failed.
+/// Finds the kernels that are installed; adds the others to `failed`.
 fn find_peers(series: &[Series], failed: &mut Vec<String>) -> Vec<Peer> {
     let mut peers: Vec<Peer> = Vec::new();
     for &series in series {
@@ -203,7 +203,7 @@ fn report(json: Option<&Destination>, file: &CompareFile, peers: &[Peer]) -> Res
             peer.version
         ));
     }
-    // Nothing is lost if nobody reads it.
+    // A closed stdout is no error.
     let _ = Sink::Stdout.write(text.as_bytes());
     Ok(())
 }

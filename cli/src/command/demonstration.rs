@@ -92,7 +92,7 @@ fn why_not_the_kernel() -> Option<String> {
     qemu::check().err().map(|error| error.to_string())
 }
 
-/// Shows and writes the runs that there are; the last one says whether all went well.
+/// Shows and writes the finished runs. The last one decides the exit status.
 fn report(
     arguments: &RunArguments,
     kind: MachineKind,
@@ -105,7 +105,7 @@ fn report(
     } else {
         Sink::Stdout
     };
-    // Nothing is lost if nobody reads it.
+    // A closed stream is no error.
     let _ = sink.write(text.as_bytes());
     if let Some(json) = &arguments.json {
         let run = |(request, outcome): &(Request, Outcome)| Run::new(kind, request, outcome);

@@ -21,7 +21,7 @@ use crate::report::{Destination, FuzzFile};
 use crate::show::Sink;
 use crate::table::{self, grouped};
 
-/// Looks for differences until it is told to stop.
+/// Looks for differences until a limit is reached or the user interrupts it.
 pub fn command(arguments: &FuzzArguments) -> Result<ExitCode> {
     match &arguments.command {
         FuzzCommand::Differential(arguments) => differential(arguments),
@@ -164,7 +164,7 @@ impl Run<'_> {
                     table::number(grouped(rate as u64)),
                 ]);
             }
-            // Nothing is lost if nobody reads it.
+            // A closed stdout is no error.
             let _ = Sink::Stdout.write(format!("{table}\n").as_bytes());
         }
         if !campaign.findings.is_empty() {
@@ -186,7 +186,7 @@ fn batch(arguments: &DifferentialArguments) -> usize {
     usize::try_from(arguments.batch.get()).unwrap_or(usize::MAX)
 }
 
-/// The programs that are kept, or those of the user's file.
+/// The stored programs, or those of the user's file.
 fn fixed_programs(file: Option<&Path>) -> Result<Vec<Program>> {
     let Some(file) = file else {
         let kept = corpus::read(&paths::corpus()).map_err(anyhow::Error::msg)?;
@@ -251,7 +251,7 @@ fn campaign(arguments: &DifferentialArguments) -> Result<Campaign> {
         let host: Box<dyn Side> = Box::new(HostSide::new(&paths::executor()));
         match linux {
             None => linux = Some(host),
-            // What the newer Linux does otherwise shows what a difference of ours is worth.
+            // A difference between the two Linux kernels shows how much weight a difference of ours has.
             Some(_) => others.push(host),
         }
     }

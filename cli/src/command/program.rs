@@ -1,5 +1,4 @@
-//! What commands that run a program have in common: checking it, asking for it, passing on how it
-//! ended.
+//! The common part of commands that run a program: checks it, builds the request, and passes on how it ended.
 
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
@@ -12,7 +11,7 @@ use crate::machine::{Accel, End, MachineKind, Policy, Request};
 use crate::show::Sink;
 use crate::{interrupt, refusal};
 
-/// Refuses what can be no program, and options that do not go together.
+/// Refuses a word that cannot be a program, and options that conflict.
 pub fn check(on: &MachineArguments, program: &[OsString]) -> Result<()> {
     if on.machine == Some(MachineKind::Soft) && on.accel.is_some() {
         bail!("--accel is for the kernel: the soft machine runs on host threads");
@@ -32,12 +31,12 @@ pub fn check(on: &MachineArguments, program: &[OsString]) -> Result<()> {
     Ok(())
 }
 
-/// A mistyped option is no program; one that begins so can be named by `./-program`.
+/// Whether a word is a mistyped option. A program with such a name can be called `./-program`.
 fn begins_with_dash(word: &OsStr) -> bool {
     word.as_encoded_bytes().starts_with(b"-")
 }
 
-/// A run of a program.
+/// The request to run a program.
 pub fn request(
     on: &MachineArguments,
     program: &[OsString],
@@ -59,7 +58,7 @@ pub fn request(
     }
 }
 
-/// The exit status that tells how a program ended, with a line where it did not by itself.
+/// The exit status for how a program ended. Prints a line if it did not end by itself.
 pub fn pass_on(end: &End, timeout: Option<Duration>) -> ExitCode {
     ExitCode::from(status(end, timeout))
 }

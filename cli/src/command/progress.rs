@@ -1,15 +1,15 @@
-//! What is going on, on stderr: a spinner on a terminal, a line elsewhere.
+//! Shows progress on stderr: a spinner on a terminal, a line elsewhere.
 
 use std::io::{self, IsTerminal as _};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// Something that takes a while; its spinner disappears with it.
+/// A step that takes a while; the spinner disappears when it is dropped.
 pub struct Progress(Option<ProgressBar>);
 
 impl Progress {
-    /// Says what starts.
+    /// Shows that `what` starts.
     pub fn start(what: String) -> Self {
         if !io::stderr().is_terminal() {
             eprintln!("faultless: {what}");

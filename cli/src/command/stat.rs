@@ -15,7 +15,7 @@ use crate::report::{Destination, Run, RunFile, stat_table};
 use crate::show::Sink;
 use crate::{interrupt, latencies, select};
 
-/// What can be chosen: counters, and what is measured beside them.
+/// The names that can be chosen: counters and latencies.
 fn names() -> Vec<String> {
     let mut names: Vec<String> = Counter::ALL
         .iter()
@@ -84,7 +84,7 @@ pub fn command(arguments: &StatArguments) -> Result<ExitCode> {
     };
     let shown: Vec<_> = results.iter().filter(has_run).collect();
     if !shown.is_empty() {
-        // Nothing is lost if nobody reads it.
+        // A closed stderr is no error.
         let _ = Sink::Stderr.write(stat_table::of(&shown, &chosen).as_bytes());
     }
     if let Some(json) = &arguments.json {
@@ -94,7 +94,7 @@ pub fn command(arguments: &StatArguments) -> Result<ExitCode> {
     let statuses = results
         .iter()
         .map(|(_, outcome)| program::status(&outcome.end, arguments.on.resources.timeout));
-    // All of them speak; the first that is not 0 counts.
+    // Every run prints its line; the first status that is not 0 counts.
     let statuses: Vec<u8> = statuses.collect();
     let status = statuses.into_iter().find(|&status| status != 0);
     Ok(ExitCode::from(status.unwrap_or(0)))

@@ -24,7 +24,7 @@ use crate::trace::seen::Field;
 use crate::trace::summary::Summary;
 use crate::{interrupt, paths, select};
 
-/// Runs the program and writes what happens meanwhile, or shows what a file comes to.
+/// Runs the program and writes its events to a file, or shows the summary of a file.
 pub fn command(arguments: &TraceArguments) -> Result<ExitCode> {
     match &arguments.command {
         Some(TraceCommand::Summary(arguments)) => return summary(arguments),
@@ -67,7 +67,7 @@ pub fn command(arguments: &TraceArguments) -> Result<ExitCode> {
         };
         machine.watch(&request, watch)
     };
-    // The file gets its end however the run ended.
+    // The file is completed however the run ended.
     let counters = outcome.as_ref().ok().map(|outcome| &outcome.counters);
     let recorded = recorder.finish(counters)?;
     let outcome = outcome?;
@@ -92,7 +92,7 @@ fn wanted(arguments: &TraceArguments) -> Result<Wanted> {
     Ok(Wanted { kinds, filter })
 }
 
-/// What stands in the file about the run.
+/// The description of the run in the file.
 fn about(kind: MachineKind, request: &Request) -> serde_json::Value {
     let program = request.program.iter();
     json!({
@@ -133,7 +133,7 @@ fn summary(arguments: &SummaryArguments) -> Result<ExitCode> {
     let summary = Summary::of(&arguments.file, arguments.slowest)?;
     match &arguments.json {
         Some(json) => json.write(&summary)?,
-        // Nothing is lost if nobody reads it.
+        // A closed stdout is no error.
         None => drop(Sink::Stdout.write(summary.text().as_bytes())),
     }
     Ok(ExitCode::SUCCESS)
@@ -157,7 +157,7 @@ fn list() -> ExitCode {
     };
     let of_all: Vec<Field> = Field::ALL.iter().filter(|f| !own(f)).copied().collect();
     text.push_str(&format!("\nevery event: {}\n", names(&of_all)));
-    // Nothing is lost if nobody reads it.
+    // A closed stdout is no error.
     let _ = Sink::Stdout.write(text.as_bytes());
     ExitCode::SUCCESS
 }

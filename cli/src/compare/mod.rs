@@ -1,9 +1,9 @@
 //! Comparisons: the same program in our kernel and in Linux, in the same emulator, with the same
 //! processor, memory and initramfs.
 //!
-//! With one CPU the guest's clock counts instructions, exactly and repeatably, so that one run of
-//! each is enough. With more it shows the host's time, which is noisy: runs alternate, on memory
-//! that the host has given beforehand, and the ratio is taken pair by pair.
+//! With one CPU the guest's clock counts instructions, exactly and repeatably, so that one run of each is
+//! enough. With more it shows the host's time, which is noisy: runs alternate, the host allocates the guest's
+//! memory beforehand, and the ratio is taken pair by pair.
 
 mod peer;
 mod result;

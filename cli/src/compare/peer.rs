@@ -1,4 +1,4 @@
-//! A Linux that was fetched.
+//! A Linux kernel that was fetched.
 
 use std::fs;
 
@@ -12,16 +12,16 @@ use crate::show::Sink;
 /// A Linux to compare with.
 #[derive(Clone, Debug)]
 pub struct Peer {
-    /// Which one.
+    /// Its series.
     pub series: Series,
     /// The version of Debian's package.
     pub version: String,
-    /// The program that it starts first.
+    /// Its first program.
     pub(super) init: Vec<u8>,
 }
 
 impl Peer {
-    /// The kernel of this series, if it is here.
+    /// Finds the kernel of this series, if it is installed.
     pub fn find(series: Series) -> Result<Self> {
         let folder = paths::linux().join(series.folder());
         let peer = series.peer();
@@ -40,7 +40,7 @@ impl Peer {
         })
     }
 
-    /// How it is booted.
+    /// The system that boots it.
     pub fn system(&self, warm: bool) -> System {
         System {
             kernel: paths::linux().join(self.series.folder()).join("vmlinuz"),

@@ -1,4 +1,4 @@
-//! What a comparison comes to.
+//! The result of a comparison.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::Serialize;
 use crate::bench::Samples;
 use crate::counters::Counters;
 
-/// What is compared. Less of it is better.
+/// The compared quantity; less is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Metric {
@@ -27,7 +27,7 @@ pub struct Counts {
     pub faults: Option<u64>,
     /// TLB flushes that a CPU was asked for by another.
     pub flushes_received: Option<u64>,
-    /// The same for each operation; `None` if the figure is no rate, too.
+    /// The same for each operation; also `None` if the figure is no rate.
     pub flushes_per_op: Option<f64>,
     /// Switches between threads in the whole machine.
     pub context_switches: Option<u64>,
@@ -42,7 +42,7 @@ pub struct CompareResult {
     pub program: Vec<String>,
     /// The Linux it is compared with.
     pub peer: &'static str,
-    /// That kernel's release, as it says itself.
+    /// That kernel's release, as the kernel reports it.
     pub release: Option<String>,
     /// The version of its package.
     pub version: String,
@@ -50,7 +50,7 @@ pub struct CompareResult {
     pub metric: Option<Metric>,
     /// CPUs of both machines.
     pub cpus: u32,
-    /// Theirs by ours, the median of the pairs: more than 1 is better for us.
+    /// Their figure divided by ours, the median of the pairs: more than 1 is better for us.
     pub ratio: Option<f64>,
     /// The 10th percentile of the ratios.
     pub low: Option<f64>,
@@ -90,7 +90,7 @@ impl Metric {
         }
     }
 
-    /// What the machine's clock shows, for one operation or a whole run.
+    /// The quantity that the machine's clock shows, for one operation or a whole run.
     pub const fn of(cpus: u32, per_op: bool) -> Self {
         match (cpus, per_op) {
             (1, true) => Metric::InstructionsPerOp,
@@ -102,7 +102,7 @@ impl Metric {
 }
 
 impl Counts {
-    /// Those of one run, of about so many operations.
+    /// The counts of one run of about `operations` operations.
     pub fn of(counters: &Counters, operations: Option<f64>) -> Self {
         let flushes_received = counters.named("nr_tlb_remote_flush_received");
         let per_op = |flushes: u64| Some(flushes as f64 / operations?);

@@ -1,4 +1,4 @@
-//! The Linux kernels to compare with, and the settings with which each is at its best.
+//! The Linux kernels to compare with, and the settings with which each performs best.
 
 use clap::ValueEnum;
 
@@ -13,20 +13,21 @@ pub enum Series {
     V6_12,
 }
 
-/// What every series is told on its command line.
+/// The command line of every series.
 ///
-/// The first group makes Linux as fast as it can be: nothing that only protects or accounts. The
-/// kernel's own use of `rep stosb` is off because an emulator counts each byte of it as an
-/// instruction (page clearing then takes 4096 of them; this way 512): it is the better choice for
-/// Linux here, in instructions and in time. Programs still see the processor as it is.
+/// The first group makes Linux as fast as possible: protection and accounting are off.
 ///
-/// Its use of `cmpxchg16b` is off because QEMU 7.2 leaves rubbish in the flags after it, the trap
-/// flag among it: an interrupt just then saves and restores that, and Linux dies now and then of a
-/// double fault. Each allocation and release of a small object costs it about 13 instructions more
-/// without.
+/// The kernel's own use of `rep stosb` is off, because an emulator counts each byte of it as an instruction.
+/// Clearing a page takes 4096 instructions with it, and 512 without. So this is the better choice for Linux
+/// here, in instructions and in time. Programs still see the processor as it is.
 ///
-/// Of the emulator's five levels of page tables it uses four, as ours does: with five, all it does
-/// to tables costs a level more, and addresses from 2^47 on are answered differently.
+/// Its use of `cmpxchg16b` is off, because QEMU 7.2 leaves garbage in the flags after it, the trap flag
+/// included. An interrupt at that moment saves and restores the garbage, and Linux occasionally dies of a
+/// double fault. Without `cmpxchg16b`, each allocation and release of a small object costs Linux about 13
+/// more instructions.
+///
+/// Linux uses four of the emulator's five levels of page tables, as our kernel does. With five, all work on tables
+/// costs one level more, and addresses from 2^47 on are answered differently.
 const SETTINGS: &[&str] = &[
     "mitigations=off",
     "transparent_hugepage=never",
@@ -49,7 +50,7 @@ const SETTINGS: &[&str] = &[
     // As in our kernel: the same addresses in each run.
     "nokaslr",
     "norandmaps",
-    // What it says if it cannot run the program; it is silent otherwise.
+    // For its messages if it cannot run the program; otherwise it is silent.
     "console=ttyS0",
     "loglevel=3",
     "panic=-1",

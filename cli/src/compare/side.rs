@@ -25,11 +25,11 @@ pub struct Conditions {
     pub timeout: Option<Duration>,
     /// Where the program's output goes.
     pub output: Sink,
-    /// What it is given beside itself.
+    /// What the program gets besides its own file.
     pub files: Files,
 }
 
-/// What a run showed.
+/// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Shown {
     /// How the program ended.
@@ -42,7 +42,7 @@ pub struct Shown {
     pub counts: Counts,
     /// The kernel's release, if it is Linux.
     pub release: Option<String>,
-    /// Why it did not end well, if anything says so.
+    /// Why it did not end well, if anything is known.
     pub remark: Option<String>,
 }
 
@@ -69,11 +69,11 @@ impl Conditions {
         qemu::machine(&self.request(&[]), None)
     }
 
-    /// Runs it in Linux, or else in our kernel. Linux arranges its memory at random: each round is
-    /// another arrangement, and the same one whenever it is repeated.
+    /// Runs it in Linux, or else in our kernel. Linux lays out its memory at random; the round is the seed.
+    /// So rounds differ in their layout, and each can be repeated.
     pub fn run(&self, program: &[OsString], peer: Option<&Peer>, round: u32) -> Result<Shown> {
-        // Its first touch of host memory would cost more than anything measured here. The clock
-        // that counts instructions does not see it.
+        // The guest's first touch of host memory would cost more than anything measured here. A clock that counts
+        // instructions does not see it.
         let warm = self.cpus > 1;
         let system = match peer {
             Some(peer) => peer.system(warm),
@@ -93,7 +93,7 @@ impl Conditions {
     }
 }
 
-/// Keeps what a Linux said that died. It is silent otherwise.
+/// Keeps the console of a Linux that died; otherwise there is none.
 fn keep_console(peer: &Peer, booted: &Booted) -> Option<PathBuf> {
     if matches!(booted.outcome.end, End::Exited(_) | End::Signalled(_))
         || booted.console.bytes().is_empty()

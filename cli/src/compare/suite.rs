@@ -1,4 +1,4 @@
-//! The suite: every packaged workload that measures something, under a name for each form of it.
+//! The suite: every packaged workload that measures something, with a name for each form of it.
 
 use std::ffi::OsString;
 
@@ -7,7 +7,7 @@ use crate::size::Size;
 /// A program to compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
-    /// What it is called in tables and files.
+    /// Its name in tables and files.
     pub name: String,
     /// The program and its arguments.
     pub program: Vec<OsString>,
@@ -17,13 +17,16 @@ pub struct Job {
 pub struct Entry {
     /// Its name.
     pub name: &'static str,
-    /// The command line. `{cpus}` and `{seconds}` are filled in; `{processes}` is a process for each
-    /// CPU, and nothing with one; `{samples}` is as many seconds, and with one CPU, where nothing
-    /// disturbs and an emulated second is long, as many quarters of one.
+    /// The command line, in which these are filled in:
+    ///
+    /// * `{cpus}` and `{seconds}`.
+    /// * `{processes}`: a process for each CPU; empty with one CPU.
+    /// * `{samples}`: `seconds` samples of a second; with one CPU, of a quarter of a second. There nothing
+    ///   disturbs a sample, and an emulated second is long.
     line: &'static str,
     /// What one operation is.
     pub about: &'static str,
-    /// With fewer CPUs it says nothing.
+    /// The fewest CPUs with which its figure means anything.
     pub from_cpus: u32,
 }
 
@@ -108,7 +111,7 @@ pub const SUITE: &[Entry] = &[
     Entry {
         name: "mremap1_uneven",
         line: "mremap1 -u -t {cpus} {samples}",
-        about: "the same, to a page beside one",
+        about: "the same; the target begins one page past a page table",
         from_cpus: 1,
     },
     Entry {
@@ -192,7 +195,7 @@ pub const SUITE: &[Entry] = &[
     Entry {
         name: "pipe1",
         line: "pipe1 -t {cpus} {samples}",
-        about: "512 bytes are written to a pipe and read; nobody waits",
+        about: "512 bytes are written to a pipe and read, without a wait",
         from_cpus: 1,
     },
     Entry {
@@ -210,7 +213,7 @@ pub const SUITE: &[Entry] = &[
 ];
 
 impl Entry {
-    /// What is run.
+    /// The job on a machine with `cpus` CPUs.
     pub fn job(&self, cpus: u32, seconds: u32) -> Job {
         let words = |words: &[&str]| words.iter().map(|&word| word.to_owned()).collect();
         let cpus_text = cpus.to_string();

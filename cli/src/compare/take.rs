@@ -1,4 +1,4 @@
-//! Takes the comparisons of one program: runs it in turns on all sides, and judges.
+//! Takes the comparisons of one program: runs it on all sides in turn, and judges the results.
 
 use super::result::ratio;
 use super::side::Shown;
@@ -13,8 +13,8 @@ struct Runs {
     failure: Option<String>,
 }
 
-/// Runs `job` once on each side, `repeat` times, and compares our kernel with each peer. Says
-/// before each run what it is. What was complete before an interrupt is there.
+/// Runs `job` once on each side, `repeat` times, and compares our kernel with each peer. Calls `say` before
+/// each run. After an interrupt, returns the comparisons that have complete pairs.
 pub fn take(
     job: &Job,
     conditions: &Conditions,
@@ -25,7 +25,7 @@ pub fn take(
     let mut ours = Runs::default();
     let mut theirs: Vec<_> = peers.iter().map(|_| Runs::default()).collect();
     for round in 1..=repeat {
-        // In each round ours comes first, and no pair is far apart.
+        // In each round our kernel runs first, and the runs of a pair are close in time.
         let mut run = |runs: &mut Runs, peer: Option<&Peer>| {
             if runs.failure.is_some() || interrupt::is_requested() {
                 return;
@@ -62,7 +62,7 @@ impl Runs {
         }
     }
 
-    /// How the side came out, in words; its worst run counts.
+    /// How the side ended, in words; a failed run counts before the others.
     fn ending(&self) -> String {
         let bad = self.shown.iter().find(|shown| shown.end != End::Exited(0));
         match (&self.failure, bad.or(self.shown.first())) {
@@ -125,7 +125,7 @@ fn judge(job: &Job, cpus: u32, peer: &Peer, ours: &Runs, theirs: &Runs) -> Compa
     result
 }
 
-/// Why the two sides did not do the same.
+/// How the two sides differ, or how both failed.
 fn difference(peer: &Peer, ours: &Runs, theirs: &Runs) -> Option<String> {
     let peer = peer.series.peer();
     let ends = |runs: &Runs| {

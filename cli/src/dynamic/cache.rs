@@ -1,9 +1,9 @@
-//! `/etc/ld.so.cache`: where glibc's loader finds libraries without looking through folders.
+//! Reads `/etc/ld.so.cache`, in which glibc's loader finds libraries without a search through folders.
 //!
-//! A header, entries of 24 bytes, and texts that they point to; all numbers are the machine's own,
-//! here little-endian. Older caches have an older table in front of it. What an entry is for stands
-//! in its flags; hardware capabilities make several entries of one name, of which the loader takes
-//! the best that the machine has.
+//! The file has a header, entries of 24 bytes, and texts that they point to. All numbers have the machine's
+//! byte order, here little-endian. Older caches have an older table in front. An entry's flags say what it is
+//! for. A name has several entries if it depends on hardware capabilities: the loader takes the best one for
+//! the machine.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -19,13 +19,12 @@ const OURS: u32 = 0x0303;
 
 /// A cache.
 pub struct Cache<'c> {
-    /// From the new header on; texts are counted from here.
+    /// From the new header on; offsets of texts are relative to it.
     bytes: &'c [u8],
 }
 
 impl<'c> Cache<'c> {
-    /// `None` if it is no cache that this understands, or a damaged one: a loader then goes on as if
-    /// it were not there.
+    /// Parses a file. `None` if its format is unknown or it is damaged: a loader then ignores it.
     pub fn parse(file: &'c [u8]) -> Option<Self> {
         let bytes = match file.strip_prefix(OLD) {
             Some(rest) => {
@@ -46,7 +45,7 @@ impl<'c> Cache<'c> {
         self.bytes.get(HEADER..)?.get(..count.checked_mul(ENTRY)?)
     }
 
-    /// Where a library may be, what every machine can use before what only some can.
+    /// The paths of a library. Files for every machine come before files that need capabilities.
     pub fn find(&self, name: &OsStr) -> Vec<&'c Path> {
         let mut found = Vec::new();
         for entry in self
@@ -160,7 +159,7 @@ pub mod tests {
         }
     }
 
-    /// The one of this machine, if it has one: the C library is in it.
+    /// This machine's own cache, if there is one, has the C library.
     #[test]
     fn reads_a_real_one() {
         let Ok(file) = std::fs::read("/etc/ld.so.cache") else {

@@ -1,5 +1,5 @@
-//! `/etc/ld.so.conf`: the folders that glibc's cache is made from, and `/etc/ld-musl-ARCH.path`:
-//! those that musl's loader looks through.
+//! Reads `/etc/ld.so.conf`, the folders from which glibc's cache is made, and `/etc/ld-musl-ARCH.path`, the
+//! folders that musl's loader searches.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
@@ -10,10 +10,10 @@ use anyhow::Result;
 use super::LONGEST_TEXT;
 use crate::tree::Tree;
 
-/// A file that includes itself ends here.
+/// Limit of nested inclusion: a file may include itself.
 const DEEPEST: u32 = 8;
 
-/// The folders that a configuration names, in order; none where there is none.
+/// The folders that a configuration names, in order; empty if the file is missing.
 pub fn folders(tree: &Tree, file: &Path) -> Result<Vec<PathBuf>> {
     let mut folders = Vec::new();
     read(tree, file, DEEPEST, &mut folders)?;
@@ -38,7 +38,7 @@ fn read(tree: &Tree, file: &Path, depth: u32, folders: &mut Vec<PathBuf>) -> Res
                     }
                 }
             }
-            // What no machine has any more: libraries with capabilities in their paths.
+            // `hwcap`, for libraries with capabilities in their paths, is obsolete.
             Some(b"include" | b"hwcap") | None => {}
             Some(first) => {
                 for word in [first].into_iter().chain(words) {
@@ -59,7 +59,7 @@ fn beside(file: &Path, path: &Path) -> PathBuf {
     file.parent().unwrap_or(Path::new("/")).join(path)
 }
 
-/// The files that a pattern means, which has wildcards in its last name only.
+/// The files that match a pattern, which has wildcards in its last name only.
 fn matching(tree: &Tree, pattern: &Path) -> Result<Vec<PathBuf>> {
     let (Some(folder), Some(name)) = (pattern.parent(), pattern.file_name()) else {
         return Ok(Vec::new());
@@ -70,7 +70,7 @@ fn matching(tree: &Tree, pattern: &Path) -> Result<Vec<PathBuf>> {
     Ok(names.into_iter().map(|name| folder.join(name)).collect())
 }
 
-/// Whether a name fits a pattern with `*` and `?`. Hidden names have to be named.
+/// Whether a name matches a pattern with `*` and `?`. A hidden name matches only a pattern that begins with a dot.
 fn is_match(pattern: &[u8], name: &[u8]) -> bool {
     fn fits(pattern: &[u8], name: &[u8]) -> bool {
         match (pattern.split_first(), name.split_first()) {
@@ -84,7 +84,7 @@ fn is_match(pattern: &[u8], name: &[u8]) -> bool {
     name.starts_with(b".") == pattern.starts_with(b".") && fits(pattern, name)
 }
 
-/// The folders of `/etc/ld-musl-ARCH.path`; `None` where there is none.
+/// The folders of `/etc/ld-musl-ARCH.path`; `None` if the file is missing.
 pub fn musl_folders(tree: &Tree, file: &Path) -> Result<Option<Vec<PathBuf>>> {
     let Some((text, _)) = tree.read(file, LONGEST_TEXT)? else {
         return Ok(None);

@@ -2,7 +2,7 @@
 
 use elf::abi;
 
-/// A file with one segment, at address 0 and all of it, that has what is asked for in it.
+/// A file as one segment at address 0, with these entries in its dynamic section.
 #[derive(Clone, Debug, Default)]
 pub struct Made {
     pub interpreter: Option<&'static str>,
@@ -11,7 +11,7 @@ pub struct Made {
     pub rpath: Option<&'static str>,
     pub runpath: Option<&'static str>,
     pub flags: u64,
-    /// Where it says that its names are, instead of where they are.
+    /// A wrong address of its names, instead of the right one.
     pub names_at: Option<u64>,
 }
 

@@ -1,10 +1,9 @@
-//! What a program needs at its side: the interpreter that it names, the libraries that it and they
-//! need, and what loaders read. Found as glibc's and musl's loaders would find it, without running
-//! anything.
+//! Finds the dependencies of a program: the interpreter that it names, all libraries, and the files that
+//! loaders read. The search is that of glibc's and musl's loaders, without running anything.
 //!
-//! A loader looks for libraries again when the program runs. So everything is found in the tree as
-//! the program will have it, and handed over as real paths of that tree: what is packed there is
-//! found there, by the same links.
+//! A loader searches for libraries again when the program runs. So this search uses the tree that the program
+//! will have, and returns real paths of that tree. Files that are packed there are found there, by the same
+//! links.
 
 mod cache;
 mod conf;
@@ -30,13 +29,13 @@ use crate::size::Size;
 use crate::tree::Tree;
 use resolution::Resolution;
 
-/// Interpreters of interpreters, as many as Linux follows.
+/// The most interpreters of interpreters that Linux follows.
 const DEEPEST: u32 = 5;
 
 /// The longest configuration that is read.
 const LONGEST_TEXT: Size = Size::mebi(16);
 
-/// What decides where things are looked for, and what is too large.
+/// The folders to search, and the limit of a file's size.
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// The folders of `LD_LIBRARY_PATH`.
@@ -47,7 +46,7 @@ pub struct Settings {
     pub memory: Size,
 }
 
-/// What programs need.
+/// The files that programs need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Needed {
     /// Real paths of files and links in the tree.
@@ -57,10 +56,10 @@ pub struct Needed {
 }
 
 impl Needed {
-    /// Adds what the program at `path` needs, itself included.
+    /// Adds the files that the program at `path` needs, itself included.
     ///
     /// # Errors
-    /// One line: what is missing, who needs it and where it was looked for; what is damaged.
+    /// One line: the missing file, the object that needs it and the searched places; or the damaged file.
     pub fn add(&mut self, tree: &Tree, path: &Path, settings: &Settings) -> Result<()> {
         let mut path = path.to_path_buf();
         for _ in 0..DEEPEST {
@@ -101,7 +100,8 @@ impl Needed {
         )
     }
 
-    /// Adds a program that is started by its name, if it is there: the user may not mean it.
+    /// Adds a program that `env` starts by name, if it exists. It is no error if it does not: the name may be
+    /// a wrong guess.
     fn add_by_name(&mut self, tree: &Tree, name: &Path, settings: &Settings) {
         let place = settings.path.iter().map(|folder| folder.join(name));
         let is_there = |path: &PathBuf| {

@@ -1,7 +1,7 @@
-//! What a loader reads in an ELF file before it looks for others: its interpreter, the names that it
-//! needs, and where it wants them to be looked for.
+//! Reads from an ELF file what a loader reads before it searches for libraries: the interpreter, the names of
+//! needed libraries, and the folders to search for them.
 //!
-//! As a loader does, this goes by program headers only; section headers may be missing.
+//! Like a loader, this uses program headers only; section headers may be missing.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
@@ -21,22 +21,21 @@ use crate::size::Size;
 /// A program or a library.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Object {
-    /// The loader that it wants to be started by.
+    /// The loader that has to start it.
     pub interpreter: Option<PathBuf>,
-    /// The name by which others need it.
+    /// The name by which other objects need it.
     pub soname: Option<OsString>,
-    /// What it needs, in order.
+    /// The libraries that it needs, in order.
     pub needed: Vec<OsString>,
-    /// Folders for what it and those it needs need, separated by colons.
+    /// Folders to search for its libraries and for theirs, separated by colons.
     pub rpath: Option<OsString>,
-    /// Folders for what it needs. Where this is, the other one does not count.
+    /// Folders to search for its own libraries only. If present, `rpath` does not count.
     pub runpath: Option<OsString>,
-    /// Nothing of it is to be looked for in the loader's own folders.
+    /// Whether the search for its libraries leaves out the loader's own folders.
     pub avoids_default: bool,
 }
 
-/// Why a loader passes over a file and looks for the next one, if it does: it is made for another
-/// machine.
+/// Why a loader skips a file and continues its search, if it does: the file is for another machine.
 pub fn foreign(file: &[u8]) -> Option<&'static str> {
     if !file.starts_with(&abi::ELFMAGIC) || file.len() < 20 {
         return None;

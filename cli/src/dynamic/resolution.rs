@@ -1,5 +1,5 @@
-//! The libraries of one program, level by level as loaders load them: first all that the program
-//! needs, then what those need. A name that is there already is not looked for again.
+//! Resolves the libraries of one program, breadth first, as loaders load them: all that the program needs,
+//! then all that those need. A name that is already loaded is not searched for again.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -14,7 +14,7 @@ use super::search::{Loaded, Loader, Place, Search};
 use super::{Needed, Settings, tokens};
 use crate::tree::Tree;
 
-/// What glibc loads by itself when a thread is cancelled or ends by `pthread_exit`; without it the
+/// The library that glibc itself loads when a thread is cancelled or ends by `pthread_exit`. Without it, the
 /// program is aborted then.
 const UNWINDER: &str = "libgcc_s.so.1";
 const GLIBC: &str = "libc.so.6";
@@ -22,24 +22,24 @@ const GLIBC: &str = "libc.so.6";
 /// More libraries than any program has.
 const MOST: usize = 4096;
 
-/// A program on its way.
+/// The resolution of one program, in progress.
 pub struct Resolution<'t> {
     tree: &'t Tree,
     settings: &'t Settings,
     search: Search,
     loaded: Vec<Loaded>,
-    /// Names under which something is loaded.
+    /// Names of the loaded objects.
     names: BTreeSet<OsString>,
     needed: Needed,
 }
 
-/// A file that will do.
+/// A suitable file.
 struct Found {
     path: PathBuf,
     object: Object,
 }
 
-/// What there was that will not do.
+/// Where a search found nothing, and the unsuitable files that it found.
 #[derive(Default)]
 struct Missed {
     looked: Vec<String>,
@@ -47,7 +47,7 @@ struct Missed {
 }
 
 impl<'t> Resolution<'t> {
-    /// With the program, at its real path, and its interpreter.
+    /// Starts with the program, at its real path, and its interpreter.
     pub fn start(
         tree: &'t Tree,
         settings: &'t Settings,
@@ -87,12 +87,12 @@ impl<'t> Resolution<'t> {
         Ok(resolution)
     }
 
-    /// Finds everything.
+    /// Finds all libraries.
     pub fn finish(mut self) -> Result<Needed> {
         self.load_from(0)?;
         if self.search.loader == Loader::Glibc && self.names.contains(OsStr::new(GLIBC)) {
             let behind = self.loaded.len();
-            // It is not needed before a thread ends so.
+            // Optional: it is needed only when a thread ends like that.
             if self.find(0, OsStr::new(UNWINDER))?.is_ok() {
                 self.load_from(behind)?;
             }
@@ -100,7 +100,7 @@ impl<'t> Resolution<'t> {
         Ok(self.needed)
     }
 
-    /// Finds what the objects from this one on need, and those that come with it.
+    /// Finds the libraries of all objects from index `first` on, those added meanwhile included.
     fn load_from(&mut self, first: usize) -> Result<()> {
         let mut next = first;
         while next < self.loaded.len() {
@@ -132,7 +132,7 @@ impl<'t> Resolution<'t> {
         text
     }
 
-    /// Finds one library and adds it; the inner error is that there is none.
+    /// Finds one library and adds it. The inner error says that there is none.
     fn find(&mut self, needer: usize, name: &OsStr) -> Result<Result<(), Missed>> {
         if self.names.contains(name) || self.search.is_loader(name) {
             return Ok(Ok(()));
@@ -164,7 +164,7 @@ impl<'t> Resolution<'t> {
                 self.needed.library_path.push(folder.clone());
             }
             self.add(found, needer, name);
-            // What another CPU would load instead.
+            // The files that a more capable CPU would load instead.
             for other in others.into_iter().chain(paths) {
                 if let Some(found) = self.look_at(&other, &mut Missed::default())? {
                     self.add(found, needer, name);
@@ -175,7 +175,7 @@ impl<'t> Resolution<'t> {
         Ok(Err(missed))
     }
 
-    /// The files to look at in a place, and what may be taken instead if one of them is there.
+    /// The files to try in a place, and the files that may be loaded instead if one of them exists.
     fn paths(
         &self,
         place: &Place,
@@ -204,8 +204,8 @@ impl<'t> Resolution<'t> {
         }
     }
 
-    /// A file that may be what is looked for. What is no ELF file, or a damaged one, is an error, as
-    /// it is for a loader; one for another machine is passed over.
+    /// Tries a file. As for a loader, a file that is damaged or not ELF is an error, and a file for another
+    /// machine is skipped.
     fn look_at(&mut self, path: &Path, missed: &mut Missed) -> Result<Option<Found>> {
         let read = self.tree.read(path, self.settings.memory)?;
         let Some((file, paths)) = read else {

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// As much of a file as Linux looks at.
+/// Bytes of a file that Linux reads for this.
 const LINE: usize = 256;
 
 /// Whether a file is a script.
@@ -25,7 +25,7 @@ pub fn interpreter(file: &[u8]) -> Option<(PathBuf, Option<Vec<u8>>)> {
     Some((PathBuf::from(OsStr::from_bytes(path)), argument))
 }
 
-/// The program that `env` is to find, if that is the interpreter.
+/// The program that `env` has to find, if `env` is the interpreter.
 pub fn behind_env(interpreter: &Path, argument: Option<&[u8]>) -> Option<PathBuf> {
     if interpreter.file_name() != Some(OsStr::new("env")) {
         return None;

@@ -1,12 +1,22 @@
-//! Where a loader looks for a library.
+//! The places in which a loader searches for a library, in order.
 //!
-//! glibc's: the RPATH of who needs it and of who needs that, unless the first has a RUNPATH;
-//! `LD_LIBRARY_PATH`; its RUNPATH; the cache; the loader's own folders. In each folder, first in
-//! those for CPUs that can more. Without a cache, the folders from which one would be made count in
-//! its place; they have to be told to the loader, then.
+//! glibc's loader:
 //!
-//! musl's: `LD_LIBRARY_PATH`; RUNPATH or RPATH of who needs it and of who needs that; the folders of
-//! its configuration, or its own.
+//! 1. the RPATH of the object that needs the library, and of the objects that need that one, unless the first
+//!    has a RUNPATH
+//! 2. `LD_LIBRARY_PATH`
+//! 3. the RUNPATH of the object that needs the library
+//! 4. the cache
+//! 5. the loader's own folders
+//!
+//! In each folder, subfolders for more capable CPUs come first. Without a cache, the folders from which one
+//! would be made replace it; the loader then needs them in `LD_LIBRARY_PATH`.
+//!
+//! musl's loader:
+//!
+//! 1. `LD_LIBRARY_PATH`
+//! 2. the RUNPATH or RPATH of the object that needs the library, and of the objects that need that one
+//! 3. the folders of its configuration, or its own
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -17,7 +27,7 @@ use super::object::Object;
 use super::{LONGEST_TEXT, Settings, conf, tokens};
 use crate::tree::Tree;
 
-/// glibc's own folders: Debian's, and those of others.
+/// glibc's own folders: Debian's, and those of other distributions.
 const GLIBC: [&str; 6] = [
     "/lib/x86_64-linux-gnu",
     "/usr/lib/x86_64-linux-gnu",
@@ -28,7 +38,7 @@ const GLIBC: [&str; 6] = [
 ];
 /// musl's own folders.
 const MUSL: [&str; 3] = ["/lib", "/usr/local/lib", "/usr/lib"];
-/// Folders within folders, for CPUs that can more.
+/// Subfolders for more capable CPUs.
 const CAPABLE: [&str; 3] = [
     "glibc-hwcaps/x86-64-v4",
     "glibc-hwcaps/x86-64-v3",
@@ -38,20 +48,20 @@ const CAPABLE: [&str; 3] = [
 const CACHE: &str = "/etc/ld.so.cache";
 const CONF: &str = "/etc/ld.so.conf";
 
-/// Whose loader it is.
+/// The C library of a loader.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loader {
     Glibc,
     Musl,
 }
 
-/// An object, and what found it.
+/// An object, with its path and the object that needed it.
 #[derive(Clone, Debug)]
 pub struct Loaded {
     /// Its path, as it was found.
     pub path: PathBuf,
     pub object: Object,
-    /// The one that first needed it.
+    /// The index of the object that first needed it.
     pub needer: Option<usize>,
 }
 
@@ -61,7 +71,7 @@ impl Loaded {
         list.map_or(Vec::new(), |list| tokens::folders(list, origin))
     }
 
-    /// What its `DT_RPATH` says, if that counts.
+    /// The folders of its `DT_RPATH`, if that counts.
     fn rpath(&self) -> Vec<PathBuf> {
         let list = match self.object.runpath {
             Some(_) => None,
@@ -75,23 +85,23 @@ impl Loaded {
     }
 }
 
-/// A place to look at.
+/// A place to search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// A folder.
     Folder(PathBuf),
-    /// A folder that has to be told to the loader.
+    /// A folder that the loader needs in `LD_LIBRARY_PATH`.
     Untold(PathBuf),
-    /// What the cache says.
+    /// The paths in the cache.
     Cache,
 }
 
-/// What is the same for all that is looked for.
+/// The common part of all searches.
 pub struct Search {
     pub loader: Loader,
     /// The cache's content.
     pub cache: Option<Vec<u8>>,
-    /// The real paths of what the loader reads besides libraries.
+    /// The real paths of the files that the loader reads besides libraries.
     pub read: Vec<PathBuf>,
     library_path: Vec<PathBuf>,
     /// The folders from which a cache would be made.
@@ -115,7 +125,7 @@ impl Search {
         if let Some(architecture) = musl {
             search.loader = Loader::Musl;
             let architecture = architecture.split('.').next().unwrap_or_default();
-            // Beside the folder that the loader is in.
+            // Relative to the parent of the loader's folder.
             let beside = interpreter.parent().and_then(Path::parent);
             let conf = format!("etc/ld-musl-{architecture}.path");
             search.read_musl(tree, &beside.unwrap_or(Path::new("/")).join(conf))?;
@@ -150,7 +160,7 @@ impl Search {
         Ok(())
     }
 
-    /// Where a library is looked for that `needer`, one of `loaded`, needs.
+    /// The places to search for a library that `loaded[needer]` needs.
     pub fn places(&self, loaded: &[Loaded], needer: usize) -> Vec<Place> {
         let object = &loaded[needer].object;
         let mut folders = Vec::new();
@@ -190,7 +200,7 @@ impl Search {
         once
     }
 
-    /// Whether the loader itself is what has this name.
+    /// Whether the loader itself provides the library of this name.
     pub fn is_loader(&self, name: &OsStr) -> bool {
         const PARTS: [&str; 7] = ["c.", "pthread.", "rt.", "m.", "dl.", "util.", "xnet."];
         let name = name.to_str().and_then(|name| name.strip_prefix("lib"));
@@ -203,7 +213,7 @@ impl Search {
         self.own.iter().any(|own| own == folder)
     }
 
-    /// What else may be loaded instead of `name` in a folder, by CPUs that can more.
+    /// The files that more capable CPUs may load instead of `name` in a folder.
     pub fn for_capable(&self, folder: &Path, name: &OsStr) -> Vec<PathBuf> {
         match self.loader {
             Loader::Glibc => CAPABLE

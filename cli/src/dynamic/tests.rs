@@ -1,4 +1,4 @@
-//! What is found on hosts that are made for it, of small ELF files.
+//! Searches on hosts that consist of small made-up ELF files.
 
 use super::made::Made;
 use super::{Needed, Settings, cache};
@@ -98,7 +98,7 @@ fn what_glibc_loads_by_itself_comes_along() {
     assert!(host.resolve("/bin/p").contains("libgcc_s.so.1"));
 }
 
-/// The same name in every place: the first place of those that are left is taken.
+/// Every place has the library; the first place that still has it is taken.
 #[test]
 fn glibc_looks_in_its_order() {
     let host = Host::new();

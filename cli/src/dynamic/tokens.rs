@@ -1,17 +1,17 @@
-//! Lists of folders as they stand in ELF files and variables: separated by colons, with `$ORIGIN`,
-//! `$LIB` and `$PLATFORM` in them.
+//! Reads lists of folders in ELF files and variables: separated by colons, with the tokens `$ORIGIN`, `$LIB` and
+//! `$PLATFORM`.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-/// What `$LIB` may mean: Debian's multiarch folder, and that of others.
+/// Values of `$LIB`: Debian's multiarch folder, and those of other distributions.
 const LIB: [&[u8]; 3] = [b"lib/x86_64-linux-gnu", b"lib64", b"lib"];
-/// What `$PLATFORM` may mean.
+/// Values of `$PLATFORM`.
 const PLATFORM: [&[u8]; 2] = [b"haswell", b"x86_64"];
 
-/// The folders of a list in an object that lies in `origin`. A relative one begins where the program
-/// does: at `/`.
+/// The folders of a list in an object in the folder `origin`. A relative folder begins at `/`, where the
+/// program starts.
 pub fn folders(list: &OsStr, origin: &Path) -> Vec<PathBuf> {
     let elements = list.as_bytes().split(|&byte| byte == b':');
     elements

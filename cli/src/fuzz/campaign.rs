@@ -1,8 +1,8 @@
-//! A campaign: batches of programs on all systems, until it is over.
+//! A campaign runs batches of programs on all systems, and collects the differences.
 //!
-//! A batch runs on all systems at once, which say nothing but a hash of each record. Programs whose
-//! hashes differ run again in detail, without what differs on purpose; what still differs is made
-//! small, once for each kind of difference, and kept.
+//! A batch runs on all systems in parallel; each returns only a hash of every record. Programs with different
+//! hashes run again in detail, and intended differences are left out. A remaining difference is kept, with a
+//! shrunk program for the first one of its kind.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -16,28 +16,28 @@ use faultless_fuzz::side::{Side, Stopped};
 use crate::interrupt;
 use crate::report::{FuzzFinding, FuzzSide};
 
-/// Programs of one batch that are looked at in detail. If more differ, they do so for one reason.
+/// Programs of one batch that are judged in detail. If more differ, they have one cause.
 const LOOKED_AT: usize = 400;
-/// A stopped system is asked for so many programs one by one, to know which one stopped it.
+/// Programs that a stopped system runs again, to find the one that stopped it.
 const SUSPECTS: usize = 80;
 
-/// The systems, and what came of them so far.
+/// The systems, and their results so far.
 pub struct Campaign {
-    /// Linux, which is right.
+    /// The reference, a Linux.
     oracle: Box<dyn Side>,
     others: Vec<Box<dyn Side>>,
     shrinks: bool,
-    /// What is known of each of `others`.
+    /// The results of each of `others`.
     pub sides: Vec<FuzzSide>,
     /// Programs run on all of them.
     pub programs: u64,
     /// Their operations.
     pub operations: u64,
-    /// What differs, one of each kind.
+    /// Differences, one of each kind.
     pub findings: Vec<FuzzFinding>,
 }
 
-/// Something new that differs.
+/// A new difference.
 pub struct Found<'a>(pub &'a FuzzFinding);
 
 impl Campaign {
@@ -62,7 +62,7 @@ impl Campaign {
         }
     }
 
-    /// Runs a batch on all systems. Nothing of it counts if it was interrupted.
+    /// Runs a batch on all systems. An interrupted batch does not count in the totals.
     pub fn batch(&mut self, programs: &[Program], found: &mut dyn FnMut(Found<'_>)) -> Result<()> {
         let (right, theirs) = self.digests(programs);
         if interrupt::is_requested() {
@@ -97,7 +97,7 @@ impl Campaign {
         Ok(())
     }
 
-    /// Asks all at once.
+    /// Runs the programs on all systems in parallel.
     #[allow(clippy::type_complexity)]
     fn digests(
         &mut self,
@@ -126,7 +126,7 @@ impl Campaign {
         })
     }
 
-    /// Looks at programs that differ on one of the systems.
+    /// Judges programs that differ on one of the systems.
     fn look(
         &mut self,
         number: usize,
@@ -155,7 +155,7 @@ impl Campaign {
         Ok(())
     }
 
-    /// Keeps a finding, small, if it is the first of its kind.
+    /// Keeps a finding, shrunk, if it is the first of its kind.
     fn keep(&mut self, number: usize, finding: Finding, found: &mut dyn FnMut(Found<'_>)) {
         self.sides[number].differences += 1;
         let side = self.sides[number].name;
@@ -199,7 +199,7 @@ impl Campaign {
         }
     }
 
-    /// The same finding with a smaller program; the large one if that cannot be had.
+    /// Returns the same finding with a smaller program, or the finding itself if a system stops meanwhile.
     fn shrink(&mut self, number: usize, finding: Finding) -> Finding {
         let (ours, oracle) = (&mut self.others[number], &mut self.oracle);
         let signature = finding.signature();
@@ -226,7 +226,7 @@ impl Campaign {
         }
     }
 
-    /// A system did not run all programs: finds the one that stopped it.
+    /// Finds the program that stopped a system.
     fn stopped(
         &mut self,
         number: usize,

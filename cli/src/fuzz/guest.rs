@@ -1,5 +1,5 @@
-//! A kernel in QEMU that runs programs: ours, or Debian's. A batch is one boot, or several side by
-//! side, each with a part of the programs, where the host has more CPUs than one boot uses.
+//! A kernel in QEMU, ours or Debian's, that runs programs. A batch is one boot. If the host has more CPUs
+//! than one boot uses, it is several boots in parallel, each with a part of the programs.
 
 use std::fs;
 use std::path::PathBuf;
@@ -23,22 +23,22 @@ use crate::size::Size;
 const MEMORY: Size = Size::mebi(1024);
 /// How long one boot may take. A host that is busy with other things can be very slow.
 const PATIENCE: Duration = Duration::from_secs(3600);
-/// Programs for which a boot of its own pays.
+/// Programs for which another boot pays off.
 const WORTH_A_BOOT: usize = 300;
-/// The most boots side by side.
+/// The most boots in parallel.
 const MOST_BOOTS: usize = 8;
 /// Lines of a Linux's console that are shown when it has died.
 const CONSOLE_LINES: usize = 40;
-/// Where programs are in there.
+/// The path of the programs in the guest.
 const FILE: &str = "/programs";
 
-/// A kernel.
+/// A kernel in QEMU.
 pub struct GuestSide {
-    /// Debian's, or else ours.
+    /// Debian's kernel; `None`: ours.
     peer: Option<Peer>,
     cpus: u32,
     policy: usize,
-    /// What boots side by side print.
+    /// The outputs of parallel boots.
     outputs: Vec<&'static Kept>,
     folder: tempfile::TempDir,
 }
@@ -46,7 +46,7 @@ pub struct GuestSide {
 /// One boot, with its part of the programs.
 struct Boot<'a> {
     programs: &'a [Program],
-    /// Of the part's first program.
+    /// The number of the part's first program.
     number: usize,
     output: &'static Kept,
     request: Request,
@@ -65,7 +65,7 @@ impl GuestSide {
             peer,
             cpus,
             policy: 0,
-            // They stay as long as this command runs.
+            // Leaked: they are needed as long as this command runs.
             outputs: (0..boots(cpus))
                 .map(|_| &*Box::leak(Box::default()))
                 .collect(),
@@ -73,7 +73,7 @@ impl GuestSide {
         })
     }
 
-    /// Our kernel takes the next policy.
+    /// Returns the next policy of our kernel.
     fn next_policy(&mut self) -> Policy {
         self.policy += 1;
         // The default one more often than the others.
@@ -110,7 +110,7 @@ impl GuestSide {
         }
     }
 
-    /// The boots for these programs, whose files are written.
+    /// Writes the files of these programs, and returns their boots.
     fn prepare<'a>(&mut self, programs: &'a [Program], mode: Mode) -> Result<Vec<Boot<'a>>> {
         let parts = programs
             .len()
@@ -147,10 +147,10 @@ impl GuestSide {
         Ok((booted, text))
     }
 
-    /// What it printed, and how it ended.
+    /// Boots; returns what was printed, and how it ended.
     fn boot(&self, boot: &Boot<'_>) -> Result<(String, String)> {
         let (mut booted, mut text) = self.boot_once(boot)?;
-        // Seen of a Linux in some hundred boots, and it says nothing. Of ours it would be a finding.
+        // Linux does this once in some hundred boots, without a message. For our kernel it would be a finding.
         let is_silent = text.is_empty() && matches!(booted.outcome.end, End::Failed(_));
         if self.peer.is_some() && is_silent && !interrupt::is_requested() {
             let (name, said) = (self.name(), self.said(&booted));
@@ -176,10 +176,10 @@ impl GuestSide {
         ))
     }
 
-    /// Its last words.
+    /// Its last messages.
     fn said(&self, booted: &Booted) -> String {
         match &self.peer {
-            // Silent unless it dies; then the last lines are what it called.
+            // Silent unless it dies; then the last lines are its call trace.
             Some(_) => booted.console.last_lines(CONSOLE_LINES).join(" | "),
             None => booted.stderr.last_line().unwrap_or_default(),
         }
@@ -214,7 +214,7 @@ impl GuestSide {
     }
 }
 
-/// How many boots the host's CPUs are good for.
+/// The number of boots that the host's CPUs can run in parallel.
 fn boots(cpus: u32) -> usize {
     let all = thread::available_parallelism().map_or(1, usize::from);
     (all / cpus.max(1) as usize).clamp(1, MOST_BOOTS)

@@ -1,4 +1,4 @@
-//! Random programs on several systems at once, and what differs.
+//! Runs random programs on several systems in parallel, and compares the results.
 
 mod campaign;
 mod guest;

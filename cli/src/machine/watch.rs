@@ -1,7 +1,7 @@
 //! Observes a machine while it runs: what it records, and which sink gets the events.
 //!
-//! A machine records into rings, one for each CPU ([`faultless_trace::Ring`]). While it runs, the rings are drained,
-//! often enough that none fills up, and the events are passed to a [`Sink`].
+//! A machine records into rings, one for each CPU ([`faultless_trace::Ring`]). While it runs, the rings are
+//! drained, often enough that none fills up, and the events are passed to a [`Sink`].
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -57,8 +57,8 @@ pub trait Rings: Send {
     /// The number of CPUs that are known to have a ring.
     fn cpus(&self) -> u32;
 
-    /// Passes a CPU's events from number `from` on to `each`, with their numbers; events left out are lost. Returns
-    /// the number to continue from.
+    /// Passes a CPU's events from number `from` on to `each`, with their numbers; events left out are lost.
+    /// Returns the number to continue from.
     fn collect(&mut self, cpu: u32, from: u64, each: &mut dyn FnMut(u64, Event)) -> Result<u64>;
 }
 
@@ -74,8 +74,8 @@ struct Batch {
 
 /// Runs `work`, and passes the events recorded meanwhile to `sink`, if there is one.
 ///
-/// One thread drains the rings, which must not take long. Another thread passes the events to the sink, and may fall
-/// behind.
+/// One thread drains the rings, which must not take long. Another thread passes the events to the sink, and
+/// may fall behind.
 pub fn collect_during<R>(
     sink: Option<&mut dyn Sink>,
     rings: impl Rings,

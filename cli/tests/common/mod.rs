@@ -1,6 +1,6 @@
-//! Running the command as a user does.
+//! Runs the command as a user does.
 
-// Each test file uses a part of it.
+// Each test file uses only a part of it.
 #![allow(dead_code)]
 
 pub mod programs;

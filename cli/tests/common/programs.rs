@@ -1,10 +1,10 @@
-//! Programs as others build them.
+//! Builds programs with common toolchains.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// `musl-gcc` knows no `-static-pie`: its start files by hand.
+/// `musl-gcc` has no `-static-pie`: this names the start files.
 const MUSL_PIE: &[&str] = &[
     "-fPIE",
     "-nostartfiles",
@@ -21,7 +21,7 @@ pub const LIBRARIES: [(&str, &str, &[&str]); 4] = [
     ("musl PIE", "musl-gcc", MUSL_PIE),
 ];
 
-/// The same with the libraries left where they are, PIE and not.
+/// The same with shared libraries, PIE and not.
 pub const SHARED: [(&str, &str, &[&str]); 3] = [
     ("glibc", "gcc", &["-no-pie"]),
     ("glibc PIE", "gcc", &["-pie", "-fPIE"]),

@@ -25,7 +25,7 @@ pub const STRESSORS: [&str; 17] = [
     "malloc",
 ];
 
-/// Whether it is there; if not, a line that says what is left out.
+/// Whether it is installed; if not, prints a line about what is left out.
 pub fn is_there() -> bool {
     let found = Command::new("stress-ng").arg("--version").output().is_ok();
     if !found {
@@ -34,7 +34,7 @@ pub fn is_there() -> bool {
     found
 }
 
-/// Runs two of a stressor for so many seconds: what was said, if anything is wrong.
+/// Runs two instances of a stressor for `seconds`. The error is their output, if anything is wrong.
 pub fn run(stressor: &str, seconds: u32) -> Result<(), String> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_faultless"));
     command.args(["run", "--verify", "--list-unknown", "--cpus", "2"]);
@@ -46,7 +46,7 @@ pub fn run(stressor: &str, seconds: u32) -> Result<(), String> {
     command.env_remove("LD_LIBRARY_PATH");
     let output = command.output().expect("the command starts");
     let said = format!("{}{}", stdout(&output), stderr(&output));
-    // It may fail and end well, or leave a stressor out.
+    // Its exit status may be 0 after a failure or a stressor left out.
     let bad = [
         "fail:",
         "skip",
@@ -63,7 +63,7 @@ pub fn run(stressor: &str, seconds: u32) -> Result<(), String> {
     }
 }
 
-/// Runs all of these, and fails with what those said that fail.
+/// Runs all of these stressors, and fails with the output of every one that fails.
 pub fn run_all(stressors: &[&str], seconds: u32) {
     let mut wrong = Vec::new();
     for stressor in stressors {

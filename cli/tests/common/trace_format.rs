@@ -1,10 +1,12 @@
-//! Whether a file follows the Trace Event Format strictly enough for Perfetto to take in every event
-//! of it.
+//! Checks that a file follows the Trace Event Format strictly enough for Perfetto to import every event of it.
 //!
-//! It is written after the format's document and after what Perfetto's importer refuses, and knows
-//! nothing of how the file is made: an event without its fields; a slice that begins inside another
-//! one of its track and ends outside; an arrow that ends before it begins, or that has nothing to
-//! stand on; a track without a name.
+//! The checker follows the format's document and the refusals of Perfetto's importer, and does not depend on
+//! the code that writes the file. It finds:
+//!
+//! * an event without its fields
+//! * a slice that begins inside another one of its track and ends outside
+//! * an arrow that ends before it begins, or that lies on no slice
+//! * a track without a name
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,7 +15,7 @@ use serde_json::Value;
 /// A process and a thread of it.
 type Track = (u64, u64);
 
-/// Something on a track; of what begins at the same time the longest is first, and arrows are last.
+/// An item of a track. Of items with the same start, the longest slice is first, and arrows are last.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Item {
     start: i64,
@@ -33,7 +35,7 @@ struct Checker {
     faulty: Vec<String>,
 }
 
-/// What is wrong with a file, at most 20 things of it.
+/// The faults of a file, at most 20.
 pub fn faults_of(file: &Value) -> Vec<String> {
     let mut checker = Checker::default();
     let unit = &file["displayTimeUnit"];
@@ -56,7 +58,7 @@ pub fn faults_of(file: &Value) -> Vec<String> {
     checker.faulty
 }
 
-/// Checks that nothing is.
+/// Checks that a file has no fault.
 #[track_caller]
 pub fn assert_valid(file: &Value) {
     let faulty = faults_of(file);
@@ -153,7 +155,7 @@ impl Checker {
         let mut open: Vec<Item> = Vec::new();
         for item in items {
             let end = |item: &Item| item.start - item.shortness;
-            // A slice does not contain its end; what has no length is where it is.
+            // A slice does not contain its end; an item without a length contains its start.
             let is_over = |other: &Item| {
                 end(other) < item.start || end(other) == item.start && other.shortness < 0
             };

@@ -1,5 +1,4 @@
-//! What changing mappings costs: one page among 100,000 mappings, and whether a
-//! mapping's size matters.
+//! The cost of changing mappings: of one page among 100,000 mappings, and whether a mapping's size matters.
 
 use std::time::Duration;
 
@@ -15,7 +14,7 @@ const MAPPINGS: u64 = 100_000;
 const CHANGED: usize = 10_000;
 const READ: u32 = 1;
 
-/// `munmap` of a page that is there.
+/// `munmap` of a populated page.
 pub fn unmap_100k() -> Result<Samples> {
     among_100k(|space, addresses| {
         let time = timed(addresses, |at| {
@@ -28,7 +27,7 @@ pub fn unmap_100k() -> Result<Samples> {
     })
 }
 
-/// `mprotect` of a page that is there, by turns to reading alone and back.
+/// `mprotect` of a populated page, to read-only and back.
 pub fn protect_100k() -> Result<Samples> {
     among_100k(|space, addresses| {
         let protect = |to| {
@@ -48,7 +47,7 @@ fn among_100k(change: impl Fn(&SoftSpace, &[u64]) -> Result<Duration>) -> Result
         for &at in &addresses {
             map_page(&space, at)?;
         }
-        // The first sample warms up what is warm in a program that has run for a while.
+        // The first sample warms up caches, which are warm in a program that has run for a while.
         (0..=20)
             .map(|n| {
                 let from = n * CHANGED % (addresses.len() - CHANGED);
@@ -68,7 +67,7 @@ fn timed(addresses: &[u64], change: impl Fn(u64) -> Result<()>) -> Result<Durati
     Ok(cpu_time() - start)
 }
 
-/// A mapping of a page, which is written to.
+/// Maps a page and writes to it.
 fn map_page(space: &SoftSpace, at: u64) -> Result<()> {
     let flags = ANONYMOUS | flags::FIXED | flags::POPULATE;
     space
@@ -77,8 +76,8 @@ fn map_page(space: &SoftSpace, at: u64) -> Result<()> {
         .context("the bench cannot map its memory")
 }
 
-/// The time of an `mmap` of 1 GiB, nothing of which is touched, in terms of one of 1 MiB, at
-/// addresses that the address space chooses.
+/// The time of an `mmap` of 1 GiB, untouched, divided by that of 1 MiB, at addresses that the address space
+/// chooses.
 pub fn mmap_1gib_vs_1mib() -> Result<Samples> {
     const ROUNDS: u32 = 200;
     let memory = machine(1, 64)?;
@@ -94,7 +93,7 @@ pub fn mmap_1gib_vs_1mib() -> Result<Samples> {
         time(1 << 20)?;
         (0..31u32)
             .map(|n| {
-                // Take turns in going first.
+                // The two sizes take turns in going first.
                 let (small, large) = if n % 2 == 0 {
                     let small = time(1 << 20)?;
                     (small, time(1 << 30)?)
@@ -109,9 +108,8 @@ pub fn mmap_1gib_vs_1mib() -> Result<Samples> {
     Samples::new(samples)
 }
 
-/// Maps so many bytes a few times, and unmaps them; the time for mapping. By turns with another
-/// protection, so that no mapping merges with the one before. Not counted as what may come to need
-/// memory: the machine has less.
+/// Maps `bytes` a few times, and unmaps them. Returns the time for mapping. The protection alternates, so that no
+/// mapping merges with the one before. `NORESERVE`, because the machine has less memory.
 fn map_some(space: &SoftSpace, bytes: u64) -> Result<Duration> {
     const AT_ONCE: usize = 32;
     let mut mapped = [0; AT_ONCE];

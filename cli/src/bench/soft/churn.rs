@@ -1,4 +1,4 @@
-//! Mapping, touching and unmapping a little: what it costs, and what two threads cost each other.
+//! Mapping, touching and unmapping a few pages: the cost for one thread, and the cost of a second one.
 
 use std::sync::Barrier;
 use std::time::{Duration, Instant};
@@ -11,11 +11,11 @@ use super::policies::one_space_vs_two;
 use super::{ANONYMOUS, BASE, PAGE, READ_WRITE, cpu_time, machine, map, space};
 use crate::bench::Samples;
 
-/// Pages of a mapping that two threads each make again and again.
+/// Pages of each mapping when two threads map repeatedly.
 const PART: u64 = 16;
 const ROUNDS: usize = 400;
 
-/// `munmap` of a page that is there.
+/// `munmap` of a populated page.
 pub fn munmap_1() -> Result<Samples> {
     munmap(1)
 }
@@ -25,12 +25,12 @@ pub fn munmap_16() -> Result<Samples> {
     munmap(16)
 }
 
-/// `mmap` of a page at a free place that is named.
+/// `mmap` of a page at a given free address.
 pub fn mmap_fixed() -> Result<Samples> {
     one_by_one(1, |cost| cost.mmap)
 }
 
-/// `mmap` of a page where there is room.
+/// `mmap` of a page at an address that the space chooses.
 pub fn mmap_anywhere() -> Result<Samples> {
     let memory = machine(1, 64)?;
     let space = space(memory, Policy::default())?;
@@ -54,19 +54,19 @@ pub fn mmap_anywhere() -> Result<Samples> {
 /// Pages of a round.
 const COUNT: u64 = 2000;
 
-/// What one operation of a round takes.
+/// The times of all operations of one round.
 struct Cost {
     mmap: Duration,
     munmap: Duration,
 }
 
-/// Nanoseconds of a `munmap` of a mapping of so many pages, all there, beside another mapping.
+/// Nanoseconds of a `munmap` of a mapping of `pages` populated pages, while there is another mapping.
 fn munmap(pages: u64) -> Result<Samples> {
     one_by_one(pages, |cost| cost.munmap)
 }
 
-/// Maps so many pages at places with holes between them, so that each is a mapping of its own, touches
-/// and unmaps them; nanoseconds of one of these operations.
+/// Makes mappings of `pages` pages with holes between them, so that none merge; touches and unmaps them. Takes
+/// the nanoseconds of one of these operations.
 fn one_by_one(pages: u64, of: fn(Cost) -> Duration) -> Result<Samples> {
     let memory = machine(1, 192)?;
     let space = space(memory, Policy::default())?;
@@ -97,13 +97,13 @@ fn one_by_one(pages: u64, of: fn(Cost) -> Duration) -> Result<Samples> {
     Samples::new(samples[1..].to_vec())
 }
 
-/// Two threads each map, touch and unmap 16 pages, wherever there is room; then the same in two
-/// address spaces. The speed of the first, in terms of the second.
+/// Two threads each map, touch and unmap 16 pages, at addresses that the space chooses; then the same in two
+/// address spaces. The speed of the first, divided by that of the second.
 pub fn mmap_churn_one_vs_two_spaces() -> Result<Samples> {
     one_space_vs_two(Policy::default(), together)
 }
 
-/// The time that both threads together take.
+/// The sum of the times of both threads.
 fn together(spaces: [&SoftSpace; 2]) -> Result<Duration> {
     let barrier = Barrier::new(2);
     let thread = |number: u32| {

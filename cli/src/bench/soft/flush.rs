@@ -1,6 +1,6 @@
-//! What a flush costs on the soft machine, page by page and as a whole: from how many pages on it
-//! goes over the whole TLB instead, and what it would cost to lose the rest
-//! (`faultless_soft`'s `tlb.rs` takes its ceiling from these).
+//! The cost of a flush on the soft machine, page by page and as one pass over the whole TLB, and the cost of
+//! losing the other entries. The limit in `faultless_soft`'s `tlb.rs`, above which a flush is a pass, comes
+//! from these figures.
 
 use anyhow::{Result, anyhow};
 use faultless_mm::{Flush, Policy, Tlb as _};
@@ -23,12 +23,13 @@ pub fn page() -> Result<Samples> {
     })
 }
 
-/// Nanoseconds for going over the whole TLB.
+/// Nanoseconds for a pass over the whole TLB.
 pub fn pass() -> Result<Samples> {
     samples(|flush| Ok(flush.of(SINGLE + 1, 0)? - flush.of(1, 0)?))
 }
 
-/// Nanoseconds that it costs to have lost the whole TLB, over what going over it does.
+/// Nanoseconds to refill the whole TLB: loads after a flush of all entries, beyond the same loads after a
+/// flush of one.
 pub fn refill() -> Result<Samples> {
     samples(|flush| {
         let lost = flush.of(ENTRIES, ENTRIES)? - flush.of(ENTRIES, 0)?;

@@ -1,8 +1,8 @@
-//! What a cold load costs the host, beside which the figures of faults are read.
+//! The cost of a cold load on the host, a reference for the figures of faults.
 //!
-//! The metadata of 100,000 mappings is as large as a last-level cache may be.
-//! Where others use that cache too, as on a shared machine, the same binary's
-//! faults may take a memory access longer; this figure is a hint which it was.
+//! The metadata of 100,000 mappings is as large as a last-level cache may be. If other programs use that
+//! cache too, as on a shared machine, the same binary's faults may take a memory access longer. This figure
+//! hints which case it was.
 
 use anyhow::Result;
 

@@ -1,8 +1,8 @@
-//! What a fault costs beyond the limit.
+//! The cost of a fault beyond the limit.
 //!
-//! The limit is a frame zeroed and one entry stored, nothing else. Both sides
-//! zero the very same frames in the same order, cold: there are more of them
-//! than caches hold. The difference, per fault, is what the engine adds.
+//! The limit is to zero a frame and store one entry, nothing else. Both sides zero the very same frames in
+//! the same order, cold: there are more of them than caches hold. The difference, per fault, is the cost of
+//! the engine.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -46,7 +46,7 @@ fn compare(
     prepare: impl Fn() -> Result<()>,
 ) -> Result<Samples> {
     let samples = SoftCpu::run(space, 0, |_| {
-        // The first pair warms up what is warm in a program that has run for a while.
+        // The first pair warms up caches, which are warm in a program that has run for a while.
         (0..=PAIRS)
             .map(|_| pair(space, addresses, &prepare))
             .collect::<Result<Vec<f64>>>()
@@ -54,7 +54,7 @@ fn compare(
     Samples::new(samples[1..].to_vec())
 }
 
-/// Pages that one side does before it is the other side's turn.
+/// Pages that one side handles before the other side's turn.
 const CHUNK: usize = 1024;
 /// Chunks by which the limit follows the faults, so that the frames it zeroes
 /// are as cold as they were for the fault.

@@ -3,11 +3,11 @@
 //! * `limit`: a fault against the least it could cost, zeroing timed on both sides.
 //! * `find`: the lookup alone.
 //! * `change`: unmapping, protecting, mapping.
-//! * `host`: what a cold load costs here, now.
+//! * `host`: the cost of a cold load on this host.
 //! * `policies`: one policy against another, and one mapping against two spaces.
-//! * `unmapping`: what a large `munmap` holds up.
-//! * `flush`: what a TLB flush costs, by pages and as a whole.
-//! * `churn`: mapping and unmapping a little, alone and in two threads.
+//! * `unmapping`: what a large `munmap` delays.
+//! * `flush`: the cost of a TLB flush, by pages and as a whole.
+//! * `churn`: mapping and unmapping a few pages, in one thread and in two.
 
 mod change;
 mod churn;
@@ -95,7 +95,7 @@ fn shuffled(count: u64, stride: u64) -> Vec<u64> {
     addresses
 }
 
-/// The time this thread has run: what others do on the machine does not count.
+/// The CPU time of this thread, which excludes other work on the host.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)

@@ -32,7 +32,7 @@ pub fn speculative_vs_classic_1t() -> Result<Samples> {
         time(Policy::Classic)?;
         (0..31u32)
             .map(|n| {
-                // Take turns in going first.
+                // The two policies take turns in going first.
                 let (classic, speculative) = if n % 2 == 0 {
                     let classic = time(Policy::Classic)?;
                     (classic, time(Policy::default())?)
@@ -66,14 +66,14 @@ pub fn one_mapping_vs_two_spaces_speculative() -> Result<Samples> {
 const PART: u64 = 1024;
 const ROUNDS: usize = 30;
 
-/// Two threads touch fresh pages, each its own part of one mapping; then the
-/// same in two address spaces. The speed of the first, in terms of the second.
+/// Two threads touch fresh pages, each its own part of one mapping; then the same in two address spaces. The
+/// speed of the first, divided by that of the second.
 fn one_mapping_vs_two_spaces(policy: Policy) -> Result<Samples> {
     one_space_vs_two(policy, together)
 }
 
-/// What two threads take `together` in one address space and in two, by turns: the speed of the
-/// first, in terms of the second.
+/// Runs two threads `together` in one address space and in two, by turns: the speed of the first, divided by
+/// that of the second.
 pub(super) fn one_space_vs_two(
     policy: Policy,
     together: fn([&SoftSpace; 2]) -> Result<Duration>,
@@ -97,8 +97,8 @@ pub(super) fn one_space_vs_two(
     Samples::new((0..31).map(sample).collect::<Result<_>>()?)
 }
 
-/// The time that both threads together spend touching, over all rounds. A
-/// thread's part is its own in either case; mapping and unmapping is not timed.
+/// The sum of the times that both threads spend touching, over all rounds. Each thread has its own part in
+/// either case; mapping and unmapping is not timed.
 fn together(spaces: [&SoftSpace; 2]) -> Result<Duration> {
     let barrier = Barrier::new(2);
     let one_space = std::ptr::eq(spaces[0], spaces[1]);

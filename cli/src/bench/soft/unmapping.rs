@@ -1,4 +1,4 @@
-//! What `munmap` holds up: how long it has its range, and what others do meanwhile.
+//! What `munmap` delays: how long it holds its range, and how long operations on another CPU take meanwhile.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,11 +14,11 @@ use super::{ANONYMOUS, BASE, PAGE, READ_WRITE, machine, map, space};
 use crate::bench::Samples;
 
 const MB: u64 = 1 << 20;
-/// What is unmapped beside others.
+/// Bytes that are unmapped while another CPU works.
 const LARGE: u64 = 400 * MB;
-/// Where the others work.
+/// Where the other CPU works.
 const ELSEWHERE: u64 = 0x20_0000_0000;
-/// Where their heap begins.
+/// Where its heap begins.
 const HEAP: u64 = 0x30_0000_0000;
 const READ: u32 = 1;
 
@@ -52,8 +52,9 @@ pub fn exclusive_80gb_held() -> Result<Samples> {
     exclusive(80_000 * MB, Policy::Classic, true, 3)
 }
 
-/// Microseconds of a `munmap` in which nobody else may change, or under `classic` use, the range
-/// or the space. More than a gigabyte is pages that all are the zero page: the machine has less.
+/// Microseconds for which a `munmap` excludes other writers from its range; under `classic`, for which it
+/// holds the mmap lock exclusively. From a gigabyte on every page is the zero page: the machine has less
+/// memory.
 fn exclusive(bytes: u64, policy: Policy, held: bool, rounds: usize) -> Result<Samples> {
     let is_real = bytes < 1000 * MB;
     let megabytes = if is_real {
@@ -66,7 +67,7 @@ fn exclusive(bytes: u64, policy: Policy, held: bool, rounds: usize) -> Result<Sa
     space.hold_zaps(held);
     let words = (0..Latencies::WORDS + 256).map(|_| Local::new(0));
     let words: &'static [Local] = words.collect::<Vec<_>>().leak();
-    // Touched, so that no page of it comes from the host while something is measured.
+    // Touched, so that the host takes no page fault on it during the measurement.
     words.iter().for_each(|word| word.set(0));
     let tracer = memory.cpus()[0].tracer();
     tracer.begin(words, Mask::NONE.with(Kind::Munmap).with(Kind::RangeHold));
@@ -92,8 +93,8 @@ fn exclusive(bytes: u64, policy: Policy, held: bool, rounds: usize) -> Result<Sa
     Samples::new(samples?[1..].to_vec())
 }
 
-/// Unmaps, traced; how long that took, and for how long of it nobody else could change the range or,
-/// in phases that take the edit lock, anything, in nanoseconds.
+/// Unmaps, traced. Returns, in nanoseconds, how long that took, and for how long of it no other writer could
+/// change the range or, in phases that take the edit lock, anything.
 fn traced_munmap(memory: &'static SoftMemory, space: &SoftSpace, bytes: u64) -> Result<[u64; 2]> {
     space.munmap(BASE, bytes).context("cannot unmap")?;
     let (mut times, mut hold) = ([0; 2], 0);
@@ -107,7 +108,7 @@ fn traced_munmap(memory: &'static SoftMemory, space: &SoftSpace, bytes: u64) -> 
     Ok(times)
 }
 
-/// How many operations of another CPU waited, on ranges of its own, while a `munmap` went on.
+/// The number of operations of another CPU, on ranges of its own, that waited during a `munmap`.
 pub fn disjoint_waits() -> Result<Samples> {
     let memory = machine(2, LARGE / MB * 9 / 7 + 64)?;
     let space = space(memory, Policy::default())?;
@@ -129,7 +130,7 @@ pub fn disjoint_waits() -> Result<Samples> {
     Samples::new(samples.collect::<Result<_>>()?)
 }
 
-/// A mapping, and its end.
+/// `mmap` and `munmap`.
 pub fn stall_p99_mmap() -> Result<Samples> {
     stall_p99(mmap_and_munmap)
 }
@@ -163,7 +164,7 @@ fn mlock(cpu: &SoftCpu<'_>) -> Result<()> {
     Ok(cpu.space().munlock(ELSEWHERE, PAGE)?)
 }
 
-/// A mapping that shrinks, and grows to where there is room.
+/// A mapping that shrinks, then grows and may move.
 fn mremap(cpu: &SoftCpu<'_>) -> Result<()> {
     let (space, how) = (cpu.space(), remap_flags::MAYMOVE);
     let at = space.mmap(0, 16 * PAGE, READ_WRITE, ANONYMOUS)?;
@@ -172,7 +173,7 @@ fn mremap(cpu: &SoftCpu<'_>) -> Result<()> {
     Ok(space.munmap(at, 32 * PAGE)?)
 }
 
-/// The heap a page longer, and shorter.
+/// Grows the heap by a page, and shrinks it again.
 fn brk(cpu: &SoftCpu<'_>) -> Result<()> {
     for end in [HEAP + PAGE, HEAP] {
         ensure!(cpu.space().brk(end) == end, "no heap");
@@ -193,9 +194,8 @@ fn fault(cpu: &SoftCpu<'_>) -> Result<()> {
     Ok(cpu.space().madvise(at, PAGE, advice::DONTNEED)?)
 }
 
-/// The 99th percentile of how long something takes while another CPU unmaps 400 MB of the space
-/// that both run, in terms of how long it takes while that CPU unmaps as much of a space that
-/// nobody runs.
+/// The 99th percentile of the time of `act` while another CPU unmaps 400 MB of the space that both run. It is
+/// divided by the percentile while that CPU unmaps as much of a space that no CPU runs.
 fn stall_p99(act: fn(&SoftCpu<'_>) -> Result<()>) -> Result<Samples> {
     let memory = machine(2, LARGE / MB * 9 / 7 + 64)?;
     let (own, other) = (
@@ -224,8 +224,8 @@ fn stall_p99(act: fn(&SoftCpu<'_>) -> Result<()>) -> Result<Samples> {
     Samples::new((0..9).map(sample).collect::<Result<_>>()?)
 }
 
-/// What CPU 1 does in `space`, again and again, while CPU 0, which runs that, too, unmaps a large
-/// range of `unmapped`: how long each took, in nanoseconds.
+/// Repeats `act` on CPU 1 in `space` while CPU 0, which also runs `space`, unmaps a large range of
+/// `unmapped`. Returns how long each `act` took, in nanoseconds.
 fn beside(
     unmapped: &SoftSpace,
     space: &SoftSpace,
@@ -248,7 +248,7 @@ fn beside(
                 Ok(times)
             })
         });
-        // It runs the space in either case: what is flushed elsewhere is flushed on it, too.
+        // CPU 0 runs `space` in either case, so that the flushes of CPU 1 include it.
         let result = SoftCpu::run(space, 0, |cpu| -> Result<()> {
             let mapped = map(unmapped, BASE, LARGE);
             let touched = unmapped.madvise(BASE, LARGE, advice::POPULATE_WRITE);

@@ -1,7 +1,8 @@
 //! Builds the initramfs that the kernel finds at its start: the program, how to run it, and its files.
 //!
-//! `/.faultless/run` names the program. It holds fields `KEY=VALUE`, each ended by a NUL byte; only the order of the
-//! arguments matters. `kernel/README.md` describes them. Every file is packed under its real path, so none has two.
+//! `/.faultless/run` names the program. It holds fields `KEY=VALUE`, each ended by a NUL byte; only the order
+//! of the arguments matters. `kernel/README.md` describes them. Every file is packed under its real path, so
+//! no file has two paths.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt as _;

@@ -6,8 +6,8 @@
 //!   memory of the machine.
 //! * Otherwise the piece follows on the wire.
 //!
-//! So if a program does not read its input, this command's input stays unread. A regular file is not passed on, but
-//! given to the guest as a file (`StandardInput::of_this_command`).
+//! So if a program does not read its input, this command's input stays unread. A regular file is not passed
+//! on, but given to the guest as a file (`StandardInput::of_this_command`).
 
 use std::ffi::OsString;
 use std::fs::File;

@@ -1,8 +1,9 @@
 //! What one run puts into the machine: the program, its dependencies, and the user's files. All of it is found and
 //! checked before anything is built.
 //!
-//! A static program is at `/bin`. Any other program keeps its path on the host; so do its interpreter, its libraries
-//! and the links to them. Lookups relative to any of these paths thus find the same files as on the host.
+//! A static program is at `/bin`. Any other program keeps its path on the host; so do its interpreter, its
+//! libraries and the links to them. Lookups relative to any of these paths thus find the same files as on the
+//! host.
 
 use std::collections::BTreeSet;
 use std::env;
@@ -20,7 +21,7 @@ use crate::program::Program;
 use crate::size::Size;
 use crate::tree::Tree;
 
-/// The folders where programs look for others.
+/// The folders in which programs look for other programs.
 pub const PATH: [&str; 2] = ["/bin", "/usr/bin"];
 
 /// The variable that names folders for libraries.

@@ -1,7 +1,7 @@
 //! Passes the program's output to the user.
 //!
-//! Our kernel sends stdout and stderr in pieces through one channel, so that their order is kept. The first program
-//! of another kernel uses one channel for each stream, and so does a panic of our kernel.
+//! Our kernel sends stdout and stderr in pieces through one channel, so that their order is kept. The first
+//! program of another kernel uses one channel for each stream, and so does a panic of our kernel.
 
 use std::path::Path;
 

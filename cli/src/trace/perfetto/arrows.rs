@@ -1,6 +1,7 @@
 //! Shootdowns as arrows: pairs their two ends.
 //!
-//! The ends arrive separately, in either order. They match by the CPU that answers and the shootdown's number there.
+//! The ends arrive separately, in either order. They match by the CPU that answers and the shootdown's number
+//! there.
 
 use std::collections::HashMap;
 
