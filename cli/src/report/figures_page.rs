@@ -84,6 +84,10 @@ impl FiguresTable {
                 None => all.push(row),
             }
         }
+        for commit in all.iter_mut().filter_map(|row| row.last_mut()) {
+            // As git abbreviates it.
+            *commit = commit.chars().take(7).collect();
+        }
         let place = |row: &Row| {
             names
                 .iter()

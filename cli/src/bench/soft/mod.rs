@@ -8,6 +8,7 @@
 //! * `unmapping`: what a large `munmap` delays.
 //! * `flush`: the cost of a TLB flush, by pages and as a whole.
 //! * `churn`: mapping and unmapping a few pages, in one thread and in two.
+//! * `scaling`: the same with a thread on each CPU.
 
 mod change;
 mod churn;
@@ -16,6 +17,7 @@ mod flush;
 mod host;
 mod limit;
 mod policies;
+mod scaling;
 mod unmapping;
 
 use std::time::Duration;
@@ -35,6 +37,7 @@ pub use policies::{
     one_mapping_vs_two_spaces_classic, one_mapping_vs_two_spaces_speculative,
     one_mapping_vs_two_spaces_vma_lock, speculative_vs_classic_1t,
 };
+pub use scaling::{churn_all_cpus_classic, churn_all_cpus_speculative, churn_all_cpus_vma_lock};
 pub use unmapping::{
     disjoint_waits, exclusive_8gb, exclusive_80gb, exclusive_80gb_downgraded, exclusive_80gb_held,
     exclusive_80mb, exclusive_800mb, stall_p99_fault, stall_p99_fork, stall_p99_mmap,
