@@ -146,12 +146,20 @@ impl<M: Machine> Mappings<M> {
         let (tree, tables) = (&self.tree, &self.tables);
         let empty = edit.part().free_tables();
         let is_few = pages.len() <= INLINE_ZAP;
-        // Large ranges are often reserved and never used.
-        let is_unused = || !is_few && !has_table && tables.is_unpopulated(tree, pages);
-        let is_done = !meets_zaps
-            && (is_few && tables.take_at_once(tree, pages, empty, &mut after.taken) || is_unused());
+        let mut beside = None;
+        let mut is_vacant = |span| {
+            let beside = beside.get_or_insert_with(|| edit.look_beside(pages));
+            beside.is_vacant(tree, span)
+        };
+        let is_done = match is_few {
+            _ if meets_zaps => false,
+            true => tables.take_at_once(pages, empty, &mut is_vacant, &mut after.taken),
+            // Large ranges are often reserved and never used.
+            false => !has_table && tables.is_unpopulated(pages, &mut is_vacant),
+        };
         if is_done {
-            edit.fill(pages, SlotValue::EMPTY);
+            let beside = beside.unwrap_or_else(|| edit.look_beside(pages));
+            edit.empty(&beside);
         }
         after.end(edit, guard, pages, (!is_done).then_some(ZapScope::All));
     }
@@ -167,7 +175,7 @@ impl<M: Machine> Mappings<M> {
     ) {
         let (tree, tables) = (&self.tree, &self.tables);
         let is_done = !guard.meets_zaps()
-            && tables.take_at_once(tree, pages, FreeTables::None, &mut after.taken);
+            && tables.take_at_once(pages, FreeTables::None, &mut |_| false, &mut after.taken);
         if is_done {
             tree.show_replaced(edit, pages);
         }

@@ -21,7 +21,6 @@ use crate::table::Tables;
 use crate::table::free::FreeTables;
 use crate::table::rss::{RssDelta, RssKind};
 use crate::table::zap::{is_in_one_table, is_shared};
-use crate::tree::Tree;
 use crate::tune::INLINE_ZAP;
 
 /// Pages that were taken out of their entries, to be flushed if necessary, and freed.
@@ -63,13 +62,14 @@ impl Taken {
 
 impl<M: Machine> Tables<M> {
     /// Zaps and flushes `pages`, which admit no new claims, if nothing has to be waited for and no table is
-    /// freed. Returns whether all of that is done; the pages are then still to be freed.
+    /// freed. `is_vacant` says whether nothing is mapped in a table's span. Returns whether all of that is done;
+    /// the pages are then still to be freed.
     #[inline(always)]
     pub(crate) fn take_at_once(
         &self,
-        tree: &Tree,
         pages: Pages,
         tables: FreeTables,
+        is_vacant: &mut dyn FnMut(Pages) -> bool,
         taken: &mut Taken,
     ) -> bool {
         if pages.len() > INLINE_ZAP || !is_in_one_table(pages) {
@@ -85,7 +85,7 @@ impl<M: Machine> Tables<M> {
             Lowest::Missing => {
                 drop(section);
                 // A table of a higher level may have to be freed.
-                return tables != FreeTables::All || self.is_unpopulated(tree, pages);
+                return tables != FreeTables::All || self.is_unpopulated(pages, is_vacant);
             }
             Lowest::Busy => return false,
         };
@@ -93,7 +93,7 @@ impl<M: Machine> Tables<M> {
         let span = Pages::new(base, base + ENTRIES as u64);
         // Check the first entry before the tree: often it already requires a full zap.
         let is_done = self.begins_own(table, pages)
-            && (tables != FreeTables::All || !tree.is_vacant_beside(span, pages))
+            && (tables != FreeTables::All || !is_vacant(span))
             && self.take_from(table, pages, taken)
             && self.flush_here(&mut taken.gather);
         if is_done {

@@ -156,15 +156,19 @@ impl<M: Machine> Tables<M> {
     }
 
     /// Whether `pages`, which admit no new claims, have nothing to zap: no page, and no table that nothing
-    /// else needs.
+    /// else needs. `is_vacant` says whether nothing is mapped in a table's span.
     #[inline(never)]
-    pub(crate) fn is_unpopulated(&self, tree: &Tree, pages: Pages) -> bool {
+    pub(crate) fn is_unpopulated(
+        &self,
+        pages: Pages,
+        is_vacant: &mut dyn FnMut(Pages) -> bool,
+    ) -> bool {
         // The section's fence is that of rule R1: a fault that is not seen here sees that nothing is mapped.
         // Of two neighbours that are unmapped at the same time, one sees that the other is gone.
         let _section = self.memory.enter();
         // SAFETY: inside the section.
         let table = unsafe { bare::<M::Format, M>(self.machine(), self.root, pages) };
-        table.is_some_and(|table| !tree.is_vacant_beside(table, pages))
+        table.is_some_and(|table| !is_vacant(table))
     }
 
     /// Whether a page, or one near it, is likely to be present: it has a table.

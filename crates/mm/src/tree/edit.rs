@@ -29,12 +29,11 @@ impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
     /// The same below a node around `pages`, for a value that is not empty.
     pub(crate) fn fill_below(&mut self, stem: &Subtree, pages: Pages, word: SlotValue) {
         debug_assert!(!word.is_empty() || stem.level == self.stem.level);
-        if !pages.is_empty() {
+        if word.is_empty() {
+            let beside = self.look_beside(pages);
+            self.empty(&beside);
+        } else if !pages.is_empty() {
             fill(self.memory, stem, pages, word);
-            if word.is_empty() {
-                let hole = self.stem.hole_around(pages);
-                self.hole_opened(hole);
-            }
         }
     }
 }
@@ -145,20 +144,6 @@ fn fill_beside_pinned<M: Machine>(
 }
 
 impl Subtree {
-    /// Returns the gap around `pages`: from the end of the mapping before them to the start of the one
-    /// behind.
-    pub(super) fn hole_around(&self, pages: Pages) -> Pages {
-        // Mostly both are near.
-        let near = self.around(pages);
-        let start = near
-            .end_before(pages.start)
-            .or_else(|| self.end_before(pages.start));
-        let end = near
-            .start_behind(pages.end)
-            .or_else(|| self.start_behind(pages.end));
-        Pages::new(start.unwrap_or(self.base), end.unwrap_or(self.end()))
-    }
-
     /// Whether every slot of `pages` is empty.
     pub fn is_vacant(&self, pages: Pages) -> bool {
         pages.is_empty()

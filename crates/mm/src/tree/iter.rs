@@ -226,18 +226,6 @@ impl Subtree {
         })
     }
 
-    /// Returns the end of the last pages before `page` that are not empty.
-    pub(super) fn end_before(&self, page: u64) -> Option<u64> {
-        let spot = self.nearest::<Earlier>(page.checked_sub(1)?, u64::MAX)?;
-        Some(spot.page + 1)
-    }
-
-    /// Returns the start of the first pages from `page` on that are not empty.
-    pub(super) fn start_behind(&self, page: u64) -> Option<u64> {
-        let spot = self.nearest::<Later>(page, self.end())?;
-        Some(spot.page)
-    }
-
     /// Whether a slot's child is a shard, and this subtree skips shards.
     #[inline]
     fn passes_over(&self, node: &Node, child: &Node, page: u64, level: usize) -> bool {
@@ -251,7 +239,7 @@ impl Subtree {
     /// Finds the slot of `page` or, if that is empty, the nearest one in a direction. Ascends no further than
     /// it must, and not if everything found there would begin at `limit` or behind.
     #[inline]
-    fn nearest<D: Direction>(&self, page: u64, limit: u64) -> Option<Spot<'_>> {
+    pub(super) fn nearest<D: Direction>(&self, page: u64, limit: u64) -> Option<Spot<'_>> {
         let mut page = page;
         if page < self.base || page >= self.end() {
             return None;
@@ -354,19 +342,19 @@ fn for_each_below<E>(
 }
 
 /// The end of a search: a slot that is not empty.
-struct Spot<'s> {
+pub(super) struct Spot<'s> {
     node: &'s Node,
     level: usize,
     /// The slot's pages: a slot of the node, or a part of a split there.
     slot: Pages,
     is_part: bool,
     /// The page of the slot that is nearest to where the search began.
-    page: u64,
-    word: SlotValue,
+    pub(super) page: u64,
+    pub(super) word: SlotValue,
 }
 
 /// The direction of a search.
-trait Direction {
+pub(super) trait Direction {
     /// Returns the nearest page of the other part of a split with this middle, if that part is ahead.
     fn across(middle: u64, page: u64) -> Option<u64>;
 
@@ -375,7 +363,7 @@ trait Direction {
 }
 
 /// Towards higher addresses.
-struct Later;
+pub(super) struct Later;
 
 impl Direction for Later {
     fn across(middle: u64, page: u64) -> Option<u64> {
@@ -390,7 +378,7 @@ impl Direction for Later {
 }
 
 /// Towards lower addresses.
-struct Earlier;
+pub(super) struct Earlier;
 
 impl Direction for Earlier {
     fn across(middle: u64, page: u64) -> Option<u64> {

@@ -26,6 +26,7 @@
 //! *Models*: loom `tree/{readers,writers}.rs`.
 
 pub(crate) mod account;
+mod beside;
 mod copy;
 mod cut;
 mod edit;
