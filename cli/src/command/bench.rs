@@ -110,7 +110,7 @@ fn report(arguments: &BenchArguments, results: Vec<BenchResult>) -> Result<()> {
     }
     let file = BenchFile::new(results);
     if let Some(path) = &arguments.markdown {
-        let rows = file.results.iter().map(|result| row(result, &file.commit));
+        let rows = file.results.iter().map(|result| row(result, &file));
         let names: Vec<_> = BENCHES.iter().map(|bench| bench.name).collect();
         BENCH.update(path, rows.collect(), &names)?;
         if let Some(svg) = &arguments.svg {
@@ -120,15 +120,12 @@ fn report(arguments: &BenchArguments, results: Vec<BenchResult>) -> Result<()> {
     json.map_or(Ok(()), |json| json.write(&file))
 }
 
-fn row(result: &BenchResult, commit: &str) -> Row {
+fn row(result: &BenchResult, file: &BenchFile) -> Row {
     let about = find(result.name).map_or("", |bench| bench.about);
     let mut row = vec![format!("`{}`", result.name), about.to_owned()];
     row.extend([result.value, result.low, result.high].map(short));
-    row.extend([
-        result.unit.to_owned(),
-        better(result).to_owned(),
-        commit.to_owned(),
-    ]);
+    row.extend([result.unit, better(result)].map(str::to_owned));
+    row.extend([file.host.cores.to_string(), file.commit.clone()]);
     row
 }
 

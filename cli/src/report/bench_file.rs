@@ -11,7 +11,8 @@ use crate::paths;
 #[derive(Debug, Serialize)]
 pub struct BenchFile {
     schema: u32,
-    host: Host,
+    /// The machine.
+    pub host: Host,
     /// The commit, and whether files have changed since.
     pub commit: String,
     /// The figures.

@@ -23,7 +23,15 @@ pub struct FiguresTable {
 pub const BENCH: FiguresTable = FiguresTable {
     name: "bench",
     header: &[
-        "figure", "what", "median", "10 %", "90 %", "unit", "better", "commit",
+        "figure",
+        "what",
+        "median",
+        "10 %",
+        "90 %",
+        "unit",
+        "better",
+        "host CPUs",
+        "commit",
     ],
     keys: 1,
 };

@@ -10,7 +10,8 @@ use serde::Serialize;
 #[derive(Debug, Serialize)]
 pub struct Host {
     cpu: String,
-    cores: usize,
+    /// CPUs that this process may use.
+    pub cores: usize,
     memory: u64,
     kernel: String,
     rustc: String,
