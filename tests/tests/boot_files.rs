@@ -24,3 +24,9 @@ fn pipes_and_waiting() {
         assert_prints_as_on_linux("waits", Machine::with_cpus(cpus));
     }
 }
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn the_size_of_files_is_limited() {
+    assert_prints_as_on_linux("file_size", Machine::with_cpus(1));
+}

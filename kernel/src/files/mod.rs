@@ -26,6 +26,7 @@ pub mod hpet;
 pub mod image;
 pub mod initramfs;
 pub mod input;
+pub mod limit;
 pub mod lock;
 pub mod mapped;
 pub mod memfd;

@@ -1,7 +1,7 @@
 //! Resource limits: kept, inherited, and enforced where there is something to limit.
 //!
-//! Enforced are the limits of open files and of memory: address space, data, stack, and memory locked by a
-//! process without `CAP_IPC_LOCK`. The others can be set and read. Every process is root.
+//! Enforced are the limits of open files, of the size of files, and of memory: address space, data, stack, and
+//! memory locked by a process without `CAP_IPC_LOCK`. The others can be set and read. Every process is root.
 
 use linux_raw_sys::general as linux;
 
@@ -83,5 +83,10 @@ impl Limits {
     /// The most open files that a process may have.
     pub fn files(&self) -> u64 {
         self.resources[linux::RLIMIT_NOFILE as usize][0]
+    }
+
+    /// The largest size to which the process may write a file.
+    pub fn file_size(&self) -> u64 {
+        self.resources[linux::RLIMIT_FSIZE as usize][0]
     }
 }

@@ -57,10 +57,15 @@ pub fn to_thread(process: &Process, id: u32, info: Info) -> Answer {
     sent.map(|()| 0).ok_or(ESRCH)
 }
 
-/// Sends a signal to the current thread.
+/// Sends a signal to the current thread, because of its own system call. As on Linux, the signal looks like one
+/// that the process has sent itself.
 pub fn to_self(signal: u32) {
     let thread = sched::current();
-    let _ = to_thread(thread.process(), thread.id(), info(signal, linux::SI_TKILL));
+    let _ = to_thread(
+        thread.process(),
+        thread.id(),
+        info(signal, linux::SI_USER as i32),
+    );
 }
 
 /// Drops pending opposites: stop signals and SIGCONT cancel each other when they are sent, even if they are

@@ -10,6 +10,7 @@ use linux_raw_sys::general as linux;
 use super::super::content::Content;
 use super::super::copy::copy_out;
 use super::super::device::Device;
+use super::super::limit;
 use super::super::node::{Body, Inode};
 use super::super::proc;
 use super::{Description, Object};
@@ -179,6 +180,7 @@ fn write_file(
     let content = content_of(inode)?;
     let _turn = content.source.turn.take()?;
     let begin = if appends { content.size() } else { position };
+    let length = limit::writable(begin, length)?;
     let done = content.write(begin, from, length);
     inode.touch();
     done.map(|done| (begin, done))

@@ -7,6 +7,7 @@ use crate::arch::{time, uaccess};
 use crate::errno::{Answer, EBADF, EFBIG, EINVAL, EISDIR, EOPNOTSUPP, EPERM, EROFS, ESPIPE, Errno};
 use crate::files::content::LARGEST;
 use crate::files::description::{Description, Object};
+use crate::files::limit;
 use crate::files::node::{Body, Inode, Node};
 use crate::files::source::seal;
 use crate::files::usage::Writing;
@@ -25,8 +26,11 @@ fn size(length: u64) -> Result<u64, Errno> {
 fn resize(inode: &Inode, length: u64) -> Answer {
     match &inode.body {
         Body::File(file) => {
-            let _turn = file.content.source.turn.take()?;
-            open::truncate(inode, length).map(|()| 0)
+            let turn = file.content.source.turn.take()?;
+            let done = limit::check_size(file.content.size(), length)
+                .and_then(|()| open::truncate(inode, length));
+            drop(turn);
+            limit::told(done.map(|()| 0))
         }
         Body::Directory(_) => Err(EISDIR),
         _ => Err(EINVAL),
@@ -84,8 +88,12 @@ pub fn fallocate(fd: u64, mode: u64, offset: u64, length: u64) -> Answer {
     if mode as u32 & PUNCH != 0 {
         file.content.punch(offset, end)?;
     } else {
-        let _turn = file.content.source.turn.take()?;
-        file.content.reserve(offset, end, mode as u32 == KEEP)?;
+        let turn = file.content.source.turn.take()?;
+        // Also if the size stays, as on Linux.
+        let done = limit::check_size(file.content.size(), end)
+            .and_then(|()| file.content.reserve(offset, end, mode as u32 == KEEP));
+        drop(turn);
+        limit::told(done.map(|()| 0))?;
     }
     inode.touch();
     Ok(0)

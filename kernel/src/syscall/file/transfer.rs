@@ -8,6 +8,7 @@ use crate::files::copy;
 use crate::files::description::{At, Description, check};
 use crate::files::descriptors;
 use crate::files::device::randomise;
+use crate::files::limit;
 use crate::signal::send;
 
 /// The most that one call transfers, as on Linux.
@@ -29,12 +30,12 @@ pub fn write(fd: u64, from: u64, length: u64) -> Answer {
     told(description.write(from, length, At::Here))
 }
 
-/// Also sends SIGPIPE for a pipe without readers.
+/// Also sends SIGPIPE for a pipe without readers, or SIGXFSZ for a file at the process's limit.
 fn told(written: Answer) -> Answer {
     if written == Err(EPIPE) {
         send::to_self(linux::SIGPIPE);
     }
-    written
+    limit::told(written)
 }
 
 fn position(position: u64) -> Result<u64, Errno> {
