@@ -2,7 +2,7 @@
 //! The programs are in `tests/programs` and run on Linux too. `./x test boot` builds the kernel and runs
 //! these tests.
 
-use faultless_tests::boot::{Machine, compile, on_the_host};
+use faultless_tests::boot::{Machine, assert_prints_as_on_linux, compile, on_the_host};
 
 /// Asserts that the program ends in the kernel as on the host's Linux, and prints the same.
 fn assert_as_on_linux(name: &str, said: &str, cpus: &[u32]) {
@@ -58,5 +58,13 @@ fn the_largest_process_dies_for_the_others() {
             .matches("out of memory: killed process")
             .count();
         assert_eq!(killed, 7, "{ended:?}");
+    }
+}
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn cpu_time_is_limited() {
+    for cpus in [1, 2] {
+        assert_prints_as_on_linux("cpu_limit", Machine::with_cpus(cpus));
     }
 }

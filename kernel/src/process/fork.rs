@@ -4,6 +4,7 @@ use core::sync::atomic::Ordering;
 
 use linux_raw_sys::general as linux;
 
+use super::alarm::{self, limit};
 use super::family::{self, Entry};
 use super::{Process, UserSpace, current};
 use crate::arch::frame::VECTOR_NONE;
@@ -101,12 +102,15 @@ pub fn clone(frame: &TrapFrame, arguments: &Arguments) -> Answer {
     }
     if let Err(error) = child
         .add(thread)
+        .and_then(|()| limit::prepare(&child))
         .and_then(|()| enter_family(arguments, &child))
     {
+        alarm::forget(id, true);
         child.leave_files();
         discard(thread);
         return Err(error);
     }
+    limit::begin(&child);
     write_id(arguments, id);
     let waits = arguments.has(linux::CLONE_VFORK);
     child.holds_parent.store(waits, Ordering::Release);

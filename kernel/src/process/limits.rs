@@ -1,7 +1,8 @@
 //! Resource limits: kept, inherited, and enforced where there is something to limit.
 //!
-//! Enforced are the limits of open files, of the size of files, and of memory: address space, data, stack, and
-//! memory locked by a process without `CAP_IPC_LOCK`. The others can be set and read. Every process is root.
+//! Enforced are the limits of CPU time, of open files, of the size of files, and of memory: address space, data,
+//! stack, and memory locked by a process without `CAP_IPC_LOCK`. The others can be set and read. Every process
+//! is root.
 
 use linux_raw_sys::general as linux;
 
@@ -13,6 +14,8 @@ use crate::memory::MemoryLimits;
 use super::capabilities::Capabilities;
 
 const COUNT: usize = linux::RLIM_NLIMITS as usize;
+/// Nanoseconds.
+const SECOND: u64 = 1_000_000_000;
 /// The most open files that a process may ask for.
 const MOST_FILES: u64 = HARD_LIMIT;
 
@@ -88,5 +91,24 @@ impl Limits {
     /// The largest size to which the process may write a file.
     pub fn file_size(&self) -> u64 {
         self.resources[linux::RLIMIT_FSIZE as usize][0]
+    }
+
+    /// The CPU time after which the process gets the next SIGXCPU, in nanoseconds; `u64::MAX`: never.
+    pub fn cpu_time(&self) -> u64 {
+        self.resources[linux::RLIMIT_CPU as usize][0].saturating_mul(SECOND)
+    }
+
+    /// The signal for a process that has used so many nanoseconds. As on Linux, SIGXCPU raises the soft limit
+    /// by a second, so that the signal comes each second.
+    pub fn take_cpu_signal(&mut self, used: u64) -> Option<u32> {
+        let [soft, hard] = &mut self.resources[linux::RLIMIT_CPU as usize];
+        if used >= hard.saturating_mul(SECOND) {
+            return Some(linux::SIGKILL);
+        }
+        if used < soft.saturating_mul(SECOND) {
+            return None;
+        }
+        *soft += 1;
+        Some(linux::SIGXCPU)
     }
 }

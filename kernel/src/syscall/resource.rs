@@ -1,7 +1,10 @@
 //! Resource limits and usage.
 
+use linux_raw_sys::general as linux;
+
 use crate::arch::uaccess;
 use crate::errno::{Answer, EINVAL, ESRCH, Errno};
+use crate::process::alarm::limit;
 use crate::process::family;
 use crate::process::usage::{self, Usage};
 use crate::{process, sched};
@@ -41,6 +44,10 @@ pub fn prlimit64(id: u64, resource: u64, new: u64, old: u64) -> Answer {
         }
         before
     };
+    if wanted.is_some() && resource as u32 == linux::RLIMIT_CPU {
+        limit::prepare(&process)?;
+        limit::begin(&process);
+    }
     if old != 0 {
         uaccess::write(old, &before)?;
     }

@@ -1,4 +1,4 @@
-//! Timers that send signals: `setitimer`, `timer_create`.
+//! Timers that send signals: `setitimer`, `timer_create`, and the limit on CPU time.
 //!
 //! A CPU-time timer is looked at when it could be due at the earliest, and again until it is due. It is due
 //! at the earliest if as many CPUs as there are threads run these all the time.
@@ -7,6 +7,7 @@
 //! started when the first timer is set.
 
 mod clock;
+pub mod limit;
 mod thread;
 
 use alloc::vec::Vec;
@@ -24,6 +25,8 @@ pub use clock::Clock;
 pub const INTERVAL_TIMER: i32 = -1;
 pub const VIRTUAL_TIMER: i32 = -2;
 pub const PROFILING_TIMER: i32 = -3;
+/// The timer of `RLIMIT_CPU`.
+const CPU_LIMIT: i32 = -4;
 /// Nanoseconds from one look at a timer of CPU time to the next.
 const LEAST_CPU_PAUSE: u64 = 1_000_000;
 /// The most timers that a process can have.
@@ -38,6 +41,12 @@ pub struct Notice {
     pub thread: Option<u32>,
     pub value: u64,
 }
+
+const NO_NOTICE: Notice = Notice {
+    signal: 0,
+    thread: None,
+    value: 0,
+};
 
 /// A timer.
 #[derive(Clone, Copy)]

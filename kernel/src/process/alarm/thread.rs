@@ -5,7 +5,7 @@ use core::sync::atomic::Ordering;
 use linux_raw_sys::general as linux;
 
 use super::super::family;
-use super::{ALARMS, Alarm, HAS_THREAD, Notice, SLEEPS_UNTIL, find, key};
+use super::{ALARMS, Alarm, CPU_LIMIT, HAS_THREAD, Notice, SLEEPS_UNTIL, find, key, limit};
 use crate::arch::{TrapFrame, time};
 use crate::errno::Errno;
 use crate::sched;
@@ -122,6 +122,9 @@ fn tell(alarm: &Alarm) {
     let Some(process) = family::find(alarm.process) else {
         return;
     };
+    if alarm.id == CPU_LIMIT {
+        return limit::is_due(&process);
+    }
     let Notice {
         signal,
         thread,
