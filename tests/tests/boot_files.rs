@@ -30,3 +30,11 @@ fn pipes_and_waiting() {
 fn the_size_of_files_is_limited() {
     assert_prints_as_on_linux("file_size", Machine::with_cpus(1));
 }
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn epoll_has_room_for_all_its_items() {
+    for cpus in [4, 8] {
+        assert_prints_as_on_linux("epoll_adds", Machine::with_cpus(cpus));
+    }
+}

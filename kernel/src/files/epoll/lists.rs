@@ -20,7 +20,7 @@ const DEEPEST: u32 = 5;
 
 pub struct Epoll {
     items: SpinLock<Vec<Shared<Item>>>,
-    /// Has room for all items.
+    /// Has room for all items, and has no others while `items` is locked.
     ready: SpinLock<VecDeque<Shared<Item>>>,
     /// Threads that sleep in `sleep`, on this word's address.
     waiting: AtomicU32,
@@ -117,16 +117,16 @@ impl Epoll {
 
     /// Removes an item from both lists. Returns whether it was there.
     pub fn forget(&self, item: &Shared<Item>) -> bool {
-        let removed = {
-            let mut items = self.items.lock();
-            let place = items.iter().position(|other| other.is(item));
-            place.map(|place| items.swap_remove(place))
-        };
+        let mut items = self.items.lock();
+        let place = items.iter().position(|other| other.is(item));
+        let removed = place.map(|place| items.swap_remove(place));
+        // Under both locks: an item that only the ready list has would take the room that `add` counts on.
         let mut ready = self.ready.lock();
         item.is_gone.store(true, Ordering::Relaxed);
         let place = ready.iter().position(|other| other.is(item));
         let listed = place.and_then(|place| ready.remove(place));
         drop(ready);
+        drop(items);
         drop(listed);
         removed.is_some()
     }
