@@ -132,3 +132,9 @@ fn taking_pages_away_lets_others_run() {
     let ended = machine.boot(&archive(&files));
     assert_eq!((ended.exit, &ended.error), (Some(0), &None), "{ended:?}");
 }
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn one_node() {
+    assert_prints_as_on_linux_6_12("nodes", Machine::with_cpus(1));
+}

@@ -157,6 +157,7 @@ fn new_thread(
     child.gs_base.set(parent.gs_base.get());
     child.name.set(parent.name.get());
     child.no_new_privileges.set(parent.no_new_privileges.get());
+    child.memory_policy.set(parent.memory_policy.get());
     let affinity = parent.affinity.load(Ordering::Relaxed);
     child.affinity.store(affinity, Ordering::Relaxed);
     let (blocked, stack) = {

@@ -20,6 +20,7 @@ use crate::sched::wait::Waiter;
 use crate::shared::Shared;
 use crate::signal::pending::ThreadSignals;
 use crate::sync::SpinLock;
+use crate::syscall::numa::Policy;
 use crate::syscall::restart::Rest;
 
 bitflags! {
@@ -106,6 +107,8 @@ pub struct Thread {
     pub name: Cell<[u8; 16]>,
     /// `PR_SET_NO_NEW_PRIVS`, for it and its children: no program regains what it gave up.
     pub no_new_privileges: Cell<bool>,
+    /// Where its memory comes from, as `set_mempolicy` set it; without effect.
+    pub memory_policy: Cell<Policy>,
     /// The function that runs before user mode.
     entry: Cell<Option<fn(&'static Thread)>>,
     pub fpu: UnsafeCell<fpu::Area>,
@@ -161,6 +164,7 @@ impl Thread {
                 robust_list: Cell::new(0),
                 name: Cell::new([0; 16]),
                 no_new_privileges: Cell::new(false),
+                memory_policy: Cell::new(Policy::DEFAULT),
                 entry: Cell::new(Some(entry)),
                 fpu: UnsafeCell::new(fpu::Area::initial()),
             });

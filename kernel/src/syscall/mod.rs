@@ -9,6 +9,7 @@ pub mod file;
 pub mod identity;
 pub mod membarrier;
 pub mod memory;
+pub mod numa;
 pub mod pidfd;
 pub mod poll;
 pub mod priority;
@@ -181,6 +182,11 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
                 _ => process_vm::process_vm_writev(a, &here, &there, f),
             }
         }
+        nr::__NR_get_mempolicy => numa::get_mempolicy(a, b, c, d, e),
+        nr::__NR_set_mempolicy => numa::set_mempolicy(a, b, c),
+        nr::__NR_mbind => numa::mbind(a, b, c, d, e, f),
+        nr::__NR_migrate_pages => numa::migrate_pages(a, b, c, d),
+        nr::__NR_move_pages => numa::move_pages(a, b, c, d, e, f),
         nr::__NR_membarrier => membarrier::membarrier(a, b),
         nr::__NR_futex => futex::futex(a, b, c, d, e, f),
 
