@@ -53,7 +53,7 @@ static const struct {
     {SYS_mlockall, 1, "i"}, {SYS_munlockall, 1, ""}, {SYS_msync, 1, "blf"},
     {SYS_get_mempolicy, 2, "bbibi"}, {SYS_set_mempolicy, 2, "ibi"},
     {SYS_mbind, 2, "blibii"}, {SYS_migrate_pages, 1, "pibb"},
-    {SYS_move_pages, 2, "pibbbi"},
+    {SYS_move_pages, 2, "pibbbi"}, {SYS_remap_file_pages, 2, "bl0if"},
     {SYS_memfd_create, 3, "nf"}, {SYS_ptrace, 6, "qpwb"},
     {SYS_process_vm_readv, 3, "pvivi0"}, {SYS_process_vm_writev, 2, "pvivi0"},
     {SYS_read, 8, "dbl"}, {SYS_write, 8, "dbl"}, {SYS_pread64, 3, "dbla"},

@@ -76,3 +76,9 @@ fn files_have_half_of_memory() {
         assert_eq!(ended.stdout, "full: all as it should be\n");
     }
 }
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn parts_of_files_are_mapped_again() {
+    assert_prints_as_on_linux("remap", Machine::with_cpus(1));
+}

@@ -8,7 +8,7 @@ use super::description::{Description, Object};
 use super::device::Device;
 use super::hpet;
 use super::node::Body;
-use super::source::{self, seal};
+use super::source::{self, Source, seal};
 use crate::errno::{Answer, EACCES, EINVAL, ENODEV, ENOMEM, EPERM, Errno};
 use crate::memory::machine::memory;
 use crate::memory::{MemoryObject, Opened, OpenedDevice};
@@ -64,11 +64,24 @@ pub fn map(description: &Description, wish: &MmapArgs) -> Answer {
 }
 
 fn map_file(description: &Description, content: &Content, wish: &MmapArgs) -> Answer {
-    let writable = description.may_write().is_ok();
     let source = &content.source;
     if let Some(origin) = description.origin() {
         source.set_origin(origin);
     }
+    let readable = description.may_read().map_err(|_| EACCES);
+    let store = readable.map(|()| &content.store);
+    let writable = description.may_write().is_ok();
+    map_unsealed(source, store, description.number, writable, wish)
+}
+
+/// Maps a file as its seals allow.
+fn map_unsealed(
+    source: &Source,
+    store: Result<&MemoryObject, Errno>,
+    file: u64,
+    writable: bool,
+    wish: &MmapArgs,
+) -> Answer {
     // A file that can be sealed must not be sealed meanwhile.
     let _turn = match source.seals() & seal::SEAL {
         0 => Some(source.turn.take()?),
@@ -77,11 +90,26 @@ fn map_file(description: &Description, content: &Content, wish: &MmapArgs) -> An
     // A file sealed against writes can be mapped shared, but only to be read, for ever.
     let sealed = wish.is_shared() && source.check(seal::NO_WRITES).is_err();
     if sealed && writable && wish.protection & linux::PROT_WRITE != 0 {
-        return wish.map(Err(EPERM), description.number, true);
+        return wish.map(Err(EPERM), file, true);
     }
-    let readable = description.may_read().map_err(|_| EACCES);
-    let store = readable.map(|()| &content.store);
-    wish.map(store, description.number, writable && !sealed)
+    wish.map(store, file, writable && !sealed)
+}
+
+/// Maps another part of the file that is mapped at an address, there. The mapping is shared, and could be written
+/// so far.
+///
+/// # Errors
+/// `EINVAL` without a file, or for a device; those of `mmap`.
+pub fn map_again(wish: &MmapArgs) -> Answer {
+    let (store, _) = space().store_at(wish.address).ok_or(EINVAL)?;
+    let line = space().maps_after(wish.address).ok_or(EINVAL)?;
+    let file = line.file.ok_or(EINVAL)?.file;
+    if store.tag() == 0 {
+        return wish.map(Ok(&store), file, true);
+    }
+    // SAFETY: The object is held, and its tag was made for it.
+    let source = unsafe { source::of(store.tag()) };
+    map_unsealed(source, Ok(&store), file, true, wish)
 }
 
 /// Maps `/dev/zero`: private as anonymous memory, shared as shared anonymous memory.

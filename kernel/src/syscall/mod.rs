@@ -15,6 +15,7 @@ pub mod poll;
 pub mod priority;
 pub mod process;
 pub mod process_vm;
+pub mod remap;
 pub mod resource;
 pub mod restart;
 pub mod signal;
@@ -163,6 +164,7 @@ fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_munmap => memory::munmap(a, b),
         nr::__NR_mprotect => memory::mprotect(a, b, c),
         nr::__NR_mremap => memory::mremap(a, b, c, d, e),
+        nr::__NR_remap_file_pages => remap::remap_file_pages(a, b, c, d, e),
         nr::__NR_msync => memory::msync(a, b, c),
         nr::__NR_mincore => memory::mincore(a, b, c),
         nr::__NR_madvise => memory::madvise(a, b, c),
