@@ -38,3 +38,11 @@ fn epoll_has_room_for_all_its_items() {
         assert_prints_as_on_linux("epoll_adds", Machine::with_cpus(cpus));
     }
 }
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn ranges_of_descriptors() {
+    for cpus in [1, 2] {
+        assert_prints_as_on_linux("descriptors", Machine::with_cpus(cpus));
+    }
+}

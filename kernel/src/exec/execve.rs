@@ -10,14 +10,12 @@ use super::strings::{self, Strings};
 use super::{Plan, elf, script, short_name, string};
 use crate::arch::{context, fpu, percpu};
 use crate::errno::{E2BIG, EINTR, ENOENT, Errno};
-use crate::files::descriptors::Table;
 use crate::files::image;
 use crate::process::{self, Process, UserSpace, alarm, end, family, space, usage};
 use crate::ptrace::attach;
 use crate::sched::thread::{Thread, Work};
 use crate::sched::wait::{self, Interruptible};
 use crate::sched::{self};
-use crate::shared::Shared;
 use crate::signal::action::Actions;
 use crate::signal::pending::AlternateStack;
 use crate::syscall::file::path;
@@ -106,7 +104,7 @@ impl Process {
     /// # Errors
     /// `EINTR`: the process ends, or another thread is in `execve`.
     fn end_others(&self, thread: &'static Thread) -> Result<(), Errno> {
-        if self.has_others() {
+        if self.has_other_threads() {
             if self.alone.swap(true, Ordering::SeqCst) {
                 return Err(EINTR);
             }
@@ -115,8 +113,8 @@ impl Process {
                     sched::interrupt(other, Work::EXIT);
                 }
             });
-            while self.has_others() {
-                let check = || Ok(self.has_others());
+            while self.has_other_threads() {
+                let check = || Ok(self.has_other_threads());
                 let _ = wait::sleep(self.key(), u32::MAX, None, Interruptible::No, check);
             }
             self.alone.store(false, Ordering::SeqCst);
@@ -127,12 +125,6 @@ impl Process {
         self.staying.store(1, Ordering::Relaxed);
         attach::takes_number(thread, self.id);
         Ok(())
-    }
-
-    /// Whether other threads exist, including threads that are exiting.
-    fn has_others(&self) -> bool {
-        // An exiting thread is counted in `leaving` before it leaves the list.
-        self.thread_count() > 1 || self.leaving.load(Ordering::SeqCst) != 0
     }
 }
 
@@ -146,12 +138,8 @@ impl Process {
         // SAFETY: The caller is the only thread, and uses neither meanwhile.
         unsafe {
             self.signals.actions.unshare(Actions::copy)?;
-            let copy = |table: &Table| Shared::new(table.duplicate()?);
-            if let Some(shared) = self.descriptors.unshare(copy)? {
-                shared.leave();
-            }
         }
-        Ok(())
+        self.unshare_descriptors()
     }
 }
 

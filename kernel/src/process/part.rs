@@ -1,12 +1,15 @@
 //! A part of a process that it may share with other processes and that `exec` unshares: the descriptors, and
-//! the signal actions.
+//! the signal actions. `close_range` unshares descriptors, too.
 //!
 //! Only the process's last remaining thread replaces it, when no other thread of the process runs. So the
 //! process's own threads read it without a lock; other processes read it under the lock.
 
 use core::cell::UnsafeCell;
+use core::sync::atomic::Ordering;
 
+use super::Process;
 use crate::errno::Errno;
+use crate::files::descriptors::Table;
 use crate::shared::Shared;
 use crate::sync::SpinLock;
 
@@ -79,5 +82,30 @@ impl<T> Part<T> {
             unsafe { &mut *self.shared.get() },
             new,
         )))
+    }
+}
+
+impl Process {
+    /// Whether other threads exist, including threads that are exiting.
+    pub fn has_other_threads(&self) -> bool {
+        // An exiting thread is counted in `leaving` before it leaves the list.
+        self.thread_count() > 1 || self.leaving.load(Ordering::SeqCst) != 0
+    }
+
+    /// Gives the current process its own copy of descriptors that it shares with other processes. Its threads
+    /// always share theirs: while there are several, nothing changes.
+    ///
+    /// # Errors
+    /// `ENOMEM`.
+    pub fn unshare_descriptors(&self) -> Result<(), Errno> {
+        if self.has_other_threads() {
+            return Ok(());
+        }
+        let copy = |table: &Table| Shared::new(table.duplicate()?);
+        // SAFETY: The caller is the only thread, and uses no reference to the table meanwhile.
+        if let Some(shared) = unsafe { self.descriptors.unshare(copy)? } {
+            shared.leave();
+        }
+        Ok(())
     }
 }

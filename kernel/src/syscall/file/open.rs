@@ -7,6 +7,7 @@ use crate::arch::uaccess;
 use crate::errno::{Answer, EINVAL};
 use crate::files::description::{Description, Object};
 use crate::files::{descriptors, open as files, pipe, place};
+use crate::process;
 
 /// Flags that `open` accepts. Unknown flags are ignored, as on Linux.
 const KNOWN: u32 = linux::O_ACCMODE
@@ -56,7 +57,9 @@ pub fn close_range(first: u64, last: u64, flags: u64) -> Answer {
     if first > last || flags & !(UNSHARE | CLOEXEC) != 0 {
         return Err(EINVAL);
     }
-    // `CLOSE_RANGE_UNSHARE` is accepted, but the table is not unshared.
+    if flags & UNSHARE != 0 {
+        process::current().unshare_descriptors()?;
+    }
     if flags & CLOEXEC != 0 {
         descriptors::current().mark_range(first, last);
     } else {

@@ -58,8 +58,9 @@ pub fn faccessat(directory: u64, path: u64, mode: u64, flags: u64) -> Answer {
     if mode as u32 & EXECUTE != 0 && regular && stat.mode & 0o111 == 0 {
         return Err(EACCES);
     }
-    // Files of `/proc` are reported as read-only, for root too.
-    if mode as u32 & WRITE != 0 && regular && matches!(node, Node::Proc(_)) {
+    // Files of `/proc` without a write bit are reported as read-only, for root too.
+    let read_only = stat.mode & 0o222 == 0 && matches!(node, Node::Proc(_));
+    if mode as u32 & WRITE != 0 && regular && read_only {
         return Err(EACCES);
     }
     Ok(0)
