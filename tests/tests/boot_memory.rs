@@ -138,3 +138,9 @@ fn taking_pages_away_lets_others_run() {
 fn one_node() {
     assert_prints_as_on_linux_6_12("nodes", Machine::with_cpus(1));
 }
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn merging_never_begins() {
+    assert_prints_as_on_linux("ksm", Machine::with_cpus(1));
+}

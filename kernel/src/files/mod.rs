@@ -26,6 +26,7 @@ pub mod hpet;
 pub mod image;
 pub mod initramfs;
 pub mod input;
+mod ksm;
 pub mod limit;
 pub mod lock;
 pub mod mapped;
@@ -40,6 +41,7 @@ pub mod readiness;
 pub mod source;
 pub mod stat;
 pub mod stream;
+mod sys;
 pub mod tree;
 pub mod turn;
 pub mod usage;
@@ -60,7 +62,7 @@ const STANDARD_INPUT: &[u8] = b"/.faultless/stdin";
 /// `ENOMEM`.
 pub fn begin() -> Result<(), Errno> {
     tree::build()?;
-    cpus::build()?;
+    sys::build()?;
     initramfs::unpack()
 }
 
