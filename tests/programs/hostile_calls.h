@@ -89,6 +89,7 @@ static const struct {
     {SYS_epoll_ctl, 10, "didm"}, {SYS_epoll_wait, 3, "dbii"},
     {SYS_epoll_pwait, 2, "dbiis8"}, {SYS_eventfd2, 4, "if"},
     {SYS_copy_file_range, 1, "dbdblf"}, {SYS_splice, 1, "dbdblf"},
+    {SYS_vmsplice, 2, "dvii"},
     {SYS_execve, 2, "nrr"}, {SYS_rt_sigreturn, 1, ""}, {SYS_clone, 4, "cbbbb"},
     {SYS_clone3, 3, "cl"}, {SYS_fork, 2, ""}, {SYS_vfork, 1, ""},
     {SYS_exit, 1, "i"}, {SYS_exit_group, 1, "i"},

@@ -46,3 +46,11 @@ fn ranges_of_descriptors() {
         assert_prints_as_on_linux("descriptors", Machine::with_cpus(cpus));
     }
 }
+
+#[test]
+#[ignore = "boots the kernel: ./x test boot"]
+fn memory_goes_through_pipes() {
+    for cpus in [1, 2] {
+        assert_prints_as_on_linux("vmsplice", Machine::with_cpus(cpus));
+    }
+}

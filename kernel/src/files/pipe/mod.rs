@@ -125,26 +125,26 @@ impl End {
     /// # Errors
     /// `EFAULT`, `EPIPE`, `EAGAIN`, or a signal came before anything was written.
     pub fn write(&self, from: u64, length: u64, may_wait: bool) -> Answer {
-        let pipe = &*self.pipe;
         let mut done = 0;
         while done < length {
-            match self.write_some(from.wrapping_add(done), length - done, may_wait) {
+            let left = length - done;
+            // A short write is done only as a whole.
+            let least = if left <= ATOMIC { left } else { 1 };
+            match self.write_some(from.wrapping_add(done), left, least, may_wait) {
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
-                Ok(some) => {
-                    done += some;
-                    pipe.reader.wake();
-                    pipe.readiness.changed(Events::READABLE);
-                }
+                Ok(some) => done += some,
             }
         }
         Ok(done)
     }
 
-    /// Writes as much as fits, but a short write only as a whole.
-    fn write_some(&self, from: u64, length: u64, may_wait: bool) -> Result<u64, Errno> {
+    /// Writes as many bytes as fit. Sleeps, if it may, while not even `least` do.
+    ///
+    /// # Errors
+    /// As for [`write`](Self::write).
+    pub fn write_some(&self, from: u64, length: u64, least: u64, may_wait: bool) -> Answer {
         let pipe = &*self.pipe;
-        let least = if length <= ATOMIC { length } else { 1 };
         loop {
             let turn = pipe.writer.turn.take()?;
             if pipe.reader.is_gone() {
@@ -152,7 +152,11 @@ impl End {
             }
             let room = pipe.ring.room();
             if room >= least {
-                return pipe.ring.put(from, length.min(room));
+                let done = pipe.ring.put(from, length.min(room))?;
+                drop(turn);
+                pipe.reader.wake();
+                pipe.readiness.changed(Events::READABLE);
+                return Ok(done);
             }
             drop(turn);
             if !may_wait {

@@ -11,6 +11,7 @@ mod names;
 mod open;
 pub mod path;
 mod socket;
+mod splice;
 mod stat;
 mod system;
 pub mod transfer;
@@ -36,6 +37,7 @@ pub fn call(number: u32, [a, b, c, d, e, f]: [u64; 6]) -> Answer {
         nr::__NR_pwritev2 => transfer::pwritev2(a, b, c, d, f),
         nr::__NR_lseek => transfer::lseek(a, b, c),
         nr::__NR_sendfile => transfer::sendfile(a, b, c, d),
+        nr::__NR_vmsplice => splice::vmsplice(a, b, c, d),
         nr::__NR_getrandom => transfer::getrandom(a, b, c),
 
         nr::__NR_open => open::open(a, b, c),

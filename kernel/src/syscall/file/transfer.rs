@@ -31,7 +31,7 @@ pub fn write(fd: u64, from: u64, length: u64) -> Answer {
 }
 
 /// Also sends SIGPIPE for a pipe without readers, or SIGXFSZ for a file at the process's limit.
-fn told(written: Answer) -> Answer {
+pub fn told(written: Answer) -> Answer {
     if written == Err(EPIPE) {
         send::to_self(linux::SIGPIPE);
     }
