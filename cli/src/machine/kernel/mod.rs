@@ -25,7 +25,7 @@ use std::{fs, io};
 use anyhow::{Context as _, Result, bail};
 
 use super::watch::{self, Watch};
-use super::{End, Machine, Outcome, Request};
+use super::{Accel, End, Machine, Outcome, Request};
 use crate::paths;
 use crate::plan::Need;
 use crate::program::Program;
@@ -199,7 +199,7 @@ impl System {
         let console = console.close()?;
         let report = Report::parse(&control.close()?);
         let release = report.as_ref().and_then(|report| report.release.clone());
-        let mut outcome = outcome(stop, report, &messages, elapsed);
+        let mut outcome = outcome(request.accel, stop, report, &messages, elapsed);
         outcome.figure = figure;
         Ok(Booted {
             outcome,
@@ -243,7 +243,13 @@ fn look_for_places(control: &[u8], places: &Places) {
     }
 }
 
-fn outcome(stop: Stop, report: Option<Report>, messages: &str, elapsed: Duration) -> Outcome {
+fn outcome(
+    accel: Accel,
+    stop: Stop,
+    report: Option<Report>,
+    messages: &str,
+    elapsed: Duration,
+) -> Outcome {
     let silent = report.is_none();
     let report = report.unwrap_or_default();
     let end = match stop {
@@ -255,7 +261,7 @@ fn outcome(stop: Stop, report: Option<Report>, messages: &str, elapsed: Duration
             (Some(error), ..) => End::Refused(error.clone()),
             (None, Some(status), None) => End::Exited(status),
             (None, None, None) if silent && !messages.is_empty() => {
-                End::Failed(format!("QEMU failed: {}", messages.replace('\n', "; ")))
+                End::Failed(failure(accel, messages))
             }
             (None, None, None) => End::Failed("the kernel stopped without a report".to_owned()),
         },
@@ -274,13 +280,27 @@ fn outcome(stop: Stop, report: Option<Report>, messages: &str, elapsed: Duration
     }
 }
 
+/// Why QEMU failed, in one line.
+fn failure(accel: Accel, messages: &str) -> String {
+    match qemu::of_kvm(messages).filter(|_| accel == Accel::Kvm) {
+        Some(line) => {
+            format!("the KVM of this host cannot run this machine, use --accel tcg (QEMU: {line})")
+        }
+        None => format!("QEMU failed: {}", messages.replace('\n', "; ")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Duration, End, Report, Stop, outcome};
+    use super::{Accel, Duration, End, Report, Stop, outcome};
+
+    fn end_on(accel: Accel, stop: Stop, report: Option<&str>, messages: &str) -> End {
+        let report = report.map(|text| Report::parse(text.as_bytes()).unwrap());
+        outcome(accel, stop, report, messages, Duration::from_secs(1)).end
+    }
 
     fn end(stop: Stop, report: Option<&str>, messages: &str) -> End {
-        let report = report.map(|text| Report::parse(text.as_bytes()).unwrap());
-        outcome(stop, report, messages, Duration::from_secs(1)).end
+        end_on(Accel::Tcg, stop, report, messages)
     }
 
     #[test]
@@ -307,6 +327,13 @@ mod tests {
             End::Failed("QEMU failed: qemu: bad; really".to_owned())
         );
         assert!(matches!(end(Stop::Itself, None, ""), End::Failed(_)));
+        let messages = "error: failed to set MSR 0x48f\nkvm.c: Assertion `ret' failed.";
+        let failed = end_on(Accel::Kvm, Stop::Itself, None, messages);
+        let expected = "the KVM of this host cannot run this machine, use --accel tcg \
+                        (QEMU: kvm.c: Assertion `ret' failed.)";
+        assert_eq!(failed, End::Failed(expected.to_owned()));
+        let failed = end_on(Accel::Kvm, Stop::Itself, None, "no memory");
+        assert_eq!(failed, End::Failed("QEMU failed: no memory".to_owned()));
         assert_eq!(end(Stop::TimedOut, None, ""), End::TimedOut);
     }
 }

@@ -7,7 +7,9 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStderr, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -55,7 +57,7 @@ pub enum Stop {
 pub struct Qemu {
     child: Child,
     monitor: PathBuf,
-    messages: JoinHandle<String>,
+    messages: Messages,
 }
 
 /// Checks that QEMU can be used; the error is the reason if not.
@@ -150,6 +152,12 @@ impl Qemu {
             {
                 break Stop::Itself;
             }
+            if self.messages.kvm_failed.load(Ordering::Relaxed) {
+                // QEMU keeps the stopped machine, and there is nothing to wait for.
+                self.child.kill().context("cannot stop QEMU")?;
+                self.child.wait().context("cannot wait for QEMU")?;
+                break Stop::Itself;
+            }
             if interrupt::is_requested() {
                 break Stop::Interrupted;
             }
@@ -164,7 +172,7 @@ impl Qemu {
             let _ = self.child.kill();
             self.child.wait().context("cannot wait for QEMU")?;
         }
-        Ok((stop, self.messages.join().unwrap_or_default()))
+        Ok((stop, self.messages.text.join().unwrap_or_default()))
     }
 
     /// Gives the kernel a moment to report its counters: on an NMI it does so, and turns the machine off. After
@@ -237,12 +245,60 @@ fn chardev(name: &str, socket: &Path) -> OsString {
     format!("socket,id={name},path={path}").into()
 }
 
+/// QEMU's messages.
+struct Messages {
+    /// All of them, when QEMU has ended.
+    text: JoinHandle<String>,
+    /// Whether one of them says that KVM has given the machine up.
+    kvm_failed: Arc<AtomicBool>,
+}
+
 /// Collects QEMU's messages.
-fn gather(mut stderr: std::process::ChildStderr) -> JoinHandle<String> {
-    thread::spawn(move || {
+fn gather(mut stderr: ChildStderr) -> Messages {
+    let kvm_failed = Arc::new(AtomicBool::new(false));
+    let failed = Arc::clone(&kvm_failed);
+    let text = thread::spawn(move || {
         let mut text = Vec::new();
+        let mut piece = [0; 4096];
         // After an error, the text read so far is used.
-        let _ = stderr.read_to_end(&mut text);
+        while let Ok(length @ 1..) = stderr.read(&mut piece) {
+            text.extend_from_slice(&piece[..length]);
+            if gives_up(&String::from_utf8_lossy(&text)) {
+                failed.store(true, Ordering::Relaxed);
+            }
+        }
         String::from_utf8_lossy(&text).trim().to_owned()
-    })
+    });
+    Messages { text, kvm_failed }
+}
+
+/// Whether QEMU says that KVM has given a running machine up. QEMU itself does not end then.
+fn gives_up(messages: &str) -> bool {
+    ["KVM internal error", "KVM: entry failed"]
+        .iter()
+        .any(|sign| messages.contains(sign))
+}
+
+/// The message with which QEMU refuses or fails because of the host's KVM, if it does.
+pub fn of_kvm(messages: &str) -> Option<&str> {
+    messages
+        .lines()
+        .find(|line| line.to_ascii_lowercase().contains("kvm"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{gives_up, of_kvm};
+
+    #[test]
+    fn failures_of_kvm_are_known() {
+        let stopped = "KVM internal error. Suberror: 1\nemulation failure\nRAX=0";
+        let assertion = "qemu: error: failed to set MSR 0x48f to 0x7fffff00036dfb\n\
+                         qemu: kvm.c:2777: kvm_buf_set_msrs: Assertion `ret == nmsrs' failed.";
+        assert!(gives_up(stopped) && !gives_up(assertion));
+        assert!(gives_up("KVM: entry failed, hardware error 0x80000021"));
+        assert_eq!(of_kvm(stopped), Some("KVM internal error. Suberror: 1"));
+        assert!(of_kvm(assertion).is_some_and(|line| line.contains("Assertion")));
+        assert_eq!(of_kvm("cannot set up guest memory"), None);
+    }
 }
