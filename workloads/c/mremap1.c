@@ -13,6 +13,8 @@
 #include <sys/mman.h>
 
 #define TABLE ((size_t)2 << 20)
+// The places of the first task.
+#define FIRST ((uintptr_t)1 << 44)
 
 static size_t bytes = 64u << 20;
 static bool uneven;
@@ -34,18 +36,15 @@ static void *prepare(size_t task)
 {
     static Places all[1024];
     Places *places = &all[task % 1024];
-    // Both places, the space between them, and the rest of the first table.
-    size_t span = 2 * (bytes + 2 * TABLE);
-    char *p = mmap(NULL, span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    // Both places, and a table between them. Fixed, and far from all else: in what one task reserved and
+    // unmapped, another could map meanwhile.
+    size_t span = (2 * (bytes + 2 * TABLE) + TABLE - 1) & ~(TABLE - 1);
+    char *p;
 
-    if (p == MAP_FAILED)
-        die(common.program, "cannot reserve %zu bytes: %s", span, strerror(errno));
-    places->at[0] = (char *)(((uintptr_t)p + TABLE - 1) & ~(uintptr_t)(TABLE - 1));
+    places->at[0] = (char *)FIRST + task * span;
     places->at[1] = places->at[0] + ((bytes + TABLE - 1) & ~(TABLE - 1)) + (uneven ? 4096 : 0);
-    if (munmap(p, span) != 0)
-        die(common.program, "munmap: %s", strerror(errno));
     p = mmap(places->at[0], bytes, PROT_READ | PROT_WRITE,
-             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
     if (p == MAP_FAILED)
         die(common.program, "cannot map %zu bytes: %s", bytes, strerror(errno));
     for (size_t at = 0; at < bytes; at += 4096)
