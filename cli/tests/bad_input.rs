@@ -231,7 +231,7 @@ fn help_is_no_refusal() {
 }
 
 #[test]
-fn who_reads_a_list_may_go() {
+fn a_reader_of_a_list_may_end() {
     for arguments in [
         &["bench", "--list"][..],
         &["compare", "--list"],

@@ -122,7 +122,7 @@ fn standard_input_is_a_file_or_a_pipe() {
 
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
-fn input_that_nobody_reads_is_left_alone() {
+fn unread_input_is_left_alone() {
     // While the program runs, the writer neither writes nor closes the pipe.
     let (reader, mut writer) = std::io::pipe().unwrap();
     let folder = tempfile::tempdir().unwrap();

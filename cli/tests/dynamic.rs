@@ -106,7 +106,7 @@ fn scripts_are_programs_of_their_interpreter() {
 }
 
 #[test]
-fn a_library_that_is_missing_is_named_with_who_needs_it() {
+fn a_missing_library_is_named_with_its_user() {
     let folder = tempfile::tempdir().unwrap();
     let program = program(folder.path());
     let b = folder.path().join("libb.so");

@@ -49,7 +49,7 @@ fn parallel_writers_of_disjoint_ranges() {
 
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
-fn what_was_let_go_of_is_taken_before_anybody_is_killed() {
+fn lazily_freed_pages_are_reclaimed_before_a_process_is_killed() {
     let program = compile("let_go");
     for cpus in [1, 2] {
         let ended = Machine::with_cpus(cpus).run(&program, &[]);

@@ -12,7 +12,7 @@ fn stops_registers_memory_and_steps() {
 
 #[test]
 #[ignore = "boots the kernel: ./x test boot"]
-fn who_traces_whom_and_ends() {
+fn tracers_and_tracees_end() {
     for cpus in [1, 2, 4] {
         assert_prints_as_on_linux("tracers", Machine::with_cpus(cpus));
     }

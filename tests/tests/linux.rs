@@ -17,7 +17,7 @@ fn program(what: &str) -> Command {
 }
 
 /// Asserts that the processes that the program named are gone.
-fn assert_nobody_is_left(ended: &Ended, count: usize) {
+fn assert_no_process_is_left(ended: &Ended, count: usize) {
     let named: Vec<_> = ended.stdout.lines().collect();
     assert_eq!(named.len(), count, "{ended:?}");
     for process in named {
@@ -28,10 +28,10 @@ fn assert_nobody_is_left(ended: &Ended, count: usize) {
 }
 
 #[test]
-fn children_that_are_left_behind_keep_nobody_waiting() {
+fn children_left_behind_delay_no_exit() {
     let ended = finish(&mut program("leave"));
     assert_eq!((ended.exit, ended.signal), (Some(7), None), "{ended:?}");
-    assert_nobody_is_left(&ended, 2);
+    assert_no_process_is_left(&ended, 2);
 }
 
 #[test]
@@ -40,7 +40,7 @@ fn what_does_not_end_is_killed_with_its_children() {
     assert!(ended.was_late);
     assert_eq!((ended.exit, ended.signal), (None, Some(9)), "{ended:?}");
     // The program has said its number before and after its fork.
-    assert_nobody_is_left(&ended, 3);
+    assert_no_process_is_left(&ended, 3);
 }
 
 /// Sets everything that a program inherits to unusual values. Runs between fork and exec.

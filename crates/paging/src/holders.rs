@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_holds_what_nobody_has_loaded() {
+    fn an_unloaded_entry_has_no_holder() {
         let entry = FORMAT.unloaded(leaf());
         assert_eq!(FORMAT.holders(entry), Holders::NONE);
         assert!(!FORMAT.is_used(entry));

@@ -67,7 +67,7 @@ impl WaitGroup {
     fn is_last(&self) -> bool {
         // Release: pairs with the acquire in `wait_on`.
         let before = self.count.fetch_sub(1, Ordering::Release);
-        before == AWAITED | 1 && !mutant(Mutant::LastWakesNobody)
+        before == AWAITED | 1 && !mutant(Mutant::LastWakesNone)
     }
 
     /// Waits until the count is 0. One waiter at a time.

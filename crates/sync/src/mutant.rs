@@ -74,7 +74,7 @@ pub enum Mutant {
     /// A fault proceeds in a table that a fork has not copied yet.
     FrozenIgnored,
     /// The last leave of a group does not wake the parked waiter.
-    LastWakesNobody,
+    LastWakesNone,
     /// A wait at a gate covers the current generation alone.
     OneGenerationAwaited,
     /// A discard of pages does not check whether pages moved meanwhile.

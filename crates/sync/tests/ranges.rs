@@ -69,7 +69,7 @@ fn only_ranges_that_meet_keep_each_other_out() {
 }
 
 #[test]
-fn others_are_kept_out_where_nobody_has_anything() {
+fn a_free_range_is_kept_from_others() {
     let (ranges, machine) = (RangeLock::new(), Machine::default());
     let keep_out = |range| ranges.try_keep_out([range, 90..91], &machine).is_some();
     let beside_zaps = |range| ranges.try_keep_out_beside_zaps(range, &machine).is_some();
@@ -175,7 +175,7 @@ fn a_zap_keeps_out_only_what_is_new() {
 
 /// A waiter for a replacement keeps no request out that need not wait for the replacement.
 #[test]
-fn who_waits_where_something_is_replaced_keeps_nobody_out() {
+fn a_waiter_at_a_replacement_keeps_no_request_out() {
     let (ranges, machine) = (RangeLock::new(), Machine::default());
     let all = LockRequest::to_change(0..100).beside_replacing();
     thread::scope(|scope| {
@@ -272,7 +272,7 @@ fn room_is_added_where_places_are_scarce() {
 
 /// However many requests wait for one range, a request for another range succeeds immediately.
 #[test]
-fn who_waits_leaves_places_for_who_need_not() {
+fn waiters_leave_slots_for_other_requests() {
     let (ranges, machine) = (RangeLock::new(), Machine::default());
     let done = AtomicU64::new(0);
     thread::scope(|scope| {
@@ -293,7 +293,7 @@ fn who_waits_leaves_places_for_who_need_not() {
 }
 
 #[test]
-fn who_waits_is_not_passed() {
+fn a_waiter_is_not_passed() {
     let (ranges, machine) = (RangeLock::new(), Machine::default());
     let order = Mutex::new(Vec::new());
     thread::scope(|scope| {

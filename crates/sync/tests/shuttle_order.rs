@@ -73,7 +73,7 @@ fn so_is_a_ring_of_three() {
 
 #[test]
 #[should_panic(expected = "the order of locks")]
-fn who_has_a_range_waits_for_no_other() {
+fn a_range_holder_waits_for_no_range() {
     run(|| {
         let ranges = RangeLock::new();
         let _one = ranges.lock(&LockRequest::to_change(0..1), &Machine);
@@ -102,7 +102,7 @@ fn a_lock_that_is_tried_for_has_no_order() {
 
 #[test]
 #[should_panic(expected = "a thread parks with the spin lock")]
-fn nobody_parks_with_a_spin_lock() {
+fn no_thread_parks_with_a_spin_lock() {
     run(|| {
         let shared = Arc::new((RwLock::new(), SpinLock::new(())));
         let other = shared.clone();

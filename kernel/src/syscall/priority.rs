@@ -64,7 +64,7 @@ pub fn sched_rr_get_interval(id: u64, to: u64) -> Answer {
 }
 
 /// Checks that the target exists: a process, a group or a user.
-fn check_whom(which: u64, id: u64) -> Result<(), Errno> {
+fn check_target(which: u64, id: u64) -> Result<(), Errno> {
     let own = current().id;
     let id = id as u32;
     let known = match which as u32 {
@@ -84,12 +84,12 @@ fn check_whom(which: u64, id: u64) -> Result<(), Errno> {
 
 /// Returns 20 minus the niceness, as the system call does; the C library converts that.
 pub fn getpriority(which: u64, id: u64) -> Answer {
-    check_whom(which, id)?;
+    check_target(which, id)?;
     Ok(20)
 }
 
 /// Checks the target and changes nothing.
 pub fn setpriority(which: u64, id: u64) -> Answer {
-    check_whom(which, id)?;
+    check_target(which, id)?;
     Ok(0)
 }

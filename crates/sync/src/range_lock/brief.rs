@@ -21,7 +21,7 @@ impl RangeLock {
         ranges: [Range<u64>; N],
         machine: &'a W,
     ) -> Option<BriefGuard<'a, W>> {
-        self.keep_out_if(machine, |places| places.are_nobodys(&ranges))
+        self.keep_out_if(machine, |places| places.are_free(&ranges))
     }
 
     /// The same for one range in which zaps may be running. The caller checks that it changes nothing that they
@@ -32,7 +32,7 @@ impl RangeLock {
         range: Range<u64>,
         machine: &'a W,
     ) -> Option<BriefGuard<'a, W>> {
-        self.keep_out_if(machine, |places| places.is_nobodys_beside_zaps(&range))
+        self.keep_out_if(machine, |places| places.is_free_beside_zaps(&range))
     }
 
     #[inline(always)]

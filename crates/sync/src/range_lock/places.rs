@@ -200,7 +200,7 @@ impl Places {
     /// Whether no request holds, waits for, or zaps a part of some ranges, and the queue leaves a slot
     /// ([`Self::may_pass`]).
     #[inline]
-    pub(super) fn are_nobodys(&self, ranges: &[Range<u64>]) -> bool {
+    pub(super) fn are_free(&self, ranges: &[Range<u64>]) -> bool {
         let mut others = self.used.iter().map(|other| &self.at(other).wish);
         let is_met = others.any(|other| ranges.iter().any(|range| other.meets(range)));
         self.may_pass() && (!is_met || mutant(Mutant::AtOnceBesideHolder))
@@ -208,7 +208,7 @@ impl Places {
 
     /// The same for one range, in which zaps may be running.
     #[inline]
-    pub(super) fn is_nobodys_beside_zaps(&self, range: &Range<u64>) -> bool {
+    pub(super) fn is_free_beside_zaps(&self, range: &Range<u64>) -> bool {
         self.may_pass()
             && (!self.is_barred(&self.used, range) || mutant(Mutant::AtOnceBesideHolder))
     }

@@ -113,8 +113,8 @@ fn the_last_wakes_the_waiter() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn broken_last_that_wakes_nobody() {
-    with_flaw(Mutant::LastWakesNobody, a_parked_waiter);
+fn broken_last_without_a_wake() {
+    with_flaw(Mutant::LastWakesNone, a_parked_waiter);
 }
 
 /// A thread enters again and again, and the wait still ends.
@@ -163,6 +163,6 @@ fn a_group_is_waited_for_by_another_word() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn broken_group_whose_last_wakes_nobody() {
-    with_flaw(Mutant::LastWakesNobody, a_group_that_goes);
+fn broken_group_without_a_wake() {
+    with_flaw(Mutant::LastWakesNone, a_group_that_goes);
 }

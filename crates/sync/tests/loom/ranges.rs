@@ -83,7 +83,7 @@ fn exclusion(preemptions: usize, third: bool) {
 }
 
 #[test]
-fn whose_ranges_meet_exclude_each_other() {
+fn overlapping_ranges_exclude_each_other() {
     exclusion(3, false);
 }
 
@@ -144,7 +144,7 @@ fn something_new_waits_for_a_zap() {
 }
 
 #[test]
-fn nobody_else_does() {
+fn no_other_cpu_does() {
     zaps(1, true);
 }
 
@@ -214,7 +214,7 @@ fn at_once(preemptions: usize) {
 }
 
 #[test]
-fn what_nobody_has_is_zapped_at_once() {
+fn a_free_range_is_zapped_briefly() {
     at_once(3);
 }
 
@@ -227,7 +227,7 @@ fn broken_at_once_beside_a_holder() {
 /// A brief writer that is done when it unlocks the list has no slot there, and no thread waits for it. It has
 /// two ranges.
 #[test]
-fn who_is_done_at_once_leaves_nothing() {
+fn a_brief_writer_leaves_nothing() {
     explore(Some(3), || {
         let shared = Shared::new();
         let other = spawn(&shared, |shared| {

@@ -56,7 +56,7 @@ fn all_beside_each() {
 }
 
 #[test]
-fn who_has_all_excludes_who_has_one() {
+fn all_ranges_exclude_one() {
     all_beside_each();
 }
 

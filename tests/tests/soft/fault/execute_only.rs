@@ -103,7 +103,7 @@ fn a_child_and_a_page_that_moves_keep_it() {
 }
 
 #[test]
-fn who_asks_for_pages() {
+fn requests_of_pages() {
     on_each_machine(|_, space, execute_only| {
         space.mmap(AT, 2 * PAGE, EXECUTE, ANON).unwrap();
         assert!(space.pin(AT, Taken::ToRead).is_err());

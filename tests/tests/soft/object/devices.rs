@@ -99,7 +99,7 @@ fn entries_say_what_they_are() {
 }
 
 #[test]
-fn nobody_counts_its_pages() {
+fn its_pages_are_not_counted() {
     each_policy(1, 32, |cpu, space, memory| {
         let before = space.totals();
         let _device = mapped(cpu);
@@ -207,7 +207,7 @@ fn what_is_for_memory_is_refused() {
 }
 
 #[test]
-fn nobody_else_reaches_it() {
+fn no_other_cpu_reaches_it() {
     each_policy(1, 32, |cpu, space, _| {
         let _device = mapped(cpu);
         for page in [0, 9] {
@@ -268,7 +268,7 @@ fn all_kinds_of_unmapping_leave_it_alone() {
 }
 
 #[test]
-fn what_is_revoked_is_reached_by_nobody() {
+fn a_revoked_device_is_not_reached() {
     each_policy(2, 32, |cpu, space, memory| {
         let device = mapped(cpu);
         map(space, &device, OTHER, (2, 2), RW, SHARED).unwrap();

@@ -235,7 +235,7 @@ fn a_device_that_is_full() {
 /// Several threads need pages that cannot be read: all of them get the error, and none keeps
 /// waiting.
 #[test]
-fn everybody_who_waits_is_told() {
+fn every_waiter_is_told() {
     each_policy(2, 32, |cpu, space, memory| {
         let file = File::map(cpu, memory, flags::SHARED);
         let majors = memory.total(Counter::MajorFaults);

@@ -135,7 +135,7 @@ fn change_everything(cpu: &SoftCpu<'_>) {
 }
 
 #[test]
-fn mappings_change_while_somebody_reads() {
+fn mappings_change_during_reads() {
     for how in [flags::SHARED, flags::PRIVATE] {
         while_waiting(how, load, |cpu, _| change_everything(cpu), Ok(READ), 1);
         while_waiting(how, store, |cpu, _| change_everything(cpu), Ok(5), 1);

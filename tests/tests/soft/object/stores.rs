@@ -133,7 +133,7 @@ fn private_copies_are_private() {
 }
 
 #[test]
-fn a_truncation_takes_pages_away_from_everybody() {
+fn a_truncation_unmaps_pages_everywhere() {
     with_space(|cpu| {
         let file = store(cpu, 8 * PAGE - 100);
         map(cpu, AT, 8, RW, flags::SHARED, &file, 0);

@@ -189,7 +189,7 @@ fn shared(cpu: &SoftCpu<'_>) -> Probed {
 }
 
 /// Asserts that the byte is the probe's or the file's.
-fn is_somebodys(cpu: &SoftCpu<'_>) {
+fn expect_probe_or_original(cpu: &SoftCpu<'_>) {
     for at in [AT, OTHER] {
         let met = cpu.load_u8(at + BYTE).unwrap();
         assert!(met == BREAKPOINT || met == ORIGINAL, "{met:#x}");
@@ -217,7 +217,7 @@ fn ending() {
                 Err(error)
             }
         },
-        &is_somebodys,
+        &expect_probe_or_original,
         &is_nowhere,
     );
 }
@@ -232,7 +232,7 @@ fn dropping_without_memory() {
             stage.probe.take();
             memory.machine().fail_from(None);
             expect(cpu, &[AT, OTHER], BREAKPOINT);
-            is_somebodys(cpu);
+            expect_probe_or_original(cpu);
             if is_registered {
                 // At the same byte: registration ends the first one.
                 register(&stage).unwrap();

@@ -45,7 +45,7 @@ fn met(cpu: &SoftCpu<'_>, at: u64) -> u8 {
 }
 
 #[test]
-fn whoever_maps_it_to_run_it_meets_it() {
+fn every_executable_mapping_meets_it() {
     each_policy(2, 32, |cpu, space, _| {
         let file = File::of_device(cpu, 8);
         // One mapping from before the registration, and one from after it.
@@ -160,7 +160,7 @@ fn what_is_unmapped_is_checked_again() {
 
 /// The end of a probe reads, brings in or writes no page of a mapping that cannot show it.
 #[test]
-fn who_never_showed_it_is_left_alone() {
+fn a_space_without_it_is_skipped() {
     each_policy(1, 32, |cpu, space, _| {
         let file = File::of_device(cpu, 8);
         // The program stores the breakpoint's byte itself.

@@ -212,7 +212,7 @@ fn ranges_of_any_kind() {
 
 /// A fault beside a compaction of nearly all memory gets one of the isolated frames.
 #[test]
-fn nobody_fails_because_frames_are_kept() {
+fn no_allocation_fails_because_frames_are_kept() {
     for &policy in Policy::ALL {
         const PAGES: u64 = 1024;
         let memory = machine(2, 16);

@@ -145,7 +145,7 @@ fn tables() {
 }
 
 #[test]
-fn mapping_and_unmapping_interrupts_nobody() {
+fn mapping_and_unmapping_interrupts_no_cpu() {
     with_cpus(|cpus| {
         cpus.on(1, |_| ());
         let work = || {

@@ -86,7 +86,7 @@ fn what_a_tlb_holds() {
 }
 
 #[test]
-fn nobody_gets_past_a_guard() {
+fn no_access_gets_past_a_guard() {
     what_a_tlb_holds();
 }
 

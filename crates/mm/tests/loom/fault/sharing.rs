@@ -78,12 +78,12 @@ fn both(one: fn(&Page), other: fn(&Page)) {
 }
 
 #[test]
-fn who_is_alone_writes_after_the_others_last_look() {
+fn a_sole_mapping_writes_after_other_reads() {
     both(|page| page.store(1), |page| page.store(2));
 }
 
 #[test]
-fn who_is_last_frees_after_the_others_last_look() {
+fn the_last_unmap_frees_after_other_reads() {
     both(Page::copy_and_leave, Page::copy_and_leave);
 }
 

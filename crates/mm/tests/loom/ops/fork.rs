@@ -307,12 +307,12 @@ fn a_write_beside_a_reader(bound: usize, forked: bool) {
 }
 
 #[test]
-fn a_copy_is_seen_by_who_has_read_the_page() {
+fn a_copy_is_seen_by_a_reader_of_the_page() {
     a_write_beside_a_reader(4, true);
 }
 
 #[test]
-fn a_first_write_is_seen_by_who_has_read_zeroes() {
+fn a_first_write_is_seen_by_a_reader_of_zeroes() {
     a_write_beside_a_reader(4, false);
 }
 

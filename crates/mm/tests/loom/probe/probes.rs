@@ -78,7 +78,7 @@ fn registered() {
 }
 
 #[test]
-fn who_maps_while_it_is_registered() {
+fn mapped_while_it_is_registered() {
     registered();
 }
 

@@ -58,7 +58,7 @@ fn broken_load_not_marked() {
 
 /// No other CPU has loaded the page or the table, so no other CPU is asked to flush.
 #[test]
-fn what_is_ones_own_interrupts_nobody() {
+fn owned_pages_interrupt_no_cpu() {
     with_marks(|| {
         explore(None, || {
             let world = World::new(2, Policy::Speculative);

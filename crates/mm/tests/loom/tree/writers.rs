@@ -68,7 +68,7 @@ fn lookups_beside_a_cut_and_a_replacement() {
 
 /// One writer empties what the other fills: the cut slots leave the tree and are made again.
 #[test]
-fn lookups_beside_one_who_empties_and_one_who_fills() {
+fn lookups_beside_an_emptying_and_a_filling_writer() {
     explore(None, || {
         let forest = Forest::of::<3>();
         forest.set(0, 1, SlotValue::EMPTY);

@@ -158,7 +158,7 @@ fn each_slow(policy: Policy) {
 }
 
 #[test]
-fn who_is_slow_is_waited_for() {
+fn a_slow_cpu_is_waited_for() {
     explore_under(&[Policy::Speculative], 200, each_slow);
 }
 
@@ -168,7 +168,7 @@ fn each_stopped(policy: Policy) {
 }
 
 #[test]
-fn who_is_stopped_is_waited_for() {
+fn a_stopped_process_is_waited_for() {
     explore_under(&[Policy::Speculative], 100, each_stopped);
 }
 

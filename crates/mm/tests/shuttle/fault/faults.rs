@@ -80,7 +80,7 @@ fn populate_against_munmap() {
 /// A stack grows under several CPUs, while its top is unmapped and another mapping is placed in its way. The
 /// guard gap holds, and no write is lost.
 #[test]
-fn a_stack_grows_under_everybody() {
+fn a_stack_grows_beside_all_cpus() {
     explore(1500, |policy| {
         const TOP: u64 = 48;
         let world = World::new(4, policy);

@@ -39,7 +39,7 @@ fn use_own(cpu: &Processor<'_>, page: u64) {
 
 /// Two writers, each in a shard of its own, and one across both shards.
 #[test]
-fn each_in_a_part_of_his_own() {
+fn each_in_its_own_part() {
     explore_under(POLICIES, 600, |_| {
         let world = spread();
         let others = [(1, 50), (2, 58)]
@@ -132,7 +132,7 @@ fn spread_around(space: &Space) {
 }
 
 #[test]
-fn opened_where_somebody_maps() {
+fn opened_where_a_thread_maps() {
     opened_meanwhile();
 }
 
@@ -296,7 +296,7 @@ fn broken_pages_counted_plainly() {
 /// A writer across a shard waits for a replacement there, and keeps no operation out of the rest
 /// of the space.
 #[test]
-fn who_waits_across_parts_keeps_no_fork_out() {
+fn a_waiter_across_domains_keeps_no_fork_out() {
     explore_under(POLICIES, 300, |_| {
         let world = spread();
         let at = (MIDDLE + 2) * PAGE;

@@ -195,7 +195,7 @@ fn replaces_contents(policy: Policy, replace: fn(&Processor<'_>)) {
 
 /// Rule R11: faults wait while a mapping is replaced, and do not end in SIGSEGV.
 #[test]
-fn mmap_over_a_mapping_kills_nobody() {
+fn mmap_over_a_mapping_kills_no_thread() {
     explore(2500, |policy| {
         replaces_contents(policy, |cpu| {
             cpu.space().mmap(0, 2 * PAGE, RW, FIXED).unwrap();
@@ -274,7 +274,7 @@ fn upper_tables_come_and_go() {
 }
 
 #[test]
-fn upper_tables_are_freed_when_nobody_has_them() {
+fn unused_upper_tables_are_freed() {
     upper_tables_come_and_go();
 }
 

@@ -373,7 +373,7 @@ fn a_stack_waits_for_what_is_in_its_way() {
 
 /// An access is refused immediately where no stack could grow to, although a stack is the next mapping above.
 #[test]
-fn too_far_from_a_stack_nobody_waits() {
+fn too_far_from_a_stack_no_fault_waits() {
     explore_under(POLICIES, 300, |policy| {
         let world = World::new(3, policy);
         world.map(0, 6, RW);

@@ -299,7 +299,7 @@ fn protect_second(cpu: &Processor<'_>) {
 }
 
 #[test]
-fn it_is_gone_when_nobody_reaches_it() {
+fn it_is_gone_when_nothing_reaches_it() {
     explore_under(&[Policy::Speculative], 1500, |_| {
         gone_with(0, [unmap_all, |_| ()]);
     });

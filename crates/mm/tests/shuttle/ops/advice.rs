@@ -54,7 +54,7 @@ fn guards_beside_stores(policy: Policy) {
 }
 
 #[test]
-fn nobody_gets_past_a_guard() {
+fn no_access_gets_past_a_guard() {
     explore(2000, guards_beside_stores);
 }
 

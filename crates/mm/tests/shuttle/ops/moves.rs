@@ -237,7 +237,7 @@ fn a_truncation_finds_what_moved_in_the_child() {
 
 /// `MAP_FIXED` replaces pages next to a move's source, while `mlockall` locks everything.
 #[test]
-fn two_who_replace_beside_each_other() {
+fn two_replacements_beside_each_other() {
     explore_under(POLICIES, 1000, |_| {
         let world = World::new(4, Policy::Speculative);
         world.map(0, 24, RW);

@@ -175,7 +175,7 @@ impl<'a> Owner<'a> {
 }
 
 #[test]
-fn what_is_somebodys_own_stays_so() {
+fn owned_pages_stay_owned() {
     explore(600, |policy| {
         let world = World::new(THREADS, policy);
         let others = [1, 2].map(|number| {

@@ -66,7 +66,7 @@ fn finish(world: Arc<World>, store: MemoryObject<Model>, children: Vec<Space>) {
 
 /// Two mappings, one of which is made while the probe is registered.
 #[test]
-fn who_maps_while_it_is_registered() {
+fn mapped_while_it_is_registered() {
     explore(600, |policy| {
         let world = World::new(2, policy);
         let store = store(&world);
@@ -103,7 +103,7 @@ fn mapped_while_it_ends() {
 }
 
 #[test]
-fn who_maps_while_it_ends() {
+fn mapped_while_it_ends() {
     mapped_while_it_ends();
 }
 
@@ -140,7 +140,7 @@ fn run_while_it_ends() {
 }
 
 #[test]
-fn who_runs_it_while_it_ends() {
+fn run_while_it_ends() {
     run_while_it_ends();
 }
 
@@ -178,7 +178,7 @@ fn registered_while_another_ends() {
 }
 
 #[test]
-fn who_registers_while_another_ends() {
+fn registered_while_another_ends() {
     registered_while_another_ends();
 }
 
@@ -190,7 +190,7 @@ fn broken_probes_at_one_byte() {
 
 /// After an unmap beside a registration, the space does not say for ever that it shows a breakpoint.
 #[test]
-fn who_unmaps_while_it_is_registered() {
+fn unmapped_while_it_is_registered() {
     explore(600, |policy| {
         let world = World::new(2, policy);
         let store = store(&world);
@@ -208,7 +208,7 @@ fn who_unmaps_while_it_is_registered() {
 
 /// A child that is forked meanwhile shows the breakpoint if and only if its parent does.
 #[test]
-fn who_forks_meanwhile() {
+fn forked_meanwhile() {
     explore(600, |policy| {
         let world = World::with_others(2, 1, policy);
         let store = store(&world);
@@ -230,7 +230,7 @@ fn who_forks_meanwhile() {
 
 /// A mapping that moves meanwhile takes the breakpoint along, or gets it at the new place.
 #[test]
-fn who_moves_meanwhile() {
+fn moved_meanwhile() {
     explore(600, |policy| {
         let world = World::new(2, policy);
         let store = store(&world);

@@ -145,7 +145,7 @@ fn vacates(policy: Policy) {
 }
 
 #[test]
-fn vacating_takes_no_memory_from_anybody() {
+fn evacuation_takes_no_memory() {
     explore(500, vacates);
 }
 

@@ -272,7 +272,7 @@ fn a_space_ends_beside_a_truncation() {
 #[test]
 #[should_panic(expected = "deadlock")]
 fn broken_end_of_a_walk() {
-    with_flaw(Mutant::LastWakesNobody, || {
+    with_flaw(Mutant::LastWakesNone, || {
         explore(1500, ended_beside_a_truncation);
     });
 }
