@@ -7,6 +7,7 @@
 #include "transcript.h"
 
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 static volatile struct {
     int signals, code;
@@ -120,6 +121,14 @@ static void of_all_threads(void)
     start(also_spin, NULL);
 }
 
+// No timer of the process's own is at a number of `timer_create`, however it is made.
+static void not_deleted(void)
+{
+    limit(1, 2);
+    for (int number = -1; number >= -8; number--)
+        CHECK(syscall(SYS_timer_delete, number) == -1 && errno == EINVAL);
+}
+
 // A limit that is lifted again.
 static void lifted(void)
 {
@@ -143,6 +152,7 @@ int main(void)
     child("no time", no_time);
     child("inherited", inherited);
     child("of all threads", of_all_threads);
+    child("not deleted", not_deleted);
     child("lifted", lifted);
     return 0;
 }

@@ -95,21 +95,17 @@ fn map_unsealed(
     wish.map(store, file, writable && !sealed)
 }
 
-/// Maps another part of the file that is mapped at an address, there. The mapping is shared, and could be written
-/// so far.
+/// Maps another part of a file that a shared mapping of this process had, and could write, when that was looked up.
 ///
 /// # Errors
-/// `EINVAL` without a file, or for a device; those of `mmap`.
-pub fn map_again(wish: &MmapArgs) -> Answer {
-    let (store, _) = space().store_at(wish.address).ok_or(EINVAL)?;
-    let line = space().maps_after(wish.address).ok_or(EINVAL)?;
-    let file = line.file.ok_or(EINVAL)?.file;
+/// `EINVAL` for a device; those of `mmap`.
+pub fn map_again(wish: &MmapArgs, store: &MemoryObject, file: u64) -> Answer {
     if store.tag() == 0 {
-        return wish.map(Ok(&store), file, true);
+        return wish.map(Ok(store), file, true);
     }
     // SAFETY: The object is held, and its tag was made for it.
     let source = unsafe { source::of(store.tag()) };
-    map_unsealed(source, Ok(&store), file, true, wish)
+    map_unsealed(source, Ok(store), file, true, wish)
 }
 
 /// Maps `/dev/zero`: private as anonymous memory, shared as shared anonymous memory.

@@ -1,11 +1,13 @@
 //! `remap_file_pages`: shows another part of the file in a part of a shared mapping. As Linux does since 4.0, by
 //! `mmap` of that part.
 
+use core::ops::Range;
+
 use linux_raw_sys::general as linux;
 
 use crate::errno::{Answer, EINVAL, EOVERFLOW, Errno};
 use crate::files::mapped::{self, MmapArgs};
-use crate::memory::{Attributes, Locked, PAGE_SIZE};
+use crate::memory::{Attributes, Locked, MemoryObject, PAGE_SIZE};
 use crate::process::{UserSpace, space};
 
 pub fn remap_file_pages(start: u64, size: u64, protection: u64, page: u64, flags: u64) -> Answer {
@@ -15,12 +17,13 @@ pub fn remap_file_pages(start: u64, size: u64, protection: u64, page: u64, flags
         return Err(EINVAL);
     }
     let space = space();
-    let mapping = space.lookup(start).ok_or(EINVAL)?;
+    let (store, mapping) = mapped(space, start)?;
     // As on Linux, a mapping that can never be written does not count as shared.
     if !mapping.flags.shared || mapping.flags.never_written {
         return Err(EINVAL);
     }
-    check(space, start, end, &mapping)?;
+    let file = mapping.backed.map_or(0, |backed| backed.file());
+    check(space, start..end, &store, &mapping)?;
     let mut all = linux::MAP_SHARED | linux::MAP_FIXED | linux::MAP_POPULATE;
     all |= flags as u32 & linux::MAP_NONBLOCK;
     if mapping.flags.locked != Locked::No {
@@ -33,7 +36,7 @@ pub fn remap_file_pages(start: u64, size: u64, protection: u64, page: u64, flags
         flags: all,
         offset: page.checked_mul(PAGE_SIZE).ok_or(EOVERFLOW)?,
     };
-    mapped::map_again(&wish).map(|_| 0)
+    mapped::map_again(&wish, &store, file).map(|_| 0)
 }
 
 fn bits(mapping: &Attributes) -> u32 {
@@ -46,19 +49,27 @@ fn bits(mapping: &Attributes) -> u32 {
     set.fold(0, |all, (_, bit)| all | bit)
 }
 
+/// The object at an address, and the attributes of the mapping that has it.
+fn mapped(space: &UserSpace, at: u64) -> Result<(MemoryObject, Attributes), Errno> {
+    let (store, _, mapping) = space.mapped_object_at(at).ok_or(EINVAL)?;
+    Ok((store, mapping))
+}
+
 /// Checks that a range is mapped without holes, in the same way and from the same open file.
-fn check(space: &UserSpace, start: u64, end: u64, first: &Attributes) -> Result<(), Errno> {
-    let source = |at| {
-        let file = space.maps_after(at)?.file?;
-        Some((file.file, space.store_at(at)?.0.id()))
-    };
-    let from = source(start).ok_or(EINVAL)?;
-    let mut at = start;
-    while at < end {
-        let mapping = space.lookup(at).ok_or(EINVAL)?;
-        if (mapping.protection, mapping.flags) != (first.protection, first.flags)
-            || source(at) != Some(from)
-        {
+fn check(
+    space: &UserSpace,
+    range: Range<u64>,
+    store: &MemoryObject,
+    first: &Attributes,
+) -> Result<(), Errno> {
+    let file = |mapping: &Attributes| mapping.backed.map(|backed| backed.file());
+    let mut at = range.start;
+    while at < range.end {
+        let (other, mapping) = mapped(space, at)?;
+        let is_same = (mapping.protection, mapping.flags) == (first.protection, first.flags)
+            && file(&mapping) == file(first)
+            && other.id() == store.id();
+        if !is_same {
             return Err(EINVAL);
         }
         at = space.maps_after(at).ok_or(EINVAL)?.end;

@@ -30,6 +30,11 @@ pub fn prlimit64(id: u64, resource: u64, new: u64, old: u64) -> Answer {
         0 => None,
         new => Some(uaccess::read(new)?),
     };
+    let is_cpu_time = resource as u32 == linux::RLIMIT_CPU;
+    if let Some([soft, _]) = wanted.filter(|_| is_cpu_time) {
+        // What can fail comes before the change.
+        limit::prepare_for(&process, soft)?;
+    }
     // Take the reference outside the lock, because dropping the last one takes long.
     let space = process.own_space();
     let before = {
@@ -44,8 +49,7 @@ pub fn prlimit64(id: u64, resource: u64, new: u64, old: u64) -> Answer {
         }
         before
     };
-    if wanted.is_some() && resource as u32 == linux::RLIMIT_CPU {
-        limit::prepare(&process)?;
+    if wanted.is_some() && is_cpu_time {
         limit::begin(&process);
     }
     if old != 0 {

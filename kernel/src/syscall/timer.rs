@@ -142,10 +142,16 @@ fn write_setting(to: u64, setting: Setting) -> Result<(), Errno> {
     write_pair(to.wrapping_add(16), left / SECOND, left % SECOND)
 }
 
+/// The number of a timer of `timer_create`. Others of the process are negative, and its own affair.
+fn number(id: u64) -> Result<i32, Errno> {
+    let id = id as i32;
+    if id < 0 { Err(EINVAL) } else { Ok(id) }
+}
+
 pub fn timer_settime(id: u64, flags: u64, new: u64, old: u64) -> Answer {
     let (interval, wait) = (read_timespec(new)?, read_timespec(new.wrapping_add(16))?);
     let process = current().id;
-    let (_, clock) = alarm::get(process, id as i32)?;
+    let (_, clock) = alarm::get(process, number(id)?)?;
     let deadline = if wait == 0 {
         u64::MAX
     } else if flags as u32 & linux::TIMER_ABSTIME == 0 {
@@ -155,7 +161,7 @@ pub fn timer_settime(id: u64, flags: u64, new: u64, old: u64) -> Answer {
     } else {
         wait
     };
-    let before = alarm::set(process, id as i32, deadline, interval)?;
+    let before = alarm::set(process, number(id)?, deadline, interval)?;
     if old != 0 {
         write_setting(old, before)?;
     }
@@ -163,17 +169,17 @@ pub fn timer_settime(id: u64, flags: u64, new: u64, old: u64) -> Answer {
 }
 
 pub fn timer_gettime(id: u64, to: u64) -> Answer {
-    let (setting, _) = alarm::get(current().id, id as i32)?;
+    let (setting, _) = alarm::get(current().id, number(id)?)?;
     write_setting(to, setting)?;
     Ok(0)
 }
 
 pub fn timer_getoverrun(id: u64) -> Answer {
-    let count = alarm::overruns(current().id, id as i32)?;
+    let count = alarm::overruns(current().id, number(id)?)?;
     Ok(count.min(i32::MAX as u64))
 }
 
 pub fn timer_delete(id: u64) -> Answer {
-    alarm::delete(current().id, id as i32)?;
+    alarm::delete(current().id, number(id)?)?;
     Ok(0)
 }

@@ -28,6 +28,12 @@ impl<M: Machine> AddressSpace<M> {
     /// Returns the memory object that is mapped at an address, held, and which of its bytes is there. `None`
     /// where a device is mapped.
     pub fn store_at(&self, address: u64) -> Option<(MemoryObject<M>, u64)> {
+        let (object, byte, _) = self.mapped_object_at(address)?;
+        Some((object, byte))
+    }
+
+    /// The same, with the attributes of the mapping that has the object.
+    pub fn mapped_object_at(&self, address: u64) -> Option<(MemoryObject<M>, u64, Attributes)> {
         if address >= self.layout().end {
             return None;
         }
@@ -38,7 +44,8 @@ impl<M: Machine> AddressSpace<M> {
         let attributes = mapping.attributes();
         let backed = attributes.backed.filter(|_| !attributes.flags.device)?;
         let byte = backed.index(page).checked_mul(PAGE_SIZE)? + address % PAGE_SIZE;
-        Some((MemoryObject::of(self.memory(), backed.pointer()), byte))
+        let object = MemoryObject::of(self.memory(), backed.pointer());
+        Some((object, byte, *attributes))
     }
 
     /// Returns the frame of the page at an address, if one is present.

@@ -150,6 +150,11 @@ unsafe impl Send for ObjectRef {}
 unsafe impl Sync for ObjectRef {}
 
 impl ObjectRef {
+    /// The port's name for the open file.
+    pub fn file(&self) -> u64 {
+        self.file
+    }
+
     /// Creates a reference to the object at `object`; its page `first` would be at page 0 of the address
     /// space.
     pub(crate) fn at(object: NonNull<AnyObject>, first: u64, file: u64) -> Self {

@@ -13,7 +13,16 @@ use crate::signal::send;
 /// # Errors
 /// `ENOMEM`, `EAGAIN`.
 pub fn prepare(process: &Process) -> Result<(), Errno> {
-    if process.limits.lock().cpu_time() == u64::MAX {
+    let limit = process.limits.lock().cpu_time();
+    prepare_for(process, limit)
+}
+
+/// The same for a limit that the process is about to get; `u64::MAX` is none.
+///
+/// # Errors
+/// `ENOMEM`, `EAGAIN`.
+pub fn prepare_for(process: &Process, limit: u64) -> Result<(), Errno> {
+    if limit == u64::MAX {
         return Ok(());
     }
     thread::begin()?;
@@ -33,9 +42,16 @@ pub fn prepare(process: &Process) -> Result<(), Errno> {
 
 /// Sets the timer to the soft limit. The caller has called [`prepare`].
 pub fn begin(process: &Process) {
-    let deadline = process.limits.lock().cpu_time();
-    if copy(process.id, CPU_LIMIT).is_some() {
+    if copy(process.id, CPU_LIMIT).is_none() {
+        return;
+    }
+    loop {
+        let deadline = process.limits.lock().cpu_time();
         let _ = set(process.id, CPU_LIMIT, deadline, 0);
+        // Another thread may have changed the limit, and set the timer, in between.
+        if process.limits.lock().cpu_time() == deadline {
+            return;
+        }
     }
 }
 

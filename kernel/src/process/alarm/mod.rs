@@ -206,7 +206,7 @@ pub fn set(process: u32, id: i32, deadline: u64, interval: u64) -> Result<Settin
     if deadline != u64::MAX {
         thread::begin()?;
     }
-    if id < 0 && copy(process, id).is_none() {
+    if (PROFILING_TIMER..0).contains(&id) && copy(process, id).is_none() {
         if deadline == u64::MAX {
             return Ok(Setting::default());
         }
