@@ -103,7 +103,7 @@ fn mapped_while_it_ends() {
 }
 
 #[test]
-fn mapped_while_it_ends() {
+fn a_mapping_made_while_it_ends() {
     mapped_while_it_ends();
 }
 
@@ -140,7 +140,7 @@ fn run_while_it_ends() {
 }
 
 #[test]
-fn run_while_it_ends() {
+fn a_run_while_it_ends() {
     run_while_it_ends();
 }
 
@@ -178,7 +178,7 @@ fn registered_while_another_ends() {
 }
 
 #[test]
-fn registered_while_another_ends() {
+fn a_registration_while_another_ends() {
     registered_while_another_ends();
 }
 
