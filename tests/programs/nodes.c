@@ -226,7 +226,7 @@ static void pages(void)
     MOVE_PAGES("bad pages", 0, PAGES, (void *)8, NULL, 0);
     MOVE_PAGES("bad nodes", 0, PAGES, pages, (void *)8, MOVE);
     MOVE_PAGES("bad flags", 0, PAGES, pages, to, STRICT);
-    MOVE_PAGES("nobody", 1 << 22, PAGES, pages, to, MOVE);
+    MOVE_PAGES("no process", 1 << 22, PAGES, pages, to, MOVE);
     SAY(syscall(SYS_move_pages, 0, PAGES, pages, NULL, (void *)8, 0));
     CHECK(munmap(at, 6 * PAGE) == 0);
 
