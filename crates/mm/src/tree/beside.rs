@@ -6,12 +6,13 @@
 //!
 //! * Under one edit, slots of its lock domain do not change: the answer stays true as long as the edit.
 //! * A neighbour that is being zapped counts as unmapped for a page table, so that of two neighbours one frees it.
+//! * The gap below is often the largest of all, and its other end far away in the tree. It is looked for only if the
+//!   gap index asks how large the gap is.
 
-use faultless_paging::Pages;
+use faultless_paging::{ENTRIES, Pages};
 
 use crate::base::machine::Machine;
-use crate::tree::iter::{Earlier, Later};
-use crate::tree::node::span;
+use crate::tree::iter::{Direction, Earlier, Later};
 use crate::tree::{Edit, EditLocks, SlotValue, Subtree, Tree, edit};
 
 /// The nearest slots on either side of pages that are not empty.
@@ -19,18 +20,25 @@ pub(crate) struct Beside {
     pages: Pages,
     /// All pages that the edit covers.
     domain: Pages,
-    /// The end of the one before, and its value.
+    /// Nothing from here to the pages was overlooked.
+    floor: u64,
+    /// The end of the one before, and its value, if it is near.
     before: Option<(u64, SlotValue)>,
     /// The start of the one behind, and its value.
     behind: Option<(u64, SlotValue)>,
 }
 
 impl Beside {
-    /// Returns the gap around the pages, once they are empty.
-    pub(super) fn hole(&self) -> Pages {
-        let start = self.before.map_or(self.domain.start, |(end, _)| end);
-        let end = self.behind.map_or(self.domain.end, |(start, _)| start);
-        Pages::new(start, end)
+    /// Returns the end of the gap around the pages, once they are empty.
+    fn hole_end(&self) -> u64 {
+        self.behind.map_or(self.domain.end, |(start, _)| start)
+    }
+
+    /// Returns the start of that gap; `stem` is what the edit covers.
+    fn hole_start(&self, stem: &Subtree) -> u64 {
+        let far = || stem.before(self.floor, Earlier::FAR);
+        let before = self.before.or_else(far);
+        before.map_or(self.domain.start, |(end, _)| end)
     }
 
     /// Whether nothing is mapped in `span`, provided that nothing is mapped in the pages.
@@ -43,7 +51,7 @@ impl Beside {
         if !words().all(is_open) {
             return false;
         }
-        let is_known = self.domain.start <= span.start && span.end <= self.domain.end;
+        let is_known = self.floor <= span.start && span.end <= self.domain.end;
         is_known && words().next().is_none() || tree.is_vacant_beside(span, self.pages)
     }
 }
@@ -56,31 +64,47 @@ impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
 
     /// Empties the pages of which `beside` has the neighbours, under the edit that has looked them up.
     pub(crate) fn empty(&mut self, beside: &Beside) {
-        if !beside.pages.is_empty() {
-            edit::fill(self.memory, self.stem, beside.pages, SlotValue::EMPTY);
-            self.hole_opened(beside.hole());
+        if beside.pages.is_empty() {
+            return;
         }
+        edit::fill(self.memory, self.stem, beside.pages, SlotValue::EMPTY);
+        let (end, mut start, stem) = (beside.hole_end(), None, self.stem);
+        self.locks.for_each(&mut |gaps| {
+            if gaps.may_rise(end) {
+                let start = *start.get_or_insert_with(|| beside.hole_start(stem));
+                gaps.opened(Pages::new(start, end));
+            }
+        });
     }
 }
 
 impl Subtree {
     fn look_beside(&self, pages: Pages) -> Beside {
-        // Of few pages both neighbours are mostly near. Beside many lies a large gap, or another node.
-        let is_few = pages.len() <= span(1);
-        let near = if is_few { self.around(pages) } else { *self };
-        let before = |stem: &Subtree| {
-            let spot = stem.nearest::<Earlier>(pages.start.checked_sub(1)?, u64::MAX)?;
-            Some((spot.page + 1, spot.word))
-        };
+        // The neighbours are mostly near.
+        let near = self.around(pages);
+        let table = pages.start & !(ENTRIES as u64 - 1);
+        let floor = table.max(self.base);
         let behind = |stem: &Subtree| {
             let spot = stem.nearest::<Later>(pages.end, stem.end())?;
             Some((spot.page, spot.word))
         };
+        let is_all = near.base <= floor;
         Beside {
             pages,
             domain: self.pages(),
-            before: before(&near).or_else(|| if is_few { before(self) } else { None }),
-            behind: behind(&near).or_else(|| if is_few { behind(self) } else { None }),
+            floor,
+            before: near.before(pages.start, floor).or_else(|| match is_all {
+                true => None,
+                false => self.before(pages.start, floor),
+            }),
+            behind: behind(&near).or_else(|| behind(self)),
         }
+    }
+
+    /// Returns the end of the last slot before `page` that is not empty, and its value. May return `None` if it ends
+    /// at `limit` or before.
+    fn before(&self, page: u64, limit: u64) -> Option<(u64, SlotValue)> {
+        let spot = self.nearest::<Earlier>(page.checked_sub(1)?, limit)?;
+        Some((spot.page + 1, spot.word))
     }
 }

@@ -14,7 +14,7 @@ use faultless_sync::{Mutant, mutant};
 
 use crate::base::machine::Machine;
 use crate::base::memory::Memory;
-use crate::tree::node::{Node, SLOTS, Slot, span};
+use crate::tree::node::{Node, Slot, span};
 use crate::tree::split::Split;
 use crate::tree::value::{SlotState, SlotValue};
 use crate::tree::{Edit, EditLocks, Tree};
@@ -126,8 +126,7 @@ fn copy_node<M: Machine>(
             }
             _ => {}
         }
-        let same = (first..SLOTS).take_while(|&n| from.at(n).load() == word);
-        let end = same.count() + first;
+        let end = first + from.count_from(first, word);
         let pages = Pages::new(start, base + end as u64 * span(level));
         let copied = copier.word_for(pages, word)?;
         for number in first..end {

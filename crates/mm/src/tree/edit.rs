@@ -43,7 +43,8 @@ pub(super) fn fill<M: Machine>(memory: &Memory<M>, stem: &Subtree, pages: Pages,
     // Descend to where the range begins to matter: most ranges are small.
     let mut path = [stem.root(); TREE_LEVELS];
     let mut level = stem.level;
-    while pages.len() < span(level) && pages.start / span(level) == (pages.end - 1) / span(level) {
+    let differ = pages.start ^ (pages.end - 1);
+    while differ < span(level) && pages.len() < span(level) {
         // SAFETY: the edit lock is held.
         match unsafe { path[level].slot(pages.start, level).load().content() } {
             SlotState::Child(child) => {
@@ -53,8 +54,13 @@ pub(super) fn fill<M: Machine>(memory: &Memory<M>, stem: &Subtree, pages: Pages,
             _ => break,
         }
     }
-    let base = pages.start & !(span(level + 1) - 1);
-    fill_part(memory, path[level], level, base, pages, word);
+    let is_one_slot = differ == 0 && level == 0;
+    if is_one_slot && path[0].pinned() == 0 {
+        path[0].put(index(pages.start, 0), word);
+    } else {
+        let base = pages.start & !(span(level + 1) - 1);
+        fill_part(memory, path[level], level, base, pages, word);
+    }
     while word.is_empty() && level < stem.level && path[level].occupied() == 0 {
         let child = path[level];
         level += 1;
@@ -80,9 +86,12 @@ fn fill_part<M: Machine>(
         pages.start.max(base) - base,
         pages.end.min(base + span(level + 1)) - base,
     );
-    // Slots covered whole lie between at most two that are covered in part.
-    let (whole, part_end) = (start.div_ceil(size) as usize, end.div_ceil(size) as usize);
-    let whole_end = ((end / size) as usize).max(whole);
+    // Slots covered whole lie between at most two that are covered in part. `number` numbers slots.
+    let number = |page: u64| (page / size) as usize;
+    let (first, whole_end) = (number(start), number(end));
+    let whole = first + usize::from(start % size != 0);
+    let has_last_part = end % size != 0 && whole_end >= whole;
+    let whole_end = whole_end.max(whole);
     let pinned = node.pinned();
     if pinned == 0 {
         node.put_all(whole..whole_end, word, &mut |old| {
@@ -91,8 +100,11 @@ fn fill_part<M: Machine>(
     } else {
         fill_beside_pinned(memory, (node, level, base), whole..whole_end, pages, word);
     }
-    let parts = [(start / size) as usize..whole, whole_end..part_end];
-    for number in parts.into_iter().flatten() {
+    let parts = [(first, first < whole), (whole_end, has_last_part)];
+    for (number, is_part) in parts {
+        if !is_part {
+            continue;
+        }
         let base = base + number as u64 * size;
         // SAFETY: the edit lock is held. Both ends are cut, so a slot covered in part has a child, or a split
         // with one covered part.

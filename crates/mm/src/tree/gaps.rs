@@ -39,6 +39,12 @@ impl GapIndex {
         }
     }
 
+    /// Whether a hole that ends at `end` can raise a bound.
+    #[inline]
+    pub(super) fn may_rise(&self, end: u64) -> bool {
+        self.tops[CLASSES - 1] < end.min(self.ceiling)
+    }
+
     /// Records a new hole at `hole`.
     pub fn opened(&mut self, hole: Pages) {
         let end = hole.end.min(self.ceiling);
@@ -110,8 +116,7 @@ impl<M: Machine, L: EditLocks> Edit<'_, M, L> {
 
     /// Whether `pages` are free, and leave a stack above its guard gap.
     pub fn is_free(&self, pages: Pages) -> bool {
-        // The pages are free, so that their end is in a hole or ends one.
-        self.stem.is_vacant(pages) && self.stem.guarded(pages.end) >= pages.end
+        self.stem.is_vacant(pages) && self.stem.guarded(pages.end) == pages.end
     }
 
     /// Returns `pages` from the first to the last that is not empty. Its ends fall between slots if only
@@ -133,8 +138,10 @@ impl Subtree {
         // visited; they are too small for its power of two.
         let mut largest = (1 << pages.ilog2()) - 1;
         loop {
-            let below = self.last_before(top);
-            let floor = below.map_or(low, |run| behind(&run).max(low));
+            // What lies further below does not matter yet. A shard that ends at the hole does.
+            let limit = top.saturating_sub(pages + 1).max(low);
+            let below = self.last_between(limit, top);
+            let floor = below.map_or(limit, |run| behind(&run).max(low));
             if top >= floor && top - floor >= pages {
                 let guarded = self.guarded(top);
                 if guarded == top {
@@ -173,14 +180,13 @@ impl Subtree {
         }
     }
 
-    /// Returns the highest end up to `page` that leaves a grows-down mapping above its guard gap. `page` ends
-    /// a hole or lies in one.
+    /// Returns the highest end up to `page` that leaves a grows-down mapping above its guard gap. `page` lies
+    /// in a hole or ends one.
     fn guarded(&self, page: u64) -> u64 {
-        if page > self.base && self.slot_of(page - 1).is_some() {
-            return page;
-        }
         let mut at = page;
-        while let Some(run) = self.next_slot(at) {
+        // A mapping that begins at `limit` leaves room for its guard gap, and a shard for that of its first.
+        let limit = (page + GUARD_GAP + 1).min(self.end());
+        while let Some(run) = self.next_slot_before(at, limit) {
             if run.word.is_zapping() {
                 // After the zap, the mapping behind has its guard gap here.
                 at = run.pages.end;

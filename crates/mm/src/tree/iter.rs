@@ -94,9 +94,7 @@ impl Subtree {
                 }
                 _ => {}
             }
-            let same = (number..SLOTS)
-                .take_while(|&n| node.at(n).load() == run.word)
-                .count();
+            let same = node.count_from(number, run.word);
             if same == 0 {
                 // Do not round `page` down: beside a writer the slot may have become a larger one, which
                 // begins earlier.
@@ -190,14 +188,6 @@ impl Subtree {
         }
     }
 
-    /// Calls `visit` with every node and every split. Under the range lock, or while no writer is at work.
-    pub fn for_each_object<E>(
-        &self,
-        visit: &mut dyn FnMut(NonNull<u8>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        for_each_below(self.root(), visit)
-    }
-
     /// Returns the first slot that is not empty and ends behind `page`, cut to `page`.
     pub fn next_slot(&self, page: u64) -> Option<Run> {
         self.next_slot_before(page, self.end())
@@ -215,7 +205,12 @@ impl Subtree {
     /// Returns the last pages before `page` that are not empty: a stretch that ends at a hole, or at `page`,
     /// and begins no earlier than its node. `word` is the value of its last page.
     pub fn last_before(&self, page: u64) -> Option<Run> {
-        let spot = self.nearest::<Earlier>(page.checked_sub(1)?, u64::MAX)?;
+        self.last_between(Earlier::FAR, page)
+    }
+
+    /// The same; may return `None` if those pages end at `limit` or before.
+    pub(crate) fn last_between(&self, limit: u64, page: u64) -> Option<Run> {
+        let spot = self.nearest::<Earlier>(page.checked_sub(1)?, limit)?;
         let start = match spot.is_part || spot.word == SlotValue::ARENA {
             true => spot.slot.start,
             false => stretch(spot.node, spot.level, spot.page),
@@ -229,7 +224,8 @@ impl Subtree {
     /// Whether a slot's child is a shard, and this subtree skips shards.
     #[inline]
     fn passes_over(&self, node: &Node, child: &Node, page: u64, level: usize) -> bool {
-        self.is_outside
+        node.pinned() != 0
+            && self.is_outside
             && (SMALL_SHARD_LEVEL + 1..=SHARD_LEVEL + 1).contains(&level)
             && node.pinned() & 1 << index(page, level) != 0
             // A node on the path to a shard has a pinned child, and a shard's node has none.
@@ -237,7 +233,7 @@ impl Subtree {
     }
 
     /// Finds the slot of `page` or, if that is empty, the nearest one in a direction. Ascends no further than
-    /// it must, and not if everything found there would begin at `limit` or behind.
+    /// it must, and not if everything found there would lie at `limit` or beyond.
     #[inline]
     pub(super) fn nearest<D: Direction>(&self, page: u64, limit: u64) -> Option<Spot<'_>> {
         let mut page = page;
@@ -247,19 +243,29 @@ impl Subtree {
         'root: loop {
             let mut path = [self.root(); TREE_LEVELS];
             let mut level = self.level;
+            // Whether all of the node at `level` lies in the direction.
+            let mut is_ahead = false;
             loop {
-                let node = path[level];
-                let word = node.slot(page, level).load();
+                let mut word = path[level].slot(page, level).load();
                 // SAFETY: inside a section or under the lock, by the module's contract.
+                while let Some(child) = unsafe { word.child_node() } {
+                    if self.passes_over(path[level], child, page, level) {
+                        word = SlotValue::ARENA;
+                        break;
+                    }
+                    level -= 1;
+                    path[level] = child;
+                    if is_ahead && let Some(first) = D::first(child, level, page) {
+                        if D::is_beyond(first, limit) {
+                            return None;
+                        }
+                        page = first;
+                    }
+                    word = child.slot(page, level).load();
+                }
+                let node = path[level];
+                // SAFETY: as above.
                 let (slot, word, other) = match unsafe { word.content() } {
-                    SlotState::Child(child) if self.passes_over(node, child, page, level) => {
-                        (slot_around(page, level), SlotValue::ARENA, None)
-                    }
-                    SlotState::Child(child) => {
-                        level -= 1;
-                        path[level] = child;
-                        continue;
-                    }
                     SlotState::Split(split) => {
                         let other = D::across(split.middle(), page);
                         let (part, slot) = (split.part(page, level), split.slot(page));
@@ -289,11 +295,12 @@ impl Subtree {
                     match D::beyond(path[level], level, page) {
                         Some(page) => break page,
                         None if level == self.level => return None,
-                        None if page | (span(level + 1) - 1) >= limit - 1 => return None,
+                        None if D::ends_at(level, page, limit) => return None,
                         None => level += 1,
                     }
                 };
-                if page >= limit {
+                is_ahead = true;
+                if D::is_beyond(page, limit) {
                     // The caller may not be allowed to look there.
                     return None;
                 }
@@ -322,25 +329,6 @@ fn word_below(node: &Node, level: usize, page: u64) -> SlotValue {
     }
 }
 
-fn for_each_below<E>(
-    node: &Node,
-    visit: &mut dyn FnMut(NonNull<u8>) -> Result<(), E>,
-) -> Result<(), E> {
-    visit(NonNull::from(node).cast())?;
-    let mut children = node.children();
-    while children != 0 {
-        let word = node.at(children.trailing_zeros() as usize).load();
-        // SAFETY: inside a section or under the lock, by the module's contract.
-        match unsafe { word.content() } {
-            SlotState::Child(child) => for_each_below(child, visit)?,
-            SlotState::Split(split) => visit(NonNull::from(split).cast())?,
-            _ => {}
-        }
-        children &= children - 1;
-    }
-    Ok(())
-}
-
 /// The end of a search: a slot that is not empty.
 pub(super) struct Spot<'s> {
     node: &'s Node,
@@ -358,6 +346,18 @@ pub(super) trait Direction {
     /// Returns the nearest page of the other part of a split with this middle, if that part is ahead.
     fn across(middle: u64, page: u64) -> Option<u64>;
 
+    /// The limit of a search without one.
+    const FAR: u64;
+
+    /// Whether `page` is at the limit or beyond.
+    fn is_beyond(page: u64, limit: u64) -> bool;
+
+    /// Whether a node at `level` around `page` reaches the limit.
+    fn ends_at(level: usize, page: u64, limit: u64) -> bool;
+
+    /// Returns the nearest page of the first occupied slot of `node`, which covers `page`.
+    fn first(node: &Node, level: usize, page: u64) -> Option<u64>;
+
     /// Returns the nearest page of the next occupied slot of `node`.
     fn beyond(node: &Node, level: usize, page: u64) -> Option<u64>;
 }
@@ -368,6 +368,25 @@ pub(super) struct Later;
 impl Direction for Later {
     fn across(middle: u64, page: u64) -> Option<u64> {
         (page < middle).then_some(middle)
+    }
+
+    const FAR: u64 = u64::MAX;
+
+    #[inline]
+    fn is_beyond(page: u64, limit: u64) -> bool {
+        page >= limit
+    }
+
+    #[inline]
+    fn ends_at(level: usize, page: u64, limit: u64) -> bool {
+        page | (span(level + 1) - 1) >= limit - 1
+    }
+
+    #[inline]
+    fn first(node: &Node, level: usize, page: u64) -> Option<u64> {
+        let base = page & !(span(level + 1) - 1);
+        let slots = node.occupied();
+        (slots != 0).then(|| base + u64::from(slots.trailing_zeros()) * span(level))
     }
 
     fn beyond(node: &Node, level: usize, page: u64) -> Option<u64> {
@@ -383,6 +402,25 @@ pub(super) struct Earlier;
 impl Direction for Earlier {
     fn across(middle: u64, page: u64) -> Option<u64> {
         (page >= middle).then(|| middle - 1)
+    }
+
+    const FAR: u64 = 0;
+
+    #[inline]
+    fn is_beyond(page: u64, limit: u64) -> bool {
+        page < limit
+    }
+
+    #[inline]
+    fn ends_at(level: usize, page: u64, limit: u64) -> bool {
+        page & !(span(level + 1) - 1) <= limit
+    }
+
+    #[inline]
+    fn first(node: &Node, level: usize, page: u64) -> Option<u64> {
+        let base = page & !(span(level + 1) - 1);
+        let slots = node.occupied();
+        (slots != 0).then(|| base + u64::from(64 - slots.leading_zeros()) * span(level) - 1)
     }
 
     fn beyond(node: &Node, level: usize, page: u64) -> Option<u64> {

@@ -18,7 +18,7 @@
 //!   fail).
 //! * `retire`: removal of nodes and splits from the tree.
 //! * `copy`: a copy of the tree, for a forked address space.
-//! * `iter`, `runs`: walks over mapped pages, for writers and for `/proc/PID/maps`.
+//! * `iter`, `runs`: walks over mapped pages, for writers and for `/proc/PID/maps`; `walk`: over all of it.
 //! * `gaps`: choosing addresses, highest first, as Linux does.
 //! * `pinned`: nodes that stay, with an edit lock of their own for their slots (`crate::lock::shard`).
 //! * `mapping`, `vma_lock`, `account`: the mapping object, its lock, and the statistics of what is mapped.
@@ -40,6 +40,7 @@ mod runs;
 mod split;
 mod value;
 pub(crate) mod vma_lock;
+mod walk;
 
 use core::ops::Deref;
 use core::ptr::NonNull;

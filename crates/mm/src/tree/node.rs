@@ -103,6 +103,22 @@ impl Node {
         &self.slots[number]
     }
 
+    /// Returns the number of slots from this one on that hold `word`.
+    #[inline]
+    pub(super) fn count_from(&self, number: usize, word: SlotValue) -> usize {
+        let is_same = |slot: &Slot| slot.load() == word;
+        let differs = |slot: &Slot| slot.load().raw().addr() ^ word.raw().addr();
+        let slots = &self.slots[number..];
+        let (groups, _) = slots.as_chunks::<8>();
+        let all_same =
+            |group: &&[Slot; 8]| group.iter().fold(0, |all, slot| all | differs(slot)) == 0;
+        let same = 8 * groups.iter().take_while(all_same).count();
+        same + slots[same..]
+            .iter()
+            .take_while(|slot| is_same(slot))
+            .count()
+    }
+
     /// Writes a slot and its bits, under the edit lock.
     pub(super) fn put(&self, number: usize, word: SlotValue) {
         let bit = 1 << number;

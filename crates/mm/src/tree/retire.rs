@@ -63,8 +63,10 @@ pub(super) fn free_subtree<M: Machine>(memory: &Memory<M>, at: NonNull<Node>, le
     while rest != 0 {
         let first = rest.trailing_zeros() as usize;
         let word = node.at(first).load();
-        let same = (first..SLOTS).take_while(|&n| node.at(n).load() == word);
-        let slots = if word.is_child() { 1 } else { same.count() };
+        let slots = match word.is_child() {
+            true => 1,
+            false => node.count_from(first, word),
+        };
         rest &= u64::MAX.checked_shl((first + slots) as u32).unwrap_or(0);
         // SAFETY: as above.
         match unsafe { word.content() } {

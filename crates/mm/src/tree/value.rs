@@ -244,6 +244,16 @@ impl SlotValue {
         }
     }
 
+    /// Returns the child.
+    ///
+    /// # Safety
+    /// As for [`SlotValue::content`].
+    #[inline]
+    pub(super) unsafe fn child_node<'s>(self) -> Option<&'s Node> {
+        // SAFETY: as there.
+        (self.0.addr() & SPLIT == CHILD).then(|| unsafe { &*self.pointer(BITS) })
+    }
+
     /// Returns the mapping, live or changing.
     ///
     /// # Safety
