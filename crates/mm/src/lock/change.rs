@@ -31,7 +31,7 @@ use crate::lock::pending::{PendingZap, ZapScope};
 use crate::lock::{Edit, Mappings};
 use crate::table::free::FreeTables;
 use crate::table::taken::Taken;
-use crate::tree::{Run, SlotValue, Subtree};
+use crate::tree::{Neighbours, Run, SlotValue, Subtree};
 use crate::tune::{BRIEF_FEW, INLINE_ZAP};
 
 /// The right to change the mappings of a range, placed or brief.
@@ -65,6 +65,8 @@ pub(crate) struct Found {
     pub(crate) pages: Pages,
     /// The subtree around them.
     near: Subtree,
+    /// The slot values next to them. A cut does not change these.
+    beside: Neighbours,
     /// The run that contains all of them, if it was looked for and found.
     one: Option<Run>,
     /// Whether a lookup before the edit found a table.
@@ -76,9 +78,11 @@ impl Found {
     /// table.
     #[inline(always)]
     pub(crate) fn by<M: Machine>(edit: &Edit<'_, M>, pages: Pages, has_table: bool) -> Self {
+        let near = edit.around(pages);
         Self {
             pages,
-            near: edit.around(pages),
+            near,
+            beside: near.beside_below(pages),
             one: None,
             has_table,
         }
@@ -110,10 +114,9 @@ impl<M: Machine> Mappings<M> {
     pub(crate) fn cut_found(&self, edit: &Edit<'_, M>, found: &Found) -> Result<(), Errno> {
         let &Found { pages, .. } = found;
         // A whole mapping, or a whole run of the tree, is not split, and already ends between slots.
-        let is_whole = found.one.is_some_and(|run| {
-            let beside = found.near.beside_below(pages);
-            run.word != beside.before && run.word != beside.behind
-        });
+        let is_whole = found
+            .one
+            .is_some_and(|run| run.word != found.beside.before && run.word != found.beside.behind);
         if !is_whole {
             self.check_split(edit, pages, None)?;
             edit.cut_below(&found.near, pages)?;
@@ -133,6 +136,7 @@ impl<M: Machine> Mappings<M> {
         let &Found {
             pages,
             ref near,
+            beside,
             one,
             has_table,
         } = found;
@@ -140,16 +144,16 @@ impl<M: Machine> Mappings<M> {
         let meets_zaps = guard.meets_zaps();
         after.dead = match one {
             _ if meets_zaps => self.detach_beside_zaps(edit, pages, note),
-            Some(run) => self.replace_range(edit, near, pages, [run].into_iter(), note),
-            None => self.replace_range(edit, near, pages, near.runs(pages), note),
+            Some(run) => self.replace_range(edit, near, pages, beside, [run].into_iter(), note),
+            None => self.replace_range(edit, near, pages, beside, near.runs(pages), note),
         };
         let (tree, tables) = (&self.tree, &self.tables);
         let empty = edit.part().free_tables();
         let is_few = pages.len() <= INLINE_ZAP;
-        let mut beside = None;
+        let mut gap = None;
         let mut is_vacant = |span| {
-            let beside = beside.get_or_insert_with(|| edit.look_beside(pages));
-            beside.is_vacant(tree, span)
+            let gap = gap.get_or_insert_with(|| edit.look_beside(pages));
+            gap.is_vacant(tree, span)
         };
         let is_done = match is_few {
             _ if meets_zaps => false,
@@ -158,8 +162,8 @@ impl<M: Machine> Mappings<M> {
             false => !has_table && tables.is_unpopulated(pages, &mut is_vacant),
         };
         if is_done {
-            let beside = beside.unwrap_or_else(|| edit.look_beside(pages));
-            edit.empty(&beside);
+            let gap = gap.unwrap_or_else(|| edit.look_beside(pages));
+            edit.empty(&gap);
         }
         after.end(edit, guard, pages, (!is_done).then_some(ZapScope::All));
     }

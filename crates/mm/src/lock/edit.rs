@@ -64,17 +64,19 @@ impl<M: Machine> Mappings<M> {
         pages: Pages,
         word: SlotValue,
     ) {
-        let orphans = self.replace_range(edit, near, pages, near.runs(pages), word);
+        let beside = near.beside_below(pages);
+        let orphans = self.replace_range(edit, near, pages, beside, near.runs(pages), word);
         self.retire_orphans(orphans, edit.departure());
     }
 
     /// The same, except that the caller retires the mappings that have lost their last page. `runs` are those
-    /// of `pages`.
+    /// of `pages`, and `beside` the neighbours.
     pub(crate) fn replace_range(
         &self,
         edit: &mut Edit<'_, M>,
         near: &Subtree,
         pages: Pages,
+        beside: Neighbours,
         runs: impl Iterator<Item = Run>,
         word: SlotValue,
     ) -> DeadMappings {
@@ -94,7 +96,7 @@ impl<M: Machine> Mappings<M> {
         // SAFETY: as above.
         let new = unsafe { word.mapping() }.map(Mapping::attributes);
         // SAFETY: as above.
-        let mut tally = unsafe { AccountDelta::new(pages, near.beside_below(pages)) };
+        let mut tally = unsafe { AccountDelta::new(pages, beside) };
         for run in runs {
             // SAFETY: as above.
             let Some(old) = (unsafe { run.word.mapping() }) else {

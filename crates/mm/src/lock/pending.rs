@@ -95,7 +95,8 @@ impl<M: Machine> Mappings<M> {
             let part = edit.extent(Pages::new(at, others.start));
             if !part.is_empty() {
                 let near = edit.around(part);
-                dead.append(self.replace_range(edit, &near, part, near.runs(part), note));
+                let (beside, runs) = (near.beside_below(part), near.runs(part));
+                dead.append(self.replace_range(edit, &near, part, beside, runs, note));
             }
             at = others.end;
         }

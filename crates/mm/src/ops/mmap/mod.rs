@@ -339,9 +339,10 @@ impl<M: Machine> AddressSpace<M> {
             true => word,
         };
         let near = edit.around(pages);
+        let (beside, runs) = (near.beside_below(pages), near.runs(pages));
         Ok(self
             .maps
-            .replace_range(edit, &near, pages, near.runs(pages), marked))
+            .replace_range(edit, &near, pages, beside, runs, marked))
     }
 
     /// Maps `pages`, under the edit that has found them free.
