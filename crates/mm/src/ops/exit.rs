@@ -1,7 +1,9 @@
 //! Ends an address space.
 
 use faultless_frames::FrameSource;
-use faultless_paging::{ENTRIES, Entry, EntryFormat, Frame, LEVELS, PAGE_SIZE, Table, table};
+use faultless_paging::{
+    ENTRIES, Entry, EntryFormat, Frame, LEVELS, PAGE_SIZE, Pages, Table, table,
+};
 use faultless_sync::cond_resched;
 use faultless_trace::Counter;
 
@@ -10,6 +12,7 @@ use crate::base::memory::Memory;
 use crate::rmap::anon::leave_list;
 use crate::rmap::file::leave_objects;
 use crate::space::OwnedSpace;
+use crate::tree::{Run, Tree};
 
 /// Entries in one cache line.
 const LINE: usize = 8;
@@ -29,7 +32,9 @@ impl<M: Machine> OwnedSpace<M> {
         leave_list(&self);
         let end = self.layout().end.div_ceil(PAGE_SIZE);
         let counted = self.resident();
-        let present = free_table(self.memory(), self.tables().root, LEVELS - 1, 0, end);
+        let mut mapped = Mapped::of(self.tree());
+        let root = (self.tables().root, LEVELS - 1);
+        let present = free_table(self.memory(), &mut mapped, root, 0, end);
         debug_assert_eq!(present, counted, "what is in memory was not counted right");
         let memory = self.memory();
         memory.commit(self.totals().committed.wrapping_neg());
@@ -38,12 +43,39 @@ impl<M: Machine> OwnedSpace<M> {
     }
 }
 
-/// Frees a table that begins at `page`, with all pages and tables below it that lie before `end`. Returns how
-/// many pages there were.
+/// What is mapped, walked once in ascending order. Only there can pages be present: a small process maps a few
+/// pages in each of many tables.
+struct Mapped<'t> {
+    tree: &'t Tree,
+    run: Option<Run>,
+}
+
+impl<'t> Mapped<'t> {
+    fn of(tree: &'t Tree) -> Self {
+        let run = tree.next(0);
+        Self { tree, run }
+    }
+
+    /// Returns the first mapped pages in `pages`, which begin no earlier than those asked for before.
+    fn first_in(&mut self, pages: Pages) -> Option<Pages> {
+        while let Some(run) = self.run {
+            if run.pages.end > pages.start {
+                let start = run.pages.start.max(pages.start);
+                let end = run.pages.end.min(pages.end);
+                return (start < end).then(|| Pages::new(start, end));
+            }
+            self.run = self.tree.next(run.pages.end);
+        }
+        None
+    }
+}
+
+/// Frees a table, given with its level, that begins at `page`, with all pages and tables below it that lie
+/// before `end`. Returns how many pages there were.
 fn free_table<M: Machine>(
     memory: &Memory<M>,
-    frame: Frame,
-    level: usize,
+    mapped: &mut Mapped<'_>,
+    (frame, level): (Frame, usize),
     page: u64,
     end: u64,
 ) -> u64 {
@@ -56,7 +88,12 @@ fn free_table<M: Machine>(
     let entries = (end - page).div_ceil(size).min(ENTRIES as u64) as usize;
     let mut pages = 0;
     if level == 0 {
-        pages = free_pages(machine, &table.entries()[..entries]);
+        let mut rest = Pages::new(page, page + entries as u64);
+        while let Some(part) = mapped.first_in(rest) {
+            let [first, last] = [part.start, part.end].map(|at| (at - page) as usize);
+            pages += free_pages(machine, &table.entries()[first..last]);
+            rest.start = part.end;
+        }
     } else {
         let mut at = 0;
         while let Some(number) = table.next_used(at, entries) {
@@ -65,7 +102,8 @@ fn free_table<M: Machine>(
                 cond_resched(machine);
             }
             let below = format.frame(table.entries()[number].load());
-            pages += free_table(memory, below, level - 1, page + number as u64 * size, end);
+            let start = page + number as u64 * size;
+            pages += free_table(memory, mapped, (below, level - 1), start, end);
         }
     }
     if level < LEVELS - 1 {
@@ -75,7 +113,8 @@ fn free_table<M: Machine>(
     pages
 }
 
-/// Frees the pages of a table of the lowest level. Returns how many there were.
+/// Frees the pages of entries at the lowest level. Returns how many there were.
+#[inline(never)]
 fn free_pages<M: Machine>(machine: &M, entries: &[Entry]) -> u64 {
     let format = M::Format::FORMAT;
     let (source, cpu) = (machine.frames(), machine.cpu());

@@ -103,14 +103,12 @@ pub(crate) fn leave_objects<M: Machine>(space: &AddressSpace<M>) {
     if !space.maps.has_note(Note::STORES) {
         return;
     }
-    let mut at = 0;
-    while let Some(run) = space.maps.run_in(at, crate::tree::PAGES) {
-        at = run.pages.end;
+    space.tree().for_each_value(&mut |word| {
         // SAFETY: the caller alone uses the space.
-        if let Some(mapping) = unsafe { run.word.mapping() } {
+        if let Some(mapping) = unsafe { word.mapping() } {
             space.memory().unlink(mapping);
         }
-    }
+    });
     // No new walk enters.
     let memory = space.memory();
     space
