@@ -111,9 +111,7 @@ fn tell_others() {
 
 /// Handles the interrupt that says that this CPU's queue, or its thread's work, has changed.
 pub fn reschedule_interrupt() {
-    if stop_machine::is_wanted() {
-        current().add_work(Work::RESCHEDULE);
-    }
+    stop_machine::mark(current());
     timer::program();
 }
 
@@ -159,12 +157,13 @@ pub fn breathe() -> bool {
     !current().is_interrupted()
 }
 
-/// Like [`breathe`], whatever is pending. The value of `around` is kept while another thread runs.
+/// Like [`breathe`], whatever is pending. The CPU is also given up while the gate is closed. The value of
+/// `around` is kept meanwhile.
 pub fn cond_resched<R>(around: impl FnOnce() -> R) {
     arch::take_interrupts();
     arch::relax();
     let thread = current();
-    if thread.work().contains(Work::RESCHEDULE) {
+    if thread.work().contains(Work::RESCHEDULE) || !stop_machine::lets(thread) {
         let _kept = around();
         preempt(thread);
     }
@@ -186,10 +185,8 @@ fn switch() {
     let this = percpu::cpu_number();
     let old = current();
     let new = queue::next(this, percpu::count()).unwrap_or_else(|| idle::of(this));
-    if stop_machine::is_wanted() {
-        // The thread passes the gate, but only as far as user mode, even if it is the old one.
-        new.add_work(Work::RESCHEDULE);
-    }
+    // If it passes the closed gate, then only as far as user mode, even if it is the old one.
+    stop_machine::mark(new);
     if core::ptr::eq(old, new) {
         timer::program();
         return;
@@ -278,7 +275,9 @@ pub extern "C" fn leave(frame: *mut TrapFrame) {
         if work.contains(Work::SIGNAL) {
             signal::deliver::deliver(thread, frame);
         }
-        if work.contains(Work::RESCHEDULE) {
+        if work.contains(Work::RESCHEDULE)
+            || work.contains(Work::GATE) && stop_machine::stops(thread)
+        {
             preempt(thread);
         }
     }
