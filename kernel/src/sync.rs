@@ -4,7 +4,8 @@
 //! interrupt; `arch::relax` answers it instead. Rules for holders:
 //! - Never sleep.
 //! - Never touch user memory except by the no-fault accessors.
-//! - Never call into the memory core, because its waits may hand the CPU to another thread.
+//! - Never call into the memory core, because its waits may hand the CPU to another thread, or take interrupts.
+//!   Frames for the kernel itself, and so the heap, are an exception (`memory::machine`).
 
 use core::cell::UnsafeCell;
 use core::mem::MaybeUninit;

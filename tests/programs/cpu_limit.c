@@ -9,6 +9,8 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
+enum { ENDS = 200 };
+
 static volatile struct {
     int signals, code;
     long soft, hard;
@@ -142,6 +144,24 @@ static void lifted(void)
     raise(SIGUSR2);
 }
 
+// A limit that is set while its process ends.
+static void beside_an_end(void)
+{
+    struct rlimit new = {1000, 2000};
+
+    fflush(stdout);
+    for (int i = 0; i < ENDS; i++) {
+        pid_t child = fork();
+
+        CHECK(child >= 0);
+        if (child == 0)
+            _exit(0);
+        while (waitpid(child, NULL, WNOHANG) == 0)
+            (void)prlimit(child, RLIMIT_CPU, &new, NULL);
+    }
+    puts("beside an end");
+}
+
 int main(void)
 {
     shared = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -154,5 +174,6 @@ int main(void)
     child("of all threads", of_all_threads);
     child("not deleted", not_deleted);
     child("lifted", lifted);
+    beside_an_end();
     return 0;
 }

@@ -8,7 +8,7 @@
 
 #include <fcntl.h>
 
-enum { UNSHARE = 2, CLOEXEC = 4, FIRST = 10, COUNT = 4 };
+enum { UNSHARE = 2, CLOEXEC = 4, FIRST = 10, COUNT = 4, JOINS = 100 };
 
 static long close_them(unsigned flags)
 {
@@ -65,6 +65,42 @@ static void ranges(void)
     SAY(syscall(436, 5, 4, UNSHARE));
 }
 
+static int end(void *argument)
+{
+    return argument != NULL;
+}
+
+// The table of a process is its own after a joined thread, too, although that thread may still be exiting.
+static void after_a_join(void)
+{
+    static _Alignas(16) char stack[1 << 14];
+    static atomic_int lives;
+    int kept = 0;
+
+    fflush(stdout);
+    for (int i = 0; i < JOINS; i++) {
+        long child;
+
+        open_them();
+        child = syscall(SYS_clone, 0x400 | SIGCHLD, 0, 0, 0, 0);
+        CHECK(child >= 0);
+        if (child == 0) {
+            atomic_store(&lives, 1);
+            CHECK(clone(end, stack + sizeof stack,
+                        CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
+                            CLONE_CHILD_CLEARTID,
+                        NULL, NULL, NULL, &lives) > 0);
+            while (atomic_load(&lives))
+                ;
+            CHECK(close_them(UNSHARE) == 0);
+            _exit(0);
+        }
+        CHECK(status_of((pid_t)child) == 0);
+        kept += fcntl(FIRST, F_GETFD) == 0;
+    }
+    printf("kept after a join: %d of %d\n", kept, JOINS);
+}
+
 // Record locks belong to a table: a copy of it has none, and closing there releases none.
 static void locks(void)
 {
@@ -99,6 +135,7 @@ static void rights(void)
 int main(void)
 {
     ranges();
+    after_a_join();
     locks();
     rights();
     return 0;

@@ -7,6 +7,7 @@
 //! * [`SpinLock`] and [`RwLock`]: a lock for short critical sections, and a downgradable reader-writer lock
 //!   that parks through the machine.
 //! * [`Gate`] and [`WaitGroup`]: waits until earlier operations have left.
+//! * [`IdleCpus`]: the CPUs that have nothing to run, and how one of them is found for work.
 //! * [`RangeLock`]: exclusion of operations with overlapping ranges, first come, first served.
 //! * [`prefetch_to_write`]: a hint for a line that a claim will wait for.
 //! * [`reclaim`]: quiescent-state reclamation. Lock-free readers may use a retired object until they leave
@@ -20,6 +21,7 @@ pub mod atomic;
 mod cpu;
 mod fence;
 mod gate;
+mod idle;
 mod mutant;
 mod order;
 mod prefetch;
@@ -36,6 +38,7 @@ mod wait;
 pub use cpu::{Cpu, CpuSet, MAX_CPUS};
 pub use fence::fence_after_rmw;
 pub use gate::{Gate, Ticket, WaitGroup};
+pub use idle::{IdleCpus, TakenCpu};
 #[cfg(any(loom, shuttle))]
 pub use mutant::with_flaw;
 pub use mutant::{Mutant, mutant};

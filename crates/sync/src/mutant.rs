@@ -143,6 +143,12 @@ pub enum Mutant {
     LoadNotMarked,
     /// An entry keeps its owner when its accessed bit is cleared.
     OwnerNotTakenAway,
+    /// No fence stands between the announcement of an idle CPU and its last look at the queues.
+    HaltWithoutFence,
+    /// No fence stands between queueing work and the look for an idle CPU.
+    QueuedWithoutFence,
+    /// An idle CPU halts although it was taken while it polled.
+    HaltThoughTaken,
     /// The CPUs to flush are chosen by the value of an entry before it was claimed in place.
     HoldersOfFirstLook,
 }

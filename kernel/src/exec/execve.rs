@@ -14,7 +14,6 @@ use crate::files::image;
 use crate::process::{self, Process, UserSpace, alarm, end, family, space, usage};
 use crate::ptrace::attach;
 use crate::sched::thread::{Thread, Work};
-use crate::sched::wait::{self, Interruptible};
 use crate::sched::{self};
 use crate::signal::action::Actions;
 use crate::signal::pending::AlternateStack;
@@ -113,11 +112,7 @@ impl Process {
                     sched::interrupt(other, Work::EXIT);
                 }
             });
-            while self.has_other_threads() {
-                let check = || Ok(self.has_other_threads());
-                let _ = wait::sleep(self.key(), u32::MAX, None, Interruptible::No, check);
-            }
-            self.alone.store(false, Ordering::SeqCst);
+            self.await_others();
         }
         if self.is_ending() {
             return Err(EINTR);

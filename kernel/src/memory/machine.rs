@@ -21,7 +21,7 @@ use crate::arch::{self, paging, percpu, protection_keys, time, tlb};
 use crate::report::refuse;
 use crate::sched::thread::Work;
 use crate::sched::wait::{self, Interruptible};
-use crate::sched::{self, stop_machine};
+use crate::sched::{self, stop_machine, timer};
 use crate::sync::Once;
 
 /// The machine.
@@ -201,12 +201,13 @@ fn mark(frame: Frame, purpose: Purpose) {
     FRAMES.get().descriptor(frame).set_flags(flags);
 }
 
-/// Allocates a zeroed frame for the kernel itself; returns its physical address.
+/// Allocates a zeroed frame for the kernel itself; returns its physical address. Interrupts stay off, as in
+/// the two functions below, because callers may hold the kernel's own spin locks.
 ///
 /// # Errors
 /// If there is none.
 pub fn allocate_zeroed(purpose: Purpose) -> Result<u64, NoMemory> {
-    let frame = FRAMES.get().allocate_zeroed(Kernel.cpu())?;
+    let frame = timer::without_naps(|| FRAMES.get().allocate_zeroed(Kernel.cpu()))?;
     mark(frame, purpose);
     Ok(frame.0 << 12)
 }
@@ -214,7 +215,7 @@ pub fn allocate_zeroed(purpose: Purpose) -> Result<u64, NoMemory> {
 /// Allocates a block of `2^order` frames for the kernel itself; returns its physical address.
 pub fn allocate_block(order: u32, purpose: Purpose) -> Option<u64> {
     let frames = FRAMES.try_get()?;
-    let block = frames.allocate_block(order).ok()?;
+    let block = timer::without_naps(|| frames.allocate_block(order)).ok()?;
     (block.0..block.0 + (1 << order)).for_each(|frame| mark(Frame(frame), purpose));
     Some(block.0 << 12)
 }
@@ -223,7 +224,7 @@ pub fn allocate_block(order: u32, purpose: Purpose) -> Option<u64> {
 pub fn free(physical: u64) {
     let frame = Frame(physical >> 12);
     FRAMES.get().descriptor(frame).set_flags(Flags::NONE);
-    FRAMES.get().free(Kernel.cpu(), frame);
+    timer::without_naps(|| FRAMES.get().free(Kernel.cpu(), frame));
 }
 
 /// All frames of the core and of the kernel.

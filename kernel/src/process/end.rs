@@ -101,7 +101,7 @@ pub fn exit_thread(thread: &'static Thread) -> ! {
         finish(process);
     } else {
         if process.alone.load(Ordering::SeqCst) {
-            // The thread that calls `exec` waits for this.
+            // A thread that calls `exec`, or unshares descriptors, waits for this.
             wait::wake_address(process.key(), u32::MAX, u32::MAX);
         }
         let blocked = thread.signals.lock().blocked;

@@ -61,7 +61,7 @@ pub struct Process {
     pub leaving: AtomicU32,
     /// Whether all threads have to exit.
     ending: AtomicBool,
-    /// Whether all threads but one have to exit, because that one calls `exec`.
+    /// Whether all threads but one exit, and that one waits for it: it calls `exec`, or unshares descriptors.
     pub alone: AtomicBool,
     /// The reason of its end: an exit status, or `SIGNALLED` and a signal; `NO_REASON` before.
     reason: AtomicU64,

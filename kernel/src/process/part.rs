@@ -10,6 +10,7 @@ use core::sync::atomic::Ordering;
 use super::Process;
 use crate::errno::Errno;
 use crate::files::descriptors::Table;
+use crate::sched::wait::{self, Interruptible};
 use crate::shared::Shared;
 use crate::sync::SpinLock;
 
@@ -92,14 +93,29 @@ impl Process {
         self.thread_count() > 1 || self.leaving.load(Ordering::SeqCst) != 0
     }
 
+    /// Waits until the caller is the process's only thread. All others exit. The caller has set `alone`.
+    pub fn await_others(&self) {
+        while self.has_other_threads() {
+            let check = || Ok(self.has_other_threads());
+            let _ = wait::sleep(self.key(), u32::MAX, None, Interruptible::No, check);
+        }
+        self.alone.store(false, Ordering::SeqCst);
+    }
+
     /// Gives the current process its own copy of descriptors that it shares with other processes. Its threads
-    /// always share theirs: while there are several, nothing changes.
+    /// always share theirs: while several stay, nothing changes.
     ///
     /// # Errors
     /// `ENOMEM`.
     pub fn unshare_descriptors(&self) -> Result<(), Errno> {
-        if self.has_other_threads() {
+        if self.staying.load(Ordering::Relaxed) > 1 {
             return Ok(());
+        }
+        // A joined thread may still be exiting: its joiner is told first. It has been subtracted before that, and
+        // only the caller could make a new thread.
+        if self.has_other_threads() {
+            self.alone.store(true, Ordering::SeqCst);
+            self.await_others();
         }
         let copy = |table: &Table| Shared::new(table.duplicate()?);
         // SAFETY: The caller is the only thread, and uses no reference to the table meanwhile.

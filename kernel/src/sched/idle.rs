@@ -5,6 +5,8 @@
 
 use core::sync::atomic::{AtomicPtr, Ordering};
 
+use faultless_sync::{Cpu, IdleCpus};
+
 use super::thread::Thread;
 use super::{block, queue, stop_machine, timer};
 use crate::arch::percpu::{self, MAX_CPUS};
@@ -19,6 +21,9 @@ const MAX_LOOKS: u32 = 64;
 const LOOK: u64 = 20_000;
 /// Frames zeroed before looking for threads again.
 const ZERO_AT_ONCE: u32 = 4;
+
+/// The CPUs that have nothing to run.
+pub static CPUS: IdleCpus = IdleCpus::new();
 
 static THREADS: [AtomicPtr<Thread>; MAX_CPUS] =
     [const { AtomicPtr::new(core::ptr::null_mut()) }; MAX_CPUS];
@@ -59,35 +64,36 @@ pub fn begin() -> ! {
         if stop_machine::nap_at_gate(cpu) {
             continue;
         }
-        queue::set_idle(cpu, true);
+        CPUS.begin(Cpu(cpu));
         let mut zeroed = 0;
         while !anything_to_run() && zeroed < ZERO_AT_ONCE && memory::machine::fill_zeroed() {
             arch::relax();
             zeroed += 1;
         }
         if zeroed == 0 {
-            look(cpu);
+            poll(cpu);
+            looks = if anything_to_run() { looks + 1 } else { 0 };
+            // A thread that waits elsewhere for long may not run here.
+            let own_only = looks > MAX_LOOKS;
+            let finds_work = || queue::length(cpu) != 0 || !own_only && anything_to_run();
+            // The last look, after the announcement. An interrupt by a CPU that queues a thread from now on
+            // ends the halt, because interrupts have been off since then.
+            if CPUS.may_halt(Cpu(cpu), finds_work) {
+                timer::program();
+                arch::wait_for_interrupt();
+            }
         }
-        looks = if anything_to_run() { looks + 1 } else { 0 };
-        // A thread that waits elsewhere for long may not run here.
-        if queue::length(cpu) == 0 && (looks > MAX_LOOKS || looks == 0) && zeroed == 0 {
-            timer::program();
-            // A CPU that queues a thread here from now on also interrupts this CPU. That ends the halt,
-            // because interrupts have been off since the check of the queues.
-            arch::wait_for_interrupt();
-        }
-        queue::set_idle(cpu, false);
+        CPUS.end(Cpu(cpu));
     }
 }
 
 /// Polls for a while before halting, which is quicker than a wake-up, for both sides.
-fn look(cpu: u32) {
-    queue::set_looking(cpu, true);
+fn poll(cpu: u32) {
+    CPUS.begin_polling(Cpu(cpu));
     let end = time::now() + LOOK;
     while !anything_to_run() && time::now() < end {
         arch::relax();
     }
-    queue::set_looking(cpu, false);
 }
 
 fn anything_to_run() -> bool {

@@ -5,7 +5,8 @@
 //!
 //! Wake-ups are not lost. The sleeper puts itself on a list and sets its state to `SLEEPING` under that
 //! list's lock, then calls `block`. The waker calls `wake` under the same lock. The compare-and-swap back to
-//! `RUNNABLE` decides which CPU queues the thread.
+//! `RUNNABLE` decides which CPU queues the thread. A CPU that queues a thread then looks for an idle CPU, and
+//! an idle CPU looks at the queues before it halts: [`idle::CPUS`] orders the two.
 
 pub mod idle;
 mod place;
@@ -16,6 +17,8 @@ pub mod timer;
 pub mod wait;
 
 use core::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use faultless_sync::{Cpu, TakenCpu};
 
 use crate::arch::percpu::{self, MAX_CPUS};
 use crate::arch::{self, TrapFrame, apic, context, fpu, gdt, idt};
@@ -56,28 +59,30 @@ pub fn enqueue(thread: &'static Thread) {
 }
 
 fn send(cpu: u32, thread: &'static Thread) {
+    // Once it is in a queue, the thread may run, end, and become another one.
+    let allowed = place::allowed(thread);
     let before = queue::push(cpu, thread);
     if cpu == percpu::cpu_number() {
         timer::program();
-    } else if before == 0 && !queue::is_looking(cpu) {
+    } else if before == 0 && !idle::CPUS.is_polling(Cpu(cpu)) {
         // Idle: it has to wake up. Busy: its thread's slice begins to count.
         apic::interrupt(cpu, idt::RESCHEDULE);
     }
+    // A CPU that became idle after `place` had looked may not have seen the thread before it halted.
+    tell(idle::CPUS.take_for(Cpu(cpu), allowed));
 }
 
 /// Called when more threads wait here than can run: wakes an idle CPU, which takes one that it may run.
 fn share(this: u32) {
-    let idle = queue::idle();
-    if idle == 0 {
-        return;
-    }
-    let idle = idle & queue::allowed(this);
-    if idle != 0 {
-        let cpu = idle.trailing_zeros();
-        queue::set_idle(cpu, false);
-        if !queue::is_looking(cpu) {
-            apic::interrupt(cpu, idt::RESCHEDULE);
-        }
+    tell(idle::CPUS.take(|| queue::allowed(this)));
+}
+
+/// Makes an idle CPU that was taken look at the queues.
+fn tell(taken: Option<TakenCpu>) {
+    if let Some(taken) = taken
+        && taken.needs_interrupt
+    {
+        apic::interrupt(taken.cpu.0, idt::RESCHEDULE);
     }
 }
 
@@ -106,9 +111,7 @@ fn tell_others() {
 
 /// Handles the interrupt that says that this CPU's queue, or its thread's work, has changed.
 pub fn reschedule_interrupt() {
-    if stop_machine::is_wanted() {
-        current().add_work(Work::RESCHEDULE);
-    }
+    stop_machine::mark(current());
     timer::program();
 }
 
@@ -154,12 +157,13 @@ pub fn breathe() -> bool {
     !current().is_interrupted()
 }
 
-/// Like [`breathe`], whatever is pending. The value of `around` is kept while another thread runs.
+/// Like [`breathe`], whatever is pending. The CPU is also given up while the gate is closed. The value of
+/// `around` is kept meanwhile.
 pub fn cond_resched<R>(around: impl FnOnce() -> R) {
     arch::take_interrupts();
     arch::relax();
     let thread = current();
-    if thread.work().contains(Work::RESCHEDULE) {
+    if thread.work().contains(Work::RESCHEDULE) || !stop_machine::lets(thread) {
         let _kept = around();
         preempt(thread);
     }
@@ -181,10 +185,8 @@ fn switch() {
     let this = percpu::cpu_number();
     let old = current();
     let new = queue::next(this, percpu::count()).unwrap_or_else(|| idle::of(this));
-    if stop_machine::is_wanted() {
-        // The thread passes the gate, but only as far as user mode, even if it is the old one.
-        new.add_work(Work::RESCHEDULE);
-    }
+    // If it passes the closed gate, then only as far as user mode, even if it is the old one.
+    stop_machine::mark(new);
     if core::ptr::eq(old, new) {
         timer::program();
         return;
@@ -273,7 +275,9 @@ pub extern "C" fn leave(frame: *mut TrapFrame) {
         if work.contains(Work::SIGNAL) {
             signal::deliver::deliver(thread, frame);
         }
-        if work.contains(Work::RESCHEDULE) {
+        if work.contains(Work::RESCHEDULE)
+            || work.contains(Work::GATE) && stop_machine::stops(thread)
+        {
             preempt(thread);
         }
     }

@@ -6,12 +6,13 @@
 //! thread gets ahead: three threads on two CPUs run two thirds of the time each.
 //!
 //! Lengths are read without the queues' locks. A stale length puts a thread into a suboptimal queue, until
-//! the end of its next slice.
+//! the end of its next slice. A CPU that becomes idle meanwhile is found by a second look, once the thread is
+//! in its queue (`sched::send`).
 
 use core::sync::atomic::Ordering;
 
-use super::queue;
 use super::thread::Thread;
+use super::{idle, queue};
 use crate::arch::percpu;
 
 /// The CPUs that a thread may run on, among those that run.
@@ -27,7 +28,7 @@ pub fn of_woken(thread: &Thread) -> u32 {
         return last;
     }
     let allowed = allowed(thread);
-    let idle = queue::idle() & allowed;
+    let idle = idle::CPUS.announced() & allowed;
     if idle & 1 << last != 0 {
         return last;
     }
@@ -63,7 +64,7 @@ fn shorter(cpus: u64, from: u32, below: u32) -> Option<u32> {
 /// one after `from`, so that not all threads meet on the first.
 fn shortest(cpus: u64, from: u32) -> Option<u32> {
     let count = percpu::count();
-    let idle = queue::idle();
+    let idle = idle::CPUS.announced();
     (1..=count)
         .map(|distance| (from + distance) % count)
         .filter(|&cpu| cpus & 1 << cpu != 0)

@@ -4,7 +4,7 @@
 //! stolen. So no CPU ever waits for a stack. A thread that may no longer run where it waits
 //! (`sched_setaffinity`) is sent elsewhere by the CPU that finds it in its queue.
 
-use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
 
 use super::stop_machine;
 use super::thread::Thread;
@@ -34,47 +34,13 @@ static QUEUES: [Queue; MAX_CPUS] = [const {
     }
 }; MAX_CPUS];
 
-/// CPUs that have nothing to run, a bit each.
-static IDLE: AtomicU64 = AtomicU64::new(0);
-/// Idle CPUs that poll their queues: they need no interrupt.
-static LOOKING: AtomicU64 = AtomicU64::new(0);
-
-/// Sets whether a CPU has nothing to run.
-pub fn set_idle(cpu: u32, idle: bool) {
-    if idle {
-        IDLE.fetch_or(1 << cpu, Ordering::SeqCst);
-    } else {
-        IDLE.fetch_and(!(1 << cpu), Ordering::SeqCst);
-    }
-}
-
-/// The CPUs that have nothing to run.
-pub fn idle() -> u64 {
-    IDLE.load(Ordering::Relaxed)
-}
-
-/// Sets whether an idle CPU polls its queue.
-pub fn set_looking(cpu: u32, looking: bool) {
-    if looking {
-        LOOKING.fetch_or(1 << cpu, Ordering::SeqCst);
-    } else {
-        // SeqCst pairs with `push`, after which the caller reads `is_looking`. Either the caller sees that
-        // this CPU stopped polling, or this CPU's next check sees the thread.
-        LOOKING.fetch_and(!(1 << cpu), Ordering::SeqCst);
-    }
-}
-
-/// Whether an idle CPU polls its queue.
-pub fn is_looking(cpu: u32) -> bool {
-    LOOKING.load(Ordering::SeqCst) & 1 << cpu != 0
-}
-
 /// How many threads wait in a CPU's queue.
 pub fn length(cpu: u32) -> u32 {
     QUEUES[cpu as usize].length.load(Ordering::Relaxed)
 }
 
-/// Puts a thread at the end of a CPU's queue; returns how many were there before.
+/// Puts a thread at the end of a CPU's queue; returns how many were there before. The caller looks for an idle
+/// CPU afterwards (`sched::send`), unless it is about to take a thread from this queue.
 pub fn push(cpu: u32, thread: &'static Thread) -> u32 {
     thread.cpu.store(cpu, Ordering::Relaxed);
     let queue = &QUEUES[cpu as usize];

@@ -5,11 +5,14 @@
 //! exempt: they continue, for else the core would never be at rest. When all CPUs are at the gate and no
 //! thread sleeps in the core, the core's state is consistent.
 //!
+//! A thread that ran, or was picked, while the gate was closed is in the state [`Work::GATE`] until it has come to
+//! user mode. There, and in long calls, it gives up its CPU if the gate is still closed.
+//!
 //! Threads hold none of the kernel's spin locks while they sleep, so those are free, too.
 
 use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use super::thread::Thread;
+use super::thread::{Thread, Work};
 use super::wait::{self, Interruptible};
 use super::{current, timer};
 use crate::arch::{percpu, time};
@@ -45,22 +48,37 @@ impl Drop for Inside {
     }
 }
 
-/// Whether a thread may be picked.
+/// Whether a thread may be picked, or keep its CPU.
 #[inline]
 pub fn lets(thread: &Thread) -> bool {
-    !CLOSED.load(Ordering::SeqCst) || thread.passes.load(Ordering::SeqCst)
+    !is_closed() || thread.passes.load(Ordering::SeqCst)
 }
 
-/// Whether CPUs should give up their threads.
+/// Whether the gate is closed.
 #[inline]
-pub fn is_wanted() -> bool {
+fn is_closed() -> bool {
     CLOSED.load(Ordering::SeqCst)
+}
+
+/// Marks a thread that this CPU runs, or is about to run, while the gate is closed.
+pub fn mark(thread: &Thread) {
+    if is_closed() {
+        thread.add_work(Work::GATE);
+    }
+}
+
+/// Whether a thread that has come to user mode has to give up its CPU. It is marked again if it is picked while
+/// the gate is closed, or still runs when the gate is closed again.
+pub fn stops(thread: &Thread) -> bool {
+    // Before the look at the gate: a CPU that closes it later has this CPU mark the thread.
+    thread.remove_work(Work::GATE);
+    !lets(thread)
 }
 
 /// Naps at the gate if it is closed; an idle CPU calls this when it has found nothing to run. Returns whether
 /// it napped: then the CPU should look for a thread that passes.
 pub fn nap_at_gate(cpu: u32) -> bool {
-    if !CLOSED.load(Ordering::SeqCst) {
+    if !is_closed() {
         return false;
     }
     OUT.fetch_or(1 << cpu, Ordering::SeqCst);

@@ -39,6 +39,9 @@ bitflags! {
         const TRACED = 1 << 4;
         /// Another mark: the thread stops at system calls, or single-steps.
         const CALLS = 1 << 5;
+        /// A state: the thread ran, or was picked, while the gate was closed. It goes no further than user mode
+        /// while the gate is closed (`sched::stop_machine`). Only [`super::leave`] removes this.
+        const GATE = 1 << 6;
     }
 }
 

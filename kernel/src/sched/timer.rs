@@ -156,10 +156,23 @@ pub fn begin_slice() {
 /// The length of a nap in nanoseconds.
 const NAP: u64 = 30_000;
 
-/// Halts for a moment in the middle of a long wait. Interrupts are on meanwhile; their handlers
-/// take this module's locks and the queues', which the caller must not hold.
+/// Runs `f`, which does not sleep, with interrupts off even in long waits. For callers of the memory core that
+/// may hold the kernel's own spin locks.
+pub fn without_naps<R>(f: impl FnOnce() -> R) -> R {
+    let stays_awake = &percpu::this().stays_awake;
+    stays_awake.store(true, Ordering::Relaxed);
+    let result = f();
+    stays_awake.store(false, Ordering::Relaxed);
+    result
+}
+
+/// Halts for a moment in the middle of a long wait, unless the CPU is in [`without_naps`]. Interrupts are on
+/// meanwhile. Their handlers take the kernel's own spin locks, so the caller must hold none.
 #[cold]
 pub fn nap() {
+    if percpu::this().stays_awake.load(Ordering::Relaxed) {
+        return;
+    }
     let timer = &TIMERS[percpu::cpu_number() as usize];
     let end = time::now() + NAP;
     if end < timer.programmed.load(Ordering::Relaxed) {

@@ -5,7 +5,8 @@
 //! The moments:
 //! - periodically;
 //! - when the first process has ended, with all others that live;
-//! - when those have been killed. Then no address space and no pipe may be left, and no file without a name.
+//! - when those have been killed. Then no address space, no pipe and no timer may be left, and no file without a
+//!   name.
 //!
 //! The first violation ends the run.
 
@@ -22,7 +23,7 @@ use crate::arch::{TrapFrame, time};
 use crate::console::Port;
 use crate::files;
 use crate::memory::machine::{Purpose, frames, memory};
-use crate::process::{FIRST, family};
+use crate::process::{FIRST, alarm, family};
 use crate::report::refuse;
 use crate::sched::thread::Thread;
 use crate::sched::{self, stop_machine};
@@ -171,6 +172,13 @@ fn look(moment: Moment) -> Result<Accounts, Violation> {
                 rule: "a file is left that has no name",
                 address: 0,
                 value: files::source::count(),
+            });
+        }
+        if moment == Moment::Last && alarm::count() != 0 {
+            return Err(Violation {
+                rule: "a timer is left without a process",
+                address: 0,
+                value: alarm::count() as u64,
             });
         }
         if moment == Moment::Last && accounts.of(Use::PINNED) != 0 {

@@ -107,29 +107,38 @@ impl Places {
         }
     }
 
-    /// Returns a slot, by a number below `capacity`.
+    /// Returns a slot. A slot of a chunk that was not added is like one that is free: it has no range.
     #[inline]
     fn at(&self, number: usize) -> &Waiter {
-        match number.checked_sub(OWN) {
-            None => &self.own[number],
-            Some(further) => {
-                let room = self.rooms[further / ROOM].expect("there is room for it");
+        let slot = match number.checked_sub(OWN) {
+            None => self.own.get(number),
+            Some(further) => self.room_of(further).and_then(|room| {
                 // SAFETY: the list's alone, and in place as long as the list ([`super::RangeLock::add_room`]).
-                &unsafe { room.as_ref() }.places[further % ROOM]
-            }
-        }
+                let room = unsafe { room.as_ref() };
+                room.places.get(further % ROOM)
+            }),
+        };
+        slot.unwrap_or(&Waiter::FREE)
     }
 
+    /// Changes a slot, unless its chunk was not added.
     #[inline]
-    fn at_mut(&mut self, number: usize) -> &mut Waiter {
-        match number.checked_sub(OWN) {
-            None => &mut self.own[number],
-            Some(further) => {
-                let mut room = self.rooms[further / ROOM].expect("there is room for it");
-                // SAFETY: as above.
-                &mut unsafe { room.as_mut() }.places[further % ROOM]
-            }
-        }
+    fn change(&mut self, number: usize, change: impl FnOnce(&mut Waiter)) {
+        let slot = match number.checked_sub(OWN) {
+            None => self.own.get_mut(number),
+            Some(further) => self.room_of(further).and_then(|mut room| {
+                // SAFETY: as above, and the list is borrowed exclusively.
+                let room = unsafe { room.as_mut() };
+                room.places.get_mut(further % ROOM)
+            }),
+        };
+        slot.map(change);
+    }
+
+    /// Returns the chunk of a slot, which is numbered from the first slot of the first chunk.
+    #[inline]
+    fn room_of(&self, further: usize) -> Option<NonNull<SlotChunk>> {
+        self.rooms.get(further / ROOM).copied().flatten()
     }
 
     /// Whether slots are scarce and a chunk may be added.
@@ -193,7 +202,7 @@ impl Places {
     pub(super) fn take(&mut self, wish: &LockRequest) -> Option<usize> {
         let number = self.next_place()?;
         self.take_place(number);
-        self.at_mut(number).wish.clone_from(wish);
+        self.change(number, |slot| slot.wish.clone_from(wish));
         Some(number)
     }
 
@@ -233,7 +242,8 @@ impl Places {
         debug_assert_eq!(self.next_place(), Some(number), "not the next free slot");
         self.used.insert(number);
         self.used_count += 1;
-        self.at_mut(number).number = self.next;
+        let next = self.next;
+        self.change(number, |slot| slot.number = next);
         self.next += 1;
     }
 
@@ -289,8 +299,8 @@ impl Places {
         if self.is_barred(&self.used.without(&Set::of(number)), range) {
             return false;
         }
-        self.at_mut(number).wish.ranges[1] = range.clone();
-        true
+        self.change(number, |slot| slot.wish.ranges[1] = range.clone());
+        self.has(number, range)
     }
 
     /// Turns a slot into a zapped one, for `range`.
@@ -298,13 +308,13 @@ impl Places {
         self.announced.remove(number);
         self.replacing.remove(number);
         self.zapped.insert(number);
-        self.at_mut(number).wish = LockRequest::to_change(range);
+        self.change(number, |slot| slot.wish = LockRequest::to_change(range));
     }
 
     /// Turns a slot into a replacing one, for `range`.
     pub(super) fn begin_replace(&mut self, number: usize, range: Range<u64>) {
         self.replacing.insert(number);
-        self.at_mut(number).wish = LockRequest::to_change(range);
+        self.change(number, |slot| slot.wish = LockRequest::to_change(range));
     }
 
     /// Returns the ranges from which a slot excludes more than new mappings.
@@ -352,5 +362,25 @@ impl Places {
         let zaps = self.zapped.or(&self.replacing);
         zaps.iter()
             .any(|other| self.ranges(other).iter().any(|range| wish.meets(range)))
+    }
+}
+
+#[cfg(all(test, not(any(loom, shuttle))))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_of_no_chunk_has_no_range() {
+        let mut places = Places::new();
+        for number in [OWN, PLACES - 1, PLACES, usize::MAX] {
+            places.change(number, |_| unreachable!("there is no such slot"));
+            assert!(places.ranges(number).iter().all(Range::is_empty));
+        }
+        assert!(!places.extend(OWN, &(1..2)) && places.extend(0, &(1..2)));
+        let mut room = SlotChunk::new(0);
+        places.used_count = OWN;
+        assert!(places.add_room(NonNull::from(&mut room)));
+        assert!(places.extend(OWN, &(3..4)) && places.has(OWN, &(3..4)));
+        assert!(places.ranges(OWN + ROOM).iter().all(Range::is_empty));
     }
 }

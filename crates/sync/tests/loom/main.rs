@@ -5,6 +5,7 @@
 mod model;
 
 mod gate;
+mod idle;
 mod ranges;
 mod reclaim;
 mod rwlock;

@@ -30,6 +30,8 @@ pub struct PerCpu {
     pub apic_id: AtomicU32,
     /// Whether accesses to user memory must not enter the fault engine now.
     pub no_fault: AtomicBool,
+    /// Whether waits must leave interrupts off now (`sched::timer::without_naps`).
+    pub stays_awake: AtomicBool,
     /// The address space that it runs in; see `process::space`.
     pub space: AtomicPtr<UserSpace>,
     /// Written by CPUs that request a flush of this CPU.
@@ -56,6 +58,7 @@ impl PerCpu {
             number: AtomicU32::new(0),
             apic_id: AtomicU32::new(0),
             no_fault: AtomicBool::new(false),
+            stays_awake: AtomicBool::new(false),
             space: AtomicPtr::new(core::ptr::null_mut()),
             mailbox: Mailbox::new(),
         }

@@ -17,7 +17,7 @@ pub fn prepare(process: &Process) -> Result<(), Errno> {
     prepare_for(process, limit)
 }
 
-/// The same for a limit that the process is about to get; `u64::MAX` is none.
+/// The same for a limit that the process is about to get; `u64::MAX` is none. A process that ends gets no timer.
 ///
 /// # Errors
 /// `ENOMEM`, `EAGAIN`.
@@ -27,6 +27,10 @@ pub fn prepare_for(process: &Process, limit: u64) -> Result<(), Errno> {
     }
     thread::begin()?;
     let mut alarms = ALARMS.lock();
+    // The caller may be another process. SeqCst: pairs with [`super::forget`], after which no timer is added.
+    if process.is_ending() {
+        return Ok(());
+    }
     // Another thread of the process may have added it.
     match super::find(&mut alarms, process.id, CPU_LIMIT) {
         Some(_) => Ok(()),

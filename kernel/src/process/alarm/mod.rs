@@ -165,13 +165,20 @@ pub fn delete(process: u32, id: i32) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Deletes a process's timers: all of them, or those of `timer_create`.
+/// Deletes a process's timers: all of them, because the process ends, or those of `timer_create`.
 pub fn forget(process: u32, all: bool) {
-    // Most processes never set one.
-    if HAS_THREAD.load(Ordering::Relaxed) {
+    // Most processes never set one. SeqCst: another process that sets a limit of this one (`limit::prepare_for`)
+    // sets the flag, and then reads, under the lock, whether this process ends. So either it sees that, or its
+    // timer is deleted here.
+    if HAS_THREAD.load(Ordering::SeqCst) {
         let goes = |alarm: &Alarm| alarm.process == process && (all || alarm.id >= 0);
         ALARMS.lock().retain(|alarm| !goes(alarm));
     }
+}
+
+/// The number of timers of all processes.
+pub fn count() -> usize {
+    ALARMS.lock().len()
 }
 
 /// The setting of a timer, and its clock.

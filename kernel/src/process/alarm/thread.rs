@@ -21,7 +21,7 @@ const LEAST_PAUSE: u64 = 100_000;
 
 /// Starts the thread, once.
 pub fn begin() -> Result<(), Errno> {
-    if HAS_THREAD.swap(true, Ordering::AcqRel) {
+    if HAS_THREAD.swap(true, Ordering::SeqCst) {
         return Ok(());
     }
     let thread = Thread::new(OWN_THREAD, false, run, &TrapFrame::default());
