@@ -251,7 +251,7 @@ pub const STEPS: &[Step] = &[
     },
     Step {
         name: "stress-ng",
-        about: "Debian's stress-ng in the kernel, five seconds of each stressor (with --full or by name)",
+        about: "Debian's stress-ng in the kernel, every stressor of memory (with --full or by name)",
         sources: ALL,
         needs: &[Need::Qemu, Need::Musl, Need::BareMetal, Need::StressNg],
         run: Run::BootedLong(&[

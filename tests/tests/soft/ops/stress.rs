@@ -5,12 +5,12 @@
 //! again; everything else only has to keep the invariants.
 
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use faultless_mm::{AgingMode, Counter, Layout, OwnedSpace, Policy, advice, flags, remap_flags};
 use faultless_soft::{SoftCpu, SoftSpace, Trap};
 use faultless_tests::random::{Numbers, seed};
-use faultless_tests::{available, machine, on_every_cpu, rounds};
+use faultless_tests::{Budget, available, budget, machine, on_every_cpu};
 
 const PAGE: u64 = 4096;
 const RW: u32 = 3;
@@ -156,7 +156,7 @@ struct Plan {
     switch: bool,
     /// Whether all CPUs map and unmap in two shards, and across their boundary.
     in_arenas: bool,
-    epochs: u64,
+    epochs: Budget,
     steps: u64,
 }
 
@@ -190,13 +190,15 @@ fn stress(plan: &Plan) -> (u64, u64) {
         out_of_memory: AtomicU64::new(0),
     };
     let seed = seed();
-    eprintln!("FAULTLESS_SEED={seed}");
+    let goes_on = AtomicBool::new(plan.epochs.goes_on(0));
     on_every_cpu(&space, |cpu| {
         let mut numbers = Numbers(seed ^ (u64::from(cpu.number()) << 56));
         let mut own = Own {
             values: vec![0; plan.arena_pages as usize],
         };
-        for _ in 0..plan.epochs {
+        let mut epoch = 0;
+        while goes_on.load(Ordering::Relaxed) {
+            epoch += 1;
             for _ in 0..plan.steps {
                 act(cpu, &run, &mut numbers, plan.switch);
                 own.check(cpu, &run, &mut numbers);
@@ -205,13 +207,17 @@ fn stress(plan: &Plan) -> (u64, u64) {
                 cpu.space()
                     .verify()
                     .unwrap_or_else(|violation| panic!("{violation}"));
+                goes_on.store(plan.epochs.goes_on(epoch), Ordering::Relaxed);
             }
             run.barrier.wait();
         }
     });
     recover(&space, arena, plan);
     let faults = memory.total(Counter::Faults);
-    assert!(faults > plan.epochs * plan.steps / 4, "{faults} faults");
+    assert!(
+        faults > plan.epochs.done() * plan.steps / 4,
+        "{faults} faults"
+    );
     faultless_tests::verify_and_destroy(space, before);
     (faults, run.out_of_memory.into_inner())
 }
@@ -244,7 +250,7 @@ fn every_policy() {
             policy,
             switch: false,
             in_arenas: false,
-            epochs: rounds(12, 100),
+            epochs: budget(12),
             steps: 400,
         });
     }
@@ -258,7 +264,7 @@ fn policies_that_change() {
         policy: Policy::default(),
         switch: true,
         in_arenas: false,
-        epochs: rounds(30, 300),
+        epochs: budget(30),
         steps: 400,
     });
 }
@@ -272,7 +278,7 @@ fn in_arenas_and_beside() {
             policy: Policy::Speculative,
             switch,
             in_arenas: true,
-            epochs: rounds(20, 200),
+            epochs: budget(20),
             steps: 400,
         });
     }
@@ -286,7 +292,7 @@ fn memory_runs_out_in_arenas() {
         policy: Policy::Speculative,
         switch: false,
         in_arenas: true,
-        epochs: rounds(12, 100),
+        epochs: budget(12),
         steps: 300,
     });
     assert!(out_of_memory > 0, "memory was never short");
@@ -301,7 +307,7 @@ fn memory_runs_out() {
             policy,
             switch: false,
             in_arenas: false,
-            epochs: rounds(12, 100),
+            epochs: budget(12),
             steps: 300,
         });
         assert!(out_of_memory > 0, "memory was never short");
