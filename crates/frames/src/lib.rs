@@ -1,5 +1,27 @@
 //! Physical frames: their descriptors, their allocation, and an audit of their uses.
 //!
+//! Every allocation names its CPU, and can fail:
+//!
+//! ```
+//! use faultless_frames::{FrameSource, NoMemory};
+//! use faultless_paging::Frame;
+//! use faultless_sync::Cpu;
+//!
+//! /// Two zeroed frames, or none.
+//! fn pair<S: FrameSource>(source: &S, cpu: Cpu) -> Result<[Frame; 2], NoMemory> {
+//!     let first = source.allocate_zeroed(cpu)?;
+//!     match source.allocate_zeroed(cpu) {
+//!         Ok(second) => Ok([first, second]),
+//!         Err(error) => {
+//!             source.free(cpu, first);
+//!             Err(error)
+//!         }
+//!     }
+//! }
+//! ```
+//!
+//! Where to look:
+//!
 //! * [`Descriptor`]: the 64-byte descriptor of a frame.
 //! * [`FrameSource`]: the interface through which the memory core allocates; a port may supply its own
 //!   source.
@@ -7,8 +29,6 @@
 //!   pool of frames zeroed in idle time, and the shared zero page.
 //! * [`Slab`]: a slab allocator for small objects of one size, such as tree nodes and mappings.
 //! * [`FrameAudit`]: an audit of all frames, which finds leaks.
-//!
-//! Every allocation can fail, with [`NoMemory`].
 //!
 //! *Writes*: an allocation from a CPU's cache writes only that cache. The free lists and the descriptors of
 //! free frames are written under one lock, once per batch.

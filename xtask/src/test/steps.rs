@@ -142,7 +142,7 @@ pub const STEPS: &[Step] = &[
         name: "docs",
         about: "the libraries' documentation has no broken link",
         needs: &[],
-        sources: MODELLED,
+        sources: HOST,
         run: Run::Documented(&[
             "doc",
             "--no-deps",
@@ -151,6 +151,7 @@ pub const STEPS: &[Step] = &[
             "--package=faultless-paging",
             "--package=faultless-frames",
             "--package=faultless-mm",
+            "--package=faultless-soft",
         ]),
     },
     Step {
