@@ -34,7 +34,7 @@
 //! free frames are written under one lock, once per batch.
 #![cfg_attr(not(any(loom, shuttle, record)), no_std)]
 
-mod books;
+mod audit;
 mod buddy;
 mod cache;
 mod descriptor;
@@ -42,7 +42,7 @@ mod frames;
 mod slab;
 mod source;
 
-pub use books::{Accounts, FrameAudit, Misuse, Use};
+pub use audit::{Accounts, FrameAudit, Misuse, Use};
 pub use cache::FrameCache;
 pub use descriptor::{Descriptor, Flags, MOST_PINS, NotPinned, Sharing};
 pub use frames::{Census, Frames};

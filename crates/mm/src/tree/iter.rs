@@ -216,7 +216,7 @@ impl Subtree {
     /// and begins no earlier than its node. `word` is the value of its last page.
     pub fn last_before(&self, page: u64) -> Option<Run> {
         let spot = self.nearest::<Earlier>(page.checked_sub(1)?, u64::MAX)?;
-        let start = match spot.is_part || spot.word == SlotValue::ARENA {
+        let start = match spot.is_part || spot.word == SlotValue::SHARD {
             true => spot.slot.start,
             false => stretch(spot.node, spot.level, spot.page),
         };
@@ -253,7 +253,7 @@ impl Subtree {
                 // SAFETY: inside a section or under the lock, by the module's contract.
                 let (slot, word, other) = match unsafe { word.content() } {
                     SlotState::Child(child) if self.passes_over(node, child, page, level) => {
-                        (slot_around(page, level), SlotValue::ARENA, None)
+                        (slot_around(page, level), SlotValue::SHARD, None)
                     }
                     SlotState::Child(child) => {
                         level -= 1;

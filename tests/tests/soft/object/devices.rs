@@ -124,7 +124,7 @@ fn its_pages_are_not_counted() {
         };
         space.mincore(AT, 8 * PAGE, say).unwrap();
         assert_eq!(there, [0; 8]);
-        assert!(space.store_at(AT).is_none());
+        assert!(space.object_at(AT).is_none());
         let frames = memory.machine().allocator();
         let verified = memory.verify_machine(frames, [space].into_iter(), |_| Ok(()));
         let (census, accounts) = verified.unwrap();

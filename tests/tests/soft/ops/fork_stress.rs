@@ -86,7 +86,7 @@ fn change(cpu: &SoftCpu<'_>, numbers: &mut Numbers) {
     }
 }
 
-fn stress(policy: Policy, megabytes: u64, budget: &Budget, in_arenas: bool) -> u64 {
+fn stress(policy: Policy, megabytes: u64, budget: &Budget, in_shards: bool) -> u64 {
     let memory: &'static SoftMemory = machine(CPUS as usize, megabytes);
     let before = available(memory);
     let layout = Layout {
@@ -94,7 +94,7 @@ fn stress(policy: Policy, megabytes: u64, budget: &Budget, in_arenas: bool) -> u
         mmap_base: (COMMON | ((1 << 30) - 1)) + 1,
         ..Layout::LINUX_X86_64
     };
-    let first = SoftCpu::attend(memory, 0, || match in_arenas {
+    let first = SoftCpu::attend(memory, 0, || match in_shards {
         false => Soft::space(memory, policy).unwrap(),
         true => {
             let space = OwnedSpace::new(memory, policy, layout).unwrap();
@@ -185,7 +185,7 @@ fn families() {
 }
 
 #[test]
-fn families_in_an_arena() {
+fn families_in_a_shard() {
     for megabytes in [64, 1] {
         stress(Policy::Speculative, megabytes, &budget(25), true);
     }

@@ -155,7 +155,7 @@ struct Plan {
     policy: Policy,
     switch: bool,
     /// Whether all CPUs map and unmap in two shards, and across their boundary.
-    in_arenas: bool,
+    in_shards: bool,
     epochs: Budget,
     steps: u64,
 }
@@ -163,7 +163,7 @@ struct Plan {
 fn stress(plan: &Plan) -> (u64, u64) {
     let memory = machine(CPUS, plan.megabytes);
     let before = available(memory);
-    let mmap_base = match plan.in_arenas {
+    let mmap_base = match plan.in_shards {
         true => CENTRE + (1 << 30),
         false => Layout::LINUX_X86_64.mmap_base,
     };
@@ -174,7 +174,7 @@ fn stress(plan: &Plan) -> (u64, u64) {
     let space = SoftCpu::attend(memory, 0, || {
         let space = OwnedSpace::new(memory, plan.policy, layout);
         let space = space.unwrap_or_else(|e| panic!("{e}"));
-        assert!(!plan.in_arenas || space.shard());
+        assert!(!plan.in_shards || space.shard());
         space
     });
     let arena = SoftCpu::run(&space, 0, |cpu| {
@@ -249,7 +249,7 @@ fn every_policy() {
             arena_pages: 700,
             policy,
             switch: false,
-            in_arenas: false,
+            in_shards: false,
             epochs: budget(12),
             steps: 400,
         });
@@ -263,21 +263,21 @@ fn policies_that_change() {
         arena_pages: 700,
         policy: Policy::default(),
         switch: true,
-        in_arenas: false,
+        in_shards: false,
         epochs: budget(30),
         steps: 400,
     });
 }
 
 #[test]
-fn in_arenas_and_beside() {
+fn in_shards_and_beside() {
     for switch in [false, true] {
         stress(&Plan {
             megabytes: 64,
             arena_pages: 700,
             policy: Policy::Speculative,
             switch,
-            in_arenas: true,
+            in_shards: true,
             epochs: budget(20),
             steps: 400,
         });
@@ -285,13 +285,13 @@ fn in_arenas_and_beside() {
 }
 
 #[test]
-fn memory_runs_out_in_arenas() {
+fn memory_runs_out_in_shards() {
     let (_, out_of_memory) = stress(&Plan {
         megabytes: 2,
         arena_pages: 300,
         policy: Policy::Speculative,
         switch: false,
-        in_arenas: true,
+        in_shards: true,
         epochs: budget(12),
         steps: 300,
     });
@@ -306,7 +306,7 @@ fn memory_runs_out() {
             arena_pages: 300,
             policy,
             switch: false,
-            in_arenas: false,
+            in_shards: false,
             epochs: budget(12),
             steps: 300,
         });

@@ -102,7 +102,7 @@ fn same_as(
 }
 
 #[test]
-fn programs_see_the_same_in_arenas_around_them() {
+fn programs_see_the_same_in_shards_around_them() {
     let without = Prepared::Around([false; 2]);
     for halves in [[true, false], [false, true], [true; 2]] {
         let with = Prepared::Around(halves);
@@ -288,7 +288,7 @@ fn all_room_can_be_had() {
 /// Two threads that map and unmap contend until they have shards; after that no wait is
 /// counted.
 #[test]
-fn contention_makes_arenas() {
+fn contention_makes_shards() {
     let (memory, space) = space(2, 64, Policy::Speculative);
     let top = Layout::LINUX_X86_64.mmap_base / GIB;
     let until = Instant::now() + Duration::from_secs(60);
