@@ -43,7 +43,7 @@ pub const BUDGETS: &[Budget] = &[
         about: "one more preemption in each bounded model",
         seconds: 300,
         fixed: 60,
-        scenarios: 83,
+        scenarios: 214,
         at_once: 0,
     },
     Budget {
