@@ -59,7 +59,7 @@ pub const BUDGETS: &[Budget] = &[
         about: "hostile system calls, with and without failing allocations",
         seconds: 120,
         fixed: 420,
-        scenarios: 10,
+        scenarios: 14,
         at_once: 2,
     },
     Budget {
