@@ -64,8 +64,11 @@ fn boot(cpus: &str, policy: &str, program: &[&str]) -> Value {
 }
 
 fn boot_all(cpus: &str) {
-    let full = std::env::var("FAULTLESS_FULL").is_ok_and(|value| value == "1");
-    let programs: &[&[&str]] = if full { &FULL } else { &SHORT };
+    let programs: &[&[&str]] = if faultless_tests::full() {
+        &FULL
+    } else {
+        &SHORT
+    };
     for program in programs {
         for policy in POLICIES {
             boot(cpus, policy, program);

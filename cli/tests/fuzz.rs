@@ -5,28 +5,33 @@
 mod common;
 
 use common::{run, stderr};
+use faultless_tests::budget::{Budget, full, seed, share};
 use serde_json::Value;
 
-/// Runs the stored programs, and a bounded number of random ones that are always the same.
+/// Fewer than a long run's first batch has.
+const OPERATIONS: u64 = 8000;
+
+/// Runs the stored programs and random ones: a bounded number that are always the same, or with `--full` new ones for
+/// as long as the budget lasts.
 #[test]
 #[ignore = "boots kernels: ./x test differential"]
 fn nothing_differs() {
-    let full = std::env::var_os("FAULTLESS_FULL").is_some_and(|value| value != "0");
-    // A batch is one boot of each kernel; a run exceeds the requested operations by at most one batch.
-    let (operations, batch) = match full {
-        true => ("1000000", "8000"),
-        false => ("8000", "400"),
+    // A batch is one boot of each kernel; a run exceeds its limit by at most one batch.
+    let (limit, batch) = match share() {
+        Some(share) => (format!("--seconds={}", share.as_secs().max(1)), "800"),
+        None => (format!("--operations={OPERATIONS}"), "400"),
     };
+    let seed = if full() { seed() as u32 } else { 1 };
     for cpus in ["1", "2"] {
+        let budget = Budget::new(1, "operations", Some(seed.into()));
         let output = run(&[
             "fuzz",
             "differential",
             "--against=linux-6.12,faultless,soft",
-            "--seed=1",
+            &format!("--seed={seed}"),
             "--cpus",
             cpus,
-            "--operations",
-            operations,
+            &limit,
             "--batch",
             batch,
             "--json=-",
@@ -41,12 +46,10 @@ fn nothing_differs() {
             "{said}"
         );
         for side in file["sides"].as_array().expect("there are sides") {
-            assert!(
-                side["operations"].as_u64() >= operations.parse().ok(),
-                "{side}"
-            );
+            assert!(side["operations"].as_u64() >= Some(OPERATIONS), "{side}");
             assert_eq!(side["against"], "linux-6.12");
         }
+        budget.add(file["sides"][0]["operations"].as_u64().unwrap_or(0));
     }
 }
 

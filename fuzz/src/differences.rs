@@ -85,7 +85,7 @@ pub const DIFFERENCES: &[Difference] = &[
         how: How::Levelled,
     },
     Difference {
-        name: "arenas",
+        name: "shards",
         what: "the addresses of mappings once threads that map, or change mappings, have contended",
         why: "each CPU then has a shard of the address space, and no mapping is put without need into \
               a shard around named addresses; on Linux the threads wait for each other \

@@ -9,6 +9,7 @@ use faultless_fuzz::judge::{Finding, both, judge};
 use faultless_fuzz::shrink::shrink;
 use faultless_fuzz::side::{Side, SoftSide, Stopped};
 use faultless_fuzz::{Program, differences, draw};
+use faultless_tests::budget::{Budget, seed};
 
 const EXECUTOR: &str = env!("CARGO_BIN_EXE_faultless-executor");
 
@@ -22,20 +23,19 @@ fn sides() -> (SoftSide, HostSide) {
 }
 
 /// Shows the first of the programs that differs, made small.
-fn check(programs: &[Program]) -> Result<(), Stopped> {
-    let (mut soft, mut host) = sides();
-    let (here, there) = both(&mut soft, &mut host, |side| side.digests(programs))?;
+fn check(programs: &[Program], soft: &mut SoftSide, host: &mut HostSide) -> Result<(), Stopped> {
+    let (here, there) = both(soft, host, |side| side.digests(programs))?;
     let pairs = programs.iter().zip(here.iter().zip(&there));
     let differ = pairs.filter(|(_, (here, there))| here != there);
     let differ: Vec<Program> = differ.map(|(program, _)| program.clone()).collect();
-    let judged = judge(&differ, &mut soft, &mut host)?;
+    let judged = judge(&differ, soft, host)?;
     let Some(finding) = judged.findings.into_iter().flatten().next() else {
         return Ok(());
     };
     let signature = finding.signature();
     let mut last = finding.clone();
     let fails = |programs: &[Program]| -> Result<Vec<bool>, Stopped> {
-        let judged = judge(programs, &mut soft, &mut host)?;
+        let judged = judge(programs, soft, host)?;
         let same = |finding: &&Finding| finding.signature() == signature;
         let findings = judged
             .findings
@@ -60,14 +60,16 @@ fn check(programs: &[Program]) -> Result<(), Stopped> {
 
 #[test]
 fn random_programs() {
-    let full = std::env::var_os("FAULTLESS_FULL").is_some_and(|value| value != "0");
-    let seed: u64 = match std::env::var("FAULTLESS_SEED") {
-        Ok(text) => text.parse().expect("a number"),
-        Err(_) => 1,
-    };
-    let count = if full { 100_000 } else { 1500 };
-    let programs: Vec<Program> = (0..count).map(|n| draw::program(seed << 32 | n)).collect();
-    check(&programs).expect("both run them");
+    const PROGRAMS: u64 = 1500;
+    let budget = Budget::new(1, "programs", Some(seed()));
+    let (mut soft, mut host) = sides();
+    for round in budget.rounds() {
+        let first = budget.seed_of(round) << 32;
+        let programs = (0..PROGRAMS).map(|number| draw::program(first | number));
+        let programs: Vec<Program> = programs.collect();
+        check(&programs, &mut soft, &mut host).expect("both run them");
+        budget.add(PROGRAMS);
+    }
 }
 
 #[test]
@@ -78,7 +80,8 @@ fn the_corpus() {
         .into_iter()
         .map(|Kept { program, .. }| program)
         .collect();
-    check(&programs).expect("both run them");
+    let (mut soft, mut host) = sides();
+    check(&programs, &mut soft, &mut host).expect("both run them");
 }
 
 /// The host and the soft machine count the faults of accesses, and there is something to count.

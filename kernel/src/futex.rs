@@ -42,7 +42,7 @@ impl Word {
         };
         if !self.is_private
             && is_shared()
-            && let Some((store, byte)) = space.store_at(self.address)
+            && let Some((store, byte)) = space.object_at(self.address)
         {
             return shared_key(store.id(), byte);
         }

@@ -1,6 +1,8 @@
 //! Helpers shared by the tests that cross crates.
 
 pub mod boot;
+#[path = "../../crates/sync/tests/model/budget.rs"]
+pub mod budget;
 pub mod counting;
 pub mod cpus;
 pub mod device;
@@ -21,14 +23,11 @@ pub mod surroundings;
 use faultless_mm::{Machine, Policy};
 use faultless_soft::{Options, Soft, SoftCpu, SoftMemory, SoftSpace};
 
-/// Whether the long variants were requested (`./x test --full`).
-pub fn full() -> bool {
-    std::env::var_os("FAULTLESS_FULL").is_some_and(|v| v != "0")
-}
+pub use budget::{Budget, full};
 
-/// `quick` rounds, or `long` ones under `--full`.
-pub fn rounds(quick: u64, long: u64) -> u64 {
-    if full() { long } else { quick }
+/// `least` rounds, or more for as long as the scenario's share of the budget lasts.
+pub fn budget(least: u64) -> Budget {
+    Budget::new(least, "rounds", Some(budget::seed()))
 }
 
 /// Pages of each machine's device.

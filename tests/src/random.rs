@@ -1,23 +1,31 @@
 //! Seeds, and random numbers.
 
-use proptest::test_runner::{Config, RngAlgorithm, TestRng, TestRunner};
+use proptest::strategy::Strategy;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
 
-/// The seed of this run: `FAULTLESS_SEED`, or else a constant in quick runs
-/// and a new one each time in full runs. A failing test prints it.
-pub fn seed() -> u64 {
-    let given = std::env::var("FAULTLESS_SEED").ok();
-    if let Some(seed) = given.and_then(|text| text.parse().ok()) {
-        return seed;
+use crate::budget::Budget;
+
+pub use crate::budget::seed;
+
+/// Tests `least` values of `strategy`, or as many times more as there is time for. A failure comes with the seed
+/// that makes its values the first.
+pub fn cases<S: Strategy>(
+    least: u64,
+    strategy: &S,
+    test: impl Fn(S::Value) -> Result<(), TestCaseError>,
+) -> Result<(), (u64, TestError<S::Value>)> {
+    let budget = Budget::new(1, "cases", Some(seed()));
+    for round in budget.rounds() {
+        let seed = budget.seed_of(round);
+        let tested = runner(least, seed).run(strategy, &test);
+        tested.map_err(|failure| (seed, failure))?;
+        budget.add(least);
     }
-    if !crate::full() {
-        return 1;
-    }
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    now.map_or(1, |now| now.as_nanos() as u64)
+    Ok(())
 }
 
 /// A proptest runner for `cases` cases from `seed`.
-pub fn runner(cases: u64, seed: u64) -> TestRunner {
+fn runner(cases: u64, seed: u64) -> TestRunner {
     let config = Config {
         cases: cases as u32,
         failure_persistence: None,

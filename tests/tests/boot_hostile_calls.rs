@@ -1,41 +1,32 @@
 //! Random system calls with hostile arguments, from several threads and processes at once
 //! (`tests/programs/hostile.c`): the kernel does not panic, every process can be killed, and its memory
 //! is freed. Meanwhile and at the end the kernel verifies itself: no frame may leak.
-//! `./x test boot` builds the kernel and runs these tests; with `FAULTLESS_FULL=1` they run for
-//! five minutes, and ten on a busy host, with other seeds each time.
-
-use std::time::{SystemTime, UNIX_EPOCH};
+//! `./x test boot` builds the kernel and runs these tests; with `--full` they boot for as long as their budget lasts,
+//! with other seeds each time.
 
 use faultless_tests::boot::{Machine, VERIFIED, archive, compile};
-use faultless_tests::full;
+use faultless_tests::budget::{Budget, seed};
 
 /// Calls that even a busy host reaches in a round, and far more than are needed for an effect.
 const LEAST_CALLS: u64 = 200;
 
-/// The seeds, and the number of rounds of 400 ms with each.
-fn extent() -> (std::ops::Range<u64>, u32) {
-    if full() {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let first = now.map_or(0, |now| now.as_secs() % 1_000_000);
-        (first..first + 3, 30)
-    } else {
-        (0..1, 8)
-    }
-}
+/// Rounds of 400 ms of one boot.
+const ROUNDS: u32 = 8;
 
 fn survives(cpus: u32, memory: u32, policy: &str, children: u32) {
     let program = compile("hostile");
-    let (seeds, rounds) = extent();
-    for seed in seeds {
+    let budget = Budget::new(1, "rounds of 400 ms", Some(seed()));
+    for boot in budget.rounds() {
         // Every machine has its own seeds.
-        let seed = seed * 1000 + u64::from(cpus * 10 + memory);
+        let seed = budget.seed_of(boot) % 1_000_000_000 * 1000 + u64::from(cpus * 10 + memory);
         let run = format!(
-            "exec=/bin/test\0argv=test\0argv=run\0argv={seed}\0argv={rounds}\0argv=400\0\
+            "exec=/bin/test\0argv=test\0argv=run\0argv={seed}\0argv={ROUNDS}\0argv=400\0\
              argv={children}\0policy={policy}\0{VERIFIED}"
         );
         let files: [(&str, &[u8]); 2] =
             [("bin/test", &program), (".faultless/run", run.as_bytes())];
         let ended = Machine { cpus, memory }.boot(&archive(&files));
+        budget.add(u64::from(ROUNDS));
         // With so little memory the supervisor may be the largest process itself.
         let killed = (ended.signal, ended.error.as_deref())
             == (Some(9), Some("\"out of memory: the program was killed\""));
@@ -50,7 +41,7 @@ fn survives(cpus: u32, memory: u32, policy: &str, children: u32) {
         ended.assert_verified();
         assert!(ended.stdout.ends_with("hostile: survived\n"), "{ended:?}");
         let calls = ended.system_calls.unwrap_or(0);
-        assert!(calls > LEAST_CALLS * u64::from(rounds), "{ended:?}");
+        assert!(calls > LEAST_CALLS * u64::from(ROUNDS), "{ended:?}");
     }
 }
 

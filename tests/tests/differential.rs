@@ -31,13 +31,13 @@ use faultless_mm::{Layout, Limits, Policy};
 use faultless_soft::SoftMemory;
 use faultless_tests::heap;
 use faultless_tests::host::Host;
+use faultless_tests::machine;
 use faultless_tests::operations::{
     OPEN, SEALED, far, forking, limited, limited_forking, near, remapping, sealed, sealing,
 };
-use faultless_tests::random::{runner, seed};
+use faultless_tests::random::cases;
 use faultless_tests::script::{LEFT_OUT, Op, Window};
 use faultless_tests::soft::run_soft;
-use faultless_tests::{machine, rounds};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseError;
 
@@ -123,15 +123,14 @@ fn compare(
     sound.map_err(fail)
 }
 
-fn check(cases: u64, window: &Window, about: About, ops: impl Strategy<Value = Op>) {
-    let seed = seed();
+fn check(least: u64, window: &Window, about: About, ops: impl Strategy<Value = Op>) {
     // A CPU for each generation of a family.
     let memory = machine(40, 64);
     let mut host = None;
     let host = std::cell::RefCell::new(&mut host);
     let turn = std::cell::Cell::new(0);
     let scripts = prop::collection::vec(ops, 1..40);
-    let result = runner(cases, seed).run(&scripts, |script| {
+    let result = cases(least, &scripts, |script| {
         turn.set(turn.get() + 1);
         compare(
             &mut host.borrow_mut(),
@@ -142,7 +141,7 @@ fn check(cases: u64, window: &Window, about: About, ops: impl Strategy<Value = O
             &script,
         )
     });
-    if let Err(failure) = result {
+    if let Err((seed, failure)) = result {
         let text = match &failure {
             proptest::test_runner::TestError::Fail(why, script) => {
                 let lines: String = script.iter().map(|op| format!("  {op}\n")).collect();
@@ -156,55 +155,50 @@ fn check(cases: u64, window: &Window, about: About, ops: impl Strategy<Value = O
 
 #[test]
 fn operations_in_a_window() {
-    check(rounds(400, 40_000), &OPEN, About::Window, near());
+    check(400, &OPEN, About::Window, near());
 }
 
 /// Scripts with `mremap`, where Linux has one mapping as well.
 #[test]
 fn mappings_that_move() {
-    check(rounds(400, 40_000), &OPEN, About::Window, remapping());
+    check(400, &OPEN, About::Window, remapping());
 }
 
 /// Scripts that seal mappings, which cannot be unmapped.
 #[test]
 fn mappings_that_are_sealed() {
-    check(rounds(200, 10_000), &OPEN, About::Window, sealing());
+    check(200, &OPEN, About::Window, sealing());
 }
 
 /// Trees of processes: each sees its memory as it was at its fork.
 #[test]
 fn processes_that_fork() {
-    check(rounds(200, 5_000), &OPEN, About::Window, forking());
+    check(200, &OPEN, About::Window, forking());
 }
 
 #[test]
 fn arguments_from_beyond() {
     let ops = prop_oneof![2 => near(), 1 => far()];
-    check(rounds(200, 20_000), &OPEN, About::Window, ops);
+    check(200, &OPEN, About::Window, ops);
 }
 
 #[test]
 fn addresses_that_the_kernel_chooses() {
-    check(rounds(300, 30_000), &SEALED, About::Sealed, sealed());
+    check(300, &SEALED, About::Sealed, sealed());
 }
 
 #[test]
 fn memory_that_is_locked_or_limited() {
-    check(rounds(500, 40_000), &OPEN, About::Window, limited());
+    check(500, &OPEN, About::Window, limited());
 }
 
 /// Locks and limits of parents and children.
 #[test]
 fn limits_of_processes_that_fork() {
-    check(rounds(200, 5_000), &OPEN, About::Window, limited_forking());
+    check(200, &OPEN, About::Window, limited_forking());
 }
 
 #[test]
 fn the_heap() {
-    check(
-        rounds(400, 40_000),
-        &heap::NOWHERE,
-        About::Heap,
-        heap::heap(),
-    );
+    check(400, &heap::NOWHERE, About::Heap, heap::heap());
 }

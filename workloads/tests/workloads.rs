@@ -3,6 +3,7 @@
 
 use std::time::{Duration, Instant};
 
+use faultless_tests::budget::Budget;
 use faultless_workloads::{Error, NAMES, Options, Policy, Report, run};
 
 /// A run, and what it printed.
@@ -33,10 +34,19 @@ fn checked(policy: Policy, cpus: usize) -> Options<'static> {
     }
 }
 
-/// `quick` rounds, or more if the long tests were requested (`./x test --full`).
-fn rounds(quick: u32) -> u32 {
-    let full = std::env::var_os("FAULTLESS_FULL").is_some_and(|value| value != "0");
-    if full { quick * 20 } else { quick }
+/// Checks a run of `quick` rounds, and with `--full` another, of as many as fit into what is left of the budget. Not
+/// many short runs, because each leaves a machine behind.
+fn long(quick: u32, check: impl Fn(u32)) {
+    let budget = Budget::new(1, "rounds", None);
+    let start = Instant::now();
+    check(quick);
+    budget.add(quick.into());
+    let fit = budget.left().div_duration_f64(start.elapsed());
+    let more = (f64::from(quick) * fit * 0.8) as u32;
+    if more > quick {
+        check(more);
+        budget.add(more.into());
+    }
 }
 
 /// Runs the program on a machine with all checks enabled, and asserts that it succeeds.
@@ -134,15 +144,17 @@ fn page_fault1_prints_an_average() {
 fn first_write_loses_nothing() {
     for &policy in Policy::ALL {
         for (program, cpus) in [("-t 4 -n 200", 4), ("-t 3 -n 100 -d 1", 2), ("-n 20", 1)] {
-            let program = format!("first_write {program} -r {}", rounds(2));
-            let run = good(&program, policy, cpus);
-            let total = run
-                .stdout
-                .lines()
-                .find(|line| line.starts_with("total"))
-                .unwrap();
-            assert!(total.ends_with(", 0 lost, 0 words not zero"), "{total}");
-            assert_eq!(run.stdout.lines().count(), 7, "{}", run.stdout);
+            long(2, |rounds| {
+                let program = format!("first_write {program} -r {rounds}");
+                let run = good(&program, policy, cpus);
+                let total = run
+                    .stdout
+                    .lines()
+                    .find(|line| line.starts_with("total"))
+                    .unwrap();
+                assert!(total.ends_with(", 0 lost, 0 words not zero"), "{total}");
+                assert_eq!(run.stdout.lines().count(), 7, "{}", run.stdout);
+            });
         }
     }
 }
@@ -151,13 +163,15 @@ fn first_write_loses_nothing() {
 fn guard_passes_all() {
     for &policy in Policy::ALL {
         for cpus in [1, 2] {
-            let run = good(&format!("guard -r {}", rounds(20)), policy, cpus);
-            assert_eq!(
-                run.stdout.lines().last(),
-                Some("38 passed, 0 failed"),
-                "{}",
-                run.stdout
-            );
+            long(20, |rounds| {
+                let run = good(&format!("guard -r {rounds}"), policy, cpus);
+                assert_eq!(
+                    run.stdout.lines().last(),
+                    Some("38 passed, 0 failed"),
+                    "{}",
+                    run.stdout
+                );
+            });
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::compare::Series;
 use crate::report::Destination;
 
 const EXAMPLES: &str = "\
+A workload that says nothing with 1 CPU (fork_stall) runs only if it is named, and then with 2.
 With 1 CPU guest instructions are compared, which repeat exactly. With more it is the host's time:
 runs alternate, and the ratio is the median of the pairs, with its spread. A program that prints
 'N records/s', 'average:N' or 'N ns/op' is compared by that figure, any other by its whole run.
@@ -21,6 +22,7 @@ Examples:
   ./x compare --linux 6.12 --cpus 2 --json compare.json -- ./my-program its arguments
   ./x compare --linux 6.12 --file words -- /usr/bin/sort words
   ./x compare --suite --quick
+  ./x compare --suite --quick --linux 6.12 --policies --only ebizzy_compat,page_fault1_threads,fork_stall
   ./x compare --list";
 
 /// Run a program in our kernel and in Debian's Linux, in the same emulator, and compare what it
@@ -38,6 +40,10 @@ pub struct CompareArguments {
     /// The kernels to compare with
     #[arg(long, value_enum, value_name = "VERSION", value_delimiter = ',', default_values = ["6.1", "6.12"])]
     pub linux: Vec<Series>,
+
+    /// Compare also with our kernel under the policies classic and vma-lock
+    #[arg(long)]
+    pub policies: bool,
 
     /// What each machine may use.
     #[command(flatten)]

@@ -10,7 +10,7 @@ use super::progress::Progress;
 use crate::args::CompareArguments;
 use crate::compare::{self, CompareResult, Conditions, Counts, Job, Peer, SUITE, Series};
 use crate::interrupt;
-use crate::machine::{Machine as _, kernel};
+use crate::machine::{Machine as _, Policy, kernel};
 use crate::plan::{self, Need, Urgency};
 use crate::report::{COMPARE, CompareFile, Destination, Row, draw};
 use crate::show::{self, Sink};
@@ -51,15 +51,23 @@ pub fn command(arguments: &CompareArguments) -> Result<ExitCode> {
     }
     interrupt::install()?;
     let mut failed = Vec::new();
-    let peers = find_peers(&arguments.linux, &mut failed);
+    let mut peers = find_peers(&arguments.linux, &mut failed);
+    if arguments.policies {
+        peers.extend([Policy::Classic, Policy::VmaLock].map(Peer::Policy));
+    }
     ensure!(!peers.is_empty(), "there is no kernel to compare with");
     let mut file = CompareFile::new(&conditions, &peers);
     for job in &jobs {
         if interrupt::is_requested() {
             break;
         }
+        let conditions = Conditions {
+            cpus: conditions.cpus.max(job.from_cpus),
+            ..conditions.clone()
+        };
         let mut progress = None;
-        let results = compare::take(job, &conditions, &peers, repeat(arguments), |what| {
+        let repeat = repeat(arguments, conditions.cpus);
+        let results = compare::take(job, &conditions, &peers, repeat, |what| {
             progress = None;
             progress = Some(Progress::start(what));
         });
@@ -118,6 +126,7 @@ fn jobs(arguments: &CompareArguments) -> Result<Vec<Job>> {
         return Ok(vec![Job {
             name: name.to_string_lossy().into_owned(),
             program: arguments.program.words.clone(),
+            from_cpus: 1,
         }]);
     }
     ensure!(
@@ -134,23 +143,17 @@ fn jobs(arguments: &CompareArguments) -> Result<Vec<Job>> {
         |name: &str| arguments.only.is_empty() || arguments.only.iter().any(|only| only == name);
     let seconds = SECONDS[usize::from(arguments.quick)];
     let cpus = arguments.resources.cpus;
-    let entries = SUITE.iter().filter(|entry| chosen(entry.name));
-    let (able, unable): (Vec<_>, Vec<_>) = entries.partition(|entry| entry.from_cpus <= cpus);
-    for entry in unable {
-        let (name, from) = (entry.name, entry.from_cpus);
-        ensure!(
-            arguments.only.is_empty(),
-            "'{name}' needs {from} CPUs: give --cpus {from}"
-        );
-    }
-    Ok(able
-        .into_iter()
-        .map(|entry| entry.job(cpus, seconds))
+    // A workload that needs more CPUs gets them if it is named.
+    let entries = SUITE.iter().filter(|entry| {
+        chosen(entry.name) && (entry.from_cpus <= cpus || !arguments.only.is_empty())
+    });
+    Ok(entries
+        .map(|entry| entry.job(cpus.max(entry.from_cpus), seconds))
         .collect())
 }
 
-fn repeat(arguments: &CompareArguments) -> u32 {
-    let default = match arguments.resources.cpus {
+fn repeat(arguments: &CompareArguments, cpus: u32) -> u32 {
+    let default = match cpus {
         1 => 1,
         _ => PAIRS[usize::from(arguments.quick)],
     };
@@ -176,7 +179,7 @@ fn needs(jobs: &[Job], conditions: &Conditions, series: &[Series]) -> Result<Vec
 fn find_peers(series: &[Series], failed: &mut Vec<String>) -> Vec<Peer> {
     let mut peers: Vec<Peer> = Vec::new();
     for &series in series {
-        if peers.iter().any(|peer| peer.series == series) {
+        if peers.iter().any(|peer| peer.name() == series.peer()) {
             continue;
         }
         match Peer::find(series) {
@@ -196,12 +199,8 @@ fn report(json: Option<&Destination>, file: &CompareFile, peers: &[Peer]) -> Res
     }
     let mut text = format!("{}\n", overview(&file.results));
     for peer in peers {
-        let settings = peer.series.settings().join(" ");
-        text.push_str(&format!(
-            "{} ({}): {settings}\n",
-            peer.series.peer(),
-            peer.version
-        ));
+        let settings = peer.settings().join(" ");
+        text += &format!("{} ({}): {settings}\n", peer.name(), peer.version());
     }
     // A closed stdout is no error.
     let _ = Sink::Stdout.write(text.as_bytes());

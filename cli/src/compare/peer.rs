@@ -1,23 +1,29 @@
-//! A Linux kernel that was fetched.
+//! What our kernel is compared with: a Linux that was fetched, or itself under another policy.
 
 use std::fs;
 
 use anyhow::{Context as _, Result};
 
 use super::Series;
+use crate::machine::Policy;
 use crate::machine::kernel::System;
 use crate::paths;
 use crate::show::Sink;
 
-/// A Linux to compare with.
+/// The other side of a comparison.
 #[derive(Clone, Debug)]
-pub struct Peer {
-    /// Its series.
-    pub series: Series,
-    /// The version of Debian's package.
-    pub version: String,
-    /// Its first program.
-    pub(super) init: Vec<u8>,
+pub enum Peer {
+    /// A kernel of Debian's.
+    Linux {
+        /// Its series.
+        series: Series,
+        /// The version of Debian's package.
+        version: String,
+        /// Its first program.
+        init: Vec<u8>,
+    },
+    /// Our kernel under this policy.
+    Policy(Policy),
 }
 
 impl Peer {
@@ -31,7 +37,7 @@ impl Peer {
         })?;
         let version = fs::read_to_string(folder.join("version"));
         let init = paths::linux().join("init");
-        Ok(Peer {
+        Ok(Peer::Linux {
             series,
             version: version.map_or_else(|_| "unknown".to_owned(), |text| text.trim().to_owned()),
             init: fs::read(&init).with_context(|| {
@@ -40,15 +46,56 @@ impl Peer {
         })
     }
 
+    /// Its name in tables and files.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Peer::Linux { series, .. } => series.peer(),
+            Peer::Policy(policy) => policy.name(),
+        }
+    }
+
+    /// The version of its package.
+    pub fn version(&self) -> &str {
+        match self {
+            Peer::Linux { version, .. } => version,
+            Peer::Policy(_) => "this commit",
+        }
+    }
+
+    /// Its settings, for tables and files.
+    pub fn settings(&self) -> Vec<&'static str> {
+        match self {
+            Peer::Linux { series, .. } => series.settings(),
+            Peer::Policy(_) => Vec::new(),
+        }
+    }
+
+    /// The policy of a program's faults, if that is ours to say.
+    pub fn policy(&self) -> Policy {
+        match self {
+            Peer::Linux { .. } => Policy::Speculative,
+            Peer::Policy(policy) => *policy,
+        }
+    }
+
     /// The system that boots it.
-    pub fn system(&self, warm: bool) -> System {
-        System {
-            kernel: paths::linux().join(self.series.folder()).join("vmlinuz"),
-            append: Some(self.series.command_line()),
-            init: Some(self.init.clone()),
-            warm,
-            seed: None,
-            stderr: Sink::Nowhere,
+    ///
+    /// # Errors
+    /// Our kernel is not built.
+    pub fn system(&self, warm: bool) -> Result<System> {
+        match self {
+            Peer::Linux { series, init, .. } => Ok(System {
+                kernel: paths::linux().join(series.folder()).join("vmlinuz"),
+                append: Some(series.command_line()),
+                init: Some(init.clone()),
+                warm,
+                seed: None,
+                stderr: Sink::Nowhere,
+            }),
+            Peer::Policy(_) => Ok(System {
+                warm,
+                ..System::ours()?
+            }),
         }
     }
 }

@@ -40,9 +40,9 @@ pub struct CompareResult {
     pub name: String,
     /// The program and its arguments.
     pub program: Vec<String>,
-    /// The Linux it is compared with.
+    /// What it is compared with: a Linux, or our kernel under another policy.
     pub peer: &'static str,
-    /// That kernel's release, as the kernel reports it.
+    /// The release of that Linux, as it reports it.
     pub release: Option<String>,
     /// The version of its package.
     pub version: String,

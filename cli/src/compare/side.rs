@@ -69,14 +69,14 @@ impl Conditions {
         qemu::machine(&self.request(&[]), None)
     }
 
-    /// Runs it in Linux, or else in our kernel. Linux lays out its memory at random; the round is the seed.
+    /// Runs it on this peer, or else in our kernel. Linux lays out its memory at random; the round is the seed.
     /// So rounds differ in their layout, and each can be repeated.
     pub fn run(&self, program: &[OsString], peer: Option<&Peer>, round: u32) -> Result<Shown> {
         // The guest's first touch of host memory would cost more than anything measured here. A clock that counts
         // instructions does not see it.
         let warm = self.cpus > 1;
         let system = match peer {
-            Some(peer) => peer.system(warm),
+            Some(peer) => peer.system(warm)?,
             None => System {
                 warm,
                 ..System::ours()?
@@ -87,20 +87,24 @@ impl Conditions {
             stderr: self.output,
             ..system
         };
-        let booted = system.boot(&self.request(program))?;
+        let request = Request {
+            policy: peer.map_or(Policy::Speculative, Peer::policy),
+            ..self.request(program)
+        };
+        let booted = system.boot(&request)?;
         let console = peer.and_then(|peer| keep_console(peer, &booted));
         Ok(Shown::of(booted, console))
     }
 }
 
-/// Keeps the console of a Linux that died; otherwise there is none.
+/// Keeps the console of a kernel that died; otherwise there is none.
 fn keep_console(peer: &Peer, booted: &Booted) -> Option<PathBuf> {
     if matches!(booted.outcome.end, End::Exited(_) | End::Signalled(_))
         || booted.console.bytes().is_empty()
     {
         return None;
     }
-    let file = paths::linux().join(format!("{}.console", peer.series.folder()));
+    let file = paths::linux().join(format!("{}.console", peer.name()));
     fs::write(&file, booted.console.bytes()).ok()?;
     Some(file)
 }

@@ -11,6 +11,8 @@ pub struct Job {
     pub name: String,
     /// The program and its arguments.
     pub program: Vec<OsString>,
+    /// The fewest CPUs with which its figure means anything.
+    pub from_cpus: u32,
 }
 
 /// A workload of the suite.
@@ -234,6 +236,7 @@ impl Entry {
                 .flat_map(fill)
                 .map(Into::into)
                 .collect(),
+            from_cpus: self.from_cpus,
         }
     }
 }

@@ -30,7 +30,7 @@ pub fn take(
             if runs.failure.is_some() || interrupt::is_requested() {
                 return;
             }
-            let system = peer.map_or("faultless", |peer| peer.series.peer());
+            let system = peer.map_or("faultless", Peer::name);
             let rounds = if repeat > 1 {
                 format!(", {round} of {repeat}")
             } else {
@@ -78,9 +78,9 @@ fn judge(job: &Job, cpus: u32, peer: &Peer, ours: &Runs, theirs: &Runs) -> Compa
     let mut result = CompareResult {
         name: job.name.clone(),
         program: job.program.iter().map(word).collect(),
-        peer: peer.series.peer(),
+        peer: peer.name(),
         release: theirs.shown.iter().find_map(|shown| shown.release.clone()),
-        version: peer.version.clone(),
+        version: peer.version().to_owned(),
         metric: None,
         cpus,
         ratio: None,
@@ -127,7 +127,7 @@ fn judge(job: &Job, cpus: u32, peer: &Peer, ours: &Runs, theirs: &Runs) -> Compa
 
 /// How the two sides differ, or how both failed.
 fn difference(peer: &Peer, ours: &Runs, theirs: &Runs) -> Option<String> {
-    let peer = peer.series.peer();
+    let peer = peer.name();
     let ends = |runs: &Runs| {
         runs.shown
             .iter()
@@ -180,8 +180,9 @@ mod tests {
         let job = Job {
             name: "job".to_owned(),
             program: vec!["job".into(), "-x".into()],
+            from_cpus: 1,
         };
-        let peer = Peer {
+        let peer = Peer::Linux {
             series: Series::V6_12,
             version: "6.12.1-1".to_owned(),
             init: Vec::new(),

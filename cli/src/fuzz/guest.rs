@@ -136,7 +136,7 @@ impl GuestSide {
 
     fn boot_once(&self, boot: &Boot<'_>) -> Result<(Booted, String)> {
         let system = match &self.peer {
-            Some(peer) => peer.system(false),
+            Some(peer) => peer.system(false)?,
             None => System {
                 stderr: Sink::Nowhere,
                 ..System::ours()?
@@ -222,9 +222,7 @@ fn boots(cpus: u32) -> usize {
 
 impl Side for GuestSide {
     fn name(&self) -> &'static str {
-        self.peer
-            .as_ref()
-            .map_or("faultless", |peer| peer.series.peer())
+        self.peer.as_ref().map_or("faultless", Peer::name)
     }
 
     fn digests(&mut self, programs: &[Program]) -> Result<Vec<u64>, Stopped> {

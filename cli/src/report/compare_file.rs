@@ -25,7 +25,7 @@ pub struct CompareFile {
 impl CompareFile {
     /// A file without results.
     pub fn new(conditions: &Conditions, peers: &[Peer]) -> Self {
-        let settings = |peer: &Peer| (peer.series.peer(), peer.series.settings());
+        let settings = |peer: &Peer| (peer.name(), peer.settings());
         CompareFile {
             schema: SCHEMA,
             host: Host::this(),

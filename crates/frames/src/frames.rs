@@ -4,7 +4,7 @@ use faultless_paging::{Frame, PAGE_SIZE, PhysicalMemory};
 use faultless_sync::atomic::amortised;
 use faultless_sync::{Cpu, Padded, SpinLock, Wait, prefetch_to_write};
 
-use crate::books::{FrameAudit, Misuse, Use};
+use crate::audit::{FrameAudit, Misuse, Use};
 use crate::buddy::{Buddy, MAX_ORDER, Range};
 use crate::cache::{BATCH, CAPACITY, FrameCache};
 use crate::descriptor::{Descriptor, Flags};
@@ -215,26 +215,26 @@ impl<P: PhysicalMemory + Wait> Frames<P> {
     ///
     /// # Errors
     /// If a frame is free twice, or should be zeroed and is not.
-    pub fn open_books(&self) -> Result<FrameAudit, Misuse> {
-        let books = FrameAudit::new(self.range());
+    pub fn audit(&self) -> Result<FrameAudit, Misuse> {
+        let audit = FrameAudit::new(self.range());
         let free = &mut |first: Frame, order: u32| {
-            (first.0..first.0 + (1 << order)).try_for_each(|f| books.enter(Frame(f), Use::FREE))
+            (first.0..first.0 + (1 << order)).try_for_each(|f| audit.enter(Frame(f), Use::FREE))
         };
         self.buddy
             .lock(&self.machine)
             .for_each(self.range(), free)?;
         for cache in self.caches {
             for frame in cache.any.iter() {
-                books.enter(frame, Use::CACHED)?;
+                audit.enter(frame, Use::CACHED)?;
             }
             for frame in cache.zeroed.iter() {
-                books.enter(frame, Use::ZEROED)?;
+                audit.enter(frame, Use::ZEROED)?;
                 self.check_zeroed(frame, "a frame of the zeroed pool is not zeroed")?;
             }
         }
-        books.enter(self.zero, Use::ZERO_PAGE)?;
+        audit.enter(self.zero, Use::ZERO_PAGE)?;
         self.check_zeroed(self.zero, "the shared zero page was written to")?;
-        Ok(books)
+        Ok(audit)
     }
 
     fn check_zeroed(&self, frame: Frame, rule: &'static str) -> Result<(), Misuse> {

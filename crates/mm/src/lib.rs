@@ -4,6 +4,31 @@
 //! `mmap` family with Linux's semantics. It needs no `alloc`, and every allocation is fallible. Under the
 //! default policy a fault takes no lock and writes no cache line that a fault elsewhere writes.
 //!
+//! ```
+//! use faultless_mm::{Access, AddressSpace, Errno, Machine, Outcome};
+//! use faultless_mm::{PROT_READ, PROT_WRITE, flags};
+//!
+//! /// A kernel's page-fault handler. The error is the signal.
+//! fn page_fault<M: Machine>(
+//!     space: &AddressSpace<M>,
+//!     address: u64,
+//!     access: Access,
+//! ) -> Result<(), &'static str> {
+//!     match space.fault(address, access) {
+//!         Outcome::Resolved => Ok(()),
+//!         Outcome::Segv(_) => Err("SIGSEGV"),
+//!         Outcome::Bus => Err("SIGBUS"),
+//!         Outcome::OutOfMemory => Err("SIGKILL"),
+//!     }
+//! }
+//!
+//! /// A system call: a stack for a thread.
+//! fn stack<M: Machine>(space: &AddressSpace<M>) -> Result<u64, Errno> {
+//!     let how = flags::PRIVATE | flags::ANONYMOUS;
+//!     space.mmap(0, 8 << 20, PROT_READ | PROT_WRITE, how)
+//! }
+//! ```
+//!
 //! * [`AddressSpace`] is the address space of a process. A trap handler calls [`AddressSpace::fault`]; system
 //!   calls call [`AddressSpace::mmap`] and the rest.
 //! * [`Memory`] is what all address spaces of a machine share.

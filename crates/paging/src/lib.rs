@@ -1,5 +1,19 @@
 //! Page tables that are walked and changed without a lock.
 //!
+//! A format is data, and decodes an entry into what it is:
+//!
+//! ```
+//! use faultless_paging::{EntryFormat, Frame, Pte, X86_64};
+//!
+//! let format = &X86_64::FORMAT;
+//! assert_eq!(format.decode(0, 0), Pte::Empty);
+//! // Present, writable, user; a page at the lowest level, a link to a table above it.
+//! assert_eq!(format.decode(0x5007, 0), Pte::Page(Frame(5)));
+//! assert_eq!(format.decode(0x5007, 1), Pte::Table(Frame(5)));
+//! ```
+//!
+//! Where to look:
+//!
 //! * [`format`](mod@format): the bits of an entry, as data.
 //! * [`pte`]: the kinds of entry: page, table, huge page, hidden, guard, swap, marker, claim.
 //! * [`entry`]: one entry and its protocol: claim, then publish or withdraw.

@@ -1,8 +1,27 @@
 //! The soft machine: Faultless on the host, at native speed, without privileges.
 //!
+//! ```
+//! use faultless_mm::{PROT_READ, PROT_WRITE, Policy, flags};
+//! use faultless_soft::{Options, Soft, SoftCpu};
+//!
+//! let memory = Soft::start(Options::default())?;
+//! let space = SoftCpu::attend(memory, 0, || Soft::space(memory, Policy::Speculative)).unwrap();
+//! SoftCpu::run(&space, 0, |cpu| {
+//!     let how = flags::PRIVATE | flags::ANONYMOUS;
+//!     let at = space.mmap(0, 4096, PROT_READ | PROT_WRITE, how).unwrap();
+//!     // The first store faults; the fault maps a zeroed page.
+//!     cpu.store(at, 7).unwrap();
+//!     assert_eq!(cpu.load(at), Ok(7));
+//! });
+//! SoftCpu::attend(memory, 0, || space.destroy());
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
 //! A CPU is a host thread with a software TLB. It walks the same page tables as x86-64 hardware would, sets
 //! accessed and dirty bits, takes faults, and answers shootdowns. Programs are Rust closures that load and
 //! store through their CPU ([`SoftCpu`]).
+//!
+//! Where to look:
 //!
 //! * `arena`: physical memory, a range of the host's.
 //! * [`Soft`]: the machine as the core sees it.

@@ -1,4 +1,34 @@
-//! The synchronisation primitives of Faultless, used by every other crate.
+//! Synchronisation for kernels: locks, reclamation and waits that park through the machine.
+//!
+//! A machine says how its CPUs wait; every lock takes it:
+//!
+//! ```
+//! use faultless_sync::atomic::AtomicU32;
+//! use faultless_sync::{SpinLock, Wait};
+//!
+//! /// The CPUs of this machine are threads.
+//! struct Threads;
+//!
+//! impl Wait for Threads {
+//!     fn relax(&self, _turn: u32) {
+//!         std::thread::yield_now();
+//!     }
+//!     fn park(&self, _word: &AtomicU32, _expected: u32) {
+//!         std::thread::yield_now();
+//!     }
+//!     fn wake(&self, _word: &AtomicU32, _count: u32) {}
+//! }
+//!
+//! let count = SpinLock::new(0);
+//! std::thread::scope(|scope| {
+//!     for _ in 0..4 {
+//!         scope.spawn(|| *count.lock(&Threads) += 1);
+//!     }
+//! });
+//! assert_eq!(*count.lock(&Threads), 4);
+//! ```
+//!
+//! All other crates of Faultless use this one. Where to look:
 //!
 //! * [`atomic`]: the facade for all shared memory. The same source runs on the CPU's atomics, under loom, under
 //!   shuttle, and with every written cache line recorded.

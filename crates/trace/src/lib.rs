@@ -1,4 +1,14 @@
-//! Instrumentation: counters, events and latencies.
+//! Instrumentation of a memory subsystem: counters, events and latencies, for each CPU.
+//!
+//! ```
+//! use faultless_trace::{Counter, Counters};
+//!
+//! let cpus = [Counters::new(), Counters::new()];
+//! cpus[0].count(Counter::Faults);
+//! cpus[1].add(Counter::Faults, 2);
+//! let total: u64 = cpus.iter().map(|cpu| cpu.get(Counter::Faults)).sum();
+//! assert_eq!((Counter::Faults.name(), total), ("faults", 3));
+//! ```
 //!
 //! Counters are always on. Each CPU has its own copy on lines of its own, so that counting shares nothing; a
 //! reader adds the copies up. The names are those that users of speculative page faults know from perf and

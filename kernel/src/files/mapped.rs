@@ -167,7 +167,7 @@ pub fn remove(address: u64, length: u64) -> Answer {
 
 /// The same for a range within one mapping.
 fn remove_mapped(start: u64, end: u64) -> Result<(), Errno> {
-    let Some((store, first)) = space().store_at(start) else {
+    let Some((store, first)) = space().object_at(start) else {
         // Without an object, the memory core returns the error.
         return space().madvise(start, end - start, advice::REMOVE);
     };

@@ -82,9 +82,9 @@ impl Mutant {
 fn a_page() -> Option<Frame> {
     let mut found = None;
     super::spaces::with_all(|_, all| {
-        let _ = memory().verify_machine(frames(), all, |books| {
-            super::enter_own(books, super::Moment::Any)?;
-            books.for_each(faultless_frames::Use::PAGE, &mut |frame, descriptor, _| {
+        let _ = memory().verify_machine(frames(), all, |audit| {
+            super::enter_own(audit, super::Moment::Any)?;
+            audit.for_each(faultless_frames::Use::PAGE, &mut |frame, descriptor, _| {
                 if descriptor.flags().has(Flags::EXCLUSIVE) {
                     found = Some(frame);
                 }

@@ -159,7 +159,7 @@ fn check(moment: Moment) {
 fn look(moment: Moment) -> Result<Accounts, Violation> {
     spaces::with_all(|count, all| {
         let (census, accounts) =
-            memory().verify_machine(frames(), all, |books| enter_own(books, moment))?;
+            memory().verify_machine(frames(), all, |audit| enter_own(audit, moment))?;
         if moment == Moment::Last && count != 0 {
             return Err(Violation {
                 rule: "an address space is left without a process",
@@ -196,13 +196,13 @@ fn look(moment: Moment) -> Result<Accounts, Violation> {
 }
 
 /// Enters the kernel's own frames in the frame audit.
-fn enter_own(books: &FrameAudit, moment: Moment) -> Result<(), Misuse> {
+fn enter_own(audit: &FrameAudit, moment: Moment) -> Result<(), Misuse> {
     for purpose in [Purpose::Heap, Purpose::Stack, Purpose::Trace] {
-        books.enter_all_of_port(purpose as u32);
+        audit.enter_all_of_port(purpose as u32);
     }
     if moment == Moment::Any {
         // Sleeping threads may hold pipes to which nothing else refers.
-        books.enter_all_of_port(Purpose::Pipe as u32);
+        audit.enter_all_of_port(Purpose::Pipe as u32);
     }
     Ok(())
 }

@@ -150,7 +150,7 @@ fn lines_of(
 /// Lines that CPUs 0 and 1 both write when each maps, touches and unmaps in a shard of its own, without those of
 /// batched work.
 #[test]
-fn writers_in_arenas_share_no_line() {
+fn writers_in_shards_share_no_line() {
     let (memory, space) = space(2, 16, Policy::Speculative);
     SoftCpu::attend(memory, 0, || assert!(space.shard()));
     let round = |cpu: &SoftCpu<'_>| {

@@ -28,10 +28,10 @@ mod object {
     mod stores_stress;
 }
 mod lock {
-    mod arenas;
-    mod arenas_around;
     mod contention;
     mod limits;
+    mod shards;
+    mod shards_around;
 }
 mod space {
     mod rss;

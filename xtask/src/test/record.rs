@@ -17,10 +17,10 @@ use crate::layout::Layout;
 /// Folders and files in which no source lies.
 const NO_SOURCES: &[&str] = &["target", ".git", ".faultless"];
 
-/// The hash of what a step tests, with `--full` or without.
-pub fn hash(layout: &Layout, step: &Step, full: bool) -> io::Result<u64> {
+/// The hash of what a step tests, with `--full` or without, and for how many seconds.
+pub fn hash(layout: &Layout, step: &Step, full: bool, seconds: Option<u32>) -> io::Result<u64> {
     let mut hasher = DefaultHasher::new();
-    (step.name, full, compiler()).hash(&mut hasher);
+    (step.name, full, seconds, compiler()).hash(&mut hasher);
     format!("{:?}", step.run).hash(&mut hasher);
     for source in step.sources {
         add(&layout.at(source), &mut hasher)?;
@@ -107,16 +107,17 @@ mod tests {
         let layout = scratch("change");
         let (source, built) = (layout.at("crates/mm/a.rs"), layout.at("crates/target/b"));
         fs::write(&source, "one").unwrap();
-        let first = hash(&layout, loom(), true).unwrap();
-        assert_eq!(hash(&layout, loom(), true).unwrap(), first);
+        let first = hash(&layout, loom(), true, None).unwrap();
+        assert_eq!(hash(&layout, loom(), true, None).unwrap(), first);
         fs::write(built, "output").unwrap();
-        assert_eq!(hash(&layout, loom(), true).unwrap(), first);
-        assert_ne!(hash(&layout, loom(), false).unwrap(), first);
+        assert_eq!(hash(&layout, loom(), true, None).unwrap(), first);
+        assert_ne!(hash(&layout, loom(), false, None).unwrap(), first);
+        assert_ne!(hash(&layout, loom(), true, Some(1)).unwrap(), first);
         fs::write(&source, "two").unwrap();
-        let second = hash(&layout, loom(), true).unwrap();
+        let second = hash(&layout, loom(), true, None).unwrap();
         assert_ne!(second, first);
         fs::rename(&source, layout.at("crates/mm/c.rs")).unwrap();
-        assert_ne!(hash(&layout, loom(), true).unwrap(), second);
+        assert_ne!(hash(&layout, loom(), true, None).unwrap(), second);
         fs::remove_dir_all(layout.root).unwrap();
     }
 

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use super::budgets::Budget;
 use super::count::Count;
 use super::steps::{Run, Step};
 use crate::layout::Layout;
@@ -14,33 +15,53 @@ use crate::{build, progress, setup};
 /// How many lines of a failed step's output are shown; all of them are in the log.
 const SHOWN_LINES: usize = 200;
 
-/// Sets up the needs of `step`, runs it to its end, and shows its output if it failed.
-pub fn step(layout: &Layout, step: &Step, full: bool) -> Count {
-    match attempt(layout, step, full) {
-        Ok(count) => count,
+/// A step's budget, and its seconds.
+type Given = Option<(&'static Budget, u32)>;
+
+/// Sets up the needs of `step`, runs it to its end, and shows its output if it failed. Returns also what it did with
+/// its budget.
+pub fn step(layout: &Layout, step: &Step, full: bool, given: Given) -> (Count, Option<String>) {
+    match attempt(layout, step, full, given) {
+        Ok(result) => result,
         Err(refusal) => {
             eprintln!("x: {}: {refusal}", step.name);
-            Count {
+            let count = Count {
                 passed: 0,
                 failed: 1,
-            }
+            };
+            (count, None)
         }
     }
 }
 
-fn attempt(layout: &Layout, step: &Step, full: bool) -> Result<Count, Refusal> {
+fn attempt(
+    layout: &Layout,
+    step: &Step,
+    full: bool,
+    given: Given,
+) -> Result<(Count, Option<String>), Refusal> {
     setup::provide(layout, step.needs)?;
     if matches!(step.run, Run::Rooms) {
         let files = super::rooms::check(layout)?;
         eprintln!("x: {files} files, every dependency points down");
-        return Ok(Count {
+        let count = Count {
             passed: 1,
             failed: 0,
-        });
+        };
+        return Ok((count, None));
     }
     let mut command = prepare(layout, &step.run)?;
     if full {
         command.env("FAULTLESS_FULL", "1");
+    }
+    if let Some((budget, seconds)) = given {
+        let share = budget.share(seconds);
+        command.env("FAULTLESS_SECONDS", format!("{share:.2}"));
+        // The lines of scenarios that pass.
+        if !command.get_args().any(|argument| argument == "--") {
+            command.arg("--");
+        }
+        command.arg("--show-output");
     }
     let log = layout.log(&format!("test-{}", step.name));
     let status = progress::run_logged(step.name, &mut command, &log)
@@ -50,7 +71,8 @@ fn attempt(layout: &Layout, step: &Step, full: bool) -> Result<Count, Refusal> {
     if !status.success() {
         show(&output, &log);
     }
-    Ok(Count::of(&output, status.success()))
+    let did = given.map(|(budget, seconds)| budget.summary(seconds, &output));
+    Ok((Count::of(&output, status.success()), did))
 }
 
 /// The command of a step, after building all that it uses but does not build itself.

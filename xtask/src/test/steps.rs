@@ -142,7 +142,7 @@ pub const STEPS: &[Step] = &[
         name: "docs",
         about: "the libraries' documentation has no broken link",
         needs: &[],
-        sources: MODELLED,
+        sources: HOST,
         run: Run::Documented(&[
             "doc",
             "--no-deps",
@@ -151,6 +151,7 @@ pub const STEPS: &[Step] = &[
             "--package=faultless-paging",
             "--package=faultless-frames",
             "--package=faultless-mm",
+            "--package=faultless-soft",
         ]),
     },
     Step {
@@ -251,7 +252,7 @@ pub const STEPS: &[Step] = &[
     },
     Step {
         name: "stress-ng",
-        about: "Debian's stress-ng in the kernel, five seconds of each stressor (with --full or by name)",
+        about: "Debian's stress-ng in the kernel, every stressor of memory (with --full or by name)",
         sources: ALL,
         needs: &[Need::Qemu, Need::Musl, Need::BareMetal, Need::StressNg],
         run: Run::BootedLong(&[

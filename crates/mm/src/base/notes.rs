@@ -11,19 +11,19 @@ pub(crate) struct Note(u32);
 
 impl Note {
     /// It may have lazily freed pages.
-    pub(crate) const LET_GO: Note = Note(1);
+    pub(crate) const LAZYFREE: Note = Note(1);
     /// It has sealed mappings.
     pub(crate) const SEALED: Note = Note(2);
     /// It has, or had, mappings of memory objects.
-    pub(crate) const STORES: Note = Note(4);
+    pub(crate) const OBJECTS: Note = Note(4);
     /// It may have guards in mappings of memory objects.
-    pub(crate) const GUARDED_STORES: Note = Note(8);
+    pub(crate) const GUARDED_OBJECTS: Note = Note(8);
     /// It has, or had, mappings of which the pages may be dropped (`MAP_DROPPABLE`).
     pub(crate) const DROPPABLE: Note = Note(1 << 9);
     /// Writers outside of shards often contend for the same place.
-    pub(crate) const CROWDED: Note = Note(1 << 14);
+    pub(crate) const CONTENDED: Note = Note(1 << 14);
     /// Why no unmap is brief: seals, and shards that are to be made first.
-    pub(crate) const NOT_AT_ONCE: Note = Note(Self::SEALED.0 | Self::CROWDED.0);
+    pub(crate) const NOT_AT_ONCE: Note = Note(Self::SEALED.0 | Self::CONTENDED.0);
     /// Under `classic` the mmap lock is held for writing until pages are gone.
     pub(crate) const HELD_ZAPS: Note = Note(1 << 10);
     /// No more shards can be made.
@@ -64,7 +64,7 @@ impl Notes {
     /// Copies the flags of another space, of which this one is a copy.
     pub(crate) fn copy_from(&self, other: &Self) {
         // The copy has no shards, and nothing locked.
-        let not = Note::SPREAD.0 | Note::LOCKED.0 | Note::CROWDED.0;
+        let not = Note::SPREAD.0 | Note::LOCKED.0 | Note::CONTENDED.0;
         let notes = other.0.load(Ordering::Relaxed) & !not;
         self.0.store(notes, Ordering::Relaxed);
     }

@@ -173,7 +173,7 @@ impl<M: Machine> Mappings<M> {
     /// Returns a request to put a new mapping into `pages` briefly, if that is possible.
     #[inline(always)]
     pub(crate) fn may_map_briefly(&self, pages: Pages) -> Option<BriefRequest<'_, M>> {
-        self.may_be_brief(pages, Note::CROWDED)
+        self.may_be_brief(pages, Note::CONTENDED)
     }
 
     /// Returns a request to move the heap's end briefly over `pages`, which it `fills` or leaves; see
@@ -185,7 +185,7 @@ impl<M: Machine> Mappings<M> {
         fills: bool,
     ) -> Option<BriefRequest<'_, M>> {
         let unless = match fills {
-            true => Note::CROWDED,
+            true => Note::CONTENDED,
             false if pages.len() > BRIEF_FEW => return None,
             false => Note::NOT_AT_ONCE,
         };

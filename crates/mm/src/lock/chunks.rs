@@ -42,8 +42,8 @@ impl<M: Machine> Mappings<M> {
 
     /// Calls `visit` with the frames of all chunks that were added.
     pub(crate) fn for_each_room(&self, mut visit: impl FnMut(Frame)) {
-        let arenas = self.arenas().into_iter().flat_map(Shards::all);
-        let lists = arenas.map(|arena| &*arena.ranges).chain([&*self.ranges]);
+        let shards = self.shards().into_iter().flat_map(Shards::all);
+        let lists = shards.map(|shard| &*shard.ranges).chain([&*self.ranges]);
         for list in lists {
             list.for_each_room(self.machine(), |tag| visit(Frame(tag)));
         }

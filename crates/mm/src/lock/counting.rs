@@ -14,9 +14,9 @@ impl<M: Machine> Mappings<M> {
     /// Returns what is mapped, in numbers. While writers run, they may include half of a change.
     pub(crate) fn totals(&self) -> VmStats {
         let own = self.account.get();
-        let arenas = self.arenas().into_iter().flat_map(Shards::all);
-        arenas.fold(own, |sum, arena| {
-            let more = arena.account.get();
+        let shards = self.shards().into_iter().flat_map(Shards::all);
+        shards.fold(own, |sum, shard| {
+            let more = shard.account.get();
             VmStats {
                 peak: higher(sum.peak, sum.mapped.wrapping_add(more.peak)),
                 ..sum.and(&more)
@@ -26,9 +26,9 @@ impl<M: Machine> Mappings<M> {
 
     /// Returns the account that counts the changes of an edit.
     pub(crate) fn account_of(&self, edit: &Edit<'_, M>) -> &Account {
-        match (edit.part(), self.arenas()) {
-            (LockDomain::Shard(number), Some(arenas)) if !edit.counts_centrally() => {
-                &arenas.get(number).account
+        match (edit.part(), self.shards()) {
+            (LockDomain::Shard(number), Some(shards)) if !edit.counts_centrally() => {
+                &shards.get(number).account
             }
             _ => &self.account,
         }

@@ -202,7 +202,7 @@ impl<M: Machine> Mappings<M> {
 
     /// Whether, under this edit, everything that is mapped is counted in the space's own account.
     fn is_exact(&self, edit: &Edit<'_, M>) -> bool {
-        let has_all = self.arena_count() == 0 || edit.part() == LockDomain::All;
+        let has_all = self.shard_count() == 0 || edit.part() == LockDomain::All;
         has_all || (edit.counts_centrally() && self.counts_strictly())
     }
 
@@ -223,7 +223,7 @@ impl<M: Machine> Mappings<M> {
 
     /// The same, judged with nothing held.
     pub(crate) fn looks_full(&self) -> bool {
-        let is_exact = self.arena_count() == 0 || self.counts_strictly();
+        let is_exact = self.shard_count() == 0 || self.counts_strictly();
         is_exact && self.account.mappings.get() > self.limits.mappings.get()
     }
 

@@ -5,7 +5,7 @@
 //! | `tree` | writers, under its edit lock | a mapping changes |
 //! | `tables` | faults and writers, by the entry protocol | always |
 //! | `ranges` | writers, except those in shards; faults that fell back | see [`crate::lock`] |
-//! | `arenas`, and its table | a writer that creates shards; one that changes strictness | at most 13 times; seldom |
+//! | `shards`, and its table | a writer that creates shards; one that changes strictness | at most 13 times; seldom |
 //! | `lock` | under `classic` all; under `vma-lock` writers, and faults that fell back | see [`crate::lock`] |
 //! | `busy`: `write_hold` | writers under `classic` and `vma-lock` | a write hold ends |
 //! | `busy`: `crowd` | other writers that contend outside shards | each time, until a shard is created |
@@ -48,7 +48,7 @@ pub(crate) struct Mappings<M: Machine> {
     pub(crate) layout: Layout,
     policy: AtomicU32,
     /// The table of shards ([`crate::lock::shard`]); null until it is created.
-    pub(crate) arenas: AtomicPtr<Shards>,
+    pub(crate) shards: AtomicPtr<Shards>,
     /// Whether the space may show breakpoints of probes ([`crate::lock::probed`]).
     pub(crate) probed: AtomicU32,
     /// Start and end of the heap, and the bytes outside it that count with it. Written by a writer that holds
@@ -90,7 +90,7 @@ impl<M: Machine> Mappings<M> {
             }),
             layout,
             policy: AtomicU32::new(policy as u32),
-            arenas: AtomicPtr::new(null_mut()),
+            shards: AtomicPtr::new(null_mut()),
             probed: AtomicU32::new(0),
             brk: Padded(core::array::from_fn(|_| AtomicU64::new(0))),
             account: Padded(Account::default()),
@@ -106,7 +106,7 @@ impl<M: Machine> Mappings<M> {
     pub(crate) fn destroy(&self) {
         let memory = self.memory;
         give_chunks(memory, &self.ranges);
-        shard::give_back(memory, self.arenas.load(Ordering::Relaxed));
+        shard::give_back(memory, self.shards.load(Ordering::Relaxed));
         self.tree.destroy(memory);
     }
 

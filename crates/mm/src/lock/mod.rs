@@ -161,7 +161,7 @@ impl<M: Machine> Mappings<M> {
         wish: &LockRequest,
         part: impl Fn() -> LockDomain,
     ) -> RangeWriteGuard<'_, M> {
-        if self.has_note(Note::CROWDED) {
+        if self.has_note(Note::CONTENDED) {
             self.spread_crowd();
         }
         let guard = self.lock_as_policy();
@@ -186,13 +186,13 @@ impl<M: Machine> Mappings<M> {
         let start = self.memory.trace_start();
         let mut rounds = 0;
         loop {
-            let arenas = self.arena_count();
+            let shards = self.shard_count();
             let part = part();
             let list = self.list_of(part);
             self.make_room(list);
             let range = list.lock(wish, self.machine());
             // From here on the number of shards is stable: creating one requires every range.
-            if self.arena_count() != arenas && !mutant(Mutant::PartChosenOnce) {
+            if self.shard_count() != shards && !mutant(Mutant::PartChosenOnce) {
                 continue;
             }
             if part == LockDomain::All
@@ -202,7 +202,7 @@ impl<M: Machine> Mappings<M> {
                 // Keep no slot of the first list during this wait: other requests would wait for it.
                 drop(range);
                 rounds += 1;
-                self.await_zaps_in_arenas(wish);
+                self.await_zaps_in_shards(wish);
                 continue;
             }
             return self.await_elsewhere(part, range, wish, start);
@@ -212,13 +212,13 @@ impl<M: Machine> Mappings<M> {
     /// Whether a zap or a replacement in a shard is in the way of the request.
     #[cold]
     fn awaits_elsewhere(&self, wish: &LockRequest, _range: &RangeGuard<'_, M>) -> bool {
-        let mut arenas = self.arenas().into_iter().flat_map(Shards::all);
-        arenas.any(|arena| arena.ranges.is_in_the_way(wish, self.machine()))
+        let mut shards = self.shards().into_iter().flat_map(Shards::all);
+        shards.any(|shard| shard.ranges.is_in_the_way(wish, self.machine()))
     }
 
-    fn await_zaps_in_arenas(&self, wish: &LockRequest) {
-        let arenas = self.arenas().into_iter().flat_map(Shards::all);
-        arenas.for_each(|arena| arena.ranges.await_zaps(wish, self.machine()));
+    fn await_zaps_in_shards(&self, wish: &LockRequest) {
+        let shards = self.shards().into_iter().flat_map(Shards::all);
+        shards.for_each(|shard| shard.ranges.await_zaps(wish, self.machine()));
     }
 
     /// With the range held in the first list, acquires it in the lists of shards.
@@ -315,14 +315,14 @@ impl<M: Machine> Mappings<M> {
         let part = self.part_of(pages);
         self.list_of(part).await_zaps(wish, self.machine());
         if part == LockDomain::All {
-            self.await_zaps_in_arenas(wish);
+            self.await_zaps_in_shards(wish);
         }
     }
 
     /// Whether a zap is running or announced anywhere.
     pub(crate) fn is_zapping(&self) -> bool {
-        let arenas = self.arenas().into_iter().flat_map(Shards::all);
-        let mut lists = arenas.map(|arena| &*arena.ranges).chain([&*self.ranges]);
+        let shards = self.shards().into_iter().flat_map(Shards::all);
+        let mut lists = shards.map(|shard| &*shard.ranges).chain([&*self.ranges]);
         lists.any(|list| list.is_zapping(self.machine()))
     }
 }

@@ -178,8 +178,8 @@ impl<M: Machine> Mappings<M> {
             self.list_of(part)
                 .try_keep_out([span(pages)], self.machine()),
         );
-        match (part, self.arenas()) {
-            (LockDomain::Shard(number), Some(arenas)) => arenas.get(number).account.get(),
+        match (part, self.shards()) {
+            (LockDomain::Shard(number), Some(shards)) => shards.get(number).account.get(),
             _ => self.account.get(),
         };
     }
@@ -194,8 +194,8 @@ impl<M: Machine> Mappings<M> {
 
     /// Returns all range lists: the space's own, then those of shards.
     fn lists(&self) -> impl Iterator<Item = &RangeLock> {
-        let arenas = self.arenas().into_iter().flat_map(Shards::all);
-        core::iter::once(&*self.ranges).chain(arenas.map(|arena| &*arena.ranges))
+        let shards = self.shards().into_iter().flat_map(Shards::all);
+        core::iter::once(&*self.ranges).chain(shards.map(|shard| &*shard.ranges))
     }
 
     /// Calls `visit` for all zaps and replacements that are running or were left. Arguments: the number of

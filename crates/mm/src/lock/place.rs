@@ -50,7 +50,7 @@ impl<M: Machine> Mappings<M> {
     ) -> Result<T, Errno> {
         let guard = self.lock_as_policy();
         'again: loop {
-            let parts = [self.arena_for(wish), Some(LockDomain::Central)];
+            let parts = [self.shard_for(wish), Some(LockDomain::Central)];
             let mut obstacle = Obstacle::Full { is_zapping: false };
             for part in parts.into_iter().flatten() {
                 let was_edited = self.is_edited(part);
@@ -79,12 +79,12 @@ impl<M: Machine> Mappings<M> {
     }
 
     /// Returns the shard that is searched first: this CPU's, or the one around the hint, if there is one.
-    fn arena_for(&self, wish: &room::GapRequest) -> Option<LockDomain> {
+    fn shard_for(&self, wish: &room::GapRequest) -> Option<LockDomain> {
         if wish.zone != room::Zone::All || wish.count > LARGEST {
             return None;
         }
         match wish.hint / PAGE_SIZE {
-            0 => Some(LockDomain::Shard(self.arena_of_cpu()?)),
+            0 => Some(LockDomain::Shard(self.shard_of_cpu()?)),
             page => {
                 let pages = Pages::new(page, page.saturating_add(wish.count));
                 let part = self.part_of(pages);
@@ -117,7 +117,7 @@ impl<M: Machine> Mappings<M> {
         let kept = list.try_keep_out_beside_zaps(span(pages), self.machine());
         let was_busy = was_edited || kept.as_ref().is_none_or(BriefGuard::has_company);
         if edit.is_crowded(was_busy) && self.may_spread() {
-            return Err(Obstacle::Crowded(self.arena_count()));
+            return Err(Obstacle::Crowded(self.shard_count()));
         }
         kept.map(|kept| (pages, kept)).ok_or(Obstacle::Taken(pages))
     }

@@ -161,14 +161,14 @@ impl<M: Machine> Memory<M> {
     }
 
     /// Enters the slab objects of all probes into the frame audit.
-    pub(crate) fn enter_probes(&self, books: &FrameAudit) -> Result<(), Misuse> {
+    pub(crate) fn enter_probes(&self, audit: &FrameAudit) -> Result<(), Misuse> {
         let list = self.probes.list.lock(self.machine());
         // SAFETY: under the lock.
         let mut next = unsafe { list.first() };
         while let Some(hook) = next {
             // SAFETY: a probe's body is an object of a slab, and begins with its hook.
             let frame = unsafe { Slab::frame_of(NonNull::from(hook).cast()) };
-            books.enter(frame, Use::SLAB)?;
+            audit.enter(frame, Use::SLAB)?;
             // SAFETY: as above.
             next = unsafe { list.next(hook) };
         }

@@ -27,7 +27,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Returns how many shards there are.
     pub fn shard_count(&self) -> usize {
-        self.maps.arena_count()
+        self.maps.shard_count()
     }
 
     /// Frees some of the pages that `MADV_FREE` has marked and that were not written since. Returns whether

@@ -352,7 +352,7 @@ impl<'a, M: Machine> Fork<'a, M> {
             Gets::Nothing
         } else if !flags.shared {
             Gets::All
-        } else if self.parent.maps.has_note(Note::GUARDED_STORES) {
+        } else if self.parent.maps.has_note(Note::GUARDED_OBJECTS) {
             Gets::Guards
         } else {
             Gets::Nothing

@@ -27,7 +27,7 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Returns the memory object that is mapped at an address, held, and which of its bytes is there. `None`
     /// where a device is mapped.
-    pub fn store_at(&self, address: u64) -> Option<(MemoryObject<M>, u64)> {
+    pub fn object_at(&self, address: u64) -> Option<(MemoryObject<M>, u64)> {
         let (object, byte, _) = self.mapped_object_at(address)?;
         Some((object, byte))
     }

@@ -69,7 +69,7 @@ pub(crate) fn mark_lazyfree<M: Machine>(space: &AddressSpace<M>, pages: Pages) {
     }
     drop(section);
     if freed > 0 {
-        space.maps.note(Note::LET_GO);
+        space.maps.note(Note::LAZYFREE);
         let counters = space.memory().this_cpu().counters();
         counters.add(Counter::LazyFree, freed);
     }
@@ -95,7 +95,7 @@ fn clean<M: Machine>(space: &AddressSpace<M>, entry: &Entry, value: u64) -> Opti
 pub(crate) fn take_lazyfree<M: Machine>(space: &AddressSpace<M>) -> bool {
     // A concurrent lazy free sets the flag again.
     let droppable = space.maps.has_note(Note::DROPPABLE);
-    if !space.maps.take_note(Note::LET_GO) && !droppable {
+    if !space.maps.take_note(Note::LAZYFREE) && !droppable {
         return false;
     }
     let format = AddressSpace::<M>::FORMAT;
@@ -116,7 +116,7 @@ pub(crate) fn take_lazyfree<M: Machine>(space: &AddressSpace<M>) -> bool {
     drop(section);
     if seen {
         // There may be more, and shared pages may become exclusive later.
-        space.maps.note(Note::LET_GO);
+        space.maps.note(Note::LAZYFREE);
     }
     if taken == 0 {
         return false;

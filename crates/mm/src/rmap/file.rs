@@ -100,7 +100,7 @@ impl<M: Machine> MemoryObject<M> {
 /// Removes this space's mappings from the lists of their objects, and waits for the walks that are in it. The
 /// space ends.
 pub(crate) fn leave_objects<M: Machine>(space: &AddressSpace<M>) {
-    if !space.maps.has_note(Note::STORES) {
+    if !space.maps.has_note(Note::OBJECTS) {
         return;
     }
     space.tree().for_each_value(&mut |word| {

@@ -22,7 +22,7 @@ impl<M: Machine> AddressSpace<M> {
         unsafe { place.write(Mapping::new(attributes)) };
         if let Some(backed) = &attributes.backed {
             backed.object().hold();
-            self.maps.note(Note::STORES);
+            self.maps.note(Note::OBJECTS);
             // SAFETY: made above.
             memory.link(unsafe { place.as_ref() }, backed, self.expose());
         }

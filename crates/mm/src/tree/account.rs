@@ -159,8 +159,8 @@ impl Account {
 
     /// Adds a shard's differences since the last settlement to this account, and clears them. Under all edit
     /// locks.
-    pub(crate) fn settle(&self, arena: &Account) {
-        let more = arena.get();
+    pub(crate) fn settle(&self, shard: &Account) {
+        let more = shard.get();
         if more == VmStats::default() {
             return;
         }
@@ -169,7 +169,7 @@ impl Account {
             peak: higher(now.peak, now.mapped.wrapping_add(more.peak)),
             ..now.and(&more)
         });
-        arena.set(&VmStats::default());
+        shard.set(&VmStats::default());
     }
 
     /// Whether the shard has gained so many mappings since its last settlement that the next one is due.

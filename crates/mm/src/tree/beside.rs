@@ -47,7 +47,7 @@ impl Beside {
         let behind = self.behind.filter(|(start, _)| *start < span.end);
         let words = || [before, behind].into_iter().flatten().map(|(_, word)| word);
         // The slots beyond a zapped one decide, and those of a shard.
-        let is_open = |word: SlotValue| word.is_zapping() || word == SlotValue::ARENA;
+        let is_open = |word: SlotValue| word.is_zapping() || word == SlotValue::SHARD;
         if !words().all(is_open) {
             return false;
         }

@@ -192,7 +192,7 @@ impl Subtree {
                 at = run.pages.end;
                 continue;
             }
-            if run.word == SlotValue::ARENA {
+            if run.word == SlotValue::SHARD {
                 return before(&run).min(page);
             }
             // SAFETY: the edit lock is held.
@@ -210,7 +210,7 @@ impl Subtree {
 /// Returns where a hole below may end. An edit outside shards does not know a shard's first mapping and its
 /// guard gap, and so keeps a distance.
 fn before(run: &Run) -> u64 {
-    match run.word == SlotValue::ARENA {
+    match run.word == SlotValue::SHARD {
         true => run.pages.start.saturating_sub(GUARD_GAP + 1),
         false => run.pages.start,
     }
@@ -218,5 +218,5 @@ fn before(run: &Run) -> u64 {
 
 /// Returns where a hole above may begin.
 fn behind(run: &Run) -> u64 {
-    run.pages.end + u64::from(run.word == SlotValue::ARENA)
+    run.pages.end + u64::from(run.word == SlotValue::SHARD)
 }

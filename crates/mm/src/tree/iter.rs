@@ -211,7 +211,7 @@ impl Subtree {
     /// The same; may return `None` if those pages end at `limit` or before.
     pub(crate) fn last_between(&self, limit: u64, page: u64) -> Option<Run> {
         let spot = self.nearest::<Earlier>(page.checked_sub(1)?, limit)?;
-        let start = match spot.is_part || spot.word == SlotValue::ARENA {
+        let start = match spot.is_part || spot.word == SlotValue::SHARD {
             true => spot.slot.start,
             false => stretch(spot.node, spot.level, spot.page),
         };
@@ -250,7 +250,7 @@ impl Subtree {
                 // SAFETY: inside a section or under the lock, by the module's contract.
                 while let Some(child) = unsafe { word.child_node() } {
                     if self.passes_over(path[level], child, page, level) {
-                        word = SlotValue::ARENA;
+                        word = SlotValue::SHARD;
                         break;
                     }
                     level -= 1;

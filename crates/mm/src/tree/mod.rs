@@ -79,7 +79,7 @@ pub struct Subtree {
     level: usize,
     /// The first page.
     base: u64,
-    /// Whether walks skip shards, as if [`SlotValue::ARENA`] were mapped in each.
+    /// Whether walks skip shards, as if [`SlotValue::SHARD`] were mapped in each.
     is_outside: bool,
 }
 

@@ -73,7 +73,7 @@ impl SlotValue {
     /// See [`SlotState::Reserved`].
     pub const RESERVED: SlotValue = SlotValue::note(WRITERS);
     /// What a search reports for a shard that it does not enter (`crate::tree::pinned`). No slot holds it.
-    pub const ARENA: SlotValue = SlotValue::note(WRITERS + 1);
+    pub const SHARD: SlotValue = SlotValue::note(WRITERS + 1);
     /// See [`SlotState::Gone`].
     pub const RETIRED: SlotValue = SlotValue(core::ptr::without_provenance_mut(NOTE | CHANGING));
 

@@ -58,24 +58,24 @@ impl<M: Machine> Memory<M> {
             ));
         }
         self.drain();
-        let books = frames.open_books()?;
+        let audit = frames.audit()?;
         let mut all = Census::default();
         let mut committed = 0;
         for space in spaces.map(S::as_ref) {
             let _section = self.enter();
-            books.enter(space.frame, Use::SPACE)?;
+            audit.enter(space.frame, Use::SPACE)?;
             space
                 .maps
-                .arena_frames()
+                .shard_frames()
                 .chain(space.tables().rss.frames())
-                .try_for_each(|frame| books.enter(frame, Use::SPACE))?;
+                .try_for_each(|frame| audit.enter(frame, Use::SPACE))?;
             let mut entered = Ok(());
             space.maps.for_each_room(|frame| {
-                entered = entered.and_then(|()| books.enter(frame, Use::SPACE));
+                entered = entered.and_then(|()| audit.enter(frame, Use::SPACE));
             });
             entered?;
-            space.enter_tables(&books, space.tables().root, LEVELS - 1, 0)?;
-            space.enter_objects(&books)?;
+            space.enter_tables(&audit, space.tables().root, LEVELS - 1, 0)?;
+            space.enter_objects(&audit)?;
             drop(_section);
             let census = space.verify()?;
             all.zero_pages += census.zero_pages;
@@ -84,10 +84,10 @@ impl<M: Machine> Memory<M> {
             all.mappings += census.mappings;
             committed += space.totals().committed;
         }
-        self.enter_stores(&books)?;
-        self.enter_probes(&books)?;
-        port(&books)?;
-        books.for_each(Use::FILE, &mut |frame, descriptor, times| {
+        self.enter_stores(&audit)?;
+        self.enter_probes(&audit)?;
+        port(&audit)?;
+        audit.for_each(Use::FILE, &mut |frame, descriptor, times| {
             // Its object enters it once.
             if times != descriptor.map_count() + u32::from(descriptor.is_held()) {
                 let rule = "a page of a store is not mapped as often as is counted";
@@ -95,7 +95,7 @@ impl<M: Machine> Memory<M> {
             }
             Ok(())
         })?;
-        books.for_each(Use::PAGE, &mut |frame, descriptor, times| {
+        audit.for_each(Use::PAGE, &mut |frame, descriptor, times| {
             all.pages += 1;
             let wrong = |rule| Err(of_frame(rule, frame, u64::from(times)));
             if times != descriptor.map_count() {
@@ -106,7 +106,7 @@ impl<M: Machine> Memory<M> {
             }
             Ok(())
         })?;
-        books.for_each(Use::SLAB, &mut |frame, _, times| {
+        audit.for_each(Use::SLAB, &mut |frame, _, times| {
             // SAFETY: an object in use was found in it, and no other CPU is in the core.
             let used = unsafe { Slab::objects_in(self.machine(), frame) };
             if used != u64::from(times) {
@@ -115,7 +115,7 @@ impl<M: Machine> Memory<M> {
             }
             Ok(())
         })?;
-        let accounts = books.close();
+        let accounts = audit.close();
         if accounts.lost() == 0 && committed != self.committed() {
             let rule = "the machine has committed what no address space has, or not what one has";
             return Err(of_frame(rule, Frame(0), self.committed()));
@@ -137,12 +137,12 @@ impl<M: Machine> AddressSpace<M> {
     /// Enters a table, the tables below it, and their pages. Called inside a section.
     fn enter_tables(
         &self,
-        books: &FrameAudit,
+        audit: &FrameAudit,
         frame: Frame,
         level: usize,
         page: u64,
     ) -> Result<(), Misuse> {
-        books.enter(frame, Use::TABLE)?;
+        audit.enter(frame, Use::TABLE)?;
         // SAFETY: inside the caller's section.
         let entries = unsafe { Table::at(self.machine(), frame) };
         for (i, entry) in entries.entries().iter().enumerate() {
@@ -156,10 +156,10 @@ impl<M: Machine> AddressSpace<M> {
             }
             let below = M::Format::FORMAT.frame(value);
             if level > 0 {
-                self.enter_tables(books, below, level - 1, at)?;
+                self.enter_tables(audit, below, level - 1, at)?;
             } else if let Some(descriptor) = self.tables().counted(value) {
                 let is_file = descriptor.flags().has(Flags::FILE);
-                books.enter(below, if is_file { Use::FILE } else { Use::PAGE })?;
+                audit.enter(below, if is_file { Use::FILE } else { Use::PAGE })?;
             }
         }
         Ok(())
@@ -167,10 +167,10 @@ impl<M: Machine> AddressSpace<M> {
 
     /// Enters the tree's nodes, splits and mappings, and checks each mapping's count of pages. Called inside
     /// a section.
-    fn enter_objects(&self, books: &FrameAudit) -> Result<(), Violation> {
+    fn enter_objects(&self, audit: &FrameAudit) -> Result<(), Violation> {
         let enter = |object: NonNull<u8>| {
             // SAFETY: nodes, splits and mappings are objects of slabs.
-            books.enter(unsafe { Slab::frame_of(object) }, Use::SLAB)
+            audit.enter(unsafe { Slab::frame_of(object) }, Use::SLAB)
         };
         self.tree().for_each_object(&mut |object| enter(object))?;
         // Count a mapping's pages in its link, which only a retired mapping needs.

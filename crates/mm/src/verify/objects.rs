@@ -14,13 +14,13 @@ use crate::object::radix::PageSlot;
 
 impl<M: Machine> Memory<M> {
     /// Enters all objects, while nothing else is in the core.
-    pub(crate) fn enter_stores(&self, books: &FrameAudit) -> Result<(), Misuse> {
+    pub(crate) fn enter_stores(&self, audit: &FrameAudit) -> Result<(), Misuse> {
         let list = self.objects.lock(self.machine());
         // SAFETY: under the lock, and no other CPU is in the core.
         let mut next = unsafe { list.first() };
         while let Some(hook) = next {
             // SAFETY: as above.
-            enter(unsafe { ObjectInner::of(hook) }, books)?;
+            enter(unsafe { ObjectInner::of(hook) }, audit)?;
             // SAFETY: as above.
             next = unsafe { list.next(hook) };
         }
@@ -28,10 +28,10 @@ impl<M: Machine> Memory<M> {
     }
 }
 
-fn enter(cache: &ObjectInner, books: &FrameAudit) -> Result<(), Misuse> {
+fn enter(cache: &ObjectInner, audit: &FrameAudit) -> Result<(), Misuse> {
     let object = |object: NonNull<u8>| {
         // SAFETY: objects and their nodes come from slabs.
-        books.enter(unsafe { Slab::frame_of(object) }, Use::SLAB)
+        audit.enter(unsafe { Slab::frame_of(object) }, Use::SLAB)
     };
     object(NonNull::from(cache).cast())?;
     let mut result = Ok(());
@@ -43,7 +43,7 @@ fn enter(cache: &ObjectInner, books: &FrameAudit) -> Result<(), Misuse> {
     result?;
     cache.pages.for_each(0..u64::MAX, &mut |_, slot| {
         if let (Ok(()), PageSlot::Page(frame) | PageSlot::Filling(frame)) = (&result, slot.load()) {
-            result = books.enter(frame, Use::FILE);
+            result = audit.enter(frame, Use::FILE);
         }
     });
     result

@@ -1,40 +1,51 @@
 //! Explores whole operations in random interleavings.
 
-use std::time::Instant;
-
 use faultless_mm::Policy;
 use shuttle::scheduler::{PctScheduler, RandomScheduler};
 use shuttle::{Config, Runner};
 
+#[allow(dead_code)]
+#[path = "../../../sync/tests/model/budget.rs"]
+mod budget;
+
+use budget::Budget;
+
 /// Runs `scenario` under every policy, with two shuttle schedulers: `schedules` random interleavings, and as
 /// many that switch at few but badly chosen moments (Burckhardt et al., "A randomized scheduler with
 /// probabilistic guarantees", 2010). Policies that serialise writers get a third as many, because little
-/// overlaps there. `FAULTLESS_FULL=1` runs eight times as many under all policies.
+/// overlaps there. That is one round; `./x test --full` runs as many as fit into the scenario's share of the budget.
 pub fn explore(schedules: usize, scenario: fn(Policy)) {
     explore_under(Policy::ALL, schedules, scenario);
 }
 
 /// Like `explore`, under the given policies.
 pub fn explore_under(policies: &[Policy], schedules: usize, scenario: fn(Policy)) {
-    let full = std::env::var_os("FAULTLESS_FULL").is_some_and(|v| v != "0");
-    let (start, mut count) = (Instant::now(), 0);
-    for &policy in policies {
-        let schedules = match policy {
-            _ if full => 8 * schedules,
-            Policy::Speculative => schedules,
-            _ => schedules.div_ceil(3),
-        };
-        count += 2 * schedules;
-        let config = || {
-            let mut config = Config::default();
-            config.stack_size = 1 << 17;
-            config
-        };
-        Runner::new(RandomScheduler::new(schedules), config()).run(move || scenario(policy));
-        Runner::new(PctScheduler::new(3, schedules), config()).run(move || scenario(policy));
+    let given = std::env::var_os("FAULTLESS_SEED").is_some();
+    let first = if given {
+        budget::seed()
+    } else {
+        budget::clock()
+    };
+    let budget = Budget::new(1, "schedules", Some(first));
+    for round in budget.rounds() {
+        let seed = budget.seed_of(round);
+        for &policy in policies {
+            let schedules = match policy {
+                Policy::Speculative => schedules,
+                _ => schedules.div_ceil(3),
+            };
+            let config = || {
+                let mut config = Config::default();
+                config.stack_size = 1 << 17;
+                config
+            };
+            let random = RandomScheduler::new_from_seed(seed, schedules);
+            Runner::new(random, config()).run(move || scenario(policy));
+            let few = PctScheduler::new_from_seed(seed, 3, schedules);
+            Runner::new(few, config()).run(move || scenario(policy));
+            budget.add(2 * schedules as u64);
+        }
     }
-    // Shown by `--nocapture`.
-    println!("{count} schedules in {:.1?}", start.elapsed());
 }
 
 /// Runs a broken model in a process of its own and expects it to fail. A broken model may corrupt its own

@@ -8,7 +8,7 @@ use faultless_mm::{
     Outcome, Pager, PhysicalMemory, SegvCode, Taken, UserPage, advice, flags, remap_flags,
 };
 use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace};
-use faultless_tests::{available, each_policy, full, machine, space};
+use faultless_tests::{available, budget, each_policy, machine, space};
 
 const PAGE: u64 = 4096;
 const RW: u32 = 3;
@@ -442,7 +442,6 @@ fn pins_beside_everything() {
         const PAGES: u64 = 8;
         map(cpu, PAGES, RW);
         let ends = AtomicBool::new(false);
-        let rounds = if full() { 4000 } else { 400 };
         std::thread::scope(|scope| {
             // Words of its own on pages that no other CPU discards.
             scope.spawn(|| {
@@ -487,7 +486,7 @@ fn pins_beside_everything() {
                     }
                 });
             });
-            for _ in 0..rounds {
+            for _ in budget(400).rounds() {
                 match space.fork() {
                     Ok(child) => drop(child.destroy()),
                     Err(error) => assert_eq!(error, Errno::ENOMEM),

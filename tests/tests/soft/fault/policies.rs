@@ -7,10 +7,12 @@ use faultless_mm::{Counter, Layout, Limits, Policy, flags};
 use faultless_soft::{Soft, SoftCpu, SoftMemory, Trap};
 use faultless_tests::counting::{Counts, counted, faults};
 use faultless_tests::operations::{OPEN, near};
-use faultless_tests::random::{Numbers, runner, seed};
+use faultless_tests::random::{Numbers, cases, seed};
 use faultless_tests::script::{Op, run};
 use faultless_tests::soft::{OnSoft, run_soft};
-use faultless_tests::{available, machine, on_every_cpu, rounds, space, verify_and_destroy};
+use faultless_tests::{
+    Budget, available, budget, machine, on_every_cpu, space, verify_and_destroy,
+};
 use proptest::prelude::*;
 
 const PAGE: u64 = 4096;
@@ -35,10 +37,9 @@ fn names() {
     }
 }
 
-fn scripts(cases: u64, test: impl Fn(&[Op]) -> Result<(), TestCaseError>) {
-    let seed = seed();
+fn scripts(least: u64, test: impl Fn(&[Op]) -> Result<(), TestCaseError>) {
     let scripts = prop::collection::vec(near(), 1..60);
-    if let Err(failure) = runner(cases, seed).run(&scripts, |script| test(&script)) {
+    if let Err((seed, failure)) = cases(least, &scripts, |script| test(&script)) {
         panic!("FAULTLESS_SEED={seed}: {failure}");
     }
 }
@@ -54,7 +55,7 @@ fn lines(memory: &'static SoftMemory, policy: Policy, script: &[Op]) -> Vec<Stri
 #[test]
 fn the_same_program_sees_the_same() {
     let memory = machine(1, 64);
-    scripts(rounds(300, 10_000), |script| {
+    scripts(300, |script| {
         let classic = lines(memory, Policy::Classic, script);
         for &policy in Policy::ALL {
             prop_assert_eq!(&lines(memory, policy, script), &classic);
@@ -67,7 +68,7 @@ fn the_same_program_sees_the_same() {
 #[test]
 fn the_policy_changes_in_the_middle() {
     let memory = machine(1, 64);
-    scripts(rounds(300, 10_000), |script| {
+    scripts(300, |script| {
         let classic = lines(memory, Policy::Classic, script);
         let space = SoftCpu::attend(memory, 0, || {
             let layout = Layout::LINUX_X86_64;
@@ -114,7 +115,7 @@ fn each_fault_counts_under_the_policy_of_its_moment() {
 }
 
 /// Runs faults while one CPU changes and unmaps what the others touch.
-fn contend(policy: Policy, megabytes: u64, pages: u64, rounds: u64) -> Counts {
+fn contend(policy: Policy, megabytes: u64, pages: u64, budget: &Budget) -> Counts {
     let memory = machine(3, megabytes);
     let before = available(memory);
     let space = SoftCpu::attend(memory, 0, || Soft::space(memory, policy).unwrap());
@@ -126,7 +127,7 @@ fn contend(policy: Policy, megabytes: u64, pages: u64, rounds: u64) -> Counts {
         let mut numbers = Numbers(seed ^ u64::from(cpu.number()));
         if cpu.number() == 0 {
             let mut round = 0;
-            while round < rounds || memory.total(Counter::Faults) < 10 * rounds {
+            while budget.goes_on(round) || memory.total(Counter::Faults) < 10 * budget.least() {
                 round += 1;
                 let at = AT + numbers.below(pages / 2) * PAGE;
                 let length = pages / 2 * PAGE;
@@ -155,7 +156,7 @@ fn contend(policy: Policy, megabytes: u64, pages: u64, rounds: u64) -> Counts {
 fn every_fault_ends_in_one_way() {
     for &policy in Policy::ALL {
         for (megabytes, pages) in [(64, 8000), (2, 1000)] {
-            let counts = contend(policy, megabytes, pages, rounds(400, 10_000));
+            let counts = contend(policy, megabytes, pages, &budget(400));
             counts.add_up(policy);
             let [faults, abort] =
                 [Counter::Faults, Counter::VmaLockAbort].map(|counter| counts.get(counter));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use faultless_mm::{AddressSpace, Policy};
 use faultless_soft::SoftCpu;
 use faultless_tests::cpus::FIXED;
-use faultless_tests::{available, rounds, space};
+use faultless_tests::{available, budget, space};
 
 const PAGE: u64 = 4096;
 const RW: u32 = 3;
@@ -23,14 +23,15 @@ fn crowd(policy: Policy) {
         cpu.store(LOW, 7).unwrap();
     });
     let is_over = AtomicBool::new(false);
+    let budget = budget(30);
     std::thread::scope(|scope| {
         let workers: Vec<_> = (1..CPUS)
             .map(|number| {
-                let space = &space;
+                let (space, budget) = (&space, &budget);
                 scope.spawn(move || {
                     SoftCpu::run(space, number, |cpu| {
                         let at = LOW + u64::from(number) * 4 * PAGES * PAGE;
-                        for round in 1..=rounds(30, 3000) {
+                        for round in budget.rounds().map(|done| done + 1) {
                             space.mmap(at, PAGES * PAGE, RW, FIXED).unwrap();
                             for page in (0..PAGES).step_by(7) {
                                 assert_eq!(cpu.load(at + page * PAGE), Ok(0), "a stale page");

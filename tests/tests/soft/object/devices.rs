@@ -10,7 +10,7 @@ use faultless_mm::{
 };
 use faultless_soft::{Soft, SoftCpu, Trap};
 use faultless_tests::frames_device::{PAGE, SHARED, device, map, word};
-use faultless_tests::{DEVICE_PAGES, each_policy, rounds};
+use faultless_tests::{DEVICE_PAGES, budget, each_policy};
 
 const RW: u32 = 3;
 const R: u32 = 1;
@@ -124,7 +124,7 @@ fn its_pages_are_not_counted() {
         };
         space.mincore(AT, 8 * PAGE, say).unwrap();
         assert_eq!(there, [0; 8]);
-        assert!(space.store_at(AT).is_none());
+        assert!(space.object_at(AT).is_none());
         let frames = memory.machine().allocator();
         let verified = memory.verify_machine(frames, [space].into_iter(), |_| Ok(()));
         let (census, accounts) = verified.unwrap();
@@ -380,7 +380,7 @@ fn it_is_revoked_beside_everything() {
                     }
                 });
             });
-            for round in 0..rounds(3000, 200_000) {
+            for round in budget(3000).rounds() {
                 let move_it = remap_flags::MAYMOVE | remap_flags::FIXED;
                 match round % 6 {
                     0 => drop(space.mremap(AT, 8 * PAGE, 8 * PAGE, move_it, OTHER)),

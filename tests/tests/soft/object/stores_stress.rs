@@ -8,6 +8,7 @@
 //! the file's end. TLB hits are checked all the while.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
 use faultless_mm::{
@@ -16,7 +17,7 @@ use faultless_mm::{
 };
 use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace, Trap};
 use faultless_tests::random::{Numbers, seed};
-use faultless_tests::{available, machine, rounds};
+use faultless_tests::{Budget, available, budget, machine};
 
 const PAGE: u64 = 4096;
 const RW: u32 = 3;
@@ -268,7 +269,7 @@ fn verify(memory: &'static SoftMemory, cpu: u32, family: &Family) {
 }
 
 /// Returns the number of forks.
-fn stress(policy: Policy, megabytes: u64, epochs: u64) -> u64 {
+fn stress(policy: Policy, megabytes: u64, budget: &Budget) -> u64 {
     let memory: &'static SoftMemory = machine(CPUS as usize, megabytes);
     let before = available(memory);
     let (first, files) = SoftCpu::attend(memory, 0, || {
@@ -284,14 +285,17 @@ fn stress(policy: Policy, megabytes: u64, epochs: u64) -> u64 {
     let family: Family = Mutex::new(BTreeMap::from([(first.id().id, Arc::new(first))]));
     let barrier = Barrier::new(CPUS as usize);
     let seed = seed();
-    eprintln!("FAULTLESS_SEED={seed}");
+    let goes_on = AtomicBool::new(budget.goes_on(0));
     std::thread::scope(|scope| {
         for cpu in 0..CPUS {
             let (family, barrier, files) = (&family, &barrier, &files);
+            let goes_on = &goes_on;
             scope.spawn(move || {
                 let mut numbers = Numbers(seed ^ (u64::from(cpu) << 56));
                 let mut own = Own(vec![0; LEDGER_PAGES as usize]);
-                for _ in 0..epochs {
+                let mut epoch = 0;
+                while goes_on.load(Ordering::Relaxed) {
+                    epoch += 1;
                     for _ in 0..8 {
                         let space = choose(family, &mut numbers);
                         SoftCpu::run(&space, cpu, |cpu| {
@@ -301,6 +305,7 @@ fn stress(policy: Policy, megabytes: u64, epochs: u64) -> u64 {
                     }
                     if barrier.wait().is_leader() {
                         verify(memory, cpu, family);
+                        goes_on.store(budget.goes_on(epoch), Ordering::Relaxed);
                     }
                     barrier.wait();
                 }
@@ -321,7 +326,7 @@ fn stress(policy: Policy, megabytes: u64, epochs: u64) -> u64 {
 #[test]
 fn files_and_families() {
     for &policy in Policy::ALL {
-        let forks = stress(policy, 64, rounds(12, 600));
+        let forks = stress(policy, 64, &budget(12));
         assert!(forks > 12, "{forks} forks");
     }
 }
@@ -329,6 +334,6 @@ fn files_and_families() {
 #[test]
 fn files_and_families_without_memory() {
     for &policy in Policy::ALL {
-        stress(policy, 1, rounds(12, 600));
+        stress(policy, 1, &budget(12));
     }
 }

@@ -9,7 +9,7 @@ use faultless_mm::{
 };
 use faultless_soft::{SoftCpu, SoftSpace, Trap};
 use faultless_tests::random::{Numbers, seed};
-use faultless_tests::{available, each_policy, machine, rounds, verify_and_destroy};
+use faultless_tests::{Budget, available, budget, each_policy, machine, verify_and_destroy};
 
 const PAGE: u64 = PAGE_SIZE;
 const NONE: u32 = 0;
@@ -204,7 +204,7 @@ fn a_child_does_not_see_it() {
 
 /// Several CPUs increment words of their own, from outside and as the program, while another CPU forks and
 /// performs every change of the mapping that keeps its content.
-fn beside_changes(policy: Policy, times: u64) {
+fn beside_changes(policy: Policy, budget: &Budget) {
     const CPUS: usize = 4;
     let memory = machine(CPUS, 64);
     let before = available(memory);
@@ -246,7 +246,7 @@ fn beside_changes(policy: Policy, times: u64) {
         }
         SoftCpu::run(&space, 0, |_| {
             let mut numbers = Numbers(seed());
-            for _ in 0..times {
+            for _ in budget.rounds() {
                 let first = numbers.below(PAGES);
                 let length = (1 + numbers.below(PAGES - first)) * PAGE;
                 match numbers.below(5) {
@@ -271,6 +271,6 @@ fn beside_changes(policy: Policy, times: u64) {
 #[test]
 fn nothing_is_lost_beside_changes() {
     for &policy in Policy::ALL {
-        beside_changes(policy, rounds(2000, 100_000));
+        beside_changes(policy, &budget(2000));
     }
 }

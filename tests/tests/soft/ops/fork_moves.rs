@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use faultless_mm::{AddressSpace, Counter, Policy, remap_flags};
 use faultless_soft::{SoftCpu, SoftSpace};
 use faultless_tests::cpus::FIXED;
-use faultless_tests::{available, rounds, space};
+use faultless_tests::{available, budget, space};
 
 const PAGE: u64 = 4096;
 const RW: u32 = 3;
@@ -104,7 +104,7 @@ fn beside_moves(policy: Policy, stays: bool) {
         }
         // Also if this thread panics.
         let _over = Over(&is_over);
-        for _ in 0..rounds(4_000, 100_000) {
+        for _ in budget(4_000).rounds() {
             let child = SoftCpu::run(&space, 0, |_| space.fork().unwrap());
             SoftCpu::run(&child, 0, check);
             // The child is a normal address space.

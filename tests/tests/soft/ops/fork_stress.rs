@@ -7,12 +7,13 @@
 //! checked all the while.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 
 use faultless_mm::{AddressSpace, Counter, Layout, OwnedSpace, Policy, advice, flags};
 use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace, Trap};
 use faultless_tests::random::{Numbers, seed};
-use faultless_tests::{available, machine, rounds};
+use faultless_tests::{Budget, available, budget, machine};
 
 const PAGE: u64 = 4096;
 const RW: u32 = 3;
@@ -85,7 +86,7 @@ fn change(cpu: &SoftCpu<'_>, numbers: &mut Numbers) {
     }
 }
 
-fn stress(policy: Policy, megabytes: u64, epochs: u64, in_arenas: bool) -> u64 {
+fn stress(policy: Policy, megabytes: u64, budget: &Budget, in_shards: bool) -> u64 {
     let memory: &'static SoftMemory = machine(CPUS as usize, megabytes);
     let before = available(memory);
     let layout = Layout {
@@ -93,7 +94,7 @@ fn stress(policy: Policy, megabytes: u64, epochs: u64, in_arenas: bool) -> u64 {
         mmap_base: (COMMON | ((1 << 30) - 1)) + 1,
         ..Layout::LINUX_X86_64
     };
-    let first = SoftCpu::attend(memory, 0, || match in_arenas {
+    let first = SoftCpu::attend(memory, 0, || match in_shards {
         false => Soft::space(memory, policy).unwrap(),
         true => {
             let space = OwnedSpace::new(memory, policy, layout).unwrap();
@@ -109,13 +110,15 @@ fn stress(policy: Policy, megabytes: u64, epochs: u64, in_arenas: bool) -> u64 {
     let family: Family = Mutex::new(BTreeMap::from([(first.id().id, Arc::new(first))]));
     let barrier = Barrier::new(CPUS as usize);
     let seed = seed();
-    eprintln!("FAULTLESS_SEED={seed}");
+    let goes_on = AtomicBool::new(budget.goes_on(0));
     std::thread::scope(|scope| {
         for cpu in 0..CPUS {
-            let (family, barrier) = (&family, &barrier);
+            let (family, barrier, goes_on) = (&family, &barrier, &goes_on);
             scope.spawn(move || {
                 let mut numbers = Numbers(seed ^ (u64::from(cpu) << 56));
-                for _ in 0..epochs {
+                let mut epoch = 0;
+                while goes_on.load(Ordering::Relaxed) {
+                    epoch += 1;
                     for _ in 0..12 {
                         let space = choose(family, &mut numbers);
                         let done =
@@ -125,6 +128,7 @@ fn stress(policy: Policy, megabytes: u64, epochs: u64, in_arenas: bool) -> u64 {
                     }
                     if barrier.wait().is_leader() {
                         verify(memory, cpu, family);
+                        goes_on.store(budget.goes_on(epoch), Ordering::Relaxed);
                     }
                     barrier.wait();
                 }
@@ -175,21 +179,21 @@ fn verify(memory: &'static SoftMemory, cpu: u32, family: &Family) {
 #[test]
 fn families() {
     for &policy in Policy::ALL {
-        let forks = stress(policy, 64, rounds(25, 1500), false);
+        let forks = stress(policy, 64, &budget(25), false);
         assert!(forks > 25, "{forks} forks");
     }
 }
 
 #[test]
-fn families_in_an_arena() {
+fn families_in_a_shard() {
     for megabytes in [64, 1] {
-        stress(Policy::Speculative, megabytes, rounds(25, 1500), true);
+        stress(Policy::Speculative, megabytes, &budget(25), true);
     }
 }
 
 #[test]
 fn families_without_memory() {
     for &policy in Policy::ALL {
-        stress(policy, 1, rounds(25, 1500), false);
+        stress(policy, 1, &budget(25), false);
     }
 }

@@ -5,12 +5,12 @@
 //! again; everything else only has to keep the invariants.
 
 use std::sync::Barrier;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use faultless_mm::{AgingMode, Counter, Layout, OwnedSpace, Policy, advice, flags, remap_flags};
 use faultless_soft::{SoftCpu, SoftSpace, Trap};
 use faultless_tests::random::{Numbers, seed};
-use faultless_tests::{available, machine, on_every_cpu, rounds};
+use faultless_tests::{Budget, available, budget, machine, on_every_cpu};
 
 const PAGE: u64 = 4096;
 const RW: u32 = 3;
@@ -155,15 +155,15 @@ struct Plan {
     policy: Policy,
     switch: bool,
     /// Whether all CPUs map and unmap in two shards, and across their boundary.
-    in_arenas: bool,
-    epochs: u64,
+    in_shards: bool,
+    epochs: Budget,
     steps: u64,
 }
 
 fn stress(plan: &Plan) -> (u64, u64) {
     let memory = machine(CPUS, plan.megabytes);
     let before = available(memory);
-    let mmap_base = match plan.in_arenas {
+    let mmap_base = match plan.in_shards {
         true => CENTRE + (1 << 30),
         false => Layout::LINUX_X86_64.mmap_base,
     };
@@ -174,7 +174,7 @@ fn stress(plan: &Plan) -> (u64, u64) {
     let space = SoftCpu::attend(memory, 0, || {
         let space = OwnedSpace::new(memory, plan.policy, layout);
         let space = space.unwrap_or_else(|e| panic!("{e}"));
-        assert!(!plan.in_arenas || space.shard());
+        assert!(!plan.in_shards || space.shard());
         space
     });
     let arena = SoftCpu::run(&space, 0, |cpu| {
@@ -190,13 +190,15 @@ fn stress(plan: &Plan) -> (u64, u64) {
         out_of_memory: AtomicU64::new(0),
     };
     let seed = seed();
-    eprintln!("FAULTLESS_SEED={seed}");
+    let goes_on = AtomicBool::new(plan.epochs.goes_on(0));
     on_every_cpu(&space, |cpu| {
         let mut numbers = Numbers(seed ^ (u64::from(cpu.number()) << 56));
         let mut own = Own {
             values: vec![0; plan.arena_pages as usize],
         };
-        for _ in 0..plan.epochs {
+        let mut epoch = 0;
+        while goes_on.load(Ordering::Relaxed) {
+            epoch += 1;
             for _ in 0..plan.steps {
                 act(cpu, &run, &mut numbers, plan.switch);
                 own.check(cpu, &run, &mut numbers);
@@ -205,13 +207,17 @@ fn stress(plan: &Plan) -> (u64, u64) {
                 cpu.space()
                     .verify()
                     .unwrap_or_else(|violation| panic!("{violation}"));
+                goes_on.store(plan.epochs.goes_on(epoch), Ordering::Relaxed);
             }
             run.barrier.wait();
         }
     });
     recover(&space, arena, plan);
     let faults = memory.total(Counter::Faults);
-    assert!(faults > plan.epochs * plan.steps / 4, "{faults} faults");
+    assert!(
+        faults > plan.epochs.done() * plan.steps / 4,
+        "{faults} faults"
+    );
     faultless_tests::verify_and_destroy(space, before);
     (faults, run.out_of_memory.into_inner())
 }
@@ -243,8 +249,8 @@ fn every_policy() {
             arena_pages: 700,
             policy,
             switch: false,
-            in_arenas: false,
-            epochs: rounds(12, 100),
+            in_shards: false,
+            epochs: budget(12),
             steps: 400,
         });
     }
@@ -257,36 +263,36 @@ fn policies_that_change() {
         arena_pages: 700,
         policy: Policy::default(),
         switch: true,
-        in_arenas: false,
-        epochs: rounds(30, 300),
+        in_shards: false,
+        epochs: budget(30),
         steps: 400,
     });
 }
 
 #[test]
-fn in_arenas_and_beside() {
+fn in_shards_and_beside() {
     for switch in [false, true] {
         stress(&Plan {
             megabytes: 64,
             arena_pages: 700,
             policy: Policy::Speculative,
             switch,
-            in_arenas: true,
-            epochs: rounds(20, 200),
+            in_shards: true,
+            epochs: budget(20),
             steps: 400,
         });
     }
 }
 
 #[test]
-fn memory_runs_out_in_arenas() {
+fn memory_runs_out_in_shards() {
     let (_, out_of_memory) = stress(&Plan {
         megabytes: 2,
         arena_pages: 300,
         policy: Policy::Speculative,
         switch: false,
-        in_arenas: true,
-        epochs: rounds(12, 100),
+        in_shards: true,
+        epochs: budget(12),
         steps: 300,
     });
     assert!(out_of_memory > 0, "memory was never short");
@@ -300,8 +306,8 @@ fn memory_runs_out() {
             arena_pages: 300,
             policy,
             switch: false,
-            in_arenas: false,
-            epochs: rounds(12, 100),
+            in_shards: false,
+            epochs: budget(12),
             steps: 300,
         });
         assert!(out_of_memory > 0, "memory was never short");

@@ -8,7 +8,7 @@ use faultless_mm::{Errno, Probe, advice, flags, remap_flags};
 use faultless_soft::{Soft, SoftCpu, SoftSpace};
 use faultless_tests::device::Device;
 use faultless_tests::file_injection::{AT, File, OTHER, PAGE, PRIVATE, SHARED};
-use faultless_tests::{each_policy, rounds};
+use faultless_tests::{budget, each_policy};
 
 const R: u32 = 1;
 const RX: u32 = 5;
@@ -214,7 +214,7 @@ fn beside_everything() {
             let (here, there) = (OTHER, OTHER + (1 << 20));
             let how = remap_flags::MAYMOVE | remap_flags::FIXED;
             let mut children = Vec::new();
-            for round in 0..rounds(600, 40_000) {
+            for round in budget(600).rounds() {
                 match round % 6 {
                     0 => map(space, file, here, RX, PRIVATE),
                     1 => drop(space.mremap(here, 8 * PAGE, 8 * PAGE, how, there)),

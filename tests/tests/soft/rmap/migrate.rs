@@ -10,7 +10,7 @@ use faultless_mm::{
 };
 use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace, Trap};
 use faultless_tests::random::{Numbers, seed};
-use faultless_tests::{available, each_policy, machine, rounds};
+use faultless_tests::{available, budget, each_policy, machine};
 
 const PAGE: u64 = 4096;
 const RW: u32 = 3;
@@ -235,7 +235,7 @@ fn no_allocation_fails_because_frames_are_kept() {
             });
             on(space, |cpu| {
                 map(cpu, PAGES, RW);
-                for round in 0..rounds(200, 2000) {
+                for round in budget(200).rounds() {
                     for page in 0..PAGES {
                         cpu.store(AT + page * PAGE, round)
                             .expect("there are frames");
@@ -510,7 +510,7 @@ fn compact(policy: Policy) {
 
 #[test]
 fn a_block_becomes_free() {
-    for _ in 0..rounds(1, 20) {
+    for _ in budget(1).rounds() {
         Policy::ALL.iter().for_each(|&policy| compact(policy));
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use faultless_mm::{PAGE_SIZE, Policy, advice, flags};
 use faultless_soft::{SoftCpu, SoftSpace};
 use faultless_tests::random::{Numbers, seed};
-use faultless_tests::{available, machine, rounds, verify_and_destroy};
+use faultless_tests::{Budget, available, budget, machine, verify_and_destroy};
 
 const PAGE: u64 = PAGE_SIZE;
 const CPUS: usize = 4;
@@ -72,7 +72,7 @@ fn disturb(space: &SoftSpace, numbers: &mut Numbers) {
 
 /// In each epoch CPU 0 clears and checks while the others store and disturb; then the space is verified. Returns the
 /// number of stores that were checked, and of pages that were found clean.
-fn stress(policy: Policy, epochs: u64) -> (u64, u64) {
+fn stress(policy: Policy, budget: &Budget) -> (u64, u64) {
     let memory = machine(CPUS, 64);
     let before = available(memory);
     let space = SoftCpu::attend(memory, 0, || faultless_soft::Soft::space(memory, policy)).unwrap();
@@ -83,7 +83,7 @@ fn stress(policy: Policy, epochs: u64) -> (u64, u64) {
             .mmap(AT + HALF * PAGE, HALF * PAGE, RW, SHARED)
             .unwrap();
     });
-    for epoch in 0..epochs {
+    for epoch in budget.rounds() {
         let run = Run {
             clearings: AtomicU64::new(2),
             stored: (0..PAGES).map(|_| AtomicU64::new(0)).collect(),
@@ -145,7 +145,7 @@ fn stress(policy: Policy, epochs: u64) -> (u64, u64) {
 #[test]
 fn no_store_is_missed() {
     for &policy in Policy::ALL {
-        let (checked, unwritten) = stress(policy, rounds(6, 200));
+        let (checked, unwritten) = stress(policy, &budget(6));
         // Stores were noticed, and clean pages were found.
         assert!(checked > 0 && unwritten > 0, "{checked} {unwritten}");
     }

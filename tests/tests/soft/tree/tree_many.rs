@@ -4,7 +4,7 @@ use faultless_mm::{Policy, flags};
 use faultless_soft::{SoftCpu, SoftSpace};
 use faultless_tests::model::{Kind, Model, line};
 use faultless_tests::random::{Numbers, seed};
-use faultless_tests::{available, machine, rounds};
+use faultless_tests::{available, budget, machine};
 
 const PAGE: u64 = 4096;
 const ANON: u32 = flags::PRIVATE | flags::ANONYMOUS;
@@ -134,7 +134,7 @@ fn ten_thousand_holes() {
             grows_down: false,
             no_reserve: false,
         };
-        for round in 0..rounds(1_500, 10_000) {
+        for round in budget(1_500).rounds() {
             let count = 1 + numbers.below(5);
             let chosen = space
                 .mmap(0, count * PAGE, kind.prot, ANON)

@@ -4,8 +4,8 @@
 use faultless_mm::{Layout, OwnedSpace, Policy, SegvCode, flags};
 use faultless_soft::{SoftCpu, SoftMemory, Trap};
 use faultless_tests::model::{GUARD_GAP, HUGE, Kind, Model, line};
-use faultless_tests::random::{runner, seed};
-use faultless_tests::{available, machine, rounds};
+use faultless_tests::random::cases;
+use faultless_tests::{available, machine};
 use proptest::prelude::*;
 use proptest::test_runner::TestError;
 
@@ -261,31 +261,25 @@ fn run(memory: &'static SoftMemory, filled: u64, steps: &[Step]) -> Result<(), S
     result
 }
 
-fn check(cases: u64, filled: u64, most: usize, steps: impl Strategy<Value = Step>) {
-    let seed = seed();
+fn check(least: u64, filled: u64, most: usize, steps: impl Strategy<Value = Step>) {
     let memory = machine(1, 64);
     let scripts = prop::collection::vec(steps, 1..most);
-    let result = runner(cases, seed).run(&scripts, |steps| {
+    let result = cases(least, &scripts, |steps| {
         run(memory, filled, &steps).map_err(TestCaseError::fail)
     });
     match result {
         Ok(()) => {}
-        Err(TestError::Fail(why, steps)) => {
+        Err((seed, TestError::Fail(why, steps))) => {
             let lines: String = steps.iter().map(|step| format!("  {step:x?}\n")).collect();
             panic!("FAULTLESS_SEED={seed}: {why}\n{lines}");
         }
-        Err(other) => panic!("FAULTLESS_SEED={seed}: {other}"),
+        Err((seed, other)) => panic!("FAULTLESS_SEED={seed}: {other}"),
     }
 }
 
 #[test]
 fn around_boundaries() {
-    check(
-        rounds(2000, 50_000),
-        0,
-        40,
-        step(near_boundary().boxed(), count().boxed()),
-    );
+    check(2000, 0, 40, step(near_boundary().boxed(), count().boxed()));
 }
 
 /// Little free space below the top: every search meets small holes, guard gaps, and
@@ -302,7 +296,7 @@ fn where_room_is_short() {
         1 => Just(2 * HUGE),
         1 => 1..2000u64,
     ];
-    check(rounds(2000, 50_000), filled, 60, step(at, count.boxed()));
+    check(2000, filled, 60, step(at, count.boxed()));
 }
 
 /// Single pages and short holes, so that guard gaps contain many of them.
@@ -311,5 +305,5 @@ fn among_small_holes() {
     let filled = TOP - 700 - LOW;
     let at = (TOP - 720..BASE).boxed();
     let count = prop_oneof![6 => 1..4u64, 3 => 1..20u64, 1 => 1..300u64];
-    check(rounds(1500, 50_000), filled, 120, step(at, count.boxed()));
+    check(1500, filled, 120, step(at, count.boxed()));
 }

@@ -55,8 +55,8 @@ fn a_frame(
     let mut found = None;
     let looked = SoftCpu::attend(memory, 0, || {
         let frames = memory.machine().allocator();
-        memory.verify_machine(frames, spaces.iter().copied(), |books| {
-            books.for_each(Use::PAGE, &mut |frame, descriptor, _| {
+        memory.verify_machine(frames, spaces.iter().copied(), |audit| {
+            audit.for_each(Use::PAGE, &mut |frame, descriptor, _| {
                 if wanted(descriptor.flags(), descriptor.map_count()) {
                     found = Some(frame);
                 }

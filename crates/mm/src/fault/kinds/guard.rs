@@ -126,7 +126,7 @@ impl<M: Machine> AddressSpace<M> {
             return Ok(None);
         };
         if hold.is_backed() {
-            self.maps.note(Note::GUARDED_STORES);
+            self.maps.note(Note::GUARDED_OBJECTS);
         }
         let at = loop {
             match self.tables().descend(page, section) {

@@ -38,14 +38,14 @@ impl<M: Machine> Mappings<M> {
         // An operation on everything contends wherever the other writer is.
         let is_place = pages.end <= self.all_pages().end;
         if is_place && self.may_have_around() && self.busy.crowd.note(pages, cpu, may_be) {
-            self.note(Note::CROWDED);
+            self.note(Note::CONTENDED);
         }
     }
 
     /// Creates a shard where writers often contend. The caller holds nothing yet.
     #[cold]
     pub(crate) fn spread_crowd(&self) {
-        if self.take_note(Note::CROWDED)
+        if self.take_note(Note::CONTENDED)
             && let Some(candidate) = self.busy.crowd.take()
         {
             let is_made = self.open_around(candidate);
@@ -55,9 +55,9 @@ impl<M: Machine> Mappings<M> {
 
     /// Whether there may be one more.
     fn may_have_around(&self) -> bool {
-        let arenas = self.arenas();
-        let all = arenas.map_or(0, Shards::count);
-        let around = arenas.map_or(0, |arenas| all - arenas.count_of_cpus());
+        let shards = self.shards();
+        let all = shards.map_or(0, Shards::count);
+        let around = shards.map_or(0, |shards| all - shards.count_of_cpus());
         // Not if one more shard requires that everything is counted in the space's own account.
         let is_strict = self.strictness(all + 1) != 0;
         around < SHARDS_AROUND && !is_strict && !self.policy().holds_mmap_lock()
@@ -69,7 +69,7 @@ impl<M: Machine> Mappings<M> {
         let (start, end) = self.heap();
         // A writer that moves the heap's end has a slot in the space's own list in any case.
         let is_heap = pages.start <= end / PAGE_SIZE && start / PAGE_SIZE < pages.end;
-        let is_met = self.arenas().is_some_and(|arenas| arenas.meet(pages));
+        let is_met = self.shards().is_some_and(|shards| shards.meet(pages));
         pages.start >= LOWEST_SHARD && pages.end <= self.all_pages().end && !is_heap && !is_met
     }
 
@@ -89,12 +89,12 @@ impl<M: Machine> Mappings<M> {
         if self.is_zapped_in(candidate.pages()) && !mutant(Mutant::AroundBesideZaps) {
             return None;
         }
-        let arenas = match self.arenas() {
-            Some(arenas) => arenas,
+        let shards = match self.shards() {
+            Some(shards) => shards,
             None => self.make_table().ok()?,
         };
-        let mut edit = self.edit_all(arenas);
-        self.open_arena(&mut edit, arenas, base, level).ok()
+        let mut edit = self.edit_all(shards);
+        self.open_shard(&mut edit, shards, base, level).ok()
     }
 }
 

@@ -23,30 +23,30 @@ use crate::tune::QUOTA;
 impl<M: Machine> Mappings<M> {
     /// Returns the table of shards, if it was created. Acquire: pairs with the release in `make_table`.
     #[inline]
-    pub(crate) fn arenas(&self) -> Option<&Shards> {
+    pub(crate) fn shards(&self) -> Option<&Shards> {
         // SAFETY: written before it could be found, and valid until the space ends.
-        unsafe { self.arenas.load(Ordering::Acquire).as_ref() }
+        unsafe { self.shards.load(Ordering::Acquire).as_ref() }
     }
 
     /// Returns the number of shards ([`Mappings::spread_writers`], [`Mappings::spread_around`]).
     #[inline]
-    pub(crate) fn arena_count(&self) -> usize {
-        self.arenas().map_or(0, Shards::count)
+    pub(crate) fn shard_count(&self) -> usize {
+        self.shards().map_or(0, Shards::count)
     }
 
     /// Whether there may be several edit locks.
     #[inline]
     pub(crate) fn is_divided(&self) -> bool {
-        self.arenas().is_some()
+        self.shards().is_some()
     }
 
     /// Returns the lock domain of `pages`. It stays the same until more shards are created, so as long as the
     /// caller holds a range of that domain, or its edit lock.
     #[inline]
     pub(crate) fn part_of(&self, pages: Pages) -> LockDomain {
-        match self.arenas() {
+        match self.shards() {
             None => LockDomain::Central,
-            Some(arenas) => arenas.part_of(pages),
+            Some(shards) => shards.part_of(pages),
         }
     }
 
@@ -61,7 +61,7 @@ impl<M: Machine> Mappings<M> {
 
     /// Returns the lock domain of everything.
     pub(crate) fn part_of_everything(&self) -> LockDomain {
-        match self.arena_count() {
+        match self.shard_count() {
             0 => LockDomain::Central,
             _ => LockDomain::All,
         }
@@ -70,8 +70,8 @@ impl<M: Machine> Mappings<M> {
     /// Returns the list in which an operation of a lock domain has its first slot.
     #[inline]
     pub(crate) fn list_of(&self, part: LockDomain) -> &RangeLock {
-        match (part, self.arenas()) {
-            (LockDomain::Shard(number), Some(arenas)) => &arenas.get(number).ranges,
+        match (part, self.shards()) {
+            (LockDomain::Shard(number), Some(shards)) => &shards.get(number).ranges,
             _ => &self.ranges,
         }
     }
@@ -80,9 +80,9 @@ impl<M: Machine> Mappings<M> {
     /// is.
     #[inline]
     pub(crate) fn edit(&self, part: LockDomain) -> Edit<'_, M> {
-        if self.arenas().is_none() {
+        if self.shards().is_none() {
             let holes = self.tree.lock(self.memory);
-            if self.arenas().is_none() {
+            if self.shards().is_none() {
                 return self.central_edit(holes);
             }
         }
@@ -99,55 +99,55 @@ impl<M: Machine> Mappings<M> {
     #[cold]
     fn edit_beside_others(&self, part: LockDomain) -> Edit<'_, M> {
         loop {
-            let Some(arenas) = self.arenas() else {
+            let Some(shards) = self.shards() else {
                 return self.central_edit(self.tree.lock(self.memory));
             };
             // Checked again under a lock: it changes only under all of them.
-            let is_strict = arenas.is_strict();
+            let is_strict = shards.is_strict();
             match part {
-                LockDomain::All => return self.edit_all(arenas),
+                LockDomain::All => return self.edit_all(shards),
                 LockDomain::Central => {
                     let edit = self.central_edit(self.tree.lock(self.memory));
-                    if arenas.is_strict() || !self.is_near_limit(arenas.count()) {
+                    if shards.is_strict() || !self.is_near_limit(shards.count()) {
                         return edit;
                     }
                 }
                 LockDomain::Shard(number) => {
-                    let arena = arenas.get(number);
+                    let shard = shards.get(number);
                     // What is counted under this lock is exact.
                     let counts = is_strict.then(|| self.tree.lock(self.memory));
-                    let edit = arena.edit(self.memory, number, counts);
-                    if arenas.is_strict() != is_strict {
+                    let edit = shard.edit(self.memory, number, counts);
+                    if shards.is_strict() != is_strict {
                         continue;
                     }
-                    if is_strict || !arena.account.has_used_quota() {
+                    if is_strict || !shard.account.has_used_quota() {
                         return edit;
                     }
                 }
             }
             // Settles accounts, and records whether the number of mappings is near its limit.
-            drop(self.edit_all(arenas));
+            drop(self.edit_all(shards));
         }
     }
 
     /// Whether an edit of a lock domain is in progress.
     pub(crate) fn is_edited(&self, part: LockDomain) -> bool {
-        match (part, self.arenas()) {
-            (LockDomain::Shard(number), Some(arenas)) => arenas.get(number).edit.is_locked(),
+        match (part, self.shards()) {
+            (LockDomain::Shard(number), Some(shards)) => shards.get(number).edit.is_locked(),
             _ => self.tree.is_edited(),
         }
     }
 
     /// Begins an edit of everything, and settles accounts.
-    pub(super) fn edit_all<'a>(&'a self, arenas: &'a Shards) -> Edit<'a, M> {
+    pub(super) fn edit_all<'a>(&'a self, shards: &'a Shards) -> Edit<'a, M> {
         let machine = self.machine();
         let own = self.tree.lock(self.memory);
         let locks = DomainLocks::new(LockDomain::All, own, UnmapGuard::new(self.memory));
-        let locks = locks.with_shards(arenas.lock_edits(machine));
+        let locks = locks.with_shards(shards.lock_edits(machine));
         let edit = self.tree.whole().edit(self.memory, locks);
-        arenas
+        shards
             .all()
-            .for_each(|arena| self.account.settle(&arena.account));
+            .for_each(|shard| self.account.settle(&shard.account));
         self.settle_strictness();
         edit
     }
@@ -165,22 +165,22 @@ impl<M: Machine> Mappings<M> {
     }
 
     /// Whether so many shards could exceed the limit of mappings before accounts are settled.
-    fn is_near_limit(&self, arenas: usize) -> bool {
-        let most = arenas as u64 * QUOTA;
+    fn is_near_limit(&self, shards: usize) -> bool {
+        let most = shards as u64 * QUOTA;
         self.account.mappings.get().saturating_add(most) > self.limits.mappings.get()
     }
 
     /// Whether everything is counted in the space's own account. Stable during an edit.
     pub(crate) fn counts_strictly(&self) -> bool {
-        self.arenas().is_some_and(Shards::is_strict)
+        self.shards().is_some_and(Shards::is_strict)
     }
 
     /// Records that memory will be locked: a limit of locked memory is exact from then on.
     pub(crate) fn note_locked(&self) {
         self.note(Note::LOCKED);
-        // Partner: the fence in `open_arena`. Either the new shard is seen here, or the flag is seen there.
+        // Partner: the fence in `open_shard`. Either the new shard is seen here, or the flag is seen there.
         fence(Ordering::SeqCst);
-        let is_strict = self.arenas().is_none_or(Shards::is_strict);
+        let is_strict = self.shards().is_none_or(Shards::is_strict);
         if !is_strict && self.has_strict_limits() {
             drop(self.edit(LockDomain::All));
         }
@@ -194,34 +194,34 @@ impl<M: Machine> Mappings<M> {
     }
 
     /// Returns why counts must be exact with so many shards. Under all edit locks; otherwise it is a guess.
-    pub(super) fn strictness(&self, arenas: usize) -> u64 {
+    pub(super) fn strictness(&self, shards: usize) -> u64 {
         let strict = if self.has_strict_limits() { STRICT } else { 0 };
-        let near = if self.is_near_limit(arenas) { NEAR } else { 0 };
+        let near = if self.is_near_limit(shards) { NEAR } else { 0 };
         strict | near
     }
 
     /// Records these reasons in the table. Under all edit locks, with accounts settled.
     pub(crate) fn settle_strictness(&self) {
-        if let Some(arenas) = self.arenas() {
-            let counts = arenas.state() & (COUNT | COUNT_OF_CPUS);
-            arenas.set(counts | self.strictness(arenas.count()));
+        if let Some(shards) = self.shards() {
+            let counts = shards.state() & (COUNT | COUNT_OF_CPUS);
+            shards.set(counts | self.strictness(shards.count()));
         }
     }
 
     /// Returns the shard that this CPU searches first, if there are per-CPU shards.
-    pub(crate) fn arena_of_cpu(&self) -> Option<usize> {
-        let arenas = self.arenas()?;
+    pub(crate) fn shard_of_cpu(&self) -> Option<usize> {
+        let shards = self.shards()?;
         let cpu = self.machine().cpu().index();
-        let number = cpu.checked_rem(arenas.count_of_cpus())?;
-        Some(arenas.of_cpus[number].load(Ordering::Relaxed) as usize)
+        let number = cpu.checked_rem(shards.count_of_cpus())?;
+        Some(shards.of_cpus[number].load(Ordering::Relaxed) as usize)
     }
 
     /// Returns the pages in which an operation of a shard may choose addresses; `None` for other lock
     /// domains.
     pub(crate) fn room_of(&self, part: LockDomain) -> Option<Pages> {
-        match (part, self.arenas()) {
-            (LockDomain::Shard(number), Some(arenas)) => {
-                Some(Shard::room(arenas.slots[number].pages()))
+        match (part, self.shards()) {
+            (LockDomain::Shard(number), Some(shards)) => {
+                Some(Shard::room(shards.slots[number].pages()))
             }
             _ => None,
         }
@@ -248,15 +248,15 @@ impl Shards {
         // With the pages on either side, which are looked at and may merge.
         let start = pages.start.saturating_sub(1);
         let end = pages.end.saturating_add(1);
-        let mut arenas = self.slots[..self.count()]
+        let mut shards = self.slots[..self.count()]
             .iter()
             .map(crate::lock::shard::Slot::pages);
-        let met = arenas.position(|arena| start < arena.end && arena.start < end);
+        let met = shards.position(|shard| start < shard.end && shard.start < end);
         match met {
             None => LockDomain::Central,
             Some(number) => {
-                let arena = self.slots[number].pages();
-                match arena.start <= start && end <= arena.end {
+                let shard = self.slots[number].pages();
+                match shard.start <= start && end <= shard.end {
                     true => LockDomain::Shard(number),
                     false => LockDomain::All,
                 }

@@ -32,17 +32,17 @@ impl<M: Machine> Mappings<M> {
             return false;
         }
         let lock = self.lock_everything_beside_replacing();
-        self.open_arenas(&lock).is_ok_and(|more| more)
+        self.open_shards(&lock).is_ok_and(|more| more)
     }
 
     /// The same, after contention was found while there were `seen` shards.
     #[cold]
     pub(crate) fn spread_beside(&self, seen: usize) {
         let lock = self.lock_everything_beside_replacing();
-        if self.arena_count() != seen || !self.may_spread() {
+        if self.shard_count() != seen || !self.may_spread() {
             return;
         }
-        if !self.open_arenas(&lock).is_ok_and(|more| more) {
+        if !self.open_shards(&lock).is_ok_and(|more| more) {
             // Do not try again: it locks everything.
             self.note(Note::SPREAD);
         }
@@ -50,14 +50,14 @@ impl<M: Machine> Mappings<M> {
 
     /// Whether more per-CPU shards may be created.
     pub(crate) fn may_spread(&self) -> bool {
-        let is_strict = self.arenas().is_some_and(Shards::is_strict);
+        let is_strict = self.shards().is_some_and(Shards::is_strict);
         let is_allowed = !self.policy().holds_mmap_lock() && !is_strict;
-        let count = self.arenas().map_or(0, Shards::count_of_cpus);
-        is_allowed && count < self.most_arenas() && !self.has_note(Note::SPREAD)
+        let count = self.shards().map_or(0, Shards::count_of_cpus);
+        is_allowed && count < self.most_shards() && !self.has_note(Note::SPREAD)
     }
 
     /// Returns the most per-CPU shards: the number of CPUs, rounded up to a power of two, up to a bound.
-    fn most_arenas(&self) -> usize {
+    fn most_shards(&self) -> usize {
         self.memory
             .cpus()
             .len()
@@ -67,32 +67,32 @@ impl<M: Machine> Mappings<M> {
 
     /// Doubles the number of per-CPU shards, with two at first, as far as there is room. Returns whether
     /// there are more now.
-    fn open_arenas(&self, _lock: &RangeWriteGuard<'_, M>) -> Result<bool, NoMemory> {
+    fn open_shards(&self, _lock: &RangeWriteGuard<'_, M>) -> Result<bool, NoMemory> {
         if self.has_strict_limits() {
             return Ok(false);
         }
-        let arenas = match self.arenas() {
-            Some(arenas) => arenas,
+        let shards = match self.shards() {
+            Some(shards) => shards,
             None => self.make_table()?,
         };
-        let before = arenas.count_of_cpus();
-        let most = (before * 2).max(2).min(self.most_arenas());
-        while arenas.count_of_cpus() < most {
-            let mut edit = self.edit_all(arenas);
-            let Some(base) = self.find_arena(&edit, arenas) else {
+        let before = shards.count_of_cpus();
+        let most = (before * 2).max(2).min(self.most_shards());
+        while shards.count_of_cpus() < most {
+            let mut edit = self.edit_all(shards);
+            let Some(base) = self.find_shard(&edit, shards) else {
                 break;
             };
             if self
-                .open_arena(&mut edit, arenas, base, SHARD_LEVEL)
+                .open_shard(&mut edit, shards, base, SHARD_LEVEL)
                 .is_err()
             {
                 break;
             }
-            let (number, of_cpus) = (arenas.count() - 1, arenas.count_of_cpus());
-            arenas.of_cpus[of_cpus].store(number as u32, Ordering::Relaxed);
-            arenas.set(arenas.state() + (1 << COUNT.count_ones()));
+            let (number, of_cpus) = (shards.count() - 1, shards.count_of_cpus());
+            shards.of_cpus[of_cpus].store(number as u32, Ordering::Relaxed);
+            shards.set(shards.state() + (1 << COUNT.count_ones()));
         }
-        Ok(arenas.count_of_cpus() > before)
+        Ok(shards.count_of_cpus() > before)
     }
 
     /// Creates a shard of a node at `level`, from page `base` on. The caller holds every range; zaps and
@@ -100,22 +100,22 @@ impl<M: Machine> Mappings<M> {
     ///
     /// # Errors
     /// [`NoMemory`]; no shard is added.
-    pub(super) fn open_arena(
+    pub(super) fn open_shard(
         &self,
         edit: &mut Edit<'_, M>,
-        arenas: &Shards,
+        shards: &Shards,
         base: u64,
         level: usize,
     ) -> Result<(), NoMemory> {
         let pages = Pages::new(base, base + span(level + 1));
-        let arena = self.make_arena(edit, pages, level)?;
-        let count = arenas.count();
-        let slot = &arenas.slots[count];
+        let shard = self.make_shard(edit, pages, level)?;
+        let count = shards.count();
+        let slot = &shards.slots[count];
         slot.base.store(pages.start, Ordering::Relaxed);
         slot.end.store(pages.end, Ordering::Relaxed);
-        slot.arena.store(arena.as_ptr(), Ordering::Relaxed);
-        let counts = arenas.state() & (COUNT | COUNT_OF_CPUS);
-        arenas.set((counts + 1) | self.strictness(count + 1));
+        slot.shard.store(shard.as_ptr(), Ordering::Relaxed);
+        let counts = shards.state() & (COUNT | COUNT_OF_CPUS);
+        shards.set((counts + 1) | self.strictness(count + 1));
         // Partner: the fence in `Mappings::note_locked`.
         fence(Ordering::SeqCst);
         self.settle_strictness();
@@ -134,14 +134,14 @@ impl<M: Machine> Mappings<M> {
     }
 
     /// Returns the first page of the highest place for a per-CPU shard, in which nothing is mapped or zapped.
-    fn find_arena(&self, edit: &Edit<'_, M>, arenas: &Shards) -> Option<u64> {
+    fn find_shard(&self, edit: &Edit<'_, M>, shards: &Shards) -> Option<u64> {
         let top = self.layout.mmap_base.min(self.layout.end) / PAGE_SIZE;
         let low = LOWEST_SHARD.max(self.layout.lowest.div_ceil(PAGE_SIZE));
         let mut end = top & !(SPAN - 1);
         loop {
             let base = end.checked_sub(SPAN).filter(|&base| base >= low)?;
             let pages = Pages::new(base, end);
-            let taken = arenas.meet(pages) || self.is_zapped_in(pages);
+            let taken = shards.meet(pages) || self.is_zapped_in(pages);
             end = match edit.last_before(end).filter(|run| run.pages.end > base) {
                 Some(run) => run.pages.start & !(SPAN - 1),
                 None if taken => base,
@@ -158,20 +158,20 @@ impl<M: Machine> Mappings<M> {
             slots: core::array::from_fn(|_| Slot {
                 base: AtomicU64::new(0),
                 end: AtomicU64::new(0),
-                arena: AtomicPtr::new(null_mut()),
+                shard: AtomicPtr::new(null_mut()),
             }),
             of_cpus: core::array::from_fn(|_| AtomicU32::new(0)),
             frame,
         };
         // SAFETY: a frame of ours, large enough and aligned.
         unsafe { at.write(table) };
-        // Release: pairs with the acquire in `Mappings::arenas`.
-        self.arenas.store(at.as_ptr(), Ordering::Release);
+        // Release: pairs with the acquire in `Mappings::shards`.
+        self.shards.store(at.as_ptr(), Ordering::Release);
         // SAFETY: just written, and valid until the space ends.
         Ok(unsafe { at.as_ref() })
     }
 
-    fn make_arena(
+    fn make_shard(
         &self,
         edit: &mut Edit<'_, M>,
         pages: Pages,
@@ -182,7 +182,7 @@ impl<M: Machine> Mappings<M> {
             .pin(pages.start, level)
             .inspect_err(|_| self.memory.give_space_frame(frame))?;
         let room = Shard::room(pages);
-        let arena = Shard {
+        let shard = Shard {
             ranges: Padded(RangeLock::new()),
             edit: Padded(SpinLock::new(GapIndex::new(room.end))),
             account: Padded(Account::default()),
@@ -191,28 +191,28 @@ impl<M: Machine> Mappings<M> {
         };
         let at = self.machine().pointer(frame).cast::<Shard>();
         // SAFETY: a frame of ours, large enough and aligned.
-        unsafe { at.write(arena) };
+        unsafe { at.write(shard) };
         Ok(at)
     }
 
     /// Returns the frames of shards and their table, for the verifier.
-    pub(crate) fn arena_frames(&self) -> impl Iterator<Item = Frame> {
-        let table = self.arenas().into_iter();
+    pub(crate) fn shard_frames(&self) -> impl Iterator<Item = Frame> {
+        let table = self.shards().into_iter();
         table.flat_map(|table| {
-            let arenas = table.all().map(|arena| arena.frame);
-            core::iter::once(table.frame).chain(arenas)
+            let shards = table.all().map(|shard| shard.frame);
+            core::iter::once(table.frame).chain(shards)
         })
     }
 }
 
 /// Frees the shards of a space that has ended.
-pub(crate) fn give_back<M: Machine>(memory: &Memory<M>, arenas: *mut Shards) {
+pub(crate) fn give_back<M: Machine>(memory: &Memory<M>, shards: *mut Shards) {
     // SAFETY: of the space, and no other code reads it any more.
-    if let Some(arenas) = unsafe { arenas.as_ref() } {
-        for number in 0..arenas.count() {
-            give_chunks(memory, &arenas.get(number).ranges);
-            memory.give_space_frame(arenas.get(number).frame);
+    if let Some(shards) = unsafe { shards.as_ref() } {
+        for number in 0..shards.count() {
+            give_chunks(memory, &shards.get(number).ranges);
+            memory.give_space_frame(shards.get(number).frame);
         }
-        memory.give_space_frame(arenas.frame);
+        memory.give_space_frame(shards.frame);
     }
 }

@@ -32,7 +32,7 @@ impl<'a, M: Machine> Places<'a, M> {
         }
     }
 
-    fn arenas(&self) -> impl Iterator<Item = usize> + use<M> {
+    fn shards(&self) -> impl Iterator<Item = usize> + use<M> {
         let had = self.had;
         (0..SHARDS)
             .take_while(move |at| had >> at != 0)
@@ -41,8 +41,8 @@ impl<'a, M: Machine> Places<'a, M> {
 
     fn list(&self, number: usize) -> Option<&'a RangeLock> {
         self.space
-            .arenas()
-            .map(|arenas| &*arenas.get(number).ranges)
+            .shards()
+            .map(|shards| &*shards.get(number).ranges)
     }
 
     fn put(&mut self, number: usize, place: usize) {
@@ -52,7 +52,7 @@ impl<'a, M: Machine> Places<'a, M> {
 
     /// Calls `make` with each slot, its list, and the number of its shard.
     fn for_each(&self, mut make: impl FnMut(usize, &'a RangeLock, usize)) {
-        for number in self.arenas() {
+        for number in self.shards() {
             if let Some(list) = self.list(number) {
                 make(number, list, self.places[number].into());
             }
@@ -71,11 +71,11 @@ impl<'a, M: Machine> ShardGuards<'a, M> {
     pub(crate) fn lock(space: &'a Mappings<M>, wish: &LockRequest) -> (Self, bool, bool) {
         let mut own = Self::none(space);
         let (mut meets_zaps, mut has_waited) = (false, false);
-        for (number, arena) in space.arenas().into_iter().flat_map(Shards::all).enumerate() {
-            let pages = arena.stem.pages();
+        for (number, shard) in space.shards().into_iter().flat_map(Shards::all).enumerate() {
+            let pages = shard.stem.pages();
             if wish.meets(&(pages.start..pages.end)) {
-                space.make_room(&arena.ranges);
-                let guard = arena.ranges.lock(wish, space.machine());
+                space.make_room(&shard.ranges);
+                let guard = shard.ranges.lock(wish, space.machine());
                 meets_zaps |= guard.meets_zaps();
                 has_waited |= guard.has_waited();
                 own.0.put(number, guard.into_place());
@@ -91,8 +91,8 @@ impl<'a, M: Machine> ShardGuards<'a, M> {
     /// See [`RangeGuard::try_extend`].
     pub(crate) fn try_extend(&mut self, range: &Range<u64>) -> bool {
         let space = self.0.space;
-        for (number, arena) in space.arenas().into_iter().flat_map(Shards::all).enumerate() {
-            let pages = arena.stem.pages();
+        for (number, shard) in space.shards().into_iter().flat_map(Shards::all).enumerate() {
+            let pages = shard.stem.pages();
             if pages.start >= range.end || range.start >= pages.end {
                 continue;
             }
@@ -100,11 +100,11 @@ impl<'a, M: Machine> ShardGuards<'a, M> {
             let guard = match is_had {
                 true => {
                     let place = self.0.places[number].into();
-                    Some(Self::guard(&arena.ranges, place, space))
+                    Some(Self::guard(&shard.ranges, place, space))
                 }
                 false => {
                     let wish = LockRequest::to_change(range.clone());
-                    arena.ranges.try_lock(&wish, space.machine())
+                    shard.ranges.try_lock(&wish, space.machine())
                 }
             };
             let Some(guard) = guard else { return false };

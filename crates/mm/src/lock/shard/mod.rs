@@ -10,7 +10,7 @@
 //! * A writer that works at named addresses gets a shard around them, 16 MiB or a gibibyte, whatever is
 //!   mapped there.
 //! * A program of which one thread maps has no shards, and gets Linux's addresses
-//!   (`docs/decisions/0012-arenas.md`).
+//!   (`docs/decisions/0012-shards.md`).
 //!
 //! The locks of a writer depend on its range alone ([`LockDomain`]). Inside a shard, but not at its first or
 //! last page, they are that shard's; away from all shards the space's own, as if there were none; otherwise
@@ -137,7 +137,7 @@ pub(crate) struct Slot {
     /// The first page, and the page after the last.
     base: AtomicU64,
     end: AtomicU64,
-    arena: AtomicPtr<Shard>,
+    shard: AtomicPtr<Shard>,
 }
 
 /// The table of a space's shards, in a frame that lives as long as the space.
@@ -193,8 +193,8 @@ impl Shards {
 
     /// Whether a shard has some of `pages`.
     fn meet(&self, pages: Pages) -> bool {
-        let mut arenas = self.slots[..self.count()].iter().map(Slot::pages);
-        arenas.any(|arena| pages.start < arena.end && arena.start < pages.end)
+        let mut shards = self.slots[..self.count()].iter().map(Slot::pages);
+        shards.any(|shard| pages.start < shard.end && shard.start < pages.end)
     }
 
     fn set(&self, state: u64) {
@@ -205,12 +205,12 @@ impl Shards {
 
     /// Returns all shards.
     pub(crate) fn all(&self) -> impl Iterator<Item = &Shard> {
-        self.slots[..self.count()].iter().map(Slot::arena)
+        self.slots[..self.count()].iter().map(Slot::shard)
     }
 
     /// Returns the shard with this number, which exists.
     pub(crate) fn get(&self, number: usize) -> &Shard {
-        self.slots[number].arena()
+        self.slots[number].shard()
     }
 
     /// Takes the edit locks of all shards.
@@ -218,7 +218,7 @@ impl Shards {
         let slots = &self.slots[..self.count()];
         Locks(SpinGuards::lock(
             slots,
-            |slot| &slot.arena().edit.0,
+            |slot| &slot.shard().edit.0,
             machine,
         ))
     }
@@ -226,9 +226,9 @@ impl Shards {
 
 impl Slot {
     /// Returns the shard of this entry, which exists.
-    fn arena(&self) -> &Shard {
+    fn shard(&self) -> &Shard {
         // SAFETY: written before the count that the caller has read, and valid until the space ends.
-        unsafe { &*self.arena.load(Ordering::Relaxed) }
+        unsafe { &*self.shard.load(Ordering::Relaxed) }
     }
 
     fn pages(&self) -> Pages {

@@ -102,7 +102,7 @@ fn a_lowered_protection_is_lowered_for_all() {
 /// The same in a range that becomes a shard first: a fault's earlier slot value, which covered the whole
 /// range, is no longer valid.
 #[test]
-fn likewise_in_what_becomes_an_arena() {
+fn likewise_in_what_becomes_a_shard() {
     explore(Some(3), || {
         let world = World::with_frames(20, 2, 0, Policy::Speculative);
         world.space().set_brk(1 << 30);

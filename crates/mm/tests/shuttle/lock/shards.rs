@@ -79,7 +79,7 @@ fn across() {
 }
 
 #[test]
-fn across_what_is_in_an_arena() {
+fn across_what_is_in_a_shard() {
     across();
 }
 

@@ -50,7 +50,7 @@ pub fn for_each(
 pub fn line(space: &UserSpace, text: &mut Text, entry: &MapsEntry) -> Result<(), Errno> {
     // The object mapped there now, unless the mapping has changed since.
     let store = entry.file.and_then(|file| {
-        let (store, _) = space.store_at(entry.start)?;
+        let (store, _) = space.object_at(entry.start)?;
         (store.tag() == file.tag).then_some(store)
     });
     let source = store.as_ref().map(|store| match store.tag() {

@@ -85,7 +85,7 @@ fn kilobytes(text: &mut Text, name: &str, bytes: u64) -> Result<(), Errno> {
 
 /// Whether a mapping shows shared memory that is no file of the tree.
 fn is_memory(space: &UserSpace, line: &MapsEntry) -> bool {
-    let Some((store, _)) = space.store_at(line.start) else {
+    let Some((store, _)) = space.object_at(line.start) else {
         return false;
     };
     match store.tag() {

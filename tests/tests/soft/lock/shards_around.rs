@@ -63,7 +63,7 @@ fn contend(apart: u64, prepare: impl Fn(&SoftSpace, u64)) {
 
 /// Contention creates a shard around the mapping of one thread, however far away the other is.
 #[test]
-fn contention_at_named_places_makes_arenas() {
+fn contention_at_named_places_makes_shards() {
     for apart in [20 << 20, 3 * GIB] {
         contend(apart, |_, _| ());
     }
@@ -71,7 +71,7 @@ fn contention_at_named_places_makes_arenas() {
 
 /// A gibibyte that contains a shard or the heap becomes no shard, but a part of it may.
 #[test]
-fn contention_beside_a_small_arena_makes_another() {
+fn contention_beside_a_small_shard_makes_another() {
     contend(3 * GIB, |space, start| {
         assert!(space.shard_around(start + GIB / 2));
         space.set_brk(start + 3 * GIB + GIB / 2);
@@ -140,7 +140,7 @@ fn where_there_can_be_none() {
 
 /// Below a shard a stack's guard gap and a page to merge over stay free, however the address was chosen.
 #[test]
-fn nothing_is_put_right_below_an_arena() {
+fn nothing_is_put_right_below_a_shard() {
     const GAP: u64 = 256 * PAGE;
     let (memory, space) = space(2, 64, Policy::Speculative);
     SoftCpu::attend(memory, 0, || {
@@ -148,10 +148,10 @@ fn nothing_is_put_right_below_an_arena() {
         let large = || space.mmap(0, 4 * GIB, 0, ANON | flags::NORESERVE).unwrap();
         let first = large();
         // A stack at the beginning of the shard.
-        let arena = (first + 4 * GIB).next_multiple_of(GIB);
-        assert!(arena - (first + 4 * GIB) > GAP);
+        let shard = (first + 4 * GIB).next_multiple_of(GIB);
+        assert!(shard - (first + 4 * GIB) > GAP);
         let stack = FIXED | flags::GROWSDOWN;
-        space.mmap(arena, PAGE, RW, stack).unwrap();
+        space.mmap(shard, PAGE, RW, stack).unwrap();
         for _ in 0..3 {
             space.munmap(first, 4 * GIB).unwrap();
             assert_eq!(large(), first);
@@ -163,25 +163,25 @@ fn nothing_is_put_right_below_an_arena() {
 /// A hint at an occupied address, in a shard or across its end, is ignored; a free one is used. A mapping that
 /// grows in a full shard moves out of it.
 #[test]
-fn hints_and_moves_in_arenas_around() {
+fn hints_and_moves_in_shards_around() {
     const MIB: u64 = 1 << 20;
     let (memory, space) = space(2, 64, Policy::Speculative);
     SoftCpu::attend(memory, 0, || {
-        let (arena, end) = (16 * GIB, 16 * GIB + 16 * MIB);
-        space.mmap(arena, 16 * MIB, RW, FIXED).unwrap();
-        assert!(space.shard_around(arena));
+        let (shard, end) = (16 * GIB, 16 * GIB + 16 * MIB);
+        space.mmap(shard, 16 * MIB, RW, FIXED).unwrap();
+        assert!(space.shard_around(shard));
         let top = Layout::LINUX_X86_64.mmap_base;
-        for hint in [arena, arena + 5 * PAGE, end - PAGE, arena - PAGE] {
+        for hint in [shard, shard + 5 * PAGE, end - PAGE, shard - PAGE] {
             let at = space.mmap(hint, 2 * PAGE, RW, ANON).unwrap();
             assert_eq!(at, top - 2 * PAGE, "{hint:x}");
             space.munmap(at, 2 * PAGE).unwrap();
         }
-        for hint in [end, arena - 2 * PAGE] {
+        for hint in [end, shard - 2 * PAGE] {
             assert_eq!(space.mmap(hint, 2 * PAGE, RW, ANON), Ok(hint));
             space.munmap(hint, 2 * PAGE).unwrap();
         }
         // The shard is full; after the move the old address is free.
-        let at = arena + MIB;
+        let at = shard + MIB;
         let grown = space.mremap(at, PAGE, 9 * PAGE, remap_flags::MAYMOVE, 0);
         assert_eq!(grown, Ok(top - 9 * PAGE));
         assert_eq!(space.mmap(at, PAGE, RW, ANON), Ok(at));
@@ -193,7 +193,7 @@ fn hints_and_moves_in_arenas_around() {
 
 /// A mapping that shares a node with a shard further up: the address right below it can be chosen.
 #[test]
-fn room_is_right_below_what_an_arena_is_not_in() {
+fn room_is_right_below_what_a_shard_is_not_in() {
     const MIB: u64 = 1 << 20;
     let layout = Layout {
         mmap_base: 20 * GIB,

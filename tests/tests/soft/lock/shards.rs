@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use faultless_mm::{Counter, Errno, Layout, Limits, Policy, flags, remap_flags};
 use faultless_soft::{Soft, SoftCpu, SoftMemory, SoftSpace};
 use faultless_tests::operations::{SEALED, forking, limited, near, remapping};
-use faultless_tests::random::{runner, seed};
+use faultless_tests::random::cases;
 use faultless_tests::script::Op;
 use faultless_tests::soft::run_prepared;
-use faultless_tests::{available, machine, on_every_cpu, rounds, space, verify_and_destroy};
+use faultless_tests::{available, budget, machine, on_every_cpu, space, verify_and_destroy};
 use proptest::prelude::*;
 
 const PAGE: u64 = 4096;
@@ -79,46 +79,45 @@ fn lines(
 }
 
 /// Asserts that scripts give the same results with shards as without.
-fn same(cases: u64, limits: &Limits, ops: impl Strategy<Value = Op>) {
-    same_as([true, false].map(Prepared::OfCpus), cases, limits, ops);
+fn same(least: u64, limits: &Limits, ops: impl Strategy<Value = Op>) {
+    same_as([true, false].map(Prepared::OfCpus), least, limits, ops);
 }
 
 fn same_as(
     [one, other]: [Prepared; 2],
-    cases: u64,
+    least: u64,
     limits: &Limits,
     ops: impl Strategy<Value = Op>,
 ) {
     let memory = machine(4, 64);
-    let seed = seed();
     let scripts = prop::collection::vec(ops, 1..60);
-    let result = runner(cases, seed).run(&scripts, |script| {
+    let result = cases(least, &scripts, |script| {
         let without = lines(memory, other, limits, &script);
         prop_assert_eq!(lines(memory, one, limits, &script), without);
         Ok(())
     });
-    if let Err(failure) = result {
+    if let Err((seed, failure)) = result {
         panic!("FAULTLESS_SEED={seed}: {failure}");
     }
 }
 
 #[test]
-fn programs_see_the_same_in_arenas_around_them() {
+fn programs_see_the_same_in_shards_around_them() {
     let without = Prepared::Around([false; 2]);
     for halves in [[true, false], [false, true], [true; 2]] {
         let with = Prepared::Around(halves);
-        same_as([with, without], rounds(60, 2000), &Limits::NONE, near());
+        same_as([with, without], 60, &Limits::NONE, near());
         let ops = remapping().prop_map(to_a_fixed_place);
-        same_as([with, without], rounds(60, 2000), &Limits::NONE, ops);
+        same_as([with, without], 60, &Limits::NONE, ops);
         let ops = limited().prop_map(to_a_fixed_place);
-        same_as([with, without], rounds(60, 2000), &Limits::LINUX, ops);
-        same_as([with, without], rounds(30, 1000), &Limits::NONE, forking());
+        same_as([with, without], 60, &Limits::LINUX, ops);
+        same_as([with, without], 30, &Limits::NONE, forking());
     }
 }
 
 #[test]
 fn programs_see_the_same() {
-    same(rounds(200, 5000), &Limits::NONE, near());
+    same(200, &Limits::NONE, near());
 }
 
 /// Replaces a move to a chosen address by one to an address in the shard.
@@ -145,13 +144,13 @@ fn to_a_fixed_place(op: Op) -> Op {
 #[test]
 fn programs_that_move_memory_see_the_same() {
     let ops = remapping().prop_map(to_a_fixed_place);
-    same(rounds(200, 5000), &Limits::NONE, ops);
+    same(200, &Limits::NONE, ops);
 }
 
 #[test]
 fn programs_with_limits_see_the_same() {
     let ops = limited().prop_map(to_a_fixed_place);
-    same(rounds(200, 5000), &Limits::LINUX, ops);
+    same(200, &Limits::LINUX, ops);
 }
 
 #[test]
@@ -160,12 +159,12 @@ fn programs_with_few_mappings_see_the_same() {
         mappings: 12,
         ..Limits::LINUX
     };
-    same(rounds(200, 5000), &limits, near());
+    same(200, &limits, near());
 }
 
 #[test]
 fn programs_that_fork_see_the_same() {
-    same(rounds(100, 2000), &Limits::NONE, forking());
+    same(100, &Limits::NONE, forking());
 }
 
 /// Maps pages anywhere.
@@ -289,7 +288,7 @@ fn all_room_can_be_had() {
 /// Two threads that map and unmap contend until they have shards; after that no wait is
 /// counted.
 #[test]
-fn contention_makes_arenas() {
+fn contention_makes_shards() {
     let (memory, space) = space(2, 64, Policy::Speculative);
     let top = Layout::LINUX_X86_64.mmap_base / GIB;
     let until = Instant::now() + Duration::from_secs(60);
@@ -348,12 +347,13 @@ fn a_mapping_in_two_parts() {
     let border = (inside / GIB + 1) * GIB;
     let start = border - 64 * PAGE;
     SoftCpu::attend(memory, 0, || space.mmap(start, 128 * PAGE, RW, FIXED)).unwrap();
+    let budget = budget(3000);
     on_every_cpu(&space, |cpu| {
         let own = match cpu.number() {
             0 => border - 40 * PAGE,
             _ => border + 40 * PAGE,
         };
-        for _ in 0..rounds(3000, 100_000) {
+        for _ in budget.rounds() {
             space.munmap(own, PAGE).unwrap();
             space.mmap(own, PAGE, RW, FIXED).unwrap();
         }
